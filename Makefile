@@ -1,0 +1,80 @@
+# fibshim: build, test, install. `make help` lists the targets; `make V=1` shows whole commands.
+# Every room has its own rules in <room>/<room>.mk; this file holds what they share.
+
+BUILD  ?= build
+PREFIX ?= /usr/local
+CC     := gcc
+CXX    := g++
+V      ?= 0
+comma  := ,
+
+OPT      ?= -O2 -g
+WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
+CPPFLAGS += -I. -isystem $(CUDA_INCLUDE)
+CXXFLAGS += -std=c++20 $(OPT) $(WARN) -fPIC -ffunction-sections -fdata-sections -fno-plt
+DEPFLAGS  = -MMD -MP
+
+# SANITIZE=address,undefined (or thread): a build with that sanitizer. The runtimes go in statically:
+# a shared libasan would not see what a static libstdc++ throws.
+SANITIZE       ?=
+SANITIZE_FLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+SANITIZE_LINK  := $(SANITIZE_FLAGS) $(if $(findstring address,$(SANITIZE)),-static-libasan) \
+  $(if $(findstring undefined,$(SANITIZE)),-static-libubsan) $(if $(findstring thread,$(SANITIZE)),-static-libtsan)
+
+# All processors, unless -j says otherwise.
+ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS)),)
+  MAKEFLAGS += -j$(shell nproc)
+endif
+
+ifeq ($(V),1)
+  Q   :=
+  say  = @:
+else
+  Q   := @
+  say  = @printf '  %-8s%s\n' '$(1)' '$(patsubst $(BUILD)/%,%,$(2))'
+endif
+
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.PHONY: all help setup demo test test-gpu bench asan ubsan tsan lint format check-format install clean
+
+all: ## build the shim, the loader, the CLI and the config folders (the default)
+
+# Packages that the build needs. Looked for once; a missing one is installed, saying what runs. The
+# file names the CUDA toolkit to use. It is included, so that make starts over when it has been made:
+# every other rule may rely on what it installs. Goals that build nothing install nothing.
+SETUP := $(BUILD)/setup.mk
+$(SETUP): tools/setup/packages.sh
+	$(Q)mkdir -p $(@D)
+	$(Q)tools/setup/packages.sh build $(@D) $@
+setup: $(SETUP) ## install the packages that the build needs
+ifneq ($(filter-out help clean format check-format,$(or $(MAKECMDGOALS),all)),)
+include $(SETUP)
+endif
+NVCC         = $(CUDA_HOME)/bin/nvcc
+CUDA_INCLUDE = $(CUDA_HOME)/include
+
+include shim/shim.mk
+include loader/loader.mk
+include kernels/kernels.mk
+include config/config.mk
+include tools/tools.mk
+include tests/tests.mk
+
+all: $(SHIM_LIB) $(LOADER_LIB) $(CLI) $(CONFIG_FOLDERS)
+
+help: ## this list
+	@printf 'make targets:\n'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 18
+	@printf 'settings: V=1 whole commands; BUILD=dir; DESTDIR= PREFIX=%s for install\n' '$(PREFIX)'
+
+clean: ## remove what was built, but for downloaded packages
+	$(Q)find $(BUILD) -mindepth 1 -maxdepth 1 ! -name cuda ! -name 'setup*' -exec rm -rf {} +
+
+# Objects: build/obj/<source path>.o. Rooms add flags with target-specific variables.
+$(BUILD)/obj/%.o: %.cc | $(SETUP)
+	$(call say,CXX,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(SANITIZE_FLAGS) $(ROOM_FLAGS) $(DEPFLAGS) -c $< -o $@
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

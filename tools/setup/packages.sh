@@ -1,0 +1,119 @@
+#!/bin/sh
+# Installs what is needed and the machine lacks (Debian, Ubuntu), saying what it runs.
+#
+#   packages.sh GROUP BUILD_DIR DONE_FILE
+#
+#   GROUP      build: compilers and libraries; test: what some tests run; bench: Google Benchmark;
+#              format: clang-format; lint: clang-tidy
+#   DONE_FILE  written when all is there; of the group `build` a makefile that names the toolkit
+#
+# The CUDA compiler comes from the machine where it has one (nvcc 12.8 or later, for sm_100; or
+# CUDA_HOME), else from NVIDIA's Python wheels into BUILD_DIR/cuda.
+set -eu
+group=$1 build=$2 done_file=$3
+
+say() { printf '  %-8s%s\n' SETUP "$*"; }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"
+  elif command -v sudo >/dev/null; then sudo "$@"
+  else echo "setup: needs root to run: $*" >&2; exit 1
+  fi
+}
+
+# package: the file that shows it is there
+case $group in
+  build)
+    wanted="
+g++:/usr/bin/g++
+libc6-dev:/usr/include/stdlib.h
+libelf-dev:/usr/include/libelf.h
+nlohmann-json3-dev:/usr/include/nlohmann/json.hpp
+libxxhash-dev:/usr/include/xxhash.h
+libexpected-dev:/usr/include/tl/expected.hpp
+libpcre2-dev:/usr/include/pcre2.h
+libsodium-dev:/usr/include/sodium.h
+libcli11-dev:/usr/include/CLI/CLI.hpp
+libfmt-dev:/usr/include/fmt/format.h
+libgtest-dev:/usr/include/gtest/gtest.h
+patchelf:/usr/bin/patchelf
+"
+    ;;
+  test) wanted="valgrind:/usr/include/valgrind/callgrind.h" ;;
+  bench) wanted="libbenchmark-dev:/usr/include/benchmark/benchmark.h" ;;
+  # Version 14, which Debian 12 and Ubuntu 22.04 to 24.04 have: others format differently.
+  format) wanted="clang-format-14:/usr/bin/clang-format-14" ;;
+  lint) wanted="clang-tidy-14:/usr/bin/clang-tidy-14" ;;
+  *) echo "setup: no group '$group'" >&2; exit 2 ;;
+esac
+missing=
+for row in $wanted; do
+  [ -e "${row#*:}" ] || missing="$missing ${row%%:*}"
+done
+
+# Is $1 the root of a toolkit that is recent enough?
+is_toolkit() {
+  [ -x "$1/bin/nvcc" ] && [ -e "$1/include/cudaTypedefs.h" ] || return 1
+  version=$("$1/bin/nvcc" --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
+  # shellcheck disable=SC2086  # two words
+  set -- $version
+  [ "${1:-0}" -gt 12 ] || { [ "${1:-0}" = 12 ] && [ "$2" -ge 8 ]; }
+}
+toolkit=
+if [ "$group" = build ]; then
+  on_path=$(command -v nvcc || true)
+  for root in "${CUDA_HOME:-}" /usr/local/cuda "${on_path%/bin/nvcc}" "$build/cuda"; do
+    if [ -n "$root" ] && is_toolkit "$root"; then
+      toolkit=$root
+      break
+    fi
+  done
+  if [ -z "$toolkit" ]; then
+    command -v python3 >/dev/null && python3 -c 'import venv, ensurepip' 2>/dev/null ||
+      missing="$missing python3-venv"
+  fi
+fi
+
+if [ -n "$missing" ]; then
+  if ! command -v apt-get >/dev/null; then
+    echo "setup: install these packages (Debian's names) and run make again:$missing" >&2
+    exit 1
+  fi
+  say "apt-get install$missing"
+  log=$build/setup-$group.log
+  # shellcheck disable=SC2086  # a list of words
+  { as_root apt-get update -qq &&
+    as_root env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -y -qq --no-install-recommends $missing; } >"$log" 2>&1 || {
+    tail -n 5 "$log" >&2
+    echo "setup: apt-get failed; all that it said is in $log" >&2
+    exit 1
+  }
+fi
+
+if [ "$group" = build ] && [ -z "$toolkit" ]; then
+  say "pip install nvidia-cuda-nvcc 13.0 into $build/cuda"
+  wheels=$build/cuda-wheels
+  rm -rf "$wheels"
+  python3 -m venv "$wheels"
+  "$wheels/bin/pip" install -q --disable-pip-version-check \
+    'nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*' 'nvidia-cuda-crt==13.0.*' \
+    'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*'
+  root=$(find "$wheels" -type d -path '*/nvidia/cu13' | head -n 1)
+  [ -n "$root" ] || { echo "setup: the wheels hold no nvidia/cu13 folder" >&2; exit 1; }
+  rm -rf "$build/cuda"
+  mv "$root" "$build/cuda"
+  rm -rf "$wheels"
+  # Wheels carry no execute permission for what pip does not know as a script.
+  find "$build/cuda/bin" "$build/cuda/nvvm" -type f ! -name '*.so*' ! -name '*.bc' -exec chmod +x {} +
+  is_toolkit "$build/cuda" ||
+    { echo "setup: the toolkit from the wheels does not work: $build/cuda" >&2; exit 1; }
+  toolkit=$build/cuda
+fi
+
+if [ "$group" = build ]; then
+  printf '# Written by tools/setup/packages.sh.\nCUDA_HOME := %s\n' "$(cd "$toolkit" && pwd)" >"$done_file.tmp"
+else
+  : >"$done_file.tmp"
+fi
+mv "$done_file.tmp" "$done_file"
