@@ -1,0 +1,67 @@
+// Counters: one mapped file per process (counters_format.h), one shard per thread.
+//
+// The fast side, count(), is two loads and a store to memory that no other thread writes. A thread
+// gets its shard at its first count and gives it back when it ends; a shard's counts stay. When
+// no shard can be had (no space, no memory) the thread adds atomically to the shared shard 0; when
+// there is no file, shard 0 is private memory and only the host's own process knows the counts.
+#ifndef FIBSHIM_SHIM_COUNTERS_H_
+#define FIBSHIM_SHIM_COUNTERS_H_
+
+#include <stdint.h>
+
+#include "shim/counters_format.h"
+#include "shim/outcomes.h"
+
+namespace fibshim {
+
+struct Snapshot;
+
+// Index of a counter within a shard.
+using CounterIndex = uint32_t;
+
+constexpr CounterIndex counter_of(uint32_t series, Outcome outcome) {
+  return series * kOutcomeSlots + static_cast<uint32_t>(outcome);
+}
+
+// The calling thread's own shard, or null: none yet, or it shares shard 0.
+// __thread, not thread_local: C++ would check for a constructor at every use.
+extern __thread uint64_t* t_counters __attribute__((tls_model("initial-exec")));
+
+// Adds one where the thread has no shard of its own: claims one, or adds to shard 0.
+void count_slowly(CounterIndex index);
+
+// Adds one to the calling thread's own shard.
+inline void count_in(uint64_t* counters, CounterIndex index) {
+  // One writer per shard: a plain add, but as one store that a reader sees whole.
+  __atomic_store_n(counters + index, __atomic_load_n(counters + index, __ATOMIC_RELAXED) + 1,
+                   __ATOMIC_RELAXED);
+}
+
+// Adds one. Never blocks; safe from any thread at any time.
+inline void count(CounterIndex index) {
+  uint64_t* const counters = t_counters;
+  if (__builtin_expect(counters != nullptr, 1)) {
+    count_in(counters, index);
+  } else {
+    count_slowly(index);
+  }
+}
+
+// Creates the process's file for a snapshot that is about to be used. Failure warns once and leaves
+// private counters. Called under runtime.cc's start, never twice at a time.
+void open_counters(const Snapshot& snapshot);
+
+// The series of (pattern label, definition name), made at first need. Slow path only. When the
+// table is full: the one of (label, "(other)"), or of ("(other)", "(other)").
+uint32_t series_of(const char* pattern, const char* definition);
+
+// Describes the devices in the file's header, once.
+void note_device(uint32_t ordinal, uint32_t sm, const char* name);
+
+// For the atfork handlers.
+void lock_counters_for_fork();
+void unlock_counters_after_fork(bool is_child);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_COUNTERS_H_

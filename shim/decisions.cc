@@ -1,0 +1,275 @@
+#include "shim/decisions.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "loader/program.h"
+#include "shim/counters.h"
+#include "shim/driver.h"
+#include "shim/images.h"
+#include "shim/log.h"
+#include "shim/mutex.h"
+#include "shim/pool.h"
+
+namespace fibshim {
+namespace {
+
+constexpr uint32_t kSmallestTable = 8;
+
+Mutex g_lock;
+Pool g_table_pool;
+Pool g_decision_pool;
+
+size_t table_bytes(uint32_t capacity) {
+  return sizeof(DecisionTable) + capacity * sizeof(DecisionTable::Slot);
+}
+
+void put(DecisionTable* table, const Decision* decision) {
+  uint32_t at = hash_key(decision->key, decision->key_count);
+  while (table->slots()[at & table->mask].load(std::memory_order_relaxed) != nullptr) ++at;
+  table->slots()[at & table->mask].store(decision, std::memory_order_release);
+  ++table->used;
+}
+
+// Holding g_lock. A table with room for one more; null: no memory.
+DecisionTable* table_with_room(Candidate* candidate) {
+  DecisionTable* old = candidate->decisions.load(std::memory_order_relaxed);
+  if (old != nullptr && (old->used + 1) * 2 <= old->mask + 1) return old;
+  const uint32_t capacity = old == nullptr ? kSmallestTable : (old->mask + 1) * 2;
+  auto* table = static_cast<DecisionTable*>(g_table_pool.allocate(table_bytes(capacity)));
+  if (table == nullptr) return nullptr;
+  table->mask = capacity - 1;
+  table->older = old;
+  for (uint32_t i = 0; old != nullptr && i <= old->mask; ++i) {
+    const Decision* decision = old->slots()[i].load(std::memory_order_relaxed);
+    if (decision != nullptr) put(table, decision);
+  }
+  candidate->decisions.store(table, std::memory_order_release);
+  return table;
+}
+
+// The cached copy, another thread's if it was faster, or `decision` itself when there is no memory.
+const Decision* cache(Candidate* candidate, const Decision* decision) {
+  MutexGuard guard(g_lock);
+  const Decision* found = find_decision(*candidate, decision->key, decision->key_count);
+  if (found != nullptr) return found;
+  DecisionTable* table = table_with_room(candidate);
+  auto* copy = static_cast<Decision*>(g_decision_pool.allocate(sizeof(Decision)));
+  if (table == nullptr || copy == nullptr) {
+    g_decision_pool.release(copy, sizeof(Decision));
+    return decision;
+  }
+  memcpy(static_cast<void*>(copy), static_cast<const void*>(decision), sizeof(Decision));
+  put(table, copy);
+  return copy;
+}
+
+// The definition's name: the pattern's template with this launch's values. False: too long.
+bool format_name(const Record& record, const Candidate& candidate, const int64_t* key, char* out,
+                 size_t out_size) {
+  const Snapshot& snapshot = *candidate.snapshot;
+  const NamePart* parts = snapshot.begin(candidate.pattern->name);
+  size_t used = 0;
+  for (uint32_t i = 0; i < candidate.pattern->name.count; ++i) {
+    const NamePart& part = parts[i];
+    int length = 0;
+    char* at = out + used;
+    const size_t room = out_size - used;
+    switch (part.kind) {
+      case NamePart::Kind::text: length = snprintf(at, room, "%s", snapshot.text(part.text)); break;
+      case NamePart::Kind::key:
+        length = snprintf(at, room, "%lld", static_cast<long long>(key[part.index]));
+        break;
+      case NamePart::Kind::capture: {
+        const SymbolMatch::Capture& capture = candidate.match.captures[part.index];
+        length = snprintf(at, room, "%.*s", capture.length, record.symbol + capture.begin);
+        break;
+      }
+    }
+    if (length < 0 || static_cast<size_t>(length) >= room) return false;
+    used += static_cast<size_t>(length);
+  }
+  return true;
+}
+
+const Route* find_route(const Snapshot& snapshot, const Pattern& pattern, const char* name) {
+  const Route* routes = snapshot.begin(pattern.routes);
+  uint32_t low = 0;
+  uint32_t high = pattern.routes.count;
+  while (low < high) {
+    const uint32_t middle = (low + high) / 2;
+    const int order = strcmp(snapshot.text(routes[middle].definition), name);
+    if (order == 0) return &routes[middle];
+    if (order < 0) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return nullptr;
+}
+
+bool binding_fits(const Snapshot& snapshot, const Binding& binding, const Param* params,
+                  uint32_t count) {
+  if (!program_fits(snapshot, binding.where, params, count)) return false;
+  for (const GeometryMap& geometry : binding.geometry) {
+    if (geometry.kind == GeometryMap::Kind::program &&
+        !program_fits(snapshot, geometry.program, params, count)) {
+      return false;
+    }
+  }
+  const ArgumentMap* arguments = snapshot.begin(binding.arguments);
+  for (uint32_t i = 0; i < binding.arguments.count; ++i) {
+    const ArgumentMap& argument = arguments[i];
+    const bool fits = argument.kind == ArgumentMap::Kind::pass
+                          ? argument.param < count &&
+                                argument.offset + argument.size <= params[argument.param].size
+                          : program_fits(snapshot, argument.program, params, count);
+    if (!fits) return false;
+  }
+  return binding.arguments.count <= kMaxParams;
+}
+
+// Drivers from 12.3 on load modules while a stream captures; earlier ones spoil the capture.
+bool can_load_in_capture() {
+  int version = 0;
+  const auto get_version = FIBSHIM_REAL(cuDriverGetVersion);
+  return get_version != nullptr && get_version(&version) == CUDA_SUCCESS && version >= 12030;
+}
+
+bool is_capturing(CUstream stream, bool is_per_thread_stream) {
+  const auto ask = FIBSHIM_REAL(cuStreamIsCapturing);
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (is_per_thread_stream && stream == nullptr) stream = CU_STREAM_PER_THREAD;
+  return ask != nullptr && ask(stream, &status) == CUDA_SUCCESS &&
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// Failures that may pass: the next launch tries again. Others are as lasting as the file they lie
+// in.
+bool may_pass(CUresult error) {
+  switch (error) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+    case CUDA_ERROR_NOT_INITIALIZED:
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_NOT_READY:
+    case CUDA_ERROR_SYSTEM_NOT_READY: return true;
+    default:
+      return error >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+             error <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+  }
+}
+
+void take_replacement(const Replacement& replacement, Decision* out) {
+  out->kernel = replacement.kernel;
+  out->error = replacement.error;
+  switch (replacement.state) {
+    case LoadState::ready: out->kind = DecisionKind::ready; break;
+    case LoadState::no_image: out->kind = DecisionKind::arch; break;
+    case LoadState::not_yet: out->kind = DecisionKind::in_capture; break;
+    case LoadState::failed: out->kind = DecisionKind::failed; break;
+  }
+}
+
+}  // namespace
+
+bool program_fits(const Snapshot& snapshot, Program program, const Param* params, uint32_t count) {
+  const Step* steps = snapshot.begin(program);
+  for (uint32_t i = 0; i < program.count; ++i) {
+    const Step& step = steps[i];
+    if (step.op != Op::load_param && step.op != Op::require_aligned &&
+        step.op != Op::require_equal) {
+      continue;
+    }
+    const uint32_t size = step.op == Op::require_aligned ? 8 : size_of(step.type);
+    if (step.index >= count || uint64_t{step.offset} + size > params[step.index].size) return false;
+  }
+  return true;
+}
+
+uint32_t unresolved_series(const Candidate& candidate) {
+  return series_of(candidate.snapshot->text(candidate.pattern->label), "(unresolved)");
+}
+
+const Decision* decide(const Record& record, Candidate* candidate, const int64_t* key,
+                       uint32_t count, CUstream stream, bool is_per_thread_stream,
+                       Decision* scratch) {
+  const Snapshot& snapshot = *candidate->snapshot;
+  Decision& decision = *scratch;
+  memset(static_cast<void*>(&decision), 0, sizeof decision);
+  decision.snapshot = &snapshot;
+  decision.key_count = static_cast<uint8_t>(count);
+  memcpy(decision.key, key, count * sizeof key[0]);
+
+  char name[kMaxNameLength];
+  if (!format_name(record, *candidate, key, name, sizeof name)) {
+    decision.kind = DecisionKind::no_solution;
+    decision.series = unresolved_series(*candidate);
+    return cache(candidate, &decision);
+  }
+  decision.series = series_of(snapshot.text(candidate->pattern->label), name);
+  const Route* route = find_route(snapshot, *candidate->pattern, name);
+  if (route == nullptr) {
+    decision.kind = DecisionKind::no_solution;
+    return cache(candidate, &decision);
+  }
+  const Binding& binding = snapshot.begin(snapshot.bindings)[route->binding];
+  if (binding.state == BindingState::refused) {
+    log_message(LogLevel::info, "%s: %s", name, snapshot.text(binding.reason));
+    decision.kind = DecisionKind::refused;
+    return cache(candidate, &decision);
+  }
+  if (binding.state == BindingState::ready &&
+      !binding_fits(snapshot, binding, record.params, record.param_count)) {
+    decision.kind = DecisionKind::refused;
+    return cache(candidate, &decision);
+  }
+  decision.binding = &binding;
+
+  // With GPUs of several kinds the launch path put the class last in the key.
+  const uint32_t device_class =
+      count > candidate->key_count ? static_cast<uint32_t>(key[candidate->key_count]) : 0;
+  Replacement replacement = {LoadState::not_yet, CUDA_SUCCESS, nullptr};
+  if (device_class < kMaxDeviceClasses) {
+    replacement = find_replacement(snapshot, binding, device_class);
+    if (replacement.state == LoadState::not_yet &&
+        (can_load_in_capture() || !is_capturing(stream, is_per_thread_stream))) {
+      replacement = load_replacement(snapshot, binding, device_class);
+    }
+  }
+  take_replacement(replacement, &decision);
+  const bool is_final = decision.kind == DecisionKind::failed
+                            ? !may_pass(decision.error)
+                            : decision.kind != DecisionKind::in_capture;
+  return is_final ? cache(candidate, &decision) : &decision;
+}
+
+void release_decisions(Candidate* candidate) {
+  MutexGuard guard(g_lock);
+  DecisionTable* table = candidate->decisions.exchange(nullptr, std::memory_order_acq_rel);
+  for (uint32_t i = 0; table != nullptr && i <= table->mask; ++i) {
+    const Decision* decision = table->slots()[i].load(std::memory_order_relaxed);
+    if (decision != nullptr) {
+      g_decision_pool.release(const_cast<Decision*>(decision), sizeof(Decision));
+    }
+  }
+  while (table != nullptr) {
+    DecisionTable* older = table->older;
+    g_table_pool.release(table, table_bytes(table->mask + 1));
+    table = older;
+  }
+}
+
+void lock_decisions_for_fork() {
+  g_lock.lock();
+  g_table_pool.lock_for_fork();
+  g_decision_pool.lock_for_fork();
+}
+
+void unlock_decisions_after_fork(bool is_child) {
+  g_decision_pool.unlock_after_fork(is_child);
+  g_table_pool.unlock_after_fork(is_child);
+  g_lock.unlock_after_fork(is_child);
+}
+
+}  // namespace fibshim

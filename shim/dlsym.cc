@@ -1,0 +1,125 @@
+// The exported dlsym and dlvsym.
+//
+// A lookup that does not name a hooked function must reach libc's function as if this library were
+// not there: libc looks at the caller's return address (RTLD_NEXT, RTLD_DEFAULT), so the exports
+// are tail jumps. They pick a target, restore the argument registers and jump. Until a hooked name
+// is met nothing here allocates, logs or takes a lock: allocators call dlsym from malloc.
+#include <dlfcn.h>
+#include <string.h>
+
+#include "shim/driver.h"
+#include "shim/real_dl.h"
+#include "shim/settings_in_force.h"
+
+namespace fibshim {
+namespace {
+
+// What the caller would have found, exchanged for the hook if it is the driver's own function.
+void* hooked_lookup(void* handle, const char* name, void* found_hook) {
+  void* found = handle == RTLD_DEFAULT ? found_hook : real_dlsym()(handle, name);
+  if (found == found_hook) {
+    // The global scope always holds this library's export. What counts is whether the driver is
+    // there too.
+    return is_driver_loaded() && resolve_driver() ? found : real_dlsym()(RTLD_NEXT, name);
+  }
+  return found == nullptr || !resolve_driver() ? found : exchange_pointer(found);
+}
+
+void* hooked_dlsym(void* handle, const char* name) {
+  return hooked_lookup(handle, name, hook_for_name(name));
+}
+
+void* hooked_dlvsym(void* handle, const char* name, const char* version) {
+  void* found = real_dlvsym()(handle, name, version);
+  return found == nullptr || !resolve_driver() ? found : exchange_pointer(found);
+}
+
+// RTLD_NEXT depends on who asks, and whoever asks for the next one wants what lies below.
+bool wants_hook(void* handle, const char* name) {
+  return name != nullptr && name[0] == 'c' && name[1] == 'u' && handle != RTLD_NEXT &&
+         is_active() && hook_for_name(name) != nullptr;
+}
+
+}  // namespace
+}  // namespace fibshim
+
+extern "C" {
+
+// Called by the assembly below only.
+__attribute__((visibility("hidden"), used)) void* fibshim_pick_dlsym(void* handle,
+                                                                     const char* name) {
+  return fibshim::wants_hook(handle, name) ? reinterpret_cast<void*>(&fibshim::hooked_dlsym)
+                                           : reinterpret_cast<void*>(fibshim::real_dlsym());
+}
+
+__attribute__((visibility("hidden"), used)) void* fibshim_pick_dlvsym(void* handle,
+                                                                      const char* name) {
+  return fibshim::wants_hook(handle, name) ? reinterpret_cast<void*>(&fibshim::hooked_dlvsym)
+                                           : reinterpret_cast<void*>(fibshim::real_dlvsym());
+}
+
+}  // extern "C"
+
+#if defined(__x86_64__)
+
+#define FIBSHIM_TAIL_JUMP(name, pick)    \
+  asm(".text\n"                          \
+      ".p2align 4\n"                     \
+      ".globl " name                     \
+      "\n"                               \
+      ".type " name ", @function\n" name \
+      ":\n"                              \
+      "  .cfi_startproc\n"               \
+      "  endbr64\n"                      \
+      "  pushq %rdi\n"                   \
+      "  .cfi_adjust_cfa_offset 8\n"     \
+      "  pushq %rsi\n"                   \
+      "  .cfi_adjust_cfa_offset 8\n"     \
+      "  pushq %rdx\n"                   \
+      "  .cfi_adjust_cfa_offset 8\n"     \
+      "  call " pick                     \
+      "\n"                               \
+      "  popq %rdx\n"                    \
+      "  .cfi_adjust_cfa_offset -8\n"    \
+      "  popq %rsi\n"                    \
+      "  .cfi_adjust_cfa_offset -8\n"    \
+      "  popq %rdi\n"                    \
+      "  .cfi_adjust_cfa_offset -8\n"    \
+      "  jmp *%rax\n"                    \
+      "  .cfi_endproc\n"                 \
+      ".size " name ", . - " name "\n")
+
+#elif defined(__aarch64__)
+
+#define FIBSHIM_TAIL_JUMP(name, pick)    \
+  asm(".text\n"                          \
+      ".p2align 4\n"                     \
+      ".globl " name                     \
+      "\n"                               \
+      ".type " name ", %function\n" name \
+      ":\n"                              \
+      "  .cfi_startproc\n"               \
+      "  hint #34\n" /* bti c */         \
+      "  stp x29, x30, [sp, #-48]!\n"    \
+      "  .cfi_adjust_cfa_offset 48\n"    \
+      "  .cfi_rel_offset x30, 8\n"       \
+      "  stp x0, x1, [sp, #16]\n"        \
+      "  str x2, [sp, #32]\n"            \
+      "  bl " pick                       \
+      "\n"                               \
+      "  mov x16, x0\n"                  \
+      "  ldr x2, [sp, #32]\n"            \
+      "  ldp x0, x1, [sp, #16]\n"        \
+      "  ldp x29, x30, [sp], #48\n"      \
+      "  .cfi_adjust_cfa_offset -48\n"   \
+      "  .cfi_restore x30\n"             \
+      "  br x16\n"                       \
+      "  .cfi_endproc\n"                 \
+      ".size " name ", . - " name "\n")
+
+#else
+#error "dlsym needs a tail jump for this architecture: add one beside the others"
+#endif
+
+FIBSHIM_TAIL_JUMP("dlsym", "fibshim_pick_dlsym");
+FIBSHIM_TAIL_JUMP("dlvsym", "fibshim_pick_dlvsym");

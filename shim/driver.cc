@@ -1,0 +1,94 @@
+#include "shim/driver.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "shim/hooks.h"
+#include "shim/real_dl.h"
+
+namespace fibshim {
+
+constinit Driver g_driver{};
+
+namespace {
+
+struct HookRow {
+  const char* name;
+  void* hook;
+  std::atomic<void*>* real;
+};
+
+// std::atomic of a function pointer and of void* have one representation on this platform.
+template <class Function>
+std::atomic<void*>* as_slot(std::atomic<Function>* slot) {
+  static_assert(sizeof(*slot) == sizeof(std::atomic<void*>));
+  return reinterpret_cast<std::atomic<void*>*>(slot);
+}
+
+const HookRow kHooks[] = {
+#define HOOK(name, type) {#name, reinterpret_cast<void*>(&hook_##name), as_slot(&g_driver.name)},
+#include "shim/hook_table.h"
+#undef HOOK
+};
+constexpr int kHookCount = sizeof(kHooks) / sizeof(kHooks[0]);
+
+struct CalledRow {
+  const char* name;
+  std::atomic<void*>* real;
+};
+
+const CalledRow kCalled[] = {
+#define CALL(name, type) {#name, as_slot(&g_driver.name)},
+    FIBSHIM_CALLED_FUNCTIONS(CALL)
+#undef CALL
+};
+
+std::atomic<bool> g_is_resolved;
+
+void* open_driver_if_loaded() { return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); }
+
+}  // namespace
+
+bool is_driver_loaded() {
+  if (g_is_resolved.load(std::memory_order_acquire)) return true;
+  void* library = open_driver_if_loaded();
+  // The reference is kept: a driver that was once found stays mapped.
+  return library != nullptr;
+}
+
+bool resolve_driver() {
+  if (__builtin_expect(g_is_resolved.load(std::memory_order_acquire), 1)) return true;
+  void* library = open_driver_if_loaded();
+  if (library == nullptr) return false;
+  const DlsymFunction find = real_dlsym();
+  for (const CalledRow& row : kCalled) {
+    row.real->store(find(library, row.name), std::memory_order_relaxed);
+  }
+  bool has_any = false;
+  for (const HookRow& row : kHooks) {
+    void* real = find(library, row.name);
+    // A driver built without -Bsymbolic hands out this library's own export: never call ourselves.
+    if (real == row.hook) real = nullptr;
+    has_any = has_any || real != nullptr;
+    row.real->store(real, std::memory_order_relaxed);
+  }
+  if (has_any) g_is_resolved.store(true, std::memory_order_release);
+  return has_any;
+}
+
+void* exchange_pointer(void* real) {
+  for (const HookRow& row : kHooks) {
+    if (row.real->load(std::memory_order_relaxed) == real) return row.hook;
+  }
+  return real;
+}
+
+void* hook_for_name(const char* name) {
+  if (name[0] != 'c' || name[1] != 'u') return nullptr;
+  for (int i = 0; i < kHookCount; ++i) {
+    if (strcmp(kHooks[i].name, name) == 0) return kHooks[i].hook;
+  }
+  return nullptr;
+}
+
+}  // namespace fibshim

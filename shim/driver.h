@@ -1,0 +1,78 @@
+// The real driver: pointers to the functions that the shim hooks or calls itself.
+//
+// Resolved on demand, all at once, from the libcuda.so.1 that the process has loaded. Publication
+// is by atomic stores of values that every thread would find alike, so no thread ever waits here
+// and a failure is never remembered. Callable from any thread at any time, before cuInit too.
+#ifndef FIBSHIM_SHIM_DRIVER_H_
+#define FIBSHIM_SHIM_DRIVER_H_
+
+#include <atomic>
+
+#include "shim/cuda_names.h"
+
+namespace fibshim {
+
+// Driver functions that the shim calls but does not hook. Absent ones stay null: callers ask first.
+#define FIBSHIM_CALLED_FUNCTIONS(CALL)                               \
+  CALL(cuDriverGetVersion, PFN_cuDriverGetVersion_v2020)             \
+  CALL(cuDeviceGetCount, PFN_cuDeviceGetCount_v2000)                 \
+  CALL(cuDeviceGet, PFN_cuDeviceGet_v2000)                           \
+  CALL(cuDeviceGetName, PFN_cuDeviceGetName_v2000)                   \
+  CALL(cuDeviceGetAttribute, PFN_cuDeviceGetAttribute_v2000)         \
+  CALL(cuCtxGetDevice, PFN_cuCtxGetDevice_v2000)                     \
+  CALL(cuFuncGetName, PFN_cuFuncGetName_v12030)                      \
+  CALL(cuKernelGetName, PFN_cuKernelGetName_v12030)                  \
+  CALL(cuFuncGetParamInfo, PFN_cuFuncGetParamInfo_v12040)            \
+  CALL(cuKernelGetParamInfo, PFN_cuKernelGetParamInfo_v12040)        \
+  CALL(cuKernelSetAttribute, PFN_cuKernelSetAttribute_v12000)        \
+  CALL(cuStreamGetCtx, PFN_cuStreamGetCtx_v9020)                     \
+  CALL(cuCtxPushCurrent_v2, PFN_cuCtxPushCurrent_v4000)              \
+  CALL(cuCtxPopCurrent_v2, PFN_cuCtxPopCurrent_v4000)                \
+  CALL(cuGraphGetNodes, PFN_cuGraphGetNodes_v10000)                  \
+  CALL(cuStreamGetCaptureInfo_v2, PFN_cuStreamGetCaptureInfo_v11030) \
+  CALL(cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000)          \
+  CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)
+
+struct Driver {
+#define HOOK(name, type) std::atomic<type> name;
+#include "shim/hook_table.h"
+#undef HOOK
+#define CALL(name, type) std::atomic<type> name;
+  FIBSHIM_CALLED_FUNCTIONS(CALL)
+#undef CALL
+};
+
+// The pointers. Relaxed loads suffice: code addresses, and libcuda is mapped before it is found.
+extern Driver g_driver;
+
+#define FIBSHIM_REAL(name) (::fibshim::g_driver.name.load(std::memory_order_relaxed))
+
+// Fills g_driver. False when the process has no libcuda.so.1 (then nothing was remembered).
+bool resolve_driver();
+
+// True when libcuda.so.1 is mapped into the process, without loading it.
+bool is_driver_loaded();
+
+// Calls the real function; the driver's absence, or the function's absence from it, is an error
+// code.
+template <class Function, class... Arguments>
+inline CUresult call_real(const std::atomic<Function>& slot, Arguments... arguments) {
+  Function real = slot.load(std::memory_order_relaxed);
+  if (__builtin_expect(real == nullptr, 0)) {
+    (void)resolve_driver();
+    real = slot.load(std::memory_order_relaxed);
+    if (real == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return real(arguments...);
+}
+
+// The hook for a pointer that the real driver gave out, or the pointer itself when it is not one
+// that the shim hooks. Exact pointers are compared, never names.
+void* exchange_pointer(void* real);
+
+// The hook for an exported name, or nullptr. Takes no lock and allocates nothing.
+void* hook_for_name(const char* name);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_DRIVER_H_

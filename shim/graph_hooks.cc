@@ -1,0 +1,277 @@
+// Hooks for graphs: kernel nodes are redirected like launches; see graphs.h.
+//
+// The driver takes a node's parameters in two layouts (CUDA_KERNEL_NODE_PARAMS version 1, and
+// version 2 with a CUkernel), plain or inside a CUgraphNodeParams. All hooks widen them to
+// version 2.
+#include "shim/hooks.h"
+
+#include <string.h>
+
+#include "shim/counters.h"
+#include "shim/driver.h"
+#include "shim/graphs.h"
+
+namespace fibshim {
+namespace {
+
+NodeParams widen(const CUDA_KERNEL_NODE_PARAMS_v1& params) {
+  NodeParams wide;
+  memset(&wide, 0, sizeof wide);
+  memcpy(&wide, &params, sizeof params);  // version 2 begins with version 1
+  return wide;
+}
+NodeParams widen(const NodeParams& params) { return params; }
+NodeParams widen(const CUgraphNodeParams& params) {
+  NodeParams wide;
+  static_assert(sizeof wide == sizeof params.kernel);
+  memcpy(&wide, &params.kernel, sizeof wide);
+  return wide;
+}
+
+// Writes `wide` into the host's layout. False: it cannot be said in it.
+bool narrow(const NodeParams& wide, CUDA_KERNEL_NODE_PARAMS_v1* out) {
+  memcpy(out, &wide, sizeof *out);
+  if (out->func != nullptr) return true;
+  // Version 1 knows no CUkernel: its function in the current context.
+  const auto get_function = FIBSHIM_REAL(cuKernelGetFunction);
+  return get_function != nullptr && get_function(&out->func, wide.kern) == CUDA_SUCCESS;
+}
+bool narrow(const NodeParams& wide, NodeParams* out) {
+  *out = wide;
+  return true;
+}
+bool narrow(const NodeParams& wide, CUgraphNodeParams* out) {
+  memcpy(&out->kernel, &wide, sizeof wide);
+  return true;
+}
+
+bool is_kernel(const CUDA_KERNEL_NODE_PARAMS_v1*) { return true; }
+bool is_kernel(const NodeParams*) { return true; }
+bool is_kernel(const CUgraphNodeParams* params) {
+  return params->type == CU_GRAPH_NODE_TYPE_KERNEL;
+}
+
+// Gives a redirected node the replacement's cluster, which parameters do not carry.
+CUresult set_cluster(CUgraphNode node, const LaunchPlan& plan) {
+  if (!plan.decision->binding->has_cluster) return CUDA_SUCCESS;
+  CUkernelNodeAttrValue value;
+  memset(&value, 0, sizeof value);
+  value.clusterDim.x = plan.geometry[kClusterX];
+  value.clusterDim.y = plan.geometry[kClusterY];
+  value.clusterDim.z = plan.geometry[kClusterZ];
+  return call_real(g_driver.cuGraphKernelNodeSetAttribute, node,
+                   CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value);
+}
+
+enum class NodeUse { add, set, set_executable };
+
+// Makes or sets a node. `apply` calls the driver with the parameters it is given; `node` is where
+// the node's handle is once that has succeeded.
+template <class Params, class Apply>
+CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const Apply& apply) {
+  if (params == nullptr || !is_kernel(params) || !resolve_driver()) return apply(params);
+  const NodeParams original = widen(*params);
+  NodePlan plan;
+  const LaunchAction action = plan_node(original, &plan);
+  if (action == LaunchAction::fail) return plan.launch.error;
+  std::remove_const_t<Params> replaced = *params;
+  const bool is_redirected =
+      action == LaunchAction::redirect && narrow(plan.params, &replaced) &&
+      // An executable node keeps the attributes that it was instantiated with.
+      !(use == NodeUse::set_executable && plan.launch.decision->binding->has_cluster);
+  if (!is_redirected) {
+    if (action == LaunchAction::redirect) {
+      count(counter_of(plan.launch.decision->series, Outcome::fallback_refused));
+    }
+    const CUresult result = apply(params);
+    if (use == NodeUse::set && result == CUDA_SUCCESS) forget_node(*node);
+    return result;
+  }
+  CUresult result = apply(&replaced);
+  if (result == CUDA_SUCCESS && use != NodeUse::set_executable && node != nullptr) {
+    result = set_cluster(*node, plan.launch);
+    remember_node(*node, original, plan.launch);
+  }
+  return finish_redirect(plan.launch, result) ? apply(params) : result;
+}
+
+template <class Params>
+CUresult give_original(CUresult result, CUgraphNode node, Params* params) {
+  NodeParams original;
+  if (result == CUDA_SUCCESS && params != nullptr &&
+      find_original_params(node, widen(*params), &original)) {
+    Params narrowed = *params;
+    if (narrow(original, &narrowed)) *params = narrowed;
+  }
+  return result;
+}
+
+CUresult note_begin(CUresult result) {
+  if (result == CUDA_SUCCESS) g_active_captures.fetch_add(1, std::memory_order_relaxed);
+  return result;
+}
+
+// An invalidated capture ends with an error, but it ends.
+CUresult note_end(CUresult result) {
+  const bool has_ended =
+      result == CUDA_SUCCESS || (result >= CUDA_ERROR_STREAM_CAPTURE_INVALIDATED &&
+                                 result <= CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+  int active = g_active_captures.load(std::memory_order_relaxed);
+  while (has_ended && active > 0 && !g_active_captures.compare_exchange_weak(active, active - 1)) {
+  }
+  return result;
+}
+
+}  // namespace
+}  // namespace fibshim
+
+using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is all hooks
+
+// --- make and set nodes ---
+
+CUresult hook_cuGraphAddKernelNode(CUgraphNode* node, CUgraph graph,
+                                   const CUgraphNode* dependencies, size_t count,
+                                   const CUDA_KERNEL_NODE_PARAMS_v1* params) {
+  return make_node(NodeUse::add, params, node, [&](const CUDA_KERNEL_NODE_PARAMS_v1* given) {
+    return call_real(g_driver.cuGraphAddKernelNode, node, graph, dependencies, count, given);
+  });
+}
+
+CUresult hook_cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph,
+                                      const CUgraphNode* dependencies, size_t count,
+                                      const NodeParams* params) {
+  return make_node(NodeUse::add, params, node, [&](const NodeParams* given) {
+    return call_real(g_driver.cuGraphAddKernelNode_v2, node, graph, dependencies, count, given);
+  });
+}
+
+CUresult hook_cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                             size_t count, CUgraphNodeParams* params) {
+  return make_node(NodeUse::add, params, node, [&](CUgraphNodeParams* given) {
+    return call_real(g_driver.cuGraphAddNode, node, graph, dependencies, count, given);
+  });
+}
+
+CUresult hook_cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                                const CUgraphEdgeData* edges, size_t count,
+                                CUgraphNodeParams* params) {
+  return make_node(NodeUse::add, params, node, [&](CUgraphNodeParams* given) {
+    return call_real(g_driver.cuGraphAddNode_v2, node, graph, dependencies, edges, count, given);
+  });
+}
+
+CUresult hook_cuGraphKernelNodeSetParams(CUgraphNode node,
+                                         const CUDA_KERNEL_NODE_PARAMS_v1* params) {
+  return make_node(NodeUse::set, params, &node, [&](const CUDA_KERNEL_NODE_PARAMS_v1* given) {
+    return call_real(g_driver.cuGraphKernelNodeSetParams, node, given);
+  });
+}
+
+CUresult hook_cuGraphKernelNodeSetParams_v2(CUgraphNode node, const NodeParams* params) {
+  return make_node(NodeUse::set, params, &node, [&](const NodeParams* given) {
+    return call_real(g_driver.cuGraphKernelNodeSetParams_v2, node, given);
+  });
+}
+
+CUresult hook_cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams* params) {
+  return make_node(NodeUse::set, params, &node, [&](CUgraphNodeParams* given) {
+    return call_real(g_driver.cuGraphNodeSetParams, node, given);
+  });
+}
+
+CUresult hook_cuGraphExecKernelNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                             const CUDA_KERNEL_NODE_PARAMS_v1* params) {
+  return make_node(
+      NodeUse::set_executable, params, &node, [&](const CUDA_KERNEL_NODE_PARAMS_v1* given) {
+        return call_real(g_driver.cuGraphExecKernelNodeSetParams, executable, node, given);
+      });
+}
+
+CUresult hook_cuGraphExecKernelNodeSetParams_v2(CUgraphExec executable, CUgraphNode node,
+                                                const NodeParams* params) {
+  return make_node(NodeUse::set_executable, params, &node, [&](const NodeParams* given) {
+    return call_real(g_driver.cuGraphExecKernelNodeSetParams_v2, executable, node, given);
+  });
+}
+
+CUresult hook_cuGraphExecNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                       CUgraphNodeParams* params) {
+  return make_node(NodeUse::set_executable, params, &node, [&](CUgraphNodeParams* given) {
+    return call_real(g_driver.cuGraphExecNodeSetParams, executable, node, given);
+  });
+}
+
+// --- read nodes ---
+
+CUresult hook_cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1* params) {
+  return give_original(call_real(g_driver.cuGraphKernelNodeGetParams, node, params), node, params);
+}
+
+CUresult hook_cuGraphKernelNodeGetParams_v2(CUgraphNode node, NodeParams* params) {
+  return give_original(call_real(g_driver.cuGraphKernelNodeGetParams_v2, node, params), node,
+                       params);
+}
+
+// What the host says of its kernel's cluster and cooperation does not hold for the replacement.
+CUresult hook_cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attribute,
+                                            const CUkernelNodeAttrValue* value) {
+  const bool is_about_the_original = attribute == CU_LAUNCH_ATTRIBUTE_COOPERATIVE ||
+                                     attribute == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION ||
+                                     attribute == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
+  if (is_about_the_original && is_redirected_node(node)) return CUDA_SUCCESS;
+  return call_real(g_driver.cuGraphKernelNodeSetAttribute, node, attribute, value);
+}
+
+// --- end nodes ---
+
+CUresult hook_cuGraphDestroyNode(CUgraphNode node) {
+  forget_node(node);
+  return call_real(g_driver.cuGraphDestroyNode, node);
+}
+
+CUresult hook_cuGraphDestroy(CUgraph graph) {
+  forget_graph(graph);
+  return call_real(g_driver.cuGraphDestroy, graph);
+}
+
+// --- captures ---
+
+CUresult hook_cuStreamBeginCapture(CUstream stream) {
+  return note_begin(call_real(g_driver.cuStreamBeginCapture, stream));
+}
+
+CUresult hook_cuStreamBeginCapture_ptsz(CUstream stream) {
+  return note_begin(call_real(g_driver.cuStreamBeginCapture_ptsz, stream));
+}
+
+CUresult hook_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+  return note_begin(call_real(g_driver.cuStreamBeginCapture_v2, stream, mode));
+}
+
+CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
+  return note_begin(call_real(g_driver.cuStreamBeginCapture_v2_ptsz, stream, mode));
+}
+
+CUresult hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
+                                          const CUgraphNode* dependencies,
+                                          const CUgraphEdgeData* edges, size_t count,
+                                          CUstreamCaptureMode mode) {
+  return note_begin(call_real(g_driver.cuStreamBeginCaptureToGraph, stream, graph, dependencies,
+                              edges, count, mode));
+}
+
+CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
+                                               const CUgraphNode* dependencies,
+                                               const CUgraphEdgeData* edges, size_t count,
+                                               CUstreamCaptureMode mode) {
+  return note_begin(call_real(g_driver.cuStreamBeginCaptureToGraph_ptsz, stream, graph,
+                              dependencies, edges, count, mode));
+}
+
+CUresult hook_cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  return note_end(call_real(g_driver.cuStreamEndCapture, stream, graph));
+}
+
+CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
+  return note_end(call_real(g_driver.cuStreamEndCapture_ptsz, stream, graph));
+}

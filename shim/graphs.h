@@ -1,0 +1,60 @@
+// Kernel nodes of CUDA graphs: redirected when they are made or set, given back as the host made
+// them.
+//
+// A host may read a node's parameters, change one and set them again, and expects the kernel and
+// the parameter order that it put in. So for every redirected node the original's parameters are
+// kept, whether the node was added explicitly or came out of a stream capture, and reading the node
+// gives those. Replays know nothing of this and cost nothing more.
+//
+// Slow path throughout: building graphs is not launching. Any thread; one mutex, never held across
+// a driver call.
+#ifndef FIBSHIM_SHIM_GRAPHS_H_
+#define FIBSHIM_SHIM_GRAPHS_H_
+
+#include <atomic>
+
+#include "shim/cuda_names.h"
+#include "shim/launch_path.h"
+
+namespace fibshim {
+
+using NodeParams = CUDA_KERNEL_NODE_PARAMS_v2;
+
+// What a node must be made of in the original's place.
+struct NodePlan {
+  LaunchPlan launch;
+  NodeParams params;  // the replacement's; valid while the plan lives
+};
+
+// Plans a node, counting what does not lead to a redirect. Returns the launch plan's action.
+LaunchAction plan_node(const NodeParams& original, NodePlan* plan);
+
+// After a redirected node was made: keeps `original` for reading. `plan` is what was put in.
+void remember_node(CUgraphNode node, const NodeParams& original, const LaunchPlan& plan);
+
+// The parameters that the host gave, when `current`, which the driver reads from the node, is what
+// we put there; false for every other node. The pointers stay valid until the node is set or
+// destroyed.
+bool find_original_params(CUgraphNode node, const NodeParams& current, NodeParams* original);
+
+// True when the node runs a replacement that was remembered.
+bool is_redirected_node(CUgraphNode node);
+
+// Whatever was kept of a node, or of all nodes of a graph that is about to be destroyed.
+void forget_node(CUgraphNode node);
+void forget_graph(CUgraph graph);
+
+// Stream captures that are under way in the process. While there are none, a launch need not ask.
+extern std::atomic<int> g_active_captures;
+
+// After a redirected launch while captures are under way: if its stream is capturing, the node that
+// it became is remembered.
+void remember_captured_node(const LaunchRequest& request, const LaunchPlan& plan);
+
+// For the atfork handlers.
+void lock_graphs_for_fork();
+void unlock_graphs_after_fork(bool is_child);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_GRAPHS_H_

@@ -1,0 +1,409 @@
+#include "shim/handles.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "shim/decisions.h"
+#include "shim/driver.h"
+#include "shim/images.h"
+#include "shim/log.h"
+#include "shim/mutex.h"
+#include "shim/pool.h"
+#include "shim/runtime.h"
+
+namespace fibshim {
+namespace {
+
+// What find_handle reads before the first handle is known.
+struct EmptyTable {
+  HandleTable table = {63, 0, 1};
+  HandleSlot slots[2] = {};
+};
+constinit EmptyTable g_empty_table;
+static_assert(offsetof(EmptyTable, slots) == sizeof(HandleTable));
+
+constexpr uint32_t kSmallestCapacity = 1024;
+constexpr uint32_t kMaxMatches = 16;  // patterns tried for one symbol; the rest have lower benefit
+
+Mutex g_lock;  // guards everything that a writer touches
+Pool g_pool;
+HandleTable* g_table;  // the published one, as its writer sees it; null while empty
+
+// Records by owner, so that an unload finds its own without a walk over the table.
+struct OwnerSlot {
+  uintptr_t owner;
+  Record* first;
+};
+OwnerSlot* g_owners;
+uint32_t g_owner_capacity;  // a power of two
+uint32_t g_owner_used;      // owners ever put in since the last rebuild
+
+uint64_t hash_name(const char* text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (; *text != 0; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;
+  return hash;
+}
+
+Record* record_of(uintptr_t value) { return reinterpret_cast<Record*>(value & ~kUntracked); }
+
+// Holding g_lock. The slot of a key, new if need be; null when there is no memory.
+HandleSlot* slot_in(HandleTable* table, uintptr_t key) {
+  for (uint64_t at = hash_handle(key) >> table->shift;; ++at) {
+    HandleSlot& slot = table->slots()[at & table->mask];
+    const uintptr_t found = slot.key.load(std::memory_order_relaxed);
+    if (found == key) return &slot;
+    if (found == 0) {
+      // The value is 0 here: a reader that meets the key early sees an unknown handle.
+      slot.key.store(key, std::memory_order_release);
+      ++table->used;
+      return &slot;
+    }
+  }
+}
+
+size_t table_bytes(uint64_t capacity) {
+  return sizeof(HandleTable) + capacity * sizeof(HandleSlot);
+}
+
+// Holding g_lock. A table with room for one more key; null when there is no memory.
+HandleTable* table_with_room() {
+  HandleTable* old = g_table;
+  const uint64_t capacity = old == nullptr ? 0 : old->mask + 1;
+  if (old != nullptr && (old->used + 1) * 4ull <= capacity * 3) return old;
+  uint64_t live = 0;
+  for (uint64_t i = 0; i < capacity; ++i) {
+    if (old->slots()[i].value.load(std::memory_order_relaxed) != 0) ++live;
+  }
+  uint64_t new_capacity = kSmallestCapacity;
+  while (new_capacity < (live + 1) * 2) new_capacity *= 2;
+  auto* table = static_cast<HandleTable*>(g_pool.allocate(table_bytes(new_capacity)));
+  if (table == nullptr) return nullptr;
+  table->shift = static_cast<uint32_t>(64 - __builtin_ctzll(new_capacity));
+  table->mask = new_capacity - 1;
+  for (uint64_t i = 0; i < capacity; ++i) {
+    const uintptr_t value = old->slots()[i].value.load(std::memory_order_relaxed);
+    if (value == 0) continue;
+    HandleSlot* slot = slot_in(table, old->slots()[i].key.load(std::memory_order_relaxed));
+    slot->value.store(value, std::memory_order_relaxed);
+  }
+  g_handle_table.store(table, std::memory_order_release);
+  g_table = table;
+  // The old table is not reused: a reader may be in it still, and nothing tells when it has left.
+  // All old tables together are smaller than the one in use, but for rebuilds that only drop dead
+  // keys, and those need as many handle values never seen before as a quarter of the table.
+  return table;
+}
+
+// Holding g_lock. Where an owner's list begins; null when there is no memory for another owner.
+Record** owner_list(uintptr_t owner, bool may_add) {
+  if (may_add && (g_owner_used + 1) * 2 > g_owner_capacity) {
+    uint32_t live = 0;
+    for (uint32_t i = 0; i < g_owner_capacity; ++i) live += g_owners[i].first != nullptr;
+    uint32_t capacity = 256;
+    while (capacity < live * 4) capacity *= 2;
+    auto* owners = static_cast<OwnerSlot*>(g_pool.allocate(capacity * sizeof(OwnerSlot)));
+    if (owners == nullptr) return nullptr;
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < g_owner_capacity; ++i) {
+      if (g_owners[i].first == nullptr) continue;
+      uint32_t at = static_cast<uint32_t>(hash_handle(g_owners[i].owner) >> 32) & (capacity - 1);
+      while (owners[at].first != nullptr) at = (at + 1) & (capacity - 1);
+      owners[at] = g_owners[i];
+      ++used;
+    }
+    g_pool.release(g_owners, g_owner_capacity * sizeof(OwnerSlot));
+    g_owners = owners;
+    g_owner_capacity = capacity;
+    g_owner_used = used;
+  }
+  if (g_owner_capacity == 0) return nullptr;
+  // Owner 0, "unknown", is stored as 1: no module lies there.
+  const uintptr_t key = owner == 0 ? 1 : owner;
+  for (uint32_t at = static_cast<uint32_t>(hash_handle(key) >> 32);; ++at) {
+    OwnerSlot& slot = g_owners[at & (g_owner_capacity - 1)];
+    if (slot.owner == key) return &slot.first;
+    if (slot.owner == 0) {
+      if (!may_add) return nullptr;
+      slot.owner = key;
+      ++g_owner_used;
+      return &slot.first;
+    }
+  }
+}
+
+size_t params_bytes(uint32_t count) { return (count + 1) * sizeof(Param); }
+
+void release_candidates(Record* record) {
+  for (uint32_t i = 0; i < record->candidate_count; ++i) {
+    release_decisions(&record->candidates[i]);
+  }
+  g_pool.release(record->candidates, record->candidate_count * sizeof(Candidate));
+  g_pool.release(record->params, params_bytes(record->param_count));
+  if (record->symbol != nullptr) g_pool.release(record->symbol, strlen(record->symbol) + 1);
+}
+
+// Holding g_lock. The record's handle is dead from here on.
+void kill_record(Record* record) {
+  HandleSlot* slot = slot_in(g_table, record->handle);
+  if (record_of(slot->value.load(std::memory_order_relaxed)) == record) {
+    slot->value.store(0, std::memory_order_release);
+  }
+  release_candidates(record);
+  g_pool.release(record, sizeof(Record));
+}
+
+// Holding g_lock.
+void unlink_record(Record* record) {
+  Record** at = owner_list(record->owner, false);
+  while (at != nullptr && *at != nullptr && *at != record) at = &(*at)->next_of_owner;
+  if (at != nullptr && *at == record) *at = record->next_of_owner;
+}
+
+// Holding g_lock.
+void kill_list(uintptr_t owner) {
+  Record** list = owner_list(owner, false);
+  if (list == nullptr) return;
+  Record* record = *list;
+  *list = nullptr;
+  while (record != nullptr) {
+    Record* next = record->next_of_owner;
+    kill_record(record);
+    record = next;
+  }
+}
+
+// The kernel's parameter table from the driver. False: the driver cannot tell (before 12.4), or the
+// kernel has more than the launch path takes.
+bool ask_params(const void* handle, HandleKind kind, Param* params, uint32_t* count) {
+  const auto function_info = FIBSHIM_REAL(cuFuncGetParamInfo);
+  const auto kernel_info = FIBSHIM_REAL(cuKernelGetParamInfo);
+  auto* as_function = static_cast<CUfunction>(const_cast<void*>(handle));
+  auto* as_kernel = static_cast<CUkernel>(const_cast<void*>(handle));
+  for (uint32_t i = 0; i <= kMaxParams; ++i) {
+    size_t offset = 0;
+    size_t size = 0;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+    if (kind == HandleKind::kernel && kernel_info != nullptr) {
+      result = kernel_info(as_kernel, i, &offset, &size);
+    } else if (kind == HandleKind::function && function_info != nullptr) {
+      result = function_info(as_function, i, &offset, &size);
+    }
+    if (result == CUDA_ERROR_INVALID_VALUE) {
+      *count = i;
+      return true;
+    }
+    if (result != CUDA_SUCCESS || i == kMaxParams) return false;
+    params[i] = {static_cast<uint32_t>(offset), static_cast<uint32_t>(size)};
+  }
+  return false;
+}
+
+bool has_layout(const Snapshot& snapshot, const Pattern& pattern, const Param* params,
+                uint32_t count) {
+  if (pattern.has_params == 0) return true;
+  if (pattern.param_sizes.count != count) return false;
+  const uint16_t* sizes = snapshot.begin(pattern.param_sizes);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (sizes[i] != params[i].size) return false;
+  }
+  return true;
+}
+
+// What a pattern reads must lie within the parameters that the kernel has.
+bool reads_within(const Snapshot& snapshot, const Pattern& pattern, const Param* params,
+                  uint32_t count) {
+  if (!program_fits(snapshot, pattern.where, params, count)) return false;
+  const KeyPart* key = snapshot.begin(pattern.key);
+  for (uint32_t i = 0; i < pattern.key.count; ++i) {
+    if (!program_fits(snapshot, key[i].program, params, count)) return false;
+  }
+  return true;
+}
+
+void fill_candidate(const Snapshot& snapshot, const SymbolMatch& match, Candidate* out) {
+  const Pattern& pattern = snapshot.begin(snapshot.patterns)[match.pattern];
+  out->snapshot = &snapshot;
+  out->pattern = &pattern;
+  out->where = snapshot.begin(pattern.where);
+  out->where_count = pattern.where.count;
+  out->key = snapshot.begin(pattern.key);
+  out->key_count = pattern.key.count;
+  out->match = match;
+  for (uint32_t i = 0; i < kMaxCaptures; ++i) out->captures[i] = match.captures[i].value;
+}
+
+// A record, whole but for its place in the table. Null: no memory.
+Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind kind, uintptr_t owner,
+                     const char* symbol) {
+  auto* record = static_cast<Record*>(g_pool.allocate(sizeof(Record)));
+  if (record == nullptr) return nullptr;
+  record->handle = reinterpret_cast<uintptr_t>(handle);
+  record->owner = owner;
+  record->name_hash = hash_name(symbol);
+  record->kind = kind;
+  SymbolMatch matches[kMaxMatches];
+  uint32_t match_count = loader().match(&snapshot, symbol, matches, kMaxMatches);
+  if (match_count == 0) return record;
+  if (match_count > kMaxMatches) match_count = kMaxMatches;
+
+  Param params[kMaxParams];
+  uint32_t param_count = 0;
+  if (!ask_params(handle, kind, params, &param_count)) {
+    log_message(LogLevel::info, "%s: the driver does not tell its parameters; left alone", symbol);
+    return record;
+  }
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < match_count; ++i) {
+    const Pattern& pattern = snapshot.begin(snapshot.patterns)[matches[i].pattern];
+    if (!has_layout(snapshot, pattern, params, param_count) ||
+        !reads_within(snapshot, pattern, params, param_count)) {
+      log_message(LogLevel::info, "%s: fits the symbol of pattern %s, but not its params", symbol,
+                  snapshot.text(pattern.label));
+      continue;
+    }
+    if (pattern.images.count != 0) {
+      log_message(LogLevel::info, "%s: pattern %s asks for an image that this one is not", symbol,
+                  snapshot.text(pattern.label));
+      continue;
+    }
+    matches[kept++] = matches[i];
+  }
+  if (kept == 0) return record;
+  const size_t symbol_bytes = strlen(symbol) + 1;
+  record->candidates = static_cast<Candidate*>(g_pool.allocate(kept * sizeof(Candidate)));
+  record->params = static_cast<Param*>(g_pool.allocate(params_bytes(param_count)));
+  record->symbol = static_cast<char*>(g_pool.allocate(symbol_bytes));
+  if (record->candidates == nullptr || record->params == nullptr || record->symbol == nullptr) {
+    g_pool.release(record->candidates, kept * sizeof(Candidate));
+    g_pool.release(record->params, params_bytes(param_count));
+    g_pool.release(record->symbol, symbol_bytes);
+    g_pool.release(record, sizeof(Record));
+    return nullptr;
+  }
+  memcpy(record->params, params, param_count * sizeof(Param));
+  memcpy(record->symbol, symbol, symbol_bytes);
+  record->param_count = static_cast<uint16_t>(param_count);
+  record->params_bytes =
+      param_count == 0 ? 0 : params[param_count - 1].offset + params[param_count - 1].size;
+  for (uint32_t i = 0; i < kept; ++i) fill_candidate(snapshot, matches[i], &record->candidates[i]);
+  record->candidate_count = static_cast<uint8_t>(kept);
+  return record;
+}
+
+// Every image that a launch of this handle may need, for every kind of GPU: so that a launch, in a
+// capture too, needs no driver call but itself.
+void load_replacements(const Record& record) {
+  const uint32_t class_count = device_class_count();
+  for (uint32_t i = 0; i < record.candidate_count; ++i) {
+    const Snapshot& snapshot = *record.candidates[i].snapshot;
+    const Pattern& pattern = *record.candidates[i].pattern;
+    const Route* routes = snapshot.begin(pattern.routes);
+    for (uint32_t r = 0; r < pattern.routes.count; ++r) {
+      const Binding& binding = snapshot.begin(snapshot.bindings)[routes[r].binding];
+      if (binding.state != BindingState::ready) continue;
+      for (uint32_t c = 0; c < class_count; ++c) (void)load_replacement(snapshot, binding, c);
+    }
+  }
+}
+
+uintptr_t value_of(Record* record) {
+  return reinterpret_cast<uintptr_t>(record) | (record->candidate_count == 0 ? kUntracked : 0);
+}
+
+}  // namespace
+
+constinit std::atomic<const HandleTable*> g_handle_table{&g_empty_table.table};
+
+uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner,
+                          const char* symbol) {
+  const Snapshot* snapshot = ensure_snapshot();
+  if (snapshot == nullptr || handle == nullptr || symbol == nullptr) return 0;
+  const uintptr_t known = find_handle(handle);
+  if (known != 0) {
+    // Hosts ask for the same function again and again.
+    const Record* record = record_of(known);
+    if (record->owner == owner && record->kind == kind && record->name_hash == hash_name(symbol)) {
+      return known;
+    }
+  }
+  Record* record = build_record(*snapshot, handle, kind, owner, symbol);
+  if (record == nullptr) return 0;
+  const uintptr_t value = value_of(record);
+  {
+    MutexGuard guard(g_lock);
+    HandleTable* table = table_with_room();
+    Record** list = table == nullptr ? nullptr : owner_list(owner, true);
+    if (list == nullptr) {
+      release_candidates(record);
+      g_pool.release(record, sizeof(Record));
+      return 0;
+    }
+    HandleSlot* slot = slot_in(table, record->handle);
+    const uintptr_t previous = slot->value.exchange(value, std::memory_order_acq_rel);
+    if (previous != 0) {
+      // Reused for another kernel without an unload that we saw.
+      Record* stale = record_of(previous);
+      unlink_record(stale);
+      release_candidates(stale);
+      g_pool.release(stale, sizeof(Record));
+    }
+    record->next_of_owner = *list;
+    *list = record;
+  }
+  if (record->candidate_count != 0) load_replacements(*record);
+  return value;
+}
+
+uintptr_t remember_stranger(const void* handle) {
+  if (ensure_snapshot() == nullptr || !resolve_driver()) return 0;
+  const auto kernel_name = FIBSHIM_REAL(cuKernelGetName);
+  const auto function_name = FIBSHIM_REAL(cuFuncGetName);
+  const char* name = nullptr;
+  auto* as_kernel = static_cast<CUkernel>(const_cast<void*>(handle));
+  auto* as_function = static_cast<CUfunction>(const_cast<void*>(handle));
+  // The names are borrowed from the driver; remember_handle copies what it keeps.
+  if (function_name != nullptr && function_name(&name, as_function) == CUDA_SUCCESS) {
+    return remember_handle(handle, HandleKind::function, 0, name);
+  }
+  if (kernel_name != nullptr && kernel_name(&name, as_kernel) == CUDA_SUCCESS) {
+    return remember_handle(handle, HandleKind::kernel, 0, name);
+  }
+  return 0;
+}
+
+void forget_owner(uintptr_t owner) {
+  if (current_snapshot() == nullptr) return;
+  MutexGuard guard(g_lock);
+  if (g_table == nullptr) return;
+  kill_list(owner);
+  kill_list(0);
+}
+
+void forget_functions() {
+  if (current_snapshot() == nullptr) return;
+  MutexGuard guard(g_lock);
+  for (uint32_t i = 0; i < g_owner_capacity; ++i) {
+    Record** at = &g_owners[i].first;
+    while (*at != nullptr) {
+      Record* record = *at;
+      if (record->kind == HandleKind::function) {
+        *at = record->next_of_owner;
+        kill_record(record);
+      } else {
+        at = &record->next_of_owner;
+      }
+    }
+  }
+}
+
+void lock_handles_for_fork() {
+  g_lock.lock();
+  g_pool.lock_for_fork();
+}
+
+void unlock_handles_after_fork(bool is_child) {
+  g_pool.unlock_after_fork(is_child);
+  g_lock.unlock_after_fork(is_child);
+}
+
+}  // namespace fibshim

@@ -1,0 +1,127 @@
+// What is known of every kernel handle that the driver gave out.
+//
+// The table maps a CUfunction or CUkernel (their values never coincide while both live) to a
+// Record. Readers take no lock and write nothing. Its protocol:
+//
+//   * A slot's key is written once per table and never changes: a slot found by its key stays that
+//     key's slot. Its value is replaced atomically; 0 means that the handle has died.
+//   * So a reader that finds a key reads the newest value stored for that very handle, whatever
+//   else
+//     is inserted or forgotten meanwhile. Release on the value, acquire on its load: the record
+//     that it points to is whole.
+//   * Dead keys are dropped when the table is rebuilt, at 3/4 full, into a larger one if it is full
+//     of living ones. The new table is published by one store. A reader of the old one sees what
+//     it could have seen a moment before; old tables are kept.
+//   * Writers (hand-out, unload) hold one mutex, and hold no other while calling the driver.
+//
+// Memory per handle: 16 bytes of table at half load or more, and a Record of 64 bytes; a handle
+// that a pattern fits adds its candidates.
+#ifndef FIBSHIM_SHIM_HANDLES_H_
+#define FIBSHIM_SHIM_HANDLES_H_
+
+#include <atomic>
+#include <stdint.h>
+
+#include "loader/snapshot.h"
+
+namespace fibshim {
+
+struct Decision;
+struct DecisionTable;
+
+enum class HandleKind : uint8_t { function, kernel };
+
+// One pattern that fits a handle's symbol and layout.
+struct Candidate {
+  const Snapshot* snapshot;
+  const Pattern* pattern;
+  const Step* where;
+  const KeyPart* key;
+  uint32_t where_count;
+  uint32_t key_count;
+  std::atomic<DecisionTable*> decisions;  // null until the first
+  int64_t captures[kMaxCaptures];
+  SymbolMatch match;
+};
+
+// Where a parameter lies in a packed buffer, in bytes.
+struct Param {
+  uint32_t offset;
+  uint32_t size;
+};
+
+struct Record {
+  uintptr_t handle;
+  uintptr_t owner;  // the CUmodule or CUlibrary; 0: not known
+  uint64_t name_hash;
+  Record* next_of_owner;
+  HandleKind kind;
+  uint8_t candidate_count;  // 0: no pattern knows this kernel
+  uint16_t param_count;
+  uint32_t params_bytes;  // end of the last parameter in a packed buffer
+  Candidate* candidates;  // in order of trial
+  Param* params;
+  char* symbol;  // of a tracked kernel
+};
+
+struct HandleSlot {
+  std::atomic<uintptr_t> key;    // 0: never used
+  std::atomic<uintptr_t> value;  // Record*, kUntracked set when it has no candidates; 0: dead
+};
+
+// Followed by its slots.
+struct HandleTable {
+  uint32_t shift;  // 64 - log2(capacity)
+  uint32_t used;   // keys written; the writer's
+  uint64_t mask;   // capacity - 1
+
+  const HandleSlot* slots() const { return reinterpret_cast<const HandleSlot*>(this + 1); }
+  HandleSlot* slots() { return reinterpret_cast<HandleSlot*>(this + 1); }
+};
+
+inline constexpr uintptr_t kUntracked = 1;
+
+extern std::atomic<const HandleTable*> g_handle_table;
+
+inline uint64_t hash_handle(uintptr_t handle) {
+  // Fibonacci hashing: handles are heap addresses, alike in their low and high bits.
+  return static_cast<uint64_t>(handle) * 0x9e3779b97f4a7c15u;
+}
+
+// The slot's value for a handle, or 0 when nothing is known of it. Hot: wait-free.
+inline uintptr_t find_handle(const void* handle) {
+  const auto key = reinterpret_cast<uintptr_t>(handle);
+  const HandleTable* table = g_handle_table.load(std::memory_order_acquire);
+  for (uint64_t at = hash_handle(key) >> table->shift;; ++at) {
+    const HandleSlot& slot = table->slots()[at & table->mask];
+    const uintptr_t found = slot.key.load(std::memory_order_acquire);
+    if (__builtin_expect(found == key, 1)) return slot.value.load(std::memory_order_acquire);
+    if (found == 0) return 0;
+  }
+}
+
+// Everything below is for the slow paths.
+
+// Remembers a handle that the driver has just given out, replacing what was known of it. `params`
+// are asked of the driver where a pattern fits the symbol. `owner` may be 0. Returns the slot's new
+// value; 0 when there is no memory for it.
+uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, const char* symbol);
+
+// A handle first met at a launch: asks the driver for its name, both ways. 0 when it has none.
+uintptr_t remember_stranger(const void* handle);
+
+// Everything known of a module's or library's handles dies, and of handles whose owner is unknown.
+// Called before the driver unloads it.
+void forget_owner(uintptr_t owner);
+
+// Everything known of any CUfunction dies: their contexts may. They are looked up again if
+// launched.
+void forget_functions();
+
+// For the atfork handlers: no other thread may be half-way through a change.
+void lock_handles_for_fork();
+void unlock_handles_after_fork(bool is_child);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_HANDLES_H_

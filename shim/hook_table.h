@@ -1,0 +1,85 @@
+// Every driver function that the shim hooks: one row each, and nowhere else.
+//
+//   HOOK(exported name as libcuda spells it, its type in cudaTypedefs.h)
+//
+// From a row come the exported symbol, the real pointer (driver.h), the hook's declaration
+// (hooks.h, asserted against the type) and the name's place in the resolver. Adding a hook is one
+// row here and one function hook_<name> in hooks.cc. EXPORT rows are exported but not driver
+// functions.
+//
+// Included several times with HOOK and EXPORT defined differently: no include guard on purpose.
+
+#ifndef EXPORT
+#define EXPORT(name)
+#endif
+
+EXPORT(dlsym)
+EXPORT(dlvsym)
+
+// Resolve
+HOOK(cuGetProcAddress, PFN_cuGetProcAddress_v11030)
+HOOK(cuGetProcAddress_v2, PFN_cuGetProcAddress_v12000)
+
+// Bring images in
+HOOK(cuModuleLoad, PFN_cuModuleLoad_v2000)
+HOOK(cuModuleLoadData, PFN_cuModuleLoadData_v2000)
+HOOK(cuModuleLoadDataEx, PFN_cuModuleLoadDataEx_v2010)
+HOOK(cuModuleLoadFatBinary, PFN_cuModuleLoadFatBinary_v2000)
+HOOK(cuLibraryLoadData, PFN_cuLibraryLoadData_v12000)
+HOOK(cuLibraryLoadFromFile, PFN_cuLibraryLoadFromFile_v12000)
+
+// Hand handles out
+HOOK(cuModuleGetFunction, PFN_cuModuleGetFunction_v2000)
+HOOK(cuModuleEnumerateFunctions, PFN_cuModuleEnumerateFunctions_v12040)
+HOOK(cuLibraryGetKernel, PFN_cuLibraryGetKernel_v12000)
+HOOK(cuLibraryEnumerateKernels, PFN_cuLibraryEnumerateKernels_v12040)
+HOOK(cuKernelGetFunction, PFN_cuKernelGetFunction_v12000)
+
+// Launch
+HOOK(cuLaunchKernel, PFN_cuLaunchKernel_v4000)
+HOOK(cuLaunchKernel_ptsz, PFN_cuLaunchKernel_v7000_ptsz)
+HOOK(cuLaunchKernelEx, PFN_cuLaunchKernelEx_v11060)
+HOOK(cuLaunchKernelEx_ptsz, PFN_cuLaunchKernelEx_v11060_ptsz)
+HOOK(cuLaunchCooperativeKernel, PFN_cuLaunchCooperativeKernel_v9000)
+HOOK(cuLaunchCooperativeKernel_ptsz, PFN_cuLaunchCooperativeKernel_v9000_ptsz)
+
+// Kernel nodes of graphs
+HOOK(cuGraphAddKernelNode, PFN_cuGraphAddKernelNode_v10000)
+HOOK(cuGraphAddKernelNode_v2, PFN_cuGraphAddKernelNode_v12000)
+HOOK(cuGraphAddNode, PFN_cuGraphAddNode_v12020)
+HOOK(cuGraphAddNode_v2, PFN_cuGraphAddNode_v12030)
+HOOK(cuGraphKernelNodeGetParams, PFN_cuGraphKernelNodeGetParams_v10000)
+HOOK(cuGraphKernelNodeGetParams_v2, PFN_cuGraphKernelNodeGetParams_v12000)
+HOOK(cuGraphKernelNodeSetParams, PFN_cuGraphKernelNodeSetParams_v10000)
+HOOK(cuGraphKernelNodeSetParams_v2, PFN_cuGraphKernelNodeSetParams_v12000)
+HOOK(cuGraphNodeSetParams, PFN_cuGraphNodeSetParams_v12020)
+HOOK(cuGraphExecKernelNodeSetParams, PFN_cuGraphExecKernelNodeSetParams_v10010)
+HOOK(cuGraphExecKernelNodeSetParams_v2, PFN_cuGraphExecKernelNodeSetParams_v12000)
+HOOK(cuGraphExecNodeSetParams, PFN_cuGraphExecNodeSetParams_v12020)
+HOOK(cuGraphKernelNodeSetAttribute, PFN_cuGraphKernelNodeSetAttribute_v11000)
+HOOK(cuGraphDestroyNode, PFN_cuGraphDestroyNode_v10000)
+HOOK(cuGraphDestroy, PFN_cuGraphDestroy_v10000)
+
+// Stream captures, whose nodes may be read and set like others
+HOOK(cuStreamBeginCapture, PFN_fibshim_cuStreamBeginCapture_v10000)
+HOOK(cuStreamBeginCapture_ptsz, PFN_fibshim_cuStreamBeginCapture_v10000)
+HOOK(cuStreamBeginCapture_v2, PFN_cuStreamBeginCapture_v10010)
+HOOK(cuStreamBeginCapture_v2_ptsz, PFN_cuStreamBeginCapture_v10010_ptsz)
+HOOK(cuStreamBeginCaptureToGraph, PFN_cuStreamBeginCaptureToGraph_v12030)
+HOOK(cuStreamBeginCaptureToGraph_ptsz, PFN_cuStreamBeginCaptureToGraph_v12030_ptsz)
+HOOK(cuStreamEndCapture, PFN_cuStreamEndCapture_v10000)
+HOOK(cuStreamEndCapture_ptsz, PFN_cuStreamEndCapture_v10000_ptsz)
+
+// End handles
+HOOK(cuModuleUnload, PFN_cuModuleUnload_v2000)
+HOOK(cuLibraryUnload, PFN_cuLibraryUnload_v12000)
+HOOK(cuCtxDestroy, PFN_fibshim_cuCtxDestroy_v2000)
+HOOK(cuCtxDestroy_v2, PFN_cuCtxDestroy_v4000)
+HOOK(cuCtxDetach, PFN_cuCtxDetach_v2000)
+HOOK(cuDevicePrimaryCtxRelease, PFN_fibshim_cuDevicePrimaryCtxRelease_v7000)
+HOOK(cuDevicePrimaryCtxRelease_v2, PFN_cuDevicePrimaryCtxRelease_v11000)
+HOOK(cuDevicePrimaryCtxReset, PFN_fibshim_cuDevicePrimaryCtxReset_v7000)
+HOOK(cuDevicePrimaryCtxReset_v2, PFN_cuDevicePrimaryCtxReset_v11000)
+HOOK(cuGreenCtxDestroy, PFN_cuGreenCtxDestroy_v12040)
+
+#undef EXPORT

@@ -1,0 +1,441 @@
+// The hooks: what the host calls in the driver's place. Thin; each does one thing beside the real
+// call.
+//
+// Any thread, any time, before cuInit too. The real pointer is resolved on demand; where the
+// process has no driver at all the answer is what a missing driver means. Out-parameters are
+// touched only after success and when they are not null.
+#include "shim/hooks.h"
+
+#include <string.h>
+
+#include "shim/driver.h"
+#include "shim/graphs.h"
+#include "shim/handles.h"
+#include "shim/launch_path.h"
+#include "shim/launch_slow.h"
+#include "shim/runtime.h"
+#include "shim/settings_in_force.h"
+
+namespace fibshim {
+namespace {
+
+template <class Handle>
+uintptr_t as_owner(Handle handle) {
+  return reinterpret_cast<uintptr_t>(handle);
+}
+
+void exchange_result(CUresult result, void** function) {
+  if (result == CUDA_SUCCESS && function != nullptr && *function != nullptr && is_active() &&
+      resolve_driver()) {
+    *function = exchange_pointer(*function);
+  }
+}
+
+// Remembers handles that were enumerated: their names come from the driver.
+template <class Handle, class GetName>
+void remember_all(const Handle* handles, unsigned count, HandleKind kind, uintptr_t owner,
+                  GetName get_name) {
+  if (handles == nullptr || get_name == nullptr || ensure_snapshot() == nullptr) return;
+  for (unsigned i = 0; i < count; ++i) {
+    const char* name = nullptr;
+    if (handles[i] != nullptr && get_name(&name, handles[i]) == CUDA_SUCCESS) {
+      (void)remember_handle(handles[i], kind, owner, name);
+    }
+  }
+}
+
+// --- launches ---
+
+LaunchRequest make_request(CUfunction function, const unsigned (&geometry)[7], void** params,
+                           void** extra, CUstream stream, bool is_per_thread_stream) {
+  LaunchRequest request;
+  request.handle = function;
+  request.extra = extra;
+  request.stream = stream;
+  request.is_per_thread_stream = is_per_thread_stream;
+  request.must_keep_kernel = false;
+  request.view.params = params;
+  for (int i = 0; i < 6; ++i) request.view.geometry[i] = geometry[i];
+  request.view.geometry[kClusterX] = 1;
+  request.view.geometry[kClusterY] = 1;
+  request.view.geometry[kClusterZ] = 1;
+  request.view.geometry[kSharedMem] = geometry[6];
+  return request;
+}
+
+using LaunchFunction = PFN_cuLaunchKernel_v4000;
+using LaunchExFunction = PFN_cuLaunchKernelEx_v11060;
+
+void set_geometry(const LaunchPlan& plan, CUlaunchConfig* config) {
+  const uint32_t* geometry = plan.geometry;
+  config->gridDimX = geometry[kGridX];
+  config->gridDimY = geometry[kGridY];
+  config->gridDimZ = geometry[kGridZ];
+  config->blockDimX = geometry[kBlockX];
+  config->blockDimY = geometry[kBlockY];
+  config->blockDimZ = geometry[kBlockZ];
+  config->sharedMemBytes = geometry[kSharedMem];
+}
+
+void add_cluster(const LaunchPlan& plan, CUlaunchAttribute* attribute) {
+  memset(attribute, 0, sizeof *attribute);
+  attribute->id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attribute->value.clusterDim.x = plan.geometry[kClusterX];
+  attribute->value.clusterDim.y = plan.geometry[kClusterY];
+  attribute->value.clusterDim.z = plan.geometry[kClusterZ];
+}
+
+// The replacement of a launch that came without attributes.
+CUresult launch_plain(const LaunchPlan& plan, CUstream stream, LaunchFunction launch,
+                      LaunchExFunction launch_ex) {
+  const uint32_t* geometry = plan.geometry;
+  if (__builtin_expect(!plan.decision->binding->has_cluster, 1)) {
+    return launch(plan.kernel, geometry[kGridX], geometry[kGridY], geometry[kGridZ],
+                  geometry[kBlockX], geometry[kBlockY], geometry[kBlockZ], geometry[kSharedMem],
+                  stream, plan.params, nullptr);
+  }
+  if (launch_ex == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  CUlaunchConfig config = {};
+  CUlaunchAttribute attribute;
+  set_geometry(plan, &config);
+  config.hStream = stream;
+  add_cluster(plan, &attribute);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return launch_ex(&config, plan.kernel, plan.params, nullptr);
+}
+
+inline void note_capture(CUresult result, const LaunchRequest& request, const LaunchPlan& plan) {
+  if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) != 0, 0) &&
+      result == CUDA_SUCCESS) {
+    remember_captured_node(request, plan);
+  }
+}
+
+// cuLaunchKernel in all its forms, for a kernel that a pattern may fit. `original` repeats the
+// host's own call.
+template <class Original>
+inline CUresult launch_tracked(LaunchRequest* request, LaunchFunction launch,
+                               LaunchExFunction launch_ex, const Original& original) {
+  LaunchPlan plan;
+  plan_launch(request, &plan);
+  if (plan.action == LaunchAction::fail) return plan.error;
+  if (plan.action == LaunchAction::original) return original();
+  const CUresult result = launch_plain(plan, request->stream, launch, launch_ex);
+  note_capture(result, *request, plan);
+  return finish_redirect(plan, result) ? original() : result;
+}
+
+constexpr unsigned kMaxAttributes = 32;
+
+// The host's attributes, but for what must fit the replacement: its cluster, whether it waits for
+// the kernel before it, and that it is no cooperative kernel. False: too many to copy.
+bool fit_attributes(const CUlaunchConfig& original, const LaunchPlan& plan,
+                    CUlaunchAttribute* attributes, unsigned* count) {
+  const Decision& decision = *plan.decision;
+  const Solution& solution =
+      decision.snapshot->begin(decision.snapshot->solutions)[decision.binding->solution];
+  *count = 0;
+  for (unsigned i = 0; i < original.numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = original.attrs[i];
+    switch (attribute.id) {
+      case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+      case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+      case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION: continue;
+      case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+        if (!solution.waits_for_previous) continue;
+        break;
+      default: break;
+    }
+    if (*count == kMaxAttributes) return false;
+    attributes[(*count)++] = attribute;
+  }
+  if (decision.binding->has_cluster) {
+    if (*count == kMaxAttributes) return false;
+    add_cluster(plan, &attributes[(*count)++]);
+  }
+  return true;
+}
+
+// A node that the device itself updates keeps its kernel: its parameters are written elsewhere.
+bool is_device_updatable(const CUlaunchConfig& config) {
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    if (config.attrs[i].id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE &&
+        config.attrs[i].value.deviceUpdatableKernelNode.deviceUpdatable != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+__attribute__((noinline)) CUresult launch_tracked_ex(const CUlaunchConfig* config,
+                                                     CUfunction function, void** params,
+                                                     void** extra, bool is_per_thread_stream,
+                                                     const std::atomic<LaunchExFunction>& real) {
+  if (real.load(std::memory_order_relaxed) == nullptr && !resolve_driver()) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  const LaunchExFunction launch = real.load(std::memory_order_relaxed);
+  if (launch == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  const auto original = [&] { return launch(config, function, params, extra); };
+  // The driver refuses such a call.
+  if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr)) return original();
+  const unsigned geometry[7] = {config->gridDimX,      config->gridDimY,  config->gridDimZ,
+                                config->blockDimX,     config->blockDimY, config->blockDimZ,
+                                config->sharedMemBytes};
+  LaunchRequest request =
+      make_request(function, geometry, params, extra, config->hStream, is_per_thread_stream);
+  request.must_keep_kernel = is_device_updatable(*config);
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config->attrs[i];
+    if (attribute.id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
+    request.view.geometry[kClusterX] = attribute.value.clusterDim.x;
+    request.view.geometry[kClusterY] = attribute.value.clusterDim.y;
+    request.view.geometry[kClusterZ] = attribute.value.clusterDim.z;
+  }
+  LaunchPlan plan;
+  plan_launch(&request, &plan);
+  if (plan.action == LaunchAction::fail) return plan.error;
+  if (plan.action == LaunchAction::original) return original();
+  CUlaunchConfig replaced = *config;
+  CUlaunchAttribute attributes[kMaxAttributes];
+  set_geometry(plan, &replaced);
+  replaced.attrs = attributes;
+  if (!fit_attributes(*config, plan, attributes, &replaced.numAttrs)) {
+    count(counter_of(plan.decision->series, Outcome::fallback_refused));
+    return original();
+  }
+  const CUresult result = launch(&replaced, plan.kernel, plan.params, nullptr);
+  note_capture(result, request, plan);
+  return finish_redirect(plan, result) ? original() : result;
+}
+
+}  // namespace
+}  // namespace fibshim
+
+using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is all hooks
+
+// --- resolve ---
+
+// The real call comes first, with the caller's own version and flags; then the pointer is
+// exchanged.
+CUresult hook_cuGetProcAddress(const char* symbol, void** function, int version, cuuint64_t flags) {
+  const CUresult result = call_real(g_driver.cuGetProcAddress, symbol, function, version, flags);
+  exchange_result(result, function);
+  return result;
+}
+
+CUresult hook_cuGetProcAddress_v2(const char* symbol, void** function, int version,
+                                  cuuint64_t flags, CUdriverProcAddressQueryResult* status) {
+  const CUresult result =
+      call_real(g_driver.cuGetProcAddress_v2, symbol, function, version, flags, status);
+  exchange_result(result, function);
+  return result;
+}
+
+// --- bring images in ---
+
+CUresult hook_cuModuleLoad(CUmodule* module, const char* file) {
+  (void)ensure_snapshot();
+  return call_real(g_driver.cuModuleLoad, module, file);
+}
+
+CUresult hook_cuModuleLoadData(CUmodule* module, const void* image) {
+  (void)ensure_snapshot();
+  return call_real(g_driver.cuModuleLoadData, module, image);
+}
+
+CUresult hook_cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned option_count,
+                                 CUjit_option* options, void** values) {
+  (void)ensure_snapshot();
+  return call_real(g_driver.cuModuleLoadDataEx, module, image, option_count, options, values);
+}
+
+CUresult hook_cuModuleLoadFatBinary(CUmodule* module, const void* fatbin) {
+  (void)ensure_snapshot();
+  return call_real(g_driver.cuModuleLoadFatBinary, module, fatbin);
+}
+
+CUresult hook_cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jit_options,
+                                void** jit_values, unsigned jit_count,
+                                CUlibraryOption* library_options, void** library_values,
+                                unsigned library_count) {
+  (void)ensure_snapshot();
+  return call_real(g_driver.cuLibraryLoadData, library, code, jit_options, jit_values, jit_count,
+                   library_options, library_values, library_count);
+}
+
+CUresult hook_cuLibraryLoadFromFile(CUlibrary* library, const char* file, CUjit_option* jit_options,
+                                    void** jit_values, unsigned jit_count,
+                                    CUlibraryOption* library_options, void** library_values,
+                                    unsigned library_count) {
+  (void)ensure_snapshot();
+  return call_real(g_driver.cuLibraryLoadFromFile, library, file, jit_options, jit_values,
+                   jit_count, library_options, library_values, library_count);
+}
+
+// --- hand handles out ---
+
+CUresult hook_cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
+  const CUresult result = call_real(g_driver.cuModuleGetFunction, function, module, name);
+  if (result == CUDA_SUCCESS && function != nullptr) {
+    (void)remember_handle(*function, HandleKind::function, as_owner(module), name);
+  }
+  return result;
+}
+
+CUresult hook_cuModuleEnumerateFunctions(CUfunction* functions, unsigned count, CUmodule module) {
+  const CUresult result = call_real(g_driver.cuModuleEnumerateFunctions, functions, count, module);
+  if (result == CUDA_SUCCESS) {
+    remember_all(functions, count, HandleKind::function, as_owner(module),
+                 FIBSHIM_REAL(cuFuncGetName));
+  }
+  return result;
+}
+
+CUresult hook_cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
+  const CUresult result = call_real(g_driver.cuLibraryGetKernel, kernel, library, name);
+  if (result == CUDA_SUCCESS && kernel != nullptr) {
+    (void)remember_handle(*kernel, HandleKind::kernel, as_owner(library), name);
+  }
+  return result;
+}
+
+CUresult hook_cuLibraryEnumerateKernels(CUkernel* kernels, unsigned count, CUlibrary library) {
+  const CUresult result = call_real(g_driver.cuLibraryEnumerateKernels, kernels, count, library);
+  if (result == CUDA_SUCCESS) {
+    remember_all(kernels, count, HandleKind::kernel, as_owner(library),
+                 FIBSHIM_REAL(cuKernelGetName));
+  }
+  return result;
+}
+
+CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
+  const CUresult result = call_real(g_driver.cuKernelGetFunction, function, kernel);
+  if (result == CUDA_SUCCESS && function != nullptr) {
+    // It dies with the kernel's library, or with the context: as one whose owner is unknown it is
+    // forgotten at the first of either.
+    remember_all(function, 1, HandleKind::function, 0, FIBSHIM_REAL(cuFuncGetName));
+  }
+  return result;
+}
+
+// --- launch ---
+
+// The fast side of every launch: a kernel that no pattern knows costs one table lookup, one count
+// and a jump to the driver. Anything else jumps to the slow side, a function of the same type.
+inline bool is_plainly_untracked(CUfunction function) {
+  uint64_t* const counters = t_counters;
+  if (__builtin_expect((find_handle(function) & kUntracked) == 0 || counters == nullptr, 0)) {
+    return false;
+  }
+  count_in(counters, counter_of(0, Outcome::untracked));
+  return true;
+}
+
+#define FIBSHIM_UNWRAP(...) __VA_ARGS__
+
+//   name      the hooked function; `plain` and `ex` are what launch its replacement
+//   tail_params, tail_arguments   what follows `params` in this function's list, with the comma
+#define FIBSHIM_LAUNCH(name, plain, ex, is_per_thread_stream, extra, tail_params, tail_arguments)  \
+  static __attribute__((noinline))                                                                 \
+  CUresult slow_##name(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,     \
+                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_mem,  \
+                       CUstream stream, void** params FIBSHIM_UNWRAP tail_params) {                \
+    if (FIBSHIM_REAL(name) == nullptr && !resolve_driver()) return CUDA_ERROR_NOT_SUPPORTED;       \
+    const auto original = [&] {                                                                    \
+      return call_real(g_driver.name, function, grid_x, grid_y, grid_z, block_x, block_y, block_z, \
+                       shared_mem, stream, params FIBSHIM_UNWRAP tail_arguments);                  \
+    };                                                                                             \
+    const unsigned geometry[7] = {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_mem};  \
+    LaunchRequest request =                                                                        \
+        make_request(function, geometry, params, extra, stream, is_per_thread_stream);             \
+    return launch_tracked(&request, FIBSHIM_REAL(plain), FIBSHIM_REAL(ex), original);              \
+  }                                                                                                \
+  CUresult hook_##name(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,     \
+                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_mem,  \
+                       CUstream stream, void** params FIBSHIM_UNWRAP tail_params) {                \
+    if (is_plainly_untracked(function)) {                                                          \
+      return FIBSHIM_REAL(name)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,       \
+                                shared_mem, stream, params FIBSHIM_UNWRAP tail_arguments);         \
+    }                                                                                              \
+    return slow_##name(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_mem,    \
+                       stream, params FIBSHIM_UNWRAP tail_arguments);                              \
+  }
+
+FIBSHIM_LAUNCH(cuLaunchKernel, cuLaunchKernel, cuLaunchKernelEx, false, extra, (, void** extra),
+               (, extra))
+FIBSHIM_LAUNCH(cuLaunchKernel_ptsz, cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz, true, extra,
+               (, void** extra), (, extra))
+// The replacement of a cooperative kernel is an ordinary one.
+FIBSHIM_LAUNCH(cuLaunchCooperativeKernel, cuLaunchKernel, cuLaunchKernelEx, false, nullptr, (), ())
+FIBSHIM_LAUNCH(cuLaunchCooperativeKernel_ptsz, cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz, true,
+               nullptr, (), ())
+
+#define FIBSHIM_LAUNCH_EX(name, is_per_thread_stream)                                    \
+  CUresult hook_##name(const CUlaunchConfig* config, CUfunction function, void** params, \
+                       void** extra) {                                                   \
+    if (is_plainly_untracked(function)) {                                                \
+      return FIBSHIM_REAL(name)(config, function, params, extra);                        \
+    }                                                                                    \
+    return launch_tracked_ex(config, function, params, extra, is_per_thread_stream,      \
+                             g_driver.name);                                             \
+  }
+
+FIBSHIM_LAUNCH_EX(cuLaunchKernelEx, false)
+FIBSHIM_LAUNCH_EX(cuLaunchKernelEx_ptsz, true)
+
+// --- end handles ---
+
+// What is remembered dies first: once the driver has unloaded, another thread may be given the same
+// handle values again.
+CUresult hook_cuModuleUnload(CUmodule module) {
+  forget_owner(as_owner(module));
+  return call_real(g_driver.cuModuleUnload, module);
+}
+
+CUresult hook_cuLibraryUnload(CUlibrary library) {
+  forget_owner(as_owner(library));
+  return call_real(g_driver.cuLibraryUnload, library);
+}
+
+CUresult hook_cuCtxDestroy(CUcontext context) {
+  forget_functions();
+  return call_real(g_driver.cuCtxDestroy, context);
+}
+
+CUresult hook_cuCtxDestroy_v2(CUcontext context) {
+  forget_functions();
+  return call_real(g_driver.cuCtxDestroy_v2, context);
+}
+
+CUresult hook_cuCtxDetach(CUcontext context) {
+  forget_functions();
+  return call_real(g_driver.cuCtxDetach, context);
+}
+
+CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device) {
+  forget_functions();
+  return call_real(g_driver.cuDevicePrimaryCtxRelease, device);
+}
+
+CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  forget_functions();
+  return call_real(g_driver.cuDevicePrimaryCtxRelease_v2, device);
+}
+
+CUresult hook_cuDevicePrimaryCtxReset(CUdevice device) {
+  forget_functions();
+  return call_real(g_driver.cuDevicePrimaryCtxReset, device);
+}
+
+CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  forget_functions();
+  return call_real(g_driver.cuDevicePrimaryCtxReset_v2, device);
+}
+
+CUresult hook_cuGreenCtxDestroy(CUgreenCtx context) {
+  forget_functions();
+  return call_real(g_driver.cuGreenCtxDestroy, context);
+}

@@ -1,0 +1,334 @@
+#include "shim/images.h"
+
+#include <atomic>
+#include <stdio.h>
+#include <string.h>
+
+#include "shim/counters.h"
+#include "shim/driver.h"
+#include "shim/log.h"
+#include "shim/pool.h"
+#include "shim/runtime.h"
+#include "shim/settings_in_force.h"
+
+namespace fibshim {
+
+constinit std::atomic<bool> g_has_unlike_devices{false};
+
+namespace {
+
+struct Devices {
+  uint32_t count;
+  uint32_t class_count;
+  uint32_t class_of[64];
+  uint32_t class_sm[kMaxDeviceClasses];
+  CUdevice device[64];
+};
+
+// Published whole, once cuInit has succeeded; null before.
+std::atomic<const Devices*> g_devices;
+Pool g_pool;
+
+// One row per solution, one slot per class: the CUkernel, once it is loaded.
+struct LoadedRow {
+  std::atomic<CUfunction> kernels[kMaxDeviceClasses];
+  std::atomic<uint32_t> reported;  // bit per class: its failure was logged
+};
+LoadedRow* g_loaded;
+
+const Devices* ask_devices() {
+  const auto get_count = FIBSHIM_REAL(cuDeviceGetCount);
+  const auto get_device = FIBSHIM_REAL(cuDeviceGet);
+  const auto get_attribute = FIBSHIM_REAL(cuDeviceGetAttribute);
+  const auto get_name = FIBSHIM_REAL(cuDeviceGetName);
+  int count = 0;
+  if (get_count == nullptr || get_device == nullptr || get_attribute == nullptr ||
+      get_count(&count) != CUDA_SUCCESS || count <= 0) {
+    return nullptr;
+  }
+  auto* devices = static_cast<Devices*>(g_pool.allocate(sizeof(Devices)));
+  if (devices == nullptr) return nullptr;
+  devices->count = count > 64 ? 64 : static_cast<uint32_t>(count);
+  for (uint32_t i = 0; i < devices->count; ++i) {
+    int major = 0;
+    int minor = 0;
+    if (get_device(&devices->device[i], static_cast<int>(i)) != CUDA_SUCCESS ||
+        get_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, devices->device[i]) !=
+            CUDA_SUCCESS ||
+        get_attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, devices->device[i]) !=
+            CUDA_SUCCESS) {
+      g_pool.release(devices, sizeof(Devices));
+      return nullptr;
+    }
+    const uint32_t sm = static_cast<uint32_t>(major * 10 + minor);
+    uint32_t device_class = 0;
+    while (device_class < devices->class_count && devices->class_sm[device_class] != sm) {
+      ++device_class;
+    }
+    if (device_class == devices->class_count && device_class < kMaxDeviceClasses) {
+      devices->class_sm[devices->class_count++] = sm;
+    }
+    devices->class_of[i] = device_class < kMaxDeviceClasses ? device_class : kNoDeviceClass;
+    char name[128] = "";
+    if (get_name != nullptr) (void)get_name(name, sizeof name, devices->device[i]);
+    name[sizeof name - 1] = 0;
+    note_device(i, sm, name);
+  }
+  const Devices* expected = nullptr;
+  if (!g_devices.compare_exchange_strong(expected, devices, std::memory_order_acq_rel)) {
+    g_pool.release(devices, sizeof(Devices));
+    return expected;
+  }
+  g_has_unlike_devices.store(devices->class_count > 1, std::memory_order_release);
+  return devices;
+}
+
+const Devices* known_devices() {
+  const Devices* devices = g_devices.load(std::memory_order_acquire);
+  return devices != nullptr ? devices : ask_devices();
+}
+
+// SPEC section 4: the exact SM, else the highest same-major lower-minor one, else a fatbin, else
+// PTX. -1: none.
+int choose_image(const Snapshot& snapshot, const Solution& solution, uint32_t sm) {
+  const Image* images = snapshot.begin(solution.images);
+  int best = -1;
+  auto rank = [&](const Image& image) -> uint32_t {
+    switch (image.kind) {
+      case ImageKind::cubin:
+        if (image.sm == sm) return 2000 + image.is_arch_specific;
+        if (image.is_arch_specific || image.sm / 10 != sm / 10 || image.sm > sm) return 0;
+        return 1000 + image.sm;
+      case ImageKind::fatbin: return 2;
+      case ImageKind::ptx: return image.sm <= sm ? 1 : 0;
+    }
+    return 0;
+  };
+  for (uint32_t i = 0; i < solution.images.count; ++i) {
+    const uint32_t value = rank(images[i]);
+    if (value != 0 && (best < 0 || value > rank(images[best]))) best = static_cast<int>(i);
+  }
+  return best;
+}
+
+void report_once(LoadedRow& row, uint32_t device_class, const char* solution, const char* message) {
+  const uint32_t bit = 1u << device_class;
+  if ((row.reported.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
+  log_message(LogLevel::error, "solution %s: %s; %s", solution, message,
+              on_error() == OnError::fail
+                  ? "matching launches fail (FIBSHIM_ON_ERROR=fallback runs the original)"
+                  : "matching launches run the original");
+}
+
+// A driver from before 12.4 cannot tell; the loader has checked cubins already.
+bool fits_parameters(const Snapshot& snapshot, const Binding& binding, CUkernel kernel,
+                     char* message, size_t message_size) {
+  const auto get_info = FIBSHIM_REAL(cuKernelGetParamInfo);
+  if (get_info == nullptr) return true;
+  const ArgumentMap* arguments = snapshot.begin(binding.arguments);
+  for (uint32_t i = 0; i <= binding.arguments.count; ++i) {
+    size_t offset = 0;
+    size_t size = 0;
+    const CUresult result = get_info(kernel, i, &offset, &size);
+    if (i == binding.arguments.count) {
+      if (result != CUDA_SUCCESS) return true;
+      snprintf(message, message_size, "its kernel takes more than the %u parameters given", i);
+      return false;
+    }
+    if (result != CUDA_SUCCESS || size != arguments[i].size) {
+      snprintf(message, message_size, "parameter %u of its kernel has %zu bytes, the argument %u",
+               i, result == CUDA_SUCCESS ? size : 0, arguments[i].size);
+      return false;
+    }
+  }
+  return true;
+}
+
+CUresult set_shared_memory(const Solution& solution, CUkernel kernel, const Devices& devices,
+                           uint32_t device_class) {
+  constexpr uint32_t kFreeSharedBytes = 48 * 1024;
+  if (solution.max_shared_mem <= kFreeSharedBytes) return CUDA_SUCCESS;
+  const auto set_attribute = FIBSHIM_REAL(cuKernelSetAttribute);
+  const auto get_attribute = FIBSHIM_REAL(cuDeviceGetAttribute);
+  if (set_attribute == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  for (uint32_t i = 0; i < devices.count; ++i) {
+    if (devices.class_of[i] != device_class) continue;
+    int bytes = static_cast<int>(solution.max_shared_mem);
+    if (solution.max_shared_mem == UINT32_MAX) {
+      // An expression: allow what the device allows. A launch that asks for more is refused there.
+      const CUresult asked = get_attribute(
+          &bytes, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, devices.device[i]);
+      if (asked != CUDA_SUCCESS) return asked;
+    }
+    const CUresult result = set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes,
+                                          kernel, devices.device[i]);
+    // With static shared memory beside it the device's whole allowance is too much; then the
+    // attribute stays as it is and the driver judges each launch.
+    if (result != CUDA_SUCCESS && solution.max_shared_mem != UINT32_MAX) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+struct LoadFailure {
+  CUresult error;
+  char message[512];
+};
+
+// Reads, verifies and loads one image and finds its kernel. Null: `failure` says why.
+CUkernel load_kernel(const Snapshot& snapshot, const Binding& binding, uint32_t image,
+                     const Devices& devices, uint32_t device_class, CUlibrary* library,
+                     LoadFailure* failure) {
+  const Solution& solution = snapshot.begin(snapshot.solutions)[binding.solution];
+  const auto load = FIBSHIM_REAL(cuLibraryLoadData);
+  const auto get_kernel = FIBSHIM_REAL(cuLibraryGetKernel);
+  const auto unload = FIBSHIM_REAL(cuLibraryUnload);
+  if (load == nullptr || get_kernel == nullptr || unload == nullptr) {
+    failure->error = CUDA_ERROR_NOT_SUPPORTED;
+    snprintf(failure->message, sizeof failure->message,
+             "this driver has no cuLibraryLoadData: CUDA 12.0 or later is needed");
+    return nullptr;
+  }
+  ImageBytes bytes;
+  const int read = loader().read_image(&snapshot, binding.solution, image, &bytes, failure->message,
+                                       sizeof failure->message);
+  if (read != 0) {
+    failure->error = static_cast<CUresult>(read);
+    return nullptr;
+  }
+  const char* path = snapshot.text(snapshot.begin(solution.images)[image].path);
+  *library = nullptr;
+  CUresult result = load(library, bytes.data, nullptr, nullptr, 0, nullptr, nullptr, 0);
+  loader().release_image(&bytes);
+  if (result != CUDA_SUCCESS) {
+    failure->error = result;
+    snprintf(failure->message, sizeof failure->message, "%s: cuLibraryLoadData returns %d", path,
+             static_cast<int>(result));
+    return nullptr;
+  }
+  CUkernel kernel = nullptr;
+  const char* step = "cuLibraryGetKernel";
+  result = get_kernel(&kernel, *library, snapshot.text(solution.kernel));
+  if (result == CUDA_SUCCESS) {
+    if (!fits_parameters(snapshot, binding, kernel, failure->message, sizeof failure->message)) {
+      failure->error = CUDA_ERROR_INVALID_VALUE;
+      (void)unload(*library);
+      return nullptr;
+    }
+    step = "cuKernelSetAttribute";
+    result = set_shared_memory(solution, kernel, devices, device_class);
+  }
+  if (result != CUDA_SUCCESS) {
+    failure->error = result;
+    snprintf(failure->message, sizeof failure->message, "%s, kernel %s: %s returns %d", path,
+             snapshot.text(solution.kernel), step, static_cast<int>(result));
+    (void)unload(*library);
+    return nullptr;
+  }
+  // Into the current context now, if there is one: a lazy load at the launch would wait for the
+  // GPU.
+  const auto get_function = FIBSHIM_REAL(cuKernelGetFunction);
+  CUfunction in_context = nullptr;
+  if (get_function != nullptr) (void)get_function(&in_context, kernel);
+  return kernel;
+}
+
+// Loading inside a stream capture is allowed to a thread that says it does not mind.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() : exchange_(FIBSHIM_REAL(cuThreadExchangeStreamCaptureMode)) {
+    is_changed_ = exchange_ != nullptr && exchange_(&mode_) == CUDA_SUCCESS;
+  }
+  ~RelaxedCapture() {
+    if (is_changed_) (void)exchange_(&mode_);
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  PFN_cuThreadExchangeStreamCaptureMode_v10010 exchange_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool is_changed_;
+};
+
+}  // namespace
+
+bool prepare_image_table(const Snapshot& snapshot) {
+  g_loaded =
+      static_cast<LoadedRow*>(g_pool.allocate((snapshot.solutions.count + 1) * sizeof(LoadedRow)));
+  return g_loaded != nullptr;
+}
+
+uint32_t device_class_count() {
+  const Devices* devices = known_devices();
+  return devices == nullptr ? 0 : devices->class_count;
+}
+
+uint32_t current_device_class() {
+  const Devices* devices = known_devices();
+  const auto get_device = FIBSHIM_REAL(cuCtxGetDevice);
+  CUdevice device = 0;
+  if (devices == nullptr || get_device == nullptr || get_device(&device) != CUDA_SUCCESS) {
+    return kNoDeviceClass;
+  }
+  for (uint32_t i = 0; i < devices->count; ++i) {
+    if (devices->device[i] == device) return devices->class_of[i];
+  }
+  return kNoDeviceClass;
+}
+
+Replacement find_replacement(const Snapshot&, const Binding& binding, uint32_t device_class) {
+  CUfunction kernel =
+      g_loaded[binding.solution].kernels[device_class].load(std::memory_order_acquire);
+  if (kernel == nullptr) return {LoadState::not_yet, CUDA_SUCCESS, nullptr};
+  return {LoadState::ready, CUDA_SUCCESS, kernel};
+}
+
+Replacement load_replacement(const Snapshot& snapshot, const Binding& binding,
+                             uint32_t device_class) {
+  const Replacement found = find_replacement(snapshot, binding, device_class);
+  if (found.state == LoadState::ready) return found;
+  const Devices* devices = known_devices();
+  if (devices == nullptr) return found;
+  const Solution& solution = snapshot.begin(snapshot.solutions)[binding.solution];
+  const char* name = snapshot.text(solution.name);
+  LoadedRow& row = g_loaded[binding.solution];
+  if (solution.error_code != 0) {
+    report_once(row, device_class, name, snapshot.text(solution.error_message));
+    return {LoadState::failed, static_cast<CUresult>(solution.error_code), nullptr};
+  }
+  if (binding.state == BindingState::broken) {
+    report_once(row, device_class, name, snapshot.text(binding.reason));
+    return {LoadState::failed, CUDA_ERROR_INVALID_VALUE, nullptr};
+  }
+  const int image = choose_image(snapshot, solution, devices->class_sm[device_class]);
+  if (image < 0) return {LoadState::no_image, CUDA_SUCCESS, nullptr};
+  const RelaxedCapture relaxed;
+  CUlibrary library = nullptr;
+  LoadFailure failure;
+  CUkernel kernel = load_kernel(snapshot, binding, static_cast<uint32_t>(image), *devices,
+                                device_class, &library, &failure);
+  if (kernel == nullptr) {
+    const bool is_fatbin = snapshot.begin(solution.images)[image].kind != ImageKind::cubin;
+    if (is_fatbin && failure.error == CUDA_ERROR_NO_BINARY_FOR_GPU) {
+      return {LoadState::no_image, CUDA_SUCCESS, nullptr};
+    }
+    report_once(row, device_class, name, failure.message);
+    return {LoadState::failed, failure.error, nullptr};
+  }
+  CUfunction expected = nullptr;
+  if (!row.kernels[device_class].compare_exchange_strong(
+          expected, reinterpret_cast<CUfunction>(kernel), std::memory_order_acq_rel)) {
+    // Another thread was faster; its copy serves.
+    (void)FIBSHIM_REAL(cuLibraryUnload)(library);
+    return {LoadState::ready, CUDA_SUCCESS, expected};
+  }
+  log_message(LogLevel::debug, "solution %s: loaded for sm_%u", name,
+              devices->class_sm[device_class]);
+  return {LoadState::ready, CUDA_SUCCESS, reinterpret_cast<CUfunction>(kernel)};
+}
+
+void lock_images_for_fork() { g_pool.lock_for_fork(); }
+
+void unlock_images_after_fork(bool is_child) { g_pool.unlock_after_fork(is_child); }
+
+}  // namespace fibshim

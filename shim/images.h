@@ -1,0 +1,63 @@
+// Replacement kernels in the driver: which image for which GPU, loaded once per kind of GPU.
+//
+// Images are loaded with cuLibraryLoadData, so that one CUkernel serves every context, and stay
+// loaded for the life of the process: captured graphs may hold them. Loading holds no lock; two
+// threads that load the same image at once both do, and one of them lets go of its copy. Only
+// success is remembered.
+#ifndef FIBSHIM_SHIM_IMAGES_H_
+#define FIBSHIM_SHIM_IMAGES_H_
+
+#include <atomic>
+
+#include "shim/cuda_names.h"
+
+#include "loader/snapshot.h"
+
+namespace fibshim {
+
+// GPUs of one compute capability form a class. A launch needs to know its device only where a
+// process sees more than one class.
+inline constexpr uint32_t kMaxDeviceClasses = 8;
+inline constexpr uint32_t kNoDeviceClass = UINT32_MAX;
+
+enum class LoadState : uint8_t {
+  ready,     // `kernel` may be launched
+  no_image,  // no image for this GPU
+  not_yet,   // could not be tried: the driver is not initialised
+  failed,    // `error` says why; a message was logged
+};
+
+struct Replacement {
+  LoadState state;
+  CUresult error;
+  CUfunction kernel;  // a CUkernel, as cuLaunchKernel takes it
+};
+
+// Room for the snapshot's solutions. Once per snapshot, before anything else here.
+bool prepare_image_table(const Snapshot& snapshot);
+
+// How many classes of GPU there are; 0 while the driver is not initialised.
+uint32_t device_class_count();
+
+// Whether there are several, so that decisions depend on the device. False until devices are known.
+extern std::atomic<bool> g_has_unlike_devices;
+
+// The class of the current context's GPU (kNoDeviceClass: there is none).
+uint32_t current_device_class();
+
+// The solution's kernel for a class: loads it if need be. Calls the driver; slow path only.
+// `binding` tells what the kernel's parameters must be.
+Replacement load_replacement(const Snapshot& snapshot, const Binding& binding,
+                             uint32_t device_class);
+
+// The same without calling the driver: `not_yet` when it was not loaded before.
+Replacement find_replacement(const Snapshot& snapshot, const Binding& binding,
+                             uint32_t device_class);
+
+// For the atfork handlers.
+void lock_images_for_fork();
+void unlock_images_after_fork(bool is_child);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_IMAGES_H_

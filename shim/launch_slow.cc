@@ -1,0 +1,50 @@
+#include "shim/launch_slow.h"
+
+#include "shim/driver.h"
+#include "shim/images.h"
+#include "shim/log.h"
+#include "shim/runtime.h"
+#include "shim/settings_in_force.h"
+
+namespace fibshim {
+
+uintptr_t learn_handle(const void* handle) { return remember_stranger(handle); }
+
+void count_unknown() {
+  // Without a snapshot there are no counters: the shim is off.
+  if (current_snapshot() != nullptr) count_untracked();
+}
+
+int64_t device_class_of_launch(const LaunchRequest& request) {
+  // Real streams belong to a context, which need not be the current one.
+  const auto stream_context = FIBSHIM_REAL(cuStreamGetCtx);
+  const auto push = FIBSHIM_REAL(cuCtxPushCurrent_v2);
+  const auto pop = FIBSHIM_REAL(cuCtxPopCurrent_v2);
+  const bool is_default = request.stream == nullptr || request.stream == CU_STREAM_LEGACY ||
+                          request.stream == CU_STREAM_PER_THREAD;
+  CUcontext context = nullptr;
+  if (is_default || stream_context == nullptr || push == nullptr || pop == nullptr ||
+      stream_context(request.stream, &context) != CUDA_SUCCESS || push(context) != CUDA_SUCCESS) {
+    return current_device_class();
+  }
+  const uint32_t device_class = current_device_class();
+  (void)pop(&context);
+  return device_class;
+}
+
+void count_unresolved(const Candidate& candidate) {
+  count(counter_of(unresolved_series(candidate), Outcome::fallback_where));
+}
+
+void report_failed_launch(const Decision& decision, CUresult result) {
+  if (const_cast<Decision&>(decision).is_reported.exchange(true, std::memory_order_relaxed)) return;
+  const Snapshot& snapshot = *decision.snapshot;
+  const Solution& solution = snapshot.begin(snapshot.solutions)[decision.binding->solution];
+  log_message(LogLevel::error, "solution %s: its launch returns %d; %s",
+              snapshot.text(solution.name), static_cast<int>(result),
+              on_error() == OnError::fallback
+                  ? "the original runs"
+                  : "so does the call (FIBSHIM_ON_ERROR=fallback runs the original)");
+}
+
+}  // namespace fibshim

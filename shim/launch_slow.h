@@ -1,0 +1,26 @@
+// What the launch path needs seldom: everything that locks, logs, allocates or calls the driver.
+#ifndef FIBSHIM_SHIM_LAUNCH_SLOW_H_
+#define FIBSHIM_SHIM_LAUNCH_SLOW_H_
+
+#include "shim/launch_path.h"
+
+namespace fibshim {
+
+// The slot value of a handle that is met for the first time; 0 when nothing can be learnt of it.
+uintptr_t learn_handle(const void* handle);
+
+// A launch through a handle that the shim knows nothing of, and cannot learn of: counts it.
+void count_unknown();
+
+// The class of the GPU that a launch goes to, for the key.
+int64_t device_class_of_launch(const LaunchRequest& request);
+
+// Counts under "(unresolved)": the candidate's axes cannot be computed from this launch.
+void count_unresolved(const Candidate& candidate);
+
+// Logs, once per decision, that the replacement could not be launched.
+void report_failed_launch(const Decision& decision, CUresult result);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_LAUNCH_SLOW_H_

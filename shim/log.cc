@@ -1,0 +1,78 @@
+#include "shim/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim/settings_in_force.h"
+
+namespace fibshim {
+namespace {
+
+// %h host, %p pid, %q{NAME} environment variable, %% a percent sign. What does not fit is cut.
+void expand_log_path(const char* pattern, char* out, size_t out_size) {
+  size_t used = 0;
+  auto append = [&](const char* text) {
+    while (*text != 0 && used + 1 < out_size) out[used++] = *text++;
+  };
+  for (const char* at = pattern; *at != 0; ++at) {
+    char piece[256] = {*at, 0};
+    if (at[0] == '%' && at[1] == 'h') {
+      if (gethostname(piece, sizeof piece) != 0) strcpy(piece, "host");
+      piece[sizeof piece - 1] = 0;
+      ++at;
+    } else if (at[0] == '%' && at[1] == 'p') {
+      snprintf(piece, sizeof piece, "%d", static_cast<int>(getpid()));
+      ++at;
+    } else if (at[0] == '%' && at[1] == '%') {
+      ++at;
+    } else if (at[0] == '%' && at[1] == 'q' && at[2] == '{' && strchr(at, '}') != nullptr) {
+      const char* end = strchr(at, '}');
+      char name[128];
+      snprintf(name, sizeof name, "%.*s", static_cast<int>(end - at - 3), at + 3);
+      const char* value = secure_getenv(name);
+      snprintf(piece, sizeof piece, "%s", value == nullptr ? "" : value);
+      at = end;
+    }
+    append(piece);
+  }
+  out[used] = 0;
+}
+
+// Opened per message: a descriptor kept open could be closed, and its number reused, by the host.
+int open_log_file() {
+  if (log_file()[0] == 0) return -1;
+  char path[PATH_MAX];
+  expand_log_path(log_file(), path, sizeof path);
+  return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+}
+
+}  // namespace
+
+void log_message(LogLevel level, const char* format, ...) {
+  if (level > log_level()) return;
+  const int saved_errno = errno;
+  char line[2048];
+  const int head =
+      snprintf(line, sizeof line, "fibshim[%d] %s: ", static_cast<int>(getpid()),
+               kSettings[static_cast<int>(SettingId::log)].choices[static_cast<int>(level)]);
+  va_list arguments;
+  va_start(arguments, format);
+  const int body = vsnprintf(line + head, sizeof line - head - 1, format, arguments);
+  va_end(arguments);
+  size_t length = head + (body < 0 ? 0 : static_cast<size_t>(body));
+  if (length > sizeof line - 2) length = sizeof line - 2;
+  line[length++] = '\n';
+  const int file = open_log_file();
+  // A message that cannot be written is lost: there is no one left to tell.
+  [[maybe_unused]] const ssize_t written = write(file >= 0 ? file : STDERR_FILENO, line, length);
+  if (file >= 0) close(file);
+  errno = saved_errno;
+}
+
+}  // namespace fibshim

@@ -1,0 +1,115 @@
+#include "shim/real_dl.h"
+
+#include <atomic>
+#include <elf.h>
+#include <link.h>
+#include <string.h>
+
+namespace fibshim {
+namespace {
+
+std::atomic<void*> g_dlsym;
+std::atomic<void*> g_dlvsym;
+
+// The parts of one loaded object's dynamic section that a lookup needs.
+struct DynamicTables {
+  const ElfW(Sym) * symbols = nullptr;
+  const char* strings = nullptr;
+  const uint32_t* gnu_hash = nullptr;
+  const ElfW(Half) * versions = nullptr;
+  const char* soname = nullptr;
+};
+
+// glibc relocates the pointers in a mapped dynamic section; the vDSO's stay relative.
+const void* absolute(ElfW(Addr) base, ElfW(Addr) value) {
+  return reinterpret_cast<const void*>(value < base ? base + value : value);
+}
+
+bool read_tables(const dl_phdr_info& object, DynamicTables* out) {
+  const ElfW(Dyn)* dynamic = nullptr;
+  for (int i = 0; i < object.dlpi_phnum; ++i) {
+    if (object.dlpi_phdr[i].p_type == PT_DYNAMIC) {
+      dynamic = reinterpret_cast<const ElfW(Dyn)*>(object.dlpi_addr + object.dlpi_phdr[i].p_vaddr);
+    }
+  }
+  if (dynamic == nullptr) return false;
+  const ElfW(Addr) base = object.dlpi_addr;
+  ElfW(Addr) soname_offset = 0;
+  bool has_soname = false;
+  for (; dynamic->d_tag != DT_NULL; ++dynamic) {
+    const ElfW(Addr) value = dynamic->d_un.d_ptr;
+    switch (dynamic->d_tag) {
+      case DT_SYMTAB: out->symbols = static_cast<const ElfW(Sym)*>(absolute(base, value)); break;
+      case DT_STRTAB: out->strings = static_cast<const char*>(absolute(base, value)); break;
+      case DT_GNU_HASH: out->gnu_hash = static_cast<const uint32_t*>(absolute(base, value)); break;
+      case DT_VERSYM: out->versions = static_cast<const ElfW(Half)*>(absolute(base, value)); break;
+      case DT_SONAME:
+        soname_offset = dynamic->d_un.d_val;
+        has_soname = true;
+        break;
+      default: break;
+    }
+  }
+  if (out->strings != nullptr && has_soname) out->soname = out->strings + soname_offset;
+  return out->symbols != nullptr && out->strings != nullptr && out->gnu_hash != nullptr;
+}
+
+uint32_t gnu_hash_of(const char* name) {
+  uint32_t hash = 5381;
+  for (; *name != 0; ++name) hash = hash * 33 + static_cast<unsigned char>(*name);
+  return hash;
+}
+
+// The default version of `name`: the one that an unversioned reference would bind to.
+void* find_symbol(const DynamicTables& tables, ElfW(Addr) base, const char* name) {
+  const uint32_t bucket_count = tables.gnu_hash[0];
+  const uint32_t first_hashed = tables.gnu_hash[1];
+  const uint32_t bloom_words = tables.gnu_hash[2];
+  const auto* buckets = reinterpret_cast<const uint32_t*>(
+      reinterpret_cast<const ElfW(Addr)*>(tables.gnu_hash + 4) + bloom_words);
+  const uint32_t* chains = buckets + bucket_count;
+  const uint32_t hash = gnu_hash_of(name);
+  uint32_t index = bucket_count == 0 ? 0 : buckets[hash % bucket_count];
+  if (index < first_hashed) return nullptr;
+  for (;; ++index) {
+    const uint32_t chain = chains[index - first_hashed];
+    const ElfW(Sym)& symbol = tables.symbols[index];
+    const bool is_hidden = tables.versions != nullptr && (tables.versions[index] & 0x8000) != 0;
+    if ((chain | 1) == (hash | 1) && symbol.st_shndx != SHN_UNDEF && !is_hidden &&
+        strcmp(tables.strings + symbol.st_name, name) == 0) {
+      return reinterpret_cast<void*>(base + symbol.st_value);
+    }
+    if ((chain & 1) != 0) return nullptr;
+  }
+}
+
+// Where glibc keeps dlsym: libc from 2.34 on, libdl before.
+int visit_object(dl_phdr_info* object, size_t, void*) {
+  DynamicTables tables;
+  if (!read_tables(*object, &tables) || tables.soname == nullptr) return 0;
+  if (strcmp(tables.soname, "libc.so.6") != 0 && strcmp(tables.soname, "libdl.so.2") != 0) return 0;
+  void* dlsym_found = find_symbol(tables, object->dlpi_addr, "dlsym");
+  void* dlvsym_found = find_symbol(tables, object->dlpi_addr, "dlvsym");
+  if (dlsym_found == nullptr || dlvsym_found == nullptr) return 0;
+  g_dlvsym.store(dlvsym_found, std::memory_order_relaxed);
+  g_dlsym.store(dlsym_found, std::memory_order_release);
+  return 1;
+}
+
+}  // namespace
+
+DlsymFunction real_dlsym() {
+  void* found = g_dlsym.load(std::memory_order_acquire);
+  if (__builtin_expect(found == nullptr, 0)) {
+    dl_iterate_phdr(visit_object, nullptr);
+    found = g_dlsym.load(std::memory_order_acquire);
+  }
+  return reinterpret_cast<DlsymFunction>(found);
+}
+
+DlvsymFunction real_dlvsym() {
+  (void)real_dlsym();
+  return reinterpret_cast<DlvsymFunction>(g_dlvsym.load(std::memory_order_relaxed));
+}
+
+}  // namespace fibshim

@@ -1,0 +1,180 @@
+#include "shim/runtime.h"
+
+#include <atomic>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/counters.h"
+#include "shim/decisions.h"
+#include "shim/graphs.h"
+#include "shim/handles.h"
+#include "shim/images.h"
+#include "shim/log.h"
+#include "shim/settings_in_force.h"
+
+namespace fibshim {
+namespace {
+
+enum State : uint32_t { kNotStarted, kStarting, kRunning, kOff };
+std::atomic<uint32_t> g_state{kNotStarted};
+std::atomic<const Snapshot*> g_snapshot;
+const LoaderApi* g_loader;  // written before kRunning is published
+std::atomic<uint32_t> g_starter_pid;
+
+// How long a thread waits for another one that is starting. Long enough for a large folder; the
+// limit only matters where the waiting thread holds the dynamic linker's lock.
+constexpr int kLongestWaitMs = 3000;
+
+thread_local bool t_is_starting __attribute__((tls_model("initial-exec")));
+
+// The loader lies beside this library.
+bool find_loader_path(char* out, size_t out_size) {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(&find_loader_path), &info) == 0 || info.dli_fname == nullptr) {
+    return false;
+  }
+  char self[PATH_MAX];
+  if (!make_absolute(info.dli_fname, self, sizeof self)) return false;
+  char* slash = strrchr(self, '/');
+  if (slash == nullptr) return false;
+  *slash = 0;
+  const int length = snprintf(out, out_size, "%s/libfibloader.so", self);
+  return length > 0 && static_cast<size_t>(length) < out_size;
+}
+
+const LoaderApi* load_loader() {
+  char path[PATH_MAX];
+  if (!find_loader_path(path, sizeof path)) {
+    log_message(LogLevel::warn,
+                "cannot tell where libfibshim.so lies, so not libfibloader.so either");
+    return nullptr;
+  }
+  // Never closed: the snapshot's code lives there.
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    log_message(LogLevel::warn, "%s; kernels run unchanged", dlerror());
+    return nullptr;
+  }
+  using Entry = const LoaderApi* (*)(uint32_t);
+  const auto entry = reinterpret_cast<Entry>(dlsym(library, "fibloader_api"));
+  const LoaderApi* api = entry == nullptr ? nullptr : entry(kLoaderApiVersion);
+  if (api == nullptr) {
+    log_message(LogLevel::warn,
+                "%s is of another version than libfibshim.so; kernels run unchanged", path);
+  }
+  return api;
+}
+
+// In the order in which the slow paths take them.
+void before_fork() {
+  lock_handles_for_fork();
+  lock_decisions_for_fork();
+  lock_graphs_for_fork();
+  lock_images_for_fork();
+  lock_counters_for_fork();
+}
+
+void after_fork(bool is_child) {
+  unlock_counters_after_fork(is_child);
+  unlock_images_after_fork(is_child);
+  unlock_graphs_after_fork(is_child);
+  unlock_decisions_after_fork(is_child);
+  unlock_handles_after_fork(is_child);
+}
+
+const Snapshot* start() {
+  read_settings();
+  log_message(LogLevel::debug, "starting, FIBSHIM_CONFIG=%s", config_path());
+  g_loader = load_loader();
+  if (g_loader == nullptr) return nullptr;
+  char message[1024];
+  const Snapshot* snapshot = g_loader->open(config_path(), message, sizeof message);
+  if (snapshot == nullptr) {
+    log_message(LogLevel::warn, "%s; kernels run unchanged (fibshim check %s lists everything)",
+                message, config_path());
+    return nullptr;
+  }
+  // Solutions that are broken. A launch that one of them would serve says so when it happens.
+  if (message[0] != 0) log_message(LogLevel::info, "%s", message);
+  apply_folder_settings(*snapshot);
+  if (mode() == Mode::off) return nullptr;
+  if (!prepare_image_table(*snapshot)) {
+    log_message(LogLevel::warn, "no memory for %u solutions; kernels run unchanged",
+                snapshot->solutions.count);
+    return nullptr;
+  }
+  open_counters(*snapshot);
+  // No thread of the parent may be half-way through a change when a child is made.
+  pthread_atfork(
+      before_fork, [] { after_fork(false); }, [] { after_fork(true); });
+  log_message(LogLevel::info, "%s: %u patterns, %u solutions", snapshot->text(snapshot->root),
+              snapshot->patterns.count, snapshot->solutions.count);
+  return snapshot;
+}
+
+// Until the starting thread is done, or it took too long.
+void wait_for_start() {
+  timespec begin;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  while (g_state.load(std::memory_order_acquire) == kStarting) {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const int64_t waited_ms =
+        (now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000;
+    if (waited_ms >= kLongestWaitMs) return;
+    const timespec slice = {0, 100 * 1000 * 1000};
+    syscall(SYS_futex, &g_state, FUTEX_WAIT_PRIVATE, kStarting, &slice, nullptr, 0);
+  }
+}
+
+__attribute__((noinline)) const Snapshot* start_or_wait() {
+  if (!is_active() || t_is_starting) return nullptr;
+  uint32_t state = g_state.load(std::memory_order_acquire);
+  if (state == kStarting &&
+      g_starter_pid.load(std::memory_order_relaxed) != static_cast<uint32_t>(getpid())) {
+    // Forked while another thread was starting: that thread does not exist here.
+    g_state.compare_exchange_strong(state, kNotStarted);
+  }
+  state = kNotStarted;
+  if (g_state.compare_exchange_strong(state, kStarting, std::memory_order_acq_rel)) {
+    g_starter_pid.store(static_cast<uint32_t>(getpid()), std::memory_order_relaxed);
+    t_is_starting = true;
+    const int saved_errno = errno;
+    const Snapshot* snapshot = start();
+    errno = saved_errno;
+    t_is_starting = false;
+    g_snapshot.store(snapshot, std::memory_order_release);
+    g_state.store(snapshot == nullptr ? kOff : kRunning, std::memory_order_release);
+    syscall(SYS_futex, &g_state, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+    return snapshot;
+  }
+  if (state == kStarting) wait_for_start();
+  return g_snapshot.load(std::memory_order_acquire);
+}
+
+// Cheap: one look at the environment. Everything else waits for CUDA.
+__attribute__((constructor)) void on_map() { remember_working_directory(); }
+
+}  // namespace
+
+const Snapshot* ensure_snapshot() {
+  const uint32_t state = g_state.load(std::memory_order_acquire);
+  if (__builtin_expect(state == kRunning || state == kOff, 1)) {
+    return g_snapshot.load(std::memory_order_relaxed);
+  }
+  return start_or_wait();
+}
+
+const Snapshot* current_snapshot() { return g_snapshot.load(std::memory_order_acquire); }
+
+const LoaderApi& loader() { return *g_loader; }
+
+}  // namespace fibshim

@@ -1,0 +1,75 @@
+// The settings, as one table: the shim's parser, `fibshim env`, the man page and the README's list
+// are made from it. Values come from the environment, then from the folder's fibshim.json, then
+// from the defaults here.
+#ifndef FIBSHIM_SHIM_SETTINGS_H_
+#define FIBSHIM_SHIM_SETTINGS_H_
+
+#include <stdint.h>
+
+namespace fibshim {
+
+enum class Mode : uint8_t { off, observe, apply };
+enum class OnError : uint8_t { fail, fallback };
+enum class LogLevel : uint8_t { error, warn, info, debug };
+
+enum class SettingId : uint8_t { config, mode, on_error, stats_dir, log, log_file };
+
+struct SettingInfo {
+  SettingId id;
+  const char* name;           // with the FIBSHIM_ prefix
+  const char* choices[4];     // accepted values, in the order of the enum; none: free text
+  const char* value_words;    // how the accepted values read in help
+  const char* default_words;  // what holds when unset
+  const char* meaning;
+  bool is_allowed_in_folder;  // may stand in fibshim.json
+};
+
+inline constexpr SettingInfo kSettings[] = {
+    {SettingId::config,
+     "FIBSHIM_CONFIG",
+     {},
+     "folder",
+     "unset: the shim does nothing",
+     "the config folder",
+     false},
+    {SettingId::mode,
+     "FIBSHIM_MODE",
+     {"off", "observe", "apply"},
+     "off, observe or apply",
+     "apply",
+     "off: do nothing; observe: count, never redirect; apply: redirect",
+     true},
+    {SettingId::on_error,
+     "FIBSHIM_ON_ERROR",
+     {"fail", "fallback"},
+     "fail or fallback",
+     "fail",
+     "what a matched solution that cannot load or launch does to the call",
+     true},
+    {SettingId::stats_dir,
+     "FIBSHIM_STATS_DIR",
+     {},
+     "folder",
+     "/dev/shm/fibshim-<uid>",
+     "where the counters files lie",
+     true},
+    {SettingId::log,
+     "FIBSHIM_LOG",
+     {"error", "warn", "info", "debug"},
+     "error, warn, info or debug",
+     "warn",
+     "the least severe messages to write",
+     true},
+    {SettingId::log_file,
+     "FIBSHIM_LOG_FILE",
+     {},
+     "path with %h host, %p pid, %q{VAR} variable",
+     "stderr",
+     "where messages go",
+     true},
+};
+inline constexpr uint32_t kSettingCount = sizeof(kSettings) / sizeof(kSettings[0]);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_SETTINGS_H_

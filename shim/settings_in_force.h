@@ -1,0 +1,46 @@
+// The settings of this process: environment, then the folder's fibshim.json, then defaults.
+//
+// is_active() is asked by every dlsym and must not allocate, log or lock. The rest is read once, by
+// read_settings(), when the process first touches CUDA; before that the defaults hold.
+#ifndef FIBSHIM_SHIM_SETTINGS_IN_FORCE_H_
+#define FIBSHIM_SHIM_SETTINGS_IN_FORCE_H_
+
+#include <atomic>
+
+#include "shim/settings.h"
+
+namespace fibshim {
+
+struct Snapshot;
+
+// False when FIBSHIM_CONFIG is unset or empty or FIBSHIM_MODE=off: then no hook is handed out.
+bool is_active();
+
+// Absolute path of FIBSHIM_CONFIG, as it was when the process started.
+const char* config_path();
+
+// Reads the environment, warning of values that are not understood. Not thread-safe: runtime.cc
+// calls it before it publishes anything.
+void read_settings();
+
+// Takes the folder's settings where the environment says nothing. The same caller, afterwards.
+void apply_folder_settings(const Snapshot& snapshot);
+
+extern std::atomic<Mode> g_mode;
+extern std::atomic<OnError> g_on_error;
+inline Mode mode() { return g_mode.load(std::memory_order_relaxed); }
+inline OnError on_error() { return g_on_error.load(std::memory_order_relaxed); }
+LogLevel log_level();
+const char* stats_dir();
+const char* log_file();  // "" for stderr
+
+// Remembers the working directory that relative paths are meant from. Called when the library is
+// mapped, before the program can change it.
+void remember_working_directory();
+
+// `path` made absolute from that directory. False when it does not fit.
+bool make_absolute(const char* path, char* out, unsigned long out_size);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_SETTINGS_IN_FORCE_H_
