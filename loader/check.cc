@@ -1,0 +1,404 @@
+#include "loader/check.h"
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <unordered_map>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "loader/bind.h"
+#include "loader/file.h"
+#include "loader/images.h"
+#include "loader/model.h"
+#include "loader/snapshot_builder.h"
+
+namespace fibshim {
+namespace {
+
+constexpr size_t kMaxBindings = size_t{1} << 20;
+constexpr size_t kMaxSuggestionWords = 64;  // more known names: a suggestion is a guess
+constexpr uint32_t kMaxSuggestions = 100;   // each looks at every definition's name
+
+// What a solution's names mean before any pattern is looked at: enough to parse, to check types and
+// to fold constants. Values that only a launch has are stand-ins.
+class SolutionScope : public Scope {
+ public:
+  using Supplied = std::map<std::string, const PatternValue*, std::less<>>;
+
+  SolutionScope(const Definition& definition, const Supplied& supplied)
+      : definition_(definition), supplied_(supplied) {}
+
+  std::optional<Meaning> find(std::string_view name) const override {
+    if (const DefinitionAxis* const axis = definition_.find_axis(name)) {
+      Source source;
+      source.integer = axis->value;
+      return axis->is_const ? Meaning{source, nullptr, nullptr} : integer();
+    }
+    if (const DefinitionArgument* const argument = definition_.find_argument(name)) {
+      return param(argument->is_scalar ? kDtypes[argument->dtype].scalar : ValueType::address);
+    }
+    const auto supplied = supplied_.find(name);
+    if (supplied == supplied_.end()) return std::nullopt;
+    const PatternValue& value = *supplied->second;
+    if (value.expression) return integer();
+    if (value.source.kind == Source::Kind::param) return param(value.source.type);
+    // A constant of one pattern may be a launch's value in another.
+    return value.source.is_floating() ? param(ValueType::float64) : integer();
+  }
+
+  std::vector<std::string_view> names() const override {
+    std::vector<std::string_view> result;
+    for (const DefinitionAxis& axis : definition_.axes) result.push_back(axis.name);
+    for (const DefinitionArgument& argument : definition_.arguments) {
+      result.push_back(argument.name);
+    }
+    for (const auto& [name, value] : supplied_) {
+      if (result.size() >= kMaxSuggestionWords) break;
+      result.push_back(name);
+    }
+    return result;
+  }
+
+ private:
+  static Meaning integer() { return param(ValueType::int64); }
+  static Meaning param(ValueType type) {
+    Source source;
+    source.kind = Source::Kind::param;
+    source.type = type;
+    return {source, nullptr, nullptr};
+  }
+
+  const Definition& definition_;
+  const Supplied& supplied_;
+};
+
+class FolderCheck {
+ public:
+  explicit FolderCheck(CheckReport* report) : report_(report) {}
+
+  void run(const std::string& folder) {
+    auto listing = list_folder(folder, &diagnostics_);
+    if (!listing) return;
+    model_.listing = std::move(*listing);
+    XXH3_128bits_reset(&digest_);
+    read_all();
+    index_solutions();
+    check_solutions();
+    if (diagnostics_.invalid_count() == 0) {
+      bind_all();
+      report_unreachable();
+    }
+    finish_digest();
+    if (diagnostics_.invalid_count() == 0) {
+      auto snapshot = build_snapshot(&model_);
+      if (snapshot) {
+        report_->snapshot = std::move(*snapshot);
+      } else {
+        diagnostics_.add(Rule::limit, {model_.listing.given, 0, 0}, snapshot.error().message);
+      }
+    }
+  }
+
+  void fill_report() {
+    diagnostics_.sort();
+    report_->error_count = diagnostics_.error_count();
+    report_->invalid_count = diagnostics_.invalid_count();
+    report_->definition_count = static_cast<uint32_t>(model_.definitions.size());
+    report_->solution_count = static_cast<uint32_t>(model_.solutions.size());
+    report_->pattern_count = static_cast<uint32_t>(model_.patterns.size());
+    for (const SolutionSpec& solution : model_.solutions) {
+      if (solution.error_code != ErrorCode::success) ++report_->broken_solution_count;
+    }
+    for (const BindingSpec& binding : model_.bindings) {
+      if (binding.state == BindingState::ready) ++report_->ready_binding_count;
+      if (binding.state == BindingState::refused) ++report_->refused_binding_count;
+    }
+    report_->diagnostics = diagnostics_.take();
+    report_->warning_count =
+        static_cast<uint32_t>(report_->diagnostics.size()) - report_->error_count;
+  }
+
+  Diagnostics& diagnostics() { return diagnostics_; }
+
+ private:
+  void digest_bytes(std::string_view bytes) {
+    const uint64_t size = bytes.size();
+    XXH3_128bits_update(&digest_, &size, sizeof size);
+    XXH3_128bits_update(&digest_, bytes.data(), bytes.size());
+  }
+
+  // Reads one JSON file and hands its root to `use`. The text lives only that long: whatever is
+  // kept must have been copied, but for the file's name.
+  template <class Use>
+  void read_json(const std::string& relative, const Use& use) {
+    model_.files.push_back(model_.listing.shown(relative));
+    const std::string* const file = &model_.files.back();
+    const auto bytes = read_file(model_.listing.root + "/" + relative, kMaxJsonBytes);
+    if (!bytes) {
+      diagnostics_.add(Rule::file_read, {*file, 0, 0}, bytes.error().message);
+      return;
+    }
+    digest_bytes(relative);
+    digest_bytes(*bytes);
+    const auto document = JsonDocument::parse(*bytes, file, &diagnostics_);
+    if (document) use(document->root());
+  }
+
+  void read_all() {
+    size_t named_definitions = 0;
+    for (const std::string& relative : model_.listing.definitions) {
+      read_json(relative, [&](JsonValue root) {
+        auto definition = read_definition(root, &diagnostics_);
+        if (!definition) return;
+        ++named_definitions;
+        const auto [known, is_new] =
+            definitions_.emplace(definition->name.name, model_.definitions.size());
+        if (!is_new) {
+          report_duplicate(Rule::duplicate_definition, definition->name,
+                           "definition " + quoted(definition->name.name),
+                           model_.definitions[known->second].name.mark);
+          return;
+        }
+        model_.definitions.push_back(std::move(*definition));
+      });
+    }
+    has_unread_definitions_ = named_definitions != model_.listing.definitions.size();
+    for (const std::string& relative : model_.listing.solutions) {
+      read_json(relative, [&](JsonValue root) {
+        auto solution = read_solution(root, relative, &diagnostics_);
+        if (solution) model_.solutions.push_back(std::move(*solution));
+      });
+    }
+    const uint32_t errors_before_patterns = diagnostics_.error_count();
+    for (const std::string& relative : model_.listing.patterns) {
+      read_json(relative, [&](JsonValue root) {
+        auto pattern = read_pattern(root, &diagnostics_);
+        if (pattern == nullptr) return;
+        const auto [known, is_new] = labels_.emplace(pattern->label, pattern->label_mark);
+        if (!is_new) {
+          report_duplicate(Rule::duplicate_label, {pattern->label, pattern->label_mark},
+                           "pattern " + quoted(pattern->label), known->second);
+          return;
+        }
+        patterns_.emplace_back(std::move(pattern), relative);
+      });
+    }
+    has_faulty_patterns_ = diagnostics_.error_count() != errors_before_patterns;
+    if (model_.listing.has_settings) {
+      read_json(kSettingsFile,
+                [&](JsonValue root) { model_.settings = read_settings(root, &diagnostics_); });
+    }
+    // The order of trial.
+    std::stable_sort(patterns_.begin(), patterns_.end(), [](const auto& a, const auto& b) {
+      if (a.first->benefit != b.first->benefit) return a.first->benefit > b.first->benefit;
+      return a.first->label < b.first->label;
+    });
+    for (auto& [pattern, file] : patterns_) {
+      for (const PatternValue& value : pattern->values) {
+        const auto [known, is_new] = supplied_.emplace(value.name, &value);
+        (void)known;
+        (void)is_new;
+      }
+      model_.patterns.push_back(std::move(pattern));
+      model_.pattern_files.push_back(file);
+    }
+  }
+
+  void report_duplicate(Rule rule, const MarkedName& second, const std::string& what, Mark first) {
+    diagnostics_.add(rule, second.mark.place(),
+                     what + " is already in " + *first.file + ":" + std::to_string(first.line));
+  }
+
+  void index_solutions() {
+    for (uint32_t i = 0; i < model_.solutions.size(); ++i) {
+      const SolutionSpec& solution = model_.solutions[i];
+      const auto [known, is_new] = solution_by_definition_.emplace(solution.definition.name, i);
+      if (is_new) continue;
+      const SolutionSpec& first = model_.solutions[known->second];
+      diagnostics_.add(Rule::duplicate_solution, solution.definition.mark.place(),
+                       "definition " + quoted(solution.definition.name) + " is already solved by " +
+                           quoted(first.name.name) + " in " + *first.file + ":" +
+                           std::to_string(first.definition.mark.line));
+    }
+  }
+
+  const Definition* definition_of(const SolutionSpec& solution) const {
+    const auto at = definitions_.find(solution.definition.name);
+    return at == definitions_.end() ? nullptr : &model_.definitions[at->second];
+  }
+
+  void check_solutions() {
+    ImageStore store(model_.listing);
+    for (SolutionSpec& solution : model_.solutions) {
+      const Definition* const definition = definition_of(solution);
+      if (definition == nullptr) report_unknown_definition(solution);
+      if (!solution.is_complete) continue;
+      if (definition != nullptr) check_names(solution, *definition);
+      check_images(&solution, definition, &store, &diagnostics_);
+      for (const SolutionImage& image : solution.images) {
+        const ImageFacts& facts = store.facts(image.relative, image.kind);
+        digest_bytes(image.relative);
+        XXH3_128bits_update(&digest_, facts.digest, sizeof facts.digest);
+      }
+    }
+  }
+
+  void report_unknown_definition(const SolutionSpec& solution) {
+    if (has_unread_definitions_) return;  // it may be the one that could not be read
+    std::string hint;
+    if (suggestions_++ < kMaxSuggestions) {
+      std::vector<std::string_view> known;
+      for (const Definition& definition : model_.definitions) known.push_back(definition.name.name);
+      const std::string_view nearest = nearest_word(solution.definition.name, known);
+      if (!nearest.empty()) hint = "did you mean " + quoted(nearest) + "?";
+    }
+    diagnostics_.add(
+        Rule::unknown_definition, solution.definition.mark.place(),
+        "no file below definitions/ has the definition " + quoted(solution.definition.name), hint);
+  }
+
+  // Everything about a solution's names and expressions that holds for all patterns.
+  void check_names(const SolutionSpec& solution, const Definition& definition) {
+    const SolutionScope scope(definition, supplied_);
+    for (const MarkedName& argument : solution.arguments) {
+      // A faulty pattern may be the one that supplies it.
+      if (scope.find(argument.name) || has_faulty_patterns_) continue;
+      const auto known = scope.names();
+      const std::string_view nearest = nearest_word(argument.name, known);
+      diagnostics_.add(Rule::unknown_argument, argument.mark.place(),
+                       quoted(argument.name) + " is neither in definition " +
+                           quoted(definition.name.name) + " nor supplied by any pattern",
+                       nearest.empty() ? "" : "did you mean " + quoted(nearest) + "?");
+    }
+    int64_t block_threads = 1;
+    int64_t cluster_blocks = 1;
+    for (uint32_t i = 0; i < kGeometryCount; ++i) {
+      const MarkedExpression& entry = solution.geometry[i];
+      const auto compiled = compile_value(entry.expression, scope);
+      if (!compiled) {
+        report_unless_it_follows(compiled.error(), entry);
+        continue;
+      }
+      if (compiled->is_floating) {
+        diagnostics_.add(Rule::expression_type, entry.text.mark.place(),
+                         std::string(kGeometry[i].name) + " is a floating-point value");
+        continue;
+      }
+      if (!compiled->constant) continue;
+      std::string why;
+      if (!is_geometry_in_range(i, *compiled->constant, &why)) {
+        diagnostics_.add(Rule::geometry_range, entry.text.mark.place(), why);
+        continue;
+      }
+      if (i >= kBlockX && i <= kBlockZ) block_threads *= *compiled->constant;
+      if (i >= kClusterX && i <= kClusterZ) cluster_blocks *= *compiled->constant;
+    }
+    if (block_threads > kMaxBlockThreads) {
+      diagnostics_.add(Rule::geometry_range, solution.geometry[kBlockX].text.mark.place(),
+                       "a block of " + std::to_string(block_threads) + " threads; CUDA takes " +
+                           std::to_string(kMaxBlockThreads));
+    }
+    if (cluster_blocks > kMaxClusterBlocks) {
+      diagnostics_.add(Rule::geometry_range, solution.geometry[kClusterX].text.mark.place(),
+                       "a cluster of " + std::to_string(cluster_blocks) + " blocks; CUDA takes " +
+                           std::to_string(kMaxClusterBlocks));
+    }
+    std::vector<Step> unused;
+    for (const MarkedExpression& clause : solution.where) {
+      const auto compiled = compile_where(clause.expression, scope, &unused);
+      if (!compiled) report_unless_it_follows(compiled.error(), clause);
+    }
+  }
+
+  void report_unless_it_follows(const ExpressionError& error, const MarkedExpression& expression) {
+    if (error.rule == Rule::unknown_name && has_faulty_patterns_) return;
+    report(error, expression, &diagnostics_);
+  }
+
+  void bind_all() {
+    // Solutions by definition name: a template's literal beginning selects a range.
+    std::vector<std::pair<std::string_view, uint32_t>> by_name;
+    for (uint32_t i = 0; i < model_.solutions.size(); ++i) {
+      by_name.emplace_back(model_.solutions[i].definition.name, i);
+    }
+    std::sort(by_name.begin(), by_name.end());
+    is_reached_.assign(model_.solutions.size(), false);
+    for (uint32_t i = 0; i < model_.patterns.size(); ++i) {
+      const PatternSpec& pattern = *model_.patterns[i];
+      const std::string_view prefix = pattern.name_prefix();
+      auto at = std::lower_bound(by_name.begin(), by_name.end(),
+                                 std::pair<std::string_view, uint32_t>(prefix, 0));
+      for (; at != by_name.end() && at->first.substr(0, prefix.size()) == prefix; ++at) {
+        if (!pattern.can_name(at->first, {})) continue;
+        const SolutionSpec& solution = model_.solutions[at->second];
+        is_reached_[at->second] = true;
+        if (model_.bindings.size() == kMaxBindings) {
+          diagnostics_.add(Rule::limit, pattern.definition.mark.place(),
+                           "the folder has more than " + std::to_string(kMaxBindings) +
+                               " pairs of a pattern and a solution");
+          return;
+        }
+        BindingSpec binding = bind(pattern, solution, *definition_of(solution), &diagnostics_);
+        binding.pattern = i;
+        binding.solution = at->second;
+        model_.bindings.push_back(std::move(binding));
+      }
+    }
+  }
+
+  void report_unreachable() {
+    for (size_t i = 0; i < model_.solutions.size(); ++i) {
+      const SolutionSpec& solution = model_.solutions[i];
+      if (is_reached_[i]) continue;
+      diagnostics_.add(Rule::unreachable_solution, solution.definition.mark.place(),
+                       "no pattern leads to definition " + quoted(solution.definition.name));
+    }
+  }
+
+  void finish_digest() {
+    const XXH128_hash_t digest = XXH3_128bits_digest(&digest_);
+    model_.digest[0] = digest.low64;
+    model_.digest[1] = digest.high64;
+  }
+
+  CheckReport* report_;
+  Diagnostics diagnostics_;
+  FolderModel model_;
+  XXH3_state_t digest_;
+  std::unordered_map<std::string, size_t> definitions_;  // name -> index into the model's
+  std::unordered_map<std::string, uint32_t> solution_by_definition_;
+  std::unordered_map<std::string, Mark> labels_;
+  std::vector<std::pair<std::unique_ptr<PatternSpec>, std::string>> patterns_;  // with their files
+  SolutionScope::Supplied supplied_;
+  std::vector<bool> is_reached_;
+  uint32_t suggestions_ = 0;
+  // What could not be read must not make sound files look wrong.
+  bool has_unread_definitions_ = false;
+  bool has_faulty_patterns_ = false;
+};
+
+}  // namespace
+
+CheckReport check_folder(const std::string& folder) noexcept {
+  CheckReport report;
+  try {
+    // Large, and an engine's thread may have a small stack.
+    const auto check = std::make_unique<FolderCheck>(&report);
+    try {
+      check->run(folder);
+    } catch (const std::exception& error) {
+      report.snapshot.reset();
+      check->diagnostics().add(Rule::internal, {folder, 0, 0}, error.what());
+    }
+    check->fill_report();
+  } catch (...) {
+    // Not even the message fits into memory: the counts alone must say that nothing was loaded.
+    report = CheckReport{};
+    report.error_count = report.invalid_count = 1;
+  }
+  return report;
+}
+
+}  // namespace fibshim

@@ -1,0 +1,45 @@
+// Reads and checks a whole config folder: what `fibshim check` prints and what the shim loads are
+// one and the same, so they cannot disagree.
+#ifndef FIBSHIM_LOADER_CHECK_H_
+#define FIBSHIM_LOADER_CHECK_H_
+
+#include <stdint.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "loader/diagnostics.h"
+#include "loader/snapshot.h"
+
+namespace fibshim {
+
+// Frees what LoaderApi::close frees.
+struct SnapshotCloser {
+  void operator()(const Snapshot* snapshot) const;
+};
+using SnapshotPtr = std::unique_ptr<const Snapshot, SnapshotCloser>;
+
+struct CheckReport {
+  std::vector<Diagnostic> diagnostics;  // all of them, by file, line and column
+  uint32_t error_count = 0;             // of any effect; `check` exits 1 when there is one
+  uint32_t warning_count = 0;
+  uint32_t invalid_count = 0;  // errors that keep the folder from loading
+
+  uint32_t definition_count = 0;  // files that were read as such
+  uint32_t solution_count = 0;
+  uint32_t pattern_count = 0;
+  uint32_t broken_solution_count = 0;
+  uint32_t ready_binding_count = 0;  // pattern and solution pairs that can redirect launches
+  uint32_t refused_binding_count = 0;
+
+  SnapshotPtr snapshot;  // null when invalid_count is not 0
+};
+
+// Paths in the report begin with `folder` as it was given. Never throws: a lack of memory is a
+// diagnostic too.
+CheckReport check_folder(const std::string& folder) noexcept;
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_LOADER_CHECK_H_

@@ -1,0 +1,56 @@
+// Reads the images that solutions name, each file once, and checks every solution against them.
+#ifndef FIBSHIM_LOADER_IMAGES_H_
+#define FIBSHIM_LOADER_IMAGES_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "loader/cubin.h"
+#include "loader/definition.h"
+#include "loader/diagnostics.h"
+#include "loader/folder.h"
+#include "loader/sha256.h"
+#include "loader/solution.h"
+
+namespace fibshim {
+
+// What one image file holds.
+struct ImageFacts {
+  bool leaves_folder = false;       // through a link
+  std::optional<Error> read_error;  // the rest is empty then
+  Sha256 hash{};
+  uint64_t digest[2] = {0, 0};        // XXH3-128 of the bytes
+  std::optional<Error> format_error;  // not what the extension says
+  uint16_t sm = 0;
+  ArchScope scope = ArchScope::portable;
+  std::vector<CubinInfo> cubins;         // the cubin, or the fatbin's readable ones
+  std::vector<std::string> ptx_kernels;  // of PTX, alone or in a fatbin
+  bool has_unreadable_entries = false;   // compressed ones: their kernels are not known
+};
+
+class ImageStore {
+ public:
+  explicit ImageStore(const FolderListing& listing) : listing_(listing) {}
+
+  // Facts of the file at `relative` below the root, read as `kind`.
+  const ImageFacts& facts(const std::string& relative, ImageKind kind);
+
+ private:
+  bool leaves_folder(const std::string& relative);
+  bool is_inside(const std::string& path) const;
+
+  const FolderListing& listing_;
+  std::unordered_map<std::string, std::unique_ptr<ImageFacts>> facts_;
+  std::unordered_map<std::string, bool> folder_leaves_;
+};
+
+// Fills in what the images say (SM, parameter table, faults) and orders them, best first.
+void check_images(SolutionSpec* solution, const Definition* definition, ImageStore* store,
+                  Diagnostics* diagnostics);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_LOADER_IMAGES_H_

@@ -1,0 +1,28 @@
+# libfibloader.so: config folder -> snapshot. Also an archive of the same objects, for the CLI and tests.
+# libstdc++, PCRE2 and libsodium go in statically; libelf cannot (its archive is not PIC), so a
+# private copy with a name of its own lies beside the library: see private_copy.sh.
+
+LOADER_SRC := $(wildcard loader/*.cc)
+LOADER_OBJ := $(LOADER_SRC:%.cc=$(BUILD)/obj/%.o)
+LOADER_AR  := $(BUILD)/obj/libloader.a
+LOADER_LIB := $(BUILD)/lib/libfibloader.so
+PRIVATE_LIBELF := $(BUILD)/lib/libfibshim-elf.so
+
+LOADER_LINK := -Wl,-Bstatic -lpcre2-8 -lsodium -Wl,-Bdynamic -L$(BUILD)/lib -lfibshim-elf -static-libstdc++ -static-libgcc
+
+$(LOADER_OBJ): ROOM_FLAGS = -fvisibility=hidden
+
+$(LOADER_AR): $(LOADER_OBJ)
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(PRIVATE_LIBELF): loader/private_copy.sh | $(SETUP)
+	$(call say,COPY,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)loader/private_copy.sh libelf.so.1 fibshim-elf $(@D)
+
+$(LOADER_LIB): $(LOADER_OBJ) loader/exports.map $(PRIVATE_LIBELF)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -shared -o $@ $(LOADER_OBJ) -Wl,--version-script=loader/exports.map -Wl,-soname,libfibloader.so \
+	  -Wl,-rpath,'$$ORIGIN' -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro -Wl,--no-undefined $(LOADER_LINK)
