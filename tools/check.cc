@@ -1,0 +1,116 @@
+// fibshim check: reads config folders as the shim does and prints every mistake with its place.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "loader/check.h"
+#include "tools/commands.h"
+#include "tools/diagnostics_output.h"
+#include "tools/options.h"
+#include "tools/terminal.h"
+
+namespace fibshim::tools {
+namespace {
+
+const char* effect_words(Effect effect) {
+  switch (effect) {
+    case Effect::invalid_folder: return "an error; the folder is not loaded";
+    case Effect::broken_solution:
+      return "an error; the folder is loaded, launches of that solution fail "
+             "(FIBSHIM_ON_ERROR=fallback: run the original)";
+    case Effect::warning: return "a warning; the folder is loaded";
+  }
+  return "";
+}
+
+int explain(const std::string& name) {
+  if (name == "all") {
+    std::string out;
+    for (const RuleInfo& rule : kRules) {
+      out += fmt::format("{}\n  {}.\n  {}\n\n", rule.name, effect_words(rule.effect),
+                         rule.explanation);
+    }
+    return print_data(out) ? kExitFine : kExitWrong;
+  }
+  const RuleInfo* const rule = find_rule(name);
+  if (rule == nullptr) {
+    std::vector<std::string_view> names;
+    for (const RuleInfo& known : kRules) names.emplace_back(known.name);
+    std::string text = fmt::format("--explain: '{}' is not a rule", printable(name));
+    const std::string_view meant = nearest_word(name, names);
+    if (!meant.empty()) text += fmt::format("; did you mean '{}'?", meant);
+    return usage_error("check", text + " ('all' lists them)");
+  }
+  const std::string out =
+      fmt::format("{}: {}\n\n{}\n", rule->name, effect_words(rule->effect), rule->explanation);
+  return print_data(out) ? kExitFine : kExitWrong;
+}
+
+nlohmann::ordered_json to_json(const std::string& folder, const CheckReport& report) {
+  nlohmann::ordered_json findings = nlohmann::ordered_json::array();
+  for (const Diagnostic& diagnostic : report.diagnostics) {
+    nlohmann::ordered_json item;
+    item["file"] = diagnostic.place.file;
+    item["line"] = diagnostic.place.line;
+    item["column"] = diagnostic.place.column;
+    item["severity"] = diagnostic.severity == Severity::error ? "error" : "warning";
+    item["rule"] = rule_info(diagnostic.rule).name;
+    item["message"] = diagnostic.message;
+    item["hint"] = diagnostic.hint;
+    findings.push_back(std::move(item));
+  }
+  nlohmann::ordered_json out;
+  out["folder"] = folder;
+  out["loads"] = report.snapshot != nullptr;
+  out["errors"] = report.error_count;
+  out["warnings"] = report.warning_count;
+  out["definitions"] = report.definition_count;
+  out["solutions"] = report.solution_count;
+  out["patterns"] = report.pattern_count;
+  out["broken_solutions"] = report.broken_solution_count;
+  out["ready_bindings"] = report.ready_binding_count;
+  out["refused_bindings"] = report.refused_binding_count;
+  out["diagnostics"] = std::move(findings);
+  return out;
+}
+
+}  // namespace
+
+int check_command(int argc, const char* const* argv) {
+  CLI::App app("Checks config folders: every mistake, with file, line and column", "fibshim check");
+  std::vector<std::string> folders;
+  std::string rule;
+  bool wants_json = false;
+  app.add_option("DIR", folders, "config folders")->type_name("");
+  app.add_flag("--json", wants_json, "print JSON");
+  app.add_option("--explain", rule, "explain a rule, or all of them")->type_name("RULE");
+  app.footer("Exit codes: 0 no error (there may be warnings); 1 an error; 2 wrong usage.");
+  if (int exit_code = 0; !parse_options(&app, "[OPTIONS] DIR...", argc, argv, &exit_code))
+    return exit_code;
+  if (app.count("--explain") > 0) {
+    if (!folders.empty()) return usage_error("check", "--explain takes no folder");
+    return explain(rule);
+  }
+  if (folders.empty()) return usage_error("check", "name at least one config folder");
+
+  bool has_errors = false;
+  std::string text;
+  nlohmann::ordered_json document;
+  document["version"] = 1;
+  document["folders"] = nlohmann::ordered_json::array();
+  for (const std::string& folder : folders) {
+    const CheckReport report = check_folder(folder);
+    has_errors = has_errors || report.error_count > 0;
+    if (wants_json) {
+      document["folders"].push_back(to_json(folder, report));
+    } else {
+      text += format_findings(report) + format_summary(folder, report);
+    }
+  }
+  const bool is_written = wants_json ? print_json(document) : print_data(text);
+  return is_written && !has_errors ? kExitFine : kExitWrong;
+}
+
+}  // namespace fibshim::tools

@@ -1,0 +1,87 @@
+# Bash completion of fibshim. A test compares the words here with the program's own help.
+
+_fibshim_commands='run stats check inspect env doctor help'
+declare -gA _fibshim_options=(
+  [run]='-c --config --mode --on-error --stats-dir --log --log-file --no-check --force --print-env -h --help'
+  [stats]='--pid --per-process --json --prometheus --dir --clear -h --help'
+  [check]='--json --explain -h --help'
+  [inspect]='--json -h --help'
+  [env]='--json -h --help'
+  [doctor]='--json -h --help'
+)
+
+_fibshim() {
+  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]-}
+  local i
+  COMPREPLY=()
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    mapfile -t COMPREPLY < <(compgen -W "$_fibshim_commands --version -h --help" -- "$word")
+    return
+  fi
+  if [ "$command" = run ]; then
+    # From the program's name on, complete as for that program.
+    for ((i = 2; i < COMP_CWORD; i++)); do
+      case ${COMP_WORDS[i]} in
+        --)
+          ((i++))
+          break
+          ;;
+        -c | --config | --mode | --on-error | --stats-dir | --log | --log-file) ((i++)) ;;
+        -*) ;;
+        *) break ;;
+      esac
+    done
+    if [ "$i" -eq "$COMP_CWORD" ] && [ "${COMP_WORDS[i - 1]}" = -- ]; then
+      mapfile -t COMPREPLY < <(compgen -c -- "$word")
+      return
+    fi
+    if [ "$i" -lt "$COMP_CWORD" ]; then
+      if declare -F _command_offset >/dev/null; then
+        _command_offset "$i"
+      else
+        mapfile -t COMPREPLY < <(compgen -f -- "$word")
+      fi
+      return
+    fi
+  fi
+  case $command:$before in
+    run:--mode) mapfile -t COMPREPLY < <(compgen -W 'off observe apply' -- "$word") ;;
+    run:--on-error) mapfile -t COMPREPLY < <(compgen -W 'fail fallback' -- "$word") ;;
+    run:--log) mapfile -t COMPREPLY < <(compgen -W 'error warn info debug' -- "$word") ;;
+    run:-c | run:--config | run:--stats-dir | stats:--dir)
+      compopt -o filenames 2>/dev/null
+      mapfile -t COMPREPLY < <(compgen -d -- "$word")
+      ;;
+    run:--log-file)
+      compopt -o filenames 2>/dev/null
+      mapfile -t COMPREPLY < <(compgen -f -- "$word")
+      ;;
+    stats:--pid)
+      local dir=${FIBSHIM_STATS_DIR:-/dev/shm/fibshim-$UID} file pids=
+      for file in "$dir"/*-*.counters; do
+        file=${file##*/}
+        [ "$file" = '*-*.counters' ] || pids+=" ${file%%-*}"
+      done
+      mapfile -t COMPREPLY < <(compgen -W "$pids" -- "$word")
+      ;;
+    check:--explain)
+      mapfile -t COMPREPLY < <(compgen -W "all $("${COMP_WORDS[0]}" check --explain all 2>/dev/null |
+        sed -n 's/^\([a-z0-9-][a-z0-9-]*\)$/\1/p')" -- "$word")
+      ;;
+    help:*) mapfile -t COMPREPLY < <(compgen -W "$_fibshim_commands" -- "$word") ;;
+    *)
+      if [[ $word == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "${_fibshim_options[$command]-}" -- "$word")
+      elif [ "$command" = check ]; then
+        compopt -o filenames 2>/dev/null
+        mapfile -t COMPREPLY < <(compgen -d -- "$word")
+      elif [ "$command" = inspect ]; then
+        compopt -o filenames 2>/dev/null
+        mapfile -t COMPREPLY < <(compgen -f -- "$word")
+      elif [ "$command" = doctor ] || [ "$command" = run ]; then
+        mapfile -t COMPREPLY < <(compgen -c -- "$word")
+      fi
+      ;;
+  esac
+}
+complete -F _fibshim fibshim

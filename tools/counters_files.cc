@@ -1,0 +1,313 @@
+#include "tools/counters_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "shim/counters_format.h"
+#include "shim/outcomes.h"
+#include "shim/settings.h"
+#include "tools/file_descriptor.h"
+
+namespace fibshim::tools {
+namespace {
+
+// What one file may make the reader read: far above what a shim writes, and bounded.
+constexpr uint64_t kMaxSeries = 1 << 16;
+constexpr uint64_t kMaxCounterBytes = uint64_t{1} << 30;
+
+template <size_t size>
+std::string text_of(const char (&field)[size]) {
+  return std::string(field, strnlen(field, size));
+}
+
+uint64_t saturating_add(uint64_t a, uint64_t b) {
+  uint64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+// Reads exactly `size` bytes at `at`. False when the file is shorter, or on an error (errno).
+bool read_exactly(int fd, void* to, size_t size, uint64_t at) {
+  char* out = static_cast<char*>(to);
+  while (size > 0) {
+    const ssize_t got = pread(fd, out, size, static_cast<off_t>(at));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      if (got == 0) errno = 0;
+      return false;
+    }
+    out += got;
+    size -= static_cast<size_t>(got);
+    at += static_cast<uint64_t>(got);
+  }
+  return true;
+}
+
+std::string read_failure(std::string_view what) {
+  return errno == 0 ? fmt::format("truncated: it ends within {}", what)
+                    : fmt::format("cannot read {}: {}", what, strerror(errno));
+}
+
+// Why the header cannot be trusted; empty when it can. Afterwards no sum of its numbers overflows.
+std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
+  if (header.header_bytes != sizeof(FileHeader) || header.outcome_slots != kOutcomeSlots ||
+      header.series_entry_bytes != sizeof(SeriesEntry)) {
+    return fmt::format("its record sizes ({}, {}, {}) are not those of version {} ({}, {}, {})",
+                       header.header_bytes, header.outcome_slots, header.series_entry_bytes,
+                       kCountersVersion, sizeof(FileHeader), kOutcomeSlots, sizeof(SeriesEntry));
+  }
+  if (header.series_capacity == 0 || header.series_capacity > kMaxSeries) {
+    return fmt::format("it claims room for {} series", header.series_capacity);
+  }
+  if (header.series_count > header.series_capacity) {
+    return fmt::format("it claims {} series with room for {}", header.series_count,
+                       header.series_capacity);
+  }
+  const uint64_t series_bytes = uint64_t{header.series_capacity} * sizeof(SeriesEntry);
+  const uint64_t shard_bytes = uint64_t{header.series_capacity} * kOutcomeSlots * sizeof(uint64_t);
+  if (header.series_at < sizeof(FileHeader) || header.series_at > file_bytes ||
+      header.shards_at > file_bytes || header.shards_at < header.series_at + series_bytes ||
+      header.shards_at % sizeof(uint64_t) != 0) {
+    return fmt::format("its parts overlap or lie outside its {} bytes", file_bytes);
+  }
+  if (header.shard_count > 0) {
+    uint64_t shards_bytes;
+    if (header.shard_stride < shard_bytes || header.shard_stride % sizeof(uint64_t) != 0 ||
+        __builtin_mul_overflow(header.shard_stride, uint64_t{header.shard_count}, &shards_bytes) ||
+        shards_bytes > file_bytes - header.shards_at) {
+      return fmt::format("its {} shards lie outside its {} bytes", header.shard_count, file_bytes);
+    }
+  }
+  const uint64_t to_read =
+      uint64_t{header.shard_count} * header.series_count * kOutcomeSlots * sizeof(uint64_t);
+  if (to_read > kMaxCounterBytes) return fmt::format("it claims {} bytes of counters", to_read);
+  if (header.device_count > kMaxCountedDevices || header.config_count > kMaxCountedConfigs) {
+    return fmt::format("it claims {} devices and {} configs", header.device_count,
+                       header.config_count);
+  }
+  return "";
+}
+
+std::string mode_name(uint32_t mode) {
+  for (const SettingInfo& setting : kSettings) {
+    if (setting.id != SettingId::mode) continue;
+    if (mode < std::size(setting.choices) && setting.choices[mode] != nullptr) {
+      return setting.choices[mode];
+    }
+  }
+  return fmt::format("mode_{}", mode);
+}
+
+// A file whose process has made it and not yet begun it, or died right then: the magic is written
+// last. It holds no counts.
+bool is_unbegun(const FileHeader& header) {
+  constexpr char kZeros[sizeof header.magic] = {};
+  return memcmp(header.magic, kZeros, sizeof kZeros) == 0;
+}
+
+// Nothing when the file is not begun yet.
+tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
+    int folder_fd, const std::string& name) {
+  // Not through a link, and not waiting for the other end of a FIFO.
+  const FileDescriptor file(
+      openat(folder_fd, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file) {
+    if (errno == ELOOP) return tl::unexpected(std::string("it is a symbolic link"));
+    return tl::unexpected(fmt::format("cannot open it: {}", strerror(errno)));
+  }
+  struct stat status;
+  if (fstat(file.get(), &status) != 0) {
+    return tl::unexpected(fmt::format("cannot read its size: {}", strerror(errno)));
+  }
+  if (!S_ISREG(status.st_mode)) return tl::unexpected(std::string("it is not a regular file"));
+
+  // On the heap: it is 12 KB, and the compiler need not clear it.
+  const auto header = std::make_unique<FileHeader>();
+  if (status.st_size == 0) return std::nullopt;
+  if (!read_exactly(file.get(), header.get(), sizeof(FileHeader), 0)) {
+    return tl::unexpected(read_failure("the header"));
+  }
+  if (is_unbegun(*header)) return std::nullopt;
+  if (memcmp(header->magic, kCountersMagic, sizeof kCountersMagic) != 0) {
+    return tl::unexpected(std::string("not a counters file: it does not begin with 'FIBCNTR'"));
+  }
+  if (header->version != kCountersVersion) {
+    return tl::unexpected(
+        fmt::format("format version {}; this fibshim reads version {}: use the fibshim that came "
+                    "with the shim that wrote it",
+                    header->version, kCountersVersion));
+  }
+  // The size after the header: a shard that the header counts was there before it was counted.
+  if (fstat(file.get(), &status) != 0) {
+    return tl::unexpected(fmt::format("cannot read its size: {}", strerror(errno)));
+  }
+  if (std::string fault = header_fault(*header, static_cast<uint64_t>(status.st_size));
+      !fault.empty()) {
+    return tl::unexpected("damaged: " + std::move(fault));
+  }
+
+  ProcessCounters out;
+  out.file = name;
+  out.pid = header->pid;
+  out.start_time = header->start_time;
+  out.created_unix_ns = header->created_unix_ns;
+  out.is_alive = is_process_alive(header->pid, header->start_time);
+  out.mode = mode_name(header->mode);
+  out.executable = text_of(header->executable);
+  out.command = text_of(header->command);
+  for (uint32_t i = 0; i < header->device_count; ++i) {
+    out.devices.push_back({header->devices[i].sm, text_of(header->devices[i].name)});
+  }
+  for (uint32_t i = 0; i < header->config_count; ++i) {
+    const CountedConfig& config = header->configs[i];
+    out.configs.push_back(
+        {text_of(config.path), fmt::format("{:016x}{:016x}", config.digest[1], config.digest[0])});
+  }
+
+  std::vector<SeriesEntry> series(header->series_count);
+  if (!read_exactly(file.get(), series.data(), series.size() * sizeof(SeriesEntry),
+                    header->series_at)) {
+    return tl::unexpected(read_failure("its series"));
+  }
+  std::vector<uint64_t> sums(series.size() * kOutcomeSlots);
+  std::vector<uint64_t> shard(sums.size());
+  for (uint32_t i = 0; i < header->shard_count; ++i) {
+    if (!read_exactly(file.get(), shard.data(), shard.size() * sizeof(uint64_t),
+                      header->shards_at + i * header->shard_stride)) {
+      return tl::unexpected(read_failure("its counters"));
+    }
+    for (size_t k = 0; k < sums.size(); ++k) sums[k] = saturating_add(sums[k], shard[k]);
+  }
+  for (size_t s = 0; s < series.size(); ++s) {
+    for (uint32_t outcome = 0; outcome < kOutcomeSlots; ++outcome) {
+      const uint64_t count = sums[s * kOutcomeSlots + outcome];
+      if (count == 0) continue;
+      out.counts.push_back({series[s].config, series[s].device, text_of(series[s].pattern),
+                            text_of(series[s].definition), outcome, count});
+    }
+  }
+  return out;
+}
+
+bool has_counters_suffix(std::string_view name) {
+  const std::string_view suffix = kCountersSuffix;
+  return name.size() > suffix.size() && name.substr(name.size() - suffix.size()) == suffix &&
+         name[0] != '.';  // a file that is being made
+}
+
+// The pid and start time of "<pid>-<start_time>.counters".
+std::optional<std::pair<uint64_t, uint64_t>> parse_file_name(std::string_view name) {
+  if (!has_counters_suffix(name)) return std::nullopt;
+  name.remove_suffix(std::string_view(kCountersSuffix).size());
+  std::pair<uint64_t, uint64_t> out;
+  const char* const end = name.data() + name.size();
+  const auto pid = std::from_chars(name.data(), end, out.first);
+  if (pid.ec != std::errc() || pid.ptr == end || *pid.ptr != '-') return std::nullopt;
+  const auto start = std::from_chars(pid.ptr + 1, end, out.second);
+  if (start.ec != std::errc() || start.ptr != end) return std::nullopt;
+  return out;
+}
+
+struct OpenFolder {
+  FileDescriptor fd;               // invalid: the folder does not exist
+  std::vector<std::string> names;  // of counters files, sorted
+};
+
+tl::expected<OpenFolder, std::string> open_folder(const std::string& folder) {
+  OpenFolder out{FileDescriptor(open(folder.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY)), {}};
+  if (!out.fd) {
+    if (errno == ENOENT) return out;
+    return tl::unexpected(fmt::format("cannot read the folder: {}", strerror(errno)));
+  }
+  // fdopendir takes its descriptor over, so it gets one of its own.
+  DIR* const listing = fdopendir(fcntl(out.fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (listing == nullptr) {
+    return tl::unexpected(fmt::format("cannot read the folder: {}", strerror(errno)));
+  }
+  while (const dirent* entry = readdir(listing)) {
+    if (has_counters_suffix(entry->d_name)) out.names.emplace_back(entry->d_name);
+  }
+  closedir(listing);
+  std::sort(out.names.begin(), out.names.end());
+  return out;
+}
+
+}  // namespace
+
+tl::expected<CountersFolder, std::string> read_counters_folder(const std::string& folder) {
+  auto opened = open_folder(folder);
+  if (!opened) return tl::unexpected(opened.error());
+  CountersFolder out{static_cast<bool>(opened->fd), {}, {}};
+  for (const std::string& name : opened->names) {
+    auto process = read_counters_file(opened->fd.get(), name);
+    if (!process) {
+      out.refused.push_back({name, process.error()});
+    } else if (process->has_value()) {
+      out.processes.push_back(std::move(**process));
+    }
+  }
+  std::sort(out.processes.begin(), out.processes.end(),
+            [](const ProcessCounters& a, const ProcessCounters& b) {
+              return std::tie(a.pid, a.start_time, a.file) < std::tie(b.pid, b.start_time, b.file);
+            });
+  return out;
+}
+
+tl::expected<Clearing, std::string> clear_ended_counters(const std::string& folder) {
+  auto opened = open_folder(folder);
+  if (!opened) return tl::unexpected(opened.error());
+  Clearing out;
+  for (const std::string& name : opened->names) {
+    const auto identity = parse_file_name(name);
+    if (!identity || is_process_alive(identity->first, identity->second)) continue;
+    if (unlinkat(opened->fd.get(), name.c_str(), 0) == 0) {
+      out.removed.push_back(name);
+    } else if (errno != ENOENT) {  // another `stats --clear` was faster
+      out.kept.push_back({name, strerror(errno)});
+    }
+  }
+  return out;
+}
+
+bool is_process_alive(uint64_t pid, uint64_t start_time) {
+  const FileDescriptor file(open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return false;
+  char buffer[2048];
+  const ssize_t got = read(file.get(), buffer, sizeof buffer);
+  if (got <= 0) return false;
+  // "pid (name) state ...": the name may hold blanks and brackets, so count from the last ')'.
+  std::string_view rest(buffer, static_cast<size_t>(got));
+  const size_t bracket = rest.rfind(')');
+  if (bracket == std::string_view::npos) return false;
+  rest.remove_prefix(bracket + 1);
+  for (int field = 3; !rest.empty(); ++field) {
+    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    const std::string_view value = rest.substr(0, rest.find(' '));
+    if (field == 3 && (value == "Z" || value == "X")) return false;
+    if (field == 22) {
+      uint64_t actual = 0;
+      std::from_chars(value.data(), value.data() + value.size(), actual);
+      return actual == start_time;
+    }
+    rest.remove_prefix(value.size());
+  }
+  return false;
+}
+
+std::string outcome_name(uint32_t outcome) {
+  return outcome < kOutcomeCount ? kOutcomes[outcome].name : fmt::format("outcome_{}", outcome);
+}
+
+}  // namespace fibshim::tools

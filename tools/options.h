@@ -1,0 +1,40 @@
+// Parsing a subcommand's options with CLI11, with this program's exit codes and message style.
+#ifndef FIBSHIM_TOOLS_OPTIONS_H_
+#define FIBSHIM_TOOLS_OPTIONS_H_
+
+#include <string>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "tools/commands.h"
+#include "tools/terminal.h"
+
+namespace fibshim::tools {
+
+// Parses argv into what was bound to `app`. True: go on. False: leave with *exit_code; help or a
+// message has been printed. `usage` says what follows the command's name on the help's first line.
+inline bool parse_options(CLI::App* app, std::string_view usage, int argc, const char* const* argv,
+                          int* exit_code) {
+  try {
+    app->parse(argc, argv);
+    return true;
+  } catch (const CLI::CallForHelp&) {
+    // CLI11 2.1 makes the usage line itself and has no way to set it.
+    const std::string help = app->help();
+    const size_t line = help.find("Usage:");
+    const size_t rest = help.find('\n', line);
+    *exit_code = print_data(fmt::format("Usage: {} {}\n\n{}{}", app->get_name(), usage,
+                                        help.substr(0, line), help.substr(rest + 1)))
+                     ? kExitFine
+                     : kExitWrong;
+  } catch (const CLI::ParseError& error) {
+    *exit_code = usage_error(argv[0], error.what());
+  }
+  return false;
+}
+
+}  // namespace fibshim::tools
+
+#endif  // FIBSHIM_TOOLS_OPTIONS_H_

@@ -1,0 +1,35 @@
+# build/bin/fibshim: the command line. Links the loader's archive, so that `check` and the shim
+# cannot disagree about a folder.
+
+CLI_SRC := $(wildcard tools/*.cc)
+CLI_OBJ := $(CLI_SRC:%.cc=$(BUILD)/obj/%.o)
+CLI     := $(BUILD)/bin/fibshim
+
+# Less optimised than the libraries: nothing here is hot, and the headers of its libraries are large.
+$(CLI_OBJ): ROOM_FLAGS = -fvisibility=hidden -DFMT_HEADER_ONLY $(if $(SANITIZE),,-O1 -g1)
+
+$(CLI): $(CLI_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) $(SANITIZE_LINK) -o $@ $(CLI_OBJ) $(LOADER_AR) $(LOADER_LINK) \
+	  -Wl,-rpath,'$$ORIGIN/../lib' -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro -ldl
+
+# ---- demo
+
+demo: all $(SIM_LIB) $(HOSTS) ## redirect a kernel, on the GPU or on the simulated driver, and show the counters
+	$(Q)tools/demo.sh $(BUILD)
+
+# ---- install: PREFIX/lib, bin and share may be moved as a whole; nothing in them names its place
+
+MAN_PAGES := $(wildcard tools/man/*.[157])
+DEST = $(DESTDIR)$(PREFIX)
+install: all ## install into $(DESTDIR)$(PREFIX)
+	$(call say,INSTALL,$(DEST))
+	$(Q)install -d '$(DEST)/bin' '$(DEST)/lib' '$(DEST)/share/fibshim/config' '$(DEST)/share/doc/fibshim'
+	$(Q)install -m 755 $(CLI) '$(DEST)/bin/'
+	$(Q)install -m 644 $(SHIM_LIB) $(LOADER_LIB) $(BUILD)/lib/libfibshim-*.so '$(DEST)/lib/'
+	$(Q)cd $(BUILD)/config && find . -type f -exec install -D -m 644 '{}' '$(abspath $(DEST))/share/fibshim/config/{}' ';'
+	$(Q)for page in $(MAN_PAGES); do \
+	  install -D -m 644 $$page '$(DEST)'/share/man/man$${page##*.}/$${page##*/} || exit; done
+	$(Q)install -D -m 644 tools/completion/fibshim.bash '$(DEST)/share/bash-completion/completions/fibshim'
+	$(Q)install -m 644 README.md LICENSE CHANGELOG.md '$(DEST)/share/doc/fibshim/'
