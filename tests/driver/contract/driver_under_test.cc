@@ -1,0 +1,165 @@
+// See driver_under_test.h.
+#include "tests/driver/contract/driver_under_test.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+namespace fibshim::contract {
+
+const Driver& cuda() {
+  static const Driver driver = [] {
+    Driver loaded{};
+    loaded.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (loaded.library == nullptr) {
+      fprintf(stderr, "no driver to test: %s\n", dlerror());
+      exit(2);
+    }
+    loaded.is_simulated = dlsym(loaded.library, "simcuda_is_simulated") != nullptr;
+#define RESOLVE(name)                                                              \
+  loaded.name = reinterpret_cast<decltype(&::name)>(dlsym(loaded.library, #name)); \
+  if (loaded.name == nullptr) {                                                    \
+    fprintf(stderr, "the driver under test has no %s\n", #name);                   \
+    exit(2);                                                                       \
+  }
+    CONTRACT_FUNCTIONS(RESOLVE)
+#undef RESOLVE
+    return loaded;
+  }();
+  return driver;
+}
+
+std::string error_name(CUresult error) {
+  const char* name = nullptr;
+  if (cuda().cuGetErrorName(error, &name) == CUDA_SUCCESS && name != nullptr) return name;
+  return "CUresult " + std::to_string(static_cast<int>(error));
+}
+
+std::string data_path(const std::string& name) {
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  const std::string program(path, length > 0 ? static_cast<size_t>(length) : 0);
+  return program.substr(0, program.rfind('/')) + "/data/" + name;
+}
+
+std::vector<char> read_file(const std::string& path) {
+  std::vector<char> bytes;
+  FILE* file = fopen(path.c_str(), "rb");
+  if (file == nullptr) {
+    ADD_FAILURE() << "cannot read " << path;
+    return bytes;
+  }
+  char block[65536];
+  for (size_t got; (got = fread(block, 1, sizeof block, file)) > 0;)
+    bytes.insert(bytes.end(), block, block + got);
+  fclose(file);
+  return bytes;
+}
+
+void ContractTest::SetUp() {
+  ASSERT_OK(cuda().cuInit(0));
+  ASSERT_OK(cuda().cuDeviceGet(&device_, 0));
+  ASSERT_OK(cuda().cuDevicePrimaryCtxRetain(&context_, device_));
+  ASSERT_OK(cuda().cuCtxSetCurrent(context_));
+}
+
+void ContractTest::TearDown() {
+  EXPECT_OK(cuda().cuCtxSetCurrent(nullptr));
+  EXPECT_OK(cuda().cuDevicePrimaryCtxRelease_v2(device_));
+}
+
+int ContractTest::attribute(CUdevice_attribute which) const {
+  int value = 0;
+  EXPECT_OK(cuda().cuDeviceGetAttribute(&value, which, device_));
+  return value;
+}
+
+int ContractTest::sm() const {
+  return attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
+         attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+}
+
+std::string ContractTest::cubin_path(const std::string& name) const {
+  return data_path(name + ".sm_" + std::to_string(sm() / 10 * 10) + ".cubin");
+}
+
+std::string ContractTest::foreign_cubin_path(const std::string& name) const {
+  int count = 0;
+  EXPECT_OK(cuda().cuDeviceGetCount(&count));
+  for (const int foreign_sm : {80, 90, 100}) {
+    bool is_here = false;
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+      int major = 0;
+      EXPECT_OK(cuda().cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                                            ordinal));
+      is_here = is_here || major == foreign_sm / 10;
+    }
+    if (!is_here) return data_path(name + ".sm_" + std::to_string(foreign_sm) + ".cubin");
+  }
+  ADD_FAILURE() << "this machine can run every cubin of the suite";
+  return "";
+}
+
+CUmodule ContractTest::load_module(const std::string& name) {
+  CUmodule module = nullptr;
+  EXPECT_OK(cuda().cuModuleLoadData(&module, cubin(name).data()));
+  return module;
+}
+
+CUlibrary ContractTest::load_library(const std::string& name) {
+  CUlibrary library = nullptr;
+  EXPECT_OK(cuda().cuLibraryLoadData(&library, cubin(name).data(), nullptr, nullptr, 0, nullptr,
+                                     nullptr, 0));
+  return library;
+}
+
+CUfunction ContractTest::function(CUmodule module, const char* name) {
+  CUfunction found = nullptr;
+  EXPECT_OK(cuda().cuModuleGetFunction(&found, module, name));
+  return found;
+}
+
+CUkernel ContractTest::kernel(CUlibrary library, const char* name) {
+  CUkernel found = nullptr;
+  EXPECT_OK(cuda().cuLibraryGetKernel(&found, library, name));
+  return found;
+}
+
+CUdeviceptr ContractTest::make_int() {
+  CUdeviceptr pointer = 0;
+  const int32_t zero = 0;
+  EXPECT_OK(cuda().cuMemAlloc_v2(&pointer, sizeof zero));
+  EXPECT_OK(cuda().cuMemcpyHtoD_v2(pointer, &zero, sizeof zero));
+  return pointer;
+}
+
+int32_t ContractTest::read_int(CUdeviceptr pointer) {
+  int32_t value = -1;
+  EXPECT_OK(cuda().cuCtxSynchronize());
+  EXPECT_OK(cuda().cuMemcpyDtoH_v2(&value, pointer, sizeof value));
+  return value;
+}
+
+CUstream ContractTest::make_stream(unsigned flags) {
+  CUstream stream = nullptr;
+  EXPECT_OK(cuda().cuStreamCreate(&stream, flags));
+  return stream;
+}
+
+CUresult ContractTest::launch_store(CUfunction function, CUdeviceptr to, int32_t value,
+                                    CUstream stream) {
+  void* params[] = {&to, &value};
+  return cuda().cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, params, nullptr);
+}
+
+CUDA_KERNEL_NODE_PARAMS_v2 ContractTest::store_node(void** params) {
+  CUDA_KERNEL_NODE_PARAMS_v2 node{};
+  node.gridDimX = node.gridDimY = node.gridDimZ = 1;
+  node.blockDimX = node.blockDimY = node.blockDimZ = 1;
+  node.kernelParams = params;
+  return node;
+}
+
+}  // namespace fibshim::contract

@@ -1,0 +1,167 @@
+// Graphs built by hand: every call that puts a kernel into one, or changes it there.
+#include <string.h>
+
+#include "tests/driver/contract/driver_under_test.h"
+
+namespace fibshim::contract {
+namespace {
+
+class Graphs : public ContractTest {
+ protected:
+  void SetUp() override {
+    ContractTest::SetUp();
+    module_ = load_module();
+    library_ = load_library();
+    store_ = function(module_, "sim_store");
+    to_ = make_int();
+    ASSERT_OK(cuda().cuGraphCreate(&graph_, 0));
+  }
+  void TearDown() override {
+    EXPECT_OK(cuda().cuGraphDestroy(graph_));
+    EXPECT_OK(cuda().cuLibraryUnload(library_));
+    EXPECT_OK(cuda().cuModuleUnload(module_));
+    ContractTest::TearDown();
+  }
+
+  // Adds sim_store(to_, value), whose argument memory is gone when this returns.
+  CUgraphNode add_store(CUgraph graph, int32_t value) {
+    void* params[] = {&to_, &value};
+    CUDA_KERNEL_NODE_PARAMS_v2 node = store_node(params);
+    node.func = store_;
+    CUgraphNode added = nullptr;
+    EXPECT_OK(cuda().cuGraphAddKernelNode_v2(&added, graph, nullptr, 0, &node));
+    return added;
+  }
+
+  CUgraphExec instantiate(CUgraph graph) {
+    CUgraphExec exec = nullptr;
+    EXPECT_OK(cuda().cuGraphInstantiateWithFlags(&exec, graph, 0));
+    return exec;
+  }
+
+  int32_t run(CUgraphExec exec) {
+    EXPECT_OK(cuda().cuGraphLaunch(exec, nullptr));
+    return read_int(to_);
+  }
+
+  int32_t run_once(CUgraph graph) {
+    const CUgraphExec exec = instantiate(graph);
+    const int32_t value = run(exec);
+    EXPECT_OK(cuda().cuGraphExecDestroy(exec));
+    return value;
+  }
+
+  CUmodule module_ = nullptr;
+  CUlibrary library_ = nullptr;
+  CUfunction store_ = nullptr;
+  CUdeviceptr to_ = 0;
+  CUgraph graph_ = nullptr;
+};
+
+TEST_F(Graphs, KernelNodesHoldParametersByValue) {
+  add_store(graph_, 40);
+  EXPECT_EQ(40, run_once(graph_));
+}
+
+TEST_F(Graphs, TheOldFormOfKernelNodesWorks) {
+  int32_t value = 41;
+  void* params[] = {&to_, &value};
+  const CUDA_KERNEL_NODE_PARAMS_v2 wide = store_node(params);
+  CUDA_KERNEL_NODE_PARAMS_v1 node{};
+  memcpy(&node, &wide, sizeof node);
+  node.func = store_;
+  CUgraphNode added = nullptr;
+  ASSERT_OK(cuda().cuGraphAddKernelNode(&added, graph_, nullptr, 0, &node));
+  EXPECT_EQ(41, run_once(graph_));
+}
+
+TEST_F(Graphs, KernelNodesTakeAKernelByItsField) {
+  int32_t value = 42;
+  void* params[] = {&to_, &value};
+  CUDA_KERNEL_NODE_PARAMS_v2 node = store_node(params);
+  node.kern = kernel(library_, "sim_store");
+  CUgraphNode added = nullptr;
+  ASSERT_OK(cuda().cuGraphAddKernelNode_v2(&added, graph_, nullptr, 0, &node));
+  EXPECT_EQ(42, run_once(graph_));
+}
+
+TEST_F(Graphs, AnyNodeFormWorksForKernels) {
+  int32_t value = 43;
+  void* params[] = {&to_, &value};
+  CUgraphNodeParams node{};
+  node.type = CU_GRAPH_NODE_TYPE_KERNEL;
+  node.kernel.func = store_;
+  node.kernel.gridDimX = node.kernel.gridDimY = node.kernel.gridDimZ = 1;
+  node.kernel.blockDimX = node.kernel.blockDimY = node.kernel.blockDimZ = 1;
+  node.kernel.kernelParams = params;
+  CUgraphNode first = nullptr, second = nullptr;
+  ASSERT_OK(cuda().cuGraphAddNode(&first, graph_, nullptr, 0, &node));
+  EXPECT_EQ(43, run_once(graph_));
+  value = 44;
+  ASSERT_OK(cuda().cuGraphAddNode_v2(&second, graph_, &first, nullptr, 1, &node));
+  EXPECT_EQ(44, run_once(graph_));
+  value = 45;
+  ASSERT_OK(cuda().cuGraphNodeSetParams(second, &node));
+  EXPECT_EQ(45, run_once(graph_));
+}
+
+TEST_F(Graphs, NodesCanBeGivenOtherParameters) {
+  const CUgraphNode node = add_store(graph_, 46);
+  const CUgraphExec exec = instantiate(graph_);
+  EXPECT_EQ(46, run(exec));
+  CUDA_KERNEL_NODE_PARAMS_v2 got{};
+  ASSERT_OK(cuda().cuGraphKernelNodeGetParams_v2(node, &got));
+  int32_t value = 47;
+  void* params[] = {&to_, &value};
+  got.kernelParams = params;
+  got.extra = nullptr;
+  // In the instance: the graph stays.
+  ASSERT_OK(cuda().cuGraphExecKernelNodeSetParams_v2(exec, node, &got));
+  EXPECT_EQ(47, run(exec));
+  EXPECT_EQ(46, run_once(graph_));
+  // In the graph: the instance stays.
+  value = 48;
+  ASSERT_OK(cuda().cuGraphKernelNodeSetParams_v2(node, &got));
+  EXPECT_EQ(47, run(exec));
+  EXPECT_EQ(48, run_once(graph_));
+  // And by an update from the graph.
+  CUgraphExecUpdateResultInfo info{};
+  ASSERT_OK(cuda().cuGraphExecUpdate_v2(exec, graph_, &info));
+  EXPECT_EQ(CU_GRAPH_EXEC_UPDATE_SUCCESS, info.result);
+  EXPECT_EQ(48, run(exec));
+  EXPECT_OK(cuda().cuGraphExecDestroy(exec));
+}
+
+TEST_F(Graphs, UpdatesRefuseAnotherShape) {
+  add_store(graph_, 49);
+  const CUgraphExec exec = instantiate(graph_);
+  add_store(graph_, 50);
+  CUgraphExecUpdateResultInfo info{};
+  EXPECT_CUDA(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE,
+              cuda().cuGraphExecUpdate_v2(exec, graph_, &info));
+  EXPECT_EQ(CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, info.result);
+  EXPECT_EQ(49, run(exec));
+  EXPECT_OK(cuda().cuGraphExecDestroy(exec));
+}
+
+TEST_F(Graphs, ClonesAndChildrenAreCopies) {
+  const CUgraphNode node = add_store(graph_, 51);
+  CUgraph clone = nullptr, parent = nullptr;
+  ASSERT_OK(cuda().cuGraphClone(&clone, graph_));
+  ASSERT_OK(cuda().cuGraphCreate(&parent, 0));
+  CUgraphNode child = nullptr;
+  ASSERT_OK(cuda().cuGraphAddChildGraphNode(&child, parent, nullptr, 0, graph_));
+  int32_t value = 52;
+  void* params[] = {&to_, &value};
+  CUDA_KERNEL_NODE_PARAMS_v2 changed = store_node(params);
+  changed.func = store_;
+  ASSERT_OK(cuda().cuGraphKernelNodeSetParams_v2(node, &changed));
+  EXPECT_EQ(51, run_once(clone));
+  EXPECT_EQ(52, run_once(graph_));
+  EXPECT_EQ(51, run_once(parent));
+  EXPECT_OK(cuda().cuGraphDestroy(parent));
+  EXPECT_OK(cuda().cuGraphDestroy(clone));
+}
+
+}  // namespace
+}  // namespace fibshim::contract

@@ -1,0 +1,163 @@
+// What can be loaded, and how what cannot is refused.
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "tests/driver/contract/driver_under_test.h"
+
+namespace fibshim::contract {
+namespace {
+
+class Images : public ContractTest {
+ protected:
+  void TearDown() override {
+    for (const std::string& path : files_) unlink(path.c_str());
+    ContractTest::TearDown();
+  }
+
+  std::string write_file(const std::vector<char>& bytes) {
+    char path[] = "/tmp/driver_contract.XXXXXX";
+    const int fd = mkstemp(path);
+    EXPECT_EQ(static_cast<ssize_t>(bytes.size()), write(fd, bytes.data(), bytes.size()));
+    close(fd);
+    files_.push_back(path);
+    return path;
+  }
+
+  CUresult library_from(const void* image) {
+    CUlibrary library = nullptr;
+    const CUresult result =
+        cuda().cuLibraryLoadData(&library, image, nullptr, nullptr, 0, nullptr, nullptr, 0);
+    if (result == CUDA_SUCCESS) {
+      EXPECT_OK(cuda().cuLibraryUnload(library));
+    }
+    return result;
+  }
+
+  CUresult module_from(const void* image) {
+    CUmodule module = nullptr;
+    const CUresult result = cuda().cuModuleLoadData(&module, image);
+    if (result == CUDA_SUCCESS) {
+      EXPECT_OK(cuda().cuModuleUnload(module));
+    }
+    return result;
+  }
+
+  std::vector<std::string> files_;
+};
+
+TEST_F(Images, CubinsLoadThroughEveryCall) {
+  const std::vector<char> image = cubin("contract");
+  EXPECT_OK(module_from(image.data()));
+  EXPECT_OK(library_from(image.data()));
+  CUmodule module = nullptr;
+  EXPECT_OK(cuda().cuModuleLoad(&module, cubin_path("contract").c_str()));
+  EXPECT_OK(cuda().cuModuleUnload(module));
+  EXPECT_OK(cuda().cuModuleLoadDataEx(&module, image.data(), 0, nullptr, nullptr));
+  EXPECT_OK(cuda().cuModuleUnload(module));
+  CUlibrary library = nullptr;
+  EXPECT_OK(cuda().cuLibraryLoadFromFile(&library, cubin_path("contract").c_str(), nullptr, nullptr,
+                                         0, nullptr, nullptr, 0));
+  EXPECT_OK(cuda().cuLibraryUnload(library));
+}
+
+// The library's caller may free its bytes: the driver has copied them.
+TEST_F(Images, AreCopied) {
+  std::vector<char> image = cubin("contract");
+  CUlibrary library = nullptr;
+  ASSERT_OK(
+      cuda().cuLibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+  std::fill(image.begin(), image.end(), '\0');
+  const CUdeviceptr to = make_int();
+  EXPECT_OK(launch_store(as_function(kernel(library, "sim_store")), to, 5));
+  EXPECT_EQ(5, read_int(to));
+  EXPECT_OK(cuda().cuLibraryUnload(library));
+}
+
+TEST_F(Images, FatbinsGiveTheDevicesCubin) {
+  const std::vector<char> image = read_file(data_path("contract.fatbin"));
+  CUmodule module = nullptr;
+  ASSERT_OK(cuda().cuModuleLoadFatBinary(&module, image.data()));
+  const CUdeviceptr to = make_int();
+  EXPECT_OK(launch_store(function(module, "sim_store"), to, 6));
+  EXPECT_EQ(6, read_int(to));
+  EXPECT_OK(cuda().cuModuleUnload(module));
+  EXPECT_OK(module_from(image.data()));
+  EXPECT_OK(library_from(image.data()));
+}
+
+// As compilers lay it out in a program: a wrapper that points to the fat binary.
+TEST_F(Images, FatbinWrappersAreFollowed) {
+  const std::vector<char> image = read_file(data_path("contract.fatbin"));
+  struct {
+    uint32_t magic, version;
+    const void* data;
+    void* more;
+  } const wrapper = {0x466243b1, 1, image.data(), nullptr};
+  EXPECT_OK(module_from(&wrapper));
+  EXPECT_OK(library_from(&wrapper));
+}
+
+TEST_F(Images, OfAnotherArchitectureAreNoBinaryForTheGpu) {
+  const std::vector<char> image = read_file(foreign_cubin_path("contract"));
+  EXPECT_CUDA(CUDA_ERROR_NO_BINARY_FOR_GPU, module_from(image.data()));
+  EXPECT_CUDA(CUDA_ERROR_NO_BINARY_FOR_GPU, library_from(image.data()));
+}
+
+TEST_F(Images, TruncatedFilesAreInvalidImages) {
+  std::vector<char> image = cubin("contract");
+  image.resize(image.size() / 2);
+  const std::string path = write_file(image);
+  CUmodule module = nullptr;
+  CUlibrary library = nullptr;
+  EXPECT_CUDA(CUDA_ERROR_INVALID_IMAGE, cuda().cuModuleLoad(&module, path.c_str()));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_IMAGE,
+              cuda().cuLibraryLoadFromFile(&library, path.c_str(), nullptr, nullptr, 0, nullptr,
+                                           nullptr, 0));
+}
+
+// From memory the driver knows no size. What a caller that lost the tail would hand over, with
+// zeros in its place, so that nothing beyond the buffer is read.
+TEST_F(Images, WithALostTailAreInvalidImages) {
+  std::vector<char> image = cubin("contract");
+  std::fill(image.begin() + static_cast<ptrdiff_t>(image.size() / 2), image.end(), '\0');
+  EXPECT_CUDA(CUDA_ERROR_INVALID_IMAGE, module_from(image.data()));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_IMAGE, library_from(image.data()));
+}
+
+TEST_F(Images, MissingFilesAreNotFound) {
+  CUmodule module = nullptr;
+  CUlibrary library = nullptr;
+  EXPECT_CUDA(CUDA_ERROR_FILE_NOT_FOUND, cuda().cuModuleLoad(&module, "/nonexistent.cubin"));
+  EXPECT_CUDA(CUDA_ERROR_FILE_NOT_FOUND,
+              cuda().cuLibraryLoadFromFile(&library, "/nonexistent.cubin", nullptr, nullptr, 0,
+                                           nullptr, nullptr, 0));
+}
+
+TEST_F(Images, PtxIsCompiledForTheDevice) {
+  std::vector<char> text = read_file(data_path("contract.ptx"));
+  text.push_back(0);
+  CUmodule module = nullptr;
+  ASSERT_OK(cuda().cuModuleLoadData(&module, text.data()));
+  const CUdeviceptr to = make_int();
+  EXPECT_OK(launch_store(function(module, "sim_store"), to, 8));
+  EXPECT_EQ(8, read_int(to));
+  size_t offset = 0, size = 0;
+  EXPECT_OK(cuda().cuFuncGetParamInfo(function(module, "sim_mixed"), 4, &offset, &size));
+  EXPECT_EQ(24u, offset);
+  EXPECT_EQ(24u, size);
+  EXPECT_OK(cuda().cuModuleUnload(module));
+}
+
+TEST_F(Images, GlobalsHoldTheirInitialValues) {
+  const CUmodule module = load_module();
+  CUdeviceptr pointer = 0;
+  size_t size = 0;
+  ASSERT_OK(cuda().cuModuleGetGlobal_v2(&pointer, &size, module, "sim_counter"));
+  EXPECT_EQ(sizeof(int32_t), size);
+  EXPECT_EQ(7, read_int(pointer));
+  EXPECT_OK(cuda().cuModuleUnload(module));
+}
+
+}  // namespace
+}  // namespace fibshim::contract

@@ -1,0 +1,466 @@
+// The objects behind the simulated driver's handles, and what every entry point begins with.
+//
+// Invariants: a handle is the address of a slot in a fixed arena. Slots are never unmapped, so a
+// stale handle can be looked at; a freed slot is the next one handed out (the real driver reuses
+// handles at once, and whoever remembers a dead one must be caught). Everything but the launch path
+// runs under one recursive lock; the launch path takes none, unless it captures.
+#ifndef FIBSHIM_TESTS_DRIVER_DRIVER_H_
+#define FIBSHIM_TESTS_DRIVER_DRIVER_H_
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/mman.h>
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "tests/driver/cuda_api.h"
+#include "tests/driver/image.h"
+#include "tests/driver/records.h"
+
+namespace simcuda {
+
+inline constexpr int kMaxDevices = 8;
+inline constexpr int kDriverVersion = 13000;
+
+enum class Kind : uint32_t {
+  none,
+  context,
+  stream,
+  event,
+  module,
+  library,
+  function,
+  kernel,
+  graph,
+  node,
+  graph_exec,
+  green_context,
+  link,
+};
+
+struct Slot {
+  std::atomic<Kind> kind{Kind::none};
+  uint32_t generation = 0;  // rises each time the slot is handed out
+  Slot* next_free = nullptr;
+};
+
+// Slots of one type, handed out last in, first out.
+template <class T, size_t capacity>
+class Pool {
+ public:
+  // Lock held. Aborts when the arena is full: a test has leaked that many handles.
+  T* allocate(Kind kind) {
+    T* slot;
+    if (free_ != nullptr) {
+      slot = static_cast<T*>(free_);
+      free_ = slot->next_free;
+    } else {
+      const size_t index = used_.load(std::memory_order_relaxed);
+      if (index == capacity) abort();
+      slot = new (base_ + index) T();
+      used_.store(index + 1, std::memory_order_release);
+    }
+    ++slot->generation;
+    slot->kind.store(kind, std::memory_order_release);
+    ++live_[static_cast<int>(kind)];
+    return slot;
+  }
+
+  // What the slot held goes; its generation stays, so that a later owner is told from this one.
+  void release(T* slot) {
+    --live_[static_cast<int>(slot->kind.load(std::memory_order_relaxed))];
+    slot->kind.store(Kind::none, std::memory_order_release);
+    const uint32_t generation = slot->generation;
+    slot->~T();
+    new (slot) T();
+    slot->generation = generation;
+    slot->next_free = free_;
+    free_ = slot;
+  }
+
+  // The slot behind a handle, if the handle is one of `kind`. Any value may be asked about.
+  T* find(const void* handle, Kind kind) const {
+    T* slot = contains(handle);
+    return slot != nullptr && slot->kind.load(std::memory_order_acquire) == kind ? slot : nullptr;
+  }
+
+  // The slot at this address, whatever it holds now.
+  T* contains(const void* handle) const {
+    const uintptr_t offset =
+        reinterpret_cast<uintptr_t>(handle) - reinterpret_cast<uintptr_t>(base_);
+    if (offset >= used_.load(std::memory_order_acquire) * sizeof(T) || offset % sizeof(T) != 0)
+      return nullptr;
+    return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(handle));
+  }
+
+  int64_t live(Kind kind) const { return live_[static_cast<int>(kind)]; }
+
+ private:
+  static T* reserve() {
+    void* memory = mmap(nullptr, sizeof(T) * capacity, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) abort();
+    return static_cast<T*>(memory);
+  }
+
+  T* const base_ = reserve();
+  std::atomic<size_t> used_{0};
+  Slot* free_ = nullptr;
+  int64_t live_[16] = {};
+};
+
+struct Context;
+struct Module;
+struct Library;
+struct Graph;
+struct Node;
+struct Stream;
+
+struct Device {
+  int ordinal;
+  int sm;  // 90 for compute capability 9.0
+  char name[64];
+  Context* primary = nullptr;  // made at the first retain, then kept: its handle does not change
+  int retain_count = 0;
+  unsigned primary_flags = 0;
+
+  int sm_count() const { return sm >= 100 ? 148 : sm >= 90 ? 132 : 108; }
+  int max_shared_mem_optin() const {
+    return (sm / 10 == 8 && sm != 80 ? 99 : sm == 80 ? 163 : 227) * 1024;
+  }
+  int max_shared_mem_per_sm() const { return max_shared_mem_optin() + 1024; }
+};
+
+// A capture in progress: shared by the streams that have joined it.
+struct Capture {
+  Graph* graph;
+  Stream* origin;
+  CUstreamCaptureMode mode;
+  uint64_t thread_id;
+  uint64_t id;
+  bool is_invalid = false;
+  bool owns_graph = true;  // false: begun by cuStreamBeginCaptureToGraph
+  std::vector<Stream*> streams;
+};
+
+struct Stream : Slot {
+  Context* context = nullptr;
+  int stream_kind = 0;  // SimcudaStreamKind
+  unsigned flags = 0;
+  int priority = 0;
+  uint64_t id = 0;
+  std::atomic<bool> is_capturing{false};
+  std::shared_ptr<Capture> capture;
+  std::vector<Node*> capture_tail;  // what the next captured operation depends on
+};
+
+struct Event : Slot {
+  Context* context = nullptr;
+  unsigned flags = 0;
+  bool was_recorded = false;
+  uint64_t recorded_ns = 0;
+  std::weak_ptr<Capture> capture;  // set by a record inside a capture
+  std::vector<Node*> capture_nodes;
+};
+
+// Attributes that the program has set, per device; shared by a kernel and the functions made of it.
+struct KernelSettings {
+  int max_dynamic_shared_mem = -1;  // -1: what fits into 48 KB beside the static part
+  int carveout = -1;
+  int non_portable_cluster = 0;
+  int cluster[3] = {0, 0, 0};
+};
+
+// A CUfunction or a CUkernel: one pool for both, so an address may change its kind.
+struct Function : Slot {
+  const KernelInfo* info = nullptr;
+  // Of a CUkernel: its code for each device; null until first needed there.
+  std::atomic<const KernelInfo*> device_info[kMaxDevices] = {};
+  Context* context = nullptr;  // of a CUfunction
+  Module* module = nullptr;    // of a CUfunction
+  Library* library = nullptr;  // of a CUkernel
+  Function* kernel = nullptr;  // of a CUfunction that was made from a CUkernel
+  char* name = nullptr;        // lent to callers; overwritten at unload
+  KernelSettings own_settings[kMaxDevices];
+  // cuFuncSetBlockShape and cuParamSet*
+  uint32_t legacy_block[3] = {1, 1, 1};
+  uint32_t legacy_shared_mem = 0;
+  std::vector<uint8_t> legacy_params;
+
+  KernelSettings& settings(int device) {
+    return (kernel != nullptr ? kernel->own_settings : own_settings)[device];
+  }
+  const KernelSettings& settings(int device) const {
+    return (kernel != nullptr ? kernel->own_settings : own_settings)[device];
+  }
+};
+
+struct Module : Slot {
+  Context* context = nullptr;
+  Library* library = nullptr;  // that it was made for, or null
+  std::shared_ptr<const Image> image;
+  std::map<std::string, Function*> functions;
+  std::map<std::string, std::unique_ptr<uint8_t[]>> globals;
+};
+
+struct Library : Slot {
+  std::map<int, std::shared_ptr<const Image>> images;  // by device that it runs on
+  std::map<std::string, Function*> kernels;
+  std::map<Context*, Module*> modules;
+};
+
+struct Context : Slot {
+  Device* device = nullptr;
+  bool is_primary = false;
+  bool is_green = false;
+  bool is_active = false;  // false for a primary context that nobody retains
+  unsigned flags = 0;
+  uint64_t id = 0;
+  int attach_count = 1;
+  Stream* legacy = nullptr;
+  std::map<uint64_t, Stream*> per_thread;  // by thread id
+  std::atomic<int> blocking_captures{0};   // captures on streams that wait for the legacy one
+  std::vector<Module*> modules;
+  std::vector<Stream*> streams;
+  std::vector<Event*> events;
+};
+
+struct GreenContext : Slot {
+  Context* context = nullptr;
+  Device* device = nullptr;
+};
+
+// One launch, as asked for. Nothing here is owned; see OwnedLaunch for what a graph keeps.
+struct Launch {
+  Function* handle;
+  uint32_t generation;  // of the handle's slot
+  const KernelInfo* info;
+  Context* context;
+  uint32_t grid[3], block[3], cluster[3];
+  uint32_t shared_mem;
+  bool is_cooperative;
+  const CUlaunchAttribute* attributes;
+  uint32_t attribute_count;
+  const uint8_t* params;  // packed
+};
+
+// A launch copied by value.
+struct OwnedLaunch {
+  Launch launch{};
+  std::vector<CUlaunchAttribute> attributes;
+  std::vector<uint8_t> params;
+  std::vector<void*> param_pointers;
+
+  OwnedLaunch() = default;
+  OwnedLaunch(const OwnedLaunch& other) { *this = other; }
+  explicit OwnedLaunch(const Launch& other);
+  OwnedLaunch& operator=(const OwnedLaunch& other);
+
+ private:
+  void point_at_own();
+};
+
+struct Node : Slot {
+  Graph* graph = nullptr;
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+  std::vector<Node*> dependencies;
+  OwnedLaunch kernel;
+  bool is_given_as_kernel = false;  // by the params' `kern`: read back the same way
+  std::function<void()> action;     // memcpy, memset, host
+  Graph* child = nullptr;           // owned
+  CUDA_MEMSET_NODE_PARAMS memset_params{};
+  CUDA_HOST_NODE_PARAMS host_params{};
+};
+
+struct Graph : Slot {
+  std::vector<Node*> nodes;
+  bool is_owned = false;  // by a node, an executable graph or a capture: not to be destroyed
+};
+
+struct GraphExec : Slot {
+  Graph* graph = nullptr;    // a private copy
+  std::vector<Node*> order;  // its nodes, each behind those it depends on
+  // Node of the source graph -> its generation, node of the copy.
+  std::map<Node*, std::pair<uint32_t, Node*>> copies;
+  Context* context = nullptr;
+};
+
+struct Link : Slot {
+  std::vector<uint8_t> cubin;
+  bool is_complete = false;
+};
+
+struct Pools {
+  Pool<Context, 1 << 14> contexts;
+  Pool<Stream, 1 << 18> streams;
+  Pool<Event, 1 << 18> events;
+  Pool<Module, 1 << 18> modules;
+  Pool<Library, 1 << 18> libraries;
+  Pool<Function, 1 << 20> functions;  // and kernels
+  Pool<Graph, 1 << 18> graphs;
+  Pool<Node, 1 << 20> nodes;
+  Pool<GraphExec, 1 << 18> graph_execs;
+  Pool<GreenContext, 1 << 10> green_contexts;
+  Pool<Link, 1 << 10> links;
+};
+
+enum class DriverState : int { uninitialized, ready, deinitialized, forked };
+
+// Never destroyed: the host may call the driver from its own destructors.
+struct Driver {
+  std::recursive_mutex lock;
+  Pools pools;
+  std::vector<Device> devices;
+  uint64_t next_id = 1;
+  // Device and pinned host allocations: base address -> bytes, context (null: any).
+  struct Allocation {
+    size_t bytes;
+    Context* context;
+    bool is_host;
+  };
+  std::map<uintptr_t, Allocation> allocations;
+  std::vector<std::shared_ptr<Capture>> captures;  // in progress
+  std::atomic<int> capture_count{0};               // of them, for a look without the lock
+};
+
+extern std::atomic<DriverState> g_state;
+Driver& driver();
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+// What a thread carries: its context stack, its capture mode, its counters.
+struct ContextRef {
+  Context* context;
+  uint32_t generation;
+};
+struct ThreadState {
+  uint64_t id = 0;
+  ContextRef current{nullptr, 0};  // the top of the stack
+  std::vector<ContextRef> below;   // the rest
+  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  // The thread's own default stream in the context it used last.
+  Stream* per_thread = nullptr;
+  ContextRef per_thread_context{nullptr, 0};
+  std::vector<uint8_t> pack_buffer;  // for arguments given as pointers
+  ThreadRecords* records = nullptr;
+};
+
+// __thread, as its reads need no initialisation check.
+extern __thread ThreadState* t_state __attribute__((tls_model("initial-exec")));
+ThreadState& make_thread_state();
+inline ThreadState& thread_state() {
+  ThreadState* state = t_state;
+  return state != nullptr ? *state : make_thread_state();
+}
+
+// Faults that a test asked for. Checked only when there are any.
+extern std::atomic<bool> g_has_faults;
+CUresult find_fault(Api api, const char* kernel);
+
+CUresult not_ready();
+
+// Every entry point begins here: counts the call, refuses it before cuInit and after exit.
+inline CUresult enter(Api api) {
+  count_call(*thread_state().records, api);
+  if (g_state.load(std::memory_order_relaxed) != DriverState::ready) [[unlikely]]
+    return not_ready();
+  if (g_has_faults.load(std::memory_order_relaxed)) [[unlikely]] {
+    if (const CUresult fault = find_fault(api, nullptr); fault != CUDA_SUCCESS) return fault;
+  }
+  return CUDA_SUCCESS;
+}
+
+#define SIM_ENTER(name)                                                  \
+  if (const CUresult sim_error = ::simcuda::enter(::simcuda::Api::name); \
+      sim_error != CUDA_SUCCESS)                                         \
+  return sim_error
+
+// As SIM_ENTER, and `context` is the thread's current context.
+#define SIM_ENTER_CONTEXT(name)                                                                   \
+  SIM_ENTER(name);                                                                                \
+  ::simcuda::Context* context = nullptr;                                                          \
+  if (const CUresult sim_error = ::simcuda::current_context(&context); sim_error != CUDA_SUCCESS) \
+  return sim_error
+
+inline CUresult current_context(Context** context) {
+  const ContextRef& current = thread_state().current;
+  if (current.context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (current.context->generation != current.generation || !current.context->is_active ||
+      current.context->kind.load(std::memory_order_relaxed) != Kind::context)
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  *context = current.context;
+  return CUDA_SUCCESS;
+}
+
+// device.cc
+Context* find_context(CUcontext handle);
+Context* make_context(Device& device, unsigned flags);
+void end_context(Context& context);  // everything that lives in it goes with it
+Device* find_device(CUdevice device);
+
+// memory.cc
+void free_memory_of(Context& context);
+
+// stream.cc
+Stream* make_stream(Context& context, int stream_kind, unsigned flags);
+CUresult find_stream(CUstream handle, bool is_ptsz, Context* context, Stream** stream);
+void end_stream(Stream& stream);
+void invalidate_captures_of(Context& context);
+// For calls that may not happen while the thread's captures forbid them (cuMemAlloc and others).
+CUresult check_unsafe_call();
+// For work put into `stream`: refuses the legacy stream while a blocking stream captures.
+CUresult check_legacy_rule(Stream& stream);
+// Adds a node behind the stream's captured work.
+Node* capture_node(Stream& stream, CUgraphNodeType type);
+// Runs `action` now, or makes it a node when the stream captures.
+CUresult submit(Stream& stream, CUgraphNodeType type, std::function<void()> action);
+uint64_t now_ns();
+
+// module.cc
+void end_module(Module& module);
+CUresult module_of_library(Library& library, Context& context, Module** module);
+CUresult function_of_kernel(Function& kernel, Context& context, Function** function);
+inline Function* find_function(const void* handle) {
+  return driver().pools.functions.find(handle, Kind::function);
+}
+inline Function* find_kernel(const void* handle) {
+  return driver().pools.functions.find(handle, Kind::kernel);
+}
+
+// launch.cc
+int default_max_dynamic_shared_mem(const KernelInfo& info);
+int max_active_blocks(const Function& function, const Device& device, uint32_t threads,
+                      size_t dynamic_bytes);
+CUresult check_launch(Launch* launch);
+// Packs arguments given in either form. `packed` stays valid until the thread's next launch.
+CUresult pack_params(const KernelInfo& info, void** params, void** extra, const uint8_t** packed);
+// Where a launch came from, for its record.
+struct Origin {
+  Api api;
+  bool is_ptsz;
+  bool is_from_graph;
+  bool was_packed;
+};
+void run_launch(const Launch& launch, const Origin& origin, const Stream& stream,
+                CUstream stream_handle);
+// The code of a CUfunction or CUkernel on a device; an error when there is none for it.
+CUresult code_on(Function& function, Device& device, const KernelInfo** info);
+
+// graph.cc
+Graph* make_graph();
+void end_graph(Graph& graph);
+Node* make_node(Graph& graph, CUgraphNodeType type);
+void add_dependency(Node& node, Node& on);
+Graph* clone_graph(const Graph& source, std::map<Node*, std::pair<uint32_t, Node*>>* copies);
+
+}  // namespace simcuda
+
+#endif  // FIBSHIM_TESTS_DRIVER_DRIVER_H_

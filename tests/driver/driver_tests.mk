@@ -1,0 +1,78 @@
+# The simulated driver, the contract suite and the host programs, with the cubins that they load:
+#   build/sim/libcuda.so.1               the simulated driver
+#   build/sim/versioned/libcuda.so.1     the same with a symbol version, for programs that use dlvsym
+#   build/tests/driver_contract_tests    runs against whichever libcuda.so.1 the linker finds first
+#   build/tests/hosts/engine[_linked]    an engine in small; build/tests/hosts/no_cuda
+#   build/tests/data/*.cubin, *.fatbin   for both; found by the programs relative to themselves
+# The programs run on the GPU machine too, so they bring libstdc++ and GoogleTest with them.
+
+TEST_SMS := 80 90 100
+
+SIM_SRC      := $(wildcard tests/driver/*.cc)
+CONTRACT_SRC := $(wildcard tests/driver/contract/*.cc)
+SIM_OBJ      := $(SIM_SRC:%.cc=$(BUILD)/obj/%.o)
+CONTRACT_OBJ := $(CONTRACT_SRC:%.cc=$(BUILD)/obj/%.o)
+
+SIM_LINK := -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,now -Wl,--gc-sections -Wl,--no-undefined \
+  -static-libstdc++ -static-libgcc -L$(BUILD)/lib -lfibshim-elf -lpthread -ldl
+$(SIM_LIB): $(SIM_OBJ) tests/driver/exports.map $(PRIVATE_LIBELF)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -shared -o $@ $(SIM_OBJ) -Wl,--version-script=tests/driver/exports.map \
+	  -Wl,-rpath,'$$ORIGIN/../lib' $(SIM_LINK)
+
+SIM_VERSIONED_LIB := $(BUILD)/sim/versioned/libcuda.so.1
+$(SIM_VERSIONED_LIB): $(SIM_OBJ) tests/driver/exports.map $(PRIVATE_LIBELF)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)sed '1s/^/libcuda.so.1 /' tests/driver/exports.map >$(@D)/exports.map
+	$(Q)$(CXX) -shared -o $@ $(SIM_OBJ) -Wl,--version-script=$(@D)/exports.map \
+	  -Wl,-rpath,'$$ORIGIN/../../lib' $(SIM_LINK)
+
+# $(1) name, $(2) source, $(3) nvcc's flags
+define test_image
+TEST_IMAGES += $(BUILD)/tests/data/$(1)
+$(BUILD)/tests/data/$(1): $(2) | $(SETUP)
+	$$(call say,NVCC,$$@)
+	$(Q)mkdir -p $$(@D)
+	$(Q)$(NVCC) -O2 $(3) $$< -o $$@
+endef
+EVERY_SM := $(foreach sm,$(TEST_SMS),-gencode arch=compute_$(sm)$(comma)code=sm_$(sm))
+define test_images
+$(foreach sm,$(TEST_SMS),$(eval $(call test_image,$(1).sm_$(sm).cubin,$(2),-cubin -arch=sm_$(sm))))
+$(eval $(call test_image,$(1).fatbin,$(2),-fatbin --no-compress $(EVERY_SM)))
+endef
+$(call test_images,contract,tests/driver/contract/contract_kernels.cu)
+$(call test_images,renamed,tests/driver/contract/renamed_kernels.cu)
+$(call test_images,engine_kernels,tests/shim/hosts/engine_kernels.cu)
+$(eval $(call test_image,contract.ptx,tests/driver/contract/contract_kernels.cu,-ptx -arch=compute_80))
+
+DRIVER_CONTRACT_TESTS := $(BUILD)/tests/driver_contract_tests
+TEST_PROGRAMS += $(DRIVER_CONTRACT_TESTS)
+$(DRIVER_CONTRACT_TESTS): $(CONTRACT_OBJ) $(SIM_LIB) $(TEST_IMAGES)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -o $@ $(CONTRACT_OBJ) -static-libstdc++ -static-libgcc -Wl,-Bstatic -lgtest -lgtest_main \
+	  -Wl,-Bdynamic -lpthread -ldl
+
+HOST_LINK := -static-libstdc++ -static-libgcc -lpthread -ldl
+$(BUILD)/tests/hosts/engine: $(BUILD)/obj/tests/shim/hosts/engine.o $(SIM_LIB) $(SIM_VERSIONED_LIB) $(TEST_IMAGES)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -o $@ $< $(HOST_LINK)
+
+# The same source, calling the driver by name: a NEEDED libcuda.so.1, as few programs have.
+$(BUILD)/obj/tests/shim/hosts/engine_linked.o: tests/shim/hosts/engine.cc | $(SETUP)
+	$(call say,CXX,$< (linked))
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -DENGINE_IS_LINKED $(DEPFLAGS) -c $< -o $@
+$(BUILD)/tests/hosts/engine_linked: $(BUILD)/obj/tests/shim/hosts/engine_linked.o $(SIM_LIB) $(TEST_IMAGES)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -o $@ $< -L$(dir $(SIM_LIB)) -l:libcuda.so.1 -Wl,-rpath-link,$(BUILD)/lib \
+	  -Wl,--allow-shlib-undefined $(HOST_LINK)
+
+$(BUILD)/tests/hosts/no_cuda: $(BUILD)/obj/tests/shim/hosts/no_cuda.o
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -o $@ $<

@@ -1,0 +1,102 @@
+// Faults that a test asks for: named calls return a named error. See simcuda.h for the syntax.
+#include <fnmatch.h>
+#include <string.h>
+
+#include "tests/driver/driver.h"
+
+namespace simcuda {
+
+std::atomic<bool> g_has_faults{false};
+
+namespace {
+
+struct Fault {
+  std::string function;  // exported name, or its base
+  std::string kernel;    // glob; empty: any
+  int code;
+  int64_t left;  // times that it still strikes; -1: always
+};
+
+std::mutex& fault_lock() {
+  static auto* lock = new std::mutex;
+  return *lock;
+}
+
+std::vector<Fault>& faults() {
+  static auto* all = new std::vector<Fault>;
+  return *all;
+}
+
+// cuLaunchKernel_ptsz -> cuLaunchKernel, cuMemAlloc_v2 -> cuMemAlloc
+std::string base_name(std::string name) {
+  for (const char* suffix : {"_ptsz", "_ptds"}) {
+    const size_t at = name.size() - strlen(suffix);
+    if (name.size() > strlen(suffix) && name.compare(at, std::string::npos, suffix) == 0)
+      name.resize(at);
+  }
+  const size_t at = name.rfind("_v");
+  if (at != std::string::npos && at + 3 == name.size() && isdigit(name[at + 2])) name.resize(at);
+  return name;
+}
+
+bool parse(const std::string& text, std::vector<Fault>* parsed) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string item = text.substr(at, end - at);
+    at = end + 1;
+    if (item.empty()) continue;
+    const size_t equals = item.rfind('=');
+    if (equals == std::string::npos) return false;
+    const size_t colon = item.find(':');
+    Fault fault{};
+    if (colon != std::string::npos && colon < equals) {
+      fault.function = item.substr(0, colon);
+      fault.kernel = item.substr(colon + 1, equals - colon - 1);
+    } else {
+      fault.function = item.substr(0, equals);
+    }
+    if (fault.function.rfind("cu", 0) != 0) return false;
+    char* rest = nullptr;
+    fault.code = static_cast<int>(strtol(item.c_str() + equals + 1, &rest, 10));
+    fault.left = -1;
+    if (rest == item.c_str() + equals + 1 || fault.code == 0) return false;
+    if (*rest == '*') {
+      const char* times = rest + 1;
+      fault.left = strtol(times, &rest, 10);
+      if (rest == times || fault.left < 0) return false;
+    }
+    if (*rest != 0) return false;
+    parsed->push_back(fault);
+  }
+  return true;
+}
+
+}  // namespace
+
+// `kernel` is null at the head of a call, and given where a launch knows its kernel: a fault with a
+// kernel strikes there, one without at the head.
+CUresult find_fault(Api api, const char* kernel) {
+  const std::lock_guard guard(fault_lock());
+  const std::string exported = api_name(api);
+  for (Fault& fault : faults()) {
+    if (fault.kernel.empty() != (kernel == nullptr) || fault.left == 0) continue;
+    if (fault.function != exported && fault.function != base_name(exported)) continue;
+    if (kernel != nullptr && fnmatch(fault.kernel.c_str(), kernel, 0) != 0) continue;
+    if (fault.left > 0) --fault.left;
+    return static_cast<CUresult>(fault.code);
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace simcuda
+
+extern "C" int simcuda_set_faults(const char* text) {
+  using namespace simcuda;
+  std::vector<Fault> parsed;
+  if (!parse(text != nullptr ? text : "", &parsed)) return 0;
+  const std::lock_guard guard(fault_lock());
+  faults() = std::move(parsed);
+  g_has_faults.store(!faults().empty());
+  return 1;
+}

@@ -1,0 +1,797 @@
+// Graphs: nodes hold their parameters by value; an executable graph is a private copy, run in
+// dependency order when it is launched.
+#include <string.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tests/driver/driver.h"
+
+namespace simcuda {
+namespace {
+
+Graph* find_graph(CUgraph handle) { return driver().pools.graphs.find(handle, Kind::graph); }
+Node* find_node(CUgraphNode handle) { return driver().pools.nodes.find(handle, Kind::node); }
+GraphExec* find_exec(CUgraphExec handle) {
+  return driver().pools.graph_execs.find(handle, Kind::graph_exec);
+}
+
+// Lock held.
+void end_node(Node& node) {
+  if (node.child != nullptr) end_graph(*node.child);
+  node.child = nullptr;
+  driver().pools.nodes.release(&node);
+}
+
+// Each node behind those it depends on; nullopt-like empty result on a cycle.
+bool order_nodes(const Graph& graph, std::vector<Node*>* order) {
+  std::set<const Node*> placed;
+  order->clear();
+  while (order->size() < graph.nodes.size()) {
+    const size_t before = order->size();
+    for (Node* node : graph.nodes) {
+      if (placed.count(node) != 0) continue;
+      const bool is_ready = std::all_of(node->dependencies.begin(), node->dependencies.end(),
+                                        [&](const Node* on) { return placed.count(on) != 0; });
+      if (!is_ready) continue;
+      placed.insert(node);
+      order->push_back(node);
+    }
+    if (order->size() == before) return false;
+  }
+  return true;
+}
+
+// Lock held. Links a new node behind the named ones.
+CUresult link_dependencies(Graph& graph, Node& node, const CUgraphNode* dependencies,
+                           size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    Node* on = find_node(dependencies[i]);
+    if (on == nullptr || on->graph != &graph) return CUDA_ERROR_INVALID_VALUE;
+    add_dependency(node, *on);
+  }
+  return CUDA_SUCCESS;
+}
+
+// Lock held. Makes a node, lets `fill` set it up, and takes it back when something is wrong.
+CUresult add_node(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* dependencies,
+                  size_t count, CUgraphNodeType type, const std::function<CUresult(Node&)>& fill) {
+  Graph* graph = find_graph(graph_handle);
+  if (graph == nullptr || handle == nullptr || (count > 0 && dependencies == nullptr))
+    return CUDA_ERROR_INVALID_VALUE;
+  Node* node = make_node(*graph, type);
+  CUresult result = link_dependencies(*graph, *node, dependencies, count);
+  if (result == CUDA_SUCCESS) result = fill(*node);
+  if (result != CUDA_SUCCESS) {
+    graph->nodes.pop_back();
+    end_node(*node);
+    return result;
+  }
+  *handle = reinterpret_cast<CUgraphNode>(node);
+  return CUDA_SUCCESS;
+}
+
+CUDA_KERNEL_NODE_PARAMS_v2 widen(const CUDA_KERNEL_NODE_PARAMS_v1& params) {
+  CUDA_KERNEL_NODE_PARAMS_v2 wide{};
+  memcpy(&wide, &params, sizeof params);
+  return wide;
+}
+
+// The same members under another name.
+CUDA_KERNEL_NODE_PARAMS_v2 narrow(const CUDA_KERNEL_NODE_PARAMS_v3& params) {
+  static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v2) == sizeof(CUDA_KERNEL_NODE_PARAMS_v3));
+  CUDA_KERNEL_NODE_PARAMS_v2 other;
+  memcpy(&other, &params, sizeof other);
+  return other;
+}
+
+// Lock held. Copies a kernel's launch into the node; the node's attributes stay.
+CUresult set_kernel(Node& node, const CUDA_KERNEL_NODE_PARAMS_v2& params) {
+  if (node.type != CU_GRAPH_NODE_TYPE_KERNEL) return CUDA_ERROR_INVALID_VALUE;
+  Launch launch{};
+  Function* function = nullptr;
+  if (params.func != nullptr) {
+    function = find_function(params.func);
+    if (function == nullptr) function = find_kernel(params.func);
+  } else {
+    function = find_kernel(params.kern);
+  }
+  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  launch.handle = function;
+  launch.generation = function->generation;
+  launch.context = function->context;
+  if (function->library != nullptr) {
+    launch.context = params.func == nullptr ? find_context(params.ctx) : nullptr;
+    if (launch.context == nullptr) {
+      if (const CUresult error = current_context(&launch.context); error != CUDA_SUCCESS)
+        return error;
+    }
+  }
+  if (const CUresult error = code_on(*function, *launch.context->device, &launch.info);
+      error != CUDA_SUCCESS)
+    return error;
+  const uint32_t grid[3] = {params.gridDimX, params.gridDimY, params.gridDimZ};
+  const uint32_t block[3] = {params.blockDimX, params.blockDimY, params.blockDimZ};
+  memcpy(launch.grid, grid, sizeof grid);
+  memcpy(launch.block, block, sizeof block);
+  launch.shared_mem = params.sharedMemBytes;
+  launch.attributes = node.kernel.attributes.data();
+  launch.attribute_count = static_cast<uint32_t>(node.kernel.attributes.size());
+  if (const CUresult error = check_launch(&launch); error != CUDA_SUCCESS) return error;
+  if (const CUresult error =
+          pack_params(*launch.info, params.kernelParams, params.extra, &launch.params);
+      error != CUDA_SUCCESS)
+    return error;
+  node.kernel = OwnedLaunch(launch);
+  node.is_given_as_kernel = params.func == nullptr;
+  return CUDA_SUCCESS;
+}
+
+// Lock held. A node that was given a kernel handle by `kern` reads back so; any other by its
+// CUfunction, as captured nodes do.
+CUresult get_kernel(const Node& node, CUDA_KERNEL_NODE_PARAMS_v2* params, bool has_kern) {
+  if (node.type != CU_GRAPH_NODE_TYPE_KERNEL) return CUDA_ERROR_INVALID_VALUE;
+  const Launch& launch = node.kernel.launch;
+  Function* handle = launch.handle;
+  if (handle->generation != launch.generation ||
+      handle->kind.load(std::memory_order_acquire) == Kind::none)
+    return CUDA_ERROR_INVALID_HANDLE;
+  *params = {};
+  if (handle->library == nullptr) {
+    params->func = reinterpret_cast<CUfunction>(handle);
+  } else if (node.is_given_as_kernel && has_kern) {
+    params->kern = reinterpret_cast<CUkernel>(handle);
+    params->ctx = reinterpret_cast<CUcontext>(launch.context);
+  } else {
+    Function* function = nullptr;
+    if (const CUresult error = function_of_kernel(*handle, *launch.context, &function);
+        error != CUDA_SUCCESS)
+      return error;
+    params->func = reinterpret_cast<CUfunction>(function);
+  }
+  params->gridDimX = launch.grid[0];
+  params->gridDimY = launch.grid[1];
+  params->gridDimZ = launch.grid[2];
+  params->blockDimX = launch.block[0];
+  params->blockDimY = launch.block[1];
+  params->blockDimZ = launch.block[2];
+  params->sharedMemBytes = launch.shared_mem;
+  params->kernelParams = node.kernel.param_pointers.empty()
+                             ? nullptr
+                             : const_cast<void**>(node.kernel.param_pointers.data());
+  return CUDA_SUCCESS;
+}
+
+CUresult set_memset(Node& node, const CUDA_MEMSET_NODE_PARAMS& params) {
+  if (params.elementSize != 1 && params.elementSize != 2 && params.elementSize != 4)
+    return CUDA_ERROR_INVALID_VALUE;
+  node.memset_params = params;
+  node.action = [params] {
+    for (size_t row = 0; row < std::max<size_t>(1, params.height); ++row) {
+      auto* to = reinterpret_cast<uint8_t*>(params.dst + row * params.pitch);
+      for (size_t i = 0; i < params.width; ++i)
+        memcpy(to + i * params.elementSize, &params.value, params.elementSize);
+    }
+  };
+  return CUDA_SUCCESS;
+}
+
+CUresult set_host(Node& node, CUhostFn function, void* data) {
+  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  node.host_params = {function, data};
+  node.action = [function, data] { function(data); };
+  return CUDA_SUCCESS;
+}
+
+CUresult set_child(Node& node, const Graph& graph) {
+  if (node.child != nullptr) end_graph(*node.child);
+  node.child = clone_graph(graph, nullptr);
+  node.child->is_owned = true;
+  return CUDA_SUCCESS;
+}
+
+// Lock held. The kinds of node that a program can add by parameters.
+CUresult set_any(Node& node, const CUgraphNodeParams& params) {
+  if (params.type != node.type) return CUDA_ERROR_INVALID_VALUE;
+  switch (params.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: return set_kernel(node, narrow(params.kernel));
+    case CU_GRAPH_NODE_TYPE_MEMSET: {
+      const CUDA_MEMSET_NODE_PARAMS_v2& given = params.memset;
+      return set_memset(node, {given.dst, given.pitch, given.value, given.elementSize, given.width,
+                               given.height});
+    }
+    case CU_GRAPH_NODE_TYPE_HOST: return set_host(node, params.host.fn, params.host.userData);
+    case CU_GRAPH_NODE_TYPE_GRAPH: {
+      const Graph* child = find_graph(params.graph.graph);
+      return child != nullptr ? set_child(node, *child) : CUDA_ERROR_INVALID_VALUE;
+    }
+    case CU_GRAPH_NODE_TYPE_EMPTY: return CUDA_SUCCESS;
+    default: return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+CUresult add_any(CUgraphNode* handle, CUgraph graph, const CUgraphNode* dependencies, size_t count,
+                 const CUgraphNodeParams* params) {
+  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Lock guard(driver().lock);
+  return add_node(handle, graph, dependencies, count, params->type,
+                  [&](Node& node) { return set_any(node, *params); });
+}
+
+// Lock held. The exec's own node for one of the graph it was made from.
+Node* copy_of(const GraphExec& exec, CUgraphNode handle) {
+  Node* source = find_node(handle);
+  if (source == nullptr) return nullptr;
+  const auto found = exec.copies.find(source);
+  return found != exec.copies.end() && found->second.first == source->generation
+             ? found->second.second
+             : nullptr;
+}
+
+CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle) {
+  const Lock guard(driver().lock);
+  const Graph* source = find_graph(graph_handle);
+  if (handle == nullptr || source == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<Node*> order;
+  if (!order_nodes(*source, &order)) return CUDA_ERROR_INVALID_VALUE;
+  GraphExec* exec = driver().pools.graph_execs.allocate(Kind::graph_exec);
+  exec->graph = clone_graph(*source, &exec->copies);
+  exec->graph->is_owned = true;
+  order_nodes(*exec->graph, &exec->order);
+  *handle = reinterpret_cast<CUgraphExec>(exec);
+  return CUDA_SUCCESS;
+}
+
+CUresult run_nodes(const std::vector<Node*>& order, const Origin& origin, const Stream& stream,
+                   CUstream stream_handle);
+
+CUresult run_node(const Node& node, const Origin& origin, const Stream& stream,
+                  CUstream stream_handle) {
+  if (node.type == CU_GRAPH_NODE_TYPE_KERNEL) {
+    const Launch& launch = node.kernel.launch;
+    if (launch.handle->generation != launch.generation ||
+        launch.handle->kind.load(std::memory_order_acquire) == Kind::none) {
+      g_stale_launches.fetch_add(1, std::memory_order_relaxed);
+      return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (g_has_faults.load(std::memory_order_relaxed)) {
+      const CUresult fault = find_fault(origin.api, launch.info->name.c_str());
+      if (fault != CUDA_SUCCESS) return fault;
+    }
+    run_launch(launch, origin, stream, stream_handle);
+  } else if (node.child != nullptr) {
+    std::vector<Node*> order;
+    order_nodes(*node.child, &order);
+    return run_nodes(order, origin, stream, stream_handle);
+  } else if (node.action) {
+    node.action();
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult run_nodes(const std::vector<Node*>& order, const Origin& origin, const Stream& stream,
+                   CUstream stream_handle) {
+  for (const Node* node : order) {
+    const CUresult error = run_node(*node, origin, stream, stream_handle);
+    if (error != CUDA_SUCCESS) return error;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult launch_graph(Api api, bool is_ptsz, CUgraphExec handle, CUstream stream_handle,
+                      Context* context) {
+  Stream* stream = nullptr;
+  if (const CUresult error = find_stream(stream_handle, is_ptsz, context, &stream);
+      error != CUDA_SUCCESS)
+    return error;
+  GraphExec* exec = find_exec(handle);
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (stream->is_capturing.load(std::memory_order_acquire)) {
+    const Lock guard(driver().lock);
+    if (stream->capture != nullptr) {
+      if (stream->capture->is_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+      return set_child(*capture_node(*stream, CU_GRAPH_NODE_TYPE_GRAPH), *exec->graph);
+    }
+  }
+  if (const CUresult error = check_legacy_rule(*stream); error != CUDA_SUCCESS) return error;
+  return run_nodes(exec->order, {api, is_ptsz, true, false}, *stream, stream_handle);
+}
+
+// Lock held. Whether `exec` can take the parameters of `graph`: same nodes, same edges.
+CUgraphExecUpdateResult compare(const Graph& exec, const Graph& graph, const Node** culprit) {
+  if (exec.nodes.size() != graph.nodes.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+  std::map<const Node*, size_t> exec_index, graph_index;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    exec_index[exec.nodes[i]] = i;
+    graph_index[graph.nodes[i]] = i;
+  }
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& before = *exec.nodes[i];
+    const Node& after = *graph.nodes[i];
+    *culprit = &after;
+    if (before.type != after.type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+    std::set<size_t> edges_before, edges_after;
+    for (const Node* on : before.dependencies) edges_before.insert(exec_index[on]);
+    for (const Node* on : after.dependencies) edges_after.insert(graph_index[on]);
+    if (edges_before != edges_after) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    if (before.type == CU_GRAPH_NODE_TYPE_KERNEL &&
+        before.kernel.launch.context != after.kernel.launch.context)
+      return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+    if (before.child != nullptr) {
+      const CUgraphExecUpdateResult result = compare(*before.child, *after.child, culprit);
+      if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return result;
+    }
+  }
+  *culprit = nullptr;
+  return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+// Lock held.
+void take_params(Graph& exec, const Graph& graph,
+                 std::map<Node*, std::pair<uint32_t, Node*>>* copies) {
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    Node& to = *exec.nodes[i];
+    Node& from = *graph.nodes[i];
+    to.kernel = from.kernel;
+    to.is_given_as_kernel = from.is_given_as_kernel;
+    to.action = from.action;
+    to.memset_params = from.memset_params;
+    to.host_params = from.host_params;
+    (*copies)[&from] = {from.generation, &to};
+    if (to.child != nullptr) take_params(*to.child, *from.child, copies);
+  }
+}
+
+CUresult update_exec(CUgraphExec exec_handle, CUgraph graph_handle, CUgraphNode* error_node,
+                     CUgraphExecUpdateResult* result_out) {
+  const Lock guard(driver().lock);
+  GraphExec* exec = find_exec(exec_handle);
+  const Graph* graph = find_graph(graph_handle);
+  if (exec == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Node* culprit = nullptr;
+  const CUgraphExecUpdateResult result = compare(*exec->graph, *graph, &culprit);
+  if (result_out != nullptr) *result_out = result;
+  if (error_node != nullptr)
+    *error_node = reinterpret_cast<CUgraphNode>(const_cast<Node*>(culprit));
+  if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+  take_params(*exec->graph, *graph, &exec->copies);
+  return CUDA_SUCCESS;
+}
+
+// Lock held. Writes handles out in the API's manner: count alone when there is no room given.
+template <class T>
+CUresult list_nodes(const std::vector<Node*>& nodes, T* handles, size_t* count) {
+  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (handles == nullptr) {
+    *count = nodes.size();
+    return CUDA_SUCCESS;
+  }
+  for (size_t i = 0; i < *count; ++i)
+    handles[i] = i < nodes.size() ? reinterpret_cast<T>(nodes[i]) : nullptr;
+  *count = std::min(*count, nodes.size());
+  return CUDA_SUCCESS;
+}
+
+CUresult list_dependencies(CUgraphNode handle, CUgraphNode* nodes, size_t* count) {
+  const Lock guard(driver().lock);
+  const Node* node = find_node(handle);
+  return node != nullptr ? list_nodes(node->dependencies, nodes, count) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult add_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to, size_t count) {
+  const Lock guard(driver().lock);
+  Graph* graph = find_graph(handle);
+  if (graph == nullptr || (count > 0 && (from == nullptr || to == nullptr)))
+    return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; ++i) {
+    Node* on = find_node(from[i]);
+    Node* node = find_node(to[i]);
+    if (on == nullptr || node == nullptr || on->graph != graph || node->graph != graph)
+      return CUDA_ERROR_INVALID_VALUE;
+    add_dependency(*node, *on);
+  }
+  return CUDA_SUCCESS;
+}
+
+// Attributes of a kernel node live in its launch; cluster and cooperative also shape it.
+CUresult set_kernel_attribute(Node& node, CUlaunchAttributeID id,
+                              const CUlaunchAttributeValue& value) {
+  if (node.type != CU_GRAPH_NODE_TYPE_KERNEL) return CUDA_ERROR_INVALID_VALUE;
+  Launch launch = node.kernel.launch;
+  std::vector<CUlaunchAttribute> attributes = node.kernel.attributes;
+  const auto place = std::find_if(attributes.begin(), attributes.end(),
+                                  [id](const CUlaunchAttribute& one) { return one.id == id; });
+  if (place != attributes.end()) {
+    place->value = value;
+  } else {
+    CUlaunchAttribute added{};
+    added.id = id;
+    added.value = value;
+    attributes.push_back(added);
+  }
+  launch.attributes = attributes.data();
+  launch.attribute_count = static_cast<uint32_t>(attributes.size());
+  if (const CUresult error = check_launch(&launch); error != CUDA_SUCCESS) return error;
+  node.kernel = OwnedLaunch(launch);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+Graph* make_graph() { return driver().pools.graphs.allocate(Kind::graph); }
+
+void end_graph(Graph& graph) {
+  for (Node* node : graph.nodes) end_node(*node);
+  graph.nodes.clear();
+  driver().pools.graphs.release(&graph);
+}
+
+Node* make_node(Graph& graph, CUgraphNodeType type) {
+  Node* node = driver().pools.nodes.allocate(Kind::node);
+  node->graph = &graph;
+  node->type = type;
+  graph.nodes.push_back(node);
+  return node;
+}
+
+void add_dependency(Node& node, Node& on) {
+  auto& all = node.dependencies;
+  if (std::find(all.begin(), all.end(), &on) == all.end()) all.push_back(&on);
+}
+
+Graph* clone_graph(const Graph& source, std::map<Node*, std::pair<uint32_t, Node*>>* copies) {
+  Graph* graph = make_graph();
+  std::map<const Node*, Node*> made;
+  for (Node* from : source.nodes) {
+    Node* to = make_node(*graph, from->type);
+    to->kernel = from->kernel;
+    to->is_given_as_kernel = from->is_given_as_kernel;
+    to->action = from->action;
+    to->memset_params = from->memset_params;
+    to->host_params = from->host_params;
+    if (from->child != nullptr) {
+      to->child = clone_graph(*from->child, copies);
+      to->child->is_owned = true;
+    }
+    made[from] = to;
+    if (copies != nullptr) (*copies)[from] = {from->generation, to};
+  }
+  for (const Node* from : source.nodes)
+    for (const Node* on : from->dependencies) made[from]->dependencies.push_back(made[on]);
+  return graph;
+}
+
+}  // namespace simcuda
+
+using namespace simcuda;
+
+extern "C" {
+
+CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
+  SIM_ENTER(cuGraphCreate);
+  if (graph == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  const Lock guard(driver().lock);
+  *graph = reinterpret_cast<CUgraph>(make_graph());
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphDestroy(CUgraph handle) {
+  SIM_ENTER(cuGraphDestroy);
+  const Lock guard(driver().lock);
+  Graph* graph = find_graph(handle);
+  if (graph == nullptr || graph->is_owned) return CUDA_ERROR_INVALID_VALUE;
+  end_graph(*graph);
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphClone(CUgraph* clone, CUgraph handle) {
+  SIM_ENTER(cuGraphClone);
+  const Lock guard(driver().lock);
+  const Graph* graph = find_graph(handle);
+  if (graph == nullptr || clone == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *clone = reinterpret_cast<CUgraph>(clone_graph(*graph, nullptr));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphAddKernelNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                              size_t count, const CUDA_KERNEL_NODE_PARAMS_v1* params) {
+  SIM_ENTER(cuGraphAddKernelNode);
+  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Lock guard(driver().lock);
+  return add_node(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_KERNEL,
+                  [&](Node& made) { return set_kernel(made, widen(*params)); });
+}
+CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                                 size_t count, const CUDA_KERNEL_NODE_PARAMS_v2* params) {
+  SIM_ENTER(cuGraphAddKernelNode_v2);
+  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Lock guard(driver().lock);
+  return add_node(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_KERNEL,
+                  [&](Node& made) { return set_kernel(made, *params); });
+}
+CUresult cuGraphKernelNodeGetParams(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v1* params) {
+  SIM_ENTER(cuGraphKernelNodeGetParams);
+  const Lock guard(driver().lock);
+  const Node* node = find_node(handle);
+  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUDA_KERNEL_NODE_PARAMS_v2 wide{};
+  const CUresult error = get_kernel(*node, &wide, false);
+  if (error == CUDA_SUCCESS) memcpy(params, &wide, sizeof *params);
+  return error;
+}
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v2* params) {
+  SIM_ENTER(cuGraphKernelNodeGetParams_v2);
+  const Lock guard(driver().lock);
+  const Node* node = find_node(handle);
+  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return get_kernel(*node, params, true);
+}
+CUresult cuGraphKernelNodeSetParams(CUgraphNode handle, const CUDA_KERNEL_NODE_PARAMS_v1* params) {
+  SIM_ENTER(cuGraphKernelNodeSetParams);
+  const Lock guard(driver().lock);
+  Node* node = find_node(handle);
+  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return set_kernel(*node, widen(*params));
+}
+CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode handle,
+                                       const CUDA_KERNEL_NODE_PARAMS_v2* params) {
+  SIM_ENTER(cuGraphKernelNodeSetParams_v2);
+  const Lock guard(driver().lock);
+  Node* node = find_node(handle);
+  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return set_kernel(*node, *params);
+}
+CUresult cuGraphKernelNodeGetAttribute(CUgraphNode handle, CUkernelNodeAttrID id,
+                                       CUkernelNodeAttrValue* value) {
+  SIM_ENTER(cuGraphKernelNodeGetAttribute);
+  const Lock guard(driver().lock);
+  const Node* node = find_node(handle);
+  if (node == nullptr || value == nullptr || node->type != CU_GRAPH_NODE_TYPE_KERNEL)
+    return CUDA_ERROR_INVALID_VALUE;
+  memset(value, 0, sizeof *value);
+  for (const CUlaunchAttribute& attribute : node->kernel.attributes)
+    if (attribute.id == id) *value = attribute.value;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUkernelNodeAttrID id,
+                                       const CUkernelNodeAttrValue* value) {
+  SIM_ENTER(cuGraphKernelNodeSetAttribute);
+  const Lock guard(driver().lock);
+  Node* node = find_node(handle);
+  if (node == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return set_kernel_attribute(*node, id, *value);
+}
+CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode to_handle, CUgraphNode from_handle) {
+  SIM_ENTER(cuGraphKernelNodeCopyAttributes);
+  const Lock guard(driver().lock);
+  Node* to = find_node(to_handle);
+  const Node* from = find_node(from_handle);
+  if (to == nullptr || from == nullptr || from->type != CU_GRAPH_NODE_TYPE_KERNEL)
+    return CUDA_ERROR_INVALID_VALUE;
+  for (const CUlaunchAttribute& attribute : from->kernel.attributes) {
+    const CUresult error = set_kernel_attribute(*to, attribute.id, attribute.value);
+    if (error != CUDA_SUCCESS) return error;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                        size_t count, CUgraphNodeParams* params) {
+  SIM_ENTER(cuGraphAddNode);
+  return add_any(node, graph, dependencies, count, params);
+}
+CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                           const CUgraphEdgeData*, size_t count, CUgraphNodeParams* params) {
+  SIM_ENTER(cuGraphAddNode_v2);
+  return add_any(node, graph, dependencies, count, params);
+}
+CUresult cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* params) {
+  SIM_ENTER(cuGraphNodeSetParams);
+  const Lock guard(driver().lock);
+  Node* node = find_node(handle);
+  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return set_any(*node, *params);
+}
+CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                             size_t count) {
+  SIM_ENTER(cuGraphAddEmptyNode);
+  const Lock guard(driver().lock);
+  return add_node(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_EMPTY,
+                  [](Node&) { return CUDA_SUCCESS; });
+}
+CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                              size_t count, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext) {
+  SIM_ENTER(cuGraphAddMemsetNode);
+  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Lock guard(driver().lock);
+  return add_node(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_MEMSET,
+                  [&](Node& made) { return set_memset(made, *params); });
+}
+CUresult cuGraphAddHostNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                            size_t count, const CUDA_HOST_NODE_PARAMS* params) {
+  SIM_ENTER(cuGraphAddHostNode);
+  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Lock guard(driver().lock);
+  return add_node(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_HOST,
+                  [&](Node& made) { return set_host(made, params->fn, params->userData); });
+}
+CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                                  size_t count, CUgraph child_handle) {
+  SIM_ENTER(cuGraphAddChildGraphNode);
+  const Lock guard(driver().lock);
+  const Graph* child = find_graph(child_handle);
+  if (child == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return add_node(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_GRAPH,
+                  [&](Node& made) { return set_child(made, *child); });
+}
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph* graph) {
+  SIM_ENTER(cuGraphChildGraphNodeGetGraph);
+  const Node* node = find_node(handle);
+  if (node == nullptr || node->child == nullptr || graph == nullptr)
+    return CUDA_ERROR_INVALID_VALUE;
+  *graph = reinterpret_cast<CUgraph>(node->child);
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphDestroyNode(CUgraphNode handle) {
+  SIM_ENTER(cuGraphDestroyNode);
+  const Lock guard(driver().lock);
+  Node* node = find_node(handle);
+  if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  auto& nodes = node->graph->nodes;
+  nodes.erase(std::remove(nodes.begin(), nodes.end(), node), nodes.end());
+  for (Node* other : nodes) {
+    auto& all = other->dependencies;
+    all.erase(std::remove(all.begin(), all.end(), node), all.end());
+  }
+  end_node(*node);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
+  SIM_ENTER(cuGraphGetNodes);
+  const Lock guard(driver().lock);
+  const Graph* graph = find_graph(handle);
+  return graph != nullptr ? list_nodes(graph->nodes, nodes, count) : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuGraphGetRootNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
+  SIM_ENTER(cuGraphGetRootNodes);
+  const Lock guard(driver().lock);
+  const Graph* graph = find_graph(handle);
+  if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<Node*> roots;
+  for (Node* node : graph->nodes)
+    if (node->dependencies.empty()) roots.push_back(node);
+  return list_nodes(roots, nodes, count);
+}
+CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType* type) {
+  SIM_ENTER(cuGraphNodeGetType);
+  const Node* node = find_node(handle);
+  if (node == nullptr || type == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *type = node->type;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode* nodes, size_t* count) {
+  SIM_ENTER(cuGraphNodeGetDependencies);
+  return list_dependencies(node, nodes, count);
+}
+CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode* nodes, CUgraphEdgeData* edges,
+                                       size_t* count) {
+  SIM_ENTER(cuGraphNodeGetDependencies_v2);
+  const CUresult error = list_dependencies(node, nodes, count);
+  if (error == CUDA_SUCCESS && nodes != nullptr && edges != nullptr)
+    memset(edges, 0, *count * sizeof *edges);
+  return error;
+}
+CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                                size_t count) {
+  SIM_ENTER(cuGraphAddDependencies);
+  return add_edges(graph, from, to, count);
+}
+CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                                   const CUgraphEdgeData*, size_t count) {
+  SIM_ENTER(cuGraphAddDependencies_v2);
+  return add_edges(graph, from, to, count);
+}
+
+CUresult cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log,
+                            size_t log_size) {
+  SIM_ENTER(cuGraphInstantiate);
+  if (error_node != nullptr) *error_node = nullptr;
+  if (log != nullptr && log_size > 0) *log = 0;
+  return instantiate(exec, graph);
+}
+CUresult cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log,
+                               size_t log_size) {
+  SIM_ENTER(cuGraphInstantiate_v2);
+  if (error_node != nullptr) *error_node = nullptr;
+  if (log != nullptr && log_size > 0) *log = 0;
+  return instantiate(exec, graph);
+}
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long) {
+  SIM_ENTER(cuGraphInstantiateWithFlags);
+  return instantiate(exec, graph);
+}
+static CUresult instantiate_with_params(CUgraphExec* exec, CUgraph graph,
+                                        CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult error = instantiate(exec, graph);
+  params->hErrNode_out = nullptr;
+  params->result_out =
+      error == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+  return error;
+}
+CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  SIM_ENTER(cuGraphInstantiateWithParams);
+  return instantiate_with_params(exec, graph, params);
+}
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph,
+                                           CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  SIM_ENTER(cuGraphInstantiateWithParams_ptsz);
+  return instantiate_with_params(exec, graph, params);
+}
+
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec_handle, CUgraphNode node_handle,
+                                        const CUDA_KERNEL_NODE_PARAMS_v1* params) {
+  SIM_ENTER(cuGraphExecKernelNodeSetParams);
+  const Lock guard(driver().lock);
+  const GraphExec* exec = find_exec(exec_handle);
+  Node* node = exec != nullptr ? copy_of(*exec, node_handle) : nullptr;
+  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return set_kernel(*node, widen(*params));
+}
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec_handle, CUgraphNode node_handle,
+                                           const CUDA_KERNEL_NODE_PARAMS_v2* params) {
+  SIM_ENTER(cuGraphExecKernelNodeSetParams_v2);
+  const Lock guard(driver().lock);
+  const GraphExec* exec = find_exec(exec_handle);
+  Node* node = exec != nullptr ? copy_of(*exec, node_handle) : nullptr;
+  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return set_kernel(*node, *params);
+}
+CUresult cuGraphExecNodeSetParams(CUgraphExec exec_handle, CUgraphNode node_handle,
+                                  CUgraphNodeParams* params) {
+  SIM_ENTER(cuGraphExecNodeSetParams);
+  const Lock guard(driver().lock);
+  const GraphExec* exec = find_exec(exec_handle);
+  Node* node = exec != nullptr ? copy_of(*exec, node_handle) : nullptr;
+  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return set_any(*node, *params);
+}
+CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* error_node,
+                           CUgraphExecUpdateResult* result) {
+  SIM_ENTER(cuGraphExecUpdate);
+  return update_exec(exec, graph, error_node, result);
+}
+CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info) {
+  SIM_ENTER(cuGraphExecUpdate_v2);
+  if (info == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  info->errorFromNode = nullptr;
+  return update_exec(exec, graph, &info->errorNode, &info->result);
+}
+CUresult cuGraphExecDestroy(CUgraphExec handle) {
+  SIM_ENTER(cuGraphExecDestroy);
+  const Lock guard(driver().lock);
+  GraphExec* exec = find_exec(handle);
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  end_graph(*exec->graph);
+  driver().pools.graph_execs.release(exec);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGraphUpload(CUgraphExec exec, CUstream) {
+  SIM_ENTER(cuGraphUpload);
+  return find_exec(exec) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream) {
+  SIM_ENTER(cuGraphUpload_ptsz);
+  return find_exec(exec) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+  SIM_ENTER_CONTEXT(cuGraphLaunch);
+  return launch_graph(Api::cuGraphLaunch, false, exec, stream, context);
+}
+CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
+  SIM_ENTER_CONTEXT(cuGraphLaunch_ptsz);
+  return launch_graph(Api::cuGraphLaunch_ptsz, true, exec, stream, context);
+}
+
+}  // extern "C"

@@ -1,0 +1,33 @@
+// Kernels that the simulated driver can really run, on the host: the fused RMSNorm of PyTorch, our
+// curated RMSNorm kernels, and the small ones of the contract suite. Chosen by name; the arguments
+// are read by the kernel's own parameter table, so a wrong layout gives wrong numbers here too.
+#ifndef FIBSHIM_TESTS_DRIVER_HOST_KERNELS_H_
+#define FIBSHIM_TESTS_DRIVER_HOST_KERNELS_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <string>
+#include <vector>
+
+namespace simcuda {
+
+struct KernelInfo;
+
+struct HostCall {
+  const KernelInfo& info;
+  const uint8_t* params;  // packed
+  uint32_t grid[3], block[3];
+
+  template <class T>
+  T arg(size_t index) const;
+};
+
+using HostKernel = void (*)(const HostCall& call);
+
+// The host implementation for a kernel of this name and layout, or null.
+HostKernel find_host_kernel(const KernelInfo& info);
+
+}  // namespace simcuda
+
+#endif  // FIBSHIM_TESTS_DRIVER_HOST_KERNELS_H_

@@ -1,0 +1,81 @@
+// Counts and records of launches and calls. Each thread writes its own counters and its own ring;
+// readers add them up. A launch therefore takes no lock that another launch takes.
+#ifndef FIBSHIM_TESTS_DRIVER_RECORDS_H_
+#define FIBSHIM_TESTS_DRIVER_RECORDS_H_
+
+#include <stdint.h>
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tests/driver/simcuda.h"
+
+namespace simcuda {
+
+// One per exported function, in the order of symbols.def.
+enum class Api : uint16_t {
+#define SYMBOL(exported, base, version, form) exported,
+#include "tests/driver/symbols.def"
+#undef SYMBOL
+  count
+};
+const char* api_name(Api api);
+
+inline constexpr uint32_t kNamesPerBlock = 256;
+inline constexpr uint32_t kNameBlocks = 64;
+inline constexpr size_t kRingCapacity = 512;  // launches per thread
+
+struct KernelCounts {
+  std::atomic<uint64_t> launched{0};
+  std::atomic<uint64_t> captured{0};
+};
+
+struct ThreadRecords {
+  std::atomic<uint64_t> calls[static_cast<size_t>(Api::count)] = {};
+  std::atomic<KernelCounts*> blocks[kNameBlocks] = {};  // by name id; allocated on first use
+  std::mutex ring_lock;  // the thread against readers; other threads have rings of their own
+  std::vector<SimcudaLaunch> ring;
+  size_t ring_next = 0;
+  bool is_in_use = false;  // by a living thread
+};
+
+// For a new thread; a dead thread's are used again, counts and all.
+ThreadRecords* acquire_records();
+void release_records(ThreadRecords* records);
+
+// A number for a kernel's name, the same for the same name.
+uint32_t intern_name(const std::string& name);
+
+KernelCounts* make_counts(ThreadRecords& records, uint32_t name_id);
+
+// Single writer: no locked instruction.
+inline void bump(std::atomic<uint64_t>& counter) {
+  counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+inline void count_call(ThreadRecords& records, Api api) {
+  bump(records.calls[static_cast<size_t>(api)]);
+}
+
+inline KernelCounts& counts_of(ThreadRecords& records, uint32_t name_id) {
+  KernelCounts* block = records.blocks[name_id / kNamesPerBlock].load(std::memory_order_relaxed);
+  if (block == nullptr) [[unlikely]]
+    block = make_counts(records, name_id);
+  return block[name_id % kNamesPerBlock];
+}
+
+// Settings of the environment that the launch path asks about.
+extern bool g_is_fast;
+extern int g_log_fd;
+
+// The ring's next place, numbered. The caller holds ring_lock and fills it.
+SimcudaLaunch& next_record(ThreadRecords& records);
+void write_log_line(const SimcudaLaunch& launch);
+
+extern std::atomic<uint64_t> g_stale_launches;
+
+}  // namespace simcuda
+
+#endif  // FIBSHIM_TESTS_DRIVER_RECORDS_H_

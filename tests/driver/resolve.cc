@@ -1,0 +1,96 @@
+// cuGetProcAddress in both of its forms, from the one table of exported functions (symbols.def).
+// Also proves that the table's types are cudaTypedefs.h's.
+#include "tests/driver/driver.h"
+
+#include <string.h>
+
+#include <type_traits>
+
+namespace simcuda {
+namespace {
+
+struct Symbol {
+  const char* base;  // what cuGetProcAddress is asked for
+  int version;       // the CUDA version that brought this form
+  bool is_ptsz;      // the form for per-thread default streams
+  void* function;
+};
+
+enum class Form { plain, ptsz, ptds };
+const Symbol kSymbols[] = {
+#define SYMBOL(exported, base, version, form) \
+  {#base, version, Form::form != Form::plain, reinterpret_cast<void*>(&::exported)},
+#include "tests/driver/symbols.def"
+#undef SYMBOL
+};
+
+// The table against cudaTypedefs.h: the type of a base name's form at a version.
+#define PFN_plain(base, version) PFN_##base##_v##version
+#define PFN_ptsz(base, version) PFN_##base##_v##version##_ptsz
+#define PFN_ptds(base, version) PFN_##base##_v##version##_ptds
+#define SYMBOL(exported, base, version, form)                                     \
+  static_assert(std::is_same_v<decltype(&::exported), PFN_##form(base, version)>, \
+                #exported " is not what cuGetProcAddress promises for " #base);
+#include "tests/driver/symbols.def"
+#undef SYMBOL
+
+// The newest form that the caller's version knows; a per-thread one where asked for and present.
+CUresult resolve(const char* symbol, void** function, int version, cuuint64_t flags,
+                 CUdriverProcAddressQueryResult* status) {
+  if (symbol == nullptr || function == nullptr || version > kDriverVersion ||
+      (flags & ~cuuint64_t{CU_GET_PROC_ADDRESS_LEGACY_STREAM |
+                           CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM}) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  const bool wants_ptsz = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
+  const Symbol* best = nullptr;
+  bool is_known = false;
+  for (const Symbol& candidate : kSymbols) {
+    if (strcmp(candidate.base, symbol) != 0) continue;
+    is_known = true;
+    if (candidate.version > version || (candidate.is_ptsz && !wants_ptsz)) continue;
+    if (best == nullptr || candidate.version > best->version ||
+        (candidate.version == best->version && candidate.is_ptsz))
+      best = &candidate;
+  }
+  *function = best != nullptr ? best->function : nullptr;
+  if (status != nullptr)
+    *status = best != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS
+              : is_known      ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                              : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  return best != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+}  // namespace
+}  // namespace simcuda
+
+using namespace simcuda;
+
+extern "C" {
+
+// Both work before cuInit.
+CUresult cuGetProcAddress(const char* symbol, void** function, int version, cuuint64_t flags) {
+  count_call(*thread_state().records, Api::cuGetProcAddress);
+  if (g_has_faults.load()) {
+    const CUresult fault = find_fault(Api::cuGetProcAddress, nullptr);
+    if (fault != CUDA_SUCCESS) return fault;
+  }
+  return resolve(symbol, function, version, flags, nullptr);
+}
+CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult* status) {
+  count_call(*thread_state().records, Api::cuGetProcAddress_v2);
+  if (g_has_faults.load()) {
+    const CUresult fault = find_fault(Api::cuGetProcAddress_v2, nullptr);
+    if (fault != CUDA_SUCCESS) return fault;
+  }
+  return resolve(symbol, function, version, flags, status);
+}
+
+CUresult cuGetExportTable(const void** table, const CUuuid* id) {
+  count_call(*thread_state().records, Api::cuGetExportTable);
+  if (table == nullptr || id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *table = nullptr;
+  return CUDA_ERROR_NOT_FOUND;
+}
+
+}  // extern "C"

@@ -1,0 +1,90 @@
+// What tests may ask of the simulated driver, beyond CUDA's own functions: what ran, and how.
+//
+// The functions are exported by the simulated libcuda.so.1 itself. A test that may also meet the
+// real driver finds them with dlsym and goes without when they are absent. All are thread safe.
+//
+// Environment, read once when the library is loaded:
+//   SIMCUDA_DEVICES  the SM of each device: "90" (the default), "90,80"
+//   SIMCUDA_LOG      path; one JSON line is appended (one write(2)) for each executed launch
+//   SIMCUDA_FAST     1: launches are counted, but neither recorded nor executed (benchmarks)
+//   SIMCUDA_FAIL     faults: "cuLibraryLoadData=2,cuLaunchKernel:rmsnorm_*=719,cuMemAlloc_v2=2*1".
+//                    NAME[:KERNEL_GLOB]=CODE[*TIMES]. NAME is the exported one; the name without
+//                    _vN and _ptsz stands for all of its forms
+#ifndef FIBSHIM_TESTS_DRIVER_SIMCUDA_H_
+#define FIBSHIM_TESTS_DRIVER_SIMCUDA_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum SimcudaStreamKind { simcuda_stream_legacy, simcuda_stream_per_thread, simcuda_stream_created };
+enum SimcudaHandleKind { simcuda_handle_function, simcuda_handle_kernel };
+
+// One executed launch.
+typedef struct SimcudaLaunch {
+  uint64_t sequence;  // rises in the order of execution, from 1
+  char kernel[512];   // its name, cut to fit
+  char api[48];       // exported name of the call that launched: cuLaunchKernel_ptsz, cuGraphLaunch
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t cluster[3];  // 1, 1, 1 when none was asked for
+  uint32_t shared_mem;  // dynamic, in bytes
+  int is_cooperative;
+  int is_ptsz;        // the call was the _ptsz form
+  int is_from_graph;  // a node of a replayed graph
+  int stream_kind;    // SimcudaStreamKind
+  int handle_kind;    // SimcudaHandleKind
+  int was_packed;     // arguments came through `extra`
+  int was_emulated;   // a host implementation computed its results
+  int device;
+  void* handle;  // as passed
+  void* stream;  // as passed
+  void* context;
+  uint32_t attribute_count;
+  uint32_t attribute_ids[16];       // CUlaunchAttributeID
+  uint8_t attribute_values[8][64];  // of the first 8
+  uint32_t param_bytes;             // size of the packed parameter buffer
+  uint8_t params[4096];             // its first bytes
+} SimcudaLaunch;
+
+// 1: this is the simulated driver.
+int simcuda_is_simulated(void);
+
+// Launches of a kernel that were executed, since the last reset. NULL or a glob sums over kernels.
+uint64_t simcuda_launch_count(const char* kernel);
+
+// Launches of a kernel that became nodes of a captured graph, since the last reset.
+uint64_t simcuda_captured_count(const char* kernel);
+
+// Times that an exported function was called, since the last reset.
+uint64_t simcuda_call_count(const char* function);
+
+// The last executed launch of a kernel (NULL or a glob: of any that fits) that is still in the
+// ring. Returns 1, or 0 when there is none.
+int simcuda_last_launch(const char* kernel, SimcudaLaunch* launch);
+
+// The most recent launches, oldest first; returns how many were written.
+size_t simcuda_recent_launches(SimcudaLaunch* launches, size_t capacity);
+
+// Launches refused because their handle was stale: of an unloaded module or library.
+uint64_t simcuda_stale_launch_count(void);
+
+// Living handles of one kind: "module", "library", "function", "kernel", "context", "stream",
+// "event", "graph", "graph_exec". -1 for another word.
+int64_t simcuda_live_count(const char* kind);
+
+// Forgets counts and records. Handles and memory stay.
+void simcuda_reset(void);
+
+// Replaces the faults of SIMCUDA_FAIL. Returns 1, or 0 when the text is not understood (the faults
+// then stay as they were). NULL or "" removes all.
+int simcuda_set_faults(const char* faults);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // FIBSHIM_TESTS_DRIVER_SIMCUDA_H_

@@ -1,0 +1,64 @@
+"""The counts of `fibshim stats --json`, and differences between two looks at them."""
+import collections
+import json
+import os
+import subprocess
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+BUILD = os.environ.get("FIBSHIM_TEST_BUILD", os.path.join(ROOT, "build"))
+FIBSHIM = os.path.join(BUILD, "bin", "fibshim")
+SHIM = os.path.join(BUILD, "lib", "libfibshim.so")
+
+
+def unshimmed_environment():
+    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+
+
+class Counts(collections.Counter):
+    """(definition, outcome) -> launches that a pattern knew; `untracked` is apart."""
+
+    untracked = 0
+    processes = 0
+
+
+def read_counts(stats_dir, pid=None):
+    """What all processes below `stats_dir` counted, or one of them."""
+    command = [FIBSHIM, "stats", "--json", "--dir", stats_dir]
+    if pid is not None:
+        command += ["--pid", str(pid)]
+    text = subprocess.run(command, env=unshimmed_environment(), check=True, stdout=subprocess.PIPE).stdout
+    stats = json.loads(text)
+    counts = Counts()
+    counts.processes = len(stats["processes"])
+    for row in stats["counters"]:
+        if row["outcome"] == "untracked":
+            counts.untracked += row["count"]
+        else:
+            counts[row["definition"], row["outcome"]] += row["count"]
+    return counts
+
+
+class Watch:
+    """What this process launches while the block runs; `problems` gets every difference from `expected`."""
+
+    def __init__(self, problems, expected):
+        self.problems = problems
+        self.expected = collections.Counter(expected)
+
+    def look(self):
+        return read_counts(os.environ["FIBSHIM_STATS_DIR"], os.getpid())
+
+    def __enter__(self):
+        self.before = self.look()
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is not None:
+            return
+        after = self.look()
+        counted = collections.Counter(after)
+        counted.subtract(self.before)
+        self.untracked = after.untracked - self.before.untracked
+        for key in sorted(set(counted) | set(self.expected)):
+            if counted[key] != self.expected[key]:
+                self.problems.append(f"{key[0]} {key[1]}: counted {counted[key]}, launched {self.expected[key]}")

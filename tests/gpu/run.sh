@@ -1,0 +1,121 @@
+#!/bin/sh
+# The tests that need a real GPU: `make test-gpu`, or tests/gpu/run.sh [BUILD_FOLDER] on a machine that
+# only has the built tree (python3 with PyTorch for CUDA must be there; nothing is built here).
+#
+# Every program runs in a process of its own, with a folder of its own for counters. Each prints PASS
+# and FAIL lines; the last line counts them all. Whatever is missing is a failure, not a skip.
+set -u
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=$(cd "$root" && cd "${1:-build}" 2>/dev/null && pwd) || {
+  echo "run.sh: no build folder ${1:-build} in $root; run make first" >&2
+  exit 1
+}
+here=$root/tests/gpu
+python=${PYTHON:-python3}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+cd "$root" || exit 1
+
+unset LD_PRELOAD FIBSHIM_CONFIG FIBSHIM_MODE FIBSHIM_ON_ERROR FIBSHIM_LOG FIBSHIM_LOG_FILE
+export PYTHONDONTWRITEBYTECODE=1
+export FIBSHIM_TEST_BUILD="$build"
+
+passed=0
+failed=0
+skipped=0
+fail() {
+  echo "FAIL $*"
+  failed=$((failed + 1))
+}
+
+# Makes $stats a new empty folder for counters.
+new_stats() {
+  stats=$(mktemp -d "$work/stats.XXXXXX")
+}
+
+# Prints what a program wrote and counts its verdicts: PASS and FAIL lines, or GoogleTest's.
+# A program that ends badly without a FAIL, or proves nothing, is a failure of its own.
+tally() {
+  name=$1 log=$2 code=$3
+  echo "---- $name"
+  sed -e 's/^\[       OK \] /PASS /' -e '/^\[  FAILED  \] .* (.* ms)$/s/^\[  FAILED  \] /FAIL /' \
+    -e '/^\[ RUN  /d' "$log"
+  p=$(grep -cE '^(PASS |\[       OK \] )' "$log")
+  f=$(grep -cE '^(FAIL |\[  FAILED  \] .* \(.* ms\)$)' "$log")
+  s=$(grep -cE '^\[  SKIPPED \] .* \(.* ms\)$' "$log")
+  passed=$((passed + p))
+  skipped=$((skipped + s))
+  failed=$((failed + f))
+  if [ "$code" -ne 0 ] && [ "$f" -eq 0 ]; then fail "$name: exit code $code"; fi
+  if [ "$code" -eq 0 ] && [ "$p" -eq 0 ]; then fail "$name: it tested nothing"; fi
+}
+
+# run NAME COMMAND...: with the caller's environment and a new folder for counters.
+run() {
+  name=$1
+  shift
+  new_stats
+  begin=$(date +%s)
+  FIBSHIM_STATS_DIR=$stats "$@" >"$work/log" 2>&1
+  code=$?
+  tally "$name ($(($(date +%s) - begin)) s)" "$work/log" "$code"
+}
+
+# ---- what must be there
+
+for file in lib/libfibshim.so lib/libfibloader.so bin/fibshim config/pytorch config/demo \
+  tests/driver_contract_tests tests/hosts/engine tests/hosts/engine_linked; do
+  [ -e "$build/$file" ] || fail "$build/$file is missing"
+done
+nvidia-smi -L 2>"$work/log" || fail "no NVIDIA GPU: nvidia-smi says: $(cat "$work/log")"
+"$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' ||
+  fail "$python has no PyTorch"
+if [ "$failed" -gt 0 ]; then
+  echo "$passed passed, $failed failed"
+  exit 1
+fi
+
+# ---- the issue's own command line: 100 launches, 100 hits
+
+literal() {
+  LD_PRELOAD=$build/lib/libfibshim.so FIBSHIM_CONFIG=$build/config/pytorch \
+    "$python" -c "import torch, torch.nn.functional as F; x=torch.randn(64,4096,device='cuda',dtype=torch.bfloat16); w=torch.randn(4096,device='cuda',dtype=torch.bfloat16); [F.rms_norm(x,(4096,),w,1e-6) for _ in range(100)]; torch.cuda.synchronize()" ||
+    return 1
+  "$build/bin/fibshim" stats || return 1
+  hits=$("$build/bin/fibshim" stats --json | "$python" -c '
+import json, sys
+rows = json.load(sys.stdin)["counters"]
+print([(row["definition"], row["outcome"], row["count"]) for row in rows if row["outcome"] != "untracked"])')
+  if [ "$hits" = "[('rmsnorm_h4096', 'hit', 100)]" ]; then
+    echo "PASS stats show 100 hits for rmsnorm_h4096, and nothing else that a pattern knows"
+  else
+    echo "FAIL stats show $hits"
+  fi
+}
+run "the README's command" literal
+
+# ---- the driver's contract, which the simulated driver shares
+
+run "driver contract, real driver" "$build/tests/driver_contract_tests"
+
+# ---- a C++ engine
+
+run "C++ engine, each way to the driver" "$python" "$here/engine_matrix.py"
+
+# ---- PyTorch
+
+run "broken folders" "$python" "$here/broken_folders.py"
+run "PyTorch's own kernels" "$python" "$here/pytorch_rms_norm.py" own "$work/own.json"
+if [ -s "$work/own.json" ]; then
+  run "PyTorch under the shim" env LD_PRELOAD="$build/lib/libfibshim.so" \
+    FIBSHIM_CONFIG="$build/config/pytorch" \
+    "$python" "$here/pytorch_rms_norm.py" redirected "$work/own.json"
+else
+  fail "PyTorch under the shim: nothing to compare with"
+fi
+
+[ "$skipped" -eq 0 ] || echo "$skipped skipped: see the SKIPPED lines above"
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,643 @@
+// What is said about a config folder: every rule, with its place.
+#include "loader/check.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <iterator>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "tests/loader/test_folder.h"
+
+namespace fibshim {
+namespace {
+
+std::string all_of(const CheckReport& report) {
+  std::string text;
+  for (const Diagnostic& diagnostic : report.diagnostics) {
+    text += format_diagnostic(diagnostic) + "\n";
+  }
+  return text;
+}
+
+TEST(Check, ASoundFolderDrawsNoWord) {
+  const TestFolder folder;
+  const CheckReport report = check_folder(folder.path());
+  EXPECT_EQ(all_of(report), "");
+  EXPECT_EQ(report.error_count, 0u);
+  EXPECT_EQ(report.definition_count, 1u);
+  EXPECT_EQ(report.solution_count, 1u);
+  EXPECT_EQ(report.pattern_count, 1u);
+  EXPECT_EQ(report.ready_binding_count, 1u);
+  EXPECT_NE(report.snapshot, nullptr);
+}
+
+// One change to the sound folder, and the diagnostic that it must draw.
+struct Fault {
+  const char* name;
+  const char* file;
+  const char* from;
+  const char* to;
+  const char* place;  // "file:line:col", with the file below the root
+  const char* rule;
+
+  friend void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
+};
+
+// Positions count from the texts in test_folder.h.
+const Fault kFaults[] = {
+    {"TrailingComma", kPatternPath, "scale_n{n}\"\n", "scale_n{n}\",\n",
+     "patterns/engine-scale.json:20:1", "json-syntax"},
+    {"DuplicateKey", kPatternPath, "\"benefit\": 3,", "\"benefit\": 3, \"benefit\": 4,",
+     "patterns/engine-scale.json:3:17", "duplicate-key"},
+    {"DuplicateKeyOfUpstream", kDefinitionPath, "\"op_type\"", "\"name\": \"x\", \"op_type\"",
+     "definitions/scale/scale_n64.json:3:3", "duplicate-key"},
+    {"MisspeltKey", kPatternPath, "\"where\"", "\"wher\"", "patterns/engine-scale.json:18:3",
+     "unknown-key"},
+    {"MisspeltKeyInMatch", kPatternPath, "\"params\"", "\"param\"",
+     "patterns/engine-scale.json:6:5", "unknown-key"},
+    {"MisspeltKeyInAxis", kPatternPath, "{\"arg\": 2, \"type\"",
+     "{\"arg\": 2, \"note\": 1, \"type\"", "patterns/engine-scale.json:9:21", "unknown-key"},
+    {"MisspeltKeyInLaunch", kSolutionPath, "\"where\"", "\"were\"",
+     "solutions/me/scale_n64.json:14:5", "unknown-key"},
+    {"MisspeltKeyInImage", kSolutionPath, "{\"path\": \"scale.sm_90.cubin\", ",
+     "{\"path\": \"scale.sm_90.cubin\", \"sm\": 90, ", "solutions/me/scale_n64.json:9:37",
+     "unknown-key"},
+    {"NoLabel", kPatternPath, "\"label\": \"engine-scale\",", "", "patterns/engine-scale.json:1:1",
+     "missing-key"},
+    {"NoWrites", kPatternPath, "  \"writes\": [\"y\"],\n", "", "patterns/engine-scale.json:1:1",
+     "missing-key"},
+    {"NoLaunch", kSolutionPath, "\"launch\"", "\"lunch\"", "solutions/me/scale_n64.json:1:1",
+     "missing-key"},
+    {"NoGrid", kSolutionPath, "    \"grid\": [\"rows\", 1, 1],\n", "",
+     "solutions/me/scale_n64.json:5:13", "missing-key"},
+    {"NoInputs", kDefinitionPath, "\"inputs\"", "\"imports\"",
+     "definitions/scale/scale_n64.json:1:1", "missing-key"},
+    {"NoTypeOfAnAxis", kPatternPath, "{\"arg\": 2, \"type\": \"int32\"}", "{\"arg\": 2}",
+     "patterns/engine-scale.json:9:10", "missing-key"},
+    {"NoTypeOfAnArgument", kPatternPath, "{\"arg\": 4, \"type\": \"float32\"}", "{\"arg\": 4}",
+     "patterns/engine-scale.json:15:15", "missing-key"},
+    {"NumberForAString", kPatternPath, "\"engine-scale\"", "7", "patterns/engine-scale.json:2:12",
+     "wrong-type"},
+    {"StringForANumber", kPatternPath, "\"benefit\": 3", "\"benefit\": \"3\"",
+     "patterns/engine-scale.json:3:14", "wrong-type"},
+    {"FractionForAnInteger", kPatternPath, "\"benefit\": 3", "\"benefit\": 3.5",
+     "patterns/engine-scale.json:3:14", "wrong-type"},
+    {"ObjectForAnArray", kSolutionPath, "\"arguments\": [\"x\", \"y\", \"rows\", \"factor\"]",
+     "\"arguments\": {}", "solutions/me/scale_n64.json:13:18", "wrong-type"},
+    {"FractionalGrid", kSolutionPath, "[\"rows\", 1, 1]", "[\"rows\", 1.5, 1]",
+     "solutions/me/scale_n64.json:11:22", "wrong-type"},
+    {"AxisOfAnotherKind", kDefinitionPath, "\"var\"", "\"dynamic\"",
+     "definitions/scale/scale_n64.json:6:22", "bad-value"},
+    {"NegativeAxis", kDefinitionPath, "\"value\": 64", "\"value\": -64",
+     "definitions/scale/scale_n64.json:5:37", "bad-value"},
+    {"TwoGridEntries", kSolutionPath, "[\"rows\", 1, 1]", "[\"rows\", 1]",
+     "solutions/me/scale_n64.json:11:13", "bad-value"},
+    {"ShortSha", kSolutionPath, "{\"path\": \"scale.sm_80.cubin\", \"sha256\": \"",
+     "{\"path\": \"scale.sm_80.cubin\", \"sha256\": \"0", "solutions/me/scale_n64.json:8:47",
+     "bad-value"},
+    {"UnknownType", kPatternPath, "{\"arg\": 2, \"type\": \"int32\"}",
+     "{\"arg\": 2, \"type\": \"int\"}", "patterns/engine-scale.json:9:29", "bad-value"},
+    {"FloatAxis", kPatternPath, "{\"arg\": 2, \"type\": \"int32\"}",
+     "{\"arg\": 2, \"type\": \"float32\"}", "patterns/engine-scale.json:9:29", "bad-value"},
+    {"UnknownDimension", kPatternPath, "{\"arg\": 3, \"type\": \"int32\"}", "{\"grid\": \"w\"}",
+     "patterns/engine-scale.json:10:22", "bad-value"},
+    {"WrittenScalar", kPatternPath, "[\"y\"]", "[\"y\", \"factor\"]",
+     "patterns/engine-scale.json:17:19", "bad-value"},
+    {"EmptyName", kSolutionPath, "\"my-scale\"", "\"\"", "solutions/me/scale_n64.json:2:11",
+     "bad-name"},
+    {"ControlCharacterInName", kDefinitionPath, "\"scale_n64\"", "\"scale\\nn64\"",
+     "definitions/scale/scale_n64.json:2:11", "bad-name"},
+    {"ArgumentIsNoIdentifier", kPatternPath, "\"factor\": {", "\"the factor\": {",
+     "patterns/engine-scale.json:15:5", "bad-name"},
+    {"ArgumentIsAFunction", kPatternPath, "\"factor\": {", "\"min\": {",
+     "patterns/engine-scale.json:15:5", "bad-name"},
+    {"UnknownDtype", kDefinitionPath,
+     "\"x\": {\"shape\": [\"rows\", \"n\"], \"dtype\": \"float32\"}",
+     "\"x\": {\"shape\": [\"rows\", \"n\"], \"dtype\": \"fp32\"}",
+     "definitions/scale/scale_n64.json:9:44", "unknown-dtype"},
+    {"UnknownDtypeOfAPattern", kPatternPath, "{\"arg\": 0, \"dtype\": \"float32\"}",
+     "{\"arg\": 0, \"dtype\": \"float\"}", "patterns/engine-scale.json:13:30", "unknown-dtype"},
+    {"UndeclaredAxis", kDefinitionPath, "\"x\": {\"shape\": [\"rows\", \"n\"]",
+     "\"x\": {\"shape\": [\"row\", \"n\"]", "definitions/scale/scale_n64.json:9:21",
+     "unknown-axis"},
+    {"UnknownDefinition", kSolutionPath, "\"scale_n64\"", "\"scale_n46\"",
+     "solutions/me/scale_n64.json:3:17", "unknown-definition"},
+    {"UnknownArgument", kSolutionPath, "\"rows\", \"factor\"]", "\"rows\", \"fctor\"]",
+     "solutions/me/scale_n64.json:13:37", "unknown-argument"},
+    {"AxisAndArgument", kPatternPath, "\"factor\": {", "\"n\": {",
+     "patterns/engine-scale.json:15:5", "duplicate-name"},
+    {"WrittenTwice", kPatternPath, "[\"y\"]", "[\"y\", \"y\"]", "patterns/engine-scale.json:17:19",
+     "duplicate-name"},
+    {"ImageTwice", kSolutionPath, "\"scale.sm_80.cubin\"", "\"scale.sm_90.cubin\"",
+     "solutions/me/scale_n64.json:9:16", "duplicate-image"},
+    {"AbsoluteImage", kSolutionPath, "\"scale.sm_80.cubin\"", "\"/tmp/scale.sm_80.cubin\"",
+     "solutions/me/scale_n64.json:8:16", "image-path"},
+    {"ImageAbove", kSolutionPath, "\"scale.sm_80.cubin\"", "\"../me/scale.sm_80.cubin\"",
+     "solutions/me/scale_n64.json:8:17", "image-path"},
+    {"ImageOfUnknownKind", kSolutionPath, "\"scale.sm_80.cubin\"", "\"scale.so\"",
+     "solutions/me/scale_n64.json:8:16", "image-path"},
+    {"BadRegex", kPatternPath, "[a-z])Ev", "[a-z]Ev", "patterns/engine-scale.json:5:58",
+     "bad-symbol"},
+    {"BadGlob", kPatternPath, "re:_Z12engine_scaleI(?<T>[a-z])EvPT_PKT_iif", "glob:a[b",
+     "patterns/engine-scale.json:5:22", "bad-symbol"},
+    {"PatternWithoutPrefix", kPatternPath, "re:_Z12", "_Z12", "patterns/engine-scale.json:5:33",
+     "bad-symbol"},
+    {"BadImageHash", kPatternPath, "\"params\":", "\"image\": [\"xxh128:12\"], \"params\":",
+     "patterns/engine-scale.json:6:15", "bad-image-hash"},
+    {"TwoSources", kPatternPath, "{\"arg\": 2,", "{\"arg\": 2, \"value\": 1,",
+     "patterns/engine-scale.json:9:10", "value-source"},
+    {"NoSource", kPatternPath, "{\"arg\": 2, \"type\": \"int32\"}", "{}",
+     "patterns/engine-scale.json:9:10", "value-source"},
+    {"TypeOfAGridSize", kPatternPath, "{\"arg\": 2, \"type\": \"int32\"}",
+     "{\"grid\": \"y\", \"type\": \"int32\"}", "patterns/engine-scale.json:9:32", "value-source"},
+    {"ArgPastTheEnd", kPatternPath, "{\"arg\": 4,", "{\"arg\": 5,",
+     "patterns/engine-scale.json:15:23", "param-range"},
+    {"OffsetPastTheEnd", kPatternPath, "{\"arg\": 0,", "{\"arg\": 0, \"offset\": 4,",
+     "patterns/engine-scale.json:13:31", "param-range"},
+    {"TypeOfAnotherSize", kPatternPath, "{\"arg\": 2, \"type\": \"int32\"}",
+     "{\"arg\": 2, \"type\": \"int64\"}", "patterns/engine-scale.json:9:29", "param-size"},
+    {"UnclosedBrace", kPatternPath, "scale_n{n}", "scale_n{n", "patterns/engine-scale.json:19:25",
+     "bad-template"},
+    {"StrayBrace", kPatternPath, "scale_n{n}", "scale_n}", "patterns/engine-scale.json:19:25",
+     "bad-template"},
+    {"UnknownNameInTemplate", kPatternPath, "scale_n{n}", "scale_n{m}",
+     "patterns/engine-scale.json:19:26", "bad-template"},
+    {"PointerInTemplate", kPatternPath, "scale_n{n}", "scale_n{x}",
+     "patterns/engine-scale.json:19:26", "bad-template"},
+    {"FloatInTemplate", kPatternPath, "scale_n{n}", "scale_n{factor}",
+     "patterns/engine-scale.json:19:26", "bad-template"},
+    {"ZeroBlock", kSolutionPath, "[\"n\", 1, 1]", "[0, 1, 1]", "solutions/me/scale_n64.json:12:15",
+     "geometry-range"},
+    {"LargeBlock", kSolutionPath, "[\"n\", 1, 1]", "[\"n\", 32, 1]",
+     "solutions/me/scale_n64.json:12:15", "geometry-range"},
+    {"ComputedGridIsZero", kSolutionPath, "[\"rows\", 1, 1]", "[\"rows\", \"n / 65\", 1]",
+     "solutions/me/scale_n64.json:11:22", "geometry-range"},
+    {"LargeCluster", kSolutionPath, "\"block\"", "\"cluster\": [4, 4, 2], \"block\"",
+     "solutions/me/scale_n64.json:12:17", "geometry-range"},
+    {"LargeSharedMemory", kSolutionPath, "\"block\"", "\"shared_mem\": 232449, \"block\"",
+     "solutions/me/scale_n64.json:12:19", "geometry-range"},
+    {"BadExpression", kSolutionPath, "\"rows > 0\"", "\"rows > \"",
+     "solutions/me/scale_n64.json:14:38", "expression-syntax"},
+    {"ChainedComparison", kPatternPath, "\"x != 0\"", "\"0 < n < 8\"",
+     "patterns/engine-scale.json:18:20", "expression-syntax"},
+    {"FloatArithmetic", kPatternPath, "factor == 0.1", "factor * 2 == 0.2",
+     "patterns/engine-scale.json:18:31", "expression-type"},
+    {"DivisionByZero", kSolutionPath, "\"rows > 0\"", "\"rows % (n - 64) == 0\"",
+     "solutions/me/scale_n64.json:14:36", "expression-value"},
+    {"Cycle", kPatternPath, "{\"arg\": 2, \"type\": \"int32\"}", "{\"expr\": \"n + 1\"}",
+     "patterns/engine-scale.json:9:20", "expression-cycle"},
+    {"UnknownNameInWhere", kPatternPath, "\"x != 0\"", "\"xx != 0\"",
+     "patterns/engine-scale.json:18:14", "unknown-name"},
+    {"UnknownNameInSolution", kSolutionPath, "\"rows > 0\"", "\"row > 0\"",
+     "solutions/me/scale_n64.json:14:31", "unknown-name"},
+    {"UnknownCapture", kPatternPath, "{\"arg\": 2, \"type\": \"int32\"}", "{\"capture\": \"U\"}",
+     "patterns/engine-scale.json:9:22", "unknown-name"},
+    {"UnknownWrite", kPatternPath, "[\"y\"]", "[\"z\"]", "patterns/engine-scale.json:17:14",
+     "unknown-name"},
+    {"MissingImage", kSolutionPath, "\"scale.sm_80.cubin\"", "\"scale.sm_86.cubin\"",
+     "solutions/me/scale_n64.json:8:16", "image-missing"},
+    {"MissingKernel", kSolutionPath, "\"kernel\": \"scale\"", "\"kernel\": \"scala\"",
+     "solutions/me/scale_n64.json:6:15", "kernel-missing"},
+    {"TooFewArguments", kSolutionPath, "\"rows\", \"factor\"]", "\"rows\"]",
+     "solutions/me/scale_n64.json:13:18", "kernel-params"},
+    {"TensorForAnInteger", kSolutionPath, "\"y\", \"rows\", \"factor\"]",
+     "\"y\", \"y\", \"factor\"]", "solutions/me/scale_n64.json:13:29", "kernel-params"},
+    {"WideFloat", kSolutionPath, "[\"x\", \"y\", \"rows\", \"factor\"]",
+     "[\"factor\", \"y\", \"rows\", \"factor\"]", "solutions/me/scale_n64.json:13:19",
+     "kernel-params"},
+    {"BlockBeyondLaunchBounds", kSolutionPath, "[\"n\", 1, 1]", "[\"n\", 8, 1]",
+     "solutions/me/scale_n64.json:12:15", "kernel-geometry"},
+    {"OtherDtype", kPatternPath, "{\"arg\": 0, \"dtype\": \"float32\"}",
+     "{\"arg\": 0, \"dtype\": \"float16\"}", "patterns/engine-scale.json:13:30", "refused-dtype"},
+    {"ScalarForATensor", kPatternPath, "{\"arg\": 1, \"dtype\": \"float32\"}",
+     "{\"arg\": 1, \"type\": \"int64\"}", "patterns/engine-scale.json:14:10", "refused-dtype"},
+    {"MissingArgument", kPatternPath, "\"rows\": {", "\"lines\": {",
+     "solutions/me/scale_n64.json:13:29", "refused-argument"},
+    {"OtherConstantAxis", kDefinitionPath, "\"value\": 64", "\"value\": 32",
+     "patterns/engine-scale.json:19:17", "refused-axis"},
+    {"UnpinnedAxis", kPatternPath, "scale_n{n}", "scale_n64", "patterns/engine-scale.json:9:10",
+     "unpinned-axis"},
+    {"UnreachableSolution", kPatternPath, "scale_n{n}", "scale_m{n}",
+     "solutions/me/scale_n64.json:3:17", "unreachable-solution"},
+};
+
+class CheckFault : public testing::TestWithParam<Fault> {};
+
+TEST_P(CheckFault, IsReportedAtItsPlace) {
+  const Fault& fault = GetParam();
+  const TestFolder folder;
+  folder.change(fault.file, fault.from, fault.to);
+  const CheckReport report = check_folder(folder.path());
+  const RuleInfo* const rule = find_rule(fault.rule);
+  ASSERT_NE(rule, nullptr) << fault.rule;
+  const std::string place = folder.path(fault.place) + ":";
+  const bool is_reported = std::any_of(
+      report.diagnostics.begin(), report.diagnostics.end(), [&](const Diagnostic& diagnostic) {
+        const std::string line = format_diagnostic(diagnostic);
+        return line.substr(0, place.size()) == place && diagnostic.rule == rule->rule;
+      });
+  EXPECT_TRUE(is_reported) << "expected " << place << " ... [" << fault.rule << "], found\n"
+                           << all_of(report);
+  EXPECT_EQ(report.snapshot == nullptr, rule->effect == Effect::invalid_folder);
+  // Nothing is said that merely follows from the fault; two images may share one.
+  for (const Diagnostic& diagnostic : report.diagnostics) {
+    EXPECT_EQ(diagnostic.rule, rule->rule) << format_diagnostic(diagnostic);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, CheckFault, testing::ValuesIn(kFaults),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+// The diagnostics of a rule, as check prints them.
+std::string lines_of(const CheckReport& report, Rule rule) {
+  std::string text;
+  for (const Diagnostic& diagnostic : report.diagnostics) {
+    if (diagnostic.rule == rule) text += format_diagnostic(diagnostic) + "\n";
+  }
+  return text;
+}
+
+// Rules that the table above cannot reach with one change of a text have tests of their own, below.
+TEST(Check, EveryRuleHasATest) {
+  std::set<std::string> tested = {"folder",
+                                  "file-read",
+                                  "internal",
+                                  "json-limits",
+                                  "limit",
+                                  "expression-size",
+                                  "duplicate-definition",
+                                  "duplicate-solution",
+                                  "duplicate-label",
+                                  "unknown-setting",
+                                  "setting-value",
+                                  "image-invalid",
+                                  "image-sha256",
+                                  "image-sm",
+                                  "refused-writes",
+                                  "refused-expression",
+                                  "dropped-scalar"};
+  for (const Fault& fault : kFaults) tested.insert(fault.rule);
+  for (const RuleInfo& rule : kRules) EXPECT_EQ(tested.count(rule.name), 1u) << rule.name;
+  EXPECT_EQ(tested.size(), kRuleCount);
+}
+
+TEST(Check, KeepsAllFindingsOfAllFiles) {
+  const TestFolder folder;
+  folder.change(kPatternPath, "\"where\"", "\"wher\"");
+  folder.change(kPatternPath, "\"benefit\": 3", "\"benefit\": true");
+  folder.change(kDefinitionPath, "\"var\"", "\"dynamic\"");
+  folder.change(kSolutionPath, "\"my-scale\"", "\"\"");
+  const CheckReport report = check_folder(folder.path());
+  EXPECT_EQ(report.error_count, 4u) << all_of(report);
+  EXPECT_TRUE(std::is_sorted(report.diagnostics.begin(), report.diagnostics.end(),
+                             [](const Diagnostic& a, const Diagnostic& b) {
+                               return std::tie(a.place.file, a.place.line, a.place.column) <
+                                      std::tie(b.place.file, b.place.line, b.place.column);
+                             }));
+}
+
+TEST(Check, SaysWhyAPathIsNoConfigFolder) {
+  const TestFolder folder;
+  EXPECT_EQ(all_of(check_folder(folder.path("nowhere"))),
+            folder.path("nowhere") + ": error: No such file or directory [folder]\n");
+  EXPECT_EQ(all_of(check_folder(folder.path(kPatternPath))),
+            folder.path(kPatternPath) + ": error: not a folder [folder]\n");
+  std::filesystem::create_directories(folder.path("empty"));
+  EXPECT_EQ(all_of(check_folder(folder.path("empty"))),
+            folder.path("empty") +
+                ": error: not a config folder: it has none of definitions/, "
+                "solutions/ and patterns/ [folder]\n");
+  EXPECT_NE(lines_of(check_folder(""), Rule::folder), "");
+}
+
+TEST(Check, DoesNotFollowLinksToFolders) {
+  const TestFolder folder;
+  std::filesystem::create_directory_symlink(folder.path("solutions"), folder.path("patterns/more"));
+  EXPECT_EQ(all_of(check_folder(folder.path())),
+            folder.path("patterns/more") +
+                ": error: a link to a folder, which is not followed; put the folder itself here, "
+                "or point FIBSHIM_CONFIG at a link to the whole [folder]\n");
+}
+
+TEST(Check, ReadsAFolderThroughALinkAndKeepsItsRealPath) {
+  const TestFolder folder;
+  const TestFolder other;
+  std::filesystem::create_directory_symlink(folder.path(), other.path("current"));
+  const CheckReport report = check_folder(other.path("current"));
+  ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+  EXPECT_EQ(std::string(report.snapshot->text(report.snapshot->root)),
+            std::filesystem::canonical(folder.path()).string());
+}
+
+TEST(Check, DoesNotWaitForAFifo) {
+  const TestFolder folder;
+  ASSERT_EQ(mkfifo(folder.path("patterns/fifo.json").c_str(), 0600), 0);
+  EXPECT_NE(lines_of(check_folder(folder.path()), Rule::file_read).find("not a regular file"),
+            std::string::npos);
+}
+
+TEST(Check, BoundsTheSizeOfAFile) {
+  const TestFolder folder;
+  folder.write("patterns/large.json", std::string((16 << 20) + 1, ' '));
+  EXPECT_NE(lines_of(check_folder(folder.path()), Rule::file_read).find("larger than 16777216"),
+            std::string::npos);
+}
+
+TEST(Check, BoundsTheDepthOfJson) {
+  const TestFolder folder;
+  folder.write("definitions/deep.json", std::string(100000, '['));
+  EXPECT_EQ(lines_of(check_folder(folder.path()), Rule::json_limits),
+            folder.path("definitions/deep.json") +
+                ":1:65: error: more than 64 objects and arrays inside one another [json-limits]\n");
+}
+
+TEST(Check, BoundsTheNumberOfJsonValues) {
+  const TestFolder folder;
+  std::string text = "[0";
+  for (int i = 0; i < (1 << 20); ++i) text += ",0";
+  folder.write("definitions/wide.json", text + "]");
+  EXPECT_NE(lines_of(check_folder(folder.path()), Rule::json_limits), "");
+}
+
+TEST(Check, IgnoresHiddenAndForeignFiles) {
+  const TestFolder folder;
+  folder.write("patterns/.engine-scale.json", "not json");
+  folder.write("patterns/README.md", "not json");
+  folder.write("traces/a.json", "not json");
+  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+}
+
+TEST(Check, IsLenientTowardsKeysOfUpstream) {
+  const TestFolder folder;
+  folder.change(kDefinitionPath, "\"op_type\"", "\"novelty\": {\"a\": [1]}, \"op_type\"");
+  folder.change(kSolutionPath, "\"author\"", "\"spec\": null, \"author\"");
+  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+}
+
+TEST(Check, NamesBothFilesOfADuplicate) {
+  const TestFolder folder;
+  folder.write("definitions/again.json", kDefinition);
+  folder.write_solution(replaced(kSolution, "my-scale", "other"), "solutions/me/zzz.json");
+  folder.write("patterns/zzz.json", kPattern);
+  EXPECT_EQ(all_of(check_folder(folder.path())),
+            // "definitions/again.json" is read first.
+            folder.path(kDefinitionPath) + ":2:11: error: definition \"scale_n64\" is already in " +
+                folder.path("definitions/again.json") + ":2 [duplicate-definition]\n" +
+                folder.path("patterns/zzz.json") +
+                ":2:12: error: pattern \"engine-scale\" is already in " +
+                folder.path(kPatternPath) + ":2 [duplicate-label]\n" +
+                folder.path("solutions/me/zzz.json") +
+                ":3:17: error: definition \"scale_n64\" is already solved by \"my-scale\" in " +
+                folder.path(kSolutionPath) + ":3 [duplicate-solution]\n");
+}
+
+TEST(Check, ReadsSettings) {
+  const TestFolder folder;
+  folder.write("fibshim.json", R"({"mode": "observe", "On_Error": "fallback"})");
+  const CheckReport report = check_folder(folder.path());
+  ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+  const Snapshot& snapshot = *report.snapshot;
+  ASSERT_EQ(snapshot.settings.count, 2u);
+  const Setting* const settings = snapshot.begin(snapshot.settings);
+  EXPECT_STREQ(snapshot.text(settings[0].name), "FIBSHIM_MODE");
+  EXPECT_STREQ(snapshot.text(settings[0].value), "observe");
+  EXPECT_STREQ(snapshot.text(settings[1].name), "FIBSHIM_ON_ERROR");
+}
+
+TEST(Check, RejectsSettingsThatItDoesNotKnow) {
+  const TestFolder folder;
+  folder.write("fibshim.json", R"({"mod": "off", "config": "x", "mode": "maybe"})");
+  const CheckReport report = check_folder(folder.path());
+  const std::string unknown = lines_of(report, Rule::unknown_setting);
+  EXPECT_NE(unknown.find("fibshim.json:1:2: error: unknown setting \"mod\""), std::string::npos);
+  EXPECT_NE(unknown.find("did you mean \"mode\"?"), std::string::npos);
+  EXPECT_NE(unknown.find("fibshim.json:1:16: error: \"config\" cannot be set in a folder"),
+            std::string::npos);
+  EXPECT_NE(lines_of(report, Rule::setting_value)
+                .find("fibshim.json:1:39: error: \"mode\" is \"maybe\"; accepted are off, observe "
+                      "or apply"),
+            std::string::npos);
+  EXPECT_EQ(report.snapshot, nullptr);
+}
+
+TEST(Check, ATruncatedCubinBreaksItsSolutionOnly) {
+  const TestFolder folder;
+  folder.write(kImagePath, test_image("sm_90.cubin").substr(0, 5000));
+  const CheckReport report = check_folder(folder.path());
+  EXPECT_NE(lines_of(report, Rule::image_sha256).find("scale_n64.json:9:47: error"),
+            std::string::npos)
+      << all_of(report);
+  EXPECT_NE(lines_of(report, Rule::image_invalid).find("scale_n64.json:9:16: error"),
+            std::string::npos);
+  EXPECT_EQ(report.broken_solution_count, 1u);
+  ASSERT_NE(report.snapshot, nullptr);
+  const Snapshot& snapshot = *report.snapshot;
+  const Solution& solution = *snapshot.begin(snapshot.solutions);
+  EXPECT_EQ(solution.error_code, 200);
+  EXPECT_NE(std::string(snapshot.text(solution.error_message)).find("scale.sm_90.cubin"),
+            std::string::npos);
+  EXPECT_EQ(snapshot.begin(snapshot.bindings)->state, BindingState::broken);
+}
+
+TEST(Check, AnotherImageThanTheHashStatesIsBroken) {
+  const TestFolder folder;
+  folder.write(kImagePath, test_image("sm_90a.cubin"));
+  const CheckReport report = check_folder(folder.path());
+  EXPECT_EQ(report.error_count, 1u) << all_of(report);
+  EXPECT_NE(lines_of(report, Rule::image_sha256), "");
+}
+
+TEST(Check, ACubinOfAnotherSmThanItsNameSaysIsBroken) {
+  const TestFolder folder;
+  folder.write(kImagePath, test_image("sm_100.cubin"));
+  folder.write_solution(kSolution);
+  const CheckReport report = check_folder(folder.path());
+  EXPECT_EQ(lines_of(report, Rule::image_sm),
+            folder.path(kSolutionPath) +
+                ":9:16: error: image \"scale.sm_90.cubin\" is for sm_100, not for sm_90 as its "
+                "name says [image-sm]\n");
+  ASSERT_NE(report.snapshot, nullptr);
+  EXPECT_EQ(report.snapshot->begin(report.snapshot->solutions)->error_code, 209);
+}
+
+TEST(Check, AMislabelledImageBreaksItsSolutionOnly) {
+  // It is for the SM of another image that is right; the folder stays valid.
+  const TestFolder folder;
+  folder.write("solutions/me/scale.sm_80.cubin", test_image("sm_90.cubin"));
+  folder.write_solution(replaced(kSolution, "@80@", "@90@"));
+  const CheckReport report = check_folder(folder.path());
+  EXPECT_EQ(lines_of(report, Rule::duplicate_image), "") << all_of(report);
+  EXPECT_NE(lines_of(report, Rule::image_sm), "") << all_of(report);
+  ASSERT_NE(report.snapshot, nullptr);
+  EXPECT_EQ(report.snapshot->begin(report.snapshot->solutions)->error_code, 209);
+}
+
+TEST(Check, TwoCubinsOfOneSmAreAnError) {
+  const TestFolder folder;
+  folder.write("solutions/me/scale.cubin", test_image("sm_90.cubin"));
+  folder.write_solution(replaced(kSolution, "scale.sm_80.cubin\", \"sha256\": \"@80@",
+                                 "scale.cubin\", \"sha256\": \"@90@"));
+  const CheckReport report = check_folder(folder.path());
+  EXPECT_NE(lines_of(report, Rule::duplicate_image).find("two images for sm_90"), std::string::npos)
+      << all_of(report);
+}
+
+TEST(Check, AnImageMayNotLeaveTheFolderThroughALink) {
+  const TestFolder folder;
+  const TestFolder outside;
+  folder.remove(kImagePath);
+  std::filesystem::create_symlink(outside.path(kImagePath), folder.path(kImagePath));
+  const CheckReport report = check_folder(folder.path());
+  EXPECT_NE(lines_of(report, Rule::image_path).find("leaves the config folder"), std::string::npos)
+      << all_of(report);
+  EXPECT_EQ(report.snapshot, nullptr);
+}
+
+TEST(Check, AnImageMayBeALinkWithinTheFolder) {
+  const TestFolder folder;
+  folder.write("blob/scale.cubin", test_image("sm_90.cubin"));
+  folder.remove(kImagePath);
+  std::filesystem::create_symlink("../../blob/scale.cubin", folder.path(kImagePath));
+  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+}
+
+TEST(Check, RefusesASolutionThatDoesNotTakeAllThatIsWritten) {
+  const TestFolder folder;
+  folder.change(kPatternPath, "\"factor\": {", "\"scratch\": {\"grid\": \"x\"},\n\"factor\": {");
+  folder.change(kPatternPath, "[\"y\"]", "[\"y\", \"scratch\"]");
+  const CheckReport report = check_folder(folder.path());
+  EXPECT_NE(lines_of(report, Rule::refused_writes)
+                .find("engine-scale.json:18:19: warning: pattern \"engine-scale\", solution "
+                      "\"my-scale\": the original writes \"scratch\""),
+            std::string::npos)
+      << all_of(report);
+  ASSERT_NE(report.snapshot, nullptr);
+  EXPECT_EQ(report.snapshot->begin(report.snapshot->bindings)->state, BindingState::refused);
+  EXPECT_EQ(report.refused_binding_count, 1u);
+}
+
+TEST(Check, RefusesAGeometryThatThePatternMakesImpossible) {
+  const TestFolder folder;
+  folder.change(kPatternPath, "\"rows\": {\"arg\": 3, \"type\": \"int32\"}",
+                "\"rows\": {\"value\": 0}");
+  const CheckReport report = check_folder(folder.path());
+  EXPECT_NE(lines_of(report, Rule::refused_expression).find("grid x is 0"), std::string::npos)
+      << all_of(report);
+  EXPECT_NE(report.snapshot, nullptr);
+}
+
+TEST(Check, WarnsOfADroppedScalarUnlessItIsPinned) {
+  const TestFolder folder;
+  folder.change(kPatternPath, "[8, 8, 4, 4, 4]", "[8, 8, 4, 4, 4, 4]");
+  folder.change(kPatternPath, "\"factor\": {",
+                "\"bias\": {\"arg\": 5, \"type\": \"float32\"},\n    \"factor\": {");
+  EXPECT_EQ(all_of(check_folder(folder.path())),
+            folder.path(kPatternPath) +
+                ":15:13: warning: pattern \"engine-scale\", solution \"my-scale\": the original "
+                "takes \"bias\", which the solution drops; take it as an argument, or pin its "
+                "value with \"where\" [dropped-scalar]\n");
+  folder.change(kPatternPath, "\"x != 0\"", "\"x != 0 && bias == 0\"");
+  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+}
+
+TEST(Check, BoundsWhatTheLaunchPathHasRoomFor) {
+  const TestFolder folder;
+  std::string params = "[4";
+  for (int i = 0; i < 128; ++i) params += ", 4";
+  folder.change(kPatternPath, "[8, 8, 4, 4, 4]", params + "]");
+  EXPECT_NE(lines_of(check_folder(folder.path()), Rule::limit).find("at most 128"),
+            std::string::npos);
+}
+
+TEST(Check, BoundsTheSizeOfExpressions) {
+  const TestFolder folder;
+  std::string deep = "n";
+  for (int i = 0; i < 20; ++i) deep = "(n + 1) * (rows - " + deep + ")";
+  folder.change(kPatternPath, "x != 0", deep + " > 0");
+  EXPECT_NE(lines_of(check_folder(folder.path()), Rule::expression_size).find("in flight"),
+            std::string::npos);
+}
+
+// Each axis uses the one before twice: 2^40 parts if nobody counted them.
+TEST(Check, BoundsExpressionsThatUseOneAnother) {
+  const TestFolder folder;
+  std::string axes = "\"a0\": {\"arg\": 2, \"type\": \"int32\"}";
+  for (int i = 1; i <= 40; ++i) {
+    const std::string before = "a" + std::to_string(i - 1);
+    axes += ", \"a" + std::to_string(i) + "\": {\"expr\": \"" + before + " + " + before + "\"}";
+  }
+  folder.change(kPatternPath, "\"axes\": {", "\"axes\": {" + axes + ",");
+  EXPECT_NE(lines_of(check_folder(folder.path()), Rule::expression_size), "");
+}
+
+TEST(Check, ReportsALackOfMemoryAsADiagnostic) {
+  EXPECT_EQ(rule_info(Rule::internal).effect, Effect::invalid_folder);
+  Diagnostics diagnostics;
+  diagnostics.add(Rule::internal, {"config", 0, 0}, "std::bad_alloc");
+  EXPECT_EQ(format_diagnostic(diagnostics.all()[0]), "config: error: std::bad_alloc [internal]");
+  EXPECT_EQ(diagnostics.invalid_count(), 1u);
+}
+
+// Damaged files may be called anything but must leave the process standing, and a folder with an
+// error that forbids it must never come out as a snapshot.
+TEST(Check, SurvivesDamagedFiles) {
+  const TestFolder folder;
+  std::mt19937 random(99);
+  const char* const files[] = {kPatternPath, kSolutionPath, kDefinitionPath};
+  // Bits of syntax make deeper damage than random bytes do.
+  const char* const pieces[] = {"\"",
+                                "{",
+                                "}",
+                                "[",
+                                "]",
+                                ",",
+                                ":",
+                                "0",
+                                "-1",
+                                "1e9",
+                                "null",
+                                "true",
+                                "\\",
+                                "\\u0000",
+                                "{}",
+                                "[]",
+                                "*",
+                                "(",
+                                ")",
+                                "%",
+                                "&&",
+                                "==",
+                                "9223372036854775807",
+                                "n",
+                                "expr"};
+  uint32_t rejected = 0;
+  for (int round = 0; round < 1500; ++round) {
+    const char* const file = files[random() % 3];
+    const std::string sound = folder.read(file);
+    std::string text = sound;
+    const int changes = 1 + static_cast<int>(random() % 3);
+    for (int i = 0; i < changes; ++i) {
+      const size_t at = random() % text.size();
+      switch (random() % 4) {
+        case 0: text[at] = static_cast<char>(random()); break;
+        case 1: text.erase(at, 1 + random() % 8); break;
+        case 2: text.insert(at, pieces[random() % std::size(pieces)]); break;
+        default: text.insert(at, text.substr(random() % text.size(), random() % 24)); break;
+      }
+      if (text.empty()) text = " ";
+    }
+    folder.write(file, text);
+    const CheckReport report = check_folder(folder.path());
+    EXPECT_EQ(report.snapshot == nullptr, report.invalid_count > 0) << text;
+    EXPECT_EQ(lines_of(report, Rule::internal), "") << text;
+    rejected += report.invalid_count > 0;
+    folder.write(file, sound);
+  }
+  EXPECT_GT(rejected, 500u);
+}
+
+}  // namespace
+}  // namespace fibshim

@@ -1,0 +1,277 @@
+// Reading GPU images: real ones from nvcc, older ones made of them, and damaged ones.
+#include "loader/cubin.h"
+
+#include <string.h>
+
+#include <random>
+
+#include "tests/loader/test_folder.h"
+
+namespace fibshim {
+namespace {
+
+const CubinKernel& kernel_of(const CubinInfo& cubin, const char* name) {
+  const CubinKernel* const kernel = cubin.find_kernel(name);
+  EXPECT_NE(kernel, nullptr) << name;
+  static const CubinKernel kNone;
+  return kernel == nullptr ? kNone : *kernel;
+}
+
+std::vector<uint32_t> sizes_of(const CubinKernel& kernel) {
+  std::vector<uint32_t> sizes;
+  for (const KernelParam& param : kernel.params) sizes.push_back(param.size);
+  return sizes;
+}
+
+struct ImageCase {
+  const char* file;
+  uint16_t sm;
+  bool is_arch_specific;
+};
+
+class Cubin : public testing::TestWithParam<ImageCase> {};
+
+TEST_P(Cubin, TellsItsSmAndItsKernels) {
+  const ImageCase& image = GetParam();
+  const std::string bytes = test_image(image.file);
+  const auto cubin = read_cubin(bytes);
+  ASSERT_TRUE(cubin) << cubin.error().message;
+  EXPECT_EQ(cubin->sm, image.sm);
+  EXPECT_EQ(cubin->is_arch_specific, image.is_arch_specific);
+  EXPECT_EQ(cubin->abi, CubinAbi::since_13);
+  EXPECT_EQ(cubin->kernels.size(), image.sm >= 90 ? 7u : 5u);
+  EXPECT_EQ(cubin->find_kernel("scal"), nullptr);
+
+  const CubinKernel& none = kernel_of(*cubin, "no_params");
+  EXPECT_TRUE(none.params.empty());
+  EXPECT_EQ(none.param_bytes, 0u);
+
+  const CubinKernel& scale = kernel_of(*cubin, "scale");
+  EXPECT_EQ(sizes_of(scale), (std::vector<uint32_t>{8, 8, 4, 4}));
+  EXPECT_EQ(scale.params[3].offset, 20u);
+  EXPECT_EQ(scale.param_bytes, 24u);
+  EXPECT_EQ(scale.max_threads, 256u);
+  EXPECT_GT(scale.registers, 3u);
+  EXPECT_LT(scale.registers, 256u);
+  EXPECT_GT(scale.code_bytes, 100u);
+  // 64 floats; from sm_90 on with the reserve.
+  EXPECT_EQ(scale.static_shared_bytes, image.sm >= 90 ? 256u + 1024u : 256u);
+
+  const CubinKernel& mixed = kernel_of(*cubin, "mixed_params");
+  EXPECT_EQ(sizes_of(mixed), (std::vector<uint32_t>{2, 1, 8, 240, 1}));
+  EXPECT_EQ(mixed.params[1].offset, 2u);
+  EXPECT_EQ(mixed.params[2].offset, 8u);
+  EXPECT_EQ(mixed.params[4].offset, 256u);
+  EXPECT_EQ(mixed.max_threads, 0u);
+
+  const CubinKernel& huge = kernel_of(*cubin, "huge_params");
+  EXPECT_EQ(sizes_of(huge), (std::vector<uint32_t>{6000, 8}));
+  EXPECT_EQ(huge.params[1].offset, 6000u);
+
+  EXPECT_GE(kernel_of(*cubin, "_Z12on_the_stackIfEvPT_").stack_bytes, 400u);
+  if (image.sm >= 90) {
+    EXPECT_EQ(kernel_of(*cubin, "clustered").required_cluster.x, 2u);
+    EXPECT_EQ(kernel_of(*cubin, "exact_block").required_threads.x, 128u);
+    EXPECT_EQ(kernel_of(*cubin, "exact_block").required_threads.y, 2u);
+    EXPECT_EQ(scale.required_cluster.x, 0u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, Cubin,
+                         testing::Values(ImageCase{"sm_75.cubin", 75, false},
+                                         ImageCase{"sm_80.cubin", 80, false},
+                                         ImageCase{"sm_90.cubin", 90, false},
+                                         ImageCase{"sm_90a.cubin", 90, true},
+                                         ImageCase{"sm_100.cubin", 100, false}),
+                         [](const auto& row) {
+                           std::string name = row.param.file;
+                           return name.substr(0, name.find('.'));
+                         });
+
+// nvcc 13 writes the newer ABI only. The older one differs in the ident bytes, in where e_flags
+// keeps the SM, and in "sm_90a" being a flag.
+std::string with_old_abi(std::string bytes, uint32_t flags) {
+  bytes[7] = 0x33;
+  bytes[8] = 7;
+  memcpy(bytes.data() + 48, &flags, sizeof flags);
+  return bytes;
+}
+
+TEST(Cubin, ReadsTheAbiOfOlderToolkits) {
+  auto cubin = read_cubin(with_old_abi(test_image("sm_90.cubin"), 0x5a055a));
+  ASSERT_TRUE(cubin) << cubin.error().message;
+  EXPECT_EQ(cubin->sm, 90);
+  EXPECT_EQ(cubin->abi, CubinAbi::before_13);
+  EXPECT_FALSE(cubin->is_arch_specific);
+  EXPECT_EQ(sizes_of(kernel_of(*cubin, "scale")), (std::vector<uint32_t>{8, 8, 4, 4}));
+  cubin = read_cubin(with_old_abi(test_image("sm_90.cubin"), 0x5a0d5a));
+  ASSERT_TRUE(cubin);
+  EXPECT_TRUE(cubin->is_arch_specific);
+}
+
+TEST(Cubin, RejectsOtherFiles) {
+  const auto message = [](std::string_view bytes) {
+    const auto cubin = read_cubin(bytes);
+    EXPECT_FALSE(cubin);
+    return cubin ? std::string() : cubin.error().message;
+  };
+  EXPECT_EQ(message(""), "too short for a cubin");
+  EXPECT_EQ(message(std::string(1000, 'x')), "not a cubin: no ELF magic");
+  std::string image = test_image("sm_90.cubin");
+  image[18] = 62;  // x86-64
+  EXPECT_NE(message(image).find("machine 62"), std::string::npos);
+  image = test_image("sm_90.cubin");
+  image[4] = 1;
+  EXPECT_NE(message(image).find("64-bit"), std::string::npos);
+  image = test_image("sm_90.cubin");
+  image[7] = 0;
+  EXPECT_NE(message(image).find("unknown ABI"), std::string::npos);
+  std::ifstream self("/proc/self/exe", std::ios::binary);
+  const std::string program{std::istreambuf_iterator<char>(self), {}};
+  EXPECT_NE(message(program).find("not CUDA"), std::string::npos);
+}
+
+TEST(Cubin, RejectsEveryTruncation) {
+  const std::string image = test_image("sm_90.cubin");
+  const uint64_t program_headers_end = image.size();
+  for (size_t size = 0; size < program_headers_end; size += 1 + size / 97) {
+    // A copy of its own, so that a read past the end is seen by the sanitizer.
+    const std::string cut = image.substr(0, size);
+    EXPECT_FALSE(read_cubin(cut)) << size;
+  }
+}
+
+TEST(Cubin, SurvivesDamage) {
+  std::mt19937 random(7);
+  uint32_t rejected = 0;
+  for (const char* name : {"sm_80.cubin", "sm_90.cubin"}) {
+    const std::string image = test_image(name);
+    uint64_t table = 0;
+    memcpy(&table, image.data() + 40, sizeof table);
+    for (int round = 0; round < 3000; ++round) {
+      std::string damaged = image;
+      const int changes = 1 + static_cast<int>(random() % 4);
+      for (int i = 0; i < changes; ++i) {
+        // Headers, names and section headers are where damage does most.
+        const size_t at = random() % 3 == 0   ? random() % 0x400
+                          : random() % 2 == 0 ? table + random() % (image.size() - table)
+                                              : random() % image.size();
+        damaged[at] = static_cast<char>(random());
+      }
+      rejected += !read_cubin(damaged);
+    }
+  }
+  EXPECT_GT(rejected, 100u);
+}
+
+// Offset of the first parameter record of a kernel's .nv.info section.
+size_t find_param_record(const std::string& image, uint8_t attribute, uint16_t ordinal) {
+  for (size_t at = 0; at + 16 <= image.size(); ++at) {
+    const bool is_record = image[at] == 4 && static_cast<uint8_t>(image[at + 1]) == attribute &&
+                           image[at + 2] == 12 && image[at + 3] == 0;
+    uint16_t found = 0;
+    memcpy(&found, image.data() + at + 8, sizeof found);
+    if (is_record && found == ordinal) return at;
+  }
+  ADD_FAILURE() << "no such record";
+  return 0;
+}
+
+TEST(Cubin, RejectsAParameterTableWithAGap) {
+  std::string image = test_image("sm_90.cubin");
+  const size_t at = find_param_record(image, 0x17, 1);
+  image[at + 8] = 77;
+  const auto cubin = read_cubin(image);
+  ASSERT_FALSE(cubin);
+  EXPECT_NE(cubin.error().message.find("lacks or repeats parameter 1"), std::string::npos)
+      << cubin.error().message;
+}
+
+TEST(Cubin, RejectsAParameterOutsideItsBlock) {
+  std::string image = test_image("sm_90.cubin");
+  const size_t at = find_param_record(image, 0x17, 1);
+  image[at + 11] = 0x40;  // the offset's high byte
+  EXPECT_FALSE(read_cubin(image));
+}
+
+TEST(Fatbin, ListsItsEntries) {
+  const std::string bytes = test_image("plain.fatbin");
+  const auto fatbin = read_fatbin(bytes);
+  ASSERT_TRUE(fatbin) << fatbin.error().message;
+  ASSERT_EQ(fatbin->entries.size(), 2u);
+  for (const FatbinEntry& entry : fatbin->entries) {
+    EXPECT_EQ(entry.sm, 90);
+    EXPECT_EQ(entry.compression, FatbinCompression::none);
+    if (entry.kind == FatbinEntryKind::elf) {
+      const auto cubin = read_cubin(entry.payload);
+      ASSERT_TRUE(cubin) << cubin.error().message;
+      EXPECT_EQ(cubin->kernels.size(), 7u);
+    } else {
+      const auto ptx = read_ptx(entry.payload);
+      ASSERT_TRUE(ptx) << ptx.error().message;
+      EXPECT_EQ(ptx->kernels.size(), 7u);
+    }
+  }
+}
+
+TEST(Fatbin, KnowsCompressedEntries) {
+  const std::string bytes = test_image("compressed.fatbin");
+  const auto fatbin = read_fatbin(bytes);
+  ASSERT_TRUE(fatbin) << fatbin.error().message;
+  const uint64_t plain = test_image("sm_90.cubin").size();
+  for (const FatbinEntry& entry : fatbin->entries) {
+    EXPECT_EQ(entry.compression, FatbinCompression::zstd);
+    EXPECT_LT(entry.stored_bytes, entry.raw_bytes);
+    EXPECT_EQ(entry.payload.size(), entry.stored_bytes);
+    if (entry.kind != FatbinEntryKind::elf) continue;
+    EXPECT_EQ(entry.raw_bytes, plain);
+  }
+}
+
+TEST(Fatbin, RejectsEveryTruncationAndSurvivesDamage) {
+  const std::string image = test_image("plain.fatbin");
+  for (size_t size = 0; size < image.size(); size += 1 + size / 97) {
+    EXPECT_FALSE(read_fatbin(std::string(image, 0, size))) << size;
+  }
+  std::mt19937 random(11);
+  uint32_t rejected = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string damaged = image;
+    damaged[random() % 0x90] = static_cast<char>(random());
+    rejected += !read_fatbin(damaged);
+  }
+  EXPECT_GT(rejected, 100u);
+}
+
+TEST(Ptx, TellsVersionTargetAndKernels) {
+  const std::string bytes = test_image("ptx");
+  const auto ptx = read_ptx(bytes);
+  ASSERT_TRUE(ptx) << ptx.error().message;
+  EXPECT_EQ(ptx->sm, 90);
+  EXPECT_EQ(ptx->scope, ArchScope::portable);
+  EXPECT_FALSE(ptx->version.empty());
+  EXPECT_EQ(ptx->kernels.size(), 7u);
+  EXPECT_NE(std::find(ptx->kernels.begin(), ptx->kernels.end(), "scale"), ptx->kernels.end());
+  EXPECT_EQ(read_ptx(".version 9.0\n.target sm_100f, debug\n")->scope, ArchScope::family_specific);
+  EXPECT_EQ(read_ptx("// x\n/* .target sm_1 */ .version 8.0\n.target sm_90a\n")->scope,
+            ArchScope::arch_specific);
+}
+
+TEST(Ptx, RejectsOtherText) {
+  for (const char* text : {"", ".version", ".version 9.0", ".target sm_90", ".target x .version 1",
+                           ".version 9.0 .target sm_", ".version 9.0 .target sm_90abc",
+                           ".version 9.0 .target sm_90 .entry (", "int main() {}"}) {
+    EXPECT_FALSE(read_ptx(text)) << text;
+  }
+}
+
+TEST(Image, FormatIsKnownByItsFirstBytes) {
+  EXPECT_EQ(detect_image_format(test_image("sm_80.cubin")), ImageFormat::cubin);
+  EXPECT_EQ(detect_image_format(test_image("plain.fatbin")), ImageFormat::fatbin);
+  EXPECT_EQ(detect_image_format(test_image("ptx")), ImageFormat::ptx);
+  EXPECT_EQ(detect_image_format(""), ImageFormat::unknown);
+  EXPECT_EQ(detect_image_format("hello"), ImageFormat::unknown);
+}
+
+}  // namespace
+}  // namespace fibshim

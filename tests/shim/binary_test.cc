@@ -1,0 +1,118 @@
+// What the built libfibshim.so is: its exports, what it needs, and what its launch path may refer
+// to. These hold the promises that a preloaded library makes to every process it is mapped into.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "tests/support/process.h"
+
+namespace fibshim {
+namespace {
+
+std::set<std::string> lines_of(const std::string& command) {
+  const ProcessResult result = run_shell(command);
+  EXPECT_EQ(result.exit_code, 0) << command << "\n" << result.err;
+  std::set<std::string> lines;
+  std::istringstream in(result.out);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.empty()) lines.insert(line);
+  }
+  return lines;
+}
+
+std::set<std::string> hook_table_names() {
+  std::set<std::string> names = {
+#define HOOK(name, type) #name,
+#define EXPORT(name) #name,
+#include "shim/hook_table.h"
+#undef HOOK
+  };
+  return names;
+}
+
+std::string shim() { return build_dir() + "/lib/libfibshim.so"; }
+
+TEST(ShimBinary, ExportsTheHookTableAndNothingElse) {
+  EXPECT_EQ(lines_of("nm -D --defined-only " + shim() + " | awk '{print $3}'"), hook_table_names());
+}
+
+TEST(ShimBinary, ExportsDlsymWithoutAVersion) {
+  // A version would keep dlsym@GLIBC_2.2.5 and @GLIBC_2.34 references from being satisfied.
+  const auto lines = lines_of("nm -D --defined-only --with-symbol-versions " + shim() +
+                              " | grep -E ' (dlsym|dlvsym)' | awk '{print $3}'");
+  EXPECT_EQ(lines, (std::set<std::string>{"dlsym", "dlvsym"}));
+}
+
+TEST(ShimBinary, NeedsLibcOnly) {
+  const auto needed =
+      lines_of("readelf -d " + shim() + " | sed -n 's/.*NEEDED.*\\[\\(.*\\)\\]/\\1/p'");
+  for (const std::string& library : needed) {
+    EXPECT_TRUE(library == "libc.so.6" || library.starts_with("ld-linux")) << library;
+  }
+  EXPECT_TRUE(needed.contains("libc.so.6"));
+}
+
+TEST(ShimBinary, RunsOnGlibc234) {
+  const auto versions = lines_of("readelf -V " + shim() + " | grep -o 'GLIBC_[0-9.]*' | sort -Vu");
+  for (const std::string& version : versions) {
+    int major = 0;
+    int minor = 0;
+    ASSERT_EQ(sscanf(version.c_str(), "GLIBC_%d.%d", &major, &minor), 2) << version;
+    EXPECT_LE(major * 100 + minor, 234) << version;
+  }
+}
+
+TEST(ShimBinary, TakesAFewWordsOfStaticTls) {
+  // Static TLS is scarce: libraries that come later may need what is left.
+  const auto sizes = lines_of("readelf -lW " + shim() + " | awk '$1 == \"TLS\" {print $6}'");
+  ASSERT_EQ(sizes.size(), 1u);
+  EXPECT_LE(std::stoul(*sizes.begin(), nullptr, 16), 32u);
+}
+
+TEST(ShimBinary, LaunchPathRefersToNothingThatIsForbidden) {
+  // A lock, an allocation, getenv, dlsym, a log line, an exception or a driver call would show
+  // here.
+  const std::set<std::string> allowed = {
+      "_GLOBAL_OFFSET_TABLE_",
+      "fibshim::t_counters",
+      "fibshim::count_slowly(unsigned int)",
+      "fibshim::g_handle_table",
+      "fibshim::g_has_unlike_devices",
+      "fibshim::g_mode",
+      "fibshim::g_on_error",
+      "fibshim::count_unknown()",
+      "fibshim::learn_handle(void const*)",
+      "fibshim::count_unresolved(fibshim::Candidate const&)",
+      "fibshim::device_class_of_launch(fibshim::LaunchRequest const&)",
+      "fibshim::report_failed_launch(fibshim::Decision const&, cudaError_enum)",
+      "fibshim::decide(fibshim::Record const&, fibshim::Candidate*, long const*, unsigned int, "
+      "CUstream_st*, bool, fibshim::Decision*)",
+  };
+  const auto undefined =
+      lines_of("nm -u -C " + build_dir() + "/obj/shim/launch_path.o | sed 's/^ *[Uw] //'");
+  EXPECT_FALSE(undefined.empty());
+  for (const std::string& symbol : undefined) EXPECT_TRUE(allowed.contains(symbol)) << symbol;
+}
+
+TEST(LoaderBinary, ExportsItsOneEntryPoint) {
+  EXPECT_EQ(
+      lines_of("nm -D --defined-only " + build_dir() + "/lib/libfibloader.so | awk '{print $3}'"),
+      (std::set<std::string>{"fibloader_api"}));
+}
+
+TEST(LoaderBinary, NeedsOnlyLibcAndWhatLiesBesideIt) {
+  const auto needed = lines_of("readelf -d " + build_dir() +
+                               "/lib/libfibloader.so | sed -n 's/.*NEEDED.*\\[\\(.*\\)\\]/\\1/p'");
+  for (const std::string& library : needed) {
+    const bool is_libc =
+        library == "libc.so.6" || library == "libm.so.6" || library.starts_with("ld-linux");
+    const bool is_beside = std::ifstream(build_dir() + "/lib/" + library).good();
+    EXPECT_TRUE(is_libc || is_beside) << library;
+  }
+}
+
+}  // namespace
+}  // namespace fibshim

@@ -1,0 +1,360 @@
+// The preloaded shim when something is wrong: broken solutions, bad folders, bad settings, a stats
+// folder that cannot be written. The host gets a CUDA error that says why, or its own kernels.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "tests/shim/preloaded_engine.h"
+
+namespace fibshim {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kError[] = "torch-rms-norm-bf16 rmsnorm_h128 error";
+
+// One way to break the solution of rmsnorm_h128 in a copy of build/config/pytorch.
+struct Breakage {
+  const char* name;
+  std::function<void(const std::string& config)> apply;
+  int code;          // what a strict launch returns
+  const char* rule;  // what `fibshim check` calls it
+};
+
+fs::path solution_of(const std::string& config) {
+  return find_file(config, "fibshim_rmsnorm_h128.json");
+}
+
+fs::path cubin_of(const std::string& config, const std::string& sm) {
+  return solution_of(config).parent_path() / ("rmsnorm_h128." + sm + ".cubin");
+}
+
+// Puts the file's true sum into the solution, so that only what is in the file is wrong.
+void mend_sum(const std::string& config, const std::string& sm) {
+  const ProcessResult sum = run_process({"sha256sum", cubin_of(config, sm).string()});
+  nlohmann::json json = nlohmann::json::parse(std::ifstream(solution_of(config)));
+  for (auto& image : json["launch"]["images"]) {
+    if (image["path"] == "rmsnorm_h128." + sm + ".cubin") image["sha256"] = sum.out.substr(0, 64);
+  }
+  std::ofstream(solution_of(config), std::ios::trunc) << json.dump(2);
+}
+
+void truncate_cubin(const std::string& config) {
+  fs::resize_file(cubin_of(config, "sm_90"), fs::file_size(cubin_of(config, "sm_90")) / 2);
+  mend_sum(config, "sm_90");
+}
+
+void change_sum(const std::string& config) {
+  std::ofstream(cubin_of(config, "sm_90"), std::ios::app) << "x";
+}
+
+void swap_in_another_sm(const std::string& config) {
+  fs::copy_file(cubin_of(config, "sm_100"), cubin_of(config, "sm_90"),
+                fs::copy_options::overwrite_existing);
+  mend_sum(config, "sm_90");
+}
+
+void name_a_missing_kernel(const std::string& config) {
+  edit_file(solution_of(config), "\"kernel\": \"rmsnorm_h128_bf16\"",
+            "\"kernel\": \"rmsnorm_h129_bf16\"");
+}
+
+void drop_an_argument(const std::string& config) {
+  edit_file(solution_of(config), "\"eps\", \"batch_size\"", "\"eps\"");
+}
+
+void remove_image(const std::string& config) { fs::remove(cubin_of(config, "sm_90")); }
+
+class BrokenSolution : public testing::TestWithParam<Breakage> {};
+
+TEST_P(BrokenSolution, IsFoundByCheckWithItsPlace) {
+  const std::string config = copy_of_pytorch_config();
+  GetParam().apply(config);
+  const ProcessResult check = run_process({build_dir() + "/bin/fibshim", "check", config});
+  EXPECT_EQ(check.exit_code, 1) << check.out << check.err;
+  const std::string all = check.out + check.err;
+  EXPECT_NE(all.find("fibshim_rmsnorm_h128.json:"), std::string::npos) << all;
+  EXPECT_NE(all.find(std::string("[") + GetParam().rule + "]"), std::string::npos) << all;
+}
+
+TEST_P(BrokenSolution, MakesAStrictLaunchFailAndSaysWhyOnce) {
+  const std::string config = copy_of_pytorch_config();
+  GetParam().apply(config);
+  const PreloadedEngine engine;
+  const EngineRun run = engine.run({"--hidden=128", "--launches=5"}, config);
+  EXPECT_EQ(run.process.exit_code, 1);
+  EXPECT_EQ(run.launches_with(GetParam().code), 5) << run.process.out << run.process.err;
+  EXPECT_EQ(run.ran_original() + run.ran_curated(), 0);
+  EXPECT_EQ(run.outcome(kError), 5);
+  int reasons = 0;
+  for (const std::string& line : run.messages()) {
+    reasons += line.find("error: solution fibshim_rmsnorm_h128") != std::string::npos;
+  }
+  EXPECT_EQ(reasons, 1) << run.process.err;
+}
+
+TEST_P(BrokenSolution, FallsBackWhenAskedTo) {
+  const std::string config = copy_of_pytorch_config();
+  GetParam().apply(config);
+  const PreloadedEngine engine;
+  const EngineRun run =
+      engine.run({"--hidden=128", "--launches=5"}, config, {{"FIBSHIM_ON_ERROR", "fallback"}});
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  EXPECT_EQ(run.ran_original(), 5);
+  EXPECT_EQ(run.outcome(kError), 5);
+}
+
+TEST_P(BrokenSolution, LeavesTheOthersWorking) {
+  const std::string config = copy_of_pytorch_config();
+  GetParam().apply(config);
+  const PreloadedEngine engine;
+  const EngineRun run = engine.run({"--hidden=2048", "--launches=5"}, config);
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  EXPECT_EQ(run.ran_curated(), 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Failure, BrokenSolution,
+    testing::Values(Breakage{"TruncatedCubin", truncate_cubin, 200, "image-invalid"},
+                    Breakage{"WrongSha256", change_sum, 200, "image-sha256"},
+                    Breakage{"WrongSm", swap_in_another_sm, 209, "image-sm"},
+                    Breakage{"MissingKernel", name_a_missing_kernel, 500, "kernel-missing"},
+                    Breakage{"ParameterSizes", drop_an_argument, 1, "kernel-params"},
+                    Breakage{"MissingFile", remove_image, 301, "image-missing"}),
+    [](const auto& one) { return std::string(one.param.name); });
+
+struct BadFolder {
+  const char* name;
+  std::function<std::string()> make;
+};
+
+class BadFolders : public testing::TestWithParam<BadFolder> {};
+
+TEST_P(BadFolders, LeaveTheProgramOnItsOwnKernelsWithOneWarning) {
+  const PreloadedEngine engine;
+  const EngineRun run =
+      engine.run({"--hidden=128", "--threads=4", "--launches=5"}, GetParam().make());
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  EXPECT_EQ(run.ran_original(), 20);
+  EXPECT_EQ(run.messages().size(), 1u) << run.process.err;
+  EXPECT_NE(run.process.err.find("warn"), std::string::npos) << run.process.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Failure, BadFolders,
+    testing::Values(BadFolder{"Missing", [] { return std::string("/nonexistent/config"); }},
+                    BadFolder{"AFile",
+                              [] {
+                                const std::string path = make_temporary_dir() + "/file";
+                                std::ofstream(path) << "{}";
+                                return path;
+                              }},
+                    BadFolder{"BrokenJson",
+                              [] {
+                                const std::string config = copy_of_pytorch_config();
+                                edit_file(find_file(config, "torch-rms-norm-bf16.json"), "{", "{{");
+                                return config;
+                              }},
+                    BadFolder{"UnknownKey",
+                              [] {
+                                const std::string config = copy_of_pytorch_config();
+                                edit_file(find_file(config, "torch-rms-norm-bf16.json"),
+                                          "\"benefit\"", "\"benefits\"");
+                                return config;
+                              }}),
+    [](const auto& one) { return std::string(one.param.name); });
+
+TEST(Failure, AWarningNamesFileLineAndReason) {
+  const std::string config = copy_of_pytorch_config();
+  edit_file(find_file(config, "torch-rms-norm-bf16.json"), "\"benefit\"", "\"benefits\"");
+  const EngineRun run = PreloadedEngine().run({"--hidden=128"}, config);
+  ASSERT_EQ(run.messages().size(), 1u) << run.process.err;
+  EXPECT_NE(run.messages()[0].find("torch-rms-norm-bf16.json:3:"), std::string::npos)
+      << run.process.err;
+  EXPECT_NE(run.messages()[0].find("benefits"), std::string::npos);
+}
+
+TEST(Failure, AFailingDriverCallIsTheLaunchsError) {
+  const PreloadedEngine engine;
+  EngineRun run = engine.run({"--hidden=128", "--launches=2"}, pytorch_config(),
+                             {{"SIMCUDA_FAIL", "cuLaunchKernel:rmsnorm_*=701"}});
+  EXPECT_EQ(run.launches_with(701), 2) << run.process.out << run.process.err;
+  EXPECT_EQ(run.outcome(kError), 2);
+  EXPECT_EQ(run.messages().size(), 1u) << run.process.err;
+  run = engine.run(
+      {"--hidden=128", "--launches=2"}, pytorch_config(),
+      {{"SIMCUDA_FAIL", "cuLaunchKernel:rmsnorm_*=701"}, {"FIBSHIM_ON_ERROR", "fallback"}});
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.out;
+  EXPECT_EQ(run.ran_original(), 2);
+  EXPECT_EQ(run.outcome(kError), 4);
+}
+
+TEST(Failure, ATransientFailureIsNotRemembered) {
+  // The engine's own load is the first call; those of the replacement follow, and the first of
+  // them fails.
+  const EngineRun run =
+      PreloadedEngine().run({"--module=module", "--hidden=128", "--launches=3"}, pytorch_config(),
+                            {{"SIMCUDA_FAIL", "cuLibraryLoadData=2*1"}});
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  EXPECT_EQ(run.ran_curated(), 3);
+}
+
+TEST(Settings, ObserveCountsAndNeverRedirects) {
+  const EngineRun run = PreloadedEngine().run({"--hidden=128", "--launches=5"}, pytorch_config(),
+                                              {{"FIBSHIM_MODE", "observe"}});
+  EXPECT_EQ(run.ran_original(), 5);
+  EXPECT_EQ(run.outcome("torch-rms-norm-bf16 rmsnorm_h128 observed"), 5);
+}
+
+TEST(Settings, OffDoesNothing) {
+  const PreloadedEngine engine;
+  const EngineRun run = engine.run({"--hidden=128"}, pytorch_config(), {{"FIBSHIM_MODE", "off"}});
+  EXPECT_EQ(run.ran_original(), 1);
+  EXPECT_TRUE(run.counts.empty());
+  EXPECT_TRUE(fs::is_empty(engine.stats_dir()));
+}
+
+TEST(Settings, WithoutAConfigTheShimDoesNothing) {
+  for (const char* host : {"engine", "engine_linked"}) {
+    const PreloadedEngine engine;
+    const EngineRun run = engine.run({"--hidden=128"}, "", {}, host);
+    EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+    EXPECT_EQ(run.ran_original(), 1);
+    EXPECT_TRUE(run.messages().empty());
+    EXPECT_TRUE(fs::is_empty(engine.stats_dir()));
+  }
+}
+
+TEST(Settings, AValueThatIsNotUnderstoodWarnsAndTheDefaultHolds) {
+  const EngineRun run =
+      PreloadedEngine().run({"--hidden=128"}, pytorch_config(), {{"FIBSHIM_ON_ERROR", "explode"}});
+  EXPECT_EQ(run.ran_curated(), 1);
+  ASSERT_EQ(run.messages().size(), 1u) << run.process.err;
+  EXPECT_NE(run.messages()[0].find("explode"), std::string::npos);
+  EXPECT_NE(run.messages()[0].find("fail or fallback"), std::string::npos);
+}
+
+TEST(Settings, TheFolderSetsWhatTheEnvironmentDoesNot) {
+  const std::string config = copy_of_pytorch_config();
+  std::ofstream(config + "/fibshim.json") << "{\"MODE\": \"observe\"}";
+  EXPECT_EQ(PreloadedEngine().run({"--hidden=128"}, config).ran_original(), 1);
+  EXPECT_EQ(
+      PreloadedEngine().run({"--hidden=128"}, config, {{"FIBSHIM_MODE", "apply"}}).ran_curated(),
+      1);
+}
+
+TEST(Settings, MessagesGoToTheLogFile) {
+  const std::string folder = make_temporary_dir();
+  const EngineRun run = PreloadedEngine().run(
+      {"--hidden=128"}, "/nonexistent/config",
+      {{"FIBSHIM_LOG_FILE", folder + "/log-%p-%q{WORD}.txt"}, {"WORD", "here"}});
+  EXPECT_TRUE(run.messages().empty()) << run.process.err;
+  int found = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    EXPECT_TRUE(name.starts_with("log-") && name.ends_with("-here.txt")) << name;
+    EXPECT_GT(fs::file_size(entry.path()), 20u);
+    ++found;
+  }
+  EXPECT_EQ(found, 1);
+}
+
+TEST(Settings, ARelativeConfigIsMeantFromWhereTheProcessStarted) {
+  const PreloadedEngine engine;
+  Environment environment = engine.environment("config/pytorch");
+  environment["LD_PRELOAD"] = "lib/libfibshim.so";
+  const ProcessResult result = run_process({build_dir() + "/tests/hosts/engine", "--hidden=128"},
+                                           environment, 60, build_dir());
+  EXPECT_NE(result.out.find("\"ran_curated\":1"), std::string::npos) << result.out << result.err;
+}
+
+TEST(Counters, AFolderThatCannotBeWrittenCostsOnlyTheCounters) {
+  const std::string file = make_temporary_dir() + "/file";
+  std::ofstream(file) << "x";
+  const EngineRun run =
+      PreloadedEngine().run({"--hidden=128", "--threads=8", "--launches=100"}, pytorch_config(),
+                            {{"FIBSHIM_STATS_DIR", file + "/below"}});
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+  EXPECT_EQ(run.ran_curated(), 800);
+  EXPECT_EQ(run.messages().size(), 1u) << run.process.err;
+}
+
+TEST(Counters, AFolderThatOthersMayWriteInIsRefused) {
+  const std::string folder = make_temporary_dir();
+  ASSERT_EQ(chmod(folder.c_str(), 0777), 0);
+  const EngineRun run =
+      PreloadedEngine().run({"--hidden=128"}, pytorch_config(), {{"FIBSHIM_STATS_DIR", folder}});
+  EXPECT_EQ(run.ran_curated(), 1);
+  EXPECT_TRUE(fs::is_empty(folder));
+  ASSERT_EQ(run.messages().size(), 1u) << run.process.err;
+  EXPECT_NE(run.messages()[0].find("other users may write"), std::string::npos);
+}
+
+TEST(Counters, ATinyFileLimitDoesNotKill) {
+  const PreloadedEngine engine;
+  Environment environment = engine.environment(pytorch_config());
+  const ProcessResult result = run_shell(
+      "ulimit -f 2048; " + build_dir() + "/tests/hosts/engine --hidden=128 --threads=4 --launches=10",
+      environment);
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_NE(result.out.find("\"ran_curated\":40"), std::string::npos) << result.out;
+}
+
+TEST(Counters, AreReadableWhileTheProcessRunsAndAfterSigkill) {
+  const PreloadedEngine engine;
+  const Environment environment = engine.environment(pytorch_config());
+  int in_pipe[2];
+  int out_pipe[2];
+  ASSERT_EQ(pipe(in_pipe), 0);
+  ASSERT_EQ(pipe(out_pipe), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    dup2(in_pipe[0], STDIN_FILENO);
+    dup2(out_pipe[1], STDOUT_FILENO);
+    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+    const std::string program = build_dir() + "/tests/hosts/engine";
+    execl(program.c_str(), "engine", "--hidden=128", "--threads=3", "--launches=100",
+          "--pause-after=40", nullptr);
+    _exit(127);
+  }
+  std::string said;
+  for (char byte; said.find("paused\n") == std::string::npos && read(out_pipe[0], &byte, 1) == 1;) {
+    said += byte;
+  }
+  const nlohmann::json live = engine.stats();
+  EXPECT_EQ(live["totals"]["hit"], 120) << live.dump(1);
+  EXPECT_EQ(live["processes"][0]["alive"], true);
+  EXPECT_EQ(live["processes"][0]["pid"], child);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const nlohmann::json dead = engine.stats();
+  EXPECT_EQ(dead["totals"]["hit"], 120) << dead.dump(1);
+  EXPECT_EQ(dead["processes"][0]["alive"], false);
+  for (const int end : {in_pipe[0], in_pipe[1], out_pipe[0], out_pipe[1]}) close(end);
+}
+
+TEST(Process, WithoutCudaLeavesNoTrace) {
+  const PreloadedEngine engine;
+  const EngineRun run = engine.run({}, pytorch_config(), {}, "no_cuda");
+  EXPECT_EQ(run.process.exit_code, 0);
+  EXPECT_TRUE(run.process.err.empty()) << run.process.err;
+  EXPECT_TRUE(fs::is_empty(engine.stats_dir()));
+}
+
+TEST(Process, HandlesThatAreLoadedAndUnloadedAgainAndAgainStayRight) {
+  const EngineRun run = PreloadedEngine().run(
+      {"--rounds=200", "--hidden=128", "--rows=1", "--launches=2"}, pytorch_config());
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+  EXPECT_EQ(run.ran_curated(), 400);
+  EXPECT_EQ(run.outcome("torch-rms-norm-bf16 rmsnorm_h128 hit"), 400);
+}
+
+}  // namespace
+}  // namespace fibshim

@@ -1,0 +1,64 @@
+// For tests of the preloaded shim: runs the engine host on the simulated driver, reads what it
+// says, what the driver ran and what the counters say.
+#ifndef FIBSHIM_TESTS_SHIM_PRELOADED_ENGINE_H_
+#define FIBSHIM_TESTS_SHIM_PRELOADED_ENGINE_H_
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/process.h"
+
+namespace fibshim {
+
+using Environment = std::map<std::string, std::string>;
+
+struct EngineRun {
+  ProcessResult process;
+  nlohmann::json report;               // the engine's line of JSON; null when there was none
+  std::map<std::string, long> counts;  // "pattern definition outcome" -> launches, and by outcome
+
+  // Launches by return code, as the host saw them.
+  long launches_with(int code) const;
+  long ran_original() const { return report.value("ran_original", -1L); }
+  long ran_curated() const { return report.value("ran_curated", -1L); }
+  long outcome(const std::string& name) const;
+  // Lines on stderr that the shim wrote.
+  std::vector<std::string> messages() const;
+};
+
+// A stats folder of its own for every run that shares this object.
+class PreloadedEngine {
+ public:
+  PreloadedEngine();
+
+  // Runs build/tests/hosts/<host> under the shim with a config folder ("" for none) and adds up the
+  // counters of all runs so far.
+  EngineRun run(const std::vector<std::string>& arguments, const std::string& config,
+                const Environment& environment = {}, const std::string& host = "engine") const;
+
+  // What a run's environment holds; for tests that start programs themselves.
+  Environment environment(const std::string& config) const;
+  const std::string& stats_dir() const { return stats_dir_; }
+  nlohmann::json stats() const;
+
+ private:
+  std::string stats_dir_;
+};
+
+// build/config/pytorch, and a copy of it that may be changed.
+std::string pytorch_config();
+std::string copy_of_pytorch_config();
+
+// The one file of that name below a folder.
+std::filesystem::path find_file(const std::string& folder, const std::string& name);
+
+// Replaces `from`, which must occur, in a text file.
+void edit_file(const std::filesystem::path& path, const std::string& from, const std::string& to);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_TESTS_SHIM_PRELOADED_ENGINE_H_

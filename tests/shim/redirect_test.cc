@@ -1,0 +1,263 @@
+// The preloaded shim on the simulated driver: every way into a launch ends in the curated kernel,
+// the numbers are right, and the counters equal the launches.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <tuple>
+
+#include "tests/shim/preloaded_engine.h"
+
+namespace fibshim {
+namespace {
+
+constexpr char kBf16Hit[] = "torch-rms-norm-bf16 rmsnorm_h128 hit";
+
+using Way = std::tuple<const char*, const char*, const char*, const char*, const char*>;
+
+class EveryWayIn : public testing::TestWithParam<Way> {};
+
+TEST_P(EveryWayIn, RunsTheCuratedKernel) {
+  const auto& [resolve, module, api, pass, ptsz] = GetParam();
+  const PreloadedEngine engine;
+  std::vector<std::string> arguments = {std::string("--resolve=") + resolve,
+                                        std::string("--module=") + module,
+                                        std::string("--api=") + api,
+                                        std::string("--pass=") + pass,
+                                        "--hidden=128",
+                                        "--rows=33",
+                                        "--launches=5"};
+  if (*ptsz != 0) arguments.emplace_back(ptsz);
+  const EngineRun run = engine.run(arguments, pytorch_config());
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  EXPECT_EQ(run.ran_curated(), 5) << run.process.out;
+  EXPECT_EQ(run.ran_original(), 0);
+  EXPECT_EQ(run.outcome(kBf16Hit), 5);
+  EXPECT_TRUE(run.messages().empty()) << run.process.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(Redirect, EveryWayIn,
+                         testing::Combine(testing::Values("dlsym", "getproc4", "getproc5"),
+                                          testing::Values("module", "library"),
+                                          testing::Values("launch", "ex"),
+                                          testing::Values("params", "extra"),
+                                          testing::Values("", "--ptsz")));
+
+struct OtherWay {
+  const char* name;
+  std::vector<std::string> arguments;
+  const char* host;
+};
+
+class OtherWaysIn : public testing::TestWithParam<OtherWay> {};
+
+TEST_P(OtherWaysIn, RunTheCuratedKernel) {
+  const PreloadedEngine engine;
+  std::vector<std::string> arguments = {"--hidden=128", "--launches=3"};
+  arguments.insert(arguments.end(), GetParam().arguments.begin(), GetParam().arguments.end());
+  const EngineRun run = engine.run(arguments, pytorch_config(), {}, GetParam().host);
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  EXPECT_EQ(run.ran_curated(), 3) << run.process.out;
+  EXPECT_EQ(run.outcome(kBf16Hit), 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Redirect, OtherWaysIn,
+    testing::Values(OtherWay{"dlvsym", {"--resolve=dlvsym"}, "engine"},
+                    OtherWay{"linked", {}, "engine_linked"},
+                    OtherWay{"linked_ptsz", {"--ptsz"}, "engine_linked"},
+                    OtherWay{
+                        "enumerated_module", {"--module=module", "--lookup=enumerate"}, "engine"},
+                    OtherWay{"enumerated_library", {"--lookup=enumerate"}, "engine"},
+                    OtherWay{"module_file", {"--module=module", "--load=file"}, "engine"},
+                    OtherWay{"library_file", {"--load=file"}, "engine"},
+                    OtherWay{"default_stream", {"--stream=default"}, "engine"}),
+    [](const auto& one) { return std::string(one.param.name); });
+
+struct Shape {
+  const char* dtype;
+  int hidden;
+};
+
+class EveryShape : public testing::TestWithParam<Shape> {};
+
+TEST_P(EveryShape, IsRoutedByNameAndRight) {
+  const auto [dtype, hidden] = GetParam();
+  const PreloadedEngine engine;
+  const EngineRun run = engine.run(
+      {std::string("--dtype=") + dtype, "--hidden=" + std::to_string(hidden), "--rows=3"},
+      pytorch_config());
+  const std::string name = std::string("torch-rms-norm-") + dtype + " rmsnorm_h" +
+                           std::to_string(hidden) + (dtype == std::string("fp16") ? "_fp16" : "");
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  EXPECT_EQ(run.ran_curated(), 1);
+  EXPECT_EQ(run.outcome(name + " hit"), 1) << nlohmann::json(run.counts).dump();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Redirect, EveryShape,
+    testing::Values(Shape{"bf16", 128}, Shape{"bf16", 2048}, Shape{"bf16", 4096},
+                    Shape{"bf16", 5120}, Shape{"bf16", 7168}, Shape{"bf16", 8192},
+                    Shape{"fp16", 128}, Shape{"fp16", 2048}, Shape{"fp16", 4096},
+                    Shape{"fp16", 5120}, Shape{"fp16", 7168}, Shape{"fp16", 8192}),
+    [](const auto& one) {
+      return std::string(one.param.dtype) + "_h" + std::to_string(one.param.hidden);
+    });
+
+TEST(Redirect, CountsEveryLaunchOfEightThreadsExactly) {
+  const PreloadedEngine engine;
+  const EngineRun run =
+      engine.run({"--hidden=128", "--rows=1", "--threads=8", "--launches=20000"}, pytorch_config());
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+  EXPECT_EQ(run.outcome(kBf16Hit), 160000);
+  EXPECT_EQ(run.ran_curated(), 160000);
+}
+
+TEST(Redirect, CountsEveryFallbackOfEightThreadsExactly) {
+  const PreloadedEngine engine;
+  const EngineRun run = engine.run({"--hidden=4100", "--rows=1", "--threads=8", "--launches=20000"},
+                                   pytorch_config());
+  EXPECT_EQ(run.outcome("torch-rms-norm-bf16 rmsnorm_h4100 fallback_no_solution"), 160000);
+  EXPECT_EQ(run.ran_original(), 160000);
+}
+
+TEST(Redirect, CapturesTheReplacementWithoutWarmUp) {
+  const PreloadedEngine engine;
+  for (const char* ptsz : {"", "--ptsz"}) {
+    std::vector<std::string> arguments = {"--capture", "--hidden=128", "--launches=7"};
+    if (*ptsz != 0) arguments.emplace_back(ptsz);
+    const EngineRun run = engine.run(arguments, pytorch_config());
+    EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+    EXPECT_EQ(run.ran_curated(), 7) << run.process.out;
+    EXPECT_EQ(run.ran_original(), 0);
+  }
+  // A node is counted when it is made; replays are not launches of the host's.
+  EXPECT_EQ(engine.run({"--launches=0"}, pytorch_config()).outcome(kBf16Hit), 2);
+}
+
+TEST(Redirect, LeavesKernelsAloneThatNoPatternKnows) {
+  const PreloadedEngine engine;
+  const std::string config = copy_of_pytorch_config();
+  edit_file(find_file(config, "torch-rms-norm-bf16.json"), "\"re:_ZN2at6native",
+            "\"re:_ZN2at7native");
+  const EngineRun run = engine.run({"--hidden=128", "--threads=4", "--launches=100"}, config);
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+  EXPECT_EQ(run.ran_original(), 400);
+  EXPECT_EQ(run.outcome("untracked"), 400);
+}
+
+TEST(Redirect, DoesNotMatchAKernelOfAnotherLayout) {
+  const PreloadedEngine engine;
+  const std::string config = copy_of_pytorch_config();
+  edit_file(find_file(config, "torch-rms-norm-bf16.json"), "[4, 4, 8, 8, 8, 8, 8, 8]",
+            "[4, 4, 8, 8, 8, 8, 8, 8, 4]");
+  const EngineRun run = engine.run({"--hidden=128", "--launches=3"}, config);
+  EXPECT_EQ(run.ran_original(), 3);
+  EXPECT_EQ(run.outcome("untracked"), 3);
+}
+
+TEST(Redirect, FallsBackWhenAWhereDoesNotHold) {
+  const PreloadedEngine engine;
+  const std::string config = copy_of_pytorch_config();
+  edit_file(find_file(config, "torch-rms-norm-bf16.json"), "\"weight != 0\"",
+            "\"weight != 0\", \"batch_size <= 4\"");
+  EngineRun run = engine.run({"--hidden=128", "--rows=4", "--launches=2"}, config);
+  EXPECT_EQ(run.ran_curated(), 2);
+  run = engine.run({"--hidden=128", "--rows=5", "--launches=3"}, config);
+  EXPECT_EQ(run.ran_original(), 3);
+  EXPECT_EQ(run.outcome("torch-rms-norm-bf16 rmsnorm_h128 fallback_where"), 3);
+  EXPECT_EQ(run.outcome(kBf16Hit), 2);
+}
+
+TEST(Redirect, FallsBackWhenAnExpressionCannotBeComputed) {
+  const PreloadedEngine engine;
+  const std::string config = copy_of_pytorch_config();
+  edit_file(find_file(config, "torch-rms-norm-bf16.json"), "\"weight != 0\"",
+            "\"weight != 0\", \"hidden_size / (batch_size - 5) > 0\"");
+  const EngineRun run = engine.run({"--hidden=128", "--rows=5", "--launches=3"}, config);
+  EXPECT_EQ(run.ran_original(), 3);
+  EXPECT_EQ(run.outcome("torch-rms-norm-bf16 rmsnorm_h128 fallback_where"), 3);
+}
+
+TEST(Redirect, RefusesASolutionThatDoesNotWriteAllOutputs) {
+  const PreloadedEngine engine;
+  const std::string config = copy_of_pytorch_config();
+  edit_file(find_file(config, "torch-rms-norm-bf16.json"), "[\"output\", \"rstd\"]",
+            "[\"output\", \"rstd\", \"mean\"]");
+  edit_file(find_file(config, "torch-rms-norm-bf16.json"), "\"rstd\": {\"arg\": 6",
+            "\"mean\": {\"arg\": 5, \"dtype\": \"float32\"},\n    \"rstd\": {\"arg\": 6");
+  const EngineRun run = engine.run({"--hidden=128", "--launches=3"}, config);
+  EXPECT_EQ(run.ran_original(), 3);
+  EXPECT_EQ(run.outcome("torch-rms-norm-bf16 rmsnorm_h128 fallback_refused"), 3);
+}
+
+TEST(Redirect, RefusesADefinitionOfAnotherDtype) {
+  const PreloadedEngine engine;
+  const std::string config = copy_of_pytorch_config();
+  // The fp16 kernel's pattern routed to the bfloat16 definition.
+  edit_file(find_file(config, "torch-rms-norm-fp16.json"), "rmsnorm_h{hidden_size}_fp16",
+            "rmsnorm_h{hidden_size}");
+  const EngineRun run = engine.run({"--dtype=fp16", "--hidden=128", "--launches=3"}, config);
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  EXPECT_EQ(run.ran_original(), 3);
+  EXPECT_EQ(run.outcome("torch-rms-norm-fp16 rmsnorm_h128 fallback_refused"), 3);
+}
+
+TEST(Redirect, TriesPatternsByBenefitThenLabel) {
+  const PreloadedEngine engine;
+  const std::string config = copy_of_pytorch_config();
+  const auto original = find_file(config, "torch-rms-norm-bf16.json");
+  for (const auto& [label, benefit] : {std::pair("b-high", 20), std::pair("a-low", 5)}) {
+    const auto copy = original.parent_path() / (std::string(label) + ".json");
+    std::filesystem::copy_file(original, copy);
+    edit_file(copy, "\"torch-rms-norm-bf16\"", "\"" + std::string(label) + "\"");
+    edit_file(copy, "\"benefit\": 10", "\"benefit\": " + std::to_string(benefit));
+  }
+  EngineRun run = engine.run({"--hidden=128", "--rows=1"}, config);
+  EXPECT_EQ(run.outcome("b-high rmsnorm_h128 hit"), 1) << nlohmann::json(run.counts).dump();
+  // The next one decides where the first's where does not hold.
+  edit_file(original.parent_path() / "b-high.json", "\"weight != 0\"", "\"batch_size > 1\"");
+  run = engine.run({"--hidden=128", "--rows=1"}, config);
+  EXPECT_EQ(run.outcome(kBf16Hit), 1) << nlohmann::json(run.counts).dump();
+  EXPECT_EQ(run.outcome("b-high rmsnorm_h128 fallback_where"), 0);
+}
+
+TEST(Redirect, TakesTheImageForTheGpu) {
+  const PreloadedEngine engine;
+  // sm_86 runs the sm_80 cubin: same major, lower minor.
+  EngineRun run =
+      engine.run({"--hidden=128", "--launches=2"}, pytorch_config(), {{"SIMCUDA_DEVICES", "86"}});
+  EXPECT_EQ(run.ran_curated(), 2) << run.process.out << run.process.err;
+}
+
+TEST(Redirect, CountsLaunchesThatNoImageFits) {
+  const PreloadedEngine engine;
+  const std::string config = copy_of_pytorch_config();
+  const auto solution = find_file(config, "fibshim_rmsnorm_h128.json");
+  nlohmann::json json = nlohmann::json::parse(std::ifstream(solution));
+  auto& images = json["launch"]["images"];
+  for (auto it = images.begin(); it != images.end();) {
+    const bool is_sm_100 = (*it)["path"].get<std::string>().find("sm_100") != std::string::npos;
+    it = is_sm_100 ? it + 1 : images.erase(it);
+  }
+  ASSERT_EQ(images.size(), 1u);
+  std::ofstream(solution, std::ios::trunc) << json.dump(2);
+  const EngineRun run = engine.run({"--hidden=128", "--launches=4"}, config);
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  EXPECT_EQ(run.ran_original(), 4);
+  EXPECT_EQ(run.outcome("torch-rms-norm-bf16 rmsnorm_h128 fallback_arch"), 4);
+}
+
+TEST(Redirect, GivesEachOfTwoUnlikeGpusItsImage) {
+  const PreloadedEngine engine;
+  const Environment devices = {{"SIMCUDA_DEVICES", "90,80"}};
+  for (const char* device : {"--device=0", "--device=1"}) {
+    const EngineRun run =
+        engine.run({device, "--hidden=128", "--launches=3"}, pytorch_config(), devices);
+    EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+    EXPECT_EQ(run.ran_curated(), 3) << run.process.out;
+  }
+}
+
+}  // namespace
+}  // namespace fibshim

@@ -1,0 +1,96 @@
+# Tests mirror the tree: tests/<room>/*_test.cc become build/tests/<room>_tests. tests/driver is the
+# simulated libcuda.so.1 (build/sim) and the contract that it shares with the real driver;
+# tests/shim/hosts/*.cc are the small programs that are run under the shim.
+
+GTEST_LIBS := -lgtest -lgtest_main -lpthread -ldl
+
+LOADER_TEST_SRC   := $(wildcard tests/loader/*_test.cc)
+TOOLS_TEST_SRC    := $(wildcard tests/tools/*.cc)
+SHIM_TEST_SRC     := $(wildcard tests/shim/*.cc tests/support/*.cc)
+
+SIM_LIB  := $(BUILD)/sim/libcuda.so.1
+HOSTS    := $(addprefix $(BUILD)/tests/hosts/,engine engine_linked no_cuda)
+TEST_OBJ  = $(1:%.cc=$(BUILD)/obj/%.o)
+
+# The tests of the tools run the CLI, which looks for the libraries beside it, on images made here.
+# A sanitized build gets the plain libraries: see `asan`.
+TOOLS_TEST_IMAGES := $(addprefix $(BUILD)/tests/data/kernels.,sm_90.cubin fatbin compressed.fatbin ptx so)
+TOOLS_TEST_NEEDS  := $(TOOLS_TEST_IMAGES) $(if $(SANITIZE),,$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB))
+$(call TEST_OBJ,$(TOOLS_TEST_SRC)): ROOM_FLAGS = -O0 -g1 -DFIBSHIM_SOURCE_FOLDER='"$(CURDIR)"'
+
+EVERY_IMAGE := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
+$(BUILD)/tests/data/kernels.sm_90.cubin: IMAGE_FLAGS = -cubin -arch=sm_90
+$(BUILD)/tests/data/kernels.fatbin: IMAGE_FLAGS = -fatbin --no-compress $(EVERY_IMAGE)
+$(BUILD)/tests/data/kernels.compressed.fatbin: IMAGE_FLAGS = -fatbin --compress-mode=size $(EVERY_IMAGE)
+$(BUILD)/tests/data/kernels.ptx: IMAGE_FLAGS = -ptx -arch=compute_90
+$(BUILD)/tests/data/kernels.so: IMAGE_FLAGS = -shared -Xcompiler -fPIC -cudart none --no-compress -arch=sm_90
+$(TOOLS_TEST_IMAGES): tests/tools/data/kernels.cu | $(SETUP)
+	$(call say,NVCC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(NVCC) $(IMAGE_FLAGS) -o $@ $<
+
+define test_program
+$(BUILD)/tests/$(1): $(2) $(3)
+	$$(call say,LINK,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$(CXX) $(SANITIZE_LINK) -o $$@ $(2) $(4) $(GTEST_LIBS)
+TEST_PROGRAMS += $(BUILD)/tests/$(1)
+endef
+
+$(eval $(call test_program,loader_tests,$(call TEST_OBJ,$(LOADER_TEST_SRC)),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
+$(eval $(call test_program,tools_tests,$(call TEST_OBJ,$(TOOLS_TEST_SRC)),$(CLI) $(TOOLS_TEST_NEEDS),))
+$(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS),))
+
+.SECONDARY:
+
+-include tests/driver/driver_tests.mk
+
+# `make test`: everything is built, its format checked, and every test run, those of the loader and
+# the tools under AddressSanitizer and UBSan, too.  FILTER=Stats runs tests of that name only.
+TEST_SCRIPTS := $(wildcard tests/*/*_test.sh)
+ASAN_PROGRAMS := $(BUILD)/asan/tests/loader_tests $(BUILD)/asan/tests/tools_tests
+test: all check-format $(TEST_PROGRAMS) asan-build ## build everything, check the format, run all tests that need no GPU
+	$(Q)BUILD=$(BUILD) tests/run.sh $(if $(FILTER),-f '$(FILTER)') $(TEST_PROGRAMS) $(ASAN_PROGRAMS) $(TEST_SCRIPTS)
+
+# $(1) its folder, $(2) what -fsanitize= takes
+define sanitizer
+.PHONY: $(1)-build
+$(1)-build: $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB)
+	$$(Q)mkdir -p $(BUILD)/$(1)/lib $(BUILD)/$(1)/sim
+	$$(Q)cp -pu $(BUILD)/lib/*.so $(BUILD)/$(1)/lib/
+	$$(Q)cp -pu $(BUILD)/sim/* $(BUILD)/$(1)/sim/
+	$$(Q)$$(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) SETUP=$(SETUP) SANITIZE=$(2) OPT='-O0 -g1' \
+	  $(BUILD)/$(1)/tests/loader_tests $(BUILD)/$(1)/tests/tools_tests
+$(1): $(1)-build
+	$$(Q)BUILD=$(BUILD)/$(1) tests/run.sh $(if $(FILTER),-f '$(FILTER)') $(BUILD)/$(1)/tests/loader_tests $(BUILD)/$(1)/tests/tools_tests
+endef
+asan: ## the loader's and the tools' tests under AddressSanitizer and UBSan
+ubsan: ## the same under UBSan alone
+tsan: ## the same under ThreadSanitizer
+$(eval $(call sanitizer,asan,address$(comma)undefined))
+$(eval $(call sanitizer,ubsan,undefined))
+$(eval $(call sanitizer,tsan,thread))
+
+# ---- style
+
+FORMATTED  := $(wildcard $(foreach room,shim loader tools kernels tests tests/*,$(addprefix $(room)/*.,cc h)) tests/*/*/*.cc tests/*/*/*.h)
+CLANG_FORMAT = $(firstword $(shell command -v clang-format-14 clang-format))
+CLANG_TIDY   = $(firstword $(shell command -v clang-tidy-14 clang-tidy))
+format: $(BUILD)/setup-format ## format the C++ sources
+	$(Q)$(CLANG_FORMAT) -i $(FORMATTED)
+check-format: $(BUILD)/setup-format ## fail where a C++ source is not formatted
+	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(FORMATTED)
+
+LINTED := $(filter-out tests/%,$(filter %.cc,$(FORMATTED)))
+lint: $(BUILD)/setup-lint ## clang-tidy over the sources of shim, loader and tools
+	$(Q)printf '%s\0' $(LINTED) | xargs -0 -n 1 -P $$(nproc) sh -c \
+	  '$(CLANG_TIDY) --quiet "$$1" -- -std=c++20 -fPIC -DFMT_HEADER_ONLY $(CPPFLAGS) || exit 255' lint
+
+$(BUILD)/setup-format $(BUILD)/setup-lint: $(BUILD)/setup-%: tools/setup/packages.sh
+	$(Q)mkdir -p $(@D)
+	$(Q)tools/setup/packages.sh $* $(@D) $@
+
+.SECONDARY:
+
+-include tests/loader/loader_tests.mk
+-include tests/bench/bench.mk

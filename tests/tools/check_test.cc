@@ -1,0 +1,131 @@
+// fibshim check: what people and programs see of a folder's mistakes. Which mistakes there are is
+// the loader's matter and tested there.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "loader/diagnostics.h"
+#include "tests/tools/config_folder.h"
+#include "tests/tools/fibshim_program.h"
+
+namespace fibshim::test {
+namespace {
+
+class Check : public testing::Test {
+ protected:
+  Check() { write_config_folder(folder_.path()); }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Check, AGoodFolderHasNoMistakes) {
+  const ProgramResult result = run_fibshim({"check", folder_.path()});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, folder_.path() + ": 1 definition, 1 solution, 1 pattern: no mistakes\n");
+  EXPECT_EQ(result.err, "");
+}
+
+TEST_F(Check, ShowsEachMistakeWithItsLineAndAMark) {
+  write_text(folder_ / "patterns/broken.json", "{\n  \"label\": \"x\",\n  \"benefit\": maybe\n}\n");
+  const ProgramResult result = run_fibshim({"check", folder_.path()});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.out.rfind((folder_ / "patterns/broken.json") + ":3:14: error: ", 0), 0u)
+      << result.out;
+  EXPECT_NE(result.out.find(" [json-syntax]\n"
+                            "    3 |   \"benefit\": maybe\n"
+                            "      |              ^\n"),
+            std::string::npos)
+      << result.out;
+  EXPECT_NE(result.out.find("1 error, 0 warnings; the folder is not loaded\n"), std::string::npos)
+      << result.out;
+}
+
+TEST_F(Check, TheMarkCountsCharactersNotBytes) {
+  write_text(folder_ / "patterns/broken.json", "{\"läbel\":\t\"ü\", \"x\": maybe}\n");
+  const ProgramResult result = run_fibshim({"check", folder_.path()});
+  EXPECT_NE(result.out.find("    1 | {\"läbel\": \"ü\", \"x\": maybe}\n"
+                            "      |                     ^\n"),
+            std::string::npos)
+      << result.out;
+}
+
+TEST_F(Check, LongLinesAreCutAroundThePlace) {
+  write_text(folder_ / "patterns/broken.json", "{\"description\": \"" + std::string(5000, 'x') +
+                                                   "\", \"y\": maybe, \"z\": \"" +
+                                                   std::string(5000, 'z') + "\"}\n");
+  const ProgramResult result = run_fibshim({"check", folder_.path()});
+  EXPECT_NE(result.out.find("    1 | ...x"), std::string::npos) << result.out;
+  std::istringstream lines(result.out);
+  std::string line, above;
+  bool has_mark = false;
+  while (std::getline(lines, line)) {
+    EXPECT_LT(line.size(), 200u + folder_.path().size());
+    if (line.rfind("      | ", 0) == 0) {
+      has_mark = true;
+      EXPECT_EQ(above.substr(line.find('^'), 5), "maybe");
+    }
+    above = line;
+  }
+  EXPECT_TRUE(has_mark);
+}
+
+TEST_F(Check, PrintsJson) {
+  write_text(folder_ / "patterns/broken.json", "{\n  \"label\": \"x\",\n  \"benefit\": maybe\n}\n");
+  const ProgramResult result = run_fibshim({"check", "--json", folder_.path()});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err, "");
+  const auto document = parse_json(result.out);
+  EXPECT_EQ(document["version"], 1);
+  const auto& report = document["folders"][0];
+  EXPECT_EQ(report["folder"], folder_.path());
+  EXPECT_EQ(report["loads"], false);
+  EXPECT_EQ(report["errors"], 1);
+  ASSERT_EQ(report["diagnostics"].size(), 1u);
+  EXPECT_EQ(report["diagnostics"][0]["file"], folder_ / "patterns/broken.json");
+  EXPECT_EQ(report["diagnostics"][0]["line"], 3);
+  EXPECT_EQ(report["diagnostics"][0]["column"], 14);
+  EXPECT_EQ(report["diagnostics"][0]["severity"], "error");
+  EXPECT_EQ(report["diagnostics"][0]["rule"], "json-syntax");
+}
+
+TEST_F(Check, BrokenSolutionsAreErrorsOfAFolderThatLoads) {
+  std::filesystem::resize_file(folder_ / "solutions/kernels.sm_90.cubin", 100);
+  const ProgramResult text = run_fibshim({"check", folder_.path()});
+  EXPECT_EQ(text.exit_code, 1);
+  EXPECT_NE(text.out.find("1 solution cannot be launched\n"), std::string::npos) << text.out;
+  const auto report =
+      parse_json(run_fibshim({"check", "--json", folder_.path()}).out)["folders"][0];
+  EXPECT_EQ(report["loads"], true);
+  EXPECT_EQ(report["broken_solutions"], 1);
+  EXPECT_EQ(report["ready_bindings"], 0);
+}
+
+TEST_F(Check, ChecksSeveralFoldersAndTheWorstDecides) {
+  const ProgramResult result = run_fibshim({"check", folder_.path(), folder_ / "nowhere"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.out.find(folder_.path() + ": 1 definition"), std::string::npos);
+  EXPECT_NE(result.out.find((folder_ / "nowhere") + ": error: "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("[folder]"), std::string::npos) << result.out;
+}
+
+TEST_F(Check, ExplainsEveryRule) {
+  for (const RuleInfo& rule : kRules) {
+    const ProgramResult result = run_fibshim({"check", "--explain", rule.name});
+    EXPECT_EQ(result.exit_code, 0) << rule.name;
+    EXPECT_EQ(result.out.rfind(std::string(rule.name) + ": ", 0), 0u) << result.out;
+    EXPECT_NE(result.out.find(rule.explanation), std::string::npos) << result.out;
+  }
+  const std::string all = run_fibshim({"check", "--explain", "all"}).out;
+  for (const RuleInfo& rule : kRules) EXPECT_NE(all.find(rule.explanation), std::string::npos);
+}
+
+TEST_F(Check, RefusesWrongUsage) {
+  const ProgramResult unknown = run_fibshim({"check", "--explain", "json-sintax"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_NE(unknown.err.find("did you mean 'json-syntax'?"), std::string::npos) << unknown.err;
+  EXPECT_EQ(run_fibshim({"check"}).exit_code, 2);
+  EXPECT_EQ(run_fibshim({"check", "--explain"}).exit_code, 2);
+  EXPECT_EQ(run_fibshim({"check", "--explain", "folder", folder_.path()}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace fibshim::test

@@ -1,0 +1,108 @@
+// Writes counters files byte by byte, from the format's header alone: what `fibshim stats` must
+// read, and what it must refuse. The shim's own writer is not used, so that the two cannot agree
+// on a mistake.
+#ifndef FIBSHIM_TESTS_TOOLS_COUNTERS_FILE_BUILDER_H_
+#define FIBSHIM_TESTS_TOOLS_COUNTERS_FILE_BUILDER_H_
+
+#include <stdint.h>
+#include <string.h>
+
+#include <string>
+#include <vector>
+
+#include "shim/counters_format.h"
+#include "shim/outcomes.h"
+
+namespace fibshim::test {
+
+struct CountersFileBuilder {
+  static constexpr uint32_t kCapacity = 8;
+  static constexpr uint64_t kSeriesAt = 16384;
+  static constexpr uint64_t kShardsAt = kSeriesAt + kCapacity * sizeof(SeriesEntry);
+  static constexpr uint64_t kShardStride = 4096;
+
+  FileHeader header{};
+  std::vector<SeriesEntry> series;
+  std::vector<std::vector<uint64_t>> shards;
+
+  CountersFileBuilder(uint64_t pid, uint64_t start_time) {
+    memcpy(header.magic, kCountersMagic, sizeof header.magic);
+    header.version = kCountersVersion;
+    header.header_bytes = sizeof(FileHeader);
+    header.outcome_slots = kOutcomeSlots;
+    header.series_capacity = kCapacity;
+    header.series_entry_bytes = sizeof(SeriesEntry);
+    header.series_at = kSeriesAt;
+    header.shards_at = kShardsAt;
+    header.shard_stride = kShardStride;
+    header.pid = pid;
+    header.start_time = start_time;
+    header.created_unix_ns = 1700000000000000000;
+    header.mode = 2;
+    copy(header.executable, "/usr/bin/engine");
+    copy(header.command, "engine --serve");
+    add_series("", "");
+    shards.emplace_back(kCapacity * kOutcomeSlots);
+    header.shard_count = 1;
+  }
+
+  template <size_t size>
+  static void copy(char (&field)[size], const std::string& text) {
+    memset(field, 0, size);
+    memcpy(field, text.data(), text.size() < size ? text.size() : size);
+  }
+
+  void add_config(const std::string& path, uint64_t digest) {
+    CountedConfig& config = header.configs[header.config_count++];
+    copy(config.path, path);
+    config.digest[0] = digest;
+  }
+
+  void add_device(const std::string& name, uint32_t sm) {
+    CountedDevice& device = header.devices[header.device_count++];
+    copy(device.name, name);
+    device.sm = sm;
+  }
+
+  // Returns the new series' index.
+  size_t add_series(const std::string& pattern, const std::string& definition, uint16_t config = 0,
+                    int16_t device = -1) {
+    SeriesEntry entry{};
+    copy(entry.pattern, pattern);
+    copy(entry.definition, definition);
+    entry.config = config;
+    entry.device = device;
+    series.push_back(entry);
+    header.series_count = static_cast<uint32_t>(series.size());
+    return series.size() - 1;
+  }
+
+  size_t add_shard() {
+    shards.emplace_back(kCapacity * kOutcomeSlots);
+    header.shard_count = static_cast<uint32_t>(shards.size());
+    return shards.size() - 1;
+  }
+
+  void count(size_t series_index, Outcome outcome, uint64_t count, size_t shard = 0) {
+    shards[shard][series_index * kOutcomeSlots + static_cast<size_t>(outcome)] += count;
+  }
+
+  std::string file_name() const {
+    return std::to_string(header.pid) + "-" + std::to_string(header.start_time) + kCountersSuffix;
+  }
+
+  std::string bytes() const {
+    std::string out(kShardsAt + shards.size() * kShardStride, '\0');
+    memcpy(out.data(), &header, sizeof header);
+    memcpy(out.data() + kSeriesAt, series.data(), series.size() * sizeof(SeriesEntry));
+    for (size_t i = 0; i < shards.size(); ++i) {
+      memcpy(out.data() + kShardsAt + i * kShardStride, shards[i].data(),
+             shards[i].size() * sizeof(uint64_t));
+    }
+    return out;
+  }
+};
+
+}  // namespace fibshim::test
+
+#endif  // FIBSHIM_TESTS_TOOLS_COUNTERS_FILE_BUILDER_H_

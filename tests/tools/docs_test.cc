@@ -1,0 +1,206 @@
+// What is written for people agrees with the tables in the code: man pages, README and completion
+// name every command, option, setting, outcome and rule, and no other.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <regex>
+#include <set>
+
+#include "shim/outcomes.h"
+#include "shim/settings.h"
+#include "tests/tools/fibshim_program.h"
+
+namespace fibshim::test {
+namespace {
+
+// A man page as plain text: roff's escapes for '-' and fonts taken out.
+std::string man_page(const std::string& name) {
+  std::string text = read_text(source_path("tools/man/" + name));
+  text = std::regex_replace(text, std::regex(R"(\\f[A-Z])"), "");
+  return std::regex_replace(text, std::regex(R"(\\-)"), "-");
+}
+
+std::set<std::string> matches(const std::string& text, const std::string& pattern) {
+  std::set<std::string> out;
+  const std::regex regex(pattern);
+  for (std::sregex_iterator at(text.begin(), text.end(), regex), end; at != end; ++at) {
+    out.insert((*at)[1]);
+  }
+  return out;
+}
+
+std::set<std::string> setting_names() {
+  std::set<std::string> out;
+  for (const SettingInfo& setting : kSettings) out.insert(setting.name);
+  return out;
+}
+
+std::set<std::string> outcome_names() {
+  std::set<std::string> out;
+  for (const OutcomeInfo& outcome : kOutcomes) out.insert(outcome.name);
+  return out;
+}
+
+std::set<std::string> command_names() {
+  const std::string help = run_fibshim({"--help"}).out;
+  return matches(
+      help.substr(help.find("Commands:"), help.find("Options:") - help.find("Commands:")),
+      "\n  ([a-z]+) ");
+}
+
+// Long and short options, from the help's option lines.
+std::set<std::string> options_of(const std::string& command) {
+  std::set<std::string> out;
+  const std::string help = run_fibshim({command, "--help"}).out;
+  for (const std::string& line : matches(help, "\n  (-[^ ]+)")) {
+    for (const std::string& option : matches(line, "(-{1,2}[a-z][a-z-]*)")) out.insert(option);
+  }
+  return out;
+}
+
+TEST(Docs, EveryCommandHasAManPageAndEveryManPageACommand) {
+  std::set<std::string> pages;
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("tools/man"))) {
+    const std::set<std::string> name =
+        matches(entry.path().filename().string(), "^fibshim-([a-z]+)\\.1$");
+    pages.insert(name.begin(), name.end());
+  }
+  EXPECT_EQ(pages, command_names());
+  for (const std::string& name : command_names()) {
+    EXPECT_NE(man_page("fibshim.1").find(".BR fibshim-" + name + " (1)\n"), std::string::npos)
+        << name;
+  }
+}
+
+TEST(Docs, ManPagesListTheOptionsOfTheirCommand) {
+  for (const std::string& name : command_names()) {
+    const std::string text = man_page("fibshim-" + name + ".1");
+    const size_t begin = text.find(".SH OPTIONS");
+    ASSERT_NE(begin, std::string::npos) << name;
+    std::set<std::string> documented;
+    for (const std::string& line :
+         matches(text.substr(begin, text.find("\n.SH", begin + 1) - begin), "\n\\.TP\n(.*)\n")) {
+      for (const std::string& option : matches(line, "(-{1,2}[a-z][a-z-]*)")) {
+        documented.insert(option);
+      }
+    }
+    EXPECT_EQ(documented, options_of(name)) << name;
+  }
+}
+
+TEST(Docs, ManPageAndReadmeListTheSettings) {
+  const std::string page = man_page("fibshim.1");
+  EXPECT_EQ(matches(page, "(FIBSHIM_[A-Z_]+)"), setting_names());
+  // Sentences begin with capitals and are wrapped.
+  std::string flowing = page;
+  for (size_t i = 1; i < flowing.size(); ++i) {
+    if (flowing[i - 1] == '\n') flowing[i] = static_cast<char>(tolower(flowing[i]));
+  }
+  std::replace(flowing.begin(), flowing.end(), '\n', ' ');
+  const std::string readme = read_text(source_path("README.md"));
+  EXPECT_EQ(matches(readme, "(FIBSHIM_[A-Z_]+)"), setting_names());
+  for (const SettingInfo& setting : kSettings) {
+    const std::string row = "| `" + std::string(setting.name) + "` | ";
+    const size_t at = readme.find(row);
+    ASSERT_NE(at, std::string::npos) << setting.name;
+    const std::string line = readme.substr(at, readme.find('\n', at) - at);
+    EXPECT_NE(line.find(setting.value_words), std::string::npos) << line;
+    EXPECT_NE(line.find(setting.default_words), std::string::npos) << line;
+    EXPECT_NE(line.find(setting.meaning), std::string::npos) << line;
+    EXPECT_NE(flowing.find(setting.value_words), std::string::npos) << setting.name;
+    EXPECT_NE(flowing.find(setting.meaning), std::string::npos) << setting.name;
+  }
+}
+
+TEST(Docs, ManPageAndReadmeListTheOutcomesWithTheirMeanings) {
+  const std::string page = man_page("fibshim-stats.1");
+  EXPECT_EQ(matches(page, "\n\\.TP\n([a-z_]+)\n"), outcome_names());
+  const std::string readme = read_text(source_path("README.md"));
+  for (const OutcomeInfo& outcome : kOutcomes) {
+    EXPECT_NE(page.find("\n" + std::string(outcome.name) + "\n" + outcome.meaning),
+              std::string::npos)
+        << outcome.name;
+    EXPECT_NE(readme.find("| `" + std::string(outcome.name) + "` | " + outcome.meaning + " |"),
+              std::string::npos)
+        << outcome.name;
+  }
+}
+
+TEST(Docs, EveryManPageIsWellFormed) {
+  if (run_program({"sh", "-c", "command -v groff"}).exit_code != 0) {
+    GTEST_SKIP() << "groff is not installed";
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("tools/man"))) {
+    const ProgramResult result =
+        run_program({"groff", "-man", "-Tutf8", "-ww", "-z", "-rF0", entry.path().string()});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.err, "") << entry.path();
+  }
+}
+
+// ---- completion
+
+// What completing `words`, the last of which is being typed, offers.
+std::set<std::string> complete(const std::vector<std::string>& words) {
+  std::string quoted;
+  for (const std::string& word : words) quoted += " '" + word + "'";
+  const std::string script = ". " + source_path("tools/completion/fibshim.bash") +
+                             "\nCOMP_WORDS=(" + quoted +
+                             ")\nCOMP_CWORD=" + std::to_string(words.size() - 1) +
+                             "\n_fibshim\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n";
+  const ProgramResult result = run_program({"bash", "--norc", "-c", script});
+  EXPECT_EQ(result.err, "");
+  return matches("\n" + result.out, "\n([^\n]+)(?=\n)");
+}
+
+TEST(Completion, OffersTheCommands) {
+  std::set<std::string> expected = command_names();
+  expected.insert({"help", "--help", "-h", "--version"});
+  EXPECT_EQ(complete({"fibshim", ""}), expected);
+  EXPECT_EQ(complete({"fibshim", "st"}), std::set<std::string>{"stats"});
+}
+
+TEST(Completion, OffersTheOptionsOfEachCommand) {
+  for (const std::string& name : command_names()) {
+    EXPECT_EQ(complete({"fibshim", name, "-"}), options_of(name)) << name;
+  }
+}
+
+TEST(Completion, OffersTheAcceptedValues) {
+  EXPECT_EQ(complete({"fibshim", "run", "--mode", ""}),
+            (std::set<std::string>{"off", "observe", "apply"}));
+  EXPECT_EQ(complete({"fibshim", "run", "--on-error", "fa"}),
+            (std::set<std::string>{"fail", "fallback"}));
+  EXPECT_EQ(complete({"fibshim", "run", "--log", ""}),
+            (std::set<std::string>{"error", "warn", "info", "debug"}));
+  EXPECT_EQ(complete({build_path("bin/fibshim"), "check", "--explain", "json-"}),
+            (std::set<std::string>{"json-syntax", "json-limits"}));
+}
+
+TEST(Completion, OffersThePidsThatHaveCounters) {
+  TemporaryFolder folder;
+  write_text(folder / "123-9.counters", "");
+  write_text(folder / "4567-9.counters", "");
+  const std::string script = "export FIBSHIM_STATS_DIR=" + folder.path() + "\n. " +
+                             source_path("tools/completion/fibshim.bash") +
+                             "\nCOMP_WORDS=(fibshim stats --pid '')\nCOMP_CWORD=3\n_fibshim\n"
+                             "echo \"${COMPREPLY[@]}\"";
+  EXPECT_EQ(run_program({"bash", "--norc", "-c", script}).out, "123 4567\n");
+}
+
+TEST(Completion, OffersFoldersForCheckAndProgramsForRun) {
+  TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "config");
+  write_text(folder / "file", "");
+  EXPECT_EQ(complete({"fibshim", "check", folder.path() + "/"}),
+            std::set<std::string>{folder / "config"});
+  EXPECT_EQ(complete({"fibshim", "run", "-c", "x", "--", "sha256su"}),
+            std::set<std::string>{"sha256sum"});
+  EXPECT_EQ(complete({"fibshim", "run", "-c", "x", "cat", folder.path() + "/f"}),
+            std::set<std::string>{folder / "file"});
+}
+
+}  // namespace
+}  // namespace fibshim::test

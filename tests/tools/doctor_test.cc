@@ -1,0 +1,245 @@
+// fibshim doctor: on the simulated driver everything is in order; each fault is found and named.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/tools/config_folder.h"
+#include "tests/tools/fibshim_program.h"
+
+namespace fibshim::test {
+namespace {
+
+nlohmann::json check(const nlohmann::json& document, const std::string& name) {
+  for (const auto& item : document["checks"]) {
+    if (item["name"] == name) return item;
+  }
+  ADD_FAILURE() << "no check " << name << " in " << document.dump();
+  return {};
+}
+
+class Doctor : public testing::Test {
+ protected:
+  Doctor() {
+    write_config_folder(folder_ / "config");
+    environment_ = {{"LD_LIBRARY_PATH", build_path("sim")},
+                    {"FIBSHIM_CONFIG", folder_ / "config"},
+                    {"FIBSHIM_STATS_DIR", folder_ / "stats"}};
+  }
+
+  ProgramResult doctor(std::vector<std::string> arguments = {}) {
+    arguments.insert(arguments.begin(), "doctor");
+    return run_fibshim(arguments, {environment_, "", ""});
+  }
+
+  // A copy of the installation, to take parts away from.
+  std::string copy_installation() {
+    std::filesystem::create_directories(folder_ / "copy");
+    for (const char* part : {"bin", "lib"}) {
+      std::filesystem::copy(build_path(part), folder_ / ("copy/" + std::string(part)),
+                            std::filesystem::copy_options::recursive);
+    }
+    return folder_ / "copy/bin/fibshim";
+  }
+
+  std::map<std::string, std::string> environment_;
+  TemporaryFolder folder_;
+};
+
+TEST_F(Doctor, FindsNothingWrongOnTheSimulatedDriver) {
+  const ProgramResult result = doctor({"--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.out;
+  const auto document = parse_json(result.out);
+  for (const char* name :
+       {"driver", "shim_library", "preload", "loader_library", "settings", "config"}) {
+    EXPECT_EQ(check(document, name)["status"], "ok") << check(document, name).dump();
+  }
+  EXPECT_NE(check(document, "driver")["detail"].get<std::string>().find(build_path("sim")),
+            std::string::npos);
+  EXPECT_NE(check(document, "driver")["detail"].get<std::string>().find("GPU 0: "),
+            std::string::npos);
+}
+
+TEST_F(Doctor, PrintsOneLineForEachCheck) {
+  const ProgramResult result = doctor();
+  EXPECT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_EQ(result.out.rfind("ok      driver: ", 0), 0u) << result.out;
+  EXPECT_NE(result.out.find("\nok      shim_library: "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find(" gpu_processes: "), std::string::npos) << result.out;
+}
+
+TEST_F(Doctor, SaysWhenADriverIsNoDriver) {
+  std::filesystem::create_directories(folder_ / "driver");
+  std::filesystem::copy_file(build_path("lib/libfibloader.so"), folder_ / "driver/libcuda.so.1");
+  environment_["LD_LIBRARY_PATH"] = (folder_ / "driver") + ":" + build_path("lib");
+  const ProgramResult result = doctor({"--json"});
+  EXPECT_EQ(result.exit_code, 1);
+  const auto driver = check(parse_json(result.out), "driver");
+  EXPECT_EQ(driver["status"], "error");
+  EXPECT_EQ(driver["detail"], "libcuda.so.1 lacks functions that every CUDA driver has");
+}
+
+TEST_F(Doctor, SaysWhenTheDriverCannotBeLoaded) {
+  write_text(folder_ / "driver/libcuda.so.1", "not a library");
+  environment_["LD_LIBRARY_PATH"] = folder_ / "driver";
+  const ProgramResult result = doctor({"--json"});
+  EXPECT_EQ(result.exit_code, 1);
+  const auto driver = check(parse_json(result.out), "driver");
+  EXPECT_EQ(driver["status"], "error");
+  EXPECT_NE(driver["detail"].get<std::string>().find("libcuda.so.1"), std::string::npos);
+  EXPECT_NE(driver["advice"], "");
+}
+
+TEST_F(Doctor, SurvivesADriverThatCrashes) {
+  write_text(folder_ / "crash.c",
+             "#include <stdlib.h>\n__attribute__((constructor)) void start(void) { abort(); }\n");
+  std::filesystem::create_directories(folder_ / "driver");
+  ASSERT_EQ(run_program({"gcc", "-shared", "-fPIC", "-o", folder_ / "driver/libcuda.so.1",
+                         folder_ / "crash.c"})
+                .exit_code,
+            0);
+  environment_["LD_LIBRARY_PATH"] = folder_ / "driver";
+  const ProgramResult result = doctor({"--json"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(check(parse_json(result.out), "driver")["detail"],
+            "the driver did not start: it crashed with signal 6 (Aborted)");
+}
+
+TEST_F(Doctor, SaysWhenTheShimIsMissing) {
+  const std::string program = copy_installation();
+  std::filesystem::remove(folder_ / "copy/lib/libfibshim.so");
+  const ProgramResult result = run_program({program, "doctor", "--json"}, {environment_, "", ""});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(check(parse_json(result.out), "shim_library")["status"], "error");
+  EXPECT_EQ(check(parse_json(result.out), "preload")["status"], "error");
+}
+
+TEST_F(Doctor, SaysWhenTheLoaderIsMissingOrDamaged) {
+  const std::string program = copy_installation();
+  std::filesystem::resize_file(folder_ / "copy/lib/libfibloader.so", 1000);
+  const ProgramResult damaged = run_program({program, "doctor", "--json"}, {environment_, "", ""});
+  EXPECT_EQ(damaged.exit_code, 1);
+  EXPECT_EQ(check(parse_json(damaged.out), "loader_library")["status"], "error");
+  std::filesystem::remove(folder_ / "copy/lib/libfibloader.so");
+  const ProgramResult missing = run_program({program, "doctor", "--json"}, {environment_, "", ""});
+  EXPECT_EQ(check(parse_json(missing.out), "loader_library")["status"], "error");
+}
+
+TEST_F(Doctor, SaysWhenAPreloadedLibraryNeedsMoreThanLibc) {
+  const std::string program = copy_installation();
+  ASSERT_EQ(
+      run_program({"patchelf", "--add-needed", "libm.so.6", folder_ / "copy/lib/libfibshim.so"})
+          .exit_code,
+      0);
+  const ProgramResult result = run_program({program, "doctor", "--json"}, {environment_, "", ""});
+  EXPECT_EQ(result.exit_code, 1);
+  const auto shim = check(parse_json(result.out), "shim_library");
+  EXPECT_EQ(shim["status"], "error");
+  EXPECT_NE(shim["advice"].get<std::string>().find("this one needs libm.so.6"), std::string::npos)
+      << shim.dump();
+}
+
+TEST_F(Doctor, SaysWhenTheFolderHasMistakes) {
+  write_text(folder_ / "config/patterns/broken.json", "{");
+  const ProgramResult result = doctor({"--json"});
+  EXPECT_EQ(result.exit_code, 1);
+  const auto config = check(parse_json(result.out), "config");
+  EXPECT_EQ(config["status"], "error");
+  EXPECT_NE(config["advice"].get<std::string>().find("fibshim check"), std::string::npos);
+}
+
+TEST_F(Doctor, NotesThatNoFolderIsSet) {
+  environment_.erase("FIBSHIM_CONFIG");
+  const ProgramResult result = doctor({"--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_EQ(check(parse_json(result.out), "config")["status"], "note");
+}
+
+TEST_F(Doctor, WarnsOfSettingsThatAreNotUnderstood) {
+  environment_["FIBSHIM_LOG"] = "loud";
+  const auto settings = check(parse_json(doctor({"--json"}).out), "settings");
+  EXPECT_EQ(settings["status"], "warning");
+  EXPECT_EQ(settings["detail"], "FIBSHIM_LOG=\"loud\" is not understood");
+}
+
+TEST_F(Doctor, SaysWhenCountersCannotBeWritten) {
+  write_text(folder_ / "file", "");
+  environment_["FIBSHIM_STATS_DIR"] = folder_ / "file";
+  const ProgramResult result = doctor({"--json"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(check(parse_json(result.out), "stats_dir")["detail"],
+            (folder_ / "file") + " is not a folder");
+}
+
+TEST_F(Doctor, JudgesDamagedProgramsWithoutHarm) {
+  const std::string good = read_text("/bin/true");
+  for (size_t i = 0; i < 40; ++i) {
+    std::string bytes = i < 20 ? good.substr(0, i * 25) : good;
+    // The ELF header and the program headers behind it.
+    for (size_t at = 4 + i; i >= 20 && at < 600; at += 20) bytes[at] = static_cast<char>(0xff);
+    write_text(folder_ / "damaged", bytes);
+    ASSERT_EQ(chmod((folder_ / "damaged").c_str(), 0755), 0);
+    const ProgramResult result = doctor({"--json", folder_ / "damaged"});
+    EXPECT_LE(result.exit_code, 1) << i << ": " << result.err;
+    check(parse_json(result.out), "program");
+  }
+}
+
+TEST_F(Doctor, JudgesPrograms) {
+  const auto fine = check(parse_json(doctor({"--json", "sh"}).out), "program");
+  EXPECT_EQ(fine["status"], "ok");
+  const ProgramResult absent = doctor({"--json", "no-such-program-here"});
+  EXPECT_EQ(absent.exit_code, 1);
+  EXPECT_EQ(check(parse_json(absent.out), "program")["detail"], "no-such-program-here: not found");
+}
+
+// A process that has the (simulated) driver loaded and waits until its stdin ends.
+TEST_F(Doctor, FindsProcessesOnTheGpuWithoutTheShim) {
+  write_text(folder_ / "host.c",
+             "#include <dlfcn.h>\n#include <unistd.h>\n#include <stdio.h>\n"
+             "int main(void) {\n"
+             "  if (!dlopen(\"libcuda.so.1\", RTLD_NOW)) { puts(dlerror()); return 1; }\n"
+             "  char byte = 'x';\n"
+             "  if (write(1, &byte, 1) != 1) return 1;\n"
+             "  return read(0, &byte, 1) != 0;\n"
+             "}\n");
+  const std::string program = folder_ / "host";
+  ASSERT_EQ(run_program({"gcc", "-o", program, folder_ / "host.c", "-ldl"}).exit_code, 0);
+  // Each host tells by a byte that the driver is loaded; doctor runs while they wait.
+  const std::string script =
+      "mkfifo in out1 out2; "
+      "./host <in >out1 & plain=$!; "
+      "LD_PRELOAD=\"$2\" ./host <in >out2 & shimmed=$!; "
+      "exec 9>in; head -c1 out1 >/dev/null; head -c1 out2 >/dev/null; "
+      "\"$1\" doctor --json; code=$?; "
+      "exec 9>&-; wait; echo \"$plain $shimmed\" >pids; exit $code";
+  const ProgramResult result = run_program(
+      {"bash", "-c", script, "-", build_path("bin/fibshim"), build_path("lib/libfibshim.so")},
+      {environment_, folder_.path(), ""});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  const auto document = parse_json(result.out);
+  std::istringstream pids(read_text(folder_ / "pids"));
+  uint64_t plain = 0, shimmed = 0;
+  pids >> plain >> shimmed;
+  bool found_plain = false, found_shimmed = false;
+  for (const auto& process : document["gpu_processes"]) {
+    if (process["pid"] == plain) {
+      found_plain = true;
+      EXPECT_EQ(process["has_shim"], false);
+      EXPECT_NE(process["reason"].get<std::string>().find("does not name the shim"),
+                std::string::npos);
+      EXPECT_EQ(process["command"], "./host");
+    }
+    if (process["pid"] == shimmed) {
+      found_shimmed = true;
+      EXPECT_EQ(process["has_shim"], true);
+    }
+  }
+  EXPECT_TRUE(found_plain) << result.out;
+  EXPECT_TRUE(found_shimmed) << result.out;
+  EXPECT_EQ(check(document, "gpu_processes")["status"], "warning");
+}
+
+}  // namespace
+}  // namespace fibshim::test

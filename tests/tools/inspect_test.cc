@@ -1,0 +1,173 @@
+// fibshim inspect: the tables of images compiled from data/kernels.cu, and files that are none.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/tools/fibshim_program.h"
+
+namespace fibshim::test {
+namespace {
+
+std::string image(const std::string& name) { return build_path("tests/data/" + name); }
+
+nlohmann::json inspect_json(const std::string& path) {
+  const ProgramResult result = run_fibshim({"inspect", "--json", path});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return parse_json(result.out)["files"][0];
+}
+
+// The parameters of `scale(float*, const float*, int, char)`.
+const nlohmann::json kScaleParams = {{{"ordinal", 0}, {"offset", 0}, {"size", 8}},
+                                     {{"ordinal", 1}, {"offset", 8}, {"size", 8}},
+                                     {{"ordinal", 2}, {"offset", 16}, {"size", 4}},
+                                     {{"ordinal", 3}, {"offset", 20}, {"size", 1}}};
+
+TEST(Inspect, TellsACubinsKernels) {
+  const std::string path = image("kernels.sm_90.cubin");
+  const auto file = inspect_json(path);
+  EXPECT_EQ(file["path"], path);
+  EXPECT_EQ(file["bytes"], std::filesystem::file_size(path));
+  EXPECT_EQ(file["sha256"], run_program({"sha256sum", path}).out.substr(0, 64));
+  EXPECT_EQ(file["format"], "cubin");
+  EXPECT_EQ(file["arch"], "sm_90");
+  ASSERT_EQ(file["kernels"].size(), 2u);
+  const auto& nothing = file["kernels"][0];
+  EXPECT_EQ(nothing["name"], "_ZN4idle7nothingEv");
+  EXPECT_EQ(nothing["demangled"], "idle::nothing()");
+  EXPECT_EQ(nothing["params"], nlohmann::json::array());
+  EXPECT_EQ(nothing["max_threads"], nullptr);
+  const auto& scale = file["kernels"][1];
+  EXPECT_EQ(scale["name"], "scale");
+  EXPECT_EQ(scale["demangled"], nullptr);
+  EXPECT_EQ(scale["params"], kScaleParams);
+  EXPECT_EQ(scale["param_bytes"], 21);
+  EXPECT_EQ(scale["max_threads"], 256);
+  EXPECT_EQ(scale["static_shared_bytes"], 256 + 1024);  // sm_90 reserves 1 KB
+  EXPECT_GT(scale["registers"], 0);
+  EXPECT_EQ(scale["required_cluster"], nullptr);
+}
+
+TEST(Inspect, PrintsTextForPeople) {
+  const std::string path = image("kernels.sm_90.cubin");
+  const ProgramResult result = run_fibshim({"inspect", path});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.out.rfind(path + ": ", 0), 0u) << result.out;
+  EXPECT_NE(result.out.find("\n  cubin for sm_90, ABI: "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("    kernel _ZN4idle7nothingEv\n      idle::nothing()\n"),
+            std::string::npos)
+      << result.out;
+  EXPECT_NE(result.out.find("      at most 256 threads\n"
+                            "      4 parameters, 21 bytes\n"
+                            "        ORDINAL  OFFSET  SIZE\n"
+                            "              0     0x0     8\n"
+                            "              1     0x8     8\n"
+                            "              2    0x10     4\n"
+                            "              3    0x14     1\n"),
+            std::string::npos)
+      << result.out;
+}
+
+TEST(Inspect, TellsAFatbinsImages) {
+  const auto file = inspect_json(image("kernels.fatbin"));
+  EXPECT_EQ(file["format"], "fatbin");
+  ASSERT_EQ(file["entries"].size(), 3u);
+  std::map<std::string, nlohmann::json> entries;
+  for (const auto& entry : file["entries"]) {
+    entries[entry["kind"].get<std::string>() + std::to_string(entry["sm"].get<int>())] = entry;
+  }
+  EXPECT_EQ(entries["cubin80"]["image"]["arch"], "sm_80");
+  EXPECT_EQ(entries["cubin80"]["image"]["kernels"][1]["params"], kScaleParams);
+  EXPECT_EQ(entries["cubin90"]["image"]["arch"], "sm_90");
+  EXPECT_EQ(entries["ptx90"]["image"]["format"], "ptx");
+  const std::string text = run_fibshim({"inspect", image("kernels.fatbin")}).out;
+  EXPECT_NE(text.find("  fatbin of 3 images\n"), std::string::npos) << text;
+}
+
+TEST(Inspect, SaysWhatIsCompressed) {
+  const auto file = inspect_json(image("kernels.compressed.fatbin"));
+  bool has_compressed = false;
+  for (const auto& entry : file["entries"]) {
+    if (entry["compression"] == "none") continue;
+    has_compressed = true;
+    EXPECT_EQ(entry["image"], nullptr);
+    EXPECT_LT(entry["stored_bytes"], entry["raw_bytes"]);
+  }
+  EXPECT_TRUE(has_compressed);
+  EXPECT_NE(
+      run_fibshim({"inspect", image("kernels.compressed.fatbin")}).out.find(" compressed to "),
+      std::string::npos);
+}
+
+TEST(Inspect, TellsAPtxFilesHead) {
+  const auto file = inspect_json(image("kernels.ptx"));
+  EXPECT_EQ(file["format"], "ptx");
+  EXPECT_EQ(file["arch"], "sm_90");
+  std::set<std::string> names;
+  for (const auto& kernel : file["kernels"]) names.insert(kernel["name"]);
+  EXPECT_EQ(names, (std::set<std::string>{"scale", "_ZN4idle7nothingEv"}));
+}
+
+TEST(Inspect, TellsAHostLibrarysNeedsAndGpuCode) {
+  const auto shim = inspect_json(build_path("lib/libfibshim.so"));
+  EXPECT_EQ(shim["format"], "elf");
+  EXPECT_EQ(shim["soname"], "libfibshim.so");
+  EXPECT_EQ(shim["fatbins"], nlohmann::json::array());
+  EXPECT_GT(shim["exported_symbols"], 0);
+  const auto library = inspect_json(image("kernels.so"));
+  EXPECT_EQ(library["format"], "elf");
+  ASSERT_EQ(library["fatbins"].size(), 1u);
+  std::set<std::string> kernels;
+  for (const auto& entry : library["fatbins"][0]["entries"]) {
+    if (entry["kind"] != "cubin") continue;
+    for (const auto& kernel : entry["image"]["kernels"]) kernels.insert(kernel["name"]);
+  }
+  EXPECT_EQ(kernels, (std::set<std::string>{"scale", "_ZN4idle7nothingEv"}));
+  EXPECT_NE(run_fibshim({"inspect", build_path("lib/libfibshim.so")}).out.find("  no GPU code\n"),
+            std::string::npos);
+}
+
+TEST(Inspect, ShowsTheOtherFilesWhenOneIsBad) {
+  TemporaryFolder folder;
+  write_text(folder / "text", "hello\n");
+  const ProgramResult result =
+      run_fibshim({"inspect", "--json", folder / "text", folder / "absent", image("kernels.ptx")});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("fibshim inspect: " + (folder / "text") + ": neither a cubin"),
+            std::string::npos)
+      << result.err;
+  EXPECT_NE(result.err.find(folder / "absent"), std::string::npos) << result.err;
+  EXPECT_EQ(parse_json(result.out)["files"].size(), 1u);
+}
+
+TEST(Inspect, RefusesWhatIsNoFile) {
+  TemporaryFolder folder;
+  write_text(folder / "empty", "");
+  EXPECT_EQ(run_fibshim({"inspect", folder / "empty"}).exit_code, 1);
+  EXPECT_EQ(run_fibshim({"inspect", folder.path()}).exit_code, 1);
+  EXPECT_EQ(run_fibshim({"inspect", "/dev/zero"}).exit_code, 1);
+  EXPECT_EQ(run_fibshim({"inspect"}).exit_code, 2);
+}
+
+// Cut at every length (large steps) and with bytes changed: an error or data, never a signal.
+TEST(Inspect, SurvivesDamagedFiles) {
+  TemporaryFolder folder;
+  for (const char* name : {"kernels.sm_90.cubin", "kernels.fatbin", "kernels.ptx", "kernels.so"}) {
+    const std::string good = read_text(image(name));
+    std::vector<std::string> command = {"inspect"};
+    for (size_t i = 0; i < 40; ++i) {
+      const std::string cut = folder / ("cut" + std::to_string(i));
+      write_text(cut, good.substr(0, i < 20 ? i * 7 : good.size() * i / 41));
+      command.push_back(cut);
+      std::string changed = good;
+      for (size_t at = i; at < changed.size(); at += 41) changed[at] = static_cast<char>(0xff);
+      write_text(folder / ("changed" + std::to_string(i)), changed);
+      command.push_back(folder / ("changed" + std::to_string(i)));
+    }
+    const ProgramResult result = run_fibshim(command);
+    EXPECT_LE(result.exit_code, 1) << name << ": " << result.err;
+  }
+}
+
+}  // namespace
+}  // namespace fibshim::test

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# `make install` into a folder gives an installation that works, also after it was moved, with
+# nothing of the build folder.
+set -eu -o pipefail
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+build=${BUILD:-build}
+unset MAKEFLAGS MFLAGS MAKELEVEL
+
+fail() {
+  echo "install_test: $*" >&2
+  exit 1
+}
+
+make -s BUILD="$build" DESTDIR="$root/stage" PREFIX=/opt/fibshim install >"$root/log" 2>&1 ||
+  { cat "$root/log"; fail "make install failed"; }
+mkdir "$root/moved"
+mv "$root/stage/opt/fibshim" "$root/moved/here"
+here=$root/moved/here
+
+# shellcheck disable=SC2016  # the linker's $ORIGIN, not the shell's
+origins=('$ORIGIN' '$ORIGIN/../lib')
+# The build folder's libraries must not be found by accident.
+for file in "$here"/bin/fibshim "$here"/lib/*.so; do
+  case $(readelf -d "$file" | sed -n 's/.*(R.*PATH).*\[\(.*\)\]/\1/p') in
+    '' | "${origins[0]}" | "${origins[1]}") ;;
+    *) fail "$file has a search path that names a place" ;;
+  esac
+done
+ldd "$here/bin/fibshim" | grep -q "libfibshim-elf.so => $here/" ||
+  fail "the installed fibshim does not use the installed libelf"
+
+"$here/bin/fibshim" --version | grep -q '^fibshim [0-9]' || fail "--version"
+for folder in "$here"/share/fibshim/config/*; do
+  "$here/bin/fibshim" check "$folder" || fail "the installed $folder has mistakes"
+done
+# shellcheck disable=SC2016  # expanded inside
+preload=$("$here/bin/fibshim" run -c "$here/share/fibshim/config/pytorch" -- \
+  sh -c 'printf %s "$LD_PRELOAD"')
+[ "$preload" = "$here/lib/libfibshim.so" ] || fail "run preloads '$preload'"
+# Without a GPU doctor finds a fault in the driver, which is not what is asked here.
+status=$({ "$here/bin/fibshim" doctor --json || true; } | tr -d '\n' |
+  sed -n 's/.*"loader_library",[^}]*"status": "\([a-z]*\)".*/\1/p')
+[ "$status" = ok ] || fail "doctor finds the installed loader '$status'"
+
+for file in share/man/man1/fibshim.1 share/man/man1/fibshim-run.1 share/man/man5/fibshim-config.5 \
+  share/bash-completion/completions/fibshim share/doc/fibshim/LICENSE; do
+  [ -s "$here/$file" ] || fail "$file is not installed"
+done
+[ -x "$here/bin/fibshim" ] || fail "bin/fibshim cannot be executed"
+if find "$here" -perm -002 ! -type l | grep .; then fail "files that anyone can write"; fi

@@ -1,0 +1,508 @@
+// fibshim stats: merges what it can trust, refuses the rest with a reason, in three formats.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "tests/tools/counters_file_builder.h"
+#include "tests/tools/fibshim_program.h"
+
+namespace fibshim::test {
+namespace {
+
+constexpr uint64_t kNoSuchPid = 4194399;  // beyond the largest pid_max (2^22)
+
+// Field 22 of /proc/<pid>/stat.
+uint64_t start_time_of(pid_t pid) {
+  const std::string stat = read_text("/proc/" + std::to_string(pid) + "/stat");
+  std::istringstream fields(stat.substr(stat.rfind(')') + 2));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  return std::stoull(field);
+}
+
+class Stats : public testing::Test {
+ protected:
+  void write(const CountersFileBuilder& builder) {
+    write_text(folder_ / builder.file_name(), builder.bytes());
+  }
+
+  ProgramResult stats(std::vector<std::string> arguments = {}) {
+    arguments.insert(arguments.begin(), "stats");
+    return run_fibshim(arguments, {{{"FIBSHIM_STATS_DIR", folder_.path()}}, "", ""});
+  }
+
+  // 100 hits, 7 fallbacks of another shape and 12 unknown launches.
+  CountersFileBuilder engine(uint64_t pid = kNoSuchPid, uint64_t start_time = 50) {
+    CountersFileBuilder builder(pid, start_time);
+    builder.add_config("/etc/fibshim/pytorch", 0xabc);
+    builder.add_device("NVIDIA H200", 90);
+    const size_t hit = builder.add_series("torch-rms-norm-bf16", "rmsnorm_h4096");
+    const size_t miss = builder.add_series("torch-rms-norm-bf16", "rmsnorm_h4100");
+    builder.count(0, Outcome::untracked, 12);
+    builder.count(miss, Outcome::fallback_no_solution, 7);
+    builder.count(hit, Outcome::hit, 100);
+    return builder;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Stats, PrintsHitsFirstThenTotalsReasonsAndProcesses) {
+  write(engine());
+  const ProgramResult result = stats();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.out,
+            "DEFINITION     PATTERN              OUTCOME               COUNT\n"
+            "rmsnorm_h4096  torch-rms-norm-bf16  hit                     100\n"
+            "rmsnorm_h4100  torch-rms-norm-bf16  fallback_no_solution      7\n"
+            "-              -                    untracked                12\n"
+            "\n"
+            "119 launches: 100 hit, 7 fallback_no_solution, 12 untracked\n"
+            "  fallback_no_solution: a pattern named a definition that the folder has no solution "
+            "for\n"
+            "  untracked: no pattern knows this kernel\n"
+            "1 process (0 live, 1 ended), counters in " +
+                folder_.path() + "\n");
+}
+
+TEST_F(Stats, SortsByCountWithinAnOutcome) {
+  CountersFileBuilder builder(kNoSuchPid, 1);
+  builder.count(builder.add_series("p", "few"), Outcome::hit, 2);
+  builder.count(builder.add_series("p", "many"), Outcome::hit, 2000);
+  builder.count(builder.add_series("p", "some"), Outcome::hit, 30);
+  write(builder);
+  const std::string out = stats().out;
+  EXPECT_LT(out.find("many"), out.find("some"));
+  EXPECT_LT(out.find("some"), out.find("few"));
+}
+
+TEST_F(Stats, AddsUpShardsAndProcesses) {
+  CountersFileBuilder first = engine(kNoSuchPid, 1);
+  const size_t shard = first.add_shard();
+  first.count(1, Outcome::hit, 5, shard);
+  first.count(1, Outcome::hit, 6, first.add_shard());
+  write(first);
+  write(engine(kNoSuchPid, 2));
+  const auto json = parse_json(stats({"--json"}).out);
+  EXPECT_EQ(json["processes"].size(), 2u);
+  EXPECT_EQ(json["totals"]["hit"], 211);
+  EXPECT_EQ(json["counters"].size(), 3u);
+}
+
+TEST_F(Stats, PrintsJson) {
+  write(engine());
+  const ProgramResult result = stats({"--json"});
+  EXPECT_EQ(result.exit_code, 0);
+  const nlohmann::json expected = {
+      {"version", 1},
+      {"folder", folder_.path()},
+      {"processes",
+       {{{"pid", kNoSuchPid},
+         {"start_time", 50},
+         {"created_unix_ns", 1700000000000000000},
+         {"alive", false},
+         {"executable", "/usr/bin/engine"},
+         {"command", "engine --serve"},
+         {"mode", "apply"},
+         {"config",
+          {{{"path", "/etc/fibshim/pytorch"}, {"digest", "00000000000000000000000000000abc"}}}},
+         {"devices", {{{"ordinal", 0}, {"sm", 90}, {"name", "NVIDIA H200"}}}},
+         {"file", "4194399-50.counters"}}}},
+      {"counters",
+       {{{"config", "/etc/fibshim/pytorch"},
+         {"digest", "00000000000000000000000000000abc"},
+         {"device", -1},
+         {"pattern", "torch-rms-norm-bf16"},
+         {"definition", "rmsnorm_h4096"},
+         {"outcome", "hit"},
+         {"count", 100}},
+        {{"config", "/etc/fibshim/pytorch"},
+         {"digest", "00000000000000000000000000000abc"},
+         {"device", -1},
+         {"pattern", "torch-rms-norm-bf16"},
+         {"definition", "rmsnorm_h4100"},
+         {"outcome", "fallback_no_solution"},
+         {"count", 7}},
+        {{"config", ""},
+         {"digest", ""},
+         {"device", -1},
+         {"pattern", ""},
+         {"definition", ""},
+         {"outcome", "untracked"},
+         {"count", 12}}}},
+      {"totals",
+       {{"hit", 100},
+        {"fallback_no_solution", 7},
+        {"fallback_where", 0},
+        {"fallback_arch", 0},
+        {"fallback_refused", 0},
+        {"fallback_in_capture", 0},
+        {"error", 0},
+        {"untracked", 12},
+        {"observed", 0}}},
+      {"refused", nlohmann::json::array()}};
+  EXPECT_EQ(parse_json(result.out), expected) << result.out;
+}
+
+TEST_F(Stats, PrintsPrometheusTextWithEscapedLabels) {
+  CountersFileBuilder builder(kNoSuchPid, 1);
+  builder.add_config("/a\\b", 1);
+  builder.count(builder.add_series("quote\"line\nend", "d"), Outcome::hit, 3);
+  write(builder);
+  const ProgramResult result = stats({"--prometheus"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(
+      result.out,
+      "# HELP fibshim_launches_total Kernel launches, by what happened to them.\n"
+      "# TYPE fibshim_launches_total counter\n"
+      "fibshim_launches_total{definition=\"d\",pattern=\"quote\\\"line\\nend\",outcome=\"hit\","
+      "config=\"/a\\\\b\",digest=\"00000000000000000000000000000001\",device=\"\"} 3\n"
+      "# HELP fibshim_processes Processes that have written counters.\n"
+      "# TYPE fibshim_processes gauge\n"
+      "fibshim_processes{state=\"live\"} 0\n"
+      "fibshim_processes{state=\"ended\"} 1\n"
+      "# HELP fibshim_refused_files Counters files that could not be read.\n"
+      "# TYPE fibshim_refused_files gauge\n"
+      "fibshim_refused_files 0\n");
+}
+
+TEST_F(Stats, PrometheusPerProcessTellsProcessesApart) {
+  write(engine(kNoSuchPid, 1));
+  write(engine(kNoSuchPid, 2));
+  const std::string out = stats({"--prometheus", "--per-process"}).out;
+  EXPECT_NE(out.find("pid=\"4194399\",start_time=\"1\"} 100\n"), std::string::npos) << out;
+  EXPECT_NE(out.find("pid=\"4194399\",start_time=\"2\"} 100\n"), std::string::npos) << out;
+}
+
+TEST_F(Stats, ShowsOnlyTheWantedProcesses) {
+  write(engine(kNoSuchPid, 1));
+  write(engine(kNoSuchPid + 1, 1));
+  write(engine(kNoSuchPid + 2, 1));
+  const auto json = parse_json(stats({"--json", "--pid", "4194399", "--pid", "4194401"}).out);
+  EXPECT_EQ(json["processes"].size(), 2u);
+  EXPECT_EQ(json["totals"]["hit"], 200);
+}
+
+TEST_F(Stats, SaysWhichWantedProcessIsNotThere) {
+  write(engine());
+  const ProgramResult result = stats({"--json", "--pid", "4194399", "--pid", "77"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err, "fibshim stats: no counters of process 77 in " + folder_.path() + "\n");
+  EXPECT_EQ(parse_json(result.out)["totals"]["hit"], 100);
+}
+
+TEST_F(Stats, PrintsEachProcessOnItsOwn) {
+  write(engine(kNoSuchPid, 1));
+  write(engine(kNoSuchPid + 1, 1));
+  const ProgramResult table = stats({"--per-process"});
+  EXPECT_NE(table.out.find("pid 4194399 (ended, mode apply): engine --serve\n"
+                           "  config /etc/fibshim/pytorch (000000000000)\n"
+                           "  device 0: NVIDIA H200, sm_90\n"),
+            std::string::npos)
+      << table.out;
+  EXPECT_NE(table.out.find("pid 4194400 "), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("238 launches: 200 hit"), std::string::npos) << table.out;
+  const auto json = parse_json(stats({"--json", "--per-process"}).out);
+  EXPECT_EQ(json["processes"][1]["totals"]["hit"], 100);
+  EXPECT_EQ(json["processes"][1]["counters"].size(), 3u);
+}
+
+TEST_F(Stats, TellsLiveFromEndedByPidAndStartTime) {
+  const uint64_t start_time = start_time_of(getpid());
+  write(engine(static_cast<uint64_t>(getpid()), start_time));
+  write(engine(static_cast<uint64_t>(getpid()), start_time - 1));  // an earlier bearer of the pid
+  const auto json = parse_json(stats({"--json"}).out);
+  ASSERT_EQ(json["processes"].size(), 2u);
+  EXPECT_EQ(json["processes"][0]["alive"], false);
+  EXPECT_EQ(json["processes"][1]["alive"], true);
+  EXPECT_NE(stats().out.find("2 processes (1 live, 1 ended)"), std::string::npos);
+}
+
+TEST_F(Stats, ShowsDeviceAndConfigColumnsWhereTheyDiffer) {
+  CountersFileBuilder builder(kNoSuchPid, 1);
+  builder.add_config("/one", 1);
+  builder.add_config("/two", 2);
+  builder.count(builder.add_series("p", "d", 0, 0), Outcome::hit, 1);
+  builder.count(builder.add_series("p", "d", 1, 1), Outcome::hit, 2);
+  write(builder);
+  const std::string out = stats().out;
+  EXPECT_NE(out.find("DEFINITION  PATTERN  OUTCOME  COUNT  DEVICE  CONFIG  DIGEST\n"
+                     "d           p        hit          2       1  /two    000000000000\n"
+                     "d           p        hit          1       0  /one    000000000000\n"),
+            std::string::npos)
+      << out;
+}
+
+TEST_F(Stats, AnEmptyFolderIsNoErrorAndSaysWhatToDo) {
+  const ProgramResult table = stats();
+  EXPECT_EQ(table.exit_code, 0);
+  EXPECT_EQ(table.out, "");
+  EXPECT_NE(table.err.find("no counters in " + folder_.path()), std::string::npos) << table.err;
+  EXPECT_NE(table.err.find("fibshim doctor"), std::string::npos) << table.err;
+  const ProgramResult json = stats({"--json"});
+  EXPECT_EQ(json.exit_code, 0);
+  EXPECT_EQ(parse_json(json.out)["counters"], nlohmann::json::array());
+  EXPECT_EQ(parse_json(json.out)["totals"]["hit"], 0);
+}
+
+TEST_F(Stats, AFolderThatDoesNotExistYetIsEmptyUnlessItWasNamed) {
+  const ProgramOptions options{{{"FIBSHIM_STATS_DIR", folder_ / "later"}}, "", ""};
+  const ProgramResult from_environment = run_fibshim({"stats"}, options);
+  EXPECT_EQ(from_environment.exit_code, 0);
+  EXPECT_NE(from_environment.err.find("no counters in"), std::string::npos);
+  const ProgramResult named = stats({"--dir", folder_ / "typo"});
+  EXPECT_EQ(named.exit_code, 1);
+  EXPECT_EQ(named.err, "fibshim stats: " + (folder_ / "typo") + ": no such folder\n");
+}
+
+TEST_F(Stats, DirOverridesTheEnvironment) {
+  write(engine());
+  const ProgramOptions options{{{"FIBSHIM_STATS_DIR", "/nonexistent"}}, "", ""};
+  EXPECT_EQ(run_fibshim({"stats", "--dir", folder_.path()}, options).exit_code, 0);
+}
+
+TEST_F(Stats, IgnoresFilesThatAreNoCounters) {
+  write(engine());
+  write_text(folder_ / "notes.txt", "hello");
+  write_text(folder_ / ".4194399-50.counters", "being made");
+  const ProgramResult result = stats();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+}
+
+TEST_F(Stats, PassesOverFilesThatTheirProcessHasNotBegun) {
+  write(engine());
+  write_text(folder_ / "1-1.counters", "");
+  write_text(folder_ / "2-2.counters", std::string(CountersFileBuilder::kShardsAt, '\0'));
+  const ProgramResult result = stats({"--json"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(parse_json(result.out)["processes"].size(), 1u);
+}
+
+TEST_F(Stats, ClearRemovesTheFilesOfEndedProcessesOnly) {
+  const CountersFileBuilder live = engine(static_cast<uint64_t>(getpid()), start_time_of(getpid()));
+  write(live);
+  write(engine());
+  write_text(folder_ / "77-1.counters", "damaged");
+  write_text(folder_ / "notes.counters", "of someone else");
+  const ProgramResult result = stats({"--clear"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err, "fibshim stats: removed the counters of 2 ended processes from " +
+                            folder_.path() + "\n");
+  EXPECT_TRUE(std::filesystem::exists(folder_ / live.file_name()));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "notes.counters"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "4194399-50.counters"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "77-1.counters"));
+}
+
+TEST_F(Stats, RefusesNonsenseOnTheCommandLine) {
+  EXPECT_EQ(stats({"--pid", "abc"}).exit_code, 2);
+  EXPECT_EQ(stats({"--pid"}).exit_code, 2);
+  EXPECT_EQ(stats({"--jsn"}).exit_code, 2);
+  EXPECT_EQ(stats({"--json", "--prometheus"}).exit_code, 2);
+  EXPECT_EQ(stats({"--clear", "--json"}).exit_code, 2);
+  EXPECT_EQ(stats({"--clear", "--pid", "1"}).exit_code, 2);
+  EXPECT_EQ(stats({"extra"}).exit_code, 2);
+  EXPECT_EQ(stats({"--dir", ""}).exit_code, 2);
+}
+
+TEST_F(Stats, AFileInPlaceOfTheFolderIsAnError) {
+  write_text(folder_ / "file", "");
+  const ProgramResult result = stats({"--dir", folder_ / "file"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err,
+            "fibshim stats: " + (folder_ / "file") + ": cannot read the folder: Not a directory\n");
+}
+
+TEST_F(Stats, ControlCharactersDoNotReachTheTerminal) {
+  CountersFileBuilder builder(kNoSuchPid, 1);
+  builder.copy(builder.header.command, "\x1b]0;owned\a\xff");
+  builder.count(builder.add_series("\x1b[2J", "d\r"), Outcome::hit, 1);
+  write(builder);
+  const ProgramResult result = stats({"--per-process"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out.find('\x1b'), std::string::npos);
+  EXPECT_EQ(result.out.find('\r'), std::string::npos);
+  EXPECT_EQ(result.out.find('\a'), std::string::npos);
+  EXPECT_NE(result.out.find("\\x1b[2J"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("\\xff"), std::string::npos) << result.out;
+  EXPECT_EQ(stats({"--json"}).exit_code, 0);
+  parse_json(stats({"--json"}).out);
+  EXPECT_EQ(stats({"--prometheus"}).exit_code, 0);
+}
+
+TEST_F(Stats, ReadsTextThatFillsItsFieldToTheLastByte) {
+  CountersFileBuilder builder(kNoSuchPid, 1);
+  memset(builder.header.command, 'c', sizeof builder.header.command);
+  const size_t series = builder.add_series("", "");
+  memset(builder.series[series].pattern, 'p', sizeof builder.series[series].pattern);
+  memset(builder.series[series].definition, 'd', sizeof builder.series[series].definition);
+  builder.count(series, Outcome::hit, 1);
+  write(builder);
+  const auto json = parse_json(stats({"--json"}).out);
+  EXPECT_EQ(json["processes"][0]["command"], std::string(256, 'c'));
+  EXPECT_EQ(json["counters"][0]["pattern"], std::string(120, 'p'));
+  EXPECT_EQ(json["counters"][0]["definition"], std::string(128, 'd'));
+}
+
+TEST_F(Stats, NamesOutcomesOfANewerShimByNumber) {
+  CountersFileBuilder builder(kNoSuchPid, 1);
+  builder.count(0, static_cast<Outcome>(kOutcomeSlots - 1), 4);
+  write(builder);
+  EXPECT_EQ(parse_json(stats({"--json"}).out)["totals"]["outcome_15"], 4);
+  EXPECT_NE(stats().out.find("outcome_15: written by a newer shim"), std::string::npos);
+}
+
+TEST_F(Stats, SumsThatOverflowStayAtTheLargestNumber) {
+  CountersFileBuilder builder = engine();
+  builder.count(1, Outcome::hit, UINT64_MAX, builder.add_shard());
+  write(builder);
+  EXPECT_EQ(parse_json(stats({"--json"}).out)["totals"]["hit"], UINT64_MAX);
+}
+
+// Files that must be refused, each with its reason, while the good file beside it is still shown.
+struct Hostile {
+  const char* name;
+  std::function<std::string()> bytes;
+  const char* reason;
+};
+
+std::string with_header(const std::function<void(FileHeader*)>& change) {
+  CountersFileBuilder builder(5, 5);
+  builder.add_series("p", "d");
+  change(&builder.header);
+  return builder.bytes();
+}
+
+const Hostile kHostile[] = {
+    {"HalfAHeader", [] { return CountersFileBuilder(5, 5).bytes().substr(0, 600); },
+     "truncated: it ends within the header"},
+    {"Foreign", [] { return std::string(20000, 'x'); },
+     "not a counters file: it does not begin with 'FIBCNTR'"},
+    {"OtherVersion", [] { return with_header([](FileHeader* h) { h->version = 2; }); },
+     "format version 2; this fibshim reads version 1"},
+    {"OtherHeaderSize", [] { return with_header([](FileHeader* h) { h->header_bytes = 8; }); },
+     "damaged: its record sizes (8, 16, 256) are not those of version 1"},
+    {"OtherSlots", [] { return with_header([](FileHeader* h) { h->outcome_slots = 1 << 30; }); },
+     "damaged: its record sizes"},
+    {"NoCapacity", [] { return with_header([](FileHeader* h) { h->series_capacity = 0; }); },
+     "damaged: it claims room for 0 series"},
+    {"HugeCapacity",
+     [] { return with_header([](FileHeader* h) { h->series_capacity = UINT32_MAX; }); },
+     "damaged: it claims room for 4294967295 series"},
+    {"MoreSeriesThanRoom", [] { return with_header([](FileHeader* h) { h->series_count = 9; }); },
+     "damaged: it claims 9 series with room for 8"},
+    {"SeriesInTheHeader", [] { return with_header([](FileHeader* h) { h->series_at = 8; }); },
+     "damaged: its parts overlap"},
+    {"SeriesFarAway",
+     [] { return with_header([](FileHeader* h) { h->series_at = UINT64_MAX - 7; }); },
+     "damaged: its parts overlap"},
+    {"ShardsOverSeries",
+     [] { return with_header([](FileHeader* h) { h->shards_at = h->series_at; }); },
+     "damaged: its parts overlap"},
+    {"ShardsFarAway",
+     [] { return with_header([](FileHeader* h) { h->shards_at = UINT64_MAX - 7; }); },
+     "damaged: its parts overlap"},
+    {"ShardsOffBeat", [] { return with_header([](FileHeader* h) { h->shards_at += 4; }); },
+     "damaged: its parts overlap"},
+    {"TinyStride", [] { return with_header([](FileHeader* h) { h->shard_stride = 8; }); },
+     "damaged: its 1 shards lie outside"},
+    {"ManyShards", [] { return with_header([](FileHeader* h) { h->shard_count = UINT32_MAX; }); },
+     "damaged: its 4294967295 shards lie outside"},
+    {"OverflowingShards",
+     [] {
+       return with_header([](FileHeader* h) {
+         h->shard_stride = uint64_t{1} << 62;
+         h->shard_count = 4;
+       });
+     },
+     "damaged: its 4 shards lie outside"},
+    {"ManyDevices", [] { return with_header([](FileHeader* h) { h->device_count = 17; }); },
+     "damaged: it claims 17 devices and 0 configs"},
+    {"ManyConfigs", [] { return with_header([](FileHeader* h) { h->config_count = 4000; }); },
+     "damaged: it claims 0 devices and 4000 configs"},
+    {"CutInAShard",
+     [] {
+       const std::string bytes = CountersFileBuilder(5, 5).bytes();
+       return bytes.substr(0, bytes.size() - 1);
+     },
+     "damaged: its 1 shards lie outside"},
+};
+
+class StatsRefuses : public Stats, public testing::WithParamInterface<Hostile> {};
+
+TEST_P(StatsRefuses, TheFileAndShowsTheOthers) {
+  write(engine());
+  write_text(folder_ / "5-5.counters", GetParam().bytes());
+  const ProgramResult result = stats({"--json"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err.rfind(
+                "fibshim stats: " + (folder_ / "5-5.counters") + ": " + GetParam().reason, 0),
+            0u)
+      << result.err;
+  const auto json = parse_json(result.out);
+  EXPECT_EQ(json["totals"]["hit"], 100);
+  ASSERT_EQ(json["refused"].size(), 1u);
+  EXPECT_EQ(json["refused"][0]["file"], "5-5.counters");
+}
+
+INSTANTIATE_TEST_SUITE_P(, StatsRefuses, testing::ValuesIn(kHostile),
+                         [](const auto& instance) { return std::string(instance.param.name); });
+
+TEST_F(Stats, RefusesAHugeSparseFileInsteadOfReadingItAll) {
+  CountersFileBuilder builder(5, 5);
+  builder.header.series_capacity = 65536;
+  builder.header.series_count = 65536;
+  builder.header.shards_at = 32 << 20;
+  builder.header.shard_stride = 65536 * kOutcomeSlots * 8;
+  builder.header.shard_count = 4096;
+  write(builder);
+  std::filesystem::resize_file(folder_ / builder.file_name(), uint64_t{64} << 30);
+  const ProgramResult result = stats();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("damaged: it claims 34359738368 bytes of counters"), std::string::npos)
+      << result.err;
+}
+
+TEST_F(Stats, RefusesLinksFifosAndFolders) {
+  write_text(folder_ / "outside", engine().bytes());
+  std::filesystem::create_symlink(folder_ / "outside", folder_ / "1-1.counters");
+  ASSERT_EQ(mkfifo((folder_ / "2-2.counters").c_str(), 0600), 0);
+  std::filesystem::create_directory(folder_ / "3-3.counters");
+  const ProgramResult result = stats({"--json"});
+  EXPECT_EQ(result.exit_code, 1);
+  const auto refused = parse_json(result.out)["refused"];
+  ASSERT_EQ(refused.size(), 3u);
+  EXPECT_EQ(refused[0]["reason"], "it is a symbolic link");
+  EXPECT_EQ(refused[1]["reason"], "it is not a regular file");
+  EXPECT_EQ(refused[2]["reason"], "it is not a regular file");
+}
+
+TEST_F(Stats, SurvivesEveryFlippedByteOfTheHeader) {
+  const std::string good = engine().bytes();
+  // The numbers: from the magic to the mode, and the two counts behind the texts.
+  std::vector<size_t> places;
+  for (size_t i = 0; i < offsetof(FileHeader, executable); ++i) places.push_back(i);
+  for (size_t i = offsetof(FileHeader, device_count); i < offsetof(FileHeader, devices); ++i) {
+    places.push_back(i);
+  }
+  for (const size_t place : places) {
+    std::string bytes = good;
+    bytes[place] = static_cast<char>(~bytes[place]);
+    write_text(folder_ / (std::to_string(place) + "-1.counters"), bytes);
+  }
+  const ProgramResult result = stats({"--json"});
+  EXPECT_EQ(result.exit_code, 1);
+  const auto json = parse_json(result.out);
+  EXPECT_EQ(json["processes"].size() + json["refused"].size(), places.size());
+  EXPECT_GT(json["refused"].size(), places.size() / 2);
+}
+
+}  // namespace
+}  // namespace fibshim::test
