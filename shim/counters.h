@@ -25,7 +25,9 @@ constexpr CounterIndex counter_of(uint32_t series, Outcome outcome) {
 
 // The calling thread's own shard, or null: none yet, or it shares shard 0.
 // __thread, not thread_local: C++ would check for a constructor at every use.
-extern __thread uint64_t* t_counters __attribute__((tls_model("initial-exec")));
+// Named for launch_entry.cc, which reads it in assembly.
+extern __thread uint64_t* t_counters __asm__("fibshim_counters")
+    __attribute__((tls_model("initial-exec")));
 
 // Adds one where the thread has no shard of its own: claims one, or adds to shard 0.
 void count_slowly(CounterIndex index);

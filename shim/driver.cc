@@ -8,14 +8,21 @@
 
 namespace fibshim {
 
-constinit Driver g_driver{};
+namespace real {
+#define HOOK(name, type) constinit std::atomic<type> name{nullptr};
+#include "shim/hook_table.h"
+#undef HOOK
+#define CALL(name, type) constinit std::atomic<type> name{nullptr};
+FIBSHIM_CALLED_FUNCTIONS(CALL)
+#undef CALL
+}  // namespace real
 
 namespace {
 
 struct HookRow {
   const char* name;
   void* hook;
-  std::atomic<void*>* real;
+  std::atomic<void*>* slot;
 };
 
 // std::atomic of a function pointer and of void* have one representation on this platform.
@@ -26,7 +33,7 @@ std::atomic<void*>* as_slot(std::atomic<Function>* slot) {
 }
 
 const HookRow kHooks[] = {
-#define HOOK(name, type) {#name, reinterpret_cast<void*>(&hook_##name), as_slot(&g_driver.name)},
+#define HOOK(name, type) {#name, reinterpret_cast<void*>(&hook_##name), as_slot(&real::name)},
 #include "shim/hook_table.h"
 #undef HOOK
 };
@@ -34,11 +41,11 @@ constexpr int kHookCount = sizeof(kHooks) / sizeof(kHooks[0]);
 
 struct CalledRow {
   const char* name;
-  std::atomic<void*>* real;
+  std::atomic<void*>* slot;
 };
 
 const CalledRow kCalled[] = {
-#define CALL(name, type) {#name, as_slot(&g_driver.name)},
+#define CALL(name, type) {#name, as_slot(&real::name)},
     FIBSHIM_CALLED_FUNCTIONS(CALL)
 #undef CALL
 };
@@ -62,25 +69,25 @@ bool resolve_driver() {
   if (library == nullptr) return false;
   const DlsymFunction find = real_dlsym();
   for (const CalledRow& row : kCalled) {
-    row.real->store(find(library, row.name), std::memory_order_relaxed);
+    row.slot->store(find(library, row.name), std::memory_order_relaxed);
   }
   bool has_any = false;
   for (const HookRow& row : kHooks) {
-    void* real = find(library, row.name);
+    void* found = find(library, row.name);
     // A driver built without -Bsymbolic hands out this library's own export: never call ourselves.
-    if (real == row.hook) real = nullptr;
-    has_any = has_any || real != nullptr;
-    row.real->store(real, std::memory_order_relaxed);
+    if (found == row.hook) found = nullptr;
+    has_any = has_any || found != nullptr;
+    row.slot->store(found, std::memory_order_relaxed);
   }
   if (has_any) g_is_resolved.store(true, std::memory_order_release);
   return has_any;
 }
 
-void* exchange_pointer(void* real) {
+void* exchange_pointer(void* given) {
   for (const HookRow& row : kHooks) {
-    if (row.real->load(std::memory_order_relaxed) == real) return row.hook;
+    if (row.slot->load(std::memory_order_relaxed) == given) return row.hook;
   }
-  return real;
+  return given;
 }
 
 void* hook_for_name(const char* name) {

@@ -22,6 +22,8 @@ namespace fibshim {
   CALL(cuCtxGetDevice, PFN_cuCtxGetDevice_v2000)                     \
   CALL(cuFuncGetName, PFN_cuFuncGetName_v12030)                      \
   CALL(cuKernelGetName, PFN_cuKernelGetName_v12030)                  \
+  CALL(cuFuncGetModule, PFN_cuFuncGetModule_v11000)                  \
+  CALL(cuKernelGetLibrary, PFN_cuKernelGetLibrary_v12050)            \
   CALL(cuFuncGetParamInfo, PFN_cuFuncGetParamInfo_v12040)            \
   CALL(cuKernelGetParamInfo, PFN_cuKernelGetParamInfo_v12040)        \
   CALL(cuKernelSetAttribute, PFN_cuKernelSetAttribute_v12000)        \
@@ -33,21 +35,20 @@ namespace fibshim {
   CALL(cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000)          \
   CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)
 
-struct Driver {
-#define HOOK(name, type) std::atomic<type> name;
+// The pointers, one variable each: launch_entry.cc names them in assembly. Relaxed loads suffice:
+// they are code addresses, and libcuda is mapped before it is found.
+namespace real {
+#define HOOK(name, type) extern std::atomic<type> name __asm__("fibshim_real_" #name);
 #include "shim/hook_table.h"
 #undef HOOK
-#define CALL(name, type) std::atomic<type> name;
-  FIBSHIM_CALLED_FUNCTIONS(CALL)
+#define CALL(name, type) extern std::atomic<type> name;
+FIBSHIM_CALLED_FUNCTIONS(CALL)
 #undef CALL
-};
+}  // namespace real
 
-// The pointers. Relaxed loads suffice: code addresses, and libcuda is mapped before it is found.
-extern Driver g_driver;
+#define FIBSHIM_REAL(name) (::fibshim::real::name.load(std::memory_order_relaxed))
 
-#define FIBSHIM_REAL(name) (::fibshim::g_driver.name.load(std::memory_order_relaxed))
-
-// Fills g_driver. False when the process has no libcuda.so.1 (then nothing was remembered).
+// Fills the pointers. False when the process has no libcuda.so.1 (then nothing was remembered).
 bool resolve_driver();
 
 // True when libcuda.so.1 is mapped into the process, without loading it.
@@ -57,18 +58,18 @@ bool is_driver_loaded();
 // code.
 template <class Function, class... Arguments>
 inline CUresult call_real(const std::atomic<Function>& slot, Arguments... arguments) {
-  Function real = slot.load(std::memory_order_relaxed);
-  if (__builtin_expect(real == nullptr, 0)) {
+  Function function = slot.load(std::memory_order_relaxed);
+  if (__builtin_expect(function == nullptr, 0)) {
     (void)resolve_driver();
-    real = slot.load(std::memory_order_relaxed);
-    if (real == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+    function = slot.load(std::memory_order_relaxed);
+    if (function == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   }
-  return real(arguments...);
+  return function(arguments...);
 }
 
 // The hook for a pointer that the real driver gave out, or the pointer itself when it is not one
 // that the shim hooks. Exact pointers are compared, never names.
-void* exchange_pointer(void* real);
+void* exchange_pointer(void* given);
 
 // The hook for an exported name, or nullptr. Takes no lock and allocates nothing.
 void* hook_for_name(const char* name);

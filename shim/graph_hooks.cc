@@ -59,8 +59,8 @@ CUresult set_cluster(CUgraphNode node, const LaunchPlan& plan) {
   value.clusterDim.x = plan.geometry[kClusterX];
   value.clusterDim.y = plan.geometry[kClusterY];
   value.clusterDim.z = plan.geometry[kClusterZ];
-  return call_real(g_driver.cuGraphKernelNodeSetAttribute, node,
-                   CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value);
+  return call_real(real::cuGraphKernelNodeSetAttribute, node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                   &value);
 }
 
 enum class NodeUse { add, set, set_executable };
@@ -133,7 +133,7 @@ CUresult hook_cuGraphAddKernelNode(CUgraphNode* node, CUgraph graph,
                                    const CUgraphNode* dependencies, size_t count,
                                    const CUDA_KERNEL_NODE_PARAMS_v1* params) {
   return make_node(NodeUse::add, params, node, [&](const CUDA_KERNEL_NODE_PARAMS_v1* given) {
-    return call_real(g_driver.cuGraphAddKernelNode, node, graph, dependencies, count, given);
+    return call_real(real::cuGraphAddKernelNode, node, graph, dependencies, count, given);
   });
 }
 
@@ -141,14 +141,14 @@ CUresult hook_cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph,
                                       const CUgraphNode* dependencies, size_t count,
                                       const NodeParams* params) {
   return make_node(NodeUse::add, params, node, [&](const NodeParams* given) {
-    return call_real(g_driver.cuGraphAddKernelNode_v2, node, graph, dependencies, count, given);
+    return call_real(real::cuGraphAddKernelNode_v2, node, graph, dependencies, count, given);
   });
 }
 
 CUresult hook_cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
                              size_t count, CUgraphNodeParams* params) {
   return make_node(NodeUse::add, params, node, [&](CUgraphNodeParams* given) {
-    return call_real(g_driver.cuGraphAddNode, node, graph, dependencies, count, given);
+    return call_real(real::cuGraphAddNode, node, graph, dependencies, count, given);
   });
 }
 
@@ -156,26 +156,26 @@ CUresult hook_cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphN
                                 const CUgraphEdgeData* edges, size_t count,
                                 CUgraphNodeParams* params) {
   return make_node(NodeUse::add, params, node, [&](CUgraphNodeParams* given) {
-    return call_real(g_driver.cuGraphAddNode_v2, node, graph, dependencies, edges, count, given);
+    return call_real(real::cuGraphAddNode_v2, node, graph, dependencies, edges, count, given);
   });
 }
 
 CUresult hook_cuGraphKernelNodeSetParams(CUgraphNode node,
                                          const CUDA_KERNEL_NODE_PARAMS_v1* params) {
   return make_node(NodeUse::set, params, &node, [&](const CUDA_KERNEL_NODE_PARAMS_v1* given) {
-    return call_real(g_driver.cuGraphKernelNodeSetParams, node, given);
+    return call_real(real::cuGraphKernelNodeSetParams, node, given);
   });
 }
 
 CUresult hook_cuGraphKernelNodeSetParams_v2(CUgraphNode node, const NodeParams* params) {
   return make_node(NodeUse::set, params, &node, [&](const NodeParams* given) {
-    return call_real(g_driver.cuGraphKernelNodeSetParams_v2, node, given);
+    return call_real(real::cuGraphKernelNodeSetParams_v2, node, given);
   });
 }
 
 CUresult hook_cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams* params) {
   return make_node(NodeUse::set, params, &node, [&](CUgraphNodeParams* given) {
-    return call_real(g_driver.cuGraphNodeSetParams, node, given);
+    return call_real(real::cuGraphNodeSetParams, node, given);
   });
 }
 
@@ -183,33 +183,32 @@ CUresult hook_cuGraphExecKernelNodeSetParams(CUgraphExec executable, CUgraphNode
                                              const CUDA_KERNEL_NODE_PARAMS_v1* params) {
   return make_node(
       NodeUse::set_executable, params, &node, [&](const CUDA_KERNEL_NODE_PARAMS_v1* given) {
-        return call_real(g_driver.cuGraphExecKernelNodeSetParams, executable, node, given);
+        return call_real(real::cuGraphExecKernelNodeSetParams, executable, node, given);
       });
 }
 
 CUresult hook_cuGraphExecKernelNodeSetParams_v2(CUgraphExec executable, CUgraphNode node,
                                                 const NodeParams* params) {
   return make_node(NodeUse::set_executable, params, &node, [&](const NodeParams* given) {
-    return call_real(g_driver.cuGraphExecKernelNodeSetParams_v2, executable, node, given);
+    return call_real(real::cuGraphExecKernelNodeSetParams_v2, executable, node, given);
   });
 }
 
 CUresult hook_cuGraphExecNodeSetParams(CUgraphExec executable, CUgraphNode node,
                                        CUgraphNodeParams* params) {
   return make_node(NodeUse::set_executable, params, &node, [&](CUgraphNodeParams* given) {
-    return call_real(g_driver.cuGraphExecNodeSetParams, executable, node, given);
+    return call_real(real::cuGraphExecNodeSetParams, executable, node, given);
   });
 }
 
 // --- read nodes ---
 
 CUresult hook_cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1* params) {
-  return give_original(call_real(g_driver.cuGraphKernelNodeGetParams, node, params), node, params);
+  return give_original(call_real(real::cuGraphKernelNodeGetParams, node, params), node, params);
 }
 
 CUresult hook_cuGraphKernelNodeGetParams_v2(CUgraphNode node, NodeParams* params) {
-  return give_original(call_real(g_driver.cuGraphKernelNodeGetParams_v2, node, params), node,
-                       params);
+  return give_original(call_real(real::cuGraphKernelNodeGetParams_v2, node, params), node, params);
 }
 
 // What the host says of its kernel's cluster and cooperation does not hold for the replacement.
@@ -219,59 +218,59 @@ CUresult hook_cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID
                                      attribute == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION ||
                                      attribute == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
   if (is_about_the_original && is_redirected_node(node)) return CUDA_SUCCESS;
-  return call_real(g_driver.cuGraphKernelNodeSetAttribute, node, attribute, value);
+  return call_real(real::cuGraphKernelNodeSetAttribute, node, attribute, value);
 }
 
 // --- end nodes ---
 
 CUresult hook_cuGraphDestroyNode(CUgraphNode node) {
   forget_node(node);
-  return call_real(g_driver.cuGraphDestroyNode, node);
+  return call_real(real::cuGraphDestroyNode, node);
 }
 
 CUresult hook_cuGraphDestroy(CUgraph graph) {
   forget_graph(graph);
-  return call_real(g_driver.cuGraphDestroy, graph);
+  return call_real(real::cuGraphDestroy, graph);
 }
 
 // --- captures ---
 
 CUresult hook_cuStreamBeginCapture(CUstream stream) {
-  return note_begin(call_real(g_driver.cuStreamBeginCapture, stream));
+  return note_begin(call_real(real::cuStreamBeginCapture, stream));
 }
 
 CUresult hook_cuStreamBeginCapture_ptsz(CUstream stream) {
-  return note_begin(call_real(g_driver.cuStreamBeginCapture_ptsz, stream));
+  return note_begin(call_real(real::cuStreamBeginCapture_ptsz, stream));
 }
 
 CUresult hook_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
-  return note_begin(call_real(g_driver.cuStreamBeginCapture_v2, stream, mode));
+  return note_begin(call_real(real::cuStreamBeginCapture_v2, stream, mode));
 }
 
 CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
-  return note_begin(call_real(g_driver.cuStreamBeginCapture_v2_ptsz, stream, mode));
+  return note_begin(call_real(real::cuStreamBeginCapture_v2_ptsz, stream, mode));
 }
 
 CUresult hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
                                           const CUgraphNode* dependencies,
                                           const CUgraphEdgeData* edges, size_t count,
                                           CUstreamCaptureMode mode) {
-  return note_begin(call_real(g_driver.cuStreamBeginCaptureToGraph, stream, graph, dependencies,
-                              edges, count, mode));
+  return note_begin(call_real(real::cuStreamBeginCaptureToGraph, stream, graph, dependencies, edges,
+                              count, mode));
 }
 
 CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
                                                const CUgraphNode* dependencies,
                                                const CUgraphEdgeData* edges, size_t count,
                                                CUstreamCaptureMode mode) {
-  return note_begin(call_real(g_driver.cuStreamBeginCaptureToGraph_ptsz, stream, graph,
-                              dependencies, edges, count, mode));
+  return note_begin(call_real(real::cuStreamBeginCaptureToGraph_ptsz, stream, graph, dependencies,
+                              edges, count, mode));
 }
 
 CUresult hook_cuStreamEndCapture(CUstream stream, CUgraph* graph) {
-  return note_end(call_real(g_driver.cuStreamEndCapture, stream, graph));
+  return note_end(call_real(real::cuStreamEndCapture, stream, graph));
 }
 
 CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
-  return note_end(call_real(g_driver.cuStreamEndCapture_ptsz, stream, graph));
+  return note_end(call_real(real::cuStreamEndCapture_ptsz, stream, graph));
 }

@@ -5,6 +5,7 @@
 
 #include "shim/decisions.h"
 #include "shim/driver.h"
+#include "shim/image_identity.h"
 #include "shim/images.h"
 #include "shim/log.h"
 #include "shim/mutex.h"
@@ -16,8 +17,8 @@ namespace {
 
 // What find_handle reads before the first handle is known.
 struct EmptyTable {
-  HandleTable table = {63, 0, 1};
-  HandleSlot slots[2] = {};
+  HandleTable table = {1, 0};
+  HandleSlot slots[3] = {};
 };
 constinit EmptyTable g_empty_table;
 static_assert(offsetof(EmptyTable, slots) == sizeof(HandleTable));
@@ -48,7 +49,7 @@ Record* record_of(uintptr_t value) { return reinterpret_cast<Record*>(value & ~k
 
 // Holding g_lock. The slot of a key, new if need be; null when there is no memory.
 HandleSlot* slot_in(HandleTable* table, uintptr_t key) {
-  for (uint64_t at = hash_handle(key) >> table->shift;; ++at) {
+  for (uint64_t at = first_slot(key);; ++at) {
     HandleSlot& slot = table->slots()[at & table->mask];
     const uintptr_t found = slot.key.load(std::memory_order_relaxed);
     if (found == key) return &slot;
@@ -61,24 +62,24 @@ HandleSlot* slot_in(HandleTable* table, uintptr_t key) {
   }
 }
 
+// One slot more than the mask reaches, never used: launch_entry.cc looks at a slot's neighbour.
 size_t table_bytes(uint64_t capacity) {
-  return sizeof(HandleTable) + capacity * sizeof(HandleSlot);
+  return sizeof(HandleTable) + (capacity + 1) * sizeof(HandleSlot);
 }
 
 // Holding g_lock. A table with room for one more key; null when there is no memory.
 HandleTable* table_with_room() {
   HandleTable* old = g_table;
   const uint64_t capacity = old == nullptr ? 0 : old->mask + 1;
-  if (old != nullptr && (old->used + 1) * 4ull <= capacity * 3) return old;
+  if (old != nullptr && (old->used + 1) * 2 <= capacity) return old;
   uint64_t live = 0;
   for (uint64_t i = 0; i < capacity; ++i) {
     if (old->slots()[i].value.load(std::memory_order_relaxed) != 0) ++live;
   }
   uint64_t new_capacity = kSmallestCapacity;
-  while (new_capacity < (live + 1) * 2) new_capacity *= 2;
+  while (new_capacity < (live + 1) * 4) new_capacity *= 2;
   auto* table = static_cast<HandleTable*>(g_pool.allocate(table_bytes(new_capacity)));
   if (table == nullptr) return nullptr;
-  table->shift = static_cast<uint32_t>(64 - __builtin_ctzll(new_capacity));
   table->mask = new_capacity - 1;
   for (uint64_t i = 0; i < capacity; ++i) {
     const uintptr_t value = old->slots()[i].value.load(std::memory_order_relaxed);
@@ -220,6 +221,35 @@ bool reads_within(const Snapshot& snapshot, const Pattern& pattern, const Param*
   return true;
 }
 
+// The module or library of a handle that was not seen being handed out.
+uintptr_t ask_owner(const void* handle, HandleKind kind) {
+  const auto module_of = FIBSHIM_REAL(cuFuncGetModule);
+  const auto library_of_kernel = FIBSHIM_REAL(cuKernelGetLibrary);
+  CUmodule module = nullptr;
+  CUlibrary library = nullptr;
+  if (kind == HandleKind::function && module_of != nullptr &&
+      module_of(&module, static_cast<CUfunction>(const_cast<void*>(handle))) == CUDA_SUCCESS) {
+    return reinterpret_cast<uintptr_t>(module);
+  }
+  if (kind == HandleKind::kernel && library_of_kernel != nullptr &&
+      library_of_kernel(&library, static_cast<CUkernel>(const_cast<void*>(handle))) ==
+          CUDA_SUCCESS) {
+    return reinterpret_cast<uintptr_t>(library);
+  }
+  return 0;
+}
+
+bool has_image(const Snapshot& snapshot, const Pattern& pattern, uintptr_t image_owner) {
+  if (pattern.images.count == 0) return true;
+  ImageHash hash;
+  if (image_owner == 0 || !find_image_hash(image_owner, &hash)) return false;
+  const ImageHash* images = snapshot.begin(pattern.images);
+  for (uint32_t i = 0; i < pattern.images.count; ++i) {
+    if (images[i].low == hash.low && images[i].high == hash.high) return true;
+  }
+  return false;
+}
+
 void fill_candidate(const Snapshot& snapshot, const SymbolMatch& match, Candidate* out) {
   const Pattern& pattern = snapshot.begin(snapshot.patterns)[match.pattern];
   out->snapshot = &snapshot;
@@ -234,7 +264,7 @@ void fill_candidate(const Snapshot& snapshot, const SymbolMatch& match, Candidat
 
 // A record, whole but for its place in the table. Null: no memory.
 Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind kind, uintptr_t owner,
-                     const char* symbol) {
+                     const char* symbol, uintptr_t image_owner) {
   auto* record = static_cast<Record*>(g_pool.allocate(sizeof(Record)));
   if (record == nullptr) return nullptr;
   record->handle = reinterpret_cast<uintptr_t>(handle);
@@ -252,6 +282,7 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
     log_message(LogLevel::info, "%s: the driver does not tell its parameters; left alone", symbol);
     return record;
   }
+  if (image_owner == 0) image_owner = owner != 0 ? owner : ask_owner(handle, kind);
   uint32_t kept = 0;
   for (uint32_t i = 0; i < match_count; ++i) {
     const Pattern& pattern = snapshot.begin(snapshot.patterns)[matches[i].pattern];
@@ -261,7 +292,7 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
                   snapshot.text(pattern.label));
       continue;
     }
-    if (pattern.images.count != 0) {
+    if (!has_image(snapshot, pattern, image_owner)) {
       log_message(LogLevel::info, "%s: pattern %s asks for an image that this one is not", symbol,
                   snapshot.text(pattern.label));
       continue;
@@ -314,8 +345,13 @@ uintptr_t value_of(Record* record) {
 
 constinit std::atomic<const HandleTable*> g_handle_table{&g_empty_table.table};
 
-uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner,
-                          const char* symbol) {
+uintptr_t library_of(const void* kernel) {
+  const uintptr_t slot = find_handle(kernel);
+  return slot == 0 ? 0 : record_of(slot)->owner;
+}
+
+uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, const char* symbol,
+                          uintptr_t image_owner) {
   const Snapshot* snapshot = ensure_snapshot();
   if (snapshot == nullptr || handle == nullptr || symbol == nullptr) return 0;
   const uintptr_t known = find_handle(handle);
@@ -326,7 +362,7 @@ uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner,
       return known;
     }
   }
-  Record* record = build_record(*snapshot, handle, kind, owner, symbol);
+  Record* record = build_record(*snapshot, handle, kind, owner, symbol, image_owner);
   if (record == nullptr) return 0;
   const uintptr_t value = value_of(record);
   {

@@ -6,16 +6,15 @@
 //   * A slot's key is written once per table and never changes: a slot found by its key stays that
 //     key's slot. Its value is replaced atomically; 0 means that the handle has died.
 //   * So a reader that finds a key reads the newest value stored for that very handle, whatever
-//   else
-//     is inserted or forgotten meanwhile. Release on the value, acquire on its load: the record
-//     that it points to is whole.
-//   * Dead keys are dropped when the table is rebuilt, at 3/4 full, into a larger one if it is full
-//     of living ones. The new table is published by one store. A reader of the old one sees what
-//     it could have seen a moment before; old tables are kept.
+//     else is inserted or forgotten meanwhile. Release on the value, acquire on its load: the
+//     record that it points to is whole.
+//   * Dead keys are dropped when the table is rebuilt, at half full, into a larger one if it is
+//     full of living ones. The new table is published by one store. A reader of the old one sees
+//     what it could have seen a moment before; old tables are kept.
 //   * Writers (hand-out, unload) hold one mutex, and hold no other while calling the driver.
 //
-// Memory per handle: 16 bytes of table at half load or more, and a Record of 64 bytes; a handle
-// that a pattern fits adds its candidates.
+// Memory per handle: 32 to 64 bytes of table, and a Record of 64 bytes; a handle that a pattern
+// fits adds its candidates.
 #ifndef FIBSHIM_SHIM_HANDLES_H_
 #define FIBSHIM_SHIM_HANDLES_H_
 
@@ -71,9 +70,8 @@ struct HandleSlot {
 
 // Followed by its slots.
 struct HandleTable {
-  uint32_t shift;  // 64 - log2(capacity)
-  uint32_t used;   // keys written; the writer's
-  uint64_t mask;   // capacity - 1
+  uint64_t mask;  // capacity - 1
+  uint64_t used;  // keys written; the writer's
 
   const HandleSlot* slots() const { return reinterpret_cast<const HandleSlot*>(this + 1); }
   HandleSlot* slots() { return reinterpret_cast<HandleSlot*>(this + 1); }
@@ -81,18 +79,24 @@ struct HandleTable {
 
 inline constexpr uintptr_t kUntracked = 1;
 
-extern std::atomic<const HandleTable*> g_handle_table;
+// Named for launch_entry.cc, which reads it in assembly.
+extern std::atomic<const HandleTable*> g_handle_table __asm__("fibshim_handle_table");
+
+inline constexpr uint64_t kHashFactor = 0x9e3779b97f4a7c15;
 
 inline uint64_t hash_handle(uintptr_t handle) {
   // Fibonacci hashing: handles are heap addresses, alike in their low and high bits.
-  return static_cast<uint64_t>(handle) * 0x9e3779b97f4a7c15u;
+  return static_cast<uint64_t>(handle) * kHashFactor;
 }
+
+// Where a handle's slot is looked for first. A constant shift: tables have up to 2^32 slots.
+inline uint64_t first_slot(uintptr_t handle) { return hash_handle(handle) >> 32; }
 
 // The slot's value for a handle, or 0 when nothing is known of it. Hot: wait-free.
 inline uintptr_t find_handle(const void* handle) {
   const auto key = reinterpret_cast<uintptr_t>(handle);
   const HandleTable* table = g_handle_table.load(std::memory_order_acquire);
-  for (uint64_t at = hash_handle(key) >> table->shift;; ++at) {
+  for (uint64_t at = first_slot(key);; ++at) {
     const HandleSlot& slot = table->slots()[at & table->mask];
     const uintptr_t found = slot.key.load(std::memory_order_acquire);
     if (__builtin_expect(found == key, 1)) return slot.value.load(std::memory_order_acquire);
@@ -102,10 +106,15 @@ inline uintptr_t find_handle(const void* handle) {
 
 // Everything below is for the slow paths.
 
-// Remembers a handle that the driver has just given out, replacing what was known of it. `params`
-// are asked of the driver where a pattern fits the symbol. `owner` may be 0. Returns the slot's new
-// value; 0 when there is no memory for it.
-uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, const char* symbol);
+// Remembers a handle that the driver has just given out, replacing what was known of it; asks the
+// driver for its parameters where a pattern fits the symbol. `owner` is the module or library that
+// it dies with, 0 when that is not known; `image_owner` the one whose image it came from, 0 for the
+// owner. Returns the slot's new value; 0 when there is no memory for it.
+uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, const char* symbol,
+                          uintptr_t image_owner = 0);
+
+// The library that a known CUkernel came from; 0 when that is not known.
+uintptr_t library_of(const void* kernel);
 
 // A handle first met at a launch: asks the driver for its name, both ways. 0 when it has none.
 uintptr_t remember_stranger(const void* handle);

@@ -11,6 +11,8 @@
 #include "shim/driver.h"
 #include "shim/graphs.h"
 #include "shim/handles.h"
+#include "shim/image_identity.h"
+#include "shim/launch_entry.h"
 #include "shim/launch_path.h"
 #include "shim/launch_slow.h"
 #include "shim/runtime.h"
@@ -22,6 +24,19 @@ namespace {
 template <class Handle>
 uintptr_t as_owner(Handle handle) {
   return reinterpret_cast<uintptr_t>(handle);
+}
+
+// What came in, for patterns that ask for an image. `owner` is where the host wants its handle.
+template <class Owner>
+CUresult note_load(CUresult result, const Owner* owner, const void* image) {
+  if (result == CUDA_SUCCESS && owner != nullptr) note_image(as_owner(*owner), image);
+  return result;
+}
+
+template <class Owner>
+CUresult note_file_load(CUresult result, const Owner* owner, const char* path) {
+  if (result == CUDA_SUCCESS && owner != nullptr) note_image_file(as_owner(*owner), path);
+  return result;
 }
 
 void exchange_result(CUresult result, void** function) {
@@ -221,7 +236,7 @@ using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is 
 // The real call comes first, with the caller's own version and flags; then the pointer is
 // exchanged.
 CUresult hook_cuGetProcAddress(const char* symbol, void** function, int version, cuuint64_t flags) {
-  const CUresult result = call_real(g_driver.cuGetProcAddress, symbol, function, version, flags);
+  const CUresult result = call_real(real::cuGetProcAddress, symbol, function, version, flags);
   exchange_result(result, function);
   return result;
 }
@@ -229,7 +244,7 @@ CUresult hook_cuGetProcAddress(const char* symbol, void** function, int version,
 CUresult hook_cuGetProcAddress_v2(const char* symbol, void** function, int version,
                                   cuuint64_t flags, CUdriverProcAddressQueryResult* status) {
   const CUresult result =
-      call_real(g_driver.cuGetProcAddress_v2, symbol, function, version, flags, status);
+      call_real(real::cuGetProcAddress_v2, symbol, function, version, flags, status);
   exchange_result(result, function);
   return result;
 }
@@ -238,23 +253,25 @@ CUresult hook_cuGetProcAddress_v2(const char* symbol, void** function, int versi
 
 CUresult hook_cuModuleLoad(CUmodule* module, const char* file) {
   (void)ensure_snapshot();
-  return call_real(g_driver.cuModuleLoad, module, file);
+  return note_file_load(call_real(real::cuModuleLoad, module, file), module, file);
 }
 
 CUresult hook_cuModuleLoadData(CUmodule* module, const void* image) {
   (void)ensure_snapshot();
-  return call_real(g_driver.cuModuleLoadData, module, image);
+  return note_load(call_real(real::cuModuleLoadData, module, image), module, image);
 }
 
 CUresult hook_cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned option_count,
                                  CUjit_option* options, void** values) {
   (void)ensure_snapshot();
-  return call_real(g_driver.cuModuleLoadDataEx, module, image, option_count, options, values);
+  return note_load(
+      call_real(real::cuModuleLoadDataEx, module, image, option_count, options, values), module,
+      image);
 }
 
 CUresult hook_cuModuleLoadFatBinary(CUmodule* module, const void* fatbin) {
   (void)ensure_snapshot();
-  return call_real(g_driver.cuModuleLoadFatBinary, module, fatbin);
+  return note_load(call_real(real::cuModuleLoadFatBinary, module, fatbin), module, fatbin);
 }
 
 CUresult hook_cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jit_options,
@@ -262,8 +279,9 @@ CUresult hook_cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_opti
                                 CUlibraryOption* library_options, void** library_values,
                                 unsigned library_count) {
   (void)ensure_snapshot();
-  return call_real(g_driver.cuLibraryLoadData, library, code, jit_options, jit_values, jit_count,
-                   library_options, library_values, library_count);
+  return note_load(call_real(real::cuLibraryLoadData, library, code, jit_options, jit_values,
+                             jit_count, library_options, library_values, library_count),
+                   library, code);
 }
 
 CUresult hook_cuLibraryLoadFromFile(CUlibrary* library, const char* file, CUjit_option* jit_options,
@@ -271,14 +289,16 @@ CUresult hook_cuLibraryLoadFromFile(CUlibrary* library, const char* file, CUjit_
                                     CUlibraryOption* library_options, void** library_values,
                                     unsigned library_count) {
   (void)ensure_snapshot();
-  return call_real(g_driver.cuLibraryLoadFromFile, library, file, jit_options, jit_values,
-                   jit_count, library_options, library_values, library_count);
+  return note_file_load(
+      call_real(real::cuLibraryLoadFromFile, library, file, jit_options, jit_values, jit_count,
+                library_options, library_values, library_count),
+      library, file);
 }
 
 // --- hand handles out ---
 
 CUresult hook_cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-  const CUresult result = call_real(g_driver.cuModuleGetFunction, function, module, name);
+  const CUresult result = call_real(real::cuModuleGetFunction, function, module, name);
   if (result == CUDA_SUCCESS && function != nullptr) {
     (void)remember_handle(*function, HandleKind::function, as_owner(module), name);
   }
@@ -286,7 +306,7 @@ CUresult hook_cuModuleGetFunction(CUfunction* function, CUmodule module, const c
 }
 
 CUresult hook_cuModuleEnumerateFunctions(CUfunction* functions, unsigned count, CUmodule module) {
-  const CUresult result = call_real(g_driver.cuModuleEnumerateFunctions, functions, count, module);
+  const CUresult result = call_real(real::cuModuleEnumerateFunctions, functions, count, module);
   if (result == CUDA_SUCCESS) {
     remember_all(functions, count, HandleKind::function, as_owner(module),
                  FIBSHIM_REAL(cuFuncGetName));
@@ -295,7 +315,7 @@ CUresult hook_cuModuleEnumerateFunctions(CUfunction* functions, unsigned count, 
 }
 
 CUresult hook_cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
-  const CUresult result = call_real(g_driver.cuLibraryGetKernel, kernel, library, name);
+  const CUresult result = call_real(real::cuLibraryGetKernel, kernel, library, name);
   if (result == CUDA_SUCCESS && kernel != nullptr) {
     (void)remember_handle(*kernel, HandleKind::kernel, as_owner(library), name);
   }
@@ -303,7 +323,7 @@ CUresult hook_cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char
 }
 
 CUresult hook_cuLibraryEnumerateKernels(CUkernel* kernels, unsigned count, CUlibrary library) {
-  const CUresult result = call_real(g_driver.cuLibraryEnumerateKernels, kernels, count, library);
+  const CUresult result = call_real(real::cuLibraryEnumerateKernels, kernels, count, library);
   if (result == CUDA_SUCCESS) {
     remember_all(kernels, count, HandleKind::kernel, as_owner(library),
                  FIBSHIM_REAL(cuKernelGetName));
@@ -312,56 +332,40 @@ CUresult hook_cuLibraryEnumerateKernels(CUkernel* kernels, unsigned count, CUlib
 }
 
 CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
-  const CUresult result = call_real(g_driver.cuKernelGetFunction, function, kernel);
-  if (result == CUDA_SUCCESS && function != nullptr) {
-    // It dies with the kernel's library, or with the context: as one whose owner is unknown it is
+  const CUresult result = call_real(real::cuKernelGetFunction, function, kernel);
+  const auto get_name = FIBSHIM_REAL(cuFuncGetName);
+  const char* name = nullptr;
+  if (result == CUDA_SUCCESS && function != nullptr && get_name != nullptr &&
+      ensure_snapshot() != nullptr && get_name(&name, *function) == CUDA_SUCCESS) {
+    // It dies with the kernel's library or with the context: as one whose owner is unknown it is
     // forgotten at the first of either.
-    remember_all(function, 1, HandleKind::function, 0, FIBSHIM_REAL(cuFuncGetName));
+    (void)remember_handle(*function, HandleKind::function, 0, name, library_of(kernel));
   }
   return result;
 }
 
 // --- launch ---
 
-// The fast side of every launch: a kernel that no pattern knows costs one table lookup, one count
-// and a jump to the driver. Anything else jumps to the slow side, a function of the same type.
-inline bool is_plainly_untracked(CUfunction function) {
-  uint64_t* const counters = t_counters;
-  if (__builtin_expect((find_handle(function) & kUntracked) == 0 || counters == nullptr, 0)) {
-    return false;
-  }
-  count_in(counters, counter_of(0, Outcome::untracked));
-  return true;
-}
+// These are the slow sides: launch_entry.cc holds the exported functions.
 
 #define FIBSHIM_UNWRAP(...) __VA_ARGS__
 
 //   name      the hooked function; `plain` and `ex` are what launch its replacement
 //   tail_params, tail_arguments   what follows `params` in this function's list, with the comma
-#define FIBSHIM_LAUNCH(name, plain, ex, is_per_thread_stream, extra, tail_params, tail_arguments)  \
-  static __attribute__((noinline))                                                                 \
-  CUresult slow_##name(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,     \
-                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_mem,  \
-                       CUstream stream, void** params FIBSHIM_UNWRAP tail_params) {                \
-    if (FIBSHIM_REAL(name) == nullptr && !resolve_driver()) return CUDA_ERROR_NOT_SUPPORTED;       \
-    const auto original = [&] {                                                                    \
-      return call_real(g_driver.name, function, grid_x, grid_y, grid_z, block_x, block_y, block_z, \
-                       shared_mem, stream, params FIBSHIM_UNWRAP tail_arguments);                  \
-    };                                                                                             \
-    const unsigned geometry[7] = {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_mem};  \
-    LaunchRequest request =                                                                        \
-        make_request(function, geometry, params, extra, stream, is_per_thread_stream);             \
-    return launch_tracked(&request, FIBSHIM_REAL(plain), FIBSHIM_REAL(ex), original);              \
-  }                                                                                                \
-  CUresult hook_##name(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,     \
-                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_mem,  \
-                       CUstream stream, void** params FIBSHIM_UNWRAP tail_params) {                \
-    if (is_plainly_untracked(function)) {                                                          \
-      return FIBSHIM_REAL(name)(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,       \
-                                shared_mem, stream, params FIBSHIM_UNWRAP tail_arguments);         \
-    }                                                                                              \
-    return slow_##name(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_mem,    \
-                       stream, params FIBSHIM_UNWRAP tail_arguments);                              \
+#define FIBSHIM_LAUNCH(name, plain, ex, is_per_thread_stream, extra, tail_params, tail_arguments) \
+  CUresult fibshim_slow_##name(CUfunction function, unsigned grid_x, unsigned grid_y,             \
+                               unsigned grid_z, unsigned block_x, unsigned block_y,               \
+                               unsigned block_z, unsigned shared_mem, CUstream stream,            \
+                               void** params FIBSHIM_UNWRAP tail_params) {                        \
+    if (FIBSHIM_REAL(name) == nullptr && !resolve_driver()) return CUDA_ERROR_NOT_SUPPORTED;      \
+    const auto original = [&] {                                                                   \
+      return call_real(real::name, function, grid_x, grid_y, grid_z, block_x, block_y, block_z,   \
+                       shared_mem, stream, params FIBSHIM_UNWRAP tail_arguments);                 \
+    };                                                                                            \
+    const unsigned geometry[7] = {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_mem}; \
+    LaunchRequest request =                                                                       \
+        make_request(function, geometry, params, extra, stream, is_per_thread_stream);            \
+    return launch_tracked(&request, FIBSHIM_REAL(plain), FIBSHIM_REAL(ex), original);             \
   }
 
 FIBSHIM_LAUNCH(cuLaunchKernel, cuLaunchKernel, cuLaunchKernelEx, false, extra, (, void** extra),
@@ -373,18 +377,15 @@ FIBSHIM_LAUNCH(cuLaunchCooperativeKernel, cuLaunchKernel, cuLaunchKernelEx, fals
 FIBSHIM_LAUNCH(cuLaunchCooperativeKernel_ptsz, cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz, true,
                nullptr, (), ())
 
-#define FIBSHIM_LAUNCH_EX(name, is_per_thread_stream)                                    \
-  CUresult hook_##name(const CUlaunchConfig* config, CUfunction function, void** params, \
-                       void** extra) {                                                   \
-    if (is_plainly_untracked(function)) {                                                \
-      return FIBSHIM_REAL(name)(config, function, params, extra);                        \
-    }                                                                                    \
-    return launch_tracked_ex(config, function, params, extra, is_per_thread_stream,      \
-                             g_driver.name);                                             \
-  }
+CUresult fibshim_slow_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
+                                       void** params, void** extra) {
+  return launch_tracked_ex(config, function, params, extra, false, real::cuLaunchKernelEx);
+}
 
-FIBSHIM_LAUNCH_EX(cuLaunchKernelEx, false)
-FIBSHIM_LAUNCH_EX(cuLaunchKernelEx_ptsz, true)
+CUresult fibshim_slow_cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction function,
+                                            void** params, void** extra) {
+  return launch_tracked_ex(config, function, params, extra, true, real::cuLaunchKernelEx_ptsz);
+}
 
 // --- end handles ---
 
@@ -392,50 +393,52 @@ FIBSHIM_LAUNCH_EX(cuLaunchKernelEx_ptsz, true)
 // handle values again.
 CUresult hook_cuModuleUnload(CUmodule module) {
   forget_owner(as_owner(module));
-  return call_real(g_driver.cuModuleUnload, module);
+  forget_image(as_owner(module));
+  return call_real(real::cuModuleUnload, module);
 }
 
 CUresult hook_cuLibraryUnload(CUlibrary library) {
   forget_owner(as_owner(library));
-  return call_real(g_driver.cuLibraryUnload, library);
+  forget_image(as_owner(library));
+  return call_real(real::cuLibraryUnload, library);
 }
 
 CUresult hook_cuCtxDestroy(CUcontext context) {
   forget_functions();
-  return call_real(g_driver.cuCtxDestroy, context);
+  return call_real(real::cuCtxDestroy, context);
 }
 
 CUresult hook_cuCtxDestroy_v2(CUcontext context) {
   forget_functions();
-  return call_real(g_driver.cuCtxDestroy_v2, context);
+  return call_real(real::cuCtxDestroy_v2, context);
 }
 
 CUresult hook_cuCtxDetach(CUcontext context) {
   forget_functions();
-  return call_real(g_driver.cuCtxDetach, context);
+  return call_real(real::cuCtxDetach, context);
 }
 
 CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device) {
   forget_functions();
-  return call_real(g_driver.cuDevicePrimaryCtxRelease, device);
+  return call_real(real::cuDevicePrimaryCtxRelease, device);
 }
 
 CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   forget_functions();
-  return call_real(g_driver.cuDevicePrimaryCtxRelease_v2, device);
+  return call_real(real::cuDevicePrimaryCtxRelease_v2, device);
 }
 
 CUresult hook_cuDevicePrimaryCtxReset(CUdevice device) {
   forget_functions();
-  return call_real(g_driver.cuDevicePrimaryCtxReset, device);
+  return call_real(real::cuDevicePrimaryCtxReset, device);
 }
 
 CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
   forget_functions();
-  return call_real(g_driver.cuDevicePrimaryCtxReset_v2, device);
+  return call_real(real::cuDevicePrimaryCtxReset_v2, device);
 }
 
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx context) {
   forget_functions();
-  return call_real(g_driver.cuGreenCtxDestroy, context);
+  return call_real(real::cuGreenCtxDestroy, context);
 }

@@ -135,7 +135,12 @@ bool fits_parameters(const Snapshot& snapshot, const Binding& binding, CUkernel 
       snprintf(message, message_size, "its kernel takes more than the %u parameters given", i);
       return false;
     }
-    if (result != CUDA_SUCCESS || size != arguments[i].size) {
+    // Where the loader had no parameter table (PTX), integers travel in 8 bytes and may be read
+    // from fewer.
+    const bool is_loose =
+        snapshot.begin(snapshot.solutions)[binding.solution].param_sizes.count == 0 &&
+        arguments[i].kind == ArgumentMap::Kind::integer;
+    if (result != CUDA_SUCCESS || (is_loose ? size > 8 : size != arguments[i].size)) {
       snprintf(message, message_size, "parameter %u of its kernel has %zu bytes, the argument %u",
                i, result == CUDA_SUCCESS ? size : 0, arguments[i].size);
       return false;

@@ -16,6 +16,7 @@
 #include "shim/decisions.h"
 #include "shim/graphs.h"
 #include "shim/handles.h"
+#include "shim/image_identity.h"
 #include "shim/images.h"
 #include "shim/log.h"
 #include "shim/settings_in_force.h"
@@ -78,6 +79,7 @@ void before_fork() {
   lock_handles_for_fork();
   lock_decisions_for_fork();
   lock_graphs_for_fork();
+  lock_image_identity_for_fork();
   lock_images_for_fork();
   lock_counters_for_fork();
 }
@@ -85,6 +87,7 @@ void before_fork() {
 void after_fork(bool is_child) {
   unlock_counters_after_fork(is_child);
   unlock_images_after_fork(is_child);
+  unlock_image_identity_after_fork(is_child);
   unlock_graphs_after_fork(is_child);
   unlock_decisions_after_fork(is_child);
   unlock_handles_after_fork(is_child);
