@@ -4,7 +4,7 @@
 // write nothing: a slot goes from null to a decision once and stays, and decisions never change
 // after they are published (release on the slot, acquire on its load). The table doubles at half
 // load by copying the pointers and publishing the copy; old tables stay in the pool until the
-// handle dies. Memory per shape: at most 32 bytes of table, and a Decision of 128 bytes.
+// handle dies. Memory per shape: at most 32 bytes of table, and a Decision of 256 bytes.
 #ifndef FIBSHIM_SHIM_DECISIONS_H_
 #define FIBSHIM_SHIM_DECISIONS_H_
 
@@ -33,13 +33,28 @@ struct Decision {
   DecisionKind kind;
   uint8_t key_count;
   std::atomic<bool> is_reported;  // a failed launch was logged
+  // Taken out of the binding once, for the fast side of a launch (launch_path.cc). `is_fast`: the
+  // replacement has no cluster and few arguments. `has_dynamic` bit i: geometry[i] is not constant.
+  bool is_fast;
+  bool is_identity;
+  bool reads_geometry;  // an expression of where, an argument or a geometry value does
+  uint16_t has_dynamic;
   uint32_t series;
+  uint32_t fallback_counter;  // of the kinds no_solution, arch and refused
+  CUresult error;
+  CUfunction kernel;
+  const Step* where;
+  const ArgumentMap* arguments;
+  uint32_t where_count;
+  uint32_t argument_count;
+  uint32_t constants[kSharedMem + 1];
   const Snapshot* snapshot;
   const Binding* binding;  // null unless ready
-  CUfunction kernel;
-  CUresult error;
   int64_t key[kMaxKey];
 };
+
+// Arguments that the fast side of a launch has room for.
+inline constexpr uint32_t kMaxFastArguments = 24;
 
 // Followed by its slots.
 struct DecisionTable {
@@ -59,6 +74,16 @@ inline uint32_t hash_key(const int64_t* key, uint32_t count) {
     hash ^= hash >> 32;
   }
   return static_cast<uint32_t>(hash);
+}
+
+// find_decision for a key of one part.
+inline const Decision* find_decision_by_one(const Candidate& candidate, int64_t key) {
+  const DecisionTable* table = candidate.decisions.load(std::memory_order_acquire);
+  if (__builtin_expect(table == nullptr, 0)) return nullptr;
+  for (uint32_t at = hash_key(&key, 1);; ++at) {
+    const Decision* found = table->slots()[at & table->mask].load(std::memory_order_acquire);
+    if (found == nullptr || found->key[0] == key) return found;
+  }
 }
 
 // The cached decision, or null. Hot: wait-free.
@@ -83,6 +108,9 @@ const Decision* decide(const Record& record, Candidate* candidate, const int64_t
 
 // The series under which launches of a candidate are counted whose definition cannot be computed.
 uint32_t unresolved_series(const Candidate& candidate);
+
+// True when a step reads the launch's geometry.
+bool reads_geometry(const Snapshot& snapshot, Program program);
 
 // True when everything that the steps read lies within the parameters.
 bool program_fits(const Snapshot& snapshot, Program program, const Param* params, uint32_t count);

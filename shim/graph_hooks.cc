@@ -92,7 +92,7 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
     result = set_cluster(*node, plan.launch);
     remember_node(*node, original, plan.launch);
   }
-  return finish_redirect(plan.launch, result) ? apply(params) : result;
+  return finish_redirect(*plan.launch.decision, result) ? apply(params) : result;
 }
 
 template <class Params>
@@ -107,7 +107,10 @@ CUresult give_original(CUresult result, CUgraphNode node, Params* params) {
 }
 
 CUresult note_begin(CUresult result) {
-  if (result == CUDA_SUCCESS) g_active_captures.fetch_add(1, std::memory_order_relaxed);
+  if (result == CUDA_SUCCESS) {
+    g_active_captures.fetch_add(1, std::memory_order_relaxed);
+    g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
+  }
   return result;
 }
 
@@ -117,7 +120,10 @@ CUresult note_end(CUresult result) {
       result == CUDA_SUCCESS || (result >= CUDA_ERROR_STREAM_CAPTURE_INVALIDATED &&
                                  result <= CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
   int active = g_active_captures.load(std::memory_order_relaxed);
-  while (has_ended && active > 0 && !g_active_captures.compare_exchange_weak(active, active - 1)) {
+  while (has_ended && active > 0) {
+    if (!g_active_captures.compare_exchange_weak(active, active - 1)) continue;
+    g_slow_reasons.fetch_sub(1, std::memory_order_relaxed);
+    break;
   }
   return result;
 }

@@ -55,7 +55,7 @@ void drop_saved(SavedNode** at) {
 
 const Record* record_of_handle(const void* handle) {
   const uintptr_t slot = find_handle(handle);
-  return slot == 0 || (slot & kUntracked) != 0 ? nullptr : reinterpret_cast<const Record*>(slot);
+  return slot == 0 || (slot & kUntracked) != 0 ? nullptr : record_of(slot);
 }
 
 const void* handle_of(const NodeParams& params) {

@@ -45,8 +45,6 @@ uint64_t hash_name(const char* text) {
   return hash;
 }
 
-Record* record_of(uintptr_t value) { return reinterpret_cast<Record*>(value & ~kUntracked); }
-
 // Holding g_lock. The slot of a key, new if need be; null when there is no memory.
 HandleSlot* slot_in(HandleTable* table, uintptr_t key) {
   for (uint64_t at = first_slot(key);; ++at) {
@@ -259,6 +257,17 @@ void fill_candidate(const Snapshot& snapshot, const SymbolMatch& match, Candidat
   out->key = snapshot.begin(pattern.key);
   out->key_count = pattern.key.count;
   out->match = match;
+  out->reads_geometry = reads_geometry(snapshot, pattern.where);
+  for (uint32_t i = 0; i < out->key_count; ++i) {
+    out->reads_geometry = out->reads_geometry || reads_geometry(snapshot, out->key[i].program);
+  }
+  const Step* first = out->key_count == 1 ? snapshot.begin(out->key[0].program) : nullptr;
+  if (first != nullptr && out->key[0].program.count == 1 && first->op == Op::load_param &&
+      first->type == ValueType::int32) {
+    out->has_int32_key = true;
+    out->key_param = first->index;
+    out->key_offset = first->offset;
+  }
   for (uint32_t i = 0; i < kMaxCaptures; ++i) out->captures[i] = match.captures[i].value;
 }
 
@@ -338,7 +347,11 @@ void load_replacements(const Record& record) {
 }
 
 uintptr_t value_of(Record* record) {
-  return reinterpret_cast<uintptr_t>(record) | (record->candidate_count == 0 ? kUntracked : 0);
+  const auto address = reinterpret_cast<uintptr_t>(record);
+  if (record->candidate_count == 0) return address | kUntracked;
+  const bool is_simple = record->candidate_count == 1 && record->candidates[0].has_int32_key &&
+                         !record->candidates[0].reads_geometry;
+  return address | (is_simple ? kSimple : 0);
 }
 
 }  // namespace

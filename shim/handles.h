@@ -38,6 +38,10 @@ struct Candidate {
   const KeyPart* key;
   uint32_t where_count;
   uint32_t key_count;
+  bool reads_geometry;  // where or a key part does
+  bool has_int32_key;   // the key is one int32 parameter: its index and offset
+  uint16_t key_param;
+  uint32_t key_offset;
   std::atomic<DecisionTable*> decisions;  // null until the first
   int64_t captures[kMaxCaptures];
   SymbolMatch match;
@@ -65,7 +69,7 @@ struct Record {
 
 struct HandleSlot {
   std::atomic<uintptr_t> key;    // 0: never used
-  std::atomic<uintptr_t> value;  // Record*, kUntracked set when it has no candidates; 0: dead
+  std::atomic<uintptr_t> value;  // Record* with its marks; 0: dead
 };
 
 // Followed by its slots.
@@ -77,7 +81,13 @@ struct HandleTable {
   HandleSlot* slots() { return reinterpret_cast<HandleSlot*>(this + 1); }
 };
 
-inline constexpr uintptr_t kUntracked = 1;
+// Marks in a slot's value, beside the record's address.
+inline constexpr uintptr_t kUntracked = 1;  // no pattern fits
+inline constexpr uintptr_t kSimple = 2;     // one does, and its key is one int32 parameter
+
+inline Record* record_of(uintptr_t value) {
+  return reinterpret_cast<Record*>(value & ~(kUntracked | kSimple));
+}
 
 // Named for launch_entry.cc, which reads it in assembly.
 extern std::atomic<const HandleTable*> g_handle_table __asm__("fibshim_handle_table");

@@ -127,20 +127,6 @@ inline void note_capture(CUresult result, const LaunchRequest& request, const La
   }
 }
 
-// cuLaunchKernel in all its forms, for a kernel that a pattern may fit. `original` repeats the
-// host's own call.
-template <class Original>
-inline CUresult launch_tracked(LaunchRequest* request, LaunchFunction launch,
-                               LaunchExFunction launch_ex, const Original& original) {
-  LaunchPlan plan;
-  plan_launch(request, &plan);
-  if (plan.action == LaunchAction::fail) return plan.error;
-  if (plan.action == LaunchAction::original) return original();
-  const CUresult result = launch_plain(plan, request->stream, launch, launch_ex);
-  note_capture(result, *request, plan);
-  return finish_redirect(plan, result) ? original() : result;
-}
-
 constexpr unsigned kMaxAttributes = 32;
 
 // The host's attributes, but for what must fit the replacement: its cluster, whether it waits for
@@ -223,10 +209,37 @@ __attribute__((noinline)) CUresult launch_tracked_ex(const CUlaunchConfig* confi
   }
   const CUresult result = launch(&replaced, plan.kernel, plan.params, nullptr);
   note_capture(result, request, plan);
-  return finish_redirect(plan, result) ? original() : result;
+  return finish_redirect(*plan.decision, result) ? original() : result;
 }
 
 }  // namespace
+
+__attribute__((noinline)) LaunchResult route_slowly(const LaunchFrame& frame,
+                                                    const LaunchFunctions& functions) {
+  // The original, too, is called through the real pointer.
+  if (functions.launch->load(std::memory_order_relaxed) == nullptr && !resolve_driver()) {
+    return {CUDA_ERROR_NOT_SUPPORTED, 1};
+  }
+  const unsigned geometry[7] = {
+      static_cast<unsigned>(frame.grid[0]),     static_cast<unsigned>(frame.grid[1]),
+      static_cast<unsigned>(frame.grid[2]),     static_cast<unsigned>(frame.block_xy[0]),
+      static_cast<unsigned>(frame.block_xy[1]), static_cast<unsigned>(frame.block_z),
+      static_cast<unsigned>(frame.shared_mem)};
+  LaunchRequest request = make_request(reinterpret_cast<CUfunction>(frame.function), geometry,
+                                       frame.params, functions.has_extra ? frame.extra : nullptr,
+                                       frame.stream, functions.is_per_thread_stream);
+  LaunchPlan plan;
+  plan_launch(&request, &plan);
+  if (plan.action == LaunchAction::fail) return {static_cast<uint64_t>(plan.error), 1};
+  if (plan.action == LaunchAction::original) return {0, 0};
+  const CUresult result =
+      launch_plain(plan, request.stream, functions.launch->load(std::memory_order_relaxed),
+                   functions.launch_ex->load(std::memory_order_relaxed));
+  note_capture(result, request, plan);
+  const bool runs_original = finish_redirect(*plan.decision, result);
+  return {static_cast<uint64_t>(result), runs_original ? 0u : 1u};
+}
+
 }  // namespace fibshim
 
 using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is all hooks
@@ -346,36 +359,7 @@ CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
 
 // --- launch ---
 
-// These are the slow sides: launch_entry.cc holds the exported functions.
-
-#define FIBSHIM_UNWRAP(...) __VA_ARGS__
-
-//   name      the hooked function; `plain` and `ex` are what launch its replacement
-//   tail_params, tail_arguments   what follows `params` in this function's list, with the comma
-#define FIBSHIM_LAUNCH(name, plain, ex, is_per_thread_stream, extra, tail_params, tail_arguments) \
-  CUresult fibshim_slow_##name(CUfunction function, unsigned grid_x, unsigned grid_y,             \
-                               unsigned grid_z, unsigned block_x, unsigned block_y,               \
-                               unsigned block_z, unsigned shared_mem, CUstream stream,            \
-                               void** params FIBSHIM_UNWRAP tail_params) {                        \
-    if (FIBSHIM_REAL(name) == nullptr && !resolve_driver()) return CUDA_ERROR_NOT_SUPPORTED;      \
-    const auto original = [&] {                                                                   \
-      return call_real(real::name, function, grid_x, grid_y, grid_z, block_x, block_y, block_z,   \
-                       shared_mem, stream, params FIBSHIM_UNWRAP tail_arguments);                 \
-    };                                                                                            \
-    const unsigned geometry[7] = {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_mem}; \
-    LaunchRequest request =                                                                       \
-        make_request(function, geometry, params, extra, stream, is_per_thread_stream);            \
-    return launch_tracked(&request, FIBSHIM_REAL(plain), FIBSHIM_REAL(ex), original);             \
-  }
-
-FIBSHIM_LAUNCH(cuLaunchKernel, cuLaunchKernel, cuLaunchKernelEx, false, extra, (, void** extra),
-               (, extra))
-FIBSHIM_LAUNCH(cuLaunchKernel_ptsz, cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz, true, extra,
-               (, void** extra), (, extra))
-// The replacement of a cooperative kernel is an ordinary one.
-FIBSHIM_LAUNCH(cuLaunchCooperativeKernel, cuLaunchKernel, cuLaunchKernelEx, false, nullptr, (), ())
-FIBSHIM_LAUNCH(cuLaunchCooperativeKernel_ptsz, cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz, true,
-               nullptr, (), ())
+// launch_entry.cc holds the exported functions; launch_path.cc carries out those with a frame.
 
 CUresult fibshim_slow_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
                                        void** params, void** extra) {

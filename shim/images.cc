@@ -6,6 +6,7 @@
 
 #include "shim/counters.h"
 #include "shim/driver.h"
+#include "shim/launch_path.h"
 #include "shim/log.h"
 #include "shim/pool.h"
 #include "shim/runtime.h"
@@ -79,7 +80,10 @@ const Devices* ask_devices() {
     g_pool.release(devices, sizeof(Devices));
     return expected;
   }
-  g_has_unlike_devices.store(devices->class_count > 1, std::memory_order_release);
+  if (devices->class_count > 1) {
+    g_has_unlike_devices.store(true, std::memory_order_release);
+    g_slow_reasons.fetch_add(1, std::memory_order_release);
+  }
   return devices;
 }
 

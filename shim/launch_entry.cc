@@ -25,16 +25,23 @@ static_assert(sizeof(HandleSlot) == 16 && offsetof(HandleSlot, key) == 0 &&
               offsetof(HandleSlot, value) == 8);
 static_assert(kUntracked == 1 && kUntrackedCounter * sizeof(uint64_t) == 56);
 
+// The frame that the assembly below lays out.
+static_assert(offsetof(LaunchFrame, one) == 48 && offsetof(LaunchFrame, return_address) == 72 &&
+              offsetof(LaunchFrame, block_z) == 80 && offsetof(LaunchFrame, params) == 104 &&
+              sizeof(LaunchFrame) == 120);
+static_assert(sizeof(LaunchResult) == 16);  // comes back in rax and rdx
+
 // Registers: only those that a call may change and that carry no argument. The handle's slot is the
 // first that its hash names or the next one; further ones are left to the slow side.
 asm(R"(
   .text
   .hidden fibshim_handle_table, fibshim_counters
 
-.macro fibshim_launch_entry name, handle
-  .hidden fibshim_slow_\name, fibshim_real_\name
+# Falls through to 3 with the slot's value in r11 (0: not found) when the launch is not a plain one.
+.macro fibshim_enter name, handle
   .globl \name
   .type \name, @function
+  .hidden fibshim_real_\name
   .p2align 5
 \name:
   .cfi_startproc
@@ -45,30 +52,76 @@ asm(R"(
   shrq $32, %r11
   andq (%r10), %r11                      # table->mask
   shlq $4, %r11
-  leaq 16(%r10,%r11), %r11               # the slot
-  cmpq \handle, (%r11)
+  leaq 16(%r10,%r11), %r10               # the slot
+  cmpq \handle, (%r10)
   jne 2f
 1:
-  testb $1, 8(%r11)                      # kUntracked
-  je fibshim_slow_\name
+  movq 8(%r10), %r11
+  testb $1, %r11b                        # kUntracked
+  je 3f
   movq fibshim_counters@gottpoff(%rip), %rax
   movq %fs:(%rax), %rax
   testq %rax, %rax                       # the thread's first launch
-  je fibshim_slow_\name
+  je 3f
   incq 56(%rax)
   jmp *fibshim_real_\name(%rip)
 2:
-  addq $16, %r11                         # there is one more slot than the mask reaches
-  cmpq \handle, (%r11)
+  addq $16, %r10                         # there is one more slot than the mask reaches
+  xorl %r11d, %r11d
+  cmpq \handle, (%r10)
   je 1b
+3:
+.endm
+
+.macro fibshim_framed_launch name
+  .hidden fibshim_route_\name
+  fibshim_enter \name, %rdi
+  subq $72, %rsp
+  .cfi_adjust_cfa_offset 72
+  movq %rdi, (%rsp)
+  movq %rsi, 8(%rsp)
+  movq %rdx, 16(%rsp)
+  movq %rcx, 24(%rsp)
+  movq %r8, 32(%rsp)
+  movq %r9, 40(%rsp)
+  movq $1, 48(%rsp)
+  movq %rsp, %rdi
+  movq %r11, %rsi
+  call fibshim_route_\name
+  testl %edx, %edx                       # LaunchResult::is_done
+  jne 4f
+  movq (%rsp), %rdi
+  movq 8(%rsp), %rsi
+  movq 16(%rsp), %rdx
+  movq 24(%rsp), %rcx
+  movq 32(%rsp), %r8
+  movq 40(%rsp), %r9
+  addq $72, %rsp
+  .cfi_adjust_cfa_offset -72
+  jmp *fibshim_real_\name(%rip)
+4:
+  .cfi_adjust_cfa_offset 72
+  addq $72, %rsp
+  .cfi_adjust_cfa_offset -72
+  ret
+  .cfi_endproc
+  .size \name, . - \name
+.endm
+
+.macro fibshim_config_launch name
+  .hidden fibshim_slow_\name
+  fibshim_enter \name, %rsi
   jmp fibshim_slow_\name
   .cfi_endproc
   .size \name, . - \name
 .endm
 )");
 
-#define LAUNCH(name, handle_register) asm("fibshim_launch_entry " #name ", %" handle_register);
-FIBSHIM_LAUNCHES(LAUNCH)
+#define LAUNCH(name) asm("fibshim_framed_launch " #name);
+FIBSHIM_FRAMED_LAUNCHES(LAUNCH)
+#undef LAUNCH
+#define LAUNCH(name) asm("fibshim_config_launch " #name);
+FIBSHIM_CONFIG_LAUNCHES(LAUNCH)
 #undef LAUNCH
 
 }  // namespace
@@ -88,10 +141,24 @@ inline bool is_plainly_untracked(const void* handle) {
 
 using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is all hooks
 
-#define FIBSHIM_ENTER(name, handle, ...)                                      \
-  {                                                                           \
-    if (is_plainly_untracked(handle)) return FIBSHIM_REAL(name)(__VA_ARGS__); \
-    return fibshim_slow_##name(__VA_ARGS__);                                  \
+// The same in C++: plainly untracked launches go straight on, the others by way of a frame.
+#define FIBSHIM_FRAMED(name, extra_or_null, ...)                                    \
+  {                                                                                 \
+    if (is_plainly_untracked(function)) return FIBSHIM_REAL(name)(__VA_ARGS__);     \
+    const LaunchFrame frame = {reinterpret_cast<uint64_t>(function),                \
+                               {grid_x, grid_y, grid_z},                            \
+                               {block_x, block_y},                                  \
+                               1,                                                   \
+                               {},                                                  \
+                               0,                                                   \
+                               block_z,                                             \
+                               shared_mem,                                          \
+                               stream,                                              \
+                               params,                                              \
+                               extra_or_null};                                      \
+    const LaunchResult ended = fibshim_route_##name(&frame, find_handle(function)); \
+    return ended.is_done != 0 ? static_cast<CUresult>(ended.result)                 \
+                              : FIBSHIM_REAL(name)(__VA_ARGS__);                    \
   }
 
 #define FIBSHIM_GEOMETRY                                                                 \
@@ -101,21 +168,23 @@ using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is 
   grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_mem, stream, params
 
 CUresult hook_cuLaunchKernel(CUfunction function, FIBSHIM_GEOMETRY, void** extra)
-    FIBSHIM_ENTER(cuLaunchKernel, function, function, FIBSHIM_GEOMETRY_NAMES, extra) CUresult
+    FIBSHIM_FRAMED(cuLaunchKernel, extra, function, FIBSHIM_GEOMETRY_NAMES, extra) CUresult
     hook_cuLaunchKernel_ptsz(CUfunction function, FIBSHIM_GEOMETRY, void** extra)
-        FIBSHIM_ENTER(cuLaunchKernel_ptsz, function, function, FIBSHIM_GEOMETRY_NAMES,
-                      extra) CUresult
+        FIBSHIM_FRAMED(cuLaunchKernel_ptsz, extra, function, FIBSHIM_GEOMETRY_NAMES, extra) CUresult
     hook_cuLaunchCooperativeKernel(CUfunction function, FIBSHIM_GEOMETRY)
-        FIBSHIM_ENTER(cuLaunchCooperativeKernel, function, function,
-                      FIBSHIM_GEOMETRY_NAMES) CUresult
+        FIBSHIM_FRAMED(cuLaunchCooperativeKernel, nullptr, function,
+                       FIBSHIM_GEOMETRY_NAMES) CUresult
     hook_cuLaunchCooperativeKernel_ptsz(CUfunction function, FIBSHIM_GEOMETRY)
-        FIBSHIM_ENTER(cuLaunchCooperativeKernel_ptsz, function, function,
-                      FIBSHIM_GEOMETRY_NAMES) CUresult
-    hook_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** params,
-                          void** extra)
-        FIBSHIM_ENTER(cuLaunchKernelEx, function, config, function, params, extra) CUresult
-    hook_cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction function, void** params,
-                               void** extra)
-        FIBSHIM_ENTER(cuLaunchKernelEx_ptsz, function, config, function, params, extra)
+        FIBSHIM_FRAMED(cuLaunchCooperativeKernel_ptsz, nullptr, function, FIBSHIM_GEOMETRY_NAMES)
+
+#define FIBSHIM_CONFIG(name)                                                             \
+  CUresult hook_##name(const CUlaunchConfig* config, CUfunction function, void** params, \
+                       void** extra) {                                                   \
+    if (is_plainly_untracked(function)) {                                                \
+      return FIBSHIM_REAL(name)(config, function, params, extra);                        \
+    }                                                                                    \
+    return fibshim_slow_##name(config, function, params, extra);                         \
+  }
+            FIBSHIM_CONFIG_LAUNCHES(FIBSHIM_CONFIG)
 
 #endif

@@ -15,6 +15,43 @@
 
 namespace fibshim {
 
+// The arguments of a cuLaunchKernel, where the caller put them: the registers as launch_entry.cc saved
+// them, then the stack. 32-bit arguments are the low halves of their slots; the rest is not theirs.
+struct LaunchFrame {
+  uint64_t function;
+  uint64_t grid[3];
+  uint64_t block_xy[2];
+  uint64_t one;  // 1: what a launch without a cluster has for its dimensions
+  uint64_t reserved[2];
+  uint64_t return_address;
+  uint64_t block_z;
+  uint64_t shared_mem;
+  CUstream stream;
+  void** params;
+  void** extra;  // not there in cuLaunchCooperativeKernel
+};
+
+// How a launch ended: with `result`, or it goes on to the driver as the host made it.
+struct LaunchResult {
+  uint64_t result;  // a CUresult
+  uint64_t is_done;
+};
+
+// What the slow side needs to know of the function that was called.
+struct LaunchFunctions {
+  const std::atomic<PFN_cuLaunchKernel_v4000>* launch;
+  const std::atomic<PFN_cuLaunchKernelEx_v11060>* launch_ex;
+  bool is_per_thread_stream;
+  bool has_extra;
+};
+
+// Any launch; in hooks.cc.
+LaunchResult route_slowly(const LaunchFrame& frame, const LaunchFunctions& functions);
+
+// Whatever makes every launch of the process take the slow side adds one here: GPUs of unlike kinds, a
+// mode other than apply, each stream capture under way.
+extern std::atomic<int> g_slow_reasons;
+
 // One launch as the host asked for it. `view.params` is null when `extra` holds a packed buffer.
 struct LaunchRequest {
   const void* handle;
@@ -50,7 +87,7 @@ void plan_launch(LaunchRequest* request, LaunchPlan* plan);
 
 // Counts the launch that the plan led to. True when the original must run after all: the
 // replacement could not be launched and FIBSHIM_ON_ERROR is fallback.
-bool finish_redirect(const LaunchPlan& plan, CUresult result);
+bool finish_redirect(const Decision& decision, CUresult result);
 
 // Series 0: launches that no pattern knows.
 inline void count_untracked() { count(counter_of(0, Outcome::untracked)); }

@@ -18,6 +18,7 @@
 #include "shim/handles.h"
 #include "shim/image_identity.h"
 #include "shim/images.h"
+#include "shim/launch_path.h"
 #include "shim/log.h"
 #include "shim/settings_in_force.h"
 
@@ -109,6 +110,7 @@ const Snapshot* start() {
   if (message[0] != 0) log_message(LogLevel::info, "%s", message);
   apply_folder_settings(*snapshot);
   if (mode() == Mode::off) return nullptr;
+  if (mode() != Mode::apply) g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
   if (!prepare_image_table(*snapshot)) {
     log_message(LogLevel::warn, "no memory for %u solutions; kernels run unchanged",
                 snapshot->solutions.count);

@@ -77,9 +77,13 @@ TEST(ShimBinary, LaunchPathRefersToNothingThatIsForbidden) {
   // here.
   const std::set<std::string> allowed = {
       "_GLOBAL_OFFSET_TABLE_",
-      "fibshim::t_counters",
+      "fibshim_counters",
       "fibshim::count_slowly(unsigned int)",
-      "fibshim::g_handle_table",
+      "fibshim_handle_table",
+      "fibshim_real_cuLaunchKernel",
+      "fibshim_real_cuLaunchKernel_ptsz",
+      "fibshim_real_cuLaunchKernelEx",
+      "fibshim_real_cuLaunchKernelEx_ptsz",
       "fibshim::g_has_unlike_devices",
       "fibshim::g_mode",
       "fibshim::g_on_error",
@@ -87,6 +91,7 @@ TEST(ShimBinary, LaunchPathRefersToNothingThatIsForbidden) {
       "fibshim::learn_handle(void const*)",
       "fibshim::count_unresolved(fibshim::Candidate const&)",
       "fibshim::device_class_of_launch(fibshim::LaunchRequest const&)",
+      "fibshim::route_slowly(fibshim::LaunchFrame const&, fibshim::LaunchFunctions const&)",
       "fibshim::report_failed_launch(fibshim::Decision const&, cudaError_enum)",
       "fibshim::decide(fibshim::Record const&, fibshim::Candidate*, long const*, unsigned int, "
       "CUstream_st*, bool, fibshim::Decision*)",

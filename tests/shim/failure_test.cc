@@ -299,9 +299,10 @@ TEST(Counters, AFolderThatOthersMayWriteInIsRefused) {
 TEST(Counters, ATinyFileLimitDoesNotKill) {
   const PreloadedEngine engine;
   Environment environment = engine.environment(pytorch_config());
-  const ProcessResult result = run_shell(
-      "ulimit -f 2048; " + build_dir() + "/tests/hosts/engine --hidden=128 --threads=4 --launches=10",
-      environment);
+  const ProcessResult result =
+      run_shell("ulimit -f 2048; " + build_dir() +
+                    "/tests/hosts/engine --hidden=128 --threads=4 --launches=10",
+                environment);
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_NE(result.out.find("\"ran_curated\":40"), std::string::npos) << result.out;
 }

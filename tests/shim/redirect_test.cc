@@ -2,7 +2,11 @@
 // the numbers are right, and the counters equal the launches.
 #include <gtest/gtest.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <tuple>
 
@@ -47,6 +51,7 @@ struct OtherWay {
   const char* name;
   std::vector<std::string> arguments;
   const char* host;
+  Environment environment = {};
 };
 
 class OtherWaysIn : public testing::TestWithParam<OtherWay> {};
@@ -55,7 +60,8 @@ TEST_P(OtherWaysIn, RunTheCuratedKernel) {
   const PreloadedEngine engine;
   std::vector<std::string> arguments = {"--hidden=128", "--launches=3"};
   arguments.insert(arguments.end(), GetParam().arguments.begin(), GetParam().arguments.end());
-  const EngineRun run = engine.run(arguments, pytorch_config(), {}, GetParam().host);
+  const EngineRun run =
+      engine.run(arguments, pytorch_config(), GetParam().environment, GetParam().host);
   EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
   EXPECT_EQ(run.ran_curated(), 3) << run.process.out;
   EXPECT_EQ(run.outcome(kBf16Hit), 3);
@@ -63,7 +69,11 @@ TEST_P(OtherWaysIn, RunTheCuratedKernel) {
 
 INSTANTIATE_TEST_SUITE_P(
     Redirect, OtherWaysIn,
-    testing::Values(OtherWay{"dlvsym", {"--resolve=dlvsym"}, "engine"},
+    // dlvsym needs a driver that defines a version, which the real one does not.
+    testing::Values(OtherWay{"dlvsym",
+                             {"--resolve=dlvsym"},
+                             "engine",
+                             {{"LD_LIBRARY_PATH", build_dir() + "/sim/versioned"}}},
                     OtherWay{"linked", {}, "engine_linked"},
                     OtherWay{"linked_ptsz", {"--ptsz"}, "engine_linked"},
                     OtherWay{
@@ -258,6 +268,55 @@ TEST(Redirect, GivesEachOfTwoUnlikeGpusItsImage) {
     EXPECT_EQ(run.ran_curated(), 3) << run.process.out;
   }
 }
+
+// The sum as xxhsum and patterns write it.
+std::string xxh128_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  char text[48];
+  snprintf(text, sizeof text, "xxh128:%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+           static_cast<unsigned long long>(hash.low64));
+  return text;
+}
+
+struct ImageWay {
+  const char* name;
+  std::vector<std::string> arguments;
+  const char* file;
+};
+
+class ImageOfAKernel : public testing::TestWithParam<ImageWay> {};
+
+TEST_P(ImageOfAKernel, DecidesWhereAPatternAsksForIt) {
+  const std::string file = build_dir() + "/tests/data/" + GetParam().file;
+  for (const bool is_right : {true, false}) {
+    const PreloadedEngine engine;
+    const std::string config = copy_of_pytorch_config();
+    std::string hash = xxh128_of(file);
+    if (!is_right) hash.back() = hash.back() == '0' ? '1' : '0';
+    edit_file(find_file(config, "torch-rms-norm-bf16.json"),
+              "\"params\":", "\"image\": [\"" + hash + "\"],\n    \"params\":");
+    std::vector<std::string> arguments = {"--hidden=128", "--launches=3", "--image=" + file};
+    arguments.insert(arguments.end(), GetParam().arguments.begin(), GetParam().arguments.end());
+    const EngineRun run = engine.run(arguments, config);
+    EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+    EXPECT_EQ(run.ran_curated(), is_right ? 3 : 0) << run.process.out << run.process.err;
+    EXPECT_EQ(run.outcome("untracked"), is_right ? 0 : 3);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Redirect, ImageOfAKernel,
+    testing::Values(
+        ImageWay{"module_cubin", {"--module=module"}, "engine_kernels.sm_90.cubin"},
+        ImageWay{"library_cubin", {}, "engine_kernels.sm_90.cubin"},
+        ImageWay{"module_fatbin", {"--module=module"}, "engine_kernels.fatbin"},
+        ImageWay{"library_fatbin", {}, "engine_kernels.fatbin"},
+        ImageWay{"module_file", {"--module=module", "--load=file"}, "engine_kernels.sm_90.cubin"},
+        ImageWay{"library_file", {"--load=file"}, "engine_kernels.fatbin"},
+        ImageWay{"enumerated", {"--lookup=enumerate"}, "engine_kernels.sm_90.cubin"}),
+    [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace
 }  // namespace fibshim

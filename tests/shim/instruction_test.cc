@@ -1,0 +1,61 @@
+// What the shim adds to one launch, in instructions, counted by callgrind: the same on every run and
+// every machine with the same compiler, so the launch path cannot grow unseen. `make bench` prints
+// these counts beside nanoseconds.
+//
+// The ceilings are what was measured when they were last set, and a twentieth for compilers that
+// differ. Who makes the path shorter lowers them; who raises one says why in the commit.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/bench/instruction_count.h"
+#include "tests/shim/preloaded_engine.h"
+
+namespace fibshim {
+namespace {
+
+struct Ceiling {
+  const char* kernel;        // of tests/bench/launches.cu
+  const char* outcome;       // what its launches must be, for the count to mean anything
+  double most_instructions;  // that the shim may add to a direct call
+  double aim;                // what the path should come down to; not enforced
+};
+constexpr Ceiling kCeilings[] = {
+    {"bench_untracked", "untracked", 20, 30},
+    {"bench_fallback", "fallback_no_solution", 107, 90},
+    {"bench_hit", "hit", 225, 140},
+    {"bench_hit_remap", "hit", 440, 260},
+};
+
+TEST(LaunchPath, AddsNoMoreInstructionsThanItsCeiling) {
+  std::vector<std::string> kernels;
+  for (const Ceiling& ceiling : kCeilings) kernels.emplace_back(ceiling.kernel);
+  const PreloadedEngine engine;
+  const auto without = bench::count_instructions(kernels, {});
+  const auto with_shim =
+      bench::count_instructions(kernels, engine.environment(build_dir() + "/bench/config"));
+
+  std::map<std::string, long> launches;
+  const nlohmann::json stats = engine.stats();
+  for (const auto& counter : stats["counters"]) {
+    launches[counter["outcome"].get<std::string>()] += counter["count"].get<long>();
+  }
+  std::map<std::string, long> wanted;
+  for (const Ceiling& ceiling : kCeilings) wanted[ceiling.outcome] += bench::kCountedLaunches;
+  EXPECT_EQ(launches, wanted);
+
+  for (const Ceiling& ceiling : kCeilings) {
+    const double added = with_shim.at(ceiling.kernel) - without.at(ceiling.kernel);
+    EXPECT_LE(added, ceiling.most_instructions) << ceiling.kernel;
+    // None at all: the launches did not go through the shim.
+    EXPECT_GT(added, 0) << ceiling.kernel;
+    RecordProperty(ceiling.kernel, std::to_string(added));
+    printf("%-16s adds %g instructions (at most %g; aim: %g)\n", ceiling.kernel, added,
+           ceiling.most_instructions, ceiling.aim);
+  }
+}
+
+}  // namespace
+}  // namespace fibshim
