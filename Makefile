@@ -22,7 +22,7 @@ SANITIZE_LINK  := $(SANITIZE_FLAGS) $(if $(findstring address,$(SANITIZE)),-stat
   $(if $(findstring undefined,$(SANITIZE)),-static-libubsan) $(if $(findstring thread,$(SANITIZE)),-static-libtsan)
 
 # All processors, unless -j says otherwise.
-ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS)),)
+ifeq ($(MAKELEVEL),0)
   MAKEFLAGS += -j$(shell nproc)
 endif
 
@@ -48,6 +48,7 @@ $(SETUP): tools/setup/packages.sh
 	$(Q)mkdir -p $(@D)
 	$(Q)tools/setup/packages.sh build $(@D) $@
 setup: $(SETUP) ## install the packages that the build needs
+	@:
 ifneq ($(filter-out help clean format check-format,$(or $(MAKECMDGOALS),all)),)
 include $(SETUP)
 endif

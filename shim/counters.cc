@@ -178,12 +178,18 @@ const char* create_file(uint64_t start_time) {
   Counters& state = g_counters;
   if (!is_within_file_limit(kShardsAt + kShardBytes)) return "the file would exceed RLIMIT_FSIZE";
   if (const char* reason = make_stats_dir(stats_dir())) return reason;
-  snprintf(state.path, sizeof state.path, "%s/%d-%llu%s", stats_dir(), static_cast<int>(getpid()),
-           static_cast<unsigned long long>(start_time), kCountersSuffix);
-  // Left by an earlier program of this very process: exec keeps pid and start time.
-  (void)unlink(state.path);
-  const int file = open(state.path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (file < 0) return strerror(errno);
+  // exec keeps pid and start time: what an earlier program of this process has counted stays, and
+  // this one's file is numbered.
+  int file = -1;
+  for (int program = 0; file < 0; ++program) {
+    char number[16] = "";
+    if (program > 0) snprintf(number, sizeof number, "-%d", program);
+    snprintf(state.path, sizeof state.path, "%s/%d-%llu%s%s", stats_dir(),
+             static_cast<int>(getpid()), static_cast<unsigned long long>(start_time), number,
+             kCountersSuffix);
+    file = open(state.path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (file < 0 && (errno != EEXIST || program == 1000)) return strerror(errno);
+  }
   struct stat status;
   bool is_fine = fstat(file, &status) == 0 &&
                  ftruncate(file, static_cast<off_t>(kShardsAt + kShardBytes)) == 0 &&

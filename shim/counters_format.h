@@ -11,7 +11,8 @@
 // which threads without one of their own share by atomic adds. Holes in the file read as zero.
 // Series are published by storing `series_count` (release) after the entry is whole; they are never
 // changed or removed. Series 0 is the one of launches that no pattern knows: empty names.
-// The file's name is "<pid>-<start_time>.counters".
+// The file's name is "<pid>-<start_time>.counters"; of the programs that a process goes on with by
+// exec "<pid>-<start_time>-<number>.counters".
 #ifndef FIBSHIM_SHIM_COUNTERS_FORMAT_H_
 #define FIBSHIM_SHIM_COUNTERS_FORMAT_H_
 

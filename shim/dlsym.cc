@@ -16,13 +16,17 @@ namespace {
 
 // What the caller would have found, exchanged for the hook if it is the driver's own function.
 void* hooked_lookup(void* handle, const char* name, void* found_hook) {
-  void* found = handle == RTLD_DEFAULT ? found_hook : real_dlsym()(handle, name);
+  void* found = real_dlsym()(handle, name);
   if (found == found_hook) {
-    // The global scope always holds this library's export. What counts is whether the driver is
-    // there too.
-    return is_driver_loaded() && resolve_driver() ? found : real_dlsym()(RTLD_NEXT, name);
+    // The global scope always holds this library's export: what counts is what lies below it. A
+    // driver that only the caller's own scope holds cannot be seen from here.
+    found = real_dlsym()(RTLD_NEXT, name);
+    if (found == nullptr && is_driver_loaded()) {
+      (void)dlerror();  // of the lookup that found nothing
+      return found_hook;
+    }
   }
-  return found == nullptr || !resolve_driver() ? found : exchange_pointer(found);
+  return found == nullptr || !is_active() || !resolve_driver() ? found : exchange_pointer(found);
 }
 
 void* hooked_dlsym(void* handle, const char* name) {
@@ -34,10 +38,11 @@ void* hooked_dlvsym(void* handle, const char* name, const char* version) {
   return found == nullptr || !resolve_driver() ? found : exchange_pointer(found);
 }
 
-// RTLD_NEXT depends on who asks, and whoever asks for the next one wants what lies below.
+// RTLD_NEXT depends on who asks, and whoever asks for the next one wants what lies below. In the
+// global scope this library's export must not pass for a driver, active or not.
 bool wants_hook(void* handle, const char* name) {
   return name != nullptr && name[0] == 'c' && name[1] == 'u' && handle != RTLD_NEXT &&
-         is_active() && hook_for_name(name) != nullptr;
+         (handle == RTLD_DEFAULT || is_active()) && hook_for_name(name) != nullptr;
 }
 
 }  // namespace

@@ -100,6 +100,12 @@ CUresult give_original(CUresult result, CUgraphNode node, Params* params) {
   NodeParams original;
   if (result == CUDA_SUCCESS && params != nullptr &&
       find_original_params(node, widen(*params), &original)) {
+    // As the driver reads such a node: a kernel comes with its function, both with the context.
+    const auto get_function = FIBSHIM_REAL(cuKernelGetFunction);
+    if (original.func == nullptr && get_function != nullptr) {
+      (void)get_function(&original.func, original.kern);
+    }
+    original.ctx = widen(*params).ctx;
     Params narrowed = *params;
     if (narrow(original, &narrowed)) *params = narrowed;
   }

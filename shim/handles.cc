@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "shim/decisions.h"
 #include "shim/driver.h"
@@ -38,6 +39,14 @@ struct OwnerSlot {
 OwnerSlot* g_owners;
 uint32_t g_owner_capacity;  // a power of two
 uint32_t g_owner_used;      // owners ever put in since the last rebuild
+
+// Modules that cuLibraryGetModule gave out: they end with their library.
+struct LibraryModule {
+  uintptr_t module;
+  uintptr_t library;
+  LibraryModule* next;
+};
+LibraryModule* g_library_modules;
 
 uint64_t hash_name(const char* text) {
   uint64_t hash = 0xcbf29ce484222325u;
@@ -141,14 +150,43 @@ void release_candidates(Record* record) {
   if (record->symbol != nullptr) g_pool.release(record->symbol, strlen(record->symbol) + 1);
 }
 
+// Records die in crowds: with any context all functions, with any module all of unknown owner.
+// Most of their handles live on, and other threads may be launching them from the very records. So a
+// dead record rests, whole, until no launch can still be reading it, and only then is reused.
+constexpr uint64_t kRestMs = 10'000;
+constexpr int kMostReleasedAtOnce = 16;
+Record* g_first_dead;  // oldest first, by next_of_owner; name_hash holds when it died
+Record* g_last_dead;
+
+uint64_t now_ms() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
+}
+
+// Holding g_lock. The record is in no list and no slot.
+void lay_to_rest(Record* record) {
+  record->name_hash = now_ms();
+  record->next_of_owner = nullptr;
+  if (g_last_dead != nullptr) g_last_dead->next_of_owner = record;
+  if (g_first_dead == nullptr) g_first_dead = record;
+  g_last_dead = record;
+  for (int i = 0; i < kMostReleasedAtOnce; ++i) {
+    Record* oldest = g_first_dead;
+    if (oldest == record || record->name_hash - oldest->name_hash < kRestMs) return;
+    g_first_dead = oldest->next_of_owner;
+    release_candidates(oldest);
+    g_pool.release(oldest, sizeof(Record));
+  }
+}
+
 // Holding g_lock. The record's handle is dead from here on.
 void kill_record(Record* record) {
   HandleSlot* slot = slot_in(g_table, record->handle);
   if (record_of(slot->value.load(std::memory_order_relaxed)) == record) {
     slot->value.store(0, std::memory_order_release);
   }
-  release_candidates(record);
-  g_pool.release(record, sizeof(Record));
+  lay_to_rest(record);
 }
 
 // Holding g_lock.
@@ -393,8 +431,7 @@ uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, 
       // Reused for another kernel without an unload that we saw.
       Record* stale = record_of(previous);
       unlink_record(stale);
-      release_candidates(stale);
-      g_pool.release(stale, sizeof(Record));
+      lay_to_rest(stale);
     }
     record->next_of_owner = *list;
     *list = record;
@@ -420,12 +457,37 @@ uintptr_t remember_stranger(const void* handle) {
   return 0;
 }
 
+void remember_library_module(uintptr_t module, uintptr_t library) {
+  if (ensure_snapshot() == nullptr) return;
+  MutexGuard guard(g_lock);
+  for (LibraryModule* at = g_library_modules; at != nullptr; at = at->next) {
+    if (at->module != module) continue;
+    at->library = library;
+    return;
+  }
+  auto* added = static_cast<LibraryModule*>(g_pool.allocate(sizeof(LibraryModule)));
+  if (added == nullptr) return;
+  *added = {module, library, g_library_modules};
+  g_library_modules = added;
+}
+
 void forget_owner(uintptr_t owner) {
   if (current_snapshot() == nullptr) return;
   MutexGuard guard(g_lock);
-  if (g_table == nullptr) return;
-  kill_list(owner);
-  kill_list(0);
+  if (g_table != nullptr) {
+    kill_list(owner);
+    kill_list(0);
+  }
+  for (LibraryModule** at = &g_library_modules; *at != nullptr;) {
+    LibraryModule* one = *at;
+    if (one->library != owner) {
+      at = &one->next;
+      continue;
+    }
+    if (g_table != nullptr) kill_list(one->module);
+    *at = one->next;
+    g_pool.release(one, sizeof(LibraryModule));
+  }
 }
 
 void forget_functions() {

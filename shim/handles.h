@@ -129,6 +129,9 @@ uintptr_t library_of(const void* kernel);
 // A handle first met at a launch: asks the driver for its name, both ways. 0 when it has none.
 uintptr_t remember_stranger(const void* handle);
 
+// A library's module in some context: what is remembered of its functions dies with the library.
+void remember_library_module(uintptr_t module, uintptr_t library);
+
 // Everything known of a module's or library's handles dies, and of handles whose owner is unknown.
 // Called before the driver unloads it.
 void forget_owner(uintptr_t owner);

@@ -33,6 +33,7 @@ HOOK(cuModuleGetFunction, PFN_cuModuleGetFunction_v2000)
 HOOK(cuModuleEnumerateFunctions, PFN_cuModuleEnumerateFunctions_v12040)
 HOOK(cuLibraryGetKernel, PFN_cuLibraryGetKernel_v12000)
 HOOK(cuLibraryEnumerateKernels, PFN_cuLibraryEnumerateKernels_v12040)
+HOOK(cuLibraryGetModule, PFN_cuLibraryGetModule_v12000)
 HOOK(cuKernelGetFunction, PFN_cuKernelGetFunction_v12000)
 
 // Launch
@@ -42,6 +43,12 @@ HOOK(cuLaunchKernelEx, PFN_cuLaunchKernelEx_v11060)
 HOOK(cuLaunchKernelEx_ptsz, PFN_cuLaunchKernelEx_v11060_ptsz)
 HOOK(cuLaunchCooperativeKernel, PFN_cuLaunchCooperativeKernel_v9000)
 HOOK(cuLaunchCooperativeKernel_ptsz, PFN_cuLaunchCooperativeKernel_v9000_ptsz)
+
+// Launch as programs did before CUDA 4, and on several devices at once: counted, never redirected
+HOOK(cuLaunch, PFN_cuLaunch_v2000)
+HOOK(cuLaunchGrid, PFN_cuLaunchGrid_v2000)
+HOOK(cuLaunchGridAsync, PFN_cuLaunchGridAsync_v2000)
+HOOK(cuLaunchCooperativeKernelMultiDevice, PFN_cuLaunchCooperativeKernelMultiDevice_v9000)
 
 // Kernel nodes of graphs
 HOOK(cuGraphAddKernelNode, PFN_cuGraphAddKernelNode_v10000)

@@ -218,7 +218,7 @@ __attribute__((noinline)) LaunchResult route_slowly(const LaunchFrame& frame,
                                                     const LaunchFunctions& functions) {
   // The original, too, is called through the real pointer.
   if (functions.launch->load(std::memory_order_relaxed) == nullptr && !resolve_driver()) {
-    return {CUDA_ERROR_NOT_SUPPORTED, 1};
+    return done(CUDA_ERROR_NOT_SUPPORTED);
   }
   const unsigned geometry[7] = {
       static_cast<unsigned>(frame.grid[0]),     static_cast<unsigned>(frame.grid[1]),
@@ -230,14 +230,13 @@ __attribute__((noinline)) LaunchResult route_slowly(const LaunchFrame& frame,
                                        frame.stream, functions.is_per_thread_stream);
   LaunchPlan plan;
   plan_launch(&request, &plan);
-  if (plan.action == LaunchAction::fail) return {static_cast<uint64_t>(plan.error), 1};
-  if (plan.action == LaunchAction::original) return {0, 0};
+  if (plan.action == LaunchAction::fail) return done(plan.error);
+  if (plan.action == LaunchAction::original) return kGoesOn;
   const CUresult result =
       launch_plain(plan, request.stream, functions.launch->load(std::memory_order_relaxed),
                    functions.launch_ex->load(std::memory_order_relaxed));
   note_capture(result, request, plan);
-  const bool runs_original = finish_redirect(*plan.decision, result);
-  return {static_cast<uint64_t>(result), runs_original ? 0u : 1u};
+  return finish_redirect(*plan.decision, result) ? kGoesOn : done(result);
 }
 
 }  // namespace fibshim
@@ -344,6 +343,14 @@ CUresult hook_cuLibraryEnumerateKernels(CUkernel* kernels, unsigned count, CUlib
   return result;
 }
 
+CUresult hook_cuLibraryGetModule(CUmodule* module, CUlibrary library) {
+  const CUresult result = call_real(real::cuLibraryGetModule, module, library);
+  if (result == CUDA_SUCCESS && module != nullptr) {
+    remember_library_module(as_owner(*module), as_owner(library));
+  }
+  return result;
+}
+
 CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   const CUresult result = call_real(real::cuKernelGetFunction, function, kernel);
   const auto get_name = FIBSHIM_REAL(cuFuncGetName);
@@ -369,6 +376,30 @@ CUresult fibshim_slow_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction 
 CUresult fibshim_slow_cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction function,
                                             void** params, void** extra) {
   return launch_tracked_ex(config, function, params, extra, true, real::cuLaunchKernelEx_ptsz);
+}
+
+// Geometry and arguments were set on the function, where only the driver can read them.
+CUresult hook_cuLaunch(CUfunction function) {
+  count_kept(function);
+  return call_real(real::cuLaunch, function);
+}
+
+CUresult hook_cuLaunchGrid(CUfunction function, int grid_width, int grid_height) {
+  count_kept(function);
+  return call_real(real::cuLaunchGrid, function, grid_width, grid_height);
+}
+
+CUresult hook_cuLaunchGridAsync(CUfunction function, int grid_width, int grid_height,
+                                CUstream stream) {
+  count_kept(function);
+  return call_real(real::cuLaunchGridAsync, function, grid_width, grid_height, stream);
+}
+
+// The kernels of all devices wait for one another: all of them are kept.
+CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsigned count,
+                                                   unsigned flags) {
+  for (unsigned i = 0; launches != nullptr && i < count; ++i) count_kept(launches[i].function);
+  return call_real(real::cuLaunchCooperativeKernelMultiDevice, launches, count, flags);
 }
 
 // --- end handles ---

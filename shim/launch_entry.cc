@@ -29,7 +29,7 @@ static_assert(kUntracked == 1 && kUntrackedCounter * sizeof(uint64_t) == 56);
 static_assert(offsetof(LaunchFrame, one) == 48 && offsetof(LaunchFrame, return_address) == 72 &&
               offsetof(LaunchFrame, block_z) == 80 && offsetof(LaunchFrame, params) == 104 &&
               sizeof(LaunchFrame) == 120);
-static_assert(sizeof(LaunchResult) == 16);  // comes back in rax and rdx
+static_assert(kIsDone == uint64_t{1} << 32);
 
 // Registers: only those that a call may change and that carry no argument. The handle's slot is the
 // first that its hash names or the next one; further ones are left to the slow side.
@@ -88,8 +88,8 @@ asm(R"(
   movq %rsp, %rdi
   movq %r11, %rsi
   call fibshim_route_\name
-  testl %edx, %edx                       # LaunchResult::is_done
-  jne 4f
+  btq $32, %rax                          # kIsDone
+  jc 4f
   movq (%rsp), %rdi
   movq 8(%rsp), %rsi
   movq 16(%rsp), %rdx
@@ -142,23 +142,23 @@ inline bool is_plainly_untracked(const void* handle) {
 using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is all hooks
 
 // The same in C++: plainly untracked launches go straight on, the others by way of a frame.
-#define FIBSHIM_FRAMED(name, extra_or_null, ...)                                    \
-  {                                                                                 \
-    if (is_plainly_untracked(function)) return FIBSHIM_REAL(name)(__VA_ARGS__);     \
-    const LaunchFrame frame = {reinterpret_cast<uint64_t>(function),                \
-                               {grid_x, grid_y, grid_z},                            \
-                               {block_x, block_y},                                  \
-                               1,                                                   \
-                               {},                                                  \
-                               0,                                                   \
-                               block_z,                                             \
-                               shared_mem,                                          \
-                               stream,                                              \
-                               params,                                              \
-                               extra_or_null};                                      \
-    const LaunchResult ended = fibshim_route_##name(&frame, find_handle(function)); \
-    return ended.is_done != 0 ? static_cast<CUresult>(ended.result)                 \
-                              : FIBSHIM_REAL(name)(__VA_ARGS__);                    \
+#define FIBSHIM_FRAMED(name, extra_or_null, ...)                                        \
+  {                                                                                     \
+    if (is_plainly_untracked(function)) return FIBSHIM_REAL(name)(__VA_ARGS__);         \
+    const LaunchFrame frame = {reinterpret_cast<uint64_t>(function),                    \
+                               {grid_x, grid_y, grid_z},                                \
+                               {block_x, block_y},                                      \
+                               1,                                                       \
+                               {},                                                      \
+                               0,                                                       \
+                               block_z,                                                 \
+                               shared_mem,                                              \
+                               stream,                                                  \
+                               params,                                                  \
+                               extra_or_null};                                          \
+    const LaunchResult ended = fibshim_route_##name(&frame, find_handle(function));     \
+    return (ended & kIsDone) != 0 ? static_cast<CUresult>(static_cast<uint32_t>(ended)) \
+                                  : FIBSHIM_REAL(name)(__VA_ARGS__);                    \
   }
 
 #define FIBSHIM_GEOMETRY                                                                 \

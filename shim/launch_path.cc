@@ -294,10 +294,9 @@ __attribute__((noinline)) LaunchResult redirect(const LaunchFrame& frame, const 
       geometry[kBlockY], geometry[kBlockZ], geometry[kSharedMem], frame.stream, arguments, nullptr);
   if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
     count_in(counters, counter_of(decision.series, Outcome::hit));
-    return {CUDA_SUCCESS, 1};
+    return done(CUDA_SUCCESS);
   }
-  const bool runs_original = finish_redirect(decision, result);
-  return {static_cast<uint64_t>(result), runs_original ? 0u : 1u};
+  return finish_redirect(decision, result) ? kGoesOn : done(result);
 }
 
 // Carries a launch out. `slot` is what launch_entry.cc found of the handle. The fast side serves a kernel
@@ -325,7 +324,7 @@ inline LaunchResult route(const LaunchFrame& frame, uintptr_t slot) {
   }
   if (decision->kind > DecisionKind::refused) return route_slowly(frame, kFunctions);
   count_in(counters, decision->fallback_counter);
-  return {0, 0};
+  return kGoesOn;
 }
 
 // Handles whose slot is further from its place than launch_entry.cc looks.

@@ -31,11 +31,12 @@ struct LaunchFrame {
   void** extra;  // not there in cuLaunchCooperativeKernel
 };
 
-// How a launch ended: with `result`, or it goes on to the driver as the host made it.
-struct LaunchResult {
-  uint64_t result;  // a CUresult
-  uint64_t is_done;
-};
+// How a launch ended: 0, it goes on to the driver as the host made it; or it is done, and the low half
+// is its CUresult. One register, so that the fast side can end in a jump.
+using LaunchResult = uint64_t;
+inline constexpr LaunchResult kGoesOn = 0;
+inline constexpr LaunchResult kIsDone = uint64_t{1} << 32;
+inline LaunchResult done(CUresult result) { return kIsDone | static_cast<uint32_t>(result); }
 
 // What the slow side needs to know of the function that was called.
 struct LaunchFunctions {

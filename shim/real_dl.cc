@@ -3,13 +3,22 @@
 #include <atomic>
 #include <elf.h>
 #include <link.h>
-#include <string.h>
 
 namespace fibshim {
 namespace {
 
 std::atomic<void*> g_dlsym;
 std::atomic<void*> g_dlvsym;
+
+// strcmp, which a sanitizer's runtime replaces by something that it has not found yet when it asks for
+// dlsym.
+bool is_same(const char* a, const char* b) {
+  while (*a != 0 && *a == *b) {
+    ++a;
+    ++b;
+  }
+  return *a == *b;
+}
 
 // The parts of one loaded object's dynamic section that a lookup needs.
 struct DynamicTables {
@@ -76,7 +85,7 @@ void* find_symbol(const DynamicTables& tables, ElfW(Addr) base, const char* name
     const ElfW(Sym)& symbol = tables.symbols[index];
     const bool is_hidden = tables.versions != nullptr && (tables.versions[index] & 0x8000) != 0;
     if ((chain | 1) == (hash | 1) && symbol.st_shndx != SHN_UNDEF && !is_hidden &&
-        strcmp(tables.strings + symbol.st_name, name) == 0) {
+        is_same(tables.strings + symbol.st_name, name)) {
       return reinterpret_cast<void*>(base + symbol.st_value);
     }
     if ((chain & 1) != 0) return nullptr;
@@ -87,7 +96,7 @@ void* find_symbol(const DynamicTables& tables, ElfW(Addr) base, const char* name
 int visit_object(dl_phdr_info* object, size_t, void*) {
   DynamicTables tables;
   if (!read_tables(*object, &tables) || tables.soname == nullptr) return 0;
-  if (strcmp(tables.soname, "libc.so.6") != 0 && strcmp(tables.soname, "libdl.so.2") != 0) return 0;
+  if (!is_same(tables.soname, "libc.so.6") && !is_same(tables.soname, "libdl.so.2")) return 0;
   void* dlsym_found = find_symbol(tables, object->dlpi_addr, "dlsym");
   void* dlvsym_found = find_symbol(tables, object->dlpi_addr, "dlvsym");
   if (dlsym_found == nullptr || dlvsym_found == nullptr) return 0;

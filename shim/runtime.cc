@@ -29,10 +29,9 @@ enum State : uint32_t { kNotStarted, kStarting, kRunning, kOff };
 std::atomic<uint32_t> g_state{kNotStarted};
 std::atomic<const Snapshot*> g_snapshot;
 const LoaderApi* g_loader;  // written before kRunning is published
-std::atomic<uint32_t> g_starter_pid;
 
 // How long a thread waits for another one that is starting. Long enough for a large folder; the
-// limit only matters where the waiting thread holds the dynamic linker's lock.
+// limit is there for what nobody has thought of.
 constexpr int kLongestWaitMs = 3000;
 
 thread_local bool t_is_starting __attribute__((tls_model("initial-exec")));
@@ -52,25 +51,25 @@ bool find_loader_path(char* out, size_t out_size) {
   return length > 0 && static_cast<size_t>(length) < out_size;
 }
 
-const LoaderApi* load_loader() {
+// Null: `message` says why.
+const LoaderApi* load_loader(char* message, size_t message_size) {
   char path[PATH_MAX];
   if (!find_loader_path(path, sizeof path)) {
-    log_message(LogLevel::warn,
-                "cannot tell where libfibshim.so lies, so not libfibloader.so either");
+    snprintf(message, message_size,
+             "cannot tell where libfibshim.so lies, so not libfibloader.so either");
     return nullptr;
   }
   // Never closed: the snapshot's code lives there.
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    log_message(LogLevel::warn, "%s; kernels run unchanged", dlerror());
+    snprintf(message, message_size, "%s", dlerror());
     return nullptr;
   }
   using Entry = const LoaderApi* (*)(uint32_t);
   const auto entry = reinterpret_cast<Entry>(dlsym(library, "fibloader_api"));
   const LoaderApi* api = entry == nullptr ? nullptr : entry(kLoaderApiVersion);
   if (api == nullptr) {
-    log_message(LogLevel::warn,
-                "%s is of another version than libfibshim.so; kernels run unchanged", path);
+    snprintf(message, message_size, "%.900s is of another version than libfibshim.so", path);
   }
   return api;
 }
@@ -92,14 +91,20 @@ void after_fork(bool is_child) {
   unlock_graphs_after_fork(is_child);
   unlock_decisions_after_fork(is_child);
   unlock_handles_after_fork(is_child);
+  // Forked while another thread was starting: that thread does not exist here.
+  uint32_t state = kStarting;
+  if (is_child) g_state.compare_exchange_strong(state, kNotStarted);
 }
 
-const Snapshot* start() {
+// `message`: why there is no loader.
+const Snapshot* start(const LoaderApi* api, char (&message)[1024]) {
   read_settings();
   log_message(LogLevel::debug, "starting, FIBSHIM_CONFIG=%s", config_path());
-  g_loader = load_loader();
-  if (g_loader == nullptr) return nullptr;
-  char message[1024];
+  g_loader = api;
+  if (g_loader == nullptr) {
+    log_message(LogLevel::warn, "%s; kernels run unchanged", message);
+    return nullptr;
+  }
   const Snapshot* snapshot = g_loader->open(config_path(), message, sizeof message);
   if (snapshot == nullptr) {
     log_message(LogLevel::warn, "%s; kernels run unchanged (fibshim check %s lists everything)",
@@ -117,9 +122,6 @@ const Snapshot* start() {
     return nullptr;
   }
   open_counters(*snapshot);
-  // No thread of the parent may be half-way through a change when a child is made.
-  pthread_atfork(
-      before_fork, [] { after_fork(false); }, [] { after_fork(true); });
   log_message(LogLevel::info, "%s: %u patterns, %u solutions", snapshot->text(snapshot->root),
               snapshot->patterns.count, snapshot->solutions.count);
   return snapshot;
@@ -143,30 +145,39 @@ void wait_for_start() {
 __attribute__((noinline)) const Snapshot* start_or_wait() {
   if (!is_active() || t_is_starting) return nullptr;
   uint32_t state = g_state.load(std::memory_order_acquire);
-  if (state == kStarting &&
-      g_starter_pid.load(std::memory_order_relaxed) != static_cast<uint32_t>(getpid())) {
-    // Forked while another thread was starting: that thread does not exist here.
-    g_state.compare_exchange_strong(state, kNotStarted);
-  }
-  state = kNotStarted;
-  if (g_state.compare_exchange_strong(state, kStarting, std::memory_order_acq_rel)) {
-    g_starter_pid.store(static_cast<uint32_t>(getpid()), std::memory_order_relaxed);
-    t_is_starting = true;
+  if (state == kNotStarted) {
+    // The loader is opened before anything is claimed, by each thread that comes here: that takes
+    // the dynamic linker's lock, and the thread that holds it may be in the constructor of a
+    // library, waiting for whoever has claimed the start.
     const int saved_errno = errno;
-    const Snapshot* snapshot = start();
-    errno = saved_errno;
+    char message[1024];
+    t_is_starting = true;
+    const LoaderApi* api = load_loader(message, sizeof message);
+    const bool is_ours =
+        g_state.compare_exchange_strong(state, kStarting, std::memory_order_acq_rel);
+    const Snapshot* snapshot = is_ours ? start(api, message) : nullptr;
     t_is_starting = false;
-    g_snapshot.store(snapshot, std::memory_order_release);
-    g_state.store(snapshot == nullptr ? kOff : kRunning, std::memory_order_release);
-    syscall(SYS_futex, &g_state, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
-    return snapshot;
+    errno = saved_errno;
+    if (is_ours) {
+      g_snapshot.store(snapshot, std::memory_order_release);
+      g_state.store(snapshot == nullptr ? kOff : kRunning, std::memory_order_release);
+      syscall(SYS_futex, &g_state, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+      return snapshot;
+    }
   }
   if (state == kStarting) wait_for_start();
   return g_snapshot.load(std::memory_order_acquire);
 }
 
-// Cheap: one look at the environment. Everything else waits for CUDA.
-__attribute__((constructor)) void on_map() { remember_working_directory(); }
+// Cheap: a look at the environment. Everything else waits for CUDA, but for the fork handlers: no
+// thread of the parent may be half-way through a change, or through starting, when a child is made.
+__attribute__((constructor)) void on_map() {
+  remember_working_directory();
+  if (is_active()) {
+    pthread_atfork(
+        before_fork, [] { after_fork(false); }, [] { after_fork(true); });
+  }
+}
 
 }  // namespace
 

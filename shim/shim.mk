@@ -18,4 +18,4 @@ $(SHIM_LIB): $(SHIM_OBJ) $(BUILD)/obj/shim/exports.map
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -shared -o $@ $(SHIM_OBJ) -Wl,--version-script=$(BUILD)/obj/shim/exports.map \
-	  -Wl,-soname,libfibshim.so -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro -Wl,-Bsymbolic -Wl,--no-undefined
+	  -Wl,-soname,libfibshim.so -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro -Wl,-z,noseparate-code -Wl,-Bsymbolic -Wl,--no-undefined

@@ -207,7 +207,7 @@ bool has_counters_suffix(std::string_view name) {
          name[0] != '.';  // a file that is being made
 }
 
-// The pid and start time of "<pid>-<start_time>.counters".
+// The pid and start time of "<pid>-<start_time>.counters" or "<pid>-<start_time>-<number>.counters".
 std::optional<std::pair<uint64_t, uint64_t>> parse_file_name(std::string_view name) {
   if (!has_counters_suffix(name)) return std::nullopt;
   name.remove_suffix(std::string_view(kCountersSuffix).size());
@@ -216,7 +216,7 @@ std::optional<std::pair<uint64_t, uint64_t>> parse_file_name(std::string_view na
   const auto pid = std::from_chars(name.data(), end, out.first);
   if (pid.ec != std::errc() || pid.ptr == end || *pid.ptr != '-') return std::nullopt;
   const auto start = std::from_chars(pid.ptr + 1, end, out.second);
-  if (start.ec != std::errc() || start.ptr != end) return std::nullopt;
+  if (start.ec != std::errc() || (start.ptr != end && *start.ptr != '-')) return std::nullopt;
   return out;
 }
 

@@ -162,7 +162,8 @@ std::string find_program(const std::string& name) {
   std::istringstream folders(path == nullptr ? "/bin:/usr/bin" : path);
   std::string folder;
   while (std::getline(folders, folder, ':')) {
-    std::string candidate = folder.empty() ? "./" + name : folder + "/" + name;
+    std::string candidate = folder.empty() ? "." : folder;
+    candidate += "/" + name;
     if (is_executable_file(candidate)) return candidate;
   }
   return "";

@@ -14,11 +14,6 @@ $(CLI): $(CLI_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF)
 	$(Q)$(CXX) $(SANITIZE_LINK) -o $@ $(CLI_OBJ) $(LOADER_AR) $(LOADER_LINK) \
 	  -Wl,-rpath,'$$ORIGIN/../lib' -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro -ldl
 
-# ---- demo
-
-demo: all $(SIM_LIB) $(HOSTS) ## redirect a kernel, on the GPU or on the simulated driver, and show the counters
-	$(Q)tools/demo.sh $(BUILD)
-
 # ---- install: PREFIX/lib, bin and share may be moved as a whole; nothing in them names its place
 
 MAN_PAGES := $(wildcard tools/man/*.[157])

@@ -2,6 +2,7 @@
 #include "tests/driver/driver.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,6 +200,14 @@ ThreadState& make_thread_state() {
   t_state = state;
   pthread_setspecific(g_thread_key, state);
   return *state;
+}
+
+void crash_like_the_real_driver(const char* reason) {
+  fprintf(stderr, "simcuda: %s: the real driver ends with SIGSEGV here, and so does this one\n",
+          reason);
+  signal(SIGSEGV, SIG_DFL);
+  raise(SIGSEGV);
+  abort();  // the signal was blocked
 }
 
 CUresult not_ready() {

@@ -213,6 +213,7 @@ struct Module : Slot {
 
 struct Library : Slot {
   std::map<int, std::shared_ptr<const Image>> images;  // by device that it runs on
+  CUresult first_use_error = CUDA_SUCCESS;             // why there are none
   std::map<std::string, Function*> kernels;
   std::map<Context*, Module*> modules;
 };
@@ -399,6 +400,10 @@ inline CUresult current_context(Context** context) {
   *context = current.context;
   return CUDA_SUCCESS;
 }
+
+// Ends the process with SIGSEGV, saying why: for what was seen to crash inside the real driver, so
+// that no test can come to rely on an answer.
+[[noreturn]] void crash_like_the_real_driver(const char* reason);
 
 // device.cc
 Context* find_context(CUcontext handle);

@@ -91,8 +91,10 @@ CUresult set_kernel(Node& node, const CUDA_KERNEL_NODE_PARAMS_v2& params) {
   Launch launch{};
   Function* function = nullptr;
   if (params.func != nullptr) {
+    // A launch takes a CUkernel cast to CUfunction; a node's `func` does not. It has `kern`.
+    if (find_kernel(params.func) != nullptr)
+      crash_like_the_real_driver("the func of a graph's kernel node is a CUkernel");
     function = find_function(params.func);
-    if (function == nullptr) function = find_kernel(params.func);
   } else {
     function = find_kernel(params.kern);
   }

@@ -381,21 +381,49 @@ const KernelInfo* Image::find(const std::string& name) const {
   return nullptr;
 }
 
+ImageFormat format_of(const void* image, size_t limit) {
+  const Window window{static_cast<const uint8_t*>(image), limit};
+  if (image == nullptr || !window.has(0, 8)) return ImageFormat::unknown;
+  const auto magic = load<uint32_t>(window.data);
+  if (magic == kWrapperMagic) return ImageFormat::fatbin_wrapper;
+  if (magic == kRegionMagic) return ImageFormat::fatbin;
+  if (memcmp(window.data, ELFMAG, SELFMAG) == 0) return ImageFormat::elf;
+  // PTX opens with a comment, blank space or a directive.
+  const char first = static_cast<char>(window.data[0]);
+  return first != 0 && strchr("/. \t\r\n", first) != nullptr ? ImageFormat::ptx
+                                                             : ImageFormat::unknown;
+}
+
+bool is_truncated_elf(const std::vector<uint8_t>& bytes) {
+  if (format_of(bytes.data(), bytes.size()) != ImageFormat::elf) return false;
+  if (bytes.size() < sizeof(Elf64_Ehdr)) return true;
+  const auto header = load<Elf64_Ehdr>(bytes.data());
+  const size_t table_size = size_t{header.e_shnum} * sizeof(Elf64_Shdr);
+  const Window window{bytes.data(), bytes.size()};
+  if (!window.has(header.e_shoff, table_size)) return true;
+  for (size_t i = 0; i < header.e_shnum; ++i) {
+    const auto section = load<Elf64_Shdr>(bytes.data() + header.e_shoff + i * sizeof(Elf64_Shdr));
+    if (section.sh_type != SHT_NOBITS && section.sh_type != SHT_NULL &&
+        !window.has(section.sh_offset, section.sh_size))
+      return true;
+  }
+  return false;
+}
+
 CUresult copy_image(const void* image, size_t limit, std::vector<uint8_t>* bytes) {
   if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Window window{static_cast<const uint8_t*>(image), limit};
-  if (!window.has(0, 8)) return CUDA_ERROR_INVALID_IMAGE;
-  const auto magic = load<uint32_t>(window.data);
-  if (magic == kWrapperMagic) {
-    if (!window.has(0, 24)) return CUDA_ERROR_INVALID_IMAGE;
-    const auto* region = load<const uint8_t*>(window.data + 8);
-    return region == nullptr ? CUDA_ERROR_INVALID_IMAGE : copy_fatbin({region, 0}, bytes);
+  switch (format_of(image, limit)) {
+    case ImageFormat::fatbin_wrapper: {
+      if (!window.has(0, 24)) return CUDA_ERROR_INVALID_IMAGE;
+      const auto* region = load<const uint8_t*>(window.data + 8);
+      return region == nullptr ? CUDA_ERROR_INVALID_IMAGE : copy_fatbin({region, 0}, bytes);
+    }
+    case ImageFormat::fatbin: return copy_fatbin(window, bytes);
+    case ImageFormat::elf: return copy_elf(window, bytes);
+    case ImageFormat::ptx: return copy_text(window, bytes);
+    case ImageFormat::unknown: break;
   }
-  if (magic == kRegionMagic) return copy_fatbin(window, bytes);
-  if (memcmp(window.data, ELFMAG, SELFMAG) == 0) return copy_elf(window, bytes);
-  // PTX opens with a comment, blank space or a directive.
-  if (strchr("/. \t\r\n", static_cast<char>(window.data[0])) != nullptr && window.data[0] != 0)
-    return copy_text(window, bytes);
   return CUDA_ERROR_INVALID_IMAGE;
 }
 

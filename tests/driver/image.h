@@ -51,8 +51,14 @@ struct Image {
   const KernelInfo* find(const std::string& name) const;
 };
 
-// Where an image ends, by its own headers; `limit` is the bytes known to be there (0: unknown).
-// Copies it, so that the caller's memory may go.
+// What an image's first bytes say that it is. `limit` is the bytes known to be there (0: unknown).
+enum class ImageFormat { elf, fatbin, fatbin_wrapper, ptx, unknown };
+ImageFormat format_of(const void* image, size_t limit);
+
+// Whether a file's bytes are an ELF image that goes on, by its own headers, behind their end.
+bool is_truncated_elf(const std::vector<uint8_t>& bytes);
+
+// Copies an image, so that the caller's memory may go. Its own headers say where it ends.
 CUresult copy_image(const void* image, size_t limit, std::vector<uint8_t>* bytes);
 
 // Reads a copied image for a device. Errors: INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX.

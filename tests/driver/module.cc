@@ -37,11 +37,13 @@ CUresult read_file(const char* path, Bytes* bytes) {
   return result;
 }
 
-// A file's bytes, as an image: a text gets the end that copy_image looks for.
-CUresult image_from_file(const char* path, Bytes* image) {
-  Bytes bytes;
-  if (const CUresult error = read_file(path, &bytes); error != CUDA_SUCCESS) return error;
-  return copy_image(bytes.data(), bytes.size(), image);
+// Calls that take a path. A cubin file that lacks its tail ends the process, as it does with the
+// real driver (580): nobody may hand one over.
+CUresult read_image_file(const char* path, Bytes* bytes) {
+  const CUresult error = read_file(path, bytes);
+  if (error == CUDA_SUCCESS && is_truncated_elf(*bytes))
+    crash_like_the_real_driver("the image file is truncated");
+  return error;
 }
 
 // Lock held.
@@ -61,7 +63,12 @@ void end_handle(Function& function) {
   driver().pools.functions.release(&function);
 }
 
-CUresult make_module(const Bytes& bytes, Context& context, CUmodule* handle) {
+// `limit` is the bytes known to be there (0: unknown).
+CUresult make_module(const void* data, size_t limit, Context& context, CUmodule* handle) {
+  // A module's image is given as it is. Wrappers around fat binaries are for libraries.
+  if (format_of(data, limit) == ImageFormat::fatbin_wrapper) return CUDA_ERROR_INVALID_IMAGE;
+  Bytes bytes;
+  if (const CUresult error = copy_image(data, limit, &bytes); error != CUDA_SUCCESS) return error;
   auto image = std::make_shared<Image>();
   if (const CUresult error = read_image(bytes, context.device->sm, image.get());
       error != CUDA_SUCCESS)
@@ -77,26 +84,32 @@ CUresult make_module(const Bytes& bytes, Context& context, CUmodule* handle) {
 
 CUresult load_module(CUmodule* handle, const void* data, Context* context) {
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Bytes bytes;
-  if (const CUresult error = copy_image(data, 0, &bytes); error != CUDA_SUCCESS) return error;
-  return make_module(bytes, *context, handle);
+  return make_module(data, 0, *context, handle);
 }
 
-CUresult make_library(Bytes bytes, CUlibrary* handle) {
+// Loading is lazy: code for another GPU, or no code at all, is found out at the first use.
+CUresult make_library(const void* data, size_t limit, CUlibrary* handle) {
+  if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::map<int, std::shared_ptr<const Image>> images;
-  CUresult first_error = CUDA_SUCCESS;
-  for (const Device& device : driver().devices) {
-    auto image = std::make_shared<Image>();
-    const CUresult error = read_image(bytes, device.sm, image.get());
-    if (error == CUDA_SUCCESS)
-      images[device.ordinal] = std::move(image);
-    else if (first_error == CUDA_SUCCESS || error != CUDA_ERROR_NO_BINARY_FOR_GPU)
-      first_error = error;
+  CUresult first_use_error = CUDA_ERROR_INVALID_IMAGE;
+  if (format_of(data, limit) != ImageFormat::unknown) {
+    Bytes bytes;
+    if (const CUresult error = copy_image(data, limit, &bytes); error != CUDA_SUCCESS) return error;
+    for (const Device& device : driver().devices) {
+      auto image = std::make_shared<Image>();
+      const CUresult error = read_image(bytes, device.sm, image.get());
+      if (error == CUDA_SUCCESS)
+        images[device.ordinal] = std::move(image);
+      else if (error == CUDA_ERROR_INVALID_IMAGE)
+        return error;
+      else
+        first_use_error = error;
+    }
   }
-  if (images.empty()) return first_error;
   const Lock guard(driver().lock);
   Library* library = driver().pools.libraries.allocate(Kind::library);
   library->images = std::move(images);
+  library->first_use_error = library->images.empty() ? first_use_error : CUDA_SUCCESS;
   *handle = reinterpret_cast<CUlibrary>(library);
   return CUDA_SUCCESS;
 }
@@ -124,6 +137,7 @@ CUresult function_in(Module& module, const std::string& name, Function** functio
 
 // Lock held.
 CUresult kernel_in(Library& library, const std::string& name, Function** kernel) {
+  if (library.first_use_error != CUDA_SUCCESS) return library.first_use_error;
   const auto found = library.kernels.find(name);
   if (found != library.kernels.end()) {
     *kernel = found->second;
@@ -257,7 +271,9 @@ CUresult module_of_library(Library& library, Context& context, Module** module) 
     return CUDA_SUCCESS;
   }
   const auto image = library.images.find(context.device->ordinal);
-  if (image == library.images.end()) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  if (image == library.images.end())
+    return library.first_use_error != CUDA_SUCCESS ? library.first_use_error
+                                                   : CUDA_ERROR_NO_BINARY_FOR_GPU;
   *module = driver().pools.modules.allocate(Kind::module);
   (*module)->context = &context;
   (*module)->library = &library;
@@ -297,8 +313,8 @@ CUresult cuModuleLoad(CUmodule* module, const char* path) {
   SIM_ENTER_CONTEXT(cuModuleLoad);
   if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Bytes bytes;
-  if (const CUresult error = image_from_file(path, &bytes); error != CUDA_SUCCESS) return error;
-  return make_module(bytes, *context, module);
+  if (const CUresult error = read_image_file(path, &bytes); error != CUDA_SUCCESS) return error;
+  return make_module(bytes.data(), bytes.size(), *context, module);
 }
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   SIM_ENTER_CONTEXT(cuModuleLoadData);
@@ -374,17 +390,15 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option*, 
                            unsigned int, CUlibraryOption*, void**, unsigned int) {
   SIM_ENTER(cuLibraryLoadData);
   if (library == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Bytes bytes;
-  if (const CUresult error = copy_image(code, 0, &bytes); error != CUDA_SUCCESS) return error;
-  return make_library(std::move(bytes), library);
+  return make_library(code, 0, library);
 }
 CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option*, void**,
                                unsigned int, CUlibraryOption*, void**, unsigned int) {
   SIM_ENTER(cuLibraryLoadFromFile);
   if (library == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Bytes bytes;
-  if (const CUresult error = image_from_file(path, &bytes); error != CUDA_SUCCESS) return error;
-  return make_library(std::move(bytes), library);
+  if (const CUresult error = read_image_file(path, &bytes); error != CUDA_SUCCESS) return error;
+  return make_library(bytes.data(), bytes.size(), library);
 }
 CUresult cuLibraryUnload(CUlibrary handle) {
   SIM_ENTER(cuLibraryUnload);
@@ -409,6 +423,7 @@ CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary handle) {
   Library* library = find_library(handle);
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (library->first_use_error != CUDA_SUCCESS) return library->first_use_error;
   *count = static_cast<unsigned>(library->images.begin()->second->kernels.size());
   return CUDA_SUCCESS;
 }
@@ -418,6 +433,7 @@ CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int capacity, CUl
   Library* library = find_library(handle);
   if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (kernels == nullptr || capacity == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (library->first_use_error != CUDA_SUCCESS) return library->first_use_error;
   unsigned written = 0;
   for (const KernelInfo* info : library->images.begin()->second->kernels) {
     if (written == capacity) break;

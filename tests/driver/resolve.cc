@@ -35,6 +35,7 @@ const Symbol kSymbols[] = {
 #undef SYMBOL
 
 // The newest form that the caller's version knows; a per-thread one where asked for and present.
+// A name that is not found is no error: the pointer is then null, and the status says why.
 CUresult resolve(const char* symbol, void** function, int version, cuuint64_t flags,
                  CUdriverProcAddressQueryResult* status) {
   if (symbol == nullptr || function == nullptr || version > kDriverVersion ||
@@ -57,7 +58,7 @@ CUresult resolve(const char* symbol, void** function, int version, cuuint64_t fl
     *status = best != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS
               : is_known      ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                               : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-  return best != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -74,7 +75,9 @@ CUresult cuGetProcAddress(const char* symbol, void** function, int version, cuui
     const CUresult fault = find_fault(Api::cuGetProcAddress, nullptr);
     if (fault != CUDA_SUCCESS) return fault;
   }
-  return resolve(symbol, function, version, flags, nullptr);
+  const CUresult result = resolve(symbol, function, version, flags, nullptr);
+  // CUDA 11, whose form this is, was documented so.
+  return result == CUDA_SUCCESS && *function == nullptr ? CUDA_ERROR_NOT_FOUND : result;
 }
 CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult* status) {

@@ -197,7 +197,8 @@ def main():
             with report.phase(f"{run.name}: each broken solution is given a reason, once") as problems:
                 for mistake, hidden, *_ in MISTAKES:
                     name = f"fibshim_rmsnorm_h{hidden}"
-                    errors = [line for line in said if " error: " in line and re.search(rf"{name}\b", line)]
+                    errors = [line for line in said
+                              if re.match(r"fibshim\[\d+\] error: ", line) and re.search(rf"{name}\b", line)]
                     if len(errors) != 1:
                         problems.append(f"{mistake} ({name}): {len(errors)} error lines")
 
@@ -207,7 +208,7 @@ def main():
             with report.phase(f"{run.name}: exactly one warning, which names the place") as problems:
                 if len(said) != 1:
                     problems.append(f"{len(said)} lines")
-                elif " warn: " not in said[0] or not re.search(place, said[0]):
+                elif not re.match(r"fibshim\[\d+\] warn: ", said[0]) or not re.search(place, said[0]):
                     problems.append(f"said: {said[0]}")
                 if read_counts(run.stats_dir).total():
                     problems.append("launches were counted")

@@ -3,6 +3,7 @@ import collections
 import json
 import os
 import subprocess
+import sys
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BUILD = os.environ.get("FIBSHIM_TEST_BUILD", os.path.join(ROOT, "build"))
@@ -26,8 +27,14 @@ def read_counts(stats_dir, pid=None):
     command = [FIBSHIM, "stats", "--json", "--dir", stats_dir]
     if pid is not None:
         command += ["--pid", str(pid)]
-    text = subprocess.run(command, env=unshimmed_environment(), check=True, stdout=subprocess.PIPE).stdout
-    stats = json.loads(text)
+    done = subprocess.run(command, env=unshimmed_environment(), text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE)
+    # That nothing was counted yet is an answer here, and no news for whoever reads the log.
+    said = [line for line in done.stderr.splitlines() if not line.startswith("fibshim stats: no counters in ")]
+    if said:
+        print("\n".join(said), file=sys.stderr)
+    done.check_returncode()
+    stats = json.loads(done.stdout)
     counts = Counts()
     counts.processes = len(stats["processes"])
     for row in stats["counters"]:

@@ -28,13 +28,15 @@ def definition(hidden, dtype):
 class Case:
     """One run: the program, its options, what must be counted and how often kernels run."""
 
-    def __init__(self, options, expected, original_runs=0, curated_runs=0, program="engine", config="pytorch"):
+    def __init__(self, options, expected, original_runs=0, curated_runs=0, program="engine", config="pytorch",
+                 driver="sim"):
         self.options = options
         self.expected = expected
         self.original_runs = original_runs  # the simulated driver knows these two
         self.curated_runs = curated_runs
         self.program = program
         self.config = config
+        self.driver = driver  # the simulated one's folder
 
     def name(self):
         return " ".join([self.program, *(option[2:] for option in self.options)])
@@ -48,7 +50,7 @@ def redirected(options, hidden, dtype, launches=LAUNCHES, times=1, hits=None, **
                 **more)
 
 
-def ways_to_the_driver(program, resolves):
+def ways_to_the_driver(program, resolves, **more):
     """Everything that the shim tells apart, crossed; the rest is drawn for each run, always alike."""
     draw = random.Random(1)
     for resolve, module, api, passed, form in itertools.product(
@@ -57,12 +59,15 @@ def ways_to_the_driver(program, resolves):
         options = [*resolve, module, api, passed, *form, "--load=" + draw.choice(("data", "file")),
                    "--lookup=" + draw.choice(("name", "enumerate")),
                    "--stream=" + draw.choice(("created", "default"))]
-        yield redirected(options, draw.choice(HIDDEN), draw.choice(("bf16", "fp16")), program=program)
+        yield redirected(options, draw.choice(HIDDEN), draw.choice(("bf16", "fp16")), program=program, **more)
 
 
-def all_cases():
-    cases = list(ways_to_the_driver("engine", [[f"--resolve={way}"] for way in
-                                               ("dlsym", "dlvsym", "getproc4", "getproc5")]))
+def all_cases(is_simulated):
+    cases = list(ways_to_the_driver("engine", [[f"--resolve={way}"] for way in ("dlsym", "getproc4", "getproc5")]))
+    if is_simulated:
+        # The real libcuda.so.1 defines no symbol version that dlvsym could be asked for, and the
+        # simulated one only in its second build: nothing to run on the real driver.
+        cases += ways_to_the_driver("engine", [["--resolve=dlvsym"]], driver=os.path.join("sim", "versioned"))
     cases += ways_to_the_driver("engine_linked", [[]])
     for hidden, dtype in itertools.product(HIDDEN, ("bf16", "fp16")):
         cases.append(redirected(["--capture"], hidden, dtype, hits=1))  # without warm-up
@@ -85,7 +90,7 @@ def run_case(case, parent, is_simulated):
     environment.update(LD_PRELOAD=SHIM, FIBSHIM_CONFIG=os.path.join(BUILD, "config", case.config),
                        FIBSHIM_STATS_DIR=stats_dir)
     if is_simulated:
-        environment["LD_LIBRARY_PATH"] = os.path.join(BUILD, "sim")
+        environment["LD_LIBRARY_PATH"] = os.path.join(BUILD, case.driver)
     command = [os.path.join(BUILD, "tests", "hosts", case.program), *case.options]
     done = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, timeout=120)
@@ -101,6 +106,13 @@ def run_case(case, parent, is_simulated):
         if is_simulated and (said["ran_original"], said["ran_curated"]) != (case.original_runs, case.curated_runs):
             problems.append(f"the original ran {said['ran_original']} times, not {case.original_runs};"
                             f" the curated kernel {said['ran_curated']}, not {case.curated_runs}")
+        if "--capture" in case.options:
+            # The host reads the kernel back that it launched, whatever the node runs.
+            if said["captured_kernel"] != said["kernel"]:
+                problems.append(f"the captured node reads back as {said['captured_kernel']!r}")
+            captured = said.get("captured_original"), said.get("captured_curated")
+            if is_simulated and captured != (0, 1):
+                problems.append(f"captured {captured[0]} originals and {captured[1]} curated kernels, not 0 and 1")
     problems += [f"the shim says: {line}" for line in done.stderr.split("\n") if line.startswith("fibshim[")]
     counted = {key: count for key, count in read_counts(stats_dir).items() if count}
     if counted != case.expected:
@@ -115,8 +127,9 @@ def main(arguments):
     report = Report("engine matrix")
     with tempfile.TemporaryDirectory(prefix="fibshim-gpu-") as parent, \
             concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        cases = all_cases()
-        runs = [pool.submit(run_case, case, parent, bool(arguments)) for case in cases]
+        is_simulated = bool(arguments)
+        cases = all_cases(is_simulated)
+        runs = [pool.submit(run_case, case, parent, is_simulated) for case in cases]
         for case, run in zip(cases, runs):
             with report.phase(case.name()) as problems:
                 problems += run.result()

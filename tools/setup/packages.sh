@@ -80,6 +80,9 @@ if [ -n "$missing" ]; then
     exit 1
   fi
   say "apt-get install$missing"
+  # make may run several groups at a time; apt-get runs once at a time.
+  exec 9>"$build/setup.lock"
+  flock 9
   log=$build/setup-$group.log
   # shellcheck disable=SC2086  # a list of words
   { as_root apt-get update -qq &&

@@ -185,7 +185,7 @@ TEST_F(Capture, OfAFunctionReadsBackAsThatFunction) {
 }
 
 // Whether as the handle itself or as the function made of it: the name can be had.
-TEST_F(Capture, OfAKernelReadsBackAsThatKernel) {
+TEST_F(Capture, OfAKernelReadsBackAsThatKernelAndReplays) {
   ASSERT_OK(cuda().cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL));
   EXPECT_OK(launch_store(store_kernel_, to_, 25, stream_));
   const CUgraph graph = end_capture(stream_);
@@ -193,15 +193,35 @@ TEST_F(Capture, OfAKernelReadsBackAsThatKernel) {
   ASSERT_EQ(1u, nodes.size());
   CUDA_KERNEL_NODE_PARAMS_v2 got{};
   ASSERT_OK(cuda().cuGraphKernelNodeGetParams_v2(nodes[0], &got));
-  const char* name = nullptr;
-  const CUfunction handle = got.func != nullptr ? got.func : as_function(got.kern);
-  const bool is_function = cuda().cuFuncGetName(&name, handle) == CUDA_SUCCESS;
-  RecordProperty("reads_back_as", is_function ? "function" : "kernel");
-  if (!is_function) {
-    EXPECT_EQ(store_kernel_, handle);
-    EXPECT_OK(cuda().cuKernelGetName(&name, reinterpret_cast<CUkernel>(handle)));
-  }
-  EXPECT_STREQ("sim_store", name);
+  record("reads_back_as", handles_of(got));
+  EXPECT_EQ("sim_store", kernel_name(got));
+  EXPECT_EQ(0, memcmp(got.kernelParams[0], &to_, sizeof to_));
+  CUDA_KERNEL_NODE_PARAMS_v1 old{};
+  const CUresult read = cuda().cuGraphKernelNodeGetParams(nodes[0], &old);
+  CUDA_KERNEL_NODE_PARAMS_v2 widened{};
+  memcpy(&widened, &old, sizeof old);
+  record("in_the_old_form", error_name(read) + ", " + handles_of(widened));
+  replay(graph);
+  EXPECT_EQ(25, read_int(to_));
+  EXPECT_OK(cuda().cuGraphDestroy(graph));
+}
+
+// What programs do to change one parameter of a captured node.
+TEST_F(Capture, OfAKernelTakesWhatWasReadFromItBack) {
+  ASSERT_OK(cuda().cuStreamBeginCapture_v2(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  EXPECT_OK(launch_store(store_kernel_, to_, 32, stream_));
+  const CUgraph graph = end_capture(stream_);
+  const std::vector<CUgraphNode> nodes = nodes_of(graph);
+  ASSERT_EQ(1u, nodes.size());
+  CUDA_KERNEL_NODE_PARAMS_v2 got{};
+  ASSERT_OK(cuda().cuGraphKernelNodeGetParams_v2(nodes[0], &got));
+  int32_t value = 33;
+  void* params[] = {&to_, &value};
+  got.kernelParams = params;
+  got.extra = nullptr;
+  EXPECT_OK(cuda().cuGraphKernelNodeSetParams_v2(nodes[0], &got));
+  replay(graph);
+  EXPECT_EQ(33, read_int(to_));
   EXPECT_OK(cuda().cuGraphDestroy(graph));
 }
 

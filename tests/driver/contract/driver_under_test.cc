@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 namespace fibshim::contract {
@@ -18,6 +19,11 @@ const Driver& cuda() {
       exit(2);
     }
     loaded.is_simulated = dlsym(loaded.library, "simcuda_is_simulated") != nullptr;
+    const char* wanted = getenv("DRIVER_UNDER_TEST");
+    if (wanted != nullptr && strcmp(wanted, "real") == 0 && loaded.is_simulated) {
+      fprintf(stderr, "DRIVER_UNDER_TEST=real, but the linker finds the simulated driver\n");
+      exit(2);
+    }
 #define RESOLVE(name)                                                              \
   loaded.name = reinterpret_cast<decltype(&::name)>(dlsym(loaded.library, #name)); \
   if (loaded.name == nullptr) {                                                    \
@@ -35,6 +41,13 @@ std::string error_name(CUresult error) {
   const char* name = nullptr;
   if (cuda().cuGetErrorName(error, &name) == CUDA_SUCCESS && name != nullptr) return name;
   return "CUresult " + std::to_string(static_cast<int>(error));
+}
+
+void record(const std::string& key, const std::string& value) {
+  testing::Test::RecordProperty(key, value);
+  const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
+  printf("measured: %s.%s %s: %s\n", test->test_suite_name(), test->name(), key.c_str(),
+         value.c_str());
 }
 
 std::string data_path(const std::string& name) {
@@ -85,7 +98,8 @@ std::string ContractTest::cubin_path(const std::string& name) const {
   return data_path(name + ".sm_" + std::to_string(sm() / 10 * 10) + ".cubin");
 }
 
-std::string ContractTest::foreign_cubin_path(const std::string& name) const {
+std::vector<std::string> ContractTest::foreign_cubin_paths(const std::string& name) const {
+  std::vector<std::string> paths;
   int count = 0;
   EXPECT_OK(cuda().cuDeviceGetCount(&count));
   for (const int foreign_sm : {80, 90, 100}) {
@@ -96,10 +110,10 @@ std::string ContractTest::foreign_cubin_path(const std::string& name) const {
                                             ordinal));
       is_here = is_here || major == foreign_sm / 10;
     }
-    if (!is_here) return data_path(name + ".sm_" + std::to_string(foreign_sm) + ".cubin");
+    if (!is_here) paths.push_back(data_path(name + ".sm_" + std::to_string(foreign_sm) + ".cubin"));
   }
-  ADD_FAILURE() << "this machine can run every cubin of the suite";
-  return "";
+  EXPECT_FALSE(paths.empty()) << "this machine can run every cubin of the suite";
+  return paths;
 }
 
 CUmodule ContractTest::load_module(const std::string& name) {
@@ -160,6 +174,31 @@ CUDA_KERNEL_NODE_PARAMS_v2 ContractTest::store_node(void** params) {
   node.blockDimX = node.blockDimY = node.blockDimZ = 1;
   node.kernelParams = params;
   return node;
+}
+
+std::string ContractTest::kernel_name(const CUDA_KERNEL_NODE_PARAMS_v2& params) {
+  const char* name = nullptr;
+  if (params.func != nullptr && cuda().cuFuncGetName(&name, params.func) == CUDA_SUCCESS)
+    return name;
+  const CUkernel kernel =
+      params.func != nullptr ? reinterpret_cast<CUkernel>(params.func) : params.kern;
+  return cuda().cuKernelGetName(&name, kernel) == CUDA_SUCCESS ? name : "";
+}
+
+std::string ContractTest::handles_of(const CUDA_KERNEL_NODE_PARAMS_v2& params) const {
+  const auto kind = [](void* handle) {
+    const char* name = nullptr;
+    if (handle == nullptr) return "null";
+    if (cuda().cuFuncGetName(&name, static_cast<CUfunction>(handle)) == CUDA_SUCCESS)
+      return "CUfunction";
+    return cuda().cuKernelGetName(&name, static_cast<CUkernel>(handle)) == CUDA_SUCCESS ? "CUkernel"
+                                                                                        : "neither";
+  };
+  const char* context = params.ctx == nullptr    ? "null"
+                        : params.ctx == context_ ? "the current one"
+                                                 : "another";
+  return std::string("func: ") + kind(params.func) + ", kern: " + kind(params.kern) +
+         ", ctx: " + context;
 }
 
 }  // namespace fibshim::contract

@@ -1,6 +1,6 @@
 // The driver that the suite speaks to: whichever libcuda.so.1 the dynamic linker finds first. The
 // same tests run against the simulated one and the real one; what they state are the facts that
-// the shim relies on.
+// the shim relies on. With DRIVER_UNDER_TEST=real in the environment the simulated one will not do.
 #ifndef FIBSHIM_TESTS_DRIVER_CONTRACT_DRIVER_UNDER_TEST_H_
 #define FIBSHIM_TESTS_DRIVER_CONTRACT_DRIVER_UNDER_TEST_H_
 
@@ -131,6 +131,10 @@ const Driver& cuda();
 
 std::string error_name(CUresult error);
 
+// Notes a fact that a driver may decide either way: as a property of the test (`key` is one word),
+// and as a line "measured: Suite.Test key: value", which tests/gpu/run.sh collects.
+void record(const std::string& key, const std::string& value);
+
 // Compares by name, so that a failure reads "CUDA_ERROR_INVALID_VALUE", not "1".
 #define EXPECT_CUDA(expected, call) EXPECT_EQ(error_name(expected), error_name(call)) << #call
 #define ASSERT_CUDA(expected, call) ASSERT_EQ(error_name(expected), error_name(call)) << #call
@@ -147,9 +151,9 @@ class ContractTest : public testing::Test {
   void SetUp() override;
   void TearDown() override;
 
-  // The cubin of this name for device 0, and one that no device of this machine can run.
+  // The cubin of this name for device 0, and those that no device of this machine can run.
   std::string cubin_path(const std::string& name) const;
-  std::string foreign_cubin_path(const std::string& name) const;
+  std::vector<std::string> foreign_cubin_paths(const std::string& name) const;
   std::vector<char> cubin(const std::string& name) const { return read_file(cubin_path(name)); }
 
   CUmodule load_module(const std::string& name = "contract");
@@ -168,6 +172,11 @@ class ContractTest : public testing::Test {
   static CUresult launch_store(CUfunction function, CUdeviceptr to, int32_t value,
                                CUstream stream = nullptr);
   static CUDA_KERNEL_NODE_PARAMS_v2 store_node(void** params);
+
+  // The name of the kernel that a node was read to hold, by whichever handle it was given.
+  static std::string kernel_name(const CUDA_KERNEL_NODE_PARAMS_v2& params);
+  // Which handles those were: "func: CUfunction, kern: null, ctx: null".
+  std::string handles_of(const CUDA_KERNEL_NODE_PARAMS_v2& params) const;
 
   int attribute(CUdevice_attribute which) const;
   int sm() const;

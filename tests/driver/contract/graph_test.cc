@@ -33,6 +33,16 @@ class Graphs : public ContractTest {
     return added;
   }
 
+  // The same with a CUkernel, and no function.
+  CUgraphNode add_store_kernel(CUgraph graph, int32_t value) {
+    void* params[] = {&to_, &value};
+    CUDA_KERNEL_NODE_PARAMS_v2 node = store_node(params);
+    node.kern = kernel(library_, "sim_store");
+    CUgraphNode added = nullptr;
+    EXPECT_OK(cuda().cuGraphAddKernelNode_v2(&added, graph, nullptr, 0, &node));
+    return added;
+  }
+
   CUgraphExec instantiate(CUgraph graph) {
     CUgraphExec exec = nullptr;
     EXPECT_OK(cuda().cuGraphInstantiateWithFlags(&exec, graph, 0));
@@ -75,14 +85,121 @@ TEST_F(Graphs, TheOldFormOfKernelNodesWorks) {
   EXPECT_EQ(41, run_once(graph_));
 }
 
-TEST_F(Graphs, KernelNodesTakeAKernelByItsField) {
-  int32_t value = 42;
+TEST_F(Graphs, TheOldFormTakesTheFunctionOfAKernel) {
+  CUDA_KERNEL_NODE_PARAMS_v1 node{};
+  ASSERT_OK(cuda().cuKernelGetFunction(&node.func, kernel(library_, "sim_store")));
+  int32_t value = 53;
   void* params[] = {&to_, &value};
-  CUDA_KERNEL_NODE_PARAMS_v2 node = store_node(params);
-  node.kern = kernel(library_, "sim_store");
+  node.gridDimX = node.gridDimY = node.gridDimZ = 1;
+  node.blockDimX = node.blockDimY = node.blockDimZ = 1;
+  node.kernelParams = params;
   CUgraphNode added = nullptr;
-  ASSERT_OK(cuda().cuGraphAddKernelNode_v2(&added, graph_, nullptr, 0, &node));
+  ASSERT_OK(cuda().cuGraphAddKernelNode(&added, graph_, nullptr, 0, &node));
+  EXPECT_EQ(53, run_once(graph_));
+  CUDA_KERNEL_NODE_PARAMS_v2 got{};
+  ASSERT_OK(cuda().cuGraphKernelNodeGetParams_v2(added, &got));
+  record("reads_back_as", handles_of(got) + (got.func == node.func ? ", the same" : ", another"));
+  EXPECT_EQ("sim_store", kernel_name(got));
+}
+
+// A CUkernel goes into a node by `kern`, with `func` null. As `func` it ends the process: see
+// CrashesOfTheRealDriver.AKernelAsTheFuncOfAGraphNode.
+TEST_F(Graphs, KernelNodesTakeAKernelByItsField) {
+  add_store_kernel(graph_, 42);
   EXPECT_EQ(42, run_once(graph_));
+}
+
+TEST_F(Graphs, ANodeOfAKernelReadsBackAsThatKernel) {
+  const CUgraphNode node = add_store_kernel(graph_, 54);
+  CUDA_KERNEL_NODE_PARAMS_v2 got{};
+  ASSERT_OK(cuda().cuGraphKernelNodeGetParams_v2(node, &got));
+  record("reads_back_as", handles_of(got));
+  EXPECT_EQ("sim_store", kernel_name(got));
+  EXPECT_EQ(1u, got.gridDimX);
+  ASSERT_NE(nullptr, got.kernelParams);
+  EXPECT_EQ(0, memcmp(got.kernelParams[0], &to_, sizeof to_));
+  EXPECT_EQ(54, *static_cast<const int32_t*>(got.kernelParams[1]));
+  CUDA_KERNEL_NODE_PARAMS_v1 old{};
+  const CUresult read = cuda().cuGraphKernelNodeGetParams(node, &old);
+  CUDA_KERNEL_NODE_PARAMS_v2 widened{};
+  memcpy(&widened, &old, sizeof old);
+  record("in_the_old_form", error_name(read) + ", " + handles_of(widened));
+  EXPECT_EQ(54, run_once(graph_));
+}
+
+TEST_F(Graphs, ANodeOfAKernelTakesWhatWasReadFromItBack) {
+  const CUgraphNode node = add_store_kernel(graph_, 55);
+  CUDA_KERNEL_NODE_PARAMS_v2 got{};
+  ASSERT_OK(cuda().cuGraphKernelNodeGetParams_v2(node, &got));
+  int32_t value = 56;
+  void* params[] = {&to_, &value};
+  got.kernelParams = params;
+  got.extra = nullptr;
+  ASSERT_OK(cuda().cuGraphKernelNodeSetParams_v2(node, &got));
+  EXPECT_EQ(56, run_once(graph_));
+}
+
+TEST_F(Graphs, AnInstanceTakesAnotherKernelOfTheSameLibrary) {
+  const CUgraphNode node = add_store_kernel(graph_, 57);
+  const CUgraphExec exec = instantiate(graph_);
+  EXPECT_EQ(57, run(exec));
+  void* params[] = {&to_};
+  CUDA_KERNEL_NODE_PARAMS_v2 changed = store_node(params);
+  changed.kern = kernel(library_, "sim_increment");
+  ASSERT_OK(cuda().cuGraphExecKernelNodeSetParams_v2(exec, node, &changed));
+  EXPECT_EQ(58, run(exec));
+  EXPECT_EQ(59, run(exec));
+  EXPECT_EQ(57, run_once(graph_));
+  EXPECT_OK(cuda().cuGraphExecDestroy(exec));
+}
+
+// What becomes of a node whose function is redirected when its parameters are set, and no longer is
+// when they are set once more.
+TEST_F(Graphs, AnInstanceChangesFromAFunctionToAKernelAndBack) {
+  const CUgraphNode node = add_store(graph_, 60);
+  const CUgraphExec exec = instantiate(graph_);
+  EXPECT_EQ(60, run(exec));
+  void* increment[] = {&to_};
+  CUDA_KERNEL_NODE_PARAMS_v2 changed = store_node(increment);
+  changed.kern = kernel(library_, "sim_increment");
+  ASSERT_OK(cuda().cuGraphExecKernelNodeSetParams_v2(exec, node, &changed));
+  EXPECT_EQ(61, run(exec));
+  int32_t value = 70;
+  void* params[] = {&to_, &value};
+  changed = store_node(params);
+  changed.func = store_;
+  ASSERT_OK(cuda().cuGraphExecKernelNodeSetParams_v2(exec, node, &changed));
+  EXPECT_EQ(70, run(exec));
+  EXPECT_OK(cuda().cuGraphExecDestroy(exec));
+}
+
+TEST_F(Graphs, ANodeChangesFromAFunctionToAKernelAndBack) {
+  const CUgraphNode node = add_store(graph_, 71);
+  void* increment[] = {&to_};
+  CUDA_KERNEL_NODE_PARAMS_v2 changed = store_node(increment);
+  changed.kern = kernel(library_, "sim_increment");
+  ASSERT_OK(cuda().cuGraphKernelNodeSetParams_v2(node, &changed));
+  EXPECT_EQ(1, run_once(graph_));
+  int32_t value = 72;
+  void* params[] = {&to_, &value};
+  changed = store_node(params);
+  changed.func = store_;
+  ASSERT_OK(cuda().cuGraphKernelNodeSetParams_v2(node, &changed));
+  EXPECT_EQ(72, run_once(graph_));
+}
+
+TEST_F(Graphs, AnyNodeFormTakesAKernelByItsField) {
+  int32_t value = 73;
+  void* params[] = {&to_, &value};
+  CUgraphNodeParams node{};
+  node.type = CU_GRAPH_NODE_TYPE_KERNEL;
+  node.kernel.kern = kernel(library_, "sim_store");
+  node.kernel.gridDimX = node.kernel.gridDimY = node.kernel.gridDimZ = 1;
+  node.kernel.blockDimX = node.kernel.blockDimY = node.kernel.blockDimZ = 1;
+  node.kernel.kernelParams = params;
+  CUgraphNode added = nullptr;
+  ASSERT_OK(cuda().cuGraphAddNode(&added, graph_, nullptr, 0, &node));
+  EXPECT_EQ(73, run_once(graph_));
 }
 
 TEST_F(Graphs, AnyNodeFormWorksForKernels) {

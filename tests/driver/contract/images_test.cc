@@ -1,8 +1,4 @@
 // What can be loaded, and how what cannot is refused.
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 #include "tests/driver/contract/driver_under_test.h"
 
 namespace fibshim::contract {
@@ -10,20 +6,6 @@ namespace {
 
 class Images : public ContractTest {
  protected:
-  void TearDown() override {
-    for (const std::string& path : files_) unlink(path.c_str());
-    ContractTest::TearDown();
-  }
-
-  std::string write_file(const std::vector<char>& bytes) {
-    char path[] = "/tmp/driver_contract.XXXXXX";
-    const int fd = mkstemp(path);
-    EXPECT_EQ(static_cast<ssize_t>(bytes.size()), write(fd, bytes.data(), bytes.size()));
-    close(fd);
-    files_.push_back(path);
-    return path;
-  }
-
   CUresult library_from(const void* image) {
     CUlibrary library = nullptr;
     const CUresult result =
@@ -43,7 +25,15 @@ class Images : public ContractTest {
     return result;
   }
 
-  std::vector<std::string> files_;
+  // What asking for a kernel gives, where loading as a library has succeeded.
+  CUresult kernel_from(const void* image, const char* name) {
+    CUlibrary library = nullptr;
+    EXPECT_OK(cuda().cuLibraryLoadData(&library, image, nullptr, nullptr, 0, nullptr, nullptr, 0));
+    CUkernel found = nullptr;
+    const CUresult result = cuda().cuLibraryGetKernel(&found, library, name);
+    EXPECT_OK(cuda().cuLibraryUnload(library));
+    return result;
+  }
 };
 
 TEST_F(Images, CubinsLoadThroughEveryCall) {
@@ -86,34 +76,43 @@ TEST_F(Images, FatbinsGiveTheDevicesCubin) {
   EXPECT_OK(library_from(image.data()));
 }
 
-// As compilers lay it out in a program: a wrapper that points to the fat binary.
-TEST_F(Images, FatbinWrappersAreFollowed) {
+// As compilers lay it out in a program: a wrapper that points to the fat binary. Modules refuse it.
+TEST_F(Images, FatbinWrappersAreFollowedByLibrariesOnly) {
   const std::vector<char> image = read_file(data_path("contract.fatbin"));
   struct {
     uint32_t magic, version;
     const void* data;
     void* more;
   } const wrapper = {0x466243b1, 1, image.data(), nullptr};
-  EXPECT_OK(module_from(&wrapper));
-  EXPECT_OK(library_from(&wrapper));
-}
-
-TEST_F(Images, OfAnotherArchitectureAreNoBinaryForTheGpu) {
-  const std::vector<char> image = read_file(foreign_cubin_path("contract"));
-  EXPECT_CUDA(CUDA_ERROR_NO_BINARY_FOR_GPU, module_from(image.data()));
-  EXPECT_CUDA(CUDA_ERROR_NO_BINARY_FOR_GPU, library_from(image.data()));
-}
-
-TEST_F(Images, TruncatedFilesAreInvalidImages) {
-  std::vector<char> image = cubin("contract");
-  image.resize(image.size() / 2);
-  const std::string path = write_file(image);
+  EXPECT_CUDA(CUDA_ERROR_INVALID_IMAGE, module_from(&wrapper));
   CUmodule module = nullptr;
+  EXPECT_CUDA(CUDA_ERROR_INVALID_IMAGE, cuda().cuModuleLoadFatBinary(&module, &wrapper));
   CUlibrary library = nullptr;
-  EXPECT_CUDA(CUDA_ERROR_INVALID_IMAGE, cuda().cuModuleLoad(&module, path.c_str()));
-  EXPECT_CUDA(CUDA_ERROR_INVALID_IMAGE,
-              cuda().cuLibraryLoadFromFile(&library, path.c_str(), nullptr, nullptr, 0, nullptr,
-                                           nullptr, 0));
+  ASSERT_OK(cuda().cuLibraryLoadData(&library, &wrapper, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  const CUdeviceptr to = make_int();
+  EXPECT_OK(launch_store(as_function(kernel(library, "sim_store")), to, 7));
+  EXPECT_EQ(7, read_int(to));
+  EXPECT_OK(cuda().cuLibraryUnload(library));
+}
+
+// Loading a library is lazy: whoever wants to know whether its code fits must ask for a kernel.
+TEST_F(Images, OfAnotherArchitectureAreFoundOutAtTheFirstKernel) {
+  for (const std::string& path : foreign_cubin_paths("contract")) {
+    const std::vector<char> image = read_file(path);
+    EXPECT_CUDA(CUDA_ERROR_NO_BINARY_FOR_GPU, module_from(image.data())) << path;
+    EXPECT_OK(library_from(image.data())) << path;
+    EXPECT_CUDA(CUDA_ERROR_NO_BINARY_FOR_GPU, kernel_from(image.data(), "sim_store")) << path;
+  }
+}
+
+TEST_F(Images, OfNoKnownFormatLoadAsLibrariesToo) {
+  std::vector<char> garbage(65536, 'x');
+  garbage.back() = 0;
+  EXPECT_CUDA(CUDA_ERROR_INVALID_IMAGE, module_from(garbage.data()));
+  EXPECT_OK(library_from(garbage.data()));
+  const CUresult asked = kernel_from(garbage.data(), "sim_store");
+  record("cuLibraryGetKernel", error_name(asked));
+  EXPECT_NE(CUDA_SUCCESS, asked);
 }
 
 // From memory the driver knows no size. What a caller that lost the tail would hand over, with

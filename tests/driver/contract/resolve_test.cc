@@ -73,26 +73,38 @@ TEST(ResolveStatus, MayBeNull) {
   EXPECT_EQ(dlsym(cuda().library, "cuInit"), function);
 }
 
+// The call succeeds: a caller must look at the pointer.
 TEST(ResolveStatus, TellsAnUnknownNameFromATooLowVersion) {
   void* function = &function;
   CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
-  EXPECT_CUDA(CUDA_ERROR_NOT_FOUND,
-              cuda().cuGetProcAddress_v2("cuNoSuchFunction", &function, 13000, 0, &status));
+  EXPECT_OK(cuda().cuGetProcAddress_v2("cuNoSuchFunction", &function, 13000, 0, &status));
   EXPECT_EQ(nullptr, function);
   EXPECT_EQ(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, status);
   function = &function;
   status = CU_GET_PROC_ADDRESS_SUCCESS;
-  EXPECT_CUDA(CUDA_ERROR_NOT_FOUND,
-              cuda().cuGetProcAddress_v2("cuLaunchKernelEx", &function, 11000, 0, &status));
+  EXPECT_OK(cuda().cuGetProcAddress_v2("cuLaunchKernelEx", &function, 11000, 0, &status));
   EXPECT_EQ(nullptr, function);
   EXPECT_EQ(CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT, status);
 }
 
-TEST(ResolveStatus, KnowsBaseNamesOnly) {
+// Asked for by an exported name instead of the base name.
+TEST(ResolveStatus, SucceedsForAVersionedName) {
   void* function = nullptr;
-  EXPECT_CUDA(CUDA_ERROR_NOT_FOUND,
-              cuda().cuGetProcAddress_v2("cuMemAlloc_v2", &function, 13000, 0, nullptr));
-  EXPECT_EQ(nullptr, function);
+  CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
+  EXPECT_OK(cuda().cuGetProcAddress_v2("cuMemAlloc_v2", &function, 13000, 0, &status));
+  record("pointer", function == nullptr ? "null" : "given");
+  record("symbolStatus", std::to_string(status));
+}
+
+// CUDA 11's form of the call was documented to return CUDA_ERROR_NOT_FOUND.
+TEST(ResolveStatus, IsAnErrorOrANullPointerInTheOldForm) {
+  for (const char* name : {"cuNoSuchFunction", "cuMemAlloc_v2"}) {
+    void* function = nullptr;
+    const CUresult result = cuda().cuGetProcAddress(name, &function, 11030, 0);
+    record(name, error_name(result) + (function == nullptr ? ", null" : ", a pointer"));
+    EXPECT_TRUE(result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_FOUND) << error_name(result);
+    EXPECT_EQ(nullptr, function) << name;
+  }
 }
 
 // Statements of a process that has never called cuInit. A failed one ends it with another code.

@@ -1,7 +1,9 @@
 // The simulated driver's own promises: counts, records, faults, devices. Skipped on a real driver.
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -169,6 +171,43 @@ TEST_F(SimulatedDriver, CountsLivingHandles) {
   EXPECT_EQ(libraries, live("library"));
   EXPECT_EQ(kernels, live("kernel"));
   EXPECT_EQ(-1, live("nonsense"));
+}
+
+// What ends the process in the real driver (580, with SIGSEGV) has no answer that the suite could
+// ask both drivers for. The simulated one ends the process too, so that a shim which hands a
+// truncated image, or such a node, to its driver fails every test.
+using CrashesOfTheRealDriver = SimulatedDriver;
+
+TEST_F(CrashesOfTheRealDriver, ATruncatedImageFile) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const std::vector<char> image = cubin("contract");
+  const int fd = memfd_create("truncated.cubin", MFD_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  const size_t half = image.size() / 2;
+  ASSERT_EQ(static_cast<ssize_t>(half), write(fd, image.data(), half));
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  CUmodule module = nullptr;
+  EXPECT_EXIT(cuda().cuModuleLoad(&module, path.c_str()), testing::KilledBySignal(SIGSEGV),
+              "image file is truncated");
+  CUlibrary library = nullptr;
+  EXPECT_EXIT(cuda().cuLibraryLoadFromFile(&library, path.c_str(), nullptr, nullptr, 0, nullptr,
+                                           nullptr, 0),
+              testing::KilledBySignal(SIGSEGV), "image file is truncated");
+  close(fd);
+}
+
+TEST_F(CrashesOfTheRealDriver, AKernelAsTheFuncOfAGraphNode) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  CUgraph graph = nullptr;
+  ASSERT_OK(cuda().cuGraphCreate(&graph, 0));
+  int32_t value = 1;
+  void* params[] = {&to_, &value};
+  CUDA_KERNEL_NODE_PARAMS_v2 node = store_node(params);
+  node.func = as_function(kernel(library_, "sim_store"));
+  CUgraphNode added = nullptr;
+  EXPECT_EXIT(cuda().cuGraphAddKernelNode_v2(&added, graph, nullptr, 0, &node),
+              testing::KilledBySignal(SIGSEGV), "func of a graph's kernel node is a CUkernel");
+  EXPECT_OK(cuda().cuGraphDestroy(graph));
 }
 
 // As a real driver's: CUDA does not work in a child of fork.

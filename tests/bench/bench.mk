@@ -1,0 +1,76 @@
+# `make bench`: what a launch costs with the shim, how that grows, and what loading costs.
+#   build/bench/run             measures everything, prints tables, writes launch.json and others
+#   build/bench/launch_bench    Google Benchmark: launches, lookups; one process for each preload
+#   build/bench/load_bench      Google Benchmark: the loader on large folders
+#   build/bench/launch_loop     the same launches for callgrind; the instruction test runs it, too
+#   build/bench/libforwarder.so a preload that only forwards: what any interposition costs
+#   build/bench/libempty.so     a preload with nothing in it: what any preload costs a process
+# On another machine: copy build/ and start build/bench/run there.
+
+BENCH       := $(BUILD)/bench
+BENCH_IMAGES := $(addprefix $(BENCH)/images/launches/,launches.sm_90.cubin many_kernels.sm_90.cubin)
+BENCH_CONFIG := $(BENCH)/config
+LAUNCH_LOOP := $(BENCH)/launch_loop
+BENCH_TOOLS := $(BENCH)/launch_bench $(BENCH)/load_bench $(LAUNCH_LOOP) $(addprefix $(BENCH)/,libforwarder.so libempty.so)
+MANY_KERNELS := 500
+
+bench: $(BENCH)/run $(BENCH_TOOLS) $(BENCH_CONFIG) $(BENCH_IMAGES) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(BUILD)/setup-test ## measure launches, scaling and loading; writes build/bench/*.json
+	$(Q)$< $(BENCH_FLAGS)
+
+$(BENCH)/images/launches/launches.sm_90.cubin: tests/bench/launches.cu | $(SETUP)
+	$(call say,NVCC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(NVCC) -O2 -cubin -arch=sm_90 $< -o $@
+$(BENCH)/images/many_kernels.cu: tests/bench/many_kernels.sh tests/bench/bench.mk
+	$(call say,GEN,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$< $(MANY_KERNELS) >$@
+$(BENCH)/images/launches/many_kernels.sm_90.cubin: $(BENCH)/images/many_kernels.cu | $(SETUP)
+	$(call say,NVCC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(NVCC) -O2 -cubin -arch=sm_90 $< -o $@
+
+$(BENCH_CONFIG): config/expand.sh tests/bench/launches.cu $(BENCH)/images/launches/launches.sm_90.cubin $(shell find tests/bench/config)
+	$(call say,CONFIG,$@)
+	$(Q)config/expand.sh tests/bench/config tests/bench $(BENCH)/images $@
+
+# A preload like the shim: compiled and linked the same way.
+$(BUILD)/obj/tests/bench/forwarder.o: ROOM_FLAGS = -fvisibility=hidden -fno-exceptions -fno-rtti
+$(BENCH)/libforwarder.so: $(BUILD)/obj/tests/bench/forwarder.o
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -shared -o $@ $< -Wl,-soname,libforwarder.so -Wl,-z,now -Wl,-z,relro -Wl,-Bsymbolic -Wl,--no-undefined
+
+$(BENCH)/libempty.so: | $(SETUP)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -shared -o $@ -x c /dev/null -Wl,-soname,libempty.so -Wl,-z,now -Wl,-z,relro
+
+$(LAUNCH_LOOP): $(call TEST_OBJ,tests/bench/launch_loop.cc tests/bench/engine.cc)
+$(BENCH)/launch_bench: $(call TEST_OBJ,tests/bench/launch_bench.cc tests/bench/engine.cc)
+$(BENCH)/load_bench: $(call TEST_OBJ,tests/bench/load_bench.cc)
+$(BENCH)/run: $(call TEST_OBJ,$(addprefix tests/bench/,run.cc large_folder.cc line_plot.cc measure.cc spawn_cost.cc) \
+  tests/support/process.cc)
+$(LAUNCH_LOOP) $(BENCH)/run:
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -o $@ $(filter %.o,$^) -static-libstdc++ -static-libgcc -lpthread -ldl
+
+# Debian has no archive of Google Benchmark; its library lies beside the programs, so that they run on
+# machines that lack the package.
+$(BENCH)/launch_bench $(BENCH)/load_bench:
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -o $@ $(filter %.o,$^) -Wl,-rpath,'$$ORIGIN' -lbenchmark -lpthread -ldl
+	$(Q)library=$$(ldd $@ | awk '$$1 ~ /^libbenchmark/ {print $$3}'); \
+	  [ -z "$$library" ] || [ "$${library%/*}" -ef $(@D) ] || cp -uL "$$library" $(@D)/
+
+# The sources that need the packages wait for them.
+$(call TEST_OBJ,tests/bench/launch_bench.cc tests/bench/load_bench.cc): | $(BUILD)/setup-bench
+$(call TEST_OBJ,tests/bench/launch_loop.cc): | $(BUILD)/setup-test
+$(BUILD)/setup-bench $(BUILD)/setup-test: $(BUILD)/setup-%: tools/setup/packages.sh
+	$(Q)mkdir -p $(@D)
+	$(Q)tools/setup/packages.sh $* $(@D) $@
+
+# tests/shim/instruction_test.cc counts what a launch costs in instructions.
+$(BUILD)/tests/shim_tests: $(LAUNCH_LOOP) $(BENCH_CONFIG) $(BUILD)/setup-test

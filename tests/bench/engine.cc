@@ -1,0 +1,118 @@
+#include "tests/bench/engine.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <set>
+
+namespace fibshim::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const std::string& message) {
+  fprintf(stderr, "%s\n", message.c_str());
+  exit(1);
+}
+
+CUcontext g_context;
+
+template <class Function>
+void resolve(void* library, const char* name, Function* out) {
+  *out = reinterpret_cast<Function>(dlsym(library, name));
+  if (*out == nullptr) fail(std::string("libcuda.so.1 has no ") + name);
+}
+
+Cuda open_driver() {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW);
+  if (library == nullptr) fail(dlerror());
+  if (dlsym(library, "simcuda_is_simulated") == nullptr) {
+    fail("libcuda.so.1 is a real driver; these launches may only be made on the simulated one");
+  }
+  Cuda cuda;
+  resolve(library, "cuInit", &cuda.init);
+  resolve(library, "cuDevicePrimaryCtxRetain", &cuda.retain_primary);
+  resolve(library, "cuCtxSetCurrent", &cuda.set_current);
+  resolve(library, "cuStreamCreate", &cuda.create_stream);
+  resolve(library, "cuLibraryLoadData", &cuda.load_library);
+  resolve(library, "cuLibraryUnload", &cuda.unload_library);
+  resolve(library, "cuLibraryGetKernel", &cuda.get_kernel);
+  resolve(library, "cuModuleLoadData", &cuda.load_module);
+  resolve(library, "cuModuleUnload", &cuda.unload_module);
+  resolve(library, "cuModuleGetFunction", &cuda.get_function);
+  resolve(library, "cuLaunchKernel", &cuda.launch);
+  require(cuda.init(0), "cuInit");
+  require(cuda.retain_primary(&g_context, 0), "cuDevicePrimaryCtxRetain");
+  return cuda;
+}
+
+std::string read_image(const std::string& name) {
+  const fs::path self = fs::read_symlink("/proc/self/exe");
+  const fs::path path = self.parent_path() / "images/launches" / (name + ".sm_90.cubin");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(path.string() + ": cannot be read; `make bench` builds it");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+const Cuda& cuda() {
+  static const Cuda cuda = open_driver();
+  return cuda;
+}
+
+void require(CUresult result, const char* call) {
+  if (result != CUDA_SUCCESS) {
+    fail(std::string(call) + " returns " + std::to_string(static_cast<int>(result)));
+  }
+}
+
+CUstream start_thread() {
+  const Cuda& driver = cuda();
+  require(driver.set_current(g_context), "cuCtxSetCurrent");
+  CUstream stream = nullptr;
+  require(driver.create_stream(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  return stream;
+}
+
+const std::string& image(const std::string& name) {
+  static std::mutex lock;
+  static std::map<std::string, std::string> images;
+  const std::lock_guard guard(lock);
+  auto found = images.find(name);
+  if (found == images.end()) found = images.emplace(name, read_image(name)).first;
+  return found->second;
+}
+
+CUfunction load_kernel(const std::string& image_name, const char* kernel) {
+  CUlibrary library = nullptr;
+  require(cuda().load_library(&library, image(image_name).data(), nullptr, nullptr, 0, nullptr,
+                              nullptr, 0),
+          "cuLibraryLoadData");
+  CUkernel handle = nullptr;
+  require(cuda().get_kernel(&handle, library, kernel), "cuLibraryGetKernel");
+  return reinterpret_cast<CUfunction>(handle);
+}
+
+const std::vector<std::string>& many_kernel_names() {
+  static const std::vector<std::string> names = [] {
+    // Every kernel has a section .text.<name>; more than one string table holds its name.
+    std::set<std::string> found;
+    const std::string& bytes = image("many_kernels");
+    const std::string mark = std::string(1, '\0') + ".text._Z";
+    for (size_t at = bytes.find(mark); at != std::string::npos; at = bytes.find(mark, at + 1)) {
+      found.emplace(bytes.c_str() + at + mark.size() - 2);
+    }
+    if (found.empty()) fail("many_kernels holds no kernels");
+    return std::vector<std::string>(found.begin(), found.end());
+  }();
+  return names;
+}
+
+}  // namespace fibshim::bench

@@ -1,0 +1,79 @@
+// The driver as an engine reaches it: libcuda.so.1 opened by name, its functions asked of dlsym, so
+// that whatever is preloaded stands between the two. Only the simulated driver serves: nothing that
+// is launched here may run.
+//
+// A failing call ends the process with a message: a benchmark of something else would be worse.
+#ifndef FIBSHIM_TESTS_BENCH_ENGINE_H_
+#define FIBSHIM_TESTS_BENCH_ENGINE_H_
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include <string>
+#include <vector>
+
+namespace fibshim::bench {
+
+struct Cuda {
+  PFN_cuInit_v2000 init;
+  PFN_cuDevicePrimaryCtxRetain_v7000 retain_primary;
+  PFN_cuCtxSetCurrent_v4000 set_current;
+  PFN_cuStreamCreate_v2000 create_stream;
+  PFN_cuLibraryLoadData_v12000 load_library;
+  PFN_cuLibraryUnload_v12000 unload_library;
+  PFN_cuLibraryGetKernel_v12000 get_kernel;
+  PFN_cuModuleLoadData_v2000 load_module;
+  PFN_cuModuleUnload_v2000 unload_module;
+  PFN_cuModuleGetFunction_v2000 get_function;
+  PFN_cuLaunchKernel_v4000 launch;
+};
+
+// Opens the driver and makes a context at the first call. Any thread, afterwards.
+const Cuda& cuda();
+
+// Ends the process unless the call succeeded.
+void require(CUresult result, const char* call);
+
+// Makes the context current for the calling thread, and a stream of its own.
+CUstream start_thread();
+
+// An image of build/bench/images: "launches", "many_kernels".
+const std::string& image(const std::string& name);
+
+// A handle of its own for each call: the image is loaded anew.
+CUfunction load_kernel(const std::string& image_name, const char* kernel);
+
+// The names of the kernels in many_kernels, each a C string.
+const std::vector<std::string>& many_kernel_names();
+
+// The eight arguments that every kernel of launches.cu takes, and where they lie.
+class Arguments {
+ public:
+  Arguments() = default;
+  Arguments(const Arguments&) = delete;
+  Arguments& operator=(const Arguments&) = delete;
+
+  void set_columns(int columns) { columns_ = columns; }
+  void** params() { return params_; }
+
+ private:
+  int columns_ = 4096;
+  float eps_ = 1e-6f;
+  CUdeviceptr hidden_states_ = 0x7f0000000000;
+  CUdeviceptr weight_ = 0x7f0000100000;
+  CUdeviceptr output_ = 0x7f0000200000;
+  CUdeviceptr rstd_ = 0x7f0000300000;
+  int rows_ = 64;
+  float scale_ = 1.0f;
+  void* params_[8] = {&columns_, &eps_,  &hidden_states_, &weight_,
+                      &output_,  &rstd_, &rows_,          &scale_};
+};
+
+inline CUresult launch(PFN_cuLaunchKernel_v4000 function, CUfunction kernel, CUstream stream,
+                       Arguments& arguments) {
+  return function(kernel, 64, 1, 1, 128, 1, 1, 0, stream, arguments.params(), nullptr);
+}
+
+}  // namespace fibshim::bench
+
+#endif  // FIBSHIM_TESTS_BENCH_ENGINE_H_

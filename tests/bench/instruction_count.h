@@ -1,0 +1,69 @@
+// Counts the instructions of one launch, exactly: callgrind on launch_loop, which makes N and 2N
+// kShortRun; their difference over N. For `make bench` and for the test that guards the launch path.
+#ifndef FIBSHIM_TESTS_BENCH_INSTRUCTION_COUNT_H_
+#define FIBSHIM_TESTS_BENCH_INSTRUCTION_COUNT_H_
+
+#include <stdlib.h>
+
+#include <fstream>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/support/process.h"
+
+namespace fibshim::bench {
+
+// The shorter of the two runs.
+inline constexpr long kShortRun = 1000;
+// How often count_instructions() launches each kernel: launch_loop's 8 to warm up, and both runs.
+inline constexpr long kCountedLaunches = 8 + 3 * kShortRun;
+
+// Instructions per launch, by kernel, of `launch_loop` in that environment. Throws
+// std::runtime_error saying what went wrong.
+inline std::map<std::string, double> count_instructions(
+    const std::vector<std::string>& kernels, std::map<std::string, std::string> environment) {
+  const std::string out = make_temporary_dir() + "/callgrind.out";
+  environment["LD_LIBRARY_PATH"] = build_dir() + "/sim";
+  environment["SIMCUDA_FAST"] = "1";
+  std::vector<std::string> command = {"valgrind",
+                                      "--tool=callgrind",
+                                      "--callgrind-out-file=" + out,
+                                      "--combine-dumps=yes",
+                                      build_dir() + "/bench/launch_loop",
+                                      std::to_string(kShortRun)};
+  command.insert(command.end(), kernels.begin(), kernels.end());
+  const ProcessResult result = run_process(command, environment);
+  if (result.exit_code != 0) {
+    throw std::runtime_error("valgrind launch_loop exits with " + std::to_string(result.exit_code) +
+                             ":\n" + result.err);
+  }
+  // Each dump: "desc: Trigger: Client Request: <kernel> <run>", later "totals: <instructions>".
+  std::map<std::string, double> totals;
+  std::ifstream file(out);
+  const std::string trigger = "desc: Trigger: Client Request: ";
+  const std::string total = "totals: ";
+  std::string dump;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(trigger)) dump = line.substr(trigger.size());
+    if (line.starts_with("desc: Trigger: Program termination")) dump.clear();
+    if (line.starts_with(total) && !dump.empty()) {
+      totals[dump] = strtod(line.c_str() + total.size(), nullptr);
+    }
+  }
+  std::map<std::string, double> per_launch;
+  for (const std::string& kernel : kernels) {
+    const auto once = totals.find(kernel + " 1");
+    const auto twice = totals.find(kernel + " 2");
+    if (once == totals.end() || twice == totals.end()) {
+      throw std::runtime_error("callgrind wrote no counts for " + kernel + ":\n" + result.err);
+    }
+    per_launch[kernel] = (twice->second - once->second) / kShortRun;
+  }
+  return per_launch;
+}
+
+}  // namespace fibshim::bench
+
+#endif  // FIBSHIM_TESTS_BENCH_INSTRUCTION_COUNT_H_

@@ -1,0 +1,38 @@
+// Runs the benchmark programs and gathers what they say, by name.
+#ifndef FIBSHIM_TESTS_BENCH_MEASURE_H_
+#define FIBSHIM_TESTS_BENCH_MEASURE_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fibshim::bench {
+
+// 0 for none.
+double median(std::vector<double> values);
+
+// One benchmark of one program: its repetitions in all rounds.
+struct Samples {
+  std::vector<double> time_ns;           // per iteration
+  std::vector<double> cpu_ns;            // the same, of the thread's processor time
+  std::vector<double> items_per_second;  // of all threads together
+  std::map<std::string, std::vector<double>> counters;
+};
+using Results = std::map<std::string, Samples>;  // by the benchmark's name
+
+// What stands between a program and the driver.
+struct Preload {
+  std::string library;  // a path; "": nothing
+  std::string config;   // FIBSHIM_CONFIG; "": none
+};
+
+// The environment of a program that uses the simulated driver under a preload.
+std::map<std::string, std::string> environment_of(const Preload& preload);
+
+// Runs a Google Benchmark program of build/bench and adds its results. Throws std::runtime_error.
+void run_benchmarks(const std::string& program, const std::vector<std::string>& arguments,
+                    const Preload& preload, Results* results);
+
+}  // namespace fibshim::bench
+
+#endif  // FIBSHIM_TESTS_BENCH_MEASURE_H_
