@@ -36,6 +36,14 @@ void count_unresolved(const Candidate& candidate) {
   count(counter_of(unresolved_series(candidate), Outcome::fallback_where));
 }
 
+void count_kept(const void* handle) {
+  uintptr_t slot = find_handle(handle);
+  if (slot == 0) slot = learn_handle(handle);
+  if (slot == 0) return count_unknown();
+  if ((slot & kUntracked) != 0) return count_untracked();
+  count(counter_of(unresolved_series(record_of(slot)->candidates[0]), Outcome::fallback_refused));
+}
+
 void report_failed_launch(const Decision& decision, CUresult result) {
   if (const_cast<Decision&>(decision).is_reported.exchange(true, std::memory_order_relaxed)) return;
   const Snapshot& snapshot = *decision.snapshot;

@@ -18,6 +18,10 @@ int64_t device_class_of_launch(const LaunchRequest& request);
 // Counts under "(unresolved)": the candidate's axes cannot be computed from this launch.
 void count_unresolved(const Candidate& candidate);
 
+// Counts a launch that keeps its kernel whatever it is: of one that a pattern fits as refused, under
+// "(unresolved)".
+void count_kept(const void* handle);
+
 // Logs, once per decision, that the replacement could not be launched.
 void report_failed_launch(const Decision& decision, CUresult result);
 

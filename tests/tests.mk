@@ -52,6 +52,9 @@ ASAN_PROGRAMS := $(BUILD)/asan/tests/loader_tests $(BUILD)/asan/tests/tools_test
 test: all check-format $(TEST_PROGRAMS) asan-build ## build everything, check the format, run all tests that need no GPU
 	$(Q)BUILD=$(BUILD) tests/run.sh $(if $(FILTER),-f '$(FILTER)') $(TEST_PROGRAMS) $(ASAN_PROGRAMS) $(TEST_SCRIPTS)
 
+test-gpu: all $(DRIVER_CONTRACT_TESTS) $(HOSTS) ## the tests that need an NVIDIA GPU, and python3 with PyTorch
+	$(Q)tests/gpu/run.sh $(BUILD)
+
 # $(1) its folder, $(2) what -fsanitize= takes
 define sanitizer
 .PHONY: $(1)-build

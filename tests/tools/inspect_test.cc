@@ -28,6 +28,11 @@ TEST(Inspect, TellsACubinsKernels) {
   EXPECT_EQ(file["path"], path);
   EXPECT_EQ(file["bytes"], std::filesystem::file_size(path));
   EXPECT_EQ(file["sha256"], run_program({"sha256sum", path}).out.substr(0, 64));
+  // What a pattern's `image` says.
+  const std::string hash = file["image"];
+  EXPECT_EQ(hash.substr(0, 7), "xxh128:");
+  EXPECT_EQ(hash.size(), 7u + 32);
+  EXPECT_EQ(hash.find_first_not_of("0123456789abcdef", 7), std::string::npos) << hash;
   EXPECT_EQ(file["format"], "cubin");
   EXPECT_EQ(file["arch"], "sm_90");
   ASSERT_EQ(file["kernels"].size(), 2u);
