@@ -30,6 +30,7 @@ constexpr uint64_t kSeriesAt = (sizeof(FileHeader) + kPageBytes - 1) / kPageByte
 constexpr uint64_t kShardsAt = kSeriesAt + sizeof(SeriesEntry) * kSeriesCapacity;
 constexpr uint64_t kShardBytes = uint64_t{8} * kOutcomeSlots * kSeriesCapacity;
 constexpr uint32_t kMaxShards = 4096;
+constexpr uint32_t kCountsBetweenClaims = 100'000;
 static_assert(kShardsAt % kPageBytes == 0 && kShardBytes % kPageBytes == 0);
 
 // Everything below is guarded by `lock`, but for what is atomic.
@@ -410,6 +411,15 @@ void open_counters(const Snapshot& snapshot) {
 
 void count_slowly(CounterIndex index) {
   Counters& state = g_counters;
+  // A thread that got no shard asks again only after many more counts: asking takes the lock and,
+  // where space is short, system calls.
+  static __thread uint32_t left_without_asking __attribute__((tls_model("initial-exec")));
+  uint64_t* shared = __atomic_load_n(&state.shards[0], __ATOMIC_ACQUIRE);
+  if (left_without_asking > 0 && shared != nullptr) {
+    --left_without_asking;
+    __atomic_fetch_add(shared + index, 1, __ATOMIC_RELAXED);
+    return;
+  }
   MutexGuard guard(state.lock);
   if (!ensure_open()) return;
   uint64_t* shard = g_has_thread_exit_key.load(std::memory_order_relaxed) ? claim_shard() : nullptr;
@@ -418,7 +428,10 @@ void count_slowly(CounterIndex index) {
     shard = nullptr;
   }
   t_counters = shard;
-  if (shard == nullptr) shard = state.shards[0];
+  if (shard == nullptr) {
+    left_without_asking = kCountsBetweenClaims;
+    shard = state.shards[0];
+  }
   __atomic_fetch_add(shard + index, 1, __ATOMIC_RELAXED);
 }
 

@@ -14,19 +14,18 @@
 namespace fibshim {
 namespace {
 
-// What the caller would have found, exchanged for the hook if it is the driver's own function.
+// What the caller would have found, exchanged for the hook if it is the driver's own function. The
+// driver is looked for first: the lookup whose result the caller gets must be the last that may set
+// what dlerror says.
 void* hooked_lookup(void* handle, const char* name, void* found_hook) {
+  const bool has_driver = resolve_driver();
   void* found = real_dlsym()(handle, name);
   if (found == found_hook) {
-    // The global scope always holds this library's export: what counts is what lies below it. A
-    // driver that only the caller's own scope holds cannot be seen from here.
-    found = real_dlsym()(RTLD_NEXT, name);
-    if (found == nullptr && is_driver_loaded()) {
-      (void)dlerror();  // of the lookup that found nothing
-      return found_hook;
-    }
+    // The global scope always holds this library's export. It passes for the driver's only where
+    // there is a driver, whether the shim is active or not.
+    return has_driver ? found : real_dlsym()(RTLD_NEXT, name);
   }
-  return found == nullptr || !is_active() || !resolve_driver() ? found : exchange_pointer(found);
+  return found != nullptr && has_driver && is_active() ? exchange_pointer(found) : found;
 }
 
 void* hooked_dlsym(void* handle, const char* name) {
@@ -34,15 +33,15 @@ void* hooked_dlsym(void* handle, const char* name) {
 }
 
 void* hooked_dlvsym(void* handle, const char* name, const char* version) {
+  const bool has_driver = resolve_driver();
   void* found = real_dlvsym()(handle, name, version);
-  return found == nullptr || !resolve_driver() ? found : exchange_pointer(found);
+  return found != nullptr && has_driver && is_active() ? exchange_pointer(found) : found;
 }
 
-// RTLD_NEXT depends on who asks, and whoever asks for the next one wants what lies below. In the
-// global scope this library's export must not pass for a driver, active or not.
+// RTLD_NEXT depends on who asks, and whoever asks for the next one wants what lies below.
 bool wants_hook(void* handle, const char* name) {
   return name != nullptr && name[0] == 'c' && name[1] == 'u' && handle != RTLD_NEXT &&
-         (handle == RTLD_DEFAULT || is_active()) && hook_for_name(name) != nullptr;
+         hook_for_name(name) != nullptr;
 }
 
 }  // namespace

@@ -52,20 +52,15 @@ const CalledRow kCalled[] = {
 
 std::atomic<bool> g_is_resolved;
 
-void* open_driver_if_loaded() { return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); }
+constexpr char kDriverSoname[] = "libcuda.so.1";
 
 }  // namespace
 
-bool is_driver_loaded() {
-  if (g_is_resolved.load(std::memory_order_acquire)) return true;
-  void* library = open_driver_if_loaded();
-  // The reference is kept: a driver that was once found stays mapped.
-  return library != nullptr;
-}
-
 bool resolve_driver() {
   if (__builtin_expect(g_is_resolved.load(std::memory_order_acquire), 1)) return true;
-  void* library = open_driver_if_loaded();
+  if (!is_mapped(kDriverSoname)) return false;
+  // The reference is kept: a driver that was once found stays mapped.
+  void* library = dlopen(kDriverSoname, RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return false;
   const DlsymFunction find = real_dlsym();
   for (const CalledRow& row : kCalled) {
@@ -79,6 +74,7 @@ bool resolve_driver() {
     has_any = has_any || found != nullptr;
     row.slot->store(found, std::memory_order_relaxed);
   }
+  (void)dlerror();  // of functions that this driver does not have
   if (has_any) g_is_resolved.store(true, std::memory_order_release);
   return has_any;
 }

@@ -26,6 +26,7 @@ namespace fibshim {
   CALL(cuKernelGetLibrary, PFN_cuKernelGetLibrary_v12050)            \
   CALL(cuFuncGetParamInfo, PFN_cuFuncGetParamInfo_v12040)            \
   CALL(cuKernelGetParamInfo, PFN_cuKernelGetParamInfo_v12040)        \
+  CALL(cuKernelGetAttribute, PFN_cuKernelGetAttribute_v12000)        \
   CALL(cuKernelSetAttribute, PFN_cuKernelSetAttribute_v12000)        \
   CALL(cuStreamGetCtx, PFN_cuStreamGetCtx_v9020)                     \
   CALL(cuCtxPushCurrent_v2, PFN_cuCtxPushCurrent_v4000)              \
@@ -50,9 +51,6 @@ FIBSHIM_CALLED_FUNCTIONS(CALL)
 
 // Fills the pointers. False when the process has no libcuda.so.1 (then nothing was remembered).
 bool resolve_driver();
-
-// True when libcuda.so.1 is mapped into the process, without loading it.
-bool is_driver_loaded();
 
 // Calls the real function; the driver's absence, or the function's absence from it, is an error
 // code.

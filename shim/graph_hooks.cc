@@ -51,16 +51,20 @@ bool is_kernel(const CUgraphNodeParams* params) {
   return params->type == CU_GRAPH_NODE_TYPE_KERNEL;
 }
 
-// Gives a redirected node the replacement's cluster, which parameters do not carry.
-CUresult set_cluster(CUgraphNode node, const LaunchPlan& plan) {
-  if (!plan.decision->binding->has_cluster) return CUDA_SUCCESS;
+CUresult set_cluster(CUgraphNode node, const uint32_t* cluster) {
   CUkernelNodeAttrValue value;
   memset(&value, 0, sizeof value);
-  value.clusterDim.x = plan.geometry[kClusterX];
-  value.clusterDim.y = plan.geometry[kClusterY];
-  value.clusterDim.z = plan.geometry[kClusterZ];
+  value.clusterDim.x = cluster[0];
+  value.clusterDim.y = cluster[1];
+  value.clusterDim.z = cluster[2];
   return call_real(real::cuGraphKernelNodeSetAttribute, node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
                    &value);
+}
+
+// Gives a redirected node the replacement's cluster, which parameters do not carry.
+CUresult set_planned_cluster(CUgraphNode node, const LaunchPlan& plan) {
+  return plan.decision->binding->has_cluster ? set_cluster(node, plan.geometry + kClusterX)
+                                             : CUDA_SUCCESS;
 }
 
 enum class NodeUse { add, set, set_executable };
@@ -79,17 +83,25 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
       action == LaunchAction::redirect && narrow(plan.params, &replaced) &&
       // An executable node keeps the attributes that it was instantiated with.
       !(use == NodeUse::set_executable && plan.launch.decision->binding->has_cluster);
+  // The cluster of the replacement that is in the node leaves with it.
+  uint32_t cluster_before[3];
+  uint32_t replaced_cluster[3];
+  const bool had_cluster =
+      use == NodeUse::set && find_replaced_cluster(*node, cluster_before, replaced_cluster);
+  if (had_cluster) (void)set_cluster(*node, cluster_before);
   if (!is_redirected) {
     if (action == LaunchAction::redirect) {
       count(counter_of(plan.launch.decision->series, Outcome::fallback_refused));
     }
     const CUresult result = apply(params);
     if (use == NodeUse::set && result == CUDA_SUCCESS) forget_node(*node);
+    if (had_cluster && result != CUDA_SUCCESS) (void)set_cluster(*node, replaced_cluster);
     return result;
   }
   CUresult result = apply(&replaced);
+  if (had_cluster && result != CUDA_SUCCESS) (void)set_cluster(*node, replaced_cluster);
   if (result == CUDA_SUCCESS && use != NodeUse::set_executable && node != nullptr) {
-    result = set_cluster(*node, plan.launch);
+    result = set_planned_cluster(*node, plan.launch);
     remember_node(*node, original, plan.launch);
   }
   return finish_redirect(*plan.launch.decision, result) ? apply(params) : result;
@@ -120,11 +132,11 @@ CUresult note_begin(CUresult result) {
   return result;
 }
 
-// An invalidated capture ends with an error, but it ends.
+// A capture that was invalidated or not joined ends with an error, but it ends.
 CUresult note_end(CUresult result) {
-  const bool has_ended =
-      result == CUDA_SUCCESS || (result >= CUDA_ERROR_STREAM_CAPTURE_INVALIDATED &&
-                                 result <= CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+  const bool has_ended = result == CUDA_SUCCESS ||
+                         result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+                         result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
   int active = g_active_captures.load(std::memory_order_relaxed);
   while (has_ended && active > 0) {
     if (!g_active_captures.compare_exchange_weak(active, active - 1)) continue;
@@ -226,8 +238,11 @@ CUresult hook_cuGraphKernelNodeGetParams_v2(CUgraphNode node, NodeParams* params
 // What the host says of its kernel's cluster and cooperation does not hold for the replacement.
 CUresult hook_cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attribute,
                                             const CUkernelNodeAttrValue* value) {
+  if (attribute == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION && value != nullptr) {
+    const uint32_t cluster[3] = {value->clusterDim.x, value->clusterDim.y, value->clusterDim.z};
+    if (keep_original_cluster(node, cluster)) return CUDA_SUCCESS;
+  }
   const bool is_about_the_original = attribute == CU_LAUNCH_ATTRIBUTE_COOPERATIVE ||
-                                     attribute == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION ||
                                      attribute == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
   if (is_about_the_original && is_redirected_node(node)) return CUDA_SUCCESS;
   return call_real(real::cuGraphKernelNodeSetAttribute, node, attribute, value);

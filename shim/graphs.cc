@@ -23,6 +23,8 @@ struct SavedNode {
   // What was put in its place, to tell whether the node still holds it.
   CUfunction function;
   uint32_t geometry[7];
+  uint32_t cluster[3];           // the original's, where the host has given it one
+  uint32_t replaced_cluster[3];  // the replacement's, where it has one
 };
 
 constexpr uint32_t kBucketCount = 4096;
@@ -51,11 +53,6 @@ void drop_saved(SavedNode** at) {
   *at = saved->next;
   --g_saved_count;
   g_pool.release(saved, saved->block_bytes);
-}
-
-const Record* record_of_handle(const void* handle) {
-  const uintptr_t slot = find_handle(handle);
-  return slot == 0 || (slot & kUntracked) != 0 ? nullptr : record_of(slot);
 }
 
 const void* handle_of(const NodeParams& params) {
@@ -108,6 +105,9 @@ SavedNode* save(CUgraphNode node, const NodeParams& original, const Record& reco
   saved->original.kernelParams = pointers;
   saved->original.extra = nullptr;
   saved->function = plan.kernel;
+  for (int i = 0; i < 3 && plan.decision->binding->has_cluster != 0; ++i) {
+    saved->replaced_cluster[i] = plan.geometry[kClusterX + i];
+  }
   memcpy(saved->geometry, plan.geometry, 6 * sizeof plan.geometry[0]);
   saved->geometry[6] = plan.geometry[kSharedMem];
   return saved;
@@ -161,10 +161,13 @@ LaunchAction plan_node(const NodeParams& original, NodePlan* plan) {
 }
 
 void remember_node(CUgraphNode node, const NodeParams& original, const LaunchPlan& plan) {
-  const Record* record = record_of_handle(handle_of(original));
-  SavedNode* saved = record == nullptr ? nullptr : save(node, original, *record, plan);
+  SavedNode* saved = save(node, original, *plan.record, plan);
   MutexGuard guard(g_lock);
-  drop_saved(find_saved(node));
+  SavedNode** before = find_saved(node);
+  if (saved != nullptr && *before != nullptr) {
+    memcpy(saved->cluster, (*before)->cluster, sizeof saved->cluster);
+  }
+  drop_saved(before);
   if (saved == nullptr) return;
   SavedNode** bucket = bucket_of(node);
   saved->next = *bucket;
@@ -188,6 +191,23 @@ bool find_original_params(CUgraphNode node, const NodeParams& current, NodeParam
   if (is_same_kernel(current, replacement)) return true;
   forget_node(node);
   return false;
+}
+
+bool keep_original_cluster(CUgraphNode node, const uint32_t (&cluster)[3]) {
+  MutexGuard guard(g_lock);
+  SavedNode* saved = *find_saved(node);
+  if (saved == nullptr) return false;
+  memcpy(saved->cluster, cluster, sizeof cluster);
+  return true;
+}
+
+bool find_replaced_cluster(CUgraphNode node, uint32_t (&original)[3], uint32_t (&replaced)[3]) {
+  MutexGuard guard(g_lock);
+  const SavedNode* saved = *find_saved(node);
+  if (saved == nullptr || saved->replaced_cluster[0] == 0) return false;
+  for (int i = 0; i < 3; ++i) original[i] = saved->cluster[i] == 0 ? 1 : saved->cluster[i];
+  memcpy(replaced, saved->replaced_cluster, sizeof replaced);
+  return true;
 }
 
 bool is_redirected_node(CUgraphNode node) {
@@ -235,9 +255,7 @@ void remember_captured_node(const LaunchRequest& request, const LaunchPlan& plan
   const CUgraphNode node = dependencies[0];
   NodeParams original;
   memset(&original, 0, sizeof original);
-  const Record* record = record_of_handle(request.handle);
-  if (record == nullptr) return;
-  if (record->kind == HandleKind::kernel) {
+  if (plan.record->kind == HandleKind::kernel) {
     original.kern = static_cast<CUkernel>(const_cast<void*>(request.handle));
   } else {
     original.func = static_cast<CUfunction>(const_cast<void*>(request.handle));

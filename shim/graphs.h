@@ -37,6 +37,14 @@ void remember_node(CUgraphNode node, const NodeParams& original, const LaunchPla
 // destroyed.
 bool find_original_params(CUgraphNode node, const NodeParams& current, NodeParams* original);
 
+// The host gives a redirected node's original a cluster: kept for when the original comes back.
+// False: not redirected.
+bool keep_original_cluster(CUgraphNode node, const uint32_t (&cluster)[3]);
+
+// True when the node has a cluster that is the replacement's, `replaced`; `original` is what to give
+// it before another kernel takes its place.
+bool find_replaced_cluster(CUgraphNode node, uint32_t (&original)[3], uint32_t (&replaced)[3]);
+
 // True when the node runs a replacement that was remembered.
 bool is_redirected_node(CUgraphNode node);
 

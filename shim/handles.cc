@@ -25,7 +25,8 @@ constinit EmptyTable g_empty_table;
 static_assert(offsetof(EmptyTable, slots) == sizeof(HandleTable));
 
 constexpr uint32_t kSmallestCapacity = 1024;
-constexpr uint32_t kMaxMatches = 16;  // patterns tried for one symbol; the rest have lower benefit
+constexpr uint32_t kFewMatches = 16;      // patterns of one symbol, without asking for memory
+constexpr uint32_t kMaxCandidates = 255;  // Record::candidate_count
 
 Mutex g_lock;  // guards everything that a writer touches
 Pool g_pool;
@@ -275,10 +276,22 @@ uintptr_t ask_owner(const void* handle, HandleKind kind) {
   return 0;
 }
 
+uintptr_t library_of_module(uintptr_t module) {
+  MutexGuard guard(g_lock);
+  for (const LibraryModule* at = g_library_modules; at != nullptr; at = at->next) {
+    if (at->module == module) return at->library;
+  }
+  return 0;
+}
+
 bool has_image(const Snapshot& snapshot, const Pattern& pattern, uintptr_t image_owner) {
   if (pattern.images.count == 0) return true;
   ImageHash hash;
-  if (image_owner == 0 || !find_image_hash(image_owner, &hash)) return false;
+  // A module that cuLibraryGetModule gave has its library's image.
+  if (image_owner == 0 || (!find_image_hash(image_owner, &hash) &&
+                           !find_image_hash(library_of_module(image_owner), &hash))) {
+    return false;
+  }
   const ImageHash* images = snapshot.begin(pattern.images);
   for (uint32_t i = 0; i < pattern.images.count; ++i) {
     if (images[i].low == hash.low && images[i].high == hash.high) return true;
@@ -309,6 +322,22 @@ void fill_candidate(const Snapshot& snapshot, const SymbolMatch& match, Candidat
   for (uint32_t i = 0; i < kMaxCaptures; ++i) out->captures[i] = match.captures[i].value;
 }
 
+// Room for matches beyond kFewMatches, given back at the end of its scope.
+class MatchBlock {
+ public:
+  explicit MatchBlock(uint32_t count)
+      : bytes_(count * sizeof(SymbolMatch)),
+        block_(count == 0 ? nullptr : g_pool.allocate(bytes_)) {}
+  ~MatchBlock() { g_pool.release(block_, bytes_); }
+  MatchBlock(const MatchBlock&) = delete;
+  MatchBlock& operator=(const MatchBlock&) = delete;
+  SymbolMatch* matches() const { return static_cast<SymbolMatch*>(block_); }
+
+ private:
+  size_t bytes_;
+  void* block_;
+};
+
 // A record, whole but for its place in the table. Null: no memory.
 Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind kind, uintptr_t owner,
                      const char* symbol, uintptr_t image_owner) {
@@ -318,15 +347,29 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
   record->owner = owner;
   record->name_hash = hash_name(symbol);
   record->kind = kind;
-  SymbolMatch matches[kMaxMatches];
-  uint32_t match_count = loader().match(&snapshot, symbol, matches, kMaxMatches);
+  SymbolMatch few[kFewMatches];
+  SymbolMatch* matches = few;
+  const uint32_t match_count = loader().match(&snapshot, symbol, few, kFewMatches);
   if (match_count == 0) return record;
-  if (match_count > kMaxMatches) match_count = kMaxMatches;
+  const MatchBlock block(match_count > kFewMatches ? match_count : 0);
+  if (match_count > kFewMatches) {
+    matches = block.matches();
+    if (matches == nullptr) {
+      g_pool.release(record, sizeof(Record));
+      return nullptr;
+    }
+    (void)loader().match(&snapshot, symbol, matches, match_count);
+  }
 
   Param params[kMaxParams];
   uint32_t param_count = 0;
   if (!ask_params(handle, kind, params, &param_count)) {
-    log_message(LogLevel::info, "%s: the driver does not tell its parameters; left alone", symbol);
+    static std::atomic<bool> was_warned{false};
+    const bool is_first = !was_warned.exchange(true, std::memory_order_relaxed);
+    log_message(is_first ? LogLevel::warn : LogLevel::info,
+                "%s: the driver does not tell its parameters (drivers from CUDA 12.4 on do); such "
+                "kernels are left alone",
+                symbol);
     return record;
   }
   if (image_owner == 0) image_owner = owner != 0 ? owner : ask_owner(handle, kind);
@@ -343,6 +386,11 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
       log_message(LogLevel::info, "%s: pattern %s asks for an image that this one is not", symbol,
                   snapshot.text(pattern.label));
       continue;
+    }
+    if (kept == kMaxCandidates) {
+      log_message(LogLevel::warn, "%s: more than %u patterns fit; the rest are not tried", symbol,
+                  kMaxCandidates);
+      break;
     }
     matches[kept++] = matches[i];
   }

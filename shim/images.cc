@@ -94,7 +94,7 @@ const Devices* known_devices() {
 
 // SPEC section 4: the exact SM, else the highest same-major lower-minor one, else a fatbin, else
 // PTX. -1: none.
-int choose_image(const Snapshot& snapshot, const Solution& solution, uint32_t sm) {
+int choose_image(const Snapshot& snapshot, const Solution& solution, uint32_t sm, uint64_t tried) {
   const Image* images = snapshot.begin(solution.images);
   int best = -1;
   auto rank = [&](const Image& image) -> uint32_t {
@@ -109,7 +109,7 @@ int choose_image(const Snapshot& snapshot, const Solution& solution, uint32_t sm
     return 0;
   };
   for (uint32_t i = 0; i < solution.images.count; ++i) {
-    const uint32_t value = rank(images[i]);
+    const uint32_t value = i < 64 && (tried >> i & 1) != 0 ? 0 : rank(images[i]);
     if (value != 0 && (best < 0 || value > rank(images[best]))) best = static_cast<int>(i);
   }
   return best;
@@ -159,21 +159,42 @@ CUresult set_shared_memory(const Solution& solution, CUkernel kernel, const Devi
   if (solution.max_shared_mem <= kFreeSharedBytes) return CUDA_SUCCESS;
   const auto set_attribute = FIBSHIM_REAL(cuKernelSetAttribute);
   const auto get_attribute = FIBSHIM_REAL(cuDeviceGetAttribute);
+  const auto kernel_attribute = FIBSHIM_REAL(cuKernelGetAttribute);
   if (set_attribute == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   for (uint32_t i = 0; i < devices.count; ++i) {
     if (devices.class_of[i] != device_class) continue;
     int bytes = static_cast<int>(solution.max_shared_mem);
     if (solution.max_shared_mem == UINT32_MAX) {
-      // An expression: allow what the device allows. A launch that asks for more is refused there.
-      const CUresult asked = get_attribute(
-          &bytes, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, devices.device[i]);
+      // An expression: allow what the device allows beside the kernel's own static memory. A launch
+      // that asks for more is refused there.
+      int static_bytes = 0;
+      CUresult asked = get_attribute(&bytes, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+                                     devices.device[i]);
+      if (asked == CUDA_SUCCESS && kernel_attribute != nullptr) {
+        asked = kernel_attribute(&static_bytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel,
+                                 devices.device[i]);
+      }
       if (asked != CUDA_SUCCESS) return asked;
+      bytes -= static_bytes;
     }
     const CUresult result = set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes,
                                           kernel, devices.device[i]);
-    // With static shared memory beside it the device's whole allowance is too much; then the
-    // attribute stays as it is and the driver judges each launch.
-    if (result != CUDA_SUCCESS && solution.max_shared_mem != UINT32_MAX) return result;
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+// Clusters of more than eight blocks are for kernels that say so. What the device cannot do, it refuses
+// at the launch.
+CUresult allow_clusters(const Binding& binding, CUkernel kernel, const Devices& devices,
+                        uint32_t device_class) {
+  const auto set_attribute = FIBSHIM_REAL(cuKernelSetAttribute);
+  if (!binding.has_cluster || set_attribute == nullptr) return CUDA_SUCCESS;
+  for (uint32_t i = 0; i < devices.count; ++i) {
+    if (devices.class_of[i] != device_class) continue;
+    const CUresult result = set_attribute(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1,
+                                          kernel, devices.device[i]);
+    if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
 }
@@ -225,6 +246,7 @@ CUkernel load_kernel(const Snapshot& snapshot, const Binding& binding, uint32_t 
     }
     step = "cuKernelSetAttribute";
     result = set_shared_memory(solution, kernel, devices, device_class);
+    if (result == CUDA_SUCCESS) result = allow_clusters(binding, kernel, devices, device_class);
   }
   if (result != CUDA_SUCCESS) {
     failure->error = result;
@@ -309,20 +331,23 @@ Replacement load_replacement(const Snapshot& snapshot, const Binding& binding,
     report_once(row, device_class, name, snapshot.text(binding.reason));
     return {LoadState::failed, CUDA_ERROR_INVALID_VALUE, nullptr};
   }
-  const int image = choose_image(snapshot, solution, devices->class_sm[device_class]);
-  if (image < 0) return {LoadState::no_image, CUDA_SUCCESS, nullptr};
   const RelaxedCapture relaxed;
   CUlibrary library = nullptr;
-  LoadFailure failure;
-  CUkernel kernel = load_kernel(snapshot, binding, static_cast<uint32_t>(image), *devices,
-                                device_class, &library, &failure);
-  if (kernel == nullptr) {
-    const bool is_fatbin = snapshot.begin(solution.images)[image].kind != ImageKind::cubin;
-    if (is_fatbin && failure.error == CUDA_ERROR_NO_BINARY_FOR_GPU) {
-      return {LoadState::no_image, CUDA_SUCCESS, nullptr};
+  CUkernel kernel = nullptr;
+  for (uint64_t tried = 0; kernel == nullptr;) {
+    const int image = choose_image(snapshot, solution, devices->class_sm[device_class], tried);
+    if (image < 0) return {LoadState::no_image, CUDA_SUCCESS, nullptr};
+    LoadFailure failure;
+    kernel = load_kernel(snapshot, binding, static_cast<uint32_t>(image), *devices, device_class,
+                         &library, &failure);
+    if (kernel != nullptr) break;
+    // What is in a fatbin is known when the driver has looked; PTX may be there beside it.
+    const bool is_cubin = snapshot.begin(solution.images)[image].kind == ImageKind::cubin;
+    if (is_cubin || failure.error != CUDA_ERROR_NO_BINARY_FOR_GPU || image >= 64) {
+      report_once(row, device_class, name, failure.message);
+      return {LoadState::failed, failure.error, nullptr};
     }
-    report_once(row, device_class, name, failure.message);
-    return {LoadState::failed, failure.error, nullptr};
+    tried |= uint64_t{1} << image;
   }
   CUfunction expected = nullptr;
   if (!row.kernels[device_class].compare_exchange_strong(

@@ -157,6 +157,7 @@ void plan_launch(LaunchRequest* request, LaunchPlan* plan) {
   if (__builtin_expect(slot == 0, 0)) return count_unknown();
   if ((slot & kUntracked) != 0) return count_untracked();
   const Record& record = *record_of(slot);
+  plan->record = &record;
   // The driver will refuse such a launch; the shim only counts it.
   if (!find_params(record, request, plan->unpacked)) return count_untracked();
 
@@ -289,11 +290,13 @@ __attribute__((noinline)) LaunchResult redirect(const LaunchFrame& frame, const 
     if (!make_params(decision, view, pointers, values)) return route_slowly(frame, kFunctions);
     arguments = pointers;
   }
+  // The launch may wait for room in the driver's queue, and the handle die meanwhile.
+  const CounterIndex hit = counter_of(decision.series, Outcome::hit);
   const CUresult result = kFunctions.launch->load(std::memory_order_relaxed)(
       decision.kernel, geometry[kGridX], geometry[kGridY], geometry[kGridZ], geometry[kBlockX],
       geometry[kBlockY], geometry[kBlockZ], geometry[kSharedMem], frame.stream, arguments, nullptr);
   if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
-    count_in(counters, counter_of(decision.series, Outcome::hit));
+    count_in(counters, hit);
     return done(CUDA_SUCCESS);
   }
   return finish_redirect(decision, result) ? kGoesOn : done(result);

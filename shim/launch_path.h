@@ -74,6 +74,7 @@ struct LaunchPlan {
   LaunchAction action;
   CUresult error;
   CUfunction kernel;
+  const Record* record;  // of the original; it may have left the table since
   const Decision* decision;
   void** params;
   uint32_t geometry[kGeometryCount];

@@ -1,5 +1,6 @@
 #include "shim/log.h"
 
+#include <atomic>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -44,12 +45,27 @@ void expand_log_path(const char* pattern, char* out, size_t out_size) {
   out[used] = 0;
 }
 
-// Opened per message: a descriptor kept open could be closed, and its number reused, by the host.
-int open_log_file() {
-  if (log_file()[0] == 0) return -1;
+// Opened per message: a descriptor kept open could be closed, and its number reused, by the host. Does
+// not wait for a reader of a FIFO. stderr when there is no file, or it cannot be opened: that is said once.
+int open_log_file(bool* is_ours) {
+  *is_ours = false;
+  if (log_file()[0] == 0 || strcmp(log_file(), "/dev/stderr") == 0) return STDERR_FILENO;
+  if (strcmp(log_file(), "/dev/stdout") == 0) return STDOUT_FILENO;
   char path[PATH_MAX];
   expand_log_path(log_file(), path, sizeof path);
-  return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+  const int file =
+      open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+  if (file >= 0) {
+    *is_ours = true;
+    return file;
+  }
+  static std::atomic<bool> was_said{false};
+  if (!was_said.exchange(true, std::memory_order_relaxed)) {
+    dprintf(STDERR_FILENO,
+            "fibshim[%d] warn: FIBSHIM_LOG_FILE %.1000s: %s; messages go to stderr\n",
+            static_cast<int>(getpid()), path, strerror(errno));
+  }
+  return STDERR_FILENO;
 }
 
 }  // namespace
@@ -68,10 +84,11 @@ void log_message(LogLevel level, const char* format, ...) {
   size_t length = head + (body < 0 ? 0 : static_cast<size_t>(body));
   if (length > sizeof line - 2) length = sizeof line - 2;
   line[length++] = '\n';
-  const int file = open_log_file();
+  bool is_ours;
+  const int file = open_log_file(&is_ours);
   // A message that cannot be written is lost: there is no one left to tell.
-  [[maybe_unused]] const ssize_t written = write(file >= 0 ? file : STDERR_FILENO, line, length);
-  if (file >= 0) close(file);
+  [[maybe_unused]] const ssize_t written = write(file, line, length);
+  if (is_ours) close(file);
   errno = saved_errno;
 }
 

@@ -105,7 +105,26 @@ int visit_object(dl_phdr_info* object, size_t, void*) {
   return 1;
 }
 
+struct MappedQuestion {
+  const char* soname;
+  bool is_mapped;
+};
+
+int compare_soname(dl_phdr_info* object, size_t, void* data) {
+  auto* question = static_cast<MappedQuestion*>(data);
+  DynamicTables tables;
+  (void)read_tables(*object, &tables);
+  question->is_mapped = tables.soname != nullptr && is_same(tables.soname, question->soname);
+  return question->is_mapped ? 1 : 0;
+}
+
 }  // namespace
+
+bool is_mapped(const char* soname) {
+  MappedQuestion question = {soname, false};
+  dl_iterate_phdr(compare_soname, &question);
+  return question.is_mapped;
+}
 
 DlsymFunction real_dlsym() {
   void* found = g_dlsym.load(std::memory_order_acquire);

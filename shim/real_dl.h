@@ -14,6 +14,10 @@ using DlvsymFunction = void* (*)(void* handle, const char* name, const char* ver
 DlsymFunction real_dlsym();
 DlvsymFunction real_dlvsym();
 
+// True when an object of that DT_SONAME is mapped. Leaves dlerror alone, which a failing dlopen with
+// RTLD_NOLOAD does not.
+bool is_mapped(const char* soname);
+
 }  // namespace fibshim
 
 #endif  // FIBSHIM_SHIM_REAL_DL_H_

@@ -265,6 +265,16 @@ TEST(Settings, MessagesGoToTheLogFile) {
   EXPECT_EQ(found, 1);
 }
 
+TEST(Settings, AFifoWithoutAReaderDoesNotStopTheHost) {
+  const std::string fifo = make_temporary_dir() + "/fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const EngineRun run =
+      PreloadedEngine().run({"--hidden=128"}, "/nonexistent/config", {{"FIBSHIM_LOG_FILE", fifo}});
+  EXPECT_EQ(run.ran_original(), 1);
+  // What could not be opened, once, and the message itself.
+  EXPECT_EQ(run.messages().size(), 2u) << run.process.err;
+}
+
 TEST(Settings, ARelativeConfigIsMeantFromWhereTheProcessStarted) {
   const PreloadedEngine engine;
   Environment environment = engine.environment("config/pytorch");

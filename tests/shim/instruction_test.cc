@@ -24,9 +24,9 @@ struct Ceiling {
 };
 constexpr Ceiling kCeilings[] = {
     {"bench_untracked", "untracked", 20, 30},
-    {"bench_fallback", "fallback_no_solution", 107, 90},
-    {"bench_hit", "hit", 225, 140},
-    {"bench_hit_remap", "hit", 440, 260},
+    {"bench_fallback", "fallback_no_solution", 103, 90},
+    {"bench_hit", "hit", 217, 140},
+    {"bench_hit_remap", "hit", 445, 260},
 };
 
 TEST(LaunchPath, AddsNoMoreInstructionsThanItsCeiling) {

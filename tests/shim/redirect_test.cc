@@ -232,6 +232,27 @@ TEST(Redirect, TriesPatternsByBenefitThenLabel) {
   EXPECT_EQ(run.outcome("b-high rmsnorm_h128 fallback_where"), 0);
 }
 
+TEST(Redirect, TriesEveryPatternThatFitsTheSymbol) {
+  const PreloadedEngine engine;
+  const std::string config = copy_of_pytorch_config();
+  const auto original = find_file(config, "torch-rms-norm-bf16.json");
+  for (int i = 0; i < 40; ++i) {
+    // Of higher benefit, and all for an image that this is not.
+    char label[16];
+    char hash[48];
+    snprintf(label, sizeof label, "other-%02d", i);
+    snprintf(hash, sizeof hash, "xxh128:%032d", i);
+    const auto copy = original.parent_path() / (std::string(label) + ".json");
+    std::filesystem::copy_file(original, copy);
+    edit_file(copy, "\"torch-rms-norm-bf16\"", "\"" + std::string(label) + "\"");
+    edit_file(copy, "\"benefit\": 10", "\"benefit\": 20");
+    edit_file(copy, "\"params\":", "\"image\": [\"" + std::string(hash) + "\"],\n    \"params\":");
+  }
+  const EngineRun run = engine.run({"--hidden=128", "--launches=3"}, config);
+  EXPECT_EQ(run.ran_curated(), 3) << run.process.err;
+  EXPECT_EQ(run.outcome(kBf16Hit), 3);
+}
+
 TEST(Redirect, TakesTheImageForTheGpu) {
   const PreloadedEngine engine;
   // sm_86 runs the sm_80 cubin: same major, lower minor.

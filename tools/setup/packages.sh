@@ -39,7 +39,15 @@ libgtest-dev:/usr/include/gtest/gtest.h
 patchelf:/usr/bin/patchelf
 "
     ;;
-  test) wanted="valgrind:/usr/include/valgrind/callgrind.h" ;;
+  # The allocators are preloaded by tests, from where the loader looks for them.
+  test)
+    libraries=/usr/lib/$(gcc -print-multiarch)
+    wanted="
+valgrind:/usr/include/valgrind/callgrind.h
+libjemalloc2:$libraries/libjemalloc.so.2
+libtcmalloc-minimal4:$libraries/libtcmalloc_minimal.so.4
+"
+    ;;
   bench) wanted="libbenchmark-dev:/usr/include/benchmark/benchmark.h" ;;
   # Version 14, which Debian 12 and Ubuntu 22.04 to 24.04 have: others format differently.
   format) wanted="clang-format-14:/usr/bin/clang-format-14" ;;
