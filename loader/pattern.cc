@@ -198,8 +198,9 @@ class PatternReader {
     const JsonValue from = object.find(source);
     const std::string where = quoted(source) + " of " + what;
     if (source != "arg") {
-      for (const char* key : {"type", "dtype", "offset"}) {
-        if (object.find(key)) {
+      for (const std::string_view key : {"type", "dtype", "offset"}) {
+        const bool is_literal_type = source == "value" && key == "type";
+        if (object.find(key) && !is_literal_type) {
           error(Rule::value_source, object.find(key).mark(),
                 what + ": " + quoted(key) + " goes with \"arg\" only");
         }
@@ -219,20 +220,35 @@ class PatternReader {
       const auto index = use_capture(group->text, true, group->mark);
       if (index) value->source = {Source::Kind::capture, ValueType::int64, *index, 0, 0, 0};
     } else if (source == "value") {
-      if (from.kind() == JsonKind::integer) {
-        value->source.integer = from.integer();
-      } else if (from.kind() == JsonKind::floating && !value->is_axis) {
-        value->source.kind = Source::Kind::floating;
-        value->source.floating = from.floating();
-      } else {
-        error(Rule::wrong_type, from.mark(),
-              where + " must be " + (value->is_axis ? "an integer" : "a number") + ", not " +
-                  json_kind_words(from.kind()));
-      }
+      read_literal(object, from, where, what, value);
     } else if (source == "expr") {
       value->expression = read_expression(from, false, where, diagnostics_);
     } else {
       read_dimension(source, from, where, value);
+    }
+  }
+
+  // A number as it stands is an integer or not; "type" says so where it matters: 1 for a float.
+  void read_literal(JsonValue object, JsonValue from, const std::string& where,
+                    const std::string& what, PatternValue* value) {
+    const ValueType untyped = value->source.type;
+    const JsonValue type = object.find("type");
+    if (type && !read_type(type, what, value)) return;
+    const bool wants_floating = type && is_floating(value->source.type);
+    const bool wants_integer = value->is_axis || (type && !wants_floating);
+    value->source.type = untyped;
+    if (from.kind() == JsonKind::integer && !wants_floating) {
+      value->source.integer = from.integer();
+    } else if (from.kind() == JsonKind::integer) {
+      value->source.kind = Source::Kind::floating;
+      value->source.floating = static_cast<double>(from.integer());
+    } else if (from.kind() == JsonKind::floating && !wants_integer) {
+      value->source.kind = Source::Kind::floating;
+      value->source.floating = from.floating();
+    } else {
+      error(Rule::wrong_type, from.mark(),
+            where + " must be " + (wants_integer ? "an integer" : "a number") + ", not " +
+                json_kind_words(from.kind()));
     }
   }
 

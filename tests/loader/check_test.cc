@@ -463,6 +463,20 @@ TEST(Check, ACubinOfAnotherSmThanItsNameSaysIsBroken) {
   EXPECT_EQ(report.snapshot->begin(report.snapshot->solutions)->error_code, 209);
 }
 
+TEST(Check, ALiteralsTypeSaysWhetherItIsAFloat) {
+  const auto check_factor = [](const std::string& factor) {
+    const TestFolder folder;
+    folder.write(kPatternPath, replaced(kPattern, "{\"arg\": 4, \"type\": \"float32\"}", factor));
+    return all_of(check_folder(folder.path()));
+  };
+  EXPECT_EQ(check_factor("{\"value\": 1, \"type\": \"float32\"}"), "");
+  EXPECT_EQ(check_factor("{\"value\": 1.5}"), "");
+  EXPECT_NE(check_factor("{\"value\": 1.5, \"type\": \"int32\"}").find("[wrong-type]"),
+            std::string::npos);
+  EXPECT_NE(check_factor("{\"value\": 1, \"offset\": 4}").find("[value-source]"),
+            std::string::npos);
+}
+
 TEST(Check, AMislabelledImageBreaksItsSolutionOnly) {
   // It is for the SM of another image that is right; the folder stays valid.
   const TestFolder folder;
