@@ -21,9 +21,13 @@ void* hooked_lookup(void* handle, const char* name, void* found_hook) {
   const bool has_driver = resolve_driver();
   void* found = real_dlsym()(handle, name);
   if (found == found_hook) {
-    // The global scope always holds this library's export. It passes for the driver's only where
-    // there is a driver, whether the shim is active or not.
-    return has_driver ? found : real_dlsym()(RTLD_NEXT, name);
+    // The global scope always holds this library's export. What counts is what lies below it; a
+    // driver that only the caller's own scope holds cannot be seen from here.
+    found = real_dlsym()(RTLD_NEXT, name);
+    if (found == nullptr && has_driver) {
+      (void)dlerror();  // of the lookup that found nothing
+      return found_hook;
+    }
   }
   return found != nullptr && has_driver && is_active() ? exchange_pointer(found) : found;
 }

@@ -13,27 +13,29 @@
 namespace fibshim {
 
 // Driver functions that the shim calls but does not hook. Absent ones stay null: callers ask first.
-#define FIBSHIM_CALLED_FUNCTIONS(CALL)                               \
-  CALL(cuDriverGetVersion, PFN_cuDriverGetVersion_v2020)             \
-  CALL(cuDeviceGetCount, PFN_cuDeviceGetCount_v2000)                 \
-  CALL(cuDeviceGet, PFN_cuDeviceGet_v2000)                           \
-  CALL(cuDeviceGetName, PFN_cuDeviceGetName_v2000)                   \
-  CALL(cuDeviceGetAttribute, PFN_cuDeviceGetAttribute_v2000)         \
-  CALL(cuCtxGetDevice, PFN_cuCtxGetDevice_v2000)                     \
-  CALL(cuFuncGetName, PFN_cuFuncGetName_v12030)                      \
-  CALL(cuKernelGetName, PFN_cuKernelGetName_v12030)                  \
-  CALL(cuFuncGetModule, PFN_cuFuncGetModule_v11000)                  \
-  CALL(cuKernelGetLibrary, PFN_cuKernelGetLibrary_v12050)            \
-  CALL(cuFuncGetParamInfo, PFN_cuFuncGetParamInfo_v12040)            \
-  CALL(cuKernelGetParamInfo, PFN_cuKernelGetParamInfo_v12040)        \
-  CALL(cuKernelGetAttribute, PFN_cuKernelGetAttribute_v12000)        \
-  CALL(cuKernelSetAttribute, PFN_cuKernelSetAttribute_v12000)        \
-  CALL(cuStreamGetCtx, PFN_cuStreamGetCtx_v9020)                     \
-  CALL(cuCtxPushCurrent_v2, PFN_cuCtxPushCurrent_v4000)              \
-  CALL(cuCtxPopCurrent_v2, PFN_cuCtxPopCurrent_v4000)                \
-  CALL(cuGraphGetNodes, PFN_cuGraphGetNodes_v10000)                  \
-  CALL(cuStreamGetCaptureInfo_v2, PFN_cuStreamGetCaptureInfo_v11030) \
-  CALL(cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000)          \
+#define FIBSHIM_CALLED_FUNCTIONS(CALL)                                          \
+  CALL(cuDriverGetVersion, PFN_cuDriverGetVersion_v2020)                        \
+  CALL(cuDeviceGetCount, PFN_cuDeviceGetCount_v2000)                            \
+  CALL(cuDeviceGet, PFN_cuDeviceGet_v2000)                                      \
+  CALL(cuDeviceGetName, PFN_cuDeviceGetName_v2000)                              \
+  CALL(cuDeviceGetAttribute, PFN_cuDeviceGetAttribute_v2000)                    \
+  CALL(cuCtxGetDevice, PFN_cuCtxGetDevice_v2000)                                \
+  CALL(cuFuncGetName, PFN_cuFuncGetName_v12030)                                 \
+  CALL(cuKernelGetName, PFN_cuKernelGetName_v12030)                             \
+  CALL(cuFuncGetModule, PFN_cuFuncGetModule_v11000)                             \
+  CALL(cuKernelGetLibrary, PFN_cuKernelGetLibrary_v12050)                       \
+  CALL(cuFuncGetParamInfo, PFN_cuFuncGetParamInfo_v12040)                       \
+  CALL(cuKernelGetParamInfo, PFN_cuKernelGetParamInfo_v12040)                   \
+  CALL(cuKernelGetAttribute, PFN_cuKernelGetAttribute_v12000)                   \
+  CALL(cuKernelSetAttribute, PFN_cuKernelSetAttribute_v12000)                   \
+  CALL(cuStreamGetCtx, PFN_cuStreamGetCtx_v9020)                                \
+  CALL(cuCtxPushCurrent_v2, PFN_cuCtxPushCurrent_v4000)                         \
+  CALL(cuCtxPopCurrent_v2, PFN_cuCtxPopCurrent_v4000)                           \
+  CALL(cuGraphGetNodes, PFN_cuGraphGetNodes_v10000)                             \
+  CALL(cuGraphNodeGetType, PFN_cuGraphNodeGetType_v10000)                       \
+  CALL(cuGraphChildGraphNodeGetGraph, PFN_cuGraphChildGraphNodeGetGraph_v10000) \
+  CALL(cuStreamGetCaptureInfo_v2, PFN_cuStreamGetCaptureInfo_v11030)            \
+  CALL(cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000)                     \
   CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)
 
 // The pointers, one variable each: launch_entry.cc names them in assembly. Relaxed loads suffice:

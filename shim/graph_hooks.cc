@@ -51,6 +51,19 @@ bool is_kernel(const CUgraphNodeParams* params) {
   return params->type == CU_GRAPH_NODE_TYPE_KERNEL;
 }
 
+// The graph that such parameters put into a node, or null.
+template <class Params>
+CUgraph child_in(const Params*) {
+  return nullptr;
+}
+CUgraph child_in(const CUgraphNodeParams* params) {
+  return params != nullptr && params->type == CU_GRAPH_NODE_TYPE_GRAPH ? params->graph.graph
+                                                                       : nullptr;
+}
+CUgraph child_in(CUgraphNodeParams* params) {
+  return child_in(const_cast<const CUgraphNodeParams*>(params));
+}
+
 CUresult set_cluster(CUgraphNode node, const uint32_t* cluster) {
   CUkernelNodeAttrValue value;
   memset(&value, 0, sizeof value);
@@ -73,7 +86,15 @@ enum class NodeUse { add, set, set_executable };
 // the node's handle is once that has succeeded.
 template <class Params, class Apply>
 CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const Apply& apply) {
-  if (params == nullptr || !is_kernel(params) || !resolve_driver()) return apply(params);
+  if (params == nullptr || !is_kernel(params) || !resolve_driver()) {
+    const CUresult result = apply(params);
+    const CUgraph child = child_in(params);
+    if (result == CUDA_SUCCESS && use != NodeUse::set_executable && node != nullptr &&
+        child != nullptr) {
+      remember_child_copy(child, *node);
+    }
+    return result;
+  }
   const NodeParams original = widen(*params);
   NodePlan plan;
   const LaunchAction action = plan_node(original, &plan);
@@ -248,7 +269,22 @@ CUresult hook_cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID
   return call_real(real::cuGraphKernelNodeSetAttribute, node, attribute, value);
 }
 
-// --- end nodes ---
+// --- copy and end nodes ---
+
+CUresult hook_cuGraphClone(CUgraph* clone, CUgraph original) {
+  const CUresult result = call_real(real::cuGraphClone, clone, original);
+  if (result == CUDA_SUCCESS && clone != nullptr) remember_copy(original, *clone);
+  return result;
+}
+
+CUresult hook_cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph,
+                                       const CUgraphNode* dependencies, size_t count,
+                                       CUgraph child) {
+  const CUresult result =
+      call_real(real::cuGraphAddChildGraphNode, node, graph, dependencies, count, child);
+  if (result == CUDA_SUCCESS && node != nullptr) remember_child_copy(child, *node);
+  return result;
+}
 
 CUresult hook_cuGraphDestroyNode(CUgraphNode node) {
   forget_node(node);

@@ -123,6 +123,110 @@ bool is_same_kernel(const NodeParams& current, CUfunction replacement) {
          in_context == current.func;
 }
 
+bool has_saved() {
+  MutexGuard guard(g_lock);
+  return g_saved_count != 0;
+}
+
+// The graph that a node holds, or null.
+CUgraph child_of(CUgraphNode node) {
+  const auto get_type = FIBSHIM_REAL(cuGraphNodeGetType);
+  const auto get_child = FIBSHIM_REAL(cuGraphChildGraphNodeGetGraph);
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+  CUgraph child = nullptr;
+  return get_type != nullptr && get_child != nullptr && get_type(node, &type) == CUDA_SUCCESS &&
+                 type == CU_GRAPH_NODE_TYPE_GRAPH && get_child(node, &child) == CUDA_SUCCESS
+             ? child
+             : nullptr;
+}
+
+// The nodes of a graph, in the driver's order; none when it cannot tell.
+class NodeList {
+ public:
+  explicit NodeList(CUgraph graph) {
+    const auto get_nodes = FIBSHIM_REAL(cuGraphGetNodes);
+    size_t count = 0;
+    if (get_nodes == nullptr || get_nodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0) {
+      return;
+    }
+    bytes_ = count * sizeof(CUgraphNode);
+    nodes_ = static_cast<CUgraphNode*>(g_pool.allocate(bytes_));
+    if (nodes_ != nullptr && get_nodes(graph, nodes_, &count) == CUDA_SUCCESS) count_ = count;
+  }
+  ~NodeList() { g_pool.release(nodes_, bytes_); }
+  NodeList(const NodeList&) = delete;
+  NodeList& operator=(const NodeList&) = delete;
+
+  size_t count() const { return count_; }
+  CUgraphNode operator[](size_t index) const { return nodes_[index]; }
+
+ private:
+  size_t bytes_ = 0;
+  size_t count_ = 0;
+  CUgraphNode* nodes_ = nullptr;
+};
+
+// Whether two nodes hold the same launch of a replacement, as the driver has them.
+bool is_same_node(CUgraphNode one, CUgraphNode other, CUfunction replacement) {
+  const auto get_params = FIBSHIM_REAL(cuGraphKernelNodeGetParams_v2);
+  const auto get_info = FIBSHIM_REAL(cuKernelGetParamInfo);
+  NodeParams first;
+  NodeParams second;
+  memset(&first, 0, sizeof first);
+  memset(&second, 0, sizeof second);
+  if (get_params == nullptr || get_info == nullptr || get_params(one, &first) != CUDA_SUCCESS ||
+      get_params(other, &second) != CUDA_SUCCESS || !is_same_kernel(first, replacement) ||
+      !is_same_kernel(second, replacement)) {
+    return false;
+  }
+  uint32_t geometry[7];
+  uint32_t other_geometry[7];
+  copy_geometry(first, geometry);
+  copy_geometry(second, other_geometry);
+  if (memcmp(geometry, other_geometry, sizeof geometry) != 0) return false;
+  size_t offset = 0;
+  size_t size = 0;
+  for (uint32_t i = 0;
+       get_info(reinterpret_cast<CUkernel>(replacement), i, &offset, &size) == CUDA_SUCCESS; ++i) {
+    if (memcmp(first.kernelParams[i], second.kernelParams[i], size) != 0) return false;
+  }
+  return true;
+}
+
+// Puts an entry into the table in the place of what is there.
+void put_saved(SavedNode* saved) {
+  MutexGuard guard(g_lock);
+  drop_saved(find_saved(saved->node));
+  SavedNode** bucket = bucket_of(saved->node);
+  saved->next = *bucket;
+  *bucket = saved;
+  ++g_saved_count;
+}
+
+// What was kept of a node is kept of its copy.
+void copy_saved(CUgraphNode node, CUgraphNode copy) {
+  SavedNode* made = nullptr;
+  {
+    MutexGuard guard(g_lock);
+    const SavedNode* saved = *find_saved(node);
+    if (saved == nullptr) return;
+    made = static_cast<SavedNode*>(g_pool.allocate(saved->block_bytes));
+    if (made == nullptr) return;
+    memcpy(static_cast<void*>(made), static_cast<const void*>(saved), saved->block_bytes);
+    // The pointers lead into the block.
+    auto** pointers = reinterpret_cast<void**>(made + 1);
+    for (uint32_t i = 0; i < saved->param_count; ++i) {
+      const ptrdiff_t at = static_cast<const char*>(saved->original.kernelParams[i]) -
+                           reinterpret_cast<const char*>(saved);
+      pointers[i] = reinterpret_cast<char*>(made) + at;
+    }
+    made->original.kernelParams = pointers;
+  }
+  made->node = copy;
+  if (is_same_node(node, copy, made->function)) return put_saved(made);
+  g_pool.release(made, made->block_bytes);
+}
+
 }  // namespace
 
 LaunchAction plan_node(const NodeParams& original, NodePlan* plan) {
@@ -216,27 +320,39 @@ bool is_redirected_node(CUgraphNode node) {
 }
 
 void forget_node(CUgraphNode node) {
+  if (!has_saved()) return;
+  const CUgraph child = child_of(node);
+  if (child != nullptr) forget_graph(child);
   MutexGuard guard(g_lock);
   drop_saved(find_saved(node));
 }
 
 void forget_graph(CUgraph graph) {
-  {
-    MutexGuard guard(g_lock);
-    if (g_saved_count == 0) return;
+  if (!has_saved()) return;
+  const NodeList nodes(graph);
+  for (size_t i = 0; i < nodes.count(); ++i) forget_node(nodes[i]);
+}
+
+void remember_copy(CUgraph graph, CUgraph copy) {
+  if (!has_saved()) return;
+  const NodeList from(graph);
+  const NodeList to(copy);
+  // The driver copies nodes in order. copy_saved sees for itself that a node holds the same.
+  if (from.count() != to.count()) return;
+  for (size_t i = 0; i < from.count(); ++i) {
+    const CUgraph child = child_of(from[i]);
+    const CUgraph child_copy = child == nullptr ? nullptr : child_of(to[i]);
+    if (child_copy != nullptr) {
+      remember_copy(child, child_copy);
+    } else {
+      copy_saved(from[i], to[i]);
+    }
   }
-  const auto get_nodes = FIBSHIM_REAL(cuGraphGetNodes);
-  size_t count = 0;
-  if (get_nodes == nullptr || get_nodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0) {
-    return;
-  }
-  const size_t bytes = count * sizeof(CUgraphNode);
-  auto* nodes = static_cast<CUgraphNode*>(g_pool.allocate(bytes));
-  if (nodes == nullptr) return;
-  if (get_nodes(graph, nodes, &count) == CUDA_SUCCESS) {
-    for (size_t i = 0; i < count; ++i) forget_node(nodes[i]);
-  }
-  g_pool.release(nodes, bytes);
+}
+
+void remember_child_copy(CUgraph graph, CUgraphNode child_node) {
+  const CUgraph copy = has_saved() ? child_of(child_node) : nullptr;
+  if (copy != nullptr) remember_copy(graph, copy);
 }
 
 void remember_captured_node(const LaunchRequest& request, const LaunchPlan& plan) {

@@ -48,7 +48,13 @@ bool find_replaced_cluster(CUgraphNode node, uint32_t (&original)[3], uint32_t (
 // True when the node runs a replacement that was remembered.
 bool is_redirected_node(CUgraphNode node);
 
-// Whatever was kept of a node, or of all nodes of a graph that is about to be destroyed.
+// After a graph was copied, by a clone or into a child graph node: what was kept of its nodes is kept
+// of the copy's, too.
+void remember_copy(CUgraph graph, CUgraph copy);
+void remember_child_copy(CUgraph graph, CUgraphNode child_node);
+
+// Whatever was kept of a node, or of all nodes of a graph that is about to be destroyed, those of
+// child graphs among them.
 void forget_node(CUgraphNode node);
 void forget_graph(CUgraph graph);
 

@@ -64,6 +64,8 @@ HOOK(cuGraphExecKernelNodeSetParams, PFN_cuGraphExecKernelNodeSetParams_v10010)
 HOOK(cuGraphExecKernelNodeSetParams_v2, PFN_cuGraphExecKernelNodeSetParams_v12000)
 HOOK(cuGraphExecNodeSetParams, PFN_cuGraphExecNodeSetParams_v12020)
 HOOK(cuGraphKernelNodeSetAttribute, PFN_cuGraphKernelNodeSetAttribute_v11000)
+HOOK(cuGraphClone, PFN_cuGraphClone_v10000)
+HOOK(cuGraphAddChildGraphNode, PFN_cuGraphAddChildGraphNode_v10000)
 HOOK(cuGraphDestroyNode, PFN_cuGraphDestroyNode_v10000)
 HOOK(cuGraphDestroy, PFN_cuGraphDestroy_v10000)
 

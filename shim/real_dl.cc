@@ -4,6 +4,9 @@
 #include <elf.h>
 #include <link.h>
 
+// The linker's list of loaded objects. Weak: where another C library has no such thing.
+extern struct r_debug _r_debug __attribute__((weak));
+
 namespace fibshim {
 namespace {
 
@@ -34,15 +37,8 @@ const void* absolute(ElfW(Addr) base, ElfW(Addr) value) {
   return reinterpret_cast<const void*>(value < base ? base + value : value);
 }
 
-bool read_tables(const dl_phdr_info& object, DynamicTables* out) {
-  const ElfW(Dyn)* dynamic = nullptr;
-  for (int i = 0; i < object.dlpi_phnum; ++i) {
-    if (object.dlpi_phdr[i].p_type == PT_DYNAMIC) {
-      dynamic = reinterpret_cast<const ElfW(Dyn)*>(object.dlpi_addr + object.dlpi_phdr[i].p_vaddr);
-    }
-  }
+bool read_tables(ElfW(Addr) base, const ElfW(Dyn) * dynamic, DynamicTables* out) {
   if (dynamic == nullptr) return false;
-  const ElfW(Addr) base = object.dlpi_addr;
   ElfW(Addr) soname_offset = 0;
   bool has_soname = false;
   for (; dynamic->d_tag != DT_NULL; ++dynamic) {
@@ -61,6 +57,16 @@ bool read_tables(const dl_phdr_info& object, DynamicTables* out) {
   }
   if (out->strings != nullptr && has_soname) out->soname = out->strings + soname_offset;
   return out->symbols != nullptr && out->strings != nullptr && out->gnu_hash != nullptr;
+}
+
+bool read_tables(const dl_phdr_info& object, DynamicTables* out) {
+  const ElfW(Dyn)* dynamic = nullptr;
+  for (int i = 0; i < object.dlpi_phnum; ++i) {
+    if (object.dlpi_phdr[i].p_type == PT_DYNAMIC) {
+      dynamic = reinterpret_cast<const ElfW(Dyn)*>(object.dlpi_addr + object.dlpi_phdr[i].p_vaddr);
+    }
+  }
+  return read_tables(object.dlpi_addr, dynamic, out);
 }
 
 uint32_t gnu_hash_of(const char* name) {
@@ -92,17 +98,36 @@ void* find_symbol(const DynamicTables& tables, ElfW(Addr) base, const char* name
   }
 }
 
-// Where glibc keeps dlsym: libc from 2.34 on, libdl before.
-int visit_object(dl_phdr_info* object, size_t, void*) {
-  DynamicTables tables;
-  if (!read_tables(*object, &tables) || tables.soname == nullptr) return 0;
-  if (!is_same(tables.soname, "libc.so.6") && !is_same(tables.soname, "libdl.so.2")) return 0;
-  void* dlsym_found = find_symbol(tables, object->dlpi_addr, "dlsym");
-  void* dlvsym_found = find_symbol(tables, object->dlpi_addr, "dlvsym");
-  if (dlsym_found == nullptr || dlvsym_found == nullptr) return 0;
+// Where glibc keeps dlsym: libc from 2.34 on, libdl before. False: not in this object.
+bool take_from(ElfW(Addr) base, const DynamicTables& tables) {
+  if (tables.soname == nullptr ||
+      (!is_same(tables.soname, "libc.so.6") && !is_same(tables.soname, "libdl.so.2"))) {
+    return false;
+  }
+  void* dlsym_found = find_symbol(tables, base, "dlsym");
+  void* dlvsym_found = find_symbol(tables, base, "dlvsym");
+  if (dlsym_found == nullptr || dlvsym_found == nullptr) return false;
   g_dlvsym.store(dlvsym_found, std::memory_order_relaxed);
   g_dlsym.store(dlsym_found, std::memory_order_release);
-  return 1;
+  return true;
+}
+
+int visit_object(dl_phdr_info* object, size_t, void*) {
+  DynamicTables tables;
+  return read_tables(*object, &tables) && take_from(object->dlpi_addr, tables) ? 1 : 0;
+}
+
+// libc was loaded with the program, so it stands near the front of the linker's list, in the part that
+// never changes: it can be read without a lock, and without a call. ThreadSanitizer's runtime puts
+// something of its own in the place of dl_iterate_phdr, which calls what is being looked for here.
+void find_dlsym() {
+  if (&_r_debug != nullptr) {
+    for (const link_map* at = _r_debug.r_map; at != nullptr; at = at->l_next) {
+      DynamicTables tables;
+      if (read_tables(at->l_addr, at->l_ld, &tables) && take_from(at->l_addr, tables)) return;
+    }
+  }
+  dl_iterate_phdr(visit_object, nullptr);
 }
 
 struct MappedQuestion {
@@ -129,7 +154,7 @@ bool is_mapped(const char* soname) {
 DlsymFunction real_dlsym() {
   void* found = g_dlsym.load(std::memory_order_acquire);
   if (__builtin_expect(found == nullptr, 0)) {
-    dl_iterate_phdr(visit_object, nullptr);
+    find_dlsym();
     found = g_dlsym.load(std::memory_order_acquire);
   }
   return reinterpret_cast<DlsymFunction>(found);

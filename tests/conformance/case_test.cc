@@ -1,0 +1,112 @@
+// The cases of the host program `conform`, one small process each. A row says which of the failures
+// in DRIVER_FACTS section 7 it is about, and why it cannot run against a real driver, if it cannot.
+// What must run and be counted is stated by the case itself, next to what it does.
+#include <gtest/gtest.h>
+
+#include "tests/conformance/conform_run.h"
+
+namespace fibshim::conformance {
+namespace {
+
+struct Row {
+  const char* name;
+  std::vector<std::string> words;  // case and arguments
+  int fact;                        // of DRIVER_FACTS section 7; 0: SPEC's or the issue's
+  const char* only_simulated = nullptr;
+  Environment environment = {};
+  int messages = 0;  // lines that the shim writes
+};
+
+constexpr char kAsksWhatRan[] = "it asks the simulated driver how a launch or a call looked";
+constexpr char kFaults[] = "it makes driver calls fail";
+constexpr char kNullArguments[] = "a real driver may read through the pointers that are missing";
+constexpr char kAfterEnd[] = "a real driver need not survive calls after its end";
+
+// Too many launches to write them all down.
+const Environment kNoLog = {{"SIMCUDA_LOG", ""}};
+
+const Row kRows[] = {
+    {"AbiVersions", {"abi_versions"}, 2},
+    {"DefaultStreams", {"default_streams"}, 3, kAsksWhatRan},
+    {"CapturePerThread", {"capture_per_thread"}, 3},
+    {"ArgumentsMissing", {"arguments_missing"}, 4},
+    {"ArgumentsNull", {"arguments_null"}, 4, kNullArguments},
+    {"HandlesWrong", {"handles_wrong"}, 4, kNullArguments},
+    {"Attributes", {"attributes"}, 4},
+    {"AttributesMany", {"attributes_many"}, 4, "a real driver refuses an attribute given twice"},
+    {"DeviceUpdatable", {"device_updatable"}, 5},
+    {"GraphReadAndSetAgain", {"graph_read_and_set_again"}, 5},
+    {"GraphPatchOneArgument", {"graph_patch_one_argument"}, 5},
+    {"GraphWriteThroughPointers", {"graph_write_through_pointers"}, 5},
+    {"GraphClusterComesAndGoes", {"graph_cluster_comes_and_goes"}, 5},
+    {"GraphCopyBetweenNodes", {"graph_copy_between_nodes"}, 5},
+    {"GraphKernelHandles", {"graph_kernel_handles"}, 5},
+    {"GraphPackedArguments", {"graph_packed_arguments"}, 5},
+    {"GraphCloneAndChild", {"graph_clone_and_child"}, 5},
+    {"GraphCloneReadAndSet", {"graph_clone_read_and_set"}, 5},
+    {"GraphUpdate", {"graph_update"}, 5},
+    {"GraphReplaysCostNothing", {"graph_replays_cost_nothing"}, 5, kAsksWhatRan},
+    {"GraphOutlivesItsModule", {"graph_outlives_its_module"}, 5},
+    {"GraphCaptureFails", {"graph_capture_fails"}, 5},
+    {"CaptureCold", {"capture_cold"}, 6},
+    {"NothingIsLoadedAtLaunch", {"nothing_is_loaded_at_launch"}, 6, kAsksWhatRan},
+    {"NamesDoNotCollide", {"names_do_not_collide"}, 18},
+    {"LibraryUsesCuda", {"library_uses_cuda"}, 10},
+    {"LibraryStartsCuda", {"library_starts_cuda"}, 10},
+    {"LibraryStartsCudaBesideAnotherThread", {"library_starts_cuda_beside_another_thread"}, 10},
+    {"FailurePasses", {"failure_passes"}, 11, kFaults, {}, 4},
+    {"InitFailsFirst", {"init_fails_first"}, 11, kFaults},
+    {"ForkBeforeCuda", {"fork_before_cuda"}, 12},
+    {"ForkAfterImport", {"fork_after_import"}, 12},
+    {"ForkAfterCuda", {"fork_after_cuda"}, 12, nullptr, {}, 1},
+    {"ForkUnderLoad", {"fork_under_load"}, 12},
+    {"ForkWhileStarting", {"fork_while_starting"}, 12},
+    {"KilledChildren", {"killed_children"}, 13},
+    {"Herd", {"herd", "200"}, 14},
+    {"ExitWithStaticDestructors", {"destructors_use_cuda"}, 15, kAfterEnd, {}, 1},
+    {"Reuse", {"reuse"}, 16},
+    {"ReuseBetweenKinds", {"reuse_between_kinds"}, 16},
+    {"ReuseUnderLoad", {"reuse_under_load"}, 16, nullptr, kNoLog},
+    {"ContextsUnderLoad", {"contexts_under_load"}, 16, nullptr, kNoLog},
+    {"KernelFunctionsUnderLoad", {"kernel_functions_under_load"}, 16, nullptr, kNoLog},
+    {"Strangers", {"strangers"}, 16},
+    {"SeveralContexts", {"several_contexts"}, 16},
+    {"LibraryInSeveralContexts", {"library_in_several_contexts"}, 16},
+    {"SeveralDevicesAlike", {"several_devices"}, 0, nullptr, {{"SIMCUDA_DEVICES", "90,90"}}},
+    {"SeveralDevicesUnlike", {"several_devices"}, 0, nullptr, {{"SIMCUDA_DEVICES", "90,80"}}},
+    {"SameNameOtherImage", {"same_name_other_image"}, 17},
+    {"WorkerWithoutPreload", {"worker_without_preload"}, 20},
+    {"ExecAfterCuda", {"exec_after_cuda"}, 21},
+    {"SpawnBeforeAndAfter", {"spawn_before_and_after"}, 21},
+    {"DaemonClosesDescriptors", {"daemon_closes_descriptors"}, 0},
+    {"DaemonClosesDescriptorsInUse",
+     {"daemon_closes_descriptors", "used"},
+     0,
+     "a real driver needs its descriptors",
+     {{"SIMCUDA_LOG", ""}}},
+    {"ManyThreads", {"many_threads"}, 22},
+    {"OutParameters", {"out_parameters"}, 25, nullptr, {}, 1},
+};
+
+void PrintTo(const Row& row, std::ostream* out) { *out << row.name << ", fact " << row.fact; }
+
+class EveryCase : public testing::TestWithParam<Row> {};
+
+TEST_P(EveryCase, Holds) {
+  const Row& row = GetParam();
+  if (is_real_driver() && row.only_simulated != nullptr) {
+    GTEST_SKIP() << "not for a real driver: " << row.only_simulated;
+  }
+  std::vector<std::string> command = {"conform"};
+  command.insert(command.end(), row.words.begin(), row.words.end());
+  const HostRun run(command, row.environment);
+  if (run.was_skipped()) GTEST_SKIP() << run.process().out;
+  run.expect_holds();
+  EXPECT_EQ(run.messages().size(), static_cast<size_t>(row.messages)) << run.process().err;
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, EveryCase, testing::ValuesIn(kRows),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+}  // namespace
+}  // namespace fibshim::conformance

@@ -1,0 +1,119 @@
+#include "tests/conformance/conform_run.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <fstream>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+namespace fibshim::conformance {
+
+bool is_real_driver() {
+  const char* value = getenv("FIBSHIM_TEST_REAL_DRIVER");
+  return value != nullptr && *value != 0 && std::string(value) != "0";
+}
+
+std::string conform_path(const std::string& name) {
+  return build_dir() + "/tests/conformance/" + name;
+}
+
+std::string shim_path() { return build_dir() + "/lib/libfibshim.so"; }
+
+Environment host_environment(const std::string& preload, const std::string& stats_dir) {
+  Environment all = {{"LD_PRELOAD", preload},
+                     {"FIBSHIM_STATS_DIR", stats_dir},
+                     {"FIBSHIM_CONFIG", conform_path("config")}};
+  if (!is_real_driver()) {
+    all["LD_LIBRARY_PATH"] = build_dir() + "/sim";
+  } else if (const char* path = getenv("LD_LIBRARY_PATH")) {
+    all["LD_LIBRARY_PATH"] = path;
+  }
+  return all;
+}
+
+HostRun::HostRun(const std::vector<std::string>& command, const Environment& added,
+                 const std::string& preload, int timeout_s) {
+  const std::string folder = make_temporary_dir();
+  stats_dir_ = folder + "/stats";
+  log_ = folder + "/log";
+  Environment all = host_environment(preload, stats_dir_);
+  all["SIMCUDA_LOG"] = log_;
+  for (const auto& [name, value] : added) all[name] = value;
+  has_log_ = !is_real_driver() && !all["SIMCUDA_LOG"].empty();
+  std::vector<std::string> words = command;
+  words[0] = conform_path(words[0]);
+  process_ = run_process(words, all, timeout_s);
+
+  std::istringstream out(process_.out);
+  for (std::string line; std::getline(out, line);) {
+    std::istringstream in(line);
+    std::string word;
+    int pid = 0;
+    if (!(in >> word >> pid) || word != "state") continue;
+    Tally& tally = stated_[pid];
+    while (in >> word) {
+      const size_t equals = word.find('=');
+      tally[word.substr(0, equals)] += std::stol(word.substr(equals + 1));
+    }
+  }
+}
+
+Tally HostRun::read_stats(const std::vector<std::string>& more) const {
+  std::vector<std::string> command = {build_dir() + "/bin/fibshim", "stats", "--json"};
+  command.insert(command.end(), more.begin(), more.end());
+  const ProcessResult result = run_process(command, {{"FIBSHIM_STATS_DIR", stats_dir_}});
+  const nlohmann::json stats = nlohmann::json::parse(result.out, nullptr, false);
+  EXPECT_FALSE(stats.is_discarded()) << result.out << result.err;
+  Tally tally;
+  if (stats.is_discarded()) return tally;
+  for (const auto& [outcome, count] : stats["totals"].items()) {
+    if (count.get<long>() != 0) tally[outcome] = count.get<long>();
+  }
+  return tally;
+}
+
+Tally HostRun::counted() const { return read_stats({}); }
+Tally HostRun::counted(int pid) const { return read_stats({"--pid", std::to_string(pid)}); }
+
+Tally HostRun::logged() const {
+  Tally tally;
+  std::ifstream log(log_);
+  for (std::string line; std::getline(log, line);) {
+    const nlohmann::json launch = nlohmann::json::parse(line, nullptr, false);
+    EXPECT_FALSE(launch.is_discarded()) << line;
+    if (!launch.is_discarded()) ++tally["ran:" + launch["kernel"].get<std::string>()];
+  }
+  return tally;
+}
+
+std::vector<std::string> HostRun::messages() const {
+  std::vector<std::string> lines;
+  std::istringstream in(process_.err);
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("fibshim[")) lines.push_back(line);
+  }
+  return lines;
+}
+
+void HostRun::expect_holds() const {
+  EXPECT_FALSE(process_.timed_out) << "it hangs\n" << process_.out << process_.err;
+  ASSERT_EQ(process_.exit_code, 0) << process_.out << process_.err;
+  EXPECT_FALSE(stated_.empty()) << "the case states nothing\n" << process_.out;
+  Tally counts;
+  Tally ran;
+  for (const auto& [pid, tally] : stated_) {
+    Tally own;
+    for (const auto& [name, value] : tally) {
+      (name.starts_with("ran:") ? ran : counts)[name] += value;
+      if (!name.starts_with("ran:")) own[name] = value;
+    }
+    EXPECT_EQ(counted(pid), own) << "process " << pid << "\n" << process_.out << process_.err;
+  }
+  EXPECT_EQ(counted(), counts) << process_.out << process_.err;
+  if (!has_log_) return;
+  EXPECT_EQ(logged(), ran) << process_.out << process_.err;
+}
+
+}  // namespace fibshim::conformance

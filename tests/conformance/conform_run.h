@@ -1,0 +1,66 @@
+// Runs cases of the host program `conform` under the shim and compares what they state with the
+// counters, and with the simulated driver's log of what it ran.
+//
+// FIBSHIM_TEST_REAL_DRIVER=1 in the environment: the machine's own driver is used. Then the log is
+// not there, and the hosts tell what ran by marks that the kernels leave.
+#ifndef FIBSHIM_TESTS_CONFORMANCE_CONFORM_RUN_H_
+#define FIBSHIM_TESTS_CONFORMANCE_CONFORM_RUN_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/support/process.h"
+
+namespace fibshim::conformance {
+
+using Environment = std::map<std::string, std::string>;
+
+// "hit" or "ran:curated_n1" -> how often.
+using Tally = std::map<std::string, long>;
+
+bool is_real_driver();
+
+// build/tests/conformance/<name>
+std::string conform_path(const std::string& name);
+std::string shim_path();
+
+// One run of a host program, with a stats folder and a log of its own.
+class HostRun {
+ public:
+  // `preload` is what LD_PRELOAD holds; `command` is a program of conform_path() and its arguments.
+  HostRun(const std::vector<std::string>& command, const Environment& added = {},
+          const std::string& preload = shim_path(), int timeout_s = 60);
+
+  const ProcessResult& process() const { return process_; }
+  // By pid, what each process stated. A process stated once.
+  const std::map<int, Tally>& stated() const { return stated_; }
+  // Sums over all processes of the run.
+  Tally counted() const;
+  Tally logged() const;
+  // Of one process; an exec'ed program shares its pid with the one before.
+  Tally counted(int pid) const;
+  // "fibshim[...]" lines on stderr.
+  std::vector<std::string> messages() const;
+  const std::string& stats_dir() const { return stats_dir_; }
+
+  // It ended well, and each process counted and ran what it stated, and nothing else did.
+  void expect_holds() const;
+  bool was_skipped() const { return process_.exit_code == 77; }
+
+ private:
+  Tally read_stats(const std::vector<std::string>& more) const;
+
+  std::string stats_dir_;
+  std::string log_;
+  bool has_log_ = false;
+  ProcessResult process_;
+  std::map<int, Tally> stated_;
+};
+
+// The environment that a host needs to find driver, shim and configuration.
+Environment host_environment(const std::string& preload, const std::string& stats_dir);
+
+}  // namespace fibshim::conformance
+
+#endif  // FIBSHIM_TESTS_CONFORMANCE_CONFORM_RUN_H_

@@ -1,0 +1,99 @@
+# The conformance suite: every way to the driver and every way out of it, one small process per
+# case. build/tests/conformance_tests runs the cases that the host program `conform` has, with the
+# shim preloaded; with FIBSHIM_TEST_REAL_DRIVER=1 against the machine's own driver.
+#   build/tests/conformance/config   a config folder made for it
+#   build/tests/conformance/         the host programs, their images, and libraries that they load
+
+CONFORM       := $(BUILD)/tests/conformance
+CONFORM_TESTS := $(BUILD)/tests/conformance_tests
+
+CONFORM_HOST_SRC := $(addprefix tests/conformance/hosts/,conform.cc host.cc graphs.cc) \
+  $(wildcard tests/conformance/hosts/*_cases.cc)
+CONFORM_TEST_SRC := $(wildcard tests/conformance/*.cc) tests/support/process.cc
+
+# ---- images: conform, conform_other (what modules hold), conform_curated (the replacements)
+
+# $(1) file, $(2) nvcc's flags
+define conform_image
+CONFORM_IMAGES += $(CONFORM)/$(1)
+$(CONFORM)/$(1): tests/conformance/hosts/conform_kernels.cu tests/conformance/hosts/marks.h | $(SETUP)
+	$$(call say,NVCC,$$@)
+	$(Q)mkdir -p $$(@D)
+	$(Q)$(NVCC) -O2 -I. $(2) $$< -o $$@
+endef
+$(eval $(call conform_image,conform.fatbin,-fatbin --no-compress $(EVERY_SM)))
+$(eval $(call conform_image,conform_other.fatbin,-fatbin --no-compress $(EVERY_SM) -DCONFORM_OTHER))
+$(foreach sm,$(TEST_SMS),$(eval $(call conform_image,conform.sm_$(sm).cubin,-cubin -arch=sm_$(sm))))
+$(foreach sm,$(TEST_SMS),$(eval $(call conform_image,kernels/conform/conform_curated.sm_$(sm).cubin,-cubin -arch=sm_$(sm) -DCONFORM_CURATED)))
+
+$(CONFORM)/config: config/expand.sh $(shell find tests/conformance/config) $(CONFORM_IMAGES)
+	$(call say,CONFIG,$@)
+	$(Q)config/expand.sh tests/conformance/config tests/conformance $(CONFORM)/kernels $@
+
+# ---- host programs: they run on the GPU machine too, so they bring libstdc++ with them
+
+CONFORM_OBJ  := $(CONFORM_HOST_SRC:%.cc=$(BUILD)/obj/%.o)
+CONFORM_LINK := -static-libstdc++ -static-libgcc -lpthread -ldl
+
+# What libcudart may ask cuGetProcAddress for: each version of each function in cudaTypedefs.h.
+$(CONFORM)/include/conform_questions.def: tests/conformance/conformance.mk | $(SETUP)
+	$(call say,GEN,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)sed -nE 's/^typedef .*\*PFN_(cu[A-Za-z0-9]+)_v([0-9]+)(_ptsz|_ptds)?\).*/QUESTION(\1, \2)/p' \
+	  $(CUDA_INCLUDE)/cudaTypedefs.h | sort -u >$@
+$(BUILD)/obj/tests/conformance/hosts/resolve_cases.o: $(CONFORM)/include/conform_questions.def
+$(BUILD)/obj/tests/conformance/hosts/resolve_cases.o: ROOM_FLAGS = -I$(CONFORM)/include
+
+$(CONFORM)/conform: $(CONFORM_OBJ)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -o $@ $^ -rdynamic $(CONFORM_LINK)
+
+$(CONFORM)/linked: $(addprefix $(BUILD)/obj/tests/conformance/hosts/,linked.o host.o) $(SIM_LIB)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -o $@ $(filter %.o,$^) -L$(dir $(SIM_LIB)) -l:libcuda.so.1 -Wl,-rpath-link,$(BUILD)/lib \
+	  -Wl,--allow-shlib-undefined $(CONFORM_LINK)
+
+# The same sources with AddressSanitizer, whose runtime wants to come first in LD_PRELOAD.
+$(BUILD)/obj/conform_asan/%.o: %.cc $(CONFORM)/include/conform_questions.def | $(SETUP)
+	$(call say,CXX,$< (asan))
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -I$(CONFORM)/include -fsanitize=address $(DEPFLAGS) -c $< -o $@
+$(CONFORM)/conform_asan: $(CONFORM_HOST_SRC:%.cc=$(BUILD)/obj/conform_asan/%.o)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -o $@ $^ -rdynamic -fsanitize=address $(CONFORM_LINK)
+
+# ---- libraries that hosts load or that are preloaded
+
+# $(1) file, $(2) source, $(3) flags
+define conform_library
+CONFORM_LIBRARIES += $(CONFORM)/$(1)
+$(CONFORM)/$(1): tests/conformance/hosts/$(2) | $(SETUP)
+	$$(call say,LINK,$$@)
+	$(Q)mkdir -p $$(@D)
+	$(Q)$(CXX) $$(CPPFLAGS) $$(CXXFLAGS) -shared -o $$@ $$< $(3) -static-libstdc++ -static-libgcc -ldl
+endef
+$(eval $(call conform_library,libconform_names.so,lib_names.cc,))
+$(eval $(call conform_library,libconform_malloc.so,lib_malloc.cc,))
+$(eval $(call conform_library,libconform_plugin.so,lib_plugin.cc,))
+$(eval $(call conform_library,libconform_weak.so,lib_weak.cc,))
+$(CONFORM)/libconform_weak.so: shim/hook_table.h
+$(eval $(call conform_library,private/libconform_private.so,lib_private.cc,))
+$(eval $(call conform_library,libconform_chain_b.so,lib_chain.cc,-DCHAIN_LAST -Wl$(comma)-soname$(comma)libconform_chain_b.so))
+$(eval $(call conform_library,libconform_chain_a.so,lib_chain.cc,-Wl$(comma)-rpath$(comma)'$$$$ORIGIN:$$$$ORIGIN/private' -Wl$(comma)--no-as-needed -L$(CONFORM) -l:libconform_chain_b.so))
+$(CONFORM)/libconform_chain_a.so: $(CONFORM)/libconform_chain_b.so
+
+CONFORM_HOSTS := $(addprefix $(CONFORM)/,conform linked conform_asan)
+CONFORM_NEEDS := $(CONFORM_HOSTS) $(CONFORM)/config $(CONFORM_IMAGES) $(CONFORM_LIBRARIES)
+
+# ---- the tests
+
+$(CONFORM_TESTS): $(CONFORM_TEST_SRC:%.cc=$(BUILD)/obj/%.o) $(CONFORM_NEEDS) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_VERSIONED_LIB) $(CLI)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -o $@ $(filter %.o,$^) -static-libstdc++ -static-libgcc -Wl,-Bstatic -lgtest -lgtest_main \
+	  -Wl,-Bdynamic -lpthread -ldl
+TEST_PROGRAMS += $(CONFORM_TESTS)
+test: $(CONFORM_TESTS)

@@ -1,0 +1,28 @@
+// Every row of shim/hook_table.h: reached in every way that a host has, and doing what it is for.
+#include <gtest/gtest.h>
+
+#include "tests/conformance/conform_run.h"
+
+namespace fibshim::conformance {
+namespace {
+
+const char* const kHooks[] = {
+#define HOOK(name, type) #name,
+#include "shim/hook_table.h"
+#undef HOOK
+};
+
+class EveryHook : public testing::TestWithParam<const char*> {};
+
+TEST_P(EveryHook, DoesWhatItIsFor) {
+  const HostRun run({"conform", "hook", GetParam()});
+  if (run.was_skipped()) GTEST_SKIP() << run.process().out;
+  run.expect_holds();
+  EXPECT_TRUE(run.messages().empty()) << run.process().err;
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, EveryHook, testing::ValuesIn(kHooks),
+                         [](const auto& one) { return std::string(one.param); });
+
+}  // namespace
+}  // namespace fibshim::conformance

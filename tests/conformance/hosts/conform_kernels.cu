@@ -1,0 +1,58 @@
+// The kernels of the conformance suite's host: what a pattern of tests/conformance/config knows,
+// and what no pattern knows. Each leaves a mark of its own in pinned memory, so that on a real GPU
+// too it can be told what ran, and how often. (The simulated driver keeps its own record.)
+//
+// Compiled three times: plain; with CONFORM_OTHER, a second image whose kernels have the first
+// one's names but mean something else; and with CONFORM_CURATED, the replacements.
+#include <stdint.h>
+
+#include "tests/conformance/hosts/marks.h"
+
+namespace {
+
+__device__ void leave_mark(uint32_t* marks, int mark, int32_t value) {
+  if (blockIdx.x + blockIdx.y + blockIdx.z + threadIdx.x + threadIdx.y + threadIdx.z != 0) return;
+  atomicAdd(marks + mark, 1u);
+  marks[kLastValue] = static_cast<uint32_t>(value);
+}
+
+}  // namespace
+
+#if defined(CONFORM_CURATED)
+
+// The arguments come in another order and without the shape, so that a launch with the original's
+// layout would be seen.
+extern "C" __global__ void curated_n1(int32_t value, uint32_t* marks) {
+  leave_mark(marks, kMarkCurated1, value);
+}
+extern "C" __global__ void curated_n2(int32_t value, uint32_t* marks) {
+  leave_mark(marks, kMarkCurated2, value);
+}
+// Launched in clusters of two.
+extern "C" __global__ void curated_n3(int32_t value, uint32_t* marks) {
+  leave_mark(marks, kMarkCurated3, value);
+}
+
+#elif defined(CONFORM_OTHER)
+
+// Not the layout that the pattern names.
+extern "C" __global__ void conform_step(int64_t value, uint32_t* marks) {
+  leave_mark(marks, kMarkStep, static_cast<int32_t>(value));
+}
+extern "C" __global__ void conform_other(int64_t value, uint32_t* marks) {
+  leave_mark(marks, kMarkOther, static_cast<int32_t>(value));
+}
+
+#else
+
+// Tracked: `shape` stands in the definition's name.
+extern "C" __global__ void conform_step(uint32_t* marks, int32_t, int32_t value) {
+  leave_mark(marks, kMarkStep, value);
+}
+// The same under a name that no pattern knows.
+extern "C" __global__ void conform_free(uint32_t* marks, int32_t, int32_t value) {
+  leave_mark(marks, kMarkFree, value);
+}
+extern "C" __global__ void conform_void() {}
+
+#endif

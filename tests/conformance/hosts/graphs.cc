@@ -1,0 +1,97 @@
+// See graphs.h.
+#include "tests/conformance/hosts/graphs.h"
+
+#include <string.h>
+
+namespace conform {
+namespace {
+
+template <class Params>
+Params one_block(Arguments* arguments) {
+  Params params;
+  memset(&params, 0, sizeof params);
+  params.gridDimX = params.gridDimY = params.gridDimZ = 1;
+  params.blockDimX = 32;
+  params.blockDimY = params.blockDimZ = 1;
+  params.kernelParams = arguments->params();
+  return params;
+}
+
+}  // namespace
+
+NodeParams1 node_params1(CUfunction function, Arguments* arguments) {
+  auto params = one_block<NodeParams1>(arguments);
+  params.func = function;
+  return params;
+}
+
+NodeParams2 node_params2(CUfunction function, Arguments* arguments) {
+  auto params = one_block<NodeParams2>(arguments);
+  params.func = function;
+  return params;
+}
+
+NodeParams2 node_params2(CUkernel kernel, Arguments* arguments) {
+  auto params = one_block<NodeParams2>(arguments);
+  params.kern = kernel;
+  return params;
+}
+
+CUgraphNodeParams node_params(CUfunction function, Arguments* arguments) {
+  CUgraphNodeParams params;
+  memset(&params, 0, sizeof params);
+  params.type = CU_GRAPH_NODE_TYPE_KERNEL;
+  params.kernel = one_block<CUDA_KERNEL_NODE_PARAMS_v3>(arguments);
+  params.kernel.func = function;
+  return params;
+}
+
+std::string kernel_name(const NodeParams2& params) {
+  const char* name = nullptr;
+  if (params.func != nullptr) {
+    OK(cuda().cuFuncGetName(&name, params.func));
+  } else {
+    OK(cuda().cuKernelGetName(&name, params.kern));
+  }
+  return name;
+}
+
+int value_of(const NodeParams2& params) {
+  CHECK(params.kernelParams != nullptr);
+  return *static_cast<const int*>(params.kernelParams[2]);
+}
+
+int shape_of(const NodeParams2& params) {
+  CHECK(params.kernelParams != nullptr);
+  return *static_cast<const int*>(params.kernelParams[1]);
+}
+
+CUgraph Graph::release() {
+  const CUgraph graph = graph_;
+  graph_ = nullptr;
+  return graph;
+}
+
+CUgraphNode Graph::add(CUfunction function, Arguments* arguments, CUgraphNode after) const {
+  const NodeParams2 params = node_params2(function, arguments);
+  CUgraphNode node = nullptr;
+  OK(cuda().cuGraphAddKernelNode_v2(&node, graph_, &after, after == nullptr ? 0 : 1, &params));
+  return node;
+}
+
+std::vector<CUgraphNode> Graph::nodes() const {
+  size_t count = 0;
+  OK(cuda().cuGraphGetNodes(graph_, nullptr, &count));
+  std::vector<CUgraphNode> nodes(count);
+  if (count > 0) OK(cuda().cuGraphGetNodes(graph_, nodes.data(), &count));
+  return nodes;
+}
+
+void Graph::run(const Gpu& gpu, int times) const { Executable(graph_).run(gpu, times); }
+
+void Executable::run(const Gpu& gpu, int times) const {
+  for (int i = 0; i < times; ++i) OK(cuda().cuGraphLaunch(executable_, gpu.stream()));
+  OK(cuda().cuStreamSynchronize(gpu.stream()));
+}
+
+}  // namespace conform

@@ -1,0 +1,61 @@
+// Graphs of one kernel node or a few, for the cases.
+#ifndef FIBSHIM_TESTS_CONFORMANCE_HOSTS_GRAPHS_H_
+#define FIBSHIM_TESTS_CONFORMANCE_HOSTS_GRAPHS_H_
+
+#include "tests/conformance/hosts/host.h"
+
+namespace conform {
+
+using NodeParams1 = CUDA_KERNEL_NODE_PARAMS_v1;
+using NodeParams2 = CUDA_KERNEL_NODE_PARAMS_v2;
+
+// A launch of one block of 32 threads, in each layout that graph calls take.
+NodeParams1 node_params1(CUfunction function, Arguments* arguments);
+NodeParams2 node_params2(CUfunction function, Arguments* arguments);
+NodeParams2 node_params2(CUkernel kernel, Arguments* arguments);
+CUgraphNodeParams node_params(CUfunction function, Arguments* arguments);
+// The kernel of such a node, by its name.
+std::string kernel_name(const NodeParams2& params);
+// The third and second argument of conform_step as read back from a node.
+int value_of(const NodeParams2& params);
+int shape_of(const NodeParams2& params);
+
+class Graph {
+ public:
+  Graph() { OK(cuda().cuGraphCreate(&graph_, 0)); }
+  explicit Graph(CUgraph graph) : graph_(graph) {}
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph() {
+    if (graph_ != nullptr) OK(cuda().cuGraphDestroy(graph_));
+  }
+
+  CUgraph get() const { return graph_; }
+  CUgraph release();
+  CUgraphNode add(CUfunction function, Arguments* arguments, CUgraphNode after = nullptr) const;
+  std::vector<CUgraphNode> nodes() const;
+  // Instantiates, launches so often, waits, and ends the executable graph.
+  void run(const Gpu& gpu, int times = 1) const;
+
+ private:
+  CUgraph graph_ = nullptr;
+};
+
+class Executable {
+ public:
+  explicit Executable(CUgraph graph) {
+    OK(cuda().cuGraphInstantiateWithFlags(&executable_, graph, 0));
+  }
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+  ~Executable() { OK(cuda().cuGraphExecDestroy(executable_)); }
+  CUgraphExec get() const { return executable_; }
+  void run(const Gpu& gpu, int times = 1) const;
+
+ private:
+  CUgraphExec executable_ = nullptr;
+};
+
+}  // namespace conform
+
+#endif  // FIBSHIM_TESTS_CONFORMANCE_HOSTS_GRAPHS_H_

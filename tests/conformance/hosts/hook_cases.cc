@@ -1,0 +1,840 @@
+// One check of behaviour for every row of the hook table: `conform hook NAME`. A row without an
+// entry here fails, so a new hook comes with its check. Each check calls the function by that very
+// name and says what must have run; the test that starts this compares the counters.
+#include <dlfcn.h>
+#include <string.h>
+
+#include "tests/conformance/hosts/graphs.h"
+
+namespace conform {
+namespace {
+
+struct HookCheck {
+  const char* name;
+  void (*check)(const Gpu& gpu);
+};
+
+// ---- resolve, bring images in, hand handles out: the kernel then runs as its replacement, once
+
+void runs_curated(const Gpu& gpu, CUfunction function) {
+  OK(gpu.launch(function));
+  gpu.expect_last_value(7);
+  gpu.finish({.curated1 = 1}, {.hit = 1});
+}
+void runs_curated(const Gpu& gpu, CUkernel kernel) {
+  runs_curated(gpu, reinterpret_cast<CUfunction>(kernel));
+}
+
+void runs_curated_through(const Gpu& gpu, void* launch) {
+  CHECK(launch == reinterpret_cast<void*>(cuda().cuLaunchKernel));
+  Arguments arguments(gpu.marks(), 1, 7);
+  OK(reinterpret_cast<PFN_cuLaunchKernel_v4000>(launch)(gpu.step(), 1, 1, 1, 32, 1, 1, 0,
+                                                        gpu.stream(), arguments.params(), nullptr));
+  gpu.finish({.curated1 = 1}, {.hit = 1});
+}
+
+// The one of that name among handles that were enumerated.
+template <class Handle, class GetName>
+Handle pick(const std::vector<Handle>& handles, GetName get_name) {
+  for (const Handle handle : handles) {
+    const char* name = nullptr;
+    OK(get_name(&name, handle));
+    if (strcmp(name, kStep) == 0) return handle;
+  }
+  fail(__FILE__, __LINE__, "conform_step is not among the kernels that were enumerated");
+}
+
+// ---- launch
+
+// Tracked and untracked kernels of both handle kinds, arguments passed both ways. `launch` takes
+// (function, params, extra).
+template <class Launch>
+void runs_each(const Gpu& gpu, bool takes_extra, Launch launch) {
+  const CUmodule module = gpu.load_module();
+  const CUfunction step = gpu.function(module);
+  const auto kernel = reinterpret_cast<CUfunction>(gpu.kernel(gpu.load_library()));
+  const CUfunction free = gpu.function(module, kFree);
+  const auto run = [&](CUfunction function, int shape, int value, bool is_packed) {
+    Arguments arguments(gpu.marks(), shape, value);
+    is_packed = is_packed && takes_extra;
+    OK(launch(function, is_packed ? nullptr : arguments.params(),
+              is_packed ? arguments.extra() : nullptr));
+    gpu.expect_last_value(value);
+  };
+  run(step, 1, 21, false);
+  run(step, 1, 22, true);
+  run(kernel, 2, 23, false);
+  run(kernel, 2, 24, true);
+  run(step, 3, 25, false);
+  run(step, kNoSolution, 26, true);
+  run(step, 1, kRefusedValue, false);
+  run(free, 1, 27, false);
+  run(free, 1, 28, true);
+  gpu.finish({.step = 2, .free = 2, .curated1 = 2, .curated2 = 2, .curated3 = 1},
+             {.hit = 5, .no_solution = 1, .where = 1, .untracked = 2});
+}
+
+void launch_plain(const Gpu& gpu, PFN_cuLaunchKernel_v4000 launch) {
+  runs_each(gpu, true, [&](CUfunction function, void** params, void** extra) {
+    return launch(function, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), params, extra);
+  });
+}
+
+void launch_ex(const Gpu& gpu, PFN_cuLaunchKernelEx_v11060 launch) {
+  runs_each(gpu, true, [&](CUfunction function, void** params, void** extra) {
+    CUlaunchConfig config;
+    memset(&config, 0, sizeof config);
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = 32;
+    config.blockDimY = config.blockDimZ = 1;
+    config.hStream = gpu.stream();
+    return launch(&config, function, params, extra);
+  });
+}
+
+void launch_cooperative(const Gpu& gpu, PFN_cuLaunchCooperativeKernel_v9000 launch) {
+  runs_each(gpu, false, [&](CUfunction function, void** params, void**) {
+    return launch(function, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), params);
+  });
+}
+
+// The calls from before CUDA 4: geometry and arguments are set on the function. They pass through:
+// nothing says which shape they are.
+template <class Launch>
+void runs_originals(const Gpu& gpu, Launch launch) {
+  const CUmodule module = gpu.load_module();
+  for (const char* name : {kStep, kFree}) {
+    const CUfunction function = gpu.function(module, name);
+    Arguments arguments(gpu.marks(), 1, 31);
+    OK(cuda().cuFuncSetBlockShape(function, 32, 1, 1));
+    OK(cuda().cuParamSetSize(function, 16));
+    OK(cuda().cuParamSetv(function, 0, arguments.packed(), 16));
+    OK(launch(function));
+    gpu.expect_last_value(31);
+  }
+  gpu.finish({.step = 1, .free = 1}, {.refused = 1, .untracked = 1});
+}
+
+void launch_on_several_devices(const Gpu& gpu) {
+  const CUmodule module = gpu.load_module();
+  for (const char* name : {kStep, kFree}) {
+    Arguments arguments(gpu.marks(), 1, 33);
+    CUDA_LAUNCH_PARAMS launch;
+    memset(&launch, 0, sizeof launch);
+    launch.function = gpu.function(module, name);
+    launch.gridDimX = launch.gridDimY = launch.gridDimZ = 1;
+    launch.blockDimX = 32;
+    launch.blockDimY = launch.blockDimZ = 1;
+    launch.hStream = gpu.stream();
+    launch.kernelParams = arguments.params();
+    const CUresult result = cuda().cuLaunchCooperativeKernelMultiDevice(&launch, 1, 0);
+    if (result == CUDA_ERROR_NOT_SUPPORTED) skip("this driver launches on one device only");
+    OK(result);
+    gpu.expect_last_value(33);
+  }
+  gpu.finish({.step = 1, .free = 1}, {.refused = 1, .untracked = 1});
+}
+
+// ---- kernel nodes of graphs
+
+// `add` makes a node of (function, arguments) in a graph. Three replays of a graph with a tracked
+// node of each shape and an untracked one.
+template <class Add>
+void adds_nodes(const Gpu& gpu, Add add) {
+  const CUmodule module = gpu.load_module();
+  const Graph graph;
+  for (const int shape : {1, 2, 3, kNoSolution}) {
+    Arguments arguments(gpu.marks(), shape, 40 + shape);
+    add(graph.get(), gpu.function(module), &arguments);
+  }
+  Arguments arguments(gpu.marks(), 1, 44);
+  add(graph.get(), gpu.function(module, kFree), &arguments);
+  graph.run(gpu, 3);
+  gpu.finish({.step = 3, .free = 3, .curated1 = 3, .curated2 = 3, .curated3 = 3},
+             {.hit = 3, .no_solution = 1, .untracked = 1});
+}
+
+// `get` reads a node's parameters as the widest layout. They are the host's own, whether the node
+// was added or captured.
+template <class Get>
+void gives_back_the_original(const Gpu& gpu, Get get) {
+  const CUfunction step = gpu.step();
+  const Graph graph;
+  Arguments arguments(gpu.marks(), 2, 51);
+  const CUgraphNode node = graph.add(step, &arguments);
+  NodeParams2 params = get(node);
+  CHECK(params.func == step);
+  CHECK(kernel_name(params) == kStep);
+  EXPECT_EQUAL(2, shape_of(params));
+  EXPECT_EQUAL(51, value_of(params));
+  EXPECT_EQUAL(1, params.gridDimX);
+  EXPECT_EQUAL(32, params.blockDimX);
+  graph.run(gpu);
+  gpu.expect_ran({.curated2 = 1});
+  gpu.expect_last_value(51);
+
+  CUgraph captured = nullptr;
+  OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
+  OK(gpu.launch(step, 1, 52));
+  OK(cuda().cuStreamEndCapture(gpu.stream(), &captured));
+  const Graph other(captured);
+  params = get(other.nodes().at(0));
+  CHECK(kernel_name(params) == kStep);
+  EXPECT_EQUAL(1, shape_of(params));
+  EXPECT_EQUAL(52, value_of(params));
+  gpu.finish({.curated2 = 1}, {.hit = 2});
+}
+
+// `set` sets the parameters of (node, function, arguments).
+template <class Set>
+void sets_nodes(const Gpu& gpu, Set set) {
+  const CUmodule module = gpu.load_module();
+  const CUfunction step = gpu.function(module);
+  const Graph graph;
+  Arguments first(gpu.marks(), 1, 61);
+  const CUgraphNode node = graph.add(step, &first);
+  Arguments second(gpu.marks(), 2, 62);
+  set(node, step, &second);
+  graph.run(gpu);
+  gpu.expect_last_value(62);
+  Arguments third(gpu.marks(), kNoSolution, 63);
+  set(node, step, &third);
+  graph.run(gpu);
+  gpu.expect_last_value(63);
+  Arguments fourth(gpu.marks(), 1, 64);
+  set(node, gpu.function(module, kFree), &fourth);
+  graph.run(gpu);
+  gpu.expect_last_value(64);
+  set(node, step, &fourth);
+  graph.run(gpu);
+  gpu.expect_last_value(64);
+  gpu.finish({.step = 1, .free = 1, .curated1 = 1, .curated2 = 1},
+             {.hit = 3, .no_solution = 1, .untracked = 1});
+}
+
+// The same on an executable graph; the graph that it was made from stays as it is.
+template <class Set>
+void sets_executable_nodes(const Gpu& gpu, Set set) {
+  const CUmodule module = gpu.load_module();
+  const CUfunction step = gpu.function(module);
+  const Graph graph;
+  Arguments first(gpu.marks(), 1, 71);
+  const CUgraphNode node = graph.add(step, &first);
+  {
+    const Executable executable(graph.get());
+    Arguments second(gpu.marks(), 2, 72);
+    set(executable.get(), node, step, &second);
+    executable.run(gpu);
+    gpu.expect_last_value(72);
+    Arguments third(gpu.marks(), kNoSolution, 73);
+    set(executable.get(), node, step, &third);
+    executable.run(gpu);
+    gpu.expect_last_value(73);
+  }
+  graph.run(gpu);
+  gpu.expect_last_value(71);
+  gpu.finish({.step = 1, .curated1 = 1, .curated2 = 1}, {.hit = 2, .no_solution = 1});
+}
+
+// What the host says of its own kernel's cluster does not reach the replacement; other attributes
+// do.
+void sets_node_attributes(const Gpu& gpu) {
+  const CUfunction step = gpu.step();
+  const Graph graph;
+  Arguments arguments(gpu.marks(), 3, 75);
+  const CUgraphNode node = graph.add(step, &arguments);
+  CUkernelNodeAttrValue value;
+  memset(&value, 0, sizeof value);
+  value.clusterDim.x = value.clusterDim.y = value.clusterDim.z = 1;
+  OK(cuda().cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value));
+  memset(&value, 0, sizeof value);
+  value.priority = 0;
+  OK(cuda().cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+  graph.run(gpu);
+  gpu.finish({.curated3 = 1}, {.hit = 1});
+  if (!cuda().is_simulated) return;
+  SimcudaLaunch last;
+  CHECK(cuda().simcuda_last_launch("curated_n3", &last) == 1);
+  EXPECT_EQUAL(2, last.cluster[0]);
+}
+
+// `copy` copies a graph, perhaps into another one, and gives the copy. Its nodes read back as the
+// host's own, and may be set.
+template <class Copy>
+void copies_graphs(const Gpu& gpu, Copy copy) {
+  const CUmodule module = gpu.load_module();
+  const Graph graph;
+  CUgraphNode last = nullptr;
+  for (const int shape : {1, 2, 3, kNoSolution}) {
+    Arguments arguments(gpu.marks(), shape, 90 + shape);
+    last = graph.add(gpu.function(module), &arguments, last);
+  }
+  const Graph parent;
+  const CUgraph copied = copy(graph.get(), parent.get());
+  CUgraphNode nodes[4];
+  size_t count = 4;
+  OK(cuda().cuGraphGetNodes(copied, nodes, &count));
+  EXPECT_EQUAL(4, count);
+  int shapes_seen = 0;
+  for (const CUgraphNode node : nodes) {
+    NodeParams2 params;
+    OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));
+    CHECK(kernel_name(params) == kStep);
+    EXPECT_EQUAL(90 + shape_of(params), value_of(params));
+    shapes_seen += shape_of(params);
+    OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
+  }
+  EXPECT_EQUAL(1 + 2 + 3 + kNoSolution, shapes_seen);
+  if (parent.nodes().empty()) {
+    Graph(copied).run(gpu);  // a graph of its own
+  } else {
+    parent.run(gpu);
+  }
+  gpu.finish({.step = 1, .curated1 = 1, .curated2 = 1, .curated3 = 1},
+             {.hit = 6, .no_solution = 2});
+}
+
+// A node's value may be reused for another node. What was kept of the first must not speak for it.
+template <class End>
+void forgets_nodes(const Gpu& gpu, End end) {
+  const CUmodule module = gpu.load_module();
+  for (int round = 0; round < 20; ++round) {
+    Graph graph;
+    const bool is_tracked = round % 2 == 0;
+    Arguments arguments(gpu.marks(), 1, 100 + round);
+    const CUgraphNode node =
+        graph.add(gpu.function(module, is_tracked ? kStep : kFree), &arguments);
+    NodeParams2 params;
+    OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));
+    CHECK(kernel_name(params) == (is_tracked ? kStep : kFree));
+    EXPECT_EQUAL(100 + round, value_of(params));
+    end(&graph, node);
+  }
+  gpu.finish({}, {.hit = 10, .untracked = 10});
+}
+
+// ---- captures
+
+// `begin` and `end` are of one kind. The stream is `gpu`'s.
+template <class Begin, class End>
+void captures(const Gpu& gpu, Begin begin, End end) {
+  const CUmodule module = gpu.load_module();
+  const CUfunction step = gpu.function(module);
+  OK(begin(gpu.stream()));
+  OK(gpu.launch(step, 1, 81));
+  OK(gpu.launch(step, 2, 82));
+  OK(gpu.launch(gpu.function(module, kFree), 1, 83));
+  OK(gpu.launch(step, kNoSolution, 84));
+  CUgraph captured = nullptr;
+  OK(end(gpu.stream(), &captured));
+  const Graph graph(captured);
+  EXPECT_EQUAL(4, graph.nodes().size());
+  gpu.expect_ran({});
+  // Reading a captured node gives what was launched.
+  NodeParams2 params;
+  OK(cuda().cuGraphKernelNodeGetParams_v2(graph.nodes().at(1), &params));
+  CHECK(kernel_name(params) == kStep);
+  EXPECT_EQUAL(2, shape_of(params));
+  graph.run(gpu, 2);
+  gpu.expect_last_value(84);
+  gpu.finish({.step = 2, .free = 2, .curated1 = 2, .curated2 = 2},
+             {.hit = 2, .no_solution = 1, .untracked = 1});
+}
+
+constexpr CUstreamCaptureMode kMode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+
+CUresult end_capture(CUstream stream, CUgraph* graph) {
+  return cuda().cuStreamEndCapture(stream, graph);
+}
+
+// The graph belongs to the host here; what is captured is added to it.
+template <class Begin>
+void captures_to_graph(const Gpu& gpu, Begin begin) {
+  static Graph* graph;
+  graph = new Graph;
+  static Begin* begin_capture;
+  begin_capture = &begin;
+  captures(
+      gpu,
+      [](CUstream stream) {
+        return (*begin_capture)(stream, graph->get(), nullptr, nullptr, 0, kMode);
+      },
+      [](CUstream stream, CUgraph* captured) {
+        const CUresult result = cuda().cuStreamEndCapture(stream, captured);
+        CHECK(*captured == graph->get());
+        return result;
+      });
+}
+
+// ---- end handles
+
+// A tracked handle dies, and another kernel is given the next ones: whatever they were called
+// before, each launch runs what it names. `end` ends the module in the current context.
+template <class End>
+void ends_modules(const Gpu& gpu, End end) {
+  constexpr int rounds = 30;
+  for (int round = 0; round < rounds; ++round) {
+    CUmodule module = gpu.load_module();
+    OK(gpu.launch(gpu.function(module), 1 + round % 2));
+    OK(end(module));
+    module = gpu.load_module(kOther);
+    OK(gpu.launch_other(gpu.function(module)));
+    OK(gpu.launch_other(gpu.function(module, "conform_other")));
+    OK(end(module));
+  }
+  gpu.finish({.step = rounds, .other = rounds, .curated1 = rounds / 2, .curated2 = rounds / 2},
+             {.hit = rounds, .untracked = 2 * rounds});
+}
+
+void ends_libraries(const Gpu& gpu) {
+  constexpr int rounds = 30;
+  for (int round = 0; round < rounds; ++round) {
+    CUlibrary library = gpu.load_library();
+    OK(gpu.launch(gpu.kernel(library), 1 + round % 2));
+    OK(cuda().cuLibraryUnload(library));
+    library = gpu.load_library(kOther);
+    OK(gpu.launch_other(reinterpret_cast<CUfunction>(gpu.kernel(library))));
+    OK(cuda().cuLibraryUnload(library));
+  }
+  gpu.finish({.step = rounds, .curated1 = rounds / 2, .curated2 = rounds / 2},
+             {.hit = rounds, .untracked = rounds});
+}
+
+// The same where the module's context ends. `make` makes a context and leaves it current.
+template <class Make, class End>
+void ends_contexts(const Gpu& gpu, Make make, End end) {
+  constexpr int rounds = 10;
+  // On the context's own default stream.
+  const auto run = [](CUfunction function, Arguments&& arguments) {
+    OK(cuda().cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, nullptr, arguments.params(), nullptr));
+    OK(cuda().cuCtxSynchronize());
+  };
+  for (int round = 0; round < rounds; ++round) {
+    auto context = make();
+    run(gpu.function(gpu.load_module()), Arguments(gpu.marks(), 1, 7));
+    end(context);
+    context = make();
+    run(gpu.function(gpu.load_module(kOther)), Arguments(Arguments::Other{}, gpu.marks(), 7));
+    end(context);
+  }
+  gpu.finish({.step = rounds, .curated1 = rounds}, {.hit = rounds, .untracked = rounds});
+}
+
+CUcontext new_context() {
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  OK(cuda().cuDeviceGet(&device, 0));
+  OK(cuda().cuCtxCreate_v2(&context, 0, device));
+  return context;
+}
+
+// Ends the primary context, with all that is in it, and begins a new one. The marks end with it.
+template <class End>
+void ends_primary_contexts(const Gpu& first, End end) {
+  constexpr int rounds = 10;
+  end(first.device());
+  for (int round = 0; round < rounds; ++round) {
+    const Gpu gpu;
+    const Ran before = what_ran(gpu.marks());
+    OK(gpu.launch(gpu.function(gpu.load_module())));
+    OK(gpu.launch_other(gpu.function(gpu.load_module(kOther))));
+    OK(cuda().cuCtxSynchronize());
+    const Ran after = what_ran(gpu.marks());
+    EXPECT_EQUAL(before.curated1 + 1, after.curated1);
+    EXPECT_EQUAL(before.step + 1, after.step);
+    end(gpu.device());
+  }
+  state({.step = rounds, .curated1 = rounds}, {.hit = rounds, .untracked = rounds});
+}
+
+struct Green {
+  CUgreenCtx green = nullptr;
+};
+
+Green new_green_context() {
+  CUdevice device = 0;
+  OK(cuda().cuDeviceGet(&device, 0));
+  CUdevResource resource;
+  memset(&resource, 0, sizeof resource);
+  OK(cuda().cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
+  CUdevResourceDesc description = nullptr;
+  OK(cuda().cuDevResourceGenerateDesc(&description, &resource, 1));
+  Green made;
+  OK(cuda().cuGreenCtxCreate(&made.green, description, device, CU_GREEN_CTX_DEFAULT_STREAM));
+  CUcontext context = nullptr;
+  OK(cuda().cuCtxFromGreenCtx(&context, made.green));
+  OK(cuda().cuCtxSetCurrent(context));
+  return made;
+}
+
+// ---- the table
+
+const HookCheck kChecks[] = {
+    {"cuGetProcAddress",
+     [](const Gpu& gpu) {
+       void* found = nullptr;
+       OK(cuda().cuGetProcAddress("cuLaunchKernel", &found, 4000, 0));
+       runs_curated_through(gpu, found);
+     }},
+    {"cuGetProcAddress_v2",
+     [](const Gpu& gpu) {
+       void* found = nullptr;
+       OK(cuda().cuGetProcAddress_v2("cuLaunchKernel", &found, 4000, 0, nullptr));
+       runs_curated_through(gpu, found);
+     }},
+    {"cuModuleLoad",
+     [](const Gpu& gpu) {
+       CUmodule module = nullptr;
+       OK(cuda().cuModuleLoad(&module, data_path(kImage).c_str()));
+       runs_curated(gpu, gpu.function(module));
+     }},
+    {"cuModuleLoadData",
+     [](const Gpu& gpu) {
+       CUmodule module = nullptr;
+       OK(cuda().cuModuleLoadData(&module, image(kImage).data()));
+       runs_curated(gpu, gpu.function(module));
+     }},
+    {"cuModuleLoadDataEx",
+     [](const Gpu& gpu) {
+       CUmodule module = nullptr;
+       OK(cuda().cuModuleLoadDataEx(&module, image(kImage).data(), 0, nullptr, nullptr));
+       runs_curated(gpu, gpu.function(module));
+     }},
+    {"cuModuleLoadFatBinary",
+     [](const Gpu& gpu) {
+       CUmodule module = nullptr;
+       OK(cuda().cuModuleLoadFatBinary(&module, image(kImage).data()));
+       runs_curated(gpu, gpu.function(module));
+     }},
+    {"cuLibraryLoadData",
+     [](const Gpu& gpu) {
+       CUlibrary library = nullptr;
+       OK(cuda().cuLibraryLoadData(&library, image(kImage).data(), nullptr, nullptr, 0, nullptr,
+                                   nullptr, 0));
+       runs_curated(gpu, gpu.kernel(library));
+     }},
+    {"cuLibraryLoadFromFile",
+     [](const Gpu& gpu) {
+       CUlibrary library = nullptr;
+       OK(cuda().cuLibraryLoadFromFile(&library, data_path(kImage).c_str(), nullptr, nullptr, 0,
+                                       nullptr, nullptr, 0));
+       runs_curated(gpu, gpu.kernel(library));
+     }},
+    {"cuLinkComplete",
+     [](const Gpu& gpu) {
+       int major = 0;
+       int minor = 0;
+       OK(cuda().cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                                      gpu.device()));
+       OK(cuda().cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                                      gpu.device()));
+       const std::string name = "conform.sm_" + std::to_string(major * 10 + minor) + ".cubin";
+       std::vector<char> cubin = image(name);
+       CUlinkState state = nullptr;
+       OK(cuda().cuLinkCreate_v2(0, nullptr, nullptr, &state));
+       OK(cuda().cuLinkAddData_v2(state, CU_JIT_INPUT_CUBIN, cubin.data(), cubin.size(), "conform",
+                                  0, nullptr, nullptr));
+       void* linked = nullptr;
+       size_t bytes = 0;
+       OK(cuda().cuLinkComplete(state, &linked, &bytes));
+       CUmodule module = nullptr;
+       OK(cuda().cuModuleLoadData(&module, linked));
+       OK(cuda().cuLinkDestroy(state));
+       runs_curated(gpu, gpu.function(module));
+     }},
+    {"cuModuleGetFunction",
+     [](const Gpu& gpu) {
+       CUfunction function = nullptr;
+       OK(cuda().cuModuleGetFunction(&function, gpu.load_module(), kStep));
+       runs_curated(gpu, function);
+     }},
+    {"cuModuleEnumerateFunctions",
+     [](const Gpu& gpu) {
+       const CUmodule module = gpu.load_module();
+       unsigned count = 0;
+       OK(cuda().cuModuleGetFunctionCount(&count, module));
+       std::vector<CUfunction> all(count);
+       OK(cuda().cuModuleEnumerateFunctions(all.data(), count, module));
+       runs_curated(gpu, pick(all, cuda().cuFuncGetName));
+     }},
+    {"cuLibraryGetKernel",
+     [](const Gpu& gpu) {
+       CUkernel kernel = nullptr;
+       OK(cuda().cuLibraryGetKernel(&kernel, gpu.load_library(), kStep));
+       runs_curated(gpu, kernel);
+     }},
+    {"cuLibraryEnumerateKernels",
+     [](const Gpu& gpu) {
+       const CUlibrary library = gpu.load_library();
+       unsigned count = 0;
+       OK(cuda().cuLibraryGetKernelCount(&count, library));
+       std::vector<CUkernel> all(count);
+       OK(cuda().cuLibraryEnumerateKernels(all.data(), count, library));
+       runs_curated(gpu, pick(all, cuda().cuKernelGetName));
+     }},
+    {"cuKernelGetFunction",
+     [](const Gpu& gpu) {
+       CUfunction function = nullptr;
+       OK(cuda().cuKernelGetFunction(&function, gpu.kernel(gpu.load_library())));
+       runs_curated(gpu, function);
+     }},
+    {"cuLibraryGetModule",
+     [](const Gpu& gpu) {
+       CUmodule module = nullptr;
+       OK(cuda().cuLibraryGetModule(&module, gpu.load_library()));
+       runs_curated(gpu, gpu.function(module));
+     }},
+
+    {"cuLaunchKernel", [](const Gpu& gpu) { launch_plain(gpu, cuda().cuLaunchKernel); }},
+    {"cuLaunchKernel_ptsz", [](const Gpu& gpu) { launch_plain(gpu, cuda().cuLaunchKernel_ptsz); }},
+    {"cuLaunchKernelEx", [](const Gpu& gpu) { launch_ex(gpu, cuda().cuLaunchKernelEx); }},
+    {"cuLaunchKernelEx_ptsz", [](const Gpu& gpu) { launch_ex(gpu, cuda().cuLaunchKernelEx_ptsz); }},
+    {"cuLaunchCooperativeKernel",
+     [](const Gpu& gpu) { launch_cooperative(gpu, cuda().cuLaunchCooperativeKernel); }},
+    {"cuLaunchCooperativeKernel_ptsz",
+     [](const Gpu& gpu) { launch_cooperative(gpu, cuda().cuLaunchCooperativeKernel_ptsz); }},
+    {"cuLaunchCooperativeKernelMultiDevice", launch_on_several_devices},
+    {"cuLaunch", [](const Gpu& gpu) { runs_originals(gpu, cuda().cuLaunch); }},
+    {"cuLaunchGrid",
+     [](const Gpu& gpu) {
+       runs_originals(gpu, [](CUfunction function) { return cuda().cuLaunchGrid(function, 1, 1); });
+     }},
+    {"cuLaunchGridAsync",
+     [](const Gpu& gpu) {
+       runs_originals(gpu, [&](CUfunction function) {
+         return cuda().cuLaunchGridAsync(function, 1, 1, gpu.stream());
+       });
+     }},
+
+    {"cuGraphAddKernelNode",
+     [](const Gpu& gpu) {
+       adds_nodes(gpu, [](CUgraph graph, CUfunction function, Arguments* arguments) {
+         const NodeParams1 params = node_params1(function, arguments);
+         CUgraphNode node = nullptr;
+         OK(cuda().cuGraphAddKernelNode(&node, graph, nullptr, 0, &params));
+       });
+     }},
+    {"cuGraphAddKernelNode_v2",
+     [](const Gpu& gpu) {
+       adds_nodes(gpu, [](CUgraph graph, CUfunction function, Arguments* arguments) {
+         const NodeParams2 params = node_params2(function, arguments);
+         CUgraphNode node = nullptr;
+         OK(cuda().cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &params));
+       });
+     }},
+    {"cuGraphAddNode",
+     [](const Gpu& gpu) {
+       adds_nodes(gpu, [](CUgraph graph, CUfunction function, Arguments* arguments) {
+         CUgraphNodeParams params = node_params(function, arguments);
+         CUgraphNode node = nullptr;
+         OK(cuda().cuGraphAddNode(&node, graph, nullptr, 0, &params));
+       });
+     }},
+    {"cuGraphAddNode_v2",
+     [](const Gpu& gpu) {
+       adds_nodes(gpu, [](CUgraph graph, CUfunction function, Arguments* arguments) {
+         CUgraphNodeParams params = node_params(function, arguments);
+         CUgraphNode node = nullptr;
+         OK(cuda().cuGraphAddNode_v2(&node, graph, nullptr, nullptr, 0, &params));
+       });
+     }},
+    {"cuGraphKernelNodeGetParams",
+     [](const Gpu& gpu) {
+       gives_back_the_original(gpu, [](CUgraphNode node) {
+         NodeParams2 wide;
+         NodeParams1 params;
+         memset(&wide, 0, sizeof wide);
+         OK(cuda().cuGraphKernelNodeGetParams(node, &params));
+         memcpy(&wide, &params, sizeof params);
+         return wide;
+       });
+     }},
+    {"cuGraphKernelNodeGetParams_v2",
+     [](const Gpu& gpu) {
+       gives_back_the_original(gpu, [](CUgraphNode node) {
+         NodeParams2 params;
+         OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));
+         return params;
+       });
+     }},
+    {"cuGraphKernelNodeSetParams",
+     [](const Gpu& gpu) {
+       sets_nodes(gpu, [](CUgraphNode node, CUfunction function, Arguments* arguments) {
+         const NodeParams1 params = node_params1(function, arguments);
+         OK(cuda().cuGraphKernelNodeSetParams(node, &params));
+       });
+     }},
+    {"cuGraphKernelNodeSetParams_v2",
+     [](const Gpu& gpu) {
+       sets_nodes(gpu, [](CUgraphNode node, CUfunction function, Arguments* arguments) {
+         const NodeParams2 params = node_params2(function, arguments);
+         OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
+       });
+     }},
+    {"cuGraphNodeSetParams",
+     [](const Gpu& gpu) {
+       sets_nodes(gpu, [](CUgraphNode node, CUfunction function, Arguments* arguments) {
+         CUgraphNodeParams params = node_params(function, arguments);
+         OK(cuda().cuGraphNodeSetParams(node, &params));
+       });
+     }},
+    {"cuGraphExecKernelNodeSetParams",
+     [](const Gpu& gpu) {
+       sets_executable_nodes(gpu, [](CUgraphExec executable, CUgraphNode node, CUfunction function,
+                                     Arguments* arguments) {
+         const NodeParams1 params = node_params1(function, arguments);
+         OK(cuda().cuGraphExecKernelNodeSetParams(executable, node, &params));
+       });
+     }},
+    {"cuGraphExecKernelNodeSetParams_v2",
+     [](const Gpu& gpu) {
+       sets_executable_nodes(gpu, [](CUgraphExec executable, CUgraphNode node, CUfunction function,
+                                     Arguments* arguments) {
+         const NodeParams2 params = node_params2(function, arguments);
+         OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable, node, &params));
+       });
+     }},
+    {"cuGraphExecNodeSetParams",
+     [](const Gpu& gpu) {
+       sets_executable_nodes(gpu, [](CUgraphExec executable, CUgraphNode node, CUfunction function,
+                                     Arguments* arguments) {
+         CUgraphNodeParams params = node_params(function, arguments);
+         OK(cuda().cuGraphExecNodeSetParams(executable, node, &params));
+       });
+     }},
+    {"cuGraphKernelNodeSetAttribute", sets_node_attributes},
+    {"cuGraphClone",
+     [](const Gpu& gpu) {
+       copies_graphs(gpu, [](CUgraph graph, CUgraph) {
+         CUgraph clone = nullptr;
+         OK(cuda().cuGraphClone(&clone, graph));
+         return clone;
+       });
+     }},
+    {"cuGraphAddChildGraphNode",
+     [](const Gpu& gpu) {
+       copies_graphs(gpu, [](CUgraph graph, CUgraph parent) {
+         CUgraphNode node = nullptr;
+         CUgraph child = nullptr;
+         OK(cuda().cuGraphAddChildGraphNode(&node, parent, nullptr, 0, graph));
+         OK(cuda().cuGraphChildGraphNodeGetGraph(node, &child));
+         return child;
+       });
+     }},
+    {"cuGraphDestroyNode",
+     [](const Gpu& gpu) {
+       forgets_nodes(gpu, [](Graph*, CUgraphNode node) { OK(cuda().cuGraphDestroyNode(node)); });
+     }},
+    {"cuGraphDestroy",
+     [](const Gpu& gpu) {
+       forgets_nodes(
+           gpu, [](Graph* graph, CUgraphNode) { OK(cuda().cuGraphDestroy(graph->release())); });
+     }},
+
+    {"cuStreamBeginCapture",
+     [](const Gpu& gpu) {
+       captures(
+           gpu, [](CUstream stream) { return cuda().cuStreamBeginCapture(stream); }, end_capture);
+     }},
+    {"cuStreamBeginCapture_ptsz",
+     [](const Gpu& gpu) {
+       captures(
+           gpu, [](CUstream stream) { return cuda().cuStreamBeginCapture_ptsz(stream); },
+           end_capture);
+     }},
+    {"cuStreamBeginCapture_v2",
+     [](const Gpu& gpu) {
+       captures(
+           gpu, [](CUstream stream) { return cuda().cuStreamBeginCapture_v2(stream, kMode); },
+           end_capture);
+     }},
+    {"cuStreamBeginCapture_v2_ptsz",
+     [](const Gpu& gpu) {
+       captures(
+           gpu, [](CUstream stream) { return cuda().cuStreamBeginCapture_v2_ptsz(stream, kMode); },
+           end_capture);
+     }},
+    {"cuStreamBeginCaptureToGraph",
+     [](const Gpu& gpu) { captures_to_graph(gpu, cuda().cuStreamBeginCaptureToGraph); }},
+    {"cuStreamBeginCaptureToGraph_ptsz",
+     [](const Gpu& gpu) { captures_to_graph(gpu, cuda().cuStreamBeginCaptureToGraph_ptsz); }},
+    {"cuStreamEndCapture",
+     [](const Gpu& gpu) {
+       captures(
+           gpu, [](CUstream stream) { return cuda().cuStreamBeginCapture_v2(stream, kMode); },
+           [](CUstream stream, CUgraph* graph) {
+             return cuda().cuStreamEndCapture(stream, graph);
+           });
+     }},
+    {"cuStreamEndCapture_ptsz",
+     [](const Gpu& gpu) {
+       captures(
+           gpu, [](CUstream stream) { return cuda().cuStreamBeginCapture_v2(stream, kMode); },
+           [](CUstream stream, CUgraph* graph) {
+             return cuda().cuStreamEndCapture_ptsz(stream, graph);
+           });
+     }},
+
+    {"cuModuleUnload", [](const Gpu& gpu) { ends_modules(gpu, cuda().cuModuleUnload); }},
+    {"cuLibraryUnload", ends_libraries},
+    {"cuCtxDestroy",
+     [](const Gpu& gpu) {
+       ends_contexts(gpu, new_context, [](CUcontext context) { OK(cuda().cuCtxDestroy(context)); });
+     }},
+    {"cuCtxDestroy_v2",
+     [](const Gpu& gpu) {
+       ends_contexts(gpu, new_context,
+                     [](CUcontext context) { OK(cuda().cuCtxDestroy_v2(context)); });
+     }},
+    {"cuCtxDetach",
+     [](const Gpu& gpu) {
+       ends_contexts(gpu, new_context, [](CUcontext context) { OK(cuda().cuCtxDetach(context)); });
+     }},
+    {"cuDevicePrimaryCtxRelease",
+     [](const Gpu& gpu) {
+       ends_primary_contexts(gpu,
+                             [](CUdevice device) { OK(cuda().cuDevicePrimaryCtxRelease(device)); });
+     }},
+    {"cuDevicePrimaryCtxRelease_v2",
+     [](const Gpu& gpu) {
+       ends_primary_contexts(
+           gpu, [](CUdevice device) { OK(cuda().cuDevicePrimaryCtxRelease_v2(device)); });
+     }},
+    {"cuDevicePrimaryCtxReset",
+     [](const Gpu& gpu) {
+       ends_primary_contexts(gpu,
+                             [](CUdevice device) { OK(cuda().cuDevicePrimaryCtxReset(device)); });
+     }},
+    {"cuDevicePrimaryCtxReset_v2",
+     [](const Gpu& gpu) {
+       ends_primary_contexts(
+           gpu, [](CUdevice device) { OK(cuda().cuDevicePrimaryCtxReset_v2(device)); });
+     }},
+    {"cuGreenCtxDestroy",
+     [](const Gpu& gpu) {
+       ends_contexts(gpu, new_green_context, [](Green made) {
+         OK(cuda().cuCtxSetCurrent(nullptr));
+         OK(cuda().cuGreenCtxDestroy(made.green));
+       });
+     }},
+};
+
+bool is_in_driver(const char* name) { return dlsym(cuda().library, name) != nullptr; }
+
+}  // namespace
+}  // namespace conform
+
+CASE(hook) {
+  CHECK(arguments.size() == 1);
+  const std::string& name = arguments[0];
+  using namespace conform;
+  for (const HookCheck& row : kChecks) {
+    if (name != row.name) continue;
+    if (!is_in_driver(row.name)) skip("this driver has no " + name);
+    const Gpu gpu;
+    row.check(gpu);
+    if (cuda().is_simulated) CHECK(cuda().simcuda_call_count(row.name) > 0);
+    return;
+  }
+  fail(__FILE__, __LINE__, "no check of what " + name + " does: add one to kChecks");
+}

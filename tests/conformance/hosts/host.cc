@@ -1,0 +1,268 @@
+// See host.h and cuda.h.
+#include "tests/conformance/hosts/host.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+
+namespace conform {
+
+const Case* g_cases = nullptr;
+
+const Cuda& cuda() {
+  static const Cuda functions = [] {
+    Cuda found{};
+    found.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (found.library == nullptr) fail(__FILE__, __LINE__, dlerror());
+    found.is_simulated = dlsym(found.library, "simcuda_is_simulated") != nullptr;
+#define FUNCTION(name) \
+  found.name = reinterpret_cast<decltype(found.name)>(dlsym(found.library, #name));
+    CONFORM_FUNCTIONS(FUNCTION)
+    CONFORM_SIMCUDA_FUNCTIONS(FUNCTION)
+#undef FUNCTION
+    return found;
+  }();
+  return functions;
+}
+
+void fail(const char* file, int line, const std::string& message) {
+  fflush(stdout);
+  fprintf(stderr, "%s:%d: %s\n", file, line, message.c_str());
+  fflush(stderr);
+  _exit(1);
+}
+
+void skip(const std::string& reason) {
+  printf("skipped: %s\n", reason.c_str());
+  fflush(stdout);
+  _exit(77);
+}
+
+void check_code(CUresult expected, CUresult got, const char* call, const char* file, int line) {
+  if (got == expected) return;
+  fail(file, line,
+       std::string(call) + " returns " + std::to_string(static_cast<int>(got)) + ", expected " +
+           std::to_string(static_cast<int>(expected)));
+}
+
+void check_equal(int64_t expected, int64_t got, const char* what, const char* file, int line) {
+  if (got == expected) return;
+  fail(file, line,
+       std::string(what) + " is " + std::to_string(got) + ", expected " + std::to_string(expected));
+}
+
+// ---- images
+
+std::string data_path(const std::string& name) {
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  const std::string program(path, length > 0 ? static_cast<size_t>(length) : 0);
+  return program.substr(0, program.rfind('/') + 1) + name;
+}
+
+const std::vector<char>& image(const std::string& name) {
+  static std::mutex lock;
+  static auto* images = new std::map<std::string, std::vector<char>>;
+  const std::lock_guard guard(lock);
+  std::vector<char>& bytes = (*images)[name];
+  if (bytes.empty()) {
+    FILE* file = fopen(data_path(name).c_str(), "rb");
+    if (file == nullptr) fail(__FILE__, __LINE__, "cannot read " + data_path(name));
+    char block[65536];
+    for (size_t got; (got = fread(block, 1, sizeof block, file)) > 0;) {
+      bytes.insert(bytes.end(), block, block + got);
+    }
+    fclose(file);
+  }
+  return bytes;
+}
+
+// ---- launches
+
+namespace {
+
+template <class T>
+void* put(char* to, T value) {
+  memcpy(to, &value, sizeof value);
+  return to;
+}
+
+}  // namespace
+
+Arguments::Arguments(uint32_t* marks, int shape, int value)
+    : pointers_{put(packed_, marks), put(packed_ + 8, shape), put(packed_ + 12, value)},
+      extra_{CU_LAUNCH_PARAM_BUFFER_POINTER, packed_, CU_LAUNCH_PARAM_BUFFER_SIZE, &packed_bytes_,
+             CU_LAUNCH_PARAM_END} {}
+
+Arguments::Arguments(Other, uint32_t* marks, int value)
+    : pointers_{put(packed_, static_cast<int64_t>(value)), put(packed_ + 8, marks), nullptr},
+      extra_{CU_LAUNCH_PARAM_BUFFER_POINTER, packed_, CU_LAUNCH_PARAM_BUFFER_SIZE, &packed_bytes_,
+             CU_LAUNCH_PARAM_END} {}
+
+Gpu::Gpu(int ordinal) {
+  OK(cuda().cuInit(0));
+  OK(cuda().cuDeviceGet(&device_, ordinal));
+  OK(cuda().cuDevicePrimaryCtxRetain(&context_, device_));
+  enter();
+  OK(cuda().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
+  void* memory = nullptr;
+  OK(cuda().cuMemHostAlloc(&memory, kMarksSize * sizeof(uint32_t), CU_MEMHOSTALLOC_PORTABLE));
+  memset(memory, 0, kMarksSize * sizeof(uint32_t));
+  marks_ = static_cast<uint32_t*>(memory);
+}
+
+void Gpu::enter() const { OK(cuda().cuCtxSetCurrent(context_)); }
+
+CUmodule Gpu::load_module(const char* name) const {
+  CUmodule module = nullptr;
+  OK(cuda().cuModuleLoadData(&module, image(name).data()));
+  return module;
+}
+
+CUlibrary Gpu::load_library(const char* name) const {
+  CUlibrary library = nullptr;
+  OK(cuda().cuLibraryLoadData(&library, image(name).data(), nullptr, nullptr, 0, nullptr, nullptr,
+                              0));
+  return library;
+}
+
+CUfunction Gpu::function(CUmodule module, const char* name) const {
+  CUfunction function = nullptr;
+  OK(cuda().cuModuleGetFunction(&function, module, name));
+  return function;
+}
+
+CUkernel Gpu::kernel(CUlibrary library, const char* name) const {
+  CUkernel kernel = nullptr;
+  OK(cuda().cuLibraryGetKernel(&kernel, library, name));
+  return kernel;
+}
+
+CUresult Gpu::launch(CUfunction function, int shape, int value) const {
+  Arguments arguments(marks_, shape, value);
+  return cuda().cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream_, arguments.params(),
+                               nullptr);
+}
+
+CUresult Gpu::launch(CUkernel kernel, int shape, int value) const {
+  return launch(reinterpret_cast<CUfunction>(kernel), shape, value);
+}
+
+CUresult Gpu::launch_other(CUfunction function, int value) const {
+  Arguments arguments(Arguments::Other{}, marks_, value);
+  return cuda().cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream_, arguments.params(),
+                               nullptr);
+}
+
+// ---- what ran
+
+Ran what_ran(const uint32_t* marks) {
+  Ran ran;
+  const struct {
+    long* count;
+    const char* kernel;
+    Mark mark;
+  } rows[] = {{&ran.step, kStep, kMarkStep},
+              {&ran.free, kFree, kMarkFree},
+              {&ran.other, "conform_other", kMarkOther},
+              {&ran.curated1, "curated_n1", kMarkCurated1},
+              {&ran.curated2, "curated_n2", kMarkCurated2},
+              {&ran.curated3, "curated_n3", kMarkCurated3}};
+  for (const auto& row : rows) {
+    *row.count = cuda().is_simulated ? static_cast<long>(cuda().simcuda_launch_count(row.kernel))
+                                     : static_cast<long>(marks[row.mark]);
+  }
+  return ran;
+}
+
+void add_curated(Ran* ran, int shape, long count) {
+  (shape == 1 ? ran->curated1 : shape == 2 ? ran->curated2 : ran->curated3) += count;
+}
+
+void Gpu::expect_ran(const Ran& expected) const {
+  enter();
+  OK(cuda().cuCtxSynchronize());
+  const Ran ran = what_ran(marks_);
+  EXPECT_EQUAL(expected.step, ran.step);
+  EXPECT_EQUAL(expected.free, ran.free);
+  EXPECT_EQUAL(expected.other, ran.other);
+  EXPECT_EQUAL(expected.curated1, ran.curated1);
+  EXPECT_EQUAL(expected.curated2, ran.curated2);
+  EXPECT_EQUAL(expected.curated3, ran.curated3);
+  if (cuda().is_simulated) EXPECT_EQUAL(0, cuda().simcuda_stale_launch_count());
+}
+
+void state(const Ran& ran, const Counts& counts) {
+  const struct {
+    const char* name;
+    long value;
+  } rows[] = {{"ran:conform_step", ran.step},
+              {"ran:conform_free", ran.free},
+              {"ran:conform_other", ran.other},
+              {"ran:curated_n1", ran.curated1},
+              {"ran:curated_n2", ran.curated2},
+              {"ran:curated_n3", ran.curated3},
+              {"ran:conform_void", ran.nothing},
+              {"hit", counts.hit},
+              {"fallback_no_solution", counts.no_solution},
+              {"fallback_where", counts.where},
+              {"fallback_arch", counts.arch},
+              {"fallback_refused", counts.refused},
+              {"fallback_in_capture", counts.in_capture},
+              {"error", counts.error},
+              {"untracked", counts.untracked}};
+  // One write, so that the lines of several processes do not mix.
+  std::string line = "state " + std::to_string(getpid());
+  for (const auto& row : rows) {
+    if (row.value != 0) line += std::string(" ") + row.name + "=" + std::to_string(row.value);
+  }
+  line += "\n";
+  fflush(stdout);
+  if (write(STDOUT_FILENO, line.data(), line.size()) < 0) _exit(1);
+}
+
+void Gpu::finish(const Ran& expected, const Counts& counts) const {
+  expect_ran(expected);
+  state(expected, counts);
+}
+
+void Gpu::expect_last_value(int value) const {
+  enter();
+  OK(cuda().cuCtxSynchronize());
+  if (!cuda().is_simulated) {
+    EXPECT_EQUAL(value, marks_[kLastValue]);
+    return;
+  }
+  SimcudaLaunch last;
+  CHECK(cuda().simcuda_last_launch(nullptr, &last) == 1);
+  // (marks, shape, value) of this image's originals; (value, marks) of all others.
+  const bool is_original = last.param_bytes == 16 &&
+                           (strcmp(last.kernel, kStep) == 0 || strcmp(last.kernel, kFree) == 0);
+  uint32_t* marks = nullptr;
+  int32_t got = 0;
+  memcpy(&marks, last.params + (is_original ? 0 : 8), sizeof marks);
+  memcpy(&got, last.params + (is_original ? 12 : 0), sizeof got);
+  EXPECT_EQUAL(value, got);
+  CHECK(marks == marks_);
+}
+
+// ---- dynamic linking
+
+std::string object_of(const void* address) {
+  Dl_info info;
+  if (address == nullptr || dladdr(address, &info) == 0 || info.dli_fname == nullptr) return "";
+  const char* slash = strrchr(info.dli_fname, '/');
+  return slash == nullptr ? info.dli_fname : slash + 1;
+}
+
+bool is_in_shim(const void* address) { return object_of(address) == kShimName; }
+
+bool is_shim_active() { return is_in_shim(reinterpret_cast<const void*>(cuda().cuLaunchKernel)); }
+
+}  // namespace conform

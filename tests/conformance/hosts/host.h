@@ -1,0 +1,168 @@
+// What every case of the host program `conform` is made of: checks that end the process, one GPU
+// with the images of conform_kernels.cu, launches, and the truth about what ran.
+//
+// The truth is the simulated driver's own record, or on a real GPU the marks that the kernels
+// leave. It is never asked of the shim.
+#ifndef FIBSHIM_TESTS_CONFORMANCE_HOSTS_HOST_H_
+#define FIBSHIM_TESTS_CONFORMANCE_HOSTS_HOST_H_
+
+#include <stdint.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/conformance/hosts/cuda.h"
+#include "tests/conformance/hosts/marks.h"
+
+namespace conform {
+
+// ---- checks: the first that does not hold ends the process with exit status 1
+
+[[noreturn]] void fail(const char* file, int line, const std::string& message);
+// Exit status 77: this driver or machine lacks what the case is about.
+[[noreturn]] void skip(const std::string& reason);
+
+void check_code(CUresult expected, CUresult got, const char* call, const char* file, int line);
+void check_equal(int64_t expected, int64_t got, const char* what, const char* file, int line);
+
+#define CHECK(condition) \
+  if (!(condition)) ::conform::fail(__FILE__, __LINE__, #condition)
+#define OK(call) ::conform::check_code(CUDA_SUCCESS, call, #call, __FILE__, __LINE__)
+#define EXPECT_CODE(code, call) ::conform::check_code(code, call, #call, __FILE__, __LINE__)
+#define EXPECT_EQUAL(expected, value)                                                         \
+  ::conform::check_equal(static_cast<int64_t>(expected), static_cast<int64_t>(value), #value, \
+                         __FILE__, __LINE__)
+
+// ---- the cases
+
+struct Case {
+  const char* name;
+  void (*run)(const std::vector<std::string>& arguments);
+  const Case* next;
+};
+extern const Case* g_cases;
+
+#define CASE(name)                                                                    \
+  static void run_##name([[maybe_unused]] const std::vector<std::string>& arguments); \
+  static ::conform::Case case_##name = {#name, run_##name, ::conform::g_cases};       \
+  [[maybe_unused]] static const bool is_##name##_known =                              \
+      (::conform::g_cases = &case_##name) != nullptr;                                 \
+  static void run_##name([[maybe_unused]] const std::vector<std::string>& arguments)
+
+// ---- images
+
+// The folder that holds this program's images and libraries.
+std::string data_path(const std::string& name);
+// The whole file, kept for the life of the process.
+const std::vector<char>& image(const std::string& name);
+
+inline constexpr char kImage[] = "conform.fatbin";  // conform_step, conform_free, conform_void
+inline constexpr char kOther[] = "conform_other.fatbin";  // another conform_step, conform_other
+inline constexpr char kStep[] = "conform_step";
+inline constexpr char kFree[] = "conform_free";
+
+// ---- launches
+
+// Shapes of conform_step: 1, 2 and 3 have solutions (3 with a cluster), 9 has none.
+inline constexpr int kNoSolution = 9;
+// A value that the pattern's where refuses.
+inline constexpr int kRefusedValue = 13;
+
+// The arguments of one launch, in each of the ways that they may be passed. Not movable: the
+// pointers lead into it.
+class Arguments {
+ public:
+  // Of conform_step and conform_free.
+  Arguments(uint32_t* marks, int shape, int value);
+  // Of the second image's kernels.
+  struct Other {};
+  Arguments(Other, uint32_t* marks, int value);
+  Arguments(const Arguments&) = delete;
+  Arguments& operator=(const Arguments&) = delete;
+
+  void** params() { return pointers_; }
+  void** extra() { return extra_; }
+  void* packed() { return packed_; }
+  size_t packed_bytes() const { return packed_bytes_; }
+
+ private:
+  alignas(8) char packed_[16];
+  size_t packed_bytes_ = 16;
+  void* pointers_[3];
+  void* extra_[5];
+};
+
+// How often each kernel ran.
+struct Ran {
+  long step = 0, free = 0, other = 0, curated1 = 0, curated2 = 0, curated3 = 0;
+  long nothing = 0;  // conform_void, which leaves no mark: only the simulated driver tells
+};
+
+// What the process's counters must say.
+struct Counts {
+  long hit = 0, no_solution = 0, where = 0, arch = 0, refused = 0, in_capture = 0, error = 0,
+       untracked = 0;
+};
+
+// Says what this process must have run and counted in all, for the test that started it to compare
+// with the simulated driver's log and the counters. Every process of a case that uses CUDA says it
+// once; flushed at once, so that a process may end in any way afterwards.
+void state(const Ran& ran, const Counts& counts);
+
+// cuInit, a device and its primary context, current in the calling thread.
+class Gpu {
+ public:
+  explicit Gpu(int ordinal = 0);
+  // In a new thread: makes the context current there too.
+  void enter() const;
+
+  CUdevice device() const { return device_; }
+  CUcontext context() const { return context_; }
+  CUstream stream() const { return stream_; }
+  uint32_t* marks() const { return marks_; }
+
+  CUmodule load_module(const char* name = kImage) const;
+  CUlibrary load_library(const char* name = kImage) const;
+  CUfunction function(CUmodule module, const char* name = kStep) const;
+  CUkernel kernel(CUlibrary library, const char* name = kStep) const;
+  // Of a module of its own, which stays.
+  CUfunction step() const { return function(load_module()); }
+
+  // One block of 32 threads, on this object's stream.
+  CUresult launch(CUfunction function, int shape = 1, int value = 7) const;
+  CUresult launch(CUkernel kernel, int shape = 1, int value = 7) const;
+  // A kernel of the second image.
+  CUresult launch_other(CUfunction function, int value = 7) const;
+
+  // Waits, and compares with all that ran since the process began. No launch was of a dead handle.
+  void expect_ran(const Ran& expected) const;
+  // The same, and states it.
+  void finish(const Ran& expected, const Counts& counts) const;
+  // Of whatever ran last.
+  void expect_last_value(int value) const;
+
+ private:
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  CUstream stream_ = nullptr;
+  uint32_t* marks_ = nullptr;
+};
+
+// What ran in this process, by the simulated driver's record; by the marks with a real one.
+Ran what_ran(const uint32_t* marks);
+
+// The shape's curated kernel, once.
+void add_curated(Ran* ran, int shape, long count = 1);
+
+// ---- dynamic linking
+
+// The file name of the object that holds the address, without its folder; "" when none does.
+std::string object_of(const void* address);
+inline constexpr char kShimName[] = "libfibshim.so";
+bool is_in_shim(const void* address);
+// Whether the shim is preloaded and active.
+bool is_shim_active();
+
+}  // namespace conform
+
+#endif  // FIBSHIM_TESTS_CONFORMANCE_HOSTS_HOST_H_

@@ -1,0 +1,359 @@
+// Ways into a launch, beyond what hook_cases.cc has for each function: argument forms, attributes,
+// wrong calls, out-parameters, failures that pass.
+#include <string.h>
+
+#include "tests/conformance/hosts/graphs.h"
+
+namespace conform {
+namespace {
+
+CUlaunchConfig one_block(const Gpu& gpu) {
+  CUlaunchConfig config;
+  memset(&config, 0, sizeof config);
+  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = 32;
+  config.blockDimY = config.blockDimZ = 1;
+  config.hStream = gpu.stream();
+  return config;
+}
+
+CUlaunchAttribute attribute_of(CUlaunchAttributeID id) {
+  CUlaunchAttribute attribute;
+  memset(&attribute, 0, sizeof attribute);
+  attribute.id = id;
+  return attribute;
+}
+
+// Whether the launch that ran last was given the attribute. The simulated driver knows.
+bool ran_with(CUlaunchAttributeID id) {
+  SimcudaLaunch last;
+  CHECK(cuda().simcuda_last_launch(nullptr, &last) == 1);
+  for (uint32_t i = 0; i < last.attribute_count; ++i) {
+    if (last.attribute_ids[i] == static_cast<uint32_t>(id)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+}  // namespace conform
+
+using namespace conform;
+
+// Facts 4: no way to pass arguments makes the shim read what is not there. What is wrong is the
+// driver's to say.
+CASE(arguments_missing) {
+  const Gpu gpu;
+  const CUmodule module = gpu.load_module();
+  const CUfunction step = gpu.function(module);
+  const CUfunction nothing = gpu.function(module, "conform_void");
+  Arguments arguments_of_step(gpu.marks(), 1, 7);
+  const auto launch = [&](CUfunction function, void** params, void** extra) {
+    return cuda().cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), params, extra);
+  };
+  // A kernel without parameters needs neither form.
+  OK(launch(nothing, nullptr, nullptr));
+  CUlaunchConfig config = one_block(gpu);
+  OK(cuda().cuLaunchKernelEx(&config, nothing, nullptr, nullptr));
+  OK(cuda().cuLaunchCooperativeKernel(nothing, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), nullptr));
+  // Both at once.
+  EXPECT_CODE(CUDA_ERROR_INVALID_VALUE,
+              launch(step, arguments_of_step.params(), arguments_of_step.extra()));
+  // A packed buffer that says first how long it is.
+  size_t bytes = 16;
+  void* swapped[] = {CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_BUFFER_POINTER,
+                     arguments_of_step.packed(), CU_LAUNCH_PARAM_END};
+  OK(launch(step, nullptr, swapped));
+  gpu.expect_ran({.curated1 = 1});
+  state({.curated1 = 1, .nothing = 3}, {.hit = 1, .untracked = 4});
+}
+
+// The simulated driver refuses what a real one would read through a null pointer.
+CASE(arguments_null) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  CUlaunchConfig config = one_block(gpu);
+  EXPECT_CODE(CUDA_ERROR_INVALID_VALUE,
+              cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), nullptr, nullptr));
+  EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuda().cuLaunchKernelEx(&config, step, nullptr, nullptr));
+  EXPECT_CODE(CUDA_ERROR_INVALID_VALUE,
+              cuda().cuLaunchCooperativeKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), nullptr));
+  EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuda().cuLaunchKernelEx(nullptr, step, nullptr, nullptr));
+  // A packed buffer that is too short, and one of which only the end is there.
+  Arguments arguments_of_step(gpu.marks(), 1, 7);
+  size_t bytes = 8;
+  void* too_short[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, arguments_of_step.packed(),
+                       CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+  void* only_end[] = {CU_LAUNCH_PARAM_END};
+  for (void** extra : {too_short, only_end}) {
+    EXPECT_CODE(CUDA_ERROR_INVALID_VALUE,
+                cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), nullptr, extra));
+  }
+  config.numAttrs = 3;
+  EXPECT_CODE(CUDA_ERROR_INVALID_VALUE,
+              cuda().cuLaunchKernelEx(&config, step, arguments_of_step.params(), nullptr));
+  gpu.finish({}, {.untracked = 5});
+}
+
+// Handles that are none, or none any more.
+CASE(handles_wrong) {
+  const Gpu gpu;
+  int on_stack[16] = {};
+  for (CUfunction function :
+       {static_cast<CUfunction>(nullptr), reinterpret_cast<CUfunction>(on_stack)}) {
+    const CUresult result = gpu.launch(function);
+    CHECK(result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_VALUE);
+  }
+  gpu.finish({}, {.untracked = 2});
+}
+
+// Attributes reach the replacement as the host gave them, but for what must fit it.
+CASE(attributes) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  Arguments arguments_of_step(gpu.marks(), 1, 7);
+  CUlaunchAttribute all[4] = {attribute_of(CU_LAUNCH_ATTRIBUTE_PRIORITY),
+                              attribute_of(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION),
+                              attribute_of(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION),
+                              attribute_of(CU_LAUNCH_ATTRIBUTE_COOPERATIVE)};
+  all[1].value.programmaticStreamSerializationAllowed = 1;
+  all[2].value.clusterDim.x = all[2].value.clusterDim.y = all[2].value.clusterDim.z = 1;
+  CUlaunchConfig config = one_block(gpu);
+  config.attrs = all;
+  config.numAttrs = 4;
+  OK(cuda().cuLaunchKernelEx(&config, step, arguments_of_step.params(), nullptr));
+  gpu.expect_ran({.curated1 = 1});
+  if (cuda().is_simulated) {
+    CHECK(ran_with(CU_LAUNCH_ATTRIBUTE_PRIORITY));
+    CHECK(!ran_with(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION));
+    CHECK(!ran_with(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION));
+    CHECK(!ran_with(CU_LAUNCH_ATTRIBUTE_COOPERATIVE));
+  }
+  // One with a cluster of its own is given that.
+  Arguments clustered(gpu.marks(), 3, 7);
+  OK(cuda().cuLaunchKernelEx(&config, step, clustered.params(), nullptr));
+  if (cuda().is_simulated) {
+    SimcudaLaunch last;
+    CHECK(cuda().simcuda_last_launch("curated_n3", &last) == 1);
+    EXPECT_EQUAL(2, last.cluster[0]);
+    EXPECT_EQUAL(4, last.grid[0]);
+  }
+  // An original keeps all of them.
+  Arguments refused(gpu.marks(), kNoSolution, 7);
+  config.numAttrs = 2;
+  OK(cuda().cuLaunchKernelEx(&config, step, refused.params(), nullptr));
+  if (cuda().is_simulated) {
+    CHECK(ran_with(CU_LAUNCH_ATTRIBUTE_PRIORITY));
+    CHECK(ran_with(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION));
+  }
+  gpu.finish({.step = 1, .curated1 = 1, .curated3 = 1}, {.hit = 2, .no_solution = 1});
+}
+
+// More attributes than there is room to copy: the original runs, with all of them.
+CASE(attributes_many) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  Arguments arguments_of_step(gpu.marks(), 1, 7);
+  CUlaunchAttribute all[40];
+  for (CUlaunchAttribute& one : all) one = attribute_of(CU_LAUNCH_ATTRIBUTE_PRIORITY);
+  CUlaunchConfig config = one_block(gpu);
+  config.attrs = all;
+  config.numAttrs = 40;
+  OK(cuda().cuLaunchKernelEx(&config, step, arguments_of_step.params(), nullptr));
+  gpu.finish({.step = 1}, {.refused = 1});
+}
+
+// A node that the device updates keeps its kernel.
+CASE(device_updatable) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  Arguments arguments_of_step(gpu.marks(), 1, 7);
+  CUlaunchAttribute attribute = attribute_of(CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE);
+  attribute.value.deviceUpdatableKernelNode.deviceUpdatable = 1;
+  CUlaunchConfig config = one_block(gpu);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  CUgraph captured = nullptr;
+  OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
+  OK(cuda().cuLaunchKernelEx(&config, step, arguments_of_step.params(), nullptr));
+  OK(cuda().cuStreamEndCapture(gpu.stream(), &captured));
+  const Graph graph(captured);
+  NodeParams2 params;
+  OK(cuda().cuGraphKernelNodeGetParams_v2(graph.nodes().at(0), &params));
+  CHECK(kernel_name(params) == kStep);
+  gpu.finish({}, {.refused = 1});
+}
+
+// Facts 3: the two forms of a launch go to two default streams, redirected or not.
+CASE(default_streams) {
+  const Gpu gpu;
+  const CUmodule module = gpu.load_module();
+  Arguments arguments_of_step(gpu.marks(), 1, 7);
+  CUlaunchConfig config = one_block(gpu);
+  config.hStream = nullptr;
+  const auto stream_kind = [] {
+    SimcudaLaunch last;
+    CHECK(cuda().simcuda_last_launch(nullptr, &last) == 1);
+    return last.stream_kind;
+  };
+  for (const char* name : {kStep, kFree}) {
+    const CUfunction function = gpu.function(module, name);
+    OK(cuda().cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, nullptr, arguments_of_step.params(),
+                             nullptr));
+    EXPECT_EQUAL(simcuda_stream_legacy, stream_kind());
+    OK(cuda().cuLaunchKernel_ptsz(function, 1, 1, 1, 32, 1, 1, 0, nullptr,
+                                  arguments_of_step.params(), nullptr));
+    EXPECT_EQUAL(simcuda_stream_per_thread, stream_kind());
+    OK(cuda().cuLaunchKernelEx(&config, function, arguments_of_step.params(), nullptr));
+    EXPECT_EQUAL(simcuda_stream_legacy, stream_kind());
+    OK(cuda().cuLaunchKernelEx_ptsz(&config, function, arguments_of_step.params(), nullptr));
+    EXPECT_EQUAL(simcuda_stream_per_thread, stream_kind());
+    OK(cuda().cuLaunchCooperativeKernel(function, 1, 1, 1, 32, 1, 1, 0, nullptr,
+                                        arguments_of_step.params()));
+    EXPECT_EQUAL(simcuda_stream_legacy, stream_kind());
+    OK(cuda().cuLaunchCooperativeKernel_ptsz(function, 1, 1, 1, 32, 1, 1, 0, nullptr,
+                                             arguments_of_step.params()));
+    EXPECT_EQUAL(simcuda_stream_per_thread, stream_kind());
+  }
+  gpu.finish({.free = 6, .curated1 = 6}, {.hit = 6, .untracked = 6});
+}
+
+// A capture on the per-thread default stream, without any launch before it.
+CASE(capture_per_thread) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  Arguments arguments_of_step(gpu.marks(), 2, 7);
+  OK(cuda().cuStreamBeginCapture_v2_ptsz(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  OK(cuda().cuLaunchKernel_ptsz(step, 1, 1, 1, 32, 1, 1, 0, nullptr, arguments_of_step.params(),
+                                nullptr));
+  CUgraph captured = nullptr;
+  OK(cuda().cuStreamEndCapture_ptsz(nullptr, &captured));
+  const Graph graph(captured);
+  graph.run(gpu, 2);
+  gpu.finish({.curated2 = 2}, {.hit = 1});
+}
+
+// Every capture mode, the first launch of a kernel whose very module is loaded in the capture.
+CASE(capture_cold) {
+  const Gpu gpu;
+  long runs = 0;
+  for (const auto mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                          CU_STREAM_CAPTURE_MODE_RELAXED}) {
+    OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), mode));
+    const CUfunction step = gpu.step();
+    OK(gpu.launch(step, 1, 7));
+    OK(gpu.launch(step, 2, 7));
+    CUgraph captured = nullptr;
+    OK(cuda().cuStreamEndCapture(gpu.stream(), &captured));
+    const Graph graph(captured);
+    graph.run(gpu);
+    ++runs;
+  }
+  gpu.finish({.curated1 = runs, .curated2 = runs}, {.hit = 2 * runs});
+}
+
+// Facts 6: all that must be loaded is loaded when the kernel is looked up. A launch is one call.
+CASE(nothing_is_loaded_at_launch) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  const auto calls = [] { return cuda().simcuda_call_count("*"); };
+  const auto loads = [] {
+    return cuda().simcuda_call_count("cuLibraryLoadData") +
+           cuda().simcuda_call_count("cuLibraryGetKernel") +
+           cuda().simcuda_call_count("cuKernelSetAttribute");
+  };
+  const uint64_t loaded = loads();
+  OK(gpu.launch(step, 1));
+  OK(gpu.launch(step, 2));
+  OK(gpu.launch(step, 3));
+  EXPECT_EQUAL(loaded, loads());
+  const uint64_t before = calls();
+  for (int i = 0; i < 100; ++i) OK(gpu.launch(step, 1 + i % 3));
+  EXPECT_EQUAL(before + 100, calls());
+  gpu.finish({.curated1 = 35, .curated2 = 34, .curated3 = 34}, {.hit = 103});
+}
+
+// Facts 25: what the driver would not touch stays untouched, and null is no crash.
+CASE(out_parameters) {
+  const Gpu gpu;
+  const CUmodule module = gpu.load_module();
+  const CUlibrary library = gpu.load_library();
+  CHECK(cuda().cuModuleGetFunction(nullptr, module, kStep) != CUDA_SUCCESS);
+  CHECK(cuda().cuLibraryGetKernel(nullptr, library, kStep) != CUDA_SUCCESS);
+  CHECK(cuda().cuModuleEnumerateFunctions(nullptr, 4, module) != CUDA_SUCCESS);
+  CHECK(cuda().cuLibraryEnumerateKernels(nullptr, 4, library) != CUDA_SUCCESS);
+  CHECK(cuda().cuKernelGetFunction(nullptr, gpu.kernel(library)) != CUDA_SUCCESS);
+  CHECK(cuda().cuModuleLoadData(nullptr, image(kImage).data()) != CUDA_SUCCESS);
+  CHECK(cuda().cuGetProcAddress_v2("cuLaunchKernel", nullptr, 12000, 0, nullptr) != CUDA_SUCCESS);
+
+  auto* const poison = reinterpret_cast<CUfunction>(0x5150);
+  CUfunction function = poison;
+  EXPECT_CODE(CUDA_ERROR_NOT_FOUND,
+              cuda().cuModuleGetFunction(&function, module, "no_such_kernel"));
+  CHECK(function == poison || function == nullptr);
+  CUkernel kernel = reinterpret_cast<CUkernel>(poison);
+  EXPECT_CODE(CUDA_ERROR_NOT_FOUND, cuda().cuLibraryGetKernel(&kernel, library, "no_such_kernel"));
+  CHECK(kernel == reinterpret_cast<CUkernel>(poison) || kernel == nullptr);
+
+  // More room than there are kernels: what lies behind them is the host's.
+  CUfunction many[16];
+  for (CUfunction& one : many) one = nullptr;
+  OK(cuda().cuModuleEnumerateFunctions(many, 16, module));
+
+  // Nodes: a call that fails leaves the node alone, and the params that it was given.
+  const Graph graph;
+  CUgraphNode node = nullptr;
+  CHECK(cuda().cuGraphAddKernelNode_v2(&node, graph.get(), nullptr, 0, nullptr) != CUDA_SUCCESS);
+  CHECK(cuda().cuGraphKernelNodeGetParams_v2(nullptr, nullptr) != CUDA_SUCCESS);
+  Arguments first(gpu.marks(), 1, 7);
+  NodeParams2 params = node_params2(gpu.function(module), &first);
+  CHECK(cuda().cuGraphAddKernelNode_v2(nullptr, graph.get(), nullptr, 0, &params) != CUDA_SUCCESS);
+  const NodeParams2 kept = params;
+  OK(cuda().cuGraphAddKernelNode_v2(&node, graph.get(), nullptr, 0, &params));
+  CHECK(memcmp(&kept, &params, sizeof params) == 0);
+  CUgraph not_ended = nullptr;
+  CHECK(cuda().cuStreamEndCapture(gpu.stream(), &not_ended) != CUDA_SUCCESS);
+  gpu.finish({}, {.hit = 1, .error = 1});
+}
+
+// Facts 11: a failure that passes is not remembered.
+CASE(failure_passes) {
+  const Gpu gpu;
+  CHECK(cuda().simcuda_set_faults("cuLibraryLoadData=2*3") == 1);  // the three replacements
+  const CUfunction step = gpu.step();
+  CHECK(cuda().simcuda_set_faults("cuLibraryLoadData=2*2") == 1);
+  EXPECT_CODE(CUDA_ERROR_OUT_OF_MEMORY, gpu.launch(step, 1));
+  EXPECT_CODE(CUDA_ERROR_OUT_OF_MEMORY, gpu.launch(step, 1));
+  OK(gpu.launch(step, 1));
+  OK(gpu.launch(step, 2));
+  CHECK(cuda().simcuda_set_faults("cuLaunchKernel:curated_n1=2*1") == 1);
+  EXPECT_CODE(CUDA_ERROR_OUT_OF_MEMORY, gpu.launch(step, 1));
+  OK(gpu.launch(step, 1));
+  gpu.finish({.curated1 = 2, .curated2 = 1}, {.hit = 3, .error = 3});
+}
+
+// cuInit fails at first, as where the driver is still starting.
+CASE(init_fails_first) {
+  CHECK(cuda().simcuda_set_faults("cuInit=802*1") == 1);
+  EXPECT_CODE(CUDA_ERROR_SYSTEM_NOT_READY, cuda().cuInit(0));
+  CUmodule module = nullptr;
+  EXPECT_CODE(CUDA_ERROR_NOT_INITIALIZED, cuda().cuModuleLoadData(&module, image(kImage).data()));
+  const Gpu gpu;
+  OK(gpu.launch(gpu.step()));
+  gpu.finish({.curated1 = 1}, {.hit = 1});
+}
+
+// Facts 17: the same name with another layout is another kernel, whichever is met first.
+CASE(same_name_other_image) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  const CUfunction other = gpu.function(gpu.load_module(kOther));
+  const CUkernel kernel = gpu.kernel(gpu.load_library());
+  const auto other_kernel = reinterpret_cast<CUfunction>(gpu.kernel(gpu.load_library(kOther)));
+  for (int i = 0; i < 5; ++i) {
+    OK(gpu.launch(step, 1));
+    OK(gpu.launch_other(other));
+    OK(gpu.launch(kernel, 2));
+    OK(gpu.launch_other(other_kernel));
+  }
+  gpu.finish({.step = 10, .curated1 = 5, .curated2 = 5}, {.hit = 10, .untracked = 10});
+}

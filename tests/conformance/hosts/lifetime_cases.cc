@@ -1,0 +1,260 @@
+// Handles that die, and others that come in their place: facts 16. Whatever the shim remembers of a
+// handle ends with it, and the records of others hold, under load from other threads.
+#include <string.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/conformance/hosts/graphs.h"
+
+namespace conform {
+namespace {
+
+// Threads that launch kernels of their own until the object goes, and how often each has.
+class Load {
+ public:
+  Load(const Gpu& gpu, int count, CUfunction step, CUfunction free) {
+    for (int i = 0; i < count; ++i) {
+      threads_.emplace_back([this, &gpu, step, free] {
+        gpu.enter();
+        long launches = 0;
+        while (!is_over_.load(std::memory_order_relaxed)) {
+          OK(gpu.launch(step, 1));
+          OK(gpu.launch(step, 2));
+          OK(gpu.launch(free, 1));
+          ++launches;
+        }
+        each_.fetch_add(launches);
+      });
+    }
+  }
+  // How often each of the three was launched.
+  long stop() {
+    is_over_.store(true);
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    return each_.load();
+  }
+
+ private:
+  std::atomic<bool> is_over_{false};
+  std::atomic<long> each_{0};
+  std::vector<std::thread> threads_;
+};
+
+constexpr int kRounds = 300;
+
+// Of the cases under load. Contexts take a real driver long to make.
+int rounds_of_modules() { return cuda().is_simulated ? 5000 : 300; }
+int rounds_of_contexts() { return cuda().is_simulated ? 5000 : 15; }
+
+CUcontext make_context(const Gpu& gpu) {
+  CUcontext context = nullptr;
+  OK(cuda().cuCtxCreate_v2(&context, 0, gpu.device()));
+  return context;
+}
+
+}  // namespace
+}  // namespace conform
+
+using namespace conform;
+
+// Handle values are reused at once, for another kernel. The test is none if they are not.
+CASE(reuse) {
+  const Gpu gpu;
+  int reused = 0;
+  CUfunction last = nullptr;
+  for (int i = 0; i < kRounds; ++i) {
+    CUmodule module = gpu.load_module();
+    const CUfunction step = gpu.function(module);
+    reused += step == last;
+    OK(gpu.launch(step, 1));
+    OK(cuda().cuModuleUnload(module));
+    module = gpu.load_module(kOther);
+    last = gpu.function(module);
+    reused += last == step;
+    OK(gpu.launch_other(last));
+    OK(cuda().cuModuleUnload(module));
+  }
+  CHECK(reused > kRounds / 10);
+  gpu.finish({.step = kRounds, .curated1 = kRounds}, {.hit = kRounds, .untracked = kRounds});
+}
+
+// A CUkernel's value becomes a CUfunction's, and back.
+CASE(reuse_between_kinds) {
+  const Gpu gpu;
+  for (int i = 0; i < kRounds; ++i) {
+    const CUlibrary library = gpu.load_library();
+    OK(gpu.launch(gpu.kernel(library), 2));
+    OK(cuda().cuLibraryUnload(library));
+    const CUmodule module = gpu.load_module(kOther);
+    OK(gpu.launch_other(gpu.function(module)));
+    OK(cuda().cuModuleUnload(module));
+  }
+  gpu.finish({.step = kRounds, .curated2 = kRounds}, {.hit = kRounds, .untracked = kRounds});
+}
+
+CASE(reuse_under_load) {
+  const Gpu gpu;
+  const CUmodule own = gpu.load_module();
+  Load load(gpu, 2, gpu.function(own), gpu.function(own, kFree));
+  const int rounds = rounds_of_modules();
+  for (int i = 0; i < rounds; ++i) {
+    CUmodule module = gpu.load_module();
+    OK(gpu.launch(gpu.function(module), 1));
+    OK(cuda().cuModuleUnload(module));
+    module = gpu.load_module(kOther);
+    OK(gpu.launch_other(gpu.function(module)));
+    OK(cuda().cuModuleUnload(module));
+  }
+  const long each = load.stop();
+  gpu.finish({.step = rounds, .free = each, .curated1 = rounds + each, .curated2 = each},
+             {.hit = rounds + 2 * each, .untracked = rounds + each});
+}
+
+// Contexts come and go while other threads launch kernels that are not theirs: those live on, and
+// so must what is known of them.
+CASE(contexts_under_load) {
+  const Gpu gpu;
+  const CUmodule own = gpu.load_module();
+  Load load(gpu, 2, gpu.function(own), gpu.function(own, kFree));
+  for (int i = 0; i < rounds_of_contexts(); ++i) {
+    const CUcontext context = make_context(gpu);
+    const CUmodule module = gpu.load_module(i % 2 == 0 ? kImage : kOther);
+    (void)gpu.function(module);
+    OK(cuda().cuCtxDestroy_v2(context));
+    gpu.enter();
+  }
+  const long each = load.stop();
+  gpu.finish({.free = each, .curated1 = each, .curated2 = each},
+             {.hit = 2 * each, .untracked = each});
+}
+
+// The same where functions are made of kernels, whose owner the shim does not know.
+CASE(kernel_functions_under_load) {
+  const Gpu gpu;
+  const CUlibrary own = gpu.load_library();
+  CUfunction step = nullptr;
+  CUfunction free = nullptr;
+  OK(cuda().cuKernelGetFunction(&step, gpu.kernel(own)));
+  OK(cuda().cuKernelGetFunction(&free, gpu.kernel(own, kFree)));
+  Load load(gpu, 2, step, free);
+  for (int i = 0; i < rounds_of_modules(); ++i) {
+    const CUmodule module = gpu.load_module(i % 2 == 0 ? kImage : kOther);
+    (void)gpu.function(module);
+    OK(cuda().cuModuleUnload(module));
+  }
+  const long each = load.stop();
+  gpu.finish({.free = each, .curated1 = each, .curated2 = each},
+             {.hit = 2 * each, .untracked = each});
+}
+
+// A handle that the shim knows nothing of any more, or never did, is met at the launch.
+CASE(strangers) {
+  const Gpu gpu;
+  const CUmodule module = gpu.load_module();
+  const CUfunction step = gpu.function(module);
+  const CUfunction free = gpu.function(module, kFree);
+  const CUkernel kernel = gpu.kernel(gpu.load_library());
+  for (int i = 0; i < 5; ++i) {
+    OK(cuda().cuCtxDestroy_v2(make_context(gpu)));
+    gpu.enter();
+    OK(gpu.launch(step, 1));
+    OK(gpu.launch(free, 1));
+    OK(gpu.launch(kernel, 2));
+  }
+  // In a capture, and as a node.
+  OK(cuda().cuCtxDestroy_v2(make_context(gpu)));
+  gpu.enter();
+  CUgraph captured = nullptr;
+  OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), CU_STREAM_CAPTURE_MODE_GLOBAL));
+  OK(gpu.launch(step, 1));
+  OK(cuda().cuStreamEndCapture(gpu.stream(), &captured));
+  const Graph graph(captured);
+  graph.run(gpu);
+  OK(cuda().cuCtxDestroy_v2(make_context(gpu)));
+  gpu.enter();
+  const Graph added;
+  Arguments own(gpu.marks(), 2, 7);
+  added.add(step, &own);
+  added.run(gpu);
+  gpu.finish({.free = 5, .curated1 = 6, .curated2 = 6}, {.hit = 12, .untracked = 5});
+}
+
+// A CUfunction runs in its own context, a CUkernel in the stream's; the replacement likewise.
+CASE(several_contexts) {
+  const Gpu gpu;
+  const CUkernel kernel = gpu.kernel(gpu.load_library());
+  const CUfunction own = gpu.step();
+  const CUcontext other = make_context(gpu);
+  const CUfunction there = gpu.step();
+  CUstream stream = nullptr;
+  OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  const auto launch = [&](CUfunction function, CUstream to) {
+    Arguments own_arguments(gpu.marks(), 1, 7);
+    return cuda().cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, to, own_arguments.params(),
+                                 nullptr);
+  };
+  OK(launch(reinterpret_cast<CUfunction>(kernel), stream));
+  OK(launch(there, stream));
+  OK(cuda().cuCtxSynchronize());
+  gpu.enter();
+  OK(launch(reinterpret_cast<CUfunction>(kernel), gpu.stream()));
+  OK(launch(own, gpu.stream()));
+  OK(cuda().cuCtxSetCurrent(other));
+  OK(cuda().cuStreamDestroy_v2(stream));
+  OK(cuda().cuCtxDestroy_v2(other));
+  gpu.enter();
+  gpu.finish({.curated1 = 4}, {.hit = 4});
+}
+
+// Two GPUs in one process, alike or not: each runs its own image.
+CASE(several_devices) {
+  OK(cuda().cuInit(0));
+  int count = 0;
+  OK(cuda().cuDeviceGetCount(&count));
+  if (count < 2) skip("one GPU only");
+  const Gpu first(0);
+  const Gpu second(1);
+  for (const Gpu* gpu : {&first, &second, &first, &second}) {
+    gpu->enter();
+    const CUfunction step = gpu->step();
+    OK(gpu->launch(step, 1));
+    OK(gpu->launch(gpu->kernel(gpu->load_library()), 2));
+  }
+  if (!cuda().is_simulated) {
+    first.expect_ran({.curated1 = 2, .curated2 = 2});
+    second.expect_ran({.curated1 = 2, .curated2 = 2});
+    state({.curated1 = 4, .curated2 = 4}, {.hit = 8});
+    return;
+  }
+  first.finish({.curated1 = 4, .curated2 = 4}, {.hit = 8});
+}
+
+// A library loaded once serves all contexts; unloading it ends its functions everywhere.
+CASE(library_in_several_contexts) {
+  const Gpu gpu;
+  const CUcontext other = make_context(gpu);
+  for (int i = 0; i < 20; ++i) {
+    const CUlibrary library = gpu.load_library();
+    for (const CUcontext context : {gpu.context(), other}) {
+      OK(cuda().cuCtxSetCurrent(context));
+      CUmodule module = nullptr;
+      OK(cuda().cuLibraryGetModule(&module, library));
+      const CUfunction step = gpu.function(module);
+      Arguments own(gpu.marks(), 1, 7);
+      OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, nullptr, own.params(), nullptr));
+      OK(cuda().cuCtxSynchronize());
+    }
+    OK(cuda().cuLibraryUnload(library));
+    const CUlibrary second = gpu.load_library(kOther);
+    CUmodule module = nullptr;
+    OK(cuda().cuLibraryGetModule(&module, second));
+    Arguments own(Arguments::Other{}, gpu.marks(), 7);
+    OK(cuda().cuLaunchKernel(gpu.function(module), 1, 1, 1, 32, 1, 1, 0, nullptr, own.params(),
+                             nullptr));
+    OK(cuda().cuCtxSynchronize());
+    OK(cuda().cuLibraryUnload(second));
+  }
+  gpu.finish({.step = 20, .curated1 = 40}, {.hit = 40, .untracked = 20});
+}

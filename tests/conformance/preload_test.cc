@@ -1,0 +1,151 @@
+// The shim beside other preloaded libraries: allocators that call dlsym from malloc (facts 7),
+// AddressSanitizer, which wants to be first (facts 23). And in processes where there is nothing for
+// it to do, or that end in the middle of everything.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "tests/conformance/conform_run.h"
+
+namespace fibshim::conformance {
+namespace {
+
+struct Other {
+  const char* name;
+  const char* library;  // in build/tests/conformance, or a soname
+  bool is_ours;
+  const char* package;  // that has it
+};
+
+const Other kOthers[] = {
+    {"OwnAllocator", "libconform_malloc.so", true, nullptr},
+    {"Jemalloc", "libjemalloc.so.2", false, "libjemalloc2"},
+    {"Tcmalloc", "libtcmalloc_minimal.so.4", false, "libtcmalloc-minimal4"},
+};
+
+void PrintTo(const Other& other, std::ostream* out) { *out << other.name; }
+
+bool can_preload(const std::string& library) {
+  const ProcessResult result = run_process({"/bin/true"}, {{"LD_PRELOAD", library}});
+  return result.exit_code == 0 && result.err.empty();
+}
+
+class Beside : public testing::TestWithParam<std::tuple<Other, bool>> {};
+
+TEST_P(Beside, EverythingHolds) {
+  const auto& [other, is_first] = GetParam();
+  const std::string library = other.is_ours ? conform_path(other.library) : other.library;
+  if (!can_preload(library)) {
+    ASSERT_NE(other.package, nullptr) << library << " cannot be preloaded";
+    GTEST_SKIP() << "package " << other.package << " is not installed";
+  }
+  const std::string preload = is_first ? library + ":" + shim_path() : shim_path() + ":" + library;
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"hook", "cuLaunchKernel"},
+                                                {"reach", "dlsym"},
+                                                {"reach", "getproc5"},
+                                                {"many_threads"},
+                                                {"fork_before_cuda"},
+                                                {"fork_after_cuda"},
+                                                {"library_starts_cuda"},
+                                                {"reuse"},
+                                                {"graph_patch_one_argument"}}) {
+    SCOPED_TRACE(words.front());
+    std::vector<std::string> command = {"conform"};
+    command.insert(command.end(), words.begin(), words.end());
+    HostRun(command, {}, preload).expect_holds();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, Beside,
+                         testing::Combine(testing::ValuesIn(kOthers), testing::Bool()),
+                         [](const auto& one) {
+                           return std::string(std::get<0>(one.param).name) +
+                                  (std::get<1>(one.param) ? "First" : "Last");
+                         });
+
+// The ASan runtime that the host was built against, by the name that the linker finds it under.
+std::string asan_runtime() {
+  const ProcessResult result = run_shell("readelf -d " + conform_path("conform_asan") +
+                                         " | sed -n 's/.*NEEDED.*\\[\\(libasan[^]]*\\)\\]/\\1/p'");
+  return result.out.substr(0, result.out.find('\n'));
+}
+
+// Not every option of ASan's fits: the images stay loaded, and a driver maps what it likes.
+const Environment kAsanOptions = {{"ASAN_OPTIONS", "detect_leaks=0:protect_shadow_gap=0"}};
+
+TEST(Asan, ComesFirst) {
+  const std::string runtime = asan_runtime();
+  ASSERT_FALSE(runtime.empty());
+  if (!can_preload(runtime)) GTEST_SKIP() << runtime << " is not on this machine";
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"hook", "cuLaunchKernel"},
+                                                {"hook", "cuLaunchKernelEx"},
+                                                {"hook", "cuGraphKernelNodeSetParams_v2"},
+                                                {"reach", "dlsym"},
+                                                {"many_threads"},
+                                                {"reuse"},
+                                                {"same_name_other_image"},
+                                                {"graph_write_through_pointers"},
+                                                {"graph_clone_and_child"},
+                                                {"capture_cold"},
+                                                {"library_uses_cuda"},
+                                                {"fork_before_cuda"},
+                                                {"strangers"}}) {
+    SCOPED_TRACE(words.back());
+    std::vector<std::string> command = {"conform_asan"};
+    command.insert(command.end(), words.begin(), words.end());
+    HostRun(command, kAsanOptions, runtime + ":" + shim_path()).expect_holds();
+  }
+}
+
+TEST(Asan, SaysSoWhenItDoesNot) {
+  if (!can_preload(asan_runtime())) GTEST_SKIP() << asan_runtime() << " is not on this machine";
+  const HostRun run({"conform_asan", "hook", "cuLaunchKernel"}, kAsanOptions);
+  EXPECT_NE(run.process().exit_code, 0);
+  EXPECT_NE(run.process().err.find("come first"), std::string::npos) << run.process().err;
+}
+
+TEST(Processes, WithoutADriverThereIsNone) {
+  if (is_real_driver()) GTEST_SKIP() << "not for a real driver: it is there";
+  const HostRun run({"conform", "without_driver"}, {{"LD_LIBRARY_PATH", ""}});
+  if (run.was_skipped()) GTEST_SKIP() << run.process().out;
+  EXPECT_EQ(run.process().exit_code, 0) << run.process().err;
+  EXPECT_TRUE(run.messages().empty()) << run.process().err;
+}
+
+// Facts 15. The threads go on until the very end; each may have one launch that was not counted any
+// more.
+TEST(Processes, ExitWithLaunchesInFlight) {
+  constexpr long threads = 4;
+  for (int i = 0; i < 10; ++i) {
+    const HostRun run({"conform", "exit_in_flight"});
+    ASSERT_EQ(run.process().exit_code, 0) << run.process().err;
+    const size_t at = run.process().out.find("launched ");
+    ASSERT_NE(at, std::string::npos) << run.process().out;
+    const long launched = atol(run.process().out.c_str() + at + 9);
+    const Tally counted = run.counted();
+    ASSERT_TRUE(counted.contains("hit"));
+    EXPECT_GE(counted.at("hit"), launched);
+    if (is_real_driver()) continue;
+    const Tally logged = run.logged();
+    EXPECT_GE(logged.at("ran:curated_n1"), counted.at("hit"));
+    EXPECT_LE(logged.at("ran:curated_n1"), counted.at("hit") + threads);
+  }
+}
+
+// Facts 21: a file for each process, and for each program that a process goes on with.
+TEST(Processes, EachHasCountersOfItsOwn) {
+  const HostRun run({"conform", "exec_after_cuda"});
+  run.expect_holds();
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(run.stats_dir())) {
+    files += entry.path().extension() == ".counters";
+  }
+  EXPECT_EQ(files, 3);
+  const HostRun forks({"conform", "fork_before_cuda"});
+  forks.expect_holds();
+  EXPECT_EQ(forks.stated().size(), 5u);
+}
+
+}  // namespace
+}  // namespace fibshim::conformance
