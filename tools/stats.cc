@@ -362,7 +362,10 @@ int stats_command(int argc, const char* const* argv) {
   CLI::App app("What happened to the launches of all processes under the shim", "fibshim stats");
   app.add_option("--pid", options.pids, "only this process (may be repeated)")
       ->type_name("PID")
-      ->check(CLI::Range(1, 1 << 22))  // the largest that Linux gives
+      ->check([](const std::string& text) {
+        return text.starts_with('-') ? "a process has a positive number, not " + text
+                                     : std::string();
+      })
       ->allow_extra_args(false);
   app.add_flag("--per-process", options.is_per_process, "each process on its own");
   app.add_flag("--json", options.wants_json, "print JSON");

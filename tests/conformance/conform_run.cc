@@ -82,6 +82,8 @@ Tally HostRun::logged() const {
   std::ifstream log(log_);
   for (std::string line; std::getline(log, line);) {
     const nlohmann::json launch = nlohmann::json::parse(line, nullptr, false);
+    // A process that ended with threads launching may have cut its last line short.
+    if (launch.is_discarded() && log.eof()) break;
     EXPECT_FALSE(launch.is_discarded()) << line;
     if (!launch.is_discarded()) ++tally["ran:" + launch["kernel"].get<std::string>()];
   }
