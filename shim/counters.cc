@@ -17,6 +17,7 @@
 #include "loader/snapshot.h"
 #include "shim/log.h"
 #include "shim/mutex.h"
+#include "shim/read_section.h"
 #include "shim/settings_in_force.h"
 
 namespace fibshim {
@@ -29,7 +30,6 @@ constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kSeriesAt = (sizeof(FileHeader) + kPageBytes - 1) / kPageBytes * kPageBytes;
 constexpr uint64_t kShardsAt = kSeriesAt + sizeof(SeriesEntry) * kSeriesCapacity;
 constexpr uint64_t kShardBytes = uint64_t{8} * kOutcomeSlots * kSeriesCapacity;
-constexpr uint32_t kMaxShards = 4096;
 constexpr uint32_t kCountsBetweenClaims = 100'000;
 static_assert(kShardsAt % kPageBytes == 0 && kShardBytes % kPageBytes == 0);
 
@@ -225,10 +225,14 @@ const char* create_file(uint64_t start_time) {
   return nullptr;
 }
 
+void* map_private(size_t bytes) {
+  return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+              -1, 0);
+}
+
 // Counters that nobody outside can read, for when there is no file.
 bool create_private() {
-  void* memory = mmap(nullptr, kShardsAt + kShardBytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory = map_private(kShardsAt + kShardBytes);
   if (memory == MAP_FAILED) return false;
   Counters& state = g_counters;
   state.has_file = false;
@@ -247,31 +251,37 @@ void warn_of_space(const char* what) {
               what);
 }
 
+// A new shard of the file, with space for all series that there are. MAP_FAILED: no space.
+void* map_shard(uint32_t index) {
+  const int file = reopen_file();
+  if (file < 0) return MAP_FAILED;
+  const uint64_t at = kShardsAt + index * kShardBytes;
+  void* shard = MAP_FAILED;
+  if (is_within_file_limit(at + kShardBytes) &&
+      ftruncate(file, static_cast<off_t>(at + kShardBytes)) == 0 &&
+      reserve(file, at, g_counters.shard_pages * kPageBytes)) {
+    shard = mmap(nullptr, kShardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                 static_cast<off_t>(at));
+  }
+  close(file);
+  return shard;
+}
+
 // A shard that no live thread owns, newly mapped if need be. Null: the thread shares shard 0.
 uint64_t* claim_shard() {
   Counters& state = g_counters;
   FileHeader* header = state.header.load(std::memory_order_relaxed);
-  if (header == nullptr || !state.has_file) return nullptr;
+  if (header == nullptr) return nullptr;
   uint32_t index = 1;
   while (index < kMaxShards && state.shards[index] != nullptr && state.is_owned[index]) ++index;
   if (index == kMaxShards) return nullptr;
   if (state.shards[index] == nullptr) {
-    const int file = reopen_file();
-    if (file < 0) return nullptr;
-    const uint64_t at = kShardsAt + index * kShardBytes;
-    void* shard = MAP_FAILED;
-    if (is_within_file_limit(at + kShardBytes) &&
-        ftruncate(file, static_cast<off_t>(at + kShardBytes)) == 0 &&
-        reserve(file, at, state.shard_pages * kPageBytes)) {
-      shard = mmap(nullptr, kShardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
-                   static_cast<off_t>(at));
-    }
-    close(file);
+    void* const shard = state.has_file ? map_shard(index) : map_private(kShardBytes);
     if (shard == MAP_FAILED) {
-      warn_of_space("a thread's counters");
+      if (state.has_file) warn_of_space("a thread's counters");
       return nullptr;
     }
-    state.shards[index] = static_cast<uint64_t*>(shard);
+    __atomic_store_n(&state.shards[index], static_cast<uint64_t*>(shard), __ATOMIC_RELEASE);
     __atomic_store_n(&header->shard_count, index + 1, __ATOMIC_RELEASE);
   }
   state.is_owned[index] = true;
@@ -289,6 +299,7 @@ void release_claim(const void* shard) {
 // Runs when a thread ends: its shard, counts and all, goes to the next thread that asks.
 void release_shard(void* shard) {
   t_counters = nullptr;
+  leave_sections(static_cast<uint64_t*>(shard));
   MutexGuard guard(g_counters.lock);
   release_claim(shard);
 }
@@ -448,6 +459,18 @@ uint32_t series_of(const char* pattern, const char* definition) {
     series = 0;
   }
   return series;
+}
+
+void names_of_series(uint32_t series, const char** pattern, const char** definition) {
+  MutexGuard guard(g_counters.lock);
+  const bool is_known = g_counters.series != nullptr && series < kSeriesCapacity;
+  *pattern = is_known ? g_counters.series[series].pattern : "";
+  *definition = is_known ? g_counters.series[series].definition : "";
+}
+
+const uint64_t* shard_at(uint32_t index) {
+  return index < kMaxShards ? __atomic_load_n(&g_counters.shards[index], __ATOMIC_ACQUIRE)
+                            : nullptr;
 }
 
 void note_device(uint32_t ordinal, uint32_t sm, const char* name) {

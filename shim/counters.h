@@ -3,7 +3,7 @@
 // The fast side, count(), is two loads and a store to memory that no other thread writes. A thread
 // gets its shard at its first count and gives it back when it ends; a shard's counts stay. When
 // no shard can be had (no space, no memory) the thread adds atomically to the shared shard 0; when
-// there is no file, shard 0 is private memory and only the host's own process knows the counts.
+// there is no file, shards are private memory and only the host's own process knows the counts.
 #ifndef FIBSHIM_SHIM_COUNTERS_H_
 #define FIBSHIM_SHIM_COUNTERS_H_
 
@@ -15,6 +15,9 @@
 namespace fibshim {
 
 struct Snapshot;
+
+// Threads that have counters of their own at one time.
+inline constexpr uint32_t kMaxShards = 4096;
 
 // Index of a counter within a shard.
 using CounterIndex = uint32_t;
@@ -32,12 +35,20 @@ extern __thread uint64_t* t_counters __asm__("fibshim_counters")
 // Adds one where the thread has no shard of its own: claims one, or adds to shard 0.
 void count_slowly(CounterIndex index);
 
-// Adds one to the calling thread's own shard.
-inline void count_in(uint64_t* counters, CounterIndex index) {
-  // One writer per shard: a plain add, but as one store that a reader sees whole.
-  __atomic_store_n(counters + index, __atomic_load_n(counters + index, __ATOMIC_RELAXED) + 1,
-                   __ATOMIC_RELAXED);
+// Adds to a counter that only this thread writes: a plain add, but as one store that a reader sees
+// whole, and later than everything that this thread has read or written before.
+inline void add_in_order(uint64_t* counter, int64_t by) {
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+  // Compilers make three instructions of the other form.
+  __asm__ volatile("addq %1, %0" : "+m"(*counter) : "er"(by) : "cc", "memory");
+#else
+  __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + static_cast<uint64_t>(by),
+                   __ATOMIC_RELEASE);
+#endif
 }
+
+// Adds one to the calling thread's own shard.
+inline void count_in(uint64_t* counters, CounterIndex index) { add_in_order(counters + index, 1); }
 
 // Adds one. Never blocks; safe from any thread at any time.
 inline void count(CounterIndex index) {
@@ -56,6 +67,12 @@ void open_counters(const Snapshot& snapshot);
 // The series of (pattern label, definition name), made at first need. Slow path only. When the
 // table is full: the one of (label, "(other)"), or of ("(other)", "(other)").
 uint32_t series_of(const char* pattern, const char* definition);
+
+// The names that a series was made with; cut to fit, like the file's. Series 0 has empty ones.
+void names_of_series(uint32_t series, const char** pattern, const char** definition);
+
+// Shard `index`, from 1 on without a gap, or null. For read_section.cc.
+const uint64_t* shard_at(uint32_t index);
 
 // Describes the devices in the file's header, once.
 void note_device(uint32_t ordinal, uint32_t sm, const char* name);

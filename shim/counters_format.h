@@ -3,14 +3,14 @@
 //
 //   FileHeader                      at 0
 //   SeriesEntry[series_capacity]    at series_at: one per (config, pattern, definition)
-//   shard 0, shard 1, ...           at shards_at + i * shard_stride; uint64 counters, the counter
-//   of
+//   shard 0, shard 1, ...           at shards_at + i * shard_stride; uint64 counters, that of
 //                                   (series s, outcome o) at (s * kOutcomeSlots + o) * 8
 //
 // A count is the sum over all shards. Each shard has one writing thread at a time, but for shard 0,
 // which threads without one of their own share by atomic adds. Holes in the file read as zero.
 // Series are published by storing `series_count` (release) after the entry is whole; they are never
-// changed or removed. Series 0 is the one of launches that no pattern knows: empty names.
+// changed or removed. Series 0 is the one of launches that no pattern knows: empty names. Its slots
+// from kFirstOwnSlot on are no counts: they are the shard's thread's own (read_section.h).
 // The file's name is "<pid>-<start_time>.counters"; of the programs that a process goes on with by
 // exec "<pid>-<start_time>-<number>.counters".
 #ifndef FIBSHIM_SHIM_COUNTERS_FORMAT_H_
@@ -21,9 +21,10 @@
 namespace fibshim {
 
 inline constexpr char kCountersMagic[8] = {'F', 'I', 'B', 'C', 'N', 'T', 'R', 0};
-inline constexpr uint32_t kCountersVersion = 1;
+inline constexpr uint32_t kCountersVersion = 2;
 inline constexpr char kCountersSuffix[] = ".counters";
 inline constexpr uint32_t kOutcomeSlots = 16;      // counters per series, room for later outcomes
+inline constexpr uint32_t kFirstOwnSlot = 14;      // of series 0
 inline constexpr uint32_t kSeriesCapacity = 4096;  // beyond: counted under "(other)" names
 inline constexpr uint32_t kMaxCountedDevices = 16;
 inline constexpr uint32_t kMaxCountedConfigs = 16;

@@ -5,6 +5,7 @@
 
 #include "loader/program.h"
 #include "shim/counters.h"
+#include "shim/fast_form.h"
 #include "shim/driver.h"
 #include "shim/images.h"
 #include "shim/log.h"
@@ -48,18 +49,9 @@ DecisionTable* table_with_room(Candidate* candidate) {
   return table;
 }
 
-// The counter of a decision that means the original.
-CounterIndex fallback_counter(const Decision& decision) {
-  switch (decision.kind) {
-    case DecisionKind::no_solution:
-      return counter_of(decision.series, Outcome::fallback_no_solution);
-    case DecisionKind::arch: return counter_of(decision.series, Outcome::fallback_arch);
-    default: return counter_of(decision.series, Outcome::fallback_refused);
-  }
-}
-
 // The cached copy, another thread's if it was faster, or `decision` itself when there is no memory.
-const Decision* cache(Candidate* candidate, const Decision* decision) {
+const Decision* cache(Candidate* candidate, Decision* decision) {
+  make_ready_for_fast_side(*candidate, decision);
   MutexGuard guard(g_lock);
   const Decision* found = find_decision(*candidate, decision->key, decision->key_count);
   if (found != nullptr) return found;
@@ -70,8 +62,10 @@ const Decision* cache(Candidate* candidate, const Decision* decision) {
     return decision;
   }
   memcpy(static_cast<void*>(copy), static_cast<const void*>(decision), sizeof(Decision));
-  copy->fallback_counter = fallback_counter(*decision);
   put(table, copy);
+  const Decision* none = &g_undecided;
+  candidate->first.compare_exchange_strong(none, copy, std::memory_order_release,
+                                           std::memory_order_relaxed);
   return copy;
 }
 
@@ -171,34 +165,6 @@ bool may_pass(CUresult error) {
   }
 }
 
-// What the fast side of a launch needs of a binding.
-void take_recipe(const Snapshot& snapshot, const Binding& binding, Decision* out) {
-  out->where = snapshot.begin(binding.where);
-  out->where_count = binding.where.count;
-  out->arguments = snapshot.begin(binding.arguments);
-  out->argument_count = binding.arguments.count;
-  out->is_identity = binding.is_identity != 0;
-  out->is_fast = binding.has_cluster == 0 && binding.arguments.count <= kMaxFastArguments;
-  out->reads_geometry = reads_geometry(snapshot, binding.where);
-  for (uint32_t i = 0; i < binding.arguments.count; ++i) {
-    const ArgumentMap& argument = out->arguments[i];
-    out->reads_geometry = out->reads_geometry || (argument.kind != ArgumentMap::Kind::pass &&
-                                                  reads_geometry(snapshot, argument.program));
-  }
-  for (uint32_t i = 0; i < kGeometryCount; ++i) {
-    const GeometryMap& map = binding.geometry[i];
-    if (map.kind == GeometryMap::Kind::constant) {
-      out->constants[i] = map.constant;
-      continue;
-    }
-    // Without a cluster its three values are never looked at.
-    if (i >= kClusterX && i <= kClusterZ) continue;
-    out->has_dynamic = static_cast<uint16_t>(out->has_dynamic | 1u << i);
-    out->reads_geometry = out->reads_geometry || (map.kind == GeometryMap::Kind::program &&
-                                                  reads_geometry(snapshot, map.program));
-  }
-}
-
 void take_replacement(const Replacement& replacement, Decision* out) {
   out->kernel = replacement.kernel;
   out->error = replacement.error;
@@ -211,14 +177,6 @@ void take_replacement(const Replacement& replacement, Decision* out) {
 }
 
 }  // namespace
-
-bool reads_geometry(const Snapshot& snapshot, Program program) {
-  const Step* steps = snapshot.begin(program);
-  for (uint32_t i = 0; i < program.count; ++i) {
-    if (steps[i].op == Op::load_geometry) return true;
-  }
-  return false;
-}
 
 bool program_fits(const Snapshot& snapshot, Program program, const Param* params, uint32_t count) {
   const Step* steps = snapshot.begin(program);
@@ -238,6 +196,13 @@ uint32_t unresolved_series(const Candidate& candidate) {
   return series_of(candidate.snapshot->text(candidate.pattern->label), "(unresolved)");
 }
 
+// Its key may be a launch's, too; what it says is to take the slow side.
+constinit const Decision g_undecided = [] {
+  Decision undecided = {};
+  undecided.way = Way::slow;
+  return undecided;
+}();
+
 const Decision* decide(const Record& record, Candidate* candidate, const int64_t* key,
                        uint32_t count, CUstream stream, bool is_per_thread_stream,
                        Decision* scratch) {
@@ -247,6 +212,7 @@ const Decision* decide(const Record& record, Candidate* candidate, const int64_t
   decision.snapshot = &snapshot;
   decision.key_count = static_cast<uint8_t>(count);
   memcpy(decision.key, key, count * sizeof key[0]);
+  decision.first_key = count == 0 ? 0 : key[0];
 
   char name[kMaxNameLength];
   if (!format_name(record, *candidate, key, name, sizeof name)) {
@@ -272,7 +238,6 @@ const Decision* decide(const Record& record, Candidate* candidate, const int64_t
     return cache(candidate, &decision);
   }
   decision.binding = &binding;
-  take_recipe(snapshot, binding, &decision);
 
   // With GPUs of several kinds the launch path put the class last in the key.
   const uint32_t device_class =
@@ -294,7 +259,7 @@ const Decision* decide(const Record& record, Candidate* candidate, const int64_t
 
 void release_decisions(Candidate* candidate) {
   MutexGuard guard(g_lock);
-  DecisionTable* table = candidate->decisions.exchange(nullptr, std::memory_order_acq_rel);
+  DecisionTable* table = candidate->decisions.exchange(nullptr, std::memory_order_relaxed);
   for (uint32_t i = 0; table != nullptr && i <= table->mask; ++i) {
     const Decision* decision = table->slots()[i].load(std::memory_order_relaxed);
     if (decision != nullptr) {

@@ -1,15 +1,19 @@
 // Decisions: for one handle and one set of const axis values, which kernel runs, or why none does.
 //
-// A candidate's decisions lie in an open-addressed table of pointers. Readers take no lock and
-// write nothing: a slot goes from null to a decision once and stays, and decisions never change
-// after they are published (release on the slot, acquire on its load). The table doubles at half
-// load by copying the pointers and publishing the copy; old tables stay in the pool until the
-// handle dies. Memory per shape: at most 32 bytes of table, and a Decision of 256 bytes.
+// A candidate's decisions lie in an open-addressed table of pointers, and the first of them beside it:
+// most kernels are launched with one shape. Readers take no lock and write nothing: a slot goes from
+// null to a decision once and stays, and decisions never change after they are published (release on
+// the slot, acquire on its load). The table doubles at half load by copying the pointers and
+// publishing the copy; old tables stay in the pool until the handle dies, and all of it ends a grace
+// period after that (read_section.h). Without memory for another one the decision is made anew at
+// each launch. Memory per shape: at most 32 bytes of table, and a Decision of 256 bytes, of which a
+// launch reads 128.
 #ifndef FIBSHIM_SHIM_DECISIONS_H_
 #define FIBSHIM_SHIM_DECISIONS_H_
 
 #include <atomic>
 #include "shim/cuda_names.h"
+#include <stddef.h>
 #include <stdint.h>
 
 #include "shim/handles.h"
@@ -29,32 +33,72 @@ enum class DecisionKind : uint8_t {
 // present.
 inline constexpr uint32_t kMaxKey = kMaxKeyParts + 1;
 
-struct Decision {
-  DecisionKind kind;
-  uint8_t key_count;
-  std::atomic<bool> is_reported;  // a failed launch was logged
-  // Taken out of the binding once, for the fast side of a launch (launch_path.cc). `is_fast`: the
-  // replacement has no cluster and few arguments. `has_dynamic` bit i: geometry[i] is not constant.
-  bool is_fast;
-  bool is_identity;
-  bool reads_geometry;  // an expression of where, an argument or a geometry value does
-  uint16_t has_dynamic;
-  uint32_t series;
-  uint32_t fallback_counter;  // of the kinds no_solution, arch and refused
-  CUresult error;
-  CUfunction kernel;
-  const Step* where;
-  const ArgumentMap* arguments;
-  uint32_t where_count;
-  uint32_t argument_count;
-  uint32_t constants[kSharedMem + 1];
-  const Snapshot* snapshot;
-  const Binding* binding;  // null unless ready
-  int64_t key[kMaxKey];
+// How the fast side carries a decision out.
+enum class Way : uint8_t {
+  original,  // counts, and lets the launch go on as it is, if the checks hold
+  direct,    // launches the replacement, if the checks hold, from what lies in the first 128 bytes
+  computed,  // launches the replacement, with expressions
+  slow,      // on the slow side
 };
 
-// Arguments that the fast side of a launch has room for.
-inline constexpr uint32_t kMaxFastArguments = 24;
+// A geometry value of the replacement that the launch supplies: min(ceil_div(value, divisor), most).
+struct Dimension {
+  enum class Source : uint8_t { frame, param };
+  Source source;
+  uint8_t at;        // param: index of an int32 or uint32; frame: byte offset in LaunchFrame
+  uint8_t target;    // in Decision::geometry
+  uint8_t shift;     // kNotComputed: the value as it is; else of a divisor that is a power of two
+  uint32_t divisor;  // 0: `shift` says it
+  uint32_t most;
+
+  static constexpr uint8_t kNotComputed = 255;
+};
+static_assert(sizeof(Dimension) == 12);
+
+// Of pointers among the parameters. Those that must be aligned, all alike, come in pairs, the last one
+// again where they are odd.
+struct Checks {
+  uint8_t aligned[8];
+  uint8_t aligned_count;
+  uint8_t alignment_mask;
+  uint8_t not_null_count;
+  uint8_t not_null[5];
+};
+static_assert(sizeof(Checks) == 16);
+
+inline constexpr uint32_t kMaxDimensions = 2;
+
+// The geometry of a launch without a cluster, in cuLaunchKernel's order.
+inline constexpr uint32_t kPlainGeometryCount = 7;
+
+// Arguments that the fast side has room for.
+inline constexpr uint32_t kMaxFastArguments = 32;
+
+struct alignas(64) Decision {
+  // What a direct launch reads.
+  int64_t first_key;  // key[0], 0 where the key is empty
+  CUfunction kernel;
+  uint32_t counter;  // of a hit, or of what `kind` means
+  DecisionKind kind;
+  Way way;
+  uint8_t argument_count;  // in eights, filled up; 0: the arguments go through as they are
+  uint8_t dimension_count;
+  Checks checks;
+  Dimension dimensions[kMaxDimensions];
+  uint32_t geometry[kPlainGeometryCount];  // where it is constant
+  bool waits_for_previous;                 // the solution's "pdl"
+  uint8_t key_count;
+  uint16_t has_dynamic;                  // bit i: geometry value i is not constant
+  uint8_t arguments[kMaxFastArguments];  // the original's parameter for each; filled up with 0
+
+  // What computed and slow launches read.
+  const Snapshot* snapshot;
+  const Binding* binding;  // null unless ready
+  CUresult error;
+  uint32_t series;
+  int64_t key[kMaxKey];
+};
+static_assert(offsetof(Decision, snapshot) == 128 && sizeof(Decision) <= 256);
 
 // Followed by its slots.
 struct DecisionTable {
@@ -76,13 +120,18 @@ inline uint32_t hash_key(const int64_t* key, uint32_t count) {
   return static_cast<uint32_t>(hash);
 }
 
-// find_decision for a key of one part.
+// What stands for a candidate's first decision before there is one.
+extern const Decision g_undecided;
+
+// find_decision for a key of one part, or of none; may give g_undecided.
 inline const Decision* find_decision_by_one(const Candidate& candidate, int64_t key) {
+  const Decision* const first = candidate.first.load(std::memory_order_acquire);
+  if (__builtin_expect(first->first_key == key, 1)) return first;
   const DecisionTable* table = candidate.decisions.load(std::memory_order_acquire);
   if (__builtin_expect(table == nullptr, 0)) return nullptr;
   for (uint32_t at = hash_key(&key, 1);; ++at) {
     const Decision* found = table->slots()[at & table->mask].load(std::memory_order_acquire);
-    if (found == nullptr || found->key[0] == key) return found;
+    if (found == nullptr || found->first_key == key) return found;
   }
 }
 
@@ -108,9 +157,6 @@ const Decision* decide(const Record& record, Candidate* candidate, const int64_t
 
 // The series under which launches of a candidate are counted whose definition cannot be computed.
 uint32_t unresolved_series(const Candidate& candidate);
-
-// True when a step reads the launch's geometry.
-bool reads_geometry(const Snapshot& snapshot, Program program);
 
 // True when everything that the steps read lies within the parameters.
 bool program_fits(const Snapshot& snapshot, Program program, const Param* params, uint32_t count);

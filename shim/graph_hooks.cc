@@ -10,6 +10,7 @@
 #include "shim/counters.h"
 #include "shim/driver.h"
 #include "shim/graphs.h"
+#include "shim/read_section.h"
 
 namespace fibshim {
 namespace {
@@ -96,6 +97,7 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
     return result;
   }
   const NodeParams original = widen(*params);
+  const ReadSection section;
   NodePlan plan;
   const LaunchAction action = plan_node(original, &plan);
   if (action == LaunchAction::fail) return plan.launch.error;
@@ -125,7 +127,7 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
     result = set_planned_cluster(*node, plan.launch);
     remember_node(*node, original, plan.launch);
   }
-  return finish_redirect(*plan.launch.decision, result) ? apply(params) : result;
+  return finish_redirect(plan.launch.decision->counter, result) ? apply(params) : result;
 }
 
 template <class Params>

@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "shim/decisions.h"
 #include "shim/driver.h"
@@ -11,6 +10,7 @@
 #include "shim/log.h"
 #include "shim/mutex.h"
 #include "shim/pool.h"
+#include "shim/read_section.h"
 #include "shim/runtime.h"
 
 namespace fibshim {
@@ -75,6 +75,17 @@ size_t table_bytes(uint64_t capacity) {
   return sizeof(HandleTable) + (capacity + 1) * sizeof(HandleSlot);
 }
 
+// What was taken from readers, until their grace period is over: what came since it began, and what
+// it is for. Records die in crowds: with any context all functions, with any module all of unknown
+// owner; most of their handles live on, and other threads may be launching them from the very records.
+struct Taken {
+  Record* records;  // by next_of_owner
+  HandleTable* tables;
+};
+Taken g_collected;
+Taken g_waiting;
+GracePeriod g_grace;
+
 // Holding g_lock. A table with room for one more key; null when there is no memory.
 HandleTable* table_with_room() {
   HandleTable* old = g_table;
@@ -97,9 +108,10 @@ HandleTable* table_with_room() {
   }
   g_handle_table.store(table, std::memory_order_release);
   g_table = table;
-  // The old table is not reused: a reader may be in it still, and nothing tells when it has left.
-  // All old tables together are smaller than the one in use, but for rebuilds that only drop dead
-  // keys, and those need as many handle values never seen before as a quarter of the table.
+  if (old != nullptr) {
+    old->next = g_collected.tables;
+    g_collected.tables = old;
+  }
   return table;
 }
 
@@ -151,43 +163,45 @@ void release_candidates(Record* record) {
   if (record->symbol != nullptr) g_pool.release(record->symbol, strlen(record->symbol) + 1);
 }
 
-// Records die in crowds: with any context all functions, with any module all of unknown owner.
-// Most of their handles live on, and other threads may be launching them from the very records. So a
-// dead record rests, whole, until no launch can still be reading it, and only then is reused.
-constexpr uint64_t kRestMs = 10'000;
-constexpr int kMostReleasedAtOnce = 16;
-Record* g_first_dead;  // oldest first, by next_of_owner; name_hash holds when it died
-Record* g_last_dead;
-
-uint64_t now_ms() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
+// Holding g_lock. The record is in no list and no slot.
+void take_away(Record* record) {
+  record->next_of_owner = g_collected.records;
+  g_collected.records = record;
 }
 
-// Holding g_lock. The record is in no list and no slot.
-void lay_to_rest(Record* record) {
-  record->name_hash = now_ms();
-  record->next_of_owner = nullptr;
-  if (g_last_dead != nullptr) g_last_dead->next_of_owner = record;
-  if (g_first_dead == nullptr) g_first_dead = record;
-  g_last_dead = record;
-  for (int i = 0; i < kMostReleasedAtOnce; ++i) {
-    Record* oldest = g_first_dead;
-    if (oldest == record || record->name_hash - oldest->name_hash < kRestMs) return;
-    g_first_dead = oldest->next_of_owner;
-    release_candidates(oldest);
-    g_pool.release(oldest, sizeof(Record));
+void reuse(Taken* taken) {
+  while (Record* record = taken->records) {
+    taken->records = record->next_of_owner;
+    release_candidates(record);
+    g_pool.release(record, sizeof(Record));
+  }
+  while (HandleTable* table = taken->tables) {
+    taken->tables = table->next;
+    g_pool.release(table, table_bytes(table->mask + 1));
   }
 }
 
-// Holding g_lock. The record's handle is dead from here on.
+// Holding g_lock, at the end of whatever takes something away.
+void reuse_what_none_reads() {
+  for (int i = 0; i < 2; ++i) {
+    if (g_waiting.records != nullptr || g_waiting.tables != nullptr) {
+      if (!g_grace.has_ended()) return;
+      reuse(&g_waiting);
+    }
+    if (g_collected.records == nullptr && g_collected.tables == nullptr) return;
+    g_waiting = g_collected;
+    g_collected = {};
+    g_grace.begin();
+  }
+}
+
+// Holding g_lock. The record is in no owner's list any more.
 void kill_record(Record* record) {
   HandleSlot* slot = slot_in(g_table, record->handle);
   if (record_of(slot->value.load(std::memory_order_relaxed)) == record) {
     slot->value.store(0, std::memory_order_release);
   }
-  lay_to_rest(record);
+  take_away(record);
 }
 
 // Holding g_lock.
@@ -299,8 +313,12 @@ bool has_image(const Snapshot& snapshot, const Pattern& pattern, uintptr_t image
   return false;
 }
 
-void fill_candidate(const Snapshot& snapshot, const SymbolMatch& match, Candidate* out) {
+void fill_candidate(const Snapshot& snapshot, const SymbolMatch& match, Record* record,
+                    uint32_t index) {
+  Candidate* const out = &record->candidates[index];
   const Pattern& pattern = snapshot.begin(snapshot.patterns)[match.pattern];
+  out->first.store(&g_undecided, std::memory_order_relaxed);
+  out->record = record;
   out->snapshot = &snapshot;
   out->pattern = &pattern;
   out->where = snapshot.begin(pattern.where);
@@ -308,14 +326,14 @@ void fill_candidate(const Snapshot& snapshot, const SymbolMatch& match, Candidat
   out->key = snapshot.begin(pattern.key);
   out->key_count = pattern.key.count;
   out->match = match;
-  out->reads_geometry = reads_geometry(snapshot, pattern.where);
-  for (uint32_t i = 0; i < out->key_count; ++i) {
-    out->reads_geometry = out->reads_geometry || reads_geometry(snapshot, out->key[i].program);
-  }
+  out->key_kind = out->key_count == 0 ? KeyKind::none : KeyKind::computed;
   const Step* first = out->key_count == 1 ? snapshot.begin(out->key[0].program) : nullptr;
-  if (first != nullptr && out->key[0].program.count == 1 && first->op == Op::load_param &&
-      first->type == ValueType::int32) {
-    out->has_int32_key = true;
+  if (first != nullptr && out->key[0].program.count == 1 && first->op == Op::load_param) {
+    if (first->type == ValueType::int32 || first->type == ValueType::uint32) {
+      out->key_kind = KeyKind::int32;
+    } else if (first->type == ValueType::int64) {
+      out->key_kind = KeyKind::int64;
+    }
     out->key_param = first->index;
     out->key_offset = first->offset;
   }
@@ -411,7 +429,7 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
   record->param_count = static_cast<uint16_t>(param_count);
   record->params_bytes =
       param_count == 0 ? 0 : params[param_count - 1].offset + params[param_count - 1].size;
-  for (uint32_t i = 0; i < kept; ++i) fill_candidate(snapshot, matches[i], &record->candidates[i]);
+  for (uint32_t i = 0; i < kept; ++i) fill_candidate(snapshot, matches[i], record, i);
   record->candidate_count = static_cast<uint8_t>(kept);
   return record;
 }
@@ -435,9 +453,9 @@ void load_replacements(const Record& record) {
 uintptr_t value_of(Record* record) {
   const auto address = reinterpret_cast<uintptr_t>(record);
   if (record->candidate_count == 0) return address | kUntracked;
-  const bool is_simple = record->candidate_count == 1 && record->candidates[0].has_int32_key &&
-                         !record->candidates[0].reads_geometry;
-  return address | (is_simple ? kSimple : 0);
+  const bool is_simple =
+      record->candidate_count == 1 && record->candidates[0].key_kind != KeyKind::computed;
+  return is_simple ? reinterpret_cast<uintptr_t>(record->candidates) | kSimple : address;
 }
 
 }  // namespace
@@ -445,6 +463,7 @@ uintptr_t value_of(Record* record) {
 constinit std::atomic<const HandleTable*> g_handle_table{&g_empty_table.table};
 
 uintptr_t library_of(const void* kernel) {
+  const ReadSection section;
   const uintptr_t slot = find_handle(kernel);
   return slot == 0 ? 0 : record_of(slot)->owner;
 }
@@ -453,6 +472,8 @@ uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, 
                           uintptr_t image_owner) {
   const Snapshot* snapshot = ensure_snapshot();
   if (snapshot == nullptr || handle == nullptr || symbol == nullptr) return 0;
+  // The caller may read what this gives it.
+  const ReadSection section;
   const uintptr_t known = find_handle(handle);
   if (known != 0) {
     // Hosts ask for the same function again and again.
@@ -479,10 +500,11 @@ uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, 
       // Reused for another kernel without an unload that we saw.
       Record* stale = record_of(previous);
       unlink_record(stale);
-      lay_to_rest(stale);
+      take_away(stale);
     }
     record->next_of_owner = *list;
     *list = record;
+    reuse_what_none_reads();
   }
   if (record->candidate_count != 0) load_replacements(*record);
   return value;
@@ -536,6 +558,7 @@ void forget_owner(uintptr_t owner) {
     *at = one->next;
     g_pool.release(one, sizeof(LibraryModule));
   }
+  reuse_what_none_reads();
 }
 
 void forget_functions() {
@@ -553,6 +576,7 @@ void forget_functions() {
       }
     }
   }
+  reuse_what_none_reads();
 }
 
 void lock_handles_for_fork() {
@@ -561,6 +585,7 @@ void lock_handles_for_fork() {
 }
 
 void unlock_handles_after_fork(bool is_child) {
+  if (is_child) g_grace.end_in_child();
   g_pool.unlock_after_fork(is_child);
   g_lock.unlock_after_fork(is_child);
 }

@@ -10,11 +10,13 @@
 //     record that it points to is whole.
 //   * Dead keys are dropped when the table is rebuilt, at half full, into a larger one if it is
 //     full of living ones. The new table is published by one store. A reader of the old one sees
-//     what it could have seen a moment before; old tables are kept.
+//     what it could have seen a moment before.
+//   * Readers look within a read section (read_section.h); what is taken away from them, records with
+//     their decisions and old tables, is used again after a grace period.
 //   * Writers (hand-out, unload) hold one mutex, and hold no other while calling the driver.
 //
 // Memory per handle: 32 to 64 bytes of table, and a Record of 64 bytes; a handle that a pattern
-// fits adds its candidates.
+// fits adds its candidates and symbol.
 #ifndef FIBSHIM_SHIM_HANDLES_H_
 #define FIBSHIM_SHIM_HANDLES_H_
 
@@ -30,19 +32,30 @@ struct DecisionTable;
 
 enum class HandleKind : uint8_t { function, kernel };
 
+// Where a candidate's key comes from, as far as the fast side of a launch reads it itself. int32:
+// also of a uint32, whose larger half the slow side takes.
+enum class KeyKind : uint8_t { int32, int64, none, computed };
+
 // One pattern that fits a handle's symbol and layout.
+struct Record;
+
 struct Candidate {
+  // Read by the fast side of every launch: the first decision that was cached, most often the only
+  // one; the others; and where the key is, if it is one parameter or none at all.
+  // `first` is never null.
+  std::atomic<const Decision*> first;
+  std::atomic<DecisionTable*> decisions;  // null until the first
+  KeyKind key_kind;
+  uint16_t key_param;
+  uint32_t key_offset;
+
+  Record* record;
   const Snapshot* snapshot;
   const Pattern* pattern;
   const Step* where;
   const KeyPart* key;
   uint32_t where_count;
   uint32_t key_count;
-  bool reads_geometry;  // where or a key part does
-  bool has_int32_key;   // the key is one int32 parameter: its index and offset
-  uint16_t key_param;
-  uint32_t key_offset;
-  std::atomic<DecisionTable*> decisions;  // null until the first
   int64_t captures[kMaxCaptures];
   SymbolMatch match;
 };
@@ -69,24 +82,33 @@ struct Record {
 
 struct HandleSlot {
   std::atomic<uintptr_t> key;    // 0: never used
-  std::atomic<uintptr_t> value;  // Record* with its marks; 0: dead
+  std::atomic<uintptr_t> value;  // Record* or Candidate* with its marks; 0: dead
 };
 
 // Followed by its slots.
 struct HandleTable {
-  uint64_t mask;  // capacity - 1
-  uint64_t used;  // keys written; the writer's
+  uint64_t mask;        // capacity - 1
+  union {               // the writer's
+    uint64_t used;      // keys written
+    HandleTable* next;  // once it is old
+  };
 
   const HandleSlot* slots() const { return reinterpret_cast<const HandleSlot*>(this + 1); }
   HandleSlot* slots() { return reinterpret_cast<HandleSlot*>(this + 1); }
 };
 
-// Marks in a slot's value, beside the record's address.
-inline constexpr uintptr_t kUntracked = 1;  // no pattern fits
-inline constexpr uintptr_t kSimple = 2;     // one does, and its key is one int32 parameter
+// Marks in a slot's value, beside an address.
+inline constexpr uintptr_t kUntracked = 1;  // the record's: no pattern fits
+inline constexpr uintptr_t kSimple =
+    2;  // its candidate's: one fits, and the fast side can read its key
+
+inline const Candidate& simple_candidate_of(uintptr_t value) {
+  return *reinterpret_cast<const Candidate*>(value - kSimple);
+}
 
 inline Record* record_of(uintptr_t value) {
-  return reinterpret_cast<Record*>(value & ~(kUntracked | kSimple));
+  return (value & kSimple) != 0 ? simple_candidate_of(value).record
+                                : reinterpret_cast<Record*>(value & ~kUntracked);
 }
 
 // Named for launch_entry.cc, which reads it in assembly.
@@ -102,7 +124,8 @@ inline uint64_t hash_handle(uintptr_t handle) {
 // Where a handle's slot is looked for first. A constant shift: tables have up to 2^32 slots.
 inline uint64_t first_slot(uintptr_t handle) { return hash_handle(handle) >> 32; }
 
-// The slot's value for a handle, or 0 when nothing is known of it. Hot: wait-free.
+// The slot's value for a handle, or 0 when nothing is known of it. Hot: wait-free. Within a read
+// section, which also guards the record that it leads to.
 inline uintptr_t find_handle(const void* handle) {
   const auto key = reinterpret_cast<uintptr_t>(handle);
   const HandleTable* table = g_handle_table.load(std::memory_order_acquire);

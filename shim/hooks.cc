@@ -15,6 +15,7 @@
 #include "shim/launch_entry.h"
 #include "shim/launch_path.h"
 #include "shim/launch_slow.h"
+#include "shim/read_section.h"
 #include "shim/runtime.h"
 #include "shim/settings_in_force.h"
 
@@ -170,14 +171,16 @@ bool is_device_updatable(const CUlaunchConfig& config) {
   return false;
 }
 
-__attribute__((noinline)) CUresult launch_tracked_ex(const CUlaunchConfig* config,
-                                                     CUfunction function, void** params,
-                                                     void** extra, bool is_per_thread_stream,
-                                                     const std::atomic<LaunchExFunction>& real) {
-  if (real.load(std::memory_order_relaxed) == nullptr && !resolve_driver()) {
+}  // namespace
+
+__attribute__((noinline)) CUresult launch_config_slowly(const CUlaunchConfig* config,
+                                                        CUfunction function, void** params,
+                                                        void** extra,
+                                                        const LaunchFunctions& functions) {
+  if (functions.launch_ex->load(std::memory_order_relaxed) == nullptr && !resolve_driver()) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  const LaunchExFunction launch = real.load(std::memory_order_relaxed);
+  const LaunchExFunction launch = functions.launch_ex->load(std::memory_order_relaxed);
   if (launch == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   const auto original = [&] { return launch(config, function, params, extra); };
   // The driver refuses such a call.
@@ -185,8 +188,8 @@ __attribute__((noinline)) CUresult launch_tracked_ex(const CUlaunchConfig* confi
   const unsigned geometry[7] = {config->gridDimX,      config->gridDimY,  config->gridDimZ,
                                 config->blockDimX,     config->blockDimY, config->blockDimZ,
                                 config->sharedMemBytes};
-  LaunchRequest request =
-      make_request(function, geometry, params, extra, config->hStream, is_per_thread_stream);
+  LaunchRequest request = make_request(function, geometry, params, extra, config->hStream,
+                                       functions.is_per_thread_stream);
   request.must_keep_kernel = is_device_updatable(*config);
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const CUlaunchAttribute& attribute = config->attrs[i];
@@ -195,6 +198,7 @@ __attribute__((noinline)) CUresult launch_tracked_ex(const CUlaunchConfig* confi
     request.view.geometry[kClusterY] = attribute.value.clusterDim.y;
     request.view.geometry[kClusterZ] = attribute.value.clusterDim.z;
   }
+  const ReadSection section;
   LaunchPlan plan;
   plan_launch(&request, &plan);
   if (plan.action == LaunchAction::fail) return plan.error;
@@ -209,10 +213,8 @@ __attribute__((noinline)) CUresult launch_tracked_ex(const CUlaunchConfig* confi
   }
   const CUresult result = launch(&replaced, plan.kernel, plan.params, nullptr);
   note_capture(result, request, plan);
-  return finish_redirect(*plan.decision, result) ? original() : result;
+  return finish_redirect(plan.decision->counter, result) ? original() : result;
 }
-
-}  // namespace
 
 __attribute__((noinline)) LaunchResult route_slowly(const LaunchFrame& frame,
                                                     const LaunchFunctions& functions) {
@@ -228,6 +230,7 @@ __attribute__((noinline)) LaunchResult route_slowly(const LaunchFrame& frame,
   LaunchRequest request = make_request(reinterpret_cast<CUfunction>(frame.function), geometry,
                                        frame.params, functions.has_extra ? frame.extra : nullptr,
                                        frame.stream, functions.is_per_thread_stream);
+  const ReadSection section;
   LaunchPlan plan;
   plan_launch(&request, &plan);
   if (plan.action == LaunchAction::fail) return done(plan.error);
@@ -236,7 +239,7 @@ __attribute__((noinline)) LaunchResult route_slowly(const LaunchFrame& frame,
       launch_plain(plan, request.stream, functions.launch->load(std::memory_order_relaxed),
                    functions.launch_ex->load(std::memory_order_relaxed));
   note_capture(result, request, plan);
-  return finish_redirect(*plan.decision, result) ? kGoesOn : done(result);
+  return finish_redirect(plan.decision->counter, result) ? kGoesOn : done(result);
 }
 
 }  // namespace fibshim
@@ -366,17 +369,7 @@ CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
 
 // --- launch ---
 
-// launch_entry.cc holds the exported functions; launch_path.cc carries out those with a frame.
-
-CUresult fibshim_slow_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function,
-                                       void** params, void** extra) {
-  return launch_tracked_ex(config, function, params, extra, false, real::cuLaunchKernelEx);
-}
-
-CUresult fibshim_slow_cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction function,
-                                            void** params, void** extra) {
-  return launch_tracked_ex(config, function, params, extra, true, real::cuLaunchKernelEx_ptsz);
-}
+// launch_entry.cc holds the exported functions of all launches but the oldest.
 
 // Geometry and arguments were set on the function, where only the driver can read them.
 CUresult hook_cuLaunch(CUfunction function) {

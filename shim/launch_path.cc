@@ -8,6 +8,7 @@
 #include "shim/images.h"
 #include "shim/launch_entry.h"
 #include "shim/launch_slow.h"
+#include "shim/read_section.h"
 #include "shim/settings_in_force.h"
 
 namespace fibshim {
@@ -64,8 +65,8 @@ bool fits_size(int64_t value, uint32_t size) {
 // The replacement's arguments: pointers to where the original's lie, or to `values`.
 inline bool make_params(const Decision& decision, const LaunchView& view, void** pointers,
                         int64_t* values) {
-  const ArgumentMap* const arguments = decision.arguments;
-  const uint32_t count = decision.argument_count;
+  const ArgumentMap* const arguments = decision.snapshot->begin(decision.binding->arguments);
+  const uint32_t count = decision.binding->arguments.count;
   for (uint32_t i = 0; i < count; ++i) {
     const ArgumentMap& argument = arguments[i];
     if (__builtin_expect(argument.kind == ArgumentMap::Kind::pass, 1)) {
@@ -89,20 +90,27 @@ inline bool make_params(const Decision& decision, const LaunchView& view, void**
   return true;
 }
 
+// A geometry value that an expression gives. False: it has none.
+inline bool compute_dimension(const Decision& decision, uint32_t index, const LaunchView& view,
+                              uint32_t* out) {
+  const Program program = decision.binding->geometry[index].program;
+  int64_t value;
+  if (!run_program(decision.snapshot->begin(program), program.count, view, &value)) return false;
+  // Dimensions are positive; shared memory may be none.
+  if (value < (index == kSharedMem ? 0 : 1) || value > INT32_MAX) return false;
+  *out = static_cast<uint32_t>(value);
+  return true;
+}
+
 bool make_geometry(const Decision& decision, const LaunchView& view, LaunchPlan* plan) {
-  const Snapshot& snapshot = *decision.snapshot;
   for (uint32_t i = 0; i < kGeometryCount; ++i) {
     const GeometryMap& map = decision.binding->geometry[i];
     if (map.kind == GeometryMap::Kind::constant) {
       plan->geometry[i] = map.constant;
     } else if (map.kind == GeometryMap::Kind::copy) {
       plan->geometry[i] = view.geometry[map.index];
-    } else {
-      int64_t value;
-      if (!run_program(snapshot.begin(map.program), map.program.count, view, &value)) return false;
-      // Dimensions are positive; shared memory may be none.
-      if (value < (i == kSharedMem ? 0 : 1) || value > INT32_MAX) return false;
-      plan->geometry[i] = static_cast<uint32_t>(value);
+    } else if (!compute_dimension(decision, i, view, &plan->geometry[i])) {
+      return false;
     }
   }
   return true;
@@ -134,7 +142,7 @@ void plan_decided(const Decision& decision, const LaunchRequest& request, Launch
       !make_geometry(decision, view, plan)) {
     return falls_back(Outcome::fallback_where);
   }
-  if (decision.is_identity) {
+  if (decision.binding->is_identity != 0) {
     plan->params = const_cast<void**>(view.params);
   } else if (make_params(decision, view, plan->pointers, plan->values)) {
     plan->params = plan->pointers;
@@ -195,17 +203,34 @@ void plan_launch(LaunchRequest* request, LaunchPlan* plan) {
   count(counter_of(fallback_series, fallback));
 }
 
-bool finish_redirect(const Decision& decision, CUresult result) {
+bool finish_redirect(CounterIndex hit, CUresult result) {
   if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
-    count(counter_of(decision.series, Outcome::hit));
+    count(hit);
     return false;
   }
-  count(counter_of(decision.series, Outcome::error));
-  report_failed_launch(decision, result);
+  const uint32_t series = hit / kOutcomeSlots;
+  count(counter_of(series, Outcome::error));
+  report_failed_launch(series, result);
   return on_error() == OnError::fallback;
 }
 
+LaunchResult finish_launch(const LaunchFrame& frame, LaunchResult result) {
+  if (result == kGoesOn) return result;
+  const auto code = static_cast<CUresult>(static_cast<uint32_t>(result));
+  if ((result & kIsDone) != 0 || code == CUDA_SUCCESS) return static_cast<uint32_t>(code);
+  const auto hit = static_cast<CounterIndex>(frame.hit);
+  uint64_t* const counters = t_counters;
+  if (counters != nullptr) add_in_order(counters + hit, -1);
+  return finish_redirect(hit, code) ? kGoesOn : static_cast<uint32_t>(code);
+}
+
 namespace {
+
+// --- the fast side ---
+//
+// Every function below is entered within the thread's read section, and leaves it before it calls
+// anything: the driver, where the launch may wait for room in a queue while its own handle dies, or
+// the slow side.
 
 void fill_geometry(const LaunchFrame& frame, LaunchView* view) {
   for (int i = 0; i < 3; ++i) view->geometry[kGridX + i] = static_cast<uint32_t>(frame.grid[i]);
@@ -216,125 +241,223 @@ void fill_geometry(const LaunchFrame& frame, LaunchView* view) {
   view->geometry[kSharedMem] = static_cast<uint32_t>(frame.shared_mem);
 }
 
-// A where clause. Alignment checks, which lead it where there are any, are made here.
-inline bool holds(const Step* step, uint32_t count, const LaunchView& view) {
-  const Step* const end = step + count;
-  for (; step < end && step->op == Op::require_aligned; ++step) {
-    const auto* at = static_cast<const char*>(view.params[step->index]) + step->offset;
-    if ((program_detail::read_bytes<int64_t>(at) & step->imm) != 0) return false;
-  }
-  return step == end || run_program(step, static_cast<uint32_t>(end - step), view, nullptr);
+template <class Integer>
+inline int64_t read_key(const Candidate& candidate, void* const* params) {
+  return program_detail::read_bytes<Integer>(static_cast<const char*>(params[candidate.key_param]) +
+                                             candidate.key_offset);
 }
 
-// A pattern's where clause, which reads no geometry. Apart, so that route() needs no stack of its own.
-__attribute__((noinline)) bool holds_for(const LaunchFrame& frame, const Candidate& candidate) {
-  LaunchView view;
-  view.params = frame.params;
-  view.captures = candidate.captures;
-  return holds(candidate.where, candidate.where_count, view);
-}
-
-// One of the original's geometry values, straight from the caller's arguments.
-inline uint32_t geometry_of(const LaunchFrame& frame, uint32_t index) {
-  static constexpr uint8_t kOffsets[kGeometryCount] = {
-      offsetof(LaunchFrame, grid),         offsetof(LaunchFrame, grid) + 8,
-      offsetof(LaunchFrame, grid) + 16,    offsetof(LaunchFrame, block_xy),
-      offsetof(LaunchFrame, block_xy) + 8, offsetof(LaunchFrame, block_z),
-      offsetof(LaunchFrame, one),          offsetof(LaunchFrame, one),
-      offsetof(LaunchFrame, one),          offsetof(LaunchFrame, shared_mem)};
-  const auto* at = reinterpret_cast<const char*>(&frame) + kOffsets[index];
-  return static_cast<uint32_t>(program_detail::read_bytes<uint64_t>(at));
-}
-
-// A geometry value that is not constant. The commonest forms are computed here. False: it has no value.
-inline bool make_dimension(const Decision& decision, uint32_t index, const LaunchFrame& frame,
-                           const LaunchView& view, uint32_t* out) {
-  const GeometryMap& map = decision.binding->geometry[index];
-  if (map.kind == GeometryMap::Kind::copy) {
-    *out = geometry_of(frame, map.index);
-    return true;
+inline bool checks_hold(const Checks& checks, void* const* params) {
+  uint64_t bits = 0;
+  for (uint32_t i = 0; i < checks.aligned_count; i += 2) {
+#pragma GCC unroll 2
+    for (uint32_t k = 0; k < 2; ++k) {
+      bits |= program_detail::read_bytes<uint64_t>(params[checks.aligned[i + k]]);
+    }
   }
-  int64_t value;
-  if (!run_program(decision.snapshot->begin(map.program), map.program.count, view, &value)) {
-    return false;
+  if ((bits & checks.alignment_mask) != 0) return false;
+  for (uint32_t i = 0; i < checks.not_null_count; ++i) {
+    if (program_detail::read_bytes<uint64_t>(params[checks.not_null[i]]) == 0) return false;
   }
-  // Dimensions are positive; shared memory may be none.
-  if (value < (index == kSharedMem ? 0 : 1) || value > INT32_MAX) return false;
-  *out = static_cast<uint32_t>(value);
   return true;
 }
 
-// Launches the replacement that a decision names. `view` has the launch's parameters and captures.
+// False: not a dimension.
+inline bool make_dimension(const Dimension& dimension, const LaunchFrame& frame,
+                           uint32_t* geometry) {
+  const void* const at = dimension.source == Dimension::Source::param
+                             ? frame.params[dimension.at]
+                             : reinterpret_cast<const char*>(&frame) + dimension.at;
+  uint32_t less_one = program_detail::read_bytes<uint32_t>(at) - 1;
+  if (less_one >= uint32_t{INT32_MAX}) return false;
+  if (dimension.shift != Dimension::kNotComputed) {
+    less_one = dimension.divisor == 0 ? less_one >> dimension.shift : less_one / dimension.divisor;
+    if (less_one >= dimension.most) less_one = dimension.most - 1;
+  }
+  geometry[dimension.target] = less_one + 1;
+  return true;
+}
+
+// Leaves the section and launches. The hit is counted before the launch, and taken back by
+// finish_launch() if it fails, so that nothing has to be kept across it.
 template <const LaunchFunctions& kFunctions>
-__attribute__((noinline)) LaunchResult redirect(const LaunchFrame& frame, const Decision& decision,
-                                                const Candidate& candidate, uint64_t* counters) {
+inline LaunchResult launch_replacement(LaunchFrame& frame, const Decision& decision,
+                                       uint64_t* counters, const uint32_t* geometry,
+                                       void** arguments) {
+  const CounterIndex hit = decision.counter;
+  const CUfunction kernel = decision.kernel;
+  frame.hit = hit;
+  count_in(counters, hit);
+  leave_fast_section(counters);
+  return static_cast<uint32_t>(kFunctions.launch->load(std::memory_order_relaxed)(
+      kernel, geometry[0], geometry[1], geometry[2], geometry[3], geometry[4], geometry[5],
+      geometry[6], frame.stream, arguments, nullptr));
+}
+
+// Leaves the section for the slow side.
+template <const LaunchFunctions& kFunctions>
+__attribute__((noinline)) LaunchResult leave_for_slow_side(const LaunchFrame& frame,
+                                                           uint64_t* counters) {
+  if (counters != nullptr) leave_fast_section(counters);
+  return route_slowly(frame, kFunctions);
+}
+
+// A decision with expressions.
+template <const LaunchFunctions& kFunctions>
+__attribute__((noinline)) LaunchResult launch_computed(LaunchFrame& frame,
+                                                       const Candidate& candidate,
+                                                       const Decision& decision,
+                                                       uint64_t* counters) {
   LaunchView view;
   view.params = frame.params;
   view.captures = candidate.captures;
-  if (decision.reads_geometry) fill_geometry(frame, &view);
-  if (!decision.is_fast || !holds(decision.where, decision.where_count, view)) {
-    return route_slowly(frame, kFunctions);
+  fill_geometry(frame, &view);
+  const Program where = decision.binding->where;
+  if (!run_program(candidate.where, candidate.where_count, view, nullptr) ||
+      !run_program(decision.snapshot->begin(where), where.count, view, nullptr)) {
+    return leave_for_slow_side<kFunctions>(frame, counters);
   }
-  uint32_t geometry[kGeometryCount];
-  __builtin_memcpy(geometry, decision.constants, sizeof geometry);
+  uint32_t geometry[kPlainGeometryCount];
+  __builtin_memcpy(geometry, decision.geometry, sizeof geometry);
   for (uint32_t left = decision.has_dynamic; left != 0; left &= left - 1) {
     const auto index = static_cast<uint32_t>(__builtin_ctz(left));
-    if (!make_dimension(decision, index, frame, view, &geometry[index])) {
-      return route_slowly(frame, kFunctions);
+    uint32_t value = 0;
+    const GeometryMap& map = decision.binding->geometry[index];
+    if (map.kind == GeometryMap::Kind::copy) {
+      value = view.geometry[map.index];
+    } else if (!compute_dimension(decision, index, view, &value)) {
+      return leave_for_slow_side<kFunctions>(frame, counters);
     }
+    geometry[index == kSharedMem ? kPlainGeometryCount - 1 : index] = value;
   }
   void* pointers[kMaxFastArguments];
   int64_t values[kMaxFastArguments];
   void** arguments = frame.params;
-  if (!decision.is_identity) {
-    if (!make_params(decision, view, pointers, values)) return route_slowly(frame, kFunctions);
+  if (decision.binding->is_identity == 0) {
+    if (!make_params(decision, view, pointers, values)) {
+      return leave_for_slow_side<kFunctions>(frame, counters);
+    }
     arguments = pointers;
   }
-  // The launch may wait for room in the driver's queue, and the handle die meanwhile.
-  const CounterIndex hit = counter_of(decision.series, Outcome::hit);
-  const CUresult result = kFunctions.launch->load(std::memory_order_relaxed)(
-      decision.kernel, geometry[kGridX], geometry[kGridY], geometry[kGridZ], geometry[kBlockX],
-      geometry[kBlockY], geometry[kBlockZ], geometry[kSharedMem], frame.stream, arguments, nullptr);
-  if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
-    count_in(counters, hit);
-    return done(CUDA_SUCCESS);
-  }
-  return finish_redirect(decision, result) ? kGoesOn : done(result);
+  return launch_replacement<kFunctions>(frame, decision, counters, geometry, arguments);
 }
 
-// Carries a launch out. `slot` is what launch_entry.cc found of the handle. The fast side serves a kernel
-// that one pattern fits, by one int32 parameter, with a decision that is made; the rest is slow.
+// A decision without expressions, whose checks hold.
 template <const LaunchFunctions& kFunctions>
-inline LaunchResult route(const LaunchFrame& frame, uintptr_t slot) {
-  uint64_t* const counters = t_counters;
-  void** const params = frame.params;
-  if (__builtin_expect((slot & kSimple) == 0 || counters == nullptr || params == nullptr ||
-                           g_slow_reasons.load(std::memory_order_relaxed) != 0 ||
-                           (kFunctions.has_extra && frame.extra != nullptr),
-                       0)) {
-    return route_slowly(frame, kFunctions);
+__attribute__((noinline)) LaunchResult launch_directly(LaunchFrame& frame, const Decision& decision,
+                                                       uint64_t* counters) {
+  uint32_t geometry[kPlainGeometryCount];
+  __builtin_memcpy(geometry, decision.geometry, sizeof geometry);
+  if (decision.dimension_count != 0) {
+    static_assert(kMaxDimensions == 2);
+    if (!make_dimension(decision.dimensions[0], frame, geometry) ||
+        (decision.dimension_count > 1 &&
+         !make_dimension(decision.dimensions[1], frame, geometry))) {
+      return leave_for_slow_side<kFunctions>(frame, counters);
+    }
   }
-  const Candidate& candidate = record_of(slot)->candidates[0];
-  const auto* at = static_cast<const char*>(params[candidate.key_param]) + candidate.key_offset;
-  const Decision* decision =
-      find_decision_by_one(candidate, program_detail::read_bytes<int32_t>(at));
-  if (__builtin_expect(decision == nullptr, 0)) return route_slowly(frame, kFunctions);
-  if (candidate.where_count != 0 && !holds_for(frame, candidate)) {
-    return route_slowly(frame, kFunctions);
+  void* pointers[kMaxFastArguments];
+  void** arguments = frame.params;
+  if (decision.argument_count != 0) {
+    for (uint32_t i = 0; i < decision.argument_count; i += 8) {
+#pragma GCC unroll 8
+      for (uint32_t k = 0; k < 8; ++k) pointers[i + k] = frame.params[decision.arguments[i + k]];
+    }
+    arguments = pointers;
   }
-  if (decision->kind == DecisionKind::ready) {
-    return redirect<kFunctions>(frame, *decision, candidate, counters);
-  }
-  if (decision->kind > DecisionKind::refused) return route_slowly(frame, kFunctions);
-  count_in(counters, decision->fallback_counter);
-  return kGoesOn;
+  return launch_replacement<kFunctions>(frame, decision, counters, geometry, arguments);
 }
 
 // Handles whose slot is further from its place than launch_entry.cc looks.
-inline uintptr_t found_slot(const LaunchFrame& frame, uintptr_t slot) {
-  return __builtin_expect(slot != 0, 1)
-             ? slot
-             : find_handle(reinterpret_cast<const void*>(frame.function));
+__attribute__((noinline)) uintptr_t find_far_handle(const void* handle) {
+  return find_handle(handle);
+}
+
+// Carries a launch out, or hands it to `go_slowly`. `slot` is the handle's, or 0. The fast side serves a
+// kernel that one pattern fits, whose key is one parameter at most, with a decision that is made.
+template <const LaunchFunctions& kFunctions, class GoSlowly>
+__attribute__((always_inline)) inline LaunchResult route(LaunchFrame& frame, uintptr_t slot,
+                                                         uint64_t* counters, bool has_attributes,
+                                                         const GoSlowly& go_slowly) {
+  void** const params = frame.params;
+  if (__builtin_expect((slot & kSimple) == 0, 0)) {
+    if (slot != 0 || counters == nullptr) return go_slowly();
+    slot = find_far_handle(reinterpret_cast<const void*>(frame.function));
+    if ((slot & kSimple) == 0) return go_slowly();
+  }
+  if (__builtin_expect(params == nullptr || g_slow_reasons.load(std::memory_order_relaxed) != 0,
+                       0)) {
+    return go_slowly();
+  }
+  const Candidate& candidate = simple_candidate_of(slot);
+  int64_t key = 0;
+  if (__builtin_expect(candidate.key_kind == KeyKind::int32, 1)) {
+    key = read_key<int32_t>(candidate, params);
+  } else if (candidate.key_kind == KeyKind::int64) {
+    key = read_key<int64_t>(candidate, params);
+  }
+  const Decision* const decision = find_decision_by_one(candidate, key);
+  if (__builtin_expect(decision == nullptr, 0)) return go_slowly();
+  if (__builtin_expect(!checks_hold(decision->checks, params), 0)) return go_slowly();
+  if (__builtin_expect(has_attributes && decision->waits_for_previous, 0)) return go_slowly();
+  if (__builtin_expect(decision->way == Way::direct, 1)) {
+    return launch_directly<kFunctions>(frame, *decision, counters);
+  }
+  if (__builtin_expect(decision->way == Way::original, 1)) {
+    count_in(counters, decision->counter);
+    leave_fast_section(counters);
+    return kGoesOn;
+  }
+  return decision->way == Way::computed
+             ? launch_computed<kFunctions>(frame, candidate, *decision, counters)
+             : go_slowly();
+}
+
+template <const LaunchFunctions& kFunctions>
+inline LaunchResult route_framed(LaunchFrame& frame, uintptr_t slot, uint64_t* counters) {
+  const auto go_slowly = [&] { return leave_for_slow_side<kFunctions>(frame, counters); };
+  if (kFunctions.has_extra && __builtin_expect(frame.extra != nullptr, 0)) return go_slowly();
+  return route<kFunctions>(frame, slot, counters, false, go_slowly);
+}
+
+// Attributes that need no look at the replacement, but for whether it waits: none, or programmatic
+// stream serialization alone, which is dropped where it does not.
+inline bool has_plain_attributes(const CUlaunchConfig& config) {
+  return config.numAttrs == 0 ||
+         (config.numAttrs == 1 && config.attrs != nullptr &&
+          config.attrs->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+}
+
+template <const LaunchFunctions& kFunctions>
+inline CUresult route_config(const CUlaunchConfig* config, CUfunction function, void** params,
+                             void** extra, uintptr_t slot, uint64_t* counters) {
+  const auto go_slowly = [&] {
+    if (counters != nullptr) leave_fast_section(counters);
+    return done(launch_config_slowly(config, function, params, extra, kFunctions));
+  };
+  LaunchResult result;
+  LaunchFrame frame;
+  if (__builtin_expect(counters == nullptr || config == nullptr || extra != nullptr ||
+                           !has_plain_attributes(*config),
+                       0)) {
+    result = go_slowly();
+  } else {
+    frame.grid[0] = config->gridDimX;
+    frame.grid[1] = config->gridDimY;
+    frame.grid[2] = config->gridDimZ;
+    frame.block_xy[0] = config->blockDimX;
+    frame.block_xy[1] = config->blockDimY;
+    frame.block_z = config->blockDimZ;
+    frame.shared_mem = config->sharedMemBytes;
+    frame.stream = config->hStream;
+    frame.params = params;
+    frame.function = reinterpret_cast<uint64_t>(function);
+    frame.extra = nullptr;
+    result = route<kFunctions>(frame, slot, counters, config->numAttrs != 0, go_slowly);
+  }
+  if (__builtin_expect(result != 0, 0)) result = finish_launch(frame, result);
+  if (result != kGoesOn) return static_cast<CUresult>(result);
+  return kFunctions.launch_ex->load(std::memory_order_relaxed)(config, function, params, extra);
 }
 
 }  // namespace
@@ -348,11 +471,15 @@ constinit std::atomic<int> g_slow_reasons{0};
 using fibshim::LaunchFrame;
 using fibshim::LaunchResult;
 
-#define FIBSHIM_ROUTE(name, plain, ex, is_per_thread_stream, has_extra)                  \
-  static constexpr fibshim::LaunchFunctions kFunctions_##name = {                        \
-      &fibshim::real::plain, &fibshim::real::ex, is_per_thread_stream, has_extra};       \
-  LaunchResult fibshim_route_##name(const LaunchFrame* frame, uintptr_t slot) {          \
-    return fibshim::route<kFunctions_##name>(*frame, fibshim::found_slot(*frame, slot)); \
+LaunchResult fibshim_finish_launch(const LaunchFrame* frame, LaunchResult result) {
+  return fibshim::finish_launch(*frame, result);
+}
+
+#define FIBSHIM_ROUTE(name, plain, ex, is_per_thread_stream, has_extra)                       \
+  static constexpr fibshim::LaunchFunctions kFunctions_##name = {                             \
+      &fibshim::real::plain, &fibshim::real::ex, is_per_thread_stream, has_extra};            \
+  LaunchResult fibshim_route_##name(LaunchFrame* frame, uintptr_t slot, uint64_t* counters) { \
+    return fibshim::route_framed<kFunctions_##name>(*frame, slot, counters);                  \
   }
 
 FIBSHIM_ROUTE(cuLaunchKernel, cuLaunchKernel, cuLaunchKernelEx, false, true)
@@ -361,3 +488,15 @@ FIBSHIM_ROUTE(cuLaunchKernel_ptsz, cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz, t
 FIBSHIM_ROUTE(cuLaunchCooperativeKernel, cuLaunchKernel, cuLaunchKernelEx, false, false)
 FIBSHIM_ROUTE(cuLaunchCooperativeKernel_ptsz, cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz, true,
               false)
+
+#define FIBSHIM_ROUTE_CONFIG(name, plain, is_per_thread_stream)                                   \
+  static constexpr fibshim::LaunchFunctions kFunctions_##name = {                                 \
+      &fibshim::real::plain, &fibshim::real::name, is_per_thread_stream, true};                   \
+  CUresult fibshim_route_##name(const CUlaunchConfig* config, CUfunction function, void** params, \
+                                void** extra, uintptr_t slot, uint64_t* counters) {               \
+    return fibshim::route_config<kFunctions_##name>(config, function, params, extra, slot,        \
+                                                    counters);                                    \
+  }
+
+FIBSHIM_ROUTE_CONFIG(cuLaunchKernelEx, cuLaunchKernel, false)
+FIBSHIM_ROUTE_CONFIG(cuLaunchKernelEx_ptsz, cuLaunchKernel_ptsz, true)

@@ -21,7 +21,7 @@ struct LaunchFrame {
   uint64_t function;
   uint64_t grid[3];
   uint64_t block_xy[2];
-  uint64_t one;  // 1: what a launch without a cluster has for its dimensions
+  uint64_t hit;  // of a redirected launch: Decision::counter
   uint64_t reserved[2];
   uint64_t return_address;
   uint64_t block_z;
@@ -31,12 +31,16 @@ struct LaunchFrame {
   void** extra;  // not there in cuLaunchCooperativeKernel
 };
 
-// How a launch ended: 0, it goes on to the driver as the host made it; or it is done, and the low half
-// is its CUresult. One register, so that the fast side can end in a jump.
+// How a launch ended, in one register, so that the commonest end is a plain zero:
+//   kGoesOn     it goes on to the driver as the host made it
+//   kIsDone     with its CUresult in the low half
+//   neither     the CUresult of a redirected launch, and `hit` in the frame says whose
+// finish_launch() makes a CUresult, or kGoesOn, of all of them.
 using LaunchResult = uint64_t;
-inline constexpr LaunchResult kGoesOn = 0;
-inline constexpr LaunchResult kIsDone = uint64_t{1} << 32;
+inline constexpr LaunchResult kGoesOn = uint64_t{1} << 32;
+inline constexpr LaunchResult kIsDone = uint64_t{1} << 33;
 inline LaunchResult done(CUresult result) { return kIsDone | static_cast<uint32_t>(result); }
+LaunchResult finish_launch(const LaunchFrame& frame, LaunchResult result);
 
 // What the slow side needs to know of the function that was called.
 struct LaunchFunctions {
@@ -48,6 +52,8 @@ struct LaunchFunctions {
 
 // Any launch; in hooks.cc.
 LaunchResult route_slowly(const LaunchFrame& frame, const LaunchFunctions& functions);
+CUresult launch_config_slowly(const CUlaunchConfig* config, CUfunction function, void** params,
+                              void** extra, const LaunchFunctions& functions);
 
 // Whatever makes every launch of the process take the slow side adds one here: GPUs of unlike kinds, a
 // mode other than apply, each stream capture under way.
@@ -74,7 +80,7 @@ struct LaunchPlan {
   LaunchAction action;
   CUresult error;
   CUfunction kernel;
-  const Record* record;  // of the original; it may have left the table since
+  const Record* record;  // of the original
   const Decision* decision;
   void** params;
   uint32_t geometry[kGeometryCount];
@@ -84,12 +90,13 @@ struct LaunchPlan {
   Decision uncached;  // where `decision` points when there was no memory to remember it
 };
 
-// Fills the plan, and counts the launch unless it is to be redirected.
+// Fills the plan, and counts the launch unless it is to be redirected. The plan is read within the
+// same read section as it is made in.
 void plan_launch(LaunchRequest* request, LaunchPlan* plan);
 
-// Counts the launch that the plan led to. True when the original must run after all: the
-// replacement could not be launched and FIBSHIM_ON_ERROR is fallback.
-bool finish_redirect(const Decision& decision, CUresult result);
+// Counts the launch that a plan led to; `hit` is Decision::counter. True when the original must run
+// after all: the replacement could not be launched and FIBSHIM_ON_ERROR is fallback.
+bool finish_redirect(CounterIndex hit, CUresult result);
 
 // Series 0: launches that no pattern knows.
 inline void count_untracked() { count(counter_of(0, Outcome::untracked)); }

@@ -3,6 +3,7 @@
 #include "shim/driver.h"
 #include "shim/images.h"
 #include "shim/log.h"
+#include "shim/read_section.h"
 #include "shim/runtime.h"
 #include "shim/settings_in_force.h"
 
@@ -37,6 +38,7 @@ void count_unresolved(const Candidate& candidate) {
 }
 
 void count_kept(const void* handle) {
+  const ReadSection section;
   uintptr_t slot = find_handle(handle);
   if (slot == 0) slot = learn_handle(handle);
   if (slot == 0) return count_unknown();
@@ -44,12 +46,15 @@ void count_kept(const void* handle) {
   count(counter_of(unresolved_series(record_of(slot)->candidates[0]), Outcome::fallback_refused));
 }
 
-void report_failed_launch(const Decision& decision, CUresult result) {
-  if (const_cast<Decision&>(decision).is_reported.exchange(true, std::memory_order_relaxed)) return;
-  const Snapshot& snapshot = *decision.snapshot;
-  const Solution& solution = snapshot.begin(snapshot.solutions)[decision.binding->solution];
-  log_message(LogLevel::error, "solution %s: its launch returns %d; %s",
-              snapshot.text(solution.name), static_cast<int>(result),
+void report_failed_launch(uint32_t series, CUresult result) {
+  static std::atomic<uint64_t> was_reported[kSeriesCapacity / 64];
+  const uint64_t bit = uint64_t{1} << series % 64;
+  if ((was_reported[series / 64].fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
+  const char* pattern = nullptr;
+  const char* definition = nullptr;
+  names_of_series(series, &pattern, &definition);
+  log_message(LogLevel::error, "%s (pattern %s): the launch of its solution returns %d; %s",
+              definition, pattern, static_cast<int>(result),
               on_error() == OnError::fallback
                   ? "the original runs"
                   : "so does the call (FIBSHIM_ON_ERROR=fallback runs the original)");

@@ -22,8 +22,8 @@ void count_unresolved(const Candidate& candidate);
 // "(unresolved)".
 void count_kept(const void* handle);
 
-// Logs, once per decision, that the replacement could not be launched.
-void report_failed_launch(const Decision& decision, CUresult result);
+// Logs, once per series, that the replacement could not be launched.
+void report_failed_launch(uint32_t series, CUresult result);
 
 }  // namespace fibshim
 

@@ -191,7 +191,8 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
     for (size_t k = 0; k < sums.size(); ++k) sums[k] = saturating_add(sums[k], shard[k]);
   }
   for (size_t s = 0; s < series.size(); ++s) {
-    for (uint32_t outcome = 0; outcome < kOutcomeSlots; ++outcome) {
+    const uint32_t slots = s == 0 ? kFirstOwnSlot : kOutcomeSlots;
+    for (uint32_t outcome = 0; outcome < slots; ++outcome) {
       const uint64_t count = sums[s * kOutcomeSlots + outcome];
       if (count == 0) continue;
       out.counts.push_back({series[s].config, series[s].device, text_of(series[s].pattern),

@@ -92,7 +92,9 @@ TEST(ShimBinary, LaunchPathRefersToNothingThatIsForbidden) {
       "fibshim::count_unresolved(fibshim::Candidate const&)",
       "fibshim::device_class_of_launch(fibshim::LaunchRequest const&)",
       "fibshim::route_slowly(fibshim::LaunchFrame const&, fibshim::LaunchFunctions const&)",
-      "fibshim::report_failed_launch(fibshim::Decision const&, cudaError_enum)",
+      "fibshim::launch_config_slowly(CUlaunchConfig_st const*, CUfunc_st*, void**, void**, "
+      "fibshim::LaunchFunctions const&)",
+      "fibshim::report_failed_launch(unsigned int, cudaError_enum)",
       "fibshim::decide(fibshim::Record const&, fibshim::Candidate*, long const*, unsigned int, "
       "CUstream_st*, bool, fibshim::Decision*)",
   };
