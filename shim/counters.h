@@ -36,7 +36,7 @@ extern __thread uint64_t* t_counters __asm__("fibshim_counters")
 void count_slowly(CounterIndex index);
 
 // Adds to a counter that only this thread writes: a plain add, but as one store that a reader sees
-// whole, and later than everything that this thread has read or written before.
+// whole, after everything that this thread has read or written before; the compiler moves nothing over it.
 inline void add_in_order(uint64_t* counter, int64_t by) {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
   // Compilers make three instructions of the other form.
@@ -44,6 +44,7 @@ inline void add_in_order(uint64_t* counter, int64_t by) {
 #else
   __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + static_cast<uint64_t>(by),
                    __ATOMIC_RELEASE);
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
 #endif
 }
 

@@ -44,6 +44,7 @@ patchelf:/usr/bin/patchelf
     libraries=/usr/lib/$(gcc -print-multiarch)
     wanted="
 valgrind:/usr/include/valgrind/callgrind.h
+spin:/usr/bin/spin
 libjemalloc2:$libraries/libjemalloc.so.2
 libtcmalloc-minimal4:$libraries/libtcmalloc_minimal.so.4
 "
