@@ -11,6 +11,7 @@
 #   @source:a/b.cu@   the text of KERNEL_SOURCES/a/b.cu, escaped for JSON
 # OUTPUT_FOLDER is replaced as a whole at the end, or not at all.
 set -eu
+umask 022  # what others can write is not trusted
 source=$1 kernel_sources=$2 cubins=$3 output=$4
 
 new=$output.new.$$
@@ -56,6 +57,7 @@ expand() {
 
 mkdir -p "$(dirname "$output")"
 cp -RL "$source/." "$new"
+chmod -R go-w "$new"
 
 find "$new" -name '*.json.in' | sort | while IFS= read -r template; do
   family=$(basename "$template" .json.in)

@@ -12,6 +12,7 @@
 
 #include "loader/check.h"
 #include "loader/file.h"
+#include "loader/index.h"
 #include "loader/sha256.h"
 #include "loader/snapshot.h"
 #include "loader/snapshot_builder.h"
@@ -46,13 +47,21 @@ std::string summarize(const CheckReport& report, Effect effect) {
 const Snapshot* open_folder(const char* folder, char* message, size_t message_size) {
   set_message(message, message_size, "");
   try {
-    CheckReport report = check_folder(folder == nullptr ? "" : folder);
+    const std::string path = folder == nullptr ? "" : folder;
+    OpenedIndex index = open_index(path);
+    if (index.snapshot != nullptr) return index.snapshot.release();
+    CheckReport report = check_folder(path);
     if (report.snapshot == nullptr) {
       const std::string summary = summarize(report, Effect::invalid_folder);
       set_message(message, message_size, summary.empty() ? "out of memory" : summary.c_str());
       return nullptr;
     }
-    set_message(message, message_size, summarize(report, Effect::broken_solution).c_str());
+    std::string remark = summarize(report, Effect::broken_solution);
+    if (!index.refusal.empty()) {
+      remark += (remark.empty() ? "" : "; ") + path + "/" + kIndexFile +
+                " is not used: " + index.refusal + "; fibshim check --write-index makes a new one";
+    }
+    set_message(message, message_size, remark.c_str());
     return report.snapshot.release();
   } catch (...) {
     set_message(message, message_size, "out of memory");
@@ -85,16 +94,23 @@ int read_image(const Snapshot* snapshot, uint32_t solution_index, uint32_t image
       return failed(ErrorCode::invalid_value, "no such image");
     }
     const Image& image = snapshot->begin(solution.images)[image_index];
-    const std::string path =
-        std::string(snapshot->text(snapshot->root)) + "/" + snapshot->text(image.path);
-    auto bytes = read_file(path, kMaxImageBytes);
-    if (!bytes) return failed(bytes.error().code, bytes.error().message);
-    const Sha256 hash = sha256(*bytes);
+    const auto root = RootFolder::open(snapshot->text(snapshot->root));
+    if (!root) {
+      return failed(root.error().code,
+                    std::string(snapshot->text(snapshot->root)) + ": " + root.error().message);
+    }
+    auto content = root->read(snapshot->text(image.path), kMaxImageBytes);
+    if (!content) return failed(content.error().code, content.error().message);
+    const std::string path = root->path() + "/" + snapshot->text(image.path);
+    // A folder whose files have changed since may have changed its rights, too.
+    const std::string distrust = distrust_of(content->stamp, root->stamp(), trust_in_force());
+    if (!distrust.empty()) return failed(ErrorCode::operating_system, path + ": " + distrust);
+    const Sha256 hash = sha256(content->bytes);
     if (memcmp(hash.data(), image.sha256, hash.size()) != 0) {
       return failed(ErrorCode::invalid_image, path + ": its SHA-256 is not the one that solution " +
                                                   snapshot->text(solution.name) + " states");
     }
-    auto* const owner = new std::string(std::move(*bytes));  // release_image() deletes it
+    auto* const owner = new std::string(std::move(content->bytes));  // release_image() deletes it
     *out = {owner->data(), owner->size(), owner};
     return 0;
   } catch (...) {

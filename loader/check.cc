@@ -4,13 +4,16 @@
 #include <exception>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "loader/advice.h"
 #include "loader/bind.h"
 #include "loader/file.h"
 #include "loader/images.h"
+#include "loader/index.h"
 #include "loader/model.h"
 #include "loader/snapshot_builder.h"
 
@@ -76,23 +79,39 @@ class SolutionScope : public Scope {
 
 class FolderCheck {
  public:
-  explicit FolderCheck(CheckReport* report) : report_(report) {}
+  FolderCheck(const CheckOptions& options, CheckReport* report)
+      : options_(options), report_(report), trust_(model_.listing, &diagnostics_) {}
 
   void run(const std::string& folder) {
     auto listing = list_folder(folder, &diagnostics_);
     if (!listing) return;
     model_.listing = std::move(*listing);
     XXH3_128bits_reset(&digest_);
+    trust_.look_at("", model_.listing.root.stamp());
+    for (const PathStamp& below : model_.listing.folders) {
+      trust_.look_at(below.relative, below.stamp);
+    }
     read_all();
     index_solutions();
     check_solutions();
+    trust_.finish();
     if (diagnostics_.invalid_count() == 0) {
       bind_all();
       report_unreachable();
     }
+    if (options_.wants_advice && diagnostics_.invalid_count() == 0) {
+      advise(model_, options_, &diagnostics_);
+    }
+    if (options_.wants_index_current) {
+      const std::string refusal = open_index(folder).refusal;
+      if (!refusal.empty()) {
+        diagnostics_.add(Rule::stale_index, {model_.listing.shown(kIndexFile), 0, 0},
+                         "not used: " + refusal, "fibshim check --write-index makes a new one");
+      }
+    }
     finish_digest();
     if (diagnostics_.invalid_count() == 0) {
-      auto snapshot = build_snapshot(&model_);
+      auto snapshot = build_snapshot(model_);
       if (snapshot) {
         report_->snapshot = std::move(*snapshot);
       } else {
@@ -104,6 +123,7 @@ class FolderCheck {
   void fill_report() {
     diagnostics_.sort();
     report_->error_count = diagnostics_.error_count();
+    report_->warning_count = diagnostics_.warning_count();
     report_->invalid_count = diagnostics_.invalid_count();
     report_->definition_count = static_cast<uint32_t>(model_.definitions.size());
     report_->solution_count = static_cast<uint32_t>(model_.solutions.size());
@@ -115,9 +135,10 @@ class FolderCheck {
       if (binding.state == BindingState::ready) ++report_->ready_binding_count;
       if (binding.state == BindingState::refused) ++report_->refused_binding_count;
     }
+    report_->manifest.folders = std::move(model_.listing.folders);
     report_->diagnostics = diagnostics_.take();
-    report_->warning_count =
-        static_cast<uint32_t>(report_->diagnostics.size()) - report_->error_count;
+    report_->note_count = static_cast<uint32_t>(report_->diagnostics.size()) -
+                          report_->error_count - report_->warning_count;
   }
 
   Diagnostics& diagnostics() { return diagnostics_; }
@@ -135,14 +156,18 @@ class FolderCheck {
   void read_json(const std::string& relative, const Use& use) {
     model_.files.push_back(model_.listing.shown(relative));
     const std::string* const file = &model_.files.back();
-    const auto bytes = read_file(model_.listing.root + "/" + relative, kMaxJsonBytes);
-    if (!bytes) {
-      diagnostics_.add(Rule::file_read, {*file, 0, 0}, bytes.error().message);
+    const auto content = model_.listing.root.read(relative, kMaxJsonBytes);
+    if (!content) {
+      diagnostics_.add(Rule::file_read, {*file, 0, 0}, content.error().message);
       return;
     }
+    trust_.look_at(relative, content->stamp);
+    const std::string& bytes = content->bytes;
+    const XXH128_hash_t digest = XXH3_128bits(bytes.data(), bytes.size());
+    report_->manifest.files.push_back({relative, content->stamp, {digest.low64, digest.high64}});
     digest_bytes(relative);
-    digest_bytes(*bytes);
-    const auto document = JsonDocument::parse(*bytes, file, &diagnostics_);
+    digest_bytes(bytes);
+    const auto document = JsonDocument::parse(bytes, file, &diagnostics_);
     if (document) use(document->root());
   }
 
@@ -241,6 +266,10 @@ class FolderCheck {
         const ImageFacts& facts = store.facts(image.relative, image.kind);
         digest_bytes(image.relative);
         XXH3_128bits_update(&digest_, facts.digest, sizeof facts.digest);
+        if (facts.read_error || !images_.insert(image.relative).second) continue;
+        trust_.look_at(image.relative, facts.stamp);
+        report_->manifest.files.push_back(
+            {image.relative, facts.stamp, {facts.digest[0], facts.digest[1]}});
       }
     }
   }
@@ -363,14 +392,17 @@ class FolderCheck {
     model_.digest[1] = digest.high64;
   }
 
+  const CheckOptions& options_;
   CheckReport* report_;
   Diagnostics diagnostics_;
   FolderModel model_;
+  TrustCheck trust_;
   XXH3_state_t digest_;
   std::unordered_map<std::string, size_t> definitions_;  // name -> index into the model's
   std::unordered_map<std::string, uint32_t> solution_by_definition_;
   std::unordered_map<std::string, Mark> labels_;
   std::vector<std::pair<std::unique_ptr<PatternSpec>, std::string>> patterns_;  // with their files
+  std::unordered_set<std::string> images_;  // those that the manifest has
   SolutionScope::Supplied supplied_;
   std::vector<bool> is_reached_;
   uint32_t suggestions_ = 0;
@@ -381,11 +413,11 @@ class FolderCheck {
 
 }  // namespace
 
-CheckReport check_folder(const std::string& folder) noexcept {
+CheckReport check_folder(const std::string& folder, const CheckOptions& options) noexcept {
   CheckReport report;
   try {
     // Large, and an engine's thread may have a small stack.
-    const auto check = std::make_unique<FolderCheck>(&report);
+    const auto check = std::make_unique<FolderCheck>(options, &report);
     try {
       check->run(folder);
     } catch (const std::exception& error) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "loader/diagnostics.h"
+#include "loader/folder.h"
 #include "loader/snapshot.h"
 
 namespace fibshim {
@@ -20,10 +21,31 @@ struct SnapshotCloser {
 };
 using SnapshotPtr = std::unique_ptr<const Snapshot, SnapshotCloser>;
 
+// Everything that a snapshot was made from.
+struct FileRecord {
+  std::string relative;
+  FileStamp stamp;
+  uint64_t digest[2];  // XXH3-128 of the bytes
+};
+struct FolderManifest {
+  std::vector<PathStamp> folders;
+  std::vector<FileRecord> files;
+};
+
+struct CheckOptions {
+  // Findings that change nothing about loading: an engine does without.
+  bool wants_advice = false;
+  // Whether an index that is there stands for the folder.
+  bool wants_index_current = false;
+  // Compute capabilities, such as 90, that every solution should have an image for.
+  std::vector<uint32_t> sms;
+};
+
 struct CheckReport {
   std::vector<Diagnostic> diagnostics;  // all of them, by file, line and column
   uint32_t error_count = 0;             // of any effect; `check` exits 1 when there is one
   uint32_t warning_count = 0;
+  uint32_t note_count = 0;
   uint32_t invalid_count = 0;  // errors that keep the folder from loading
 
   uint32_t definition_count = 0;  // files that were read as such
@@ -34,11 +56,12 @@ struct CheckReport {
   uint32_t refused_binding_count = 0;
 
   SnapshotPtr snapshot;  // null when invalid_count is not 0
+  FolderManifest manifest;
 };
 
 // Paths in the report begin with `folder` as it was given. Never throws: a lack of memory is a
 // diagnostic too.
-CheckReport check_folder(const std::string& folder) noexcept;
+CheckReport check_folder(const std::string& folder, const CheckOptions& options = {}) noexcept;
 
 }  // namespace fibshim
 

@@ -12,7 +12,7 @@ constexpr bool rules_are_in_order() {
   return true;
 }
 static_assert(rules_are_in_order(), "kRules has one row per Rule, in the enum's order");
-static_assert(kRuleCount == static_cast<size_t>(Rule::unreachable_solution) + 1);
+static_assert(kRuleCount == static_cast<size_t>(Rule::no_image_for_gpu) + 1);
 
 // Edits (insert, remove, exchange) that turn `a` into `b`; words are short.
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -65,13 +65,24 @@ const RuleInfo* find_rule(std::string_view name) {
   return nullptr;
 }
 
+const char* severity_name(Severity severity) {
+  switch (severity) {
+    case Severity::error: return "error";
+    case Severity::warning: return "warning";
+    case Severity::note: return "note";
+  }
+  return "";
+}
+
 std::string format_diagnostic(const Diagnostic& diagnostic) {
   std::string out = diagnostic.place.file;
   if (diagnostic.place.line != 0) {
     out += ':' + std::to_string(diagnostic.place.line);
     if (diagnostic.place.column != 0) out += ':' + std::to_string(diagnostic.place.column);
   }
-  out += diagnostic.severity == Severity::error ? ": error: " : ": warning: ";
+  out += ": ";
+  out += severity_name(diagnostic.severity);
+  out += ": ";
   out += diagnostic.message;
   if (!diagnostic.hint.empty()) out += "; " + diagnostic.hint;
   out += " [";
@@ -118,8 +129,11 @@ std::string list_words(const std::vector<std::string_view>& words, const char* l
 
 void Diagnostics::add(Rule rule, Place place, std::string message, std::string hint) {
   const Effect effect = rule_info(rule).effect;
-  const Severity severity = effect == Effect::warning ? Severity::warning : Severity::error;
+  const Severity severity = effect == Effect::warning ? Severity::warning
+                            : effect == Effect::note  ? Severity::note
+                                                      : Severity::error;
   if (severity == Severity::error) ++error_count_;
+  if (severity == Severity::warning) ++warning_count_;
   if (effect == Effect::invalid_folder) ++invalid_count_;
   all_.push_back({std::move(place), severity, rule, printable(std::move(message)),
                   printable(std::move(hint))});

@@ -17,19 +17,21 @@
 
 namespace fibshim {
 
-enum class Severity : uint8_t { error, warning };
+enum class Severity : uint8_t { error, warning, note };
 
 // What a finding does to the folder.
 enum class Effect : uint8_t {
   invalid_folder,   // an error; the folder is not loaded
   broken_solution,  // an error; the folder loads, launches of that solution return a CUDA error
   warning,          // the folder loads; something in it is not used, or looks wrong
+  note,             // the folder loads and nothing is wrong; worth knowing
 };
 
 enum class Rule : uint8_t {
   // the folder and its files
   folder,
   file_read,
+  untrusted,
   internal,
   // JSON
   json_syntax,
@@ -86,6 +88,14 @@ enum class Rule : uint8_t {
   dropped_scalar,
   unpinned_axis,
   unreachable_solution,
+  impossible_pattern,
+  shadowed_pattern,
+  geometry_overflow,
+  stale_index,
+  // notes
+  unrouted_pattern,
+  unsolved_definition,
+  no_image_for_gpu,
 };
 
 struct RuleInfo {
@@ -98,11 +108,22 @@ struct RuleInfo {
 inline constexpr RuleInfo kRules[] = {
     {Rule::folder, "folder", Effect::invalid_folder,
      "The path is not a config folder: it does not exist, is not a folder, cannot be listed, or "
-     "holds none of definitions/, solutions/ and patterns/. Links to folders are not followed, so "
-     "that reading ends and stays inside the root."},
+     "holds none of definitions/, solutions/ and patterns/. Or a folder below it cannot be read, "
+     "is "
+     "nested too deeply, or is a link that leaves the config folder or comes back to a folder that "
+     "it lies in."},
     {Rule::file_read, "file-read", Effect::invalid_folder,
      "A file could not be read, is larger than the loader accepts, is not a regular file, or is a "
      "link that leaves the folder."},
+    {Rule::untrusted, "untrusted", Effect::invalid_folder,
+     "Somebody other than root, the config folder's owner and you can write the file or folder, "
+     "and "
+     "could so run code of his on the GPU. Take the right away (chmod go-w, chown), or say whom to "
+     "trust: FIBSHIM_TRUST=group accepts what a group can write, FIBSHIM_TRUST=all everything. It "
+     "is "
+     "set in the environment, not in the folder. The folders above the config folder are not "
+     "looked "
+     "at."},
     {Rule::internal, "internal", Effect::invalid_folder,
      "The loader ran out of memory, or met a fault of its own."},
     {Rule::json_syntax, "json-syntax", Effect::invalid_folder,
@@ -238,6 +259,37 @@ inline constexpr RuleInfo kRules[] = {
      "redirected."},
     {Rule::unreachable_solution, "unreachable-solution", Effect::warning,
      "No pattern's name template can produce the definition that this solution solves."},
+    {Rule::impossible_pattern, "impossible-pattern", Effect::warning,
+     "The clauses of the pattern's \"where\" contradict each other or what the values can be, or "
+     "its "
+     "parameters are more than a kernel can take: it never redirects a launch."},
+    {Rule::shadowed_pattern, "shadowed-pattern", Effect::warning,
+     "A pattern that is tried before, by its benefit or else its label, fits every launch that "
+     "this "
+     "one fits, and always decides. Only plain cases are found: the same or a wider symbol, the "
+     "same "
+     "parameters, and no condition that this one does not have."},
+    {Rule::geometry_overflow, "geometry-overflow", Effect::warning,
+     "For an axis of 1, of the largest value that its type and the \"where\" allow, or of 1048576, "
+     "the solution's grid, block, cluster or shared memory is outside what CUDA or the kernel's "
+     "launch bounds accept, or cannot be computed in 64 bits. Such a launch returns an error. "
+     "Bound "
+     "the axis with a \"where\" and it falls back instead."},
+    {Rule::stale_index, "stale-index", Effect::warning,
+     "The folder has a prebuilt index that does not stand for it any more, so that it is loaded "
+     "the "
+     "slow way. fibshim check --write-index makes a new one."},
+    {Rule::unrouted_pattern, "unrouted-pattern", Effect::note,
+     "The folder has no definition whose name the pattern's template can produce. Its launches are "
+     "counted as fallback_no_solution."},
+    {Rule::unsolved_definition, "unsolved-definition", Effect::note,
+     "No solution of the folder solves this definition. Launches that read as a call of it run "
+     "unchanged and are counted as fallback_no_solution."},
+    {Rule::no_image_for_gpu, "no-image-for-gpu", Effect::note,
+     "The solution has no cubin for this GPU's compute capability or a lower one of the same "
+     "major, "
+     "no fatbin and no PTX. Launches fall back there and are counted as fallback_arch. Asked for "
+     "with --gpu or --sm."},
 };
 inline constexpr size_t kRuleCount = sizeof(kRules) / sizeof(kRules[0]);
 
@@ -261,6 +313,9 @@ struct Diagnostic {
   std::string hint;     // what to do, or empty
 };
 
+// "error", "warning" or "note".
+const char* severity_name(Severity severity);
+
 // "file:line:col: error: message [rule]", with "; hint" before the rule when there is one.
 std::string format_diagnostic(const Diagnostic& diagnostic);
 
@@ -282,11 +337,13 @@ class Diagnostics {
   const std::vector<Diagnostic>& all() const { return all_; }
   std::vector<Diagnostic> take() { return std::move(all_); }
   uint32_t error_count() const { return error_count_; }
+  uint32_t warning_count() const { return warning_count_; }
   uint32_t invalid_count() const { return invalid_count_; }  // errors that make the folder invalid
 
  private:
   std::vector<Diagnostic> all_;
   uint32_t error_count_ = 0;
+  uint32_t warning_count_ = 0;
   uint32_t invalid_count_ = 0;
 };
 

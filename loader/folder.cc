@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,65 +22,81 @@ struct DirCloser {
 
 class FolderWalk {
  public:
-  FolderWalk(const FolderListing& listing, Diagnostics* diagnostics)
+  FolderWalk(FolderListing* listing, Diagnostics* diagnostics)
       : listing_(listing), diagnostics_(diagnostics) {}
 
   // Collects the *.json below `relative`. A folder that is not there has none.
   std::vector<std::string> collect(const std::string& relative) {
     found_.clear();
-    walk(relative, 0);
+    walk(relative);
     std::sort(found_.begin(), found_.end());
     return std::move(found_);
   }
 
  private:
+  struct Identity {
+    dev_t device;
+    ino_t inode;
+    bool operator==(const Identity&) const = default;
+  };
+
   void error(const std::string& relative, std::string message, std::string hint = {}) {
-    diagnostics_->add(Rule::folder, {listing_.shown(relative), 0, 0}, std::move(message),
+    diagnostics_->add(Rule::folder, {listing_->shown(relative), 0, 0}, std::move(message),
                       std::move(hint));
   }
 
-  void walk(const std::string& relative, size_t depth) {
-    const std::string path = listing_.root + "/" + relative;
-    const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) {
-      const int reason = errno;
-      struct stat status {};
-      const bool is_link = lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
-      if (is_link) {
-        error(relative, "a link to a folder, which is not followed",
+  void walk(const std::string& relative) {
+    auto opened = listing_->root.open_below(relative, O_RDONLY | O_DIRECTORY);
+    if (!opened) {
+      const bool is_outside = opened.error().code == ErrorCode::invalid_value;
+      if (is_outside) {
+        error(relative, "a link that leaves the config folder",
               "put the folder itself here, or point FIBSHIM_CONFIG at a link to the whole");
-      } else if (reason != ENOENT || depth != 0) {
-        error(relative, std::string("cannot read the folder: ") + strerror(reason));
+      } else if (opened.error().code != ErrorCode::file_not_found || !open_.empty() ||
+                 is_link(relative)) {
+        error(relative, opened.error().message);
+      } else {
+        listing_->folders.push_back({relative, {}});
       }
       return;
     }
-    const std::unique_ptr<DIR, DirCloser> dir(fdopendir(fd));
-    if (dir == nullptr) {
-      close(fd);
+    struct stat status {};
+    const std::unique_ptr<DIR, DirCloser> dir(fdopendir(opened->get()));
+    if (dir == nullptr || fstat(opened->get(), &status) != 0) {
       error(relative, std::string("cannot read the folder: ") + strerror(errno));
       return;
     }
-    if (depth >= kMaxFolderDepth) {
-      error(relative, "folders are nested too deeply");
+    (void)opened->release();  // closedir() closes it
+    const Identity self{status.st_dev, status.st_ino};
+    if (std::find(open_.begin(), open_.end(), self) != open_.end()) {
+      error(relative, "a link to a folder that it lies in");
       return;
     }
+    if (open_.size() >= kMaxFolderDepth) {
+      error(relative, "folders are nested too deeply; at most " + std::to_string(kMaxFolderDepth) +
+                          " are accepted");
+      return;
+    }
+    listing_->folders.push_back({relative, stamp_of(status)});
     std::vector<std::string> folders;
-    errno = 0;
     while (const dirent* const entry = readdir(dir.get())) {
       const std::string name = entry->d_name;
       if (name[0] == '.') continue;
       if (++entries_ > kMaxFolderFiles) {
-        if (entries_ == kMaxFolderFiles + 1) error(relative, "too many files");
+        if (entries_ == kMaxFolderFiles + 1) {
+          error(relative, "too many files; at most " + std::to_string(kMaxFolderFiles) +
+                              " entries are accepted");
+        }
         return;
       }
       std::string below = relative;
       below.append("/").append(name);
       unsigned char type = entry->d_type;
       if (type == DT_UNKNOWN || type == DT_LNK) {
-        struct stat status {};
-        if (fstatat(fd, name.c_str(), &status, 0) == 0) {
-          if (S_ISDIR(status.st_mode)) type = DT_DIR;
-          if (S_ISREG(status.st_mode)) type = DT_REG;
+        struct stat target {};
+        if (fstatat(dirfd(dir.get()), name.c_str(), &target, 0) == 0) {
+          if (S_ISDIR(target.st_mode)) type = DT_DIR;
+          if (S_ISREG(target.st_mode)) type = DT_REG;
         }
       }
       if (type == DT_DIR) {
@@ -90,14 +105,25 @@ class FolderWalk {
         found_.push_back(below);  // whatever it is: reading it says what is wrong
       }
     }
-    for (const std::string& folder : folders) walk(folder, depth + 1);
+    open_.push_back(self);
+    for (const std::string& folder : folders) walk(folder);
+    open_.pop_back();
   }
 
-  const FolderListing& listing_;
+  bool is_link(const std::string& relative) const {
+    struct stat status {};
+    const std::string path = listing_->root.path() + "/" + relative;
+    return lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
+  }
+
+  FolderListing* listing_;
   Diagnostics* diagnostics_;
   std::vector<std::string> found_;
+  std::vector<Identity> open_;  // the folders that lead to this one: a link may come back
   size_t entries_ = 0;
 };
+
+constexpr size_t kMostReported = 8;  // files that others can write
 
 bool is_there(const std::string& path) {
   struct stat status {};
@@ -107,9 +133,8 @@ bool is_there(const std::string& path) {
 }  // namespace
 
 std::optional<FolderListing> list_folder(const std::string& folder, Diagnostics* diagnostics) {
-  const auto fault = [&](const std::string& message, std::string hint = {}) {
-    diagnostics->add(Rule::folder, {folder.empty() ? "(config folder)" : folder, 0, 0}, message,
-                     std::move(hint));
+  const auto fault = [&](const std::string& message) {
+    diagnostics->add(Rule::folder, {folder.empty() ? "(config folder)" : folder, 0, 0}, message);
   };
   struct stat status {};
   if (stat(folder.c_str(), &status) != 0) {
@@ -120,29 +145,49 @@ std::optional<FolderListing> list_folder(const std::string& folder, Diagnostics*
     fault("not a folder");
     return std::nullopt;
   }
+  auto root = RootFolder::open(folder);
+  if (!root) {
+    fault(root.error().message);
+    return std::nullopt;
+  }
   FolderListing listing;
   listing.given = folder;
   while (listing.given.size() > 1 && listing.given.back() == '/') listing.given.pop_back();
-  const std::unique_ptr<char, decltype(&free)> real(realpath(folder.c_str(), nullptr), &free);
-  if (real == nullptr) {
-    fault(strerror(errno));
-    return std::nullopt;
-  }
-  listing.root = real.get();
+  listing.root = std::move(*root);
+  listing.trust = trust_in_force();
 
-  const bool is_config = is_there(listing.root + "/definitions") ||
-                         is_there(listing.root + "/solutions") ||
-                         is_there(listing.root + "/patterns");
+  const std::string& path = listing.root.path();
+  const bool is_config = is_there(path + "/definitions") || is_there(path + "/solutions") ||
+                         is_there(path + "/patterns");
   if (!is_config) {
     fault("not a config folder: it has none of definitions/, solutions/ and patterns/");
     return std::nullopt;
   }
-  FolderWalk walk(listing, diagnostics);
+  FolderWalk walk(&listing, diagnostics);
   listing.definitions = walk.collect("definitions");
   listing.solutions = walk.collect("solutions");
   listing.patterns = walk.collect("patterns");
-  listing.has_settings = is_there(listing.root + "/" + kSettingsFile);
+  listing.has_settings = is_there(path + "/" + kSettingsFile);
+  if (!listing.has_settings) listing.folders.push_back({kSettingsFile, {}});
   return listing;
+}
+
+void TrustCheck::look_at(const std::string& relative, const FileStamp& stamp) {
+  if (stamp.mode == 0) return;  // not there
+  const std::string why = distrust_of(stamp, listing_.root.stamp(), listing_.trust);
+  if (why.empty()) return;
+  if (++count_ > kMostReported) return;
+  diagnostics_->add(Rule::untrusted,
+                    {relative.empty() ? listing_.given : listing_.shown(relative), 0, 0}, why,
+                    "take the right away (chmod -R go-w " + listing_.given +
+                        "), or say with FIBSHIM_TRUST whom to trust");
+}
+
+void TrustCheck::finish() {
+  if (count_ <= kMostReported) return;
+  diagnostics_->add(
+      Rule::untrusted, {listing_.given, 0, 0},
+      std::to_string(count_ - kMostReported) + " more files and folders that others can write");
 }
 
 std::vector<std::pair<std::string, std::string>> read_settings(JsonValue root,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "loader/diagnostics.h"
+#include "loader/file.h"
 #include "loader/json_document.h"
 
 namespace fibshim {
@@ -15,11 +16,19 @@ namespace fibshim {
 inline constexpr size_t kMaxFolderFiles = 1 << 20;  // entries below the root
 inline constexpr size_t kMaxFolderDepth = 32;
 
+// A folder or file that a snapshot is made from. A stamp of mode 0 says that there was none.
+struct PathStamp {
+  std::string relative;
+  FileStamp stamp;
+};
+
 // Paths below the root, sorted, so that nothing depends on the file system's order. Hidden files
-// (editors' copies) are left out.
+// (editors' copies) are left out. Links are followed where they stay inside.
 struct FolderListing {
   std::string given;  // as the user named it, without slashes at its end
-  std::string root;   // absolute, links resolved: stays this folder when a link is repointed
+  RootFolder root;
+  Trust trust = Trust::owner;
+  std::vector<PathStamp> folders;  // every folder listed; what was looked for in vain
   std::vector<std::string> definitions;
   std::vector<std::string> solutions;
   std::vector<std::string> patterns;
@@ -31,6 +40,21 @@ struct FolderListing {
 
 // Nothing when there is no such folder; diagnostics say why.
 std::optional<FolderListing> list_folder(const std::string& folder, Diagnostics* diagnostics);
+
+// Reports files and folders that others can write. After a few it only counts, and finish() says
+// how many there were: a folder that was unpacked with the wrong umask has thousands.
+class TrustCheck {
+ public:
+  TrustCheck(const FolderListing& listing, Diagnostics* diagnostics)
+      : listing_(listing), diagnostics_(diagnostics) {}
+  void look_at(const std::string& relative, const FileStamp& stamp);  // "": the root
+  void finish();
+
+ private:
+  const FolderListing& listing_;
+  Diagnostics* diagnostics_;
+  size_t count_ = 0;
+};
 
 inline constexpr char kSettingsFile[] = "fibshim.json";
 

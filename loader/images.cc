@@ -1,15 +1,11 @@
 #include "loader/images.h"
 
-#include <stdlib.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "loader/bind.h"
-#include "loader/file.h"
 
 namespace fibshim {
 namespace {
@@ -80,6 +76,25 @@ uint16_t sm_in_name(std::string_view path) {
   }
   return static_cast<uint16_t>(sm);
 }
+
+// A definition's constant axes, and nothing else.
+class ConstAxes : public Scope {
+ public:
+  explicit ConstAxes(const Definition* definition) : definition_(definition) {}
+
+  std::optional<Meaning> find(std::string_view name) const override {
+    const DefinitionAxis* const axis =
+        definition_ == nullptr ? nullptr : definition_->find_axis(name);
+    if (axis == nullptr || !axis->is_const) return std::nullopt;
+    Source source;
+    source.integer = axis->value;
+    return Meaning{source, nullptr, nullptr};
+  }
+  std::vector<std::string_view> names() const override { return {}; }
+
+ private:
+  const Definition* definition_;
+};
 
 class ImageChecker {
  public:
@@ -202,18 +217,13 @@ class ImageChecker {
 
   // A geometry value, when it is a constant without regard to any pattern, and in range.
   std::optional<int64_t> constant(uint32_t index) const {
-    const MarkedExpression& entry = solution_->geometry[index];
-    const Expression::Node& root = entry.expression.node(entry.expression.root());
-    std::optional<int64_t> value;
-    if (root.kind == Expression::Kind::integer) value = root.integer;
-    if (root.kind == Expression::Kind::name && definition_ != nullptr) {
-      const DefinitionAxis* const axis = definition_->find_axis(root.name);
-      if (axis != nullptr && axis->is_const) value = axis->value;
-    }
+    const ConstAxes scope(definition_);
+    const auto compiled = compile_value(solution_->geometry[index].expression, scope);
+    if (!compiled || !compiled->constant) return std::nullopt;
     // What is out of range is reported elsewhere.
     std::string why;
-    if (value && !is_geometry_in_range(index, *value, &why)) value.reset();
-    return value;
+    if (!is_geometry_in_range(index, *compiled->constant, &why)) return std::nullopt;
+    return compiled->constant;
   }
 
   void check_launch(const CubinInfo& cubin, const CubinKernel& kernel, const std::string& name) {
@@ -224,6 +234,10 @@ class ImageChecker {
       broken(ErrorCode::invalid_value, Rule::kernel_geometry, solution_->geometry[index].text.mark,
              "kernel " + quoted(kernel.name) + " of " + name + " " + message);
     };
+    if (kernel.max_threads != 0) {
+      uint32_t& most = solution_->max_threads;
+      most = most == 0 ? kernel.max_threads : std::min<uint32_t>(most, kernel.max_threads);
+    }
     const auto x = constant(kBlockX);
     const auto y = constant(kBlockY);
     const auto z = constant(kBlockZ);
@@ -330,47 +344,24 @@ class ImageChecker {
 
 }  // namespace
 
-bool ImageStore::is_inside(const std::string& path) const {
-  const std::unique_ptr<char, decltype(&free)> real(realpath(path.c_str(), nullptr), &free);
-  if (real == nullptr) return true;  // it does not exist: reading it says so
-  const std::string_view found = real.get();
-  if (listing_.root == "/") return true;
-  return found.substr(0, listing_.root.size()) == listing_.root &&
-         (found.size() == listing_.root.size() || found[listing_.root.size()] == '/');
-}
-
-bool ImageStore::leaves_folder(const std::string& relative) {
-  const std::string path = listing_.root + "/" + relative;
-  const std::string folder = path.substr(0, path.rfind('/'));
-  const auto known = folder_leaves_.find(folder);
-  const bool folder_leaves = known != folder_leaves_.end()
-                                 ? known->second
-                                 : folder_leaves_.emplace(folder, !is_inside(folder)).first->second;
-  if (folder_leaves) return true;
-  struct stat status {};
-  if (lstat(path.c_str(), &status) != 0 || !S_ISLNK(status.st_mode)) return false;
-  return !is_inside(path);
-}
-
 const ImageFacts& ImageStore::facts(const std::string& relative, ImageKind kind) {
   // The kind follows from the path's extension, so the path alone is the key.
   auto& entry = facts_[relative];
   if (entry != nullptr) return *entry;
   entry = std::make_unique<ImageFacts>();
-  if (leaves_folder(relative)) {
-    entry->leaves_folder = true;
+  const auto content = listing_.root.read(relative, kMaxImageBytes);
+  if (!content) {
+    entry->leaves_folder = content.error().code == ErrorCode::invalid_value;
+    entry->read_error = content.error();
     return *entry;
   }
-  const auto bytes = read_file(listing_.root + "/" + relative, kMaxImageBytes);
-  if (!bytes) {
-    entry->read_error = bytes.error();
-    return *entry;
-  }
-  entry->hash = sha256(*bytes);
-  const XXH128_hash_t digest = XXH3_128bits(bytes->data(), bytes->size());
+  const std::string& bytes = content->bytes;
+  entry->stamp = content->stamp;
+  entry->hash = sha256(bytes);
+  const XXH128_hash_t digest = XXH3_128bits(bytes.data(), bytes.size());
   entry->digest[0] = digest.low64;
   entry->digest[1] = digest.high64;
-  read_facts(*bytes, kind, entry.get());
+  read_facts(bytes, kind, entry.get());
   return *entry;
 }
 

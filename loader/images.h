@@ -11,6 +11,7 @@
 #include "loader/cubin.h"
 #include "loader/definition.h"
 #include "loader/diagnostics.h"
+#include "loader/file.h"
 #include "loader/folder.h"
 #include "loader/sha256.h"
 #include "loader/solution.h"
@@ -23,6 +24,7 @@ struct ImageFacts {
   std::optional<Error> read_error;  // the rest is empty then
   Sha256 hash{};
   uint64_t digest[2] = {0, 0};        // XXH3-128 of the bytes
+  FileStamp stamp{};                  // of the bytes
   std::optional<Error> format_error;  // not what the extension says
   uint16_t sm = 0;
   ArchScope scope = ArchScope::portable;
@@ -39,12 +41,8 @@ class ImageStore {
   const ImageFacts& facts(const std::string& relative, ImageKind kind);
 
  private:
-  bool leaves_folder(const std::string& relative);
-  bool is_inside(const std::string& path) const;
-
   const FolderListing& listing_;
   std::unordered_map<std::string, std::unique_ptr<ImageFacts>> facts_;
-  std::unordered_map<std::string, bool> folder_leaves_;
 };
 
 // Fills in what the images say (SM, parameter table, faults) and orders them, best first.

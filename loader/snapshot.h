@@ -14,7 +14,7 @@
 
 namespace fibshim {
 
-inline constexpr uint32_t kSnapshotVersion = 1;
+inline constexpr uint32_t kSnapshotVersion = 2;
 inline constexpr uint32_t kLoaderApiVersion = 1;
 
 // Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
@@ -234,6 +234,22 @@ struct Setting {
   Offset value;
 };
 
+// How the loader finds the patterns that fit a symbol. For the loader alone.
+struct SymbolEntry {
+  enum class Filing : uint8_t {
+    exact,   // the symbol is `text`
+    chunk8,  // a symbol that fits contains the 8 bytes of `chunk`
+    chunk4,  // the same of the low 4 bytes
+    always,  // nothing is required: tried for every symbol
+  };
+  uint64_t chunk;
+  Offset text;  // "symbol", as the pattern writes it
+  Filing filing;
+  uint8_t capture_count;
+  uint16_t numeric_captures;              // bit i: capture i must be a decimal number
+  uint16_t capture_groups[kMaxCaptures];  // numbers of the groups in the regular expression
+};
+
 struct Snapshot {
   char magic[8];            // "FIBSNAP"
   uint32_t version;         // kSnapshotVersion
@@ -244,6 +260,7 @@ struct Snapshot {
   Array<Solution> solutions;
   Array<Binding> bindings;
   Array<Setting> settings;
+  Array<SymbolEntry> symbols;  // one for each pattern
 
   template <class T>
   const T* begin(Array<T> array) const {
@@ -274,7 +291,8 @@ struct LoaderApi {
 
   // Reads and checks `folder`. Returns nullptr when the folder is missing or invalid; `message`
   // then holds "file:line:col: error: reason [rule]" of the first error and how many more there
-  // are. With a snapshot, `message` is empty, or names the solutions that are broken.
+  // are. With a snapshot, `message` is empty, or names the solutions that are broken and says why
+  // the folder's prebuilt index was not used.
   const Snapshot* (*open)(const char* folder, char* message, size_t message_size);
 
   // Frees a snapshot. No launch may still be reading it.

@@ -11,9 +11,12 @@
 namespace fibshim {
 namespace {
 
-// Lies in front of every snapshot that this process built, so that a Snapshot* is all that the API
+// Lies in front of every snapshot of this process, so that a Snapshot* is all that the API
 // needs to pass around.
 struct alignas(64) SnapshotHeader {
+  explicit SnapshotHeader(const Snapshot& snapshot)
+      : matcher(reinterpret_cast<const char*>(&snapshot), snapshot.begin(snapshot.symbols),
+                snapshot.symbols.count) {}
   SymbolMatcher matcher;
 };
 
@@ -83,7 +86,7 @@ T zeroed() {
   return value;
 }
 
-Solution make_solution(const SolutionSpec& spec, const FolderModel& model, BlobBuilder* blob) {
+Solution make_solution(const SolutionSpec& spec, BlobBuilder* blob) {
   auto solution = zeroed<Solution>();
   solution.name = blob->text(spec.name.name);
   solution.definition = blob->text(spec.definition.name);
@@ -108,7 +111,6 @@ Solution make_solution(const SolutionSpec& spec, const FolderModel& model, BlobB
   solution.waits_for_previous = spec.waits_for_previous;
   solution.error_code = static_cast<int32_t>(spec.error_code);
   if (!spec.error_message.empty()) solution.error_message = blob->text(spec.error_message);
-  (void)model;
   return solution;
 }
 
@@ -187,25 +189,24 @@ void set_max_shared_mem(const FolderModel& model, std::vector<Solution>* solutio
 
 }  // namespace
 
-Result<SnapshotPtr> build_snapshot(FolderModel* model) {
+Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   BlobBuilder blob;
   auto head = zeroed<Snapshot>();
   memcpy(head.magic, "FIBSNAP", 8);
   head.version = kSnapshotVersion;
-  head.digest[0] = model->digest[0];
-  head.digest[1] = model->digest[1];
-  head.root = blob.text(model->listing.root);
+  head.digest[0] = model.digest[0];
+  head.digest[1] = model.digest[1];
 
   std::vector<Solution> solutions;
-  for (const SolutionSpec& spec : model->solutions) {
-    solutions.push_back(make_solution(spec, *model, &blob));
+  for (const SolutionSpec& spec : model.solutions) {
+    solutions.push_back(make_solution(spec, &blob));
   }
-  set_max_shared_mem(*model, &solutions);
+  set_max_shared_mem(model, &solutions);
   head.solutions = blob.array(solutions);
 
   std::vector<Binding> bindings;
-  std::vector<std::vector<uint32_t>> bindings_of(model->patterns.size());
-  for (const BindingSpec& spec : model->bindings) {
+  std::vector<std::vector<uint32_t>> bindings_of(model.patterns.size());
+  for (const BindingSpec& spec : model.bindings) {
     bindings_of[spec.pattern].push_back(static_cast<uint32_t>(bindings.size()));
     bindings.push_back(make_binding(spec, &blob));
     if (blob.is_too_large()) break;
@@ -213,11 +214,11 @@ Result<SnapshotPtr> build_snapshot(FolderModel* model) {
   head.bindings = blob.array(bindings);
 
   std::vector<Pattern> patterns;
-  for (size_t i = 0; i < model->patterns.size(); ++i) {
-    Pattern pattern = make_pattern(*model->patterns[i], model->pattern_files[i], &blob);
+  for (size_t i = 0; i < model.patterns.size(); ++i) {
+    Pattern pattern = make_pattern(*model.patterns[i], model.pattern_files[i], &blob);
     std::sort(bindings_of[i].begin(), bindings_of[i].end(), [&](uint32_t a, uint32_t b) {
-      return model->solutions[model->bindings[a].solution].definition.name <
-             model->solutions[model->bindings[b].solution].definition.name;
+      return model.solutions[model.bindings[a].solution].definition.name <
+             model.solutions[model.bindings[b].solution].definition.name;
     });
     std::vector<Route> routes;
     for (const uint32_t binding : bindings_of[i]) {
@@ -229,32 +230,60 @@ Result<SnapshotPtr> build_snapshot(FolderModel* model) {
   head.patterns = blob.array(patterns);
 
   std::vector<Setting> settings;
-  for (const auto& [name, value] : model->settings) {
+  for (const auto& [name, value] : model.settings) {
     settings.push_back({blob.text(name), blob.text(value)});
   }
   head.settings = blob.array(settings);
 
-  if (blob.is_too_large()) {
+  std::vector<const SymbolPattern*> symbols;
+  for (const auto& pattern : model.patterns) symbols.push_back(pattern->symbol.get());
+  std::vector<SymbolEntry> entries = file_symbols(symbols);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const PatternSpec& pattern = *model.patterns[i];
+    entries[i].text = blob.text(symbols[i]->text());
+    entries[i].capture_count = static_cast<uint8_t>(pattern.captures.size());
+    entries[i].numeric_captures = static_cast<uint16_t>(pattern.numeric_captures);
+    for (size_t k = 0; k < pattern.captures.size(); ++k) {
+      entries[i].capture_groups[k] = symbols[i]->group_number(pattern.captures[k]);
+    }
+  }
+  head.symbols = blob.array(entries);
+
+  const std::string& root = model.listing.root.path();
+  if (blob.bytes().size() + root.size() + 1 > UINT32_MAX) {
     return fail(ErrorCode::invalid_value,
                 "the folder's patterns and solutions make a snapshot of more than 4 GiB");
   }
-  head.size_bytes = static_cast<uint32_t>(blob.bytes().size());
+  SnapshotMemory memory(blob.bytes().size(), root);
+  memcpy(memory.bytes(), blob.bytes().data(), blob.bytes().size());
+  memcpy(memory.bytes(), &head, sizeof head);
+  return memory.finish();
+}
 
-  void* const memory =
-      aligned_alloc(alignof(SnapshotHeader),
-                    (sizeof(SnapshotHeader) + blob.bytes().size() + alignof(SnapshotHeader) - 1) /
-                        alignof(SnapshotHeader) * alignof(SnapshotHeader));
-  if (memory == nullptr) throw std::bad_alloc();
-  auto* const header = new (memory) SnapshotHeader;
-  auto* const snapshot = reinterpret_cast<Snapshot*>(header + 1);
-  memcpy(static_cast<void*>(snapshot), blob.bytes().data(), blob.bytes().size());
-  memcpy(static_cast<void*>(snapshot), &head, sizeof head);
-  SnapshotPtr owner(snapshot);
-  for (const auto& pattern : model->patterns) {
-    header->matcher.add(std::move(*pattern->symbol), pattern->captures, pattern->numeric_captures);
-  }
-  header->matcher.finish();
-  return owner;
+SnapshotMemory::SnapshotMemory(size_t movable_bytes, const std::string& root)
+    : movable_bytes_(movable_bytes), root_(root) {
+  constexpr size_t kAlignment = alignof(SnapshotHeader);
+  const size_t bytes = sizeof(SnapshotHeader) + movable_bytes + root.size() + 1;
+  memory_ = aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  if (memory_ == nullptr) throw std::bad_alloc();
+}
+
+SnapshotMemory::~SnapshotMemory() { free(memory_); }
+
+char* SnapshotMemory::bytes() const { return static_cast<char*>(memory_) + sizeof(SnapshotHeader); }
+
+SnapshotPtr SnapshotMemory::finish() {
+  auto* const snapshot = reinterpret_cast<Snapshot*>(bytes());
+  memcpy(bytes() + movable_bytes_, root_.c_str(), root_.size() + 1);
+  snapshot->root = static_cast<Offset>(movable_bytes_);
+  snapshot->size_bytes = static_cast<uint32_t>(movable_bytes_ + root_.size() + 1);
+  new (memory_) SnapshotHeader(*snapshot);
+  memory_ = nullptr;
+  return SnapshotPtr(snapshot);
+}
+
+std::string_view movable_part(const Snapshot& snapshot) {
+  return {reinterpret_cast<const char*>(&snapshot), snapshot.root};
 }
 
 const SymbolMatcher& matcher_of(const Snapshot* snapshot) { return header_of(snapshot)->matcher; }

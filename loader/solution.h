@@ -74,6 +74,7 @@ struct SolutionSpec {
   std::string error_message;
   std::vector<KernelParam> params;  // of the kernel
   bool has_params = false;          // some image has a parameter table
+  uint32_t max_threads = 0;         // of a block: the least that an image states; 0: none does
 };
 
 // `relative`: the file's path below the root. Nothing when not even the names could be read.

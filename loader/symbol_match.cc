@@ -415,6 +415,7 @@ tl::expected<SymbolPattern, SymbolError> SymbolPattern::parse(std::string_view t
   const std::string_view body = text.substr(skipped);
   if (body.empty()) return symbol_error(skipped, "nothing follows \"" + std::string(text) + "\"");
 
+  result.text_ = text;
   switch (result.kind_) {
     case Kind::exact: {
       const size_t odd = body.find_first_of(" *?()[]:<>\\");
@@ -422,7 +423,6 @@ tl::expected<SymbolPattern, SymbolError> SymbolPattern::parse(std::string_view t
         return symbol_error(odd, "an exact symbol holds no '" + std::string(1, body[odd]) +
                                      "'; write glob:, re: or demangled: in front of a pattern");
       }
-      result.exact_ = body;
       break;
     }
     case Kind::glob:
@@ -461,10 +461,8 @@ tl::expected<SymbolPattern, SymbolError> SymbolPattern::parse(std::string_view t
           return symbol_error(skipped, "the regular expression has two groups named " + name);
         }
         result.groups_.push_back(name);
-        result.group_numbers_.push_back(static_cast<uint32_t>(table[0]) << 8 | table[1]);
+        result.group_numbers_.push_back(static_cast<uint16_t>(table[0] << 8 | table[1]));
       }
-      // Without the JIT (no writable and executable memory, say) the interpreter does the work.
-      (void)pcre2_jit_compile(result.regex_.get(), PCRE2_JIT_COMPLETE);
       result.literals_ = required_regex_literals(body);
       break;
     }
@@ -472,24 +470,14 @@ tl::expected<SymbolPattern, SymbolError> SymbolPattern::parse(std::string_view t
   return result;
 }
 
-SymbolMatcher::SymbolMatcher() : limits_(pcre2_match_context_create(nullptr)) {
-  if (limits_ != nullptr) {
-    pcre2_set_match_limit(limits_, kRegexMatchLimit);
-    pcre2_set_heap_limit(limits_, kRegexHeapLimitKib);
-  }
+uint16_t SymbolPattern::group_number(const std::string& name) const {
+  const auto at = std::find(groups_.begin(), groups_.end(), name) - groups_.begin();
+  return group_numbers_[static_cast<size_t>(at)];
 }
 
-SymbolMatcher::~SymbolMatcher() { pcre2_match_context_free(limits_); }
-
-void SymbolMatcher::add(SymbolPattern pattern, const std::vector<std::string>& captures,
-                        uint32_t numeric_captures) {
-  Entry entry{std::move(pattern), {}, numeric_captures};
-  for (const std::string& capture : captures) {
-    const auto& groups = entry.pattern.groups_;
-    const auto at = std::find(groups.begin(), groups.end(), capture) - groups.begin();
-    entry.capture_groups.push_back(entry.pattern.group_numbers_[static_cast<size_t>(at)]);
-  }
-  entries_.push_back(std::move(entry));
+void SymbolPattern::prepare() {
+  // Without the JIT (no writable and executable memory, say) the interpreter does the work.
+  if (regex_ != nullptr) (void)pcre2_jit_compile(regex_.get(), PCRE2_JIT_COMPLETE);
 }
 
 template <class Word>
@@ -572,43 +560,90 @@ class ChunkCounts {
 
 }  // namespace
 
-void SymbolMatcher::finish() {
+std::vector<SymbolEntry> file_symbols(const std::vector<const SymbolPattern*>& patterns) {
   ChunkCounts<uint64_t> counts8;
   ChunkCounts<uint32_t> counts4;
-  for (const Entry& entry : entries_) {
-    counts8.count(entry.pattern.literals_);
-    counts4.count(entry.pattern.literals_);
+  for (const SymbolPattern* pattern : patterns) {
+    counts8.count(pattern->literals_);
+    counts4.count(pattern->literals_);
   }
-  for (uint32_t i = 0; i < entries_.size(); ++i) {
-    const SymbolPattern& pattern = entries_[i].pattern;
+  std::vector<SymbolEntry> entries;
+  for (const SymbolPattern* pattern : patterns) {
+    SymbolEntry entry{};
     uint64_t word8 = 0;
     uint32_t word4 = 0;
-    if (pattern.kind_ == SymbolPattern::Kind::exact) {
-      exact_[pattern.exact_].push_back(i);
-    } else if (counts8.rarest(pattern.literals_, &word8)) {
-      chunks8_.add(word8, i);
-    } else if (counts4.rarest(pattern.literals_, &word4)) {
-      chunks4_.add(word4, i);
+    if (pattern->kind_ == SymbolPattern::Kind::exact) {
+      entry.filing = SymbolEntry::Filing::exact;
+    } else if (counts8.rarest(pattern->literals_, &word8)) {
+      entry.filing = SymbolEntry::Filing::chunk8;
+      entry.chunk = word8;
+    } else if (counts4.rarest(pattern->literals_, &word4)) {
+      entry.filing = SymbolEntry::Filing::chunk4;
+      entry.chunk = word4;
     } else {
-      always_.push_back(i);
+      entry.filing = SymbolEntry::Filing::always;
+    }
+    entries.push_back(entry);
+  }
+  return entries;
+}
+
+SymbolMatcher::SymbolMatcher(const char* texts, const SymbolEntry* entries, uint32_t count)
+    : texts_(texts),
+      entries_(entries),
+      count_(count),
+      patterns_(count),
+      limits_(pcre2_match_context_create(nullptr)) {
+  if (limits_ != nullptr) {
+    pcre2_set_match_limit(limits_, kRegexMatchLimit);
+    pcre2_set_heap_limit(limits_, kRegexHeapLimitKib);
+  }
+  for (uint32_t i = 0; i < count_; ++i) {
+    const SymbolEntry& entry = entries_[i];
+    switch (entry.filing) {
+      case SymbolEntry::Filing::exact: exact_[texts_ + entry.text].push_back(i); break;
+      case SymbolEntry::Filing::chunk8: chunks8_.add(entry.chunk, i); break;
+      case SymbolEntry::Filing::chunk4: chunks4_.add(static_cast<uint32_t>(entry.chunk), i); break;
+      case SymbolEntry::Filing::always: always_.push_back(i); break;
     }
   }
 }
 
-bool SymbolMatcher::fits_regex(const Entry& entry, std::string_view symbol,
-                               SymbolMatch* out) const {
-  const pcre2_code* const regex = entry.pattern.regex_.get();
+SymbolMatcher::~SymbolMatcher() {
+  for (const auto& pattern : patterns_) delete pattern.load(std::memory_order_relaxed);
+  pcre2_match_context_free(limits_);
+}
+
+// Compiled by the first thread that asks; of two that ask at once, one throws its work away.
+const SymbolPattern* SymbolMatcher::pattern(uint32_t index) const {
+  auto& place = patterns_[index];
+  if (const SymbolPattern* known = place.load(std::memory_order_acquire)) return known;
+  auto parsed = SymbolPattern::parse(texts_ + entries_[index].text);
+  if (!parsed) return nullptr;  // it could be compiled when the folder was checked: no memory
+  auto compiled = std::make_unique<SymbolPattern>(std::move(*parsed));
+  compiled->prepare();
+  const SymbolPattern* known = nullptr;
+  // Release: who sees the pointer sees what it points to.
+  if (place.compare_exchange_strong(known, compiled.get(), std::memory_order_acq_rel)) {
+    return compiled.release();
+  }
+  return known;
+}
+
+bool SymbolPattern::fits_regex(std::string_view symbol, const SymbolEntry& entry,
+                               pcre2_real_match_context_8* limits, SymbolMatch* out) const {
+  const pcre2_code* const regex = regex_.get();
   pcre2_match_data* const data = pcre2_match_data_create_from_pattern(regex, nullptr);
   if (data == nullptr) return false;
   const auto subject = reinterpret_cast<PCRE2_SPTR>(symbol.data());
-  int count = pcre2_match(regex, subject, symbol.size(), 0, 0, data, limits_);
+  int count = pcre2_match(regex, subject, symbol.size(), 0, 0, data, limits);
   if (count == PCRE2_ERROR_JIT_STACKLIMIT) {
-    count = pcre2_match(regex, subject, symbol.size(), 0, PCRE2_NO_JIT, data, limits_);
+    count = pcre2_match(regex, subject, symbol.size(), 0, PCRE2_NO_JIT, data, limits);
   }
   bool is_fit = count >= 0;
   const PCRE2_SIZE* const bounds = pcre2_get_ovector_pointer(data);
   const uint32_t pairs = pcre2_get_ovector_count(data);
-  for (size_t i = 0; is_fit && i < entry.capture_groups.size(); ++i) {
+  for (size_t i = 0; is_fit && i < entry.capture_count; ++i) {
     const uint32_t group = entry.capture_groups[i];
     SymbolMatch::Capture& capture = out->captures[i];
     if (group >= pairs || bounds[2 * group] == PCRE2_UNSET ||
@@ -637,20 +672,19 @@ bool SymbolMatcher::fits_regex(const Entry& entry, std::string_view symbol,
   return is_fit;
 }
 
-bool SymbolMatcher::fits(const Entry& entry, std::string_view symbol, const std::string& demangled,
+bool SymbolPattern::fits(std::string_view symbol, const std::string& demangled,
+                         const SymbolEntry& entry, pcre2_real_match_context_8* limits,
                          SymbolMatch* out) const {
-  const SymbolPattern& pattern = entry.pattern;
-  for (const std::string& literal : pattern.literals_) {
+  for (const std::string& literal : literals_) {
     if (memmem(symbol.data(), symbol.size(), literal.data(), literal.size()) == nullptr) {
       return false;
     }
   }
-  switch (pattern.kind_) {
-    case SymbolPattern::Kind::exact: return true;
-    case SymbolPattern::Kind::glob: return pattern.glob_.matches(symbol);
-    case SymbolPattern::Kind::demangled:
-      return !demangled.empty() && pattern.glob_.matches(demangled);
-    case SymbolPattern::Kind::regex: return fits_regex(entry, symbol, out);
+  switch (kind_) {
+    case Kind::exact: return symbol == text_;
+    case Kind::glob: return glob_.matches(symbol);
+    case Kind::demangled: return !demangled.empty() && glob_.matches(demangled);
+    case Kind::regex: return fits_regex(symbol, entry, limits, out);
   }
   return false;
 }
@@ -675,8 +709,17 @@ uint32_t SymbolMatcher::match(std::string_view symbol, SymbolMatch* out,
     std::string demangled;
     bool has_demangled = false;
     for (const uint32_t candidate : candidates) {
-      const Entry& entry = entries_[candidate];
-      if (entry.pattern.kind_ == SymbolPattern::Kind::demangled && !has_demangled &&
+      SymbolMatch match{};
+      match.pattern = candidate;
+      const SymbolEntry& entry = entries_[candidate];
+      if (entry.filing == SymbolEntry::Filing::exact) {  // the map compared all of it
+        if (count < capacity) out[count] = match;
+        ++count;
+        continue;
+      }
+      const SymbolPattern* const compiled = pattern(candidate);
+      if (compiled == nullptr) continue;
+      if (compiled->kind() == SymbolPattern::Kind::demangled && !has_demangled &&
           symbol.size() <= kMaxDemangledLength) {
         has_demangled = true;
         int status = 0;
@@ -687,9 +730,7 @@ uint32_t SymbolMatcher::match(std::string_view symbol, SymbolMatch* out,
         // An extern "C" kernel is its own demangled name.
         if (demangled.empty()) demangled = symbol;
       }
-      SymbolMatch match{};
-      match.pattern = candidate;
-      if (!fits(entry, symbol, demangled, &match)) continue;
+      if (!compiled->fits(symbol, demangled, entry, limits_, &match)) continue;
       if (count < capacity) out[count] = match;
       ++count;
     }

@@ -4,14 +4,16 @@
 // times: a symbol that no pattern fits must cost less than a microsecond with 1,000 patterns. Exact
 // names are in a hash map. Every glob and regular expression is filed under a few bytes that each
 // symbol that it fits must contain; one pass over the symbol finds the candidates, and only those
-// are tried. A matcher is immutable once built: match() is thread-safe and never throws.
+// are tried. How each is filed is worked out when the folder is checked and lies in the snapshot
+// (SymbolEntry); a regular expression is compiled when a symbol first makes it a candidate, which
+// most never see. match() is thread-safe and never throws.
 #ifndef FIBSHIM_LOADER_SYMBOL_MATCH_H_
 #define FIBSHIM_LOADER_SYMBOL_MATCH_H_
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include <array>
+#include <atomic>
 #include <bitset>
 #include <memory>
 #include <string>
@@ -68,46 +70,48 @@ class SymbolPattern {
 
   static tl::expected<SymbolPattern, SymbolError> parse(std::string_view text);
 
+  const std::string& text() const { return text_; }
   Kind kind() const { return kind_; }
   const std::vector<std::string>& groups() const { return groups_; }  // named groups, by number
+  uint16_t group_number(const std::string& name) const;               // of one of groups()
+
+  // Has the regular expression translated to machine code, which takes longer than one match.
+  void prepare();
+  // `demangled` is the symbol's; only Kind::demangled reads it.
+  bool fits(std::string_view symbol, const std::string& demangled, const SymbolEntry& entry,
+            pcre2_real_match_context_8* limits, SymbolMatch* out) const;
 
  private:
-  friend class SymbolMatcher;
+  friend std::vector<SymbolEntry> file_symbols(const std::vector<const SymbolPattern*>& patterns);
   struct RegexDeleter {
     void operator()(pcre2_real_code_8* code) const;
   };
+  bool fits_regex(std::string_view symbol, const SymbolEntry& entry,
+                  pcre2_real_match_context_8* limits, SymbolMatch* out) const;
 
+  std::string text_;
   Kind kind_ = Kind::exact;
-  std::string exact_;
   Glob glob_;
   std::unique_ptr<pcre2_real_code_8, RegexDeleter> regex_;
   std::vector<std::string> groups_;
-  std::vector<uint32_t> group_numbers_;
+  std::vector<uint16_t> group_numbers_;
   std::vector<std::string> literals_;
 };
 
+// Where each pattern is filed: `filing` and `chunk` of one entry each, the rest is zero.
+std::vector<SymbolEntry> file_symbols(const std::vector<const SymbolPattern*>& patterns);
+
 class SymbolMatcher {
  public:
-  SymbolMatcher();
+  // `texts`: what the entries' offsets count from. Both must outlive the matcher.
+  SymbolMatcher(const char* texts, const SymbolEntry* entries, uint32_t count);
   ~SymbolMatcher();
   SymbolMatcher(const SymbolMatcher&) = delete;
   SymbolMatcher& operator=(const SymbolMatcher&) = delete;
 
-  // Adds the next pattern in order of trial. `captures`: the groups that it uses, at most
-  // kMaxCaptures; a bit of `numeric_captures` says that one must be a decimal number.
-  void add(SymbolPattern pattern, const std::vector<std::string>& captures,
-           uint32_t numeric_captures);
-  // Builds the index. Call once, after the last add().
-  void finish();
-
   uint32_t match(std::string_view symbol, SymbolMatch* out, uint32_t capacity) const noexcept;
 
  private:
-  struct Entry {
-    SymbolPattern pattern;
-    std::vector<uint32_t> capture_groups;  // group numbers
-    uint32_t numeric_captures;
-  };
   // The `kBytes` bytes that a symbol must contain somewhere -> patterns. The bits answer "no" for
   // nearly every position without touching the map.
   template <class Word>
@@ -120,11 +124,12 @@ class SymbolMatcher {
     void collect(std::string_view symbol, std::vector<uint32_t>* candidates) const;
   };
 
-  bool fits(const Entry& entry, std::string_view symbol, const std::string& demangled,
-            SymbolMatch* out) const;
-  bool fits_regex(const Entry& entry, std::string_view symbol, SymbolMatch* out) const;
+  const SymbolPattern* pattern(uint32_t index) const;
 
-  std::vector<Entry> entries_;
+  const char* const texts_;
+  const SymbolEntry* const entries_;
+  const uint32_t count_;
+  mutable std::vector<std::atomic<const SymbolPattern*>> patterns_;  // null: not yet compiled
   std::unordered_map<std::string_view, std::vector<uint32_t>> exact_;
   ChunkIndex<uint64_t> chunks8_;
   ChunkIndex<uint32_t> chunks4_;

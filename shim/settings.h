@@ -12,7 +12,7 @@ enum class Mode : uint8_t { off, observe, apply };
 enum class OnError : uint8_t { fail, fallback };
 enum class LogLevel : uint8_t { error, warn, info, debug };
 
-enum class SettingId : uint8_t { config, mode, on_error, stats_dir, log, log_file };
+enum class SettingId : uint8_t { config, mode, on_error, stats_dir, log, log_file, trust };
 
 struct SettingInfo {
   SettingId id;
@@ -67,6 +67,14 @@ inline constexpr SettingInfo kSettings[] = {
      "stderr",
      "where messages go",
      true},
+    // In the order of Trust (loader/file.h), where it is read.
+    {SettingId::trust,
+     "FIBSHIM_TRUST",
+     {"owner", "group", "all"},
+     "owner, group or all",
+     "owner",
+     "who, besides root, may be able to write the config folder and its files",
+     false},
 };
 inline constexpr uint32_t kSettingCount = sizeof(kSettings) / sizeof(kSettings[0]);
 

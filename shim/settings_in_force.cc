@@ -59,6 +59,7 @@ void take_value(const SettingInfo& setting, const char* value, const char* where
     case SettingId::log_file:
       if (!make_absolute(value, g_log_file, sizeof g_log_file)) g_log_file[0] = 0;
       break;
+    case SettingId::trust: break;  // the loader's
   }
 }
 

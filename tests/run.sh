@@ -16,6 +16,7 @@
 # the build folder). Exit code 0: every test passed or was skipped, and at least one passed.
 set -u -o pipefail
 export LC_ALL=C
+umask 022  # the folders that tests make are to be trusted
 
 # ---- one test, in a worker process: prints "status seconds program test" as one line
 run_one() {

@@ -1,4 +1,5 @@
 // fibshim check: reads config folders as the shim does and prints every mistake with its place.
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -6,8 +7,10 @@
 #include <fmt/format.h>
 
 #include "loader/check.h"
+#include "loader/index.h"
 #include "tools/commands.h"
 #include "tools/diagnostics_output.h"
+#include "tools/gpus.h"
 #include "tools/options.h"
 #include "tools/terminal.h"
 
@@ -21,6 +24,7 @@ const char* effect_words(Effect effect) {
       return "an error; the folder is loaded, launches of that solution fail "
              "(FIBSHIM_ON_ERROR=fallback: run the original)";
     case Effect::warning: return "a warning; the folder is loaded";
+    case Effect::note: return "a note; nothing is wrong";
   }
   return "";
 }
@@ -55,7 +59,7 @@ nlohmann::ordered_json to_json(const std::string& folder, const CheckReport& rep
     item["file"] = diagnostic.place.file;
     item["line"] = diagnostic.place.line;
     item["column"] = diagnostic.place.column;
-    item["severity"] = diagnostic.severity == Severity::error ? "error" : "warning";
+    item["severity"] = severity_name(diagnostic.severity);
     item["rule"] = rule_info(diagnostic.rule).name;
     item["message"] = diagnostic.message;
     item["hint"] = diagnostic.hint;
@@ -66,6 +70,7 @@ nlohmann::ordered_json to_json(const std::string& folder, const CheckReport& rep
   out["loads"] = report.snapshot != nullptr;
   out["errors"] = report.error_count;
   out["warnings"] = report.warning_count;
+  out["notes"] = report.note_count;
   out["definitions"] = report.definition_count;
   out["solutions"] = report.solution_count;
   out["patterns"] = report.pattern_count;
@@ -83,8 +88,19 @@ int check_command(int argc, const char* const* argv) {
   std::vector<std::string> folders;
   std::string rule;
   bool wants_json = false;
+  bool writes_index = false;
+  bool wants_gpus = false;
+  CheckOptions options;
   app.add_option("DIR", folders, "config folders")->type_name("");
   app.add_flag("--json", wants_json, "print JSON");
+  app.add_flag("--write-index", writes_index,
+               "write an index, with which a folder without errors is loaded sooner");
+  app.add_option("--sm", options.sms,
+                 "compute capability, such as 90, that every solution should have an image for")
+      ->type_name("NUMBER")
+      ->allow_extra_args(false)
+      ->check(CLI::Range(30, 999));
+  app.add_flag("--gpu", wants_gpus, "the same for every GPU of this machine");
   app.add_option("--explain", rule, "explain a rule, or all of them")->type_name("RULE");
   app.footer("Exit codes: 0 no error (there may be warnings); 1 an error; 2 wrong usage.");
   if (int exit_code = 0; !parse_options(&app, "[OPTIONS] DIR...", argc, argv, &exit_code))
@@ -100,8 +116,30 @@ int check_command(int argc, const char* const* argv) {
   nlohmann::ordered_json document;
   document["version"] = 1;
   document["folders"] = nlohmann::ordered_json::array();
+  if (wants_gpus) {
+    std::string why;
+    const std::vector<uint32_t> sms = compute_capabilities(&why);
+    if (sms.empty()) {
+      print_message("check", "--gpu: " + printable(why));
+      return kExitWrong;
+    }
+    options.sms.insert(options.sms.end(), sms.begin(), sms.end());
+  }
+  std::sort(options.sms.begin(), options.sms.end());
+  options.sms.erase(std::unique(options.sms.begin(), options.sms.end()), options.sms.end());
+  options.wants_advice = true;
+  options.wants_index_current = !writes_index;
   for (const std::string& folder : folders) {
-    const CheckReport report = check_folder(folder);
+    CheckReport report;
+    if (writes_index) {
+      const auto index = write_index(folder, options, &report);
+      if (!index) {
+        has_errors = true;
+        print_message("check", printable(index.error().message));
+      }
+    } else {
+      report = check_folder(folder, options);
+    }
     has_errors = has_errors || report.error_count > 0;
     if (wants_json) {
       document["folders"].push_back(to_json(folder, report));

@@ -101,6 +101,7 @@ std::string format_summary(const std::string& folder, const CheckReport& report)
           fmt::format("; {} cannot be launched", counted(report.broken_solution_count, "solution"));
     }
   }
+  if (report.note_count > 0) verdict += ", " + counted(report.note_count, "note");
   return fmt::format("{}: {}, {}, {}: {}\n", printable(folder),
                      counted(report.definition_count, "definition"),
                      counted(report.solution_count, "solution"),

@@ -21,7 +21,8 @@ std::string default_value(const SettingInfo& setting) {
     case SettingId::stats_dir: return fmt::format("/dev/shm/fibshim-{}", geteuid());
     case SettingId::mode:
     case SettingId::on_error:
-    case SettingId::log: return setting.default_words;
+    case SettingId::log:
+    case SettingId::trust: return setting.default_words;
   }
   return "";
 }

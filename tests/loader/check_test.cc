@@ -1,7 +1,9 @@
 // What is said about a config folder: every rule, with its place.
 #include "loader/check.h"
 
+#include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
@@ -9,6 +11,7 @@
 #include <set>
 #include <tuple>
 
+#include "loader/index.h"
 #include "tests/loader/test_folder.h"
 
 namespace fibshim {
@@ -18,6 +21,15 @@ std::string all_of(const CheckReport& report) {
   std::string text;
   for (const Diagnostic& diagnostic : report.diagnostics) {
     text += format_diagnostic(diagnostic) + "\n";
+  }
+  return text;
+}
+
+// The diagnostics of a rule, as check prints them.
+std::string lines_of(const CheckReport& report, Rule rule) {
+  std::string text;
+  for (const Diagnostic& diagnostic : report.diagnostics) {
+    if (diagnostic.rule == rule) text += format_diagnostic(diagnostic) + "\n";
   }
   return text;
 }
@@ -251,19 +263,216 @@ TEST_P(CheckFault, IsReportedAtItsPlace) {
 INSTANTIATE_TEST_SUITE_P(Every, CheckFault, testing::ValuesIn(kFaults),
                          [](const auto& row) { return std::string(row.param.name); });
 
-// The diagnostics of a rule, as check prints them.
-std::string lines_of(const CheckReport& report, Rule rule) {
-  std::string text;
-  for (const Diagnostic& diagnostic : report.diagnostics) {
-    if (diagnostic.rule == rule) text += format_diagnostic(diagnostic) + "\n";
+CheckReport advise(const TestFolder& folder) {
+  CheckOptions options;
+  options.wants_advice = true;
+  return check_folder(folder.path(), options);
+}
+
+// What is said of a folder that loads.
+const Fault kOddities[] = {
+    {"ContradictingRanges", kPatternPath, "\"x != 0\"", "\"n > 7\", \"n < 8\"",
+     "patterns/engine-scale.json:18:22", "impossible-pattern"},
+    {"ContradictingPins", kPatternPath, "\"factor == 0.1\"]",
+     "\"factor == 0.1\", \"factor == 0.2\"]", "patterns/engine-scale.json:18:40",
+     "impossible-pattern"},
+    {"BeyondTheType", kPatternPath, "\"x != 0\"", "\"rows == 3000000000\"",
+     "patterns/engine-scale.json:18:13", "impossible-pattern"},
+    {"ContradictsALiteral", kPatternPath, "\"x != 0\"", "\"k % 8 == 0\"",
+     "patterns/engine-scale.json:18:13", "impossible-pattern"},
+    {"ImpossibleRemainder", kPatternPath, "\"x != 0\"", "\"n % 8 == 8\"",
+     "patterns/engine-scale.json:18:13", "impossible-pattern"},
+    {"WithinOneClause", kPatternPath, "\"x != 0\"", "\"x != 0 && 5 <= n && n <= 4\"",
+     "patterns/engine-scale.json:18:13", "impossible-pattern"},
+    {"GridBeyondCuda", kSolutionPath, "[\"rows\", 1, 1]", "[1, \"rows\", 1]",
+     "solutions/me/scale_n64.json:11:17", "geometry-overflow"},
+    {"GridOfZero", kSolutionPath, "[\"rows\", 1, 1]", "[\"rows / 16\", 1, 1]",
+     "solutions/me/scale_n64.json:11:14", "geometry-overflow"},
+    {"GridBeyond64Bits", kSolutionPath, "[\"rows\", 1, 1]",
+     "[\"min(rows * rows * rows * rows, 9)\", 1, 1]", "solutions/me/scale_n64.json:11:14",
+     "geometry-overflow"},
+    {"BlockBeyondLaunchBounds", kSolutionPath, "[\"n\", 1, 1]", "[\"n\", \"rows\", 1]",
+     "solutions/me/scale_n64.json:12:15", "geometry-overflow"},
+    {"SharedMemoryBeyondCuda", kSolutionPath, "\"block\"",
+     "\"shared_mem\": \"rows * 4\", \"block\"", "solutions/me/scale_n64.json:12:19",
+     "geometry-overflow"},
+};
+
+class CheckOddity : public testing::TestWithParam<Fault> {};
+
+TEST_P(CheckOddity, IsPointedOut) {
+  const Fault& fault = GetParam();
+  const TestFolder folder;
+  // A literal for the clauses to contradict.
+  folder.change(kPatternPath, "\"axes\": {", "\"axes\": {\"k\": {\"value\": 12},");
+  EXPECT_EQ(all_of(advise(folder)), "");
+  folder.change(fault.file, fault.from, fault.to);
+  const CheckReport report = advise(folder);
+  ASSERT_EQ(report.diagnostics.size(), 1u) << all_of(report);
+  const Diagnostic& diagnostic = report.diagnostics[0];
+  EXPECT_EQ(diagnostic.rule, find_rule(fault.rule)->rule) << all_of(report);
+  EXPECT_EQ(format_diagnostic(diagnostic).substr(0, folder.path(fault.place).size() + 1),
+            folder.path(fault.place) + ":")
+      << all_of(report);
+  EXPECT_NE(report.snapshot, nullptr);
+  EXPECT_EQ(report.warning_count, 1u);
+  // An engine that loads the folder hears nothing of it.
+  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, CheckOddity, testing::ValuesIn(kOddities),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+TEST(Check, NamesTheFirstSizeThatAGridCannotHave) {
+  const TestFolder folder;
+  folder.change(kSolutionPath, "[\"rows\", 1, 1]", "[1, \"ceil_div(rows, 2)\", 1]");
+  EXPECT_EQ(all_of(advise(folder)),
+            folder.path(kSolutionPath) +
+                ":11:17: warning: when \"rows\" is 131071, grid y is 65536; CUDA takes 1 to 65535; "
+                "the launch would fail; add \"rows < 131071\" to \"where\", so that it falls back "
+                "[geometry-overflow]\n");
+  // What the warning asks for silences it, wherever it stands.
+  folder.change(kSolutionPath, "\"rows > 0\"", "\"rows < 131071\"");
+  EXPECT_EQ(all_of(advise(folder)), "");
+  folder.change(kSolutionPath, "\"rows < 131071\"", "\"rows > 0\"");
+  folder.change(kPatternPath, "\"x != 0\"", "\"rows * 2 < 200000\"");
+  EXPECT_EQ(all_of(advise(folder)), "");
+}
+
+TEST(Check, SaysNothingOfSizesThatAConditionMayExclude) {
+  const TestFolder folder;
+  folder.change(kSolutionPath, "[\"rows\", 1, 1]", "[1, \"rows\", 1]");
+  folder.change(kSolutionPath, "\"rows > 0\"", "\"rows * (x % 16) < 9\"");
+  EXPECT_EQ(all_of(advise(folder)), "");
+}
+
+struct ShadowCase {
+  const char* name;
+  const char* from;  // in the second pattern, which is otherwise the first without a `where`
+  const char* to;
+  const char* first_from;  // in the first
+  const char* first_to;
+  bool is_shadowed;
+};
+
+TEST(Check, FindsPatternsThatAnotherOneShadows) {
+  const char* const kSymbol = "re:_Z12engine_scaleI(?<T>[a-z])EvPT_PKT_iif";
+  for (const ShadowCase& row : {
+           ShadowCase{"twins", "", "", "", "", true},
+           ShadowCase{"other parameters", "[8, 8, 4, 4, 4]", "[8, 8, 4, 4, 4, 4]", "", "", false},
+           ShadowCase{"the first takes fewer", "", "", "\"where\": []", "\"where\": [\"x != 0\"]",
+                      false},
+           ShadowCase{"both take few", "\"where\": []", "\"where\": [\"x != 0\"]", "\"where\": []",
+                      "\"where\": [\"x != 0\"]", true},
+           ShadowCase{"the second takes fewer", "\"where\": []", "\"where\": [\"x != 0\"]", "", "",
+                      true},
+           ShadowCase{"one image of the first", "", "", "\"params\"",
+                      "\"image\": [\"xxh128:00000000000000000000000000000001\"], \"params\"",
+                      false},
+           ShadowCase{"another name", "scale_n{n}", "other_n{n}", "", "", false},
+           ShadowCase{"another axis in the name", "\"arg\": 2", "\"arg\": 3", "", "", false},
+           ShadowCase{"a wider symbol, but the name is the launch's", kSymbol, "my_kernel", kSymbol,
+                      "glob:*", false},
+       }) {
+    const TestFolder folder;
+    std::string first = replaced(kPattern, R"(["x != 0", "factor == 0.1"])", "[]");
+    std::string second = replaced(first, "\"engine-scale\"", "\"zzz\"");
+    if (row.from[0] != 0) second = replaced(second, row.from, row.to);
+    if (row.first_from[0] != 0) first = replaced(first, row.first_from, row.first_to);
+    folder.write(kPatternPath, first);
+    folder.write("patterns/zzz.json", second);
+    const std::string found = lines_of(advise(folder), Rule::shadowed_pattern);
+    EXPECT_EQ(!found.empty(), row.is_shadowed) << row.name << "\n" << found;
+    if (!found.empty()) {
+      EXPECT_NE(found.find("patterns/zzz.json:2:12: warning: pattern \"engine-scale\" in " +
+                           folder.path(kPatternPath) + " is tried first"),
+                std::string::npos)
+          << found;
+    }
+    // The other way round nothing is hidden.
+    folder.change("patterns/zzz.json", "\"benefit\": 3", "\"benefit\": 9");
+    EXPECT_EQ(lines_of(advise(folder), Rule::shadowed_pattern).find("zzz.json:"),
+              std::string::npos);
   }
-  return text;
+}
+
+TEST(Check, AWiderSymbolWithAConstantNameShadowsAnExactOne) {
+  const TestFolder folder;
+  const std::string plain =
+      replaced(replaced(kPattern, R"(["x != 0", "factor == 0.1"])", "[\"n == 64\"]"), "scale_n{n}",
+               "scale_n64");
+  folder.write(kPatternPath, replaced(replaced(plain, "re:_Z12engine_scaleI(?<T>[a-z])EvPT_PKT_iif",
+                                               "glob:_Z12engine_scale*"),
+                                      "[\"n == 64\"]", "[]"));
+  folder.write("patterns/zzz.json",
+               replaced(replaced(plain, "re:_Z12engine_scaleI(?<T>[a-z])EvPT_PKT_iif",
+                                 "_Z12engine_scaleIfEvPT_PKT_iif"),
+                        "\"engine-scale\"", "\"zzz\""));
+  EXPECT_NE(lines_of(advise(folder), Rule::shadowed_pattern), "");
+  // One that fits other symbols hides nothing.
+  folder.change(kPatternPath, "glob:_Z12engine_scale*", "glob:_Z12engine_scaleId*");
+  EXPECT_EQ(lines_of(advise(folder), Rule::shadowed_pattern), "");
+}
+
+TEST(Check, NotesWhatNothingSolves) {
+  const TestFolder folder;
+  folder.write("definitions/b.json", replaced(kDefinition, "\"scale_n64\"", "\"scale_n9\""));
+  folder.write("patterns/b.json", replaced(replaced(kPattern, "\"engine-scale\"", "\"b\""),
+                                           "scale_n{n}", "gauge_n{n}"));
+  const CheckReport report = advise(folder);
+  EXPECT_EQ(all_of(report),
+            folder.path("definitions/b.json") +
+                ":2:11: note: no solution solves definition \"scale_n9\" [unsolved-definition]\n" +
+                folder.path("patterns/b.json") +
+                ":19:17: note: no definition of the folder has a name like \"gauge_n{n}\" "
+                "[unrouted-pattern]\n");
+  EXPECT_EQ(report.note_count, 2u);
+  EXPECT_EQ(report.warning_count, 0u);
+  EXPECT_EQ(report.error_count, 0u);
+}
+
+TEST(Check, NotesGpusThatASolutionHasNoImageFor) {
+  const TestFolder folder;  // sm_80 and sm_90
+  CheckOptions options;
+  options.wants_advice = true;
+  options.sms = {80, 86, 90, 120};
+  EXPECT_EQ(all_of(check_folder(folder.path(), options)),
+            folder.path(kSolutionPath) +
+                ":5:13: note: solution \"my-scale\" has no image for sm_120: its launches there "
+                "fall back [no-image-for-gpu]\n");
+  options.sms = {70};
+  EXPECT_NE(all_of(check_folder(folder.path(), options)), "");
+}
+
+TEST(Check, SaysThatAnIndexIsStale) {
+  const TestFolder folder;
+  CheckOptions options;
+  options.wants_index_current = true;
+  EXPECT_EQ(all_of(check_folder(folder.path(), options)), "");
+  CheckReport unused;
+  ASSERT_TRUE(write_index(folder.path(), {}, &unused));
+  EXPECT_EQ(all_of(check_folder(folder.path(), options)), "");
+  folder.change(kPatternPath, "\"benefit\": 3", "\"benefit\": 4");
+  EXPECT_EQ(all_of(check_folder(folder.path(), options)),
+            folder.path(".fibshim-index") +
+                ": warning: not used: patterns/engine-scale.json has changed; fibshim check "
+                "--write-index makes a new one [stale-index]\n");
+}
+
+TEST(Check, ComparesComputedBlocksWithLaunchBounds) {
+  const TestFolder folder;  // the kernel takes 256 threads
+  folder.change(kSolutionPath, "[\"n\", 1, 1]", "[\"n * 8\", 1, 1]");
+  EXPECT_NE(lines_of(check_folder(folder.path()), Rule::kernel_geometry)
+                .find("scale_n64.json:12:15: error"),
+            std::string::npos)
+      << all_of(check_folder(folder.path()));
 }
 
 // Rules that the table above cannot reach with one change of a text have tests of their own, below.
 TEST(Check, EveryRuleHasATest) {
   std::set<std::string> tested = {"folder",
                                   "file-read",
+                                  "untrusted",
                                   "internal",
                                   "json-limits",
                                   "limit",
@@ -278,8 +487,14 @@ TEST(Check, EveryRuleHasATest) {
                                   "image-sm",
                                   "refused-writes",
                                   "refused-expression",
-                                  "dropped-scalar"};
+                                  "dropped-scalar",
+                                  "shadowed-pattern",
+                                  "stale-index",
+                                  "unrouted-pattern",
+                                  "unsolved-definition",
+                                  "no-image-for-gpu"};
   for (const Fault& fault : kFaults) tested.insert(fault.rule);
+  for (const Fault& fault : kOddities) tested.insert(fault.rule);
   for (const RuleInfo& rule : kRules) EXPECT_EQ(tested.count(rule.name), 1u) << rule.name;
   EXPECT_EQ(tested.size(), kRuleCount);
 }
@@ -313,13 +528,148 @@ TEST(Check, SaysWhyAPathIsNoConfigFolder) {
   EXPECT_NE(lines_of(check_folder(""), Rule::folder), "");
 }
 
-TEST(Check, DoesNotFollowLinksToFolders) {
+TEST(Check, FollowsLinksThatStayInsideTheFolder) {
+  // As Kubernetes mounts a ConfigMap.
   const TestFolder folder;
-  std::filesystem::create_directory_symlink(folder.path("solutions"), folder.path("patterns/more"));
+  for (const char* name : {"definitions", "solutions", "patterns"}) {
+    std::filesystem::create_directories(folder.path("..2024_01_01"));
+    std::filesystem::rename(folder.path(name), folder.path(std::string("..2024_01_01/") + name));
+    std::filesystem::create_symlink(std::string("..data/") + name, folder.path(name));
+  }
+  std::filesystem::create_symlink("..2024_01_01", folder.path("..data"));
+  folder.write("..2024_01_01/fibshim.json", R"({"mode": "observe"})");
+  std::filesystem::create_symlink("..data/fibshim.json", folder.path("fibshim.json"));
+  const CheckReport report = check_folder(folder.path());
+  EXPECT_EQ(all_of(report), "");
+  ASSERT_NE(report.snapshot, nullptr);
+  EXPECT_EQ(report.ready_binding_count, 1u);
+  EXPECT_EQ(report.snapshot->settings.count, 1u);
+  // An absolute link is as good.
+  std::filesystem::remove(folder.path("..data"));
+  std::filesystem::create_symlink(folder.path("..2024_01_01"), folder.path("..data"));
+  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+}
+
+TEST(Check, RefusesLinksThatLeaveTheFolder) {
+  const TestFolder folder;
+  const TestFolder outside;
+  std::filesystem::create_directory_symlink(outside.path("patterns"), folder.path("patterns/more"));
   EXPECT_EQ(all_of(check_folder(folder.path())),
             folder.path("patterns/more") +
-                ": error: a link to a folder, which is not followed; put the folder itself here, "
-                "or point FIBSHIM_CONFIG at a link to the whole [folder]\n");
+                ": error: a link that leaves the config folder; put the folder itself here, or "
+                "point FIBSHIM_CONFIG at a link to the whole [folder]\n");
+  for (const std::string& target :
+       {outside.path(kPatternPath),
+        std::filesystem::relative(outside.path(kPatternPath), folder.path("patterns")).string(),
+        std::string("/proc/self/root") + outside.path(kPatternPath)}) {
+    std::filesystem::remove(folder.path("patterns/more"));
+    std::filesystem::remove(folder.path("patterns/more.json"));
+    std::filesystem::create_symlink(target, folder.path("patterns/more.json"));
+    const CheckReport report = check_folder(folder.path());
+    EXPECT_EQ(lines_of(report, Rule::file_read),
+              folder.path("patterns/more.json") + ": error: " + folder.path("patterns/more.json") +
+                  " lies outside the config folder [file-read]\n")
+        << target;
+    EXPECT_EQ(report.snapshot, nullptr);
+  }
+}
+
+TEST(Check, RefusesLinksThatComeBack) {
+  const TestFolder folder;
+  std::filesystem::create_directory_symlink("..", folder.path("patterns/up"));
+  std::filesystem::create_directory_symlink("me", folder.path("solutions/me/self"));
+  EXPECT_NE(lines_of(check_folder(folder.path()), Rule::folder)
+                .find("patterns/up/patterns: error: a link to a folder that it lies in"),
+            std::string::npos)
+      << all_of(check_folder(folder.path()));
+}
+
+TEST(Check, BoundsTheDepthOfFolders) {
+  const TestFolder folder;
+  std::string deep = "patterns";
+  for (int i = 0; i < 40; ++i) deep += "/d";
+  std::filesystem::create_directories(folder.path(deep));
+  EXPECT_NE(lines_of(check_folder(folder.path()), Rule::folder)
+                .find("folders are nested too deeply; at most 32 are accepted"),
+            std::string::npos);
+}
+
+// Sets FIBSHIM_TRUST for as long as it lives.
+class TrustSetting {
+ public:
+  explicit TrustSetting(const char* value) { setenv("FIBSHIM_TRUST", value, 1); }
+  ~TrustSetting() { unsetenv("FIBSHIM_TRUST"); }
+};
+
+struct RightsCase {
+  const char* path;  // below the root
+  mode_t mode;
+  bool is_accepted[3];  // with FIBSHIM_TRUST=owner, group, all
+};
+
+TEST(Check, RefusesWhatOthersCanWriteUnlessTheyAreTrusted) {
+  for (const RightsCase& row : {RightsCase{kPatternPath, 0644, {true, true, true}},
+                                RightsCase{kPatternPath, 0664, {false, true, true}},
+                                RightsCase{kPatternPath, 0666, {false, false, true}},
+                                RightsCase{kImagePath, 0646, {false, false, true}},
+                                RightsCase{"solutions/me", 0775, {false, true, true}},
+                                RightsCase{"solutions/me", 01777, {false, false, true}},
+                                RightsCase{"", 0775, {false, true, true}}}) {
+    const TestFolder folder;
+    const std::string path = row.path[0] == 0 ? folder.path() : folder.path(row.path);
+    ASSERT_EQ(chmod(path.c_str(), row.mode), 0);
+    const char* const words[] = {"owner", "Group", "all"};
+    for (int i = 0; i < 3; ++i) {
+      const TrustSetting trust(words[i]);
+      const CheckReport report = check_folder(folder.path());
+      EXPECT_EQ(report.snapshot != nullptr, row.is_accepted[i])
+          << row.path << " " << std::oct << row.mode << " " << words[i] << "\n"
+          << all_of(report);
+      if (!row.is_accepted[i]) {
+        EXPECT_NE(lines_of(report, Rule::untrusted).find(path + ": error: writable by "),
+                  std::string::npos)
+            << all_of(report);
+      }
+    }
+  }
+}
+
+TEST(Check, SaysWhatToDoAboutRights) {
+  const TestFolder folder;
+  ASSERT_EQ(chmod(folder.path(kPatternPath).c_str(), 0664), 0);
+  EXPECT_EQ(all_of(check_folder(folder.path())),
+            folder.path(kPatternPath) +
+                ": error: writable by its group (mode 0664); take the right away (chmod -R go-w " +
+                folder.path() + "), or say with FIBSHIM_TRUST whom to trust [untrusted]\n");
+}
+
+TEST(Check, RefusesFilesOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  const TestFolder folder;
+  ASSERT_EQ(chown(folder.path(kPatternPath).c_str(), 12345, 0), 0);
+  EXPECT_NE(lines_of(check_folder(folder.path()), Rule::untrusted).find("owned by user 12345"),
+            std::string::npos);
+  // Who owns the folder itself is trusted: the operator named it.
+  ASSERT_EQ(chown(folder.path().c_str(), 12345, 0), 0);
+  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+  const TrustSetting trust("all");
+  ASSERT_EQ(chown(folder.path(kImagePath).c_str(), 54321, 0), 0);
+  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+}
+
+TEST(Check, NamesAFewOfManyThatOthersCanWrite) {
+  const TestFolder folder;
+  for (int i = 0; i < 30; ++i) {
+    const std::string path = "patterns/p" + std::to_string(i) + ".json";
+    folder.write(path, replaced(kPattern, "engine-scale", "p" + std::to_string(i)));
+    ASSERT_EQ(chmod(folder.path(path).c_str(), 0666), 0);
+  }
+  const CheckReport report = check_folder(folder.path());
+  EXPECT_EQ(report.error_count, 9u) << all_of(report);
+  EXPECT_NE(lines_of(report, Rule::untrusted)
+                .find(folder.path() + ": error: 22 more files and folders that others can write"),
+            std::string::npos)
+      << all_of(report);
 }
 
 TEST(Check, ReadsAFolderThroughALinkAndKeepsItsRealPath) {

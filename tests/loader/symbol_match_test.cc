@@ -18,9 +18,47 @@ SymbolPattern parse(const std::string& text) {
   return std::move(*pattern);
 }
 
+// A matcher of patterns that lie in no snapshot.
+class Patterns {
+ public:
+  void add(const std::string& text, const std::vector<std::string>& captures,
+           uint16_t numeric_captures) {
+    patterns_.push_back(parse(text));
+    captures_.push_back(captures);
+    numeric_captures_.push_back(numeric_captures);
+  }
+  void finish() {
+    std::vector<const SymbolPattern*> pointers;
+    for (const SymbolPattern& pattern : patterns_) pointers.push_back(&pattern);
+    entries_ = file_symbols(pointers);
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      entries_[i].text = static_cast<Offset>(texts_.size());
+      texts_ += patterns_[i].text() + '\0';
+      entries_[i].numeric_captures = numeric_captures_[i];
+      for (const std::string& capture : captures_[i]) {
+        entries_[i].capture_groups[entries_[i].capture_count++] =
+            patterns_[i].group_number(capture);
+      }
+    }
+    matcher_ = std::make_unique<SymbolMatcher>(texts_.data(), entries_.data(),
+                                               static_cast<uint32_t>(entries_.size()));
+  }
+  uint32_t match(std::string_view symbol, SymbolMatch* out, uint32_t capacity) const {
+    return matcher_->match(symbol, out, capacity);
+  }
+
+ private:
+  std::vector<SymbolPattern> patterns_;
+  std::vector<std::vector<std::string>> captures_;
+  std::vector<uint16_t> numeric_captures_;
+  std::string texts_;
+  std::vector<SymbolEntry> entries_;
+  std::unique_ptr<SymbolMatcher> matcher_;
+};
+
 bool fits(const std::string& pattern, std::string_view symbol) {
-  SymbolMatcher matcher;
-  matcher.add(parse(pattern), {}, 0);
+  Patterns matcher;
+  matcher.add(pattern, {}, 0);
   matcher.finish();
   SymbolMatch match;
   return matcher.match(symbol, &match, 1) == 1;
@@ -74,13 +112,13 @@ TEST(SymbolMatch, DemangledGlobsSeeTheDemangledName) {
 }
 
 TEST(SymbolMatch, ComeInTheOrderOfTrial) {
-  SymbolMatcher matcher;
-  matcher.add(parse("glob:*kernel*"), {}, 0);
-  matcher.add(parse("other"), {}, 0);
-  matcher.add(parse("re:my_kernel_[0-9]+"), {}, 0);
-  matcher.add(parse("my_kernel_1"), {}, 0);
-  matcher.add(parse("glob:*"), {}, 0);
-  matcher.add(parse("demangled:my_kernel*"), {}, 0);
+  Patterns matcher;
+  matcher.add("glob:*kernel*", {}, 0);
+  matcher.add("other", {}, 0);
+  matcher.add("re:my_kernel_[0-9]+", {}, 0);
+  matcher.add("my_kernel_1", {}, 0);
+  matcher.add("glob:*", {}, 0);
+  matcher.add("demangled:my_kernel*", {}, 0);
   matcher.finish();
   SymbolMatch matches[8];
   ASSERT_EQ(matcher.match("my_kernel_1", matches, 8), 5u);
@@ -97,9 +135,9 @@ TEST(SymbolMatch, ComeInTheOrderOfTrial) {
 }
 
 TEST(SymbolMatch, CapturesByName) {
-  SymbolMatcher matcher;
-  matcher.add(parse("re:k_(?<type>[a-z]+)_(?P<size>-?[0-9]+)(?:_(?<rest>x))?"),
-              {"size", "type", "rest"}, 1);
+  Patterns matcher;
+  matcher.add("re:k_(?<type>[a-z]+)_(?P<size>-?[0-9]+)(?:_(?<rest>x))?", {"size", "type", "rest"},
+              1);
   matcher.finish();
   SymbolMatch match;
   ASSERT_EQ(matcher.match("k_bf_128", &match, 1), 1u);
@@ -116,8 +154,8 @@ TEST(SymbolMatch, CapturesByName) {
 }
 
 TEST(SymbolMatch, ANumberThatDoesNotFitIsNoMatch) {
-  SymbolMatcher matcher;
-  matcher.add(parse("re:k(?<n>.*)"), {"n"}, 1);
+  Patterns matcher;
+  matcher.add("re:k(?<n>.*)", {"n"}, 1);
   matcher.finish();
   SymbolMatch match;
   EXPECT_EQ(matcher.match("k9223372036854775807", &match, 1), 1u);
@@ -129,9 +167,9 @@ TEST(SymbolMatch, ANumberThatDoesNotFitIsNoMatch) {
 }
 
 TEST(SymbolMatch, AHostileRegexGivesUp) {
-  SymbolMatcher matcher;
-  matcher.add(parse("re:(a+)+(b|a+)*c"), {}, 0);
-  matcher.add(parse("re:(?:(?:a*)*)*d"), {}, 0);
+  Patterns matcher;
+  matcher.add("re:(a+)+(b|a+)*c", {}, 0);
+  matcher.add("re:(?:(?:a*)*)*d", {}, 0);
   matcher.finish();
   SymbolMatch matches[2];
   EXPECT_EQ(matcher.match(std::string(60000, 'a'), matches, 2), 0u);
@@ -222,15 +260,13 @@ std::string torch_like_symbol(int i) {
 }
 
 TEST(SymbolMatch, AThousandPatternsFindTheirOwnSymbolsAndNoOthers) {
-  SymbolMatcher matcher;
+  Patterns matcher;
   for (int i = 0; i < 250; ++i) {
     const std::string number = std::to_string(i);
-    matcher.add(parse("_ZN4vllm15rms_norm_kernel_" + number + "IN3c108BFloat16EEEvPT_PKS3_"), {},
-                0);
-    matcher.add(parse(std::string(kTorchRegex) + "_" + number + "(?<n>\\d+)"), {"n"}, 1);
-    matcher.add(parse("glob:_ZN10flashinfer4norm13RMSNormKernel_" + number + "_ILj8E*"), {}, 0);
-    matcher.add(parse("demangled:*flashinfer::activation::act_and_mul_kernel_" + number + "<*"), {},
-                0);
+    matcher.add("_ZN4vllm15rms_norm_kernel_" + number + "IN3c108BFloat16EEEvPT_PKS3_", {}, 0);
+    matcher.add(std::string(kTorchRegex) + "_" + number + "(?<n>\\d+)", {"n"}, 1);
+    matcher.add("glob:_ZN10flashinfer4norm13RMSNormKernel_" + number + "_ILj8E*", {}, 0);
+    matcher.add("demangled:*flashinfer::activation::act_and_mul_kernel_" + number + "<*", {}, 0);
   }
   matcher.finish();
   std::vector<std::string> symbols;

@@ -4,6 +4,7 @@
 #define FIBSHIM_TESTS_LOADER_TEST_FOLDER_H_
 
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -102,6 +103,7 @@ class TestFolder {
   TestFolder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "fibshim-XXXXXX").string();
     EXPECT_NE(mkdtemp(pattern.data()), nullptr);
+    umask(022);  // what others can write is not trusted
     root_ = pattern;
     write(kImagePath, test_image("sm_90.cubin"));
     write(kOtherImagePath, test_image("sm_80.cubin"));

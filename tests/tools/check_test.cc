@@ -107,6 +107,60 @@ TEST_F(Check, ChecksSeveralFoldersAndTheWorstDecides) {
   EXPECT_NE(result.out.find("[folder]"), std::string::npos) << result.out;
 }
 
+TEST_F(Check, WritesAnIndexForAFolderWithoutErrors) {
+  const ProgramResult written = run_fibshim({"check", "--write-index", folder_.path()});
+  EXPECT_EQ(written.exit_code, 0) << written.err;
+  EXPECT_EQ(written.out, folder_.path() + ": 1 definition, 1 solution, 1 pattern: no mistakes\n");
+  EXPECT_EQ(written.err, "");
+  EXPECT_TRUE(std::filesystem::exists(folder_ / ".fibshim-index"));
+  EXPECT_EQ(run_fibshim({"check", folder_.path()}).out, written.out);
+
+  write_text(folder_ / "patterns/broken.json", "{}");
+  const ProgramResult stale = run_fibshim({"check", folder_.path()});
+  EXPECT_NE(stale.out.find("[stale-index]"), std::string::npos) << stale.out;
+  const ProgramResult refused = run_fibshim({"check", "--write-index", folder_.path()});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_EQ(refused.out.find("[stale-index]"), std::string::npos) << refused.out;
+  EXPECT_EQ(refused.err, "fibshim check: " + (folder_ / ".fibshim-index") +
+                             " was not written: the folder has errors\n");
+}
+
+TEST_F(Check, SaysWhyAnIndexCannotBeWritten) {
+  const ProgramResult result = run_fibshim({"check", "--write-index", folder_ / "nowhere"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err, "fibshim check: " + (folder_ / "nowhere/.fibshim-index") +
+                            " was not written: No such file or directory\n");
+  EXPECT_NE(result.out.find("[folder]"), std::string::npos) << result.out;
+}
+
+TEST_F(Check, NotesGpusWithoutAnImage) {
+  const ProgramResult fine = run_fibshim({"check", "--sm", "90", folder_.path()});
+  EXPECT_EQ(fine.exit_code, 0);
+  EXPECT_EQ(fine.out, folder_.path() + ": 1 definition, 1 solution, 1 pattern: no mistakes\n");
+  const ProgramResult lacking =
+      run_fibshim({"check", "--sm", "90", "--sm", "100", "--json", folder_.path()});
+  EXPECT_EQ(lacking.exit_code, 0);
+  const auto report = parse_json(lacking.out)["folders"][0];
+  EXPECT_EQ(report["notes"], 1);
+  EXPECT_EQ(report["warnings"], 0);
+  EXPECT_EQ(report["diagnostics"][0]["severity"], "note");
+  EXPECT_EQ(report["diagnostics"][0]["rule"], "no-image-for-gpu");
+  EXPECT_NE(run_fibshim({"check", "--sm", "100", folder_.path()}).out.find("no mistakes, 1 note\n"),
+            std::string::npos);
+}
+
+TEST_F(Check, AsksTheDriverForItsGpus) {
+  // The simulated driver has GPUs of sm_90.
+  const ProgramResult fine = run_fibshim({"check", "--gpu", folder_.path()},
+                                         {{{"LD_LIBRARY_PATH", build_path("sim")}}, "", ""});
+  EXPECT_EQ(fine.exit_code, 0) << fine.err;
+  EXPECT_EQ(fine.out, folder_.path() + ": 1 definition, 1 solution, 1 pattern: no mistakes\n");
+  const ProgramResult lacking =
+      run_fibshim({"check", "--gpu", folder_.path()},
+                  {{{"LD_LIBRARY_PATH", build_path("sim")}, {"SIMCUDA_DEVICES", "90,80"}}, "", ""});
+  EXPECT_NE(lacking.out.find("no image for sm_80"), std::string::npos) << lacking.out;
+}
+
 TEST_F(Check, ExplainsEveryRule) {
   for (const RuleInfo& rule : kRules) {
     const ProgramResult result = run_fibshim({"check", "--explain", rule.name});
@@ -123,6 +177,7 @@ TEST_F(Check, RefusesWrongUsage) {
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_NE(unknown.err.find("did you mean 'json-syntax'?"), std::string::npos) << unknown.err;
   EXPECT_EQ(run_fibshim({"check"}).exit_code, 2);
+  EXPECT_EQ(run_fibshim({"check", "--sm", "9", folder_.path()}).exit_code, 2);
   EXPECT_EQ(run_fibshim({"check", "--explain"}).exit_code, 2);
   EXPECT_EQ(run_fibshim({"check", "--explain", "folder", folder_.path()}).exit_code, 2);
 }

@@ -1,5 +1,7 @@
 #include "tests/tools/config_folder.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 
 namespace fibshim::test {
@@ -62,6 +64,7 @@ constexpr char kSolution[] = R"json({
 }  // namespace
 
 void write_config_folder(const std::string& folder) {
+  umask(022);  // what others can write is not trusted
   const std::string image = build_path("tests/data/kernels.sm_90.cubin");
   std::string solution = kSolution;
   const std::string sha256 = run_program({"sha256sum", image}).out.substr(0, 64);
