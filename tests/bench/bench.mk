@@ -14,7 +14,7 @@ LAUNCH_LOOP := $(BENCH)/launch_loop
 BENCH_TOOLS := $(BENCH)/launch_bench $(BENCH)/load_bench $(LAUNCH_LOOP) $(addprefix $(BENCH)/,libforwarder.so libempty.so)
 MANY_KERNELS := 500
 
-bench: $(BENCH)/run $(BENCH_TOOLS) $(BENCH_CONFIG) $(BENCH_IMAGES) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(BUILD)/setup-test ## measure launches, scaling and loading; writes build/bench/*.json
+bench: $(BENCH)/run $(BENCH_TOOLS) $(CLI) $(BENCH_CONFIG) $(BENCH_IMAGES) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(BUILD)/setup-test ## measure launches, scaling and loading; writes build/bench/*.json
 	$(Q)$< $(BENCH_FLAGS)
 
 $(BENCH)/images/launches/launches.sm_90.cubin: tests/bench/launches.cu | $(SETUP)

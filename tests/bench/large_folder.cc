@@ -1,5 +1,7 @@
 #include "tests/bench/large_folder.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -39,6 +41,7 @@ std::string symbol(int i) {
 
 void make_large_folder(const std::string& bench_folder, const std::string& path, FolderSize size) {
   const fs::path root = path;
+  umask(022);  // what others can write is not trusted
   fs::remove_all(root);
   fs::create_directories(root.parent_path());
   fs::copy(bench_folder, root, fs::copy_options::recursive);
