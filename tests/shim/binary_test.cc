@@ -72,18 +72,27 @@ TEST(ShimBinary, TakesAFewWordsOfStaticTls) {
   EXPECT_LE(std::stoul(*sizes.begin(), nullptr, 16), 32u);
 }
 
+// Symbols that an object of the shim refers to and does not define.
+std::set<std::string> undefined_in(const std::string& object) {
+  return lines_of("nm -u -C " + build_dir() + "/obj/shim/" + object + " | sed 's/^ *[Uw] //'");
+}
+
+// The launch path's "forbidden" list, turned about: what it may refer to. A lock, an allocation,
+// getenv, dlsym, a log line, an exception, a driver call or a C++ runtime would show as another symbol.
+const std::set<std::string> kLaunchData = {
+    "_GLOBAL_OFFSET_TABLE_",
+    "fibshim_counters",
+    "fibshim_handle_table",
+    "fibshim_real_cuLaunchKernel",
+    "fibshim_real_cuLaunchKernel_ptsz",
+    "fibshim_real_cuLaunchKernelEx",
+    "fibshim_real_cuLaunchKernelEx_ptsz",
+};
+
 TEST(ShimBinary, LaunchPathRefersToNothingThatIsForbidden) {
-  // A lock, an allocation, getenv, dlsym, a log line, an exception or a driver call would show
-  // here.
-  const std::set<std::string> allowed = {
-      "_GLOBAL_OFFSET_TABLE_",
-      "fibshim_counters",
+  std::set<std::string> allowed = kLaunchData;
+  allowed.insert({
       "fibshim::count_slowly(unsigned int)",
-      "fibshim_handle_table",
-      "fibshim_real_cuLaunchKernel",
-      "fibshim_real_cuLaunchKernel_ptsz",
-      "fibshim_real_cuLaunchKernelEx",
-      "fibshim_real_cuLaunchKernelEx_ptsz",
       "fibshim::g_has_unlike_devices",
       "fibshim::g_mode",
       "fibshim::g_on_error",
@@ -97,11 +106,21 @@ TEST(ShimBinary, LaunchPathRefersToNothingThatIsForbidden) {
       "fibshim::report_failed_launch(unsigned int, cudaError_enum)",
       "fibshim::decide(fibshim::Record const&, fibshim::Candidate*, long const*, unsigned int, "
       "CUstream_st*, bool, fibshim::Decision*)",
-  };
-  const auto undefined =
-      lines_of("nm -u -C " + build_dir() + "/obj/shim/launch_path.o | sed 's/^ *[Uw] //'");
+  });
+  const auto undefined = undefined_in("launch_path.o");
   EXPECT_FALSE(undefined.empty());
   for (const std::string& symbol : undefined) EXPECT_TRUE(allowed.contains(symbol)) << symbol;
+}
+
+TEST(ShimBinary, LaunchEntryRefersToTheLaunchPathAndTheDriverOnly) {
+  const auto undefined = undefined_in("launch_entry.o");
+  EXPECT_FALSE(undefined.empty());
+  for (const std::string& symbol : undefined) {
+    const bool is_launch_call = symbol.starts_with("fibshim_real_cuLaunch") ||
+                                symbol.starts_with("fibshim_route_cuLaunch") ||
+                                symbol.starts_with("fibshim_slow_cuLaunch");
+    EXPECT_TRUE(is_launch_call || kLaunchData.contains(symbol)) << symbol;
+  }
 }
 
 TEST(LoaderBinary, ExportsItsOneEntryPoint) {
