@@ -1,21 +1,28 @@
 # `make bench`: what a launch costs with the shim, how that grows, and what loading costs.
 #   build/bench/run             measures everything, prints tables, writes launch.json and others
 #   build/bench/launch_bench    Google Benchmark: launches, lookups; one process for each preload
+#   build/bench/overhead.svg    the plot: overhead.gp, of what `run` wrote
 #   build/bench/load_bench      Google Benchmark: the loader on large folders
 #   build/bench/launch_loop     the same launches for callgrind; the instruction test runs it, too
+#   build/bench/launch_turns    two threads' launches, for the test that none shares a cache line
+#   build/bench/overhead_launch the same launches on a real GPU, for tests/gpu/overhead.sh
 #   build/bench/libforwarder.so a preload that only forwards: what any interposition costs
+#   build/bench/libswitch.so    the same, before another preload, with a way past that one
 #   build/bench/libempty.so     a preload with nothing in it: what any preload costs a process
 # On another machine: copy build/ and start build/bench/run there.
+# PEER=library: another preload to compare one launch with, as peer_ns and peer_instructions.
 
 BENCH       := $(BUILD)/bench
 BENCH_IMAGES := $(addprefix $(BENCH)/images/launches/,launches.sm_90.cubin many_kernels.sm_90.cubin)
 BENCH_CONFIG := $(BENCH)/config
 LAUNCH_LOOP := $(BENCH)/launch_loop
-BENCH_TOOLS := $(BENCH)/launch_bench $(BENCH)/load_bench $(LAUNCH_LOOP) $(addprefix $(BENCH)/,libforwarder.so libempty.so)
+BENCH_TOOLS := $(addprefix $(BENCH)/,launch_bench load_bench overhead_launch) $(LAUNCH_LOOP) $(addprefix $(BENCH)/,libforwarder.so libswitch.so libempty.so)
 MANY_KERNELS := 500
 
-bench: $(BENCH)/run $(BENCH_TOOLS) $(CLI) $(BENCH_CONFIG) $(BENCH_IMAGES) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(BUILD)/setup-test ## measure launches, scaling and loading; writes build/bench/*.json
-	$(Q)$< $(BENCH_FLAGS)
+bench: $(BENCH)/run $(BENCH_TOOLS) $(CLI) $(BENCH_CONFIG) $(BENCH_IMAGES) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(BUILD)/setup-test $(BUILD)/setup-bench ## measure launches, scaling and loading; writes build/bench/*.json
+	$(Q)$< $(if $(PEER),--peer '$(PEER)') $(BENCH_FLAGS)
+	$(Q)[ ! -e $(BENCH)/launch.tsv ] || [ ! -e $(BENCH)/scaling.tsv ] || \
+	  gnuplot -e "folder='$(BENCH)'" tests/bench/overhead.gp
 
 $(BENCH)/images/launches/launches.sm_90.cubin: tests/bench/launches.cu | $(SETUP)
 	$(call say,NVCC,$@)
@@ -34,24 +41,35 @@ $(BENCH_CONFIG): config/expand.sh tests/bench/launches.cu $(BENCH)/images/launch
 	$(call say,CONFIG,$@)
 	$(Q)config/expand.sh tests/bench/config tests/bench $(BENCH)/images $@
 
-# A preload like the shim: compiled and linked the same way.
-$(BUILD)/obj/tests/bench/forwarder.o: ROOM_FLAGS = -fvisibility=hidden -fno-exceptions -fno-rtti
+# Preloads like the shim: compiled and linked the same way.
+$(BUILD)/obj/tests/bench/forwarder.o $(BUILD)/obj/tests/bench/switch.o: ROOM_FLAGS = -fvisibility=hidden -fno-exceptions \
+  -fno-rtti -fno-threadsafe-statics
+$(BUILD)/obj/tests/bench/switch.o: tests/bench/forwarder.cc | $(SETUP)
+	$(call say,CXX,$< (switch))
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(ROOM_FLAGS) -DFORWARDER_HAS_SWITCH $(DEPFLAGS) -c $< -o $@
 $(BENCH)/libforwarder.so: $(BUILD)/obj/tests/bench/forwarder.o
+$(BENCH)/libswitch.so: $(BUILD)/obj/tests/bench/switch.o $(BUILD)/obj/shim/real_dl.o
+$(BENCH)/libforwarder.so $(BENCH)/libswitch.so:
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) -shared -o $@ $< -Wl,-soname,libforwarder.so -Wl,-z,now -Wl,-z,relro -Wl,-Bsymbolic -Wl,--no-undefined
+	$(Q)$(CC) -shared -o $@ $^ -Wl,-soname,$(@F) -Wl,-z,now -Wl,-z,relro -Wl,-Bsymbolic -Wl,--no-undefined
 
 $(BENCH)/libempty.so: | $(SETUP)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -shared -o $@ -x c /dev/null -Wl,-soname,libempty.so -Wl,-z,now -Wl,-z,relro
 
-$(LAUNCH_LOOP): $(call TEST_OBJ,tests/bench/launch_loop.cc tests/bench/engine.cc)
-$(BENCH)/launch_bench: $(call TEST_OBJ,tests/bench/launch_bench.cc tests/bench/engine.cc)
+BENCH_ENGINE := $(call TEST_OBJ,tests/bench/engine.cc shim/real_dl.cc)
+$(LAUNCH_LOOP): $(call TEST_OBJ,tests/bench/launch_loop.cc) $(BENCH_ENGINE)
+$(BENCH)/launch_turns: $(call TEST_OBJ,tests/bench/launch_turns.cc) $(BENCH_ENGINE)
+$(BENCH)/launch_bench: $(call TEST_OBJ,tests/bench/launch_bench.cc) $(BENCH_ENGINE)
+$(BENCH)/overhead_launch: $(call TEST_OBJ,tests/gpu/overhead_launch.cc) $(BENCH_ENGINE)
 $(BENCH)/load_bench: $(call TEST_OBJ,tests/bench/load_bench.cc)
-$(BENCH)/run: $(call TEST_OBJ,$(addprefix tests/bench/,run.cc large_folder.cc line_plot.cc measure.cc spawn_cost.cc) \
+$(BENCH)/run: $(call TEST_OBJ,$(addprefix tests/bench/,run.cc growth_tables.cc large_folder.cc launch_table.cc measure.cc report.cc \
+  spawn_cost.cc thread_table.cc) \
   tests/support/process.cc)
-$(LAUNCH_LOOP) $(BENCH)/run:
+$(LAUNCH_LOOP) $(addprefix $(BENCH)/,launch_turns overhead_launch run):
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) -o $@ $(filter %.o,$^) -static-libstdc++ -static-libgcc -lpthread -ldl
@@ -72,5 +90,6 @@ $(BUILD)/setup-bench $(BUILD)/setup-test: $(BUILD)/setup-%: tools/setup/packages
 	$(Q)mkdir -p $(@D)
 	$(Q)tools/setup/packages.sh $* $(@D) $@
 
-# tests/shim/instruction_test.cc counts what a launch costs in instructions.
-$(BUILD)/tests/shim_tests: $(LAUNCH_LOOP) $(BENCH_CONFIG) $(BUILD)/setup-test
+# tests/shim/instruction_test.cc counts what a launch costs in instructions, cache_line_test.cc reads which
+# memory it touches.
+$(BUILD)/tests/shim_tests: $(LAUNCH_LOOP) $(BENCH)/launch_turns $(BENCH_CONFIG) $(BUILD)/setup-test

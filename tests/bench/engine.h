@@ -1,6 +1,6 @@
 // The driver as an engine reaches it: libcuda.so.1 opened by name, its functions asked of dlsym, so
-// that whatever is preloaded stands between the two. Only the simulated driver serves: nothing that
-// is launched here may run.
+// that whatever is preloaded stands between the two. The simulated driver or a real one: the kernels
+// do nothing.
 //
 // A failing call ends the process with a message: a benchmark of something else would be worse.
 #ifndef FIBSHIM_TESTS_BENCH_ENGINE_H_
@@ -19,13 +19,15 @@ struct Cuda {
   PFN_cuDevicePrimaryCtxRetain_v7000 retain_primary;
   PFN_cuCtxSetCurrent_v4000 set_current;
   PFN_cuStreamCreate_v2000 create_stream;
+  PFN_cuStreamSynchronize_v2000 synchronize;
   PFN_cuLibraryLoadData_v12000 load_library;
   PFN_cuLibraryUnload_v12000 unload_library;
   PFN_cuLibraryGetKernel_v12000 get_kernel;
   PFN_cuModuleLoadData_v2000 load_module;
   PFN_cuModuleUnload_v2000 unload_module;
   PFN_cuModuleGetFunction_v2000 get_function;
-  PFN_cuLaunchKernel_v4000 launch;
+  PFN_cuLaunchKernel_v4000 launch;         // what dlsym gives: a preload's, where there is one
+  PFN_cuLaunchKernel_v4000 direct_launch;  // the driver's own, past any preload
 };
 
 // Opens the driver and makes a context at the first call. Any thread, afterwards.

@@ -2,54 +2,91 @@
 // driver's. What it adds to a launch is the price of standing in between at all; the shim's own
 // work is what it costs beyond that.
 //
-// For the benchmark only: as a dlsym that calls dlsym it breaks other libraries' RTLD_NEXT, which
-// the shim's own does not.
+// As libswitch.so (FORWARDER_HAS_SWITCH), preloaded before another library, it sends launches on to that
+// one or past it straight into the driver, as a variable says: both ways can then be measured by turns in
+// one process, where everything else is the same.
+//
+// For the benchmarks only: it guesses the driver's names for versions and flags, which the shim does not.
 #include <cudaTypedefs.h>
 #include <dlfcn.h>
 #include <string.h>
+
+#ifdef FORWARDER_HAS_SWITCH
+#include "shim/real_dl.h"
+#endif
 
 namespace {
 
 using Dlsym = void* (*)(void*, const char*);
 
-Dlsym real_dlsym() {
-  static Dlsym real;
+// The next dlsym in line: libc's, or that of the preload behind this one.
+Dlsym next_dlsym() {
+  static Dlsym next;
+#ifdef FORWARDER_HAS_SWITCH
+  // By a version, as below, only libc's would be found.
+  if (next == nullptr) {
+    next = reinterpret_cast<Dlsym>(fibshim::real_dlsym()(RTLD_NEXT, "dlsym"));
+  }
+#endif
   static const char* const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
   for (const char* version : versions) {
-    if (real == nullptr) real = reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", version));
+    if (next == nullptr) next = reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", version));
   }
-  return real;
+  return next;
 }
 
-PFN_cuLaunchKernel_v4000 g_launch;
-PFN_cuLaunchKernel_v7000_ptsz g_launch_ptsz;
-PFN_cuLaunchKernelEx_v11060 g_launch_ex;
-PFN_cuLaunchKernelEx_v11060_ptsz g_launch_ex_ptsz;
+#ifdef FORWARDER_HAS_SWITCH
+extern "C" __attribute__((visibility("default"))) int forwarder_is_direct;
+int forwarder_is_direct = 0;
+
+// A launch function, as the next preload gives it, and as the driver does.
+template <class Function>
+struct Real {
+  Function next;
+  Function driver;
+  Function operator()() const { return forwarder_is_direct != 0 ? driver : next; }
+};
+void* driver_function(const char* name) {
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  return driver == nullptr ? nullptr : fibshim::real_dlsym()(driver, name);
+}
+#else
+template <class Function>
+struct Real {
+  Function next;
+  Function operator()() const { return next; }
+};
+#endif
+
+Real<PFN_cuLaunchKernel_v4000> g_launch;
+Real<PFN_cuLaunchKernel_v7000_ptsz> g_launch_ptsz;
+Real<PFN_cuLaunchKernelEx_v11060> g_launch_ex;
+Real<PFN_cuLaunchKernelEx_v11060_ptsz> g_launch_ex_ptsz;
 PFN_cuGetProcAddress_v11030 g_get_proc_address;
 PFN_cuGetProcAddress_v12000 g_get_proc_address_v2;
 
 CUresult forward_launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_mem,
                         CUstream stream, void** params, void** extra) {
-  return g_launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_mem, stream,
-                  params, extra);
+  return g_launch()(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_mem, stream,
+                    params, extra);
 }
 
 CUresult forward_launch_ptsz(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                              unsigned block_x, unsigned block_y, unsigned block_z,
                              unsigned shared_mem, CUstream stream, void** params, void** extra) {
-  return g_launch_ptsz(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_mem,
-                       stream, params, extra);
+  return g_launch_ptsz()(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_mem,
+                         stream, params, extra);
 }
 
 CUresult forward_launch_ex(const CUlaunchConfig* config, CUfunction function, void** params,
                            void** extra) {
-  return g_launch_ex(config, function, params, extra);
+  return g_launch_ex()(config, function, params, extra);
 }
 
 CUresult forward_launch_ex_ptsz(const CUlaunchConfig* config, CUfunction function, void** params,
                                 void** extra) {
-  return g_launch_ex_ptsz(config, function, params, extra);
+  return g_launch_ex_ptsz()(config, function, params, extra);
 }
 
 CUresult forward_get_proc_address(const char* symbol, void** out, int version, cuuint64_t flags);
@@ -58,13 +95,22 @@ CUresult forward_get_proc_address_v2(const char* symbol, void** out, int version
 
 struct Row {
   const char* name;
-  void** real;
+  void** next;
+  void** driver;  // null: not wanted
   void* forward;
 };
 
 template <class Function>
-Row row(const char* name, Function* real, Function forward) {
-  return {name, reinterpret_cast<void**>(real), reinterpret_cast<void*>(forward)};
+Row row(const char* name, Function* next, Function forward) {
+  return {name, reinterpret_cast<void**>(next), nullptr, reinterpret_cast<void*>(forward)};
+}
+template <class Function>
+Row row(const char* name, Real<Function>* real, Function forward) {
+  void** driver = nullptr;
+#ifdef FORWARDER_HAS_SWITCH
+  driver = reinterpret_cast<void**>(&real->driver);
+#endif
+  return {name, reinterpret_cast<void**>(&real->next), driver, reinterpret_cast<void*>(forward)};
 }
 
 const Row kRows[] = {
@@ -80,7 +126,10 @@ const Row kRows[] = {
 void* exchange_by_name(const char* name, void* real) {
   for (const Row& one : kRows) {
     if (strcmp(name, one.name) != 0) continue;
-    *one.real = real;
+    *one.next = real;
+#ifdef FORWARDER_HAS_SWITCH
+    if (one.driver != nullptr && (*one.driver = driver_function(name)) == nullptr) return real;
+#endif
     return one.forward;
   }
   return real;
@@ -117,6 +166,8 @@ CUresult forward_get_proc_address_v2(const char* symbol, void** out, int version
 
 extern "C" __attribute__((visibility("default"))) void* dlsym(void* handle,
                                                               const char* name) noexcept {
-  void* const real = real_dlsym()(handle, name);
+  // A jump, for what is none of ours: RTLD_NEXT means the caller's next.
+  if (strncmp(name, "cu", 2) != 0) return next_dlsym()(handle, name);
+  void* const real = next_dlsym()(handle, name);
   return real == nullptr ? nullptr : exchange_by_name(name, real);
 }

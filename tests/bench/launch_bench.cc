@@ -5,11 +5,15 @@
 //   launch_bench [--benchmark_...]   which benchmarks: --benchmark_filter, as ever
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <chrono>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <random>
@@ -62,32 +66,131 @@ void launch_one_kernel(benchmark::State& state, const char* name) {
 
 // --- threads
 
+// Throughput over one stretch of time that all threads spend launching: where each had its number of
+// launches to make instead, the last one's delay would be counted as everyone's.
+class Window {
+ public:
+  // Holds the caller until all have come; returns when the window ends.
+  int64_t enter(int threads) {
+    if (++entered_ == threads) end_ns_ = now_ns() + kLength_ns;
+    while (end_ns_ == 0) std::this_thread::yield();
+    return end_ns_;
+  }
+  void leave(int64_t launches, int64_t cpu_ns) {
+    launches_ += launches;
+    cpu_ns_ += cpu_ns;
+  }
+  double launches_per_s() const { return static_cast<double>(launches_) * 1e9 / kLength_ns; }
+  // What a neighbour on the machine takes away does not show in this one.
+  double cpu_ns_per_launch() const {
+    return static_cast<double>(cpu_ns_) / static_cast<double>(launches_);
+  }
+
+  static int64_t now_ns(clockid_t clock = CLOCK_MONOTONIC) {
+    timespec now;
+    clock_gettime(clock, &now);
+    return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+  }
+
+ private:
+  static constexpr int64_t kLength_ns = 60'000'000;
+  std::atomic<int> entered_ = 0;
+  std::atomic<int64_t> end_ns_ = 0;
+  std::atomic<int64_t> launches_ = 0;
+  std::atomic<int64_t> cpu_ns_ = 0;
+};
+std::unique_ptr<Window> g_window;
+
 void launch_from_threads(benchmark::State& state, const char* name, bool is_one_handle) {
+  constexpr int kLaunchesPerLook = 1000;
   const CUstream stream = start_thread();
   const CUfunction kernel = is_one_handle ? shared_kernel(name) : load_kernel("launches", name);
   const auto function = cuda().launch;
   Arguments arguments;
+  // Decided, and the thread's counters claimed, before the clock starts.
+  require(launch(function, kernel, stream, arguments), "cuLaunchKernel");
+  if (state.thread_index() == 0) g_window = std::make_unique<Window>();
+  // The benchmark library holds all threads at the beginning of this loop and at its end.
   for (auto _ : state) {
-    if (launch(function, kernel, stream, arguments) != CUDA_SUCCESS) state.SkipWithError("launch");
+    const int64_t end_ns = g_window->enter(state.threads());
+    const int64_t cpu_before_ns = Window::now_ns(CLOCK_THREAD_CPUTIME_ID);
+    int64_t launches = 0;
+    for (; Window::now_ns() < end_ns; launches += kLaunchesPerLook) {
+      for (int i = 0; i < kLaunchesPerLook; ++i) {
+        require(launch(function, kernel, stream, arguments), "cuLaunchKernel");
+      }
+    }
+    g_window->leave(launches, Window::now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_before_ns);
   }
-  state.SetItemsProcessed(state.iterations());
+  if (state.thread_index() == 0) {
+    state.counters["launches_per_s"] = g_window->launches_per_s();
+    state.counters["cpu_ns_per_launch"] = g_window->cpu_ns_per_launch();
+  }
 }
 
 // --- shapes and handles: `in_use` of `seen`, in random order
 
-void launch_shapes(benchmark::State& state, const char* name) {
+// Resident memory of this process, in bytes.
+double resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmRSS:")) return strtod(line.c_str() + 6, nullptr) * 1024;
+  }
+  return 0;
+}
+
+// What any lookup of one among `count` things reads, and whoever counts them writes: a slot of a hash table
+// at half load, and a record of so many cache lines.
+class TouchedMemory {
+ public:
+  TouchedMemory(size_t count, size_t record_lines)
+      : slots_(2 * std::bit_ceil(count)),
+        lines_(count * record_lines),
+        record_lines_(record_lines) {}
+
+  void touch(size_t i) {
+    // The record's place depends on what the slot holds, as that of a real one does.
+    const Slot& slot = slots_[(i * 0x9e3779b97f4a7c15 >> 32) & (slots_.size() - 1)];
+    const size_t record = (i + slot.key + slot.value) * record_lines_;
+    for (size_t line = 0; line < record_lines_; ++line) ++lines_[record + line].words[0];
+    benchmark::DoNotOptimize(record);
+  }
+
+ private:
+  struct Slot {
+    uint64_t key, value;
+  };
+  struct alignas(64) Line {
+    uint64_t words[8];
+  };
+  std::vector<Slot> slots_;
+  std::vector<Line> lines_;
+  size_t record_lines_;
+};
+
+// Of a decision: two lines that a launch reads, and one of counters.
+constexpr size_t kShapeLines = 3;
+
+// Memory that came with a kernel's shapes so far, in bytes.
+std::map<std::string, double> g_shape_bytes;
+
+// `is_touching`: the launches read memory of their own, as much as a lookup of the shape must.
+void launch_shapes(benchmark::State& state, const char* name, bool is_touching) {
   static const CUstream stream = start_thread();
   const auto seen = static_cast<int>(state.range(0));
   const auto in_use = static_cast<int>(state.range(1));
   const CUfunction kernel = shared_kernel(name, seen);
   const auto function = cuda().launch;
   Arguments arguments;
+  TouchedMemory touched(static_cast<size_t>(seen) + 1, kShapeLines);
+  const double before = resident_bytes();
   std::vector<int> shapes(static_cast<size_t>(seen));
   std::iota(shapes.begin(), shapes.end(), 1);
   for (const int shape : shapes) {
     arguments.set_columns(shape);
     require(launch(function, kernel, stream, arguments), "cuLaunchKernel");
   }
+  g_shape_bytes[name] += resident_bytes() - before;
   shapes.resize(static_cast<size_t>(in_use));
   shapes = in_random_order(shapes);
   // As long for one shape as for many: the loop reads the same memory.
@@ -98,18 +201,13 @@ void launch_shapes(benchmark::State& state, const char* name) {
   }();
   size_t next = 0;
   for (auto _ : state) {
-    arguments.set_columns(order[next++ & (order.size() - 1)]);
+    const int shape = order[next++ & (order.size() - 1)];
+    if (is_touching) touched.touch(static_cast<size_t>(shape));
+    arguments.set_columns(shape);
     if (launch(function, kernel, stream, arguments) != CUDA_SUCCESS) state.SkipWithError("launch");
   }
-}
-
-// Resident memory of this process, in bytes.
-double resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmRSS:")) return strtod(line.c_str() + 6, nullptr) * 1024;
-  }
-  return 0;
+  // Not 0: of that the benchmark library makes a NaN, which is no JSON.
+  if (g_shape_bytes[name] > 0) state.counters["shape_bytes"] = g_shape_bytes[name];
 }
 
 // Memory that came with the handles given so far, in bytes.
@@ -138,7 +236,7 @@ const std::vector<CUfunction>& seen_handles(size_t count) {
 }
 
 // `name`: null for the kernels of many_kernels themselves.
-void launch_handles(benchmark::State& state, const char* name) {
+void launch_handles(benchmark::State& state, const char* name, bool is_touching) {
   static const CUstream stream = start_thread();
   const auto seen = static_cast<size_t>(state.range(0));
   const auto in_use = static_cast<size_t>(state.range(1));
@@ -150,9 +248,12 @@ void launch_handles(benchmark::State& state, const char* name) {
   handles = in_random_order(handles);
   const auto function = cuda().launch;
   Arguments arguments;
+  TouchedMemory touched(handles.size(), 0);
   size_t next = 0;
   for (auto _ : state) {
-    const CUfunction handle = handles[next++ & (handles.size() - 1)];
+    const size_t at = next++ & (handles.size() - 1);
+    const CUfunction handle = handles[at];
+    if (is_touching) touched.touch(at);
     if (launch(function, handle, stream, arguments) != CUDA_SUCCESS) state.SkipWithError("launch");
   }
   state.counters["handle_bytes"] = g_handle_bytes;
@@ -228,15 +329,21 @@ void register_all() {
       auto* bench = benchmark::RegisterBenchmark(
           (std::string("threads/") + kernel + (is_one_handle ? "/one" : "/distinct")).c_str(),
           launch_from_threads, kernel, is_one_handle);
-      bench->UseRealTime()->Iterations(400000)->Repetitions(5);
-      // Powers of two, and all of them.
-      for (int threads = 1; threads < std::min(cores, 64); threads *= 2) bench->Threads(threads);
-      bench->Threads(std::min(cores, 64));
+      bench->UseRealTime()->Iterations(1)->Repetitions(3);
+      // Powers of two and all processors; and 64, where there are fewer.
+      for (int threads = 1; threads < cores; threads *= 2) bench->Threads(threads);
+      bench->Threads(cores);
+      if (cores < 64) bench->Threads(64);
     }
   }
 
+  benchmark::RegisterBenchmark("shapes/touching", launch_shapes, "bench_untracked", true)
+      ->Iterations(kLaunchesPerSample)
+      ->Repetitions(kSamples)
+      ->Args({10000, 10000});
   for (const char* kernel : {"bench_fallback", "bench_hit"}) {
-    benchmark::RegisterBenchmark((std::string("shapes/") + kernel).c_str(), launch_shapes, kernel)
+    benchmark::RegisterBenchmark((std::string("shapes/") + kernel).c_str(), launch_shapes, kernel,
+                                 false)
         ->Iterations(kLaunchesPerSample)
         ->Repetitions(kSamples)
         ->Args({1, 1})
@@ -249,16 +356,20 @@ void register_all() {
   for (const int64_t seen : {int64_t{1}, handles}) {
     for (const int64_t in_use : {int64_t{1}, handles}) {
       if (in_use > seen) continue;
-      benchmark::RegisterBenchmark("handles/untracked", launch_handles, nullptr)
+      benchmark::RegisterBenchmark("handles/untracked", launch_handles, nullptr, false)
           ->Iterations(in_use == 1 ? kLaunchesPerSample : 1 << 20)
           ->Repetitions(in_use == 1 ? kSamples : 3)
           ->Args({seen, in_use});
     }
-    benchmark::RegisterBenchmark("handles/bench_hit", launch_handles, "bench_hit")
+    benchmark::RegisterBenchmark("handles/bench_hit", launch_handles, "bench_hit", false)
         ->Iterations(kLaunchesPerSample)
         ->Repetitions(kSamples)
         ->Args({seen, 1});
   }
+  benchmark::RegisterBenchmark("handles/touching", launch_handles, nullptr, true)
+      ->Iterations(1 << 20)
+      ->Repetitions(3)
+      ->Args({handles, handles});
 
   for (const bool is_again : {false, true}) {
     const std::string suffix = is_again ? "/again" : "/first";

@@ -19,22 +19,14 @@ double ns_per(const std::string& unit) {
 
 // Keys of a benchmark's object that are no counters of its own.
 bool is_counter(const std::string& key, const nlohmann::json& value) {
-  static const char* const known[] = {"family_index",    "per_family_instance_index",
-                                      "repetitions",     "repetition_index",
-                                      "threads",         "iterations",
-                                      "real_time",       "cpu_time",
-                                      "items_per_second"};
+  static const char* const known[] = {"family_index", "per_family_instance_index",
+                                      "repetitions",  "repetition_index",
+                                      "threads",      "iterations",
+                                      "real_time",    "cpu_time"};
   return value.is_number() && std::find(std::begin(known), std::end(known), key) == std::end(known);
 }
 
 }  // namespace
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 std::map<std::string, std::string> environment_of(const Preload& preload) {
   static const std::string stats_dir = make_temporary_dir();
@@ -65,10 +57,6 @@ void run_benchmarks(const std::string& program, const std::vector<std::string>& 
     if (one.value("run_type", "") != "iteration") continue;
     Samples& samples = (*results)[one.value("run_name", "")];
     samples.time_ns.push_back(one.value("real_time", 0.0) * ns_per(one.value("time_unit", "ns")));
-    samples.cpu_ns.push_back(one.value("cpu_time", 0.0) * ns_per(one.value("time_unit", "ns")));
-    if (one.contains("items_per_second")) {
-      samples.items_per_second.push_back(one["items_per_second"]);
-    }
     for (const auto& [key, value] : one.items()) {
       if (is_counter(key, value)) samples.counters[key].push_back(value);
     }

@@ -6,16 +6,13 @@
 #include <string>
 #include <vector>
 
-namespace fibshim::bench {
+#include "tests/bench/median.h"
 
-// 0 for none.
-double median(std::vector<double> values);
+namespace fibshim::bench {
 
 // One benchmark of one program: its repetitions in all rounds.
 struct Samples {
-  std::vector<double> time_ns;           // per iteration
-  std::vector<double> cpu_ns;            // the same, of the thread's processor time
-  std::vector<double> items_per_second;  // of all threads together
+  std::vector<double> time_ns;  // per iteration
   std::map<std::string, std::vector<double>> counters;
 };
 using Results = std::map<std::string, Samples>;  // by the benchmark's name

@@ -3,7 +3,7 @@
 #
 #   packages.sh GROUP BUILD_DIR DONE_FILE
 #
-#   GROUP      build: compilers and libraries; test: what some tests run; bench: Google Benchmark;
+#   GROUP      build: compilers and libraries; test: what some tests run; bench: Google Benchmark, gnuplot;
 #              format: clang-format; lint: clang-tidy
 #   DONE_FILE  written when all is there; of the group `build` a makefile that names the toolkit
 #
@@ -49,7 +49,12 @@ libjemalloc2:$libraries/libjemalloc.so.2
 libtcmalloc-minimal4:$libraries/libtcmalloc_minimal.so.4
 "
     ;;
-  bench) wanted="libbenchmark-dev:/usr/include/benchmark/benchmark.h" ;;
+  bench)
+    wanted="
+libbenchmark-dev:/usr/include/benchmark/benchmark.h
+gnuplot-nox:/usr/bin/gnuplot
+"
+    ;;
   # Version 14, which Debian 12 and Ubuntu 22.04 to 24.04 have: others format differently.
   format) wanted="clang-format-14:/usr/bin/clang-format-14" ;;
   lint) wanted="clang-tidy-14:/usr/bin/clang-tidy-14" ;;

@@ -1,0 +1,121 @@
+// One launch, one thread: nanoseconds and instructions that each way of preloading adds.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/bench/instruction_count.h"
+#include "tests/bench/report.h"
+#include "tests/bench/tables.h"
+
+namespace fibshim::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Counts = std::map<std::string, double>;
+
+constexpr char kLaunches[] = "^launch/";
+
+// To the driver, and to a preload that knows none of them, all kinds of launch are alike.
+double all_kinds_ns(const Results& results) {
+  std::vector<double> all;
+  for (const auto& [name, samples] : results) {
+    all.insert(all.end(), samples.time_ns.begin(), samples.time_ns.end());
+  }
+  return median(all);
+}
+
+// A row of the table; null where nothing was counted or nothing is aimed at.
+struct Row {
+  std::string key;
+  std::string meaning;
+  double ns;
+  Json instructions;
+  const LaunchKind* target;
+};
+
+void print(const Row& row, double direct_ns) {
+  const double added = row.ns - direct_ns;
+  say("  %-34s %8.1f %8.1f", row.meaning.c_str(), row.ns, added);
+  if (row.target == nullptr) {
+    if (!row.instructions.is_null()) say(" %8s %9s %7g", "", "", row.instructions.get<double>());
+  } else {
+    say(" %8.0f %9s", row.target->most_ns, verdict(added <= row.target->most_ns));
+    if (!row.instructions.is_null()) {
+      const double count = row.instructions;
+      say(" %7g %7.0f %9s", count, row.target->most_instructions,
+          verdict(count <= row.target->most_instructions));
+    }
+  }
+  say("\n");
+}
+
+}  // namespace
+
+void bench_launches(const Options& options) {
+  const Preload peer = {options.peer, ""};
+  const Preload with_shim = shim(in_bench("config"));
+  Results direct, forwarded, shimmed, peered;
+  for (int i = 0; i < options.rounds; ++i) {
+    run_benchmarks("launch_bench", {filter(kLaunches)}, no_preload(), &direct);
+    run_benchmarks("launch_bench", {filter(kLaunches)}, forwarder(), &forwarded);
+    run_benchmarks("launch_bench", {filter(kLaunches)}, with_shim, &shimmed);
+    if (!options.peer.empty()) run_benchmarks("launch_bench", {filter(kLaunches)}, peer, &peered);
+  }
+
+  std::vector<std::string> kernels;
+  for (const LaunchKind& kind : kLaunchKinds) kernels.emplace_back(kind.kernel);
+  Counts direct_count;
+  if (options.has_instructions) {
+    direct_count = count_instructions(kernels, environment_of(no_preload()));
+  }
+  const auto added_by = [&](const Preload& preload) {
+    Counts counts;
+    if (!options.has_instructions) return counts;
+    counts = count_instructions(kernels, environment_of(preload));
+    for (auto& [kernel, count] : counts) count -= direct_count.at(kernel);
+    return counts;
+  };
+  const auto count_of = [](const Counts& counts, const std::string& kernel) {
+    const auto found = counts.find(kernel);
+    return found == counts.end() ? Json() : Json(found->second);
+  };
+
+  std::vector<Row> rows;
+  const Counts forwarder_count = added_by(forwarder());
+  const Counts shim_count = added_by(with_shim);
+  rows.push_back({"direct", "no preload", all_kinds_ns(direct), nullptr, nullptr});
+  rows.push_back({"forwarder", "preload that only forwards", all_kinds_ns(forwarded),
+                  count_of(forwarder_count, kLaunchKinds[0].kernel), nullptr});
+  for (const LaunchKind& kind : kLaunchKinds) {
+    rows.push_back({kind.key, kind.meaning,
+                    time_ns(shimmed, std::string("launch/") + kind.kernel + "/"),
+                    count_of(shim_count, kind.kernel), &kind});
+  }
+  if (!options.peer.empty()) {
+    rows.push_back({"peer", std::filesystem::path(options.peer).filename().string(),
+                    all_kinds_ns(peered), count_of(added_by(peer), kLaunchKinds[0].kernel),
+                    nullptr});
+  }
+
+  say("One launch, one thread: medians of %d rounds; what is added to a direct call\n\n",
+      options.rounds);
+  say("  %-34s %8s %8s %8s %9s %7s %7s %9s\n", "", "ns", "added", "target", "", "instr.", "target",
+      "");
+  const double direct_ns = rows.front().ns;
+  Json json;
+  std::string points;
+  for (const Row& row : rows) {
+    print(row, direct_ns);
+    json[row.key + "_ns"] = tenths(row.ns);
+    if (&row != &rows.front()) {
+      points += row.key + "\t" + std::to_string(tenths(row.ns - direct_ns)) + "\n";
+    }
+  }
+  for (const Row& row : rows) {
+    if (&row != &rows.front()) json[row.key + "_instructions"] = row.instructions;
+  }
+  say("\n");
+  write_file("launch.json", json.dump(2) + "\n");
+  write_file("launch.tsv", points);
+}
+
+}  // namespace fibshim::bench

@@ -1,0 +1,20 @@
+// The median, which every figure of the benchmarks is.
+#ifndef FIBSHIM_TESTS_BENCH_MEDIAN_H_
+#define FIBSHIM_TESTS_BENCH_MEDIAN_H_
+
+#include <algorithm>
+#include <vector>
+
+namespace fibshim::bench {
+
+// 0 for none.
+inline double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace fibshim::bench
+
+#endif  // FIBSHIM_TESTS_BENCH_MEDIAN_H_

@@ -1,0 +1,42 @@
+// What the tables of `make bench` share: printing, files beside the programs, reading results.
+#ifndef FIBSHIM_TESTS_BENCH_REPORT_H_
+#define FIBSHIM_TESTS_BENCH_REPORT_H_
+
+#include <string>
+
+#include "tests/bench/measure.h"
+
+namespace fibshim::bench {
+
+// Begins report.txt. Throws std::runtime_error.
+void open_report();
+
+// To standard output and report.txt.
+__attribute__((format(printf, 1, 2))) void say(const char* format, ...);
+
+const char* verdict(bool is_met);
+
+// A path in build/bench.
+std::string in_bench(const std::string& name);
+
+// Replaces a file of build/bench; a reader never sees half of it. Throws std::runtime_error.
+void write_file(const std::string& name, const std::string& text);
+
+double rounded(double value, double to);
+double tenths(double value);
+double hundredths(double value);
+
+Preload no_preload();
+Preload forwarder();
+Preload shim(const std::string& config);
+
+// The first benchmark whose name begins so. Throws std::runtime_error where there is none.
+const Samples& find(const Results& results, const std::string& prefix);
+double time_ns(const Results& results, const std::string& prefix);  // its median
+
+// The argument that runs only benchmarks whose names fit.
+std::string filter(const std::string& regex);
+
+}  // namespace fibshim::bench
+
+#endif  // FIBSHIM_TESTS_BENCH_REPORT_H_

@@ -1,0 +1,44 @@
+// The tables of `make bench` that are about launches. Each measures, prints, and writes its files;
+// throws std::exception saying what went wrong.
+#ifndef FIBSHIM_TESTS_BENCH_TABLES_H_
+#define FIBSHIM_TESTS_BENCH_TABLES_H_
+
+#include <string>
+
+namespace fibshim::bench {
+
+struct Options {
+  int rounds = 15;
+  std::string only;  // "": all
+  bool has_instructions = true;
+  long handles = 1000000;
+  std::string peer;  // another preload; "": none
+};
+
+// The kinds of launch, with the targets of the launch path.
+struct LaunchKind {
+  const char* key;     // in launch.json
+  const char* kernel;  // of launches.cu
+  const char* meaning;
+  double most_ns;  // added to a direct call
+  double most_instructions;
+};
+inline constexpr LaunchKind kLaunchKinds[] = {
+    {"untracked", "bench_untracked", "kernel that no pattern knows", 3, 30},
+    {"fallback", "bench_fallback", "known kernel, decision is \"no\"", 10, 90},
+    {"hit", "bench_hit", "hit, arguments as they are", 15, 140},
+    {"hit_remap", "bench_hit_remap", "hit, 8 arguments reordered", 25, 260},
+};
+
+// One launch of each kind: launch.json, launch.tsv.
+void bench_launches(const Options& options);
+
+// By threads: scaling.json, scaling.tsv.
+void bench_threads();
+
+// By patterns, shapes and handles: growth.json.
+void bench_growth(const Options& options);
+
+}  // namespace fibshim::bench
+
+#endif  // FIBSHIM_TESTS_BENCH_TABLES_H_
