@@ -15,6 +15,8 @@
 //     their decisions and old tables, is used again after a grace period.
 //   * Writers (hand-out, unload) hold one mutex, and hold no other while calling the driver.
 //
+// tests/model/handles.pml is a model of this, with the grace periods, that is checked exhaustively.
+//
 // Memory per handle: 32 to 64 bytes of table, and a Record of 64 bytes; a handle that a pattern
 // fits adds its candidates and symbol.
 #ifndef FIBSHIM_SHIM_HANDLES_H_
