@@ -12,6 +12,7 @@
 #include "shim/pool.h"
 #include "shim/read_section.h"
 #include "shim/runtime.h"
+#include "shim/settings_in_force.h"
 
 namespace fibshim {
 namespace {
@@ -298,19 +299,45 @@ uintptr_t library_of_module(uintptr_t module) {
   return 0;
 }
 
-bool has_image(const Snapshot& snapshot, const Pattern& pattern, uintptr_t image_owner) {
-  if (pattern.images.count == 0) return true;
-  ImageHash hash;
+bool find_image(uintptr_t image_owner, ImageHash* hash) {
   // A module that cuLibraryGetModule gave has its library's image.
-  if (image_owner == 0 || (!find_image_hash(image_owner, &hash) &&
-                           !find_image_hash(library_of_module(image_owner), &hash))) {
-    return false;
-  }
+  return image_owner != 0 && (find_image_hash(image_owner, hash) ||
+                              find_image_hash(library_of_module(image_owner), hash));
+}
+
+bool has_image(const Snapshot& snapshot, const Pattern& pattern, const ImageHash* hash) {
+  if (pattern.images.count == 0) return true;
+  if (hash == nullptr) return false;
   const ImageHash* images = snapshot.begin(pattern.images);
   for (uint32_t i = 0; i < pattern.images.count; ++i) {
-    if (images[i].low == hash.low && images[i].high == hash.high) return true;
+    if (images[i].low == hash->low && images[i].high == hash->high) return true;
   }
   return false;
+}
+
+// What a pattern's writer needs to mend it: the messages give the kernel's own, as patterns spell it.
+void explain_params(const char* symbol, const char* label, const Param* params, uint32_t count) {
+  if (log_level() < LogLevel::info) return;
+  char sizes[kMaxParams * 8 + 1] = "";
+  size_t used = 0;
+  for (uint32_t i = 0; i < count && used < sizeof sizes; ++i) {
+    used += static_cast<size_t>(
+        snprintf(sizes + used, sizeof sizes - used, "%s%u", i == 0 ? "" : ", ", params[i].size));
+  }
+  log_message(LogLevel::info, "%s: fits the symbol of pattern %s, but its params are [%s]", symbol,
+              label, sizes);
+}
+
+void explain_image(const char* symbol, const char* label, const ImageHash* hash) {
+  if (hash == nullptr) {
+    log_message(LogLevel::info, "%s: pattern %s asks for an image, and this one's is not known",
+                symbol, label);
+    return;
+  }
+  log_message(LogLevel::info,
+              "%s: pattern %s asks for another image; this one is xxh128:%016llx%016llx", symbol,
+              label, static_cast<unsigned long long>(hash->high),
+              static_cast<unsigned long long>(hash->low));
 }
 
 void fill_candidate(const Snapshot& snapshot, const SymbolMatch& match, Record* record,
@@ -391,18 +418,23 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
     return record;
   }
   if (image_owner == 0) image_owner = owner != 0 ? owner : ask_owner(handle, kind);
+  ImageHash hash;
+  const ImageHash* image = nullptr;
+  bool was_asked = false;
   uint32_t kept = 0;
   for (uint32_t i = 0; i < match_count; ++i) {
     const Pattern& pattern = snapshot.begin(snapshot.patterns)[matches[i].pattern];
     if (!has_layout(snapshot, pattern, params, param_count) ||
         !reads_within(snapshot, pattern, params, param_count)) {
-      log_message(LogLevel::info, "%s: fits the symbol of pattern %s, but not its params", symbol,
-                  snapshot.text(pattern.label));
+      explain_params(symbol, snapshot.text(pattern.label), params, param_count);
       continue;
     }
-    if (!has_image(snapshot, pattern, image_owner)) {
-      log_message(LogLevel::info, "%s: pattern %s asks for an image that this one is not", symbol,
-                  snapshot.text(pattern.label));
+    if (pattern.images.count != 0 && !was_asked) {
+      was_asked = true;
+      if (find_image(image_owner, &hash)) image = &hash;
+    }
+    if (!has_image(snapshot, pattern, image)) {
+      explain_image(symbol, snapshot.text(pattern.label), image);
       continue;
     }
     if (kept == kMaxCandidates) {

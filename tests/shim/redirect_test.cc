@@ -253,6 +253,21 @@ TEST(Redirect, TriesEveryPatternThatFitsTheSymbol) {
   EXPECT_EQ(run.outcome(kBf16Hit), 3);
 }
 
+TEST(Redirect, TellsTheParamsOfAKernelThatOnlyTheSymbolFits) {
+  const PreloadedEngine engine;
+  const std::string config = copy_of_pytorch_config();
+  edit_file(find_file(config, "torch-rms-norm-bf16.json"), "[4, 4, 8, 8, 8, 8, 8, 8]",
+            "[4, 4, 8, 8, 8, 8, 8, 8, 8]");
+  for (const char* level : {"info", "warn"}) {
+    const EngineRun run = engine.run({"--hidden=128"}, config, {{"FIBSHIM_LOG", level}});
+    EXPECT_EQ(run.ran_original(), 1) << run.process.out;
+    const bool is_told = run.process.err.find(
+                             ": fits the symbol of pattern torch-rms-norm-bf16, but its params are "
+                             "[4, 4, 8, 8, 8, 8, 8, 8]\n") != std::string::npos;
+    EXPECT_EQ(is_told, level == std::string("info")) << run.process.err;
+  }
+}
+
 TEST(Redirect, TakesTheImageForTheGpu) {
   const PreloadedEngine engine;
   // sm_86 runs the sm_80 cubin: same major, lower minor.
@@ -320,10 +335,14 @@ TEST_P(ImageOfAKernel, DecidesWhereAPatternAsksForIt) {
               "\"params\":", "\"image\": [\"" + hash + "\"],\n    \"params\":");
     std::vector<std::string> arguments = {"--hidden=128", "--launches=3", "--image=" + file};
     arguments.insert(arguments.end(), GetParam().arguments.begin(), GetParam().arguments.end());
-    const EngineRun run = engine.run(arguments, config);
+    const EngineRun run = engine.run(arguments, config, {{"FIBSHIM_LOG", "info"}});
     EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
     EXPECT_EQ(run.ran_curated(), is_right ? 3 : 0) << run.process.out << run.process.err;
     EXPECT_EQ(run.outcome("untracked"), is_right ? 0 : 3);
+    // The image that it is can be copied into the pattern.
+    const bool is_told =
+        run.process.err.find("this one is " + xxh128_of(file)) != std::string::npos;
+    EXPECT_EQ(is_told, !is_right) << run.process.err;
   }
 }
 
