@@ -113,6 +113,16 @@ void sim_increment(const HostCall& call) {
   *call.arg<uint32_t*>(0) += call.grid[0] * call.grid[1] * call.grid[2];
 }
 
+// Those of tests/gpu/frameworks: (x, y, int n), one element to a thread.
+void plus_one(const HostCall& call) {
+  const int64_t n = std::min<int64_t>(call.arg<int32_t>(2), int64_t{call.grid[0]} * call.block[0]);
+  for (int64_t i = 0; i < n; ++i) call.arg<float*>(1)[i] = call.arg<const float*>(0)[i] + 1;
+}
+void double_f32(const HostCall& call) {
+  const int64_t n = std::min<int64_t>(call.arg<int32_t>(2), int64_t{call.grid[0]} * call.block[0]);
+  for (int64_t i = 0; i < n; ++i) call.arg<float*>(1)[i] = 2 * call.arg<const float*>(0)[i];
+}
+
 bool has_layout(const KernelInfo& info, std::initializer_list<uint32_t> sizes) {
   if (info.params.size() != sizes.size()) return false;
   size_t i = 0;
@@ -146,6 +156,9 @@ HostKernel find_host_kernel(const KernelInfo& info) {
     if (ends_with(name, "_bf16")) return curated_rms_norm<Bf16>;
     if (ends_with(name, "_fp16")) return curated_rms_norm<Fp16>;
   }
+  if (ends_with(name, "plus_one") && has_layout(info, {8, 8, 4})) return plus_one;
+  if (name == "plus_one_f32" || name == "plus_one_clustered_f32") return plus_one;
+  if (name == "double_f32") return double_f32;
   if (name == "sim_store" && has_layout(info, {8, 4})) return sim_store;
   if (name == "sim_increment" && has_layout(info, {8})) return sim_increment;
   return nullptr;
