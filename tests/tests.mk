@@ -102,3 +102,4 @@ $(BUILD)/setup-format $(BUILD)/setup-lint: $(BUILD)/setup-%: tools/setup/package
 -include tests/loader/loader_tests.mk
 -include tests/bench/bench.mk
 -include tests/conformance/conformance.mk
+-include tests/gpu/frameworks/frameworks.mk

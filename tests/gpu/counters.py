@@ -22,27 +22,40 @@ class Counts(collections.Counter):
     processes = 0
 
 
-def read_counts(stats_dir, pid=None):
-    """What all processes below `stats_dir` counted, or one of them."""
-    command = [FIBSHIM, "stats", "--json", "--dir", stats_dir]
-    if pid is not None:
-        command += ["--pid", str(pid)]
-    done = subprocess.run(command, env=unshimmed_environment(), text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE)
+def read_stats(stats_dir, *options):
+    """`fibshim stats --json` of all processes that counted below `stats_dir`."""
+    done = subprocess.run([FIBSHIM, "stats", "--json", "--dir", stats_dir, *options], env=unshimmed_environment(),
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     # That nothing was counted yet is an answer here, and no news for whoever reads the log.
     said = [line for line in done.stderr.splitlines() if not line.startswith("fibshim stats: no counters in ")]
     if said:
         print("\n".join(said), file=sys.stderr)
     done.check_returncode()
-    stats = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def add_up(rows):
     counts = Counts()
-    counts.processes = len(stats["processes"])
-    for row in stats["counters"]:
+    for row in rows:
         if row["outcome"] == "untracked":
             counts.untracked += row["count"]
         else:
             counts[row["definition"], row["outcome"]] += row["count"]
     return counts
+
+
+def read_counts(stats_dir, pid=None):
+    """What all processes below `stats_dir` counted, or one of them."""
+    stats = read_stats(stats_dir, *([] if pid is None else ["--pid", str(pid)]))
+    counts = add_up(stats["counters"])
+    counts.processes = len(stats["processes"])
+    return counts
+
+
+def read_counts_by_process(stats_dir):
+    """Process id -> Counts."""
+    return {process["pid"]: add_up(process["counters"])
+            for process in read_stats(stats_dir, "--per-process")["processes"]}
 
 
 class Watch:

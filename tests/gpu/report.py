@@ -13,6 +13,7 @@ class Report:
         self.program = program
         self.passed = []
         self.failed = []
+        self.skipped = []
 
     def check(self, name, problems):
         """One PASS or FAIL line. `problems` is a list of strings; empty means fine."""
@@ -25,6 +26,11 @@ class Report:
             self.passed.append(name)
             print(f"PASS {name}")
         sys.stdout.flush()
+
+    def skip(self, name, reason):
+        """What cannot be had here, and why."""
+        self.skipped.append(name)
+        print(f"SKIP {name}: {reason}", flush=True)
 
     @contextlib.contextmanager
     def phase(self, name):
@@ -40,6 +46,6 @@ class Report:
     def finish(self, **extra):
         """Prints the summary; returns the exit code."""
         summary = {"program": self.program, "passed": len(self.passed), "failed": len(self.failed),
-                   "failures": self.failed, **extra}
+                   "skipped": len(self.skipped), "failures": self.failed, **extra}
         print("SUMMARY " + json.dumps(summary))
-        return 1 if self.failed or not self.passed else 0
+        return 1 if self.failed or not self.passed + self.skipped else 0

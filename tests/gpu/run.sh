@@ -4,8 +4,8 @@
 #
 # Every program runs in a process of its own, with a folder of its own for counters, and so does each
 # test of the driver's contract: some mistakes crash the real driver, and cost one test then. Programs
-# print PASS and FAIL lines, tests/run.sh its own; the last line counts them all. Whatever is missing is
-# a failure, not a skip.
+# print PASS, FAIL and SKIP lines, tests/run.sh its own; the last line counts them all. Whatever software
+# is missing is a failure; what this machine's hardware has not is a skip, with the reason.
 set -u
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -37,7 +37,7 @@ new_stats() {
   stats=$(mktemp -d "$work/stats.XXXXXX")
 }
 
-# Prints what a program wrote and counts its verdicts: PASS and FAIL lines, or the last line of
+# Prints what a program wrote and counts its verdicts: PASS, FAIL and SKIP lines, or the last line of
 # tests/run.sh. A program that ends badly without a failure, or proves nothing, is a failure of its own.
 tally() {
   name=$1 log=$2 code=$3
@@ -50,13 +50,13 @@ tally() {
   else
     p=$(grep -c '^PASS ' "$log")
     f=$(grep -c '^FAIL ' "$log")
-    s=0
+    s=$(grep -c '^SKIP ' "$log")
   fi
   passed=$((passed + p))
   skipped=$((skipped + ${s:-0}))
   failed=$((failed + f))
   if [ "$code" -ne 0 ] && [ "$f" -eq 0 ]; then fail "$name: exit code $code"; fi
-  if [ "$code" -eq 0 ] && [ "$p" -eq 0 ]; then fail "$name: it tested nothing"; fi
+  if [ "$code" -eq 0 ] && [ "$((p + ${s:-0}))" -eq 0 ]; then fail "$name: it tested nothing"; fi
 }
 
 # run NAME COMMAND...: with the caller's environment and a new folder for counters.
@@ -73,7 +73,7 @@ run() {
 # ---- what must be there
 
 for file in lib/libfibshim.so lib/libfibloader.so bin/fibshim config/pytorch config/demo \
-  tests/driver_contract_tests tests/hosts/engine tests/hosts/engine_linked; do
+  tests/driver_contract_tests tests/hosts/engine tests/hosts/engine_linked tests/frameworks/devices; do
   [ -e "$build/$file" ] || fail "$build/$file is missing"
 done
 nvidia-smi -L 2>"$work/log" || fail "no NVIDIA GPU: nvidia-smi says: $(cat "$work/log")"
@@ -134,6 +134,11 @@ else
   fail "PyTorch under the shim: nothing to compare with"
 fi
 
-[ "$skipped" -eq 0 ] || echo "$skipped skipped: promises of the simulated driver, listed above"
+# ---- every other framework, and two GPUs
+
+run "every framework" "$here/frameworks.sh" "$build"
+run "two devices" "$python" "$here/two_devices.py"
+
+[ "$skipped" -eq 0 ] || echo "$skipped skipped, listed above with the reason"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
