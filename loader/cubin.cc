@@ -369,6 +369,17 @@ constexpr uint64_t kFatbinIsZstd = 0x8000;
 
 }  // namespace
 
+size_t fatbin_region_bytes(std::string_view bytes) {
+  if (bytes.size() < kFatbinHeaderBytes || read_at<uint32_t>(bytes, 0) != kFatbinMagic) return 0;
+  const auto header_bytes = read_at<uint16_t>(bytes, 6);
+  const auto region_bytes = read_at<uint64_t>(bytes, 8);
+  if (header_bytes < kFatbinHeaderBytes || header_bytes > bytes.size() ||
+      region_bytes > bytes.size() - header_bytes) {
+    return 0;
+  }
+  return header_bytes + static_cast<size_t>(region_bytes);
+}
+
 Result<FatbinInfo> read_fatbin(std::string_view bytes) {
   FatbinInfo info;
   size_t at = 0;

@@ -80,6 +80,10 @@ struct FatbinInfo {
 // Reads a fatbin region (magic 0xba55ed50) or several, one after another.
 Result<FatbinInfo> read_fatbin(std::string_view bytes);
 
+// The bytes of the one region that the input begins with: what the driver takes as one image. 0 when
+// it begins with none, or is shorter than that.
+size_t fatbin_region_bytes(std::string_view bytes);
+
 struct PtxInfo {
   std::string version;  // "9.0"
   uint16_t sm = 0;

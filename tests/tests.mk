@@ -14,14 +14,15 @@ TEST_OBJ  = $(1:%.cc=$(BUILD)/obj/%.o)
 
 # The tests of the tools run the CLI, which looks for the libraries beside it, on images made here.
 # A sanitized build gets the plain libraries: see `asan`.
-TOOLS_TEST_IMAGES := $(addprefix $(BUILD)/tests/data/kernels.,sm_90.cubin fatbin compressed.fatbin ptx so)
-TOOLS_TEST_NEEDS  := $(TOOLS_TEST_IMAGES) $(if $(SANITIZE),,$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB))
+TOOLS_TEST_IMAGES := $(addprefix $(BUILD)/tests/data/kernels.,sm_90.cubin fatbin compressed.fatbin lz4.fatbin ptx so)
+TOOLS_TEST_NEEDS  := $(TOOLS_TEST_IMAGES) $(if $(SANITIZE),,$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS))
 $(call TEST_OBJ,$(TOOLS_TEST_SRC)): ROOM_FLAGS = -O0 -g1 -DFIBSHIM_SOURCE_FOLDER='"$(CURDIR)"'
 
 EVERY_IMAGE := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 $(BUILD)/tests/data/kernels.sm_90.cubin: IMAGE_FLAGS = -cubin -arch=sm_90
 $(BUILD)/tests/data/kernels.fatbin: IMAGE_FLAGS = -fatbin --no-compress $(EVERY_IMAGE)
 $(BUILD)/tests/data/kernels.compressed.fatbin: IMAGE_FLAGS = -fatbin --compress-mode=size $(EVERY_IMAGE)
+$(BUILD)/tests/data/kernels.lz4.fatbin: IMAGE_FLAGS = -fatbin --compress-mode=speed -Xfatbin=-compress-all $(EVERY_IMAGE)
 $(BUILD)/tests/data/kernels.ptx: IMAGE_FLAGS = -ptx -arch=compute_90
 $(BUILD)/tests/data/kernels.so: IMAGE_FLAGS = -shared -Xcompiler -fPIC -cudart none --no-compress -arch=sm_90
 $(TOOLS_TEST_IMAGES): tests/tools/data/kernels.cu | $(SETUP)
@@ -58,10 +59,11 @@ test-gpu: all $(DRIVER_CONTRACT_TESTS) $(HOSTS) ## the tests that need an NVIDIA
 # $(1) its folder, $(2) what -fsanitize= takes
 define sanitizer
 .PHONY: $(1)-build
-$(1)-build: $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB)
-	$$(Q)mkdir -p $(BUILD)/$(1)/lib $(BUILD)/$(1)/sim
+$(1)-build: $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS)
+	$$(Q)mkdir -p $(BUILD)/$(1)/lib $(BUILD)/$(1)/sim $(BUILD)/$(1)/tests/hosts
 	$$(Q)cp -pu $(BUILD)/lib/*.so $(BUILD)/$(1)/lib/
 	$$(Q)cp -pru $(BUILD)/sim/. $(BUILD)/$(1)/sim/
+	$$(Q)cp -pru $(BUILD)/tests/hosts/. $(BUILD)/$(1)/tests/hosts/
 	$$(Q)$$(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) SETUP=$(SETUP) SANITIZE=$(2) OPT='-O0 -g1' \
 	  $(BUILD)/$(1)/tests/loader_tests $(BUILD)/$(1)/tests/tools_tests
 $(1): $(1)-build

@@ -21,6 +21,8 @@ inline constexpr int kExitNotFound = 127;
 
 int run_command(int argc, const char* const* argv);
 int stats_command(int argc, const char* const* argv);
+int top_command(int argc, const char* const* argv);
+int serve_command(int argc, const char* const* argv);
 int check_command(int argc, const char* const* argv);
 int inspect_command(int argc, const char* const* argv);
 int env_command(int argc, const char* const* argv);
@@ -35,8 +37,10 @@ struct Command {
 inline constexpr Command kCommands[] = {
     {"run", "run a program under the shim", run_command},
     {"stats", "what happened to the launches: hits and fallbacks, live", stats_command},
+    {"top", "a live view of the counters", top_command},
+    {"serve", "the counters over HTTP, for Prometheus", serve_command},
     {"check", "check config folders: every mistake, with its place", check_command},
-    {"inspect", "what a cubin, fatbin, PTX file or shared library holds", inspect_command},
+    {"inspect", "what a GPU image, a library or a running process holds", inspect_command},
     {"env", "the settings: value in force, where it comes from, what is accepted", env_command},
     {"doctor", "find out why the shim does not work on this machine", doctor_command},
 };

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,8 +11,7 @@
 #include <algorithm>
 #include <charconv>
 #include <memory>
-#include <optional>
-#include <string_view>
+#include <set>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 #include "shim/counters_format.h"
 #include "shim/outcomes.h"
 #include "shim/settings.h"
-#include "tools/file_descriptor.h"
+#include "tools/swept_counts.h"
 
 namespace fibshim::tools {
 namespace {
@@ -31,11 +31,6 @@ constexpr uint64_t kMaxCounterBytes = uint64_t{1} << 30;
 template <size_t size>
 std::string text_of(const char (&field)[size]) {
   return std::string(field, strnlen(field, size));
-}
-
-uint64_t saturating_add(uint64_t a, uint64_t b) {
-  uint64_t sum;
-  return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
 // Reads exactly `size` bytes at `at`. False when the file is shorter, or on an error (errno).
@@ -117,7 +112,17 @@ bool is_unbegun(const FileHeader& header) {
   return memcmp(header.magic, kZeros, sizeof kZeros) == 0;
 }
 
-// Nothing when the file is not begun yet.
+bool has_counters_suffix(std::string_view name) {
+  const std::string_view suffix = kCountersSuffix;
+  return name.size() > suffix.size() && name.substr(name.size() - suffix.size()) == suffix &&
+         name[0] != '.';  // a file that is being made
+}
+
+// The device of counts that the shim does not tell apart: known where there is only one.
+int32_t only_device(const FileHeader& header) { return header.device_count == 1 ? 0 : -1; }
+
+}  // namespace
+
 tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
     int folder_fd, const std::string& name) {
   // Not through a link, and not waiting for the other end of a FIFO.
@@ -163,7 +168,8 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
   out.pid = header->pid;
   out.start_time = header->start_time;
   out.created_unix_ns = header->created_unix_ns;
-  out.is_alive = is_process_alive(header->pid, header->start_time);
+  out.is_alive =
+      is_process_alive(header->pid, header->start_time) || find_writer(file.get()) == Writer::some;
   out.mode = mode_name(header->mode);
   out.executable = text_of(header->executable);
   out.command = text_of(header->command);
@@ -195,38 +201,27 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
     for (uint32_t outcome = 0; outcome < slots; ++outcome) {
       const uint64_t count = sums[s * kOutcomeSlots + outcome];
       if (count == 0) continue;
-      out.counts.push_back({series[s].config, series[s].device, text_of(series[s].pattern),
+      const int32_t device = series[s].device >= 0 ? series[s].device : only_device(*header);
+      out.counts.push_back({series[s].config, device, text_of(series[s].pattern),
                             text_of(series[s].definition), outcome, count});
     }
   }
   return out;
 }
 
-bool has_counters_suffix(std::string_view name) {
-  const std::string_view suffix = kCountersSuffix;
-  return name.size() > suffix.size() && name.substr(name.size() - suffix.size()) == suffix &&
-         name[0] != '.';  // a file that is being made
-}
-
-// The pid and start time of "<pid>-<start_time>.counters" or "<pid>-<start_time>-<number>.counters".
-std::optional<std::pair<uint64_t, uint64_t>> parse_file_name(std::string_view name) {
+std::optional<ProcessIdentity> identity_in_file_name(std::string_view name) {
   if (!has_counters_suffix(name)) return std::nullopt;
   name.remove_suffix(std::string_view(kCountersSuffix).size());
-  std::pair<uint64_t, uint64_t> out;
+  ProcessIdentity out{};
   const char* const end = name.data() + name.size();
-  const auto pid = std::from_chars(name.data(), end, out.first);
+  const auto pid = std::from_chars(name.data(), end, out.pid);
   if (pid.ec != std::errc() || pid.ptr == end || *pid.ptr != '-') return std::nullopt;
-  const auto start = std::from_chars(pid.ptr + 1, end, out.second);
+  const auto start = std::from_chars(pid.ptr + 1, end, out.start_time);
   if (start.ec != std::errc() || (start.ptr != end && *start.ptr != '-')) return std::nullopt;
   return out;
 }
 
-struct OpenFolder {
-  FileDescriptor fd;               // invalid: the folder does not exist
-  std::vector<std::string> names;  // of counters files, sorted
-};
-
-tl::expected<OpenFolder, std::string> open_folder(const std::string& folder) {
+tl::expected<OpenFolder, std::string> open_counters_folder(const std::string& folder) {
   OpenFolder out{FileDescriptor(open(folder.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY)), {}};
   if (!out.fd) {
     if (errno == ENOENT) return out;
@@ -245,14 +240,15 @@ tl::expected<OpenFolder, std::string> open_folder(const std::string& folder) {
   return out;
 }
 
-}  // namespace
+namespace {
 
-tl::expected<CountersFolder, std::string> read_counters_folder(const std::string& folder) {
-  auto opened = open_folder(folder);
-  if (!opened) return tl::unexpected(opened.error());
-  CountersFolder out{static_cast<bool>(opened->fd), {}, {}};
-  for (const std::string& name : opened->names) {
-    auto process = read_counters_file(opened->fd.get(), name);
+// Reads all files of the folder but those of its last sweep, which may still be there.
+CountersFolder read_files(const OpenFolder& opened, SweptCounts swept) {
+  CountersFolder out{static_cast<bool>(opened.fd), {}, {}, std::move(swept)};
+  const std::set<std::string> swept_files(out.swept.last_files.begin(), out.swept.last_files.end());
+  for (const std::string& name : opened.names) {
+    if (swept_files.contains(name)) continue;
+    auto process = read_counters_file(opened.fd.get(), name);
     if (!process) {
       out.refused.push_back({name, process.error()});
     } else if (process->has_value()) {
@@ -266,20 +262,43 @@ tl::expected<CountersFolder, std::string> read_counters_folder(const std::string
   return out;
 }
 
-tl::expected<Clearing, std::string> clear_ended_counters(const std::string& folder) {
-  auto opened = open_folder(folder);
-  if (!opened) return tl::unexpected(opened.error());
-  Clearing out;
-  for (const std::string& name : opened->names) {
-    const auto identity = parse_file_name(name);
-    if (!identity || is_process_alive(identity->first, identity->second)) continue;
-    if (unlinkat(opened->fd.get(), name.c_str(), 0) == 0) {
-      out.removed.push_back(name);
-    } else if (errno != ENOENT) {  // another `stats --clear` was faster
-      out.kept.push_back({name, strerror(errno)});
+// Sweeps lie minutes apart; whoever meets this many in a row reads something else than a folder.
+constexpr int kMaxReadAttempts = 100;
+
+}  // namespace
+
+tl::expected<CountersFolder, std::string> read_counters_folder(const std::string& folder) {
+  // A sweep first writes down what it is about to remove: between two equal generations no file
+  // has gone whose counts are not among those read.
+  for (int attempt = 0; attempt < kMaxReadAttempts; ++attempt) {
+    const auto before = read_swept_counts(folder);
+    const auto opened = open_counters_folder(folder);
+    if (!opened) return tl::unexpected(opened.error());
+    CountersFolder out = read_files(*opened, before.value_or(SweptCounts()));
+    if (!before) {  // nothing is swept until it has been cleared away
+      out.refused.push_back({kSweptFileName, before.error()});
+      return out;
     }
+    const auto after = read_swept_counts(folder);
+    if (after && after->generation == before->generation) return out;
   }
-  return out;
+  return tl::unexpected(std::string("other processes sweep it without pause"));
+}
+
+Writer find_writer(int fd) {
+  // A read lease is refused while anyone writes. It is given back at once; should someone open the
+  // file for writing in between, that wait ends with it, and the signal that says so is ignored.
+  signal(SIGIO, SIG_IGN);
+  if (fcntl(fd, F_SETLEASE, F_RDLCK) == 0) {
+    fcntl(fd, F_SETLEASE, F_UNLCK);
+    return Writer::none;
+  }
+  return errno == EAGAIN ? Writer::some : Writer::unknown;
+}
+
+uint64_t saturating_add(uint64_t a, uint64_t b) {
+  uint64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
 bool is_process_alive(uint64_t pid, uint64_t start_time) {

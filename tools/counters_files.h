@@ -7,10 +7,14 @@
 
 #include <stdint.h>
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tl/expected.hpp>
+
+#include "tools/file_descriptor.h"
 
 namespace fibshim::tools {
 
@@ -26,7 +30,7 @@ struct ConfigIdentity {
 
 struct Count {
   uint32_t config;  // index into ProcessCounters::configs; beyond its end: no config
-  int32_t device;   // ordinal; -1: not told apart
+  int32_t device;   // ordinal; -1: not told apart, and the process sees more than one
   std::string pattern;
   std::string definition;  // this and pattern are empty for launches that no pattern knows
   uint32_t outcome;        // index into kOutcomes; one beyond it is from a newer shim
@@ -47,6 +51,23 @@ struct ProcessCounters {
   std::vector<Count> counts;
 };
 
+// What a file that was swept has left (swept_counts.h).
+struct SweptCount {
+  std::string config;  // its path; empty: none
+  int32_t device;
+  std::string pattern;
+  std::string definition;
+  uint32_t outcome;
+  uint64_t count;
+};
+
+struct SweptCounts {
+  uint64_t generation = 0;  // of sweeps in this folder; 0: there was none
+  uint64_t process_count = 0;
+  std::vector<SweptCount> counts;
+  std::vector<std::string> last_files;  // those of the last sweep, gone or about to go
+};
+
 struct RefusedFile {
   std::string file;
   std::string reason;
@@ -56,23 +77,41 @@ struct CountersFolder {
   bool exists;
   std::vector<ProcessCounters> processes;  // by pid, then start time
   std::vector<RefusedFile> refused;        // by name
+  SweptCounts swept;
 };
 
-// Reads every "*.counters" file of the folder. The error says why the folder itself cannot be
-// read; a folder that does not exist is no error.
+// Reads every "*.counters" file of the folder, and what swept ones have left: each count once, also
+// while another process sweeps. The error says why the folder itself cannot be read; a folder that
+// does not exist is no error.
 tl::expected<CountersFolder, std::string> read_counters_folder(const std::string& folder);
 
-struct Clearing {
-  std::vector<std::string> removed;
-  std::vector<RefusedFile> kept;  // files that could not be removed
+struct OpenFolder {
+  FileDescriptor fd;               // invalid: the folder does not exist
+  std::vector<std::string> names;  // of counters files, sorted
+};
+tl::expected<OpenFolder, std::string> open_counters_folder(const std::string& folder);
+
+// One file of an open folder. Nothing when its process has not begun it yet.
+tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
+    int folder_fd, const std::string& name);
+
+struct ProcessIdentity {
+  uint64_t pid;
+  uint64_t start_time;
 };
 
-// Removes the files of processes that ended. Goes by the files' names ("<pid>-<start
-// time>.counters"), so damaged files go too, and touches nothing that is named otherwise.
-tl::expected<Clearing, std::string> clear_ended_counters(const std::string& folder);
+// From "<pid>-<start time>.counters" or "<pid>-<start time>-<number>.counters"; nothing for others.
+std::optional<ProcessIdentity> identity_in_file_name(std::string_view name);
 
 // A process of this pid that started then is running now. A zombie is not.
 bool is_process_alive(uint64_t pid, uint64_t start_time);
+
+// Does any process have the file open for writing, or mapped? Its writer does, until it ends, and
+// is found so in another container, too. `unknown`: not our file, or a file system without leases.
+enum class Writer : uint8_t { none, some, unknown };
+Writer find_writer(int fd);
+
+uint64_t saturating_add(uint64_t a, uint64_t b);
 
 // The name of an outcome; "outcome_<n>" when it is not in the table.
 std::string outcome_name(uint32_t outcome);

@@ -4,18 +4,19 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <gnu/libc-version.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -31,6 +32,7 @@
 #include "tools/file_descriptor.h"
 #include "tools/installation.h"
 #include "tools/options.h"
+#include "tools/processes.h"
 #include "tools/programs.h"
 #include "tools/setting_values.h"
 #include "tools/terminal.h"
@@ -61,13 +63,6 @@ struct Finding {
   Status status;
   std::string detail;
   std::string advice;  // what to do; empty when nothing is
-};
-
-struct GpuProcess {
-  uint64_t pid;
-  std::string command;
-  bool has_shim;
-  std::string reason;  // why it has none, as far as can be told
 };
 
 // ---- probes in child processes
@@ -204,6 +199,29 @@ Finding check_driver() {
 }
 
 // ---- the installation
+
+// Everything must be from one build: the shim, the loader and this program.
+Finding check_versions() {
+  std::string detail = fmt::format("fibshim {}, glibc {}", kVersion, gnu_get_libc_version());
+  utsname system{};
+  if (uname(&system) == 0) {
+    detail += fmt::format(", {} {} {}", system.sysname, system.release, system.machine);
+  }
+  const std::string module = read_small_file("/sys/module/nvidia/version");
+  if (!module.empty()) {
+    detail += fmt::format(", NVIDIA kernel module {}", module.substr(0, module.find('\n')));
+  }
+  return {"versions", Status::ok, detail, ""};
+}
+
+// What differs inside containers, where it is so.
+Finding check_container() {
+  const std::vector<std::string> hints = container_hints();
+  if (hints.empty()) return {"container", Status::ok, "no sign of one", ""};
+  return {"container", Status::note, fmt::format("{}", fmt::join(hints, ", ")),
+          "the path in LD_PRELOAD must exist inside; so must the config folder; counters lie in "
+          "the container's own /dev/shm unless FIBSHIM_STATS_DIR names a volume that is shared"};
+}
 
 Finding check_shim_library() {
   const std::string path = shim_library_path();
@@ -359,76 +377,9 @@ Finding check_stats_folder(const SettingValues& settings) {
 
 // ---- other processes
 
-std::string read_small_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string out(1 << 16, '\0');
-  file.read(out.data(), static_cast<std::streamsize>(out.size()));
-  out.resize(static_cast<size_t>(file.gcount()));
-  return out;
-}
-
-std::string command_line(const std::string& process) {
-  std::string out = read_small_file(process + "/cmdline").substr(0, 200);
-  for (char& c : out) c = c == '\0' ? ' ' : c;
-  out.erase(out.find_last_not_of(' ') + 1);
-  return out.empty() ? read_small_file(process + "/comm") : out;
-}
-
-bool has_preload_variable(const std::string& process) {
-  const std::string variables = '\0' + read_small_file(process + "/environ");
-  const size_t at = variables.find(std::string_view("\0LD_PRELOAD=", 12));
-  if (at == std::string::npos) return false;
-  const std::string value = variables.substr(at + 12, variables.find('\0', at + 12) - at - 12);
-  return value.find("libfibshim.so") != std::string::npos;
-}
-
-// All processes that have the driver mapped. *unreadable counts those that may not be looked into.
-std::vector<GpuProcess> find_gpu_processes(size_t* unreadable) {
-  std::vector<GpuProcess> out;
-  *unreadable = 0;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at("/proc", error), end; !error && at != end;
-       at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string process = at->path().string();
-    std::ifstream maps(process + "/maps");
-    bool has_driver = false;
-    bool has_shim = false;
-    std::string line;
-    if (!maps) {
-      if (errno == EACCES || errno == EPERM) ++*unreadable;
-      continue;
-    }
-    while (std::getline(maps, line)) {
-      const std::string_view file = std::string_view(line).substr(line.rfind('/') + 1);
-      has_driver = has_driver || file.substr(0, 10) == "libcuda.so";
-      has_shim = has_shim || file.substr(0, 13) == "libfibshim.so";
-    }
-    if (!has_driver) continue;
-    GpuProcess found{std::stoull(name), command_line(process), has_shim, ""};
-    if (!has_shim) {
-      const ProgramInfo program = judge_program(process + "/exe");
-      if (!program.explanation.empty()) {
-        found.reason = "its program cannot be preloaded";
-      } else if (has_preload_variable(process)) {
-        found.reason =
-            "LD_PRELOAD names the shim, but the linker did not load it: its message is "
-            "in the program's stderr";
-      } else {
-        found.reason =
-            "LD_PRELOAD in its environment does not name the shim: it was started "
-            "without, or its parent rewrote the variable";
-      }
-    }
-    out.push_back(std::move(found));
-  }
-  return out;
-}
-
-Finding judge_processes(const std::vector<GpuProcess>& processes, size_t unreadable) {
+Finding judge_processes(const std::vector<ProcessLook>& processes, size_t unreadable) {
   size_t without = 0;
-  for (const GpuProcess& process : processes) without += process.has_shim ? 0 : 1;
+  for (const ProcessLook& process : processes) without += process.shim.empty() ? 1 : 0;
   std::string detail =
       fmt::format("{} with the driver loaded, {} without the shim", processes.size(), without);
   if (unreadable > 0) detail += fmt::format("; {} may not be looked into", unreadable);
@@ -455,25 +406,30 @@ Finding check_program(const std::string& name) {
 // ---- output
 
 std::string to_text(const std::vector<Finding>& findings,
-                    const std::vector<GpuProcess>& processes) {
+                    const std::vector<ProcessLook>& processes) {
   std::string out;
   for (const Finding& finding : findings) {
     out += fmt::format("{:<8}{}: {}\n", status_name(finding.status), finding.name,
                        printable(finding.detail));
     if (!finding.advice.empty()) out += fmt::format("        {}\n", printable(finding.advice));
     if (finding.name != "gpu_processes") continue;
-    for (const GpuProcess& process : processes) {
+    for (const ProcessLook& process : processes) {
       out += fmt::format("        pid {} {}: {}\n", process.pid,
-                         process.has_shim ? "has the shim" : "has no shim",
+                         process.shim.empty() ? "has no shim" : "has the shim",
                          printable(process.command));
-      if (!process.reason.empty()) out += fmt::format("          {}\n", process.reason);
+      // An earlier installation may still run in it.
+      if (!process.shim.empty() && process.shim != shim_library_path()) {
+        out += fmt::format("          another one: {}\n", printable(process.shim));
+      }
+      if (process.shim.empty()) out += fmt::format("          {}\n", why_no_shim(process.pid));
+      if (!process.container.empty()) out += fmt::format("          in {}\n", process.container);
     }
   }
   return out;
 }
 
 nlohmann::ordered_json to_json(const std::vector<Finding>& findings,
-                               const std::vector<GpuProcess>& processes) {
+                               const std::vector<ProcessLook>& processes) {
   nlohmann::ordered_json out;
   out["version"] = 1;
   out["checks"] = nlohmann::ordered_json::array();
@@ -484,11 +440,14 @@ nlohmann::ordered_json to_json(const std::vector<Finding>& findings,
                              {"advice", finding.advice}});
   }
   out["gpu_processes"] = nlohmann::ordered_json::array();
-  for (const GpuProcess& process : processes) {
-    out["gpu_processes"].push_back({{"pid", process.pid},
-                                    {"command", process.command},
-                                    {"has_shim", process.has_shim},
-                                    {"reason", process.reason}});
+  for (const ProcessLook& process : processes) {
+    out["gpu_processes"].push_back(
+        {{"pid", process.pid},
+         {"command", process.command},
+         {"has_shim", !process.shim.empty()},
+         {"shim", process.shim},
+         {"reason", process.shim.empty() ? why_no_shim(process.pid) : ""},
+         {"container", process.container}});
   }
   return out;
 }
@@ -506,7 +465,9 @@ int doctor_command(int argc, const char* const* argv) {
     return exit_code;
 
   const SettingValues settings = resolve_settings();
-  std::vector<Finding> findings = {check_driver(),
+  std::vector<Finding> findings = {check_versions(),
+                                   check_container(),
+                                   check_driver(),
                                    check_shim_library(),
                                    check_preload(),
                                    check_loader_library(),
@@ -515,7 +476,7 @@ int doctor_command(int argc, const char* const* argv) {
                                    check_stats_folder(settings)};
   for (const std::string& program : programs) findings.push_back(check_program(program));
   size_t unreadable = 0;
-  const std::vector<GpuProcess> processes = find_gpu_processes(&unreadable);
+  const std::vector<ProcessLook> processes = find_gpu_processes(&unreadable);
   findings.push_back(judge_processes(processes, unreadable));
 
   bool has_error = false;

@@ -1,11 +1,15 @@
-// fibshim inspect: what a GPU image, or a host program or library with images inside, holds. The
-// numbers are those that the loader checks solutions against.
+// fibshim inspect: what a GPU image, or a host program or library with images inside, holds, and
+// what a running process has of the shim. The numbers are those that the loader checks solutions
+// against.
 #include <cxxabi.h>
+#include <fcntl.h>
+#include <fnmatch.h>
 #include <gelf.h>
 #include <libelf.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,13 +23,20 @@
 #include "loader/file.h"
 #include "loader/sha256.h"
 #include "tools/commands.h"
+#include "tools/counters_files.h"
+#include "tools/fatbin_payload.h"
+#include "tools/launch_counts.h"
 #include "tools/options.h"
+#include "tools/processes.h"
 #include "tools/terminal.h"
 
 namespace fibshim::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// A framework's largest library has somewhat more than one GB.
+constexpr size_t kMaxLibraryBytes = size_t{4} << 30;
 
 // The readable form of a mangled C++ name; empty for other names.
 std::string demangle(const std::string& name) {
@@ -64,7 +75,20 @@ Json to_json(const CubinKernel& kernel) {
   return out;
 }
 
-Result<Json> cubin_json(std::string_view bytes) {
+// Which kernels are wanted: all where no glob was given, else those whose name, mangled or readable,
+// fits one.
+using Globs = std::vector<std::string>;
+
+bool is_wanted(const std::string& name, const Globs& globs) {
+  if (globs.empty()) return true;
+  const std::string readable = demangle(name);
+  return std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
+    return fnmatch(glob.c_str(), name.c_str(), 0) == 0 ||
+           fnmatch(glob.c_str(), readable.c_str(), 0) == 0;
+  });
+}
+
+Result<Json> cubin_json(std::string_view bytes, const Globs& globs) {
   const auto cubin = read_cubin(bytes);
   if (!cubin) return tl::unexpected(cubin.error());
   Json out;
@@ -72,11 +96,13 @@ Result<Json> cubin_json(std::string_view bytes) {
   out["arch"] = arch_name(cubin->sm, cubin->scope);
   out["abi"] = cubin->abi == CubinAbi::since_13 ? "CUDA 13 and later" : "before CUDA 13";
   out["kernels"] = Json::array();
-  for (const CubinKernel& kernel : cubin->kernels) out["kernels"].push_back(to_json(kernel));
+  for (const CubinKernel& kernel : cubin->kernels) {
+    if (is_wanted(kernel.name, globs)) out["kernels"].push_back(to_json(kernel));
+  }
   return out;
 }
 
-Result<Json> ptx_json(std::string_view bytes) {
+Result<Json> ptx_json(std::string_view bytes, const Globs& globs) {
   const auto ptx = read_ptx(bytes);
   if (!ptx) return tl::unexpected(ptx.error());
   Json out;
@@ -85,6 +111,7 @@ Result<Json> ptx_json(std::string_view bytes) {
   out["arch"] = arch_name(ptx->sm, ptx->scope);
   out["kernels"] = Json::array();
   for (const std::string& name : ptx->kernels) {
+    if (!is_wanted(name, globs)) continue;
     const std::string readable = demangle(name);
     out["kernels"].push_back(
         {{"name", name}, {"demangled", readable.empty() ? Json() : Json(readable)}});
@@ -101,13 +128,14 @@ const char* compression_name(FatbinCompression compression) {
   return "unknown";
 }
 
-Result<Json> fatbin_json(std::string_view bytes) {
+Result<Json> fatbin_json(std::string_view bytes, const Globs& globs) {
   const auto fatbin = read_fatbin(bytes);
   if (!fatbin) return tl::unexpected(fatbin.error());
   Json out;
   out["format"] = "fatbin";
   out["entries"] = Json::array();
-  for (const FatbinEntry& entry : fatbin->entries) {
+  for (size_t i = 0; i < fatbin->entries.size(); ++i) {
+    const FatbinEntry& entry = fatbin->entries[i];
     Json item;
     item["kind"] = entry.kind == FatbinEntryKind::ptx   ? "ptx"
                    : entry.kind == FatbinEntryKind::elf ? "cubin"
@@ -116,24 +144,57 @@ Result<Json> fatbin_json(std::string_view bytes) {
     item["compression"] = compression_name(entry.compression);
     item["stored_bytes"] = entry.stored_bytes;
     item["raw_bytes"] = entry.raw_bytes;
-    // A compressed entry's kernels are not told: only the driver unpacks it.
+    item["sha256"] = nullptr;
     item["image"] = nullptr;
-    if (entry.compression == FatbinCompression::none && entry.kind != FatbinEntryKind::other) {
-      const auto image =
-          entry.kind == FatbinEntryKind::elf ? cubin_json(entry.payload) : ptx_json(entry.payload);
+    if (entry.kind != FatbinEntryKind::other) {
+      const auto raw = unpack_payload(entry);
+      const auto image = !raw ? Result<Json>(tl::unexpected(raw.error()))
+                         : entry.kind == FatbinEntryKind::elf ? cubin_json(*raw, globs)
+                                                              : ptx_json(*raw, globs);
       if (!image) {
-        return fail(image.error().code, fmt::format("entry {} (sm_{}): {}", out["entries"].size(),
-                                                    entry.sm, image.error().message));
+        return fail(image.error().code,
+                    fmt::format("entry {} (sm_{}): {}", i, entry.sm, image.error().message));
       }
+      if (!globs.empty() && (*image)["kernels"].empty()) continue;
+      item["sha256"] = sha256_hex(sha256(*raw));
       item["image"] = *image;
+    } else if (!globs.empty()) {
+      continue;
     }
     out["entries"].push_back(std::move(item));
   }
   return out;
 }
 
+// As `image` in a pattern wants it, and as xxhsum -H2 prints it: the high half first.
+std::string image_hash_words(std::string_view bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return fmt::format("xxh128:{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+// A section of fatbins, one for each source file of the library: each is a module of its own to the
+// driver, and to patterns that ask for an image.
+Result<Json> fatbins_json(std::string_view section, const Globs& globs) {
+  Json out = Json::array();
+  while (!section.empty()) {
+    const size_t bytes = fatbin_region_bytes(section);
+    if (bytes == 0) {
+      if (detect_image_format(section) != ImageFormat::fatbin) break;  // padding at the end
+      return fail(ErrorCode::invalid_image, "cut short: the fatbin's region");
+    }
+    const std::string_view region = section.substr(0, bytes);
+    auto fatbin = fatbin_json(region, globs);
+    if (!fatbin) return fatbin;
+    section.remove_prefix(bytes);
+    if (!globs.empty() && (*fatbin)["entries"].empty()) continue;
+    (*fatbin)["image"] = image_hash_words(region);
+    out.push_back(std::move(*fatbin));
+  }
+  return out;
+}
+
 // A program or library of this machine: what it links, and the fatbins that nvcc put into it.
-Result<Json> host_elf_json(std::string* bytes) {
+Result<Json> host_elf_json(std::string* bytes, const Globs& globs) {
   elf_version(EV_CURRENT);
   const std::unique_ptr<Elf, int (*)(Elf*)> elf(elf_memory(bytes->data(), bytes->size()), elf_end);
   GElf_Ehdr header;
@@ -163,13 +224,13 @@ Result<Json> host_elf_json(std::string* bytes) {
     Elf_Data* const data = elf_getdata(section, nullptr);
     if (data == nullptr || data->d_buf == nullptr) continue;
     if (is_fatbin) {
-      const auto fatbin =
-          fatbin_json(std::string_view(static_cast<const char*>(data->d_buf), data->d_size));
-      if (!fatbin) {
-        return fail(fatbin.error().code,
-                    fmt::format("section {}: {}", name, fatbin.error().message));
+      const auto fatbins = fatbins_json(
+          std::string_view(static_cast<const char*>(data->d_buf), data->d_size), globs);
+      if (!fatbins) {
+        return fail(fatbins.error().code,
+                    fmt::format("section {}: {}", name, fatbins.error().message));
       }
-      out["fatbins"].push_back(*fatbin);
+      out["fatbins"].insert(out["fatbins"].end(), fatbins->begin(), fatbins->end());
       continue;
     }
     if (info.sh_entsize == 0) continue;
@@ -207,24 +268,18 @@ bool is_host_elf(std::string_view bytes) {
   return header.e_machine != EM_CUDA;
 }
 
-// As `image` in a pattern wants it, and as xxhsum -H2 prints it: the high half first.
-std::string image_hash_words(std::string_view bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-  return fmt::format("xxh128:{:016x}{:016x}", hash.high64, hash.low64);
-}
-
-Result<Json> inspect_file(const std::string& path) {
-  auto bytes = read_file(path, kMaxImageBytes);
+Result<Json> inspect_file(const std::string& path, const Globs& globs) {
+  auto bytes = read_file(path, kMaxLibraryBytes);
   if (!bytes) return tl::unexpected(bytes.error());
   Result<Json> image = fail(
       ErrorCode::invalid_image,
       bytes->empty() ? "the file is empty" : "neither a cubin, a fatbin, PTX nor another ELF file");
   switch (detect_image_format(*bytes)) {
     case ImageFormat::cubin:
-      image = is_host_elf(*bytes) ? host_elf_json(&*bytes) : cubin_json(*bytes);
+      image = is_host_elf(*bytes) ? host_elf_json(&*bytes, globs) : cubin_json(*bytes, globs);
       break;
-    case ImageFormat::fatbin: image = fatbin_json(*bytes); break;
-    case ImageFormat::ptx: image = ptx_json(*bytes); break;
+    case ImageFormat::fatbin: image = fatbin_json(*bytes, globs); break;
+    case ImageFormat::ptx: image = ptx_json(*bytes, globs); break;
     case ImageFormat::unknown: break;
   }
   if (!image) return tl::unexpected(image.error());
@@ -304,6 +359,8 @@ std::string image_text(const Json& image, const std::string& indent) {
   } else if (format == "fatbin") {
     out += fmt::format("{}fatbin of {} image{}\n", indent, image["entries"].size(),
                        image["entries"].size() == 1 ? "" : "s");
+    if (image.contains("image"))
+      out += fmt::format("{}  image     {}\n", indent, text_of(image["image"]));
     for (const Json& entry : image["entries"]) {
       const std::string compression = text_of(entry["compression"]);
       out +=
@@ -331,20 +388,136 @@ std::string image_text(const Json& image, const std::string& indent) {
   return out;
 }
 
+// ---- processes
+
+// The counters of a process: those files that it has mapped, seen through its own root, so that a
+// process in a container is read, too.
+Json counters_json(const ProcessLook& process) {
+  Json out = Json::array();
+  for (const std::string& path : process.counters) {
+    const size_t slash = path.rfind('/');
+    const std::string folder = fmt::format("/proc/{}/root{}", process.pid, path.substr(0, slash));
+    const FileDescriptor fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    Json item;
+    item["file"] = path;
+    const auto read = read_counters_file(fd.get(), path.substr(slash + 1));
+    item["problem"] = read ? Json() : Json(read.error());
+    if (read && read->has_value()) {
+      const ProcessCounters& counters = **read;
+      item["mode"] = counters.mode;
+      item["config"] = Json::array();
+      for (const ConfigIdentity& config : counters.configs) {
+        item["config"].push_back({{"path", config.path}, {"digest", config.digest}});
+      }
+      item["totals"] = Json::object();
+      for (const auto& [outcome, count] : totals_of(sorted_rows(counts_of(counters)))) {
+        item["totals"][outcome_name(outcome)] = count;
+      }
+    }
+    out.push_back(std::move(item));
+  }
+  return out;
+}
+
+Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+Json process_json(const ProcessLook& process) {
+  Json out;
+  out["pid"] = process.pid;
+  out["command"] = process.command;
+  out["shim"] = or_null(process.shim);
+  out["why_not"] = process.shim.empty() ? Json(why_no_shim(process.pid)) : Json();
+  out["loader"] = or_null(process.loader);
+  out["driver"] = or_null(process.driver);
+  out["container"] = or_null(process.container);
+  out["environment"] = Json::object();
+  for (const auto& [name, value] : shim_variables(process.pid)) out["environment"][name] = value;
+  out["counters"] = counters_json(process);
+  return out;
+}
+
+std::string process_text(const Json& process) {
+  const auto line = [](const char* name, const std::string& value) {
+    return fmt::format("  {:<10}{}\n", name, value);
+  };
+  const auto path = [&process](const char* key) {
+    return process[key].is_null() ? std::string("not loaded") : text_of(process[key]);
+  };
+  std::string out =
+      fmt::format("pid {}: {}\n", process["pid"].get<uint64_t>(), text_of(process["command"]));
+  out += line("shim", process["shim"].is_null() ? "not loaded: " + text_of(process["why_not"])
+                                                : path("shim"));
+  out += line("loader", path("loader")) + line("driver", path("driver"));
+  if (!process["container"].is_null()) out += line("in", text_of(process["container"]));
+  for (const auto& [name, value] : process["environment"].items()) {
+    out += fmt::format("  {}={}\n", printable(name), text_of(value));
+  }
+  if (process["counters"].empty()) {
+    out += line("counters",
+                process["loader"].is_null() ? "none: it has not used CUDA under the shim" : "none");
+  }
+  for (const Json& item : process["counters"]) {
+    out += line("counters", text_of(item["file"]));
+    if (!item["problem"].is_null()) out += line("", text_of(item["problem"]));
+    if (!item.contains("mode")) continue;
+    out += line("  mode", text_of(item["mode"]));
+    for (const Json& config : item["config"]) {
+      out += line("  config", fmt::format("{} ({})", text_of(config["path"]),
+                                          text_of(config["digest"]).substr(0, 12)));
+    }
+    for (const auto& [outcome, count] : item["totals"].items()) {
+      out += fmt::format("    {:<22}{:>12}\n", outcome, count.get<uint64_t>());
+    }
+  }
+  return out;
+}
+
+bool inspect_processes(const std::vector<uint64_t>& pids, Json* list, std::string* text) {
+  bool is_fine = true;
+  for (const uint64_t pid : pids) {
+    bool is_forbidden = false;
+    const auto process = look_at_process(pid, &is_forbidden);
+    if (!process) {
+      is_fine = false;
+      print_message("inspect", fmt::format("process {}: {}", pid,
+                                           is_forbidden ? "it may not be looked into; try as root"
+                                                        : "there is none"));
+      continue;
+    }
+    list->push_back(process_json(*process));
+    *text += process_text(list->back());
+  }
+  return is_fine;
+}
+
 }  // namespace
 
 int inspect_command(int argc, const char* const* argv) {
-  CLI::App app("What a cubin, fatbin, PTX file, program or shared library holds",
+  CLI::App app("What a cubin, fatbin, PTX file, library or running process holds",
                "fibshim inspect");
   std::vector<std::string> paths;
+  std::vector<uint64_t> pids;
+  Globs globs;
   bool wants_json = false;
   app.add_option("FILE", paths, "files to read")->type_name("");
+  app.add_option("--pid", pids, "a running process: is the shim in it, with which folder")
+      ->type_name("PID")
+      ->check([](const std::string& pid) {
+        return pid.starts_with('-') ? "a process has a positive number, not " + pid : std::string();
+      })
+      ->allow_extra_args(false);
+  app.add_option("--kernel", globs, "only kernels whose name, mangled or readable, fits")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
   app.add_flag("--json", wants_json, "print JSON");
-  app.footer("Exit codes: 0 fine; 1 a file cannot be read or is damaged; 2 wrong usage.");
-  if (int exit_code = 0; !parse_options(&app, "[OPTIONS] FILE...", argc, argv, &exit_code))
+  app.footer(
+      "Exit codes: 0 fine; 1 a file or process cannot be read or is damaged; 2 wrong usage.");
+  if (int exit_code = 0; !parse_options(&app, "[OPTIONS] [FILE...]", argc, argv, &exit_code))
     return exit_code;
 
-  if (paths.empty()) return usage_error("inspect", "name at least one file");
+  if (paths.empty() && pids.empty()) {
+    return usage_error("inspect", "name at least one file, or a process with --pid");
+  }
 
   bool is_fine = true;
   std::string text;
@@ -352,7 +525,7 @@ int inspect_command(int argc, const char* const* argv) {
   document["version"] = 1;
   document["files"] = Json::array();
   for (const std::string& path : paths) {
-    auto file = inspect_file(path);
+    auto file = inspect_file(path, globs);
     if (!file) {
       is_fine = false;
       // Messages about reading name the path already.
@@ -370,6 +543,8 @@ int inspect_command(int argc, const char* const* argv) {
     text += image_text(*file, "  ");
     document["files"].push_back(std::move(*file));
   }
+  document["processes"] = Json::array();
+  is_fine = inspect_processes(pids, &document["processes"], &text) && is_fine;
   is_fine = (wants_json ? print_json(document) : print_data(text)) && is_fine;
   return is_fine ? kExitFine : kExitWrong;
 }

@@ -76,6 +76,7 @@ struct Options {
   bool skips_check = false;
   bool is_forced = false;
   bool prints_env = false;
+  std::string format = "shell";  // of what --print-env prints
   std::vector<std::string> command;
 };
 
@@ -96,8 +97,14 @@ bool parse(int argc, const char* const* argv, Options* options, int* exit_code) 
   app.add_flag("--no-check", options->skips_check, "do not check the config folder first");
   app.add_flag("--force", options->is_forced,
                "run a program that cannot be preloaded: what it starts perhaps can be");
-  app.add_flag("--print-env", options->prints_env,
-               "print the environment that would be set, as shell code, and run nothing");
+  auto* const prints_env = app.add_flag("--print-env", options->prints_env,
+                                        "print the environment that would be set, and run nothing");
+  app.add_option("--format", options->format,
+                 "of --print-env: shell code (default), a file for docker's --env-file, a "
+                 "container's env in Kubernetes YAML, an option for srun and sbatch")
+      ->type_name("shell|docker|kubernetes|slurm")
+      ->check(CLI::IsMember({"shell", "docker", "kubernetes", "slurm"}).description(""))
+      ->needs(prints_env);
   app.footer(
       "Exit codes: the program's own; 1 the folder or the installation is wrong; 2 wrong usage;\n"
       "126 the program cannot be run or preloaded; 127 it was not found.");
@@ -161,6 +168,65 @@ bool find_shim(std::string* shim) {
   return true;
 }
 
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+std::string shell_code(const Variables& variables) {
+  std::string out;
+  for (const auto& [name, value] : variables) {
+    out += fmt::format("export {}={}\n", name, shell_quoted(value));
+  }
+  return out;
+}
+
+std::string docker_env_file(const Variables& variables) {
+  std::string out;
+  for (const auto& [name, value] : variables) out += fmt::format("{}={}\n", name, value);
+  return out;
+}
+
+// A JSON string is a YAML string, too.
+std::string kubernetes_env(const Variables& variables) {
+  std::string out = "env:\n";
+  for (const auto& [name, value] : variables) {
+    const std::string quoted =
+        nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    out += fmt::format("- name: {}\n  value: {}\n", name, quoted);
+  }
+  return out;
+}
+
+std::string slurm_export(const Variables& variables) {
+  std::string out = "--export=ALL";
+  for (const auto& [name, value] : variables) out += fmt::format(",{}={}", name, value);
+  return out + "\n";
+}
+
+struct EnvFormat {
+  const char* name;
+  std::string (*text)(const Variables&);
+  const char* forbidden;  // in a value: the format has no way to say it
+};
+constexpr EnvFormat kEnvFormats[] = {
+    {"shell", shell_code, ""},
+    {"docker", docker_env_file, "\n"},
+    {"kubernetes", kubernetes_env, ""},
+    // srun splits at commas, and the shell that passes the option on at blanks.
+    {"slurm", slurm_export, ", \t\n'\"\\"},
+};
+
+int print_env(const Variables& variables, const std::string& format) {
+  const EnvFormat& found = *std::find_if(std::begin(kEnvFormats), std::end(kEnvFormats),
+                                         [&](const EnvFormat& f) { return format == f.name; });
+  for (const auto& [name, value] : variables) {
+    if (value.find_first_of(found.forbidden) == std::string::npos) continue;
+    print_message("run", fmt::format("{}={}: {} cannot pass a value with such characters; set the "
+                                     "variables with --format shell before",
+                                     name, printable(value), format));
+    return kExitWrong;
+  }
+  return print_data(found.text(variables)) ? kExitFine : kExitWrong;
+}
+
 }  // namespace
 
 int run_command(int argc, const char* const* argv) {
@@ -182,7 +248,7 @@ int run_command(int argc, const char* const* argv) {
   if (!find_shim(&shim)) return kExitWrong;
   if (!options.skips_check && !check_config(options.config)) return kExitWrong;
 
-  std::vector<std::pair<std::string, std::string>> variables;
+  Variables variables;
   variables.emplace_back(setting_info(SettingId::config).name, options.config);
   for (const auto& [id, value] : options.settings) {
     const bool is_path = id == SettingId::stats_dir || id == SettingId::log_file;
@@ -190,11 +256,7 @@ int run_command(int argc, const char* const* argv) {
   }
   if (options.prints_env) {
     variables.emplace_back("LD_PRELOAD", preload_list(shim, getenv("LD_PRELOAD"), {}));
-    std::string out;
-    for (const auto& [name, value] : variables) {
-      out += fmt::format("export {}={}\n", name, shell_quoted(value));
-    }
-    return print_data(out) ? kExitFine : kExitWrong;
+    return print_env(variables, options.format);
   }
 
   const std::string& name = options.command[0];

@@ -1,20 +1,26 @@
 // fibshim stats: what happened to the launches, from the counters files of all processes or some.
-#include <stdlib.h>
-
 #include <algorithm>
+#include <chrono>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
-#include <tuple>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "shim/outcomes.h"
+#include "tools/atomic_file.h"
 #include "tools/commands.h"
 #include "tools/counters_files.h"
+#include "tools/launch_counts.h"
+#include "tools/launch_groups.h"
 #include "tools/options.h"
+#include "tools/prometheus.h"
 #include "tools/setting_values.h"
+#include "tools/sweep_options.h"
+#include "tools/swept_counts.h"
 #include "tools/terminal.h"
 
 namespace fibshim::tools {
@@ -24,88 +30,44 @@ constexpr int kJsonVersion = 1;
 
 struct Options {
   std::string folder;
-  std::vector<uint64_t> pids;
+  LaunchFilter filter;
+  std::string group_by;  // empty: every name on its own
+  double rate_seconds = 0;
+  std::string output;  // empty: stdout
+  uint64_t keep_seconds = kDefaultKeepTime.count();
+  PrometheusOptions prometheus;
   bool wants_json = false;
   bool wants_prometheus = false;
   bool is_per_process = false;
   bool clears = false;
+  bool is_sweeping = true;
 };
 
-// What counts are added up under. `config` and `digest` are empty where there is no config.
-struct Key {
-  uint32_t outcome;
-  std::string definition, pattern, config, digest;
-  int32_t device;
-
-  auto tie() const { return std::tie(outcome, definition, pattern, config, digest, device); }
-  bool operator<(const Key& other) const { return tie() < other.tie(); }
+// What is printed: the folder, and how fast the counts grew where that was asked for.
+struct Reading {
+  CountersFolder folder;
+  std::optional<std::chrono::duration<double>> elapsed;  // since `earlier`
+  std::map<LaunchKey, uint64_t> earlier;
+  LaunchGroups earlier_groups;
 };
 
-struct Row {
-  Key key;
-  uint64_t count;
-};
-
-uint64_t saturating_add(uint64_t a, uint64_t b) {
-  uint64_t sum;
-  return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+double per_second(uint64_t now, uint64_t before, std::chrono::duration<double> elapsed) {
+  return now > before ? static_cast<double>(now - before) / elapsed.count() : 0;
 }
 
-// Hits first, then the other outcomes as the table has them; within one the biggest count first.
-std::vector<Row> sorted_rows(const std::map<Key, uint64_t>& counts) {
-  std::vector<Row> rows;
-  rows.reserve(counts.size());
-  for (const auto& [key, count] : counts) rows.push_back({key, count});
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
-    if (a.key.outcome != b.key.outcome) return a.key.outcome < b.key.outcome;
-    return a.count > b.count;
-  });
-  return rows;
-}
-
-void add_counts(const ProcessCounters& process, std::map<Key, uint64_t>* counts) {
-  for (const Count& count : process.counts) {
-    Key key{count.outcome, count.definition, count.pattern, "", "", count.device};
-    // A launch that no pattern knows belongs to no config, whatever its series says.
-    const bool has_config = !count.pattern.empty() && count.config < process.configs.size();
-    if (has_config) {
-      key.config = process.configs[count.config].path;
-      key.digest = process.configs[count.config].digest;
-    }
-    uint64_t& sum = (*counts)[std::move(key)];
-    sum = saturating_add(sum, count.count);
-  }
-}
-
-std::vector<Row> merged_rows(const std::vector<ProcessCounters>& processes) {
-  std::map<Key, uint64_t> counts;
-  for (const ProcessCounters& process : processes) add_counts(process, &counts);
-  return sorted_rows(counts);
-}
-
-std::vector<Row> rows_of(const ProcessCounters& process) {
-  std::map<Key, uint64_t> counts;
-  add_counts(process, &counts);
-  return sorted_rows(counts);
-}
-
-std::map<uint32_t, uint64_t> totals_of(const std::vector<Row>& rows) {
-  std::map<uint32_t, uint64_t> totals;
-  for (const Row& row : rows) {
-    uint64_t& sum = totals[row.key.outcome];
-    sum = saturating_add(sum, row.count);
-  }
-  return totals;
+double rate_of(const LaunchRow& row, const Reading& reading) {
+  const auto at = reading.earlier.find(row.key);
+  return per_second(row.count, at == reading.earlier.end() ? 0 : at->second, *reading.elapsed);
 }
 
 // ---- table
 
 std::string or_dash(const std::string& text) { return text.empty() ? "-" : printable(text); }
 
-std::string rows_table(const std::vector<Row>& rows) {
+std::string rows_table(const std::vector<LaunchRow>& rows, const Reading* rates) {
   std::set<std::pair<std::string, std::string>> configs;
   std::set<int32_t> devices;
-  for (const Row& row : rows) {
+  for (const LaunchRow& row : rows) {
     if (!row.key.config.empty()) configs.emplace(row.key.config, row.key.digest);
     if (row.key.device >= 0) devices.insert(row.key.device);
   }
@@ -113,12 +75,14 @@ std::string rows_table(const std::vector<Row>& rows) {
   const bool shows_config = configs.size() > 1;
   const bool shows_device = devices.size() > 1;
   std::vector<std::string> heading = {"DEFINITION", "PATTERN", "OUTCOME", ">COUNT"};
+  if (rates != nullptr) heading.emplace_back(">PER S");
   if (shows_device) heading.emplace_back(">DEVICE");
   if (shows_config) heading.insert(heading.end(), {"CONFIG", "DIGEST"});
   std::vector<std::vector<std::string>> table = {std::move(heading)};
-  for (const Row& row : rows) {
+  for (const LaunchRow& row : rows) {
     std::vector<std::string> line = {or_dash(row.key.definition), or_dash(row.key.pattern),
                                      outcome_name(row.key.outcome), fmt::format("{}", row.count)};
+    if (rates != nullptr) line.push_back(rate_words(rate_of(row, *rates)));
     if (shows_device) line.push_back(row.key.device < 0 ? "-" : fmt::format("{}", row.key.device));
     if (shows_config) {
       line.push_back(or_dash(row.key.config));
@@ -151,6 +115,12 @@ std::string reasons(const std::map<uint32_t, uint64_t>& totals) {
   return out;
 }
 
+LaunchGroups groups_of(const Reading& reading, const Options& options) {
+  LaunchGroups groups = group_launches(reading.folder.processes, group_by_named(options.group_by));
+  if (reading.elapsed) add_rates(reading.earlier_groups, *reading.elapsed, &groups);
+  return groups;
+}
+
 std::string processes_line(const std::vector<ProcessCounters>& processes,
                            const std::string& folder) {
   const auto live = std::count_if(processes.begin(), processes.end(),
@@ -174,25 +144,32 @@ std::string process_heading(const ProcessCounters& process) {
   return out;
 }
 
-std::string to_table(const std::vector<ProcessCounters>& processes, const Options& options) {
+std::string to_table(const Reading& reading, const Options& options) {
+  const std::vector<ProcessCounters>& processes = reading.folder.processes;
+  const Reading* const rates = reading.elapsed ? &reading : nullptr;
   std::string out;
   if (options.is_per_process) {
     for (const ProcessCounters& process : processes) {
-      out += process_heading(process) + rows_table(rows_of(process)) + "\n";
+      out += process_heading(process) + rows_table(sorted_rows(counts_of(process)), nullptr) + "\n";
     }
   }
-  const std::vector<Row> rows = merged_rows(processes);
+  const std::vector<LaunchRow> rows = sorted_rows(counts_of(processes));
   const std::map<uint32_t, uint64_t> totals = totals_of(rows);
-  if (!options.is_per_process) out += rows_table(rows) + "\n";
-  out += totals_line(totals) + reasons(totals) + processes_line(processes, options.folder);
-  return out;
+  if (!options.group_by.empty()) {
+    out += format_table(group_rows(groups_of(reading, options), group_by_named(options.group_by),
+                                   rates != nullptr)) +
+           "\n";
+  } else if (!options.is_per_process) {
+    out += rows_table(rows, rates) + "\n";
+  }
+  return out + totals_line(totals) + reasons(totals) + processes_line(processes, options.folder);
 }
 
 // ---- JSON
 
-nlohmann::ordered_json rows_to_json(const std::vector<Row>& rows) {
+nlohmann::ordered_json rows_to_json(const std::vector<LaunchRow>& rows, const Reading* rates) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const Row& row : rows) {
+  for (const LaunchRow& row : rows) {
     nlohmann::ordered_json item;
     item["config"] = row.key.config;
     item["digest"] = row.key.digest;
@@ -201,6 +178,7 @@ nlohmann::ordered_json rows_to_json(const std::vector<Row>& rows) {
     item["definition"] = row.key.definition;
     item["outcome"] = outcome_name(row.key.outcome);
     item["count"] = row.count;
+    if (rates != nullptr) item["per_second"] = rate_of(row, *rates);
     list.push_back(std::move(item));
   }
   return list;
@@ -208,7 +186,7 @@ nlohmann::ordered_json rows_to_json(const std::vector<Row>& rows) {
 
 // Every outcome that this program knows, also those that never happened, so that a reader need not
 // ask whether the key is there.
-nlohmann::ordered_json totals_to_json(const std::vector<Row>& rows) {
+nlohmann::ordered_json totals_to_json(const std::vector<LaunchRow>& rows) {
   std::map<uint32_t, uint64_t> totals = totals_of(rows);
   for (uint32_t outcome = 0; outcome < kOutcomeCount; ++outcome) totals.try_emplace(outcome, 0);
   nlohmann::ordered_json out = nlohmann::ordered_json::object();
@@ -238,15 +216,16 @@ nlohmann::ordered_json process_to_json(const ProcessCounters& process, const Opt
   out["devices"] = std::move(devices);
   out["file"] = process.file;
   if (options.is_per_process) {
-    const std::vector<Row> rows = rows_of(process);
-    out["counters"] = rows_to_json(rows);
+    const std::vector<LaunchRow> rows = sorted_rows(counts_of(process));
+    out["counters"] = rows_to_json(rows, nullptr);
     out["totals"] = totals_to_json(rows);
   }
   return out;
 }
 
-nlohmann::ordered_json to_json(const CountersFolder& folder, const Options& options) {
-  const std::vector<Row> rows = merged_rows(folder.processes);
+nlohmann::ordered_json to_json(const Reading& reading, const Options& options) {
+  const CountersFolder& folder = reading.folder;
+  const std::vector<LaunchRow> rows = sorted_rows(counts_of(folder.processes));
   nlohmann::ordered_json out;
   out["version"] = kJsonVersion;
   out["folder"] = options.folder;
@@ -254,67 +233,22 @@ nlohmann::ordered_json to_json(const CountersFolder& folder, const Options& opti
   for (const ProcessCounters& process : folder.processes) {
     out["processes"].push_back(process_to_json(process, options));
   }
-  out["counters"] = rows_to_json(rows);
+  if (reading.elapsed) out["elapsed_s"] = reading.elapsed->count();
+  out["counters"] = rows_to_json(rows, reading.elapsed ? &reading : nullptr);
+  if (!options.group_by.empty()) {
+    out["grouped_by"] = options.group_by;
+    out["groups"] = groups_to_json(groups_of(reading, options));
+  }
   out["totals"] = totals_to_json(rows);
+  uint64_t swept_launches = 0;
+  for (const SweptCount& count : folder.swept.counts) {
+    swept_launches = saturating_add(swept_launches, count.count);
+  }
+  out["swept"] = {{"processes", folder.swept.process_count}, {"launches", swept_launches}};
   out["refused"] = nlohmann::ordered_json::array();
   for (const RefusedFile& refused : folder.refused) {
     out["refused"].push_back({{"file", refused.file}, {"reason", refused.reason}});
   }
-  return out;
-}
-
-// ---- Prometheus text format, version 0.0.4
-
-std::string label_value(const std::string& text) {
-  // The format is UTF-8; the JSON writer is the one that mends what is not.
-  const std::string mended = nlohmann::json::parse(
-      nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  std::string out;
-  for (const char c : mended) {
-    switch (c) {
-      case '\\': out += "\\\\"; break;
-      case '"': out += "\\\""; break;
-      case '\n': out += "\\n"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
-
-std::string to_prometheus(const CountersFolder& folder, const Options& options) {
-  std::string out =
-      "# HELP fibshim_launches_total Kernel launches, by what happened to them.\n"
-      "# TYPE fibshim_launches_total counter\n";
-  const auto add_rows = [&out](const std::vector<Row>& rows, const std::string& process_label) {
-    for (const Row& row : rows) {
-      out += fmt::format(
-          "fibshim_launches_total{{definition=\"{}\",pattern=\"{}\",outcome=\"{}\",config=\"{}\","
-          "digest=\"{}\",device=\"{}\"{}}} {}\n",
-          label_value(row.key.definition), label_value(row.key.pattern),
-          outcome_name(row.key.outcome), label_value(row.key.config), row.key.digest,
-          row.key.device < 0 ? "" : fmt::format("{}", row.key.device), process_label, row.count);
-    }
-  };
-  if (options.is_per_process) {
-    for (const ProcessCounters& process : folder.processes) {
-      add_rows(rows_of(process),
-               fmt::format(",pid=\"{}\",start_time=\"{}\"", process.pid, process.start_time));
-    }
-  } else {
-    add_rows(merged_rows(folder.processes), "");
-  }
-  const auto live = std::count_if(folder.processes.begin(), folder.processes.end(),
-                                  [](const ProcessCounters& p) { return p.is_alive; });
-  const auto ended = static_cast<std::ptrdiff_t>(folder.processes.size()) - live;
-  out += fmt::format(
-      "# HELP fibshim_processes Processes that have written counters.\n"
-      "# TYPE fibshim_processes gauge\n"
-      "fibshim_processes{{state=\"live\"}} {}\n"
-      "fibshim_processes{{state=\"ended\"}} {}\n"
-      "# HELP fibshim_refused_files Counters files that could not be read.\n"
-      "# TYPE fibshim_refused_files gauge\n"
-      "fibshim_refused_files {}\n",
-      live, ended, folder.refused.size());
   return out;
 }
 
@@ -337,22 +271,97 @@ int clear(const Options& options) {
   return clearing->kept.empty() ? kExitFine : kExitWrong;
 }
 
-// Leaves only the wanted processes. False, with a message, when one of them is not there.
-bool keep_pids(const Options& options, std::vector<ProcessCounters>* processes) {
-  if (options.pids.empty()) return true;
-  const std::set<uint64_t> wanted(options.pids.begin(), options.pids.end());
-  std::set<uint64_t> found;
-  std::erase_if(*processes, [&](const ProcessCounters& process) {
-    if (!wanted.contains(process.pid)) return true;
-    found.insert(process.pid);
-    return false;
-  });
-  for (const uint64_t pid : wanted) {
-    if (found.contains(pid)) continue;
+// Reads the folder and leaves what is wanted. Nothing, with a message, when it cannot be read.
+std::optional<CountersFolder> read_wanted(const Options& options, bool* has_all) {
+  auto folder = read_counters_folder(options.folder);
+  if (!folder) {
+    print_message("stats", fmt::format("{}: {}", printable(options.folder), folder.error()));
+    return std::nullopt;
+  }
+  uint64_t unattributed = 0;
+  const std::vector<uint64_t> missing = apply_filter(options.filter, &*folder, &unattributed);
+  *has_all = missing.empty();
+  for (const uint64_t pid : missing) {
     print_message("stats",
                   fmt::format("no counters of process {} in {}", pid, printable(options.folder)));
   }
-  return found.size() == wanted.size();
+  if (unattributed > 0) {
+    print_message("stats", fmt::format("{} launches of processes that see several GPUs are left "
+                                       "out: the counters do not tell on which one they ran",
+                                       unattributed));
+  }
+  return std::move(*folder);
+}
+
+// Two readings where rates are wanted, else one.
+std::optional<Reading> take_reading(const Options& options, bool* has_all) {
+  Reading out{};
+  const bool wants_rates = options.rate_seconds > 0;
+  if (wants_rates) {
+    const auto first = read_wanted(options, has_all);
+    if (!first) return std::nullopt;
+    out.earlier = counts_of(first->processes);
+    out.earlier_groups = group_launches(first->processes, group_by_named(options.group_by));
+    const auto start = std::chrono::steady_clock::now();
+    std::this_thread::sleep_for(std::chrono::duration<double>(options.rate_seconds));
+    out.elapsed = std::chrono::steady_clock::now() - start;
+  }
+  auto folder = read_wanted(options, has_all);
+  if (!folder) return std::nullopt;
+  out.folder = std::move(*folder);
+  return out;
+}
+
+// Writes to stdout, or to the file that --output names.
+bool write_output(const Options& options, const std::string& text) {
+  if (options.output.empty()) return print_data(text);
+  const std::string reason = write_file_atomically(options.output, text, 0644);
+  if (reason.empty()) return true;
+  print_message("stats", fmt::format("{}: {}", printable(options.output), reason));
+  return false;
+}
+
+std::string to_text(const Reading& reading, const Options& options) {
+  if (options.wants_json) return json_text(to_json(reading, options));
+  if (options.wants_prometheus) return prometheus_text(reading.folder, options.prometheus);
+  return reading.folder.processes.empty() ? "" : to_table(reading, options);
+}
+
+void add_options(CLI::App* app, Options* options) {
+  add_filter_options(app, &options->filter);
+  app->add_option("--by", options->group_by, "one line for each of these")
+      ->type_name(fmt::format("{}", fmt::join(group_by_names(), "|")))
+      ->check(CLI::IsMember(group_by_names()).description(""));
+  app->add_flag("--per-process", options->is_per_process, "each process on its own");
+  app->add_option("--rate", options->rate_seconds,
+                  "look twice, this many seconds apart, and print launches per second")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 3600.0).description(""));
+  app->add_flag("--json", options->wants_json, "print JSON");
+  app->add_flag("--prometheus", options->wants_prometheus, "print the Prometheus text format");
+  app->add_option("--max-series", options->prometheus.max_series,
+                  "with --prometheus: at most this many series (default 1000); what is more goes "
+                  "under \"(other)\"")
+      ->type_name("N")
+      ->check(CLI::Range(size_t{1}, size_t{1000000}).description(""));
+  app->add_option("--output", options->output,
+                  "write to this file instead of stdout; it is replaced as a whole")
+      ->type_name("FILE");
+}
+
+bool has_conflict(const Options& options, const char** text) {
+  if (options.wants_json + options.wants_prometheus + options.clears > 1) {
+    *text = "--json, --prometheus and --clear exclude each other";
+  } else if (options.clears &&
+             (options.is_per_process || !options.filter.wants_all() || options.rate_seconds > 0 ||
+              !options.group_by.empty() || !options.output.empty())) {
+    *text = "--clear takes no --pid, --per-process or other choice of what to print";
+  } else if (options.is_per_process && !options.group_by.empty()) {
+    *text = "--by and --per-process exclude each other";
+  } else if (options.wants_prometheus && (options.rate_seconds > 0 || !options.group_by.empty())) {
+    *text = "--prometheus takes no --rate and no --by: Prometheus works them out itself";
+  }
+  return *text != nullptr;
 }
 
 }  // namespace
@@ -360,66 +369,45 @@ bool keep_pids(const Options& options, std::vector<ProcessCounters>* processes) 
 int stats_command(int argc, const char* const* argv) {
   Options options;
   CLI::App app("What happened to the launches of all processes under the shim", "fibshim stats");
-  app.add_option("--pid", options.pids, "only this process (may be repeated)")
-      ->type_name("PID")
-      ->check([](const std::string& text) {
-        return text.starts_with('-') ? "a process has a positive number, not " + text
-                                     : std::string();
-      })
-      ->allow_extra_args(false);
-  app.add_flag("--per-process", options.is_per_process, "each process on its own");
-  app.add_flag("--json", options.wants_json, "print JSON");
-  app.add_flag("--prometheus", options.wants_prometheus, "print the Prometheus text format");
+  add_options(&app, &options);
   auto* const dir =
       app.add_option("--dir", options.folder, "read this folder instead of FIBSHIM_STATS_DIR")
           ->type_name("DIR");
-  app.add_flag("--clear", options.clears, "remove the counters of processes that ended");
+  add_sweep_options(&app, &options.keep_seconds, &options.is_sweeping);
+  app.add_flag("--clear", options.clears, "remove the counters of processes that ended, at once");
   app.footer(
       "Exit codes: 0 fine; 1 a file or the folder cannot be read, or no such process; 2 wrong "
       "usage.");
   if (int exit_code = 0; !parse_options(&app, "[OPTIONS]", argc, argv, &exit_code))
     return exit_code;
-  if (options.wants_json + options.wants_prometheus + options.clears > 1) {
-    return usage_error("stats", "--json, --prometheus and --clear exclude each other");
-  }
-  if (options.clears && (options.is_per_process || !options.pids.empty())) {
-    return usage_error("stats", "--clear takes no --pid and no --per-process");
-  }
+  if (const char* text = nullptr; has_conflict(options, &text)) return usage_error("stats", text);
+  options.prometheus.is_per_process = options.is_per_process;
   if (dir->count() == 0) options.folder = stats_folder();
   if (options.folder.empty()) return usage_error("stats", "--dir: needs the name of a folder");
   if (options.clears) return clear(options);
 
-  auto folder = read_counters_folder(options.folder);
-  if (!folder) {
-    print_message("stats", fmt::format("{}: {}", printable(options.folder), folder.error()));
-    return kExitWrong;
-  }
-  if (!folder->exists && dir->count() > 0) {
+  if (options.is_sweeping) sweep_quietly(options.folder, options.keep_seconds);
+  bool has_all = true;
+  const auto reading = take_reading(options, &has_all);
+  if (!reading) return kExitWrong;
+  const CountersFolder& folder = reading->folder;
+  if (!folder.exists && dir->count() > 0) {
     print_message("stats", fmt::format("{}: no such folder", printable(options.folder)));
     return kExitWrong;
   }
-  for (const RefusedFile& refused : folder->refused) {
+  for (const RefusedFile& refused : folder.refused) {
     print_message("stats", fmt::format("{}/{}: {}", printable(options.folder),
                                        printable(refused.file), printable(refused.reason)));
   }
-  if (folder->processes.empty() && folder->refused.empty()) {
+  if (folder.processes.empty() && folder.refused.empty() && has_all) {
     print_message("stats",
                   fmt::format("no counters in {}: no process that uses CUDA has run under the shim "
                               "since they were cleared, or it had another FIBSHIM_STATS_DIR. "
                               "'fibshim doctor' finds out why",
                               printable(options.folder)));
   }
-  const bool are_found = keep_pids(options, &folder->processes);
-  const bool is_fine = are_found && folder->refused.empty();
-  bool is_written = true;
-  if (options.wants_json) {
-    is_written = print_json(to_json(*folder, options));
-  } else if (options.wants_prometheus) {
-    is_written = print_data(to_prometheus(*folder, options));
-  } else if (!folder->processes.empty()) {
-    is_written = print_data(to_table(folder->processes, options));
-  }
-  return is_fine && is_written ? kExitFine : kExitWrong;
+  const bool is_written = write_output(options, to_text(*reading, options));
+  return has_all && folder.refused.empty() && is_written ? kExitFine : kExitWrong;
 }
 
 }  // namespace fibshim::tools

@@ -14,18 +14,6 @@
 namespace fibshim::tools {
 namespace {
 
-bool write_all(int fd, std::string_view data) {
-  while (!data.empty()) {
-    const ssize_t written = write(fd, data.data(), data.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      return false;
-    }
-    data.remove_prefix(static_cast<size_t>(written));
-  }
-  return true;
-}
-
 // Length of the well-formed UTF-8 sequence that `text` begins with; 0 when it begins with none.
 size_t utf8_length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -49,27 +37,42 @@ size_t utf8_length(std::string_view text) {
 
 }  // namespace
 
+bool write_all(int fd, std::string_view data) {
+  while (!data.empty()) {
+    const ssize_t written = write(fd, data.data(), data.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return false;
+    }
+    data.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
 bool print_data(std::string_view data) {
   if (write_all(STDOUT_FILENO, data)) return true;
   const int reason = errno;
-  write_all(STDERR_FILENO, fmt::format("fibshim: cannot write to stdout: {}\n", strerror(reason)));
+  (void)write_all(STDERR_FILENO,
+                  fmt::format("fibshim: cannot write to stdout: {}\n", strerror(reason)));
   return false;
 }
 
-bool print_json(const nlohmann::ordered_json& document) {
-  return print_data(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+std::string json_text(const nlohmann::ordered_json& document) {
+  return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
+
+bool print_json(const nlohmann::ordered_json& document) { return print_data(json_text(document)); }
 
 void print_message(std::string_view command, std::string_view text) {
   const std::string_view blank = command.empty() ? "" : " ";
   // One write per message: those of several processes on one terminal stay whole lines.
-  write_all(STDERR_FILENO, fmt::format("fibshim{}{}: {}\n", blank, command, text));
+  (void)write_all(STDERR_FILENO, fmt::format("fibshim{}{}: {}\n", blank, command, text));
 }
 
 int usage_error(std::string_view command, std::string_view text) {
   print_message(command, text);
   const std::string_view blank = command.empty() ? "" : " ";
-  write_all(STDERR_FILENO, fmt::format("Try 'fibshim{}{} --help'.\n", blank, command));
+  (void)write_all(STDERR_FILENO, fmt::format("Try 'fibshim{}{} --help'.\n", blank, command));
   return kExitUsage;
 }
 

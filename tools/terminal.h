@@ -12,10 +12,16 @@
 
 namespace fibshim::tools {
 
+// Writes all of `data`. False, with errno, when that fails.
+[[nodiscard]] bool write_all(int fd, std::string_view data);
+
 // Writes all of `data` to stdout. False, with a message on stderr, when that fails (disk full).
 [[nodiscard]] bool print_data(std::string_view data);
 
-// print_data of an indented JSON document. Bytes that are no UTF-8 become U+FFFD.
+// An indented JSON document. Bytes that are no UTF-8 become U+FFFD.
+std::string json_text(const nlohmann::ordered_json& document);
+
+// print_data of it.
 [[nodiscard]] bool print_json(const nlohmann::ordered_json& document);
 
 // "fibshim COMMAND: TEXT" on stderr.

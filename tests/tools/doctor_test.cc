@@ -64,7 +64,8 @@ TEST_F(Doctor, FindsNothingWrongOnTheSimulatedDriver) {
 TEST_F(Doctor, PrintsOneLineForEachCheck) {
   const ProgramResult result = doctor();
   EXPECT_EQ(result.exit_code, 0) << result.out;
-  EXPECT_EQ(result.out.rfind("ok      driver: ", 0), 0u) << result.out;
+  EXPECT_EQ(result.out.rfind("ok      versions: fibshim 0.1.0, glibc ", 0), 0u) << result.out;
+  EXPECT_NE(result.out.find("\nok      driver: "), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("\nok      shim_library: "), std::string::npos) << result.out;
   EXPECT_NE(result.out.find(" gpu_processes: "), std::string::npos) << result.out;
 }

@@ -24,21 +24,29 @@ bool is_kept(const std::string& variable) {
 
 }  // namespace
 
-ProgramResult run_program(const std::vector<std::string>& command, const ProgramOptions& options) {
-  std::vector<std::string> environment;
+Arguments::Arguments(const std::vector<std::string>& command, const ProgramOptions& options)
+    : command_(command), folder_(options.folder) {
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string text = *variable;
     if (is_kept(text) && options.environment.count(text.substr(0, text.find('='))) == 0) {
-      environment.push_back(text);
+      environment_.push_back(text);
     }
   }
-  for (const auto& [name, value] : options.environment) environment.push_back(name + "=" + value);
-  std::vector<char*> argv, envp;
-  for (const std::string& text : command) argv.push_back(const_cast<char*>(text.c_str()));
-  for (const std::string& text : environment) envp.push_back(const_cast<char*>(text.c_str()));
-  argv.push_back(nullptr);
-  envp.push_back(nullptr);
+  for (const auto& [name, value] : options.environment) environment_.push_back(name + "=" + value);
+  for (std::string& text : command_) argv_.push_back(text.data());
+  for (std::string& text : environment_) envp_.push_back(text.data());
+  argv_.push_back(nullptr);
+  envp_.push_back(nullptr);
+}
 
+void Arguments::exec() const {
+  if (!folder_.empty() && chdir(folder_.c_str()) != 0) _exit(120);
+  execvpe(argv_[0], argv_.data(), envp_.data());
+  _exit(121);
+}
+
+ProgramResult run_program(const std::vector<std::string>& command, const ProgramOptions& options) {
+  const Arguments arguments(command, options);
   int out[2], err[2];
   if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
   const pid_t child = fork();
@@ -51,9 +59,7 @@ ProgramResult run_program(const std::vector<std::string>& command, const Program
                        : open(options.stdout_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
     dup2(to, STDOUT_FILENO);
     dup2(err[1], STDERR_FILENO);
-    if (!options.folder.empty() && chdir(options.folder.c_str()) != 0) _exit(120);
-    execvpe(argv[0], argv.data(), envp.data());
-    _exit(121);
+    arguments.exec();
   }
   close(out[1]);
   close(err[1]);

@@ -23,6 +23,20 @@ struct ProgramOptions {
   std::string stdout_path;  // where stdout goes instead of ProgramResult::out
 };
 
+// The command line and the environment of a program, made before fork: the child only execs.
+class Arguments {
+ public:
+  Arguments(const std::vector<std::string>& command, const ProgramOptions& options);
+
+  // In the child. Goes into the wanted folder, too.
+  [[noreturn]] void exec() const;
+
+ private:
+  std::vector<std::string> command_, environment_;
+  std::string folder_;
+  std::vector<char*> argv_, envp_;
+};
+
 // Runs `command` (command[0] is looked up on PATH) to its end.
 ProgramResult run_program(const std::vector<std::string>& command,
                           const ProgramOptions& options = {});

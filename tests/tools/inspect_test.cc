@@ -1,9 +1,14 @@
 // fibshim inspect: the tables of images compiled from data/kernels.cu, and files that are none.
 #include <gtest/gtest.h>
 
+#include <string.h>
+#include <unistd.h>
+
 #include <filesystem>
 
+#include "tests/tools/config_folder.h"
 #include "tests/tools/fibshim_program.h"
+#include "tests/tools/live_program.h"
 
 namespace fibshim::test {
 namespace {
@@ -89,19 +94,122 @@ TEST(Inspect, TellsAFatbinsImages) {
   EXPECT_NE(text.find("  fatbin of 3 images\n"), std::string::npos) << text;
 }
 
-TEST(Inspect, SaysWhatIsCompressed) {
-  const auto file = inspect_json(image("kernels.compressed.fatbin"));
-  bool has_compressed = false;
-  for (const auto& entry : file["entries"]) {
-    if (entry["compression"] == "none") continue;
-    has_compressed = true;
-    EXPECT_EQ(entry["image"], nullptr);
+// What is unpacked is, byte for byte, what was compressed: the images of the fatbin that nvcc left
+// as they are.
+void expect_same_cubins(const nlohmann::json& packed, const std::string& compression) {
+  const auto plain = inspect_json(image("kernels.fatbin"));
+  ASSERT_EQ(packed["entries"].size(), plain["entries"].size());
+  for (size_t i = 0; i < plain["entries"].size(); ++i) {
+    const auto& entry = packed["entries"][i];
+    const auto& expected = plain["entries"][i];
+    EXPECT_EQ(entry["compression"], compression);
     EXPECT_LT(entry["stored_bytes"], entry["raw_bytes"]);
+    EXPECT_EQ(entry["image"], expected["image"]);
+    if (entry["kind"] == "cubin") {
+      EXPECT_EQ(entry["sha256"], expected["sha256"]);
+    }
   }
-  EXPECT_TRUE(has_compressed);
-  EXPECT_NE(
-      run_fibshim({"inspect", image("kernels.compressed.fatbin")}).out.find(" compressed to "),
-      std::string::npos);
+}
+
+TEST(Inspect, UnpacksZstd) {
+  expect_same_cubins(inspect_json(image("kernels.compressed.fatbin")), "zstd");
+  EXPECT_NE(run_fibshim({"inspect", image("kernels.compressed.fatbin")})
+                .out.find(" (zstd compressed to "),
+            std::string::npos);
+}
+
+TEST(Inspect, UnpacksLz4) { expect_same_cubins(inspect_json(image("kernels.lz4.fatbin")), "lz4"); }
+
+TEST(Inspect, SaysWhenCompressedBytesAreDamaged) {
+  TemporaryFolder folder;
+  for (const char* name : {"kernels.compressed.fatbin", "kernels.lz4.fatbin"}) {
+    std::string bytes = read_text(image(name));
+    bytes[16 + 64 + 200] ^= 0x55;  // the region's header, the first entry's, and some way in
+    bytes.replace(16 + 64 + 300, 100, std::string(100, '\xff'));
+    write_text(folder / "damaged", bytes);
+    const ProgramResult result = run_fibshim({"inspect", folder / "damaged"});
+    EXPECT_EQ(result.exit_code, 1) << name;
+    EXPECT_NE(result.err.find("entry 0 (sm_80): "), std::string::npos) << result.err;
+    // A size that no memory has.
+    bytes = read_text(image(name));
+    bytes.replace(16 + 56, 8, "\xff\xff\xff\xff\xff\xff\xff\x7f");
+    write_text(folder / "huge", bytes);
+    EXPECT_NE(run_fibshim({"inspect", folder / "huge"}).err.find("claims to unpack to"),
+              std::string::npos);
+  }
+}
+
+TEST(Inspect, ShowsOnlyTheWantedKernels) {
+  for (const char* glob : {"_ZN4idle*", "idle::*"}) {
+    const ProgramResult result =
+        run_fibshim({"inspect", "--json", "--kernel", glob, image("kernels.fatbin")});
+    EXPECT_EQ(result.exit_code, 0);
+    const auto file = parse_json(result.out)["files"][0];
+    ASSERT_EQ(file["entries"].size(), 3u);
+    for (const auto& entry : file["entries"]) {
+      ASSERT_EQ(entry["image"]["kernels"].size(), 1u);
+      EXPECT_EQ(entry["image"]["kernels"][0]["name"], "_ZN4idle7nothingEv");
+    }
+  }
+  const auto none =
+      parse_json(run_fibshim({"inspect", "--json", "--kernel", "absent", image("kernels.so")}).out);
+  EXPECT_EQ(none["files"][0]["fatbins"], nlohmann::json::array());
+}
+
+// The hash is what the shim takes of an image that a library holds: of its region alone.
+TEST(Inspect, GivesEachFatbinOfALibraryItsHash) {
+  const auto library = inspect_json(image("kernels.so"));
+  const std::string bytes = read_text(image("kernels.so"));
+  const size_t at = bytes.find("\x50\xed\x55\xba");
+  ASSERT_NE(at, std::string::npos);
+  uint64_t region_bytes = 0;
+  memcpy(&region_bytes, bytes.data() + at + 8, sizeof region_bytes);
+  TemporaryFolder folder;
+  write_text(folder / "region.fatbin", bytes.substr(at, 16 + region_bytes));
+  EXPECT_EQ(library["fatbins"][0]["image"], inspect_json(folder / "region.fatbin")["image"]);
+}
+
+// ---- processes
+
+TEST(InspectProcess, TellsShimSettingsAndCounters) {
+  TemporaryFolder folder;
+  write_config_folder(folder / "config");
+  LiveProgram engine({build_path("tests/hosts/engine"), "--launches=6", "--pause-after=3"},
+                     {{{"LD_PRELOAD", build_path("lib/libfibshim.so")},
+                       {"LD_LIBRARY_PATH", build_path("sim")},
+                       {"FIBSHIM_CONFIG", folder / "config"},
+                       {"FIBSHIM_STATS_DIR", folder / "stats"}},
+                      "",
+                      ""});
+  ASSERT_TRUE(engine.read_until("paused\n")) << engine.text();
+  const std::string pid = std::to_string(engine.pid());
+  const ProgramResult result = run_fibshim({"inspect", "--json", "--pid", pid});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const auto process = parse_json(result.out)["processes"][0];
+  EXPECT_EQ(process["shim"], std::filesystem::canonical(build_path("lib/libfibshim.so")).string());
+  EXPECT_EQ(process["why_not"], nullptr);
+  EXPECT_EQ(process["environment"]["FIBSHIM_CONFIG"], folder / "config");
+  ASSERT_EQ(process["counters"].size(), 1u) << process;
+  EXPECT_EQ(process["counters"][0]["config"][0]["path"], folder / "config");
+  EXPECT_EQ(process["counters"][0]["totals"]["untracked"], 3) << process;
+  const std::string text = run_fibshim({"inspect", "--pid", pid}).out;
+  EXPECT_EQ(text.rfind("pid " + pid + ": ", 0), 0u) << text;
+  EXPECT_NE(text.find("\n    untracked                        3\n"), std::string::npos) << text;
+}
+
+TEST(InspectProcess, SaysWhyAProcessHasNoShim) {
+  const ProgramResult result = run_fibshim({"inspect", "--pid", std::to_string(getpid())});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_NE(result.out.find("not loaded: LD_PRELOAD in its environment does not name the shim"),
+            std::string::npos)
+      << result.out;
+}
+
+TEST(InspectProcess, SaysWhenThereIsNone) {
+  const ProgramResult result = run_fibshim({"inspect", "--json", "--pid", "4194399"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err, "fibshim inspect: process 4194399: there is none\n");
+  EXPECT_EQ(parse_json(result.out)["processes"], nlohmann::json::array());
 }
 
 TEST(Inspect, TellsAPtxFilesHead) {

@@ -132,6 +132,38 @@ TEST_F(Run, PrintsTheEnvironmentAsShellCode) {
   EXPECT_EQ(evaluated.out, (folder_ / "it's mine") + "\noff\n") << result.out;
 }
 
+TEST_F(Run, PrintsTheEnvironmentForLaunchers) {
+  const std::vector<std::string> common = {"-c", config(), "--mode", "observe", "--print-env"};
+  const auto print = [&](const std::string& format) {
+    std::vector<std::string> arguments = common;
+    arguments.insert(arguments.end(), {"--format", format});
+    const ProgramResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_EQ(print("docker"),
+            "FIBSHIM_CONFIG=" + config() + "\nFIBSHIM_MODE=observe\nLD_PRELOAD=" + shim() + "\n");
+  EXPECT_EQ(print("kubernetes"), "env:\n- name: FIBSHIM_CONFIG\n  value: \"" + config() +
+                                     "\"\n- name: FIBSHIM_MODE\n  value: \"observe\"\n"
+                                     "- name: LD_PRELOAD\n  value: \"" +
+                                     shim() + "\"\n");
+  EXPECT_EQ(print("slurm"), "--export=ALL,FIBSHIM_CONFIG=" + config() +
+                                ",FIBSHIM_MODE=observe,LD_PRELOAD=" + shim() + "\n");
+  EXPECT_EQ(print("shell"), run(common).out);
+}
+
+TEST_F(Run, RefusesValuesThatALauncherCannotPassOn) {
+  std::filesystem::rename(config(), folder_ / "a, b");
+  const ProgramResult result = run({"-c", "a, b", "--print-env", "--format", "slurm"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.out, "");
+  EXPECT_NE(result.err.find("slurm cannot pass a value with such characters"), std::string::npos)
+      << result.err;
+  EXPECT_EQ(run({"-c", "a, b", "--print-env", "--format", "kubernetes"}).exit_code, 0);
+  EXPECT_EQ(run({"-c", "a, b", "--print-env", "--format", "xml"}).exit_code, 2);
+  EXPECT_EQ(run({"-c", "a, b", "--format", "shell", "--", "true"}).exit_code, 2);
+}
+
 TEST_F(Run, RunsNothingWhenTheFolderHasMistakes) {
   write_text(folder_ / "config/patterns/broken.json", "{\n  \"label\": \n}\n");
   const ProgramResult result = run({"-c", config(), "--", "echo", "ran"});

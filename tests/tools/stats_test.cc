@@ -115,21 +115,21 @@ TEST_F(Stats, PrintsJson) {
       {"counters",
        {{{"config", "/etc/fibshim/pytorch"},
          {"digest", "00000000000000000000000000000abc"},
-         {"device", -1},
+         {"device", 0},
          {"pattern", "torch-rms-norm-bf16"},
          {"definition", "rmsnorm_h4096"},
          {"outcome", "hit"},
          {"count", 100}},
         {{"config", "/etc/fibshim/pytorch"},
          {"digest", "00000000000000000000000000000abc"},
-         {"device", -1},
+         {"device", 0},
          {"pattern", "torch-rms-norm-bf16"},
          {"definition", "rmsnorm_h4100"},
          {"outcome", "fallback_no_solution"},
          {"count", 7}},
         {{"config", ""},
          {"digest", ""},
-         {"device", -1},
+         {"device", 0},
          {"pattern", ""},
          {"definition", ""},
          {"outcome", "untracked"},
@@ -144,6 +144,7 @@ TEST_F(Stats, PrintsJson) {
         {"error", 0},
         {"untracked", 12},
         {"observed", 0}}},
+      {"swept", {{"processes", 0}, {"launches", 0}}},
       {"refused", nlohmann::json::array()}};
   EXPECT_EQ(parse_json(result.out), expected) << result.out;
 }
@@ -160,14 +161,27 @@ TEST_F(Stats, PrintsPrometheusTextWithEscapedLabels) {
       "# HELP fibshim_launches_total Kernel launches, by what happened to them.\n"
       "# TYPE fibshim_launches_total counter\n"
       "fibshim_launches_total{definition=\"d\",pattern=\"quote\\\"line\\nend\",outcome=\"hit\","
-      "config=\"/a\\\\b\",digest=\"00000000000000000000000000000001\",device=\"\"} 3\n"
+      "config=\"/a\\\\b\",device=\"\"} 3\n"
+      "# HELP fibshim_folded_counts Counts without a series of their own: they are in "
+      "definition=\"(other)\".\n"
+      "# TYPE fibshim_folded_counts gauge\n"
+      "fibshim_folded_counts 0\n"
       "# HELP fibshim_processes Processes that have written counters.\n"
       "# TYPE fibshim_processes gauge\n"
       "fibshim_processes{state=\"live\"} 0\n"
       "fibshim_processes{state=\"ended\"} 1\n"
+      "# HELP fibshim_swept_processes_total Processes that ended and whose files were swept; their "
+      "launches stay counted.\n"
+      "# TYPE fibshim_swept_processes_total counter\n"
+      "fibshim_swept_processes_total 0\n"
+      "# HELP fibshim_config_processes Live processes, by config folder.\n"
+      "# TYPE fibshim_config_processes gauge\n"
       "# HELP fibshim_refused_files Counters files that could not be read.\n"
       "# TYPE fibshim_refused_files gauge\n"
-      "fibshim_refused_files 0\n");
+      "fibshim_refused_files 0\n"
+      "# HELP fibshim_build_info The version of the fibshim that wrote this.\n"
+      "# TYPE fibshim_build_info gauge\n"
+      "fibshim_build_info{version=\"0.1.0\"} 1\n");
 }
 
 TEST_F(Stats, PrometheusPerProcessTellsProcessesApart) {
@@ -185,6 +199,119 @@ TEST_F(Stats, ShowsOnlyTheWantedProcesses) {
   const auto json = parse_json(stats({"--json", "--pid", "4194399", "--pid", "4194401"}).out);
   EXPECT_EQ(json["processes"].size(), 2u);
   EXPECT_EQ(json["totals"]["hit"], 200);
+}
+
+TEST_F(Stats, ShowsOnlyTheWantedDefinitionsAndPatterns) {
+  write(engine());
+  const auto fallbacks = parse_json(stats({"--json", "--definition", "*_h4100"}).out);
+  EXPECT_EQ(fallbacks["totals"]["fallback_no_solution"], 7);
+  EXPECT_EQ(fallbacks["totals"]["hit"], 0);
+  EXPECT_EQ(fallbacks["totals"]["untracked"], 0);
+  const auto untracked = parse_json(stats({"--json", "--pattern", ""}).out);
+  EXPECT_EQ(untracked["totals"]["untracked"], 12);
+  const auto both =
+      parse_json(stats({"--json", "--definition", "*_h4100", "--definition", "*_h4096"}).out);
+  EXPECT_EQ(both["totals"]["hit"], 100);
+  EXPECT_EQ(both["counters"].size(), 2u);
+}
+
+// Where a process sees one GPU, its launches ran there. Where it sees several, the file must say.
+TEST_F(Stats, ShowsOnlyTheWantedDevice) {
+  write(engine(kNoSuchPid, 1));
+  CountersFileBuilder two(kNoSuchPid, 2);
+  two.add_device("NVIDIA H200", 90);
+  two.add_device("NVIDIA H200", 90);
+  two.count(two.add_series("p", "told", 0, 1), Outcome::hit, 1000);
+  two.count(two.add_series("p", "not-told"), Outcome::hit, 20000);
+  write(two);
+  const ProgramResult first = stats({"--json", "--device", "0"});
+  EXPECT_EQ(first.exit_code, 0);
+  EXPECT_EQ(parse_json(first.out)["totals"]["hit"], 100);
+  EXPECT_EQ(first.err,
+            "fibshim stats: 20000 launches of processes that see several GPUs are left out: the "
+            "counters do not tell on which one they ran\n");
+  EXPECT_EQ(parse_json(stats({"--json", "--device", "1"}).out)["totals"]["hit"], 1000);
+}
+
+TEST_F(Stats, GroupsByOneThing) {
+  write(engine());
+  const ProgramResult table = stats({"--by", "definition"});
+  EXPECT_EQ(table.exit_code, 0);
+  EXPECT_EQ(table.out.substr(0, table.out.find("\n\n")),
+            "DEFINITION     LAUNCHES  HIT %  HITS  FALLBACKS  ERRORS  UNTRACKED  MAIN REASON\n"
+            "rmsnorm_h4096       100  100.0   100          0       0          0  -\n"
+            "-                    12    0.0     0          0       0         12  -\n"
+            "rmsnorm_h4100         7    0.0     0          7       0          0  "
+            "fallback_no_solution");
+  const std::pair<const char*, const char*> names[] = {
+      {"pattern", "torch-rms-norm-bf16"},
+      {"process", "4194399 (ended) engine --serve"},
+      {"device", "0 NVIDIA H200"},
+      {"config", "/etc/fibshim/pytorch"},
+      {"outcome", "hit"}};
+  for (const auto& [by, name] : names) {
+    const auto json = parse_json(stats({"--json", "--by", by}).out);
+    EXPECT_EQ(json["grouped_by"], by);
+    EXPECT_EQ(json["groups"][0]["name"], name);
+    EXPECT_EQ(json["groups"][0]["outcomes"]["hit"], 100);
+    EXPECT_EQ(json["groups"][0]["per_second"], nullptr);
+  }
+}
+
+TEST_F(Stats, PrintsRatesWhenAsked) {
+  write(engine());
+  const auto json = parse_json(stats({"--json", "--rate", "0.1", "--by", "definition"}).out);
+  EXPECT_GE(json["elapsed_s"], 0.1);
+  EXPECT_EQ(json["counters"][0]["per_second"], 0);
+  EXPECT_EQ(json["groups"][0]["per_second"], 0);
+  const std::string table = stats({"--rate", "0.1"}).out;
+  EXPECT_NE(table.find("OUTCOME               COUNT  PER S\n"), std::string::npos) << table;
+  EXPECT_EQ(stats({"--rate", "0"}).exit_code, 2);
+}
+
+TEST_F(Stats, PrometheusLabelsAreBounded) {
+  CountersFileBuilder builder(kNoSuchPid, 1);
+  for (const char* name : {"c", "b", "a"}) {
+    builder.count(builder.add_series("p", name), Outcome::hit, 10);
+  }
+  builder.count(builder.add_series("p", "later"), Outcome::hit, 3);
+  builder.count(builder.add_series("p", "last"), Outcome::error, 1);
+  write(builder);
+  const std::string out = stats({"--prometheus", "--max-series", "3"}).out;
+  // Those that came first keep their names.
+  for (const char* name : {"a", "b", "c", "(other)"}) {
+    EXPECT_NE(out.find("{definition=\"" + std::string(name) + "\""), std::string::npos) << out;
+  }
+  EXPECT_EQ(out.find("\"later\""), std::string::npos) << out;
+  EXPECT_NE(out.find("definition=\"(other)\",pattern=\"(other)\",outcome=\"hit\",config=\"\","
+                     "device=\"\"} 3\n"),
+            std::string::npos)
+      << out;
+  EXPECT_NE(out.find("outcome=\"error\",config=\"\",device=\"\"} 1\n"), std::string::npos) << out;
+  EXPECT_NE(out.find("\nfibshim_folded_counts 2\n"), std::string::npos) << out;
+}
+
+TEST_F(Stats, ReplacesTheOutputFileAsAWhole) {
+  write(engine());
+  TemporaryFolder textfiles;
+  const std::string path = textfiles / "fibshim.prom";
+  write_text(path, "old");
+  const ProgramResult result = stats({"--prometheus", "--output", path});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(read_text(path), stats({"--prometheus"}).out);
+  struct stat status;
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0644u);  // node exporter runs as another user
+  size_t files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(textfiles.path())) {
+    ++files;
+  }
+  EXPECT_EQ(files, 1u);
+  const ProgramResult failed = stats({"--prometheus", "--output", textfiles / "no/such.prom"});
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_EQ(failed.err,
+            "fibshim stats: " + (textfiles / "no/such.prom") + ": No such file or directory\n");
 }
 
 TEST_F(Stats, SaysWhichWantedProcessIsNotThere) {
@@ -309,6 +436,11 @@ TEST_F(Stats, RefusesNonsenseOnTheCommandLine) {
   EXPECT_EQ(stats({"--clear", "--json"}).exit_code, 2);
   EXPECT_EQ(stats({"--clear", "--pid", "1"}).exit_code, 2);
   EXPECT_EQ(stats({"extra"}).exit_code, 2);
+  EXPECT_EQ(stats({"--by", "colour"}).exit_code, 2);
+  EXPECT_EQ(stats({"--by", "device", "--per-process"}).exit_code, 2);
+  EXPECT_EQ(stats({"--prometheus", "--by", "device"}).exit_code, 2);
+  EXPECT_EQ(stats({"--max-series", "0"}).exit_code, 2);
+  EXPECT_EQ(stats({"--device", "-1"}).exit_code, 2);
   EXPECT_EQ(stats({"--dir", ""}).exit_code, 2);
 }
 

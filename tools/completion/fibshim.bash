@@ -1,11 +1,15 @@
 # Bash completion of fibshim. A test compares the words here with the program's own help.
 
-_fibshim_commands='run stats check inspect env doctor help'
+_fibshim_commands='run stats top serve check inspect env doctor help'
 declare -gA _fibshim_options=(
-  [run]='-c --config --mode --on-error --stats-dir --log --log-file --no-check --force --print-env -h --help'
-  [stats]='--pid --per-process --json --prometheus --dir --clear -h --help'
+  [run]='-c --config --mode --on-error --stats-dir --log --log-file --no-check --force --print-env --format -h --help'
+  [stats]='--pid --definition --pattern --device --by --per-process --rate --json --prometheus
+    --max-series --output --dir --keep --no-sweep --clear -h --help'
+  [top]='--pid --definition --pattern --device --by --interval --count --json --dir --keep --no-sweep
+    -h --help'
+  [serve]='--listen --max-series --dir --keep --no-sweep -h --help'
   [check]='--json --write-index --gpu --sm --explain -h --help'
-  [inspect]='--json -h --help'
+  [inspect]='--pid --kernel --json -h --help'
   [env]='--json -h --help'
   [doctor]='--json -h --help'
 )
@@ -26,7 +30,7 @@ _fibshim() {
           ((i++))
           break
           ;;
-        -c | --config | --mode | --on-error | --stats-dir | --log | --log-file) ((i++)) ;;
+        -c | --config | --mode | --on-error | --stats-dir | --log | --log-file | --format) ((i++)) ;;
         -*) ;;
         *) break ;;
       esac
@@ -48,21 +52,29 @@ _fibshim() {
     run:--mode) mapfile -t COMPREPLY < <(compgen -W 'off observe apply' -- "$word") ;;
     run:--on-error) mapfile -t COMPREPLY < <(compgen -W 'fail fallback' -- "$word") ;;
     run:--log) mapfile -t COMPREPLY < <(compgen -W 'error warn info debug' -- "$word") ;;
-    run:-c | run:--config | run:--stats-dir | stats:--dir)
+    run:--format) mapfile -t COMPREPLY < <(compgen -W 'shell docker kubernetes slurm' -- "$word") ;;
+    stats:--by | top:--by)
+      mapfile -t COMPREPLY < <(
+        compgen -W 'definition pattern process device config outcome' -- "$word")
+      ;;
+    run:-c | run:--config | run:--stats-dir | stats:--dir | top:--dir | serve:--dir)
       compopt -o filenames 2>/dev/null
       mapfile -t COMPREPLY < <(compgen -d -- "$word")
       ;;
-    run:--log-file)
+    run:--log-file | stats:--output)
       compopt -o filenames 2>/dev/null
       mapfile -t COMPREPLY < <(compgen -f -- "$word")
       ;;
-    stats:--pid)
+    stats:--pid | top:--pid)
       local dir=${FIBSHIM_STATS_DIR:-/dev/shm/fibshim-$UID} file pids=
       for file in "$dir"/*-*.counters; do
         file=${file##*/}
         [ "$file" = '*-*.counters' ] || pids+=" ${file%%-*}"
       done
       mapfile -t COMPREPLY < <(compgen -W "$pids" -- "$word")
+      ;;
+    inspect:--pid)
+      mapfile -t COMPREPLY < <(cd /proc && compgen -W "$(printf '%s ' [0-9]*)" -- "$word")
       ;;
     check:--explain)
       mapfile -t COMPREPLY < <(compgen -W "all $("${COMP_WORDS[0]}" check --explain all 2>/dev/null |

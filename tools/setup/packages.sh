@@ -35,6 +35,9 @@ libpcre2-dev:/usr/include/pcre2.h
 libsodium-dev:/usr/include/sodium.h
 libcli11-dev:/usr/include/CLI/CLI.hpp
 libfmt-dev:/usr/include/fmt/format.h
+liblz4-dev:/usr/include/lz4.h
+libzstd-dev:/usr/include/zstd.h
+libboost-dev:/usr/include/boost/beast.hpp
 libgtest-dev:/usr/include/gtest/gtest.h
 patchelf:/usr/bin/patchelf
 "

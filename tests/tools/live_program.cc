@@ -1,0 +1,121 @@
+#include "tests/tools/live_program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utmp.h>
+
+#include <stdexcept>
+
+namespace fibshim::test {
+
+LiveProgram::LiveProgram(const std::vector<std::string>& command, const ProgramOptions& options) {
+  const Arguments arguments(command, options);
+  int in[2], out[2];
+  if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
+  pid_ = fork();
+  if (pid_ == 0) {
+    dup2(in[0], STDIN_FILENO);
+    dup2(out[1], STDOUT_FILENO);
+    dup2(out[1], STDERR_FILENO);
+    arguments.exec();
+  }
+  close(in[0]);
+  close(out[1]);
+  in_ = in[1];
+  out_ = out[0];
+}
+
+LiveProgram::LiveProgram(const std::vector<std::string>& command, const ProgramOptions& options,
+                         Terminal terminal) {
+  const Arguments arguments(command, options);
+  winsize size{};
+  size.ws_row = terminal.rows;
+  size.ws_col = terminal.columns;
+  int master = -1;
+  if (openpty(&master, &terminal_, nullptr, nullptr, &size) != 0) throw std::runtime_error("pty");
+  fcntl(master, F_SETFD, FD_CLOEXEC);
+  fcntl(terminal_, F_SETFD, FD_CLOEXEC);
+  pid_ = fork();
+  if (pid_ == 0) {
+    login_tty(dup(terminal_));
+    arguments.exec();
+  }
+  in_ = master;
+  out_ = dup(master);
+}
+
+LiveProgram::~LiveProgram() {
+  if (pid_ > 0) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  for (const int fd : {in_, out_, terminal_}) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+bool LiveProgram::read_more() {
+  char buffer[4096];
+  ssize_t got;
+  do {
+    got = read(out_, buffer, sizeof buffer);
+  } while (got < 0 && errno == EINTR);
+  if (got > 0) text_.append(buffer, static_cast<size_t>(got));
+  return got > 0;
+}
+
+bool LiveProgram::read_until(const std::string& wanted, size_t from) {
+  while (text_.find(wanted, from) == std::string::npos) {
+    if (!read_more()) return false;
+  }
+  return true;
+}
+
+void LiveProgram::write(const std::string& text) {
+  if (::write(in_, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    throw std::runtime_error("write");
+  }
+}
+
+void LiveProgram::resize(Terminal terminal) {
+  winsize size{};
+  size.ws_row = terminal.rows;
+  size.ws_col = terminal.columns;
+  ioctl(in_, TIOCSWINSZ, &size);
+}
+
+termios LiveProgram::terminal_settings() const {
+  termios out{};
+  tcgetattr(terminal_, &out);
+  return out;
+}
+
+bool LiveProgram::wait_until_stopped() {
+  int status = 0;
+  waitpid(pid_, &status, WUNTRACED);
+  return WIFSTOPPED(status);
+}
+
+int LiveProgram::wait() {
+  // Of a terminal this side keeps the other end open: its end is told by the program's alone.
+  if (terminal_ < 0) {
+    while (read_more()) {
+    }
+  }
+  int status = 0;
+  waitpid(pid_, &status, 0);
+  pid_ = -1;
+  if (terminal_ >= 0) {
+    fcntl(out_, F_SETFL, O_NONBLOCK);
+    while (read_more()) {
+    }
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace fibshim::test

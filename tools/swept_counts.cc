@@ -1,0 +1,238 @@
+#include "tools/swept_counts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "shim/counters_format.h"
+#include "tools/atomic_file.h"
+
+namespace fibshim::tools {
+namespace {
+
+constexpr int kVersion = 1;
+constexpr off_t kMaxFileBytes = 64 << 20;
+// Distinct counts that are kept apart. Those of later names are added up under "(other)".
+constexpr size_t kMaxCounts = 20000;
+constexpr char kOther[] = "(other)";
+constexpr mode_t kWriteBits = 0222;
+
+tl::expected<std::string, std::string> read_text(const std::string& path) {
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file) {
+    if (errno == ENOENT) return std::string();
+    return tl::unexpected(errno == ELOOP ? std::string("it is a symbolic link")
+                                         : std::string(strerror(errno)));
+  }
+  struct stat status;
+  if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    return tl::unexpected(std::string("it is not a regular file"));
+  }
+  if (status.st_size > kMaxFileBytes) return tl::unexpected(std::string("it is too large"));
+  std::string text(static_cast<size_t>(status.st_size), '\0');
+  size_t length = 0;
+  while (length < text.size()) {
+    const ssize_t got = read(file.get(), text.data() + length, text.size() - length);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return tl::unexpected(std::string("it cannot be read"));
+    length += static_cast<size_t>(got);
+  }
+  return text;
+}
+
+SweptCounts from_json(const nlohmann::json& json) {
+  SweptCounts out;
+  out.generation = json.at("generation").get<uint64_t>();
+  out.process_count = json.at("processes").get<uint64_t>();
+  for (const nlohmann::json& item : json.at("counts")) {
+    out.counts.push_back({item.at("config").get<std::string>(), item.at("device").get<int32_t>(),
+                          item.at("pattern").get<std::string>(),
+                          item.at("definition").get<std::string>(),
+                          item.at("outcome").get<uint32_t>(), item.at("count").get<uint64_t>()});
+  }
+  for (const nlohmann::json& item : json.at("last_files")) {
+    out.last_files.push_back(item.get<std::string>());
+  }
+  return out;
+}
+
+std::string to_text(const SweptCounts& swept) {
+  nlohmann::ordered_json json;
+  json["version"] = kVersion;
+  json["generation"] = swept.generation;
+  json["processes"] = swept.process_count;
+  json["counts"] = nlohmann::ordered_json::array();
+  for (const SweptCount& count : swept.counts) {
+    json["counts"].push_back({{"config", count.config},
+                              {"device", count.device},
+                              {"pattern", count.pattern},
+                              {"definition", count.definition},
+                              {"outcome", count.outcome},
+                              {"count", count.count}});
+  }
+  json["last_files"] = swept.last_files;
+  return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+// Adds the counts of one file, in its order: what came first keeps its name when there is no room.
+void add_process(const ProcessCounters& process, SweptCounts* swept) {
+  using Key = std::tuple<std::string, int32_t, std::string, std::string, uint32_t>;
+  std::map<Key, size_t> places;
+  for (size_t i = 0; i < swept->counts.size(); ++i) {
+    const SweptCount& count = swept->counts[i];
+    places.emplace(Key{count.config, count.device, count.pattern, count.definition, count.outcome},
+                   i);
+  }
+  ++swept->process_count;
+  for (const Count& count : process.counts) {
+    const bool has_config = !count.pattern.empty() && count.config < process.configs.size();
+    Key key{has_config ? process.configs[count.config].path : "", count.device, count.pattern,
+            count.definition, count.outcome};
+    if (!places.contains(key) && places.size() >= kMaxCounts) {
+      key = {"", -1, kOther, kOther, count.outcome};
+    }
+    const auto [place, is_new] = places.emplace(key, swept->counts.size());
+    if (is_new) {
+      const auto& [config, device, pattern, definition, outcome] = key;
+      swept->counts.push_back({config, device, pattern, definition, outcome, 0});
+    }
+    uint64_t& sum = swept->counts[place->second].count;
+    sum = saturating_add(sum, count.count);
+  }
+}
+
+// The lock on the folder. Nothing when another process holds it.
+bool lock_folder(const FileDescriptor& folder) {
+  return flock(folder.get(), LOCK_EX | LOCK_NB) == 0;
+}
+
+uint64_t unix_time_ns() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+enum class Age : uint8_t { in_use, kept, due };
+
+// Marks a file that is seen to be ended for the first time. Its writer is gone and its permission
+// to write is the mark, so its time of change, set now, moves no more.
+Age age_of(int fd, const struct stat& status, std::chrono::seconds keep_time) {
+  if (find_writer(fd) != Writer::none) return Age::in_use;
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  if ((status.st_mode & kWriteBits) != 0) {
+    const timespec times[2] = {now, now};
+    if (futimens(fd, times) != 0 || fchmod(fd, status.st_mode & 0555) != 0) return Age::in_use;
+    return keep_time.count() == 0 ? Age::due : Age::kept;
+  }
+  return now.tv_sec - status.st_mtim.tv_sec >= keep_time.count() ? Age::due : Age::kept;
+}
+
+bool is_due(int folder_fd, const std::string& name, std::chrono::seconds keep_time) {
+  const auto identity = identity_in_file_name(name);
+  if (!identity || is_process_alive(identity->pid, identity->start_time)) return false;
+  const FileDescriptor file(
+      openat(folder_fd, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat status;
+  if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  return age_of(file.get(), status, keep_time) == Age::due;
+}
+
+void remove_files(int folder_fd, const std::vector<std::string>& names, Removal* out) {
+  for (const std::string& name : names) {
+    if (unlinkat(folder_fd, name.c_str(), 0) == 0) {
+      out->removed.push_back(name);
+    } else if (errno != ENOENT) {
+      out->kept.push_back({name, strerror(errno)});
+    }
+  }
+}
+
+}  // namespace
+
+tl::expected<SweptCounts, std::string> read_swept_counts(const std::string& folder) {
+  const auto text = read_text(folder + "/" + kSweptFileName);
+  if (!text) return tl::unexpected(text.error());
+  if (text->empty()) return SweptCounts();
+  const nlohmann::json json = nlohmann::json::parse(*text, nullptr, false);
+  try {
+    if (json.is_discarded()) return tl::unexpected(std::string("damaged: it is not JSON"));
+    const int version = json.at("version").get<int>();
+    if (version != kVersion) {
+      return tl::unexpected(
+          fmt::format("format version {}; this fibshim reads version {}", version, kVersion));
+    }
+    return from_json(json);
+  } catch (const nlohmann::json::exception& error) {
+    return tl::unexpected(fmt::format("damaged: {}", error.what()));
+  }
+}
+
+tl::expected<Removal, std::string> sweep_ended_counters(const std::string& folder,
+                                                        std::chrono::seconds keep_time) {
+  auto opened = open_counters_folder(folder);
+  if (!opened) return tl::unexpected(opened.error());
+  Removal out;
+  if (!opened->fd || !lock_folder(opened->fd)) return out;
+  auto swept = read_swept_counts(folder);
+  if (!swept) return tl::unexpected(fmt::format("{}: {}", kSweptFileName, swept.error()));
+  // A sweep that was cut short: these are counted already.
+  remove_files(opened->fd.get(), swept->last_files, &out);
+  const std::set<std::string> counted(swept->last_files.begin(), swept->last_files.end());
+  std::vector<std::string> due;
+  for (const std::string& name : opened->names) {
+    if (counted.contains(name) || !is_due(opened->fd.get(), name, keep_time)) continue;
+    // A damaged file has nothing to add; it stays to be seen, until it is cleared.
+    const auto process = read_counters_file(opened->fd.get(), name);
+    if (!process) continue;
+    if (process->has_value()) add_process(**process, &*swept);
+    due.push_back(name);
+  }
+  if (due.empty()) return out;
+  // What could not be removed must not be counted again.
+  swept->last_files = due;
+  for (const RefusedFile& kept : out.kept) swept->last_files.push_back(kept.file);
+  // By the clock, so that it is new after a clearing, too.
+  swept->generation = std::max(swept->generation + 1, unix_time_ns());
+  const std::string reason =
+      write_file_atomically(folder + "/" + kSweptFileName, to_text(*swept), 0644);
+  if (!reason.empty()) return tl::unexpected(fmt::format("{}: {}", kSweptFileName, reason));
+  remove_files(opened->fd.get(), due, &out);
+  return out;
+}
+
+tl::expected<Removal, std::string> clear_ended_counters(const std::string& folder) {
+  auto opened = open_counters_folder(folder);
+  if (!opened) return tl::unexpected(opened.error());
+  Removal out;
+  if (!opened->fd) return out;
+  if (!lock_folder(opened->fd)) {
+    return tl::unexpected(std::string("another fibshim sweeps it at this moment; try again"));
+  }
+  std::vector<std::string> ended;
+  for (const std::string& name : opened->names) {
+    const auto identity = identity_in_file_name(name);
+    if (!identity || is_process_alive(identity->pid, identity->start_time)) continue;
+    const FileDescriptor file(
+        openat(opened->fd.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (file && find_writer(file.get()) == Writer::some) continue;
+    ended.push_back(name);
+  }
+  remove_files(opened->fd.get(), ended, &out);
+  if (out.kept.empty()) (void)unlinkat(opened->fd.get(), kSweptFileName, 0);
+  return out;
+}
+
+}  // namespace fibshim::tools
