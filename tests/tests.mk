@@ -76,6 +76,8 @@ $(eval $(call sanitizer,asan,address$(comma)undefined))
 $(eval $(call sanitizer,ubsan,undefined))
 $(eval $(call sanitizer,tsan,thread))
 
+-include tools/packaging/packaging.mk
+
 # Here and not in tools.mk, which is read before the driver and the host programs are named.
 demo: all $(SIM_LIB) $(HOSTS) ## redirect a kernel, on the GPU or on the simulated driver, and show the counters
 	$(Q)tools/demo.sh $(BUILD)

@@ -46,6 +46,7 @@ patchelf:/usr/bin/patchelf
   test)
     libraries=/usr/lib/$(gcc -print-multiarch)
     wanted="
+python3-yaml:/usr/lib/python3/dist-packages/yaml/__init__.py
 valgrind:/usr/include/valgrind/callgrind.h
 spin:/usr/bin/spin
 libjemalloc2:$libraries/libjemalloc.so.2

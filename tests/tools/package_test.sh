@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# What packages are made of fits the systems that they are for: symbol versions of the libraries and
+# the command, and the examples that are shipped with them. `make test-package` tries the packages
+# themselves.
+set -eu -o pipefail
+build=${BUILD:-build}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+fail() {
+  echo "package_test: $*" >&2
+  exit 1
+}
+
+# ---- symbol versions. A newer system's glibc gives newer versions to what is built on it.
+own=$(getconf GNU_LIBC_VERSION | sed 's/.* //')
+files=("$build"/bin/fibshim "$build"/lib/libfibshim.so "$build"/lib/libfibloader.so "$build"/lib/libfibshim-*.so)
+if [ "$(printf '%s\n2.36\n' "$own" | sort -V | tail -n 1)" = 2.36 ]; then
+  tools/packaging/symbol_versions.sh "${files[@]}" || fail "symbol versions"
+else
+  echo "package_test: glibc $own is newer than that of Debian 12: symbol versions are not judged"
+fi
+# The check can fail: this program wants the system's C++ runtime.
+printf '#include <iostream>\nint main() { std::cout << 1; }\n' >"$scratch/main.cc"
+g++ -o "$scratch/main" "$scratch/main.cc"
+if tools/packaging/symbol_versions.sh "$scratch/main" 2>/dev/null; then fail "libstdc++ is not noticed"; fi
+
+# ---- examples
+examples=tools/packaging/examples
+if command -v systemd-analyze >/dev/null; then
+  program=$(realpath "$build/bin/fibshim")
+  for unit in "$examples"/*.service "$examples"/*.timer; do
+    sed "s#/usr/bin/fibshim#$program#" "$unit" >"$scratch/${unit##*/}"
+  done
+  complaints=$(systemd-analyze verify --man=no "$scratch"/*.service "$scratch"/*.timer 2>&1) ||
+    fail "systemd-analyze: $complaints"
+  [ -z "$(grep -F "$scratch" <<<"$complaints" || true)" ] || fail "systemd-analyze: $complaints"
+fi
+# The units' commands are ones that fibshim takes.
+for unit in "$examples"/*.service; do
+  read -ra words <<<"$(sed -n 's/^ExecStart=//p' "$unit")"
+  for i in "${!words[@]}"; do
+    [[ ${words[i]} == --* ]] || continue
+    "$build/bin/fibshim" "${words[1]}" --help | grep -q -- "${words[i]} " ||
+      fail "$unit: ${words[1]} has no option ${words[i]}"
+  done
+done
+
+# The installation that the manifest's paths lead into.
+unset MAKEFLAGS MFLAGS MAKELEVEL
+make -s BUILD="$build" DESTDIR="$scratch/stage" PREFIX=/fibshim install >"$scratch/log" 2>&1 ||
+  { cat "$scratch/log"; fail "make install"; }
+"$build/bin/fibshim" run -c "$scratch/stage/fibshim/share/fibshim/config/demo" --print-env \
+  --format kubernetes >"$scratch/env.yaml"
+/usr/bin/python3 - "$examples/kubernetes-vllm.yaml" "$scratch/env.yaml" "$scratch/stage" <<'END' || fail "YAML"
+import os, sys, yaml
+
+manifest, env, stage = sys.argv[1:]
+variables = {item["name"]: item["value"] for item in yaml.safe_load(open(env))["env"]}
+assert variables["LD_PRELOAD"].endswith("libfibshim.so"), variables
+
+(deployment,) = list(yaml.safe_load_all(open(manifest)))
+pod = deployment["spec"]["template"]["spec"]
+assert deployment["spec"]["selector"]["matchLabels"].items() <= \
+    deployment["spec"]["template"]["metadata"]["labels"].items()
+volumes = {volume["name"] for volume in pod["volumes"]}
+containers = pod["initContainers"] + pod["containers"]
+for container in containers:
+    for mount in container.get("volumeMounts", []):
+        assert mount["name"] in volumes, mount
+# Every path into the installation is there once it has been copied to /fibshim.
+words = [word for c in containers for word in c.get("command", [])]
+words += [item["value"] for c in containers for item in c.get("env", [])]
+paths = [word for word in words if word.startswith("/fibshim/") and word != "/fibshim/"]
+assert len(paths) >= 4, paths
+for path in paths:
+    assert os.path.exists(stage + path), path
+# The engine and the sidecar speak of the same folder.
+engine, metrics = pod["containers"]
+settings = {item["name"]: item["value"] for item in engine["env"]}
+assert settings["FIBSHIM_STATS_DIR"] in metrics["command"], metrics["command"]
+END

@@ -1,0 +1,16 @@
+#!/bin/sh
+# tarball.sh VERSION FILE: one folder with bin, lib and share, which may be unpacked anywhere. The
+# same sources and tools give the same bytes.
+set -eu
+version=$1 file=$2
+here=$(dirname "$0")
+name=fibshim-$version-linux-$(uname -m)
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+
+"$here/stage.sh" "$stage/root" "/$name"
+"$here/symbol_versions.sh" "$stage/root/$name"/bin/fibshim "$stage/root/$name"/lib/*.so >/dev/null
+date=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$date" -C "$stage/root" -cf - "$name" |
+  gzip -9n >"$file.tmp"
+mv "$file.tmp" "$file"

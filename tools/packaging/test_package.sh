@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Tries the tarball and the package where the build's packages are not: in a bare Debian 12 and,
+# where UBUNTU_MIRROR is set, bare Ubuntus. Each is made by debootstrap, once, below BUILD/package.
+#
+#   test_package.sh TARBALL DEB     DEBIAN_MIRROR: another mirror than debootstrap's own
+#
+# In each: the installation works from where it was unpacked, checks its own folders, redirects a
+# program's launches on the simulated driver and shows the counters.
+set -eu -o pipefail
+tarball=$(realpath "$1") deb=$(realpath "$2")
+build=$(realpath "${BUILD:-build}")
+[ "$(id -u)" = 0 ] || { echo "test-package: needs root, for chroot" >&2; exit 1; }
+command -v debootstrap >/dev/null || { echo "test-package: apt-get install debootstrap" >&2; exit 1; }
+
+# What runs inside. $1: the folder that the tarball was unpacked in.
+inside() {
+  set -eu
+  export LC_ALL=C FIBSHIM_STATS_DIR=/dev/shm/fibshim-test
+  fail() { echo "test-package: $*" >&2; exit 1; }
+  ! ldconfig -p | grep -q libelf.so.1 || fail "the system has libelf: this test shows nothing"
+  try() { # fibshim, its config folders
+    "$1" --version
+    for folder in "$2"/*; do "$1" check "$folder" || fail "check $folder"; done
+    LD_LIBRARY_PATH=/test/sim "$1" run -c "$2/demo" -- /test/hosts/engine --rows=64 --hidden=4096 --launches=7 >/dev/null ||
+      fail "the engine failed under the shim"
+    "$1" stats --prometheus --no-sweep | grep -q 'outcome="hit".* 7$' || fail "no 7 hits"
+    "$1" inspect "$(find "$2" -name '*.cubin' | head -n 1)" >/dev/null || fail "inspect"
+    "$1" stats --clear 2>/dev/null || fail "clear"
+  }
+  try "$1/bin/fibshim" "$1/share/fibshim/config"
+  dpkg -i /test/fibshim.deb >/dev/null || fail "dpkg -i"
+  try fibshim /usr/share/fibshim/config
+  dpkg -r fibshim >/dev/null || fail "dpkg -r"
+  for left in /usr/bin/fibshim /usr/lib/fibshim /usr/share/fibshim; do
+    [ ! -e "$left" ] || fail "$left is left behind"
+  done
+}
+
+tried=0
+for suite in bookworm ${UBUNTU_MIRROR:+jammy noble}; do
+  root=$build/package/root-$suite
+  case $suite in
+    bookworm) mirror=${DEBIAN_MIRROR-} ;;
+    # The script is named: a debootstrap that is older than the suite has none of that name.
+    *) mirror="$UBUNTU_MIRROR /usr/share/debootstrap/scripts/jammy" ;;
+  esac
+  if [ ! -e "$root/.ready" ]; then
+    rm -rf "$root"
+    # shellcheck disable=SC2086  # no mirror is no argument
+    if ! debootstrap --variant=minbase "$suite" "$root" $mirror >"$build/package/$suite.log" 2>&1; then
+      tail -n 3 "$build/package/$suite.log" >&2
+      echo "test-package: debootstrap $suite failed" >&2
+      exit 1
+    fi
+    touch "$root/.ready"
+  fi
+  rm -rf "$root/test" "$root/opt/somewhere"
+  mkdir -p "$root/test/hosts" "$root/test/data" "$root/opt/somewhere"
+  tar -xzf "$tarball" -C "$root/opt/somewhere"
+  # The simulated driver reads cubins with libelf, too: its copy lies where only that driver looks.
+  mkdir -p "$root/test/lib"
+  cp -a "$build/sim" "$root/test/sim"
+  cp "$build"/lib/libfibshim-*.so "$root/test/lib/"
+  cp "$build/tests/hosts/engine" "$root/test/hosts/"
+  cp "$build/tests/data/engine_kernels.fatbin" "$root/test/data/"
+  cp "$deb" "$root/test/fibshim.deb"
+  folder=/opt/somewhere/$(basename "$tarball" .tar.gz)
+  # Mounts in a namespace of their own: nothing stays mounted, however this ends.
+  # shellcheck disable=SC2016  # expanded inside
+  unshare --mount --pid --fork bash -c '
+    mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/dev/shm" &&
+    exec chroot "$1" bash -c "$2; inside \"\$1\"" inside "$3"' unshare "$root" "$(declare -f inside)" "$folder" |
+    sed "s/^/  $suite: /"
+  tried=$((tried + 1))
+done
+echo "  tarball and package work in $tried bare system(s)"
