@@ -64,6 +64,7 @@ $(1)-build: $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS)
 	$$(Q)cp -pu $(BUILD)/lib/*.so $(BUILD)/$(1)/lib/
 	$$(Q)cp -pru $(BUILD)/sim/. $(BUILD)/$(1)/sim/
 	$$(Q)cp -pru $(BUILD)/tests/hosts/. $(BUILD)/$(1)/tests/hosts/
+	$$(Q)install -D -m 644 $(BUILD)/tests/data/engine_kernels.fatbin -t $(BUILD)/$(1)/tests/data
 	$$(Q)$$(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) SETUP=$(SETUP) SANITIZE=$(2) OPT='-O0 -g1' \
 	  $(BUILD)/$(1)/tests/loader_tests $(BUILD)/$(1)/tests/tools_tests
 $(1): $(1)-build
