@@ -1,18 +1,29 @@
 #!/bin/sh
-# Makes a ready config folder from a committed one: copies it, and expands its solution templates.
+# Makes a ready config folder from a committed one: copies it, and expands its templates.
 #
 #   expand.sh SOURCE_FOLDER KERNEL_SOURCES CUBINS OUTPUT_FOLDER
 #
 # A template X.json.in has a table X.table beside it: '#' comments, a line of column names, then one
-# line for each solution. Each becomes <definition>/fibshim_<definition>.json, with its cubins
-# beside it:
-#   @column@          the cell; column `definition` must be there
-#   @sha256@          of the cubin that the same line names as "path", taken from CUBINS/X/
+# line for each file; '-' stands for nothing, and the last column takes the rest of its line. A file
+# is called as its record calls itself, <name>.json or <label>.json, and lies where the template did.
+#   @column@          the cell
+#   @sha256@          of the image that the same line names as "path"; found below CUBINS, it is put
+#                     beside the files
 #   @source:a/b.cu@   the text of KERNEL_SOURCES/a/b.cu, escaped for JSON
+# A column `types` holds a list such as bf16,fp16: the line stands for one file with each, with the
+# columns of the table of types below. What several folders hold lies in config/shared, linked to.
 # OUTPUT_FOLDER is replaced as a whole at the end, or not at all.
 set -eu
 umask 022  # what others can write is not trusted
 source=$1 kernel_sources=$2 cubins=$3 output=$4
+
+# type    a definition's dtype and its name's suffix; in mangled names, as CUDA's type and as c10's
+types="
+bf16      bfloat16  -      13__nv_bfloat16  N3c108BFloat16E
+fp16      float16   _fp16  6__half          N3c104HalfE
+fp32      float32   _fp32  f                f
+"
+type_columns="type dtype suffix cuda_type c10_type"
 
 new=$output.new.$$
 old=$output.old.$$
@@ -30,9 +41,11 @@ escape() {
   sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e "s/$tab/\\\\t/g" -e 's/$/\\n/' "$1" | tr -d '\n'
 }
 
-# Expands TEMPLATE with the names and cells on standard input's two lines.
+# Writes the files of one table, read from standard input, into FOLDER. `sources` and `images` hold
+# what stands for each @source:...@ and each image's sum: a line with the name and one with the text.
 expand() {
-  awk -v template="$1" -v escaped="$2" '
+  awk -v template="$1" -v sources="$2" -v images="$3" -v folder="$4" \
+    -v types="$types" -v type_columns="$type_columns" '
     function replace(text, from, to,   at, done) {
       done = ""
       while ((at = index(text, from)) > 0) {
@@ -41,18 +54,81 @@ expand() {
       }
       return done text
     }
-    FNR == 1 { split($0, names); next }
-    {
-      count = split($0, cells)
-      getline source < escaped
-      while ((getline line < template) > 0) {
-        for (i = 1; i <= count; ++i) line = replace(line, "@" names[i] "@", cells[i])
-        if (match(line, /@source:[^@]*@/)) {
-          line = replace(line, substr(line, RSTART, RLENGTH), source)
+    function empty(cell) { return cell == "-" ? "" : cell }
+    function read_texts(file, texts,   name) {
+      while ((getline name < file) > 0) getline texts[name] < file
+      close(file)
+    }
+    function record_name(line,   value) {
+      value = line
+      sub(/^ *"[a-z]*": *"/, "", value)
+      sub(/".*/, "", value)
+      return value
+    }
+    # One file. The sources go in last: what they hold is theirs.
+    function write_file(   i, j, line, file, token) {
+      file = ""
+      for (i = 1; i <= lines; ++i) {
+        line = text[i]
+        if (index(line, "@") > 0) {
+          for (j in value) line = replace(line, "@" j "@", value[j])
         }
-        print line
+        if (file == "" && line ~ /^ *"(name|label)":/) {
+          file = folder "/" record_name(line) ".json"
+        }
+        out[i] = line
       }
-    }'
+      if (file == "") { print "no name or label" > "/dev/stderr"; exit 1 }
+      for (i = 1; i <= lines; ++i) {
+        line = out[i]
+        if (match(line, /@source:[^@]*@/)) {
+          token = substr(line, RSTART, RLENGTH)
+          line = replace(line, token, source[token])
+        } else if (match(line, /@[a-z0-9_:.\/]*@/)) {
+          print template ":" i ": nothing stands for " substr(line, RSTART, RLENGTH) > "/dev/stderr"
+          failed = 1
+        }
+        print line > file
+      }
+      close(file)
+    }
+    BEGIN {
+      read_texts(sources, source)
+      read_texts(images, sum)
+      while ((getline line < template) > 0) {
+        for (image in sum) {
+          if (index(line, "\"" image "\"") > 0) line = replace(line, "@sha256@", sum[image])
+        }
+        text[++lines] = line
+      }
+      type_column_count = split(type_columns, type_column)
+      type_count = split(types, type_cells)
+    }
+    FNR == 1 { count = split($0, names); next }
+    {
+      rest = $0
+      for (i = 1; i <= count; ++i) {
+        sub(/^ */, "", rest)
+        cell = i < count ? $i : rest
+        value[names[i]] = empty(cell)
+        rest = substr(rest, length(cell) + 1)
+      }
+      if (!("types" in value)) { write_file(); next }
+      wanted_count = split(value["types"], wanted, ",")
+      for (w = 1; w <= wanted_count; ++w) {
+        found = 0
+        for (t = 1; t <= type_count; t += type_column_count) {
+          if (type_cells[t] != wanted[w]) continue
+          found = 1
+          for (c = 1; c <= type_column_count; ++c) {
+            value[type_column[c]] = empty(type_cells[t + c - 1])
+          }
+          write_file()
+        }
+        if (!found) { print template ": no type " wanted[w] > "/dev/stderr"; failed = 1 }
+      }
+    }
+    END { exit failed }'
 }
 
 mkdir -p "$(dirname "$output")"
@@ -60,38 +136,32 @@ cp -RL "$source/." "$new"
 chmod -R go-w "$new"
 
 find "$new" -name '*.json.in' | sort | while IFS= read -r template; do
-  family=$(basename "$template" .json.in)
   folder=$(dirname "$template")
-  table=$folder/$family.table
+  table=${template%.json.in}.table
   committed=$source${template#"$new"}  # how messages call it
-  [ -e "$table" ] || fail "$committed: no $family.table beside it"
+  [ -e "$table" ] || fail "$committed: no $(basename "$table") beside it"
 
-  code=$(sed -n 's/.*@source:\([^@]*\)@.*/\1/p' "$template")
-  [ -e "$kernel_sources/$code" ] || fail "$committed: no $kernel_sources/$code"
-  escape "$kernel_sources/$code" >"$folder/escaped"
+  : >"$folder/sources"
+  sed -n 's/.*@source:\([^@]*\)@.*/\1/p' "$template" | while IFS= read -r code; do
+    [ -e "$kernel_sources/$code" ] || fail "$committed: no $kernel_sources/$code"
+    printf '@source:%s@\n' "$code"
+    escape "$kernel_sources/$code"
+    echo
+  done >"$folder/sources"
 
-  sed -e '/^#/d' -e '/^ *$/d' "$table" | {
-    read -r names
-    while read -r cells; do
-      definition=${cells%% *}
-      find "$new/definitions" -name "$definition.json" | grep -q . ||
-        fail "${committed%.json.in}.table: $definition is not among the definitions"
-      mkdir "$folder/$definition"
-      solution=$folder/$definition/fibshim_$definition.json
-      printf '%s\n%s\n' "$names" "$cells" | expand "$template" "$folder/escaped" >"$solution"
-      # Each image, and its sum in the line that names it.
-      sed -n 's/.*"path": *"\([^"]*\)".*@sha256@.*/\1/p' "$solution" | while read -r image; do
-        [ -e "$cubins/$family/$image" ] || fail "$committed: no $cubins/$family/$image"
-        cp "$cubins/$family/$image" "$folder/$definition/"
-        sum=$(sha256sum "$cubins/$family/$image")
-        sed "/\"$image\"/s/@sha256@/${sum%% *}/" "$solution" >"$solution.new"
-        mv "$solution.new" "$solution"
-      done
-      if grep -n '@[a-z0-9_]*@' "$solution" >&2; then fail "$committed: the above is left unexpanded"; fi
-    done
-  }
-  rm "$template" "$table" "$folder/escaped"
+  sed -n 's/.*"path": *"\([^"]*\)".*@sha256@.*/\1/p' "$template" | while IFS= read -r image; do
+    cubin=$(find "$cubins" -name "$image" | head -n 1)
+    [ -n "$cubin" ] || fail "$committed: no $image in $cubins"
+    cp "$cubin" "$folder/"
+    sum=$(sha256sum "$cubin")
+    printf '%s\n%s\n' "$image" "${sum%% *}"
+  done >"$folder/images"
+
+  sed -e '/^#/d' -e '/^ *$/d' "$table" |
+    expand "$template" "$folder/sources" "$folder/images" "$folder" || fail "$committed"
+  rm "$template" "$folder/sources" "$folder/images"
 done
+find "$new" -name '*.table' -exec rm {} +
 
 if [ -e "$output" ]; then mv "$output" "$old"; fi
 mv "$new" "$output"

@@ -1,17 +1,17 @@
-# The curated kernels: build/kernels/<family>/<kernel>.sm_<SM>.cubin. Each family is one .cu file, compiled once
-# per shape and SM, so that every length of loop is known to the compiler.
+# The curated kernels: build/kernels/<family>/<family>.sm_<SM>.cubin. Each family is one .cu file,
+# compiled once per SM into one image that holds all of its sizes and types.
 
-KERNEL_SMS   := 80 90 100
-RMSNORM_ROWS := 128 2048 4096 5120 7168 8192
+KERNEL_SMS      := 80 90 100
+KERNEL_FAMILIES := fused_add_rmsnorm gated_activation layernorm rmsnorm rmsnorm_quant rope softmax
 
-NVCCFLAGS := -cubin -std=c++20 -O3 --Werror all-warnings
+NVCCFLAGS := -cubin -std=c++20 -O3 --Werror all-warnings -Ikernels/common
 
-# $(1) the length of a row, $(2) the SM
-define rmsnorm_cubin
-KERNEL_CUBINS += $(BUILD)/kernels/rmsnorm/rmsnorm_h$(1).sm_$(2).cubin
-$(BUILD)/kernels/rmsnorm/rmsnorm_h$(1).sm_$(2).cubin: kernels/rmsnorm/rmsnorm.cu kernels/kernels.mk | $(SETUP)
+# $(1) the family, $(2) the SM
+define family_cubin
+KERNEL_CUBINS += $(BUILD)/kernels/$(1)/$(1).sm_$(2).cubin
+$(BUILD)/kernels/$(1)/$(1).sm_$(2).cubin: kernels/$(1)/$(1).cu $(wildcard kernels/common/*.cuh) kernels/kernels.mk | $(SETUP)
 	$$(call say,NVCC,$$@)
 	$(Q)mkdir -p $$(@D)
-	$(Q)$(NVCC) $(NVCCFLAGS) -arch=sm_$(2) -DHIDDEN=$(1) $$< -o $$@
+	$(Q)$(NVCC) $(NVCCFLAGS) -arch=sm_$(2) $$< -o $$@
 endef
-$(foreach rows,$(RMSNORM_ROWS),$(foreach sm,$(KERNEL_SMS),$(eval $(call rmsnorm_cubin,$(rows),$(sm)))))
+$(foreach family,$(KERNEL_FAMILIES),$(foreach sm,$(KERNEL_SMS),$(eval $(call family_cubin,$(family),$(sm)))))

@@ -96,12 +96,12 @@ void torch_rms_norm(const HostCall& call) {
 }
 
 // (hidden_states, weight, output, rstd, float eps, int rows); hidden stands in the name. A grid
-// that is too small leaves rows unwritten here too: kernels/rmsnorm has 32 short rows or one long
-// row in a block.
+// that is too small leaves rows unwritten here too: kernels/common/row.cuh puts several short rows
+// into a block, or one long one.
 template <class T>
 void curated_rms_norm(const HostCall& call) {
   const int64_t hidden = atoll(call.info.name.c_str() + strlen("rmsnorm_h"));
-  const int64_t rows_per_block = hidden <= 256 ? 32 : 1;
+  const int64_t rows_per_block = hidden <= 256 ? 2048 / hidden : hidden <= 1024 ? 4 : 1;
   const int64_t rows = std::min<int64_t>(call.arg<int32_t>(5), call.grid[0] * rows_per_block);
   rms_norm(call.arg<const T*>(0), call.arg<const T*>(1), call.arg<T*>(2), call.arg<float*>(3),
            call.arg<float>(4), rows, hidden);

@@ -31,8 +31,21 @@ fs::path solution_of(const std::string& config) {
   return find_file(config, "fibshim_rmsnorm_h128.json");
 }
 
+// The images that the solution shares with its family, as files of its own, so that only it breaks.
+void own_images(const std::string& config) {
+  const fs::path folder = solution_of(config).parent_path();
+  nlohmann::json json = nlohmann::json::parse(std::ifstream(solution_of(config)));
+  for (auto& image : json["launch"]["images"]) {
+    const auto shared = image["path"].get<std::string>();
+    const std::string own = "own_" + shared;
+    fs::copy_file(folder / shared, folder / own);
+    image["path"] = own;
+  }
+  std::ofstream(solution_of(config), std::ios::trunc) << json.dump(2);
+}
+
 fs::path cubin_of(const std::string& config, const std::string& sm) {
-  return solution_of(config).parent_path() / ("rmsnorm_h128." + sm + ".cubin");
+  return solution_of(config).parent_path() / ("own_rmsnorm." + sm + ".cubin");
 }
 
 // Puts the file's true sum into the solution, so that only what is in the file is wrong.
@@ -40,21 +53,26 @@ void mend_sum(const std::string& config, const std::string& sm) {
   const ProcessResult sum = run_process({"sha256sum", cubin_of(config, sm).string()});
   nlohmann::json json = nlohmann::json::parse(std::ifstream(solution_of(config)));
   for (auto& image : json["launch"]["images"]) {
-    if (image["path"] == "rmsnorm_h128." + sm + ".cubin") image["sha256"] = sum.out.substr(0, 64);
+    if (image["path"] == cubin_of(config, sm).filename().string()) {
+      image["sha256"] = sum.out.substr(0, 64);
+    }
   }
   std::ofstream(solution_of(config), std::ios::trunc) << json.dump(2);
 }
 
 void truncate_cubin(const std::string& config) {
+  own_images(config);
   fs::resize_file(cubin_of(config, "sm_90"), fs::file_size(cubin_of(config, "sm_90")) / 2);
   mend_sum(config, "sm_90");
 }
 
 void change_sum(const std::string& config) {
+  own_images(config);
   std::ofstream(cubin_of(config, "sm_90"), std::ios::app) << "x";
 }
 
 void swap_in_another_sm(const std::string& config) {
+  own_images(config);
   fs::copy_file(cubin_of(config, "sm_100"), cubin_of(config, "sm_90"),
                 fs::copy_options::overwrite_existing);
   mend_sum(config, "sm_90");
@@ -69,7 +87,10 @@ void drop_an_argument(const std::string& config) {
   edit_file(solution_of(config), "\"eps\", \"batch_size\"", "\"eps\"");
 }
 
-void remove_image(const std::string& config) { fs::remove(cubin_of(config, "sm_90")); }
+void remove_image(const std::string& config) {
+  own_images(config);
+  fs::remove(cubin_of(config, "sm_90"));
+}
 
 class BrokenSolution : public testing::TestWithParam<Breakage> {};
 

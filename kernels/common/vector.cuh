@@ -1,0 +1,101 @@
+// What all curated kernels share: 16-byte accesses, pairs of 16-bit floats, the launch's order.
+//
+// Every kernel here is bound by memory. It reads and writes 16 bytes a thread at a time, with loads
+// issued ahead of their use, computes in fp32 and rounds where the kernel that it replaces rounds.
+#ifndef FIBSHIM_KERNELS_COMMON_VECTOR_CUH_
+#define FIBSHIM_KERNELS_COMMON_VECTOR_CUH_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+namespace fibshim {
+
+constexpr int kElementsPerVector = 8;  // of 2 bytes: one 16-byte access
+
+// Two neighbouring elements, in one 32-bit register; the first is in the low half.
+template <class T>
+struct Pair;
+
+template <>
+struct Pair<__nv_bfloat16> {
+  static __device__ float2 unpack(uint32_t bits) {
+    return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
+  }
+  static __device__ uint32_t pack(float2 value) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(value.x, value.y);
+    return reinterpret_cast<const uint32_t&>(pair);
+  }
+};
+
+template <>
+struct Pair<__half> {
+  static __device__ float2 unpack(uint32_t bits) {
+    return __half22float2(reinterpret_cast<const __half2&>(bits));
+  }
+  static __device__ uint32_t pack(float2 value) {
+    const __half2 pair = __floats2half2_rn(value.x, value.y);
+    return reinterpret_cast<const uint32_t&>(pair);
+  }
+};
+
+// The two elements rounded to T and widened again.
+template <class T>
+__device__ float2 round_to(float2 value) {
+  return Pair<T>::unpack(Pair<T>::pack(value));
+}
+
+constexpr int kPairsPerVector = kElementsPerVector / 2;
+
+struct Vector {
+  uint32_t pairs[kPairsPerVector];
+};
+
+// For data that is read once: it must not drive the rest out of L1.
+__device__ inline Vector load_once(const void* from) {
+  Vector vector;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(vector.pairs[0]), "=r"(vector.pairs[1]), "=r"(vector.pairs[2]),
+                 "=r"(vector.pairs[3])
+               : "l"(from));
+  return vector;
+}
+
+// For what every row reads, and nothing in the launch writes.
+__device__ inline Vector load_shared_by_rows(const void* from) {
+  const uint4 bits = __ldg(static_cast<const uint4*>(from));
+  return {{bits.x, bits.y, bits.z, bits.w}};
+}
+
+__device__ inline void store(void* to, const Vector& vector) {
+  *static_cast<uint4*>(to) = {vector.pairs[0], vector.pairs[1], vector.pairs[2], vector.pairs[3]};
+}
+
+// For what this launch does not read again: the first to leave L2, so that what is still to be read
+// stays there.
+__device__ inline void store_streaming(void* to, const Vector& vector) {
+  __stcs(static_cast<uint4*>(to),
+         uint4{vector.pairs[0], vector.pairs[1], vector.pairs[2], vector.pairs[3]});
+}
+
+// 0, of a number that is never negative: the compiler cannot know.
+__device__ inline uint32_t zero_of(int count) { return static_cast<uint32_t>(count) >> 31; }
+
+// Makes `vector` wait for `other`, without changing it: `zero` is zero_of something. Left alone, the assembler moves the second of two loads behind the first one's arrival to
+// save registers, and its latency shows.
+__device__ inline void arrive_together(Vector& vector, const Vector& other, uint32_t zero) {
+  vector.pairs[0] ^= other.pairs[0] & zero;
+}
+
+// Programmatic dependent launch. What the kernel before this one wrote may be read afterwards, and
+// the kernel after this one may be scheduled: it waits here in its turn. Both are nothing where
+// the launch does not ask for it.
+__device__ inline void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_KERNELS_COMMON_VECTOR_CUH_

@@ -1,0 +1,98 @@
+// Residual addition and RMSNorm: z = x + residual, output = z / sqrt(mean(z^2) + eps) * w, and z
+// itself in `residual_output`.
+//
+// Two kernels a size and type, which round where the kernels that they replace do:
+//   fused_add_rmsnorm_h4096_bf16       FlashInfer's and SGLang's: normalises the sum before it is
+//                                      rounded, and rounds once. Gemma's (1 + w).
+//   fused_add_rmsnorm_vllm_h4096_bf16  vLLM's: normalises the rounded sum, and rounds before the
+//                                      weight, too.
+// Engines pass output == hidden_states and residual_output == residual: a thread has read what it
+// writes over.
+#include "row.cuh"
+
+namespace fibshim {
+namespace {
+
+template <class T, class Plan, bool kRoundsLikeVllm>
+__device__ void add_and_normalize(const T* hidden_states, const T* residual, const T* weight,
+                                  T* output, T* residual_output, float eps, float weight_bias,
+                                  int batch_size, uint32_t input_stride, uint32_t residual_stride) {
+  const Place<Plan> place(batch_size);
+  const int64_t offset = int64_t{place.row} * input_stride;
+  const int64_t residual_offset = int64_t{place.row} * residual_stride;
+  wait_for_kernel_before();
+
+  RowPart<Plan> x = {};
+  RowPart<Plan> r = {};
+  if (place.is_row) {
+    x = load_row_once<Plan>(hidden_states + offset, place.thread);
+    r = load_row_once<Plan>(residual + residual_offset, place.thread);
+  }
+  const RowPart<Plan> w = load_weight<Plan>(weight, place.thread);
+  arrive_together(x, r, zero_of(batch_size));
+  arrive_together(x, w, zero_of(batch_size));
+
+  // The sum is taken again behind the reduction: x and r need half the registers that it would.
+  const auto sum_of = [&](int i, int j) -> float2 {
+    const float2 a = unpack<T>(x, i, j);
+    const float2 b = unpack<T>(r, i, j);
+    return {a.x + b.x, a.y + b.y};
+  };
+  float squares = 0;
+  const RowPart<Plan> z = make_row<T, Plan>([&](int i, int j) {
+    const float2 sum = sum_of(i, j);
+    const float2 normalized = kRoundsLikeVllm ? round_to<T>(sum) : sum;
+    squares = fmaf(normalized.x, normalized.x, squares);
+    squares = fmaf(normalized.y, normalized.y, squares);
+    return sum;
+  });
+  if (place.is_row) store_row<Plan>(residual_output + residual_offset, place.thread, z);
+
+  const float rstd =
+      reciprocal_root(sum_over_row<Plan, float>(squares) * (1.0f / Plan::kElements), eps);
+  if (!place.is_row) return;
+  store_row<Plan>(
+      output + offset, place.thread, make_row<T, Plan>([&](int i, int j) -> float2 {
+        const float2 scale = unpack<T>(w, i, j);
+        if (kRoundsLikeVllm) {
+          const float2 sum = unpack<T>(z, i, j);
+          const float2 normal = round_to<T>({sum.x * rstd, sum.y * rstd});
+          return {normal.x * scale.x, normal.y * scale.y};
+        }
+        const float2 sum = sum_of(i, j);
+        return {sum.x * rstd * (weight_bias + scale.x), sum.y * rstd * (weight_bias + scale.y)};
+      }));
+}
+
+template <int kHidden>
+struct BestPlanOf {
+  using Type = ThreeRowPlan<kHidden>;
+};
+template <>
+struct BestPlanOf<4096> {
+  using Type = RowPlan<4096, 1, 1, 2048>;
+};
+template <int kHidden>
+using PlanFor = typename BestPlanOf<kHidden>::Type;
+
+}  // namespace
+}  // namespace fibshim
+
+#define FIBSHIM_KERNELS(hidden, dtype, T)                                                        \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden) fused_add_rmsnorm_h##hidden##_##dtype(       \
+      const T* hidden_states, const T* residual, const T* weight, T* output, T* residual_output, \
+      float eps, float weight_bias, int batch_size, uint32_t input_stride,                       \
+      uint32_t residual_stride) {                                                                \
+    fibshim::add_and_normalize<T, fibshim::PlanFor<hidden>, false>(                              \
+        hidden_states, residual, weight, output, residual_output, eps, weight_bias, batch_size,  \
+        input_stride, residual_stride);                                                          \
+  }                                                                                              \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden) fused_add_rmsnorm_vllm_h##hidden##_##dtype(  \
+      const T* hidden_states, const T* residual, const T* weight, T* output, T* residual_output, \
+      float eps, int batch_size, uint32_t input_stride) {                                        \
+    fibshim::add_and_normalize<T, fibshim::PlanFor<hidden>, true>(                               \
+        hidden_states, residual, weight, output, residual_output, eps, 0.0f, batch_size,         \
+        input_stride, hidden);                                                                   \
+  }
+
+FIBSHIM_HIDDEN_SIZES(FIBSHIM_BOTH_TYPES)

@@ -1,0 +1,113 @@
+// Rotary position embedding with a cos/sin cache, for all heads of query and key, in the place of
+// FlashInfer's and SGLang's: the first half of a head is rotated with the second (half-split, not
+// interleaved). The cache holds, for every position, the cosines and then the sines in fp32.
+//
+// One kernel a head size, type and type of the positions: rope_cos_sin_cache_d128_bf16_pos32.
+// A thread keeps its cosines and sines and walks over heads; it reads both elements of a pair before
+// it writes them, so that query_out may be query.
+// grid = ceil_div(nnz, tokens in a block), block = (D / 16, heads at a time, tokens).
+#include "vector.cuh"
+
+namespace fibshim {
+namespace {
+
+constexpr int kThreads = 128;
+
+// Strides in elements.
+struct Heads {
+  int64_t token_stride;
+  int64_t head_stride;
+};
+
+struct Cosines {
+  float cos[kElementsPerVector];
+  float sin[kElementsPerVector];
+};
+
+template <class T, int kHeadSize>
+__device__ void rotate(const T* from, T* to, const Cosines& angles) {
+  const Vector first = load_once(from);
+  const Vector second = load_once(from + kHeadSize / 2);
+  Vector rotated_first;
+  Vector rotated_second;
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) {
+    const float2 a = Pair<T>::unpack(first.pairs[i]);
+    const float2 b = Pair<T>::unpack(second.pairs[i]);
+    const float2 cos = {angles.cos[2 * i], angles.cos[2 * i + 1]};
+    const float2 sin = {angles.sin[2 * i], angles.sin[2 * i + 1]};
+    rotated_first.pairs[i] = Pair<T>::pack({a.x * cos.x - b.x * sin.x, a.y * cos.y - b.y * sin.y});
+    rotated_second.pairs[i] = Pair<T>::pack({b.x * cos.x + a.x * sin.x, b.y * cos.y + a.y * sin.y});
+  }
+  store(to, rotated_first);
+  store(to + kHeadSize / 2, rotated_second);
+}
+
+template <class T, int kHeadSize, class Position>
+__device__ void apply_rope(const T* query, const T* key, T* query_out, T* key_out,
+                           const float* cos_sin_cache, const Position* positions,
+                           uint32_t num_q_heads, uint32_t num_k_heads, Heads query_heads,
+                           Heads key_heads, Heads query_out_heads, Heads key_out_heads) {
+  constexpr int kLanes = kHeadSize / 2 / kElementsPerVector;  // of a head
+  constexpr int kHeadsAtATime = kThreads / kLanes;
+  const int64_t token = blockIdx.x;
+  const int first_element = threadIdx.x % kLanes * kElementsPerVector;
+  const uint32_t first_head = blockIdx.y * kHeadsAtATime + threadIdx.x / kLanes;
+  wait_for_kernel_before();
+
+  Cosines angles;
+  const float* const cache =
+      cos_sin_cache + static_cast<int64_t>(positions[token]) * kHeadSize + first_element;
+#pragma unroll
+  for (int i = 0; i < kElementsPerVector; i += 4) {
+    const float4 cos = __ldg(reinterpret_cast<const float4*>(cache + i));
+    const float4 sin = __ldg(reinterpret_cast<const float4*>(cache + kHeadSize / 2 + i));
+    angles.cos[i] = cos.x, angles.cos[i + 1] = cos.y;
+    angles.cos[i + 2] = cos.z, angles.cos[i + 3] = cos.w;
+    angles.sin[i] = sin.x, angles.sin[i + 1] = sin.y;
+    angles.sin[i + 2] = sin.z, angles.sin[i + 3] = sin.w;
+  }
+
+  query += token * query_heads.token_stride + first_element;
+  query_out += token * query_out_heads.token_stride + first_element;
+  key += token * key_heads.token_stride + first_element;
+  key_out += token * key_out_heads.token_stride + first_element;
+  const uint32_t step = gridDim.y * kHeadsAtATime;
+  for (uint32_t head = first_head; head < num_q_heads + num_k_heads; head += step) {
+    if (head < num_q_heads) {
+      rotate<T, kHeadSize>(query + head * query_heads.head_stride,
+                           query_out + head * query_out_heads.head_stride, angles);
+    } else {
+      const uint32_t key_head = head - num_q_heads;
+      rotate<T, kHeadSize>(key + key_head * key_heads.head_stride,
+                           key_out + key_head * key_out_heads.head_stride, angles);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fibshim
+
+#define FIBSHIM_KERNEL(head_size, dtype, T, positions_name, Position)                             \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads)                                 \
+      rope_cos_sin_cache_d##head_size##_##dtype##_##positions_name(                               \
+          const T* query, const T* key, T* query_out, T* key_out, const float* cos_sin_cache,     \
+          const Position* positions, uint32_t num_q_heads, uint32_t num_k_heads,                  \
+          int64_t query_token_stride, int64_t query_head_stride, int64_t key_token_stride,        \
+          int64_t key_head_stride, int64_t query_out_token_stride, int64_t query_out_head_stride, \
+          int64_t key_out_token_stride, int64_t key_out_head_stride) {                            \
+    fibshim::apply_rope<T, head_size>(                                                            \
+        query, key, query_out, key_out, cos_sin_cache, positions, num_q_heads, num_k_heads,       \
+        {query_token_stride, query_head_stride}, {key_token_stride, key_head_stride},             \
+        {query_out_token_stride, query_out_head_stride},                                          \
+        {key_out_token_stride, key_out_head_stride});                                             \
+  }
+#define FIBSHIM_KERNELS(head_size)                               \
+  FIBSHIM_KERNEL(head_size, bf16, __nv_bfloat16, pos32, int32_t) \
+  FIBSHIM_KERNEL(head_size, bf16, __nv_bfloat16, pos64, int64_t) \
+  FIBSHIM_KERNEL(head_size, fp16, __half, pos32, int32_t)        \
+  FIBSHIM_KERNEL(head_size, fp16, __half, pos64, int64_t)
+
+FIBSHIM_KERNELS(64)
+FIBSHIM_KERNELS(128)
+FIBSHIM_KERNELS(256)
