@@ -72,7 +72,8 @@ run() {
 
 # ---- what must be there
 
-for file in lib/libfibshim.so lib/libfibloader.so bin/fibshim config/pytorch config/demo \
+for file in lib/libfibshim.so lib/libfibloader.so bin/fibshim config/demo config/pytorch \
+  config/flashinfer config/sglang config/vllm \
   tests/driver_contract_tests tests/hosts/engine tests/hosts/engine_linked tests/frameworks/devices; do
   [ -e "$build/$file" ] || fail "$build/$file is missing"
 done
@@ -117,6 +118,10 @@ chmod +x "$contract"
 run "driver contract, real driver" env LOG_FOLDER="$work/contract" tests/run.sh "$contract"
 # What the driver may decide either way, and did.
 cat "$work"/contract/*.log | grep '^measured: '
+
+# ---- the curated kernels
+
+run "curated kernels" "$python" "$here/kernels.py" --times "$work/times.json"
 
 # ---- a C++ engine
 

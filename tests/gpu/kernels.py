@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+"""Every solution of every ready folder on the GPU, against float64; and their times.
+
+    kernels.py [--times FILE [--flashinfer CUBIN]]
+
+`--times` also writes device times in a replayed graph, beside those of PyTorch's own kernels, as JSON. CUBIN
+holds FlashInfer's kernels, for its times: tests/gpu/flashinfer_kernels.cu says how to make it.
+
+A result is right when it is the nearest number of its type to the float64 result, up to the noise of fp32; where
+the kernel that is replaced rounds on the way, so does the reference. Outputs are poisoned before each launch.
+"""
+import argparse
+import json
+import math
+import os
+import re
+import sys
+
+import torch
+import torch.nn.functional as F
+
+import kernel_times
+from counters import BUILD
+from report import Report
+from solutions import load_folder
+
+FOLDERS = ("pytorch", "flashinfer", "sglang", "vllm")
+ROWS = (1, 77)
+EPS = 1e-6
+DTYPES = {"": torch.bfloat16, "_fp16": torch.float16, "_fp32": torch.float32}
+FP32_NOISE = 2.0**-21
+
+
+class Draw:
+    """Inputs of one case: always alike, with rows of very different scale."""
+
+    def __init__(self, seed, dtype):
+        self.generator = torch.Generator(device="cuda").manual_seed(seed)
+        self.dtype = dtype
+
+    def normal(self, *shape, scale=1.0, offset=0.0):
+        values = torch.randn(*shape, generator=self.generator, device="cuda") * scale + offset
+        return values.to(self.dtype)
+
+    def rows(self, rows, width):
+        scale = torch.exp2(torch.empty(rows, 1, device="cuda").uniform_(-8, 4, generator=self.generator))
+        return (torch.randn(rows, width, generator=self.generator, device="cuda") * scale).to(self.dtype)
+
+
+def poisoned(rows, width, dtype):
+    return torch.full((rows, width * dtype.itemsize), 0xFF, dtype=torch.uint8, device="cuda").view(dtype)
+
+
+def spread(tensor, stride):
+    """The same rows, `stride` elements apart; between them lies what nobody may touch."""
+    base = torch.full((tensor.shape[0], stride), 7.0, device="cuda").to(tensor.dtype)
+    base[:, :tensor.shape[1]] = tensor
+    return base
+
+
+def ulp_of(exact, dtype):
+    """A unit in the last place of `dtype` at float64 values."""
+    info = torch.finfo(dtype)
+    tiny = 2.0**-6 if dtype == torch.float8_e4m3fn else info.tiny
+    power_of_two = ((exact.abs().clamp_min(tiny).view(torch.int64) >> 52) << 52).view(torch.float64)
+    return power_of_two * info.eps
+
+
+def wrong(name, actual, exact, noise=0.0, ulps=0.5):
+    """Why `actual` is not `exact` (float64) rounded to its dtype. `noise`: what fp32 may add, absolute."""
+    if not torch.isfinite(actual.float()).all():
+        return [f"{name}: {int((~torch.isfinite(actual.float())).sum())} elements are not finite"]
+    error = (actual.double() - exact).abs()
+    if actual.dtype == torch.float32:
+        allowed = 8 * FP32_NOISE * exact.abs() + noise
+    else:
+        allowed = (ulps + 0.002) * ulp_of(exact, actual.dtype) + FP32_NOISE * exact.abs() + noise
+    bad = error > allowed
+    if not bad.any():
+        return []
+    worst = (error / ulp_of(exact, actual.dtype)).max().item()
+    return [f"{name}: {int(bad.sum())} of {bad.numel()} elements, the worst {worst:.3f} ulp off"]
+
+
+def wrong_rounded_twice(name, actual, expected, noise=0.0):
+    """For results that were rounded on the way: fp32's noise may tip the first rounding, here and there."""
+    difference = (actual.double() - expected.double()).abs() - noise
+    bad = difference > 0
+    problems = []
+    if not torch.isfinite(actual.float()).all() or (difference > 2.01 * ulp_of(expected.double(), actual.dtype)).any():
+        problems.append(f"{name}: an element is more than 2 ulp off")
+    if bad.float().mean().item() > 0.01:
+        problems.append(f"{name}: {bad.float().mean().item():.2%} of the elements differ")
+    return problems
+
+
+def reciprocal_root(squares64, eps):
+    return (squares64.mean(-1, keepdim=True) + torch.tensor(eps).double().item()).rsqrt()
+
+
+# ---- families. Each yields (what it is, a function that launches and returns the problems).
+
+
+def rmsnorm(solution, dtype, size, rows, bias=0.0):
+    draw = Draw(rows * 7 + size, dtype)
+    x = draw.rows(rows, size)
+    w = draw.normal(size, scale=0.5, offset=1.0 - bias)
+    r = reciprocal_root(x.double().pow(2), EPS)
+    exact = x.double() * r * (w.double() + bias)
+    takes = solution.launch_block["arguments"]
+    if "rstd" in takes:
+        y, rstd = poisoned(rows, size, dtype), poisoned(rows, 1, torch.float32)
+        solution.launch({"hidden_states": x, "weight": w, "output": y, "rstd": rstd, "eps": EPS, "batch_size": rows,
+                         "hidden_size": size})
+        return wrong("output", y, exact) + wrong("rstd", rstd, r)
+    plain = {"hidden_states": x, "weight": w, "eps": EPS, "weight_bias": bias, "rounds_before_weight": 0,
+             "batch_size": rows, "num_heads": 1, "token_stride": size, "head_stride": 0,
+             "output_token_stride": size, "output_head_stride": 0}
+    y = poisoned(rows, size, dtype)
+    solution.launch({**plain, "output": y})
+    problems = wrong("output", y, exact)
+    # Rows apart, and in place.
+    apart = spread(x, size + 24)
+    solution.launch({**plain, "hidden_states": apart, "output": apart, "token_stride": size + 24,
+                     "output_token_stride": size + 24})
+    problems += wrong("in place, rows apart", apart[:, :size].contiguous(), exact)
+    if not (apart[:, size:] == 7).all():
+        problems.append("in place, rows apart: wrote between rows")
+    # Seven heads a token, tokens apart: as a slice of a projection.
+    if rows % 7 == 0:
+        tokens = spread(x.view(rows // 7, 7 * size), 9 * size)
+        y = poisoned(rows, size, dtype)
+        solution.launch({**plain, "hidden_states": tokens, "output": y, "num_heads": 7, "token_stride": 9 * size,
+                         "head_stride": size, "output_token_stride": 7 * size, "output_head_stride": size})
+        problems += wrong("heads", y, exact)
+    if bias == 0:
+        y = poisoned(rows, size, dtype)
+        solution.launch({**plain, "output": y, "rounds_before_weight": 1})
+        rounded = (x.float() * r.float()).to(dtype)
+        problems += wrong_rounded_twice("rounded before the weight", y, (rounded.float() * w.float()).to(dtype))
+    return problems
+
+
+def gemma_rmsnorm(solution, dtype, size, rows):
+    return rmsnorm(solution, dtype, size, rows, bias=1.0)
+
+
+def fused_add_rmsnorm(solution, dtype, size, rows, bias=0.0):
+    draw = Draw(rows * 11 + size, dtype)
+    x, residual = draw.rows(rows, size), draw.rows(rows, size)
+    w = draw.normal(size, scale=0.5, offset=1.0 - bias)
+    sum64 = x.double() + residual.double()
+    like_vllm = "weight_bias" not in solution.launch_block["arguments"]
+    problems = []
+    for in_place in (False, True):
+        stride = size + 16
+        residual_stride = size if like_vllm else size + 8
+        x_io, residual_io = spread(x, stride), spread(residual, residual_stride)
+        y = x_io if in_place else spread(poisoned(rows, size, dtype), stride)
+        z = residual_io if in_place else spread(poisoned(rows, size, dtype), residual_stride)
+        solution.launch({"hidden_states": x_io, "residual": residual_io, "weight": w, "output": y, "eps": EPS,
+                         "residual_output": z, "weight_bias": bias, "batch_size": rows, "input_stride": stride,
+                         "residual_stride": residual_stride})
+        y, z, between = y[:, :size].contiguous(), z[:, :size].contiguous(), (y[:, size:], z[:, size:])
+        where = "in place" if in_place else "apart"
+        problems += wrong(f"residual_output {where}", z, sum64)
+        if any(not (part == 7).all() for part in between):
+            problems.append(f"{where}: wrote between rows")
+        if like_vllm:
+            rounded_sum = (x.float() + residual.float()).to(dtype)
+            r = reciprocal_root(rounded_sum.double().pow(2), EPS).float()
+            normal = (rounded_sum.float() * r).to(dtype)
+            problems += wrong_rounded_twice(f"output {where}", y, (normal.float() * w.float()).to(dtype))
+        else:
+            # The sum is fp32: it rounds where both are large and of unlike scale.
+            noise = 2.0**-23 * (x.double().abs() + residual.double().abs())
+            r = reciprocal_root(sum64.pow(2), EPS)
+            exact = sum64 * r * (w.double() + bias)
+            problems += wrong(f"output {where}", y, exact, noise * r * (w.double() + bias).abs())
+    return problems
+
+
+def gemma_fused_add_rmsnorm(solution, dtype, size, rows):
+    return fused_add_rmsnorm(solution, dtype, size, rows, bias=1.0)
+
+
+def rmsnorm_quant(solution, dtype, size, rows, has_residual=False):
+    draw = Draw(rows * 13 + size, dtype)
+    x, w = draw.rows(rows, size), draw.normal(size, scale=0.5, offset=1.0)
+    residual = draw.rows(rows, size)
+    scale = torch.full((), 0.0078125 if size % 3 else 0.03, dtype=torch.float32, device="cuda")  # some saturate
+    y, z = poisoned(rows, size, torch.float8_e4m3fn), poisoned(rows, size, dtype)
+    solution.launch({"hidden_states": x, "residual": residual, "weight": w, "scale": scale, "out": y,
+                     "residual_output": z, "eps": EPS, "weight_bias": 0.0, "batch_size": rows, "input_stride": size,
+                     "residual_stride": size, "output_stride": size})
+    sum64 = x.double() + residual.double() if has_residual else x.double()
+    exact = sum64 * reciprocal_root(sum64.pow(2), EPS) * w.double() / scale.double()
+    problems = wrong("out", y, exact.clamp(-448, 448), 1e-5 * exact.abs())
+    return problems + (wrong("residual_output", z, sum64) if has_residual else [])
+
+
+def fused_add_rmsnorm_quant(solution, dtype, size, rows):
+    return rmsnorm_quant(solution, dtype, size, rows, has_residual=True)
+
+
+def layernorm(solution, dtype, size, rows):
+    draw = Draw(rows * 17 + size, dtype)
+    x = (draw.rows(rows, size).float() + 3 * torch.randn(rows, 1, generator=draw.generator, device="cuda")).to(dtype)
+    w, b = draw.normal(size, scale=0.5, offset=1.0), draw.normal(size)
+    mean64 = x.double().mean(-1, keepdim=True)
+    centered = x.double() - mean64
+    rstd64 = reciprocal_root(centered.pow(2), EPS)
+    problems = []
+    for bias in (b, None):
+        y, mean, rstd = (poisoned(rows, width, kind) for width, kind in
+                         ((size, dtype), (1, torch.float32), (1, torch.float32)))
+        solution.launch({"hidden_states": x, "weight": w, "bias": bias if bias is not None else 0, "output": y,
+                         "mean": mean, "rstd": rstd, "eps": EPS, "batch_size": rows, "hidden_size": size})
+        shift = bias.double() if bias is not None else torch.zeros(size, device="cuda", dtype=torch.float64)
+        exact = centered * rstd64 * w.double() + shift
+        # The mean is an fp32 number, and its last place counts where a row's values are close together.
+        noise = 2.0**-23 * (mean64.abs() * rstd64 * w.double().abs() + exact.abs() + shift.abs()) * 2
+        problems += wrong("output" + (" without bias" if bias is None else ""), y, exact, noise)
+        problems += wrong("mean", mean, mean64, 2.0**-22 * x.double().abs().amax(-1, keepdim=True))
+        problems += wrong("rstd", rstd, rstd64)
+    return problems
+
+
+ACTIVATIONS = {
+    "silu_and_mul": lambda x: x * torch.sigmoid(x),
+    "gelu_and_mul": F.gelu,
+    "gelu_tanh_and_mul": lambda x: F.gelu(x, approximate="tanh"),
+}
+
+
+def gated_activation(solution, dtype, size, rows):
+    draw = Draw(rows * 19 + size, dtype)
+    function = ACTIVATIONS[re.sub(r"_h\d+.*", "", solution.definition)]
+    problems = []
+    for tokens in (rows, rows + 700) if size <= 16384 else (rows,):
+        x = draw.normal(tokens, size, scale=3.0)
+        x[0, :4] = torch.tensor([100.0, -100.0, 0.0, -30.0])
+        y = poisoned(tokens, size // 2, dtype)
+        solution.launch({"input": x, "output": y, "num_tokens": tokens, "hidden_size": size,
+                         "hidden_div_2": size // 2})
+        gate, up = x.double().chunk(2, -1)
+        if solution.kernel_name.split("_")[-2] == "vllm":
+            active = function(gate).to(dtype)
+            expected = (active.float() * up.float()).to(dtype)
+            # In its far tail GELU is a difference of nearly equal numbers.
+            problems += wrong_rounded_twice(f"{tokens} tokens", y, expected, 2.0**-21 * (gate * up).abs())
+        else:
+            problems += wrong(f"{tokens} tokens", y, function(gate) * up, 2.0**-21 * (gate * up).abs())
+    return problems
+
+
+def softmax(solution, dtype, size, rows):
+    draw = Draw(rows * 23 + size, dtype)
+    x = draw.normal(rows, size, scale=4.0)
+    if rows > 2:
+        x[1, 5:] = -math.inf  # masked tokens
+        x[2] = 3.0
+    y = poisoned(rows, size, dtype)
+    solution.launch({"logits": x, "probs": y, "batch_size": rows, "vocab_size": size})
+    exact = torch.softmax(x.double(), -1)
+    distance = (x.double() - x.double().amax(-1, keepdim=True)).abs().nan_to_num(posinf=0)
+    return wrong("probs", y, exact, exact * (1e-6 + 2.0**-22 * distance))
+
+
+def rope_cos_sin_cache(solution, dtype, size, rows):
+    draw = Draw(rows * 29 + size, dtype)
+    q_heads, k_heads, positions_count = 33, 5, 4096
+    q, k = draw.normal(rows, q_heads * size), draw.normal(rows, k_heads * size)
+    angle = torch.rand(positions_count, size // 2, generator=draw.generator, device="cuda", dtype=torch.float64) * 6.28
+    cache = torch.cat([angle.cos(), angle.sin()], -1).float()
+    positions = torch.randint(positions_count, (rows,), generator=draw.generator, device="cuda")
+    cos, sin = cache.double()[positions].unsqueeze(1).chunk(2, -1)
+
+    def rotated(flat):
+        x, y = flat.double().view(rows, -1, size).chunk(2, -1)
+        noise = 2.0**-22 * torch.cat([x.abs() + y.abs()] * 2, -1)
+        return torch.cat([x * cos - y * sin, y * cos + x * sin], -1).view(rows, -1), noise.reshape(rows, -1)
+
+    given = positions.to(torch.int64 if "_pos64" in solution.definition else torch.int32)
+    problems = []
+    for in_place in (False, True):
+        stride = (q_heads + k_heads) * size
+        both = torch.cat([q, k], -1).contiguous()  # as a slice of one projection
+        q_in, k_in = both[:, :q_heads * size], both[:, q_heads * size:]
+        q_out = q_in if in_place else poisoned(rows, q_heads * size, dtype)
+        k_out = k_in if in_place else poisoned(rows, k_heads * size, dtype)
+        strides = {f"{name}_head_stride": size for name in ("query", "key", "query_out", "key_out")}
+        strides |= {"query_token_stride": stride, "key_token_stride": stride,
+                    "query_out_token_stride": q_out.stride(0), "key_out_token_stride": k_out.stride(0)}
+        solution.launch({"query": q_in, "key": k_in, "query_out": q_out, "key_out": k_out, "cos_sin_cache": cache,
+                         "positions": given, "num_q_heads": q_heads, "num_k_heads": k_heads, "nnz": rows, **strides})
+        where = "in place" if in_place else "apart"
+        for name, out, flat in (("query_out", q_out, q), ("key_out", k_out, k)):
+            exact, noise = rotated(flat)
+            problems += wrong(f"{name} {where}", out.contiguous(), exact, noise)
+    return problems
+
+
+FAMILIES = {
+    "rmsnorm": rmsnorm, "gemma_rmsnorm": gemma_rmsnorm, "fused_add_rmsnorm": fused_add_rmsnorm,
+    "gemma_fused_add_rmsnorm": gemma_fused_add_rmsnorm, "rmsnorm_quant": rmsnorm_quant,
+    "fused_add_rmsnorm_quant": fused_add_rmsnorm_quant, "layernorm": layernorm, "silu_and_mul": gated_activation,
+    "gelu_and_mul": gated_activation, "gelu_tanh_and_mul": gated_activation, "softmax": softmax,
+    "rope_cos_sin_cache": rope_cos_sin_cache,
+}
+
+
+def check_folder(report, folder, solutions, seen):
+    families = {}
+    for definition, solution in solutions.items():
+        family, size, suffix = re.fullmatch(r"(.+)_[hvd](\d+)(?:_pos64)?(_fp16|_fp32)?", definition).groups()
+        families.setdefault(family, []).append((solution, int(size), suffix or ""))
+    for family, members in sorted(families.items()):
+        with report.phase(f"{folder}: {family}, {len(members)} solutions, against float64") as problems:
+            for solution, size, suffix in members:
+                if solution.identity() in seen:
+                    continue  # the same kernel, launched the same way, as in a folder before
+                seen.add(solution.identity())
+                for rows in ROWS:
+                    found = FAMILIES[family](solution, DTYPES[suffix], size, rows)
+                    problems += [f"{solution.definition}, {rows} rows: {problem}" for problem in found]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", metavar="FILE")
+    parser.add_argument("--flashinfer", metavar="CUBIN")
+    options = parser.parse_args()
+    torch.zeros(1, device="cuda")  # the primary context, current to this thread
+    capability = torch.cuda.get_device_capability()
+    sm = {8: 80, 9: 90}.get(capability[0], 100)
+    report = Report("kernels")
+    folders = {name: load_folder(os.path.join(BUILD, "config", name), sm) for name in FOLDERS}
+    seen = set()
+    for name, solutions in folders.items():
+        check_folder(report, name, solutions, seen)
+    torch.cuda.synchronize()
+    figures = {}
+    if options.times:
+        with report.phase("times are measured"):
+            times, figures = kernel_times.measure(folders, options.flashinfer)
+            with open(options.times, "w") as file:
+                json.dump(times, file, indent=1)
+    return report.finish(distinct=len(seen), **figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

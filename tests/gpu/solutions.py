@@ -1,0 +1,113 @@
+"""The solutions of ready config folders, launched as their JSON says: by the driver, without the shim."""
+import ctypes
+import glob
+import json
+import os
+import re
+
+import torch
+
+cuda = ctypes.CDLL("libcuda.so.1")
+
+
+def call(name, *arguments):
+    code = getattr(cuda, name)(*arguments)
+    if code != 0:
+        raise RuntimeError(f"{name} returns {code}")
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute: an id, and a value in a union of 64 bytes."""
+
+    _fields_ = [("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60)]
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared_mem", ctypes.c_uint),
+                ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("attribute_count", ctypes.c_uint)]
+
+
+PROGRAMMATIC_STREAM_SERIALIZATION = 6
+
+
+class Kernel:
+    """A kernel of an image. `types` are those of its parameters."""
+
+    images = {}
+
+    def __init__(self, image, name, types):
+        if image not in Kernel.images:
+            module = ctypes.c_void_p()
+            with open(image, "rb") as file:
+                call("cuModuleLoadData", ctypes.byref(module), file.read())
+            Kernel.images[image] = module
+        self.function = ctypes.c_void_p()
+        call("cuModuleGetFunction", ctypes.byref(self.function), Kernel.images[image], name.encode())
+        self.types = types
+
+    def launch(self, grid, block, values, shared_mem=0, is_dependent=False):
+        """On PyTorch's current stream. `is_dependent`: it may begin before the kernel before it ends."""
+        parameters = [kind(value) for kind, value in zip(self.types, values, strict=True)]
+        pointers = (ctypes.c_void_p * len(parameters))(*(ctypes.addressof(value) for value in parameters))
+        attribute = LaunchAttribute(PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1)
+        config = LaunchConfig((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), shared_mem,
+                              torch.cuda.current_stream().cuda_stream, ctypes.addressof(attribute), int(is_dependent))
+        call("cuLaunchKernelEx", ctypes.byref(config), self.function, pointers, None)
+
+
+# Every argument of a kernel that is neither a pointer nor an int32.
+TYPES = {
+    "eps": ctypes.c_float,
+    "weight_bias": ctypes.c_float,
+    **{f"{name}_{unit}_stride": ctypes.c_int64
+       for name in ("query", "key", "query_out", "key_out") for unit in ("token", "head")},
+}
+
+
+def evaluate(expression, names):
+    """A geometry or where expression of the folder's language: whole numbers."""
+    if isinstance(expression, int):
+        return expression
+    text = re.sub(r"!(?!=)", " not ", expression.replace("&&", " and ").replace("||", " or ")).replace("/", "//")
+    functions = {"min": min, "max": max, "ceil_div": lambda a, b: -(-a // b)}
+    return int(eval(text, {"__builtins__": {}}, {**functions, **names}))  # from this repository's own folders
+
+
+class Solution:
+    def __init__(self, path, sm):
+        with open(path) as file:
+            record = json.load(file)
+        self.definition = record["definition"]
+        self.launch_block = record["launch"]
+        self.kernel_name = self.launch_block["kernel"]
+        image = next(image["path"] for image in self.launch_block["images"] if f".sm_{sm}." in image["path"])
+        self.image = os.path.join(os.path.dirname(path), image)
+        self.kernel = None
+
+    def identity(self):
+        return json.dumps([os.path.basename(self.image), self.launch_block["kernel"], self.launch_block["arguments"],
+                           self.launch_block["grid"], self.launch_block["block"]])
+
+    def launch(self, arguments, is_dependent=False):
+        """`arguments`: tensors and numbers by name, the definition's axes among them."""
+        names = self.launch_block["arguments"]
+        values = {name: value.data_ptr() if isinstance(value, torch.Tensor) else value
+                  for name, value in arguments.items()}
+        for where in self.launch_block["where"]:
+            if not evaluate(where, values):
+                raise RuntimeError(f"{self.definition}: {where} does not hold")
+        if self.kernel is None:
+            types = [ctypes.c_void_p if arguments[name] is None or isinstance(arguments[name], torch.Tensor)
+                     else TYPES.get(name, ctypes.c_int32) for name in names]
+            self.kernel = Kernel(self.image, self.kernel_name, types)
+        grid, block = ([evaluate(entry, values) for entry in self.launch_block[key]] for key in ("grid", "block"))
+        self.kernel.launch(grid, block, [values[name] for name in names], is_dependent=is_dependent)
+
+
+def load_folder(folder, sm=90):
+    """The folder's solutions by definition."""
+    paths = glob.glob(os.path.join(folder, "solutions", "**", "*.json"), recursive=True)
+    solutions = [Solution(path, sm) for path in sorted(paths)]
+    return {solution.definition: solution for solution in solutions}
