@@ -53,7 +53,12 @@ ASAN_PROGRAMS := $(BUILD)/asan/tests/loader_tests $(BUILD)/asan/tests/tools_test
 test: all check-format $(TEST_PROGRAMS) asan-build ## build everything, check the format, run all tests that need no GPU
 	$(Q)BUILD=$(BUILD) tests/run.sh $(if $(FILTER),-f '$(FILTER)') $(TEST_PROGRAMS) $(ASAN_PROGRAMS) $(TEST_SCRIPTS)
 
-test-gpu: all $(DRIVER_CONTRACT_TESTS) $(HOSTS) ## the tests that need an NVIDIA GPU, and python3 with PyTorch
+ENGINE_STUBS := $(BUILD)/tests/data/engine_stubs.fatbin
+$(ENGINE_STUBS): tests/gpu/engine_stubs.cu | $(SETUP)
+	$(call say,NVCC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(NVCC) -fatbin -std=c++20 $(foreach sm,$(KERNEL_SMS),-gencode arch=compute_$(sm)$(comma)code=sm_$(sm)) -o $@ $<
+test-gpu: all $(DRIVER_CONTRACT_TESTS) $(HOSTS) $(ENGINE_STUBS) ## the tests that need an NVIDIA GPU, and python3 with PyTorch
 	$(Q)tests/gpu/run.sh $(BUILD)
 
 # $(1) its folder, $(2) what -fsanitize= takes

@@ -74,7 +74,8 @@ run() {
 
 for file in lib/libfibshim.so lib/libfibloader.so bin/fibshim config/demo config/pytorch \
   config/flashinfer config/sglang config/vllm \
-  tests/driver_contract_tests tests/hosts/engine tests/hosts/engine_linked tests/frameworks/devices; do
+  tests/driver_contract_tests tests/data/engine_stubs.fatbin tests/frameworks/devices \
+  tests/hosts/engine tests/hosts/engine_linked; do
   [ -e "$build/$file" ] || fail "$build/$file is missing"
 done
 nvidia-smi -L 2>"$work/log" || fail "no NVIDIA GPU: nvidia-smi says: $(cat "$work/log")"
@@ -122,6 +123,13 @@ cat "$work"/contract/*.log | grep '^measured: '
 # ---- the curated kernels
 
 run "curated kernels" "$python" "$here/kernels.py" --times "$work/times.json"
+
+# ---- launches of engines that are not there: their kernels' names and parameters are
+
+for engine in flashinfer sglang vllm; do
+  run "$engine's launches" env LD_PRELOAD="$build/lib/libfibshim.so" \
+    FIBSHIM_CONFIG="$build/config/$engine" "$python" "$here/engine_patterns.py" "$engine"
+done
 
 # ---- a C++ engine
 
