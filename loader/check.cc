@@ -30,8 +30,8 @@ class SolutionScope : public Scope {
  public:
   using Supplied = std::map<std::string, const PatternValue*, std::less<>>;
 
-  SolutionScope(const Definition& definition, const Supplied& supplied)
-      : definition_(definition), supplied_(supplied) {}
+  SolutionScope(const Definition& definition, const VerifyBlock& verify, const Supplied& supplied)
+      : definition_(definition), verify_(verify), supplied_(supplied) {}
 
   std::optional<Meaning> find(std::string_view name) const override {
     if (const DefinitionAxis* const axis = definition_.find_axis(name)) {
@@ -43,7 +43,13 @@ class SolutionScope : public Scope {
       return param(argument->is_scalar ? kDtypes[argument->dtype].scalar : ValueType::address);
     }
     const auto supplied = supplied_.find(name);
-    if (supplied == supplied_.end()) return std::nullopt;
+    if (supplied == supplied_.end()) {
+      // A baseline's own: known to the judge, though no pattern will ever supply it.
+      const VerifyArgument* const judged = verify_.find_argument(name);
+      if (judged == nullptr) return std::nullopt;
+      if (judged->kind == VerifyArgument::Kind::tensor) return param(ValueType::address);
+      return judged->type ? param(*judged->type) : integer();
+    }
     const PatternValue& value = *supplied->second;
     if (value.expression) return integer();
     if (value.source.kind == Source::Kind::param) return param(value.source.type);
@@ -74,6 +80,7 @@ class SolutionScope : public Scope {
   }
 
   const Definition& definition_;
+  const VerifyBlock& verify_;
   const Supplied& supplied_;
 };
 
@@ -142,6 +149,7 @@ class FolderCheck {
   }
 
   Diagnostics& diagnostics() { return diagnostics_; }
+  FolderModel take_model() { return std::move(model_); }
 
  private:
   void digest_bytes(std::string_view bytes) {
@@ -290,7 +298,7 @@ class FolderCheck {
 
   // Everything about a solution's names and expressions that holds for all patterns.
   void check_names(const SolutionSpec& solution, const Definition& definition) {
-    const SolutionScope scope(definition, supplied_);
+    const SolutionScope scope(definition, solution.verify, supplied_);
     for (const MarkedName& argument : solution.arguments) {
       // A faulty pattern may be the one that supplies it.
       if (scope.find(argument.name) || has_faulty_patterns_) continue;
@@ -425,6 +433,7 @@ CheckReport check_folder(const std::string& folder, const CheckOptions& options)
       check->diagnostics().add(Rule::internal, {folder, 0, 0}, error.what());
     }
     check->fill_report();
+    if (options.model != nullptr) *options.model = check->take_model();
   } catch (...) {
     // Not even the message fits into memory: the counts alone must say that nothing was loaded.
     report = CheckReport{};

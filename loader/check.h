@@ -15,6 +15,8 @@
 
 namespace fibshim {
 
+struct FolderModel;
+
 // Frees what LoaderApi::close frees.
 struct SnapshotCloser {
   void operator()(const Snapshot* snapshot) const;
@@ -39,6 +41,8 @@ struct CheckOptions {
   bool wants_index_current = false;
   // Compute capabilities, such as 90, that every solution should have an image for.
   std::vector<uint32_t> sms;
+  // Gets what the folder was read as, complete only when the report has a snapshot.
+  FolderModel* model = nullptr;
 };
 
 struct CheckReport {

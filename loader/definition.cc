@@ -36,8 +36,22 @@ void read_axes(JsonValue axes, Definition* definition, Diagnostics* diagnostics)
   }
 }
 
+std::string text_of(JsonValue value) {
+  return value && value.kind() == JsonKind::string ? std::string(value.string()) : std::string();
+}
+
+std::vector<std::string> texts_of(JsonValue array) {
+  std::vector<std::string> out;
+  if (!array || array.kind() != JsonKind::array) return out;
+  for (const JsonValue element : array.elements()) {
+    if (element.kind() == JsonKind::string) out.emplace_back(element.string());
+  }
+  return out;
+}
+
 void read_arguments(JsonValue arguments, const char* key, Definition* definition,
                     Diagnostics* diagnostics) {
+  const bool is_output = std::string_view(key) == "outputs";
   if (!expect_kind(arguments, JsonKind::object, quoted(key), diagnostics) ||
       !check_entry_count(arguments, quoted(key), diagnostics)) {
     return;
@@ -50,10 +64,12 @@ void read_arguments(JsonValue arguments, const char* key, Definition* definition
 
     const JsonValue shape = require_member(value, "shape", what, diagnostics);
     const bool is_scalar = shape.kind() == JsonKind::null;
+    std::vector<std::string> axes;
     if (shape && !is_scalar &&
         expect_kind(shape, JsonKind::array, "\"shape\" of " + what, diagnostics)) {
       for (const JsonValue axis : shape.elements()) {
         if (!expect_kind(axis, JsonKind::string, "an entry of \"shape\"", diagnostics)) continue;
+        axes.emplace_back(axis.string());
         if (definition->find_axis(axis.string()) != nullptr) continue;
         std::vector<std::string_view> known;
         for (const DefinitionAxis& declared : definition->axes) known.push_back(declared.name);
@@ -66,7 +82,11 @@ void read_arguments(JsonValue arguments, const char* key, Definition* definition
     }
     const auto dtype = read_dtype(require_member(value, "dtype", what, diagnostics),
                                   "\"dtype\" of " + what, diagnostics);
-    if (dtype) definition->arguments.push_back({std::string(member.key), is_scalar, *dtype});
+    if (!dtype) continue;
+    DefinitionArgument argument{
+        std::string(member.key),     is_scalar, *dtype, is_output, std::move(axes),
+        text_of(value.find("param"))};
+    definition->arguments.push_back(std::move(argument));
   }
 }
 
@@ -113,6 +133,10 @@ std::optional<Definition> read_definition(JsonValue root, Diagnostics* diagnosti
                  diagnostics);
   if (!name) return std::nullopt;
   definition.name = *name;
+  definition.op_type = text_of(root.find("op_type"));
+  definition.reference = text_of(root.find("reference"));
+  definition.tags = texts_of(root.find("tags"));
+  definition.constraints = texts_of(root.find("constraints"));
   return definition;
 }
 

@@ -1,5 +1,6 @@
-// A FlashInfer Trace Definition, as far as serving needs it: names, axes, inputs and outputs.
-// Everything else in the record (reference, tags, constraints, ...) is left alone.
+// A FlashInfer Trace Definition. Serving needs names, axes, inputs and outputs; judging (`fibshim
+// verify`) also shapes, op_type, tags, constraints and the reference. Those are taken where they are
+// well-formed and left out where they are not: no folder is refused for them.
 #ifndef FIBSHIM_LOADER_DEFINITION_H_
 #define FIBSHIM_LOADER_DEFINITION_H_
 
@@ -60,12 +61,19 @@ struct DefinitionArgument {
   std::string name;
   bool is_scalar;  // passed by value: "shape": null
   uint8_t dtype;   // index into kDtypes
+  bool is_output = false;
+  std::vector<std::string> shape;  // names of axes
+  std::string written_into;        // "param" of an output: the input that it overwrites
 };
 
 struct Definition {
   MarkedName name;
   std::vector<DefinitionAxis> axes;
   std::vector<DefinitionArgument> arguments;  // inputs, then outputs
+  std::string op_type;
+  std::string reference;  // Python source with run()
+  std::vector<std::string> tags;
+  std::vector<std::string> constraints;  // Python expressions
 
   const DefinitionAxis* find_axis(std::string_view wanted) const;
   const DefinitionArgument* find_argument(std::string_view wanted) const;

@@ -171,6 +171,20 @@ struct Image {
   uint8_t sha256[32];
 };
 
+// How well an image suits a GPU: the exact SM, else the highest same-major lower-minor one, else a
+// fatbin, else PTX (SPEC section 4). 0: not at all.
+constexpr uint32_t image_rank(const Image& image, uint32_t sm) {
+  switch (image.kind) {
+    case ImageKind::cubin:
+      if (image.sm == sm) return 2000u + image.is_arch_specific;
+      if (image.is_arch_specific || image.sm / 10 != sm / 10 || image.sm > sm) return 0;
+      return 1000u + image.sm;
+    case ImageKind::fatbin: return 2;
+    case ImageKind::ptx: return image.sm <= sm ? 1 : 0;
+  }
+  return 0;
+}
+
 // A solution is `broken` when one of its files is: check reports it, and a launch that it would
 // serve returns `error_code` (or falls back, FIBSHIM_ON_ERROR=fallback).
 struct Solution {

@@ -34,6 +34,12 @@ class SolutionReader {
                                       "\"definition\"", diagnostics_);
     const JsonValue launch = require_member(root_, "launch", what, diagnostics_);
     if (expect_kind(launch, JsonKind::object, "\"launch\"", diagnostics_)) read_launch(launch);
+    if (const JsonValue verify = root_.find("verify")) {
+      solution_.verify = read_verify_block(verify, diagnostics_);
+    }
+    if (const JsonValue author = root_.find("author"); author.kind() == JsonKind::string) {
+      solution_.author = author.string();
+    }
     if (!name || !definition) return std::nullopt;
     solution_.name = *name;
     solution_.definition = *definition;

@@ -1,6 +1,7 @@
-// A solution: a FlashInfer Trace Solution plus our `launch` block (SPEC section 4).
+// A solution: a FlashInfer Trace Solution plus our `launch` block (SPEC section 4) and, for the judge,
+// an optional `verify` block.
 //
-// Read leniently where the record is upstream's, strictly within `launch`. What a solution's images
+// Read leniently where the record is upstream's, strictly within `launch` and `verify`. What a solution's images
 // say is looked at later, by the folder's checks.
 #ifndef FIBSHIM_LOADER_SOLUTION_H_
 #define FIBSHIM_LOADER_SOLUTION_H_
@@ -14,6 +15,7 @@
 #include "loader/cubin.h"
 #include "loader/fields.h"
 #include "loader/sha256.h"
+#include "loader/verify_block.h"
 
 namespace fibshim {
 
@@ -58,6 +60,7 @@ struct SolutionSpec {
   std::string relative;               // below the folder's root
   MarkedName name;
   MarkedName definition;
+  std::string author;
   Mark launch_mark;
   MarkedName kernel;
   std::vector<SolutionImage> images;
@@ -67,6 +70,7 @@ struct SolutionSpec {
   std::vector<MarkedName> arguments;
   std::vector<MarkedExpression> where;
   bool waits_for_previous = false;
+  VerifyBlock verify;
   bool is_complete = false;  // nothing in it was reported
 
   // Found by the folder's checks: the first fault of its images.

@@ -92,25 +92,14 @@ const Devices* known_devices() {
   return devices != nullptr ? devices : ask_devices();
 }
 
-// SPEC section 4: the exact SM, else the highest same-major lower-minor one, else a fatbin, else
-// PTX. -1: none.
+// The best one that was not tried. -1: none.
 int choose_image(const Snapshot& snapshot, const Solution& solution, uint32_t sm, uint64_t tried) {
   const Image* images = snapshot.begin(solution.images);
   int best = -1;
-  auto rank = [&](const Image& image) -> uint32_t {
-    switch (image.kind) {
-      case ImageKind::cubin:
-        if (image.sm == sm) return 2000 + image.is_arch_specific;
-        if (image.is_arch_specific || image.sm / 10 != sm / 10 || image.sm > sm) return 0;
-        return 1000 + image.sm;
-      case ImageKind::fatbin: return 2;
-      case ImageKind::ptx: return image.sm <= sm ? 1 : 0;
-    }
-    return 0;
-  };
   for (uint32_t i = 0; i < solution.images.count; ++i) {
-    const uint32_t value = i < 64 && (tried >> i & 1) != 0 ? 0 : rank(images[i]);
-    if (value != 0 && (best < 0 || value > rank(images[best]))) best = static_cast<int>(i);
+    const uint32_t value = i < 64 && (tried >> i & 1) != 0 ? 0 : image_rank(images[i], sm);
+    if (value != 0 && (best < 0 || value > image_rank(images[best], sm)))
+      best = static_cast<int>(i);
   }
   return best;
 }
