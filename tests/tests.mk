@@ -90,7 +90,7 @@ demo: all $(SIM_LIB) $(HOSTS) ## redirect a kernel, on the GPU or on the simulat
 
 # ---- style
 
-FORMATTED  := $(wildcard $(foreach room,shim loader tools kernels tests tests/*,$(addprefix $(room)/*.,cc h)) tests/*/*/*.cc tests/*/*/*.h)
+FORMATTED  := $(wildcard $(foreach room,shim loader tools tools/judge kernels tests tests/*,$(addprefix $(room)/*.,cc h)) tests/*/*/*.cc tests/*/*/*.h)
 CLANG_FORMAT = $(firstword $(shell command -v clang-format-14 clang-format))
 CLANG_TIDY   = $(firstword $(shell command -v clang-tidy-14 clang-tidy))
 format: $(BUILD)/setup-format ## format the C++ sources
@@ -113,3 +113,4 @@ $(BUILD)/setup-format $(BUILD)/setup-lint: $(BUILD)/setup-%: tools/setup/package
 -include tests/bench/bench.mk
 -include tests/conformance/conformance.mk
 -include tests/gpu/frameworks/frameworks.mk
+-include tests/tools/judge/judge_tests.mk

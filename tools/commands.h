@@ -25,6 +25,9 @@ int top_command(int argc, const char* const* argv);
 int serve_command(int argc, const char* const* argv);
 int check_command(int argc, const char* const* argv);
 int inspect_command(int argc, const char* const* argv);
+int verify_command(int argc, const char* const* argv);
+int bench_command(int argc, const char* const* argv);
+int report_command(int argc, const char* const* argv);
 int env_command(int argc, const char* const* argv);
 int doctor_command(int argc, const char* const* argv);
 
@@ -41,6 +44,9 @@ inline constexpr Command kCommands[] = {
     {"serve", "the counters over HTTP, for Prometheus", serve_command},
     {"check", "check config folders: every mistake, with its place", check_command},
     {"inspect", "what a GPU image, a library or a running process holds", inspect_command},
+    {"verify", "run solutions and compare them with what their definitions say", verify_command},
+    {"bench", "time solutions, alone and beside what they replace", bench_command},
+    {"report", "draw evaluation records as one HTML page", report_command},
     {"env", "the settings: value in force, where it comes from, what is accepted", env_command},
     {"doctor", "find out why the shim does not work on this machine", doctor_command},
 };

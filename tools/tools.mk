@@ -1,7 +1,7 @@
 # build/bin/fibshim: the command line. Links the loader's archive, so that `check` and the shim
 # cannot disagree about a folder.
 
-CLI_SRC := $(wildcard tools/*.cc)
+CLI_SRC := $(wildcard tools/*.cc tools/judge/*.cc)
 CLI_OBJ := $(CLI_SRC:%.cc=$(BUILD)/obj/%.o)
 CLI     := $(BUILD)/bin/fibshim
 

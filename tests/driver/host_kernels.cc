@@ -1,13 +1,16 @@
 // See host_kernels.h.
 #include "tests/driver/host_kernels.h"
 
+#include <dlfcn.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
 
 #include "tests/driver/image.h"
+#include "tests/driver/simcuda.h"
 
 namespace simcuda {
 
@@ -123,6 +126,33 @@ void double_f32(const HostCall& call) {
   for (int64_t i = 0; i < n; ++i) call.arg<float*>(1)[i] = 2 * call.arg<const float*>(0)[i];
 }
 
+// The library of SIMCUDA_KERNELS, or null. One that cannot be opened would let tests pass that run
+// nothing.
+void* kernel_library() {
+  static void* const library = [] {
+    const char* const path = getenv("SIMCUDA_KERNELS");
+    if (path == nullptr || *path == '\0') return static_cast<void*>(nullptr);
+    void* const opened = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (opened == nullptr) {
+      fprintf(stderr, "SIMCUDA_KERNELS: %s\n", dlerror());
+      abort();
+    }
+    return opened;
+  }();
+  return library;
+}
+
+SimcudaKernel find_library_kernel(const char* name) {
+  void* const library = kernel_library();
+  return library == nullptr ? nullptr : reinterpret_cast<SimcudaKernel>(dlsym(library, name));
+}
+
+void run_library_kernel(const HostCall& call) {
+  std::vector<const void*> params;
+  for (const Param& param : call.info.params) params.push_back(call.params + param.offset);
+  find_library_kernel(call.info.name.c_str())(params.data(), call.grid, call.block);
+}
+
 bool has_layout(const KernelInfo& info, std::initializer_list<uint32_t> sizes) {
   if (info.params.size() != sizes.size()) return false;
   size_t i = 0;
@@ -144,6 +174,7 @@ bool ends_with(const std::string& text, const char* end) {
 
 HostKernel find_host_kernel(const KernelInfo& info) {
   const std::string& name = info.name;
+  if (find_library_kernel(name.c_str()) != nullptr) return run_library_kernel;
   if (contains(name, "vectorized_layer_norm_kernelI") && contains(name, "Lb1EEEv") &&
       has_layout(info, {4, 4, 8, 8, 8, 8, 8, 8})) {
     if (contains(name, "IN3c108BFloat16EfLb1EEE")) return torch_rms_norm<Bf16>;

@@ -10,6 +10,8 @@
 //   SIMCUDA_FAIL     faults: "cuLibraryLoadData=2,cuLaunchKernel:rmsnorm_*=719,cuMemAlloc_v2=2*1".
 //                    NAME[:KERNEL_GLOB]=CODE[*TIMES]. NAME is the exported one; the name without
 //                    _vN and _ptsz stands for all of its forms
+//   SIMCUDA_KERNELS  path of a library whose functions (SimcudaKernel) stand for the kernels of their
+//                    names: called at each launch, in the launching thread, and done when it returns
 #ifndef FIBSHIM_TESTS_DRIVER_SIMCUDA_H_
 #define FIBSHIM_TESTS_DRIVER_SIMCUDA_H_
 
@@ -49,6 +51,10 @@ typedef struct SimcudaLaunch {
   uint32_t param_bytes;             // size of the packed parameter buffer
   uint8_t params[4096];             // its first bytes
 } SimcudaLaunch;
+
+// A kernel as a host function: params[i] points at the bytes of parameter i.
+typedef void (*SimcudaKernel)(const void* const* params, const uint32_t grid[3],
+                              const uint32_t block[3]);
 
 // 1: this is the simulated driver.
 int simcuda_is_simulated(void);

@@ -131,6 +131,10 @@ for engine in flashinfer sglang vllm; do
     FIBSHIM_CONFIG="$build/config/$engine" "$python" "$here/engine_patterns.py" "$engine"
 done
 
+# ---- the judge
+
+run "the judge" "$here/judge.sh" "$build"
+
 # ---- a C++ engine
 
 run "C++ engine, each way to the driver" "$python" "$here/engine_matrix.py"

@@ -1,6 +1,6 @@
 # Bash completion of fibshim. A test compares the words here with the program's own help.
 
-_fibshim_commands='run stats top serve check inspect env doctor help'
+_fibshim_commands='run stats top serve check inspect verify bench report env doctor help'
 declare -gA _fibshim_options=(
   [run]='-c --config --mode --on-error --stats-dir --log --log-file --no-check --force --print-env --format -h --help'
   [stats]='--pid --definition --pattern --device --by --per-process --rate --json --prometheus
@@ -10,6 +10,9 @@ declare -gA _fibshim_options=(
   [serve]='--listen --max-series --dir --keep --no-sweep -h --help'
   [check]='--json --write-index --gpu --sm --explain -h --help'
   [inspect]='--pid --kernel --json -h --help'
+  [verify]='--axis --runs --atol --rtol --required-matched-ratio --python --check-references --workloads --device --timeout -o --output --json -q --quiet -h --help'
+  [bench]='--baseline --axis --warmups --iterations --trials --warm --graph --atol --rtol --required-matched-ratio --python --workloads --device --timeout -o --output --json -q --quiet -h --help'
+  [report]='-o --output --title --json -h --help'
   [env]='--json -h --help'
   [doctor]='--json -h --help'
 )
@@ -84,10 +87,10 @@ _fibshim() {
     *)
       if [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "${_fibshim_options[$command]-}" -- "$word")
-      elif [ "$command" = check ]; then
+      elif [ "$command" = check ] || [ "$command" = verify ] || [ "$command" = bench ]; then
         compopt -o filenames 2>/dev/null
         mapfile -t COMPREPLY < <(compgen -d -- "$word")
-      elif [ "$command" = inspect ]; then
+      elif [ "$command" = inspect ] || [ "$command" = report ]; then
         compopt -o filenames 2>/dev/null
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
       elif [ "$command" = doctor ] || [ "$command" = run ]; then

@@ -1,0 +1,33 @@
+#!/bin/sh
+# The judge on a real GPU and beside PyTorch: the references that it has built in against PyTorch's, then
+# every solution of the built folders, then one benchmark. Prints PASS and FAIL lines.
+#
+#   judge.sh BUILD_FOLDER
+set -u
+build=$1
+here=$(cd "$(dirname "$0")" && pwd)
+python=${PYTHON:-python3}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+check() {
+  name=$1
+  shift
+  if "$@" >"$work/log" 2>&1; then
+    echo "PASS $name: $(tail -n 1 "$work/log")"
+  else
+    echo "FAIL $name"
+    tail -n 40 "$work/log"
+  fi
+}
+
+check "the built-in references agree with PyTorch" \
+  "$build/bin/fibshim" verify --check-references --python "$python" "$here/references"
+for folder in "$build"/config/*; do
+  check "verify $(basename "$folder")" "$build/bin/fibshim" verify -q "$folder" -o "$work/records"
+done
+check "verify demo by the definitions' own references" \
+  "$build/bin/fibshim" verify -q --python "$python" "$build/config/demo"
+check "bench demo" "$build/bin/fibshim" bench -q "$build/config/demo" -o "$work/records" \
+  --axis batch_size=1,1024
+check "report" "$build/bin/fibshim" report "$work/records" -o "$work/report.html"

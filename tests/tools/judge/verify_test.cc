@@ -1,0 +1,384 @@
+// `fibshim verify`, `bench` and `report` as a user runs them, on the simulated driver, with solutions
+// that are right and solutions that are wrong in one way each.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "tests/tools/fibshim_program.h"
+
+namespace fibshim::test {
+namespace {
+
+constexpr char kImage[] = "tests/data/judged_kernels.sm_90.cubin";
+
+constexpr char kNormDefinition[] = R"json({
+  "name": "rmsnorm_h64", "op_type": "rmsnorm",
+  "axes": {"batch_size": {"type": "var"}, "hidden_size": {"type": "const", "value": 64}},
+  "constraints": ["batch_size >= 1"],
+  "inputs": {
+    "hidden_states": {"shape": ["batch_size", "hidden_size"], "dtype": "bfloat16"},
+    "weight": {"shape": ["hidden_size"], "dtype": "bfloat16"}
+  },
+  "outputs": {"output": {"shape": ["batch_size", "hidden_size"], "dtype": "bfloat16"}},
+  "reference": "import torch\n\ndef run(hidden_states, weight):\n    EPS = 1e-6\n    x = hidden_states.float()\n    return (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS) * weight.float()).to(hidden_states.dtype)\n"
+})json";
+
+constexpr char kNormPattern[] = R"json({
+  "label": "engine-norm", "benefit": 1,
+  "match": {"symbol": "engine_norm", "params": [8, 8, 8, 8, 4]},
+  "axes": {"batch_size": {"grid": "x"}},
+  "arguments": {
+    "hidden_states": {"arg": 0, "dtype": "bfloat16"}, "weight": {"arg": 1, "dtype": "bfloat16"},
+    "output": {"arg": 2, "dtype": "bfloat16"}, "rstd": {"arg": 3, "dtype": "float32"},
+    "eps": {"arg": 4, "type": "float32"}
+  },
+  "writes": ["output", "rstd"], "definition": "rmsnorm_h64"
+})json";
+
+std::string solution(const std::string& definition, const std::string& kernel,
+                     const std::string& arguments, const std::string& where,
+                     const std::string& more = "") {
+  const std::string sha256 = run_program({"sha256sum", build_path(kImage)}).out.substr(0, 64);
+  return R"({"name": "by_)" + kernel + R"(", "definition": ")" + definition +
+         R"(", "author": "tests", "spec": {"language": "cuda", "target_hardware": ["NVIDIA H200"],
+         "entry_point": "k.cu::k", "dependencies": [], "destination_passing_style": true},
+         "sources": [{"path": "k.cu", "content": "k"}], )" +
+         more + R"("launch": {"kernel": ")" + kernel +
+         R"(", "images": [{"path": "judged_kernels.sm_90.cubin", "sha256": ")" + sha256 +
+         R"("}], "grid": ["batch_size", 1, 1], "block": [64, 1, 1], "arguments": )" + arguments +
+         R"(, "where": )" + where + "}}";
+}
+
+constexpr char kNormArguments[] =
+    R"(["hidden_states", "weight", "output", "rstd", "eps", "batch_size"])";
+constexpr char kAligned[] = R"(["hidden_states % 16 == 0", "output % 16 == 0"])";
+
+class Judge : public ::testing::Test {
+ protected:
+  void write_norm(const std::string& kernel, const std::string& where = kAligned,
+                  const std::string& more = "", const std::string& below = "config") {
+    write_text(folder_ / (below + "/definitions/rmsnorm_h64.json"), kNormDefinition);
+    write_text(folder_ / (below + "/patterns/engine-norm.json"), kNormPattern);
+    write_text(folder_ / (below + "/solutions/norm.json"),
+               solution("rmsnorm_h64", kernel, kNormArguments, where, more));
+    copy_image(below);
+  }
+  void copy_image(const std::string& below = "config") {
+    std::filesystem::copy_file(build_path(kImage),
+                               folder_ / (below + "/solutions/judged_kernels.sm_90.cubin"),
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  ProgramResult run(std::vector<std::string> arguments) {
+    ProgramOptions options;
+    options.environment = {{"LD_LIBRARY_PATH", build_path("sim")},
+                           {"SIMCUDA_KERNELS", build_path("tests/data/libjudged_kernels.so")}};
+    return run_fibshim(std::move(arguments), options);
+  }
+  ProgramResult verify(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"verify", folder_ / "config", "--axis",
+                                          "batch_size=1,3,8"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+  void expect_caught(const std::string& kernel, const std::string& status, const std::string& why,
+                     const std::string& where = kAligned) {
+    write_norm(kernel, where);
+    const ProgramResult result = verify({"--timeout", "2"});
+    EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
+    EXPECT_NE(result.out.find(status), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find(why), std::string::npos) << result.out;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Judge, PassesARightSolution) {
+  write_norm("norm_right");
+  const ProgramResult result = verify();
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_NE(result.out.find("3 cases: 3 passed, 0 failed"), std::string::npos) << result.out;
+  EXPECT_EQ(result.err, "");
+}
+
+TEST_F(Judge, CatchesAnIgnoredEps) {
+  expect_caught("norm_ignores_eps", "INCORRECT_NUMERICAL", "\"output\": ");
+}
+TEST_F(Judge, CatchesAnElementLeftUnwritten) {
+  expect_caught("norm_leaves_one", "INCORRECT_NUMERICAL", "element 63 is nan");
+}
+TEST_F(Judge, CatchesNan) { expect_caught("norm_writes_nan", "INCORRECT_NUMERICAL", "not finite"); }
+TEST_F(Judge, CatchesResultsOfEarlierInputs) {
+  expect_caught("norm_stale", "INCORRECT_NUMERICAL", "(run 2)");
+}
+TEST_F(Judge, CatchesWritesPastTheEnd) {
+  expect_caught("norm_past_the_end", "INCORRECT_NUMERICAL", "it writes past \"output\"");
+}
+TEST_F(Judge, CatchesWritesBeforeTheStart) {
+  expect_caught("norm_before_the_start", "INCORRECT_NUMERICAL", "it writes before \"output\"");
+}
+TEST_F(Judge, CatchesWritesToAnInput) {
+  expect_caught("norm_writes_input", "INCORRECT_NUMERICAL", "it writes the input \"weight\"");
+}
+TEST_F(Judge, CatchesReadsPastTheEnd) {
+  expect_caught("norm_reads_past_the_end", "INCORRECT_NUMERICAL", "not finite");
+}
+TEST_F(Judge, CatchesAWrongBufferBesideTheDefinition) {
+  expect_caught("norm_wrong_rstd", "INCORRECT_NUMERICAL", "\"rstd\": ");
+}
+TEST_F(Judge, KillsAKernelThatHangs) {
+  expect_caught("norm_hangs", "TIMEOUT", "no answer within 2 s");
+}
+TEST_F(Judge, SurvivesAKernelThatCrashes) {
+  expect_caught("norm_crashes", "RUNTIME_ERROR", "it crashed with signal");
+}
+TEST_F(Judge, CatchesAlignmentThatNoWhereAsksFor) {
+  expect_caught("norm_assumes_alignment", "INCORRECT_NUMERICAL", "aligned to one element only",
+                "[]");
+}
+TEST_F(Judge, LetsAWhereKeepUnalignedBuffersOut) {
+  write_norm("norm_assumes_alignment");
+  EXPECT_EQ(verify().exit_code, 0);
+}
+
+TEST_F(Judge, GivesUpASolutionThatKeepsFailing) {
+  write_norm("norm_crashes");
+  const ProgramResult result =
+      run({"verify", folder_ / "config", "--axis", "batch_size=1,2,3,4,5"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.out.find("(batch_size=4): not run: the solution failed 3 times"),
+            std::string::npos)
+      << result.out;
+}
+
+// The pattern passes one buffer as input and output.
+TEST_F(Judge, JudgesInPlaceWhereThePatternCallsSo) {
+  const std::string definition = R"json({
+    "name": "fused_add_rmsnorm_h64", "op_type": "rmsnorm",
+    "axes": {"batch_size": {"type": "var"}, "hidden_size": {"type": "const", "value": 64}},
+    "inputs": {
+      "hidden_states": {"shape": ["batch_size", "hidden_size"], "dtype": "bfloat16"},
+      "residual": {"shape": ["batch_size", "hidden_size"], "dtype": "bfloat16"},
+      "weight": {"shape": ["hidden_size"], "dtype": "bfloat16"}},
+    "outputs": {
+      "output": {"shape": ["batch_size", "hidden_size"], "dtype": "bfloat16"},
+      "residual_output": {"shape": ["batch_size", "hidden_size"], "dtype": "bfloat16"}}})json";
+  const std::string pattern = R"json({
+    "label": "engine-add-norm", "benefit": 1,
+    "match": {"symbol": "engine_add_norm", "params": [8, 8, 8, 4]},
+    "axes": {"batch_size": {"grid": "x"}},
+    "arguments": {
+      "hidden_states": {"arg": 0, "dtype": "bfloat16"}, "output": {"arg": 0, "dtype": "bfloat16"},
+      "residual": {"arg": 1, "dtype": "bfloat16"},
+      "residual_output": {"arg": 1, "dtype": "bfloat16"},
+      "weight": {"arg": 2, "dtype": "bfloat16"}, "eps": {"arg": 3, "type": "float32"}},
+    "writes": ["output", "residual_output"], "definition": "fused_add_rmsnorm_h64"})json";
+  const std::string arguments =
+      R"(["hidden_states", "residual", "weight", "output", "residual_output", "eps", "batch_size"])";
+  write_text(folder_ / "config/definitions/d.json", definition);
+  write_text(folder_ / "config/patterns/p.json", pattern);
+  const auto judge = [&](const char* kernel) {
+    write_text(folder_ / "config/solutions/s.json",
+               solution("fused_add_rmsnorm_h64", kernel, arguments, "[]"));
+    copy_image();
+    return verify();
+  };
+  const ProgramResult right = judge("add_norm_right");
+  EXPECT_EQ(right.exit_code, 0) << right.out << right.err;
+  const ProgramResult wrong = judge("add_norm_not_in_place");
+  EXPECT_EQ(wrong.exit_code, 1) << wrong.out;
+  // The same kernel with buffers of their own is right: no pattern, no aliases.
+  std::filesystem::remove(folder_ / "config/patterns/p.json");
+  write_text(folder_ / "config/solutions/s.json",
+             solution("fused_add_rmsnorm_h64", "add_norm_not_in_place", arguments, "[]",
+                      R"("verify": {"arguments": {"eps": {"value": 1e-6}}}, )"));
+  const ProgramResult apart = verify();
+  EXPECT_EQ(apart.exit_code, 0) << apart.out << apart.err;
+}
+
+TEST_F(Judge, JudgesSamplersByTheirLaw) {
+  const std::string definition = R"json({
+    "name": "top_k_sampling_v50", "op_type": "sampling",
+    "axes": {"batch_size": {"type": "var"}, "vocab_size": {"type": "const", "value": 50}},
+    "inputs": {"probs": {"shape": ["batch_size", "vocab_size"], "dtype": "float32"},
+               "top_k": {"shape": ["batch_size"], "dtype": "int32"}},
+    "outputs": {"samples": {"shape": ["batch_size"], "dtype": "int32"}}})json";
+  write_text(folder_ / "config/definitions/d.json", definition);
+  const auto judge = [&](const char* kernel) {
+    write_text(folder_ / "config/solutions/s.json",
+               solution("top_k_sampling_v50", kernel,
+                        R"(["probs", "top_k", "samples", "seed", "batch_size"])", "[]",
+                        R"("verify": {"arguments": {"seed": {"value": 1, "type": "uint64"}}}, )"));
+    copy_image();
+    return run({"verify", folder_ / "config", "--axis", "batch_size=4"});
+  };
+  const ProgramResult right = judge("sample_right");
+  EXPECT_EQ(right.exit_code, 0) << right.out << right.err;
+  const ProgramResult outside = judge("sample_outside");
+  EXPECT_EQ(outside.exit_code, 1);
+  EXPECT_NE(outside.out.find("which is not to be drawn"), std::string::npos) << outside.out;
+  const ProgramResult greedy = judge("sample_greedy");
+  EXPECT_EQ(greedy.exit_code, 1);
+  EXPECT_NE(greedy.out.find("total variation"), std::string::npos) << greedy.out;
+}
+
+TEST_F(Judge, ReadsRecordedWorkloads) {
+  write_norm("norm_right");
+  // [2, 64] of 1.0, and one uuid.
+  std::string header = R"({"x":{"dtype":"BF16","shape":[2,64],"data_offsets":[0,256]}})";
+  std::string file(8, '\0');
+  file[0] = static_cast<char>(header.size());
+  file += header;
+  for (int i = 0; i < 128; ++i) file += std::string("\x80\x3f", 2);
+  write_text(folder_ / "config/blob/x.safetensors", file);
+  const std::string line =
+      R"({"definition":"rmsnorm_h64","workload":{"axes":{"batch_size":2},"inputs":{"hidden_states":{"type":"safetensors","path":"./blob/x.safetensors","tensor_key":"KEY"},"weight":{"type":"random"}},"uuid":"recorded-1"},"solution":null,"evaluation":null})";
+  const auto with_key = [&](const std::string& key) {
+    std::string text = line;
+    text.replace(text.find("KEY"), 3, key);
+    write_text(folder_ / "config/workloads/rmsnorm/rmsnorm_h64.jsonl", text + "\n");
+    return verify({"-o", folder_ / "records.jsonl"});
+  };
+  const ProgramResult right = with_key("x");
+  EXPECT_EQ(right.exit_code, 0) << right.out << right.err;
+  EXPECT_NE(read_text(folder_ / "records.jsonl").find("\"recorded-1\""), std::string::npos);
+  std::filesystem::remove(folder_ / "records.jsonl");
+  const ProgramResult wrong = with_key("y");
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_NE(wrong.out.find("it has no tensor \"y\""), std::string::npos) << wrong.out;
+}
+
+TEST_F(Judge, ResumesWithoutRunningAgain) {
+  write_norm("norm_right");
+  const std::string file = folder_ / "records.jsonl";
+  ASSERT_EQ(run({"verify", folder_ / "config", "--axis", "batch_size=1", "-o", file}).exit_code, 0);
+  // Half a line, as a killed run leaves it.
+  write_text(file, read_text(file) + R"({"definition": "rms)");
+  const ProgramResult second = verify({"-o", file, "--json"});
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_NE(second.err.find("1 cases were recorded before"), std::string::npos) << second.err;
+  EXPECT_EQ(parse_json(second.out)["records"].size(), 3u);
+  const std::string text = read_text(file);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+  EXPECT_EQ(text.find("\"rms{"), std::string::npos);
+  // Nothing left to run: a kernel that would fail is not even started, its image being the same.
+  const ProgramResult third = verify({"-o", file});
+  EXPECT_EQ(third.exit_code, 0);
+  EXPECT_EQ(read_text(file), text);
+}
+
+TEST_F(Judge, BenchComparesWithABaseline) {
+  write_norm("norm_right");
+  write_norm("norm_slow", "[]", "", "baseline");
+  const std::string file = folder_ / "records.jsonl";
+  const ProgramResult result =
+      run({"bench", folder_ / "config", "--baseline", folder_ / "baseline", "--axis",
+           "batch_size=64", "--iterations", "5", "--trials", "2", "-o", file});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  const auto record = parse_json(read_text(file));
+  const auto performance = record["evaluation"]["performance"];
+  EXPECT_EQ(record["evaluation"]["fibshim"]["baseline"], "by_norm_slow");
+  // Twenty times the work: far from what noise can turn round.
+  EXPECT_GT(performance["speedup_factor"].get<double>(), 2) << record;
+  EXPECT_EQ(record["evaluation"]["fibshim"]["trial_ms"].size(), 2u);
+  // x and y, weight, rstd.
+  EXPECT_EQ(record["evaluation"]["fibshim"]["bytes"], 2 * 64 * 64 * 2 + 64 * 2 + 64 * 4);
+  EXPECT_EQ(
+      run({"bench", folder_ / "config", "--graph", "--axis", "batch_size=4", "--iterations", "2"})
+          .exit_code,
+      0);
+}
+
+TEST_F(Judge, BenchDoesNotTimeAWrongSolution) {
+  write_norm("norm_writes_nan");
+  const ProgramResult result =
+      run({"bench", folder_ / "config", "--axis", "batch_size=2", "--json"});
+  EXPECT_EQ(result.exit_code, 1);
+  const auto evaluation = parse_json(result.out)["records"][0]["evaluation"];
+  EXPECT_EQ(evaluation["status"], "INCORRECT_NUMERICAL");
+  EXPECT_TRUE(evaluation["performance"].is_null());
+  EXPECT_EQ(evaluation["correctness"]["max_absolute_error"], "Infinity");
+}
+
+TEST_F(Judge, BenchWaitsForAnotherUserOfTheGpu) {
+  write_norm("norm_right");
+  const auto device = parse_json(
+      run({"verify", folder_ / "config", "--axis", "batch_size=1", "--json"}).out)["device"];
+  const std::string lock = "/tmp/fibshim-" + device["uuid"].get<std::string>() + ".lock";
+  const int fd = open(lock.c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(fd, 0) << lock;
+  ASSERT_EQ(flock(fd, LOCK_SH), 0);
+  // A shared holder keeps bench out, not verify.
+  EXPECT_EQ(run({"verify", folder_ / "config", "--axis", "batch_size=1"}).err, "");
+  ProgramOptions options;
+  options.environment = {{"LD_LIBRARY_PATH", build_path("sim")}};
+  const ProgramResult held = run_program(
+      {"timeout", "3", build_path("bin/fibshim"), "bench", folder_ / "config"}, options);
+  EXPECT_EQ(held.exit_code, 124);
+  EXPECT_NE(held.err.find("waiting for another fibshim"), std::string::npos) << held.err;
+  close(fd);
+}
+
+TEST_F(Judge, SaysWhatIsMissing) {
+  write_norm("norm_right");
+  const ProgramResult unknown = run({"verify", folder_ / "config", "rmsnorm_h65"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_NE(unknown.err.find("did you mean 'rmsnorm_h64'?"), std::string::npos) << unknown.err;
+  const ProgramResult axis = run({"verify", folder_ / "config", "--axis", "rows=1"});
+  EXPECT_EQ(axis.exit_code, 2);
+  EXPECT_NE(axis.err.find("there are batch_size"), std::string::npos) << axis.err;
+  EXPECT_EQ(run({"verify", folder_ / "config", "--axis", "batch_size=x"}).exit_code, 2);
+  EXPECT_EQ(run({"verify"}).exit_code, 2);
+  EXPECT_EQ(run({"verify", folder_ / "nowhere"}).exit_code, 1);
+  const ProgramResult device = run({"verify", folder_ / "config", "--device", "7"});
+  EXPECT_EQ(device.exit_code, 1);
+  EXPECT_NE(device.err.find("there is no GPU 7"), std::string::npos) << device.err;
+}
+
+TEST_F(Judge, SaysThatThereIsNoDriver) {
+  write_norm("norm_right");
+  // A folder in front of the real one, should this machine have a driver.
+  write_text(folder_ / "none/libcuda.so.1", "");
+  ProgramOptions options;
+  options.environment = {{"LD_LIBRARY_PATH", folder_ / "none"}};
+  const ProgramResult result = run_fibshim({"verify", folder_ / "config"}, options);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("no CUDA driver"), std::string::npos) << result.err;
+}
+
+TEST_F(Judge, AsksForTheValueOfAnUnknownArgument) {
+  write_norm("norm_right");
+  std::string text = read_text(folder_ / "config/patterns/engine-norm.json");
+  text.replace(text.find("\"eps\""), 5, "\"bias\"");
+  write_text(folder_ / "config/patterns/engine-norm.json", text);
+  text = read_text(folder_ / "config/solutions/norm.json");
+  text.replace(text.find("\"eps\""), 5, "\"bias\"");
+  write_text(folder_ / "config/solutions/norm.json", text);
+  const ProgramResult result = verify();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.out.find("give the solution a \"verify\": {\"arguments\": {\"bias\""),
+            std::string::npos)
+      << result.out;
+}
+
+TEST_F(Judge, ReportDrawsOnePage) {
+  write_norm("norm_right");
+  ASSERT_EQ(verify({"-o", folder_ / "out"}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "out/traces/tests/rmsnorm/rmsnorm_h64.jsonl"));
+  const ProgramResult result = run({"report", folder_ / "out", "-o", folder_ / "report.html"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const std::string page = read_text(folder_ / "report.html");
+  EXPECT_EQ(page.find("<!DOCTYPE html>"), 0u);
+  EXPECT_NE(page.find("3 cases of 1 definitions on Simulated GPU (sm_90): 3 passed"),
+            std::string::npos);
+  for (const char* const foreign : {"<script", "http:", "https:", "src=", "@import", "url("}) {
+    EXPECT_EQ(page.find(foreign), std::string::npos) << foreign;
+  }
+  EXPECT_EQ(run({"report", folder_ / "nothing"}).exit_code, 1);
+}
+
+}  // namespace
+}  // namespace fibshim::test

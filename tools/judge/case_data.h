@@ -1,0 +1,52 @@
+// One case: values of the axes, and the tensors and scalars of one run.
+#ifndef FIBSHIM_TOOLS_JUDGE_CASE_DATA_H_
+#define FIBSHIM_TOOLS_JUDGE_CASE_DATA_H_
+
+#include <stdint.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tools/judge/element_types.h"
+
+namespace fibshim::judge {
+
+using AxisValues = std::map<std::string, int64_t>;
+
+// Contiguous, in host memory.
+struct Tensor {
+  const ElementType* type = nullptr;
+  std::vector<int64_t> shape;
+  std::vector<uint8_t> bytes;
+
+  int64_t count() const {
+    int64_t product = 1;
+    for (const int64_t extent : shape) product *= extent;
+    return product;
+  }
+  int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
+  // Elements of one row: all axes but the first.
+  int64_t width() const {
+    int64_t product = 1;
+    for (size_t i = 1; i < shape.size(); ++i) product *= shape[i];
+    return product;
+  }
+  double at(int64_t i) const {
+    return type->load(bytes.data() + static_cast<size_t>(i) * type->bytes);
+  }
+  void set(int64_t i, double value) {
+    type->store(value, bytes.data() + static_cast<size_t>(i) * type->bytes);
+  }
+  void allocate() { bytes.assign(static_cast<size_t>(count()) * type->bytes, 0); }
+};
+
+struct CaseData {
+  AxisValues axes;                        // const and var
+  std::map<std::string, Tensor> tensors;  // inputs
+  std::map<std::string, double> scalars;  // the definition's, and extras such as eps
+};
+
+}  // namespace fibshim::judge
+
+#endif  // FIBSHIM_TOOLS_JUDGE_CASE_DATA_H_

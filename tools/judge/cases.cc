@@ -1,0 +1,120 @@
+// Which cases a definition is judged in: see judge.h.
+#include <algorithm>
+
+#include "tools/judge/inputs.h"
+#include "tools/judge/judge.h"
+
+namespace fibshim::judge {
+namespace {
+
+// One and odd ones: where vectors, tiles and blocks do not divide what there is to do.
+const std::vector<int64_t> kVerifySizes = {1, 3, 17, 64, 257};
+const std::vector<int64_t> kBenchSizes = {1, 8, 64, 512, 1024, 4096, 16384};
+const std::vector<int64_t> kVerifyHeads = {1, 8, 3, 32, 5};
+const std::vector<int64_t> kVerifyLengths = {512, 4096, 33, 1024, 1};
+constexpr int64_t kBenchLength = 4096;
+constexpr int64_t kBenchQueryHeads = 32, kBenchKeyHeads = 8;
+constexpr size_t kMostCases = 4096;
+constexpr int64_t kVerifyBytes = int64_t{512} << 20, kBenchBytes = int64_t{8} << 30;
+
+bool holds(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+// The constant axis B of an axis named A_x_B, whose values are multiples of it; 1 for others.
+int64_t unit_of(const Definition& definition, const std::string& axis) {
+  const size_t at = axis.rfind("_x_");
+  if (at == std::string::npos) return 1;
+  const DefinitionAxis* const unit = definition.find_axis(std::string_view(axis).substr(at + 3));
+  return unit != nullptr && unit->is_const ? unit->value : 1;
+}
+
+std::vector<int64_t> usual_sizes(const Definition& definition, const std::string& axis,
+                                 bool is_first, bool is_bench) {
+  const int64_t unit = unit_of(definition, axis);
+  const bool is_heads = holds(axis, "head");
+  const bool is_length = holds(axis, "max_") || holds(axis, "len");
+  std::vector<int64_t> sizes = is_heads ? kVerifyHeads : is_length ? kVerifyLengths : kVerifySizes;
+  if (is_bench) {
+    const bool is_key = holds(axis, "_k_") || holds(axis, "kv");
+    if (is_heads) {
+      sizes = {is_key ? kBenchKeyHeads : kBenchQueryHeads};
+    } else if (is_length || !is_first) {
+      sizes = {kBenchLength};
+    } else {
+      sizes = kBenchSizes;
+    }
+  }
+  for (int64_t& size : sizes) size *= unit;
+  return sizes;
+}
+
+// Of all tensors; INT64_MAX for more than that.
+int64_t bytes_of(const Definition& definition, const AxisValues& axes) {
+  int64_t total = 0;
+  for (const DefinitionArgument& argument : definition.arguments) {
+    const ElementType* const type = element_type_of(argument.dtype);
+    int64_t bytes = type == nullptr ? 1 : type->bytes;
+    for (const int64_t extent : shape_of(argument.shape, axes)) {
+      if (__builtin_mul_overflow(bytes, extent, &bytes)) return INT64_MAX;
+    }
+    if (__builtin_add_overflow(total, bytes, &total)) return INT64_MAX;
+  }
+  return total;
+}
+
+}  // namespace
+
+std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& options,
+                                 const std::vector<Workload>& recorded) {
+  const Definition& definition = *subject.definition;
+  const bool is_bench = options.trial.is_bench;
+  std::vector<std::pair<std::string, std::vector<int64_t>>> stated, usual;
+  AxisValues constants;
+  for (const DefinitionAxis& axis : definition.axes) {
+    if (axis.is_const) {
+      constants[axis.name] = axis.value;
+      continue;
+    }
+    const auto& told = subject.solution->verify.axes;
+    const auto in_block = std::find_if(told.begin(), told.end(),
+                                       [&](const auto& one) { return one.first == axis.name; });
+    if (const auto given = options.axes.find(axis.name); given != options.axes.end()) {
+      stated.emplace_back(*given);
+    } else if (in_block != told.end()) {
+      stated.push_back(*in_block);
+    } else {
+      const bool is_first = stated.empty() && usual.empty();
+      usual.emplace_back(axis.name, usual_sizes(definition, axis.name, is_first, is_bench));
+    }
+  }
+  if (is_bench && stated.empty() && !recorded.empty()) return recorded;
+
+  size_t combinations = 1, most_sizes = 1;
+  for (const auto& [name, sizes] : stated) {
+    combinations = std::min(kMostCases, combinations * std::max<size_t>(sizes.size(), 1));
+  }
+  for (const auto& [name, sizes] : usual) most_sizes = std::max(most_sizes, sizes.size());
+  std::vector<Workload> cases;
+  for (size_t i = 0; i < std::max(combinations, most_sizes); ++i) {
+    AxisValues axes;
+    size_t rest = i % combinations;
+    for (const auto& [name, sizes] : stated) {
+      axes[name] = sizes[rest % sizes.size()];
+      rest /= sizes.size();
+    }
+    // Side by side, each a step further: not all of them are one, or odd, at once.
+    size_t shift = 0;
+    for (const auto& [name, sizes] : usual) axes[name] = sizes[(i + shift++) % sizes.size()];
+    AxisValues all = axes;
+    all.insert(constants.begin(), constants.end());
+    const bool is_too_large =
+        stated.empty() && bytes_of(definition, all) > (is_bench ? kBenchBytes : kVerifyBytes);
+    if (is_too_large || !meets_constraints(definition, all)) continue;
+    cases.push_back(made_workload(definition, axes));
+  }
+  if (!is_bench) cases.insert(cases.end(), recorded.begin(), recorded.end());
+  return cases;
+}
+
+}  // namespace fibshim::judge

@@ -1,0 +1,58 @@
+// Is an output right? By the rule of FlashInfer-Bench: with abs = |x - y| and rel = abs / (|y| + 1e-8),
+// an element is bad when abs > atol and rel > rtol; an output passes when the share of good elements
+// reaches required_matched_ratio. A value that is not finite where the reference is, is bad whatever
+// the ratio. Because tiny outputs (probabilities) pass that rule as zeros, a floating-point output
+// must also have a cosine of 0.999 with the reference.
+#ifndef FIBSHIM_TOOLS_JUDGE_COMPARE_H_
+#define FIBSHIM_TOOLS_JUDGE_COMPARE_H_
+
+#include <stdint.h>
+
+#include <string>
+#include <vector>
+
+#include "tools/judge/element_types.h"
+
+namespace fibshim::judge {
+
+struct Tolerance {
+  double atol, rtol;
+  double required_matched_ratio = 1;
+  double min_cosine = 0.999;
+};
+
+// What FlashInfer takes by dtype: float32 1e-5, float16 1e-3, bfloat16 1e-2, fp8 1e-1; integers are
+// exact.
+Tolerance default_tolerance(const ElementType& type);
+
+// Errors of one output, or of several runs of it together.
+struct Comparison {
+  int64_t count = 0;
+  int64_t bad = 0;
+  int64_t not_finite = 0;
+  double max_absolute_error = 0;
+  double max_relative_error = 0;
+  int64_t first_bad = -1;          // index of the element
+  double found = 0, expected = 0;  // there
+  double dot = 0, found_square = 0, expected_square = 0;
+
+  // Adds `count` elements, the first of which has index `first`.
+  void add(const double* found_values, const double* expected_values, int64_t values, int64_t first,
+           const Tolerance& tolerance);
+  void merge(const Comparison& other);
+
+  double matched_ratio() const {
+    return count == 0 ? 1 : 1 - static_cast<double>(bad) / static_cast<double>(count);
+  }
+  double cosine() const;
+  // Why it does not pass; empty when it does.
+  std::string fault(const Tolerance& tolerance) const;
+};
+
+// ½ Σ |f - p| of the frequencies of `counts` against `probabilities`.
+double total_variation_distance(const std::vector<int64_t>& counts,
+                                const std::vector<double>& probabilities);
+
+}  // namespace fibshim::judge
+
+#endif  // FIBSHIM_TOOLS_JUDGE_COMPARE_H_

@@ -1,0 +1,281 @@
+#include "tools/judge/gpu.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+
+#include <cudaTypedefs.h>
+#include <fmt/format.h>
+
+namespace fibshim::judge {
+
+// One row for each function: member and type, and the name that libcuda exports.
+#define FIBSHIM_JUDGE_DRIVER(ROW)                                       \
+  ROW(cuInit, cuInit, v2000)                                            \
+  ROW(cuDriverGetVersion, cuDriverGetVersion, v2020)                    \
+  ROW(cuGetErrorName, cuGetErrorName, v6000)                            \
+  ROW(cuDeviceGetCount, cuDeviceGetCount, v2000)                        \
+  ROW(cuDeviceGet, cuDeviceGet, v2000)                                  \
+  ROW(cuDeviceGetName, cuDeviceGetName, v2000)                          \
+  ROW(cuDeviceGetUuid, cuDeviceGetUuid_v2, v11040)                      \
+  ROW(cuDeviceGetAttribute, cuDeviceGetAttribute, v2000)                \
+  ROW(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, v7000)        \
+  ROW(cuCtxSetCurrent, cuCtxSetCurrent, v4000)                          \
+  ROW(cuMemGetInfo, cuMemGetInfo_v2, v3020)                             \
+  ROW(cuMemAlloc, cuMemAlloc_v2, v3020)                                 \
+  ROW(cuMemFree, cuMemFree_v2, v3020)                                   \
+  ROW(cuMemcpyHtoD, cuMemcpyHtoD_v2, v3020)                             \
+  ROW(cuMemcpyDtoH, cuMemcpyDtoH_v2, v3020)                             \
+  ROW(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2, v3020)                   \
+  ROW(cuMemsetD32Async, cuMemsetD32Async, v3020)                        \
+  ROW(cuMemsetD8Async, cuMemsetD8Async, v3020)                          \
+  ROW(cuStreamCreate, cuStreamCreate, v2000)                            \
+  ROW(cuStreamSynchronize, cuStreamSynchronize, v2000)                  \
+  ROW(cuStreamBeginCapture, cuStreamBeginCapture_v2, v10010)            \
+  ROW(cuStreamEndCapture, cuStreamEndCapture, v10000)                   \
+  ROW(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, v11040) \
+  ROW(cuGraphLaunch, cuGraphLaunch, v10000)                             \
+  ROW(cuEventCreate, cuEventCreate, v2000)                              \
+  ROW(cuEventRecord, cuEventRecord, v2000)                              \
+  ROW(cuEventElapsedTime, cuEventElapsedTime, v2000)                    \
+  ROW(cuLibraryLoadData, cuLibraryLoadData, v12000)                     \
+  ROW(cuLibraryGetKernel, cuLibraryGetKernel, v12000)                   \
+  ROW(cuKernelGetAttribute, cuKernelGetAttribute, v12000)               \
+  ROW(cuKernelSetAttribute, cuKernelSetAttribute, v12000)               \
+  ROW(cuLaunchKernelEx, cuLaunchKernelEx, v11060)
+
+struct Gpu::Driver {
+#define ROW(name, exported, version) PFN_##name##_##version name##_call = nullptr;
+  FIBSHIM_JUDGE_DRIVER(ROW)
+#undef ROW
+  DeviceInfo info;
+  CUdevice device = 0;
+  CUstream stream = nullptr;
+  std::vector<CUevent> events;
+
+  Result<void> check(CUresult result, const char* call) const {
+    if (result == CUDA_SUCCESS) return {};
+    const char* name = nullptr;
+    if (cuGetErrorName_call(result, &name) != CUDA_SUCCESS || name == nullptr) name = "error";
+    return fail(static_cast<ErrorCode>(result),
+                fmt::format("{}: {} ({})", call, name, static_cast<int>(result)));
+  }
+};
+
+// Calls a driver function; leaves the enclosing function with its error.
+#define FIBSHIM_TRY(name, ...)                                                           \
+  do {                                                                                   \
+    if (auto called = driver_->check(driver_->name##_call(__VA_ARGS__), #name); !called) \
+      return tl::unexpected<Error>(called.error());                                      \
+  } while (false)
+
+Gpu::Gpu() : driver_(std::make_unique<Driver>()) {}
+// What belongs to the context goes with the process: one that faulted cannot be tidied up.
+Gpu::~Gpu() = default;
+
+const DeviceInfo& Gpu::info() const { return driver_->info; }
+
+Result<std::unique_ptr<Gpu>> Gpu::open(int ordinal) {
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* const why = dlerror();
+    return fail(ErrorCode::not_found,
+                fmt::format("no CUDA driver: {} (fibshim doctor tells more)", why));
+  }
+  std::unique_ptr<Gpu> gpu(new Gpu);
+  Driver* const driver = gpu->driver_.get();
+  std::string missing;
+#define ROW(name, exported, version)                                                         \
+  driver->name##_call = reinterpret_cast<PFN_##name##_##version>(dlsym(library, #exported)); \
+  if (driver->name##_call == nullptr && missing.empty()) missing = #exported;
+  FIBSHIM_JUDGE_DRIVER(ROW)
+#undef ROW
+  if (!missing.empty()) {
+    return fail(ErrorCode::not_found,
+                "the CUDA driver has no " + missing + ": a driver of CUDA 12.0 or later is needed");
+  }
+  const auto check = [&](CUresult result, const char* call) { return driver->check(result, call); };
+  Dl_info place{};
+  if (dladdr(reinterpret_cast<void*>(driver->cuInit_call), &place) != 0) {
+    driver->info.driver_path = place.dli_fname;
+  }
+  int count = 0;
+  if (auto done = check(driver->cuInit_call(0), "cuInit"); !done)
+    return tl::unexpected<Error>(done.error());
+  (void)driver->cuDriverGetVersion_call(&driver->info.driver_version);
+  if (auto done = check(driver->cuDeviceGetCount_call(&count), "cuDeviceGetCount"); !done) {
+    return tl::unexpected<Error>(done.error());
+  }
+  if (ordinal < 0 || ordinal >= count) {
+    return fail(ErrorCode::invalid_value,
+                fmt::format("there is no GPU {}: the driver sees {}", ordinal, count));
+  }
+  CUcontext context = nullptr;
+  char name[256] = "";
+  CUuuid uuid{};
+  int major = 0, minor = 0, l2_bytes = 0;
+  size_t free_bytes = 0, total_bytes = 0;
+  const auto attribute = [&](int* value, CUdevice_attribute which) {
+    return check(driver->cuDeviceGetAttribute_call(value, which, driver->device),
+                 "cuDeviceGetAttribute");
+  };
+  for (const Result<void>& step :
+       {check(driver->cuDeviceGet_call(&driver->device, ordinal), "cuDeviceGet"),
+        check(driver->cuDeviceGetName_call(name, sizeof name, driver->device), "cuDeviceGetName"),
+        check(driver->cuDeviceGetUuid_call(&uuid, driver->device), "cuDeviceGetUuid"),
+        attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+        attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+        attribute(&l2_bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
+        check(driver->cuDevicePrimaryCtxRetain_call(&context, driver->device),
+              "cuDevicePrimaryCtxRetain"),
+        check(driver->cuCtxSetCurrent_call(context), "cuCtxSetCurrent"),
+        check(driver->cuMemGetInfo_call(&free_bytes, &total_bytes), "cuMemGetInfo"),
+        check(driver->cuStreamCreate_call(&driver->stream, CU_STREAM_NON_BLOCKING),
+              "cuStreamCreate")}) {
+    if (!step) return tl::unexpected<Error>(step.error());
+  }
+  driver->info.name = name;
+  driver->info.sm = 10 * major + minor;
+  driver->info.l2_bytes = static_cast<uint64_t>(std::max(l2_bytes, 0));
+  driver->info.free_bytes = free_bytes;
+  driver->info.uuid = "GPU";
+  for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    const bool starts_group = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    driver->info.uuid +=
+        fmt::format("{}{:02x}", starts_group ? "-" : "", static_cast<unsigned char>(uuid.bytes[i]));
+  }
+  return gpu;
+}
+
+Result<CUfunction> Gpu::load_kernel(std::string_view image, const std::string& name,
+                                    bool takes_large_clusters) {
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  FIBSHIM_TRY(cuLibraryLoadData, &library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+  FIBSHIM_TRY(cuLibraryGetKernel, &kernel, library, name.c_str());
+  int room = 0, taken = 0;
+  FIBSHIM_TRY(cuDeviceGetAttribute, &room, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+              driver_->device);
+  FIBSHIM_TRY(cuKernelGetAttribute, &taken, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel,
+              driver_->device);
+  FIBSHIM_TRY(cuKernelSetAttribute, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, room - taken,
+              kernel, driver_->device);
+  if (takes_large_clusters) {
+    FIBSHIM_TRY(cuKernelSetAttribute, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1,
+                kernel, driver_->device);
+  }
+  return reinterpret_cast<CUfunction>(kernel);  // as cuLaunchKernel takes it
+}
+
+Result<CUdeviceptr> Gpu::allocate(size_t bytes) {
+  CUdeviceptr memory = 0;
+  FIBSHIM_TRY(cuMemAlloc, &memory, bytes);
+  return memory;
+}
+
+Result<void> Gpu::release(CUdeviceptr memory) {
+  FIBSHIM_TRY(cuMemFree, memory);
+  return {};
+}
+
+Result<void> Gpu::to_device(CUdeviceptr to, const void* from, size_t bytes) {
+  if (bytes == 0) return {};
+  FIBSHIM_TRY(cuMemcpyHtoD, to, from, bytes);
+  return {};
+}
+
+Result<void> Gpu::to_host(void* to, CUdeviceptr from, size_t bytes) {
+  if (bytes == 0) return {};
+  FIBSHIM_TRY(cuMemcpyDtoH, to, from, bytes);
+  return {};
+}
+
+Result<void> Gpu::copy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  FIBSHIM_TRY(cuMemcpyDtoDAsync, to, from, bytes, driver_->stream);
+  return {};
+}
+
+Result<void> Gpu::fill32(CUdeviceptr to, uint32_t value, size_t words) {
+  FIBSHIM_TRY(cuMemsetD32Async, to, value, words, driver_->stream);
+  return {};
+}
+
+Result<void> Gpu::fill8(CUdeviceptr to, uint8_t value, size_t bytes) {
+  if (bytes == 0) return {};
+  FIBSHIM_TRY(cuMemsetD8Async, to, value, bytes, driver_->stream);
+  return {};
+}
+
+Result<void> Gpu::launch(CUfunction kernel, const Launch& launch) {
+  std::vector<void*> params;
+  for (const auto& param : launch.params) params.push_back(const_cast<uint8_t*>(param.data()));
+  CUlaunchAttribute cluster{};
+  cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  cluster.value.clusterDim = {launch.geometry[kClusterX], launch.geometry[kClusterY],
+                              launch.geometry[kClusterZ]};
+  const bool has_cluster =
+      launch.geometry[kClusterX] * launch.geometry[kClusterY] * launch.geometry[kClusterZ] != 1;
+  CUlaunchConfig config{};
+  config.gridDimX = launch.geometry[kGridX];
+  config.gridDimY = launch.geometry[kGridY];
+  config.gridDimZ = launch.geometry[kGridZ];
+  config.blockDimX = launch.geometry[kBlockX];
+  config.blockDimY = launch.geometry[kBlockY];
+  config.blockDimZ = launch.geometry[kBlockZ];
+  config.sharedMemBytes = launch.geometry[kSharedMem];
+  config.hStream = driver_->stream;
+  config.attrs = has_cluster ? &cluster : nullptr;
+  config.numAttrs = has_cluster ? 1 : 0;
+  FIBSHIM_TRY(cuLaunchKernelEx, &config, kernel, params.data(), nullptr);
+  return {};
+}
+
+Result<void> Gpu::synchronize() {
+  FIBSHIM_TRY(cuStreamSynchronize, driver_->stream);
+  return {};
+}
+
+Result<CUgraphExec> Gpu::capture(
+    const std::vector<std::pair<CUfunction, const Launch*>>& launches) {
+  CUgraph graph = nullptr;
+  CUgraphExec executable = nullptr;
+  FIBSHIM_TRY(cuStreamBeginCapture, driver_->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  Result<void> launched;
+  for (const auto& [kernel, one] : launches) {
+    launched = launch(kernel, *one);
+    if (!launched) break;
+  }
+  FIBSHIM_TRY(cuStreamEndCapture, driver_->stream, &graph);
+  if (!launched) return tl::unexpected<Error>(launched.error());
+  FIBSHIM_TRY(cuGraphInstantiateWithFlags, &executable, graph, 0);
+  return executable;
+}
+
+Result<void> Gpu::launch_graph(CUgraphExec graph) {
+  FIBSHIM_TRY(cuGraphLaunch, graph, driver_->stream);
+  return {};
+}
+
+Result<void> Gpu::mark(int event) {
+  while (driver_->events.size() <= static_cast<size_t>(event)) {
+    CUevent made = nullptr;
+    FIBSHIM_TRY(cuEventCreate, &made, CU_EVENT_DEFAULT);
+    driver_->events.push_back(made);
+  }
+  FIBSHIM_TRY(cuEventRecord, driver_->events[static_cast<size_t>(event)], driver_->stream);
+  return {};
+}
+
+Result<std::vector<double>> Gpu::elapsed(int pairs) {
+  if (auto done = synchronize(); !done) return tl::unexpected<Error>(done.error());
+  std::vector<double> times;
+  for (int i = 0; i < pairs; ++i) {
+    float milliseconds = 0;
+    FIBSHIM_TRY(cuEventElapsedTime, &milliseconds, driver_->events[static_cast<size_t>(2 * i)],
+                driver_->events[static_cast<size_t>(2 * i + 1)]);
+    times.push_back(milliseconds);
+  }
+  return times;
+}
+
+}  // namespace fibshim::judge

@@ -1,0 +1,80 @@
+// The GPU, through the driver that is there at run time: the program builds and starts without one.
+// One context of one device, one stream. Used in worker processes only: a kernel that faults takes
+// its process's context with it.
+#ifndef FIBSHIM_TOOLS_JUDGE_GPU_H_
+#define FIBSHIM_TOOLS_JUDGE_GPU_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <cuda.h>
+
+#include "loader/result.h"
+#include "tools/judge/launch_plan.h"
+
+namespace fibshim::judge {
+
+struct DeviceInfo {
+  std::string name;
+  std::string uuid;  // "GPU-..."
+  int sm = 0;        // 90 for compute capability 9.0
+  int driver_version = 0;
+  uint64_t l2_bytes = 0;
+  uint64_t free_bytes = 0;
+  std::string driver_path;
+};
+
+class Gpu {
+ public:
+  // Fails with what a user can do about it when there is no driver or no such device.
+  static Result<std::unique_ptr<Gpu>> open(int ordinal);
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  const DeviceInfo& info() const;
+
+  Result<CUfunction> load_kernel(std::string_view image, const std::string& name,
+                                 bool takes_large_clusters);
+
+  Result<CUdeviceptr> allocate(size_t bytes);
+  Result<void> release(CUdeviceptr memory);
+  Result<void> to_device(CUdeviceptr to, const void* from, size_t bytes);
+  Result<void> to_host(void* to, CUdeviceptr from, size_t bytes);
+  Result<void> copy(CUdeviceptr to, CUdeviceptr from, size_t bytes);  // in the stream
+  Result<void> fill32(CUdeviceptr to, uint32_t value, size_t words);  // in the stream
+  Result<void> fill8(CUdeviceptr to, uint8_t value, size_t bytes);    // in the stream
+  Result<void> launch(CUfunction kernel, const Launch& launch);
+  Result<void> synchronize();
+
+  // Milliseconds that each repetition of `work` takes on the device, by events around it; `before`
+  // runs ahead of the first event each time.
+  template <class Before, class Work>
+  Result<std::vector<double>> time(int repetitions, const Before& before, const Work& work) {
+    for (int i = 0; i < repetitions; ++i) {
+      if (auto done = before(); !done) return tl::unexpected<Error>(done.error());
+      if (auto done = mark(2 * i); !done) return tl::unexpected<Error>(done.error());
+      if (auto done = work(); !done) return tl::unexpected<Error>(done.error());
+      if (auto done = mark(2 * i + 1); !done) return tl::unexpected<Error>(done.error());
+    }
+    return elapsed(repetitions);
+  }
+
+  // `work` captured into a graph, to be launched as one.
+  Result<CUgraphExec> capture(const std::vector<std::pair<CUfunction, const Launch*>>& launches);
+  Result<void> launch_graph(CUgraphExec graph);
+
+ private:
+  struct Driver;
+  Gpu();
+  Result<void> mark(int event);  // records event number `event`
+  Result<std::vector<double>> elapsed(int pairs);
+
+  std::unique_ptr<Driver> driver_;
+};
+
+}  // namespace fibshim::judge
+
+#endif  // FIBSHIM_TOOLS_JUDGE_GPU_H_

@@ -1,0 +1,193 @@
+#include "tools/judge/inputs.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <random>
+#include <regex>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace fibshim::judge {
+namespace {
+
+using Random = std::mt19937_64;
+
+// Large tensors repeat a block; its odd length keeps their rows apart.
+constexpr int64_t kBlockElements = (int64_t{1} << 18) + 1;
+constexpr int64_t kDistinctProbabilityRows = 16;
+constexpr double kDefaultEps = 1e-6;
+constexpr int64_t kMostTopK = 64;
+
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void repeat_block(Tensor* tensor, int64_t block) {
+  const size_t bytes = static_cast<size_t>(block) * tensor->type->bytes;
+  for (size_t at = bytes; at < tensor->bytes.size(); at += bytes) {
+    memcpy(tensor->bytes.data() + at, tensor->bytes.data(),
+           std::min(bytes, tensor->bytes.size() - at));
+  }
+}
+
+template <class Draw>
+void fill(Tensor* tensor, const Draw& draw) {
+  const int64_t block = std::min(tensor->count(), kBlockElements);
+  for (int64_t i = 0; i < block; ++i) tensor->set(i, draw());
+  if (block > 0) repeat_block(tensor, block);
+}
+
+void fill_activations(Tensor* tensor, int run, Random* random) {
+  std::normal_distribution<double> normal;
+  const int profile = run % kInputProfiles;
+  const double scale = profile == 1 ? 1e-3 : 1;
+  int64_t i = 0;
+  fill(tensor, [&] {
+    const double value = normal(*random) * scale;
+    return profile == 2 && ++i % 211 == 0 ? 50 * value : value;
+  });
+  if (tensor->shape.size() < 2 || tensor->rows() < 2) return;
+  const size_t row_bytes = static_cast<size_t>(tensor->width()) * tensor->type->bytes;
+  memset(tensor->bytes.data() + row_bytes, 0, row_bytes);
+}
+
+void fill_probabilities(Tensor* tensor, Random* random) {
+  std::normal_distribution<double> normal;
+  const int64_t width = tensor->width();
+  const int64_t rows = std::min(tensor->rows(), kDistinctProbabilityRows);
+  std::vector<double> row(static_cast<size_t>(width));
+  for (int64_t r = 0; r < rows; ++r) {
+    double sum = 0;
+    for (double& value : row) sum += value = exp(2 * normal(*random));
+    for (int64_t i = 0; i < width; ++i) {
+      tensor->set(r * width + i, row[static_cast<size_t>(i)] / sum);
+    }
+  }
+  repeat_block(tensor, rows * width);
+}
+
+// Cosines, then sines, of position * 10000^(-2i/d).
+void fill_rotations(Tensor* tensor) {
+  const int64_t width = tensor->width(), half = width / 2;
+  for (int64_t row = 0; row < tensor->rows(); ++row) {
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(row) *
+                           pow(10000, -2.0 * static_cast<double>(i) / static_cast<double>(width));
+      tensor->set(row * width + i, cos(angle));
+      tensor->set(row * width + half + i, sin(angle));
+    }
+  }
+}
+
+Result<IntegerRange> range_of(const InputRequest& request, const DefinitionArgument& argument) {
+  if (request.range_of) {
+    const auto range = request.range_of(argument.name);
+    if (!range) return tl::unexpected<Error>(range.error());
+    if (range->low < range->high) return *range;
+  }
+  if (std::string_view(kDtypes[argument.dtype].name) == "bool") return IntegerRange{0, 2};
+  if (is_one_of(argument.name, {"positions", "pos_ids"})) {
+    const DefinitionArgument* const cache = request.definition.find_argument("cos_sin_cache");
+    if (cache != nullptr && !cache->shape.empty()) {
+      return IntegerRange{0, request.axes.at(cache->shape[0])};
+    }
+  }
+  if (is_one_of(argument.name, {"top_k", "k"})) {
+    const DefinitionArgument* const probs = request.definition.find_argument("probs");
+    if (probs != nullptr && !probs->shape.empty()) {
+      return IntegerRange{1, std::min(request.axes.at(probs->shape.back()), kMostTopK) + 1};
+    }
+  }
+  return fail(ErrorCode::invalid_value, "the integer input \"" + argument.name +
+                                            "\" needs a range: \"verify\": {\"arguments\": {\"" +
+                                            argument.name + "\": {\"low\": ..., \"high\": ...}}}");
+}
+
+Result<void> fill_argument(const InputRequest& request, const DefinitionArgument& argument,
+                           Random* random, Tensor* tensor) {
+  const std::string_view name = argument.name;
+  std::normal_distribution<double> normal;
+  const auto uniform = [&](double low, double high) {
+    fill(tensor, [&] { return std::uniform_real_distribution<double>(low, high)(*random); });
+  };
+  if (!tensor->type->is_floating) {
+    const auto range = range_of(request, argument);
+    if (!range) return tl::unexpected<Error>(range.error());
+    std::uniform_int_distribution<int64_t> draw(range->low, range->high - 1);
+    fill(tensor, [&] { return static_cast<double>(draw(*random)); });
+  } else if (is_one_of(name, {"weight", "gamma", "w"})) {
+    const double around = request.op.find("gemma") != std::string_view::npos ? 0 : 1;
+    fill(tensor, [&] { return around + 0.5 * normal(*random); });
+  } else if (is_one_of(name, {"bias", "beta"})) {
+    fill(tensor, [&] { return normal(*random); });
+  } else if (is_one_of(name, {"scale"})) {
+    const double scales[kInputProfiles] = {0.05, 0.5, 0.01};
+    fill(tensor, [&] { return scales[request.run % kInputProfiles]; });
+  } else if (name == "cos_sin_cache") {
+    fill_rotations(tensor);
+  } else if (name == "probs" && tensor->shape.size() > 1) {
+    fill_probabilities(tensor, random);
+  } else if (name == "temperature") {
+    uniform(0.5, 2);
+  } else if (is_one_of(name, {"top_p", "p"})) {
+    uniform(0.3, 0.95);
+  } else if (name == "min_p") {
+    uniform(0.02, 0.3);
+  } else {
+    fill_activations(tensor, request.run, random);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<int64_t> shape_of(const std::vector<std::string>& axes, const AxisValues& values) {
+  std::vector<int64_t> shape;
+  for (const std::string& axis : axes) shape.push_back(values.at(axis));
+  return shape;
+}
+
+Result<void> make_inputs(const InputRequest& request, CaseData* data) {
+  data->axes = request.axes;
+  for (const DefinitionArgument& argument : request.definition.arguments) {
+    if (argument.is_output) continue;
+    if (data->tensors.count(argument.name) != 0 || data->scalars.count(argument.name) != 0) {
+      continue;
+    }
+    const ElementType* const type = element_type_of(argument.dtype);
+    if (type == nullptr) {
+      return fail(ErrorCode::invalid_value, "input \"" + argument.name + "\" has the dtype " +
+                                                kDtypes[argument.dtype].name +
+                                                ", which cannot be made or compared");
+    }
+    std::string seed = request.definition.name.name + "/" + argument.name;
+    for (const auto& [axis, value] : request.axes) seed += "/" + axis + std::to_string(value);
+    seed += "#" + std::to_string(request.run);
+    Random random(XXH3_64bits(seed.data(), seed.size()));
+    Tensor tensor{type, shape_of(argument.shape, request.axes), {}};
+    tensor.allocate();
+    auto filled = fill_argument(request, argument, &random, &tensor);
+    if (!filled) return filled;
+    if (argument.is_scalar) {
+      data->scalars[argument.name] = tensor.at(0);
+    } else {
+      data->tensors[argument.name] = std::move(tensor);
+    }
+  }
+  return {};
+}
+
+double eps_of(const Definition& definition) {
+  static const std::regex kEps(
+      R"(\b(?:eps|EPS|epsilon|EPSILON)\s*(?::\s*float\s*)?=\s*([0-9][0-9.eE+-]*))");
+  std::smatch match;
+  if (!std::regex_search(definition.reference, match, kEps)) return kDefaultEps;
+  const double value = strtod(match[1].str().c_str(), nullptr);
+  return value > 0 ? value : kDefaultEps;
+}
+
+}  // namespace fibshim::judge

@@ -1,0 +1,561 @@
+#include "tools/judge/judge.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "tools/commands.h"
+#include "tools/diagnostics_output.h"
+#include "tools/file_descriptor.h"
+#include "tools/judge/compare.h"
+#include "tools/judge/inputs.h"
+#include "tools/judge/references.h"
+#include "tools/judge/worker.h"
+#include "tools/terminal.h"
+
+namespace fibshim::judge {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using tools::FileDescriptor;
+using tools::kExitFine;
+using tools::kExitUsage;
+using tools::kExitWrong;
+using tools::print_message;
+
+// A solution that fails so often is not run in its other cases.
+constexpr int kMostFailures = 3;
+constexpr double kProbeTimeoutS = 120;
+constexpr size_t kLoggedOutput = 500;
+
+std::string now() {
+  timespec moment{};
+  clock_gettime(CLOCK_REALTIME, &moment);
+  tm parts{};
+  gmtime_r(&moment.tv_sec, &parts);
+  char text[32];
+  strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+// One timing at a time on a GPU, whoever runs it: `bench` holds the lock alone, `verify` shares it with
+// others of its kind. The kernel lets go of it when the holder ends, however it ends.
+class GpuLock {
+ public:
+  GpuLock(const std::string& uuid, bool is_exclusive, const char* command) : fd_(-1) {
+    const std::string path = "/tmp/fibshim-" + uuid + ".lock";
+    // Without O_CREAT first: in a sticky folder that would fail on another user's file.
+    int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) fd = open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    fd_ = FileDescriptor(fd);
+    const int wanted = is_exclusive ? LOCK_EX : LOCK_SH;
+    if (!fd_) {
+      print_message(command, fmt::format("no lock on the GPU: {}: {}", path, strerror(errno)));
+    } else if (flock(fd_.get(), wanted | LOCK_NB) != 0) {
+      print_message(command, "waiting for another fibshim that uses this GPU (" + path + ")");
+      while (flock(fd_.get(), wanted) != 0 && errno == EINTR) {
+      }
+    }
+  }
+
+ private:
+  FileDescriptor fd_;
+};
+
+std::string digest_of(const SolutionSpec& solution) {
+  std::string all;
+  for (const SolutionImage& image : solution.images) all += sha256_hex(image.hash);
+  return sha256_hex(sha256(all));
+}
+
+std::string axes_words(const AxisValues& axes) {
+  std::string words;
+  for (const auto& [name, value] : axes) {
+    words += fmt::format("{}{}={}", words.empty() ? "" : " ", name, value);
+  }
+  return words;
+}
+
+class Judge {
+ public:
+  explicit Judge(const JudgeOptions& options)
+      : options_(options),
+        command_(options.trial.is_bench ? "bench" : "verify"),
+        shows_progress_(!options.is_quiet && isatty(STDERR_FILENO) != 0) {
+    context_.mode = !options.trial.is_bench    ? "verify"
+                    : options.trial.uses_graph ? "bench-graph"
+                    : options.trial.flushes_l2 ? "bench"
+                                               : "bench-warm";
+  }
+
+  int run() {
+    if (!read_folder(options_.folder, &folder_)) return kExitWrong;
+    if (!options_.baseline.empty() && !read_folder(options_.baseline, &baseline_)) {
+      return kExitWrong;
+    }
+    if (options_.checks_references) return check_references();
+    if (const int code = choose_solutions(); code != kExitFine) return code;
+    const std::string root =
+        options_.workloads.empty() ? folder_.model.listing.root : options_.workloads;
+    std::vector<std::string> faults;
+    workloads_ = read_workloads(root, &faults);
+    for (const std::string& fault : faults) print_message(command_, tools::printable(fault));
+    if (!faults.empty()) return kExitWrong;
+    trial_ = options_.trial;
+    trial_.data_root = root;
+
+    if (!probe()) return kExitWrong;
+    read_earlier();
+    for (const uint32_t solution : chosen_) {
+      if (!judge_solution(solution)) return kExitWrong;
+    }
+    if (shows_progress_) fmt::print(stderr, "\r\033[K");
+    return report();
+  }
+
+ private:
+  bool read_folder(const std::string& path, Folder* folder) {
+    CheckOptions options;
+    options.model = &folder->model;
+    folder->report = check_folder(path, options);
+    if (folder->report.snapshot != nullptr) return true;
+    print_message(command_, fmt::format("{} is not a valid config folder:", path));
+    fmt::print(stderr, "{}", tools::format_findings(folder->report));
+    return false;
+  }
+
+  const Definition* definition_of(const Folder& folder, const SolutionSpec& solution) const {
+    for (const Definition& definition : folder.model.definitions) {
+      if (definition.name.name == solution.definition.name) return &definition;
+    }
+    return nullptr;
+  }
+
+  int choose_solutions() {
+    std::set<std::string> wanted(options_.definitions.begin(), options_.definitions.end());
+    std::set<std::string> axes;
+    const auto& solutions = folder_.model.solutions;
+    for (uint32_t i = 0; i < solutions.size(); ++i) {
+      const std::string& name = solutions[i].definition.name;
+      if (!options_.definitions.empty() && wanted.count(name) == 0) continue;
+      wanted.erase(name);
+      chosen_.push_back(i);
+      for (const DefinitionAxis& axis : definition_of(folder_, solutions[i])->axes) {
+        if (!axis.is_const) axes.insert(axis.name);
+      }
+    }
+    for (const std::string& name : wanted) {
+      std::vector<std::string_view> known;
+      for (const SolutionSpec& one : solutions) known.push_back(one.definition.name);
+      const std::string_view meant = nearest_word(name, known);
+      return tools::usage_error(
+          command_, fmt::format("the folder has no solution for '{}'{}", tools::printable(name),
+                                meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant)));
+    }
+    for (const auto& [name, values] : options_.axes) {
+      if (axes.count(name) != 0) continue;
+      return tools::usage_error(command_,
+                                fmt::format("no definition has a variable axis '{}'; there are {}",
+                                            tools::printable(name), fmt::join(axes, ", ")));
+    }
+    if (!chosen_.empty()) return kExitFine;
+    print_message(command_, "the folder has no solutions");
+    return kExitWrong;
+  }
+
+  // Asks a worker what GPU there is: this process must stay without a driver.
+  bool probe() {
+    std::string fault = "the probe of the GPU said nothing";
+    const auto ask = [&](bool copies) {
+      return run_worker(
+          [&](const Tell& tell) {
+            auto gpu = Gpu::open(options_.trial.device);
+            if (!gpu) return tell({{"fault", gpu.error().message}});
+            const DeviceInfo& info = (*gpu)->info();
+            Json message = {{"name", info.name},
+                            {"uuid", info.uuid},
+                            {"sm", info.sm},
+                            {"driver", info.driver_version}};
+            if (copies) {
+              const auto rate = measure_copy_bandwidth(gpu->get());
+              if (!rate) return tell({{"fault", rate.error().message}});
+              message["copy"] = *rate;
+            }
+            tell(message);
+          },
+          [&](const Json& message) {
+            if (message.contains("fault")) {
+              fault = message["fault"].get<std::string>();
+              return;
+            }
+            fault.clear();
+            context_.device.name = message["name"].get<std::string>();
+            context_.device.uuid = message["uuid"].get<std::string>();
+            context_.device.sm = message["sm"].get<int>();
+            context_.device.driver_version = message["driver"].get<int>();
+            if (copies) context_.copy_bytes_per_second = message["copy"].get<double>();
+          },
+          kProbeTimeoutS);
+    };
+    WorkerEnd end = ask(false);
+    if (fault.empty() && trial_.is_bench) {
+      const GpuLock lock(context_.device.uuid, true, command_);
+      end = ask(true);
+    }
+    if (fault.empty() && end.is_fine) return true;
+    print_message(command_, tools::printable(end.is_fine ? fault : end.words + ": " + end.output));
+    return false;
+  }
+
+  void read_earlier() {
+    if (options_.output.empty()) return;
+    const Judged nobody{"x", "x", "x", "x", "", {}, {}, {}};
+    const bool is_file = record_file(options_.output, nobody) == options_.output;
+    std::vector<std::string> faults;
+    const std::string path = is_file ? options_.output : options_.output + "/traces";
+    for (Json& record : read_records(path, &faults)) {
+      const std::string key = record_key(record);
+      earlier_[key] = std::move(record);
+    }
+    for (const std::string& fault : faults) {
+      print_message(command_, tools::printable(fault) + "; left out");
+    }
+  }
+
+  void show_progress(const std::string& definition, const AxisValues& axes) {
+    if (!shows_progress_) return;
+    fmt::print(stderr, "\r\033[K[{}/{}] {} {}", done_solutions_ + 1, chosen_.size(),
+               tools::printable(definition), tools::printable(axes_words(axes)));
+  }
+
+  // Runs one solution in all cases, in as many workers as it takes.
+  std::vector<CaseOutcome> run_cases(const Folder& folder, uint32_t index,
+                                     const std::vector<Workload>& cases) {
+    std::vector<CaseOutcome> outcomes(cases.size());
+    const SolutionSpec& solution = folder.model.solutions[index];
+    const auto fail_from = [&](size_t first, const std::string& status, const std::string& why) {
+      for (size_t i = first; i < cases.size(); ++i) {
+        outcomes[i] = CaseOutcome();
+        outcomes[i].status = status;
+        outcomes[i].log = why;
+      }
+    };
+    const GpuLock lock(context_.device.uuid, trial_.is_bench, command_);
+    int failures = 0;
+    for (size_t next = 0; next < cases.size();) {
+      if (failures == kMostFailures) {
+        fail_from(next, kRuntimeError,
+                  fmt::format("not run: the solution failed {} times", failures));
+        break;
+      }
+      size_t active = cases.size();
+      bool is_refused = false;
+      const auto body = [&](const Tell& tell) {
+        auto gpu = Gpu::open(trial_.device);
+        if (!gpu) return tell({{"refused", gpu.error().message}});
+        auto trial = Trial::make(gpu->get(), folder, index, trial_);
+        if (!trial) {
+          return tell({{"refused", trial.error().message},
+                       {"is_other_gpu", trial.error().code == ErrorCode::no_binary_for_gpu}});
+        }
+        for (size_t i = next; i < cases.size(); ++i) {
+          tell({{"case", i}});
+          const CaseOutcome outcome = (*trial)->judge(cases[i]);
+          tell({{"case", i}, {"outcome", to_json(outcome)}});
+          if (outcome.status == kRuntimeError) break;
+        }
+      };
+      const auto listen = [&](const Json& message) {
+        if (message.contains("refused")) {
+          is_refused = true;
+          const bool is_other_gpu = message.value("is_other_gpu", false);
+          fail_from(next, is_other_gpu ? kSkipped : kRuntimeError,
+                    message["refused"].get<std::string>());
+          return;
+        }
+        const auto at = message["case"].get<size_t>();
+        active = at;
+        if (!message.contains("outcome")) {
+          show_progress(solution.definition.name, cases[at].axes);
+          return;
+        }
+        outcomes[at] = outcome_from_json(message["outcome"]);
+      };
+      const WorkerEnd end = run_worker(body, listen, options_.timeout_s);
+      if (is_refused) break;
+      if (active == cases.size()) {
+        fail_from(next, end.is_timed_out ? kTimeout : kRuntimeError, end.words + end.output);
+        break;
+      }
+      if (outcomes[active].status.empty()) {
+        std::string why = end.is_fine ? "the worker ended early" : end.words;
+        const size_t kept = std::min(end.output.size(), kLoggedOutput);
+        if (kept > 0) why += ": " + end.output.substr(end.output.size() - kept);
+        outcomes[active].status = end.is_timed_out ? kTimeout : kRuntimeError;
+        outcomes[active].log = why;
+      }
+      const bool has_failed =
+          outcomes[active].status == kRuntimeError || outcomes[active].status == kTimeout;
+      if (!has_failed && active + 1 < cases.size() && end.is_fine) {
+        fail_from(active + 1, kRuntimeError, "the worker ended early");
+        break;
+      }
+      if (has_failed) ++failures;
+      next = active + 1;
+    }
+    return outcomes;
+  }
+
+  bool judge_solution(uint32_t index) {
+    const SolutionSpec& solution = folder_.model.solutions[index];
+    const Definition& definition = *definition_of(folder_, solution);
+    const Subject subject{&definition, &solution, find_op(definition, solution.verify.op)};
+    const auto recorded = workloads_.find(definition.name.name);
+    const std::vector<Workload> all =
+        make_cases(subject, options_,
+                   recorded == workloads_.end() ? std::vector<Workload>() : recorded->second);
+
+    std::optional<uint32_t> rival;
+    for (uint32_t i = 0; !options_.baseline.empty() && i < baseline_.model.solutions.size(); ++i) {
+      if (baseline_.model.solutions[i].definition.name == definition.name.name) rival = i;
+    }
+    Judged judged{definition.name.name,
+                  definition.op_type,
+                  solution.name.name,
+                  solution.author,
+                  digest_of(solution),
+                  {},
+                  {},
+                  {}};
+    if (rival) judged.baseline.solution = baseline_.model.solutions[*rival].name.name;
+    if (!options_.baseline.empty() && !rival) {
+      print_message(command_, fmt::format("{} has no solution for {}", options_.baseline,
+                                          tools::printable(definition.name.name)));
+    }
+    std::vector<Workload> cases;
+    for (const Workload& workload : all) {
+      judged.workload = workload;
+      const auto known = earlier_.find(record_key(judged, context_));
+      if (known == earlier_.end()) {
+        cases.push_back(workload);
+      } else {
+        records_.push_back(known->second);
+        ++resumed_;
+      }
+    }
+    std::vector<CaseOutcome> rivals;
+    if (rival) rivals = run_cases(baseline_, *rival, cases);
+    const std::vector<CaseOutcome> outcomes = run_cases(folder_, index, cases);
+    for (size_t i = 0; i < cases.size(); ++i) {
+      judged.workload = cases[i];
+      judged.outcome = outcomes[i];
+      judged.baseline.latency_ms = rival && rivals[i].status == kPassed ? rivals[i].latency_ms : 0;
+      if (rival && rivals[i].status != kPassed) {
+        print_message(command_, tools::printable(fmt::format(
+                                    "baseline {} ({}): {}: {}", judged.baseline.solution,
+                                    axes_words(cases[i].axes), rivals[i].status, rivals[i].log)));
+      }
+      context_.timestamp = now();
+      Json record = make_record(judged, context_);
+      if (record.is_null()) {
+        ++skipped_;
+        skips_.insert(fmt::format("{}: {}", solution.name.name, outcomes[i].log));
+        continue;
+      }
+      if (!options_.output.empty()) {
+        const auto written = append_record(record_file(options_.output, judged), record);
+        if (!written) {
+          print_message(command_, written.error().message);
+          return false;
+        }
+      }
+      records_.push_back(std::move(record));
+    }
+    ++done_solutions_;
+    return true;
+  }
+
+  int report() {
+    if (!options_.is_quiet) {
+      for (const std::string& skip : skips_) print_message(command_, tools::printable(skip));
+      if (resumed_ > 0) {
+        print_message(command_, fmt::format("{} cases were recorded before and not run again; "
+                                            "remove {} to run all",
+                                            resumed_, options_.output));
+      }
+    }
+    bool is_written = false;
+    if (options_.wants_json) {
+      Json document;
+      document["version"] = 1;
+      document["mode"] = context_.mode;
+      document["device"] = {{"name", context_.device.name},
+                            {"uuid", context_.device.uuid},
+                            {"sm", context_.device.sm},
+                            {"copy_gigabytes_per_second", context_.copy_bytes_per_second / 1e9}};
+      document["skipped"] = skipped_;
+      document["records"] = records_;
+      is_written = tools::print_json(document);
+    } else {
+      std::string text = format_records(records_, trial_.is_bench);
+      if (trial_.is_bench && context_.copy_bytes_per_second > 0) {
+        text +=
+            fmt::format("copy on this GPU: {:.0f} GB/s\n", context_.copy_bytes_per_second / 1e9);
+      }
+      text += format_verdict(records_, skipped_, trial_.is_bench);
+      is_written = tools::print_data(text);
+    }
+    const bool is_right = std::all_of(records_.begin(), records_.end(), [](const Json& record) {
+      return record["evaluation"]["status"] == kPassed;
+    });
+    if (records_.empty()) print_message(command_, "nothing was judged");
+    return is_written && is_right && !records_.empty() ? kExitFine : kExitWrong;
+  }
+
+  // The native references against the definitions' own, on made inputs; no GPU needed.
+  int check_references() {
+    bool is_fine = true;
+    size_t compared = 0;
+    std::vector<std::vector<std::string>> rows = {
+        {"DEFINITION", "AXES", "OUTPUT", "VERDICT", ">MAX ABS", ">MAX REL"}};
+    std::string faults;
+    const SolutionSpec nobody;  // definitions need no solution for this
+    for (const Definition& definition : folder_.model.definitions) {
+      const auto& wanted = options_.definitions;
+      if (!wanted.empty() &&
+          std::find(wanted.begin(), wanted.end(), definition.name.name) == wanted.end()) {
+        continue;
+      }
+      const Subject subject{&definition, &nobody, find_op(definition, "")};
+      if (subject.op.empty() || is_sampling_op(subject.op) || definition.reference.empty())
+        continue;
+      auto python = PythonReference::start(options_.trial.python, definition);
+      if (!python) {
+        print_message(command_, tools::printable(python.error().message));
+        return kExitWrong;
+      }
+      int run = 0;
+      for (const Workload& workload : make_cases(subject, options_, {})) {
+        CaseData data;
+        AxisValues axes = workload.axes;
+        for (const DefinitionAxis& axis : definition.axes) {
+          if (axis.is_const) axes[axis.name] = axis.value;
+        }
+        data.scalars["eps"] = eps_of(definition);
+        auto made = make_inputs({definition, subject.op, axes, run++, {}}, &data);
+        std::vector<OutputSpec> outputs;
+        for (const DefinitionArgument& argument : definition.arguments) {
+          if (!argument.is_output) continue;
+          outputs.push_back(
+              {argument.name, element_type_of(argument.dtype), shape_of(argument.shape, axes)});
+        }
+        auto native = made ? make_reference({subject.op, definition, data, outputs})
+                           : Result<RowReference>(tl::unexpected<Error>(made.error()));
+        auto told =
+            native ? (*python)->run(data)
+                   : Result<std::map<std::string, Tensor>>(tl::unexpected<Error>(native.error()));
+        if (!told) {
+          faults += fmt::format("{}: {}\n", definition.name.name, told.error().message);
+          is_fine = false;
+          break;
+        }
+        std::vector<int64_t> order(static_cast<size_t>(outputs.empty() ? 0 : outputs[0].shape[0]));
+        for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+        std::vector<std::vector<Comparison>> parts(order.size(),
+                                                   std::vector<Comparison>(outputs.size()));
+        for_each_row(*native, outputs, order, [&](size_t at, double* const* expected) {
+          for (size_t i = 0; i < outputs.size(); ++i) {
+            const Tensor& tensor = told->at(outputs[i].name);
+            const int64_t width = tensor.width(), row = order[at];
+            std::vector<double> values(static_cast<size_t>(width));
+            for (int64_t j = 0; j < width; ++j) {
+              values[static_cast<size_t>(j)] = tensor.at(row * width + j);
+            }
+            parts[at][i].add(values.data(), expected[i], width, row * width,
+                             default_tolerance(*outputs[i].type));
+          }
+        });
+        for (size_t i = 0; i < outputs.size(); ++i) {
+          Comparison whole;
+          for (const auto& part : parts) whole.merge(part[i]);
+          const std::string fault = whole.fault(default_tolerance(*outputs[i].type));
+          rows.push_back({definition.name.name, axes_words(workload.axes), outputs[i].name,
+                          fault.empty() ? "agree" : "DIFFER",
+                          fmt::format("{:.1e}", whole.max_absolute_error),
+                          fmt::format("{:.1e}", whole.max_relative_error)});
+          if (!fault.empty()) faults += fmt::format("{}: {}\n", definition.name.name, fault);
+          is_fine = is_fine && fault.empty();
+          ++compared;
+        }
+      }
+    }
+    const bool is_written = tools::print_data(tools::format_table(rows) + faults);
+    if (compared == 0) print_message(command_, "no definition has both references");
+    return is_written && is_fine && compared > 0 ? kExitFine : kExitWrong;
+  }
+
+  const JudgeOptions& options_;
+  const char* const command_;
+  const bool shows_progress_;
+  TrialOptions trial_;
+  Folder folder_, baseline_;
+  Workloads workloads_;
+  std::vector<uint32_t> chosen_;
+  RecordContext context_;
+  std::map<std::string, Json> earlier_;  // by record_key
+  std::vector<Json> records_;
+  std::set<std::string> skips_;
+  size_t skipped_ = 0, resumed_ = 0, done_solutions_ = 0;
+};
+
+}  // namespace
+
+int run_judge(const JudgeOptions& options) { return Judge(options).run(); }
+
+Json to_json(const CaseOutcome& outcome) {
+  // Infinity is no JSON number; it comes back as one.
+  const auto number = [](double value) -> Json {
+    return std::isfinite(value) ? Json(value) : Json(nullptr);
+  };
+  return {{"status", outcome.status},
+          {"log", outcome.log},
+          {"max_absolute_error", number(outcome.max_absolute_error)},
+          {"max_relative_error", number(outcome.max_relative_error)},
+          {"matched_ratio", outcome.matched_ratio},
+          {"latency_ms", outcome.latency_ms},
+          {"trial_ms", outcome.trial_ms},
+          {"lowest_ms", outcome.lowest_ms},
+          {"highest_ms", outcome.highest_ms},
+          {"bytes", outcome.bytes}};
+}
+
+CaseOutcome outcome_from_json(const Json& json) {
+  const auto number = [&](const char* key) {
+    return json.at(key).is_null() ? std::numeric_limits<double>::infinity()
+                                  : json.at(key).get<double>();
+  };
+  CaseOutcome outcome;
+  outcome.status = json.at("status").get<std::string>();
+  outcome.log = json.at("log").get<std::string>();
+  outcome.max_absolute_error = number("max_absolute_error");
+  outcome.max_relative_error = number("max_relative_error");
+  outcome.matched_ratio = json.at("matched_ratio").get<double>();
+  outcome.latency_ms = json.at("latency_ms").get<double>();
+  outcome.trial_ms = json.at("trial_ms").get<std::vector<double>>();
+  outcome.lowest_ms = json.at("lowest_ms").get<double>();
+  outcome.highest_ms = json.at("highest_ms").get<double>();
+  outcome.bytes = json.at("bytes").get<int64_t>();
+  return outcome;
+}
+
+}  // namespace fibshim::judge

@@ -1,0 +1,50 @@
+// What `fibshim verify` and `fibshim bench` share: which cases there are, a worker for each solution,
+// records, resuming, table and verdict.
+#ifndef FIBSHIM_TOOLS_JUDGE_JUDGE_H_
+#define FIBSHIM_TOOLS_JUDGE_JUDGE_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/judge/records.h"
+#include "tools/judge/trial.h"
+
+namespace fibshim::judge {
+
+struct JudgeOptions {
+  TrialOptions trial;
+  std::string folder;
+  std::vector<std::string> definitions;  // empty: all
+  std::map<std::string, std::vector<int64_t>> axes;
+  std::string baseline;   // another config folder
+  std::string workloads;  // root of a dataset; "": the folder itself
+  std::string output;
+  double timeout_s = 300;
+  bool wants_json = false;
+  bool is_quiet = false;
+  bool checks_references = false;
+};
+
+// The exit code.
+int run_judge(const JudgeOptions& options);
+
+// Cases of a definition: explicit values (of the command line, else of the "verify" block) in all
+// combinations; else, for verify, made ones and recorded ones, for bench recorded ones, or made ones
+// where none is recorded.
+std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& options,
+                                 const std::vector<Workload>& recorded);
+
+// Records as a table for people, and the line that sums them up.
+std::string format_records(const std::vector<nlohmann::ordered_json>& records, bool is_bench);
+std::string format_verdict(const std::vector<nlohmann::ordered_json>& records, size_t skipped,
+                           bool is_bench);
+
+nlohmann::ordered_json to_json(const CaseOutcome& outcome);
+CaseOutcome outcome_from_json(const nlohmann::ordered_json& json);
+
+}  // namespace fibshim::judge
+
+#endif  // FIBSHIM_TOOLS_JUDGE_JUDGE_H_

@@ -1,0 +1,215 @@
+#include "tools/judge/python_reference.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/judge/workloads.h"
+
+namespace fibshim::judge {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Reads requests, one JSON object a line, and answers each with one: {} or {"error": ...}. The
+// reference may print: file descriptor 1 leads to stderr, the answers to a copy of it.
+constexpr char kScript[] = R"py(
+import json, os, struct, sys, traceback
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+definition = json.load(open(sys.argv[1]))
+def answer(value):
+    answers.write(json.dumps(value) + "\n")
+    answers.flush()
+try:
+    import torch
+    types = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+             "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
+             "U8": torch.uint8, "BOOL": torch.bool}
+    for name, key in (("F8_E4M3", "float8_e4m3fn"), ("F8_E5M2", "float8_e5m2"), ("U16", "uint16"),
+                      ("U32", "uint32"), ("U64", "uint64")):
+        if hasattr(torch, key):
+            types[name] = getattr(torch, key)
+    scope = {"__name__": "reference"}
+    exec(compile(definition["reference"], definition["name"] + " reference", "exec"), scope)
+    run = scope["run"]
+except BaseException as error:
+    answer({"error": "".join(traceback.format_exception_only(type(error), error)).strip()})
+    sys.exit(0)
+answer({})
+def load(path):
+    with open(path, "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        header = json.loads(file.read(size))
+        data = bytearray(file.read())
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        raw = torch.frombuffer(data, dtype=torch.uint8, offset=begin, count=end - begin) \
+            if end > begin else torch.empty(0, dtype=torch.uint8)
+        tensors[name] = raw.clone().view(types[entry["dtype"]]).reshape(entry["shape"])
+    return tensors
+def save(path, tensors):
+    header, parts, at = {}, [], 0
+    for name, tensor in tensors.items():
+        if tensor.dtype.is_floating_point and tensor.element_size() == 1:
+            tensor = tensor.float()
+        tensor = tensor.to(torch.float64).cpu().contiguous()
+        raw = tensor.numpy().tobytes()
+        header[name] = {"dtype": "F64", "shape": list(tensor.shape), "data_offsets": [at, at + len(raw)]}
+        at += len(raw)
+        parts.append(raw)
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for raw in parts:
+            file.write(raw)
+for line in sys.stdin:
+    try:
+        request = json.loads(line)
+        tensors = load(request["inputs"])
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        arguments = {}
+        for name in definition["inputs"]:
+            if name in tensors:
+                arguments[name] = tensors[name].to(device)
+            elif name in request["scalars"]:
+                arguments[name] = request["scalars"][name]
+        with torch.no_grad():
+            result = run(**arguments)
+        names = list(definition["outputs"])
+        if isinstance(result, dict):
+            outputs = {name: result[name] for name in names}
+        else:
+            values = list(result) if isinstance(result, (tuple, list)) else [result]
+            if len(values) != len(names):
+                raise ValueError("the reference returns %d values, the definition has %d outputs"
+                                 % (len(values), len(names)))
+            outputs = dict(zip(names, values))
+        outputs = {name: torch.as_tensor(value) for name, value in outputs.items()}
+        save(request["outputs"], outputs)
+        answer({})
+    except BaseException as error:
+        answer({"error": "".join(traceback.format_exception_only(type(error), error)).strip()})
+)py";
+
+}  // namespace
+
+Result<std::unique_ptr<PythonReference>> PythonReference::start(const std::string& python,
+                                                                const Definition& definition) {
+  const auto failed = [&](const std::string& why) {
+    return fail(ErrorCode::operating_system, "reference of " + definition.name.name + ": " + why);
+  };
+  if (definition.reference.empty()) return failed("the definition has none");
+  std::string folder = std::filesystem::temp_directory_path().string() + "/fibshim-judge-XXXXXX";
+  int to[2], from[2];
+  if (mkdtemp(folder.data()) == nullptr || pipe2(to, O_CLOEXEC) != 0 ||
+      pipe2(from, O_CLOEXEC) != 0) {
+    return failed(strerror(errno));
+  }
+  Json inputs = Json::object(), outputs = Json::object();
+  for (const DefinitionArgument& argument : definition.arguments) {
+    (argument.is_output ? outputs : inputs)[argument.name] = kDtypes[argument.dtype].name;
+  }
+  const Json record = {{"name", definition.name.name},
+                       {"inputs", inputs},
+                       {"outputs", outputs},
+                       {"reference", definition.reference}};
+  std::ofstream(folder + "/definition.json") << record.dump();
+  std::ofstream(folder + "/serve.py") << kScript;
+  const std::string script = folder + "/serve.py", argument = folder + "/definition.json";
+  const pid_t process = fork();
+  if (process < 0) return failed(strerror(errno));
+  if (process == 0) {
+    dup2(to[0], STDIN_FILENO);
+    dup2(from[1], STDOUT_FILENO);
+    execlp(python.c_str(), python.c_str(), script.c_str(), argument.c_str(), nullptr);
+    dprintf(STDOUT_FILENO, "{\"error\": \"cannot run it: %s\"}\n", strerror(errno));
+    _exit(127);
+  }
+  close(to[0]);
+  close(from[1]);
+  signal(SIGPIPE, SIG_IGN);
+  std::unique_ptr<PythonReference> reference(
+      new PythonReference(definition, folder, process, to[1], from[0]));
+  const auto greeting = reference->ask("");
+  if (!greeting) return failed(python + ": " + greeting.error().message);
+  return reference;
+}
+
+PythonReference::~PythonReference() {
+  to_ = tools::FileDescriptor(-1);  // the end of its input ends it
+  kill(process_, SIGKILL);
+  waitpid(process_, nullptr, 0);
+  std::error_code error;
+  std::filesystem::remove_all(folder_, error);
+}
+
+Result<std::string> PythonReference::ask(const std::string& request) {
+  if (!request.empty()) {
+    const std::string line = request + "\n";
+    if (write(to_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+      return fail(ErrorCode::operating_system, "the interpreter ended");
+    }
+  }
+  std::string line;
+  char next = 0;
+  while (line.size() < kMaxNameLength * 128) {
+    const ssize_t got = read(from_.get(), &next, 1);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return fail(ErrorCode::operating_system, "the interpreter ended");
+    if (next == '\n') break;
+    line += next;
+  }
+  const Json answer = Json::parse(line, nullptr, false);
+  if (answer.is_discarded()) return fail(ErrorCode::operating_system, "it answered: " + line);
+  if (answer.contains("error")) {
+    return fail(ErrorCode::operating_system, answer["error"].get<std::string>());
+  }
+  return line;
+}
+
+Result<std::map<std::string, Tensor>> PythonReference::run(const CaseData& data) {
+  std::map<std::string, const Tensor*> inputs;
+  Json scalars = Json::object();
+  for (const DefinitionArgument& argument : definition_.arguments) {
+    if (argument.is_output) continue;
+    if (const auto tensor = data.tensors.find(argument.name); tensor != data.tensors.end()) {
+      inputs[argument.name] = &tensor->second;
+    } else if (const auto value = data.scalars.find(argument.name); value != data.scalars.end()) {
+      if (is_floating(kDtypes[argument.dtype].scalar)) {
+        scalars[argument.name] = value->second;
+      } else {
+        scalars[argument.name] = static_cast<int64_t>(value->second);
+      }
+    }
+  }
+  const std::string from = folder_ + "/inputs", to = folder_ + "/outputs";
+  if (auto written = write_safetensors(from, inputs); !written) {
+    return tl::unexpected<Error>(written.error());
+  }
+  const Json request = {{"inputs", from}, {"outputs", to}, {"scalars", scalars}};
+  if (const auto done = ask(request.dump()); !done) {
+    return fail(ErrorCode::operating_system,
+                "reference of " + definition_.name.name + ": " + done.error().message);
+  }
+  std::map<std::string, Tensor> outputs;
+  for (const DefinitionArgument& argument : definition_.arguments) {
+    if (!argument.is_output) continue;
+    auto tensor = read_safetensor(to, argument.name);
+    if (!tensor) return tl::unexpected<Error>(tensor.error());
+    outputs[argument.name] = std::move(*tensor);
+  }
+  return outputs;
+}
+
+}  // namespace fibshim::judge

@@ -1,0 +1,50 @@
+// The definition's own `reference`, run by a Python that has torch, on the CPU or the GPU as torch
+// likes. One interpreter serves all cases of a definition; inputs and outputs pass through
+// safetensors files, requests through its standard streams.
+#ifndef FIBSHIM_TOOLS_JUDGE_PYTHON_REFERENCE_H_
+#define FIBSHIM_TOOLS_JUDGE_PYTHON_REFERENCE_H_
+
+#include <sys/types.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "loader/definition.h"
+#include "loader/result.h"
+#include "tools/file_descriptor.h"
+#include "tools/judge/case_data.h"
+
+namespace fibshim::judge {
+
+class PythonReference {
+ public:
+  // Fails when the interpreter cannot be started, has no torch, or the reference does not compile.
+  static Result<std::unique_ptr<PythonReference>> start(const std::string& python,
+                                                        const Definition& definition);
+  ~PythonReference();
+  PythonReference(const PythonReference&) = delete;
+  PythonReference& operator=(const PythonReference&) = delete;
+
+  // The outputs, by name, as float64. Floating-point inputs go in as they are: what the reference
+  // computes in is its own business.
+  Result<std::map<std::string, Tensor>> run(const CaseData& data);
+
+ private:
+  PythonReference(const Definition& definition, std::string folder, pid_t process, int to, int from)
+      : definition_(definition),
+        folder_(std::move(folder)),
+        process_(process),
+        to_(to),
+        from_(from) {}
+  Result<std::string> ask(const std::string& request);
+
+  const Definition& definition_;
+  std::string folder_;
+  pid_t process_;
+  tools::FileDescriptor to_, from_;
+};
+
+}  // namespace fibshim::judge
+
+#endif  // FIBSHIM_TOOLS_JUDGE_PYTHON_REFERENCE_H_

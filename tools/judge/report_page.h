@@ -1,0 +1,20 @@
+// Evaluation records as one static HTML page: no script, nothing from the net, readable with 1 record
+// and with 500, in light and dark, and without seeing the plots (each has its numbers in a table).
+#ifndef FIBSHIM_TOOLS_JUDGE_REPORT_PAGE_H_
+#define FIBSHIM_TOOLS_JUDGE_REPORT_PAGE_H_
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace fibshim::judge {
+
+// Of several records of one case (record_key) the last one counts. Keys that are missing or of
+// another type are left out: the records may be anybody's.
+std::string make_report_page(const std::string& title,
+                             const std::vector<nlohmann::ordered_json>& records);
+
+}  // namespace fibshim::judge
+
+#endif  // FIBSHIM_TOOLS_JUDGE_REPORT_PAGE_H_

@@ -1,0 +1,30 @@
+// Judging operations whose outputs are random: samples must come from the allowed set, always, and
+// often enough from each of its members.
+#ifndef FIBSHIM_TOOLS_JUDGE_SAMPLING_H_
+#define FIBSHIM_TOOLS_JUDGE_SAMPLING_H_
+
+#include <stdint.h>
+
+#include <string_view>
+#include <vector>
+
+#include "tools/judge/case_data.h"
+
+namespace fibshim::judge {
+
+inline constexpr int kMaskRuns = 100;
+inline constexpr int64_t kSamplesPerRow = 500000;
+inline constexpr double kMaxTotalVariation = 0.2;
+
+struct SampleLaw {
+  std::vector<double> probabilities;  // sums to one
+  std::vector<bool> is_allowed;       // a little wider than the law: ties and rounding at the edge
+};
+
+// The law of one row of `probs` under the operation's filters (top_k before top_p, as FlashInfer
+// applies them by default).
+SampleLaw sample_law(std::string_view op, const CaseData& data, int64_t row);
+
+}  // namespace fibshim::judge
+
+#endif  // FIBSHIM_TOOLS_JUDGE_SAMPLING_H_

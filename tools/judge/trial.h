@@ -1,0 +1,102 @@
+// Judging one solution on the GPU, inside a worker process: every case of it, in order.
+#ifndef FIBSHIM_TOOLS_JUDGE_TRIAL_H_
+#define FIBSHIM_TOOLS_JUDGE_TRIAL_H_
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loader/check.h"
+#include "loader/model.h"
+#include "tools/judge/gpu.h"
+#include "tools/judge/launch_plan.h"
+#include "tools/judge/python_reference.h"
+#include "tools/judge/workloads.h"
+
+namespace fibshim::judge {
+
+struct Folder {
+  CheckReport report;
+  FolderModel model;
+};
+
+struct TrialOptions {
+  bool is_bench = false;
+  int device = 0;
+  int runs = 3;  // of each case, with other inputs
+  std::optional<double> atol, rtol, required_matched_ratio;
+  std::string python;     // whose torch runs the definition's reference; "": the native reference
+  std::string data_root;  // of recorded workloads' safetensors
+  int warmups = 10;
+  int iterations = 50;
+  int trials = 3;
+  bool flushes_l2 = true;
+  bool uses_graph = false;  // time launches inside a replayed graph, without flushing
+};
+
+struct CaseOutcome {
+  std::string status;  // of FlashInfer Trace; "SKIPPED": a `where` keeps the solution out
+  std::string log;     // why
+  double max_absolute_error = 0;
+  double max_relative_error = 0;
+  double matched_ratio = 1;
+  double latency_ms = 0;  // mean of the trials' medians
+  std::vector<double> trial_ms;
+  double lowest_ms = 0, highest_ms = 0;  // the 10th and the 90th percentile of all iterations
+  int64_t bytes = 0;  // that a launch must move at least: inputs and outputs once
+};
+
+inline constexpr char kPassed[] = "PASSED";
+inline constexpr char kIncorrect[] = "INCORRECT_NUMERICAL";
+inline constexpr char kRuntimeError[] = "RUNTIME_ERROR";
+inline constexpr char kTimeout[] = "TIMEOUT";
+inline constexpr char kSkipped[] = "SKIPPED";
+
+class Trial {
+ public:
+  // Loads the solution's image for this GPU. Fails with ErrorCode::no_binary_for_gpu when it has
+  // none.
+  static Result<std::unique_ptr<Trial>> make(Gpu* gpu, const Folder& folder, uint32_t solution,
+                                             const TrialOptions& options);
+
+  // After an outcome of kRuntimeError nothing more can be run in this process.
+  CaseOutcome judge(const Workload& workload);
+
+ private:
+  struct Buffers;
+  Trial(Gpu* gpu, const Folder& folder, const TrialOptions& options)
+      : gpu_(gpu), folder_(folder), options_(options) {}
+
+  Result<void> judge_variant(const LaunchPlan& plan, const Variant& variant,
+                             const Workload& workload, const AxisValues& axes,
+                             CaseOutcome* outcome);
+  Result<bool> run_once(const LaunchPlan& plan, const Workload& workload, const AxisValues& axes,
+                        int run, bool is_misaligned, CaseOutcome* outcome);
+  Result<bool> sample(const LaunchPlan& plan, const Workload& workload, const AxisValues& axes,
+                      CaseOutcome* outcome);
+  Result<CaseData> make_data(const LaunchPlan& plan, const Workload& workload,
+                             const AxisValues& axes, int run) const;
+  Result<void> compare(const CaseData& data, const std::vector<BufferSpec>& specs, Buffers* buffers,
+                       CaseOutcome* outcome);
+  Result<void> measure(const Launch& launch, Buffers* buffers, CaseOutcome* outcome);
+
+  Gpu* gpu_;
+  const Folder& folder_;
+  const TrialOptions& options_;
+  Subject subject_;
+  CUfunction kernel_ = nullptr;
+  std::vector<std::pair<Variant, LaunchPlan>> plans_;
+  std::unique_ptr<PythonReference> python_;
+  CUdeviceptr flush_ = 0;
+};
+
+// Bytes per second that a copy inside the GPU's memory moves, reads and writes counted.
+Result<double> measure_copy_bandwidth(Gpu* gpu);
+
+// The worst of both: what a record of several runs says.
+void merge(const CaseOutcome& other, CaseOutcome* outcome);
+
+}  // namespace fibshim::judge
+
+#endif  // FIBSHIM_TOOLS_JUDGE_TRIAL_H_

@@ -1,0 +1,31 @@
+// A child process for work that may crash, hang or poison its CUDA context. It tells its parent what
+// it finds, one JSON object at a time; what it prints is kept for the log.
+#ifndef FIBSHIM_TOOLS_JUDGE_WORKER_H_
+#define FIBSHIM_TOOLS_JUDGE_WORKER_H_
+
+#include <functional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace fibshim::judge {
+
+using Tell = std::function<void(const nlohmann::ordered_json& message)>;
+
+struct WorkerEnd {
+  bool is_fine = false;
+  bool is_timed_out = false;
+  std::string words;   // how it ended, when not fine
+  std::string output;  // the end of what it printed
+};
+
+// Runs `body` in a child until it returns, and hands every message to `on_message` here. The child
+// (with all that it started) is killed when no message has come for `timeout_s`. The calling
+// process must not have initialised CUDA.
+WorkerEnd run_worker(const std::function<void(const Tell& tell)>& body,
+                     const std::function<void(const nlohmann::ordered_json&)>& on_message,
+                     double timeout_s);
+
+}  // namespace fibshim::judge
+
+#endif  // FIBSHIM_TOOLS_JUDGE_WORKER_H_

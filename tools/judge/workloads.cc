@@ -1,0 +1,238 @@
+#include "tools/judge/workloads.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include <fmt/format.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "loader/file.h"
+
+namespace fibshim::judge {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxTensorFileBytes = size_t{16} << 30;
+
+const Json* find_member(const Json& object, const char* key) {
+  const auto at = object.find(key);
+  return at == object.end() ? nullptr : &*at;
+}
+
+// Empty when `line` is a workload; else why not.
+std::string read_line(const std::string& line, Workloads* workloads) {
+  const Json record = Json::parse(line, nullptr, false);
+  if (record.is_discarded() || !record.is_object()) return "not a JSON object";
+  const Json* const definition = find_member(record, "definition");
+  const Json* const given = find_member(record, "workload");
+  if (definition == nullptr || !definition->is_string()) return "no \"definition\"";
+  if (given == nullptr || !given->is_object()) return "no \"workload\"";
+  const Json* const axes = find_member(*given, "axes");
+  const Json* const inputs = find_member(*given, "inputs");
+  const Json* const uuid = find_member(*given, "uuid");
+  if (axes == nullptr || !axes->is_object() || inputs == nullptr || !inputs->is_object() ||
+      uuid == nullptr || !uuid->is_string()) {
+    return "the workload lacks one of \"axes\", \"inputs\" and \"uuid\"";
+  }
+  Workload workload{{}, *inputs, uuid->get<std::string>()};
+  for (const auto& [name, value] : axes->items()) {
+    if (!value.is_number_integer() || value.get<int64_t>() < 0) {
+      return "axis \"" + name + "\" is no integer from 0 on";
+    }
+    workload.axes[name] = value.get<int64_t>();
+  }
+  (*workloads)[definition->get<std::string>()].push_back(std::move(workload));
+  return "";
+}
+
+Error bad(std::string message) { return Error{ErrorCode::invalid_value, std::move(message)}; }
+
+std::string shape_words(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+}  // namespace
+
+Workloads read_workloads(const std::string& root, std::vector<std::string>* faults) {
+  namespace fs = std::filesystem;
+  Workloads workloads;
+  std::error_code error;
+  std::vector<std::string> files;
+  const std::string folder = root + "/workloads";
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->path().extension() == ".jsonl") files.push_back(at->path().string());
+  }
+  std::sort(files.begin(), files.end());
+  for (const std::string& file : files) {
+    const auto text = read_file(file, kMaxImageBytes);
+    if (!text) {
+      faults->push_back(text.error().message);
+      continue;
+    }
+    size_t number = 0;
+    for (size_t begin = 0; begin < text->size();) {
+      const size_t end = std::min(text->find('\n', begin), text->size());
+      const std::string line = text->substr(begin, end - begin);
+      begin = end + 1;
+      ++number;
+      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+      const std::string fault = read_line(line, &workloads);
+      if (!fault.empty()) faults->push_back(fmt::format("{}:{}: {}", file, number, fault));
+    }
+  }
+  return workloads;
+}
+
+Workload made_workload(const Definition& definition, const AxisValues& variable_axes) {
+  std::string key = definition.name.name;
+  for (const auto& [axis, value] : variable_axes) key += fmt::format("/{}={}", axis, value);
+  const XXH128_hash_t hash = XXH3_128bits(key.data(), key.size());
+  // Version 8: a hash of the maker's own kind.
+  const uint64_t high = (hash.high64 & ~uint64_t{0xf000}) | 0x8000;
+  const uint64_t low = (hash.low64 & ~(uint64_t{3} << 62)) | uint64_t{1} << 63;
+  Workload workload{variable_axes, Json::object(), ""};
+  workload.uuid = fmt::format("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", high >> 32,
+                              high >> 16 & 0xffff, high & 0xffff, low >> 48, low & 0xffffffffffff);
+  for (const DefinitionArgument& argument : definition.arguments) {
+    if (!argument.is_output) workload.inputs[argument.name] = {{"type", "random"}};
+  }
+  return workload;
+}
+
+Result<void> load_inputs(const Workload& workload, const Definition& definition,
+                         const AxisValues& axes, const std::string& root, CaseData* data) {
+  for (const auto& [name, input] : workload.inputs.items()) {
+    const std::string what = "input \"" + name + "\" of workload " + workload.uuid;
+    const std::string type = input.is_object() ? input.value("type", "") : "";
+    if (type == "random") continue;
+    const DefinitionArgument* const argument = definition.find_argument(name);
+    if (argument == nullptr || argument->is_output) {
+      return tl::unexpected<Error>(bad(what + " is none of the definition's"));
+    }
+    if (type == "scalar") {
+      const Json* const value = find_member(input, "value");
+      if (value == nullptr || !(value->is_number() || value->is_boolean())) {
+        return tl::unexpected<Error>(bad(what + " has no number as \"value\""));
+      }
+      const double number = value->is_boolean() ? value->get<bool>() : value->get<double>();
+      if (argument->is_scalar) {
+        data->scalars[name] = number;
+        continue;
+      }
+      Tensor tensor{element_type_of(argument->dtype), {}, {}};
+      for (const std::string& axis : argument->shape) tensor.shape.push_back(axes.at(axis));
+      if (tensor.type == nullptr || tensor.count() != 1) {
+        return tl::unexpected<Error>(bad(what + " is a scalar, but the definition has a tensor"));
+      }
+      tensor.allocate();
+      tensor.set(0, number);
+      data->tensors[name] = std::move(tensor);
+      continue;
+    }
+    if (type != "safetensors" || !input.contains("path") || !input["path"].is_string() ||
+        !input.contains("tensor_key") || !input["tensor_key"].is_string()) {
+      return tl::unexpected<Error>(
+          bad(what + " is none of {random}, {scalar, value} and {safetensors, path, tensor_key}"));
+    }
+    auto tensor = read_safetensor(root + "/" + input["path"].get<std::string>(),
+                                  input["tensor_key"].get<std::string>());
+    if (!tensor) return tl::unexpected<Error>(tensor.error());
+    const ElementType* const wanted = element_type_of(argument->dtype);
+    std::vector<int64_t> shape;
+    for (const std::string& axis : argument->shape) shape.push_back(axes.at(axis));
+    if (tensor->type != wanted || tensor->shape != shape) {
+      return tl::unexpected<Error>(bad(fmt::format(
+          "{} is {} {}, the definition says {} {}", what, tensor->type->name,
+          shape_words(tensor->shape), kDtypes[argument->dtype].name, shape_words(shape))));
+    }
+    if (argument->is_scalar) {
+      data->scalars[name] = tensor->at(0);
+    } else {
+      data->tensors[name] = std::move(*tensor);
+    }
+  }
+  return {};
+}
+
+Result<Tensor> read_safetensor(const std::string& path, const std::string& key) {
+  const auto failed = [&](const std::string& why) {
+    return tl::unexpected<Error>(bad(path + ": " + why));
+  };
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return failed(strerror(errno));
+  const auto file_bytes = static_cast<uint64_t>(file.tellg());
+  uint64_t header_bytes = 0;
+  file.seekg(0);
+  file.read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes);
+  if (!file || file_bytes > kMaxTensorFileBytes || header_bytes > kMaxJsonBytes ||
+      header_bytes + sizeof header_bytes > file_bytes) {
+    return failed("not a safetensors file");
+  }
+  std::string header(header_bytes, '\0');
+  file.read(header.data(), static_cast<std::streamsize>(header_bytes));
+  const Json parsed = Json::parse(header, nullptr, false);
+  if (!file || parsed.is_discarded() || !parsed.is_object())
+    return failed("not a safetensors file");
+  const Json* const entry = find_member(parsed, key.c_str());
+  if (entry == nullptr) return failed("it has no tensor \"" + key + "\"");
+  try {
+    Tensor tensor{find_safetensors_type(entry->at("dtype").get<std::string>()), {}, {}};
+    if (tensor.type == nullptr) return failed("\"" + key + "\" has a dtype that is not known");
+    tensor.shape = entry->at("shape").get<std::vector<int64_t>>();
+    const auto begin = entry->at("data_offsets").at(0).get<uint64_t>();
+    const auto end = entry->at("data_offsets").at(1).get<uint64_t>();
+    const uint64_t room = file_bytes - sizeof header_bytes - header_bytes;
+    uint64_t wanted = tensor.type->bytes;
+    for (const int64_t extent : tensor.shape) {
+      if (extent < 0 || (extent > 0 && wanted > room / static_cast<uint64_t>(extent))) {
+        return failed("\"" + key + "\" is larger than the file");
+      }
+      wanted *= static_cast<uint64_t>(extent);
+    }
+    if (begin > end || end > room || end - begin != wanted) {
+      return failed("the offsets of \"" + key + "\" do not fit its shape");
+    }
+    tensor.bytes.resize(wanted);
+    file.seekg(static_cast<std::streamoff>(sizeof header_bytes + header_bytes + begin));
+    file.read(reinterpret_cast<char*>(tensor.bytes.data()), static_cast<std::streamsize>(wanted));
+    if (!file) return failed("cut short");
+    return tensor;
+  } catch (const Json::exception& error) {
+    return failed(error.what());
+  }
+}
+
+Result<void> write_safetensors(const std::string& path,
+                               const std::map<std::string, const Tensor*>& tensors) {
+  Json header = Json::object();
+  uint64_t at = 0;
+  for (const auto& [name, tensor] : tensors) {
+    header[name] = {{"dtype", tensor->type->safetensors},
+                    {"shape", tensor->shape},
+                    {"data_offsets", {at, at + tensor->bytes.size()}}};
+    at += tensor->bytes.size();
+  }
+  const std::string text = header.dump();
+  const uint64_t header_bytes = text.size();
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes);
+  file << text;
+  for (const auto& [name, tensor] : tensors) {
+    file.write(reinterpret_cast<const char*>(tensor->bytes.data()),
+               static_cast<std::streamsize>(tensor->bytes.size()));
+  }
+  file.close();
+  if (!file) return fail(ErrorCode::operating_system, path + ": cannot be written");
+  return {};
+}
+
+}  // namespace fibshim::judge

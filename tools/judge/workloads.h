@@ -1,0 +1,49 @@
+// Recorded workloads: FlashInfer Trace records without a solution, one JSON object a line, below a
+// dataset's workloads/. Their inputs are random (made as ever), scalars, or tensors of safetensors
+// files below the same root.
+#ifndef FIBSHIM_TOOLS_JUDGE_WORKLOADS_H_
+#define FIBSHIM_TOOLS_JUDGE_WORKLOADS_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "loader/definition.h"
+#include "loader/result.h"
+#include "tools/judge/case_data.h"
+
+namespace fibshim::judge {
+
+struct Workload {
+  AxisValues axes;                // of the variable axes
+  nlohmann::ordered_json inputs;  // as recorded; an object
+  std::string uuid;
+};
+
+using Workloads = std::map<std::string, std::vector<Workload>>;  // by definition
+
+// All of `root`/workloads/**/*.jsonl, in the order of files and lines; none when there is no such
+// folder. Lines that cannot be read are named in *faults, with file and line.
+Workloads read_workloads(const std::string& root, std::vector<std::string>* faults);
+
+// One made here: random inputs. The uuid follows from definition and axes, so that runs of several
+// solutions, now and later, speak of the same workload.
+Workload made_workload(const Definition& definition, const AxisValues& variable_axes);
+
+// Puts the recorded scalars and tensors into `data`, checked against the definition. Random ones are
+// left to make_inputs. `root`: of safetensors paths.
+Result<void> load_inputs(const Workload& workload, const Definition& definition,
+                         const AxisValues& axes, const std::string& root, CaseData* data);
+
+// One tensor of a safetensors file.
+Result<Tensor> read_safetensor(const std::string& path, const std::string& key);
+
+// A file of these tensors.
+Result<void> write_safetensors(const std::string& path,
+                               const std::map<std::string, const Tensor*>& tensors);
+
+}  // namespace fibshim::judge
+
+#endif  // FIBSHIM_TOOLS_JUDGE_WORKLOADS_H_
