@@ -266,6 +266,11 @@ bool LaunchPlan::takes(const std::string& name) const {
                      [&](const MarkedName& argument) { return argument.name == name; });
 }
 
+bool LaunchPlan::is_pinned(const std::string& name) const {
+  const PatternSpec* const pattern = values_->variant.pattern;
+  return pattern != nullptr && pattern->pin_of(name).is_pinned;
+}
+
 Result<void> LaunchPlan::add_scalars(int run, CaseData* data) const {
   const Subject& subject = values_->subject;
   // Literals that the reference must know of, too (weight_bias, rounds_before_weight).
@@ -287,7 +292,11 @@ Result<void> LaunchPlan::add_scalars(int run, CaseData* data) const {
         subject.definition->find_axis(cell.name) != nullptr) {
       continue;
     }
-    const auto value = usual_value(cell.name, subject, data->axes, run);
+    auto value = usual_value(cell.name, subject, data->axes, run);
+    if (is_pinned(cell.name)) {
+      const PatternSpec::Pin pin = values_->variant.pattern->pin_of(cell.name);
+      if (pin.value) value = static_cast<double>(*pin.value);
+    }
     if (!value) {
       return fail(ErrorCode::invalid_value,
                   quoted_name(cell.name) +

@@ -74,6 +74,9 @@ class LaunchPlan {
   // Whether the solution takes it as an argument.
   bool takes(const std::string& name) const;
 
+  // Whether the pattern's `where` leaves it but one value.
+  bool is_pinned(const std::string& name) const;
+
  private:
   class Values;
   LaunchPlan();

@@ -331,7 +331,7 @@ Result<CaseData> Trial::make_data(const LaunchPlan& plan, const Workload& worklo
   constexpr double kEpsFactors[] = {1, 10, 1e4};
   if (data.scalars.count("eps") == 0) {
     data.scalars["eps"] = eps_of(definition);
-  } else if (plan.takes("eps") && !states_eps && !python_) {
+  } else if (plan.takes("eps") && !states_eps && !python_ && !plan.is_pinned("eps")) {
     data.scalars["eps"] *= kEpsFactors[run % 3];
   }
   return data;

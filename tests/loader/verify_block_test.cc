@@ -1,0 +1,94 @@
+// The "verify" block of a solution: what it may hold, and that mistakes in it are found.
+#include "loader/verify_block.h"
+
+#include "loader/check.h"
+#include "loader/model.h"
+#include "tests/loader/test_folder.h"
+
+namespace fibshim {
+namespace {
+
+std::string with_block(const std::string& block) {
+  return replaced(kSolution, "\"launch\"", "\"verify\": " + block + ",\n  \"launch\"");
+}
+
+CheckReport check_block(const std::string& block, FolderModel* model) {
+  const TestFolder folder;
+  folder.write_solution(with_block(block));
+  return check_folder(folder.path(), model);
+}
+
+std::string first_of(const CheckReport& report) {
+  return report.diagnostics.empty() ? "" : format_diagnostic(report.diagnostics[0]);
+}
+
+TEST(VerifyBlock, IsReadWhole) {
+  FolderModel model;
+  const CheckReport report = check_block(
+      R"({"op": "rmsnorm", "axes": {"rows": [1, 7]}, "atol": 0.5, "required_matched_ratio": 0.95,
+      "arguments": {"factor": {"value": 0.25, "type": "float32"}, "stride": {"expr": "2 * n"},
+      "scratch": {"shape": ["rows", "n"], "dtype": "float16"}, "ids": {"low": 0, "high": "n"}}})",
+      &model);
+  ASSERT_EQ(first_of(report), "");
+  const VerifyBlock& block = model.solutions[0].verify;
+  EXPECT_EQ(block.op, "rmsnorm");
+  ASSERT_EQ(block.axes.size(), 1u);
+  EXPECT_EQ(block.axes[0].second, (std::vector<int64_t>{1, 7}));
+  EXPECT_EQ(block.atol, 0.5);
+  EXPECT_EQ(block.rtol, std::nullopt);
+  EXPECT_EQ(block.required_matched_ratio, 0.95);
+  EXPECT_EQ(block.find_argument("factor")->value, 0.25);
+  EXPECT_EQ(block.find_argument("factor")->type, ValueType::float32);
+  EXPECT_EQ(block.find_argument("stride")->kind, VerifyArgument::Kind::expression);
+  EXPECT_EQ(block.find_argument("scratch")->shape, (std::vector<std::string>{"rows", "n"}));
+  EXPECT_EQ(block.find_argument("ids")->kind, VerifyArgument::Kind::range);
+}
+
+TEST(VerifyBlock, MistakesAreFound) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"axis": {}})", "[unknown-key]"},
+      {R"({"arguments": {"eps": {}}})", "[value-source]"},
+      {R"({"arguments": {"eps": {"value": 1, "expr": "n"}}})", "[value-source]"},
+      {R"({"arguments": {"eps": {"value": "1"}}})", "[wrong-type]"},
+      {R"({"arguments": {"eps": {"value": 1, "type": "float"}}})", "[bad-value]"},
+      {R"({"arguments": {"x2": {"shape": ["n"], "dtype": "float3"}}})", "[unknown-dtype]"},
+      {R"({"arguments": {"ids": {"high": "n"}}})", "[missing-key]"},
+      {R"({"arguments": {"s": {"expr": "2 *"}}})", "[expression-syntax]"},
+      {R"({"required_matched_ratio": 1.5})", "[bad-value]"},
+      {R"({"axes": {"rows": []}})", "[bad-value]"},
+      {R"([])", "[wrong-type]"},
+  };
+  for (const auto& [block, rule] : cases) {
+    FolderModel model;
+    const CheckReport report = check_block(block, &model);
+    EXPECT_NE(first_of(report).find(rule), std::string::npos) << block << ": " << first_of(report);
+    EXPECT_EQ(report.snapshot, nullptr) << block;
+  }
+}
+
+// A baseline folder: the engine's own kernel, without any pattern.
+TEST(VerifyBlock, SuppliesArgumentsWhereNoPatternDoes) {
+  const TestFolder folder;
+  folder.remove("patterns");
+  const CheckReport without = check_folder(folder.path());
+  EXPECT_NE(first_of(without).find("[unknown-argument]"), std::string::npos);
+  folder.write_solution(with_block(R"({"arguments": {"factor": {"value": 2}}})"));
+  const CheckReport with = check_folder(folder.path());
+  EXPECT_EQ(with.error_count, 0u) << first_of(with);
+  EXPECT_NE(with.snapshot, nullptr);
+}
+
+TEST(VerifyBlock, DefinitionsKeepWhatJudgingNeeds) {
+  const TestFolder folder;
+  FolderModel model;
+  ASSERT_EQ(check_folder(folder.path(), &model).error_count, 0u);
+  const Definition& definition = model.definitions[0];
+  EXPECT_EQ(definition.op_type, "scale");
+  EXPECT_EQ(definition.reference, "def run(x):\n    return x * 2");
+  EXPECT_FALSE(definition.find_argument("x")->is_output);
+  EXPECT_TRUE(definition.find_argument("y")->is_output);
+  EXPECT_EQ(definition.find_argument("y")->shape, (std::vector<std::string>{"rows", "n"}));
+}
+
+}  // namespace
+}  // namespace fibshim
