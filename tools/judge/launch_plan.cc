@@ -458,7 +458,7 @@ std::optional<double> usual_value(const std::string& name, const Subject& subjec
   if (name == "eps" || name == "epsilon") return eps_of(definition);
   if (name == "weight_bias") return subject.op.find("gemma") != std::string::npos ? 1 : 0;
   if (name == "rounds_before_weight") return ends_with(subject.op, "_vllm") ? 1 : 0;
-  if (name == "num_heads") return 1;
+  if (name == "num_heads" || name == "heads") return 1;  // rows, each a token with one head
   if (name == "temperature" || name == "top_p") return 1;
   if (ends_with(name, "seed")) return 0x5eed + run;
   if (ends_with(name, "offset") || name == "philox_offset") return 4096.0 * run;
