@@ -36,6 +36,11 @@ constexpr int kLongestWaitMs = 3000;
 
 thread_local bool t_is_starting __attribute__((tls_model("initial-exec")));
 
+// Held for reading by threads that start, for writing by one that forks: the dynamic linker and the
+// loader's C++ library do not survive being copied half-way through their work.
+pthread_rwlock_t g_starters = PTHREAD_RWLOCK_INITIALIZER;
+thread_local bool t_has_starters __attribute__((tls_model("initial-exec")));
+
 // The loader lies beside this library.
 bool find_loader_path(char* out, size_t out_size) {
   Dl_info info;
@@ -74,8 +79,28 @@ const LoaderApi* load_loader(char* message, size_t message_size) {
   return api;
 }
 
+// A thread that starts may wait for the dynamic linker's lock, which the forking thread may hold: it
+// forks all the same then, after a while.
+void wait_for_starters() {
+  if (t_is_starting) return;
+  timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += kLongestWaitMs / 1000;
+  t_has_starters = pthread_rwlock_timedwrlock(&g_starters, &until) == 0;
+}
+
+void let_starters_go(bool is_child) {
+  if (is_child) {
+    pthread_rwlock_init(&g_starters, nullptr);  // its writer was this thread under another id
+  } else if (t_has_starters) {
+    pthread_rwlock_unlock(&g_starters);
+  }
+  t_has_starters = false;
+}
+
 // In the order in which the slow paths take them.
 void before_fork() {
+  wait_for_starters();
   lock_handles_for_fork();
   lock_decisions_for_fork();
   lock_graphs_for_fork();
@@ -94,6 +119,7 @@ void after_fork(bool is_child) {
   // Forked while another thread was starting: that thread does not exist here.
   uint32_t state = kStarting;
   if (is_child) g_state.compare_exchange_strong(state, kNotStarted);
+  let_starters_go(is_child);
 }
 
 // `message`: why there is no loader.
@@ -152,18 +178,20 @@ __attribute__((noinline)) const Snapshot* start_or_wait() {
     const int saved_errno = errno;
     char message[1024];
     t_is_starting = true;
+    pthread_rwlock_rdlock(&g_starters);
     const LoaderApi* api = load_loader(message, sizeof message);
     const bool is_ours =
         g_state.compare_exchange_strong(state, kStarting, std::memory_order_acq_rel);
     const Snapshot* snapshot = is_ours ? start(api, message) : nullptr;
-    t_is_starting = false;
-    errno = saved_errno;
     if (is_ours) {
       g_snapshot.store(snapshot, std::memory_order_release);
       g_state.store(snapshot == nullptr ? kOff : kRunning, std::memory_order_release);
       syscall(SYS_futex, &g_state, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
-      return snapshot;
     }
+    pthread_rwlock_unlock(&g_starters);
+    t_is_starting = false;
+    errno = saved_errno;
+    if (is_ours) return snapshot;
   }
   if (state == kStarting) wait_for_start();
   return g_snapshot.load(std::memory_order_acquire);

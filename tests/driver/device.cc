@@ -46,6 +46,7 @@ void read_devices(Driver& all) {
 
 // As with the real driver, a child of fork cannot use CUDA once the parent has initialised it.
 void after_fork_in_child() {
+  renew_records_in_child(t_state == nullptr ? nullptr : t_state->records);
   if (g_state.load() == DriverState::ready) g_state.store(DriverState::forked);
 }
 

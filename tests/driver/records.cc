@@ -35,11 +35,11 @@ struct Registry {
   uint64_t stale_baseline = 0;
 };
 
-// Never destroyed: threads may launch while the process ends.
-Registry& registry() {
-  static Registry* instance = new Registry;
-  return *instance;
-}
+// Never destroyed: threads may launch while the process ends. Made when the library is loaded: a child
+// must not find it half-way made.
+Registry* g_registry = new Registry;
+
+Registry& registry() { return *g_registry; }
 
 std::atomic<uint64_t> g_sequence{0};
 
@@ -116,6 +116,12 @@ ThreadRecords* acquire_records() {
   records->is_in_use = true;
   all.records.push_back(records);
   return records;
+}
+
+void renew_records_in_child(ThreadRecords* own) {
+  if (registry().lock.try_lock()) return registry().lock.unlock();
+  g_registry = new Registry;
+  if (own != nullptr) registry().records.push_back(own);
 }
 
 void release_records(ThreadRecords* records) {

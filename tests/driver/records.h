@@ -44,6 +44,9 @@ struct ThreadRecords {
 // For a new thread; a dead thread's are used again, counts and all.
 ThreadRecords* acquire_records();
 void release_records(ThreadRecords* records);
+// After a fork. Where a thread that the child does not have was changing the records, the child begins
+// anew, with those of its own thread (null: it has none).
+void renew_records_in_child(ThreadRecords* own);
 
 // A number for a kernel's name, the same for the same name.
 uint32_t intern_name(const std::string& name);
