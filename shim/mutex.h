@@ -16,14 +16,8 @@ class Mutex {
   Mutex& operator=(const Mutex&) = delete;
   void lock() { pthread_mutex_lock(&mutex_); }
   void unlock() { pthread_mutex_unlock(&mutex_); }
-  // For the thread that held it across a fork, on both sides.
-  void unlock_after_fork(bool is_child) {
-    if (is_child) {
-      mutex_ = PTHREAD_MUTEX_INITIALIZER;
-    } else {
-      unlock();
-    }
-  }
+  // For the thread that held it across a fork, on both sides: it owns the mutex in the child, too.
+  void unlock_after_fork(bool) { unlock(); }
 
  private:
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
