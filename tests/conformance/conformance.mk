@@ -3,6 +3,8 @@
 # shim preloaded; with FIBSHIM_TEST_REAL_DRIVER=1 against the machine's own driver.
 #   build/tests/conformance/config   a config folder made for it
 #   build/tests/conformance/         the host programs, their images, and libraries that they load
+# CONFORMANCE_SEEDS=500 build/tests/conformance_tests --gtest_filter='*Random*' runs more random programs
+# than `make test` does.
 
 CONFORM       := $(BUILD)/tests/conformance
 CONFORM_TESTS := $(BUILD)/tests/conformance_tests
@@ -55,15 +57,34 @@ $(CONFORM)/linked: $(addprefix $(BUILD)/obj/tests/conformance/hosts/,linked.o ho
 	$(Q)$(CXX) -o $@ $(filter %.o,$^) -L$(dir $(SIM_LIB)) -l:libcuda.so.1 -Wl,-rpath-link,$(BUILD)/lib \
 	  -Wl,--allow-shlib-undefined $(CONFORM_LINK)
 
-# The same sources with AddressSanitizer, whose runtime wants to come first in LD_PRELOAD.
-$(BUILD)/obj/conform_asan/%.o: %.cc $(CONFORM)/include/conform_questions.def | $(SETUP)
-	$(call say,CXX,$< (asan))
-	$(Q)mkdir -p $(@D)
-	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -I$(CONFORM)/include -fsanitize=address $(DEPFLAGS) -c $< -o $@
-$(CONFORM)/conform_asan: $(CONFORM_HOST_SRC:%.cc=$(BUILD)/obj/conform_asan/%.o)
-	$(call say,LINK,$@)
-	$(Q)mkdir -p $(@D)
-	$(Q)$(CXX) -o $@ $^ -rdynamic -fsanitize=address $(CONFORM_LINK)
+# The same sources, and the shim, with a sanitizer: conform_asan, asan/libfibshim.so; conform_tsan and so
+# on. The runtimes are shared ones, as hosts have them. What runs before a runtime is ready, because
+# that itself looks for functions with dlsym, is not instrumented.
+# $(1) its name, $(2) what the compiler is told for both, $(3) for the shim
+define conform_sanitizer
+$(BUILD)/obj/conform_$(1)/%.o: %.cc $(CONFORM)/include/conform_questions.def | $(SETUP)
+	$$(call say,CXX,$$< ($(1)))
+	$(Q)mkdir -p $$(@D)
+	$(Q)$(CXX) $$(CPPFLAGS) $$(CXXFLAGS) -O1 $$(ROOM_FLAGS) $$(DEPFLAGS) -c $$< -o $$@
+$(CONFORM_HOST_SRC:%.cc=$(BUILD)/obj/conform_$(1)/%.o): ROOM_FLAGS = -I$(CONFORM)/include $(2)
+$(SHIM_SRC:%.cc=$(BUILD)/obj/conform_$(1)/%.o): ROOM_FLAGS = $(CONFORM_SHIM_FLAGS) $(2) $(3)
+$(addprefix $(BUILD)/obj/conform_$(1)/shim/,dlsym.o real_dl.o settings_in_force.o): ROOM_FLAGS = $(CONFORM_SHIM_FLAGS)
+$(CONFORM)/conform_$(1): $(CONFORM_HOST_SRC:%.cc=$(BUILD)/obj/conform_$(1)/%.o)
+	$$(call say,LINK,$$@)
+	$(Q)mkdir -p $$(@D)
+	$(Q)$(CXX) -o $$@ $$^ -rdynamic $(2) -lpthread -ldl
+# The shim looks for the loader beside itself.
+$(CONFORM)/$(1)/libfibshim.so: $(SHIM_SRC:%.cc=$(BUILD)/obj/conform_$(1)/%.o) $(BUILD)/obj/shim/exports.map $(LOADER_LIB)
+	$$(call say,LINK,$$@)
+	$(Q)mkdir -p $$(@D)
+	$(Q)cp -p $(LOADER_LIB) $(dir $(LOADER_LIB))libfibshim-*.so $$(@D)/
+	$(Q)$(CXX) -shared -o $$@ $$(filter %.o,$$^) -Wl,--version-script=$(BUILD)/obj/shim/exports.map \
+	  -Wl,-soname,libfibshim.so -Wl,-z,now -Wl,-Bsymbolic $(2)
+CONFORM_SANITIZED += $(CONFORM)/conform_$(1) $(CONFORM)/$(1)/libfibshim.so
+endef
+CONFORM_SHIM_FLAGS := -fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics -ftls-model=initial-exec
+$(eval $(call conform_sanitizer,asan,-fsanitize=address,-fsanitize=undefined -fsanitize-undefined-trap-on-error))
+$(eval $(call conform_sanitizer,tsan,-fsanitize=thread -Wno-tsan,))
 
 # ---- libraries that hosts load or that are preloaded
 
@@ -85,10 +106,12 @@ $(eval $(call conform_library,libconform_chain_b.so,lib_chain.cc,-DCHAIN_LAST -W
 $(eval $(call conform_library,libconform_chain_a.so,lib_chain.cc,-Wl$(comma)-rpath$(comma)'$$$$ORIGIN:$$$$ORIGIN/private' -Wl$(comma)--no-as-needed -L$(CONFORM) -l:libconform_chain_b.so))
 $(CONFORM)/libconform_chain_a.so: $(CONFORM)/libconform_chain_b.so
 
-CONFORM_HOSTS := $(addprefix $(CONFORM)/,conform linked conform_asan)
-CONFORM_NEEDS := $(CONFORM_HOSTS) $(CONFORM)/config $(CONFORM_IMAGES) $(CONFORM_LIBRARIES)
+CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked config) $(CONFORM_SANITIZED) $(CONFORM_IMAGES) \
+  $(CONFORM_LIBRARIES)
 
 # ---- the tests
+
+$(BUILD)/obj/tests/conformance/preload_test.o: ROOM_FLAGS = -DCONFORMANCE_FOLDER='"$(CURDIR)/tests/conformance"'
 
 $(CONFORM_TESTS): $(CONFORM_TEST_SRC:%.cc=$(BUILD)/obj/%.o) $(CONFORM_NEEDS) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_VERSIONED_LIB) $(CLI)
 	$(call say,LINK,$@)

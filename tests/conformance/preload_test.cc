@@ -64,43 +64,93 @@ INSTANTIATE_TEST_SUITE_P(Conformance, Beside,
                                   (std::get<1>(one.param) ? "First" : "Last");
                          });
 
-// The ASan runtime that the host was built against, by the name that the linker finds it under.
-std::string asan_runtime() {
-  const ProcessResult result = run_shell("readelf -d " + conform_path("conform_asan") +
-                                         " | sed -n 's/.*NEEDED.*\\[\\(libasan[^]]*\\)\\]/\\1/p'");
+// The runtime that a sanitized host was built against, by the name that the linker finds it under.
+std::string runtime_of(const std::string& host) {
+  const ProcessResult result =
+      run_shell("readelf -d " + conform_path(host) +
+                " | sed -n 's/.*NEEDED.*\\[\\(lib[at]san[^]]*\\)\\]/\\1/p'");
   return result.out.substr(0, result.out.find('\n'));
 }
 
-// Not every option of ASan's fits: the images stay loaded, and a driver maps what it likes.
-const Environment kAsanOptions = {{"ASAN_OPTIONS", "detect_leaks=0:protect_shadow_gap=0"}};
+const Environment kSanitizerOptions = {
+    // The images stay loaded, and a driver maps what it likes.
+    {"ASAN_OPTIONS", "detect_leaks=0:protect_shadow_gap=0"},
+    {"TSAN_OPTIONS", "die_after_fork=0:report_thread_leaks=0:report_signal_unsafe=0:suppressions=" +
+                         std::string(CONFORMANCE_FOLDER) + "/tsan.supp"},
+    {"SIMCUDA_LOG", ""}};
 
-TEST(Asan, ComesFirst) {
-  const std::string runtime = asan_runtime();
+// Facts 23: the shim as it is, under a host that was built with a sanitizer; and the shim built with it,
+// too. The runtime comes first.
+struct Sanitized {
+  const char* name;
+  const char* host;
+  const char* shim;  // null: as it is
+};
+
+const std::vector<std::vector<std::string>> kSanitizedCases = {
+    {"hook", "cuLaunchKernel"},
+    {"hook", "cuLaunchKernelEx"},
+    {"hook", "cuGraphKernelNodeSetParams_v2"},
+    {"hook", "cuGraphClone"},
+    {"hook", "cuStreamBeginCapture_v2"},
+    {"hook", "cuCtxDestroy_v2"},
+    {"hook", "cuLibraryGetModule"},
+    {"reach", "dlsym"},
+    {"many_threads"},
+    {"reuse"},
+    {"same_name_other_image"},
+    {"graph_write_through_pointers"},
+    {"capture_cold"},
+    {"library_uses_cuda"},
+    {"library_starts_cuda_beside_another_thread"},
+    {"fork_before_cuda"},
+    {"fork_under_load"},
+    {"strangers"},
+    {"random", "1"},
+    {"random", "2"},
+    {"random", "3"},
+    {"random", "4"},
+    {"random", "5"},
+    {"random", "6"},
+    {"random", "7"},
+    {"random", "8"},
+};
+
+const Sanitized kSanitized[] = {
+    {"AsanHost", "conform_asan", nullptr},
+    {"AsanShim", "conform_asan", "asan/libfibshim.so"},
+    {"TsanHost", "conform_tsan", nullptr},
+    {"TsanShim", "conform_tsan", "tsan/libfibshim.so"},
+};
+
+void PrintTo(const Sanitized& sanitized, std::ostream* out) { *out << sanitized.name; }
+
+class Sanitizers : public testing::TestWithParam<Sanitized> {};
+
+TEST_P(Sanitizers, FindNothing) {
+  const Sanitized& one = GetParam();
+  if (is_real_driver())
+    GTEST_SKIP() << "not for a real driver: it maps memory where sanitizers are";
+  const std::string runtime = runtime_of(one.host);
   ASSERT_FALSE(runtime.empty());
   if (!can_preload(runtime)) GTEST_SKIP() << runtime << " is not on this machine";
-  for (const std::vector<std::string>& words : {std::vector<std::string>{"hook", "cuLaunchKernel"},
-                                                {"hook", "cuLaunchKernelEx"},
-                                                {"hook", "cuGraphKernelNodeSetParams_v2"},
-                                                {"reach", "dlsym"},
-                                                {"many_threads"},
-                                                {"reuse"},
-                                                {"same_name_other_image"},
-                                                {"graph_write_through_pointers"},
-                                                {"graph_clone_and_child"},
-                                                {"capture_cold"},
-                                                {"library_uses_cuda"},
-                                                {"fork_before_cuda"},
-                                                {"strangers"}}) {
-    SCOPED_TRACE(words.back());
-    std::vector<std::string> command = {"conform_asan"};
+  const std::string shim = one.shim == nullptr ? shim_path() : conform_path(one.shim);
+  for (const std::vector<std::string>& words : kSanitizedCases) {
+    SCOPED_TRACE(words.front() + " " + words.back());
+    std::vector<std::string> command = {one.host};
     command.insert(command.end(), words.begin(), words.end());
-    HostRun(command, kAsanOptions, runtime + ":" + shim_path()).expect_holds();
+    const HostRun run(command, kSanitizerOptions, runtime + ":" + shim);
+    run.expect_holds();
+    EXPECT_EQ(run.process().err.find("Sanitizer"), std::string::npos) << run.process().err;
   }
 }
 
-TEST(Asan, SaysSoWhenItDoesNot) {
-  if (!can_preload(asan_runtime())) GTEST_SKIP() << asan_runtime() << " is not on this machine";
-  const HostRun run({"conform_asan", "hook", "cuLaunchKernel"}, kAsanOptions);
+INSTANTIATE_TEST_SUITE_P(Conformance, Sanitizers, testing::ValuesIn(kSanitized),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+TEST(AsanOrder, AsanSaysWhenItDoesNotComeFirst) {
+  if (!can_preload(runtime_of("conform_asan"))) GTEST_SKIP() << "ASan is not on this machine";
+  const HostRun run({"conform_asan", "hook", "cuLaunchKernel"}, kSanitizerOptions);
   EXPECT_NE(run.process().exit_code, 0);
   EXPECT_NE(run.process().err.find("come first"), std::string::npos) << run.process().err;
 }

@@ -357,3 +357,26 @@ CASE(same_name_other_image) {
   }
   gpu.finish({.step = 10, .curated1 = 5, .curated2 = 5}, {.hit = 10, .untracked = 10});
 }
+
+// For configurations whose pattern knows another image's kernel of this name.
+CASE(step_is_untracked) {
+  const Gpu gpu;
+  OK(gpu.launch(gpu.step(), 1));
+  OK(gpu.launch(gpu.kernel(gpu.load_library()), 2));
+  gpu.finish({.step = 2}, {.untracked = 2});
+}
+
+// A fat binary as compilers lay it into a program: behind a wrapper.
+CASE(wrapped_image) {
+  const Gpu gpu;
+  const struct {
+    unsigned magic;
+    unsigned version;
+    const void* region;
+    void* unused;
+  } wrapper = {0x466243b1, 1, image(kImage).data(), nullptr};
+  CUlibrary library = nullptr;
+  OK(cuda().cuLibraryLoadData(&library, &wrapper, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  OK(gpu.launch(gpu.kernel(library), 1));
+  gpu.finish({.curated1 = 1}, {.hit = 1});
+}

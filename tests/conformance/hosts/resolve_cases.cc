@@ -77,13 +77,14 @@ void* reach(const std::string& way, const char* name) {
   return found;
 }
 
-// The exported name of a function, however it was found.
+// The exported name of a function, however it was found. A real driver has some without a name.
 std::string name_of(const void* function) {
   if (function == nullptr) return "null";
   Dl_info info;
-  if (dladdr(function, &info) == 0 || info.dli_sname == nullptr) return "unnamed";
-  CHECK(is_in_shim(function) == (is_shim_active() && is_hooked(info.dli_sname)));
-  return info.dli_sname;
+  const bool is_named =
+      dladdr(function, &info) != 0 && info.dli_sname != nullptr && info.dli_saddr == function;
+  CHECK(is_in_shim(function) == (is_shim_active() && is_named && is_hooked(info.dli_sname)));
+  return is_named ? info.dli_sname : "unnamed";
 }
 
 // Every form of every function that cudaTypedefs.h has: what libcudart may ask for, and more.
