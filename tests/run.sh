@@ -170,7 +170,9 @@ while read -r status time program test log; do
     passed) passed=$((passed + 1)) program_passed[$name]=$((program_passed[$name] + 1)) ;;
     skipped)
       skipped=$((skipped + 1)) program_skipped[$name]=$((program_skipped[$name] + 1))
-      skips+=("$name $test")
+      # GoogleTest's message stands below the place; a script's is its last line.
+      reason=$(sed -n '/: Skipped$/{n;p;q}' "$log")
+      skips+=("$name $test: ${reason:-$(tail -n 1 "$log")}")
       ;;
     *)
       failed=$((failed + 1)) program_failed[$name]=$((program_failed[$name] + 1))

@@ -119,4 +119,4 @@ $(CONFORM_TESTS): $(CONFORM_TEST_SRC:%.cc=$(BUILD)/obj/%.o) $(CONFORM_NEEDS) $(S
 	$(Q)$(CXX) -o $@ $(filter %.o,$^) -static-libstdc++ -static-libgcc -Wl,-Bstatic -lgtest -lgtest_main \
 	  -Wl,-Bdynamic -lpthread -ldl
 TEST_PROGRAMS += $(CONFORM_TESTS)
-test: $(CONFORM_TESTS)
+test test-gpu: $(CONFORM_TESTS)

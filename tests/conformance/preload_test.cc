@@ -149,6 +149,7 @@ INSTANTIATE_TEST_SUITE_P(Conformance, Sanitizers, testing::ValuesIn(kSanitized),
                          [](const auto& one) { return std::string(one.param.name); });
 
 TEST(AsanOrder, AsanSaysWhenItDoesNotComeFirst) {
+  if (is_real_driver()) GTEST_SKIP() << "not for a real driver: it is between ASan and the linker";
   if (!can_preload(runtime_of("conform_asan"))) GTEST_SKIP() << "ASan is not on this machine";
   const HostRun run({"conform_asan", "hook", "cuLaunchKernel"}, kSanitizerOptions);
   EXPECT_NE(run.process().exit_code, 0);

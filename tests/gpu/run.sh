@@ -74,7 +74,7 @@ run() {
 
 for file in lib/libfibshim.so lib/libfibloader.so bin/fibshim config/demo config/pytorch \
   config/flashinfer config/sglang config/vllm \
-  tests/driver_contract_tests tests/data/engine_stubs.fatbin tests/frameworks/devices \
+  tests/driver_contract_tests tests/conformance_tests tests/conformance/conform tests/data/engine_stubs.fatbin tests/frameworks/devices \
   tests/hosts/engine tests/hosts/engine_linked; do
   [ -e "$build/$file" ] || fail "$build/$file is missing"
 done
@@ -134,6 +134,11 @@ done
 # ---- the judge
 
 run "the judge" "$here/judge.sh" "$build"
+
+# ---- every way to the driver and out of it, one small process each
+
+run "conformance, real driver" env FIBSHIM_TEST_REAL_DRIVER=1 LOG_FOLDER="$work/conformance" \
+  tests/run.sh "$build/tests/conformance_tests"
 
 # ---- a C++ engine
 
