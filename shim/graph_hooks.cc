@@ -101,6 +101,7 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
   NodePlan plan;
   const LaunchAction action = plan_node(original, &plan);
   if (action == LaunchAction::fail) return plan.launch.error;
+  SavedNode* saved = action == LaunchAction::redirect ? save_original(original, &plan) : nullptr;
   std::remove_const_t<Params> replaced = *params;
   const bool is_redirected =
       action == LaunchAction::redirect && narrow(plan.params, &replaced) &&
@@ -113,6 +114,7 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
       use == NodeUse::set && find_replaced_cluster(*node, cluster_before, replaced_cluster);
   if (had_cluster) (void)set_cluster(*node, cluster_before);
   if (!is_redirected) {
+    release_saved(saved);
     if (action == LaunchAction::redirect) {
       count(counter_of(plan.launch.decision->series, Outcome::fallback_refused));
     }
@@ -125,7 +127,9 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
   if (had_cluster && result != CUDA_SUCCESS) (void)set_cluster(*node, replaced_cluster);
   if (result == CUDA_SUCCESS && use != NodeUse::set_executable && node != nullptr) {
     result = set_planned_cluster(*node, plan.launch);
-    remember_node(*node, original, plan.launch);
+    remember_node(*node, saved);
+  } else {
+    release_saved(saved);
   }
   return finish_redirect(plan.launch.decision->counter, result) ? apply(params) : result;
 }

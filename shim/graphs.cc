@@ -11,9 +11,7 @@ namespace fibshim {
 
 constinit std::atomic<int> g_active_captures{0};
 
-namespace {
-
-// The original of one redirected node. The arrays follow it in the same block.
+// The arrays follow it in the same block.
 struct SavedNode {
   CUgraphNode node;
   SavedNode* next;  // in its bucket
@@ -26,6 +24,8 @@ struct SavedNode {
   uint32_t cluster[3];           // the original's, where the host has given it one
   uint32_t replaced_cluster[3];  // the replacement's, where it has one
 };
+
+namespace {
 
 constexpr uint32_t kBucketCount = 4096;
 
@@ -80,8 +80,8 @@ const void* original_param(const Record& record, const NodeParams& original, uin
 }
 
 // A copy of the original that outlives the host's own. Null: no memory.
-SavedNode* save(CUgraphNode node, const NodeParams& original, const Record& record,
-                const LaunchPlan& plan) {
+SavedNode* save(const NodeParams& original, const LaunchPlan& plan) {
+  const Record& record = *plan.record;
   const size_t pointer_bytes = record.param_count * sizeof(void*);
   const size_t block_bytes = sizeof(SavedNode) + pointer_bytes + record.params_bytes;
   auto* saved = static_cast<SavedNode*>(g_pool.allocate(block_bytes));
@@ -98,7 +98,6 @@ SavedNode* save(CUgraphNode node, const NodeParams& original, const Record& reco
     memcpy(bytes + param.offset, from, param.size);
     pointers[i] = bytes + param.offset;
   }
-  saved->node = node;
   saved->block_bytes = static_cast<uint32_t>(block_bytes);
   saved->param_count = record.param_count;
   saved->original = original;
@@ -264,8 +263,28 @@ LaunchAction plan_node(const NodeParams& original, NodePlan* plan) {
   return LaunchAction::redirect;
 }
 
-void remember_node(CUgraphNode node, const NodeParams& original, const LaunchPlan& plan) {
-  SavedNode* saved = save(node, original, *plan.record, plan);
+SavedNode* save_original(const NodeParams& original, NodePlan* plan) {
+  SavedNode* saved = save(original, plan->launch);
+  if (saved == nullptr) return nullptr;
+  const Decision& decision = *plan->launch.decision;
+  void** const kept = saved->original.kernelParams;
+  if (decision.is_identity) {
+    plan->params.kernelParams = kept;
+    return saved;
+  }
+  for (uint32_t i = 0; i < decision.argument_count; ++i) {
+    const ArgumentMap& argument = decision.arguments[i];
+    if (argument.kind != ArgumentMap::Kind::pass) continue;
+    plan->launch.pointers[i] = static_cast<char*>(kept[argument.param]) + argument.offset;
+  }
+  return saved;
+}
+
+void release_saved(SavedNode* saved) {
+  if (saved != nullptr) g_pool.release(saved, saved->block_bytes);
+}
+
+void remember_node(CUgraphNode node, SavedNode* saved) {
   MutexGuard guard(g_lock);
   SavedNode** before = find_saved(node);
   if (saved != nullptr && *before != nullptr) {
@@ -273,6 +292,7 @@ void remember_node(CUgraphNode node, const NodeParams& original, const LaunchPla
   }
   drop_saved(before);
   if (saved == nullptr) return;
+  saved->node = node;
   SavedNode** bucket = bucket_of(node);
   saved->next = *bucket;
   *bucket = saved;
@@ -385,7 +405,7 @@ void remember_captured_node(const LaunchRequest& request, const LaunchPlan& plan
   original.blockDimZ = geometry[kBlockZ];
   original.sharedMemBytes = geometry[kSharedMem];
   original.kernelParams = const_cast<void**>(request.view.params);
-  remember_node(node, original, plan);
+  remember_node(node, save(original, plan));
 }
 
 void lock_graphs_for_fork() {

@@ -29,8 +29,17 @@ struct NodePlan {
 // Plans a node, counting what does not lead to a redirect. Returns the launch plan's action.
 LaunchAction plan_node(const NodeParams& original, NodePlan* plan);
 
-// After a redirected node was made: keeps `original` for reading. `plan` is what was put in.
-void remember_node(CUgraphNode node, const NodeParams& original, const LaunchPlan& plan);
+// The original of a redirected node, with arguments of its own.
+struct SavedNode;
+
+// Before such a node is made or set: copies `original`, and lets the replacement take its arguments
+// from the copy. The host's may lie in the node itself, whose memory the driver gives up when the node
+// is set. Null: no memory.
+SavedNode* save_original(const NodeParams& original, NodePlan* plan);
+
+// Afterwards: keeps it for reading, or gives it up. It may be null.
+void remember_node(CUgraphNode node, SavedNode* saved);
+void release_saved(SavedNode* saved);
 
 // The parameters that the host gave, when `current`, which the driver reads from the node, is what
 // we put there; false for every other node. The pointers stay valid until the node is set or

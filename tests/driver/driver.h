@@ -262,6 +262,14 @@ struct OwnedLaunch {
 
   OwnedLaunch() = default;
   OwnedLaunch(const OwnedLaunch& other) { *this = other; }
+  // In the memory of `other`: what a reader of this one's parameters was given is dead then.
+  OwnedLaunch& operator=(OwnedLaunch&& other) noexcept {
+    std::swap(launch, other.launch);
+    attributes.swap(other.attributes);
+    params.swap(other.params);
+    param_pointers.swap(other.param_pointers);
+    return *this;
+  }
   explicit OwnedLaunch(const Launch& other);
   OwnedLaunch& operator=(const OwnedLaunch& other);
 
