@@ -19,11 +19,13 @@
 #undef cuGraphKernelNodeGetParams
 #undef cuGraphKernelNodeSetParams
 #undef cuStreamBeginCapture
+#undef cuStreamDestroy
 
 // cudaTypedefs.h declares the first versions of these for NVIDIA's own use only.
 using PFN_fibshim_cuCtxDestroy_v2000 = CUresult(CUDAAPI*)(CUcontext context);
 using PFN_fibshim_cuDevicePrimaryCtxRelease_v7000 = CUresult(CUDAAPI*)(CUdevice device);
 using PFN_fibshim_cuDevicePrimaryCtxReset_v7000 = CUresult(CUDAAPI*)(CUdevice device);
 using PFN_fibshim_cuStreamBeginCapture_v10000 = CUresult(CUDAAPI*)(CUstream stream);
+using PFN_fibshim_cuStreamDestroy_v2000 = CUresult(CUDAAPI*)(CUstream stream);
 
 #endif  // FIBSHIM_SHIM_CUDA_NAMES_H_

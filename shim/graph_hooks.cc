@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "shim/captures.h"
 #include "shim/counters.h"
 #include "shim/driver.h"
 #include "shim/graphs.h"
@@ -151,24 +152,16 @@ CUresult give_original(CUresult result, CUgraphNode node, Params* params) {
   return result;
 }
 
-CUresult note_begin(CUresult result) {
-  if (result == CUDA_SUCCESS) {
-    g_active_captures.fetch_add(1, std::memory_order_relaxed);
-    g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
-  }
+CUresult note_begin(CUresult result, CUstream stream, bool is_per_thread_stream) {
+  if (result == CUDA_SUCCESS) note_capture_begin(stream, is_per_thread_stream);
   return result;
 }
 
 // A capture that was invalidated or not joined ends with an error, but it ends.
-CUresult note_end(CUresult result) {
-  const bool has_ended = result == CUDA_SUCCESS ||
-                         result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
-                         result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-  int active = g_active_captures.load(std::memory_order_relaxed);
-  while (has_ended && active > 0) {
-    if (!g_active_captures.compare_exchange_weak(active, active - 1)) continue;
-    g_slow_reasons.fetch_sub(1, std::memory_order_relaxed);
-    break;
+CUresult note_end(CUresult result, CUstream stream, bool is_per_thread_stream) {
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+      result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {
+    note_capture_end(stream, is_per_thread_stream);
   }
   return result;
 }
@@ -305,27 +298,28 @@ CUresult hook_cuGraphDestroy(CUgraph graph) {
 // --- captures ---
 
 CUresult hook_cuStreamBeginCapture(CUstream stream) {
-  return note_begin(call_real(real::cuStreamBeginCapture, stream));
+  return note_begin(call_real(real::cuStreamBeginCapture, stream), stream, false);
 }
 
 CUresult hook_cuStreamBeginCapture_ptsz(CUstream stream) {
-  return note_begin(call_real(real::cuStreamBeginCapture_ptsz, stream));
+  return note_begin(call_real(real::cuStreamBeginCapture_ptsz, stream), stream, true);
 }
 
 CUresult hook_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
-  return note_begin(call_real(real::cuStreamBeginCapture_v2, stream, mode));
+  return note_begin(call_real(real::cuStreamBeginCapture_v2, stream, mode), stream, false);
 }
 
 CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
-  return note_begin(call_real(real::cuStreamBeginCapture_v2_ptsz, stream, mode));
+  return note_begin(call_real(real::cuStreamBeginCapture_v2_ptsz, stream, mode), stream, true);
 }
 
 CUresult hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
                                           const CUgraphNode* dependencies,
                                           const CUgraphEdgeData* edges, size_t count,
                                           CUstreamCaptureMode mode) {
-  return note_begin(call_real(real::cuStreamBeginCaptureToGraph, stream, graph, dependencies, edges,
-                              count, mode));
+  return note_begin(
+      call_real(real::cuStreamBeginCaptureToGraph, stream, graph, dependencies, edges, count, mode),
+      stream, false);
 }
 
 CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
@@ -333,13 +327,24 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
                                                const CUgraphEdgeData* edges, size_t count,
                                                CUstreamCaptureMode mode) {
   return note_begin(call_real(real::cuStreamBeginCaptureToGraph_ptsz, stream, graph, dependencies,
-                              edges, count, mode));
+                              edges, count, mode),
+                    stream, true);
 }
 
 CUresult hook_cuStreamEndCapture(CUstream stream, CUgraph* graph) {
-  return note_end(call_real(real::cuStreamEndCapture, stream, graph));
+  return note_end(call_real(real::cuStreamEndCapture, stream, graph), stream, false);
 }
 
 CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
-  return note_end(call_real(real::cuStreamEndCapture_ptsz, stream, graph));
+  return note_end(call_real(real::cuStreamEndCapture_ptsz, stream, graph), stream, true);
+}
+
+CUresult hook_cuStreamDestroy(CUstream stream) {
+  note_stream_end(stream);
+  return call_real(real::cuStreamDestroy, stream);
+}
+
+CUresult hook_cuStreamDestroy_v2(CUstream stream) {
+  note_stream_end(stream);
+  return call_real(real::cuStreamDestroy_v2, stream);
 }

@@ -9,8 +9,6 @@
 
 namespace fibshim {
 
-constinit std::atomic<int> g_active_captures{0};
-
 // The arrays follow it in the same block.
 struct SavedNode {
   CUgraphNode node;

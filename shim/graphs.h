@@ -67,9 +67,6 @@ void remember_child_copy(CUgraph graph, CUgraphNode child_node);
 void forget_node(CUgraphNode node);
 void forget_graph(CUgraph graph);
 
-// Stream captures that are under way in the process. While there are none, a launch need not ask.
-extern std::atomic<int> g_active_captures;
-
 // After a redirected launch while captures are under way: if its stream is capturing, the node that
 // it became is remembered.
 void remember_captured_node(const LaunchRequest& request, const LaunchPlan& plan);

@@ -78,6 +78,8 @@ HOOK(cuStreamBeginCaptureToGraph, PFN_cuStreamBeginCaptureToGraph_v12030)
 HOOK(cuStreamBeginCaptureToGraph_ptsz, PFN_cuStreamBeginCaptureToGraph_v12030_ptsz)
 HOOK(cuStreamEndCapture, PFN_cuStreamEndCapture_v10000)
 HOOK(cuStreamEndCapture_ptsz, PFN_cuStreamEndCapture_v10000_ptsz)
+HOOK(cuStreamDestroy, PFN_fibshim_cuStreamDestroy_v2000)
+HOOK(cuStreamDestroy_v2, PFN_cuStreamDestroy_v4000)
 
 // End handles
 HOOK(cuModuleUnload, PFN_cuModuleUnload_v2000)

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "shim/captures.h"
 #include "shim/driver.h"
 #include "shim/graphs.h"
 #include "shim/handles.h"
@@ -413,40 +414,52 @@ CUresult hook_cuLibraryUnload(CUlibrary library) {
 
 CUresult hook_cuCtxDestroy(CUcontext context) {
   forget_functions();
+  note_context_end(context);
   return call_real(real::cuCtxDestroy, context);
 }
 
 CUresult hook_cuCtxDestroy_v2(CUcontext context) {
   forget_functions();
+  note_context_end(context);
   return call_real(real::cuCtxDestroy_v2, context);
 }
 
 CUresult hook_cuCtxDetach(CUcontext context) {
   forget_functions();
+  note_context_end(context);
   return call_real(real::cuCtxDetach, context);
 }
 
 CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device) {
   forget_functions();
-  return call_real(real::cuDevicePrimaryCtxRelease, device);
+  const CUresult result = call_real(real::cuDevicePrimaryCtxRelease, device);
+  note_primary_context_end(device, false);
+  return result;
 }
 
 CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   forget_functions();
-  return call_real(real::cuDevicePrimaryCtxRelease_v2, device);
+  const CUresult result = call_real(real::cuDevicePrimaryCtxRelease_v2, device);
+  note_primary_context_end(device, false);
+  return result;
 }
 
 CUresult hook_cuDevicePrimaryCtxReset(CUdevice device) {
   forget_functions();
-  return call_real(real::cuDevicePrimaryCtxReset, device);
+  const CUresult result = call_real(real::cuDevicePrimaryCtxReset, device);
+  note_primary_context_end(device, true);
+  return result;
 }
 
 CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
   forget_functions();
-  return call_real(real::cuDevicePrimaryCtxReset_v2, device);
+  const CUresult result = call_real(real::cuDevicePrimaryCtxReset_v2, device);
+  note_primary_context_end(device, true);
+  return result;
 }
 
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx context) {
   forget_functions();
+  note_green_context_end(context);
   return call_real(real::cuGreenCtxDestroy, context);
 }

@@ -68,6 +68,7 @@ namespace conform {
   FUNCTION(cuMemHostAlloc)                       \
   FUNCTION(cuMemFreeHost)                        \
   FUNCTION(cuStreamCreate)                       \
+  FUNCTION(cuStreamDestroy)                      \
   FUNCTION(cuStreamDestroy_v2)                   \
   FUNCTION(cuStreamSynchronize)                  \
   FUNCTION(cuStreamBeginCapture)                 \

@@ -341,6 +341,13 @@ void captures(const Gpu& gpu, Begin begin, End end) {
              {.hit = 2, .no_solution = 1, .untracked = 1});
 }
 
+// Ten launches; with no capture under way none needs more than its own call.
+void launches_are_single_calls(const Gpu& gpu, CUfunction step) {
+  const uint64_t before = cuda().is_simulated ? cuda().simcuda_call_count("*") : 0;
+  for (int i = 0; i < 10; ++i) OK(gpu.launch(step));
+  if (cuda().is_simulated) EXPECT_EQUAL(before + 10, cuda().simcuda_call_count("*"));
+}
+
 constexpr CUstreamCaptureMode kMode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
 
 CUresult end_capture(CUstream stream, CUgraph* graph) {
@@ -364,6 +371,22 @@ void captures_to_graph(const Gpu& gpu, Begin begin) {
         CHECK(*captured == graph->get());
         return result;
       });
+}
+
+// A capture that ends with its stream, before cuStreamEndCapture: launches are single calls again.
+void ends_captures(const Gpu& gpu, CUresult (*destroy)(CUstream)) {
+  const CUfunction step = gpu.step();
+  OK(gpu.launch(step));
+  for (int round = 0; round < 3; ++round) {
+    CUstream stream = nullptr;
+    OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuda().cuStreamBeginCapture_v2(stream, kMode));
+    Arguments arguments(gpu.marks(), 1, 7);
+    OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, stream, arguments.params(), nullptr));
+    (void)destroy(stream);  // an error where a capture forbids it
+  }
+  launches_are_single_calls(gpu, step);
+  gpu.finish({.curated1 = 11}, {.hit = 14});
 }
 
 // ---- end handles
@@ -412,12 +435,20 @@ void ends_contexts(const Gpu& gpu, Make make, End end) {
   for (int round = 0; round < rounds; ++round) {
     auto context = make();
     run(gpu.function(gpu.load_module()), Arguments(gpu.marks(), 1, 7));
+    // Captures in it end with it.
+    CUstream stream = nullptr;
+    OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuda().cuStreamBeginCapture_v2(stream, kMode));
     end(context);
     context = make();
     run(gpu.function(gpu.load_module(kOther)), Arguments(Arguments::Other{}, gpu.marks(), 7));
     end(context);
   }
-  gpu.finish({.step = rounds, .curated1 = rounds}, {.hit = rounds, .untracked = rounds});
+  gpu.enter();
+  const CUfunction step = gpu.step();
+  OK(gpu.launch(step));
+  launches_are_single_calls(gpu, step);
+  gpu.finish({.step = rounds, .curated1 = rounds + 11}, {.hit = rounds + 11, .untracked = rounds});
 }
 
 CUcontext new_context() {
@@ -442,9 +473,16 @@ void ends_primary_contexts(const Gpu& first, End end) {
     const Ran after = what_ran(gpu.marks());
     EXPECT_EQUAL(before.curated1 + 1, after.curated1);
     EXPECT_EQUAL(before.step + 1, after.step);
+    // Captures in it end with it.
+    OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), kMode));
     end(gpu.device());
   }
-  state({.step = rounds, .curated1 = rounds}, {.hit = rounds, .untracked = rounds});
+  const Gpu last;
+  const CUfunction step = last.step();
+  OK(last.launch(step));
+  launches_are_single_calls(last, step);
+  OK(cuda().cuCtxSynchronize());
+  state({.step = rounds, .curated1 = rounds + 11}, {.hit = rounds + 11, .untracked = rounds});
 }
 
 struct Green {
@@ -774,6 +812,9 @@ const HookCheck kChecks[] = {
              return cuda().cuStreamEndCapture_ptsz(stream, graph);
            });
      }},
+
+    {"cuStreamDestroy", [](const Gpu& gpu) { ends_captures(gpu, cuda().cuStreamDestroy); }},
+    {"cuStreamDestroy_v2", [](const Gpu& gpu) { ends_captures(gpu, cuda().cuStreamDestroy_v2); }},
 
     {"cuModuleUnload", [](const Gpu& gpu) { ends_modules(gpu, cuda().cuModuleUnload); }},
     {"cuLibraryUnload", ends_libraries},
