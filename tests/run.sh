@@ -78,7 +78,10 @@ shift $((OPTIND - 1))
 [ $# -gt 0 ] || usage
 
 # Tests say themselves what they preload and set.
-unset LD_PRELOAD "${!FIBSHIM_@}"
+unset LD_PRELOAD
+for name in "${!FIBSHIM_@}"; do
+  [[ $name == FIBSHIM_TEST_* ]] || unset "$name"
+done
 first=$(realpath "$1")
 if [[ $first == *.sh ]]; then
   MAIN_BUILD=$(realpath -m "${BUILD:-build}")

@@ -283,7 +283,10 @@ CASE(out_parameters) {
   CHECK(cuda().cuLibraryEnumerateKernels(nullptr, 4, library) != CUDA_SUCCESS);
   CHECK(cuda().cuKernelGetFunction(nullptr, gpu.kernel(library)) != CUDA_SUCCESS);
   CHECK(cuda().cuModuleLoadData(nullptr, image(kImage).data()) != CUDA_SUCCESS);
-  CHECK(cuda().cuGetProcAddress_v2("cuLaunchKernel", nullptr, 12000, 0, nullptr) != CUDA_SUCCESS);
+  // A real driver writes through null here.
+  if (cuda().is_simulated) {
+    CHECK(cuda().cuGetProcAddress_v2("cuLaunchKernel", nullptr, 12000, 0, nullptr) != CUDA_SUCCESS);
+  }
 
   auto* const poison = reinterpret_cast<CUfunction>(0x5150);
   CUfunction function = poison;

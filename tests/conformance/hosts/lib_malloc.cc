@@ -68,6 +68,7 @@ EXPORTED void* realloc(void* block, size_t bytes) {
 }
 
 EXPORTED void free(void* block) {
-  if (block == nullptr || is_early(block)) return;
+  // What dlsym itself frees stays: a lookup for that would be one inside a lookup.
+  if (block == nullptr || is_early(block) || t_depth > 0) return;
   find_next<void (*)(void*)>("free")(block);
 }

@@ -177,10 +177,13 @@ CASE(replay_wrong) {
     printf("\"%s\": %d %s, %d %s %d\n", name, result4, first.c_str(), result5,
            name_of(found).c_str(), status);
   }
-  printf("no place: %d %d\n", ask4("cuLaunchKernel", nullptr, 12000, 0),
-         ask5("cuLaunchKernel", nullptr, 12000, 0, &status));
-  printf("no name: %d %d\n", ask4(nullptr, &found, 12000, 0),
-         ask5(nullptr, &found, 12000, 0, nullptr));
+  // A real driver reads and writes through null here.
+  if (cuda().is_simulated) {
+    printf("no place: %d %d\n", ask4("cuLaunchKernel", nullptr, 12000, 0),
+           ask5("cuLaunchKernel", nullptr, 12000, 0, &status));
+    printf("no name: %d %d\n", ask4(nullptr, &found, 12000, 0),
+           ask5(nullptr, &found, 12000, 0, nullptr));
+  }
   printf("wrong flags: %d %d\n", ask4("cuLaunchKernel", &found, 12000, 64),
          ask5("cuLaunchKernel", &found, 12000, 64, &status));
 }
