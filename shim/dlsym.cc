@@ -1,10 +1,12 @@
-// The exported dlsym and dlvsym.
+// The exported dlsym, dlvsym and dlopen.
 //
 // A lookup that does not name a hooked function must reach libc's function as if this library were
-// not there: libc looks at the caller's return address (RTLD_NEXT, RTLD_DEFAULT), so the exports
-// are tail jumps. They pick a target, restore the argument registers and jump. Until a hooked name
+// not there: libc looks at the caller's return address (RTLD_NEXT, RTLD_DEFAULT, and for dlopen the
+// caller's own search path), so the exports are tail jumps. They pick a target, restore the argument
+// registers and jump; FIBSHIM_DEEPBIND=clear takes RTLD_DEEPBIND out of dlopen's. Until a hooked name
 // is met nothing here allocates, logs or takes a lock: allocators call dlsym from malloc.
 #include <dlfcn.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "shim/driver.h"
@@ -66,8 +68,19 @@ __attribute__((visibility("hidden"), used)) void* fibshim_pick_dlvsym(void* hand
                                            : reinterpret_cast<void*>(fibshim::real_dlvsym());
 }
 
+// `saved_mode` is where the caller's mode will be restored from. Its upper half is not the caller's.
+__attribute__((visibility("hidden"), used)) void* fibshim_pick_dlopen(const char*, int mode,
+                                                                      uint64_t,
+                                                                      uint64_t* saved_mode) {
+  if (__builtin_expect((mode & RTLD_DEEPBIND) != 0, 0) && fibshim::clears_deepbind()) {
+    *saved_mode = static_cast<unsigned>(mode & ~RTLD_DEEPBIND);
+  }
+  return reinterpret_cast<void*>(fibshim::real_dlopen());
+}
+
 }  // extern "C"
 
+// `pick` is given the arguments, and as a fourth where the second of them is saved.
 #if defined(__x86_64__)
 
 #define FIBSHIM_TAIL_JUMP(name, pick)    \
@@ -85,6 +98,7 @@ __attribute__((visibility("hidden"), used)) void* fibshim_pick_dlvsym(void* hand
       "  .cfi_adjust_cfa_offset 8\n"     \
       "  pushq %rdx\n"                   \
       "  .cfi_adjust_cfa_offset 8\n"     \
+      "  leaq 8(%rsp), %rcx\n"           \
       "  call " pick                     \
       "\n"                               \
       "  popq %rdx\n"                    \
@@ -113,6 +127,7 @@ __attribute__((visibility("hidden"), used)) void* fibshim_pick_dlvsym(void* hand
       "  .cfi_rel_offset x30, 8\n"       \
       "  stp x0, x1, [sp, #16]\n"        \
       "  str x2, [sp, #32]\n"            \
+      "  add x3, sp, #24\n"              \
       "  bl " pick                       \
       "\n"                               \
       "  mov x16, x0\n"                  \
@@ -131,3 +146,4 @@ __attribute__((visibility("hidden"), used)) void* fibshim_pick_dlvsym(void* hand
 
 FIBSHIM_TAIL_JUMP("dlsym", "fibshim_pick_dlsym");
 FIBSHIM_TAIL_JUMP("dlvsym", "fibshim_pick_dlvsym");
+FIBSHIM_TAIL_JUMP("dlopen", "fibshim_pick_dlopen");

@@ -181,6 +181,7 @@ bool is_same_node(CUgraphNode one, CUgraphNode other, CUfunction replacement) {
   copy_geometry(first, geometry);
   copy_geometry(second, other_geometry);
   if (memcmp(geometry, other_geometry, sizeof geometry) != 0) return false;
+  if (first.kernelParams == nullptr || second.kernelParams == nullptr) return false;
   size_t offset = 0;
   size_t size = 0;
   for (uint32_t i = 0;

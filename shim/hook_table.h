@@ -15,6 +15,7 @@
 
 EXPORT(dlsym)
 EXPORT(dlvsym)
+EXPORT(dlopen)
 
 // Resolve
 HOOK(cuGetProcAddress, PFN_cuGetProcAddress_v11030)

@@ -12,6 +12,7 @@ namespace {
 
 std::atomic<void*> g_dlsym;
 std::atomic<void*> g_dlvsym;
+std::atomic<void*> g_dlopen;
 
 // strcmp, which a sanitizer's runtime replaces by something that it has not found yet when it asks for
 // dlsym.
@@ -98,7 +99,7 @@ void* find_symbol(const DynamicTables& tables, ElfW(Addr) base, const char* name
   }
 }
 
-// Where glibc keeps dlsym: libc from 2.34 on, libdl before. False: not in this object.
+// Where glibc keeps the three: libc from 2.34 on, libdl before. False: not in this object.
 bool take_from(ElfW(Addr) base, const DynamicTables& tables) {
   if (tables.soname == nullptr ||
       (!is_same(tables.soname, "libc.so.6") && !is_same(tables.soname, "libdl.so.2"))) {
@@ -106,7 +107,9 @@ bool take_from(ElfW(Addr) base, const DynamicTables& tables) {
   }
   void* dlsym_found = find_symbol(tables, base, "dlsym");
   void* dlvsym_found = find_symbol(tables, base, "dlvsym");
-  if (dlsym_found == nullptr || dlvsym_found == nullptr) return false;
+  void* dlopen_found = find_symbol(tables, base, "dlopen");
+  if (dlsym_found == nullptr || dlvsym_found == nullptr || dlopen_found == nullptr) return false;
+  g_dlopen.store(dlopen_found, std::memory_order_relaxed);
   g_dlvsym.store(dlvsym_found, std::memory_order_relaxed);
   g_dlsym.store(dlsym_found, std::memory_order_release);
   return true;
@@ -163,6 +166,11 @@ DlsymFunction real_dlsym() {
 DlvsymFunction real_dlvsym() {
   (void)real_dlsym();
   return reinterpret_cast<DlvsymFunction>(g_dlvsym.load(std::memory_order_relaxed));
+}
+
+DlopenFunction real_dlopen() {
+  (void)real_dlsym();
+  return reinterpret_cast<DlopenFunction>(g_dlopen.load(std::memory_order_relaxed));
 }
 
 }  // namespace fibshim

@@ -12,7 +12,18 @@ enum class Mode : uint8_t { off, observe, apply };
 enum class OnError : uint8_t { fail, fallback };
 enum class LogLevel : uint8_t { error, warn, info, debug };
 
-enum class SettingId : uint8_t { config, mode, on_error, stats_dir, log, log_file, trust };
+enum class Deepbind : uint8_t { keep, clear };
+
+enum class SettingId : uint8_t {
+  config,
+  mode,
+  on_error,
+  stats_dir,
+  log,
+  log_file,
+  deepbind,
+  trust
+};
 
 struct SettingInfo {
   SettingId id;
@@ -67,6 +78,13 @@ inline constexpr SettingInfo kSettings[] = {
      "stderr",
      "where messages go",
      true},
+    {SettingId::deepbind,
+     "FIBSHIM_DEEPBIND",
+     {"keep", "clear"},
+     "keep or clear",
+     "keep",
+     "clear: open libraries without RTLD_DEEPBIND, which hides the hooks from them",
+     false},
     // In the order of Trust (loader/file.h), where it is read.
     {SettingId::trust,
      "FIBSHIM_TRUST",

@@ -60,6 +60,7 @@ void take_value(const SettingInfo& setting, const char* value, const char* where
       if (!make_absolute(value, g_log_file, sizeof g_log_file)) g_log_file[0] = 0;
       break;
     case SettingId::trust: break;  // the loader's
+    case SettingId::deepbind: break;  // clears_deepbind() reads it, before this does
   }
 }
 
@@ -82,6 +83,11 @@ bool is_active() {
     g_activity.store(activity, std::memory_order_relaxed);
   }
   return activity == Activity::active;
+}
+
+bool clears_deepbind() {
+  const char* value = is_active() ? secure_getenv("FIBSHIM_DEEPBIND") : nullptr;
+  return value != nullptr && strcasecmp(value, "clear") == 0;
 }
 
 const char* config_path() { return g_config_path; }

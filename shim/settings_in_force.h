@@ -1,6 +1,7 @@
 // The settings of this process: environment, then the folder's fibshim.json, then defaults.
 //
-// is_active() is asked by every dlsym and must not allocate, log or lock. The rest is read once, by
+// is_active() and clears_deepbind() are asked by every dlsym and dlopen and must not allocate, log or
+// lock. The rest is read once, by
 // read_settings(), when the process first touches CUDA; before that the defaults hold.
 #ifndef FIBSHIM_SHIM_SETTINGS_IN_FORCE_H_
 #define FIBSHIM_SHIM_SETTINGS_IN_FORCE_H_
@@ -15,6 +16,9 @@ struct Snapshot;
 
 // False when FIBSHIM_CONFIG is unset or empty or FIBSHIM_MODE=off: then no hook is handed out.
 bool is_active();
+
+// True when libraries are to be opened without RTLD_DEEPBIND. False where is_active() is.
+bool clears_deepbind();
 
 // Absolute path of FIBSHIM_CONFIG, as it was when the process started.
 const char* config_path();

@@ -22,6 +22,7 @@ std::string default_value(const SettingInfo& setting) {
     case SettingId::mode:
     case SettingId::on_error:
     case SettingId::log:
+    case SettingId::deepbind:
     case SettingId::trust: return setting.default_words;
   }
   return "";

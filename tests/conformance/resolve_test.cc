@@ -65,6 +65,10 @@ TEST_P(SameAsWithout, Answers) {
   EXPECT_EQ(with.exit_code, 0) << with.err;
   expect_same(without.out, with.out, "active");
   expect_same(without.err, with.err, "active");
+  const ProcessResult shallow = HostRun(command, {{"FIBSHIM_DEEPBIND", "clear"}}).process();
+  EXPECT_EQ(shallow.exit_code, 0) << shallow.err;
+  expect_same(without.out, shallow.out, "without RTLD_DEEPBIND");
+  expect_same(without.err, shallow.err, "without RTLD_DEEPBIND");
   const ProcessResult inactive = HostRun(command, {{"FIBSHIM_CONFIG", ""}}).process();
   EXPECT_EQ(inactive.exit_code, 0) << inactive.err;
   expect_same(without.out, inactive.out, "without a configuration");

@@ -56,15 +56,25 @@ std::string kernel_name(const NodeParams2& params) {
   return name;
 }
 
-int value_of(const NodeParams2& params) {
-  CHECK(params.kernelParams != nullptr);
-  return *static_cast<const int*>(params.kernelParams[2]);
+namespace {
+
+// A real driver gives arguments back in the form in which a captured launch had them.
+int argument_of(const NodeParams2& params, int index, size_t offset) {
+  if (params.kernelParams != nullptr) return *static_cast<const int*>(params.kernelParams[index]);
+  CHECK(params.extra != nullptr);
+  for (void** at = params.extra; *at != CU_LAUNCH_PARAM_END; at += 2) {
+    if (at[0] != CU_LAUNCH_PARAM_BUFFER_POINTER) continue;
+    int value = 0;
+    memcpy(&value, static_cast<const char*>(at[1]) + offset, sizeof value);
+    return value;
+  }
+  fail(__FILE__, __LINE__, "a node's extra has no buffer");
 }
 
-int shape_of(const NodeParams2& params) {
-  CHECK(params.kernelParams != nullptr);
-  return *static_cast<const int*>(params.kernelParams[1]);
-}
+}  // namespace
+
+int value_of(const NodeParams2& params) { return argument_of(params, 2, 12); }
+int shape_of(const NodeParams2& params) { return argument_of(params, 1, 8); }
 
 CUgraph Graph::release() {
   const CUgraph graph = graph_;

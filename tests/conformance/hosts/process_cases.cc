@@ -430,6 +430,23 @@ CASE(library_starts_cuda) {
   state({.free = 1, .curated1 = 1}, {.hit = 1, .untracked = 1});
 }
 
+// `library_binds_deep [clear]`: a library that looks into itself and what it needs first finds libc's own
+// dlsym, and so the driver's own functions, unless the setting takes that from it.
+CASE(library_binds_deep) {
+  const bool is_cleared = !arguments.empty() && arguments[0] == "clear";
+  const Gpu gpu;
+  setenv("CONFORM_MARKS", std::to_string(reinterpret_cast<uintptr_t>(gpu.marks())).c_str(), 1);
+  void* plugin =
+      dlopen(data_path("libconform_plugin.so").c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+  if (plugin == nullptr) fail(__FILE__, __LINE__, dlerror());
+  EXPECT_EQUAL(2, launches_of(plugin));
+  if (is_cleared) {
+    gpu.finish({.free = 1, .curated1 = 1}, {.hit = 1, .untracked = 1});
+  } else {
+    gpu.finish({.step = 1, .free = 1}, {});
+  }
+}
+
 namespace {
 
 std::atomic<int> g_starter_tid{0};
