@@ -15,6 +15,13 @@ bool is_real_driver() {
   return value != nullptr && *value != 0 && std::string(value) != "0";
 }
 
+long number_from(const char* name, long unset) {
+  const char* text = getenv(name);
+  return text == nullptr ? unset : strtol(text, nullptr, 10);
+}
+
+Environment devices_of(long seed) { return {{"SIMCUDA_DEVICES", seed % 4 == 3 ? "90,80" : "90"}}; }
+
 std::string conform_path(const std::string& name) {
   return build_dir() + "/tests/conformance/" + name;
 }

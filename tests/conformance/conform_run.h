@@ -21,6 +21,12 @@ using Tally = std::map<std::string, long>;
 
 bool is_real_driver();
 
+// A number from the environment.
+long number_from(const char* name, long unset);
+
+// The simulated GPUs of a random program. Where they are unlike, every launch depends on its device.
+Environment devices_of(long seed);
+
 // build/tests/conformance/<name>
 std::string conform_path(const std::string& name);
 std::string shim_path();

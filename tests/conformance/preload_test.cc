@@ -106,14 +106,6 @@ const std::vector<std::vector<std::string>> kSanitizedCases = {
     {"fork_before_cuda"},
     {"fork_under_load"},
     {"strangers"},
-    {"random", "1"},
-    {"random", "2"},
-    {"random", "3"},
-    {"random", "4"},
-    {"random", "5"},
-    {"random", "6"},
-    {"random", "7"},
-    {"random", "8"},
 };
 
 const Sanitized kSanitized[] = {
@@ -135,13 +127,20 @@ TEST_P(Sanitizers, FindNothing) {
   ASSERT_FALSE(runtime.empty());
   if (!can_preload(runtime)) GTEST_SKIP() << runtime << " is not on this machine";
   const std::string shim = one.shim == nullptr ? shim_path() : conform_path(one.shim);
-  for (const std::vector<std::string>& words : kSanitizedCases) {
+  const auto expect_clean = [&](const std::vector<std::string>& words, Environment environment) {
     SCOPED_TRACE(words.front() + " " + words.back());
     std::vector<std::string> command = {one.host};
     command.insert(command.end(), words.begin(), words.end());
-    const HostRun run(command, kSanitizerOptions, runtime + ":" + shim);
+    environment.insert(kSanitizerOptions.begin(), kSanitizerOptions.end());
+    const HostRun run(command, environment, runtime + ":" + shim, 120);
     run.expect_holds();
     EXPECT_EQ(run.process().err.find("Sanitizer"), std::string::npos) << run.process().err;
+  };
+  for (const std::vector<std::string>& words : kSanitizedCases) expect_clean(words, {});
+  const long first = number_from("CONFORMANCE_FIRST_SEED", 1);
+  const long seeds = number_from("CONFORMANCE_SEEDS", 8);
+  for (long seed = first; seed < first + seeds && !HasFailure(); ++seed) {
+    expect_clean({"random", std::to_string(seed)}, devices_of(seed));
   }
 }
 

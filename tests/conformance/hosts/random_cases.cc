@@ -467,13 +467,31 @@ class Worker {
     for (Replayable& one : replayables_) {
       if (one.place != place().id || random_.one_in(2)) continue;
       const bool has_cluster = one.ran.curated3 != 0;
-      if (one.node != nullptr && !has_cluster && random_.one_in(3)) {
-        one.ran = set_node(one, Way::executable_node).ran;
+      if (one.node != nullptr && !has_cluster) {
+        if (random_.one_in(3)) one.ran = set_node(one, Way::executable_node).ran;
+        if (random_.one_in(4)) one.ran = update(one).ran;
       }
       const int times = 1 + random_.below(3);
       for (int i = 0; i < times; ++i) OK(cuda().cuGraphLaunch(one.executable, place().stream));
       add(&ran_, one.ran, times);
     }
+  }
+
+  // The instance takes over another graph's one node, which has no cluster either.
+  Effect update(const Replayable& one) {
+    CUgraph graph = nullptr;
+    OK(cuda().cuGraphCreate(&graph, 0));
+    const int shape = 1 + random_.below(2);
+    const int value = random_value();
+    const auto arguments = arguments_of(one.handle, shape, value);
+    (void)add_node(graph, one.handle, arguments.get());
+    const Effect effect = effect_of(one.handle.kernel, shape, value, Way::node);
+    note(effect, false);
+    CUgraphExecUpdateResultInfo info;
+    memset(&info, 0, sizeof info);
+    OK(cuda().cuGraphExecUpdate_v2(one.executable, graph, &info));
+    OK(cuda().cuGraphDestroy(graph));
+    return effect;
   }
 
   void end_replayable(size_t index) {
