@@ -3,7 +3,7 @@
 # shim preloaded; with FIBSHIM_TEST_REAL_DRIVER=1 against the machine's own driver.
 #   build/tests/conformance/config   a config folder made for it
 #   build/tests/conformance/         the host programs, their images, and libraries that they load
-# CONFORMANCE_SEEDS=500 build/tests/conformance_tests --gtest_filter='*Random*' runs more random programs
+# CONFORMANCE_SEEDS=600 build/tests/conformance_tests --gtest_filter='*Random*' runs more random programs
 # than `make test` does.
 
 CONFORM       := $(BUILD)/tests/conformance
@@ -106,7 +106,10 @@ $(eval $(call conform_library,libconform_chain_b.so,lib_chain.cc,-DCHAIN_LAST -W
 $(eval $(call conform_library,libconform_chain_a.so,lib_chain.cc,-Wl$(comma)-rpath$(comma)'$$$$ORIGIN:$$$$ORIGIN/private' -Wl$(comma)--no-as-needed -L$(CONFORM) -l:libconform_chain_b.so))
 $(CONFORM)/libconform_chain_a.so: $(CONFORM)/libconform_chain_b.so
 
-CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked config) $(CONFORM_SANITIZED) $(CONFORM_IMAGES) \
+$(CONFORM)/workers.py: tests/conformance/hosts/workers.py
+	$(Q)install -D $< $@
+
+CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config) $(CONFORM_SANITIZED) $(CONFORM_IMAGES) \
   $(CONFORM_LIBRARIES)
 
 # ---- the tests

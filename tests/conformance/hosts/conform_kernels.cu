@@ -25,7 +25,11 @@ __device__ void leave_mark(uint32_t* marks, int mark, int32_t value) {
 extern "C" __global__ void curated_n1(int32_t value, uint32_t* marks) {
   leave_mark(marks, kMarkCurated1, value);
 }
+// Waits for the kernel before it by itself.
 extern "C" __global__ void curated_n2(int32_t value, uint32_t* marks) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
   leave_mark(marks, kMarkCurated2, value);
 }
 // Launched in clusters of two.

@@ -137,15 +137,20 @@ CASE(attributes) {
     EXPECT_EQUAL(2, last.cluster[0]);
     EXPECT_EQUAL(4, last.grid[0]);
   }
+  // One that waits by itself keeps that attribute.
+  Arguments waiting(gpu.marks(), 2, 7);
+  config.numAttrs = 2;
+  OK(cuda().cuLaunchKernelEx(&config, step, waiting.params(), nullptr));
+  if (cuda().is_simulated) CHECK(ran_with(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION));
   // An original keeps all of them.
   Arguments refused(gpu.marks(), kNoSolution, 7);
-  config.numAttrs = 2;
   OK(cuda().cuLaunchKernelEx(&config, step, refused.params(), nullptr));
   if (cuda().is_simulated) {
     CHECK(ran_with(CU_LAUNCH_ATTRIBUTE_PRIORITY));
     CHECK(ran_with(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION));
   }
-  gpu.finish({.step = 1, .curated1 = 1, .curated3 = 1}, {.hit = 2, .no_solution = 1});
+  gpu.finish({.step = 1, .curated1 = 1, .curated2 = 1, .curated3 = 1},
+             {.hit = 3, .no_solution = 1});
 }
 
 // More attributes than there is room to copy: the original runs, with all of them.
