@@ -266,13 +266,15 @@ SavedNode* save_original(const NodeParams& original, NodePlan* plan) {
   SavedNode* saved = save(original, plan->launch);
   if (saved == nullptr) return nullptr;
   const Decision& decision = *plan->launch.decision;
+  const Binding& binding = *decision.binding;
   void** const kept = saved->original.kernelParams;
-  if (decision.is_identity) {
+  if (binding.is_identity != 0) {
     plan->params.kernelParams = kept;
     return saved;
   }
-  for (uint32_t i = 0; i < decision.argument_count; ++i) {
-    const ArgumentMap& argument = decision.arguments[i];
+  const ArgumentMap* const arguments = decision.snapshot->begin(binding.arguments);
+  for (uint32_t i = 0; i < binding.arguments.count; ++i) {
+    const ArgumentMap& argument = arguments[i];
     if (argument.kind != ArgumentMap::Kind::pass) continue;
     plan->launch.pointers[i] = static_cast<char*>(kept[argument.param]) + argument.offset;
   }

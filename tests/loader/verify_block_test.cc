@@ -15,7 +15,9 @@ std::string with_block(const std::string& block) {
 CheckReport check_block(const std::string& block, FolderModel* model) {
   const TestFolder folder;
   folder.write_solution(with_block(block));
-  return check_folder(folder.path(), model);
+  CheckOptions options;
+  options.model = model;
+  return check_folder(folder.path(), options);
 }
 
 std::string first_of(const CheckReport& report) {
@@ -81,7 +83,9 @@ TEST(VerifyBlock, SuppliesArgumentsWhereNoPatternDoes) {
 TEST(VerifyBlock, DefinitionsKeepWhatJudgingNeeds) {
   const TestFolder folder;
   FolderModel model;
-  ASSERT_EQ(check_folder(folder.path(), &model).error_count, 0u);
+  CheckOptions options;
+  options.model = &model;
+  ASSERT_EQ(check_folder(folder.path(), options).error_count, 0u);
   const Definition& definition = model.definitions[0];
   EXPECT_EQ(definition.op_type, "scale");
   EXPECT_EQ(definition.reference, "def run(x):\n    return x * 2");

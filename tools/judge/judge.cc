@@ -106,7 +106,7 @@ class Judge {
     if (options_.checks_references) return check_references();
     if (const int code = choose_solutions(); code != kExitFine) return code;
     const std::string root =
-        options_.workloads.empty() ? folder_.model.listing.root : options_.workloads;
+        options_.workloads.empty() ? folder_.model.listing.root.path() : options_.workloads;
     std::vector<std::string> faults;
     workloads_ = read_workloads(root, &faults);
     for (const std::string& fault : faults) print_message(command_, tools::printable(fault));
