@@ -36,10 +36,48 @@ constexpr int kLongestWaitMs = 3000;
 
 thread_local bool t_is_starting __attribute__((tls_model("initial-exec")));
 
-// Held for reading by threads that start, for writing by one that forks: the dynamic linker and the
-// loader's C++ library do not survive being copied half-way through their work.
-pthread_rwlock_t g_starters = PTHREAD_RWLOCK_INITIALIZER;
-thread_local bool t_has_starters __attribute__((tls_model("initial-exec")));
+// Threads that start, and threads that are about to fork. They let each other finish: the dynamic
+// linker and the loader's C++ library do not survive being copied half-way through their work.
+std::atomic<uint32_t> g_starters{0};
+std::atomic<uint32_t> g_forkers{0};
+
+// Until `is_over` of what the word holds. False: it took too long.
+template <class IsOver>
+bool wait_until(std::atomic<uint32_t>* word, IsOver is_over) {
+  timespec begin;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  for (uint32_t seen; !is_over(seen = word->load());) {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const int64_t waited_ms =
+        (now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000;
+    if (waited_ms >= kLongestWaitMs) return false;
+    const timespec slice = {0, 100 * 1000 * 1000};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &slice, nullptr, 0);
+  }
+  return true;
+}
+
+void wake_all(std::atomic<uint32_t>* word) {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+bool is_zero(uint32_t value) { return value == 0; }
+
+void enter_start() {
+  t_is_starting = true;
+  // Each says what it is about to do, then looks at the other.
+  for (bool has_time = true;; has_time = wait_until(&g_forkers, is_zero)) {
+    g_starters.fetch_add(1);
+    if (g_forkers.load() == 0 || !has_time) return;
+    if (g_starters.fetch_sub(1) == 1) wake_all(&g_starters);
+  }
+}
+
+void leave_start() {
+  if (g_starters.fetch_sub(1) == 1) wake_all(&g_starters);
+  t_is_starting = false;
+}
 
 // The loader lies beside this library.
 bool find_loader_path(char* out, size_t out_size) {
@@ -79,28 +117,12 @@ const LoaderApi* load_loader(char* message, size_t message_size) {
   return api;
 }
 
-// A thread that starts may wait for the dynamic linker's lock, which the forking thread may hold: it
-// forks all the same then, after a while.
-void wait_for_starters() {
-  if (t_is_starting) return;
-  timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += kLongestWaitMs / 1000;
-  t_has_starters = pthread_rwlock_timedwrlock(&g_starters, &until) == 0;
-}
-
-void let_starters_go(bool is_child) {
-  if (is_child) {
-    pthread_rwlock_init(&g_starters, nullptr);  // its writer was this thread under another id
-  } else if (t_has_starters) {
-    pthread_rwlock_unlock(&g_starters);
-  }
-  t_has_starters = false;
-}
-
 // In the order in which the slow paths take them.
 void before_fork() {
-  wait_for_starters();
+  g_forkers.fetch_add(1);
+  // A thread that starts may wait for the dynamic linker's lock, which this one may hold: then it forks
+  // all the same, after a while.
+  if (!t_is_starting) (void)wait_until(&g_starters, is_zero);
   lock_handles_for_fork();
   lock_decisions_for_fork();
   lock_graphs_for_fork();
@@ -119,7 +141,12 @@ void after_fork(bool is_child) {
   // Forked while another thread was starting: that thread does not exist here.
   uint32_t state = kStarting;
   if (is_child) g_state.compare_exchange_strong(state, kNotStarted);
-  let_starters_go(is_child);
+  if (is_child) {
+    g_starters.store(0);
+    g_forkers.store(0);
+  } else if (g_forkers.fetch_sub(1) == 1) {
+    wake_all(&g_forkers);
+  }
 }
 
 // `message`: why there is no loader.
@@ -153,21 +180,6 @@ const Snapshot* start(const LoaderApi* api, char (&message)[1024]) {
   return snapshot;
 }
 
-// Until the starting thread is done, or it took too long.
-void wait_for_start() {
-  timespec begin;
-  clock_gettime(CLOCK_MONOTONIC, &begin);
-  while (g_state.load(std::memory_order_acquire) == kStarting) {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    const int64_t waited_ms =
-        (now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000;
-    if (waited_ms >= kLongestWaitMs) return;
-    const timespec slice = {0, 100 * 1000 * 1000};
-    syscall(SYS_futex, &g_state, FUTEX_WAIT_PRIVATE, kStarting, &slice, nullptr, 0);
-  }
-}
-
 __attribute__((noinline)) const Snapshot* start_or_wait() {
   if (!is_active() || t_is_starting) return nullptr;
   uint32_t state = g_state.load(std::memory_order_acquire);
@@ -177,8 +189,7 @@ __attribute__((noinline)) const Snapshot* start_or_wait() {
     // library, waiting for whoever has claimed the start.
     const int saved_errno = errno;
     char message[1024];
-    t_is_starting = true;
-    pthread_rwlock_rdlock(&g_starters);
+    enter_start();
     const LoaderApi* api = load_loader(message, sizeof message);
     const bool is_ours =
         g_state.compare_exchange_strong(state, kStarting, std::memory_order_acq_rel);
@@ -186,14 +197,15 @@ __attribute__((noinline)) const Snapshot* start_or_wait() {
     if (is_ours) {
       g_snapshot.store(snapshot, std::memory_order_release);
       g_state.store(snapshot == nullptr ? kOff : kRunning, std::memory_order_release);
-      syscall(SYS_futex, &g_state, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+      wake_all(&g_state);
     }
-    pthread_rwlock_unlock(&g_starters);
-    t_is_starting = false;
+    leave_start();
     errno = saved_errno;
     if (is_ours) return snapshot;
   }
-  if (state == kStarting) wait_for_start();
+  if (state == kStarting) {
+    (void)wait_until(&g_state, [](uint32_t now) { return now != kStarting; });
+  }
   return g_snapshot.load(std::memory_order_acquire);
 }
 
