@@ -2,22 +2,18 @@
 
 #include <atomic>
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "loader/snapshot.h"
 #include "shim/log.h"
 #include "shim/mutex.h"
+#include "shim/process_file.h"
 #include "shim/read_section.h"
+#include "shim/recorder.h"
 #include "shim/settings_in_force.h"
 
 namespace fibshim {
@@ -42,9 +38,7 @@ struct Counters {
   bool warned_of_space;
   uint64_t series_pages;  // pages of the series table that surely have space
   uint64_t shard_pages;   // pages of every shard that surely have space
-  dev_t device;           // identity of the file, to open it again by name
-  ino_t inode;
-  char path[4096];
+  ProcessFile file;
   uint64_t* shards[kMaxShards];  // mapped shards; [0] is the shared one
   bool is_owned[kMaxShards];
   // In a forked child, until its first count: the parent's, still mapped, never written.
@@ -55,82 +49,6 @@ struct Counters {
 Counters g_counters;
 pthread_key_t g_thread_exit_key;
 std::atomic<bool> g_has_thread_exit_key;
-
-// Field 22 of /proc/self/stat: with the pid it names this process for good.
-uint64_t process_start_time() {
-  char text[1024];
-  const int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
-  const ssize_t length = read(file, text, sizeof text - 1);
-  close(file);
-  if (length <= 0) return 0;
-  text[length] = 0;
-  const char* at = strrchr(text, ')');  // the command's name may hold anything
-  for (int field = 2; at != nullptr && field < 22; ++field) at = strchr(at + 1, ' ');
-  return at == nullptr ? 0 : strtoull(at + 1, nullptr, 10);
-}
-
-void read_command_line(char* out, size_t out_size) {
-  out[0] = 0;
-  const int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return;
-  const ssize_t length = read(file, out, out_size - 1);
-  close(file);
-  if (length <= 0) return;
-  for (ssize_t i = 0; i + 1 < length; ++i) {
-    if (out[i] == 0) out[i] = ' ';
-  }
-  out[length] = 0;
-}
-
-// Backs a range of the file with real pages: a store into a hole of a full file system would kill
-// the process with SIGBUS.
-bool reserve(int file, uint64_t at, uint64_t bytes) {
-  int result;
-  do {
-    result = posix_fallocate(file, static_cast<off_t>(at), static_cast<off_t>(bytes));
-  } while (result == EINTR);
-  if (result != 0) errno = result;
-  return result == 0;
-}
-
-// The file by name again, if it still is the one that this process made. No descriptor is kept:
-// hosts close descriptors that they do not know, and the number would then be someone else's.
-int reopen_file() {
-  const int file = open(g_counters.path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (file < 0) return -1;
-  struct stat status;
-  if (fstat(file, &status) != 0 || status.st_dev != g_counters.device ||
-      status.st_ino != g_counters.inode) {
-    close(file);
-    return -1;
-  }
-  return file;
-}
-
-// Makes the folder, with its parents, if it is missing. It must be ours or root's, and no one
-// else's to write in unless it is sticky, as /tmp is: others could swap the files under us. Null,
-// or why not.
-const char* make_stats_dir(const char* path) {
-  if (mkdir(path, 0700) != 0 && errno == ENOENT) {
-    char part[4096];
-    snprintf(part, sizeof part, "%s", path);
-    for (char* slash = strchr(part + 1, '/'); slash != nullptr; slash = strchr(slash + 1, '/')) {
-      *slash = 0;
-      (void)mkdir(part, 0755);
-      *slash = '/';
-    }
-    (void)mkdir(path, 0700);
-  }
-  struct stat status;
-  if (stat(path, &status) != 0) return strerror(errno);
-  if (!S_ISDIR(status.st_mode)) return "not a folder";
-  if (status.st_uid != geteuid() && status.st_uid != 0) return "it belongs to another user";
-  if ((status.st_mode & 0022) != 0 && (status.st_mode & S_ISVTX) == 0) {
-    return "other users may write there (chmod go-w, or set the sticky bit)";
-  }
-  return nullptr;
-}
 
 void fill_header(FileHeader* header, uint64_t start_time) {
   header->version = kCountersVersion;
@@ -145,21 +63,16 @@ void fill_header(FileHeader* header, uint64_t start_time) {
   header->shard_count = 1;
   header->pid = static_cast<uint64_t>(getpid());
   header->start_time = start_time;
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  header->created_unix_ns =
-      static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+  header->created_unix_ns = unix_time_ns();
   header->uid = geteuid();
   header->mode = static_cast<uint32_t>(mode());
-  const ssize_t length =
-      readlink("/proc/self/exe", header->executable, sizeof header->executable - 1);
-  if (length < 0) header->executable[0] = 0;
+  read_executable(header->executable, sizeof header->executable);
   read_command_line(header->command, sizeof header->command);
 }
 
 void add_config(FileHeader* header, const Snapshot& snapshot) {
   const uint32_t index = header->config_count;
-  if (index == kMaxCountedConfigs) return;
+  if (index == kMaxCountedConfigs || *snapshot.text(snapshot.root) == 0) return;
   CountedConfig& config = header->configs[index];
   config.digest[0] = snapshot.digest[0];
   config.digest[1] = snapshot.digest[1];
@@ -167,34 +80,18 @@ void add_config(FileHeader* header, const Snapshot& snapshot) {
   __atomic_store_n(&header->config_count, index + 1, __ATOMIC_RELEASE);
 }
 
-// Growing a file past RLIMIT_FSIZE raises a signal that kills.
-bool is_within_file_limit(uint64_t bytes) {
-  rlimit limit;
-  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur;
-}
-
 // Maps header, series table and shard 0 of a new file. Null; or why not, and nothing is left
 // behind.
 const char* create_file(uint64_t start_time) {
   Counters& state = g_counters;
   if (!is_within_file_limit(kShardsAt + kShardBytes)) return "the file would exceed RLIMIT_FSIZE";
-  if (const char* reason = make_stats_dir(stats_dir())) return reason;
-  // exec keeps pid and start time: what an earlier program of this process has counted stays, and
-  // this one's file is numbered.
-  int file = -1;
-  for (int program = 0; file < 0; ++program) {
-    char number[16] = "";
-    if (program > 0) snprintf(number, sizeof number, "-%d", program);
-    snprintf(state.path, sizeof state.path, "%s/%d-%llu%s%s", stats_dir(),
-             static_cast<int>(getpid()), static_cast<unsigned long long>(start_time), number,
-             kCountersSuffix);
-    file = open(state.path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (file < 0 && (errno != EEXIST || program == 1000)) return strerror(errno);
-  }
-  struct stat status;
-  bool is_fine = fstat(file, &status) == 0 &&
-                 ftruncate(file, static_cast<off_t>(kShardsAt + kShardBytes)) == 0 &&
-                 reserve(file, 0, kSeriesAt + kPageBytes) && reserve(file, kShardsAt, kPageBytes);
+  const char* reason = nullptr;
+  const int file =
+      create_process_file(stats_dir(), start_time, kCountersSuffix, &state.file, &reason);
+  if (file < 0) return reason;
+  bool is_fine = ftruncate(file, static_cast<off_t>(kShardsAt + kShardBytes)) == 0 &&
+                 reserve_file_range(file, 0, kSeriesAt + kPageBytes) &&
+                 reserve_file_range(file, kShardsAt, kPageBytes);
   void* head = MAP_FAILED;
   void* shard = MAP_FAILED;
   if (is_fine) {
@@ -208,11 +105,9 @@ const char* create_file(uint64_t start_time) {
   if (!is_fine) {
     if (head != MAP_FAILED) munmap(head, kShardsAt);
     if (shard != MAP_FAILED) munmap(shard, kShardBytes);
-    (void)unlink(state.path);
+    (void)unlink(state.file.path);
     return strerror(failure);
   }
-  state.device = status.st_dev;
-  state.inode = status.st_ino;
   state.has_file = true;
   state.series = reinterpret_cast<SeriesEntry*>(static_cast<char*>(head) + kSeriesAt);
   state.shards[0] = static_cast<uint64_t*>(shard);
@@ -247,19 +142,19 @@ bool create_private() {
 void warn_of_space(const char* what) {
   if (g_counters.warned_of_space) return;
   g_counters.warned_of_space = true;
-  log_message(LogLevel::warn, "%s: no space for %s; counts go on, less finely", g_counters.path,
-              what);
+  log_message(LogLevel::warn, "%s: no space for %s; counts go on, less finely",
+              g_counters.file.path, what);
 }
 
 // A new shard of the file, with space for all series that there are. MAP_FAILED: no space.
 void* map_shard(uint32_t index) {
-  const int file = reopen_file();
+  const int file = reopen_process_file(g_counters.file);
   if (file < 0) return MAP_FAILED;
   const uint64_t at = kShardsAt + index * kShardBytes;
   void* shard = MAP_FAILED;
   if (is_within_file_limit(at + kShardBytes) &&
       ftruncate(file, static_cast<off_t>(at + kShardBytes)) == 0 &&
-      reserve(file, at, g_counters.shard_pages * kPageBytes)) {
+      reserve_file_range(file, at, g_counters.shard_pages * kPageBytes)) {
     shard = mmap(nullptr, kShardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
                  static_cast<off_t>(at));
   }
@@ -312,11 +207,11 @@ bool reserve_series(uint32_t series) {
   const uint64_t shard_pages =
       (uint64_t{8} * kOutcomeSlots * (series + 1) + kPageBytes - 1) / kPageBytes;
   if (series_pages <= state.series_pages && shard_pages <= state.shard_pages) return true;
-  const int file = reopen_file();
+  const int file = reopen_process_file(g_counters.file);
   if (file < 0) return false;
-  bool is_fine = reserve(file, kSeriesAt, series_pages * kPageBytes);
+  bool is_fine = reserve_file_range(file, kSeriesAt, series_pages * kPageBytes);
   for (uint32_t i = 0; is_fine && i < kMaxShards && state.shards[i] != nullptr; ++i) {
-    is_fine = reserve(file, kShardsAt + i * kShardBytes, shard_pages * kPageBytes);
+    is_fine = reserve_file_range(file, kShardsAt + i * kShardBytes, shard_pages * kPageBytes);
   }
   close(file);
   if (is_fine) {
@@ -374,7 +269,7 @@ void start_over_in_child() {
 bool ensure_open() {
   Counters& state = g_counters;
   if (state.header.load(std::memory_order_relaxed) != nullptr) return true;
-  if (state.parent_header == nullptr && config_path()[0] == 0) return false;
+  if (state.parent_header == nullptr && config_path()[0] == 0 && !is_recording()) return false;
   state.series_pages = 1;
   state.shard_pages = 1;
   if (const char* reason = create_file(process_start_time())) {
@@ -394,7 +289,7 @@ bool ensure_open() {
     const uint32_t count = state.parent_series_count;
     if (count > 1 && !reserve_series(count - 1)) {
       // No room even for what the parent had: count in private, where there is.
-      (void)unlink(state.path);
+      (void)unlink(state.file.path);
       memset(state.shards, 0, sizeof state.shards);
       if (!create_private()) return false;
       header = state.header.load(std::memory_order_relaxed);

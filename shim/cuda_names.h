@@ -12,6 +12,7 @@
 #undef cuCtxDestroy
 #undef cuDevicePrimaryCtxRelease
 #undef cuDevicePrimaryCtxReset
+#undef cuEventElapsedTime
 #undef cuGetProcAddress
 #undef cuGraphAddKernelNode
 #undef cuGraphAddNode

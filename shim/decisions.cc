@@ -142,14 +142,6 @@ bool can_load_in_capture() {
   return get_version != nullptr && get_version(&version) == CUDA_SUCCESS && version >= 12030;
 }
 
-bool is_capturing(CUstream stream, bool is_per_thread_stream) {
-  const auto ask = FIBSHIM_REAL(cuStreamIsCapturing);
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (is_per_thread_stream && stream == nullptr) stream = CU_STREAM_PER_THREAD;
-  return ask != nullptr && ask(stream, &status) == CUDA_SUCCESS &&
-         status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 // Failures that may pass: the next launch tries again. Others are as lasting as the file they lie
 // in.
 bool may_pass(CUresult error) {
@@ -177,6 +169,14 @@ void take_replacement(const Replacement& replacement, Decision* out) {
 }
 
 }  // namespace
+
+bool is_capturing(CUstream stream, bool is_per_thread_stream) {
+  const auto ask = FIBSHIM_REAL(cuStreamIsCapturing);
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (is_per_thread_stream && stream == nullptr) stream = CU_STREAM_PER_THREAD;
+  return ask != nullptr && ask(stream, &status) == CUDA_SUCCESS &&
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
 
 bool program_fits(const Snapshot& snapshot, Program program, const Param* params, uint32_t count) {
   const Step* steps = snapshot.begin(program);

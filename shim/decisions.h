@@ -157,6 +157,9 @@ const Decision* decide(const Record& record, Candidate* candidate, const int64_t
                        uint32_t count, CUstream stream, bool is_per_thread_stream,
                        Decision* scratch);
 
+// Whether what goes into the stream becomes nodes of a graph. Asks the driver.
+bool is_capturing(CUstream stream, bool is_per_thread_stream);
+
 // The series under which launches of a candidate are counted whose definition cannot be computed.
 uint32_t unresolved_series(const Candidate& candidate);
 

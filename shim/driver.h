@@ -38,6 +38,12 @@ namespace fibshim {
   CALL(cuGraphChildGraphNodeGetGraph, PFN_cuGraphChildGraphNodeGetGraph_v10000) \
   CALL(cuStreamGetCaptureInfo_v2, PFN_cuStreamGetCaptureInfo_v11030)            \
   CALL(cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000)                     \
+  CALL(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)                              \
+  CALL(cuEventCreate, PFN_cuEventCreate_v2000)                                  \
+  CALL(cuEventRecord, PFN_cuEventRecord_v2000)                                  \
+  CALL(cuEventQuery, PFN_cuEventQuery_v2000)                                    \
+  CALL(cuEventElapsedTime, PFN_cuEventElapsedTime_v2000)                        \
+  CALL(cuEventDestroy_v2, PFN_cuEventDestroy_v4000)                             \
   CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)
 
 // The pointers, one variable each: launch_entry.cc names them in assembly. Relaxed loads suffice:
@@ -75,6 +81,25 @@ void* exchange_pointer(void* given);
 
 // The hook for an exported name, or nullptr. Takes no lock and allocates nothing.
 void* hook_for_name(const char* name);
+
+// While one lives, this thread may do what a stream capture under way in the process would forbid:
+// load modules, make and query events.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() : exchange_(FIBSHIM_REAL(cuThreadExchangeStreamCaptureMode)) {
+    is_changed_ = exchange_ != nullptr && exchange_(&mode_) == CUDA_SUCCESS;
+  }
+  ~RelaxedCapture() {
+    if (is_changed_) (void)exchange_(&mode_);
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  PFN_cuThreadExchangeStreamCaptureMode_v10010 exchange_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool is_changed_;
+};
 
 }  // namespace fibshim
 

@@ -12,6 +12,7 @@
 #include "shim/driver.h"
 #include "shim/graphs.h"
 #include "shim/read_section.h"
+#include "shim/recorder.h"
 
 namespace fibshim {
 namespace {
@@ -118,8 +119,10 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
     release_saved(saved);
     if (action == LaunchAction::redirect) {
       count(counter_of(plan.launch.decision->series, Outcome::fallback_refused));
+      plan.launch.outcome = Outcome::fallback_refused;
     }
     const CUresult result = apply(params);
+    if (use == NodeUse::add && result == CUDA_SUCCESS) record_node(original, plan.launch);
     if (use == NodeUse::set && result == CUDA_SUCCESS) forget_node(*node);
     if (had_cluster && result != CUDA_SUCCESS) (void)set_cluster(*node, replaced_cluster);
     return result;
@@ -132,6 +135,7 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
   } else {
     release_saved(saved);
   }
+  if (use == NodeUse::add && result == CUDA_SUCCESS) record_node(original, plan.launch);
   return finish_redirect(plan.launch.decision->counter, result) ? apply(params) : result;
 }
 

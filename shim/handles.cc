@@ -11,6 +11,7 @@
 #include "shim/mutex.h"
 #include "shim/pool.h"
 #include "shim/read_section.h"
+#include "shim/recorder.h"
 #include "shim/runtime.h"
 #include "shim/settings_in_force.h"
 
@@ -164,6 +165,13 @@ void release_candidates(Record* record) {
   if (record->symbol != nullptr) g_pool.release(record->symbol, strlen(record->symbol) + 1);
 }
 
+size_t record_bytes() { return is_recording() ? sizeof(RecordedHandle) : sizeof(Record); }
+
+void release_record(Record* record) {
+  release_candidates(record);
+  g_pool.release(record, record_bytes());
+}
+
 // Holding g_lock. The record is in no list and no slot.
 void take_away(Record* record) {
   record->next_of_owner = g_collected.records;
@@ -173,8 +181,7 @@ void take_away(Record* record) {
 void reuse(Taken* taken) {
   while (Record* record = taken->records) {
     taken->records = record->next_of_owner;
-    release_candidates(record);
-    g_pool.release(record, sizeof(Record));
+    release_record(record);
   }
   while (HandleTable* table = taken->tables) {
     taken->tables = table->next;
@@ -299,10 +306,9 @@ uintptr_t library_of_module(uintptr_t module) {
   return 0;
 }
 
-bool find_image(uintptr_t image_owner, ImageHash* hash) {
+bool find_image_of_owner(uintptr_t owner, ImageIdentity* out) {
   // A module that cuLibraryGetModule gave has its library's image.
-  return image_owner != 0 && (find_image_hash(image_owner, hash) ||
-                              find_image_hash(library_of_module(image_owner), hash));
+  return owner != 0 && (find_image(owner, out) || find_image(library_of_module(owner), out));
 }
 
 bool has_image(const Snapshot& snapshot, const Pattern& pattern, const ImageHash* hash) {
@@ -383,10 +389,17 @@ class MatchBlock {
   void* block_;
 };
 
+bool keep_symbol(Record* record, const char* symbol) {
+  const size_t bytes = strlen(symbol) + 1;
+  record->symbol = static_cast<char*>(g_pool.allocate(bytes));
+  if (record->symbol != nullptr) memcpy(record->symbol, symbol, bytes);
+  return record->symbol != nullptr;
+}
+
 // A record, whole but for its place in the table. Null: no memory.
 Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind kind, uintptr_t owner,
                      const char* symbol, uintptr_t image_owner) {
-  auto* record = static_cast<Record*>(g_pool.allocate(sizeof(Record)));
+  auto* record = static_cast<Record*>(g_pool.allocate(record_bytes()));
   if (record == nullptr) return nullptr;
   record->handle = reinterpret_cast<uintptr_t>(handle);
   record->owner = owner;
@@ -394,20 +407,27 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
   record->kind = kind;
   SymbolMatch few[kFewMatches];
   SymbolMatch* matches = few;
-  const uint32_t match_count = loader().match(&snapshot, symbol, few, kFewMatches);
-  if (match_count == 0) return record;
+  const uint32_t match_count =
+      snapshot.patterns.count == 0 ? 0 : loader().match(&snapshot, symbol, few, kFewMatches);
+  if (match_count == 0 && !is_recording()) return record;
   const MatchBlock block(match_count > kFewMatches ? match_count : 0);
   if (match_count > kFewMatches) {
     matches = block.matches();
     if (matches == nullptr) {
-      g_pool.release(record, sizeof(Record));
+      release_record(record);
       return nullptr;
     }
     (void)loader().match(&snapshot, symbol, matches, match_count);
   }
 
+  if (!keep_symbol(record, symbol)) {
+    release_record(record);
+    return nullptr;
+  }
   Param params[kMaxParams];
   uint32_t param_count = 0;
+  if (image_owner == 0) image_owner = owner != 0 ? owner : ask_owner(handle, kind);
+  if (is_recording()) static_cast<RecordedHandle*>(record)->image_owner = image_owner;
   if (!ask_params(handle, kind, params, &param_count)) {
     static std::atomic<bool> was_warned{false};
     const bool is_first = !was_warned.exchange(true, std::memory_order_relaxed);
@@ -417,8 +437,7 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
                 symbol);
     return record;
   }
-  if (image_owner == 0) image_owner = owner != 0 ? owner : ask_owner(handle, kind);
-  ImageHash hash;
+  ImageIdentity identity;
   const ImageHash* image = nullptr;
   bool was_asked = false;
   uint32_t kept = 0;
@@ -431,7 +450,7 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
     }
     if (pattern.images.count != 0 && !was_asked) {
       was_asked = true;
-      if (find_image(image_owner, &hash)) image = &hash;
+      if (find_image_of_owner(image_owner, &identity)) image = &identity.hash;
     }
     if (!has_image(snapshot, pattern, image)) {
       explain_image(symbol, snapshot.text(pattern.label), image);
@@ -444,21 +463,20 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
     }
     matches[kept++] = matches[i];
   }
-  if (kept == 0) return record;
-  const size_t symbol_bytes = strlen(symbol) + 1;
+  if (kept == 0 && !is_recording()) return record;
   record->candidates = static_cast<Candidate*>(g_pool.allocate(kept * sizeof(Candidate)));
   record->params = static_cast<Param*>(g_pool.allocate(params_bytes(param_count)));
-  record->symbol = static_cast<char*>(g_pool.allocate(symbol_bytes));
-  if (record->candidates == nullptr || record->params == nullptr || record->symbol == nullptr) {
+  if (record->candidates == nullptr || record->params == nullptr) {
     g_pool.release(record->candidates, kept * sizeof(Candidate));
     g_pool.release(record->params, params_bytes(param_count));
-    g_pool.release(record->symbol, symbol_bytes);
-    g_pool.release(record, sizeof(Record));
+    record->candidates = nullptr;
+    record->params = nullptr;
+    release_record(record);
     return nullptr;
   }
   memcpy(record->params, params, param_count * sizeof(Param));
-  memcpy(record->symbol, symbol, symbol_bytes);
-  record->param_count = static_cast<uint16_t>(param_count);
+  record->param_count = static_cast<uint8_t>(param_count);
+  record->has_params = true;
   record->params_bytes =
       param_count == 0 ? 0 : params[param_count - 1].offset + params[param_count - 1].size;
   for (uint32_t i = 0; i < kept; ++i) fill_candidate(snapshot, matches[i], record, i);
@@ -484,7 +502,8 @@ void load_replacements(const Record& record) {
 
 uintptr_t value_of(Record* record) {
   const auto address = reinterpret_cast<uintptr_t>(record);
-  if (record->candidate_count == 0) return address | kUntracked;
+  // While launches are recorded all of them must come to the slow side.
+  if (record->candidate_count == 0) return is_recording() ? address : address | kUntracked;
   const bool is_simple =
       record->candidate_count == 1 && record->candidates[0].key_kind != KeyKind::computed;
   return is_simple ? reinterpret_cast<uintptr_t>(record->candidates) | kSimple : address;
@@ -522,8 +541,7 @@ uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, 
     HandleTable* table = table_with_room();
     Record** list = table == nullptr ? nullptr : owner_list(owner, true);
     if (list == nullptr) {
-      release_candidates(record);
-      g_pool.release(record, sizeof(Record));
+      release_record(record);
       return 0;
     }
     HandleSlot* slot = slot_in(table, record->handle);
@@ -557,6 +575,11 @@ uintptr_t remember_stranger(const void* handle) {
     return remember_handle(handle, HandleKind::kernel, 0, name);
   }
   return 0;
+}
+
+void find_image_of(const Record& record, ImageIdentity* out) {
+  *out = {};
+  (void)find_image_of_owner(static_cast<const RecordedHandle&>(record).image_owner, out);
 }
 
 void remember_library_module(uintptr_t module, uintptr_t library) {

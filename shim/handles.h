@@ -31,6 +31,8 @@ namespace fibshim {
 
 struct Decision;
 struct DecisionTable;
+struct ImageIdentity;
+struct RecordedKernel;
 
 enum class HandleKind : uint8_t { function, kernel };
 
@@ -75,12 +77,23 @@ struct Record {
   Record* next_of_owner;
   HandleKind kind;
   uint8_t candidate_count;  // 0: no pattern knows this kernel
-  uint16_t param_count;
-  uint32_t params_bytes;  // end of the last parameter in a packed buffer
-  Candidate* candidates;  // in order of trial
+  uint8_t param_count;      // at most kMaxParams
+  bool has_params;          // the driver has told them; of a tracked kernel, or while recording
+  uint32_t params_bytes;    // end of the last parameter in a packed buffer
+  Candidate* candidates;    // in order of trial
   Param* params;
-  char* symbol;  // of a tracked kernel
+  char* symbol;  // of a tracked kernel, or while recording
 };
+
+// What every Record is while launches are recorded (recorder.h).
+struct RecordedHandle : Record {
+  uintptr_t image_owner;                // whose image the kernel came from; 0: not known
+  std::atomic<RecordedKernel*> kernel;  // null until the first launch
+};
+
+inline std::atomic<RecordedKernel*>& recorded_kernel_of(const Record& record) {
+  return const_cast<RecordedHandle&>(static_cast<const RecordedHandle&>(record)).kernel;
+}
 
 struct HandleSlot {
   std::atomic<uintptr_t> key;    // 0: never used
@@ -100,7 +113,8 @@ struct HandleTable {
 };
 
 // Marks in a slot's value, beside an address.
-inline constexpr uintptr_t kUntracked = 1;  // the record's: no pattern fits
+inline constexpr uintptr_t kUntracked =
+    1;  // the record's: no pattern fits, and nothing is recorded
 inline constexpr uintptr_t kSimple =
     2;  // its candidate's: one fits, and the fast side can read its key
 
@@ -150,6 +164,9 @@ uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, 
 
 // The library that a known CUkernel came from; 0 when that is not known.
 uintptr_t library_of(const void* kernel);
+
+// The image that a recorded handle's kernel came from; unknown, as it may be. May read the image.
+void find_image_of(const Record& record, ImageIdentity* out);
 
 // A handle first met at a launch: asks the driver for its name, both ways. 0 when it has none.
 uintptr_t remember_stranger(const void* handle);

@@ -17,6 +17,7 @@
 #include "shim/launch_path.h"
 #include "shim/launch_slow.h"
 #include "shim/read_section.h"
+#include "shim/recorder.h"
 #include "shim/runtime.h"
 #include "shim/settings_in_force.h"
 
@@ -61,6 +62,12 @@ void remember_all(const Handle* handles, unsigned count, HandleKind kind, uintpt
   }
 }
 
+// Before any context may end.
+void forget_context() {
+  forget_functions();
+  drop_events();
+}
+
 // --- launches ---
 
 LaunchRequest make_request(CUfunction function, const unsigned (&geometry)[7], void** params,
@@ -100,6 +107,21 @@ void add_cluster(const LaunchPlan& plan, CUlaunchAttribute* attribute) {
   attribute->value.clusterDim.x = plan.geometry[kClusterX];
   attribute->value.clusterDim.y = plan.geometry[kClusterY];
   attribute->value.clusterDim.z = plan.geometry[kClusterZ];
+}
+
+// The launch as the host asked for it. What is recorded does not go on in launch_entry.cc: its end must
+// be seen.
+CUresult launch_original(const LaunchFrame& frame, const LaunchFunctions& functions) {
+  const auto call = [&](const auto& slot, auto... extra) {
+    return call_real(slot, reinterpret_cast<CUfunction>(frame.function),
+                     static_cast<unsigned>(frame.grid[0]), static_cast<unsigned>(frame.grid[1]),
+                     static_cast<unsigned>(frame.grid[2]), static_cast<unsigned>(frame.block_xy[0]),
+                     static_cast<unsigned>(frame.block_xy[1]), static_cast<unsigned>(frame.block_z),
+                     static_cast<unsigned>(frame.shared_mem), frame.stream, frame.params, extra...);
+  };
+  if (functions.has_extra) return call(*functions.launch, frame.extra);
+  return functions.is_per_thread_stream ? call(real::cuLaunchCooperativeKernel_ptsz)
+                                        : call(real::cuLaunchCooperativeKernel);
 }
 
 // The replacement of a launch that came without attributes.
@@ -203,18 +225,22 @@ __attribute__((noinline)) CUresult launch_config_slowly(const CUlaunchConfig* co
   LaunchPlan plan;
   plan_launch(&request, &plan);
   if (plan.action == LaunchAction::fail) return plan.error;
-  if (plan.action == LaunchAction::original) return original();
+  LaunchRecording recording(request, plan);
+  if (plan.action == LaunchAction::original) return recording.end(original());
   CUlaunchConfig replaced = *config;
   CUlaunchAttribute attributes[kMaxAttributes];
   set_geometry(plan, &replaced);
   replaced.attrs = attributes;
   if (!fit_attributes(*config, plan, attributes, &replaced.numAttrs)) {
     count(counter_of(plan.decision->series, Outcome::fallback_refused));
-    return original();
+    plan.outcome = Outcome::fallback_refused;
+    return recording.end(original());
   }
-  const CUresult result = launch(&replaced, plan.kernel, plan.params, nullptr);
+  const CUresult result = recording.end(launch(&replaced, plan.kernel, plan.params, nullptr));
   note_capture(result, request, plan);
-  return finish_redirect(plan.decision->counter, result) ? original() : result;
+  if (!finish_redirect(plan.decision->counter, result)) return result;
+  plan.outcome = Outcome::error;
+  return recording.end(original());
 }
 
 __attribute__((noinline)) LaunchResult route_slowly(const LaunchFrame& frame,
@@ -235,12 +261,18 @@ __attribute__((noinline)) LaunchResult route_slowly(const LaunchFrame& frame,
   LaunchPlan plan;
   plan_launch(&request, &plan);
   if (plan.action == LaunchAction::fail) return done(plan.error);
-  if (plan.action == LaunchAction::original) return kGoesOn;
-  const CUresult result =
+  LaunchRecording recording(request, plan);
+  const auto original = [&] {
+    return recording.is_on() ? done(recording.end(launch_original(frame, functions))) : kGoesOn;
+  };
+  if (plan.action == LaunchAction::original) return original();
+  const CUresult result = recording.end(
       launch_plain(plan, request.stream, functions.launch->load(std::memory_order_relaxed),
-                   functions.launch_ex->load(std::memory_order_relaxed));
+                   functions.launch_ex->load(std::memory_order_relaxed)));
   note_capture(result, request, plan);
-  return finish_redirect(plan.decision->counter, result) ? kGoesOn : done(result);
+  if (!finish_redirect(plan.decision->counter, result)) return done(result);
+  plan.outcome = Outcome::error;
+  return original();
 }
 
 }  // namespace fibshim
@@ -413,53 +445,53 @@ CUresult hook_cuLibraryUnload(CUlibrary library) {
 }
 
 CUresult hook_cuCtxDestroy(CUcontext context) {
-  forget_functions();
+  forget_context();
   note_context_end(context);
   return call_real(real::cuCtxDestroy, context);
 }
 
 CUresult hook_cuCtxDestroy_v2(CUcontext context) {
-  forget_functions();
+  forget_context();
   note_context_end(context);
   return call_real(real::cuCtxDestroy_v2, context);
 }
 
 CUresult hook_cuCtxDetach(CUcontext context) {
-  forget_functions();
+  forget_context();
   note_context_end(context);
   return call_real(real::cuCtxDetach, context);
 }
 
 CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device) {
-  forget_functions();
+  forget_context();
   const CUresult result = call_real(real::cuDevicePrimaryCtxRelease, device);
   note_primary_context_end(device, false);
   return result;
 }
 
 CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  forget_functions();
+  forget_context();
   const CUresult result = call_real(real::cuDevicePrimaryCtxRelease_v2, device);
   note_primary_context_end(device, false);
   return result;
 }
 
 CUresult hook_cuDevicePrimaryCtxReset(CUdevice device) {
-  forget_functions();
+  forget_context();
   const CUresult result = call_real(real::cuDevicePrimaryCtxReset, device);
   note_primary_context_end(device, true);
   return result;
 }
 
 CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  forget_functions();
+  forget_context();
   const CUresult result = call_real(real::cuDevicePrimaryCtxReset_v2, device);
   note_primary_context_end(device, true);
   return result;
 }
 
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx context) {
-  forget_functions();
+  forget_context();
   note_green_context_end(context);
   return call_real(real::cuGreenCtxDestroy, context);
 }

@@ -10,6 +10,7 @@
 #include "shim/handles.h"
 #include "shim/mutex.h"
 #include "shim/pool.h"
+#include "shim/recorder.h"
 #include "shim/runtime.h"
 
 namespace fibshim {
@@ -18,8 +19,8 @@ namespace {
 struct Identity {
   uintptr_t owner;
   Identity* next;      // in its bucket
-  const void* region;  // of a wrapper, not hashed yet; null once `hash` holds
-  ImageHash hash;
+  const void* region;  // of a wrapper, not hashed yet; null once `image` holds
+  ImageIdentity image;
 };
 
 constexpr uint32_t kWrapperMagic = 0x466243b1;
@@ -41,6 +42,7 @@ Identity** find_identity(uintptr_t owner) {
 }
 
 bool is_asked_for() {
+  if (is_recording()) return true;
   const Snapshot* snapshot = current_snapshot();
   if (snapshot == nullptr) return false;
   const Pattern* patterns = snapshot->begin(snapshot->patterns);
@@ -78,30 +80,35 @@ uint64_t fatbin_bytes(const void* image) {
   return read_at<uint16_t>(image, 6) + read_at<uint64_t>(image, 8);
 }
 
-// Bytes of an image that starts here; 0 for what is none of the known kinds.
-uint64_t image_bytes(const void* image) {
-  if (memcmp(image, ELFMAG, SELFMAG) == 0) return elf_bytes(image);
-  if (read_at<uint32_t>(image, 0) == kFatbinMagic) return fatbin_bytes(image);
-  // PTX is text: comments and directives.
+// By the first bytes. PTX is text: comments and directives.
+RecordedImage kind_of_image(const void* image) {
+  if (memcmp(image, ELFMAG, SELFMAG) == 0) return RecordedImage::cubin;
+  if (read_at<uint32_t>(image, 0) == kFatbinMagic) return RecordedImage::fatbin;
   const char first = *static_cast<const char*>(image);
   const bool is_text = first == '/' || first == '.' || first == '\n' || first == '\r' ||
                        first == ' ' || first == '\t';
-  return is_text ? strlen(static_cast<const char*>(image)) : 0;
+  return is_text ? RecordedImage::ptx : RecordedImage::unknown;
 }
 
-bool hash_at(const void* image, ImageHash* out) {
-  const uint64_t bytes = image_bytes(image);
-  if (bytes == 0) return false;
-  loader().hash_image(image, bytes, out);
+bool identify(const void* image, ImageIdentity* out) {
+  uint64_t bytes = 0;
+  out->kind = kind_of_image(image);
+  switch (out->kind) {
+    case RecordedImage::unknown: return false;
+    case RecordedImage::cubin: bytes = elf_bytes(image); break;
+    case RecordedImage::fatbin: bytes = fatbin_bytes(image); break;
+    case RecordedImage::ptx: bytes = strlen(static_cast<const char*>(image)); break;
+  }
+  loader().hash_image(image, bytes, &out->hash);
   return true;
 }
 
-void remember(uintptr_t owner, const void* region, const ImageHash& hash) {
+void remember(uintptr_t owner, const void* region, const ImageIdentity& image) {
   auto* identity = static_cast<Identity*>(g_pool.allocate(sizeof(Identity)));
   if (identity == nullptr) return;
   identity->owner = owner;
   identity->region = region;
-  identity->hash = hash;
+  identity->image = image;
   MutexGuard guard(g_lock);
   Identity** at = find_identity(owner);
   if (*at != nullptr) {
@@ -115,11 +122,11 @@ void remember(uintptr_t owner, const void* region, const ImageHash& hash) {
 
 void note_image(uintptr_t owner, const void* image) {
   if (image == nullptr || !is_asked_for()) return;
-  ImageHash hash = {};
+  ImageIdentity identity = {};
   if (read_at<uint32_t>(image, 0) == kWrapperMagic) {
-    remember(owner, read_at<const void*>(image, 8), hash);
-  } else if (hash_at(image, &hash)) {
-    remember(owner, nullptr, hash);
+    remember(owner, read_at<const void*>(image, 8), identity);
+  } else if (identify(image, &identity)) {
+    remember(owner, nullptr, identity);
   } else {
     forget_image(owner);  // the value may have been another module's
   }
@@ -136,10 +143,11 @@ void note_image_file(uintptr_t owner, const char* path) {
   }
   close(file);
   if (bytes == MAP_FAILED) return;
-  ImageHash hash = {};
-  loader().hash_image(bytes, static_cast<size_t>(status.st_size), &hash);
+  ImageIdentity identity = {};
+  if (status.st_size >= 4) identity.kind = kind_of_image(bytes);
+  loader().hash_image(bytes, static_cast<size_t>(status.st_size), &identity.hash);
   munmap(bytes, static_cast<size_t>(status.st_size));
-  remember(owner, nullptr, hash);
+  remember(owner, nullptr, identity);
 }
 
 void forget_image(uintptr_t owner) {
@@ -151,17 +159,17 @@ void forget_image(uintptr_t owner) {
   g_pool.release(identity, sizeof(Identity));
 }
 
-bool find_image_hash(uintptr_t owner, ImageHash* out) {
+bool find_image(uintptr_t owner, ImageIdentity* out) {
   const void* region = nullptr;
   {
     MutexGuard guard(g_lock);
     const Identity* identity = *find_identity(owner);
     if (identity == nullptr) return false;
     region = identity->region;
-    *out = identity->hash;
+    *out = identity->image;
   }
   if (region == nullptr) return true;
-  if (!hash_at(region, out)) return false;
+  if (!identify(region, out)) return false;
   remember(owner, nullptr, *out);
   return true;
 }

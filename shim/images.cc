@@ -252,24 +252,6 @@ CUkernel load_kernel(const Snapshot& snapshot, const Binding& binding, uint32_t 
   return kernel;
 }
 
-// Loading inside a stream capture is allowed to a thread that says it does not mind.
-class RelaxedCapture {
- public:
-  RelaxedCapture() : exchange_(FIBSHIM_REAL(cuThreadExchangeStreamCaptureMode)) {
-    is_changed_ = exchange_ != nullptr && exchange_(&mode_) == CUDA_SUCCESS;
-  }
-  ~RelaxedCapture() {
-    if (is_changed_) (void)exchange_(&mode_);
-  }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  PFN_cuThreadExchangeStreamCaptureMode_v10010 exchange_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-  bool is_changed_;
-};
-
 }  // namespace
 
 bool prepare_image_table(const Snapshot& snapshot) {
@@ -281,6 +263,13 @@ bool prepare_image_table(const Snapshot& snapshot) {
 uint32_t device_class_count() {
   const Devices* devices = known_devices();
   return devices == nullptr ? 0 : devices->class_count;
+}
+
+uint32_t sm_of_device_class(uint32_t device_class) {
+  const Devices* devices = known_devices();
+  return devices == nullptr || device_class >= devices->class_count
+             ? 0
+             : devices->class_sm[device_class];
 }
 
 uint32_t current_device_class() {

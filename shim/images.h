@@ -45,6 +45,9 @@ extern std::atomic<bool> g_has_unlike_devices;
 // The class of the current context's GPU (kNoDeviceClass: there is none).
 uint32_t current_device_class();
 
+// 90 for compute capability 9.0; 0 for kNoDeviceClass.
+uint32_t sm_of_device_class(uint32_t device_class);
+
 // The solution's kernel for a class: loads it if need be. Calls the driver; slow path only.
 // `binding` tells what the kernel's parameters must be.
 Replacement load_replacement(const Snapshot& snapshot, const Binding& binding,

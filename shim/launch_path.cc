@@ -121,6 +121,7 @@ void plan_decided(const Decision& decision, const LaunchRequest& request, Launch
   const LaunchView& view = request.view;
   auto falls_back = [&](Outcome outcome) {
     count(counter_of(decision.series, outcome));
+    plan->outcome = outcome;
     plan->action = LaunchAction::original;
   };
   switch (decision.kind) {
@@ -152,6 +153,7 @@ void plan_decided(const Decision& decision, const LaunchRequest& request, Launch
   if (__builtin_expect(request.must_keep_kernel, 0)) return falls_back(Outcome::fallback_refused);
   if (__builtin_expect(mode() == Mode::observe, 0)) return falls_back(Outcome::observed);
   plan->action = LaunchAction::redirect;
+  plan->outcome = Outcome::hit;
   plan->kernel = decision.kernel;
   plan->decision = &decision;
 }
@@ -160,6 +162,9 @@ void plan_decided(const Decision& decision, const LaunchRequest& request, Launch
 
 void plan_launch(LaunchRequest* request, LaunchPlan* plan) {
   plan->action = LaunchAction::original;
+  plan->outcome = Outcome::untracked;
+  plan->record = nullptr;
+  plan->arguments = nullptr;
   uintptr_t slot = find_handle(request->handle);
   if (__builtin_expect(slot == 0, 0)) slot = learn_handle(request->handle);
   if (__builtin_expect(slot == 0, 0)) return count_unknown();
@@ -168,6 +173,8 @@ void plan_launch(LaunchRequest* request, LaunchPlan* plan) {
   plan->record = &record;
   // The driver will refuse such a launch; the shim only counts it.
   if (!find_params(record, request, plan->unpacked)) return count_untracked();
+  plan->arguments = request->view.params;
+  if (record.candidate_count == 0) return count_untracked();
 
   // The first candidate that does not decide says why the launch fell back, if none does.
   const Candidate* unresolved = nullptr;
@@ -199,6 +206,7 @@ void plan_launch(LaunchRequest* request, LaunchPlan* plan) {
       fallback_series = decision->series;
     }
   }
+  plan->outcome = unresolved != nullptr ? Outcome::fallback_where : fallback;
   if (unresolved != nullptr) return count_unresolved(*unresolved);
   count(counter_of(fallback_series, fallback));
 }

@@ -80,7 +80,9 @@ struct LaunchPlan {
   LaunchAction action;
   CUresult error;
   CUfunction kernel;
-  const Record* record;  // of the original
+  const Record* record;    // of the original; null: its handle is not known
+  void* const* arguments;  // the original's, one pointer each; null: they cannot be read
+  Outcome outcome;         // what the launch is counted as, or will be once it was redirected
   const Decision* decision;
   void** params;
   uint32_t geometry[kGeometryCount];

@@ -4,6 +4,7 @@
 #include "shim/images.h"
 #include "shim/log.h"
 #include "shim/read_section.h"
+#include "shim/recorder.h"
 #include "shim/runtime.h"
 #include "shim/settings_in_force.h"
 
@@ -43,7 +44,10 @@ void count_kept(const void* handle) {
   if (slot == 0) slot = learn_handle(handle);
   if (slot == 0) return count_unknown();
   if ((slot & kUntracked) != 0) return count_untracked();
-  count(counter_of(unresolved_series(record_of(slot)->candidates[0]), Outcome::fallback_refused));
+  const Record& record = *record_of(slot);
+  record_bare_launch(record);
+  if (record.candidate_count == 0) return count_untracked();
+  count(counter_of(unresolved_series(record.candidates[0]), Outcome::fallback_refused));
 }
 
 void report_failed_launch(uint32_t series, CUresult result) {

@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,36 +14,6 @@
 namespace fibshim {
 namespace {
 
-// %h host, %p pid, %q{NAME} environment variable, %% a percent sign. What does not fit is cut.
-void expand_log_path(const char* pattern, char* out, size_t out_size) {
-  size_t used = 0;
-  auto append = [&](const char* text) {
-    while (*text != 0 && used + 1 < out_size) out[used++] = *text++;
-  };
-  for (const char* at = pattern; *at != 0; ++at) {
-    char piece[256] = {*at, 0};
-    if (at[0] == '%' && at[1] == 'h') {
-      if (gethostname(piece, sizeof piece) != 0) strcpy(piece, "host");
-      piece[sizeof piece - 1] = 0;
-      ++at;
-    } else if (at[0] == '%' && at[1] == 'p') {
-      snprintf(piece, sizeof piece, "%d", static_cast<int>(getpid()));
-      ++at;
-    } else if (at[0] == '%' && at[1] == '%') {
-      ++at;
-    } else if (at[0] == '%' && at[1] == 'q' && at[2] == '{' && strchr(at, '}') != nullptr) {
-      const char* end = strchr(at, '}');
-      char name[128];
-      snprintf(name, sizeof name, "%.*s", static_cast<int>(end - at - 3), at + 3);
-      const char* value = secure_getenv(name);
-      snprintf(piece, sizeof piece, "%s", value == nullptr ? "" : value);
-      at = end;
-    }
-    append(piece);
-  }
-  out[used] = 0;
-}
-
 // Opened per message: a descriptor kept open could be closed, and its number reused, by the host. Does
 // not wait for a reader of a FIFO. stderr when there is no file, or it cannot be opened: that is said once.
 int open_log_file(bool* is_ours) {
@@ -52,7 +21,7 @@ int open_log_file(bool* is_ours) {
   if (log_file()[0] == 0 || strcmp(log_file(), "/dev/stderr") == 0) return STDERR_FILENO;
   if (strcmp(log_file(), "/dev/stdout") == 0) return STDOUT_FILENO;
   char path[PATH_MAX];
-  expand_log_path(log_file(), path, sizeof path);
+  expand_path(log_file(), path, sizeof path);
   const int file =
       open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
   if (file >= 0) {

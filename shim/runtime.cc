@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -20,6 +21,7 @@
 #include "shim/images.h"
 #include "shim/launch_path.h"
 #include "shim/log.h"
+#include "shim/recorder.h"
 #include "shim/settings_in_force.h"
 
 namespace fibshim {
@@ -129,9 +131,11 @@ void before_fork() {
   lock_image_identity_for_fork();
   lock_images_for_fork();
   lock_counters_for_fork();
+  lock_recorder_for_fork();
 }
 
 void after_fork(bool is_child) {
+  unlock_recorder_after_fork(is_child);
   unlock_counters_after_fork(is_child);
   unlock_images_after_fork(is_child);
   unlock_image_identity_after_fork(is_child);
@@ -149,6 +153,22 @@ void after_fork(bool is_child) {
   }
 }
 
+// A snapshot with nothing in it.
+struct NoFolder {
+  Snapshot snapshot;
+  char root[8];
+};
+constexpr NoFolder kNoFolder = {{{'F', 'I', 'B', 'S', 'N', 'A', 'P', 0},
+                                 kSnapshotVersion,
+                                 sizeof(NoFolder),
+                                 {},
+                                 offsetof(NoFolder, root),
+                                 {},
+                                 {},
+                                 {},
+                                 {}},
+                                {}};
+
 // `message`: why there is no loader.
 const Snapshot* start(const LoaderApi* api, char (&message)[1024]) {
   read_settings();
@@ -158,16 +178,23 @@ const Snapshot* start(const LoaderApi* api, char (&message)[1024]) {
     log_message(LogLevel::warn, "%s; kernels run unchanged", message);
     return nullptr;
   }
-  const Snapshot* snapshot = g_loader->open(config_path(), message, sizeof message);
-  if (snapshot == nullptr) {
-    log_message(LogLevel::warn, "%s; kernels run unchanged (fibshim check %s lists everything)",
-                message, config_path());
-    return nullptr;
+  const Snapshot* snapshot = nullptr;
+  if (config_path()[0] != 0) {
+    snapshot = g_loader->open(config_path(), message, sizeof message);
+    if (snapshot == nullptr) {
+      log_message(LogLevel::warn, "%s; kernels run unchanged (fibshim check %s lists everything)",
+                  message, config_path());
+    } else if (message[0] != 0) {
+      // Solutions that are broken. A launch that one of them would serve says so when it happens.
+      log_message(LogLevel::info, "%s", message);
+    }
   }
-  // Solutions that are broken. A launch that one of them would serve says so when it happens.
-  if (message[0] != 0) log_message(LogLevel::info, "%s", message);
+  // Launches can be recorded without knowing any of them.
+  if (snapshot == nullptr && wants_recording()) snapshot = &kNoFolder.snapshot;
+  if (snapshot == nullptr) return nullptr;
   apply_folder_settings(*snapshot);
   if (mode() == Mode::off) return nullptr;
+  if (wants_recording()) start_recording(*snapshot);
   if (mode() != Mode::apply) g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
   if (!prepare_image_table(*snapshot)) {
     log_message(LogLevel::warn, "no memory for %u solutions; kernels run unchanged",

@@ -22,7 +22,9 @@ enum class SettingId : uint8_t {
   log,
   log_file,
   deepbind,
-  trust
+  trust,
+  record,
+  record_limit,
 };
 
 struct SettingInfo {
@@ -93,7 +95,23 @@ inline constexpr SettingInfo kSettings[] = {
      "owner",
      "who, besides root, may be able to write the config folder and its files",
      false},
+    {SettingId::record,
+     "FIBSHIM_RECORD",
+     {},
+     "folder with %h host, %p pid, %q{VAR} variable",
+     "unset: nothing is recorded",
+     "where a recording of all launches goes, a file for each process",
+     false},
+    {SettingId::record_limit,
+     "FIBSHIM_RECORD_LIMIT",
+     {},
+     "bytes, or with k, M, G",
+     "64M",
+     "the size that no process's recording may exceed",
+     false},
 };
+inline constexpr uint64_t kDefaultRecordLimit = uint64_t{64} << 20;
+inline constexpr uint64_t kSmallestRecordLimit = uint64_t{64} << 10;
 inline constexpr uint32_t kSettingCount = sizeof(kSettings) / sizeof(kSettings[0]);
 
 }  // namespace fibshim

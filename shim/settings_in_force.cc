@@ -1,6 +1,7 @@
 #include "shim/settings_in_force.h"
 
 #include <atomic>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,8 @@ char g_working_directory[PATH_MAX];
 char g_config_path[PATH_MAX];
 char g_stats_dir[PATH_MAX];
 char g_log_file[PATH_MAX];
+char g_record_folder[PATH_MAX];
+uint64_t g_record_limit = kDefaultRecordLimit;
 std::atomic<LogLevel> g_log_level{LogLevel::warn};
 bool g_is_set[kSettingCount];  // by the environment
 
@@ -36,14 +39,39 @@ int find_choice(const SettingInfo& setting, const char* value) {
   return -1;
 }
 
+// "65536", "64k", "1M", "2G". 0: not understood, or too small.
+uint64_t parse_record_limit(const char* value) {
+  char* end = nullptr;
+  errno = 0;
+  const uint64_t number = strtoull(value, &end, 10);
+  if (value[0] < '0' || value[0] > '9' || errno != 0) return 0;
+  int shift = 0;
+  switch (*end) {
+    case 'G': shift += 10; [[fallthrough]];
+    case 'M': shift += 10; [[fallthrough]];
+    case 'k':
+    case 'K':
+      shift += 10;
+      ++end;
+      break;
+    default: break;
+  }
+  if (*end != 0 || number > (UINT64_MAX >> 1 >> shift)) return 0;
+  const uint64_t bytes = number << shift;
+  return bytes < kSmallestRecordLimit ? 0 : bytes;
+}
+
+void warn_of_value(const SettingInfo& setting, const char* value, const char* where) {
+  log_message(LogLevel::warn, "%s: %s is \"%.64s\", expected %s; %s holds", where, setting.name,
+              value, setting.value_words, setting.default_words);
+}
+
 void take_value(const SettingInfo& setting, const char* value, const char* where) {
   int choice = 0;
   if (setting.choices[0] != nullptr) {
     choice = find_choice(setting, value);
     if (choice < 0) {
-      log_message(LogLevel::warn, "%s: %s is \"%.64s\", expected %s; %s holds", where, setting.name,
-                  value, setting.value_words, setting.default_words);
-      return;
+      return warn_of_value(setting, value, where);
     }
   }
   switch (setting.id) {
@@ -59,14 +87,28 @@ void take_value(const SettingInfo& setting, const char* value, const char* where
     case SettingId::log_file:
       if (!make_absolute(value, g_log_file, sizeof g_log_file)) g_log_file[0] = 0;
       break;
-    case SettingId::trust: break;  // the loader's
+    case SettingId::trust: break;     // the loader's
     case SettingId::deepbind: break;  // clears_deepbind() reads it, before this does
+    case SettingId::record:
+      if (!make_absolute(value, g_record_folder, sizeof g_record_folder)) g_record_folder[0] = 0;
+      break;
+    case SettingId::record_limit:
+      if (const uint64_t bytes = parse_record_limit(value)) {
+        g_record_limit = bytes;
+      } else {
+        warn_of_value(setting, value, where);
+      }
+      break;
   }
 }
 
+bool is_given(const char* name) {
+  const char* value = secure_getenv(name);
+  return value != nullptr && value[0] != 0;
+}
+
 Activity find_activity() {
-  const char* config = secure_getenv("FIBSHIM_CONFIG");
-  if (config == nullptr || config[0] == 0) return Activity::inactive;
+  if (!is_given("FIBSHIM_CONFIG") && !wants_recording()) return Activity::inactive;
   const char* mode_value = secure_getenv("FIBSHIM_MODE");
   const bool is_off = mode_value != nullptr && strcasecmp(mode_value, "off") == 0;
   return is_off ? Activity::inactive : Activity::active;
@@ -94,6 +136,9 @@ const char* config_path() { return g_config_path; }
 LogLevel log_level() { return g_log_level.load(std::memory_order_relaxed); }
 const char* stats_dir() { return g_stats_dir; }
 const char* log_file() { return g_log_file; }
+bool wants_recording() { return is_given("FIBSHIM_RECORD"); }
+const char* record_folder() { return g_record_folder; }
+uint64_t record_limit() { return g_record_limit; }
 
 void read_settings() {
   snprintf(g_stats_dir, sizeof g_stats_dir, "/dev/shm/fibshim-%u", geteuid());
@@ -123,8 +168,8 @@ void apply_folder_settings(const Snapshot& snapshot) {
 }
 
 void remember_working_directory() {
-  const char* config = secure_getenv("FIBSHIM_CONFIG");
-  if (config == nullptr || getcwd(g_working_directory, sizeof g_working_directory) == nullptr) {
+  const bool has_folder = is_given("FIBSHIM_CONFIG") || wants_recording();
+  if (!has_folder || getcwd(g_working_directory, sizeof g_working_directory) == nullptr) {
     g_working_directory[0] = 0;
   }
 }
@@ -137,6 +182,35 @@ bool make_absolute(const char* path, char* out, unsigned long out_size) {
     length = snprintf(out, out_size, "%s/%s", g_working_directory, path);
   }
   return length >= 0 && static_cast<unsigned long>(length) < out_size;
+}
+
+void expand_path(const char* pattern, char* out, size_t out_size) {
+  size_t used = 0;
+  auto append = [&](const char* text) {
+    while (*text != 0 && used + 1 < out_size) out[used++] = *text++;
+  };
+  for (const char* at = pattern; *at != 0; ++at) {
+    char piece[256] = {*at, 0};
+    if (at[0] == '%' && at[1] == 'h') {
+      if (gethostname(piece, sizeof piece) != 0) strcpy(piece, "host");
+      piece[sizeof piece - 1] = 0;
+      ++at;
+    } else if (at[0] == '%' && at[1] == 'p') {
+      snprintf(piece, sizeof piece, "%d", static_cast<int>(getpid()));
+      ++at;
+    } else if (at[0] == '%' && at[1] == '%') {
+      ++at;
+    } else if (at[0] == '%' && at[1] == 'q' && at[2] == '{' && strchr(at, '}') != nullptr) {
+      const char* end = strchr(at, '}');
+      char name[128];
+      snprintf(name, sizeof name, "%.*s", static_cast<int>(end - at - 3), at + 3);
+      const char* value = secure_getenv(name);
+      snprintf(piece, sizeof piece, "%s", value == nullptr ? "" : value);
+      at = end;
+    }
+    append(piece);
+  }
+  out[used] = 0;
 }
 
 }  // namespace fibshim

@@ -7,6 +7,7 @@
 #define FIBSHIM_SHIM_SETTINGS_IN_FORCE_H_
 
 #include <atomic>
+#include <stddef.h>
 
 #include "shim/settings.h"
 
@@ -14,7 +15,8 @@ namespace fibshim {
 
 struct Snapshot;
 
-// False when FIBSHIM_CONFIG is unset or empty or FIBSHIM_MODE=off: then no hook is handed out.
+// False when neither FIBSHIM_CONFIG nor FIBSHIM_RECORD names a folder, or FIBSHIM_MODE=off: then no
+// hook is handed out.
 bool is_active();
 
 // True when libraries are to be opened without RTLD_DEEPBIND. False where is_active() is.
@@ -38,12 +40,21 @@ LogLevel log_level();
 const char* stats_dir();
 const char* log_file();  // "" for stderr
 
+// Set by the environment alone: is_active() must know. Before read_settings() too.
+bool wants_recording();
+const char* record_folder();  // as given, but absolute
+uint64_t record_limit();      // bytes
+
 // Remembers the working directory that relative paths are meant from. Called when the library is
 // mapped, before the program can change it.
 void remember_working_directory();
 
 // `path` made absolute from that directory. False when it does not fit.
 bool make_absolute(const char* path, char* out, unsigned long out_size);
+
+// Writes what a path setting stands for: %h host, %p pid, %q{NAME} environment variable, %% a percent
+// sign. What does not fit is cut.
+void expand_path(const char* pattern, char* out, size_t out_size);
 
 }  // namespace fibshim
 

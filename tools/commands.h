@@ -23,6 +23,8 @@ int run_command(int argc, const char* const* argv);
 int stats_command(int argc, const char* const* argv);
 int top_command(int argc, const char* const* argv);
 int serve_command(int argc, const char* const* argv);
+int record_command(int argc, const char* const* argv);
+int suggest_command(int argc, const char* const* argv);
 int check_command(int argc, const char* const* argv);
 int inspect_command(int argc, const char* const* argv);
 int verify_command(int argc, const char* const* argv);
@@ -42,6 +44,8 @@ inline constexpr Command kCommands[] = {
     {"stats", "what happened to the launches: hits and fallbacks, live", stats_command},
     {"top", "a live view of the counters", top_command},
     {"serve", "the counters over HTTP, for Prometheus", serve_command},
+    {"record", "record every launch of a program, and rank its kernels", record_command},
+    {"suggest", "begin a config folder for a kernel that was recorded", suggest_command},
     {"check", "check config folders: every mistake, with its place", check_command},
     {"inspect", "what a GPU image, a library or a running process holds", inspect_command},
     {"verify", "run solutions and compare them with what their definitions say", verify_command},

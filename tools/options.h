@@ -2,8 +2,10 @@
 #ifndef FIBSHIM_TOOLS_OPTIONS_H_
 #define FIBSHIM_TOOLS_OPTIONS_H_
 
+#include <algorithm>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -33,6 +35,27 @@ inline bool parse_options(CLI::App* app, std::string_view usage, int argc, const
     *exit_code = usage_error(argv[0], error.what());
   }
   return false;
+}
+
+// The same for a subcommand that is followed by a program's command line: options up to the command,
+// which begins after "--" or at the first word that is no option. `app` must have prefix_command().
+inline bool parse_options_and_command(CLI::App* app, std::string_view usage, int argc,
+                                      const char* const* argv, std::vector<std::string>* command,
+                                      int* exit_code) {
+  const auto* const end = argv + argc;
+  const auto* const dashes =
+      std::find_if(argv, end, [](const char* word) { return std::string_view(word) == "--"; });
+  if (!parse_options(app, usage, static_cast<int>(dashes - argv), argv, exit_code)) return false;
+  *command = app->remaining();
+  if (!command->empty() && command->front()[0] == '-') {
+    *exit_code = usage_error(argv[0], fmt::format("unknown option {}", command->front()));
+    return false;
+  }
+  if (dashes != end) {
+    // "run python -- x": the command began before, and the dashes are its own.
+    command->insert(command->end(), command->empty() ? dashes + 1 : dashes, end);
+  }
+  return true;
 }
 
 }  // namespace fibshim::tools

@@ -233,23 +233,26 @@ int run_command(int argc, const char* const* argv) {
   Options options;
   if (int exit_code = 0; !parse(argc, argv, &options, &exit_code)) return exit_code;
   if (options.config.empty()) {
-    const char* const from_environment = getenv("FIBSHIM_CONFIG");
-    if (from_environment == nullptr || from_environment[0] == '\0') {
-      return usage_error("run", "no config folder: name one with -c, or set FIBSHIM_CONFIG");
-    }
-    options.config = from_environment;
+    const char* const from_environment = getenv(setting_info(SettingId::config).name);
+    if (from_environment != nullptr) options.config = from_environment;
   }
-  options.config = absolute_path(options.config);
+  // Launches can be recorded without a folder.
+  const bool has_config = !options.config.empty();
+  const char* const record = getenv(setting_info(SettingId::record).name);
+  if (!has_config && (record == nullptr || record[0] == '\0')) {
+    return usage_error("run", "no config folder: name one with -c, or set FIBSHIM_CONFIG");
+  }
+  if (has_config) options.config = absolute_path(options.config);
   if (options.command.empty() && !options.prints_env) {
     return usage_error("run", "no command to run");
   }
 
   std::string shim;
   if (!find_shim(&shim)) return kExitWrong;
-  if (!options.skips_check && !check_config(options.config)) return kExitWrong;
+  if (has_config && !options.skips_check && !check_config(options.config)) return kExitWrong;
 
   Variables variables;
-  variables.emplace_back(setting_info(SettingId::config).name, options.config);
+  if (has_config) variables.emplace_back(setting_info(SettingId::config).name, options.config);
   for (const auto& [id, value] : options.settings) {
     const bool is_path = id == SettingId::stats_dir || id == SettingId::log_file;
     variables.emplace_back(setting_info(id).name, is_path ? absolute_path(value) : value);

@@ -17,11 +17,13 @@ namespace {
 std::string default_value(const SettingInfo& setting) {
   switch (setting.id) {
     case SettingId::config:
-    case SettingId::log_file: return "";
+    case SettingId::log_file:
+    case SettingId::record: return "";
     case SettingId::stats_dir: return fmt::format("/dev/shm/fibshim-{}", geteuid());
     case SettingId::mode:
     case SettingId::on_error:
     case SettingId::log:
+    case SettingId::record_limit:
     case SettingId::deepbind:
     case SettingId::trust: return setting.default_words;
   }
