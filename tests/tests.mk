@@ -9,7 +9,7 @@ TOOLS_TEST_SRC    := $(wildcard tests/tools/*.cc)
 SHIM_TEST_SRC     := $(wildcard tests/shim/*.cc tests/support/*.cc)
 
 SIM_LIB  := $(BUILD)/sim/libcuda.so.1
-HOSTS    := $(addprefix $(BUILD)/tests/hosts/,engine engine_linked no_cuda)
+HOSTS    := $(addprefix $(BUILD)/tests/hosts/,engine engine_linked launch_cost no_cuda)
 TEST_OBJ  = $(1:%.cc=$(BUILD)/obj/%.o)
 
 # The tests of the tools run the CLI, which looks for the libraries beside it, on images made here.

@@ -6,6 +6,7 @@
 #   build/bench/launch_loop     the same launches for callgrind; the instruction test runs it, too
 #   build/bench/launch_turns    two threads' launches, for the test that none shares a cache line
 #   build/bench/overhead_launch the same launches on a real GPU, for tests/gpu/overhead.sh
+#   build/bench/launch_variety  many kernels, geometries and threads, for tests of recordings
 #   build/bench/libforwarder.so a preload that only forwards: what any interposition costs
 #   build/bench/libswitch.so    the same, before another preload, with a way past that one
 #   build/bench/libempty.so     a preload with nothing in it: what any preload costs a process
@@ -16,7 +17,8 @@ BENCH       := $(BUILD)/bench
 BENCH_IMAGES := $(addprefix $(BENCH)/images/launches/,launches.sm_90.cubin many_kernels.sm_90.cubin)
 BENCH_CONFIG := $(BENCH)/config
 LAUNCH_LOOP := $(BENCH)/launch_loop
-BENCH_TOOLS := $(addprefix $(BENCH)/,launch_bench load_bench overhead_launch) $(LAUNCH_LOOP) $(addprefix $(BENCH)/,libforwarder.so libswitch.so libempty.so)
+LAUNCH_VARIETY := $(BENCH)/launch_variety
+BENCH_TOOLS := $(addprefix $(BENCH)/,launch_bench load_bench overhead_launch) $(LAUNCH_LOOP) $(LAUNCH_VARIETY) $(addprefix $(BENCH)/,libforwarder.so libswitch.so libempty.so)
 MANY_KERNELS := 500
 
 bench: $(BENCH)/run $(BENCH_TOOLS) $(CLI) $(BENCH_CONFIG) $(BENCH_IMAGES) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(BUILD)/setup-test $(BUILD)/setup-bench ## measure launches, scaling and loading; writes build/bench/*.json
@@ -65,11 +67,12 @@ $(LAUNCH_LOOP): $(call TEST_OBJ,tests/bench/launch_loop.cc) $(BENCH_ENGINE)
 $(BENCH)/launch_turns: $(call TEST_OBJ,tests/bench/launch_turns.cc) $(BENCH_ENGINE)
 $(BENCH)/launch_bench: $(call TEST_OBJ,tests/bench/launch_bench.cc) $(BENCH_ENGINE)
 $(BENCH)/overhead_launch: $(call TEST_OBJ,tests/gpu/overhead_launch.cc) $(BENCH_ENGINE)
+$(LAUNCH_VARIETY): $(call TEST_OBJ,tests/bench/launch_variety.cc) $(BENCH_ENGINE)
 $(BENCH)/load_bench: $(call TEST_OBJ,tests/bench/load_bench.cc)
 $(BENCH)/run: $(call TEST_OBJ,$(addprefix tests/bench/,run.cc growth_tables.cc large_folder.cc launch_table.cc measure.cc report.cc \
   spawn_cost.cc thread_table.cc) \
   tests/support/process.cc)
-$(LAUNCH_LOOP) $(addprefix $(BENCH)/,launch_turns overhead_launch run):
+$(LAUNCH_LOOP) $(LAUNCH_VARIETY) $(addprefix $(BENCH)/,launch_turns overhead_launch run):
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) -o $@ $(filter %.o,$^) -static-libstdc++ -static-libgcc -lpthread -ldl
@@ -92,4 +95,4 @@ $(BUILD)/setup-bench $(BUILD)/setup-test: $(BUILD)/setup-%: tools/setup/packages
 
 # tests/shim/instruction_test.cc counts what a launch costs in instructions, cache_line_test.cc reads which
 # memory it touches.
-$(BUILD)/tests/shim_tests: $(LAUNCH_LOOP) $(BENCH)/launch_turns $(BENCH_CONFIG) $(BUILD)/setup-test
+$(BUILD)/tests/shim_tests: $(LAUNCH_LOOP) $(LAUNCH_VARIETY) $(BENCH)/launch_turns $(BENCH_IMAGES) $(BENCH_CONFIG) $(BUILD)/setup-test

@@ -10,10 +10,16 @@
 
 namespace fibshim::conformance {
 
-bool is_real_driver() {
-  const char* value = getenv("FIBSHIM_TEST_REAL_DRIVER");
+namespace {
+
+bool is_set(const char* variable) {
+  const char* value = getenv(variable);
   return value != nullptr && *value != 0 && std::string(value) != "0";
 }
+
+}  // namespace
+
+bool is_real_driver() { return is_set("FIBSHIM_TEST_REAL_DRIVER"); }
 
 long number_from(const char* name, long unset) {
   const char* text = getenv(name);
@@ -32,6 +38,8 @@ Environment host_environment(const std::string& preload, const std::string& stat
   Environment all = {{"LD_PRELOAD", preload},
                      {"FIBSHIM_STATS_DIR", stats_dir},
                      {"FIBSHIM_CONFIG", conform_path("config")}};
+  // The whole suite with every launch recorded, too: FIBSHIM_TEST_RECORD=1.
+  if (is_set("FIBSHIM_TEST_RECORD")) all["FIBSHIM_RECORD"] = stats_dir + "/recordings";
   if (!is_real_driver()) {
     all["LD_LIBRARY_PATH"] = build_dir() + "/sim";
   } else if (const char* path = getenv("LD_LIBRARY_PATH")) {

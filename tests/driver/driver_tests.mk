@@ -3,6 +3,7 @@
 #   build/sim/versioned/libcuda.so.1     the same with a symbol version, for programs that use dlvsym
 #   build/tests/driver_contract_tests    runs against whichever libcuda.so.1 the linker finds first
 #   build/tests/hosts/engine[_linked]    an engine in small; build/tests/hosts/no_cuda
+#   build/tests/hosts/launch_cost         what a launch costs the thread that makes it
 #   build/tests/data/*.cubin, *.fatbin   for both; found by the programs relative to themselves
 # The programs run on the GPU machine too, so they bring libstdc++ and GoogleTest with them.
 
@@ -71,6 +72,11 @@ $(BUILD)/tests/hosts/engine_linked: $(BUILD)/obj/tests/shim/hosts/engine_linked.
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) -o $@ $< -L$(dir $(SIM_LIB)) -l:libcuda.so.1 -Wl,-rpath-link,$(BUILD)/lib \
 	  -Wl,--allow-shlib-undefined $(HOST_LINK)
+
+$(BUILD)/tests/hosts/launch_cost: $(BUILD)/obj/tests/shim/hosts/launch_cost.o $(TEST_IMAGES)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -o $@ $< $(HOST_LINK)
 
 $(BUILD)/tests/hosts/no_cuda: $(BUILD)/obj/tests/shim/hosts/no_cuda.o
 	$(call say,LINK,$@)

@@ -1,0 +1,60 @@
+// Launches of many kernels with many geometries from many threads, for tests of what is recorded:
+// every thread launches every kernel with every geometry once.
+//
+//   launch_variety KERNELS GEOMETRIES THREADS
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/bench/engine.h"
+
+namespace fibshim::bench {
+namespace {
+
+// The kernels take one int; here it is the geometry's number.
+void launch_all(const std::vector<CUfunction>& kernels, int geometries) {
+  const CUstream stream = start_thread();
+  for (int i = 0; i < geometries; ++i) {
+    for (const CUfunction kernel : kernels) {
+      int value = i;
+      void* params[] = {&value};
+      require(cuda().launch(kernel, static_cast<unsigned>(i) + 1, 1, 1, 32, 1, 1, 0, stream, params,
+                            nullptr),
+              "cuLaunchKernel");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fibshim::bench
+
+int main(int argc, char** argv) {
+  using namespace fibshim::bench;  // NOLINT(google-build-using-namespace): a short main
+  if (argc != 4) {
+    fprintf(stderr, "usage: launch_variety KERNELS GEOMETRIES THREADS\n");
+    return 2;
+  }
+  (void)start_thread();
+  const auto& names = many_kernel_names();
+  const size_t count = std::min<size_t>(names.size(), strtoul(argv[1], nullptr, 10));
+  CUlibrary library = nullptr;
+  require(cuda().load_library(&library, image("many_kernels").data(), nullptr, nullptr, 0, nullptr,
+                              nullptr, 0),
+          "cuLibraryLoadData");
+  std::vector<CUfunction> kernels;
+  for (size_t i = 0; i < count; ++i) {
+    CUkernel kernel = nullptr;
+    require(cuda().get_kernel(&kernel, library, names[i].c_str()), "cuLibraryGetKernel");
+    kernels.push_back(reinterpret_cast<CUfunction>(kernel));
+  }
+  std::vector<std::thread> threads;
+  for (int i = 0; i < atoi(argv[3]); ++i) {
+    threads.emplace_back(launch_all, std::cref(kernels), atoi(argv[2]));
+  }
+  for (std::thread& thread : threads) thread.join();
+  return 0;
+}

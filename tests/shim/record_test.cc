@@ -1,0 +1,385 @@
+// Recording on the simulated driver: every launch is in the file with what it was made with, however
+// it came, and the host notices nothing.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/shim/preloaded_engine.h"
+
+namespace fibshim {
+namespace {
+
+namespace fs = std::filesystem;
+using Lines = std::vector<nlohmann::json>;
+
+struct Recorded {
+  ProcessResult process;
+  Lines lines;  // of the file: the first is the head
+
+  const nlohmann::json& head() const { return lines.at(0); }
+  const nlohmann::json& kernel(size_t i = 0) const { return lines.at(i + 1); }
+  size_t kernel_count() const { return lines.empty() ? 0 : lines.size() - 1; }
+};
+
+Lines read_lines(const std::string& path) {
+  Lines lines;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    lines.push_back(nlohmann::json::parse(line, nullptr, false));
+    EXPECT_FALSE(lines.back().is_discarded()) << line;
+  }
+  return lines;
+}
+
+std::string fibshim_program() { return build_dir() + "/bin/fibshim"; }
+std::string engine_program() { return build_dir() + "/tests/hosts/engine"; }
+
+class Record : public testing::Test {
+ protected:
+  Record() : folder_(make_temporary_dir()) {}
+
+  std::string output() const { return folder_ + "/out.jsonl"; }
+  Environment environment() const {
+    return {{"LD_LIBRARY_PATH", build_dir() + "/sim"}, {"FIBSHIM_STATS_DIR", folder_ + "/stats"}};
+  }
+
+  // fibshim record -o OUTPUT [options] -- command
+  Recorded record(const std::vector<std::string>& command,
+                  const std::vector<std::string>& options = {}) const {
+    std::vector<std::string> words = {fibshim_program(), "record", "-o", output()};
+    words.insert(words.end(), options.begin(), options.end());
+    words.emplace_back("--");
+    words.insert(words.end(), command.begin(), command.end());
+    Recorded out{run_process(words, environment()), {}};
+    out.lines = read_lines(output());
+    return out;
+  }
+
+  Recorded record_engine(std::vector<std::string> arguments,
+                         const std::vector<std::string>& options = {}) const {
+    arguments.insert(arguments.begin(), engine_program());
+    return record(arguments, options);
+  }
+
+  // What a process left in FIBSHIM_RECORD=folder.
+  Lines gather(const std::string& recordings) const {
+    const ProcessResult result = run_process(
+        {fibshim_program(), "record", "--from", recordings, "-o", output()}, environment());
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return read_lines(output());
+  }
+
+  Environment recording_environment(const std::string& recordings) const {
+    Environment all = environment();
+    all["LD_PRELOAD"] = build_dir() + "/lib/libfibshim.so";
+    all["FIBSHIM_RECORD"] = recordings;
+    return all;
+  }
+
+  std::string folder_;
+};
+
+struct WayIn {
+  const char* name;
+  std::vector<std::string> arguments;
+  uint64_t launches;
+  uint64_t nodes;
+};
+
+class RecordEveryWayIn : public Record, public testing::WithParamInterface<WayIn> {};
+
+TEST_P(RecordEveryWayIn, HasEveryLaunchWithItsArgumentsAndGeometry) {
+  std::vector<std::string> arguments = {"--launches=100", "--hidden=256", "--rows=3"};
+  const WayIn& way = GetParam();
+  arguments.insert(arguments.end(), way.arguments.begin(), way.arguments.end());
+  const Recorded run = record_engine(arguments);
+  ASSERT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  ASSERT_EQ(run.kernel_count(), 1u);
+  EXPECT_EQ(run.head()["launches"], way.launches);
+  const nlohmann::json& kernel = run.kernel();
+  EXPECT_EQ(kernel["launches"], way.launches);
+  EXPECT_EQ(kernel["in_graph"], way.nodes);
+  EXPECT_EQ(kernel["failed"], 0);
+  EXPECT_EQ(kernel["outcomes"], (nlohmann::json{{"untracked", way.launches + way.nodes}}));
+  EXPECT_EQ(kernel["sm"], 90);
+  EXPECT_EQ(kernel["image"]["kind"], "fatbin");
+  EXPECT_NE(
+      kernel["demangled"].get<std::string>().find("vectorized_layer_norm_kernel<c10::BFloat16"),
+      std::string::npos);
+  const nlohmann::json& params = kernel["params"];
+  ASSERT_EQ(params.size(), 8u);
+  EXPECT_EQ(params[0]["type"], "int32");
+  EXPECT_EQ(params[0]["values"],
+            (nlohmann::json::array({{{"value", 256}, {"count", way.launches + way.nodes}}})));
+  EXPECT_EQ(params[1]["type"], "float32");
+  EXPECT_EQ(params[1]["offset"], 4);
+  EXPECT_EQ(params[2]["to"], "bfloat16");
+  EXPECT_EQ(params[2]["const"], true);
+  EXPECT_EQ(params[4]["null"], way.launches + way.nodes);
+  ASSERT_EQ(kernel["geometries"].size(), 1u);
+  EXPECT_EQ(kernel["geometries"][0]["grid"], (nlohmann::json{3, 1, 1}));
+  EXPECT_EQ(kernel["geometries"][0]["launches"], way.launches);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, RecordEveryWayIn,
+    testing::Values(WayIn{"Library", {}, 100, 0}, WayIn{"Module", {"--module=module"}, 100, 0},
+                    WayIn{"File", {"--load=file"}, 100, 0},
+                    WayIn{"Enumerated", {"--lookup=enumerate"}, 100, 0},
+                    WayIn{"ConfigCall", {"--api=ex"}, 100, 0},
+                    WayIn{"PackedArguments", {"--pass=extra"}, 100, 0},
+                    WayIn{"PackedInConfigCall", {"--api=ex", "--pass=extra"}, 100, 0},
+                    WayIn{"PerThreadStream", {"--ptsz", "--stream=default"}, 100, 0},
+                    WayIn{"LegacyStream", {"--stream=default"}, 100, 0},
+                    WayIn{"Threads", {"--threads=8"}, 800, 0},
+                    WayIn{"Rounds", {"--rounds=20"}, 2000, 0},
+                    WayIn{"Capture", {"--capture"}, 0, 1},
+                    WayIn{"CaptureOfConfigCall", {"--capture", "--api=ex"}, 0, 1}),
+    [](const auto& way) { return std::string(way.param.name); });
+
+TEST_F(Record, TimesSomeLaunchesButNoneThatIsCaptured) {
+  const Recorded run = record_engine({"--launches=500", "--hidden=128"});
+  const nlohmann::json& time = run.kernel()["gpu_time"];
+  // The second to fourth, and each 67th after the first.
+  EXPECT_EQ(time["timed"], 3 + 499 / 67) << run.kernel();
+  EXPECT_GT(time["sum_us"], 0);
+  EXPECT_LE(time["shortest_us"], time["longest_us"]);
+  EXPECT_EQ(time["share"], 1);
+  EXPECT_TRUE(record_engine({"--capture", "--launches=200"}).kernel()["gpu_time"].is_null());
+}
+
+TEST_F(Record, CountsEveryKernelGeometryAndValueOfManyThreads) {
+  const Recorded run = record({build_dir() + "/bench/launch_variety", "200", "12", "8"});
+  ASSERT_EQ(run.process.exit_code, 0) << run.process.err;
+  ASSERT_EQ(run.kernel_count(), 200u);
+  EXPECT_EQ(run.head()["launches"], 200 * 12 * 8);
+  for (size_t i = 0; i < run.kernel_count(); ++i) {
+    const nlohmann::json& kernel = run.kernel(i);
+    EXPECT_EQ(kernel["launches"], 12 * 8);
+    ASSERT_EQ(kernel["geometries"].size(), 12u);
+    for (const auto& geometry : kernel["geometries"]) EXPECT_EQ(geometry["launches"], 8);
+    ASSERT_EQ(kernel["params"][0]["values"].size(), 12u);
+    for (const auto& value : kernel["params"][0]["values"]) EXPECT_EQ(value["count"], 8);
+  }
+}
+
+TEST_F(Record, BoundsGeometriesAndValuesOfAKernelAndCountsTheRest) {
+  const Recorded run = record({build_dir() + "/bench/launch_variety", "1", "600", "2"});
+  const nlohmann::json& kernel = run.kernel();
+  EXPECT_EQ(kernel["launches"], 1200);
+  EXPECT_EQ(kernel["geometries"].size(), 64u);
+  EXPECT_EQ(kernel["other_geometries"]["launches"], (600 - 64) * 2);
+  ASSERT_EQ(kernel["params"][0]["values"].size(), 16u);
+  EXPECT_EQ(kernel["params"][0]["other_values"], (600 - 16) * 2);
+}
+
+TEST_F(Record, StaysWithinItsLimitAndCountsWhatFoundNoRoom) {
+  const std::string recordings = folder_ + "/recordings";
+  Environment environment = recording_environment(recordings);
+  environment["FIBSHIM_RECORD_LIMIT"] = "64k";
+  const ProcessResult result =
+      run_process({build_dir() + "/bench/launch_variety", "500", "3", "2"}, environment);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_NE(result.err.find("the recording is full (FIBSHIM_RECORD_LIMIT)"), std::string::npos)
+      << result.err;
+  for (const auto& entry : fs::directory_iterator(recordings)) {
+    EXPECT_LE(fs::file_size(entry), 64u * 1024);
+  }
+  const Lines lines = gather(recordings);
+  const nlohmann::json& process = lines.at(0)["processes"][0];
+  EXPECT_GT(lines.size(), 10u);
+  EXPECT_LT(lines.size(), 500u);
+  EXPECT_EQ(lines[0]["launches"].get<long>() + process["dropped_launches"].get<long>(),
+            500 * 3 * 2);
+}
+
+TEST_F(Record, LeavesOutWhatExceedsTheFilesLimit) {
+  const Recorded run =
+      record({build_dir() + "/bench/launch_variety", "300", "3", "1"}, {"--limit", "64kb"});
+  EXPECT_EQ(run.process.exit_code, 0);
+  EXPECT_LE(fs::file_size(output()), 64u * 1024);
+  EXPECT_NE(run.process.err.find("--limit gives more"), std::string::npos) << run.process.err;
+  EXPECT_GT(run.kernel_count(), 10u);
+}
+
+TEST_F(Record, IsReadableWhileTheProcessRunsAndAfterSigkill) {
+  const std::string recordings = folder_ + "/recordings";
+  int in_pipe[2];
+  int out_pipe[2];
+  ASSERT_EQ(pipe(in_pipe), 0);
+  ASSERT_EQ(pipe(out_pipe), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    dup2(in_pipe[0], STDIN_FILENO);
+    dup2(out_pipe[1], STDOUT_FILENO);
+    for (const auto& [name, value] : recording_environment(recordings)) {
+      setenv(name.c_str(), value.c_str(), 1);
+    }
+    const std::string program = engine_program();
+    execl(program.c_str(), "engine", "--threads=3", "--launches=100", "--pause-after=40", nullptr);
+    _exit(127);
+  }
+  std::string said;
+  for (char byte; said.find("paused\n") == std::string::npos && read(out_pipe[0], &byte, 1) == 1;) {
+    said += byte;
+  }
+  EXPECT_EQ(gather(recordings).at(0)["launches"], 120);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(gather(recordings).at(0)["launches"], 120);
+  for (const int end : {in_pipe[0], in_pipe[1], out_pipe[0], out_pipe[1]}) close(end);
+}
+
+TEST_F(Record, EveryProcessHasItsOwnAndAllAreAddedUp) {
+  const std::string engine = engine_program() + " --hidden=128 --launches=";
+  const Recorded run = record({"sh", "-c", engine + "10 & " + engine + "20; wait"});
+  EXPECT_EQ(run.head()["processes"].size(), 2u);
+  ASSERT_EQ(run.kernel_count(), 1u);
+  EXPECT_EQ(run.kernel()["launches"], 30);
+  EXPECT_FALSE(fs::exists(output() + ".parts"));
+}
+
+TEST_F(Record, RedirectsNothingUnlessTold) {
+  const std::vector<std::string> engine = {"--launches=70", "--hidden=128"};
+  const Recorded observed = record_engine(engine, {"-c", pytorch_config()});
+  EXPECT_EQ(observed.kernel()["outcomes"], (nlohmann::json{{"observed", 70}}));
+  EXPECT_NE(observed.process.out.find("\"ran_curated\":0"), std::string::npos);
+  const Recorded applied = record_engine(engine, {"-c", pytorch_config(), "--mode", "apply"});
+  EXPECT_EQ(applied.kernel()["outcomes"], (nlohmann::json{{"hit", 70}}));
+  EXPECT_NE(applied.process.out.find("\"ran_curated\":70"), std::string::npos);
+  // What the host launched, not what ran.
+  EXPECT_NE(applied.kernel()["symbol"].get<std::string>().find("vectorized_layer_norm"),
+            std::string::npos);
+}
+
+TEST_F(Record, SaysWhichPatternFitsAndWhyOthersDoNot) {
+  const std::string config = copy_of_pytorch_config();
+  edit_file(find_file(config, "torch-rms-norm-fp16.json"), "10", "20");
+  edit_file(find_file(config, "torch-rms-norm-fp16.json"), "N3c104HalfEfLb1",
+            "N3c108BFloat16EfLb1");
+  edit_file(find_file(config, "torch-rms-norm-fp16.json"), "[4, 4, 8, 8, 8, 8, 8, 8]",
+            "[4, 4, 8, 8, 8, 8, 8, 8, 4]");
+  (void)record_engine({"--launches=5", "--hidden=192"}, {"-c", config});
+  const ProcessResult result =
+      run_process({fibshim_program(), "record", "--summary", output(), "--json"}, environment());
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const auto summary = nlohmann::json::parse(result.out, nullptr, false);
+  const nlohmann::json& fits = summary["kernels"][0]["patterns"];
+  ASSERT_EQ(fits.size(), 2u) << result.out;
+  EXPECT_EQ(fits[0]["label"], "torch-rms-norm-fp16");
+  EXPECT_EQ(fits[0]["fits"], false);
+  EXPECT_EQ(fits[0]["why"],
+            "params differ: the kernel's are [4, 4, 8, 8, 8, 8, 8, 8], the pattern's "
+            "[4, 4, 8, 8, 8, 8, 8, 8, 4]");
+  EXPECT_EQ(fits[1]["fits"], true);
+  EXPECT_EQ(fits[1]["why"],
+            "5 fallback_no_solution: a pattern named a definition that the folder has no solution "
+            "for");
+}
+
+TEST_F(Record, SuggestedFolderRedirectsWithEditsToTheSolutionOnly) {
+  if (run_shell("command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]").exit_code != 0) {
+    GTEST_SKIP() << "nvcc is not on PATH";
+  }
+  (void)record_engine({"--launches=3", "--hidden=4096"});
+  const std::string suggested = folder_ + "/suggested";
+  const ProcessResult suggestion = run_process(
+      {fibshim_program(), "suggest", output(), "layer_norm", "-o", suggested}, environment());
+  ASSERT_EQ(suggestion.exit_code, 0) << suggestion.err;
+  const fs::path kernel = find_file(suggested, "kernel.cu");
+  const std::string script = find_file(suggested, "build.sh");
+  const std::string path = "PATH=$PATH:/usr/local/cuda/bin ";
+  EXPECT_NE(run_shell(path + "sh " + script).exit_code, 0) << "the kernel is not written yet";
+  edit_file(kernel, "#error \"write the kernel here\"", "");
+  const ProcessResult built = run_shell(path + "sh " + script);
+  ASSERT_EQ(built.exit_code, 0) << built.err;
+  const ProcessResult check = run_process({fibshim_program(), "check", suggested}, environment());
+  EXPECT_EQ(check.exit_code, 0) << check.out << check.err;
+  EXPECT_NE(check.out.find("no mistakes"), std::string::npos) << check.out;
+  const EngineRun run =
+      PreloadedEngine().run({"--launches=4", "--hidden=4096", "--no-verify"}, suggested);
+  EXPECT_EQ(run.outcome("hit"), 4) << run.process.err;
+  EXPECT_EQ(run.ran_original(), 0);
+}
+
+TEST_F(Record, ReturnsTheProgramsExitCodeAndForwardsSignals) {
+  EXPECT_EQ(record({"sh", "-c", "exit 42"}).process.exit_code, 42);
+  EXPECT_EQ(record({"sh", "-c", "kill -9 $$"}).process.exit_code, 128 + 9);
+  EXPECT_EQ(record({"sh", "-c", "trap 'exit 7' TERM; kill -TERM $PPID; while :; do :; done"})
+                .process.exit_code,
+            7);
+  EXPECT_EQ(record({"no-such-program-here"}).process.exit_code, 127);
+}
+
+TEST_F(Record, SaysWhenNothingWasRecorded) {
+  const Recorded run = record({"true"});
+  EXPECT_EQ(run.process.exit_code, 0);
+  EXPECT_EQ(run.head()["launches"], 0);
+  EXPECT_NE(run.process.err.find("no launch was recorded"), std::string::npos) << run.process.err;
+}
+
+TEST_F(Record, ProgressIsForTerminalsUnlessAskedFor) {
+  const Recorded run = record_engine({"--launches=5"});
+  EXPECT_EQ(std::count(run.process.err.begin(), run.process.err.end(), '\n'), 1) << run.process.err;
+  EXPECT_EQ(run.process.err.find('\r'), std::string::npos);
+}
+
+TEST_F(Record, DoesNotMixWithARecordingThatWasNotFinished) {
+  ASSERT_EQ(mkdir((output() + ".parts").c_str(), 0700), 0);
+  const Recorded run = record_engine({});
+  EXPECT_EQ(run.process.exit_code, 1);
+  EXPECT_EQ(run.process.out, "");
+  EXPECT_NE(run.process.err.find("record --from"), std::string::npos) << run.process.err;
+}
+
+TEST_F(Record, AFolderThatCannotBeWrittenLeavesTheProgramAlone) {
+  const std::string file = folder_ + "/file";
+  std::ofstream(file) << "x";
+  const ProcessResult result =
+      run_process({engine_program(), "--launches=5"}, recording_environment(file));
+  EXPECT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_NE(result.err.find("cannot record there"), std::string::npos) << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+}
+
+TEST_F(Record, NamesOfFoldersAreExpanded) {
+  Environment environment = recording_environment(folder_ + "/%q{WHERE}-100%%");
+  environment["WHERE"] = "here";
+  EXPECT_EQ(run_process({engine_program()}, environment).exit_code, 0);
+  EXPECT_EQ(gather(folder_ + "/here-100%").at(0)["launches"], 1);
+}
+
+TEST_F(Record, OffRecordsNothing) {
+  Environment environment = recording_environment(folder_ + "/recordings");
+  environment["FIBSHIM_MODE"] = "off";
+  EXPECT_EQ(run_process({engine_program()}, environment).exit_code, 0);
+  EXPECT_FALSE(fs::exists(folder_ + "/recordings"));
+}
+
+TEST_F(Record, AMistakenFolderDoesNotKeepItFromRecording) {
+  Environment environment = recording_environment(folder_ + "/recordings");
+  environment["FIBSHIM_CONFIG"] = folder_ + "/nowhere";
+  const ProcessResult result = run_process({engine_program(), "--launches=9"}, environment);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_NE(result.err.find("nowhere"), std::string::npos);
+  EXPECT_EQ(gather(folder_ + "/recordings").at(0)["launches"], 9);
+}
+
+TEST_F(Record, LaunchCostRunsEverywhere) {
+  const ProcessResult result = run_process({build_dir() + "/tests/hosts/launch_cost", "3", "100"},
+                                           recording_environment(folder_ + "/recordings"));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_GT(std::stod(result.out), 0);
+  EXPECT_EQ(gather(folder_ + "/recordings").at(0)["launches"], 500);
+}
+
+}  // namespace
+}  // namespace fibshim
