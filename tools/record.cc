@@ -224,6 +224,7 @@ sigset_t watched_signals() {
   words.emplace_back("--");
   words.insert(words.end(), options.command.begin(), options.command.end());
   std::vector<const char*> argv;
+  argv.reserve(words.size());
   for (const std::string& word : words) argv.push_back(word.c_str());
   _exit(run_command(static_cast<int>(argv.size()), argv.data()));
 }

@@ -1,7 +1,10 @@
 // Launches of many kernels with many geometries from many threads, for tests of what is recorded:
-// every thread launches every kernel with every geometry once.
+// every thread launches every kernel with every geometry once. Then, if told, launches of the first
+// kernel go into a stream capture: how many nodes that makes is printed, and how many events were
+// recorded meanwhile.
 //
-//   launch_variety KERNELS GEOMETRIES THREADS
+//   launch_variety KERNELS GEOMETRIES THREADS [CAPTURED]
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,6 +14,7 @@
 #include <vector>
 
 #include "tests/bench/engine.h"
+#include "tests/driver/simcuda.h"
 
 namespace fibshim::bench {
 namespace {
@@ -29,13 +33,40 @@ void launch_all(const std::vector<CUfunction>& kernels, int geometries) {
   }
 }
 
+template <class Function>
+Function find(const char* name) {
+  return reinterpret_cast<Function>(dlsym(dlopen("libcuda.so.1", RTLD_NOW), name));
+}
+
+void capture(CUfunction kernel, int launches) {
+  const CUstream stream = start_thread();
+  require(find<PFN_cuStreamBeginCapture_v10010>("cuStreamBeginCapture_v2")(
+              stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
+          "cuStreamBeginCapture_v2");
+  const auto calls = find<decltype(&simcuda_call_count)>("simcuda_call_count");
+  const uint64_t events_before = calls("cuEventRecord");
+  int value = 0;
+  void* params[] = {&value};
+  for (int i = 0; i < launches; ++i) {
+    require(cuda().launch(kernel, 1, 1, 1, 32, 1, 1, 0, stream, params, nullptr), "cuLaunchKernel");
+  }
+  CUgraph graph = nullptr;
+  size_t count = 0;
+  require(find<PFN_cuStreamEndCapture_v10000>("cuStreamEndCapture")(stream, &graph),
+          "cuStreamEndCapture");
+  require(find<PFN_cuGraphGetNodes_v10000>("cuGraphGetNodes")(graph, nullptr, &count),
+          "cuGraphGetNodes");
+  printf("%zu nodes, %llu events\n", count,
+         static_cast<unsigned long long>(calls("cuEventRecord") - events_before));
+}
+
 }  // namespace
 }  // namespace fibshim::bench
 
 int main(int argc, char** argv) {
   using namespace fibshim::bench;  // NOLINT(google-build-using-namespace): a short main
-  if (argc != 4) {
-    fprintf(stderr, "usage: launch_variety KERNELS GEOMETRIES THREADS\n");
+  if (argc < 4) {
+    fprintf(stderr, "usage: launch_variety KERNELS GEOMETRIES THREADS [CAPTURED]\n");
     return 2;
   }
   (void)start_thread();
@@ -56,5 +87,6 @@ int main(int argc, char** argv) {
     threads.emplace_back(launch_all, std::cref(kernels), atoi(argv[2]));
   }
   for (std::thread& thread : threads) thread.join();
+  if (argc > 4) capture(kernels.front(), atoi(argv[4]));
   return 0;
 }

@@ -20,7 +20,8 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 cd "$root" || exit 1
 
-unset LD_PRELOAD FIBSHIM_CONFIG FIBSHIM_MODE FIBSHIM_ON_ERROR FIBSHIM_LOG FIBSHIM_LOG_FILE
+unset LD_PRELOAD FIBSHIM_CONFIG FIBSHIM_MODE FIBSHIM_ON_ERROR FIBSHIM_LOG FIBSHIM_LOG_FILE \
+  FIBSHIM_RECORD FIBSHIM_RECORD_LIMIT
 export PYTHONDONTWRITEBYTECODE=1
 export FIBSHIM_TEST_BUILD="$build"
 
@@ -160,6 +161,10 @@ fi
 
 run "every framework" "$here/frameworks.sh" "$build"
 run "two devices" "$python" "$here/two_devices.py"
+
+# ---- recordings
+
+run "recordings" "$here/record.sh"
 
 [ "$skipped" -eq 0 ] || echo "$skipped skipped, listed above with the reason"
 echo "$passed passed, $failed failed"

@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
                     WayIn{"CaptureOfConfigCall", {"--capture", "--api=ex"}, 0, 1}),
     [](const auto& way) { return std::string(way.param.name); });
 
-TEST_F(Record, TimesSomeLaunchesButNoneThatIsCaptured) {
+TEST_F(Record, TimesSomeLaunches) {
   const Recorded run = record_engine({"--launches=500", "--hidden=128"});
   const nlohmann::json& time = run.kernel()["gpu_time"];
   // The second to fourth, and each 67th after the first.
@@ -151,7 +151,18 @@ TEST_F(Record, TimesSomeLaunchesButNoneThatIsCaptured) {
   EXPECT_GT(time["sum_us"], 0);
   EXPECT_LE(time["shortest_us"], time["longest_us"]);
   EXPECT_EQ(time["share"], 1);
-  EXPECT_TRUE(record_engine({"--capture", "--launches=200"}).kernel()["gpu_time"].is_null());
+}
+
+TEST_F(Record, TimesNothingInACapture) {
+  const std::vector<std::string> host = {build_dir() + "/bench/launch_variety", "1", "134", "1"};
+  const Recorded without = record(host);
+  std::vector<std::string> with_capture = host;
+  with_capture.emplace_back("300");
+  const Recorded run = record(with_capture);
+  EXPECT_EQ(run.process.out, "300 nodes, 0 events\n");
+  EXPECT_EQ(run.kernel()["launches"], 134);  // where the next would be timed
+  EXPECT_EQ(run.kernel()["in_graph"], 300);
+  EXPECT_EQ(run.kernel()["gpu_time"]["timed"], without.kernel()["gpu_time"]["timed"]);
 }
 
 TEST_F(Record, CountsEveryKernelGeometryAndValueOfManyThreads) {

@@ -22,9 +22,9 @@ TEST(Env, PrintsTheDefaultsAsATable) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.err, "");
   const std::string folder = "/dev/shm/fibshim-" + std::to_string(geteuid());
-  EXPECT_NE(result.out.find("SETTING            VALUE"), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("FIBSHIM_MODE       apply"), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("FIBSHIM_STATS_DIR  " + folder), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("SETTING               VALUE"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("FIBSHIM_MODE          apply"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("FIBSHIM_STATS_DIR     " + folder), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("off, observe or apply\n"), std::string::npos) << result.out;
 }
 

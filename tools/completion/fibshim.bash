@@ -1,6 +1,6 @@
 # Bash completion of fibshim. A test compares the words here with the program's own help.
 
-_fibshim_commands='run stats top serve check inspect verify bench report env doctor help'
+_fibshim_commands='run stats top serve record suggest check inspect verify bench report env doctor help'
 declare -gA _fibshim_options=(
   [run]='-c --config --mode --on-error --stats-dir --log --log-file --no-check --force --print-env --format -h --help'
   [stats]='--pid --definition --pattern --device --by --per-process --rate --json --prometheus
@@ -13,6 +13,8 @@ declare -gA _fibshim_options=(
   [verify]='--axis --runs --atol --rtol --required-matched-ratio --python --check-references --workloads --device --timeout -o --output --json -q --quiet -h --help'
   [bench]='--baseline --axis --warmups --iterations --trials --warm --graph --atol --rtol --required-matched-ratio --python --workloads --device --timeout -o --output --json -q --quiet -h --help'
   [report]='-o --output --title --json -h --help'
+  [record]='-o --output -c --config --mode --limit --progress --no-check --force --summary -n --top --json --from -h --help'
+  [suggest]='-o --output --name --force --json -h --help'
   [env]='--json -h --help'
   [doctor]='--json -h --help'
 )
@@ -25,7 +27,7 @@ _fibshim() {
     mapfile -t COMPREPLY < <(compgen -W "$_fibshim_commands --version -h --help" -- "$word")
     return
   fi
-  if [ "$command" = run ]; then
+  if [ "$command" = run ] || [ "$command" = record ]; then
     # From the program's name on, complete as for that program.
     for ((i = 2; i < COMP_CWORD; i++)); do
       case ${COMP_WORDS[i]} in
@@ -33,7 +35,8 @@ _fibshim() {
           ((i++))
           break
           ;;
-        -c | --config | --mode | --on-error | --stats-dir | --log | --log-file | --format) ((i++)) ;;
+        -c | --config | --mode | --on-error | --stats-dir | --log | --log-file | --format | -o | --output | \
+          --limit | --summary | -n | --top | --from) ((i++)) ;;
         -*) ;;
         *) break ;;
       esac
@@ -53,6 +56,7 @@ _fibshim() {
   fi
   case $command:$before in
     run:--mode) mapfile -t COMPREPLY < <(compgen -W 'off observe apply' -- "$word") ;;
+    record:--mode) mapfile -t COMPREPLY < <(compgen -W 'observe apply' -- "$word") ;;
     run:--on-error) mapfile -t COMPREPLY < <(compgen -W 'fail fallback' -- "$word") ;;
     run:--log) mapfile -t COMPREPLY < <(compgen -W 'error warn info debug' -- "$word") ;;
     run:--format) mapfile -t COMPREPLY < <(compgen -W 'shell docker kubernetes slurm' -- "$word") ;;
@@ -60,11 +64,12 @@ _fibshim() {
       mapfile -t COMPREPLY < <(
         compgen -W 'definition pattern process device config outcome' -- "$word")
       ;;
-    run:-c | run:--config | run:--stats-dir | stats:--dir | top:--dir | serve:--dir)
+    run:-c | run:--config | run:--stats-dir | stats:--dir | top:--dir | serve:--dir | record:-c | \
+      record:--config | record:--from | suggest:-o | suggest:--output)
       compopt -o filenames 2>/dev/null
       mapfile -t COMPREPLY < <(compgen -d -- "$word")
       ;;
-    run:--log-file | stats:--output)
+    run:--log-file | stats:--output | record:-o | record:--output | record:--summary)
       compopt -o filenames 2>/dev/null
       mapfile -t COMPREPLY < <(compgen -f -- "$word")
       ;;
@@ -90,10 +95,10 @@ _fibshim() {
       elif [ "$command" = check ] || [ "$command" = verify ] || [ "$command" = bench ]; then
         compopt -o filenames 2>/dev/null
         mapfile -t COMPREPLY < <(compgen -d -- "$word")
-      elif [ "$command" = inspect ] || [ "$command" = report ]; then
+      elif [ "$command" = inspect ] || [ "$command" = report ] || [ "$command" = suggest ]; then
         compopt -o filenames 2>/dev/null
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
-      elif [ "$command" = doctor ] || [ "$command" = run ]; then
+      elif [ "$command" = doctor ] || [ "$command" = run ] || [ "$command" = record ]; then
         mapfile -t COMPREPLY < <(compgen -c -- "$word")
       fi
       ;;
