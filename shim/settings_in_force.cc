@@ -46,15 +46,10 @@ uint64_t parse_record_limit(const char* value) {
   const uint64_t number = strtoull(value, &end, 10);
   if (value[0] < '0' || value[0] > '9' || errno != 0) return 0;
   int shift = 0;
-  switch (*end) {
-    case 'G': shift += 10; [[fallthrough]];
-    case 'M': shift += 10; [[fallthrough]];
-    case 'k':
-    case 'K':
-      shift += 10;
-      ++end;
-      break;
-    default: break;
+  const char unit = *end == 'K' ? 'k' : *end;
+  if (unit == 'k' || unit == 'M' || unit == 'G') {
+    shift = unit == 'k' ? 10 : unit == 'M' ? 20 : 30;
+    ++end;
   }
   if (*end != 0 || number > (UINT64_MAX >> 1 >> shift)) return 0;
   const uint64_t bytes = number << shift;

@@ -123,6 +123,10 @@ struct Argument {
 };
 
 struct Suggestion {
+  Suggestion() noexcept(false) {}  // its documents allocate
+  Suggestion(const Suggestion&) = delete;
+  Suggestion& operator=(const Suggestion&) = delete;
+
   std::string label;
   std::string definition_name;
   nlohmann::ordered_json pattern;
@@ -175,7 +179,7 @@ class Suggester {
     base_ = base;
   }
 
-  Suggestion make() {
+  const Suggestion& make() {
     axes_ = nlohmann::ordered_json::object();
     definition_axes_ = axes_;
     arguments_ = axes_;
@@ -191,7 +195,7 @@ class Suggester {
     make_definition();
     make_solution();
     make_source();
-    return std::move(out_);
+    return out_;
   }
 
  private:
@@ -570,7 +574,8 @@ int suggest_command(int argc, const char* const* argv) {
                   "the driver did not tell the kernel's parameters (drivers from CUDA 12.4 on do)");
     return kExitWrong;
   }
-  const Suggestion suggestion = Suggester(*kernel, options).make();
+  Suggester suggester(*kernel, options);
+  const Suggestion& suggestion = suggester.make();
   const std::vector<File> files = files_of(suggestion);
   if (!write_files(files, options)) return kExitWrong;
   const CheckReport report = check_folder(options.folder);
