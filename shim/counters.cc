@@ -193,6 +193,8 @@ void release_claim(const void* shard) {
 
 // Runs when a thread ends: its shard, counts and all, goes to the next thread that asks.
 void release_shard(void* shard) {
+  // In a child that has not counted yet, what the thread remembers is its parent's.
+  if (shard != t_counters) return;
   t_counters = nullptr;
   leave_sections(static_cast<uint64_t*>(shard));
   MutexGuard guard(g_counters.lock);

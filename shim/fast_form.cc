@@ -190,6 +190,13 @@ Outcome outcome_of(DecisionKind kind) {
   return Outcome::error;
 }
 
+// The pattern's where clause. What was taken is whole, even if the rest cannot be.
+bool take_all_checks(const Candidate& candidate, Decision* decision) {
+  const bool is_all = take_checks(candidate.where, candidate.where_count, &decision->checks);
+  fill_up(&decision->checks);
+  return is_all;
+}
+
 Way way_of(const Candidate& candidate, Decision* decision) {
   switch (decision->kind) {
     case DecisionKind::in_capture:
@@ -197,9 +204,7 @@ Way way_of(const Candidate& candidate, Decision* decision) {
     case DecisionKind::no_solution:
     case DecisionKind::arch:
     case DecisionKind::refused:
-      if (!take_checks(candidate.where, candidate.where_count, &decision->checks)) return Way::slow;
-      fill_up(&decision->checks);
-      return Way::original;
+      return take_all_checks(candidate, decision) ? Way::original : Way::slow;
     case DecisionKind::ready: break;
   }
   const Snapshot& snapshot = *decision->snapshot;

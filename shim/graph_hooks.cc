@@ -131,7 +131,13 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
   if (had_cluster && result != CUDA_SUCCESS) (void)set_cluster(*node, replaced_cluster);
   if (result == CUDA_SUCCESS && use != NodeUse::set_executable && node != nullptr) {
     result = set_planned_cluster(*node, plan.launch);
-    remember_node(*node, saved);
+    if (result != CUDA_SUCCESS && use == NodeUse::add) {
+      // The call fails, or adds the original: the half-made node must not stay.
+      (void)call_real(real::cuGraphDestroyNode, *node);
+      release_saved(saved);
+    } else {
+      remember_node(*node, saved);
+    }
   } else {
     release_saved(saved);
   }

@@ -464,6 +464,8 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
     matches[kept++] = matches[i];
   }
   if (kept == 0 && !is_recording()) return record;
+  // Whether GPUs are of unlike kinds must be known before the first decision.
+  if (kept != 0) (void)device_class_count();
   record->candidates = static_cast<Candidate*>(g_pool.allocate(kept * sizeof(Candidate)));
   record->params = static_cast<Param*>(g_pool.allocate(params_bytes(param_count)));
   if (record->candidates == nullptr || record->params == nullptr) {

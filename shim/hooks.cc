@@ -246,7 +246,7 @@ __attribute__((noinline)) CUresult launch_config_slowly(const CUlaunchConfig* co
 __attribute__((noinline)) LaunchResult route_slowly(const LaunchFrame& frame,
                                                     const LaunchFunctions& functions) {
   // The original, too, is called through the real pointer.
-  if (functions.launch->load(std::memory_order_relaxed) == nullptr && !resolve_driver()) {
+  if (!functions.has_original() && (!resolve_driver() || !functions.has_original())) {
     return done(CUDA_ERROR_NOT_SUPPORTED);
   }
   const unsigned geometry[7] = {

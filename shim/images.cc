@@ -75,14 +75,14 @@ const Devices* ask_devices() {
     name[sizeof name - 1] = 0;
     note_device(i, sm, name);
   }
+  // Before anybody can decide by these devices.
+  if (devices->class_count > 1 && !g_has_unlike_devices.exchange(true, std::memory_order_acq_rel)) {
+    g_slow_reasons.fetch_add(1, std::memory_order_release);
+  }
   const Devices* expected = nullptr;
   if (!g_devices.compare_exchange_strong(expected, devices, std::memory_order_acq_rel)) {
     g_pool.release(devices, sizeof(Devices));
     return expected;
-  }
-  if (devices->class_count > 1) {
-    g_has_unlike_devices.store(true, std::memory_order_release);
-    g_slow_reasons.fetch_add(1, std::memory_order_release);
   }
   return devices;
 }

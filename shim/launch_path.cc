@@ -265,7 +265,8 @@ inline bool checks_hold(const Checks& checks, void* const* params) {
   }
   if ((bits & checks.alignment_mask) != 0) return false;
   for (uint32_t i = 0; i < checks.not_null_count; ++i) {
-    if (program_detail::read_bytes<uint64_t>(params[checks.not_null[i]]) == 0) return false;
+    // Addresses from 2^63 on have no value in expressions.
+    if (program_detail::read_bytes<int64_t>(params[checks.not_null[i]]) <= 0) return false;
   }
   return true;
 }
@@ -391,6 +392,11 @@ __attribute__((always_inline)) inline LaunchResult route(LaunchFrame& frame, uin
   if (__builtin_expect((slot & kSimple) == 0, 0)) {
     if (slot != 0 || counters == nullptr) return go_slowly();
     slot = find_far_handle(reinterpret_cast<const void*>(frame.function));
+    if ((slot & kUntracked) != 0) {
+      count_in(counters, counter_of(0, Outcome::untracked));
+      leave_fast_section(counters);
+      return kGoesOn;
+    }
     if ((slot & kSimple) == 0) return go_slowly();
   }
   if (__builtin_expect(params == nullptr || g_slow_reasons.load(std::memory_order_relaxed) != 0,
@@ -483,9 +489,14 @@ LaunchResult fibshim_finish_launch(const LaunchFrame* frame, LaunchResult result
   return fibshim::finish_launch(*frame, result);
 }
 
+// Whether the driver's own of a function is known.
+#define FIBSHIM_HAS(name) \
+  [] { return fibshim::real::name.load(std::memory_order_relaxed) != nullptr; }
+
 #define FIBSHIM_ROUTE(name, plain, ex, is_per_thread_stream, has_extra)                       \
   static constexpr fibshim::LaunchFunctions kFunctions_##name = {                             \
-      &fibshim::real::plain, &fibshim::real::ex, is_per_thread_stream, has_extra};            \
+      &fibshim::real::plain, &fibshim::real::ex, FIBSHIM_HAS(name), is_per_thread_stream,     \
+      has_extra};                                                                             \
   LaunchResult fibshim_route_##name(LaunchFrame* frame, uintptr_t slot, uint64_t* counters) { \
     return fibshim::route_framed<kFunctions_##name>(*frame, slot, counters);                  \
   }
@@ -497,13 +508,13 @@ FIBSHIM_ROUTE(cuLaunchCooperativeKernel, cuLaunchKernel, cuLaunchKernelEx, false
 FIBSHIM_ROUTE(cuLaunchCooperativeKernel_ptsz, cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz, true,
               false)
 
-#define FIBSHIM_ROUTE_CONFIG(name, plain, is_per_thread_stream)                                   \
-  static constexpr fibshim::LaunchFunctions kFunctions_##name = {                                 \
-      &fibshim::real::plain, &fibshim::real::name, is_per_thread_stream, true};                   \
-  CUresult fibshim_route_##name(const CUlaunchConfig* config, CUfunction function, void** params, \
-                                void** extra, uintptr_t slot, uint64_t* counters) {               \
-    return fibshim::route_config<kFunctions_##name>(config, function, params, extra, slot,        \
-                                                    counters);                                    \
+#define FIBSHIM_ROUTE_CONFIG(name, plain, is_per_thread_stream)                                    \
+  static constexpr fibshim::LaunchFunctions kFunctions_##name = {                                  \
+      &fibshim::real::plain, &fibshim::real::name, FIBSHIM_HAS(name), is_per_thread_stream, true}; \
+  CUresult fibshim_route_##name(const CUlaunchConfig* config, CUfunction function, void** params,  \
+                                void** extra, uintptr_t slot, uint64_t* counters) {                \
+    return fibshim::route_config<kFunctions_##name>(config, function, params, extra, slot,         \
+                                                    counters);                                     \
   }
 
 FIBSHIM_ROUTE_CONFIG(cuLaunchKernelEx, cuLaunchKernel, false)

@@ -46,6 +46,7 @@ LaunchResult finish_launch(const LaunchFrame& frame, LaunchResult result);
 struct LaunchFunctions {
   const std::atomic<PFN_cuLaunchKernel_v4000>* launch;
   const std::atomic<PFN_cuLaunchKernelEx_v11060>* launch_ex;
+  bool (*has_original)();  // whether the driver's own of the function that was called is known
   bool is_per_thread_stream;
   bool has_extra;
 };

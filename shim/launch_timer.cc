@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "shim/captures.h"
 #include "shim/decisions.h"
 #include "shim/driver.h"
 #include "shim/graphs.h"

@@ -14,6 +14,7 @@ constexpr uint64_t kRestMs = 10'000;
 
 // Threads within a section that have no counters of their own.
 std::atomic<uint64_t> g_shared_readers{0};
+std::atomic<uint32_t> g_forks{0};
 
 // Sequences that were odd when the grace period began, and what they were. Guarded by the one
 // GracePeriod's owner.
@@ -40,7 +41,8 @@ bool fence_all_threads() {
 
 }  // namespace
 
-ReadSection::ReadSection() : sequence_(nullptr), is_nested_(false) {
+ReadSection::ReadSection()
+    : sequence_(nullptr), forks_(g_forks.load(std::memory_order_relaxed)), is_nested_(false) {
   uint64_t* const counters = t_counters;
   if (counters == nullptr) {
     g_shared_readers.fetch_add(1, std::memory_order_seq_cst);
@@ -54,6 +56,9 @@ ReadSection::ReadSection() : sequence_(nullptr), is_nested_(false) {
 }
 
 ReadSection::~ReadSection() {
+  // A child that was forked within it, in a callback of the driver's, has nothing to leave: what it
+  // inherited is its parent's.
+  if (forks_ != g_forks.load(std::memory_order_relaxed)) return;
   if (sequence_ == nullptr) {
     g_shared_readers.fetch_sub(1, std::memory_order_release);
   } else if (!is_nested_) {
@@ -93,6 +98,7 @@ void GracePeriod::end_in_child() {
   waits_for_shared_ = false;
   has_fence_ = true;
   g_shared_readers.store(0, std::memory_order_relaxed);
+  g_forks.fetch_add(1, std::memory_order_relaxed);
 }
 
 void leave_sections(uint64_t* counters) {

@@ -54,6 +54,7 @@ class ReadSection {
 
  private:
   uint64_t* sequence_;  // null: the shared count
+  uint32_t forks_;      // how many there were before this one's process, for the shared count
   bool is_nested_;
 };
 

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "shim/captures.h"
 #include "shim/decisions.h"
 #include "shim/image_identity.h"
 #include "shim/images.h"
@@ -222,6 +223,7 @@ struct KernelKey {
   const char* symbol;
   uint32_t symbol_bytes;  // with its NUL, cut to fit
   ImageIdentity image;
+  uint32_t sm;  // of the GPU that its first launch goes to
   const Record* record;
 };
 
@@ -257,7 +259,7 @@ RecordedKernel* add_kernel(const KernelKey& key) {
   kernel->image_high = key.image.hash.high;
   kernel->image_low = key.image.hash.low;
   kernel->image_kind = key.image.kind;
-  kernel->sm = sm_of_device_class(current_device_class());
+  kernel->sm = key.sm;
   kernel->param_count = record.param_count;
   kernel->value_count = value_count;
   kernel->symbol_bytes = key.symbol_bytes;
@@ -287,7 +289,7 @@ RecordedKernel* find_or_add_kernel(const Record& record) {
   key.record = &record;
   // Both may call the driver, or read an image.
   find_image_of(record, &key.image);
-  (void)current_device_class();
+  key.sm = sm_of_device_class(current_device_class());
   uint64_t hash = mix(record.name_hash, key.image.hash.low);
   for (uint32_t i = 0; i < record.param_count; ++i) hash = mix(hash, record.params[i].size);
 

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "loader/file.h"
+#include "tools/counters_files.h"
 #include "shim/outcomes.h"
 #include "shim/settings.h"
 
@@ -22,11 +23,6 @@ namespace {
 // What one file may make the reader read: above what any limit that makes sense lets a shim write.
 constexpr uint64_t kMaxRecordingBytes = uint64_t{4} << 30;
 constexpr uint32_t kMaxRecordedParams = 4096;
-
-uint64_t saturating_add(uint64_t a, uint64_t b) {
-  uint64_t sum;
-  return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
 
 void add_to(uint64_t* sum, uint64_t value) { *sum = saturating_add(*sum, value); }
 

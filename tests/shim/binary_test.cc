@@ -87,6 +87,8 @@ const std::set<std::string> kLaunchData = {
     "fibshim_real_cuLaunchKernel_ptsz",
     "fibshim_real_cuLaunchKernelEx",
     "fibshim_real_cuLaunchKernelEx_ptsz",
+    "fibshim_real_cuLaunchCooperativeKernel",
+    "fibshim_real_cuLaunchCooperativeKernel_ptsz",
 };
 
 TEST(ShimBinary, LaunchPathRefersToNothingThatIsForbidden) {
