@@ -8,7 +8,7 @@ CXX    := g++
 V      ?= 0
 comma  := ,
 
-OPT      ?= -O2 -g
+OPT      ?= -O2 -g1
 WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
 CPPFLAGS += -I. -isystem $(CUDA_INCLUDE)
 CXXFLAGS += -std=c++20 $(OPT) $(WARN) -fPIC -ffunction-sections -fdata-sections -fno-plt

@@ -13,9 +13,10 @@ HOSTS    := $(addprefix $(BUILD)/tests/hosts/,engine engine_linked launch_cost n
 TEST_OBJ  = $(1:%.cc=$(BUILD)/obj/%.o)
 
 # The tests of the tools run the CLI, which looks for the libraries beside it, on images made here.
-# A sanitized build gets the plain libraries: see `asan`.
+# A sanitized build gets the plain libraries, and the same program runs its command: see `asan`.
 TOOLS_TEST_IMAGES := $(addprefix $(BUILD)/tests/data/kernels.,sm_90.cubin fatbin compressed.fatbin lz4.fatbin ptx so)
 TOOLS_TEST_NEEDS  := $(TOOLS_TEST_IMAGES) $(if $(SANITIZE),,$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS))
+$(call TEST_OBJ,$(filter %_test.cc,$(SHIM_TEST_SRC))): ROOM_FLAGS = -O0 -g1
 $(call TEST_OBJ,$(TOOLS_TEST_SRC)): ROOM_FLAGS = -O0 -g1 -DFIBSHIM_SOURCE_FOLDER='"$(CURDIR)"'
 
 EVERY_IMAGE := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
@@ -64,14 +65,15 @@ test-gpu: all $(DRIVER_CONTRACT_TESTS) $(HOSTS) $(ENGINE_STUBS) ## the tests tha
 # $(1) its folder, $(2) what -fsanitize= takes
 define sanitizer
 .PHONY: $(1)-build
-$(1)-build: $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS)
+$(1)-build: $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS) $(BUILD)/tests/loader_tests $(BUILD)/tests/tools_tests
 	$$(Q)mkdir -p $(BUILD)/$(1)/lib $(BUILD)/$(1)/sim $(BUILD)/$(1)/tests/hosts
 	$$(Q)cp -pu $(BUILD)/lib/*.so $(BUILD)/$(1)/lib/
 	$$(Q)cp -pru $(BUILD)/sim/. $(BUILD)/$(1)/sim/
 	$$(Q)cp -pru $(BUILD)/tests/hosts/. $(BUILD)/$(1)/tests/hosts/
-	$$(Q)install -D -m 644 $(BUILD)/tests/data/engine_kernels.fatbin -t $(BUILD)/$(1)/tests/data
+	$$(Q)mkdir -p $(BUILD)/$(1)/tests/data && cp -pru $(BUILD)/tests/data/. $(BUILD)/$(1)/tests/data/
 	$$(Q)$$(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) SETUP=$(SETUP) SANITIZE=$(2) OPT='-O0 -g1' \
-	  $(BUILD)/$(1)/tests/loader_tests $(BUILD)/$(1)/tests/tools_tests
+	  $(BUILD)/$(1)/tests/loader_tests $(BUILD)/$(1)/bin/fibshim
+	$$(Q)cp -pu $(BUILD)/tests/tools_tests $(BUILD)/$(1)/tests/
 $(1): $(1)-build
 	$$(Q)BUILD=$(BUILD)/$(1) tests/run.sh $(if $(FILTER),-f '$(FILTER)') $(BUILD)/$(1)/tests/loader_tests $(BUILD)/$(1)/tests/tools_tests
 endef

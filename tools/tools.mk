@@ -6,7 +6,8 @@ CLI_OBJ := $(CLI_SRC:%.cc=$(BUILD)/obj/%.o)
 CLI     := $(BUILD)/bin/fibshim
 
 # Less optimised than the libraries: nothing here is hot, and the headers of its libraries are large.
-$(CLI_OBJ): ROOM_FLAGS = -fvisibility=hidden -DFMT_HEADER_ONLY $(if $(SANITIZE),,-O1 -g1)
+# For the same reason AddressSanitizer comes without UBSan here: `make ubsan` has that.
+$(CLI_OBJ): ROOM_FLAGS = -fvisibility=hidden -DFMT_HEADER_ONLY $(if $(SANITIZE),$(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),-O1 -g1)
 
 $(CLI): $(CLI_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF)
 	$(call say,LINK,$@)

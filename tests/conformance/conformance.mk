@@ -114,7 +114,7 @@ CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config) $(CON
 
 # ---- the tests
 
-$(BUILD)/obj/tests/conformance/preload_test.o: ROOM_FLAGS = -DCONFORMANCE_FOLDER='"$(CURDIR)/tests/conformance"'
+$(filter $(BUILD)/obj/tests/conformance/%,$(CONFORM_TEST_SRC:%.cc=$(BUILD)/obj/%.o)): ROOM_FLAGS = -O0 -g1 -DCONFORMANCE_FOLDER='"$(CURDIR)/tests/conformance"'
 
 $(CONFORM_TESTS): $(CONFORM_TEST_SRC:%.cc=$(BUILD)/obj/%.o) $(CONFORM_NEEDS) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_VERSIONED_LIB) $(CLI)
 	$(call say,LINK,$@)

@@ -13,6 +13,7 @@ SIM_SRC      := $(wildcard tests/driver/*.cc)
 CONTRACT_SRC := $(wildcard tests/driver/contract/*.cc)
 SIM_OBJ      := $(SIM_SRC:%.cc=$(BUILD)/obj/%.o)
 CONTRACT_OBJ := $(CONTRACT_SRC:%.cc=$(BUILD)/obj/%.o)
+$(CONTRACT_OBJ): ROOM_FLAGS = -O0 -g1
 
 SIM_LINK := -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,now -Wl,--gc-sections -Wl,--no-undefined \
   -static-libstdc++ -static-libgcc -L$(BUILD)/lib -lfibshim-elf -lpthread -ldl

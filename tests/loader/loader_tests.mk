@@ -16,5 +16,5 @@ $(eval $(call loader_test_image,ptx,-ptx -arch=compute_90))
 $(eval $(call loader_test_image,plain.fatbin,-fatbin -no-compress $(SM90_AND_PTX)))
 $(eval $(call loader_test_image,compressed.fatbin,-fatbin -compress-mode=size $(SM90_AND_PTX)))
 
-$(BUILD)/obj/tests/loader/%.o: ROOM_FLAGS = -DLOADER_TEST_DATA='"$(abspath $(BUILD)/tests/data/loader)"'
+$(BUILD)/obj/tests/loader/%.o: ROOM_FLAGS = -O0 -g1 -DLOADER_TEST_DATA='"$(abspath $(BUILD)/tests/data/loader)"'
 $(BUILD)/tests/loader_tests: $(LOADER_TEST_DATA)

@@ -19,3 +19,4 @@ $(JUDGED_HOST): $(BUILD)/obj/tests/tools/judge/judged_kernels.o $(BUILD)/obj/too
 	$(Q)$(CXX) -shared -o $@ $^ -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL
 
 $(eval $(call test_program,judge_tests,$(call TEST_OBJ,$(JUDGE_TEST_SRC)),$(JUDGE_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF) $(CLI) $(JUDGED_CUBIN) $(JUDGED_HOST) $(if $(SANITIZE),,$(SIM_LIB)),$(JUDGE_OBJ) $(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
+test: $(BUILD)/tests/judge_tests
