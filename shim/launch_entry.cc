@@ -1,7 +1,7 @@
 // Where every launch enters: the exported launch functions themselves.
 //
 // Hot: a kernel that no pattern knows costs one table lookup within a read section, one count and a
-// jump to the driver, 19 instructions in all, and no stack: the host's arguments lie where the driver
+// jump to the driver, 21 instructions in all, and no stack: the host's arguments lie where the driver
 // expects them. A compiler makes nearly three times as many of the same C++, because it takes the
 // arguments off the stack and puts them back. So x86-64 has it in assembly; below is the same for other
 // machines, and for ThreadSanitizer, which sees no assembly. What both rely on is asserted.

@@ -21,8 +21,8 @@ struct LaunchFrame {
   uint64_t function;
   uint64_t grid[3];
   uint64_t block_xy[2];
-  uint64_t hit;  // of a redirected launch: Decision::counter
-  uint64_t reserved[2];
+  uint64_t hit;          // of a redirected launch: Decision::counter
+  uint64_t reserved[2];  // so that the stack is aligned
   uint64_t return_address;
   uint64_t block_z;
   uint64_t shared_mem;

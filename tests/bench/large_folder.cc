@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 namespace fibshim::bench {
 namespace {
@@ -17,6 +18,7 @@ constexpr int kModelColumns = 4096;
 
 Json read(const fs::path& path) {
   std::ifstream file(path);
+  if (!file) throw std::runtime_error("cannot read " + path.string());
   return Json::parse(file);
 }
 
@@ -58,7 +60,7 @@ void make_large_folder(const std::string& bench_folder, const std::string& path,
   }
 
   Json definition = read(root / "definitions" / (std::string(kModel) + ".json"));
-  const fs::path model = root / "solutions" / kModel;
+  const fs::path model = root / "solutions";
   Json solution = read(model / ("fibshim_" + std::string(kModel) + ".json"));
   const fs::path image = model / std::string(solution["launch"]["images"][0]["path"]);
   // Sources are not what a process reads a folder for.

@@ -17,11 +17,14 @@ class RandomPrograms : public testing::TestWithParam<int> {};
 
 TEST_P(RandomPrograms, RunWhatTheyMustAndCountIt) {
   const long seeds = number_from("CONFORMANCE_SEEDS", is_real_driver() ? 2 : 8);
+  ASSERT_GT(seeds, 0) << "CONFORMANCE_SEEDS";
   const long first = number_from("CONFORMANCE_FIRST_SEED", 1);
   for (long i = 0; i < seeds && !HasFailure(); ++i) {
     const long seed = first + i * kShards + GetParam();
     SCOPED_TRACE("conform random " + std::to_string(seed));
-    HostRun({"conform", "random", std::to_string(seed)}, devices_of(seed)).expect_holds();
+    const HostRun run({"conform", "random", std::to_string(seed)}, devices_of(seed));
+    EXPECT_EQ(run.process().exit_code, 0);
+    run.expect_holds();
   }
 }
 

@@ -3,8 +3,7 @@
 // these counts beside nanoseconds.
 //
 // The ceilings are what was measured when they were last set, with at most a twentieth more for compilers
-// that differ, and never above the aim. Who makes the path shorter lowers
-// them.
+// that differ, and never above the aim. Who makes the path shorter lowers them.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -8,9 +8,9 @@ name=fibshim-$version-linux-$(uname -m)
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 
-"$here/stage.sh" "$stage/root" "/$name"
-"$here/symbol_versions.sh" "$stage/root/$name"/bin/fibshim "$stage/root/$name"/lib/*.so >/dev/null
+"$here/stage.sh" "$stage/tree" "/$name"
+"$here/symbol_versions.sh" "$stage/tree/$name"/bin/fibshim "$stage/tree/$name"/lib/*.so >/dev/null
 date=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
-tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$date" -C "$stage/root" -cf - "$name" |
+tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$date" -C "$stage/tree" -cf - "$name" |
   gzip -9n >"$file.tmp"
 mv "$file.tmp" "$file"
