@@ -1,6 +1,7 @@
 #include "shim/launch_timer.h"
 
 #include <atomic>
+#include <time.h>
 
 #include "shim/captures.h"
 #include "shim/decisions.h"
@@ -18,6 +19,8 @@ struct EventPair {
   CUevent first = nullptr;
   CUevent second = nullptr;
   RecordedTimes* times = nullptr;
+  uint64_t begun_ns = 0;   // when the first event was in the stream
+  uint64_t waited_ns = 0;  // what the GPU waited for the host after that
 };
 
 namespace {
@@ -108,9 +111,16 @@ CUcontext context_for(CUstream stream) {
   return context_of(stream, &own) == CUDA_SUCCESS && own == current ? current : nullptr;
 }
 
-void add_time(RecordedTimes* times, float milliseconds) {
+uint64_t now_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+void add_time(RecordedTimes* times, float milliseconds, uint64_t waited_ns) {
   if (!(milliseconds >= 0)) return;
-  const auto ns = static_cast<uint64_t>(static_cast<double>(milliseconds) * 1e6) + 1;
+  const auto measured_ns = static_cast<uint64_t>(static_cast<double>(milliseconds) * 1e6);
+  const uint64_t ns = measured_ns > waited_ns ? measured_ns - waited_ns : 1;
   __atomic_fetch_add(&times->sum_ns, ns, __ATOMIC_RELAXED);
   uint64_t seen = __atomic_load_n(&times->shortest_ns, __ATOMIC_RELAXED);
   while ((seen == 0 || ns < seen) &&
@@ -137,7 +147,7 @@ void look_at(EventPair& pair) {
   float milliseconds = 0;
   if (answer == CUDA_SUCCESS &&
       FIBSHIM_REAL(cuEventElapsedTime)(&milliseconds, pair.first, pair.second) == CUDA_SUCCESS) {
-    add_time(pair.times, milliseconds);
+    add_time(pair.times, milliseconds, pair.waited_ns);
   } else {
     destroy_events(pair);
   }
@@ -159,6 +169,7 @@ void LaunchTimer::begin(CUstream stream, bool is_per_thread_stream) {
   if (FIBSHIM_REAL(cuEventRecord)(pair->first, stream) != CUDA_SUCCESS) {
     return give_back(*pair, EventPair::idle);
   }
+  pair->begun_ns = now_ns();
   pair_ = pair;
   stream_ = stream;
 }
@@ -169,6 +180,11 @@ void LaunchTimer::end(RecordedTimes* times) {
   pair_ = nullptr;
   const RelaxedCapture relaxed;
   pair.times = times;
+  const uint64_t launched_ns = now_ns();
+  if (has_living_events(pair)) {
+    const bool was_idle = FIBSHIM_REAL(cuEventQuery)(pair.first) == CUDA_SUCCESS;
+    pair.waited_ns = was_idle ? launched_ns - pair.begun_ns : 0;
+  }
   if (!has_living_events(pair) ||
       FIBSHIM_REAL(cuEventRecord)(pair.second, stream_) != CUDA_SUCCESS) {
     return give_back(pair, EventPair::idle);

@@ -2,8 +2,8 @@
 //
 // The host's streams are never waited for: whether an event has been reached is asked at later
 // launches, and until then its pair stays in use; when all pairs are, a launch goes untimed. Nothing is
-// timed while any stream of the process captures. What is measured is the time from when the GPU could
-// have begun until the kernel's end: where the GPU waits for the host, the host's launch call is in it.
+// timed while any stream of the process captures. Where the GPU stood idle, it passes the first event at
+// once and then waits for the host to make the launch: the host's time between the two is taken off.
 #ifndef FIBSHIM_SHIM_LAUNCH_TIMER_H_
 #define FIBSHIM_SHIM_LAUNCH_TIMER_H_
 

@@ -73,8 +73,8 @@ class Model:
         x = F.embedding(self.token, self.embedding)
         for layer in self.layers:
             x = layer(x, self.position)
-        logits = F.linear(F.rms_norm(x, (HIDDEN,), self.norm, EPS), self.head)
-        torch.argmax(logits, -1, out=self.token)
+        self.logits = F.linear(F.rms_norm(x, (HIDDEN,), self.norm, EPS), self.head)
+        torch.argmax(self.logits, -1, out=self.token)
         self.position.add_(1).remainder_(POSITIONS)
 
 

@@ -138,8 +138,9 @@ run "the judge" "$here/judge.sh" "$build"
 
 # ---- every way to the driver and out of it, one small process each
 
+# Contexts of one GPU are made one after the other: more processes at a time only wait for each other.
 run "conformance, real driver" env FIBSHIM_TEST_REAL_DRIVER=1 LOG_FOLDER="$work/conformance" \
-  tests/run.sh "$build/tests/conformance_tests"
+  tests/run.sh -j 6 "$build/tests/conformance_tests"
 
 # ---- a C++ engine
 
@@ -161,6 +162,10 @@ fi
 
 run "every framework" "$here/frameworks.sh" "$build"
 run "two devices" "$python" "$here/two_devices.py"
+
+# ---- whole models
+
+run "whole models" "$python" "$here/models.py"
 
 # ---- recordings
 

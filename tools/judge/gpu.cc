@@ -24,7 +24,7 @@ namespace fibshim::judge {
   ROW(cuMemGetInfo, cuMemGetInfo_v2, v3020)                             \
   ROW(cuMemAlloc, cuMemAlloc_v2, v3020)                                 \
   ROW(cuMemFree, cuMemFree_v2, v3020)                                   \
-  ROW(cuMemcpyHtoD, cuMemcpyHtoD_v2, v3020)                             \
+  ROW(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2, v3020)                   \
   ROW(cuMemcpyDtoH, cuMemcpyDtoH_v2, v3020)                             \
   ROW(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2, v3020)                   \
   ROW(cuMemsetD32Async, cuMemsetD32Async, v3020)                        \
@@ -180,7 +180,10 @@ Result<void> Gpu::release(CUdeviceptr memory) {
 
 Result<void> Gpu::to_device(CUdeviceptr to, const void* from, size_t bytes) {
   if (bytes == 0) return {};
-  FIBSHIM_TRY(cuMemcpyHtoD, to, from, bytes);
+  // From pageable memory it may return while the last part is under way, and the stream of ours waits
+  // for no other.
+  FIBSHIM_TRY(cuMemcpyHtoDAsync, to, from, bytes, driver_->stream);
+  FIBSHIM_TRY(cuStreamSynchronize, driver_->stream);
   return {};
 }
 

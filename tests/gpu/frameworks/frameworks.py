@@ -237,7 +237,8 @@ class Run:
             write_folder(self.config, self.parts(), self.kernels)
             done = subprocess.run([FIBSHIM, "check", self.config], text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, env=unshimmed_environment())
-            if done.returncode != 0 or not done.stdout.endswith(": no mistakes\n"):
+            # JAX's kernels are told apart by grid: a pattern for each, of which some have no solution.
+            if done.returncode != 0 or not re.search(r": no mistakes(, \d+ notes?)?\n$", done.stdout):
                 problems.append(f"exit code {done.returncode}: {done.stdout.strip()}")
 
     def run_part(self, part):
