@@ -37,6 +37,7 @@ class Pool {
   FreeBlock* free_[kClassCount] = {};
   char* chunk_ = nullptr;
   size_t chunk_left_ = 0;
+  size_t chunk_count_ = 0;
 };
 
 }  // namespace fibshim

@@ -167,6 +167,10 @@ run "two devices" "$python" "$here/two_devices.py"
 
 run "whole models" "$python" "$here/models.py"
 
+# ---- the README's worked example
+
+run "the README's worked example" "$python" "$here/readme_example.py"
+
 # ---- recordings
 
 run "recordings" "$here/record.sh"
