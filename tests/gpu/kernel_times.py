@@ -5,32 +5,13 @@ import math
 import torch
 import torch.nn.functional as F
 
+from graph_time import graph_us
 from solutions import Kernel
 
 ROWS = (1, 8, 64, 512, 1024, 4096, 16384)
 MANY_SHORT_ROWS = 648720  # Q and K norm over all heads of a long prefill
 LARGE_BYTES = 64e6  # beyond L2: rows that are judged by bandwidth
 EPS = 1e-6
-
-
-def graph_us(function, moved_bytes):
-    """Device time of one call: the second best of 6 replays of a graph of many."""
-    launches = 10 if moved_bytes > 100e6 else 20 if moved_bytes > 10e6 else 60
-    function()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(launches):
-            function()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    times = []
-    for _ in range(6):
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) * 1000 / launches)
-    return sorted(times)[1]
 
 
 class FlashInfer:

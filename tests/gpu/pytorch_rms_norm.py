@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 
 from counters import Watch, read_counts
+from graph_time import graph_us
 from report import Report
 
 ROWS = (1, 3, 64, 1000, 16384)
@@ -165,25 +166,6 @@ class Neighbours:
 # ---- time
 
 
-def graph_time_us(function, launches):
-    """Device time of one call, inside a replayed graph of `launches` calls; the best of 5 replays."""
-    function()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(launches):
-            function()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    times = []
-    for _ in range(7):
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) * 1000 / launches)
-    return min(times[2:])
-
-
 def timed_shapes():
     return [(rows, hidden) for hidden in HIDDEN for rows in TIMED_ROWS] + [(MANY_SHORT_ROWS, 128)]
 
@@ -194,10 +176,10 @@ def times():
     for rows, hidden in timed_shapes():
         x, w = inputs(rows, hidden, "bf16")
         out = torch.empty_like(x)
-        launches = 20 if rows * hidden >= 1 << 24 else 100
+        moved_bytes = 2 * x.numel() * x.element_size()
         result[f"{rows}x{hidden}"] = {
-            "norm_us": graph_time_us(lambda: F.rms_norm(x, (hidden,), w, EPS), launches),
-            "copy_us": graph_time_us(lambda: out.copy_(x), launches),
+            "norm_us": graph_us(lambda: F.rms_norm(x, (hidden,), w, EPS), moved_bytes),
+            "copy_us": graph_us(lambda: out.copy_(x), moved_bytes),
         }
     return result
 
