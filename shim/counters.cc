@@ -9,12 +9,14 @@
 #include <unistd.h>
 
 #include "loader/snapshot.h"
+#include "shim/control_format.h"
 #include "shim/log.h"
 #include "shim/mutex.h"
 #include "shim/process_file.h"
 #include "shim/read_section.h"
 #include "shim/recorder.h"
 #include "shim/settings_in_force.h"
+#include "shim/swap.h"
 
 namespace fibshim {
 
@@ -23,7 +25,11 @@ __thread uint64_t* t_counters __attribute__((tls_model("initial-exec")));
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
-constexpr uint64_t kSeriesAt = (sizeof(FileHeader) + kPageBytes - 1) / kPageBytes * kPageBytes;
+constexpr uint64_t to_pages(uint64_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+constexpr uint64_t kControlAt = to_pages(sizeof(FileHeader));
+constexpr uint64_t kSeriesAt = kControlAt + to_pages(sizeof(ControlBlock));
 constexpr uint64_t kShardsAt = kSeriesAt + sizeof(SeriesEntry) * kSeriesCapacity;
 constexpr uint64_t kShardBytes = uint64_t{8} * kOutcomeSlots * kSeriesCapacity;
 constexpr uint32_t kCountsBetweenClaims = 100'000;
@@ -57,6 +63,7 @@ void fill_header(FileHeader* header, uint64_t start_time) {
   header->series_capacity = kSeriesCapacity;
   header->series_entry_bytes = sizeof(SeriesEntry);
   header->series_at = kSeriesAt;
+  header->control_at = kControlAt;
   header->shards_at = kShardsAt;
   header->shard_stride = kShardBytes;
   header->series_count = 1;
@@ -70,14 +77,26 @@ void fill_header(FileHeader* header, uint64_t start_time) {
   read_command_line(header->command, sizeof header->command);
 }
 
-void add_config(FileHeader* header, const Snapshot& snapshot) {
-  const uint32_t index = header->config_count;
-  if (index == kMaxCountedConfigs || *snapshot.text(snapshot.root) == 0) return;
-  CountedConfig& config = header->configs[index];
-  config.digest[0] = snapshot.digest[0];
-  config.digest[1] = snapshot.digest[1];
-  snprintf(config.path, sizeof config.path, "%s", snapshot.text(snapshot.root));
-  __atomic_store_n(&header->config_count, index + 1, __ATOMIC_RELEASE);
+constexpr char kOther[] = "(other)";
+
+uint32_t find_or_add_config(FileHeader* header, const Snapshot& snapshot) {
+  const uint32_t count = header->config_count;
+  CountedConfig added = {};
+  added.digest[0] = snapshot.digest[0];
+  added.digest[1] = snapshot.digest[1];
+  snprintf(added.path, sizeof added.path, "%s", snapshot.text(snapshot.root));
+  for (uint32_t i = 0; i < count; ++i) {
+    if (memcmp(&header->configs[i], &added, sizeof added) == 0) return i;
+  }
+  if (added.path[0] == 0) return count;  // no folder, no counts of its own
+  if (count == kMaxCountedConfigs) return count - 1;
+  if (count == kMaxCountedConfigs - 1) {
+    added = {};
+    memcpy(added.path, kOther, sizeof kOther);
+  }
+  header->configs[count] = added;
+  __atomic_store_n(&header->config_count, count + 1, __ATOMIC_RELEASE);
+  return count;
 }
 
 // Maps header, series table and shard 0 of a new file. Null; or why not, and nothing is left
@@ -229,13 +248,11 @@ bool is_series(const SeriesEntry& entry, uint32_t config, const char* pattern,
          strncmp(entry.definition, definition, sizeof entry.definition - 1) == 0;
 }
 
-constexpr char kOther[] = "(other)";
-
 // Holding the lock. UINT32_MAX when the table has no room for it.
-uint32_t find_or_add_series(const char* pattern, const char* definition, uint32_t room_kept) {
+uint32_t find_or_add_series(uint32_t config, const char* pattern, const char* definition,
+                            uint32_t room_kept) {
   Counters& state = g_counters;
   FileHeader* header = state.header.load(std::memory_order_relaxed);
-  const uint32_t config = header->config_count == 0 ? 0 : header->config_count - 1;
   for (uint32_t i = 1; i < header->series_count; ++i) {
     if (is_series(state.series[i], config, pattern, definition)) return i;
   }
@@ -305,7 +322,7 @@ bool ensure_open() {
 
 }  // namespace
 
-void open_counters(const Snapshot& snapshot) {
+uint32_t open_counters(const Snapshot& snapshot) {
   Counters& state = g_counters;
   MutexGuard guard(state.lock);
   if (!g_has_thread_exit_key.load(std::memory_order_relaxed)) {
@@ -313,21 +330,42 @@ void open_counters(const Snapshot& snapshot) {
       g_has_thread_exit_key.store(true, std::memory_order_release);
     }
   }
-  if (!ensure_open()) return;
-  add_config(state.header.load(std::memory_order_relaxed), snapshot);
+  if (!ensure_open()) return 0;
+  return find_or_add_config(state.header.load(std::memory_order_relaxed), snapshot);
 }
 
-void count_slowly(CounterIndex index) {
+uint32_t add_config(const Snapshot& snapshot) {
   Counters& state = g_counters;
-  // A thread that got no shard asks again only after many more counts: asking takes the lock and,
-  // where space is short, system calls.
-  static __thread uint32_t left_without_asking __attribute__((tls_model("initial-exec")));
-  uint64_t* shared = __atomic_load_n(&state.shards[0], __ATOMIC_ACQUIRE);
-  if (left_without_asking > 0 && shared != nullptr) {
-    --left_without_asking;
-    __atomic_fetch_add(shared + index, 1, __ATOMIC_RELAXED);
-    return;
+  MutexGuard guard(state.lock);
+  return ensure_open() ? find_or_add_config(state.header.load(std::memory_order_relaxed), snapshot)
+                       : 0;
+}
+
+void note_mode(Mode mode) {
+  FileHeader* const header = g_counters.header.load(std::memory_order_acquire);
+  if (header != nullptr) {
+    __atomic_store_n(&header->mode, static_cast<uint32_t>(mode), __ATOMIC_RELAXED);
   }
+}
+
+ControlBlock* own_control() {
+  FileHeader* const header = g_counters.header.load(std::memory_order_acquire);
+  return header == nullptr || !g_counters.has_file
+             ? nullptr
+             : reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(header) + kControlAt);
+}
+
+uint64_t control_offset() { return kControlAt; }
+
+namespace {
+
+// A thread that got no shard asks again only after many more counts: asking takes the lock and, where
+// space is short, system calls.
+__thread uint32_t t_left_without_asking __attribute__((tls_model("initial-exec")));
+
+// Claims a shard for the thread, and adds one to it, or to shard 0.
+void count_in_claimed(CounterIndex index) {
+  Counters& state = g_counters;
   MutexGuard guard(state.lock);
   if (!ensure_open()) return;
   uint64_t* shard = g_has_thread_exit_key.load(std::memory_order_relaxed) ? claim_shard() : nullptr;
@@ -337,20 +375,33 @@ void count_slowly(CounterIndex index) {
   }
   t_counters = shard;
   if (shard == nullptr) {
-    left_without_asking = kCountsBetweenClaims;
+    t_left_without_asking = kCountsBetweenClaims;
     shard = state.shards[0];
   }
   __atomic_fetch_add(shard + index, 1, __ATOMIC_RELAXED);
 }
 
-uint32_t series_of(const char* pattern, const char* definition) {
+}  // namespace
+
+void count_slowly(CounterIndex index) {
+  uint64_t* const shared = __atomic_load_n(&g_counters.shards[0], __ATOMIC_ACQUIRE);
+  if (t_left_without_asking > 0 && shared != nullptr) {
+    --t_left_without_asking;
+    __atomic_fetch_add(shared + index, 1, __ATOMIC_RELAXED);
+    return;
+  }
+  count_in_claimed(index);
+  // In a forked child this is the first that is heard of it.
+  ensure_watcher();
+}
+uint32_t series_of(uint32_t config, const char* pattern, const char* definition) {
   Counters& state = g_counters;
   MutexGuard guard(state.lock);
   if (!ensure_open()) return 0;
   // Room is kept for one "(other)" per pattern, and for the last one.
-  uint32_t series = find_or_add_series(pattern, definition, kSeriesCapacity / 8);
-  if (series == UINT32_MAX) series = find_or_add_series(pattern, kOther, 1);
-  if (series == UINT32_MAX) series = find_or_add_series(kOther, kOther, 0);
+  uint32_t series = find_or_add_series(config, pattern, definition, kSeriesCapacity / 8);
+  if (series == UINT32_MAX) series = find_or_add_series(config, pattern, kOther, 1);
+  if (series == UINT32_MAX) series = find_or_add_series(config, kOther, kOther, 0);
   if (series == UINT32_MAX) {
     warn_of_space("another series");
     series = 0;

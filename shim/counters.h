@@ -11,9 +11,11 @@
 
 #include "shim/counters_format.h"
 #include "shim/outcomes.h"
+#include "shim/settings.h"
 
 namespace fibshim {
 
+struct ControlBlock;
 struct Snapshot;
 
 // Threads that have counters of their own at one time.
@@ -62,18 +64,28 @@ inline void count(CounterIndex index) {
 }
 
 // Creates the process's file for a snapshot that is about to be used. Failure warns once and leaves
-// private counters. Called under runtime.cc's start, never twice at a time.
-void open_counters(const Snapshot& snapshot);
+// private counters. Called under runtime.cc's start, never twice at a time. Returns add_config()'s index.
+uint32_t open_counters(const Snapshot& snapshot);
 
-// The series of (pattern label, definition name), made at first need. Slow path only. When the
+// The index under which a folder's counts go: the one that it had before, if it was in force then.
+uint32_t add_config(const Snapshot& snapshot);
+
+// The series of (config, pattern label, definition name), made at first need. Slow path only. When the
 // table is full: the one of (label, "(other)"), or of ("(other)", "(other)").
-uint32_t series_of(const char* pattern, const char* definition);
+uint32_t series_of(uint32_t config, const char* pattern, const char* definition);
 
 // The names that a series was made with; cut to fit, like the file's. Series 0 has empty ones.
 void names_of_series(uint32_t series, const char** pattern, const char** definition);
 
 // Shard `index`, from 1 on without a gap, or null. For read_section.cc.
 const uint64_t* shard_at(uint32_t index);
+
+// The mode that is in force, for readers.
+void note_mode(Mode mode);
+
+// The process's control block, and where it lies in any counters file of this version. Null: no file.
+ControlBlock* own_control();
+uint64_t control_offset();
 
 // Describes the devices in the file's header, once.
 void note_device(uint32_t ordinal, uint32_t sm, const char* name);

@@ -2,6 +2,7 @@
 // the process runs and after it was killed.
 //
 //   FileHeader                      at 0
+//   ControlBlock                    at control_at (control_format.h)
 //   SeriesEntry[series_capacity]    at series_at: one per (config, pattern, definition)
 //   shard 0, shard 1, ...           at shards_at + i * shard_stride; uint64 counters, that of
 //                                   (series s, outcome o) at (s * kOutcomeSlots + o) * 8
@@ -21,13 +22,15 @@
 namespace fibshim {
 
 inline constexpr char kCountersMagic[8] = {'F', 'I', 'B', 'C', 'N', 'T', 'R', 0};
-inline constexpr uint32_t kCountersVersion = 2;
+inline constexpr uint32_t kCountersVersion = 3;
 inline constexpr char kCountersSuffix[] = ".counters";
 inline constexpr uint32_t kOutcomeSlots = 16;      // counters per series, room for later outcomes
 inline constexpr uint32_t kFirstOwnSlot = 14;      // of series 0
 inline constexpr uint32_t kSeriesCapacity = 4096;  // beyond: counted under "(other)" names
 inline constexpr uint32_t kMaxCountedDevices = 16;
-inline constexpr uint32_t kMaxCountedConfigs = 16;
+// Folders that a process has been in, one after the other. Those beyond are counted under the last entry,
+// whose path is "(other)".
+inline constexpr uint32_t kMaxCountedConfigs = 64;
 
 struct CountedDevice {
   uint32_t sm;    // 90 for compute capability 9.0
@@ -36,7 +39,7 @@ struct CountedDevice {
 
 struct CountedConfig {
   uint64_t digest[2];  // Snapshot::digest
-  char path[496];      // FIBSHIM_CONFIG, resolved
+  char path[496];      // links resolved
 };
 
 struct FileHeader {
@@ -65,6 +68,7 @@ struct FileHeader {
   uint32_t config_count;  // atomic
   CountedDevice devices[kMaxCountedDevices];
   CountedConfig configs[kMaxCountedConfigs];
+  uint64_t control_at;  // bytes from the file's start
 };
 
 struct SeriesEntry {

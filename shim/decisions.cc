@@ -193,7 +193,8 @@ bool program_fits(const Snapshot& snapshot, Program program, const Param* params
 }
 
 uint32_t unresolved_series(const Candidate& candidate) {
-  return series_of(candidate.snapshot->text(candidate.pattern->label), "(unresolved)");
+  return series_of(candidate.generation->config, candidate.snapshot->text(candidate.pattern->label),
+                   "(unresolved)");
 }
 
 // Its key may be a launch's, too; what it says is to take the slow side.
@@ -220,7 +221,8 @@ const Decision* decide(const Record& record, Candidate* candidate, const int64_t
     decision.series = unresolved_series(*candidate);
     return cache(candidate, &decision);
   }
-  decision.series = series_of(snapshot.text(candidate->pattern->label), name);
+  decision.series =
+      series_of(candidate->generation->config, snapshot.text(candidate->pattern->label), name);
   const Route* route = find_route(snapshot, *candidate->pattern, name);
   if (route == nullptr) {
     decision.kind = DecisionKind::no_solution;
@@ -244,10 +246,10 @@ const Decision* decide(const Record& record, Candidate* candidate, const int64_t
       count > candidate->key_count ? static_cast<uint32_t>(key[candidate->key_count]) : 0;
   Replacement replacement = {LoadState::not_yet, CUDA_SUCCESS, nullptr};
   if (device_class < kMaxDeviceClasses) {
-    replacement = find_replacement(snapshot, binding, device_class);
+    replacement = find_replacement(*candidate->generation, binding, device_class);
     if (replacement.state == LoadState::not_yet &&
         (can_load_in_capture() || !is_capturing(stream, is_per_thread_stream))) {
-      replacement = load_replacement(snapshot, binding, device_class);
+      replacement = load_replacement(*candidate->generation, binding, device_class);
     }
   }
   take_replacement(replacement, &decision);

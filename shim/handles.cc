@@ -5,6 +5,7 @@
 
 #include "shim/decisions.h"
 #include "shim/driver.h"
+#include "shim/generation.h"
 #include "shim/image_identity.h"
 #include "shim/images.h"
 #include "shim/log.h"
@@ -83,10 +84,36 @@ size_t table_bytes(uint64_t capacity) {
 struct Taken {
   Record* records;  // by next_of_owner
   HandleTable* tables;
+  Generation* generations;
+
+  bool is_empty() const {
+    return records == nullptr && tables == nullptr && generations == nullptr;
+  }
 };
 Taken g_collected;
 Taken g_waiting;
 GracePeriod g_grace;
+Generation* g_ended;  // to be closed by whoever holds no lock
+
+// Holding g_lock. An empty table with room for so many living keys, and as many that come later.
+// Null: no memory.
+HandleTable* new_table(uint64_t living) {
+  uint64_t capacity = kSmallestCapacity;
+  while (capacity < (living + 1) * 4) capacity *= 2;
+  auto* table = static_cast<HandleTable*>(g_pool.allocate(table_bytes(capacity)));
+  if (table != nullptr) table->mask = capacity - 1;
+  return table;
+}
+
+// Holding g_lock.
+void publish_table(HandleTable* table) {
+  HandleTable* const old = g_table;
+  g_handle_table.store(table, std::memory_order_release);
+  g_table = table;
+  if (old == nullptr) return;
+  old->next = g_collected.tables;
+  g_collected.tables = old;
+}
 
 // Holding g_lock. A table with room for one more key; null when there is no memory.
 HandleTable* table_with_room() {
@@ -97,23 +124,15 @@ HandleTable* table_with_room() {
   for (uint64_t i = 0; i < capacity; ++i) {
     if (old->slots()[i].value.load(std::memory_order_relaxed) != 0) ++live;
   }
-  uint64_t new_capacity = kSmallestCapacity;
-  while (new_capacity < (live + 1) * 4) new_capacity *= 2;
-  auto* table = static_cast<HandleTable*>(g_pool.allocate(table_bytes(new_capacity)));
+  HandleTable* const table = new_table(live);
   if (table == nullptr) return nullptr;
-  table->mask = new_capacity - 1;
   for (uint64_t i = 0; i < capacity; ++i) {
     const uintptr_t value = old->slots()[i].value.load(std::memory_order_relaxed);
     if (value == 0) continue;
     HandleSlot* slot = slot_in(table, old->slots()[i].key.load(std::memory_order_relaxed));
     slot->value.store(value, std::memory_order_relaxed);
   }
-  g_handle_table.store(table, std::memory_order_release);
-  g_table = table;
-  if (old != nullptr) {
-    old->next = g_collected.tables;
-    g_collected.tables = old;
-  }
+  publish_table(table);
   return table;
 }
 
@@ -187,16 +206,21 @@ void reuse(Taken* taken) {
     taken->tables = table->next;
     g_pool.release(table, table_bytes(table->mask + 1));
   }
+  while (Generation* generation = taken->generations) {
+    taken->generations = generation->next;
+    generation->next = g_ended;
+    g_ended = generation;
+  }
 }
 
 // Holding g_lock, at the end of whatever takes something away.
 void reuse_what_none_reads() {
   for (int i = 0; i < 2; ++i) {
-    if (g_waiting.records != nullptr || g_waiting.tables != nullptr) {
+    if (!g_waiting.is_empty()) {
       if (!g_grace.has_ended()) return;
       reuse(&g_waiting);
     }
-    if (g_collected.records == nullptr && g_collected.tables == nullptr) return;
+    if (g_collected.is_empty()) return;
     g_waiting = g_collected;
     g_collected = {};
     g_grace.begin();
@@ -346,12 +370,14 @@ void explain_image(const char* symbol, const char* label, const ImageHash* hash)
               static_cast<unsigned long long>(hash->low));
 }
 
-void fill_candidate(const Snapshot& snapshot, const SymbolMatch& match, Record* record,
+void fill_candidate(const Generation& generation, const SymbolMatch& match, Record* record,
                     uint32_t index) {
+  const Snapshot& snapshot = *generation.snapshot;
   Candidate* const out = &record->candidates[index];
   const Pattern& pattern = snapshot.begin(snapshot.patterns)[match.pattern];
   out->first.store(&g_undecided, std::memory_order_relaxed);
   out->record = record;
+  out->generation = &generation;
   out->snapshot = &snapshot;
   out->pattern = &pattern;
   out->where = snapshot.begin(pattern.where);
@@ -396,9 +422,53 @@ bool keep_symbol(Record* record, const char* symbol) {
   return record->symbol != nullptr;
 }
 
+// A kernel that a record is to be made of.
+struct Kernel {
+  const void* handle;
+  HandleKind kind;
+  uintptr_t owner;
+  const char* symbol;
+  uintptr_t image_owner;  // 0: the owner, or to be asked
+  const Record*
+      before;  // of an earlier generation, which knows what the driver would be asked; or null
+};
+
+void keep_image_owner(Record* record, uintptr_t owner) {
+  memcpy(&record->params[record->param_count], &owner, sizeof owner);
+}
+static_assert(sizeof(Param) == sizeof(uintptr_t));
+
+uintptr_t image_owner_of(const Record& record) {
+  uintptr_t owner = record.owner;
+  if (record.params != nullptr) {
+    memcpy(&owner, &record.params[record.param_count], sizeof owner);
+  }
+  return owner;
+}
+
+bool find_params(const Kernel& kernel, Param* params, uint32_t* count) {
+  const Record* const before = kernel.before;
+  if (before == nullptr) return ask_params(kernel.handle, kernel.kind, params, count);
+  *count = before->param_count;
+  if (before->has_params) memcpy(params, before->params, *count * sizeof(Param));
+  return before->has_params;
+}
+
+// Of a kernel without candidates, whose image has another owner than itself.
+bool keep_image_owner_alone(Record* record, uintptr_t owner) {
+  record->params = static_cast<Param*>(g_pool.allocate(params_bytes(0)));
+  if (record->params != nullptr) keep_image_owner(record, owner);
+  return record->params != nullptr;
+}
+
 // A record, whole but for its place in the table. Null: no memory.
-Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind kind, uintptr_t owner,
-                     const char* symbol, uintptr_t image_owner) {
+Record* build_record(const Generation& generation, const Kernel& kernel) {
+  const Snapshot& snapshot = *generation.snapshot;
+  const void* const handle = kernel.handle;
+  const HandleKind kind = kernel.kind;
+  const uintptr_t owner = kernel.owner;
+  const char* const symbol = kernel.symbol;
+  uintptr_t image_owner = kernel.image_owner;
   auto* record = static_cast<Record*>(g_pool.allocate(record_bytes()));
   if (record == nullptr) return nullptr;
   record->handle = reinterpret_cast<uintptr_t>(handle);
@@ -408,8 +478,14 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
   SymbolMatch few[kFewMatches];
   SymbolMatch* matches = few;
   const uint32_t match_count =
-      snapshot.patterns.count == 0 ? 0 : loader().match(&snapshot, symbol, few, kFewMatches);
-  if (match_count == 0 && !is_recording()) return record;
+      generation.knows_patterns() ? loader().match(&snapshot, symbol, few, kFewMatches) : 0;
+  if (match_count == 0 && !is_recording() && kernel.before == nullptr) {
+    if (image_owner == 0 || image_owner == owner || keep_image_owner_alone(record, image_owner)) {
+      return record;
+    }
+    release_record(record);
+    return nullptr;
+  }
   const MatchBlock block(match_count > kFewMatches ? match_count : 0);
   if (match_count > kFewMatches) {
     matches = block.matches();
@@ -428,7 +504,7 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
   uint32_t param_count = 0;
   if (image_owner == 0) image_owner = owner != 0 ? owner : ask_owner(handle, kind);
   if (is_recording()) static_cast<RecordedHandle*>(record)->image_owner = image_owner;
-  if (!ask_params(handle, kind, params, &param_count)) {
+  if (!find_params(kernel, params, &param_count)) {
     static std::atomic<bool> was_warned{false};
     const bool is_first = !was_warned.exchange(true, std::memory_order_relaxed);
     log_message(is_first ? LogLevel::warn : LogLevel::info,
@@ -463,7 +539,6 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
     }
     matches[kept++] = matches[i];
   }
-  if (kept == 0 && !is_recording()) return record;
   // Whether GPUs are of unlike kinds must be known before the first decision.
   if (kept != 0) (void)device_class_count();
   record->candidates = static_cast<Candidate*>(g_pool.allocate(kept * sizeof(Candidate)));
@@ -478,10 +553,11 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
   }
   memcpy(record->params, params, param_count * sizeof(Param));
   record->param_count = static_cast<uint8_t>(param_count);
+  keep_image_owner(record, image_owner);
   record->has_params = true;
   record->params_bytes =
       param_count == 0 ? 0 : params[param_count - 1].offset + params[param_count - 1].size;
-  for (uint32_t i = 0; i < kept; ++i) fill_candidate(snapshot, matches[i], record, i);
+  for (uint32_t i = 0; i < kept; ++i) fill_candidate(generation, matches[i], record, i);
   record->candidate_count = static_cast<uint8_t>(kept);
   return record;
 }
@@ -491,13 +567,14 @@ Record* build_record(const Snapshot& snapshot, const void* handle, HandleKind ki
 void load_replacements(const Record& record) {
   const uint32_t class_count = device_class_count();
   for (uint32_t i = 0; i < record.candidate_count; ++i) {
-    const Snapshot& snapshot = *record.candidates[i].snapshot;
+    const Generation& generation = *record.candidates[i].generation;
+    const Snapshot& snapshot = *generation.snapshot;
     const Pattern& pattern = *record.candidates[i].pattern;
     const Route* routes = snapshot.begin(pattern.routes);
     for (uint32_t r = 0; r < pattern.routes.count; ++r) {
       const Binding& binding = snapshot.begin(snapshot.bindings)[routes[r].binding];
       if (binding.state != BindingState::ready) continue;
-      for (uint32_t c = 0; c < class_count; ++c) (void)load_replacement(snapshot, binding, c);
+      for (uint32_t c = 0; c < class_count; ++c) (void)load_replacement(generation, binding, c);
     }
   }
 }
@@ -506,9 +583,174 @@ uintptr_t value_of(Record* record) {
   const auto address = reinterpret_cast<uintptr_t>(record);
   // While launches are recorded all of them must come to the slow side.
   if (record->candidate_count == 0) return is_recording() ? address : address | kUntracked;
-  const bool is_simple =
-      record->candidate_count == 1 && record->candidates[0].key_kind != KeyKind::computed;
+  const Candidate& first = record->candidates[0];
+  const bool is_simple = record->candidate_count == 1 && first.key_kind != KeyKind::computed &&
+                         first.generation->mode == Mode::apply;
   return is_simple ? reinterpret_cast<uintptr_t>(record->candidates) | kSimple : address;
+}
+
+enum class Inserted : uint8_t { yes, no_memory, too_late };
+
+// Publishes a record, unless another generation has come into force since it was begun.
+Inserted insert_record(const Generation& generation, Record* record, uintptr_t value) {
+  MutexGuard guard(g_lock);
+  if (current_generation() != &generation) return Inserted::too_late;
+  HandleTable* table = table_with_room();
+  Record** list = table == nullptr ? nullptr : owner_list(record->owner, true);
+  if (list == nullptr) return Inserted::no_memory;
+  HandleSlot* slot = slot_in(table, record->handle);
+  const uintptr_t previous = slot->value.exchange(value, std::memory_order_acq_rel);
+  if (previous != 0) {
+    // Not matched yet, or reused for another kernel without an unload that we saw.
+    Record* stale = record_of(previous);
+    unlink_record(stale);
+    take_away(stale);
+  }
+  record->next_of_owner = *list;
+  *list = record;
+  reuse_what_none_reads();
+  return Inserted::yes;
+}
+
+// Records of the next generation, by the ones whose place they take: a table by handle, in which a
+// record's next_of_owner is the old one. The watcher's own, but that the lock guards the walk at the end.
+class Successors {
+ public:
+  explicit Successors(const Generation& next) : next_(next) {}
+  ~Successors() {
+    for (uint64_t i = 0; i < capacity(); ++i) {
+      const uintptr_t value = table_->slots()[i].value.load(std::memory_order_relaxed);
+      if (value != 0) release_record(reinterpret_cast<Record*>(value));
+    }
+    if (table_ != nullptr) g_pool.release(table_, table_bytes(capacity()));
+  }
+  Successors(const Successors&) = delete;
+  Successors& operator=(const Successors&) = delete;
+
+  // Makes those that lack, of all that live, outside the lock. False: no memory.
+  bool make() {
+    Record** lacking = nullptr;
+    const uint64_t count = collect(&lacking);
+    bool is_fine = count == 0 || (lacking != nullptr && make_room(count));
+    for (uint64_t i = 0; is_fine && i < count; ++i) is_fine = make_one(lacking[i]);
+    g_pool.release(lacking, count * sizeof(Record*));
+    return is_fine;
+  }
+
+  // Holding g_lock.
+  bool are_complete() const {
+    bool is_complete = true;
+    for_each_living([&](Record* record) {
+      is_complete = is_complete && (record->symbol == nullptr || find(record) != nullptr);
+    });
+    return is_complete;
+  }
+
+  // Holding g_lock. The old one's; null: there is none. It is not this object's any more.
+  Record* take(const Record* old) {
+    HandleSlot* const slot = table_ == nullptr ? nullptr : find(old);
+    if (slot == nullptr) return nullptr;
+    return reinterpret_cast<Record*>(slot->value.exchange(0, std::memory_order_relaxed));
+  }
+
+ private:
+  template <class Use>
+  static void for_each_living(const Use& use) {
+    for (uint32_t i = 0; i < g_owner_capacity; ++i) {
+      for (Record* at = g_owners[i].first; at != nullptr; at = at->next_of_owner) use(at);
+    }
+  }
+
+  uint64_t capacity() const { return table_ == nullptr ? 0 : table_->mask + 1; }
+
+  HandleSlot* find(const Record* old) const {
+    if (table_ == nullptr) return nullptr;
+    for (uint64_t at = first_slot(old->handle);; ++at) {
+      HandleSlot& slot = table_->slots()[at & table_->mask];
+      const uintptr_t key = slot.key.load(std::memory_order_relaxed);
+      if (key == 0) return nullptr;
+      const auto* made = reinterpret_cast<Record*>(slot.value.load(std::memory_order_relaxed));
+      // The handle may be another kernel's by now: the old record is not used again while we look.
+      if (key == old->handle && made != nullptr && made->next_of_owner == old) return &slot;
+      if (key == old->handle) return nullptr;
+    }
+  }
+
+  uint64_t collect(Record*** lacking) const {
+    MutexGuard guard(g_lock);
+    uint64_t count = 0;
+    for_each_living([&](Record* record) { count += record->symbol != nullptr; });
+    *lacking = static_cast<Record**>(g_pool.allocate(count * sizeof(Record*)));
+    if (*lacking == nullptr) return count;
+    uint64_t used = 0;
+    for_each_living([&](Record* record) {
+      if (record->symbol != nullptr && find(record) == nullptr) (*lacking)[used++] = record;
+    });
+    // What is left is never looked at.
+    for (uint64_t i = used; i < count; ++i) (*lacking)[i] = nullptr;
+    return count;
+  }
+
+  bool make_room(uint64_t more) {
+    uint64_t wanted = kSmallestCapacity;
+    while (wanted < ((table_ == nullptr ? 0 : table_->used) + more) * 2) wanted *= 2;
+    if (wanted <= capacity()) return true;
+    auto* table = static_cast<HandleTable*>(g_pool.allocate(table_bytes(wanted)));
+    if (table == nullptr) return false;
+    table->mask = wanted - 1;
+    for (uint64_t i = 0; i < capacity(); ++i) {
+      const uintptr_t value = table_->slots()[i].value.load(std::memory_order_relaxed);
+      if (value == 0) continue;
+      slot_in(table, reinterpret_cast<Record*>(value)->handle)
+          ->value.store(value, std::memory_order_relaxed);
+    }
+    if (table_ != nullptr) g_pool.release(table_, table_bytes(capacity()));
+    table_ = table;
+    return true;
+  }
+
+  bool make_one(Record* old) {
+    if (old == nullptr) return true;
+    Record* record = build_record(next_, {reinterpret_cast<const void*>(old->handle), old->kind,
+                                          old->owner, old->symbol, image_owner_of(*old), old});
+    if (record == nullptr) return false;
+    if (is_recording()) {
+      recorded_kernel_of(*record).store(recorded_kernel_of(*old).load(std::memory_order_acquire),
+                                        std::memory_order_relaxed);
+    }
+    if (record->candidate_count != 0) load_replacements(*record);
+    record->next_of_owner = old;
+    HandleSlot* const slot = slot_in(table_, record->handle);
+    const uintptr_t stale =
+        slot->value.exchange(reinterpret_cast<uintptr_t>(record), std::memory_order_relaxed);
+    if (stale != 0) release_record(reinterpret_cast<Record*>(stale));
+    return true;
+  }
+
+  const Generation& next_;
+  HandleTable* table_ = nullptr;
+};
+
+// Holding g_lock. Puts the next generation's records, and the old ones that it has none for, into a
+// table, and the owners' lists. The old records are taken away.
+void move_records(Successors* successors, const Generation& next, HandleTable* table) {
+  for (uint32_t i = 0; i < g_owner_capacity; ++i) {
+    for (Record** at = &g_owners[i].first; *at != nullptr; at = &(*at)->next_of_owner) {
+      Record* const old = *at;
+      Record* const made = old->symbol == nullptr ? nullptr : successors->take(old);
+      uintptr_t value = reinterpret_cast<uintptr_t>(old);
+      if (made != nullptr) {
+        made->next_of_owner = old->next_of_owner;
+        *at = made;
+        take_away(old);
+        value = value_of(made);
+      } else {
+        // Without patterns no kernel is known, and no launch need stop to find that out.
+        value |= old->symbol == nullptr && !next.knows_patterns() ? kUntracked : kUnmatched;
+      }
+      slot_in(table, old->handle)->value.store(value, std::memory_order_relaxed);
+    }
+  }
 }
 
 }  // namespace
@@ -523,58 +765,54 @@ uintptr_t library_of(const void* kernel) {
 
 uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, const char* symbol,
                           uintptr_t image_owner) {
-  const Snapshot* snapshot = ensure_snapshot();
-  if (snapshot == nullptr || handle == nullptr || symbol == nullptr) return 0;
-  // The caller may read what this gives it.
+  if (!ensure_started() || handle == nullptr || symbol == nullptr) return 0;
+  // The caller may read what this gives it; and no generation that is looked at here ends.
   const ReadSection section;
   const uintptr_t known = find_handle(handle);
-  if (known != 0) {
+  if (known != 0 && (known & kUnmatched) == 0) {
     // Hosts ask for the same function again and again.
     const Record* record = record_of(known);
     if (record->owner == owner && record->kind == kind && record->name_hash == hash_name(symbol)) {
       return known;
     }
   }
-  Record* record = build_record(*snapshot, handle, kind, owner, symbol, image_owner);
-  if (record == nullptr) return 0;
-  const uintptr_t value = value_of(record);
-  {
-    MutexGuard guard(g_lock);
-    HandleTable* table = table_with_room();
-    Record** list = table == nullptr ? nullptr : owner_list(owner, true);
-    if (list == nullptr) {
-      release_record(record);
-      return 0;
+  for (;;) {
+    const Generation& generation = *current_generation();
+    Record* record = build_record(generation, {handle, kind, owner, symbol, image_owner, nullptr});
+    if (record == nullptr) return 0;
+    const uintptr_t value = value_of(record);
+    switch (insert_record(generation, record, value)) {
+      case Inserted::yes:
+        if (record->candidate_count != 0) load_replacements(*record);
+        return value;
+      case Inserted::no_memory: release_record(record); return 0;
+      case Inserted::too_late: release_record(record); break;
     }
-    HandleSlot* slot = slot_in(table, record->handle);
-    const uintptr_t previous = slot->value.exchange(value, std::memory_order_acq_rel);
-    if (previous != 0) {
-      // Reused for another kernel without an unload that we saw.
-      Record* stale = record_of(previous);
-      unlink_record(stale);
-      take_away(stale);
-    }
-    record->next_of_owner = *list;
-    *list = record;
-    reuse_what_none_reads();
   }
-  if (record->candidate_count != 0) load_replacements(*record);
-  return value;
 }
 
 uintptr_t remember_stranger(const void* handle) {
-  if (ensure_snapshot() == nullptr || !resolve_driver()) return 0;
+  if (!ensure_started() || !resolve_driver()) return 0;
   const auto kernel_name = FIBSHIM_REAL(cuKernelGetName);
   const auto function_name = FIBSHIM_REAL(cuFuncGetName);
   const char* name = nullptr;
   auto* as_kernel = static_cast<CUkernel>(const_cast<void*>(handle));
   auto* as_function = static_cast<CUfunction>(const_cast<void*>(handle));
+  uintptr_t owner = 0;
+  uintptr_t image_owner = 0;
+  const ReadSection section;
+  const uintptr_t known = find_handle(handle);
+  if (known != 0) {
+    const Record& record = *record_of(known);
+    owner = record.owner;
+    image_owner = image_owner_of(record);
+  }
   // The names are borrowed from the driver; remember_handle copies what it keeps.
   if (function_name != nullptr && function_name(&name, as_function) == CUDA_SUCCESS) {
-    return remember_handle(handle, HandleKind::function, 0, name);
+    return remember_handle(handle, HandleKind::function, owner, name, image_owner);
   }
   if (kernel_name != nullptr && kernel_name(&name, as_kernel) == CUDA_SUCCESS) {
-    return remember_handle(handle, HandleKind::kernel, 0, name);
+    return remember_handle(handle, HandleKind::kernel, owner, name, image_owner);
   }
   return 0;
 }
@@ -585,7 +823,7 @@ void find_image_of(const Record& record, ImageIdentity* out) {
 }
 
 void remember_library_module(uintptr_t module, uintptr_t library) {
-  if (ensure_snapshot() == nullptr) return;
+  if (!ensure_started()) return;
   MutexGuard guard(g_lock);
   for (LibraryModule* at = g_library_modules; at != nullptr; at = at->next) {
     if (at->module != module) continue;
@@ -598,8 +836,48 @@ void remember_library_module(uintptr_t module, uintptr_t library) {
   g_library_modules = added;
 }
 
+void prepare_handles(const Generation& next) {
+  const ReadSection section;
+  (void)Successors(next).make();
+}
+
+bool put_in_force(Generation* next) {
+  // Handed out meanwhile, again and again: what is left is matched at its next launch.
+  constexpr int kMostRounds = 4;
+  const ReadSection section;
+  Successors successors(*next);
+  for (int round = 1;; ++round) {
+    if (!successors.make()) return false;
+    load_into_contexts(*next);
+    MutexGuard guard(g_lock);
+    if (round < kMostRounds && !successors.are_complete()) continue;
+    uint64_t living = 0;
+    for (uint32_t i = 0; i < g_owner_capacity; ++i) {
+      for (const Record* at = g_owners[i].first; at != nullptr; at = at->next_of_owner) ++living;
+    }
+    HandleTable* const table = new_table(living);
+    if (table == nullptr) return false;
+    move_records(&successors, *next, table);
+    Generation* const before = exchange_generation(next);
+    publish_table(table);
+    before->next = g_collected.generations;
+    g_collected.generations = before;
+    reuse_what_none_reads();
+    return true;
+  }
+}
+
+Generation* take_ended_generation(bool* has_more) {
+  MutexGuard guard(g_lock);
+  reuse_what_none_reads();
+  *has_more = !g_waiting.is_empty() || !g_collected.is_empty();
+  Generation* const ended = g_ended;
+  if (ended != nullptr) g_ended = ended->next;
+  return ended;
+}
+
 void forget_owner(uintptr_t owner) {
-  if (current_snapshot() == nullptr) return;
+  if (!has_started()) return;
   MutexGuard guard(g_lock);
   if (g_table != nullptr) {
     kill_list(owner);
@@ -619,7 +897,7 @@ void forget_owner(uintptr_t owner) {
 }
 
 void forget_functions() {
-  if (current_snapshot() == nullptr) return;
+  if (!has_started()) return;
   MutexGuard guard(g_lock);
   for (uint32_t i = 0; i < g_owner_capacity; ++i) {
     Record** at = &g_owners[i].first;

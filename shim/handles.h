@@ -13,7 +13,11 @@
 //     what it could have seen a moment before.
 //   * Readers look within a read section (read_section.h); what is taken away from them, records with
 //     their decisions and old tables, is used again after a grace period.
-//   * Writers (hand-out, unload) hold one mutex, and hold no other while calling the driver.
+//   * Writers (hand-out, unload, swap) hold one mutex, and hold no other while calling the driver.
+//   * A swap publishes a new table, whose records belong to the new generation, by one store. Handles
+//     that come or die while it is prepared are seen to under the mutex, before that store: it is made
+//     from what lives then. A handle whose symbol is not kept comes into the new table with its old
+//     record, marked kUnmatched, and is matched at its next launch.
 //
 // tests/model/handles.pml is a model of this, with the grace periods, that is checked exhaustively.
 //
@@ -31,6 +35,7 @@ namespace fibshim {
 
 struct Decision;
 struct DecisionTable;
+struct Generation;
 struct ImageIdentity;
 struct RecordedKernel;
 
@@ -54,7 +59,8 @@ struct Candidate {
   uint32_t key_offset;
 
   Record* record;
-  const Snapshot* snapshot;
+  const Generation* generation;
+  const Snapshot* snapshot;  // the generation's
   const Pattern* pattern;
   const Step* where;
   const KeyPart* key;
@@ -81,8 +87,8 @@ struct Record {
   bool has_params;          // the driver has told them; of a tracked kernel, or while recording
   uint32_t params_bytes;    // end of the last parameter in a packed buffer
   Candidate* candidates;    // in order of trial
-  Param* params;
-  char* symbol;  // of a tracked kernel, or while recording
+  Param* params;            // and behind them whose image the kernel came from
+  char* symbol;             // of a kernel that was tracked by any generation, or while recording
 };
 
 // What every Record is while launches are recorded (recorder.h).
@@ -118,13 +124,16 @@ inline constexpr uintptr_t kUntracked =
 inline constexpr uintptr_t kSimple =
     2;  // its candidate's: one fits, and the fast side can read its key
 
+inline constexpr uintptr_t kUnmatched =
+    4;  // the record's: of an earlier generation, to be matched before it is used
+
 inline const Candidate& simple_candidate_of(uintptr_t value) {
   return *reinterpret_cast<const Candidate*>(value - kSimple);
 }
 
 inline Record* record_of(uintptr_t value) {
   return (value & kSimple) != 0 ? simple_candidate_of(value).record
-                                : reinterpret_cast<Record*>(value & ~kUntracked);
+                                : reinterpret_cast<Record*>(value & ~(kUntracked | kUnmatched));
 }
 
 // Named for launch_entry.cc, which reads it in assembly.
@@ -168,8 +177,20 @@ uintptr_t library_of(const void* kernel);
 // The image that a recorded handle's kernel came from; unknown, as it may be. May read the image.
 void find_image_of(const Record& record, ImageIdentity* out);
 
-// A handle first met at a launch: asks the driver for its name, both ways. 0 when it has none.
+// A handle that is launched and not known, or not matched: asks the driver for its name, both ways.
+// 0 when it has none.
 uintptr_t remember_stranger(const void* handle);
+
+// Loads what `next` has for the handles that live. The first half of a swap, as often as wanted.
+void prepare_handles(const Generation& next);
+
+// Puts `next` in force, and takes the one before back: launches that begin from here on belong to it.
+// For the watcher alone (swap.cc). False: no memory, and nothing has changed.
+bool put_in_force(Generation* next);
+
+// A generation that nobody reads any more, for end_generation(); or null. `*has_more`: something still
+// waits for its grace period.
+Generation* take_ended_generation(bool* has_more);
 
 // A library's module in some context: what is remembered of its functions dies with the library.
 void remember_library_module(uintptr_t module, uintptr_t library);

@@ -53,7 +53,7 @@ void exchange_result(CUresult result, void** function) {
 template <class Handle, class GetName>
 void remember_all(const Handle* handles, unsigned count, HandleKind kind, uintptr_t owner,
                   GetName get_name) {
-  if (handles == nullptr || get_name == nullptr || ensure_snapshot() == nullptr) return;
+  if (handles == nullptr || get_name == nullptr || !ensure_started()) return;
   for (unsigned i = 0; i < count; ++i) {
     const char* name = nullptr;
     if (handles[i] != nullptr && get_name(&name, handles[i]) == CUDA_SUCCESS) {
@@ -300,25 +300,25 @@ CUresult hook_cuGetProcAddress_v2(const char* symbol, void** function, int versi
 // --- bring images in ---
 
 CUresult hook_cuModuleLoad(CUmodule* module, const char* file) {
-  (void)ensure_snapshot();
+  (void)ensure_started();
   return note_file_load(call_real(real::cuModuleLoad, module, file), module, file);
 }
 
 CUresult hook_cuModuleLoadData(CUmodule* module, const void* image) {
-  (void)ensure_snapshot();
+  (void)ensure_started();
   return note_load(call_real(real::cuModuleLoadData, module, image), module, image);
 }
 
 CUresult hook_cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned option_count,
                                  CUjit_option* options, void** values) {
-  (void)ensure_snapshot();
+  (void)ensure_started();
   return note_load(
       call_real(real::cuModuleLoadDataEx, module, image, option_count, options, values), module,
       image);
 }
 
 CUresult hook_cuModuleLoadFatBinary(CUmodule* module, const void* fatbin) {
-  (void)ensure_snapshot();
+  (void)ensure_started();
   return note_load(call_real(real::cuModuleLoadFatBinary, module, fatbin), module, fatbin);
 }
 
@@ -326,7 +326,7 @@ CUresult hook_cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_opti
                                 void** jit_values, unsigned jit_count,
                                 CUlibraryOption* library_options, void** library_values,
                                 unsigned library_count) {
-  (void)ensure_snapshot();
+  (void)ensure_started();
   return note_load(call_real(real::cuLibraryLoadData, library, code, jit_options, jit_values,
                              jit_count, library_options, library_values, library_count),
                    library, code);
@@ -336,7 +336,7 @@ CUresult hook_cuLibraryLoadFromFile(CUlibrary* library, const char* file, CUjit_
                                     void** jit_values, unsigned jit_count,
                                     CUlibraryOption* library_options, void** library_values,
                                     unsigned library_count) {
-  (void)ensure_snapshot();
+  (void)ensure_started();
   return note_file_load(
       call_real(real::cuLibraryLoadFromFile, library, file, jit_options, jit_values, jit_count,
                 library_options, library_values, library_count),
@@ -391,8 +391,8 @@ CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   const CUresult result = call_real(real::cuKernelGetFunction, function, kernel);
   const auto get_name = FIBSHIM_REAL(cuFuncGetName);
   const char* name = nullptr;
-  if (result == CUDA_SUCCESS && function != nullptr && get_name != nullptr &&
-      ensure_snapshot() != nullptr && get_name(&name, *function) == CUDA_SUCCESS) {
+  if (result == CUDA_SUCCESS && function != nullptr && get_name != nullptr && ensure_started() &&
+      get_name(&name, *function) == CUDA_SUCCESS) {
     // It dies with the kernel's library or with the context: as one whose owner is unknown it is
     // forgotten at the first of either.
     (void)remember_handle(*function, HandleKind::function, 0, name, library_of(kernel));

@@ -41,17 +41,6 @@ Identity** find_identity(uintptr_t owner) {
   return at;
 }
 
-bool is_asked_for() {
-  if (is_recording()) return true;
-  const Snapshot* snapshot = current_snapshot();
-  if (snapshot == nullptr) return false;
-  const Pattern* patterns = snapshot->begin(snapshot->patterns);
-  for (uint32_t i = 0; i < snapshot->patterns.count; ++i) {
-    if (patterns[i].images.count != 0) return true;
-  }
-  return false;
-}
-
 template <class T>
 T read_at(const void* image, uint64_t offset) {
   T value;
@@ -121,7 +110,7 @@ void remember(uintptr_t owner, const void* region, const ImageIdentity& image) {
 }  // namespace
 
 void note_image(uintptr_t owner, const void* image) {
-  if (image == nullptr || !is_asked_for()) return;
+  if (image == nullptr || !has_started()) return;
   ImageIdentity identity = {};
   if (read_at<uint32_t>(image, 0) == kWrapperMagic) {
     remember(owner, read_at<const void*>(image, 8), identity);
@@ -133,7 +122,7 @@ void note_image(uintptr_t owner, const void* image) {
 }
 
 void note_image_file(uintptr_t owner, const char* path) {
-  if (path == nullptr || !is_asked_for()) return;
+  if (path == nullptr || !has_started()) return;
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return;
   struct stat status;

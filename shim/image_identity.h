@@ -1,8 +1,7 @@
 // Which image a module or library came from, for patterns that ask (SPEC section 4, `image`).
 //
 // The hash is XXH3-128 over the ELF file, the PTX text (without its NUL) or the fat binary's
-// region. It is computed only where some pattern of the snapshot asks for images, or launches are
-// recorded, and then:
+// region. It is computed also where no pattern asks for it: one of the next folder may. Then
 //   * at once for what the host passes from memory of its own, which it may free after the call;
 //   * for a fat binary wrapper, as compilers lay it into a program, only when a kernel of it is
 //     looked up whose symbol such a pattern fits, or is launched and recorded: a framework's gigabytes

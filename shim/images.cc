@@ -7,6 +7,7 @@
 #include "shim/counters.h"
 #include "shim/driver.h"
 #include "shim/launch_path.h"
+#include "shim/loaded_images.h"
 #include "shim/log.h"
 #include "shim/pool.h"
 #include "shim/runtime.h"
@@ -15,6 +16,11 @@
 namespace fibshim {
 
 constinit std::atomic<bool> g_has_unlike_devices{false};
+
+struct ReplacementRow {
+  std::atomic<CUfunction> kernels[kMaxDeviceClasses];  // CUkernels, once they are loaded
+  std::atomic<uint32_t> reported;                      // bit per class: its failure was logged
+};
 
 namespace {
 
@@ -29,13 +35,6 @@ struct Devices {
 // Published whole, once cuInit has succeeded; null before.
 std::atomic<const Devices*> g_devices;
 Pool g_pool;
-
-// One row per solution, one slot per class: the CUkernel, once it is loaded.
-struct LoadedRow {
-  std::atomic<CUfunction> kernels[kMaxDeviceClasses];
-  std::atomic<uint32_t> reported;  // bit per class: its failure was logged
-};
-LoadedRow* g_loaded;
 
 const Devices* ask_devices() {
   const auto get_count = FIBSHIM_REAL(cuDeviceGetCount);
@@ -104,7 +103,8 @@ int choose_image(const Snapshot& snapshot, const Solution& solution, uint32_t sm
   return best;
 }
 
-void report_once(LoadedRow& row, uint32_t device_class, const char* solution, const char* message) {
+void report_once(ReplacementRow& row, uint32_t device_class, const char* solution,
+                 const char* message) {
   const uint32_t bit = 1u << device_class;
   if ((row.reported.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
   log_message(LogLevel::error, "solution %s: %s; %s", solution, message,
@@ -114,19 +114,23 @@ void report_once(LoadedRow& row, uint32_t device_class, const char* solution, co
 }
 
 // A driver from before 12.4 cannot tell; the loader has checked cubins already.
-bool fits_parameters(const Snapshot& snapshot, const Binding& binding, CUkernel kernel,
-                     char* message, size_t message_size) {
+CUresult check_parameters(const Snapshot& snapshot, const Binding& binding, CUkernel kernel,
+                          char* message, size_t message_size) {
   const auto get_info = FIBSHIM_REAL(cuKernelGetParamInfo);
-  if (get_info == nullptr) return true;
+  if (get_info == nullptr) return CUDA_SUCCESS;
   const ArgumentMap* arguments = snapshot.begin(binding.arguments);
   for (uint32_t i = 0; i <= binding.arguments.count; ++i) {
     size_t offset = 0;
     size_t size = 0;
     const CUresult result = get_info(kernel, i, &offset, &size);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) {
+      snprintf(message, message_size, "cuKernelGetParamInfo returns %d", static_cast<int>(result));
+      return result;
+    }
     if (i == binding.arguments.count) {
-      if (result != CUDA_SUCCESS) return true;
+      if (result != CUDA_SUCCESS) return CUDA_SUCCESS;
       snprintf(message, message_size, "its kernel takes more than the %u parameters given", i);
-      return false;
+      return CUDA_ERROR_INVALID_VALUE;
     }
     // Where the loader had no parameter table (PTX), integers travel in 8 bytes and may be read
     // from fewer.
@@ -136,13 +140,15 @@ bool fits_parameters(const Snapshot& snapshot, const Binding& binding, CUkernel 
     if (result != CUDA_SUCCESS || (is_loose ? size > 8 : size != arguments[i].size)) {
       snprintf(message, message_size, "parameter %u of its kernel has %zu bytes, the argument %u",
                i, result == CUDA_SUCCESS ? size : 0, arguments[i].size);
-      return false;
+      return CUDA_ERROR_INVALID_VALUE;
     }
   }
-  return true;
+  return CUDA_SUCCESS;
 }
 
-CUresult set_shared_memory(const Solution& solution, CUkernel kernel, const Devices& devices,
+// What a solution's launches may ask for. Solutions that share a kernel share this, too: the most that
+// any of them asks for holds, whichever of two threads comes last.
+CUresult set_shared_memory(const Solution& solution, ImageKernel* loaded, const Devices& devices,
                            uint32_t device_class) {
   constexpr uint32_t kFreeSharedBytes = 48 * 1024;
   if (solution.max_shared_mem <= kFreeSharedBytes) return CUDA_SUCCESS;
@@ -150,26 +156,33 @@ CUresult set_shared_memory(const Solution& solution, CUkernel kernel, const Devi
   const auto get_attribute = FIBSHIM_REAL(cuDeviceGetAttribute);
   const auto kernel_attribute = FIBSHIM_REAL(cuKernelGetAttribute);
   if (set_attribute == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  for (uint32_t i = 0; i < devices.count; ++i) {
-    if (devices.class_of[i] != device_class) continue;
-    int bytes = static_cast<int>(solution.max_shared_mem);
-    if (solution.max_shared_mem == UINT32_MAX) {
-      // An expression: allow what the device allows beside the kernel's own static memory. A launch
-      // that asks for more is refused there.
-      int static_bytes = 0;
-      CUresult asked = get_attribute(&bytes, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
-                                     devices.device[i]);
-      if (asked == CUDA_SUCCESS && kernel_attribute != nullptr) {
-        asked = kernel_attribute(&static_bytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel,
-                                 devices.device[i]);
-      }
-      if (asked != CUDA_SUCCESS) return asked;
-      bytes -= static_bytes;
-    }
-    const CUresult result = set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes,
-                                          kernel, devices.device[i]);
-    if (result != CUDA_SUCCESS) return result;
+  uint32_t most = loaded->shared_mem.load();
+  while (most < solution.max_shared_mem &&
+         !loaded->shared_mem.compare_exchange_weak(most, solution.max_shared_mem)) {
   }
+  do {
+    most = loaded->shared_mem.load();
+    for (uint32_t i = 0; i < devices.count; ++i) {
+      if (devices.class_of[i] != device_class) continue;
+      int bytes = static_cast<int>(most);
+      if (most == UINT32_MAX) {
+        // An expression: allow what the device allows beside the kernel's own static memory. A launch
+        // that asks for more is refused there.
+        int static_bytes = 0;
+        CUresult asked = get_attribute(
+            &bytes, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, devices.device[i]);
+        if (asked == CUDA_SUCCESS && kernel_attribute != nullptr) {
+          asked = kernel_attribute(&static_bytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+                                   loaded->kernel, devices.device[i]);
+        }
+        if (asked != CUDA_SUCCESS) return asked;
+        bytes -= static_bytes;
+      }
+      const CUresult result = set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes,
+                                            loaded->kernel, devices.device[i]);
+      if (result != CUDA_SUCCESS) return result;
+    }
+  } while (loaded->shared_mem.load() != most);
   return CUDA_SUCCESS;
 }
 
@@ -193,71 +206,102 @@ struct LoadFailure {
   char message[512];
 };
 
-// Reads, verifies and loads one image and finds its kernel. Null: `failure` says why.
-CUkernel load_kernel(const Snapshot& snapshot, const Binding& binding, uint32_t image,
-                     const Devices& devices, uint32_t device_class, CUlibrary* library,
-                     LoadFailure* failure) {
-  const Solution& solution = snapshot.begin(snapshot.solutions)[binding.solution];
+// Reads, verifies and loads one image, unless its bytes are loaded already. Null: `failure` says why.
+LoadedImage* load_image(const Snapshot& snapshot, uint32_t solution_index, uint32_t image_index,
+                        uint32_t device_class, LoadFailure* failure) {
+  const Solution& solution = snapshot.begin(snapshot.solutions)[solution_index];
+  const Image& image = snapshot.begin(solution.images)[image_index];
+  LoadedImage* found = find_loaded_image(image.sha256, device_class);
+  if (found != nullptr) return found;
   const auto load = FIBSHIM_REAL(cuLibraryLoadData);
-  const auto get_kernel = FIBSHIM_REAL(cuLibraryGetKernel);
   const auto unload = FIBSHIM_REAL(cuLibraryUnload);
-  if (load == nullptr || get_kernel == nullptr || unload == nullptr) {
+  if (load == nullptr || unload == nullptr || FIBSHIM_REAL(cuLibraryGetKernel) == nullptr) {
     failure->error = CUDA_ERROR_NOT_SUPPORTED;
     snprintf(failure->message, sizeof failure->message,
              "this driver has no cuLibraryLoadData: CUDA 12.0 or later is needed");
     return nullptr;
   }
   ImageBytes bytes;
-  const int read = loader().read_image(&snapshot, binding.solution, image, &bytes, failure->message,
-                                       sizeof failure->message);
+  const int read = loader().read_image(&snapshot, solution_index, image_index, &bytes,
+                                       failure->message, sizeof failure->message);
   if (read != 0) {
     failure->error = static_cast<CUresult>(read);
     return nullptr;
   }
-  const char* path = snapshot.text(snapshot.begin(solution.images)[image].path);
-  *library = nullptr;
-  CUresult result = load(library, bytes.data, nullptr, nullptr, 0, nullptr, nullptr, 0);
+  CUlibrary library = nullptr;
+  const uint64_t size_bytes = bytes.size;
+  const CUresult result = load(&library, bytes.data, nullptr, nullptr, 0, nullptr, nullptr, 0);
   loader().release_image(&bytes);
   if (result != CUDA_SUCCESS) {
     failure->error = result;
-    snprintf(failure->message, sizeof failure->message, "%s: cuLibraryLoadData returns %d", path,
-             static_cast<int>(result));
+    snprintf(failure->message, sizeof failure->message, "%s: cuLibraryLoadData returns %d",
+             snapshot.text(image.path), static_cast<int>(result));
     return nullptr;
   }
-  CUkernel kernel = nullptr;
+  found = add_loaded_image(image.sha256, device_class, size_bytes, library);
+  if (found == nullptr) {
+    failure->error = CUDA_ERROR_OUT_OF_MEMORY;
+    snprintf(failure->message, sizeof failure->message, "no memory");
+  }
+  // Another thread was faster, and its copy serves; or there is no memory to remember ours.
+  if (found == nullptr || found->library != library) (void)unload(library);
+  return found;
+}
+
+// Loads one image and makes its kernel ready. Null: `failure` says why.
+ImageKernel* load_kernel(const Snapshot& snapshot, const Binding& binding, uint32_t image_index,
+                         const Devices& devices, uint32_t device_class, LoadFailure* failure) {
+  const Solution& solution = snapshot.begin(snapshot.solutions)[binding.solution];
+  LoadedImage* const image =
+      load_image(snapshot, binding.solution, image_index, device_class, failure);
+  if (image == nullptr) return nullptr;
+  const char* const path = snapshot.text(snapshot.begin(solution.images)[image_index].path);
   const char* step = "cuLibraryGetKernel";
-  result = get_kernel(&kernel, *library, snapshot.text(solution.kernel));
+  ImageKernel* loaded = nullptr;
+  CUresult result = find_kernel(image, snapshot.text(solution.kernel), &loaded);
   if (result == CUDA_SUCCESS) {
-    if (!fits_parameters(snapshot, binding, kernel, failure->message, sizeof failure->message)) {
-      failure->error = CUDA_ERROR_INVALID_VALUE;
-      (void)unload(*library);
-      return nullptr;
-    }
+    failure->error = check_parameters(snapshot, binding, loaded->kernel, failure->message,
+                                      sizeof failure->message);
+    if (failure->error != CUDA_SUCCESS) return nullptr;
     step = "cuKernelSetAttribute";
-    result = set_shared_memory(solution, kernel, devices, device_class);
-    if (result == CUDA_SUCCESS) result = allow_clusters(binding, kernel, devices, device_class);
+    result = set_shared_memory(solution, loaded, devices, device_class);
+    if (result == CUDA_SUCCESS) {
+      result = allow_clusters(binding, loaded->kernel, devices, device_class);
+    }
   }
   if (result != CUDA_SUCCESS) {
     failure->error = result;
     snprintf(failure->message, sizeof failure->message, "%s, kernel %s: %s returns %d", path,
              snapshot.text(solution.kernel), step, static_cast<int>(result));
-    (void)unload(*library);
     return nullptr;
   }
   // Into the current context now, if there is one: a lazy load at the launch would wait for the
   // GPU.
   const auto get_function = FIBSHIM_REAL(cuKernelGetFunction);
   CUfunction in_context = nullptr;
-  if (get_function != nullptr) (void)get_function(&in_context, kernel);
-  return kernel;
+  if (get_function != nullptr) (void)get_function(&in_context, loaded->kernel);
+  return loaded;
+}
+
+void note_use(LoadedImage* image, uint64_t generation) {
+  uint64_t last = image->last_used_by.load(std::memory_order_relaxed);
+  while (last < generation &&
+         !image->last_used_by.compare_exchange_weak(last, generation, std::memory_order_relaxed)) {
+  }
+}
+
+size_t table_bytes(const Snapshot& snapshot) {
+  return (snapshot.solutions.count + 1) * sizeof(ReplacementRow);
 }
 
 }  // namespace
 
-bool prepare_image_table(const Snapshot& snapshot) {
-  g_loaded =
-      static_cast<LoadedRow*>(g_pool.allocate((snapshot.solutions.count + 1) * sizeof(LoadedRow)));
-  return g_loaded != nullptr;
+ReplacementRow* make_replacement_table(const Snapshot& snapshot) {
+  return static_cast<ReplacementRow*>(g_pool.allocate(table_bytes(snapshot)));
+}
+
+void release_replacement_table(ReplacementRow* table, const Snapshot& snapshot) {
+  g_pool.release(table, table_bytes(snapshot));
 }
 
 uint32_t device_class_count() {
@@ -285,22 +329,24 @@ uint32_t current_device_class() {
   return kNoDeviceClass;
 }
 
-Replacement find_replacement(const Snapshot&, const Binding& binding, uint32_t device_class) {
-  CUfunction kernel =
-      g_loaded[binding.solution].kernels[device_class].load(std::memory_order_acquire);
+Replacement find_replacement(const Generation& generation, const Binding& binding,
+                             uint32_t device_class) {
+  CUfunction kernel = generation.replacements[binding.solution].kernels[device_class].load(
+      std::memory_order_acquire);
   if (kernel == nullptr) return {LoadState::not_yet, CUDA_SUCCESS, nullptr};
   return {LoadState::ready, CUDA_SUCCESS, kernel};
 }
 
-Replacement load_replacement(const Snapshot& snapshot, const Binding& binding,
+Replacement load_replacement(const Generation& generation, const Binding& binding,
                              uint32_t device_class) {
-  const Replacement found = find_replacement(snapshot, binding, device_class);
+  const Replacement found = find_replacement(generation, binding, device_class);
   if (found.state == LoadState::ready) return found;
   const Devices* devices = known_devices();
   if (devices == nullptr) return found;
+  const Snapshot& snapshot = *generation.snapshot;
   const Solution& solution = snapshot.begin(snapshot.solutions)[binding.solution];
   const char* name = snapshot.text(solution.name);
-  LoadedRow& row = g_loaded[binding.solution];
+  ReplacementRow& row = generation.replacements[binding.solution];
   if (solution.error_code != 0) {
     report_once(row, device_class, name, snapshot.text(solution.error_message));
     return {LoadState::failed, static_cast<CUresult>(solution.error_code), nullptr};
@@ -310,33 +356,67 @@ Replacement load_replacement(const Snapshot& snapshot, const Binding& binding,
     return {LoadState::failed, CUDA_ERROR_INVALID_VALUE, nullptr};
   }
   const RelaxedCapture relaxed;
-  CUlibrary library = nullptr;
-  CUkernel kernel = nullptr;
-  for (uint64_t tried = 0; kernel == nullptr;) {
+  ImageKernel* loaded = nullptr;
+  for (uint64_t tried = 0; loaded == nullptr;) {
     const int image = choose_image(snapshot, solution, devices->class_sm[device_class], tried);
     if (image < 0) return {LoadState::no_image, CUDA_SUCCESS, nullptr};
     LoadFailure failure;
-    kernel = load_kernel(snapshot, binding, static_cast<uint32_t>(image), *devices, device_class,
-                         &library, &failure);
-    if (kernel != nullptr) break;
+    loaded = load_kernel(snapshot, binding, static_cast<uint32_t>(image), *devices, device_class,
+                         &failure);
+    if (loaded != nullptr) break;
     // What is in a fatbin is known when the driver has looked; PTX may be there beside it.
     const bool is_cubin = snapshot.begin(solution.images)[image].kind == ImageKind::cubin;
     if (is_cubin || failure.error != CUDA_ERROR_NO_BINARY_FOR_GPU || image >= 64) {
-      report_once(row, device_class, name, failure.message);
+      // In a forked child no call works: the launch's own error says so.
+      const bool is_unusable =
+          failure.error == CUDA_ERROR_NOT_INITIALIZED || failure.error == CUDA_ERROR_DEINITIALIZED;
+      if (!is_unusable) report_once(row, device_class, name, failure.message);
       return {LoadState::failed, failure.error, nullptr};
     }
     tried |= uint64_t{1} << image;
   }
-  CUfunction expected = nullptr;
-  if (!row.kernels[device_class].compare_exchange_strong(
-          expected, reinterpret_cast<CUfunction>(kernel), std::memory_order_acq_rel)) {
-    // Another thread was faster; its copy serves.
-    (void)FIBSHIM_REAL(cuLibraryUnload)(library);
-    return {LoadState::ready, CUDA_SUCCESS, expected};
-  }
-  log_message(LogLevel::debug, "solution %s: loaded for sm_%u", name,
+  const auto kernel = reinterpret_cast<CUfunction>(loaded->kernel);
+  note_use(loaded->image, generation.number);
+  row.kernels[device_class].store(kernel, std::memory_order_release);
+  log_message(LogLevel::debug, "solution %s: ready for sm_%u", name,
               devices->class_sm[device_class]);
-  return {LoadState::ready, CUDA_SUCCESS, reinterpret_cast<CUfunction>(kernel)};
+  return {LoadState::ready, CUDA_SUCCESS, kernel};
+}
+
+void load_into_contexts(const Generation& generation) {
+  const Devices* const devices = known_devices();
+  const auto get_state = FIBSHIM_REAL(cuDevicePrimaryCtxGetState);
+  const auto retain = FIBSHIM_REAL(cuDevicePrimaryCtxRetain);
+  const auto release = FIBSHIM_REAL(cuDevicePrimaryCtxRelease_v2);
+  const auto push = FIBSHIM_REAL(cuCtxPushCurrent_v2);
+  const auto pop = FIBSHIM_REAL(cuCtxPopCurrent_v2);
+  const auto get_function = FIBSHIM_REAL(cuKernelGetFunction);
+  if (devices == nullptr || get_state == nullptr || retain == nullptr || release == nullptr ||
+      push == nullptr || pop == nullptr || get_function == nullptr) {
+    return;
+  }
+  const RelaxedCapture relaxed;
+  for (uint32_t i = 0; i < devices->count; ++i) {
+    unsigned flags = 0;
+    int is_active = 0;
+    CUcontext context = nullptr;
+    const uint32_t device_class = devices->class_of[i];
+    if (device_class == kNoDeviceClass ||
+        get_state(devices->device[i], &flags, &is_active) != CUDA_SUCCESS || is_active == 0 ||
+        retain(&context, devices->device[i]) != CUDA_SUCCESS) {
+      continue;
+    }
+    if (push(context) == CUDA_SUCCESS) {
+      for (uint32_t k = 0; k < generation.snapshot->solutions.count; ++k) {
+        const CUfunction kernel =
+            generation.replacements[k].kernels[device_class].load(std::memory_order_acquire);
+        CUfunction in_context = nullptr;
+        if (kernel != nullptr) (void)get_function(&in_context, reinterpret_cast<CUkernel>(kernel));
+      }
+      (void)pop(&context);
+    }
+    (void)release(devices->device[i]);
+  }
 }
 
 void lock_images_for_fork() { g_pool.lock_for_fork(); }

@@ -1,9 +1,8 @@
-// Replacement kernels in the driver: which image for which GPU, loaded once per kind of GPU.
+// Replacement kernels in the driver: which image for which GPU.
 //
-// Images are loaded with cuLibraryLoadData, so that one CUkernel serves every context, and stay
-// loaded for the life of the process: captured graphs may hold them. Loading holds no lock; two
-// threads that load the same image at once both do, and one of them lets go of its copy. Only
-// success is remembered.
+// Images are loaded with cuLibraryLoadData, so that one CUkernel serves every context, once for each
+// content and kind of GPU (loaded_images.h). Loading holds no lock; of two threads that load the same
+// image at once one lets go of its copy. Only success is remembered.
 #ifndef FIBSHIM_SHIM_IMAGES_H_
 #define FIBSHIM_SHIM_IMAGES_H_
 
@@ -12,6 +11,7 @@
 #include "shim/cuda_names.h"
 
 #include "loader/snapshot.h"
+#include "shim/generation.h"
 
 namespace fibshim {
 
@@ -33,8 +33,10 @@ struct Replacement {
   CUfunction kernel;  // a CUkernel, as cuLaunchKernel takes it
 };
 
-// Room for the snapshot's solutions. Once per snapshot, before anything else here.
-bool prepare_image_table(const Snapshot& snapshot);
+// What of a snapshot's solutions is loaded: a row for each. Null: no memory.
+struct ReplacementRow;
+ReplacementRow* make_replacement_table(const Snapshot& snapshot);
+void release_replacement_table(ReplacementRow* table, const Snapshot& snapshot);
 
 // How many classes of GPU there are; 0 while the driver is not initialised.
 uint32_t device_class_count();
@@ -50,12 +52,16 @@ uint32_t sm_of_device_class(uint32_t device_class);
 
 // The solution's kernel for a class: loads it if need be. Calls the driver; slow path only.
 // `binding` tells what the kernel's parameters must be.
-Replacement load_replacement(const Snapshot& snapshot, const Binding& binding,
+Replacement load_replacement(const Generation& generation, const Binding& binding,
                              uint32_t device_class);
 
 // The same without calling the driver: `not_yet` when it was not loaded before.
-Replacement find_replacement(const Snapshot& snapshot, const Binding& binding,
+Replacement find_replacement(const Generation& generation, const Binding& binding,
                              uint32_t device_class);
+
+// Into every primary context that is active, whatever of the generation is loaded: a lazy load at a
+// launch would wait for the GPU. For threads that have no context of their own.
+void load_into_contexts(const Generation& generation);
 
 // For the atfork handlers.
 void lock_images_for_fork();

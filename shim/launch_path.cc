@@ -4,6 +4,7 @@
 
 #include "loader/program.h"
 #include "shim/driver.h"
+#include "shim/generation.h"
 #include "shim/graphs.h"
 #include "shim/images.h"
 #include "shim/launch_entry.h"
@@ -117,7 +118,8 @@ bool make_geometry(const Decision& decision, const LaunchView& view, LaunchPlan*
 }
 
 // A launch whose pattern has decided: fills the plan, counting what does not lead to a redirect.
-void plan_decided(const Decision& decision, const LaunchRequest& request, LaunchPlan* plan) {
+void plan_decided(const Decision& decision, Mode mode, const LaunchRequest& request,
+                  LaunchPlan* plan) {
   const LaunchView& view = request.view;
   auto falls_back = [&](Outcome outcome) {
     count(counter_of(decision.series, outcome));
@@ -132,7 +134,7 @@ void plan_decided(const Decision& decision, const LaunchRequest& request, Launch
     case DecisionKind::in_capture: return falls_back(Outcome::fallback_in_capture);
     case DecisionKind::failed:
       falls_back(Outcome::error);
-      if (on_error() == OnError::fail && mode() != Mode::observe) {
+      if (on_error() == OnError::fail && mode != Mode::observe) {
         plan->action = LaunchAction::fail;
         plan->error = decision.error;
       }
@@ -151,7 +153,7 @@ void plan_decided(const Decision& decision, const LaunchRequest& request, Launch
     return falls_back(Outcome::fallback_where);
   }
   if (__builtin_expect(request.must_keep_kernel, 0)) return falls_back(Outcome::fallback_refused);
-  if (__builtin_expect(mode() == Mode::observe, 0)) return falls_back(Outcome::observed);
+  if (__builtin_expect(mode == Mode::observe, 0)) return falls_back(Outcome::observed);
   plan->action = LaunchAction::redirect;
   plan->outcome = Outcome::hit;
   plan->kernel = decision.kernel;
@@ -166,7 +168,9 @@ void plan_launch(LaunchRequest* request, LaunchPlan* plan) {
   plan->record = nullptr;
   plan->arguments = nullptr;
   uintptr_t slot = find_handle(request->handle);
-  if (__builtin_expect(slot == 0, 0)) slot = learn_handle(request->handle);
+  if (__builtin_expect(slot == 0 || (slot & kUnmatched) != 0, 0)) {
+    slot = learn_handle(request->handle);
+  }
   if (__builtin_expect(slot == 0, 0)) return count_unknown();
   if ((slot & kUntracked) != 0) return count_untracked();
   const Record& record = *record_of(slot);
@@ -199,7 +203,7 @@ void plan_launch(LaunchRequest* request, LaunchPlan* plan) {
     }
     const bool holds = run_program(candidate.where, candidate.where_count, request->view, nullptr);
     if (holds && decision->kind != DecisionKind::no_solution) {
-      return plan_decided(*decision, *request, plan);
+      return plan_decided(*decision, candidate.generation->mode, *request, plan);
     }
     if (unresolved == nullptr && fallback == Outcome::untracked) {
       fallback = holds ? Outcome::fallback_no_solution : Outcome::fallback_where;

@@ -13,8 +13,8 @@ namespace fibshim {
 uintptr_t learn_handle(const void* handle) { return remember_stranger(handle); }
 
 void count_unknown() {
-  // Without a snapshot there are no counters: the shim is off.
-  if (current_snapshot() != nullptr) count_untracked();
+  // Without a generation there are no counters: the shim is off.
+  if (has_started()) count_untracked();
 }
 
 int64_t device_class_of_launch(const LaunchRequest& request) {
@@ -41,7 +41,7 @@ void count_unresolved(const Candidate& candidate) {
 void count_kept(const void* handle) {
   const ReadSection section;
   uintptr_t slot = find_handle(handle);
-  if (slot == 0) slot = learn_handle(handle);
+  if (slot == 0 || (slot & kUnmatched) != 0) slot = learn_handle(handle);
   if (slot == 0) return count_unknown();
   if ((slot & kUntracked) != 0) return count_untracked();
   const Record& record = *record_of(slot);

@@ -6,7 +6,8 @@
 
 namespace fibshim {
 
-// The slot value of a handle that is met for the first time; 0 when nothing can be learnt of it.
+// The slot value of a handle that is met for the first time, or for the first time in this generation;
+// 0 when nothing can be learnt of it.
 uintptr_t learn_handle(const void* handle);
 
 // A launch through a handle that the shim knows nothing of, and cannot learn of: counts it.

@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -19,17 +18,18 @@
 #include "shim/handles.h"
 #include "shim/image_identity.h"
 #include "shim/images.h"
-#include "shim/launch_path.h"
+#include "shim/loaded_images.h"
 #include "shim/log.h"
 #include "shim/recorder.h"
 #include "shim/settings_in_force.h"
+#include "shim/swap.h"
 
 namespace fibshim {
 namespace {
 
 enum State : uint32_t { kNotStarted, kStarting, kRunning, kOff };
 std::atomic<uint32_t> g_state{kNotStarted};
-std::atomic<const Snapshot*> g_snapshot;
+std::atomic<Generation*> g_generation;
 const LoaderApi* g_loader;  // written before kRunning is published
 
 // How long a thread waits for another one that is starting. Long enough for a large folder; the
@@ -125,11 +125,14 @@ void before_fork() {
   // A thread that starts may wait for the dynamic linker's lock, which this one may hold: then it forks
   // all the same, after a while.
   if (!t_is_starting) (void)wait_until(&g_starters, is_zero);
+  lock_swap_for_fork();
   lock_handles_for_fork();
   lock_decisions_for_fork();
   lock_graphs_for_fork();
   lock_image_identity_for_fork();
   lock_images_for_fork();
+  lock_loaded_images_for_fork();
+  lock_generations_for_fork();
   lock_counters_for_fork();
   lock_recorder_for_fork();
 }
@@ -137,11 +140,14 @@ void before_fork() {
 void after_fork(bool is_child) {
   unlock_recorder_after_fork(is_child);
   unlock_counters_after_fork(is_child);
+  unlock_generations_after_fork(is_child);
+  unlock_loaded_images_after_fork(is_child);
   unlock_images_after_fork(is_child);
   unlock_image_identity_after_fork(is_child);
   unlock_graphs_after_fork(is_child);
   unlock_decisions_after_fork(is_child);
   unlock_handles_after_fork(is_child);
+  unlock_swap_after_fork(is_child);
   // Forked while another thread was starting: that thread does not exist here.
   uint32_t state = kStarting;
   if (is_child) g_state.compare_exchange_strong(state, kNotStarted);
@@ -153,24 +159,8 @@ void after_fork(bool is_child) {
   }
 }
 
-// A snapshot with nothing in it.
-struct NoFolder {
-  Snapshot snapshot;
-  char root[8];
-};
-constexpr NoFolder kNoFolder = {{{'F', 'I', 'B', 'S', 'N', 'A', 'P', 0},
-                                 kSnapshotVersion,
-                                 sizeof(NoFolder),
-                                 {},
-                                 offsetof(NoFolder, root),
-                                 {},
-                                 {},
-                                 {},
-                                 {}},
-                                {}};
-
 // `message`: why there is no loader.
-const Snapshot* start(const LoaderApi* api, char (&message)[1024]) {
+Generation* start(const LoaderApi* api, char (&message)[1024]) {
   read_settings();
   log_message(LogLevel::debug, "starting, FIBSHIM_CONFIG=%s", config_path());
   g_loader = api;
@@ -178,6 +168,7 @@ const Snapshot* start(const LoaderApi* api, char (&message)[1024]) {
     log_message(LogLevel::warn, "%s; kernels run unchanged", message);
     return nullptr;
   }
+  const FolderIdentity identity = identify_folder(config_path());
   const Snapshot* snapshot = nullptr;
   if (config_path()[0] != 0) {
     snapshot = g_loader->open(config_path(), message, sizeof message);
@@ -190,25 +181,26 @@ const Snapshot* start(const LoaderApi* api, char (&message)[1024]) {
     }
   }
   // Launches can be recorded without knowing any of them.
-  if (snapshot == nullptr && wants_recording()) snapshot = &kNoFolder.snapshot;
+  if (snapshot == nullptr && wants_recording()) snapshot = no_folder();
   if (snapshot == nullptr) return nullptr;
   apply_folder_settings(*snapshot);
   if (mode() == Mode::off) return nullptr;
   if (wants_recording()) start_recording(*snapshot);
-  if (mode() != Mode::apply) g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
-  if (!prepare_image_table(*snapshot)) {
+  Generation* const generation = make_generation(snapshot, mode(), 1);
+  if (generation == nullptr) {
     log_message(LogLevel::warn, "no memory for %u solutions; kernels run unchanged",
                 snapshot->solutions.count);
     return nullptr;
   }
-  open_counters(*snapshot);
+  generation->config = open_counters(*snapshot);
+  begin_watching(*generation, identity);
   log_message(LogLevel::info, "%s: %u patterns, %u solutions", snapshot->text(snapshot->root),
               snapshot->patterns.count, snapshot->solutions.count);
-  return snapshot;
+  return generation;
 }
 
-__attribute__((noinline)) const Snapshot* start_or_wait() {
-  if (!is_active() || t_is_starting) return nullptr;
+__attribute__((noinline)) bool start_or_wait() {
+  if (!is_active() || t_is_starting) return false;
   uint32_t state = g_state.load(std::memory_order_acquire);
   if (state == kNotStarted) {
     // The loader is opened before anything is claimed, by each thread that comes here: that takes
@@ -220,20 +212,21 @@ __attribute__((noinline)) const Snapshot* start_or_wait() {
     const LoaderApi* api = load_loader(message, sizeof message);
     const bool is_ours =
         g_state.compare_exchange_strong(state, kStarting, std::memory_order_acq_rel);
-    const Snapshot* snapshot = is_ours ? start(api, message) : nullptr;
+    Generation* generation = is_ours ? start(api, message) : nullptr;
     if (is_ours) {
-      g_snapshot.store(snapshot, std::memory_order_release);
-      g_state.store(snapshot == nullptr ? kOff : kRunning, std::memory_order_release);
+      g_generation.store(generation, std::memory_order_release);
+      g_state.store(generation == nullptr ? kOff : kRunning, std::memory_order_release);
       wake_all(&g_state);
     }
     leave_start();
+    if (generation != nullptr) ensure_watcher();
     errno = saved_errno;
-    if (is_ours) return snapshot;
+    if (is_ours) return generation != nullptr;
   }
   if (state == kStarting) {
     (void)wait_until(&g_state, [](uint32_t now) { return now != kStarting; });
   }
-  return g_snapshot.load(std::memory_order_acquire);
+  return has_started();
 }
 
 // Cheap: a look at the environment. Everything else waits for CUDA, but for the fork handlers: no
@@ -248,15 +241,24 @@ __attribute__((constructor)) void on_map() {
 
 }  // namespace
 
-const Snapshot* ensure_snapshot() {
+bool ensure_started() {
   const uint32_t state = g_state.load(std::memory_order_acquire);
-  if (__builtin_expect(state == kRunning || state == kOff, 1)) {
-    return g_snapshot.load(std::memory_order_relaxed);
-  }
+  if (__builtin_expect(state == kRunning || state == kOff, 1)) return state == kRunning;
   return start_or_wait();
 }
 
-const Snapshot* current_snapshot() { return g_snapshot.load(std::memory_order_acquire); }
+bool has_started() { return g_generation.load(std::memory_order_relaxed) != nullptr; }
+
+const Generation* current_generation() { return g_generation.load(std::memory_order_seq_cst); }
+
+Generation* exchange_generation(Generation* next) { return g_generation.exchange(next); }
+
+const Snapshot* open_folder(const char* path, char* message, size_t message_size) {
+  enter_start();
+  const Snapshot* const snapshot = g_loader->open(path, message, message_size);
+  leave_start();
+  return snapshot;
+}
 
 const LoaderApi& loader() { return *g_loader; }
 

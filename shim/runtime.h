@@ -1,5 +1,5 @@
 // The shim's life in one process: nothing until the first use of CUDA, then the loader and one
-// snapshot.
+// generation after the other (generation.h).
 //
 // Starting needs dlopen, and any thread may be inside dlopen and reach a hook from there. So the
 // starting thread holds no lock, and the others wait for it only so long: whoever gives up treats
@@ -8,17 +8,28 @@
 #define FIBSHIM_SHIM_RUNTIME_H_
 
 #include "loader/snapshot.h"
+#include "shim/generation.h"
 
 namespace fibshim {
 
-// Starts if that has not happened, and returns the snapshot; null when the shim is inactive, the
-// folder is missing or invalid, or another thread is starting and takes too long.
-const Snapshot* ensure_snapshot();
+// Starts if that has not happened. False when the shim is inactive, the folder is missing or invalid,
+// or another thread is starting and takes too long.
+bool ensure_started();
 
-// The snapshot, or null. Never starts anything.
-const Snapshot* current_snapshot();
+// Whether there is a generation. Never starts anything.
+bool has_started();
 
-// The loader's functions; valid once a snapshot was seen.
+// The generation in force, once one was seen. Within a read section: it stays until that is left.
+const Generation* current_generation();
+
+// Puts `next` in its place, and returns the one before. put_in_force() alone calls it, under its lock.
+Generation* exchange_generation(Generation* next);
+
+// The folder's snapshot, or null and `message` says why. While a folder is read no thread forks, and
+// the other way round: the loader's C++ library does not survive being copied half-way.
+const Snapshot* open_folder(const char* path, char* message, size_t message_size);
+
+// The loader's functions; valid once a generation was seen.
 const LoaderApi& loader();
 
 }  // namespace fibshim

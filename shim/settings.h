@@ -25,6 +25,7 @@ enum class SettingId : uint8_t {
   trust,
   record,
   record_limit,
+  job,
 };
 
 struct SettingInfo {
@@ -109,7 +110,18 @@ inline constexpr SettingInfo kSettings[] = {
      "64M",
      "the size that no process's recording may exceed",
      false},
+    {SettingId::job,
+     "FIBSHIM_JOB",
+     {},
+     "name",
+     "SLURM_JOB_ID or another scheduler's variable",
+     "the job that the process is a rank of, for fibshim swap --job",
+     false},
 };
+
+// Where FIBSHIM_JOB is not set, the first of these that is names the job, as NAME=value.
+inline constexpr const char* kJobVariables[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID",
+                                                "FLUX_JOB_ID", "TORCHELASTIC_RUN_ID"};
 inline constexpr uint64_t kDefaultRecordLimit = uint64_t{64} << 20;
 inline constexpr uint64_t kSmallestRecordLimit = uint64_t{64} << 10;
 inline constexpr uint32_t kSettingCount = sizeof(kSettings) / sizeof(kSettings[0]);

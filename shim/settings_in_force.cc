@@ -27,6 +27,7 @@ char g_config_path[PATH_MAX];
 char g_stats_dir[PATH_MAX];
 char g_log_file[PATH_MAX];
 char g_record_folder[PATH_MAX];
+char g_job[256];
 uint64_t g_record_limit = kDefaultRecordLimit;
 std::atomic<LogLevel> g_log_level{LogLevel::warn};
 bool g_is_set[kSettingCount];  // by the environment
@@ -94,7 +95,28 @@ void take_value(const SettingInfo& setting, const char* value, const char* where
         warn_of_value(setting, value, where);
       }
       break;
+    case SettingId::job: snprintf(g_job, sizeof g_job, "%s", value); break;
   }
+}
+
+// A folder's choice for a setting that the environment says nothing of; `unset` where it makes none.
+template <class Choice>
+Choice choice_with(const Snapshot& snapshot, SettingId id, Choice set, Choice unset) {
+  const auto index = static_cast<uint32_t>(id);
+  if (g_is_set[index]) return set;
+  Choice choice = unset;
+  const Setting* const settings = snapshot.begin(snapshot.settings);
+  for (uint32_t i = 0; i < snapshot.settings.count; ++i) {
+    if (strcmp(snapshot.text(settings[i].name), kSettings[index].name) != 0) continue;
+    const char* const value = snapshot.text(settings[i].value);
+    const int found = find_choice(kSettings[index], value);
+    if (found < 0) {
+      warn_of_value(kSettings[index], value, "fibshim.json");
+    } else {
+      choice = static_cast<Choice>(found);
+    }
+  }
+  return choice;
 }
 
 bool is_given(const char* name) {
@@ -134,6 +156,7 @@ const char* log_file() { return g_log_file; }
 bool wants_recording() { return is_given("FIBSHIM_RECORD"); }
 const char* record_folder() { return g_record_folder; }
 uint64_t record_limit() { return g_record_limit; }
+const char* job_label() { return g_job; }
 
 void read_settings() {
   snprintf(g_stats_dir, sizeof g_stats_dir, "/dev/shm/fibshim-%u", geteuid());
@@ -160,6 +183,18 @@ void apply_folder_settings(const Snapshot& snapshot) {
       take_value(kSettings[k], snapshot.text(folder_settings[i].value), "fibshim.json");
     }
   }
+}
+
+Mode mode_with(const Snapshot& snapshot) {
+  return choice_with(snapshot, SettingId::mode, mode(), Mode::apply);
+}
+
+void apply_settings_of_next(const Snapshot& snapshot, Mode mode) {
+  g_mode.store(mode, std::memory_order_relaxed);
+  g_on_error.store(choice_with(snapshot, SettingId::on_error, on_error(), OnError::fail),
+                   std::memory_order_relaxed);
+  g_log_level.store(choice_with(snapshot, SettingId::log, log_level(), LogLevel::warn),
+                    std::memory_order_relaxed);
 }
 
 void remember_working_directory() {

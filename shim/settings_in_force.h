@@ -32,6 +32,13 @@ void read_settings();
 // Takes the folder's settings where the environment says nothing. The same caller, afterwards.
 void apply_folder_settings(const Snapshot& snapshot);
 
+// The mode of a process that goes on with this folder.
+Mode mode_with(const Snapshot& snapshot);
+
+// Takes what of a next folder's settings can change while the process runs: the mode, what an error
+// does, what is logged. The log's file and the counters stay where they are. The watcher alone.
+void apply_settings_of_next(const Snapshot& snapshot, Mode mode);
+
 extern std::atomic<Mode> g_mode;
 extern std::atomic<OnError> g_on_error;
 inline Mode mode() { return g_mode.load(std::memory_order_relaxed); }
@@ -39,6 +46,8 @@ inline OnError on_error() { return g_on_error.load(std::memory_order_relaxed); }
 LogLevel log_level();
 const char* stats_dir();
 const char* log_file();  // "" for stderr
+
+const char* job_label();  // FIBSHIM_JOB; "" when it is not set
 
 // Set by the environment alone: is_active() must know. Before read_settings() too.
 bool wants_recording();

@@ -1,0 +1,422 @@
+// The process moves to another config folder while it launches. In folder "b" shape 1 of conform_step has
+// the kernel that shape 2 has; in "bad" a pattern is no JSON; "link" leads to "a".
+//
+// The cases ask as `fibshim swap` does, through the control block of the process's own counters file; the
+// command itself is tested in tests/tools.
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include "shim/control_format.h"
+#include "shim/counters_format.h"
+#include "tests/conformance/hosts/graphs.h"
+
+namespace conform {
+namespace {
+
+using fibshim::AnswerState;
+using fibshim::AskTarget;
+using fibshim::AskVerb;
+using fibshim::ControlBlock;
+
+// The control block of this process.
+class Control {
+ public:
+  // Waits for the shim's thread. There is one once something was counted.
+  Control() {
+    const std::string prefix = std::to_string(getpid()) + "-";
+    std::string found;
+    for (const auto& entry : std::filesystem::directory_iterator(getenv("FIBSHIM_STATS_DIR"))) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with(prefix) && name.ends_with(fibshim::kCountersSuffix))
+        found = entry.path();
+    }
+    const int file = open(found.c_str(), O_RDWR | O_CLOEXEC);
+    CHECK(file >= 0);
+    fibshim::FileHeader header;
+    CHECK(pread(file, &header, sizeof header, 0) == sizeof header);
+    void* const at = mmap(nullptr, sizeof(ControlBlock), PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                          static_cast<off_t>(header.control_at));
+    CHECK(at != MAP_FAILED);
+    close(file);
+    block_ = static_cast<ControlBlock*>(at);
+    while (__atomic_load_n(&block_->status.has_watcher, __ATOMIC_ACQUIRE) == 0) sched_yield();
+  }
+  ~Control() { munmap(block_, sizeof *block_); }
+  Control(const Control&) = delete;
+  Control& operator=(const Control&) = delete;
+
+  // Asks, and waits for what becomes of it.
+  AnswerState move(AskTarget target, const std::string& folder = "") {
+    const uint32_t number = fibshim::control_number(block_->ask) + 1;
+    __atomic_store_n(&block_->ask, fibshim::control_word(number, AskVerb::none), __ATOMIC_SEQ_CST);
+    block_->asked_target = target;
+    snprintf(block_->asked_folder, sizeof block_->asked_folder, "%s", folder.c_str());
+    __atomic_store_n(&block_->ask, fibshim::control_word(number, AskVerb::move), __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, &block_->ask, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+    for (;;) {
+      const uint32_t answer = __atomic_load_n(&block_->answer, __ATOMIC_ACQUIRE);
+      const auto state = fibshim::control_state<AnswerState>(answer);
+      if (fibshim::control_number(answer) == number && state != AnswerState::working) return state;
+      syscall(SYS_futex, &block_->answer, FUTEX_WAIT, answer, nullptr, nullptr, 0);
+    }
+  }
+  void must_move(const std::string& folder) {
+    if (move(AskTarget::folder, folder) != AnswerState::moved) {
+      fail(__FILE__, __LINE__, folder + ": " + block_->message);
+    }
+  }
+  const ControlBlock& block() const { return *block_; }
+
+ private:
+  ControlBlock* block_;
+};
+
+std::string folder(const std::vector<std::string>& arguments, const char* name) {
+  CHECK(arguments.size() == 1);
+  return arguments[0] + "/" + name;
+}
+
+// Threads that launch shape 1, and one kernel that no pattern knows.
+class Launchers {
+ public:
+  Launchers(const Gpu& gpu, int count, CUfunction step, CUfunction free) {
+    for (int i = 0; i < count; ++i) {
+      threads_.emplace_back([this, &gpu, step, free] {
+        gpu.enter();
+        long launches = 0;
+        long after = 0;
+        while (!is_over_.load(std::memory_order_relaxed)) {
+          const bool is_after = is_moved_.load(std::memory_order_acquire);
+          OK(gpu.launch(step, 1));
+          OK(gpu.launch(free, 1));
+          ++launches;
+          after += is_after ? 1 : 0;
+        }
+        each_.fetch_add(launches);
+        after_.fetch_add(after);
+      });
+    }
+  }
+  // From here on every launch that begins must be the new folder's.
+  void note_moved() { is_moved_.store(true, std::memory_order_release); }
+  long stop() {
+    is_over_.store(true);
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    return each_.load();
+  }
+  long after() const { return after_.load(); }
+
+ private:
+  std::atomic<bool> is_over_{false}, is_moved_{false};
+  std::atomic<long> each_{0}, after_{0};
+  std::vector<std::thread> threads_;
+};
+
+constexpr int kThreads = 8;
+
+int rounds(int simulated) { return cuda().is_simulated ? simulated : 5; }
+
+// What ran since `before` of shape 1, in folder a and b.
+long ran_a(const Ran& before, const uint32_t* marks) {
+  return what_ran(marks).curated1 - before.curated1;
+}
+long ran_b(const Ran& before, const uint32_t* marks) {
+  return what_ran(marks).curated2 - before.curated2;
+}
+
+long resident_kb() {
+  FILE* const file = fopen("/proc/self/statm", "r");
+  long all = 0;
+  long resident = 0;
+  CHECK(file != nullptr && fscanf(file, "%ld %ld", &all, &resident) == 2);
+  fclose(file);
+  return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+}  // namespace
+}  // namespace conform
+
+using namespace conform;
+
+// Every launch is the old folder's or the new one's, and once the process has moved, the new one's.
+CASE(swap_under_load) {
+  const Gpu gpu;
+  const CUmodule module = gpu.load_module();
+  const CUfunction step = gpu.function(module);
+  const CUfunction free = gpu.function(module, kFree);
+  OK(gpu.launch(step, 1));
+  Control control;
+  long each = 1;
+  long each_free = 0;
+  Ran ran = {.curated1 = 1};
+  for (int round = 0; round < rounds(40); ++round) {
+    const bool is_to_b = round % 2 == 0;
+    gpu.expect_ran(ran);
+    Launchers launchers(gpu, kThreads, step, free);
+    control.must_move(folder(arguments, is_to_b ? "b" : "a"));
+    launchers.note_moved();
+    control.must_move(folder(arguments, is_to_b ? "b" : "a"));  // it is there
+    for (int i = 0; i < 100; ++i) OK(gpu.launch(step, 1));
+    const long more = launchers.stop();
+    OK(cuda().cuCtxSynchronize());
+    const long a = ran_a(ran, gpu.marks());
+    const long b = ran_b(ran, gpu.marks());
+    EXPECT_EQUAL(more + 100, a + b);
+    CHECK((is_to_b ? b : a) >= launchers.after() + 100);
+    ran = what_ran(gpu.marks());
+    each += more + 100;
+    each_free += more;
+  }
+  EXPECT_EQUAL(rounds(40), control.block().status.swap_count);
+  ran.free = each_free;
+  gpu.finish(ran, {.hit = each, .untracked = each_free});
+}
+
+// A captured graph goes on with the kernel that it has; what is captured or set later has the new one.
+CASE(swap_and_graphs) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  CUgraph captured = nullptr;
+  OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), CU_STREAM_CAPTURE_MODE_GLOBAL));
+  OK(gpu.launch(step, 1));
+  OK(cuda().cuStreamEndCapture(gpu.stream(), &captured));
+  const Graph graph(captured);
+  const Executable executable(graph.get());
+  executable.run(gpu, 2);
+  Control control;
+  control.must_move(folder(arguments, "b"));
+  executable.run(gpu, 3);
+  OK(gpu.launch(step, 1));
+  gpu.expect_ran({.curated1 = 5, .curated2 = 1});
+  // The node reads as the host made it, and set again it is the new folder's.
+  const CUgraphNode node = graph.nodes().at(0);
+  NodeParams2 params = {};
+  OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));
+  CHECK(kernel_name(params) == kStep);
+  EXPECT_EQUAL(1, shape_of(params));
+  OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
+  graph.run(gpu);
+  gpu.expect_ran({.curated1 = 5, .curated2 = 2});
+  executable.run(gpu);
+  OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), CU_STREAM_CAPTURE_MODE_GLOBAL));
+  // While the stream captures, too.
+  control.must_move(folder(arguments, "a"));
+  OK(gpu.launch(step, 1));
+  OK(cuda().cuStreamEndCapture(gpu.stream(), &captured));
+  const Graph later(captured);
+  later.run(gpu);
+  // Launched twice, set once, captured twice.
+  gpu.finish({.curated1 = 7, .curated2 = 2}, {.hit = 4});
+}
+
+// A folder that is refused, or is none, changes nothing.
+CASE(swap_refused) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  OK(gpu.launch(step, 1));
+  Control control;
+  for (const char* name : {"bad", "missing"}) {
+    CHECK(control.move(AskTarget::folder, folder(arguments, name)) == AnswerState::refused);
+    OK(gpu.launch(step, 1));
+  }
+  CHECK(control.move(AskTarget::folder, "not/absolute") == AnswerState::refused);
+  EXPECT_EQUAL(3, control.block().status.refused_count);
+  EXPECT_EQUAL(0, control.block().status.swap_count);
+  CHECK(control.block().status.folder == std::filesystem::canonical(folder(arguments, "a")));
+  gpu.finish({.curated1 = 3}, {.hit = 3});
+}
+
+// Without a folder the originals run; and back, also to where the link was pointed meanwhile.
+CASE(swap_off_and_on) {
+  const Gpu gpu;
+  const CUmodule module = gpu.load_module();
+  const CUfunction step = gpu.function(module);
+  const CUfunction free = gpu.function(module, kFree);
+  OK(gpu.launch(step, 1));
+  OK(gpu.launch(free, 1));
+  Control control;
+  for (int round = 0; round < 3; ++round) {
+    CHECK(control.move(AskTarget::off) == AnswerState::moved);
+    OK(gpu.launch(step, 1));
+    OK(gpu.launch(free, 1));
+    CHECK(control.move(AskTarget::on) == AnswerState::moved);
+    OK(gpu.launch(step, 1));
+    OK(gpu.launch(free, 1));
+  }
+  gpu.finish({.step = 3, .free = 7, .curated1 = 4}, {.hit = 4, .untracked = 10});
+}
+
+// The link that FIBSHIM_CONFIG is, repointed a thousand times under load, ends where it leads.
+CASE(swap_link) {
+  const Gpu gpu;
+  const CUmodule module = gpu.load_module();
+  const CUfunction step = gpu.function(module);
+  const CUfunction free = gpu.function(module, kFree);
+  Launchers launchers(gpu, 2, step, free);
+  const std::string link = folder(arguments, "link");
+  for (int i = 0; i < 1000; ++i) {
+    const std::string temporary = link + ".new";
+    CHECK(symlink(i % 2 == 0 ? "a" : "b", temporary.c_str()) == 0);
+    CHECK(rename(temporary.c_str(), link.c_str()) == 0);
+  }
+  Control control;
+  long own = 0;
+  const std::string last = std::filesystem::canonical(link);
+  while (last != control.block().status.folder) {
+    OK(gpu.launch(step, 1));
+    ++own;
+  }
+  OK(cuda().cuCtxSynchronize());
+  const long each = launchers.stop() + own;
+  const Ran before = what_ran(gpu.marks());
+  EXPECT_EQUAL(each, before.curated1 + before.curated2);
+  for (int i = 0; i < 10; ++i) OK(gpu.launch(step, 1));
+  OK(cuda().cuCtxSynchronize());
+  EXPECT_EQUAL(10, ran_b(before, gpu.marks()));
+  Ran ran = what_ran(gpu.marks());
+  gpu.finish(ran, {.hit = each + 10, .untracked = each - own});
+}
+
+// Modules come and go while the process moves, and new handles are met in either folder.
+CASE(swap_and_unload) {
+  const Gpu gpu;
+  const CUmodule own = gpu.load_module();
+  Launchers launchers(gpu, 2, gpu.function(own), gpu.function(own, kFree));
+  std::atomic<bool> is_over{false};
+  std::atomic<long> loaded{0};
+  std::thread loader([&] {
+    gpu.enter();
+    while (!is_over.load()) {
+      CUmodule module = gpu.load_module();
+      OK(gpu.launch(gpu.function(module), 1));
+      OK(cuda().cuModuleUnload(module));
+      // Its handle's value is often the one before's.
+      module = gpu.load_module(kOther);
+      OK(gpu.launch_other(gpu.function(module)));
+      OK(cuda().cuModuleUnload(module));
+      loaded.fetch_add(1);
+    }
+  });
+  while (loaded.load() == 0) sched_yield();
+  {
+    Control control;
+    for (int i = 0; i < rounds(400); ++i) {
+      control.must_move(folder(arguments, i % 2 == 0 ? "b" : "a"));
+      if (i % 5 == 0) CHECK(control.move(AskTarget::off) == AnswerState::moved);
+    }
+    control.must_move(folder(arguments, "a"));
+  }
+  is_over.store(true);
+  loader.join();
+  const long each = launchers.stop();
+  OK(cuda().cuCtxSynchronize());
+  const Ran ran = what_ran(gpu.marks());
+  // While off, conform_step runs itself, as the second image's always does.
+  EXPECT_EQUAL(each + 2 * loaded.load(), ran.step + ran.curated1 + ran.curated2);
+  const long hits = ran.curated1 + ran.curated2;
+  gpu.finish(ran, {.hit = hits, .untracked = each + ran.step});
+}
+
+// The child, in which CUDA cannot be used, goes on where its parent is, moves by itself, and leaves its
+// parent where it is.
+CASE(swap_and_fork) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  OK(gpu.launch(step, 1));
+  Control control;
+  control.must_move(folder(arguments, "b"));
+  OK(gpu.launch(step, 1));
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    EXPECT_CODE(CUDA_ERROR_NOT_INITIALIZED, gpu.launch(step, 1));
+    Control own;
+    CHECK(own.block().status.folder == folder(arguments, "b"));
+    own.must_move(folder(arguments, "a"));
+    EXPECT_CODE(CUDA_ERROR_NOT_INITIALIZED, gpu.launch(step, 1));
+    state({}, {.error = 2});
+    _exit(0);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  EXPECT_EQUAL(0, status);
+  OK(gpu.launch(step, 1));
+  gpu.finish({.curated1 = 1, .curated2 = 2}, {.hit = 3});
+}
+
+// Forks while the process moves again and again: nobody waits for the other for good.
+CASE(swap_while_forking) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  OK(gpu.launch(step, 1));
+  std::atomic<bool> is_over{false};
+  std::thread mover([&] {
+    Control control;
+    for (int i = 0; !is_over.load(); ++i) {
+      control.must_move(folder(arguments, i % 2 == 0 ? "b" : "a"));
+    }
+  });
+  constexpr int kChildren = 50;
+  for (int i = 0; i < kChildren; ++i) {
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+      EXPECT_CODE(CUDA_ERROR_NOT_INITIALIZED, gpu.launch(step, 1));
+      Control own;
+      own.must_move(folder(arguments, i % 2 == 0 ? "b" : "a"));
+      state({}, {.error = 1});
+      _exit(0);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    EXPECT_EQUAL(0, status);
+  }
+  is_over.store(true);
+  mover.join();
+  gpu.finish({.curated1 = 1}, {.hit = 1});
+}
+
+// A to B and back does not make the process larger, and what both folders share is loaded once.
+CASE(swap_memory) {
+  const Gpu gpu;
+  const CUmodule module = gpu.load_module();
+  const CUfunction step = gpu.function(module);
+  OK(gpu.launch(step, 1));
+  OK(gpu.launch(step, 2));
+  Control control;
+  long before_kb = 0;
+  const int count = rounds(1500);
+  long launches = 2;
+  Ran ran = {.curated1 = 1, .curated2 = 1};
+  int64_t libraries = 0;
+  for (int i = 0; i < count; ++i) {
+    control.must_move(folder(arguments, i % 2 == 0 ? "b" : "a"));
+    OK(gpu.launch(step, 1));
+    OK(gpu.launch(step, 2));
+    launches += 2;
+    add_curated(&ran, i % 2 == 0 ? 2 : 1);
+    add_curated(&ran, 2);
+    if (cuda().is_simulated && i == 1) libraries = cuda().simcuda_live_count("library");
+    if (i == count / 3) before_kb = resident_kb();
+  }
+  const long grown_kb = resident_kb() - before_kb;
+  printf("grown by %ld KiB over %d moves\n", grown_kb, count - count / 3);
+  // Of whatever was lost at each move, even 256 bytes would show.
+  CHECK(grown_kb < 256);
+  if (cuda().is_simulated) EXPECT_EQUAL(libraries, cuda().simcuda_live_count("library"));
+  EXPECT_EQUAL(1, control.block().status.image_count);
+  EXPECT_EQUAL(0, control.block().status.kept_image_count);
+  gpu.finish(ran, {.hit = launches});
+}
