@@ -223,6 +223,7 @@ class FolderCheck {
       read_json(kSettingsFile,
                 [&](JsonValue root) { model_.settings = read_settings(root, &diagnostics_); });
     }
+    apply_definition_settings();
     // The order of trial.
     std::stable_sort(patterns_.begin(), patterns_.end(), [](const auto& a, const auto& b) {
       if (a.first->benefit != b.first->benefit) return a.first->benefit > b.first->benefit;
@@ -236,6 +237,21 @@ class FolderCheck {
       }
       model_.patterns.push_back(std::move(pattern));
       model_.pattern_files.push_back(file);
+    }
+  }
+
+  void apply_definition_settings() {
+    for (const DefinitionSetting& setting : model_.settings.of_definitions) {
+      const bool is_known =
+          setting.is_glob()
+              ? std::any_of(definitions_.begin(), definitions_.end(),
+                            [&](const auto& definition) { return setting.fits(definition.first); })
+              : definitions_.count(setting.definition.name) != 0;
+      if (!is_known) report_unknown_definition(setting.definition);
+    }
+    for (SolutionSpec& solution : model_.solutions) {
+      const DefinitionSetting* const setting = model_.settings.find(solution.definition.name);
+      if (setting != nullptr) solution.on_error = setting->on_error;
     }
   }
 
@@ -266,7 +282,7 @@ class FolderCheck {
     ImageStore store(model_.listing);
     for (SolutionSpec& solution : model_.solutions) {
       const Definition* const definition = definition_of(solution);
-      if (definition == nullptr) report_unknown_definition(solution);
+      if (definition == nullptr) report_unknown_definition(solution.definition);
       if (!solution.is_complete) continue;
       if (definition != nullptr) check_names(solution, *definition);
       check_images(&solution, definition, &store, &diagnostics_);
@@ -282,18 +298,17 @@ class FolderCheck {
     }
   }
 
-  void report_unknown_definition(const SolutionSpec& solution) {
+  void report_unknown_definition(const MarkedName& name) {
     if (has_unread_definitions_) return;  // it may be the one that could not be read
     std::string hint;
     if (suggestions_++ < kMaxSuggestions) {
       std::vector<std::string_view> known;
       for (const Definition& definition : model_.definitions) known.push_back(definition.name.name);
-      const std::string_view nearest = nearest_word(solution.definition.name, known);
+      const std::string_view nearest = nearest_word(name.name, known);
       if (!nearest.empty()) hint = "did you mean " + quoted(nearest) + "?";
     }
-    diagnostics_.add(
-        Rule::unknown_definition, solution.definition.mark.place(),
-        "no file below definitions/ has the definition " + quoted(solution.definition.name), hint);
+    diagnostics_.add(Rule::unknown_definition, name.mark.place(),
+                     "no file below definitions/ has the definition " + quoted(name.name), hint);
   }
 
   // Everything about a solution's names and expressions that holds for all patterns.

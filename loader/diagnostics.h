@@ -150,7 +150,8 @@ inline constexpr RuleInfo kRules[] = {
      "A shape names an axis that the definition does not declare under \"axes\"."},
     {Rule::unknown_definition, "unknown-definition", Effect::invalid_folder,
      "A solution solves a definition that has no JSON file below definitions/. Dtypes and constant "
-     "axes come from it, so nothing could be checked without."},
+     "axes come from it, so nothing could be checked without. Or fibshim.json has a setting for a "
+     "definition that is not there, or for a glob that fits none."},
     {Rule::unknown_argument, "unknown-argument", Effect::invalid_folder,
      "A name is neither an input, output or axis of the definition nor an argument or axis of any "
      "pattern, so no launch could supply it."},
@@ -209,7 +210,8 @@ inline constexpr RuleInfo kRules[] = {
     {Rule::unknown_setting, "unknown-setting", Effect::invalid_folder,
      "fibshim.json takes the names of the FIBSHIM_ variables without the prefix, but for those "
      "that "
-     "make sense in the environment only."},
+     "make sense in the environment only, and \"definitions\": an object that gives a definition's "
+     "name, or a glob over names, settings of its own. Only on_error can be one definition's."},
     {Rule::setting_value, "setting-value", Effect::invalid_folder,
      "The value is none that the setting takes."},
     {Rule::image_missing, "image-missing", Effect::broken_solution,

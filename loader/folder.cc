@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,7 +11,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "loader/fields.h"
 #include "shim/settings.h"
 
 namespace fibshim {
@@ -130,6 +130,98 @@ bool is_there(const std::string& path) {
   return lstat(path.c_str(), &status) == 0;
 }
 
+constexpr std::string_view kDefinitions = "definitions";
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return result;
+}
+
+constexpr std::string_view kPrefix = "FIBSHIM_";
+
+std::string name_in_file(const SettingInfo& setting) {
+  return lower(std::string_view(setting.name).substr(kPrefix.size()));
+}
+
+// Null: no setting has that name, which is reported. `accepted` is for the message.
+const SettingInfo* find_setting(const JsonValue::Member& member,
+                                const std::vector<std::string>& accepted,
+                                Diagnostics* diagnostics) {
+  const std::string key = lower(member.key);
+  for (const SettingInfo& setting : kSettings) {
+    if (key == name_in_file(setting)) return &setting;
+  }
+  const std::vector<std::string_view> words(accepted.begin(), accepted.end());
+  const bool has_prefix = key.substr(0, kPrefix.size()) == lower(kPrefix);
+  const std::string_view nearest =
+      nearest_word(has_prefix ? std::string_view(key).substr(kPrefix.size()) : key, words);
+  diagnostics->add(Rule::unknown_setting, member.key_mark.place(),
+                   "unknown setting " + quoted(member.key) +
+                       (words.size() == 1 ? "; accepted is " : "; accepted are ") +
+                       list_words(words),
+                   nearest.empty() ? "" : "did you mean " + quoted(nearest) + "?");
+  return nullptr;
+}
+
+// A value that the setting takes.
+std::optional<std::string> read_setting_value(const SettingInfo& setting, const std::string& what,
+                                              JsonValue value, Diagnostics* diagnostics) {
+  const auto text = read_text(value, what, diagnostics);
+  if (!text) return std::nullopt;
+  bool is_accepted = setting.choices[0] == nullptr;
+  for (const char* choice : setting.choices) {
+    if (choice != nullptr && text->text == choice) is_accepted = true;
+  }
+  if (is_accepted) return text->text;
+  diagnostics->add(Rule::setting_value, value.mark().place(),
+                   what + " is " + quoted(text->text) + "; accepted are " + setting.value_words);
+  return std::nullopt;
+}
+
+// One definition's, or those of all that a glob fits.
+void read_definition_setting(JsonValue object, DefinitionSetting* out, Diagnostics* diagnostics) {
+  const SettingInfo& on_error = kSettings[static_cast<size_t>(SettingId::on_error)];
+  const std::vector<std::string> accepted = {name_in_file(on_error)};
+  for (const JsonValue::Member& member : object.members()) {
+    const SettingInfo* const found = find_setting(member, accepted, diagnostics);
+    if (found == nullptr) continue;
+    if (found != &on_error) {
+      diagnostics->add(Rule::unknown_setting, member.key_mark.place(),
+                       quoted(member.key) + " cannot be set for one definition",
+                       "set it beside \"definitions\"");
+      continue;
+    }
+    const auto text =
+        read_setting_value(*found, quoted(member.key), object.value_of(member), diagnostics);
+    if (!text) continue;
+    out->on_error = *text == on_error.choices[static_cast<size_t>(OnError::fail)]
+                        ? SolutionOnError::fail
+                        : SolutionOnError::fallback;
+  }
+}
+
+void read_definition_settings(JsonValue object, std::vector<DefinitionSetting>* out,
+                              Diagnostics* diagnostics) {
+  const std::string what = quoted(kDefinitions);
+  if (!expect_kind(object, JsonKind::object, what, diagnostics) ||
+      !check_entry_count(object, what, diagnostics)) {
+    return;
+  }
+  for (const JsonValue::Member& member : object.members()) {
+    DefinitionSetting setting;
+    setting.definition = {std::string(member.key), member.key_mark};
+    const JsonValue value = object.value_of(member);
+    if (!check_name(member.key, member.key_mark, "a definition's name", diagnostics) ||
+        !expect_kind(value, JsonKind::object, quoted(member.key), diagnostics)) {
+      continue;
+    }
+    read_definition_setting(value, &setting, diagnostics);
+    out->push_back(std::move(setting));
+  }
+}
+
 }  // namespace
 
 std::optional<FolderListing> list_folder(const std::string& folder, Diagnostics* diagnostics) {
@@ -190,70 +282,55 @@ void TrustCheck::finish() {
       std::to_string(count_ - kMostReported) + " more files and folders that others can write");
 }
 
-std::vector<std::pair<std::string, std::string>> read_settings(JsonValue root,
-                                                               Diagnostics* diagnostics) {
-  std::vector<std::pair<std::string, std::string>> settings;
-  if (!expect_kind(root, JsonKind::object, kSettingsFile, diagnostics)) return settings;
-  constexpr std::string_view kPrefix = "FIBSHIM_";
-  const auto lower = [](std::string_view text) {
-    std::string result(text);
-    std::transform(result.begin(), result.end(), result.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-    return result;
-  };
+bool DefinitionSetting::fits(const std::string& name) const {
+  return is_glob() ? fnmatch(definition.name.c_str(), name.c_str(), 0) == 0
+                   : definition.name == name;
+}
 
+const DefinitionSetting* FolderSettings::find(const std::string& definition) const {
+  const DefinitionSetting* found = nullptr;
+  for (const DefinitionSetting& setting : of_definitions) {
+    if (!setting.fits(definition)) continue;
+    if (!setting.is_glob()) return &setting;
+    if (found == nullptr) found = &setting;
+  }
+  return found;
+}
+
+FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics) {
+  FolderSettings settings;
+  if (!expect_kind(root, JsonKind::object, kSettingsFile, diagnostics)) return settings;
   std::vector<std::string> names;
   for (const SettingInfo& setting : kSettings) {
-    if (setting.is_allowed_in_folder) {
-      names.push_back(lower(std::string_view(setting.name).substr(kPrefix.size())));
-    }
+    if (setting.is_allowed_in_folder) names.push_back(name_in_file(setting));
   }
-  const std::vector<std::string_view> accepted(names.begin(), names.end());
+  names.emplace_back(kDefinitions);
   for (const JsonValue::Member& member : root.members()) {
-    const std::string key = lower(member.key);
-    const SettingInfo* found = nullptr;
-    for (const SettingInfo& setting : kSettings) {
-      if (key == lower(std::string_view(setting.name).substr(kPrefix.size()))) found = &setting;
-    }
-    if (found == nullptr) {
-      const bool has_prefix = key.substr(0, kPrefix.size()) == lower(kPrefix);
-      const std::string_view nearest =
-          nearest_word(has_prefix ? std::string_view(key).substr(kPrefix.size()) : key, accepted);
-      diagnostics->add(
-          Rule::unknown_setting, member.key_mark.place(),
-          "unknown setting " + quoted(member.key) + "; accepted are " + list_words(accepted),
-          nearest.empty() ? "" : "did you mean " + quoted(nearest) + "?");
+    const JsonValue value = root.value_of(member);
+    if (member.key == kDefinitions) {
+      read_definition_settings(value, &settings.of_definitions, diagnostics);
       continue;
     }
+    const SettingInfo* const found = find_setting(member, names, diagnostics);
+    if (found == nullptr) continue;
     if (!found->is_allowed_in_folder) {
       diagnostics->add(Rule::unknown_setting, member.key_mark.place(),
                        quoted(member.key) + " cannot be set in a folder",
                        std::string("set ") + found->name + " in the environment");
       continue;
     }
-    const JsonValue value = root.value_of(member);
-    const std::string what = quoted(member.key);
-    const auto text = read_text(value, what, diagnostics);
+    const auto text = read_setting_value(*found, quoted(member.key), value, diagnostics);
     if (!text) continue;
-    bool is_accepted = found->choices[0] == nullptr;
-    for (const char* choice : found->choices) {
-      if (choice != nullptr && text->text == choice) is_accepted = true;
-    }
-    if (!is_accepted) {
-      diagnostics->add(Rule::setting_value, value.mark().place(),
-                       what + " is " + quoted(text->text) + "; accepted are " + found->value_words);
-      continue;
-    }
-    const bool is_repeated = std::any_of(settings.begin(), settings.end(), [&](const auto& other) {
-      return other.first == found->name;
-    });
+    auto& known = settings.of_process;
+    const bool is_repeated = std::any_of(
+        known.begin(), known.end(), [&](const auto& other) { return other.first == found->name; });
     if (is_repeated) {
       // The same key in another case; JSON itself sees two keys.
       diagnostics->add(Rule::duplicate_key, member.key_mark.place(),
-                       "setting " + what + " is there twice");
+                       "setting " + quoted(member.key) + " is there twice");
       continue;
     }
-    settings.emplace_back(found->name, text->text);
+    known.emplace_back(found->name, *text);
   }
   return settings;
 }

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "loader/diagnostics.h"
+#include "loader/fields.h"
 #include "loader/file.h"
 #include "loader/json_document.h"
+#include "loader/snapshot.h"
 
 namespace fibshim {
 
@@ -58,9 +60,25 @@ class TrustCheck {
 
 inline constexpr char kSettingsFile[] = "fibshim.json";
 
-// The settings of fibshim.json, with the FIBSHIM_ prefix, in the file's order.
-std::vector<std::pair<std::string, std::string>> read_settings(JsonValue root,
-                                                               Diagnostics* diagnostics);
+// What fibshim.json says of single definitions.
+struct DefinitionSetting {
+  MarkedName definition;  // a name, or a glob over names
+  SolutionOnError on_error = SolutionOnError::unset;
+
+  bool is_glob() const { return definition.name.find_first_of("*?[") != std::string::npos; }
+  bool fits(const std::string& name) const;
+};
+
+struct FolderSettings {
+  std::vector<std::pair<std::string, std::string>> of_process;  // with the FIBSHIM_ prefix
+  std::vector<DefinitionSetting> of_definitions;
+
+  // What holds for a definition: its own name's, else the first glob's that fits it. May be null.
+  const DefinitionSetting* find(const std::string& definition) const;
+};
+
+// In the file's order.
+FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics);
 
 }  // namespace fibshim
 

@@ -52,7 +52,7 @@ struct FolderModel {
   std::vector<std::unique_ptr<PatternSpec>> patterns;  // in order of trial
   std::vector<std::string> pattern_files;              // of each pattern, below the root
   std::vector<BindingSpec> bindings;
-  std::vector<std::pair<std::string, std::string>> settings;
+  FolderSettings settings;
   uint64_t digest[2] = {0, 0};
 };
 

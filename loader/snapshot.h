@@ -185,6 +185,9 @@ constexpr uint32_t image_rank(const Image& image, uint32_t sm) {
   return 0;
 }
 
+// What fibshim.json says of a definition's errors; `unset`: what holds for all of them.
+enum class SolutionOnError : uint8_t { unset, fail, fallback };
+
 // A solution is `broken` when one of its files is: check reports it, and a launch that it would
 // serve returns `error_code` (or falls back, FIBSHIM_ON_ERROR=fallback).
 struct Solution {
@@ -196,7 +199,8 @@ struct Solution {
   Array<uint16_t> param_sizes;  // of `kernel`, bytes; empty when only a fatbin or PTX is given
   uint32_t max_shared_mem;  // dynamic shared memory in bytes; UINT32_MAX when it is an expression
   uint8_t waits_for_previous;  // "pdl": the kernel executes griddepcontrol.wait itself
-  uint8_t reserved[3];
+  SolutionOnError on_error;    // its definition's
+  uint8_t reserved[2];
   int32_t error_code;  // 0, or the CUresult that a launch must return
   Offset error_message;
 };

@@ -109,6 +109,7 @@ Solution make_solution(const SolutionSpec& spec, BlobBuilder* blob) {
   }
   solution.param_sizes = blob->array(sizes);
   solution.waits_for_previous = spec.waits_for_previous;
+  solution.on_error = spec.on_error;
   solution.error_code = static_cast<int32_t>(spec.error_code);
   if (!spec.error_message.empty()) solution.error_message = blob->text(spec.error_message);
   return solution;
@@ -230,7 +231,7 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   head.patterns = blob.array(patterns);
 
   std::vector<Setting> settings;
-  for (const auto& [name, value] : model.settings) {
+  for (const auto& [name, value] : model.settings.of_process) {
     settings.push_back({blob.text(name), blob.text(value)});
   }
   head.settings = blob.array(settings);

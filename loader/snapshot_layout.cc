@@ -81,6 +81,7 @@ class LayoutCheck {
   bool is_sound(const Solution& solution) const {
     return is_text(solution.name) && is_text(solution.definition) && is_text(solution.file) &&
            is_text(solution.kernel) && is_text_or_none(solution.error_message) &&
+           is_at_most(solution.on_error, SolutionOnError::fallback) &&
            is_sound(solution.param_sizes) && solution.param_sizes.count <= kMaxParams &&
            is_sound(solution.images) && all(solution.images, [&](const Image& image) {
              return is_text(image.path) && is_at_most(image.kind, ImageKind::ptx);

@@ -70,6 +70,7 @@ struct SolutionSpec {
   std::vector<MarkedName> arguments;
   std::vector<MarkedExpression> where;
   bool waits_for_previous = false;
+  SolutionOnError on_error = SolutionOnError::unset;  // fibshim.json's for its definition
   VerifyBlock verify;
   bool is_complete = false;  // nothing in it was reported
 

@@ -416,6 +416,13 @@ void names_of_series(uint32_t series, const char** pattern, const char** definit
   *definition = is_known ? g_counters.series[series].definition : "";
 }
 
+bool is_one_definition(uint32_t series) {
+  const char* pattern = nullptr;
+  const char* definition = nullptr;
+  names_of_series(series, &pattern, &definition);
+  return series != 0 && strcmp(definition, kOther) != 0;
+}
+
 const uint64_t* shard_at(uint32_t index) {
   return index < kMaxShards ? __atomic_load_n(&g_counters.shards[index], __ATOMIC_ACQUIRE)
                             : nullptr;

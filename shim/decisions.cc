@@ -11,6 +11,8 @@
 #include "shim/log.h"
 #include "shim/mutex.h"
 #include "shim/pool.h"
+#include "shim/served_solutions.h"
+#include "shim/settings_in_force.h"
 
 namespace fibshim {
 namespace {
@@ -240,6 +242,8 @@ const Decision* decide(const Record& record, Candidate* candidate, const int64_t
     return cache(candidate, &decision);
   }
   decision.binding = &binding;
+  decision.on_error = on_error_of(snapshot.begin(snapshot.solutions)[binding.solution].on_error);
+  note_solution(decision.series, snapshot, binding);
 
   // With GPUs of several kinds the launch path put the class last in the key.
   const uint32_t device_class =

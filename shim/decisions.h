@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "shim/handles.h"
+#include "shim/settings.h"
 
 namespace fibshim {
 
@@ -97,6 +98,7 @@ struct alignas(64) Decision {
   CUresult error;
   uint32_t series;
   int64_t key[kMaxKey];
+  OnError on_error;  // what a failure does to the call
 };
 static_assert(offsetof(Decision, snapshot) == 128 && sizeof(Decision) <= 256);
 

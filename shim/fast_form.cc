@@ -2,6 +2,7 @@
 
 #include "shim/counters.h"
 #include "shim/launch_path.h"
+#include "shim/served_solutions.h"
 
 namespace fibshim {
 namespace {
@@ -210,6 +211,8 @@ Way way_of(const Candidate& candidate, Decision* decision) {
   const Snapshot& snapshot = *decision->snapshot;
   const Binding& binding = *decision->binding;
   if (binding.has_cluster != 0 || binding.arguments.count > kMaxFastArguments) return Way::slow;
+  // A launch that fails on the fast side knows its series alone.
+  if (on_error_of_series(decision->series) != decision->on_error) return Way::slow;
   take_geometry(binding, decision);
   decision->waits_for_previous =
       snapshot.begin(snapshot.solutions)[binding.solution].waits_for_previous != 0;

@@ -142,7 +142,7 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
     release_saved(saved);
   }
   if (use == NodeUse::add && result == CUDA_SUCCESS) record_node(original, plan.launch);
-  return finish_redirect(plan.launch.decision->counter, result) ? apply(params) : result;
+  return finish_redirect(plan.launch, result) ? apply(params) : result;
 }
 
 template <class Params>

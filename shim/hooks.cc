@@ -238,7 +238,7 @@ __attribute__((noinline)) CUresult launch_config_slowly(const CUlaunchConfig* co
   }
   const CUresult result = recording.end(launch(&replaced, plan.kernel, plan.params, nullptr));
   note_capture(result, request, plan);
-  if (!finish_redirect(plan.decision->counter, result)) return result;
+  if (!finish_redirect(plan, result)) return result;
   plan.outcome = Outcome::error;
   return recording.end(original());
 }
@@ -270,7 +270,7 @@ __attribute__((noinline)) LaunchResult route_slowly(const LaunchFrame& frame,
       launch_plain(plan, request.stream, functions.launch->load(std::memory_order_relaxed),
                    functions.launch_ex->load(std::memory_order_relaxed)));
   note_capture(result, request, plan);
-  if (!finish_redirect(plan.decision->counter, result)) return done(result);
+  if (!finish_redirect(plan, result)) return done(result);
   plan.outcome = Outcome::error;
   return original();
 }

@@ -103,12 +103,12 @@ int choose_image(const Snapshot& snapshot, const Solution& solution, uint32_t sm
   return best;
 }
 
-void report_once(ReplacementRow& row, uint32_t device_class, const char* solution,
-                 const char* message) {
+void report_once(ReplacementRow& row, uint32_t device_class, const Snapshot& snapshot,
+                 const Solution& solution, const char* message) {
   const uint32_t bit = 1u << device_class;
   if ((row.reported.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
-  log_message(LogLevel::error, "solution %s: %s; %s", solution, message,
-              on_error() == OnError::fail
+  log_message(LogLevel::error, "solution %s: %s; %s", snapshot.text(solution.name), message,
+              on_error_of(solution.on_error) == OnError::fail
                   ? "matching launches fail (FIBSHIM_ON_ERROR=fallback runs the original)"
                   : "matching launches run the original");
 }
@@ -348,11 +348,11 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
   const char* name = snapshot.text(solution.name);
   ReplacementRow& row = generation.replacements[binding.solution];
   if (solution.error_code != 0) {
-    report_once(row, device_class, name, snapshot.text(solution.error_message));
+    report_once(row, device_class, snapshot, solution, snapshot.text(solution.error_message));
     return {LoadState::failed, static_cast<CUresult>(solution.error_code), nullptr};
   }
   if (binding.state == BindingState::broken) {
-    report_once(row, device_class, name, snapshot.text(binding.reason));
+    report_once(row, device_class, snapshot, solution, snapshot.text(binding.reason));
     return {LoadState::failed, CUDA_ERROR_INVALID_VALUE, nullptr};
   }
   const RelaxedCapture relaxed;
@@ -370,7 +370,7 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
       // In a forked child no call works: the launch's own error says so.
       const bool is_unusable =
           failure.error == CUDA_ERROR_NOT_INITIALIZED || failure.error == CUDA_ERROR_DEINITIALIZED;
-      if (!is_unusable) report_once(row, device_class, name, failure.message);
+      if (!is_unusable) report_once(row, device_class, snapshot, solution, failure.message);
       return {LoadState::failed, failure.error, nullptr};
     }
     tried |= uint64_t{1} << image;

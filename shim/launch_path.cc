@@ -10,6 +10,7 @@
 #include "shim/launch_entry.h"
 #include "shim/launch_slow.h"
 #include "shim/read_section.h"
+#include "shim/served_solutions.h"
 #include "shim/settings_in_force.h"
 
 namespace fibshim {
@@ -134,7 +135,7 @@ void plan_decided(const Decision& decision, Mode mode, const LaunchRequest& requ
     case DecisionKind::in_capture: return falls_back(Outcome::fallback_in_capture);
     case DecisionKind::failed:
       falls_back(Outcome::error);
-      if (on_error() == OnError::fail && mode != Mode::observe) {
+      if (decision.on_error == OnError::fail && mode != Mode::observe) {
         plan->action = LaunchAction::fail;
         plan->error = decision.error;
       }
@@ -215,15 +216,13 @@ void plan_launch(LaunchRequest* request, LaunchPlan* plan) {
   count(counter_of(fallback_series, fallback));
 }
 
-bool finish_redirect(CounterIndex hit, CUresult result) {
+bool finish_redirect(const LaunchPlan& plan, CUresult result) {
+  const Decision& decision = *plan.decision;
   if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
-    count(hit);
+    count(decision.counter);
     return false;
   }
-  const uint32_t series = hit / kOutcomeSlots;
-  count(counter_of(series, Outcome::error));
-  report_failed_launch(series, result);
-  return on_error() == OnError::fallback;
+  return end_failed_launch(decision.series, result, decision.on_error);
 }
 
 LaunchResult finish_launch(const LaunchFrame& frame, LaunchResult result) {
@@ -233,7 +232,9 @@ LaunchResult finish_launch(const LaunchFrame& frame, LaunchResult result) {
   const auto hit = static_cast<CounterIndex>(frame.hit);
   uint64_t* const counters = t_counters;
   if (counters != nullptr) add_in_order(counters + hit, -1);
-  return finish_redirect(hit, code) ? kGoesOn : static_cast<uint32_t>(code);
+  const uint32_t series = hit / kOutcomeSlots;
+  return end_failed_launch(series, code, on_error_of_series(series)) ? kGoesOn
+                                                                     : static_cast<uint32_t>(code);
 }
 
 namespace {

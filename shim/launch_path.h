@@ -97,9 +97,9 @@ struct LaunchPlan {
 // same read section as it is made in.
 void plan_launch(LaunchRequest* request, LaunchPlan* plan);
 
-// Counts the launch that a plan led to; `hit` is Decision::counter. True when the original must run
-// after all: the replacement could not be launched and FIBSHIM_ON_ERROR is fallback.
-bool finish_redirect(CounterIndex hit, CUresult result);
+// Counts the launch that a plan led to. True when the original must run after all: the replacement
+// could not be launched, and its definition's on_error is fallback.
+bool finish_redirect(const LaunchPlan& plan, CUresult result);
 
 // Series 0: launches that no pattern knows.
 inline void count_untracked() { count(counter_of(0, Outcome::untracked)); }

@@ -10,6 +10,24 @@
 
 namespace fibshim {
 
+namespace {
+
+void report_failed_launch(uint32_t series, CUresult result, OnError on_error) {
+  static std::atomic<uint64_t> was_reported[kSeriesCapacity / 64];
+  const uint64_t bit = uint64_t{1} << series % 64;
+  if ((was_reported[series / 64].fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
+  const char* pattern = nullptr;
+  const char* definition = nullptr;
+  names_of_series(series, &pattern, &definition);
+  log_message(LogLevel::error, "%s (pattern %s): the launch of its solution returns %d; %s",
+              definition, pattern, static_cast<int>(result),
+              on_error == OnError::fallback
+                  ? "the original runs"
+                  : "so does the call (FIBSHIM_ON_ERROR=fallback runs the original)");
+}
+
+}  // namespace
+
 uintptr_t learn_handle(const void* handle) { return remember_stranger(handle); }
 
 void count_unknown() {
@@ -50,18 +68,10 @@ void count_kept(const void* handle) {
   count(counter_of(unresolved_series(record.candidates[0]), Outcome::fallback_refused));
 }
 
-void report_failed_launch(uint32_t series, CUresult result) {
-  static std::atomic<uint64_t> was_reported[kSeriesCapacity / 64];
-  const uint64_t bit = uint64_t{1} << series % 64;
-  if ((was_reported[series / 64].fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
-  const char* pattern = nullptr;
-  const char* definition = nullptr;
-  names_of_series(series, &pattern, &definition);
-  log_message(LogLevel::error, "%s (pattern %s): the launch of its solution returns %d; %s",
-              definition, pattern, static_cast<int>(result),
-              on_error() == OnError::fallback
-                  ? "the original runs"
-                  : "so does the call (FIBSHIM_ON_ERROR=fallback runs the original)");
+bool end_failed_launch(uint32_t series, CUresult result, OnError on_error) {
+  count(counter_of(series, Outcome::error));
+  report_failed_launch(series, result, on_error);
+  return on_error == OnError::fallback;
 }
 
 }  // namespace fibshim

@@ -23,8 +23,9 @@ void count_unresolved(const Candidate& candidate);
 // "(unresolved)".
 void count_kept(const void* handle);
 
-// Logs, once per series, that the replacement could not be launched.
-void report_failed_launch(uint32_t series, CUresult result);
+// The replacement could not be launched: counts that, and says so once per series. True when the original
+// must run.
+bool end_failed_launch(uint32_t series, CUresult result, OnError on_error);
 
 }  // namespace fibshim
 

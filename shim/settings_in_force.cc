@@ -149,6 +149,16 @@ bool clears_deepbind() {
   return value != nullptr && strcasecmp(value, "clear") == 0;
 }
 
+OnError on_error_of(SolutionOnError of_definition) {
+  if (g_is_set[static_cast<size_t>(SettingId::on_error)]) return on_error();
+  switch (of_definition) {
+    case SolutionOnError::unset: break;
+    case SolutionOnError::fail: return OnError::fail;
+    case SolutionOnError::fallback: return OnError::fallback;
+  }
+  return on_error();
+}
+
 const char* config_path() { return g_config_path; }
 LogLevel log_level() { return g_log_level.load(std::memory_order_relaxed); }
 const char* stats_dir() { return g_stats_dir; }

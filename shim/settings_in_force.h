@@ -14,6 +14,7 @@
 namespace fibshim {
 
 struct Snapshot;
+enum class SolutionOnError : uint8_t;
 
 // False when neither FIBSHIM_CONFIG nor FIBSHIM_RECORD names a folder, or FIBSHIM_MODE=off: then no
 // hook is handed out.
@@ -43,6 +44,9 @@ extern std::atomic<Mode> g_mode;
 extern std::atomic<OnError> g_on_error;
 inline Mode mode() { return g_mode.load(std::memory_order_relaxed); }
 inline OnError on_error() { return g_on_error.load(std::memory_order_relaxed); }
+// What holds for one solution: the environment's, else what the folder says of its definition, else
+// on_error().
+OnError on_error_of(SolutionOnError of_definition);
 LogLevel log_level();
 const char* stats_dir();
 const char* log_file();  // "" for stderr

@@ -773,6 +773,69 @@ TEST(Check, RejectsSettingsThatItDoesNotKnow) {
   EXPECT_EQ(report.snapshot, nullptr);
 }
 
+SolutionOnError on_error_of(const CheckReport& report) {
+  return report.snapshot->begin(report.snapshot->solutions)->on_error;
+}
+
+TEST(Check, ReadsADefinitionsOwnOnError) {
+  const TestFolder folder;
+  EXPECT_EQ(on_error_of(check_folder(folder.path())), SolutionOnError::unset);
+  struct {
+    const char* definitions;
+    SolutionOnError on_error;
+  } const cases[] = {
+      {R"({"scale_n64": {"on_error": "fallback"}})", SolutionOnError::fallback},
+      {R"({"scale_n64": {"On_Error": "fail"}})", SolutionOnError::fail},
+      {R"({"scale_n64": {}})", SolutionOnError::unset},
+      {R"({"scale_*": {"on_error": "fallback"}})", SolutionOnError::fallback},
+      // The first glob that fits, unless the name itself is there.
+      {R"({"scale_*": {"on_error": "fallback"}, "*": {"on_error": "fail"}})",
+       SolutionOnError::fallback},
+      {R"({"*": {"on_error": "fail"}, "scale_n64": {"on_error": "fallback"}})",
+       SolutionOnError::fallback},
+  };
+  for (const auto& one : cases) {
+    folder.write("fibshim.json",
+                 std::string(R"({"on_error": "fail", "definitions": )") + one.definitions + "}");
+    const CheckReport report = check_folder(folder.path());
+    ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+    EXPECT_EQ(on_error_of(report), one.on_error) << one.definitions;
+    EXPECT_EQ(report.snapshot->settings.count, 1u);
+  }
+}
+
+TEST(Check, RejectsWhatADefinitionCannotSet) {
+  const TestFolder folder;
+  struct {
+    const char* definitions;
+    Rule rule;
+    const char* line;
+  } const cases[] = {
+      {R"({"scale_n46": {"on_error": "fail"}})", Rule::unknown_definition,
+       "fibshim.json:1:18: error: no file below definitions/ has the definition \"scale_n46\"; did "
+       "you mean \"scale_n64\"?"},
+      {R"({"norm_*": {}})", Rule::unknown_definition,
+       "fibshim.json:1:18: error: no file below definitions/ has the definition \"norm_*\""},
+      {R"({"scale_n64": {"on_error": "ignore"}})", Rule::setting_value,
+       "fibshim.json:1:44: error: \"on_error\" is \"ignore\"; accepted are fail or fallback"},
+      {R"({"scale_n64": {"on_eror": "fail"}})", Rule::unknown_setting,
+       "fibshim.json:1:32: error: unknown setting \"on_eror\"; accepted is \"on_error\"; did you "
+       "mean \"on_error\"?"},
+      {R"({"scale_n64": {"mode": "off"}})", Rule::unknown_setting,
+       "fibshim.json:1:32: error: \"mode\" cannot be set for one definition"},
+      {R"({"scale_n64": "fail"})", Rule::wrong_type, "fibshim.json:1:31: error: \"scale_n64\""},
+      {R"(["scale_n64"])", Rule::wrong_type, "fibshim.json:1:17: error: \"definitions\""},
+      {R"({"scale_n64": {}, "scale_n64": {}})", Rule::duplicate_key, "fibshim.json:1:35: error: "},
+  };
+  for (const auto& one : cases) {
+    folder.write("fibshim.json", std::string(R"({"definitions": )") + one.definitions + "}");
+    const CheckReport report = check_folder(folder.path());
+    EXPECT_NE(lines_of(report, one.rule).find(one.line), std::string::npos) << all_of(report);
+    EXPECT_EQ(report.error_count, 1u) << all_of(report);
+    EXPECT_EQ(report.snapshot, nullptr);
+  }
+}
+
 TEST(Check, ATruncatedCubinBreaksItsSolutionOnly) {
   const TestFolder folder;
   folder.write(kImagePath, test_image("sm_90.cubin").substr(0, 5000));

@@ -97,7 +97,6 @@ TEST(ShimBinary, LaunchPathRefersToNothingThatIsForbidden) {
       "fibshim::count_slowly(unsigned int)",
       "fibshim::g_has_unlike_devices",
       "fibshim::g_mode",
-      "fibshim::g_on_error",
       "fibshim::count_unknown()",
       "fibshim::learn_handle(void const*)",
       "fibshim::count_unresolved(fibshim::Candidate const&)",
@@ -105,7 +104,8 @@ TEST(ShimBinary, LaunchPathRefersToNothingThatIsForbidden) {
       "fibshim::route_slowly(fibshim::LaunchFrame const&, fibshim::LaunchFunctions const&)",
       "fibshim::launch_config_slowly(CUlaunchConfig_st const*, CUfunc_st*, void**, void**, "
       "fibshim::LaunchFunctions const&)",
-      "fibshim::report_failed_launch(unsigned int, cudaError_enum)",
+      "fibshim::end_failed_launch(unsigned int, cudaError_enum, fibshim::OnError)",
+      "fibshim::on_error_of_series(unsigned int)",
       "fibshim::decide(fibshim::Record const&, fibshim::Candidate*, long const*, unsigned int, "
       "CUstream_st*, bool, fibshim::Decision*)",
   });

@@ -216,6 +216,62 @@ TEST(Failure, AFailingDriverCallIsTheLaunchsError) {
   EXPECT_EQ(run.outcome(kError), 4);
 }
 
+// A folder whose rmsnorm_h128 cannot be loaded and whose rmsnorm_h2048 cannot be launched, with what
+// fibshim.json says. The engine launches either twice.
+struct OnErrorCase {
+  const char* name;
+  const char* settings;
+  const char* environment;  // FIBSHIM_ON_ERROR, or null
+  bool h128_falls_back;
+  bool h2048_falls_back;
+};
+
+class OnErrorOfADefinition : public testing::TestWithParam<OnErrorCase> {};
+
+TEST_P(OnErrorOfADefinition, DecidesForItAlone) {
+  const std::string config = copy_of_pytorch_config();
+  name_a_missing_kernel(config);
+  std::ofstream(config + "/fibshim.json") << GetParam().settings;
+  Environment environment = {{"SIMCUDA_FAIL", "cuLaunchKernel:rmsnorm_*=701"}};
+  if (GetParam().environment != nullptr) environment["FIBSHIM_ON_ERROR"] = GetParam().environment;
+  const struct {
+    const char* hidden;
+    int code;
+    bool falls_back;
+  } solutions[] = {{"--hidden=128", 500, GetParam().h128_falls_back},
+                   {"--hidden=2048", 701, GetParam().h2048_falls_back}};
+  for (const auto& one : solutions) {
+    const EngineRun run = PreloadedEngine().run({one.hidden, "--launches=2"}, config, environment);
+    EXPECT_EQ(run.ran_original(), one.falls_back ? 2 : 0) << one.hidden << run.process.err;
+    EXPECT_EQ(run.launches_with(one.code), one.falls_back ? 0 : 2) << one.hidden;
+    ASSERT_EQ(run.messages().size(), 1u) << run.process.err;
+    const std::string says =
+        one.falls_back ? "the original" : "(FIBSHIM_ON_ERROR=fallback runs the";
+    EXPECT_NE(run.messages()[0].find(says), std::string::npos) << run.process.err;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Failure, OnErrorOfADefinition,
+    testing::Values(
+        OnErrorCase{"OneFallsBack",
+                    R"({"definitions": {"rmsnorm_h2048": {"on_error": "fallback"}}})", nullptr,
+                    false, true},
+        OnErrorCase{
+            "OneFails",
+            R"({"on_error": "fallback", "definitions": {"rmsnorm_h2048": {"on_error": "fail"}}})",
+            nullptr, true, false},
+        OnErrorCase{"AGlobFallsBack",
+                    R"({"definitions": {"rmsnorm_h1*": {"on_error": "fallback"}}})", nullptr, true,
+                    false},
+        OnErrorCase{"TheEnvironmentWins",
+                    R"({"definitions": {"rmsnorm_*": {"on_error": "fallback"}}})", "fail", false,
+                    false},
+        OnErrorCase{"TheEnvironmentWinsToFallBack",
+                    R"({"definitions": {"rmsnorm_*": {"on_error": "fail"}}})", "fallback", true,
+                    true}),
+    [](const auto& one) { return std::string(one.param.name); });
+
 TEST(Failure, ATransientFailureIsNotRemembered) {
   // The engine's own load is the first call; those of the replacement follow, and the first of
   // them fails.
