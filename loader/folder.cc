@@ -165,19 +165,34 @@ const SettingInfo* find_setting(const JsonValue::Member& member,
   return nullptr;
 }
 
+// Nothing where the setting does not take the value, which is reported.
+std::optional<std::string> accept_setting_value(const SettingInfo& setting, const std::string& what,
+                                                const std::string& text, const Mark& mark,
+                                                Diagnostics* diagnostics) {
+  bool is_accepted = setting.choices[0] == nullptr;
+  for (const char* choice : setting.choices) {
+    if (choice != nullptr && text == choice) is_accepted = true;
+  }
+  uint32_t count = 0;
+  if (setting.id == SettingId::quarantine) {
+    is_accepted = parse_count(text.c_str(), kMostQuarantine, &count);
+  }
+  if (is_accepted) return text;
+  diagnostics->add(Rule::setting_value, mark.place(),
+                   what + " is " + quoted(text) + "; accepted are " + setting.value_words);
+  return std::nullopt;
+}
+
 // A value that the setting takes.
 std::optional<std::string> read_setting_value(const SettingInfo& setting, const std::string& what,
                                               JsonValue value, Diagnostics* diagnostics) {
+  if (setting.id == SettingId::quarantine && value.kind() == JsonKind::integer) {
+    return accept_setting_value(setting, what, std::to_string(value.integer()), value.mark(),
+                                diagnostics);
+  }
   const auto text = read_text(value, what, diagnostics);
   if (!text) return std::nullopt;
-  bool is_accepted = setting.choices[0] == nullptr;
-  for (const char* choice : setting.choices) {
-    if (choice != nullptr && text->text == choice) is_accepted = true;
-  }
-  if (is_accepted) return text->text;
-  diagnostics->add(Rule::setting_value, value.mark().place(),
-                   what + " is " + quoted(text->text) + "; accepted are " + setting.value_words);
-  return std::nullopt;
+  return accept_setting_value(setting, what, text->text, value.mark(), diagnostics);
 }
 
 // One definition's, or those of all that a glob fits.

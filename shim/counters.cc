@@ -416,11 +416,18 @@ void names_of_series(uint32_t series, const char** pattern, const char** definit
   *definition = is_known ? g_counters.series[series].definition : "";
 }
 
-bool is_one_definition(uint32_t series) {
-  const char* pattern = nullptr;
-  const char* definition = nullptr;
-  names_of_series(series, &pattern, &definition);
-  return series != 0 && strcmp(definition, kOther) != 0;
+uint32_t first_series_like(uint32_t series) {
+  MutexGuard guard(g_counters.lock);
+  const SeriesEntry* const entries = g_counters.series;
+  if (entries == nullptr || series == 0 || series >= kSeriesCapacity) return 0;
+  const SeriesEntry& entry = entries[series];
+  if (strcmp(entry.definition, kOther) == 0) return 0;
+  uint32_t first = 1;
+  while (entries[first].config != entry.config ||
+         strcmp(entries[first].definition, entry.definition) != 0) {
+    ++first;
+  }
+  return first;
 }
 
 const uint64_t* shard_at(uint32_t index) {

@@ -77,8 +77,9 @@ uint32_t series_of(uint32_t config, const char* pattern, const char* definition)
 // The names that a series was made with; cut to fit, like the file's. Series 0 has empty ones.
 void names_of_series(uint32_t series, const char** pattern, const char** definition);
 
-// False for series 0, and for one that stands for several definitions, for lack of room.
-bool is_one_definition(uint32_t series);
+// The first series of the same folder and definition. 0 for series 0, and for one that stands for several
+// definitions, for lack of room.
+uint32_t first_series_like(uint32_t series);
 
 // Shard `index`, from 1 on without a gap, or null. For read_section.cc.
 const uint64_t* shard_at(uint32_t index);

@@ -22,6 +22,28 @@ constexpr uint32_t kSmallestTable = 8;
 Mutex g_lock;
 Pool g_table_pool;
 Pool g_decision_pool;
+Decision* g_newest;  // of all cached decisions, linked by `older`
+
+// Holding g_lock.
+void put_in_list(Decision* decision) {
+  decision->newer = nullptr;
+  decision->older = g_newest;
+  if (g_newest != nullptr) g_newest->newer = decision;
+  g_newest = decision;
+}
+
+// Holding g_lock.
+void take_from_list(Decision* decision) {
+  (decision->newer == nullptr ? g_newest : decision->newer->older) = decision->older;
+  if (decision->older != nullptr) decision->older->newer = decision->newer;
+}
+
+// Holding g_lock.
+void make_slow_if_quarantined(Decision* decision) {
+  if (decision->binding == nullptr || !is_quarantined(decision->series)) return;
+  Way slow = Way::slow;
+  __atomic_store(&decision->way, &slow, __ATOMIC_RELAXED);
+}
 
 size_t table_bytes(uint32_t capacity) {
   return sizeof(DecisionTable) + capacity * sizeof(DecisionTable::Slot);
@@ -64,6 +86,8 @@ const Decision* cache(Candidate* candidate, Decision* decision) {
     return decision;
   }
   memcpy(static_cast<void*>(copy), static_cast<const void*>(decision), sizeof(Decision));
+  make_slow_if_quarantined(copy);
+  put_in_list(copy);
   put(table, copy);
   const Decision* none = &g_undecided;
   candidate->first.compare_exchange_strong(none, copy, std::memory_order_release,
@@ -267,16 +291,21 @@ void release_decisions(Candidate* candidate) {
   MutexGuard guard(g_lock);
   DecisionTable* table = candidate->decisions.exchange(nullptr, std::memory_order_relaxed);
   for (uint32_t i = 0; table != nullptr && i <= table->mask; ++i) {
-    const Decision* decision = table->slots()[i].load(std::memory_order_relaxed);
-    if (decision != nullptr) {
-      g_decision_pool.release(const_cast<Decision*>(decision), sizeof(Decision));
-    }
+    auto* decision = const_cast<Decision*>(table->slots()[i].load(std::memory_order_relaxed));
+    if (decision == nullptr) continue;
+    take_from_list(decision);
+    g_decision_pool.release(decision, sizeof(Decision));
   }
   while (table != nullptr) {
     DecisionTable* older = table->older;
     g_table_pool.release(table, table_bytes(table->mask + 1));
     table = older;
   }
+}
+
+void leave_fast_side_to_quarantined() {
+  MutexGuard guard(g_lock);
+  for (Decision* at = g_newest; at != nullptr; at = at->older) make_slow_if_quarantined(at);
 }
 
 void lock_decisions_for_fork() {

@@ -3,7 +3,7 @@
 // A candidate's decisions lie in an open-addressed table of pointers, and the first of them beside it:
 // most kernels are launched with one shape. Readers take no lock and write nothing: a slot goes from
 // null to a decision once and stays, and decisions never change after they are published (release on
-// the slot, acquire on its load). The table doubles at half load by copying the pointers and
+// the slot, acquire on its load), but for their way, which may become the slow one. The table doubles at half load by copying the pointers and
 // publishing the copy; old tables stay in the pool until the handle dies, and all of it ends a grace
 // period after that (read_section.h). Without memory for another one the decision is made anew at
 // each launch. Memory per shape: at most 32 bytes of table, and a Decision of 256 bytes, of which a
@@ -99,6 +99,9 @@ struct alignas(64) Decision {
   uint32_t series;
   int64_t key[kMaxKey];
   OnError on_error;  // what a failure does to the call
+  // Of all cached decisions; the writers'.
+  Decision* newer;
+  Decision* older;
 };
 static_assert(offsetof(Decision, snapshot) == 128 && sizeof(Decision) <= 256);
 
@@ -112,6 +115,13 @@ struct DecisionTable {
   const Slot* slots() const { return reinterpret_cast<const Slot*>(this + 1); }
   Slot* slots() { return reinterpret_cast<Slot*>(this + 1); }
 };
+
+// How a decision is carried out. The one thing of it that may change: to slow.
+inline Way way_now(const Decision& decision) {
+  Way way;
+  __atomic_load(&decision.way, &way, __ATOMIC_RELAXED);
+  return way;
+}
 
 inline uint32_t hash_key(const int64_t* key, uint32_t count) {
   uint64_t hash = 0;
@@ -170,6 +180,9 @@ bool program_fits(const Snapshot& snapshot, Program program, const Param* params
 
 // Back to the pool, with the tables. The candidate's handle has died.
 void release_decisions(Candidate* candidate);
+
+// Launches that a quarantined solution served take the slow side from now on.
+void leave_fast_side_to_quarantined();
 
 // For the atfork handlers.
 void lock_decisions_for_fork();

@@ -127,6 +127,9 @@ void plan_decided(const Decision& decision, Mode mode, const LaunchRequest& requ
     plan->outcome = outcome;
     plan->action = LaunchAction::original;
   };
+  if (decision.binding != nullptr && is_quarantined(decision.series)) {
+    return falls_back(Outcome::fallback_quarantined);
+  }
   switch (decision.kind) {
     case DecisionKind::ready: break;
     case DecisionKind::no_solution: return falls_back(Outcome::fallback_no_solution);
@@ -135,7 +138,9 @@ void plan_decided(const Decision& decision, Mode mode, const LaunchRequest& requ
     case DecisionKind::in_capture: return falls_back(Outcome::fallback_in_capture);
     case DecisionKind::failed:
       falls_back(Outcome::error);
-      if (decision.on_error == OnError::fail && mode != Mode::observe) {
+      if (mode == Mode::observe) return;
+      note_failure(decision.series, decision.error);
+      if (decision.on_error == OnError::fail) {
         plan->action = LaunchAction::fail;
         plan->error = decision.error;
       }
@@ -419,17 +424,17 @@ __attribute__((always_inline)) inline LaunchResult route(LaunchFrame& frame, uin
   if (__builtin_expect(decision == nullptr, 0)) return go_slowly();
   if (__builtin_expect(!checks_hold(decision->checks, params), 0)) return go_slowly();
   if (__builtin_expect(has_attributes && decision->waits_for_previous, 0)) return go_slowly();
-  if (__builtin_expect(decision->way == Way::direct, 1)) {
+  const Way way = way_now(*decision);
+  if (__builtin_expect(way == Way::direct, 1)) {
     return launch_directly<kFunctions>(frame, *decision, counters);
   }
-  if (__builtin_expect(decision->way == Way::original, 1)) {
+  if (__builtin_expect(way == Way::original, 1)) {
     count_in(counters, decision->counter);
     leave_fast_section(counters);
     return kGoesOn;
   }
-  return decision->way == Way::computed
-             ? launch_computed<kFunctions>(frame, candidate, *decision, counters)
-             : go_slowly();
+  return way == Way::computed ? launch_computed<kFunctions>(frame, candidate, *decision, counters)
+                              : go_slowly();
 }
 
 template <const LaunchFunctions& kFunctions>

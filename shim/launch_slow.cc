@@ -6,6 +6,7 @@
 #include "shim/read_section.h"
 #include "shim/recorder.h"
 #include "shim/runtime.h"
+#include "shim/served_solutions.h"
 #include "shim/settings_in_force.h"
 
 namespace fibshim {
@@ -71,6 +72,7 @@ void count_kept(const void* handle) {
 bool end_failed_launch(uint32_t series, CUresult result, OnError on_error) {
   count(counter_of(series, Outcome::error));
   report_failed_launch(series, result, on_error);
+  note_failure(series, result);
   return on_error == OnError::fallback;
 }
 

@@ -17,6 +17,7 @@ enum class Outcome : uint8_t {
   error,
   untracked,
   observed,
+  fallback_quarantined,
 };
 
 struct OutcomeInfo {
@@ -37,6 +38,8 @@ inline constexpr OutcomeInfo kOutcomes[] = {
     {Outcome::error, "error", "a matched solution failed to load or to launch"},
     {Outcome::untracked, "untracked", "no pattern knows this kernel"},
     {Outcome::observed, "observed", "would have been a hit, but FIBSHIM_MODE is observe"},
+    {Outcome::fallback_quarantined, "fallback_quarantined",
+     "its solution failed too often (FIBSHIM_QUARANTINE)"},
 };
 inline constexpr uint32_t kOutcomeCount = sizeof(kOutcomes) / sizeof(kOutcomes[0]);
 

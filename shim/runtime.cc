@@ -21,6 +21,7 @@
 #include "shim/loaded_images.h"
 #include "shim/log.h"
 #include "shim/recorder.h"
+#include "shim/served_solutions.h"
 #include "shim/settings_in_force.h"
 #include "shim/swap.h"
 

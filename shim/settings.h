@@ -26,6 +26,7 @@ enum class SettingId : uint8_t {
   record,
   record_limit,
   job,
+  quarantine,
 };
 
 struct SettingInfo {
@@ -117,11 +118,32 @@ inline constexpr SettingInfo kSettings[] = {
      "SLURM_JOB_ID or another scheduler's variable",
      "the job that the process is a rank of, for fibshim swap --job",
      false},
+    {SettingId::quarantine,
+     "FIBSHIM_QUARANTINE",
+     {},
+     "number of failures, 0 for never",
+     "0",
+     "after how many launches that it made fail a solution is left alone",
+     true},
 };
 
 // Where FIBSHIM_JOB is not set, the first of these that is names the job, as NAME=value.
 inline constexpr const char* kJobVariables[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID",
                                                 "FLUX_JOB_ID", "TORCHELASTIC_RUN_ID"};
+
+inline constexpr uint32_t kMostQuarantine = 1'000'000'000;
+
+// A whole number up to `most`, of decimal digits. False: it is none.
+constexpr bool parse_count(const char* text, uint32_t most, uint32_t* out) {
+  uint64_t value = 0;
+  const char* at = text;
+  for (; *at >= '0' && *at <= '9' && value <= most; ++at) {
+    value = value * 10 + static_cast<uint64_t>(*at - '0');
+  }
+  if (at == text || *at != 0 || value > most) return false;
+  *out = static_cast<uint32_t>(value);
+  return true;
+}
 inline constexpr uint64_t kDefaultRecordLimit = uint64_t{64} << 20;
 inline constexpr uint64_t kSmallestRecordLimit = uint64_t{64} << 10;
 inline constexpr uint32_t kSettingCount = sizeof(kSettings) / sizeof(kSettings[0]);

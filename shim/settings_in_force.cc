@@ -30,6 +30,7 @@ char g_record_folder[PATH_MAX];
 char g_job[256];
 uint64_t g_record_limit = kDefaultRecordLimit;
 std::atomic<LogLevel> g_log_level{LogLevel::warn};
+std::atomic<uint32_t> g_quarantine_limit{0};
 bool g_is_set[kSettingCount];  // by the environment
 
 // Position of `value` among a setting's choices, or -1.
@@ -96,6 +97,13 @@ void take_value(const SettingInfo& setting, const char* value, const char* where
       }
       break;
     case SettingId::job: snprintf(g_job, sizeof g_job, "%s", value); break;
+    case SettingId::quarantine:
+      if (uint32_t limit = 0; parse_count(value, kMostQuarantine, &limit)) {
+        g_quarantine_limit.store(limit);
+      } else {
+        warn_of_value(setting, value, where);
+      }
+      break;
   }
 }
 
@@ -158,6 +166,8 @@ OnError on_error_of(SolutionOnError of_definition) {
   }
   return on_error();
 }
+
+uint32_t quarantine_limit() { return g_quarantine_limit.load(std::memory_order_relaxed); }
 
 const char* config_path() { return g_config_path; }
 LogLevel log_level() { return g_log_level.load(std::memory_order_relaxed); }

@@ -24,6 +24,7 @@ std::string default_value(const SettingInfo& setting) {
     case SettingId::on_error:
     case SettingId::log:
     case SettingId::record_limit:
+    case SettingId::quarantine:
     case SettingId::deepbind:
     case SettingId::trust: return setting.default_words;
   }

@@ -771,6 +771,15 @@ TEST(Check, RejectsSettingsThatItDoesNotKnow) {
                       "or apply"),
             std::string::npos);
   EXPECT_EQ(report.snapshot, nullptr);
+  folder.write("fibshim.json", R"({"quarantine": 3})");
+  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+  for (const char* value : {"-1", "\"some\"", "1000000001"}) {
+    folder.write("fibshim.json", std::string("{\"quarantine\": ") + value + "}");
+    EXPECT_NE(lines_of(check_folder(folder.path()), Rule::setting_value)
+                  .find("fibshim.json:1:16: error: \"quarantine\" is "),
+              std::string::npos)
+        << value;
+  }
 }
 
 SolutionOnError on_error_of(const CheckReport& report) {

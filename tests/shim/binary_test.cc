@@ -106,6 +106,8 @@ TEST(ShimBinary, LaunchPathRefersToNothingThatIsForbidden) {
       "fibshim::LaunchFunctions const&)",
       "fibshim::end_failed_launch(unsigned int, cudaError_enum, fibshim::OnError)",
       "fibshim::on_error_of_series(unsigned int)",
+      "fibshim::is_quarantined(unsigned int)",
+      "fibshim::note_failure(unsigned int, cudaError_enum)",
       "fibshim::decide(fibshim::Record const&, fibshim::Candidate*, long const*, unsigned int, "
       "CUstream_st*, bool, fibshim::Decision*)",
   });

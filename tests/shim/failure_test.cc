@@ -272,6 +272,89 @@ INSTANTIATE_TEST_SUITE_P(
                     true}),
     [](const auto& one) { return std::string(one.param.name); });
 
+constexpr char kHit[] = "torch-rms-norm-bf16 rmsnorm_h128 hit";
+constexpr char kQuarantined[] = "torch-rms-norm-bf16 rmsnorm_h128 fallback_quarantined";
+
+int messages_with(const EngineRun& run, const std::string& part) {
+  int found = 0;
+  for (const std::string& line : run.messages()) found += line.find(part) != std::string::npos;
+  return found;
+}
+
+TEST(Quarantine, LeavesASolutionAloneThatCannotBeLaunched) {
+  for (const bool falls_back : {false, true}) {
+    // The fourth launch of the solution would succeed: nobody tries it.
+    const EngineRun run =
+        PreloadedEngine().run({"--hidden=128", "--launches=8"}, pytorch_config(),
+                              {{"FIBSHIM_QUARANTINE", "3"},
+                               {"FIBSHIM_ON_ERROR", falls_back ? "fallback" : "fail"},
+                               {"SIMCUDA_FAIL", "cuLaunchKernel:rmsnorm_*=701*3"}});
+    EXPECT_EQ(run.launches_with(701), falls_back ? 0 : 3) << run.process.out << run.process.err;
+    EXPECT_EQ(run.ran_original(), falls_back ? 8 : 5);
+    EXPECT_EQ(run.ran_curated(), 0);
+    EXPECT_EQ(run.outcome(kError), 3);
+    EXPECT_EQ(run.outcome(kQuarantined), 5);
+    EXPECT_EQ(
+        messages_with(run, "rmsnorm_h128: solution fibshim_rmsnorm_h128 is left alone after 3"), 1)
+        << run.process.err;
+  }
+}
+
+TEST(Quarantine, LeavesASolutionAloneThatCannotBeLoaded) {
+  const std::string config = copy_of_pytorch_config();
+  name_a_missing_kernel(config);
+  const EngineRun run =
+      PreloadedEngine().run({"--hidden=128", "--launches=8", "--threads=4"}, config,
+                            {{"FIBSHIM_QUARANTINE", "2"}, {"FIBSHIM_ON_ERROR", "fallback"}});
+  EXPECT_EQ(run.ran_original(), 32) << run.process.err;
+  // Threads that were past the look already fail too.
+  EXPECT_GE(run.outcome(kError), 2);
+  EXPECT_LE(run.outcome(kError), 2 + 3);
+  EXPECT_EQ(run.outcome(kError) + run.outcome(kQuarantined), 32);
+  EXPECT_EQ(messages_with(run, "left alone"), 1) << run.process.err;
+}
+
+TEST(Quarantine, IsOffUnlessAskedFor) {
+  const EngineRun run = PreloadedEngine().run(
+      {"--hidden=128", "--launches=50"}, pytorch_config(),
+      {{"FIBSHIM_ON_ERROR", "fallback"}, {"SIMCUDA_FAIL", "cuLaunchKernel:rmsnorm_*=701*20"}});
+  EXPECT_EQ(run.outcome(kError), 20);
+  EXPECT_EQ(run.outcome(kHit), 30);
+  EXPECT_EQ(run.outcome(kQuarantined), 0);
+}
+
+TEST(Quarantine, DoesNotCountWhatTheCallerOrTheContextIsTheCauseOf) {
+  for (const char* code : {"400", "201", "901", "719"}) {
+    const EngineRun run = PreloadedEngine().run(
+        {"--hidden=128", "--launches=9"}, pytorch_config(),
+        {{"FIBSHIM_QUARANTINE", "1"},
+         {"FIBSHIM_ON_ERROR", "fallback"},
+         {"SIMCUDA_FAIL", std::string("cuLaunchKernel:rmsnorm_*=") + code + "*4"}});
+    EXPECT_EQ(run.outcome(kError), 4) << code;
+    EXPECT_EQ(run.outcome(kHit), 5) << code;
+  }
+}
+
+TEST(Quarantine, MayStandInTheFolderAsANumber) {
+  const std::string config = copy_of_pytorch_config();
+  std::ofstream(config + "/fibshim.json") << R"({"quarantine": 1, "on_error": "fallback"})";
+  const EngineRun run = PreloadedEngine().run({"--hidden=128", "--launches=4"}, config,
+                                              {{"SIMCUDA_FAIL", "cuLaunchKernel:rmsnorm_*=701"}});
+  EXPECT_EQ(run.outcome(kError), 1) << run.process.err;
+  EXPECT_EQ(run.outcome(kQuarantined), 3);
+}
+
+TEST(Quarantine, ANumberThatIsNoneWarnsAndNothingIsLeftAlone) {
+  for (const char* value : {"many", "-1", "3x", "99999999999"}) {
+    const EngineRun run = PreloadedEngine().run({"--hidden=128", "--launches=4"}, pytorch_config(),
+                                                {{"FIBSHIM_QUARANTINE", value},
+                                                 {"FIBSHIM_ON_ERROR", "fallback"},
+                                                 {"SIMCUDA_FAIL", "cuLaunchKernel:rmsnorm_*=701"}});
+    EXPECT_EQ(run.outcome(kError), 4) << value;
+    EXPECT_EQ(messages_with(run, "number of failures, 0 for never; 0 holds"), 1) << run.process.err;
+  }
+}
+
 TEST(Failure, ATransientFailureIsNotRemembered) {
   // The engine's own load is the first call; those of the replacement follow, and the first of
   // them fails.
