@@ -25,6 +25,7 @@
 #include "shim/mutex.h"
 #include "shim/read_section.h"
 #include "shim/runtime.h"
+#include "shim/served_solutions.h"
 #include "shim/settings_in_force.h"
 
 namespace fibshim {
@@ -294,7 +295,10 @@ Generation* prepare(bool is_off, const char* path, char (&message)[kControlTextB
 bool go(Generation* next, bool is_off, const char* wanted, char (&message)[kControlTextBytes]) {
   Watch& watch = g_watch;
   if (next != nullptr) {
-    if (!is_off) next->config = add_config(*next->snapshot);
+    if (!is_off) {
+      next->config = add_config(*next->snapshot);
+      end_quarantines();
+    }
     if (!put_in_force(next)) {
       end_generation(next);
       snprintf(message, sizeof message, "no memory for the handles that are in use");
