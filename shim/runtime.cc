@@ -248,7 +248,7 @@ bool ensure_started() {
   return start_or_wait();
 }
 
-bool has_started() { return g_generation.load(std::memory_order_relaxed) != nullptr; }
+bool has_started() { return g_generation.load(std::memory_order_acquire) != nullptr; }
 
 const Generation* current_generation() { return g_generation.load(std::memory_order_seq_cst); }
 

@@ -3,7 +3,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +18,7 @@
 
 #include <fmt/format.h>
 
+#include "shim/control_format.h"
 #include "shim/counters_format.h"
 #include "shim/outcomes.h"
 #include "shim/settings.h"
@@ -70,6 +73,11 @@ std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
     return fmt::format("it claims {} series with room for {}", header.series_count,
                        header.series_capacity);
   }
+  if (header.control_at < sizeof(FileHeader) || header.control_at > file_bytes ||
+      file_bytes - header.control_at < sizeof(ControlBlock) ||
+      header.control_at % sizeof(uint64_t) != 0) {
+    return "its control block lies elsewhere";
+  }
   const uint64_t series_bytes = uint64_t{header.series_capacity} * sizeof(SeriesEntry);
   const uint64_t shard_bytes = uint64_t{header.series_capacity} * kOutcomeSlots * sizeof(uint64_t);
   if (header.series_at < sizeof(FileHeader) || header.series_at > file_bytes ||
@@ -116,6 +124,49 @@ bool has_counters_suffix(std::string_view name) {
   const std::string_view suffix = kCountersSuffix;
   return name.size() > suffix.size() && name.substr(name.size() - suffix.size()) == suffix &&
          name[0] != '.';  // a file that is being made
+}
+
+std::string digest_text(const uint64_t (&digest)[2]) {
+  return fmt::format("{:016x}{:016x}", digest[1], digest[0]);
+}
+
+// What the process says of its folder. It writes seldom and shortly; one that died while it wrote has
+// left what it had.
+bool read_status(int fd, const FileHeader& header, ControlStatus* out) {
+  constexpr int kMostAttempts = 100;
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    uint32_t after = 0;
+    if (!read_exactly(fd, out, sizeof *out, header.control_at) ||
+        !read_exactly(fd, &after, sizeof after,
+                      header.control_at + offsetof(ControlStatus, version))) {
+      return false;
+    }
+    if (out->version % 2 == 0 && out->version == after) break;
+    sched_yield();
+  }
+  return true;
+}
+
+FolderInForce folder_of(const ControlStatus& status, const std::vector<ConfigIdentity>& configs) {
+  FolderInForce out;
+  if (status.version == 0) {  // no thread has written it yet
+    if (!configs.empty()) out.config = configs.back();
+    return out;
+  }
+  out.has_watcher = status.has_watcher != 0;
+  out.is_off = status.state == FolderState::off;
+  out.config.path = text_of(status.folder);
+  if (!out.config.path.empty()) out.config.digest = digest_text(status.digest);
+  out.configured = text_of(status.configured);
+  out.swap_count = status.swap_count;
+  out.refused_count = status.refused_count;
+  out.refusal = text_of(status.refusal);
+  out.job = text_of(status.job);
+  out.image_count = status.image_count;
+  out.image_bytes = status.image_bytes;
+  out.kept_image_count = status.kept_image_count;
+  out.kept_image_bytes = status.kept_image_bytes;
+  return out;
 }
 
 // The device of counts that the shim does not tell apart: known where there is only one.
@@ -178,9 +229,13 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
   }
   for (uint32_t i = 0; i < header->config_count; ++i) {
     const CountedConfig& config = header->configs[i];
-    out.configs.push_back(
-        {text_of(config.path), fmt::format("{:016x}{:016x}", config.digest[1], config.digest[0])});
+    out.configs.push_back({text_of(config.path), digest_text(config.digest)});
   }
+  const auto status_block = std::make_unique<ControlStatus>();
+  if (!read_status(file.get(), *header, status_block.get())) {
+    return tl::unexpected(read_failure("its control block"));
+  }
+  out.folder = folder_of(*status_block, out.configs);
 
   std::vector<SeriesEntry> series(header->series_count);
   if (!read_exactly(file.get(), series.data(), series.size() * sizeof(SeriesEntry),

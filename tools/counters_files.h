@@ -28,6 +28,22 @@ struct ConfigIdentity {
   std::string digest;  // 32 hexadecimal digits
 };
 
+// The folder that a process is in, and how it came there (shim/control_format.h).
+struct FolderInForce {
+  bool has_watcher = false;  // a thread of the shim moves it when it is asked
+  bool is_off = false;       // then `config` is the folder before
+  ConfigIdentity config;     // empty: none
+  std::string configured;    // FIBSHIM_CONFIG, absolute, links not resolved
+  uint64_t swap_count = 0;
+  uint64_t refused_count = 0;
+  std::string refusal;  // why the last folder was refused; empty: it was not
+  std::string job;      // that it is a rank of; may be empty
+  // Images that it has loaded, and the bytes of their files; of these the ones that only folders before
+  // have used.
+  uint64_t image_count = 0, image_bytes = 0;
+  uint64_t kept_image_count = 0, kept_image_bytes = 0;
+};
+
 struct Count {
   uint32_t config;  // index into ProcessCounters::configs; beyond its end: no config
   int32_t device;   // ordinal; -1: not told apart, and the process sees more than one
@@ -47,7 +63,8 @@ struct ProcessCounters {
   std::string executable;
   std::string command;
   std::vector<DeviceIdentity> devices;
-  std::vector<ConfigIdentity> configs;
+  std::vector<ConfigIdentity> configs;  // that it has been in, in the order of the first time
+  FolderInForce folder;
   std::vector<Count> counts;
 };
 

@@ -25,6 +25,7 @@
 #include "tools/commands.h"
 #include "tools/counters_files.h"
 #include "tools/fatbin_payload.h"
+#include "tools/folders_in_force.h"
 #include "tools/launch_counts.h"
 #include "tools/options.h"
 #include "tools/processes.h"
@@ -409,6 +410,7 @@ Json counters_json(const ProcessLook& process) {
       for (const ConfigIdentity& config : counters.configs) {
         item["config"].push_back({{"path", config.path}, {"digest", config.digest}});
       }
+      item["folder"] = folder_to_json(counters.folder);
       item["totals"] = Json::object();
       for (const auto& [outcome, count] : totals_of(sorted_rows(counts_of(counters)))) {
         item["totals"][outcome_name(outcome)] = count;
@@ -465,6 +467,11 @@ std::string process_text(const Json& process) {
       out += line("  config", fmt::format("{} ({})", text_of(config["path"]),
                                           text_of(config["digest"]).substr(0, 12)));
     }
+    const Json& folder = item["folder"];
+    out += line(folder["off"].get<bool>() ? "  off from" : "  now in",
+                fmt::format("{}, moved {} times", text_of(folder["path"]),
+                            folder["swaps"].get<uint64_t>()));
+    if (folder["refusal"] != "") out += line("  refused", text_of(folder["refusal"]));
     for (const auto& [outcome, count] : item["totals"].items()) {
       out += fmt::format("    {:<22}{:>12}\n", outcome, count.get<uint64_t>());
     }

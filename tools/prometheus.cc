@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/commands.h"
+#include "tools/folders_in_force.h"
 
 namespace fibshim::tools {
 namespace {
@@ -100,12 +101,12 @@ Series launch_series(const std::vector<const ProcessCounters*>& processes, const
   return out;
 }
 
-// Live processes by the config folder that they went to last.
+// Live processes by the config folder that they are in.
 Series config_series(const std::vector<const ProcessCounters*>& processes, size_t max_series) {
   Series out(max_series);
   for (const ProcessCounters* process : processes) {
-    if (!process->is_alive || process->configs.empty()) continue;
-    const ConfigIdentity& config = process->configs.back();
+    const ConfigIdentity& config = process->folder.config;
+    if (!process->is_alive || process->folder.is_off || config.path.empty()) continue;
     out.add(fmt::format("config=\"{}\",digest=\"{}\"", label_value(config.path), config.digest),
             "config=\"(other)\",digest=\"\"", 1);
   }
@@ -146,6 +147,25 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
   out += fmt::format("fibshim_swept_processes_total {}\n", folder.swept.process_count);
   out += head("fibshim_config_processes", "gauge", "Live processes, by config folder.");
   out += config_series(processes, options.max_series).text("fibshim_config_processes");
+  const FolderTotals totals = folder_totals(folder.processes);
+  out += head("fibshim_folder_moves", "gauge", "Moves of live processes to another config folder.");
+  out += fmt::format("fibshim_folder_moves {}\n", totals.swap_count);
+  out += head("fibshim_folder_refusals", "gauge",
+              "Config folders that live processes were to move to and refused.");
+  out += fmt::format("fibshim_folder_refusals {}\n", totals.refused_count);
+  out += head("fibshim_loaded_images", "gauge",
+              "Images that live processes have loaded; kept: for folders before the one in force.");
+  out += fmt::format(
+      "fibshim_loaded_images{{state=\"in_force\"}} {}\nfibshim_loaded_images{{state=\"kept\"}} "
+      "{}\n",
+      totals.image_count - std::min(totals.image_count, totals.kept_image_count),
+      totals.kept_image_count);
+  out += head("fibshim_loaded_image_bytes", "gauge", "Sizes of their files.");
+  out += fmt::format(
+      "fibshim_loaded_image_bytes{{state=\"in_force\"}} "
+      "{}\nfibshim_loaded_image_bytes{{state=\"kept\"}} {}\n",
+      totals.image_bytes - std::min(totals.image_bytes, totals.kept_image_bytes),
+      totals.kept_image_bytes);
   out += head("fibshim_refused_files", "gauge", "Counters files that could not be read.");
   out += fmt::format("fibshim_refused_files {}\n", folder.refused.size());
   out += head("fibshim_build_info", "gauge", "The version of the fibshim that wrote this.");

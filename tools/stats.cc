@@ -14,6 +14,7 @@
 #include "tools/atomic_file.h"
 #include "tools/commands.h"
 #include "tools/counters_files.h"
+#include "tools/folders_in_force.h"
 #include "tools/launch_counts.h"
 #include "tools/launch_groups.h"
 #include "tools/options.h"
@@ -137,6 +138,15 @@ std::string process_heading(const ProcessCounters& process) {
   for (const ConfigIdentity& config : process.configs) {
     out += fmt::format("  config {} ({})\n", printable(config.path), config.digest.substr(0, 12));
   }
+  if (process.folder.swap_count + process.folder.refused_count != 0) {
+    out += fmt::format("  {}{}, moved {} times, refused {}\n",
+                       process.folder.is_off ? "off; before: " : "now in ",
+                       or_dash(process.folder.config.path), process.folder.swap_count,
+                       process.folder.refused_count);
+  }
+  if (!process.folder.refusal.empty()) {
+    out += fmt::format("  refused: {}\n", printable(process.folder.refusal));
+  }
   for (size_t i = 0; i < process.devices.size(); ++i) {
     out += fmt::format("  device {}: {}, sm_{}\n", i, printable(process.devices[i].name),
                        process.devices[i].sm);
@@ -162,7 +172,11 @@ std::string to_table(const Reading& reading, const Options& options) {
   } else if (!options.is_per_process) {
     out += rows_table(rows, rates) + "\n";
   }
-  return out + totals_line(totals) + reasons(totals) + processes_line(processes, options.folder);
+  out += totals_line(totals) + reasons(totals) + processes_line(processes, options.folder);
+  for (const std::string& words : {folder_words(processes), image_words(processes)}) {
+    if (!words.empty()) out += words + "\n";
+  }
+  return out;
 }
 
 // ---- JSON
@@ -208,6 +222,7 @@ nlohmann::ordered_json process_to_json(const ProcessCounters& process, const Opt
     configs.push_back({{"path", config.path}, {"digest", config.digest}});
   }
   out["config"] = std::move(configs);
+  out["folder"] = folder_to_json(process.folder);
   nlohmann::ordered_json devices = nlohmann::ordered_json::array();
   for (size_t i = 0; i < process.devices.size(); ++i) {
     devices.push_back(

@@ -20,6 +20,7 @@
 #include "shim/outcomes.h"
 #include "tools/commands.h"
 #include "tools/counters_files.h"
+#include "tools/folders_in_force.h"
 #include "tools/file_descriptor.h"
 #include "tools/launch_counts.h"
 #include "tools/launch_groups.h"
@@ -139,13 +140,14 @@ std::string summary(const Readings& readings, const Options& options) {
   const auto live = std::count_if(processes.begin(), processes.end(),
                                   [](const ProcessCounters& p) { return p.is_alive; });
   return fmt::format(
-      "{} launches, {:.1f}% hits, {} per second; {} live, {} ended{}", launches,
+      "{} launches, {:.1f}% hits, {} per second; {} live, {} ended{}{}", launches,
       launches == 0 ? 0.0 : 100.0 * static_cast<double>(hits) / static_cast<double>(launches),
       rate_words(readings.has_rates() ? rate : -1), live,
       static_cast<std::ptrdiff_t>(processes.size()) - live,
       readings.now().refused.empty()
           ? ""
-          : fmt::format("; {} files refused, see 'fibshim stats'", readings.now().refused.size()));
+          : fmt::format("; {} files refused, see 'fibshim stats'", readings.now().refused.size()),
+      folder_words(processes).empty() ? "" : "; " + folder_words(processes));
 }
 
 // The table as wide as the screen: the names are shortened first, then whole columns go, the least

@@ -46,8 +46,8 @@ const Row kRows[] = {
     {"OffAndOn", "swap_off_and_on"},
     {"Link", "swap_link"},
     {"AndUnload", "swap_and_unload"},
-    {"AndFork", "swap_and_fork"},
-    {"WhileForking", "swap_while_forking"},
+    {"AndFork", "swap_and_fork", 1},
+    {"WhileForking", "swap_while_forking", 50},
     {"Memory", "swap_memory"},
 };
 

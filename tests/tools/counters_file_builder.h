@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "shim/control_format.h"
 #include "shim/counters_format.h"
 #include "shim/outcomes.h"
 
@@ -17,11 +18,14 @@ namespace fibshim::test {
 
 struct CountersFileBuilder {
   static constexpr uint32_t kCapacity = 8;
-  static constexpr uint64_t kSeriesAt = 16384;
+  static constexpr uint64_t kControlAt = 49152;
+  static constexpr uint64_t kSeriesAt = kControlAt + 24576;
+  static_assert(kControlAt >= sizeof(FileHeader) && kSeriesAt >= kControlAt + sizeof(ControlBlock));
   static constexpr uint64_t kShardsAt = kSeriesAt + kCapacity * sizeof(SeriesEntry);
   static constexpr uint64_t kShardStride = 4096;
 
   FileHeader header{};
+  ControlBlock control{};
   std::vector<SeriesEntry> series;
   std::vector<std::vector<uint64_t>> shards;
 
@@ -32,6 +36,7 @@ struct CountersFileBuilder {
     header.outcome_slots = kOutcomeSlots;
     header.series_capacity = kCapacity;
     header.series_entry_bytes = sizeof(SeriesEntry);
+    header.control_at = kControlAt;
     header.series_at = kSeriesAt;
     header.shards_at = kShardsAt;
     header.shard_stride = kShardStride;
@@ -94,6 +99,7 @@ struct CountersFileBuilder {
   std::string bytes() const {
     std::string out(kShardsAt + shards.size() * kShardStride, '\0');
     memcpy(out.data(), &header, sizeof header);
+    memcpy(out.data() + kControlAt, &control, sizeof control);
     memcpy(out.data() + kSeriesAt, series.data(), series.size() * sizeof(SeriesEntry));
     for (size_t i = 0; i < shards.size(); ++i) {
       memcpy(out.data() + kShardsAt + i * kShardStride, shards[i].data(),

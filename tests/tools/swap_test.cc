@@ -1,0 +1,315 @@
+// fibshim swap on engines that run under the shim on the simulated driver: alone, several, ranks of a job,
+// and what is said where a process does not move.
+#include <gtest/gtest.h>
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "tests/tools/counters_file_builder.h"
+#include "tests/tools/fibshim_program.h"
+#include "tests/tools/live_program.h"
+
+namespace fibshim::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Swap : public testing::Test {
+ protected:
+  Swap() {
+    for (const char* name : {"a", "b", "bad"}) {
+      fs::copy(build_path("config/demo"), folder_ / name, fs::copy_options::recursive);
+    }
+    fs::create_directory_symlink("a", folder_ / "link");
+    for (const auto& entry : fs::recursive_directory_iterator(folder_ / "bad/patterns")) {
+      if (entry.is_regular_file()) write_text(entry.path(), "{\n  \"label\": nothing\n}\n");
+    }
+  }
+
+  std::map<std::string, std::string> environment() const {
+    return {{"LD_PRELOAD", build_path("lib/libfibshim.so")},
+            {"LD_LIBRARY_PATH", build_path("sim")},
+            {"FIBSHIM_STATS_DIR", stats()},
+            {"FIBSHIM_CONFIG", folder_ / "link"}};
+  }
+
+  // Stops after `before` launches, for a line, and launches `after` more.
+  std::unique_ptr<LiveProgram> engine(int before, int after,
+                                      const std::map<std::string, std::string>& added = {}) const {
+    ProgramOptions options;
+    options.environment = environment();
+    for (const auto& [name, value] : added) options.environment[name] = value;
+    auto out = std::make_unique<LiveProgram>(
+        std::vector<std::string>{build_path("tests/hosts/engine"), "--hidden=4096", "--rows=1",
+                                 "--launches=" + std::to_string(before + after),
+                                 "--pause-after=" + std::to_string(before)},
+        options);
+    EXPECT_TRUE(out->read_until("paused\n")) << out->text();
+    return out;
+  }
+
+  static void finish(LiveProgram* engine) {
+    engine->write("\n");
+    EXPECT_EQ(engine->wait(), 0) << engine->text();
+  }
+
+  ProgramResult swap(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), "swap");
+    return run_fibshim(arguments, {{{"FIBSHIM_STATS_DIR", stats()}}, "", ""});
+  }
+  nlohmann::json stats_json() const {
+    return parse_json(run_fibshim({"stats", "--json", "--per-process"},
+                                  {{{"FIBSHIM_STATS_DIR", stats()}}, "", ""})
+                          .out);
+  }
+  // Hits by the last name of the folder's path.
+  std::map<std::string, int> hits() const {
+    std::map<std::string, int> out;
+    const nlohmann::json json = stats_json();
+    for (const auto& counter : json["counters"]) {
+      if (counter["outcome"] != "hit") continue;
+      out[fs::path(counter["config"].get<std::string>()).filename()] += counter["count"].get<int>();
+    }
+    return out;
+  }
+  std::string pid_line(const LiveProgram& engine, const std::string& rest) const {
+    return "pid " + std::to_string(engine.pid()) + ": " + rest + "\n";
+  }
+  std::string stats() const { return folder_ / "stats"; }
+
+  TemporaryFolder folder_;
+};
+
+using Counts = std::map<std::string, int>;
+
+TEST_F(Swap, MovesAProcessAndCountsByFolder) {
+  const auto process = engine(10, 5);
+  const ProgramResult result = swap({folder_ / "b", "--wait"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, pid_line(*process, "moved"));
+  EXPECT_EQ(result.err,
+            "fibshim swap: processes that start later with FIBSHIM_CONFIG=" + (folder_ / "link") +
+                " read " + fs::canonical(folder_ / "a").string() + "; --link repoints it\n");
+  const nlohmann::json folder = stats_json()["processes"][0]["folder"];
+  EXPECT_EQ(folder["path"], fs::canonical(folder_ / "b").string());
+  EXPECT_EQ(folder["swaps"], 1);
+  EXPECT_EQ(folder["off"], false);
+  // The very same images: nothing is kept that the folder in force does not use.
+  EXPECT_GT(folder["images"]["count"], 0);
+  EXPECT_EQ(folder["images"]["kept_count"], 0);
+  const std::string text = run_fibshim({"stats"}, {{{"FIBSHIM_STATS_DIR", stats()}}, "", ""}).out;
+  EXPECT_NE(text.find("\nin " + fs::canonical(folder_ / "b").string() + " ("), std::string::npos)
+      << text;
+  EXPECT_NE(text.find(") 1; moved once\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(" loaded ("), std::string::npos) << text;
+  const std::string look =
+      run_fibshim({"inspect", "--pid", std::to_string(process->pid())}, {}).out;
+  EXPECT_NE(look.find("    now in  " + fs::canonical(folder_ / "b").string() + ", moved 1 times\n"),
+            std::string::npos)
+      << look;
+  finish(process.get());
+  EXPECT_EQ(hits(), (Counts{{"a", 10}, {"b", 5}}));
+}
+
+TEST_F(Swap, GoesOffAndOnAgain) {
+  const auto process = engine(10, 5);
+  EXPECT_EQ(swap({"--off", "--wait"}).out, pid_line(*process, "moved"));
+  EXPECT_EQ(stats_json()["processes"][0]["folder"]["off"], true);
+  EXPECT_EQ(stats_json()["processes"][0]["mode"], "off");
+  EXPECT_EQ(swap({"--on", "--wait"}).exit_code, 0);
+  EXPECT_EQ(stats_json()["processes"][0]["folder"]["off"], false);
+  EXPECT_EQ(stats_json()["processes"][0]["mode"], "apply");
+  EXPECT_EQ(swap({"--off", "--wait"}).exit_code, 0);
+  finish(process.get());
+  EXPECT_EQ(hits(), (Counts{{"a", 10}}));
+  EXPECT_EQ(stats_json()["totals"]["untracked"], 5);
+}
+
+TEST_F(Swap, ChecksTheFolderFirst) {
+  const auto process = engine(1, 1);
+  const ProgramResult result = swap({folder_ / "bad", "--wait"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.out, "");
+  EXPECT_NE(result.err.find(":2:13: error: "), std::string::npos) << result.err;
+  EXPECT_EQ(stats_json()["processes"][0]["folder"]["refusals"], 0);
+  finish(process.get());
+}
+
+TEST_F(Swap, SaysWhyAProcessRefuses) {
+  const auto process = engine(1, 1);
+  const ProgramResult result = swap({folder_ / "bad", "--no-check", "--wait"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(
+      result.out.rfind(
+          "pid " + std::to_string(process->pid()) + ": refused: " + (folder_ / "bad/patterns/"), 0),
+      0u)
+      << result.out;
+  EXPECT_NE(result.out.find(":2:13: error: "), std::string::npos) << result.out;
+  const nlohmann::json folder = stats_json()["processes"][0]["folder"];
+  EXPECT_EQ(folder["path"], fs::canonical(folder_ / "a").string());
+  EXPECT_EQ(folder["refusals"], 1);
+  EXPECT_EQ(folder["swaps"], 0);
+  finish(process.get());
+  // One warning, by the process itself.
+  const std::string& text = process->text();
+  const size_t warning = text.find("warn: ");
+  EXPECT_NE(warning, std::string::npos) << text;
+  EXPECT_EQ(text.find("warn: ", warning + 1), std::string::npos) << text;
+  EXPECT_EQ(hits(), (Counts{{"a", 2}}));
+}
+
+TEST_F(Swap, RepointsTheLinkForLaterProcesses) {
+  const auto process = engine(2, 3);
+  const ProgramResult result = swap({folder_ / "b", "--link"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err,
+            "fibshim swap: " + (folder_ / "link") + " now leads to " + (folder_ / "b") + "\n");
+  const auto later = engine(1, 0);
+  finish(later.get());
+  finish(process.get());
+  EXPECT_EQ(hits(), (Counts{{"a", 2}, {"b", 4}}));
+}
+
+TEST_F(Swap, MovesOnlyTheProcessesThatAreNamed) {
+  const auto one = engine(1, 1);
+  const auto other = engine(1, 1);
+  EXPECT_EQ(swap({folder_ / "b", "--wait", "--pid", std::to_string(one->pid())}).out,
+            pid_line(*one, "moved"));
+  const ProgramResult none = swap({folder_ / "b", "--pid", "4194399"});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_NE(none.err.find("no counters of process 4194399"), std::string::npos) << none.err;
+  finish(one.get());
+  finish(other.get());
+  EXPECT_EQ(hits(), (Counts{{"a", 3}, {"b", 1}}));
+}
+
+TEST_F(Swap, WithoutWaitingSaysWhoWasAsked) {
+  const auto process = engine(1, 1);
+  const ProgramResult result = swap({folder_ / "b"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, pid_line(*process, "asked"));
+  // The next one waits until this has been seen to.
+  EXPECT_EQ(swap({folder_ / "b", "--wait"}).out, pid_line(*process, "moved"));
+  finish(process.get());
+}
+
+TEST_F(Swap, SaysWhoDoesNotAnswer) {
+  const auto process = engine(1, 1);
+  kill(process->pid(), SIGSTOP);
+  EXPECT_TRUE(process->wait_until_stopped());
+  const ProgramResult late = swap({folder_ / "b", "--wait=0.2", "--json"});
+  EXPECT_EQ(late.exit_code, 1);
+  const nlohmann::json json = parse_json(late.out);
+  EXPECT_EQ(json["to"], folder_ / "b");
+  EXPECT_EQ(json["processes"][0]["pid"], process->pid());
+  EXPECT_EQ(json["processes"][0]["state"], "timed_out");
+  EXPECT_EQ(json["processes"][0]["reason"], "it has not answered in time");
+  // It does what it was asked as soon as it can.
+  kill(process->pid(), SIGCONT);
+  EXPECT_EQ(swap({folder_ / "b", "--wait"}).exit_code, 0);
+  finish(process.get());
+}
+
+TEST_F(Swap, SaysThatAProcessHasEndedOrCannotBeMoved) {
+  CountersFileBuilder ended(4194399, 1);
+  write_text(stats() + "/" + ended.file_name(), ended.bytes());
+  ProgramResult result = swap({folder_ / "b", "--wait", "--pid", "4194399"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.out, "pid 4194399: dead: it has ended\n");
+  // Those of ended processes are not meant by "all".
+  result = swap({folder_ / "b", "--wait"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err,
+            "fibshim swap: no such process runs under the shim with counters in " + stats() + "\n");
+}
+
+// ---- ranks of one job
+
+TEST_F(Swap, MovesAJobTogether) {
+  const auto first = engine(1, 2, {{"FIBSHIM_JOB", "train"}});
+  const auto second = engine(1, 2, {{"FIBSHIM_JOB", "train"}});
+  const auto other = engine(1, 2, {{"FIBSHIM_JOB", "serve"}});
+  const ProgramResult result = swap({folder_ / "b", "--job", "train"});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_NE(result.out.find(pid_line(*first, "moved")), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find(pid_line(*second, "moved")), std::string::npos) << result.out;
+  EXPECT_EQ(result.out.find(std::to_string(other->pid())), std::string::npos) << result.out;
+  for (const auto& engine : {first.get(), second.get(), other.get()}) finish(engine);
+  EXPECT_EQ(hits(), (Counts{{"a", 5}, {"b", 4}}));
+}
+
+TEST_F(Swap, FindsAJobByAVariable) {
+  const auto by_label = engine(1, 1, {{"SLURM_JOB_ID", "17"}});
+  const auto by_environment = engine(1, 1, {{"FIBSHIM_JOB", "x"}, {"SLURM_JOB_ID", "17"}});
+  const auto other = engine(1, 1, {{"SLURM_JOB_ID", "18"}});
+  EXPECT_EQ(swap({folder_ / "b", "--job", "SLURM_JOB_ID=17"}).exit_code, 0);
+  for (const auto& engine : {by_label.get(), by_environment.get(), other.get()}) finish(engine);
+  EXPECT_EQ(hits(), (Counts{{"a", 4}, {"b", 2}}));
+}
+
+TEST_F(Swap, MovesNoneOfAJobWhereOneRefuses) {
+  const auto willing = engine(1, 2, {{"FIBSHIM_JOB", "train"}});
+  // What the strict ones do not trust.
+  fs::permissions(folder_ / "b", fs::perms::others_write, fs::perm_options::add);
+  const auto strict = engine(1, 2, {{"FIBSHIM_JOB", "train"}});
+  const auto lenient = engine(1, 2, {{"FIBSHIM_JOB", "train"}, {"FIBSHIM_TRUST", "all"}});
+  const ProgramResult result = swap({folder_ / "b", "--job", "train", "--no-check"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.out.find(": refused: "), std::string::npos) << result.out;
+  EXPECT_EQ(result.out.find(": moved"), std::string::npos) << result.out;
+  EXPECT_NE(
+      result.out.find(pid_line(*lenient, "aborted: another process of the job has not prepared")),
+      std::string::npos)
+      << result.out;
+  // They take a later request.
+  fs::permissions(folder_ / "b", fs::perms::others_write, fs::perm_options::remove);
+  EXPECT_EQ(swap({folder_ / "b", "--job", "train"}).exit_code, 0);
+  for (const auto& engine : {willing.get(), strict.get(), lenient.get()}) finish(engine);
+  EXPECT_EQ(hits(), (Counts{{"a", 3}, {"b", 6}}));
+}
+
+TEST_F(Swap, MovesNoneOfAJobWhereOneDoesNotAnswer) {
+  const auto first = engine(1, 1, {{"FIBSHIM_JOB", "train"}});
+  const auto second = engine(1, 1, {{"FIBSHIM_JOB", "train"}});
+  kill(second->pid(), SIGSTOP);
+  EXPECT_TRUE(second->wait_until_stopped());
+  const ProgramResult result = swap({folder_ / "b", "--job", "train", "--wait=0.2"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.out.find(": moved"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find(pid_line(*second, "timed_out: it has not answered in time")),
+            std::string::npos)
+      << result.out;
+  EXPECT_NE(
+      result.out.find(pid_line(*first, "aborted: another process of the job has not prepared")),
+      std::string::npos)
+      << result.out;
+  kill(second->pid(), SIGCONT);
+  finish(first.get());
+  finish(second.get());
+  EXPECT_EQ(hits(), (Counts{{"a", 4}}));
+}
+
+// ---- usage
+
+TEST_F(Swap, ExplainsWrongUsage) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{},
+                                             {"/a", "--off"},
+                                             {"--on", "--off"},
+                                             {"/a", "--all", "--pid", "1"},
+                                             {"/a", "--job", "x", "--all"},
+                                             {"--off", "--link"},
+                                             {"/a", "--wait=soon"},
+                                             {"/a", "--wait=0"},
+                                             {"/a", "--wait=1000"}}) {
+    const ProgramResult result = swap(arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.out << result.err;
+    EXPECT_EQ(result.out, "");
+  }
+}
+
+}  // namespace
+}  // namespace fibshim::test
