@@ -416,6 +416,19 @@ void names_of_series(uint32_t series, const char** pattern, const char** definit
   *definition = is_known ? g_counters.series[series].definition : "";
 }
 
+uint32_t series_count() {
+  const FileHeader* const header = g_counters.header.load(std::memory_order_acquire);
+  return header == nullptr ? 0 : __atomic_load_n(&header->series_count, __ATOMIC_ACQUIRE);
+}
+
+const char* folder_of_series(uint32_t series) {
+  MutexGuard guard(g_counters.lock);
+  const FileHeader* const header = g_counters.header.load(std::memory_order_relaxed);
+  if (header == nullptr || series >= header->series_count) return "";
+  const uint32_t config = g_counters.series[series].config;
+  return config < header->config_count ? header->configs[config].path : "";
+}
+
 uint32_t first_series_like(uint32_t series) {
   MutexGuard guard(g_counters.lock);
   const SeriesEntry* const entries = g_counters.series;

@@ -77,6 +77,10 @@ uint32_t series_of(uint32_t config, const char* pattern, const char* definition)
 // The names that a series was made with; cut to fit, like the file's. Series 0 has empty ones.
 void names_of_series(uint32_t series, const char** pattern, const char** definition);
 
+// How many there are, with series 0; and the folder that one is of, "" where there is none.
+uint32_t series_count();
+const char* folder_of_series(uint32_t series);
+
 // The first series of the same folder and definition. 0 for series 0, and for one that stands for several
 // definitions, for lack of room.
 uint32_t first_series_like(uint32_t series);

@@ -5,6 +5,7 @@
 
 #include "shim/hooks.h"
 #include "shim/real_dl.h"
+#include "shim/sticky_errors.h"
 
 namespace fibshim {
 
@@ -77,6 +78,15 @@ bool resolve_driver() {
   (void)dlerror();  // of functions that this driver does not have
   if (has_any) g_is_resolved.store(true, std::memory_order_release);
   return has_any;
+}
+
+void note_failed_call(const void* slot, CUresult result) {
+  if (find_sticky_error(result) == nullptr) return;
+  const char* name = "a call";
+  for (const HookRow& row : kHooks) {
+    if (row.slot == slot) name = row.name;
+  }
+  note_error(name, result);
 }
 
 void* exchange_pointer(void* given) {

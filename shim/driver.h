@@ -42,7 +42,6 @@ namespace fibshim {
   CALL(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)                              \
   CALL(cuEventCreate, PFN_cuEventCreate_v2000)                                  \
   CALL(cuEventRecord, PFN_cuEventRecord_v2000)                                  \
-  CALL(cuEventQuery, PFN_cuEventQuery_v2000)                                    \
   CALL(cuEventElapsedTime, PFN_cuEventElapsedTime_v2000)                        \
   CALL(cuEventDestroy_v2, PFN_cuEventDestroy_v4000)                             \
   CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)
@@ -66,7 +65,7 @@ bool resolve_driver();
 // Calls the real function; the driver's absence, or the function's absence from it, is an error
 // code.
 template <class Function, class... Arguments>
-inline CUresult call_real(const std::atomic<Function>& slot, Arguments... arguments) {
+inline CUresult call_unseen(const std::atomic<Function>& slot, Arguments... arguments) {
   Function function = slot.load(std::memory_order_relaxed);
   if (__builtin_expect(function == nullptr, 0)) {
     (void)resolve_driver();
@@ -74,6 +73,19 @@ inline CUresult call_real(const std::atomic<Function>& slot, Arguments... argume
     if (function == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   }
   return function(arguments...);
+}
+
+// Looks whether a hook's call has found its context poisoned (sticky_errors.h). `slot`: the function's.
+void note_failed_call(const void* slot, CUresult result);
+
+// The same, for calls whose errors tell of the current context.
+template <class Function, class... Arguments>
+inline CUresult call_real(const std::atomic<Function>& slot, Arguments... arguments) {
+  const CUresult result = call_unseen(slot, arguments...);
+  if (__builtin_expect(result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY, 0)) {
+    note_failed_call(&slot, result);
+  }
+  return result;
 }
 
 // The hook for a pointer that the real driver gave out, or the pointer itself when it is not one

@@ -13,6 +13,9 @@
 #include "shim/graphs.h"
 #include "shim/read_section.h"
 #include "shim/recorder.h"
+#include "shim/redirect_trace.h"
+#include "shim/settings_in_force.h"
+#include "shim/sticky_errors.h"
 
 namespace fibshim {
 namespace {
@@ -142,6 +145,7 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
     release_saved(saved);
   }
   if (use == NodeUse::add && result == CUDA_SUCCESS) record_node(original, plan.launch);
+  if (result == CUDA_SUCCESS) note_graph_node(plan.launch.decision->series);
   return finish_redirect(plan.launch, result) ? apply(params) : result;
 }
 
@@ -351,10 +355,12 @@ CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
 
 CUresult hook_cuStreamDestroy(CUstream stream) {
   note_stream_end(stream);
+  if (traces_last()) trace_forget_stream(stream);
   return call_real(real::cuStreamDestroy, stream);
 }
 
 CUresult hook_cuStreamDestroy_v2(CUstream stream) {
   note_stream_end(stream);
+  if (traces_last()) trace_forget_stream(stream);
   return call_real(real::cuStreamDestroy_v2, stream);
 }

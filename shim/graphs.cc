@@ -6,6 +6,7 @@
 #include "shim/handles.h"
 #include "shim/mutex.h"
 #include "shim/pool.h"
+#include "shim/sticky_errors.h"
 
 namespace fibshim {
 
@@ -386,9 +387,11 @@ void remember_captured_node(const LaunchRequest& request, const LaunchPlan& plan
   size_t count = 0;
   // What the next node would depend on is the node that this launch has become.
   if (get_info(stream, &status, nullptr, nullptr, &dependencies, &count) != CUDA_SUCCESS ||
-      status != CU_STREAM_CAPTURE_STATUS_ACTIVE || count != 1) {
+      status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
     return;
   }
+  note_graph_node(plan.decision->series);
+  if (count != 1) return;
   const CUgraphNode node = dependencies[0];
   NodeParams original;
   memset(&original, 0, sizeof original);

@@ -20,6 +20,7 @@
 #include "shim/recorder.h"
 #include "shim/runtime.h"
 #include "shim/settings_in_force.h"
+#include "shim/sticky_errors.h"
 
 namespace fibshim {
 namespace {
@@ -144,7 +145,15 @@ CUresult launch_plain(const LaunchPlan& plan, CUstream stream, LaunchFunction la
   return launch_ex(&config, plan.kernel, plan.params, nullptr);
 }
 
-inline void note_capture(CUresult result, const LaunchRequest& request, const LaunchPlan& plan) {
+inline void note_redirect(CUresult result, const LaunchRequest& request, const LaunchPlan& plan) {
+  if (__builtin_expect(traces_last(), 0)) {
+    const StreamId stream = stream_id(request.stream, request.is_per_thread_stream);
+    if (result != CUDA_SUCCESS) {
+      note_error("a launch", result, &stream);
+    } else if (!is_capturing(request.stream, request.is_per_thread_stream)) {
+      trace_redirect(stream, plan.decision->series);
+    }
+  }
   if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) != 0, 0) &&
       result == CUDA_SUCCESS) {
     remember_captured_node(request, plan);
@@ -237,7 +246,7 @@ __attribute__((noinline)) CUresult launch_config_slowly(const CUlaunchConfig* co
     return recording.end(original());
   }
   const CUresult result = recording.end(launch(&replaced, plan.kernel, plan.params, nullptr));
-  note_capture(result, request, plan);
+  note_redirect(result, request, plan);
   if (!finish_redirect(plan, result)) return result;
   plan.outcome = Outcome::error;
   return recording.end(original());
@@ -269,7 +278,7 @@ __attribute__((noinline)) LaunchResult route_slowly(const LaunchFrame& frame,
   const CUresult result = recording.end(
       launch_plain(plan, request.stream, functions.launch->load(std::memory_order_relaxed),
                    functions.launch_ex->load(std::memory_order_relaxed)));
-  note_capture(result, request, plan);
+  note_redirect(result, request, plan);
   if (!finish_redirect(plan, result)) return done(result);
   plan.outcome = Outcome::error;
   return original();
@@ -428,6 +437,77 @@ CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches,
   return call_real(real::cuLaunchCooperativeKernelMultiDevice, launches, count, flags);
 }
 
+// --- wait ---
+
+namespace fibshim {
+namespace {
+
+// Waits for a stream. Costs a look at one setting.
+CUresult wait_for_stream(const std::atomic<PFN_cuStreamSynchronize_v2000>& slot, const char* name,
+                         CUstream stream, bool is_per_thread_stream) {
+  if (__builtin_expect(traces_last(), 0)) {
+    const uint64_t position = trace_position();
+    const StreamId id = stream_id(stream, is_per_thread_stream);
+    const CUresult result =
+        resolve_driver() ? slot.load(std::memory_order_relaxed)(stream) : CUDA_ERROR_NOT_SUPPORTED;
+    if (result == CUDA_SUCCESS) trace_clean_stream(id, position);
+    if (result != CUDA_SUCCESS) note_error(name, result, &id);
+    return result;
+  }
+  return call_real(slot, stream);
+}
+
+}  // namespace
+}  // namespace fibshim
+
+CUresult hook_cuCtxSynchronize() {
+  ContextWait wait(nullptr);
+  return wait.end("cuCtxSynchronize", call_unseen(real::cuCtxSynchronize));
+}
+
+CUresult hook_cuCtxSynchronize_v2(CUcontext context) {
+  ContextWait wait(context);
+  return wait.end("cuCtxSynchronize", call_unseen(real::cuCtxSynchronize_v2, context));
+}
+
+CUresult hook_cuStreamSynchronize(CUstream stream) {
+  return wait_for_stream(real::cuStreamSynchronize, "cuStreamSynchronize", stream, false);
+}
+
+CUresult hook_cuStreamSynchronize_ptsz(CUstream stream) {
+  return wait_for_stream(real::cuStreamSynchronize_ptsz, "cuStreamSynchronize", stream, true);
+}
+
+CUresult hook_cuStreamQuery(CUstream stream) {
+  return wait_for_stream(real::cuStreamQuery, "cuStreamQuery", stream, false);
+}
+
+CUresult hook_cuStreamQuery_ptsz(CUstream stream) {
+  return wait_for_stream(real::cuStreamQuery_ptsz, "cuStreamQuery", stream, true);
+}
+
+CUresult hook_cuEventSynchronize(CUevent event) {
+  return call_real(real::cuEventSynchronize, event);
+}
+
+CUresult hook_cuEventQuery(CUevent event) { return call_real(real::cuEventQuery, event); }
+
+CUresult hook_cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
+  return call_real(real::cuMemcpyDtoH_v2, to, from, bytes);
+}
+
+CUresult hook_cuMemcpyDtoH_v2_ptds(void* to, CUdeviceptr from, size_t bytes) {
+  return call_real(real::cuMemcpyDtoH_v2_ptds, to, from, bytes);
+}
+
+CUresult hook_cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  return call_real(real::cuMemcpyDtoHAsync_v2, to, from, bytes, stream);
+}
+
+CUresult hook_cuMemcpyDtoHAsync_v2_ptsz(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  return call_real(real::cuMemcpyDtoHAsync_v2_ptsz, to, from, bytes, stream);
+}
+
 // --- end handles ---
 
 // What is remembered dies first: once the driver has unloaded, another thread may be given the same
@@ -447,18 +527,21 @@ CUresult hook_cuLibraryUnload(CUlibrary library) {
 CUresult hook_cuCtxDestroy(CUcontext context) {
   forget_context();
   note_context_end(context);
+  forget_errors_of_context(context);
   return call_real(real::cuCtxDestroy, context);
 }
 
 CUresult hook_cuCtxDestroy_v2(CUcontext context) {
   forget_context();
   note_context_end(context);
+  forget_errors_of_context(context);
   return call_real(real::cuCtxDestroy_v2, context);
 }
 
 CUresult hook_cuCtxDetach(CUcontext context) {
   forget_context();
   note_context_end(context);
+  forget_errors_of_context(context);
   return call_real(real::cuCtxDetach, context);
 }
 
@@ -466,6 +549,7 @@ CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device) {
   forget_context();
   const CUresult result = call_real(real::cuDevicePrimaryCtxRelease, device);
   note_primary_context_end(device, false);
+  forget_errors_of_primary_context(device);
   return result;
 }
 
@@ -473,6 +557,7 @@ CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   forget_context();
   const CUresult result = call_real(real::cuDevicePrimaryCtxRelease_v2, device);
   note_primary_context_end(device, false);
+  forget_errors_of_primary_context(device);
   return result;
 }
 
@@ -480,6 +565,7 @@ CUresult hook_cuDevicePrimaryCtxReset(CUdevice device) {
   forget_context();
   const CUresult result = call_real(real::cuDevicePrimaryCtxReset, device);
   note_primary_context_end(device, true);
+  forget_errors_of_primary_context(device);
   return result;
 }
 
@@ -487,6 +573,7 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
   forget_context();
   const CUresult result = call_real(real::cuDevicePrimaryCtxReset_v2, device);
   note_primary_context_end(device, true);
+  forget_errors_of_primary_context(device);
   return result;
 }
 

@@ -8,6 +8,7 @@
 #include "shim/runtime.h"
 #include "shim/served_solutions.h"
 #include "shim/settings_in_force.h"
+#include "shim/sticky_errors.h"
 
 namespace fibshim {
 
@@ -71,7 +72,12 @@ void count_kept(const void* handle) {
 
 bool end_failed_launch(uint32_t series, CUresult result, OnError on_error) {
   count(counter_of(series, Outcome::error));
-  report_failed_launch(series, result, on_error);
+  if (find_sticky_error(result) != nullptr) {
+    // Not this launch's: of a kernel that ran before.
+    note_error("a launch", result);
+  } else {
+    report_failed_launch(series, result, on_error);
+  }
   note_failure(series, result);
   return on_error == OnError::fallback;
 }

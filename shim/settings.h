@@ -27,6 +27,7 @@ enum class SettingId : uint8_t {
   record_limit,
   job,
   quarantine,
+  trace_last,
 };
 
 struct SettingInfo {
@@ -124,6 +125,15 @@ inline constexpr SettingInfo kSettings[] = {
      "number of failures, 0 for never",
      "0",
      "after how many launches that it made fail a solution is left alone",
+     true},
+    {SettingId::trace_last,
+     "FIBSHIM_TRACE_LAST",
+     {"off", "on"},
+     "off or on",
+     "off",
+     "on: remember each stream's last redirected launches, to name them when a context is lost; "
+     "all "
+     "launches take longer",
      true},
 };
 

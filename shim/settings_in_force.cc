@@ -15,6 +15,7 @@
 namespace fibshim {
 
 constinit std::atomic<Mode> g_mode{Mode::apply};
+constinit std::atomic<bool> g_traces_last{false};
 constinit std::atomic<OnError> g_on_error{OnError::fail};
 
 namespace {
@@ -97,6 +98,7 @@ void take_value(const SettingInfo& setting, const char* value, const char* where
       }
       break;
     case SettingId::job: snprintf(g_job, sizeof g_job, "%s", value); break;
+    case SettingId::trace_last: g_traces_last.store(choice == 1); break;
     case SettingId::quarantine:
       if (uint32_t limit = 0; parse_count(value, kMostQuarantine, &limit)) {
         g_quarantine_limit.store(limit);

@@ -1,8 +1,19 @@
 // The errors that poison a context: every later call in it returns the same one (cuda.h says so of each).
+//
+// The first that the shim sees of a context is reported, once, with what is known of the launches that were
+// redirected. A launch does nothing for it: what has been redirected is read from the counters. Where the
+// context was found clean before, by a cuCtxSynchronize, only what came after that can be at fault, and the
+// counts of then are kept: at most kReadsPerSynchronise of them are read for each synchronisation, on an
+// average. With FIBSHIM_TRACE_LAST=on the last launches of each stream are known exactly.
+//
+// Seen are the results of the hooks of waiting calls, of redirected launches, and of whatever else
+// call_real() calls. Launches of kernels that no pattern knows go to the driver with a jump, and do not come
+// back.
 #ifndef FIBSHIM_SHIM_STICKY_ERRORS_H_
 #define FIBSHIM_SHIM_STICKY_ERRORS_H_
 
 #include "shim/cuda_names.h"
+#include "shim/redirect_trace.h"
 
 namespace fibshim {
 
@@ -40,6 +51,34 @@ constexpr const StickyError* find_sticky_error(CUresult result) {
   }
   return nullptr;
 }
+
+inline constexpr uint32_t kReadsPerSynchronise = 256;
+
+// `call` has returned `result`: reports the context if that is one of them. `stream`: what it waited for, or
+// null. Slow: calls the driver, and logs.
+void note_error(const char* call, CUresult result, const StreamId* stream = nullptr);
+
+// Some redirected launch of the series became a node of a graph: it may run at any time.
+void note_graph_node(uint32_t series);
+
+// Around a call that waits for a whole context, the current one unless it is named, or for a stream.
+class ContextWait {
+ public:
+  explicit ContextWait(CUcontext context);
+  ~ContextWait();
+  ContextWait(const ContextWait&) = delete;
+  ContextWait& operator=(const ContextWait&) = delete;
+  CUresult end(const char* call, CUresult result);
+
+ private:
+  CUcontext context_;
+  uint64_t traced_;
+  bool has_counts_;  // is the one whose counts g_pending holds
+};
+
+// The context ends, or a device's primary one does: its handle may be another's at once.
+void forget_errors_of_context(CUcontext context);
+void forget_errors_of_primary_context(CUdevice device);
 
 }  // namespace fibshim
 

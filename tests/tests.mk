@@ -54,8 +54,9 @@ ASAN_PROGRAMS := $(BUILD)/asan/tests/loader_tests $(BUILD)/asan/tests/tools_test
 test: all check-format $(TEST_PROGRAMS) asan-build ## build everything, check the format, run all tests that need no GPU
 	$(Q)BUILD=$(BUILD) tests/run.sh $(if $(FILTER),-f '$(FILTER)') $(TEST_PROGRAMS) $(ASAN_PROGRAMS) $(TEST_SCRIPTS)
 
-ENGINE_STUBS := $(BUILD)/tests/data/engine_stubs.fatbin
-$(ENGINE_STUBS): tests/gpu/engine_stubs.cu | $(SETUP)
+# Kernels of engines that are not there, and a replacement that faults.
+ENGINE_STUBS := $(BUILD)/tests/data/engine_stubs.fatbin $(BUILD)/tests/data/faulty_kernels.fatbin
+$(ENGINE_STUBS): $(BUILD)/tests/data/%.fatbin: tests/gpu/%.cu | $(SETUP)
 	$(call say,NVCC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(NVCC) -fatbin -std=c++20 $(foreach sm,$(KERNEL_SMS),-gencode arch=compute_$(sm)$(comma)code=sm_$(sm)) -o $@ $<

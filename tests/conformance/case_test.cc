@@ -81,6 +81,16 @@ const Row kRows[] = {
     {"LibraryInSeveralContexts", {"library_in_several_contexts"}, 16},
     {"SeveralDevicesAlike", {"several_devices"}, 0, nullptr, {{"SIMCUDA_DEVICES", "90,90"}}},
     {"SeveralDevicesUnlike", {"several_devices"}, 0, nullptr, {{"SIMCUDA_DEVICES", "90,80"}}},
+    // Of each context that it is lost, and that nothing was redirected.
+    {"LostContexts", {"lost_contexts"}, 0, kFaults, {}, 4},
+    // The second and third line of three are about the launch that was redirected.
+    {"TracedStreams", {"traced_streams"}, 0, kFaults, {{"FIBSHIM_TRACE_LAST", "on"}}, 3},
+    {"TracedStreamsFoundClean",
+     {"traced_streams", "waiting"},
+     0,
+     kFaults,
+     {{"FIBSHIM_TRACE_LAST", "on"}},
+     2},
     {"SameNameOtherImage", {"same_name_other_image"}, 17},
     {"WrappedImage", {"wrapped_image"}, 0},
     {"WorkerWithoutPreload", {"worker_without_preload"}, 20},

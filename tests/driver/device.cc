@@ -248,6 +248,7 @@ void end_context(Context& context) {
   context.per_thread.clear();
   free_memory_of(context);
   context.is_active = false;
+  context.sticky_error.store(CUDA_SUCCESS);
   if (!context.is_primary) driver().pools.contexts.release(&context);
 }
 
@@ -606,6 +607,7 @@ CUresult cuCtxSynchronize_v2(CUcontext handle) {
     if (const CUresult error = current_context(&context); error != CUDA_SUCCESS) return error;
   }
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (const CUresult error = context->sticky_error.load(); error != CUDA_SUCCESS) return error;
   return synchronize(*context);
 }
 

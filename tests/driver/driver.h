@@ -223,6 +223,7 @@ struct Context : Slot {
   bool is_primary = false;
   bool is_green = false;
   bool is_active = false;  // false for a primary context that nobody retains
+  std::atomic<CUresult> sticky_error{CUDA_SUCCESS};  // of a kernel: every later call returns it
   unsigned flags = 0;
   uint64_t id = 0;
   int attach_count = 1;
@@ -373,6 +374,8 @@ inline ThreadState& thread_state() {
 // Faults that a test asked for. Checked only when there are any.
 extern std::atomic<bool> g_has_faults;
 CUresult find_fault(Api api, const char* kernel);
+// What a kernel that has just run does to its context.
+CUresult find_poison(const char* kernel);
 
 CUresult not_ready();
 
@@ -406,7 +409,7 @@ inline CUresult current_context(Context** context) {
       current.context->kind.load(std::memory_order_relaxed) != Kind::context)
     return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   *context = current.context;
-  return CUDA_SUCCESS;
+  return current.context->sticky_error.load(std::memory_order_relaxed);
 }
 
 // Ends the process with SIGSEGV, saying why: for what was seen to crash inside the real driver, so

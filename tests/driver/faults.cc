@@ -39,6 +39,8 @@ std::string base_name(std::string name) {
   return name;
 }
 
+constexpr char kPoison[] = "poison";
+
 bool parse(const std::string& text, std::vector<Fault>* parsed) {
   size_t at = 0;
   while (at < text.size()) {
@@ -56,7 +58,8 @@ bool parse(const std::string& text, std::vector<Fault>* parsed) {
     } else {
       fault.function = item.substr(0, equals);
     }
-    if (fault.function.rfind("cu", 0) != 0) return false;
+    const bool is_poison = fault.function == kPoison && !fault.kernel.empty();
+    if (fault.function.rfind("cu", 0) != 0 && !is_poison) return false;
     char* rest = nullptr;
     fault.code = static_cast<int>(strtol(item.c_str() + equals + 1, &rest, 10));
     fault.left = -1;
@@ -72,13 +75,10 @@ bool parse(const std::string& text, std::vector<Fault>* parsed) {
   return true;
 }
 
-}  // namespace
-
 // `kernel` is null at the head of a call, and given where a launch knows its kernel: a fault with a
 // kernel strikes there, one without at the head.
-CUresult find_fault(Api api, const char* kernel) {
+CUresult find_fault_of(const std::string& exported, const char* kernel) {
   const std::lock_guard guard(fault_lock());
-  const std::string exported = api_name(api);
   for (Fault& fault : faults()) {
     if (fault.kernel.empty() != (kernel == nullptr) || fault.left == 0) continue;
     if (fault.function != exported && fault.function != base_name(exported)) continue;
@@ -88,6 +88,12 @@ CUresult find_fault(Api api, const char* kernel) {
   }
   return CUDA_SUCCESS;
 }
+
+}  // namespace
+
+CUresult find_fault(Api api, const char* kernel) { return find_fault_of(api_name(api), kernel); }
+
+CUresult find_poison(const char* kernel) { return find_fault_of(kPoison, kernel); }
 
 }  // namespace simcuda
 

@@ -339,6 +339,11 @@ void run_launch(const Launch& launch, const Origin& origin, const Stream& stream
   ThreadRecords& records = *thread_state().records;
   bump(counts_of(records, info.name_id).launched);
   if (g_is_fast) return;
+  if (g_has_faults.load(std::memory_order_relaxed)) [[unlikely]] {
+    // The call that launches it knows nothing of that yet.
+    const CUresult poison = find_poison(info.name.c_str());
+    if (poison != CUDA_SUCCESS) launch.context->sticky_error.store(poison);
+  }
   if (info.emulate != nullptr) {
     HostCall call{info, launch.params, {}, {}};
     memcpy(call.grid, launch.grid, sizeof call.grid);

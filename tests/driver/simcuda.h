@@ -9,7 +9,8 @@
 //   SIMCUDA_FAST     1: launches are counted, but neither recorded nor executed (benchmarks)
 //   SIMCUDA_FAIL     faults: "cuLibraryLoadData=2,cuLaunchKernel:rmsnorm_*=719,cuMemAlloc_v2=2*1".
 //                    NAME[:KERNEL_GLOB]=CODE[*TIMES]. NAME is the exported one; the name without
-//                    _vN and _ptsz stands for all of its forms
+//                    _vN and _ptsz stands for all of its forms. "poison:KERNEL_GLOB=700": the kernel
+//                    runs, and every later call in its context returns that
 //   SIMCUDA_KERNELS  path of a library whose functions (SimcudaKernel) stand for the kernels of their
 //                    names: called at each launch, in the launching thread, and done when it returns
 #ifndef FIBSHIM_TESTS_DRIVER_SIMCUDA_H_

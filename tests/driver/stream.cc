@@ -249,6 +249,8 @@ CUresult look_at_event(CUevent handle) {
   const Lock guard(driver().lock);
   Event* event = driver().pools.events.find(handle, Kind::event);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult error = event->context->sticky_error.load(); error != CUDA_SUCCESS)
+    return error;
   if (const std::shared_ptr<Capture> capture = event->capture.lock()) {
     invalidate(*capture);
     return CUDA_ERROR_CAPTURED_EVENT;

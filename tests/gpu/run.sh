@@ -75,7 +75,7 @@ run() {
 
 for file in lib/libfibshim.so lib/libfibloader.so bin/fibshim config/demo config/pytorch \
   config/flashinfer config/sglang config/vllm \
-  tests/driver_contract_tests tests/conformance_tests tests/conformance/conform tests/data/engine_stubs.fatbin tests/frameworks/devices \
+  tests/driver_contract_tests tests/conformance_tests tests/conformance/conform tests/data/engine_stubs.fatbin tests/data/faulty_kernels.fatbin tests/frameworks/devices \
   tests/hosts/engine tests/hosts/engine_linked; do
   [ -e "$build/$file" ] || fail "$build/$file is missing"
 done
@@ -157,6 +157,10 @@ if [ -s "$work/own.json" ]; then
 else
   fail "PyTorch under the shim: nothing to compare with"
 fi
+
+# ---- contexts that a kernel spoils
+
+run "lost contexts" "$python" "$here/poison.py"
 
 # ---- every other framework, and two GPUs
 

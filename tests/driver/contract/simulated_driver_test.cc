@@ -124,6 +124,20 @@ TEST_F(SimulatedDriver, FaultsStrikeByNameKernelAndTimes) {
   EXPECT_OK(launch_store(store, to_, 1));
 }
 
+TEST_F(SimulatedDriver, AKernelSpoilsItsContextForEveryLaterCall) {
+  ASSERT_EQ(1, set_faults("poison:sim_store=700*1"));
+  EXPECT_OK(launch_store(as_function(kernel(library_, "sim_store")), to_, 1));
+  ASSERT_EQ(1, set_faults(""));
+  EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuda().cuCtxSynchronize());
+  EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuda().cuCtxSynchronize());
+  CUdeviceptr pointer = 0;
+  EXPECT_CUDA(CUDA_ERROR_ILLEGAL_ADDRESS, cuda().cuMemAlloc_v2(&pointer, 64));
+  EXPECT_EQ(0, set_faults("poison=700"));
+  // The fixture goes on in the context that comes in its place.
+  EXPECT_OK(cuda().cuDevicePrimaryCtxReset_v2(0));
+  EXPECT_OK(cuda().cuCtxSynchronize());
+}
+
 TEST_F(SimulatedDriver, RefusesAndCountsStaleHandles) {
   const CUlibrary library = load_library("renamed");
   const CUfunction other = as_function(kernel(library, "sim_other"));

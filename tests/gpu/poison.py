@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Contexts that a kernel spoils: what the shim says of a replacement's fault, and of the program's own.
+
+    poison.py                          all of it, each case in a process of its own
+    poison.py redirected|own|nothing   (under the shim, by the above) a PyTorch program that ends so
+"""
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from counters import BUILD, SHIM, unshimmed_environment
+from report import Report
+
+SOLUTION = "fibshim_rmsnorm_h4096"
+DEFINITION = "rmsnorm_h4096"
+FAULTY = os.path.join(BUILD, "tests", "data", "faulty_kernels.fatbin")
+TIMEOUT_S = 120
+
+
+def norm(torch):
+    x = torch.randn(64, 4096, device="cuda", dtype=torch.bfloat16)
+    weight = torch.randn(4096, device="cuda", dtype=torch.bfloat16)
+    torch.cuda.synchronize()
+    return torch.nn.functional.rms_norm(x, (4096,), weight, 1e-6)
+
+
+def out_of_range(torch):
+    """PyTorch's own index kernel asserts."""
+    table = torch.arange(4, device="cuda")
+    index = torch.tensor([100], device="cuda")
+    torch.cuda.synchronize()
+    return table[index]
+
+
+def run_child(part):
+    """Exit status 3: PyTorch has raised what the driver returned."""
+    import torch
+    stream = torch.cuda.current_stream()
+    if part == "own":
+        norm(torch)
+        torch.cuda.synchronize()
+    try:
+        result = norm(torch) if part == "redirected" else out_of_range(torch)
+        stream.synchronize()
+        result.cpu()
+    except RuntimeError as error:
+        print(f"RAISED {error}".splitlines()[0], flush=True)
+        os._exit(3)  # the interpreter's end would call into the lost context
+    return 0
+
+
+def faulty_folder(root):
+    """A copy of build/config/pytorch whose RMSNorm of 4096 faults."""
+    folder = os.path.join(root, "config")
+    shutil.copytree(os.path.join(BUILD, "config", "pytorch"), folder)
+    for where, _, names in os.walk(folder):
+        if SOLUTION + ".json" not in names:
+            continue
+        image = os.path.join(where, "faulty.fatbin")
+        shutil.copyfile(FAULTY, image)
+        with open(image, "rb") as file:
+            digest = hashlib.sha256(file.read()).hexdigest()
+        path = os.path.join(where, SOLUTION + ".json")
+        with open(path) as file:
+            solution = json.load(file)
+        solution["launch"]["images"] = [{"path": "faulty.fatbin", "sha256": digest}]
+        with open(path, "w") as file:
+            json.dump(solution, file)
+        return folder
+    raise FileNotFoundError(f"{folder} has no {SOLUTION}.json")
+
+
+def problems_of(part, folder, code, expected, environment):
+    """Runs a child. `code`: what PyTorch's message must name; `expected`: in the shim's lines, in order."""
+    child_environment = {**unshimmed_environment(), "LD_PRELOAD": SHIM, "FIBSHIM_CONFIG": folder, **environment}
+    child = subprocess.run([sys.executable, os.path.abspath(__file__), part], env=child_environment,
+                           capture_output=True, text=True, timeout=TIMEOUT_S)
+    said = [line for line in child.stderr.splitlines() if line.startswith("fibshim[")]
+    problems = []
+    if child.returncode != 3 or code not in child.stdout:
+        problems.append(f"exit status {child.returncode}, {child.stdout!r}, expected one that names {code!r}")
+    lost = [line for line in said if " is lost, " in line]
+    if len(lost) != 1:
+        problems.append(f"the context was reported {len(lost)} times: {said}")
+    at = 0
+    for part_of_line in expected:
+        while at < len(said) and part_of_line not in said[at]:
+            at += 1
+        if at == len(said):
+            problems.append(f"no line {part_of_line!r} (in its place) in {said}")
+            break
+    return problems
+
+
+def main():
+    report = Report("poison")
+    named = f"{DEFINITION} (solution {SOLUTION} of "
+    illegal = "returns 700 (CUDA_ERROR_ILLEGAL_ADDRESS)"
+    asserted = "returns 710 (CUDA_ERROR_ASSERT)"
+    good = os.path.join(BUILD, "config", "pytorch")
+    with tempfile.TemporaryDirectory() as root:
+        faulty = faulty_folder(root)
+        cases = [
+            ("a replacement that faults is named, by the counts", "redirected", faulty, "illegal memory access",
+             [illegal, "known: redirected since", "not known: whether"], {}),
+            ("a replacement that faults is named, by its stream", "redirected", faulty, "illegal memory access",
+             [illegal, "known: redirected last on", "not known: whether"], {"FIBSHIM_TRACE_LAST": "on"}),
+            ("a fault of the program's own, redirected launches before it", "own", good, "device-side assert",
+             [asserted, "known: no launch was redirected since the last clean cuCtxSynchronize"], {}),
+            ("the same, traced", "own", good, "device-side assert",
+             [asserted, "known: no redirected launch was under way"], {"FIBSHIM_TRACE_LAST": "on"}),
+            ("a fault of the program's own, nothing redirected", "nothing", good, "device-side assert",
+             [asserted, "known: this process has redirected no launch"], {}),
+        ]
+        for name, part, folder, code, expected, environment in cases:
+            with report.phase(name) as problems:
+                stats = {"FIBSHIM_STATS_DIR": tempfile.mkdtemp(dir=root)}
+                if part == "redirected":
+                    expected = expected[:1] + [named + os.path.realpath(folder)] + expected[2:]
+                problems += problems_of(part, folder, code, expected, {**stats, **environment})
+    return report.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(run_child(sys.argv[1]) if len(sys.argv) > 1 else main())
