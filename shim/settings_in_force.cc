@@ -129,6 +129,18 @@ Choice choice_with(const Snapshot& snapshot, SettingId id, Choice set, Choice un
   return choice;
 }
 
+// The limit of a process that goes on with this folder.
+void take_quarantine_of(const Snapshot& snapshot) {
+  constexpr auto kAt = static_cast<size_t>(SettingId::quarantine);
+  if (g_is_set[kAt]) return;
+  g_quarantine_limit.store(0);
+  const Setting* folder_settings = snapshot.begin(snapshot.settings);
+  for (uint32_t i = 0; i < snapshot.settings.count; ++i) {
+    if (strcmp(snapshot.text(folder_settings[i].name), kSettings[kAt].name) != 0) continue;
+    take_value(kSettings[kAt], snapshot.text(folder_settings[i].value), "fibshim.json");
+  }
+}
+
 bool is_given(const char* name) {
   const char* value = secure_getenv(name);
   return value != nullptr && value[0] != 0;
@@ -217,6 +229,7 @@ void apply_settings_of_next(const Snapshot& snapshot, Mode mode) {
                    std::memory_order_relaxed);
   g_log_level.store(choice_with(snapshot, SettingId::log, log_level(), LogLevel::warn),
                     std::memory_order_relaxed);
+  take_quarantine_of(snapshot);
 }
 
 void remember_working_directory() {
