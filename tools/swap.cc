@@ -40,7 +40,7 @@ struct Options {
   std::string job;
   std::string wait;  // seconds as given; empty: does not wait
   bool wants_link = false;
-  bool wants_check = true;
+  bool is_unchecked = false;
   bool wants_json = false;
   std::string stats_dir;
   double wait_seconds = kDefaultWaitSeconds;
@@ -197,7 +197,7 @@ nlohmann::ordered_json to_json(const Options& options, const std::string& folder
 int swap(const Options& options) {
   const std::string folder = options.folder.empty() ? "" : absolute(options.folder);
   if (folder.size() >= kControlPathBytes) return usage_error("swap", "DIR: the path is too long");
-  if (!folder.empty() && options.wants_check && !passes_check(folder)) return kExitWrong;
+  if (!folder.empty() && !options.is_unchecked && !passes_check(folder)) return kExitWrong;
   const auto deadline =
       ControlClock::now() + std::chrono::duration_cast<ControlClock::duration>(
                                 std::chrono::duration<double>(options.wait_seconds));
@@ -278,7 +278,7 @@ int swap_command(int argc, const char* const* argv) {
   app.add_flag("--link", options.wants_link,
                "repoint the link that FIBSHIM_CONFIG is, for processes that start later, once all "
                "have moved");
-  app.add_flag("!--no-check", options.wants_check, "do not check the folder from here first");
+  app.add_flag("--no-check", options.is_unchecked, "do not check the folder from here first");
   app.add_flag("--json", options.wants_json, "print JSON");
   app.add_option("--dir", options.stats_dir, "ask there instead of in FIBSHIM_STATS_DIR")
       ->type_name("STATS");

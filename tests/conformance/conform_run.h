@@ -64,6 +64,9 @@ class HostRun {
   std::map<int, Tally> stated_;
 };
 
+// Folders that a process may move between, for the cases of swap_cases.cc; in swap_test.cc.
+std::string make_swap_folders();
+
 // The environment that a host needs to find driver, shim and configuration.
 Environment host_environment(const std::string& preload, const std::string& stats_dir);
 

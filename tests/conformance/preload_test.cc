@@ -136,6 +136,11 @@ TEST_P(Sanitizers, FindNothing) {
     EXPECT_EQ(run.process().err.find("Sanitizer"), std::string::npos) << run.process().err;
   };
   for (const std::vector<std::string>& words : kSanitizedCases) expect_clean(words, {});
+  for (const char* swap :
+       {"swap_under_load", "swap_and_unload", "swap_and_graphs", "swap_and_fork"}) {
+    const std::string folders = make_swap_folders();
+    expect_clean({swap, folders}, {{"FIBSHIM_CONFIG", folders + "/link"}, {"SIMCUDA_LOG", ""}});
+  }
   const long first = number_from("CONFORMANCE_FIRST_SEED", 1);
   const long seeds = number_from("CONFORMANCE_SEEDS", 8);
   for (long seed = first; seed < first + seeds && !HasFailure(); ++seed) {

@@ -14,9 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+}  // namespace
+
 // "a" is the suite's own folder; in "b" shape 1 has the kernel of shape 2; "bad" is refused; "link" leads
 // to "a".
-std::string make_folders() {
+std::string make_swap_folders() {
   std::string root = make_temporary_dir();
   for (const char* name : {"a", "b", "bad"}) {
     fs::copy(conform_path("config"), root + "/" + name, fs::copy_options::recursive);
@@ -32,6 +34,8 @@ std::string make_folders() {
   fs::create_symlink("a", root + "/link");
   return root;
 }
+
+namespace {
 
 struct Row {
   const char* name;
@@ -71,7 +75,7 @@ class Swap : public testing::TestWithParam<Row> {};
 
 TEST_P(Swap, Holds) {
   const Row& row = GetParam();
-  const std::string folders = make_folders();
+  const std::string folders = make_swap_folders();
   const HostRun run({"conform", row.words, folders},
                     {{"FIBSHIM_CONFIG", folders + "/link"}, {"SIMCUDA_LOG", ""}}, shim_path(), 120);
   if (run.was_skipped()) GTEST_SKIP() << run.process().out;

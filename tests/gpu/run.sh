@@ -175,6 +175,10 @@ run "whole models" "$python" "$here/models.py"
 
 run "the README's worked example" "$python" "$here/readme_example.py"
 
+# ---- moves between config folders
+
+run "moves under load" "$python" "$here/swap.py"
+
 # ---- recordings
 
 run "recordings" "$here/record.sh"

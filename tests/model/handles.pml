@@ -11,9 +11,19 @@
  * section may stay in its store buffer while it reads on: `entered` is what the reader has done, `seen` what
  * others can see of it. membarrier empties all buffers. The writer holds the lock: one process.
  *
+ * With SWAPS the writer also puts another generation in force (put_in_force() in handles.cc): it prepares
+ * successors of the records that live, outside the lock, so that handles come and die in between, and then
+ * publishes a table of them; what has no successor goes over as it is, unmatched. A hand-out, too, begins
+ * its record before it takes the lock. What must hold besides:
+ *   - a launch finds a record of the generation in force at its begin, or of a later one, or an unmatched
+ *     one;
+ *   - a record's successor is that of the same handle.
+ *
  * Broken on purpose, each of these must be found out:
  *   NO_FENCE    no membarrier          NO_WAIT     no grace period
  *   VALUE_LATE  a new table is published before it is filled
+ *   NO_LOOK     a hand-out publishes a record of a generation that has gone
+ *   NO_SECTION  successors are prepared outside of a read section: a record may be another's by then
  */
 #ifndef READERS
 #define READERS 1
@@ -27,11 +37,18 @@
 #define KEYS    2
 #define CELLS   3 /* both keys, and one that ends the search */
 #define TABLES  4 /* number 0 is the empty one that is there first */
+#ifdef SWAPS
+#define RECORDS 5 /* number 0 is none */
+#else
 #define RECORDS 4 /* number 0 is none */
+#endif
 
 typedef Table {
   byte key[CELLS];
   byte value[CELLS];
+#ifdef SWAPS
+  byte unmatched; /* cells, as bits */
+#endif
   bool is_used
 }
 Table tables[TABLES];
@@ -40,6 +57,14 @@ byte current; /* the published one */
 byte record_key[RECORDS];
 byte record_version[RECORDS];
 bool record_is_used[RECORDS];
+#ifdef SWAPS
+byte generation;                  /* in force */
+byte record_generation[RECORDS];
+byte successor[RECORDS];          /* by the old record; 0: none */
+byte begun_record, begun_key;     /* a hand-out outside of the lock; 0: none */
+bool is_preparing;                /* the watcher is within its read section */
+bool is_waited_watcher;
+#endif
 
 /* What a handle means, by its number of changes: odd, it lives. */
 byte version[KEYS + 1];
@@ -52,11 +77,18 @@ inline leave() { entered[_pid]++ }
 
 active[READERS] proctype reader() {
   byte key, table, cell, found, value, begun, lookups;
+#ifdef SWAPS
+  byte begun_generation;
+  bool is_unmatched;
+#endif
   do
   :: lookups < LOOKUPS ->
     lookups++;
     if :: key = 1 :: key = 2 fi;
     begun = version[key];
+#ifdef SWAPS
+    begun_generation = generation;
+#endif
     enter();
     table = current;
     cell = 0;
@@ -66,7 +98,12 @@ active[READERS] proctype reader() {
       if
       :: found == key ->
         assert(table == 0 || tables[table].is_used);
+#ifdef SWAPS
+        /* The mark is part of the value. */
+        atomic { value = tables[table].value[cell]; is_unmatched = tables[table].unmatched >> cell & 1 };
+#else
         value = tables[table].value[cell];
+#endif
         break
       :: found == 0 -> value = 0; break
       :: else -> cell++
@@ -77,6 +114,9 @@ active[READERS] proctype reader() {
       atomic {
         assert(record_is_used[value]);
         assert(record_key[value] == key);
+#ifdef SWAPS
+        assert(record_generation[value] >= begun_generation || is_unmatched);
+#endif
         found = record_version[value]
       }
     :: else -> found = 0
@@ -87,7 +127,10 @@ active[READERS] proctype reader() {
       :: value != 0 -> assert(found >= begun && found <= version[key])
       :: else -> assert(begun % 2 == 0 || version[key] > begun)
       fi;
-      key = 0; table = 0; cell = 0; found = 0; value = 0; begun = 0
+      key = 0; table = 0; cell = 0; found = 0; value = 0; begun = 0;
+#ifdef SWAPS
+      begun_generation = 0; is_unmatched = false
+#endif
     }
   :: else -> break
   od
@@ -130,6 +173,9 @@ inline free_waiting() {
 }
 
 inline begin_grace() {
+#ifdef SWAPS
+  is_waited_watcher = true;
+#endif
 #ifndef NO_FENCE
   atomic {
     i = 0;
@@ -148,6 +194,12 @@ inline begin_grace() {
 
 inline ask_grace() {
   has_ended = true;
+#if defined(SWAPS) && !defined(NO_SECTION)
+  atomic {
+    if :: !is_preparing -> is_waited_watcher = false :: else fi;
+    if :: is_waited_watcher -> has_ended = false :: else fi
+  };
+#endif
   i = 0;
   do
   :: i < READERS ->
@@ -218,6 +270,9 @@ inline kill() {
 
 inline clear(table_at) {
   tables[table_at].is_used = true;
+#ifdef SWAPS
+  tables[table_at].unmatched = 0;
+#endif
   i = 0;
   do
   :: i < CELLS -> tables[table_at].key[i] = 0; tables[table_at].value[i] = 0; i++
@@ -235,6 +290,12 @@ inline copy_living() {
     :: tables[previous].value[i] != 0 ->
       tables[next].key[cell] = tables[previous].key[i];
       tables[next].value[cell] = tables[previous].value[i];
+#ifdef SWAPS
+      if
+      :: tables[previous].unmatched >> i & 1 -> tables[next].unmatched = tables[next].unmatched | 1 << cell
+      :: else
+      fi;
+#endif
       cell++
     :: else
     fi;
@@ -282,6 +343,9 @@ inline hand_out() {
       record_is_used[record] = true;
       record_key[record] = key;
       record_version[record] = version[key] + 1 + version[key] % 2;
+#ifdef SWAPS
+      record_generation[record] = generation;
+#endif
       find_cell(current, key)
     };
     if
@@ -291,6 +355,9 @@ inline hand_out() {
     atomic {
       previous = tables[current].value[cell];
       tables[current].value[cell] = record;
+#ifdef SWAPS
+      tables[current].unmatched = tables[current].unmatched & ~(1 << cell);
+#endif
       version[key] = record_version[record];
       if :: previous != 0 -> collected_records = collected_records | 1 << previous :: else fi
     };
@@ -299,6 +366,142 @@ inline hand_out() {
   fi;
   record = 0; previous = 0
 }
+
+#ifdef SWAPS
+/* The lowest record that is not used; RECORDS: none. */
+inline free_record() {
+  record = 1;
+  do
+  :: record < RECORDS && record_is_used[record] -> record++
+  :: else -> break
+  od
+}
+
+/* Records of the next generation for all that live. */
+inline prepare() {
+  is_preparing = true;
+  i = 0;
+  do
+  :: i < CELLS && current != 0 ->
+    atomic {
+      previous = tables[current].value[i];
+      free_record();
+      if
+      :: previous != 0 && successor[previous] == 0 && record < RECORDS ->
+        record_is_used[record] = true;
+        record_key[record] = record_key[previous];
+        record_version[record] = record_version[previous];
+        record_generation[record] = generation + 1;
+        successor[previous] = record
+      :: else
+      fi
+    };
+    i++
+  :: else -> break
+  od;
+  record = 0; previous = 0
+}
+
+/* Under the lock. */
+inline swap() {
+  next = 1;
+  do
+  :: next < TABLES && tables[next].is_used -> next++
+  :: else -> break
+  od;
+  if
+  :: next < TABLES && current != 0 ->
+    previous = current;
+    atomic {
+      clear(next);
+      copy_living();
+      cell = 0;
+      do
+      :: cell < CELLS ->
+        record = tables[next].value[cell];
+        if
+        :: record != 0 && successor[record] != 0 ->
+          assert(record_key[successor[record]] == tables[next].key[cell]);
+          tables[next].value[cell] = successor[record];
+          tables[next].unmatched = tables[next].unmatched & ~(1 << cell);
+          collected_records = collected_records | 1 << record;
+          successor[record] = 0
+        :: record != 0 && successor[record] == 0 ->
+          tables[next].unmatched = tables[next].unmatched | 1 << cell
+        :: else
+        fi;
+        cell++
+      :: else -> break
+      od;
+    }
+    /* One store after the other; a launch reads the table alone. */
+    atomic { current = next; generation++ };
+    collected_tables = collected_tables | 1 << previous;
+    reuse()
+  :: else
+  fi;
+  /* Successors of what has died meanwhile. */
+  i = 1;
+  do
+  :: i < RECORDS ->
+    if
+    :: successor[i] != 0 -> atomic { record_is_used[successor[i]] = false; successor[i] = 0 }
+    :: else
+    fi;
+    i++
+  :: else -> break
+  od;
+  is_preparing = false;
+  record = 0; next = 0; previous = 0
+}
+
+/* Of a handle that the driver has given out. */
+inline begin_hand_out() {
+  atomic {
+    free_record();
+    if
+    :: record < RECORDS && begun_record == 0 ->
+      record_is_used[record] = true;
+      record_key[record] = key;
+      record_generation[record] = generation;
+      begun_record = record;
+      begun_key = key
+    :: else
+    fi;
+    record = 0
+  }
+}
+
+/* Under the lock; too late: another record is begun. */
+inline end_hand_out() {
+  if
+  :: begun_record != 0 && current != 0 ->
+#ifndef NO_LOOK
+    if :: record_generation[begun_record] != generation -> record_generation[begun_record] = generation :: else fi;
+#endif
+    atomic {
+      key = begun_key;
+      record_version[begun_record] = version[key] + 1 + version[key] % 2;
+      find_cell(current, key)
+    };
+    if
+    :: tables[current].key[cell] == 0 -> tables[current].key[cell] = key
+    :: else
+    fi;
+    atomic {
+      previous = tables[current].value[cell];
+      tables[current].value[cell] = begun_record;
+      tables[current].unmatched = tables[current].unmatched & ~(1 << cell);
+      version[key] = record_version[begun_record];
+      if :: previous != 0 -> collected_records = collected_records | 1 << previous :: else fi;
+      begun_record = 0; begun_key = 0
+    };
+    reuse()
+  :: else
+  fi;
+  previous = 0
+}
+#endif
 
 active proctype writer() {
   byte changes, key, record, previous, next, cell, i, rounds;
@@ -312,6 +515,12 @@ active proctype writer() {
     :: key = 1; kill()
     :: rebuild()
     :: reuse()
+#ifdef SWAPS
+    :: prepare()
+    :: swap()
+    :: key = 1; begin_hand_out()
+    :: end_hand_out()
+#endif
     fi;
     atomic { key = 0; cell = 0; i = 0; rounds = 0; has_ended = false }
   :: else -> break

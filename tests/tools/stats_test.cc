@@ -110,6 +110,17 @@ TEST_F(Stats, PrintsJson) {
          {"mode", "apply"},
          {"config",
           {{{"path", "/etc/fibshim/pytorch"}, {"digest", "00000000000000000000000000000abc"}}}},
+         {"folder",
+          {{"path", "/etc/fibshim/pytorch"},
+           {"digest", "00000000000000000000000000000abc"},
+           {"off", false},
+           {"movable", false},
+           {"configured", ""},
+           {"job", ""},
+           {"swaps", 0},
+           {"refusals", 0},
+           {"refusal", ""},
+           {"images", {{"count", 0}, {"bytes", 0}, {"kept_count", 0}, {"kept_bytes", 0}}}}},
          {"devices", {{{"ordinal", 0}, {"sm", 90}, {"name", "NVIDIA H200"}}}},
          {"file", "4194399-50.counters"}}}},
       {"counters",
@@ -147,6 +158,63 @@ TEST_F(Stats, PrintsJson) {
       {"swept", {{"processes", 0}, {"launches", 0}}},
       {"refused", nlohmann::json::array()}};
   EXPECT_EQ(parse_json(result.out), expected) << result.out;
+}
+
+// The folder that a process says that it is in, and what folders before keep loaded.
+TEST_F(Stats, ShowsTheFolderInForceAndWhatIsKept) {
+  // This process: one that lives.
+  CountersFileBuilder builder(static_cast<uint64_t>(getpid()), start_time_of(getpid()));
+  builder.add_config("/a", 1);
+  builder.add_config("/b", 2);
+  builder.count(builder.add_series("p", "d", 0), Outcome::hit, 3);
+  builder.count(builder.add_series("p", "d", 1), Outcome::hit, 4);
+  ControlStatus& status = builder.control.status;
+  status.version = 2;
+  status.has_watcher = 1;
+  status.swap_count = 5;
+  status.refused_count = 1;
+  status.digest[0] = 2;
+  status.image_count = 7;
+  status.image_bytes = 3 << 20;
+  status.kept_image_count = 2;
+  status.kept_image_bytes = 1 << 20;
+  CountersFileBuilder::copy(status.folder, "/b");
+  CountersFileBuilder::copy(status.refusal, "/c: error: No such file or directory [folder]");
+  write(builder);
+  const std::string table = stats({}).out;
+  EXPECT_NE(table.find("\nin /b (000000000000) 1; moved 5 times, refused once\n"
+                       "7 images loaded (3.0 MiB), 2 of them (1.0 MiB) kept from folders before\n"),
+            std::string::npos)
+      << table;
+  const std::string each = stats({"--per-process"}).out;
+  EXPECT_NE(each.find("  now in /b, moved 5 times, refused 1\n"
+                      "  refused: /c: error: No such file or directory [folder]\n"),
+            std::string::npos)
+      << each;
+  const std::string prometheus = stats({"--prometheus"}).out;
+  for (const char* line :
+       {"fibshim_config_processes{config=\"/b\",digest=\"00000000000000000000000000000002\"} 1\n",
+        "\nfibshim_folder_moves 5\n", "\nfibshim_folder_refusals 1\n",
+        "fibshim_loaded_images{state=\"in_force\"} 5\n",
+        "fibshim_loaded_images{state=\"kept\"} 2\n",
+        "fibshim_loaded_image_bytes{state=\"kept\"} 1048576\n"}) {
+    EXPECT_NE(prometheus.find(line), std::string::npos) << line << prometheus;
+  }
+  const std::string top = run_fibshim({"top", "--count", "1", "--dir", folder_.path()}).out;
+  EXPECT_NE(top.find("; in /b (000000000000) 1; moved 5 times, refused once\n"), std::string::npos)
+      << top;
+}
+
+// A process that was killed while it wrote leaves an odd version; what is there is shown.
+TEST_F(Stats, ReadsAFolderThatWasBeingWritten) {
+  CountersFileBuilder builder(kNoSuchPid, 1);
+  builder.count(builder.add_series("p", "d"), Outcome::hit, 3);
+  builder.control.status.version = 3;
+  CountersFileBuilder::copy(builder.control.status.folder, "/b");
+  write(builder);
+  const nlohmann::json json = parse_json(stats({"--json"}).out);
+  EXPECT_EQ(json["processes"][0]["folder"]["path"], "/b");
+  EXPECT_EQ(json["totals"]["hit"], 3);
 }
 
 TEST_F(Stats, PrintsPrometheusTextWithEscapedLabels) {

@@ -1,12 +1,13 @@
 # Bash completion of fibshim. A test compares the words here with the program's own help.
 
-_fibshim_commands='run stats top serve record suggest check inspect verify bench report env doctor help'
+_fibshim_commands='run stats top swap serve record suggest check inspect verify bench report env doctor help'
 declare -gA _fibshim_options=(
   [run]='-c --config --mode --on-error --stats-dir --log --log-file --no-check --force --print-env --format -h --help'
   [stats]='--pid --definition --pattern --device --by --per-process --rate --json --prometheus
     --max-series --output --dir --keep --no-sweep --clear -h --help'
   [top]='--pid --definition --pattern --device --by --interval --count --json --dir --keep --no-sweep
     -h --help'
+  [swap]='--off --on --pid --all --job --wait --link --no-check --json --dir -h --help'
   [serve]='--listen --max-series --dir --keep --no-sweep -h --help'
   [check]='--json --write-index --gpu --sm --explain -h --help'
   [inspect]='--pid --kernel --json -h --help'
@@ -64,7 +65,7 @@ _fibshim() {
       mapfile -t COMPREPLY < <(
         compgen -W 'definition pattern process device config outcome' -- "$word")
       ;;
-    run:-c | run:--config | run:--stats-dir | stats:--dir | top:--dir | serve:--dir | record:-c | \
+    run:-c | run:--config | run:--stats-dir | stats:--dir | top:--dir | swap:--dir | serve:--dir | record:-c | \
       record:--config | record:--from | suggest:-o | suggest:--output)
       compopt -o filenames 2>/dev/null
       mapfile -t COMPREPLY < <(compgen -d -- "$word")
@@ -73,7 +74,7 @@ _fibshim() {
       compopt -o filenames 2>/dev/null
       mapfile -t COMPREPLY < <(compgen -f -- "$word")
       ;;
-    stats:--pid | top:--pid)
+    stats:--pid | top:--pid | swap:--pid)
       local dir=${FIBSHIM_STATS_DIR:-/dev/shm/fibshim-$UID} file pids=
       for file in "$dir"/*-*.counters; do
         file=${file##*/}
@@ -92,7 +93,7 @@ _fibshim() {
     *)
       if [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "${_fibshim_options[$command]-}" -- "$word")
-      elif [ "$command" = check ] || [ "$command" = verify ] || [ "$command" = bench ]; then
+      elif [ "$command" = check ] || [ "$command" = swap ] || [ "$command" = verify ] || [ "$command" = bench ]; then
         compopt -o filenames 2>/dev/null
         mapfile -t COMPREPLY < <(compgen -d -- "$word")
       elif [ "$command" = inspect ] || [ "$command" = report ] || [ "$command" = suggest ]; then
