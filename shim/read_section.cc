@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <linux/membarrier.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,6 +16,32 @@ constexpr uint64_t kRestMs = 10'000;
 // Threads within a section that have no counters of their own.
 std::atomic<uint64_t> g_shared_readers{0};
 std::atomic<uint32_t> g_forks{0};
+
+// This thread's share of them. A thread that is cancelled in a driver call runs no destructor of ours, but
+// those of its thread-specific data.
+__thread uint32_t t_shared_sections __attribute__((tls_model("initial-exec")));
+constexpr uint64_t kNoKey = UINT64_MAX;
+std::atomic<uint64_t> g_exit_key{kNoKey};
+
+void leave_shared_sections(void*) {
+  g_shared_readers.fetch_sub(t_shared_sections, std::memory_order_release);
+  t_shared_sections = 0;
+}
+
+// Without a key, when the program has taken all, such a thread keeps the grace period open.
+void note_exit() {
+  uint64_t key = g_exit_key.load(std::memory_order_acquire);
+  if (key == kNoKey) {
+    pthread_key_t made;
+    if (pthread_key_create(&made, leave_shared_sections) != 0) return;
+    if (g_exit_key.compare_exchange_strong(key, made, std::memory_order_acq_rel)) {
+      key = made;
+    } else {
+      pthread_key_delete(made);
+    }
+  }
+  (void)pthread_setspecific(static_cast<pthread_key_t>(key), &g_exit_key);
+}
 
 // Sequences that were odd when the grace period began, and what they were. Guarded by the one
 // GracePeriod's owner.
@@ -45,6 +72,8 @@ ReadSection::ReadSection()
     : sequence_(nullptr), forks_(g_forks.load(std::memory_order_relaxed)), is_nested_(false) {
   uint64_t* const counters = t_counters;
   if (counters == nullptr) {
+    if (t_shared_sections == 0) note_exit();
+    ++t_shared_sections;
     g_shared_readers.fetch_add(1, std::memory_order_seq_cst);
     return;
   }
@@ -60,6 +89,7 @@ ReadSection::~ReadSection() {
   // inherited is its parent's.
   if (forks_ != g_forks.load(std::memory_order_relaxed)) return;
   if (sequence_ == nullptr) {
+    --t_shared_sections;
     g_shared_readers.fetch_sub(1, std::memory_order_release);
   } else if (!is_nested_) {
     add_in_order(sequence_, 1);
@@ -98,6 +128,7 @@ void GracePeriod::end_in_child() {
   waits_for_shared_ = false;
   has_fence_ = true;
   g_shared_readers.store(0, std::memory_order_relaxed);
+  t_shared_sections = 0;
   g_forks.fetch_add(1, std::memory_order_relaxed);
 }
 

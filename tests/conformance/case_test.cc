@@ -19,6 +19,7 @@ struct Row {
 
 constexpr char kAsksWhatRan[] = "it asks the simulated driver how a launch or a call looked";
 constexpr char kFaults[] = "it makes driver calls fail";
+constexpr char kHolds[] = "it holds a launch for as long as it likes";
 constexpr char kNullArguments[] = "a real driver may read through the pointers that are missing";
 constexpr char kAfterEnd[] = "a real driver need not survive calls after its end";
 
@@ -91,6 +92,19 @@ const Row kRows[] = {
      kFaults,
      {{"FIBSHIM_TRACE_LAST", "on"}},
      2},
+    {"DevicesAlikeKnownLate", {"devices_known_late"}, 0, kFaults, {{"SIMCUDA_DEVICES", "90,90"}}},
+    {"DevicesUnlikeKnownLate", {"devices_known_late"}, 0, kFaults, {{"SIMCUDA_DEVICES", "90,80"}}},
+    {"CancelledLaunches",
+     {"cancelled_launches"},
+     0,
+     kHolds,
+     {{"SIMCUDA_KERNELS", conform_path("libconform_hold.so")}, {"SIMCUDA_LOG", ""}}},
+    {"ForkInALaunch",
+     {"fork_in_a_launch"},
+     12,
+     kHolds,
+     {{"SIMCUDA_KERNELS", conform_path("libconform_hold.so")}},
+     1},
     {"SameNameOtherImage", {"same_name_other_image"}, 17},
     {"WrappedImage", {"wrapped_image"}, 0},
     {"WorkerWithoutPreload", {"worker_without_preload"}, 20},

@@ -99,6 +99,7 @@ endef
 $(eval $(call conform_library,libconform_names.so,lib_names.cc,))
 $(eval $(call conform_library,libconform_malloc.so,lib_malloc.cc,))
 $(eval $(call conform_library,libconform_plugin.so,lib_plugin.cc,))
+$(eval $(call conform_library,libconform_hold.so,lib_hold.cc,))
 $(eval $(call conform_library,libconform_weak.so,lib_weak.cc,))
 $(CONFORM)/libconform_weak.so: shim/hook_table.h
 $(eval $(call conform_library,private/libconform_private.so,lib_private.cc,))

@@ -16,7 +16,7 @@ CONTRACT_OBJ := $(CONTRACT_SRC:%.cc=$(BUILD)/obj/%.o)
 $(CONTRACT_OBJ): ROOM_FLAGS = -O0 -g1
 
 SIM_LINK := -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,now -Wl,--gc-sections -Wl,--no-undefined \
-  -static-libstdc++ -static-libgcc -L$(BUILD)/lib -lfibshim-elf -lpthread -ldl
+  -static-libstdc++ -L$(BUILD)/lib -lfibshim-elf -lpthread -ldl
 $(SIM_LIB): $(SIM_OBJ) tests/driver/exports.map $(PRIVATE_LIBELF)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)

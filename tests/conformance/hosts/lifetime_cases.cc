@@ -232,6 +232,28 @@ CASE(several_devices) {
   first.finish({.curated1 = 4, .curated2 = 4}, {.hit = 8});
 }
 
+// The driver does not tell its devices at first: nothing is decided then, and nothing kept.
+CASE(devices_known_late) {
+  using namespace conform;
+  const Gpu first(0);
+  const Gpu second(1);
+  CHECK(cuda().simcuda_set_faults("cuDeviceGetCount=3") == 1);
+  first.enter();
+  const CUfunction step = first.step();
+  const CUkernel kernel = first.kernel(first.load_library());
+  OK(first.launch(step, 1));
+  OK(first.launch(kernel, 1));
+  CHECK(cuda().simcuda_set_faults("") == 1);
+  for (int i = 0; i < 3; ++i) {
+    first.enter();
+    OK(first.launch(step, 1));
+    OK(first.launch(kernel, 1));
+    second.enter();
+    OK(second.launch(kernel, 1));
+  }
+  second.finish({.step = 2, .curated1 = 9}, {.hit = 9, .in_capture = 2});
+}
+
 // A library loaded once serves all contexts; unloading it ends its functions everywhere.
 CASE(library_in_several_contexts) {
   const Gpu gpu;

@@ -1,0 +1,116 @@
+// Threads that are within a launch while something else happens: they are cancelled there, or the process
+// forks. lib_hold.cc holds them.
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/conformance/hosts/host.h"
+
+namespace conform {
+namespace {
+
+// A thread whose first launch, of curated_n2, has begun and does not end.
+class HeldThread {
+ public:
+  HeldThread(const Gpu& gpu, CUfunction step) : gpu_(gpu), step_(step) {
+    CHECK(pipe(says_) == 0 && pipe(waits_) == 0);
+    const std::string ends = std::to_string(says_[1]) + "," + std::to_string(waits_[0]);
+    setenv("CONFORM_HOLD", ends.c_str(), 1);
+    CHECK(pthread_create(&thread_, nullptr, run, this) == 0);
+    char byte;
+    CHECK(read(says_[0], &byte, 1) == 1);
+    unsetenv("CONFORM_HOLD");
+  }
+  ~HeldThread() {
+    for (const int end : {says_[0], says_[1], waits_[0], waits_[1]}) close(end);
+  }
+  HeldThread(const HeldThread&) = delete;
+  HeldThread& operator=(const HeldThread&) = delete;
+
+  void cancel() {
+    void* result = nullptr;
+    CHECK(pthread_cancel(thread_) == 0 && pthread_join(thread_, &result) == 0);
+    CHECK(result == PTHREAD_CANCELED);
+  }
+  void let_go() { CHECK(write(waits_[1], "x", 1) == 1 && pthread_join(thread_, nullptr) == 0); }
+
+ private:
+  static void* run(void* self) {
+    const auto& held = *static_cast<HeldThread*>(self);
+    held.gpu_.enter();
+    OK(held.gpu_.launch(held.step_, 2));
+    return nullptr;
+  }
+
+  const Gpu& gpu_;
+  CUfunction step_;
+  pthread_t thread_;
+  int says_[2];
+  int waits_[2];
+};
+
+// A module comes and goes: its records are used again only when no launch may read them.
+void use_modules(const Gpu& gpu, int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    const CUmodule module = gpu.load_module();
+    OK(gpu.launch(gpu.function(module), 1));
+    OK(cuda().cuModuleUnload(module));
+  }
+}
+
+long resident_bytes() {
+  FILE* const file = fopen("/proc/self/statm", "r");
+  long size = 0;
+  long resident = 0;
+  CHECK(file != nullptr && fscanf(file, "%ld %ld", &size, &resident) == 2);
+  fclose(file);
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace
+}  // namespace conform
+
+// What threads were reading that are gone is used again: memory stays flat.
+CASE(cancelled_launches) {
+  using namespace conform;
+  constexpr int kRounds = 8000;
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  for (int i = 0; i < 4; ++i) HeldThread(gpu, step).cancel();
+  use_modules(gpu, kRounds / 4);
+  const long before = resident_bytes();
+  use_modules(gpu, kRounds);
+  const long grown = resident_bytes() - before;
+  if (grown > 1 << 20) fail(__FILE__, __LINE__, std::to_string(grown) + " bytes more");
+  // Those that were cancelled never returned: nobody counted them.
+  state({}, {.hit = kRounds / 4 + kRounds});
+}
+
+// The child has no thread to wait for, and its parent's held launch ends as it began.
+CASE(fork_in_a_launch) {
+  using namespace conform;
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  const CUmodule module = gpu.load_module();
+  const CUfunction other = gpu.function(module);
+  HeldThread held(gpu, step);
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_CODE(CUDA_ERROR_NOT_INITIALIZED, gpu.launch(other, 1));
+      EXPECT_CODE(CUDA_ERROR_NOT_INITIALIZED, cuda().cuModuleUnload(module));
+    }
+    state({}, {.error = 1, .untracked = 2});
+    _exit(0);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  use_modules(gpu, 100);
+  held.let_go();
+  use_modules(gpu, 100);
+  gpu.finish({.curated1 = 200, .curated2 = 1}, {.hit = 201});
+}

@@ -1,0 +1,16 @@
+// What curated_n2 does on the simulated driver (SIMCUDA_KERNELS): while CONFORM_HOLD names two
+// descriptors, "out,in", it says on the first that it runs, and goes on when a byte comes from the second. A
+// thread can be cancelled there, within the launch.
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+extern "C" void curated_n2(const void* const*, const uint32_t*, const uint32_t*) {
+  const char* const hold = getenv("CONFORM_HOLD");
+  int out = -1;
+  int in = -1;
+  if (hold == nullptr || sscanf(hold, "%d,%d", &out, &in) != 2) return;
+  char byte = 'x';
+  if (write(out, &byte, 1) != 1 || read(in, &byte, 1) != 1) abort();
+}
