@@ -346,6 +346,15 @@ Driver& driver();
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 
+// What seeded faults need to know of a thread; see chaos.cc.
+struct ThreadChaos {
+  uint64_t random = 0;  // state of its generator
+  bool is_in_host_call = false;
+  bool was_forwarded = false;  // the call that the host makes has come in
+  Api host_call{};
+  SimcudaHostCall result{};
+};
+
 // What a thread carries: its context stack, its capture mode, its counters.
 struct ContextRef {
   Context* context;
@@ -361,6 +370,7 @@ struct ThreadState {
   ContextRef per_thread_context{nullptr, 0};
   std::vector<uint8_t> pack_buffer;  // for arguments given as pointers
   ThreadRecords* records = nullptr;
+  ThreadChaos chaos;
 };
 
 // __thread, as its reads need no initialisation check.
@@ -371,11 +381,17 @@ inline ThreadState& thread_state() {
   return state != nullptr ? *state : make_thread_state();
 }
 
-// Faults that a test asked for. Checked only when there are any.
+// Faults that a test asked for, by name (faults.cc) or by seed (chaos.cc). Checked only when there
+// are any. `kernel` is null at the head of a call, and given where a launch knows its kernel.
 extern std::atomic<bool> g_has_faults;
 CUresult find_fault(Api api, const char* kernel);
 // What a kernel that has just run does to its context.
 CUresult find_poison(const char* kernel);
+CUresult find_seeded_fault(Api api, const char* kernel);
+bool is_chaos_on();
+// Another image may be loaded: CUDA_SUCCESS, or CUDA_ERROR_OUT_OF_MEMORY. Lock held.
+CUresult check_image_budget(Api api);
+bool is_launch(Api api);
 
 CUresult not_ready();
 
@@ -467,6 +483,8 @@ struct Origin {
 };
 void run_launch(const Launch& launch, const Origin& origin, const Stream& stream,
                 CUstream stream_handle);
+// What is asked for, without where it came from.
+void describe(const Launch& launch, SimcudaLaunch* out);
 // The code of a CUfunction or CUkernel on a device; an error when there is none for it.
 CUresult code_on(Function& function, Device& device, const KernelInfo** info);
 

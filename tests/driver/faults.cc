@@ -14,7 +14,8 @@ struct Fault {
   std::string function;  // exported name, or its base
   std::string kernel;    // glob; empty: any
   int code;
-  int64_t left;  // times that it still strikes; -1: always
+  int64_t spared;  // calls that it still lets pass
+  int64_t left;    // times that it still strikes; -1: always
 };
 
 std::mutex& fault_lock() {
@@ -64,6 +65,11 @@ bool parse(const std::string& text, std::vector<Fault>* parsed) {
     fault.code = static_cast<int>(strtol(item.c_str() + equals + 1, &rest, 10));
     fault.left = -1;
     if (rest == item.c_str() + equals + 1 || fault.code == 0) return false;
+    if (*rest == '@') {
+      const char* first = rest + 1;
+      fault.spared = strtol(first, &rest, 10) - 1;
+      if (rest == first || fault.spared < 0) return false;
+    }
     if (*rest == '*') {
       const char* times = rest + 1;
       fault.left = strtol(times, &rest, 10);
@@ -83,6 +89,10 @@ CUresult find_fault_of(const std::string& exported, const char* kernel) {
     if (fault.kernel.empty() != (kernel == nullptr) || fault.left == 0) continue;
     if (fault.function != exported && fault.function != base_name(exported)) continue;
     if (kernel != nullptr && fnmatch(fault.kernel.c_str(), kernel, 0) != 0) continue;
+    if (fault.spared > 0) {
+      --fault.spared;
+      continue;
+    }
     if (fault.left > 0) --fault.left;
     return static_cast<CUresult>(fault.code);
   }
@@ -91,7 +101,10 @@ CUresult find_fault_of(const std::string& exported, const char* kernel) {
 
 }  // namespace
 
-CUresult find_fault(Api api, const char* kernel) { return find_fault_of(api_name(api), kernel); }
+CUresult find_fault(Api api, const char* kernel) {
+  if (const CUresult seeded = find_seeded_fault(api, kernel); seeded != CUDA_SUCCESS) return seeded;
+  return find_fault_of(api_name(api), kernel);
+}
 
 CUresult find_poison(const char* kernel) { return find_fault_of(kPoison, kernel); }
 
@@ -103,6 +116,6 @@ extern "C" int simcuda_set_faults(const char* text) {
   if (!parse(text != nullptr ? text : "", &parsed)) return 0;
   const std::lock_guard guard(fault_lock());
   faults() = std::move(parsed);
-  g_has_faults.store(!faults().empty());
+  g_has_faults.store(!faults().empty() || is_chaos_on());
   return 1;
 }

@@ -796,4 +796,16 @@ CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
   return launch_graph(Api::cuGraphLaunch_ptsz, true, exec, stream, context);
 }
 
+int simcuda_node(void* node_handle, void* exec_handle, SimcudaLaunch* launch) {
+  const Lock guard(driver().lock);
+  const Node* node = find_node(static_cast<CUgraphNode>(node_handle));
+  if (node != nullptr && exec_handle != nullptr) {
+    const GraphExec* exec = find_exec(static_cast<CUgraphExec>(exec_handle));
+    node = exec != nullptr ? copy_of(*exec, static_cast<CUgraphNode>(node_handle)) : nullptr;
+  }
+  if (node == nullptr || node->type != CU_GRAPH_NODE_TYPE_KERNEL) return 0;
+  describe(node->kernel.launch, launch);
+  return 1;
+}
+
 }  // extern "C"

@@ -333,6 +333,31 @@ CUresult pack_params(const KernelInfo& info, void** params, void** extra, const 
   return CUDA_SUCCESS;
 }
 
+void describe(const Launch& launch, SimcudaLaunch* out) {
+  const KernelInfo& info = *launch.info;
+  const size_t name_bytes = std::min(info.name.size(), sizeof out->kernel - 1);
+  memcpy(out->kernel, info.name.data(), name_bytes);
+  out->kernel[name_bytes] = 0;
+  memcpy(out->grid, launch.grid, sizeof out->grid);
+  memcpy(out->block, launch.block, sizeof out->block);
+  memcpy(out->cluster, launch.cluster, sizeof out->cluster);
+  out->shared_mem = launch.shared_mem;
+  out->is_cooperative = launch.is_cooperative;
+  out->handle_kind =
+      launch.handle->library != nullptr ? simcuda_handle_kernel : simcuda_handle_function;
+  out->device = launch.context->device->ordinal;
+  out->handle = launch.handle;
+  out->context = launch.context;
+  out->attribute_count = launch.attribute_count;
+  for (uint32_t i = 0; i < launch.attribute_count && i < 16; ++i) {
+    out->attribute_ids[i] = launch.attributes[i].id;
+    if (i < 8) memcpy(out->attribute_values[i], &launch.attributes[i].value, 64);
+  }
+  out->param_bytes = info.param_bytes;
+  if (info.param_bytes > 0)
+    memcpy(out->params, launch.params, std::min<size_t>(info.param_bytes, sizeof out->params));
+}
+
 void run_launch(const Launch& launch, const Origin& origin, const Stream& stream,
                 CUstream stream_handle) {
   const KernelInfo& info = *launch.info;
@@ -352,34 +377,14 @@ void run_launch(const Launch& launch, const Origin& origin, const Stream& stream
   }
   const std::lock_guard guard(records.ring_lock);
   SimcudaLaunch& record = next_record(records);
-  const size_t name_bytes = std::min(info.name.size(), sizeof record.kernel - 1);
-  memcpy(record.kernel, info.name.data(), name_bytes);
-  record.kernel[name_bytes] = 0;
+  describe(launch, &record);
   strncpy(record.api, api_name(origin.api), sizeof record.api - 1);
-  memcpy(record.grid, launch.grid, sizeof record.grid);
-  memcpy(record.block, launch.block, sizeof record.block);
-  memcpy(record.cluster, launch.cluster, sizeof record.cluster);
-  record.shared_mem = launch.shared_mem;
-  record.is_cooperative = launch.is_cooperative;
   record.is_ptsz = origin.is_ptsz;
   record.is_from_graph = origin.is_from_graph;
   record.stream_kind = stream.stream_kind;
-  record.handle_kind =
-      launch.handle->library != nullptr ? simcuda_handle_kernel : simcuda_handle_function;
   record.was_packed = origin.was_packed;
   record.was_emulated = info.emulate != nullptr;
-  record.device = launch.context->device->ordinal;
-  record.handle = launch.handle;
   record.stream = stream_handle;
-  record.context = launch.context;
-  record.attribute_count = launch.attribute_count;
-  for (uint32_t i = 0; i < launch.attribute_count && i < 16; ++i) {
-    record.attribute_ids[i] = launch.attributes[i].id;
-    if (i < 8) memcpy(record.attribute_values[i], &launch.attributes[i].value, 64);
-  }
-  record.param_bytes = info.param_bytes;
-  if (info.param_bytes > 0)
-    memcpy(record.params, launch.params, std::min<size_t>(info.param_bytes, sizeof record.params));
   if (g_log_fd >= 0) write_log_line(record);
 }
 

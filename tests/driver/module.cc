@@ -64,7 +64,7 @@ void end_handle(Function& function) {
 }
 
 // `limit` is the bytes known to be there (0: unknown).
-CUresult make_module(const void* data, size_t limit, Context& context, CUmodule* handle) {
+CUresult make_module(Api api, const void* data, size_t limit, Context& context, CUmodule* handle) {
   // A module's image is given as it is. Wrappers around fat binaries are for libraries.
   if (format_of(data, limit) == ImageFormat::fatbin_wrapper) return CUDA_ERROR_INVALID_IMAGE;
   Bytes bytes;
@@ -74,6 +74,7 @@ CUresult make_module(const void* data, size_t limit, Context& context, CUmodule*
       error != CUDA_SUCCESS)
     return error;
   const Lock guard(driver().lock);
+  if (const CUresult error = check_image_budget(api); error != CUDA_SUCCESS) return error;
   Module* module = driver().pools.modules.allocate(Kind::module);
   module->context = &context;
   module->image = std::move(image);
@@ -82,13 +83,13 @@ CUresult make_module(const void* data, size_t limit, Context& context, CUmodule*
   return CUDA_SUCCESS;
 }
 
-CUresult load_module(CUmodule* handle, const void* data, Context* context) {
+CUresult load_module(Api api, CUmodule* handle, const void* data, Context* context) {
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return make_module(data, 0, *context, handle);
+  return make_module(api, data, 0, *context, handle);
 }
 
 // Loading is lazy: code for another GPU, or no code at all, is found out at the first use.
-CUresult make_library(const void* data, size_t limit, CUlibrary* handle) {
+CUresult make_library(Api api, const void* data, size_t limit, CUlibrary* handle) {
   if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::map<int, std::shared_ptr<const Image>> images;
   CUresult first_use_error = CUDA_ERROR_INVALID_IMAGE;
@@ -107,6 +108,7 @@ CUresult make_library(const void* data, size_t limit, CUlibrary* handle) {
     }
   }
   const Lock guard(driver().lock);
+  if (const CUresult error = check_image_budget(api); error != CUDA_SUCCESS) return error;
   Library* library = driver().pools.libraries.allocate(Kind::library);
   library->images = std::move(images);
   library->first_use_error = library->images.empty() ? first_use_error : CUDA_SUCCESS;
@@ -314,20 +316,20 @@ CUresult cuModuleLoad(CUmodule* module, const char* path) {
   if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Bytes bytes;
   if (const CUresult error = read_image_file(path, &bytes); error != CUDA_SUCCESS) return error;
-  return make_module(bytes.data(), bytes.size(), *context, module);
+  return make_module(Api::cuModuleLoad, bytes.data(), bytes.size(), *context, module);
 }
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   SIM_ENTER_CONTEXT(cuModuleLoadData);
-  return load_module(module, image, context);
+  return load_module(Api::cuModuleLoadData, module, image, context);
 }
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int, CUjit_option*,
                             void**) {
   SIM_ENTER_CONTEXT(cuModuleLoadDataEx);
-  return load_module(module, image, context);
+  return load_module(Api::cuModuleLoadDataEx, module, image, context);
 }
 CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
   SIM_ENTER_CONTEXT(cuModuleLoadFatBinary);
-  return load_module(module, image, context);
+  return load_module(Api::cuModuleLoadFatBinary, module, image, context);
 }
 CUresult cuModuleUnload(CUmodule handle) {
   SIM_ENTER_CONTEXT(cuModuleUnload);
@@ -390,7 +392,7 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option*, 
                            unsigned int, CUlibraryOption*, void**, unsigned int) {
   SIM_ENTER(cuLibraryLoadData);
   if (library == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return make_library(code, 0, library);
+  return make_library(Api::cuLibraryLoadData, code, 0, library);
 }
 CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option*, void**,
                                unsigned int, CUlibraryOption*, void**, unsigned int) {
@@ -398,7 +400,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_optio
   if (library == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Bytes bytes;
   if (const CUresult error = read_image_file(path, &bytes); error != CUDA_SUCCESS) return error;
-  return make_library(bytes.data(), bytes.size(), library);
+  return make_library(Api::cuLibraryLoadFromFile, bytes.data(), bytes.size(), library);
 }
 CUresult cuLibraryUnload(CUlibrary handle) {
   SIM_ENTER(cuLibraryUnload);

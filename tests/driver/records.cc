@@ -241,6 +241,17 @@ int simcuda_last_launch(const char* kernel, SimcudaLaunch* launch) {
   return 0;
 }
 
+int simcuda_last_launch_of_thread(SimcudaLaunch* launch) {
+  ThreadRecords& records = *thread_state().records;
+  const std::lock_guard guard(records.ring_lock);
+  if (records.ring.empty()) return 0;
+  // The place before the next one; a ring that is not full yet grows at its end.
+  const size_t count = records.ring.size();
+  *launch = count < kRingCapacity ? records.ring.back()
+                                  : records.ring[(records.ring_next + count - 1) % count];
+  return 1;
+}
+
 size_t simcuda_recent_launches(SimcudaLaunch* launches, size_t capacity) {
   const std::vector<SimcudaLaunch> recent = all_records();
   const size_t count = std::min(capacity, recent.size());

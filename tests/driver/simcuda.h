@@ -8,9 +8,17 @@
 //   SIMCUDA_LOG      path; one JSON line is appended (one write(2)) for each executed launch
 //   SIMCUDA_FAST     1: launches are counted, but neither recorded nor executed (benchmarks)
 //   SIMCUDA_FAIL     faults: "cuLibraryLoadData=2,cuLaunchKernel:rmsnorm_*=719,cuMemAlloc_v2=2*1".
-//                    NAME[:KERNEL_GLOB]=CODE[*TIMES]. NAME is the exported one; the name without
-//                    _vN and _ptsz stands for all of its forms. "poison:KERNEL_GLOB=700": the kernel
-//                    runs, and every later call in its context returns that
+//                    NAME[:KERNEL_GLOB]=CODE[@FIRST][*TIMES]. NAME is the exported one; the name
+//                    without _vN and _ptsz stands for all of its forms. @FIRST: from that call
+//                    on. "poison:KERNEL_GLOB=700": the kernel runs, and every later call in its
+//                    context returns that
+//   SIMCUDA_CHAOS    faults by seed: "seed=7,own=30,host=20,slow=50,images=12". Of a thousand
+//                    calls, so many that a library in between makes on its own account (own) and
+//                    that it forwards for the host (host) fail, with any code that the call may
+//                    give; so many are slow; and no more images than these fit into the device's
+//                    memory. Only calls made within a host call that was announced: see
+//                    simcuda_begin_host_call. "kill=N" alone: at the N-th call of all the process
+//                    is killed
 //   SIMCUDA_KERNELS  path of a library whose functions (SimcudaKernel) stand for the kernels of their
 //                    names: called at each launch, in the launching thread, and done when it returns
 #ifndef FIBSHIM_TESTS_DRIVER_SIMCUDA_H_
@@ -53,6 +61,12 @@ typedef struct SimcudaLaunch {
   uint8_t params[4096];             // its first bytes
 } SimcudaLaunch;
 
+// What seeded faults did to one call of the host.
+typedef struct SimcudaHostCall {
+  int fault;       // the code that the host's own call, or a launch in its place, last failed with
+  int own_faults;  // of the other calls made meanwhile, how many failed
+} SimcudaHostCall;
+
 // A kernel as a host function: params[i] points at the bytes of parameter i.
 typedef void (*SimcudaKernel)(const void* const* params, const uint32_t grid[3],
                               const uint32_t block[3]);
@@ -89,6 +103,30 @@ void simcuda_reset(void);
 // Replaces the faults of SIMCUDA_FAIL. Returns 1, or 0 when the text is not understood (the faults
 // then stay as they were). NULL or "" removes all.
 int simcuda_set_faults(const char* faults);
+
+// The calling thread is about to call an exported function, and has. With SIMCUDA_CHAOS, what
+// arrives in between by that name (of a launch: by any launch's) is the host's own call; the rest
+// was made by whoever stands in between.
+void simcuda_begin_host_call(const char* function);
+void simcuda_end_host_call(SimcudaHostCall* result);
+
+// The calling thread's seed for SIMCUDA_CHAOS, whatever its threads were made in.
+void simcuda_seed_thread(uint64_t seed);
+
+// Whether a seeded fault with that code (0: any) has struck a call that was not the host's own, in
+// this process.
+int simcuda_has_struck(int code);
+
+// Of calls of that name that were not the host's own: how many failed by a seeded fault.
+uint64_t simcuda_own_faults(const char* function);
+
+// The last launch that the calling thread made itself, by a launch call or a graph's. Returns 0
+// when there is none in its ring.
+int simcuda_last_launch_of_thread(SimcudaLaunch* launch);
+
+// What a graph's kernel node holds, or the copy of it in an executable graph. Returns 1, or 0 when
+// it is none.
+int simcuda_node(void* node, void* executable, SimcudaLaunch* launch);
 
 #ifdef __cplusplus
 }
