@@ -41,6 +41,7 @@ struct Counters {
   std::atomic<FileHeader*> header;  // null until the first open_counters
   SeriesEntry* series;
   bool has_file;  // false: private memory
+  bool warned_of_file;
   bool warned_of_space;
   uint64_t series_pages;  // pages of the series table that surely have space
   uint64_t shard_pages;   // pages of every shard that surely have space
@@ -292,10 +293,13 @@ bool ensure_open() {
   state.series_pages = 1;
   state.shard_pages = 1;
   if (const char* reason = create_file(process_start_time())) {
-    log_message(LogLevel::warn,
-                "%s: cannot keep counters there: %s; launches are redirected all the same, but "
-                "`fibshim stats` will not show them",
-                stats_dir(), reason);
+    if (!state.warned_of_file) {
+      state.warned_of_file = true;
+      log_message(LogLevel::warn,
+                  "%s: cannot keep counters there: %s; launches are redirected all the same, but "
+                  "`fibshim stats` will not show them",
+                  stats_dir(), reason);
+    }
     if (!create_private()) return false;
   }
   const FileHeader* parent = state.parent_header;

@@ -280,6 +280,10 @@ const Decision* decide(const Record& record, Candidate* candidate, const int64_t
       replacement = load_replacement(*candidate->generation, binding, device_class);
     }
   }
+  // The launch path did not know yet that the device matters: no decision is made without it.
+  if (count == candidate->key_count && g_has_unlike_devices.load(std::memory_order_acquire)) {
+    replacement = {LoadState::not_yet, CUDA_SUCCESS, nullptr};
+  }
   take_replacement(replacement, &decision);
   const bool is_final = decision.kind == DecisionKind::failed
                             ? !may_pass(decision.error)

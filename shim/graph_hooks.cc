@@ -109,7 +109,7 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
   SavedNode* saved = action == LaunchAction::redirect ? save_original(original, &plan) : nullptr;
   std::remove_const_t<Params> replaced = *params;
   const bool is_redirected =
-      action == LaunchAction::redirect && narrow(plan.params, &replaced) &&
+      saved != nullptr && narrow(plan.params, &replaced) &&
       // An executable node keeps the attributes that it was instantiated with.
       !(use == NodeUse::set_executable && plan.launch.decision->binding->has_cluster);
   // The cluster of the replacement that is in the node leaves with it.
@@ -131,22 +131,36 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
     return result;
   }
   CUresult result = apply(&replaced);
-  if (had_cluster && result != CUDA_SUCCESS) (void)set_cluster(*node, replaced_cluster);
-  if (result == CUDA_SUCCESS && use != NodeUse::set_executable && node != nullptr) {
+  const bool was_applied = result == CUDA_SUCCESS;
+  if (was_applied && use != NodeUse::set_executable && node != nullptr) {
     result = set_planned_cluster(*node, plan.launch);
-    if (result != CUDA_SUCCESS && use == NodeUse::add) {
-      // The call fails, or adds the original: the half-made node must not stay.
-      (void)call_real(real::cuGraphDestroyNode, *node);
-      release_saved(saved);
-    } else {
-      remember_node(*node, saved);
-    }
-  } else {
-    release_saved(saved);
+    if (result == CUDA_SUCCESS) remember_node(*node, saved);
   }
   if (use == NodeUse::add && result == CUDA_SUCCESS) record_node(original, plan.launch);
-  if (result == CUDA_SUCCESS) note_graph_node(plan.launch.decision->series);
-  return finish_redirect(plan.launch, result) ? apply(params) : result;
+  const bool runs_original = finish_redirect(plan.launch, result);
+  if (result == CUDA_SUCCESS) {
+    note_graph_node(plan.launch.decision->series);
+    if (use == NodeUse::set_executable || node == nullptr) release_saved(saved);
+    return result;
+  }
+  // The call fails, or goes on with the original. No node may be left with half a replacement, and
+  // what the host gave may have lain in the node.
+  if (use == NodeUse::add && was_applied && node != nullptr) {
+    (void)call_real(real::cuGraphDestroyNode, *node);
+  }
+  CUresult original_result = result;
+  if (runs_original || (use == NodeUse::set && was_applied)) {
+    std::remove_const_t<Params> kept = *params;
+    original_result =
+        narrow(saved_params(*saved), &kept) ? apply(&kept) : CUDA_ERROR_INVALID_HANDLE;
+  }
+  release_saved(saved);
+  if (use == NodeUse::set && original_result == CUDA_SUCCESS) {
+    forget_node(*node);
+  } else if (had_cluster) {
+    (void)set_cluster(*node, replaced_cluster);
+  }
+  return runs_original ? original_result : result;
 }
 
 template <class Params>

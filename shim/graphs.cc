@@ -111,14 +111,16 @@ SavedNode* save(const NodeParams& original, const LaunchPlan& plan) {
   return saved;
 }
 
-// The replacement's CUkernel, whichever form the driver reads a node's kernel in.
+// The replacement's CUkernel, whichever form the driver reads a node's kernel in. Where the driver
+// does not tell, it is taken for it: the host must not be shown a kernel that is not its own.
 bool is_same_kernel(const NodeParams& current, CUfunction replacement) {
   auto* kernel = reinterpret_cast<CUkernel>(replacement);
   if (current.kern == kernel || current.func == replacement) return true;
   const auto get_function = FIBSHIM_REAL(cuKernelGetFunction);
   CUfunction in_context = nullptr;
-  return get_function != nullptr && get_function(&in_context, kernel) == CUDA_SUCCESS &&
-         in_context == current.func;
+  return current.func != nullptr &&
+         (get_function == nullptr || get_function(&in_context, kernel) != CUDA_SUCCESS ||
+          in_context == current.func);
 }
 
 bool has_saved() {
@@ -282,6 +284,8 @@ SavedNode* save_original(const NodeParams& original, NodePlan* plan) {
   return saved;
 }
 
+const NodeParams& saved_params(const SavedNode& saved) { return saved.original; }
+
 void release_saved(SavedNode* saved) {
   if (saved != nullptr) g_pool.release(saved, saved->block_bytes);
 }
@@ -377,22 +381,7 @@ void remember_child_copy(CUgraph graph, CUgraphNode child_node) {
   if (copy != nullptr) remember_copy(graph, copy);
 }
 
-void remember_captured_node(const LaunchRequest& request, const LaunchPlan& plan) {
-  const auto get_info = FIBSHIM_REAL(cuStreamGetCaptureInfo_v2);
-  if (get_info == nullptr) return;
-  CUstream stream = request.stream;
-  if (request.is_per_thread_stream && stream == nullptr) stream = CU_STREAM_PER_THREAD;
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUgraphNode* dependencies = nullptr;
-  size_t count = 0;
-  // What the next node would depend on is the node that this launch has become.
-  if (get_info(stream, &status, nullptr, nullptr, &dependencies, &count) != CUDA_SUCCESS ||
-      status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-    return;
-  }
-  note_graph_node(plan.decision->series);
-  if (count != 1) return;
-  const CUgraphNode node = dependencies[0];
+SavedNode* save_launch(const LaunchRequest& request, const LaunchPlan& plan) {
   NodeParams original;
   memset(&original, 0, sizeof original);
   if (plan.record->kind == HandleKind::kernel) {
@@ -409,7 +398,28 @@ void remember_captured_node(const LaunchRequest& request, const LaunchPlan& plan
   original.blockDimZ = geometry[kBlockZ];
   original.sharedMemBytes = geometry[kSharedMem];
   original.kernelParams = const_cast<void**>(request.view.params);
-  remember_node(node, save(original, plan));
+  return save(original, plan);
+}
+
+void remember_captured_node(const LaunchRequest& request, const LaunchPlan& plan,
+                            SavedNode* saved) {
+  const auto get_info = FIBSHIM_REAL(cuStreamGetCaptureInfo_v2);
+  CUstream stream = request.stream;
+  if (request.is_per_thread_stream && stream == nullptr) stream = CU_STREAM_PER_THREAD;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUgraphNode* dependencies = nullptr;
+  size_t count = 0;
+  // What the next node would depend on is the node that this launch has become.
+  const bool is_captured =
+      get_info != nullptr &&
+      get_info(stream, &status, nullptr, nullptr, &dependencies, &count) == CUDA_SUCCESS &&
+      status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  if (is_captured) note_graph_node(plan.decision->series);
+  if (is_captured && count == 1) {
+    remember_node(dependencies[0], saved);
+  } else {
+    release_saved(saved);
+  }
 }
 
 void lock_graphs_for_fork() {

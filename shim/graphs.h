@@ -41,6 +41,10 @@ SavedNode* save_original(const NodeParams& original, NodePlan* plan);
 void remember_node(CUgraphNode node, SavedNode* saved);
 void release_saved(SavedNode* saved);
 
+// The original's parameters, in the copy: what the host gave may lie in the node that has been set
+// since.
+const NodeParams& saved_params(const SavedNode& saved);
+
 // The parameters that the host gave, when `current`, which the driver reads from the node, is what
 // we put there; false for every other node. The pointers stay valid until the node is set or
 // destroyed.
@@ -67,9 +71,12 @@ void remember_child_copy(CUgraph graph, CUgraphNode child_node);
 void forget_node(CUgraphNode node);
 void forget_graph(CUgraph graph);
 
-// After a redirected launch while captures are under way: if its stream is capturing, the node that
-// it became is remembered.
-void remember_captured_node(const LaunchRequest& request, const LaunchPlan& plan);
+// Before a redirected launch while captures are under way: what is to be remembered if its stream
+// is capturing. Null: there is no memory for it, and the original must be launched.
+SavedNode* save_launch(const LaunchRequest& request, const LaunchPlan& plan);
+
+// After it has succeeded: if its stream is capturing, the node that it became is remembered.
+void remember_captured_node(const LaunchRequest& request, const LaunchPlan& plan, SavedNode* saved);
 
 // For the atfork handlers.
 void lock_graphs_for_fork();

@@ -243,6 +243,17 @@ void unlink_record(Record* record) {
   if (at != nullptr && *at == record) *at = record->next_of_owner;
 }
 
+// Holding g_lock. The handle means something else now, of which nothing is known.
+void forget_handle(uintptr_t handle) {
+  if (g_table == nullptr) return;
+  const uintptr_t slot = find_handle(reinterpret_cast<const void*>(handle));
+  if (slot == 0) return;
+  Record* record = record_of(slot);
+  unlink_record(record);
+  kill_record(record);
+  reuse_what_none_reads();
+}
+
 // Holding g_lock.
 void kill_list(uintptr_t owner) {
   Record** list = owner_list(owner, false);
@@ -256,9 +267,12 @@ void kill_list(uintptr_t owner) {
   }
 }
 
-// The kernel's parameter table from the driver. False: the driver cannot tell (before 12.4), or the
-// kernel has more than the launch path takes.
-bool ask_params(const void* handle, HandleKind kind, Param* params, uint32_t* count) {
+enum class Answer { known, unknown, not_now };
+
+// The kernel's parameter table from the driver. Unknown: the driver cannot tell (before 12.4), or
+// the kernel has more than the launch path takes. Not now: it refused to tell, and may not the next
+// time.
+Answer ask_params(const void* handle, HandleKind kind, Param* params, uint32_t* count) {
   const auto function_info = FIBSHIM_REAL(cuFuncGetParamInfo);
   const auto kernel_info = FIBSHIM_REAL(cuKernelGetParamInfo);
   auto* as_function = static_cast<CUfunction>(const_cast<void*>(handle));
@@ -266,20 +280,23 @@ bool ask_params(const void* handle, HandleKind kind, Param* params, uint32_t* co
   for (uint32_t i = 0; i <= kMaxParams; ++i) {
     size_t offset = 0;
     size_t size = 0;
-    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+    CUresult result;
     if (kind == HandleKind::kernel && kernel_info != nullptr) {
       result = kernel_info(as_kernel, i, &offset, &size);
     } else if (kind == HandleKind::function && function_info != nullptr) {
       result = function_info(as_function, i, &offset, &size);
+    } else {
+      return Answer::unknown;
     }
     if (result == CUDA_ERROR_INVALID_VALUE) {
       *count = i;
-      return true;
+      return Answer::known;
     }
-    if (result != CUDA_SUCCESS || i == kMaxParams) return false;
+    if (result != CUDA_SUCCESS) return Answer::not_now;
+    if (i == kMaxParams) return Answer::unknown;
     params[i] = {static_cast<uint32_t>(offset), static_cast<uint32_t>(size)};
   }
-  return false;
+  return Answer::unknown;
 }
 
 bool has_layout(const Snapshot& snapshot, const Pattern& pattern, const Param* params,
@@ -446,12 +463,12 @@ uintptr_t image_owner_of(const Record& record) {
   return owner;
 }
 
-bool find_params(const Kernel& kernel, Param* params, uint32_t* count) {
+Answer find_params(const Kernel& kernel, Param* params, uint32_t* count) {
   const Record* const before = kernel.before;
   if (before == nullptr) return ask_params(kernel.handle, kernel.kind, params, count);
   *count = before->param_count;
   if (before->has_params) memcpy(params, before->params, *count * sizeof(Param));
-  return before->has_params;
+  return before->has_params ? Answer::known : Answer::unknown;
 }
 
 // Of a kernel without candidates, whose image has another owner than itself.
@@ -461,7 +478,7 @@ bool keep_image_owner_alone(Record* record, uintptr_t owner) {
   return record->params != nullptr;
 }
 
-// A record, whole but for its place in the table. Null: no memory.
+// A record, whole but for its place in the table. Null: no memory, or the driver does not tell now.
 Record* build_record(const Generation& generation, const Kernel& kernel) {
   const Snapshot& snapshot = *generation.snapshot;
   const void* const handle = kernel.handle;
@@ -504,7 +521,12 @@ Record* build_record(const Generation& generation, const Kernel& kernel) {
   uint32_t param_count = 0;
   if (image_owner == 0) image_owner = owner != 0 ? owner : ask_owner(handle, kind);
   if (is_recording()) static_cast<RecordedHandle*>(record)->image_owner = image_owner;
-  if (!find_params(kernel, params, &param_count)) {
+  const Answer answer = find_params(kernel, params, &param_count);
+  if (answer == Answer::not_now) {
+    release_record(record);
+    return nullptr;
+  }
+  if (answer == Answer::unknown) {
     static std::atomic<bool> was_warned{false};
     const bool is_first = !was_warned.exchange(true, std::memory_order_relaxed);
     log_message(is_first ? LogLevel::warn : LogLevel::info,
@@ -763,6 +785,13 @@ uintptr_t library_of(const void* kernel) {
   return slot == 0 ? 0 : record_of(slot)->owner;
 }
 
+// Of a handle that was given out anew, and of which no record could be made.
+static uintptr_t know_nothing_of(const void* handle) {
+  MutexGuard guard(g_lock);
+  forget_handle(reinterpret_cast<uintptr_t>(handle));
+  return 0;
+}
+
 uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, const char* symbol,
                           uintptr_t image_owner) {
   if (!ensure_started() || handle == nullptr || symbol == nullptr) return 0;
@@ -779,13 +808,13 @@ uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, 
   for (;;) {
     const Generation& generation = *current_generation();
     Record* record = build_record(generation, {handle, kind, owner, symbol, image_owner, nullptr});
-    if (record == nullptr) return 0;
+    if (record == nullptr) return know_nothing_of(handle);
     const uintptr_t value = value_of(record);
     switch (insert_record(generation, record, value)) {
       case Inserted::yes:
         if (record->candidate_count != 0) load_replacements(*record);
         return value;
-      case Inserted::no_memory: release_record(record); return 0;
+      case Inserted::no_memory: release_record(record); return know_nothing_of(handle);
       case Inserted::too_late: release_record(record); break;
     }
   }

@@ -146,18 +146,51 @@ CUresult launch_plain(const LaunchPlan& plan, CUstream stream, LaunchFunction la
 }
 
 inline void note_redirect(CUresult result, const LaunchRequest& request, const LaunchPlan& plan) {
-  if (__builtin_expect(traces_last(), 0)) {
-    const StreamId stream = stream_id(request.stream, request.is_per_thread_stream);
-    if (result != CUDA_SUCCESS) {
-      note_error("a launch", result, &stream);
-    } else if (!is_capturing(request.stream, request.is_per_thread_stream)) {
-      trace_redirect(stream, plan.decision->series);
+  if (__builtin_expect(!traces_last(), 1)) return;
+  const StreamId stream = stream_id(request.stream, request.is_per_thread_stream);
+  if (result != CUDA_SUCCESS) {
+    note_error("a launch", result, &stream);
+  } else if (!is_capturing(request.stream, request.is_per_thread_stream)) {
+    trace_redirect(stream, plan.decision->series);
+  }
+}
+
+// What a redirected launch leaves behind where a stream is capturing: the host may read the node,
+// and must find its own kernel.
+class CaptureNote {
+ public:
+  CaptureNote(const LaunchRequest& request, const LaunchPlan& plan)
+      : request_(request),
+        plan_(plan),
+        is_needed_(plan.action == LaunchAction::redirect &&
+                   __builtin_expect(g_active_captures.load(std::memory_order_relaxed) != 0, 0)),
+        saved_(is_needed_ ? save_launch(request, plan) : nullptr) {}
+  CaptureNote(const CaptureNote&) = delete;
+  CaptureNote& operator=(const CaptureNote&) = delete;
+
+  // False: no memory, so the launch may not be redirected.
+  bool can_be_made() const { return !is_needed_ || saved_ != nullptr; }
+
+  void make(CUresult result) const {
+    if (saved_ == nullptr) return;
+    if (result == CUDA_SUCCESS) {
+      remember_captured_node(request_, plan_, saved_);
+    } else {
+      release_saved(saved_);
     }
   }
-  if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) != 0, 0) &&
-      result == CUDA_SUCCESS) {
-    remember_captured_node(request, plan);
-  }
+
+ private:
+  const LaunchRequest& request_;
+  const LaunchPlan& plan_;
+  bool is_needed_;
+  SavedNode* saved_;
+};
+
+// A launch whose redirection turns out to be impossible.
+void refuse(LaunchPlan* plan) {
+  count(counter_of(plan->decision->series, Outcome::fallback_refused));
+  plan->outcome = Outcome::fallback_refused;
 }
 
 constexpr unsigned kMaxAttributes = 32;
@@ -241,12 +274,17 @@ __attribute__((noinline)) CUresult launch_config_slowly(const CUlaunchConfig* co
   set_geometry(plan, &replaced);
   replaced.attrs = attributes;
   if (!fit_attributes(*config, plan, attributes, &replaced.numAttrs)) {
-    count(counter_of(plan.decision->series, Outcome::fallback_refused));
-    plan.outcome = Outcome::fallback_refused;
+    refuse(&plan);
+    return recording.end(original());
+  }
+  const CaptureNote note(request, plan);
+  if (!note.can_be_made()) {
+    refuse(&plan);
     return recording.end(original());
   }
   const CUresult result = recording.end(launch(&replaced, plan.kernel, plan.params, nullptr));
   note_redirect(result, request, plan);
+  note.make(result);
   if (!finish_redirect(plan, result)) return result;
   plan.outcome = Outcome::error;
   return recording.end(original());
@@ -275,10 +313,16 @@ __attribute__((noinline)) LaunchResult route_slowly(const LaunchFrame& frame,
     return recording.is_on() ? done(recording.end(launch_original(frame, functions))) : kGoesOn;
   };
   if (plan.action == LaunchAction::original) return original();
+  const CaptureNote note(request, plan);
+  if (!note.can_be_made()) {
+    refuse(&plan);
+    return original();
+  }
   const CUresult result = recording.end(
       launch_plain(plan, request.stream, functions.launch->load(std::memory_order_relaxed),
                    functions.launch_ex->load(std::memory_order_relaxed)));
   note_redirect(result, request, plan);
+  note.make(result);
   if (!finish_redirect(plan, result)) return done(result);
   plan.outcome = Outcome::error;
   return original();

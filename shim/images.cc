@@ -113,7 +113,8 @@ void report_once(ReplacementRow& row, uint32_t device_class, const Snapshot& sna
                   : "matching launches run the original");
 }
 
-// A driver from before 12.4 cannot tell; the loader has checked cubins already.
+// Whether the kernel takes what the binding gives; `message` says why not. A driver from before 12.4
+// cannot tell; the loader has checked cubins already.
 CUresult check_parameters(const Snapshot& snapshot, const Binding& binding, CUkernel kernel,
                           char* message, size_t message_size) {
   const auto get_info = FIBSHIM_REAL(cuKernelGetParamInfo);
@@ -123,6 +124,7 @@ CUresult check_parameters(const Snapshot& snapshot, const Binding& binding, CUke
     size_t offset = 0;
     size_t size = 0;
     const CUresult result = get_info(kernel, i, &offset, &size);
+    // Past the last one the index is invalid. Any other refusal says nothing about the kernel.
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) {
       snprintf(message, message_size, "cuKernelGetParamInfo returns %d", static_cast<int>(result));
       return result;

@@ -45,9 +45,11 @@ int64_t device_class_of_launch(const LaunchRequest& request) {
   const bool is_default = request.stream == nullptr || request.stream == CU_STREAM_LEGACY ||
                           request.stream == CU_STREAM_PER_THREAD;
   CUcontext context = nullptr;
-  if (is_default || stream_context == nullptr || push == nullptr || pop == nullptr ||
-      stream_context(request.stream, &context) != CUDA_SUCCESS || push(context) != CUDA_SUCCESS) {
+  if (is_default || stream_context == nullptr || push == nullptr || pop == nullptr) {
     return current_device_class();
+  }
+  if (stream_context(request.stream, &context) != CUDA_SUCCESS || push(context) != CUDA_SUCCESS) {
+    return kNoDeviceClass;
   }
   const uint32_t device_class = current_device_class();
   (void)pop(&context);
