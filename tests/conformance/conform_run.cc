@@ -28,6 +28,15 @@ long number_from(const char* name, long unset) {
 
 Environment devices_of(long seed) { return {{"SIMCUDA_DEVICES", seed % 4 == 3 ? "90,80" : "90"}}; }
 
+Environment faults_of(long seed) {
+  constexpr const char* kKinds[] = {"own=30,slow=30", "own=10,host=10", "own=100,host=50",
+                                    "own=5,slow=100,images=14", "own=300"};
+  Environment environment = devices_of(seed);
+  environment["SIMCUDA_CHAOS"] = "seed=" + std::to_string(seed) + "," + kKinds[seed % 5];
+  if (seed % 2 == 0) environment["FIBSHIM_ON_ERROR"] = "fallback";
+  return environment;
+}
+
 std::string conform_path(const std::string& name) {
   return build_dir() + "/tests/conformance/" + name;
 }
@@ -56,6 +65,7 @@ HostRun::HostRun(const std::vector<std::string>& command, const Environment& add
   Environment all = host_environment(preload, stats_dir_);
   all["SIMCUDA_LOG"] = log_;
   for (const auto& [name, value] : added) all[name] = value;
+  is_strict_ = !added.contains("FIBSHIM_ON_ERROR");
   has_log_ = !is_real_driver() && !all["SIMCUDA_LOG"].empty();
   std::vector<std::string> words = command;
   words[0] = conform_path(words[0]);
@@ -114,10 +124,39 @@ std::vector<std::string> HostRun::messages() const {
   return lines;
 }
 
-void HostRun::expect_holds() const {
+void HostRun::expect_ended_well() const {
   EXPECT_FALSE(process_.timed_out) << "it hangs\n" << process_.out << process_.err;
   ASSERT_EQ(process_.exit_code, 0) << process_.out << process_.err;
   EXPECT_FALSE(stated_.empty()) << "the case states nothing\n" << process_.out;
+}
+
+void HostRun::expect_holds_with_faults() const {
+  expect_ended_well();
+  Tally ran;
+  for (auto [pid, tally] : stated_) {
+    SCOPED_TRACE("process " + std::to_string(pid) + "\n" + process_.out + process_.err);
+    for (const auto& [name, value] : tally) {
+      if (name.starts_with("ran:")) ran[name] += value;
+    }
+    Tally counts = counted(pid);
+    long launches = 0;
+    for (const auto& [outcome, count] : counts) launches += count;
+    EXPECT_EQ(launches, tally["launches"]);
+    EXPECT_EQ(counts["hit"], tally["hit"]);
+    if (!is_strict_) continue;
+    EXPECT_GE(counts["error"], tally["least_errors"]);
+    EXPECT_LE(counts["error"], tally["most_errors"]);
+    if (tally["least_errors"] != 0) {
+      const std::string place = "fibshim[" + std::to_string(pid) + "] error: ";
+      EXPECT_NE(process_.err.find(place), std::string::npos);
+    }
+  }
+  if (!has_log_) return;
+  EXPECT_EQ(logged(), ran) << process_.out << process_.err;
+}
+
+void HostRun::expect_holds() const {
+  expect_ended_well();
   Tally counts;
   Tally ran;
   for (const auto& [pid, tally] : stated_) {

@@ -24,8 +24,13 @@ bool is_real_driver();
 // A number from the environment.
 long number_from(const char* name, long unset);
 
-// The simulated GPUs of a random program. Where they are unlike, every launch depends on its device.
+// The simulated GPUs of a random program. Where they are unlike, every launch depends on its
+// device.
 Environment devices_of(long seed);
+
+// The same, and the faults that strike it: of each kind alone and together, rare and frequent, with
+// strict errors and with lenient ones.
+Environment faults_of(long seed);
 
 // build/tests/conformance/<name>
 std::string conform_path(const std::string& name);
@@ -52,14 +57,19 @@ class HostRun {
 
   // It ended well, and each process counted and ran what it stated, and nothing else did.
   void expect_holds() const;
+  // The same of a random program that ran with faults_of(seed): every launch was counted, hits as
+  // such, and where it failed because of the shim the log says why.
+  void expect_holds_with_faults() const;
   bool was_skipped() const { return process_.exit_code == 77; }
 
  private:
   Tally read_stats(const std::vector<std::string>& more) const;
+  void expect_ended_well() const;
 
   std::string stats_dir_;
   std::string log_;
   bool has_log_ = false;
+  bool is_strict_ = true;
   ProcessResult process_;
   std::map<int, Tally> stated_;
 };

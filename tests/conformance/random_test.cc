@@ -28,6 +28,19 @@ TEST_P(RandomPrograms, RunWhatTheyMustAndCountIt) {
   }
 }
 
+// Faults by the same seed strike in the driver meanwhile.
+TEST_P(RandomPrograms, WithFaultsGetWhatTheyAskedForOrAnError) {
+  if (is_real_driver()) GTEST_SKIP() << "not for a real driver: it makes driver calls fail";
+  const long seeds = number_from("CONFORMANCE_SEEDS", 8);
+  const long first = number_from("CONFORMANCE_FIRST_SEED", 1);
+  for (long i = 0; i < seeds && !HasFailure(); ++i) {
+    const long seed = first + i * kShards + GetParam();
+    SCOPED_TRACE("conform random " + std::to_string(seed));
+    HostRun({"conform", "random", std::to_string(seed)}, faults_of(seed))
+        .expect_holds_with_faults();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Conformance, RandomPrograms, testing::Range(0, kShards));
 
 }  // namespace

@@ -124,7 +124,14 @@ namespace conform {
   FUNCTION(simcuda_last_launch)             \
   FUNCTION(simcuda_stale_launch_count)      \
   FUNCTION(simcuda_live_count)              \
-  FUNCTION(simcuda_set_faults)
+  FUNCTION(simcuda_set_faults)              \
+  FUNCTION(simcuda_begin_host_call)         \
+  FUNCTION(simcuda_end_host_call)           \
+  FUNCTION(simcuda_seed_thread)             \
+  FUNCTION(simcuda_has_struck)              \
+  FUNCTION(simcuda_own_faults)              \
+  FUNCTION(simcuda_last_launch_of_thread)   \
+  FUNCTION(simcuda_node)
 
 struct Cuda {
   void* library;

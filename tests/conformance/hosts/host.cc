@@ -198,33 +198,52 @@ void Gpu::expect_ran(const Ran& expected) const {
   if (cuda().is_simulated) EXPECT_EQUAL(0, cuda().simcuda_stale_launch_count());
 }
 
-void state(const Ran& ran, const Counts& counts) {
-  const struct {
-    const char* name;
-    long value;
-  } rows[] = {{"ran:conform_step", ran.step},
-              {"ran:conform_free", ran.free},
-              {"ran:conform_other", ran.other},
-              {"ran:curated_n1", ran.curated1},
-              {"ran:curated_n2", ran.curated2},
-              {"ran:curated_n3", ran.curated3},
-              {"ran:conform_void", ran.nothing},
-              {"hit", counts.hit},
-              {"fallback_no_solution", counts.no_solution},
-              {"fallback_where", counts.where},
-              {"fallback_arch", counts.arch},
-              {"fallback_refused", counts.refused},
-              {"fallback_in_capture", counts.in_capture},
-              {"error", counts.error},
-              {"untracked", counts.untracked}};
-  // One write, so that the lines of several processes do not mix.
+namespace {
+
+struct Stated {
+  const char* name;
+  long value;
+};
+
+// One write, so that the lines of several processes do not mix.
+void write_state(const Ran& ran, std::initializer_list<Stated> counts) {
   std::string line = "state " + std::to_string(getpid());
-  for (const auto& row : rows) {
+  const auto add = [&](const Stated& row) {
     if (row.value != 0) line += std::string(" ") + row.name + "=" + std::to_string(row.value);
+  };
+  for (const Stated& row : {Stated{"ran:conform_step", ran.step},
+                            {"ran:conform_free", ran.free},
+                            {"ran:conform_other", ran.other},
+                            {"ran:curated_n1", ran.curated1},
+                            {"ran:curated_n2", ran.curated2},
+                            {"ran:curated_n3", ran.curated3},
+                            {"ran:conform_void", ran.nothing}}) {
+    add(row);
   }
+  for (const Stated& row : counts) add(row);
   line += "\n";
   fflush(stdout);
   if (write(STDOUT_FILENO, line.data(), line.size()) < 0) _exit(1);
+}
+
+}  // namespace
+
+void state(const Ran& ran, const Counts& counts) {
+  write_state(ran, {{"hit", counts.hit},
+                    {"fallback_no_solution", counts.no_solution},
+                    {"fallback_where", counts.where},
+                    {"fallback_arch", counts.arch},
+                    {"fallback_refused", counts.refused},
+                    {"fallback_in_capture", counts.in_capture},
+                    {"error", counts.error},
+                    {"untracked", counts.untracked}});
+}
+
+void state_faulted(const Ran& ran, long hits, long launches, long least_errors, long most_errors) {
+  write_state(ran, {{"hit", hits},
+                    {"launches", launches},
+                    {"least_errors", least_errors},
+                    {"most_errors", most_errors}});
 }
 
 void Gpu::finish(const Ran& expected, const Counts& counts) const {

@@ -109,6 +109,9 @@ struct Counts {
 // once; flushed at once, so that a process may end in any way afterwards.
 void state(const Ran& ran, const Counts& counts);
 
+// With faults: "hit" and "launches" exactly, and between which numbers "error" must be.
+void state_faulted(const Ran& ran, long hits, long launches, long least_errors, long most_errors);
+
 // cuInit, a device and its primary context, current in the calling thread.
 class Gpu {
  public:

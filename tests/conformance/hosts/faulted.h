@@ -1,0 +1,73 @@
+// Calls of a host in whose driver faults strike by seed (SIMCUDA_CHAOS), and what each may lead to:
+// a fault of the host's own call reaches the host as it is; one of a call that the shim makes on
+// its own account costs the substitution, or with strict errors fails the launch with that code.
+// Nothing else may be seen. Without faults each call must succeed.
+#ifndef FIBSHIM_TESTS_CONFORMANCE_HOSTS_FAULTED_H_
+#define FIBSHIM_TESTS_CONFORMANCE_HOSTS_FAULTED_H_
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/conformance/hosts/host.h"
+
+namespace conform {
+
+inline bool has_faults() {
+  static const bool has = getenv("SIMCUDA_CHAOS") != nullptr;
+  return has;
+}
+
+// Whether a replacement that fails makes its launch fail.
+inline bool is_strict() {
+  static const bool is = [] {
+    const char* on_error = getenv("FIBSHIM_ON_ERROR");
+    return on_error == nullptr || strcmp(on_error, "fallback") != 0;
+  }();
+  return is;
+}
+
+// Whether somebody swaps the folder meanwhile, also for none: every launch runs one or the other.
+inline bool is_swapping() {
+  static const bool is = getenv("CONFORM_SWAPS") != nullptr;
+  return is;
+}
+
+struct Attempt {
+  CUresult result = CUDA_SUCCESS;
+  SimcudaHostCall struck = {};
+};
+
+// One call, of which the driver is told that it is the host's.
+template <class Call>
+Attempt attempt(const char* name, const Call& call, const char* file, int line) {
+  Attempt made;
+  if (has_faults()) cuda().simcuda_begin_host_call(name);
+  made.result = call();
+  if (has_faults()) {
+    cuda().simcuda_end_host_call(&made.struck);
+  } else {
+    check_code(CUDA_SUCCESS, made.result, name, file, line);
+  }
+  return made;
+}
+
+// A call that nothing but the driver may fail; repeated until it does not.
+template <class Call>
+void call_until_done(const char* name, const Call& call, const char* file, int line) {
+  Attempt made;
+  do {
+    made = attempt(name, call, file, line);
+    check_code(static_cast<CUresult>(made.struck.fault), made.result, name, file, line);
+  } while (made.result != CUDA_SUCCESS);
+}
+
+#define ATTEMPT(name, ...) \
+  ::conform::attempt(      \
+      #name, [&] { return ::conform::cuda().name(__VA_ARGS__); }, __FILE__, __LINE__)
+#define HOST(name, ...)       \
+  ::conform::call_until_done( \
+      #name, [&] { return ::conform::cuda().name(__VA_ARGS__); }, __FILE__, __LINE__)
+
+}  // namespace conform
+
+#endif  // FIBSHIM_TESTS_CONFORMANCE_HOSTS_FAULTED_H_

@@ -1,0 +1,764 @@
+// One thread of a random program: loads, looks up, launches, captures, builds graphs, replays,
+// unloads and ends contexts, in the order that its seed gives, and knows what must run and be
+// counted.
+//
+// With SIMCUDA_CHAOS faults may strike meanwhile: see faulted.h. Then what a launch led to is not
+// foretold but read from the driver's record, launch by launch, and must be one of what errors may
+// lead to.
+//
+// A thread uses only handles of its own, so a program is right however its threads interleave. But
+// the handles' values wander between threads: the driver gives a dead one out at once.
+#ifndef FIBSHIM_TESTS_CONFORMANCE_HOSTS_RANDOM_WORKER_H_
+#define FIBSHIM_TESTS_CONFORMANCE_HOSTS_RANDOM_WORKER_H_
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "tests/conformance/hosts/faulted.h"
+#include "tests/conformance/hosts/graphs.h"
+
+namespace conform {
+
+// splitmix64: the same numbers on every machine.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next() {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  // From 0 to `count` - 1.
+  int below(int count) { return static_cast<int>(next() % static_cast<uint64_t>(count)); }
+  bool one_in(int count) { return below(count) == 0; }
+  template <class T>
+  T& pick(std::vector<T>& all) {
+    return all[static_cast<size_t>(below(static_cast<int>(all.size())))];
+  }
+
+ private:
+  uint64_t state_;
+};
+
+enum class Kernel { step, free, other_step, other };
+
+struct Handle {
+  CUfunction function;  // or a CUkernel
+  Kernel kernel;
+  bool is_kernel;  // a CUkernel
+  int owner;       // module or library
+  int place;       // the context that it lives in; -1: any
+};
+
+// A module or a library.
+struct Owner {
+  int id;
+  CUmodule module;
+  CUlibrary library;
+  bool is_other;  // the second image
+  int place;      // a module's context; -1: a library
+};
+
+// A context and a stream in it.
+struct Place {
+  int id;
+  CUcontext context;
+  CUstream stream;
+};
+
+// What one launch must lead to.
+struct Effect {
+  Ran ran;
+  Counts counts;
+};
+
+inline void add(Ran* to, const Ran& more, long times = 1) {
+  to->step += more.step * times;
+  to->free += more.free * times;
+  to->other += more.other * times;
+  to->curated1 += more.curated1 * times;
+  to->curated2 += more.curated2 * times;
+  to->curated3 += more.curated3 * times;
+}
+
+inline void add(Counts* to, const Counts& more) {
+  to->hit += more.hit;
+  to->no_solution += more.no_solution;
+  to->where += more.where;
+  to->refused += more.refused;
+  to->error += more.error;
+  to->untracked += more.untracked;
+}
+
+inline long total(const Counts& counts) {
+  return counts.hit + counts.no_solution + counts.where + counts.refused + counts.error +
+         counts.untracked;
+}
+
+// How a launch may be made.
+enum class Way { launch, legacy, node, executable_node };
+
+inline Effect effect_of(Kernel kernel, int shape, int value, Way way) {
+  Effect effect;
+  switch (kernel) {
+    case Kernel::free: effect.ran.free = 1; break;
+    case Kernel::other: effect.ran.other = 1; break;
+    case Kernel::other_step: effect.ran.step = 1; break;
+    case Kernel::step:
+      effect.ran.step = 1;
+      if (way == Way::legacy) {
+        effect.counts.refused = 1;
+      } else if (value == kRefusedValue) {
+        effect.counts.where = 1;
+      } else if (shape == kNoSolution) {
+        effect.counts.no_solution = 1;
+      } else if (shape == 3 && way == Way::executable_node) {
+        effect.counts.refused = 1;  // an executable node keeps the cluster that it has
+      } else {
+        effect.ran.step = 0;
+        add_curated(&effect.ran, shape);
+        effect.counts.hit = 1;
+      }
+      return effect;
+  }
+  effect.counts.untracked = 1;
+  return effect;
+}
+
+// A launch that became a node, and what it runs.
+struct Launched {
+  Kernel kernel;
+  int shape;
+  int value;
+  Effect effect;
+  bool is_there;  // false: the launch failed
+  SimcudaHostCall struck = {};
+};
+
+inline const char* name_of(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::step:
+    case Kernel::other_step: return kStep;
+    case Kernel::free: return kFree;
+    case Kernel::other: return "conform_other";
+  }
+  return "";
+}
+
+// The value among the arguments of one of this suite's kernels.
+inline int value_in(const SimcudaLaunch& launch, bool is_first_image) {
+  int value = 0;
+  memcpy(&value, launch.params + (is_first_image ? 12 : 0), sizeof value);
+  return value;
+}
+
+// Faults: how often a launch failed because of the shim's own calls, and how often it is not known
+// whether the replacement's launch failed or the original's.
+struct Failures {
+  long own = 0;
+  long unknown = 0;
+};
+
+// An executable graph, and what one replay of it runs.
+struct Replayable {
+  CUgraph graph;  // null: only captured
+  CUgraphExec executable;
+  Ran ran;
+  std::vector<int> owners;
+  int place;
+  // Of a graph with one node: that node, and the kernel that it was made with.
+  CUgraphNode node;
+  Handle handle;
+};
+
+constexpr int kShapes[] = {1, 2, 3, kNoSolution};
+
+// One thread of a program.
+class Worker {
+ public:
+  Worker(const Gpu& gpu, uint64_t seed, bool may_fork) : gpu_(gpu), random_(seed) {
+    may_fork_ = may_fork;
+  }
+
+  void run(int operations) {
+    gpu_.enter();
+    if (has_faults()) cuda().simcuda_seed_thread(random_.next());
+    enter_place();
+    for (int i = 0; i < operations; ++i) operate();
+    while (places_.size() > 1) leave_place();
+    while (!replayables_.empty()) end_replayable(0);
+    while (!owners_.empty()) unload(0);
+    HOST(cuStreamDestroy_v2, place().stream);
+  }
+
+  const Ran& ran() const { return ran_; }
+  const Counts& counts() const { return counts_; }
+  const Failures& failures() const { return failures_; }
+
+ private:
+  // --- what there is
+
+  std::vector<Handle> usable() const {
+    std::vector<Handle> all;
+    for (const Handle& handle : handles_) {
+      if (handle.place == -1 || handle.place == place().id) all.push_back(handle);
+    }
+    return all;
+  }
+
+  const Place& place() const { return places_.back(); }
+  int random_shape() { return kShapes[random_.below(4)]; }
+  int random_value() { return random_.one_in(8) ? kRefusedValue : 100 + random_.below(1000); }
+
+  std::unique_ptr<Arguments> arguments_of(const Handle& handle, int shape, int value) {
+    const bool is_other = handle.kernel == Kernel::other || handle.kernel == Kernel::other_step;
+    return is_other ? std::make_unique<Arguments>(Arguments::Other{}, gpu_.marks(), value)
+                    : std::make_unique<Arguments>(gpu_.marks(), shape, value);
+  }
+
+  void note(const Effect& effect, bool runs = true) {
+    add(&counts_, effect.counts);
+    if (runs) add(&ran_, effect.ran);
+  }
+
+  // --- faults
+
+  // What a launch led to, of which `launch` tells what the driver has of it (null: nothing).
+  // `expected`: what it leads to without faults.
+  Effect judge(const Effect& expected, const Attempt& made, Kernel kernel, int shape, int value,
+               const SimcudaLaunch* launch) {
+    if (!has_faults()) return expected;
+    CHECK((made.result == CUDA_SUCCESS) == (launch != nullptr));
+    // What a node has no room for is refused when it is known what that is.
+    const bool has_solution = expected.counts.hit + expected.counts.refused != 0;
+    const bool may_fail = has_solution && is_strict();
+    Effect effect;
+    if (made.result != CUDA_SUCCESS) {
+      if (made.struck.fault != 0) {
+        EXPECT_EQUAL(made.struck.fault, made.result);
+        ++failures_.unknown;
+        effect.counts.untracked = 1;  // or an error: see Failures
+      } else {
+        if (!may_fail || cuda().simcuda_has_struck(made.result) != 1) {
+          fail(__FILE__, __LINE__,
+               std::string("a launch of ") + name_of(kernel) + ", shape " + std::to_string(shape) +
+                   ", value " + std::to_string(value) + ", returns " +
+                   std::to_string(static_cast<int>(made.result)) + " after " +
+                   std::to_string(made.struck.own_faults) + " faults");
+        }
+        ++failures_.own;
+        effect.counts.error = 1;
+      }
+      return effect;
+    }
+    const bool is_original = strcmp(launch->kernel, name_of(kernel)) == 0;
+    const bool is_first_image = kernel == Kernel::step || kernel == Kernel::free;
+    EXPECT_EQUAL(value, value_in(*launch, is_original && is_first_image));
+    if (expected.counts.hit == 0 || is_original) {
+      CHECK(is_original);
+      // The substitution was lost to a fault, which the host may not see.
+      CHECK(expected.counts.hit == 0 || cuda().simcuda_has_struck(0) == 1 ||
+            made.struck.fault != 0 || is_swapping());
+      CHECK(made.struck.fault == 0 || (expected.counts.hit != 0 && !is_strict()));
+      effect.ran = original_ran(kernel);
+      effect.counts = expected.counts.hit == 0 ? expected.counts : Counts{.untracked = 1};
+      return effect;
+    }
+    CHECK(launch->kernel == "curated_n" + std::to_string(shape));
+    EXPECT_EQUAL(0, made.struck.fault);
+    return expected;
+  }
+
+  static Ran original_ran(Kernel kernel) {
+    return effect_of(kernel, kNoSolution, kRefusedValue, Way::legacy).ran;
+  }
+
+  uint64_t last_sequence() const {
+    SimcudaLaunch last;
+    return has_faults() && cuda().simcuda_last_launch_of_thread(&last) == 1 ? last.sequence : 0;
+  }
+
+  Effect judge_node(const Effect& expected, const Attempt& made, Kernel kernel, int shape,
+                    int value, CUgraphNode node, CUgraphExec executable) {
+    SimcudaLaunch held;
+    const bool is_there = has_faults() && made.result == CUDA_SUCCESS &&
+                          cuda().simcuda_node(node, executable, &held) == 1;
+    return judge(expected, made, kernel, shape, value, is_there ? &held : nullptr);
+  }
+
+  // --- operations
+
+  void operate() {
+    const int kind = random_.below(100);
+    if (owners_.empty() || kind < 12) return load();
+    if (handles_.empty() || kind < 28) return look_up(random_.pick(owners_));
+    if (kind < 62) return launch_some();
+    if (kind < 69) return capture();
+    if (kind < 76) return build_graph();
+    if (kind < 86) return replay();
+    if (kind < 94) return unload(random_.below(static_cast<int>(owners_.size())));
+    if (kind < 98)
+      return places_.size() < 3 && random_.one_in(2) ? enter_new_place() : leave_place();
+    if (may_fork_) fork_one();
+  }
+
+  void load() {
+    Owner owner = {next_id_++, nullptr, nullptr, random_.one_in(3), -1};
+    const char* name = owner.is_other ? kOther : kImage;
+    const void* bytes = image(name).data();
+    const std::string path = data_path(name);
+    Attempt made;
+    switch (random_.below(6)) {
+      case 0: made = ATTEMPT(cuModuleLoadData, &owner.module, bytes); break;
+      case 1: made = ATTEMPT(cuModuleLoad, &owner.module, path.c_str()); break;
+      case 2: made = ATTEMPT(cuModuleLoadDataEx, &owner.module, bytes, 0, nullptr, nullptr); break;
+      case 3: made = ATTEMPT(cuModuleLoadFatBinary, &owner.module, bytes); break;
+      case 4:
+        made = ATTEMPT(cuLibraryLoadData, &owner.library, bytes, nullptr, nullptr, 0, nullptr,
+                       nullptr, 0);
+        break;
+      default:
+        made = ATTEMPT(cuLibraryLoadFromFile, &owner.library, path.c_str(), nullptr, nullptr, 0,
+                       nullptr, nullptr, 0);
+        break;
+    }
+    if (made.result != CUDA_SUCCESS) {
+      // Full, or broken: the host gives up.
+      EXPECT_EQUAL(made.struck.fault, made.result);
+      return;
+    }
+    if (owner.module != nullptr) owner.place = place().id;
+    owners_.push_back(owner);
+    look_up(owners_.back());
+  }
+
+  void look_up(const Owner& owner) {
+    if (owner.place != -1 && owner.place != place().id && random_.one_in(2)) return;
+    const bool is_first = random_.below(3) != 0;
+    const Kernel kernel = owner.is_other ? (is_first ? Kernel::other_step : Kernel::other)
+                                         : (is_first ? Kernel::step : Kernel::free);
+    const char* name = is_first ? kStep : owner.is_other ? "conform_other" : kFree;
+    Handle handle = {nullptr, kernel, false, owner.id, owner.place};
+    if (owner.module != nullptr) {
+      HOST(cuModuleGetFunction, &handle.function, owner.module, name);
+    } else {
+      CUkernel found = nullptr;
+      CUmodule module = nullptr;
+      const int how = random_.below(4);
+      if (how == 3) {
+        HOST(cuLibraryGetModule, &module, owner.library);
+        HOST(cuModuleGetFunction, &handle.function, module, name);
+        handle.place = place().id;
+      } else {
+        HOST(cuLibraryGetKernel, &found, owner.library, name);
+        if (how == 2) {
+          HOST(cuKernelGetFunction, &handle.function, found);
+          handle.place = place().id;
+        } else {
+          handle.function = reinterpret_cast<CUfunction>(found);
+          handle.is_kernel = true;
+        }
+      }
+    }
+    handles_.push_back(handle);
+  }
+
+  void launch_some() {
+    for (int i = 1 + random_.below(4); i > 0; --i) {
+      std::vector<Handle> all = usable();
+      if (all.empty()) return look_up(random_.pick(owners_));
+      launch(random_.pick(all), true);
+    }
+  }
+
+  // `runs`: now; else it becomes a node. Returns what was launched, and what that runs.
+  Launched launch(const Handle& handle, bool runs) {
+    const int shape = random_shape();
+    const int value = random_value();
+    const auto arguments = arguments_of(handle, shape, value);
+    const CUfunction function = handle.function;
+    const CUstream stream = place().stream;
+    const bool is_packed = random_.one_in(4);
+    void** params = is_packed ? nullptr : arguments->params();
+    void** extra = is_packed ? arguments->extra() : nullptr;
+    Way way = Way::launch;
+    CUlaunchConfig config;
+    memset(&config, 0, sizeof config);
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = 32;
+    config.blockDimY = config.blockDimZ = 1;
+    config.hStream = stream;
+    CUlaunchAttribute attribute;
+    memset(&attribute, 0, sizeof attribute);
+    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = random_.one_in(2) ? 1 : 0;
+    // The oldest calls know no CUkernel, and a real driver does not capture them.
+    const uint64_t before = last_sequence();
+    Attempt made;
+    switch (random_.below(handle.is_kernel || !runs ? 6 : 7)) {
+      case 0:
+        made = ATTEMPT(cuLaunchKernel, function, 1, 1, 1, 32, 1, 1, 0, stream, params, extra);
+        break;
+      case 1:
+        made = ATTEMPT(cuLaunchKernel_ptsz, function, 1, 1, 1, 32, 1, 1, 0, stream, params, extra);
+        break;
+      case 2: made = ATTEMPT(cuLaunchKernelEx, &config, function, params, extra); break;
+      case 3: made = ATTEMPT(cuLaunchKernelEx_ptsz, &config, function, params, extra); break;
+      case 4:
+        made = ATTEMPT(cuLaunchCooperativeKernel, function, 1, 1, 1, 32, 1, 1, 0, stream,
+                       arguments->params());
+        break;
+      case 5:
+        made = ATTEMPT(cuLaunchCooperativeKernel_ptsz, function, 1, 1, 1, 32, 1, 1, 0, stream,
+                       arguments->params());
+        break;
+      default:
+        way = Way::legacy;
+        HOST(cuFuncSetBlockShape, function, 32, 1, 1);
+        HOST(cuParamSetSize, function, 16);
+        HOST(cuParamSetv, function, 0, arguments->packed(), 16);
+        made = ATTEMPT(cuLaunchGridAsync, function, 1, 1, stream);
+        break;
+    }
+    const Effect expected = effect_of(handle.kernel, shape, value, way);
+    Launched launched = {handle.kernel, shape, value, expected, made.result == CUDA_SUCCESS};
+    if (has_faults() && !runs && launched.is_there) {
+      launched.struck = made.struck;
+      return launched;  // judged by the node that it has become
+    }
+    SimcudaLaunch last;
+    const bool has_run = has_faults() && runs && last_sequence() != before &&
+                         cuda().simcuda_last_launch_of_thread(&last) == 1;
+    launched.effect = judge(expected, made, handle.kernel, shape, value, has_run ? &last : nullptr);
+    note(launched.effect, runs);
+    return launched;
+  }
+
+  void capture() {
+    std::vector<Handle> all = usable();
+    if (all.empty()) return;
+    Replayable made = {nullptr, nullptr, {}, {}, place().id, nullptr, {}};
+    HOST(cuStreamBeginCapture_v2, place().stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    std::vector<Launched> launched;
+    for (int i = 1 + random_.below(4); i > 0; --i) {
+      const Handle& handle = random_.pick(all);
+      const Launched one = launch(handle, false);
+      if (!one.is_there) continue;
+      launched.push_back(one);
+      made.owners.push_back(handle.owner);
+    }
+    CUgraph graph = nullptr;
+    HOST(cuStreamEndCapture, place().stream, &graph);
+    if (has_faults()) judge_captured(graph, &launched);
+    if (random_.one_in(3)) graph = copy(graph);
+    if (random_.one_in(2)) read_and_set(graph, &launched);
+    HOST(cuGraphInstantiateWithFlags, &made.executable, graph, 0);
+    HOST(cuGraphDestroy, graph);
+    for (const Launched& one : launched) add(&made.ran, one.effect.ran);
+    replayables_.push_back(made);
+  }
+
+  std::vector<CUgraphNode> nodes_of(CUgraph graph) {
+    size_t count = 0;
+    HOST(cuGraphGetNodes, graph, nullptr, &count);
+    std::vector<CUgraphNode> nodes(count);
+    if (count != 0) HOST(cuGraphGetNodes, graph, nodes.data(), &count);
+    return nodes;
+  }
+
+  void judge_captured(CUgraph graph, std::vector<Launched>* launched) {
+    const std::vector<CUgraphNode> nodes = nodes_of(graph);
+    EXPECT_EQUAL(launched->size(), nodes.size());
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      Launched& one = (*launched)[i];
+      one.effect = judge_node(one.effect, {CUDA_SUCCESS, one.struck}, one.kernel, one.shape,
+                              one.value, nodes[i], nullptr);
+      note(one.effect, false);
+    }
+  }
+
+  // The graph as a clone of itself.
+  CUgraph copy(CUgraph graph) {
+    CUgraph clone = nullptr;
+    HOST(cuGraphClone, &clone, graph);
+    HOST(cuGraphDestroy, graph);
+    return clone;
+  }
+
+  // Nodes read back are the host's own; some are set again, which is a launch made anew. They are
+  // in the order of the launches.
+  void read_and_set(CUgraph graph, std::vector<Launched>* launched) {
+    const std::vector<CUgraphNode> nodes = nodes_of(graph);
+    EXPECT_EQUAL(launched->size(), nodes.size());
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      NodeParams2 params;
+      HOST(cuGraphKernelNodeGetParams_v2, nodes[i], &params);
+      Launched& one = (*launched)[i];
+      CHECK(kernel_name(params) == name_of(one.kernel));
+      if (one.kernel == Kernel::step) {
+        EXPECT_EQUAL(one.shape, shape_of(params));
+        EXPECT_EQUAL(one.value, value_of(params));
+      }
+      if (random_.one_in(2)) continue;
+      const Attempt made = ATTEMPT(cuGraphKernelNodeSetParams_v2, nodes[i], &params);
+      const Effect effect = judge_node(effect_of(one.kernel, one.shape, one.value, Way::node), made,
+                                       one.kernel, one.shape, one.value, nodes[i], nullptr);
+      note(effect, false);
+      if (made.result == CUDA_SUCCESS) one.effect = effect;
+    }
+  }
+
+  // Adds a node of its own to the graph. A node that could not be added is null.
+  Effect add_node(CUgraph graph, const Handle& handle, int shape, int value, CUgraphNode* node) {
+    const auto arguments = arguments_of(handle, shape, value);
+    Attempt made;
+    if (handle.is_kernel) {
+      const NodeParams2 params =
+          node_params2(reinterpret_cast<CUkernel>(handle.function), arguments.get());
+      made = ATTEMPT(cuGraphAddKernelNode_v2, node, graph, nullptr, 0, &params);
+    } else {
+      const NodeParams1 params1 = node_params1(handle.function, arguments.get());
+      const NodeParams2 params2 = node_params2(handle.function, arguments.get());
+      CUgraphNodeParams params = node_params(handle.function, arguments.get());
+      switch (random_.below(4)) {
+        case 0: made = ATTEMPT(cuGraphAddKernelNode, node, graph, nullptr, 0, &params1); break;
+        case 1: made = ATTEMPT(cuGraphAddKernelNode_v2, node, graph, nullptr, 0, &params2); break;
+        case 2: made = ATTEMPT(cuGraphAddNode, node, graph, nullptr, 0, &params); break;
+        default:
+          made = ATTEMPT(cuGraphAddNode_v2, node, graph, nullptr, nullptr, 0, &params);
+          break;
+      }
+    }
+    if (made.result != CUDA_SUCCESS) {
+      *node = nullptr;
+      EXPECT_EQUAL(0, nodes_of(graph).size());
+    }
+    const Effect effect = judge_node(effect_of(handle.kernel, shape, value, Way::node), made,
+                                     handle.kernel, shape, value, *node, nullptr);
+    note(effect, false);
+    return effect;
+  }
+
+  // A graph of one node, kept, so that its instance may be set later.
+  void build_graph() {
+    std::vector<Handle> all = usable();
+    if (all.empty()) return;
+    const Handle handle = random_.pick(all);
+    Replayable made = {nullptr, nullptr, {}, {handle.owner}, place().id, nullptr, handle};
+    HOST(cuGraphCreate, &made.graph, 0);
+    const int shape = random_shape();
+    const int value = random_value();
+    made.ran = add_node(made.graph, handle, shape, value, &made.node).ran;
+    if (made.node == nullptr) return HOST(cuGraphDestroy, made.graph);
+    if (random_.one_in(3)) {
+      NodeParams2 params;
+      HOST(cuGraphKernelNodeGetParams_v2, made.node, &params);
+      set_node(&made, Way::node, shape, value, params);
+    }
+    if (random_.one_in(3)) set_node_anew(&made, Way::node);
+    if (random_.one_in(3)) {
+      made.graph = copy(made.graph);
+      made.node = nodes_of(made.graph).at(0);
+      if (random_.one_in(2)) set_node_anew(&made, Way::node);
+    }
+    HOST(cuGraphInstantiateWithFlags, &made.executable, made.graph, 0);
+    replayables_.push_back(made);
+  }
+
+  // Other arguments for a graph's one node, or its instance's.
+  void set_node_anew(Replayable* one, Way way) {
+    const int shape = random_shape();
+    const int value = random_value();
+    const auto arguments = arguments_of(one->handle, shape, value);
+    const NodeParams2 params =
+        one->handle.is_kernel
+            ? node_params2(reinterpret_cast<CUkernel>(one->handle.function), arguments.get())
+            : node_params2(one->handle.function, arguments.get());
+    set_node(one, way, shape, value, params);
+  }
+
+  // A node that could not be set is as it was.
+  void set_node(Replayable* one, Way way, int shape, int value, const NodeParams2& params) {
+    CUgraphExec executable = way == Way::executable_node ? one->executable : nullptr;
+    SimcudaLaunch before;
+    if (has_faults()) CHECK(cuda().simcuda_node(one->node, executable, &before) == 1);
+    const Attempt made =
+        executable == nullptr
+            ? ATTEMPT(cuGraphKernelNodeSetParams_v2, one->node, &params)
+            : ATTEMPT(cuGraphExecKernelNodeSetParams_v2, executable, one->node, &params);
+    const Kernel kernel = one->handle.kernel;
+    const Effect effect = judge_node(effect_of(kernel, shape, value, way), made, kernel, shape,
+                                     value, one->node, executable);
+    note(effect, false);
+    if (made.result == CUDA_SUCCESS) {
+      one->ran = effect.ran;
+      return;
+    }
+    SimcudaLaunch after;
+    CHECK(cuda().simcuda_node(one->node, executable, &after) == 1);
+    CHECK(strcmp(before.kernel, after.kernel) == 0);
+    CHECK(memcmp(before.cluster, after.cluster, sizeof before.cluster) == 0);
+    CHECK(memcmp(before.params, after.params, before.param_bytes) == 0);
+  }
+
+  void replay() {
+    for (Replayable& one : replayables_) {
+      if (one.place != place().id || random_.one_in(2)) continue;
+      const bool has_cluster = one.ran.curated3 != 0;
+      if (one.node != nullptr && !has_cluster) {
+        if (random_.one_in(3)) set_node_anew(&one, Way::executable_node);
+        if (random_.one_in(4)) update(&one);
+      }
+      const int times = 1 + random_.below(3);
+      for (int i = 0; i < times; ++i) HOST(cuGraphLaunch, one.executable, place().stream);
+      add(&ran_, one.ran, times);
+    }
+  }
+
+  // The instance takes over another graph's one node, which has no cluster either.
+  void update(Replayable* one) {
+    CUgraph graph = nullptr;
+    HOST(cuGraphCreate, &graph, 0);
+    CUgraphNode node = nullptr;
+    const Effect effect = add_node(graph, one->handle, 1 + random_.below(2), random_value(), &node);
+    if (node != nullptr) {
+      CUgraphExecUpdateResultInfo info;
+      memset(&info, 0, sizeof info);
+      HOST(cuGraphExecUpdate_v2, one->executable, graph, &info);
+      one->ran = effect.ran;
+    }
+    HOST(cuGraphDestroy, graph);
+  }
+
+  void end_replayable(size_t index) {
+    const Replayable& one = replayables_[index];
+    HOST(cuGraphExecDestroy, one.executable);
+    if (one.graph != nullptr) HOST(cuGraphDestroy, one.graph);
+    replayables_.erase(replayables_.begin() + static_cast<ptrdiff_t>(index));
+  }
+
+  // Graphs first, whose nodes may hold its kernels.
+  void unload(int index) {
+    const Owner owner = owners_[static_cast<size_t>(index)];
+    if (owner.place != -1 && owner.place != place().id) return;
+    for (size_t i = replayables_.size(); i-- > 0;) {
+      for (const int used : replayables_[i].owners) {
+        if (used != owner.id) continue;
+        end_replayable(i);
+        break;
+      }
+    }
+    forget_handles([&](const Handle& handle) { return handle.owner == owner.id; });
+    if (owner.module != nullptr) {
+      HOST(cuModuleUnload, owner.module);
+    } else {
+      HOST(cuLibraryUnload, owner.library);
+    }
+    owners_.erase(owners_.begin() + index);
+  }
+
+  template <class Is>
+  void forget_handles(Is is) {
+    for (size_t i = handles_.size(); i-- > 0;) {
+      if (is(handles_[i])) handles_.erase(handles_.begin() + static_cast<ptrdiff_t>(i));
+    }
+  }
+
+  // --- contexts
+
+  void enter_place() {
+    Place made = {next_id_++, nullptr, nullptr};
+    HOST(cuCtxGetCurrent, &made.context);
+    HOST(cuStreamCreate, &made.stream, CU_STREAM_NON_BLOCKING);
+    places_.push_back(made);
+  }
+
+  void enter_new_place() {
+    CUcontext context = nullptr;
+    HOST(cuCtxCreate_v2, &context, 0, gpu_.device());
+    enter_place();
+  }
+
+  // The newest context ends, with all that lives in it.
+  void leave_place() {
+    if (places_.size() == 1) return;
+    const Place left = place();
+    for (size_t i = replayables_.size(); i-- > 0;) {
+      if (replayables_[i].place == left.id) end_replayable(i);
+    }
+    forget_handles([&](const Handle& handle) { return handle.place == left.id; });
+    for (size_t i = owners_.size(); i-- > 0;) {
+      if (owners_[i].place == left.id) owners_.erase(owners_.begin() + static_cast<ptrdiff_t>(i));
+    }
+    HOST(cuCtxDestroy_v2, left.context);
+    places_.pop_back();
+    HOST(cuCtxSetCurrent, place().context);
+  }
+
+  // --- processes
+
+  // The child may not use CUDA, but has a shim that must neither hang nor write into the parent's
+  // counters. What it knows of a CUfunction may have been forgotten with some context, and cannot
+  // be asked of the driver any more: only CUkernels are surely counted for what they are.
+  void fork_one() {
+    // And with unlike GPUs the driver would have to say which one this launch is for.
+    int devices = 0;
+    HOST(cuDeviceGetCount, &devices);
+    std::vector<Handle> all;
+    for (const Handle& handle : handles_) {
+      if (handle.is_kernel && (devices == 1 || handle.kernel != Kernel::step)) {
+        all.push_back(handle);
+      }
+    }
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+      if (has_faults()) _exit(0);  // what it may launch is not known
+      Counts counts;
+      for (int i = 0; i < 3 && !all.empty(); ++i) {
+        const Handle& handle = random_.pick(all);
+        const int shape = random_shape();
+        const int value = random_value();
+        const auto arguments = arguments_of(handle, shape, value);
+        EXPECT_CODE(CUDA_ERROR_NOT_INITIALIZED,
+                    cuda().cuLaunchKernel(handle.function, 1, 1, 1, 32, 1, 1, 0, nullptr,
+                                          arguments->params(), nullptr));
+        Effect effect = effect_of(handle.kernel, shape, value, Way::launch);
+        effect.counts.error = effect.counts.hit;
+        effect.counts.hit = 0;
+        add(&counts, effect.counts);
+      }
+      if (!owners_.empty() && owners_[0].module != nullptr) {
+        EXPECT_CODE(CUDA_ERROR_NOT_INITIALIZED, cuda().cuModuleUnload(owners_[0].module));
+      }
+      state({}, counts);
+      _exit(0);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+
+  const Gpu& gpu_;
+  Random random_;
+  bool may_fork_;
+  int next_id_ = 1;
+  std::vector<Place> places_;
+  std::vector<Owner> owners_;
+  std::vector<Handle> handles_;
+  std::vector<Replayable> replayables_;
+  Ran ran_;
+  Counts counts_;
+  Failures failures_;
+};
+
+}  // namespace conform
+
+#endif  // FIBSHIM_TESTS_CONFORMANCE_HOSTS_RANDOM_WORKER_H_
