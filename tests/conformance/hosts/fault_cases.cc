@@ -1,0 +1,308 @@
+// A walk through everything that the shim does, for runs in which something around it fails: libc
+// (lib_libc_faults.cc), memory, descriptors, disks, the config folder; or in which the process is
+// killed, or signals rain. Whatever the shim lacks, the host's calls succeed and launch what they
+// should: a launch runs its original or its replacement, with its own arguments; or with strict
+// errors it fails because its solution cannot be had.
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/conformance/hosts/faulted.h"
+#include "tests/conformance/hosts/graphs.h"
+
+namespace conform {
+namespace {
+
+struct Walked {
+  Ran ran;
+  long hits = 0;
+  long launches = 0;
+  long errors = 0;
+};
+
+void add(Walked* to, const Walked& more) {
+  to->ran.step += more.ran.step;
+  to->ran.free += more.ran.free;
+  to->ran.curated1 += more.ran.curated1;
+  to->ran.curated2 += more.ran.curated2;
+  to->ran.curated3 += more.ran.curated3;
+  to->hits += more.hits;
+  to->launches += more.launches;
+  to->errors += more.errors;
+}
+
+// What the thread's last launch ran: its kernel, and the value that it got.
+void add_what_ran(const char* kernel, const uint8_t* params, const char* original, int shape,
+                  int value, long times, Walked* walked) {
+  const bool is_original = strcmp(kernel, original) == 0;
+  int got = 0;
+  memcpy(&got, params + (is_original ? 12 : 0), sizeof got);
+  EXPECT_EQUAL(value, got);
+  if (is_original) {
+    (strcmp(original, kStep) == 0 ? walked->ran.step : walked->ran.free) += times;
+    return;
+  }
+  CHECK(strcmp(original, kStep) == 0 && kernel == "curated_n" + std::to_string(shape));
+  add_curated(&walked->ran, shape, times);
+}
+
+void launch(const Gpu& gpu, CUfunction function, const char* original, int shape, Walked* walked) {
+  const int value = 100 + static_cast<int>(walked->launches % 1000);
+  ++walked->launches;
+  const CUresult result = gpu.launch(function, shape, value);
+  if (result != CUDA_SUCCESS) {
+    CHECK(is_strict() && strcmp(original, kStep) == 0);
+    ++walked->errors;
+    return;
+  }
+  SimcudaLaunch last;
+  CHECK(cuda().simcuda_last_launch_of_thread(&last) == 1);
+  add_what_ran(last.kernel, last.params, original, shape, value, 1, walked);
+  walked->hits += strcmp(last.kernel, original) != 0;
+}
+
+void capture_and_replay(const Gpu& gpu, CUstream stream, CUfunction step, Walked* walked) {
+  OK(cuda().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  constexpr int value = 77;
+  Arguments arguments(gpu.marks(), 1, value);
+  const CUresult result =
+      cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, stream, arguments.params(), nullptr);
+  CUgraph captured = nullptr;
+  OK(cuda().cuStreamEndCapture(stream, &captured));
+  ++walked->launches;
+  const Graph graph(captured);
+  if (result != CUDA_SUCCESS) {
+    CHECK(is_strict());
+    ++walked->errors;
+    return;
+  }
+  const CUgraphNode node = graph.nodes().at(0);
+  SimcudaLaunch held;
+  CHECK(cuda().simcuda_node(node, nullptr, &held) == 1);
+  walked->hits += strcmp(held.kernel, kStep) != 0;
+  NodeParams2 params;
+  OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));
+  CHECK(kernel_name(params) == kStep);
+  EXPECT_EQUAL(value, value_of(params));
+  CUgraphExec executable = nullptr;
+  OK(cuda().cuGraphInstantiateWithFlags(&executable, captured, 0));
+  for (int i = 0; i < 2; ++i) OK(cuda().cuGraphLaunch(executable, stream));
+  OK(cuda().cuGraphExecDestroy(executable));
+  add_what_ran(held.kernel, held.params, kStep, 1, value, 2, walked);
+}
+
+Walked walk_once(const Gpu& gpu, bool captures = true) {
+  Walked walked;
+  gpu.enter();
+  CUstream stream = nullptr;
+  OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  for (int round = 0; round < 2; ++round) {
+    const CUmodule module = gpu.load_module();
+    const CUlibrary library = gpu.load_library();
+    const CUfunction handles[] = {gpu.function(module),
+                                  reinterpret_cast<CUfunction>(gpu.kernel(library))};
+    const CUfunction free = gpu.function(module, kFree);
+    for (const int shape : {1, 2, 3, kNoSolution}) {
+      for (CUfunction handle : handles) launch(gpu, handle, kStep, shape, &walked);
+      launch(gpu, free, kFree, shape, &walked);
+    }
+    if (captures) capture_and_replay(gpu, stream, handles[0], &walked);
+    OK(cuda().cuModuleUnload(module));
+    OK(cuda().cuLibraryUnload(library));
+  }
+  OK(cuda().cuStreamDestroy_v2(stream));
+  return walked;
+}
+
+void finish(const Gpu& gpu, const Walked& walked) {
+  gpu.expect_ran(walked.ran);
+  state_faulted(walked.ran, walked.hits, walked.launches, walked.errors, walked.errors);
+}
+
+Walked walk_in_threads(const Gpu& gpu, int threads, int rounds) {
+  std::vector<Walked> all(static_cast<size_t>(threads));
+  std::vector<std::thread> others;
+  const auto run = [&](size_t index) {
+    for (int i = 0; i < rounds; ++i) add(&all[index], walk_once(gpu));
+  };
+  for (size_t i = 1; i < all.size(); ++i) others.emplace_back(run, i);
+  run(0);
+  for (std::thread& thread : others) thread.join();
+  Walked sum;
+  for (const Walked& one : all) add(&sum, one);
+  return sum;
+}
+
+// ---- signals
+
+std::atomic<long> g_signals{0};
+int g_pipe[2];
+
+void on_signal(int) {
+  const int saved = errno;
+  g_signals.fetch_add(1, std::memory_order_relaxed);
+  char byte = 0;
+  (void)!read(g_pipe[0], &byte, 1);  // nothing there: sets errno
+  errno = saved;
+}
+
+// Ten thousand a second, of real and of processor time.
+void start_storm(int flags, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = flags;
+  CHECK(sigaction(SIGALRM, &action, nullptr) == 0);
+  CHECK(sigaction(SIGPROF, &action, nullptr) == 0);
+  const itimerval every = {{0, 100}, {0, 100}};
+  CHECK(setitimer(ITIMER_REAL, &every, nullptr) == 0);
+  CHECK(setitimer(ITIMER_PROF, &every, nullptr) == 0);
+}
+
+void end_storm() {
+  const itimerval none = {};
+  CHECK(setitimer(ITIMER_REAL, &none, nullptr) == 0);
+  CHECK(setitimer(ITIMER_PROF, &none, nullptr) == 0);
+}
+
+// Handlers that launch: with SIMCUDA_FAST the driver itself may be interrupted within a launch.
+const Gpu* g_gpu;
+CUfunction g_step;
+std::atomic<long> g_launched{0};
+
+void on_signal_launch(int) {
+  const int saved = errno;
+  Arguments arguments(g_gpu->marks(), 1, 7);
+  OK(cuda().cuLaunchKernel(g_step, 1, 1, 1, 32, 1, 1, 0, g_gpu->stream(), arguments.params(),
+                           nullptr));
+  g_launched.fetch_add(1, std::memory_order_relaxed);
+  errno = saved;
+}
+
+size_t address_space_bytes() {
+  FILE* file = fopen("/proc/self/statm", "r");
+  CHECK(file != nullptr);
+  size_t pages = 0;
+  CHECK(fscanf(file, "%zu", &pages) == 1);
+  fclose(file);
+  return pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+}  // namespace conform
+
+using namespace conform;
+
+// `walk [ROUNDS]`
+CASE(walk) {
+  const Gpu gpu;
+  finish(gpu, walk_in_threads(gpu, 2, arguments.empty() ? 1 : atoi(arguments[0].c_str())));
+}
+
+// For as long as it is let.
+CASE(walk_until_killed) {
+  const Gpu gpu;
+  for (;;) (void)walk_once(gpu, false);
+}
+
+// The driver has no cluster for a node (SIMCUDA_FAIL=cuGraphKernelNodeSetAttribute=801, which the
+// shim alone calls here): with strict errors the call fails and has done nothing, or has set the
+// host's own kernel; with lenient ones it is the host's own kernel.
+CASE(node_without_cluster) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  const CUresult expected = is_strict() ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+  Arguments first(gpu.marks(), 1, 5);
+  Arguments third(gpu.marks(), 3, 6);
+  const Graph graph;
+  CUgraphNode node = nullptr;
+  NodeParams2 params = node_params2(step, &third);
+  EXPECT_CODE(expected, cuda().cuGraphAddKernelNode_v2(&node, graph.get(), nullptr, 0, &params));
+  EXPECT_EQUAL(is_strict() ? 0 : 1, graph.nodes().size());
+  // A node of the first shape, which needs none, is set to the third.
+  const CUgraphNode other = graph.add(step, &first);
+  EXPECT_CODE(expected, cuda().cuGraphKernelNodeSetParams_v2(other, &params));
+  SimcudaLaunch held;
+  CHECK(cuda().simcuda_node(other, nullptr, &held) == 1);
+  CHECK(strcmp(held.kernel, kStep) == 0);
+  EXPECT_EQUAL(1, held.cluster[0]);
+  // And what it gave itself, read back: the parameters lie in the node that is set.
+  OK(cuda().cuGraphKernelNodeGetParams_v2(other, &params));
+  EXPECT_EQUAL(6, value_of(params));
+  EXPECT_CODE(expected, cuda().cuGraphKernelNodeSetParams_v2(other, &params));
+  OK(cuda().cuGraphKernelNodeGetParams_v2(other, &params));
+  EXPECT_EQUAL(6, value_of(params));
+  CHECK(kernel_name(params) == kStep);
+  graph.run(gpu);
+  gpu.finish({.step = is_strict() ? 1 : 2}, {.hit = 1, .error = 3});
+}
+
+// `walk_limited memory KIB`: the process may map so much more than the driver and the host have; or
+// `walk_limited descriptors COUNT`. malloc has room: that it has none is what lib_libc_faults.cc is
+// for.
+CASE(walk_limited) {
+  const auto much = static_cast<rlim_t>(atoll(arguments.at(1).c_str()));
+  const Gpu gpu;
+  (void)image(kImage);
+  SimcudaLaunch unused;
+  (void)cuda().simcuda_last_launch_of_thread(&unused);
+  rlimit limit;
+  if (arguments.at(0) == "memory") {
+    CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
+    // What is freed stays with malloc, for the host and the driver.
+    CHECK(mallopt(M_TRIM_THRESHOLD, 1 << 30) == 1 && mallopt(M_MMAP_MAX, 0) == 1);
+    std::vector<char> room(32 << 20);
+    room.at(1) = 1;
+    std::vector<char>().swap(room);
+    limit.rlim_cur = address_space_bytes() + much * 1024;
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+  } else {
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const int next = dup(STDERR_FILENO);
+    CHECK(next >= 0);
+    close(next);
+    limit.rlim_cur = static_cast<rlim_t>(next) + much;
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  }
+  finish(gpu, walk_in_threads(gpu, 1, 1));
+}
+
+// `signal_storm restart|interrupt`
+CASE(signal_storm) {
+  CHECK(pipe(g_pipe) == 0);
+  CHECK(fcntl(g_pipe[0], F_SETFL, O_NONBLOCK) == 0);
+  start_storm(arguments.at(0) == "restart" ? SA_RESTART : 0, on_signal);
+  const Gpu gpu;
+  Walked walked;
+  // So many signals, however fast the machine is.
+  while (g_signals.load() < 500) add(&walked, walk_in_threads(gpu, 3, 5));
+  end_storm();
+  finish(gpu, walked);
+}
+
+CASE(launches_from_signal_handlers) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  OK(gpu.launch(step, 1));
+  g_gpu = &gpu;
+  g_step = step;
+  long launched = 1;
+  start_storm(SA_RESTART, on_signal_launch);
+  while (g_launched.load() < 500) {
+    OK(gpu.launch(step, 1));
+    ++launched;
+  }
+  end_storm();
+  launched += g_launched.load();
+  printf("launched %ld\n", launched);
+}
