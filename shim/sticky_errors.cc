@@ -251,7 +251,7 @@ void forget(Is is) {
 
 void note_error(const char* call, CUresult result, const StreamId* stream) {
   const StickyError* const error = find_sticky_error(result);
-  if (error == nullptr || current_snapshot() == nullptr) return;
+  if (error == nullptr || !has_started()) return;
   report(*error, call, stream);
 }
 
@@ -260,7 +260,7 @@ void note_graph_node(uint32_t series) {
 }
 
 ContextWait::ContextWait(CUcontext context) : context_(context), traced_(0), has_counts_(false) {
-  if (current_snapshot() == nullptr) return;
+  if (!has_started()) return;
   const auto get_current = FIBSHIM_REAL(cuCtxGetCurrent);
   if (context_ == nullptr && get_current != nullptr) (void)get_current(&context_);
   if (traces_last()) {

@@ -18,6 +18,7 @@ std::string default_value(const SettingInfo& setting) {
   switch (setting.id) {
     case SettingId::config:
     case SettingId::log_file:
+    case SettingId::job:
     case SettingId::record: return "";
     case SettingId::stats_dir: return fmt::format("/dev/shm/fibshim-{}", geteuid());
     case SettingId::mode:
