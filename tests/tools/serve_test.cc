@@ -6,9 +6,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <regex>
+#include <thread>
 
 #include "tests/tools/counters_file_builder.h"
 #include "tests/tools/fibshim_program.h"
@@ -149,6 +152,66 @@ TEST_F(Serve, RefusesWhatIsNotHttp) {
             "HTTP/1.1 431 Request Header Fields Too Large");
   EXPECT_EQ(status_of(ask("GET /" + std::string(9000, 'x') + " HTTP/1.1\r\n\r\n")),
             "HTTP/1.1 431 Request Header Fields Too Large");
+  EXPECT_EQ(body_of(get("/healthz")), "ok\n");
+}
+
+TEST_F(Serve, AnswersOneRequestOfAConnection) {
+  start();
+  const std::string get = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+  const std::string response = ask(get + get + get);
+  EXPECT_EQ(body_of(response), "ok\n");
+  EXPECT_EQ(response.find("HTTP/1.1", 1), std::string::npos) << response;
+  EXPECT_NE(response.find("Connection: close"), std::string::npos) << response;
+  // A second one in the body of the first.
+  const std::string post = ask(
+      "POST /healthz HTTP/1.1\r\nContent-Length: " + std::to_string(get.size()) + "\r\n\r\n" + get);
+  EXPECT_EQ(status_of(post), "HTTP/1.1 405 Method Not Allowed");
+  EXPECT_EQ(post.find("HTTP/1.1", 1), std::string::npos) << post;
+}
+
+TEST_F(Serve, SaysNothingOfWhatWasAsked) {
+  start();
+  for (const std::string& request :
+       {std::string("GET /secret<script> HTTP/1.1\r\nHost: evil.example\r\n\r\n"),
+        std::string("GET http://evil.example/secret HTTP/1.1\r\n\r\n"),
+        std::string("GET /metrics/../secret HTTP/1.1\r\nX: secret\r\n\r\n"),
+        std::string("SECRET /metrics HTTP/1.1\r\n\r\n"),
+        std::string("GET /secret HTTP/9.9\r\n\r\n"),
+        std::string("GET /sec\0ret HTTP/1.1\r\n\r\n", 28),
+        std::string("GET /x HTTP/1.1\r\nsecret\r\n\r\n")}) {
+    const std::string response = ask(request);
+    EXPECT_NE(status_of(response), "HTTP/1.1 200 OK") << request;
+    for (const char* word : {"secret", "SECRET", "evil", "script"}) {
+      EXPECT_EQ(response.find(word), std::string::npos) << response;
+    }
+  }
+  EXPECT_EQ(body_of(get("/healthz")), "ok\n");
+}
+
+TEST_F(Serve, ManyHeadersAreTooLong) {
+  start();
+  std::string request = "GET /healthz HTTP/1.1\r\n";
+  for (int i = 0; i < 2000; ++i) request += "A: b\r\n";
+  EXPECT_EQ(status_of(ask(request + "\r\n")), "HTTP/1.1 431 Request Header Fields Too Large");
+}
+
+// A byte now and then keeps no place: the time is that of the whole connection.
+TEST_F(Serve, SlowClientsAreShownTheDoorWhateverTheySend) {
+  start();
+  Client silent(port_);
+  Client slow(port_);
+  slow.send("GET /metrics HTTP/1.1\r\n");
+  std::atomic<bool> is_over{false};
+  std::thread sender([&] {
+    while (!is_over) {
+      slow.send("X");
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+  });
+  EXPECT_EQ(silent.receive(), "");  // returns when the server closes
+  EXPECT_EQ(slow.receive(), "");
+  is_over = true;
+  sender.join();
   EXPECT_EQ(body_of(get("/healthz")), "ok\n");
 }
 
