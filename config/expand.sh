@@ -8,7 +8,7 @@
 # is called as its record calls itself, <name>.json or <label>.json, and lies where the template did.
 #   @column@          the cell
 #   @sha256@          of the image that the same line names as "path"; found below CUBINS, it is put
-#                     beside the files
+#                     beside the files, as a hard link where another folder of OUTPUT_FOLDER has it
 #   @source:a/b.cu@   the text of KERNEL_SOURCES/a/b.cu, escaped for JSON
 # A column `types` holds a list such as bf16,fp16: the line stands for one file with each, with the
 # columns of the table of types below. What several folders hold lies in config/shared, linked to.
@@ -152,7 +152,11 @@ find "$new" -name '*.json.in' | sort | while IFS= read -r template; do
   sed -n 's/.*"path": *"\([^"]*\)".*@sha256@.*/\1/p' "$template" | while IFS= read -r image; do
     cubin=$(find "$cubins" -name "$image" | head -n 1)
     [ -n "$cubin" ] || fail "$committed: no $image in $cubins"
-    cp "$cubin" "$folder/"
+    # One file for each image of the folder, by as many names as there are solutions' folders.
+    first=$(find "$new" -name "$image" -type f | head -n 1)
+    if [ -z "$first" ]; then cp "$cubin" "$folder/"
+    elif [ ! -e "$folder/$image" ]; then ln "$first" "$folder/$image"
+    fi
     sum=$(sha256sum "$cubin")
     printf '%s\n%s\n' "$image" "${sum%% *}"
   done >"$folder/images"

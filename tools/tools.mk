@@ -25,7 +25,7 @@ install: all ## install into $(DESTDIR)$(PREFIX)
 	$(Q)install -d '$(DEST)/bin' '$(DEST)/lib' '$(DEST)/share/fibshim/config' '$(DEST)/share/doc/fibshim'
 	$(Q)install -m 755 $(CLI) '$(DEST)/bin/'
 	$(Q)install -m 644 $(SHIM_LIB) $(LOADER_LIB) $(BUILD)/lib/libfibshim-*.so '$(DEST)/lib/'
-	$(Q)cd $(BUILD)/config && find . -type f -exec install -D -m 644 '{}' '$(abspath $(DEST))/share/fibshim/config/{}' ';'
+	$(Q)tar -C $(BUILD)/config --mode=u=rwX,go=rX -cf - . | tar -C '$(DEST)/share/fibshim/config' --no-same-owner -xf -
 	$(Q)for page in $(MAN_PAGES); do \
 	  install -D -m 644 $$page '$(DEST)'/share/man/man$${page##*.}/$${page##*/} || exit; done
 	$(Q)install -D -m 644 tools/completion/fibshim.bash '$(DEST)/share/bash-completion/completions/fibshim'

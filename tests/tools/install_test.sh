@@ -34,6 +34,10 @@ ldd "$here/bin/fibshim" | grep -q "libfibshim-elf.so => $here/" ||
 for folder in "$here"/share/fibshim/config/*; do
   "$here/bin/fibshim" check "$folder" || fail "the installed $folder has mistakes"
 done
+# An image that several solutions share is one file: hard links, which the rules of trust accept.
+names=$(find "$here/share/fibshim/config/flashinfer" -name '*.cubin' | wc -l)
+files=$(find "$here/share/fibshim/config/flashinfer" -name '*.cubin' -printf '%i\n' | sort -u | wc -l)
+[ "$files" -lt "$names" ] || fail "$names images in $files files: nothing is shared"
 # shellcheck disable=SC2016  # expanded inside
 preload=$("$here/bin/fibshim" run -c "$here/share/fibshim/config/pytorch" -- \
   sh -c 'printf %s "$LD_PRELOAD"')
