@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -20,7 +21,6 @@
 namespace fibshim {
 namespace {
 
-constexpr size_t kMaxBindings = size_t{1} << 20;
 constexpr size_t kMaxSuggestionWords = 64;  // more known names: a suggestion is a guess
 constexpr uint32_t kMaxSuggestions = 100;   // each looks at every definition's name
 
@@ -94,23 +94,26 @@ class FolderCheck {
     if (!listing) return;
     model_.listing = std::move(*listing);
     XXH3_128bits_reset(&digest_);
+    trust_.look_at_way();
     trust_.look_at("", model_.listing.root.stamp());
     for (const PathStamp& below : model_.listing.folders) {
       trust_.look_at(below.relative, below.stamp);
     }
+    if (!is_within_limits() || !read_signature()) return;
     read_all();
     index_solutions();
     check_solutions();
+    report_missing();
     trust_.finish();
     if (diagnostics_.invalid_count() == 0) {
       bind_all();
-      report_unreachable();
+      if (diagnostics_.invalid_count() == 0) report_unreachable();
     }
     if (options_.wants_advice && diagnostics_.invalid_count() == 0) {
       advise(model_, options_, &diagnostics_);
     }
     if (options_.wants_index_current) {
-      const std::string refusal = open_index(folder).refusal;
+      const std::string refusal = open_index(folder, {options_.required_key}).refusal;
       if (!refusal.empty()) {
         diagnostics_.add(Rule::stale_index, {model_.listing.shown(kIndexFile), 0, 0},
                          "not used: " + refusal, "fibshim check --write-index makes a new one");
@@ -131,6 +134,7 @@ class FolderCheck {
     diagnostics_.sort();
     report_->error_count = diagnostics_.error_count();
     report_->warning_count = diagnostics_.warning_count();
+    report_->note_count = diagnostics_.note_count();
     report_->invalid_count = diagnostics_.invalid_count();
     report_->definition_count = static_cast<uint32_t>(model_.definitions.size());
     report_->solution_count = static_cast<uint32_t>(model_.solutions.size());
@@ -144,8 +148,6 @@ class FolderCheck {
     }
     report_->manifest.folders = std::move(model_.listing.folders);
     report_->diagnostics = diagnostics_.take();
-    report_->note_count = static_cast<uint32_t>(report_->diagnostics.size()) -
-                          report_->error_count - report_->warning_count;
   }
 
   Diagnostics& diagnostics() { return diagnostics_; }
@@ -158,10 +160,86 @@ class FolderCheck {
     XXH3_128bits_update(&digest_, bytes.data(), bytes.size());
   }
 
+  void beyond_limit(const std::string& what) {
+    diagnostics_.add(Rule::limit, {model_.listing.given, 0, 0}, what + " are accepted");
+  }
+
+  // Adds up sizes before anything is read. False: the folder holds too much.
+  bool add_size(const std::string& relative) {
+    const auto stamp = model_.listing.root.stamp_below(relative.c_str());
+    if (stamp) total_bytes_ += stamp->size_bytes;
+    if (total_bytes_ <= kMaxFolderBytes) return true;
+    beyond_limit("files that are too large together; at most " + std::to_string(kMaxFolderBytes) +
+                 " bytes");
+    return false;
+  }
+
+  bool is_within_limits() {
+    const FolderListing& listing = model_.listing;
+    if (listing.patterns.size() > kMaxPatterns) {
+      beyond_limit(std::to_string(listing.patterns.size()) + " patterns; at most " +
+                   std::to_string(kMaxPatterns));
+      return false;
+    }
+    for (const auto* files : {&listing.definitions, &listing.solutions, &listing.patterns}) {
+      for (const std::string& relative : *files) {
+        if (!add_size(relative)) return false;
+      }
+    }
+    return true;
+  }
+
+  bool are_images_within_limits() {
+    std::unordered_set<std::string_view> seen;
+    for (const SolutionSpec& solution : model_.solutions) {
+      for (const SolutionImage& image : solution.images) {
+        if (seen.insert(image.relative).second && !add_size(image.relative)) return false;
+      }
+    }
+    return true;
+  }
+
+  // True when the folder may be read.
+  bool read_signature() {
+    if (options_.required_key.empty()) return true;
+    auto manifest = SignedManifest::open(model_.listing.root, options_.required_key);
+    if (!manifest) {
+      diagnostics_.add(Rule::signature, {model_.listing.given, 0, 0}, manifest.error().message);
+      return false;
+    }
+    signed_ = std::move(*manifest);
+    return true;
+  }
+
+  // False when a key is required and has not signed these bytes.
+  bool take_entry(const std::string& relative, std::string_view bytes) {
+    if (!signed_ && !options_.wants_entries) return true;
+    const Sha256 hash = sha256(bytes);
+    report_->manifest.entries.push_back({relative, bytes.size(), hash});
+    if (!signed_) return true;
+    const std::string why = signed_->difference(relative, bytes.size(), hash);
+    if (why.empty()) return true;
+    diagnostics_.add(Rule::signature, {model_.listing.shown(relative), 0, 0}, why);
+    return false;
+  }
+
+  // Files that were signed and are no part of the folder any more.
+  void report_missing() {
+    if (!signed_) return;
+    std::unordered_set<std::string_view> found;
+    for (const ManifestEntry& entry : report_->manifest.entries) found.insert(entry.relative);
+    for (const auto& [relative, entry] : signed_->entries()) {
+      if (relative == kIndexFile || found.count(relative) != 0) continue;
+      diagnostics_.add(Rule::signature, {model_.listing.shown(relative), 0, 0},
+                       "signed, but gone, or named by nothing that is served");
+    }
+  }
+
   // Reads one JSON file and hands its root to `use`. The text lives only that long: whatever is
   // kept must have been copied, but for the file's name.
   template <class Use>
   void read_json(const std::string& relative, const Use& use) {
+    if (diagnostics_.is_full()) return;
     model_.files.push_back(model_.listing.shown(relative));
     const std::string* const file = &model_.files.back();
     const auto content = model_.listing.root.read(relative, kMaxJsonBytes);
@@ -171,6 +249,7 @@ class FolderCheck {
     }
     trust_.look_at(relative, content->stamp);
     const std::string& bytes = content->bytes;
+    if (!take_entry(relative, bytes)) return;
     const XXH128_hash_t digest = XXH3_128bits(bytes.data(), bytes.size());
     report_->manifest.files.push_back({relative, content->stamp, {digest.low64, digest.high64}});
     digest_bytes(relative);
@@ -279,7 +358,8 @@ class FolderCheck {
   }
 
   void check_solutions() {
-    ImageStore store(model_.listing);
+    if (!are_images_within_limits()) return;
+    ImageStore store(model_.listing, signed_ ? &*signed_ : nullptr);
     for (SolutionSpec& solution : model_.solutions) {
       const Definition* const definition = definition_of(solution);
       if (definition == nullptr) report_unknown_definition(solution.definition);
@@ -294,6 +374,7 @@ class FolderCheck {
         trust_.look_at(image.relative, facts.stamp);
         report_->manifest.files.push_back(
             {image.relative, facts.stamp, {facts.digest[0], facts.digest[1]}});
+        report_->manifest.entries.push_back({image.relative, facts.size_bytes, facts.hash});
       }
     }
   }
@@ -369,34 +450,64 @@ class FolderCheck {
     report(error, expression, &diagnostics_);
   }
 
+  using SolutionsByName = std::vector<std::pair<std::string_view, uint32_t>>;  // sorted
+
+  static SolutionsByName::const_iterator first_with_prefix(const SolutionsByName& by_name,
+                                                           std::string_view prefix) {
+    return std::lower_bound(by_name.begin(), by_name.end(),
+                            std::pair<std::string_view, uint32_t>(prefix, 0));
+  }
+
+  // How often names will be compared, known before the first comparison.
+  bool are_pairs_within_limits(const SolutionsByName& by_name) {
+    uint64_t pairs = 0;
+    for (const auto& pattern : model_.patterns) {
+      const std::string_view prefix = pattern->name_prefix();
+      const auto begin = first_with_prefix(by_name, prefix);
+      const auto end = std::partition_point(begin, by_name.end(), [&](const auto& named) {
+        return named.first.substr(0, prefix.size()) == prefix;
+      });
+      pairs += static_cast<uint64_t>(end - begin);
+    }
+    if (pairs <= kMaxComparedPairs) return true;
+    beyond_limit(std::to_string(pairs) +
+                 " pairs of a pattern and a solution whose name begins as the pattern's does; at "
+                 "most " +
+                 std::to_string(kMaxComparedPairs));
+    return false;
+  }
+
   void bind_all() {
     // Solutions by definition name: a template's literal beginning selects a range.
-    std::vector<std::pair<std::string_view, uint32_t>> by_name;
+    SolutionsByName by_name;
     for (uint32_t i = 0; i < model_.solutions.size(); ++i) {
       by_name.emplace_back(model_.solutions[i].definition.name, i);
     }
     std::sort(by_name.begin(), by_name.end());
     is_reached_.assign(model_.solutions.size(), false);
+    if (!are_pairs_within_limits(by_name)) return;
+    std::vector<std::pair<uint32_t, uint32_t>> pairs;  // of a pattern and a solution
     for (uint32_t i = 0; i < model_.patterns.size(); ++i) {
       const PatternSpec& pattern = *model_.patterns[i];
       const std::string_view prefix = pattern.name_prefix();
-      auto at = std::lower_bound(by_name.begin(), by_name.end(),
-                                 std::pair<std::string_view, uint32_t>(prefix, 0));
+      auto at = first_with_prefix(by_name, prefix);
       for (; at != by_name.end() && at->first.substr(0, prefix.size()) == prefix; ++at) {
-        if (!pattern.can_name(at->first, {})) continue;
-        const SolutionSpec& solution = model_.solutions[at->second];
-        is_reached_[at->second] = true;
-        if (model_.bindings.size() == kMaxBindings) {
-          diagnostics_.add(Rule::limit, pattern.definition.mark.place(),
-                           "the folder has more than " + std::to_string(kMaxBindings) +
-                               " pairs of a pattern and a solution");
-          return;
-        }
-        BindingSpec binding = bind(pattern, solution, *definition_of(solution), &diagnostics_);
-        binding.pattern = i;
-        binding.solution = at->second;
-        model_.bindings.push_back(std::move(binding));
+        if (pattern.can_name(at->first, {})) pairs.emplace_back(i, at->second);
       }
+    }
+    if (pairs.size() > kMaxBindings) {
+      beyond_limit(std::to_string(pairs.size()) + " pairs of a pattern and a solution; at most " +
+                   std::to_string(kMaxBindings));
+      return;
+    }
+    for (const auto& [pattern, solution] : pairs) {
+      const SolutionSpec& spec = model_.solutions[solution];
+      is_reached_[solution] = true;
+      BindingSpec binding =
+          bind(*model_.patterns[pattern], spec, *definition_of(spec), &diagnostics_);
+      binding.pattern = pattern;
+      binding.solution = solution;
+      model_.bindings.push_back(std::move(binding));
     }
   }
 
@@ -420,6 +531,7 @@ class FolderCheck {
   Diagnostics diagnostics_;
   FolderModel model_;
   TrustCheck trust_;
+  std::optional<SignedManifest> signed_;  // where a key is required
   XXH3_state_t digest_;
   std::unordered_map<std::string, size_t> definitions_;  // name -> index into the model's
   std::unordered_map<std::string, uint32_t> solution_by_definition_;
@@ -428,6 +540,7 @@ class FolderCheck {
   std::unordered_set<std::string> images_;  // those that the manifest has
   SolutionScope::Supplied supplied_;
   std::vector<bool> is_reached_;
+  uint64_t total_bytes_ = 0;
   uint32_t suggestions_ = 0;
   // What could not be read must not make sound files look wrong.
   bool has_unread_definitions_ = false;

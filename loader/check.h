@@ -11,6 +11,8 @@
 
 #include "loader/diagnostics.h"
 #include "loader/folder.h"
+#include "loader/manifest.h"
+#include "loader/signature.h"
 #include "loader/snapshot.h"
 
 namespace fibshim {
@@ -32,6 +34,7 @@ struct FileRecord {
 struct FolderManifest {
   std::vector<PathStamp> folders;
   std::vector<FileRecord> files;
+  std::vector<ManifestEntry> entries;  // of the files, where CheckOptions asks for them
 };
 
 struct CheckOptions {
@@ -39,6 +42,10 @@ struct CheckOptions {
   bool wants_advice = false;
   // Whether an index that is there stands for the folder.
   bool wants_index_current = false;
+  // Who must have signed the folder, as read_public_key() takes it; empty: nobody.
+  std::string required_key = required_key_in_force();
+  // What a signature of the folder would stand for.
+  bool wants_entries = false;
   // Compute capabilities, such as 90, that every solution should have an image for.
   std::vector<uint32_t> sms;
   // Gets what the folder was read as, complete only when the report has a snapshot.

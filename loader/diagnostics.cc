@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "loader/limits.h"
+
 namespace fibshim {
 namespace {
 
@@ -134,9 +136,28 @@ void Diagnostics::add(Rule rule, Place place, std::string message, std::string h
                                                       : Severity::error;
   if (severity == Severity::error) ++error_count_;
   if (severity == Severity::warning) ++warning_count_;
+  if (severity == Severity::note) ++note_count_;
   if (effect == Effect::invalid_folder) ++invalid_count_;
+  if (is_full()) {
+    ++dropped_count_;
+    return;
+  }
   all_.push_back({std::move(place), severity, rule, printable(std::move(message)),
                   printable(std::move(hint))});
+}
+
+bool Diagnostics::is_full() const { return all_.size() >= kMaxFindings; }
+
+std::vector<Diagnostic> Diagnostics::take() {
+  if (dropped_count_ > 0) {
+    all_.push_back({{all_.back().place.file, 0, 0},
+                    error_count_ > 0 ? Severity::error : Severity::warning,
+                    Rule::limit,
+                    std::to_string(dropped_count_) + " more findings; " +
+                        std::to_string(kMaxFindings) + " are listed",
+                    ""});
+  }
+  return std::move(all_);
 }
 
 void Diagnostics::sort() {

@@ -32,6 +32,7 @@ enum class Rule : uint8_t {
   folder,
   file_read,
   untrusted,
+  signature,
   internal,
   // JSON
   json_syntax,
@@ -116,14 +117,15 @@ inline constexpr RuleInfo kRules[] = {
      "A file could not be read, is larger than the loader accepts, is not a regular file, or is a "
      "link that leaves the folder."},
     {Rule::untrusted, "untrusted", Effect::invalid_folder,
-     "Somebody other than root, the config folder's owner and you can write the file or folder, "
-     "and "
-     "could so run code of his on the GPU. Take the right away (chmod go-w, chown), or say whom to "
-     "trust: FIBSHIM_TRUST=group accepts what a group can write, FIBSHIM_TRUST=all everything. It "
-     "is "
-     "set in the environment, not in the folder. The folders above the config folder are not "
-     "looked "
-     "at."},
+     "Somebody other than root, the config folder's owner and you can write the file or folder, or "
+     "can put another folder in the place that the path names, and could so run code of his on the "
+     "GPU. Take the right away (chmod go-w, chown), or say whom to trust: FIBSHIM_TRUST=group "
+     "accepts what a group can write, FIBSHIM_TRUST=all everything. It is set in the environment, "
+     "not in the folder. See fibshim-config(5), TRUST."},
+    {Rule::signature, "signature", Effect::invalid_folder,
+     "A key is required (FIBSHIM_REQUIRE_KEY, check --key), and the folder is not as that key has "
+     "signed it: there is no signature, it is another key's or does not fit, a file was added, "
+     "removed or changed since, or the key itself cannot be read. fibshim sign makes a signature."},
     {Rule::internal, "internal", Effect::invalid_folder,
      "The loader ran out of memory, or met a fault of its own."},
     {Rule::json_syntax, "json-syntax", Effect::invalid_folder,
@@ -190,9 +192,8 @@ inline constexpr RuleInfo kRules[] = {
     {Rule::geometry_range, "geometry-range", Effect::invalid_folder,
      "A grid, block, cluster or shared memory constant is outside what CUDA accepts."},
     {Rule::limit, "limit", Effect::invalid_folder,
-     "The folder goes beyond a fixed limit of the launch path (snapshot.h): parameters, "
-     "launch-time "
-     "values in a name, captures, or the snapshot's size."},
+     "The folder holds more than the loader or the launch path takes: bytes, patterns, parameters, "
+     "values in a name, captures and others. fibshim-config(5), LIMITS, has them all."},
     {Rule::expression_syntax, "expression-syntax", Effect::invalid_folder,
      "The expression cannot be parsed. The language has integers, + - * / % comparisons && || ! "
      "parentheses and min, max, ceil_div; comparisons do not chain."},
@@ -327,8 +328,8 @@ std::string_view nearest_word(std::string_view word, const std::vector<std::stri
 // "a, b and c", each in double quotes.
 std::string list_words(const std::vector<std::string_view>& words, const char* last = "and");
 
-// Keeps everything that is said. Messages are cut to 1000 bytes, and control characters in them
-// written as \xNN. Not thread-safe.
+// Keeps what is said, up to kMaxFindings, and counts all. Messages are cut to 1000 bytes, and
+// control characters in them written as \xNN. Not thread-safe.
 class Diagnostics {
  public:
   void add(Rule rule, Place place, std::string message, std::string hint = {});
@@ -337,16 +338,20 @@ class Diagnostics {
   void sort();
 
   const std::vector<Diagnostic>& all() const { return all_; }
-  std::vector<Diagnostic> take() { return std::move(all_); }
+  std::vector<Diagnostic> take();
+  bool is_full() const;  // more is counted, and need not be looked for
   uint32_t error_count() const { return error_count_; }
   uint32_t warning_count() const { return warning_count_; }
+  uint32_t note_count() const { return note_count_; }
   uint32_t invalid_count() const { return invalid_count_; }  // errors that make the folder invalid
 
  private:
   std::vector<Diagnostic> all_;
   uint32_t error_count_ = 0;
   uint32_t warning_count_ = 0;
+  uint32_t note_count_ = 0;
   uint32_t invalid_count_ = 0;
+  uint32_t dropped_count_ = 0;
 };
 
 }  // namespace fibshim

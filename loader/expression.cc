@@ -9,8 +9,6 @@
 namespace fibshim {
 namespace {
 
-constexpr uint32_t kMaxNesting = 64;  // parentheses, calls and unary operators inside one another
-
 tl::unexpected<ExpressionError> error_at(Rule rule, size_t offset, std::string message,
                                          std::string hint = {}) {
   return tl::unexpected<ExpressionError>(
@@ -225,7 +223,7 @@ class ExpressionParser {
   Index parse_unary() {
     const Nesting nesting(&depth_);
     skip_blanks();
-    if (depth_ > kMaxNesting) {
+    if (depth_ > kMaxExpressionNesting) {
       return error_at(Rule::expression_size, at_, "the expression is nested too deeply");
     }
     const size_t offset = at_;
@@ -586,7 +584,7 @@ class Compiler {
                       "\"" + std::string(node.name) + "\" depends on itself");
     }
     // A chain of names makes no node of its own, so its length is bounded here.
-    if (open_.size() >= kMaxNesting) {
+    if (open_.size() >= kMaxExpressionNesting) {
       return error_at(Rule::expression_size, node.offset, "expressions use one another too deeply");
     }
     open_.emplace_back(meaning->expression, node.name);

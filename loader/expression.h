@@ -18,13 +18,11 @@
 #include <tl/expected.hpp>
 
 #include "loader/diagnostics.h"
+#include "loader/limits.h"
 #include "loader/program.h"
 #include "loader/snapshot.h"
 
 namespace fibshim {
-
-inline constexpr size_t kMaxExpressionLength = 1024;  // bytes of one expression
-inline constexpr size_t kMaxExpressionNodes = 512;    // with the expressions that it uses
 
 struct ExpressionError {
   Rule rule;

@@ -38,6 +38,10 @@ void accept_only(JsonValue object, const std::vector<std::string_view>& accepted
                  const std::string& what, Diagnostics* diagnostics) {
   for (const JsonValue::Member& member : object.members()) {
     if (std::find(accepted.begin(), accepted.end(), member.key) != accepted.end()) continue;
+    if (diagnostics->is_full()) {
+      diagnostics->add(Rule::unknown_key, {}, "");  // counted, not worded
+      continue;
+    }
     const std::string_view nearest = nearest_word(member.key, accepted);
     diagnostics->add(Rule::unknown_key, member.key_mark.place(),
                      "unknown key " + quoted(member.key) + " in " + what + "; accepted are " +

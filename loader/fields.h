@@ -15,11 +15,9 @@
 #include "loader/diagnostics.h"
 #include "loader/expression.h"
 #include "loader/json_document.h"
+#include "loader/limits.h"
 
 namespace fibshim {
-
-// Axes, arguments and clauses of one record: more is a fault, and would make look-ups slow.
-inline constexpr size_t kMaxEntries = 1024;
 
 // A name and where it stands.
 struct MarkedName {

@@ -3,7 +3,8 @@
 //
 // What lies below a config folder is reached through a RootFolder, which opens nothing outside:
 // neither "..", nor a link, nor a link that is exchanged in between leads out. The stamp of a file
-// is taken from the descriptor that its bytes come from.
+// is taken from the descriptor that its bytes come from. The folder itself is reached step by step,
+// and what was stepped on is kept: who can write there decides which folder the path names.
 #ifndef FIBSHIM_LOADER_FILE_H_
 #define FIBSHIM_LOADER_FILE_H_
 
@@ -13,15 +14,14 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "loader/limits.h"
 #include "loader/result.h"
 
 struct stat;
 
 namespace fibshim {
-
-inline constexpr size_t kMaxJsonBytes = size_t{16} << 20;    // one JSON file
-inline constexpr size_t kMaxImageBytes = size_t{512} << 20;  // one cubin, fatbin or PTX file
 
 // What tells that a file or folder has changed, and who may change it. A plain struct without
 // padding: the index stores it as it is.
@@ -41,6 +41,13 @@ FileStamp stamp_of(const struct stat& status);
 struct FileContent {
   std::string bytes;
   FileStamp stamp;
+};
+
+// A folder or link on the way from "/" to what a path names, which comes last.
+struct WayStep {
+  std::string path;
+  FileStamp stamp;
+  FileStamp holder;  // the folder that it was found in; of "/" itself mode 0
 };
 
 // The file's bytes. Fails with file_not_found when it does not exist, with operating_system when
@@ -78,6 +85,7 @@ class RootFolder {
 
   const std::string& path() const { return path_; }  // absolute, links resolved
   const FileStamp& stamp() const { return stamp_; }  // as of open()
+  const std::vector<WayStep>& way() const { return way_; }
 
   // Opens what lies at `relative`. invalid_value: it would lie outside the folder.
   Result<FileDescriptor> open_below(const std::string& relative, int flags) const;
@@ -85,32 +93,51 @@ class RootFolder {
   // As read_file().
   Result<FileContent> read(const std::string& relative, size_t max_bytes) const;
 
-  // The stamp of what `relative` names, through links, and nothing of what it holds: may look
-  // outside. Nothing when there is none.
-  std::optional<FileStamp> stamp_below(const char* relative) const;
+  // The stamp of what `relative` names, and nothing of what it holds: links may lead outside.
+  // Nothing when there is none.
+  enum class Links : uint8_t { followed, kept };  // kept: the stamp of a link itself
+  std::optional<FileStamp> stamp_below(const char* relative, Links links = Links::followed) const;
 
  private:
-  RootFolder(FileDescriptor fd, std::string path, const FileStamp& stamp)
-      : fd_(std::move(fd)), path_(std::move(path)), stamp_(stamp) {}
+  RootFolder(FileDescriptor fd, std::string path, const FileStamp& stamp, std::vector<WayStep> way)
+      : fd_(std::move(fd)), path_(std::move(path)), stamp_(stamp), way_(std::move(way)) {}
 
   FileDescriptor fd_;
   std::string path_;
   FileStamp stamp_{};
+  std::vector<WayStep> way_;
 };
 
 // Who may be able to write a file that is trusted: FIBSHIM_TRUST.
 enum class Trust : uint8_t {
   owner,  // root, the folder's owner and this process' user
-  group,  // and the files' groups
+  group,  // and the files' groups, and whom an ACL names
   all,    // anybody
 };
 
-// FIBSHIM_TRUST; `owner` when it is not set or not understood.
-Trust trust_in_force();
+// What FIBSHIM_TRUST and this process' user namespace say.
+struct TrustRule {
+  Trust trust = Trust::owner;  // also where it is not understood
+  uint32_t system_uid = 0;     // who owns "/" owns every library: trusted as root is
+  // How the users look that the user namespace does not know, all alike; UINT32_MAX: it knows all.
+  uint32_t unknown_uid = UINT32_MAX;
+};
+TrustRule trust_in_force();
 
 // Why the file or folder is not trusted, such as "writable by its group (mode 0664)"; empty when it
 // is. `root`: the config folder itself, whose owner is trusted.
-std::string distrust_of(const FileStamp& stamp, const FileStamp& root, Trust trust);
+std::string distrust_of(const FileStamp& stamp, const FileStamp& root, const TrustRule& rule);
+
+// Where on its way somebody else could put another folder, and why; nothing when nobody can.
+struct Distrust {
+  std::string path;
+  std::string why;
+};
+std::optional<Distrust> distrust_of_way(const RootFolder& root, const TrustRule& rule);
+
+// The bytes of a file that decides about trust itself: as read_file(), and it fails where another
+// user could write it or put another one in its place.
+Result<std::string> read_trusted_file(const std::string& path, size_t max_bytes);
 
 }  // namespace fibshim
 

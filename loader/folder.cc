@@ -33,6 +33,8 @@ class FolderWalk {
     return std::move(found_);
   }
 
+  bool is_too_large() const { return entries_ > kMaxFolderFiles; }
+
  private:
   struct Identity {
     dev_t device;
@@ -111,9 +113,8 @@ class FolderWalk {
   }
 
   bool is_link(const std::string& relative) const {
-    struct stat status {};
-    const std::string path = listing_->root.path() + "/" + relative;
-    return lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
+    const auto stamp = listing_->root.stamp_below(relative.c_str(), RootFolder::Links::kept);
+    return stamp && S_ISLNK(stamp->mode);
   }
 
   FolderListing* listing_;
@@ -124,11 +125,6 @@ class FolderWalk {
 };
 
 constexpr size_t kMostReported = 8;  // files that others can write
-
-bool is_there(const std::string& path) {
-  struct stat status {};
-  return lstat(path.c_str(), &status) == 0;
-}
 
 constexpr std::string_view kDefinitions = "definitions";
 
@@ -263,10 +259,11 @@ std::optional<FolderListing> list_folder(const std::string& folder, Diagnostics*
   listing.root = std::move(*root);
   listing.trust = trust_in_force();
 
-  const std::string& path = listing.root.path();
-  const bool is_config = is_there(path + "/definitions") || is_there(path + "/solutions") ||
-                         is_there(path + "/patterns");
-  if (!is_config) {
+  // By the folder that is open, never by its path: that may lead elsewhere by now.
+  const auto is_there = [&](const char* name) {
+    return listing.root.stamp_below(name, RootFolder::Links::kept).has_value();
+  };
+  if (!is_there("definitions") && !is_there("solutions") && !is_there("patterns")) {
     fault("not a config folder: it has none of definitions/, solutions/ and patterns/");
     return std::nullopt;
   }
@@ -274,9 +271,19 @@ std::optional<FolderListing> list_folder(const std::string& folder, Diagnostics*
   listing.definitions = walk.collect("definitions");
   listing.solutions = walk.collect("solutions");
   listing.patterns = walk.collect("patterns");
-  listing.has_settings = is_there(path + "/" + kSettingsFile);
+  if (walk.is_too_large()) return std::nullopt;
+  listing.has_settings = is_there(kSettingsFile);
   if (!listing.has_settings) listing.folders.push_back({kSettingsFile, {}});
   return listing;
+}
+
+void TrustCheck::look_at_way() {
+  const auto distrust = distrust_of_way(listing_.root, listing_.trust);
+  if (!distrust) return;
+  diagnostics_->add(Rule::untrusted, {distrust->path, 0, 0},
+                    distrust->why + "; " + listing_.given + " is reached through it",
+                    "put the config folder where nobody else can exchange it, or say with "
+                    "FIBSHIM_TRUST whom to trust");
 }
 
 void TrustCheck::look_at(const std::string& relative, const FileStamp& stamp) {

@@ -15,9 +15,6 @@
 
 namespace fibshim {
 
-inline constexpr size_t kMaxFolderFiles = 1 << 20;  // entries below the root
-inline constexpr size_t kMaxFolderDepth = 32;
-
 // A folder or file that a snapshot is made from. A stamp of mode 0 says that there was none.
 struct PathStamp {
   std::string relative;
@@ -29,7 +26,7 @@ struct PathStamp {
 struct FolderListing {
   std::string given;  // as the user named it, without slashes at its end
   RootFolder root;
-  Trust trust = Trust::owner;
+  TrustRule trust;
   std::vector<PathStamp> folders;  // every folder listed; what was looked for in vain
   std::vector<std::string> definitions;
   std::vector<std::string> solutions;
@@ -49,6 +46,7 @@ class TrustCheck {
  public:
   TrustCheck(const FolderListing& listing, Diagnostics* diagnostics)
       : listing_(listing), diagnostics_(diagnostics) {}
+  void look_at_way();                                                 // to the root
   void look_at(const std::string& relative, const FileStamp& stamp);  // "": the root
   void finish();
 

@@ -145,6 +145,11 @@ class ImageChecker {
       image->sm = image->kind == ImageKind::cubin ? sm_in_name(image->relative) : 0;
       return;
     }
+    if (!facts.unsigned_reason.empty()) {
+      diagnostics_->add(Rule::signature, image->path.mark.place(),
+                        name + ": " + facts.unsigned_reason);
+      return;
+    }
     if (facts.hash != image->hash) {
       broken(
           ErrorCode::invalid_image, Rule::image_sha256, image->hash_mark,
@@ -357,10 +362,15 @@ const ImageFacts& ImageStore::facts(const std::string& relative, ImageKind kind)
   }
   const std::string& bytes = content->bytes;
   entry->stamp = content->stamp;
+  entry->size_bytes = bytes.size();
   entry->hash = sha256(bytes);
   const XXH128_hash_t digest = XXH3_128bits(bytes.data(), bytes.size());
   entry->digest[0] = digest.low64;
   entry->digest[1] = digest.high64;
+  if (manifest_ != nullptr) {
+    entry->unsigned_reason = manifest_->difference(relative, bytes.size(), entry->hash);
+    if (!entry->unsigned_reason.empty()) return *entry;
+  }
   read_facts(bytes, kind, entry.get());
   return *entry;
 }

@@ -13,6 +13,7 @@
 #include "loader/diagnostics.h"
 #include "loader/file.h"
 #include "loader/folder.h"
+#include "loader/manifest.h"
 #include "loader/sha256.h"
 #include "loader/solution.h"
 
@@ -22,9 +23,11 @@ namespace fibshim {
 struct ImageFacts {
   bool leaves_folder = false;       // through a link
   std::optional<Error> read_error;  // the rest is empty then
+  uint64_t size_bytes = 0;
   Sha256 hash{};
-  uint64_t digest[2] = {0, 0};        // XXH3-128 of the bytes
-  FileStamp stamp{};                  // of the bytes
+  std::string unsigned_reason;  // why a required signature does not cover it; nothing was parsed
+  uint64_t digest[2] = {0, 0};  // XXH3-128 of the bytes
+  FileStamp stamp{};            // of the bytes
   std::optional<Error> format_error;  // not what the extension says
   uint16_t sm = 0;
   ArchScope scope = ArchScope::portable;
@@ -35,13 +38,16 @@ struct ImageFacts {
 
 class ImageStore {
  public:
-  explicit ImageStore(const FolderListing& listing) : listing_(listing) {}
+  // `manifest`: what must have been signed, or null.
+  ImageStore(const FolderListing& listing, const SignedManifest* manifest)
+      : listing_(listing), manifest_(manifest) {}
 
   // Facts of the file at `relative` below the root, read as `kind`.
   const ImageFacts& facts(const std::string& relative, ImageKind kind);
 
  private:
   const FolderListing& listing_;
+  const SignedManifest* manifest_;
   std::unordered_map<std::string, std::unique_ptr<ImageFacts>> facts_;
 };
 

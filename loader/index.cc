@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -66,7 +67,9 @@ XXH128_hash_t hash_of(std::string_view bytes) { return XXH3_128bits(bytes.data()
 class Index {
  public:
   // Fails with file_not_found when there is none.
-  static Result<Index> read(const RootFolder& root, Trust trust) {
+  // `manifest`: what must have been signed, or null.
+  static Result<Index> read(const RootFolder& root, const TrustRule& trust,
+                            const SignedManifest* manifest) {
     auto content = root.read(kIndexFile, kMaxIndexBytes);
     if (!content) {
       const Error& error = content.error();
@@ -74,6 +77,11 @@ class Index {
     }
     const std::string distrust = distrust_of(content->stamp, root.stamp(), trust);
     if (!distrust.empty()) return refuse("it is " + distrust);
+    if (manifest != nullptr) {
+      const std::string& bytes = content->bytes;
+      const std::string why = manifest->difference(kIndexFile, bytes.size(), sha256(bytes));
+      if (!why.empty()) return refuse(why);
+    }
     Index index(std::move(content->bytes));
     const std::string why = index.fault();
     if (!why.empty()) return refuse(why);
@@ -87,6 +95,7 @@ class Index {
   IndexEntry entry(uint64_t i) const {
     return at<IndexEntry>(entries_at() + i * sizeof(IndexEntry));
   }
+  ManifestEntry manifest_entry() const { return {kIndexFile, bytes_.size(), sha256(bytes_)}; }
   const char* text(uint64_t offset) const { return bytes_.data() + texts_at() + offset; }
 
  private:
@@ -139,12 +148,16 @@ class Index {
 // Whether the folder is still what the index was made from.
 class Comparison {
  public:
-  Comparison(const std::string& folder, const RootFolder& root, Trust trust, const Index& index)
+  Comparison(const std::string& folder, const RootFolder& root, const TrustRule& trust,
+             const Index& index)
       : folder_(folder), root_(root), trust_(trust), index_(index) {}
 
   // The first difference, or nothing.
   std::string difference() {
     if (!distrust_of(root_.stamp(), root_.stamp(), trust_).empty()) return "it is not trusted";
+    if (const auto distrust = distrust_of_way(root_, trust_)) {
+      return distrust->path + " is not trusted";
+    }
     bool are_folders_touched = false;
     for (uint64_t i = 0; i < index_.entry_count(); ++i) {
       const IndexEntry known = index_.entry(i);
@@ -224,7 +237,7 @@ class Comparison {
 
   const std::string& folder_;
   const RootFolder& root_;
-  const Trust trust_;
+  const TrustRule trust_;
   const Index& index_;
   std::vector<uint64_t> touched_;  // files of another stamp
 };
@@ -318,12 +331,18 @@ int64_t last_change_ns(const FolderManifest& manifest) {
 
 }  // namespace
 
-OpenedIndex open_index(const std::string& folder) {
+OpenedIndex open_index(const std::string& folder, const IndexOptions& options) {
   auto root = RootFolder::open(folder);
-  if (!root) return {};
-  const Trust trust = trust_in_force();
-  const auto refuse = [](const std::string& why) { return OpenedIndex{nullptr, why}; };
-  const auto index = Index::read(*root, trust);
+  if (!root || !root->stamp_below(kIndexFile, RootFolder::Links::kept)) return {};
+  const TrustRule trust = trust_in_force();
+  const auto refuse = [](const std::string& why) { return OpenedIndex{nullptr, why, {}}; };
+  std::optional<SignedManifest> manifest;
+  if (!options.required_key.empty()) {
+    auto opened = SignedManifest::open(*root, options.required_key);
+    if (!opened) return refuse(opened.error().message);
+    manifest = std::move(*opened);
+  }
+  const auto index = Index::read(*root, trust, manifest ? &*manifest : nullptr);
   if (!index) {
     if (index.error().code == ErrorCode::file_not_found) return {};
     return refuse(index.error().message);
@@ -333,7 +352,7 @@ OpenedIndex open_index(const std::string& folder) {
   const std::string_view block = index->snapshot();
   SnapshotMemory memory(block.size(), root->path());
   memcpy(memory.bytes(), block.data(), block.size());
-  return {memory.finish(), {}};
+  return {memory.finish(), {}, options.wants_entry ? index->manifest_entry() : ManifestEntry{}};
 }
 
 Result<void> write_index(const std::string& folder, const CheckOptions& options,

@@ -17,8 +17,10 @@
 // the same FIBSHIM_TRUST holds for it. Nevertheless its content is checked against its hash, its
 // version, byte order and the loader that wrote it, and every offset in it, before anything is
 // used; and every image's SHA-256 is checked before the driver gets it, index or not. What does not
-// fit makes the folder be loaded as if there were none. It is read, not mapped: a mapped file that
-// somebody truncates takes the engine down.
+// fit makes the folder be loaded as if there were none. Where a key is required, the index' own
+// bytes must have been signed (manifest.h): then what it says is the signer's word, and nothing else
+// of the folder is parsed. It is read, not mapped: a mapped file that somebody truncates takes the
+// engine down.
 #ifndef FIBSHIM_LOADER_INDEX_H_
 #define FIBSHIM_LOADER_INDEX_H_
 
@@ -31,15 +33,21 @@
 namespace fibshim {
 
 inline constexpr char kIndexFile[] = ".fibshim-index";
-inline constexpr size_t kMaxIndexBytes = size_t{4} << 30;
 
 struct OpenedIndex {
   SnapshotPtr snapshot;  // null: there is none that can be used
   std::string refusal;   // why the one that is there is not used; empty when there is none
+  ManifestEntry entry;   // of the one that is used, where wants_entry
+};
+
+struct IndexOptions {
+  // Who must have signed the index, as in CheckOptions.
+  std::string required_key = required_key_in_force();
+  bool wants_entry = false;
 };
 
 // The snapshot in the folder's index, if it stands for the folder as it is now.
-OpenedIndex open_index(const std::string& folder);
+OpenedIndex open_index(const std::string& folder, const IndexOptions& options = {});
 
 // Checks the folder into *report and writes its index, unless there is an error. The message of a
 // failure names the path.

@@ -16,11 +16,9 @@
 #include <vector>
 
 #include "loader/diagnostics.h"
+#include "loader/limits.h"
 
 namespace fibshim {
-
-inline constexpr uint32_t kMaxJsonDepth = 64;
-inline constexpr uint32_t kMaxJsonNodes = 1 << 20;  // keys and values of one file
 
 // A Place without the copy of its file's name. `file` outlives the folder's reading.
 struct Mark {

@@ -12,11 +12,6 @@
 namespace fibshim {
 namespace {
 
-// What one regular expression may cost on one symbol before it counts as not fitting: a hostile one
-// gives up after about a millisecond.
-constexpr uint32_t kRegexMatchLimit = 100000;
-constexpr uint32_t kRegexHeapLimitKib = 1024;
-
 tl::unexpected<SymbolError> symbol_error(size_t offset, std::string message) {
   return tl::unexpected<SymbolError>(SymbolError{offset, std::move(message)});
 }
@@ -594,9 +589,10 @@ SymbolMatcher::SymbolMatcher(const char* texts, const SymbolEntry* entries, uint
       count_(count),
       patterns_(count),
       limits_(pcre2_match_context_create(nullptr)) {
+  // A hostile regular expression gives up on a symbol after about a millisecond.
   if (limits_ != nullptr) {
-    pcre2_set_match_limit(limits_, kRegexMatchLimit);
-    pcre2_set_heap_limit(limits_, kRegexHeapLimitKib);
+    pcre2_set_match_limit(limits_, kMaxRegexSteps);
+    pcre2_set_heap_limit(limits_, kMaxRegexHeapKib);
   }
   for (uint32_t i = 0; i < count_; ++i) {
     const SymbolEntry& entry = entries_[i];

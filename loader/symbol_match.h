@@ -23,6 +23,7 @@
 
 #include <tl/expected.hpp>
 
+#include "loader/limits.h"
 #include "loader/snapshot.h"
 
 // PCRE2's types, without its header.
@@ -30,10 +31,6 @@ struct pcre2_real_code_8;
 struct pcre2_real_match_context_8;
 
 namespace fibshim {
-
-inline constexpr size_t kMaxSymbolPatternLength = 4096;  // bytes of "symbol"
-inline constexpr size_t kMaxSymbolLength = 65535;        // longer symbols fit no pattern
-inline constexpr size_t kMaxDemangledLength = 8192;      // longer symbols are not demangled
 
 struct SymbolError {
   size_t offset;  // byte of the symbol's text

@@ -23,6 +23,7 @@ enum class SettingId : uint8_t {
   log_file,
   deepbind,
   trust,
+  require_key,
   record,
   record_limit,
   job,
@@ -37,7 +38,9 @@ struct SettingInfo {
   const char* value_words;    // how the accepted values read in help
   const char* default_words;  // what holds when unset
   const char* meaning;
-  bool is_allowed_in_folder;  // may stand in fibshim.json
+  // May stand in fibshim.json. A folder is data: it may say what becomes of launches, never where
+  // the process writes files, what it loads or whom it trusts.
+  bool is_allowed_in_folder;
 };
 
 inline constexpr SettingInfo kSettings[] = {
@@ -68,7 +71,7 @@ inline constexpr SettingInfo kSettings[] = {
      "folder",
      "/dev/shm/fibshim-<uid>",
      "where the counters files lie",
-     true},
+     false},
     {SettingId::log,
      "FIBSHIM_LOG",
      {"error", "warn", "info", "debug"},
@@ -82,7 +85,7 @@ inline constexpr SettingInfo kSettings[] = {
      "path with %h host, %p pid, %q{VAR} variable",
      "stderr",
      "where messages go",
-     true},
+     false},
     {SettingId::deepbind,
      "FIBSHIM_DEEPBIND",
      {"keep", "clear"},
@@ -97,6 +100,13 @@ inline constexpr SettingInfo kSettings[] = {
      "owner, group or all",
      "owner",
      "who, besides root, may be able to write the config folder and its files",
+     false},
+    {SettingId::require_key,
+     "FIBSHIM_REQUIRE_KEY",
+     {},
+     "minisign public key, or path of a file with one",
+     "unset: no signature is asked for",
+     "use only a config folder that this key has signed",
      false},
     {SettingId::record,
      "FIBSHIM_RECORD",

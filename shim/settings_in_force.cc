@@ -85,7 +85,8 @@ void take_value(const SettingInfo& setting, const char* value, const char* where
     case SettingId::log_file:
       if (!make_absolute(value, g_log_file, sizeof g_log_file)) g_log_file[0] = 0;
       break;
-    case SettingId::trust: break;     // the loader's
+    case SettingId::trust:  // the loader's, both
+    case SettingId::require_key: break;
     case SettingId::deepbind: break;  // clears_deepbind() reads it, before this does
     case SettingId::record:
       if (!make_absolute(value, g_record_folder, sizeof g_record_folder)) g_record_folder[0] = 0;
@@ -214,6 +215,8 @@ void apply_folder_settings(const Snapshot& snapshot) {
     const char* name = snapshot.text(folder_settings[i].name);
     for (uint32_t k = 0; k < kSettingCount; ++k) {
       if (g_is_set[k] || strcmp(name, kSettings[k].name) != 0) continue;
+      // check refuses it in fibshim.json; an index may have been made by hand.
+      if (!kSettings[k].is_allowed_in_folder) continue;
       take_value(kSettings[k], snapshot.text(folder_settings[i].value), "fibshim.json");
     }
   }

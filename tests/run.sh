@@ -92,6 +92,7 @@ export MAIN_BUILD LOG_FOLDER=${LOG_FOLDER:-$MAIN_BUILD/tests/logs}
 mkdir -p "$LOG_FOLDER"
 rm -f "$LOG_FOLDER"/*.log
 scratch=$(mktemp -d) || exit 1
+chmod 711 "$scratch"  # what tests do as another user must reach it
 trap 'rm -rf "$scratch"' EXIT
 export TMPDIR=$scratch/tmp
 mkdir "$TMPDIR"

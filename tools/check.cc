@@ -11,6 +11,7 @@
 #include "tools/commands.h"
 #include "tools/diagnostics_output.h"
 #include "tools/gpus.h"
+#include "tools/installation.h"
 #include "tools/options.h"
 #include "tools/terminal.h"
 
@@ -101,6 +102,11 @@ int check_command(int argc, const char* const* argv) {
       ->allow_extra_args(false)
       ->check(CLI::Range(30, 999));
   app.add_flag("--gpu", wants_gpus, "the same for every GPU of this machine");
+  std::string key;
+  app.add_option("--key", key,
+                 "public key, or a file with one, that must have signed the folder (default: "
+                 "FIBSHIM_REQUIRE_KEY)")
+      ->type_name("KEY");
   app.add_option("--explain", rule, "explain a rule, or all of them")->type_name("RULE");
   app.footer("Exit codes: 0 no error (there may be warnings); 1 an error; 2 wrong usage.");
   if (int exit_code = 0; !parse_options(&app, "[OPTIONS] DIR...", argc, argv, &exit_code))
@@ -127,6 +133,7 @@ int check_command(int argc, const char* const* argv) {
   }
   std::sort(options.sms.begin(), options.sms.end());
   options.sms.erase(std::unique(options.sms.begin(), options.sms.end()), options.sms.end());
+  if (!key.empty()) options.required_key = parse_public_key(key) ? key : absolute_path(key);
   options.wants_advice = true;
   options.wants_index_current = !writes_index;
   for (const std::string& folder : folders) {

@@ -27,6 +27,7 @@ int serve_command(int argc, const char* const* argv);
 int record_command(int argc, const char* const* argv);
 int suggest_command(int argc, const char* const* argv);
 int check_command(int argc, const char* const* argv);
+int sign_command(int argc, const char* const* argv);
 int inspect_command(int argc, const char* const* argv);
 int verify_command(int argc, const char* const* argv);
 int bench_command(int argc, const char* const* argv);
@@ -49,6 +50,7 @@ inline constexpr Command kCommands[] = {
     {"record", "record every launch of a program, and rank its kernels", record_command},
     {"suggest", "begin a config folder for a kernel that was recorded", suggest_command},
     {"check", "check config folders: every mistake, with its place", check_command},
+    {"sign", "sign config folders, and make keys for it", sign_command},
     {"inspect", "what a GPU image, a library or a running process holds", inspect_command},
     {"verify", "run solutions and compare them with what their definitions say", verify_command},
     {"bench", "time solutions, alone and beside what they replace", bench_command},

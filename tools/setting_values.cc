@@ -19,6 +19,7 @@ std::string default_value(const SettingInfo& setting) {
     case SettingId::config:
     case SettingId::log_file:
     case SettingId::job:
+    case SettingId::require_key:
     case SettingId::record: return "";
     case SettingId::stats_dir: return fmt::format("/dev/shm/fibshim-{}", geteuid());
     case SettingId::mode:
@@ -104,11 +105,7 @@ SettingValues resolve_settings() {
   return out;
 }
 
-std::string stats_folder() {
-  const char* const variable = getenv(kSettings[static_cast<size_t>(SettingId::stats_dir)].name);
-  const bool is_set = variable != nullptr && variable[0] != '\0';
-  return (is_set ? resolve_settings({}) : resolve_settings())[SettingId::stats_dir].value;
-}
+std::string stats_folder() { return resolve_settings({})[SettingId::stats_dir].value; }
 
 std::vector<std::string> unknown_variables() {
   std::vector<std::string> out;

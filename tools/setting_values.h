@@ -38,7 +38,7 @@ SettingValues resolve_settings(const FolderSettings& folder_settings);
 // The same; the folder is the one that FIBSHIM_CONFIG names, if any.
 SettingValues resolve_settings();
 
-// Where the counters lie. Reads the config folder only where the environment does not say.
+// Where the counters lie.
 std::string stats_folder();
 
 // Variables of this process's environment that begin with FIBSHIM_ and are no setting.

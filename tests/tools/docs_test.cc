@@ -8,6 +8,7 @@
 #include <regex>
 #include <set>
 
+#include "loader/limits.h"
 #include "shim/outcomes.h"
 #include "shim/settings.h"
 #include "tests/tools/fibshim_program.h"
@@ -112,6 +113,18 @@ TEST(Docs, ManPageAndReadmeListTheSettings) {
     EXPECT_NE(flowing.find(setting.value_words), std::string::npos) << setting.name;
     EXPECT_NE(flowing.find(setting.meaning), std::string::npos) << setting.name;
   }
+}
+
+TEST(Docs, ManPageListsTheLimits) {
+  const std::string page = man_page("fibshim-config.5");
+  const size_t begin = page.find(".SH LIMITS");
+  const std::string limits = page.substr(begin, page.find(".SH", begin + 1) - begin);
+  std::string expected;
+  for (const LimitInfo& limit : kLimits) {
+    expected +=
+        ".TP\n" + std::to_string(limit.value) + "\n" + limit.meaning + " [" + limit.beyond + "]\n";
+  }
+  EXPECT_EQ(limits.substr(limits.find(".TP")), expected);
 }
 
 TEST(Docs, ManPageAndReadmeListTheOutcomesWithTheirMeanings) {

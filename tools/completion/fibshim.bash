@@ -1,6 +1,6 @@
 # Bash completion of fibshim. A test compares the words here with the program's own help.
 
-_fibshim_commands='run stats top swap serve record suggest check inspect verify bench report env doctor help'
+_fibshim_commands='run stats top swap serve record suggest check sign inspect verify bench report env doctor help'
 declare -gA _fibshim_options=(
   [run]='-c --config --mode --on-error --stats-dir --log --log-file --no-check --force --print-env --format -h --help'
   [stats]='--pid --definition --pattern --device --by --per-process --rate --json --prometheus
@@ -9,7 +9,8 @@ declare -gA _fibshim_options=(
     -h --help'
   [swap]='--off --on --pid --all --job --wait --link --no-check --json --dir -h --help'
   [serve]='--listen --max-series --dir --keep --no-sweep -h --help'
-  [check]='--json --write-index --gpu --sm --explain -h --help'
+  [check]='--json --write-index --gpu --sm --key --explain -h --help'
+  [sign]='-k --key --generate-key --no-password -h --help'
   [inspect]='--pid --kernel --json -h --help'
   [verify]='--axis --runs --atol --rtol --required-matched-ratio --python --check-references --workloads --device --timeout -o --output --json -q --quiet -h --help'
   [bench]='--baseline --axis --warmups --iterations --trials --warm --graph --atol --rtol --required-matched-ratio --python --workloads --device --timeout -o --output --json -q --quiet -h --help'
@@ -70,7 +71,7 @@ _fibshim() {
       compopt -o filenames 2>/dev/null
       mapfile -t COMPREPLY < <(compgen -d -- "$word")
       ;;
-    run:--log-file | stats:--output | record:-o | record:--output | record:--summary)
+    run:--log-file | check:--key | sign:-k | sign:--key | sign:--generate-key | stats:--output | record:-o | record:--output | record:--summary)
       compopt -o filenames 2>/dev/null
       mapfile -t COMPREPLY < <(compgen -f -- "$word")
       ;;
@@ -93,7 +94,7 @@ _fibshim() {
     *)
       if [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "${_fibshim_options[$command]-}" -- "$word")
-      elif [ "$command" = check ] || [ "$command" = swap ] || [ "$command" = verify ] || [ "$command" = bench ]; then
+      elif [ "$command" = check ] || [ "$command" = sign ] || [ "$command" = swap ] || [ "$command" = verify ] || [ "$command" = bench ]; then
         compopt -o filenames 2>/dev/null
         mapfile -t COMPREPLY < <(compgen -d -- "$word")
       elif [ "$command" = inspect ] || [ "$command" = report ] || [ "$command" = suggest ]; then

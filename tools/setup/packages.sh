@@ -47,6 +47,7 @@ patchelf:/usr/bin/patchelf
     libraries=/usr/lib/$(gcc -print-multiarch)
     wanted="
 python3-yaml:/usr/lib/python3/dist-packages/yaml/__init__.py
+minisign:/usr/bin/minisign
 valgrind:/usr/include/valgrind/callgrind.h
 spin:/usr/bin/spin
 libjemalloc2:$libraries/libjemalloc.so.2
