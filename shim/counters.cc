@@ -107,7 +107,7 @@ const char* create_file(uint64_t start_time) {
   if (!is_within_file_limit(kShardsAt + kShardBytes)) return "the file would exceed RLIMIT_FSIZE";
   const char* reason = nullptr;
   const int file =
-      create_process_file(stats_dir(), start_time, kCountersSuffix, &state.file, &reason);
+      create_process_file(stats_dir(), start_time, kCountersSuffix, 0644, &state.file, &reason);
   if (file < 0) return reason;
   bool is_fine = ftruncate(file, static_cast<off_t>(kShardsAt + kShardBytes)) == 0 &&
                  reserve_file_range(file, 0, kSeriesAt + kPageBytes) &&

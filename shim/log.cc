@@ -7,12 +7,25 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shim/settings_in_force.h"
 
 namespace fibshim {
 namespace {
+
+// Where everybody can make names, such as /tmp, the name may be another user's file, or another name
+// of one of ours. Null, or why nothing is written to it.
+const char* fault_of(int file) {
+  struct stat status;
+  if (fstat(file, &status) != 0) return strerror(errno);
+  const bool is_ours = status.st_uid == geteuid() || status.st_uid == 0;
+  if (S_ISCHR(status.st_mode)) return nullptr;
+  if (!is_ours) return "it belongs to another user";
+  return S_ISREG(status.st_mode) && status.st_nlink > 1 ? "it has several names (hard links)"
+                                                        : nullptr;
+}
 
 // Opened per message: a descriptor kept open could be closed, and its number reused, by the host. Does
 // not wait for a reader of a FIFO. stderr when there is no file, or it cannot be opened: that is said once.
@@ -22,17 +35,19 @@ int open_log_file(bool* is_ours) {
   if (strcmp(log_file(), "/dev/stdout") == 0) return STDOUT_FILENO;
   char path[PATH_MAX];
   expand_path(log_file(), path, sizeof path);
-  const int file =
-      open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
-  if (file >= 0) {
+  const int file = open(
+      path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0644);
+  const char* const fault = file < 0 ? strerror(errno) : fault_of(file);
+  if (fault == nullptr) {
     *is_ours = true;
     return file;
   }
+  if (file >= 0) close(file);
   static std::atomic<bool> was_said{false};
   if (!was_said.exchange(true, std::memory_order_relaxed)) {
     dprintf(STDERR_FILENO,
             "fibshim[%d] warn: FIBSHIM_LOG_FILE %.1000s: %s; messages go to stderr\n",
-            static_cast<int>(getpid()), path, strerror(errno));
+            static_cast<int>(getpid()), path, fault);
   }
   return STDERR_FILENO;
 }

@@ -13,33 +13,74 @@
 namespace fibshim {
 namespace {
 
-// With its parents, if it is missing. Null, or why not.
-const char* make_folder(const char* path) {
-  if (mkdir(path, 0700) != 0 && errno == ENOENT) {
-    char part[PATH_MAX];
-    snprintf(part, sizeof part, "%s", path);
-    for (char* slash = strchr(part + 1, '/'); slash != nullptr; slash = strchr(slash + 1, '/')) {
-      *slash = 0;
-      (void)mkdir(part, 0755);
-      *slash = '/';
-    }
-    (void)mkdir(path, 0700);
+// Whether somebody else could exchange what lies in it.
+bool is_open_to_all(const struct stat& folder) {
+  return (folder.st_mode & S_IWOTH) != 0 && (folder.st_mode & S_ISVTX) == 0;
+}
+
+bool is_ours(const struct stat& status) { return status.st_uid == geteuid() || status.st_uid == 0; }
+
+void make_folder(const char* path) {
+  if (mkdir(path, 0700) == 0 || errno != ENOENT) return;
+  char part[PATH_MAX];
+  snprintf(part, sizeof part, "%s", path);
+  for (char* slash = strchr(part + 1, '/'); slash != nullptr; slash = strchr(slash + 1, '/')) {
+    *slash = 0;
+    (void)mkdir(part, 0755);
+    *slash = '/';
   }
+  (void)mkdir(path, 0700);
+}
+
+// Opens the folder, made with its parents if it is missing. -1, and why not.
+int open_folder(const char* given, const char** reason) {
+  char path[PATH_MAX];
+  size_t length = strlen(given);
+  while (length > 1 && given[length - 1] == '/') --length;
+  if (length >= sizeof path) length = 0;
+  memcpy(path, given, length);
+  path[length] = 0;
+  make_folder(path);
+  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
   struct stat status;
-  if (stat(path, &status) != 0) return strerror(errno);
-  if (!S_ISDIR(status.st_mode)) return "not a folder";
-  if (status.st_uid != geteuid() && status.st_uid != 0) return "it belongs to another user";
-  if ((status.st_mode & 0022) != 0 && (status.st_mode & S_ISVTX) == 0) {
-    return "other users may write there (chmod go-w, or set the sticky bit)";
+  int folder = open(path, kFlags | O_NOFOLLOW);
+  if (folder < 0) {
+    // A link is as good as who made it: where everybody can make names, it may be somebody else.
+    const int failure = errno;
+    const bool is_link = lstat(path, &status) == 0 && S_ISLNK(status.st_mode);
+    if (is_link && !is_ours(status)) {
+      *reason = "a symbolic link of another user";
+      return -1;
+    }
+    if (is_link) folder = open(path, kFlags);
+    if (folder < 0) {
+      *reason = !is_link && failure == ENOTDIR ? "not a folder" : strerror(errno);
+      return -1;
+    }
   }
-  return nullptr;
+  *reason = nullptr;
+  char* const slash = strrchr(path, '/');
+  if (slash != nullptr) slash[slash == path ? 1 : 0] = 0;
+  if (fstat(folder, &status) != 0) {
+    *reason = strerror(errno);
+  } else if (!is_ours(status)) {
+    *reason = "it belongs to another user";
+  } else if ((status.st_mode & 0022) != 0 && (status.st_mode & S_ISVTX) == 0) {
+    *reason = "other users may write there (chmod go-w, or set the sticky bit)";
+  } else if (slash != nullptr && stat(path, &status) == 0 && is_open_to_all(status)) {
+    *reason = "other users may exchange it: everybody may write in the folder that it lies in";
+  }
+  if (*reason == nullptr) return folder;
+  close(folder);
+  return -1;
 }
 
 }  // namespace
 
-int create_process_file(const char* folder, uint64_t start_time, const char* suffix,
+int create_process_file(const char* folder, uint64_t start_time, const char* suffix, mode_t mode,
                         ProcessFile* file, const char** reason) {
-  if ((*reason = make_folder(folder)) != nullptr) return -1;
+  const int opened_folder = open_folder(folder, reason);
+  if (opened_folder < 0) return -1;
   int opened = -1;
   for (int program = 0; opened < 0; ++program) {
     char number[16] = "";
@@ -49,14 +90,17 @@ int create_process_file(const char* folder, uint64_t start_time, const char* suf
                                 static_cast<unsigned long long>(start_time), number, suffix);
     if (length < 0 || static_cast<size_t>(length) >= sizeof file->path) {
       *reason = strerror(ENAMETOOLONG);
-      return -1;
+      break;
     }
-    opened = open(file->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+    opened = openat(opened_folder, strrchr(file->path, '/') + 1,
+                    O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     if (opened < 0 && (errno != EEXIST || program == 1000)) {
       *reason = strerror(errno);
-      return -1;
+      break;
     }
   }
+  close(opened_folder);
+  if (opened < 0) return -1;
   struct stat status;
   if (fstat(opened, &status) != 0) {
     *reason = strerror(errno);

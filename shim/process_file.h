@@ -24,8 +24,10 @@ struct ProcessFile {
 // Makes "<folder>/<pid>-<start_time><suffix>", the folder too, open for reading and writing; of the
 // programs that a process goes on with by exec "<pid>-<start_time>-<number><suffix>", so that what an
 // earlier one has written stays. The folder must be ours or root's, and no one else's to write in
-// unless it is sticky, as /tmp is: others could swap the files under us. -1, and `reason` says why.
-int create_process_file(const char* folder, uint64_t start_time, const char* suffix,
+// unless it is sticky, as /tmp is: others could swap the files under us. For the same reason it is
+// not reached through a link of another user, and does not lie in a folder that is anybody's. -1, and
+// `reason` says why.
+int create_process_file(const char* folder, uint64_t start_time, const char* suffix, mode_t mode,
                         ProcessFile* file, const char** reason);
 
 // The file again. -1: it is gone, or another one has taken its name.

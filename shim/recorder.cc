@@ -122,7 +122,9 @@ const char* create_file() {
   expand_path(record_folder(), folder, sizeof folder);
   const uint64_t start_time = process_start_time();
   const char* reason = nullptr;
-  const int file = create_process_file(folder, start_time, kRecordingSuffix, &state.file, &reason);
+  // Addresses and values of the process' own: not for others to read, wherever the folder lies.
+  const int file =
+      create_process_file(folder, start_time, kRecordingSuffix, 0600, &state.file, &reason);
   if (file < 0) return reason;
   state.limit = record_limit();
   state.reserved_bytes = kGrowthBytes;

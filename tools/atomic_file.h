@@ -9,10 +9,14 @@
 
 namespace fibshim::tools {
 
-// Makes ".<name>.XXXXXX" beside `path`, and renames it. On failure nothing is left behind and the
+// Makes ".<name>.<random>" beside `path`, and renames it. On failure nothing is left behind and the
 // reason is returned; empty when all went well.
 [[nodiscard]] std::string write_file_atomically(const std::string& path, std::string_view data,
                                                 mode_t mode);
+
+// The same for a file of an open folder, wherever that lies by now.
+[[nodiscard]] std::string write_file_atomically(int folder_fd, const std::string& name,
+                                                std::string_view data, mode_t mode);
 
 }  // namespace fibshim::tools
 

@@ -276,26 +276,56 @@ std::optional<ProcessIdentity> identity_in_file_name(std::string_view name) {
   return out;
 }
 
-tl::expected<OpenFolder, std::string> open_counters_folder(const std::string& folder) {
-  OpenFolder out{FileDescriptor(open(folder.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY)), {}};
-  if (!out.fd) {
-    if (errno == ENOENT) return out;
-    return tl::unexpected(fmt::format("cannot read the folder: {}", strerror(errno)));
+namespace {
+
+// Invalid where there is none.
+tl::expected<FileDescriptor, std::string> open_folder(std::string path) {
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_DIRECTORY;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  FileDescriptor folder(open(path.c_str(), kFlags | O_NOFOLLOW));
+  if (folder) return folder;
+  // The default folder lies where everybody can make names: a link there may be anybody's.
+  int failure = errno;
+  struct stat link;
+  if (lstat(path.c_str(), &link) == 0 && S_ISLNK(link.st_mode)) {
+    if (link.st_uid != geteuid() && link.st_uid != 0) {
+      return tl::unexpected(std::string("it is a symbolic link of another user"));
+    }
+    folder = FileDescriptor(open(path.c_str(), kFlags));
+    failure = errno;
   }
+  if (folder || failure == ENOENT) return folder;
+  return tl::unexpected(fmt::format("cannot read the folder: {}", strerror(failure)));
+}
+
+// Empty, or why they cannot be listed.
+std::string list_files(OpenFolder* folder) {
   // fdopendir takes its descriptor over, so it gets one of its own.
-  DIR* const listing = fdopendir(fcntl(out.fd.get(), F_DUPFD_CLOEXEC, 0));
-  if (listing == nullptr) {
-    return tl::unexpected(fmt::format("cannot read the folder: {}", strerror(errno)));
-  }
+  DIR* const listing = fdopendir(fcntl(folder->fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (listing == nullptr) return fmt::format("cannot read the folder: {}", strerror(errno));
   while (const dirent* entry = readdir(listing)) {
-    if (has_counters_suffix(entry->d_name)) out.names.emplace_back(entry->d_name);
+    if (has_counters_suffix(entry->d_name)) folder->names.emplace_back(entry->d_name);
   }
   closedir(listing);
-  std::sort(out.names.begin(), out.names.end());
+  std::sort(folder->names.begin(), folder->names.end());
+  return "";
+}
+
+}  // namespace
+
+tl::expected<OpenFolder, std::string> open_counters_folder(const std::string& folder) {
+  auto fd = open_folder(folder);
+  if (!fd) return tl::unexpected(fd.error());
+  OpenFolder out{std::move(*fd), {}};
+  if (!out.fd) return out;
+  if (std::string why = list_files(&out); !why.empty()) return tl::unexpected(std::move(why));
   return out;
 }
 
 namespace {
+
+// Each costs memory, and whoever may write in the folder may make any number.
+constexpr size_t kMostFiles = 16384;
 
 // Reads all files of the folder but those of its last sweep, which may still be there.
 CountersFolder read_files(const OpenFolder& opened, SweptCounts swept) {
@@ -303,6 +333,11 @@ CountersFolder read_files(const OpenFolder& opened, SweptCounts swept) {
   const std::set<std::string> swept_files(out.swept.last_files.begin(), out.swept.last_files.end());
   for (const std::string& name : opened.names) {
     if (swept_files.contains(name)) continue;
+    if (out.processes.size() == kMostFiles) {
+      out.refused.push_back(
+          {name, fmt::format("more than {} files: not read from here on, by name", kMostFiles)});
+      break;
+    }
     auto process = read_counters_file(opened.fd.get(), name);
     if (!process) {
       out.refused.push_back({name, process.error()});
@@ -326,15 +361,20 @@ tl::expected<CountersFolder, std::string> read_counters_folder(const std::string
   // A sweep first writes down what it is about to remove: between two equal generations no file
   // has gone whose counts are not among those read.
   for (int attempt = 0; attempt < kMaxReadAttempts; ++attempt) {
-    const auto before = read_swept_counts(folder);
-    const auto opened = open_counters_folder(folder);
-    if (!opened) return tl::unexpected(opened.error());
-    CountersFolder out = read_files(*opened, before.value_or(SweptCounts()));
+    auto fd = open_folder(folder);
+    if (!fd) return tl::unexpected(fd.error());
+    OpenFolder opened{std::move(*fd), {}};
+    if (!opened.fd) return CountersFolder{false, {}, {}, {}};
+    const auto before = read_swept_counts(opened.fd.get());
+    if (std::string why = list_files(&opened); !why.empty()) {
+      return tl::unexpected(std::move(why));
+    }
+    CountersFolder out = read_files(opened, before.value_or(SweptCounts()));
     if (!before) {  // nothing is swept until it has been cleared away
       out.refused.push_back({kSweptFileName, before.error()});
       return out;
     }
-    const auto after = read_swept_counts(folder);
+    const auto after = read_swept_counts(opened.fd.get());
     if (after && after->generation == before->generation) return out;
   }
   return tl::unexpected(std::string("other processes sweep it without pause"));

@@ -24,6 +24,7 @@
 
 #include "loader/check.h"
 #include "shim/settings.h"
+#include "tools/atomic_file.h"
 #include "tools/commands.h"
 #include "tools/diagnostics_output.h"
 #include "tools/file_descriptor.h"
@@ -59,25 +60,18 @@ struct Options {
 
 // ---- gathering
 
-// Writes beside the file and renames. What is no regular file (a pipe, /dev/stdout) is written to.
+// What is no regular file (a pipe, /dev/stdout) is written to; any other is replaced as a whole.
 bool replace_file(const std::string& path, const std::string& text) {
   struct stat status;
-  const bool is_special = stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
-  const std::string target = is_special ? path : path + ".new";
-  const FileDescriptor file(open(target.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  size_t written = 0;
-  while (file && written < text.size()) {
-    const ssize_t got = write(file.get(), text.data() + written, text.size() - written);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) break;
-    written += static_cast<size_t>(got);
+  std::string reason;
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!file || !write_all(file.get(), text)) reason = strerror(errno);
+  } else {
+    reason = write_file_atomically(path, text, 0644);
   }
-  const bool is_whole = file && written == text.size();
-  if (is_whole && (is_special || rename(target.c_str(), path.c_str()) == 0)) return true;
-  const int reason = errno;
-  if (!is_special) (void)unlink(target.c_str());
-  print_message("record",
-                fmt::format("{}: cannot write it: {}", printable(path), strerror(reason)));
+  if (reason.empty()) return true;
+  print_message("record", fmt::format("{}: cannot write it: {}", printable(path), reason));
   return false;
 }
 

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/atomic_file.h"
 #include "tools/commands.h"
 #include "tools/judge/records.h"
 #include "tools/judge/report_page.h"
@@ -19,15 +20,10 @@
 namespace fibshim::tools {
 namespace {
 
-// All of it or nothing: a reader never sees half a page.
 bool write_page(const std::string& path, const std::string& page) {
-  const std::string partial = path + ".new";
-  std::ofstream file(partial, std::ios::binary);
-  file << page;
-  file.close();
-  if (file && rename(partial.c_str(), path.c_str()) == 0) return true;
-  print_message("report", fmt::format("{}: {}", printable(path), strerror(errno)));
-  remove(partial.c_str());
+  const std::string reason = write_file_atomically(path, page, 0644);
+  if (reason.empty()) return true;
+  print_message("report", fmt::format("{}: {}", printable(path), reason));
   return false;
 }
 

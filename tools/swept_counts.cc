@@ -29,8 +29,9 @@ constexpr size_t kMaxCounts = 20000;
 constexpr char kOther[] = "(other)";
 constexpr mode_t kWriteBits = 0222;
 
-tl::expected<std::string, std::string> read_text(const std::string& path) {
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+tl::expected<std::string, std::string> read_text(int folder_fd, const char* name) {
+  const FileDescriptor file(
+      openat(folder_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file) {
     if (errno == ENOENT) return std::string();
     return tl::unexpected(errno == ELOOP ? std::string("it is a symbolic link")
@@ -147,6 +148,8 @@ bool is_due(int folder_fd, const std::string& name, std::chrono::seconds keep_ti
       openat(folder_fd, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat status;
   if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  // Whoever may make names in the folder can make one for any file: its rights are not ours to take.
+  if (status.st_nlink != 1) return false;
   return age_of(file.get(), status, keep_time) == Age::due;
 }
 
@@ -162,8 +165,8 @@ void remove_files(int folder_fd, const std::vector<std::string>& names, Removal*
 
 }  // namespace
 
-tl::expected<SweptCounts, std::string> read_swept_counts(const std::string& folder) {
-  const auto text = read_text(folder + "/" + kSweptFileName);
+tl::expected<SweptCounts, std::string> read_swept_counts(int folder_fd) {
+  const auto text = read_text(folder_fd, kSweptFileName);
   if (!text) return tl::unexpected(text.error());
   if (text->empty()) return SweptCounts();
   const nlohmann::json json = nlohmann::json::parse(*text, nullptr, false);
@@ -186,7 +189,7 @@ tl::expected<Removal, std::string> sweep_ended_counters(const std::string& folde
   if (!opened) return tl::unexpected(opened.error());
   Removal out;
   if (!opened->fd || !lock_folder(opened->fd)) return out;
-  auto swept = read_swept_counts(folder);
+  auto swept = read_swept_counts(opened->fd.get());
   if (!swept) return tl::unexpected(fmt::format("{}: {}", kSweptFileName, swept.error()));
   // A sweep that was cut short: these are counted already.
   remove_files(opened->fd.get(), swept->last_files, &out);
@@ -207,7 +210,7 @@ tl::expected<Removal, std::string> sweep_ended_counters(const std::string& folde
   // By the clock, so that it is new after a clearing, too.
   swept->generation = std::max(swept->generation + 1, unix_time_ns());
   const std::string reason =
-      write_file_atomically(folder + "/" + kSweptFileName, to_text(*swept), 0644);
+      write_file_atomically(opened->fd.get(), kSweptFileName, to_text(*swept), 0644);
   if (!reason.empty()) return tl::unexpected(fmt::format("{}: {}", kSweptFileName, reason));
   remove_files(opened->fd.get(), due, &out);
   return out;

@@ -8,7 +8,8 @@
 //     about to be removed: a reader leaves those out, and reads again when the generation changed.
 //   - A file is swept only when its process (pid and start time) is gone and nobody has the file
 //     open for writing or mapped, which also holds for processes of other containers.
-//   - Nothing is followed: a symbolic link is neither read nor swept.
+//   - Nothing is followed: a symbolic link is neither read nor swept, and a hard link not swept. The
+//     folder stays the one that was opened: who may rename it can lead nobody elsewhere.
 #ifndef FIBSHIM_TOOLS_SWEPT_COUNTS_H_
 #define FIBSHIM_TOOLS_SWEPT_COUNTS_H_
 
@@ -25,8 +26,8 @@ namespace fibshim::tools {
 inline constexpr char kSweptFileName[] = "swept.json";
 inline constexpr std::chrono::seconds kDefaultKeepTime = std::chrono::hours(24);
 
-// Reads swept.json. One that is not there is empty; one that is damaged is an error.
-tl::expected<SweptCounts, std::string> read_swept_counts(const std::string& folder);
+// Reads swept.json of an open folder. One that is not there is empty; one that is damaged is an error.
+tl::expected<SweptCounts, std::string> read_swept_counts(int folder_fd);
 
 struct Removal {
   std::vector<std::string> removed;

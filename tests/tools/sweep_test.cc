@@ -142,6 +142,62 @@ TEST_F(Sweep, FollowsNoLinks) {
   EXPECT_EQ(read_text(target), CountersFileBuilder(kNoSuchPid, 9).bytes());
 }
 
+// Whoever may make names in the folder can make one for any file of that disk.
+TEST_F(Sweep, TakesNoRightsFromAFileWithAnotherName) {
+  TemporaryFolder elsewhere;
+  const std::string target = elsewhere / "precious";
+  write_text(target, CountersFileBuilder(kNoSuchPid, 9).bytes());
+  std::filesystem::create_hard_link(target, folder_ / "4194399-9.counters");
+  EXPECT_EQ(stats({"--keep", "0"}).exit_code, 0);
+  struct stat status;
+  ASSERT_EQ(stat(target.c_str(), &status), 0);
+  EXPECT_NE(status.st_mode & 0200, 0u);
+  EXPECT_TRUE(exists("4194399-9.counters"));
+}
+
+TEST_F(Sweep, DoesNotGoThroughALinkOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs a second user: only root can be one";
+  TemporaryFolder shared;
+  const std::string name = add(9, 5);
+  std::filesystem::create_directory_symlink(folder_.path(), shared / "link");
+  const std::vector<std::string> command = {"stats", "--dir", shared / "link", "--keep", "0"};
+  ASSERT_EQ(lchown((shared / "link").c_str(), 54321, 54321), 0);
+  const ProgramResult result = run_fibshim(command);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("it is a symbolic link of another user"), std::string::npos)
+      << result.err;
+  EXPECT_TRUE(exists(name));
+  ASSERT_EQ(lchown((shared / "link").c_str(), 0, 0), 0);
+  EXPECT_EQ(run_fibshim(command).exit_code, 0);
+  EXPECT_FALSE(exists(name));
+}
+
+// Root looks at what a user has made: whatever it holds, root writes nowhere else.
+TEST_F(Sweep, OfAHostileFolderByRootStaysInIt) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs a second user: only root can be one";
+  TemporaryFolder elsewhere;
+  const std::string precious = elsewhere / "precious";
+  write_text(precious, "mine");
+  add(1, 5);
+  std::filesystem::create_symlink(precious, folder_ / "4194399-2.counters");
+  std::filesystem::create_hard_link(precious, folder_ / "4194399-3.counters");
+  std::filesystem::create_symlink(precious, folder_ / "swept.json");
+  std::filesystem::create_hard_link(precious, folder_ / "4194399-4.counters");
+  ASSERT_EQ(mkfifo((folder_ / "4194399-5.counters").c_str(), 0666), 0);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
+    ASSERT_EQ(lchown(entry.path().c_str(), 54321, 54321), 0);
+  }
+  ASSERT_EQ(lchown(precious.c_str(), 0, 0), 0);  // the hard links gave it away, too
+  ASSERT_EQ(lchown(folder_.path().c_str(), 54321, 54321), 0);
+  EXPECT_EQ(stats({"--keep", "0"}).exit_code, 1);
+  EXPECT_EQ(run_fibshim({"stats", "--dir", folder_.path(), "--clear"}).exit_code, 0);
+  EXPECT_EQ(read_text(precious), "mine");
+  struct stat status;
+  ASSERT_EQ(stat(precious.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0644u);
+  EXPECT_EQ(status.st_uid, 0u);
+}
+
 TEST_F(Sweep, LeavesDamagedFilesToBeSeen) {
   write_text(folder_ / "4194399-1.counters", std::string(20000, 'x'));
   EXPECT_EQ(stats({"--keep", "0"}).exit_code, 1);
