@@ -126,6 +126,14 @@ def wrong_diagnostics(output, code, solution, rule, token):
     return problems
 
 
+def make_key(parent):
+    """The path of a new public key, and that of its secret one."""
+    name = os.path.join(parent, "signer")
+    subprocess.run([FIBSHIM, "sign", "--generate-key", name, "--no-password"], env=unshimmed_environment(),
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    return name + ".pub", name + ".key"
+
+
 def check_each(report, parent):
     with report.phase("check: the folder as it is built is fine") as problems:
         code, output = check_folder(os.path.join(BUILD, "config", "pytorch"))
@@ -190,10 +198,19 @@ def main():
             file.write("}\n")
         missing = os.path.join(parent, "missing")
 
+        # Signed, then changed in what only the signature tells.
+        public_key, secret_key = make_key(parent)
+        changed = copy_folder(parent, "changed")
+        subprocess.run([FIBSHIM, "sign", "--key", secret_key, changed], env=unshimmed_environment(), check=True)
+        changed_pattern = os.path.join(changed, "patterns", "torch-rms-norm-bf16.json")
+        with open(changed_pattern, "a") as file:
+            file.write("\n")
+
         strict = Run(parent, "strict", all_broken, ["broken", "strict"])
         lenient = Run(parent, "lenient", all_broken, ["broken", "lenient"], FIBSHIM_ON_ERROR="fallback")
         with_missing = Run(parent, "missing folder", missing, ["plain"])
         with_invalid = Run(parent, "invalid folder", invalid, ["plain"])
+        with_changed = Run(parent, "changed folder", changed, ["plain"], FIBSHIM_REQUIRE_KEY=public_key)
 
         for run in (strict, lenient):
             said = run.finish(report)
@@ -206,7 +223,8 @@ def main():
                     if len(errors) != 1:
                         problems.append(f"{mistake} ({name}): {len(errors)} error lines")
 
-        for run, place in ((with_missing, re.escape(missing)), (with_invalid, re.escape(pattern) + r":\d+:\d+: ")):
+        for run, place in ((with_missing, re.escape(missing)), (with_invalid, re.escape(pattern) + r":\d+:\d+: "),
+                           (with_changed, re.escape(changed_pattern) + ": error: not the file that was signed")):
             said = run.finish(report)
             print("\n".join(f"  {line}" for line in said))
             with report.phase(f"{run.name}: exactly one warning, which names the place") as problems:
