@@ -12,24 +12,24 @@ namespace {
 
 constexpr uint32_t kBucketCount = 1024;
 
-Mutex g_lock;  // guards additions
+Mutex g_lock;  // guards the lists
 Pool g_pool;
-std::atomic<LoadedImage*> g_buckets[kBucketCount];
+LoadedImage* g_buckets[kBucketCount];
 
-std::atomic<LoadedImage*>& bucket_of(const uint8_t (&sha256)[32]) {
+LoadedImage*& bucket_of(const uint8_t (&sha256)[32]) {
   return g_buckets[(sha256[0] | uint32_t{sha256[1]} << 8) % kBucketCount];
 }
 
+// Holding g_lock.
 ImageKernel* kernel_named(const LoadedImage& image, const char* name) {
-  ImageKernel* at = image.kernels.load(std::memory_order_acquire);
+  ImageKernel* at = image.kernels;
   while (at != nullptr && strcmp(at->name, name) != 0) at = at->next;
   return at;
 }
 
-}  // namespace
-
-LoadedImage* find_loaded_image(const uint8_t (&sha256)[32], uint32_t device_class) {
-  LoadedImage* at = bucket_of(sha256).load(std::memory_order_acquire);
+// Holding g_lock.
+LoadedImage* image_of(const uint8_t (&sha256)[32], uint32_t device_class) {
+  LoadedImage* at = bucket_of(sha256);
   while (at != nullptr &&
          (at->device_class != device_class || memcmp(at->sha256, sha256, sizeof at->sha256) != 0)) {
     at = at->next;
@@ -37,10 +37,17 @@ LoadedImage* find_loaded_image(const uint8_t (&sha256)[32], uint32_t device_clas
   return at;
 }
 
+}  // namespace
+
+LoadedImage* find_loaded_image(const uint8_t (&sha256)[32], uint32_t device_class) {
+  MutexGuard guard(g_lock);
+  return image_of(sha256, device_class);
+}
+
 LoadedImage* add_loaded_image(const uint8_t (&sha256)[32], uint32_t device_class,
                               uint64_t size_bytes, CUlibrary library) {
   MutexGuard guard(g_lock);
-  LoadedImage* image = find_loaded_image(sha256, device_class);
+  LoadedImage* image = image_of(sha256, device_class);
   if (image != nullptr) return image;
   image = static_cast<LoadedImage*>(g_pool.allocate(sizeof(LoadedImage)));
   if (image == nullptr) return nullptr;
@@ -48,15 +55,18 @@ LoadedImage* add_loaded_image(const uint8_t (&sha256)[32], uint32_t device_class
   image->device_class = device_class;
   image->size_bytes = size_bytes;
   image->library = library;
-  std::atomic<LoadedImage*>& bucket = bucket_of(sha256);
-  image->next = bucket.load(std::memory_order_relaxed);
-  bucket.store(image, std::memory_order_release);
+  LoadedImage*& bucket = bucket_of(sha256);
+  image->next = bucket;
+  bucket = image;
   return image;
 }
 
 CUresult find_kernel(LoadedImage* image, const char* name, ImageKernel** out) {
-  *out = kernel_named(*image, name);
-  if (*out != nullptr) return CUDA_SUCCESS;
+  {
+    MutexGuard guard(g_lock);
+    *out = kernel_named(*image, name);
+    if (*out != nullptr) return CUDA_SUCCESS;
+  }
   CUkernel kernel = nullptr;
   const CUresult result = FIBSHIM_REAL(cuLibraryGetKernel)(&kernel, image->library, name);
   if (result != CUDA_SUCCESS) return result;
@@ -70,17 +80,17 @@ CUresult find_kernel(LoadedImage* image, const char* name, ImageKernel** out) {
   added->kernel = kernel;
   added->image = image;
   memcpy(added->name, name, name_bytes);
-  added->next = image->kernels.load(std::memory_order_relaxed);
-  image->kernels.store(added, std::memory_order_release);
+  added->next = image->kernels;
+  image->kernels = added;
   *out = added;
   return CUDA_SUCCESS;
 }
 
 ImageTotals image_totals(uint64_t generation) {
   ImageTotals totals = {};
-  for (const auto& bucket : g_buckets) {
-    for (const LoadedImage* at = bucket.load(std::memory_order_acquire); at != nullptr;
-         at = at->next) {
+  MutexGuard guard(g_lock);
+  for (const LoadedImage* bucket : g_buckets) {
+    for (const LoadedImage* at = bucket; at != nullptr; at = at->next) {
       ++totals.count;
       totals.size_bytes += at->size_bytes;
       if (at->last_used_by.load(std::memory_order_relaxed) >= generation) continue;

@@ -4,7 +4,7 @@
 // An image stays loaded for the life of the process. A captured graph may hold its kernels, and so
 // may a launch that has left its read section for the driver: no grace period tells that both are
 // over. What that keeps, once the folder is no longer in force, is counted and shown by `fibshim
-// stats`. So nothing is ever removed here: readers take no lock.
+// stats`. Slow paths only; one mutex, never held across a driver call.
 #ifndef FIBSHIM_SHIM_LOADED_IMAGES_H_
 #define FIBSHIM_SHIM_LOADED_IMAGES_H_
 

@@ -196,8 +196,10 @@ void find_job(char* out, size_t out_size) {
   }
 }
 
-void write_status(const Watch& watch) {
+// Not holding the lock.
+void write_status(Watch& watch) {
   if (watch.control == nullptr) return;
+  MutexGuard guard(watch.lock);
   ControlStatus& status = watch.control->status;
   begin_writing(&status);
   status.has_watcher = 1;
@@ -528,6 +530,7 @@ FolderIdentity identify_folder(const char* path) {
 void begin_watching(const Generation& first, const FolderIdentity& identity) {
   Watch& watch = g_watch;
   const Snapshot& snapshot = *first.snapshot;
+  MutexGuard guard(watch.lock);
   watch.number = first.number;
   watch.seen = identity;
   copy_text(watch.wanted, config_path());

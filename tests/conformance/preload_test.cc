@@ -137,8 +137,12 @@ TEST_P(Sanitizers, FindNothing) {
     EXPECT_EQ(run.process().err.find("Sanitizer"), std::string::npos) << run.process().err;
   };
   for (const std::vector<std::string>& words : kSanitizedCases) expect_clean(words, {});
+  // Of a shim that is not instrumented ThreadSanitizer does not see how its thread and the others publish
+  // to each other.
+  const bool sees_publication = one.shim != nullptr || one.host == std::string("conform_asan");
   for (const char* swap :
        {"swap_under_load", "swap_and_unload", "swap_and_graphs", "swap_and_fork"}) {
+    if (!sees_publication) break;
     const std::string folders = make_swap_folders();
     expect_clean({swap, folders}, {{"FIBSHIM_CONFIG", folders + "/link"}, {"SIMCUDA_LOG", ""}});
   }

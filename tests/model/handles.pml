@@ -379,11 +379,12 @@ inline free_record() {
 
 /* Records of the next generation for all that live. */
 inline prepare() {
-  is_preparing = true;
-  i = 0;
-  do
-  :: i < CELLS && current != 0 ->
-    atomic {
+  /* Nobody else sees what this does, but that the records are used. */
+  atomic {
+    is_preparing = true;
+    i = 0;
+    do
+    :: i < CELLS && current != 0 ->
       previous = tables[current].value[i];
       free_record();
       if
@@ -394,12 +395,12 @@ inline prepare() {
         record_generation[record] = generation + 1;
         successor[previous] = record
       :: else
-      fi
-    };
-    i++
-  :: else -> break
-  od;
-  record = 0; previous = 0
+      fi;
+      i++
+    :: else -> break
+    od;
+    record = 0; previous = 0
+  }
 }
 
 /* Under the lock. */
@@ -440,19 +441,21 @@ inline swap() {
     reuse()
   :: else
   fi;
-  /* Successors of what has died meanwhile. */
-  i = 1;
-  do
-  :: i < RECORDS ->
-    if
-    :: successor[i] != 0 -> atomic { record_is_used[successor[i]] = false; successor[i] = 0 }
-    :: else
-    fi;
-    i++
-  :: else -> break
-  od;
-  is_preparing = false;
-  record = 0; next = 0; previous = 0
+  /* Successors of what has died meanwhile; nobody else has seen them. */
+  atomic {
+    i = 1;
+    do
+    :: i < RECORDS ->
+      if
+      :: successor[i] != 0 -> record_is_used[successor[i]] = false; successor[i] = 0
+      :: else
+      fi;
+      i++
+    :: else -> break
+    od;
+    is_preparing = false;
+    record = 0; next = 0; previous = 0
+  }
 }
 
 /* Of a handle that the driver has given out. */
