@@ -96,7 +96,8 @@ class Walk {
     if (path[0] != '/') {
       char* const folder = getcwd(nullptr, 0);
       if (folder == nullptr) return errno;
-      rest = std::string(folder) + "/" + path;
+      rest = folder;
+      rest.append("/").append(path);
       free(folder);
       if (rest[0] != '/') return ENOENT;  // "(unreachable)...": outside of this root
     }
@@ -113,7 +114,7 @@ class Walk {
       if (const int error = step(name, &target)) return error;
       if (target.empty()) continue;
       if (++links > kMaxLinks) return ELOOP;
-      rest = target + "/" + rest;
+      rest.insert(0, target.append("/"));
       if (target[0] == '/') {
         if (const int error = start()) return error;
       }

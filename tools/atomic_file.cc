@@ -41,7 +41,7 @@ std::string write_file_atomically(int folder_fd, const std::string& name, std::s
       renameat(folder_fd, temporary.c_str(), folder_fd, name.c_str()) == 0) {
     return "";
   }
-  const std::string reason = strerror(errno);
+  std::string reason = strerror(errno);
   (void)unlinkat(folder_fd, temporary.c_str(), 0);
   return reason;
 }

@@ -53,7 +53,7 @@ std::string write_new_file(const std::string& path, std::string_view text, mode_
       open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!file) return strerror(errno);
   if (write_all(file.get(), text) && fsync(file.get()) == 0) return "";
-  const std::string reason = strerror(errno);
+  std::string reason = strerror(errno);
   (void)unlink(path.c_str());
   return reason;
 }
