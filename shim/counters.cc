@@ -244,24 +244,25 @@ bool reserve_series(uint32_t series) {
 }
 
 bool is_series(const SeriesEntry& entry, uint32_t config, const char* pattern,
-               const char* definition) {
-  return entry.config == config && strncmp(entry.pattern, pattern, sizeof entry.pattern - 1) == 0 &&
+               const char* definition, int32_t device) {
+  return entry.config == config && entry.device == device &&
+         strncmp(entry.pattern, pattern, sizeof entry.pattern - 1) == 0 &&
          strncmp(entry.definition, definition, sizeof entry.definition - 1) == 0;
 }
 
 // Holding the lock. UINT32_MAX when the table has no room for it.
 uint32_t find_or_add_series(uint32_t config, const char* pattern, const char* definition,
-                            uint32_t room_kept) {
+                            int32_t device, uint32_t room_kept) {
   Counters& state = g_counters;
   FileHeader* header = state.header.load(std::memory_order_relaxed);
   for (uint32_t i = 1; i < header->series_count; ++i) {
-    if (is_series(state.series[i], config, pattern, definition)) return i;
+    if (is_series(state.series[i], config, pattern, definition, device)) return i;
   }
   const uint32_t index = header->series_count;
   if (index + room_kept >= kSeriesCapacity || !reserve_series(index)) return UINT32_MAX;
   SeriesEntry& entry = state.series[index];
   entry.config = static_cast<uint16_t>(config);
-  entry.device = -1;
+  entry.device = static_cast<int16_t>(device);
   snprintf(entry.pattern, sizeof entry.pattern, "%s", pattern);
   snprintf(entry.definition, sizeof entry.definition, "%s", definition);
   __atomic_store_n(&header->series_count, index + 1, __ATOMIC_RELEASE);
@@ -398,14 +399,15 @@ void count_slowly(CounterIndex index) {
   // In a forked child this is the first that is heard of it.
   ensure_watcher();
 }
-uint32_t series_of(uint32_t config, const char* pattern, const char* definition) {
+
+uint32_t series_of(uint32_t config, const char* pattern, const char* definition, int32_t device) {
   Counters& state = g_counters;
   MutexGuard guard(state.lock);
   if (!ensure_open()) return 0;
   // Room is kept for one "(other)" per pattern, and for the last one.
-  uint32_t series = find_or_add_series(config, pattern, definition, kSeriesCapacity / 8);
-  if (series == UINT32_MAX) series = find_or_add_series(config, pattern, kOther, 1);
-  if (series == UINT32_MAX) series = find_or_add_series(config, kOther, kOther, 0);
+  uint32_t series = find_or_add_series(config, pattern, definition, device, kSeriesCapacity / 8);
+  if (series == UINT32_MAX) series = find_or_add_series(config, pattern, kOther, -1, 1);
+  if (series == UINT32_MAX) series = find_or_add_series(config, kOther, kOther, -1, 0);
   if (series == UINT32_MAX) {
     warn_of_space("another series");
     series = 0;

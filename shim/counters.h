@@ -70,9 +70,10 @@ uint32_t open_counters(const Snapshot& snapshot);
 // The index under which a folder's counts go: the one that it had before, if it was in force then.
 uint32_t add_config(const Snapshot& snapshot);
 
-// The series of (config, pattern label, definition name), made at first need. Slow path only. When the
-// table is full: the one of (label, "(other)"), or of ("(other)", "(other)").
-uint32_t series_of(uint32_t config, const char* pattern, const char* definition);
+// The series of (config, pattern label, definition name, device), made at first need; device -1: not
+// told. Slow path only. When the table is full: the one of (label, "(other)"), or of ("(other)",
+// "(other)").
+uint32_t series_of(uint32_t config, const char* pattern, const char* definition, int32_t device);
 
 // The names that a series was made with; cut to fit, like the file's. Series 0 has empty ones.
 void names_of_series(uint32_t series, const char** pattern, const char** definition);

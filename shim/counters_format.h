@@ -3,7 +3,7 @@
 //
 //   FileHeader                      at 0
 //   ControlBlock                    at control_at (control_format.h)
-//   SeriesEntry[series_capacity]    at series_at: one per (config, pattern, definition)
+//   SeriesEntry[series_capacity]    at series_at: one per (config, pattern, definition, device)
 //   shard 0, shard 1, ...           at shards_at + i * shard_stride; uint64 counters, that of
 //                                   (series s, outcome o) at (s * kOutcomeSlots + o) * 8
 //
@@ -73,7 +73,7 @@ struct FileHeader {
 
 struct SeriesEntry {
   uint16_t config;  // index into FileHeader::configs
-  int16_t device;   // ordinal, or -1 where devices are alike and not told apart
+  int16_t device;   // ordinal, or -1 where devices are not told apart
   uint32_t reserved;
   char pattern[120];     // its label, cut to fit
   char definition[128];  // the name that the launch resolved to, cut to fit

@@ -9,6 +9,7 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
+#undef cuCtxCreate
 #undef cuCtxDestroy
 #undef cuDevicePrimaryCtxRelease
 #undef cuDevicePrimaryCtxReset
@@ -23,6 +24,8 @@
 #undef cuStreamDestroy
 
 // cudaTypedefs.h declares the first versions of these for NVIDIA's own use only.
+using PFN_fibshim_cuCtxCreate_v2000 = CUresult(CUDAAPI*)(CUcontext* context, unsigned flags,
+                                                         CUdevice device);
 using PFN_fibshim_cuCtxDestroy_v2000 = CUresult(CUDAAPI*)(CUcontext context);
 using PFN_fibshim_cuDevicePrimaryCtxRelease_v7000 = CUresult(CUDAAPI*)(CUdevice device);
 using PFN_fibshim_cuDevicePrimaryCtxReset_v7000 = CUresult(CUDAAPI*)(CUdevice device);

@@ -8,6 +8,7 @@
 #include "shim/fast_form.h"
 #include "shim/driver.h"
 #include "shim/images.h"
+#include "shim/launch_slow.h"
 #include "shim/log.h"
 #include "shim/mutex.h"
 #include "shim/pool.h"
@@ -183,6 +184,15 @@ bool may_pass(CUresult error) {
   }
 }
 
+// Of a handle whose launches need not be told apart by their devices.
+int64_t device_of_all_launches(const Record& record, const LaunchRequest& request) {
+  if (record.kind == HandleKind::function) return device_key_of_launch(request);
+  const int32_t only = only_device_in_use();
+  // Contexts may have been made in ways that nobody saw.
+  const int64_t device = only >= 0 ? key_of_device(only) : device_key_of_launch(request);
+  return counts_devices_apart() ? device : device_key(kNoDevice, class_of_key(device));
+}
+
 void take_replacement(const Replacement& replacement, Decision* out) {
   out->kernel = replacement.kernel;
   out->error = replacement.error;
@@ -220,7 +230,7 @@ bool program_fits(const Snapshot& snapshot, Program program, const Param* params
 
 uint32_t unresolved_series(const Candidate& candidate) {
   return series_of(candidate.generation->config, candidate.snapshot->text(candidate.pattern->label),
-                   "(unresolved)");
+                   "(unresolved)", kNoDevice);
 }
 
 // Its key may be a launch's, too; what it says is to take the slow side.
@@ -231,8 +241,7 @@ constinit const Decision g_undecided = [] {
 }();
 
 const Decision* decide(const Record& record, Candidate* candidate, const int64_t* key,
-                       uint32_t count, CUstream stream, bool is_per_thread_stream,
-                       Decision* scratch) {
+                       uint32_t count, const LaunchRequest& request, Decision* scratch) {
   const Snapshot& snapshot = *candidate->snapshot;
   Decision& decision = *scratch;
   memset(static_cast<void*>(&decision), 0, sizeof decision);
@@ -240,6 +249,10 @@ const Decision* decide(const Record& record, Candidate* candidate, const int64_t
   decision.key_count = static_cast<uint8_t>(count);
   memcpy(decision.key, key, count * sizeof key[0]);
   decision.first_key = count == 0 ? 0 : key[0];
+  const int64_t device =
+      count > candidate->key_count ? key[count - 1] : device_of_all_launches(record, request);
+  // For look-ups from when devices are told apart.
+  decision.key[candidate->key_count] = device;
 
   char name[kMaxNameLength];
   if (!format_name(record, *candidate, key, name, sizeof name)) {
@@ -248,7 +261,8 @@ const Decision* decide(const Record& record, Candidate* candidate, const int64_t
     return cache(candidate, &decision);
   }
   decision.series =
-      series_of(candidate->generation->config, snapshot.text(candidate->pattern->label), name);
+      series_of(candidate->generation->config, snapshot.text(candidate->pattern->label), name,
+                device_of_key(device));
   const Route* route = find_route(snapshot, *candidate->pattern, name);
   if (route == nullptr) {
     decision.kind = DecisionKind::no_solution;
@@ -269,20 +283,14 @@ const Decision* decide(const Record& record, Candidate* candidate, const int64_t
   decision.on_error = on_error_of(snapshot.begin(snapshot.solutions)[binding.solution].on_error);
   note_solution(decision.series, snapshot, binding);
 
-  // With GPUs of several kinds the launch path put the class last in the key.
-  const uint32_t device_class =
-      count > candidate->key_count ? static_cast<uint32_t>(key[candidate->key_count]) : 0;
+  const uint32_t device_class = class_of_key(device);
   Replacement replacement = {LoadState::not_yet, CUDA_SUCCESS, nullptr};
   if (device_class < kMaxDeviceClasses) {
     replacement = find_replacement(*candidate->generation, binding, device_class);
     if (replacement.state == LoadState::not_yet &&
-        (can_load_in_capture() || !is_capturing(stream, is_per_thread_stream))) {
+        (can_load_in_capture() || !is_capturing(request.stream, request.is_per_thread_stream))) {
       replacement = load_replacement(*candidate->generation, binding, device_class);
     }
-  }
-  // The launch path did not know yet that the device matters: no decision is made without it.
-  if (count == candidate->key_count && g_has_unlike_devices.load(std::memory_order_acquire)) {
-    replacement = {LoadState::not_yet, CUDA_SUCCESS, nullptr};
   }
   take_replacement(replacement, &decision);
   const bool is_final = decision.kind == DecisionKind::failed

@@ -21,6 +21,8 @@
 
 namespace fibshim {
 
+struct LaunchRequest;
+
 enum class DecisionKind : uint8_t {
   ready,  // `kernel` runs, if the solution's where holds
   no_solution,
@@ -30,8 +32,7 @@ enum class DecisionKind : uint8_t {
   failed,      // `error`
 };
 
-// The const axis values of one launch; the device class is added where GPUs of unlike SM are
-// present.
+// The const axis values of one launch; the device is added where they are told apart (devices_in_use.h).
 inline constexpr uint32_t kMaxKey = kMaxKeyParts + 1;
 
 // How the fast side carries a decision out.
@@ -166,8 +167,7 @@ inline const Decision* find_decision(const Candidate& candidate, const int64_t* 
 // Makes the decision and caches it where it will hold. `scratch` is used for one that is not
 // cached. May load images. Slow path only; never null.
 const Decision* decide(const Record& record, Candidate* candidate, const int64_t* key,
-                       uint32_t count, CUstream stream, bool is_per_thread_stream,
-                       Decision* scratch);
+                       uint32_t count, const LaunchRequest& request, Decision* scratch);
 
 // Whether what goes into the stream becomes nodes of a graph. Asks the driver.
 bool is_capturing(CUstream stream, bool is_per_thread_stream);

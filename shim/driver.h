@@ -22,7 +22,6 @@ namespace fibshim {
   CALL(cuCtxGetDevice, PFN_cuCtxGetDevice_v2000)                                \
   CALL(cuCtxFromGreenCtx, PFN_cuCtxFromGreenCtx_v12040)                         \
   CALL(cuDevicePrimaryCtxGetState, PFN_cuDevicePrimaryCtxGetState_v7000)        \
-  CALL(cuDevicePrimaryCtxRetain, PFN_cuDevicePrimaryCtxRetain_v7000)            \
   CALL(cuFuncGetName, PFN_cuFuncGetName_v12030)                                 \
   CALL(cuKernelGetName, PFN_cuKernelGetName_v12030)                             \
   CALL(cuFuncGetModule, PFN_cuFuncGetModule_v11000)                             \

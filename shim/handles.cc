@@ -605,8 +605,10 @@ uintptr_t value_of(Record* record) {
   const auto address = reinterpret_cast<uintptr_t>(record);
   // While launches are recorded all of them must come to the slow side.
   if (record->candidate_count == 0) return is_recording() ? address : address | kUntracked;
+  const bool depends_on_device = record->kind == HandleKind::kernel && g_tells_devices_apart.load();
   const Candidate& first = record->candidates[0];
-  const bool is_simple = record->candidate_count == 1 && first.key_kind != KeyKind::computed &&
+  const bool is_simple = !depends_on_device && record->candidate_count == 1 &&
+                         first.key_kind != KeyKind::computed &&
                          first.generation->mode == Mode::apply;
   return is_simple ? reinterpret_cast<uintptr_t>(record->candidates) | kSimple : address;
 }
@@ -614,14 +616,15 @@ uintptr_t value_of(Record* record) {
 enum class Inserted : uint8_t { yes, no_memory, too_late };
 
 // Publishes a record, unless another generation has come into force since it was begun.
-Inserted insert_record(const Generation& generation, Record* record, uintptr_t value) {
+Inserted insert_record(const Generation& generation, Record* record, uintptr_t* value) {
   MutexGuard guard(g_lock);
   if (current_generation() != &generation) return Inserted::too_late;
   HandleTable* table = table_with_room();
   Record** list = table == nullptr ? nullptr : owner_list(record->owner, true);
   if (list == nullptr) return Inserted::no_memory;
+  *value = value_of(record);
   HandleSlot* slot = slot_in(table, record->handle);
-  const uintptr_t previous = slot->value.exchange(value, std::memory_order_acq_rel);
+  const uintptr_t previous = slot->value.exchange(*value, std::memory_order_acq_rel);
   if (previous != 0) {
     // Not matched yet, or reused for another kernel without an unload that we saw.
     Record* stale = record_of(previous);
@@ -809,8 +812,8 @@ uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, 
     const Generation& generation = *current_generation();
     Record* record = build_record(generation, {handle, kind, owner, symbol, image_owner, nullptr});
     if (record == nullptr) return know_nothing_of(handle);
-    const uintptr_t value = value_of(record);
-    switch (insert_record(generation, record, value)) {
+    uintptr_t value = 0;
+    switch (insert_record(generation, record, &value)) {
       case Inserted::yes:
         if (record->candidate_count != 0) load_replacements(*record);
         return value;
@@ -941,6 +944,17 @@ void forget_functions() {
     }
   }
   reuse_what_none_reads();
+}
+
+void take_kernels_off_fast_side() {
+  MutexGuard guard(g_lock);
+  const uint64_t capacity = g_table == nullptr ? 0 : g_table->mask + 1;
+  for (uint64_t i = 0; i < capacity; ++i) {
+    HandleSlot& slot = g_table->slots()[i];
+    const uintptr_t value = slot.value.load(std::memory_order_relaxed);
+    if ((value & kSimple) == 0 || record_of(value)->kind != HandleKind::kernel) continue;
+    slot.value.store(reinterpret_cast<uintptr_t>(record_of(value)), std::memory_order_release);
+  }
 }
 
 void lock_handles_for_fork() {

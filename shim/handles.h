@@ -203,6 +203,9 @@ void forget_owner(uintptr_t owner);
 // launched.
 void forget_functions();
 
+// Launches of CUkernels take the slow side from now on: g_tells_devices_apart was set.
+void take_kernels_off_fast_side();
+
 // For the atfork handlers: no other thread may be half-way through a change.
 void lock_handles_for_fork();
 void unlock_handles_after_fork(bool is_child);

@@ -21,6 +21,14 @@ EXPORT(dlopen)
 HOOK(cuGetProcAddress, PFN_cuGetProcAddress_v11030)
 HOOK(cuGetProcAddress_v2, PFN_cuGetProcAddress_v12000)
 
+// Make contexts: the first on a second device
+HOOK(cuDevicePrimaryCtxRetain, PFN_cuDevicePrimaryCtxRetain_v7000)
+HOOK(cuCtxCreate, PFN_fibshim_cuCtxCreate_v2000)
+HOOK(cuCtxCreate_v2, PFN_cuCtxCreate_v3020)
+HOOK(cuCtxCreate_v3, PFN_cuCtxCreate_v11040)
+HOOK(cuCtxCreate_v4, PFN_cuCtxCreate_v12050)
+HOOK(cuGreenCtxCreate, PFN_cuGreenCtxCreate_v12040)
+
 // Bring images in
 HOOK(cuModuleLoad, PFN_cuModuleLoad_v2000)
 HOOK(cuModuleLoadData, PFN_cuModuleLoadData_v2000)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "shim/captures.h"
+#include "shim/devices_in_use.h"
 #include "shim/driver.h"
 #include "shim/graphs.h"
 #include "shim/handles.h"
@@ -348,6 +349,47 @@ CUresult hook_cuGetProcAddress_v2(const char* symbol, void** function, int versi
       call_real(real::cuGetProcAddress_v2, symbol, function, version, flags, status);
   exchange_result(result, function);
   return result;
+}
+
+// --- make contexts ---
+
+namespace fibshim {
+namespace {
+
+CUresult note_context(CUresult result, CUdevice device) {
+  if (result == CUDA_SUCCESS) note_device_use(device);
+  return result;
+}
+
+}  // namespace
+}  // namespace fibshim
+
+CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  return note_context(call_real(real::cuDevicePrimaryCtxRetain, context, device), device);
+}
+
+CUresult hook_cuCtxCreate(CUcontext* context, unsigned flags, CUdevice device) {
+  return note_context(call_real(real::cuCtxCreate, context, flags, device), device);
+}
+
+CUresult hook_cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device) {
+  return note_context(call_real(real::cuCtxCreate_v2, context, flags, device), device);
+}
+
+CUresult hook_cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* params, int param_count,
+                             unsigned flags, CUdevice device) {
+  return note_context(call_real(real::cuCtxCreate_v3, context, params, param_count, flags, device),
+                      device);
+}
+
+CUresult hook_cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params, unsigned flags,
+                             CUdevice device) {
+  return note_context(call_real(real::cuCtxCreate_v4, context, params, flags, device), device);
+}
+
+CUresult hook_cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUdevice device,
+                               unsigned flags) {
+  return note_context(call_real(real::cuGreenCtxCreate, context, resources, device, flags), device);
 }
 
 // --- bring images in ---

@@ -6,7 +6,6 @@
 
 #include "shim/counters.h"
 #include "shim/driver.h"
-#include "shim/launch_path.h"
 #include "shim/loaded_images.h"
 #include "shim/log.h"
 #include "shim/pool.h"
@@ -14,8 +13,6 @@
 #include "shim/settings_in_force.h"
 
 namespace fibshim {
-
-constinit std::atomic<bool> g_has_unlike_devices{false};
 
 struct ReplacementRow {
   std::atomic<CUfunction> kernels[kMaxDeviceClasses];  // CUkernels, once they are loaded
@@ -75,9 +72,7 @@ const Devices* ask_devices() {
     note_device(i, sm, name);
   }
   // Before anybody can decide by these devices.
-  if (devices->class_count > 1 && !g_has_unlike_devices.exchange(true, std::memory_order_acq_rel)) {
-    g_slow_reasons.fetch_add(1, std::memory_order_release);
-  }
+  if (devices->class_count > 1) tell_devices_apart();
   const Devices* expected = nullptr;
   if (!g_devices.compare_exchange_strong(expected, devices, std::memory_order_acq_rel)) {
     g_pool.release(devices, sizeof(Devices));
@@ -318,17 +313,22 @@ uint32_t sm_of_device_class(uint32_t device_class) {
              : devices->class_sm[device_class];
 }
 
-uint32_t current_device_class() {
-  const Devices* devices = known_devices();
+int64_t current_device_key() {
   const auto get_device = FIBSHIM_REAL(cuCtxGetDevice);
-  CUdevice device = 0;
-  if (devices == nullptr || get_device == nullptr || get_device(&device) != CUDA_SUCCESS) {
-    return kNoDeviceClass;
-  }
+  CUdevice device = -1;
+  if (get_device == nullptr || get_device(&device) != CUDA_SUCCESS) device = -1;
+  return key_of_device(device);
+}
+
+int64_t key_of_device(CUdevice device) {
+  const Devices* devices = known_devices();
+  if (devices == nullptr) return device_key(kNoDevice, kNoDeviceClass);
   for (uint32_t i = 0; i < devices->count; ++i) {
-    if (devices->device[i] == device) return devices->class_of[i];
+    if (devices->device[i] == device) {
+      return device_key(static_cast<int32_t>(i), devices->class_of[i]);
+    }
   }
-  return kNoDeviceClass;
+  return device_key(kNoDevice, devices->class_count == 1 ? 0 : kNoDeviceClass);
 }
 
 Replacement find_replacement(const Generation& generation, const Binding& binding,

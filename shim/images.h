@@ -11,6 +11,7 @@
 #include "shim/cuda_names.h"
 
 #include "loader/snapshot.h"
+#include "shim/devices_in_use.h"
 #include "shim/generation.h"
 
 namespace fibshim {
@@ -41,11 +42,13 @@ void release_replacement_table(ReplacementRow* table, const Snapshot& snapshot);
 // How many classes of GPU there are; 0 while the driver is not initialised.
 uint32_t device_class_count();
 
-// Whether there are several, so that decisions depend on the device. False until devices are known.
-extern std::atomic<bool> g_has_unlike_devices;
+// The current context's GPU and its class (kNoDevice, kNoDeviceClass: there is none); as one value, see
+// devices_in_use.h.
+int64_t current_device_key();
+inline uint32_t current_device_class() { return class_of_key(current_device_key()); }
 
-// The class of the current context's GPU (kNoDeviceClass: there is none).
-uint32_t current_device_class();
+// Of the device that the driver numbers so. Where all GPUs are alike, an unknown one is of their class.
+int64_t key_of_device(CUdevice device);
 
 // 90 for compute capability 9.0; 0 for kNoDeviceClass.
 uint32_t sm_of_device_class(uint32_t device_class);

@@ -199,13 +199,13 @@ void plan_launch(LaunchRequest* request, LaunchPlan* plan) {
       continue;
     }
     uint32_t key_count = candidate.key_count;
-    if (__builtin_expect(g_has_unlike_devices.load(std::memory_order_relaxed), 0)) {
-      key[key_count++] = device_class_of_launch(*request);
+    if (record.kind == HandleKind::kernel &&
+        __builtin_expect(g_tells_devices_apart.load(std::memory_order_acquire), 0)) {
+      key[key_count++] = device_key_of_launch(*request);
     }
     const Decision* decision = find_decision(candidate, key, key_count);
     if (__builtin_expect(decision == nullptr, 0)) {
-      decision = decide(record, &candidate, key, key_count, request->stream,
-                        request->is_per_thread_stream, &plan->uncached);
+      decision = decide(record, &candidate, key, key_count, *request, &plan->uncached);
     }
     const bool holds = run_program(candidate.where, candidate.where_count, request->view, nullptr);
     if (holds && decision->kind != DecisionKind::no_solution) {

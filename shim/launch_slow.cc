@@ -37,23 +37,29 @@ void count_unknown() {
   if (has_started()) count_untracked();
 }
 
-int64_t device_class_of_launch(const LaunchRequest& request) {
+constexpr int64_t kUnknownDevice = device_key(kNoDevice, kNoDeviceClass);
+
+int64_t device_key_of_launch(const LaunchRequest& request) {
   // Real streams belong to a context, which need not be the current one.
   const auto stream_context = FIBSHIM_REAL(cuStreamGetCtx);
   const auto push = FIBSHIM_REAL(cuCtxPushCurrent_v2);
   const auto pop = FIBSHIM_REAL(cuCtxPopCurrent_v2);
   const bool is_default = request.stream == nullptr || request.stream == CU_STREAM_LEGACY ||
                           request.stream == CU_STREAM_PER_THREAD;
+  const auto get_current = FIBSHIM_REAL(cuCtxGetCurrent);
   CUcontext context = nullptr;
+  CUcontext current = nullptr;
   if (is_default || stream_context == nullptr || push == nullptr || pop == nullptr) {
-    return current_device_class();
+    return current_device_key();
   }
-  if (stream_context(request.stream, &context) != CUDA_SUCCESS || push(context) != CUDA_SUCCESS) {
-    return kNoDeviceClass;
-  }
-  const uint32_t device_class = current_device_class();
+  if (stream_context(request.stream, &context) != CUDA_SUCCESS) return kUnknownDevice;
+  const bool is_current =
+      get_current != nullptr && get_current(&current) == CUDA_SUCCESS && current == context;
+  if (is_current) return current_device_key();
+  if (push(context) != CUDA_SUCCESS) return kUnknownDevice;
+  const int64_t device = current_device_key();
   (void)pop(&context);
-  return device_class;
+  return device;
 }
 
 void count_unresolved(const Candidate& candidate) {

@@ -13,8 +13,8 @@ uintptr_t learn_handle(const void* handle);
 // A launch through a handle that the shim knows nothing of, and cannot learn of: counts it.
 void count_unknown();
 
-// The class of the GPU that a launch goes to, for the key.
-int64_t device_class_of_launch(const LaunchRequest& request);
+// The GPU that a launch goes to, and its class, for the key (devices_in_use.h). Asks the driver.
+int64_t device_key_of_launch(const LaunchRequest& request);
 
 // Counts under "(unresolved)": the candidate's axes cannot be computed from this launch.
 void count_unresolved(const Candidate& candidate);

@@ -14,6 +14,7 @@
 
 #include "shim/counters.h"
 #include "shim/decisions.h"
+#include "shim/devices_in_use.h"
 #include "shim/graphs.h"
 #include "shim/handles.h"
 #include "shim/image_identity.h"
@@ -205,6 +206,7 @@ Generation* start(const LoaderApi* api, char (&message)[1024]) {
   }
   generation->config = open_counters(*snapshot);
   begin_watching(*generation, identity);
+  apply_device_setting();
   log_message(LogLevel::info, "%s: %u patterns, %u solutions", snapshot->text(snapshot->root),
               snapshot->patterns.count, snapshot->solutions.count);
   return generation;

@@ -29,6 +29,7 @@ enum class SettingId : uint8_t {
   job,
   quarantine,
   trace_last,
+  devices,
 };
 
 struct SettingInfo {
@@ -144,6 +145,14 @@ inline constexpr SettingInfo kSettings[] = {
      "on: remember each stream's last redirected launches, to name them when a context is lost; "
      "all "
      "launches take longer",
+     true},
+    {SettingId::devices,
+     "FIBSHIM_DEVICES",
+     {"apart", "together"},
+     "apart or together",
+     "apart",
+     "together: do not count by device what several like ones launch through one handle, which "
+     "costs",
      true},
 };
 

@@ -31,6 +31,7 @@ char g_record_folder[PATH_MAX];
 char g_job[256];
 uint64_t g_record_limit = kDefaultRecordLimit;
 std::atomic<LogLevel> g_log_level{LogLevel::warn};
+std::atomic<bool> g_counts_devices_apart{true};
 std::atomic<uint32_t> g_quarantine_limit{0};
 bool g_is_set[kSettingCount];  // by the environment
 
@@ -99,6 +100,7 @@ void take_value(const SettingInfo& setting, const char* value, const char* where
       }
       break;
     case SettingId::job: snprintf(g_job, sizeof g_job, "%s", value); break;
+    case SettingId::devices: g_counts_devices_apart.store(choice == 0); break;
     case SettingId::trace_last: g_traces_last.store(choice == 1); break;
     case SettingId::quarantine:
       if (uint32_t limit = 0; parse_count(value, kMostQuarantine, &limit)) {
@@ -182,6 +184,7 @@ OnError on_error_of(SolutionOnError of_definition) {
   return on_error();
 }
 
+bool counts_devices_apart() { return g_counts_devices_apart.load(std::memory_order_relaxed); }
 uint32_t quarantine_limit() { return g_quarantine_limit.load(std::memory_order_relaxed); }
 
 const char* config_path() { return g_config_path; }

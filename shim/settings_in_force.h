@@ -50,6 +50,7 @@ inline OnError on_error() { return g_on_error.load(std::memory_order_relaxed); }
 // What holds for one solution: the environment's, else what the folder says of its definition, else
 // on_error().
 OnError on_error_of(SolutionOnError of_definition);
+bool counts_devices_apart();
 uint32_t quarantine_limit();  // 0: none
 LogLevel log_level();
 const char* stats_dir();

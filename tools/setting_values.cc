@@ -28,6 +28,7 @@ std::string default_value(const SettingInfo& setting) {
     case SettingId::record_limit:
     case SettingId::quarantine:
     case SettingId::trace_last:
+    case SettingId::devices:
     case SettingId::deepbind:
     case SettingId::trust: return setting.default_words;
   }

@@ -5,8 +5,8 @@
     two_devices.py --simulated   the program, on two simulated GPUs, alike and of unlike SM
     two_devices.py torch         (under the shim, by the above) PyTorch's part
 
-What is launched on device 0 has 4096 elements, on device 1 8192: the definition's name tells the devices
-apart in the counters. The program first runs without the shim; what the driver refuses there is not asked
+What is launched on device 0 has 4096 elements, on device 1 8192: so the definition's name says what the
+counters must have as its device. The program first runs without the shim; what the driver refuses there is not asked
 of it under the shim, and said.
 """
 import collections
@@ -21,7 +21,7 @@ import threading
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "frameworks"))
 
-from counters import read_counts, unshimmed_environment  # noqa: E402
+from counters import read_counts, read_stats, unshimmed_environment  # noqa: E402
 from frameworks import TIMEOUT_S, Child, Run, count_problems, list_sms  # noqa: E402
 from parts import HOSTS, Host, TorchEager, Triton, host_input, verdict  # noqa: E402
 from report import Report  # noqa: E402
@@ -101,6 +101,13 @@ def run_torch():
 # ---- the run
 
 
+def device_problems(stats_dir, device_of):
+    """Hits that were counted for another device than their definition's; `device_of` has those."""
+    return [f"{row['definition']}: {row['count']} hits counted for device {row['device']}"
+            for row in read_stats(stats_dir)["counters"]
+            if row["outcome"] == "hit" and row["device"] != device_of.get(row["definition"])]
+
+
 def program_lines(text):
     """{(scenario, device): verdict}; of one that failed the device is "-"."""
     return {tuple(line.split(" ", 2)[:2]): line.split(" ", 2)[2] for line in text.splitlines()}
@@ -140,6 +147,8 @@ def run_program(report, run, devices):
         expected = {(scenario_part(scenario).definition(n), "hit"): SCENARIOS[scenario][0] * SCENARIOS[scenario][1]
                     for scenario in accepted for n in SIZES}
         problems += count_problems(read_counts(child.stats_dir), expected)
+        device_of = {scenario_part(scenario).definition(n): SIZES.index(n) for scenario in accepted for n in SIZES}
+        problems += device_problems(child.stats_dir, device_of)
 
 
 def run_pytorch(report, run, parts):
@@ -156,6 +165,8 @@ def run_pytorch(report, run, parts):
                 if got != "double":
                     problems.append(f"{part.name} n = {n}: {got}")
         problems += count_problems(read_counts(child.stats_dir), expected)
+        device_of = {part.definition(n): SIZES.index(n) for part in parts for n in SIZES}
+        problems += device_problems(child.stats_dir, device_of)
 
 
 def main(arguments):

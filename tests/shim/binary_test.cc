@@ -95,12 +95,12 @@ TEST(ShimBinary, LaunchPathRefersToNothingThatIsForbidden) {
   std::set<std::string> allowed = kLaunchData;
   allowed.insert({
       "fibshim::count_slowly(unsigned int)",
-      "fibshim::g_has_unlike_devices",
+      "fibshim::g_tells_devices_apart",
       "fibshim::g_mode",
       "fibshim::count_unknown()",
       "fibshim::learn_handle(void const*)",
       "fibshim::count_unresolved(fibshim::Candidate const&)",
-      "fibshim::device_class_of_launch(fibshim::LaunchRequest const&)",
+      "fibshim::device_key_of_launch(fibshim::LaunchRequest const&)",
       "fibshim::route_slowly(fibshim::LaunchFrame const&, fibshim::LaunchFunctions const&)",
       "fibshim::launch_config_slowly(CUlaunchConfig_st const*, CUfunc_st*, void**, void**, "
       "fibshim::LaunchFunctions const&)",
@@ -109,7 +109,7 @@ TEST(ShimBinary, LaunchPathRefersToNothingThatIsForbidden) {
       "fibshim::is_quarantined(unsigned int)",
       "fibshim::note_failure(unsigned int, cudaError_enum)",
       "fibshim::decide(fibshim::Record const&, fibshim::Candidate*, long const*, unsigned int, "
-      "CUstream_st*, bool, fibshim::Decision*)",
+      "fibshim::LaunchRequest const&, fibshim::Decision*)",
   });
   const auto undefined = undefined_in("launch_path.o");
   EXPECT_FALSE(undefined.empty());

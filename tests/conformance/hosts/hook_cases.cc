@@ -604,6 +604,52 @@ Green new_green_context() {
 
 // ---- the table
 
+// ---- make contexts: what is launched there is counted, for its device
+
+// The context that the named function makes is current then.
+void make_context_by(const std::string& name, CUdevice device) {
+  CUcontext context = nullptr;
+  CUgreenCtx green = nullptr;
+  const char* const symbol = name.c_str();
+  if (name == "cuDevicePrimaryCtxRetain") {
+    OK(cuda().cuDevicePrimaryCtxRetain(&context, device));
+  } else if (name == "cuCtxCreate" || name == "cuCtxCreate_v2") {
+    OK(function_of<PFN_cuCtxCreate_v3020>(symbol)(&context, 0, device));
+  } else if (name == "cuCtxCreate_v3") {
+    OK(function_of<PFN_cuCtxCreate_v11040>(symbol)(&context, nullptr, 0, 0, device));
+  } else if (name == "cuCtxCreate_v4") {
+    OK(function_of<PFN_cuCtxCreate_v12050>(symbol)(&context, nullptr, 0, device));
+  } else {
+    CHECK(name == "cuGreenCtxCreate");
+    CUdevResource resource;
+    memset(&resource, 0, sizeof resource);
+    CUdevResourceDesc description = nullptr;
+    OK(cuda().cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
+    OK(cuda().cuDevResourceGenerateDesc(&description, &resource, 1));
+    OK(cuda().cuGreenCtxCreate(&green, description, device, CU_GREEN_CTX_DEFAULT_STREAM));
+    OK(cuda().cuCtxFromGreenCtx(&context, green));
+  }
+  OK(cuda().cuCtxSetCurrent(context));
+}
+
+CUresult launch_here(const Gpu& gpu, CUfunction function, int shape) {
+  Arguments arguments(gpu.marks(), shape, 7);
+  return cuda().cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, CU_STREAM_PER_THREAD,
+                               arguments.params(), nullptr);
+}
+
+void makes_a_context(const Gpu& gpu, const char* name) {
+  const auto kernel = reinterpret_cast<CUfunction>(gpu.kernel(gpu.load_library()));
+  OK(launch_here(gpu, kernel, 1));
+  OK(cuda().cuCtxSynchronize());
+  make_context_by(name, gpu.device());
+  OK(launch_here(gpu, kernel, 1));
+  OK(launch_here(gpu, gpu.step(), 1));
+  OK(cuda().cuCtxSynchronize());
+  gpu.enter();
+  gpu.finish({.curated1 = 3}, {.hit = 3});
+}
+
 const HookCheck kChecks[] = {
     {"cuGetProcAddress",
      [](const Gpu& gpu) {
@@ -617,6 +663,14 @@ const HookCheck kChecks[] = {
        OK(cuda().cuGetProcAddress_v2("cuLaunchKernel", &found, 4000, 0, nullptr));
        runs_curated_through(gpu, found);
      }},
+    {"cuDevicePrimaryCtxRetain",
+     [](const Gpu& gpu) { makes_a_context(gpu, "cuDevicePrimaryCtxRetain"); }},
+    {"cuCtxCreate", [](const Gpu& gpu) { makes_a_context(gpu, "cuCtxCreate"); }},
+    {"cuCtxCreate_v2", [](const Gpu& gpu) { makes_a_context(gpu, "cuCtxCreate_v2"); }},
+    {"cuCtxCreate_v3", [](const Gpu& gpu) { makes_a_context(gpu, "cuCtxCreate_v3"); }},
+    {"cuCtxCreate_v4", [](const Gpu& gpu) { makes_a_context(gpu, "cuCtxCreate_v4"); }},
+    {"cuGreenCtxCreate", [](const Gpu& gpu) { makes_a_context(gpu, "cuGreenCtxCreate"); }},
+
     {"cuModuleLoad",
      [](const Gpu& gpu) {
        CUmodule module = nullptr;
@@ -995,4 +1049,28 @@ CASE(hook) {
     return;
   }
   fail(__FILE__, __LINE__, "no check of what " + name + " does: add one to kChecks");
+}
+
+// Device 0: 5 launches of a kernel, 4 of a function. Device 1, whose context the named function makes: 3
+// and 2; then 1 more of the kernel on device 0.
+CASE(counts_by_device) {
+  using namespace conform;
+  CHECK(arguments.size() == 1);
+  const Gpu gpu;
+  const auto kernel = reinterpret_cast<CUfunction>(gpu.kernel(gpu.load_library()));
+  const auto launch = [&](CUfunction function, int count) {
+    for (int i = 0; i < count; ++i) OK(launch_here(gpu, function, 1));
+    OK(cuda().cuCtxSynchronize());
+  };
+  const CUfunction step = gpu.step();
+  launch(kernel, 5);
+  launch(step, 4);
+  CUdevice second = 0;
+  OK(cuda().cuDeviceGet(&second, 1));
+  make_context_by(arguments[0], second);
+  launch(kernel, 3);
+  launch(gpu.step(), 2);
+  gpu.enter();
+  launch(kernel, 1);
+  gpu.finish({.curated1 = 15}, {.hit = 15});
 }
