@@ -1,20 +1,24 @@
 # build/bin/fibshim: the command line. Links the loader's archive, so that `check` and the shim
 # cannot disagree about a folder.
 
-CLI_SRC := $(wildcard tools/*.cc tools/judge/*.cc)
-CLI_OBJ := $(CLI_SRC:%.cc=$(BUILD)/obj/%.o)
+# The build whose judge the CLI links: the AddressSanitizer build takes the plain one's, as no test runs
+# the judge's commands in it.
+JUDGE_BUILD ?= $(BUILD)
+CLI_OBJ := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tools/*.cc)) \
+  $(patsubst %.cc,$(JUDGE_BUILD)/obj/%.o,$(wildcard tools/judge/*.cc))
 CLI     := $(BUILD)/bin/fibshim
 
 # Less optimised than the libraries: nothing here is hot, and the headers of its libraries are large.
 # For the same reason AddressSanitizer comes without UBSan here: `make ubsan` has that.
-$(CLI_OBJ): ROOM_FLAGS = -fvisibility=hidden -DFMT_HEADER_ONLY $(if $(SANITIZE),$(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),-O1 -g1)
+# Where fmt's library need not go in statically its code is not compiled into every object, either.
+$(CLI_OBJ): ROOM_FLAGS = $(if $(SANITIZE),$(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),-fvisibility=hidden -DFMT_HEADER_ONLY -O1 -g1)
 
 $(CLI): $(CLI_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) $(SANITIZE_LINK) -o $@ $(CLI_OBJ) $(LOADER_AR) $(LOADER_LINK) \
 	  -Wl,-rpath,'$$ORIGIN/../lib' -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro \
-	  -Wl,-Bstatic -llz4 -lzstd -Wl,-Bdynamic -ldl
+	  -Wl,-Bstatic -llz4 -lzstd -Wl,-Bdynamic $(if $(SANITIZE),-lfmt) -ldl
 
 # ---- install: PREFIX/lib, bin and share may be moved as a whole; nothing in them names its place
 
