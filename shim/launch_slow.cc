@@ -37,8 +37,6 @@ void count_unknown() {
   if (has_started()) count_untracked();
 }
 
-constexpr int64_t kUnknownDevice = device_key(kNoDevice, kNoDeviceClass);
-
 int64_t device_key_of_launch(const LaunchRequest& request) {
   // Real streams belong to a context, which need not be the current one.
   const auto stream_context = FIBSHIM_REAL(cuStreamGetCtx);
@@ -52,11 +50,12 @@ int64_t device_key_of_launch(const LaunchRequest& request) {
   if (is_default || stream_context == nullptr || push == nullptr || pop == nullptr) {
     return current_device_key();
   }
-  if (stream_context(request.stream, &context) != CUDA_SUCCESS) return kUnknownDevice;
+  // The current device may be another one.
+  if (stream_context(request.stream, &context) != CUDA_SUCCESS) return key_of_device(kNoDevice);
   const bool is_current =
       get_current != nullptr && get_current(&current) == CUDA_SUCCESS && current == context;
   if (is_current) return current_device_key();
-  if (push(context) != CUDA_SUCCESS) return kUnknownDevice;
+  if (push(context) != CUDA_SUCCESS) return key_of_device(kNoDevice);
   const int64_t device = current_device_key();
   (void)pop(&context);
   return device;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A PyTorch model while the process moves between two config folders, on a real GPU.
 
-    swap.py [SECONDS]      20 by default; half of them without moves, half with one every second
+    swap.py [SECONDS]      20 by default; half of them without moves, but at most 30, then one every second
 
 Started by itself, it makes the two folders, A (build/config/pytorch) and B (a copy that lacks the solution
 for hidden size 2048, so that PyTorch's own kernel runs there), learns what the model computes in each
@@ -11,6 +11,7 @@ first move and after it. Every output must be bitwise what A or B gives, and wha
 stay what it was captured with. A third thread times a small eager operation in a tight loop: what moves
 add to the launches' tail. The counts of both folders must add up to the launches.
 """
+import array
 import json
 import os
 import shutil
@@ -97,10 +98,12 @@ def swap(folder):
 
 
 def percentiles(seconds):
-    ordered = sorted(seconds)
-    at = lambda share: round(1e6 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2)
+    import numpy
+
+    ordered = numpy.sort(numpy.frombuffer(seconds))
+    at = lambda share: round(1e6 * float(ordered[min(len(ordered) - 1, int(share * len(ordered)))]), 2)
     return {"launches": len(ordered), "p50_us": at(0.5), "p99_us": at(0.99), "p999_us": at(0.999),
-            "max_us": round(1e6 * ordered[-1], 1)}
+            "max_us": round(1e6 * float(ordered[-1]), 1)}
 
 
 class Workers:
@@ -189,7 +192,7 @@ def time_launches(seconds, beside):
 
     caller = threading.Thread(target=keep_calling)
     caller.start()
-    times = []
+    times = array.array("d")
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         for _ in range(200):
@@ -259,7 +262,8 @@ def inside(work, seconds):
     def look():  # as much beside the loop as a move, but no move
         read_stats(os.environ["FIBSHIM_STATS_DIR"], "--pid", str(os.getpid()))
 
-    quiet, _, failed_looks = time_launches(seconds / 2, look)
+    quiet_seconds = min(seconds / 2, 30)
+    quiet, _, failed_looks = time_launches(quiet_seconds, look)
     problems += failed_looks
     now = ["a"]
 
@@ -267,15 +271,15 @@ def inside(work, seconds):
         now[0] = "b" if now[0] == "a" else "a"
         swap(folders[now[0]])
 
-    moving, moves, failed_moves = time_launches(seconds / 2, move)
+    moving, moves, failed_moves = time_launches(seconds - quiet_seconds, move)
     workers.stop()
     problems += failed_moves
     launches += workers.runs * NORMS
     report.check(f"every output of {workers.runs} eager runs and {workers.replays} replays is right", problems)
 
     with report.phase(f"the process has moved {moves} times, and both folders have served it") as problems:
-        if moves < seconds / 4:
-            problems.append(f"only {moves} moves in {seconds / 2:.0f} s")
+        if moves < (seconds - quiet_seconds) / 2:
+            problems.append(f"only {moves} moves in {seconds - quiet_seconds:.0f} s")
         if workers.seen_a == 0 or workers.seen_b == 0:
             problems.append(f"outputs of A {workers.seen_a}, of B {workers.seen_b}")
         process = read_stats(os.environ["FIBSHIM_STATS_DIR"], "--pid", str(os.getpid()))["processes"][0]
