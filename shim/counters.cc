@@ -400,6 +400,12 @@ void count_slowly(CounterIndex index) {
   ensure_watcher();
 }
 
+// Only the sum over all shards is a count.
+void take_back_slowly(CounterIndex index) {
+  uint64_t* const shared = __atomic_load_n(&g_counters.shards[0], __ATOMIC_ACQUIRE);
+  if (shared != nullptr) __atomic_fetch_sub(shared + index, 1, __ATOMIC_RELAXED);
+}
+
 uint32_t series_of(uint32_t config, const char* pattern, const char* definition, int32_t device) {
   Counters& state = g_counters;
   MutexGuard guard(state.lock);

@@ -63,6 +63,17 @@ inline void count(CounterIndex index) {
   }
 }
 
+// Takes one back that this thread has added.
+void take_back_slowly(CounterIndex index);
+inline void take_back(CounterIndex index) {
+  uint64_t* const counters = t_counters;
+  if (__builtin_expect(counters != nullptr, 1)) {
+    add_in_order(counters + index, -1);
+  } else {
+    take_back_slowly(index);
+  }
+}
+
 // Creates the process's file for a snapshot that is about to be used. Failure warns once and leaves
 // private counters. Called under runtime.cc's start, never twice at a time. Returns add_config()'s index.
 uint32_t open_counters(const Snapshot& snapshot);

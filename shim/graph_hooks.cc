@@ -130,6 +130,7 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
     if (had_cluster && result != CUDA_SUCCESS) (void)set_cluster(*node, replaced_cluster);
     return result;
   }
+  begin_redirect(plan.launch);
   CUresult result = apply(&replaced);
   const bool was_applied = result == CUDA_SUCCESS;
   if (was_applied && use != NodeUse::set_executable && node != nullptr) {

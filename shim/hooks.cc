@@ -283,6 +283,7 @@ __attribute__((noinline)) CUresult launch_config_slowly(const CUlaunchConfig* co
     refuse(&plan);
     return recording.end(original());
   }
+  begin_redirect(plan);
   const CUresult result = recording.end(launch(&replaced, plan.kernel, plan.params, nullptr));
   note_redirect(result, request, plan);
   note.make(result);
@@ -319,6 +320,7 @@ __attribute__((noinline)) LaunchResult route_slowly(const LaunchFrame& frame,
     refuse(&plan);
     return original();
   }
+  begin_redirect(plan);
   const CUresult result = recording.end(
       launch_plain(plan, request.stream, functions.launch->load(std::memory_order_relaxed),
                    functions.launch_ex->load(std::memory_order_relaxed)));

@@ -245,6 +245,50 @@ LoadedImage* load_image(const Snapshot& snapshot, uint32_t solution_index, uint3
   return found;
 }
 
+// A device's primary context, if it is active: current while this lives.
+class BorrowedContext {
+ public:
+  BorrowedContext() = default;
+  BorrowedContext(const BorrowedContext&) = delete;
+  BorrowedContext& operator=(const BorrowedContext&) = delete;
+  ~BorrowedContext() {
+    if (!is_there_) return;
+    CUcontext context = nullptr;
+    (void)FIBSHIM_REAL(cuCtxPopCurrent_v2)(&context);
+    (void)FIBSHIM_REAL(cuDevicePrimaryCtxRelease_v2)(device_);
+  }
+
+  bool borrow(CUdevice device) {
+    const auto get_state = FIBSHIM_REAL(cuDevicePrimaryCtxGetState);
+    const auto retain = FIBSHIM_REAL(cuDevicePrimaryCtxRetain);
+    const auto release = FIBSHIM_REAL(cuDevicePrimaryCtxRelease_v2);
+    const auto push = FIBSHIM_REAL(cuCtxPushCurrent_v2);
+    unsigned flags = 0;
+    int is_active = 0;
+    CUcontext context = nullptr;
+    if (get_state == nullptr || retain == nullptr || release == nullptr || push == nullptr ||
+        FIBSHIM_REAL(cuCtxPopCurrent_v2) == nullptr ||
+        get_state(device, &flags, &is_active) != CUDA_SUCCESS || is_active == 0 ||
+        retain(&context, device) != CUDA_SUCCESS) {
+      return false;
+    }
+    device_ = device;
+    is_there_ = push(context) == CUDA_SUCCESS;
+    if (!is_there_) (void)release(device);
+    return is_there_;
+  }
+
+ private:
+  CUdevice device_ = 0;
+  bool is_there_ = false;
+};
+
+bool has_current_context() {
+  const auto get_current = FIBSHIM_REAL(cuCtxGetCurrent);
+  CUcontext context = nullptr;
+  return get_current != nullptr && get_current(&context) == CUDA_SUCCESS && context != nullptr;
+}
+
 // Loads one image and makes its kernel ready. Null: `failure` says why.
 ImageKernel* load_kernel(const Snapshot& snapshot, const Binding& binding, uint32_t image_index,
                          const Devices& devices, uint32_t device_class, LoadFailure* failure) {
@@ -358,6 +402,13 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
     return {LoadState::failed, CUDA_ERROR_INVALID_VALUE, nullptr};
   }
   const RelaxedCapture relaxed;
+  // The thread that moves the process to another folder has no context, and the driver asks for one.
+  BorrowedContext context;
+  if (!has_current_context()) {
+    for (uint32_t i = 0; i < devices->count; ++i) {
+      if (devices->class_of[i] == device_class && context.borrow(devices->device[i])) break;
+    }
+  }
   ImageKernel* loaded = nullptr;
   for (uint64_t tried = 0; loaded == nullptr;) {
     const int image = choose_image(snapshot, solution, devices->class_sm[device_class], tried);
@@ -369,9 +420,10 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
     // What is in a fatbin is known when the driver has looked; PTX may be there beside it.
     const bool is_cubin = snapshot.begin(solution.images)[image].kind == ImageKind::cubin;
     if (is_cubin || failure.error != CUDA_ERROR_NO_BINARY_FOR_GPU || image >= 64) {
-      // In a forked child no call works: the launch's own error says so.
-      const bool is_unusable =
-          failure.error == CUDA_ERROR_NOT_INITIALIZED || failure.error == CUDA_ERROR_DEINITIALIZED;
+      // In a forked child, or without a context, no call works: the launch's own error says so.
+      const bool is_unusable = failure.error == CUDA_ERROR_NOT_INITIALIZED ||
+                               failure.error == CUDA_ERROR_DEINITIALIZED ||
+                               failure.error == CUDA_ERROR_INVALID_CONTEXT;
       if (!is_unusable) report_once(row, device_class, snapshot, solution, failure.message);
       return {LoadState::failed, failure.error, nullptr};
     }
@@ -387,37 +439,19 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
 
 void load_into_contexts(const Generation& generation) {
   const Devices* const devices = known_devices();
-  const auto get_state = FIBSHIM_REAL(cuDevicePrimaryCtxGetState);
-  const auto retain = FIBSHIM_REAL(cuDevicePrimaryCtxRetain);
-  const auto release = FIBSHIM_REAL(cuDevicePrimaryCtxRelease_v2);
-  const auto push = FIBSHIM_REAL(cuCtxPushCurrent_v2);
-  const auto pop = FIBSHIM_REAL(cuCtxPopCurrent_v2);
   const auto get_function = FIBSHIM_REAL(cuKernelGetFunction);
-  if (devices == nullptr || get_state == nullptr || retain == nullptr || release == nullptr ||
-      push == nullptr || pop == nullptr || get_function == nullptr) {
-    return;
-  }
+  if (devices == nullptr || get_function == nullptr) return;
   const RelaxedCapture relaxed;
   for (uint32_t i = 0; i < devices->count; ++i) {
-    unsigned flags = 0;
-    int is_active = 0;
-    CUcontext context = nullptr;
     const uint32_t device_class = devices->class_of[i];
-    if (device_class == kNoDeviceClass ||
-        get_state(devices->device[i], &flags, &is_active) != CUDA_SUCCESS || is_active == 0 ||
-        retain(&context, devices->device[i]) != CUDA_SUCCESS) {
-      continue;
+    BorrowedContext context;
+    if (device_class == kNoDeviceClass || !context.borrow(devices->device[i])) continue;
+    for (uint32_t k = 0; k < generation.snapshot->solutions.count; ++k) {
+      const CUfunction kernel =
+          generation.replacements[k].kernels[device_class].load(std::memory_order_acquire);
+      CUfunction in_context = nullptr;
+      if (kernel != nullptr) (void)get_function(&in_context, reinterpret_cast<CUkernel>(kernel));
     }
-    if (push(context) == CUDA_SUCCESS) {
-      for (uint32_t k = 0; k < generation.snapshot->solutions.count; ++k) {
-        const CUfunction kernel =
-            generation.replacements[k].kernels[device_class].load(std::memory_order_acquire);
-        CUfunction in_context = nullptr;
-        if (kernel != nullptr) (void)get_function(&in_context, reinterpret_cast<CUkernel>(kernel));
-      }
-      (void)pop(&context);
-    }
-    (void)release(devices->device[i]);
   }
 }
 

@@ -222,11 +222,9 @@ void plan_launch(LaunchRequest* request, LaunchPlan* plan) {
 }
 
 bool finish_redirect(const LaunchPlan& plan, CUresult result) {
+  if (__builtin_expect(result == CUDA_SUCCESS, 1)) return false;
   const Decision& decision = *plan.decision;
-  if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
-    count(decision.counter);
-    return false;
-  }
+  take_back(decision.counter);
   return end_failed_launch(decision.series, result, decision.on_error);
 }
 

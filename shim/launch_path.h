@@ -97,7 +97,10 @@ struct LaunchPlan {
 // same read section as it is made in.
 void plan_launch(LaunchRequest* request, LaunchPlan* plan);
 
-// Counts the launch that a plan led to. True when the original must run after all: the replacement
+// Counts a launch that is about to be redirected: a process that ends within it has counted it.
+inline void begin_redirect(const LaunchPlan& plan) { count(plan.decision->counter); }
+
+// Counts it otherwise where it failed. True when the original must run after all: the replacement
 // could not be launched, and its definition's on_error is fallback.
 bool finish_redirect(const LaunchPlan& plan, CUresult result);
 

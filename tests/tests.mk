@@ -66,12 +66,13 @@ test-gpu: all $(DRIVER_CONTRACT_TESTS) $(HOSTS) $(ENGINE_STUBS) ## the tests tha
 # $(1) its folder, $(2) what -fsanitize= takes
 define sanitizer
 .PHONY: $(1)-build
-$(1)-build: $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS) $(BUILD)/tests/loader_tests $(BUILD)/tests/tools_tests \
+$(1)-build: $(BUILD)/config/demo $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS) $(BUILD)/tests/loader_tests $(BUILD)/tests/tools_tests \
   $(if $(findstring address,$(2)),$(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)))
 	$$(Q)mkdir -p $(BUILD)/$(1)/lib $(BUILD)/$(1)/sim $(BUILD)/$(1)/tests/hosts
 	$$(Q)cp -pu $(BUILD)/lib/*.so $(BUILD)/$(1)/lib/
 	$$(Q)cp -pru $(BUILD)/sim/. $(BUILD)/$(1)/sim/
 	$$(Q)cp -pru $(BUILD)/tests/hosts/. $(BUILD)/$(1)/tests/hosts/
+	$$(Q)mkdir -p $(BUILD)/$(1)/config && cp -pru $(BUILD)/config/demo $(BUILD)/$(1)/config/
 	$$(Q)mkdir -p $(BUILD)/$(1)/tests/data && cp -pru $(BUILD)/tests/data/. $(BUILD)/$(1)/tests/data/
 	$$(Q)$$(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) SETUP=$(SETUP) SANITIZE=$(2) OPT='-O0 -g1' \
 	  $(if $(findstring address,$(2)),JUDGE_BUILD=$(BUILD)) \

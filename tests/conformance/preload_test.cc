@@ -46,8 +46,10 @@ TEST_P(Beside, EverythingHolds) {
                                                  {"reach", "getproc5"},       {"many_threads"},
                                                  {"fork_after_cuda"},         {"reuse"},
                                                  {"graph_patch_one_argument"}};
-  // A real driver allocates so much that a lookup in every malloc takes seconds.
-  if (is_real_driver()) cases.resize(3);
+  // A real driver that is started under the dynamic linker's lock waits for threads of its own, whose
+  // malloc would wait for that lock, with the shim or without; and it allocates so much that the rest
+  // takes long.
+  if (is_real_driver()) cases.resize(2);
   for (const std::vector<std::string>& words : cases) {
     SCOPED_TRACE(words.front());
     std::vector<std::string> command = {"conform"};

@@ -2,9 +2,14 @@
 import torch
 
 
+def nodes_for(moved_bytes):
+    """How many calls the graph holds; one more comes before it."""
+    return 10 if moved_bytes > 100e6 else 20 if moved_bytes > 10e6 else 60
+
+
 def graph_us(function, moved_bytes):
     """Microseconds of a call that moves so many bytes: the second best of 6 replays."""
-    launches = 10 if moved_bytes > 100e6 else 20 if moved_bytes > 10e6 else 60
+    launches = nodes_for(moved_bytes)
     function()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 
 from counters import Watch, read_counts
-from graph_time import graph_us
+from graph_time import graph_us, nodes_for
 from report import Report
 
 ROWS = (1, 3, 64, 1000, 16384)
@@ -413,7 +413,7 @@ def timing(report, own):
         for rows, hidden in timed_shapes():
             # One before the capture, and the captured ones.
             key = definition(hidden, "bf16"), "hit"
-            launched[key] = launched.get(key, 0) + 1 + (20 if rows * hidden >= 1 << 24 else 100)
+            launched[key] = launched.get(key, 0) + 1 + nodes_for(4 * rows * hidden)
         with Watch(problems, launched):
             ours = times()
         lines, figures = timing_table(ours, own["times"])

@@ -154,7 +154,8 @@ TEST_F(Stats, PrintsJson) {
         {"fallback_in_capture", 0},
         {"error", 0},
         {"untracked", 12},
-        {"observed", 0}}},
+        {"observed", 0},
+        {"fallback_quarantined", 0}}},
       {"swept", {{"processes", 0}, {"launches", 0}}},
       {"refused", nlohmann::json::array()}};
   EXPECT_EQ(parse_json(result.out), expected) << result.out;
@@ -600,12 +601,13 @@ std::string with_header(const std::function<void(FileHeader*)>& change) {
 const Hostile kHostile[] = {
     {"HalfAHeader", [] { return CountersFileBuilder(5, 5).bytes().substr(0, 600); },
      "truncated: it ends within the header"},
-    {"Foreign", [] { return std::string(20000, 'x'); },
+    {"Foreign", [] { return std::string(200000, 'x'); },
      "not a counters file: it does not begin with 'FIBCNTR'"},
-    {"OtherVersion", [] { return with_header([](FileHeader* h) { h->version = 3; }); },
-     "format version 3; this fibshim reads version 2"},
+    {"OtherVersion",
+     [] { return with_header([](FileHeader* h) { h->version = kCountersVersion + 1; }); },
+     "format version 4; this fibshim reads version 3"},
     {"OtherHeaderSize", [] { return with_header([](FileHeader* h) { h->header_bytes = 8; }); },
-     "damaged: its record sizes (8, 16, 256) are not those of version 2"},
+     "damaged: its record sizes (8, 16, 256) are not those of version 3"},
     {"OtherSlots", [] { return with_header([](FileHeader* h) { h->outcome_slots = 1 << 30; }); },
      "damaged: its record sizes"},
     {"NoCapacity", [] { return with_header([](FileHeader* h) { h->series_capacity = 0; }); },
