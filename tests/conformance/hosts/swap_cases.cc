@@ -278,8 +278,8 @@ CASE(swap_link) {
     OK(gpu.launch(step, 1));
     ++own;
   }
-  OK(cuda().cuCtxSynchronize());
   const long each = launchers.stop() + own;
+  OK(cuda().cuCtxSynchronize());
   const Ran before = what_ran(gpu.marks());
   EXPECT_EQUAL(each, before.curated1 + before.curated2);
   for (int i = 0; i < 10; ++i) OK(gpu.launch(step, 1));
