@@ -47,11 +47,12 @@ $(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_L
 
 -include tests/driver/driver_tests.mk
 
-# `make test`: everything is built, its format checked, and every test run, those of the loader and
-# the tools under AddressSanitizer and UBSan, too.  FILTER=Stats runs tests of that name only.
+# `make test`: everything is built, its format checked, and every test run, those of the loader under
+# AddressSanitizer and UBSan, too; the tools' are in `make asan`, the shim under ThreadSanitizer in `make
+# tsan`, since compiling takes long.  FILTER=Stats runs tests of that name only.
 TEST_SCRIPTS := $(wildcard tests/*/*_test.sh)
-ASAN_PROGRAMS := $(BUILD)/asan/tests/loader_tests $(BUILD)/asan/tests/tools_tests
-test: all check-format $(TEST_PROGRAMS) asan-build ## build everything, check the format, run all tests that need no GPU
+ASAN_PROGRAMS := $(BUILD)/asan/tests/loader_tests
+test: all check-format $(TEST_PROGRAMS) asan-loader ## build everything, check the format, run all tests that need no GPU
 	$(Q)BUILD=$(BUILD) tests/run.sh $(if $(FILTER),-f '$(FILTER)') $(TEST_PROGRAMS) $(ASAN_PROGRAMS) $(TEST_SCRIPTS)
 
 # Kernels of engines that are not there, and a replacement that faults.
@@ -65,9 +66,8 @@ test-gpu: all $(DRIVER_CONTRACT_TESTS) $(HOSTS) $(ENGINE_STUBS) ## the tests tha
 
 # $(1) its folder, $(2) what -fsanitize= takes
 define sanitizer
-.PHONY: $(1)-build
-$(1)-build: $(BUILD)/config/demo $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS) $(BUILD)/tests/loader_tests $(BUILD)/tests/tools_tests \
-  $(if $(findstring address,$(2)),$(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)))
+.PHONY: $(1)-loader $(1)-build
+$(1)-loader: $(BUILD)/config/demo $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS) $(BUILD)/tests/loader_tests
 	$$(Q)mkdir -p $(BUILD)/$(1)/lib $(BUILD)/$(1)/sim $(BUILD)/$(1)/tests/hosts
 	$$(Q)cp -pu $(BUILD)/lib/*.so $(BUILD)/$(1)/lib/
 	$$(Q)cp -pru $(BUILD)/sim/. $(BUILD)/$(1)/sim/
@@ -75,15 +75,19 @@ $(1)-build: $(BUILD)/config/demo $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS) $
 	$$(Q)mkdir -p $(BUILD)/$(1)/config && cp -pru $(BUILD)/config/demo $(BUILD)/$(1)/config/
 	$$(Q)mkdir -p $(BUILD)/$(1)/tests/data && cp -pru $(BUILD)/tests/data/. $(BUILD)/$(1)/tests/data/
 	$$(Q)$$(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) SETUP=$(SETUP) SANITIZE=$(2) OPT='-O0 -g1' \
-	  $(if $(findstring address,$(2)),JUDGE_BUILD=$(BUILD)) \
-	  $(BUILD)/$(1)/tests/loader_tests $(BUILD)/$(1)/bin/fibshim
+	  $(BUILD)/$(1)/tests/loader_tests
+$(1)-build: $(1)-loader $(BUILD)/tests/tools_tests \
+  $(if $(findstring address,$(2)),$(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)))
+	$$(Q)$$(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) SETUP=$(SETUP) SANITIZE=$(2) OPT='-O0 -g1' \
+	  $(if $(findstring address,$(2)),JUDGE_BUILD=$(BUILD)) $(BUILD)/$(1)/bin/fibshim
 	$$(Q)cp -pu $(BUILD)/tests/tools_tests $(BUILD)/$(1)/tests/
 $(1): $(1)-build
 	$$(Q)BUILD=$(BUILD)/$(1) tests/run.sh $(if $(FILTER),-f '$(FILTER)') $(BUILD)/$(1)/tests/loader_tests $(BUILD)/$(1)/tests/tools_tests
+	$(if $(findstring thread,$(2)),$$(Q)BUILD=$(BUILD) tests/run.sh -f Sanitizers $(CONFORM_TESTS))
 endef
 asan: ## the loader's and the tools' tests under AddressSanitizer and UBSan
 ubsan: ## the same under UBSan alone
-tsan: ## the same under ThreadSanitizer
+tsan: $(CONFORM_TSAN) ## the same under ThreadSanitizer, and what of the conformance suite can be
 $(eval $(call sanitizer,asan,address$(comma)undefined))
 $(eval $(call sanitizer,ubsan,undefined))
 $(eval $(call sanitizer,tsan,thread))

@@ -80,11 +80,13 @@ $(CONFORM)/$(1)/libfibshim.so: $(SHIM_SRC:%.cc=$(BUILD)/obj/conform_$(1)/%.o) $(
 	$(Q)cp -p $(LOADER_LIB) $(dir $(LOADER_LIB))libfibshim-*.so $$(@D)/
 	$(Q)$(CXX) -shared -o $$@ $$(filter %.o,$$^) -Wl,--version-script=$(BUILD)/obj/shim/exports.map \
 	  -Wl,-soname,libfibshim.so -Wl,-z,now -Wl,-Bsymbolic $(2)
-CONFORM_SANITIZED += $(CONFORM)/conform_$(1) $(CONFORM)/$(1)/libfibshim.so
 endef
 CONFORM_SHIM_FLAGS := -fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics -ftls-model=initial-exec
 $(eval $(call conform_sanitizer,asan,-fsanitize=address,-fsanitize=undefined -fsanitize-undefined-trap-on-error))
 $(eval $(call conform_sanitizer,tsan,-fsanitize=thread -Wno-tsan,))
+# `make tsan` builds the second: its tests are skipped where it is not there.
+CONFORM_SANITIZED := $(CONFORM)/conform_asan $(CONFORM)/asan/libfibshim.so
+CONFORM_TSAN := $(CONFORM)/conform_tsan $(CONFORM)/tsan/libfibshim.so
 
 # ---- libraries that hosts load or that are preloaded
 

@@ -42,7 +42,7 @@ check() {
 check handles holds -DREADERS=1 -DLOOKUPS=2 -DCHANGES=4
 check handles holds -DREADERS=2 -DLOOKUPS=1 -DCHANGES=2
 for fault in NO_FENCE NO_WAIT VALUE_LATE; do check handles fails -D$fault; done
-check handles holds -DSWAPS -DREADERS=1 -DLOOKUPS=1 -DCHANGES=3
+check handles holds -DSWAPS -DREADERS=1 -DLOOKUPS=1 -DCHANGES=2
 for fault in NO_FENCE NO_WAIT NO_LOOK NO_SECTION; do
   check handles fails -DSWAPS -DLOOKUPS=1 -DCHANGES=6 -D$fault
 done
