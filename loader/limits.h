@@ -29,9 +29,13 @@ inline constexpr size_t kMaxSymbolPatternLength = 4096;
 inline constexpr size_t kMaxExpressionLength = 1024;
 inline constexpr size_t kMaxExpressionNodes = 512;
 inline constexpr uint32_t kMaxExpressionNesting = 64;
-inline constexpr size_t kMaxSymbolLength = 65535;
+inline constexpr size_t kMaxSymbolLength = 16384;
 inline constexpr size_t kMaxDemangledLength = 8192;
+// A step may look at all of the symbol, so long ones get fewer: the most hostile ones that fuzzing and
+// thought came up with give up after 0.2 s.
 inline constexpr uint32_t kMaxRegexSteps = 100000;
+inline constexpr size_t kLongSymbol = 1024;
+inline constexpr uint32_t kMaxLongSymbolRegexSteps = 10000;
 inline constexpr uint32_t kMaxRegexHeapKib = 1024;
 
 struct LimitInfo {
@@ -73,6 +77,8 @@ inline constexpr LimitInfo kLimits[] = {
     {"DemangledBytes", kMaxDemangledLength, "bytes of a symbol that is demangled",
      "demangled: fits none"},
     {"RegexSteps", kMaxRegexSteps, "steps of a regular expression on a symbol", "it does not fit"},
+    {"LongSymbolRegexSteps", kMaxLongSymbolRegexSteps,
+     "steps of a regular expression on a symbol of more than 1024 bytes", "it does not fit"},
 };
 
 }  // namespace fibshim

@@ -3,14 +3,24 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include <cxxabi.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
 
+#include "loader/demangle.h"
+
 namespace fibshim {
 namespace {
+
+// What one regular expression may cost on one symbol before it counts as not fitting.
+pcre2_match_context* make_limits(uint32_t steps) {
+  pcre2_match_context* const limits = pcre2_match_context_create(nullptr);
+  if (limits != nullptr) {
+    pcre2_set_match_limit(limits, steps);
+    pcre2_set_heap_limit(limits, kMaxRegexHeapKib);
+  }
+  return limits;
+}
 
 tl::unexpected<SymbolError> symbol_error(size_t offset, std::string message) {
   return tl::unexpected<SymbolError>(SymbolError{offset, std::move(message)});
@@ -588,12 +598,8 @@ SymbolMatcher::SymbolMatcher(const char* texts, const SymbolEntry* entries, uint
       entries_(entries),
       count_(count),
       patterns_(count),
-      limits_(pcre2_match_context_create(nullptr)) {
-  // A hostile regular expression gives up on a symbol after about a millisecond.
-  if (limits_ != nullptr) {
-    pcre2_set_match_limit(limits_, kMaxRegexSteps);
-    pcre2_set_heap_limit(limits_, kMaxRegexHeapKib);
-  }
+      limits_(make_limits(kMaxRegexSteps)),
+      long_symbol_limits_(make_limits(kMaxLongSymbolRegexSteps)) {
   for (uint32_t i = 0; i < count_; ++i) {
     const SymbolEntry& entry = entries_[i];
     switch (entry.filing) {
@@ -608,6 +614,7 @@ SymbolMatcher::SymbolMatcher(const char* texts, const SymbolEntry* entries, uint
 SymbolMatcher::~SymbolMatcher() {
   for (const auto& pattern : patterns_) delete pattern.load(std::memory_order_relaxed);
   pcre2_match_context_free(limits_);
+  pcre2_match_context_free(long_symbol_limits_);
 }
 
 // Compiled by the first thread that asks; of two that ask at once, one throws its work away.
@@ -718,15 +725,12 @@ uint32_t SymbolMatcher::match(std::string_view symbol, SymbolMatch* out,
       if (compiled->kind() == SymbolPattern::Kind::demangled && !has_demangled &&
           symbol.size() <= kMaxDemangledLength) {
         has_demangled = true;
-        int status = 0;
-        char* const text =
-            abi::__cxa_demangle(std::string(symbol).c_str(), nullptr, nullptr, &status);
-        if (text != nullptr) demangled = text;
-        free(text);
+        demangled = demangle(std::string(symbol));
         // An extern "C" kernel is its own demangled name.
         if (demangled.empty()) demangled = symbol;
       }
-      if (!compiled->fits(symbol, demangled, entry, limits_, &match)) continue;
+      auto* const limits = symbol.size() > kLongSymbol ? long_symbol_limits_ : limits_;
+      if (!compiled->fits(symbol, demangled, entry, limits, &match)) continue;
       if (count < capacity) out[count] = match;
       ++count;
     }

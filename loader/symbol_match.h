@@ -132,6 +132,7 @@ class SymbolMatcher {
   ChunkIndex<uint32_t> chunks4_;
   std::vector<uint32_t> always_;  // nothing is required: tried for every symbol
   pcre2_real_match_context_8* limits_;
+  pcre2_real_match_context_8* long_symbol_limits_;
 };
 
 }  // namespace fibshim

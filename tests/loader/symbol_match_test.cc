@@ -170,14 +170,15 @@ TEST(SymbolMatch, AHostileRegexGivesUp) {
   Patterns matcher;
   matcher.add("re:(a+)+(b|a+)*c", {}, 0);
   matcher.add("re:(?:(?:a*)*)*d", {}, 0);
+  matcher.add("re:(?:(?=(?:(?=.*+x)|.)*+y)|.)*", {}, 0);
   matcher.finish();
-  SymbolMatch matches[2];
-  EXPECT_EQ(matcher.match(std::string(60000, 'a'), matches, 2), 0u);
+  SymbolMatch matches[3];
+  EXPECT_EQ(matcher.match(std::string(16384, 'a'), matches, 3), 0u);
 }
 
 TEST(SymbolMatch, DoesNotLookAtEndlessSymbols) {
-  EXPECT_TRUE(fits("glob:*", std::string(65535, 'a')));
-  EXPECT_FALSE(fits("glob:*", std::string(65536, 'a')));
+  EXPECT_TRUE(fits("glob:*", std::string(16384, 'a')));
+  EXPECT_FALSE(fits("glob:*", std::string(16385, 'a')));
 }
 
 TEST(SymbolMatch, RejectsWhatItCannotCompile) {
