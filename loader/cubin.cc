@@ -18,6 +18,9 @@ constexpr uint32_t kSectionInfo = 0x70000000;    // SHT_CUDA_INFO
 constexpr uint32_t kSectionCompat = 0x70000086;  // .nv.compat
 constexpr uint8_t kSymbolIsEntry = 0x10;         // STO_CUDA_ENTRY in st_other
 constexpr size_t kMaxKernelParams = 4096;        // CUDA itself takes 32764 bytes of them
+// Names of sections, or of kernels, together: compilers let them share a string table's bytes, but
+// a table that thousands of them share to its end would make the work the square of the file.
+constexpr size_t kMaxNamesPerFile = 8;
 
 // Attributes of .nv.info records.
 enum InfoAttribute : uint8_t {
@@ -54,8 +57,9 @@ struct InfoRecord {
   std::string_view data;
 };
 
-Result<std::vector<InfoRecord>> read_info_records(std::string_view section) {
-  std::vector<InfoRecord> records;
+// Hands every record to `use`, which returns a Result<void>.
+template <class Use>
+Result<void> for_each_info_record(std::string_view section, const Use& use) {
   size_t at = 0;
   while (at + 4 <= section.size()) {
     InfoRecord record{read_at<uint8_t>(section, at),
@@ -68,10 +72,10 @@ Result<std::vector<InfoRecord>> read_info_records(std::string_view section) {
       record.data = section.substr(at, record.value);
       at += record.value;
     }
-    records.push_back(record);
+    if (auto used = use(record); !used) return used;
   }
   if (at != section.size()) return invalid("an .nv.info section is cut short");
-  return records;
+  return {};
 }
 
 Dim3 read_dim3(std::string_view data) {
@@ -85,11 +89,9 @@ uint32_t saturating_product(const Dim3& dim) {
 }
 
 Result<void> apply_kernel_info(std::string_view section, CubinKernel* kernel) {
-  const auto records = read_info_records(section);
-  if (!records) return tl::unexpected<Error>(records.error());
   Dim3 cluster;
   bool has_cluster = false;
-  for (const InfoRecord& record : *records) {
+  const auto read = for_each_info_record(section, [&](const InfoRecord& record) -> Result<void> {
     const std::string_view data = record.data;
     switch (record.attribute) {
       case kKparamInfo:
@@ -119,7 +121,9 @@ Result<void> apply_kernel_info(std::string_view section, CubinKernel* kernel) {
       case kExplicitCluster: has_cluster = true; break;
       default: break;
     }
-  }
+    return {};
+  });
+  if (!read) return read;
   if (has_cluster) kernel->required_cluster = cluster;
 
   std::sort(kernel->params.begin(), kernel->params.end(),
@@ -179,6 +183,7 @@ Result<void> check_header(std::string_view bytes) {
   if (count == 0 || count > (bytes.size() - header.e_shoff) / sizeof(Elf64_Shdr)) {
     return invalid("cut short: the section table is past the end of the file");
   }
+  uint64_t sections_bytes = 0;
   for (uint64_t i = 0; i < count; ++i) {
     const auto section =
         read_at<Elf64_Shdr>(bytes, header.e_shoff + static_cast<size_t>(i) * sizeof(Elf64_Shdr));
@@ -186,6 +191,9 @@ Result<void> check_header(std::string_view bytes) {
     if (section.sh_offset > bytes.size() || section.sh_size > bytes.size() - section.sh_offset) {
       return invalid("cut short: section " + std::to_string(i) + " is past the end of the file");
     }
+    // Each is read whole: what lies twice in the file would be work without end.
+    sections_bytes += section.sh_size;
+    if (sections_bytes > bytes.size()) return invalid("its sections overlap");
   }
   if (header.e_phnum != 0 &&
       (header.e_phoff > bytes.size() ||
@@ -195,7 +203,15 @@ Result<void> check_header(std::string_view bytes) {
   return {};
 }
 
-Result<std::vector<Section>> read_sections(Elf* elf) {
+// Takes off the budget what a name takes. False: there is too little.
+bool can_afford(const char* name, size_t* budget) {
+  const size_t length = strnlen(name, *budget + 1);
+  if (length > *budget) return false;
+  *budget -= length;
+  return true;
+}
+
+Result<std::vector<Section>> read_sections(Elf* elf, size_t name_budget) {
   size_t count = 0;
   size_t names = 0;
   if (elf_getshdrnum(elf, &count) != 0 || elf_getshdrstrndx(elf, &names) != 0) {
@@ -213,6 +229,7 @@ Result<std::vector<Section>> read_sections(Elf* elf) {
     if (name == nullptr) {
       return invalid("section " + std::to_string(i) + " has no name: " + elf_errmsg(-1));
     }
+    if (!can_afford(name, &name_budget)) return invalid("its sections' names overlap");
     section.name = name;
     if (section.header.sh_type == SHT_NOBITS || section.header.sh_type == SHT_NULL) continue;
     const Elf_Data* const data = elf_rawdata(scn, nullptr);
@@ -269,13 +286,14 @@ Result<CubinInfo> read_cubin(std::string_view bytes) {
   }
   if (info.sm == 0) return invalid("the cubin does not say for which SM it is");
 
-  const auto read = read_sections(elf.get());
+  const auto read = read_sections(elf.get(), bytes.size() * kMaxNamesPerFile);
   if (!read) return tl::unexpected<Error>(read.error());
   const std::vector<Section>& sections = *read;
 
   // Kernels first: entry symbols, each with its code in .text.<name>.
   std::unordered_map<std::string_view, size_t> kernel_by_name;  // views into section names
   std::unordered_map<uint32_t, size_t> kernel_by_symbol;
+  size_t name_budget = bytes.size() * kMaxNamesPerFile;
   for (const Section& section : sections) {
     if (section.header.sh_type != SHT_SYMTAB) continue;
     if (section.header.sh_link >= sections.size()) return invalid("the symbol table is damaged");
@@ -288,6 +306,7 @@ Result<CubinInfo> read_cubin(std::string_view bytes) {
       }
       const char* const name = elf_strptr(elf.get(), section.header.sh_link, symbol.st_name);
       if (name == nullptr || *name == '\0') return invalid("a kernel's symbol has no name");
+      if (!can_afford(name, &name_budget)) return invalid("its kernels' names overlap");
       if (!kernel_by_name.emplace(name, info.kernels.size()).second) {
         return invalid(std::string("kernel ") + name + " is there twice");
       }
@@ -306,27 +325,27 @@ Result<CubinInfo> read_cubin(std::string_view bytes) {
     const std::string_view name = section.name;
     if (section.header.sh_type == kSectionCompat || name == ".nv.compat") {
       // Records of format u8, attribute u8, value u16, as in .nv.info; attribute 9 is "sm_..a".
-      auto records = read_info_records(section.bytes);
-      if (!records) return tl::unexpected<Error>(records.error());
-      for (const InfoRecord& record : *records) {
+      const auto read = for_each_info_record(section.bytes, [&](const InfoRecord& record) {
         if (record.format == 2 && record.attribute == 9 && (record.value & 0xff) == 1) {
           info.scope = ArchScope::arch_specific;
         }
-      }
+        return Result<void>();
+      });
+      if (!read) return tl::unexpected<Error>(read.error());
     } else if (section.header.sh_type == kSectionInfo && name == ".nv.info") {
-      auto records = read_info_records(section.bytes);
-      if (!records) return tl::unexpected<Error>(records.error());
-      for (const InfoRecord& record : *records) {
-        if (record.data.size() < 8) continue;
+      const auto read = for_each_info_record(section.bytes, [&](const InfoRecord& record) {
+        if (record.data.size() < 8) return Result<void>();
         const auto at = kernel_by_symbol.find(read_at<uint32_t>(record.data, 0));
-        if (at == kernel_by_symbol.end()) continue;
+        if (at == kernel_by_symbol.end()) return Result<void>();
         const auto value = read_at<uint32_t>(record.data, 4);
         CubinKernel& kernel = info.kernels[at->second];
         if (record.attribute == kRegisterCount) kernel.registers = value;
         if (record.attribute == kMinStackSize || record.attribute == kFrameSize) {
           kernel.stack_bytes = std::max(kernel.stack_bytes, value);
         }
-      }
+        return Result<void>();
+      });
+      if (!read) return tl::unexpected<Error>(read.error());
     } else if (section.header.sh_type == kSectionInfo && starts_with(name, ".nv.info.")) {
       if (CubinKernel* const kernel = find(name.substr(9))) {
         auto applied = apply_kernel_info(section.bytes, kernel);

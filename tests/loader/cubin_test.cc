@@ -1,6 +1,7 @@
 // Reading GPU images: real ones from nvcc, older ones made of them, and damaged ones.
 #include "loader/cubin.h"
 
+#include <elf.h>
 #include <string.h>
 
 #include <random>
@@ -192,6 +193,62 @@ TEST(Cubin, RejectsAParameterOutsideItsBlock) {
   const size_t at = find_param_record(image, 0x17, 1);
   image[at + 11] = 0x40;  // the offset's high byte
   EXPECT_FALSE(read_cubin(image));
+}
+
+// A cubin whose sections or kernels have the names that `name_at` says, out of one long string.
+std::string cubin_of_shared_names(uint32_t kernels, uint32_t sections, uint32_t name_bytes) {
+  const auto put = [](std::string* to, const auto& value) {
+    to->append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  std::string names(name_bytes, 'n');
+  names += '\0';
+  std::string symbols;
+  for (uint32_t i = 0; i < kernels; ++i) {
+    Elf64_Sym symbol{};
+    symbol.st_name = i;  // the names are ends of one another
+    symbol.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC);
+    symbol.st_other = 0x10;
+    symbol.st_shndx = 1;
+    put(&symbols, symbol);
+  }
+  Elf64_Ehdr header{};
+  memcpy(header.e_ident, ELFMAG "\x02\x01\x01\x41\x08", 9);
+  header.e_machine = 190;
+  header.e_version = EV_CURRENT;
+  header.e_flags = 90 << 8;
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = static_cast<uint16_t>(3 + sections);
+  header.e_shstrndx = 1;
+  header.e_shoff = sizeof header;
+  const uint64_t names_at = sizeof header + header.e_shnum * sizeof(Elf64_Shdr);
+  std::string image;
+  put(&image, header);
+  put(&image, Elf64_Shdr{});
+  put(&image, Elf64_Shdr{0, SHT_STRTAB, 0, 0, names_at, names.size(), 0, 0, 1, 0});
+  put(&image, Elf64_Shdr{0, SHT_SYMTAB, 0, 0, names_at + names.size(), symbols.size(), 1, 0, 1,
+                         sizeof(Elf64_Sym)});
+  for (uint32_t i = 0; i < sections; ++i) put(&image, Elf64_Shdr{i, SHT_NOBITS});
+  return image + names + symbols;
+}
+
+TEST(Cubin, TakesWorkAndMemoryInProportionToItsSize) {
+  EXPECT_TRUE(read_cubin(cubin_of_shared_names(3, 3, 10)));
+  // Each of 20,000 kernels, or of 60,000 sections, with a name of up to a megabyte: gigabytes.
+  for (const std::string& image :
+       {cubin_of_shared_names(20000, 0, 1 << 20), cubin_of_shared_names(0, 60000, 1 << 20)}) {
+    const auto cubin = read_cubin(image);
+    ASSERT_FALSE(cubin);
+    EXPECT_NE(cubin.error().message.find("names overlap"), std::string::npos)
+        << cubin.error().message;
+  }
+  std::string image = cubin_of_shared_names(0, 2, 100);
+  for (const size_t section : {3, 4}) {  // both the whole file
+    const Elf64_Shdr whole{0, 0x70000000, 0, 0, 0, image.size(), 0, 0, 1, 0};
+    memcpy(image.data() + sizeof(Elf64_Ehdr) + section * sizeof whole, &whole, sizeof whole);
+  }
+  const auto cubin = read_cubin(image);
+  ASSERT_FALSE(cubin);
+  EXPECT_EQ(cubin.error().message, "its sections overlap");
 }
 
 TEST(Fatbin, ListsItsEntries) {
