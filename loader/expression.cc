@@ -9,6 +9,8 @@
 namespace fibshim {
 namespace {
 
+constexpr size_t kMaxSuggestedNames = 256;  // of more, looking for the one that was meant takes long
+
 tl::unexpected<ExpressionError> error_at(Rule rule, size_t offset, std::string message,
                                          std::string hint = {}) {
   return tl::unexpected<ExpressionError>(
@@ -40,6 +42,13 @@ struct FunctionInfo {
 };
 constexpr FunctionInfo kFunctions[] = {
     {"min", Op::min}, {"max", Op::max}, {"ceil_div", Op::ceil_div}};
+
+// Counts how deep a function is in itself.
+struct Nesting {
+  explicit Nesting(uint32_t* depth_in) : depth(depth_in) { ++*depth; }
+  ~Nesting() { --*depth; }
+  uint32_t* depth;
+};
 
 bool is_comparison(Op op) { return op >= Op::eq && op <= Op::ge; }
 
@@ -212,13 +221,6 @@ class ExpressionParser {
     }
     return left;
   }
-
-  // Counts how deep the parser is in itself.
-  struct Nesting {
-    explicit Nesting(uint32_t* depth_in) : depth(depth_in) { ++*depth; }
-    ~Nesting() { --*depth; }
-    uint32_t* depth;
-  };
 
   Index parse_unary() {
     const Nesting nesting(&depth_);
@@ -465,8 +467,12 @@ class Compiler {
   };
   using Index = ExpressionResult<uint16_t>;
 
+  // Goes down the left side before the first part counts, through every expression that is named
+  // there: what is too deep to be of few enough parts must not get as far as the stack's end.
   Index resolve(const Expression& expression, uint16_t at, const Scope& scope) {
+    const Nesting nesting(&depth_);
     const Expression::Node& node = expression.node(at);
+    if (depth_ > kMaxExpressionNodes + kMaxExpressionNesting) return too_many_parts(node.offset);
     switch (node.kind) {
       case Expression::Kind::integer: return add_integer(node.integer, node.offset);
       case Expression::Kind::floating: {
@@ -538,12 +544,14 @@ class Compiler {
 
  private:
   Index add(Value value, uint32_t offset) {
-    if (values_.size() >= kMaxExpressionNodes) {
-      return error_at(Rule::expression_size, offset,
-                      "the expression, with those that it uses, has too many parts");
-    }
+    if (values_.size() >= kMaxExpressionNodes) return too_many_parts(offset);
     values_.push_back(value);
     return static_cast<uint16_t>(values_.size() - 1);
+  }
+
+  static tl::unexpected<ExpressionError> too_many_parts(uint32_t offset) {
+    return error_at(Rule::expression_size, offset,
+                    "the expression, with those that it uses, has too many parts");
   }
 
   Index add_source(const Source& source, uint32_t offset) {
@@ -567,7 +575,8 @@ class Compiler {
   Index resolve_name(const Expression::Node& node, const Scope& scope) {
     const auto meaning = scope.find(node.name);
     if (!meaning) {
-      const auto known = scope.names();
+      auto known = scope.names();
+      if (known.size() > kMaxSuggestedNames) known.clear();
       const std::string_view nearest = nearest_word(node.name, known);
       std::string hint;
       if (!nearest.empty()) {
@@ -802,6 +811,7 @@ class Compiler {
 
   std::vector<Value> values_;
   std::vector<std::pair<const Expression*, std::string_view>> open_;
+  uint32_t depth_ = 0;
 };
 
 }  // namespace

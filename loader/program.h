@@ -78,9 +78,9 @@ inline bool can_divide(int64_t a, int64_t b) { return b != 0 && !(b == -1 && a =
 inline bool run_program(const Step* step, uint32_t count, const LaunchView& launch,
                         int64_t* result) {
   using namespace program_detail;  // NOLINT(google-build-using-namespace): local to one function
-  // The loader proved the depth: one slot below zero is never read.
-  int64_t stack[kMaxStackDepth];
-  int64_t* top = stack - 1;
+  // The loader proved the depth. The lowest slot is where an empty stack's top points.
+  int64_t stack[kMaxStackDepth + 1];
+  int64_t* top = stack;
   const Step* const end = step + count;
   for (; step < end; ++step) {
     switch (step->op) {

@@ -281,6 +281,18 @@ TEST(Expression, BoundsNestingInTheParser) {
   EXPECT_EQ(value_of(std::string(2000, ' ') + "1"), "expression-size@0");
 }
 
+TEST(Expression, BoundsNestingThroughNames) {
+  TestScope scope;
+  // Each is within its own bounds; inside one another they would take 12 MB of the caller's stack.
+  std::string sum;
+  for (int i = 0; i < 255; ++i) sum += "+1";
+  for (int i = 0; i < 60; ++i)
+    scope.alias("e" + std::to_string(i), "e" + std::to_string(i + 1) + sum);
+  scope.alias("e60", "n");
+  EXPECT_EQ(value_of("e0", scope), "expression-size@0");
+  EXPECT_EQ(value_of("e59", scope), "4351");
+}
+
 TEST(Expression, UsesNoMoreStackThanTheLaunchPathHas) {
   std::string right = "i";
   for (int depth = 1; depth < 16; ++depth) right = "n - (" + right + ")";
