@@ -22,7 +22,6 @@ namespace fibshim {
 namespace {
 
 constexpr size_t kMaxSuggestionWords = 64;  // more known names: a suggestion is a guess
-constexpr uint32_t kMaxSuggestions = 100;   // each looks at every definition's name
 
 // What a solution's names mean before any pattern is looked at: enough to parse, to check types and
 // to fold constants. Values that only a launch has are stand-ins.
@@ -147,6 +146,7 @@ class FolderCheck {
       if (binding.state == BindingState::refused) ++report_->refused_binding_count;
     }
     report_->manifest.folders = std::move(model_.listing.folders);
+    report_->note_count = diagnostics_.note_count();
     report_->diagnostics = diagnostics_.take();
   }
 
@@ -381,15 +381,13 @@ class FolderCheck {
 
   void report_unknown_definition(const MarkedName& name) {
     if (has_unread_definitions_) return;  // it may be the one that could not be read
-    std::string hint;
-    if (suggestions_++ < kMaxSuggestions) {
-      std::vector<std::string_view> known;
+    std::vector<std::string_view> known;
+    if (diagnostics_.has_suggestions_left()) {
       for (const Definition& definition : model_.definitions) known.push_back(definition.name.name);
-      const std::string_view nearest = nearest_word(name.name, known);
-      if (!nearest.empty()) hint = "did you mean " + quoted(nearest) + "?";
     }
     diagnostics_.add(Rule::unknown_definition, name.mark.place(),
-                     "no file below definitions/ has the definition " + quoted(name.name), hint);
+                     "no file below definitions/ has the definition " + quoted(name.name),
+                     diagnostics_.suggestion(name.name, known));
   }
 
   // Everything about a solution's names and expressions that holds for all patterns.
@@ -399,11 +397,10 @@ class FolderCheck {
       // A faulty pattern may be the one that supplies it.
       if (scope.find(argument.name) || has_faulty_patterns_) continue;
       const auto known = scope.names();
-      const std::string_view nearest = nearest_word(argument.name, known);
       diagnostics_.add(Rule::unknown_argument, argument.mark.place(),
                        quoted(argument.name) + " is neither in definition " +
                            quoted(definition.name.name) + " nor supplied by any pattern",
-                       nearest.empty() ? "" : "did you mean " + quoted(nearest) + "?");
+                       diagnostics_.suggestion(argument.name, known));
     }
     int64_t block_threads = 1;
     int64_t cluster_blocks = 1;

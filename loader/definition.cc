@@ -66,18 +66,18 @@ void read_arguments(JsonValue arguments, const char* key, Definition* definition
     const bool is_scalar = shape.kind() == JsonKind::null;
     std::vector<std::string> axes;
     if (shape && !is_scalar &&
-        expect_kind(shape, JsonKind::array, "\"shape\" of " + what, diagnostics)) {
+        expect_kind(shape, JsonKind::array, "\"shape\" of " + what, diagnostics) &&
+        check_rank(shape, "\"shape\" of " + what, diagnostics)) {
       for (const JsonValue axis : shape.elements()) {
         if (!expect_kind(axis, JsonKind::string, "an entry of \"shape\"", diagnostics)) continue;
         axes.emplace_back(axis.string());
         if (definition->find_axis(axis.string()) != nullptr) continue;
         std::vector<std::string_view> known;
         for (const DefinitionAxis& declared : definition->axes) known.push_back(declared.name);
-        const std::string_view nearest = nearest_word(axis.string(), known);
         diagnostics->add(
             Rule::unknown_axis, axis.mark().place(),
             what + " has the axis " + quoted(axis.string()) + ", which \"axes\" does not declare",
-            nearest.empty() ? "" : "did you mean " + quoted(nearest) + "?");
+            diagnostics->suggestion(axis.string(), known));
       }
     }
     const auto dtype = read_dtype(require_member(value, "dtype", what, diagnostics),
@@ -100,10 +100,9 @@ std::optional<uint8_t> read_dtype(JsonValue value, const std::string& what,
     if (value.string() == dtype.name) return static_cast<uint8_t>(names.size());
     names.push_back(dtype.name);
   }
-  const std::string_view nearest = nearest_word(value.string(), names);
   diagnostics->add(Rule::unknown_dtype, value.mark().place(),
                    what + " is " + quoted(value.string()) + "; accepted are " + list_words(names),
-                   nearest.empty() ? "" : "did you mean " + quoted(nearest) + "?");
+                   diagnostics->suggestion(value.string(), names));
   return std::nullopt;
 }
 

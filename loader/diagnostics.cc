@@ -160,6 +160,14 @@ std::vector<Diagnostic> Diagnostics::take() {
   return std::move(all_);
 }
 
+std::string Diagnostics::suggestion(std::string_view word,
+                                    const std::vector<std::string_view>& accepted) {
+  if (!has_suggestions_left()) return {};
+  ++suggestion_count_;
+  const std::string_view nearest = nearest_word(word, accepted);
+  return nearest.empty() ? std::string() : "did you mean \"" + std::string(nearest) + "\"?";
+}
+
 void Diagnostics::sort() {
   std::stable_sort(all_.begin(), all_.end(), [](const Diagnostic& a, const Diagnostic& b) {
     if (a.place.file != b.place.file) return a.place.file < b.place.file;

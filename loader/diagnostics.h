@@ -328,11 +328,17 @@ std::string_view nearest_word(std::string_view word, const std::vector<std::stri
 // "a, b and c", each in double quotes.
 std::string list_words(const std::vector<std::string_view>& words, const char* last = "and");
 
+inline constexpr uint32_t kMaxSuggestions = 100;  // of one folder: each looks at every known word
+
 // Keeps what is said, up to kMaxFindings, and counts all. Messages are cut to 1000 bytes, and
 // control characters in them written as \xNN. Not thread-safe.
 class Diagnostics {
  public:
   void add(Rule rule, Place place, std::string message, std::string hint = {});
+
+  // "did you mean \"x\"?" of the nearest word, or nothing.
+  bool has_suggestions_left() const { return suggestion_count_ < kMaxSuggestions; }
+  std::string suggestion(std::string_view word, const std::vector<std::string_view>& accepted);
 
   // Sorts by file, line, column; what is equal keeps the order in which it was found.
   void sort();
@@ -347,6 +353,7 @@ class Diagnostics {
 
  private:
   std::vector<Diagnostic> all_;
+  uint32_t suggestion_count_ = 0;
   uint32_t error_count_ = 0;
   uint32_t warning_count_ = 0;
   uint32_t note_count_ = 0;

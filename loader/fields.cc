@@ -16,13 +16,22 @@ bool expect_kind(JsonValue value, JsonKind kind, const std::string& what,
   return false;
 }
 
-bool check_entry_count(JsonValue value, const std::string& what, Diagnostics* diagnostics) {
+static bool check_count(JsonValue value, size_t most, const std::string& what,
+                        Diagnostics* diagnostics) {
   const size_t count = value.members().size() + value.elements().size();
-  if (count <= kMaxEntries) return true;
+  if (count <= most) return true;
   diagnostics->add(Rule::limit, value.mark().place(),
                    what + " has " + std::to_string(count) + " entries; at most " +
-                       std::to_string(kMaxEntries) + " are accepted");
+                       std::to_string(most) + " are accepted");
   return false;
+}
+
+bool check_entry_count(JsonValue value, const std::string& what, Diagnostics* diagnostics) {
+  return check_count(value, kMaxEntries, what, diagnostics);
+}
+
+bool check_rank(JsonValue shape, const std::string& what, Diagnostics* diagnostics) {
+  return check_count(shape, kMaxRank, what, diagnostics);
 }
 
 JsonValue require_member(JsonValue object, std::string_view key, const std::string& what,
@@ -42,11 +51,10 @@ void accept_only(JsonValue object, const std::vector<std::string_view>& accepted
       diagnostics->add(Rule::unknown_key, {}, "");  // counted, not worded
       continue;
     }
-    const std::string_view nearest = nearest_word(member.key, accepted);
     diagnostics->add(Rule::unknown_key, member.key_mark.place(),
                      "unknown key " + quoted(member.key) + " in " + what + "; accepted are " +
                          list_words(accepted),
-                     nearest.empty() ? "" : "did you mean " + quoted(nearest) + "?");
+                     diagnostics->suggestion(member.key, accepted));
   }
 }
 

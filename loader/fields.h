@@ -31,6 +31,9 @@ bool expect_kind(JsonValue value, JsonKind kind, const std::string& what, Diagno
 // Reports a limit when the array or object has more than kMaxEntries entries.
 bool check_entry_count(JsonValue value, const std::string& what, Diagnostics* diagnostics);
 
+// The same of the axes of a shape, and kMaxRank.
+bool check_rank(JsonValue shape, const std::string& what, Diagnostics* diagnostics);
+
 // The member `key`; reports missing-key at the object when there is none. `what` names the object.
 JsonValue require_member(JsonValue object, std::string_view key, const std::string& what,
                          Diagnostics* diagnostics);

@@ -151,13 +151,12 @@ const SettingInfo* find_setting(const JsonValue::Member& member,
   }
   const std::vector<std::string_view> words(accepted.begin(), accepted.end());
   const bool has_prefix = key.substr(0, kPrefix.size()) == lower(kPrefix);
-  const std::string_view nearest =
-      nearest_word(has_prefix ? std::string_view(key).substr(kPrefix.size()) : key, words);
+  const std::string_view word = has_prefix ? std::string_view(key).substr(kPrefix.size()) : key;
   diagnostics->add(Rule::unknown_setting, member.key_mark.place(),
                    "unknown setting " + quoted(member.key) +
                        (words.size() == 1 ? "; accepted is " : "; accepted are ") +
                        list_words(words),
-                   nearest.empty() ? "" : "did you mean " + quoted(nearest) + "?");
+                   diagnostics->suggestion(word, words));
   return nullptr;
 }
 

@@ -25,6 +25,7 @@ inline constexpr uint64_t kMaxComparedPairs = uint64_t{1} << 21;
 inline constexpr size_t kMaxBindings = size_t{1} << 17;
 inline constexpr size_t kMaxFindings = 10000;
 inline constexpr size_t kMaxEntries = 1024;
+inline constexpr size_t kMaxRank = 64;
 inline constexpr size_t kMaxSymbolPatternLength = 4096;
 inline constexpr size_t kMaxExpressionLength = 1024;
 inline constexpr size_t kMaxExpressionNodes = 512;
@@ -62,6 +63,7 @@ inline constexpr LimitInfo kLimits[] = {
     {"Bindings", kMaxBindings, "pairs of a pattern and a solution", "limit"},
     {"Findings", kMaxFindings, "findings that are listed; more are counted", "limit"},
     {"Entries", kMaxEntries, "axes, arguments, images or clauses of a record", "limit"},
+    {"Rank", kMaxRank, "axes of one shape", "limit"},
     {"NameBytes", kMaxNameLength - 1, "bytes of a name", "bad-name"},
     {"SymbolPatternBytes", kMaxSymbolPatternLength, "bytes of a symbol's pattern", "bad-symbol"},
     {"ExpressionBytes", kMaxExpressionLength, "bytes of an expression", "expression-size"},

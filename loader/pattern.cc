@@ -341,11 +341,10 @@ class PatternReader {
       }
       names.push_back(known.name);
     }
-    const std::string_view nearest = nearest_word(type.string(), names);
     error(Rule::bad_value, type.mark(),
           "\"type\" of " + what + " is " + quoted(type.string()) + "; accepted are " +
               list_words(names),
-          nearest.empty() ? "" : "did you mean " + quoted(nearest) + "?");
+          diagnostics_->suggestion(type.string(), names));
     return false;
   }
 
@@ -371,10 +370,9 @@ class PatternReader {
         for (const PatternValue& known : pattern_->values) {
           if (known.is_pointer) pointers.push_back(known.name);
         }
-        const std::string_view nearest = nearest_word(name->name, pointers);
         error(Rule::unknown_name, name->mark,
               "\"writes\" names " + quoted(name->name) + ", which is no argument of the pattern",
-              nearest.empty() ? "" : "did you mean " + quoted(nearest) + "?");
+              diagnostics_->suggestion(name->name, pointers));
         continue;
       }
       if (!value->is_pointer && value->reads_param) {
@@ -503,10 +501,9 @@ class PatternReader {
           continue;
         }
         const auto known = pattern_->names();
-        const std::string_view nearest = nearest_word(part.text, known);
         error(Rule::bad_template, mark,
               quoted(part.text) + " is no axis, integer argument or capture of the pattern",
-              nearest.empty() ? "" : "did you mean " + quoted(nearest) + "?");
+              diagnostics_->suggestion(part.text, known));
         continue;
       }
       if (value->is_pointer || value->source.is_floating()) {

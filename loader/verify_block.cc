@@ -39,7 +39,10 @@ std::optional<double> read_share(JsonValue value, double highest, const std::str
 }
 
 void read_axes(JsonValue axes, VerifyBlock* block, Diagnostics* diagnostics) {
-  if (!expect_kind(axes, JsonKind::object, "\"axes\"", diagnostics)) return;
+  if (!expect_kind(axes, JsonKind::object, "\"axes\"", diagnostics) ||
+      !check_entry_count(axes, "\"axes\"", diagnostics)) {
+    return;
+  }
   for (const JsonValue::Member& member : axes.members()) {
     const JsonValue values = axes.value_of(member);
     const std::string what = "axis " + quoted(member.key);
@@ -103,8 +106,10 @@ std::optional<VerifyArgument> read_argument(JsonValue value, std::string_view na
     if (!argument.expression) return std::nullopt;
   } else if (shape) {
     argument.kind = VerifyArgument::Kind::tensor;
-    if (!expect_kind(shape, JsonKind::array, "\"shape\" of " + what, diagnostics))
+    if (!expect_kind(shape, JsonKind::array, "\"shape\" of " + what, diagnostics) ||
+        !check_rank(shape, "\"shape\" of " + what, diagnostics)) {
       return std::nullopt;
+    }
     for (const JsonValue axis : shape.elements()) {
       if (expect_kind(axis, JsonKind::string, "an entry of \"shape\"", diagnostics)) {
         argument.shape.emplace_back(axis.string());

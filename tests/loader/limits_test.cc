@@ -115,6 +115,10 @@ const std::map<std::string, Exceed> kCases = {
      [](const TestFolder& f, uint64_t n) {
        f.change(kPatternPath, "\"x != 0\"", "\"x != 0\"" + repeated(", \"x != 0\"", n));
      }},
+    {"Rank",
+     [](const TestFolder& f, uint64_t n) {
+       f.change(kDefinitionPath, "\"shape\": [", "\"shape\": [" + repeated("\"n\", ", n));
+     }},
     {"NameBytes",
      [](const TestFolder& f, uint64_t n) {
        f.change(kPatternPath, "engine-scale", std::string(n + 1, 'a'));
