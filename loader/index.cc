@@ -66,25 +66,11 @@ XXH128_hash_t hash_of(std::string_view bytes) { return XXH3_128bits(bytes.data()
 // An index' bytes, known to be whole and this loader's.
 class Index {
  public:
-  // Fails with file_not_found when there is none.
-  // `manifest`: what must have been signed, or null.
-  static Result<Index> read(const RootFolder& root, const TrustRule& trust,
-                            const SignedManifest* manifest) {
-    auto content = root.read(kIndexFile, kMaxIndexBytes);
-    if (!content) {
-      const Error& error = content.error();
-      return fail(error.code, error.message);
-    }
-    const std::string distrust = distrust_of(content->stamp, root.stamp(), trust);
-    if (!distrust.empty()) return refuse("it is " + distrust);
-    if (manifest != nullptr) {
-      const std::string& bytes = content->bytes;
-      const std::string why = manifest->difference(kIndexFile, bytes.size(), sha256(bytes));
-      if (!why.empty()) return refuse(why);
-    }
-    Index index(std::move(content->bytes));
+  // Fails where the bytes are none.
+  static Result<Index> parse(std::string bytes) {
+    Index index(std::move(bytes));
     const std::string why = index.fault();
-    if (!why.empty()) return refuse(why);
+    if (!why.empty()) return fail(ErrorCode::invalid_value, why);
     return index;
   }
 
@@ -100,10 +86,6 @@ class Index {
 
  private:
   explicit Index(std::string bytes) : bytes_(std::move(bytes)) {}
-
-  static tl::unexpected<Error> refuse(const std::string& why) {
-    return fail(ErrorCode::invalid_value, why);
-  }
 
   template <class T>
   T at(size_t offset) const {
@@ -242,37 +224,6 @@ class Comparison {
   std::vector<uint64_t> touched_;  // files of another stamp
 };
 
-std::string bytes_of_index(const CheckReport& report) {
-  IndexHeader header{};
-  memcpy(header.magic, "FIBINDEX", 8);
-  header.version = kIndexVersion;
-  header.byte_order = kByteOrder;
-  header.loader = kLoaderIdentity;
-  std::vector<FileRecord> records = report.manifest.files;
-  for (const PathStamp& below : report.manifest.folders) {
-    records.push_back({below.relative, below.stamp, {0, 0}});
-  }
-  std::sort(records.begin(), records.end(),
-            [](const FileRecord& a, const FileRecord& b) { return a.relative < b.relative; });
-  const std::string_view block = movable_part(*report.snapshot);
-  std::string bytes(block);
-  bytes.resize(padded(block.size()));
-  std::string texts;
-  for (const FileRecord& record : records) {
-    bytes += bytes_of(IndexEntry{record.stamp, {record.digest[0], record.digest[1]}, texts.size()});
-    texts += record.relative;
-    texts += '\0';
-  }
-  bytes += texts;
-  header.snapshot_bytes = block.size();
-  header.text_bytes = texts.size();
-  header.entry_count = records.size();
-  const XXH128_hash_t hash = hash_of(bytes);
-  header.checksum[0] = hash.low64;
-  header.checksum[1] = hash.high64;
-  return std::string(bytes_of(header)) + bytes;
-}
-
 // A file beside the index, under another name until it is whole. Removed unless it is published.
 class NewIndexFile {
  public:
@@ -334,7 +285,6 @@ int64_t last_change_ns(const FolderManifest& manifest) {
 OpenedIndex open_index(const std::string& folder, const IndexOptions& options) {
   auto root = RootFolder::open(folder);
   if (!root || !root->stamp_below(kIndexFile, RootFolder::Links::kept)) return {};
-  const TrustRule trust = trust_in_force();
   const auto refuse = [](const std::string& why) { return OpenedIndex{nullptr, why, {}}; };
   std::optional<SignedManifest> manifest;
   if (!options.required_key.empty()) {
@@ -342,17 +292,62 @@ OpenedIndex open_index(const std::string& folder, const IndexOptions& options) {
     if (!opened) return refuse(opened.error().message);
     manifest = std::move(*opened);
   }
-  const auto index = Index::read(*root, trust, manifest ? &*manifest : nullptr);
-  if (!index) {
-    if (index.error().code == ErrorCode::file_not_found) return {};
-    return refuse(index.error().message);
+  auto content = root->read(kIndexFile, kMaxIndexBytes);
+  if (!content) {
+    if (content.error().code == ErrorCode::file_not_found) return {};
+    return refuse(content.error().message);
   }
-  const std::string difference = Comparison(folder, *root, trust, *index).difference();
-  if (!difference.empty()) return refuse(difference);
+  const std::string distrust = distrust_of(content->stamp, root->stamp(), trust_in_force());
+  if (!distrust.empty()) return refuse("it is " + distrust);
+  if (manifest) {
+    const std::string& bytes = content->bytes;
+    const std::string why = manifest->difference(kIndexFile, bytes.size(), sha256(bytes));
+    if (!why.empty()) return refuse(why);
+  }
+  return use_index(folder, *root, std::move(content->bytes), options.wants_entry);
+}
+
+OpenedIndex use_index(const std::string& folder, const RootFolder& root, std::string bytes,
+                      bool wants_entry) {
+  const auto index = Index::parse(std::move(bytes));
+  if (!index) return {nullptr, index.error().message, {}};
+  std::string difference = Comparison(folder, root, trust_in_force(), *index).difference();
+  if (!difference.empty()) return {nullptr, std::move(difference), {}};
   const std::string_view block = index->snapshot();
-  SnapshotMemory memory(block.size(), root->path());
+  SnapshotMemory memory(block.size(), root.path());
   memcpy(memory.bytes(), block.data(), block.size());
-  return {memory.finish(), {}, options.wants_entry ? index->manifest_entry() : ManifestEntry{}};
+  return {memory.finish(), {}, wants_entry ? index->manifest_entry() : ManifestEntry{}};
+}
+
+std::string bytes_of_index(const CheckReport& report) {
+  IndexHeader header{};
+  memcpy(header.magic, "FIBINDEX", 8);
+  header.version = kIndexVersion;
+  header.byte_order = kByteOrder;
+  header.loader = kLoaderIdentity;
+  std::vector<FileRecord> records = report.manifest.files;
+  for (const PathStamp& below : report.manifest.folders) {
+    records.push_back({below.relative, below.stamp, {0, 0}});
+  }
+  std::sort(records.begin(), records.end(),
+            [](const FileRecord& a, const FileRecord& b) { return a.relative < b.relative; });
+  const std::string_view block = movable_part(*report.snapshot);
+  std::string bytes(block);
+  bytes.resize(padded(block.size()));
+  std::string texts;
+  for (const FileRecord& record : records) {
+    bytes += bytes_of(IndexEntry{record.stamp, {record.digest[0], record.digest[1]}, texts.size()});
+    texts += record.relative;
+    texts += '\0';
+  }
+  bytes += texts;
+  header.snapshot_bytes = block.size();
+  header.text_bytes = texts.size();
+  header.entry_count = records.size();
+  const XXH128_hash_t hash = hash_of(bytes);
+  header.checksum[0] = hash.low64;
+  header.checksum[1] = hash.high64;
+  return std::string(bytes_of(header)) + bytes;
 }
 
 Result<void> write_index(const std::string& folder, const CheckOptions& options,

@@ -49,6 +49,13 @@ struct IndexOptions {
 // The snapshot in the folder's index, if it stands for the folder as it is now.
 OpenedIndex open_index(const std::string& folder, const IndexOptions& options = {});
 
+// The same of an index' bytes. `root`: the folder, held open.
+OpenedIndex use_index(const std::string& folder, const RootFolder& root, std::string bytes,
+                      bool wants_entry = false);
+
+// An index of a folder that was checked and has a snapshot.
+std::string bytes_of_index(const CheckReport& report);
+
 // Checks the folder into *report and writes its index, unless there is an error. The message of a
 // failure names the path.
 Result<void> write_index(const std::string& folder, const CheckOptions& options,
