@@ -1,13 +1,12 @@
 #include "shim/image_identity.h"
 
-#include <elf.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "shim/handles.h"
+#include "shim/image_bytes.h"
 #include "shim/mutex.h"
 #include "shim/pool.h"
 #include "shim/recorder.h"
@@ -23,8 +22,6 @@ struct Identity {
   ImageIdentity image;
 };
 
-constexpr uint32_t kWrapperMagic = 0x466243b1;
-constexpr uint32_t kFatbinMagic = 0xba55ed50;
 constexpr uint32_t kBucketCount = 1024;
 
 Mutex g_lock;  // guards the buckets
@@ -41,54 +38,11 @@ Identity** find_identity(uintptr_t owner) {
   return at;
 }
 
-template <class T>
-T read_at(const void* image, uint64_t offset) {
-  T value;
-  memcpy(&value, static_cast<const char*>(image) + offset, sizeof value);
-  return value;
-}
-
-uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
-// The length of an ELF file in memory, which its headers tell. The driver has just read it whole.
-uint64_t elf_bytes(const void* image) {
-  const auto header = read_at<Elf64_Ehdr>(image, 0);
-  uint64_t end =
-      later(sizeof header, header.e_shoff + uint64_t{header.e_shnum} * header.e_shentsize);
-  end = later(end, header.e_phoff + uint64_t{header.e_phnum} * header.e_phentsize);
-  for (uint32_t i = 0; i < header.e_shnum; ++i) {
-    const auto section =
-        read_at<Elf64_Shdr>(image, header.e_shoff + uint64_t{i} * sizeof(Elf64_Shdr));
-    if (section.sh_type != SHT_NOBITS) end = later(end, section.sh_offset + section.sh_size);
-  }
-  return end;
-}
-
-// The fat binary's header says how much follows it.
-uint64_t fatbin_bytes(const void* image) {
-  return read_at<uint16_t>(image, 6) + read_at<uint64_t>(image, 8);
-}
-
-// By the first bytes. PTX is text: comments and directives.
-RecordedImage kind_of_image(const void* image) {
-  if (memcmp(image, ELFMAG, SELFMAG) == 0) return RecordedImage::cubin;
-  if (read_at<uint32_t>(image, 0) == kFatbinMagic) return RecordedImage::fatbin;
-  const char first = *static_cast<const char*>(image);
-  const bool is_text = first == '/' || first == '.' || first == '\n' || first == '\r' ||
-                       first == ' ' || first == '\t';
-  return is_text ? RecordedImage::ptx : RecordedImage::unknown;
-}
-
 bool identify(const void* image, ImageIdentity* out) {
-  uint64_t bytes = 0;
-  out->kind = kind_of_image(image);
-  switch (out->kind) {
-    case RecordedImage::unknown: return false;
-    case RecordedImage::cubin: bytes = elf_bytes(image); break;
-    case RecordedImage::fatbin: bytes = fatbin_bytes(image); break;
-    case RecordedImage::ptx: bytes = strlen(static_cast<const char*>(image)); break;
-  }
-  loader().hash_image(image, bytes, &out->hash);
+  const ImageExtent extent = measure_image(image);
+  out->kind = extent.kind;
+  if (extent.kind == RecordedImage::unknown) return false;
+  loader().hash_image(image, extent.bytes, &out->hash);
   return true;
 }
 
@@ -112,8 +66,8 @@ void remember(uintptr_t owner, const void* region, const ImageIdentity& image) {
 void note_image(uintptr_t owner, const void* image) {
   if (image == nullptr || !has_started()) return;
   ImageIdentity identity = {};
-  if (read_at<uint32_t>(image, 0) == kWrapperMagic) {
-    remember(owner, read_at<const void*>(image, 8), identity);
+  if (const void* region = region_of_wrapper(image)) {
+    remember(owner, region, identity);
   } else if (identify(image, &identity)) {
     remember(owner, nullptr, identity);
   } else {
@@ -133,7 +87,7 @@ void note_image_file(uintptr_t owner, const char* path) {
   close(file);
   if (bytes == MAP_FAILED) return;
   ImageIdentity identity = {};
-  if (status.st_size >= 4) identity.kind = kind_of_image(bytes);
+  identity.kind = kind_of_image(bytes, static_cast<uint64_t>(status.st_size));
   loader().hash_image(bytes, static_cast<size_t>(status.st_size), &identity.hash);
   munmap(bytes, static_cast<size_t>(status.st_size));
   remember(owner, nullptr, identity);
