@@ -183,8 +183,13 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
     if (errno == ELOOP) return tl::unexpected(std::string("it is a symbolic link"));
     return tl::unexpected(fmt::format("cannot open it: {}", strerror(errno)));
   }
+  return read_open_counters_file(file.get(), name);
+}
+
+tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_file(
+    int fd, const std::string& name) {
   struct stat status;
-  if (fstat(file.get(), &status) != 0) {
+  if (fstat(fd, &status) != 0) {
     return tl::unexpected(fmt::format("cannot read its size: {}", strerror(errno)));
   }
   if (!S_ISREG(status.st_mode)) return tl::unexpected(std::string("it is not a regular file"));
@@ -192,7 +197,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
   // On the heap: it is 12 KB, and the compiler need not clear it.
   const auto header = std::make_unique<FileHeader>();
   if (status.st_size == 0) return std::nullopt;
-  if (!read_exactly(file.get(), header.get(), sizeof(FileHeader), 0)) {
+  if (!read_exactly(fd, header.get(), sizeof(FileHeader), 0)) {
     return tl::unexpected(read_failure("the header"));
   }
   if (is_unbegun(*header)) return std::nullopt;
@@ -206,7 +211,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
                     header->version, kCountersVersion));
   }
   // The size after the header: a shard that the header counts was there before it was counted.
-  if (fstat(file.get(), &status) != 0) {
+  if (fstat(fd, &status) != 0) {
     return tl::unexpected(fmt::format("cannot read its size: {}", strerror(errno)));
   }
   if (std::string fault = header_fault(*header, static_cast<uint64_t>(status.st_size));
@@ -220,7 +225,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
   out.start_time = header->start_time;
   out.created_unix_ns = header->created_unix_ns;
   out.is_alive =
-      is_process_alive(header->pid, header->start_time) || find_writer(file.get()) == Writer::some;
+      is_process_alive(header->pid, header->start_time) || find_writer(fd) == Writer::some;
   out.mode = mode_name(header->mode);
   out.executable = text_of(header->executable);
   out.command = text_of(header->command);
@@ -238,14 +243,13 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
   out.folder = folder_of(*status_block, out.configs);
 
   std::vector<SeriesEntry> series(header->series_count);
-  if (!read_exactly(file.get(), series.data(), series.size() * sizeof(SeriesEntry),
-                    header->series_at)) {
+  if (!read_exactly(fd, series.data(), series.size() * sizeof(SeriesEntry), header->series_at)) {
     return tl::unexpected(read_failure("its series"));
   }
   std::vector<uint64_t> sums(series.size() * kOutcomeSlots);
   std::vector<uint64_t> shard(sums.size());
   for (uint32_t i = 0; i < header->shard_count; ++i) {
-    if (!read_exactly(file.get(), shard.data(), shard.size() * sizeof(uint64_t),
+    if (!read_exactly(fd, shard.data(), shard.size() * sizeof(uint64_t),
                       header->shards_at + i * header->shard_stride)) {
       return tl::unexpected(read_failure("its counters"));
     }

@@ -112,6 +112,10 @@ tl::expected<OpenFolder, std::string> open_counters_folder(const std::string& fo
 tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
     int folder_fd, const std::string& name);
 
+// The same of a file that is open. `name` is what it goes by.
+tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_file(
+    int fd, const std::string& name);
+
 struct ProcessIdentity {
   uint64_t pid;
   uint64_t start_time;

@@ -1,15 +1,13 @@
 #include "tools/kernel_signature.h"
 
-#include <cxxabi.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
-#include <memory>
 
 #include <fmt/format.h>
 
+#include "loader/demangle.h"
 #include "tools/recording.h"
 
 namespace fibshim::tools {
@@ -177,11 +175,9 @@ ParamType guess(const ParamRecord& param) {
 }  // namespace
 
 std::string demangled(const std::string& symbol) {
-  if (symbol.size() > kLongestSymbol || symbol.rfind("_Z", 0) != 0) return symbol;
-  int status = 0;
-  const std::unique_ptr<char, decltype(&free)> text(
-      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), free);
-  return status == 0 && text != nullptr ? std::string(text.get()) : symbol;
+  if (symbol.size() > kLongestSymbol) return symbol;
+  std::string text = demangle(symbol);
+  return text.empty() ? symbol : text;
 }
 
 std::string function_name(const std::string& symbol) {

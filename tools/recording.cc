@@ -13,9 +13,10 @@
 #include <fmt/format.h>
 
 #include "loader/file.h"
-#include "tools/counters_files.h"
 #include "shim/outcomes.h"
 #include "shim/settings.h"
+#include "tools/counters_files.h"
+#include "tools/json_input.h"
 
 namespace fibshim::tools {
 namespace {
@@ -23,6 +24,12 @@ namespace {
 // What one file may make the reader read: above what any limit that makes sense lets a shim write.
 constexpr uint64_t kMaxRecordingBytes = uint64_t{4} << 30;
 constexpr uint32_t kMaxRecordedParams = 4096;
+constexpr uint32_t kMaxRecordedParamBytes = 32764;  // CUDA's bound of all parameters of one kernel
+
+bool is_param(const ParamRecord& param) {
+  return param.size != 0 && param.size <= kMaxRecordedParamBytes &&
+         param.offset <= kMaxRecordedParamBytes;
+}
 
 void add_to(uint64_t* sum, uint64_t value) { *sum = saturating_add(*sum, value); }
 
@@ -116,6 +123,7 @@ class BlockReader {
     const uint64_t values_at = params_at + params_bytes;
     const char* const symbol = bytes_.data() + values_at + values_bytes;
     kernel.symbol.assign(symbol, strnlen(symbol, raw.symbol_bytes));
+    if (kernel.symbol.empty()) return false;
     kernel.image_kind =
         raw.image_kind <= RecordedImage::ptx ? raw.image_kind : RecordedImage::unknown;
     if (raw.image_high != 0 || raw.image_low != 0) {
@@ -143,6 +151,7 @@ class BlockReader {
           add_to(&param.values[value.value], value.count);
         }
       }
+      if (!is_param(param)) return false;
       kernel.params.push_back(std::move(param));
     }
     index_.emplace(at, kernels_.size());
@@ -168,15 +177,14 @@ class BlockReader {
   std::unordered_map<uint64_t, size_t> index_;  // by the block's place
 };
 
-// The error says why the file is refused. Nothing: it is not begun.
-tl::expected<bool, std::string> read_file_into(const std::string& path, Recording* recording,
+// The error says why the file is refused.
+tl::expected<void, std::string> read_file_into(const std::string& file, std::string_view bytes,
+                                               Recording* recording,
                                                std::vector<KernelRecord>* kernels) {
-  const auto bytes = read_file(path, kMaxRecordingBytes);
-  if (!bytes) return tl::unexpected(bytes.error().message);
   RecordingHeader header = {};
   constexpr char kZeros[sizeof header.magic] = {};
-  memcpy(&header, bytes->data(), std::min(bytes->size(), sizeof header));
-  if (memcmp(header.magic, kZeros, sizeof kZeros) == 0) return false;  // its magic is written last
+  memcpy(&header, bytes.data(), std::min(bytes.size(), sizeof header));
+  if (memcmp(header.magic, kZeros, sizeof kZeros) == 0) return {};  // its magic is written last
   if (memcmp(header.magic, kRecordingMagic, sizeof kRecordingMagic) != 0) {
     return tl::unexpected(std::string("not a recording: it does not begin with 'FIBRECD'"));
   }
@@ -186,16 +194,16 @@ tl::expected<bool, std::string> read_file_into(const std::string& path, Recordin
         "that wrote it",
         header.version, kRecordingVersion));
   }
-  if (header.used_bytes < sizeof header || header.used_bytes > bytes->size()) {
+  if (header.used_bytes < sizeof header || header.used_bytes > bytes.size()) {
     return tl::unexpected(
-        fmt::format("damaged: it claims {} of its {} bytes", header.used_bytes, bytes->size()));
+        fmt::format("damaged: it claims {} of its {} bytes", header.used_bytes, bytes.size()));
   }
-  BlockReader reader(*bytes);
+  BlockReader reader(bytes);
   if (std::string fault = reader.read(header); !fault.empty()) {
     return tl::unexpected("damaged: " + std::move(fault));
   }
   RecordedProcess process;
-  process.file = std::filesystem::path(path).filename().string();
+  process.file = file;
   process.pid = header.pid;
   process.start_time = header.start_time;
   process.created_unix_ns = header.created_unix_ns;
@@ -210,7 +218,7 @@ tl::expected<bool, std::string> read_file_into(const std::string& path, Recordin
   process.bytes = header.used_bytes;
   recording->processes.push_back(std::move(process));
   for (KernelRecord& kernel : reader.take_kernels()) kernels->push_back(std::move(kernel));
-  return true;
+  return {};
 }
 
 // What makes two records one kernel.
@@ -241,6 +249,17 @@ void sort_kernels(Recording* recording) {
                                      a.image) <
                      std::make_tuple(-b.estimated_ns(), ~(b.launches + b.nodes), b.symbol, b.image);
             });
+}
+
+void add_file(const std::string& name, std::string_view bytes, Recording* out,
+              std::vector<KernelRecord>* kernels) {
+  const auto read = read_file_into(name, bytes, out, kernels);
+  if (!read) out->refused.push_back({name, read.error()});
+}
+
+void finish(std::vector<KernelRecord> kernels, Recording* out) {
+  merge(std::move(kernels), out);
+  sort_kernels(out);
 }
 
 }  // namespace
@@ -308,11 +327,23 @@ tl::expected<Recording, std::string> read_recording_folder(const std::string& fo
   std::sort(paths.begin(), paths.end());
   std::vector<KernelRecord> kernels;
   for (const std::string& path : paths) {
-    const auto read = read_file_into(path, &out, &kernels);
-    if (!read) out.refused.push_back({fs::path(path).filename().string(), read.error()});
+    const std::string name = fs::path(path).filename().string();
+    const auto bytes = read_file(path, kMaxRecordingBytes);
+    if (!bytes) {
+      out.refused.push_back({name, bytes.error().message});
+    } else {
+      add_file(name, *bytes, &out, &kernels);
+    }
   }
-  merge(std::move(kernels), &out);
-  sort_kernels(&out);
+  finish(std::move(kernels), &out);
+  return out;
+}
+
+Recording read_recording_file(const std::string& name, std::string_view bytes) {
+  Recording out;
+  std::vector<KernelRecord> kernels;
+  add_file(name, bytes, &out, &kernels);
+  finish(std::move(kernels), &out);
   return out;
 }
 
@@ -403,24 +434,28 @@ nlohmann::ordered_json geometry_to_json(const Geometry& geometry, const Geometry
 Times times_from_json(const nlohmann::json& value) {
   if (value.is_null()) return {};
   const auto ns = [&](const char* key) {
-    return static_cast<uint64_t>(llround(value.at(key).get<double>() * 1000));
+    const double number = round(value.at(key).get<double>() * 1000);
+    if (!(number >= 0)) throw std::range_error("a time is negative");
+    return number < 0x1p64 ? static_cast<uint64_t>(number) : UINT64_MAX;
   };
-  return {value.at("timed").get<uint64_t>(), ns("sum_us"), ns("shortest_us"), ns("longest_us")};
+  return {integer_of<uint64_t>(value.at("timed")), ns("sum_us"), ns("shortest_us"),
+          ns("longest_us")};
 }
 
 GeometryCounts counts_from_json(const nlohmann::json& value) {
-  return {value.at("launches").get<uint64_t>(), value.at("in_graph").get<uint64_t>(),
+  return {integer_of<uint64_t>(value.at("launches")), integer_of<uint64_t>(value.at("in_graph")),
           times_from_json(value.at("times"))};
 }
 
 ParamRecord param_from_json(const nlohmann::json& value) {
   ParamRecord param;
-  param.offset = value.at("offset").get<uint32_t>();
-  param.size = value.at("size").get<uint32_t>();
+  param.offset = integer_of<uint32_t>(value.at("offset"));
+  param.size = integer_of<uint32_t>(value.at("size"));
+  if (!is_param(param)) throw std::range_error("no kernel has such a parameter");
   if (value.at("type") == "pointer") {
     // The addresses are not kept: one that stands for them, so that the type is found again.
-    param.bits = value.at("alignment").get<uint64_t>();
-    if (const auto null = value.at("null").get<uint64_t>()) param.values[0] = null;
+    param.bits = integer_of<uint64_t>(value.at("alignment"));
+    if (const auto null = integer_of<uint64_t>(value.at("null"))) param.values[0] = null;
     if (param.bits != 0) param.values[kLowestAddress | param.bits] = 1;
     return param;
   }
@@ -431,31 +466,47 @@ ParamRecord param_from_json(const nlohmann::json& value) {
     if (one.contains("bits")) {
       bits = std::stoull(one.at("bits").get<std::string>(), nullptr, 16);
     } else if (one.at("value").is_number_unsigned()) {
-      bits = one.at("value").get<uint64_t>();
+      bits = integer_of<uint64_t>(one.at("value"));
     } else {
-      bits = static_cast<uint64_t>(one.at("value").get<int64_t>());
+      bits = static_cast<uint64_t>(integer_of<int64_t>(one.at("value")));
     }
-    param.values[bits & mask] += one.at("count").get<uint64_t>();
+    add_to(&param.values[bits & mask], integer_of<uint64_t>(one.at("count")));
     param.bits |= bits & mask;
   }
-  param.others = value.at("other_values").get<uint64_t>();
+  param.others = integer_of<uint64_t>(value.at("other_values"));
   return param;
+}
+
+// "xxh128:" and 32 digits, as patterns have it.
+bool is_image_hash(std::string_view text) {
+  constexpr std::string_view kPrefix = "xxh128:";
+  return text.size() == kPrefix.size() + 32 && text.substr(0, kPrefix.size()) == kPrefix &&
+         text.find_first_not_of("0123456789abcdefABCDEF", kPrefix.size()) == std::string_view::npos;
 }
 
 KernelRecord kernel_from_json(const nlohmann::json& value) {
   KernelRecord kernel;
   kernel.symbol = value.at("symbol").get<std::string>();
+  if (kernel.symbol.empty() || kernel.symbol.find('\0') != std::string::npos) {
+    throw std::range_error("no kernel has such a name");
+  }
   const nlohmann::json& image = value.at("image");
   if (image.at("hash").is_string()) kernel.image = image.at("hash").get<std::string>();
+  if (!kernel.image.empty() && !is_image_hash(kernel.image)) {
+    throw std::range_error("no image has such a hash");
+  }
   for (uint32_t i = 0; i < std::size(kImageKinds); ++i) {
     if (image.at("kind") == kImageKinds[i]) kernel.image_kind = static_cast<RecordedImage>(i);
   }
-  kernel.sm = value.at("sm").get<uint32_t>();
-  kernel.launches = value.at("launches").get<uint64_t>();
-  kernel.nodes = value.at("in_graph").get<uint64_t>();
-  kernel.failed = value.at("failed").get<uint64_t>();
+  kernel.sm = integer_of<uint32_t>(value.at("sm"));
+  kernel.launches = integer_of<uint64_t>(value.at("launches"));
+  kernel.nodes = integer_of<uint64_t>(value.at("in_graph"));
+  kernel.failed = integer_of<uint64_t>(value.at("failed"));
   kernel.has_params = value.at("params").is_array();
   if (kernel.has_params) {
+    if (value.at("params").size() > kMaxRecordedParams) {
+      throw std::range_error("no kernel has so many parameters");
+    }
     for (const nlohmann::json& param : value.at("params")) {
       kernel.params.push_back(param_from_json(param));
     }
@@ -464,16 +515,16 @@ KernelRecord kernel_from_json(const nlohmann::json& value) {
     Geometry key = {};
     for (size_t i = 0; i < 9; ++i) {
       const char* const names[] = {"grid", "block", "cluster"};
-      key[i] = geometry.at(names[i / 3]).at(i % 3).get<uint32_t>();
+      key[i] = integer_of<uint32_t>(geometry.at(names[i / 3]).at(i % 3));
     }
-    key[9] = geometry.at("shared_mem").get<uint32_t>();
+    key[9] = integer_of<uint32_t>(geometry.at("shared_mem"));
     add_counts(&kernel.geometries[key], counts_from_json(geometry));
   }
   kernel.other = counts_from_json(value.at("other_geometries"));
   for (const auto& [name, count] : value.at("outcomes").items()) {
     for (const OutcomeInfo& outcome : kOutcomes) {
       if (name == outcome.name) {
-        kernel.outcomes[static_cast<uint32_t>(outcome.outcome)] = count.get<uint64_t>();
+        kernel.outcomes[static_cast<uint32_t>(outcome.outcome)] = integer_of<uint64_t>(count);
       }
     }
   }
@@ -482,16 +533,16 @@ KernelRecord kernel_from_json(const nlohmann::json& value) {
 
 RecordedProcess process_from_json(const nlohmann::json& value) {
   RecordedProcess process;
-  process.pid = value.at("pid").get<uint64_t>();
-  process.start_time = value.at("start_time").get<uint64_t>();
-  process.created_unix_ns = value.at("created_unix_ns").get<uint64_t>();
+  process.pid = integer_of<uint64_t>(value.at("pid"));
+  process.start_time = integer_of<uint64_t>(value.at("start_time"));
+  process.created_unix_ns = integer_of<uint64_t>(value.at("created_unix_ns"));
   process.mode = value.at("mode").get<std::string>();
   process.executable = value.at("executable").get<std::string>();
   process.command = value.at("command").get<std::string>();
   if (value.at("config").is_string()) process.config = value.at("config").get<std::string>();
-  process.unknown_launches = value.at("unknown_launches").get<uint64_t>();
-  process.dropped_launches = value.at("dropped_launches").get<uint64_t>();
-  process.dropped_kernels = value.at("dropped_kernels").get<uint64_t>();
+  process.unknown_launches = integer_of<uint64_t>(value.at("unknown_launches"));
+  process.dropped_launches = integer_of<uint64_t>(value.at("dropped_launches"));
+  process.dropped_kernels = integer_of<uint64_t>(value.at("dropped_kernels"));
   return process;
 }
 
@@ -603,14 +654,18 @@ tl::expected<Recording, std::string> read_recording(const std::string& path) {
   if (std::filesystem::is_directory(path)) return read_recording_folder(path);
   const auto bytes = read_file(path, kMaxRecordingBytes);
   if (!bytes) return tl::unexpected(bytes.error().message);
+  return parse_json_lines(*bytes);
+}
+
+tl::expected<Recording, std::string> parse_json_lines(std::string_view text) {
   Recording out;
   size_t number = 0;
-  for (size_t begin = 0; begin < bytes->size(); ++number) {
-    const size_t end = std::min(bytes->find('\n', begin), bytes->size());
-    const std::string_view line = std::string_view(*bytes).substr(begin, end - begin);
+  for (size_t begin = 0; begin < text.size(); ++number) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
     begin = end + 1;
     if (line.empty()) continue;
-    const nlohmann::json value = nlohmann::json::parse(line, nullptr, false);
+    const nlohmann::json value = parse_json(line);
     try {
       if (value.is_discarded())
         return tl::unexpected(fmt::format("line {} is no JSON", number + 1));
@@ -620,7 +675,7 @@ tl::expected<Recording, std::string> read_recording(const std::string& path) {
       }
       if (type == "kernel") out.kernels.push_back(kernel_from_json(value));
       if (type == "recording") {
-        out.kernels_left_out = value.at("kernels_left_out").get<uint64_t>();
+        out.kernels_left_out = integer_of<uint64_t>(value.at("kernels_left_out"));
         for (const nlohmann::json& process : value.at("processes")) {
           out.processes.push_back(process_from_json(process));
         }

@@ -9,6 +9,7 @@
 #include <array>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -99,6 +100,9 @@ struct Recording {
 // parameters alike. A missing folder is an empty one; the error says why it cannot be read.
 tl::expected<Recording, std::string> read_recording_folder(const std::string& folder);
 
+// The same of one file's bytes. `name` is what it goes by.
+Recording read_recording_file(const std::string& name, std::string_view bytes);
+
 // A kernel's record as a line of JSON, and back. `share` of all GPU time: negative when not known.
 nlohmann::ordered_json kernel_to_json(const KernelRecord& kernel, double share);
 nlohmann::ordered_json processes_to_json(const std::vector<RecordedProcess>& processes);
@@ -112,6 +116,9 @@ JsonLines to_json_lines(const Recording& recording, uint64_t limit);
 
 // What `fibshim record -o` wrote, or a folder of recordings.
 tl::expected<Recording, std::string> read_recording(const std::string& path);
+
+// The JSON Lines of such a file.
+tl::expected<Recording, std::string> parse_json_lines(std::string_view text);
 
 }  // namespace fibshim::tools
 

@@ -18,6 +18,7 @@
 
 #include "shim/counters_format.h"
 #include "tools/atomic_file.h"
+#include "tools/json_input.h"
 
 namespace fibshim::tools {
 namespace {
@@ -53,16 +54,21 @@ tl::expected<std::string, std::string> read_text(int folder_fd, const char* name
   return text;
 }
 
+SweptCount count_from_json(const nlohmann::json& json) {
+  SweptCount count{
+      json.at("config").get<std::string>(),     integer_of<int32_t>(json.at("device")),
+      json.at("pattern").get<std::string>(),    json.at("definition").get<std::string>(),
+      integer_of<uint32_t>(json.at("outcome")), integer_of<uint64_t>(json.at("count"))};
+  // Each outcome is a series of its own to a monitoring system.
+  if (count.outcome >= kOutcomeSlots) throw std::range_error("an outcome is out of range");
+  return count;
+}
+
 SweptCounts from_json(const nlohmann::json& json) {
   SweptCounts out;
-  out.generation = json.at("generation").get<uint64_t>();
-  out.process_count = json.at("processes").get<uint64_t>();
-  for (const nlohmann::json& item : json.at("counts")) {
-    out.counts.push_back({item.at("config").get<std::string>(), item.at("device").get<int32_t>(),
-                          item.at("pattern").get<std::string>(),
-                          item.at("definition").get<std::string>(),
-                          item.at("outcome").get<uint32_t>(), item.at("count").get<uint64_t>()});
-  }
+  out.generation = integer_of<uint64_t>(json.at("generation"));
+  out.process_count = integer_of<uint64_t>(json.at("processes"));
+  for (const nlohmann::json& item : json.at("counts")) out.counts.push_back(count_from_json(item));
   for (const nlohmann::json& item : json.at("last_files")) {
     out.last_files.push_back(item.get<std::string>());
   }
@@ -168,17 +174,21 @@ void remove_files(int folder_fd, const std::vector<std::string>& names, Removal*
 tl::expected<SweptCounts, std::string> read_swept_counts(int folder_fd) {
   const auto text = read_text(folder_fd, kSweptFileName);
   if (!text) return tl::unexpected(text.error());
-  if (text->empty()) return SweptCounts();
-  const nlohmann::json json = nlohmann::json::parse(*text, nullptr, false);
+  return parse_swept_counts(*text);
+}
+
+tl::expected<SweptCounts, std::string> parse_swept_counts(std::string_view text) {
+  if (text.empty()) return SweptCounts();
+  const nlohmann::json json = parse_json(text);
   try {
     if (json.is_discarded()) return tl::unexpected(std::string("damaged: it is not JSON"));
-    const int version = json.at("version").get<int>();
+    const int version = integer_of<int>(json.at("version"));
     if (version != kVersion) {
       return tl::unexpected(
           fmt::format("format version {}; this fibshim reads version {}", version, kVersion));
     }
     return from_json(json);
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const std::exception& error) {
     return tl::unexpected(fmt::format("damaged: {}", error.what()));
   }
 }

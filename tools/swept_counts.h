@@ -15,6 +15,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tl/expected.hpp>
@@ -28,6 +29,7 @@ inline constexpr std::chrono::seconds kDefaultKeepTime = std::chrono::hours(24);
 
 // Reads swept.json of an open folder. One that is not there is empty; one that is damaged is an error.
 tl::expected<SweptCounts, std::string> read_swept_counts(int folder_fd);
+tl::expected<SweptCounts, std::string> parse_swept_counts(std::string_view text);  // of its bytes
 
 struct Removal {
   std::vector<std::string> removed;

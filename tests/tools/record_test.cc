@@ -7,113 +7,14 @@
 #include <filesystem>
 
 #include "shim/outcomes.h"
-#include "shim/recording_format.h"
 #include "tests/tools/config_folder.h"
 #include "tests/tools/fibshim_program.h"
+#include "tests/tools/recording_file_builder.h"
 
 namespace fibshim::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Param {
-  uint32_t size;
-  std::vector<std::pair<uint64_t, uint64_t>> values;
-};
-
-// A recording as the shim writes it.
-class RecordingBuilder {
- public:
-  RecordingBuilder() {
-    RecordingHeader header = {};
-    memcpy(header.magic, kRecordingMagic, sizeof header.magic);
-    header.version = kRecordingVersion;
-    header.header_bytes = sizeof header;
-    header.limit_bytes = kRecordedSymbolBytes * 64;
-    header.pid = 0x7fffffff;  // above any pid: not alive
-    header.mode = 1;
-    header.timed_every = kTimedEvery;
-    strcpy(header.command, "python3 serve.py");
-    append(header);
-  }
-
-  RecordingBuilder& kernel(const std::string& symbol, const std::vector<Param>& params,
-                           uint64_t launches, uint64_t nodes = 0, uint64_t image = 0x1234) {
-    RecordedKernel kernel = {};
-    const size_t symbol_bytes = (symbol.size() + 8) / 8 * 8;
-    kernel.block = {RecordedKind::kernel,
-                    static_cast<uint32_t>(sizeof kernel + params.size() * sizeof(RecordedParam) +
-                                          params.size() * kRecordedValues * sizeof(RecordedValue) +
-                                          symbol_bytes)};
-    kernel.image_low = image;
-    kernel.image_kind = RecordedImage::cubin;
-    kernel.sm = 90;
-    kernel.param_count = static_cast<uint32_t>(params.size());
-    kernel.value_count = kernel.param_count * kRecordedValues;
-    kernel.symbol_bytes = static_cast<uint32_t>(symbol.size() + 1);
-    kernel.has_params = 1;
-    kernel.launches = launches;
-    kernel.nodes = nodes;
-    kernel.outcomes[static_cast<size_t>(Outcome::untracked)] = launches + nodes;
-    kernel_at_ = bytes_.size();
-    append(kernel);
-    uint32_t offset = 0;
-    for (size_t i = 0; i < params.size(); ++i) {
-      offset = (offset + params[i].size - 1) / params[i].size * params[i].size;
-      RecordedParam param = {};
-      param.offset = offset;
-      param.size = params[i].size;
-      param.first_value = static_cast<uint32_t>(i * kRecordedValues);
-      for (const auto& [value, count] : params[i].values) param.bits |= value;
-      append(param);
-      offset += params[i].size;
-    }
-    for (const Param& param : params) {
-      for (size_t i = 0; i < kRecordedValues; ++i) {
-        append(i < param.values.size()
-                   ? RecordedValue{param.values[i].first, param.values[i].second}
-                   : RecordedValue{});
-      }
-    }
-    std::string text = symbol;
-    text.resize(symbol_bytes);
-    bytes_ += text;
-    return *this;
-  }
-
-  // Of the kernel before.
-  RecordingBuilder& geometry(uint32_t grid, uint32_t block, uint64_t launches, uint64_t nodes,
-                             RecordedTimes times) {
-    const RecordedGeometry geometry = {{RecordedKind::geometry, sizeof(RecordedGeometry)},
-                                       kernel_at_,
-                                       {grid, 1, 1, block, 1, 1, 1, 1, 1, 0},
-                                       launches,
-                                       nodes,
-                                       times};
-    append(geometry);
-    return *this;
-  }
-
-  std::string bytes() const {
-    std::string out = bytes_;
-    const uint64_t used = out.size();
-    memcpy(out.data() + offsetof(RecordingHeader, used_bytes), &used, sizeof used);
-    return out;
-  }
-
- private:
-  template <class T>
-  void append(const T& value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
-
-  std::string bytes_;
-  uint64_t kernel_at_ = 0;
-};
-
-constexpr char kScale[] =
-    "_Z5scalePfPKfiaf";  // scale(float*, float const*, int, signed char, float)
-constexpr uint64_t kAddress = 0x7f1200000000;
 
 RecordingBuilder example() {
   RecordingBuilder builder;
@@ -280,6 +181,52 @@ TEST_F(RecordFiles, RefusesJsonThatIsNoRecording) {
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
   }
   EXPECT_EQ(run_fibshim({"record", "--summary", folder_ / "nothing"}).exit_code, 1);
+}
+
+TEST_F(RecordFiles, RefusesNumbersThatAreNone) {
+  ASSERT_EQ(gather({example().bytes()}).exit_code, 0);
+  const std::string fine = read_text(output());
+  const auto with = [&](const std::string& from, const std::string& to) {
+    const size_t at = fine.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return fine.substr(0, at) + to + fine.substr(at + from.size());
+  };
+  const std::string cases[] = {
+      with("\"launches\":100", "\"launches\":-1"),
+      with("\"launches\":100", "\"launches\":1e300"),
+      with("\"grid\":[", "\"grid\":[4294967296,"),
+      with("\"size\":8", "\"size\":0"),
+      with("\"size\":8", "\"size\":" + std::string(200000, '[')),
+      with("\"size\":8", "\"size\":" + std::string(100000, '[') + std::string(100000, ']')),
+      with("\"symbol\":\"", "\"symbol\":\"\\u0000"),
+  };
+  for (const std::string& text : cases) {
+    write_text(output(), text);
+    const ProgramResult result = run_fibshim({"record", "--summary", output()});
+    EXPECT_EQ(result.exit_code, 1) << text.substr(0, 2000);
+    EXPECT_EQ(result.out, "") << text.substr(0, 2000);
+  }
+}
+
+TEST_F(RecordFiles, WhatIsSuggestedForAnySymbolPassesTheCheck) {
+  std::string endless = "_Z1fSt4pairIiiE";
+  for (const char id : std::string("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")) {
+    const std::string one = std::string("S") + id + "_";
+    endless += "S_I" + one + one + "E";
+  }
+  for (const std::string& symbol :
+       {std::string("re:not (one)"), std::string("glob:["), std::string("a b*?"), endless,
+        std::string(9000, '+'), std::string("1_GLOBAL__N__") + std::string(9000, 'a') + "_cu_",
+        std::string("\x01\xff\"\\\n")}) {
+    RecordingBuilder builder;
+    builder.kernel(symbol, {{8, {{0x7f0000001000, 1}}}, {4, {{4096, 1}}}}, 1);
+    const std::string config = folder_ / "config";
+    fs::remove_all(config);
+    ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
+    const ProgramResult result = suggest({output(), "1", "-o", config});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(run_fibshim({"check", config}).exit_code, 0) << symbol.substr(0, 100);
+  }
 }
 
 TEST_F(RecordFiles, RefusesWrongUsage) {

@@ -20,18 +20,11 @@ struct Tensor {
   std::vector<int64_t> shape;
   std::vector<uint8_t> bytes;
 
-  int64_t count() const {
-    int64_t product = 1;
-    for (const int64_t extent : shape) product *= extent;
-    return product;
-  }
+  // INT64_MAX for more than that: shapes come from files.
+  int64_t count() const { return product_from(0); }
   int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
   // Elements of one row: all axes but the first.
-  int64_t width() const {
-    int64_t product = 1;
-    for (size_t i = 1; i < shape.size(); ++i) product *= shape[i];
-    return product;
-  }
+  int64_t width() const { return product_from(1); }
   double at(int64_t i) const {
     return type->load(bytes.data() + static_cast<size_t>(i) * type->bytes);
   }
@@ -39,6 +32,15 @@ struct Tensor {
     type->store(value, bytes.data() + static_cast<size_t>(i) * type->bytes);
   }
   void allocate() { bytes.assign(static_cast<size_t>(count()) * type->bytes, 0); }
+
+ private:
+  int64_t product_from(size_t first) const {
+    int64_t product = 1;
+    for (size_t i = first; i < shape.size(); ++i) {
+      if (__builtin_mul_overflow(product, shape[i], &product)) return INT64_MAX;
+    }
+    return product;
+  }
 };
 
 struct CaseData {

@@ -225,7 +225,7 @@ class Judge {
     const std::string path = is_file ? options_.output : options_.output + "/traces";
     for (Json& record : read_records(path, &faults)) {
       const std::string key = record_key(record);
-      earlier_[key] = std::move(record);
+      if (is_complete(record)) earlier_[key] = std::move(record);
     }
     for (const std::string& fault : faults) {
       print_message(command_, tools::printable(fault) + "; left out");

@@ -15,6 +15,7 @@
 #include "loader/file.h"
 #include "tools/commands.h"
 #include "tools/file_descriptor.h"
+#include "tools/json_input.h"
 
 namespace fibshim::judge {
 namespace {
@@ -121,6 +122,43 @@ std::string record_key(const Judged& judged, const RecordContext& context) {
                 context.mode, judged.image, judged.baseline.solution);
 }
 
+void parse_records(const std::string& file, std::string_view text, std::vector<Json>* records,
+                   std::vector<std::string>* faults) {
+  size_t line_number = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    begin = end + 1;
+    ++line_number;
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    Json record = tools::parse_json<Json>(line);
+    if (record.is_discarded() || !record.is_object()) {
+      faults->push_back(fmt::format("{}:{}: not a JSON object", file, line_number));
+      continue;
+    }
+    const auto evaluation = record.find("evaluation");
+    if (evaluation != record.end() && evaluation->is_object()) {
+      records->push_back(std::move(record));
+    }
+  }
+}
+
+bool is_complete(const Json& record) {
+  const auto has_text = [](const Json& object, const char* key) {
+    const auto at = object.find(key);
+    return at != object.end() && at->is_string();
+  };
+  const auto evaluation = record.find("evaluation");
+  const auto workload = record.find("workload");
+  if (evaluation == record.end() || workload == record.end() || !workload->is_object()) {
+    return false;
+  }
+  const auto axes = workload->find("axes");
+  return has_text(record, "definition") && has_text(record, "solution") &&
+         has_text(*evaluation, "status") && has_text(*evaluation, "log") &&
+         axes != workload->end() && axes->is_object();
+}
+
 std::vector<Json> read_records(const std::string& path, std::vector<std::string>* faults) {
   namespace fs = std::filesystem;
   std::vector<Json> records;
@@ -141,23 +179,7 @@ std::vector<Json> read_records(const std::string& path, std::vector<std::string>
       faults->push_back(text.error().message);
       continue;
     }
-    size_t line_number = 0;
-    for (size_t begin = 0; begin < text->size();) {
-      const size_t end = std::min(text->find('\n', begin), text->size());
-      const std::string_view line = std::string_view(*text).substr(begin, end - begin);
-      begin = end + 1;
-      ++line_number;
-      if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      Json record = Json::parse(line, nullptr, false);
-      if (record.is_discarded() || !record.is_object()) {
-        faults->push_back(fmt::format("{}:{}: not a JSON object", file, line_number));
-        continue;
-      }
-      const auto evaluation = record.find("evaluation");
-      if (evaluation != record.end() && evaluation->is_object()) {
-        records.push_back(std::move(record));
-      }
-    }
+    parse_records(file, *text, &records, faults);
   }
   return records;
 }
@@ -193,7 +215,7 @@ Result<void> append_record(const std::string& file, const Json& record) {
     const auto text = read_file(file, kMaxImageBytes);
     if (!text) return tl::unexpected<Error>(text.error());
     const size_t begin = text->rfind('\n') + 1;
-    if (!Json::parse(text->substr(begin), nullptr, false).is_discarded()) {
+    if (!tools::parse_json(std::string_view(*text).substr(begin)).is_discarded()) {
       line += '\n';
     } else if (ftruncate(fd.get(), static_cast<off_t>(begin)) != 0) {
       return failed(strerror(errno));

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -50,6 +51,13 @@ std::string record_key(const Judged& judged, const RecordContext& context);
 // in *faults. A file that does not exist holds none.
 std::vector<nlohmann::ordered_json> read_records(const std::string& path,
                                                  std::vector<std::string>* faults);
+
+// The same of one file's lines.
+void parse_records(const std::string& file, std::string_view text,
+                   std::vector<nlohmann::ordered_json>* records, std::vector<std::string>* faults);
+
+// Has all that format_records() needs: records may be anybody's.
+bool is_complete(const nlohmann::ordered_json& record);
 
 // Where a record goes: `output` itself when it ends in .jsonl, else
 // output/traces/<author>/<op_type>/<definition>.jsonl.

@@ -16,6 +16,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// What an axis can show; a record may say anything.
+constexpr double kLeastShown = 1e-12, kMostShown = 1e15;
+bool can_be_shown(double value) { return value >= kLeastShown && value <= kMostShown; }
+
 constexpr double kWidth = 880, kLeft = 250, kRight = 70, kRowHeight = 24, kTop = 34, kBottom = 36;
 
 // Black on white and the reverse reach a contrast of 7; marks differ in shape as well as colour.
@@ -147,13 +151,14 @@ std::string draw(const Strip& strip, const std::vector<Row>& rows) {
   double low = HUGE_VAL, high = 0;
   for (const Row& row : rows) {
     const double value = row.*strip.value;
-    if (!(value > 0)) continue;
+    if (!can_be_shown(value)) continue;
     by_definition[row.definition].push_back(&row);
     low = std::min(low, value);
     high = std::max(high, value);
   }
   if (by_definition.empty()) return "";
-  if (strip.reference > 0) {
+  const bool has_reference = can_be_shown(strip.reference);
+  if (has_reference) {
     low = std::min(low, strip.reference);
     high = std::max(high, strip.reference);
   }
@@ -183,7 +188,7 @@ std::string draw(const Strip& strip, const std::vector<Row>& rows) {
         "<text class=\"tick\" x=\"{0:.1f}\" y=\"{3:.0f}\" text-anchor=\"middle\">{4}</text>\n",
         x, kTop, kTop + rows_height, kTop + rows_height + 16, tick_words(tick));
   }
-  if (strip.reference > 0) {
+  if (has_reference) {
     out += fmt::format(
         "<line class=\"one\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.0f}\" y2=\"{2:.0f}\"/>"
         "<text x=\"{0:.1f}\" y=\"{3:.0f}\" text-anchor=\"middle\">{4}</text>\n",

@@ -14,6 +14,7 @@
 #include <xxhash.h>
 
 #include "loader/file.h"
+#include "tools/json_input.h"
 
 namespace fibshim::judge {
 namespace {
@@ -27,9 +28,16 @@ const Json* find_member(const Json& object, const char* key) {
   return at == object.end() ? nullptr : &*at;
 }
 
-// Empty when `line` is a workload; else why not.
-std::string read_line(const std::string& line, Workloads* workloads) {
-  const Json record = Json::parse(line, nullptr, false);
+Error bad(std::string message) { return Error{ErrorCode::invalid_value, std::move(message)}; }
+
+std::string shape_words(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+}  // namespace
+
+std::string read_workload(std::string_view line, Workloads* workloads) {
+  const Json record = tools::parse_json<Json>(line);
   if (record.is_discarded() || !record.is_object()) return "not a JSON object";
   const Json* const definition = find_member(record, "definition");
   const Json* const given = find_member(record, "workload");
@@ -44,6 +52,7 @@ std::string read_line(const std::string& line, Workloads* workloads) {
   }
   Workload workload{{}, *inputs, uuid->get<std::string>()};
   for (const auto& [name, value] : axes->items()) {
+    // A number above int64 reads as a negative one.
     if (!value.is_number_integer() || value.get<int64_t>() < 0) {
       return "axis \"" + name + "\" is no integer from 0 on";
     }
@@ -52,14 +61,6 @@ std::string read_line(const std::string& line, Workloads* workloads) {
   (*workloads)[definition->get<std::string>()].push_back(std::move(workload));
   return "";
 }
-
-Error bad(std::string message) { return Error{ErrorCode::invalid_value, std::move(message)}; }
-
-std::string shape_words(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
-}  // namespace
 
 Workloads read_workloads(const std::string& root, std::vector<std::string>* faults) {
   namespace fs = std::filesystem;
@@ -85,7 +86,7 @@ Workloads read_workloads(const std::string& root, std::vector<std::string>* faul
       begin = end + 1;
       ++number;
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      const std::string fault = read_line(line, &workloads);
+      const std::string fault = read_workload(line, &workloads);
       if (!fault.empty()) faults->push_back(fmt::format("{}:{}: {}", file, number, fault));
     }
   }
@@ -167,6 +168,11 @@ Result<Tensor> read_safetensor(const std::string& path, const std::string& key) 
   const auto failed = [&](const std::string& why) {
     return tl::unexpected<Error>(bad(path + ": " + why));
   };
+  // Opening a FIFO would wait for its writer.
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    return failed(error ? error.message() : "not a regular file");
+  }
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return failed(strerror(errno));
   const auto file_bytes = static_cast<uint64_t>(file.tellg());
@@ -179,7 +185,7 @@ Result<Tensor> read_safetensor(const std::string& path, const std::string& key) 
   }
   std::string header(header_bytes, '\0');
   file.read(header.data(), static_cast<std::streamsize>(header_bytes));
-  const Json parsed = Json::parse(header, nullptr, false);
+  const Json parsed = tools::parse_json<Json>(header);
   if (!file || parsed.is_discarded() || !parsed.is_object())
     return failed("not a safetensors file");
   const Json* const entry = find_member(parsed, key.c_str());
@@ -187,9 +193,11 @@ Result<Tensor> read_safetensor(const std::string& path, const std::string& key) 
   try {
     Tensor tensor{find_safetensors_type(entry->at("dtype").get<std::string>()), {}, {}};
     if (tensor.type == nullptr) return failed("\"" + key + "\" has a dtype that is not known");
-    tensor.shape = entry->at("shape").get<std::vector<int64_t>>();
-    const auto begin = entry->at("data_offsets").at(0).get<uint64_t>();
-    const auto end = entry->at("data_offsets").at(1).get<uint64_t>();
+    for (const Json& extent : entry->at("shape")) {
+      tensor.shape.push_back(tools::integer_of<int64_t>(extent));
+    }
+    const auto begin = tools::integer_of<uint64_t>(entry->at("data_offsets").at(0));
+    const auto end = tools::integer_of<uint64_t>(entry->at("data_offsets").at(1));
     const uint64_t room = file_bytes - sizeof header_bytes - header_bytes;
     uint64_t wanted = tensor.type->bytes;
     for (const int64_t extent : tensor.shape) {
@@ -206,8 +214,8 @@ Result<Tensor> read_safetensor(const std::string& path, const std::string& key) 
     file.read(reinterpret_cast<char*>(tensor.bytes.data()), static_cast<std::streamsize>(wanted));
     if (!file) return failed("cut short");
     return tensor;
-  } catch (const Json::exception& error) {
-    return failed(error.what());
+  } catch (const std::exception& fault) {
+    return failed(fault.what());
   }
 }
 

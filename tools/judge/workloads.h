@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -27,6 +28,9 @@ using Workloads = std::map<std::string, std::vector<Workload>>;  // by definitio
 // All of `root`/workloads/**/*.jsonl, in the order of files and lines; none when there is no such
 // folder. Lines that cannot be read are named in *faults, with file and line.
 Workloads read_workloads(const std::string& root, std::vector<std::string>* faults);
+
+// Adds the workload of one line. Empty, or why it is none.
+std::string read_workload(std::string_view line, Workloads* workloads);
 
 // One made here: random inputs. The uuid follows from definition and axes, so that runs of several
 // solutions, now and later, speak of the same workload.

@@ -1,0 +1,121 @@
+// Writes recordings byte by byte, from the format's header alone: what `fibshim record` must read, and
+// what it must refuse. The shim's own writer is not used, so that the two cannot agree on a mistake.
+#ifndef FIBSHIM_TESTS_TOOLS_RECORDING_FILE_BUILDER_H_
+#define FIBSHIM_TESTS_TOOLS_RECORDING_FILE_BUILDER_H_
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shim/outcomes.h"
+#include "shim/recording_format.h"
+
+namespace fibshim::test {
+
+struct RecordedParamValues {
+  uint32_t size;
+  std::vector<std::pair<uint64_t, uint64_t>> values;
+};
+
+// A recording as the shim writes it.
+class RecordingBuilder {
+ public:
+  RecordingBuilder() {
+    RecordingHeader header = {};
+    memcpy(header.magic, kRecordingMagic, sizeof header.magic);
+    header.version = kRecordingVersion;
+    header.header_bytes = sizeof header;
+    header.limit_bytes = kRecordedSymbolBytes * 64;
+    header.pid = 0x7fffffff;  // above any pid: not alive
+    header.mode = 1;
+    header.timed_every = kTimedEvery;
+    strcpy(header.command, "python3 serve.py");
+    append(header);
+  }
+
+  RecordingBuilder& kernel(const std::string& symbol,
+                           const std::vector<RecordedParamValues>& params, uint64_t launches,
+                           uint64_t nodes = 0, uint64_t image = 0x1234) {
+    RecordedKernel kernel = {};
+    const size_t symbol_bytes = (symbol.size() + 8) / 8 * 8;
+    kernel.block = {RecordedKind::kernel,
+                    static_cast<uint32_t>(sizeof kernel + params.size() * sizeof(RecordedParam) +
+                                          params.size() * kRecordedValues * sizeof(RecordedValue) +
+                                          symbol_bytes)};
+    kernel.image_low = image;
+    kernel.image_kind = RecordedImage::cubin;
+    kernel.sm = 90;
+    kernel.param_count = static_cast<uint32_t>(params.size());
+    kernel.value_count = kernel.param_count * kRecordedValues;
+    kernel.symbol_bytes = static_cast<uint32_t>(symbol.size() + 1);
+    kernel.has_params = 1;
+    kernel.launches = launches;
+    kernel.nodes = nodes;
+    kernel.outcomes[static_cast<size_t>(Outcome::untracked)] = launches + nodes;
+    kernel_at_ = bytes_.size();
+    append(kernel);
+    uint32_t offset = 0;
+    for (size_t i = 0; i < params.size(); ++i) {
+      offset = (offset + params[i].size - 1) / params[i].size * params[i].size;
+      RecordedParam param = {};
+      param.offset = offset;
+      param.size = params[i].size;
+      param.first_value = static_cast<uint32_t>(i * kRecordedValues);
+      for (const auto& [value, count] : params[i].values) param.bits |= value;
+      append(param);
+      offset += params[i].size;
+    }
+    for (const RecordedParamValues& param : params) {
+      for (size_t i = 0; i < kRecordedValues; ++i) {
+        append(i < param.values.size()
+                   ? RecordedValue{param.values[i].first, param.values[i].second}
+                   : RecordedValue{});
+      }
+    }
+    std::string text = symbol;
+    text.resize(symbol_bytes);
+    bytes_ += text;
+    return *this;
+  }
+
+  // Of the kernel before.
+  RecordingBuilder& geometry(uint32_t grid, uint32_t block, uint64_t launches, uint64_t nodes,
+                             RecordedTimes times) {
+    const RecordedGeometry geometry = {{RecordedKind::geometry, sizeof(RecordedGeometry)},
+                                       kernel_at_,
+                                       {grid, 1, 1, block, 1, 1, 1, 1, 1, 0},
+                                       launches,
+                                       nodes,
+                                       times};
+    append(geometry);
+    return *this;
+  }
+
+  std::string bytes() const {
+    std::string out = bytes_;
+    const uint64_t used = out.size();
+    memcpy(out.data() + offsetof(RecordingHeader, used_bytes), &used, sizeof used);
+    return out;
+  }
+
+ private:
+  template <class T>
+  void append(const T& value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+
+  std::string bytes_;
+  uint64_t kernel_at_ = 0;
+};
+
+constexpr char kScale[] =
+    "_Z5scalePfPKfiaf";  // scale(float*, float const*, int, signed char, float)
+constexpr uint64_t kAddress = 0x7f1200000000;
+
+}  // namespace fibshim::test
+
+#endif  // FIBSHIM_TESTS_TOOLS_RECORDING_FILE_BUILDER_H_
