@@ -113,7 +113,7 @@ lint: $(BUILD)/setup-lint ## clang-tidy over the sources of shim, loader and too
 	$(Q)printf '%s\0' $(LINTED) | xargs -0 -n 1 -P $$(nproc) sh -c \
 	  '$(CLANG_TIDY) --quiet "$$1" -- -std=c++20 -fPIC -DFMT_HEADER_ONLY $(CPPFLAGS)' lint
 
-$(BUILD)/setup-format $(BUILD)/setup-lint: $(BUILD)/setup-%: tools/setup/packages.sh
+$(BUILD)/setup-format $(BUILD)/setup-lint $(BUILD)/setup-fuzz: $(BUILD)/setup-%: tools/setup/packages.sh
 	$(Q)mkdir -p $(@D)
 	$(Q)tools/setup/packages.sh $* $(@D) $@
 
@@ -124,3 +124,4 @@ $(BUILD)/setup-format $(BUILD)/setup-lint: $(BUILD)/setup-%: tools/setup/package
 -include tests/conformance/conformance.mk
 -include tests/gpu/frameworks/frameworks.mk
 -include tests/tools/judge/judge_tests.mk
+-include tests/fuzz/fuzz.mk

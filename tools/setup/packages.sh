@@ -4,7 +4,7 @@
 #   packages.sh GROUP BUILD_DIR DONE_FILE
 #
 #   GROUP      build: compilers and libraries; test: what some tests run; bench: Google Benchmark, gnuplot;
-#              format: clang-format; lint: clang-tidy
+#              fuzz: clang with libFuzzer; format: clang-format; lint: clang-tidy
 #   DONE_FILE  written when all is there; of the group `build` a makefile that names the toolkit
 #
 # The CUDA compiler comes from the machine where it has one (nvcc 12.8 or later, for sm_100; or
@@ -60,6 +60,16 @@ libbenchmark-dev:/usr/include/benchmark/benchmark.h
 gnuplot-nox:/usr/bin/gnuplot
 "
     ;;
+  # libFuzzer lies in the compiler's runtime, which Ubuntu 22.04 has in another package.
+  fuzz)
+    runtime=libclang-rt-14-dev
+    ! grep -q '^VERSION_CODENAME=jammy' /etc/os-release 2>/dev/null || runtime=libclang-common-14-dev
+    wanted="
+clang-14:/usr/bin/clang++-14
+$runtime:/usr/lib/llvm-14/lib/clang/14*/lib/linux/libclang_rt.fuzzer-*.a
+zlib1g-dev:/usr/include/zlib.h
+"
+    ;;
   # Version 14, which Debian 12 and Ubuntu 22.04 to 24.04 have: others format differently.
   format) wanted="clang-format-14:/usr/bin/clang-format-14" ;;
   lint) wanted="clang-tidy-14:/usr/bin/clang-tidy-14" ;;
@@ -67,7 +77,9 @@ gnuplot-nox:/usr/bin/gnuplot
 esac
 missing=
 for row in $wanted; do
-  [ -e "${row#*:}" ] || missing="$missing ${row%%:*}"
+  # shellcheck disable=SC2086  # a file's name may be a glob
+  set -- ${row#*:}
+  [ -e "$1" ] || missing="$missing ${row%%:*}"
 done
 
 # Is $1 the root of a toolkit that is recent enough?
