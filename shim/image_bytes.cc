@@ -92,8 +92,11 @@ uint64_t elf_bytes(const Prober& prober, const void* image) {
 
 // The fat binary's header says how much follows it.
 uint64_t fatbin_bytes(const Prober& prober, const void* image) {
-  if (!prober.is_readable(image, 16)) return 0;
-  const uint64_t end = end_of(read_at<uint16_t>(image, 6), 1, read_at<uint64_t>(image, 8));
+  constexpr uint16_t kHeaderBytes = 16;
+  if (!prober.is_readable(image, kHeaderBytes)) return 0;
+  const auto header_bytes = read_at<uint16_t>(image, 6);
+  if (header_bytes < kHeaderBytes) return 0;
+  const uint64_t end = end_of(header_bytes, 1, read_at<uint64_t>(image, 8));
   return prober.is_readable(image, end) ? end : 0;
 }
 
