@@ -286,9 +286,9 @@ Result<CubinInfo> read_cubin(std::string_view bytes) {
   }
   if (info.sm == 0) return invalid("the cubin does not say for which SM it is");
 
-  const auto read = read_sections(elf.get(), bytes.size() * kMaxNamesPerFile);
-  if (!read) return tl::unexpected<Error>(read.error());
-  const std::vector<Section>& sections = *read;
+  const auto all = read_sections(elf.get(), bytes.size() * kMaxNamesPerFile);
+  if (!all) return tl::unexpected<Error>(all.error());
+  const std::vector<Section>& sections = *all;
 
   // Kernels first: entry symbols, each with its code in .text.<name>.
   std::unordered_map<std::string_view, size_t> kernel_by_name;  // views into section names

@@ -70,19 +70,22 @@ Result<SignedManifest> SignedManifest::open(const RootFolder& root, const std::s
     return fail(ErrorCode::invalid_value,
                 std::string(kManifestSignatureFile) + ": " + verified.error().message);
   }
+  return parse(*text);
+}
+
+Result<SignedManifest> SignedManifest::parse(std::string_view text) {
   SignedManifest manifest;
   const auto malformed = [] {
     return fail(ErrorCode::invalid_value,
                 std::string(kManifestFile) + ": signed, but not a list that this version reads");
   };
-  std::string_view rest = *text;
-  if (rest.substr(0, kFirstLine.size()) != kFirstLine || rest.back() != '\n') return malformed();
-  rest.remove_prefix(kFirstLine.size());
-  while (!rest.empty()) {
-    const size_t end = rest.find('\n');
-    auto entry = parse_line(rest.substr(0, end));
+  if (text.substr(0, kFirstLine.size()) != kFirstLine || text.back() != '\n') return malformed();
+  text.remove_prefix(kFirstLine.size());
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    auto entry = parse_line(text.substr(0, end));
     if (!entry) return malformed();
-    rest.remove_prefix(end + 1);
+    text.remove_prefix(end + 1);
     std::string relative = entry->relative;
     if (!manifest.entries_.emplace(std::move(relative), std::move(*entry)).second) {
       return malformed();

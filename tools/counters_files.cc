@@ -237,7 +237,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
     out.configs.push_back({text_of(config.path), digest_text(config.digest)});
   }
   const auto status_block = std::make_unique<ControlStatus>();
-  if (!read_status(file.get(), *header, status_block.get())) {
+  if (!read_status(fd, *header, status_block.get())) {
     return tl::unexpected(read_failure("its control block"));
   }
   out.folder = folder_of(*status_block, out.configs);

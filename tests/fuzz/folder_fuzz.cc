@@ -91,7 +91,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     errors += diagnostic.severity == Severity::error;
   }
   require(errors <= report.error_count && report.invalid_count <= report.error_count &&
-              (errors == report.error_count || report.diagnostics.size() > kMaxFindingsPerRule),
+              (errors == report.error_count || report.diagnostics.size() > kMaxFindings),
           "findings are counted");
   require((report.snapshot == nullptr) == (report.invalid_count != 0),
           "there is a snapshot, or a reason why not");

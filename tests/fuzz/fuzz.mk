@@ -15,8 +15,8 @@ FUZZ         ?= $(FUZZ_NAMES)
 # What reads files and images: the loader, and parts of the shim and the tools.
 FUZZ_READERS := $(filter-out loader/find_object.cc loader/api.cc,$(LOADER_SRC)) \
   $(BUILD)/obj/loader/identity.cc shim/image_bytes.cc \
-  $(addprefix tools/,atomic_file.cc counters_files.cc fatbin_payload.cc image_report.cc kernel_signature.cc \
-    launch_groups.cc prometheus.cc recording.cc suggestion.cc swept_counts.cc terminal.cc) \
+  $(addprefix tools/,atomic_file.cc counters_files.cc fatbin_payload.cc folders_in_force.cc image_report.cc kernel_signature.cc \
+    launch_groups.cc prometheus.cc recording.cc secret_key.cc suggestion.cc swept_counts.cc terminal.cc) \
   $(addprefix tools/judge/,element_types.cc records.cc report_page.cc table.cc workloads.cc)
 
 FUZZ_CXX   = $(firstword $(shell command -v clang++-14 clang++))
@@ -34,9 +34,9 @@ $(FUZZ_FOLDER)/obj/loader/identity.o: $(BUILD)/obj/loader/identity.cc | $(BUILD)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(FUZZ_CXX) $(CPPFLAGS) -std=c++20 $(FUZZ_FLAGS) -c $< -o $@
 
-$(FUZZ_FOLDER)/libreaders.a: $(call FUZZ_OBJ,$(FUZZ_READERS))
+$(FUZZ_FOLDER)/libreaders.a: $(call FUZZ_OBJ,$(FUZZ_READERS)) tests/fuzz/fuzz.mk
 	$(call say,AR,$@)
-	$(Q)rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
 
 $(FUZZ_TARGETS): $(FUZZ_FOLDER)/bin/%: $(FUZZ_FOLDER)/obj/tests/fuzz/%_fuzz.o $(FUZZ_FOLDER)/libreaders.a
 	$(call say,LINK,$@)
