@@ -104,9 +104,11 @@ enum class Op : uint8_t {
   jump_if_nonzero_else_pop,  // for ||: keeps the value and jumps, or drops it
   to_bool,                   // int64 -> 0 or 1
   // Statements: these end a `where` clause. The launch falls back when one does not hold.
-  require,          // pops; must not be 0
-  require_aligned,  // 8-byte parameter `index` at `offset`: (value & imm) must be 0
-  require_equal,    // parameter `index` at `offset` read as `type`: must equal imm
+  require,  // pops; must not be 0
+  // 8-byte parameter `index` at `offset`: (value & imm) must be 0. Of any bits: an address from 2^63 on,
+  // which has no value in other expressions, can be aligned.
+  require_aligned,
+  require_equal,  // parameter `index` at `offset` read as `type`: must equal imm
 };
 
 struct Step {

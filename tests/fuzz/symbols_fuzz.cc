@@ -70,7 +70,8 @@ Answer regex_fits(std::string_view regex, const std::string& symbol) {
       pcre2_match_data_create_from_pattern(code.get(), nullptr), pcre2_match_data_free);
   const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> limits(
       pcre2_match_context_create(nullptr), pcre2_match_context_free);
-  pcre2_set_match_limit(limits.get(), 20000);
+  // What the matcher may give up on is not told from what does not fit.
+  pcre2_set_match_limit(limits.get(), kMaxLongSymbolRegexSteps / 4);
   const int count = pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(symbol.data()),
                                 symbol.size(), 0, 0, data.get(), limits.get());
   if (count == PCRE2_ERROR_NOMATCH) return Answer::no;

@@ -113,7 +113,9 @@ Result<void> load_inputs(const Workload& workload, const Definition& definition,
                          const AxisValues& axes, const std::string& root, CaseData* data) {
   for (const auto& [name, input] : workload.inputs.items()) {
     const std::string what = "input \"" + name + "\" of workload " + workload.uuid;
-    const std::string type = input.is_object() ? input.value("type", "") : "";
+    const Json* const named_type = find_member(input, "type");
+    const std::string type =
+        named_type != nullptr && named_type->is_string() ? named_type->get<std::string>() : "";
     if (type == "random") continue;
     const DefinitionArgument* const argument = definition.find_argument(name);
     if (argument == nullptr || argument->is_output) {
