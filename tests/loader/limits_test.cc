@@ -117,7 +117,8 @@ const std::map<std::string, Exceed> kCases = {
      }},
     {"Rank",
      [](const TestFolder& f, uint64_t n) {
-       f.change(kDefinitionPath, "\"shape\": [", "\"shape\": [" + repeated("\"n\", ", n));
+       f.change(kDefinitionPath, "\"x\": {\"shape\": [",
+                "\"x\": {\"shape\": [" + repeated("\"n\", ", n));
      }},
     {"NameBytes",
      [](const TestFolder& f, uint64_t n) {
@@ -168,8 +169,8 @@ const std::map<std::string, Exceed> kCases = {
 bool is_rule(const LimitInfo& limit) { return find_rule(limit.beyond) != nullptr; }
 
 // Those with a test of their own below.
-const char* const kOthers[] = {"IndexBytes", "ManifestBytes", "SymbolBytes", "DemangledBytes",
-                               "RegexSteps", "LongSymbolRegexSteps"};
+const char* const kOthers[] = {"IndexBytes",     "ManifestBytes", "SymbolBytes",
+                               "DemangledBytes", "RegexSteps",    "LongSymbolRegexSteps"};
 
 TEST(Limits, HaveATestEach) {
   for (const LimitInfo& limit : kLimits) {
