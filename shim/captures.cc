@@ -12,12 +12,17 @@ constinit std::atomic<int> g_active_captures{0};
 
 namespace {
 
+// `stream` is stored last, after the rest, and taken first: nobody may see one capture's stream with
+// the context of the one that had its place before.
 struct Capture {
-  std::atomic<uintptr_t> stream;  // 0: free
+  std::atomic<uintptr_t> stream;  // or one of the two below
   std::atomic<uintptr_t> thread;  // whose per-thread stream it is; 0: not one
   std::atomic<CUcontext> context;
   std::atomic<CUdevice> device;
 };
+
+constexpr uintptr_t kFree = 0;
+constexpr uintptr_t kClaimed = 3;  // and not written yet; no stream's value, like 1 and 2
 
 // More at once than these are counted and never end: their launches take the slow side, no more.
 constexpr int kMostCaptures = 256;
@@ -34,9 +39,19 @@ StreamKey key_of(CUstream stream, bool is_per_thread_stream) {
           stream == CU_STREAM_PER_THREAD ? static_cast<uintptr_t>(pthread_self()) : 0};
 }
 
+// Of a thread's stream the current one: each context has its own.
+CUcontext context_of(const StreamKey& key) {
+  const auto get_context = FIBSHIM_REAL(cuStreamGetCtx);
+  CUcontext context = nullptr;
+  if (get_context != nullptr) {
+    (void)get_context(reinterpret_cast<CUstream>(key.stream), &context);
+  }
+  return context;
+}
+
 // True when this call has ended it, not another thread's.
 bool end_capture(Capture* capture, uintptr_t stream) {
-  if (!capture->stream.compare_exchange_strong(stream, 0)) return false;
+  if (!capture->stream.compare_exchange_strong(stream, kFree)) return false;
   g_active_captures.fetch_sub(1, std::memory_order_relaxed);
   g_slow_reasons.fetch_sub(1, std::memory_order_relaxed);
   return true;
@@ -47,7 +62,9 @@ void end_captures(Is is) {
   if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) == 0, 1)) return;
   for (Capture& capture : g_captures) {
     const uintptr_t stream = capture.stream.load(std::memory_order_acquire);
-    if (stream != 0 && is(capture, stream)) end_capture(&capture, stream);
+    if (stream != kFree && stream != kClaimed && is(capture, stream)) {
+      end_capture(&capture, stream);
+    }
   }
 }
 
@@ -57,28 +74,28 @@ void note_capture_begin(CUstream stream, bool is_per_thread_stream) {
   g_active_captures.fetch_add(1, std::memory_order_relaxed);
   g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
   const StreamKey key = key_of(stream, is_per_thread_stream);
-  const auto get_context = FIBSHIM_REAL(cuStreamGetCtx);
+  const CUcontext context = context_of(key);
   const auto get_device = FIBSHIM_REAL(cuCtxGetDevice);
-  CUcontext context = nullptr;
   CUdevice device = -1;
-  if (get_context != nullptr) {
-    (void)get_context(reinterpret_cast<CUstream>(key.stream), &context);
-  }
   if (get_device != nullptr) (void)get_device(&device);
   for (Capture& capture : g_captures) {
-    uintptr_t none = 0;
-    if (!capture.stream.compare_exchange_strong(none, key.stream)) continue;
+    uintptr_t none = kFree;
+    if (!capture.stream.compare_exchange_strong(none, kClaimed)) continue;
     capture.thread.store(key.thread, std::memory_order_relaxed);
     capture.context.store(context, std::memory_order_relaxed);
     capture.device.store(device, std::memory_order_relaxed);
+    capture.stream.store(key.stream, std::memory_order_release);
     return;
   }
 }
 
 void note_capture_end(CUstream stream, bool is_per_thread_stream) {
+  if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) == 0, 1)) return;
   const StreamKey key = key_of(stream, is_per_thread_stream);
+  const CUcontext context = key.thread == 0 ? nullptr : context_of(key);
   end_captures([&](const Capture& capture, uintptr_t at) {
-    return at == key.stream && capture.thread.load(std::memory_order_relaxed) == key.thread;
+    return at == key.stream && capture.thread.load(std::memory_order_relaxed) == key.thread &&
+           (key.thread == 0 || capture.context.load(std::memory_order_relaxed) == context);
   });
 }
 

@@ -79,6 +79,7 @@ Answer regex_fits(std::string_view regex, const std::string& symbol) {
 }
 
 Answer fits(const SymbolPattern& pattern, const std::string& symbol) {
+  if (symbol.size() > kMaxSymbolLength) return Answer::no;
   const std::string_view text = pattern.text();
   const std::string body(text.substr(std::min(text.find(':'), text.size() - 1) + 1));
   switch (pattern.kind()) {
@@ -86,6 +87,7 @@ Answer fits(const SymbolPattern& pattern, const std::string& symbol) {
     case SymbolPattern::Kind::glob: return glob_fits(body, symbol);
     case SymbolPattern::Kind::regex: return regex_fits(body, symbol);
     case SymbolPattern::Kind::demangled: {
+      if (symbol.size() > kMaxDemangledLength) return Answer::no;
       const std::string readable = demangle(symbol);
       return glob_fits(body, readable.empty() ? symbol : readable);
     }

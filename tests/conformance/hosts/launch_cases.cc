@@ -237,6 +237,43 @@ CASE(capture_per_thread) {
   gpu.finish({.curated2 = 2}, {.hit = 1});
 }
 
+// A thread's stream is another one in each context: the end of one's capture is not the other's.
+CASE(capture_per_thread_in_two_contexts) {
+  const Gpu gpu;
+  CUcontext other = nullptr;
+  OK(cuda().cuCtxCreate_v2(&other, 0, gpu.device()));
+  const CUfunction there = gpu.step();
+  gpu.enter();
+  const CUfunction step = gpu.step();
+  const auto begin = [] {
+    OK(cuda().cuStreamBeginCapture_v2_ptsz(nullptr, CU_STREAM_CAPTURE_MODE_RELAXED));
+  };
+  const auto launch = [&](CUfunction function) {
+    Arguments arguments_of_step(gpu.marks(), 2, 7);
+    OK(cuda().cuLaunchKernel_ptsz(function, 1, 1, 1, 32, 1, 1, 0, nullptr,
+                                  arguments_of_step.params(), nullptr));
+  };
+  const auto end = [] {
+    CUgraph captured = nullptr;
+    OK(cuda().cuStreamEndCapture_ptsz(nullptr, &captured));
+    const Graph graph(captured);
+    NodeParams2 params;
+    memset(&params, 0, sizeof params);
+    OK(cuda().cuGraphKernelNodeGetParams_v2(graph.nodes().at(0), &params));
+    CHECK(kernel_name(params) == kStep);
+  };
+  begin();
+  OK(cuda().cuCtxSetCurrent(other));
+  begin();
+  launch(there);
+  end();
+  gpu.enter();
+  launch(step);
+  end();
+  OK(cuda().cuCtxDestroy_v2(other));
+  gpu.finish({}, {.hit = 2});
+}
+
 // Every capture mode, the first launch of a kernel whose very module is loaded in the capture.
 CASE(capture_cold) {
   const Gpu gpu;

@@ -209,6 +209,43 @@ CASE(several_contexts) {
   gpu.finish({.curated1 = 4}, {.hit = 4});
 }
 
+// Contexts that end beside captures of others: what is captured there is remembered all the same.
+CASE(captures_beside_context_ends) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  std::atomic<bool> is_over{false};
+  std::thread ends([&] {
+    for (int i = 0; i < rounds_of_contexts(); ++i) {
+      const CUcontext context = make_context(gpu);
+      CUstream stream = nullptr;
+      CUgraph graph = nullptr;
+      OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+      OK(cuda().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+      if (i % 2 == 0) {
+        OK(cuda().cuStreamEndCapture(stream, &graph));
+        OK(cuda().cuGraphDestroy(graph));
+      }
+      OK(cuda().cuCtxDestroy_v2(context));
+    }
+    is_over.store(true);
+  });
+  long launches = 0;
+  do {
+    CUgraph captured = nullptr;
+    OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(gpu.launch(step, 1));
+    OK(cuda().cuStreamEndCapture(gpu.stream(), &captured));
+    const Graph graph(captured);
+    NodeParams2 params;
+    memset(&params, 0, sizeof params);
+    OK(cuda().cuGraphKernelNodeGetParams_v2(graph.nodes().at(0), &params));
+    CHECK(kernel_name(params) == kStep);
+    ++launches;
+  } while (!is_over.load());
+  ends.join();
+  gpu.finish({}, {.hit = launches});
+}
+
 // Two GPUs in one process, alike or not: each runs its own image.
 CASE(several_devices) {
   OK(cuda().cuInit(0));
