@@ -18,8 +18,14 @@ struct Capture {
   std::atomic<uintptr_t> stream;  // or one of the two below
   std::atomic<uintptr_t> thread;  // whose per-thread stream it is; 0: not one
   std::atomic<CUcontext> context;
-  std::atomic<CUdevice> device;
+  std::atomic<CUdevice> device;  // whose primary context it may be; kNone: it is another
 };
+
+constexpr CUdevice kNone = -1;
+
+// As the driver last gave them out; null: not known. They keep their values when they come back.
+constexpr int kMostDevices = 64;
+constinit std::atomic<CUcontext> g_primary_contexts[kMostDevices] = {};
 
 constexpr uintptr_t kFree = 0;
 constexpr uintptr_t kClaimed = 3;  // and not written yet; no stream's value, like 1 and 2
@@ -49,6 +55,16 @@ CUcontext context_of(const StreamKey& key) {
   return context;
 }
 
+// The current device, unless the context is known not to be its primary one.
+CUdevice primary_device_of(CUcontext context) {
+  const auto get_device = FIBSHIM_REAL(cuCtxGetDevice);
+  CUdevice device = kNone;
+  if (get_device == nullptr || get_device(&device) != CUDA_SUCCESS) return kNone;
+  if (device < 0 || device >= kMostDevices) return device;
+  const CUcontext primary = g_primary_contexts[device].load(std::memory_order_relaxed);
+  return primary == nullptr || primary == context ? device : kNone;
+}
+
 // True when this call has ended it, not another thread's.
 bool end_capture(Capture* capture, uintptr_t stream) {
   if (!capture->stream.compare_exchange_strong(stream, kFree)) return false;
@@ -75,9 +91,7 @@ void note_capture_begin(CUstream stream, bool is_per_thread_stream) {
   g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
   const StreamKey key = key_of(stream, is_per_thread_stream);
   const CUcontext context = context_of(key);
-  const auto get_device = FIBSHIM_REAL(cuCtxGetDevice);
-  CUdevice device = -1;
-  if (get_device != nullptr) (void)get_device(&device);
+  const CUdevice device = primary_device_of(context);
   for (Capture& capture : g_captures) {
     uintptr_t none = kFree;
     if (!capture.stream.compare_exchange_strong(none, kClaimed)) continue;
@@ -116,6 +130,11 @@ void note_green_context_end(CUgreenCtx context) {
   if (get_context != nullptr && get_context(&as_context, context) == CUDA_SUCCESS) {
     note_context_end(as_context);
   }
+}
+
+void note_primary_context(CUdevice device, CUcontext context) {
+  if (device < 0 || device >= kMostDevices) return;
+  g_primary_contexts[device].store(context, std::memory_order_relaxed);
 }
 
 void note_primary_context_end(CUdevice device, bool is_reset) {

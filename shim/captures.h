@@ -23,6 +23,9 @@ void note_stream_end(CUstream stream);
 void note_context_end(CUcontext context);
 void note_green_context_end(CUgreenCtx context);
 
+// After the driver has given out a device's primary context.
+void note_primary_context(CUdevice device, CUcontext context);
+
 // After a primary context was released or reset.
 void note_primary_context_end(CUdevice device, bool is_reset);
 

@@ -367,7 +367,9 @@ CUresult note_context(CUresult result, CUdevice device) {
 }  // namespace fibshim
 
 CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  return note_context(call_real(real::cuDevicePrimaryCtxRetain, context, device), device);
+  const CUresult result = call_real(real::cuDevicePrimaryCtxRetain, context, device);
+  if (result == CUDA_SUCCESS) note_primary_context(device, *context);
+  return note_context(result, device);
 }
 
 CUresult hook_cuCtxCreate(CUcontext* context, unsigned flags, CUdevice device) {

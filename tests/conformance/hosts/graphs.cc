@@ -97,6 +97,13 @@ std::vector<CUgraphNode> Graph::nodes() const {
   return nodes;
 }
 
+std::string Graph::first_kernel() const {
+  NodeParams2 params;
+  memset(&params, 0, sizeof params);
+  OK(cuda().cuGraphKernelNodeGetParams_v2(nodes().at(0), &params));
+  return kernel_name(params);
+}
+
 void Graph::run(const Gpu& gpu, int times) const { Executable(graph_).run(gpu, times); }
 
 void Executable::run(const Gpu& gpu, int times) const {

@@ -34,6 +34,8 @@ class Graph {
   CUgraph release();
   CUgraphNode add(CUfunction function, Arguments* arguments, CUgraphNode after = nullptr) const;
   std::vector<CUgraphNode> nodes() const;
+  // As the host reads it from the first node.
+  std::string first_kernel() const;
   // Instantiates, launches so often, waits, and ends the executable graph.
   void run(const Gpu& gpu, int times = 1) const;
 

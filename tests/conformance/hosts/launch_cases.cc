@@ -256,11 +256,7 @@ CASE(capture_per_thread_in_two_contexts) {
   const auto end = [] {
     CUgraph captured = nullptr;
     OK(cuda().cuStreamEndCapture_ptsz(nullptr, &captured));
-    const Graph graph(captured);
-    NodeParams2 params;
-    memset(&params, 0, sizeof params);
-    OK(cuda().cuGraphKernelNodeGetParams_v2(graph.nodes().at(0), &params));
-    CHECK(kernel_name(params) == kStep);
+    CHECK(Graph(captured).first_kernel() == kStep);
   };
   begin();
   OK(cuda().cuCtxSetCurrent(other));
@@ -272,6 +268,27 @@ CASE(capture_per_thread_in_two_contexts) {
   end();
   OK(cuda().cuCtxDestroy_v2(other));
   gpu.finish({}, {.hit = 2});
+}
+
+// The primary context's end is not that of captures in others.
+CASE(capture_beside_primary_context) {
+  const Gpu gpu;
+  CUcontext own = nullptr;
+  OK(cuda().cuCtxCreate_v2(&own, 0, gpu.device()));
+  const CUfunction step = gpu.step();
+  CUstream stream = nullptr;
+  OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuda().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  OK(cuda().cuDevicePrimaryCtxRelease_v2(gpu.device()));
+  Arguments values(gpu.marks(), 1, 7);
+  OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, stream, values.params(), nullptr));
+  CUgraph captured = nullptr;
+  OK(cuda().cuStreamEndCapture(stream, &captured));
+  CHECK(Graph(captured).first_kernel() == kStep);
+  CUcontext again = nullptr;
+  OK(cuda().cuDevicePrimaryCtxRetain(&again, gpu.device()));
+  CHECK(again == gpu.context());
+  gpu.finish({}, {.hit = 1});
 }
 
 // Every capture mode, the first launch of a kernel whose very module is loaded in the capture.

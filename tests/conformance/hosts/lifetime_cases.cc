@@ -209,41 +209,43 @@ CASE(several_contexts) {
   gpu.finish({.curated1 = 4}, {.hit = 4});
 }
 
-// Contexts that end beside captures of others: what is captured there is remembered all the same.
-CASE(captures_beside_context_ends) {
+// Captures of several threads, in streams of theirs and in the threads' own, and contexts that end: one
+// capture's end is not another's, and what is captured is remembered.
+CASE(captures_beside_ends) {
+  constexpr int kThreads = 2;  // of more, one is always capturing
   const Gpu gpu;
   const CUfunction step = gpu.step();
-  std::atomic<bool> is_over{false};
-  std::thread ends([&] {
-    for (int i = 0; i < rounds_of_contexts(); ++i) {
-      const CUcontext context = make_context(gpu);
-      CUstream stream = nullptr;
-      CUgraph graph = nullptr;
-      OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-      OK(cuda().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-      if (i % 2 == 0) {
-        OK(cuda().cuStreamEndCapture(stream, &graph));
-        OK(cuda().cuGraphDestroy(graph));
-      }
-      OK(cuda().cuCtxDestroy_v2(context));
-    }
-    is_over.store(true);
-  });
-  long launches = 0;
-  do {
+  std::atomic<long> launches{0};
+  std::vector<std::thread> threads;
+  const auto capture = [&](CUstream stream) {
     CUgraph captured = nullptr;
-    OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
-    OK(gpu.launch(step, 1));
-    OK(cuda().cuStreamEndCapture(gpu.stream(), &captured));
-    const Graph graph(captured);
-    NodeParams2 params;
-    memset(&params, 0, sizeof params);
-    OK(cuda().cuGraphKernelNodeGetParams_v2(graph.nodes().at(0), &params));
-    CHECK(kernel_name(params) == kStep);
+    OK(cuda().cuStreamBeginCapture_v2_ptsz(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    Arguments own(gpu.marks(), 1, 7);
+    OK(cuda().cuLaunchKernel_ptsz(step, 1, 1, 1, 32, 1, 1, 0, stream, own.params(), nullptr));
+    OK(cuda().cuStreamEndCapture_ptsz(stream, &captured));
+    CHECK(Graph(captured).first_kernel() == kStep);
     ++launches;
-  } while (!is_over.load());
-  ends.join();
-  gpu.finish({}, {.hit = launches});
+  };
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      gpu.enter();
+      CUstream stream = nullptr;
+      OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+      for (int k = 0; k < rounds_of_contexts(); ++k) {
+        capture(nullptr);
+        capture(stream);
+        if (k % 8 == 0) {
+          const CUcontext context = make_context(gpu);
+          OK(cuda().cuStreamBeginCapture_v2_ptsz(nullptr, CU_STREAM_CAPTURE_MODE_RELAXED));
+          OK(cuda().cuCtxDestroy_v2(context));
+          gpu.enter();
+        }
+      }
+      OK(cuda().cuStreamDestroy_v2(stream));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  gpu.finish({}, {.hit = launches.load()});
 }
 
 // Two GPUs in one process, alike or not: each runs its own image.
