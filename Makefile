@@ -14,12 +14,13 @@ CPPFLAGS += -I. -isystem $(CUDA_INCLUDE)
 CXXFLAGS += -std=c++20 $(OPT) $(WARN) -fPIC -ffunction-sections -fdata-sections -fno-plt
 DEPFLAGS  = -MMD -MP
 
-# SANITIZE=address,undefined (or thread): a build with that sanitizer. The runtimes go in statically:
-# a shared libasan would not see what a static libstdc++ throws.
+# SANITIZE=address,undefined (or thread): a build with that sanitizer. The runtimes go in statically, as
+# clang has them: a shared libasan would not see what a static libstdc++ throws.
 SANITIZE       ?=
-SANITIZE_FLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
-SANITIZE_LINK  := $(SANITIZE_FLAGS) $(if $(findstring address,$(SANITIZE)),-static-libasan) \
-  $(if $(findstring undefined,$(SANITIZE)),-static-libubsan) $(if $(findstring thread,$(SANITIZE)),-static-libtsan)
+SANITIZE_MORE  ?=
+SANITIZE_FLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer $(SANITIZE_MORE))
+SANITIZE_LINK   = $(SANITIZE_FLAGS) $(if $(findstring clang,$(CXX)),,$(if $(findstring address,$(SANITIZE)),-static-libasan) \
+  $(if $(findstring undefined,$(SANITIZE)),-static-libubsan) $(if $(findstring thread,$(SANITIZE)),-static-libtsan))
 
 # All processors, unless -j says otherwise.
 ifeq ($(MAKELEVEL),0)

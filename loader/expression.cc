@@ -9,7 +9,8 @@
 namespace fibshim {
 namespace {
 
-constexpr size_t kMaxSuggestedNames = 256;  // of more, looking for the one that was meant takes long
+constexpr size_t kMaxSuggestedNames =
+    256;  // of more, looking for the one that was meant takes long
 
 tl::unexpected<ExpressionError> error_at(Rule rule, size_t offset, std::string message,
                                          std::string hint = {}) {

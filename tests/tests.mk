@@ -50,10 +50,11 @@ $(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_L
 # `make test`: everything is built, its format checked, and every test run, those of the loader under
 # AddressSanitizer and UBSan, too; the tools' are in `make asan`, the shim under ThreadSanitizer in `make
 # tsan`, since compiling takes long.  FILTER=Stats runs tests of that name only.
-TEST_SCRIPTS := $(wildcard tests/*/*_test.sh)
+# The longest first: fuzz targets run as many seconds as they are told, in what time others leave.
+TEST_SCRIPTS := tests/fuzz/fuzz_test.sh $(filter-out tests/fuzz/%,$(wildcard tests/*/*_test.sh))
 ASAN_PROGRAMS := $(BUILD)/asan/tests/loader_tests
-test: all check-format $(TEST_PROGRAMS) asan-loader ## build everything, check the format, run all tests that need no GPU
-	$(Q)BUILD=$(BUILD) tests/run.sh $(if $(FILTER),-f '$(FILTER)') $(TEST_PROGRAMS) $(ASAN_PROGRAMS) $(TEST_SCRIPTS)
+test: all check-format $(TEST_PROGRAMS) asan-loader asan-fuzz ## build everything, check the format, run all tests that need no GPU
+	$(Q)BUILD=$(BUILD) tests/run.sh $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS) $(ASAN_PROGRAMS)
 
 # Kernels of engines that are not there, and a replacement that faults.
 ENGINE_STUBS := $(BUILD)/tests/data/engine_stubs.fatbin $(BUILD)/tests/data/faulty_kernels.fatbin
@@ -64,7 +65,7 @@ $(ENGINE_STUBS): $(BUILD)/tests/data/%.fatbin: tests/gpu/%.cu | $(SETUP)
 test-gpu: all $(DRIVER_CONTRACT_TESTS) $(HOSTS) $(ENGINE_STUBS) ## the tests that need an NVIDIA GPU, and python3 with PyTorch
 	$(Q)tests/gpu/run.sh $(BUILD)
 
-# $(1) its folder, $(2) what -fsanitize= takes
+# $(1) its folder, $(2) what -fsanitize= takes, $(3) settings of its build
 define sanitizer
 .PHONY: $(1)-loader $(1)-build
 $(1)-loader: $(BUILD)/config/demo $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS) $(BUILD)/tests/loader_tests
@@ -74,11 +75,11 @@ $(1)-loader: $(BUILD)/config/demo $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS) 
 	$$(Q)cp -pru $(BUILD)/tests/hosts/. $(BUILD)/$(1)/tests/hosts/
 	$$(Q)mkdir -p $(BUILD)/$(1)/config && cp -pru $(BUILD)/config/demo $(BUILD)/$(1)/config/
 	$$(Q)mkdir -p $(BUILD)/$(1)/tests/data && cp -pru $(BUILD)/tests/data/. $(BUILD)/$(1)/tests/data/
-	$$(Q)$$(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) SETUP=$(SETUP) SANITIZE=$(2) OPT='-O0 -g1' \
+	$$(Q)$$(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) SETUP=$(SETUP) SANITIZE=$(2) OPT='-O0 -g1' $(3) \
 	  $(BUILD)/$(1)/tests/loader_tests
 $(1)-build: $(1)-loader $(BUILD)/tests/tools_tests \
   $(if $(findstring address,$(2)),$(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)))
-	$$(Q)$$(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) SETUP=$(SETUP) SANITIZE=$(2) OPT='-O0 -g1' \
+	$$(Q)$$(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) SETUP=$(SETUP) SANITIZE=$(2) OPT='-O0 -g1' $(3) \
 	  $(if $(findstring address,$(2)),JUDGE_BUILD=$(BUILD)) $(BUILD)/$(1)/bin/fibshim
 	$$(Q)cp -pu $(BUILD)/tests/tools_tests $(BUILD)/$(1)/tests/
 $(1): $(1)-build
@@ -88,7 +89,8 @@ endef
 asan: ## the loader's and the tools' tests under AddressSanitizer and UBSan
 ubsan: ## the same under UBSan alone
 tsan: $(CONFORM_TSAN) ## the same under ThreadSanitizer, and what of the conformance suite can be
-$(eval $(call sanitizer,asan,address$(comma)undefined))
+$(eval $(call sanitizer,asan,address$(comma)undefined,$(FUZZ_BUILD)))
+asan-loader: $(BUILD)/setup-fuzz
 $(eval $(call sanitizer,ubsan,undefined))
 $(eval $(call sanitizer,tsan,thread))
 

@@ -9,9 +9,11 @@ CLI_OBJ := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tools/*.cc)) \
 CLI     := $(BUILD)/bin/fibshim
 
 # Less optimised than the libraries: nothing here is hot, and the headers of its libraries are large.
-# For the same reason AddressSanitizer comes without UBSan here: `make ubsan` has that.
-# Where fmt's library need not go in statically its code is not compiled into every object, either.
-$(CLI_OBJ): ROOM_FLAGS = $(if $(SANITIZE),$(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),-fvisibility=hidden -DFMT_HEADER_ONLY -O1 -g1)
+# For the same reason AddressSanitizer comes without UBSan here, but for what fuzz targets read:
+# `make ubsan` has that. Where fmt's library need not go in statically its code is not compiled into
+# every object, either.
+$(CLI_OBJ): ROOM_FLAGS = $(if $(SANITIZE),-O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),-fvisibility=hidden -DFMT_HEADER_ONLY -Og -g1)
+$(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)): ROOM_FLAGS = $(if $(SANITIZE),-O0,-fvisibility=hidden -DFMT_HEADER_ONLY -O1 -g1)
 
 $(CLI): $(CLI_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF)
 	$(call say,LINK,$@)

@@ -1,61 +1,62 @@
-# Fuzz targets: build/fuzz/bin/<name>, one for each tests/fuzz/<name>_fuzz.cc, with clang's libFuzzer,
-# AddressSanitizer and UBSan. The readers are compiled once, into an archive that all targets share.
+# Fuzz targets: build/asan/fuzz/bin/<name>, one for each tests/fuzz/<name>_fuzz.cc, of clang's libFuzzer.
+# They link the objects of the build with AddressSanitizer and UBSan, which is clang's for their sake.
 #   make fuzz FUZZ_SECONDS=600 FUZZ=images   runs longer, of all targets or one; findings lie in
-#                                            build/fuzz/out/findings, each with how to repeat it
-#   build/fuzz/fuzz.tar.xz                   all that another machine needs, without a compiler: unpack,
-#                                            then fuzz/run.sh -s 600 fuzz/bin; what it keeps lies in
-#                                            fuzz/bin/out, and tests/fuzz/merge.sh takes the corpus back
+#                                            build/asan/fuzz/out/findings, each with how to repeat it
+#   make fuzz-pack                           build/asan/fuzz/fuzz.tar.xz: all that another machine needs,
+#                                            without a compiler: unpack, then fuzz/run.sh -s 600 fuzz/bin;
+#                                            tests/fuzz/merge.sh takes the corpus it keeps back
 
-FUZZ_FOLDER  := $(BUILD)/fuzz
 FUZZ_NAMES   := $(patsubst tests/fuzz/%_fuzz.cc,%,$(wildcard tests/fuzz/*_fuzz.cc))
-FUZZ_TARGETS := $(FUZZ_NAMES:%=$(FUZZ_FOLDER)/bin/%)
 FUZZ_SECONDS ?= 60
 FUZZ         ?= $(FUZZ_NAMES)
+FUZZ_FOLDER  := $(BUILD)/asan/fuzz
+
+# What the build with AddressSanitizer is told. The code of two large libraries is not what is tested.
+FUZZ_BUILD = CXX='$(firstword $(shell command -v clang++-14 clang++) clang++-14)' WARN=-w \
+  SANITIZE_MORE='-fsanitize=float-cast-overflow,fuzzer-no-link -fsanitize-ignorelist=tests/fuzz/not_sanitized.txt -D_GLIBCXX_ASSERTIONS'
+
+ifneq ($(findstring fuzzer,$(SANITIZE_MORE)),)
+# In that build.
+FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/fuzz/bin/%)
 
 # What reads files and images: the loader, and parts of the shim and the tools.
-FUZZ_READERS := $(filter-out loader/find_object.cc loader/api.cc,$(LOADER_SRC)) \
-  $(BUILD)/obj/loader/identity.cc shim/image_bytes.cc \
-  $(addprefix tools/,atomic_file.cc counters_files.cc fatbin_payload.cc folders_in_force.cc image_report.cc kernel_signature.cc \
-    launch_groups.cc prometheus.cc recording.cc secret_key.cc suggestion.cc swept_counts.cc terminal.cc) \
+FUZZ_READERS := $(filter-out loader/find_object.cc loader/api.cc,$(LOADER_SRC)) shim/image_bytes.cc \
+  $(addprefix tools/,atomic_file.cc counters_files.cc fatbin_payload.cc folders_in_force.cc image_report.cc \
+    kernel_signature.cc launch_groups.cc prometheus.cc recording.cc secret_key.cc suggestion.cc swept_counts.cc \
+    terminal.cc) \
   $(addprefix tools/judge/,element_types.cc records.cc report_page.cc table.cc workloads.cc)
+FUZZ_READER_OBJ := $(FUZZ_READERS:%.cc=$(BUILD)/obj/%.o) $(BUILD)/obj/loader/identity.o
+$(FUZZ_READER_OBJ) $(FUZZ_NAMES:%=$(BUILD)/obj/tests/fuzz/%_fuzz.o): ROOM_FLAGS = -O1
 
-FUZZ_CXX   = $(firstword $(shell command -v clang++-14 clang++))
-FUZZ_FLAGS := -O1 -g1 -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all \
-  -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS -DFMT_HEADER_ONLY
-FUZZ_LINK  := -static-libstdc++ -static-libgcc -Wl,-Bstatic -lpcre2-8 -lsodium -lelf -lz -llz4 -lzstd -Wl,-Bdynamic -ldl
-
-FUZZ_OBJ = $(patsubst %.cc,$(FUZZ_FOLDER)/obj/%.o,$(1:$(BUILD)/obj/%=%))
-
-$(FUZZ_FOLDER)/obj/%.o: %.cc | $(SETUP) $(BUILD)/setup-fuzz
-	$(call say,CLANG,$<)
-	$(Q)mkdir -p $(@D)
-	$(Q)$(FUZZ_CXX) $(CPPFLAGS) -std=c++20 $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link $(DEPFLAGS) -c $< -o $@
-$(FUZZ_FOLDER)/obj/loader/identity.o: $(BUILD)/obj/loader/identity.cc | $(BUILD)/setup-fuzz
-	$(Q)mkdir -p $(@D)
-	$(Q)$(FUZZ_CXX) $(CPPFLAGS) -std=c++20 $(FUZZ_FLAGS) -c $< -o $@
-
-$(FUZZ_FOLDER)/libreaders.a: $(call FUZZ_OBJ,$(FUZZ_READERS)) tests/fuzz/fuzz.mk
+$(BUILD)/fuzz/libreaders.a: $(FUZZ_READER_OBJ) tests/fuzz/fuzz.mk
 	$(call say,AR,$@)
+	$(Q)mkdir -p $(@D)
 	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
 
-$(FUZZ_TARGETS): $(FUZZ_FOLDER)/bin/%: $(FUZZ_FOLDER)/obj/tests/fuzz/%_fuzz.o $(FUZZ_FOLDER)/libreaders.a
+$(FUZZ_TARGETS): $(BUILD)/fuzz/bin/%: $(BUILD)/obj/tests/fuzz/%_fuzz.o $(BUILD)/fuzz/libreaders.a
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(FUZZ_CXX) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(FUZZ_LINK)
+	$(Q)$(CXX) $(SANITIZE_LINK) -fsanitize=fuzzer -o $@ $^ -Wl,-rpath,'$$ORIGIN' -static-libstdc++ -static-libgcc \
+	  -Wl,-Bstatic -lpcre2-8 -lsodium -lelf -lz -llz4 -lzstd -Wl,-Bdynamic -lfmt -ldl
 
-.SECONDARY:
-.PHONY: fuzz
-fuzz: $(FUZZ_TARGETS) ## look for inputs that break the readers: FUZZ_SECONDS=600 FUZZ=target
+.PHONY: fuzz-targets
+fuzz-targets: $(FUZZ_TARGETS)
+else
+
+# After the loader's tests of that build: two makes must not work in one folder at once.
+.PHONY: asan-fuzz fuzz fuzz-pack
+asan-fuzz: asan-loader
+	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/asan SETUP=$(SETUP) SANITIZE=address,undefined OPT='-O0 -g1' $(FUZZ_BUILD) \
+	  fuzz-targets
+asan-build: asan-fuzz
+fuzz: asan-fuzz ## look for inputs that break the readers: FUZZ_SECONDS=600 FUZZ=target
 	$(Q)tests/fuzz/run.sh -s $(FUZZ_SECONDS) -o $(FUZZ_FOLDER)/out $(FUZZ_FOLDER)/bin $(FUZZ)
 
-$(FUZZ_FOLDER)/fuzz.tar.xz: $(FUZZ_TARGETS) tests/fuzz/run.sh $(shell find tests/fuzz/corpus -type f)
-	$(call say,PACK,$@)
+fuzz-pack: asan-fuzz
+	$(call say,PACK,$(FUZZ_FOLDER)/fuzz.tar.xz)
 	$(Q)rm -rf $(FUZZ_FOLDER)/pack && mkdir -p $(FUZZ_FOLDER)/pack/fuzz/bin
-	$(Q)for target in $(FUZZ_TARGETS); do strip -s -o $(FUZZ_FOLDER)/pack/fuzz/bin/$${target##*/} $$target; done
+	$(Q)for target in $(FUZZ_NAMES); do strip -s -o $(FUZZ_FOLDER)/pack/fuzz/bin/$$target $(FUZZ_FOLDER)/bin/$$target; done
+	$(Q)install -m 644 "$$(ldd $(FUZZ_FOLDER)/bin/folder | sed -n 's/.*libfmt[^ ]* => \([^ ]*\).*/\1/p')" $(FUZZ_FOLDER)/pack/fuzz/bin/
 	$(Q)cp -r tests/fuzz/run.sh tests/fuzz/corpus $(FUZZ_FOLDER)/pack/fuzz/
-	$(Q)tar -C $(FUZZ_FOLDER)/pack -cJf $@ fuzz
-
-# tests/fuzz/fuzz_test.sh runs each for a minute.
-test: $(FUZZ_TARGETS)
-
--include $(shell find $(FUZZ_FOLDER)/obj -name '*.d' 2>/dev/null)
+	$(Q)tar -C $(FUZZ_FOLDER)/pack -cJf $(FUZZ_FOLDER)/fuzz.tar.xz fuzz
+endif

@@ -3,7 +3,7 @@
 # FUZZ_SECONDS; longer: make fuzz.
 set -eu
 cd "$(dirname "$0")/../.."
-fuzz=${BUILD:-build}/fuzz
+fuzz=${BUILD:-build}/asan/fuzz
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 tests/fuzz/run.sh -s "${FUZZ_SECONDS:-60}" -o "$out" "$fuzz/bin" || {

@@ -87,8 +87,7 @@ struct SmallFloat {
   }
 };
 
-constexpr SmallFloat kBf16{8, 7, true, false}, kFp16{5, 10, true, false}, kE4m3{4, 3, false, true},
-    kE5m2{5, 2, true, true};
+constexpr SmallFloat kFp16{5, 10, true, false}, kE4m3{4, 3, false, true}, kE5m2{5, 2, true, true};
 
 // The two that are read by the hundred million.
 double load_bf16(const uint8_t* from) {
