@@ -29,6 +29,8 @@ namespace {
 constexpr std::chrono::seconds kHoldMargin{10};
 constexpr std::chrono::seconds kAbortWait{1};
 constexpr std::chrono::milliseconds kLook{50};
+// How soon a process that has just begun has a thread that can be asked.
+constexpr std::chrono::seconds kWatcherStarts{1};
 
 void wake_all(uint32_t* word) {
   syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
@@ -97,8 +99,6 @@ class Asked {
       : result_{process.pid, process.file, MoveState::asked, ""}, start_time_(process.start_time) {
     if (!process.is_alive) {
       settle(MoveState::dead, "it has ended");
-    } else if (!process.folder.has_watcher) {
-      settle(MoveState::no_watcher, "it has no thread that could move it");
     } else if (auto control = MappedControl::open(folder_fd, process.file)) {
       control_.emplace(std::move(*control));
     } else {
@@ -128,6 +128,14 @@ class Asked {
     const AskVerb verb = decider == nullptr ? AskVerb::move : AskVerb::prepare;
     __atomic_store_n(&block->ask, control_word(number_, verb), __ATOMIC_SEQ_CST);
     wake_all(&block->ask);
+    asked_at_ = ControlClock::now();
+  }
+
+  // Of one that cannot answer yet: it does what it was asked as soon as it can.
+  void look_for_watcher() {
+    if (result_.state == MoveState::asked && !has_watcher()) {
+      settle(MoveState::no_watcher, "it has no thread yet that could move it");
+    }
   }
 
   // Looks for an answer; waits a little if there is none. `is_decided`: prepared is no answer any more.
@@ -158,13 +166,21 @@ class Asked {
       is_prepared_ = false;
       return settle(MoveState::dead, "it has ended meanwhile");
     }
+    // One that has just begun starts its thread within moments.
+    if (ControlClock::now() - asked_at_ >= kWatcherStarts) {
+      look_for_watcher();
+      if (result_.state != MoveState::asked) return;
+    }
     wait_on(&block->answer, answer, kLook);
   }
 
   void give_up() {
     if (result_.state != MoveState::asked) return;
     is_prepared_ = false;
-    settle(MoveState::timed_out, "it has not answered in time");
+    look_for_watcher();
+    if (result_.state == MoveState::asked) {
+      settle(MoveState::timed_out, "it has not answered in time");
+    }
   }
 
   void wake() {
@@ -180,7 +196,12 @@ class Asked {
   MoveResult result_;
   uint64_t start_time_;
   std::optional<MappedControl> control_;
+  bool has_watcher() const {
+    return __atomic_load_n(&control()->status.has_watcher, __ATOMIC_RELAXED) != 0;
+  }
+
   uint32_t number_ = 0;
+  ControlClock::time_point asked_at_;
   bool is_prepared_ = false;
 };
 
@@ -256,7 +277,11 @@ std::vector<MoveResult> move_each(const AskingRight& right,
                                   const ControlClock::time_point* deadline) {
   std::vector<Asked> all = open_all(right, processes);
   for (Asked& one : all) one.ask(move, nullptr);
-  if (deadline != nullptr) wait_for_all(&all, true, *deadline);
+  if (deadline != nullptr) {
+    wait_for_all(&all, true, *deadline);
+  } else {
+    for (Asked& one : all) one.look_for_watcher();
+  }
   return results_of(all);
 }
 

@@ -9,9 +9,18 @@
 #include <unistd.h>
 #include <utmp.h>
 
+#include <sstream>
 #include <stdexcept>
 
 namespace fibshim::test {
+
+uint64_t start_time_of(pid_t pid) {
+  const std::string stat = read_text("/proc/" + std::to_string(pid) + "/stat");
+  std::istringstream fields(stat.substr(stat.rfind(')') + 2));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  return std::stoull(field);
+}
 
 LiveProgram::LiveProgram(const std::vector<std::string>& command, const ProgramOptions& options) {
   const Arguments arguments(command, options);

@@ -3,6 +3,7 @@
 #ifndef FIBSHIM_TESTS_TOOLS_LIVE_PROGRAM_H_
 #define FIBSHIM_TESTS_TOOLS_LIVE_PROGRAM_H_
 
+#include <stdint.h>
 #include <sys/types.h>
 #include <termios.h>
 
@@ -12,6 +13,9 @@
 #include "tests/tools/fibshim_program.h"
 
 namespace fibshim::test {
+
+// Field 22 of /proc/<pid>/stat.
+uint64_t start_time_of(pid_t pid);
 
 class LiveProgram {
  public:

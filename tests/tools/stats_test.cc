@@ -8,20 +8,12 @@
 
 #include "tests/tools/counters_file_builder.h"
 #include "tests/tools/fibshim_program.h"
+#include "tests/tools/live_program.h"
 
 namespace fibshim::test {
 namespace {
 
 constexpr uint64_t kNoSuchPid = 4194399;  // beyond the largest pid_max (2^22)
-
-// Field 22 of /proc/<pid>/stat.
-uint64_t start_time_of(pid_t pid) {
-  const std::string stat = read_text("/proc/" + std::to_string(pid) + "/stat");
-  std::istringstream fields(stat.substr(stat.rfind(')') + 2));
-  std::string field;
-  for (int i = 3; i <= 22; ++i) fields >> field;
-  return std::stoull(field);
-}
 
 class Stats : public testing::Test {
  protected:

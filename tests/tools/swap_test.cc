@@ -198,6 +198,7 @@ TEST_F(Swap, WithoutWaitingSaysWhoWasAsked) {
 
 TEST_F(Swap, SaysWhoDoesNotAnswer) {
   const auto process = engine(1, 1);
+  EXPECT_EQ(swap({folder_ / "a", "--wait"}).exit_code, 0);  // it can answer
   kill(process->pid(), SIGSTOP);
   EXPECT_TRUE(process->wait_until_stopped());
   const ProgramResult late = swap({folder_ / "b", "--wait=0.2", "--json"});
@@ -219,6 +220,18 @@ TEST_F(Swap, SaysThatAProcessHasEndedOrCannotBeMoved) {
   ProgramResult result = swap({folder_ / "b", "--wait", "--pid", "4194399"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_EQ(result.out, "pid 4194399: dead: it has ended\n");
+  // One that never started the thread that moves it. What it was asked stays there.
+  CountersFileBuilder threadless(static_cast<uint64_t>(getpid()), start_time_of(getpid()));
+  write_text(stats() + "/" + threadless.file_name(), threadless.bytes());
+  for (const bool waits : {true, false}) {
+    result =
+        swap({folder_ / "b", waits ? "--wait=0.1" : "--json", "--pid", std::to_string(getpid())});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_NE(result.out.find("no_watcher"), std::string::npos) << result.out << result.err;
+  }
+  EXPECT_NE(read_text(stats() + "/" + threadless.file_name()).find(folder_ / "b"),
+            std::string::npos);
+  std::filesystem::remove(stats() + "/" + threadless.file_name());
   // Those of ended processes are not meant by "all".
   result = swap({folder_ / "b", "--wait"});
   EXPECT_EQ(result.exit_code, 1);
