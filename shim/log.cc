@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +29,33 @@ const char* fault_of(int file) {
                                                         : nullptr;
 }
 
+// A pipe without a reader, or a file at RLIMIT_FSIZE, would end the host by a signal. One that this
+// call raises is taken back: it comes to the thread that writes.
+void write_line(int file, const char* line, size_t length) {
+  sigset_t of_writing;
+  sigset_t before;
+  sigset_t pending;
+  sigemptyset(&of_writing);
+  sigaddset(&of_writing, SIGPIPE);
+  sigaddset(&of_writing, SIGXFSZ);
+  sigemptyset(&pending);
+  const bool is_blocked = pthread_sigmask(SIG_BLOCK, &of_writing, &before) == 0;
+  if (is_blocked) (void)sigpending(&pending);
+  // A message that cannot be written is lost: there is no one left to tell.
+  const ssize_t written = write(file, line, length);
+  if (!is_blocked) return;
+  const int signal = written < 0 && errno == EPIPE ? SIGPIPE : SIGXFSZ;
+  if (written < static_cast<ssize_t>(length) && sigismember(&pending, signal) == 0) {
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, signal);
+    const timespec no_time = {0, 0};
+    while (sigtimedwait(&one, nullptr, &no_time) < 0 && errno == EINTR) {
+    }
+  }
+  (void)pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
 // Opened per message: a descriptor kept open could be closed, and its number reused, by the host. Does
 // not wait for a reader of a FIFO. stderr when there is no file, or it cannot be opened: that is said once.
 int open_log_file(bool* is_ours) {
@@ -45,9 +74,12 @@ int open_log_file(bool* is_ours) {
   if (file >= 0) close(file);
   static std::atomic<bool> was_said{false};
   if (!was_said.exchange(true, std::memory_order_relaxed)) {
-    dprintf(STDERR_FILENO,
-            "fibshim[%d] warn: FIBSHIM_LOG_FILE %.1000s: %s; messages go to stderr\n",
-            static_cast<int>(getpid()), path, fault);
+    char line[1200];
+    const int length =
+        snprintf(line, sizeof line,
+                 "fibshim[%d] warn: FIBSHIM_LOG_FILE %.1000s: %s; messages go to stderr\n",
+                 static_cast<int>(getpid()), path, fault);
+    write_line(STDERR_FILENO, line, static_cast<size_t>(length));
   }
   return STDERR_FILENO;
 }
@@ -70,8 +102,7 @@ void log_message(LogLevel level, const char* format, ...) {
   line[length++] = '\n';
   bool is_ours;
   const int file = open_log_file(&is_ours);
-  // A message that cannot be written is lost: there is no one left to tell.
-  [[maybe_unused]] const ssize_t written = write(file, line, length);
+  write_line(file, line, length);
   if (is_ours) close(file);
   errno = saved_errno;
 }

@@ -157,6 +157,23 @@ TEST(Disks, FullOrReadOnly) {
   }
 }
 
+// ---- where messages go
+
+// A pipe that nobody reads, and a file that may not grow: writing there would end the process.
+TEST(Messages, ThatCannotBeWrittenEndNothing) {
+  if (is_real_driver()) GTEST_SKIP() << kNotForARealDriver;
+  walk_with({"without_reader", "walk"}, {{"FIBSHIM_LOG", "debug"}}, true);
+  const std::string log = make_temporary_dir() + "/log";
+  const std::string limit = "prlimit --fsize=1048576 ";
+  std::ofstream(log) << std::string(1048576 - 20, '\n');
+  Environment environment = host_environment(shim_path(), make_temporary_dir());
+  environment["FIBSHIM_LOG"] = "debug";
+  environment["FIBSHIM_LOG_FILE"] = log;
+  const ProcessResult result = run_shell(limit + conform_path("conform") + " walk", environment);
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_EQ(fs::file_size(log), 1048576u);
+}
+
 // ---- the config folder
 
 // Files are written again and again while processes begin: in place, in pieces, broken ones too.

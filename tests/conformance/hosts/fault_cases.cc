@@ -209,6 +209,16 @@ CASE(walk) {
   finish(gpu, walk_in_threads(gpu, 2, arguments.empty() ? 1 : atoi(arguments[0].c_str())));
 }
 
+// Another case, in this process, with an stderr that nobody reads.
+CASE(without_reader) {
+  int ends[2];
+  CHECK(pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+  CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+  CHECK(signal(SIGPIPE, SIG_DFL) != SIG_ERR);
+  execl("/proc/self/exe", "conform", arguments.at(0).c_str(), nullptr);
+  CHECK(false);
+}
+
 // For as long as it is let.
 CASE(walk_until_killed) {
   const Gpu gpu;
