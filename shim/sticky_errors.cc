@@ -59,6 +59,9 @@ bool begin_counting() {
 }
 
 void keep_counts(CUcontext context) {
+  // Readers look at it before and after: nobody takes one context's counts for another's.
+  g_clean_context.store(nullptr, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
   for (uint32_t series = 1; series < g_pending_count; ++series) {
     __atomic_store_n(&g_clean[series], g_pending[series], __ATOMIC_RELAXED);
   }
@@ -125,9 +128,25 @@ bool has_redirected() {
   return false;
 }
 
+// True when the context is the one of g_clean, and was it all the while.
+bool read_clean_counts(CUcontext context, uint64_t* out) {
+  if (context == nullptr || g_clean_context.load(std::memory_order_acquire) != context) {
+    return false;
+  }
+  for (uint32_t i = 0; i < kSeriesCapacity; ++i) {
+    out[i] = __atomic_load_n(&g_clean[i], __ATOMIC_RELAXED);
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return g_clean_context.load(std::memory_order_relaxed) == context;
+}
+
 // What was redirected since the context was clean, by the counters alone.
 void report_counts(CUcontext context) {
-  const bool was_clean = context != nullptr && g_clean_context.load() == context;
+  // Too large for a stack. Who finds it in use goes without: a lock could be held by a parent's thread.
+  static uint64_t clean_counts[kSeriesCapacity];
+  static std::atomic<bool> is_in_use{false};
+  const bool is_ours = !is_in_use.exchange(true, std::memory_order_acquire);
+  const bool was_clean = is_ours && read_clean_counts(context, clean_counts);
   Text since = {};
   Text graphs = {};
   uint32_t more = 0;
@@ -136,7 +155,7 @@ void report_counts(CUcontext context) {
   uint64_t new_hits = 0;
   for (uint32_t series = 1; series < series_count(); ++series) {
     const uint64_t hits = hits_of(series);
-    const uint64_t clean = was_clean ? __atomic_load_n(&g_clean[series], __ATOMIC_RELAXED) : 0;
+    const uint64_t clean = was_clean ? clean_counts[series] : 0;
     total += hits;
     if (is_in_graph(series) && graphs.used < sizeof graphs.bytes / 2) add_series(&graphs, series);
     if (hits <= clean) continue;
@@ -148,13 +167,14 @@ void report_counts(CUcontext context) {
     add_series(&since, series);
     since.add(" x%llu", static_cast<unsigned long long>(hits - clean));
   }
+  if (is_ours) is_in_use.store(false, std::memory_order_release);
   if (more != 0) since.add(" and %u definitions more", more);
   const char* const when = was_clean ? "since the last clean cuCtxSynchronize" : "since the start";
   if (new_hits == 0 && graphs.used == 0) {
     log_message(
         LogLevel::error,
-        "known: no launch was redirected %s (%llu before), so no replacement ran into this; "
-        "wrong data of an earlier one is all that could have led to it",
+        "known: no launch was redirected %s (%llu before), so no replacement ran into this but one "
+        "that was being launched just then; wrong data of an earlier one could have led to it",
         when, static_cast<unsigned long long>(total));
     return;
   }
