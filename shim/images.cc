@@ -98,11 +98,25 @@ int choose_image(const Snapshot& snapshot, const Solution& solution, uint32_t sm
   return best;
 }
 
-void report_once(ReplacementRow& row, uint32_t device_class, const Snapshot& snapshot,
-                 const Solution& solution, const char* message) {
+// What kept a generation that is not in force yet from being loaded.
+Mutex g_fault_lock;  // guards the two below
+uint64_t g_faulty_generation;
+char g_fault[512];
+
+void report_once(const Generation& generation, const Solution& solution, ReplacementRow& row,
+                 uint32_t device_class, const char* message) {
   const uint32_t bit = 1u << device_class;
   if ((row.reported.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
-  log_message(LogLevel::error, "solution %s: %s; %s", snapshot.text(solution.name), message,
+  const char* const name = generation.snapshot->text(solution.name);
+  const Generation* const now = current_generation();
+  if (now != nullptr && now->number < generation.number) {
+    // Its folder is refused for that, and the refusal says it.
+    MutexGuard guard(g_fault_lock);
+    g_faulty_generation = generation.number;
+    snprintf(g_fault, sizeof g_fault, "solution %s: %s", name, message);
+    return;
+  }
+  log_message(LogLevel::error, "solution %s: %s; %s", name, message,
               on_error_of(solution.on_error) == OnError::fail
                   ? "matching launches fail (FIBSHIM_ON_ERROR=fallback runs the original)"
                   : "matching launches run the original");
@@ -394,11 +408,11 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
   const char* name = snapshot.text(solution.name);
   ReplacementRow& row = generation.replacements[binding.solution];
   if (solution.error_code != 0) {
-    report_once(row, device_class, snapshot, solution, snapshot.text(solution.error_message));
+    report_once(generation, solution, row, device_class, snapshot.text(solution.error_message));
     return {LoadState::failed, static_cast<CUresult>(solution.error_code), nullptr};
   }
   if (binding.state == BindingState::broken) {
-    report_once(row, device_class, snapshot, solution, snapshot.text(binding.reason));
+    report_once(generation, solution, row, device_class, snapshot.text(binding.reason));
     return {LoadState::failed, CUDA_ERROR_INVALID_VALUE, nullptr};
   }
   const RelaxedCapture relaxed;
@@ -424,7 +438,7 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
       const bool is_unusable = failure.error == CUDA_ERROR_NOT_INITIALIZED ||
                                failure.error == CUDA_ERROR_DEINITIALIZED ||
                                failure.error == CUDA_ERROR_INVALID_CONTEXT;
-      if (!is_unusable) report_once(row, device_class, snapshot, solution, failure.message);
+      if (!is_unusable) report_once(generation, solution, row, device_class, failure.message);
       return {LoadState::failed, failure.error, nullptr};
     }
     tried |= uint64_t{1} << image;
@@ -435,6 +449,35 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
   log_message(LogLevel::debug, "solution %s: ready for sm_%u", name,
               devices->class_sm[device_class]);
   return {LoadState::ready, CUDA_SUCCESS, kernel};
+}
+
+bool find_fault(const Generation& generation, char* message, size_t size) {
+  const Snapshot& snapshot = *generation.snapshot;
+  const char* const root = snapshot.text(snapshot.root);
+  for (uint32_t i = 0; i < snapshot.solutions.count; ++i) {
+    const Solution& solution = snapshot.begin(snapshot.solutions)[i];
+    const char* const name = snapshot.text(solution.name);
+    if (solution.error_code != 0) {
+      snprintf(message, size, "%s: solution %s: %s", root, name,
+               snapshot.text(solution.error_message));
+      return true;
+    }
+    if (generation.replacements[i].reported.load(std::memory_order_relaxed) != 0) {
+      MutexGuard guard(g_fault_lock);
+      if (g_faulty_generation != generation.number) continue;
+      snprintf(message, size, "%s: %s", root, g_fault);
+      return true;
+    }
+  }
+  for (uint32_t i = 0; i < snapshot.bindings.count; ++i) {
+    const Binding& binding = snapshot.begin(snapshot.bindings)[i];
+    if (binding.state != BindingState::broken) continue;
+    const Solution& solution = snapshot.begin(snapshot.solutions)[binding.solution];
+    snprintf(message, size, "%s: solution %s: %s", root, snapshot.text(solution.name),
+             snapshot.text(binding.reason));
+    return true;
+  }
+  return false;
 }
 
 void load_into_contexts(const Generation& generation) {

@@ -62,6 +62,10 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
 Replacement find_replacement(const Generation& generation, const Binding& binding,
                              uint32_t device_class);
 
+// Whether a solution of it is broken, or an image that was to be loaded could not be: what `check` calls
+// an error, or the driver refuses. `message` says which.
+bool find_fault(const Generation& generation, char* message, size_t size);
+
 // Into every primary context that is active, whatever of the generation is loaded: a lazy load at a
 // launch would wait for the GPU. For threads that have no context of their own.
 void load_into_contexts(const Generation& generation);

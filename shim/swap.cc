@@ -32,7 +32,9 @@ namespace fibshim {
 namespace {
 
 constexpr uint64_t kLookMs = 500;  // between two looks at FIBSHIM_CONFIG
-constexpr uint64_t kSoonMs = 20;   // while a decision or a grace period is waited for
+constexpr uint64_t kAgainMs =
+    1000;  // until a folder that was refused is tried again; then twice as long
+constexpr uint64_t kSoonMs = 20;  // while a decision or a grace period is waited for
 constexpr uint32_t kMostHoldMs = 600'000;
 constexpr uint64_t kLongestExitWaitMs = 1000;
 // The driver may compile PTX on it. Only what is touched is backed.
@@ -153,6 +155,8 @@ struct Watch {
   ControlBlock* control;
   uint32_t seen_ask;
   uint64_t looked_ms;
+  uint32_t refusals;  // of what FIBSHIM_CONFIG leads to, one after another
+  uint64_t again_ms;  // when to try that again; 0: not
   ImageTotals totals;
   bool has_prepared;
   Generation* prepared;  // null where nothing is to be done
@@ -263,8 +267,12 @@ void note_refusal(const char* message) {
   write_status(watch);
 }
 
+// A folder that the process has been in may come back as it is, whatever is wrong with it.
+enum class Faults : bool { refused, accepted };
+
 // The next generation; null when it is the one in force, or cannot be: then `message` says why.
-Generation* prepare(bool is_off, const char* path, char (&message)[kControlTextBytes]) {
+Generation* prepare(bool is_off, const char* path, Faults faults,
+                    char (&message)[kControlTextBytes]) {
   message[0] = 0;
   const Snapshot* snapshot = no_folder();
   Mode mode = Mode::off;
@@ -290,6 +298,10 @@ Generation* prepare(bool is_off, const char* path, char (&message)[kControlTextB
     return nullptr;
   }
   prepare_handles(*next);
+  if (faults == Faults::refused && find_fault(*next, message, sizeof message)) {
+    end_generation(next);
+    return nullptr;
+  }
   return next;
 }
 
@@ -309,6 +321,7 @@ bool go(Generation* next, bool is_off, const char* wanted, char (&message)[kCont
     if (!is_off) apply_settings_of_next(*next->snapshot, next->mode);
     note_mode(next->mode);
   }
+  watch.again_ms = 0;
   {
     MutexGuard guard(watch.lock);
     watch.is_off = is_off;
@@ -335,9 +348,9 @@ bool go(Generation* next, bool is_off, const char* wanted, char (&message)[kCont
 }
 
 // At once. False: refused, and `message` says why.
-bool move_now(bool is_off, const char* path, const char* wanted,
+bool move_now(bool is_off, const char* path, const char* wanted, Faults faults,
               char (&message)[kControlTextBytes]) {
-  Generation* const next = prepare(is_off, path, message);
+  Generation* const next = prepare(is_off, path, faults, message);
   if (next == nullptr && message[0] != 0) return false;
   return go(next, is_off, wanted, message);
 }
@@ -393,16 +406,17 @@ void take_ask(uint32_t word) {
   char message[kControlTextBytes] = "";
   const bool is_off = g_ask.target == AskTarget::off;
   const char* const wanted = g_ask.target == AskTarget::folder ? g_ask.folder : watch.wanted;
+  const Faults faults = g_ask.target == AskTarget::on ? Faults::accepted : Faults::refused;
   bool is_fine = false;
   if (g_ask.target != AskTarget::off && wanted[0] != '/') {
     snprintf(message, sizeof message, "no folder is asked for");
   } else if (verb == AskVerb::move) {
-    is_fine = move_now(is_off, wanted, wanted, message);
+    is_fine = move_now(is_off, wanted, wanted, faults, message);
   } else if (const char* reason = watch.decision.open(g_ask.decider, g_ask.decision_id)) {
     snprintf(message, sizeof message, "%s: cannot wait for the decision there: %s", g_ask.decider,
              reason);
   } else {
-    Generation* const next = prepare(is_off, wanted, message);
+    Generation* const next = prepare(is_off, wanted, faults, message);
     is_fine = next != nullptr || message[0] == 0;
     if (is_fine) {
       watch.has_prepared = true;
@@ -423,17 +437,26 @@ void look_at_link() {
   Watch& watch = g_watch;
   watch.looked_ms = now_ms();
   const FolderIdentity identity = identify_folder(config_path());
+  const bool is_same = identity == watch.seen;
   // A link that is made anew is missing for a moment.
-  if (!identity.is_there || identity == watch.seen) return;
+  if (!identity.is_there) return;
+  if (is_same && (watch.again_ms == 0 || watch.looked_ms < watch.again_ms)) return;
   {
     MutexGuard guard(watch.lock);
     watch.seen = identity;
     // Off stays off; this is then what `--on` goes to.
     if (watch.is_off) copy_text(watch.wanted, config_path());
   }
+  watch.again_ms = 0;
   if (watch.is_off) return;
+  if (!is_same) watch.refusals = 0;
   char message[kControlTextBytes];
-  if (!move_now(false, config_path(), config_path(), message)) note_refusal(message);
+  if (move_now(false, config_path(), config_path(), Faults::refused, message)) return;
+  // It may not be there whole yet, or something was lacking just now.
+  const uint64_t pause_ms = kAgainMs << (watch.refusals < 6 ? watch.refusals : 6);
+  watch.again_ms = now_ms() + pause_ms;
+  ++watch.refusals;
+  if (!is_same || strcmp(message, watch.refusal) != 0) note_refusal(message);
 }
 
 void end_generations(bool* has_more) {

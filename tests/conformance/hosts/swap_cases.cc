@@ -227,14 +227,51 @@ CASE(swap_refused) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
   Control control;
-  for (const char* name : {"bad", "missing"}) {
+  for (const char* name : {"bad", "missing", "torn"}) {
     CHECK(control.move(AskTarget::folder, folder(arguments, name)) == AnswerState::refused);
     OK(gpu.launch(step, 1));
   }
   CHECK(control.move(AskTarget::folder, "not/absolute") == AnswerState::refused);
-  EXPECT_EQUAL(3, control.block().status.refused_count);
+  EXPECT_EQUAL(4, control.block().status.refused_count);
   EXPECT_EQUAL(0, control.block().status.swap_count);
   CHECK(control.block().status.folder == std::filesystem::canonical(folder(arguments, "a")));
+  gpu.finish({.curated1 = 4}, {.hit = 4});
+}
+
+// Images that the driver does not take keep the process where it is, until it takes them.
+CASE(swap_unloadable) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  OK(gpu.launch(step, 1));
+  Control control;
+  CHECK(cuda().simcuda_set_faults("cuLibraryLoadData=200") == 1);
+  CHECK(control.move(AskTarget::folder, folder(arguments, "fresh")) == AnswerState::refused);
+  CHECK(strstr(control.block().message, " returns 200") != nullptr);
+  OK(gpu.launch(step, 1));
+  CHECK(cuda().simcuda_set_faults("") == 1);
+  CHECK(control.move(AskTarget::folder, folder(arguments, "fresh")) == AnswerState::moved);
+  OK(gpu.launch(step, 1));
+  gpu.finish({.curated1 = 3}, {.hit = 3});
+}
+
+// A folder that is copied to where the link leads already is refused, and taken when it is whole.
+CASE(swap_link_to_half) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  OK(gpu.launch(step, 1));
+  Control control;
+  const std::string link = folder(arguments, "link");
+  CHECK(symlink("bad", (link + ".new").c_str()) == 0);
+  CHECK(rename((link + ".new").c_str(), link.c_str()) == 0);
+  while (__atomic_load_n(&control.block().status.refused_count, __ATOMIC_RELAXED) == 0)
+    usleep(1000);
+  OK(gpu.launch(step, 1));
+  const std::string file = "/patterns/conform-step.json";
+  std::filesystem::copy_file(folder(arguments, "b") + file, folder(arguments, "bad") + file,
+                             std::filesystem::copy_options::overwrite_existing);
+  while (__atomic_load_n(&control.block().status.swap_count, __ATOMIC_RELAXED) == 0) usleep(1000);
+  OK(gpu.launch(step, 1));
+  EXPECT_EQUAL(1, control.block().status.refused_count);
   gpu.finish({.curated1 = 3}, {.hit = 3});
 }
 
