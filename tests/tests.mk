@@ -50,11 +50,11 @@ $(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_L
 # `make test`: everything is built, its format checked, and every test run, those of the loader under
 # AddressSanitizer and UBSan, too; the tools' are in `make asan`, the shim under ThreadSanitizer in `make
 # tsan`, since compiling takes long.  FILTER=Stats runs tests of that name only.
-# The longest first: fuzz targets run as many seconds as they are told, in what time others leave.
+# The longest first: fuzz targets run as many seconds as they are told, in what time others leave; so
+# there is room for one test more than there are processors.
 TEST_SCRIPTS := tests/fuzz/fuzz_test.sh $(filter-out tests/fuzz/%,$(wildcard tests/*/*_test.sh))
-ASAN_PROGRAMS := $(BUILD)/asan/tests/loader_tests
 test: all check-format $(TEST_PROGRAMS) asan-loader asan-fuzz ## build everything, check the format, run all tests that need no GPU
-	$(Q)BUILD=$(BUILD) tests/run.sh $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS) $(ASAN_PROGRAMS)
+	$(Q)BUILD=$(BUILD) tests/run.sh -j $$(($$(nproc) + 1)) $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS)
 
 # Kernels of engines that are not there, and a replacement that faults.
 ENGINE_STUBS := $(BUILD)/tests/data/engine_stubs.fatbin $(BUILD)/tests/data/faulty_kernels.fatbin
