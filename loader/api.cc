@@ -44,13 +44,15 @@ std::string summarize(const CheckReport& report, Effect effect) {
   return summary;
 }
 
-const Snapshot* open_folder(const char* folder, char* message, size_t message_size) {
+const Snapshot* open_folder(const char* folder, const FolderRules& rules, char* message,
+                            size_t message_size) {
   set_message(message, message_size, "");
   try {
     const std::string path = folder == nullptr ? "" : folder;
-    OpenedIndex index = open_index(path);
+    const std::string key = rules.required_key;
+    OpenedIndex index = open_index(path, {.required_key = key, .trust = rules.trust});
     if (index.snapshot != nullptr) return index.snapshot.release();
-    CheckReport report = check_folder(path);
+    CheckReport report = check_folder(path, {.required_key = key, .trust = rules.trust});
     if (report.snapshot == nullptr) {
       const std::string summary = summarize(report, Effect::invalid_folder);
       set_message(message, message_size, summary.empty() ? "out of memory" : summary.c_str());
@@ -103,7 +105,8 @@ int read_image(const Snapshot* snapshot, uint32_t solution_index, uint32_t image
     if (!content) return failed(content.error().code, content.error().message);
     const std::string path = root->path() + "/" + snapshot->text(image.path);
     // A folder whose files have changed since may have changed its rights, too.
-    const std::string distrust = distrust_of(content->stamp, root->stamp(), trust_in_force());
+    const std::string distrust =
+        distrust_of(content->stamp, root->stamp(), trust_rule(trust_of(snapshot)));
     if (!distrust.empty()) return failed(ErrorCode::operating_system, path + ": " + distrust);
     const Sha256 hash = sha256(content->bytes);
     if (memcmp(hash.data(), image.sha256, hash.size()) != 0) {

@@ -89,7 +89,7 @@ class FolderCheck {
       : options_(options), report_(report), trust_(model_.listing, &diagnostics_) {}
 
   void run(const std::string& folder) {
-    auto listing = list_folder(folder, &diagnostics_);
+    auto listing = list_folder(folder, options_.trust, &diagnostics_);
     if (!listing) return;
     model_.listing = std::move(*listing);
     XXH3_128bits_reset(&digest_);
@@ -112,7 +112,9 @@ class FolderCheck {
       advise(model_, options_, &diagnostics_);
     }
     if (options_.wants_index_current) {
-      const std::string refusal = open_index(folder, {options_.required_key}).refusal;
+      const std::string refusal =
+          open_index(folder, {.required_key = options_.required_key, .trust = options_.trust})
+              .refusal;
       if (!refusal.empty()) {
         diagnostics_.add(Rule::stale_index, {model_.listing.shown(kIndexFile), 0, 0},
                          "not used: " + refusal, "fibshim check --write-index makes a new one");
@@ -202,7 +204,8 @@ class FolderCheck {
   // True when the folder may be read.
   bool read_signature() {
     if (options_.required_key.empty()) return true;
-    auto manifest = SignedManifest::open(model_.listing.root, options_.required_key);
+    auto manifest =
+        SignedManifest::open(model_.listing.root, options_.required_key, options_.trust);
     if (!manifest) {
       diagnostics_.add(Rule::signature, {model_.listing.given, 0, 0}, manifest.error().message);
       return false;

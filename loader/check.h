@@ -44,6 +44,8 @@ struct CheckOptions {
   bool wants_index_current = false;
   // Who must have signed the folder, as read_public_key() takes it; empty: nobody.
   std::string required_key = required_key_in_force();
+  // Who may be able to write it.
+  Trust trust = trust_in_force();
   // What a signature of the folder would stand for.
   bool wants_entries = false;
   // Compute capabilities, such as 90, that every solution should have an image for.

@@ -358,15 +358,20 @@ std::optional<FileStamp> RootFolder::stamp_below(const char* relative, Links lin
   return stamp_of(status);
 }
 
-TrustRule trust_in_force() {
-  TrustRule rule;
+Trust trust_in_force() {
   const SettingInfo& setting = kSettings[static_cast<size_t>(SettingId::trust)];
   const char* const value = secure_getenv(setting.name);
   for (size_t i = 0; value != nullptr && i < std::size(setting.choices); ++i) {
     if (setting.choices[i] != nullptr && strcasecmp(value, setting.choices[i]) == 0) {
-      rule.trust = static_cast<Trust>(i);
+      return static_cast<Trust>(i);
     }
   }
+  return Trust::owner;
+}
+
+TrustRule trust_rule(Trust trust) {
+  TrustRule rule;
+  rule.trust = trust;
   if (rule.trust == Trust::all) return rule;
   struct stat status {};
   if (stat("/", &status) == 0) rule.system_uid = status.st_uid;
@@ -388,7 +393,7 @@ std::optional<Distrust> distrust_of_way(const RootFolder& root, const TrustRule&
   return distrust_of_steps(root.way(), rule);
 }
 
-Result<std::string> read_trusted_file(const std::string& path, size_t max_bytes) {
+Result<std::string> read_trusted_file(const std::string& path, size_t max_bytes, Trust trust) {
   Walk walk;
   if (const int error = walk.go(path)) {
     return cannot_read(path, strerror(error), code_of(error));
@@ -397,7 +402,7 @@ Result<std::string> read_trusted_file(const std::string& path, size_t max_bytes)
   if (!file) return cannot_read(path, strerror(errno), code_of(errno));
   auto content = read_all(file, path, max_bytes);
   if (!content) return tl::unexpected<Error>(std::move(content.error()));
-  const TrustRule rule = trust_in_force();
+  const TrustRule rule = trust_rule(trust);
   FileStamp own{};
   own.uid = geteuid();
   std::string why = distrust_of(content->stamp, own, rule);

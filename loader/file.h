@@ -18,6 +18,7 @@
 
 #include "loader/limits.h"
 #include "loader/result.h"
+#include "shim/settings.h"
 
 struct stat;
 
@@ -108,21 +109,18 @@ class RootFolder {
   std::vector<WayStep> way_;
 };
 
-// Who may be able to write a file that is trusted: FIBSHIM_TRUST.
-enum class Trust : uint8_t {
-  owner,  // root, the folder's owner and this process' user
-  group,  // and the files' groups, and whom an ACL names
-  all,    // anybody
-};
+// What FIBSHIM_TRUST says now; owner where it is not understood. For programs of our own: the shim
+// gives its loader what held when the process began.
+Trust trust_in_force();
 
-// What FIBSHIM_TRUST and this process' user namespace say.
+// What that means in this process' user namespace.
 struct TrustRule {
-  Trust trust = Trust::owner;  // also where it is not understood
-  uint32_t system_uid = 0;     // who owns "/" owns every library: trusted as root is
+  Trust trust = Trust::owner;
+  uint32_t system_uid = 0;  // who owns "/" owns every library: trusted as root is
   // How the users look that the user namespace does not know, all alike; UINT32_MAX: it knows all.
   uint32_t unknown_uid = UINT32_MAX;
 };
-TrustRule trust_in_force();
+TrustRule trust_rule(Trust trust);
 
 // Why the file or folder is not trusted, such as "writable by its group (mode 0664)"; empty when it
 // is. `root`: the config folder itself, whose owner is trusted.
@@ -137,7 +135,7 @@ std::optional<Distrust> distrust_of_way(const RootFolder& root, const TrustRule&
 
 // The bytes of a file that decides about trust itself: as read_file(), and it fails where another
 // user could write it or put another one in its place.
-Result<std::string> read_trusted_file(const std::string& path, size_t max_bytes);
+Result<std::string> read_trusted_file(const std::string& path, size_t max_bytes, Trust trust);
 
 }  // namespace fibshim
 

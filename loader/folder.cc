@@ -234,7 +234,8 @@ void read_definition_settings(JsonValue object, std::vector<DefinitionSetting>* 
 
 }  // namespace
 
-std::optional<FolderListing> list_folder(const std::string& folder, Diagnostics* diagnostics) {
+std::optional<FolderListing> list_folder(const std::string& folder, Trust trust,
+                                         Diagnostics* diagnostics) {
   const auto fault = [&](const std::string& message) {
     diagnostics->add(Rule::folder, {folder.empty() ? "(config folder)" : folder, 0, 0}, message);
   };
@@ -256,7 +257,7 @@ std::optional<FolderListing> list_folder(const std::string& folder, Diagnostics*
   listing.given = folder;
   while (listing.given.size() > 1 && listing.given.back() == '/') listing.given.pop_back();
   listing.root = std::move(*root);
-  listing.trust = trust_in_force();
+  listing.trust = trust_rule(trust);
 
   // By the folder that is open, never by its path: that may lead elsewhere by now.
   const auto is_there = [&](const char* name) {

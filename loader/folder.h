@@ -38,7 +38,8 @@ struct FolderListing {
 };
 
 // Nothing when there is no such folder; diagnostics say why.
-std::optional<FolderListing> list_folder(const std::string& folder, Diagnostics* diagnostics);
+std::optional<FolderListing> list_folder(const std::string& folder, Trust trust,
+                                         Diagnostics* diagnostics);
 
 // Reports files and folders that others can write. After a few it only counts, and finish() says
 // how many there were: a folder that was unpacked with the wrong umask has thousands.

@@ -186,7 +186,7 @@ class Comparison {
   // Lists the folder as the check does and looks for a name that only one of the two has.
   std::string different_name() {
     Diagnostics ignored;
-    const auto listing = list_folder(folder_, &ignored);
+    const auto listing = list_folder(folder_, trust_.trust, &ignored);
     if (!listing || ignored.error_count() != 0 || listing->root.path() != root_.path()) {
       return "the folder has changed";
     }
@@ -288,7 +288,7 @@ OpenedIndex open_index(const std::string& folder, const IndexOptions& options) {
   const auto refuse = [](const std::string& why) { return OpenedIndex{nullptr, why, {}}; };
   std::optional<SignedManifest> manifest;
   if (!options.required_key.empty()) {
-    auto opened = SignedManifest::open(*root, options.required_key);
+    auto opened = SignedManifest::open(*root, options.required_key, options.trust);
     if (!opened) return refuse(opened.error().message);
     manifest = std::move(*opened);
   }
@@ -297,26 +297,27 @@ OpenedIndex open_index(const std::string& folder, const IndexOptions& options) {
     if (content.error().code == ErrorCode::file_not_found) return {};
     return refuse(content.error().message);
   }
-  const std::string distrust = distrust_of(content->stamp, root->stamp(), trust_in_force());
+  const std::string distrust =
+      distrust_of(content->stamp, root->stamp(), trust_rule(options.trust));
   if (!distrust.empty()) return refuse("it is " + distrust);
   if (manifest) {
     const std::string& bytes = content->bytes;
     const std::string why = manifest->difference(kIndexFile, bytes.size(), sha256(bytes));
     if (!why.empty()) return refuse(why);
   }
-  return use_index(folder, *root, std::move(content->bytes), options.wants_entry);
+  return use_index(folder, *root, std::move(content->bytes), options);
 }
 
 OpenedIndex use_index(const std::string& folder, const RootFolder& root, std::string bytes,
-                      bool wants_entry) {
+                      const IndexOptions& options) {
   const auto index = Index::parse(std::move(bytes));
   if (!index) return {nullptr, index.error().message, {}};
-  std::string difference = Comparison(folder, root, trust_in_force(), *index).difference();
+  std::string difference = Comparison(folder, root, trust_rule(options.trust), *index).difference();
   if (!difference.empty()) return {nullptr, std::move(difference), {}};
   const std::string_view block = index->snapshot();
-  SnapshotMemory memory(block.size(), root.path());
+  SnapshotMemory memory(block.size(), root.path(), options.trust);
   memcpy(memory.bytes(), block.data(), block.size());
-  return {memory.finish(), {}, wants_entry ? index->manifest_entry() : ManifestEntry{}};
+  return {memory.finish(), {}, options.wants_entry ? index->manifest_entry() : ManifestEntry{}};
 }
 
 std::string bytes_of_index(const CheckReport& report) {

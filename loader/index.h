@@ -44,14 +44,15 @@ struct IndexOptions {
   // Who must have signed the index, as in CheckOptions.
   std::string required_key = required_key_in_force();
   bool wants_entry = false;
+  Trust trust = trust_in_force();
 };
 
 // The snapshot in the folder's index, if it stands for the folder as it is now.
 OpenedIndex open_index(const std::string& folder, const IndexOptions& options = {});
 
-// The same of an index' bytes. `root`: the folder, held open.
+// The same of an index' bytes, whoever has signed them. `root`: the folder, held open.
 OpenedIndex use_index(const std::string& folder, const RootFolder& root, std::string bytes,
-                      bool wants_entry = false);
+                      const IndexOptions& options = {});
 
 // An index of a folder that was checked and has a snapshot.
 std::string bytes_of_index(const CheckReport& report);

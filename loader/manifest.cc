@@ -48,8 +48,9 @@ Result<std::string> manifest_text(std::vector<ManifestEntry> entries) {
   return text;
 }
 
-Result<SignedManifest> SignedManifest::open(const RootFolder& root, const std::string& key) {
-  const auto public_key = read_public_key(key);
+Result<SignedManifest> SignedManifest::open(const RootFolder& root, const std::string& key,
+                                            Trust trust) {
+  const auto public_key = read_public_key(key, trust);
   if (!public_key) return tl::unexpected<Error>(public_key.error());
   const auto read = [&](const char* name, size_t max_bytes) -> Result<std::string> {
     auto content = root.read(name, max_bytes);

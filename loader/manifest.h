@@ -41,7 +41,7 @@ Result<std::string> manifest_text(std::vector<ManifestEntry> entries);
 class SignedManifest {
  public:
   // `key`: as read_public_key() takes it. The message says what is missing or wrong.
-  static Result<SignedManifest> open(const RootFolder& root, const std::string& key);
+  static Result<SignedManifest> open(const RootFolder& root, const std::string& key, Trust trust);
   // The same of a list's text alone, whoever has verified that.
   static Result<SignedManifest> parse(std::string_view text);
 

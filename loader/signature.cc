@@ -10,7 +10,6 @@
 #include <sodium/utils.h>
 
 #include "loader/file.h"
-#include "shim/settings.h"
 
 namespace fibshim {
 namespace {
@@ -105,12 +104,12 @@ Result<PublicKey> parse_public_key(std::string_view text) {
   return key;
 }
 
-Result<PublicKey> read_public_key(const std::string& key) {
+Result<PublicKey> read_public_key(const std::string& key, Trust trust) {
   if (auto parsed = parse_public_key(key)) return *parsed;
   if (key.empty() || key[0] != '/') {
     return invalid("\"" + key + "\" is neither a minisign public key nor an absolute path");
   }
-  const auto text = read_trusted_file(key, kMaxKeyFileBytes);
+  const auto text = read_trusted_file(key, kMaxKeyFileBytes, trust);
   if (!text) return tl::unexpected<Error>(text.error());
   auto parsed = parse_public_key(*text);
   if (!parsed) return invalid(key + ": " + parsed.error().message);

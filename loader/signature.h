@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "loader/result.h"
+#include "shim/settings.h"
 
 namespace fibshim {
 
@@ -30,9 +31,10 @@ Result<PublicKey> parse_public_key(std::string_view text);
 
 // `key`: a public key as base64, else the absolute path of a file with one, which nobody else may be
 // able to write. Fails with a message that names what was given.
-Result<PublicKey> read_public_key(const std::string& key);
+Result<PublicKey> read_public_key(const std::string& key, Trust trust);
 
-// The value of FIBSHIM_REQUIRE_KEY; empty: no signature is asked for.
+// What FIBSHIM_REQUIRE_KEY says now; empty: no signature is asked for. For programs of our own, as
+// trust_in_force().
 std::string required_key_in_force();
 
 // Whether `signature`, the text of a .minisig file, is that key's for `message`. Its trusted comment

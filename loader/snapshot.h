@@ -15,7 +15,7 @@
 namespace fibshim {
 
 inline constexpr uint32_t kSnapshotVersion = 2;
-inline constexpr uint32_t kLoaderApiVersion = 1;
+inline constexpr uint32_t kLoaderApiVersion = 2;
 
 // Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
 inline constexpr uint32_t kMaxParams = 128;     // parameters of one kernel, original or replacement
@@ -305,15 +305,24 @@ struct ImageBytes {
   void* owner;
 };
 
+// What a folder must fulfil. Given by whoever asks: the environment is the host's to change at any
+// time, and what the process began with goes on to hold.
+enum class Trust : uint8_t;  // shim/settings.h
+struct FolderRules {
+  const char* required_key = "";  // who must have signed it: FIBSHIM_REQUIRE_KEY; "": nobody
+  Trust trust{};                  // who may be able to write it, and its images: FIBSHIM_TRUST
+};
+
 // What the shim asks of the loader. No function throws; messages are NUL-terminated and cut to fit.
 struct LoaderApi {
   uint32_t version;  // kLoaderApiVersion
 
-  // Reads and checks `folder`. Returns nullptr when the folder is missing or invalid; `message`
+  // Reads and checks `folder` by these rules and no others. Returns nullptr when the folder is missing or invalid; `message`
   // then holds "file:line:col: error: reason [rule]" of the first error and how many more there
   // are. With a snapshot, `message` is empty, or names the solutions that are broken and says why
   // the folder's prebuilt index was not used.
-  const Snapshot* (*open)(const char* folder, char* message, size_t message_size);
+  const Snapshot* (*open)(const char* folder, const FolderRules& rules, char* message,
+                          size_t message_size);
 
   // Frees a snapshot. No launch may still be reading it.
   void (*close)(const Snapshot* snapshot);

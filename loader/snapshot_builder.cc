@@ -14,10 +14,12 @@ namespace {
 // Lies in front of every snapshot of this process, so that a Snapshot* is all that the API
 // needs to pass around.
 struct alignas(64) SnapshotHeader {
-  explicit SnapshotHeader(const Snapshot& snapshot)
+  SnapshotHeader(const Snapshot& snapshot, Trust folder_trust)
       : matcher(reinterpret_cast<const char*>(&snapshot), snapshot.begin(snapshot.symbols),
-                snapshot.symbols.count) {}
+                snapshot.symbols.count),
+        trust(folder_trust) {}
   SymbolMatcher matcher;
+  Trust trust;
 };
 
 SnapshotHeader* header_of(const Snapshot* snapshot) {
@@ -255,14 +257,14 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
     return fail(ErrorCode::invalid_value,
                 "the folder's patterns and solutions make a snapshot of more than 4 GiB");
   }
-  SnapshotMemory memory(blob.bytes().size(), root);
+  SnapshotMemory memory(blob.bytes().size(), root, model.listing.trust.trust);
   memcpy(memory.bytes(), blob.bytes().data(), blob.bytes().size());
   memcpy(memory.bytes(), &head, sizeof head);
   return memory.finish();
 }
 
-SnapshotMemory::SnapshotMemory(size_t movable_bytes, const std::string& root)
-    : movable_bytes_(movable_bytes), root_(root) {
+SnapshotMemory::SnapshotMemory(size_t movable_bytes, const std::string& root, Trust trust)
+    : movable_bytes_(movable_bytes), root_(root), trust_(trust) {
   constexpr size_t kAlignment = alignof(SnapshotHeader);
   const size_t bytes = sizeof(SnapshotHeader) + movable_bytes + root.size() + 1;
   memory_ = aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
@@ -278,7 +280,7 @@ SnapshotPtr SnapshotMemory::finish() {
   memcpy(bytes() + movable_bytes_, root_.c_str(), root_.size() + 1);
   snapshot->root = static_cast<Offset>(movable_bytes_);
   snapshot->size_bytes = static_cast<uint32_t>(movable_bytes_ + root_.size() + 1);
-  new (memory_) SnapshotHeader(*snapshot);
+  new (memory_) SnapshotHeader(*snapshot, trust_);
   memory_ = nullptr;
   return SnapshotPtr(snapshot);
 }
@@ -288,6 +290,8 @@ std::string_view movable_part(const Snapshot& snapshot) {
 }
 
 const SymbolMatcher& matcher_of(const Snapshot* snapshot) { return header_of(snapshot)->matcher; }
+
+Trust trust_of(const Snapshot* snapshot) { return header_of(snapshot)->trust; }
 
 void SnapshotCloser::operator()(const Snapshot* snapshot) const {
   if (snapshot == nullptr) return;

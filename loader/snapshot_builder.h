@@ -25,7 +25,7 @@ std::string_view movable_part(const Snapshot& snapshot);
 // with the root's path and builds the matcher. Throws std::bad_alloc.
 class SnapshotMemory {
  public:
-  SnapshotMemory(size_t movable_bytes, const std::string& root);
+  SnapshotMemory(size_t movable_bytes, const std::string& root, Trust trust);
   ~SnapshotMemory();
   SnapshotMemory(const SnapshotMemory&) = delete;
   SnapshotMemory& operator=(const SnapshotMemory&) = delete;
@@ -37,10 +37,14 @@ class SnapshotMemory {
   void* memory_;
   size_t movable_bytes_;
   std::string root_;
+  Trust trust_;
 };
 
 // The matcher that belongs to a snapshot of this process; lives as long as the snapshot.
 const SymbolMatcher& matcher_of(const Snapshot* snapshot);
+
+// Who may be able to write the images: whom the folder itself was trusted with.
+Trust trust_of(const Snapshot* snapshot);
 
 }  // namespace fibshim
 

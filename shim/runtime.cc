@@ -182,7 +182,7 @@ Generation* start(const LoaderApi* api, char (&message)[1024]) {
   const FolderIdentity identity = identify_folder(config_path());
   const Snapshot* snapshot = nullptr;
   if (config_path()[0] != 0) {
-    snapshot = g_loader->open(config_path(), message, sizeof message);
+    snapshot = g_loader->open(config_path(), folder_rules(), message, sizeof message);
     if (snapshot == nullptr) {
       log_message(LogLevel::warn, "%s; kernels run unchanged (fibshim check %s lists everything)",
                   message, config_path());
@@ -268,7 +268,7 @@ Generation* exchange_generation(Generation* next) { return g_generation.exchange
 
 const Snapshot* open_folder(const char* path, char* message, size_t message_size) {
   enter_start();
-  const Snapshot* const snapshot = g_loader->open(path, message, message_size);
+  const Snapshot* const snapshot = g_loader->open(path, folder_rules(), message, message_size);
   leave_start();
   return snapshot;
 }

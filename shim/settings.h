@@ -12,6 +12,13 @@ enum class Mode : uint8_t { off, observe, apply };
 enum class OnError : uint8_t { fail, fallback };
 enum class LogLevel : uint8_t { error, warn, info, debug };
 
+// Who may be able to write a file that is trusted.
+enum class Trust : uint8_t {
+  owner,  // root, the folder's owner and this process' user
+  group,  // and the files' groups, and whom an ACL names
+  all,    // anybody
+};
+
 enum class Deepbind : uint8_t { keep, clear };
 
 enum class SettingId : uint8_t {
@@ -94,7 +101,6 @@ inline constexpr SettingInfo kSettings[] = {
      "keep",
      "clear: open libraries without RTLD_DEEPBIND, which hides the hooks from them",
      false},
-    // In the order of Trust (loader/file.h), where it is read.
     {SettingId::trust,
      "FIBSHIM_TRUST",
      {"owner", "group", "all"},

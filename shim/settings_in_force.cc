@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "loader/snapshot.h"
+#include "shim/control_format.h"
 #include "shim/log.h"
 
 namespace fibshim {
@@ -28,7 +29,9 @@ char g_config_path[PATH_MAX];
 char g_stats_dir[PATH_MAX];
 char g_log_file[PATH_MAX];
 char g_record_folder[PATH_MAX];
-char g_job[256];
+char g_job[kControlTextBytes];
+Trust g_trust = Trust::owner;
+char g_required_key[8192];
 uint64_t g_record_limit = kDefaultRecordLimit;
 std::atomic<LogLevel> g_log_level{LogLevel::warn};
 std::atomic<bool> g_counts_devices_apart{true};
@@ -86,8 +89,14 @@ void take_value(const SettingInfo& setting, const char* value, const char* where
     case SettingId::log_file:
       if (!make_absolute(value, g_log_file, sizeof g_log_file)) g_log_file[0] = 0;
       break;
-    case SettingId::trust:  // the loader's, both
-    case SettingId::require_key: break;
+    case SettingId::trust: g_trust = static_cast<Trust>(choice); break;
+    case SettingId::require_key:
+      // One that is cut could be another key's: nothing has signed anything with this one.
+      if (snprintf(g_required_key, sizeof g_required_key, "%s", value) >=
+          static_cast<int>(sizeof g_required_key)) {
+        strcpy(g_required_key, "(a text that is too long)");
+      }
+      break;
     case SettingId::deepbind: break;  // clears_deepbind() reads it, before this does
     case SettingId::record:
       if (!make_absolute(value, g_record_folder, sizeof g_record_folder)) g_record_folder[0] = 0;
@@ -195,6 +204,7 @@ bool wants_recording() { return is_given("FIBSHIM_RECORD"); }
 const char* record_folder() { return g_record_folder; }
 uint64_t record_limit() { return g_record_limit; }
 const char* job_label() { return g_job; }
+FolderRules folder_rules() { return {g_required_key, g_trust}; }
 
 void read_settings() {
   snprintf(g_stats_dir, sizeof g_stats_dir, "/dev/shm/fibshim-%u", geteuid());
@@ -209,6 +219,11 @@ void read_settings() {
       g_is_set[i] = true;
       take_value(setting, value, "environment");
     }
+  }
+  for (const char* name : kJobVariables) {
+    if (g_job[0] != 0) break;
+    const char* const value = secure_getenv(name);
+    if (value != nullptr && value[0] != 0) snprintf(g_job, sizeof g_job, "%s=%s", name, value);
   }
 }
 

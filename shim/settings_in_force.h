@@ -13,6 +13,7 @@
 
 namespace fibshim {
 
+struct FolderRules;
 struct Snapshot;
 enum class SolutionOnError : uint8_t;
 
@@ -56,7 +57,11 @@ LogLevel log_level();
 const char* stats_dir();
 const char* log_file();  // "" for stderr
 
-const char* job_label();  // FIBSHIM_JOB; "" when it is not set
+// FIBSHIM_JOB, else "NAME=value" of a scheduler's variable; "" when none is set.
+const char* job_label();
+
+// What every folder must fulfil that this process is ever to be in.
+FolderRules folder_rules();
 
 // Set by the environment alone: is_active() must know. Before read_settings() too.
 bool wants_recording();

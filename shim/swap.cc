@@ -187,19 +187,6 @@ void end_writing(ControlStatus* status) {
   __atomic_store_n(&status->version, status->version + 1, __ATOMIC_RELEASE);
 }
 
-void find_job(char* out, size_t out_size) {
-  if (job_label()[0] != 0) {
-    snprintf(out, out_size, "%s", job_label());
-    return;
-  }
-  for (const char* name : kJobVariables) {
-    const char* const value = secure_getenv(name);
-    if (value == nullptr || value[0] == 0) continue;
-    snprintf(out, out_size, "%s=%s", name, value);
-    return;
-  }
-}
-
 // Not holding the lock.
 void write_status(Watch& watch) {
   if (watch.control == nullptr) return;
@@ -218,7 +205,7 @@ void write_status(Watch& watch) {
   copy_text(status.folder, watch.folder);
   copy_text(status.configured, config_path());
   copy_text(status.refusal, watch.refusal);
-  find_job(status.job, sizeof status.job);
+  copy_text(status.job, job_label());
   end_writing(&status);
 }
 

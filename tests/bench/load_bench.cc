@@ -28,7 +28,7 @@ const fibshim::LoaderApi* open_loader() {
 void open_folder(benchmark::State& state, const fibshim::LoaderApi* api, const char* folder) {
   char message[4096];
   for (auto _ : state) {
-    const fibshim::Snapshot* snapshot = api->open(folder, message, sizeof message);
+    const fibshim::Snapshot* snapshot = api->open(folder, {}, message, sizeof message);
     if (snapshot == nullptr || message[0] != 0) {
       state.SkipWithError(message);
       break;

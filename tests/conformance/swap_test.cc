@@ -111,5 +111,56 @@ TEST_P(Swap, Holds) {
 INSTANTIATE_TEST_SUITE_P(Conformance, Swap, testing::ValuesIn(kRows),
                          [](const auto& one) { return std::string(one.param.name); });
 
+// Folders of which "a" and "signed", which is "b" otherwise, are signed with the key that is returned;
+// so is "open", in which others can write.
+std::string sign_swap_folders(const std::string& folders) {
+  const std::string program = build_dir() + "/bin/fibshim";
+  const std::string key = folders + "/key";
+  fs::copy(folders + "/b", folders + "/signed", fs::copy_options::recursive);
+  const ProcessResult made = run_process({program, "sign", "--generate-key", key, "--no-password"});
+  EXPECT_EQ(made.exit_code, 0) << made.err;
+  for (const char* name : {"a", "signed"}) {
+    const ProcessResult result =
+        run_process({program, "sign", "--key", key + ".key", folders + "/" + name});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  }
+  fs::copy(folders + "/signed", folders + "/open", fs::copy_options::recursive);
+  fs::permissions(folders + "/open/patterns", fs::perms::others_write, fs::perm_options::add);
+  return made.out.substr(0, made.out.find('\n'));
+}
+
+TEST(SwapRules, AreThoseThatTheProcessBeganWith) {
+  const std::string folders = make_swap_folders();
+  const std::string key = sign_swap_folders(folders);
+  const HostRun run({"conform", "swap_keeps_rules", folders}, {{"FIBSHIM_CONFIG", folders + "/a"},
+                                                               {"FIBSHIM_REQUIRE_KEY", key},
+                                                               {"FIBSHIM_JOB", ""},
+                                                               {"SLURM_JOB_ID", "17"}});
+  run.expect_holds();
+  EXPECT_EQ(run.messages().size(), 4u) << run.process().err;
+}
+
+// Whatever the variable holds that is no key has signed nothing.
+TEST(SwapRules, WithoutAKeyThatCanBeUsedNoFolderIs) {
+  const std::string folders = make_swap_folders();
+  const std::string key = sign_swap_folders(folders);
+  const std::string comment = "untrusted comment: ";
+  for (const std::string& value :
+       {std::string("no key"), folders + "/missing.pub", key + "x",
+        // With the key at its end, which is cut off; and with the key where the cut is.
+        comment + std::string(9000, 'x') + "\n" + key,
+        comment + std::string(8191 - comment.size() - 1 - key.size(), 'x') + "\n" + key + "more"}) {
+    const HostRun run({"conform", "start_refused"},
+                      {{"FIBSHIM_CONFIG", folders + "/a"}, {"FIBSHIM_REQUIRE_KEY", value}});
+    run.expect_holds();
+    ASSERT_EQ(run.messages().size(), 1u) << run.process().err;
+    EXPECT_NE(run.messages()[0].find("kernels run unchanged"), std::string::npos);
+  }
+  // Unset and empty are the same.
+  const HostRun run({"conform", "swap_refused", folders},
+                    {{"FIBSHIM_CONFIG", folders + "/a"}, {"FIBSHIM_REQUIRE_KEY", ""}});
+  run.expect_holds();
+}
+
 }  // namespace
 }  // namespace fibshim::conformance

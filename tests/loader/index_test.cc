@@ -73,7 +73,7 @@ TEST(Index, FindsWhatFitsASymbol) {
   write_index_of(folder);
   const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
   char message[512] = "not written";
-  const Snapshot* const snapshot = api.open(folder.path().c_str(), message, sizeof message);
+  const Snapshot* const snapshot = api.open(folder.path().c_str(), {}, message, sizeof message);
   ASSERT_NE(snapshot, nullptr) << message;
   EXPECT_STREQ(message, "");
   SymbolMatch match;
@@ -238,7 +238,7 @@ TEST(Index, ThatIsRefusedLeadsToAnOrdinaryLoadThatSaysSo) {
   folder.change(kPatternPath, "\"benefit\": 3", "\"benefit\": 7");
   const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
   char message[512];
-  const Snapshot* const snapshot = api.open(folder.path().c_str(), message, sizeof message);
+  const Snapshot* const snapshot = api.open(folder.path().c_str(), {}, message, sizeof message);
   ASSERT_NE(snapshot, nullptr) << message;
   EXPECT_EQ(snapshot->begin(snapshot->patterns)->benefit, 7);
   EXPECT_EQ(std::string(message),

@@ -248,7 +248,7 @@ uint32_t match_count(const std::string& pattern, const std::string& symbol) {
   folder.change(kPatternPath, "re:_Z12engine_scaleI(?<T>[a-z])EvPT_PKT_iif", pattern);
   const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
   char message[1024];
-  const Snapshot* const snapshot = api.open(folder.path().c_str(), message, sizeof message);
+  const Snapshot* const snapshot = api.open(folder.path().c_str(), {}, message, sizeof message);
   EXPECT_NE(snapshot, nullptr) << message;
   if (snapshot == nullptr) return 0;
   SymbolMatch match;

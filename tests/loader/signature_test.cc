@@ -154,20 +154,20 @@ TEST(PublicKeys, AreALineOrAFile) {
     EXPECT_FALSE(parse_public_key(wrong)) << wrong;
   }
   folder.write("k.pub", text);
-  EXPECT_TRUE(read_public_key(folder.path("k.pub")));
-  EXPECT_FALSE(read_public_key("k.pub"));
+  EXPECT_TRUE(read_public_key(folder.path("k.pub"), Trust::owner));
+  EXPECT_FALSE(read_public_key("k.pub", Trust::owner));
   ASSERT_EQ(chmod(folder.path("k.pub").c_str(), 0666), 0);
-  const auto writable = read_public_key(folder.path("k.pub"));
+  const auto writable = read_public_key(folder.path("k.pub"), Trust::owner);
   ASSERT_FALSE(writable);
   EXPECT_NE(writable.error().message.find("writable by everybody"), std::string::npos);
   ASSERT_EQ(chmod(folder.path("k.pub").c_str(), 0644), 0);
   std::filesystem::create_directory(folder.path("open"));
   folder.write("open/k.pub", text);
   ASSERT_EQ(chmod(folder.path("open").c_str(), 0777), 0);
-  EXPECT_FALSE(read_public_key(folder.path("open/k.pub")));
+  EXPECT_FALSE(read_public_key(folder.path("open/k.pub"), Trust::owner));
   if (geteuid() == 0) {
     ASSERT_EQ(chown(folder.path("k.pub").c_str(), 12345, 0), 0);
-    EXPECT_FALSE(read_public_key(folder.path("k.pub")));
+    EXPECT_FALSE(read_public_key(folder.path("k.pub"), Trust::owner));
   }
 }
 
@@ -349,33 +349,77 @@ TEST(SignedFolder, AnIndexThatCameLaterIsNotUsed) {
 }
 
 // What the shim does, at the start and at every swap.
-TEST(SignedFolder, IsRequiredByTheSetting) {
+TEST(SignedFolder, IsRequiredByTheRules) {
   const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
   const TestFolder folder;
   char message[1024];
-  setenv("FIBSHIM_REQUIRE_KEY", ours().key().c_str(), 1);
-  EXPECT_EQ(api.open(folder.path().c_str(), message, sizeof message), nullptr);
+  const std::string key = ours().key();
+  const auto open_with = [&](const char* required) {
+    return SnapshotPtr(
+        api.open(folder.path().c_str(), {.required_key = required}, message, sizeof message));
+  };
+  EXPECT_EQ(open_with(key.c_str()), nullptr);
   EXPECT_NE(std::string(message).find("not signed"), std::string::npos);
   ours().sign_folder(folder);
-  const Snapshot* const snapshot = api.open(folder.path().c_str(), message, sizeof message);
-  ASSERT_NE(snapshot, nullptr) << message;
-  api.close(snapshot);
+  EXPECT_NE(open_with(key.c_str()), nullptr) << message;
   CheckReport report;
   ASSERT_TRUE(write_index(folder.path(), {}, &report));
-  const Snapshot* const again = api.open(folder.path().c_str(), message, sizeof message);
-  ASSERT_NE(again, nullptr) << message;
+  EXPECT_NE(open_with(key.c_str()), nullptr) << message;
   EXPECT_NE(std::string(message).find(".fibshim-index is not used: not signed"), std::string::npos)
       << message;
-  api.close(again);
   // An index does not help a folder that was changed.
   ours().sign_folder(folder);
   folder.change(kPatternPath, "x != 0", "x != 1");
-  EXPECT_EQ(api.open(folder.path().c_str(), message, sizeof message), nullptr);
+  EXPECT_EQ(open_with(key.c_str()), nullptr);
   // A key that cannot be read is no reason to do without.
-  setenv("FIBSHIM_REQUIRE_KEY", "/does/not/exist.pub", 1);
-  EXPECT_EQ(api.open(folder.path().c_str(), message, sizeof message), nullptr);
+  EXPECT_EQ(open_with("/does/not/exist.pub"), nullptr);
   EXPECT_NE(std::string(message).find("/does/not/exist.pub"), std::string::npos);
+  EXPECT_EQ(open_with("no key"), nullptr);
+}
+
+// What the programs do.
+TEST(SignedFolder, IsRequiredByTheEnvironmentUnlessTheCallerSays) {
+  const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
+  const TestFolder folder;
+  char message[1024];
+  const auto open_with = [&](const FolderRules& rules) {
+    return SnapshotPtr(api.open(folder.path().c_str(), rules, message, sizeof message)) != nullptr;
+  };
+  setenv("FIBSHIM_REQUIRE_KEY", ours().key().c_str(), 1);
+  setenv("FIBSHIM_TRUST", "all", 1);
+  EXPECT_EQ(check_folder(folder.path()).snapshot, nullptr);
+  EXPECT_TRUE(open_with({}));
+  ASSERT_EQ(chmod(folder.path(kImagePath).c_str(), 0666), 0);
+  EXPECT_FALSE(open_with({}));
+  EXPECT_TRUE(open_with({.trust = Trust::all}));
   unsetenv("FIBSHIM_REQUIRE_KEY");
+  EXPECT_NE(check_folder(folder.path()).snapshot, nullptr);
+  unsetenv("FIBSHIM_TRUST");
+  EXPECT_TRUE(open_with({.trust = Trust::all}));
+}
+
+// Read anew for every device, they are held to what the folder was.
+TEST(SignedFolder, ItsImagesAreTrustedAsItWas) {
+  const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
+  const TestFolder folder;
+  char message[1024];
+  for (const Trust trust : {Trust::owner, Trust::all}) {
+    for (const bool has_index : {false, true}) {
+      CheckReport report;
+      ASSERT_EQ(chmod(folder.path(kImagePath).c_str(), 0644), 0);
+      if (has_index) {
+        ASSERT_TRUE(write_index(folder.path(), {}, &report));
+      }
+      const SnapshotPtr snapshot(
+          api.open(folder.path().c_str(), {.trust = trust}, message, sizeof message));
+      ASSERT_NE(snapshot, nullptr) << message;
+      ASSERT_EQ(chmod(folder.path(kImagePath).c_str(), 0666), 0);
+      ImageBytes bytes{};
+      const int code = api.read_image(snapshot.get(), 0, 0, &bytes, message, sizeof message);
+      EXPECT_EQ(code == 0, trust == Trust::all) << message;
+      api.release_image(&bytes);
+    }
+  }
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ const LoaderApi& api() { return *fibloader_api(kLoaderApiVersion); }
 class Opened {
  public:
   explicit Opened(const std::string& folder)
-      : snapshot_(api().open(folder.c_str(), message_, sizeof message_)) {}
+      : snapshot_(api().open(folder.c_str(), {}, message_, sizeof message_)) {}
   ~Opened() { api().close(snapshot_); }
   Opened(const Opened&) = delete;
   Opened& operator=(const Opened&) = delete;
@@ -270,14 +270,14 @@ TEST(LoaderApi, CutsAMessageToFit) {
   folder.change(kPatternPath, "\"where\"", "\"\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\"");
   for (size_t size = 0; size < 200; ++size) {
     std::vector<char> message(size + 1, 'x');
-    EXPECT_EQ(api().open(folder.path().c_str(), message.data(), size), nullptr);
+    EXPECT_EQ(api().open(folder.path().c_str(), {}, message.data(), size), nullptr);
     EXPECT_EQ(message[size], 'x');
     if (size == 0) continue;
     const size_t length = strnlen(message.data(), size);
     ASSERT_LT(length, size);
     EXPECT_TRUE(length == 0 || static_cast<uint8_t>(message[length - 1]) != 0xc3);
   }
-  EXPECT_EQ(api().open(nullptr, nullptr, 0), nullptr);
+  EXPECT_EQ(api().open(nullptr, {}, nullptr, 0), nullptr);
 }
 
 TEST(LoaderApi, ABrokenSolutionOpensWithItsReason) {

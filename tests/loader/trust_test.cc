@@ -316,7 +316,7 @@ TEST(Files, GivenOutAreThoseThatWereHashed) {
   const TestFolder folder;
   const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
   char message[1024];
-  const Snapshot* const snapshot = api.open(folder.path().c_str(), message, sizeof message);
+  const Snapshot* const snapshot = api.open(folder.path().c_str(), {}, message, sizeof message);
   ASSERT_NE(snapshot, nullptr) << message;
   const std::string path = folder.path(kImagePath);
   const std::string good = test_image("sm_90.cubin");

@@ -275,6 +275,38 @@ CASE(swap_link_to_half) {
   gpu.finish({.curated1 = 3}, {.hit = 3});
 }
 
+// Who must have signed a folder, and who may be able to write it, is settled when the process begins:
+// "b" is not signed, and others can write in "open".
+CASE(swap_keeps_rules) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  OK(gpu.launch(step, 1));
+  Control control;
+  for (const bool is_changed : {false, true}) {
+    if (is_changed) {
+      CHECK(unsetenv("FIBSHIM_REQUIRE_KEY") == 0 && setenv("FIBSHIM_TRUST", "all", 1) == 0);
+      CHECK(unsetenv("SLURM_JOB_ID") == 0 && setenv("FIBSHIM_JOB", "another", 1) == 0);
+    }
+    CHECK(control.move(AskTarget::folder, folder(arguments, "b")) == AnswerState::refused);
+    CHECK(strstr(control.block().message, "not signed") != nullptr);
+    OK(gpu.launch(step, 1));
+    CHECK(control.move(AskTarget::folder, folder(arguments, "open")) == AnswerState::refused);
+    CHECK(strstr(control.block().message, "writable by everybody") != nullptr);
+    OK(gpu.launch(step, 1));
+  }
+  control.must_move(folder(arguments, "signed"));
+  OK(gpu.launch(step, 1));
+  CHECK(strcmp(control.block().status.job, "SLURM_JOB_ID=17") == 0);
+  gpu.finish({.curated1 = 5, .curated2 = 1}, {.hit = 6});
+}
+
+// A folder that is refused when the process begins is none.
+CASE(start_refused) {
+  const Gpu gpu;
+  OK(gpu.launch(gpu.step(), 1));
+  gpu.finish({.step = 1}, {});
+}
+
 // Without a folder the originals run; and back, also to where the link was pointed meanwhile.
 CASE(swap_off_and_on) {
   const Gpu gpu;
