@@ -74,6 +74,7 @@ class Index {
     return index;
   }
 
+  std::string_view bytes() const { return bytes_; }
   std::string_view snapshot() const {
     return std::string_view(bytes_).substr(sizeof(IndexHeader), header_.snapshot_bytes);
   }
@@ -116,11 +117,37 @@ class Index {
     }
     // Whoever computes a hash can make one that fits: no offset may lead outside all the same.
     if (header_.text_bytes > 0 && bytes_.back() != '\0') return "it is damaged";
-    for (uint64_t i = 0; i < header_.entry_count; ++i) {
-      if (entry(i).path >= header_.text_bytes) return "it is damaged";
-    }
+    if (std::string why = fault_of_entries(); !why.empty()) return why;
     if (!is_sound_layout(snapshot())) return "it is damaged";
     return {};
+  }
+
+  // What comparing it may cost is bounded as for a folder without one: every path is there once, in
+  // order, and the files are together as large as a folder's may be.
+  std::string fault_of_entries() const {
+    if (header_.entry_count > kMaxIndexEntries) {
+      return "it names too many files; at most " + std::to_string(kMaxIndexEntries) +
+             " are accepted";
+    }
+    uint64_t next_path = 0;
+    uint64_t left_bytes = kMaxFolderBytes;
+    std::string_view before;
+    for (uint64_t i = 0; i < header_.entry_count; ++i) {
+      const IndexEntry known = entry(i);
+      // The texts lie as the entries do, so that looking at all of them takes one pass.
+      if (known.path != next_path || next_path >= header_.text_bytes) return "it is damaged";
+      const std::string_view path = text(known.path);
+      if (path <= before) return "it is damaged";
+      before = path;
+      next_path += path.size() + 1;
+      if (!known.is_file()) continue;
+      if (known.stamp.size_bytes > left_bytes) {
+        return "its files are too large together; at most " + std::to_string(kMaxFolderBytes) +
+               " bytes are accepted";
+      }
+      left_bytes -= known.stamp.size_bytes;
+    }
+    return next_path == header_.text_bytes ? "" : "it is damaged";
   }
 
   std::string bytes_;
@@ -167,7 +194,9 @@ class Comparison {
     for (const uint64_t i : touched_) {
       const IndexEntry known = index_.entry(i);
       const char* const path = index_.text(known.path);
-      const auto content = root_.read(path, kMaxImageBytes);
+      // It had this size a moment ago.
+      const auto content =
+          root_.read(path, std::min<uint64_t>(known.stamp.size_bytes, kMaxImageBytes));
       if (!content) return std::string(path) + " cannot be read";
       if (!is_trusted(content->stamp)) return std::string(path) + " is not trusted";
       const XXH128_hash_t hash = hash_of(content->bytes);
@@ -374,7 +403,9 @@ Result<void> write_index(const std::string& folder, const CheckOptions& options,
       return failed("the folder has errors");
     }
     if (last_change_ns(report->manifest) < began_ns) {
-      if (!file.publish(bytes_of_index(*report))) return failed(strerror(errno));
+      const auto index = Index::parse(bytes_of_index(*report));
+      if (!index) return failed(index.error().message);
+      if (!file.publish(index->bytes())) return failed(strerror(errno));
       return {};
     }
     const timespec pause = {0, 10 * 1000 * 1000};

@@ -15,12 +15,12 @@
 //
 // The index is as trusted as the folder, since who can write it can write the solutions as well:
 // the same FIBSHIM_TRUST holds for it. Nevertheless its content is checked against its hash, its
-// version, byte order and the loader that wrote it, and every offset in it, before anything is
-// used; and every image's SHA-256 is checked before the driver gets it, index or not. What does not
-// fit makes the folder be loaded as if there were none. Where a key is required, the index' own
-// bytes must have been signed (manifest.h): then what it says is the signer's word, and nothing else
-// of the folder is parsed. It is read, not mapped: a mapped file that somebody truncates takes the
-// engine down.
+// version, byte order and the loader that wrote it, every offset in it, and what comparing it would
+// cost (no more than a folder without one may), before anything is used; and every image's SHA-256
+// is checked before the driver gets it, index or not. What does not fit makes the folder be loaded
+// as if there were none. Where a key is required, the index' own bytes must have been signed
+// (manifest.h): then what it says is the signer's word, and nothing else of the folder is parsed.
+// It is read, not mapped: a mapped file that somebody truncates takes the engine down.
 #ifndef FIBSHIM_LOADER_INDEX_H_
 #define FIBSHIM_LOADER_INDEX_H_
 
@@ -28,11 +28,16 @@
 
 #include "loader/check.h"
 #include "loader/file.h"
+#include "loader/limits.h"
 #include "loader/result.h"
 
 namespace fibshim {
 
 inline constexpr char kIndexFile[] = ".fibshim-index";
+
+// Folders and files that an index may stand for: the three folders and the settings, what may lie in
+// them, and images that lie elsewhere.
+inline constexpr size_t kMaxIndexEntries = 4 + 2 * kMaxFolderFiles;
 
 struct OpenedIndex {
   SnapshotPtr snapshot;  // null: there is none that can be used

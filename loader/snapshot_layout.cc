@@ -5,12 +5,18 @@
 #include <algorithm>
 #include <vector>
 
+#include "loader/limits.h"
 #include "loader/snapshot.h"
+#include "shim/settings.h"
 
 namespace fibshim {
 namespace {
 
 constexpr uint32_t kMaxParamOffset = 1 << 16;  // beyond the bytes of any kernel's parameters
+
+// Steps and elements that are looked at: 0.2 s. Programs that are alike share their memory, so that a
+// block's size bounds nothing.
+constexpr uint64_t kMaxLooks = uint64_t{1} << 26;
 
 // Enumerators are compared as the numbers that they are: one that does not exist must not be made.
 template <class Enum>
@@ -27,6 +33,7 @@ class LayoutCheck {
     const Snapshot& s = snapshot_;
     return is_sound(s.patterns) && is_sound(s.solutions) && is_sound(s.bindings) &&
            is_sound(s.settings) && is_sound(s.symbols) && s.symbols.count == s.patterns.count &&
+           s.patterns.count <= kMaxPatterns && s.settings.count <= kSettingCount &&
            all(s.patterns, [&](const Pattern& pattern) { return is_sound(pattern); }) &&
            all(s.solutions, [&](const Solution& solution) { return is_sound(solution); }) &&
            all(s.bindings, [&](const Binding& binding) { return is_sound(binding); }) &&
@@ -48,11 +55,22 @@ class LayoutCheck {
   template <class T, class Test>
   bool all(Array<T> array, const Test& test) const {
     const T* const begin = snapshot_.begin(array);
-    return std::all_of(begin, begin + array.count, test);
+    return spend(array.count) && std::all_of(begin, begin + array.count, test);
+  }
+
+  // False: it takes too long.
+  bool spend(uint64_t looks) const {
+    if (looks > left_looks_) return false;
+    left_looks_ -= looks;
+    return true;
   }
 
   // A text ends within the block or, at the latest, with the root's path that follows it.
   bool is_text(Offset at) const { return at >= sizeof(Snapshot) && at < block_.size(); }
+  bool is_short_text(Offset at) const {
+    const size_t most = std::min(kMaxSymbolPatternLength + 1, block_.size() - at);
+    return strnlen(block_.data() + at, most) <= kMaxSymbolPatternLength;
+  }
   bool is_text_or_none(Offset at) const { return at == 0 || is_text(at); }
 
   bool is_sound(const Pattern& pattern) const {
@@ -122,7 +140,7 @@ class LayoutCheck {
     const SymbolEntry* const symbols = snapshot_.begin(snapshot_.symbols);
     const Pattern* const patterns = snapshot_.begin(snapshot_.patterns);
     for (uint32_t i = 0; i < snapshot_.symbols.count; ++i) {
-      if (!is_text(symbols[i].text) ||
+      if (!is_text(symbols[i].text) || !is_short_text(symbols[i].text) ||
           !is_at_most(symbols[i].filing, SymbolEntry::Filing::always) ||
           symbols[i].capture_count > kMaxCaptures ||
           symbols[i].capture_count != patterns[i].capture_count) {
@@ -181,6 +199,7 @@ class LayoutCheck {
 
   // Values on the stack when the program has run, whichever way it took; -1: it must not run.
   int depth_after(Program program, const Pattern& pattern) const {
+    if (!spend(program.count)) return -1;
     const Step* const steps = snapshot_.begin(program);
     uint32_t depth = 0;
     struct Landing {
@@ -217,6 +236,7 @@ class LayoutCheck {
 
   const std::string_view block_;
   const Snapshot& snapshot_;
+  mutable uint64_t left_looks_ = kMaxLooks;
 };
 
 }  // namespace

@@ -320,6 +320,154 @@ TEST(Index, WithAHashThatFitsItsDamageIsReadWithinBounds) {
   EXPECT_LT(refused, 4000u);
 }
 
+// An entry as it lies in the file.
+struct Entry {
+  FileStamp stamp;
+  uint64_t digest[2];
+  uint64_t path;
+};
+using NamedEntries = std::vector<std::pair<std::string, Entry>>;
+
+template <class T>
+T word_at(const std::string& bytes, size_t at) {
+  T value;
+  memcpy(&value, bytes.data() + at, sizeof value);
+  return value;
+}
+constexpr size_t kCountsAt = 40;  // bytes of the snapshot, bytes of the texts, entries
+
+size_t entries_at(const std::string& index) {
+  return 64 + (word_at<uint64_t>(index, kCountsAt) + 7) / 8 * 8;
+}
+
+NamedEntries entries_of(const std::string& index) {
+  const size_t count = word_at<uint64_t>(index, kCountsAt + 16);
+  const size_t texts_at = entries_at(index) + count * sizeof(Entry);
+  NamedEntries entries;
+  for (size_t i = 0; i < count; ++i) {
+    const auto entry = word_at<Entry>(index, entries_at(index) + i * sizeof(Entry));
+    entries.emplace_back(index.data() + texts_at + entry.path, entry);
+  }
+  return entries;
+}
+
+std::string with_counts(std::string index, size_t text_bytes, size_t entry_count) {
+  const uint64_t counts[] = {text_bytes, entry_count};
+  memcpy(index.data() + kCountsAt + 8, counts, sizeof counts);
+  set_checksum(&index);
+  return index;
+}
+
+// The index with these entries in the place of its own.
+std::string forged(const std::string& index, const NamedEntries& entries) {
+  std::string bytes = index.substr(0, entries_at(index));
+  std::string texts;
+  for (auto [path, entry] : entries) {
+    entry.path = texts.size();
+    bytes.append(reinterpret_cast<const char*>(&entry), sizeof entry);
+    texts.append(path).append(1, '\0');
+  }
+  return with_counts(bytes + texts, texts.size(), entries.size());
+}
+
+class ForgedIndex : public testing::Test {
+ protected:
+  ForgedIndex() {
+    write_index_of(folder_);
+    sound_ = folder_.read(kIndexFile);
+    entries_ = entries_of(sound_);
+  }
+  std::string refusal_of(const std::string& bytes) {
+    folder_.write(kIndexFile, bytes);
+    return open_index(folder_.path()).refusal;
+  }
+  std::string refusal_of(const NamedEntries& entries) {
+    return refusal_of(forged(sound_, entries));
+  }
+  // Files that are not there: a refusal for another reason did not look.
+  static NamedEntries files(size_t count, uint64_t size_bytes) {
+    NamedEntries entries;
+    for (size_t i = 0; i < count; ++i) {
+      Entry entry{};
+      entry.stamp.mode = S_IFREG | 0644;
+      entry.stamp.size_bytes = size_bytes;
+      entries.emplace_back("file" + std::to_string(1000000 + i), entry);
+    }
+    return entries;
+  }
+
+  TestFolder folder_;
+  std::string sound_;
+  NamedEntries entries_;
+};
+
+TEST_F(ForgedIndex, WithItsOwnEntriesIsItself) {
+  ASSERT_EQ(entries_.size(), 11u);
+  EXPECT_EQ(forged(sound_, entries_), sound_);
+}
+
+TEST_F(ForgedIndex, NamesEveryPathOnceAndInOrder) {
+  for (size_t i = 0; i + 1 < entries_.size(); ++i) {
+    NamedEntries entries = entries_;
+    std::swap(entries[i], entries[i + 1]);
+    EXPECT_EQ(refusal_of(entries), "it is damaged") << i;
+    entries = entries_;
+    entries.insert(entries.begin() + static_cast<long>(i), entries[i]);
+    EXPECT_EQ(refusal_of(entries), "it is damaged") << i;
+  }
+  NamedEntries entries = entries_;
+  entries.insert(entries.begin(), files(1, 0)[0]);
+  entries[0].first = "";
+  EXPECT_EQ(refusal_of(entries), "it is damaged");
+}
+
+// Else many entries could share a text, and one pass over them would not be one over the file.
+TEST_F(ForgedIndex, HasItsTextsAsItsEntriesLie) {
+  const size_t text_bytes = word_at<uint64_t>(sound_, kCountsAt + 8);
+  EXPECT_EQ(refusal_of(with_counts(sound_ + std::string(1, '\0'), text_bytes + 1, entries_.size())),
+            "it is damaged");
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    std::string bytes = sound_;
+    ++bytes[entries_at(sound_) + i * sizeof(Entry) + offsetof(Entry, path)];
+    set_checksum(&bytes);
+    EXPECT_EQ(refusal_of(bytes), "it is damaged") << i;
+  }
+}
+
+TEST_F(ForgedIndex, IsNotComparedBeyondTheLimitOfEntries) {
+  EXPECT_EQ(refusal_of(files(kMaxIndexEntries, 0)), "file1000000 is gone");
+  EXPECT_EQ(refusal_of(files(kMaxIndexEntries + 1, 0)),
+            "it names too many files; at most 262148 are accepted");
+}
+
+TEST_F(ForgedIndex, IsNotComparedWhereMoreWouldBeReadThanOfAFolder) {
+  constexpr size_t kCount = kMaxFolderBytes / kMaxImageBytes;
+  EXPECT_EQ(refusal_of(files(kCount, kMaxImageBytes)), "file1000000 is gone");
+  NamedEntries entries = files(kCount + 1, kMaxImageBytes);
+  entries.back().second.stamp.size_bytes = 1;
+  const std::string why = "its files are too large together; at most 8589934592 bytes are accepted";
+  EXPECT_EQ(refusal_of(entries), why);
+  // A sum that overflows.
+  EXPECT_EQ(refusal_of(files(2, uint64_t{1} << 63)), why);
+  // What is no file is not read.
+  for (auto& [path, entry] : entries) entry.stamp.mode = S_IFDIR | 0755;
+  EXPECT_EQ(refusal_of(entries), "file1000000 is gone");
+}
+
+TEST_F(ForgedIndex, OfAFileOfAnotherSizeDoesNotReadIt) {
+  // The digest is its own: only the sizes differ.
+  folder_.write("zz", "x");
+  const XXH128_hash_t hash = XXH3_128bits("x", 1);
+  NamedEntries entries = entries_;
+  entries.push_back(files(1, 1)[0]);
+  entries.back().first = "zz";
+  entries.back().second.digest[0] = hash.low64;
+  entries.back().second.digest[1] = hash.high64;
+  EXPECT_EQ(refusal_of(entries), "");
+  entries.back().second.stamp.size_bytes = 2;
+  EXPECT_EQ(refusal_of(entries), "zz has changed");
+}
+
 // --- the layout of a snapshot
 
 class SnapshotLayout : public testing::Test {
@@ -410,6 +558,43 @@ TEST_F(SnapshotLayout, IsRefusedWhereAProgramLeavesItsStack) {
   EXPECT_FALSE(with(Op::require, 0));
   EXPECT_FALSE(with(Op::push, 0));  // leaves what nobody takes
   EXPECT_FALSE(with(static_cast<Op>(200), 0));
+}
+
+// Arrays may share their memory, so that few bytes can stand for any amount of work.
+TEST_F(SnapshotLayout, IsRefusedWhereLookingAtItTakesTooLong) {
+  constexpr uint32_t kSteps = 1 << 14;
+  constexpr uint32_t kBindings = 1 << 13;
+  folder_.change(kPatternPath, "factor == 0.1", "rows == 5");
+  load();
+  const Program where = at(snapshot().patterns, 0).where;
+  const Step step = at(where, where.count - 1);
+  ASSERT_EQ(step.op, Op::require_equal);
+  Binding binding = at(snapshot().bindings, 0);
+  const size_t steps_at = (size_ + 7) / 8 * 8;
+  const size_t bindings_at = steps_at + kSteps * sizeof(Step);
+  size_ = bindings_at + kBindings * sizeof(Binding);
+  words_.resize(size_ / 8);
+  snapshot().bindings.at = static_cast<Offset>(bindings_at);
+  for (const uint32_t count : {kSteps / 8, kSteps}) {
+    binding.where = {static_cast<Offset>(steps_at), count};
+    snapshot().bindings.count = kBindings;
+    for (uint32_t i = 0; i < kSteps; ++i) at(Program{binding.where.at, kSteps}, i) = step;
+    for (uint32_t i = 0; i < kBindings; ++i) at(snapshot().bindings, i) = binding;
+    EXPECT_EQ(is_sound(), count != kSteps);
+  }
+}
+
+TEST_F(SnapshotLayout, IsRefusedWhereASymbolIsLongerThanAFolders) {
+  const size_t text_at = size_;
+  size_ += kMaxSymbolPatternLength + 2;
+  words_.resize(size_ / 8 + 1);
+  at(snapshot().symbols, 0).text = static_cast<Offset>(text_at);
+  char* const text = reinterpret_cast<char*>(words_.data()) + text_at;
+  memset(text, 'a', kMaxSymbolPatternLength + 1);
+  text[kMaxSymbolPatternLength + 1] = '\0';
+  EXPECT_FALSE(is_sound());
+  text[kMaxSymbolPatternLength] = '\0';
+  EXPECT_TRUE(is_sound());
 }
 
 TEST_F(SnapshotLayout, IsRefusedWhereAJumpLeavesItsProgram) {
