@@ -22,14 +22,12 @@
 #include "shim/counters_format.h"
 #include "shim/outcomes.h"
 #include "shim/settings.h"
+#include "tools/processes.h"
+#include "tools/setting_values.h"
 #include "tools/swept_counts.h"
 
 namespace fibshim::tools {
 namespace {
-
-// What one file may make the reader read: far above what a shim writes, and bounded.
-constexpr uint64_t kMaxSeries = 1 << 16;
-constexpr uint64_t kMaxCounterBytes = uint64_t{1} << 30;
 
 template <size_t size>
 std::string text_of(const char (&field)[size]) {
@@ -66,7 +64,7 @@ std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
                        header.header_bytes, header.outcome_slots, header.series_entry_bytes,
                        kCountersVersion, sizeof(FileHeader), kOutcomeSlots, sizeof(SeriesEntry));
   }
-  if (header.series_capacity == 0 || header.series_capacity > kMaxSeries) {
+  if (header.series_capacity == 0 || header.series_capacity > kSeriesCapacity) {
     return fmt::format("it claims room for {} series", header.series_capacity);
   }
   if (header.series_count > header.series_capacity) {
@@ -95,7 +93,7 @@ std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
   }
   const uint64_t to_read =
       uint64_t{header.shard_count} * header.series_count * kOutcomeSlots * sizeof(uint64_t);
-  if (to_read > kMaxCounterBytes) return fmt::format("it claims {} bytes of counters", to_read);
+  if (to_read > kMostReadingBytes) return fmt::format("it claims {} bytes of counters", to_read);
   if (header.device_count > kMaxCountedDevices || header.config_count > kMaxCountedConfigs) {
     return fmt::format("it claims {} devices and {} configs", header.device_count,
                        header.config_count);
@@ -169,6 +167,62 @@ FolderInForce folder_of(const ControlStatus& status, const std::vector<ConfigIde
   return out;
 }
 
+// Memory that the texts and counts of a process take.
+uint64_t kept_bytes(const ProcessCounters& process) {
+  const FolderInForce& folder = process.folder;
+  uint64_t out = sizeof process + process.file.size() + process.mode.size() +
+                 process.executable.size() + process.command.size() + folder.config.path.size() +
+                 folder.config.digest.size() + folder.configured.size() + folder.refusal.size() +
+                 folder.job.size();
+  for (const DeviceIdentity& device : process.devices) out += sizeof device + device.name.size();
+  for (const ConfigIdentity& config : process.configs) {
+    out += sizeof config + config.path.size() + config.digest.size();
+  }
+  for (const Count& count : process.counts) {
+    out += sizeof count + count.pattern.size() + count.definition.size();
+  }
+  return out;
+}
+
+// Takes them off what is left; false, and nothing is left out of it, where they are more.
+bool take_bytes(uint64_t bytes, uint64_t* left) {
+  if (left == nullptr) return true;
+  if (bytes > *left) return false;
+  *left -= bytes;
+  return true;
+}
+
+std::string no_bytes_left() {
+  return fmt::format("left out: with it, this reading would take more than {} MiB",
+                     kMostReadingBytes >> 20);
+}
+
+// Whether a live process can have made a file of this user. One that has changed users since has made it
+// as root.
+bool is_of_process(uint64_t pid, uid_t file_owner) {
+  if (file_owner == 0) return true;
+  const std::string status = read_small_file(fmt::format("/proc/{}/status", pid));
+  const size_t at = status.find("\nUid:");
+  if (at == std::string::npos) return true;  // it has ended meanwhile
+  const char* text = status.c_str() + at + strlen("\nUid:");
+  for (int i = 0; i < 4; ++i) {  // real, effective, saved, of files
+    char* end = nullptr;
+    if (strtoul(text, &end, 10) == file_owner && end != text) return true;
+    text = end;
+  }
+  return false;
+}
+
+tl::expected<FileDescriptor, std::string> open_counters_file(int folder_fd,
+                                                             const std::string& name) {
+  // Not through a link, and not waiting for the other end of a FIFO.
+  FileDescriptor file(
+      openat(folder_fd, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (file) return file;
+  if (errno == ELOOP) return tl::unexpected(std::string("it is a symbolic link"));
+  return tl::unexpected(fmt::format("cannot open it: {}", strerror(errno)));
+}
+
 // The device of counts that the shim does not tell apart: known where there is only one.
 int32_t only_device(const FileHeader& header) { return header.device_count == 1 ? 0 : -1; }
 
@@ -176,23 +230,20 @@ int32_t only_device(const FileHeader& header) { return header.device_count == 1 
 
 tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
     int folder_fd, const std::string& name) {
-  // Not through a link, and not waiting for the other end of a FIFO.
-  const FileDescriptor file(
-      openat(folder_fd, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!file) {
-    if (errno == ELOOP) return tl::unexpected(std::string("it is a symbolic link"));
-    return tl::unexpected(fmt::format("cannot open it: {}", strerror(errno)));
-  }
-  return read_open_counters_file(file.get(), name);
+  const auto file = open_counters_file(folder_fd, name);
+  if (!file) return tl::unexpected(file.error());
+  return read_open_counters_file(file->get(), name);
 }
 
 tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_file(
-    int fd, const std::string& name) {
+    int fd, const std::string& name, uint64_t* bytes_left) {
   struct stat status;
   if (fstat(fd, &status) != 0) {
     return tl::unexpected(fmt::format("cannot read its size: {}", strerror(errno)));
   }
   if (!S_ISREG(status.st_mode)) return tl::unexpected(std::string("it is not a regular file"));
+  // Whoever may make names in the folder can make one for any file of that disk.
+  if (status.st_nlink > 1) return tl::unexpected(std::string("it has several names (hard links)"));
 
   // On the heap: it is 12 KB, and the compiler need not clear it.
   const auto header = std::make_unique<FileHeader>();
@@ -221,11 +272,16 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
 
   ProcessCounters out;
   out.file = name;
+  out.owner = status.st_uid;
   out.pid = header->pid;
   out.start_time = header->start_time;
   out.created_unix_ns = header->created_unix_ns;
-  out.is_alive =
-      is_process_alive(header->pid, header->start_time) || find_writer(fd) == Writer::some;
+  const bool has_process = is_process_alive(header->pid, header->start_time);
+  if (has_process && !is_of_process(header->pid, status.st_uid)) {
+    return tl::unexpected(
+        fmt::format("it says that it is of process {}, which is another user's", header->pid));
+  }
+  out.is_alive = has_process || find_writer(fd) == Writer::some;
   out.mode = mode_name(header->mode);
   out.executable = text_of(header->executable);
   out.command = text_of(header->command);
@@ -242,6 +298,11 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
   }
   out.folder = folder_of(*status_block, out.configs);
 
+  const uint64_t shard_bytes = header->series_count * kOutcomeSlots * sizeof(uint64_t);
+  if (!take_bytes(header->series_count * sizeof(SeriesEntry) + header->shard_count * shard_bytes,
+                  bytes_left)) {
+    return tl::unexpected(no_bytes_left());
+  }
   std::vector<SeriesEntry> series(header->series_count);
   if (!read_exactly(fd, series.data(), series.size() * sizeof(SeriesEntry), header->series_at)) {
     return tl::unexpected(read_failure("its series"));
@@ -265,6 +326,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
                             text_of(series[s].definition), outcome, count});
     }
   }
+  if (!take_bytes(kept_bytes(out), bytes_left)) return tl::unexpected(no_bytes_left());
   return out;
 }
 
@@ -276,16 +338,36 @@ std::optional<ProcessIdentity> identity_in_file_name(std::string_view name) {
   const auto pid = std::from_chars(name.data(), end, out.pid);
   if (pid.ec != std::errc() || pid.ptr == end || *pid.ptr != '-') return std::nullopt;
   const auto start = std::from_chars(pid.ptr + 1, end, out.start_time);
-  if (start.ec != std::errc() || (start.ptr != end && *start.ptr != '-')) return std::nullopt;
+  if (start.ec != std::errc()) return std::nullopt;
+  if (start.ptr == end) return out;
+  uint32_t number = 0;
+  const auto program = std::from_chars(start.ptr + 1, end, number);
+  if (*start.ptr != '-' || program.ec != std::errc() || program.ptr != end) return std::nullopt;
   return out;
 }
 
 namespace {
 
-// Invalid where there is none.
-tl::expected<FileDescriptor, std::string> open_folder(std::string path) {
+bool is_us_or_root(uid_t user) { return user == geteuid() || user == 0; }
+
+// Whose the folder is, and what follows from it. Empty, or why it is not even read.
+std::string judge_folder(const std::string& path, OpenFolder* folder) {
+  struct stat status;
+  if (fstat(folder->fd.get(), &status) != 0) return strerror(errno);
+  folder->owner = status.st_uid;
+  if (!is_us_or_root(status.st_uid)) {
+    folder->change_fault = "it belongs to another user";
+    // Where the shim counts by itself, and whose name everybody knows.
+    if (path == default_stats_folder()) return folder->change_fault;
+  } else if ((status.st_mode & 0022) != 0 && (status.st_mode & S_ISVTX) == 0) {
+    folder->change_fault = "other users may write there (chmod go-w, or set the sticky bit)";
+  }
+  return "";
+}
+
+// Its descriptor is invalid where there is none.
+tl::expected<FileDescriptor, std::string> open_path(const std::string& path) {
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_DIRECTORY;
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
   FileDescriptor folder(open(path.c_str(), kFlags | O_NOFOLLOW));
   if (folder) return folder;
   // The default folder lies where everybody can make names: a link there may be anybody's.
@@ -302,12 +384,29 @@ tl::expected<FileDescriptor, std::string> open_folder(std::string path) {
   return tl::unexpected(fmt::format("cannot read the folder: {}", strerror(failure)));
 }
 
+tl::expected<OpenFolder, std::string> open_folder(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  auto fd = open_path(path);
+  if (!fd) return tl::unexpected(fd.error());
+  OpenFolder out{std::move(*fd), 0, "", {}};
+  if (!out.fd) return out;
+  if (std::string why = judge_folder(path, &out); !why.empty()) {
+    return tl::unexpected(std::move(why));
+  }
+  return out;
+}
+
+// Each costs memory, and whoever may write in the folder may make any number.
+constexpr size_t kMostNames = 1 << 20;
+constexpr size_t kMostFiles = 16384;
+
 // Empty, or why they cannot be listed.
 std::string list_files(OpenFolder* folder) {
   // fdopendir takes its descriptor over, so it gets one of its own.
   DIR* const listing = fdopendir(fcntl(folder->fd.get(), F_DUPFD_CLOEXEC, 0));
   if (listing == nullptr) return fmt::format("cannot read the folder: {}", strerror(errno));
   while (const dirent* entry = readdir(listing)) {
+    if (folder->names.size() == kMostNames) break;
     if (has_counters_suffix(entry->d_name)) folder->names.emplace_back(entry->d_name);
   }
   closedir(listing);
@@ -318,31 +417,52 @@ std::string list_files(OpenFolder* folder) {
 }  // namespace
 
 tl::expected<OpenFolder, std::string> open_counters_folder(const std::string& folder) {
-  auto fd = open_folder(folder);
-  if (!fd) return tl::unexpected(fd.error());
-  OpenFolder out{std::move(*fd), {}};
-  if (!out.fd) return out;
-  if (std::string why = list_files(&out); !why.empty()) return tl::unexpected(std::move(why));
+  auto out = open_folder(folder);
+  if (!out || !out->fd) return out;
+  if (std::string why = list_files(&*out); !why.empty()) return tl::unexpected(std::move(why));
   return out;
 }
 
+bool OpenFolder::is_read(uid_t file_owner) const {
+  return geteuid() == 0 || is_us_or_root(file_owner) || file_owner == owner;
+}
+
+bool is_ours_to_change(uid_t file_owner) { return geteuid() == 0 || file_owner == geteuid(); }
+
 namespace {
 
-// Each costs memory, and whoever may write in the folder may make any number.
-constexpr size_t kMostFiles = 16384;
+tl::expected<std::optional<ProcessCounters>, std::string> read_file_of(const OpenFolder& folder,
+                                                                       const std::string& name,
+                                                                       uint64_t* bytes_left) {
+  const auto file = open_counters_file(folder.fd.get(), name);
+  if (!file) return tl::unexpected(file.error());
+  auto process = read_open_counters_file(file->get(), name, bytes_left);
+  if (process && process->has_value() && !folder.is_read((*process)->owner)) {
+    return tl::unexpected(std::string("it belongs to another user"));
+  }
+  return process;
+}
 
 // Reads all files of the folder but those of its last sweep, which may still be there.
 CountersFolder read_files(const OpenFolder& opened, SweptCounts swept) {
   CountersFolder out{static_cast<bool>(opened.fd), {}, {}, std::move(swept)};
+  uint64_t bytes_left = kMostReadingBytes;
+  size_t count = 0;
   const std::set<std::string> swept_files(out.swept.last_files.begin(), out.swept.last_files.end());
   for (const std::string& name : opened.names) {
     if (swept_files.contains(name)) continue;
-    if (out.processes.size() == kMostFiles) {
+    struct stat status;
+    if (fstatat(opened.fd.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+        !opened.is_read(status.st_uid)) {
+      ++out.foreign_count;
+      continue;
+    }
+    if (count++ == kMostFiles) {
       out.refused.push_back(
           {name, fmt::format("more than {} files: not read from here on, by name", kMostFiles)});
       break;
     }
-    auto process = read_counters_file(opened.fd.get(), name);
+    auto process = read_file_of(opened, name, &bytes_left);
     if (!process) {
       out.refused.push_back({name, process.error()});
     } else if (process->has_value()) {
@@ -365,20 +485,19 @@ tl::expected<CountersFolder, std::string> read_counters_folder(const std::string
   // A sweep first writes down what it is about to remove: between two equal generations no file
   // has gone whose counts are not among those read.
   for (int attempt = 0; attempt < kMaxReadAttempts; ++attempt) {
-    auto fd = open_folder(folder);
-    if (!fd) return tl::unexpected(fd.error());
-    OpenFolder opened{std::move(*fd), {}};
-    if (!opened.fd) return CountersFolder{false, {}, {}, {}};
-    const auto before = read_swept_counts(opened.fd.get());
-    if (std::string why = list_files(&opened); !why.empty()) {
+    auto opened = open_folder(folder);
+    if (!opened) return tl::unexpected(opened.error());
+    if (!opened->fd) return CountersFolder{false, {}, {}, {}};
+    const auto before = read_swept_counts(*opened);
+    if (std::string why = list_files(&*opened); !why.empty()) {
       return tl::unexpected(std::move(why));
     }
-    CountersFolder out = read_files(opened, before.value_or(SweptCounts()));
+    CountersFolder out = read_files(*opened, before.value_or(SweptCounts()));
     if (!before) {  // nothing is swept until it has been cleared away
       out.refused.push_back({kSweptFileName, before.error()});
       return out;
     }
-    const auto after = read_swept_counts(opened.fd.get());
+    const auto after = read_swept_counts(*opened);
     if (after && after->generation == before->generation) return out;
   }
   return tl::unexpected(std::string("other processes sweep it without pause"));

@@ -6,6 +6,7 @@
 #define FIBSHIM_TOOLS_COUNTERS_FILES_H_
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <optional>
 #include <string>
@@ -55,6 +56,7 @@ struct Count {
 
 struct ProcessCounters {
   std::string file;  // its name in the folder
+  uid_t owner;       // of the file
   uint64_t pid;
   uint64_t start_time;  // clock ticks since boot
   uint64_t created_unix_ns;
@@ -95,6 +97,7 @@ struct CountersFolder {
   std::vector<ProcessCounters> processes;  // by pid, then start time
   std::vector<RefusedFile> refused;        // by name
   SweptCounts swept;
+  size_t foreign_count = 0;  // files of other users, which were left out
 };
 
 // Reads every "*.counters" file of the folder, and what swept ones have left: each count once, also
@@ -102,19 +105,34 @@ struct CountersFolder {
 // does not exist is no error.
 tl::expected<CountersFolder, std::string> read_counters_folder(const std::string& folder);
 
+// A folder that may be anybody's: the default one lies where everybody can make names, and in one with
+// the sticky bit every user may keep counters.
 struct OpenFolder {
-  FileDescriptor fd;               // invalid: the folder does not exist
+  FileDescriptor fd;  // invalid: the folder does not exist
+  uid_t owner = 0;
+  std::string change_fault;  // why nothing in it is changed and nobody asked; empty: it may be
   std::vector<std::string> names;  // of counters files, sorted
+
+  // Whether files of this user are taken for what his processes wrote: our own, root's and those of
+  // the folder's owner; by root, everybody's.
+  bool is_read(uid_t file_owner) const;
 };
 tl::expected<OpenFolder, std::string> open_counters_folder(const std::string& folder);
+
+// Whether a file of this user, in a folder that may be changed, is ours to change or remove.
+bool is_ours_to_change(uid_t file_owner);
 
 // One file of an open folder. Nothing when its process has not begun it yet.
 tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
     int folder_fd, const std::string& name);
 
-// The same of a file that is open. `name` is what it goes by.
+// What one reading of a folder reads and keeps of all files together: whoever may write there may make
+// any number of them, of any size.
+inline constexpr uint64_t kMostReadingBytes = uint64_t{512} << 20;
+
+// The same of a file that is open. `name` is what it goes by. What it takes goes off `bytes_left`.
 tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_file(
-    int fd, const std::string& name);
+    int fd, const std::string& name, uint64_t* bytes_left = nullptr);
 
 struct ProcessIdentity {
   uint64_t pid;

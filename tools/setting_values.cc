@@ -21,7 +21,7 @@ std::string default_value(const SettingInfo& setting) {
     case SettingId::job:
     case SettingId::require_key:
     case SettingId::record: return "";
-    case SettingId::stats_dir: return fmt::format("/dev/shm/fibshim-{}", geteuid());
+    case SettingId::stats_dir: return default_stats_folder();
     case SettingId::mode:
     case SettingId::on_error:
     case SettingId::log:
@@ -105,6 +105,8 @@ SettingValues resolve_settings() {
   out.folder_problem = std::move(problem);
   return out;
 }
+
+std::string default_stats_folder() { return fmt::format("/dev/shm/fibshim-{}", geteuid()); }
 
 std::string stats_folder() { return resolve_settings({})[SettingId::stats_dir].value; }
 

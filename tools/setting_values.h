@@ -38,8 +38,9 @@ SettingValues resolve_settings(const FolderSettings& folder_settings);
 // The same; the folder is the one that FIBSHIM_CONFIG names, if any.
 SettingValues resolve_settings();
 
-// Where the counters lie.
+// Where the counters lie, and where they lie if nothing is said.
 std::string stats_folder();
+std::string default_stats_folder();
 
 // Variables of this process's environment that begin with FIBSHIM_ and are no setting.
 std::vector<std::string> unknown_variables();

@@ -414,6 +414,12 @@ int stats_command(int argc, const char* const* argv) {
     print_message("stats", fmt::format("{}/{}: {}", printable(options.folder),
                                        printable(refused.file), printable(refused.reason)));
   }
+  if (folder.foreign_count > 0) {
+    print_message("stats",
+                  folder.foreign_count == 1
+                      ? std::string("1 file of other users is left out")
+                      : fmt::format("{} files of other users are left out", folder.foreign_count));
+  }
   if (folder.processes.empty() && folder.refused.empty() && has_all) {
     print_message("stats",
                   fmt::format("no counters in {}: no process that uses CUDA has run under the shim "

@@ -30,18 +30,29 @@ constexpr size_t kMaxCounts = 20000;
 constexpr char kOther[] = "(other)";
 constexpr mode_t kWriteBits = 0222;
 
-tl::expected<std::string, std::string> read_text(int folder_fd, const char* name) {
+// Whose swept.json counts. A file of another user in a shared folder does not, also for root.
+bool may_keep_sums(const OpenFolder& folder, uid_t user) {
+  return user == 0 || user == geteuid() || user == folder.owner;
+}
+
+tl::expected<std::string, std::string> read_text(const OpenFolder& folder, const char* name) {
+  struct stat status;
+  if (fstatat(folder.fd.get(), name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+      !may_keep_sums(folder, status.st_uid)) {
+    return std::string();
+  }
   const FileDescriptor file(
-      openat(folder_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+      openat(folder.fd.get(), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file) {
     if (errno == ENOENT) return std::string();
     return tl::unexpected(errno == ELOOP ? std::string("it is a symbolic link")
                                          : std::string(strerror(errno)));
   }
-  struct stat status;
   if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     return tl::unexpected(std::string("it is not a regular file"));
   }
+  if (!may_keep_sums(folder, status.st_uid)) return std::string();
+  if (status.st_nlink > 1) return tl::unexpected(std::string("it has several names (hard links)"));
   if (status.st_size > kMaxFileBytes) return tl::unexpected(std::string("it is too large"));
   std::string text(static_cast<size_t>(status.st_size), '\0');
   size_t length = 0;
@@ -68,9 +79,15 @@ SweptCounts from_json(const nlohmann::json& json) {
   SweptCounts out;
   out.generation = integer_of<uint64_t>(json.at("generation"));
   out.process_count = integer_of<uint64_t>(json.at("processes"));
-  for (const nlohmann::json& item : json.at("counts")) out.counts.push_back(count_from_json(item));
+  for (const nlohmann::json& item : json.at("counts")) {
+    if (out.counts.size() == kMaxCounts + kOutcomeSlots) throw std::range_error("too many counts");
+    out.counts.push_back(count_from_json(item));
+  }
   for (const nlohmann::json& item : json.at("last_files")) {
     out.last_files.push_back(item.get<std::string>());
+    if (!identity_in_file_name(out.last_files.back())) {
+      throw std::range_error("last_files names what is no counters file");
+    }
   }
   return out;
 }
@@ -147,16 +164,46 @@ Age age_of(int fd, const struct stat& status, std::chrono::seconds keep_time) {
   return now.tv_sec - status.st_mtim.tv_sec >= keep_time.count() ? Age::due : Age::kept;
 }
 
-bool is_due(int folder_fd, const std::string& name, std::chrono::seconds keep_time) {
+// By its name, a file of a process that has ended.
+bool is_of_ended_process(const std::string& name) {
   const auto identity = identity_in_file_name(name);
-  if (!identity || is_process_alive(identity->pid, identity->start_time)) return false;
-  const FileDescriptor file(
+  return identity && !is_process_alive(identity->pid, identity->start_time);
+}
+
+// Whoever may make names in the folder can make one for any file: its rights are not ours to take.
+bool is_sweepable(const struct stat& status) {
+  return S_ISREG(status.st_mode) && status.st_nlink == 1 && is_ours_to_change(status.st_uid);
+}
+
+// Invalid when it is not due.
+FileDescriptor open_if_due(int folder_fd, const std::string& name, std::chrono::seconds keep_time) {
+  FileDescriptor none(-1);
+  if (!is_of_ended_process(name)) return none;
+  FileDescriptor file(
       openat(folder_fd, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat status;
-  if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
-  // Whoever may make names in the folder can make one for any file: its rights are not ours to take.
-  if (status.st_nlink != 1) return false;
-  return age_of(file.get(), status, keep_time) == Age::due;
+  if (!file || fstat(file.get(), &status) != 0 || !is_sweepable(status)) return none;
+  return age_of(file.get(), status, keep_time) == Age::due ? std::move(file) : std::move(none);
+}
+
+// What a sweep that was cut short has left: named in swept.json, and nothing else than it was.
+std::vector<std::string> left_by_sweep(int folder_fd, const std::vector<std::string>& names) {
+  std::vector<std::string> out;
+  for (const std::string& name : names) {
+    struct stat status;
+    if (fstatat(folder_fd, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+        is_sweepable(status) && is_of_ended_process(name)) {
+      out.push_back(name);
+    }
+  }
+  return out;
+}
+
+// A name of our own, whatever it is one of.
+bool is_removable(int folder_fd, const char* name) {
+  struct stat status;
+  return fstatat(folder_fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+         is_ours_to_change(status.st_uid);
 }
 
 void remove_files(int folder_fd, const std::vector<std::string>& names, Removal* out) {
@@ -171,8 +218,8 @@ void remove_files(int folder_fd, const std::vector<std::string>& names, Removal*
 
 }  // namespace
 
-tl::expected<SweptCounts, std::string> read_swept_counts(int folder_fd) {
-  const auto text = read_text(folder_fd, kSweptFileName);
+tl::expected<SweptCounts, std::string> read_swept_counts(const OpenFolder& folder) {
+  const auto text = read_text(folder, kSweptFileName);
   if (!text) return tl::unexpected(text.error());
   return parse_swept_counts(*text);
 }
@@ -198,17 +245,24 @@ tl::expected<Removal, std::string> sweep_ended_counters(const std::string& folde
   auto opened = open_counters_folder(folder);
   if (!opened) return tl::unexpected(opened.error());
   Removal out;
-  if (!opened->fd || !lock_folder(opened->fd)) return out;
-  auto swept = read_swept_counts(opened->fd.get());
+  if (!opened->fd) return out;
+  if (!opened->change_fault.empty()) return tl::unexpected(opened->change_fault);
+  // Its swept.json is for all who keep counters there.
+  if (opened->owner != geteuid()) return tl::unexpected(std::string("only its owner sweeps it"));
+  if (!lock_folder(opened->fd)) return out;
+  const int folder_fd = opened->fd.get();
+  auto swept = read_swept_counts(*opened);
   if (!swept) return tl::unexpected(fmt::format("{}: {}", kSweptFileName, swept.error()));
   // A sweep that was cut short: these are counted already.
-  remove_files(opened->fd.get(), swept->last_files, &out);
+  remove_files(folder_fd, left_by_sweep(folder_fd, swept->last_files), &out);
   const std::set<std::string> counted(swept->last_files.begin(), swept->last_files.end());
   std::vector<std::string> due;
   for (const std::string& name : opened->names) {
-    if (counted.contains(name) || !is_due(opened->fd.get(), name, keep_time)) continue;
+    if (counted.contains(name)) continue;
+    const FileDescriptor file = open_if_due(folder_fd, name, keep_time);
+    if (!file) continue;
     // A damaged file has nothing to add; it stays to be seen, until it is cleared.
-    const auto process = read_counters_file(opened->fd.get(), name);
+    const auto process = read_open_counters_file(file.get(), name);
     if (!process) continue;
     if (process->has_value()) add_process(**process, &*swept);
     due.push_back(name);
@@ -220,9 +274,9 @@ tl::expected<Removal, std::string> sweep_ended_counters(const std::string& folde
   // By the clock, so that it is new after a clearing, too.
   swept->generation = std::max(swept->generation + 1, unix_time_ns());
   const std::string reason =
-      write_file_atomically(opened->fd.get(), kSweptFileName, to_text(*swept), 0644);
+      write_file_atomically(folder_fd, kSweptFileName, to_text(*swept), 0644);
   if (!reason.empty()) return tl::unexpected(fmt::format("{}: {}", kSweptFileName, reason));
-  remove_files(opened->fd.get(), due, &out);
+  remove_files(folder_fd, due, &out);
   return out;
 }
 
@@ -231,20 +285,22 @@ tl::expected<Removal, std::string> clear_ended_counters(const std::string& folde
   if (!opened) return tl::unexpected(opened.error());
   Removal out;
   if (!opened->fd) return out;
+  if (!opened->change_fault.empty()) return tl::unexpected(opened->change_fault);
   if (!lock_folder(opened->fd)) {
     return tl::unexpected(std::string("another fibshim sweeps it at this moment; try again"));
   }
   std::vector<std::string> ended;
   for (const std::string& name : opened->names) {
-    const auto identity = identity_in_file_name(name);
-    if (!identity || is_process_alive(identity->pid, identity->start_time)) continue;
+    if (!is_of_ended_process(name) || !is_removable(opened->fd.get(), name.c_str())) continue;
     const FileDescriptor file(
         openat(opened->fd.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (file && find_writer(file.get()) == Writer::some) continue;
     ended.push_back(name);
   }
   remove_files(opened->fd.get(), ended, &out);
-  if (out.kept.empty()) (void)unlinkat(opened->fd.get(), kSweptFileName, 0);
+  if (out.kept.empty() && is_removable(opened->fd.get(), kSweptFileName)) {
+    (void)unlinkat(opened->fd.get(), kSweptFileName, 0);
+  }
   return out;
 }
 

@@ -607,6 +607,9 @@ const Hostile kHostile[] = {
     {"HugeCapacity",
      [] { return with_header([](FileHeader* h) { h->series_capacity = UINT32_MAX; }); },
      "damaged: it claims room for 4294967295 series"},
+    {"MoreCapacityThanTheShimHas",
+     [] { return with_header([](FileHeader* h) { h->series_capacity = kSeriesCapacity + 1; }); },
+     "damaged: it claims room for 4097 series"},
     {"MoreSeriesThanRoom", [] { return with_header([](FileHeader* h) { h->series_count = 9; }); },
      "damaged: it claims 9 series with room for 8"},
     {"SeriesInTheHeader", [] { return with_header([](FileHeader* h) { h->series_at = 8; }); },
@@ -668,17 +671,40 @@ INSTANTIATE_TEST_SUITE_P(, StatsRefuses, testing::ValuesIn(kHostile),
 
 TEST_F(Stats, RefusesAHugeSparseFileInsteadOfReadingItAll) {
   CountersFileBuilder builder(5, 5);
-  builder.header.series_capacity = 65536;
-  builder.header.series_count = 65536;
+  builder.header.series_capacity = kSeriesCapacity;
+  builder.header.series_count = kSeriesCapacity;
   builder.header.shards_at = 32 << 20;
-  builder.header.shard_stride = 65536 * kOutcomeSlots * 8;
-  builder.header.shard_count = 4096;
+  builder.header.shard_stride = kSeriesCapacity * kOutcomeSlots * 8;
+  builder.header.shard_count = 65536;
   write(builder);
   std::filesystem::resize_file(folder_ / builder.file_name(), uint64_t{64} << 30);
   const ProgramResult result = stats();
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_NE(result.err.find("damaged: it claims 34359738368 bytes of counters"), std::string::npos)
       << result.err;
+}
+
+// Each of the sparse files may be read; all of them together may not.
+TEST_F(Stats, ReadsNoMoreThanItsBudgetOfAllFilesTogether) {
+  for (uint64_t start_time = 1; start_time <= 6; ++start_time) {
+    CountersFileBuilder builder(5, start_time);
+    builder.header.series_capacity = kSeriesCapacity;
+    builder.header.series_count = kSeriesCapacity;
+    builder.header.shards_at = 32 << 20;
+    builder.header.shard_stride = kSeriesCapacity * kOutcomeSlots * 8;
+    builder.header.shard_count = 200;  // 100 MiB
+    write(builder);
+    std::filesystem::resize_file(folder_ / builder.file_name(), uint64_t{132} << 20);
+  }
+  write(engine());
+  const ProgramResult result = stats({"--json"});
+  EXPECT_EQ(result.exit_code, 1);
+  const auto json = parse_json(result.out);
+  EXPECT_EQ(json["totals"]["hit"], 100);
+  ASSERT_EQ(json["refused"].size(), 1u);
+  EXPECT_EQ(json["refused"][0]["file"], "5-6.counters");
+  EXPECT_EQ(json["refused"][0]["reason"],
+            "left out: with it, this reading would take more than 512 MiB");
 }
 
 TEST_F(Stats, RefusesLinksFifosAndFolders) {

@@ -13,6 +13,7 @@
 
 #include "tests/tools/counters_file_builder.h"
 #include "tests/tools/fibshim_program.h"
+#include "tests/tools/live_program.h"
 
 namespace fibshim::test {
 namespace {
@@ -148,7 +149,10 @@ TEST_F(Sweep, TakesNoRightsFromAFileWithAnotherName) {
   const std::string target = elsewhere / "precious";
   write_text(target, CountersFileBuilder(kNoSuchPid, 9).bytes());
   std::filesystem::create_hard_link(target, folder_ / "4194399-9.counters");
-  EXPECT_EQ(stats({"--keep", "0"}).exit_code, 0);
+  const ProgramResult result = stats({"--keep", "0"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("4194399-9.counters: it has several names"), std::string::npos)
+      << result.err;
   struct stat status;
   ASSERT_EQ(stat(target.c_str(), &status), 0);
   EXPECT_NE(status.st_mode & 0200, 0u);
@@ -190,7 +194,11 @@ TEST_F(Sweep, OfAHostileFolderByRootStaysInIt) {
   ASSERT_EQ(lchown(precious.c_str(), 0, 0), 0);  // the hard links gave it away, too
   ASSERT_EQ(lchown(folder_.path().c_str(), 54321, 54321), 0);
   EXPECT_EQ(stats({"--keep", "0"}).exit_code, 1);
-  EXPECT_EQ(run_fibshim({"stats", "--dir", folder_.path(), "--clear"}).exit_code, 0);
+  EXPECT_EQ(stats({"--clear"}).exit_code, 1);
+  EXPECT_TRUE(exists("4194399-1.counters"));
+  ASSERT_EQ(lchown(folder_.path().c_str(), 0, 0), 0);
+  EXPECT_EQ(stats({"--clear"}).exit_code, 0);
+  EXPECT_FALSE(exists("4194399-1.counters"));
   EXPECT_EQ(read_text(precious), "mine");
   struct stat status;
   ASSERT_EQ(stat(precious.c_str(), &status), 0);
@@ -215,6 +223,64 @@ TEST_F(Sweep, GoesOnAfterACrashWithoutCountingTwice) {
   EXPECT_NE(reading.out.find(series(5)), std::string::npos) << reading.out;
   EXPECT_NE(stats({"--prometheus", "--keep", "0"}).out.find(series(5)), std::string::npos);
   EXPECT_FALSE(exists(name));
+}
+
+// Its names lead out of the folder, to what is no counters file, or to a process that runs.
+TEST_F(Sweep, RemovesNoOtherFilesThanCountersOfEndedProcesses) {
+  const std::string alive =
+      std::to_string(getpid()) + "-" + std::to_string(start_time_of(getpid())) + ".counters";
+  TemporaryFolder elsewhere;
+  write_text(elsewhere / "4194399-1.counters", "mine");
+  write_text(elsewhere / "precious", "mine");
+  write_text(folder_ / "precious", "mine");
+  write_text(folder_ / "4194399-1-x.counters", "");
+  const std::string up = "../" + std::filesystem::path(elsewhere.path()).filename().string();
+  std::filesystem::create_directory(folder_ / "4194399-1-");
+  const auto names = [](const std::string& name) {
+    return nlohmann::json({{"version", 1},
+                           {"generation", 1},
+                           {"processes", 0},
+                           {"counts", nlohmann::json::array()},
+                           {"last_files", {name}}})
+        .dump();
+  };
+  for (const std::string& name :
+       {up + "/precious", up + "/4194399-1.counters", elsewhere / "precious",
+        "4194399-1-/../" + up + "/4194399-1.counters", std::string("precious"),
+        std::string("4194399-1-x.counters"), std::string("swept.json")}) {
+    write_text(folder_ / "swept.json", names(name));
+    const ProgramResult result = stats({});
+    EXPECT_EQ(result.exit_code, 1) << name;
+    EXPECT_NE(result.err.find("swept.json: damaged: last_files names what is no counters file"),
+              std::string::npos)
+        << result.err;
+  }
+  write_text(folder_ / alive, CountersFileBuilder(1, 1).bytes());
+  write_text(folder_ / "swept.json", names(alive));
+  EXPECT_EQ(stats({}).exit_code, 0);
+  EXPECT_EQ(read_text(elsewhere / "precious"), "mine");
+  EXPECT_EQ(read_text(elsewhere / "4194399-1.counters"), "mine");
+  EXPECT_TRUE(exists("precious"));
+  EXPECT_TRUE(exists("4194399-1-x.counters"));
+  EXPECT_TRUE(exists(alive));
+}
+
+TEST_F(Sweep, ASweptFileWithMoreCountsThanAreEverKeptIsRefused) {
+  nlohmann::json json = {{"version", 1}, {"generation", 1}, {"processes", 0}};
+  json["last_files"] = nlohmann::json::array();
+  for (int i = 0; i < 20017; ++i) {
+    json["counts"].push_back({{"config", ""},
+                              {"device", 0},
+                              {"pattern", "p"},
+                              {"definition", std::to_string(i)},
+                              {"outcome", 0},
+                              {"count", 1}});
+  }
+  write_text(folder_ / "swept.json", json.dump());
+  const ProgramResult result = stats({});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("swept.json: damaged: too many counts"), std::string::npos)
+      << result.err;
 }
 
 TEST_F(Sweep, ADamagedSweptFileIsNamedAndStopsSweepsUntilItIsCleared) {
