@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -41,6 +42,41 @@ void wait_on(uint32_t* word, uint32_t seen, std::chrono::milliseconds most) {
   syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
 }
 
+// Mapped control blocks, each in a list that a signal handler goes through. Whoever owns a file can cut
+// it short at any time; where it was, there is SIGBUS. Then zeros take its place: no answer.
+struct MappedRange {
+  void* at;
+  volatile sig_atomic_t is_cut;
+  MappedRange* next;
+};
+MappedRange* g_mapped_ranges = nullptr;
+
+constexpr size_t kMappedBytes = (sizeof(ControlBlock) + 4095) / 4096 * 4096;
+
+void on_bus_error(int, siginfo_t* info, void*) {
+  const auto place = reinterpret_cast<uintptr_t>(info->si_addr);
+  for (MappedRange* range = g_mapped_ranges; range != nullptr; range = range->next) {
+    const auto begin = reinterpret_cast<uintptr_t>(range->at);
+    if (place < begin || place - begin >= kMappedBytes) continue;
+    if (mmap(range->at, kMappedBytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
+      break;
+    }
+    range->is_cut = 1;
+    return;
+  }
+  signal(SIGBUS, SIG_DFL);  // it comes again
+}
+
+// Why nobody is asked through this file; empty: it is his who may be asked.
+std::string distrust_of(const struct stat& status) {
+  if (!S_ISREG(status.st_mode)) return "its counters file is not a regular file";
+  if (status.st_nlink != 1) return "its counters file has several names (hard links), or none";
+  if (!is_ours_to_change(status.st_uid)) return "its counters file belongs to another user";
+  if ((status.st_mode & 0022) != 0) return "other users can write its counters file";
+  return "";
+}
+
 // The control block of one counters file, mapped for writing.
 class MappedControl {
  public:
@@ -53,30 +89,47 @@ class MappedControl {
     // read_counters_file() has checked the rest of it.
     struct stat status;
     const auto header = std::make_unique<FileHeader>();
-    if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
-        pread(file.get(), header.get(), sizeof(FileHeader), 0) != sizeof(FileHeader) ||
+    if (fstat(file.get(), &status) != 0) return tl::unexpected(std::string(strerror(errno)));
+    if (std::string why = distrust_of(status); !why.empty()) return tl::unexpected(std::move(why));
+    if (pread(file.get(), header.get(), sizeof(FileHeader), 0) != sizeof(FileHeader) ||
         memcmp(header->magic, kCountersMagic, sizeof kCountersMagic) != 0 ||
         header->version != kCountersVersion || header->control_at % 4096 != 0 ||
+        fstat(file.get(), &status) != 0 ||
         header->control_at > static_cast<uint64_t>(status.st_size) ||
         static_cast<uint64_t>(status.st_size) - header->control_at < sizeof(ControlBlock)) {
       return tl::unexpected(std::string("its counters file is damaged"));
     }
-    void* const at = mmap(nullptr, sizeof(ControlBlock), PROT_READ | PROT_WRITE, MAP_SHARED,
-                          file.get(), static_cast<off_t>(header->control_at));
+    void* const at = mmap(nullptr, kMappedBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(),
+                          static_cast<off_t>(header->control_at));
     if (at == MAP_FAILED) {
       return tl::unexpected(fmt::format("cannot map its counters file: {}", strerror(errno)));
     }
-    return MappedControl(static_cast<ControlBlock*>(at));
+    return MappedControl(at);
   }
 
-  ControlBlock* operator->() const { return block_.get(); }
+  ControlBlock* operator->() const { return static_cast<ControlBlock*>(range_->at); }
+  bool is_cut() const { return range_->is_cut != 0; }
 
  private:
   struct Unmap {
-    void operator()(ControlBlock* block) const { munmap(block, sizeof *block); }
+    void operator()(MappedRange* range) const {
+      for (MappedRange** link = &g_mapped_ranges; *link != nullptr; link = &(*link)->next) {
+        if (*link != range) continue;
+        *link = range->next;
+        break;
+      }
+      munmap(range->at, kMappedBytes);
+      delete range;
+    }
   };
-  explicit MappedControl(ControlBlock* block) : block_(block) {}
-  std::unique_ptr<ControlBlock, Unmap> block_;
+  explicit MappedControl(void* at) : range_(new MappedRange{at, 0, g_mapped_ranges}) {
+    struct sigaction action {};
+    action.sa_sigaction = on_bus_error;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGBUS, &action, nullptr);
+    g_mapped_ranges = range_.get();
+  }
+  std::unique_ptr<MappedRange, Unmap> range_;
 };
 
 template <size_t size>
@@ -161,6 +214,10 @@ class Asked {
           return;
         default: break;
       }
+    }
+    if (control_->is_cut()) {
+      is_prepared_ = false;
+      return settle(MoveState::no_access, "its counters file was cut short meanwhile");
     }
     if (!is_process_alive(result_.pid, start_time_)) {
       is_prepared_ = false;
@@ -260,16 +317,19 @@ const char* move_state_name(MoveState state) {
 
 tl::expected<AskingRight, std::string> AskingRight::take(const std::string& folder,
                                                          ControlClock::time_point deadline) {
-  FileDescriptor opened(open(folder.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY));
-  if (!opened) return tl::unexpected(fmt::format("cannot read the folder: {}", strerror(errno)));
-  while (flock(opened.get(), LOCK_EX | LOCK_NB) != 0) {
+  auto opened = open_counters_folder(folder);
+  if (!opened) return tl::unexpected(opened.error());
+  if (!opened->fd)
+    return tl::unexpected(fmt::format("cannot read the folder: {}", strerror(ENOENT)));
+  if (!opened->change_fault.empty()) return tl::unexpected(opened->change_fault);
+  while (flock(opened->fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return tl::unexpected(std::string(strerror(errno)));
     if (ControlClock::now() >= deadline) {
       return tl::unexpected(std::string("another fibshim swap or sweep has been at work there"));
     }
     std::this_thread::sleep_for(kLook);
   }
-  return AskingRight(std::move(opened));
+  return AskingRight(std::move(opened->fd));
 }
 
 std::vector<MoveResult> move_each(const AskingRight& right,

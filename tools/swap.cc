@@ -1,5 +1,6 @@
 // fibshim swap: moves running processes to another config folder, or to none and back.
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -21,6 +23,7 @@
 #include "tools/control.h"
 #include "tools/counters_files.h"
 #include "tools/diagnostics_output.h"
+#include "tools/file_descriptor.h"
 #include "tools/options.h"
 #include "tools/processes.h"
 #include "tools/setting_values.h"
@@ -88,7 +91,7 @@ std::vector<ProcessCounters> choose(CountersFolder folder, const Options& option
   for (ProcessCounters& process : folder.processes) {
     const bool is_named = wanted.contains(process.pid);
     if (!wanted.empty() && !is_named) continue;
-    if (!process.is_alive && !is_named) continue;
+    if (!(process.is_alive && is_ours_to_change(process.owner)) && !is_named) continue;
     if (!options.job.empty() && !is_in_job(process, options.job)) continue;
     missing.erase(process.pid);
     out.push_back(std::move(process));
@@ -116,45 +119,84 @@ bool is_link(const std::string& path) {
   return lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
 }
 
-// What FIBSHIM_CONFIG is in these processes, each once.
-std::set<std::string> configured_in(const std::vector<ProcessCounters>& processes) {
-  std::set<std::string> out;
+// What FIBSHIM_CONFIG is in these processes, and who says so, each once.
+std::set<std::pair<std::string, uid_t>> configured_in(
+    const std::vector<ProcessCounters>& processes) {
+  std::set<std::pair<std::string, uid_t>> out;
   for (const ProcessCounters& process : processes) {
-    if (!process.folder.configured.empty()) out.insert(process.folder.configured);
+    if (!process.folder.configured.empty()) {
+      out.emplace(process.folder.configured, process.owner);
+    }
   }
   return out;
 }
 
+// Why root does not repoint a link for this user, who has named it; empty: he could do it himself.
+std::string distrust_of(const struct stat& link, const struct stat& folder, uid_t named_by) {
+  if (geteuid() != 0) return "";
+  if (named_by != 0 && named_by != link.st_uid) {
+    return "a process of another user than the link's owner names it";
+  }
+  if ((folder.st_uid != link.st_uid && folder.st_uid != 0) || (folder.st_mode & 0022) != 0) {
+    return "others than its owner can write in the folder that it lies in";
+  }
+  return "";
+}
+
 // Whoever looks sees the old link or the new one. Why not; empty: done.
-std::string repoint(const std::string& link, const std::string& target) {
-  const std::string temporary = fmt::format("{}.{}.swap", link, getpid());
-  if (symlink(target.c_str(), temporary.c_str()) != 0) return strerror(errno);
-  if (rename(temporary.c_str(), link.c_str()) == 0) return "";
-  const std::string reason = strerror(errno);
-  (void)unlink(temporary.c_str());
+std::string repoint(const std::string& link, const std::string& target, uid_t named_by) {
+  const size_t slash = link.rfind('/');
+  if (slash == std::string::npos) return "it is no absolute path";
+  const std::string name = link.substr(slash + 1);
+  // What was looked at is what is changed, wherever the path leads by then.
+  const FileDescriptor folder(
+      open(link.substr(0, slash + 1).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat folder_status;
+  struct stat status;
+  if (!folder || fstat(folder.get(), &folder_status) != 0 ||
+      fstatat(folder.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+    return strerror(errno);
+  }
+  if (!S_ISLNK(status.st_mode)) return "it is no symbolic link";
+  if (std::string why = distrust_of(status, folder_status, named_by); !why.empty()) return why;
+  const std::string temporary = fmt::format("{}.{}.swap", name, getpid());
+  if (symlinkat(target.c_str(), folder.get(), temporary.c_str()) != 0) return strerror(errno);
+  // It stays its owner's.
+  if ((geteuid() != 0 || fchownat(folder.get(), temporary.c_str(), status.st_uid, status.st_gid,
+                                  AT_SYMLINK_NOFOLLOW) == 0) &&
+      renameat(folder.get(), temporary.c_str(), folder.get(), name.c_str()) == 0) {
+    return "";
+  }
+  std::string reason = strerror(errno);
+  (void)unlinkat(folder.get(), temporary.c_str(), 0);
   return reason;
+}
+
+// What processes that start later with this FIBSHIM_CONFIG will do, unless it leads to `target`.
+std::optional<std::string> later_reading(const std::string& path, const std::string& target) {
+  char now[PATH_MAX];
+  char then[PATH_MAX];
+  if (realpath(path.c_str(), now) == nullptr) {
+    return fmt::format("find no folder there: {}", strerror(errno));
+  }
+  if (realpath(target.c_str(), then) != nullptr && strcmp(now, then) == 0) return std::nullopt;
+  return fmt::format("read {}", printable(now));
 }
 
 // What processes that start later will read. False: a link that was to be repointed was not.
 bool see_to_later_processes(const Options& options, const std::vector<ProcessCounters>& processes,
                             const std::string& target) {
   bool is_done = true;
-  for (const std::string& path : configured_in(processes)) {
-    char now[PATH_MAX];
-    char then[PATH_MAX];
-    if (realpath(path.c_str(), now) != nullptr && realpath(target.c_str(), then) != nullptr &&
-        strcmp(now, then) == 0) {
-      continue;
-    }
+  for (const auto& [path, named_by] : configured_in(processes)) {
+    const auto reading = later_reading(path, target);
+    if (!reading) continue;
     if (!options.wants_link) {
-      print_message("swap",
-                    fmt::format("processes that start later with FIBSHIM_CONFIG={} read {}{}",
-                                printable(path), printable(now),
-                                is_link(path) ? "; --link repoints it" : ""));
+      print_message("swap", fmt::format("processes that start later with FIBSHIM_CONFIG={} {}{}",
+                                        printable(path), *reading,
+                                        is_link(path) ? "; --link repoints it" : ""));
       continue;
     }
-    const std::string reason =
-        is_link(path) ? repoint(path, target) : std::string("it is no symbolic link");
+    const std::string reason = repoint(path, target, named_by);
     if (reason.empty()) {
       print_message("swap", fmt::format("{} now leads to {}", printable(path), printable(target)));
     } else {
@@ -179,8 +221,9 @@ std::string to_text(const std::vector<MoveResult>& results) {
   return out;
 }
 
+// `error`: why no process was asked; empty otherwise.
 nlohmann::ordered_json to_json(const Options& options, const std::string& folder,
-                               const std::vector<MoveResult>& results) {
+                               const std::vector<MoveResult>& results, const std::string& error) {
   nlohmann::ordered_json out;
   out["version"] = 1;
   out["to"] = destination(options, folder);
@@ -191,29 +234,40 @@ nlohmann::ordered_json to_json(const Options& options, const std::string& folder
                                 {"state", move_state_name(result.state)},
                                 {"reason", result.reason}});
   }
+  if (!error.empty()) out["error"] = error;
   return out;
+}
+
+// Of a call that asks nobody.
+int fail(const Options& options, const std::string& folder, const std::string& error) {
+  if (options.wants_json) (void)print_json(to_json(options, folder, {}, error));
+  return kExitWrong;
 }
 
 int swap(const Options& options) {
   const std::string folder = options.folder.empty() ? "" : absolute(options.folder);
   if (folder.size() >= kControlPathBytes) return usage_error("swap", "DIR: the path is too long");
-  if (!folder.empty() && !options.is_unchecked && !passes_check(folder)) return kExitWrong;
+  if (!folder.empty() && !options.is_unchecked && !passes_check(folder)) {
+    return fail(options, folder, "the config folder is not valid");
+  }
   const auto deadline =
       ControlClock::now() + std::chrono::duration_cast<ControlClock::duration>(
                                 std::chrono::duration<double>(options.wait_seconds));
   const auto right = AskingRight::take(options.stats_dir, deadline);
   auto found = read_counters_folder(options.stats_dir);
   if (!right || !found) {
-    print_message("swap", fmt::format("{}: {}", printable(options.stats_dir),
-                                      right ? found.error() : right.error()));
-    return kExitWrong;
+    const std::string error =
+        fmt::format("{}: {}", options.stats_dir, right ? found.error() : right.error());
+    print_message("swap", printable(error));
+    return fail(options, folder, error);
   }
   bool has_all = true;
   const std::vector<ProcessCounters> processes = choose(std::move(*found), options, &has_all);
   if (processes.empty()) {
-    print_message("swap", fmt::format("no such process runs under the shim with counters in {}",
-                                      printable(options.stats_dir)));
-    return kExitWrong;
+    const std::string error =
+        fmt::format("no such process runs under the shim with counters in {}", options.stats_dir);
+    print_message("swap", printable(error));
+    return fail(options, folder, error);
   }
   const Move move = {options.is_off  ? AskTarget::off
                      : options.is_on ? AskTarget::on
@@ -225,7 +279,7 @@ int swap(const Options& options) {
                           : move_together(*right, processes, move, deadline);
   bool are_fine = std::all_of(results.begin(), results.end(),
                               [](const MoveResult& result) { return is_fine(result.state); });
-  const bool is_printed = options.wants_json ? print_json(to_json(options, folder, results))
+  const bool is_printed = options.wants_json ? print_json(to_json(options, folder, results, ""))
                                              : print_data(to_text(results));
   if (are_fine && move.target == AskTarget::folder) {
     are_fine = see_to_later_processes(options, processes, folder);
@@ -269,10 +323,12 @@ int swap_command(int argc, const char* const* argv) {
       ->type_name("PID")
       ->allow_extra_args(false);
   app.add_flag("--all", options.wants_all, "all processes of the stats folder (the default)");
-  app.add_option("--job", options.job,
-                 "the ranks of this job, by FIBSHIM_JOB or a variable of their environment: all of "
-                 "them, at once, or none")
-      ->type_name("NAME|VAR=VALUE");
+  auto* const job =
+      app.add_option(
+             "--job", options.job,
+             "the ranks of this job, by FIBSHIM_JOB or a variable of their environment: all of "
+             "them, at once, or none")
+          ->type_name("NAME|VAR=VALUE");
   app.add_flag("--wait{30}", options.wait,
                "until all have moved, this many seconds at most (--wait=SECONDS)");
   app.add_flag("--link", options.wants_link,
@@ -280,8 +336,9 @@ int swap_command(int argc, const char* const* argv) {
                "have moved");
   app.add_flag("--no-check", options.is_unchecked, "do not check the folder from here first");
   app.add_flag("--json", options.wants_json, "print JSON");
-  app.add_option("--dir", options.stats_dir, "ask there instead of in FIBSHIM_STATS_DIR")
-      ->type_name("STATS");
+  auto* const dir =
+      app.add_option("--dir", options.stats_dir, "ask there instead of in FIBSHIM_STATS_DIR")
+          ->type_name("STATS");
   app.footer(
       "Exit codes: 0 all have moved (without --wait: were asked); 1 the folder is wrong, there is "
       "no such process, or one has not moved; 2 wrong usage.");
@@ -293,7 +350,9 @@ int swap_command(int argc, const char* const* argv) {
   if (!parse_wait(&options)) {
     return usage_error("swap", "--wait: takes seconds, more than 0 and at most 500");
   }
-  if (options.stats_dir.empty()) options.stats_dir = stats_folder();
+  if (job->count() > 0 && options.job.empty()) return usage_error("swap", "--job: needs a name");
+  if (dir->count() == 0) options.stats_dir = stats_folder();
+  if (options.stats_dir.empty()) return usage_error("swap", "--dir: needs the name of a folder");
   return swap(options);
 }
 

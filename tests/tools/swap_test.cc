@@ -239,6 +239,36 @@ TEST_F(Swap, SaysThatAProcessHasEndedOrCannotBeMoved) {
             "fibshim swap: no such process runs under the shim with counters in " + stats() + "\n");
 }
 
+TEST_F(Swap, PrintsJsonWhereNobodyIsAsked) {
+  fs::create_directory(stats());
+  ProgramResult result = swap({folder_ / "b", "--json"});
+  EXPECT_EQ(result.exit_code, 1);
+  nlohmann::json json = parse_json(result.out);
+  EXPECT_EQ(json["error"], "no such process runs under the shim with counters in " + stats());
+  EXPECT_EQ(json["processes"], nlohmann::json::array());
+  result = swap({folder_ / "bad", "--json"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(parse_json(result.out)["error"], "the config folder is not valid");
+  EXPECT_NE(result.err.find(":2:13: error: "), std::string::npos) << result.err;
+  result = swap({folder_ / "b", "--json", "--dir", folder_ / "none"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(parse_json(result.out)["error"],
+            (folder_ / "none") + ": cannot read the folder: No such file or directory");
+}
+
+TEST_F(Swap, SaysThatLaterProcessesFindNoFolder) {
+  const auto process = engine(1, 1);
+  fs::remove(folder_ / "link");
+  fs::create_symlink("link", folder_ / "link");
+  const ProgramResult result = swap({folder_ / "b", "--wait"});
+  EXPECT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_EQ(result.err,
+            "fibshim swap: processes that start later with FIBSHIM_CONFIG=" + (folder_ / "link") +
+                " find no folder there: Too many levels of symbolic links; --link "
+                "repoints it\n");
+  finish(process.get());
+}
+
 // ---- ranks of one job
 
 TEST_F(Swap, MovesAJobTogether) {
@@ -314,6 +344,9 @@ TEST_F(Swap, ExplainsWrongUsage) {
                                              {"--on", "--off"},
                                              {"/a", "--all", "--pid", "1"},
                                              {"/a", "--job", "x", "--all"},
+                                             {"/a", "--job", ""},
+                                             {"/a", "--job="},
+                                             {"/a", "--dir", ""},
                                              {"--off", "--link"},
                                              {"/a", "--wait=soon"},
                                              {"/a", "--wait=0"},

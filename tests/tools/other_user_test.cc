@@ -1,0 +1,335 @@
+// What another user puts into a counters folder leads nobody who looks there, root first of all, to
+// remove, repoint or believe anything that is not that user's own.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "shim/control_format.h"
+#include "tests/tools/counters_file_builder.h"
+#include "tests/tools/fibshim_program.h"
+#include "tests/tools/live_program.h"
+
+namespace fibshim::test {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr uint64_t kNoSuchPid = 4194399;  // beyond the largest pid_max (2^22)
+constexpr uid_t kEve = 54321;
+constexpr uid_t kBob = 54322;
+
+void give(const std::string& path, uid_t user) {
+  ASSERT_EQ(lchown(path.c_str(), user, user), 0) << path;
+}
+
+uid_t owner_of(const std::string& path) {
+  struct stat status {};
+  EXPECT_EQ(lstat(path.c_str(), &status), 0) << path;
+  return status.st_uid;
+}
+
+// A process under the shim, as far as its counters file says: answers what it is asked.
+class Answering {
+ public:
+  using Act = std::function<void(int file, ControlBlock* block, uint32_t ask)>;
+
+  static void say_moved(int, ControlBlock* block, uint32_t ask) {
+    __atomic_store_n(&block->answer, control_word(control_number(ask), AnswerState::moved),
+                     __ATOMIC_RELEASE);
+  }
+
+  Answering(const std::string& folder, const std::string& configured, uid_t user,
+            const Act& act = say_moved) {
+    int go[2];
+    EXPECT_EQ(pipe(go), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      if (user != 0 && (setresgid(user, user, user) != 0 || setresuid(user, user, user) != 0)) {
+        _exit(1);
+      }
+      char byte;
+      if (read(go[0], &byte, 1) != 1) _exit(1);
+      const int file = open(path(folder, getpid()).c_str(), O_RDWR);
+      void* const at = mmap(nullptr, sizeof(ControlBlock), PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                            CountersFileBuilder::kControlAt);
+      if (at == MAP_FAILED) _exit(1);
+      auto* const block = static_cast<ControlBlock*>(at);
+      for (;;) {
+        const uint32_t ask = __atomic_load_n(&block->ask, __ATOMIC_ACQUIRE);
+        if (control_state<AskVerb>(ask) == AskVerb::none) {
+          syscall(SYS_futex, &block->ask, FUTEX_WAIT, ask, nullptr, nullptr, 0);
+          continue;
+        }
+        act(file, block, ask);
+        for (;;) pause();
+      }
+    }
+    CountersFileBuilder builder(static_cast<uint64_t>(pid_), start_time_of(pid_));
+    builder.control.status.version = 2;
+    builder.control.status.has_watcher = 1;
+    CountersFileBuilder::copy(builder.control.status.configured, configured);
+    file_ = path(folder, pid_);
+    write_text(file_, builder.bytes());
+    if (user != 0) give(file_, user);
+    EXPECT_EQ(::write(go[1], "x", 1), 1);
+    close(go[0]);
+    close(go[1]);
+  }
+  ~Answering() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Answering(const Answering&) = delete;
+  Answering& operator=(const Answering&) = delete;
+
+  pid_t pid() const { return pid_; }
+  const std::string& file() const { return file_; }
+
+ private:
+  static std::string path(const std::string& folder, pid_t pid) {
+    return folder + "/" + std::to_string(pid) + "-" + std::to_string(start_time_of(pid)) +
+           ".counters";
+  }
+
+  pid_t pid_;
+  std::string file_;
+};
+
+// A folder like /tmp, where root keeps counters, too.
+class OtherUsersCounters : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "needs a second user: only root can be one";
+    ASSERT_EQ(chmod(top_.path().c_str(), 0755), 0);
+    ASSERT_EQ(mkdir(shared().c_str(), 0700), 0);
+    ASSERT_EQ(chmod(shared().c_str(), 01777), 0);
+    for (const char* name : {"a", "b"}) {
+      fs::copy(build_path("config/demo"), top_ / name, fs::copy_options::recursive);
+    }
+  }
+
+  std::string shared() const { return top_ / "shared"; }
+
+  // Of a process that has ended, with this many hits.
+  static std::string add(const std::string& folder, uint64_t start_time, uint64_t hits,
+                         uid_t user) {
+    CountersFileBuilder builder(kNoSuchPid, start_time);
+    builder.count(builder.add_series("p", "d"), Outcome::hit, hits);
+    std::string path = folder + "/" + builder.file_name();
+    write_text(path, builder.bytes());
+    give(path, user);
+    return path;
+  }
+
+  static ProgramResult stats(const std::string& folder, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"stats", "--dir", folder});
+    return run_fibshim(arguments);
+  }
+
+  // As that user. Nothing where he cannot reach this build.
+  static std::optional<ProgramResult> fibshim_as(uid_t user, std::vector<std::string> arguments) {
+    const std::string id = std::to_string(user);
+    const std::vector<std::string> as_user = {
+        "setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--", "/usr/bin/test", "-x"};
+    std::vector<std::string> look = as_user;
+    look.push_back(build_path("bin/fibshim"));
+    if (run_program(look).exit_code != 0) return std::nullopt;
+    std::vector<std::string> command(as_user.begin(), as_user.end() - 2);
+    command.push_back(build_path("bin/fibshim"));
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return run_program(command);
+  }
+
+  ProgramResult swap(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"swap", top_ / "b", "--wait=20", "--dir", shared()});
+    return run_fibshim(arguments);
+  }
+
+  // In a folder of that user, which nobody else can write in. Returns its path.
+  std::string link(const std::string& name, uid_t folder_owner, uid_t link_owner) const {
+    const std::string folder = top_ / name;
+    EXPECT_EQ(mkdir(folder.c_str(), 0755), 0);
+    fs::create_directory_symlink(top_ / "a", folder + "/link");
+    give(folder + "/link", link_owner);
+    give(folder, folder_owner);
+    return folder + "/link";
+  }
+
+  TemporaryFolder top_;
+};
+
+// ---- reading and sweeping
+
+TEST_F(OtherUsersCounters, ASweptFileOfAnotherUserIsNoneOfTheFolder) {
+  const std::string counters = add(shared(), 1, 5, 0);
+  const std::string swept = shared() + "/swept.json";
+  write_text(swept,
+             R"({"version": 1, "generation": 1, "processes": 7, "counts": [],
+                 "last_files": ["4194399-1.counters"]})");
+  give(swept, kEve);
+  const auto json = parse_json(stats(shared(), {"--json"}).out);
+  EXPECT_EQ(json["totals"]["hit"], 5);
+  EXPECT_EQ(json["swept"]["processes"], 0);
+  ASSERT_TRUE(fs::exists(counters));
+  EXPECT_EQ(stats(shared(), {"--keep", "0"}).exit_code, 0);
+  EXPECT_FALSE(fs::exists(counters));  // swept, with its counts
+  EXPECT_EQ(owner_of(swept), 0u);
+  EXPECT_EQ(parse_json(read_text(swept))["processes"], 1);
+}
+
+TEST_F(OtherUsersCounters, AFolderOfAnotherUserIsReadAndLeftAsItIs) {
+  const std::string folder = top_ / "eves";
+  ASSERT_EQ(mkdir(folder.c_str(), 0755), 0);
+  const std::string counters = add(folder, 1, 5, kEve);
+  write_text(folder + "/swept.json",
+             R"({"version": 1, "generation": 1, "processes": 7, "counts": [],
+                 "last_files": ["4194399-1.counters"]})");
+  give(folder + "/swept.json", kEve);
+  give(folder, kEve);
+  const ProgramResult reading = stats(folder, {"--json", "--keep", "0"});
+  EXPECT_EQ(reading.exit_code, 0) << reading.err;
+  EXPECT_EQ(parse_json(reading.out)["swept"]["processes"], 7);
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"stats", "--clear", "--dir", folder},
+        std::vector<std::string>{"swap", "--off", "--dir", folder}}) {
+    const ProgramResult result = run_fibshim(arguments);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_NE(result.err.find(": it belongs to another user\n"), std::string::npos) << result.err;
+  }
+  EXPECT_TRUE(fs::exists(counters));
+}
+
+TEST_F(OtherUsersCounters, AFolderThatOthersCanWriteInIsReadAndLeftAsItIs) {
+  ASSERT_EQ(chmod(shared().c_str(), 0777), 0);
+  const std::string counters = add(shared(), 1, 5, 0);
+  EXPECT_EQ(parse_json(stats(shared(), {"--json", "--keep", "0"}).out)["totals"]["hit"], 5);
+  const ProgramResult result = stats(shared(), {"--clear"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("other users may write there"), std::string::npos) << result.err;
+  EXPECT_TRUE(fs::exists(counters));
+}
+
+TEST_F(OtherUsersCounters, TheDefaultFolderOfAnotherUserIsNotRead) {
+  const std::string folder = "/dev/shm/fibshim-" + std::to_string(kEve);
+  if (fs::exists(folder) || mkdir(folder.c_str(), 0755) != 0) {
+    GTEST_SKIP() << "cannot make " << folder;
+  }
+  const std::string counters = add(folder, 1, 5, kBob);
+  give(folder, kBob);
+  const auto result = fibshim_as(kEve, {"stats"});
+  const auto owner = fibshim_as(kBob, {"stats", "--dir", folder, "--json"});
+  fs::remove_all(folder);
+  if (!result) GTEST_SKIP() << "another user cannot reach this build";
+  EXPECT_EQ(result->exit_code, 1);
+  EXPECT_EQ(result->err, "fibshim stats: " + folder + ": it belongs to another user\n");
+  EXPECT_EQ(parse_json(owner->out)["totals"]["hit"], 5);
+}
+
+TEST_F(OtherUsersCounters, InASharedFolderEachUsesHisOwn) {
+  const std::string roots = add(shared(), 1, 1, 0);
+  const std::string eves = add(shared(), 2, 10, kEve);
+  const std::string bobs = add(shared(), 3, 100, kBob);
+  const auto reading = fibshim_as(kEve, {"stats", "--dir", shared(), "--json", "--keep", "0"});
+  if (!reading) GTEST_SKIP() << "another user cannot reach this build";
+  EXPECT_EQ(reading->exit_code, 0) << reading->err;
+  EXPECT_EQ(reading->err, "fibshim stats: 1 file of other users is left out\n");
+  EXPECT_EQ(parse_json(reading->out)["totals"]["hit"], 11);
+  EXPECT_FALSE(fs::exists(shared() + "/swept.json"));
+  EXPECT_TRUE(fs::exists(eves));  // only the folder's owner sweeps
+  EXPECT_EQ(fibshim_as(kEve, {"stats", "--dir", shared(), "--clear"})->exit_code, 0);
+  EXPECT_TRUE(fs::exists(roots));
+  EXPECT_FALSE(fs::exists(eves));
+  EXPECT_TRUE(fs::exists(bobs));
+  EXPECT_EQ(parse_json(stats(shared(), {"--json"}).out)["totals"]["hit"], 101);
+  EXPECT_EQ(stats(shared(), {"--keep", "0"}).exit_code, 0);
+  EXPECT_FALSE(fs::exists(roots));
+  EXPECT_FALSE(fs::exists(bobs));
+}
+
+TEST_F(OtherUsersCounters, AFileThatClaimsAProcessOfAnotherUserIsRefused) {
+  CountersFileBuilder builder(static_cast<uint64_t>(getpid()), start_time_of(getpid()));
+  const std::string path = shared() + "/" + builder.file_name();
+  write_text(path, builder.bytes());
+  give(path, kEve);
+  const ProgramResult result = stats(shared(), {});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("it says that it is of process " + std::to_string(getpid()) +
+                            ", which is another user's"),
+            std::string::npos)
+      << result.err;
+}
+
+// ---- swapping
+
+TEST_F(OtherUsersCounters, RootRepointsALinkForItsOwnerWhoKeepsIt) {
+  const std::string path = link("home", kEve, kEve);
+  const Answering process(shared(), path, kEve);
+  const ProgramResult result = swap({"--link"});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_EQ(fs::read_symlink(path), top_ / "b");
+  EXPECT_EQ(owner_of(path), kEve);
+}
+
+TEST_F(OtherUsersCounters, RootRepointsNoLinkOfOneUserForAnother) {
+  const std::string path = link("home", kBob, kBob);
+  const Answering process(shared(), path, kEve);
+  const ProgramResult result = swap({"--link"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.out.find(": moved\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.err.find("cannot repoint it: a process of another user than the link's owner "
+                            "names it"),
+            std::string::npos)
+      << result.err;
+  EXPECT_EQ(fs::read_symlink(path), top_ / "a");
+}
+
+TEST_F(OtherUsersCounters, RootRepointsNoLinkInAFolderThatOthersWrite) {
+  const std::string of_other = link("one", kBob, kEve);
+  const std::string open_to_all = link("two", kEve, kEve);
+  ASSERT_EQ(chmod(fs::path(open_to_all).parent_path().c_str(), 01777), 0);
+  for (const std::string& path : {of_other, open_to_all}) {
+    const Answering process(shared(), path, kEve);
+    const ProgramResult result = swap({"--link", "--pid", std::to_string(process.pid())});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_NE(result.err.find("cannot repoint it: others than its owner can write in the folder"),
+              std::string::npos)
+        << result.err;
+    EXPECT_EQ(fs::read_symlink(path), top_ / "a");
+  }
+}
+
+TEST_F(OtherUsersCounters, ACountersFileThatOthersCanWriteIsNotAskedThrough) {
+  const Answering process(shared(), "", 0);
+  ASSERT_EQ(chmod(process.file().c_str(), 0666), 0);
+  const ProgramResult result = swap({});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.out, "pid " + std::to_string(process.pid()) +
+                            ": no_access: other users can write its counters file\n");
+}
+
+// Under the mapping of who asks: that ended him with SIGBUS.
+TEST_F(OtherUsersCounters, AFileThatIsCutWhileItIsAskedCostsItsOwnAnswerOnly) {
+  const Answering cut(shared(), "", kEve,
+                      [](int file, ControlBlock*, uint32_t) { (void)ftruncate(file, 0); });
+  const Answering whole(shared(), "", kBob);
+  const ProgramResult result = swap({});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.out.find("pid " + std::to_string(cut.pid()) +
+                            ": no_access: its counters file was cut short meanwhile\n"),
+            std::string::npos)
+      << result.out << result.err;
+  EXPECT_NE(result.out.find("pid " + std::to_string(whole.pid()) + ": moved\n"), std::string::npos)
+      << result.out;
+}
+
+}  // namespace
+}  // namespace fibshim::test
