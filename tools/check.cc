@@ -103,10 +103,11 @@ int check_command(int argc, const char* const* argv) {
       ->check(CLI::Range(30, 999));
   app.add_flag("--gpu", wants_gpus, "the same for every GPU of this machine");
   std::string key;
-  app.add_option("--key", key,
-                 "public key, or a file with one, that must have signed the folder (default: "
-                 "FIBSHIM_REQUIRE_KEY)")
-      ->type_name("KEY");
+  auto* const takes_key =
+      app.add_option("--key", key,
+                     "public key, or a file with one, that must have signed the folder (default: "
+                     "FIBSHIM_REQUIRE_KEY)")
+          ->type_name("KEY");
   app.add_option("--explain", rule, "explain a rule, or all of them")->type_name("RULE");
   app.footer("Exit codes: 0 no error (there may be warnings); 1 an error; 2 wrong usage.");
   if (int exit_code = 0; !parse_options(&app, "[OPTIONS] DIR...", argc, argv, &exit_code))
@@ -116,6 +117,9 @@ int check_command(int argc, const char* const* argv) {
     return explain(rule);
   }
   if (folders.empty()) return usage_error("check", "name at least one config folder");
+  if (takes_key->count() > 0 && key.empty()) {
+    return usage_error("check", "--key: needs a public key, or a file with one");
+  }
 
   bool has_errors = false;
   std::string text;

@@ -179,6 +179,8 @@ TEST_F(Check, RefusesWrongUsage) {
   EXPECT_EQ(run_fibshim({"check"}).exit_code, 2);
   EXPECT_EQ(run_fibshim({"check", "--sm", "9", folder_.path()}).exit_code, 2);
   EXPECT_EQ(run_fibshim({"check", "--explain"}).exit_code, 2);
+  EXPECT_EQ(run_fibshim({"check", "--key", "", folder_.path()}).exit_code, 2);
+  EXPECT_EQ(run_fibshim({"check", "--key=", folder_.path()}).exit_code, 2);
   EXPECT_EQ(run_fibshim({"check", "--explain", "folder", folder_.path()}).exit_code, 2);
 }
 
