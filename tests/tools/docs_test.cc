@@ -115,6 +115,33 @@ TEST(Docs, ManPageAndReadmeListTheSettings) {
   }
 }
 
+// The text between two others.
+std::string part_of(const std::string& text, const std::string& from, const std::string& to) {
+  const size_t begin = text.find(from);
+  const size_t end = text.find(to, begin);
+  EXPECT_NE(begin, std::string::npos) << from;
+  EXPECT_NE(end, std::string::npos) << to;
+  return begin == std::string::npos ? "" : text.substr(begin, end - begin);
+}
+
+TEST(Docs, ManPagesSayWhichSettingsAFolderMayHold) {
+  std::set<std::string> variables, members;
+  for (const SettingInfo& setting : kSettings) {
+    if (!setting.is_allowed_in_folder) continue;
+    const std::string name = setting.name;
+    variables.insert(name);
+    std::string member = name.substr(name.find('_') + 1);
+    std::transform(member.begin(), member.end(), member.begin(), tolower);
+    members.insert(member);
+  }
+  EXPECT_EQ(matches(part_of(man_page("fibshim.1"), "the default holds.", "may stand in"),
+                    "(FIBSHIM_[A-Z_]+)"),
+            variables);
+  EXPECT_EQ(matches(part_of(man_page("fibshim-config.5"), "fibshim.json holds", ".BR fibshim (1)"),
+                    "\\n\\.IR? ([a-z_]+)"),
+            members);
+}
+
 TEST(Docs, ManPageListsTheLimits) {
   const std::string page = man_page("fibshim-config.5");
   const size_t begin = page.find(".SH LIMITS");
