@@ -61,9 +61,9 @@ std::string absolute(const std::string& path) {
 // False, with every mistake on stderr: the processes would refuse it.
 bool passes_check(const std::string& folder) {
   const CheckReport report = check_folder(folder);
-  if (report.snapshot != nullptr) return true;
+  if (report.snapshot != nullptr && report.error_count == 0) return true;
   for (const Diagnostic& diagnostic : report.diagnostics) {
-    if (rule_info(diagnostic.rule).effect == Effect::invalid_folder) {
+    if (diagnostic.severity == Severity::error) {
       print_message("swap", printable(format_diagnostic(diagnostic)));
     }
   }
