@@ -29,6 +29,9 @@
 namespace fibshim::tools {
 namespace {
 
+// Of one file: far above what a shim writes.
+constexpr uint64_t kMaxCounterBytes = uint64_t{1} << 30;
+
 template <size_t size>
 std::string text_of(const char (&field)[size]) {
   return std::string(field, strnlen(field, size));
@@ -93,7 +96,7 @@ std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
   }
   const uint64_t to_read =
       uint64_t{header.shard_count} * header.series_count * kOutcomeSlots * sizeof(uint64_t);
-  if (to_read > kMostReadingBytes) return fmt::format("it claims {} bytes of counters", to_read);
+  if (to_read > kMaxCounterBytes) return fmt::format("it claims {} bytes of counters", to_read);
   if (header.device_count > kMaxCountedDevices || header.config_count > kMaxCountedConfigs) {
     return fmt::format("it claims {} devices and {} configs", header.device_count,
                        header.config_count);
@@ -184,17 +187,16 @@ uint64_t kept_bytes(const ProcessCounters& process) {
   return out;
 }
 
-// Takes them off what is left; false, and nothing is left out of it, where they are more.
+// Takes them off what is left. False, with nothing taken, where they are more.
 bool take_bytes(uint64_t bytes, uint64_t* left) {
-  if (left == nullptr) return true;
   if (bytes > *left) return false;
   *left -= bytes;
   return true;
 }
 
-std::string no_bytes_left() {
-  return fmt::format("left out: with it, this reading would take more than {} MiB",
-                     kMostReadingBytes >> 20);
+std::string left_out(std::string_view what, uint64_t most) {
+  return fmt::format("left out: with it, more than {} MiB of counters would be {}", most >> 20,
+                     what);
 }
 
 // Whether a live process can have made a file of this user. One that has changed users since has made it
@@ -236,7 +238,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
 }
 
 tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_file(
-    int fd, const std::string& name, uint64_t* bytes_left) {
+    int fd, const std::string& name, ReadingBudget* budget) {
   struct stat status;
   if (fstat(fd, &status) != 0) {
     return tl::unexpected(fmt::format("cannot read its size: {}", strerror(errno)));
@@ -299,9 +301,13 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
   out.folder = folder_of(*status_block, out.configs);
 
   const uint64_t shard_bytes = header->series_count * kOutcomeSlots * sizeof(uint64_t);
-  if (!take_bytes(header->series_count * sizeof(SeriesEntry) + header->shard_count * shard_bytes,
-                  bytes_left)) {
-    return tl::unexpected(no_bytes_left());
+  if (budget != nullptr && budget->kept_left == 0) {
+    return tl::unexpected(left_out("kept", ReadingBudget::kMostKeptBytes));
+  }
+  const uint64_t read_bytes =
+      header->series_count * sizeof(SeriesEntry) + header->shard_count * shard_bytes;
+  if (budget != nullptr && !take_bytes(read_bytes, &budget->read_left)) {
+    return tl::unexpected(left_out("read", ReadingBudget::kMostReadBytes));
   }
   std::vector<SeriesEntry> series(header->series_count);
   if (!read_exactly(fd, series.data(), series.size() * sizeof(SeriesEntry), header->series_at)) {
@@ -326,7 +332,10 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
                             text_of(series[s].definition), outcome, count});
     }
   }
-  if (!take_bytes(kept_bytes(out), bytes_left)) return tl::unexpected(no_bytes_left());
+  if (budget != nullptr && !take_bytes(kept_bytes(out), &budget->kept_left)) {
+    budget->kept_left = 0;  // files from here on are not even read
+    return tl::unexpected(left_out("kept", ReadingBudget::kMostKeptBytes));
+  }
   return out;
 }
 
@@ -433,10 +442,10 @@ namespace {
 
 tl::expected<std::optional<ProcessCounters>, std::string> read_file_of(const OpenFolder& folder,
                                                                        const std::string& name,
-                                                                       uint64_t* bytes_left) {
+                                                                       ReadingBudget* budget) {
   const auto file = open_counters_file(folder.fd.get(), name);
   if (!file) return tl::unexpected(file.error());
-  auto process = read_open_counters_file(file->get(), name, bytes_left);
+  auto process = read_open_counters_file(file->get(), name, budget);
   if (process && process->has_value() && !folder.is_read((*process)->owner)) {
     return tl::unexpected(std::string("it belongs to another user"));
   }
@@ -446,7 +455,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_file_of(const Ope
 // Reads all files of the folder but those of its last sweep, which may still be there.
 CountersFolder read_files(const OpenFolder& opened, SweptCounts swept) {
   CountersFolder out{static_cast<bool>(opened.fd), {}, {}, std::move(swept)};
-  uint64_t bytes_left = kMostReadingBytes;
+  ReadingBudget budget;
   size_t count = 0;
   const std::set<std::string> swept_files(out.swept.last_files.begin(), out.swept.last_files.end());
   for (const std::string& name : opened.names) {
@@ -462,7 +471,7 @@ CountersFolder read_files(const OpenFolder& opened, SweptCounts swept) {
           {name, fmt::format("more than {} files: not read from here on, by name", kMostFiles)});
       break;
     }
-    auto process = read_file_of(opened, name, &bytes_left);
+    auto process = read_file_of(opened, name, &budget);
     if (!process) {
       out.refused.push_back({name, process.error()});
     } else if (process->has_value()) {

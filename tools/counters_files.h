@@ -126,13 +126,18 @@ bool is_ours_to_change(uid_t file_owner);
 tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
     int folder_fd, const std::string& name);
 
-// What one reading of a folder reads and keeps of all files together: whoever may write there may make
-// any number of them, of any size.
-inline constexpr uint64_t kMostReadingBytes = uint64_t{512} << 20;
+// What one reading of a folder may still take, of all files together: whoever may write there may make
+// any number of them, of any size. Tables and JSON take several times what is kept.
+struct ReadingBudget {
+  static constexpr uint64_t kMostReadBytes = uint64_t{2} << 30;  // of series and counters
+  static constexpr uint64_t kMostKeptBytes = uint64_t{256} << 20;
+  uint64_t read_left = kMostReadBytes;
+  uint64_t kept_left = kMostKeptBytes;
+};
 
-// The same of a file that is open. `name` is what it goes by. What it takes goes off `bytes_left`.
+// The same of a file that is open. `name` is what it goes by. What it takes goes off the budget.
 tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_file(
-    int fd, const std::string& name, uint64_t* bytes_left = nullptr);
+    int fd, const std::string& name, ReadingBudget* budget = nullptr);
 
 struct ProcessIdentity {
   uint64_t pid;
