@@ -55,13 +55,14 @@ struct Row {
   const char* words;
   int messages = 0;               // lines that the shim writes
   bool is_told_by_kernel = true;  // what ran says in which folder: only shape 1 differs, in "b"
+  const char* only_simulated = nullptr;  // why, if so
 };
 
 const Row kRows[] = {
     {"UnderLoad", "swap_under_load"},
     {"AndGraphs", "swap_and_graphs", 0, false},
     {"Refused", "swap_refused", 4},
-    {"Unloadable", "swap_unloadable", 1, false},
+    {"Unloadable", "swap_unloadable", 1, false, "it makes driver calls fail"},
     {"LinkToWhatIsNotYetWhole", "swap_link_to_half", 1, false},
     {"OffAndOn", "swap_off_and_on"},
     {"Link", "swap_link"},
@@ -91,6 +92,7 @@ class Swap : public testing::TestWithParam<Row> {};
 
 TEST_P(Swap, Holds) {
   const Row& row = GetParam();
+  if (row.only_simulated != nullptr && is_real_driver()) GTEST_SKIP() << row.only_simulated;
   const std::string folders = make_swap_folders();
   const HostRun run({"conform", row.words, folders},
                     {{"FIBSHIM_CONFIG", folders + "/link"}, {"SIMCUDA_LOG", ""}}, shim_path(), 120);

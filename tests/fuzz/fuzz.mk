@@ -22,7 +22,7 @@ FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/fuzz/bin/%)
 # What reads files and images: the loader, and parts of the shim and the tools.
 FUZZ_READERS := $(filter-out loader/find_object.cc loader/api.cc,$(LOADER_SRC)) shim/image_bytes.cc \
   $(addprefix tools/,atomic_file.cc counters_files.cc fatbin_payload.cc folders_in_force.cc image_report.cc \
-    kernel_signature.cc launch_groups.cc prometheus.cc recording.cc secret_key.cc suggestion.cc swept_counts.cc \
+    kernel_signature.cc launch_groups.cc processes.cc programs.cc prometheus.cc recording.cc secret_key.cc setting_values.cc suggestion.cc swept_counts.cc \
     terminal.cc) \
   $(addprefix tools/judge/,element_types.cc records.cc report_page.cc table.cc workloads.cc)
 FUZZ_READER_OBJ := $(FUZZ_READERS:%.cc=$(BUILD)/obj/%.o) $(BUILD)/obj/loader/identity.o

@@ -49,6 +49,7 @@ LiveProgram::LiveProgram(const std::vector<std::string>& command, const ProgramO
   if (openpty(&master, &terminal_, nullptr, nullptr, &size) != 0) throw std::runtime_error("pty");
   fcntl(master, F_SETFD, FD_CLOEXEC);
   fcntl(terminal_, F_SETFD, FD_CLOEXEC);
+  tcgetattr(terminal_, &settings_before_);
   pid_ = fork();
   if (pid_ == 0) {
     login_tty(dup(terminal_));

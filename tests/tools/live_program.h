@@ -43,6 +43,7 @@ class LiveProgram {
   void write(const std::string& text);
   void resize(Terminal terminal);
   termios terminal_settings() const;
+  const termios& settings_before() const { return settings_before_; }  // before it began
 
   // Waits until the program has stopped itself (ctrl-Z), or ended. True when it has stopped.
   bool wait_until_stopped();
@@ -57,6 +58,7 @@ class LiveProgram {
   int in_ = -1;
   int out_ = -1;
   int terminal_ = -1;  // the program's side, kept open to ask for its settings
+  termios settings_before_{};
   std::string text_;
 };
 

@@ -126,7 +126,7 @@ TEST_F(Top, RefusesNonsenseOnTheCommandLine) {
 
 TEST_F(Top, DrawsAndGivesTheTerminalBackOnQ) {
   LiveProgram program(command(), options_, {24, 100});
-  const termios before = program.terminal_settings();
+  const termios before = program.settings_before();
   ASSERT_TRUE(program.read_until("o:outcome")) << program.text();
   EXPECT_EQ(program.text().rfind(kEnter, 0), 0u);
   EXPECT_EQ(program.terminal_settings().c_lflag & ICANON, 0u);
@@ -189,7 +189,7 @@ TEST_F(Top, SaysHowManyLinesDoNotFit) {
 TEST_F(Top, GivesTheTerminalBackOnSignals) {
   for (const int signal : {SIGTERM, SIGHUP, SIGQUIT}) {
     LiveProgram program(command(), options_, {24, 100});
-    const termios before = program.terminal_settings();
+    const termios before = program.settings_before();
     ASSERT_TRUE(program.read_until("o:outcome"));
     kill(program.pid(), signal);
     EXPECT_EQ(program.wait(), 128 + signal);
@@ -200,7 +200,7 @@ TEST_F(Top, GivesTheTerminalBackOnSignals) {
 
 TEST_F(Top, CtrlCLeavesAndCtrlZStops) {
   LiveProgram program(command(), options_, {24, 100});
-  const termios before = program.terminal_settings();
+  const termios before = program.settings_before();
   ASSERT_TRUE(program.read_until("o:outcome"));
   program.write("\x1a");
   ASSERT_TRUE(program.wait_until_stopped());
