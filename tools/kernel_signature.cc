@@ -124,8 +124,12 @@ ParamType read_type(std::string_view text) {
 
 bool is_of_size(std::string_view text, const ParamType& type, uint32_t size) {
   if (type.is_pointer()) return size == 8;
-  const ScalarName* scalar = find_scalar(trimmed(text));
-  return scalar == nullptr || scalar->size == size;
+  if (const ScalarName* scalar = find_scalar(trimmed(text))) return scalar->size == size;
+  // Read from a text that says more, such as "char const".
+  for (const ScalarName& scalar : kScalarNames) {
+    if (!type.name.empty() && type.name == scalar.name) return scalar.size == size;
+  }
+  return true;
 }
 
 bool is_like_float(uint32_t value) {
