@@ -33,7 +33,7 @@ namespace {
 
 constexpr uint64_t kLookMs = 500;  // between two looks at FIBSHIM_CONFIG
 constexpr uint64_t kAgainMs =
-    1000;  // until a folder that was refused is tried again; then twice as long
+    1000;                         // until what was refused there is tried; twice as long each time
 constexpr uint64_t kSoonMs = 20;  // while a decision or a grace period is waited for
 constexpr uint32_t kMostHoldMs = 600'000;
 constexpr uint64_t kLongestExitWaitMs = 1000;

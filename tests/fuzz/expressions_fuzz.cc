@@ -184,16 +184,7 @@ class Walk {
       };
       const double x = as_double(a, node.left, node.right);
       const double y = as_double(b, node.right, node.left);
-      switch (node.op) {
-        case Op::eq: return integer(x == y);
-        case Op::ne: return integer(x != y);
-        case Op::lt: return integer(x < y);
-        case Op::le: return integer(x <= y);
-        case Op::gt: return integer(x > y);
-        case Op::ge: return integer(x >= y);
-        default: break;
-      }
-      require(false, "doubles are compared only");
+      return comparison(node.op, x, y);
     }
     const __int128 x = a.integer;
     const __int128 y = b.integer;
@@ -211,6 +202,13 @@ class Walk {
       }
       case Op::min: return integer(std::min(x, y));
       case Op::max: return integer(std::max(x, y));
+      default: return comparison(node.op, x, y);
+    }
+  }
+
+  template <class T>
+  static Value comparison(Op op, T x, T y) {
+    switch (op) {
       case Op::eq: return integer(x == y);
       case Op::ne: return integer(x != y);
       case Op::lt: return integer(x < y);
