@@ -2,7 +2,7 @@
 # libstdc++, PCRE2 and libsodium go in statically; libelf cannot (its archive is not PIC), so a
 # private copy with a name of its own lies beside the library: see private_copy.sh.
 
-LOADER_SRC := $(wildcard loader/*.cc)
+LOADER_SRC := $(wildcard loader/*/*.cc)
 LOADER_OBJ := $(LOADER_SRC:%.cc=$(BUILD)/obj/%.o) $(BUILD)/obj/loader/identity.o
 LOADER_AR  := $(BUILD)/obj/libloader.a
 LOADER_LIB := $(BUILD)/lib/libfibloader.so
@@ -13,11 +13,11 @@ LOADER_LINK := -Wl,-Bstatic -lpcre2-8 -lsodium -Wl,-Bdynamic -L$(BUILD)/lib -lfi
 $(LOADER_OBJ): ROOM_FLAGS = -fvisibility=hidden
 
 # A prebuilt index is good for the very loader that wrote it: see identity.h.
-LOADER_TEXTS := $(sort $(LOADER_SRC) $(wildcard loader/*.h) shim/settings.h loader/loader.mk)
+LOADER_TEXTS := $(sort $(LOADER_SRC) $(wildcard loader/*/*.h) $(wildcard shim/abi/*.h) loader/loader.mk)
 $(BUILD)/obj/loader/identity.cc: $(LOADER_TEXTS)
 	$(call say,GEN,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)printf '#include "loader/identity.h"\nconst uint64_t fibshim::kLoaderIdentity = 0x%.16s;\n' \
+	$(Q)printf '#include "loader/check/identity.h"\nconst uint64_t fibshim::kLoaderIdentity = 0x%.16s;\n' \
 	  "$$(cat $^ | sha256sum)" >$@
 $(BUILD)/obj/loader/identity.o: $(BUILD)/obj/loader/identity.cc
 	$(call say,CXX,$@)

@@ -1,6 +1,6 @@
 # libfibshim.so: the preloaded library. C++ without a C++ runtime; links libc and nothing else.
 
-SHIM_SRC := $(wildcard shim/*.cc)
+SHIM_SRC := $(wildcard shim/*/*.cc)
 SHIM_OBJ := $(SHIM_SRC:%.cc=$(BUILD)/obj/%.o)
 SHIM_LIB := $(BUILD)/lib/libfibshim.so
 
@@ -8,7 +8,7 @@ $(SHIM_OBJ): ROOM_FLAGS = -fvisibility=hidden -fno-exceptions -fno-rtti -fno-thr
   -ftls-model=initial-exec
 
 # The exported names are the hook table's, so the version script is made from it.
-$(BUILD)/obj/shim/exports.map: shim/hook_table.h
+$(BUILD)/obj/shim/exports.map: shim/driver/hook_table.h
 	$(call say,GEN,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)sed -nE 's/^ *(HOOK|EXPORT)\(([A-Za-z0-9_]+).*/\2;/p' $< | \

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "loader/diagnostics.h"
-#include "tools/commands.h"
-#include "tools/terminal.h"
+#include "loader/read/diagnostics.h"
+#include "tools/base/commands.h"
+#include "tools/base/terminal.h"
 
 namespace {
 

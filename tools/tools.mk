@@ -4,7 +4,7 @@
 # The build whose judge the CLI links: the AddressSanitizer build takes the plain one's, as no test runs
 # the judge's commands in it.
 JUDGE_BUILD ?= $(BUILD)
-CLI_OBJ := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tools/*.cc)) \
+CLI_OBJ := $(patsubst %.cc,$(BUILD)/obj/%.o,$(filter-out tools/judge/%,$(wildcard tools/*.cc tools/*/*.cc))) \
   $(patsubst %.cc,$(JUDGE_BUILD)/obj/%.o,$(wildcard tools/judge/*.cc))
 CLI     := $(BUILD)/bin/fibshim
 

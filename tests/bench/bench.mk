@@ -51,7 +51,7 @@ $(BUILD)/obj/tests/bench/switch.o: tests/bench/forwarder.cc | $(SETUP)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(ROOM_FLAGS) -DFORWARDER_HAS_SWITCH $(DEPFLAGS) -c $< -o $@
 $(BENCH)/libforwarder.so: $(BUILD)/obj/tests/bench/forwarder.o
-$(BENCH)/libswitch.so: $(BUILD)/obj/tests/bench/switch.o $(BUILD)/obj/shim/real_dl.o
+$(BENCH)/libswitch.so: $(BUILD)/obj/tests/bench/switch.o $(BUILD)/obj/shim/driver/real_dl.o
 $(BENCH)/libforwarder.so $(BENCH)/libswitch.so:
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
@@ -62,7 +62,7 @@ $(BENCH)/libempty.so: | $(SETUP)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -shared -o $@ -x c /dev/null -Wl,-soname,libempty.so -Wl,-z,now -Wl,-z,relro
 
-BENCH_ENGINE := $(call TEST_OBJ,tests/bench/engine.cc shim/real_dl.cc)
+BENCH_ENGINE := $(call TEST_OBJ,tests/bench/engine.cc shim/driver/real_dl.cc)
 $(LAUNCH_LOOP): $(call TEST_OBJ,tests/bench/launch_loop.cc) $(BENCH_ENGINE)
 $(BENCH)/launch_turns: $(call TEST_OBJ,tests/bench/launch_turns.cc) $(BENCH_ENGINE)
 $(BENCH)/launch_bench: $(call TEST_OBJ,tests/bench/launch_bench.cc) $(BENCH_ENGINE)

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <set>
 
-#include "shim/real_dl.h"
+#include "shim/driver/real_dl.h"
 
 namespace fibshim::bench {
 namespace {

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #ifdef FORWARDER_HAS_SWITCH
-#include "shim/real_dl.h"
+#include "shim/driver/real_dl.h"
 #endif
 
 namespace {

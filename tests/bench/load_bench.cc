@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <string>
 
-#include "loader/snapshot.h"
+#include "shim/abi/snapshot.h"
 
 namespace {
 

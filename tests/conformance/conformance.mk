@@ -68,7 +68,7 @@ $(BUILD)/obj/conform_$(1)/%.o: %.cc $(CONFORM)/include/conform_questions.def | $
 	$(Q)$(CXX) $$(CPPFLAGS) $$(CXXFLAGS) -O1 $$(ROOM_FLAGS) $$(DEPFLAGS) -c $$< -o $$@
 $(CONFORM_HOST_SRC:%.cc=$(BUILD)/obj/conform_$(1)/%.o): ROOM_FLAGS = -I$(CONFORM)/include $(2)
 $(SHIM_SRC:%.cc=$(BUILD)/obj/conform_$(1)/%.o): ROOM_FLAGS = $(CONFORM_SHIM_FLAGS) $(2) $(3)
-$(addprefix $(BUILD)/obj/conform_$(1)/shim/,dlsym.o real_dl.o settings_in_force.o): ROOM_FLAGS = $(CONFORM_SHIM_FLAGS)
+$(addprefix $(BUILD)/obj/conform_$(1)/shim/,hooks/dlsym.o driver/real_dl.o base/settings_in_force.o): ROOM_FLAGS = $(CONFORM_SHIM_FLAGS)
 $(CONFORM)/conform_$(1): $(CONFORM_HOST_SRC:%.cc=$(BUILD)/obj/conform_$(1)/%.o)
 	$$(call say,LINK,$$@)
 	$(Q)mkdir -p $$(@D)
@@ -105,7 +105,7 @@ $(CONFORM)/libconform_libc_faults.so: tests/conformance/hosts/libc_faults.def
 $(eval $(call conform_library,libconform_plugin.so,lib_plugin.cc,))
 $(eval $(call conform_library,libconform_hold.so,lib_hold.cc,))
 $(eval $(call conform_library,libconform_weak.so,lib_weak.cc,))
-$(CONFORM)/libconform_weak.so: shim/hook_table.h
+$(CONFORM)/libconform_weak.so: shim/driver/hook_table.h
 $(eval $(call conform_library,private/libconform_private.so,lib_private.cc,))
 $(eval $(call conform_library,libconform_chain_b.so,lib_chain.cc,-DCHAIN_LAST -Wl$(comma)-soname$(comma)libconform_chain_b.so))
 $(eval $(call conform_library,libconform_chain_a.so,lib_chain.cc,-Wl$(comma)-rpath$(comma)'$$$$ORIGIN:$$$$ORIGIN/private' -Wl$(comma)--no-as-needed -L$(CONFORM) -l:libconform_chain_b.so))

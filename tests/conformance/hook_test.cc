@@ -1,4 +1,4 @@
-// Every row of shim/hook_table.h: reached in every way that a host has, and doing what it is for.
+// Every row of shim/driver/hook_table.h: reached in every way that a host has, and doing what it is for.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/conform_run.h"
@@ -8,7 +8,7 @@ namespace {
 
 const char* const kHooks[] = {
 #define HOOK(name, type) #name,
-#include "shim/hook_table.h"
+#include "shim/driver/hook_table.h"
 #undef HOOK
 };
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "loader/expression.h"
+#include "loader/compile/expression.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace fibshim::fuzz {

@@ -6,12 +6,12 @@
 #include <memory>
 #include <string>
 
-#include "loader/cubin.h"
-#include "shim/image_bytes.h"
+#include "loader/read/cubin.h"
+#include "shim/registry/image_bytes.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/fatbin_payload.h"
-#include "tools/image_report.h"
-#include "tools/terminal.h"
+#include "tools/images/fatbin_payload.h"
+#include "tools/images/image_report.h"
+#include "tools/base/terminal.h"
 
 namespace fibshim::fuzz {
 namespace {

@@ -8,10 +8,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "loader/check.h"
-#include "loader/index.h"
-#include "loader/snapshot_builder.h"
-#include "loader/snapshot_layout.h"
+#include "loader/check/check.h"
+#include "loader/check/index.h"
+#include "loader/compile/snapshot_builder.h"
+#include "loader/check/snapshot_layout.h"
 #include "tests/fuzz/small_folder.h"
 
 namespace fibshim::fuzz {

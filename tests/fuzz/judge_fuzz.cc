@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "loader/definition.h"
+#include "loader/compile/definition.h"
 #include "tests/fuzz/fuzz.h"
 #include "tools/judge/judge.h"
 #include "tools/judge/records.h"

@@ -10,18 +10,18 @@
 #include <set>
 #include <tuple>
 
-#include "loader/check.h"
-#include "shim/counters_format.h"
+#include "loader/check/check.h"
+#include "shim/abi/counters_format.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/tools/counters_file_builder.h"
 #include "tests/tools/recording_file_builder.h"
-#include "tools/counters_files.h"
-#include "tools/launch_groups.h"
-#include "tools/prometheus.h"
-#include "tools/recording.h"
-#include "tools/suggestion.h"
-#include "tools/swept_counts.h"
-#include "tools/terminal.h"
+#include "tools/counters/counters_files.h"
+#include "tools/counters/launch_groups.h"
+#include "tools/counters/prometheus.h"
+#include "tools/record/recording.h"
+#include "tools/record/suggestion.h"
+#include "tools/counters/swept_counts.h"
+#include "tools/base/terminal.h"
 
 namespace fibshim::fuzz {
 namespace {

@@ -12,10 +12,10 @@
 
 #include <sodium/crypto_sign.h>
 
-#include "loader/manifest.h"
-#include "loader/signature.h"
+#include "loader/read/manifest.h"
+#include "loader/read/signature.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/secret_key.h"
+#include "tools/base/secret_key.h"
 
 namespace fibshim::fuzz {
 namespace {

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "loader/program.h"
-#include "loader/sha256.h"
-#include "loader/snapshot.h"
+#include "shim/abi/program.h"
+#include "loader/read/sha256.h"
+#include "shim/abi/snapshot.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace fibshim::fuzz {
@@ -107,7 +107,7 @@ inline void run_programs(const Snapshot& snapshot) {
     }
     for (auto& param : bytes) params.push_back(param.data());
     while (params.size() < kMaxParams) params.push_back(const_cast<char*>(most.data()));
-    // As the shim does before it takes a pattern: see program_fits() in shim/decisions.h.
+    // As the shim does before it takes a pattern: see program_fits() in shim/registry/decisions.h.
     const auto fits = [&](Program program) {
       const Step* const steps = snapshot.begin(program);
       return std::all_of(steps, steps + program.count, [&](const Step& step) {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "loader/demangle.h"
-#include "loader/symbol_match.h"
+#include "loader/read/demangle.h"
+#include "loader/compile/symbol_match.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace fibshim::fuzz {

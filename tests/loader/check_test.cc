@@ -1,5 +1,5 @@
 // What is said about a config folder: every rule, with its place.
-#include "loader/check.h"
+#include "loader/check/check.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 #include <set>
 #include <tuple>
 
-#include "loader/index.h"
+#include "loader/check/index.h"
 #include "tests/loader/test_folder.h"
 
 namespace fibshim {

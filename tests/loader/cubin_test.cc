@@ -1,5 +1,5 @@
 // Reading GPU images: real ones from nvcc, older ones made of them, and damaged ones.
-#include "loader/cubin.h"
+#include "loader/read/cubin.h"
 
 #include <elf.h>
 #include <string.h>

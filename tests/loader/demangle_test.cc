@@ -1,5 +1,5 @@
 // Readable names of symbols, and of those that are made to have no end.
-#include "loader/demangle.h"
+#include "loader/read/demangle.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // How findings are kept, ordered and written.
-#include "loader/diagnostics.h"
+#include "loader/read/diagnostics.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A prebuilt index stands for the folder that it was made from, and for no other.
-#include "loader/index.h"
+#include "loader/check/index.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "loader/snapshot_layout.h"
+#include "loader/check/snapshot_layout.h"
 #include "tests/loader/test_folder.h"
 
 namespace fibshim {

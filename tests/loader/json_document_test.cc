@@ -1,5 +1,5 @@
 // JSON with places: every key and value knows its line and column.
-#include "loader/json_document.h"
+#include "loader/read/json_document.h"
 
 #include <gtest/gtest.h>
 

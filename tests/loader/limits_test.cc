@@ -1,6 +1,6 @@
-// A folder one step beyond each limit of loader/limits.h is refused by the rule that its row names,
+// A folder one step beyond each limit of loader/read/limits.h is refused by the rule that its row names,
 // soon and without the memory that it asks for.
-#include "loader/limits.h"
+#include "loader/read/limits.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -10,9 +10,9 @@
 #include <functional>
 #include <map>
 
-#include "loader/check.h"
-#include "loader/index.h"
-#include "loader/snapshot.h"
+#include "loader/check/check.h"
+#include "loader/check/index.h"
+#include "shim/abi/snapshot.h"
 #include "tests/loader/test_folder.h"
 
 namespace fibshim {

@@ -1,15 +1,15 @@
 // Folders that a key must have signed: what was signed is used, and nothing else.
-#include "loader/signature.h"
+#include "loader/read/signature.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
 
 #include <sodium.h>
 
-#include "loader/check.h"
-#include "loader/index.h"
-#include "loader/manifest.h"
-#include "loader/snapshot.h"
+#include "loader/check/check.h"
+#include "loader/check/index.h"
+#include "loader/read/manifest.h"
+#include "shim/abi/snapshot.h"
 #include "tests/loader/test_folder.h"
 
 namespace fibshim {

@@ -1,13 +1,13 @@
 // The block that the shim gets, seen through the API that it uses.
-#include "loader/snapshot.h"
+#include "shim/abi/snapshot.h"
 
 #include <string.h>
 
 #include <atomic>
 #include <thread>
 
-#include "loader/check.h"
-#include "loader/program.h"
+#include "loader/check/check.h"
+#include "shim/abi/program.h"
 #include "tests/loader/test_folder.h"
 
 namespace fibshim {

@@ -1,5 +1,5 @@
 // Which patterns fit a symbol, in which order, with which captures, and at what cost.
-#include "loader/symbol_match.h"
+#include "loader/compile/symbol_match.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include "loader/sha256.h"
+#include "loader/read/sha256.h"
 
 namespace fibshim {
 

@@ -18,9 +18,9 @@
 #include <functional>
 #include <thread>
 
-#include "loader/check.h"
-#include "loader/index.h"
-#include "loader/snapshot.h"
+#include "loader/check/check.h"
+#include "loader/check/index.h"
+#include "shim/abi/snapshot.h"
 #include "tests/loader/test_folder.h"
 
 namespace fibshim {

@@ -1,8 +1,8 @@
 // The "verify" block of a solution: what it may hold, and that mistakes in it are found.
-#include "loader/verify_block.h"
+#include "loader/check/verify_block.h"
 
-#include "loader/check.h"
-#include "loader/model.h"
+#include "loader/check/check.h"
+#include "loader/compile/model.h"
 #include "tests/loader/test_folder.h"
 
 namespace fibshim {

@@ -1,4 +1,4 @@
-/* The protocol of shim/decisions.h, for spin: every interleaving of threads that launch one kernel with
+/* The protocol of shim/registry/decisions.h, for spin: every interleaving of threads that launch one kernel with
  * several shapes. Each looks for the shape's decision without a lock, and makes and caches it under the
  * lock where there is none; the table grows twice meanwhile.
  *

@@ -27,7 +27,7 @@ std::set<std::string> hook_table_names() {
   std::set<std::string> names = {
 #define HOOK(name, type) #name,
 #define EXPORT(name) #name,
-#include "shim/hook_table.h"
+#include "shim/driver/hook_table.h"
 #undef HOOK
   };
   return names;

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "shim/sticky_errors.h"
+#include "shim/launch/sticky_errors.h"
 #include "tests/shim/preloaded_engine.h"
 
 namespace fibshim {

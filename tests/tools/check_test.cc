@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "loader/diagnostics.h"
+#include "loader/read/diagnostics.h"
 #include "tests/tools/config_folder.h"
 #include "tests/tools/fibshim_program.h"
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "shim/control_format.h"
-#include "shim/counters_format.h"
-#include "shim/outcomes.h"
+#include "shim/abi/control_format.h"
+#include "shim/abi/counters_format.h"
+#include "shim/abi/outcomes.h"
 
 namespace fibshim::test {
 

@@ -8,9 +8,9 @@
 #include <regex>
 #include <set>
 
-#include "loader/limits.h"
-#include "shim/outcomes.h"
-#include "shim/settings.h"
+#include "loader/read/limits.h"
+#include "shim/abi/outcomes.h"
+#include "shim/abi/settings.h"
 #include "tests/tools/fibshim_program.h"
 
 namespace fibshim::test {

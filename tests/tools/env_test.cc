@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "shim/settings.h"
+#include "shim/abi/settings.h"
 #include "tests/tools/config_folder.h"
 #include "tests/tools/fibshim_program.h"
 

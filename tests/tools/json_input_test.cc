@@ -1,5 +1,5 @@
 // JSON from elsewhere: how deep it may be nested, and that brackets within texts do not count.
-#include "tools/json_input.h"
+#include "tools/base/json_input.h"
 
 #include <gtest/gtest.h>
 

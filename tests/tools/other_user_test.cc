@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "shim/control_format.h"
+#include "shim/abi/control_format.h"
 #include "tests/tools/counters_file_builder.h"
 #include "tests/tools/fibshim_program.h"
 #include "tests/tools/live_program.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "shim/outcomes.h"
+#include "shim/abi/outcomes.h"
 #include "tests/tools/config_folder.h"
 #include "tests/tools/fibshim_program.h"
 #include "tests/tools/recording_file_builder.h"

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "shim/outcomes.h"
-#include "shim/recording_format.h"
+#include "shim/abi/outcomes.h"
+#include "shim/abi/recording_format.h"
 
 namespace fibshim::test {
 

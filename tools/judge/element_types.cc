@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "loader/definition.h"
+#include "loader/compile/definition.h"
 
 namespace fibshim::judge {
 namespace {

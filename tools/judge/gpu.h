@@ -11,7 +11,7 @@
 
 #include <cuda.h>
 
-#include "loader/result.h"
+#include "loader/read/result.h"
 #include "tools/judge/launch_plan.h"
 
 namespace fibshim::judge {

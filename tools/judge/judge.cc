@@ -14,14 +14,14 @@
 
 #include <fmt/format.h>
 
-#include "tools/commands.h"
-#include "tools/diagnostics_output.h"
-#include "tools/file_descriptor.h"
+#include "tools/base/commands.h"
+#include "tools/base/diagnostics_output.h"
+#include "tools/base/file_descriptor.h"
 #include "tools/judge/compare.h"
 #include "tools/judge/inputs.h"
 #include "tools/judge/references.h"
 #include "tools/judge/worker.h"
-#include "tools/terminal.h"
+#include "tools/base/terminal.h"
 
 namespace fibshim::judge {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "loader/bind.h"
+#include "loader/compile/bind.h"
 #include "tools/judge/inputs.h"
 #include "tools/judge/references.h"
 

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "loader/model.h"
-#include "loader/result.h"
+#include "loader/compile/model.h"
+#include "loader/read/result.h"
 #include "tools/judge/case_data.h"
 
 namespace fibshim::judge {

@@ -10,9 +10,9 @@
 #include <memory>
 #include <string>
 
-#include "loader/definition.h"
-#include "loader/result.h"
-#include "tools/file_descriptor.h"
+#include "loader/compile/definition.h"
+#include "loader/read/result.h"
+#include "tools/base/file_descriptor.h"
 #include "tools/judge/case_data.h"
 
 namespace fibshim::judge {

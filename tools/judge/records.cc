@@ -12,10 +12,10 @@
 
 #include <fmt/format.h>
 
-#include "loader/file.h"
-#include "tools/commands.h"
-#include "tools/file_descriptor.h"
-#include "tools/json_input.h"
+#include "loader/read/file.h"
+#include "tools/base/commands.h"
+#include "tools/base/file_descriptor.h"
+#include "tools/base/json_input.h"
 
 namespace fibshim::judge {
 namespace {

@@ -12,7 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "loader/result.h"
+#include "loader/read/result.h"
 #include "tools/judge/gpu.h"
 #include "tools/judge/trial.h"
 #include "tools/judge/workloads.h"

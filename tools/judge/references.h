@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "loader/definition.h"
-#include "loader/result.h"
+#include "loader/compile/definition.h"
+#include "loader/read/result.h"
 #include "tools/judge/case_data.h"
 
 namespace fibshim::judge {

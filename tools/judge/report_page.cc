@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "tools/judge/records.h"
-#include "tools/terminal.h"
+#include "tools/base/terminal.h"
 
 namespace fibshim::judge {
 namespace {

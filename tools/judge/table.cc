@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "tools/judge/judge.h"
-#include "tools/terminal.h"
+#include "tools/base/terminal.h"
 
 namespace fibshim::judge {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "loader/check.h"
-#include "loader/model.h"
+#include "loader/check/check.h"
+#include "loader/compile/model.h"
 #include "tools/judge/gpu.h"
 #include "tools/judge/launch_plan.h"
 #include "tools/judge/python_reference.h"

@@ -17,7 +17,7 @@
 
 #include <fmt/format.h>
 
-#include "tools/file_descriptor.h"
+#include "tools/base/file_descriptor.h"
 
 namespace fibshim::judge {
 namespace {

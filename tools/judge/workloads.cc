@@ -13,8 +13,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "loader/file.h"
-#include "tools/json_input.h"
+#include "loader/read/file.h"
+#include "tools/base/json_input.h"
 
 namespace fibshim::judge {
 namespace {

@@ -11,8 +11,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "loader/definition.h"
-#include "loader/result.h"
+#include "loader/compile/definition.h"
+#include "loader/read/result.h"
 #include "tools/judge/case_data.h"
 
 namespace fibshim::judge {

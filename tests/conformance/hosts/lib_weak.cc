@@ -1,7 +1,7 @@
 // libconform_weak.so: weak references to every hooked function, as libraries have that work with and
 // without a driver. Bound to the shim's exports, or to nothing.
 #define HOOK(name, type) extern "C" __attribute__((weak)) int weak_##name(...) __asm__(#name);
-#include "shim/hook_table.h"
+#include "shim/driver/hook_table.h"
 #undef HOOK
 
 namespace {
@@ -13,7 +13,7 @@ struct Hook {
 
 const Hook kHooks[] = {
 #define HOOK(name, type) {#name, &weak_##name},
-#include "shim/hook_table.h"
+#include "shim/driver/hook_table.h"
 #undef HOOK
 };
 

@@ -9,7 +9,7 @@
 
 // Weak: a later driver's function need not be there.
 #define HOOK(name, type) extern "C" __attribute__((weak)) void linked_##name() __asm__(#name);
-#include "shim/hook_table.h"
+#include "shim/driver/hook_table.h"
 #undef HOOK
 
 int main() {
@@ -19,7 +19,7 @@ int main() {
     const void* function;
   } rows[] = {
 #define HOOK(name, type) {#name, reinterpret_cast<const void*>(&linked_##name)},
-#include "shim/hook_table.h"
+#include "shim/driver/hook_table.h"
 #undef HOOK
   };
   for (const auto& row : rows) printf("%s %s\n", row.name, object_of(row.function).c_str());

@@ -14,7 +14,7 @@ namespace {
 
 const char* const kHooks[] = {
 #define HOOK(name, type) #name,
-#include "shim/hook_table.h"
+#include "shim/driver/hook_table.h"
 #undef HOOK
 };
 

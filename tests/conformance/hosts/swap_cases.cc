@@ -17,8 +17,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "shim/control_format.h"
-#include "shim/counters_format.h"
+#include "shim/abi/control_format.h"
+#include "shim/abi/counters_format.h"
 #include "tests/conformance/hosts/graphs.h"
 
 namespace conform {

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "loader/check.h"
+#include "loader/check/check.h"
 #include "tests/tools/fibshim_program.h"
 #include "tools/judge/compare.h"
 #include "tools/judge/inputs.h"

@@ -1,7 +1,7 @@
 # The judge's tests: build/tests/judge_tests holds its core (comparison, references, inputs, records, the
 # page) and, through the CLI and the simulated driver, solutions that are wrong in one way each.
 
-JUDGE_OBJ      := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tools/judge/*.cc) tools/terminal.cc tools/diagnostics_output.cc)
+JUDGE_OBJ      := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tools/judge/*.cc) tools/base/terminal.cc tools/base/diagnostics_output.cc)
 JUDGE_TEST_SRC := $(wildcard tests/tools/judge/*_test.cc) tests/tools/fibshim_program.cc
 JUDGED_CUBIN   := $(BUILD)/tests/data/judged_kernels.sm_90.cubin
 JUDGED_HOST    := $(BUILD)/tests/data/libjudged_kernels.so

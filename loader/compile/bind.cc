@@ -1,0 +1,357 @@
+#include "loader/compile/bind.h"
+
+#include <algorithm>
+#include <map>
+
+namespace fibshim {
+namespace {
+
+// What a solution's names mean for one pattern: the definition's constant axes first, then the
+// pattern's own values.
+class BindingScope : public Scope {
+ public:
+  BindingScope(const PatternSpec& pattern, const Definition& definition)
+      : pattern_(pattern), definition_(definition) {}
+
+  std::optional<Meaning> find(std::string_view name) const override {
+    const DefinitionAxis* const axis = definition_.find_axis(name);
+    if (axis != nullptr && axis->is_const) {
+      Source source;
+      source.integer = axis->value;
+      return Meaning{source, nullptr, nullptr};
+    }
+    if (pattern_.find_value(name) == nullptr) return std::nullopt;
+    return pattern_.find(name);
+  }
+  std::vector<std::string_view> names() const override { return {}; }  // refusals suggest nothing
+
+ private:
+  const PatternSpec& pattern_;
+  const Definition& definition_;
+};
+
+class Binder {
+ public:
+  Binder(const PatternSpec& pattern, const SolutionSpec& solution, const Definition& definition,
+         Diagnostics* diagnostics)
+      : pattern_(pattern),
+        solution_(solution),
+        definition_(definition),
+        diagnostics_(diagnostics),
+        scope_(pattern, definition) {}
+
+  BindingSpec bind() {
+    check_axes();
+    check_dtypes();
+    check_writes();
+    bind_arguments();
+    bind_geometry();
+    bind_where();
+    if (binding_.state == BindingState::ready) {
+      warn_of_dropped_scalars();
+      if (solution_.error_code != ErrorCode::success) {
+        binding_.state = BindingState::broken;
+        binding_.reason = solution_.error_message;
+      }
+    }
+    if (binding_.state != BindingState::ready) {
+      binding_.arguments.clear();
+      binding_.where.clear();
+      for (GeometrySpec& geometry : binding_.geometry) geometry = {};
+    }
+    return std::move(binding_);
+  }
+
+ private:
+  std::string whose() const {
+    return "pattern " + quoted(pattern_.label) + ", solution " + quoted(solution_.name.name);
+  }
+
+  void refuse(Rule rule, Mark mark, const std::string& why) {
+    diagnostics_->add(rule, mark.place(), whose() + ": " + why);
+    if (binding_.state == BindingState::refused) return;
+    binding_.state = BindingState::refused;
+    binding_.reason = why;
+  }
+
+  void check_axes() {
+    std::map<std::string, int64_t, std::less<>> fixed;
+    for (const DefinitionAxis& axis : definition_.axes) {
+      if (!axis.is_const) continue;
+      fixed.emplace(axis.name, axis.value);
+      const PatternValue* const value = pattern_.find_value(axis.name);
+      if (value == nullptr || !value->is_axis) continue;
+      const PatternSpec::Pin pin = pattern_.pin_of(axis.name);
+      std::optional<int64_t> known = pin.value;
+      if (!value->expression && value->source.kind == Source::Kind::integer) {
+        known = value->source.integer;
+      }
+      if (known && *known != axis.value) {
+        refuse(Rule::refused_axis, value->mark,
+               "the pattern's " + quoted(axis.name) + " is " + std::to_string(*known) +
+                   ", but definition " + quoted(definition_.name.name) + " says " +
+                   std::to_string(axis.value));
+      } else if (!known && !pin.is_pinned && !pattern_.is_tied_to_name(axis.name)) {
+        diagnostics_->add(Rule::unpinned_axis, value->mark.place(),
+                          whose() + ": the definition fixes " + quoted(axis.name) + " to " +
+                              std::to_string(axis.value) +
+                              ", which neither the name nor a \"where\" ensures",
+                          "add \"" + axis.name + " == " + std::to_string(axis.value) +
+                              "\" to \"where\", or {" + axis.name + "} to \"definition\"");
+      }
+    }
+    if (!pattern_.can_name(definition_.name.name, fixed)) {
+      refuse(Rule::refused_axis, pattern_.definition.mark,
+             "the axes of definition " + quoted(definition_.name.name) +
+                 " have other values than the name gives them");
+    }
+  }
+
+  void check_dtypes() {
+    for (const PatternValue& value : pattern_.values) {
+      if (value.is_axis) continue;
+      const DefinitionArgument* const argument = definition_.find_argument(value.name);
+      if (argument == nullptr) continue;
+      const DtypeInfo& wanted = kDtypes[argument->dtype];
+      const Mark mark = value.dtype ? value.dtype_mark : value.mark;
+      std::string found;
+      if (argument->is_scalar) {
+        if (value.is_pointer) {
+          found = "a pointer";
+        } else if (value.reads_param) {
+          if (value.source.type != wanted.scalar) found = "a scalar of another type";
+        } else if (value.source.is_floating() != is_floating(wanted.scalar) ||
+                   wanted.scalar == ValueType::address) {
+          found = value.source.is_floating() ? "a floating-point value" : "an integer";
+        }
+      } else if (!value.is_pointer) {
+        found = "no pointer";
+      }
+      if (found.empty() && value.dtype && *value.dtype != argument->dtype) {
+        found = kDtypes[*value.dtype].name;
+      }
+      if (found.empty()) continue;
+      refuse(Rule::refused_dtype, mark,
+             quoted(value.name) + " is " + found + ", but definition " +
+                 quoted(definition_.name.name) + " says " +
+                 (argument->is_scalar ? "a scalar of " : "a tensor of ") + wanted.name);
+    }
+  }
+
+  bool takes(std::string_view name) const {
+    return std::any_of(solution_.arguments.begin(), solution_.arguments.end(),
+                       [&](const MarkedName& argument) { return argument.name == name; });
+  }
+
+  void check_writes() {
+    for (const MarkedName& written : pattern_.writes) {
+      if (takes(written.name)) continue;
+      refuse(Rule::refused_writes, written.mark,
+             "the original writes " + quoted(written.name) + ", which the solution does not take");
+    }
+  }
+
+  // A kernel parameter of `size` bytes cannot hold the value that this pattern gives it.
+  void break_size(const MarkedName& argument, uint32_t size, const std::string& found) {
+    // The solution's own faults are reported once, without any pattern.
+    if (solution_.error_code != ErrorCode::success) return;
+    const std::string why = "kernel " + quoted(solution_.kernel.name) + " takes " +
+                            std::to_string(size) + " bytes for " + quoted(argument.name) +
+                            ", but it is " + found;
+    diagnostics_->add(Rule::kernel_params, argument.mark.place(), whose() + ": " + why);
+    if (binding_.state != BindingState::ready) return;
+    binding_.state = BindingState::broken;
+    binding_.reason = why;
+  }
+
+  void bind_arguments() {
+    for (size_t i = 0; i < solution_.arguments.size(); ++i) {
+      const MarkedName& argument = solution_.arguments[i];
+      const auto meaning = scope_.find(argument.name);
+      if (!meaning) {
+        refuse(
+            Rule::refused_argument, argument.mark,
+            "the solution takes " + quoted(argument.name) + ", which the pattern does not supply");
+        continue;
+      }
+      // Without a parameter table every value travels in eight bytes: a kernel that reads fewer
+      // finds the low ones first.
+      const bool is_known = solution_.has_params && i < solution_.params.size();
+      const uint32_t size = is_known ? solution_.params[i].size : 0;
+      if (auto spec = make_argument(argument, *meaning, size)) {
+        binding_.arguments.push_back(std::move(*spec));
+      }
+    }
+    binding_.is_identity =
+        pattern_.has_params && pattern_.params.size() == binding_.arguments.size();
+    for (size_t i = 0; binding_.is_identity && i < binding_.arguments.size(); ++i) {
+      const ArgumentSpec& argument = binding_.arguments[i];
+      binding_.is_identity = argument.kind == ArgumentMap::Kind::pass && argument.param == i &&
+                             argument.offset == 0 && argument.size == pattern_.params[i];
+    }
+  }
+
+  std::optional<ArgumentSpec> make_argument(const MarkedName& argument,
+                                            const Scope::Meaning& meaning, uint32_t size) {
+    ArgumentSpec spec{};
+    const Source& source = meaning.source;
+    if (meaning.expression == nullptr && source.kind == Source::Kind::param) {
+      const uint32_t bytes = size_of(source.type);
+      if (size == 0 || size == bytes) {
+        spec.kind = ArgumentMap::Kind::pass;
+        spec.size = static_cast<uint8_t>(bytes);
+        spec.param = source.index;
+        spec.offset = source.offset;
+        return spec;
+      }
+      if (source.type == ValueType::address || source.is_floating()) {
+        break_size(argument, size,
+                   (source.type == ValueType::address ? "a pointer of " : "a float of ") +
+                       std::to_string(bytes) + " bytes");
+        return std::nullopt;
+      }
+    }
+    CompiledValue value;
+    if (meaning.expression != nullptr) {
+      auto compiled = compile_value(*meaning.expression, *meaning.scope);
+      if (!compiled) {
+        refuse(Rule::refused_expression, argument.mark, compiled.error().message);
+        return std::nullopt;
+      }
+      value = std::move(*compiled);
+    } else {
+      value = compile_source(source);
+    }
+    if (value.is_floating) {
+      // Four bytes where nothing says otherwise: kernels take their scales as float.
+      spec.kind = ArgumentMap::Kind::floating;
+      spec.size = static_cast<uint8_t>(size == 0 ? 4 : size);
+      if (spec.size != size && size != 0) spec.size = 0;
+      if (spec.size != 4 && spec.size != 8) {
+        break_size(argument, size, "a floating-point value");
+        return std::nullopt;
+      }
+    } else {
+      spec.kind = ArgumentMap::Kind::integer;
+      if (size != 0 && size != 1 && size != 2 && size != 4 && size != 8) {
+        break_size(argument, size, "an integer");
+        return std::nullopt;
+      }
+      spec.size = static_cast<uint8_t>(size == 0 ? 8 : size);
+      if (value.constant && !fits_in_bytes(*value.constant, spec.size)) {
+        break_size(argument, size, std::to_string(*value.constant));
+        return std::nullopt;
+      }
+    }
+    spec.steps = std::move(value.steps);
+    return spec;
+  }
+
+  void refuse_expression(const ExpressionError& error, const MarkedExpression& expression) {
+    const bool is_missing = error.rule == Rule::unknown_name;
+    refuse(is_missing ? Rule::refused_argument : Rule::refused_expression,
+           expression.at(error.offset),
+           is_missing ? error.message + ": the solution uses it, the pattern does not supply it"
+                      : error.message);
+  }
+
+  void bind_geometry() {
+    for (uint32_t i = 0; i < kGeometryCount; ++i) {
+      const MarkedExpression& entry = solution_.geometry[i];
+      GeometrySpec& spec = binding_.geometry[i];
+      auto compiled = compile_value(entry.expression, scope_);
+      if (!compiled) {
+        refuse_expression(compiled.error(), entry);
+        continue;
+      }
+      if (compiled->is_floating) {
+        refuse(Rule::refused_expression, entry.text.mark,
+               std::string(kGeometry[i].name) + " is a floating-point value");
+        continue;
+      }
+      if (compiled->constant) {
+        std::string why;
+        if (!is_geometry_in_range(i, *compiled->constant, &why)) {
+          refuse(Rule::refused_expression, entry.text.mark, why);
+          continue;
+        }
+        spec.constant = static_cast<uint32_t>(*compiled->constant);
+      } else if (compiled->steps.size() == 1 && compiled->steps[0].op == Op::load_geometry) {
+        spec.kind = GeometryMap::Kind::copy;
+        spec.index = static_cast<uint8_t>(compiled->steps[0].index);
+      } else {
+        spec.kind = GeometryMap::Kind::program;
+        spec.steps = std::move(compiled->steps);
+      }
+      const bool is_cluster = i >= kClusterX && i <= kClusterZ;
+      if (is_cluster && (spec.kind != GeometryMap::Kind::constant || spec.constant != 1)) {
+        binding_.has_cluster = true;
+      }
+    }
+  }
+
+  void bind_where() {
+    for (const MarkedExpression& clause : solution_.where) {
+      const auto compiled = compile_where(clause.expression, scope_, &binding_.where);
+      if (!compiled) refuse_expression(compiled.error(), clause);
+    }
+  }
+
+  bool is_used_by_solution(const std::string& name) const {
+    const auto uses = [&](const MarkedExpression& expression) {
+      const auto names = expression.expression.names();
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
+    return takes(name) || std::any_of(solution_.geometry.begin(), solution_.geometry.end(), uses) ||
+           std::any_of(solution_.where.begin(), solution_.where.end(), [&](const auto& clause) {
+             const auto pins = clause.expression.pins();
+             return std::any_of(pins.begin(), pins.end(),
+                                [&](const Expression::Pin& pin) { return pin.name == name; });
+           });
+  }
+
+  void warn_of_dropped_scalars() {
+    for (const PatternValue& value : pattern_.values) {
+      if (value.is_axis || !value.is_scalar_param()) continue;
+      if (definition_.find_argument(value.name) != nullptr ||
+          definition_.find_axis(value.name) != nullptr) {
+        continue;
+      }
+      if (is_used_by_solution(value.name) || pattern_.pin_of(value.name).is_pinned) continue;
+      diagnostics_->add(
+          Rule::dropped_scalar, value.mark.place(),
+          whose() + ": the original takes " + quoted(value.name) + ", which the solution drops",
+          "take it as an argument, or pin its value with \"where\"");
+    }
+  }
+
+  const PatternSpec& pattern_;
+  const SolutionSpec& solution_;
+  const Definition& definition_;
+  Diagnostics* diagnostics_;
+  BindingScope scope_;
+  BindingSpec binding_;
+};
+
+}  // namespace
+
+bool is_geometry_in_range(uint32_t index, int64_t value, std::string* why) {
+  const GeometryInfo& info = kGeometry[index];
+  if (value >= info.lowest && value <= info.highest) return true;
+  *why = std::string(info.name) + " is " + std::to_string(value) + "; CUDA takes " +
+         std::to_string(info.lowest) + " to " + std::to_string(info.highest);
+  return false;
+}
+
+bool fits_in_bytes(int64_t value, uint32_t size) {
+  if (size >= 8) return true;
+  const int64_t limit = int64_t{1} << (8 * size);
+  return value >= -(limit / 2) && value < limit;
+}
+
+BindingSpec bind(const PatternSpec& pattern, const SolutionSpec& solution,
+                 const Definition& definition, Diagnostics* diagnostics) {
+  return Binder(pattern, solution, definition, diagnostics).bind();
+}
+
+}  // namespace fibshim

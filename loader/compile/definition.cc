@@ -1,0 +1,142 @@
+#include "loader/compile/definition.h"
+
+#include <algorithm>
+
+namespace fibshim {
+namespace {
+
+void read_axes(JsonValue axes, Definition* definition, Diagnostics* diagnostics) {
+  if (!expect_kind(axes, JsonKind::object, "\"axes\"", diagnostics) ||
+      !check_entry_count(axes, "\"axes\"", diagnostics)) {
+    return;
+  }
+  for (const JsonValue::Member& member : axes.members()) {
+    const std::string what = "axis " + quoted(member.key);
+    const JsonValue value = axes.value_of(member);
+    if (!check_name(member.key, member.key_mark, "an axis' name", diagnostics)) continue;
+    // Declared even when it is faulty, so that shapes which name it draw no second message.
+    DefinitionAxis axis{std::string(member.key), false, 0};
+    if (expect_kind(value, JsonKind::object, what, diagnostics)) {
+      const JsonValue type = require_member(value, "type", what, diagnostics);
+      if (expect_kind(type, JsonKind::string, "\"type\" of " + what, diagnostics)) {
+        if (type.string() == "const") {
+          const auto constant = read_integer(require_member(value, "value", what, diagnostics), 0,
+                                             INT64_MAX, "\"value\" of " + what, diagnostics);
+          // A faulty constant must not lead to further messages about its value.
+          axis.is_const = constant.has_value();
+          axis.value = constant.value_or(0);
+        } else if (type.string() != "var") {
+          diagnostics->add(Rule::bad_value, type.mark().place(),
+                           "\"type\" of " + what + " is " + quoted(type.string()) +
+                               "; accepted are \"const\" and \"var\"");
+        }
+      }
+    }
+    definition->axes.push_back(std::move(axis));
+  }
+}
+
+std::string text_of(JsonValue value) {
+  return value && value.kind() == JsonKind::string ? std::string(value.string()) : std::string();
+}
+
+std::vector<std::string> texts_of(JsonValue array) {
+  std::vector<std::string> out;
+  if (!array || array.kind() != JsonKind::array) return out;
+  for (const JsonValue element : array.elements()) {
+    if (element.kind() == JsonKind::string) out.emplace_back(element.string());
+  }
+  return out;
+}
+
+void read_arguments(JsonValue arguments, const char* key, Definition* definition,
+                    Diagnostics* diagnostics) {
+  const bool is_output = std::string_view(key) == "outputs";
+  if (!expect_kind(arguments, JsonKind::object, quoted(key), diagnostics) ||
+      !check_entry_count(arguments, quoted(key), diagnostics)) {
+    return;
+  }
+  for (const JsonValue::Member& member : arguments.members()) {
+    const std::string what = quoted(member.key) + " in " + quoted(key);
+    const JsonValue value = arguments.value_of(member);
+    if (!check_name(member.key, member.key_mark, "a name in " + quoted(key), diagnostics)) continue;
+    if (!expect_kind(value, JsonKind::object, what, diagnostics)) continue;
+
+    const JsonValue shape = require_member(value, "shape", what, diagnostics);
+    const bool is_scalar = shape.kind() == JsonKind::null;
+    std::vector<std::string> axes;
+    if (shape && !is_scalar &&
+        expect_kind(shape, JsonKind::array, "\"shape\" of " + what, diagnostics) &&
+        check_rank(shape, "\"shape\" of " + what, diagnostics)) {
+      for (const JsonValue axis : shape.elements()) {
+        if (!expect_kind(axis, JsonKind::string, "an entry of \"shape\"", diagnostics)) continue;
+        axes.emplace_back(axis.string());
+        if (definition->find_axis(axis.string()) != nullptr) continue;
+        std::vector<std::string_view> known;
+        for (const DefinitionAxis& declared : definition->axes) known.push_back(declared.name);
+        diagnostics->add(
+            Rule::unknown_axis, axis.mark().place(),
+            what + " has the axis " + quoted(axis.string()) + ", which \"axes\" does not declare",
+            diagnostics->suggestion(axis.string(), known));
+      }
+    }
+    const auto dtype = read_dtype(require_member(value, "dtype", what, diagnostics),
+                                  "\"dtype\" of " + what, diagnostics);
+    if (!dtype) continue;
+    DefinitionArgument argument{
+        std::string(member.key),     is_scalar, *dtype, is_output, std::move(axes),
+        text_of(value.find("param"))};
+    definition->arguments.push_back(std::move(argument));
+  }
+}
+
+}  // namespace
+
+std::optional<uint8_t> read_dtype(JsonValue value, const std::string& what,
+                                  Diagnostics* diagnostics) {
+  if (!expect_kind(value, JsonKind::string, what, diagnostics)) return std::nullopt;
+  std::vector<std::string_view> names;
+  for (const DtypeInfo& dtype : kDtypes) {
+    if (value.string() == dtype.name) return static_cast<uint8_t>(names.size());
+    names.push_back(dtype.name);
+  }
+  diagnostics->add(Rule::unknown_dtype, value.mark().place(),
+                   what + " is " + quoted(value.string()) + "; accepted are " + list_words(names),
+                   diagnostics->suggestion(value.string(), names));
+  return std::nullopt;
+}
+
+const DefinitionAxis* Definition::find_axis(std::string_view wanted) const {
+  const auto at = std::find_if(axes.begin(), axes.end(),
+                               [&](const DefinitionAxis& axis) { return axis.name == wanted; });
+  return at == axes.end() ? nullptr : &*at;
+}
+
+const DefinitionArgument* Definition::find_argument(std::string_view wanted) const {
+  const auto at =
+      std::find_if(arguments.begin(), arguments.end(),
+                   [&](const DefinitionArgument& argument) { return argument.name == wanted; });
+  return at == arguments.end() ? nullptr : &*at;
+}
+
+std::optional<Definition> read_definition(JsonValue root, Diagnostics* diagnostics) {
+  if (!expect_kind(root, JsonKind::object, "a definition", diagnostics)) return std::nullopt;
+  const std::string what = "the definition";
+  Definition definition;
+  const auto name =
+      read_name(require_member(root, "name", what, diagnostics), "\"name\"", diagnostics);
+  read_axes(require_member(root, "axes", what, diagnostics), &definition, diagnostics);
+  read_arguments(require_member(root, "inputs", what, diagnostics), "inputs", &definition,
+                 diagnostics);
+  read_arguments(require_member(root, "outputs", what, diagnostics), "outputs", &definition,
+                 diagnostics);
+  if (!name) return std::nullopt;
+  definition.name = *name;
+  definition.op_type = text_of(root.find("op_type"));
+  definition.reference = text_of(root.find("reference"));
+  definition.tags = texts_of(root.find("tags"));
+  definition.constraints = texts_of(root.find("constraints"));
+  return definition;
+}
+
+}  // namespace fibshim

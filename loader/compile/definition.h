@@ -1,0 +1,87 @@
+// A FlashInfer Trace Definition. Serving needs names, axes, inputs and outputs; judging (`fibshim
+// verify`) also shapes, op_type, tags, constraints and the reference. Those are taken where they are
+// well-formed and left out where they are not: no folder is refused for them.
+#ifndef FIBSHIM_LOADER_COMPILE_DEFINITION_H_
+#define FIBSHIM_LOADER_COMPILE_DEFINITION_H_
+
+#include <stdint.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loader/read/fields.h"
+
+namespace fibshim {
+
+struct DtypeInfo {
+  const char* name;
+  ValueType scalar;  // how a scalar of this dtype is passed; `address` when it cannot be
+};
+
+// The dtypes of FlashInfer Trace (TRACE_FORMAT: both upstream projects'), and their kin.
+inline constexpr DtypeInfo kDtypes[] = {
+    {"float64", ValueType::float64},
+    {"float32", ValueType::float32},
+    {"float16", ValueType::address},
+    {"bfloat16", ValueType::address},
+    {"float8_e4m3fn", ValueType::address},
+    {"float8_e4m3fnuz", ValueType::address},
+    {"float8_e5m2", ValueType::address},
+    {"float8_e5m2fnuz", ValueType::address},
+    {"float8_e8m0fnu", ValueType::address},
+    {"float4_e2m1", ValueType::address},
+    {"float4_e2m1fn_x2", ValueType::address},
+    {"int64", ValueType::int64},
+    {"int32", ValueType::int32},
+    {"int16", ValueType::int16},
+    {"int8", ValueType::int8},
+    {"uint64", ValueType::uint64},
+    {"uint32", ValueType::uint32},
+    {"uint16", ValueType::uint16},
+    {"uint8", ValueType::uint8},
+    {"bool", ValueType::uint8},
+    {"complex64", ValueType::address},
+    {"complex128", ValueType::address},
+    {"unknown", ValueType::address},
+};
+
+// Index into kDtypes, or nothing after having reported unknown-dtype.
+std::optional<uint8_t> read_dtype(JsonValue value, const std::string& what,
+                                  Diagnostics* diagnostics);
+
+struct DefinitionAxis {
+  std::string name;
+  bool is_const;
+  int64_t value;  // of a const axis
+};
+
+struct DefinitionArgument {
+  std::string name;
+  bool is_scalar;  // passed by value: "shape": null
+  uint8_t dtype;   // index into kDtypes
+  bool is_output = false;
+  std::vector<std::string> shape;  // names of axes
+  std::string written_into;        // "param" of an output: the input that it overwrites
+};
+
+struct Definition {
+  MarkedName name;
+  std::vector<DefinitionAxis> axes;
+  std::vector<DefinitionArgument> arguments;  // inputs, then outputs
+  std::string op_type;
+  std::string reference;  // Python source with run()
+  std::vector<std::string> tags;
+  std::vector<std::string> constraints;  // Python expressions
+
+  const DefinitionAxis* find_axis(std::string_view wanted) const;
+  const DefinitionArgument* find_argument(std::string_view wanted) const;
+};
+
+// Nothing when not even a usable name could be read.
+std::optional<Definition> read_definition(JsonValue root, Diagnostics* diagnostics);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_LOADER_COMPILE_DEFINITION_H_

@@ -1,0 +1,134 @@
+// The expression language of `where`, `expr` and geometry: text -> syntax tree -> Program.
+//
+// Values are int64 (checked) and double. Doubles compare, nothing else; an integer compared with a
+// double is promoted, and a constant compared with a float32 parameter is rounded to float32 first,
+// so that `eps == 1e-6` holds for what a caller wrote as 1e-6f. Names are resolved by a Scope; one
+// may stand for another expression, which is compiled in place.
+// Whatever is returned as a Program runs in kMaxStackDepth values: the launch path relies on it.
+#ifndef FIBSHIM_LOADER_COMPILE_EXPRESSION_H_
+#define FIBSHIM_LOADER_COMPILE_EXPRESSION_H_
+
+#include <stdint.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tl/expected.hpp>
+
+#include "loader/read/diagnostics.h"
+#include "loader/read/limits.h"
+#include "shim/abi/program.h"
+#include "shim/abi/snapshot.h"
+
+namespace fibshim {
+
+struct ExpressionError {
+  Rule rule;
+  size_t offset;  // byte of the expression's text that is to blame
+  std::string message;
+  std::string hint;
+};
+
+template <class T>
+using ExpressionResult = tl::expected<T, ExpressionError>;
+
+// Where a name's value comes from at launch.
+struct Source {
+  enum class Kind : uint8_t { param, geometry, capture, integer, floating };
+  Kind kind = Kind::integer;
+  ValueType type = ValueType::int64;  // param
+  uint16_t index = 0;                 // param, geometry, capture
+  uint32_t offset = 0;                // param: bytes
+  int64_t integer = 0;
+  double floating = 0;
+
+  bool is_constant() const { return kind == Kind::integer || kind == Kind::floating; }
+  bool is_floating() const;
+};
+
+bool is_floating(ValueType type);
+
+class Expression;
+
+// What names mean. find() returns nullopt for a name that is unknown.
+class Scope {
+ public:
+  struct Meaning {
+    Source source;
+    const Expression* expression = nullptr;  // when set, instead of `source`
+    const Scope* scope = nullptr;            // where that expression's own names are looked up
+  };
+  virtual ~Scope() = default;
+  virtual std::optional<Meaning> find(std::string_view name) const = 0;
+  // The names, for "did you mean".
+  virtual std::vector<std::string_view> names() const = 0;
+};
+
+// A parsed expression. Immutable.
+class Expression {
+ public:
+  enum class Kind : uint8_t {
+    integer,
+    floating,
+    name,
+    negate,
+    logical_not,
+    binary,  // `op` of add..mod, min, max, ceil_div, eq..ge
+    logical_and,
+    logical_or,
+  };
+  struct Node {
+    Kind kind;
+    Op op;
+    uint16_t left, right;  // indices of nodes
+    uint32_t offset;       // byte of the operator, name or number in the text
+    int64_t integer;
+    double floating;
+    std::string name;
+  };
+
+  static ExpressionResult<Expression> parse(std::string_view text);
+  static Expression constant(int64_t value);
+
+  const Node& node(uint16_t index) const { return nodes_[index]; }
+  uint16_t root() const { return root_; }
+
+  // Every name that it uses, once.
+  std::vector<std::string> names() const;
+  // When the expression is `name == constant` (or the other way round), that name and value.
+  struct Pin {
+    std::string name;
+    bool is_integer;
+    int64_t integer;
+  };
+  std::vector<Pin> pins() const;  // of all clauses that && joins
+
+ private:
+  friend class ExpressionParser;
+  std::vector<Node> nodes_;
+  uint16_t root_ = 0;
+};
+
+struct CompiledValue {
+  std::vector<Step> steps;
+  bool is_floating = false;
+  std::optional<int64_t> constant;          // the value, when it is a known integer
+  std::optional<double> floating_constant;  // the same of a double
+};
+
+// The value of an expression. `float32` constants of `value: 1.0` come out as doubles.
+ExpressionResult<CompiledValue> compile_value(const Expression& expression, const Scope& scope);
+
+// The value of a source alone.
+CompiledValue compile_source(const Source& source);
+
+// Appends a `where` clause: steps that end in require, require_aligned or require_equal. A clause
+// that is known to hold appends nothing.
+ExpressionResult<void> compile_where(const Expression& expression, const Scope& scope,
+                                     std::vector<Step>* steps);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_LOADER_COMPILE_EXPRESSION_H_

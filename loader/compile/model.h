@@ -1,0 +1,61 @@
+// A config folder once read and cross-checked: what the checks fill in and the snapshot is made of.
+#ifndef FIBSHIM_LOADER_COMPILE_MODEL_H_
+#define FIBSHIM_LOADER_COMPILE_MODEL_H_
+
+#include <stdint.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loader/compile/definition.h"
+#include "loader/read/folder.h"
+#include "loader/compile/pattern.h"
+#include "loader/compile/solution.h"
+
+namespace fibshim {
+
+struct ArgumentSpec {
+  ArgumentMap::Kind kind;
+  uint8_t size = 0;
+  uint16_t param = 0;
+  uint32_t offset = 0;
+  std::vector<Step> steps;
+};
+
+struct GeometrySpec {
+  GeometryMap::Kind kind = GeometryMap::Kind::constant;
+  uint8_t index = 0;
+  uint32_t constant = 0;
+  std::vector<Step> steps;
+};
+
+struct BindingSpec {
+  uint32_t pattern = 0;   // index into FolderModel::patterns
+  uint32_t solution = 0;  // index into FolderModel::solutions
+  BindingState state = BindingState::ready;
+  std::string reason;
+  bool is_identity = false;
+  bool has_cluster = false;
+  std::vector<ArgumentSpec> arguments;
+  GeometrySpec geometry[kGeometryCount];
+  std::vector<Step> where;
+};
+
+struct FolderModel {
+  FolderListing listing;
+  std::deque<std::string> files;  // the names that Marks point at
+  std::vector<Definition> definitions;
+  std::vector<SolutionSpec> solutions;
+  std::vector<std::unique_ptr<PatternSpec>> patterns;  // in order of trial
+  std::vector<std::string> pattern_files;              // of each pattern, below the root
+  std::vector<BindingSpec> bindings;
+  FolderSettings settings;
+  uint64_t digest[2] = {0, 0};
+};
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_LOADER_COMPILE_MODEL_H_

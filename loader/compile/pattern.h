@@ -1,0 +1,95 @@
+// A pattern: how one engine's kernel launch reads as a call of a definition (SPEC section 4).
+//
+// read_pattern() reads the JSON strictly: an unknown key is an error, since a misspelt guard is no
+// guard. What comes out is compiled as far as it can be without a definition: the symbol, the
+// launch-time parts of the definition's name, and `where`.
+#ifndef FIBSHIM_LOADER_COMPILE_PATTERN_H_
+#define FIBSHIM_LOADER_COMPILE_PATTERN_H_
+
+#include <stdint.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loader/compile/definition.h"
+#include "loader/compile/expression.h"
+#include "loader/read/fields.h"
+#include "loader/compile/symbol_match.h"
+
+namespace fibshim {
+
+// An axis or argument of a pattern.
+struct PatternValue {
+  std::string name;
+  Mark mark;  // of its object
+  bool is_axis = false;
+  Source source;
+  std::optional<MarkedExpression> expression;  // "expr": instead of `source`
+  bool reads_param = false;                    // "arg"
+  bool is_pointer = false;                     // "arg" without "type"
+  std::optional<uint8_t> dtype;                // index into kDtypes
+  Mark dtype_mark;
+
+  // A scalar parameter of the original, as opposed to what is derived from the launch.
+  bool is_scalar_param() const { return reads_param && !is_pointer; }
+};
+
+// A piece of the definition's name.
+struct TemplatePart {
+  enum class Kind : uint8_t { text, key, capture } kind;
+  std::string text;   // the text, or the name of the value
+  uint8_t index = 0;  // into keys or captures
+};
+
+class PatternSpec : public Scope {
+ public:
+  std::string label;
+  Mark label_mark;
+  Mark mark;  // of the whole object
+  int32_t benefit = 0;
+  std::unique_ptr<SymbolPattern> symbol;
+  bool has_params = false;
+  std::vector<uint16_t> params;  // bytes
+  std::vector<ImageHash> images;
+  std::vector<std::string> captures;  // the groups that are used, in the order of their indices
+  uint32_t numeric_captures = 0;      // bit i: captures[i] must be a decimal number
+  std::vector<PatternValue> values;
+  std::vector<MarkedName> writes;
+  std::vector<MarkedExpression> where;
+  MarkedText definition;  // the template as written
+  std::vector<TemplatePart> name;
+  std::vector<std::vector<Step>> keys;  // one program for each key part
+  std::vector<std::string> key_names;   // the value that each stands for
+  std::vector<Step> where_steps;
+
+  const PatternValue* find_value(std::string_view wanted) const;
+  // The integer that a `where` clause pins the value to; a pin to a float gives no value.
+  struct Pin {
+    bool is_pinned = false;
+    std::optional<int64_t> value;
+  };
+  Pin pin_of(std::string_view wanted) const;
+  // Whether the name is, or feeds an expression of, a launch-time part of the definition's name.
+  bool is_tied_to_name(std::string_view wanted) const;
+
+  std::optional<Meaning> find(std::string_view wanted) const override;
+  std::vector<std::string_view> names() const override;
+
+  // Whether the template can produce `definition_name`. `fixed`: values that keys are known to
+  // have; a key of such a name must then be exactly that integer.
+  bool can_name(std::string_view definition_name,
+                const std::map<std::string, int64_t, std::less<>>& fixed) const;
+  // The literal text before the first key or capture.
+  std::string_view name_prefix() const;
+};
+
+// Null when the pattern is too faulty to take part in anything; diagnostics say why.
+std::unique_ptr<PatternSpec> read_pattern(JsonValue root, Diagnostics* diagnostics);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_LOADER_COMPILE_PATTERN_H_

@@ -1,0 +1,303 @@
+#include "loader/compile/snapshot_builder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <new>
+#include <string_view>
+#include <unordered_map>
+
+namespace fibshim {
+namespace {
+
+// Lies in front of every snapshot of this process, so that a Snapshot* is all that the API
+// needs to pass around.
+struct alignas(64) SnapshotHeader {
+  SnapshotHeader(const Snapshot& snapshot, Trust folder_trust)
+      : matcher(reinterpret_cast<const char*>(&snapshot), snapshot.begin(snapshot.symbols),
+                snapshot.symbols.count),
+        trust(folder_trust) {}
+  SymbolMatcher matcher;
+  Trust trust;
+};
+
+SnapshotHeader* header_of(const Snapshot* snapshot) {
+  return reinterpret_cast<SnapshotHeader*>(const_cast<Snapshot*>(snapshot)) - 1;
+}
+
+// Grows one block. Equal texts and programs are stored once.
+class BlobBuilder {
+ public:
+  static constexpr size_t kAlignment = 8;
+
+  BlobBuilder() : bytes_(sizeof(Snapshot), '\0') {}
+
+  template <class T>
+  Array<T> array(const std::vector<T>& values) {
+    static_assert(alignof(T) <= kAlignment);
+    return {append(values.data(), values.size() * sizeof(T)), static_cast<uint32_t>(values.size())};
+  }
+
+  // A text's bytes are followed by a NUL. The empty text is stored like any other: 0 is "none".
+  Offset text(std::string_view value) {
+    const auto known = texts_.find(std::string(value));
+    if (known != texts_.end()) return known->second;
+    // Texts need no alignment, but whatever follows is aligned by append().
+    const Offset at = static_cast<Offset>(bytes_.size());
+    bytes_.append(value);
+    bytes_ += '\0';
+    texts_.emplace(value, at);
+    return at;
+  }
+
+  Program program(const std::vector<Step>& steps) {
+    if (steps.empty()) return {0, 0};
+    const std::string key(reinterpret_cast<const char*>(steps.data()), steps.size() * sizeof(Step));
+    const auto known = programs_.find(key);
+    if (known != programs_.end()) return {known->second, static_cast<uint32_t>(steps.size())};
+    const Program program = array(steps);
+    programs_.emplace(key, program.at);
+    return program;
+  }
+
+  // Offsets are 32 bits: past this, what was returned is worthless.
+  bool is_too_large() const { return bytes_.size() > UINT32_MAX; }
+
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  Offset append(const void* data, size_t size) {
+    if (size == 0) return 0;
+    bytes_.resize((bytes_.size() + kAlignment - 1) / kAlignment * kAlignment, '\0');
+    const Offset at = static_cast<Offset>(bytes_.size());
+    bytes_.append(static_cast<const char*>(data), size);
+    return at;
+  }
+
+  std::string bytes_;
+  std::unordered_map<std::string, Offset> texts_;
+  std::unordered_map<std::string, Offset> programs_;
+};
+
+// Every struct is zeroed first: padding must not make equal folders differ.
+template <class T>
+T zeroed() {
+  T value;
+  memset(static_cast<void*>(&value), 0, sizeof value);
+  return value;
+}
+
+Solution make_solution(const SolutionSpec& spec, BlobBuilder* blob) {
+  auto solution = zeroed<Solution>();
+  solution.name = blob->text(spec.name.name);
+  solution.definition = blob->text(spec.definition.name);
+  solution.file = blob->text(spec.relative);
+  solution.kernel = blob->text(spec.kernel.name);
+  std::vector<Image> images;
+  for (const SolutionImage& image : spec.images) {
+    auto entry = zeroed<Image>();
+    entry.path = blob->text(image.relative);
+    entry.kind = image.kind;
+    entry.is_arch_specific = image.scope == ArchScope::arch_specific;
+    entry.sm = image.sm;
+    memcpy(entry.sha256, image.hash.data(), sizeof entry.sha256);
+    images.push_back(entry);
+  }
+  solution.images = blob->array(images);
+  std::vector<uint16_t> sizes;
+  for (const KernelParam& param : spec.params) {
+    sizes.push_back(static_cast<uint16_t>(std::min<uint32_t>(param.size, UINT16_MAX)));
+  }
+  solution.param_sizes = blob->array(sizes);
+  solution.waits_for_previous = spec.waits_for_previous;
+  solution.on_error = spec.on_error;
+  solution.error_code = static_cast<int32_t>(spec.error_code);
+  if (!spec.error_message.empty()) solution.error_message = blob->text(spec.error_message);
+  return solution;
+}
+
+Pattern make_pattern(const PatternSpec& spec, const std::string& file, BlobBuilder* blob) {
+  auto pattern = zeroed<Pattern>();
+  pattern.label = blob->text(spec.label);
+  pattern.file = blob->text(file);
+  pattern.benefit = spec.benefit;
+  pattern.has_params = spec.has_params;
+  pattern.param_sizes = blob->array(spec.params);
+  pattern.images = blob->array(spec.images);
+  pattern.capture_count = static_cast<uint32_t>(spec.captures.size());
+  std::vector<KeyPart> keys;
+  for (const auto& steps : spec.keys) keys.push_back({blob->program(steps)});
+  pattern.key = blob->array(keys);
+  std::vector<NamePart> name;
+  for (const TemplatePart& part : spec.name) {
+    auto entry = zeroed<NamePart>();
+    entry.index = part.index;
+    switch (part.kind) {
+      case TemplatePart::Kind::text:
+        entry.kind = NamePart::Kind::text;
+        entry.text = blob->text(part.text);
+        break;
+      case TemplatePart::Kind::key: entry.kind = NamePart::Kind::key; break;
+      case TemplatePart::Kind::capture: entry.kind = NamePart::Kind::capture; break;
+    }
+    name.push_back(entry);
+  }
+  pattern.name = blob->array(name);
+  pattern.where = blob->program(spec.where_steps);
+  return pattern;
+}
+
+Binding make_binding(const BindingSpec& spec, BlobBuilder* blob) {
+  auto binding = zeroed<Binding>();
+  binding.pattern = spec.pattern;
+  binding.solution = spec.solution;
+  binding.state = spec.state;
+  binding.is_identity = spec.is_identity;
+  binding.has_cluster = spec.has_cluster;
+  if (!spec.reason.empty()) binding.reason = blob->text(spec.reason);
+  std::vector<ArgumentMap> arguments;
+  for (const ArgumentSpec& argument : spec.arguments) {
+    auto entry = zeroed<ArgumentMap>();
+    entry.kind = argument.kind;
+    entry.size = argument.size;
+    entry.param = argument.param;
+    entry.offset = argument.offset;
+    entry.program = blob->program(argument.steps);
+    arguments.push_back(entry);
+  }
+  binding.arguments = blob->array(arguments);
+  for (uint32_t i = 0; i < kGeometryCount; ++i) {
+    binding.geometry[i].kind = spec.geometry[i].kind;
+    binding.geometry[i].index = spec.geometry[i].index;
+    binding.geometry[i].constant = spec.geometry[i].constant;
+    binding.geometry[i].program = blob->program(spec.geometry[i].steps);
+  }
+  binding.where = blob->program(spec.where);
+  return binding;
+}
+
+// Dynamic shared memory of a solution: a constant where every binding agrees.
+void set_max_shared_mem(const FolderModel& model, std::vector<Solution>* solutions) {
+  std::vector<bool> is_seen(solutions->size());
+  for (const BindingSpec& binding : model.bindings) {
+    if (binding.state != BindingState::ready) continue;
+    const GeometrySpec& geometry = binding.geometry[kSharedMem];
+    uint32_t bytes = geometry.kind == GeometryMap::Kind::constant ? geometry.constant : UINT32_MAX;
+    uint32_t& most = (*solutions)[binding.solution].max_shared_mem;
+    most = is_seen[binding.solution] ? std::max(most, bytes) : bytes;
+    is_seen[binding.solution] = true;
+  }
+}
+
+}  // namespace
+
+Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
+  BlobBuilder blob;
+  auto head = zeroed<Snapshot>();
+  memcpy(head.magic, "FIBSNAP", 8);
+  head.version = kSnapshotVersion;
+  head.digest[0] = model.digest[0];
+  head.digest[1] = model.digest[1];
+
+  std::vector<Solution> solutions;
+  for (const SolutionSpec& spec : model.solutions) {
+    solutions.push_back(make_solution(spec, &blob));
+  }
+  set_max_shared_mem(model, &solutions);
+  head.solutions = blob.array(solutions);
+
+  std::vector<Binding> bindings;
+  std::vector<std::vector<uint32_t>> bindings_of(model.patterns.size());
+  for (const BindingSpec& spec : model.bindings) {
+    bindings_of[spec.pattern].push_back(static_cast<uint32_t>(bindings.size()));
+    bindings.push_back(make_binding(spec, &blob));
+    if (blob.is_too_large()) break;
+  }
+  head.bindings = blob.array(bindings);
+
+  std::vector<Pattern> patterns;
+  for (size_t i = 0; i < model.patterns.size(); ++i) {
+    Pattern pattern = make_pattern(*model.patterns[i], model.pattern_files[i], &blob);
+    std::sort(bindings_of[i].begin(), bindings_of[i].end(), [&](uint32_t a, uint32_t b) {
+      return model.solutions[model.bindings[a].solution].definition.name <
+             model.solutions[model.bindings[b].solution].definition.name;
+    });
+    std::vector<Route> routes;
+    for (const uint32_t binding : bindings_of[i]) {
+      routes.push_back({solutions[bindings[binding].solution].definition, binding});
+    }
+    pattern.routes = blob.array(routes);
+    patterns.push_back(pattern);
+  }
+  head.patterns = blob.array(patterns);
+
+  std::vector<Setting> settings;
+  for (const auto& [name, value] : model.settings.of_process) {
+    settings.push_back({blob.text(name), blob.text(value)});
+  }
+  head.settings = blob.array(settings);
+
+  std::vector<const SymbolPattern*> symbols;
+  for (const auto& pattern : model.patterns) symbols.push_back(pattern->symbol.get());
+  std::vector<SymbolEntry> entries = file_symbols(symbols);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const PatternSpec& pattern = *model.patterns[i];
+    entries[i].text = blob.text(symbols[i]->text());
+    entries[i].capture_count = static_cast<uint8_t>(pattern.captures.size());
+    entries[i].numeric_captures = static_cast<uint16_t>(pattern.numeric_captures);
+    for (size_t k = 0; k < pattern.captures.size(); ++k) {
+      entries[i].capture_groups[k] = symbols[i]->group_number(pattern.captures[k]);
+    }
+  }
+  head.symbols = blob.array(entries);
+
+  const std::string& root = model.listing.root.path();
+  if (blob.bytes().size() + root.size() + 1 > UINT32_MAX) {
+    return fail(ErrorCode::invalid_value,
+                "the folder's patterns and solutions make a snapshot of more than 4 GiB");
+  }
+  SnapshotMemory memory(blob.bytes().size(), root, model.listing.trust.trust);
+  memcpy(memory.bytes(), blob.bytes().data(), blob.bytes().size());
+  memcpy(memory.bytes(), &head, sizeof head);
+  return memory.finish();
+}
+
+SnapshotMemory::SnapshotMemory(size_t movable_bytes, const std::string& root, Trust trust)
+    : movable_bytes_(movable_bytes), root_(root), trust_(trust) {
+  constexpr size_t kAlignment = alignof(SnapshotHeader);
+  const size_t bytes = sizeof(SnapshotHeader) + movable_bytes + root.size() + 1;
+  memory_ = aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  if (memory_ == nullptr) throw std::bad_alloc();
+}
+
+SnapshotMemory::~SnapshotMemory() { free(memory_); }
+
+char* SnapshotMemory::bytes() const { return static_cast<char*>(memory_) + sizeof(SnapshotHeader); }
+
+SnapshotPtr SnapshotMemory::finish() {
+  auto* const snapshot = reinterpret_cast<Snapshot*>(bytes());
+  memcpy(bytes() + movable_bytes_, root_.c_str(), root_.size() + 1);
+  snapshot->root = static_cast<Offset>(movable_bytes_);
+  snapshot->size_bytes = static_cast<uint32_t>(movable_bytes_ + root_.size() + 1);
+  new (memory_) SnapshotHeader(*snapshot, trust_);
+  memory_ = nullptr;
+  return SnapshotPtr(snapshot);
+}
+
+std::string_view movable_part(const Snapshot& snapshot) {
+  return {reinterpret_cast<const char*>(&snapshot), snapshot.root};
+}
+
+const SymbolMatcher& matcher_of(const Snapshot* snapshot) { return header_of(snapshot)->matcher; }
+
+Trust trust_of(const Snapshot* snapshot) { return header_of(snapshot)->trust; }
+
+void SnapshotCloser::operator()(const Snapshot* snapshot) const {
+  if (snapshot == nullptr) return;
+  SnapshotHeader* const header = header_of(snapshot);
+  header->~SnapshotHeader();
+  free(header);
+}
+
+}  // namespace fibshim

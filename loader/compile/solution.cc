@@ -1,0 +1,207 @@
+#include "loader/compile/solution.h"
+
+#include <algorithm>
+
+namespace fibshim {
+namespace {
+
+struct ImageExtension {
+  const char* extension;
+  ImageKind kind;
+};
+constexpr ImageExtension kImageExtensions[] = {
+    {".cubin", ImageKind::cubin}, {".fatbin", ImageKind::fatbin}, {".ptx", ImageKind::ptx}};
+
+bool ends_with(std::string_view text, std::string_view suffix) {
+  return text.size() > suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
+}
+
+class SolutionReader {
+ public:
+  SolutionReader(JsonValue root, const std::string& relative, Diagnostics* diagnostics)
+      : root_(root), diagnostics_(diagnostics) {
+    solution_.relative = relative;
+    solution_.file = root.mark().file;
+  }
+
+  std::optional<SolutionSpec> read() {
+    if (!expect_kind(root_, JsonKind::object, "a solution", diagnostics_)) return std::nullopt;
+    const uint32_t errors_before = diagnostics_->error_count();
+    const std::string what = "the solution";
+    const auto name =
+        read_name(require_member(root_, "name", what, diagnostics_), "\"name\"", diagnostics_);
+    const auto definition = read_name(require_member(root_, "definition", what, diagnostics_),
+                                      "\"definition\"", diagnostics_);
+    const JsonValue launch = require_member(root_, "launch", what, diagnostics_);
+    if (expect_kind(launch, JsonKind::object, "\"launch\"", diagnostics_)) read_launch(launch);
+    if (const JsonValue verify = root_.find("verify")) {
+      solution_.verify = read_verify_block(verify, diagnostics_);
+    }
+    if (const JsonValue author = root_.find("author"); author.kind() == JsonKind::string) {
+      solution_.author = author.string();
+    }
+    if (!name || !definition) return std::nullopt;
+    solution_.name = *name;
+    solution_.definition = *definition;
+    solution_.is_complete = diagnostics_->error_count() == errors_before;
+    return std::move(solution_);
+  }
+
+ private:
+  void error(Rule rule, Mark mark, std::string message, std::string hint = {}) {
+    diagnostics_->add(rule, mark.place(), std::move(message), std::move(hint));
+  }
+
+  void read_launch(JsonValue launch) {
+    const std::string what = "\"launch\"";
+    solution_.launch_mark = launch.mark();
+    accept_only(
+        launch,
+        {"kernel", "images", "grid", "block", "cluster", "shared_mem", "arguments", "where", "pdl"},
+        what, diagnostics_);
+    if (const auto kernel = read_name(require_member(launch, "kernel", what, diagnostics_),
+                                      "\"kernel\"", diagnostics_)) {
+      solution_.kernel = *kernel;
+    }
+    read_images(require_member(launch, "images", what, diagnostics_));
+
+    const Mark missing = launch.mark();
+    for (uint32_t i = 0; i < kGeometryCount; ++i) {
+      solution_.geometry.push_back(
+          {Expression::constant(kGeometry[i].default_value), {"", missing, {}}, true});
+    }
+    read_dim3(require_member(launch, "grid", what, diagnostics_), "grid", kGridX);
+    read_dim3(require_member(launch, "block", what, diagnostics_), "block", kBlockX);
+    read_dim3(launch.find("cluster"), "cluster", kClusterX);
+    solution_.has_cluster = static_cast<bool>(launch.find("cluster"));
+    if (auto shared_mem =
+            read_expression(launch.find("shared_mem"), true, "\"shared_mem\"", diagnostics_)) {
+      solution_.geometry[kSharedMem] = std::move(*shared_mem);
+    }
+
+    read_arguments(require_member(launch, "arguments", what, diagnostics_));
+    solution_.where = read_where(launch.find("where"), diagnostics_);
+    solution_.waits_for_previous =
+        read_boolean(launch.find("pdl"), "\"pdl\"", diagnostics_).value_or(false);
+  }
+
+  void read_dim3(JsonValue value, const char* key, uint32_t first) {
+    if (!expect_kind(value, JsonKind::array, quoted(key), diagnostics_)) return;
+    const std::vector<JsonValue> elements = value.elements();
+    if (elements.size() != 3) {
+      error(
+          Rule::bad_value, value.mark(),
+          quoted(key) + " has " + std::to_string(elements.size()) + " entries; it takes [x, y, z]");
+      return;
+    }
+    for (uint32_t i = 0; i < 3; ++i) {
+      auto entry = read_expression(elements[i], true, "an entry of " + quoted(key), diagnostics_);
+      if (entry) solution_.geometry[first + i] = std::move(*entry);
+    }
+  }
+
+  void read_arguments(JsonValue arguments) {
+    if (!expect_kind(arguments, JsonKind::array, "\"arguments\"", diagnostics_)) return;
+    solution_.arguments_mark = arguments.mark();
+    const std::vector<JsonValue> elements = arguments.elements();
+    if (elements.size() > kMaxParams) {
+      error(Rule::limit, arguments.mark(),
+            "\"arguments\" has " + std::to_string(elements.size()) + " entries; at most " +
+                std::to_string(kMaxParams) + " are accepted");
+      return;
+    }
+    for (const JsonValue element : elements) {
+      if (auto name = read_name(element, "an entry of \"arguments\"", diagnostics_)) {
+        solution_.arguments.push_back(std::move(*name));
+      }
+    }
+  }
+
+  void read_images(JsonValue images) {
+    if (!expect_kind(images, JsonKind::array, "\"images\"", diagnostics_) ||
+        !check_entry_count(images, "\"images\"", diagnostics_)) {
+      return;
+    }
+    if (images.elements().empty()) error(Rule::bad_value, images.mark(), "\"images\" is empty");
+    for (const JsonValue element : images.elements()) read_image(element);
+  }
+
+  void read_image(JsonValue value) {
+    const std::string what = "an entry of \"images\"";
+    if (!expect_kind(value, JsonKind::object, what, diagnostics_)) return;
+    accept_only(value, {"path", "sha256"}, what, diagnostics_);
+    const auto path =
+        read_text(require_member(value, "path", what, diagnostics_), "\"path\"", diagnostics_);
+    const JsonValue hash = require_member(value, "sha256", what, diagnostics_);
+    const auto hex = read_text(hash, "\"sha256\"", diagnostics_);
+    if (!path || !hex) return;
+    SolutionImage image;
+    image.path = *path;
+    const auto parsed = parse_sha256(hex->text);
+    if (!parsed) {
+      error(Rule::bad_value, hash.mark(), "\"sha256\" must be 64 hexadecimal digits");
+      return;
+    }
+    image.hash = *parsed;
+    image.hash_mark = hash.mark();
+    if (!resolve_path(&image)) return;
+    for (const SolutionImage& other : solution_.images) {
+      if (other.relative == image.relative) {
+        error(Rule::duplicate_image, path->mark, quoted(path->text) + " is twice in \"images\"");
+        return;
+      }
+    }
+    solution_.images.push_back(std::move(image));
+  }
+
+  bool resolve_path(SolutionImage* image) {
+    const std::string& path = image->path.text;
+    if (path[0] == '/') {
+      error(Rule::image_path, image->path.mark, "the image path " + quoted(path) + " is absolute",
+            "write it relative to the solution's file");
+      return false;
+    }
+    const ImageExtension* found = nullptr;
+    for (const ImageExtension& extension : kImageExtensions) {
+      if (ends_with(path, extension.extension)) found = &extension;
+    }
+    if (found == nullptr) {
+      error(Rule::image_path, image->path.mark,
+            "the image path " + quoted(path) + " ends in none of .cubin, .fatbin and .ptx");
+      return false;
+    }
+    image->kind = found->kind;
+
+    const size_t slash = solution_.relative.rfind('/');
+    image->relative = slash == std::string::npos ? "" : solution_.relative.substr(0, slash);
+    for (size_t begin = 0; begin <= path.size();) {
+      const size_t end = std::min(path.find('/', begin), path.size());
+      const std::string_view part = std::string_view(path).substr(begin, end - begin);
+      if (part == "..") {
+        error(Rule::image_path, image->path.at(begin),
+              "the image path " + quoted(path) + " holds \"..\"",
+              "images lie in the folder of the solution's file, or below it");
+        return false;
+      }
+      if (!part.empty() && part != ".") {
+        if (!image->relative.empty()) image->relative += '/';
+        image->relative += part;
+      }
+      begin = end + 1;
+    }
+    return true;
+  }
+
+  JsonValue root_;
+  Diagnostics* diagnostics_;
+  SolutionSpec solution_;
+};
+
+}  // namespace
+
+std::optional<SolutionSpec> read_solution(JsonValue root, const std::string& relative,
+                                          Diagnostics* diagnostics) {
+  return SolutionReader(root, relative, diagnostics).read();
+}
+
+}  // namespace fibshim

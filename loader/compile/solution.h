@@ -1,0 +1,91 @@
+// A solution: a FlashInfer Trace Solution plus our `launch` block (SPEC section 4) and, for the judge,
+// an optional `verify` block.
+//
+// Read leniently where the record is upstream's, strictly within `launch` and `verify`. What a solution's images
+// say is looked at later, by the folder's checks.
+#ifndef FIBSHIM_LOADER_COMPILE_SOLUTION_H_
+#define FIBSHIM_LOADER_COMPILE_SOLUTION_H_
+
+#include <stdint.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loader/read/cubin.h"
+#include "loader/read/fields.h"
+#include "loader/read/sha256.h"
+#include "loader/check/verify_block.h"
+
+namespace fibshim {
+
+struct SolutionImage {
+  MarkedText path;       // as written: relative to the solution's file
+  std::string relative;  // below the folder's root
+  Sha256 hash;
+  Mark hash_mark;
+  ImageKind kind;
+  uint16_t sm = 0;  // as the image itself says
+  ArchScope scope = ArchScope::portable;
+};
+
+// Largest values that CUDA takes, whatever the GPU.
+inline constexpr int64_t kMaxSharedMemBytes =
+    232448;  // 227 KB: dynamic, one block, sm_90 and later
+inline constexpr int64_t kMaxBlockThreads = 1024;
+inline constexpr int64_t kMaxClusterBlocks = 16;
+
+struct GeometryInfo {
+  const char* key;   // in `launch`
+  const char* name;  // in messages
+  int64_t lowest, highest;
+  int64_t default_value;
+};
+// By GeometryIndex.
+inline constexpr GeometryInfo kGeometry[kGeometryCount] = {
+    {"grid", "grid x", 1, INT32_MAX, 1},
+    {"grid", "grid y", 1, 65535, 1},
+    {"grid", "grid z", 1, 65535, 1},
+    {"block", "block x", 1, kMaxBlockThreads, 1},
+    {"block", "block y", 1, kMaxBlockThreads, 1},
+    {"block", "block z", 1, 64, 1},
+    {"cluster", "cluster x", 1, kMaxClusterBlocks, 1},
+    {"cluster", "cluster y", 1, kMaxClusterBlocks, 1},
+    {"cluster", "cluster z", 1, kMaxClusterBlocks, 1},
+    {"shared_mem", "shared memory", 0, kMaxSharedMemBytes, 0},
+};
+
+struct SolutionSpec {
+  const std::string* file = nullptr;  // as in Marks
+  std::string relative;               // below the folder's root
+  MarkedName name;
+  MarkedName definition;
+  std::string author;
+  Mark launch_mark;
+  MarkedName kernel;
+  std::vector<SolutionImage> images;
+  std::vector<MarkedExpression> geometry;  // kGeometryCount of them
+  bool has_cluster = false;                // "cluster" is given
+  Mark arguments_mark;
+  std::vector<MarkedName> arguments;
+  std::vector<MarkedExpression> where;
+  bool waits_for_previous = false;
+  SolutionOnError on_error = SolutionOnError::unset;  // fibshim.json's for its definition
+  VerifyBlock verify;
+  bool is_complete = false;  // nothing in it was reported
+
+  // Found by the folder's checks: the first fault of its images.
+  ErrorCode error_code = ErrorCode::success;
+  std::string error_message;
+  std::vector<KernelParam> params;  // of the kernel
+  bool has_params = false;          // some image has a parameter table
+  uint32_t max_threads = 0;         // of a block: the least that an image states; 0: none does
+};
+
+// `relative`: the file's path below the root. Nothing when not even the names could be read.
+std::optional<SolutionSpec> read_solution(JsonValue root, const std::string& relative,
+                                          Diagnostics* diagnostics);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_LOADER_COMPILE_SOLUTION_H_

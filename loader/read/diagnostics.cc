@@ -1,0 +1,179 @@
+#include "loader/read/diagnostics.h"
+
+#include <algorithm>
+
+#include "loader/read/limits.h"
+
+namespace fibshim {
+namespace {
+
+constexpr bool rules_are_in_order() {
+  for (size_t i = 0; i < kRuleCount; ++i) {
+    if (static_cast<size_t>(kRules[i].rule) != i) return false;
+  }
+  return true;
+}
+static_assert(rules_are_in_order(), "kRules has one row per Rule, in the enum's order");
+static_assert(kRuleCount == static_cast<size_t>(Rule::no_image_for_gpu) + 1);
+
+// Edits (insert, remove, exchange) that turn `a` into `b`; words are short.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+// What a file says may stand in a message: it must neither steer the terminal nor fill it.
+constexpr size_t kMaxMessageBytes = 1000;
+
+std::string printable(std::string text) {
+  if (text.size() > kMaxMessageBytes) {
+    size_t length = kMaxMessageBytes;
+    while (length > 0 && (static_cast<uint8_t>(text[length]) & 0xc0) == 0x80) --length;
+    text.resize(length);
+    text += "...";
+  }
+  std::string result;
+  result.reserve(text.size());
+  for (const char c : text) {
+    const auto byte = static_cast<uint8_t>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      result += c;
+    } else {
+      static constexpr char kDigits[] = "0123456789abcdef";
+      result += "\\x";
+      result += kDigits[byte >> 4];
+      result += kDigits[byte & 15];
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+const RuleInfo* find_rule(std::string_view name) {
+  for (const RuleInfo& info : kRules) {
+    if (name == info.name) return &info;
+  }
+  return nullptr;
+}
+
+const char* severity_name(Severity severity) {
+  switch (severity) {
+    case Severity::error: return "error";
+    case Severity::warning: return "warning";
+    case Severity::note: return "note";
+  }
+  return "";
+}
+
+std::string format_diagnostic(const Diagnostic& diagnostic) {
+  std::string out = diagnostic.place.file;
+  if (diagnostic.place.line != 0) {
+    out += ':' + std::to_string(diagnostic.place.line);
+    if (diagnostic.place.column != 0) out += ':' + std::to_string(diagnostic.place.column);
+  }
+  out += ": ";
+  out += severity_name(diagnostic.severity);
+  out += ": ";
+  out += diagnostic.message;
+  if (!diagnostic.hint.empty()) out += "; " + diagnostic.hint;
+  out += " [";
+  out += rule_info(diagnostic.rule).name;
+  out += ']';
+  return out;
+}
+
+std::string_view nearest_word(std::string_view word,
+                              const std::vector<std::string_view>& accepted) {
+  constexpr size_t kLongestWord = 64;  // a longer one was no typing mistake
+  if (word.empty() || word.size() > kLongestWord) return {};
+  std::string_view best;
+  size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
+  for (std::string_view candidate : accepted) {
+    if (candidate.size() > kLongestWord) continue;
+    const size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+std::string list_words(const std::vector<std::string_view>& words, const char* last) {
+  std::string out;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i != 0) {
+      if (i + 1 == words.size()) {
+        out += ' ';
+        out += last;
+        out += ' ';
+      } else {
+        out += ", ";
+      }
+    }
+    out += '"';
+    out += words[i];
+    out += '"';
+  }
+  return out;
+}
+
+void Diagnostics::add(Rule rule, Place place, std::string message, std::string hint) {
+  const Effect effect = rule_info(rule).effect;
+  const Severity severity = effect == Effect::warning ? Severity::warning
+                            : effect == Effect::note  ? Severity::note
+                                                      : Severity::error;
+  if (severity == Severity::error) ++error_count_;
+  if (severity == Severity::warning) ++warning_count_;
+  if (severity == Severity::note) ++note_count_;
+  if (effect == Effect::invalid_folder) ++invalid_count_;
+  if (is_full()) {
+    ++dropped_count_;
+    return;
+  }
+  all_.push_back({std::move(place), severity, rule, printable(std::move(message)),
+                  printable(std::move(hint))});
+}
+
+bool Diagnostics::is_full() const { return all_.size() >= kMaxFindings; }
+
+std::vector<Diagnostic> Diagnostics::take() {
+  if (dropped_count_ > 0) {
+    all_.push_back({{all_.back().place.file, 0, 0},
+                    error_count_ > 0 ? Severity::error : Severity::warning,
+                    Rule::limit,
+                    std::to_string(dropped_count_) + " more findings; " +
+                        std::to_string(kMaxFindings) + " are listed",
+                    ""});
+  }
+  return std::move(all_);
+}
+
+std::string Diagnostics::suggestion(std::string_view word,
+                                    const std::vector<std::string_view>& accepted) {
+  if (!has_suggestions_left()) return {};
+  ++suggestion_count_;
+  const std::string_view nearest = nearest_word(word, accepted);
+  return nearest.empty() ? std::string() : "did you mean \"" + std::string(nearest) + "\"?";
+}
+
+void Diagnostics::sort() {
+  std::stable_sort(all_.begin(), all_.end(), [](const Diagnostic& a, const Diagnostic& b) {
+    if (a.place.file != b.place.file) return a.place.file < b.place.file;
+    if (a.place.line != b.place.line) return a.place.line < b.place.line;
+    return a.place.column < b.place.column;
+  });
+}
+
+}  // namespace fibshim

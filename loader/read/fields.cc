@@ -1,0 +1,182 @@
+#include "loader/read/fields.h"
+
+#include <algorithm>
+
+namespace fibshim {
+
+std::string quoted(std::string_view name) { return '"' + std::string(name) + '"'; }
+
+bool expect_kind(JsonValue value, JsonKind kind, const std::string& what,
+                 Diagnostics* diagnostics) {
+  if (!value) return false;
+  if (value.kind() == kind) return true;
+  diagnostics->add(
+      Rule::wrong_type, value.mark().place(),
+      what + " must be " + json_kind_words(kind) + ", not " + json_kind_words(value.kind()));
+  return false;
+}
+
+static bool check_count(JsonValue value, size_t most, const std::string& what,
+                        Diagnostics* diagnostics) {
+  const size_t count = value.members().size() + value.elements().size();
+  if (count <= most) return true;
+  diagnostics->add(Rule::limit, value.mark().place(),
+                   what + " has " + std::to_string(count) + " entries; at most " +
+                       std::to_string(most) + " are accepted");
+  return false;
+}
+
+bool check_entry_count(JsonValue value, const std::string& what, Diagnostics* diagnostics) {
+  return check_count(value, kMaxEntries, what, diagnostics);
+}
+
+bool check_rank(JsonValue shape, const std::string& what, Diagnostics* diagnostics) {
+  return check_count(shape, kMaxRank, what, diagnostics);
+}
+
+JsonValue require_member(JsonValue object, std::string_view key, const std::string& what,
+                         Diagnostics* diagnostics) {
+  const JsonValue value = object.find(key);
+  if (!value) {
+    diagnostics->add(Rule::missing_key, object.mark().place(), what + " has no " + quoted(key));
+  }
+  return value;
+}
+
+void accept_only(JsonValue object, const std::vector<std::string_view>& accepted,
+                 const std::string& what, Diagnostics* diagnostics) {
+  for (const JsonValue::Member& member : object.members()) {
+    if (std::find(accepted.begin(), accepted.end(), member.key) != accepted.end()) continue;
+    if (diagnostics->is_full()) {
+      diagnostics->add(Rule::unknown_key, {}, "");  // counted, not worded
+      continue;
+    }
+    diagnostics->add(Rule::unknown_key, member.key_mark.place(),
+                     "unknown key " + quoted(member.key) + " in " + what + "; accepted are " +
+                         list_words(accepted),
+                     diagnostics->suggestion(member.key, accepted));
+  }
+}
+
+std::optional<MarkedText> read_text(JsonValue value, const std::string& what,
+                                    Diagnostics* diagnostics) {
+  if (!expect_kind(value, JsonKind::string, what, diagnostics)) return std::nullopt;
+  MarkedText text = value.marked_string();
+  if (text.text.empty()) {
+    diagnostics->add(Rule::bad_value, value.mark().place(), what + " is empty");
+    return std::nullopt;
+  }
+  const size_t nul = text.text.find('\0');
+  if (nul != std::string::npos) {
+    diagnostics->add(Rule::bad_value, text.at(nul).place(), what + " holds a NUL character");
+    return std::nullopt;
+  }
+  return text;
+}
+
+bool check_name(std::string_view name, Mark mark, const std::string& what,
+                Diagnostics* diagnostics) {
+  const char* fault = nullptr;
+  if (name.empty()) {
+    fault = " is empty";
+  } else if (name.size() >= kMaxNameLength) {
+    fault = " is longer than 511 bytes";
+  } else if (std::any_of(name.begin(), name.end(),
+                         [](char c) { return static_cast<uint8_t>(c) < 0x20 || c == 0x7f; })) {
+    fault = " holds a control character";
+  }
+  static_assert(kMaxNameLength == 512, "the message above says so");
+  if (fault == nullptr) return true;
+  diagnostics->add(Rule::bad_name, mark.place(), what + fault);
+  return false;
+}
+
+std::optional<MarkedName> read_name(JsonValue value, const std::string& what,
+                                    Diagnostics* diagnostics) {
+  if (!expect_kind(value, JsonKind::string, what, diagnostics)) return std::nullopt;
+  if (!check_name(value.string(), value.mark(), what, diagnostics)) return std::nullopt;
+  return MarkedName{std::string(value.string()), value.mark()};
+}
+
+bool check_identifier(std::string_view name, Mark mark, const std::string& what,
+                      Diagnostics* diagnostics) {
+  if (!check_name(name, mark, what, diagnostics)) return false;
+  const auto is_word = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  const bool is_identifier =
+      std::all_of(name.begin(), name.end(), is_word) && !(name[0] >= '0' && name[0] <= '9');
+  if (!is_identifier) {
+    diagnostics->add(Rule::bad_name, mark.place(),
+                     what + " " + quoted(name) + " is not an identifier",
+                     "use letters, digits and _, beginning with no digit");
+    return false;
+  }
+  if (name == "min" || name == "max" || name == "ceil_div") {
+    diagnostics->add(Rule::bad_name, mark.place(),
+                     what + " " + quoted(name) + " has the name of a function");
+    return false;
+  }
+  return true;
+}
+
+std::optional<int64_t> read_integer(JsonValue value, int64_t lowest, int64_t highest,
+                                    const std::string& what, Diagnostics* diagnostics) {
+  if (!expect_kind(value, JsonKind::integer, what, diagnostics)) return std::nullopt;
+  if (value.integer() < lowest || value.integer() > highest) {
+    diagnostics->add(Rule::bad_value, value.mark().place(),
+                     what + " is " + std::to_string(value.integer()) + "; it must be from " +
+                         std::to_string(lowest) + " to " + std::to_string(highest));
+    return std::nullopt;
+  }
+  return value.integer();
+}
+
+std::optional<bool> read_boolean(JsonValue value, const std::string& what,
+                                 Diagnostics* diagnostics) {
+  if (!expect_kind(value, JsonKind::boolean, what, diagnostics)) return std::nullopt;
+  return value.boolean();
+}
+
+std::optional<MarkedExpression> read_expression(JsonValue value, bool accepts_numbers,
+                                                const std::string& what, Diagnostics* diagnostics) {
+  if (!value) return std::nullopt;
+  if (accepts_numbers && value.kind() == JsonKind::integer) {
+    return MarkedExpression{Expression::constant(value.integer()), {"", value.mark(), {}}, true};
+  }
+  if (accepts_numbers && value.kind() != JsonKind::string) {
+    diagnostics->add(
+        Rule::wrong_type, value.mark().place(),
+        what + " must be an integer or an expression, not " + json_kind_words(value.kind()));
+    return std::nullopt;
+  }
+  if (!expect_kind(value, JsonKind::string, what, diagnostics)) return std::nullopt;
+  MarkedExpression result{Expression::constant(0), value.marked_string(), false};
+  auto parsed = Expression::parse(result.text.text);
+  if (!parsed) {
+    report(parsed.error(), result, diagnostics);
+    return std::nullopt;
+  }
+  result.expression = std::move(*parsed);
+  return result;
+}
+
+std::vector<MarkedExpression> read_where(JsonValue value, Diagnostics* diagnostics) {
+  std::vector<MarkedExpression> clauses;
+  if (!expect_kind(value, JsonKind::array, "\"where\"", diagnostics) ||
+      !check_entry_count(value, "\"where\"", diagnostics)) {
+    return clauses;
+  }
+  for (const JsonValue element : value.elements()) {
+    auto clause = read_expression(element, false, "an entry of \"where\"", diagnostics);
+    if (clause) clauses.push_back(std::move(*clause));
+  }
+  return clauses;
+}
+
+void report(const ExpressionError& error, const MarkedExpression& expression,
+            Diagnostics* diagnostics) {
+  diagnostics->add(error.rule, expression.at(error.offset).place(), error.message, error.hint);
+}
+
+}  // namespace fibshim

@@ -1,0 +1,420 @@
+#include "loader/read/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <string_view>
+
+#include "shim/abi/settings.h"
+
+namespace fibshim {
+namespace {
+
+// O_NONBLOCK: opening a FIFO must not wait for its writer.
+constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+
+ErrorCode code_of(int error) {
+  return error == ENOENT || error == ENOTDIR ? ErrorCode::file_not_found
+                                             : ErrorCode::operating_system;
+}
+
+tl::unexpected<Error> cannot_read(const std::string& path, const std::string& why,
+                                  ErrorCode code = ErrorCode::operating_system) {
+  return fail(code, "cannot read " + path + ": " + why);
+}
+
+Result<FileContent> read_all(const FileDescriptor& file, const std::string& path,
+                             size_t max_bytes) {
+  struct stat status {};
+  if (fstat(file.get(), &status) != 0) return cannot_read(path, strerror(errno));
+  if (!S_ISREG(status.st_mode)) return cannot_read(path, "not a regular file");
+  const auto too_large = [&] {
+    return cannot_read(path, "larger than " + std::to_string(max_bytes) + " bytes");
+  };
+  if (static_cast<uint64_t>(status.st_size) > max_bytes) return too_large();
+
+  // The size may change while reading: what counts is what is there to read.
+  FileContent content{{}, stamp_of(status)};
+  std::string& bytes = content.bytes;
+  bytes.resize(static_cast<size_t>(status.st_size) + 1);
+  size_t filled = 0;
+  while (true) {
+    const ssize_t got = read(file.get(), bytes.data() + filled, bytes.size() - filled);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return cannot_read(path, strerror(errno));
+    }
+    if (got == 0) break;
+    filled += static_cast<size_t>(got);
+    if (filled > max_bytes) return too_large();
+    if (filled == bytes.size()) bytes.resize(bytes.size() * 2);
+  }
+  bytes.resize(filled);
+  return content;
+}
+
+bool is_within(std::string_view path, std::string_view folder) {
+  if (folder == "/") return true;
+  return path.substr(0, folder.size()) == folder &&
+         (path.size() == folder.size() || path[folder.size()] == '/');
+}
+
+// Where the descriptor's file lies by now; empty without /proc.
+std::string path_of(int fd) {
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  std::string path(4096, '\0');
+  const ssize_t length = readlink(link.c_str(), path.data(), path.size());
+  if (length <= 0 || static_cast<size_t>(length) == path.size()) return {};
+  path.resize(static_cast<size_t>(length));
+  return path;
+}
+
+bool is_link(const FileStamp& stamp) { return S_ISLNK(stamp.mode); }
+
+// Follows a path as the kernel does, but one name at a time: what each name stood for when it was
+// stepped on is what the next one was looked up in.
+class Walk {
+ public:
+  // Errno, or 0. A relative path is meant from the working directory.
+  int go(const std::string& path) {
+    std::string rest = path;
+    if (path.empty()) return ENOENT;
+    if (path[0] != '/') {
+      char* const folder = getcwd(nullptr, 0);
+      if (folder == nullptr) return errno;
+      rest = folder;
+      rest.append("/").append(path);
+      free(folder);
+      if (rest[0] != '/') return ENOENT;  // "(unreachable)...": outside of this root
+    }
+    if (const int error = start()) return error;
+    int links = 0;
+    while (!rest.empty()) {
+      const size_t begin = rest.find_first_not_of('/');
+      if (begin == std::string::npos) break;
+      const size_t end = std::min(rest.find('/', begin), rest.size());
+      const std::string name = rest.substr(begin, end - begin);
+      rest.erase(0, end);
+      if (name == ".") continue;
+      std::string target;
+      if (const int error = step(name, &target)) return error;
+      if (target.empty()) continue;
+      if (++links > kMaxLinks) return ELOOP;
+      rest.insert(0, target.append("/"));
+      if (target[0] == '/') {
+        if (const int error = start()) return error;
+      }
+    }
+    return 0;
+  }
+
+  std::vector<WayStep> take_steps() { return std::move(steps_); }
+
+  // What the path names, opened anew with `flags`.
+  FileDescriptor open_last(int flags) const {
+    struct stat status {};
+    struct stat opened {};
+    if (fstat(at_.get(), &status) != 0) return FileDescriptor();
+    if (S_ISDIR(status.st_mode)) return FileDescriptor(openat(at_.get(), ".", flags | O_CLOEXEC));
+    FileDescriptor fd(openat(holder_.get(), last_name_.c_str(), flags | O_NOFOLLOW | O_CLOEXEC));
+    if (!fd || fstat(fd.get(), &opened) != 0) return FileDescriptor();
+    if (opened.st_dev == status.st_dev && opened.st_ino == status.st_ino) return fd;
+    errno = EAGAIN;  // exchanged in between
+    return FileDescriptor();
+  }
+
+ private:
+  static constexpr int kMaxLinks = 40;  // the kernel's
+  static constexpr int kFlags = O_PATH | O_CLOEXEC;
+
+  int start() {
+    at_ = FileDescriptor(open("/", kFlags | O_DIRECTORY));
+    struct stat status {};
+    if (!at_ || fstat(at_.get(), &status) != 0) return errno;
+    path_.clear();
+    stamp_ = stamp_of(status);
+    if (steps_.empty()) steps_.push_back({"/", stamp_, {}});
+    return 0;
+  }
+
+  // `target`: where a link leads to; the walk stays in the link's folder then.
+  int step(const std::string& name, std::string* target) {
+    FileDescriptor next(openat(at_.get(), name.c_str(), kFlags | O_NOFOLLOW));
+    struct stat status {};
+    if (!next || fstat(next.get(), &status) != 0) return errno;
+    std::string path = path_;
+    path.append("/").append(name);
+    if (S_ISLNK(status.st_mode)) {
+      struct statfs system {};
+      // Links of /proc lead where no text says: the kernel alone can follow them.
+      if (fstatfs(at_.get(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC) {
+        next = FileDescriptor(openat(at_.get(), name.c_str(), kFlags));
+        if (!next || fstat(next.get(), &status) != 0) return errno;
+      } else {
+        steps_.push_back({path, stamp_of(status), stamp_});
+        char text[PATH_MAX];
+        const ssize_t length = readlinkat(next.get(), "", text, sizeof text);
+        if (length <= 0 || static_cast<size_t>(length) == sizeof text) return ELOOP;
+        target->assign(text, static_cast<size_t>(length));
+        return 0;
+      }
+    }
+    steps_.push_back({path, stamp_of(status), stamp_});
+    path_ = std::move(path);
+    stamp_ = steps_.back().stamp;
+    holder_ = std::move(at_);
+    last_name_ = name;
+    at_ = std::move(next);
+    return 0;
+  }
+
+  FileDescriptor at_;
+  FileDescriptor holder_;
+  std::string last_name_;
+  std::string path_;
+  FileStamp stamp_{};  // of at_
+  std::vector<WayStep> steps_;
+};
+
+// How the users look that this user namespace does not map.
+uint32_t unknown_uid() {
+  FILE* const map = fopen("/proc/self/uid_map", "re");
+  if (map == nullptr) return UINT32_MAX;
+  unsigned overflow = 65534;
+  if (FILE* const file = fopen("/proc/sys/kernel/overflowuid", "re")) {
+    if (fscanf(file, "%u", &overflow) != 1) overflow = 65534;
+    fclose(file);
+  }
+  bool is_mapped = false;
+  unsigned long long first = 0;
+  unsigned long long outside = 0;
+  unsigned long long count = 0;
+  while (fscanf(map, "%llu %llu %llu", &first, &outside, &count) == 3) {
+    is_mapped = is_mapped || (overflow >= first && overflow - first < count);
+  }
+  fclose(map);
+  return is_mapped ? UINT32_MAX : overflow;
+}
+
+bool is_system(uint32_t uid, const TrustRule& rule) { return uid == 0 || uid == rule.system_uid; }
+
+// "owned by user 1000, who is neither root nor ...".
+std::string strange_owner(uint32_t uid, const char* neither, const TrustRule& rule) {
+  if (uid == rule.unknown_uid) {
+    return "owned by a user that this user namespace does not know (shown as " +
+           std::to_string(uid) + ")";
+  }
+  return "owned by user " + std::to_string(uid) + ", who is neither root" + neither;
+}
+
+// Empty when only those may write who are trusted.
+std::string strange_writers(const FileStamp& stamp, const TrustRule& rule) {
+  const auto mode = [&] {
+    static constexpr char kDigits[] = "01234567";
+    std::string digits = " (mode 0";
+    for (const int shift : {6, 3, 0}) digits += kDigits[stamp.mode >> shift & 7];
+    return digits + ")";
+  };
+  if ((stamp.mode & S_IWOTH) != 0) return "writable by everybody" + mode();
+  // Of a file with an ACL these bits are the most that anybody named there has.
+  if ((stamp.mode & S_IWGRP) != 0 && rule.trust == Trust::owner) {
+    return "writable by its group" + mode();
+  }
+  return {};
+}
+
+std::string distrust_of_step(const WayStep& step, uint32_t owner, bool is_last,
+                             const TrustRule& rule) {
+  const uint32_t uid = step.stamp.uid;
+  const bool is_unknown = uid == rule.unknown_uid;
+  const bool is_ours = is_system(uid, rule) || (uid == geteuid() && !is_unknown);
+  if (!is_ours && step.holder.mode != 0 && !strange_writers(step.holder, rule).empty()) {
+    return strange_owner(uid, " nor you, in a folder where others can put things", rule);
+  }
+  if (is_last) return {};
+  if (!is_ours && (is_unknown || uid != owner)) {
+    return strange_owner(uid, ", nor the owner of what it leads to, nor you", rule);
+  }
+  // With the sticky bit others can add names, but not exchange those that are there.
+  if (is_link(step.stamp) || (step.stamp.mode & S_ISVTX) != 0) return {};
+  return strange_writers(step.stamp, rule);
+}
+
+std::optional<Distrust> distrust_of_steps(const std::vector<WayStep>& steps,
+                                          const TrustRule& rule) {
+  if (rule.trust == Trust::all) return std::nullopt;
+  for (const WayStep& step : steps) {
+    const bool is_last = &step == &steps.back();
+    std::string why = distrust_of_step(step, steps.back().stamp.uid, is_last, rule);
+    if (!why.empty()) return Distrust{step.path, std::move(why)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+FileStamp stamp_of(const struct stat& status) {
+  const auto nanoseconds = [](const timespec& time) {
+    return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec;
+  };
+  return {status.st_ino,
+          static_cast<uint64_t>(status.st_size),
+          nanoseconds(status.st_mtim),
+          nanoseconds(status.st_ctim),
+          status.st_mode,
+          status.st_uid};
+}
+
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) close(fd_);
+    fd_ = other.release();
+  }
+  return *this;
+}
+
+FileDescriptor::~FileDescriptor() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Result<std::string> read_file(const std::string& path, size_t max_bytes) {
+  const FileDescriptor file(open(path.c_str(), kReadFlags));
+  if (!file) return cannot_read(path, strerror(errno), code_of(errno));
+  auto content = read_all(file, path, max_bytes);
+  if (!content) return tl::unexpected<Error>(std::move(content.error()));
+  return std::move(content->bytes);
+}
+
+Result<RootFolder> RootFolder::open(const std::string& path) {
+  const auto failed = [](int error) { return fail(code_of(error), strerror(error)); };
+  Walk walk;
+  if (const int error = walk.go(path)) return failed(error);
+  FileDescriptor fd = walk.open_last(O_RDONLY | O_DIRECTORY);
+  if (!fd) return failed(errno);
+  struct stat status {};
+  if (fstat(fd.get(), &status) != 0) return failed(errno);
+  std::string real = path_of(fd.get());
+  if (real.empty()) {
+    const std::unique_ptr<char, decltype(&free)> resolved(realpath(path.c_str(), nullptr), &free);
+    if (resolved == nullptr) return failed(errno);
+    real = resolved.get();
+  }
+  return RootFolder(std::move(fd), std::move(real), stamp_of(status), walk.take_steps());
+}
+
+Result<FileDescriptor> RootFolder::open_below(const std::string& relative, int flags) const {
+  const std::string path = path_ + "/" + relative;
+  open_how how{};
+  how.flags = static_cast<uint64_t>(flags) | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  FileDescriptor fd;
+  // EAGAIN: something was renamed meanwhile, and the kernel cannot tell.
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    fd = FileDescriptor(
+        static_cast<int>(syscall(SYS_openat2, fd_.get(), relative.c_str(), &how, sizeof how)));
+    if (fd || errno != EAGAIN) break;
+  }
+  if (fd) return fd;
+  // Kernels before 5.6 and some sandboxes lack the call, and it refuses every absolute link, one
+  // that ends up inside too: there, where the opened file lies decides.
+  const bool is_undecided =
+      errno == EXDEV || errno == ENOSYS || errno == EPERM || errno == E2BIG || errno == EAGAIN;
+  if (is_undecided) {
+    fd = FileDescriptor(openat(fd_.get(), relative.c_str(), flags | O_CLOEXEC));
+    if (fd) {
+      const std::string real = path_of(fd.get());
+      const std::string root = path_of(fd_.get());
+      if (!real.empty() && !root.empty() && is_within(real, root)) return fd;
+      return fail(ErrorCode::invalid_value, path + " lies outside the config folder");
+    }
+  }
+  return cannot_read(path, strerror(errno), code_of(errno));
+}
+
+Result<FileContent> RootFolder::read(const std::string& relative, size_t max_bytes) const {
+  auto file = open_below(relative, kReadFlags);
+  if (!file) return tl::unexpected<Error>(std::move(file.error()));
+  return read_all(*file, path_ + "/" + relative, max_bytes);
+}
+
+std::optional<FileStamp> RootFolder::stamp_below(const char* relative, Links links) const {
+  struct stat status {};
+  const int flags = links == Links::followed ? 0 : AT_SYMLINK_NOFOLLOW;
+  if (fstatat(fd_.get(), relative, &status, flags) != 0) return std::nullopt;
+  return stamp_of(status);
+}
+
+Trust trust_in_force() {
+  const SettingInfo& setting = kSettings[static_cast<size_t>(SettingId::trust)];
+  const char* const value = secure_getenv(setting.name);
+  for (size_t i = 0; value != nullptr && i < std::size(setting.choices); ++i) {
+    if (setting.choices[i] != nullptr && strcasecmp(value, setting.choices[i]) == 0) {
+      return static_cast<Trust>(i);
+    }
+  }
+  return Trust::owner;
+}
+
+TrustRule trust_rule(Trust trust) {
+  TrustRule rule;
+  rule.trust = trust;
+  if (rule.trust == Trust::all) return rule;
+  struct stat status {};
+  if (stat("/", &status) == 0) rule.system_uid = status.st_uid;
+  rule.unknown_uid = unknown_uid();
+  return rule;
+}
+
+std::string distrust_of(const FileStamp& stamp, const FileStamp& root, const TrustRule& rule) {
+  if (rule.trust == Trust::all) return {};
+  const bool is_named = stamp.uid == root.uid || stamp.uid == geteuid();
+  if (!is_system(stamp.uid, rule) && (!is_named || stamp.uid == rule.unknown_uid)) {
+    return strange_owner(stamp.uid, ", nor the owner of the config folder, nor you", rule);
+  }
+  // Everybody may put files into a folder with the sticky bit, too.
+  return strange_writers(stamp, rule);
+}
+
+std::optional<Distrust> distrust_of_way(const RootFolder& root, const TrustRule& rule) {
+  return distrust_of_steps(root.way(), rule);
+}
+
+Result<std::string> read_trusted_file(const std::string& path, size_t max_bytes, Trust trust) {
+  Walk walk;
+  if (const int error = walk.go(path)) {
+    return cannot_read(path, strerror(error), code_of(error));
+  }
+  const FileDescriptor file = walk.open_last(kReadFlags);
+  if (!file) return cannot_read(path, strerror(errno), code_of(errno));
+  auto content = read_all(file, path, max_bytes);
+  if (!content) return tl::unexpected<Error>(std::move(content.error()));
+  const TrustRule rule = trust_rule(trust);
+  FileStamp own{};
+  own.uid = geteuid();
+  std::string why = distrust_of(content->stamp, own, rule);
+  std::string place = path;
+  if (why.empty()) {
+    if (auto distrust = distrust_of_steps(walk.take_steps(), rule)) {
+      place = std::move(distrust->path);
+      why = std::move(distrust->why);
+    }
+  }
+  if (!why.empty()) return cannot_read(path, "not trusted: " + place + " is " + why);
+  return std::move(content->bytes);
+}
+
+}  // namespace fibshim

@@ -1,0 +1,142 @@
+// Reads whole files, with a bound. Only regular files are read: a FIFO or device below a config
+// folder must not hang an engine.
+//
+// What lies below a config folder is reached through a RootFolder, which opens nothing outside:
+// neither "..", nor a link, nor a link that is exchanged in between leads out. The stamp of a file
+// is taken from the descriptor that its bytes come from. The folder itself is reached step by step,
+// and what was stepped on is kept: who can write there decides which folder the path names.
+#ifndef FIBSHIM_LOADER_READ_FILE_H_
+#define FIBSHIM_LOADER_READ_FILE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loader/read/limits.h"
+#include "loader/read/result.h"
+#include "shim/abi/settings.h"
+
+struct stat;
+
+namespace fibshim {
+
+// What tells that a file or folder has changed, and who may change it. A plain struct without
+// padding: the index stores it as it is.
+struct FileStamp {
+  uint64_t inode;
+  uint64_t size_bytes;
+  int64_t mtime_ns;
+  int64_t ctime_ns;
+  uint32_t mode;  // with the file's type
+  uint32_t uid;
+
+  bool operator==(const FileStamp&) const = default;
+};
+
+FileStamp stamp_of(const struct stat& status);
+
+struct FileContent {
+  std::string bytes;
+  FileStamp stamp;
+};
+
+// A folder or link on the way from "/" to what a path names, which comes last.
+struct WayStep {
+  std::string path;
+  FileStamp stamp;
+  FileStamp holder;  // the folder that it was found in; of "/" itself mode 0
+};
+
+// The file's bytes. Fails with file_not_found when it does not exist, with operating_system when
+// it cannot be read, is not a regular file or is larger than `max_bytes`; the message names the
+// path.
+Result<std::string> read_file(const std::string& path, size_t max_bytes);
+
+// Closes a descriptor.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+  ~FileDescriptor();
+
+  explicit operator bool() const { return fd_ >= 0; }
+  int get() const { return fd_; }
+  int release() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+
+ private:
+  int fd_;
+};
+
+// A config folder that is held open: it stays this one when the link that led here is repointed.
+class RootFolder {
+ public:
+  RootFolder() = default;  // none: everything fails
+
+  // Fails with file_not_found or operating_system; the message is the system's.
+  static Result<RootFolder> open(const std::string& path);
+
+  const std::string& path() const { return path_; }  // absolute, links resolved
+  const FileStamp& stamp() const { return stamp_; }  // as of open()
+  const std::vector<WayStep>& way() const { return way_; }
+
+  // Opens what lies at `relative`. invalid_value: it would lie outside the folder.
+  Result<FileDescriptor> open_below(const std::string& relative, int flags) const;
+
+  // As read_file().
+  Result<FileContent> read(const std::string& relative, size_t max_bytes) const;
+
+  // The stamp of what `relative` names, and nothing of what it holds: links may lead outside.
+  // Nothing when there is none.
+  enum class Links : uint8_t { followed, kept };  // kept: the stamp of a link itself
+  std::optional<FileStamp> stamp_below(const char* relative, Links links = Links::followed) const;
+
+ private:
+  RootFolder(FileDescriptor fd, std::string path, const FileStamp& stamp, std::vector<WayStep> way)
+      : fd_(std::move(fd)), path_(std::move(path)), stamp_(stamp), way_(std::move(way)) {}
+
+  FileDescriptor fd_;
+  std::string path_;
+  FileStamp stamp_{};
+  std::vector<WayStep> way_;
+};
+
+// What FIBSHIM_TRUST says now; owner where it is not understood. For programs of our own: the shim
+// gives its loader what held when the process began.
+Trust trust_in_force();
+
+// What that means in this process' user namespace.
+struct TrustRule {
+  Trust trust = Trust::owner;
+  uint32_t system_uid = 0;  // who owns "/" owns every library: trusted as root is
+  // How the users look that the user namespace does not know, all alike; UINT32_MAX: it knows all.
+  uint32_t unknown_uid = UINT32_MAX;
+};
+TrustRule trust_rule(Trust trust);
+
+// Why the file or folder is not trusted, such as "writable by its group (mode 0664)"; empty when it
+// is. `root`: the config folder itself, whose owner is trusted.
+std::string distrust_of(const FileStamp& stamp, const FileStamp& root, const TrustRule& rule);
+
+// Where on its way somebody else could put another folder, and why; nothing when nobody can.
+struct Distrust {
+  std::string path;
+  std::string why;
+};
+std::optional<Distrust> distrust_of_way(const RootFolder& root, const TrustRule& rule);
+
+// The bytes of a file that decides about trust itself: as read_file(), and it fails where another
+// user could write it or put another one in its place.
+Result<std::string> read_trusted_file(const std::string& path, size_t max_bytes, Trust trust);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_LOADER_READ_FILE_H_

@@ -1,0 +1,360 @@
+#include "loader/read/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "shim/abi/settings.h"
+
+namespace fibshim {
+namespace {
+
+struct DirCloser {
+  void operator()(DIR* dir) const { closedir(dir); }
+};
+
+class FolderWalk {
+ public:
+  FolderWalk(FolderListing* listing, Diagnostics* diagnostics)
+      : listing_(listing), diagnostics_(diagnostics) {}
+
+  // Collects the *.json below `relative`. A folder that is not there has none.
+  std::vector<std::string> collect(const std::string& relative) {
+    found_.clear();
+    walk(relative);
+    std::sort(found_.begin(), found_.end());
+    return std::move(found_);
+  }
+
+  bool is_too_large() const { return entries_ > kMaxFolderFiles; }
+
+ private:
+  struct Identity {
+    dev_t device;
+    ino_t inode;
+    bool operator==(const Identity&) const = default;
+  };
+
+  void error(const std::string& relative, std::string message, std::string hint = {}) {
+    diagnostics_->add(Rule::folder, {listing_->shown(relative), 0, 0}, std::move(message),
+                      std::move(hint));
+  }
+
+  void walk(const std::string& relative) {
+    auto opened = listing_->root.open_below(relative, O_RDONLY | O_DIRECTORY);
+    if (!opened) {
+      const bool is_outside = opened.error().code == ErrorCode::invalid_value;
+      if (is_outside) {
+        error(relative, "a link that leaves the config folder",
+              "put the folder itself here, or point FIBSHIM_CONFIG at a link to the whole");
+      } else if (opened.error().code != ErrorCode::file_not_found || !open_.empty() ||
+                 is_link(relative)) {
+        error(relative, opened.error().message);
+      } else {
+        listing_->folders.push_back({relative, {}});
+      }
+      return;
+    }
+    struct stat status {};
+    const std::unique_ptr<DIR, DirCloser> dir(fdopendir(opened->get()));
+    if (dir == nullptr || fstat(opened->get(), &status) != 0) {
+      error(relative, std::string("cannot read the folder: ") + strerror(errno));
+      return;
+    }
+    (void)opened->release();  // closedir() closes it
+    const Identity self{status.st_dev, status.st_ino};
+    if (std::find(open_.begin(), open_.end(), self) != open_.end()) {
+      error(relative, "a link to a folder that it lies in");
+      return;
+    }
+    if (open_.size() >= kMaxFolderDepth) {
+      error(relative, "folders are nested too deeply; at most " + std::to_string(kMaxFolderDepth) +
+                          " are accepted");
+      return;
+    }
+    listing_->folders.push_back({relative, stamp_of(status)});
+    std::vector<std::string> folders;
+    while (const dirent* const entry = readdir(dir.get())) {
+      const std::string name = entry->d_name;
+      if (name[0] == '.') continue;
+      if (++entries_ > kMaxFolderFiles) {
+        if (entries_ == kMaxFolderFiles + 1) {
+          error(relative, "too many files; at most " + std::to_string(kMaxFolderFiles) +
+                              " entries are accepted");
+        }
+        return;
+      }
+      std::string below = relative;
+      below.append("/").append(name);
+      unsigned char type = entry->d_type;
+      if (type == DT_UNKNOWN || type == DT_LNK) {
+        struct stat target {};
+        if (fstatat(dirfd(dir.get()), name.c_str(), &target, 0) == 0) {
+          if (S_ISDIR(target.st_mode)) type = DT_DIR;
+          if (S_ISREG(target.st_mode)) type = DT_REG;
+        }
+      }
+      if (type == DT_DIR) {
+        folders.push_back(below);
+      } else if (name.size() > 5 && name.compare(name.size() - 5, 5, ".json") == 0) {
+        found_.push_back(below);  // whatever it is: reading it says what is wrong
+      }
+    }
+    open_.push_back(self);
+    for (const std::string& folder : folders) walk(folder);
+    open_.pop_back();
+  }
+
+  bool is_link(const std::string& relative) const {
+    const auto stamp = listing_->root.stamp_below(relative.c_str(), RootFolder::Links::kept);
+    return stamp && S_ISLNK(stamp->mode);
+  }
+
+  FolderListing* listing_;
+  Diagnostics* diagnostics_;
+  std::vector<std::string> found_;
+  std::vector<Identity> open_;  // the folders that lead to this one: a link may come back
+  size_t entries_ = 0;
+};
+
+constexpr size_t kMostReported = 8;  // files that others can write
+
+constexpr std::string_view kDefinitions = "definitions";
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return result;
+}
+
+constexpr std::string_view kPrefix = "FIBSHIM_";
+
+std::string name_in_file(const SettingInfo& setting) {
+  return lower(std::string_view(setting.name).substr(kPrefix.size()));
+}
+
+// Null: no setting has that name, which is reported. `accepted` is for the message.
+const SettingInfo* find_setting(const JsonValue::Member& member,
+                                const std::vector<std::string>& accepted,
+                                Diagnostics* diagnostics) {
+  const std::string key = lower(member.key);
+  for (const SettingInfo& setting : kSettings) {
+    if (key == name_in_file(setting)) return &setting;
+  }
+  const std::vector<std::string_view> words(accepted.begin(), accepted.end());
+  const bool has_prefix = key.substr(0, kPrefix.size()) == lower(kPrefix);
+  const std::string_view word = has_prefix ? std::string_view(key).substr(kPrefix.size()) : key;
+  diagnostics->add(Rule::unknown_setting, member.key_mark.place(),
+                   "unknown setting " + quoted(member.key) +
+                       (words.size() == 1 ? "; accepted is " : "; accepted are ") +
+                       list_words(words),
+                   diagnostics->suggestion(word, words));
+  return nullptr;
+}
+
+// Nothing where the setting does not take the value, which is reported.
+std::optional<std::string> accept_setting_value(const SettingInfo& setting, const std::string& what,
+                                                const std::string& text, const Mark& mark,
+                                                Diagnostics* diagnostics) {
+  bool is_accepted = setting.choices[0] == nullptr;
+  for (const char* choice : setting.choices) {
+    if (choice != nullptr && text == choice) is_accepted = true;
+  }
+  uint32_t count = 0;
+  if (setting.id == SettingId::quarantine) {
+    is_accepted = parse_count(text.c_str(), kMostQuarantine, &count);
+  }
+  if (is_accepted) return text;
+  diagnostics->add(Rule::setting_value, mark.place(),
+                   what + " is " + quoted(text) + "; accepted are " + setting.value_words);
+  return std::nullopt;
+}
+
+// A value that the setting takes.
+std::optional<std::string> read_setting_value(const SettingInfo& setting, const std::string& what,
+                                              JsonValue value, Diagnostics* diagnostics) {
+  if (setting.id == SettingId::quarantine && value.kind() == JsonKind::integer) {
+    return accept_setting_value(setting, what, std::to_string(value.integer()), value.mark(),
+                                diagnostics);
+  }
+  const auto text = read_text(value, what, diagnostics);
+  if (!text) return std::nullopt;
+  return accept_setting_value(setting, what, text->text, value.mark(), diagnostics);
+}
+
+// One definition's, or those of all that a glob fits.
+void read_definition_setting(JsonValue object, DefinitionSetting* out, Diagnostics* diagnostics) {
+  const SettingInfo& on_error = kSettings[static_cast<size_t>(SettingId::on_error)];
+  const std::vector<std::string> accepted = {name_in_file(on_error)};
+  for (const JsonValue::Member& member : object.members()) {
+    const SettingInfo* const found = find_setting(member, accepted, diagnostics);
+    if (found == nullptr) continue;
+    if (found != &on_error) {
+      diagnostics->add(Rule::unknown_setting, member.key_mark.place(),
+                       quoted(member.key) + " cannot be set for one definition",
+                       "set it beside \"definitions\"");
+      continue;
+    }
+    const auto text =
+        read_setting_value(*found, quoted(member.key), object.value_of(member), diagnostics);
+    if (!text) continue;
+    out->on_error = *text == on_error.choices[static_cast<size_t>(OnError::fail)]
+                        ? SolutionOnError::fail
+                        : SolutionOnError::fallback;
+  }
+}
+
+void read_definition_settings(JsonValue object, std::vector<DefinitionSetting>* out,
+                              Diagnostics* diagnostics) {
+  const std::string what = quoted(kDefinitions);
+  if (!expect_kind(object, JsonKind::object, what, diagnostics) ||
+      !check_entry_count(object, what, diagnostics)) {
+    return;
+  }
+  for (const JsonValue::Member& member : object.members()) {
+    DefinitionSetting setting;
+    setting.definition = {std::string(member.key), member.key_mark};
+    const JsonValue value = object.value_of(member);
+    if (!check_name(member.key, member.key_mark, "a definition's name", diagnostics) ||
+        !expect_kind(value, JsonKind::object, quoted(member.key), diagnostics)) {
+      continue;
+    }
+    read_definition_setting(value, &setting, diagnostics);
+    out->push_back(std::move(setting));
+  }
+}
+
+}  // namespace
+
+std::optional<FolderListing> list_folder(const std::string& folder, Trust trust,
+                                         Diagnostics* diagnostics) {
+  const auto fault = [&](const std::string& message) {
+    diagnostics->add(Rule::folder, {folder.empty() ? "(config folder)" : folder, 0, 0}, message);
+  };
+  struct stat status {};
+  if (stat(folder.c_str(), &status) != 0) {
+    fault(folder.empty() ? "no folder is named" : std::string(strerror(errno)));
+    return std::nullopt;
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    fault("not a folder");
+    return std::nullopt;
+  }
+  auto root = RootFolder::open(folder);
+  if (!root) {
+    fault(root.error().message);
+    return std::nullopt;
+  }
+  FolderListing listing;
+  listing.given = folder;
+  while (listing.given.size() > 1 && listing.given.back() == '/') listing.given.pop_back();
+  listing.root = std::move(*root);
+  listing.trust = trust_rule(trust);
+
+  // By the folder that is open, never by its path: that may lead elsewhere by now.
+  const auto is_there = [&](const char* name) {
+    return listing.root.stamp_below(name, RootFolder::Links::kept).has_value();
+  };
+  if (!is_there("definitions") && !is_there("solutions") && !is_there("patterns")) {
+    fault("not a config folder: it has none of definitions/, solutions/ and patterns/");
+    return std::nullopt;
+  }
+  FolderWalk walk(&listing, diagnostics);
+  listing.definitions = walk.collect("definitions");
+  listing.solutions = walk.collect("solutions");
+  listing.patterns = walk.collect("patterns");
+  if (walk.is_too_large()) return std::nullopt;
+  listing.has_settings = is_there(kSettingsFile);
+  if (!listing.has_settings) listing.folders.push_back({kSettingsFile, {}});
+  return listing;
+}
+
+void TrustCheck::look_at_way() {
+  const auto distrust = distrust_of_way(listing_.root, listing_.trust);
+  if (!distrust) return;
+  diagnostics_->add(Rule::untrusted, {distrust->path, 0, 0},
+                    distrust->why + "; " + listing_.given + " is reached through it",
+                    "put the config folder where nobody else can exchange it, or say with "
+                    "FIBSHIM_TRUST whom to trust");
+}
+
+void TrustCheck::look_at(const std::string& relative, const FileStamp& stamp) {
+  if (stamp.mode == 0) return;  // not there
+  const std::string why = distrust_of(stamp, listing_.root.stamp(), listing_.trust);
+  if (why.empty()) return;
+  if (++count_ > kMostReported) return;
+  diagnostics_->add(Rule::untrusted,
+                    {relative.empty() ? listing_.given : listing_.shown(relative), 0, 0}, why,
+                    "take the right away (chmod -R go-w " + listing_.given +
+                        "), or say with FIBSHIM_TRUST whom to trust");
+}
+
+void TrustCheck::finish() {
+  if (count_ <= kMostReported) return;
+  diagnostics_->add(
+      Rule::untrusted, {listing_.given, 0, 0},
+      std::to_string(count_ - kMostReported) + " more files and folders that others can write");
+}
+
+bool DefinitionSetting::fits(const std::string& name) const {
+  return is_glob() ? fnmatch(definition.name.c_str(), name.c_str(), 0) == 0
+                   : definition.name == name;
+}
+
+const DefinitionSetting* FolderSettings::find(const std::string& definition) const {
+  const DefinitionSetting* found = nullptr;
+  for (const DefinitionSetting& setting : of_definitions) {
+    if (!setting.fits(definition)) continue;
+    if (!setting.is_glob()) return &setting;
+    if (found == nullptr) found = &setting;
+  }
+  return found;
+}
+
+FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics) {
+  FolderSettings settings;
+  if (!expect_kind(root, JsonKind::object, kSettingsFile, diagnostics)) return settings;
+  std::vector<std::string> names;
+  for (const SettingInfo& setting : kSettings) {
+    if (setting.is_allowed_in_folder) names.push_back(name_in_file(setting));
+  }
+  names.emplace_back(kDefinitions);
+  for (const JsonValue::Member& member : root.members()) {
+    const JsonValue value = root.value_of(member);
+    if (member.key == kDefinitions) {
+      read_definition_settings(value, &settings.of_definitions, diagnostics);
+      continue;
+    }
+    const SettingInfo* const found = find_setting(member, names, diagnostics);
+    if (found == nullptr) continue;
+    if (!found->is_allowed_in_folder) {
+      diagnostics->add(Rule::unknown_setting, member.key_mark.place(),
+                       quoted(member.key) + " cannot be set in a folder",
+                       std::string("set ") + found->name + " in the environment");
+      continue;
+    }
+    const auto text = read_setting_value(*found, quoted(member.key), value, diagnostics);
+    if (!text) continue;
+    auto& known = settings.of_process;
+    const bool is_repeated = std::any_of(
+        known.begin(), known.end(), [&](const auto& other) { return other.first == found->name; });
+    if (is_repeated) {
+      // The same key in another case; JSON itself sees two keys.
+      diagnostics->add(Rule::duplicate_key, member.key_mark.place(),
+                       "setting " + quoted(member.key) + " is there twice");
+      continue;
+    }
+    known.emplace_back(found->name, *text);
+  }
+  return settings;
+}
+
+}  // namespace fibshim

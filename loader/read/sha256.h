@@ -1,0 +1,27 @@
+// SHA-256 of images, as solutions state it.
+#ifndef FIBSHIM_LOADER_READ_SHA256_H_
+#define FIBSHIM_LOADER_READ_SHA256_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace fibshim {
+
+using Sha256 = std::array<uint8_t, 32>;
+
+Sha256 sha256(std::string_view bytes);
+
+// 64 lower-case hexadecimal digits.
+std::string sha256_hex(const Sha256& hash);
+
+// Reads 64 hexadecimal digits of either case.
+std::optional<Sha256> parse_sha256(std::string_view hex);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_LOADER_READ_SHA256_H_

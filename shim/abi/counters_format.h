@@ -1,0 +1,85 @@
+// The counters file: what a process writes into FIBSHIM_STATS_DIR and `fibshim stats` reads, while
+// the process runs and after it was killed.
+//
+//   FileHeader                      at 0
+//   ControlBlock                    at control_at (control_format.h)
+//   SeriesEntry[series_capacity]    at series_at: one per (config, pattern, definition, device)
+//   shard 0, shard 1, ...           at shards_at + i * shard_stride; uint64 counters, that of
+//                                   (series s, outcome o) at (s * kOutcomeSlots + o) * 8
+//
+// A count is the sum over all shards. Each shard has one writing thread at a time, but for shard 0,
+// which threads without one of their own share by atomic adds. Holes in the file read as zero.
+// Series are published by storing `series_count` (release) after the entry is whole; they are never
+// changed or removed. Series 0 is the one of launches that no pattern knows: empty names. Its slots
+// from kFirstOwnSlot on are no counts: they are the shard's thread's own (read_section.h).
+// The file's name is "<pid>-<start_time>.counters"; of the programs that a process goes on with by
+// exec "<pid>-<start_time>-<number>.counters".
+#ifndef FIBSHIM_SHIM_ABI_COUNTERS_FORMAT_H_
+#define FIBSHIM_SHIM_ABI_COUNTERS_FORMAT_H_
+
+#include <stdint.h>
+
+namespace fibshim {
+
+inline constexpr char kCountersMagic[8] = {'F', 'I', 'B', 'C', 'N', 'T', 'R', 0};
+inline constexpr uint32_t kCountersVersion = 3;
+inline constexpr char kCountersSuffix[] = ".counters";
+inline constexpr uint32_t kOutcomeSlots = 16;      // counters per series, room for later outcomes
+inline constexpr uint32_t kFirstOwnSlot = 14;      // of series 0
+inline constexpr uint32_t kSeriesCapacity = 4096;  // beyond: counted under "(other)" names
+inline constexpr uint32_t kMaxCountedDevices = 16;
+// Folders that a process has been in, one after the other. Those beyond are counted under the last entry,
+// whose path is "(other)".
+inline constexpr uint32_t kMaxCountedConfigs = 64;
+
+struct CountedDevice {
+  uint32_t sm;    // 90 for compute capability 9.0
+  char name[60];  // as the driver gives it
+};
+
+struct CountedConfig {
+  uint64_t digest[2];  // Snapshot::digest
+  char path[496];      // links resolved
+};
+
+struct FileHeader {
+  char magic[8];
+  uint32_t version;        // a reader refuses what it does not know
+  uint32_t header_bytes;   // sizeof(FileHeader)
+  uint32_t outcome_slots;  // kOutcomeSlots
+  uint32_t series_capacity;
+  uint32_t series_entry_bytes;
+  uint32_t reserved0;
+  uint64_t series_at;  // bytes from the file's start
+  uint64_t shards_at;
+  uint64_t shard_stride;
+  uint32_t series_count;  // atomic
+  uint32_t shard_count;   // atomic
+
+  uint64_t pid;
+  uint64_t start_time;  // clock ticks since boot: field 22 of /proc/<pid>/stat
+  uint64_t created_unix_ns;
+  uint32_t uid;
+  uint32_t mode;         // Mode, settings.h
+  char executable[256];  // /proc/self/exe
+  char command[256];     // the command line, blanks between arguments, cut to fit
+
+  uint32_t device_count;  // atomic
+  uint32_t config_count;  // atomic
+  CountedDevice devices[kMaxCountedDevices];
+  CountedConfig configs[kMaxCountedConfigs];
+  uint64_t control_at;  // bytes from the file's start
+};
+
+struct SeriesEntry {
+  uint16_t config;  // index into FileHeader::configs
+  int16_t device;   // ordinal, or -1 where devices are not told apart
+  uint32_t reserved;
+  char pattern[120];     // its label, cut to fit
+  char definition[128];  // the name that the launch resolved to, cut to fit
+};
+static_assert(sizeof(SeriesEntry) == 256);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_ABI_COUNTERS_FORMAT_H_

@@ -1,0 +1,48 @@
+// What can happen to a launch, as one table: the shim counts by it, `fibshim stats` prints by it.
+// The numbers are part of the counters file's format: append, never renumber.
+#ifndef FIBSHIM_SHIM_ABI_OUTCOMES_H_
+#define FIBSHIM_SHIM_ABI_OUTCOMES_H_
+
+#include <stdint.h>
+
+namespace fibshim {
+
+enum class Outcome : uint8_t {
+  hit,
+  fallback_no_solution,
+  fallback_where,
+  fallback_arch,
+  fallback_refused,
+  fallback_in_capture,
+  error,
+  untracked,
+  observed,
+  fallback_quarantined,
+};
+
+struct OutcomeInfo {
+  Outcome outcome;
+  const char* name;
+  const char* meaning;
+};
+
+inline constexpr OutcomeInfo kOutcomes[] = {
+    {Outcome::hit, "hit", "redirected"},
+    {Outcome::fallback_no_solution, "fallback_no_solution",
+     "a pattern named a definition that the folder has no solution for"},
+    {Outcome::fallback_where, "fallback_where", "a where clause did not hold"},
+    {Outcome::fallback_arch, "fallback_arch", "no image for this GPU"},
+    {Outcome::fallback_refused, "fallback_refused", "dtype, outputs or layout do not fit"},
+    {Outcome::fallback_in_capture, "fallback_in_capture",
+     "the stream is capturing and the decision was not ready"},
+    {Outcome::error, "error", "a matched solution failed to load or to launch"},
+    {Outcome::untracked, "untracked", "no pattern knows this kernel"},
+    {Outcome::observed, "observed", "would have been a hit, but FIBSHIM_MODE is observe"},
+    {Outcome::fallback_quarantined, "fallback_quarantined",
+     "its solution failed too often (FIBSHIM_QUARANTINE)"},
+};
+inline constexpr uint32_t kOutcomeCount = sizeof(kOutcomes) / sizeof(kOutcomes[0]);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_ABI_OUTCOMES_H_

@@ -1,0 +1,188 @@
+// The settings, as one table: the shim's parser, `fibshim env`, the man page and the README's list
+// are made from it. Values come from the environment, then from the folder's fibshim.json, then
+// from the defaults here.
+#ifndef FIBSHIM_SHIM_ABI_SETTINGS_H_
+#define FIBSHIM_SHIM_ABI_SETTINGS_H_
+
+#include <stdint.h>
+
+namespace fibshim {
+
+enum class Mode : uint8_t { off, observe, apply };
+enum class OnError : uint8_t { fail, fallback };
+enum class LogLevel : uint8_t { error, warn, info, debug };
+
+// Who may be able to write a file that is trusted.
+enum class Trust : uint8_t {
+  owner,  // root, the folder's owner and this process' user
+  group,  // and the files' groups, and whom an ACL names
+  all,    // anybody
+};
+
+enum class Deepbind : uint8_t { keep, clear };
+
+enum class SettingId : uint8_t {
+  config,
+  mode,
+  on_error,
+  stats_dir,
+  log,
+  log_file,
+  deepbind,
+  trust,
+  require_key,
+  record,
+  record_limit,
+  job,
+  quarantine,
+  trace_last,
+  devices,
+};
+
+struct SettingInfo {
+  SettingId id;
+  const char* name;           // with the FIBSHIM_ prefix
+  const char* choices[4];     // accepted values, in the order of the enum; none: free text
+  const char* value_words;    // how the accepted values read in help
+  const char* default_words;  // what holds when unset
+  const char* meaning;
+  // May stand in fibshim.json. A folder is data: it may say what becomes of launches, never where
+  // the process writes files, what it loads or whom it trusts.
+  bool is_allowed_in_folder;
+};
+
+inline constexpr SettingInfo kSettings[] = {
+    {SettingId::config,
+     "FIBSHIM_CONFIG",
+     {},
+     "folder",
+     "unset: the shim does nothing",
+     "the config folder",
+     false},
+    {SettingId::mode,
+     "FIBSHIM_MODE",
+     {"off", "observe", "apply"},
+     "off, observe or apply",
+     "apply",
+     "off: do nothing; observe: count, never redirect; apply: redirect",
+     true},
+    {SettingId::on_error,
+     "FIBSHIM_ON_ERROR",
+     {"fail", "fallback"},
+     "fail or fallback",
+     "fail",
+     "what a matched solution that cannot load or launch does to the call",
+     true},
+    {SettingId::stats_dir,
+     "FIBSHIM_STATS_DIR",
+     {},
+     "folder",
+     "/dev/shm/fibshim-<uid>",
+     "where the counters files lie",
+     false},
+    {SettingId::log,
+     "FIBSHIM_LOG",
+     {"error", "warn", "info", "debug"},
+     "error, warn, info or debug",
+     "warn",
+     "the least severe messages to write",
+     true},
+    {SettingId::log_file,
+     "FIBSHIM_LOG_FILE",
+     {},
+     "path with %h host, %p pid, %q{VAR} variable",
+     "stderr",
+     "where messages go",
+     false},
+    {SettingId::deepbind,
+     "FIBSHIM_DEEPBIND",
+     {"keep", "clear"},
+     "keep or clear",
+     "keep",
+     "clear: open libraries without RTLD_DEEPBIND, which hides the hooks from them",
+     false},
+    {SettingId::trust,
+     "FIBSHIM_TRUST",
+     {"owner", "group", "all"},
+     "owner, group or all",
+     "owner",
+     "who, besides root, may be able to write the config folder and its files",
+     false},
+    {SettingId::require_key,
+     "FIBSHIM_REQUIRE_KEY",
+     {},
+     "minisign public key, or path of a file with one",
+     "unset: no signature is asked for",
+     "use only a config folder that this key has signed",
+     false},
+    {SettingId::record,
+     "FIBSHIM_RECORD",
+     {},
+     "folder with %h host, %p pid, %q{VAR} variable",
+     "unset: nothing is recorded",
+     "where a recording of all launches goes, a file for each process",
+     false},
+    {SettingId::record_limit,
+     "FIBSHIM_RECORD_LIMIT",
+     {},
+     "bytes, or with k, M, G",
+     "64M",
+     "the size that no process's recording may exceed",
+     false},
+    {SettingId::job,
+     "FIBSHIM_JOB",
+     {},
+     "name",
+     "SLURM_JOB_ID or another scheduler's variable",
+     "the job that the process is a rank of, for fibshim swap --job",
+     false},
+    {SettingId::quarantine,
+     "FIBSHIM_QUARANTINE",
+     {},
+     "number of failures, 0 for never",
+     "0",
+     "after how many launches that it made fail a solution is left alone",
+     true},
+    {SettingId::trace_last,
+     "FIBSHIM_TRACE_LAST",
+     {"off", "on"},
+     "off or on",
+     "off",
+     "on: remember each stream's last redirected launches, to name them when a context is lost; "
+     "all "
+     "launches take longer",
+     true},
+    {SettingId::devices,
+     "FIBSHIM_DEVICES",
+     {"apart", "together"},
+     "apart or together",
+     "apart",
+     "together: do not count by device what several like ones launch through one handle, which "
+     "costs",
+     true},
+};
+
+// Where FIBSHIM_JOB is not set, the first of these that is names the job, as NAME=value.
+inline constexpr const char* kJobVariables[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID",
+                                                "FLUX_JOB_ID", "TORCHELASTIC_RUN_ID"};
+
+inline constexpr uint32_t kMostQuarantine = 1'000'000'000;
+
+// A whole number up to `most`, of decimal digits. False: it is none.
+constexpr bool parse_count(const char* text, uint32_t most, uint32_t* out) {
+  uint64_t value = 0;
+  const char* at = text;
+  for (; *at >= '0' && *at <= '9' && value <= most; ++at) {
+    value = value * 10 + static_cast<uint64_t>(*at - '0');
+  }
+  if (at == text || *at != 0 || value > most) return false;
+  *out = static_cast<uint32_t>(value);
+  return true;
+}
+inline constexpr uint64_t kDefaultRecordLimit = uint64_t{64} << 20;
+inline constexpr uint64_t kSmallestRecordLimit = uint64_t{64} << 10;
+inline constexpr uint32_t kSettingCount = sizeof(kSettings) / sizeof(kSettings[0]);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_ABI_SETTINGS_H_

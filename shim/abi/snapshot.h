@@ -1,0 +1,425 @@
+// The narrow header between the two libraries: one config folder, validated and compiled.
+//
+// A snapshot is one contiguous, immutable block of plain structs. Everything inside refers to
+// everything else by byte offset from the block's start, so the block can be copied, written to a
+// file and mapped again. The loader builds it and may throw inside; the shim only reads it.
+// Whoever holds a Snapshot* may read it from any thread without synchronisation.
+//
+// All text is UTF-8 and NUL-terminated. Offset 0 means "none".
+#ifndef FIBSHIM_SHIM_ABI_SNAPSHOT_H_
+#define FIBSHIM_SHIM_ABI_SNAPSHOT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace fibshim {
+
+inline constexpr uint32_t kSnapshotVersion = 3;
+inline constexpr uint32_t kLoaderApiVersion = 3;
+
+// Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
+inline constexpr uint32_t kMaxParams = 128;     // parameters of one kernel, original or replacement
+inline constexpr uint32_t kMaxKeyParts = 8;     // launch-time values in one definition name
+inline constexpr uint32_t kMaxCaptures = 8;     // named groups that a pattern uses
+inline constexpr uint32_t kMaxStackDepth = 16;  // values an expression may have in flight
+inline constexpr uint32_t kMaxNameLength = 512;  // bytes of a definition name, NUL included
+
+using Offset = uint32_t;
+
+// `count` structs of type T that start `at` bytes into the snapshot.
+template <class T>
+struct Array {
+  Offset at;
+  uint32_t count;
+};
+
+// How the bytes of a kernel parameter read. `address` is a 64-bit pointer.
+enum class ValueType : uint8_t {
+  int8,
+  uint8,
+  int16,
+  uint16,
+  int32,
+  uint32,
+  int64,
+  uint64,
+  float32,
+  float64,
+  address,
+};
+
+// Index into LaunchView::geometry.
+enum GeometryIndex : uint16_t {
+  kGridX,
+  kGridY,
+  kGridZ,
+  kBlockX,
+  kBlockY,
+  kBlockZ,
+  kClusterX,
+  kClusterY,
+  kClusterZ,
+  kSharedMem,
+  kGeometryCount,
+};
+
+// What an expression sees of one launch. `params[i]` points at the bytes of parameter i.
+struct LaunchView {
+  void* const* params;
+  const int64_t* captures;            // values of the pattern's captures, from the record
+  uint32_t geometry[kGeometryCount];  // threads and blocks; shared memory in bytes
+};
+
+// One instruction of a compiled expression: a stack machine over int64 and double.
+// A jump's target is `imm`: how many steps to skip.
+enum class Op : uint8_t {
+  load_param,     // push parameter `index`, `offset` bytes in, read as `type`
+  load_geometry,  // push geometry[index]
+  load_capture,   // push captures[index]
+  push,           // push imm (an int64, or the bits of a double)
+  to_float,       // the top of the stack: int64 -> double
+  add,
+  sub,
+  mul,
+  div,
+  mod,
+  neg,  // int64, checked: C's truncating division
+  min,
+  max,
+  ceil_div,  // int64, checked
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge,  // int64 -> 0 or 1
+  feq,
+  fne,
+  flt,
+  fle,
+  fgt,
+  fge,                       // double -> 0 or 1
+  logical_not,               // int64 -> 0 or 1
+  jump_if_zero_else_pop,     // for &&: keeps the 0 and jumps, or drops the value
+  jump_if_nonzero_else_pop,  // for ||: keeps the value and jumps, or drops it
+  to_bool,                   // int64 -> 0 or 1
+  // Statements: these end a `where` clause. The launch falls back when one does not hold.
+  require,  // pops; must not be 0
+  // 8-byte parameter `index` at `offset`: (value & imm) must be 0. Of any bits: an address from 2^63 on,
+  // which has no value in other expressions, can be aligned.
+  require_aligned,
+  require_equal,  // parameter `index` at `offset` read as `type`: must equal imm
+};
+
+struct Step {
+  Op op;
+  ValueType type;
+  uint16_t index;
+  uint32_t offset;
+  int64_t imm;
+};
+static_assert(sizeof(Step) == 16);
+
+using Program = Array<Step>;
+
+// One value of a definition's name that the launch supplies. `is_direct`: the program is a single
+// load_param or load_geometry.
+struct KeyPart {
+  Program program;
+};
+
+// A piece of a definition's name, in order: literal text, the key part `index`, or the capture
+// `index`.
+struct NamePart {
+  enum class Kind : uint8_t { text, key, capture };
+  Kind kind;
+  uint8_t index;
+  uint16_t reserved;
+  Offset text;
+};
+
+// 128-bit XXH3 of the module image that a kernel came from.
+struct ImageHash {
+  uint64_t low, high;
+};
+
+// Where a definition name leads to for one pattern.
+struct Route {
+  Offset definition;  // its name
+  uint32_t binding;   // index into Snapshot::bindings
+};
+
+// --- the fast form: what the commonest launches need, without expressions ---
+//
+// The loader makes it from the same text as the programs; where the two can be told apart, the programs
+// are right and the fast form says `computed`, `slow` or "not whole". Only param and geometry indexes below
+// 256 appear.
+
+// cuLaunchKernel's own order, without a cluster: grid x y z, block x y z, shared memory.
+inline constexpr uint32_t kPlainGeometryCount = 7;
+inline constexpr uint32_t kPlainSharedMem = 6;
+
+// Where a pattern's key is, when it is one parameter or nothing. int32: also of a uint32, whose larger
+// half is negative here.
+enum class KeyKind : uint8_t { none, int32, int64, computed };
+
+struct FastKey {
+  KeyKind kind;
+  uint8_t reserved;
+  uint16_t param;
+  uint32_t offset;
+};
+
+// `pointer % n == 0`, one n for all, and `pointer != 0`, of 8-byte parameters that are read from their first
+// byte. `aligned` comes in pairs: of an odd number the last is there twice.
+struct FastChecks {
+  uint8_t aligned[8];
+  uint8_t aligned_count;
+  uint8_t alignment_mask;  // n - 1
+  uint8_t not_null_count;
+  uint8_t not_null[5];
+};
+static_assert(sizeof(FastChecks) == 16);
+
+// geometry[target] = min(ceil_div(source, divisor), most); must be from 1 to INT32_MAX.
+struct FastDimension {
+  enum class Source : uint8_t { geometry, param };
+  Source source;
+  uint8_t at;        // geometry: index in the plain order, not shared memory; param: a 4-byte integer
+  uint8_t target;    // index in the plain order
+  uint8_t shift;     // kNotComputed: the source as it is; else log2 of a divisor that is a power of two
+  uint32_t divisor;  // another divisor; 0: `shift` says it
+  uint32_t most;     // INT32_MAX: no limit
+
+  static constexpr uint8_t kNotComputed = 255;
+};
+static_assert(sizeof(FastDimension) == 12);
+
+inline constexpr uint32_t kMaxFastDimensions = 2;
+inline constexpr uint32_t kMaxFastArguments = 32;
+
+enum class FastWay : uint8_t {
+  direct,    // checks, dimensions and arguments below are all there is
+  computed,  // run the programs; `geometry` and `has_dynamic` hold
+  slow,      // a cluster, or more arguments than the fast side has room for
+};
+
+struct FastForm {
+  FastWay way;
+  uint8_t argument_count;  // in eights, filled up; 0: the arguments go through as they are
+  uint8_t dimension_count;
+  uint8_t waits_for_previous;  // the solution's "pdl"
+  uint16_t has_dynamic;        // bit i: geometry value i, as GeometryIndex, is not constant
+  uint16_t reserved;
+  FastChecks checks;  // the pattern's where and the solution's; whole if direct
+  FastDimension dimensions[kMaxFastDimensions];
+  uint32_t geometry[kPlainGeometryCount];  // plain order, where it is constant
+  uint8_t arguments[kMaxFastArguments];    // the original's parameter for each; filled up with 0
+};
+static_assert(sizeof(FastForm) == 108);
+
+struct Pattern {
+  Offset label;
+  Offset file;  // path below the folder's root
+  int32_t benefit;
+  uint32_t has_params;          // 1 when `param_sizes` was given
+  Array<uint16_t> param_sizes;  // bytes, in order
+  Array<ImageHash> images;      // any of these; none: any image
+  uint32_t capture_count;
+  Array<KeyPart> key;
+  Array<NamePart> name;
+  Program where;
+  Array<Route> routes;  // sorted by definition name (strcmp)
+  FastKey fast_key;
+  FastChecks fast_checks;
+  uint8_t has_whole_checks;  // `where` is these checks and nothing else
+  uint8_t reserved[3];
+};
+
+enum class ImageKind : uint8_t { cubin, fatbin, ptx };
+
+struct Image {
+  Offset path;  // below the folder's root
+  ImageKind kind;
+  uint8_t is_arch_specific;  // sm_90a and the like: runs on exactly that SM
+  uint16_t sm;               // 90 for sm_90; 0 for a fatbin; for PTX the .target
+  uint8_t sha256[32];
+};
+
+// How well an image suits a GPU: the exact SM, else the highest same-major lower-minor one, else a
+// fatbin, else PTX (SPEC section 4). 0: not at all.
+constexpr uint32_t image_rank(const Image& image, uint32_t sm) {
+  switch (image.kind) {
+    case ImageKind::cubin:
+      if (image.sm == sm) return 2000u + image.is_arch_specific;
+      if (image.is_arch_specific || image.sm / 10 != sm / 10 || image.sm > sm) return 0;
+      return 1000u + image.sm;
+    case ImageKind::fatbin: return 2;
+    case ImageKind::ptx: return image.sm <= sm ? 1 : 0;
+  }
+  return 0;
+}
+
+// What fibshim.json says of a definition's errors; `unset`: what holds for all of them.
+enum class SolutionOnError : uint8_t { unset, fail, fallback };
+
+// A solution is `broken` when one of its files is: check reports it, and a launch that it would
+// serve returns `error_code` (or falls back, FIBSHIM_ON_ERROR=fallback).
+struct Solution {
+  Offset name;
+  Offset definition;
+  Offset file;  // path below the folder's root
+  Offset kernel;
+  Array<Image> images;          // best first for equal SM: cubins, then fatbins, then PTX
+  Array<uint16_t> param_sizes;  // of `kernel`, bytes; empty when only a fatbin or PTX is given
+  uint32_t max_shared_mem;  // dynamic shared memory in bytes; UINT32_MAX when it is an expression
+  uint8_t waits_for_previous;  // "pdl": the kernel executes griddepcontrol.wait itself
+  SolutionOnError on_error;    // its definition's
+  uint8_t reserved[2];
+  int32_t error_code;  // 0, or the CUresult that a launch must return
+  Offset error_message;
+};
+
+// How one parameter of the replacement is made.
+struct ArgumentMap {
+  enum class Kind : uint8_t {
+    pass,      // the original's parameter `param`, `offset` bytes in, where it lies
+    integer,   // program's int64, stored in `size` bytes; must fit
+    floating,  // program's double, stored in `size` bytes (4 or 8)
+  };
+  Kind kind;
+  uint8_t size;
+  uint16_t param;
+  uint32_t offset;
+  Program program;
+};
+
+// One geometry value of the replacement.
+struct GeometryMap {
+  enum class Kind : uint8_t { constant, copy, program };
+  Kind kind;
+  uint8_t index;  // copy: which of the original's
+  uint16_t reserved;
+  uint32_t constant;
+  Program program;
+};
+
+enum class BindingState : uint8_t { ready, refused, broken };
+
+// One pattern joined with one solution: everything a redirected launch needs.
+struct Binding {
+  uint32_t pattern;
+  uint32_t solution;
+  BindingState state;
+  // Parameters go through as they are: same count, same order, nothing computed.
+  uint8_t is_identity;
+  uint8_t has_cluster;  // the replacement's cluster is not 1 x 1 x 1
+  uint8_t reserved;
+  Offset reason;  // why it is refused or broken
+  Array<ArgumentMap> arguments;
+  GeometryMap geometry[kGeometryCount];
+  Program where;  // the solution's
+  FastForm fast;
+};
+
+// A setting from the folder's fibshim.json. `name` carries the FIBSHIM_ prefix.
+struct Setting {
+  Offset name;
+  Offset value;
+};
+
+// How the loader finds the patterns that fit a symbol. For the loader alone.
+struct SymbolEntry {
+  enum class Filing : uint8_t {
+    exact,   // the symbol is `text`
+    chunk8,  // a symbol that fits contains the 8 bytes of `chunk`
+    chunk4,  // the same of the low 4 bytes
+    always,  // nothing is required: tried for every symbol
+  };
+  uint64_t chunk;
+  Offset text;  // "symbol", as the pattern writes it
+  Filing filing;
+  uint8_t capture_count;
+  uint16_t numeric_captures;              // bit i: capture i must be a decimal number
+  uint16_t capture_groups[kMaxCaptures];  // numbers of the groups in the regular expression
+};
+
+struct Snapshot {
+  char magic[8];            // "FIBSNAP"
+  uint32_t version;         // kSnapshotVersion
+  uint32_t size_bytes;      // of the whole block
+  uint64_t digest[2];       // XXH3-128 over every file that was read, and its path
+  Offset root;              // absolute path of the folder, links resolved
+  uint64_t root_device;     // what was opened: st_dev and st_ino of the folder that was read
+  uint64_t root_inode;
+  Array<Pattern> patterns;  // by falling benefit, then label: the order of trial
+  Array<Solution> solutions;
+  Array<Binding> bindings;
+  Array<Setting> settings;
+  Array<SymbolEntry> symbols;  // one for each pattern
+
+  template <class T>
+  const T* begin(Array<T> array) const {
+    return reinterpret_cast<const T*>(reinterpret_cast<const char*>(this) + array.at);
+  }
+  const char* text(Offset at) const { return reinterpret_cast<const char*>(this) + at; }
+};
+
+// A pattern whose symbol fits, with what its named groups captured.
+struct SymbolMatch {
+  uint32_t pattern;
+  struct Capture {
+    uint16_t begin, length;  // bytes of the symbol; 0, 0 when the group took no part
+    int64_t value;           // its decimal value; 0 when it is not a number
+  } captures[kMaxCaptures];
+};
+
+// Bytes of an image whose sha256 has just been verified. Valid until release_image.
+struct ImageBytes {
+  const void* data;
+  size_t size;
+  void* owner;
+};
+
+// What a folder must fulfil. Given by whoever asks: the environment is the host's to change at any
+// time, and what the process began with goes on to hold.
+enum class Trust : uint8_t;  // shim/abi/settings.h
+struct FolderRules {
+  const char* required_key = "";  // who must have signed it: FIBSHIM_REQUIRE_KEY; "": nobody
+  Trust trust{};                  // who may be able to write it, and its images: FIBSHIM_TRUST
+};
+
+// What the shim asks of the loader. No function throws; messages are NUL-terminated and cut to fit.
+struct LoaderApi {
+  uint32_t version;  // kLoaderApiVersion
+
+  // Reads and checks `folder` by these rules and no others. Returns nullptr when the folder is missing
+  // or invalid; `message` then holds "file:line:col: error: reason [rule]" of the first error and how
+  // many more there are. With a snapshot, `message` is empty, or names the solutions that are broken
+  // and says why the folder's prebuilt index was not used.
+  const Snapshot* (*open)(const char* folder, const FolderRules& rules, char* message,
+                          size_t message_size);
+
+  // Frees a snapshot. No launch may still be reading it.
+  void (*close)(const Snapshot* snapshot);
+
+  // Writes the patterns whose symbol fits to `out`, in order of trial, and returns how many fit
+  // (which may exceed `capacity`). Thread-safe. Parameter layout and image hash are the caller's.
+  uint32_t (*match)(const Snapshot* snapshot, const char* symbol, SymbolMatch* out,
+                    uint32_t capacity);
+
+  // Reads one image and verifies its sha256. Returns 0, or a CUresult with `message` filled.
+  int (*read_image)(const Snapshot* snapshot, uint32_t solution, uint32_t image, ImageBytes* out,
+                    char* message, size_t message_size);
+  void (*release_image)(ImageBytes* bytes);
+
+  // 128-bit XXH3 of `size` bytes.
+  void (*hash_image)(const void* data, size_t size, ImageHash* out);
+};
+
+}  // namespace fibshim
+
+// The one symbol that libfibloader.so exports. Returns nullptr for a version it does not speak.
+extern "C" const fibshim::LoaderApi* fibloader_api(uint32_t version);
+
+#endif  // FIBSHIM_SHIM_ABI_SNAPSHOT_H_

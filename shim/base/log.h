@@ -1,0 +1,17 @@
+// Messages to people: one line each, "fibshim[pid] level: text", to stderr or FIBSHIM_LOG_FILE.
+//
+// Never on the launch path's fast side. Uses a stack buffer and one write(2): no allocation, no
+// stdio lock, so that it can be called while the host holds any lock of its own.
+#ifndef FIBSHIM_SHIM_BASE_LOG_H_
+#define FIBSHIM_SHIM_BASE_LOG_H_
+
+#include "shim/abi/settings.h"
+
+namespace fibshim {
+
+// Writes when `level` is within FIBSHIM_LOG. The text is cut at about 2000 bytes.
+void log_message(LogLevel level, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_BASE_LOG_H_

@@ -1,0 +1,45 @@
+// Memory for what the launch path reads: records, decisions, tables.
+//
+// Blocks come from mapped chunks and go back to a list of their own size class, never to the system
+// and never to another kind of object: a thread that still reads a block which its host has just
+// let die (a launch racing with its own module's unload) reads stale data, not unmapped memory.
+// Zeroed on allocation. Null when the system has no memory: every caller copes.
+#ifndef FIBSHIM_SHIM_BASE_POOL_H_
+#define FIBSHIM_SHIM_BASE_POOL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shim/base/mutex.h"
+
+namespace fibshim {
+
+class Pool {
+ public:
+  constexpr Pool() = default;
+
+  void* allocate(size_t bytes);
+  // `bytes` as given to allocate.
+  void release(void* block, size_t bytes);
+
+  // For the atfork handlers.
+  void lock_for_fork() { mutex_.lock(); }
+  void unlock_after_fork(bool is_child) { mutex_.unlock_after_fork(is_child); }
+
+ private:
+  static constexpr int kClassCount = 40;  // powers of two from 32 bytes on
+  struct FreeBlock {
+    FreeBlock* next;
+  };
+  static int class_of(size_t bytes);
+
+  Mutex mutex_;
+  FreeBlock* free_[kClassCount] = {};
+  char* chunk_ = nullptr;
+  size_t chunk_left_ = 0;
+  size_t chunk_count_ = 0;
+};
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_BASE_POOL_H_

@@ -1,0 +1,53 @@
+// Files that a process keeps mapped for readers beside it, one for each process: its counters and its
+// recording.
+//
+// No descriptor is kept: hosts close descriptors that they do not know, and the number would then be
+// someone else's. Space is reserved before it is touched: a store into a hole of a full file system
+// would kill the process with SIGBUS.
+#ifndef FIBSHIM_SHIM_BASE_PROCESS_FILE_H_
+#define FIBSHIM_SHIM_BASE_PROCESS_FILE_H_
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+namespace fibshim {
+
+// A file by name, as long as it is the one that this process made.
+struct ProcessFile {
+  char path[PATH_MAX];
+  dev_t device;
+  ino_t inode;
+};
+
+// Makes "<folder>/<pid>-<start_time><suffix>", the folder too, open for reading and writing; of the
+// programs that a process goes on with by exec "<pid>-<start_time>-<number><suffix>", so that what an
+// earlier one has written stays. The folder must be ours or root's, and no one else's to write in
+// unless it is sticky, as /tmp is: others could swap the files under us. For the same reason it is
+// not reached through a link of another user, and does not lie in a folder that is anybody's. -1, and
+// `reason` says why.
+int create_process_file(const char* folder, uint64_t start_time, const char* suffix, mode_t mode,
+                        ProcessFile* file, const char** reason);
+
+// The file again. -1: it is gone, or another one has taken its name.
+int reopen_process_file(const ProcessFile& file);
+
+// Backs a range of the file with real pages. False, with errno, when there is no space.
+bool reserve_file_range(int file, uint64_t at, uint64_t bytes);
+
+// Growing a file past RLIMIT_FSIZE raises a signal that kills.
+bool is_within_file_limit(uint64_t bytes);
+
+// Field 22 of /proc/self/stat: with the pid it names this process for good.
+uint64_t process_start_time();
+
+uint64_t unix_time_ns();
+
+// /proc/self/exe, and the command line with blanks between arguments; cut to fit.
+void read_executable(char* out, size_t out_size);
+void read_command_line(char* out, size_t out_size);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_BASE_PROCESS_FILE_H_

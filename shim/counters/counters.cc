@@ -1,0 +1,482 @@
+#include "shim/counters/counters.h"
+
+#include <atomic>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "shim/abi/snapshot.h"
+#include "shim/abi/control_format.h"
+#include "shim/base/log.h"
+#include "shim/base/mutex.h"
+#include "shim/base/process_file.h"
+#include "shim/counters/read_section.h"
+#include "shim/record/recorder.h"
+#include "shim/base/settings_in_force.h"
+#include "shim/life/swap.h"
+
+namespace fibshim {
+
+__thread uint64_t* t_counters __attribute__((tls_model("initial-exec")));
+
+namespace {
+
+constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t to_pages(uint64_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+constexpr uint64_t kControlAt = to_pages(sizeof(FileHeader));
+constexpr uint64_t kSeriesAt = kControlAt + to_pages(sizeof(ControlBlock));
+constexpr uint64_t kShardsAt = kSeriesAt + sizeof(SeriesEntry) * kSeriesCapacity;
+constexpr uint64_t kShardBytes = uint64_t{8} * kOutcomeSlots * kSeriesCapacity;
+constexpr uint32_t kCountsBetweenClaims = 100'000;
+static_assert(kShardsAt % kPageBytes == 0 && kShardBytes % kPageBytes == 0);
+
+// Everything below is guarded by `lock`, but for what is atomic.
+struct Counters {
+  Mutex lock;
+  std::atomic<FileHeader*> header;  // null until the first open_counters
+  SeriesEntry* series;
+  bool has_file;  // false: private memory
+  bool warned_of_file;
+  bool warned_of_space;
+  uint64_t series_pages;  // pages of the series table that surely have space
+  uint64_t shard_pages;   // pages of every shard that surely have space
+  ProcessFile file;
+  uint64_t* shards[kMaxShards];  // mapped shards; [0] is the shared one
+  bool is_owned[kMaxShards];
+  // In a forked child, until its first count: the parent's, still mapped, never written.
+  FileHeader* parent_header;
+  SeriesEntry* parent_series;
+  uint32_t parent_series_count;  // at the fork
+};
+Counters g_counters;
+pthread_key_t g_thread_exit_key;
+std::atomic<bool> g_has_thread_exit_key;
+
+void fill_header(FileHeader* header, uint64_t start_time) {
+  header->version = kCountersVersion;
+  header->header_bytes = sizeof(FileHeader);
+  header->outcome_slots = kOutcomeSlots;
+  header->series_capacity = kSeriesCapacity;
+  header->series_entry_bytes = sizeof(SeriesEntry);
+  header->series_at = kSeriesAt;
+  header->control_at = kControlAt;
+  header->shards_at = kShardsAt;
+  header->shard_stride = kShardBytes;
+  header->series_count = 1;
+  header->shard_count = 1;
+  header->pid = static_cast<uint64_t>(getpid());
+  header->start_time = start_time;
+  header->created_unix_ns = unix_time_ns();
+  header->uid = geteuid();
+  header->mode = static_cast<uint32_t>(mode());
+  read_executable(header->executable, sizeof header->executable);
+  read_command_line(header->command, sizeof header->command);
+}
+
+constexpr char kOther[] = "(other)";
+
+uint32_t find_or_add_config(FileHeader* header, const Snapshot& snapshot) {
+  const uint32_t count = header->config_count;
+  CountedConfig added = {};
+  added.digest[0] = snapshot.digest[0];
+  added.digest[1] = snapshot.digest[1];
+  snprintf(added.path, sizeof added.path, "%s", snapshot.text(snapshot.root));
+  for (uint32_t i = 0; i < count; ++i) {
+    if (memcmp(&header->configs[i], &added, sizeof added) == 0) return i;
+  }
+  if (added.path[0] == 0) return count;  // no folder, no counts of its own
+  if (count == kMaxCountedConfigs) return count - 1;
+  if (count == kMaxCountedConfigs - 1) {
+    added = {};
+    memcpy(added.path, kOther, sizeof kOther);
+  }
+  header->configs[count] = added;
+  __atomic_store_n(&header->config_count, count + 1, __ATOMIC_RELEASE);
+  return count;
+}
+
+// Maps header, series table and shard 0 of a new file. Null; or why not, and nothing is left
+// behind.
+const char* create_file(uint64_t start_time) {
+  Counters& state = g_counters;
+  if (!is_within_file_limit(kShardsAt + kShardBytes)) return "the file would exceed RLIMIT_FSIZE";
+  const char* reason = nullptr;
+  const int file =
+      create_process_file(stats_dir(), start_time, kCountersSuffix, 0644, &state.file, &reason);
+  if (file < 0) return reason;
+  bool is_fine = ftruncate(file, static_cast<off_t>(kShardsAt + kShardBytes)) == 0 &&
+                 reserve_file_range(file, 0, kSeriesAt + kPageBytes) &&
+                 reserve_file_range(file, kShardsAt, kPageBytes);
+  void* head = MAP_FAILED;
+  void* shard = MAP_FAILED;
+  if (is_fine) {
+    head = mmap(nullptr, kShardsAt, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    shard = mmap(nullptr, kShardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                 static_cast<off_t>(kShardsAt));
+    is_fine = head != MAP_FAILED && shard != MAP_FAILED;
+  }
+  const int failure = errno;
+  close(file);
+  if (!is_fine) {
+    if (head != MAP_FAILED) munmap(head, kShardsAt);
+    if (shard != MAP_FAILED) munmap(shard, kShardBytes);
+    (void)unlink(state.file.path);
+    return strerror(failure);
+  }
+  state.has_file = true;
+  state.series = reinterpret_cast<SeriesEntry*>(static_cast<char*>(head) + kSeriesAt);
+  state.shards[0] = static_cast<uint64_t*>(shard);
+  auto* header = static_cast<FileHeader*>(head);
+  fill_header(header, start_time);
+  // The magic comes last: a reader takes no half-made header for a file.
+  __atomic_thread_fence(__ATOMIC_RELEASE);
+  memcpy(header->magic, kCountersMagic, sizeof header->magic);
+  state.header.store(header, std::memory_order_release);
+  return nullptr;
+}
+
+void* map_private(size_t bytes) {
+  return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+              -1, 0);
+}
+
+// Counters that nobody outside can read, for when there is no file.
+bool create_private() {
+  void* memory = map_private(kShardsAt + kShardBytes);
+  if (memory == MAP_FAILED) return false;
+  Counters& state = g_counters;
+  state.has_file = false;
+  state.series = reinterpret_cast<SeriesEntry*>(static_cast<char*>(memory) + kSeriesAt);
+  state.shards[0] = reinterpret_cast<uint64_t*>(static_cast<char*>(memory) + kShardsAt);
+  auto* header = static_cast<FileHeader*>(memory);
+  fill_header(header, 0);
+  state.header.store(header, std::memory_order_release);
+  return true;
+}
+
+void warn_of_space(const char* what) {
+  if (g_counters.warned_of_space) return;
+  g_counters.warned_of_space = true;
+  log_message(LogLevel::warn, "%s: no space for %s; counts go on, less finely",
+              g_counters.file.path, what);
+}
+
+// A new shard of the file, with space for all series that there are. MAP_FAILED: no space.
+void* map_shard(uint32_t index) {
+  const int file = reopen_process_file(g_counters.file);
+  if (file < 0) return MAP_FAILED;
+  const uint64_t at = kShardsAt + index * kShardBytes;
+  void* shard = MAP_FAILED;
+  if (is_within_file_limit(at + kShardBytes) &&
+      ftruncate(file, static_cast<off_t>(at + kShardBytes)) == 0 &&
+      reserve_file_range(file, at, g_counters.shard_pages * kPageBytes)) {
+    shard = mmap(nullptr, kShardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                 static_cast<off_t>(at));
+  }
+  close(file);
+  return shard;
+}
+
+// A shard that no live thread owns, newly mapped if need be. Null: the thread shares shard 0.
+uint64_t* claim_shard() {
+  Counters& state = g_counters;
+  FileHeader* header = state.header.load(std::memory_order_relaxed);
+  if (header == nullptr) return nullptr;
+  uint32_t index = 1;
+  while (index < kMaxShards && state.shards[index] != nullptr && state.is_owned[index]) ++index;
+  if (index == kMaxShards) return nullptr;
+  if (state.shards[index] == nullptr) {
+    void* const shard = state.has_file ? map_shard(index) : map_private(kShardBytes);
+    if (shard == MAP_FAILED) {
+      if (state.has_file) warn_of_space("a thread's counters");
+      return nullptr;
+    }
+    __atomic_store_n(&state.shards[index], static_cast<uint64_t*>(shard), __ATOMIC_RELEASE);
+    __atomic_store_n(&header->shard_count, index + 1, __ATOMIC_RELEASE);
+  }
+  state.is_owned[index] = true;
+  return state.shards[index];
+}
+
+// Holding the lock.
+void release_claim(const void* shard) {
+  Counters& state = g_counters;
+  for (uint32_t i = 1; i < kMaxShards && state.shards[i] != nullptr; ++i) {
+    if (state.shards[i] == shard) state.is_owned[i] = false;
+  }
+}
+
+// Runs when a thread ends: its shard, counts and all, goes to the next thread that asks.
+void release_shard(void* shard) {
+  // In a child that has not counted yet, what the thread remembers is its parent's.
+  if (shard != t_counters) return;
+  t_counters = nullptr;
+  leave_sections(static_cast<uint64_t*>(shard));
+  MutexGuard guard(g_counters.lock);
+  release_claim(shard);
+}
+
+// Space for one more series, in the table and in every shard. Holding the lock.
+bool reserve_series(uint32_t series) {
+  Counters& state = g_counters;
+  if (!state.has_file) return true;
+  const uint64_t series_pages = ((series + 1) * sizeof(SeriesEntry) + kPageBytes - 1) / kPageBytes;
+  const uint64_t shard_pages =
+      (uint64_t{8} * kOutcomeSlots * (series + 1) + kPageBytes - 1) / kPageBytes;
+  if (series_pages <= state.series_pages && shard_pages <= state.shard_pages) return true;
+  const int file = reopen_process_file(g_counters.file);
+  if (file < 0) return false;
+  bool is_fine = reserve_file_range(file, kSeriesAt, series_pages * kPageBytes);
+  for (uint32_t i = 0; is_fine && i < kMaxShards && state.shards[i] != nullptr; ++i) {
+    is_fine = reserve_file_range(file, kShardsAt + i * kShardBytes, shard_pages * kPageBytes);
+  }
+  close(file);
+  if (is_fine) {
+    state.series_pages = series_pages;
+    state.shard_pages = shard_pages;
+  }
+  return is_fine;
+}
+
+bool is_series(const SeriesEntry& entry, uint32_t config, const char* pattern,
+               const char* definition, int32_t device) {
+  return entry.config == config && entry.device == device &&
+         strncmp(entry.pattern, pattern, sizeof entry.pattern - 1) == 0 &&
+         strncmp(entry.definition, definition, sizeof entry.definition - 1) == 0;
+}
+
+// Holding the lock. UINT32_MAX when the table has no room for it.
+uint32_t find_or_add_series(uint32_t config, const char* pattern, const char* definition,
+                            int32_t device, uint32_t room_kept) {
+  Counters& state = g_counters;
+  FileHeader* header = state.header.load(std::memory_order_relaxed);
+  for (uint32_t i = 1; i < header->series_count; ++i) {
+    if (is_series(state.series[i], config, pattern, definition, device)) return i;
+  }
+  const uint32_t index = header->series_count;
+  if (index + room_kept >= kSeriesCapacity || !reserve_series(index)) return UINT32_MAX;
+  SeriesEntry& entry = state.series[index];
+  entry.config = static_cast<uint16_t>(config);
+  entry.device = static_cast<int16_t>(device);
+  snprintf(entry.pattern, sizeof entry.pattern, "%s", pattern);
+  snprintf(entry.definition, sizeof entry.definition, "%s", definition);
+  __atomic_store_n(&header->series_count, index + 1, __ATOMIC_RELEASE);
+  return index;
+}
+
+// The child has counters of its own. It lets go of the parent's here, and makes its file when it
+// first counts: most children never do.
+void start_over_in_child() {
+  Counters& state = g_counters;
+  FileHeader* header = state.header.load(std::memory_order_relaxed);
+  if (header != nullptr) {
+    state.parent_header = header;
+    state.parent_series = state.series;
+    state.parent_series_count = header->series_count;
+  }
+  t_counters = nullptr;
+  memset(state.shards, 0, sizeof state.shards);
+  memset(state.is_owned, 0, sizeof state.is_owned);
+  state.header.store(nullptr, std::memory_order_relaxed);
+}
+
+// Makes this process's counters if it has none, with the series of the process that it was forked
+// from, so that indexes remembered by decisions stay right. Holding the lock.
+bool ensure_open() {
+  Counters& state = g_counters;
+  if (state.header.load(std::memory_order_relaxed) != nullptr) return true;
+  if (state.parent_header == nullptr && config_path()[0] == 0 && !is_recording()) return false;
+  state.series_pages = 1;
+  state.shard_pages = 1;
+  if (const char* reason = create_file(process_start_time())) {
+    if (!state.warned_of_file) {
+      state.warned_of_file = true;
+      log_message(LogLevel::warn,
+                  "%s: cannot keep counters there: %s; launches are redirected all the same, but "
+                  "`fibshim stats` will not show them",
+                  stats_dir(), reason);
+    }
+    if (!create_private()) return false;
+  }
+  const FileHeader* parent = state.parent_header;
+  if (parent != nullptr) {
+    FileHeader* header = state.header.load(std::memory_order_relaxed);
+    memcpy(header->configs, parent->configs, sizeof header->configs);
+    header->config_count = parent->config_count;
+    memcpy(header->devices, parent->devices, sizeof header->devices);
+    header->device_count = parent->device_count;
+    const uint32_t count = state.parent_series_count;
+    if (count > 1 && !reserve_series(count - 1)) {
+      // No room even for what the parent had: count in private, where there is.
+      (void)unlink(state.file.path);
+      memset(state.shards, 0, sizeof state.shards);
+      if (!create_private()) return false;
+      header = state.header.load(std::memory_order_relaxed);
+    }
+    memcpy(state.series, state.parent_series, count * sizeof(SeriesEntry));
+    __atomic_store_n(&header->series_count, count, __ATOMIC_RELEASE);
+    state.parent_header = nullptr;
+  }
+  return true;
+}
+
+}  // namespace
+
+uint32_t open_counters(const Snapshot& snapshot) {
+  Counters& state = g_counters;
+  MutexGuard guard(state.lock);
+  if (!g_has_thread_exit_key.load(std::memory_order_relaxed)) {
+    if (pthread_key_create(&g_thread_exit_key, release_shard) == 0) {
+      g_has_thread_exit_key.store(true, std::memory_order_release);
+    }
+  }
+  if (!ensure_open()) return 0;
+  return find_or_add_config(state.header.load(std::memory_order_relaxed), snapshot);
+}
+
+uint32_t add_config(const Snapshot& snapshot) {
+  Counters& state = g_counters;
+  MutexGuard guard(state.lock);
+  return ensure_open() ? find_or_add_config(state.header.load(std::memory_order_relaxed), snapshot)
+                       : 0;
+}
+
+void note_mode(Mode mode) {
+  FileHeader* const header = g_counters.header.load(std::memory_order_acquire);
+  if (header != nullptr) {
+    __atomic_store_n(&header->mode, static_cast<uint32_t>(mode), __ATOMIC_RELAXED);
+  }
+}
+
+ControlBlock* own_control() {
+  FileHeader* const header = g_counters.header.load(std::memory_order_acquire);
+  return header == nullptr || !g_counters.has_file
+             ? nullptr
+             : reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(header) + kControlAt);
+}
+
+uint64_t control_offset() { return kControlAt; }
+
+namespace {
+
+// A thread that got no shard asks again only after many more counts: asking takes the lock and, where
+// space is short, system calls.
+__thread uint32_t t_left_without_asking __attribute__((tls_model("initial-exec")));
+
+// Claims a shard for the thread, and adds one to it, or to shard 0.
+void count_in_claimed(CounterIndex index) {
+  Counters& state = g_counters;
+  MutexGuard guard(state.lock);
+  if (!ensure_open()) return;
+  uint64_t* shard = g_has_thread_exit_key.load(std::memory_order_relaxed) ? claim_shard() : nullptr;
+  if (shard != nullptr && pthread_setspecific(g_thread_exit_key, shard) != 0) {
+    release_claim(shard);
+    shard = nullptr;
+  }
+  t_counters = shard;
+  if (shard == nullptr) {
+    t_left_without_asking = kCountsBetweenClaims;
+    shard = state.shards[0];
+  }
+  __atomic_fetch_add(shard + index, 1, __ATOMIC_RELAXED);
+}
+
+}  // namespace
+
+void count_slowly(CounterIndex index) {
+  uint64_t* const shared = __atomic_load_n(&g_counters.shards[0], __ATOMIC_ACQUIRE);
+  if (t_left_without_asking > 0 && shared != nullptr) {
+    --t_left_without_asking;
+    __atomic_fetch_add(shared + index, 1, __ATOMIC_RELAXED);
+    return;
+  }
+  count_in_claimed(index);
+  // In a forked child this is the first that is heard of it.
+  ensure_watcher();
+}
+
+// Only the sum over all shards is a count.
+void take_back_slowly(CounterIndex index) {
+  uint64_t* const shared = __atomic_load_n(&g_counters.shards[0], __ATOMIC_ACQUIRE);
+  if (shared != nullptr) __atomic_fetch_sub(shared + index, 1, __ATOMIC_RELAXED);
+}
+
+uint32_t series_of(uint32_t config, const char* pattern, const char* definition, int32_t device) {
+  Counters& state = g_counters;
+  MutexGuard guard(state.lock);
+  if (!ensure_open()) return 0;
+  // Room is kept for one "(other)" per pattern, and for the last one.
+  uint32_t series = find_or_add_series(config, pattern, definition, device, kSeriesCapacity / 8);
+  if (series == UINT32_MAX) series = find_or_add_series(config, pattern, kOther, -1, 1);
+  if (series == UINT32_MAX) series = find_or_add_series(config, kOther, kOther, -1, 0);
+  if (series == UINT32_MAX) {
+    warn_of_space("another series");
+    series = 0;
+  }
+  return series;
+}
+
+void names_of_series(uint32_t series, const char** pattern, const char** definition) {
+  MutexGuard guard(g_counters.lock);
+  const bool is_known = g_counters.series != nullptr && series < kSeriesCapacity;
+  *pattern = is_known ? g_counters.series[series].pattern : "";
+  *definition = is_known ? g_counters.series[series].definition : "";
+}
+
+uint32_t series_count() {
+  const FileHeader* const header = g_counters.header.load(std::memory_order_acquire);
+  return header == nullptr ? 0 : __atomic_load_n(&header->series_count, __ATOMIC_ACQUIRE);
+}
+
+const char* folder_of_series(uint32_t series) {
+  MutexGuard guard(g_counters.lock);
+  const FileHeader* const header = g_counters.header.load(std::memory_order_relaxed);
+  if (header == nullptr || series >= header->series_count) return "";
+  const uint32_t config = g_counters.series[series].config;
+  return config < header->config_count ? header->configs[config].path : "";
+}
+
+uint32_t first_series_like(uint32_t series) {
+  MutexGuard guard(g_counters.lock);
+  const SeriesEntry* const entries = g_counters.series;
+  if (entries == nullptr || series == 0 || series >= kSeriesCapacity) return 0;
+  const SeriesEntry& entry = entries[series];
+  if (strcmp(entry.definition, kOther) == 0) return 0;
+  uint32_t first = 1;
+  while (entries[first].config != entry.config ||
+         strcmp(entries[first].definition, entry.definition) != 0) {
+    ++first;
+  }
+  return first;
+}
+
+const uint64_t* shard_at(uint32_t index) {
+  return index < kMaxShards ? __atomic_load_n(&g_counters.shards[index], __ATOMIC_ACQUIRE)
+                            : nullptr;
+}
+
+void note_device(uint32_t ordinal, uint32_t sm, const char* name) {
+  Counters& state = g_counters;
+  MutexGuard guard(state.lock);
+  FileHeader* header = state.header.load(std::memory_order_relaxed);
+  if (header == nullptr || ordinal >= kMaxCountedDevices) return;
+  header->devices[ordinal].sm = sm;
+  snprintf(header->devices[ordinal].name, sizeof header->devices[ordinal].name, "%s", name);
+  if (header->device_count <= ordinal) {
+    __atomic_store_n(&header->device_count, ordinal + 1, __ATOMIC_RELEASE);
+  }
+}
+
+void lock_counters_for_fork() { g_counters.lock.lock(); }
+
+void unlock_counters_after_fork(bool is_child) {
+  if (is_child) start_over_in_child();
+  g_counters.lock.unlock_after_fork(is_child);
+}
+
+}  // namespace fibshim

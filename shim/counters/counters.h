@@ -1,0 +1,119 @@
+// Counters: one mapped file per process (counters_format.h), one shard per thread.
+//
+// The fast side, count(), is two loads and a store to memory that no other thread writes. A thread
+// gets its shard at its first count and gives it back when it ends; a shard's counts stay. When
+// no shard can be had (no space, no memory) the thread adds atomically to the shared shard 0; when
+// there is no file, shards are private memory and only the host's own process knows the counts.
+#ifndef FIBSHIM_SHIM_COUNTERS_COUNTERS_H_
+#define FIBSHIM_SHIM_COUNTERS_COUNTERS_H_
+
+#include <stdint.h>
+
+#include "shim/abi/counters_format.h"
+#include "shim/abi/outcomes.h"
+#include "shim/abi/settings.h"
+
+namespace fibshim {
+
+struct ControlBlock;
+struct Snapshot;
+
+// Threads that have counters of their own at one time.
+inline constexpr uint32_t kMaxShards = 4096;
+
+// Index of a counter within a shard.
+using CounterIndex = uint32_t;
+
+constexpr CounterIndex counter_of(uint32_t series, Outcome outcome) {
+  return series * kOutcomeSlots + static_cast<uint32_t>(outcome);
+}
+
+// The calling thread's own shard, or null: none yet, or it shares shard 0.
+// __thread, not thread_local: C++ would check for a constructor at every use.
+// Named for launch_entry.cc, which reads it in assembly.
+extern __thread uint64_t* t_counters __asm__("fibshim_counters")
+    __attribute__((tls_model("initial-exec")));
+
+// Adds one where the thread has no shard of its own: claims one, or adds to shard 0.
+void count_slowly(CounterIndex index);
+
+// Adds to a counter that only this thread writes: a plain add, but as one store that a reader sees
+// whole, after everything that this thread has read or written before; the compiler moves nothing over it.
+inline void add_in_order(uint64_t* counter, int64_t by) {
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+  // Compilers make three instructions of the other form.
+  __asm__ volatile("addq %1, %0" : "+m"(*counter) : "er"(by) : "cc", "memory");
+#else
+  __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + static_cast<uint64_t>(by),
+                   __ATOMIC_RELEASE);
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
+// Adds one to the calling thread's own shard.
+inline void count_in(uint64_t* counters, CounterIndex index) { add_in_order(counters + index, 1); }
+
+// Adds one. Never blocks; safe from any thread at any time.
+inline void count(CounterIndex index) {
+  uint64_t* const counters = t_counters;
+  if (__builtin_expect(counters != nullptr, 1)) {
+    count_in(counters, index);
+  } else {
+    count_slowly(index);
+  }
+}
+
+// Takes one back that this thread has added.
+void take_back_slowly(CounterIndex index);
+inline void take_back(CounterIndex index) {
+  uint64_t* const counters = t_counters;
+  if (__builtin_expect(counters != nullptr, 1)) {
+    add_in_order(counters + index, -1);
+  } else {
+    take_back_slowly(index);
+  }
+}
+
+// Creates the process's file for a snapshot that is about to be used. Failure warns once and leaves
+// private counters. Called under runtime.cc's start, never twice at a time. Returns add_config()'s index.
+uint32_t open_counters(const Snapshot& snapshot);
+
+// The index under which a folder's counts go: the one that it had before, if it was in force then.
+uint32_t add_config(const Snapshot& snapshot);
+
+// The series of (config, pattern label, definition name, device), made at first need; device -1: not
+// told. Slow path only. When the table is full: the one of (label, "(other)"), or of ("(other)",
+// "(other)").
+uint32_t series_of(uint32_t config, const char* pattern, const char* definition, int32_t device);
+
+// The names that a series was made with; cut to fit, like the file's. Series 0 has empty ones.
+void names_of_series(uint32_t series, const char** pattern, const char** definition);
+
+// How many there are, with series 0; and the folder that one is of, "" where there is none.
+uint32_t series_count();
+const char* folder_of_series(uint32_t series);
+
+// The first series of the same folder and definition. 0 for series 0, and for one that stands for several
+// definitions, for lack of room.
+uint32_t first_series_like(uint32_t series);
+
+// Shard `index`, from 1 on without a gap, or null. For read_section.cc.
+const uint64_t* shard_at(uint32_t index);
+
+// The mode that is in force, for readers.
+void note_mode(Mode mode);
+
+// The process's control block, and where it lies in any counters file of this version. Null: no file.
+ControlBlock* own_control();
+uint64_t control_offset();
+
+// Describes the devices in the file's header, once.
+void note_device(uint32_t ordinal, uint32_t sm, const char* name);
+
+// For the atfork handlers.
+void lock_counters_for_fork();
+void unlock_counters_after_fork(bool is_child);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_COUNTERS_COUNTERS_H_

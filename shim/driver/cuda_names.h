@@ -1,0 +1,35 @@
+// cuda.h without its renaming macros: here a name means what libcuda exports under that very name.
+//
+// cuda.h spells "cuGetProcAddress" and means cuGetProcAddress_v2. In a table that lists both this
+// would be one function under two rows, and a shim that hands out the wrong ABI. Every file of the
+// shim that names a driver function includes this instead of cuda.h.
+#ifndef FIBSHIM_SHIM_DRIVER_CUDA_NAMES_H_
+#define FIBSHIM_SHIM_DRIVER_CUDA_NAMES_H_
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#undef cuCtxCreate
+#undef cuCtxDestroy
+#undef cuDevicePrimaryCtxRelease
+#undef cuDevicePrimaryCtxReset
+#undef cuEventElapsedTime
+#undef cuGetProcAddress
+#undef cuGraphAddKernelNode
+#undef cuGraphAddNode
+#undef cuGraphExecKernelNodeSetParams
+#undef cuGraphKernelNodeGetParams
+#undef cuGraphKernelNodeSetParams
+#undef cuStreamBeginCapture
+#undef cuStreamDestroy
+
+// cudaTypedefs.h declares the first versions of these for NVIDIA's own use only.
+using PFN_fibshim_cuCtxCreate_v2000 = CUresult(CUDAAPI*)(CUcontext* context, unsigned flags,
+                                                         CUdevice device);
+using PFN_fibshim_cuCtxDestroy_v2000 = CUresult(CUDAAPI*)(CUcontext context);
+using PFN_fibshim_cuDevicePrimaryCtxRelease_v7000 = CUresult(CUDAAPI*)(CUdevice device);
+using PFN_fibshim_cuDevicePrimaryCtxReset_v7000 = CUresult(CUDAAPI*)(CUdevice device);
+using PFN_fibshim_cuStreamBeginCapture_v10000 = CUresult(CUDAAPI*)(CUstream stream);
+using PFN_fibshim_cuStreamDestroy_v2000 = CUresult(CUDAAPI*)(CUstream stream);
+
+#endif  // FIBSHIM_SHIM_DRIVER_CUDA_NAMES_H_

@@ -1,0 +1,118 @@
+// The real driver: pointers to the functions that the shim hooks or calls itself.
+//
+// Resolved on demand, all at once, from the libcuda.so.1 that the process has loaded. Publication
+// is by atomic stores of values that every thread would find alike, so no thread ever waits here
+// and a failure is never remembered. Callable from any thread at any time, before cuInit too.
+#ifndef FIBSHIM_SHIM_DRIVER_DRIVER_H_
+#define FIBSHIM_SHIM_DRIVER_DRIVER_H_
+
+#include <atomic>
+
+#include "shim/driver/cuda_names.h"
+
+namespace fibshim {
+
+// Driver functions that the shim calls but does not hook. Absent ones stay null: callers ask first.
+#define FIBSHIM_CALLED_FUNCTIONS(CALL)                                          \
+  CALL(cuDriverGetVersion, PFN_cuDriverGetVersion_v2020)                        \
+  CALL(cuDeviceGetCount, PFN_cuDeviceGetCount_v2000)                            \
+  CALL(cuDeviceGet, PFN_cuDeviceGet_v2000)                                      \
+  CALL(cuDeviceGetName, PFN_cuDeviceGetName_v2000)                              \
+  CALL(cuDeviceGetAttribute, PFN_cuDeviceGetAttribute_v2000)                    \
+  CALL(cuCtxGetDevice, PFN_cuCtxGetDevice_v2000)                                \
+  CALL(cuCtxFromGreenCtx, PFN_cuCtxFromGreenCtx_v12040)                         \
+  CALL(cuDevicePrimaryCtxGetState, PFN_cuDevicePrimaryCtxGetState_v7000)        \
+  CALL(cuFuncGetName, PFN_cuFuncGetName_v12030)                                 \
+  CALL(cuKernelGetName, PFN_cuKernelGetName_v12030)                             \
+  CALL(cuFuncGetModule, PFN_cuFuncGetModule_v11000)                             \
+  CALL(cuKernelGetLibrary, PFN_cuKernelGetLibrary_v12050)                       \
+  CALL(cuFuncGetParamInfo, PFN_cuFuncGetParamInfo_v12040)                       \
+  CALL(cuKernelGetParamInfo, PFN_cuKernelGetParamInfo_v12040)                   \
+  CALL(cuKernelGetAttribute, PFN_cuKernelGetAttribute_v12000)                   \
+  CALL(cuKernelSetAttribute, PFN_cuKernelSetAttribute_v12000)                   \
+  CALL(cuStreamGetCtx, PFN_cuStreamGetCtx_v9020)                                \
+  CALL(cuCtxPushCurrent_v2, PFN_cuCtxPushCurrent_v4000)                         \
+  CALL(cuCtxPopCurrent_v2, PFN_cuCtxPopCurrent_v4000)                           \
+  CALL(cuGraphGetNodes, PFN_cuGraphGetNodes_v10000)                             \
+  CALL(cuGraphNodeGetType, PFN_cuGraphNodeGetType_v10000)                       \
+  CALL(cuGraphChildGraphNodeGetGraph, PFN_cuGraphChildGraphNodeGetGraph_v10000) \
+  CALL(cuStreamGetCaptureInfo_v2, PFN_cuStreamGetCaptureInfo_v11030)            \
+  CALL(cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000)                     \
+  CALL(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)                              \
+  CALL(cuEventCreate, PFN_cuEventCreate_v2000)                                  \
+  CALL(cuEventRecord, PFN_cuEventRecord_v2000)                                  \
+  CALL(cuEventElapsedTime, PFN_cuEventElapsedTime_v2000)                        \
+  CALL(cuEventDestroy_v2, PFN_cuEventDestroy_v4000)                             \
+  CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)
+
+// The pointers, one variable each: launch_entry.cc names them in assembly. Relaxed loads suffice:
+// they are code addresses, and libcuda is mapped before it is found.
+namespace real {
+#define HOOK(name, type) extern std::atomic<type> name __asm__("fibshim_real_" #name);
+#include "shim/driver/hook_table.h"
+#undef HOOK
+#define CALL(name, type) extern std::atomic<type> name;
+FIBSHIM_CALLED_FUNCTIONS(CALL)
+#undef CALL
+}  // namespace real
+
+#define FIBSHIM_REAL(name) (::fibshim::real::name.load(std::memory_order_relaxed))
+
+// Fills the pointers. False when the process has no libcuda.so.1 (then nothing was remembered).
+bool resolve_driver();
+
+// Calls the real function; the driver's absence, or the function's absence from it, is an error
+// code.
+template <class Function, class... Arguments>
+inline CUresult call_unseen(const std::atomic<Function>& slot, Arguments... arguments) {
+  Function function = slot.load(std::memory_order_relaxed);
+  if (__builtin_expect(function == nullptr, 0)) {
+    (void)resolve_driver();
+    function = slot.load(std::memory_order_relaxed);
+    if (function == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return function(arguments...);
+}
+
+// Looks whether a hook's call has found its context poisoned (sticky_errors.h). `slot`: the function's.
+void note_failed_call(const void* slot, CUresult result);
+
+// The same, for calls whose errors tell of the current context.
+template <class Function, class... Arguments>
+inline CUresult call_real(const std::atomic<Function>& slot, Arguments... arguments) {
+  const CUresult result = call_unseen(slot, arguments...);
+  if (__builtin_expect(result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY, 0)) {
+    note_failed_call(&slot, result);
+  }
+  return result;
+}
+
+// The hook for a pointer that the real driver gave out, or the pointer itself when it is not one
+// that the shim hooks. Exact pointers are compared, never names.
+void* exchange_pointer(void* given);
+
+// The hook for an exported name, or nullptr. Takes no lock and allocates nothing.
+void* hook_for_name(const char* name);
+
+// While one lives, this thread may do what a stream capture under way in the process would forbid:
+// load modules, make and query events.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() : exchange_(FIBSHIM_REAL(cuThreadExchangeStreamCaptureMode)) {
+    is_changed_ = exchange_ != nullptr && exchange_(&mode_) == CUDA_SUCCESS;
+  }
+  ~RelaxedCapture() {
+    if (is_changed_) (void)exchange_(&mode_);
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  PFN_cuThreadExchangeStreamCaptureMode_v10010 exchange_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool is_changed_;
+};
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_DRIVER_DRIVER_H_

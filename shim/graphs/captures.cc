@@ -1,0 +1,155 @@
+#include "shim/graphs/captures.h"
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "shim/driver/driver.h"
+#include "shim/launch/launch_path.h"
+
+namespace fibshim {
+
+constinit std::atomic<int> g_active_captures{0};
+
+namespace {
+
+// `stream` is stored last, after the rest, and taken first: nobody may see one capture's stream with
+// the context of the one that had its place before.
+struct Capture {
+  std::atomic<uintptr_t> stream;  // or one of the two below
+  std::atomic<uintptr_t> thread;  // whose per-thread stream it is; 0: not one
+  std::atomic<CUcontext> context;
+  std::atomic<CUdevice> device;  // whose primary context it may be; kNone: it is another
+};
+
+constexpr CUdevice kNone = -1;
+
+// As the driver last gave them out; null: not known. They keep their values when they come back.
+constexpr int kMostDevices = 64;
+constinit std::atomic<CUcontext> g_primary_contexts[kMostDevices] = {};
+
+constexpr uintptr_t kFree = 0;
+constexpr uintptr_t kClaimed = 3;  // and not written yet; no stream's value, like 1 and 2
+
+// More at once than these are counted and never end: their launches take the slow side, no more.
+constexpr int kMostCaptures = 256;
+constinit Capture g_captures[kMostCaptures] = {};
+
+struct StreamKey {
+  uintptr_t stream;
+  uintptr_t thread;
+};
+
+StreamKey key_of(CUstream stream, bool is_per_thread_stream) {
+  if (stream == nullptr) stream = is_per_thread_stream ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+  return {reinterpret_cast<uintptr_t>(stream),
+          stream == CU_STREAM_PER_THREAD ? static_cast<uintptr_t>(pthread_self()) : 0};
+}
+
+// Of a thread's stream the current one: each context has its own.
+CUcontext context_of(const StreamKey& key) {
+  const auto get_context = FIBSHIM_REAL(cuStreamGetCtx);
+  CUcontext context = nullptr;
+  if (get_context != nullptr) {
+    (void)get_context(reinterpret_cast<CUstream>(key.stream), &context);
+  }
+  return context;
+}
+
+// The current device, unless the context is known not to be its primary one.
+CUdevice primary_device_of(CUcontext context) {
+  const auto get_device = FIBSHIM_REAL(cuCtxGetDevice);
+  CUdevice device = kNone;
+  if (get_device == nullptr || get_device(&device) != CUDA_SUCCESS) return kNone;
+  if (device < 0 || device >= kMostDevices) return device;
+  const CUcontext primary = g_primary_contexts[device].load(std::memory_order_relaxed);
+  return primary == nullptr || primary == context ? device : kNone;
+}
+
+// True when this call has ended it, not another thread's.
+bool end_capture(Capture* capture, uintptr_t stream) {
+  if (!capture->stream.compare_exchange_strong(stream, kFree)) return false;
+  g_active_captures.fetch_sub(1, std::memory_order_relaxed);
+  g_slow_reasons.fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
+template <class Is>
+void end_captures(Is is) {
+  if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) == 0, 1)) return;
+  for (Capture& capture : g_captures) {
+    const uintptr_t stream = capture.stream.load(std::memory_order_acquire);
+    if (stream != kFree && stream != kClaimed && is(capture, stream)) {
+      end_capture(&capture, stream);
+    }
+  }
+}
+
+}  // namespace
+
+void note_capture_begin(CUstream stream, bool is_per_thread_stream) {
+  g_active_captures.fetch_add(1, std::memory_order_relaxed);
+  g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
+  const StreamKey key = key_of(stream, is_per_thread_stream);
+  const CUcontext context = context_of(key);
+  const CUdevice device = primary_device_of(context);
+  for (Capture& capture : g_captures) {
+    uintptr_t none = kFree;
+    if (!capture.stream.compare_exchange_strong(none, kClaimed)) continue;
+    capture.thread.store(key.thread, std::memory_order_relaxed);
+    capture.context.store(context, std::memory_order_relaxed);
+    capture.device.store(device, std::memory_order_relaxed);
+    capture.stream.store(key.stream, std::memory_order_release);
+    return;
+  }
+}
+
+void note_capture_end(CUstream stream, bool is_per_thread_stream) {
+  if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) == 0, 1)) return;
+  const StreamKey key = key_of(stream, is_per_thread_stream);
+  const CUcontext context = key.thread == 0 ? nullptr : context_of(key);
+  end_captures([&](const Capture& capture, uintptr_t at) {
+    return at == key.stream && capture.thread.load(std::memory_order_relaxed) == key.thread &&
+           (key.thread == 0 || capture.context.load(std::memory_order_relaxed) == context);
+  });
+}
+
+void note_stream_end(CUstream stream) {
+  if (stream != nullptr && stream != CU_STREAM_PER_THREAD) note_capture_end(stream, false);
+}
+
+void note_context_end(CUcontext context) {
+  end_captures([&](const Capture& capture, uintptr_t) {
+    return context != nullptr && capture.context.load(std::memory_order_relaxed) == context;
+  });
+}
+
+void note_green_context_end(CUgreenCtx context) {
+  if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) == 0, 1)) return;
+  const auto get_context = FIBSHIM_REAL(cuCtxFromGreenCtx);
+  CUcontext as_context = nullptr;
+  if (get_context != nullptr && get_context(&as_context, context) == CUDA_SUCCESS) {
+    note_context_end(as_context);
+  }
+}
+
+void note_primary_context(CUdevice device, CUcontext context) {
+  if (device < 0 || device >= kMostDevices) return;
+  g_primary_contexts[device].store(context, std::memory_order_relaxed);
+}
+
+void note_primary_context_end(CUdevice device, bool is_reset) {
+  if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) == 0, 1)) return;
+  const auto get_state = FIBSHIM_REAL(cuDevicePrimaryCtxGetState);
+  unsigned flags = 0;
+  int is_active = 1;
+  // Others may hold a context that was released.
+  if (!is_reset && (get_state == nullptr || get_state(device, &flags, &is_active) != CUDA_SUCCESS ||
+                    is_active != 0)) {
+    return;
+  }
+  end_captures([&](const Capture& capture, uintptr_t) {
+    return capture.device.load(std::memory_order_relaxed) == device;
+  });
+}
+
+}  // namespace fibshim

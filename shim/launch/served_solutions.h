@@ -1,0 +1,45 @@
+// The solutions behind the counters' series: what a failure must know of them, and quarantine.
+//
+// A launch that fails on the fast side has nothing left but its counter, and its decision may be gone.
+// So this is kept by series, from the first decision on, for the life of the process.
+//
+// Quarantine (FIBSHIM_QUARANTINE=N): a solution that made N launches fail is left alone; the original
+// runs, on the slow side, and fallback_quarantined counts it. A solution is known by its folder and its
+// definition, of which it is the only one, so all its series count together. It gets out when a folder
+// is published: at a swap, or in another process.
+//
+// Written and read on the slow side only; any thread.
+#ifndef FIBSHIM_SHIM_LAUNCH_SERVED_SOLUTIONS_H_
+#define FIBSHIM_SHIM_LAUNCH_SERVED_SOLUTIONS_H_
+
+#include <stdint.h>
+
+#include "shim/driver/cuda_names.h"
+#include "shim/abi/settings.h"
+
+namespace fibshim {
+
+struct Binding;
+struct Snapshot;
+
+// A decision has found that `binding`'s solution serves the series. Series that stand for several
+// definitions, "(other)", keep what holds for the process, and no quarantine.
+void note_solution(uint32_t series, const Snapshot& snapshot, const Binding& binding);
+
+// "" where none is known.
+const char* solution_of_series(uint32_t series);
+
+OnError on_error_of_series(uint32_t series);
+
+// Its solution made a launch fail with `result`. Errors that tell of the caller or of the context do not
+// count.
+void note_failure(uint32_t series, CUresult result);
+
+bool is_quarantined(uint32_t series);
+
+// A folder is about to be used: all its solutions are tried.
+void end_quarantines();
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_LAUNCH_SERVED_SOLUTIONS_H_

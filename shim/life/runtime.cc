@@ -1,0 +1,278 @@
+#include "shim/life/runtime.h"
+
+#include <atomic>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/counters/counters.h"
+#include "shim/registry/decisions.h"
+#include "shim/registry/devices_in_use.h"
+#include "shim/graphs/graphs.h"
+#include "shim/registry/handles.h"
+#include "shim/registry/image_identity.h"
+#include "shim/registry/images.h"
+#include "shim/launch/launch_path.h"
+#include "shim/registry/loaded_images.h"
+#include "shim/base/log.h"
+#include "shim/record/recorder.h"
+#include "shim/launch/redirect_trace.h"
+#include "shim/launch/served_solutions.h"
+#include "shim/base/settings_in_force.h"
+#include "shim/life/swap.h"
+
+namespace fibshim {
+namespace {
+
+enum State : uint32_t { kNotStarted, kStarting, kRunning, kOff };
+std::atomic<uint32_t> g_state{kNotStarted};
+std::atomic<Generation*> g_generation;
+const LoaderApi* g_loader;  // written before kRunning is published
+
+// How long a thread waits for another one that is starting. Long enough for a large folder; the
+// limit is there for what nobody has thought of.
+constexpr int kLongestWaitMs = 3000;
+
+thread_local bool t_is_starting __attribute__((tls_model("initial-exec")));
+
+// Threads that start, and threads that are about to fork. They let each other finish: the dynamic
+// linker and the loader's C++ library do not survive being copied half-way through their work.
+std::atomic<uint32_t> g_starters{0};
+std::atomic<uint32_t> g_forkers{0};
+
+// Until `is_over` of what the word holds. False: it took too long.
+template <class IsOver>
+bool wait_until(std::atomic<uint32_t>* word, IsOver is_over) {
+  constexpr int64_t kSliceNs = 100'000'000;
+  int64_t left_ns = kLongestWaitMs * int64_t{1'000'000};
+  timespec before;
+  clock_gettime(CLOCK_MONOTONIC, &before);
+  for (uint32_t seen; !is_over(seen = word->load());) {
+    if (left_ns <= 0) return false;
+    const timespec slice = {0, kSliceNs};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &slice, nullptr, 0);
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const int64_t passed_ns =
+        (now.tv_sec - before.tv_sec) * 1'000'000'000 + (now.tv_nsec - before.tv_nsec);
+    // A process that was stopped, or a clock that jumps, has not waited all that time.
+    left_ns -= passed_ns < 2 * kSliceNs ? passed_ns : 2 * kSliceNs;
+    before = now;
+  }
+  return true;
+}
+
+void wake_all(std::atomic<uint32_t>* word) {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+bool is_zero(uint32_t value) { return value == 0; }
+
+void enter_start() {
+  t_is_starting = true;
+  // Each says what it is about to do, then looks at the other.
+  for (bool has_time = true;; has_time = wait_until(&g_forkers, is_zero)) {
+    g_starters.fetch_add(1);
+    if (g_forkers.load() == 0 || !has_time) return;
+    if (g_starters.fetch_sub(1) == 1) wake_all(&g_starters);
+  }
+}
+
+void leave_start() {
+  if (g_starters.fetch_sub(1) == 1) wake_all(&g_starters);
+  t_is_starting = false;
+}
+
+// The loader lies beside this library.
+bool find_loader_path(char* out, size_t out_size) {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(&find_loader_path), &info) == 0 || info.dli_fname == nullptr) {
+    return false;
+  }
+  char self[PATH_MAX];
+  if (!make_absolute(info.dli_fname, self, sizeof self)) return false;
+  char* slash = strrchr(self, '/');
+  if (slash == nullptr) return false;
+  *slash = 0;
+  const int length = snprintf(out, out_size, "%s/libfibloader.so", self);
+  return length > 0 && static_cast<size_t>(length) < out_size;
+}
+
+// Null: `message` says why.
+const LoaderApi* load_loader(char* message, size_t message_size) {
+  char path[PATH_MAX];
+  if (!find_loader_path(path, sizeof path)) {
+    snprintf(message, message_size,
+             "cannot tell where libfibshim.so lies, so not libfibloader.so either");
+    return nullptr;
+  }
+  // Never closed: the snapshot's code lives there.
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    snprintf(message, message_size, "%s", dlerror());
+    return nullptr;
+  }
+  using Entry = const LoaderApi* (*)(uint32_t);
+  const auto entry = reinterpret_cast<Entry>(dlsym(library, "fibloader_api"));
+  const LoaderApi* api = entry == nullptr ? nullptr : entry(kLoaderApiVersion);
+  if (api == nullptr) {
+    snprintf(message, message_size, "%.900s is of another version than libfibshim.so", path);
+  }
+  return api;
+}
+
+// In the order in which the slow paths take them.
+void before_fork() {
+  g_forkers.fetch_add(1);
+  // A thread that starts may wait for the dynamic linker's lock, which this one may hold: then it forks
+  // all the same, after a while.
+  if (!t_is_starting) (void)wait_until(&g_starters, is_zero);
+  lock_swap_for_fork();
+  lock_handles_for_fork();
+  lock_decisions_for_fork();
+  lock_graphs_for_fork();
+  lock_image_identity_for_fork();
+  lock_images_for_fork();
+  lock_loaded_images_for_fork();
+  lock_generations_for_fork();
+  lock_counters_for_fork();
+  lock_recorder_for_fork();
+  lock_redirect_trace_for_fork();
+}
+
+void after_fork(bool is_child) {
+  unlock_redirect_trace_after_fork(is_child);
+  unlock_recorder_after_fork(is_child);
+  unlock_counters_after_fork(is_child);
+  unlock_generations_after_fork(is_child);
+  unlock_loaded_images_after_fork(is_child);
+  unlock_images_after_fork(is_child);
+  unlock_image_identity_after_fork(is_child);
+  unlock_graphs_after_fork(is_child);
+  unlock_decisions_after_fork(is_child);
+  unlock_handles_after_fork(is_child);
+  unlock_swap_after_fork(is_child);
+  // Forked while another thread was starting: that thread does not exist here.
+  uint32_t state = kStarting;
+  if (is_child) g_state.compare_exchange_strong(state, kNotStarted);
+  if (is_child) {
+    g_starters.store(0);
+    g_forkers.store(0);
+  } else if (g_forkers.fetch_sub(1) == 1) {
+    wake_all(&g_forkers);
+  }
+}
+
+// `message`: why there is no loader.
+Generation* start(const LoaderApi* api, char (&message)[1024]) {
+  read_settings();
+  log_message(LogLevel::debug, "starting, FIBSHIM_CONFIG=%s", config_path());
+  g_loader = api;
+  if (g_loader == nullptr) {
+    log_message(LogLevel::warn, "%s; kernels run unchanged", message);
+    return nullptr;
+  }
+  const FolderIdentity identity = identify_folder(config_path());
+  const Snapshot* snapshot = nullptr;
+  if (config_path()[0] != 0) {
+    snapshot = g_loader->open(config_path(), folder_rules(), message, sizeof message);
+    if (snapshot == nullptr) {
+      log_message(LogLevel::warn, "%s; kernels run unchanged (fibshim check %s lists everything)",
+                  message, config_path());
+    } else if (message[0] != 0) {
+      // Solutions that are broken. A launch that one of them would serve says so when it happens.
+      log_message(LogLevel::info, "%s", message);
+    }
+  }
+  // Launches can be recorded without knowing any of them.
+  if (snapshot == nullptr && wants_recording()) snapshot = no_folder();
+  if (snapshot == nullptr) return nullptr;
+  apply_folder_settings(*snapshot);
+  if (mode() == Mode::off) return nullptr;
+  if (wants_recording()) start_recording(*snapshot);
+  if (traces_last()) g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
+  Generation* const generation = make_generation(snapshot, mode(), 1);
+  if (generation == nullptr) {
+    log_message(LogLevel::warn, "no memory for %u solutions; kernels run unchanged",
+                snapshot->solutions.count);
+    return nullptr;
+  }
+  generation->config = open_counters(*snapshot);
+  begin_watching(*generation, identity);
+  apply_device_setting();
+  log_message(LogLevel::info, "%s: %u patterns, %u solutions", snapshot->text(snapshot->root),
+              snapshot->patterns.count, snapshot->solutions.count);
+  return generation;
+}
+
+__attribute__((noinline)) bool start_or_wait() {
+  if (!is_active() || t_is_starting) return false;
+  uint32_t state = g_state.load(std::memory_order_acquire);
+  if (state == kNotStarted) {
+    // The loader is opened before anything is claimed, by each thread that comes here: that takes
+    // the dynamic linker's lock, and the thread that holds it may be in the constructor of a
+    // library, waiting for whoever has claimed the start.
+    const int saved_errno = errno;
+    char message[1024];
+    enter_start();
+    const LoaderApi* api = load_loader(message, sizeof message);
+    const bool is_ours =
+        g_state.compare_exchange_strong(state, kStarting, std::memory_order_acq_rel);
+    Generation* generation = is_ours ? start(api, message) : nullptr;
+    if (is_ours) {
+      g_generation.store(generation, std::memory_order_release);
+      g_state.store(generation == nullptr ? kOff : kRunning, std::memory_order_release);
+      wake_all(&g_state);
+    }
+    leave_start();
+    if (generation != nullptr) ensure_watcher();
+    errno = saved_errno;
+    if (is_ours) return generation != nullptr;
+  }
+  if (state == kStarting) {
+    (void)wait_until(&g_state, [](uint32_t now) { return now != kStarting; });
+  }
+  return has_started();
+}
+
+// Cheap: a look at the environment. Everything else waits for CUDA, but for the fork handlers: no
+// thread of the parent may be half-way through a change, or through starting, when a child is made.
+__attribute__((constructor)) void on_map() {
+  remember_working_directory();
+  if (is_active()) {
+    pthread_atfork(
+        before_fork, [] { after_fork(false); }, [] { after_fork(true); });
+  }
+}
+
+}  // namespace
+
+bool ensure_started() {
+  const uint32_t state = g_state.load(std::memory_order_acquire);
+  if (__builtin_expect(state == kRunning || state == kOff, 1)) return state == kRunning;
+  return start_or_wait();
+}
+
+bool has_started() { return g_generation.load(std::memory_order_acquire) != nullptr; }
+
+const Generation* current_generation() { return g_generation.load(std::memory_order_seq_cst); }
+
+Generation* exchange_generation(Generation* next) { return g_generation.exchange(next); }
+
+const Snapshot* open_folder(const char* path, char* message, size_t message_size) {
+  enter_start();
+  const Snapshot* const snapshot = g_loader->open(path, folder_rules(), message, message_size);
+  leave_start();
+  return snapshot;
+}
+
+const LoaderApi& loader() { return *g_loader; }
+
+}  // namespace fibshim

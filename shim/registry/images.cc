@@ -1,0 +1,505 @@
+#include "shim/registry/images.h"
+
+#include <atomic>
+#include <stdio.h>
+#include <string.h>
+
+#include "shim/counters/counters.h"
+#include "shim/driver/driver.h"
+#include "shim/registry/loaded_images.h"
+#include "shim/base/log.h"
+#include "shim/base/pool.h"
+#include "shim/life/runtime.h"
+#include "shim/base/settings_in_force.h"
+
+namespace fibshim {
+
+struct ReplacementRow {
+  std::atomic<CUfunction> kernels[kMaxDeviceClasses];  // CUkernels, once they are loaded
+  std::atomic<uint32_t> reported;                      // bit per class: its failure was logged
+};
+
+namespace {
+
+struct Devices {
+  uint32_t count;
+  uint32_t class_count;
+  uint32_t class_of[64];
+  uint32_t class_sm[kMaxDeviceClasses];
+  CUdevice device[64];
+};
+
+// Published whole, once cuInit has succeeded; null before.
+std::atomic<const Devices*> g_devices;
+Pool g_pool;
+
+const Devices* ask_devices() {
+  const auto get_count = FIBSHIM_REAL(cuDeviceGetCount);
+  const auto get_device = FIBSHIM_REAL(cuDeviceGet);
+  const auto get_attribute = FIBSHIM_REAL(cuDeviceGetAttribute);
+  const auto get_name = FIBSHIM_REAL(cuDeviceGetName);
+  int count = 0;
+  if (get_count == nullptr || get_device == nullptr || get_attribute == nullptr ||
+      get_count(&count) != CUDA_SUCCESS || count <= 0) {
+    return nullptr;
+  }
+  auto* devices = static_cast<Devices*>(g_pool.allocate(sizeof(Devices)));
+  if (devices == nullptr) return nullptr;
+  devices->count = count > 64 ? 64 : static_cast<uint32_t>(count);
+  for (uint32_t i = 0; i < devices->count; ++i) {
+    int major = 0;
+    int minor = 0;
+    if (get_device(&devices->device[i], static_cast<int>(i)) != CUDA_SUCCESS ||
+        get_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, devices->device[i]) !=
+            CUDA_SUCCESS ||
+        get_attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, devices->device[i]) !=
+            CUDA_SUCCESS) {
+      g_pool.release(devices, sizeof(Devices));
+      return nullptr;
+    }
+    const uint32_t sm = static_cast<uint32_t>(major * 10 + minor);
+    uint32_t device_class = 0;
+    while (device_class < devices->class_count && devices->class_sm[device_class] != sm) {
+      ++device_class;
+    }
+    if (device_class == devices->class_count && device_class < kMaxDeviceClasses) {
+      devices->class_sm[devices->class_count++] = sm;
+    }
+    devices->class_of[i] = device_class < kMaxDeviceClasses ? device_class : kNoDeviceClass;
+    char name[128] = "";
+    if (get_name != nullptr) (void)get_name(name, sizeof name, devices->device[i]);
+    name[sizeof name - 1] = 0;
+    note_device(i, sm, name);
+  }
+  // Before anybody can decide by these devices.
+  if (devices->class_count > 1) tell_devices_apart();
+  const Devices* expected = nullptr;
+  if (!g_devices.compare_exchange_strong(expected, devices, std::memory_order_acq_rel)) {
+    g_pool.release(devices, sizeof(Devices));
+    return expected;
+  }
+  return devices;
+}
+
+const Devices* known_devices() {
+  const Devices* devices = g_devices.load(std::memory_order_acquire);
+  return devices != nullptr ? devices : ask_devices();
+}
+
+// The best one that was not tried. -1: none.
+int choose_image(const Snapshot& snapshot, const Solution& solution, uint32_t sm, uint64_t tried) {
+  const Image* images = snapshot.begin(solution.images);
+  int best = -1;
+  for (uint32_t i = 0; i < solution.images.count; ++i) {
+    const uint32_t value = i < 64 && (tried >> i & 1) != 0 ? 0 : image_rank(images[i], sm);
+    if (value != 0 && (best < 0 || value > image_rank(images[best], sm)))
+      best = static_cast<int>(i);
+  }
+  return best;
+}
+
+// What kept a generation that is not in force yet from being loaded.
+Mutex g_fault_lock;  // guards the two below
+uint64_t g_faulty_generation;
+char g_fault[512];
+
+void report_once(const Generation& generation, const Solution& solution, ReplacementRow& row,
+                 uint32_t device_class, const char* message) {
+  const uint32_t bit = 1u << device_class;
+  if ((row.reported.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
+  const char* const name = generation.snapshot->text(solution.name);
+  const Generation* const now = current_generation();
+  if (now != nullptr && now->number < generation.number) {
+    // Its folder is refused for that, and the refusal says it.
+    MutexGuard guard(g_fault_lock);
+    g_faulty_generation = generation.number;
+    snprintf(g_fault, sizeof g_fault, "solution %s: %s", name, message);
+    return;
+  }
+  log_message(LogLevel::error, "solution %s: %s; %s", name, message,
+              on_error_of(solution.on_error) == OnError::fail
+                  ? "matching launches fail (FIBSHIM_ON_ERROR=fallback runs the original)"
+                  : "matching launches run the original");
+}
+
+// Whether the kernel takes what the binding gives; `message` says why not. A driver from before 12.4
+// cannot tell; the loader has checked cubins already.
+CUresult check_parameters(const Snapshot& snapshot, const Binding& binding, CUkernel kernel,
+                          char* message, size_t message_size) {
+  const auto get_info = FIBSHIM_REAL(cuKernelGetParamInfo);
+  if (get_info == nullptr) return CUDA_SUCCESS;
+  const ArgumentMap* arguments = snapshot.begin(binding.arguments);
+  for (uint32_t i = 0; i <= binding.arguments.count; ++i) {
+    size_t offset = 0;
+    size_t size = 0;
+    const CUresult result = get_info(kernel, i, &offset, &size);
+    // Past the last one the index is invalid. Any other refusal says nothing about the kernel.
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) {
+      snprintf(message, message_size, "cuKernelGetParamInfo returns %d", static_cast<int>(result));
+      return result;
+    }
+    if (i == binding.arguments.count) {
+      if (result != CUDA_SUCCESS) return CUDA_SUCCESS;
+      snprintf(message, message_size, "its kernel takes more than the %u parameters given", i);
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    // Where the loader had no parameter table (PTX), integers travel in 8 bytes and may be read
+    // from fewer.
+    const bool is_loose =
+        snapshot.begin(snapshot.solutions)[binding.solution].param_sizes.count == 0 &&
+        arguments[i].kind == ArgumentMap::Kind::integer;
+    if (result != CUDA_SUCCESS || (is_loose ? size > 8 : size != arguments[i].size)) {
+      snprintf(message, message_size, "parameter %u of its kernel has %zu bytes, the argument %u",
+               i, result == CUDA_SUCCESS ? size : 0, arguments[i].size);
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+// What a solution's launches may ask for. Solutions that share a kernel share this, too: the most that
+// any of them asks for holds, whichever of two threads comes last.
+CUresult set_shared_memory(const Solution& solution, ImageKernel* loaded, const Devices& devices,
+                           uint32_t device_class) {
+  constexpr uint32_t kFreeSharedBytes = 48 * 1024;
+  if (solution.max_shared_mem <= kFreeSharedBytes) return CUDA_SUCCESS;
+  const auto set_attribute = FIBSHIM_REAL(cuKernelSetAttribute);
+  const auto get_attribute = FIBSHIM_REAL(cuDeviceGetAttribute);
+  const auto kernel_attribute = FIBSHIM_REAL(cuKernelGetAttribute);
+  if (set_attribute == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  uint32_t most = loaded->shared_mem.load();
+  while (most < solution.max_shared_mem &&
+         !loaded->shared_mem.compare_exchange_weak(most, solution.max_shared_mem)) {
+  }
+  do {
+    most = loaded->shared_mem.load();
+    for (uint32_t i = 0; i < devices.count; ++i) {
+      if (devices.class_of[i] != device_class) continue;
+      int bytes = static_cast<int>(most);
+      if (most == UINT32_MAX) {
+        // An expression: allow what the device allows beside the kernel's own static memory. A launch
+        // that asks for more is refused there.
+        int static_bytes = 0;
+        CUresult asked = get_attribute(
+            &bytes, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, devices.device[i]);
+        if (asked == CUDA_SUCCESS && kernel_attribute != nullptr) {
+          asked = kernel_attribute(&static_bytes, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+                                   loaded->kernel, devices.device[i]);
+        }
+        if (asked != CUDA_SUCCESS) return asked;
+        bytes -= static_bytes;
+      }
+      const CUresult result = set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes,
+                                            loaded->kernel, devices.device[i]);
+      if (result != CUDA_SUCCESS) return result;
+    }
+  } while (loaded->shared_mem.load() != most);
+  return CUDA_SUCCESS;
+}
+
+// Clusters of more than eight blocks are for kernels that say so. What the device cannot do, it refuses
+// at the launch.
+CUresult allow_clusters(const Binding& binding, CUkernel kernel, const Devices& devices,
+                        uint32_t device_class) {
+  const auto set_attribute = FIBSHIM_REAL(cuKernelSetAttribute);
+  if (!binding.has_cluster || set_attribute == nullptr) return CUDA_SUCCESS;
+  for (uint32_t i = 0; i < devices.count; ++i) {
+    if (devices.class_of[i] != device_class) continue;
+    const CUresult result = set_attribute(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1,
+                                          kernel, devices.device[i]);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+struct LoadFailure {
+  CUresult error;
+  char message[512];
+};
+
+// Reads, verifies and loads one image, unless its bytes are loaded already. Null: `failure` says why.
+LoadedImage* load_image(const Snapshot& snapshot, uint32_t solution_index, uint32_t image_index,
+                        uint32_t device_class, LoadFailure* failure) {
+  const Solution& solution = snapshot.begin(snapshot.solutions)[solution_index];
+  const Image& image = snapshot.begin(solution.images)[image_index];
+  LoadedImage* found = find_loaded_image(image.sha256, device_class);
+  if (found != nullptr) return found;
+  const auto load = FIBSHIM_REAL(cuLibraryLoadData);
+  const auto unload = FIBSHIM_REAL(cuLibraryUnload);
+  if (load == nullptr || unload == nullptr || FIBSHIM_REAL(cuLibraryGetKernel) == nullptr) {
+    failure->error = CUDA_ERROR_NOT_SUPPORTED;
+    snprintf(failure->message, sizeof failure->message,
+             "this driver has no cuLibraryLoadData: CUDA 12.0 or later is needed");
+    return nullptr;
+  }
+  ImageBytes bytes;
+  const int read = loader().read_image(&snapshot, solution_index, image_index, &bytes,
+                                       failure->message, sizeof failure->message);
+  if (read != 0) {
+    failure->error = static_cast<CUresult>(read);
+    return nullptr;
+  }
+  CUlibrary library = nullptr;
+  const uint64_t size_bytes = bytes.size;
+  const CUresult result = load(&library, bytes.data, nullptr, nullptr, 0, nullptr, nullptr, 0);
+  loader().release_image(&bytes);
+  if (result != CUDA_SUCCESS) {
+    failure->error = result;
+    snprintf(failure->message, sizeof failure->message, "%s: cuLibraryLoadData returns %d",
+             snapshot.text(image.path), static_cast<int>(result));
+    return nullptr;
+  }
+  found = add_loaded_image(image.sha256, device_class, size_bytes, library);
+  if (found == nullptr) {
+    failure->error = CUDA_ERROR_OUT_OF_MEMORY;
+    snprintf(failure->message, sizeof failure->message, "no memory");
+  }
+  // Another thread was faster, and its copy serves; or there is no memory to remember ours.
+  if (found == nullptr || found->library != library) (void)unload(library);
+  return found;
+}
+
+// A device's primary context, if it is active: current while this lives.
+class BorrowedContext {
+ public:
+  BorrowedContext() = default;
+  BorrowedContext(const BorrowedContext&) = delete;
+  BorrowedContext& operator=(const BorrowedContext&) = delete;
+  ~BorrowedContext() {
+    if (!is_there_) return;
+    CUcontext context = nullptr;
+    (void)FIBSHIM_REAL(cuCtxPopCurrent_v2)(&context);
+    (void)FIBSHIM_REAL(cuDevicePrimaryCtxRelease_v2)(device_);
+  }
+
+  bool borrow(CUdevice device) {
+    const auto get_state = FIBSHIM_REAL(cuDevicePrimaryCtxGetState);
+    const auto retain = FIBSHIM_REAL(cuDevicePrimaryCtxRetain);
+    const auto release = FIBSHIM_REAL(cuDevicePrimaryCtxRelease_v2);
+    const auto push = FIBSHIM_REAL(cuCtxPushCurrent_v2);
+    unsigned flags = 0;
+    int is_active = 0;
+    CUcontext context = nullptr;
+    if (get_state == nullptr || retain == nullptr || release == nullptr || push == nullptr ||
+        FIBSHIM_REAL(cuCtxPopCurrent_v2) == nullptr ||
+        get_state(device, &flags, &is_active) != CUDA_SUCCESS || is_active == 0 ||
+        retain(&context, device) != CUDA_SUCCESS) {
+      return false;
+    }
+    device_ = device;
+    is_there_ = push(context) == CUDA_SUCCESS;
+    if (!is_there_) (void)release(device);
+    return is_there_;
+  }
+
+ private:
+  CUdevice device_ = 0;
+  bool is_there_ = false;
+};
+
+bool has_current_context() {
+  const auto get_current = FIBSHIM_REAL(cuCtxGetCurrent);
+  CUcontext context = nullptr;
+  return get_current != nullptr && get_current(&context) == CUDA_SUCCESS && context != nullptr;
+}
+
+// Loads one image and makes its kernel ready. Null: `failure` says why.
+ImageKernel* load_kernel(const Snapshot& snapshot, const Binding& binding, uint32_t image_index,
+                         const Devices& devices, uint32_t device_class, LoadFailure* failure) {
+  const Solution& solution = snapshot.begin(snapshot.solutions)[binding.solution];
+  LoadedImage* const image =
+      load_image(snapshot, binding.solution, image_index, device_class, failure);
+  if (image == nullptr) return nullptr;
+  const char* const path = snapshot.text(snapshot.begin(solution.images)[image_index].path);
+  const char* step = "cuLibraryGetKernel";
+  ImageKernel* loaded = nullptr;
+  CUresult result = find_kernel(image, snapshot.text(solution.kernel), &loaded);
+  if (result == CUDA_SUCCESS) {
+    failure->error = check_parameters(snapshot, binding, loaded->kernel, failure->message,
+                                      sizeof failure->message);
+    if (failure->error != CUDA_SUCCESS) return nullptr;
+    step = "cuKernelSetAttribute";
+    result = set_shared_memory(solution, loaded, devices, device_class);
+    if (result == CUDA_SUCCESS) {
+      result = allow_clusters(binding, loaded->kernel, devices, device_class);
+    }
+  }
+  if (result != CUDA_SUCCESS) {
+    failure->error = result;
+    snprintf(failure->message, sizeof failure->message, "%s, kernel %s: %s returns %d", path,
+             snapshot.text(solution.kernel), step, static_cast<int>(result));
+    return nullptr;
+  }
+  // Into the current context now, if there is one: a lazy load at the launch would wait for the
+  // GPU.
+  const auto get_function = FIBSHIM_REAL(cuKernelGetFunction);
+  CUfunction in_context = nullptr;
+  if (get_function != nullptr) (void)get_function(&in_context, loaded->kernel);
+  return loaded;
+}
+
+void note_use(LoadedImage* image, uint64_t generation) {
+  uint64_t last = image->last_used_by.load(std::memory_order_relaxed);
+  while (last < generation &&
+         !image->last_used_by.compare_exchange_weak(last, generation, std::memory_order_relaxed)) {
+  }
+}
+
+size_t table_bytes(const Snapshot& snapshot) {
+  return (snapshot.solutions.count + 1) * sizeof(ReplacementRow);
+}
+
+}  // namespace
+
+ReplacementRow* make_replacement_table(const Snapshot& snapshot) {
+  return static_cast<ReplacementRow*>(g_pool.allocate(table_bytes(snapshot)));
+}
+
+void release_replacement_table(ReplacementRow* table, const Snapshot& snapshot) {
+  g_pool.release(table, table_bytes(snapshot));
+}
+
+uint32_t device_class_count() {
+  const Devices* devices = known_devices();
+  return devices == nullptr ? 0 : devices->class_count;
+}
+
+uint32_t sm_of_device_class(uint32_t device_class) {
+  const Devices* devices = known_devices();
+  return devices == nullptr || device_class >= devices->class_count
+             ? 0
+             : devices->class_sm[device_class];
+}
+
+int64_t current_device_key() {
+  const auto get_device = FIBSHIM_REAL(cuCtxGetDevice);
+  CUdevice device = -1;
+  if (get_device == nullptr || get_device(&device) != CUDA_SUCCESS) device = -1;
+  return key_of_device(device);
+}
+
+int64_t key_of_device(CUdevice device) {
+  const Devices* devices = known_devices();
+  if (devices == nullptr) return device_key(kNoDevice, kNoDeviceClass);
+  for (uint32_t i = 0; i < devices->count; ++i) {
+    if (devices->device[i] == device) {
+      return device_key(static_cast<int32_t>(i), devices->class_of[i]);
+    }
+  }
+  return device_key(kNoDevice, devices->class_count == 1 ? 0 : kNoDeviceClass);
+}
+
+Replacement find_replacement(const Generation& generation, const Binding& binding,
+                             uint32_t device_class) {
+  CUfunction kernel = generation.replacements[binding.solution].kernels[device_class].load(
+      std::memory_order_acquire);
+  if (kernel == nullptr) return {LoadState::not_yet, CUDA_SUCCESS, nullptr};
+  return {LoadState::ready, CUDA_SUCCESS, kernel};
+}
+
+Replacement load_replacement(const Generation& generation, const Binding& binding,
+                             uint32_t device_class) {
+  const Replacement found = find_replacement(generation, binding, device_class);
+  if (found.state == LoadState::ready) return found;
+  const Devices* devices = known_devices();
+  if (devices == nullptr) return found;
+  const Snapshot& snapshot = *generation.snapshot;
+  const Solution& solution = snapshot.begin(snapshot.solutions)[binding.solution];
+  const char* name = snapshot.text(solution.name);
+  ReplacementRow& row = generation.replacements[binding.solution];
+  if (solution.error_code != 0) {
+    report_once(generation, solution, row, device_class, snapshot.text(solution.error_message));
+    return {LoadState::failed, static_cast<CUresult>(solution.error_code), nullptr};
+  }
+  if (binding.state == BindingState::broken) {
+    report_once(generation, solution, row, device_class, snapshot.text(binding.reason));
+    return {LoadState::failed, CUDA_ERROR_INVALID_VALUE, nullptr};
+  }
+  const RelaxedCapture relaxed;
+  // The thread that moves the process to another folder has no context, and the driver asks for one.
+  BorrowedContext context;
+  if (!has_current_context()) {
+    for (uint32_t i = 0; i < devices->count; ++i) {
+      if (devices->class_of[i] == device_class && context.borrow(devices->device[i])) break;
+    }
+  }
+  ImageKernel* loaded = nullptr;
+  for (uint64_t tried = 0; loaded == nullptr;) {
+    const int image = choose_image(snapshot, solution, devices->class_sm[device_class], tried);
+    if (image < 0) return {LoadState::no_image, CUDA_SUCCESS, nullptr};
+    LoadFailure failure;
+    loaded = load_kernel(snapshot, binding, static_cast<uint32_t>(image), *devices, device_class,
+                         &failure);
+    if (loaded != nullptr) break;
+    // What is in a fatbin is known when the driver has looked; PTX may be there beside it.
+    const bool is_cubin = snapshot.begin(solution.images)[image].kind == ImageKind::cubin;
+    if (is_cubin || failure.error != CUDA_ERROR_NO_BINARY_FOR_GPU || image >= 64) {
+      // In a forked child, or without a context, no call works: the launch's own error says so.
+      const bool is_unusable = failure.error == CUDA_ERROR_NOT_INITIALIZED ||
+                               failure.error == CUDA_ERROR_DEINITIALIZED ||
+                               failure.error == CUDA_ERROR_INVALID_CONTEXT;
+      if (!is_unusable) report_once(generation, solution, row, device_class, failure.message);
+      return {LoadState::failed, failure.error, nullptr};
+    }
+    tried |= uint64_t{1} << image;
+  }
+  const auto kernel = reinterpret_cast<CUfunction>(loaded->kernel);
+  note_use(loaded->image, generation.number);
+  row.kernels[device_class].store(kernel, std::memory_order_release);
+  log_message(LogLevel::debug, "solution %s: ready for sm_%u", name,
+              devices->class_sm[device_class]);
+  return {LoadState::ready, CUDA_SUCCESS, kernel};
+}
+
+bool find_fault(const Generation& generation, char* message, size_t size) {
+  const Snapshot& snapshot = *generation.snapshot;
+  const char* const root = snapshot.text(snapshot.root);
+  for (uint32_t i = 0; i < snapshot.solutions.count; ++i) {
+    const Solution& solution = snapshot.begin(snapshot.solutions)[i];
+    const char* const name = snapshot.text(solution.name);
+    if (solution.error_code != 0) {
+      snprintf(message, size, "%s: solution %s: %s", root, name,
+               snapshot.text(solution.error_message));
+      return true;
+    }
+    if (generation.replacements[i].reported.load(std::memory_order_relaxed) != 0) {
+      MutexGuard guard(g_fault_lock);
+      if (g_faulty_generation != generation.number) continue;
+      snprintf(message, size, "%s: %s", root, g_fault);
+      return true;
+    }
+  }
+  for (uint32_t i = 0; i < snapshot.bindings.count; ++i) {
+    const Binding& binding = snapshot.begin(snapshot.bindings)[i];
+    if (binding.state != BindingState::broken) continue;
+    const Solution& solution = snapshot.begin(snapshot.solutions)[binding.solution];
+    snprintf(message, size, "%s: solution %s: %s", root, snapshot.text(solution.name),
+             snapshot.text(binding.reason));
+    return true;
+  }
+  return false;
+}
+
+void load_into_contexts(const Generation& generation) {
+  const Devices* const devices = known_devices();
+  const auto get_function = FIBSHIM_REAL(cuKernelGetFunction);
+  if (devices == nullptr || get_function == nullptr) return;
+  const RelaxedCapture relaxed;
+  for (uint32_t i = 0; i < devices->count; ++i) {
+    const uint32_t device_class = devices->class_of[i];
+    BorrowedContext context;
+    if (device_class == kNoDeviceClass || !context.borrow(devices->device[i])) continue;
+    for (uint32_t k = 0; k < generation.snapshot->solutions.count; ++k) {
+      const CUfunction kernel =
+          generation.replacements[k].kernels[device_class].load(std::memory_order_acquire);
+      CUfunction in_context = nullptr;
+      if (kernel != nullptr) (void)get_function(&in_context, reinterpret_cast<CUkernel>(kernel));
+    }
+  }
+}
+
+void lock_images_for_fork() { g_pool.lock_for_fork(); }
+
+void unlock_images_after_fork(bool is_child) { g_pool.unlock_after_fork(is_child); }
+
+}  // namespace fibshim

@@ -1,0 +1,33 @@
+// A file descriptor that closes itself.
+#ifndef FIBSHIM_TOOLS_BASE_FILE_DESCRIPTOR_H_
+#define FIBSHIM_TOOLS_BASE_FILE_DESCRIPTOR_H_
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace fibshim::tools {
+
+class FileDescriptor {
+ public:
+  // Takes over what open and its like return: -1 makes an invalid one.
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileDescriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+
+  explicit operator bool() const { return fd_ >= 0; }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace fibshim::tools
+
+#endif  // FIBSHIM_TOOLS_BASE_FILE_DESCRIPTOR_H_

@@ -1,0 +1,149 @@
+#include "tools/base/terminal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "tools/base/commands.h"
+
+namespace fibshim::tools {
+namespace {
+
+// Length of the well-formed UTF-8 sequence that `text` begins with; 0 when it begins with none.
+size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t length = lead >= 0xc2 && lead < 0xe0   ? 2
+                        : lead >= 0xe0 && lead < 0xf0 ? 3
+                        : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                      : 0;
+  if (length == 0 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates, and beyond U+10FFFF.
+  if (lead == 0xe0 && byte(1) < 0xa0) return 0;
+  if (lead == 0xed && byte(1) >= 0xa0) return 0;
+  if (lead == 0xf0 && byte(1) < 0x90) return 0;
+  if (lead == 0xf4 && byte(1) >= 0x90) return 0;
+  return length;
+}
+
+}  // namespace
+
+bool write_all(int fd, std::string_view data) {
+  while (!data.empty()) {
+    const ssize_t written = write(fd, data.data(), data.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return false;
+    }
+    data.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+bool print_data(std::string_view data) {
+  if (write_all(STDOUT_FILENO, data)) return true;
+  const int reason = errno;
+  (void)write_all(STDERR_FILENO,
+                  fmt::format("fibshim: cannot write to stdout: {}\n", strerror(reason)));
+  return false;
+}
+
+std::string json_text(const nlohmann::ordered_json& document) {
+  return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+bool print_json(const nlohmann::ordered_json& document) { return print_data(json_text(document)); }
+
+void print_message(std::string_view command, std::string_view text) {
+  const std::string_view blank = command.empty() ? "" : " ";
+  // One write per message: those of several processes on one terminal stay whole lines.
+  (void)write_all(STDERR_FILENO, fmt::format("fibshim{}{}: {}\n", blank, command, text));
+}
+
+int usage_error(std::string_view command, std::string_view text) {
+  print_message(command, text);
+  const std::string_view blank = command.empty() ? "" : " ";
+  (void)write_all(STDERR_FILENO, fmt::format("Try 'fibshim{}{} --help'.\n", blank, command));
+  return kExitUsage;
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    const unsigned char lead = static_cast<unsigned char>(text[0]);
+    // C1 controls (U+0080 to U+009F) drive some terminals too.
+    const bool is_c1 = length == 2 && lead == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0;
+    if (length == 0 || lead < 0x20 || lead == 0x7f || is_c1) {
+      for (size_t i = 0; i < std::max<size_t>(length, 1); ++i) {
+        out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[i]));
+      }
+    } else {
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return out;
+}
+
+size_t display_width(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
+}
+
+std::string format_table(const std::vector<std::vector<std::string>>& rows) {
+  if (rows.empty()) return "";
+  std::vector<bool> is_right;
+  std::vector<std::vector<std::string>> cells = rows;
+  for (std::string& heading : cells[0]) {
+    is_right.push_back(!heading.empty() && heading[0] == '>');
+    if (is_right.back()) heading.erase(0, 1);
+  }
+  std::vector<size_t> width(is_right.size(), 0);
+  for (const auto& row : cells) {
+    for (size_t i = 0; i < row.size() && i < width.size(); ++i) {
+      width[i] = std::max(width[i], display_width(row[i]));
+    }
+  }
+  std::string out;
+  for (const auto& row : cells) {
+    std::string line;
+    for (size_t i = 0; i < row.size() && i < width.size(); ++i) {
+      const std::string fill(width[i] - display_width(row[i]), ' ');
+      line += i == 0 ? "" : "  ";
+      line += is_right[i] ? fill + row[i] : row[i] + fill;
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string shell_quoted(std::string_view text) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           strchr("_-./:=,+@%", c) != nullptr;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return std::string(text);
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
+}  // namespace fibshim::tools

@@ -1,0 +1,48 @@
+// What the subcommands share in talking to people and to pipes. Text that comes from files or
+// other processes passes through `printable` before it reaches a terminal: a counters file or a
+// config folder may hold anything, escape sequences included.
+#ifndef FIBSHIM_TOOLS_BASE_TERMINAL_H_
+#define FIBSHIM_TOOLS_BASE_TERMINAL_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace fibshim::tools {
+
+// Writes all of `data`. False, with errno, when that fails.
+[[nodiscard]] bool write_all(int fd, std::string_view data);
+
+// Writes all of `data` to stdout. False, with a message on stderr, when that fails (disk full).
+[[nodiscard]] bool print_data(std::string_view data);
+
+// An indented JSON document. Bytes that are no UTF-8 become U+FFFD.
+std::string json_text(const nlohmann::ordered_json& document);
+
+// print_data of it.
+[[nodiscard]] bool print_json(const nlohmann::ordered_json& document);
+
+// "fibshim COMMAND: TEXT" on stderr.
+void print_message(std::string_view command, std::string_view text);
+
+// The same, with a pointer to --help. Returns kExitUsage.
+int usage_error(std::string_view command, std::string_view text);
+
+// `text` as it may go to a terminal: control characters and bytes that are no UTF-8 as \xNN.
+std::string printable(std::string_view text);
+
+// Columns that the text takes: its code points.
+size_t display_width(std::string_view text);
+
+// Rows as aligned columns, two blanks apart; the first row is the heading. Columns whose heading
+// begins with '>' (dropped) are aligned to the right. No trailing blanks.
+std::string format_table(const std::vector<std::vector<std::string>>& rows);
+
+// `text` quoted for a POSIX shell, if it needs to be.
+std::string shell_quoted(std::string_view text);
+
+}  // namespace fibshim::tools
+
+#endif  // FIBSHIM_TOOLS_BASE_TERMINAL_H_

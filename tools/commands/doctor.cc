@@ -1,0 +1,489 @@
+// fibshim doctor: looks at everything that the shim needs on this machine, one by one, and says
+// what is missing and what to do. What may crash or hang (a driver, a library's start-up) is tried
+// in a child process with a time limit.
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <gnu/libc-version.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "loader/check/check.h"
+#include "shim/abi/snapshot.h"
+#include "tools/base/commands.h"
+#include "tools/base/diagnostics_output.h"
+#include "tools/base/file_descriptor.h"
+#include "tools/processes/installation.h"
+#include "tools/base/options.h"
+#include "tools/processes/processes.h"
+#include "tools/processes/programs.h"
+#include "tools/base/setting_values.h"
+#include "tools/base/terminal.h"
+
+namespace fibshim::tools {
+namespace {
+
+// A driver's start-up takes up to some seconds per GPU when no persistence daemon runs.
+constexpr std::chrono::seconds kProbeTimeout{60};
+constexpr size_t kMaxProbeOutput = 64 << 10;
+// A counters file with all its series and a shard for each of many threads.
+constexpr uint64_t kWantedStatsBytes = 64 << 20;
+
+enum class Status : uint8_t { ok, note, warning, error };
+
+const char* status_name(Status status) {
+  switch (status) {
+    case Status::ok: return "ok";
+    case Status::note: return "note";
+    case Status::warning: return "warning";
+    case Status::error: return "error";
+  }
+  return "";
+}
+
+struct Finding {
+  std::string name;  // of the check, in snake_case
+  Status status;
+  std::string detail;
+  std::string advice;  // what to do; empty when nothing is
+};
+
+// ---- probes in child processes
+
+struct ProbeResult {
+  std::string output;  // stdout and stderr of the child
+  bool is_timed_out;
+  int wait_status;
+
+  bool is_fine() const {
+    return !is_timed_out && WIFEXITED(wait_status) && !WEXITSTATUS(wait_status);
+  }
+  // What it printed, and how it ended when it did not end well.
+  std::string told() const {
+    if (is_fine()) return output;
+    return output.empty() ? ending() : fmt::format("{}: {}", ending(), output);
+  }
+  // How the child ended, when it was not fine.
+  std::string ending() const {
+    if (is_timed_out) return fmt::format("no answer within {} s", kProbeTimeout.count());
+    if (WIFSIGNALED(wait_status)) {
+      return fmt::format("it crashed with signal {} ({})", WTERMSIG(wait_status),
+                         strsignal(WTERMSIG(wait_status)));
+    }
+    return fmt::format("it exited with code {}", WEXITSTATUS(wait_status));
+  }
+};
+
+// Runs `body` in a child that ends with its return value. This program has one thread, so the
+// child may do what it likes.
+ProbeResult run_probe(const std::function<int()>& body) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return {strerror(errno), false, 0x100};
+  FileDescriptor read_end(ends[0]);
+  FileDescriptor write_end(ends[1]);
+  const pid_t child = fork();
+  if (child < 0) return {strerror(errno), false, 0x100};
+  if (child == 0) {
+    dup2(write_end.get(), STDOUT_FILENO);
+    dup2(write_end.get(), STDERR_FILENO);
+    const FileDescriptor null(open("/dev/null", O_RDONLY));
+    dup2(null.get(), STDIN_FILENO);
+    _exit(body());
+  }
+  write_end = FileDescriptor(-1);
+  ProbeResult out{"", false, 0};
+  const auto deadline = std::chrono::steady_clock::now() + kProbeTimeout;
+  char buffer[4096];
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0) {
+      out.is_timed_out = true;
+      break;
+    }
+    pollfd wanted{read_end.get(), POLLIN, 0};
+    const int ready = poll(&wanted, 1, static_cast<int>(left.count()));
+    if (ready < 0 && errno != EINTR) break;
+    if (ready <= 0) continue;
+    const ssize_t got = read(read_end.get(), buffer, sizeof buffer);
+    if (got <= 0) break;
+    if (out.output.size() < kMaxProbeOutput) out.output.append(buffer, static_cast<size_t>(got));
+  }
+  if (out.is_timed_out) kill(child, SIGKILL);
+  while (waitpid(child, &out.wait_status, 0) < 0 && errno == EINTR) {
+  }
+  while (!out.output.empty() && out.output.back() == '\n') out.output.pop_back();
+  return out;
+}
+
+// In the child: loads the driver and prints one line on it, or why not. Exit code 0, 1 no driver,
+// 2 no GPU.
+int probe_driver() {
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (driver == nullptr) {
+    fmt::print("{}", dlerror());
+    fflush(stdout);
+    return 1;
+  }
+  const auto function = [driver](const char* name) { return dlsym(driver, name); };
+  const auto init = reinterpret_cast<int (*)(unsigned)>(function("cuInit"));
+  const auto get_version = reinterpret_cast<int (*)(int*)>(function("cuDriverGetVersion"));
+  const auto get_count = reinterpret_cast<int (*)(int*)>(function("cuDeviceGetCount"));
+  const auto get_name = reinterpret_cast<int (*)(char*, int, int)>(function("cuDeviceGetName"));
+  const auto get_attribute =
+      reinterpret_cast<int (*)(int*, int, int)>(function("cuDeviceGetAttribute"));
+  Dl_info place{};
+  if (init == nullptr || get_version == nullptr || get_count == nullptr || get_name == nullptr ||
+      get_attribute == nullptr || dladdr(reinterpret_cast<void*>(init), &place) == 0) {
+    fmt::print("libcuda.so.1 lacks functions that every CUDA driver has");
+    fflush(stdout);
+    return 1;
+  }
+  int version = 0;
+  get_version(&version);
+  std::string line =
+      fmt::format("{}, CUDA {}.{}", place.dli_fname, version / 1000, version % 1000 / 10);
+  int count = 0;
+  const int init_error = init(0);
+  const int count_error = init_error == 0 ? get_count(&count) : init_error;
+  if (count_error != 0 || count == 0) {
+    fmt::print("{}; no usable GPU (CUDA error {})", line, count_error);
+    fflush(stdout);
+    return 2;
+  }
+  constexpr int kComputeCapabilityMajor = 75, kComputeCapabilityMinor = 76;
+  for (int device = 0; device < count; ++device) {
+    char name[128] = "";
+    int major = 0, minor = 0;
+    get_name(name, sizeof name - 1, device);
+    get_attribute(&major, kComputeCapabilityMajor, device);
+    get_attribute(&minor, kComputeCapabilityMinor, device);
+    line += fmt::format("; GPU {}: {} (sm_{}{})", device, name, major, minor);
+  }
+  fmt::print("{}", line);
+  fflush(stdout);
+  return 0;
+}
+
+Finding check_driver() {
+  const ProbeResult probe = run_probe(probe_driver);
+  if (probe.is_fine()) return {"driver", Status::ok, probe.output, ""};
+  if (!probe.is_timed_out && WIFEXITED(probe.wait_status)) {
+    if (WEXITSTATUS(probe.wait_status) == 1) {
+      return {"driver", Status::error, probe.output,
+              "install the NVIDIA driver; in a container, start it with the GPU (--gpus all)"};
+    }
+    return {"driver", Status::error, probe.output,
+            "is there a GPU, and does the kernel module run? nvidia-smi tells more; in a "
+            "container, start it with the GPU (--gpus all)"};
+  }
+  return {"driver", Status::error, "the driver did not start: " + probe.ending(),
+          "nvidia-smi and the kernel's log tell more"};
+}
+
+// ---- the installation
+
+// Everything must be from one build: the shim, the loader and this program.
+Finding check_versions() {
+  std::string detail = fmt::format("fibshim {}, glibc {}", kVersion, gnu_get_libc_version());
+  utsname system{};
+  if (uname(&system) == 0) {
+    detail += fmt::format(", {} {} {}", system.sysname, system.release, system.machine);
+  }
+  const std::string module = read_small_file("/sys/module/nvidia/version");
+  if (!module.empty()) {
+    detail += fmt::format(", NVIDIA kernel module {}", module.substr(0, module.find('\n')));
+  }
+  return {"versions", Status::ok, detail, ""};
+}
+
+// What differs inside containers, where it is so.
+Finding check_container() {
+  const std::vector<std::string> hints = container_hints();
+  if (hints.empty()) return {"container", Status::ok, "no sign of one", ""};
+  return {"container", Status::note, fmt::format("{}", fmt::join(hints, ", ")),
+          "the path in LD_PRELOAD must exist inside; so must the config folder; counters lie in "
+          "the container's own /dev/shm unless FIBSHIM_STATS_DIR names a volume that is shared"};
+}
+
+Finding check_shim_library() {
+  const std::string path = shim_library_path();
+  const DynamicSection library = read_dynamic_section(path);
+  if (!library.fault.empty()) {
+    return {"shim_library", Status::error, fmt::format("{}: {}", path, library.fault),
+            "it belongs beside this program, as ../lib/libfibshim.so: run make, or make install"};
+  }
+  std::string foreign;
+  std::string needed;
+  for (const std::string& name : library.needed) {
+    needed += " " + name;
+    if (name.rfind("libc.so.", 0) != 0 && name.rfind("ld-linux", 0) != 0) foreign += " " + name;
+  }
+  const std::string detail = fmt::format("{}, needs{}", path, needed.empty() ? " nothing" : needed);
+  if (!foreign.empty()) {
+    return {"shim_library", Status::error, detail,
+            fmt::format("a preloaded library must need nothing but libc; this one needs{}: it is "
+                        "not as it was built",
+                        foreign)};
+  }
+  if (path.find_first_of(": \t\n") != std::string::npos) {
+    return {"shim_library", Status::error, detail,
+            "LD_PRELOAD cannot name a path with blanks or colons: move the installation"};
+  }
+  return {"shim_library", Status::ok, detail, ""};
+}
+
+// Preloads it for real: this program starts itself, and the linker complains when it cannot.
+Finding check_preload() {
+  const std::string path = shim_library_path();
+  const ProbeResult probe = run_probe([&path] {
+    setenv("LD_PRELOAD", path.c_str(), 1);
+    unsetenv("FIBSHIM_CONFIG");
+    const std::string own = own_path();
+    execl(own.c_str(), own.c_str(), "--version", nullptr);
+    return 1;
+  });
+  const std::string wanted = fmt::format("fibshim {}", kVersion);
+  if (probe.is_fine() && probe.output == wanted) {
+    return {"preload", Status::ok, "a program starts with the library preloaded", ""};
+  }
+  return {
+      "preload", Status::error,
+      fmt::format("a program with the library preloaded did not start cleanly: {}", probe.told()),
+      "is it built for an older glibc or another machine than this one?"};
+}
+
+Finding check_loader_library() {
+  const std::string path = loader_library_path();
+  const ProbeResult probe = run_probe([&path] {
+    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      fmt::print("{}", dlerror());
+      fflush(stdout);
+      return 1;
+    }
+    const auto get_api =
+        reinterpret_cast<const LoaderApi* (*)(uint32_t)>(dlsym(library, "fibloader_api"));
+    if (get_api == nullptr || get_api(kLoaderApiVersion) == nullptr) {
+      fmt::print("it does not speak version {} of the loader's interface", kLoaderApiVersion);
+      fflush(stdout);
+      return 1;
+    }
+    return 0;
+  });
+  if (probe.is_fine()) return {"loader_library", Status::ok, path, ""};
+  return {"loader_library", Status::error,
+          fmt::format(
+              "{}: {}", path,
+              !probe.is_timed_out && WIFEXITED(probe.wait_status) ? probe.output : probe.ending()),
+          "libfibloader.so and the libfibshim-*.so libraries belong beside libfibshim.so, from the "
+          "same build"};
+}
+
+// ---- settings, folder, counters
+
+Finding check_settings(const SettingValues& settings) {
+  std::string faults;
+  for (const SettingValue& setting : settings.values) {
+    if (setting.not_understood.empty()) continue;
+    faults += fmt::format("{}{}=\"{}\" is not understood", faults.empty() ? "" : "; ",
+                          setting.info->name, setting.not_understood);
+  }
+  for (const std::string& name : unknown_variables()) {
+    faults += fmt::format("{}{} is not a setting", faults.empty() ? "" : "; ", name);
+  }
+  if (!faults.empty()) {
+    return {"settings", Status::warning, faults, "'fibshim env' lists names and values"};
+  }
+  const std::string& mode = settings[SettingId::mode].value;
+  if (mode != "apply") {
+    return {"settings", Status::note,
+            fmt::format("FIBSHIM_MODE is {}: nothing is redirected", mode), ""};
+  }
+  return {"settings", Status::ok, "all values are understood", ""};
+}
+
+Finding check_config_folder(const SettingValues& settings) {
+  const std::string& folder = settings[SettingId::config].value;
+  if (folder.empty()) {
+    return {"config", Status::note,
+            "FIBSHIM_CONFIG is not set: the shim does nothing in programs started from here",
+            "set it, or use 'fibshim run -c DIR'"};
+  }
+  const CheckReport report = check_folder(folder);
+  std::string summary = format_summary(folder, report);
+  summary.pop_back();
+  const Status status = report.error_count > 0     ? Status::error
+                        : report.warning_count > 0 ? Status::warning
+                                                   : Status::ok;
+  return {"config", status, summary,
+          status == Status::ok ? "" : fmt::format("'fibshim check {}' shows them", folder)};
+}
+
+// The nearest folder above `path`, or itself, that exists.
+std::filesystem::path existing_folder(std::filesystem::path path) {
+  std::error_code error;
+  while (!std::filesystem::exists(path, error) && path.has_relative_path()) {
+    path = path.parent_path();
+  }
+  return path;
+}
+
+Finding check_stats_folder(const SettingValues& settings) {
+  const std::string folder = absolute_path(settings[SettingId::stats_dir].value);
+  const std::filesystem::path existing = existing_folder(folder);
+  struct stat status;
+  struct statvfs space;
+  if (stat(existing.c_str(), &status) != 0 || statvfs(existing.c_str(), &space) != 0) {
+    return {"stats_dir", Status::error, fmt::format("{}: {}", folder, strerror(errno)),
+            "name another folder with FIBSHIM_STATS_DIR"};
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    return {"stats_dir", Status::error, fmt::format("{} is not a folder", existing.string()),
+            "name another folder with FIBSHIM_STATS_DIR"};
+  }
+  if (access(existing.c_str(), W_OK | X_OK) != 0) {
+    return {"stats_dir", Status::error,
+            fmt::format("{}: cannot write in {}: {}", folder, existing.string(), strerror(errno)),
+            "name another folder with FIBSHIM_STATS_DIR; launches are redirected all the same, but "
+            "not counted"};
+  }
+  const uint64_t free_bytes = uint64_t{space.f_bavail} * space.f_frsize;
+  const std::string detail = fmt::format(
+      "{}{}, {} MiB free", folder, existing == folder ? "" : " (will be made)", free_bytes >> 20);
+  if (free_bytes < kWantedStatsBytes) {
+    return {"stats_dir", Status::warning, detail,
+            "a full file system loses counts; in a container, give it more with --shm-size"};
+  }
+  return {"stats_dir", Status::ok, detail, ""};
+}
+
+// ---- other processes
+
+Finding judge_processes(const std::vector<ProcessLook>& processes, size_t unreadable) {
+  size_t without = 0;
+  for (const ProcessLook& process : processes) without += process.shim.empty() ? 1 : 0;
+  std::string detail =
+      fmt::format("{} with the driver loaded, {} without the shim", processes.size(), without);
+  if (unreadable > 0) detail += fmt::format("; {} may not be looked into", unreadable);
+  return {"gpu_processes", without > 0 ? Status::warning : Status::ok, detail,
+          unreadable > 0 ? "root sees the processes of all users" : ""};
+}
+
+Finding check_program(const std::string& name) {
+  const std::string path = find_program(name);
+  if (path.empty() || access(path.c_str(), F_OK) != 0) {
+    return {"program", Status::error, fmt::format("{}: not found", name), ""};
+  }
+  const ProgramInfo program = judge_program(path);
+  if (!program.explanation.empty()) {
+    return {"program", Status::error, program.explanation,
+            "start the programs inside it with LD_PRELOAD where it allows that"};
+  }
+  if (program.verdict == ProgramVerdict::unknown) {
+    return {"program", Status::note, fmt::format("{}: cannot tell what runs it", path), ""};
+  }
+  return {"program", Status::ok, fmt::format("{} can be preloaded", program.path), ""};
+}
+
+// ---- output
+
+std::string to_text(const std::vector<Finding>& findings,
+                    const std::vector<ProcessLook>& processes) {
+  std::string out;
+  for (const Finding& finding : findings) {
+    out += fmt::format("{:<8}{}: {}\n", status_name(finding.status), finding.name,
+                       printable(finding.detail));
+    if (!finding.advice.empty()) out += fmt::format("        {}\n", printable(finding.advice));
+    if (finding.name != "gpu_processes") continue;
+    for (const ProcessLook& process : processes) {
+      out += fmt::format("        pid {} {}: {}\n", process.pid,
+                         process.shim.empty() ? "has no shim" : "has the shim",
+                         printable(process.command));
+      // An earlier installation may still run in it.
+      if (!process.shim.empty() && process.shim != shim_library_path()) {
+        out += fmt::format("          another one: {}\n", printable(process.shim));
+      }
+      if (process.shim.empty()) out += fmt::format("          {}\n", why_no_shim(process.pid));
+      if (!process.container.empty()) out += fmt::format("          in {}\n", process.container);
+    }
+  }
+  return out;
+}
+
+nlohmann::ordered_json to_json(const std::vector<Finding>& findings,
+                               const std::vector<ProcessLook>& processes) {
+  nlohmann::ordered_json out;
+  out["version"] = 1;
+  out["checks"] = nlohmann::ordered_json::array();
+  for (const Finding& finding : findings) {
+    out["checks"].push_back({{"name", finding.name},
+                             {"status", status_name(finding.status)},
+                             {"detail", finding.detail},
+                             {"advice", finding.advice}});
+  }
+  out["gpu_processes"] = nlohmann::ordered_json::array();
+  for (const ProcessLook& process : processes) {
+    out["gpu_processes"].push_back(
+        {{"pid", process.pid},
+         {"command", process.command},
+         {"has_shim", !process.shim.empty()},
+         {"shim", process.shim},
+         {"reason", process.shim.empty() ? why_no_shim(process.pid) : ""},
+         {"container", process.container}});
+  }
+  return out;
+}
+
+}  // namespace
+
+int doctor_command(int argc, const char* const* argv) {
+  CLI::App app("Finds out why the shim does not work on this machine", "fibshim doctor");
+  std::vector<std::string> programs;
+  bool wants_json = false;
+  app.add_option("PROGRAM", programs, "programs: can they be preloaded?")->type_name("");
+  app.add_flag("--json", wants_json, "print JSON");
+  app.footer("Exit codes: 0 nothing is wrong (there may be warnings); 1 an error; 2 wrong usage.");
+  if (int exit_code = 0; !parse_options(&app, "[OPTIONS] [PROGRAM...]", argc, argv, &exit_code))
+    return exit_code;
+
+  const SettingValues settings = resolve_settings();
+  std::vector<Finding> findings = {check_versions(),
+                                   check_container(),
+                                   check_driver(),
+                                   check_shim_library(),
+                                   check_preload(),
+                                   check_loader_library(),
+                                   check_settings(settings),
+                                   check_config_folder(settings),
+                                   check_stats_folder(settings)};
+  for (const std::string& program : programs) findings.push_back(check_program(program));
+  size_t unreadable = 0;
+  const std::vector<ProcessLook> processes = find_gpu_processes(&unreadable);
+  findings.push_back(judge_processes(processes, unreadable));
+
+  bool has_error = false;
+  for (const Finding& finding : findings) has_error |= finding.status == Status::error;
+  const bool is_written = wants_json ? print_json(to_json(findings, processes))
+                                     : print_data(to_text(findings, processes));
+  return is_written && !has_error ? kExitFine : kExitWrong;
+}
+
+}  // namespace fibshim::tools

@@ -1,0 +1,113 @@
+// fibshim env: every setting, the value that a program started from here would get, and why.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "loader/read/diagnostics.h"
+#include "tools/base/commands.h"
+#include "tools/base/options.h"
+#include "tools/base/setting_values.h"
+#include "tools/base/terminal.h"
+
+namespace fibshim::tools {
+namespace {
+
+nlohmann::ordered_json or_null(const std::string& text) {
+  return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
+}
+
+const char* source_words(SettingSource source) {
+  switch (source) {
+    case SettingSource::environment: return "environment";
+    case SettingSource::folder: return "fibshim.json";
+    case SettingSource::none: return "default";
+  }
+  return "";
+}
+
+nlohmann::ordered_json to_json(const SettingValues& settings) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const SettingValue& setting : settings.values) {
+    nlohmann::ordered_json row;
+    row["name"] = setting.info->name;
+    row["value"] = or_null(setting.value);
+    row["source"] = source_words(setting.source);
+    row["default"] = setting.info->default_words;
+    row["accepted"] = setting.info->value_words;
+    nlohmann::ordered_json choices = nlohmann::ordered_json::array();
+    for (const char* choice : setting.info->choices) {
+      if (choice != nullptr) choices.push_back(choice);
+    }
+    row["choices"] = std::move(choices);
+    row["meaning"] = setting.info->meaning;
+    row["not_understood"] = or_null(setting.not_understood);
+    list.push_back(std::move(row));
+  }
+  nlohmann::ordered_json document;
+  document["version"] = 1;
+  document["settings"] = std::move(list);
+  document["unknown"] = unknown_variables();
+  document["config_problem"] = or_null(settings.folder_problem);
+  return document;
+}
+
+std::string to_table(const SettingValues& settings) {
+  std::vector<std::vector<std::string>> rows = {
+      {"SETTING", "VALUE", "FROM", "DEFAULT", "ACCEPTED"}};
+  for (const SettingValue& setting : settings.values) {
+    rows.push_back({setting.info->name, setting.value.empty() ? "-" : printable(setting.value),
+                    source_words(setting.source), setting.info->default_words,
+                    setting.info->value_words});
+  }
+  return format_table(rows);
+}
+
+// Tells of everything that is not as its author meant it. True when there was something.
+bool report_mistakes(const SettingValues& settings) {
+  bool found = false;
+  for (const SettingValue& setting : settings.values) {
+    if (setting.not_understood.empty()) continue;
+    found = true;
+    print_message("env", fmt::format("{} is \"{}\" ({}), which is not understood; accepted: {}; "
+                                     "the default, {}, holds",
+                                     setting.info->name, printable(setting.not_understood),
+                                     source_words(setting.given), setting.info->value_words,
+                                     setting.info->default_words));
+  }
+  std::vector<std::string_view> names;
+  for (const SettingInfo& info : kSettings) names.emplace_back(info.name);
+  for (const std::string& name : unknown_variables()) {
+    found = true;
+    std::string text = fmt::format("{} is not a setting", printable(name));
+    const std::string_view meant = nearest_word(name, names);
+    if (!meant.empty()) text += fmt::format("; did you mean {}?", meant);
+    print_message("env", text);
+  }
+  if (!settings.folder_problem.empty()) {
+    found = true;
+    print_message("env", fmt::format("FIBSHIM_CONFIG: {}", printable(settings.folder_problem)));
+  }
+  return found;
+}
+
+}  // namespace
+
+int env_command(int argc, const char* const* argv) {
+  CLI::App app("The settings: value in force, where it comes from, what is accepted",
+               "fibshim env");
+  bool wants_json = false;
+  app.add_flag("--json", wants_json, "print JSON");
+  app.footer("Exit codes: 0 fine; 1 a value or a name is not understood; 2 wrong usage.");
+  if (int exit_code = 0; !parse_options(&app, "[OPTIONS]", argc, argv, &exit_code))
+    return exit_code;
+
+  const SettingValues settings = resolve_settings();
+  const bool is_written =
+      wants_json ? print_json(to_json(settings)) : print_data(to_table(settings));
+  const bool has_mistakes = report_mistakes(settings);
+  return is_written && !has_mistakes ? kExitFine : kExitWrong;
+}
+
+}  // namespace fibshim::tools

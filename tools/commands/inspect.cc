@@ -1,0 +1,213 @@
+// fibshim inspect: what a GPU image, or a host program or library with images inside, holds, and
+// what a running process has of the shim. The numbers are those that the loader checks solutions
+// against.
+#include <fcntl.h>
+
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "loader/read/file.h"
+#include "loader/read/sha256.h"
+#include "tools/base/commands.h"
+#include "tools/counters/counters_files.h"
+#include "tools/counters/folders_in_force.h"
+#include "tools/images/image_report.h"
+#include "tools/counters/launch_counts.h"
+#include "tools/base/options.h"
+#include "tools/processes/processes.h"
+#include "tools/base/terminal.h"
+
+namespace fibshim::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A framework's largest library has somewhat more than one GB.
+constexpr size_t kMaxLibraryBytes = size_t{4} << 30;
+
+Result<Json> inspect_file(const std::string& path, const KernelGlobs& globs) {
+  const auto bytes = read_file(path, kMaxLibraryBytes);
+  if (!bytes) return tl::unexpected(bytes.error());
+  const auto image = image_json(*bytes, globs);
+  if (!image) return tl::unexpected(image.error());
+  Json out;
+  out["path"] = path;
+  out["bytes"] = bytes->size();
+  out["sha256"] = sha256_hex(sha256(*bytes));
+  if (image->contains("image")) out["image"] = (*image)["image"];
+  out.update(*image);
+  return out;
+}
+
+// ---- processes
+
+std::string text_of(const Json& json) { return printable(json.get<std::string>()); }
+
+// The counters of a process: those files that it has mapped, seen through its own root, so that a
+// process in a container is read, too.
+Json counters_json(const ProcessLook& process) {
+  Json out = Json::array();
+  for (const std::string& path : process.counters) {
+    const size_t slash = path.rfind('/');
+    const std::string folder = fmt::format("/proc/{}/root{}", process.pid, path.substr(0, slash));
+    const FileDescriptor fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    Json item;
+    item["file"] = path;
+    const auto read = read_counters_file(fd.get(), path.substr(slash + 1));
+    item["problem"] = read ? Json() : Json(read.error());
+    if (read && read->has_value()) {
+      const ProcessCounters& counters = **read;
+      item["mode"] = counters.mode;
+      item["config"] = Json::array();
+      for (const ConfigIdentity& config : counters.configs) {
+        item["config"].push_back({{"path", config.path}, {"digest", config.digest}});
+      }
+      item["folder"] = folder_to_json(counters.folder);
+      item["totals"] = Json::object();
+      for (const auto& [outcome, count] : totals_of(sorted_rows(counts_of(counters)))) {
+        item["totals"][outcome_name(outcome)] = count;
+      }
+    }
+    out.push_back(std::move(item));
+  }
+  return out;
+}
+
+Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+Json process_json(const ProcessLook& process) {
+  Json out;
+  out["pid"] = process.pid;
+  out["command"] = process.command;
+  out["shim"] = or_null(process.shim);
+  out["why_not"] = process.shim.empty() ? Json(why_no_shim(process.pid)) : Json();
+  out["loader"] = or_null(process.loader);
+  out["driver"] = or_null(process.driver);
+  out["container"] = or_null(process.container);
+  out["environment"] = Json::object();
+  for (const auto& [name, value] : shim_variables(process.pid)) out["environment"][name] = value;
+  out["counters"] = counters_json(process);
+  return out;
+}
+
+std::string process_text(const Json& process) {
+  const auto line = [](const char* name, const std::string& value) {
+    return fmt::format("  {:<10}{}\n", name, value);
+  };
+  const auto path = [&process](const char* key) {
+    return process[key].is_null() ? std::string("not loaded") : text_of(process[key]);
+  };
+  std::string out =
+      fmt::format("pid {}: {}\n", process["pid"].get<uint64_t>(), text_of(process["command"]));
+  out += line("shim", process["shim"].is_null() ? "not loaded: " + text_of(process["why_not"])
+                                                : path("shim"));
+  out += line("loader", path("loader")) + line("driver", path("driver"));
+  if (!process["container"].is_null()) out += line("in", text_of(process["container"]));
+  for (const auto& [name, value] : process["environment"].items()) {
+    out += fmt::format("  {}={}\n", printable(name), text_of(value));
+  }
+  if (process["counters"].empty()) {
+    out += line("counters",
+                process["loader"].is_null() ? "none: it has not used CUDA under the shim" : "none");
+  }
+  for (const Json& item : process["counters"]) {
+    out += line("counters", text_of(item["file"]));
+    if (!item["problem"].is_null()) out += line("", text_of(item["problem"]));
+    if (!item.contains("mode")) continue;
+    out += line("  mode", text_of(item["mode"]));
+    for (const Json& config : item["config"]) {
+      out += line("  config", fmt::format("{} ({})", text_of(config["path"]),
+                                          text_of(config["digest"]).substr(0, 12)));
+    }
+    const Json& folder = item["folder"];
+    out += line(folder["off"].get<bool>() ? "  off from" : "  now in",
+                fmt::format("{}, moved {} times", text_of(folder["path"]),
+                            folder["swaps"].get<uint64_t>()));
+    if (folder["refusal"] != "") out += line("  refused", text_of(folder["refusal"]));
+    for (const auto& [outcome, count] : item["totals"].items()) {
+      out += fmt::format("    {:<22}{:>12}\n", outcome, count.get<uint64_t>());
+    }
+  }
+  return out;
+}
+
+bool inspect_processes(const std::vector<uint64_t>& pids, Json* list, std::string* text) {
+  bool is_fine = true;
+  for (const uint64_t pid : pids) {
+    bool is_forbidden = false;
+    const auto process = look_at_process(pid, &is_forbidden);
+    if (!process) {
+      is_fine = false;
+      print_message("inspect", fmt::format("process {}: {}", pid,
+                                           is_forbidden ? "it may not be looked into; try as root"
+                                                        : "there is none"));
+      continue;
+    }
+    list->push_back(process_json(*process));
+    *text += process_text(list->back());
+  }
+  return is_fine;
+}
+
+}  // namespace
+
+int inspect_command(int argc, const char* const* argv) {
+  CLI::App app("What a cubin, fatbin, PTX file, library or running process holds",
+               "fibshim inspect");
+  std::vector<std::string> paths;
+  std::vector<uint64_t> pids;
+  KernelGlobs globs;
+  bool wants_json = false;
+  app.add_option("FILE", paths, "files to read")->type_name("");
+  app.add_option("--pid", pids, "a running process: is the shim in it, with which folder")
+      ->type_name("PID")
+      ->check([](const std::string& pid) {
+        return pid.starts_with('-') ? "a process has a positive number, not " + pid : std::string();
+      })
+      ->allow_extra_args(false);
+  app.add_option("--kernel", globs, "only kernels whose name, mangled or readable, fits")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  app.add_flag("--json", wants_json, "print JSON");
+  app.footer(
+      "Exit codes: 0 fine; 1 a file or process cannot be read or is damaged; 2 wrong usage.");
+  if (int exit_code = 0; !parse_options(&app, "[OPTIONS] [FILE...]", argc, argv, &exit_code))
+    return exit_code;
+
+  if (paths.empty() && pids.empty()) {
+    return usage_error("inspect", "name at least one file, or a process with --pid");
+  }
+
+  bool is_fine = true;
+  std::string text;
+  Json document;
+  document["version"] = 1;
+  document["files"] = Json::array();
+  for (const std::string& path : paths) {
+    auto file = inspect_file(path, globs);
+    if (!file) {
+      is_fine = false;
+      // Messages about reading name the path already.
+      const std::string& reason = file.error().message;
+      print_message("inspect", printable(reason.find(path) == std::string::npos
+                                             ? fmt::format("{}: {}", path, reason)
+                                             : reason));
+      continue;
+    }
+    text += fmt::format("{}: {} bytes, sha256 {}\n", printable(path),
+                        (*file)["bytes"].get<uint64_t>(), (*file)["sha256"].get<std::string>());
+    if (file->contains("image")) {
+      text += fmt::format("  image     {}\n", (*file)["image"].get<std::string>());
+    }
+    text += image_text(*file, "  ");
+    document["files"].push_back(std::move(*file));
+  }
+  document["processes"] = Json::array();
+  is_fine = inspect_processes(pids, &document["processes"], &text) && is_fine;
+  is_fine = (wants_json ? print_json(document) : print_data(text)) && is_fine;
+  return is_fine ? kExitFine : kExitWrong;
+}
+
+}  // namespace fibshim::tools

@@ -1,0 +1,518 @@
+// fibshim record: runs a program under the shim with every launch recorded, gathers the processes'
+// recordings into one file of JSON Lines while it runs, and ranks the kernels of such a file.
+//
+// The shim writes one binary file for each process into a folder beside the output. What is gathered
+// replaces the output at once (rename), so that whoever reads it always finds a whole recording.
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "loader/check/check.h"
+#include "shim/abi/settings.h"
+#include "tools/base/atomic_file.h"
+#include "tools/base/commands.h"
+#include "tools/base/diagnostics_output.h"
+#include "tools/base/file_descriptor.h"
+#include "tools/processes/installation.h"
+#include "tools/base/options.h"
+#include "tools/record/pattern_fit.h"
+#include "tools/record/recording.h"
+#include "tools/base/terminal.h"
+
+namespace fibshim::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kGatherEvery = std::chrono::seconds(1);
+constexpr int kGatherShare = 20;  // gathering takes at most one part in so many of the time
+
+struct Options {
+  std::string output;
+  std::string summary;
+  std::string from;
+  std::string config;
+  std::string mode = "observe";
+  uint64_t limit = kDefaultRecordLimit;
+  uint32_t top = 0;
+  bool wants_json = false;
+  bool shows_progress = false;
+  bool skips_check = false;
+  bool is_forced = false;
+  std::vector<std::string> command;
+};
+
+// ---- gathering
+
+// What is no regular file (a pipe, /dev/stdout) is written to; any other is replaced as a whole.
+bool replace_file(const std::string& path, const std::string& text) {
+  struct stat status;
+  std::string reason;
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!file || !write_all(file.get(), text)) reason = strerror(errno);
+  } else {
+    reason = write_file_atomically(path, text, 0644);
+  }
+  if (reason.empty()) return true;
+  print_message("record", fmt::format("{}: cannot write it: {}", printable(path), reason));
+  return false;
+}
+
+bool is_replaceable(const std::string& path) {
+  struct stat status;
+  return stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode);
+}
+
+class Gatherer {
+ public:
+  Gatherer(const Options& options, std::string folder)
+      : options_(options), folder_(std::move(folder)) {}
+
+  // Reads what the processes have recorded, and replaces the output if that is more than before.
+  bool gather(bool is_last) {
+    auto recording = read_recording_folder(folder_);
+    if (!recording) {
+      print_message("record",
+                    fmt::format("{}: {}", printable(folder_), printable(recording.error())));
+      return false;
+    }
+    recording_ = std::move(*recording);
+    const uint64_t seen = recording_.launches() + recording_.nodes();
+    if (!is_last && (seen == seen_ || !is_replaceable(options_.output))) return true;
+    seen_ = seen;
+    JsonLines lines = to_json_lines(recording_, options_.limit);
+    recording_.kernels_left_out = lines.kernels_left_out;
+    bytes_ = lines.text.size();
+    return replace_file(options_.output, lines.text);
+  }
+
+  std::string counts() const {
+    const auto count = [](uint64_t number, const char* one, const char* many) {
+      return fmt::format("{} {}", number, number == 1 ? one : many);
+    };
+    std::string text = count(recording_.kernels.size(), "kernel, ", "kernels, ") +
+                       count(recording_.launches(), "launch", "launches");
+    if (recording_.nodes() != 0) text += fmt::format(", {} in graphs", recording_.nodes());
+    return text + " of " + count(recording_.processes.size(), "process", "processes");
+  }
+
+  uint64_t bytes() const { return bytes_; }
+  const Recording& recording() const { return recording_; }
+
+ private:
+  const Options& options_;
+  std::string folder_;
+  Recording recording_;
+  uint64_t seen_ = UINT64_MAX;
+  uint64_t bytes_ = 0;
+};
+
+// What is missing from the recording, and why.
+void report_losses(const Recording& recording) {
+  for (const RefusedFile& refused : recording.refused) {
+    print_message("record",
+                  fmt::format("{}: {}", printable(refused.file), printable(refused.reason)));
+  }
+  uint64_t dropped = 0;
+  uint64_t unknown = 0;
+  for (const RecordedProcess& process : recording.processes) {
+    dropped += process.dropped_launches;
+    unknown += process.unknown_launches;
+  }
+  if (dropped != 0) {
+    print_message("record", fmt::format("{} launches are of kernels that found no room: --limit "
+                                        "gives more",
+                                        dropped));
+  }
+  if (unknown != 0) {
+    print_message(
+        "record",
+        fmt::format("{} launches are of kernels that the driver has no name for", unknown));
+  }
+  if (recording.kernels_left_out != 0) {
+    print_message("record", fmt::format("{} kernels are left out of the file: --limit gives more "
+                                        "room",
+                                        recording.kernels_left_out));
+  }
+}
+
+// ---- running
+
+std::string format_bytes(uint64_t bytes) {
+  return bytes < 1024 * 1024 ? fmt::format("{} kB", (bytes + 1023) / 1024)
+                             : fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1048576);
+}
+
+class Progress {
+ public:
+  explicit Progress(bool is_wanted)
+      : is_terminal_(isatty(STDERR_FILENO) == 1), is_on_(is_wanted || is_terminal_) {}
+
+  void show(const Gatherer& gatherer) {
+    const auto now = Clock::now();
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - begin_).count();
+    const std::string text = fmt::format("fibshim record: {} s: {}, {}", seconds, gatherer.counts(),
+                                         format_bytes(gatherer.bytes()));
+    if (!is_on_) return;
+    // On a terminal one line, written over and over.
+    write_text(is_terminal_ ? "\r\x1b[K" + text : text + "\n");
+    is_shown_ = is_terminal_;
+  }
+
+  void clear() {
+    if (is_shown_) write_text("\r\x1b[K");
+    is_shown_ = false;
+  }
+
+ private:
+  static void write_text(const std::string& text) {
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+  }
+
+  bool is_terminal_;
+  bool is_on_;
+  bool is_shown_ = false;
+  Clock::time_point begin_ = Clock::now();
+};
+
+constexpr int kForwardedSignals[] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP};
+
+sigset_t watched_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  for (const int signal : kForwardedSignals) sigaddset(&set, signal);
+  return set;
+}
+
+[[noreturn]] void become_program(const Options& options, const std::string& folder,
+                                 const sigset_t& signals) {
+  sigprocmask(SIG_SETMASK, &signals, nullptr);
+  const auto name_of = [](SettingId id) { return kSettings[static_cast<size_t>(id)].name; };
+  // A percent sign in the path stands for itself.
+  std::string pattern;
+  for (const char c : folder) pattern += c == '%' ? "%%" : std::string(1, c);
+  setenv(name_of(SettingId::record), pattern.c_str(), 1);
+  setenv(name_of(SettingId::record_limit), fmt::format("{}", options.limit).c_str(), 1);
+  std::vector<std::string> words = {"run", "--mode", options.mode};
+  if (!options.config.empty()) words.insert(words.end(), {"--config", options.config});
+  if (options.skips_check) words.emplace_back("--no-check");
+  if (options.is_forced) words.emplace_back("--force");
+  words.emplace_back("--");
+  words.insert(words.end(), options.command.begin(), options.command.end());
+  std::vector<const char*> argv;
+  argv.reserve(words.size());
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  _exit(run_command(static_cast<int>(argv.size()), argv.data()));
+}
+
+// Gathers until the program ends. Returns its status as waitpid gives it.
+int follow(pid_t program, Gatherer* gatherer, Progress* progress) {
+  const sigset_t signals = watched_signals();
+  auto next = Clock::now() + kGatherEvery;
+  while (true) {
+    int status = 0;
+    if (waitpid(program, &status, WNOHANG) == program) return status;
+    const auto left = std::max(next - Clock::now(), Clock::duration::zero());
+    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+    const timespec timeout = {static_cast<time_t>(ns / 1000000000),
+                              static_cast<long>(ns % 1000000000)};
+    siginfo_t info;
+    const int signal = sigtimedwait(&signals, &info, &timeout);
+    // The terminal's own signals reach the program without us.
+    if (signal > 0 && signal != SIGCHLD && info.si_code <= 0) kill(program, signal);
+    if (signal > 0 || Clock::now() < next) continue;
+    const auto begin = Clock::now();
+    (void)gatherer->gather(false);
+    progress->show(*gatherer);
+    const auto end = Clock::now();
+    next = end + std::max<Clock::duration>(kGatherEvery, (end - begin) * kGatherShare);
+  }
+}
+
+bool make_folder(const std::string& folder) {
+  if (mkdir(folder.c_str(), 0700) == 0) return true;
+  if (errno == EEXIST) {
+    print_message(
+        "record",
+        fmt::format("{} is there already: of a recording that was not finished, or is under "
+                    "way. 'fibshim record --from {} -o FILE' makes a file of it; or "
+                    "remove it",
+                    printable(folder), shell_quoted(folder)));
+  } else {
+    print_message("record", fmt::format("{}: {}", printable(folder), strerror(errno)));
+  }
+  return false;
+}
+
+// Gathers a last time. False: not all of it could be read or written.
+bool finish(const Options& options, const std::string& folder, Gatherer* gatherer) {
+  const bool is_written = gatherer->gather(true);
+  const Recording& recording = gatherer->recording();
+  report_losses(recording);
+  const auto running = std::count_if(recording.processes.begin(), recording.processes.end(),
+                                     [](const RecordedProcess& p) { return p.is_alive; });
+  std::error_code error;
+  if (recording.processes.empty()) {
+    print_message("record",
+                  "no launch was recorded: no process that uses CUDA ran under the shim. 'fibshim "
+                  "doctor' finds out why");
+  } else if (is_written) {
+    print_message("record", fmt::format("{} in {}: 'fibshim record --summary {}' ranks them",
+                                        gatherer->counts(), printable(options.output),
+                                        shell_quoted(options.output)));
+  }
+  if (running > 0) {
+    print_message("record",
+                  fmt::format("{} process{} still running: 'fibshim record --from {} -o "
+                              "FILE' gathers what they record from here on",
+                              running, running == 1 ? " is" : "es are", shell_quoted(folder)));
+  }
+  if (is_written && running == 0 && recording.refused.empty()) fs::remove_all(folder, error);
+  return is_written && recording.refused.empty();
+}
+
+int record_program(const Options& options) {
+  const std::string folder = absolute_path(options.output) + ".parts";
+  if (!make_folder(folder)) return kExitWrong;
+  Gatherer gatherer(options, folder);
+  Progress progress(options.shows_progress);
+  sigset_t before;
+  const sigset_t signals = watched_signals();
+  sigprocmask(SIG_BLOCK, &signals, &before);
+  const pid_t program = fork();
+  if (program < 0) {
+    print_message("record", fmt::format("cannot start a process: {}", strerror(errno)));
+    return kExitWrong;
+  }
+  if (program == 0) become_program(options, folder, before);
+  const int status = follow(program, &gatherer, &progress);
+  progress.clear();
+  const bool is_whole = finish(options, folder, &gatherer);
+  if (WIFSIGNALED(status)) return 128 + WTERMSIG(status);
+  const int exit_code = WEXITSTATUS(status);
+  return exit_code == 0 && !is_whole ? kExitWrong : exit_code;
+}
+
+// ---- the summary
+
+// The folder whose patterns are compared: the one that was named, else the one that was in force.
+std::string config_of(const Options& options, const Recording& recording) {
+  if (!options.config.empty()) return options.config;
+  for (const RecordedProcess& process : recording.processes) {
+    if (!process.config.empty() && fs::is_directory(process.config)) return process.config;
+  }
+  return "";
+}
+
+struct Summary {
+  Recording recording;
+  std::string config;                         // empty: no patterns were compared
+  std::vector<std::vector<PatternFit>> fits;  // of each kernel
+};
+
+std::string percent(double part, double whole) {
+  return whole > 0 && part > 0 ? fmt::format("{:.1f}%", part / whole * 100) : "-";
+}
+
+std::string pattern_cell(const std::vector<PatternFit>& fits) {
+  for (const PatternFit& fit : fits) {
+    if (fit.fits) return printable(fit.label);
+  }
+  return fits.empty() ? "-" : "(" + printable(fits[0].label) + ")";
+}
+
+// Long template arguments are cut in the middle, where they say least.
+std::string shortened(const std::string& text, size_t width) {
+  if (text.size() <= width) return text;
+  const size_t head = width * 2 / 3;
+  return text.substr(0, head) + "..." + text.substr(text.size() - (width - head - 3));
+}
+
+std::string summary_table(const Summary& summary, uint32_t top) {
+  constexpr size_t kNameWidth = 72;
+  const Recording& recording = summary.recording;
+  const double all_ns = recording.estimated_ns();
+  std::vector<std::vector<std::string>> table = {
+      {">#", ">SHARE", ">GPU ms", ">MEAN us", ">LAUNCHES", ">IN GRAPHS", "PATTERN", "KERNEL"}};
+  std::string notes;
+  const size_t shown =
+      top == 0 ? recording.kernels.size() : std::min<size_t>(top, recording.kernels.size());
+  for (size_t i = 0; i < shown; ++i) {
+    const KernelRecord& kernel = recording.kernels[i];
+    const double ns = kernel.estimated_ns();
+    const bool is_timed = kernel.times().count != 0 && kernel.launches != 0;
+    table.push_back(
+        {fmt::format("{}", i + 1), percent(ns, all_ns),
+         is_timed ? fmt::format("{:.3f}", ns / 1e6) : "-",
+         is_timed ? fmt::format("{:.2f}", ns / 1e3 / static_cast<double>(kernel.launches)) : "-",
+         fmt::format("{}", kernel.launches), fmt::format("{}", kernel.nodes),
+         summary.config.empty() ? "-" : pattern_cell(summary.fits[i]),
+         printable(shortened(function_name(kernel.symbol), kNameWidth))});
+    for (const PatternFit& fit : summary.fits[i]) {
+      if (fit.why.empty()) continue;
+      notes += fmt::format("  #{} {}{}: {}\n", i + 1, printable(fit.label),
+                           fit.fits ? "" : " does not fit", printable(fit.why));
+    }
+  }
+  std::string out = format_table(table);
+  if (shown < recording.kernels.size()) {
+    out += fmt::format("and {} more\n", recording.kernels.size() - shown);
+  }
+  out += "\n" + notes;
+  out += fmt::format("{} kernels, {} launches, {} in graphs", recording.kernels.size(),
+                     recording.launches(), recording.nodes());
+  if (all_ns > 0) out += fmt::format(", about {:.3f} ms of GPU time", all_ns / 1e6);
+  out += fmt::format(" in {} process{}\n", recording.processes.size(),
+                     recording.processes.size() == 1 ? "" : "es");
+  if (!summary.config.empty()) {
+    out += fmt::format("patterns of {}\n", printable(summary.config));
+  }
+  return out;
+}
+
+nlohmann::ordered_json summary_json(const Summary& summary, uint32_t top) {
+  const Recording& recording = summary.recording;
+  const double all_ns = recording.estimated_ns();
+  nlohmann::ordered_json out;
+  out["version"] = 1;
+  out["launches"] = recording.launches();
+  out["in_graph"] = recording.nodes();
+  out["estimated_us"] =
+      all_ns > 0 ? nlohmann::ordered_json(all_ns / 1e3) : nlohmann::ordered_json();
+  out["config"] =
+      summary.config.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(summary.config);
+  out["processes"] = processes_to_json(recording.processes);
+  out["kernels"] = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < recording.kernels.size() && (top == 0 || i < top); ++i) {
+    const KernelRecord& kernel = recording.kernels[i];
+    nlohmann::ordered_json one =
+        kernel_to_json(kernel, all_ns > 0 ? kernel.estimated_ns() / all_ns : -1);
+    one.erase("type");
+    one["patterns"] = nlohmann::ordered_json::array();
+    for (const PatternFit& fit : summary.fits[i]) {
+      one["patterns"].push_back(
+          {{"label", fit.label},
+           {"fits", fit.fits},
+           {"why", fit.why.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(fit.why)}});
+    }
+    out["kernels"].push_back(std::move(one));
+  }
+  return out;
+}
+
+int summarize(const Options& options) {
+  auto recording = read_recording(options.summary);
+  if (!recording) {
+    print_message("record",
+                  fmt::format("{}: {}", printable(options.summary), printable(recording.error())));
+    return kExitWrong;
+  }
+  Summary summary{std::move(*recording), "", {}};
+  report_losses(summary.recording);
+  summary.config = config_of(options, summary.recording);
+  summary.fits.resize(summary.recording.kernels.size());
+  if (!summary.config.empty()) {
+    const CheckReport report = check_folder(summary.config);
+    if (report.snapshot == nullptr) {
+      print_message("record",
+                    fmt::format("the config folder has mistakes:\n{}", format_findings(report)));
+      return kExitWrong;
+    }
+    for (size_t i = 0; i < summary.fits.size(); ++i) {
+      summary.fits[i] = fit_patterns(*report.snapshot, summary.recording.kernels[i]);
+    }
+  }
+  const bool is_written = options.wants_json ? print_json(summary_json(summary, options.top))
+                                             : print_data(summary_table(summary, options.top));
+  return is_written && summary.recording.refused.empty() ? kExitFine : kExitWrong;
+}
+
+int convert(const Options& options) {
+  if (!fs::is_directory(options.from)) {
+    print_message("record", fmt::format("{}: not a folder of recordings", printable(options.from)));
+    return kExitWrong;
+  }
+  Gatherer gatherer(options, options.from);
+  if (!gatherer.gather(true)) return kExitWrong;
+  report_losses(gatherer.recording());
+  print_message("record", fmt::format("{} in {}", gatherer.counts(), printable(options.output)));
+  return gatherer.recording().refused.empty() ? kExitFine : kExitWrong;
+}
+
+}  // namespace
+
+int record_command(int argc, const char* const* argv) {
+  Options options;
+  CLI::App app("Records every launch of a program, and ranks the kernels of a recording",
+               "fibshim record");
+  app.add_option("-o,--output", options.output, "write the recording to this file")
+      ->type_name("FILE");
+  app.add_option("-c,--config", options.config, "config folder whose patterns are compared")
+      ->type_name("DIR");
+  CLI::IsMember is_mode({"observe", "apply"}, CLI::ignore_case);
+  is_mode.description("");
+  app.add_option("--mode", options.mode, "observe: redirect nothing; apply: redirect")
+      ->type_name("observe|apply")
+      ->check(is_mode);
+  app.add_option("--limit", options.limit, "the size that the file may not exceed")
+      ->type_name("BYTES")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_flag("--progress", options.shows_progress,
+               "say how far it is, also where stderr is no terminal");
+  app.add_flag("--no-check", options.skips_check, "do not check the config folder first");
+  app.add_flag("--force", options.is_forced,
+               "run a program that cannot be preloaded: what it starts perhaps can be");
+  app.add_option("--summary", options.summary, "rank the kernels of this recording; run nothing")
+      ->type_name("FILE");
+  app.add_option("-n,--top", options.top, "of the summary: this many kernels")->type_name("N");
+  app.add_flag("--json", options.wants_json, "of the summary: print JSON");
+  app.add_option("--from", options.from,
+                 "make the file of what processes have recorded there; run nothing")
+      ->type_name("DIR");
+  app.footer(
+      "Exit codes: the program's own; 1 a recording or the installation is wrong; 2 wrong usage;\n"
+      "126 the program cannot be run or preloaded; 127 it was not found.");
+  app.prefix_command();
+  if (int exit_code = 0;
+      !parse_options_and_command(&app, "-o FILE [OPTIONS] [--] COMMAND [ARGUMENTS...]", argc, argv,
+                                 &options.command, &exit_code)) {
+    return exit_code;
+  }
+  const bool runs = !options.command.empty();
+  if (runs + !options.summary.empty() + !options.from.empty() != 1) {
+    return usage_error("record", "takes one of: a command, --summary FILE, --from DIR");
+  }
+  if (!options.config.empty()) options.config = absolute_path(options.config);
+  if (!options.summary.empty()) {
+    if (!options.output.empty()) return usage_error("record", "--summary takes no -o");
+    return summarize(options);
+  }
+  if (options.wants_json || options.top != 0) {
+    return usage_error("record", "--json and --top go with --summary");
+  }
+  if (options.output.empty()) return usage_error("record", "-o: say where the recording goes");
+  if (options.limit < kSmallestRecordLimit) {
+    return usage_error("record", fmt::format("--limit: at least {} bytes", kSmallestRecordLimit));
+  }
+  return runs ? record_program(options) : convert(options);
+}
+
+}  // namespace fibshim::tools

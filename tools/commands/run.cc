@@ -1,0 +1,291 @@
+// fibshim run: starts a program under the shim, after checking what would otherwise fail silently:
+// the folder, the library, and whether the program can be preloaded at all.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "loader/check/check.h"
+#include "shim/abi/settings.h"
+#include "tools/base/commands.h"
+#include "tools/base/diagnostics_output.h"
+#include "tools/processes/installation.h"
+#include "tools/base/options.h"
+#include "tools/processes/programs.h"
+#include "tools/base/terminal.h"
+
+namespace fibshim::tools {
+namespace {
+
+const SettingInfo& setting_info(SettingId id) { return kSettings[static_cast<size_t>(id)]; }
+
+// An option for a setting that takes one of some words.
+void add_choice(CLI::App* app, const char* name, SettingId id, std::string* value) {
+  std::vector<std::string> choices;
+  for (const char* choice : setting_info(id).choices) {
+    if (choice != nullptr) choices.emplace_back(choice);
+  }
+  CLI::IsMember is_choice(choices, CLI::ignore_case);
+  is_choice.description("");  // the type's name says it already
+  app->add_option(name, *value, setting_info(id).meaning)
+      ->type_name(fmt::format("{}", fmt::join(choices, "|")))
+      ->check(is_choice);
+}
+
+// AddressSanitizer and its siblings stop the program when a library comes before theirs.
+bool is_sanitizer(const std::string& library) {
+  const std::string name = library.substr(library.rfind('/') + 1);
+  return name.rfind("libasan.so", 0) == 0 || name.rfind("libtsan.so", 0) == 0 ||
+         name.rfind("liblsan.so", 0) == 0 || name.rfind("libclang_rt.", 0) == 0;
+}
+
+// The new LD_PRELOAD: the shim first, but behind sanitizers, and only once. A sanitizer that the
+// program itself needs is named in front, since it would otherwise be loaded after the shim.
+std::string preload_list(const std::string& shim, const char* existing,
+                         const std::vector<std::string>& needed_by_program) {
+  std::vector<std::string> sanitizers;
+  std::vector<std::string> others;
+  // The linker takes colons and blanks alike.
+  std::string text = existing == nullptr ? "" : existing;
+  std::replace(text.begin(), text.end(), ':', ' ');
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (word != shim) (is_sanitizer(word) ? sanitizers : others).push_back(word);
+  }
+  if (sanitizers.empty()) {
+    std::copy_if(needed_by_program.begin(), needed_by_program.end(), std::back_inserter(sanitizers),
+                 is_sanitizer);
+  }
+  sanitizers.push_back(shim);
+  sanitizers.insert(sanitizers.end(), others.begin(), others.end());
+  return fmt::format("{}", fmt::join(sanitizers, ":"));
+}
+
+struct Options {
+  std::string config;
+  std::map<SettingId, std::string> settings;
+  bool skips_check = false;
+  bool is_forced = false;
+  bool prints_env = false;
+  std::string format = "shell";  // of what --print-env prints
+  std::vector<std::string> command;
+};
+
+// Splits argv: options up to the command, which begins after "--" or at the first word that is no
+// option. False: leave with *exit_code.
+bool parse(int argc, const char* const* argv, Options* options, int* exit_code) {
+  CLI::App app("Runs a program under the shim", "fibshim run");
+  app.add_option("-c,--config", options->config, "config folder (default: FIBSHIM_CONFIG)")
+      ->type_name("DIR");
+  std::string mode, on_error, stats_dir, log, log_file;
+  add_choice(&app, "--mode", SettingId::mode, &mode);
+  add_choice(&app, "--on-error", SettingId::on_error, &on_error);
+  app.add_option("--stats-dir", stats_dir, setting_info(SettingId::stats_dir).meaning)
+      ->type_name("DIR");
+  add_choice(&app, "--log", SettingId::log, &log);
+  app.add_option("--log-file", log_file, setting_info(SettingId::log_file).meaning)
+      ->type_name("PATH");
+  app.add_flag("--no-check", options->skips_check, "do not check the config folder first");
+  app.add_flag("--force", options->is_forced,
+               "run a program that cannot be preloaded: what it starts perhaps can be");
+  auto* const prints_env = app.add_flag("--print-env", options->prints_env,
+                                        "print the environment that would be set, and run nothing");
+  app.add_option("--format", options->format,
+                 "of --print-env: shell code (default), a file for docker's --env-file, a "
+                 "container's env in Kubernetes YAML, an option for srun and sbatch")
+      ->type_name("shell|docker|kubernetes|slurm")
+      ->check(CLI::IsMember({"shell", "docker", "kubernetes", "slurm"}).description(""))
+      ->needs(prints_env);
+  app.footer(
+      "Exit codes: the program's own; 1 the folder or the installation is wrong; 2 wrong usage;\n"
+      "126 the program cannot be run or preloaded; 127 it was not found.");
+  app.prefix_command();
+
+  const auto* const end = argv + argc;
+  const auto* const dashes =
+      std::find_if(argv, end, [](const char* a) { return !strcmp(a, "--"); });
+  if (!parse_options(&app, "[OPTIONS] [--] COMMAND [ARGUMENTS...]", static_cast<int>(dashes - argv),
+                     argv, exit_code))
+    return false;
+  options->command = app.remaining();
+  if (!options->command.empty() && options->command[0][0] == '-') {
+    *exit_code = usage_error("run", fmt::format("unknown option {}", options->command[0]));
+    return false;
+  }
+  if (dashes != end) {
+    // "run python -- x": the command began before, and the dashes are its own.
+    const auto* const from = options->command.empty() ? dashes + 1 : dashes;
+    options->command.insert(options->command.end(), from, end);
+  }
+  const std::pair<SettingId, const std::string&> given[] = {{SettingId::mode, mode},
+                                                            {SettingId::on_error, on_error},
+                                                            {SettingId::stats_dir, stats_dir},
+                                                            {SettingId::log, log},
+                                                            {SettingId::log_file, log_file}};
+  for (const auto& [id, value] : given) {
+    if (!value.empty()) options->settings[id] = value;
+  }
+  return true;
+}
+
+// Prints what is wrong with the folder to stderr. True when nothing keeps the program from running.
+bool check_config(const std::string& folder) {
+  const CheckReport report = check_folder(folder);
+  if (report.error_count == 0) return true;
+  std::string text = format_findings(report) + format_summary(folder, report);
+  text.pop_back();
+  print_message("run", fmt::format("the config folder has mistakes:\n{}\nNothing was run. "
+                                   "--no-check runs the program all the same",
+                                   text));
+  return false;
+}
+
+// True when the shim can be named in LD_PRELOAD and is there.
+bool find_shim(std::string* shim) {
+  *shim = shim_library_path();
+  if (shim->find_first_of(": \t\n") != std::string::npos) {
+    print_message("run", fmt::format("{}: LD_PRELOAD cannot name a path with blanks or colons; "
+                                     "move the installation",
+                                     printable(*shim)));
+    return false;
+  }
+  const DynamicSection library = read_dynamic_section(*shim);
+  if (!library.fault.empty()) {
+    print_message("run", fmt::format("{}: {}; it belongs beside this program, as ../lib/"
+                                     "libfibshim.so",
+                                     printable(*shim), library.fault));
+    return false;
+  }
+  return true;
+}
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+std::string shell_code(const Variables& variables) {
+  std::string out;
+  for (const auto& [name, value] : variables) {
+    out += fmt::format("export {}={}\n", name, shell_quoted(value));
+  }
+  return out;
+}
+
+std::string docker_env_file(const Variables& variables) {
+  std::string out;
+  for (const auto& [name, value] : variables) out += fmt::format("{}={}\n", name, value);
+  return out;
+}
+
+// A JSON string is a YAML string, too.
+std::string kubernetes_env(const Variables& variables) {
+  std::string out = "env:\n";
+  for (const auto& [name, value] : variables) {
+    const std::string quoted =
+        nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    out += fmt::format("- name: {}\n  value: {}\n", name, quoted);
+  }
+  return out;
+}
+
+std::string slurm_export(const Variables& variables) {
+  std::string out = "--export=ALL";
+  for (const auto& [name, value] : variables) out += fmt::format(",{}={}", name, value);
+  return out + "\n";
+}
+
+struct EnvFormat {
+  const char* name;
+  std::string (*text)(const Variables&);
+  const char* forbidden;  // in a value: the format has no way to say it
+};
+constexpr EnvFormat kEnvFormats[] = {
+    {"shell", shell_code, ""},
+    {"docker", docker_env_file, "\n"},
+    {"kubernetes", kubernetes_env, ""},
+    // srun splits at commas, and the shell that passes the option on at blanks.
+    {"slurm", slurm_export, ", \t\n'\"\\"},
+};
+
+int print_env(const Variables& variables, const std::string& format) {
+  const EnvFormat& found = *std::find_if(std::begin(kEnvFormats), std::end(kEnvFormats),
+                                         [&](const EnvFormat& f) { return format == f.name; });
+  for (const auto& [name, value] : variables) {
+    if (value.find_first_of(found.forbidden) == std::string::npos) continue;
+    print_message("run", fmt::format("{}={}: {} cannot pass a value with such characters; set the "
+                                     "variables with --format shell before",
+                                     name, printable(value), format));
+    return kExitWrong;
+  }
+  return print_data(found.text(variables)) ? kExitFine : kExitWrong;
+}
+
+}  // namespace
+
+int run_command(int argc, const char* const* argv) {
+  Options options;
+  if (int exit_code = 0; !parse(argc, argv, &options, &exit_code)) return exit_code;
+  if (options.config.empty()) {
+    const char* const from_environment = getenv(setting_info(SettingId::config).name);
+    if (from_environment != nullptr) options.config = from_environment;
+  }
+  // Launches can be recorded without a folder.
+  const bool has_config = !options.config.empty();
+  const char* const record = getenv(setting_info(SettingId::record).name);
+  if (!has_config && (record == nullptr || record[0] == '\0')) {
+    return usage_error("run", "no config folder: name one with -c, or set FIBSHIM_CONFIG");
+  }
+  if (has_config) options.config = absolute_path(options.config);
+  if (options.command.empty() && !options.prints_env) {
+    return usage_error("run", "no command to run");
+  }
+
+  std::string shim;
+  if (!find_shim(&shim)) return kExitWrong;
+  if (has_config && !options.skips_check && !check_config(options.config)) return kExitWrong;
+
+  Variables variables;
+  if (has_config) variables.emplace_back(setting_info(SettingId::config).name, options.config);
+  for (const auto& [id, value] : options.settings) {
+    const bool is_path = id == SettingId::stats_dir || id == SettingId::log_file;
+    variables.emplace_back(setting_info(id).name, is_path ? absolute_path(value) : value);
+  }
+  if (options.prints_env) {
+    variables.emplace_back("LD_PRELOAD", preload_list(shim, getenv("LD_PRELOAD"), {}));
+    return print_env(variables, options.format);
+  }
+
+  const std::string& name = options.command[0];
+  const std::string program = find_program(name);
+  if (program.empty() || access(program.c_str(), F_OK) != 0) {
+    print_message("run", fmt::format("{}: command not found", printable(name)));
+    return kExitNotFound;
+  }
+  const ProgramInfo judged = judge_program(program);
+  if (!judged.explanation.empty()) {
+    print_message("run", printable(judged.explanation));
+    if (!options.is_forced) {
+      print_message("run", "nothing was run; --force runs it all the same");
+      return kExitCannotRun;
+    }
+  }
+
+  const DynamicSection section = read_dynamic_section(judged.path);
+  variables.emplace_back("LD_PRELOAD", preload_list(shim, getenv("LD_PRELOAD"), section.needed));
+  for (const auto& [variable, value] : variables) setenv(variable.c_str(), value.c_str(), 1);
+  std::vector<char*> arguments;
+  for (std::string& argument : options.command) arguments.push_back(argument.data());
+  arguments.push_back(nullptr);
+  execvp(name.c_str(), arguments.data());
+  print_message("run", fmt::format("{}: {}", printable(name), strerror(errno)));
+  return errno == ENOENT ? kExitNotFound : kExitCannotRun;
+}
+
+}  // namespace fibshim::tools

@@ -1,0 +1,295 @@
+// fibshim serve: the counters over HTTP, for Prometheus to scrape.
+//
+// It answers GET and HEAD of /metrics, /healthz and /, and nothing else. Every connection has few
+// bytes and little time, and there are few of them at once: a client that does not behave takes a
+// place for some seconds and no more. One thread does it all, so nothing here is locked.
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include <chrono>
+#include <charconv>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>  // before Asio: that of Boost 1.74 forgets it
+
+#include <boost/asio.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <fmt/format.h>
+
+#include "tools/base/commands.h"
+#include "tools/counters/counters_files.h"
+#include "tools/base/options.h"
+#include "tools/counters/prometheus.h"
+#include "tools/base/setting_values.h"
+#include "tools/commands/sweep_options.h"
+#include "tools/base/terminal.h"
+
+namespace fibshim::tools {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using Tcp = asio::ip::tcp;
+
+constexpr size_t kMaxConnections = 32;
+constexpr std::chrono::seconds kConnectionTime{10};  // from the first byte to the last
+constexpr uint32_t kMaxHeaderBytes = 8192;
+constexpr std::chrono::milliseconds kPauseAfterFailure{100};
+
+struct Options {
+  std::string folder;
+  std::string listen = "127.0.0.1:9464";
+  uint64_t keep_seconds = kDefaultKeepTime.count();
+  bool is_sweeping = true;
+  PrometheusOptions prometheus;
+};
+
+struct Answer {
+  http::status status;
+  const char* content_type;
+  std::string body;
+};
+
+constexpr char kPlain[] = "text/plain; charset=utf-8";
+
+Answer metrics(const Options& options) {
+  if (options.is_sweeping) sweep_quietly(options.folder, options.keep_seconds);
+  const auto folder = read_counters_folder(options.folder);
+  if (!folder) {
+    // Its words may name paths: they are for the operator, not for whoever asks.
+    print_message("serve", fmt::format("{}: {}", printable(options.folder), folder.error()));
+    return {http::status::internal_server_error, kPlain, "the counters cannot be read\n"};
+  }
+  return {http::status::ok, "text/plain; version=0.0.4; charset=utf-8",
+          prometheus_text(*folder, options.prometheus)};
+}
+
+Answer answer(const Options& options, http::verb method, std::string_view target) {
+  const std::string_view path = target.substr(0, target.find('?'));
+  const bool is_known = path == "/metrics" || path == "/healthz" || path == "/";
+  if (!is_known) return {http::status::not_found, kPlain, "not found\n"};
+  if (method != http::verb::get && method != http::verb::head) {
+    return {http::status::method_not_allowed, kPlain, "GET or HEAD\n"};
+  }
+  if (path == "/metrics") return metrics(options);
+  if (path == "/healthz") return {http::status::ok, kPlain, "ok\n"};
+  return {http::status::ok, kPlain, fmt::format("fibshim {}\n/metrics\n/healthz\n", kVersion)};
+}
+
+std::string_view view_of(beast::string_view text) { return {text.data(), text.size()}; }
+
+// One connection: one request, one answer. Keeps itself alive until both are done or time is up.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Tcp::socket socket, const Options& options, std::shared_ptr<void> place)
+      : stream_(std::move(socket)), options_(options), place_(std::move(place)) {
+    parser_.header_limit(kMaxHeaderBytes);
+    // No body is ever read. (boost::none, for no limit, refuses all of them in Boost 1.74.)
+    parser_.body_limit(UINT64_MAX);
+    // Once for the whole connection: a client that sends a byte now and then gains nothing.
+    stream_.expires_after(kConnectionTime);
+  }
+
+  void start() {
+    http::async_read_header(
+        stream_, buffer_, parser_,
+        [self = shared_from_this()](beast::error_code error, size_t) { self->on_request(error); });
+  }
+
+ private:
+  void on_request(beast::error_code error) {
+    if (!error) {
+      const auto& request = parser_.get();
+      respond(answer(options_, request.method(), view_of(request.target())),
+              request.method() == http::verb::head, request.version());
+    } else if (error == http::error::header_limit) {
+      respond({http::status::request_header_fields_too_large, kPlain, "too long\n"}, false, 11);
+    } else if (error.category() == http::make_error_code(http::error::bad_method).category() &&
+               error != http::error::end_of_stream && error != http::error::partial_message) {
+      respond({http::status::bad_request, kPlain, "not HTTP\n"}, false, 11);
+    }
+  }
+
+  void respond(Answer answer, bool is_head, unsigned version) {
+    response_.result(answer.status);
+    response_.version(version);
+    response_.set(http::field::server, fmt::format("fibshim/{}", kVersion));
+    response_.set(http::field::content_type, answer.content_type);
+    response_.set(http::field::cache_control, "no-store");
+    if (answer.status == http::status::method_not_allowed) {
+      response_.set(http::field::allow, "GET, HEAD");
+    }
+    response_.keep_alive(false);
+    response_.content_length(answer.body.size());
+    if (!is_head) response_.body() = std::move(answer.body);
+    serializer_.emplace(response_);
+    http::async_write(stream_, *serializer_,
+                      [self = shared_from_this()](beast::error_code, size_t) { self->finish(); });
+  }
+
+  // Half closed, then read to the end: closing while bytes of the client are unread would throw
+  // away the answer on its way.
+  void finish() {
+    beast::error_code ignored;
+    stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
+    drain();
+  }
+
+  void drain() {
+    stream_.async_read_some(asio::buffer(rest_),
+                            [self = shared_from_this()](beast::error_code error, size_t got) {
+                              self->drained_ += got;
+                              if (!error && self->drained_ < kMaxHeaderBytes) self->drain();
+                            });
+  }
+
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_{2 * kMaxHeaderBytes};
+  http::request_parser<http::buffer_body> parser_;
+  http::response<http::string_body> response_;
+  std::optional<http::response_serializer<http::string_body>> serializer_;
+  char rest_[1024];
+  size_t drained_ = 0;
+  const Options& options_;
+  std::shared_ptr<void> place_;  // given back when this ends
+};
+
+class Server {
+ public:
+  Server(asio::io_context* context, const Tcp::endpoint& endpoint, const Options& options)
+      : acceptor_(*context, endpoint, /*reuse_addr=*/true), retry_(*context), options_(options) {}
+
+  Tcp::endpoint endpoint() const { return acceptor_.local_endpoint(); }
+
+  void accept() {
+    is_accepting_ = true;
+    acceptor_.async_accept([this](beast::error_code error, Tcp::socket socket) {
+      if (error == asio::error::operation_aborted) return;
+      if (error) {
+        // Out of descriptors, mostly. Trying again at once would spin.
+        retry_.expires_after(kPauseAfterFailure);
+        retry_.async_wait([this](beast::error_code stopped) {
+          if (!stopped) accept();
+        });
+        return;
+      }
+      is_accepting_ = false;
+      ++connections_;
+      std::shared_ptr<void> place(nullptr, [this](void*) { on_place_free(); });
+      std::make_shared<Connection>(std::move(socket), options_, std::move(place))->start();
+      // Beyond the limit clients wait in the kernel's queue, which is bounded, too.
+      if (connections_ < kMaxConnections) accept();
+    });
+  }
+
+  void stop() {
+    is_stopped_ = true;
+    beast::error_code ignored;
+    acceptor_.close(ignored);
+    retry_.cancel();
+  }
+
+ private:
+  void on_place_free() {
+    --connections_;
+    if (!is_accepting_ && !is_stopped_ && connections_ + 1 == kMaxConnections) accept();
+  }
+
+  Tcp::acceptor acceptor_;
+  asio::steady_timer retry_;
+  const Options& options_;
+  size_t connections_ = 0;
+  bool is_accepting_ = false;
+  bool is_stopped_ = false;
+};
+
+// "HOST:PORT", "[::1]:PORT" or ":PORT" (all addresses). Only numbers: nothing is looked up.
+std::optional<Tcp::endpoint> parse_address(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return std::nullopt;
+  std::string host = text.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  if (host == "localhost") host = "127.0.0.1";
+  if (host.empty()) host = "::";
+  const std::string port_text = text.substr(colon + 1);
+  uint16_t port = 0;
+  const auto [end, port_error] =
+      std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
+  beast::error_code error;
+  const asio::ip::address address = asio::ip::make_address(host, error);
+  if (error || port_text.empty() || port_error != std::errc() ||
+      end != port_text.data() + port_text.size()) {
+    return std::nullopt;
+  }
+  return Tcp::endpoint(address, port);
+}
+
+int serve(const Options& options, const Tcp::endpoint& endpoint) {
+  asio::io_context context(1);
+  std::optional<Server> server;
+  try {
+    server.emplace(&context, endpoint, options);
+  } catch (const boost::system::system_error& error) {
+    print_message("serve", fmt::format("cannot listen on {}: {}", printable(options.listen),
+                                       error.code().message()));
+    return kExitWrong;
+  }
+  asio::signal_set signals(context, SIGTERM, SIGINT);
+  signals.async_wait([&](beast::error_code, int) {
+    // Connections that are under way get their answer: they end within their time.
+    server->stop();
+  });
+  const Tcp::endpoint bound = server->endpoint();
+  const std::string host = bound.address().to_string();
+  const bool is_six = bound.address().is_v6();
+  print_message("serve", fmt::format("listening on http://{}{}{}:{}/metrics", is_six ? "[" : "",
+                                     host, is_six ? "]" : "", bound.port()));
+  if (!bound.address().is_loopback()) {
+    print_message("serve",
+                  "anyone who reaches this address sees the names of kernels and config folders: "
+                  "there is no password and no encryption");
+  }
+  server->accept();
+  context.run();
+  return kExitFine;
+}
+
+}  // namespace
+
+int serve_command(int argc, const char* const* argv) {
+  Options options;
+  CLI::App app("The counters over HTTP, for Prometheus to scrape", "fibshim serve");
+  app.add_option("--listen", options.listen,
+                 "address and port (default 127.0.0.1:9464); port 0: a free one, which is said on "
+                 "stderr")
+      ->type_name("HOST:PORT");
+  app.add_option("--max-series", options.prometheus.max_series,
+                 "at most this many series (default 1000); what is more goes under \"(other)\"")
+      ->type_name("N")
+      ->check(CLI::Range(size_t{1}, size_t{1000000}).description(""));
+  auto* const dir =
+      app.add_option("--dir", options.folder, "read this folder instead of FIBSHIM_STATS_DIR")
+          ->type_name("DIR");
+  add_sweep_options(&app, &options.keep_seconds, &options.is_sweeping);
+  app.footer(
+      "Answers GET and HEAD of /metrics, /healthz and /, until SIGTERM or SIGINT.\n"
+      "Exit codes: 0 it was stopped; 1 it cannot listen there; 2 wrong usage.");
+  if (int exit_code = 0; !parse_options(&app, "[OPTIONS]", argc, argv, &exit_code))
+    return exit_code;
+  if (dir->count() == 0) options.folder = stats_folder();
+  if (options.folder.empty()) return usage_error("serve", "--dir: needs the name of a folder");
+  const auto endpoint = parse_address(options.listen);
+  if (!endpoint) {
+    return usage_error("serve", fmt::format("--listen: {}: not an address and a port, such as "
+                                            "127.0.0.1:9464",
+                                            printable(options.listen)));
+  }
+  return serve(options, *endpoint);
+}
+
+}  // namespace fibshim::tools

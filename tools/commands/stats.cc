@@ -1,0 +1,434 @@
+// fibshim stats: what happened to the launches, from the counters files of all processes or some.
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "shim/abi/outcomes.h"
+#include "tools/base/atomic_file.h"
+#include "tools/base/commands.h"
+#include "tools/counters/counters_files.h"
+#include "tools/counters/folders_in_force.h"
+#include "tools/counters/launch_counts.h"
+#include "tools/counters/launch_groups.h"
+#include "tools/base/options.h"
+#include "tools/counters/prometheus.h"
+#include "tools/base/setting_values.h"
+#include "tools/commands/sweep_options.h"
+#include "tools/counters/swept_counts.h"
+#include "tools/base/terminal.h"
+
+namespace fibshim::tools {
+namespace {
+
+constexpr int kJsonVersion = 1;
+
+struct Options {
+  std::string folder;
+  LaunchFilter filter;
+  std::string group_by;  // empty: every name on its own
+  double rate_seconds = 0;
+  std::string output;  // empty: stdout
+  uint64_t keep_seconds = kDefaultKeepTime.count();
+  PrometheusOptions prometheus;
+  bool wants_json = false;
+  bool wants_prometheus = false;
+  bool is_per_process = false;
+  bool clears = false;
+  bool is_sweeping = true;
+};
+
+// What is printed: the folder, and how fast the counts grew where that was asked for.
+struct Reading {
+  CountersFolder folder;
+  std::optional<std::chrono::duration<double>> elapsed;  // since `earlier`
+  std::map<LaunchKey, uint64_t> earlier;
+  LaunchGroups earlier_groups;
+};
+
+double per_second(uint64_t now, uint64_t before, std::chrono::duration<double> elapsed) {
+  return now > before ? static_cast<double>(now - before) / elapsed.count() : 0;
+}
+
+double rate_of(const LaunchRow& row, const Reading& reading) {
+  const auto at = reading.earlier.find(row.key);
+  return per_second(row.count, at == reading.earlier.end() ? 0 : at->second, *reading.elapsed);
+}
+
+// ---- table
+
+std::string or_dash(const std::string& text) { return text.empty() ? "-" : printable(text); }
+
+std::string rows_table(const std::vector<LaunchRow>& rows, const Reading* rates) {
+  std::set<std::pair<std::string, std::string>> configs;
+  std::set<int32_t> devices;
+  for (const LaunchRow& row : rows) {
+    if (!row.key.config.empty()) configs.emplace(row.key.config, row.key.digest);
+    if (row.key.device >= 0) devices.insert(row.key.device);
+  }
+  // Columns that say the same on every line are left out.
+  const bool shows_config = configs.size() > 1;
+  const bool shows_device = devices.size() > 1;
+  std::vector<std::string> heading = {"DEFINITION", "PATTERN", "OUTCOME", ">COUNT"};
+  if (rates != nullptr) heading.emplace_back(">PER S");
+  if (shows_device) heading.emplace_back(">DEVICE");
+  if (shows_config) heading.insert(heading.end(), {"CONFIG", "DIGEST"});
+  std::vector<std::vector<std::string>> table = {std::move(heading)};
+  for (const LaunchRow& row : rows) {
+    std::vector<std::string> line = {or_dash(row.key.definition), or_dash(row.key.pattern),
+                                     outcome_name(row.key.outcome), fmt::format("{}", row.count)};
+    if (rates != nullptr) line.push_back(rate_words(rate_of(row, *rates)));
+    if (shows_device) line.push_back(row.key.device < 0 ? "-" : fmt::format("{}", row.key.device));
+    if (shows_config) {
+      line.push_back(or_dash(row.key.config));
+      line.push_back(row.key.digest.empty() ? "-" : row.key.digest.substr(0, 12));
+    }
+    table.push_back(std::move(line));
+  }
+  return format_table(table);
+}
+
+std::string totals_line(const std::map<uint32_t, uint64_t>& totals) {
+  uint64_t all = 0;
+  std::string parts;
+  for (const auto& [outcome, count] : totals) {
+    all = saturating_add(all, count);
+    parts += fmt::format("{}{} {}", parts.empty() ? ": " : ", ", count, outcome_name(outcome));
+  }
+  return fmt::format("{} {}{}\n", all, all == 1 ? "launch" : "launches", parts);
+}
+
+// What the outcomes that were not hits mean, one line each.
+std::string reasons(const std::map<uint32_t, uint64_t>& totals) {
+  std::string out;
+  for (const auto& [outcome, count] : totals) {
+    if (outcome == static_cast<uint32_t>(Outcome::hit)) continue;
+    const char* const meaning =
+        outcome < kOutcomeCount ? kOutcomes[outcome].meaning : "written by a newer shim";
+    out += fmt::format("  {}: {}\n", outcome_name(outcome), meaning);
+  }
+  return out;
+}
+
+LaunchGroups groups_of(const Reading& reading, const Options& options) {
+  LaunchGroups groups = group_launches(reading.folder.processes, group_by_named(options.group_by));
+  if (reading.elapsed) add_rates(reading.earlier_groups, *reading.elapsed, &groups);
+  return groups;
+}
+
+std::string processes_line(const std::vector<ProcessCounters>& processes,
+                           const std::string& folder) {
+  const auto live = std::count_if(processes.begin(), processes.end(),
+                                  [](const ProcessCounters& p) { return p.is_alive; });
+  return fmt::format("{} {} ({} live, {} ended), counters in {}\n", processes.size(),
+                     processes.size() == 1 ? "process" : "processes", live,
+                     static_cast<std::ptrdiff_t>(processes.size()) - live, printable(folder));
+}
+
+std::string process_heading(const ProcessCounters& process) {
+  std::string out = fmt::format(
+      "pid {} ({}, mode {}): {}\n", process.pid, process.is_alive ? "live" : "ended", process.mode,
+      printable(process.command.empty() ? process.executable : process.command));
+  for (const ConfigIdentity& config : process.configs) {
+    out += fmt::format("  config {} ({})\n", printable(config.path), config.digest.substr(0, 12));
+  }
+  if (process.folder.swap_count + process.folder.refused_count != 0) {
+    out += fmt::format("  {}{}, moved {} times, refused {}\n",
+                       process.folder.is_off ? "off; before: " : "now in ",
+                       or_dash(process.folder.config.path), process.folder.swap_count,
+                       process.folder.refused_count);
+  }
+  if (!process.folder.refusal.empty()) {
+    out += fmt::format("  refused: {}\n", printable(process.folder.refusal));
+  }
+  for (size_t i = 0; i < process.devices.size(); ++i) {
+    out += fmt::format("  device {}: {}, sm_{}\n", i, printable(process.devices[i].name),
+                       process.devices[i].sm);
+  }
+  return out;
+}
+
+std::string to_table(const Reading& reading, const Options& options) {
+  const std::vector<ProcessCounters>& processes = reading.folder.processes;
+  const Reading* const rates = reading.elapsed ? &reading : nullptr;
+  std::string out;
+  if (options.is_per_process) {
+    for (const ProcessCounters& process : processes) {
+      out += process_heading(process) + rows_table(sorted_rows(counts_of(process)), nullptr) + "\n";
+    }
+  }
+  const std::vector<LaunchRow> rows = sorted_rows(counts_of(processes));
+  const std::map<uint32_t, uint64_t> totals = totals_of(rows);
+  if (!options.group_by.empty()) {
+    out += format_table(group_rows(groups_of(reading, options), group_by_named(options.group_by),
+                                   rates != nullptr)) +
+           "\n";
+  } else if (!options.is_per_process) {
+    out += rows_table(rows, rates) + "\n";
+  }
+  out += totals_line(totals) + reasons(totals) + processes_line(processes, options.folder);
+  for (const std::string& words : {folder_words(processes), image_words(processes)}) {
+    if (!words.empty()) out += words + "\n";
+  }
+  return out;
+}
+
+// ---- JSON
+
+nlohmann::ordered_json rows_to_json(const std::vector<LaunchRow>& rows, const Reading* rates) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const LaunchRow& row : rows) {
+    nlohmann::ordered_json item;
+    item["config"] = row.key.config;
+    item["digest"] = row.key.digest;
+    item["device"] = row.key.device;
+    item["pattern"] = row.key.pattern;
+    item["definition"] = row.key.definition;
+    item["outcome"] = outcome_name(row.key.outcome);
+    item["count"] = row.count;
+    if (rates != nullptr) item["per_second"] = rate_of(row, *rates);
+    list.push_back(std::move(item));
+  }
+  return list;
+}
+
+// Every outcome that this program knows, also those that never happened, so that a reader need not
+// ask whether the key is there.
+nlohmann::ordered_json totals_to_json(const std::vector<LaunchRow>& rows) {
+  std::map<uint32_t, uint64_t> totals = totals_of(rows);
+  for (uint32_t outcome = 0; outcome < kOutcomeCount; ++outcome) totals.try_emplace(outcome, 0);
+  nlohmann::ordered_json out = nlohmann::ordered_json::object();
+  for (const auto& [outcome, count] : totals) out[outcome_name(outcome)] = count;
+  return out;
+}
+
+nlohmann::ordered_json process_to_json(const ProcessCounters& process, const Options& options) {
+  nlohmann::ordered_json out;
+  out["pid"] = process.pid;
+  out["start_time"] = process.start_time;
+  out["created_unix_ns"] = process.created_unix_ns;
+  out["alive"] = process.is_alive;
+  out["executable"] = process.executable;
+  out["command"] = process.command;
+  out["mode"] = process.mode;
+  nlohmann::ordered_json configs = nlohmann::ordered_json::array();
+  for (const ConfigIdentity& config : process.configs) {
+    configs.push_back({{"path", config.path}, {"digest", config.digest}});
+  }
+  out["config"] = std::move(configs);
+  out["folder"] = folder_to_json(process.folder);
+  nlohmann::ordered_json devices = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < process.devices.size(); ++i) {
+    devices.push_back(
+        {{"ordinal", i}, {"sm", process.devices[i].sm}, {"name", process.devices[i].name}});
+  }
+  out["devices"] = std::move(devices);
+  out["file"] = process.file;
+  if (options.is_per_process) {
+    const std::vector<LaunchRow> rows = sorted_rows(counts_of(process));
+    out["counters"] = rows_to_json(rows, nullptr);
+    out["totals"] = totals_to_json(rows);
+  }
+  return out;
+}
+
+nlohmann::ordered_json to_json(const Reading& reading, const Options& options) {
+  const CountersFolder& folder = reading.folder;
+  const std::vector<LaunchRow> rows = sorted_rows(counts_of(folder.processes));
+  nlohmann::ordered_json out;
+  out["version"] = kJsonVersion;
+  out["folder"] = options.folder;
+  out["processes"] = nlohmann::ordered_json::array();
+  for (const ProcessCounters& process : folder.processes) {
+    out["processes"].push_back(process_to_json(process, options));
+  }
+  if (reading.elapsed) out["elapsed_s"] = reading.elapsed->count();
+  out["counters"] = rows_to_json(rows, reading.elapsed ? &reading : nullptr);
+  if (!options.group_by.empty()) {
+    out["grouped_by"] = options.group_by;
+    out["groups"] = groups_to_json(groups_of(reading, options));
+  }
+  out["totals"] = totals_to_json(rows);
+  uint64_t swept_launches = 0;
+  for (const SweptCount& count : folder.swept.counts) {
+    swept_launches = saturating_add(swept_launches, count.count);
+  }
+  out["swept"] = {{"processes", folder.swept.process_count}, {"launches", swept_launches}};
+  out["refused"] = nlohmann::ordered_json::array();
+  for (const RefusedFile& refused : folder.refused) {
+    out["refused"].push_back({{"file", refused.file}, {"reason", refused.reason}});
+  }
+  return out;
+}
+
+// ----
+
+int clear(const Options& options) {
+  const auto clearing = clear_ended_counters(options.folder);
+  if (!clearing) {
+    print_message("stats", fmt::format("{}: {}", printable(options.folder), clearing.error()));
+    return kExitWrong;
+  }
+  for (const RefusedFile& kept : clearing->kept) {
+    print_message("stats", fmt::format("{}/{}: cannot remove it: {}", printable(options.folder),
+                                       printable(kept.file), kept.reason));
+  }
+  const size_t count = clearing->removed.size();
+  print_message("stats",
+                fmt::format("removed the counters of {} ended {} from {}", count,
+                            count == 1 ? "process" : "processes", printable(options.folder)));
+  return clearing->kept.empty() ? kExitFine : kExitWrong;
+}
+
+// Reads the folder and leaves what is wanted. Nothing, with a message, when it cannot be read.
+std::optional<CountersFolder> read_wanted(const Options& options, bool* has_all) {
+  auto folder = read_counters_folder(options.folder);
+  if (!folder) {
+    print_message("stats", fmt::format("{}: {}", printable(options.folder), folder.error()));
+    return std::nullopt;
+  }
+  uint64_t unattributed = 0;
+  const std::vector<uint64_t> missing = apply_filter(options.filter, &*folder, &unattributed);
+  *has_all = missing.empty();
+  for (const uint64_t pid : missing) {
+    print_message("stats",
+                  fmt::format("no counters of process {} in {}", pid, printable(options.folder)));
+  }
+  if (unattributed > 0) {
+    print_message("stats", fmt::format("{} launches of processes that see several GPUs are left "
+                                       "out: the counters do not tell on which one they ran",
+                                       unattributed));
+  }
+  return std::move(*folder);
+}
+
+// Two readings where rates are wanted, else one.
+std::optional<Reading> take_reading(const Options& options, bool* has_all) {
+  Reading out{};
+  const bool wants_rates = options.rate_seconds > 0;
+  if (wants_rates) {
+    const auto first = read_wanted(options, has_all);
+    if (!first) return std::nullopt;
+    out.earlier = counts_of(first->processes);
+    out.earlier_groups = group_launches(first->processes, group_by_named(options.group_by));
+    const auto start = std::chrono::steady_clock::now();
+    std::this_thread::sleep_for(std::chrono::duration<double>(options.rate_seconds));
+    out.elapsed = std::chrono::steady_clock::now() - start;
+  }
+  auto folder = read_wanted(options, has_all);
+  if (!folder) return std::nullopt;
+  out.folder = std::move(*folder);
+  return out;
+}
+
+// Writes to stdout, or to the file that --output names.
+bool write_output(const Options& options, const std::string& text) {
+  if (options.output.empty()) return print_data(text);
+  const std::string reason = write_file_atomically(options.output, text, 0644);
+  if (reason.empty()) return true;
+  print_message("stats", fmt::format("{}: {}", printable(options.output), reason));
+  return false;
+}
+
+std::string to_text(const Reading& reading, const Options& options) {
+  if (options.wants_json) return json_text(to_json(reading, options));
+  if (options.wants_prometheus) return prometheus_text(reading.folder, options.prometheus);
+  return reading.folder.processes.empty() ? "" : to_table(reading, options);
+}
+
+void add_options(CLI::App* app, Options* options) {
+  add_filter_options(app, &options->filter);
+  app->add_option("--by", options->group_by, "one line for each of these")
+      ->type_name(fmt::format("{}", fmt::join(group_by_names(), "|")))
+      ->check(CLI::IsMember(group_by_names()).description(""));
+  app->add_flag("--per-process", options->is_per_process, "each process on its own");
+  app->add_option("--rate", options->rate_seconds,
+                  "look twice, this many seconds apart, and print launches per second")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 3600.0).description(""));
+  app->add_flag("--json", options->wants_json, "print JSON");
+  app->add_flag("--prometheus", options->wants_prometheus, "print the Prometheus text format");
+  app->add_option("--max-series", options->prometheus.max_series,
+                  "with --prometheus: at most this many series (default 1000); what is more goes "
+                  "under \"(other)\"")
+      ->type_name("N")
+      ->check(CLI::Range(size_t{1}, size_t{1000000}).description(""));
+  app->add_option("--output", options->output,
+                  "write to this file instead of stdout; it is replaced as a whole")
+      ->type_name("FILE");
+}
+
+bool has_conflict(const Options& options, const char** text) {
+  if (options.wants_json + options.wants_prometheus + options.clears > 1) {
+    *text = "--json, --prometheus and --clear exclude each other";
+  } else if (options.clears &&
+             (options.is_per_process || !options.filter.wants_all() || options.rate_seconds > 0 ||
+              !options.group_by.empty() || !options.output.empty())) {
+    *text = "--clear takes no --pid, --per-process or other choice of what to print";
+  } else if (options.is_per_process && !options.group_by.empty()) {
+    *text = "--by and --per-process exclude each other";
+  } else if (options.wants_prometheus && (options.rate_seconds > 0 || !options.group_by.empty())) {
+    *text = "--prometheus takes no --rate and no --by: Prometheus works them out itself";
+  }
+  return *text != nullptr;
+}
+
+}  // namespace
+
+int stats_command(int argc, const char* const* argv) {
+  Options options;
+  CLI::App app("What happened to the launches of all processes under the shim", "fibshim stats");
+  add_options(&app, &options);
+  auto* const dir =
+      app.add_option("--dir", options.folder, "read this folder instead of FIBSHIM_STATS_DIR")
+          ->type_name("DIR");
+  add_sweep_options(&app, &options.keep_seconds, &options.is_sweeping);
+  app.add_flag("--clear", options.clears, "remove the counters of processes that ended, at once");
+  app.footer(
+      "Exit codes: 0 fine; 1 a file or the folder cannot be read, or no such process; 2 wrong "
+      "usage.");
+  if (int exit_code = 0; !parse_options(&app, "[OPTIONS]", argc, argv, &exit_code))
+    return exit_code;
+  if (const char* text = nullptr; has_conflict(options, &text)) return usage_error("stats", text);
+  options.prometheus.is_per_process = options.is_per_process;
+  if (dir->count() == 0) options.folder = stats_folder();
+  if (options.folder.empty()) return usage_error("stats", "--dir: needs the name of a folder");
+  if (options.clears) return clear(options);
+
+  if (options.is_sweeping) sweep_quietly(options.folder, options.keep_seconds);
+  bool has_all = true;
+  const auto reading = take_reading(options, &has_all);
+  if (!reading) return kExitWrong;
+  const CountersFolder& folder = reading->folder;
+  if (!folder.exists && dir->count() > 0) {
+    print_message("stats", fmt::format("{}: no such folder", printable(options.folder)));
+    return kExitWrong;
+  }
+  for (const RefusedFile& refused : folder.refused) {
+    print_message("stats", fmt::format("{}/{}: {}", printable(options.folder),
+                                       printable(refused.file), printable(refused.reason)));
+  }
+  if (folder.foreign_count > 0) {
+    print_message("stats",
+                  folder.foreign_count == 1
+                      ? std::string("1 file of other users is left out")
+                      : fmt::format("{} files of other users are left out", folder.foreign_count));
+  }
+  if (folder.processes.empty() && folder.refused.empty() && has_all) {
+    print_message("stats",
+                  fmt::format("no counters in {}: no process that uses CUDA has run under the shim "
+                              "since they were cleared, or it had another FIBSHIM_STATS_DIR. "
+                              "'fibshim doctor' finds out why",
+                              printable(options.folder)));
+  }
+  const bool is_written = write_output(options, to_text(*reading, options));
+  return has_all && folder.refused.empty() && is_written ? kExitFine : kExitWrong;
+}
+
+}  // namespace fibshim::tools

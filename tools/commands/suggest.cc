@@ -1,0 +1,194 @@
+// fibshim suggest: begins a config folder for a kernel that was recorded: the pattern that recognises
+// its launches, the definition that they are calls of, and what a solution needs but the kernel.
+//
+// What a recording cannot tell is chosen so that no launch is taken for what it is not: a value that
+// never changed is asked for, every buffer that may be written counts as written.
+#include <ctype.h>
+#include <string.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "loader/check/check.h"
+#include "tools/base/commands.h"
+#include "tools/base/diagnostics_output.h"
+#include "tools/base/options.h"
+#include "tools/record/recording.h"
+#include "tools/record/suggestion.h"
+#include "tools/base/terminal.h"
+
+namespace fibshim::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string recording;
+  std::string kernel;
+  std::string folder;
+  std::string name;
+  bool is_forced = false;
+  bool wants_json = false;
+};
+
+// ---- choosing the kernel
+
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(tolower(c)); });
+  return text;
+}
+
+// By its number in the summary, its symbol, or a part of its readable name that no other has.
+const KernelRecord* find_kernel(const Recording& recording, const std::string& wanted,
+                                std::string* problem) {
+  const auto is_number =
+      std::all_of(wanted.begin(), wanted.end(), [](unsigned char c) { return isdigit(c) != 0; });
+  if (is_number && wanted.size() < 10) {
+    const size_t number = std::stoul(wanted);
+    if (number >= 1 && number <= recording.kernels.size()) return &recording.kernels[number - 1];
+    *problem = fmt::format("there is no kernel {}; the recording has {}", wanted,
+                           recording.kernels.size());
+    return nullptr;
+  }
+  std::vector<size_t> exact, partial;
+  for (size_t i = 0; i < recording.kernels.size(); ++i) {
+    const std::string& symbol = recording.kernels[i].symbol;
+    if (symbol == wanted) exact.push_back(i);
+    if (symbol.find(wanted) != std::string::npos ||
+        lower_case(demangled(symbol)).find(lower_case(wanted)) != std::string::npos) {
+      partial.push_back(i);
+    }
+  }
+  const std::vector<size_t>& found = exact.empty() ? partial : exact;
+  if (found.size() == 1) return &recording.kernels[found[0]];
+  if (found.empty()) {
+    *problem = fmt::format("no kernel is named so: {}", printable(wanted));
+    return nullptr;
+  }
+  *problem = "several kernels are named so; say which by its number:";
+  for (const size_t i : found) {
+    *problem +=
+        fmt::format("\n  {:>4}  {}", i + 1, printable(function_name(recording.kernels[i].symbol)));
+  }
+  return nullptr;
+}
+
+// ---- writing
+
+// True when all were written; none is when one is there already.
+bool write_files(const std::vector<SuggestedFile>& files, const Options& options) {
+  for (const SuggestedFile& file : files) {
+    const fs::path path = fs::path(options.folder) / file.path;
+    if (options.is_forced || !fs::exists(path)) continue;
+    print_message("suggest", fmt::format("{} is there already; --force replaces it",
+                                         printable(path.string())));
+    return false;
+  }
+  for (const SuggestedFile& file : files) {
+    const fs::path path = fs::path(options.folder) / file.path;
+    std::error_code error;
+    fs::create_directories(path.parent_path(), error);
+    std::ofstream out(path, std::ios::binary | std::ios::trunc);
+    out << file.text;
+    out.close();
+    if (!out) {
+      print_message("suggest", fmt::format("{}: cannot write it: {}", printable(path.string()),
+                                           strerror(errno)));
+      return false;
+    }
+    if (file.is_executable) {
+      fs::permissions(path, fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec,
+                      fs::perm_options::add, error);
+    }
+  }
+  return true;
+}
+
+bool print_result(const Suggestion& suggestion, const Options& options) {
+  const std::string build =
+      fmt::format("{}/solutions/{}/build.sh", options.folder, suggestion.definition_name);
+  if (options.wants_json) {
+    nlohmann::ordered_json out;
+    out["version"] = 1;
+    out["folder"] = options.folder;
+    out["label"] = suggestion.label;
+    out["definition"] = suggestion.definition_name;
+    out["files"] = nlohmann::ordered_json::array();
+    for (const SuggestedFile& file : suggestion.files) out["files"].push_back(file.path);
+    out["notes"] = suggestion.notes;
+    return print_json(out);
+  }
+  std::string out =
+      fmt::format("pattern {}, definition {}\n", suggestion.label, suggestion.definition_name);
+  for (const SuggestedFile& file : suggestion.files) {
+    out += fmt::format("  {}/{}\n", printable(options.folder), file.path);
+  }
+  if (!suggestion.notes.empty()) out += "to look at:\n";
+  for (const std::string& text : suggestion.notes) out += fmt::format("  {}\n", printable(text));
+  out += fmt::format(
+      "Write kernel.cu, run {0} with the GPU's architecture (sm_90), then\n"
+      "  fibshim check {1}\n"
+      "  fibshim run -c {1} -- PROGRAM\n",
+      shell_quoted(build), shell_quoted(options.folder));
+  return print_data(out);
+}
+
+}  // namespace
+
+int suggest_command(int argc, const char* const* argv) {
+  Options options;
+  CLI::App app("Begins a config folder for a kernel that was recorded", "fibshim suggest");
+  app.add_option("FILE", options.recording, "what 'fibshim record' wrote")->required();
+  app.add_option("KERNEL", options.kernel,
+                 "its number in 'fibshim record --summary FILE', its symbol, or a part of its name")
+      ->required();
+  app.add_option("-o,--output", options.folder, "write into this folder")
+      ->type_name("DIR")
+      ->required();
+  app.add_option("--name", options.name, "what the definition's name begins with")
+      ->type_name("NAME");
+  app.add_flag("--force", options.is_forced, "replace files that are there");
+  app.add_flag("--json", options.wants_json, "print JSON");
+  app.footer("Exit codes: 0 fine; 1 the recording or the folder is wrong; 2 wrong usage.");
+  if (int exit_code = 0;
+      !parse_options(&app, "[OPTIONS] -o DIR FILE KERNEL", argc, argv, &exit_code)) {
+    return exit_code;
+  }
+  const auto recording = read_recording(options.recording);
+  if (!recording) {
+    print_message("suggest", fmt::format("{}: {}", printable(options.recording),
+                                         printable(recording.error())));
+    return kExitWrong;
+  }
+  std::string problem;
+  const KernelRecord* const kernel = find_kernel(*recording, options.kernel, &problem);
+  if (kernel == nullptr) {
+    print_message("suggest", problem);
+    return kExitWrong;
+  }
+  if (kernel->params.size() > kMaxParams) {
+    print_message("suggest", fmt::format("the kernel has {} parameters; a pattern takes {}",
+                                         kernel->params.size(), kMaxParams));
+    return kExitWrong;
+  }
+  if (!kernel->has_params) {
+    print_message("suggest",
+                  "the driver did not tell the kernel's parameters (drivers from CUDA 12.4 on do)");
+    return kExitWrong;
+  }
+  const Suggestion suggestion = suggest(*kernel, options.name);
+  if (!write_files(suggestion.files, options)) return kExitWrong;
+  const CheckReport report = check_folder(options.folder);
+  if (report.error_count != 0) {
+    print_message("suggest", fmt::format("the folder has mistakes:\n{}", format_findings(report)));
+  }
+  return print_result(suggestion, options) && report.error_count == 0 ? kExitFine : kExitWrong;
+}
+
+}  // namespace fibshim::tools

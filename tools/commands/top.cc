@@ -1,0 +1,358 @@
+// fibshim top: the counters of running processes, live. On a terminal a picture that is drawn anew;
+// into a pipe or a file, or on a terminal that can only print, plain lines, one block after another.
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "shim/abi/outcomes.h"
+#include "tools/base/commands.h"
+#include "tools/counters/counters_files.h"
+#include "tools/counters/folders_in_force.h"
+#include "tools/base/file_descriptor.h"
+#include "tools/counters/launch_counts.h"
+#include "tools/counters/launch_groups.h"
+#include "tools/base/options.h"
+#include "tools/base/screen.h"
+#include "tools/base/setting_values.h"
+#include "tools/commands/sweep_options.h"
+#include "tools/base/terminal.h"
+
+namespace fibshim::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+struct Options {
+  std::string folder;
+  LaunchFilter filter;
+  GroupBy by = GroupBy::definition;
+  double interval_seconds = 2;
+  uint64_t count = 0;  // of readings; 0: until it is stopped
+  uint64_t keep_seconds = kDefaultKeepTime.count();
+  bool is_sweeping = true;
+  bool wants_json = false;
+};
+
+// Signals come in through a descriptor, one place to wait for all that may happen.
+class Signals {
+ public:
+  Signals() {
+    sigemptyset(&wanted_);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH}) {
+      sigaddset(&wanted_, signal);
+    }
+    sigprocmask(SIG_BLOCK, &wanted_, &before_);
+    fd_ = FileDescriptor(signalfd(-1, &wanted_, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+
+  int fd() const { return fd_.get(); }
+
+  // The next one that came in; 0: none.
+  int take() const {
+    signalfd_siginfo info;
+    return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
+                                                              : 0;
+  }
+
+  // Ends this process by the signal, so that its parent sees what ended it.
+  [[noreturn]] void die_of(int signal) const {
+    ::signal(signal, SIG_DFL);
+    raise(signal);
+    sigprocmask(SIG_SETMASK, &before_, nullptr);
+    _exit(128 + signal);
+  }
+
+ private:
+  sigset_t wanted_{}, before_{};
+  FileDescriptor fd_{-1};
+};
+
+// Readings of the folder, each with the rates since the one before.
+class Readings {
+ public:
+  explicit Readings(const Options& options) : options_(options) {}
+
+  // Empty: fine; else why the folder cannot be read.
+  std::string take() {
+    if (options_.is_sweeping) sweep_quietly(options_.folder, options_.keep_seconds);
+    auto folder = read_counters_folder(options_.folder);
+    if (!folder) return folder.error();
+    uint64_t unattributed = 0;
+    (void)apply_filter(options_.filter, &*folder, &unattributed);
+    before_ = std::move(now_);
+    elapsed_ = Clock::now() - taken_;
+    taken_ = Clock::now();
+    now_ = std::move(*folder);
+    return "";
+  }
+
+  const CountersFolder& now() const { return *now_; }
+  bool has_rates() const { return before_.has_value(); }
+
+  LaunchGroups groups(GroupBy by) const {
+    LaunchGroups out = group_launches(now_->processes, by);
+    if (before_) add_rates(group_launches(before_->processes, by), elapsed_, &out);
+    return out;
+  }
+
+ private:
+  const Options& options_;
+  std::optional<CountersFolder> before_, now_;
+  Seconds elapsed_{0};
+  Clock::time_point taken_;
+};
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    out.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+std::string summary(const Readings& readings, const Options& options) {
+  const LaunchGroups groups = readings.groups(options.by);
+  uint64_t launches = 0, hits = 0;
+  double rate = 0;
+  for (const LaunchGroup& group : groups) {
+    launches = saturating_add(launches, group.launches);
+    rate += group.per_second;
+    const auto at = group.outcomes.find(0);
+    if (at != group.outcomes.end()) hits = saturating_add(hits, at->second);
+  }
+  const auto& processes = readings.now().processes;
+  const auto live = std::count_if(processes.begin(), processes.end(),
+                                  [](const ProcessCounters& p) { return p.is_alive; });
+  return fmt::format(
+      "{} launches, {:.1f}% hits, {} per second; {} live, {} ended{}{}", launches,
+      launches == 0 ? 0.0 : 100.0 * static_cast<double>(hits) / static_cast<double>(launches),
+      rate_words(readings.has_rates() ? rate : -1), live,
+      static_cast<std::ptrdiff_t>(processes.size()) - live,
+      readings.now().refused.empty()
+          ? ""
+          : fmt::format("; {} files refused, see 'fibshim stats'", readings.now().refused.size()),
+      folder_words(processes).empty() ? "" : "; " + folder_words(processes));
+}
+
+// The table as wide as the screen: the names are shortened first, then whole columns go, the least
+// important first. Half a number would mislead.
+std::vector<std::string> fitted_table(std::vector<std::vector<std::string>> rows, size_t columns) {
+  constexpr size_t kLeastName = 12;
+  const auto width_without = [&rows](size_t kept) {  // of all columns but the first
+    size_t out = 0;
+    for (size_t i = 1; i < kept; ++i) {
+      size_t widest = 0;
+      for (size_t r = 0; r < rows.size(); ++r) {
+        const size_t mark = r == 0 && rows[r][i].starts_with('>') ? 1 : 0;
+        widest = std::max(widest, display_width(rows[r][i]) - mark);
+      }
+      out += widest + 2;
+    }
+    return out;
+  };
+  size_t kept = rows[0].size();
+  while (kept > 1 && width_without(kept) + kLeastName > columns) --kept;
+  const size_t name_width = std::max(columns - std::min(columns, width_without(kept)), size_t{1});
+  for (auto& row : rows) {
+    row.resize(kept);
+    if (display_width(row[0]) <= name_width) continue;
+    row[0] = name_width < 4 ? cut_to_width(row[0], name_width)
+                            : cut_to_width(row[0], name_width - 2) + "..";
+    row[0] = cut_to_width(row[0], name_width);
+  }
+  return lines_of(format_table(rows));
+}
+
+// ---- what is shown
+
+std::vector<std::string> picture(const Readings& readings, const Options& options,
+                                 const ScreenSize& size, bool has_colours) {
+  const auto in = [has_colours](const char* code, const std::string& text) {
+    return has_colours ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
+  };
+  const LaunchGroups groups = readings.groups(options.by);
+  std::vector<std::string> out = {summary(readings, options)};
+  if (groups.empty()) {
+    out.push_back(fmt::format("no counters in {}", printable(options.folder)));
+  } else {
+    const auto table = fitted_table(group_rows(groups, options.by, true), size.columns);
+    for (size_t i = 0; i < table.size(); ++i) {
+      const bool has_errors =
+          i > 0 && groups[i - 1].outcomes.contains(static_cast<uint32_t>(Outcome::error));
+      out.push_back(i == 0 ? in("1", table[i]) : has_errors ? in("31", table[i]) : table[i]);
+    }
+  }
+  std::string keys = "q quit; by";
+  for (const GroupByInfo& info : kGroupBys) keys += fmt::format(" {}:{}", info.key, info.name);
+  const size_t room = size.rows > 2 ? size.rows - 1 : size.rows;
+  if (out.size() > room) {
+    const size_t hidden = out.size() - room + 1;
+    out.resize(room - 1);
+    out.push_back(fmt::format("... {} more", hidden));
+  }
+  if (size.rows > 2) {
+    out.resize(size.rows - 1);
+    out.push_back(in("2", cut_to_width(keys, size.columns)));
+  }
+  return out;
+}
+
+std::string block(const Readings& readings, const Options& options) {
+  const std::time_t now = std::time(nullptr);
+  std::string out =
+      fmt::format("{:%Y-%m-%dT%H:%M:%SZ} {}\n", fmt::gmtime(now), summary(readings, options));
+  const LaunchGroups groups = readings.groups(options.by);
+  if (!groups.empty()) out += format_table(group_rows(groups, options.by, true));
+  return out + "\n";
+}
+
+std::string json_line(const Readings& readings, const Options& options) {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  nlohmann::ordered_json out;
+  out["version"] = 1;
+  out["unix_ns"] =
+      static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+  out["grouped_by"] = kGroupBys[static_cast<size_t>(options.by)].name;
+  const auto& processes = readings.now().processes;
+  const auto live = std::count_if(processes.begin(), processes.end(),
+                                  [](const ProcessCounters& p) { return p.is_alive; });
+  out["live"] = live;
+  out["ended"] = static_cast<std::ptrdiff_t>(processes.size()) - live;
+  out["refused"] = readings.now().refused.size();
+  out["groups"] = groups_to_json(readings.groups(options.by));
+  return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+// ---- the loop
+
+enum class Step : uint8_t { read, redraw, quit };
+
+class Top {
+ public:
+  explicit Top(const Options& options) : options_(options), readings_(options_) {}
+
+  int run() {
+    if (has_screen() && !options_.wants_json) screen_.emplace();
+    int ended_by = 0;
+    std::string reason;
+    for (uint64_t reading = 0; options_.count == 0 || reading < options_.count; ++reading) {
+      reason = readings_.take();
+      if (!reason.empty() || !show()) break;
+      if (reading + 1 == options_.count || !wait(&ended_by)) break;
+    }
+    screen_.reset();
+    if (ended_by == SIGINT) return kExitFine;  // how people leave a live view
+    if (ended_by != 0) signals_.die_of(ended_by);
+    if (reason.empty()) return is_shown_ ? kExitFine : kExitWrong;
+    print_message("top", fmt::format("{}: {}", printable(options_.folder), reason));
+    return kExitWrong;
+  }
+
+ private:
+  bool show() {
+    if (screen_) {
+      is_shown_ = screen_->show(picture(readings_, options_, screen_->size(), wants_colours()));
+    } else {
+      is_shown_ = print_data(options_.wants_json ? json_line(readings_, options_)
+                                                 : block(readings_, options_));
+    }
+    return is_shown_;
+  }
+
+  // Until the next reading is due. False: leave, because of *ended_by if it is a signal.
+  bool wait(int* ended_by) {
+    const auto due = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                        Seconds(options_.interval_seconds));
+    for (;;) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(due - Clock::now()).count();
+      if (left <= 0) return true;
+      pollfd ends[2] = {{signals_.fd(), POLLIN, 0},
+                        {screen_ && screen_->has_keys() ? STDIN_FILENO : -1, POLLIN, 0}};
+      if (poll(ends, 2, static_cast<int>(left)) < 0 && errno != EINTR) return false;
+      if (ends[0].revents != 0 && !on_signal(signals_.take(), ended_by)) return false;
+      if (ends[1].revents != 0 && !on_key()) return false;
+    }
+  }
+
+  bool on_signal(int signal, int* ended_by) {
+    switch (signal) {
+      case 0: return true;
+      case SIGTSTP:
+        if (screen_) {
+          screen_->suspend();
+        } else {
+          raise(SIGSTOP);
+        }
+        return show();
+      case SIGCONT:
+      case SIGWINCH: return screen_ ? show() : true;
+      default: *ended_by = signal; return false;
+    }
+  }
+
+  bool on_key() {
+    char key = 0;
+    if (read(STDIN_FILENO, &key, 1) != 1) return false;  // the terminal is gone
+    if (key == 'q') return false;
+    for (const GroupByInfo& info : kGroupBys) {
+      if (key == info.key) options_.by = info.by;
+    }
+    return show();
+  }
+
+  Options options_;
+  Signals signals_;
+  Readings readings_;
+  std::optional<Screen> screen_;
+  bool is_shown_ = true;
+};
+
+}  // namespace
+
+int top_command(int argc, const char* const* argv) {
+  Options options;
+  std::string by = kGroupBys[0].name;
+  CLI::App app("Live view of what happens to the launches", "fibshim top");
+  add_filter_options(&app, &options.filter);
+  app.add_option("--by", by, "one line for each of these (default: definition)")
+      ->type_name(fmt::format("{}", fmt::join(group_by_names(), "|")))
+      ->check(CLI::IsMember(group_by_names()).description(""));
+  app.add_option("--interval", options.interval_seconds, "between two readings (default 2)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 3600.0).description(""));
+  app.add_option("--count", options.count, "leave after this many readings")
+      ->type_name("N")
+      ->check(CLI::Range(uint64_t{1}, UINT64_MAX).description(""));
+  app.add_flag("--json", options.wants_json, "print one line of JSON for each reading");
+  auto* const dir =
+      app.add_option("--dir", options.folder, "read this folder instead of FIBSHIM_STATS_DIR")
+          ->type_name("DIR");
+  add_sweep_options(&app, &options.keep_seconds, &options.is_sweeping);
+  app.footer(
+      "Exit codes: 0 fine; 1 the folder cannot be read, or the output is gone; 2 wrong usage.");
+  if (int exit_code = 0; !parse_options(&app, "[OPTIONS]", argc, argv, &exit_code))
+    return exit_code;
+  options.by = group_by_named(by);
+  if (dir->count() == 0) options.folder = stats_folder();
+  if (options.folder.empty()) return usage_error("top", "--dir: needs the name of a folder");
+  return Top(options).run();
+}
+
+}  // namespace fibshim::tools

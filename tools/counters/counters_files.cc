@@ -1,0 +1,560 @@
+#include "tools/counters/counters_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <set>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "shim/abi/control_format.h"
+#include "shim/abi/counters_format.h"
+#include "shim/abi/outcomes.h"
+#include "shim/abi/settings.h"
+#include "tools/processes/processes.h"
+#include "tools/base/setting_values.h"
+#include "tools/counters/swept_counts.h"
+
+namespace fibshim::tools {
+namespace {
+
+// Of one file: far above what a shim writes.
+constexpr uint64_t kMaxCounterBytes = uint64_t{1} << 30;
+
+template <size_t size>
+std::string text_of(const char (&field)[size]) {
+  return std::string(field, strnlen(field, size));
+}
+
+// Reads exactly `size` bytes at `at`. False when the file is shorter, or on an error (errno).
+bool read_exactly(int fd, void* to, size_t size, uint64_t at) {
+  char* out = static_cast<char*>(to);
+  while (size > 0) {
+    const ssize_t got = pread(fd, out, size, static_cast<off_t>(at));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      if (got == 0) errno = 0;
+      return false;
+    }
+    out += got;
+    size -= static_cast<size_t>(got);
+    at += static_cast<uint64_t>(got);
+  }
+  return true;
+}
+
+std::string read_failure(std::string_view what) {
+  return errno == 0 ? fmt::format("truncated: it ends within {}", what)
+                    : fmt::format("cannot read {}: {}", what, strerror(errno));
+}
+
+// Why the header cannot be trusted; empty when it can. Afterwards no sum of its numbers overflows.
+std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
+  if (header.header_bytes != sizeof(FileHeader) || header.outcome_slots != kOutcomeSlots ||
+      header.series_entry_bytes != sizeof(SeriesEntry)) {
+    return fmt::format("its record sizes ({}, {}, {}) are not those of version {} ({}, {}, {})",
+                       header.header_bytes, header.outcome_slots, header.series_entry_bytes,
+                       kCountersVersion, sizeof(FileHeader), kOutcomeSlots, sizeof(SeriesEntry));
+  }
+  if (header.series_capacity == 0 || header.series_capacity > kSeriesCapacity) {
+    return fmt::format("it claims room for {} series", header.series_capacity);
+  }
+  if (header.series_count > header.series_capacity) {
+    return fmt::format("it claims {} series with room for {}", header.series_count,
+                       header.series_capacity);
+  }
+  if (header.control_at < sizeof(FileHeader) || header.control_at > file_bytes ||
+      file_bytes - header.control_at < sizeof(ControlBlock) ||
+      header.control_at % sizeof(uint64_t) != 0) {
+    return "its control block lies elsewhere";
+  }
+  const uint64_t series_bytes = uint64_t{header.series_capacity} * sizeof(SeriesEntry);
+  const uint64_t shard_bytes = uint64_t{header.series_capacity} * kOutcomeSlots * sizeof(uint64_t);
+  if (header.series_at < sizeof(FileHeader) || header.series_at > file_bytes ||
+      header.shards_at > file_bytes || header.shards_at < header.series_at + series_bytes ||
+      header.shards_at % sizeof(uint64_t) != 0) {
+    return fmt::format("its parts overlap or lie outside its {} bytes", file_bytes);
+  }
+  if (header.shard_count > 0) {
+    uint64_t shards_bytes;
+    if (header.shard_stride < shard_bytes || header.shard_stride % sizeof(uint64_t) != 0 ||
+        __builtin_mul_overflow(header.shard_stride, uint64_t{header.shard_count}, &shards_bytes) ||
+        shards_bytes > file_bytes - header.shards_at) {
+      return fmt::format("its {} shards lie outside its {} bytes", header.shard_count, file_bytes);
+    }
+  }
+  const uint64_t to_read =
+      uint64_t{header.shard_count} * header.series_count * kOutcomeSlots * sizeof(uint64_t);
+  if (to_read > kMaxCounterBytes) return fmt::format("it claims {} bytes of counters", to_read);
+  if (header.device_count > kMaxCountedDevices || header.config_count > kMaxCountedConfigs) {
+    return fmt::format("it claims {} devices and {} configs", header.device_count,
+                       header.config_count);
+  }
+  return "";
+}
+
+std::string mode_name(uint32_t mode) {
+  for (const SettingInfo& setting : kSettings) {
+    if (setting.id != SettingId::mode) continue;
+    if (mode < std::size(setting.choices) && setting.choices[mode] != nullptr) {
+      return setting.choices[mode];
+    }
+  }
+  return fmt::format("mode_{}", mode);
+}
+
+// A file whose process has made it and not yet begun it, or died right then: the magic is written
+// last. It holds no counts.
+bool is_unbegun(const FileHeader& header) {
+  constexpr char kZeros[sizeof header.magic] = {};
+  return memcmp(header.magic, kZeros, sizeof kZeros) == 0;
+}
+
+bool has_counters_suffix(std::string_view name) {
+  const std::string_view suffix = kCountersSuffix;
+  return name.size() > suffix.size() && name.substr(name.size() - suffix.size()) == suffix &&
+         name[0] != '.';  // a file that is being made
+}
+
+std::string digest_text(const uint64_t (&digest)[2]) {
+  return fmt::format("{:016x}{:016x}", digest[1], digest[0]);
+}
+
+// What the process says of its folder. It writes seldom and shortly; one that died while it wrote has
+// left what it had.
+bool read_status(int fd, const FileHeader& header, ControlStatus* out) {
+  constexpr int kMostAttempts = 100;
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    uint32_t after = 0;
+    if (!read_exactly(fd, out, sizeof *out, header.control_at) ||
+        !read_exactly(fd, &after, sizeof after,
+                      header.control_at + offsetof(ControlStatus, version))) {
+      return false;
+    }
+    if (out->version % 2 == 0 && out->version == after) break;
+    sched_yield();
+  }
+  return true;
+}
+
+FolderInForce folder_of(const ControlStatus& status, const std::vector<ConfigIdentity>& configs) {
+  FolderInForce out;
+  if (status.version == 0) {  // no thread has written it yet
+    if (!configs.empty()) out.config = configs.back();
+    return out;
+  }
+  out.has_watcher = status.has_watcher != 0;
+  out.is_off = status.state == FolderState::off;
+  out.config.path = text_of(status.folder);
+  if (!out.config.path.empty()) out.config.digest = digest_text(status.digest);
+  out.configured = text_of(status.configured);
+  out.swap_count = status.swap_count;
+  out.refused_count = status.refused_count;
+  out.refusal = text_of(status.refusal);
+  out.job = text_of(status.job);
+  out.image_count = status.image_count;
+  out.image_bytes = status.image_bytes;
+  out.kept_image_count = status.kept_image_count;
+  out.kept_image_bytes = status.kept_image_bytes;
+  return out;
+}
+
+// Memory that the texts and counts of a process take.
+uint64_t kept_bytes(const ProcessCounters& process) {
+  const FolderInForce& folder = process.folder;
+  uint64_t out = sizeof process + process.file.size() + process.mode.size() +
+                 process.executable.size() + process.command.size() + folder.config.path.size() +
+                 folder.config.digest.size() + folder.configured.size() + folder.refusal.size() +
+                 folder.job.size();
+  for (const DeviceIdentity& device : process.devices) out += sizeof device + device.name.size();
+  for (const ConfigIdentity& config : process.configs) {
+    out += sizeof config + config.path.size() + config.digest.size();
+  }
+  for (const Count& count : process.counts) {
+    out += sizeof count + count.pattern.size() + count.definition.size();
+  }
+  return out;
+}
+
+// Takes them off what is left. False, with nothing taken, where they are more.
+bool take_bytes(uint64_t bytes, uint64_t* left) {
+  if (bytes > *left) return false;
+  *left -= bytes;
+  return true;
+}
+
+std::string left_out(std::string_view what, uint64_t most) {
+  return fmt::format("left out: with it, more than {} MiB of counters would be {}", most >> 20,
+                     what);
+}
+
+// Whether a live process can have made a file of this user. One that has changed users since has made it
+// as root.
+bool is_of_process(uint64_t pid, uid_t file_owner) {
+  if (file_owner == 0) return true;
+  const std::string status = read_small_file(fmt::format("/proc/{}/status", pid));
+  const size_t at = status.find("\nUid:");
+  if (at == std::string::npos) return true;  // it has ended meanwhile
+  const char* text = status.c_str() + at + strlen("\nUid:");
+  for (int i = 0; i < 4; ++i) {  // real, effective, saved, of files
+    char* end = nullptr;
+    if (strtoul(text, &end, 10) == file_owner && end != text) return true;
+    text = end;
+  }
+  return false;
+}
+
+tl::expected<FileDescriptor, std::string> open_counters_file(int folder_fd,
+                                                             const std::string& name) {
+  // Not through a link, and not waiting for the other end of a FIFO.
+  FileDescriptor file(
+      openat(folder_fd, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (file) return file;
+  if (errno == ELOOP) return tl::unexpected(std::string("it is a symbolic link"));
+  return tl::unexpected(fmt::format("cannot open it: {}", strerror(errno)));
+}
+
+// The device of counts that the shim does not tell apart: known where there is only one.
+int32_t only_device(const FileHeader& header) { return header.device_count == 1 ? 0 : -1; }
+
+}  // namespace
+
+tl::expected<std::optional<ProcessCounters>, std::string> read_counters_file(
+    int folder_fd, const std::string& name) {
+  const auto file = open_counters_file(folder_fd, name);
+  if (!file) return tl::unexpected(file.error());
+  return read_open_counters_file(file->get(), name);
+}
+
+tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_file(
+    int fd, const std::string& name, ReadingBudget* budget) {
+  struct stat status;
+  if (fstat(fd, &status) != 0) {
+    return tl::unexpected(fmt::format("cannot read its size: {}", strerror(errno)));
+  }
+  if (!S_ISREG(status.st_mode)) return tl::unexpected(std::string("it is not a regular file"));
+  // Whoever may make names in the folder can make one for any file of that disk.
+  if (status.st_nlink > 1) return tl::unexpected(std::string("it has several names (hard links)"));
+
+  // On the heap: it is 12 KB, and the compiler need not clear it.
+  const auto header = std::make_unique<FileHeader>();
+  if (status.st_size == 0) return std::nullopt;
+  if (!read_exactly(fd, header.get(), sizeof(FileHeader), 0)) {
+    return tl::unexpected(read_failure("the header"));
+  }
+  if (is_unbegun(*header)) return std::nullopt;
+  if (memcmp(header->magic, kCountersMagic, sizeof kCountersMagic) != 0) {
+    return tl::unexpected(std::string("not a counters file: it does not begin with 'FIBCNTR'"));
+  }
+  if (header->version != kCountersVersion) {
+    return tl::unexpected(
+        fmt::format("format version {}; this fibshim reads version {}: use the fibshim that came "
+                    "with the shim that wrote it",
+                    header->version, kCountersVersion));
+  }
+  // The size after the header: a shard that the header counts was there before it was counted.
+  if (fstat(fd, &status) != 0) {
+    return tl::unexpected(fmt::format("cannot read its size: {}", strerror(errno)));
+  }
+  if (std::string fault = header_fault(*header, static_cast<uint64_t>(status.st_size));
+      !fault.empty()) {
+    return tl::unexpected("damaged: " + std::move(fault));
+  }
+
+  ProcessCounters out;
+  out.file = name;
+  out.owner = status.st_uid;
+  out.pid = header->pid;
+  out.start_time = header->start_time;
+  out.created_unix_ns = header->created_unix_ns;
+  const bool has_process = is_process_alive(header->pid, header->start_time);
+  if (has_process && !is_of_process(header->pid, status.st_uid)) {
+    return tl::unexpected(
+        fmt::format("it says that it is of process {}, which is another user's", header->pid));
+  }
+  out.is_alive = has_process || find_writer(fd) == Writer::some;
+  out.mode = mode_name(header->mode);
+  out.executable = text_of(header->executable);
+  out.command = text_of(header->command);
+  for (uint32_t i = 0; i < header->device_count; ++i) {
+    out.devices.push_back({header->devices[i].sm, text_of(header->devices[i].name)});
+  }
+  for (uint32_t i = 0; i < header->config_count; ++i) {
+    const CountedConfig& config = header->configs[i];
+    out.configs.push_back({text_of(config.path), digest_text(config.digest)});
+  }
+  const auto status_block = std::make_unique<ControlStatus>();
+  if (!read_status(fd, *header, status_block.get())) {
+    return tl::unexpected(read_failure("its control block"));
+  }
+  out.folder = folder_of(*status_block, out.configs);
+
+  const uint64_t shard_bytes = header->series_count * kOutcomeSlots * sizeof(uint64_t);
+  if (budget != nullptr && budget->kept_left == 0) {
+    return tl::unexpected(left_out("kept", ReadingBudget::kMostKeptBytes));
+  }
+  const uint64_t read_bytes =
+      header->series_count * sizeof(SeriesEntry) + header->shard_count * shard_bytes;
+  if (budget != nullptr && !take_bytes(read_bytes, &budget->read_left)) {
+    return tl::unexpected(left_out("read", ReadingBudget::kMostReadBytes));
+  }
+  std::vector<SeriesEntry> series(header->series_count);
+  if (!read_exactly(fd, series.data(), series.size() * sizeof(SeriesEntry), header->series_at)) {
+    return tl::unexpected(read_failure("its series"));
+  }
+  std::vector<uint64_t> sums(series.size() * kOutcomeSlots);
+  std::vector<uint64_t> shard(sums.size());
+  for (uint32_t i = 0; i < header->shard_count; ++i) {
+    if (!read_exactly(fd, shard.data(), shard.size() * sizeof(uint64_t),
+                      header->shards_at + i * header->shard_stride)) {
+      return tl::unexpected(read_failure("its counters"));
+    }
+    for (size_t k = 0; k < sums.size(); ++k) sums[k] = saturating_add(sums[k], shard[k]);
+  }
+  for (size_t s = 0; s < series.size(); ++s) {
+    const uint32_t slots = s == 0 ? kFirstOwnSlot : kOutcomeSlots;
+    for (uint32_t outcome = 0; outcome < slots; ++outcome) {
+      const uint64_t count = sums[s * kOutcomeSlots + outcome];
+      if (count == 0) continue;
+      const int32_t device = series[s].device >= 0 ? series[s].device : only_device(*header);
+      out.counts.push_back({series[s].config, device, text_of(series[s].pattern),
+                            text_of(series[s].definition), outcome, count});
+    }
+  }
+  if (budget != nullptr && !take_bytes(kept_bytes(out), &budget->kept_left)) {
+    budget->kept_left = 0;  // files from here on are not even read
+    return tl::unexpected(left_out("kept", ReadingBudget::kMostKeptBytes));
+  }
+  return out;
+}
+
+std::optional<ProcessIdentity> identity_in_file_name(std::string_view name) {
+  if (!has_counters_suffix(name)) return std::nullopt;
+  name.remove_suffix(std::string_view(kCountersSuffix).size());
+  ProcessIdentity out{};
+  const char* const end = name.data() + name.size();
+  const auto pid = std::from_chars(name.data(), end, out.pid);
+  if (pid.ec != std::errc() || pid.ptr == end || *pid.ptr != '-') return std::nullopt;
+  const auto start = std::from_chars(pid.ptr + 1, end, out.start_time);
+  if (start.ec != std::errc()) return std::nullopt;
+  if (start.ptr == end) return out;
+  uint32_t number = 0;
+  const auto program = std::from_chars(start.ptr + 1, end, number);
+  if (*start.ptr != '-' || program.ec != std::errc() || program.ptr != end) return std::nullopt;
+  return out;
+}
+
+namespace {
+
+bool is_us_or_root(uid_t user) { return user == geteuid() || user == 0; }
+
+// Whose the folder is, and what follows from it. Empty, or why it is not even read.
+std::string judge_folder(const std::string& path, OpenFolder* folder) {
+  struct stat status;
+  if (fstat(folder->fd.get(), &status) != 0) return strerror(errno);
+  folder->owner = status.st_uid;
+  if (!is_us_or_root(status.st_uid)) {
+    folder->change_fault = "it belongs to another user";
+    // Where the shim counts by itself, and whose name everybody knows.
+    if (path == default_stats_folder()) return folder->change_fault;
+  } else if ((status.st_mode & 0022) != 0 && (status.st_mode & S_ISVTX) == 0) {
+    folder->change_fault = "other users may write there (chmod go-w, or set the sticky bit)";
+  }
+  return "";
+}
+
+// Its descriptor is invalid where there is none.
+tl::expected<FileDescriptor, std::string> open_path(const std::string& path) {
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_DIRECTORY;
+  FileDescriptor folder(open(path.c_str(), kFlags | O_NOFOLLOW));
+  if (folder) return folder;
+  // The default folder lies where everybody can make names: a link there may be anybody's.
+  int failure = errno;
+  struct stat link;
+  if (lstat(path.c_str(), &link) == 0 && S_ISLNK(link.st_mode)) {
+    if (link.st_uid != geteuid() && link.st_uid != 0) {
+      return tl::unexpected(std::string("it is a symbolic link of another user"));
+    }
+    folder = FileDescriptor(open(path.c_str(), kFlags));
+    failure = errno;
+  }
+  if (folder || failure == ENOENT) return folder;
+  return tl::unexpected(fmt::format("cannot read the folder: {}", strerror(failure)));
+}
+
+tl::expected<OpenFolder, std::string> open_folder(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  auto fd = open_path(path);
+  if (!fd) return tl::unexpected(fd.error());
+  OpenFolder out{std::move(*fd), 0, "", {}};
+  if (!out.fd) return out;
+  if (std::string why = judge_folder(path, &out); !why.empty()) {
+    return tl::unexpected(std::move(why));
+  }
+  return out;
+}
+
+// Each costs memory, and whoever may write in the folder may make any number.
+constexpr size_t kMostNames = 1 << 20;
+constexpr size_t kMostFiles = 16384;
+
+// Empty, or why they cannot be listed.
+std::string list_files(OpenFolder* folder) {
+  // fdopendir takes its descriptor over, so it gets one of its own.
+  DIR* const listing = fdopendir(fcntl(folder->fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (listing == nullptr) return fmt::format("cannot read the folder: {}", strerror(errno));
+  while (const dirent* entry = readdir(listing)) {
+    if (folder->names.size() == kMostNames) break;
+    if (has_counters_suffix(entry->d_name)) folder->names.emplace_back(entry->d_name);
+  }
+  closedir(listing);
+  std::sort(folder->names.begin(), folder->names.end());
+  return "";
+}
+
+}  // namespace
+
+tl::expected<OpenFolder, std::string> open_counters_folder(const std::string& folder) {
+  auto out = open_folder(folder);
+  if (!out || !out->fd) return out;
+  if (std::string why = list_files(&*out); !why.empty()) return tl::unexpected(std::move(why));
+  return out;
+}
+
+bool OpenFolder::is_read(uid_t file_owner) const {
+  return geteuid() == 0 || is_us_or_root(file_owner) || file_owner == owner;
+}
+
+bool is_ours_to_change(uid_t file_owner) { return geteuid() == 0 || file_owner == geteuid(); }
+
+namespace {
+
+tl::expected<std::optional<ProcessCounters>, std::string> read_file_of(const OpenFolder& folder,
+                                                                       const std::string& name,
+                                                                       ReadingBudget* budget) {
+  const auto file = open_counters_file(folder.fd.get(), name);
+  if (!file) return tl::unexpected(file.error());
+  auto process = read_open_counters_file(file->get(), name, budget);
+  if (process && process->has_value() && !folder.is_read((*process)->owner)) {
+    return tl::unexpected(std::string("it belongs to another user"));
+  }
+  return process;
+}
+
+// Reads all files of the folder but those of its last sweep, which may still be there.
+CountersFolder read_files(const OpenFolder& opened, SweptCounts swept) {
+  CountersFolder out{static_cast<bool>(opened.fd), {}, {}, std::move(swept)};
+  ReadingBudget budget;
+  size_t count = 0;
+  const std::set<std::string> swept_files(out.swept.last_files.begin(), out.swept.last_files.end());
+  for (const std::string& name : opened.names) {
+    if (swept_files.contains(name)) continue;
+    struct stat status;
+    if (fstatat(opened.fd.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+        !opened.is_read(status.st_uid)) {
+      ++out.foreign_count;
+      continue;
+    }
+    if (count++ == kMostFiles) {
+      out.refused.push_back(
+          {name, fmt::format("more than {} files: not read from here on, by name", kMostFiles)});
+      break;
+    }
+    auto process = read_file_of(opened, name, &budget);
+    if (!process) {
+      out.refused.push_back({name, process.error()});
+    } else if (process->has_value()) {
+      out.processes.push_back(std::move(**process));
+    }
+  }
+  std::sort(out.processes.begin(), out.processes.end(),
+            [](const ProcessCounters& a, const ProcessCounters& b) {
+              return std::tie(a.pid, a.start_time, a.file) < std::tie(b.pid, b.start_time, b.file);
+            });
+  return out;
+}
+
+// Sweeps lie minutes apart; whoever meets this many in a row reads something else than a folder.
+constexpr int kMaxReadAttempts = 100;
+
+}  // namespace
+
+tl::expected<CountersFolder, std::string> read_counters_folder(const std::string& folder) {
+  // A sweep first writes down what it is about to remove: between two equal generations no file
+  // has gone whose counts are not among those read.
+  for (int attempt = 0; attempt < kMaxReadAttempts; ++attempt) {
+    auto opened = open_folder(folder);
+    if (!opened) return tl::unexpected(opened.error());
+    if (!opened->fd) return CountersFolder{false, {}, {}, {}};
+    const auto before = read_swept_counts(*opened);
+    if (std::string why = list_files(&*opened); !why.empty()) {
+      return tl::unexpected(std::move(why));
+    }
+    CountersFolder out = read_files(*opened, before.value_or(SweptCounts()));
+    if (!before) {  // nothing is swept until it has been cleared away
+      out.refused.push_back({kSweptFileName, before.error()});
+      return out;
+    }
+    const auto after = read_swept_counts(*opened);
+    if (after && after->generation == before->generation) return out;
+  }
+  return tl::unexpected(std::string("other processes sweep it without pause"));
+}
+
+Writer find_writer(int fd) {
+  // A read lease is refused while anyone writes. It is given back at once; should someone open the
+  // file for writing in between, that wait ends with it, and the signal that says so is ignored.
+  signal(SIGIO, SIG_IGN);
+  if (fcntl(fd, F_SETLEASE, F_RDLCK) == 0) {
+    fcntl(fd, F_SETLEASE, F_UNLCK);
+    return Writer::none;
+  }
+  return errno == EAGAIN ? Writer::some : Writer::unknown;
+}
+
+uint64_t saturating_add(uint64_t a, uint64_t b) {
+  uint64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+bool is_process_alive(uint64_t pid, uint64_t start_time) {
+  const FileDescriptor file(open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return false;
+  char buffer[2048];
+  const ssize_t got = read(file.get(), buffer, sizeof buffer);
+  if (got <= 0) return false;
+  // "pid (name) state ...": the name may hold blanks and brackets, so count from the last ')'.
+  std::string_view rest(buffer, static_cast<size_t>(got));
+  const size_t bracket = rest.rfind(')');
+  if (bracket == std::string_view::npos) return false;
+  rest.remove_prefix(bracket + 1);
+  for (int field = 3; !rest.empty(); ++field) {
+    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    const std::string_view value = rest.substr(0, rest.find(' '));
+    if (field == 3 && (value == "Z" || value == "X")) return false;
+    if (field == 22) {
+      uint64_t actual = 0;
+      std::from_chars(value.data(), value.data() + value.size(), actual);
+      return actual == start_time;
+    }
+    rest.remove_prefix(value.size());
+  }
+  return false;
+}
+
+std::string outcome_name(uint32_t outcome) {
+  return outcome < kOutcomeCount ? kOutcomes[outcome].name : fmt::format("outcome_{}", outcome);
+}
+
+}  // namespace fibshim::tools

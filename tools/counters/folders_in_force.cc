@@ -1,0 +1,88 @@
+#include "tools/counters/folders_in_force.h"
+
+#include <map>
+
+#include <fmt/format.h>
+
+#include "tools/base/terminal.h"
+
+namespace fibshim::tools {
+namespace {
+
+std::string size_words(uint64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+std::string times(uint64_t count) { return count == 1 ? "once" : fmt::format("{} times", count); }
+
+}  // namespace
+
+FolderTotals folder_totals(const std::vector<ProcessCounters>& processes) {
+  FolderTotals out;
+  for (const ProcessCounters& process : processes) {
+    if (!process.is_alive) continue;
+    const FolderInForce& folder = process.folder;
+    out.swap_count = saturating_add(out.swap_count, folder.swap_count);
+    out.refused_count = saturating_add(out.refused_count, folder.refused_count);
+    out.image_count = saturating_add(out.image_count, folder.image_count);
+    out.image_bytes = saturating_add(out.image_bytes, folder.image_bytes);
+    out.kept_image_count = saturating_add(out.kept_image_count, folder.kept_image_count);
+    out.kept_image_bytes = saturating_add(out.kept_image_bytes, folder.kept_image_bytes);
+  }
+  return out;
+}
+
+std::string folder_words(const std::vector<ProcessCounters>& processes) {
+  const FolderTotals totals = folder_totals(processes);
+  if (totals.swap_count == 0 && totals.refused_count == 0) return "";
+  std::map<std::string, uint64_t> counts;
+  for (const ProcessCounters& process : processes) {
+    const FolderInForce& folder = process.folder;
+    if (!process.is_alive) continue;
+    if (folder.is_off) {
+      ++counts["off"];
+    } else if (!folder.config.path.empty()) {
+      ++counts[fmt::format("in {} ({})", printable(folder.config.path),
+                           folder.config.digest.substr(0, 12))];
+    }
+  }
+  std::string out;
+  for (const auto& [where, count] : counts) {
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", where, count);
+  }
+  out += fmt::format("; moved {}", times(totals.swap_count));
+  if (totals.refused_count != 0) out += fmt::format(", refused {}", times(totals.refused_count));
+  return out;
+}
+
+std::string image_words(const std::vector<ProcessCounters>& processes) {
+  const FolderTotals totals = folder_totals(processes);
+  if (totals.image_count == 0) return "";
+  std::string out = fmt::format("{} image{} loaded ({})", totals.image_count,
+                                totals.image_count == 1 ? "" : "s", size_words(totals.image_bytes));
+  if (totals.kept_image_count != 0) {
+    out += fmt::format(", {} of them ({}) kept from folders before", totals.kept_image_count,
+                       size_words(totals.kept_image_bytes));
+  }
+  return out;
+}
+
+nlohmann::ordered_json folder_to_json(const FolderInForce& folder) {
+  nlohmann::ordered_json out;
+  out["path"] = folder.config.path;
+  out["digest"] = folder.config.digest;
+  out["off"] = folder.is_off;
+  out["movable"] = folder.has_watcher;
+  out["configured"] = folder.configured;
+  out["job"] = folder.job;
+  out["swaps"] = folder.swap_count;
+  out["refusals"] = folder.refused_count;
+  out["refusal"] = folder.refusal;
+  out["images"] = {{"count", folder.image_count},
+                   {"bytes", folder.image_bytes},
+                   {"kept_count", folder.kept_image_count},
+                   {"kept_bytes", folder.kept_image_bytes}};
+  return out;
+}
+
+}  // namespace fibshim::tools

@@ -1,0 +1,36 @@
+// Which folder processes are in, how often they have moved, and what that keeps in memory: for `stats`,
+// `top` and `inspect`.
+#ifndef FIBSHIM_TOOLS_COUNTERS_FOLDERS_IN_FORCE_H_
+#define FIBSHIM_TOOLS_COUNTERS_FOLDERS_IN_FORCE_H_
+
+#include <stdint.h>
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/counters/counters_files.h"
+
+namespace fibshim::tools {
+
+struct FolderTotals {
+  uint64_t swap_count = 0, refused_count = 0;
+  uint64_t image_count = 0, image_bytes = 0;
+  uint64_t kept_image_count = 0, kept_image_bytes = 0;
+};
+// Of the living processes.
+FolderTotals folder_totals(const std::vector<ProcessCounters>& processes);
+
+// "in /a (0123456789ab) 2 processes, off 1; moved 3 times"; empty when none of the living has ever moved
+// or been refused a folder.
+std::string folder_words(const std::vector<ProcessCounters>& processes);
+
+// "12 images loaded (1.4 MiB), 3 of them (0.2 MiB) kept from folders before"; empty when there is none.
+std::string image_words(const std::vector<ProcessCounters>& processes);
+
+nlohmann::ordered_json folder_to_json(const FolderInForce& folder);
+
+}  // namespace fibshim::tools
+
+#endif  // FIBSHIM_TOOLS_COUNTERS_FOLDERS_IN_FORCE_H_

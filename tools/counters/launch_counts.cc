@@ -1,0 +1,120 @@
+#include "tools/counters/launch_counts.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <set>
+
+namespace fibshim::tools {
+namespace {
+
+void add_counts(const ProcessCounters& process, std::map<LaunchKey, uint64_t>* counts) {
+  for (const Count& count : process.counts) {
+    LaunchKey key{count.outcome, count.definition, count.pattern, "", "", count.device};
+    // A launch that no pattern knows belongs to no config, whatever its series says.
+    const bool has_config = !count.pattern.empty() && count.config < process.configs.size();
+    if (has_config) {
+      key.config = process.configs[count.config].path;
+      key.digest = process.configs[count.config].digest;
+    }
+    uint64_t& sum = (*counts)[std::move(key)];
+    sum = saturating_add(sum, count.count);
+  }
+}
+
+bool fits_any(const std::vector<std::string>& globs, const std::string& name) {
+  return globs.empty() || std::any_of(globs.begin(), globs.end(), [&name](const auto& glob) {
+           return fnmatch(glob.c_str(), name.c_str(), 0) == 0;
+         });
+}
+
+template <typename T>
+bool is_among(const std::vector<T>& list, const T& value) {
+  return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
+}
+
+std::string no_negative(const std::string& text) {
+  return text.starts_with('-') ? "a positive number, not " + text : std::string();
+}
+
+}  // namespace
+
+void add_filter_options(CLI::App* app, LaunchFilter* filter) {
+  app->add_option("--pid", filter->pids, "only this process (may be repeated)")
+      ->type_name("PID")
+      ->check([](const std::string& text) {
+        return text.starts_with('-') ? "a process has a positive number, not " + text
+                                     : std::string();
+      })
+      ->allow_extra_args(false);
+  app->add_option("--definition", filter->definitions, "only these definitions (may be repeated)")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  app->add_option("--pattern", filter->patterns, "only these patterns (may be repeated)")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  app->add_option("--device", filter->devices, "only this GPU, as its process numbers them")
+      ->type_name("N")
+      ->check(no_negative)
+      ->allow_extra_args(false);
+}
+
+std::vector<uint64_t> apply_filter(const LaunchFilter& filter, CountersFolder* folder,
+                                   uint64_t* unattributed) {
+  std::set<uint64_t> missing(filter.pids.begin(), filter.pids.end());
+  std::erase_if(folder->processes, [&](const ProcessCounters& process) {
+    missing.erase(process.pid);
+    return !is_among(filter.pids, process.pid);
+  });
+  for (ProcessCounters& process : folder->processes) {
+    std::erase_if(process.counts, [&](const Count& count) {
+      if (!fits_any(filter.definitions, count.definition) ||
+          !fits_any(filter.patterns, count.pattern)) {
+        return true;
+      }
+      if (is_among(filter.devices, count.device)) return false;
+      if (count.device < 0) *unattributed = saturating_add(*unattributed, count.count);
+      return true;
+    });
+  }
+  if (!filter.pids.empty()) folder->swept = {};
+  std::erase_if(folder->swept.counts, [&filter](const SweptCount& count) {
+    return !fits_any(filter.definitions, count.definition) ||
+           !fits_any(filter.patterns, count.pattern) || !is_among(filter.devices, count.device);
+  });
+  return {missing.begin(), missing.end()};
+}
+
+std::vector<LaunchRow> sorted_rows(const std::map<LaunchKey, uint64_t>& counts) {
+  std::vector<LaunchRow> rows;
+  rows.reserve(counts.size());
+  for (const auto& [key, count] : counts) rows.push_back({key, count});
+  std::stable_sort(rows.begin(), rows.end(), [](const LaunchRow& a, const LaunchRow& b) {
+    if (a.key.outcome != b.key.outcome) return a.key.outcome < b.key.outcome;
+    return a.count > b.count;
+  });
+  return rows;
+}
+
+std::map<LaunchKey, uint64_t> counts_of(const ProcessCounters& process) {
+  std::map<LaunchKey, uint64_t> counts;
+  add_counts(process, &counts);
+  return counts;
+}
+
+std::map<LaunchKey, uint64_t> counts_of(const std::vector<ProcessCounters>& processes) {
+  std::map<LaunchKey, uint64_t> counts;
+  for (const ProcessCounters& process : processes) add_counts(process, &counts);
+  return counts;
+}
+
+std::map<uint32_t, uint64_t> totals_of(const std::vector<LaunchRow>& rows) {
+  std::map<uint32_t, uint64_t> totals;
+  for (const LaunchRow& row : rows) {
+    uint64_t& sum = totals[row.key.outcome];
+    sum = saturating_add(sum, row.count);
+  }
+  return totals;
+}
+
+}  // namespace fibshim::tools

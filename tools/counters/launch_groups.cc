@@ -1,0 +1,162 @@
+#include "tools/counters/launch_groups.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "shim/abi/outcomes.h"
+#include "tools/base/terminal.h"
+
+namespace fibshim::tools {
+namespace {
+
+std::string group_name(const ProcessCounters& process, const Count& count, GroupBy by) {
+  switch (by) {
+    case GroupBy::definition: return count.definition;
+    case GroupBy::pattern: return count.pattern;
+    case GroupBy::process:
+      return fmt::format("{}{} {}", process.pid, process.is_alive ? "" : " (ended)",
+                         process.command.empty() ? process.executable : process.command);
+    case GroupBy::device:
+      if (count.device < 0) return "";
+      if (static_cast<size_t>(count.device) >= process.devices.size()) {
+        return fmt::format("{}", count.device);
+      }
+      return fmt::format("{} {}", count.device,
+                         process.devices[static_cast<size_t>(count.device)].name);
+    case GroupBy::config:
+      return !count.pattern.empty() && count.config < process.configs.size()
+                 ? process.configs[count.config].path
+                 : "";
+    case GroupBy::outcome: return outcome_name(count.outcome);
+  }
+  return "";
+}
+
+uint64_t count_of(const LaunchGroup& group, Outcome outcome) {
+  const auto at = group.outcomes.find(static_cast<uint32_t>(outcome));
+  return at == group.outcomes.end() ? 0 : at->second;
+}
+
+bool is_fallback(uint32_t outcome) { return outcome_name(outcome).starts_with("fallback_"); }
+
+// Of the outcomes that are neither hits nor launches of unknown kernels, the most frequent one.
+std::string main_reason(const LaunchGroup& group) {
+  uint64_t most = 0;
+  std::string out = "-";
+  for (const auto& [outcome, count] : group.outcomes) {
+    if (outcome == static_cast<uint32_t>(Outcome::hit) ||
+        outcome == static_cast<uint32_t>(Outcome::untracked) || count <= most) {
+      continue;
+    }
+    most = count;
+    out = outcome_name(outcome);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> group_by_names() {
+  std::vector<std::string> out;
+  for (const GroupByInfo& info : kGroupBys) out.emplace_back(info.name);
+  return out;
+}
+
+GroupBy group_by_named(const std::string& name) {
+  for (const GroupByInfo& info : kGroupBys) {
+    if (name == info.name) return info.by;
+  }
+  return GroupBy::definition;
+}
+
+LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, GroupBy by) {
+  std::map<std::string, LaunchGroup> groups;
+  for (const ProcessCounters& process : processes) {
+    for (const Count& count : process.counts) {
+      LaunchGroup& group = groups[group_name(process, count, by)];
+      uint64_t& sum = group.outcomes[count.outcome];
+      sum = saturating_add(sum, count.count);
+      group.launches = saturating_add(group.launches, count.count);
+    }
+  }
+  LaunchGroups out;
+  for (auto& [name, group] : groups) {
+    group.name = name;
+    out.push_back(std::move(group));
+  }
+  std::stable_sort(out.begin(), out.end(), [](const LaunchGroup& a, const LaunchGroup& b) {
+    return a.launches > b.launches;
+  });
+  return out;
+}
+
+void add_rates(const LaunchGroups& earlier, std::chrono::duration<double> elapsed,
+               LaunchGroups* groups) {
+  std::map<std::string, uint64_t> before;
+  for (const LaunchGroup& group : earlier) before[group.name] = group.launches;
+  for (LaunchGroup& group : *groups) {
+    const auto at = before.find(group.name);
+    const uint64_t was = at == before.end() ? 0 : at->second;
+    const uint64_t more = group.launches > was ? group.launches - was : 0;
+    group.per_second = elapsed.count() > 0 ? static_cast<double>(more) / elapsed.count() : -1;
+  }
+  std::stable_sort(groups->begin(), groups->end(), [](const LaunchGroup& a, const LaunchGroup& b) {
+    return a.per_second > b.per_second;
+  });
+}
+
+std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, GroupBy by,
+                                                 bool has_rates) {
+  std::vector<std::string> heading = {kGroupBys[static_cast<size_t>(by)].heading};
+  if (has_rates) heading.emplace_back(">PER S");
+  heading.insert(heading.end(), {">LAUNCHES", ">HIT %", ">HITS", ">FALLBACKS", ">ERRORS",
+                                 ">UNTRACKED", "MAIN REASON"});
+  std::vector<std::vector<std::string>> rows = {std::move(heading)};
+  for (const LaunchGroup& group : groups) {
+    uint64_t fallbacks = 0;
+    for (const auto& [outcome, count] : group.outcomes) {
+      if (is_fallback(outcome)) fallbacks = saturating_add(fallbacks, count);
+    }
+    const uint64_t hits = count_of(group, Outcome::hit);
+    std::vector<std::string> row = {group.name.empty() ? "-" : printable(group.name)};
+    if (has_rates) row.push_back(rate_words(group.per_second));
+    row.insert(
+        row.end(),
+        {fmt::format("{}", group.launches),
+         fmt::format("{:.1f}", group.launches == 0 ? 0.0
+                                                   : 100.0 * static_cast<double>(hits) /
+                                                         static_cast<double>(group.launches)),
+         fmt::format("{}", hits), fmt::format("{}", fallbacks),
+         fmt::format("{}", count_of(group, Outcome::error)),
+         fmt::format("{}", count_of(group, Outcome::untracked)), main_reason(group)});
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+nlohmann::ordered_json groups_to_json(const LaunchGroups& groups) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const LaunchGroup& group : groups) {
+    nlohmann::ordered_json item;
+    item["name"] = group.name;
+    item["launches"] = group.launches;
+    item["per_second"] =
+        group.per_second < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(group.per_second);
+    item["outcomes"] = nlohmann::ordered_json::object();
+    for (const auto& [outcome, count] : group.outcomes) {
+      item["outcomes"][outcome_name(outcome)] = count;
+    }
+    out.push_back(std::move(item));
+  }
+  return out;
+}
+
+std::string rate_words(double per_second) {
+  if (per_second < 0) return "-";
+  return per_second == 0 || per_second >= 100 ? fmt::format("{:.0f}", per_second)
+         : per_second >= 1                    ? fmt::format("{:.1f}", per_second)
+                                              : fmt::format("{:.2g}", per_second);
+}
+
+}  // namespace fibshim::tools

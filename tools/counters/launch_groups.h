@@ -1,0 +1,68 @@
+// Launches by one thing only (definition, process, ...), with a line for each: how many, how many
+// a second, the share of hits, and what mostly kept the others. For `stats --by` and `top`.
+#ifndef FIBSHIM_TOOLS_COUNTERS_LAUNCH_GROUPS_H_
+#define FIBSHIM_TOOLS_COUNTERS_LAUNCH_GROUPS_H_
+
+#include <stdint.h>
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/counters/counters_files.h"
+
+namespace fibshim::tools {
+
+enum class GroupBy : uint8_t { definition, pattern, process, device, config, outcome };
+
+struct GroupByInfo {
+  GroupBy by;
+  const char* name;
+  const char* heading;
+  char key;  // that chooses it in `top`
+};
+inline constexpr GroupByInfo kGroupBys[] = {
+    {GroupBy::definition, "definition", "DEFINITION", 'd'},
+    {GroupBy::pattern, "pattern", "PATTERN", 'p'},
+    {GroupBy::process, "process", "PROCESS", 'r'},
+    {GroupBy::device, "device", "DEVICE", 'g'},
+    {GroupBy::config, "config", "CONFIG", 'c'},
+    {GroupBy::outcome, "outcome", "OUTCOME", 'o'},
+};
+
+std::vector<std::string> group_by_names();
+GroupBy group_by_named(const std::string& name);  // one of them
+
+struct LaunchGroup {
+  std::string name;  // empty: launches that no pattern knows, or an unknown device
+  std::map<uint32_t, uint64_t> outcomes;
+  uint64_t launches = 0;
+  double per_second = -1;  // -1: not known
+};
+
+using LaunchGroups = std::vector<LaunchGroup>;
+
+// By falling number of launches, then name.
+LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, GroupBy by);
+
+// Fills in `per_second` from an earlier reading, and sorts by it first. A group that is new since
+// began with no launches; one whose count fell (it was cleared) is at rest.
+void add_rates(const LaunchGroups& earlier, std::chrono::duration<double> elapsed,
+               LaunchGroups* groups);
+
+// Rows for format_table, the heading first. The columns stand by falling importance. Rates only
+// where some are known.
+std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, GroupBy by,
+                                                 bool has_rates);
+
+nlohmann::ordered_json groups_to_json(const LaunchGroups& groups);
+
+// "1234.5", "0.02": what a person reads at a glance.
+std::string rate_words(double per_second);
+
+}  // namespace fibshim::tools
+
+#endif  // FIBSHIM_TOOLS_COUNTERS_LAUNCH_GROUPS_H_

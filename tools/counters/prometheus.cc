@@ -1,0 +1,176 @@
+#include "tools/counters/prometheus.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "tools/base/commands.h"
+#include "tools/counters/folders_in_force.h"
+
+namespace fibshim::tools {
+namespace {
+
+std::string label_value(const std::string& text) {
+  // The format is UTF-8; the JSON writer is the one that mends what is not.
+  const std::string mended = nlohmann::json::parse(
+      nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  std::string out;
+  for (const char c : mended) {
+    switch (c) {
+      case '\\': out += "\\\\"; break;
+      case '"': out += "\\\""; break;
+      case '\n': out += "\\n"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
+// The series of one metric, in the order in which they were first seen, and no more than wanted.
+class Series {
+ public:
+  explicit Series(size_t max_count) : max_count_(max_count) {}
+
+  // `other` is what the count goes under where there is no room for `labels`.
+  void add(const std::string& labels, const std::string& other, uint64_t count) {
+    const bool fits = places_.contains(labels) || places_.size() < max_count_;
+    if (!fits) ++folded_count_;
+    const std::string& name = fits ? labels : other;
+    const auto [place, is_new] = (fits ? places_ : others_).emplace(name, rows_.size());
+    if (is_new) rows_.push_back({name, 0});
+    uint64_t& sum = rows_[place->second].count;
+    sum = saturating_add(sum, count);
+  }
+
+  std::string text(const char* metric) const {
+    std::string out;
+    for (const Row& row : rows_) out += fmt::format("{}{{{}}} {}\n", metric, row.labels, row.count);
+    return out;
+  }
+
+  size_t folded_count() const { return folded_count_; }
+
+ private:
+  struct Row {
+    std::string labels;
+    uint64_t count;
+  };
+  size_t max_count_;
+  size_t folded_count_ = 0;
+  std::vector<Row> rows_;
+  std::map<std::string, size_t> places_, others_;
+};
+
+std::string launch_labels(const std::string& definition, const std::string& pattern,
+                          uint32_t outcome, const std::string& config, int32_t device) {
+  return fmt::format("definition=\"{}\",pattern=\"{}\",outcome=\"{}\",config=\"{}\",device=\"{}\"",
+                     label_value(definition), label_value(pattern), outcome_name(outcome),
+                     label_value(config), device < 0 ? "" : fmt::format("{}", device));
+}
+
+std::string other_labels(uint32_t outcome) {
+  return launch_labels("(other)", "(other)", outcome, "", -1);
+}
+
+Series launch_series(const std::vector<const ProcessCounters*>& processes, const SweptCounts& swept,
+                     const PrometheusOptions& options) {
+  Series out(options.max_series);
+  if (!options.is_per_process) {
+    for (const SweptCount& count : swept.counts) {
+      out.add(
+          launch_labels(count.definition, count.pattern, count.outcome, count.config, count.device),
+          other_labels(count.outcome), count.count);
+    }
+  }
+  for (const ProcessCounters* process : processes) {
+    const std::string suffix =
+        options.is_per_process
+            ? fmt::format(",pid=\"{}\",start_time=\"{}\"", process->pid, process->start_time)
+            : "";
+    for (const Count& count : process->counts) {
+      const bool has_config = !count.pattern.empty() && count.config < process->configs.size();
+      out.add(launch_labels(count.definition, count.pattern, count.outcome,
+                            has_config ? process->configs[count.config].path : "", count.device) +
+                  suffix,
+              other_labels(count.outcome), count.count);
+    }
+  }
+  return out;
+}
+
+// Live processes by the config folder that they are in.
+Series config_series(const std::vector<const ProcessCounters*>& processes, size_t max_series) {
+  Series out(max_series);
+  for (const ProcessCounters* process : processes) {
+    const ConfigIdentity& config = process->folder.config;
+    if (!process->is_alive || process->folder.is_off || config.path.empty()) continue;
+    out.add(fmt::format("config=\"{}\",digest=\"{}\"", label_value(config.path), config.digest),
+            "config=\"(other)\",digest=\"\"", 1);
+  }
+  return out;
+}
+
+std::string head(const char* metric, const char* type, const char* help) {
+  return fmt::format("# HELP {} {}\n# TYPE {} {}\n", metric, help, metric, type);
+}
+
+}  // namespace
+
+std::string prometheus_text(const CountersFolder& folder, const PrometheusOptions& options) {
+  // The oldest first: a series that was there stays itself when others come.
+  std::vector<const ProcessCounters*> processes;
+  for (const ProcessCounters& process : folder.processes) processes.push_back(&process);
+  std::stable_sort(processes.begin(), processes.end(),
+                   [](const ProcessCounters* a, const ProcessCounters* b) {
+                     return a->created_unix_ns < b->created_unix_ns;
+                   });
+  const auto live = std::count_if(processes.begin(), processes.end(),
+                                  [](const ProcessCounters* p) { return p->is_alive; });
+  const auto ended = static_cast<std::ptrdiff_t>(processes.size()) - live;
+  const Series launches = launch_series(processes, folder.swept, options);
+
+  std::string out =
+      head("fibshim_launches_total", "counter", "Kernel launches, by what happened to them.");
+  out += launches.text("fibshim_launches_total");
+  out += head("fibshim_folded_counts", "gauge",
+              "Counts without a series of their own: they are in definition=\"(other)\".");
+  out += fmt::format("fibshim_folded_counts {}\n", launches.folded_count());
+  out += head("fibshim_processes", "gauge", "Processes that have written counters.");
+  out += fmt::format(
+      "fibshim_processes{{state=\"live\"}} {}\nfibshim_processes{{state=\"ended\"}} {}\n", live,
+      ended);
+  out += head("fibshim_swept_processes_total", "counter",
+              "Processes that ended and whose files were swept; their launches stay counted.");
+  out += fmt::format("fibshim_swept_processes_total {}\n", folder.swept.process_count);
+  out += head("fibshim_config_processes", "gauge", "Live processes, by config folder.");
+  out += config_series(processes, options.max_series).text("fibshim_config_processes");
+  const FolderTotals totals = folder_totals(folder.processes);
+  out += head("fibshim_folder_moves", "gauge", "Moves of live processes to another config folder.");
+  out += fmt::format("fibshim_folder_moves {}\n", totals.swap_count);
+  out += head("fibshim_folder_refusals", "gauge",
+              "Config folders that live processes were to move to and refused.");
+  out += fmt::format("fibshim_folder_refusals {}\n", totals.refused_count);
+  out += head("fibshim_loaded_images", "gauge",
+              "Images that live processes have loaded; kept: for folders before the one in force.");
+  out += fmt::format(
+      "fibshim_loaded_images{{state=\"in_force\"}} {}\nfibshim_loaded_images{{state=\"kept\"}} "
+      "{}\n",
+      totals.image_count - std::min(totals.image_count, totals.kept_image_count),
+      totals.kept_image_count);
+  out += head("fibshim_loaded_image_bytes", "gauge", "Sizes of their files.");
+  out += fmt::format(
+      "fibshim_loaded_image_bytes{{state=\"in_force\"}} "
+      "{}\nfibshim_loaded_image_bytes{{state=\"kept\"}} {}\n",
+      totals.image_bytes - std::min(totals.image_bytes, totals.kept_image_bytes),
+      totals.kept_image_bytes);
+  out += head("fibshim_refused_files", "gauge", "Counters files that could not be read.");
+  out += fmt::format("fibshim_refused_files {}\n", folder.refused.size());
+  out += head("fibshim_build_info", "gauge", "The version of the fibshim that wrote this.");
+  out += fmt::format("fibshim_build_info{{version=\"{}\"}} 1\n", kVersion);
+  return out;
+}
+
+}  // namespace fibshim::tools

@@ -1,0 +1,23 @@
+// Where the parts of this installation lie, from where this program lies: <prefix>/bin/fibshim,
+// <prefix>/lib/libfibshim.so. So a tree can be moved or copied as a whole.
+#ifndef FIBSHIM_TOOLS_PROCESSES_INSTALLATION_H_
+#define FIBSHIM_TOOLS_PROCESSES_INSTALLATION_H_
+
+#include <string>
+
+namespace fibshim::tools {
+
+// Absolute path of this program; empty when /proc is not there.
+std::string own_path();
+
+// Absolute paths, whether the files exist or not.
+std::string shim_library_path();
+std::string loader_library_path();
+
+// `path` made absolute, without following links: FIBSHIM_CONFIG may name a link that is repointed
+// later.
+std::string absolute_path(const std::string& path);
+
+}  // namespace fibshim::tools
+
+#endif  // FIBSHIM_TOOLS_PROCESSES_INSTALLATION_H_

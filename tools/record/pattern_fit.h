@@ -1,0 +1,25 @@
+// How the patterns of a config folder stand to a kernel that was recorded: which fit, which fit its
+// name but not the rest, and why not.
+#ifndef FIBSHIM_TOOLS_RECORD_PATTERN_FIT_H_
+#define FIBSHIM_TOOLS_RECORD_PATTERN_FIT_H_
+
+#include <string>
+#include <vector>
+
+#include "shim/abi/snapshot.h"
+#include "tools/record/recording.h"
+
+namespace fibshim::tools {
+
+struct PatternFit {
+  std::string label;
+  bool fits;        // symbol, parameters and image; a launch's `where` may still not hold
+  std::string why;  // it does not fit, or what became of launches that it fits
+};
+
+// In the order of trial.
+std::vector<PatternFit> fit_patterns(const Snapshot& snapshot, const KernelRecord& kernel);
+
+}  // namespace fibshim::tools
+
+#endif  // FIBSHIM_TOOLS_RECORD_PATTERN_FIT_H_
