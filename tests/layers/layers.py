@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""Reads what the objects of shim, loader and tools define and use, and says where the layers break.
+
+A module is a .h with its .cc, named by its path without ending. An arrow a -> b stands for a symbol
+that an object of a leaves undefined and one of b defines (nm), or for an #include. Offences, one a line:
+
+  room: a -> b (symbol or include)    against the order of folders (ORDER), or into another room (REACHES)
+  room: circle of N: a b c            modules that call each other in a circle, with its arrows
+  room: file: N lines                 longer than MAX_LINES
+  room: file: callback ...            a function pointer kept by a lower layer that UPCALLS does not list
+
+  layers.py [--root FOLDER] [--build FOLDER] [--strict | --report]
+
+  --strict   offences of KNOWN fail, too
+  --report   print counts instead: modules, modules in circles, mutual pairs; always exit code 0
+"""
+import argparse
+import collections
+import os
+import re
+import subprocess
+import sys
+
+# The order of folders, highest first. Folders in one row are equals: no arrow leads from one to another.
+# "" holds the files that lie in the room itself.
+ORDER = {
+    "shim": [["hooks"], ["life"], ["record", "launch", "graphs"], ["plan"], ["registry"], ["counters"],
+             ["driver"], ["base"], ["abi"]],
+    "loader": [["check"], ["compile"], ["read"]],
+    "tools": [[""], ["commands"], ["judge", "lint"], ["record"], ["images"], ["counters"], ["processes"],
+              ["base"]],
+}
+# Arrows between equals that are allowed: (room, from, to).
+BETWEEN_EQUALS = set()
+# Folders of other rooms that a room may use.
+REACHES = {
+    "shim": [],
+    "loader": ["shim/abi"],
+    "tools": ["loader", "shim/abi", "shim/plan"],
+}
+MAX_LINES = 600
+
+# Function pointers that a lower layer keeps and a higher one fills stand here, one UPCALL(...) row each.
+UPCALLS = "shim/base/upcalls.h"
+MAX_UPCALLS = 5
+# Tables of functions that are no callbacks: the loader's, the driver's and libc's.
+FUNCTION_TABLES = ("shim/abi/", "shim/driver/")
+
+# KNOWN OFFENCES: what is printed but does not fail, while the rooms are being put in order.
+# (room, kind) with kind one of order, circle, lines, callbacks. MUST BE EMPTY.
+KNOWN = {
+    ("shim", "order"), ("shim", "circle"), ("shim", "lines"), ("shim", "callbacks"),
+    ("loader", "order"), ("loader", "circle"), ("loader", "lines"),
+    ("tools", "order"), ("tools", "circle"), ("tools", "lines"),
+}
+
+Offence = collections.namedtuple("Offence", "room kind text")
+
+
+def module_of(path):
+    return os.path.splitext(path)[0]
+
+
+def folder_of(module):
+    parts = module.split("/")
+    return parts[1] if len(parts) > 2 else ""
+
+
+class Tree:
+    """The sources of the three rooms, and the arrows between their modules."""
+
+    def __init__(self, root, build):
+        self.root, self.build = root, build
+        self.files = []
+        for room in ORDER:
+            for folder, _, names in os.walk(os.path.join(root, room)):
+                self.files += [os.path.relpath(os.path.join(folder, name), root)
+                               for name in names if name.endswith((".h", ".cc", ".S"))]
+        self.files.sort()
+        self.modules = sorted({module_of(path) for path in self.files})
+        self.text = {path: open(os.path.join(root, path), encoding="utf-8").read() for path in self.files}
+        self.calls = self.read_calls()        # (from, to) -> a symbol
+        # (from, to) -> the header; all, and those that a header includes
+        self.includes = self.read_includes(self.files)
+        self.headers = self.read_includes([path for path in self.files if path.endswith(".h")])
+
+    def read_calls(self):
+        objects = {module_of(path): os.path.join(self.build, "obj", module_of(path) + ".o")
+                   for path in self.files if not path.endswith(".h")}
+        missing = [path for path in objects.values() if not os.path.exists(path)]
+        if missing:
+            sys.exit("layers.py: not built: " + " ".join(missing))
+        strong, weak, used = collections.defaultdict(set), collections.defaultdict(set), {}
+        for module, path in objects.items():
+            used[module] = set()
+            listing = subprocess.run(["nm", "-P", path], check=True, capture_output=True, text=True).stdout
+            for line in listing.splitlines():
+                symbol, kind = line.split()[:2]
+                if kind in "Uwv":
+                    used[module].add(symbol)
+                elif kind in "WVu":
+                    weak[symbol].add(module)
+                elif kind.isupper():
+                    strong[symbol].add(module)
+        calls = {}
+        for module, symbols in used.items():
+            for symbol in sorted(symbols):
+                found = strong.get(symbol) or weak.get(symbol, set())
+                # The program that the caller is in comes first: rooms may use one name each.
+                own = {to for to in found if to.split("/")[0] == module.split("/")[0]}
+                for to in own or found:
+                    if to != module:
+                        calls.setdefault((module, to), symbol)
+        return calls
+
+    def read_includes(self, files):
+        includes = {}
+        for path in files:
+            for header in re.findall(r'^\s*#\s*include\s+"([^"]+)"', self.text[path], re.M):
+                to = module_of(header)
+                if to != module_of(path) and to in self.modules:
+                    includes.setdefault((module_of(path), to), header)
+        return includes
+
+
+def circles_of(modules, arrows):
+    """The strongly connected components of more than one module (Tarjan), largest first."""
+    to = collections.defaultdict(list)
+    for a, b in arrows:
+        to[a].append(b)
+    index, low, stack, on_stack, found = {}, {}, [], set(), []
+
+    def visit(module):
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        on_stack.add(module)
+        for other in to[module]:
+            if other not in index:
+                visit(other)
+                low[module] = min(low[module], low[other])
+            elif other in on_stack:
+                low[module] = min(low[module], index[other])
+        if low[module] == index[module]:
+            component = []
+            while not component or component[-1] != module:
+                component.append(stack.pop())
+                on_stack.remove(component[-1])
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    sys.setrecursionlimit(10000)
+    for module in modules:
+        if module not in index:
+            visit(module)
+    return sorted(found, key=lambda component: (-len(component), component))
+
+
+def mutual_pairs(arrows):
+    return sorted((a, b) for a, b in arrows if a < b and (b, a) in arrows)
+
+
+def named(symbol):
+    return subprocess.run(["c++filt", "-p", symbol], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def within(arrows, room):
+    return {(a, b): why for (a, b), why in arrows.items()
+            if a.split("/")[0] == room and b.split("/")[0] == room}
+
+
+def arrow_offences(tree):
+    rank = {(room, folder): row for room, rows in ORDER.items()
+            for row, folders in enumerate(rows) for folder in folders}
+    for path in tree.files:
+        room, folder = path.split("/")[0], folder_of(path)
+        if (room, folder) not in rank:
+            yield Offence(room, "order", f"{path} (its folder has no place in ORDER)")
+    for arrows, kind in ((tree.calls, "symbol"), (tree.includes, "include")):
+        for (a, b), why in sorted(arrows.items()):
+            room, other = a.split("/")[0], b.split("/")[0]
+            allowed = True
+            if room != other:
+                allowed = any((b + "/").startswith(folder + "/") for folder in REACHES[room])
+            else:
+                above, below = rank.get((room, folder_of(a))), rank.get((room, folder_of(b)))
+                if folder_of(a) != folder_of(b) and above is not None and below is not None:
+                    allowed = above < below or (room, folder_of(a), folder_of(b)) in BETWEEN_EQUALS
+            if not allowed:
+                shown = named(why) if kind == "symbol" else f'include "{why}"'
+                yield Offence(room, "order", f"{a} -> {b} ({shown})")
+
+
+def circle_offences(tree):
+    for room in ORDER:
+        # Inline code of a header calls without a symbol: among headers an #include is an arrow, too.
+        arrows = within(tree.headers, room) | within(tree.calls, room)
+        for circle in circles_of(tree.modules, arrows):
+            inside = [f"\n    {a} -> {b} ({named(why)})" for (a, b), why in sorted(arrows.items())
+                      if a in circle and b in circle]
+            yield Offence(room, "circle", f"circle of {len(circle)}: {' '.join(circle)}{''.join(inside)}")
+
+
+def line_offences(tree):
+    for path in tree.files:
+        lines = tree.text[path].count("\n")
+        if lines > MAX_LINES:
+            yield Offence(path.split("/")[0], "lines", f"{path}: {lines} lines")
+
+
+def callback_offences(tree):
+    def code(path):
+        return re.sub(r'//[^\n]*|/\*.*?\*/', "", tree.text[path], flags=re.S)
+
+    entries = len(re.findall(r"^\s*UPCALL\(|\(\s*\*\s*\w+\s*\)\s*\(", code(UPCALLS), re.M)) if UPCALLS in tree.files else 0
+    if entries > MAX_UPCALLS:
+        yield Offence("shim", "callbacks", f"{UPCALLS}: {entries} callbacks, at most {MAX_UPCALLS}")
+    for path in tree.files:
+        if not path.startswith("shim/") or path == UPCALLS or path.startswith(FUNCTION_TABLES):
+            continue
+        # A variable or a member of function pointer type; parameters, which last for a call, are none.
+        for statement in re.split(r"[;{}]", re.sub(r"^\s*#.*$", "", code(path), flags=re.M)):
+            statement = " ".join(statement.split())
+            found = re.match(r"[^()=]*\(\s*\*\s*(?:const\s+)?(\w+)\s*(?:\[\w*\])?\s*\)\s*\(", statement)
+            found = found or re.match(r"[^()=]*atomic<[^()=]*\(\s*\*\s*\)\s*\(.*>\s*(\w+)", statement)
+            if found and not statement.startswith(("using ", "typedef ", "return ")):
+                yield Offence("shim", "callbacks", f"{path}: callback {found[1]} is not in {UPCALLS}")
+
+
+def report(tree):
+    for room in ORDER:
+        modules = [module for module in tree.modules if module.split("/")[0] == room]
+        calls = within(tree.calls, room)
+        circles = circles_of(modules, calls)
+        with_code = [m for m in modules if m + ".cc" in tree.files or m + ".S" in tree.files]
+        long = [path for path in tree.files if path.split("/")[0] == room
+                and tree.text[path].count("\n") > MAX_LINES]
+        lines = sum(tree.text[path].count("\n") for path in tree.files if path.split("/")[0] == room)
+        print(f"{room}: {len(modules)} modules ({len(with_code)} objects, {lines} lines), "
+              f"{sum(map(len, circles))} in circles{' of ' if circles else ''}"
+              f"{', '.join(str(len(circle)) for circle in circles)}; "
+              f"{len(mutual_pairs(calls))} mutual pairs; {len(long)} files over {MAX_LINES} lines")
+        for circle in circles:
+            print(f"  circle of {len(circle)}: " + " ".join(m[len(room) + 1:] for m in circle))
+        for a, b in mutual_pairs(calls):
+            print(f"  mutual pair: {a} -> {b} ({named(calls[a, b])}), {b} -> {a} ({named(calls[b, a])})")
+        for path in long:
+            print(f"  {path}: {tree.text[path].count(chr(10))} lines")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--root", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+    parser.add_argument("--build", default=None)
+    parser.add_argument("--strict", action="store_true")
+    parser.add_argument("--report", action="store_true")
+    options = parser.parse_args()
+    root = os.path.normpath(options.root)
+    tree = Tree(root, options.build or os.path.join(root, "build"))
+    if options.report:
+        report(tree)
+        return 0
+    offences = [*arrow_offences(tree), *circle_offences(tree), *line_offences(tree), *callback_offences(tree)]
+    known = set() if options.strict else KNOWN
+    failed = 0
+    for offence in offences:
+        is_known = (offence.room, offence.kind) in known
+        failed += not is_known
+        print(f"{'known: ' if is_known else ''}{offence.room}: {offence.text}")
+    for room, kind in sorted(known - {(offence.room, offence.kind) for offence in offences}):
+        print(f"layers.py: KNOWN holds ({room}, {kind}), of which there is none any more: take it out")
+    print(f"{len(tree.modules)} modules, {len(offences)} offences, {failed} of them not known")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
