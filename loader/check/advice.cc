@@ -313,7 +313,10 @@ class Adviser {
                         return one.kind == other.kind && one.index == other.index &&
                                (one.kind != TemplatePart::Kind::text || one.text == other.text);
                       }) &&
-           std::equal(a.keys.begin(), a.keys.end(), b.keys.begin(), is_same);
+           std::equal(a.keys.begin(), a.keys.end(), b.keys.begin(),
+                      [](const CompiledValue& one, const CompiledValue& other) {
+                        return is_same(one.steps, other.steps);
+                      });
   }
 
   // No launch that pattern `b` fits gets past `a`, which is tried before.

@@ -57,6 +57,7 @@ class Binder {
     if (binding_.state != BindingState::ready) {
       binding_.arguments.clear();
       binding_.where.clear();
+      binding_.where_clauses.clear();
       for (GeometrySpec& geometry : binding_.geometry) geometry = {};
     }
     return std::move(binding_);
@@ -255,6 +256,11 @@ class Binder {
                       : error.message);
   }
 
+  static bool is_geometry_alone(const CompiledValue& value) {
+    return value.simple && value.simple->is_source_alone() &&
+           value.simple->source.kind == Source::Kind::geometry;
+  }
+
   void bind_geometry() {
     for (uint32_t i = 0; i < kGeometryCount; ++i) {
       const MarkedExpression& entry = solution_.geometry[i];
@@ -276,13 +282,14 @@ class Binder {
           continue;
         }
         spec.constant = static_cast<uint32_t>(*compiled->constant);
-      } else if (compiled->steps.size() == 1 && compiled->steps[0].op == Op::load_geometry) {
+      } else if (is_geometry_alone(*compiled)) {
         spec.kind = GeometryMap::Kind::copy;
-        spec.index = static_cast<uint8_t>(compiled->steps[0].index);
+        spec.index = static_cast<uint8_t>(compiled->simple->source.index);
       } else {
         spec.kind = GeometryMap::Kind::program;
         spec.steps = std::move(compiled->steps);
       }
+      spec.simple = std::move(compiled->simple);
       const bool is_cluster = i >= kClusterX && i <= kClusterZ;
       if (is_cluster && (spec.kind != GeometryMap::Kind::constant || spec.constant != 1)) {
         binding_.has_cluster = true;
@@ -292,7 +299,8 @@ class Binder {
 
   void bind_where() {
     for (const MarkedExpression& clause : solution_.where) {
-      const auto compiled = compile_where(clause.expression, scope_, &binding_.where);
+      const auto compiled =
+          compile_where(clause.expression, scope_, &binding_.where, &binding_.where_clauses);
       if (!compiled) refuse_expression(compiled.error(), clause);
     }
   }

@@ -518,22 +518,41 @@ class Compiler {
   }
 
   // Appends clause `index`, its && parts one by one.
-  ExpressionResult<void> emit_where(uint16_t index, std::vector<Step>* steps) const {
+  ExpressionResult<void> emit_where(uint16_t index, std::vector<Step>* steps,
+                                    std::vector<Clause>* clauses) const {
     const Value& clause = values_[index];
     if (clause.kind == Value::Kind::logical_and) {
-      auto left = emit_where(clause.left, steps);
+      auto left = emit_where(clause.left, steps, clauses);
       if (!left) return left;
-      return emit_where(clause.right, steps);
+      return emit_where(clause.right, steps, clauses);
     }
-    if (const int64_t* constant = constant_of(index)) {
-      if (*constant != 0) return {};
-    } else if (emit_fused(clause, steps)) {
-      return {};
-    }
+    const int64_t* const constant = constant_of(index);
+    if (constant != nullptr && *constant != 0) return {};
+    const Clause described = describe(clause);
+    if (clauses != nullptr) clauses->push_back(described);
+    if (emit_fused(clause, described, steps)) return {};
     auto emitted = emit(index, steps);
     if (!emitted) return emitted;
     steps->push_back(make_step(Op::require));
     return {};
+  }
+
+  std::optional<SimpleValue> simple(uint16_t index) const {
+    SimpleValue result;
+    const Value* value = &values_[index];
+    if (const auto limited = with_constant(*value, Op::min)) {
+      result.most = limited->constant;
+      value = &values_[limited->value];
+    }
+    if (value->kind == Value::Kind::operation && value->op == Op::ceil_div) {
+      const int64_t* const divisor = constant_of(value->right);
+      if (divisor == nullptr) return std::nullopt;
+      result.divisor = *divisor;
+      value = &values_[value->left];
+    }
+    if (value->kind != Value::Kind::source) return std::nullopt;
+    result.source = value->source;
+    return result;
   }
 
   const int64_t* constant_of(uint16_t index) const {
@@ -776,36 +795,59 @@ class Compiler {
                : nullptr;
   }
 
-  // `pointer % 2^k == 0` and `integer == constant` are one step each.
-  bool emit_fused(const Value& clause, std::vector<Step>* steps) const {
-    if (clause.kind != Value::Kind::operation || clause.op != Op::eq) return false;
-    uint16_t value = clause.left;
-    const int64_t* constant = constant_of(clause.right);
-    if (constant == nullptr) {
-      value = clause.right;
-      constant = constant_of(clause.left);
+  struct WithConstant {
+    uint16_t value;
+    int64_t constant;
+  };
+
+  // The two sides of `op`, one of them a known integer, where the order of the two does not matter.
+  std::optional<WithConstant> with_constant(const Value& value, Op op) const {
+    if (value.kind != Value::Kind::operation || value.op != op) return std::nullopt;
+    if (const int64_t* constant = constant_of(value.right)) {
+      return WithConstant{value.left, *constant};
     }
-    if (constant == nullptr) return false;
-    if (const Source* const param = param_of(value)) {
-      Step step = load_step(*param);
-      step.op = Op::require_equal;
-      step.imm = *constant;
-      steps->push_back(step);
-      return true;
+    if (const int64_t* constant = constant_of(value.left)) {
+      return WithConstant{value.right, *constant};
     }
-    const Value& remainder = values_[value];
-    if (*constant != 0 || remainder.kind != Value::Kind::operation || remainder.op != Op::mod) {
-      return false;
+    return std::nullopt;
+  }
+
+  Clause describe(const Value& clause) const {
+    const auto equal = with_constant(clause, Op::eq);
+    const auto unequal = with_constant(clause, Op::ne);
+    if (unequal && unequal->constant == 0) {
+      const Source* const pointer = param_of(unequal->value);
+      if (pointer == nullptr || pointer->type != ValueType::address) return {};
+      return {Clause::Kind::not_null, pointer->index, pointer->offset, 0};
     }
+    if (!equal || equal->constant != 0) return {};
+    const Value& remainder = values_[equal->value];
+    if (remainder.kind != Value::Kind::operation || remainder.op != Op::mod) return {};
     const Source* const pointer = param_of(remainder.left);
     const int64_t* const divisor = constant_of(remainder.right);
     if (pointer == nullptr || pointer->type != ValueType::address || divisor == nullptr ||
         *divisor <= 0 || (*divisor & (*divisor - 1)) != 0) {
-      return false;
+      return {};
     }
-    Step step = load_step(*pointer);
-    step.op = Op::require_aligned;
-    step.imm = *divisor - 1;
+    return {Clause::Kind::aligned, pointer->index, pointer->offset, *divisor - 1};
+  }
+
+  // `pointer % 2^k == 0` and `integer == constant` are one step each.
+  bool emit_fused(const Value& clause, const Clause& described, std::vector<Step>* steps) const {
+    if (described.kind == Clause::Kind::aligned) {
+      Step step = make_step(Op::require_aligned, described.mask);
+      step.type = ValueType::address;
+      step.index = described.param;
+      step.offset = described.offset;
+      steps->push_back(step);
+      return true;
+    }
+    const auto equal = with_constant(clause, Op::eq);
+    const Source* const param = equal ? param_of(equal->value) : nullptr;
+    if (param == nullptr) return false;
+    Step step = load_step(*param);
+    step.op = Op::require_equal;
+    step.imm = equal->constant;
     steps->push_back(step);
     return true;
   }
@@ -823,6 +865,7 @@ CompiledValue compile_source(const Source& source) {
   if (source.kind == Source::Kind::integer) result.constant = source.integer;
   if (source.kind == Source::Kind::floating) result.floating_constant = source.floating;
   result.steps.push_back(load_step(source));
+  result.simple = SimpleValue{source, {}, {}};
   return result;
 }
 
@@ -837,20 +880,21 @@ ExpressionResult<CompiledValue> compile_value(const Expression& expression, cons
   if (value.kind == Compiler::Value::Kind::source && value.source.kind == Source::Kind::floating) {
     result.floating_constant = value.source.floating;
   }
+  result.simple = compiler.simple(*root);
   auto emitted = compiler.emit(*root, &result.steps);
   if (!emitted) return tl::unexpected<ExpressionError>(emitted.error());
   return result;
 }
 
 ExpressionResult<void> compile_where(const Expression& expression, const Scope& scope,
-                                     std::vector<Step>* steps) {
+                                     std::vector<Step>* steps, std::vector<Clause>* clauses) {
   Compiler compiler;
   const auto root = compiler.resolve(expression, expression.root(), scope);
   if (!root) return tl::unexpected<ExpressionError>(root.error());
   if (compiler.value(*root).is_floating) {
     return error_at(Rule::expression_type, 0, "a where clause must be a comparison");
   }
-  return compiler.emit_where(*root, steps);
+  return compiler.emit_where(*root, steps, clauses);
 }
 
 }  // namespace fibshim

@@ -111,8 +111,31 @@ class Expression {
   uint16_t root_ = 0;
 };
 
+// min(ceil_div(source, divisor), most), as far as each is there: what the fast form can hold.
+struct SimpleValue {
+  Source source;
+  std::optional<int64_t> divisor;
+  std::optional<int64_t> most;
+
+  bool is_source_alone() const { return !divisor && !most; }
+};
+
+// One clause of a `where`, told apart as far as the fast form does.
+struct Clause {
+  enum class Kind : uint8_t {
+    aligned,   // pointer % (mask + 1) == 0
+    not_null,  // pointer != 0
+    other,
+  };
+  Kind kind = Kind::other;
+  uint16_t param = 0;
+  uint32_t offset = 0;
+  int64_t mask = 0;
+};
+
 struct CompiledValue {
   std::vector<Step> steps;
+  std::optional<SimpleValue> simple;
   bool is_floating = false;
   std::optional<int64_t> constant;          // the value, when it is a known integer
   std::optional<double> floating_constant;  // the same of a double
@@ -125,9 +148,10 @@ ExpressionResult<CompiledValue> compile_value(const Expression& expression, cons
 CompiledValue compile_source(const Source& source);
 
 // Appends a `where` clause: steps that end in require, require_aligned or require_equal. A clause
-// that is known to hold appends nothing.
+// that is known to hold appends nothing. `clauses`: gets what was appended, one entry for each clause.
 ExpressionResult<void> compile_where(const Expression& expression, const Scope& scope,
-                                     std::vector<Step>* steps);
+                                     std::vector<Step>* steps,
+                                     std::vector<Clause>* clauses = nullptr);
 
 }  // namespace fibshim
 

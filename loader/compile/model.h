@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,7 @@ struct GeometrySpec {
   uint8_t index = 0;
   uint32_t constant = 0;
   std::vector<Step> steps;
+  std::optional<SimpleValue> simple;  // of a copy or a program
 };
 
 struct BindingSpec {
@@ -42,6 +44,7 @@ struct BindingSpec {
   std::vector<ArgumentSpec> arguments;
   GeometrySpec geometry[kGeometryCount];
   std::vector<Step> where;
+  std::vector<Clause> where_clauses;  // what the steps check
 };
 
 struct FolderModel {

@@ -482,7 +482,8 @@ class PatternReader {
     }
     compile_keys();
     for (const MarkedExpression& clause : pattern_->where) {
-      const auto compiled = compile_where(clause.expression, *pattern_, &pattern_->where_steps);
+      const auto compiled = compile_where(clause.expression, *pattern_, &pattern_->where_steps,
+                                          &pattern_->where_clauses);
       if (!compiled) report(compiled.error(), clause, diagnostics_);
     }
   }
@@ -548,7 +549,7 @@ class PatternReader {
           return;
         }
         names.push_back(part.text);
-        pattern_->keys.push_back(std::move(compiled.steps));
+        pattern_->keys.push_back(std::move(compiled));
         at = names.end() - 1;
       }
       part.index = static_cast<uint8_t>(at - names.begin());

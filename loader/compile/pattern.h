@@ -62,9 +62,10 @@ class PatternSpec : public Scope {
   std::vector<MarkedExpression> where;
   MarkedText definition;  // the template as written
   std::vector<TemplatePart> name;
-  std::vector<std::vector<Step>> keys;  // one program for each key part
-  std::vector<std::string> key_names;   // the value that each stands for
+  std::vector<CompiledValue> keys;     // one for each key part
+  std::vector<std::string> key_names;  // the value that each stands for
   std::vector<Step> where_steps;
+  std::vector<Clause> where_clauses;  // what the steps check
 
   const PatternValue* find_value(std::string_view wanted) const;
   // The integer that a `where` clause pins the value to; a pin to a float gives no value.

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "loader/compile/fast_form.h"
+
 namespace fibshim {
 namespace {
 
@@ -127,7 +129,7 @@ Pattern make_pattern(const PatternSpec& spec, const std::string& file, BlobBuild
   pattern.images = blob->array(spec.images);
   pattern.capture_count = static_cast<uint32_t>(spec.captures.size());
   std::vector<KeyPart> keys;
-  for (const auto& steps : spec.keys) keys.push_back({blob->program(steps)});
+  for (const CompiledValue& key : spec.keys) keys.push_back({blob->program(key.steps)});
   pattern.key = blob->array(keys);
   std::vector<NamePart> name;
   for (const TemplatePart& part : spec.name) {
@@ -145,10 +147,12 @@ Pattern make_pattern(const PatternSpec& spec, const std::string& file, BlobBuild
   }
   pattern.name = blob->array(name);
   pattern.where = blob->program(spec.where_steps);
+  pattern.fast_key = make_fast_key(spec);
+  pattern.has_whole_checks = add_fast_checks(spec.where_clauses, &pattern.fast_checks);
   return pattern;
 }
 
-Binding make_binding(const BindingSpec& spec, BlobBuilder* blob) {
+Binding make_binding(const BindingSpec& spec, const FolderModel& model, BlobBuilder* blob) {
   auto binding = zeroed<Binding>();
   binding.pattern = spec.pattern;
   binding.solution = spec.solution;
@@ -174,6 +178,8 @@ Binding make_binding(const BindingSpec& spec, BlobBuilder* blob) {
     binding.geometry[i].program = blob->program(spec.geometry[i].steps);
   }
   binding.where = blob->program(spec.where);
+  binding.fast =
+      make_fast_form(spec, *model.patterns[spec.pattern], model.solutions[spec.solution]);
   return binding;
 }
 
@@ -211,7 +217,7 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   std::vector<std::vector<uint32_t>> bindings_of(model.patterns.size());
   for (const BindingSpec& spec : model.bindings) {
     bindings_of[spec.pattern].push_back(static_cast<uint32_t>(bindings.size()));
-    bindings.push_back(make_binding(spec, &blob));
+    bindings.push_back(make_binding(spec, model, &blob));
     if (blob.is_too_large()) break;
   }
   head.bindings = blob.array(bindings);

@@ -1,0 +1,171 @@
+#include "loader/compile/fast_form.h"
+
+#include <string.h>
+
+#include <algorithm>
+
+namespace fibshim {
+namespace {
+
+bool contains(const uint8_t* params, uint8_t count, uint16_t param) {
+  return std::find(params, params + count, param) != params + count;
+}
+
+bool add_aligned(const Clause& clause, FastChecks* checks) {
+  uint8_t count = checks->aligned_count;
+  if (clause.mask > UINT8_MAX || (count != 0 && checks->alignment_mask != clause.mask))
+    return false;
+  if (contains(checks->aligned, count, clause.param)) return true;
+  // Of an odd number the last is there twice.
+  if (count != 0 && checks->aligned[count - 1] == checks->aligned[count - 2]) --count;
+  if (count == sizeof checks->aligned) return false;
+  checks->alignment_mask = static_cast<uint8_t>(clause.mask);
+  checks->aligned[count++] = static_cast<uint8_t>(clause.param);
+  if (count % 2 != 0) checks->aligned[count++] = static_cast<uint8_t>(clause.param);
+  checks->aligned_count = count;
+  return true;
+}
+
+bool add_not_null(const Clause& clause, FastChecks* checks) {
+  if (contains(checks->not_null, checks->not_null_count, clause.param)) return true;
+  if (checks->not_null_count == sizeof checks->not_null) return false;
+  checks->not_null[checks->not_null_count++] = static_cast<uint8_t>(clause.param);
+  return true;
+}
+
+bool add_check(const Clause& clause, FastChecks* checks) {
+  if (clause.offset != 0 || clause.param > UINT8_MAX) return false;
+  switch (clause.kind) {
+    case Clause::Kind::aligned: return add_aligned(clause, checks);
+    case Clause::Kind::not_null: return add_not_null(clause, checks);
+    case Clause::Kind::other: break;
+  }
+  return false;
+}
+
+// cuLaunchKernel's order has the same indexes, but for shared memory, which follows the block.
+uint32_t plain_index(uint32_t index) { return index == kSharedMem ? kPlainSharedMem : index; }
+
+bool is_cluster(uint32_t index) { return index >= kClusterX && index <= kClusterZ; }
+
+bool set_source(const Source& source, FastDimension* dimension) {
+  if (source.kind == Source::Kind::geometry && source.index <= kBlockZ) {
+    dimension->source = FastDimension::Source::geometry;
+  } else if (source.kind == Source::Kind::param && source.offset == 0 &&
+             source.index <= UINT8_MAX &&
+             (source.type == ValueType::int32 || source.type == ValueType::uint32)) {
+    dimension->source = FastDimension::Source::param;
+  } else {
+    return false;
+  }
+  dimension->at = static_cast<uint8_t>(source.index);
+  return true;
+}
+
+bool is_count(int64_t value) { return value >= 1 && value <= INT32_MAX; }
+
+bool make_dimension(const SimpleValue& value, FastDimension* dimension) {
+  if (!set_source(value.source, dimension) || (value.divisor && !is_count(*value.divisor)) ||
+      (value.most && !is_count(*value.most))) {
+    return false;
+  }
+  const auto divisor = static_cast<uint32_t>(value.divisor.value_or(1));
+  const bool is_power_of_two = (divisor & (divisor - 1)) == 0;
+  dimension->most = static_cast<uint32_t>(value.most.value_or(INT32_MAX));
+  dimension->divisor = is_power_of_two ? 0 : divisor;
+  dimension->shift = value.is_source_alone() ? FastDimension::kNotComputed
+                     : is_power_of_two       ? static_cast<uint8_t>(__builtin_ctz(divisor))
+                                             : 0;
+  return true;
+}
+
+// Constant values and dimensions; false: a value that the launch supplies and that is not among the
+// simple ones. Shared memory may be 0, which no dimension can.
+bool add_geometry(const BindingSpec& binding, FastForm* form) {
+  bool is_whole = true;
+  for (uint32_t i = 0; i < kGeometryCount; ++i) {
+    if (is_cluster(i)) continue;  // 1 x 1 x 1
+    const GeometrySpec& spec = binding.geometry[i];
+    if (spec.kind == GeometryMap::Kind::constant) {
+      form->geometry[plain_index(i)] = spec.constant;
+      continue;
+    }
+    form->has_dynamic = static_cast<uint16_t>(form->has_dynamic | 1u << i);
+    FastDimension dimension{};
+    if (i == kSharedMem || form->dimension_count == kMaxFastDimensions || !spec.simple ||
+        !make_dimension(*spec.simple, &dimension)) {
+      is_whole = false;
+      continue;
+    }
+    dimension.target = static_cast<uint8_t>(plain_index(i));
+    form->dimensions[form->dimension_count++] = dimension;
+  }
+  return is_whole;
+}
+
+// Arguments that are whole parameters of the original.
+bool add_arguments(const BindingSpec& binding, FastForm* form) {
+  if (binding.is_identity) return true;
+  for (size_t i = 0; i < binding.arguments.size(); ++i) {
+    const ArgumentSpec& argument = binding.arguments[i];
+    if (argument.kind != ArgumentMap::Kind::pass || argument.offset != 0 ||
+        argument.param > UINT8_MAX) {
+      return false;
+    }
+    form->arguments[i] = static_cast<uint8_t>(argument.param);
+  }
+  form->argument_count = static_cast<uint8_t>((binding.arguments.size() + 7) / 8 * 8);
+  return true;
+}
+
+}  // namespace
+
+FastKey make_fast_key(const PatternSpec& pattern) {
+  FastKey key;
+  memset(&key, 0, sizeof key);
+  if (pattern.keys.empty()) return key;
+  key.kind = KeyKind::computed;
+  const auto& simple = pattern.keys[0].simple;
+  if (pattern.keys.size() != 1 || !simple || !simple->is_source_alone() ||
+      simple->source.kind != Source::Kind::param) {
+    return key;
+  }
+  const Source& source = simple->source;
+  if (source.type == ValueType::int32 || source.type == ValueType::uint32) {
+    key.kind = KeyKind::int32;
+  } else if (source.type == ValueType::int64) {
+    key.kind = KeyKind::int64;
+  } else {
+    return key;
+  }
+  key.param = source.index;
+  key.offset = source.offset;
+  return key;
+}
+
+bool add_fast_checks(const std::vector<Clause>& clauses, FastChecks* checks) {
+  bool is_whole = true;
+  for (const Clause& clause : clauses) is_whole = add_check(clause, checks) && is_whole;
+  return is_whole;
+}
+
+FastForm make_fast_form(const BindingSpec& binding, const PatternSpec& pattern,
+                        const SolutionSpec& solution) {
+  FastForm form;
+  memset(&form, 0, sizeof form);
+  form.way = FastWay::slow;
+  if (binding.state != BindingState::ready || binding.has_cluster ||
+      binding.arguments.size() > kMaxFastArguments) {
+    return form;
+  }
+  form.waits_for_previous = solution.waits_for_previous;
+  const bool has_whole_geometry = add_geometry(binding, &form);
+  const bool has_whole_checks = add_fast_checks(pattern.where_clauses, &form.checks);
+  const bool is_direct = add_fast_checks(binding.where_clauses, &form.checks) && has_whole_checks &&
+                         has_whole_geometry && add_arguments(binding, &form);
+  form.way = is_direct ? FastWay::direct : FastWay::computed;
+  if (!is_direct) form.dimension_count = form.argument_count = 0;
+  return form;
+}
+
+}  // namespace fibshim
