@@ -20,7 +20,7 @@ struct DtypeInfo {
   ValueType scalar;  // how a scalar of this dtype is passed; `address` when it cannot be
 };
 
-// The dtypes of FlashInfer Trace (TRACE_FORMAT: both upstream projects'), and their kin.
+// The dtypes of FlashInfer Trace (tools/doc/contract.md, "FlashInfer Trace records"), and related ones.
 inline constexpr DtypeInfo kDtypes[] = {
     {"float64", ValueType::float64},
     {"float32", ValueType::float32},

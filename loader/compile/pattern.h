@@ -1,4 +1,5 @@
-// A pattern: how one engine's kernel launch reads as a call of a definition (SPEC section 4).
+// A pattern: how one engine's kernel launch reads as a call of a definition
+// (tools/doc/contract.md, "Pattern").
 //
 // read_pattern() reads the JSON strictly: an unknown key is an error, since a misspelt guard is no
 // guard. What comes out is compiled as far as it can be without a definition: the symbol, the

@@ -1,5 +1,5 @@
-// A solution: a FlashInfer Trace Solution plus our `launch` block (SPEC section 4) and, for the judge,
-// an optional `verify` block.
+// A solution: a FlashInfer Trace Solution plus our `launch` block (tools/doc/contract.md,
+// "Solution") and, for the judge, an optional `verify` block.
 //
 // Read leniently where the record is upstream's, strictly within `launch` and `verify`. What a solution's images
 // say is looked at later, by the folder's checks.

@@ -1,4 +1,5 @@
-// Which image a module or library came from, for patterns that ask (SPEC section 4, `image`).
+// Which image a module or library came from, for patterns that ask (tools/doc/contract.md,
+// "Pattern": `image`).
 //
 // The hash is XXH3-128 over the ELF file, the PTX text (without its NUL) or the fat binary's
 // region. It is computed also where no pattern asks for it: one of the next folder may. Then

@@ -1,5 +1,5 @@
 // The cases of the host program `conform`, one small process each. A row says which of the failures
-// in DRIVER_FACTS section 7 it is about, and why it cannot run against a real driver, if it cannot.
+// in tools/doc/driver_facts.md, section 7, it is about, and why it cannot run against a real driver, if it cannot.
 // What must run and be counted is stated by the case itself, next to what it does.
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 struct Row {
   const char* name;
   std::vector<std::string> words;  // case and arguments
-  int fact;                        // of DRIVER_FACTS section 7; 0: SPEC's or the issue's
+  int fact;                        // of driver_facts.md, section 7; 0: a rule of contract.md
   const char* only_simulated = nullptr;
   Environment environment = {};
   int messages = 0;  // lines that the shim writes
@@ -147,7 +147,7 @@ TEST(Facts, EachHasATest) {
     bool is_tested = false;
     for (const Row& row : kRows) is_tested = is_tested || row.fact == fact;
     for (const auto& other : kElsewhere) is_tested = is_tested || other.fact == fact;
-    EXPECT_TRUE(is_tested) << "DRIVER_FACTS section 7, " << fact;
+    EXPECT_TRUE(is_tested) << "tools/doc/driver_facts.md, section 7, number " << fact;
   }
 }
 

@@ -87,7 +87,7 @@ if [ "$failed" -gt 0 ]; then
   exit 1
 fi
 
-# ---- the issue's own command line: 100 launches, 100 hits
+# ---- the README's command line: 100 launches, 100 hits
 
 literal() {
   LD_PRELOAD=$build/lib/libfibshim.so FIBSHIM_CONFIG=$build/config/pytorch \
@@ -171,9 +171,9 @@ run "two devices" "$python" "$here/two_devices.py"
 
 run "whole models" "$python" "$here/models.py"
 
-# ---- the README's worked example
+# ---- the worked example of tools/doc/example.md
 
-run "the README's worked example" "$python" "$here/readme_example.py"
+run "the worked example" "$python" "$here/worked_example.py"
 
 # ---- moves between config folders
 

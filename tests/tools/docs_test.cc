@@ -168,6 +168,48 @@ TEST(Docs, ManPageAndReadmeListTheOutcomesWithTheirMeanings) {
   }
 }
 
+// Every file of the tree that a comment may stand in, without what was built.
+std::vector<std::string> source_files() {
+  std::vector<std::string> out;
+  for (const char* room : {"shim", "loader", "kernels", "config", "tests", "tools"}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(source_path(room))) {
+      const std::string extension = entry.path().extension().string();
+      if (extension == ".cc" || extension == ".h" || extension == ".cu" || extension == ".cuh" ||
+          extension == ".sh" || extension == ".py" || extension == ".mk" || extension == ".md") {
+        out.push_back(entry.path().string());
+      }
+    }
+  }
+  return out;
+}
+
+// A comment cites a document as: tools/doc/NAME.md, section 3; or with the section's name in quotes.
+TEST(Docs, CitedDocumentsAndSectionsExist) {
+  const std::regex citation(
+      R"re(tools/doc/([a-z_]+\.md)(?:, (?:section ([0-9]+)|"([^"\n]+)"))?)re");
+  int citations = 0;
+  for (const std::string& file : source_files()) {
+    // Comments are wrapped.
+    const std::string text =
+        std::regex_replace(read_text(file), std::regex("\n *(?://|#|\\*)? *"), " ");
+    for (std::sregex_iterator at(text.begin(), text.end(), citation), end; at != end; ++at) {
+      const std::string path = source_path("tools/doc/" + (*at)[1].str());
+      ASSERT_TRUE(std::filesystem::exists(path)) << file << ": " << at->str();
+      const std::string heading = (*at)[2].matched   ? "\n## " + (*at)[2].str() + ". "
+                                  : (*at)[3].matched ? "\n## " + (*at)[3].str() + "\n"
+                                                     : "";
+      EXPECT_NE(read_text(path).find(heading), std::string::npos) << file << ": " << at->str();
+      ++citations;
+    }
+  }
+  EXPECT_GE(citations, 15);
+}
+
+TEST(Docs, ReadmeHasAtMost200Lines) {
+  const std::string readme = read_text(source_path("README.md"));
+  EXPECT_LE(std::count(readme.begin(), readme.end(), '\n'), 200);
+}
+
 TEST(Docs, EveryManPageIsWellFormed) {
   if (run_program({"sh", "-c", "command -v groff"}).exit_code != 0) {
     GTEST_SKIP() << "groff is not installed";

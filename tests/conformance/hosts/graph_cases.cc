@@ -1,4 +1,5 @@
-// Graphs beyond what hook_cases.cc has for each function: facts 5. A caller that reads a node's
+// Graphs beyond what hook_cases.cc has for each function (number 5 of
+// tools/doc/driver_facts.md, section 7). A caller that reads a node's
 // parameters back and sets them again ends with a graph that computes what it asked for, whatever
 // else it does in between; replays cost nothing; copies and updates carry what was put in.
 #include <string.h>

@@ -1,4 +1,5 @@
-// Handles that die, and others that come in their place: facts 16. Whatever the shim remembers of a
+// Handles that die, and others that come in their place (number 16 of
+// tools/doc/driver_facts.md, section 7). Whatever the shim remembers of a
 // handle ends with it, and the records of others hold, under load from other threads.
 #include <string.h>
 

@@ -128,7 +128,8 @@ CASE(reach) {
   state({}, {});
 }
 
-// DRIVER_FACTS section 1: about 440 names, by dlsym'ed resolvers of both ABIs. Prints each answer.
+// About 440 names, by dlsym'ed resolvers of both ABIs (tools/doc/driver_facts.md, section 1). Prints
+// each answer.
 CASE(replay) {
   const auto ask4 = reinterpret_cast<GetProc4>(dlsym(cuda().library, "cuGetProcAddress"));
   const auto ask5 = reinterpret_cast<GetProc5>(dlsym(cuda().library, "cuGetProcAddress_v2"));

@@ -1,4 +1,5 @@
-// Stream capture: what may happen inside one, and what its nodes hold (DRIVER_FACTS section 3).
+// Stream capture: what may happen inside one, and what its nodes hold
+// (tools/doc/driver_facts.md, section 3).
 #include <string.h>
 
 #include "tests/driver/contract/driver_under_test.h"

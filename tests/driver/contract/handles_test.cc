@@ -1,5 +1,5 @@
-// CUfunction and CUkernel: two kinds of handle that only calls can tell apart (DRIVER_FACTS
-// sections 1 and 3).
+// CUfunction and CUkernel: two kinds of handle that only calls can tell apart
+// (tools/doc/driver_facts.md, section 1; section 3).
 #include <algorithm>
 #include <set>
 

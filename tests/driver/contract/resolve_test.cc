@@ -1,4 +1,5 @@
-// How driver functions are found (DRIVER_FACTS sections 1 and 5).
+// How driver functions are found (tools/doc/driver_facts.md, section 1;
+// section 5).
 #include <dlfcn.h>
 
 #include "tests/driver/contract/driver_under_test.h"

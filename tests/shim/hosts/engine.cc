@@ -1,8 +1,8 @@
 // An inference engine in small: loads an image, launches PyTorch's fused RMSNorm, checks what came
 // out against float64. Which way it takes to the driver (how functions are resolved, which module
 // API, which launch call, how arguments are passed) is chosen by options, so that one program
-// stands for all the ways that DRIVER_FACTS.md lists. It runs with any driver, real or simulated,
-// with the shim or without: the numbers must be right in every case.
+// stands for all the ways that tools/doc/driver_facts.md, section 1, lists. It runs with any driver,
+// real or simulated, with the shim or without: the numbers must be right in every case.
 //
 // Prints one line of JSON. Exit status: 0 all well, 1 a call failed or a number is wrong, 2 usage.
 #include <cuda.h>

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs the README's worked example as it stands there: its program, its commands, in a folder with nothing
-else but build/. Prints the transcript; what counts in it must be what the README shows.
+"""Runs the worked example of tools/doc/example.md as it stands there: its program and its commands, in a folder
+with nothing else but build/. Prints the transcript; the counts in it must be those that the page shows.
 
-    readme_example.py [--write]     --write: puts this machine's transcript into the README
+    worked_example.py [--write]     --write: puts this machine's transcript into the page
 """
 import os
 import re
@@ -13,7 +13,7 @@ import tempfile
 from counters import BUILD, ROOT, unshimmed_environment
 from report import Report
 
-README = os.path.join(ROOT, "README.md")
+PAGE = os.path.join(ROOT, "tools/doc/example.md")
 COMMANDS = (
     "build/bin/fibshim record -o model.jsonl -c build/config/pytorch -- python3 model.py",
     "build/bin/fibshim record --summary model.jsonl",
@@ -34,11 +34,11 @@ def shorten(output, folder):
 
 
 def main():
-    report = Report("README's example")
-    with open(README, encoding="utf-8") as file:
-        readme = file.read()
-    program = re.search(r"`model.py`.*?```python\n(.*?)```", readme, re.DOTALL).group(1)
-    shown = re.search(r"<!-- example -->\n```console\n(.*?)```", readme, re.DOTALL)
+    report = Report("worked example")
+    with open(PAGE, encoding="utf-8") as file:
+        page = file.read()
+    program = re.search(r"`model.py`.*?```python\n(.*?)```", page, re.DOTALL).group(1)
+    shown = re.search(r"<!-- example -->\n```console\n(.*?)```", page, re.DOTALL)
     transcript, outputs = "", []
     with tempfile.TemporaryDirectory() as folder, report.phase("every command of the example works") as problems:
         os.symlink(BUILD, os.path.join(folder, "build"))
@@ -62,10 +62,10 @@ def main():
         if found is None or "400" not in numbers(found.group()):
             problems.append(f"stats shows {outputs[3]}")
     if "--write" in sys.argv[1:]:
-        with open(README, "w", encoding="utf-8") as file:
-            file.write(readme[:shown.start(1)] + transcript + readme[shown.end(1):])
+        with open(PAGE, "w", encoding="utf-8") as file:
+            file.write(page[:shown.start(1)] + transcript + page[shown.end(1):])
     else:
-        with report.phase("the README shows these commands") as problems:
+        with report.phase("the page shows these commands") as problems:
             told = re.findall(r"^\$ (.*)$", shown.group(1), re.MULTILINE)
             if told != list(COMMANDS):
                 problems.append(f"it shows {told}")
