@@ -1,11 +1,12 @@
-# Ready config folders: config/<name> -> build/config/<name>, with solutions expanded from their templates
-# and the cubins beside them. The folder itself is the target: expand.sh puts it in place as a whole.
+# Ready config folders: config/<name> -> build/config/<name>, with the files that its `parts` lists and the
+# cubins beside them. The folder itself is the target: expand.sh puts it in place as a whole.
 
 CONFIG_NAMES   := demo pytorch flashinfer sglang vllm
 CONFIG_FOLDERS := $(CONFIG_NAMES:%=$(BUILD)/config/%)
+CONFIG_INPUTS  := $(shell find config -mindepth 2 -type f)
 
 define config_folder
-$(BUILD)/config/$(1): config/expand.sh config/config.mk $(shell find -L config/$(1)) $(wildcard kernels/*/*.cu kernels/*/*.cuh) $(KERNEL_CUBINS)
+$(BUILD)/config/$(1): config/expand.sh config/config.mk $(CONFIG_INPUTS) $(wildcard kernels/*/*.cu kernels/*/*.cuh) $(KERNEL_CUBINS)
 	$$(call say,CONFIG,$$@)
 	$(Q)config/expand.sh config/$(1) kernels $(BUILD)/kernels $$@
 endef

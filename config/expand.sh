@@ -1,21 +1,31 @@
 #!/bin/sh
-# Makes a ready config folder from a committed one: copies it, and expands its templates.
+# Makes a ready config folder from a committed one: copies its JSON files, and writes those that its list
+# `parts` names.
 #
 #   expand.sh SOURCE_FOLDER KERNEL_SOURCES CUBINS OUTPUT_FOLDER
 #
-# A template X.json.in has a table X.table beside it: '#' comments, a line of column names, then one
-# line for each file; '-' stands for nothing, and the last column takes the rest of its line. A file
-# is called as its record calls itself, <name>.json or <label>.json, and lies where the template did.
+# A line of `parts` ('#' begins a comment):
+#
+#   FOLDER  TEMPLATE  TABLE  [column=value ...]
+#
+# stands for one file in FOLDER for each line of TABLE, made from TEMPLATE. Both are paths below SOURCE_FOLDER
+# or, where it has no such file, below this script's folder. A table has comments, a line of column names, then a line
+# for each file; '-' stands for nothing, and the last column takes the rest of its line. Without a table ('-')
+# there is one line, of the columns that `parts` gives. A file is named as its record calls itself:
+# <name>.json or <label>.json. In a template:
+#
 #   @column@          the cell
-#   @sha256@          of the image that the same line names as "path"; found below CUBINS, it is put
-#                     beside the files, as a hard link where another folder of OUTPUT_FOLDER has it
-#   @source:a/b.cu@   the text of KERNEL_SOURCES/a/b.cu, escaped for JSON
-# A column `types` holds a list such as bf16,fp16: the line stands for one file with each, with the
-# columns of the table of types below. What several folders hold lies in config/shared, linked to.
-# OUTPUT_FOLDER is replaced as a whole at the end, or not at all.
+#   @source:a/b.cu@   an entry of "sources": KERNEL_SOURCES/a/b.cu
+#   @images:family@   the entries of "images": each family.sm_*.cubin below CUBINS, with its sum. The images
+#                     are put beside the files, as hard links where another folder of the output has them
+#   @cuda_spec@       what every CUDA solution says in "spec"
+#
+# A column `types` holds a list such as bf16,fp16: the line stands for one file for each, with the columns of
+# the table of types below. OUTPUT_FOLDER is replaced as a whole at the end, or not at all.
 set -eu
 umask 022  # what others can write is not trusted
 source=$1 kernel_sources=$2 cubins=$3 output=$4
+here=$(dirname "$0")
 
 # type    a definition's dtype and its name's suffix; in mangled names, as CUDA's type and as c10's
 types="
@@ -24,15 +34,26 @@ fp16      float16   _fp16  6__half          N3c104HalfE
 fp32      float32   _fp32  f                f
 "
 type_columns="type dtype suffix cuda_type c10_type"
+cuda_spec='"language": "cuda", "target_hardware": ["NVIDIA_A100", "NVIDIA_H100", "NVIDIA_H200", "NVIDIA_B200"],
+    "dependencies": [], "destination_passing_style": true, "binding": null'
 
 new=$output.new.$$
 old=$output.old.$$
-trap 'rm -rf "$new" "$old"' EXIT
+texts=$output.texts.$$  # what stands for the tokens of a template: a line with the token, one with the text
+trap 'rm -rf "$new" "$old" "$texts"' EXIT
 trap 'exit 1' HUP INT TERM
 
 fail() {
-  echo "expand.sh: $*" >&2
+  echo "expand.sh: $source/parts: $*" >&2
   exit 1
+}
+
+# The path of a template or table.
+find_input() {
+  if [ -r "$source/$1" ]; then echo "$source/$1"
+  elif [ -r "$here/$1" ]; then echo "$here/$1"
+  else fail "no $1"
+  fi
 }
 
 # The text of a file as the inside of a JSON string, on one line.
@@ -41,10 +62,20 @@ escape() {
   sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e "s/$tab/\\\\t/g" -e 's/$/\\n/' "$1" | tr -d '\n'
 }
 
-# Writes the files of one table, read from standard input, into FOLDER. `sources` and `images` hold
-# what stands for each @source:...@ and each image's sum: a line with the name and one with the text.
+# The arguments of each token of a kind in a template, such as the paths of @source:...@.
+tokens() { grep -o "@$2:[^@]*@" "$1" | sed -e "s/@$2://" -e 's/@$//' | sort -u; }
+
+# One file of the folder holds the image, under as many names as there are folders that need it.
+place_image() {
+  first=$(find "$new" -name "${1##*/}" -type f | head -n 1)
+  if [ -z "$first" ]; then cp "$1" "$2/"
+  elif [ ! -e "$2/${1##*/}" ]; then ln "$first" "$2/"
+  fi
+}
+
+# Writes the files of one table, read from standard input, into FOLDER.
 expand() {
-  awk -v template="$1" -v sources="$2" -v images="$3" -v folder="$4" \
+  awk -v template="$1" -v folder="$2" -v constants="$3" -v texts="$texts" \
     -v types="$types" -v type_columns="$type_columns" '
     function replace(text, from, to,   at, done) {
       done = ""
@@ -54,118 +85,104 @@ expand() {
       }
       return done text
     }
-    function empty(cell) { return cell == "-" ? "" : cell }
-    function read_texts(file, texts,   name) {
-      while ((getline name < file) > 0) getline texts[name] < file
-      close(file)
-    }
-    function record_name(line,   value) {
-      value = line
-      sub(/^ *"[a-z]*": *"/, "", value)
-      sub(/".*/, "", value)
-      return value
-    }
-    # One file. The sources go in last: what they hold is theirs.
-    function write_file(   i, j, line, file, token) {
+    function set(name, cell) { value["@" name "@"] = cell == "-" ? "" : cell }
+    # One file. The texts go in last: what they hold is theirs.
+    function write_file(   i, token, line, file) {
       file = ""
       for (i = 1; i <= lines; ++i) {
         line = text[i]
         if (index(line, "@") > 0) {
-          for (j in value) line = replace(line, "@" j "@", value[j])
+          for (token in value) line = replace(line, token, value[token])
         }
-        if (file == "" && line ~ /^ *"(name|label)":/) {
-          file = folder "/" record_name(line) ".json"
+        if (file == "" && match(line, /^ *"(name|label)": *"[^"]*"/)) {
+          file = substr(line, RSTART, RLENGTH - 1)
+          sub(/.*"/, "", file)
+          file = folder "/" file ".json"
         }
         out[i] = line
       }
-      if (file == "") { print "no name or label" > "/dev/stderr"; exit 1 }
+      if (file == "") { print template ": no name or label" > "/dev/stderr"; exit 1 }
       for (i = 1; i <= lines; ++i) {
         line = out[i]
-        if (match(line, /@source:[^@]*@/)) {
-          token = substr(line, RSTART, RLENGTH)
-          line = replace(line, token, source[token])
-        } else if (match(line, /@[a-z0-9_:.\/]*@/)) {
+        for (token in long) if (index(line, token) > 0) {
+          out[i] = replace(out[i], token, long[token])
+          line = replace(line, token, "")
+        }
+        if (match(line, /@[a-z0-9_:.\/]*@/)) {
           print template ":" i ": nothing stands for " substr(line, RSTART, RLENGTH) > "/dev/stderr"
           failed = 1
         }
-        print line > file
+        print out[i] > file
       }
       close(file)
     }
     BEGIN {
-      read_texts(sources, source)
-      read_texts(images, sum)
-      while ((getline line < template) > 0) {
-        for (image in sum) {
-          if (index(line, "\"" image "\"") > 0) line = replace(line, "@sha256@", sum[image])
-        }
-        text[++lines] = line
-      }
+      while ((getline line < texts) > 0) getline long[line] < texts
+      while ((getline line < template) > 0) text[++lines] = line
       type_column_count = split(type_columns, type_column)
       type_count = split(types, type_cells)
+      constant_count = split(constants, constant)
+      for (i = 1; i <= constant_count; ++i) {
+        at = index(constant[i], "=")
+        set(substr(constant[i], 1, at - 1), substr(constant[i], at + 1))
+      }
     }
-    FNR == 1 { count = split($0, names); next }
+    /^#/ || /^ *$/ { next }
+    count == 0 { count = split($0, names); next }
     {
       rest = $0
       for (i = 1; i <= count; ++i) {
         sub(/^ */, "", rest)
         cell = i < count ? $i : rest
-        value[names[i]] = empty(cell)
+        set(names[i], cell)
         rest = substr(rest, length(cell) + 1)
       }
-      if (!("types" in value)) { write_file(); next }
-      wanted_count = split(value["types"], wanted, ",")
+      if (!("@types@" in value)) { write_file(); next }
+      wanted_count = split(value["@types@"], wanted, ",")
       for (w = 1; w <= wanted_count; ++w) {
-        found = 0
-        for (t = 1; t <= type_count; t += type_column_count) {
-          if (type_cells[t] != wanted[w]) continue
-          found = 1
-          for (c = 1; c <= type_column_count; ++c) {
-            value[type_column[c]] = empty(type_cells[t + c - 1])
-          }
-          write_file()
-        }
-        if (!found) { print template ": no type " wanted[w] > "/dev/stderr"; failed = 1 }
+        for (t = 1; t <= type_count && type_cells[t] != wanted[w]; t += type_column_count) {}
+        if (t > type_count) { print template ": no type " wanted[w] > "/dev/stderr"; failed = 1; continue }
+        for (c = 1; c <= type_column_count; ++c) set(type_column[c], type_cells[t + c - 1])
+        write_file()
       }
     }
     END { exit failed }'
 }
 
 mkdir -p "$(dirname "$output")"
-cp -RL "$source/." "$new"
+cp -R "$source/." "$new"
+find "$new" \( -name '*.in' -o -name '*.table' -o -name parts \) -exec rm {} +
 chmod -R go-w "$new"
 
-find "$new" -name '*.json.in' | sort | while IFS= read -r template; do
-  folder=$(dirname "$template")
-  table=${template%.json.in}.table
-  committed=$source${template#"$new"}  # how messages call it
-  [ -e "$table" ] || fail "$committed: no $(basename "$table") beside it"
+sed -e 's/#.*//' -e '/^ *$/d' "$source/parts" | while read -r folder template table constants; do
+  template=$(find_input "$template")
+  [ "$table" = - ] || table=$(find_input "$table")
+  folder=$new/$folder
+  mkdir -p "$folder"
 
-  : >"$folder/sources"
-  sed -n 's/.*@source:\([^@]*\)@.*/\1/p' "$template" | while IFS= read -r code; do
-    [ -e "$kernel_sources/$code" ] || fail "$committed: no $kernel_sources/$code"
-    printf '@source:%s@\n' "$code"
+  printf '@cuda_spec@\n%s\n' "$(printf %s "$cuda_spec" | tr -d '\n')" >"$texts"
+  for code in $(tokens "$template" source); do
+    [ -r "$kernel_sources/$code" ] || fail "$template: no $kernel_sources/$code"
+    printf '@source:%s@\n{"path": "%s", "content": "' "$code" "${code##*/}"
     escape "$kernel_sources/$code"
-    echo
-  done >"$folder/sources"
+    printf '"}\n'
+  done >>"$texts"
+  for family in $(tokens "$template" images); do
+    images=$(find "$cubins" -name "$family.sm_*.cubin" | sort -t_ -k2 -V)
+    [ -n "$images" ] || fail "$template: no $family.sm_*.cubin in $cubins"
+    entries=
+    for image in $images; do
+      place_image "$image" "$folder"
+      sum=$(sha256sum "$image")
+      entries="$entries${entries:+, }{\"path\": \"${image##*/}\", \"sha256\": \"${sum%% *}\"}"
+    done
+    printf '@images:%s@\n%s\n' "$family" "$entries"
+  done >>"$texts"
 
-  sed -n 's/.*"path": *"\([^"]*\)".*@sha256@.*/\1/p' "$template" | while IFS= read -r image; do
-    cubin=$(find "$cubins" -name "$image" | head -n 1)
-    [ -n "$cubin" ] || fail "$committed: no $image in $cubins"
-    # One file for each image of the folder, by as many names as there are solutions' folders.
-    first=$(find "$new" -name "$image" -type f | head -n 1)
-    if [ -z "$first" ]; then cp "$cubin" "$folder/"
-    elif [ ! -e "$folder/$image" ]; then ln "$first" "$folder/$image"
-    fi
-    sum=$(sha256sum "$cubin")
-    printf '%s\n%s\n' "$image" "${sum%% *}"
-  done >"$folder/images"
-
-  sed -e '/^#/d' -e '/^ *$/d' "$table" |
-    expand "$template" "$folder/sources" "$folder/images" "$folder" || fail "$committed"
-  rm "$template" "$folder/sources" "$folder/images"
+  { if [ "$table" = - ]; then printf 'none\n-\n'; else cat "$table"; fi; } |
+    expand "$template" "$folder" "$constants" || fail "$template"
 done
-find "$new" -name '*.table' -exec rm {} +
+find "$new" -type d -empty -delete
 
 if [ -e "$output" ]; then mv "$output" "$old"; fi
 mv "$new" "$output"
