@@ -1,7 +1,7 @@
 // A row of 16-bit floats in the registers of the threads that share it, and sums over it.
 //
-// A row is read once and stays in registers until it is written: the kernels may so write where they
-// read. Short rows are held by the lanes of a warp, several rows a block; a long row by a block.
+// A row is read once and stays in registers until it is written, so a kernel may write where it reads.
+// The lanes of a warp hold short rows, several rows to a block; a block holds a long row.
 #ifndef FIBSHIM_KERNELS_COMMON_ROW_CUH_
 #define FIBSHIM_KERNELS_COMMON_ROW_CUH_
 
@@ -9,8 +9,8 @@
 
 namespace fibshim {
 
-// How rows lie over the threads of a block. The grid is ceil_div(rows, kRowsPerBlock), the block
-// kThreads; the tables of solutions (config/families) repeat both.
+// How rows are spread over the threads of a block. The grid is ceil_div(rows, kRowsPerBlock), the block
+// kThreads; the tables of sizes in config/shared repeat both.
 template <int kElements_, int kVectorsPerThread_, int kRowsPerBlock_, int kThreadsPerSm>
 struct RowPlan {
   static constexpr int kElements = kElements_;
@@ -24,8 +24,8 @@ struct RowPlan {
   static constexpr bool kIsEven = kGroupThreads * kVectorsPerThread == kVectors;
   static constexpr int kRowsPerBlock = kRowsPerBlock_;
   static constexpr int kThreads = kRowsPerBlock * kGroupThreads;
-  // Leaves so many registers a thread that row and weight stay in them, and keeps enough bytes in
-  // flight to cover DRAM's latency.
+  // Leaves each thread enough registers for row and weight, and keeps enough bytes in flight to cover
+  // DRAM's latency.
   static constexpr int kBlocksPerSm = kThreadsPerSm / kThreads;
   static_assert(kThreads % 32 == 0 && kThreads <= 1024, "blocks are whole warps");
   static_assert(!kIsWithinWarp || (kGroupThreads & (kGroupThreads - 1)) == 0,
@@ -33,9 +33,9 @@ struct RowPlan {
   static_assert(kIsWithinWarp || kRowsPerBlock == 1, "a barrier is for the whole block");
 };
 
-// What was fastest on an H200 over 1 to 16384 rows. Short rows want blocks of 128 to 256 threads:
-// launching blocks costs about 1 ns each. Long ones want two vectors a thread, or more where that
-// makes whole warps.
+// The fastest on an H200 over 1 to 16384 rows. Short rows need blocks of 128 to 256 threads, because
+// launching a block costs about 1 ns. Long rows need two vectors a thread, or more where that makes
+// whole warps.
 constexpr int best_vectors_per_thread(int elements) {
   switch (elements) {
     case 64:
@@ -125,7 +125,7 @@ __device__ RowPart<Plan> load_weight(const void* weight, int thread) {
   return part;
 }
 
-// For what the kernel that comes next reads, and this one does not.
+// For data that the next kernel reads, and this one does not.
 template <class Plan>
 __device__ void store_row_streaming(void* row, int thread, const RowPart<Plan>& part) {
 #pragma unroll
@@ -154,7 +154,7 @@ __device__ void arrive_together(RowPart<Plan>& part, const RowPart<Plan>& other,
   }
 }
 
-// The thread's place in its block: which row, and which part of it.
+// Which row a thread works on, and which part of it.
 template <class Plan>
 struct Place {
   uint32_t row = blockIdx.x * Plan::kRowsPerBlock + threadIdx.x / Plan::kGroupThreads;
@@ -202,7 +202,7 @@ __device__ float sum_of_squares(const RowPart<Plan>& row) {
   return sum;
 }
 
-// Adds `value` up over the row's lanes within a warp, in each of them.
+// The sum of `value` over the row's lanes within a warp, in each of them.
 template <class Plan, class Sum>
 __device__ Sum sum_over_lanes(Sum value) {
 #pragma unroll
@@ -213,8 +213,8 @@ __device__ Sum sum_over_lanes(Sum value) {
   return value;
 }
 
-// The sum over the threads of a row, in each of them. Sum is what the last steps are taken in. Once
-// in a kernel: there is no barrier behind it.
+// The sum over the threads of a row, in each of them. Sum is the type of the last steps. Call it once
+// in a kernel: no barrier follows it.
 template <class Plan, class Sum>
 __device__ Sum sum_over_row(float value) {
   if constexpr (Plan::kIsWithinWarp) {
@@ -225,7 +225,7 @@ __device__ Sum sum_over_row(float value) {
     value = sum_over_lanes<Plan>(value);
     if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = value;
     __syncthreads();
-    // Every thread reads all of them: one broadcast each, and shorter chains than more shuffles make.
+    // Every thread reads all of them: a broadcast each, and shorter chains than with more shuffles.
     constexpr int kChains = kWarps % 4 == 0 ? 4 : kWarps % 2 == 0 ? 2 : 1;
     Sum sums[kChains];
 #pragma unroll
@@ -241,8 +241,8 @@ __device__ Sum sum_over_row(float value) {
 // 1 / sqrt(mean + eps): the hardware's estimate, within 2 ulp of fp32.
 __device__ inline float reciprocal_root(float mean, float eps) { return rsqrtf(mean + eps); }
 
-// The same and one Newton step in double: the nearest float, but for one in ten. Where the estimate
-// is 0, infinite or NaN it is already the answer.
+// The same with one Newton step in double: the nearest float in nine cases of ten. Where the estimate
+// is 0, infinite or NaN, it is already the answer.
 __device__ inline float reciprocal_root(double mean, float eps) {
   const double value = mean + static_cast<double>(eps);
   const float estimate = rsqrtf(static_cast<float>(value));
@@ -267,9 +267,9 @@ __device__ inline float reciprocal_root(double mean, float eps) {
   X(1024)                                                                                         \
   X(1152) X(2048) X(2304) X(2560) X(3072) X(3584) X(3840) X(4096) X(4608) X(5120) X(5376) X(7168) \
       X(8192) X(16384)
-// And their heads' Q and K norms, and DeepSeek V3's latent ones.
+// The same, the Q and K norms of their heads, and the latent norms of DeepSeek V3.
 #define FIBSHIM_RMSNORM_SIZES(X) X(64) X(128) X(256) X(512) X(1536) FIBSHIM_HIDDEN_SIZES(X)
-// OPT and GPT-2, and what PyTorch models of the sizes above have.
+// OPT, GPT-2, and PyTorch models of the sizes above.
 #define FIBSHIM_LAYERNORM_SIZES(X) \
   X(768) X(1024) X(1280) X(1600) X(2048) X(2560) X(4096) X(5120) X(7168) X(8192) X(9216) X(12288)
 

@@ -1,7 +1,7 @@
-// What all curated kernels share: 16-byte accesses, pairs of 16-bit floats, the launch's order.
+// What all curated kernels share: 16-byte accesses, pairs of 16-bit floats, dependent launch.
 //
-// Every kernel here is bound by memory. It reads and writes 16 bytes a thread at a time, with loads
-// issued ahead of their use, computes in fp32 and rounds where the kernel that it replaces rounds.
+// Every kernel here is bound by memory. It reads and writes 16 bytes a thread at a time, issues loads
+// ahead of their use, computes in fp32 and rounds where the kernel that it replaces rounds.
 #ifndef FIBSHIM_KERNELS_COMMON_VECTOR_CUH_
 #define FIBSHIM_KERNELS_COMMON_VECTOR_CUH_
 
@@ -51,7 +51,7 @@ struct Vector {
   uint32_t pairs[kPairsPerVector];
 };
 
-// For data that is read once: it must not drive the rest out of L1.
+// For data that is read once: it must not displace the rest of L1.
 __device__ inline Vector load_once(const void* from) {
   Vector vector;
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -61,7 +61,7 @@ __device__ inline Vector load_once(const void* from) {
   return vector;
 }
 
-// For what every row reads, and nothing in the launch writes.
+// For data that every row reads and nothing in the launch writes.
 __device__ inline Vector load_shared_by_rows(const void* from) {
   const uint4 bits = __ldg(static_cast<const uint4*>(from));
   return {{bits.x, bits.y, bits.z, bits.w}};
@@ -71,25 +71,26 @@ __device__ inline void store(void* to, const Vector& vector) {
   *static_cast<uint4*>(to) = {vector.pairs[0], vector.pairs[1], vector.pairs[2], vector.pairs[3]};
 }
 
-// For what this launch does not read again: the first to leave L2, so that what is still to be read
-// stays there.
+// For data that this launch does not read again: L2 evicts it first, and keeps what is still to be
+// read.
 __device__ inline void store_streaming(void* to, const Vector& vector) {
   __stcs(static_cast<uint4*>(to),
          uint4{vector.pairs[0], vector.pairs[1], vector.pairs[2], vector.pairs[3]});
 }
 
-// 0, of a number that is never negative: the compiler cannot know.
+// 0 for any count, which is never negative; the compiler does not know that.
 __device__ inline uint32_t zero_of(int count) { return static_cast<uint32_t>(count) >> 31; }
 
-// Makes `vector` wait for `other`, without changing it: `zero` is zero_of something. Left alone, the assembler moves the second of two loads behind the first one's arrival to
-// save registers, and its latency shows.
+// Makes `vector` depend on `other` without changing it: `zero` comes from zero_of. Otherwise the
+// assembler delays the second of two loads until the first has arrived, to save registers, and its
+// latency shows.
 __device__ inline void arrive_together(Vector& vector, const Vector& other, uint32_t zero) {
   vector.pairs[0] ^= other.pairs[0] & zero;
 }
 
-// Programmatic dependent launch. What the kernel before this one wrote may be read afterwards, and
-// the kernel after this one may be scheduled: it waits here in its turn. Both are nothing where
-// the launch does not ask for it.
+// Programmatic dependent launch: waits until what the kernel before this one wrote can be read, then
+// lets the next kernel be scheduled, which waits here in its turn. Without the launch attribute both
+// do nothing.
 __device__ inline void wait_for_kernel_before() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");

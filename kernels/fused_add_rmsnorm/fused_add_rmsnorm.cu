@@ -1,13 +1,13 @@
-// Residual addition and RMSNorm: z = x + residual, output = z / sqrt(mean(z^2) + eps) * w, and z
-// itself in `residual_output`.
+// Residual addition and RMSNorm: z = x + residual, output = z / sqrt(mean(z^2) + eps) * w; z goes to
+// `residual_output`.
 //
 // Two kernels a size and type, which round where the kernels that they replace do:
-//   fused_add_rmsnorm_h4096_bf16       FlashInfer's and SGLang's: normalises the sum before it is
-//                                      rounded, and rounds once. Gemma's (1 + w).
-//   fused_add_rmsnorm_vllm_h4096_bf16  vLLM's: normalises the rounded sum, and rounds before the
-//                                      weight, too.
-// Engines pass output == hidden_states and residual_output == residual: a thread has read what it
-// writes over.
+//   fused_add_rmsnorm_h4096_bf16       FlashInfer's and SGLang's: normalises the unrounded sum, and
+//                                      rounds once. Gemma's (1 + w).
+//   fused_add_rmsnorm_vllm_h4096_bf16  vLLM's: normalises the rounded sum, and also rounds before the
+//                                      weight.
+// Engines pass output == hidden_states and residual_output == residual: a thread reads an element
+// before it overwrites it.
 #include "row.cuh"
 
 namespace fibshim {
@@ -32,7 +32,7 @@ __device__ void add_and_normalize(const T* hidden_states, const T* residual, con
   arrive_together(x, r, zero_of(batch_size));
   arrive_together(x, w, zero_of(batch_size));
 
-  // The sum is taken again behind the reduction: x and r need half the registers that it would.
+  // The sum is computed again after the reduction: x and r need half the registers that it would.
   const auto sum_of = [&](int i, int j) -> float2 {
     const float2 a = unpack<T>(x, i, j);
     const float2 b = unpack<T>(r, i, j);

@@ -1,10 +1,10 @@
-// LayerNorm, in the place of PyTorch's fused F.layer_norm kernel: y = (x - mean) * rstd * w + b with
-// rstd = 1 / sqrt(mean((x - mean)^2) + eps), and `mean` and `rstd` of every row, as its backward
-// pass wants them. A null `bias` is zeros.
+// LayerNorm, which replaces PyTorch's fused F.layer_norm kernel: y = (x - mean) * rstd * w + b with
+// rstd = 1 / sqrt(mean((x - mean)^2) + eps). Also writes `mean` and `rstd` of every row, which the
+// backward pass reads. A null `bias` stands for zeros.
 //
-// Accuracy: a thread, then a warp, then the row takes the mean and the squared deviations of its own
-// elements, and parts are merged by Chan's formula: nothing cancels, however large the mean. fp32,
-// and the root as in RMSNorm.
+// Accuracy: a thread, then a warp, then the row computes mean and squared deviations of its own
+// elements, and Chan's formula merges the parts: nothing cancels, however large the mean. fp32, and
+// the root as in RMSNorm.
 #include "row.cuh"
 
 namespace fibshim {
@@ -72,7 +72,7 @@ __device__ constexpr float elements_of_warp(int warp) {
   return static_cast<float>(vectors * kElementsPerVector);
 }
 
-// In every thread of the row. Once in a kernel: there is no barrier behind it.
+// The row's moments, in each of its threads. Call it once in a kernel: no barrier follows it.
 template <class Plan>
 __device__ Moments merge_over_row(Moments own) {
 #pragma unroll
@@ -91,8 +91,8 @@ __device__ Moments merge_over_row(Moments own) {
     __shared__ float2 warps[kWarps];  // mean, deviations
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = {own.mean, own.deviations};
     __syncthreads();
-    // The mean over all warps first, then their deviations from it: two short chains, and not one
-    // long one of merges.
+    // First the mean over all warps, then their deviations from it: two short chains in place of one
+    // long chain of merges.
     float means[2] = {};
 #pragma unroll
     for (int i = 0; i < kWarps; ++i) {
@@ -128,8 +128,8 @@ __device__ void normalize(const T* hidden_states, const T* weight, const T* bias
     mean[place.row] = moments.mean;
     rstd[place.row] = row_rstd;
   }
-  // Weight and bias are loaded only now: with them in registers all along, fewer rows would be under
-  // way than it takes to keep DRAM busy.
+  // Weight and bias are loaded only now: held in registers from the start, they would leave room for
+  // too few rows to keep DRAM busy.
   const RowPart<Plan> w = load_weight<Plan>(weight, place.thread);
   RowPart<Plan> b = {};
   if (bias != nullptr) b = load_weight<Plan>(bias, place.thread);
@@ -143,7 +143,7 @@ __device__ void normalize(const T* hidden_states, const T* weight, const T* bias
                             }));
 }
 
-// Every thread merges all warps' moments: eight of them, or nine, cost less than sixteen.
+// Every thread merges the moments of all warps: eight or nine warps cost less than sixteen.
 constexpr int vectors_per_thread(int hidden) {
   return hidden == 12288 ? 6 : hidden >= 5120 ? 4 : best_vectors_per_thread(hidden);
 }

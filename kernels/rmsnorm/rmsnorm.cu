@@ -1,15 +1,15 @@
 // RMSNorm: y = x / sqrt(mean(x^2) + eps) * w, for every row x.
 //
 // Two kernels a size and type:
-//   rmsnorm_h4096_bf16          in the place of PyTorch's fused F.rms_norm: contiguous rows, and the
-//                               1 / sqrt(...) of each in `rstd`, as its backward pass wants it.
-//   rmsnorm_strided_h4096_bf16  in the place of FlashInfer's, SGLang's and vLLM's: rows of tokens and
-//                               heads with strides, Gemma's (1 + w), vLLM's rounding.
+//   rmsnorm_h4096_bf16          replaces PyTorch's fused F.rms_norm: contiguous rows; `rstd` takes the
+//                               1 / sqrt(...) of each row, which its backward pass reads.
+//   rmsnorm_strided_h4096_bf16  replaces FlashInfer's, SGLang's and vLLM's: rows of tokens and heads
+//                               with strides, Gemma's (1 + w), vLLM's rounding.
 //
 // Accuracy: squares of 16-bit floats are exact in fp32, sums within a thread and a warp are fp32. Where
 // `rstd` is an output, the last steps of the sum and the root are double: for normally distributed rows
-// it so is the nearest float in about nine rows of ten, and off by at most 9e-8 (PyTorch's own: six to
-// seven of ten, 1.4e-7). y takes the same fp32 multiplications as the kernels replaced, in their order.
+// it is the nearest float in about nine rows of ten, and off by at most 9e-8 (PyTorch's own: six to
+// seven of ten, 1.4e-7). y takes the fp32 multiplications of the replaced kernels, in their order.
 #include "row.cuh"
 
 namespace fibshim {

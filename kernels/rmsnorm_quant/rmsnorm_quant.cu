@@ -1,5 +1,5 @@
-// RMSNorm into fp8 (e4m3), with or without the residual's addition before it, in the place of
-// FlashInfer's: out = clamp(z / sqrt(mean(z^2) + eps) * w * (1 / scale), -448, 448).
+// RMSNorm into fp8 (e4m3), with or without a residual addition before it, which replaces FlashInfer's:
+// out = clamp(z / sqrt(mean(z^2) + eps) * w * (1 / scale), -448, 448).
 //
 //   rmsnorm_quant_h4096_bf16            z = x
 //   fused_add_rmsnorm_quant_h4096_bf16  z = x + residual, not rounded; z also goes to
@@ -11,7 +11,7 @@
 namespace fibshim {
 namespace {
 
-// Eight fp8 numbers of a row's vector. Rounded to nearest, NaN stays NaN.
+// The eight elements of a vector as fp8, rounded to nearest. NaN stays NaN.
 __device__ uint2 quantize(const float2 (&values)[kPairsPerVector]) {
   uint32_t words[2];
 #pragma unroll

@@ -1,11 +1,11 @@
-// Rotary position embedding with a cos/sin cache, for all heads of query and key, in the place of
+// Rotary position embedding with a cos/sin cache, for all heads of query and key, which replaces
 // FlashInfer's and SGLang's: the first half of a head is rotated with the second (half-split, not
 // interleaved). The cache holds, for every position, the cosines and then the sines in fp32.
 //
-// One kernel a head size, type and type of the positions: rope_cos_sin_cache_d128_bf16_pos32.
-// A thread keeps its cosines and sines and walks over heads; it reads both elements of a pair before
-// it writes them, so that query_out may be query.
-// grid = ceil_div(nnz, tokens in a block), block = (D / 16, heads at a time, tokens).
+// A kernel for each head size, type and type of the positions: rope_cos_sin_cache_d128_bf16_pos32.
+// A thread keeps its cosines and sines and walks over heads. It reads both elements of a pair before
+// it writes them, so query_out may be query.
+// grid = (nnz, parts of the heads), block = 128 threads: kLanes of them share a head.
 #include "vector.cuh"
 
 namespace fibshim {
