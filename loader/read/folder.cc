@@ -149,6 +149,12 @@ const SettingInfo* find_setting(const JsonValue::Member& member,
   for (const SettingInfo& setting : kSettings) {
     if (key == name_in_file(setting)) return &setting;
   }
+  for (const RemovedSetting& removed : kRemovedSettings) {
+    if (key != lower(std::string_view(removed.name).substr(kPrefix.size()))) continue;
+    diagnostics->add(Rule::unknown_setting, member.key_mark.place(), quoted(member.key) + " is gone",
+                     removed.instead);
+    return nullptr;
+  }
   const std::vector<std::string_view> words(accepted.begin(), accepted.end());
   const bool has_prefix = key.substr(0, kPrefix.size()) == lower(kPrefix);
   const std::string_view word = has_prefix ? std::string_view(key).substr(kPrefix.size()) : key;

@@ -35,7 +35,6 @@ enum class SettingId : uint8_t {
   record_limit,
   job,
   quarantine,
-  trace_last,
   devices,
 };
 
@@ -143,15 +142,6 @@ inline constexpr SettingInfo kSettings[] = {
      "0",
      "after how many launches that it made fail a solution is left alone",
      true},
-    {SettingId::trace_last,
-     "FIBSHIM_TRACE_LAST",
-     {"off", "on"},
-     "off or on",
-     "off",
-     "on: remember each stream's last redirected launches, to name them when a context is lost; "
-     "all "
-     "launches take longer",
-     true},
     {SettingId::devices,
      "FIBSHIM_DEVICES",
      {"apart", "together"},
@@ -160,6 +150,16 @@ inline constexpr SettingInfo kSettings[] = {
      "together: do not count by device what several like ones launch through one handle, which "
      "costs",
      true},
+};
+
+// Settings of earlier versions: where one is still set, a warning says once what to use instead.
+struct RemovedSetting {
+  const char* name;
+  const char* instead;
+};
+inline constexpr RemovedSetting kRemovedSettings[] = {
+    {"FIBSHIM_TRACE_LAST",
+     "use compute-sanitizer or CUDA_LAUNCH_BLOCKING=1 to find a faulty kernel"},
 };
 
 // Where FIBSHIM_JOB is not set, the first of these that is names the job, as NAME=value.

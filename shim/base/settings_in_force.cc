@@ -16,7 +16,6 @@
 namespace fibshim {
 
 constinit std::atomic<Mode> g_mode{Mode::apply};
-constinit std::atomic<bool> g_traces_last{false};
 constinit std::atomic<OnError> g_on_error{OnError::fail};
 
 namespace {
@@ -110,7 +109,6 @@ void take_value(const SettingInfo& setting, const char* value, const char* where
       break;
     case SettingId::job: snprintf(g_job, sizeof g_job, "%s", value); break;
     case SettingId::devices: g_counts_devices_apart.store(choice == 0); break;
-    case SettingId::trace_last: g_traces_last.store(choice == 1); break;
     case SettingId::quarantine:
       if (uint32_t limit = 0; parse_count(value, kMostQuarantine, &limit)) {
         g_quarantine_limit.store(limit);
@@ -218,6 +216,11 @@ void read_settings() {
       if (value == nullptr || value[0] == 0) continue;
       g_is_set[i] = true;
       take_value(setting, value, "environment");
+    }
+  }
+  for (const RemovedSetting& removed : kRemovedSettings) {
+    if (is_given(removed.name)) {
+      log_message(LogLevel::warn, "%s is gone: %s", removed.name, removed.instead);
     }
   }
   for (const char* name : kJobVariables) {

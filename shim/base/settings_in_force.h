@@ -41,9 +41,6 @@ Mode mode_with(const Snapshot& snapshot);
 // does, what is logged. The log's file and the counters stay where they are. The watcher alone.
 void apply_settings_of_next(const Snapshot& snapshot, Mode mode);
 
-extern std::atomic<bool> g_traces_last;
-inline bool traces_last() { return g_traces_last.load(std::memory_order_relaxed); }
-
 extern std::atomic<Mode> g_mode;
 extern std::atomic<OnError> g_on_error;
 inline Mode mode() { return g_mode.load(std::memory_order_relaxed); }

@@ -441,6 +441,19 @@ const char* folder_of_series(uint32_t series) {
   return config < header->config_count ? header->configs[config].path : "";
 }
 
+int32_t device_of(uint32_t series) {
+  MutexGuard guard(g_counters.lock);
+  return g_counters.series == nullptr ? -1 : g_counters.series[series].device;
+}
+
+uint64_t hits_of(uint32_t series) {
+  uint64_t hits = 0;
+  for (uint32_t i = 0; const uint64_t* shard = shard_at(i); ++i) {
+    hits += __atomic_load_n(shard + counter_of(series, Outcome::hit), __ATOMIC_RELAXED);
+  }
+  return hits;
+}
+
 uint32_t first_series_like(uint32_t series) {
   MutexGuard guard(g_counters.lock);
   const SeriesEntry* const entries = g_counters.series;

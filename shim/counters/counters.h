@@ -93,6 +93,10 @@ void names_of_series(uint32_t series, const char** pattern, const char** definit
 uint32_t series_count();
 const char* folder_of_series(uint32_t series);
 
+// The device that it is counted for (-1: not told), and its launches that were redirected so far.
+int32_t device_of(uint32_t series);
+uint64_t hits_of(uint32_t series);
+
 // The first series of the same folder and definition. 0 for series 0, and for one that stands for several
 // definitions, for lack of room.
 uint32_t first_series_like(uint32_t series);

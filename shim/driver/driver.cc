@@ -1,11 +1,8 @@
 #include "shim/driver/driver.h"
 
 #include <dlfcn.h>
-#include <string.h>
 
-#include "shim/hooks/hooks.h"
 #include "shim/driver/real_dl.h"
-#include "shim/launch/sticky_errors.h"
 
 namespace fibshim {
 
@@ -20,36 +17,26 @@ FIBSHIM_CALLED_FUNCTIONS(CALL)
 
 namespace {
 
-struct HookRow {
+struct Row {
   const char* name;
-  void* hook;
   std::atomic<void*>* slot;
 };
 
-// std::atomic of a function pointer and of void* have one representation on this platform.
-template <class Function>
-std::atomic<void*>* as_slot(std::atomic<Function>* slot) {
-  static_assert(sizeof(*slot) == sizeof(std::atomic<void*>));
-  return reinterpret_cast<std::atomic<void*>*>(slot);
-}
-
-const HookRow kHooks[] = {
-#define HOOK(name, type) {#name, reinterpret_cast<void*>(&hook_##name), as_slot(&real::name)},
+const Row kFunctions[] = {
+#define HOOK(name, type) {#name, as_slot(&real::name)},
 #include "shim/driver/hook_table.h"
 #undef HOOK
-};
-constexpr int kHookCount = sizeof(kHooks) / sizeof(kHooks[0]);
-
-struct CalledRow {
-  const char* name;
-  std::atomic<void*>* slot;
-};
-
-const CalledRow kCalled[] = {
 #define CALL(name, type) {#name, as_slot(&real::name)},
     FIBSHIM_CALLED_FUNCTIONS(CALL)
 #undef CALL
 };
+
+// Set by the linker: where this library lies.
+extern "C" const char __ehdr_start[] __attribute__((visibility("hidden")));
+extern "C" const char _end[] __attribute__((visibility("hidden")));
+
+// A driver built without -Bsymbolic hands out this library's own exports.
+bool is_own(const void* function) { return function >= __ehdr_start && function < _end; }
 
 std::atomic<bool> g_is_resolved;
 
@@ -64,44 +51,16 @@ bool resolve_driver() {
   void* library = dlopen(kDriverSoname, RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return false;
   const DlsymFunction find = real_dlsym();
-  for (const CalledRow& row : kCalled) {
-    row.slot->store(find(library, row.name), std::memory_order_relaxed);
-  }
   bool has_any = false;
-  for (const HookRow& row : kHooks) {
+  for (const Row& row : kFunctions) {
     void* found = find(library, row.name);
-    // A driver built without -Bsymbolic hands out this library's own export: never call ourselves.
-    if (found == row.hook) found = nullptr;
+    if (is_own(found)) found = nullptr;
     has_any = has_any || found != nullptr;
     row.slot->store(found, std::memory_order_relaxed);
   }
   (void)dlerror();  // of functions that this driver does not have
   if (has_any) g_is_resolved.store(true, std::memory_order_release);
   return has_any;
-}
-
-void note_failed_call(const void* slot, CUresult result) {
-  if (find_sticky_error(result) == nullptr) return;
-  const char* name = "a call";
-  for (const HookRow& row : kHooks) {
-    if (row.slot == slot) name = row.name;
-  }
-  note_error(name, result);
-}
-
-void* exchange_pointer(void* given) {
-  for (const HookRow& row : kHooks) {
-    if (row.slot->load(std::memory_order_relaxed) == given) return row.hook;
-  }
-  return given;
-}
-
-void* hook_for_name(const char* name) {
-  if (name[0] != 'c' || name[1] != 'u') return nullptr;
-  for (int i = 0; i < kHookCount; ++i) {
-    if (strcmp(kHooks[i].name, name) == 0) return kHooks[i].hook;
-  }
-  return nullptr;
 }
 
 }  // namespace fibshim

@@ -40,6 +40,7 @@ namespace fibshim {
   CALL(cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000)                     \
   CALL(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)                              \
   CALL(cuEventCreate, PFN_cuEventCreate_v2000)                                  \
+  CALL(cuEventQuery, PFN_cuEventQuery_v2000)                                    \
   CALL(cuEventRecord, PFN_cuEventRecord_v2000)                                  \
   CALL(cuEventElapsedTime, PFN_cuEventElapsedTime_v2000)                        \
   CALL(cuEventDestroy_v2, PFN_cuEventDestroy_v4000)                             \
@@ -58,13 +59,20 @@ FIBSHIM_CALLED_FUNCTIONS(CALL)
 
 #define FIBSHIM_REAL(name) (::fibshim::real::name.load(std::memory_order_relaxed))
 
+// std::atomic of a function pointer and of void* have one representation on this platform.
+template <class Function>
+std::atomic<void*>* as_slot(std::atomic<Function>* slot) {
+  static_assert(sizeof(*slot) == sizeof(std::atomic<void*>));
+  return reinterpret_cast<std::atomic<void*>*>(slot);
+}
+
 // Fills the pointers. False when the process has no libcuda.so.1 (then nothing was remembered).
 bool resolve_driver();
 
 // Calls the real function; the driver's absence, or the function's absence from it, is an error
 // code.
 template <class Function, class... Arguments>
-inline CUresult call_unseen(const std::atomic<Function>& slot, Arguments... arguments) {
+inline CUresult call_driver(const std::atomic<Function>& slot, Arguments... arguments) {
   Function function = slot.load(std::memory_order_relaxed);
   if (__builtin_expect(function == nullptr, 0)) {
     (void)resolve_driver();
@@ -73,26 +81,6 @@ inline CUresult call_unseen(const std::atomic<Function>& slot, Arguments... argu
   }
   return function(arguments...);
 }
-
-// Looks whether a hook's call has found its context poisoned (sticky_errors.h). `slot`: the function's.
-void note_failed_call(const void* slot, CUresult result);
-
-// The same, for calls whose errors tell of the current context.
-template <class Function, class... Arguments>
-inline CUresult call_real(const std::atomic<Function>& slot, Arguments... arguments) {
-  const CUresult result = call_unseen(slot, arguments...);
-  if (__builtin_expect(result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY, 0)) {
-    note_failed_call(&slot, result);
-  }
-  return result;
-}
-
-// The hook for a pointer that the real driver gave out, or the pointer itself when it is not one
-// that the shim hooks. Exact pointers are compared, never names.
-void* exchange_pointer(void* given);
-
-// The hook for an exported name, or nullptr. Takes no lock and allocates nothing.
-void* hook_for_name(const char* name);
 
 // While one lives, this thread may do what a stream capture under way in the process would forbid:
 // load modules, make and query events.

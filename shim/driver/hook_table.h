@@ -3,7 +3,7 @@
 //   HOOK(exported name as libcuda spells it, its type in cudaTypedefs.h)
 //
 // From a row come the exported symbol, the real pointer (driver.h), the hook's declaration
-// (hooks.h, asserted against the type) and the name's place in the resolver. Adding a hook is one
+// (hooks.h, asserted against the type) and its address (hook_addresses.h). Adding a hook is one
 // row here and one function hook_<name> in hooks.cc. EXPORT rows are exported but not driver
 // functions.
 //
@@ -89,20 +89,6 @@ HOOK(cuStreamEndCapture, PFN_cuStreamEndCapture_v10000)
 HOOK(cuStreamEndCapture_ptsz, PFN_cuStreamEndCapture_v10000_ptsz)
 HOOK(cuStreamDestroy, PFN_fibshim_cuStreamDestroy_v2000)
 HOOK(cuStreamDestroy_v2, PFN_cuStreamDestroy_v4000)
-
-// Wait, or bring results back: where a context turns out to be poisoned
-HOOK(cuCtxSynchronize, PFN_cuCtxSynchronize_v2000)
-HOOK(cuCtxSynchronize_v2, PFN_cuCtxSynchronize_v13000)
-HOOK(cuStreamSynchronize, PFN_cuStreamSynchronize_v2000)
-HOOK(cuStreamSynchronize_ptsz, PFN_cuStreamSynchronize_v7000_ptsz)
-HOOK(cuStreamQuery, PFN_cuStreamQuery_v2000)
-HOOK(cuStreamQuery_ptsz, PFN_cuStreamQuery_v7000_ptsz)
-HOOK(cuEventSynchronize, PFN_cuEventSynchronize_v2000)
-HOOK(cuEventQuery, PFN_cuEventQuery_v2000)
-HOOK(cuMemcpyDtoH_v2, PFN_cuMemcpyDtoH_v3020)
-HOOK(cuMemcpyDtoH_v2_ptds, PFN_cuMemcpyDtoH_v7000_ptds)
-HOOK(cuMemcpyDtoHAsync_v2, PFN_cuMemcpyDtoHAsync_v3020)
-HOOK(cuMemcpyDtoHAsync_v2_ptsz, PFN_cuMemcpyDtoHAsync_v7000_ptsz)
 
 // End handles
 HOOK(cuModuleUnload, PFN_cuModuleUnload_v2000)

@@ -6,7 +6,6 @@
 #include "shim/registry/handles.h"
 #include "shim/base/mutex.h"
 #include "shim/base/pool.h"
-#include "shim/launch/sticky_errors.h"
 
 namespace fibshim {
 
@@ -414,7 +413,6 @@ void remember_captured_node(const LaunchRequest& request, const LaunchPlan& plan
       get_info != nullptr &&
       get_info(stream, &status, nullptr, nullptr, &dependencies, &count) == CUDA_SUCCESS &&
       status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
-  if (is_captured) note_graph_node(plan.decision->series);
   if (is_captured && count == 1) {
     remember_node(dependencies[0], saved);
   } else {

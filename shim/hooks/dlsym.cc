@@ -9,9 +9,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "shim/driver/driver.h"
 #include "shim/driver/real_dl.h"
 #include "shim/base/settings_in_force.h"
+#include "shim/hooks/hook_addresses.h"
 
 namespace fibshim {
 namespace {

@@ -13,9 +13,7 @@
 #include "shim/graphs/graphs.h"
 #include "shim/counters/read_section.h"
 #include "shim/record/recorder.h"
-#include "shim/launch/redirect_trace.h"
-#include "shim/base/settings_in_force.h"
-#include "shim/launch/sticky_errors.h"
+#include "shim/hooks/hook_addresses.h"
 
 namespace fibshim {
 namespace {
@@ -140,7 +138,6 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
   if (use == NodeUse::add && result == CUDA_SUCCESS) record_node(original, plan.launch);
   const bool runs_original = finish_redirect(plan.launch, result);
   if (result == CUDA_SUCCESS) {
-    note_graph_node(plan.launch.decision->series);
     if (use == NodeUse::set_executable || node == nullptr) release_saved(saved);
     return result;
   }
@@ -370,12 +367,10 @@ CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
 
 CUresult hook_cuStreamDestroy(CUstream stream) {
   note_stream_end(stream);
-  if (traces_last()) trace_forget_stream(stream);
   return call_real(real::cuStreamDestroy, stream);
 }
 
 CUresult hook_cuStreamDestroy_v2(CUstream stream) {
   note_stream_end(stream);
-  if (traces_last()) trace_forget_stream(stream);
   return call_real(real::cuStreamDestroy_v2, stream);
 }

@@ -21,7 +21,8 @@
 #include "shim/record/recorder.h"
 #include "shim/life/runtime.h"
 #include "shim/base/settings_in_force.h"
-#include "shim/launch/sticky_errors.h"
+#include "shim/hooks/hook_addresses.h"
+#include "shim/launch/lost_context.h"
 
 namespace fibshim {
 namespace {
@@ -144,16 +145,6 @@ CUresult launch_plain(const LaunchPlan& plan, CUstream stream, LaunchFunction la
   config.attrs = &attribute;
   config.numAttrs = 1;
   return launch_ex(&config, plan.kernel, plan.params, nullptr);
-}
-
-inline void note_redirect(CUresult result, const LaunchRequest& request, const LaunchPlan& plan) {
-  if (__builtin_expect(!traces_last(), 1)) return;
-  const StreamId stream = stream_id(request.stream, request.is_per_thread_stream);
-  if (result != CUDA_SUCCESS) {
-    note_error("a launch", result, &stream);
-  } else if (!is_capturing(request.stream, request.is_per_thread_stream)) {
-    trace_redirect(stream, plan.decision->series);
-  }
 }
 
 // What a redirected launch leaves behind where a stream is capturing: the host may read the node,
@@ -285,7 +276,6 @@ __attribute__((noinline)) CUresult launch_config_slowly(const CUlaunchConfig* co
   }
   begin_redirect(plan);
   const CUresult result = recording.end(launch(&replaced, plan.kernel, plan.params, nullptr));
-  note_redirect(result, request, plan);
   note.make(result);
   if (!finish_redirect(plan, result)) return result;
   plan.outcome = Outcome::error;
@@ -324,7 +314,6 @@ __attribute__((noinline)) LaunchResult route_slowly(const LaunchFrame& frame,
   const CUresult result = recording.end(
       launch_plain(plan, request.stream, functions.launch->load(std::memory_order_relaxed),
                    functions.launch_ex->load(std::memory_order_relaxed)));
-  note_redirect(result, request, plan);
   note.make(result);
   if (!finish_redirect(plan, result)) return done(result);
   plan.outcome = Outcome::error;
@@ -527,77 +516,6 @@ CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches,
   return call_real(real::cuLaunchCooperativeKernelMultiDevice, launches, count, flags);
 }
 
-// --- wait ---
-
-namespace fibshim {
-namespace {
-
-// Waits for a stream. Costs a look at one setting.
-CUresult wait_for_stream(const std::atomic<PFN_cuStreamSynchronize_v2000>& slot, const char* name,
-                         CUstream stream, bool is_per_thread_stream) {
-  if (__builtin_expect(traces_last(), 0)) {
-    const uint64_t position = trace_position();
-    const StreamId id = stream_id(stream, is_per_thread_stream);
-    const CUresult result =
-        resolve_driver() ? slot.load(std::memory_order_relaxed)(stream) : CUDA_ERROR_NOT_SUPPORTED;
-    if (result == CUDA_SUCCESS) trace_clean_stream(id, position);
-    if (result != CUDA_SUCCESS) note_error(name, result, &id);
-    return result;
-  }
-  return call_real(slot, stream);
-}
-
-}  // namespace
-}  // namespace fibshim
-
-CUresult hook_cuCtxSynchronize() {
-  ContextWait wait(nullptr);
-  return wait.end("cuCtxSynchronize", call_unseen(real::cuCtxSynchronize));
-}
-
-CUresult hook_cuCtxSynchronize_v2(CUcontext context) {
-  ContextWait wait(context);
-  return wait.end("cuCtxSynchronize", call_unseen(real::cuCtxSynchronize_v2, context));
-}
-
-CUresult hook_cuStreamSynchronize(CUstream stream) {
-  return wait_for_stream(real::cuStreamSynchronize, "cuStreamSynchronize", stream, false);
-}
-
-CUresult hook_cuStreamSynchronize_ptsz(CUstream stream) {
-  return wait_for_stream(real::cuStreamSynchronize_ptsz, "cuStreamSynchronize", stream, true);
-}
-
-CUresult hook_cuStreamQuery(CUstream stream) {
-  return wait_for_stream(real::cuStreamQuery, "cuStreamQuery", stream, false);
-}
-
-CUresult hook_cuStreamQuery_ptsz(CUstream stream) {
-  return wait_for_stream(real::cuStreamQuery_ptsz, "cuStreamQuery", stream, true);
-}
-
-CUresult hook_cuEventSynchronize(CUevent event) {
-  return call_real(real::cuEventSynchronize, event);
-}
-
-CUresult hook_cuEventQuery(CUevent event) { return call_real(real::cuEventQuery, event); }
-
-CUresult hook_cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
-  return call_real(real::cuMemcpyDtoH_v2, to, from, bytes);
-}
-
-CUresult hook_cuMemcpyDtoH_v2_ptds(void* to, CUdeviceptr from, size_t bytes) {
-  return call_real(real::cuMemcpyDtoH_v2_ptds, to, from, bytes);
-}
-
-CUresult hook_cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
-  return call_real(real::cuMemcpyDtoHAsync_v2, to, from, bytes, stream);
-}
-
-CUresult hook_cuMemcpyDtoHAsync_v2_ptsz(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
-  return call_real(real::cuMemcpyDtoHAsync_v2_ptsz, to, from, bytes, stream);
-}
-
 // --- end handles ---
 
 // What is remembered dies first: once the driver has unloaded, another thread may be given the same
@@ -617,21 +535,21 @@ CUresult hook_cuLibraryUnload(CUlibrary library) {
 CUresult hook_cuCtxDestroy(CUcontext context) {
   forget_context();
   note_context_end(context);
-  forget_errors_of_context(context);
+  forget_lost_context(context);
   return call_real(real::cuCtxDestroy, context);
 }
 
 CUresult hook_cuCtxDestroy_v2(CUcontext context) {
   forget_context();
   note_context_end(context);
-  forget_errors_of_context(context);
+  forget_lost_context(context);
   return call_real(real::cuCtxDestroy_v2, context);
 }
 
 CUresult hook_cuCtxDetach(CUcontext context) {
   forget_context();
   note_context_end(context);
-  forget_errors_of_context(context);
+  forget_lost_context(context);
   return call_real(real::cuCtxDetach, context);
 }
 
@@ -639,7 +557,7 @@ CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device) {
   forget_context();
   const CUresult result = call_real(real::cuDevicePrimaryCtxRelease, device);
   note_primary_context_end(device, false);
-  forget_errors_of_primary_context(device);
+  forget_lost_primary_context(device);
   return result;
 }
 
@@ -647,7 +565,7 @@ CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   forget_context();
   const CUresult result = call_real(real::cuDevicePrimaryCtxRelease_v2, device);
   note_primary_context_end(device, false);
-  forget_errors_of_primary_context(device);
+  forget_lost_primary_context(device);
   return result;
 }
 
@@ -655,7 +573,7 @@ CUresult hook_cuDevicePrimaryCtxReset(CUdevice device) {
   forget_context();
   const CUresult result = call_real(real::cuDevicePrimaryCtxReset, device);
   note_primary_context_end(device, true);
-  forget_errors_of_primary_context(device);
+  forget_lost_primary_context(device);
   return result;
 }
 
@@ -663,7 +581,7 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
   forget_context();
   const CUresult result = call_real(real::cuDevicePrimaryCtxReset_v2, device);
   note_primary_context_end(device, true);
-  forget_errors_of_primary_context(device);
+  forget_lost_primary_context(device);
   return result;
 }
 

@@ -56,8 +56,8 @@ LaunchResult route_slowly(const LaunchFrame& frame, const LaunchFunctions& funct
 CUresult launch_config_slowly(const CUlaunchConfig* config, CUfunction function, void** params,
                               void** extra, const LaunchFunctions& functions);
 
-// Whatever makes every launch of the process take the slow side adds one here: recording,
-// FIBSHIM_TRACE_LAST, each stream capture under way.
+// Whatever makes every launch of the process take the slow side adds one here: recording, and
+// each stream capture under way.
 extern std::atomic<int> g_slow_reasons;
 
 // One launch as the host asked for it. `view.params` is null when `extra` holds a packed buffer.

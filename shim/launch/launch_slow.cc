@@ -8,7 +8,7 @@
 #include "shim/life/runtime.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/base/settings_in_force.h"
-#include "shim/launch/sticky_errors.h"
+#include "shim/launch/lost_context.h"
 
 namespace fibshim {
 
@@ -81,7 +81,7 @@ bool end_failed_launch(uint32_t series, CUresult result, OnError on_error) {
   count(counter_of(series, Outcome::error));
   if (find_sticky_error(result) != nullptr) {
     // Not this launch's: of a kernel that ran before.
-    note_error("a launch", result);
+    report_if_lost("a launch", result);
   } else {
     report_failed_launch(series, result, on_error);
   }

@@ -8,7 +8,7 @@
 #include "shim/registry/decisions.h"
 #include "shim/base/log.h"
 #include "shim/base/settings_in_force.h"
-#include "shim/launch/sticky_errors.h"
+#include "shim/driver/sticky_errors.h"
 
 namespace fibshim {
 namespace {

@@ -19,11 +19,9 @@
 #include "shim/registry/handles.h"
 #include "shim/registry/image_identity.h"
 #include "shim/registry/images.h"
-#include "shim/launch/launch_path.h"
 #include "shim/registry/loaded_images.h"
 #include "shim/base/log.h"
 #include "shim/record/recorder.h"
-#include "shim/launch/redirect_trace.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/base/settings_in_force.h"
 #include "shim/life/swap.h"
@@ -144,11 +142,9 @@ void before_fork() {
   lock_generations_for_fork();
   lock_counters_for_fork();
   lock_recorder_for_fork();
-  lock_redirect_trace_for_fork();
 }
 
 void after_fork(bool is_child) {
-  unlock_redirect_trace_after_fork(is_child);
   unlock_recorder_after_fork(is_child);
   unlock_counters_after_fork(is_child);
   unlock_generations_after_fork(is_child);
@@ -197,7 +193,6 @@ Generation* start(const LoaderApi* api, char (&message)[1024]) {
   apply_folder_settings(*snapshot);
   if (mode() == Mode::off) return nullptr;
   if (wants_recording()) start_recording(*snapshot);
-  if (traces_last()) g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
   Generation* const generation = make_generation(snapshot, mode(), 1);
   if (generation == nullptr) {
     log_message(LogLevel::warn, "no memory for %u solutions; kernels run unchanged",

@@ -88,16 +88,6 @@ const Row kRows[] = {
     {"LibraryInSeveralContexts", {"library_in_several_contexts"}, 16},
     {"SeveralDevicesAlike", {"several_devices"}, 0, nullptr, {{"SIMCUDA_DEVICES", "90,90"}}},
     {"SeveralDevicesUnlike", {"several_devices"}, 0, nullptr, {{"SIMCUDA_DEVICES", "90,80"}}},
-    // Of each context that it is lost, and that nothing was redirected.
-    {"LostContexts", {"lost_contexts"}, 0, kFaults, {}, 4},
-    // The second and third line of three are about the launch that was redirected.
-    {"TracedStreams", {"traced_streams"}, 0, kFaults, {{"FIBSHIM_TRACE_LAST", "on"}}, 3},
-    {"TracedStreamsFoundClean",
-     {"traced_streams", "waiting"},
-     0,
-     kFaults,
-     {{"FIBSHIM_TRACE_LAST", "on"}},
-     2},
     {"DevicesAlikeKnownLate", {"devices_known_late"}, 0, kFaults, {{"SIMCUDA_DEVICES", "90,90"}}},
     {"DevicesUnlikeKnownLate", {"devices_known_late"}, 0, kFaults, {{"SIMCUDA_DEVICES", "90,80"}}},
     {"CancelledLaunches",
@@ -168,6 +158,22 @@ TEST_P(EveryCase, Holds) {
 
 INSTANTIATE_TEST_SUITE_P(Conformance, EveryCase, testing::ValuesIn(kRows),
                          [](const auto& one) { return std::string(one.param.name); });
+
+TEST(LostContexts, AreReportedOnceEachWithTheReplacementsThatRan) {
+  if (is_real_driver()) GTEST_SKIP() << kFaults;
+  const HostRun run({"conform", "lost_contexts"});
+  run.expect_holds();
+  const std::vector<std::string> messages = run.messages();
+  ASSERT_EQ(messages.size(), 5u) << run.process().err;
+  const char* const kParts[] = {"cuModuleGetFunction returns 700 (CUDA_ERROR_ILLEGAL_ADDRESS)",
+                                "no replacement has run there",
+                                "cuModuleGetFunction returns 700 (CUDA_ERROR_ILLEGAL_ADDRESS)",
+                                "replacements that have run there: conform_n1 (solution ",
+                                "compute-sanitizer or CUDA_LAUNCH_BLOCKING=1"};
+  for (size_t i = 0; i < messages.size(); ++i) {
+    EXPECT_NE(messages[i].find(kParts[i]), std::string::npos) << messages[i];
+  }
+}
 
 }  // namespace
 }  // namespace fibshim::conformance

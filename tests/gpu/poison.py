@@ -4,6 +4,7 @@
     poison.py                          all of it, each case in a process of its own
     poison.py redirected|own|nothing   (under the shim, by the above) a PyTorch program that ends so
 """
+import ctypes
 import hashlib
 import json
 import os
@@ -36,6 +37,13 @@ def out_of_range(torch):
     return table[index]
 
 
+def see_lost_context():
+    """A hooked call that returns the error: the shim reports the context there."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    module = ctypes.c_void_p()
+    driver.cuModuleLoadData(ctypes.byref(module), b"")
+
+
 def run_child(part):
     """Exit status 3: PyTorch has raised what the driver returned."""
     import torch
@@ -49,6 +57,7 @@ def run_child(part):
         result.cpu()
     except RuntimeError as error:
         print(f"RAISED {error}".splitlines()[0], flush=True)
+        see_lost_context()
         os._exit(3)  # the interpreter's end would call into the lost context
     return 0
 
@@ -105,23 +114,19 @@ def main():
     with tempfile.TemporaryDirectory() as root:
         faulty = faulty_folder(root)
         cases = [
-            ("a replacement that faults is named, by the counts", "redirected", faulty, "illegal memory access",
-             [illegal, "known: redirected since", "not known: whether"], {}),
-            ("a replacement that faults is named, by its stream", "redirected", faulty, "illegal memory access",
-             [illegal, "known: redirected last on", "not known: whether"], {"FIBSHIM_TRACE_LAST": "on"}),
+            ("a replacement that faults is named", "redirected", faulty, "illegal memory access",
+             [illegal, "replacements that have run there: ", "compute-sanitizer or"]),
             ("a fault of the program's own, redirected launches before it", "own", good, "device-side assert",
-             [asserted, "known: no launch was redirected since the last clean cuCtxSynchronize"], {}),
-            ("the same, traced", "own", good, "device-side assert",
-             [asserted, "known: no redirected launch was under way"], {"FIBSHIM_TRACE_LAST": "on"}),
+             [asserted, "replacements that have run there: ", "compute-sanitizer or"]),
             ("a fault of the program's own, nothing redirected", "nothing", good, "device-side assert",
-             [asserted, "known: this process has redirected no launch"], {}),
+             [asserted, "no replacement has run there"]),
         ]
-        for name, part, folder, code, expected, environment in cases:
+        for name, part, folder, code, expected in cases:
             with report.phase(name) as problems:
                 stats = {"FIBSHIM_STATS_DIR": tempfile.mkdtemp(dir=root)}
-                if part == "redirected":
-                    expected = expected[:1] + [named + os.path.realpath(folder)] + expected[2:]
-                problems += problems_of(part, folder, code, expected, {**stats, **environment})
+                if len(expected) == 3:
+                    expected[1] += named + os.path.realpath(folder)
+                problems += problems_of(part, folder, code, expected, stats)
     return report.finish()
 
 

@@ -27,7 +27,6 @@ std::string default_value(const SettingInfo& setting) {
     case SettingId::log:
     case SettingId::record_limit:
     case SettingId::quarantine:
-    case SettingId::trace_last:
     case SettingId::devices:
     case SettingId::deepbind:
     case SettingId::trust: return setting.default_words;

@@ -83,6 +83,9 @@ bool report_mistakes(const SettingValues& settings) {
     std::string text = fmt::format("{} is not a setting", printable(name));
     const std::string_view meant = nearest_word(name, names);
     if (!meant.empty()) text += fmt::format("; did you mean {}?", meant);
+    for (const RemovedSetting& removed : kRemovedSettings) {
+      if (name == removed.name) text = fmt::format("{} is gone: {}", name, removed.instead);
+    }
     print_message("env", text);
   }
   if (!settings.folder_problem.empty()) {

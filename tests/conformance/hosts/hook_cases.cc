@@ -3,8 +3,6 @@
 // name and says what must have run; the test that starts this compares the counters.
 #include <dlfcn.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "tests/conformance/hosts/graphs.h"
 
@@ -391,99 +389,11 @@ void ends_captures(const Gpu& gpu, CUresult (*destroy)(CUstream)) {
   gpu.finish({.curated1 = 11}, {.hit = 14});
 }
 
-// ---- wait: the first that finds the context lost says so, once
-
-// What the shim writes to stderr meanwhile.
-template <class Call>
-std::string stderr_of(const Call& call) {
-  const int kept = dup(STDERR_FILENO);
-  const int file = memfd_create("stderr", 0);
-  CHECK(kept >= 0 && file >= 0 && dup2(file, STDERR_FILENO) >= 0);
-  call();
-  CHECK(dup2(kept, STDERR_FILENO) >= 0);
-  close(kept);
-  std::string text(static_cast<size_t>(lseek(file, 0, SEEK_END)), 0);
-  CHECK(pread(file, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
-  close(file);
-  return text;
-}
-
 template <class Function>
 Function function_of(const char* name) {
   void* const found = dlsym(cuda().library, name);
   if (found == nullptr) skip(std::string("this driver has no ") + name);
   return reinterpret_cast<Function>(found);
-}
-
-// `call` fails in a context that the program's own kernel has spoilt. A replacement ran before.
-template <class Call>
-void sees_a_lost_context(const Gpu& gpu, const char* name, const Call& call) {
-  const CUmodule module = gpu.load_module();
-  OK(gpu.launch(gpu.function(module)));
-  CHECK(stderr_of([&] { OK(call()); }).empty());
-  gpu.expect_ran({.curated1 = 1});
-  if (!cuda().is_simulated) {
-    gpu.finish({.curated1 = 1}, {.hit = 1});
-    return;
-  }
-  const CUfunction free = gpu.function(module, kFree);
-  CHECK(cuda().simcuda_set_faults("poison:conform_free=700") == 1);
-  OK(gpu.launch(free));
-  const std::string said = stderr_of([&] { EXPECT_CODE(CUDA_ERROR_ILLEGAL_ADDRESS, call()); });
-  if (is_shim_active()) {
-    const std::string base = std::string(name).substr(0, std::string(name).find('_'));
-    if (said.find("error: " + base) == std::string::npos ||
-        said.find("returns 700 (CUDA_ERROR_ILLEGAL_ADDRESS)") == std::string::npos ||
-        said.find("(1 before), so no replacement ran into this") == std::string::npos) {
-      fail(__FILE__, __LINE__, "it said: " + said);
-    }
-  }
-  CHECK(stderr_of([&] { EXPECT_CODE(CUDA_ERROR_ILLEGAL_ADDRESS, call()); }).empty());
-  state({.free = 1, .curated1 = 1}, {.hit = 1, .untracked = 1});
-}
-
-void waits_for_context(const Gpu& gpu, const char* name) {
-  sees_a_lost_context(gpu, name,
-                      [wait = function_of<PFN_cuCtxSynchronize_v2000>(name)] { return wait(); });
-}
-
-void waits_for_stream(const Gpu& gpu, const char* name) {
-  sees_a_lost_context(gpu, name, [&, wait = function_of<PFN_cuStreamSynchronize_v2000>(name)] {
-    CUresult result;
-    do {
-      result = wait(gpu.stream());
-    } while (result == CUDA_ERROR_NOT_READY);
-    return result;
-  });
-}
-
-void waits_for_event(const Gpu& gpu, const char* name) {
-  CUevent event = nullptr;
-  OK(function_of<PFN_cuEventCreate_v2000>("cuEventCreate")(&event, CU_EVENT_DISABLE_TIMING));
-  OK(function_of<PFN_cuEventRecord_v2000>("cuEventRecord")(event, gpu.stream()));
-  sees_a_lost_context(gpu, name, [&, wait = function_of<PFN_cuEventSynchronize_v2000>(name)] {
-    CUresult result;
-    do {
-      result = wait(event);
-    } while (result == CUDA_ERROR_NOT_READY);
-    return result;
-  });
-}
-
-void copies_back(const Gpu& gpu, const char* name) {
-  const auto from = reinterpret_cast<CUdeviceptr>(gpu.marks());
-  sees_a_lost_context(gpu, name, [&, copy = function_of<PFN_cuMemcpyDtoH_v3020>(name)] {
-    uint32_t mark = 0;
-    return copy(&mark, from, sizeof mark);
-  });
-}
-
-void copies_back_async(const Gpu& gpu, const char* name) {
-  const auto from = reinterpret_cast<CUdeviceptr>(gpu.marks());
-  static uint32_t mark;
-  sees_a_lost_context(gpu, name, [&, copy = function_of<PFN_cuMemcpyDtoHAsync_v3020>(name)] {
-    return copy(&mark, from, sizeof mark, gpu.stream());
-  });
 }
 
 // ---- end handles
@@ -972,26 +882,6 @@ const HookCheck kChecks[] = {
 
     {"cuStreamDestroy", [](const Gpu& gpu) { ends_captures(gpu, cuda().cuStreamDestroy); }},
     {"cuStreamDestroy_v2", [](const Gpu& gpu) { ends_captures(gpu, cuda().cuStreamDestroy_v2); }},
-
-    {"cuCtxSynchronize", [](const Gpu& gpu) { waits_for_context(gpu, "cuCtxSynchronize"); }},
-    {"cuCtxSynchronize_v2",
-     [](const Gpu& gpu) {
-       const auto wait = function_of<PFN_cuCtxSynchronize_v13000>("cuCtxSynchronize_v2");
-       sees_a_lost_context(gpu, "cuCtxSynchronize_v2", [&] { return wait(gpu.context()); });
-     }},
-    {"cuStreamSynchronize", [](const Gpu& gpu) { waits_for_stream(gpu, "cuStreamSynchronize"); }},
-    {"cuStreamSynchronize_ptsz",
-     [](const Gpu& gpu) { waits_for_stream(gpu, "cuStreamSynchronize_ptsz"); }},
-    {"cuStreamQuery", [](const Gpu& gpu) { waits_for_stream(gpu, "cuStreamQuery"); }},
-    {"cuStreamQuery_ptsz", [](const Gpu& gpu) { waits_for_stream(gpu, "cuStreamQuery_ptsz"); }},
-    {"cuEventSynchronize", [](const Gpu& gpu) { waits_for_event(gpu, "cuEventSynchronize"); }},
-    {"cuEventQuery", [](const Gpu& gpu) { waits_for_event(gpu, "cuEventQuery"); }},
-    {"cuMemcpyDtoH_v2", [](const Gpu& gpu) { copies_back(gpu, "cuMemcpyDtoH_v2"); }},
-    {"cuMemcpyDtoH_v2_ptds", [](const Gpu& gpu) { copies_back(gpu, "cuMemcpyDtoH_v2_ptds"); }},
-    {"cuMemcpyDtoHAsync_v2",
-     [](const Gpu& gpu) { copies_back_async(gpu, "cuMemcpyDtoHAsync_v2"); }},
-    {"cuMemcpyDtoHAsync_v2_ptsz",
-     [](const Gpu& gpu) { copies_back_async(gpu, "cuMemcpyDtoHAsync_v2_ptsz"); }},
 
     {"cuModuleUnload", [](const Gpu& gpu) { ends_modules(gpu, cuda().cuModuleUnload); }},
     {"cuLibraryUnload", ends_libraries},

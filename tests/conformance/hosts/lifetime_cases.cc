@@ -329,35 +329,24 @@ CASE(lost_contexts) {
   CHECK(cuda().simcuda_set_faults("poison:conform_free=700") == 1);
   for (int i = 0; i < 2; ++i) {
     const CUcontext context = make_context(gpu);
+    const CUmodule module = gpu.load_module();
     Arguments values(gpu.marks(), 1, 7);
-    OK(cuda().cuLaunchKernel(gpu.function(gpu.load_module(), kFree), 1, 1, 1, 32, 1, 1, 0, nullptr,
-                             values.params(), nullptr));
+    const auto launch = [&](const char* name) {
+      return cuda().cuLaunchKernel(gpu.function(module, name), 1, 1, 1, 32, 1, 1, 0, nullptr,
+                                   values.params(), nullptr);
+    };
+    if (i == 1) OK(launch(kStep));
+    OK(launch(kFree));
     for (int k = 0; k < 3; ++k) {
       EXPECT_CODE(CUDA_ERROR_ILLEGAL_ADDRESS, cuda().cuCtxSynchronize());
       EXPECT_CODE(CUDA_ERROR_ILLEGAL_ADDRESS, cuda().cuStreamSynchronize(nullptr));
+      CUfunction function = nullptr;
+      EXPECT_CODE(CUDA_ERROR_ILLEGAL_ADDRESS, cuda().cuModuleGetFunction(&function, module, kStep));
     }
     OK(cuda().cuCtxDestroy_v2(context));
   }
   CHECK(cuda().simcuda_set_faults("") == 1);
   OK(cuda().cuCtxSetCurrent(gpu.context()));
   OK(gpu.launch(gpu.step()));
-  gpu.finish({.free = 2, .curated1 = 1}, {.hit = 1, .untracked = 2});
-}
-
-// FIBSHIM_TRACE_LAST: a redirected launch whose stream was waited for since is not named. "waiting" waits.
-CASE(traced_streams) {
-  using namespace conform;
-  const Gpu gpu;
-  CUstream other = nullptr;
-  OK(cuda().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-  const CUfunction free = gpu.function(gpu.load_module(), kFree);
-  OK(gpu.launch(gpu.step()));
-  if (arguments.size() == 1 && arguments[0] == "waiting") {
-    OK(cuda().cuStreamSynchronize(gpu.stream()));
-  }
-  CHECK(cuda().simcuda_set_faults("poison:conform_free=700") == 1);
-  Arguments values(gpu.marks(), 1, 7);
-  OK(cuda().cuLaunchKernel(free, 1, 1, 1, 32, 1, 1, 0, other, values.params(), nullptr));
-  EXPECT_CODE(CUDA_ERROR_ILLEGAL_ADDRESS, cuda().cuStreamSynchronize(other));
-  state({.free = 1, .curated1 = 1}, {.hit = 1, .untracked = 1});
+  gpu.finish({.free = 2, .curated1 = 2}, {.hit = 2, .untracked = 2});
 }

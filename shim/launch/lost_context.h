@@ -1,0 +1,22 @@
+// Reports a lost CUDA context: once for each context, at the first hooked call that returns a sticky
+// error, with the solutions that have run on its device.
+//
+// Only calls that come back to the shim are seen: hooks, and redirected launches. Launches of kernels
+// that no pattern knows go to the driver with a jump. Any thread; calls the driver, and logs.
+#ifndef FIBSHIM_SHIM_LAUNCH_LOST_CONTEXT_H_
+#define FIBSHIM_SHIM_LAUNCH_LOST_CONTEXT_H_
+
+#include "shim/driver/sticky_errors.h"
+
+namespace fibshim {
+
+// `call` has returned `result` in the current context. Reports the context if that is a sticky error.
+void report_if_lost(const char* call, CUresult result);
+
+// The context ends, or a device's primary one does: its handle may be another's at once.
+void forget_lost_context(CUcontext context);
+void forget_lost_primary_context(CUdevice device);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_LAUNCH_LOST_CONTEXT_H_
