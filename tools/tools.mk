@@ -30,7 +30,7 @@ install: all ## install into $(DESTDIR)$(PREFIX)
 	$(call say,INSTALL,$(DEST))
 	$(Q)install -d '$(DEST)/bin' '$(DEST)/lib' '$(DEST)/share/fibshim/config' '$(DEST)/share/doc/fibshim'
 	$(Q)install -m 755 $(CLI) '$(DEST)/bin/'
-	$(Q)install -m 644 $(SHIM_LIB) $(LOADER_LIB) $(BUILD)/lib/libfibshim-*.so '$(DEST)/lib/'
+	$(Q)install -m 644 $(SHIM_LIB) $(RECORD_LIB) $(LOADER_LIB) $(BUILD)/lib/libfibshim-*.so '$(DEST)/lib/'
 	$(Q)tar -C $(BUILD)/config --mode=u=rwX,go=rX -cf - . | tar -C '$(DEST)/share/fibshim/config' --no-same-owner -xf -
 	$(Q)for page in $(MAN_PAGES); do \
 	  install -D -m 644 $$page '$(DEST)'/share/man/man$${page##*.}/$${page##*/} || exit; done

@@ -16,6 +16,7 @@
 namespace fibshim {
 
 constinit std::atomic<Mode> g_mode{Mode::apply};
+constinit std::atomic<bool> g_is_recording{false};
 constinit std::atomic<OnError> g_on_error{OnError::fail};
 
 namespace {

@@ -65,6 +65,11 @@ bool wants_recording();
 const char* record_folder();  // as given, but absolute
 uint64_t record_limit();      // bytes
 
+// True once libfibrecord.so is told of every launch. Set before the first handle is remembered, and never
+// changed.
+extern std::atomic<bool> g_is_recording;
+inline bool is_recording() { return g_is_recording.load(std::memory_order_acquire); }
+
 // Remembers the working directory that relative paths are meant from. Called when the library is
 // mapped, before the program can change it.
 void remember_working_directory();

@@ -14,7 +14,6 @@
 #include "shim/base/mutex.h"
 #include "shim/base/process_file.h"
 #include "shim/counters/read_section.h"
-#include "shim/record/recorder.h"
 #include "shim/base/settings_in_force.h"
 #include "shim/life/swap.h"
 

@@ -39,6 +39,7 @@ extern "C" const char _end[] __attribute__((visibility("hidden")));
 bool is_own(const void* function) { return function >= __ehdr_start && function < _end; }
 
 std::atomic<bool> g_is_resolved;
+std::atomic<void*> g_library;  // written before g_is_resolved
 
 constexpr char kDriverSoname[] = "libcuda.so.1";
 
@@ -59,8 +60,15 @@ bool resolve_driver() {
     row.slot->store(found, std::memory_order_relaxed);
   }
   (void)dlerror();  // of functions that this driver does not have
+  g_library.store(library, std::memory_order_relaxed);
   if (has_any) g_is_resolved.store(true, std::memory_order_release);
   return has_any;
+}
+
+void* find_driver_function(const char* name) {
+  if (!resolve_driver()) return nullptr;
+  void* const found = real_dlsym()(g_library.load(std::memory_order_relaxed), name);
+  return is_own(found) ? nullptr : found;
 }
 
 }  // namespace fibshim

@@ -39,11 +39,6 @@ namespace fibshim {
   CALL(cuStreamGetCaptureInfo_v2, PFN_cuStreamGetCaptureInfo_v11030)            \
   CALL(cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000)                     \
   CALL(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)                              \
-  CALL(cuEventCreate, PFN_cuEventCreate_v2000)                                  \
-  CALL(cuEventQuery, PFN_cuEventQuery_v2000)                                    \
-  CALL(cuEventRecord, PFN_cuEventRecord_v2000)                                  \
-  CALL(cuEventElapsedTime, PFN_cuEventElapsedTime_v2000)                        \
-  CALL(cuEventDestroy_v2, PFN_cuEventDestroy_v4000)                             \
   CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)
 
 // The pointers, one variable each: launch_entry.cc names them in assembly. Relaxed loads suffice:
@@ -81,6 +76,9 @@ inline CUresult call_driver(const std::atomic<Function>& slot, Arguments... argu
   }
   return function(arguments...);
 }
+
+// A driver function that is in neither list, for the recorder. Null: the driver does not have it.
+void* find_driver_function(const char* name);
 
 // While one lives, this thread may do what a stream capture under way in the process would forbid:
 // load modules, make and query events.

@@ -12,7 +12,7 @@
 #include "shim/driver/driver.h"
 #include "shim/graphs/graphs.h"
 #include "shim/counters/read_section.h"
-#include "shim/record/recorder.h"
+#include "shim/launch/recording.h"
 #include "shim/hooks/hook_addresses.h"
 
 namespace fibshim {

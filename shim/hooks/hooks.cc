@@ -18,7 +18,7 @@
 #include "shim/launch/launch_path.h"
 #include "shim/launch/launch_slow.h"
 #include "shim/counters/read_section.h"
-#include "shim/record/recorder.h"
+#include "shim/launch/recording.h"
 #include "shim/life/runtime.h"
 #include "shim/base/settings_in_force.h"
 #include "shim/hooks/hook_addresses.h"
@@ -68,7 +68,7 @@ void remember_all(const Handle* handles, unsigned count, HandleKind kind, uintpt
 // Before any context may end.
 void forget_context() {
   forget_functions();
-  drop_events();
+  drop_recording_events();
 }
 
 // --- launches ---

@@ -4,7 +4,7 @@
 #include "shim/registry/images.h"
 #include "shim/base/log.h"
 #include "shim/counters/read_section.h"
-#include "shim/record/recorder.h"
+#include "shim/launch/recording.h"
 #include "shim/life/runtime.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/base/settings_in_force.h"

@@ -21,7 +21,7 @@
 #include "shim/registry/images.h"
 #include "shim/registry/loaded_images.h"
 #include "shim/base/log.h"
-#include "shim/record/recorder.h"
+#include "shim/launch/recording.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/base/settings_in_force.h"
 #include "shim/life/swap.h"
@@ -88,10 +88,10 @@ void leave_start() {
   t_is_starting = false;
 }
 
-// The loader lies beside this library.
-bool find_loader_path(char* out, size_t out_size) {
+// The loader and the recorder lie beside this library.
+bool find_beside(const char* name, char* out, size_t out_size) {
   Dl_info info;
-  if (dladdr(reinterpret_cast<void*>(&find_loader_path), &info) == 0 || info.dli_fname == nullptr) {
+  if (dladdr(reinterpret_cast<void*>(&find_beside), &info) == 0 || info.dli_fname == nullptr) {
     return false;
   }
   char self[PATH_MAX];
@@ -99,31 +99,52 @@ bool find_loader_path(char* out, size_t out_size) {
   char* slash = strrchr(self, '/');
   if (slash == nullptr) return false;
   *slash = 0;
-  const int length = snprintf(out, out_size, "%s/libfibloader.so", self);
+  const int length = snprintf(out, out_size, "%s/%s", self, name);
   return length > 0 && static_cast<size_t>(length) < out_size;
 }
 
-// Null: `message` says why.
-const LoaderApi* load_loader(char* message, size_t message_size) {
+using Message = char[1024];
+
+// Opens the library and asks its one entry point for its functions. Null: `message` says why.
+template <class Api>
+const Api* load_library(const char* name, const char* entry_name, uint32_t version,
+                        Message& message) {
   char path[PATH_MAX];
-  if (!find_loader_path(path, sizeof path)) {
-    snprintf(message, message_size,
-             "cannot tell where libfibshim.so lies, so not libfibloader.so either");
+  if (!find_beside(name, path, sizeof path)) {
+    snprintf(message, sizeof message, "cannot tell where libfibshim.so lies, so not %s either",
+             name);
     return nullptr;
   }
-  // Never closed: the snapshot's code lives there.
+  // Never closed: its code and its data stay in use.
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    snprintf(message, message_size, "%s", dlerror());
+    snprintf(message, sizeof message, "%s", dlerror());
     return nullptr;
   }
-  using Entry = const LoaderApi* (*)(uint32_t);
-  const auto entry = reinterpret_cast<Entry>(dlsym(library, "fibloader_api"));
-  const LoaderApi* api = entry == nullptr ? nullptr : entry(kLoaderApiVersion);
+  using Entry = const Api* (*)(uint32_t);
+  const auto entry = reinterpret_cast<Entry>(dlsym(library, entry_name));
+  const Api* api = entry == nullptr ? nullptr : entry(version);
   if (api == nullptr) {
-    snprintf(message, message_size, "%.900s is of another version than libfibshim.so", path);
+    snprintf(message, sizeof message, "%.900s is of another version than libfibshim.so", path);
   }
   return api;
+}
+
+// What a start needs of other libraries. Null: not there, or not needed, and the message says why.
+struct Libraries {
+  const LoaderApi* loader;
+  const RecorderApi* recorder;
+  Message loader_message;
+  Message recorder_message;
+};
+
+void load_libraries(Libraries* out) {
+  out->loader = load_library<LoaderApi>("libfibloader.so", "fibloader_api", kLoaderApiVersion,
+                                        out->loader_message);
+  out->recorder = !wants_recording()
+                      ? nullptr
+                      : load_library<RecorderApi>("libfibrecord.so", "fibrecord_api",
+                                                  kRecorderApiVersion, out->recorder_message);
 }
 
 // In the order in which the slow paths take them.
@@ -141,11 +162,11 @@ void before_fork() {
   lock_loaded_images_for_fork();
   lock_generations_for_fork();
   lock_counters_for_fork();
-  lock_recorder_for_fork();
+  lock_recording_for_fork();
 }
 
 void after_fork(bool is_child) {
-  unlock_recorder_after_fork(is_child);
+  unlock_recording_after_fork(is_child);
   unlock_counters_after_fork(is_child);
   unlock_generations_after_fork(is_child);
   unlock_loaded_images_after_fork(is_child);
@@ -166,15 +187,20 @@ void after_fork(bool is_child) {
   }
 }
 
-// `message`: why there is no loader.
-Generation* start(const LoaderApi* api, char (&message)[1024]) {
+Generation* start(const Libraries& libraries) {
   read_settings();
   log_message(LogLevel::debug, "starting, FIBSHIM_CONFIG=%s", config_path());
-  g_loader = api;
+  g_loader = libraries.loader;
   if (g_loader == nullptr) {
-    log_message(LogLevel::warn, "%s; kernels run unchanged", message);
+    log_message(LogLevel::warn, "%s; kernels run unchanged", libraries.loader_message);
     return nullptr;
   }
+  const RecorderApi* const recorder = libraries.recorder;
+  if (recorder == nullptr && wants_recording()) {
+    log_message(LogLevel::warn, "FIBSHIM_RECORD: %s; nothing is recorded",
+                libraries.recorder_message);
+  }
+  Message message;
   const FolderIdentity identity = identify_folder(config_path());
   const Snapshot* snapshot = nullptr;
   if (config_path()[0] != 0) {
@@ -188,11 +214,11 @@ Generation* start(const LoaderApi* api, char (&message)[1024]) {
     }
   }
   // Launches can be recorded without knowing any of them.
-  if (snapshot == nullptr && wants_recording()) snapshot = no_folder();
+  if (snapshot == nullptr && recorder != nullptr) snapshot = no_folder();
   if (snapshot == nullptr) return nullptr;
   apply_folder_settings(*snapshot);
   if (mode() == Mode::off) return nullptr;
-  if (wants_recording()) start_recording(*snapshot);
+  if (recorder != nullptr) start_recording(*recorder, *snapshot);
   Generation* const generation = make_generation(snapshot, mode(), 1);
   if (generation == nullptr) {
     log_message(LogLevel::warn, "no memory for %u solutions; kernels run unchanged",
@@ -211,16 +237,16 @@ __attribute__((noinline)) bool start_or_wait() {
   if (!is_active() || t_is_starting) return false;
   uint32_t state = g_state.load(std::memory_order_acquire);
   if (state == kNotStarted) {
-    // The loader is opened before anything is claimed, by each thread that comes here: that takes
+    // The libraries are opened before anything is claimed, by each thread that comes here: that takes
     // the dynamic linker's lock, and the thread that holds it may be in the constructor of a
     // library, waiting for whoever has claimed the start.
     const int saved_errno = errno;
-    char message[1024];
+    Libraries libraries;
     enter_start();
-    const LoaderApi* api = load_loader(message, sizeof message);
+    load_libraries(&libraries);
     const bool is_ours =
         g_state.compare_exchange_strong(state, kStarting, std::memory_order_acq_rel);
-    Generation* generation = is_ours ? start(api, message) : nullptr;
+    Generation* generation = is_ours ? start(libraries) : nullptr;
     if (is_ours) {
       g_generation.store(generation, std::memory_order_release);
       g_state.store(generation == nullptr ? kOff : kRunning, std::memory_order_release);

@@ -3,46 +3,100 @@
 #include <atomic>
 #include <time.h>
 
-#include "shim/graphs/captures.h"
-#include "shim/registry/decisions.h"
-#include "shim/driver/driver.h"
-#include "shim/graphs/graphs.h"
-
 namespace fibshim {
 
-// Who has brought the state away from `idle` or `pending` owns the rest.
+// A thread that has changed the state to `claimed` alone reads and writes the other members.
 struct EventPair {
-  enum State : uint32_t { idle, pending, taken };
+  enum State : uint32_t { idle, pending, claimed };
   std::atomic<uint32_t> state{idle};
   std::atomic<CUcontext> context{nullptr};  // of the events; null: there are none
-  uint32_t generation = 0;                  // of the contexts, when the events were made
+  uint32_t generation = 0;                  // value of g_generation when the events were made
   CUevent first = nullptr;
   CUevent second = nullptr;
+  CUstream stream = nullptr;
   RecordedTimes* times = nullptr;
   uint64_t begun_ns = 0;   // when the first event was in the stream
-  uint64_t waited_ns = 0;  // what the GPU waited for the host after that
+  uint64_t waited_ns = 0;  // how long the GPU then waited for the host to launch
 };
 
 namespace {
 
 constexpr uint32_t kPairCount = 128;
-constexpr uint32_t kLaunchesBetweenLooks = 16;
-constexpr uint32_t kPairsPerLook = 8;
+constexpr uint32_t kLaunchesPerCollection = 16;
+constexpr uint32_t kPairsPerCollection = 8;
 
 constinit EventPair g_pairs[kPairCount];
 std::atomic<uint32_t> g_pending_count;
 std::atomic<uint32_t> g_launches;
-std::atomic<uint32_t> g_next_look;  // index of the pair to look at next
-// Rises when a context may end: events made before, of launches that were under way, are not touched
-// again. A new context may have the old one's value.
+std::atomic<uint32_t> g_next_pair;  // where the next collection begins
+// Rises when a context may end. Events of an earlier generation are not touched again: their context
+// may be gone, and a new context may have the same address.
 std::atomic<uint32_t> g_generation;
 
-bool take(EventPair& pair, uint32_t from) {
-  return pair.state.load(std::memory_order_relaxed) == from &&
-         pair.state.compare_exchange_strong(from, EventPair::taken, std::memory_order_acquire);
+// The driver's functions. Without one of the first seven nothing is timed.
+#define FIBSHIM_TIMER_FUNCTIONS(CALL)                       \
+  CALL(cuEventCreate, PFN_cuEventCreate_v2000)              \
+  CALL(cuEventRecord, PFN_cuEventRecord_v2000)              \
+  CALL(cuEventQuery, PFN_cuEventQuery_v2000)                \
+  CALL(cuEventElapsedTime, PFN_cuEventElapsedTime_v2000)    \
+  CALL(cuEventDestroy_v2, PFN_cuEventDestroy_v4000)         \
+  CALL(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)          \
+  CALL(cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000) \
+  CALL(cuStreamGetCtx, PFN_cuStreamGetCtx_v9020)            \
+  CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)
+
+struct DriverFunctions {
+#define CALL(name, type) std::atomic<type> name;
+  FIBSHIM_TIMER_FUNCTIONS(CALL)
+#undef CALL
+};
+DriverFunctions g_driver;
+const RecorderHost* g_host;
+std::atomic<bool> g_has_functions;
+
+#define DRIVER(name) (g_driver.name.load(std::memory_order_relaxed))
+
+// Several threads may come here at once: all of them store the same values.
+bool find_functions() {
+  if (g_has_functions.load(std::memory_order_acquire)) return true;
+#define CALL(name, type)                                                           \
+  g_driver.name.store(reinterpret_cast<type>(g_host->find_driver_function(#name)), \
+                      std::memory_order_relaxed);
+  FIBSHIM_TIMER_FUNCTIONS(CALL)
+#undef CALL
+  const bool has_functions =
+      DRIVER(cuEventCreate) != nullptr && DRIVER(cuEventRecord) != nullptr &&
+      DRIVER(cuEventQuery) != nullptr && DRIVER(cuEventElapsedTime) != nullptr &&
+      DRIVER(cuEventDestroy_v2) != nullptr && DRIVER(cuCtxGetCurrent) != nullptr &&
+      DRIVER(cuStreamIsCapturing) != nullptr;
+  g_has_functions.store(has_functions, std::memory_order_release);
+  return has_functions;
 }
 
-void give_back(EventPair& pair, uint32_t to) { pair.state.store(to, std::memory_order_release); }
+// While one lives, this thread may make and query events although a stream captures.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() : exchange_(DRIVER(cuThreadExchangeStreamCaptureMode)) {
+    is_changed_ = exchange_ != nullptr && exchange_(&mode_) == CUDA_SUCCESS;
+  }
+  ~RelaxedCapture() {
+    if (is_changed_) (void)exchange_(&mode_);
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  PFN_cuThreadExchangeStreamCaptureMode_v10010 exchange_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool is_changed_;
+};
+
+bool claim(EventPair& pair, uint32_t from) {
+  return pair.state.load(std::memory_order_relaxed) == from &&
+         pair.state.compare_exchange_strong(from, EventPair::claimed, std::memory_order_acquire);
+}
+
+void release(EventPair& pair, uint32_t to) { pair.state.store(to, std::memory_order_release); }
 
 void forget_events(EventPair& pair) {
   pair.first = nullptr;
@@ -55,7 +109,7 @@ bool has_living_events(const EventPair& pair) {
 }
 
 void destroy_events(EventPair& pair) {
-  const auto destroy = FIBSHIM_REAL(cuEventDestroy_v2);
+  const auto destroy = DRIVER(cuEventDestroy_v2);
   if (pair.first != nullptr) (void)destroy(pair.first);
   if (pair.second != nullptr) (void)destroy(pair.second);
   forget_events(pair);
@@ -68,7 +122,7 @@ bool make_events(EventPair& pair, CUcontext context) {
   }
   forget_events(pair);
   pair.generation = g_generation.load(std::memory_order_acquire);
-  const auto create = FIBSHIM_REAL(cuEventCreate);
+  const auto create = DRIVER(cuEventCreate);
   if (create(&pair.first, CU_EVENT_DEFAULT) != CUDA_SUCCESS) pair.first = nullptr;
   if (create(&pair.second, CU_EVENT_DEFAULT) != CUDA_SUCCESS) pair.second = nullptr;
   if (pair.first != nullptr && pair.second != nullptr) {
@@ -79,33 +133,33 @@ bool make_events(EventPair& pair, CUcontext context) {
   return false;
 }
 
-// An idle pair with events of this context, if possible one that has them already. Null: none.
-EventPair* take_pair(CUcontext context) {
+// Claims an idle pair with events of this context, if possible one that has them already. Null: none.
+EventPair* claim_pair(CUcontext context) {
   for (const bool must_fit : {true, false}) {
     for (EventPair& pair : g_pairs) {
       if (must_fit && pair.context.load(std::memory_order_relaxed) != context) continue;
-      if (!take(pair, EventPair::idle)) continue;
+      if (!claim(pair, EventPair::idle)) continue;
       if (make_events(pair, context)) return &pair;
-      give_back(pair, EventPair::idle);
+      release(pair, EventPair::idle);
       return nullptr;
     }
   }
   return nullptr;
 }
 
-bool has_event_functions() {
-  return FIBSHIM_REAL(cuEventCreate) != nullptr && FIBSHIM_REAL(cuEventRecord) != nullptr &&
-         FIBSHIM_REAL(cuEventQuery) != nullptr && FIBSHIM_REAL(cuEventElapsedTime) != nullptr &&
-         FIBSHIM_REAL(cuEventDestroy_v2) != nullptr && FIBSHIM_REAL(cuCtxGetCurrent) != nullptr;
+bool is_capturing(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return DRIVER(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-// The context that events for this stream belong to: the current one, which must be the stream's own.
+// The current context, where the stream belongs to it. Events are made in the current context.
 CUcontext context_for(CUstream stream) {
   CUcontext current = nullptr;
-  if (FIBSHIM_REAL(cuCtxGetCurrent)(&current) != CUDA_SUCCESS) return nullptr;
+  if (DRIVER(cuCtxGetCurrent)(&current) != CUDA_SUCCESS) return nullptr;
   const bool is_default =
       stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-  const auto context_of = FIBSHIM_REAL(cuStreamGetCtx);
+  const auto context_of = DRIVER(cuStreamGetCtx);
   CUcontext own = nullptr;
   if (is_default || context_of == nullptr) return current;
   return context_of(stream, &own) == CUDA_SUCCESS && own == current ? current : nullptr;
@@ -134,97 +188,91 @@ void add_time(RecordedTimes* times, float milliseconds, uint64_t waited_ns) {
   __atomic_fetch_add(&times->count, 1, __ATOMIC_RELEASE);
 }
 
-// A pair whose second event the GPU may have reached.
-void look_at(EventPair& pair) {
-  if (!take(pair, EventPair::pending)) return;
+void collect_time(EventPair& pair) {
+  if (!claim(pair, EventPair::pending)) return;
   if (!has_living_events(pair)) {
     forget_events(pair);
-    g_pending_count.fetch_sub(1, std::memory_order_relaxed);
-    return give_back(pair, EventPair::idle);
-  }
-  const CUresult answer = FIBSHIM_REAL(cuEventQuery)(pair.second);
-  if (answer == CUDA_ERROR_NOT_READY) return give_back(pair, EventPair::pending);
-  float milliseconds = 0;
-  if (answer == CUDA_SUCCESS &&
-      FIBSHIM_REAL(cuEventElapsedTime)(&milliseconds, pair.first, pair.second) == CUDA_SUCCESS) {
-    add_time(pair.times, milliseconds, pair.waited_ns);
   } else {
-    destroy_events(pair);
+    const CUresult answer = DRIVER(cuEventQuery)(pair.second);
+    if (answer == CUDA_ERROR_NOT_READY) return release(pair, EventPair::pending);
+    float milliseconds = 0;
+    if (answer == CUDA_SUCCESS &&
+        DRIVER(cuEventElapsedTime)(&milliseconds, pair.first, pair.second) == CUDA_SUCCESS) {
+      add_time(pair.times, milliseconds, pair.waited_ns);
+    } else {
+      destroy_events(pair);
+    }
   }
   g_pending_count.fetch_sub(1, std::memory_order_relaxed);
-  give_back(pair, EventPair::idle);
+  release(pair, EventPair::idle);
 }
 
 }  // namespace
 
-void LaunchTimer::begin(CUstream stream, bool is_per_thread_stream) {
-  if (g_active_captures.load(std::memory_order_relaxed) != 0 || !has_event_functions()) return;
-  if (is_per_thread_stream && stream == nullptr) stream = CU_STREAM_PER_THREAD;
-  if (is_capturing(stream, false)) return;
+void start_timer(const RecorderHost& host) { g_host = &host; }
+
+EventPair* begin_timing(CUstream stream) {
+  if (!find_functions() || is_capturing(stream)) return nullptr;
   const RelaxedCapture relaxed;
   const CUcontext context = context_for(stream);
-  if (context == nullptr) return;
-  EventPair* const pair = take_pair(context);
-  if (pair == nullptr) return;
-  if (FIBSHIM_REAL(cuEventRecord)(pair->first, stream) != CUDA_SUCCESS) {
-    return give_back(*pair, EventPair::idle);
+  EventPair* const pair = context == nullptr ? nullptr : claim_pair(context);
+  if (pair == nullptr) return nullptr;
+  if (DRIVER(cuEventRecord)(pair->first, stream) != CUDA_SUCCESS) {
+    release(*pair, EventPair::idle);
+    return nullptr;
   }
   pair->begun_ns = now_ns();
-  pair_ = pair;
-  stream_ = stream;
+  pair->stream = stream;
+  return pair;
 }
 
-void LaunchTimer::end(RecordedTimes* times) {
-  if (pair_ == nullptr) return;
-  EventPair& pair = *pair_;
-  pair_ = nullptr;
-  const RelaxedCapture relaxed;
-  pair.times = times;
+void end_timing(EventPair* pair, RecordedTimes* times) {
+  if (pair == nullptr) return;
   const uint64_t launched_ns = now_ns();
-  if (has_living_events(pair)) {
-    const bool was_idle = FIBSHIM_REAL(cuEventQuery)(pair.first) == CUDA_SUCCESS;
-    pair.waited_ns = was_idle ? launched_ns - pair.begun_ns : 0;
-  }
-  if (!has_living_events(pair) ||
-      FIBSHIM_REAL(cuEventRecord)(pair.second, stream_) != CUDA_SUCCESS) {
-    return give_back(pair, EventPair::idle);
+  const RelaxedCapture relaxed;
+  if (!has_living_events(*pair)) return release(*pair, EventPair::idle);
+  pair->times = times;
+  // An idle GPU passes the first event at once and waits for the launch: that is not the kernel's time.
+  const bool was_idle = DRIVER(cuEventQuery)(pair->first) == CUDA_SUCCESS;
+  pair->waited_ns = was_idle ? launched_ns - pair->begun_ns : 0;
+  if (!has_living_events(*pair) ||
+      DRIVER(cuEventRecord)(pair->second, pair->stream) != CUDA_SUCCESS) {
+    return release(*pair, EventPair::idle);
   }
   g_pending_count.fetch_add(1, std::memory_order_relaxed);
-  give_back(pair, EventPair::pending);
+  release(*pair, EventPair::pending);
 }
 
-void LaunchTimer::cancel() {
-  if (pair_ != nullptr) give_back(*pair_, EventPair::idle);
-  pair_ = nullptr;
+void cancel_timing(EventPair* pair) {
+  if (pair != nullptr) release(*pair, EventPair::idle);
 }
 
 void collect_times() {
   if (g_pending_count.load(std::memory_order_relaxed) == 0 ||
-      g_launches.fetch_add(1, std::memory_order_relaxed) % kLaunchesBetweenLooks != 0 ||
-      g_active_captures.load(std::memory_order_relaxed) != 0) {
+      g_launches.fetch_add(1, std::memory_order_relaxed) % kLaunchesPerCollection != 0) {
     return;
   }
   const RelaxedCapture relaxed;
-  uint32_t looked = 0;
-  for (uint32_t i = 0; i < kPairCount && looked < kPairsPerLook; ++i) {
-    EventPair& pair = g_pairs[g_next_look.fetch_add(1, std::memory_order_relaxed) % kPairCount];
+  uint32_t asked = 0;
+  for (uint32_t i = 0; i < kPairCount && asked < kPairsPerCollection; ++i) {
+    EventPair& pair = g_pairs[g_next_pair.fetch_add(1, std::memory_order_relaxed) % kPairCount];
     if (pair.state.load(std::memory_order_relaxed) != EventPair::pending) continue;
-    ++looked;
-    look_at(pair);
+    ++asked;
+    collect_time(pair);
   }
 }
 
 void drop_events() {
   for (EventPair& pair : g_pairs) {
-    look_at(pair);
-    if (take(pair, EventPair::pending)) {
+    collect_time(pair);
+    if (claim(pair, EventPair::pending)) {
       g_pending_count.fetch_sub(1, std::memory_order_relaxed);
-    } else if (!take(pair, EventPair::idle)) {
+    } else if (!claim(pair, EventPair::idle)) {
       continue;
     }
     if (has_living_events(pair)) destroy_events(pair);
     forget_events(pair);
-    give_back(pair, EventPair::idle);
+    release(pair, EventPair::idle);
   }
   g_generation.fetch_add(1, std::memory_order_acq_rel);
 }

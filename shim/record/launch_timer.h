@@ -1,44 +1,32 @@
-// How long some launches take on the GPU: an event before and one after, on the launch's own stream.
+// Measures how long some launches take on the GPU: an event before and one after, on the launch's stream.
 //
-// The host's streams are never waited for: whether an event has been reached is asked at later
-// launches, and until then its pair stays in use; when all pairs are, a launch goes untimed. Nothing is
-// timed while any stream of the process captures. Where the GPU stood idle, it passes the first event at
-// once and then waits for the host to make the launch: the host's time between the two is taken off.
+// No stream is ever waited for: later launches ask whether an event has been reached. Until then its
+// pair of events stays in use; when all are in use, a launch goes untimed. Nothing is timed while a
+// stream of the process captures. Any thread may call these functions; none takes a lock.
 #ifndef FIBSHIM_SHIM_RECORD_LAUNCH_TIMER_H_
 #define FIBSHIM_SHIM_RECORD_LAUNCH_TIMER_H_
 
 #include "shim/driver/cuda_names.h"
 
-#include "shim/abi/recording_format.h"
+#include "shim/abi/recorder_api.h"
 
 namespace fibshim {
 
-struct EventPair;
+// Before all others. `host` must stay valid.
+void start_timer(const RecorderHost& host);
 
-// One launch that is to be timed. Any thread.
-class LaunchTimer {
- public:
-  LaunchTimer() = default;
-  LaunchTimer(const LaunchTimer&) = delete;
-  LaunchTimer& operator=(const LaunchTimer&) = delete;
-  ~LaunchTimer() { cancel(); }
+// Puts the first event into the stream. Null: this launch is not timed.
+EventPair* begin_timing(CUstream stream);
 
-  // Puts the first event into the stream, if that can be done.
-  void begin(CUstream stream, bool is_per_thread_stream);
-  // The second one; the time is added to `times` once it is known. `times` must stay valid.
-  void end(RecordedTimes* times);
-  void cancel();
+// Puts the second event into the stream. Adds the time to `times` once it is known; `times` must stay
+// valid. `pair` may be null in both.
+void end_timing(EventPair* pair, RecordedTimes* times);
+void cancel_timing(EventPair* pair);
 
- private:
-  EventPair* pair_ = nullptr;
-  CUstream stream_ = nullptr;
-};
-
-// Adds the times of launches that have ended. Now and then does nothing: asking costs.
+// Adds the times of launches that have ended. Asks the driver at one call of many only: asking costs.
 void collect_times();
 
-// Before a context ends: its events end with it, so they are given back. Times that are not known yet
-// are lost.
+// Before a context ends: destroys its events. Times that are not known yet are lost.
 void drop_events();
 
 // In a forked child: the events are the parent's.

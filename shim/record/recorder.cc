@@ -1,73 +1,61 @@
-#include "shim/record/recorder.h"
-
+// libfibrecord.so: writes every launch of the process into a file (recording_format.h).
+//
+// A kernel, geometry or value that is new is added under a mutex; one that is known is counted with
+// atomic additions. When the file is full, what is known is still counted, and the rest together. Each
+// process writes its own file; a forked child begins one at its first launch. Nothing here waits for
+// the GPU, and a stream that captures is left alone.
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "shim/graphs/captures.h"
-#include "shim/registry/decisions.h"
-#include "shim/registry/image_identity.h"
-#include "shim/registry/images.h"
-#include "shim/base/log.h"
+#include "shim/abi/recorder_api.h"
 #include "shim/base/mutex.h"
 #include "shim/base/process_file.h"
-#include "shim/base/settings_in_force.h"
+#include "shim/record/launch_timer.h"
 
 namespace fibshim {
-
-constinit std::atomic<bool> g_is_recording{false};
-
 namespace {
 
 constexpr uint64_t kGrowthBytes = 64 * 1024;
-constexpr uint32_t kLongestProbe = 64;  // slots of an index that are looked at
+constexpr uint32_t kLongestProbe = 64;  // slots of the index that a search reads
 
-// What a kernel's handle is marked with when the file had no room for the kernel.
+// A handle is marked with this when the file had no room for its kernel.
 RecordedKernel g_dropped_kernel;
 
-// Blocks of the file by their key's hash: open addressing of a fixed size, read without a lock. A slot
-// goes from null to a block once and stays.
-template <class Block>
+// Blocks of the file by the hash of their key: open addressing of a fixed size. Readers take no lock.
+// A slot changes once, from null to a block.
 class Index {
  public:
-  // Room for at least that many; false: no memory.
+  using Slot = std::atomic<RecordedBlock*>;
+
+  // Room for at least that many blocks. False: no memory.
   bool create(uint64_t block_count) {
     uint64_t capacity = 1024;
     while (capacity < block_count * 2) capacity *= 2;
     void* const memory = mmap(nullptr, capacity * sizeof(Slot), PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return false;
-    bytes_ = capacity * sizeof(Slot);
     mask_ = capacity - 1;
     slots_ = static_cast<Slot*>(memory);
     return true;
   }
 
-  void destroy() {
-    if (slots_ != nullptr) munmap(slots_, bytes_);
-    slots_ = nullptr;
-  }
-
-  template <class IsIt>
-  Block* find(uint64_t hash, const IsIt& is_it) const {
+  // Null: it is not there.
+  template <class Block, class IsIt>
+  Block* find(RecordedKind kind, uint64_t hash, const IsIt& is_it) const {
     for (uint32_t i = 0; i < kLongestProbe; ++i) {
-      Block* const block = slots_[(hash + i) & mask_].load(std::memory_order_acquire);
-      if (block == nullptr || is_it(*block)) return block;
+      RecordedBlock* const block = slots_[(hash + i) & mask_].load(std::memory_order_acquire);
+      if (block == nullptr) return nullptr;
+      auto* const found = reinterpret_cast<Block*>(block);
+      if (block->kind == kind && is_it(found)) return found;
     }
     return nullptr;
   }
 
-  // Holding the recorder's lock. False: too many of nearly this hash.
-  bool has_room(uint64_t hash) const { return free_slot(hash) != nullptr; }
-  void insert(uint64_t hash, Block* block) {
-    free_slot(hash)->store(block, std::memory_order_release);
-  }
-
- private:
-  using Slot = std::atomic<Block*>;
-  Slot* free_slot(uint64_t hash) const {
+  // Holding the lock: where a block of this hash goes. Null: too many have nearly this hash.
+  Slot* find_free(uint64_t hash) const {
     for (uint32_t i = 0; i < kLongestProbe; ++i) {
       Slot& slot = slots_[(hash + i) & mask_];
       if (slot.load(std::memory_order_relaxed) == nullptr) return &slot;
@@ -75,14 +63,15 @@ class Index {
     return nullptr;
   }
 
+ private:
   Slot* slots_ = nullptr;
   uint64_t mask_ = 0;
-  size_t bytes_ = 0;
 };
 
-// Everything below is guarded by `lock`, but for what is atomic and the indexes, which are read without
-// it once `base` is seen.
+// `lock` guards everything that is not atomic, except that readers who have seen `base` read the index
+// and `limit` without it.
 struct Recorder {
+  const RecorderHost* host;
   Mutex lock;
   std::atomic<char*> base;  // where the file is mapped; null until the first launch
   uint64_t limit;
@@ -90,15 +79,13 @@ struct Recorder {
   bool has_failed;          // there is no file and will be none
   std::atomic<bool> is_full;
   ProcessFile file;
-  Index<RecordedKernel> kernels;
-  Index<RecordedGeometry> geometries;
-  char config[sizeof RecordingHeader::config];
+  Index index;
 };
 Recorder g_recorder;
 
 RecordingHeader* header_at(char* base) { return reinterpret_cast<RecordingHeader*>(base); }
 
-void add(uint64_t* counter, uint64_t by = 1) { __atomic_fetch_add(counter, by, __ATOMIC_RELAXED); }
+void add(uint64_t* counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
 
 RecordedParam* params_of(RecordedKernel* kernel) {
   return reinterpret_cast<RecordedParam*>(kernel + 1);
@@ -106,48 +93,51 @@ RecordedParam* params_of(RecordedKernel* kernel) {
 RecordedValue* values_of(RecordedKernel* kernel) {
   return reinterpret_cast<RecordedValue*>(params_of(kernel) + kernel->param_count);
 }
-const char* symbol_of(RecordedKernel* kernel) {
-  return reinterpret_cast<const char*>(values_of(kernel) + kernel->value_count);
+char* symbol_of(RecordedKernel* kernel) {
+  return reinterpret_cast<char*>(values_of(kernel) + kernel->value_count);
 }
 
 uint64_t mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * kHashFactor;
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15;
   return hash ^ (hash >> 32);
 }
 
+// Maps a file of `limit` bytes, of which the first kGrowthBytes have space. Beyond them nothing
+// is touched until the file has grown. MAP_FAILED, and `reason` says why.
+void* map_new_file(int file, uint64_t limit, const char** reason) {
+  void* base = MAP_FAILED;
+  if (!is_within_file_limit(kGrowthBytes)) {
+    *reason = "the file would exceed RLIMIT_FSIZE";
+  } else if (!reserve_file_range(file, 0, kGrowthBytes) ||
+             (base = mmap(nullptr, limit, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)) ==
+                 MAP_FAILED) {
+    *reason = strerror(errno);
+  }
+  return base;
+}
+
 // Holding the lock. Null, or why there is no file.
-const char* create_file() {
+const char* create_file(const RecordingSettings& settings) {
   Recorder& state = g_recorder;
-  char folder[PATH_MAX];
-  expand_path(record_folder(), folder, sizeof folder);
   const uint64_t start_time = process_start_time();
   const char* reason = nullptr;
   // Addresses and values of the process' own: not for others to read, wherever the folder lies.
-  const int file =
-      create_process_file(folder, start_time, kRecordingSuffix, 0600, &state.file, &reason);
+  const int file = create_process_file(settings.folder, start_time, kRecordingSuffix, 0600,
+                                       &state.file, &reason);
   if (file < 0) return reason;
-  state.limit = record_limit();
-  state.reserved_bytes = kGrowthBytes;
   static_assert(sizeof(RecordingHeader) < kGrowthBytes && kGrowthBytes <= kSmallestRecordLimit);
-  void* base = MAP_FAILED;
-  const bool has_space =
-      is_within_file_limit(kGrowthBytes) && reserve_file_range(file, 0, kGrowthBytes);
-  if (has_space) {
-    // Beyond the file's end nothing is touched until the file has grown.
-    base = mmap(nullptr, state.limit, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  }
-  reason = has_space || errno != 0 ? strerror(errno) : "the file would exceed RLIMIT_FSIZE";
+  void* const base = map_new_file(file, settings.limit_bytes, &reason);
   close(file);
-  const bool has_indexes = base != MAP_FAILED &&
-                           state.kernels.create(state.limit / (sizeof(RecordedKernel) + 64)) &&
-                           state.geometries.create(state.limit / sizeof(RecordedGeometry));
-  if (!has_indexes) {
-    if (base != MAP_FAILED) munmap(base, state.limit);
-    state.kernels.destroy();
-    state.geometries.destroy();
-    (void)unlink(state.file.path);
-    return base == MAP_FAILED ? reason : strerror(ENOMEM);
+  if (base != MAP_FAILED && !state.index.create(settings.limit_bytes / sizeof(RecordedGeometry))) {
+    munmap(base, settings.limit_bytes);
+    reason = strerror(ENOMEM);
   }
+  if (reason != nullptr) {
+    (void)unlink(state.file.path);
+    return reason;
+  }
+  state.limit = settings.limit_bytes;
+  state.reserved_bytes = kGrowthBytes;
   auto* header = static_cast<RecordingHeader*>(base);
   header->version = kRecordingVersion;
   header->header_bytes = sizeof(RecordingHeader);
@@ -157,12 +147,12 @@ const char* create_file() {
   header->start_time = start_time;
   header->created_unix_ns = unix_time_ns();
   header->uid = geteuid();
-  header->mode = static_cast<uint32_t>(mode());
+  header->mode = static_cast<uint32_t>(settings.mode);
   header->timed_every = kTimedEvery;
   read_executable(header->executable, sizeof header->executable);
   read_command_line(header->command, sizeof header->command);
-  memcpy(header->config, state.config, sizeof header->config);
-  // The magic comes last: a reader takes no half-made header for a file.
+  snprintf(header->config, sizeof header->config, "%s", state.host->config);
+  // The magic comes last: a reader ignores a header without it.
   __atomic_thread_fence(__ATOMIC_RELEASE);
   memcpy(header->magic, kRecordingMagic, sizeof header->magic);
   state.base.store(static_cast<char*>(base), std::memory_order_release);
@@ -174,12 +164,27 @@ char* ensure_file() {
   Recorder& state = g_recorder;
   char* const base = state.base.load(std::memory_order_relaxed);
   if (base != nullptr || state.has_failed) return base;
-  if (const char* reason = create_file()) {
+  static RecordingSettings settings;  // too large for some threads' stacks
+  state.host->read_settings(&settings);
+  if (const char* reason = create_file(settings)) {
     state.has_failed = true;
-    log_message(LogLevel::warn, "FIBSHIM_RECORD %s: cannot record there: %s", record_folder(),
-                reason);
+    state.host->log(LogLevel::warn, "FIBSHIM_RECORD %s: cannot record there: %s", settings.folder,
+                    reason);
   }
   return state.base.load(std::memory_order_relaxed);
+}
+
+// Holding the lock. Gives the file space up to `end`, if that is possible.
+void grow_file(uint64_t end) {
+  Recorder& state = g_recorder;
+  uint64_t grown = (end + kGrowthBytes - 1) / kGrowthBytes * kGrowthBytes;
+  if (grown > state.limit) grown = state.limit;
+  const int file = is_within_file_limit(grown) ? reopen_process_file(state.file) : -1;
+  if (file < 0) return;
+  if (reserve_file_range(file, state.reserved_bytes, grown - state.reserved_bytes)) {
+    state.reserved_bytes = grown;
+  }
+  close(file);
 }
 
 // Holding the lock. Room for a block, with space in the file, not yet published. Null: none is left.
@@ -189,24 +194,14 @@ Block* new_block(RecordedKind kind, uint64_t bytes) {
   char* const base = state.base.load(std::memory_order_relaxed);
   const uint64_t at = header_at(base)->used_bytes;
   const uint64_t end = at + bytes;
-  if (end > state.reserved_bytes && end <= state.limit) {
-    uint64_t grown = (end + kGrowthBytes - 1) / kGrowthBytes * kGrowthBytes;
-    if (grown > state.limit) grown = state.limit;
-    const int file = is_within_file_limit(grown) ? reopen_process_file(state.file) : -1;
-    if (file >= 0) {
-      if (reserve_file_range(file, state.reserved_bytes, grown - state.reserved_bytes)) {
-        state.reserved_bytes = grown;
-      }
-      close(file);
-    }
-  }
+  if (end > state.reserved_bytes && end <= state.limit) grow_file(end);
   if (end > state.reserved_bytes) {
     if (!state.is_full.exchange(true, std::memory_order_relaxed)) {
-      log_message(LogLevel::warn,
-                  "%s: the recording is full (%s); what is in it is counted on, new kernels and "
-                  "geometries together",
-                  state.file.path,
-                  end > state.limit ? "FIBSHIM_RECORD_LIMIT" : "no space, or the file is gone");
+      state.host->log(LogLevel::warn,
+                      "%s: the recording is full (%s); what is in it is counted on, new kernels "
+                      "and geometries together",
+                      state.file.path,
+                      end > state.limit ? "FIBSHIM_RECORD_LIMIT" : "no space, or the file is gone");
     }
     return nullptr;
   }
@@ -215,28 +210,38 @@ Block* new_block(RecordedKind kind, uint64_t bytes) {
   return block;
 }
 
-// Holding the lock. Readers of the file find the block from here on.
-void publish(const RecordedBlock& block) {
+// Holding the lock. From here on readers of the file, and other threads, find the block.
+void publish(RecordedBlock* block, Index::Slot* slot) {
   RecordingHeader* const header = header_at(g_recorder.base.load(std::memory_order_relaxed));
-  __atomic_store_n(&header->used_bytes, header->used_bytes + block.bytes, __ATOMIC_RELEASE);
+  __atomic_store_n(&header->used_bytes, header->used_bytes + block->bytes, __ATOMIC_RELEASE);
+  slot->store(block, std::memory_order_release);
 }
 
 struct KernelKey {
-  const char* symbol;
+  const LaunchToRecord* launch;
   uint32_t symbol_bytes;  // with its NUL, cut to fit
-  ImageIdentity image;
-  uint32_t sm;  // of the GPU that its first launch goes to
-  const Record* record;
+  KernelOrigin origin;
 };
 
+uint64_t hash_of(const KernelKey& key) {
+  uint64_t hash = key.origin.image.low;
+  for (uint32_t i = 0; i + 1 < key.symbol_bytes; ++i) {
+    hash = mix(hash, static_cast<unsigned char>(key.launch->symbol[i]));
+  }
+  for (uint32_t i = 0; i < key.launch->param_count; ++i) {
+    hash = mix(hash, key.launch->params[i].size);
+  }
+  return hash;
+}
+
 bool is_same(RecordedKernel* kernel, const KernelKey& key) {
-  if (kernel->image_high != key.image.hash.high || kernel->image_low != key.image.hash.low ||
-      kernel->symbol_bytes != key.symbol_bytes || kernel->param_count != key.record->param_count ||
-      memcmp(symbol_of(kernel), key.symbol, key.symbol_bytes - 1) != 0) {
+  if (kernel->image_high != key.origin.image.high || kernel->image_low != key.origin.image.low ||
+      kernel->symbol_bytes != key.symbol_bytes || kernel->param_count != key.launch->param_count ||
+      memcmp(symbol_of(kernel), key.launch->symbol, key.symbol_bytes - 1) != 0) {
     return false;
   }
   for (uint32_t i = 0; i < kernel->param_count; ++i) {
-    const Param& param = key.record->params[i];
+    const Param& param = key.launch->params[i];
     if (params_of(kernel)[i].offset != param.offset || params_of(kernel)[i].size != param.size) {
       return false;
     }
@@ -247,117 +252,103 @@ bool is_same(RecordedKernel* kernel, const KernelKey& key) {
 bool has_values(uint32_t size) { return size == 1 || size == 2 || size == 4 || size == 8; }
 
 // Holding the lock. Null: no room.
-RecordedKernel* add_kernel(const KernelKey& key) {
-  const Record& record = *key.record;
+RecordedKernel* add_kernel(const KernelKey& key, Index::Slot* slot) {
+  const LaunchToRecord& launch = *key.launch;
   uint32_t value_count = 0;
-  for (uint32_t i = 0; i < record.param_count; ++i) {
-    if (has_values(record.params[i].size)) value_count += kRecordedValues;
+  for (uint32_t i = 0; i < launch.param_count; ++i) {
+    if (has_values(launch.params[i].size)) value_count += kRecordedValues;
   }
-  const uint64_t bytes = (sizeof(RecordedKernel) + record.param_count * sizeof(RecordedParam) +
+  const uint64_t bytes = (sizeof(RecordedKernel) + launch.param_count * sizeof(RecordedParam) +
                           value_count * sizeof(RecordedValue) + key.symbol_bytes + 7) /
                          8 * 8;
-  auto* kernel = new_block<RecordedKernel>(RecordedKind::kernel, bytes);
+  auto* kernel = slot == nullptr ? nullptr : new_block<RecordedKernel>(RecordedKind::kernel, bytes);
   if (kernel == nullptr) return nullptr;
-  kernel->image_high = key.image.hash.high;
-  kernel->image_low = key.image.hash.low;
-  kernel->image_kind = key.image.kind;
-  kernel->sm = key.sm;
-  kernel->param_count = record.param_count;
+  kernel->image_high = key.origin.image.high;
+  kernel->image_low = key.origin.image.low;
+  kernel->image_kind = key.origin.image_kind;
+  kernel->sm = key.origin.sm;
+  kernel->param_count = launch.param_count;
   kernel->value_count = value_count;
   kernel->symbol_bytes = key.symbol_bytes;
-  kernel->has_params = record.has_params;
+  kernel->has_params = launch.has_params;
   uint32_t first_value = 0;
-  for (uint32_t i = 0; i < record.param_count; ++i) {
+  for (uint32_t i = 0; i < launch.param_count; ++i) {
     RecordedParam& param = params_of(kernel)[i];
-    param.offset = record.params[i].offset;
-    param.size = record.params[i].size;
+    param.offset = launch.params[i].offset;
+    param.size = launch.params[i].size;
     param.first_value = UINT32_MAX;
     if (!has_values(param.size)) continue;
     param.first_value = first_value;
     first_value += kRecordedValues;
   }
-  memcpy(const_cast<char*>(symbol_of(kernel)), key.symbol, key.symbol_bytes - 1);
-  publish(kernel->block);
+  memcpy(symbol_of(kernel), launch.symbol, key.symbol_bytes - 1);
+  publish(&kernel->block, slot);
   return kernel;
 }
 
-// The kernel of a handle that is launched for the first time. Null: there is no recording.
-RecordedKernel* find_or_add_kernel(const Record& record) {
+// For the first launch of a handle. Null: there is no recording.
+RecordedKernel* find_or_add_kernel(const LaunchToRecord& launch) {
   KernelKey key = {};
-  key.symbol = record.symbol;
-  const size_t symbol_bytes = strlen(record.symbol) + 1;
-  key.symbol_bytes = symbol_bytes > kRecordedSymbolBytes ? kRecordedSymbolBytes
-                                                         : static_cast<uint32_t>(symbol_bytes);
-  key.record = &record;
-  // Both may call the driver, or read an image.
-  find_image_of(record, &key.image);
-  key.sm = sm_of_device_class(current_device_class());
-  uint64_t hash = mix(record.name_hash, key.image.hash.low);
-  for (uint32_t i = 0; i < record.param_count; ++i) hash = mix(hash, record.params[i].size);
+  key.launch = &launch;
+  key.symbol_bytes = static_cast<uint32_t>(strnlen(launch.symbol, kRecordedSymbolBytes - 1) + 1);
+  g_recorder.host->find_origin(launch.record, &key.origin);
+  const uint64_t hash = hash_of(key);
 
   MutexGuard guard(g_recorder.lock);
   char* const base = ensure_file();
   if (base == nullptr) return nullptr;
-  RecordedKernel* kernel =
-      g_recorder.kernels.find(hash, [&](RecordedKernel& one) { return is_same(&one, key); });
+  auto* kernel = g_recorder.index.find<RecordedKernel>(
+      RecordedKind::kernel, hash, [&](RecordedKernel* one) { return is_same(one, key); });
+  if (kernel == nullptr) kernel = add_kernel(key, g_recorder.index.find_free(hash));
   if (kernel != nullptr) return kernel;
-  kernel = g_recorder.kernels.has_room(hash) ? add_kernel(key) : nullptr;
-  if (kernel == nullptr) {
-    add(&header_at(base)->dropped_kernels);
-    return &g_dropped_kernel;
-  }
-  g_recorder.kernels.insert(hash, kernel);
-  return kernel;
+  add(&header_at(base)->dropped_kernels);
+  return &g_dropped_kernel;
 }
 
-// Null: nothing is recorded of this handle.
-RecordedKernel* kernel_of(const Record& record) {
-  std::atomic<RecordedKernel*>& known = recorded_kernel_of(record);
-  RecordedKernel* kernel = known.load(std::memory_order_acquire);
+// Null: there is no recording.
+RecordedKernel* kernel_of(const LaunchToRecord& launch) {
+  RecordedKernel* kernel = launch.known_kernel->load(std::memory_order_acquire);
   if (__builtin_expect(kernel != nullptr, 1)) {
-    // A forked child has a file of its own; the parent's is still mapped.
+    // A forked child has its own file; the parent's is still mapped.
     const char* const base = g_recorder.base.load(std::memory_order_acquire);
     const auto* const at = reinterpret_cast<const char*>(kernel);
     const bool is_here = at > base && at < base + g_recorder.limit;
     if (base != nullptr && (is_here || kernel == &g_dropped_kernel)) return kernel;
   }
-  kernel = find_or_add_kernel(record);
-  if (kernel != nullptr) known.store(kernel, std::memory_order_release);
+  kernel = find_or_add_kernel(launch);
+  if (kernel != nullptr) launch.known_kernel->store(kernel, std::memory_order_release);
   return kernel;
 }
 
+// Null: no room.
 RecordedGeometry* find_or_add_geometry(RecordedKernel* kernel, const uint32_t* geometry) {
   const uint64_t kernel_at = static_cast<uint64_t>(reinterpret_cast<char*>(kernel) -
                                                    g_recorder.base.load(std::memory_order_relaxed));
   uint64_t hash = mix(0, kernel_at);
-  for (uint32_t i = 0; i < kGeometryCount; ++i) hash = mix(hash, geometry[i]);
-  const auto is_it = [&](const RecordedGeometry& one) {
-    return one.kernel_at == kernel_at && memcmp(one.geometry, geometry, sizeof one.geometry) == 0;
+  for (uint32_t i = 0; i < kRecordedGeometryCount; ++i) hash = mix(hash, geometry[i]);
+  const auto find = [&] {
+    return g_recorder.index.find<RecordedGeometry>(
+        RecordedKind::geometry, hash, [&](const RecordedGeometry* one) {
+          return one->kernel_at == kernel_at &&
+                 memcmp(one->geometry, geometry, sizeof one->geometry) == 0;
+        });
   };
-  RecordedGeometry* found = g_recorder.geometries.find(hash, is_it);
+  RecordedGeometry* found = find();
   if (__builtin_expect(found != nullptr, 1)) return found;
   if (g_recorder.is_full.load(std::memory_order_relaxed)) return nullptr;
   MutexGuard guard(g_recorder.lock);
-  found = g_recorder.geometries.find(hash, is_it);
-  if (found != nullptr) return found;
-  if (kernel->geometry_count >= kRecordedGeometries || !g_recorder.geometries.has_room(hash)) {
-    return nullptr;
+  found = find();
+  Index::Slot* const slot = g_recorder.index.find_free(hash);
+  if (found != nullptr || kernel->geometry_count >= kRecordedGeometries || slot == nullptr) {
+    return found;
   }
   found = new_block<RecordedGeometry>(RecordedKind::geometry, sizeof(RecordedGeometry));
   if (found == nullptr) return nullptr;
   found->kernel_at = kernel_at;
   memcpy(found->geometry, geometry, sizeof found->geometry);
-  publish(found->block);
   ++kernel->geometry_count;
-  g_recorder.geometries.insert(hash, found);
+  publish(&found->block, slot);
   return found;
-}
-static_assert(kRecordedGeometryCount == kGeometryCount);
-
-uint64_t read_value(const void* at, uint32_t size) {
-  uint64_t value = 0;
-  __builtin_memcpy(&value, at, size);
-  return value;
 }
 
 // The value's slot, or null. `free` is the first one that has no value yet, if one may be taken.
@@ -399,15 +390,15 @@ void record_value(RecordedParam* param, RecordedValue* values, uint64_t value) {
 void record_values(RecordedKernel* kernel, void* const* arguments) {
   if (arguments == nullptr) return;
   RecordedParam* const params = params_of(kernel);
-  RecordedValue* const values = values_of(kernel);
   for (uint32_t i = 0; i < kernel->param_count; ++i) {
     if (params[i].first_value == UINT32_MAX || arguments[i] == nullptr) continue;
-    record_value(&params[i], values + params[i].first_value,
-                 read_value(arguments[i], params[i].size));
+    uint64_t value = 0;
+    memcpy(&value, arguments[i], params[i].size);
+    record_value(&params[i], values_of(kernel) + params[i].first_value, value);
   }
 }
 
-bool is_to_be_timed(uint64_t launches_before) {
+bool is_timed(uint64_t launches_before) {
   return launches_before != 0 && (launches_before < 4 || launches_before % kTimedEvery == 0);
 }
 
@@ -417,91 +408,63 @@ void count_unknown_launch() {
   if (base != nullptr) add(&header_at(base)->unknown_launches);
 }
 
-void count_dropped_launch() {
-  add(&header_at(g_recorder.base.load(std::memory_order_relaxed))->dropped_launches);
-}
-
-void count_launch(RecordedKernel* kernel, RecordedGeometry* geometry, bool is_node,
-                  Outcome outcome) {
-  add(is_node ? &kernel->nodes : &kernel->launches);
+void count_launch(const LaunchToRecord& launch) {
+  RecordedKernel* const kernel = launch.kernel;
+  RecordedGeometry* const geometry = launch.known_geometry;
+  add(launch.is_node ? &kernel->nodes : &kernel->launches);
   if (geometry != nullptr) {
-    add(is_node ? &geometry->nodes : &geometry->launches);
+    add(launch.is_node ? &geometry->nodes : &geometry->launches);
   } else {
-    add(is_node ? &kernel->other_nodes : &kernel->other_launches);
+    add(launch.is_node ? &kernel->other_nodes : &kernel->other_launches);
   }
   static_assert(kOutcomeCount <= kRecordedOutcomeSlots);
-  add(&kernel->outcomes[static_cast<uint32_t>(outcome)]);
+  add(&kernel->outcomes[static_cast<uint32_t>(launch.outcome)]);
+  record_values(kernel, launch.arguments);
 }
 
-}  // namespace
+// ---- what the shim calls
 
-void start_recording(const Snapshot& snapshot) {
-  snprintf(g_recorder.config, sizeof g_recorder.config, "%s", snapshot.text(snapshot.root));
-  g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
-  g_is_recording.store(true, std::memory_order_relaxed);
+void start(const RecorderHost& host) {
+  g_recorder.host = &host;
+  start_timer(host);
 }
 
-void LaunchRecording::begin(const LaunchRequest& request, const LaunchPlan& plan) {
-  plan_ = &plan;
-  if (plan.record == nullptr) return;
-  kernel_ = kernel_of(*plan.record);
-  if (kernel_ == nullptr || kernel_ == &g_dropped_kernel) return;
-  geometry_ = find_or_add_geometry(kernel_, request.view.geometry);
-  is_node_ = g_active_captures.load(std::memory_order_relaxed) != 0 &&
-             is_capturing(request.stream, request.is_per_thread_stream);
-  if (is_node_) return;
+void begin_launch(LaunchToRecord* launch) {
+  launch->known_geometry = nullptr;
+  launch->timing = nullptr;
+  launch->kernel = launch->symbol == nullptr ? nullptr : kernel_of(*launch);
+  RecordedKernel* const kernel = launch->kernel;
+  if (kernel == nullptr || kernel == &g_dropped_kernel || launch->geometry == nullptr) return;
+  launch->known_geometry = find_or_add_geometry(kernel, launch->geometry);
+  if (launch->is_node || launch->has_captures) return;
   collect_times();
-  if (is_to_be_timed(__atomic_load_n(&kernel_->launches, __ATOMIC_RELAXED))) {
-    timer_.begin(request.stream, request.is_per_thread_stream);
+  if (is_timed(__atomic_load_n(&kernel->launches, __ATOMIC_RELAXED))) {
+    launch->timing = begin_timing(launch->stream);
   }
 }
 
-void LaunchRecording::finish(CUresult result) {
-  if (result != CUDA_SUCCESS) {
-    timer_.cancel();
-    if (kernel_ != nullptr && kernel_ != &g_dropped_kernel) add(&kernel_->failed);
+void end_launch(LaunchToRecord* launch, bool has_succeeded) {
+  RecordedKernel* const kernel = launch->kernel;
+  EventPair* const timing = launch->timing;
+  launch->timing = nullptr;
+  if (!has_succeeded) {
+    cancel_timing(timing);
+    if (kernel != nullptr && kernel != &g_dropped_kernel) add(&kernel->failed);
     return;
   }
-  if (plan_->record == nullptr) return count_unknown_launch();
-  if (kernel_ == nullptr) return;
-  if (kernel_ == &g_dropped_kernel) return count_dropped_launch();
-  timer_.end(geometry_ != nullptr ? &geometry_->times : &kernel_->other_times);
-  count_launch(kernel_, geometry_, is_node_, plan_->outcome);
-  record_values(kernel_, plan_->arguments);
-}
-
-void record_node(const NodeParams& original, const LaunchPlan& plan) {
-  if (!is_recording()) return;
-  if (plan.record == nullptr) return count_unknown_launch();
-  RecordedKernel* const kernel = kernel_of(*plan.record);
+  if (launch->symbol == nullptr) return count_unknown_launch();
   if (kernel == nullptr) return;
-  if (kernel == &g_dropped_kernel) return count_dropped_launch();
-  const uint32_t geometry[kGeometryCount] = {original.gridDimX,
-                                             original.gridDimY,
-                                             original.gridDimZ,
-                                             original.blockDimX,
-                                             original.blockDimY,
-                                             original.blockDimZ,
-                                             1,
-                                             1,
-                                             1,
-                                             original.sharedMemBytes};
-  count_launch(kernel, find_or_add_geometry(kernel, geometry), true, plan.outcome);
-  record_values(kernel, plan.arguments);
+  if (kernel == &g_dropped_kernel) {
+    return add(&header_at(g_recorder.base.load(std::memory_order_relaxed))->dropped_launches);
+  }
+  RecordedGeometry* const geometry = launch->known_geometry;
+  end_timing(timing, geometry != nullptr ? &geometry->times : &kernel->other_times);
+  count_launch(*launch);
 }
 
-void record_bare_launch(const Record& record) {
-  if (!is_recording()) return;
-  RecordedKernel* const kernel = kernel_of(record);
-  if (kernel == nullptr) return;
-  if (kernel == &g_dropped_kernel) return count_dropped_launch();
-  count_launch(kernel, nullptr, false,
-               record.candidate_count == 0 ? Outcome::untracked : Outcome::fallback_refused);
-}
+void lock_for_fork() { g_recorder.lock.lock(); }
 
-void lock_recorder_for_fork() { g_recorder.lock.lock(); }
-
-void unlock_recorder_after_fork(bool is_child) {
+void unlock_after_fork(bool is_child) {
   Recorder& state = g_recorder;
   if (is_child) {
     // The parent's file stays mapped: handles point into it until they are launched here.
@@ -513,4 +476,13 @@ void unlock_recorder_after_fork(bool is_child) {
   state.lock.unlock_after_fork(is_child);
 }
 
+constexpr RecorderApi kApi = {start,       begin_launch,  end_launch,
+                              drop_events, lock_for_fork, unlock_after_fork};
+
+}  // namespace
 }  // namespace fibshim
+
+extern "C" __attribute__((visibility("default"))) const fibshim::RecorderApi* fibrecord_api(
+    uint32_t version) {
+  return version == fibshim::kRecorderApiVersion ? &fibshim::kApi : nullptr;
+}

@@ -12,7 +12,6 @@
 #include "shim/base/mutex.h"
 #include "shim/base/pool.h"
 #include "shim/counters/read_section.h"
-#include "shim/record/recorder.h"
 #include "shim/life/runtime.h"
 #include "shim/base/settings_in_force.h"
 
@@ -520,7 +519,6 @@ Record* build_record(const Generation& generation, const Kernel& kernel) {
   Param params[kMaxParams];
   uint32_t param_count = 0;
   if (image_owner == 0) image_owner = owner != 0 ? owner : ask_owner(handle, kind);
-  if (is_recording()) static_cast<RecordedHandle*>(record)->image_owner = image_owner;
   const Answer answer = find_params(kernel, params, &param_count);
   if (answer == Answer::not_now) {
     release_record(record);
@@ -533,6 +531,7 @@ Record* build_record(const Generation& generation, const Kernel& kernel) {
                 "%s: the driver does not tell its parameters (drivers from CUDA 12.4 on do); such "
                 "kernels are left alone",
                 symbol);
+    if (image_owner != owner) (void)keep_image_owner_alone(record, image_owner);
     return record;
   }
   ImageIdentity identity;
@@ -851,7 +850,7 @@ uintptr_t remember_stranger(const void* handle) {
 
 void find_image_of(const Record& record, ImageIdentity* out) {
   *out = {};
-  (void)find_image_of_owner(static_cast<const RecordedHandle&>(record).image_owner, out);
+  (void)find_image_of_owner(image_owner_of(record), out);
 }
 
 void remember_library_module(uintptr_t module, uintptr_t library) {

@@ -29,6 +29,7 @@
 #include <atomic>
 #include <stdint.h>
 
+#include "shim/abi/param.h"
 #include "shim/abi/snapshot.h"
 
 namespace fibshim {
@@ -66,12 +67,6 @@ struct Candidate {
   SymbolMatch match;
 };
 
-// Where a parameter lies in a packed buffer, in bytes.
-struct Param {
-  uint32_t offset;
-  uint32_t size;
-};
-
 struct Record {
   uintptr_t handle;
   uintptr_t owner;  // the CUmodule or CUlibrary; 0: not known
@@ -87,10 +82,9 @@ struct Record {
   char* symbol;             // of a kernel that was tracked by any generation, or while recording
 };
 
-// What every Record is while launches are recorded (recorder.h).
+// What every Record is while launches are recorded.
 struct RecordedHandle : Record {
-  uintptr_t image_owner;                // whose image the kernel came from; 0: not known
-  std::atomic<RecordedKernel*> kernel;  // null until the first launch
+  std::atomic<RecordedKernel*> kernel;  // the recorder's word: recorder_api.h
 };
 
 inline std::atomic<RecordedKernel*>& recorded_kernel_of(const Record& record) {
@@ -170,7 +164,7 @@ uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, 
 // The library that a known CUkernel came from; 0 when that is not known.
 uintptr_t library_of(const void* kernel);
 
-// The image that a recorded handle's kernel came from; unknown, as it may be. May read the image.
+// The image that the kernel of a handle came from; it may be unknown. May read the image.
 void find_image_of(const Record& record, ImageIdentity* out);
 
 // A handle that is launched and not known, or not matched: asks the driver for its name, both ways.

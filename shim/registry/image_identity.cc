@@ -9,7 +9,6 @@
 #include "shim/registry/image_bytes.h"
 #include "shim/base/mutex.h"
 #include "shim/base/pool.h"
-#include "shim/record/recorder.h"
 #include "shim/life/runtime.h"
 
 namespace fibshim {

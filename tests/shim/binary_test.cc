@@ -33,10 +33,19 @@ std::set<std::string> hook_table_names() {
   return names;
 }
 
-std::string shim() { return build_dir() + "/lib/libfibshim.so"; }
+std::string library(const std::string& name) { return build_dir() + "/lib/" + name; }
+std::string shim() { return library("libfibshim.so"); }
+
+std::set<std::string> exports_of(const std::string& file) {
+  return lines_of("nm -D --defined-only " + file + " | awk '{print $3}'");
+}
+
+std::set<std::string> needed_by(const std::string& file) {
+  return lines_of("readelf -d " + file + " | sed -n 's/.*NEEDED.*\\[\\(.*\\)\\]/\\1/p'");
+}
 
 TEST(ShimBinary, ExportsTheHookTableAndNothingElse) {
-  EXPECT_EQ(lines_of("nm -D --defined-only " + shim() + " | awk '{print $3}'"), hook_table_names());
+  EXPECT_EQ(exports_of(shim()), hook_table_names());
 }
 
 TEST(ShimBinary, ExportsDlsymWithoutAVersion) {
@@ -46,17 +55,27 @@ TEST(ShimBinary, ExportsDlsymWithoutAVersion) {
   EXPECT_EQ(lines, (std::set<std::string>{"dlsym", "dlvsym", "dlopen"}));
 }
 
-TEST(ShimBinary, NeedsLibcOnly) {
-  const auto needed =
-      lines_of("readelf -d " + shim() + " | sed -n 's/.*NEEDED.*\\[\\(.*\\)\\]/\\1/p'");
-  for (const std::string& library : needed) {
-    EXPECT_TRUE(library == "libc.so.6" || library.starts_with("ld-linux")) << library;
+TEST(OpenedLibraries, ExportTheirOneEntryPoint) {
+  EXPECT_EQ(exports_of(library("libfibloader.so")), std::set<std::string>{"fibloader_api"});
+  EXPECT_EQ(exports_of(library("libfibrecord.so")), std::set<std::string>{"fibrecord_api"});
+}
+
+// The shim, and the recorder that it opens: both are in engines' processes.
+class SmallLibrary : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, SmallLibrary, testing::Values("libfibshim.so", "libfibrecord.so"));
+
+TEST_P(SmallLibrary, NeedsLibcOnly) {
+  const auto needed = needed_by(library(GetParam()));
+  for (const std::string& name : needed) {
+    EXPECT_TRUE(name == "libc.so.6" || name.starts_with("ld-linux")) << name;
   }
   EXPECT_TRUE(needed.contains("libc.so.6"));
 }
 
-TEST(ShimBinary, RunsOnGlibc234) {
-  const auto versions = lines_of("readelf -V " + shim() + " | grep -o 'GLIBC_[0-9.]*' | sort -Vu");
+TEST_P(SmallLibrary, RunsOnGlibc234) {
+  const auto versions =
+      lines_of("readelf -V " + library(GetParam()) + " | grep -o 'GLIBC_[0-9.]*' | sort -Vu");
+  EXPECT_FALSE(versions.empty());
   for (const std::string& version : versions) {
     int major = 0;
     int minor = 0;
@@ -112,13 +131,13 @@ TEST(ShimBinary, LaunchPathRefersToNothingThatIsForbidden) {
       "fibshim::decide(fibshim::Record const&, fibshim::Candidate*, long const*, unsigned int, "
       "fibshim::LaunchRequest const&, fibshim::Decision*)",
   });
-  const auto undefined = undefined_in("launch_path.o");
+  const auto undefined = undefined_in("launch/launch_path.o");
   EXPECT_FALSE(undefined.empty());
   for (const std::string& symbol : undefined) EXPECT_TRUE(allowed.contains(symbol)) << symbol;
 }
 
 TEST(ShimBinary, LaunchEntryRefersToTheLaunchPathAndTheDriverOnly) {
-  const auto undefined = undefined_in("launch_entry.o");
+  const auto undefined = undefined_in("launch/launch_entry.o");
   EXPECT_FALSE(undefined.empty());
   for (const std::string& symbol : undefined) {
     const bool is_launch_call = symbol.starts_with("fibshim_real_cuLaunch") ||
@@ -128,20 +147,10 @@ TEST(ShimBinary, LaunchEntryRefersToTheLaunchPathAndTheDriverOnly) {
   }
 }
 
-TEST(LoaderBinary, ExportsItsOneEntryPoint) {
-  EXPECT_EQ(
-      lines_of("nm -D --defined-only " + build_dir() + "/lib/libfibloader.so | awk '{print $3}'"),
-      (std::set<std::string>{"fibloader_api"}));
-}
-
 TEST(LoaderBinary, NeedsOnlyLibcAndWhatLiesBesideIt) {
-  const auto needed = lines_of("readelf -d " + build_dir() +
-                               "/lib/libfibloader.so | sed -n 's/.*NEEDED.*\\[\\(.*\\)\\]/\\1/p'");
-  for (const std::string& library : needed) {
-    const bool is_libc =
-        library == "libc.so.6" || library == "libm.so.6" || library.starts_with("ld-linux");
-    const bool is_beside = std::ifstream(build_dir() + "/lib/" + library).good();
-    EXPECT_TRUE(is_libc || is_beside) << library;
+  for (const std::string& name : needed_by(library("libfibloader.so"))) {
+    const bool is_libc = name == "libc.so.6" || name == "libm.so.6" || name.starts_with("ld-linux");
+    EXPECT_TRUE(is_libc || std::ifstream(library(name)).good()) << name;
   }
 }
 

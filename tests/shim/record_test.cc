@@ -361,6 +361,36 @@ TEST_F(Record, AFolderThatCannotBeWrittenLeavesTheProgramAlone) {
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
 }
 
+class RecordWithoutItsLibrary : public Record, public testing::WithParamInterface<std::string> {};
+
+// Beside a shim without a recorder, or with something else in its place.
+TEST_P(RecordWithoutItsLibrary, WarnsOnceAndRedirectsAsBefore) {
+  for (const auto& entry : fs::directory_iterator(build_dir() + "/lib")) {
+    if (entry.path().filename() != "libfibrecord.so") fs::copy(entry.path(), folder_);
+  }
+  if (!GetParam().empty())
+    fs::copy(build_dir() + "/lib/" + GetParam(), folder_ + "/libfibrecord.so");
+  Environment environment = recording_environment(folder_ + "/recordings");
+  environment["LD_PRELOAD"] = folder_ + "/libfibshim.so";
+  const std::vector<std::string> engine = {engine_program(), "--launches=5", "--hidden=4096",
+                                           "--threads=3"};
+  for (const std::string& config : {std::string(), pytorch_config()}) {
+    environment["FIBSHIM_CONFIG"] = config;
+    const ProcessResult result = run_process(engine, environment);
+    EXPECT_EQ(result.exit_code, 0) << result.out;
+    EXPECT_NE(result.err.find("nothing is recorded"), std::string::npos) << result.err;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_FALSE(fs::exists(folder_ + "/recordings"));
+    const std::string ran = "\"ran_curated\":" + std::string(config.empty() ? "0" : "15");
+    EXPECT_NE(result.out.find(ran), std::string::npos) << result.out;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, RecordWithoutItsLibrary, testing::Values("", "libfibloader.so"),
+                         [](const auto& kind) {
+                           return kind.param.empty() ? "Missing" : "Another";
+                         });
+
 TEST_F(Record, NamesOfFoldersAreExpanded) {
   Environment environment = recording_environment(folder_ + "/%q{WHERE}-100%%");
   environment["WHERE"] = "here";

@@ -51,8 +51,8 @@ TEST_F(Doctor, FindsNothingWrongOnTheSimulatedDriver) {
   const ProgramResult result = doctor({"--json"});
   EXPECT_EQ(result.exit_code, 0) << result.out;
   const auto document = parse_json(result.out);
-  for (const char* name :
-       {"driver", "shim_library", "preload", "loader_library", "settings", "config"}) {
+  for (const char* name : {"driver", "shim_library", "preload", "loader_library", "record_library",
+                           "settings", "config"}) {
     EXPECT_EQ(check(document, name)["status"], "ok") << check(document, name).dump();
   }
   EXPECT_NE(check(document, "driver")["detail"].get<std::string>().find(build_path("sim")),
@@ -116,15 +116,20 @@ TEST_F(Doctor, SaysWhenTheShimIsMissing) {
   EXPECT_EQ(check(parse_json(result.out), "preload")["status"], "error");
 }
 
-TEST_F(Doctor, SaysWhenTheLoaderIsMissingOrDamaged) {
+TEST_F(Doctor, SaysWhenTheLoaderOrTheRecorderIsMissingOrDamaged) {
   const std::string program = copy_installation();
-  std::filesystem::resize_file(folder_ / "copy/lib/libfibloader.so", 1000);
-  const ProgramResult damaged = run_program({program, "doctor", "--json"}, {environment_, "", ""});
-  EXPECT_EQ(damaged.exit_code, 1);
-  EXPECT_EQ(check(parse_json(damaged.out), "loader_library")["status"], "error");
-  std::filesystem::remove(folder_ / "copy/lib/libfibloader.so");
-  const ProgramResult missing = run_program({program, "doctor", "--json"}, {environment_, "", ""});
-  EXPECT_EQ(check(parse_json(missing.out), "loader_library")["status"], "error");
+  for (const char* file : {"libfibloader.so", "libfibrecord.so"}) {
+    std::filesystem::resize_file(folder_ / ("copy/lib/" + std::string(file)), 1000);
+  }
+  for (const bool is_missing : {false, true}) {
+    const ProgramResult result = run_program({program, "doctor", "--json"}, {environment_, "", ""});
+    EXPECT_EQ(result.exit_code, 1);
+    for (const char* name : {"loader_library", "record_library"}) {
+      EXPECT_EQ(check(parse_json(result.out), name)["status"], "error") << is_missing;
+    }
+    std::filesystem::remove(folder_ / "copy/lib/libfibloader.so");
+    std::filesystem::remove(folder_ / "copy/lib/libfibrecord.so");
+  }
 }
 
 TEST_F(Doctor, SaysWhenAPreloadedLibraryNeedsMoreThanLibc) {

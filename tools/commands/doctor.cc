@@ -26,6 +26,7 @@
 #include <fmt/format.h>
 
 #include "loader/check/check.h"
+#include "shim/abi/recorder_api.h"
 #include "shim/abi/snapshot.h"
 #include "tools/base/commands.h"
 #include "tools/base/diagnostics_output.h"
@@ -270,31 +271,32 @@ Finding check_preload() {
       "is it built for an older glibc or another machine than this one?"};
 }
 
-Finding check_loader_library() {
-  const std::string path = loader_library_path();
-  const ProbeResult probe = run_probe([&path] {
+// A library that the shim opens, by its one entry point.
+template <class Api>
+Finding check_opened_library(const char* name, const std::string& path, const char* entry_point,
+                             uint32_t version) {
+  const ProbeResult probe = run_probe([&] {
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       fmt::print("{}", dlerror());
       fflush(stdout);
       return 1;
     }
-    const auto get_api =
-        reinterpret_cast<const LoaderApi* (*)(uint32_t)>(dlsym(library, "fibloader_api"));
-    if (get_api == nullptr || get_api(kLoaderApiVersion) == nullptr) {
-      fmt::print("it does not speak version {} of the loader's interface", kLoaderApiVersion);
+    const auto get_api = reinterpret_cast<const Api* (*)(uint32_t)>(dlsym(library, entry_point));
+    if (get_api == nullptr || get_api(version) == nullptr) {
+      fmt::print("it does not speak version {} of {}", version, entry_point);
       fflush(stdout);
       return 1;
     }
     return 0;
   });
-  if (probe.is_fine()) return {"loader_library", Status::ok, path, ""};
-  return {"loader_library", Status::error,
+  if (probe.is_fine()) return {name, Status::ok, path, ""};
+  return {name, Status::error,
           fmt::format(
               "{}: {}", path,
               !probe.is_timed_out && WIFEXITED(probe.wait_status) ? probe.output : probe.ending()),
-          "libfibloader.so and the libfibshim-*.so libraries belong beside libfibshim.so, from the "
-          "same build"};
+          "libfibloader.so, libfibrecord.so and the libfibshim-*.so libraries belong beside "
+          "libfibshim.so, from the same build"};
 }
 
 // ---- settings, folder, counters
@@ -465,15 +467,19 @@ int doctor_command(int argc, const char* const* argv) {
     return exit_code;
 
   const SettingValues settings = resolve_settings();
-  std::vector<Finding> findings = {check_versions(),
-                                   check_container(),
-                                   check_driver(),
-                                   check_shim_library(),
-                                   check_preload(),
-                                   check_loader_library(),
-                                   check_settings(settings),
-                                   check_config_folder(settings),
-                                   check_stats_folder(settings)};
+  std::vector<Finding> findings = {
+      check_versions(),
+      check_container(),
+      check_driver(),
+      check_shim_library(),
+      check_preload(),
+      check_opened_library<LoaderApi>("loader_library", loader_library_path(), "fibloader_api",
+                                      kLoaderApiVersion),
+      check_opened_library<RecorderApi>("record_library", record_library_path(), "fibrecord_api",
+                                        kRecorderApiVersion),
+      check_settings(settings),
+      check_config_folder(settings),
+      check_stats_folder(settings)};
   for (const std::string& program : programs) findings.push_back(check_program(program));
   size_t unreadable = 0;
   const std::vector<ProcessLook> processes = find_gpu_processes(&unreadable);

@@ -20,6 +20,7 @@ std::string own_path() {
 
 std::string shim_library_path() { return library_path("libfibshim.so"); }
 std::string loader_library_path() { return library_path("libfibloader.so"); }
+std::string record_library_path() { return library_path("libfibrecord.so"); }
 
 std::string absolute_path(const std::string& path) {
   std::error_code error;

@@ -13,6 +13,7 @@ std::string own_path();
 // Absolute paths, whether the files exist or not.
 std::string shim_library_path();
 std::string loader_library_path();
+std::string record_library_path();
 
 // `path` made absolute, without following links: FIBSHIM_CONFIG may name a link that is repointed
 // later.

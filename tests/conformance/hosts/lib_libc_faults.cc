@@ -57,7 +57,7 @@ struct Range {
   std::atomic<uintptr_t> begin;
   std::atomic<uintptr_t> end;
 };
-Range g_ours[4];  // the shim, its loader and their libelf
+Range g_ours[4];  // the shim, its loader, their libelf and the recorder
 
 int find_ranges(dl_phdr_info* info, size_t, void*) {
   const char* slash = strrchr(info->dlpi_name, '/');
@@ -65,6 +65,7 @@ int find_ranges(dl_phdr_info* info, size_t, void*) {
   const int place = strcmp(name, "libfibshim.so") == 0       ? 0
                     : strcmp(name, "libfibloader.so") == 0   ? 1
                     : strcmp(name, "libfibshim-elf.so") == 0 ? 2
+                    : strcmp(name, "libfibrecord.so") == 0   ? 3
                                                              : -1;
   if (place < 0) return 0;
   uintptr_t end = 0;

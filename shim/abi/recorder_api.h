@@ -1,0 +1,94 @@
+// Between libfibshim.so and libfibrecord.so: a table of functions each way.
+//
+// The shim opens the recorder where FIBSHIM_RECORD is set, and tells it of every launch. Both libraries
+// come from one build: the version refuses a pair that does not.
+#ifndef FIBSHIM_SHIM_ABI_RECORDER_API_H_
+#define FIBSHIM_SHIM_ABI_RECORDER_API_H_
+
+#include <atomic>
+#include <limits.h>
+#include <stdint.h>
+
+#include "shim/abi/outcomes.h"
+#include "shim/abi/param.h"
+#include "shim/abi/recording_format.h"
+#include "shim/abi/settings.h"
+#include "shim/abi/snapshot.h"
+
+struct CUstream_st;
+
+namespace fibshim {
+
+inline constexpr uint32_t kRecorderApiVersion = 1;
+
+struct EventPair;
+
+// Where and how this process records. A forked child's answer may differ from its parent's.
+struct RecordingSettings {
+  char folder[PATH_MAX];
+  uint64_t limit_bytes;
+  Mode mode;
+};
+
+struct KernelOrigin {
+  ImageHash image;
+  RecordedImage image_kind;  // unknown: nobody knows the image
+  uint32_t sm;               // of the current GPU, 90 for compute capability 9.0; 0: not known
+};
+
+// What the recorder asks of the shim. Any thread may call these.
+struct RecorderHost {
+  const char* config;  // the config folder; empty: none
+  void (*log)(LogLevel level, const char* format, ...) __attribute__((format(printf, 2, 3)));
+  void (*read_settings)(RecordingSettings* out);
+  // `record`: LaunchToRecord::record. May read the image and call the driver.
+  void (*find_origin)(const void* record, KernelOrigin* out);
+  // The driver's own function, never a hook. Null: the driver does not have it, or is not loaded.
+  void* (*find_driver_function)(const char* name);
+};
+
+// One launch, or one kernel node that is added to a graph. Everything it points to stays valid until
+// end_launch returns.
+struct LaunchToRecord {
+  // The kernel.
+  const char* symbol;  // null: the handle is not known
+  const Param* params;
+  uint32_t param_count;
+  bool has_params;     // the driver tells the parameters
+  const void* record;  // for find_origin
+  // The recorder's word for the kernel handle. Null when the handle is new; lives as long as `record`.
+  std::atomic<RecordedKernel*>* known_kernel;
+
+  // The launch.
+  bool is_node;              // it becomes a node of a graph
+  bool has_captures;         // some stream of the process captures: nothing is timed
+  CUstream_st* stream;       // the driver's own special values for the default streams
+  const uint32_t* geometry;  // in the order of GeometryIndex; null: only the driver knows it
+  Outcome outcome;           // set before end_launch, as is `arguments`
+  void* const* arguments;    // one pointer for each parameter; null: they cannot be read
+
+  // Left by begin_launch for end_launch.
+  RecordedKernel* kernel;
+  RecordedGeometry* known_geometry;
+  EventPair* timing;
+};
+
+struct RecorderApi {
+  // Before anything else, once. `host` must stay valid.
+  void (*start)(const RecorderHost& host);
+  void (*begin_launch)(LaunchToRecord* launch);
+  // May be called again for the same launch, when it failed and something else was launched instead.
+  void (*end_launch)(LaunchToRecord* launch, bool has_succeeded);
+  // Before a context ends.
+  void (*drop_events)();
+  // The atfork handlers.
+  void (*lock_for_fork)();
+  void (*unlock_after_fork)(bool is_child);
+};
+
+}  // namespace fibshim
+
+// The one symbol that libfibrecord.so exports. Returns nullptr for a version it does not speak.
+extern "C" const fibshim::RecorderApi* fibrecord_api(uint32_t version);
+
+#endif  // FIBSHIM_SHIM_ABI_RECORDER_API_H_

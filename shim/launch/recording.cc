@@ -1,0 +1,118 @@
+#include "shim/launch/recording.h"
+
+#include "shim/base/log.h"
+#include "shim/driver/driver.h"
+#include "shim/graphs/captures.h"
+#include "shim/registry/decisions.h"
+#include "shim/registry/image_identity.h"
+#include "shim/registry/images.h"
+
+namespace fibshim {
+namespace {
+
+// Written before g_is_recording.
+const RecorderApi* g_recorder;
+RecorderHost g_host;
+bool g_is_locked_for_fork;  // of the fork under way; another one waits for the handlers' first lock
+
+void read_recording_settings(RecordingSettings* out) {
+  expand_path(record_folder(), out->folder, sizeof out->folder);
+  out->limit_bytes = record_limit();
+  out->mode = mode();
+}
+
+void find_origin(const void* record, KernelOrigin* out) {
+  ImageIdentity image = {};
+  find_image_of(*static_cast<const Record*>(record), &image);
+  *out = {image.hash, image.kind, sm_of_device_class(current_device_class())};
+}
+
+void set_kernel(LaunchToRecord* launch, const Record* record) {
+  *launch = {};
+  if (record == nullptr) return;
+  launch->symbol = record->symbol;
+  launch->params = record->params;
+  launch->param_count = record->param_count;
+  launch->has_params = record->has_params;
+  launch->record = record;
+  launch->known_kernel = &recorded_kernel_of(*record);
+}
+
+void record(LaunchToRecord* launch) {
+  g_recorder->begin_launch(launch);
+  g_recorder->end_launch(launch, true);
+}
+
+}  // namespace
+
+void start_recording(const RecorderApi& recorder, const Snapshot& snapshot) {
+  g_host = {snapshot.text(snapshot.root), log_message, read_recording_settings, find_origin,
+            find_driver_function};
+  g_recorder = &recorder;
+  recorder.start(g_host);
+  g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
+  g_is_recording.store(true, std::memory_order_release);
+}
+
+void LaunchRecording::begin(const LaunchRequest& request, const LaunchPlan& plan) {
+  plan_ = &plan;
+  set_kernel(&launch_, plan.record);
+  launch_.geometry = request.view.geometry;
+  launch_.stream = request.stream == nullptr && request.is_per_thread_stream ? CU_STREAM_PER_THREAD
+                                                                             : request.stream;
+  launch_.has_captures = g_active_captures.load(std::memory_order_relaxed) != 0;
+  launch_.is_node = launch_.has_captures && is_capturing(launch_.stream, false);
+  g_recorder->begin_launch(&launch_);
+}
+
+void LaunchRecording::finish(CUresult result) {
+  launch_.outcome = plan_->outcome;
+  launch_.arguments = plan_->arguments;
+  g_recorder->end_launch(&launch_, result == CUDA_SUCCESS);
+}
+
+void record_node(const CUDA_KERNEL_NODE_PARAMS_v2& original, const LaunchPlan& plan) {
+  if (!is_recording()) return;
+  const uint32_t geometry[kGeometryCount] = {original.gridDimX,
+                                             original.gridDimY,
+                                             original.gridDimZ,
+                                             original.blockDimX,
+                                             original.blockDimY,
+                                             original.blockDimZ,
+                                             1,
+                                             1,
+                                             1,
+                                             original.sharedMemBytes};
+  static_assert(kRecordedGeometryCount == kGeometryCount);
+  LaunchToRecord launch;
+  set_kernel(&launch, plan.record);
+  launch.is_node = true;
+  launch.geometry = geometry;
+  launch.outcome = plan.outcome;
+  launch.arguments = plan.arguments;
+  record(&launch);
+}
+
+void record_bare_launch(const Record& record_of_handle) {
+  if (!is_recording()) return;
+  LaunchToRecord launch;
+  set_kernel(&launch, &record_of_handle);
+  launch.outcome =
+      record_of_handle.candidate_count == 0 ? Outcome::untracked : Outcome::fallback_refused;
+  record(&launch);
+}
+
+void drop_recording_events() {
+  if (is_recording()) g_recorder->drop_events();
+}
+
+void lock_recording_for_fork() {
+  g_is_locked_for_fork = is_recording();
+  if (g_is_locked_for_fork) g_recorder->lock_for_fork();
+}
+
+void unlock_recording_after_fork(bool is_child) {
+  if (g_is_locked_for_fork) g_recorder->unlock_after_fork(is_child);
+}
+
+}  // namespace fibshim

@@ -1,0 +1,60 @@
+// Tells libfibrecord.so of launches, while FIBSHIM_RECORD is set (recorder_api.h).
+//
+// While the process records, every launch takes the slow side and comes through here. While it does
+// not, a launch on the slow side costs one branch.
+#ifndef FIBSHIM_SHIM_LAUNCH_RECORDING_H_
+#define FIBSHIM_SHIM_LAUNCH_RECORDING_H_
+
+#include "shim/abi/recorder_api.h"
+#include "shim/base/settings_in_force.h"
+#include "shim/driver/cuda_names.h"
+#include "shim/launch/launch_path.h"
+#include "shim/registry/handles.h"
+
+namespace fibshim {
+
+// From here on handles and launches are recorded. life/runtime.cc calls it before the first handle is
+// remembered.
+void start_recording(const RecorderApi& recorder, const Snapshot& snapshot);
+
+// One launch, from its plan to what the driver answered. Does nothing while nothing is recorded.
+class LaunchRecording {
+ public:
+  LaunchRecording(const LaunchRequest& request, const LaunchPlan& plan) {
+    if (__builtin_expect(is_recording(), 0)) begin(request, plan);
+  }
+  LaunchRecording(const LaunchRecording&) = delete;
+  LaunchRecording& operator=(const LaunchRecording&) = delete;
+
+  // Counts the launch if the driver accepted it. Returns `result`.
+  CUresult end(CUresult result) {
+    if (__builtin_expect(plan_ != nullptr, 0)) finish(result);
+    return result;
+  }
+
+  bool is_on() const { return plan_ != nullptr; }
+
+ private:
+  void begin(const LaunchRequest& request, const LaunchPlan& plan);
+  void finish(CUresult result);
+
+  const LaunchPlan* plan_ = nullptr;
+  LaunchToRecord launch_;  // written while `plan_` is set
+};
+
+// Records a kernel node that was added to a graph.
+void record_node(const CUDA_KERNEL_NODE_PARAMS_v2& original, const LaunchPlan& plan);
+
+// Records a launch whose geometry and arguments only the driver can read.
+void record_bare_launch(const Record& record);
+
+// Before a context ends.
+void drop_recording_events();
+
+// The atfork handlers.
+void lock_recording_for_fork();
+void unlock_recording_after_fork(bool is_child);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_LAUNCH_RECORDING_H_
