@@ -33,7 +33,7 @@ std::atomic<uint32_t> g_next_pair;  // where the next collection begins
 // may be gone, and a new context may have the same address.
 std::atomic<uint32_t> g_generation;
 
-// The driver's functions. Without one of the first seven nothing is timed.
+// The driver's functions. A driver that lacks one is older than those that tell parameters.
 #define FIBSHIM_TIMER_FUNCTIONS(CALL)                       \
   CALL(cuEventCreate, PFN_cuEventCreate_v2000)              \
   CALL(cuEventRecord, PFN_cuEventRecord_v2000)              \
@@ -45,48 +45,40 @@ std::atomic<uint32_t> g_generation;
   CALL(cuStreamGetCtx, PFN_cuStreamGetCtx_v9020)            \
   CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)
 
-struct DriverFunctions {
-#define CALL(name, type) std::atomic<type> name;
-  FIBSHIM_TIMER_FUNCTIONS(CALL)
+#define CALL(name, type) std::atomic<type> g_##name;
+FIBSHIM_TIMER_FUNCTIONS(CALL)
 #undef CALL
-};
-DriverFunctions g_driver;
 const RecorderHost* g_host;
 std::atomic<bool> g_has_functions;
 
-#define DRIVER(name) (g_driver.name.load(std::memory_order_relaxed))
+#define DRIVER(name) (g_##name.load(std::memory_order_relaxed))
 
 // Several threads may come here at once: all of them store the same values.
 bool find_functions() {
   if (g_has_functions.load(std::memory_order_acquire)) return true;
-#define CALL(name, type)                                                           \
-  g_driver.name.store(reinterpret_cast<type>(g_host->find_driver_function(#name)), \
-                      std::memory_order_relaxed);
+  bool has_all = true;
+#define CALL(name, type)                                                      \
+  g_##name.store(reinterpret_cast<type>(g_host->find_driver_function(#name)), \
+                 std::memory_order_relaxed);                                  \
+  has_all = has_all && DRIVER(name) != nullptr;
   FIBSHIM_TIMER_FUNCTIONS(CALL)
 #undef CALL
-  const bool has_functions =
-      DRIVER(cuEventCreate) != nullptr && DRIVER(cuEventRecord) != nullptr &&
-      DRIVER(cuEventQuery) != nullptr && DRIVER(cuEventElapsedTime) != nullptr &&
-      DRIVER(cuEventDestroy_v2) != nullptr && DRIVER(cuCtxGetCurrent) != nullptr &&
-      DRIVER(cuStreamIsCapturing) != nullptr;
-  g_has_functions.store(has_functions, std::memory_order_release);
-  return has_functions;
+  g_has_functions.store(has_all, std::memory_order_release);
+  return has_all;
 }
 
 // While one lives, this thread may make and query events although a stream captures.
 class RelaxedCapture {
  public:
-  RelaxedCapture() : exchange_(DRIVER(cuThreadExchangeStreamCaptureMode)) {
-    is_changed_ = exchange_ != nullptr && exchange_(&mode_) == CUDA_SUCCESS;
-  }
+  RelaxedCapture()
+      : is_changed_(DRIVER(cuThreadExchangeStreamCaptureMode)(&mode_) == CUDA_SUCCESS) {}
   ~RelaxedCapture() {
-    if (is_changed_) (void)exchange_(&mode_);
+    if (is_changed_) (void)DRIVER(cuThreadExchangeStreamCaptureMode)(&mode_);
   }
   RelaxedCapture(const RelaxedCapture&) = delete;
   RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
  private:
-  PFN_cuThreadExchangeStreamCaptureMode_v10010 exchange_;
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
   bool is_changed_;
 };
@@ -159,10 +151,9 @@ CUcontext context_for(CUstream stream) {
   if (DRIVER(cuCtxGetCurrent)(&current) != CUDA_SUCCESS) return nullptr;
   const bool is_default =
       stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-  const auto context_of = DRIVER(cuStreamGetCtx);
   CUcontext own = nullptr;
-  if (is_default || context_of == nullptr) return current;
-  return context_of(stream, &own) == CUDA_SUCCESS && own == current ? current : nullptr;
+  if (is_default) return current;
+  return DRIVER(cuStreamGetCtx)(stream, &own) == CUDA_SUCCESS && own == current ? current : nullptr;
 }
 
 uint64_t now_ns() {
@@ -171,20 +162,22 @@ uint64_t now_ns() {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
+// Stores `ns` while it beats what is there.
+template <class Beats>
+void keep_best(uint64_t* best, uint64_t ns, const Beats& beats) {
+  uint64_t seen = __atomic_load_n(best, __ATOMIC_RELAXED);
+  while (beats(seen) &&
+         !__atomic_compare_exchange_n(best, &seen, ns, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+}
+
 void add_time(RecordedTimes* times, float milliseconds, uint64_t waited_ns) {
   if (!(milliseconds >= 0)) return;
   const auto measured_ns = static_cast<uint64_t>(static_cast<double>(milliseconds) * 1e6);
   const uint64_t ns = measured_ns > waited_ns ? measured_ns - waited_ns : 1;
   __atomic_fetch_add(&times->sum_ns, ns, __ATOMIC_RELAXED);
-  uint64_t seen = __atomic_load_n(&times->shortest_ns, __ATOMIC_RELAXED);
-  while ((seen == 0 || ns < seen) &&
-         !__atomic_compare_exchange_n(&times->shortest_ns, &seen, ns, true, __ATOMIC_RELAXED,
-                                      __ATOMIC_RELAXED)) {
-  }
-  seen = __atomic_load_n(&times->longest_ns, __ATOMIC_RELAXED);
-  while (ns > seen && !__atomic_compare_exchange_n(&times->longest_ns, &seen, ns, true,
-                                                   __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-  }
+  keep_best(&times->shortest_ns, ns, [ns](uint64_t seen) { return seen == 0 || ns < seen; });
+  keep_best(&times->longest_ns, ns, [ns](uint64_t seen) { return ns > seen; });
   __atomic_fetch_add(&times->count, 1, __ATOMIC_RELEASE);
 }
 

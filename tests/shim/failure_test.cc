@@ -107,8 +107,7 @@ TEST_P(BrokenSolution, IsFoundByCheckWithItsPlace) {
 TEST_P(BrokenSolution, MakesAStrictLaunchFailAndSaysWhyOnce) {
   const std::string config = copy_of_pytorch_config();
   GetParam().apply(config);
-  const PreloadedEngine engine;
-  const EngineRun run = engine.run({"--hidden=128", "--launches=5"}, config);
+  const EngineRun run = PreloadedEngine().run({"--hidden=128", "--launches=5"}, config);
   EXPECT_EQ(run.process.exit_code, 1);
   EXPECT_EQ(run.launches_with(GetParam().code), 5) << run.process.out << run.process.err;
   EXPECT_EQ(run.ran_original() + run.ran_curated(), 0);
@@ -123,9 +122,8 @@ TEST_P(BrokenSolution, MakesAStrictLaunchFailAndSaysWhyOnce) {
 TEST_P(BrokenSolution, FallsBackWhenAskedTo) {
   const std::string config = copy_of_pytorch_config();
   GetParam().apply(config);
-  const PreloadedEngine engine;
-  const EngineRun run =
-      engine.run({"--hidden=128", "--launches=5"}, config, {{"FIBSHIM_ON_ERROR", "fallback"}});
+  const EngineRun run = PreloadedEngine().run({"--hidden=128", "--launches=5"}, config,
+                                              {{"FIBSHIM_ON_ERROR", "fallback"}});
   EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
   EXPECT_EQ(run.ran_original(), 5);
   EXPECT_EQ(run.outcome(kError), 5);
@@ -134,8 +132,7 @@ TEST_P(BrokenSolution, FallsBackWhenAskedTo) {
 TEST_P(BrokenSolution, LeavesTheOthersWorking) {
   const std::string config = copy_of_pytorch_config();
   GetParam().apply(config);
-  const PreloadedEngine engine;
-  const EngineRun run = engine.run({"--hidden=2048", "--launches=5"}, config);
+  const EngineRun run = PreloadedEngine().run({"--hidden=2048", "--launches=5"}, config);
   EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
   EXPECT_EQ(run.ran_curated(), 5);
 }
@@ -158,9 +155,8 @@ struct BadFolder {
 class BadFolders : public testing::TestWithParam<BadFolder> {};
 
 TEST_P(BadFolders, LeaveTheProgramOnItsOwnKernelsWithOneWarning) {
-  const PreloadedEngine engine;
   const EngineRun run =
-      engine.run({"--hidden=128", "--threads=4", "--launches=5"}, GetParam().make());
+      PreloadedEngine().run({"--hidden=128", "--threads=4", "--launches=5"}, GetParam().make());
   EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
   EXPECT_EQ(run.ran_original(), 20);
   EXPECT_EQ(run.messages().size(), 1u) << run.process.err;

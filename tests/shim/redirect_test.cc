@@ -23,7 +23,6 @@ class EveryWayIn : public testing::TestWithParam<Way> {};
 
 TEST_P(EveryWayIn, RunsTheCuratedKernel) {
   const auto& [resolve, module, api, pass, ptsz] = GetParam();
-  const PreloadedEngine engine;
   std::vector<std::string> arguments = {std::string("--resolve=") + resolve,
                                         std::string("--module=") + module,
                                         std::string("--api=") + api,
@@ -32,7 +31,7 @@ TEST_P(EveryWayIn, RunsTheCuratedKernel) {
                                         "--rows=33",
                                         "--launches=5"};
   if (*ptsz != 0) arguments.emplace_back(ptsz);
-  const EngineRun run = engine.run(arguments, pytorch_config());
+  const EngineRun run = PreloadedEngine().run(arguments, pytorch_config());
   EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
   EXPECT_EQ(run.ran_curated(), 5) << run.process.out;
   EXPECT_EQ(run.ran_original(), 0);
@@ -57,11 +56,10 @@ struct OtherWay {
 class OtherWaysIn : public testing::TestWithParam<OtherWay> {};
 
 TEST_P(OtherWaysIn, RunTheCuratedKernel) {
-  const PreloadedEngine engine;
   std::vector<std::string> arguments = {"--hidden=128", "--launches=3"};
   arguments.insert(arguments.end(), GetParam().arguments.begin(), GetParam().arguments.end());
   const EngineRun run =
-      engine.run(arguments, pytorch_config(), GetParam().environment, GetParam().host);
+      PreloadedEngine().run(arguments, pytorch_config(), GetParam().environment, GetParam().host);
   EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
   EXPECT_EQ(run.ran_curated(), 3) << run.process.out;
   EXPECT_EQ(run.outcome(kBf16Hit), 3);
@@ -93,8 +91,7 @@ class EveryShape : public testing::TestWithParam<Shape> {};
 
 TEST_P(EveryShape, IsRoutedByNameAndRight) {
   const auto [dtype, hidden] = GetParam();
-  const PreloadedEngine engine;
-  const EngineRun run = engine.run(
+  const EngineRun run = PreloadedEngine().run(
       {std::string("--dtype=") + dtype, "--hidden=" + std::to_string(hidden), "--rows=3"},
       pytorch_config());
   const std::string name = std::string("torch-rms-norm-") + dtype + " rmsnorm_h" +
@@ -115,18 +112,16 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(Redirect, CountsEveryLaunchOfEightThreadsExactly) {
-  const PreloadedEngine engine;
-  const EngineRun run =
-      engine.run({"--hidden=128", "--rows=1", "--threads=8", "--launches=20000"}, pytorch_config());
+  const EngineRun run = PreloadedEngine().run(
+      {"--hidden=128", "--rows=1", "--threads=8", "--launches=20000"}, pytorch_config());
   EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
   EXPECT_EQ(run.outcome(kBf16Hit), 160000);
   EXPECT_EQ(run.ran_curated(), 160000);
 }
 
 TEST(Redirect, CountsEveryFallbackOfEightThreadsExactly) {
-  const PreloadedEngine engine;
-  const EngineRun run = engine.run({"--hidden=4100", "--rows=1", "--threads=8", "--launches=20000"},
-                                   pytorch_config());
+  const EngineRun run = PreloadedEngine().run(
+      {"--hidden=4100", "--rows=1", "--threads=8", "--launches=20000"}, pytorch_config());
   EXPECT_EQ(run.outcome("torch-rms-norm-bf16 rmsnorm_h4100 fallback_no_solution"), 160000);
   EXPECT_EQ(run.ran_original(), 160000);
 }
@@ -146,22 +141,21 @@ TEST(Redirect, CapturesTheReplacementWithoutWarmUp) {
 }
 
 TEST(Redirect, LeavesKernelsAloneThatNoPatternKnows) {
-  const PreloadedEngine engine;
   const std::string config = copy_of_pytorch_config();
   edit_file(find_file(config, "torch-rms-norm-bf16.json"), "\"re:_ZN2at6native",
             "\"re:_ZN2at7native");
-  const EngineRun run = engine.run({"--hidden=128", "--threads=4", "--launches=100"}, config);
+  const EngineRun run =
+      PreloadedEngine().run({"--hidden=128", "--threads=4", "--launches=100"}, config);
   EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
   EXPECT_EQ(run.ran_original(), 400);
   EXPECT_EQ(run.outcome("untracked"), 400);
 }
 
 TEST(Redirect, DoesNotMatchAKernelOfAnotherLayout) {
-  const PreloadedEngine engine;
   const std::string config = copy_of_pytorch_config();
   edit_file(find_file(config, "torch-rms-norm-bf16.json"), "[4, 4, 8, 8, 8, 8, 8, 8]",
             "[4, 4, 8, 8, 8, 8, 8, 8, 4]");
-  const EngineRun run = engine.run({"--hidden=128", "--launches=3"}, config);
+  const EngineRun run = PreloadedEngine().run({"--hidden=128", "--launches=3"}, config);
   EXPECT_EQ(run.ran_original(), 3);
   EXPECT_EQ(run.outcome("untracked"), 3);
 }
@@ -180,34 +174,32 @@ TEST(Redirect, FallsBackWhenAWhereDoesNotHold) {
 }
 
 TEST(Redirect, FallsBackWhenAnExpressionCannotBeComputed) {
-  const PreloadedEngine engine;
   const std::string config = copy_of_pytorch_config();
   edit_file(find_file(config, "torch-rms-norm-bf16.json"), "\"weight != 0\"",
             "\"weight != 0\", \"hidden_size / (batch_size - 5) > 0\"");
-  const EngineRun run = engine.run({"--hidden=128", "--rows=5", "--launches=3"}, config);
+  const EngineRun run = PreloadedEngine().run({"--hidden=128", "--rows=5", "--launches=3"}, config);
   EXPECT_EQ(run.ran_original(), 3);
   EXPECT_EQ(run.outcome("torch-rms-norm-bf16 rmsnorm_h128 fallback_where"), 3);
 }
 
 TEST(Redirect, RefusesASolutionThatDoesNotWriteAllOutputs) {
-  const PreloadedEngine engine;
   const std::string config = copy_of_pytorch_config();
   edit_file(find_file(config, "torch-rms-norm-bf16.json"), "[\"output\", \"rstd\"]",
             "[\"output\", \"rstd\", \"mean\"]");
   edit_file(find_file(config, "torch-rms-norm-bf16.json"), "\"rstd\": {\"arg\": 6",
             "\"mean\": {\"arg\": 5, \"dtype\": \"float32\"},\n    \"rstd\": {\"arg\": 6");
-  const EngineRun run = engine.run({"--hidden=128", "--launches=3"}, config);
+  const EngineRun run = PreloadedEngine().run({"--hidden=128", "--launches=3"}, config);
   EXPECT_EQ(run.ran_original(), 3);
   EXPECT_EQ(run.outcome("torch-rms-norm-bf16 rmsnorm_h128 fallback_refused"), 3);
 }
 
 TEST(Redirect, RefusesADefinitionOfAnotherDtype) {
-  const PreloadedEngine engine;
   const std::string config = copy_of_pytorch_config();
   // The fp16 kernel's pattern routed to the bfloat16 definition.
   edit_file(find_file(config, "torch-rms-norm-fp16.json"), "rmsnorm_h{hidden_size}_fp16",
             "rmsnorm_h{hidden_size}");
-  const EngineRun run = engine.run({"--dtype=fp16", "--hidden=128", "--launches=3"}, config);
+  const EngineRun run =
+      PreloadedEngine().run({"--dtype=fp16", "--hidden=128", "--launches=3"}, config);
   EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
   EXPECT_EQ(run.ran_original(), 3);
   EXPECT_EQ(run.outcome("torch-rms-norm-fp16 rmsnorm_h128 fallback_refused"), 3);
@@ -233,7 +225,6 @@ TEST(Redirect, TriesPatternsByBenefitThenLabel) {
 }
 
 TEST(Redirect, TriesEveryPatternThatFitsTheSymbol) {
-  const PreloadedEngine engine;
   const std::string config = copy_of_pytorch_config();
   const auto original = find_file(config, "torch-rms-norm-bf16.json");
   for (int i = 0; i < 40; ++i) {
@@ -248,18 +239,17 @@ TEST(Redirect, TriesEveryPatternThatFitsTheSymbol) {
     edit_file(copy, "\"benefit\": 10", "\"benefit\": 20");
     edit_file(copy, "\"params\":", "\"image\": [\"" + std::string(hash) + "\"],\n    \"params\":");
   }
-  const EngineRun run = engine.run({"--hidden=128", "--launches=3"}, config);
+  const EngineRun run = PreloadedEngine().run({"--hidden=128", "--launches=3"}, config);
   EXPECT_EQ(run.ran_curated(), 3) << run.process.err;
   EXPECT_EQ(run.outcome(kBf16Hit), 3);
 }
 
 TEST(Redirect, TellsTheParamsOfAKernelThatOnlyTheSymbolFits) {
-  const PreloadedEngine engine;
   const std::string config = copy_of_pytorch_config();
   edit_file(find_file(config, "torch-rms-norm-bf16.json"), "[4, 4, 8, 8, 8, 8, 8, 8]",
             "[4, 4, 8, 8, 8, 8, 8, 8, 8]");
   for (const char* level : {"info", "warn"}) {
-    const EngineRun run = engine.run({"--hidden=128"}, config, {{"FIBSHIM_LOG", level}});
+    const EngineRun run = PreloadedEngine().run({"--hidden=128"}, config, {{"FIBSHIM_LOG", level}});
     EXPECT_EQ(run.ran_original(), 1) << run.process.out;
     const bool is_told = run.process.err.find(
                              ": fits the symbol of pattern torch-rms-norm-bf16, but its params are "
@@ -269,15 +259,13 @@ TEST(Redirect, TellsTheParamsOfAKernelThatOnlyTheSymbolFits) {
 }
 
 TEST(Redirect, TakesTheImageForTheGpu) {
-  const PreloadedEngine engine;
   // sm_86 runs the sm_80 cubin: same major, lower minor.
-  EngineRun run =
-      engine.run({"--hidden=128", "--launches=2"}, pytorch_config(), {{"SIMCUDA_DEVICES", "86"}});
+  EngineRun run = PreloadedEngine().run({"--hidden=128", "--launches=2"}, pytorch_config(),
+                                        {{"SIMCUDA_DEVICES", "86"}});
   EXPECT_EQ(run.ran_curated(), 2) << run.process.out << run.process.err;
 }
 
 TEST(Redirect, CountsLaunchesThatNoImageFits) {
-  const PreloadedEngine engine;
   const std::string config = copy_of_pytorch_config();
   const auto solution = find_file(config, "fibshim_rmsnorm_h128.json");
   nlohmann::json json = nlohmann::json::parse(std::ifstream(solution));
@@ -288,18 +276,17 @@ TEST(Redirect, CountsLaunchesThatNoImageFits) {
   }
   ASSERT_EQ(images.size(), 1u);
   std::ofstream(solution, std::ios::trunc) << json.dump(2);
-  const EngineRun run = engine.run({"--hidden=128", "--launches=4"}, config);
+  const EngineRun run = PreloadedEngine().run({"--hidden=128", "--launches=4"}, config);
   EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
   EXPECT_EQ(run.ran_original(), 4);
   EXPECT_EQ(run.outcome("torch-rms-norm-bf16 rmsnorm_h128 fallback_arch"), 4);
 }
 
 TEST(Redirect, GivesEachOfTwoUnlikeGpusItsImage) {
-  const PreloadedEngine engine;
   const Environment devices = {{"SIMCUDA_DEVICES", "90,80"}};
   for (const char* device : {"--device=0", "--device=1"}) {
     const EngineRun run =
-        engine.run({device, "--hidden=128", "--launches=3"}, pytorch_config(), devices);
+        PreloadedEngine().run({device, "--hidden=128", "--launches=3"}, pytorch_config(), devices);
     EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
     EXPECT_EQ(run.ran_curated(), 3) << run.process.out;
   }
@@ -327,7 +314,6 @@ class ImageOfAKernel : public testing::TestWithParam<ImageWay> {};
 TEST_P(ImageOfAKernel, DecidesWhereAPatternAsksForIt) {
   const std::string file = build_dir() + "/tests/data/" + GetParam().file;
   for (const bool is_right : {true, false}) {
-    const PreloadedEngine engine;
     const std::string config = copy_of_pytorch_config();
     std::string hash = xxh128_of(file);
     if (!is_right) hash.back() = hash.back() == '0' ? '1' : '0';
@@ -335,7 +321,7 @@ TEST_P(ImageOfAKernel, DecidesWhereAPatternAsksForIt) {
               "\"params\":", "\"image\": [\"" + hash + "\"],\n    \"params\":");
     std::vector<std::string> arguments = {"--hidden=128", "--launches=3", "--image=" + file};
     arguments.insert(arguments.end(), GetParam().arguments.begin(), GetParam().arguments.end());
-    const EngineRun run = engine.run(arguments, config, {{"FIBSHIM_LOG", "info"}});
+    const EngineRun run = PreloadedEngine().run(arguments, config, {{"FIBSHIM_LOG", "info"}});
     EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
     EXPECT_EQ(run.ran_curated(), is_right ? 3 : 0) << run.process.out << run.process.err;
     EXPECT_EQ(run.outcome("untracked"), is_right ? 0 : 3);
