@@ -10,8 +10,7 @@
 // A count is the sum over all shards. Each shard has one writing thread at a time, but for shard 0,
 // which threads without one of their own share by atomic adds. Holes in the file read as zero.
 // Series are published by storing `series_count` (release) after the entry is whole; they are never
-// changed or removed. Series 0 is the one of launches that no pattern knows: empty names. Its slots
-// from kFirstOwnSlot on are no counts: they are the shard's thread's own (read_section.h).
+// changed or removed. Series 0 is the one of launches that no pattern knows: empty names.
 // The file's name is "<pid>-<start_time>.counters"; of the programs that a process goes on with by
 // exec "<pid>-<start_time>-<number>.counters".
 #ifndef FIBSHIM_SHIM_ABI_COUNTERS_FORMAT_H_
@@ -22,10 +21,9 @@
 namespace fibshim {
 
 inline constexpr char kCountersMagic[8] = {'F', 'I', 'B', 'C', 'N', 'T', 'R', 0};
-inline constexpr uint32_t kCountersVersion = 3;
+inline constexpr uint32_t kCountersVersion = 4;
 inline constexpr char kCountersSuffix[] = ".counters";
 inline constexpr uint32_t kOutcomeSlots = 16;      // counters per series, room for later outcomes
-inline constexpr uint32_t kFirstOwnSlot = 14;      // of series 0
 inline constexpr uint32_t kSeriesCapacity = 4096;  // beyond: counted under "(other)" names
 inline constexpr uint32_t kMaxCountedDevices = 16;
 // Folders that a process has been in, one after the other. Those beyond are counted under the last entry,

@@ -13,7 +13,6 @@
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
 #include "shim/base/process_file.h"
-#include "shim/counters/read_section.h"
 #include "shim/base/settings_in_force.h"
 #include "shim/life/swap.h"
 
@@ -34,12 +33,16 @@ constexpr uint64_t kShardBytes = uint64_t{8} * kOutcomeSlots * kSeriesCapacity;
 constexpr uint32_t kCountsBetweenClaims = 100'000;
 static_assert(kShardsAt % kPageBytes == 0 && kShardBytes % kPageBytes == 0);
 
-// Everything below is guarded by `lock`, but for what is atomic.
+// Everything below is guarded by `lock`, but for what is atomic. What decides anything is private: the
+// file is written, and never read, but for the counts themselves and what is asked in the control block.
 struct Counters {
   Mutex lock;
-  std::atomic<FileHeader*> header;  // null until the first open_counters
-  SeriesEntry* series;
-  bool has_file;  // false: private memory
+  FileHeader head;  // what the file's header says
+  SeriesEntry series[kSeriesCapacity];
+  std::atomic<uint32_t> series_count;
+  std::atomic<bool> is_open;             // shards[0] is there
+  std::atomic<FileHeader*> file_header;  // null: there is no file
+  SeriesEntry* file_series;
   bool warned_of_file;
   bool warned_of_space;
   uint64_t series_pages;  // pages of the series table that surely have space
@@ -47,46 +50,46 @@ struct Counters {
   ProcessFile file;
   uint64_t* shards[kMaxShards];  // mapped shards; [0] is the shared one
   bool is_owned[kMaxShards];
-  // In a forked child, until its first count: the parent's, still mapped, never written.
-  FileHeader* parent_header;
-  SeriesEntry* parent_series;
-  uint32_t parent_series_count;  // at the fork
 };
-Counters g_counters;
+constinit Counters g_counters = {};
 pthread_key_t g_thread_exit_key;
 std::atomic<bool> g_has_thread_exit_key;
 
-void fill_header(FileHeader* header, uint64_t start_time) {
-  header->version = kCountersVersion;
-  header->header_bytes = sizeof(FileHeader);
-  header->outcome_slots = kOutcomeSlots;
-  header->series_capacity = kSeriesCapacity;
-  header->series_entry_bytes = sizeof(SeriesEntry);
-  header->series_at = kSeriesAt;
-  header->control_at = kControlAt;
-  header->shards_at = kShardsAt;
-  header->shard_stride = kShardBytes;
-  header->series_count = 1;
-  header->shard_count = 1;
-  header->pid = static_cast<uint64_t>(getpid());
-  header->start_time = start_time;
-  header->created_unix_ns = unix_time_ns();
-  header->uid = geteuid();
-  header->mode = static_cast<uint32_t>(mode());
-  read_executable(header->executable, sizeof header->executable);
-  read_command_line(header->command, sizeof header->command);
+// What the process is; folders, devices and series stay as they are.
+void describe_process() {
+  FileHeader& head = g_counters.head;
+  head.version = kCountersVersion;
+  head.header_bytes = sizeof(FileHeader);
+  head.outcome_slots = kOutcomeSlots;
+  head.series_capacity = kSeriesCapacity;
+  head.series_entry_bytes = sizeof(SeriesEntry);
+  head.series_at = kSeriesAt;
+  head.control_at = kControlAt;
+  head.shards_at = kShardsAt;
+  head.shard_stride = kShardBytes;
+  head.shard_count = 1;
+  head.pid = static_cast<uint64_t>(getpid());
+  head.start_time = process_start_time();
+  head.created_unix_ns = unix_time_ns();
+  head.uid = geteuid();
+  head.mode = static_cast<uint32_t>(mode());
+  read_executable(head.executable, sizeof head.executable);
+  read_command_line(head.command, sizeof head.command);
 }
+
+FileHeader* file_header() { return g_counters.file_header.load(std::memory_order_relaxed); }
 
 constexpr char kOther[] = "(other)";
 
-uint32_t find_or_add_config(FileHeader* header, const Snapshot& snapshot) {
-  const uint32_t count = header->config_count;
+uint32_t find_or_add_config(const Snapshot& snapshot) {
+  FileHeader& head = g_counters.head;
+  const uint32_t count = head.config_count;
   CountedConfig added = {};
   added.digest[0] = snapshot.digest[0];
   added.digest[1] = snapshot.digest[1];
   snprintf(added.path, sizeof added.path, "%s", snapshot.text(snapshot.root));
   for (uint32_t i = 0; i < count; ++i) {
-    if (memcmp(&header->configs[i], &added, sizeof added) == 0) return i;
+    if (memcmp(&head.configs[i], &added, sizeof added) == 0) return i;
   }
   if (added.path[0] == 0) return count;  // no folder, no counts of its own
   if (count == kMaxCountedConfigs) return count - 1;
@@ -94,23 +97,37 @@ uint32_t find_or_add_config(FileHeader* header, const Snapshot& snapshot) {
     added = {};
     memcpy(added.path, kOther, sizeof kOther);
   }
-  header->configs[count] = added;
-  __atomic_store_n(&header->config_count, count + 1, __ATOMIC_RELEASE);
+  head.configs[count] = added;
+  head.config_count = count + 1;
+  if (FileHeader* const file = file_header()) {
+    file->configs[count] = added;
+    __atomic_store_n(&file->config_count, count + 1, __ATOMIC_RELEASE);
+  }
   return count;
 }
 
-// Maps header, series table and shard 0 of a new file. Null; or why not, and nothing is left
-// behind.
-const char* create_file(uint64_t start_time) {
+uint64_t pages_of_series(uint32_t count) {
+  return to_pages(count * sizeof(SeriesEntry)) / kPageBytes;
+}
+uint64_t pages_of_shard(uint32_t series_count) {
+  return to_pages(uint64_t{8} * kOutcomeSlots * series_count) / kPageBytes;
+}
+
+// Maps header, series table and shard 0 of a new file, with the series that there are. Null; or why not, and
+// nothing is left behind.
+const char* create_file() {
   Counters& state = g_counters;
+  const uint32_t count = state.series_count.load(std::memory_order_relaxed);
   if (!is_within_file_limit(kShardsAt + kShardBytes)) return "the file would exceed RLIMIT_FSIZE";
   const char* reason = nullptr;
-  const int file =
-      create_process_file(stats_dir(), start_time, kCountersSuffix, 0644, &state.file, &reason);
+  const int file = create_process_file(stats_dir(), state.head.start_time, kCountersSuffix, 0644,
+                                       &state.file, &reason);
   if (file < 0) return reason;
+  state.series_pages = pages_of_series(count);
+  state.shard_pages = pages_of_shard(count);
   bool is_fine = ftruncate(file, static_cast<off_t>(kShardsAt + kShardBytes)) == 0 &&
-                 reserve_file_range(file, 0, kSeriesAt + kPageBytes) &&
-                 reserve_file_range(file, kShardsAt, kPageBytes);
+                 reserve_file_range(file, 0, kSeriesAt + state.series_pages * kPageBytes) &&
+                 reserve_file_range(file, kShardsAt, state.shard_pages * kPageBytes);
   void* head = MAP_FAILED;
   void* shard = MAP_FAILED;
   if (is_fine) {
@@ -127,35 +144,22 @@ const char* create_file(uint64_t start_time) {
     (void)unlink(state.file.path);
     return strerror(failure);
   }
-  state.has_file = true;
-  state.series = reinterpret_cast<SeriesEntry*>(static_cast<char*>(head) + kSeriesAt);
-  state.shards[0] = static_cast<uint64_t*>(shard);
-  auto* header = static_cast<FileHeader*>(head);
-  fill_header(header, start_time);
+  state.file_series = reinterpret_cast<SeriesEntry*>(static_cast<char*>(head) + kSeriesAt);
+  memcpy(state.file_series, state.series, count * sizeof(SeriesEntry));
+  auto* const header = static_cast<FileHeader*>(head);
+  *header = state.head;
+  header->series_count = count;
   // The magic comes last: a reader takes no half-made header for a file.
   __atomic_thread_fence(__ATOMIC_RELEASE);
   memcpy(header->magic, kCountersMagic, sizeof header->magic);
-  state.header.store(header, std::memory_order_release);
+  __atomic_store_n(&state.shards[0], static_cast<uint64_t*>(shard), __ATOMIC_RELEASE);
+  state.file_header.store(header, std::memory_order_release);
   return nullptr;
 }
 
-void* map_private(size_t bytes) {
-  return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-              -1, 0);
-}
-
-// Counters that nobody outside can read, for when there is no file.
-bool create_private() {
-  void* memory = map_private(kShardsAt + kShardBytes);
-  if (memory == MAP_FAILED) return false;
-  Counters& state = g_counters;
-  state.has_file = false;
-  state.series = reinterpret_cast<SeriesEntry*>(static_cast<char*>(memory) + kSeriesAt);
-  state.shards[0] = reinterpret_cast<uint64_t*>(static_cast<char*>(memory) + kShardsAt);
-  auto* header = static_cast<FileHeader*>(memory);
-  fill_header(header, 0);
-  state.header.store(header, std::memory_order_release);
-  return true;
+void* map_private_shard() {
+  return mmap(nullptr, kShardBytes, PROT_READ | PROT_WRITE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
 void warn_of_space(const char* what) {
@@ -184,19 +188,20 @@ void* map_shard(uint32_t index) {
 // A shard that no live thread owns, newly mapped if need be. Null: the thread shares shard 0.
 uint64_t* claim_shard() {
   Counters& state = g_counters;
-  FileHeader* header = state.header.load(std::memory_order_relaxed);
-  if (header == nullptr) return nullptr;
   uint32_t index = 1;
   while (index < kMaxShards && state.shards[index] != nullptr && state.is_owned[index]) ++index;
   if (index == kMaxShards) return nullptr;
   if (state.shards[index] == nullptr) {
-    void* const shard = state.has_file ? map_shard(index) : map_private(kShardBytes);
+    void* const shard = file_header() != nullptr ? map_shard(index) : map_private_shard();
     if (shard == MAP_FAILED) {
-      if (state.has_file) warn_of_space("a thread's counters");
+      if (file_header() != nullptr) warn_of_space("a thread's counters");
       return nullptr;
     }
     __atomic_store_n(&state.shards[index], static_cast<uint64_t*>(shard), __ATOMIC_RELEASE);
-    __atomic_store_n(&header->shard_count, index + 1, __ATOMIC_RELEASE);
+    state.head.shard_count = index + 1;
+    if (FileHeader* const file = file_header()) {
+      __atomic_store_n(&file->shard_count, index + 1, __ATOMIC_RELEASE);
+    }
   }
   state.is_owned[index] = true;
   return state.shards[index];
@@ -215,7 +220,6 @@ void release_shard(void* shard) {
   // In a child that has not counted yet, what the thread remembers is its parent's.
   if (shard != t_counters) return;
   t_counters = nullptr;
-  leave_sections(static_cast<uint64_t*>(shard));
   MutexGuard guard(g_counters.lock);
   release_claim(shard);
 }
@@ -223,10 +227,9 @@ void release_shard(void* shard) {
 // Space for one more series, in the table and in every shard. Holding the lock.
 bool reserve_series(uint32_t series) {
   Counters& state = g_counters;
-  if (!state.has_file) return true;
-  const uint64_t series_pages = ((series + 1) * sizeof(SeriesEntry) + kPageBytes - 1) / kPageBytes;
-  const uint64_t shard_pages =
-      (uint64_t{8} * kOutcomeSlots * (series + 1) + kPageBytes - 1) / kPageBytes;
+  if (file_header() == nullptr) return true;
+  const uint64_t series_pages = pages_of_series(series + 1);
+  const uint64_t shard_pages = pages_of_shard(series + 1);
   if (series_pages <= state.series_pages && shard_pages <= state.shard_pages) return true;
   const int file = reopen_process_file(g_counters.file);
   if (file < 0) return false;
@@ -253,46 +256,44 @@ bool is_series(const SeriesEntry& entry, uint32_t config, const char* pattern,
 uint32_t find_or_add_series(uint32_t config, const char* pattern, const char* definition,
                             int32_t device, uint32_t room_kept) {
   Counters& state = g_counters;
-  FileHeader* header = state.header.load(std::memory_order_relaxed);
-  for (uint32_t i = 1; i < header->series_count; ++i) {
+  const uint32_t index = state.series_count.load(std::memory_order_relaxed);
+  for (uint32_t i = 1; i < index; ++i) {
     if (is_series(state.series[i], config, pattern, definition, device)) return i;
   }
-  const uint32_t index = header->series_count;
   if (index + room_kept >= kSeriesCapacity || !reserve_series(index)) return UINT32_MAX;
   SeriesEntry& entry = state.series[index];
   entry.config = static_cast<uint16_t>(config);
   entry.device = static_cast<int16_t>(device);
   snprintf(entry.pattern, sizeof entry.pattern, "%s", pattern);
   snprintf(entry.definition, sizeof entry.definition, "%s", definition);
-  __atomic_store_n(&header->series_count, index + 1, __ATOMIC_RELEASE);
+  state.series_count.store(index + 1, std::memory_order_release);
+  if (FileHeader* const file = file_header()) {
+    state.file_series[index] = entry;
+    __atomic_store_n(&file->series_count, index + 1, __ATOMIC_RELEASE);
+  }
   return index;
 }
 
-// The child has counters of its own. It lets go of the parent's here, and makes its file when it
-// first counts: most children never do.
+// A child has a file of its own, made when it first counts: most children never do. Its series are those
+// of its parent, so that indexes remembered by decisions stay right.
 void start_over_in_child() {
   Counters& state = g_counters;
-  FileHeader* header = state.header.load(std::memory_order_relaxed);
-  if (header != nullptr) {
-    state.parent_header = header;
-    state.parent_series = state.series;
-    state.parent_series_count = header->series_count;
-  }
   t_counters = nullptr;
   memset(state.shards, 0, sizeof state.shards);
   memset(state.is_owned, 0, sizeof state.is_owned);
-  state.header.store(nullptr, std::memory_order_relaxed);
+  state.is_open.store(false, std::memory_order_relaxed);
+  state.file_header.store(nullptr, std::memory_order_relaxed);
 }
 
-// Makes this process's counters if it has none, with the series of the process that it was forked
-// from, so that indexes remembered by decisions stay right. Holding the lock.
+// Makes this process's counters if it has none. Holding the lock.
 bool ensure_open() {
   Counters& state = g_counters;
-  if (state.header.load(std::memory_order_relaxed) != nullptr) return true;
-  if (state.parent_header == nullptr && config_path()[0] == 0 && !is_recording()) return false;
-  state.series_pages = 1;
-  state.shard_pages = 1;
-  if (const char* reason = create_file(process_start_time())) {
+  if (state.is_open.load(std::memory_order_relaxed)) return true;
+  const bool is_first = state.series_count.load(std::memory_order_relaxed) == 0;
+  if (is_first && !is_active()) return false;
+  if (is_first) state.series_count.store(1, std::memory_order_relaxed);
+  describe_process();
+  if (const char* reason = create_file()) {
     if (!state.warned_of_file) {
       state.warned_of_file = true;
       log_message(LogLevel::warn,
@@ -300,27 +301,11 @@ bool ensure_open() {
                   "`fibshim stats` will not show them",
                   stats_dir(), reason);
     }
-    if (!create_private()) return false;
+    void* const shard = map_private_shard();
+    if (shard == MAP_FAILED) return false;
+    __atomic_store_n(&state.shards[0], static_cast<uint64_t*>(shard), __ATOMIC_RELEASE);
   }
-  const FileHeader* parent = state.parent_header;
-  if (parent != nullptr) {
-    FileHeader* header = state.header.load(std::memory_order_relaxed);
-    memcpy(header->configs, parent->configs, sizeof header->configs);
-    header->config_count = parent->config_count;
-    memcpy(header->devices, parent->devices, sizeof header->devices);
-    header->device_count = parent->device_count;
-    const uint32_t count = state.parent_series_count;
-    if (count > 1 && !reserve_series(count - 1)) {
-      // No room even for what the parent had: count in private, where there is.
-      (void)unlink(state.file.path);
-      memset(state.shards, 0, sizeof state.shards);
-      if (!create_private()) return false;
-      header = state.header.load(std::memory_order_relaxed);
-    }
-    memcpy(state.series, state.parent_series, count * sizeof(SeriesEntry));
-    __atomic_store_n(&header->series_count, count, __ATOMIC_RELEASE);
-    state.parent_header = nullptr;
-  }
+  state.is_open.store(true, std::memory_order_release);
   return true;
 }
 
@@ -335,28 +320,24 @@ uint32_t open_counters(const Snapshot& snapshot) {
     }
   }
   if (!ensure_open()) return 0;
-  return find_or_add_config(state.header.load(std::memory_order_relaxed), snapshot);
+  return find_or_add_config(snapshot);
 }
 
 uint32_t add_config(const Snapshot& snapshot) {
-  Counters& state = g_counters;
-  MutexGuard guard(state.lock);
-  return ensure_open() ? find_or_add_config(state.header.load(std::memory_order_relaxed), snapshot)
-                       : 0;
+  MutexGuard guard(g_counters.lock);
+  return ensure_open() ? find_or_add_config(snapshot) : 0;
 }
 
-void note_mode(Mode mode) {
-  FileHeader* const header = g_counters.header.load(std::memory_order_acquire);
-  if (header != nullptr) {
-    __atomic_store_n(&header->mode, static_cast<uint32_t>(mode), __ATOMIC_RELAXED);
-  }
+void publish_mode(Mode mode) {
+  FileHeader* const file = g_counters.file_header.load(std::memory_order_acquire);
+  if (file != nullptr) __atomic_store_n(&file->mode, static_cast<uint32_t>(mode), __ATOMIC_RELAXED);
 }
 
 ControlBlock* own_control() {
-  FileHeader* const header = g_counters.header.load(std::memory_order_acquire);
-  return header == nullptr || !g_counters.has_file
+  FileHeader* const file = g_counters.file_header.load(std::memory_order_acquire);
+  return file == nullptr
              ? nullptr
-             : reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(header) + kControlAt);
+             : reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(file) + kControlAt);
 }
 
 uint64_t control_offset() { return kControlAt; }
@@ -421,42 +402,37 @@ uint32_t series_of(uint32_t config, const char* pattern, const char* definition,
 }
 
 void names_of_series(uint32_t series, const char** pattern, const char** definition) {
-  MutexGuard guard(g_counters.lock);
-  const bool is_known = g_counters.series != nullptr && series < kSeriesCapacity;
+  const bool is_known = series < series_count();
   *pattern = is_known ? g_counters.series[series].pattern : "";
   *definition = is_known ? g_counters.series[series].definition : "";
 }
 
-uint32_t series_count() {
-  const FileHeader* const header = g_counters.header.load(std::memory_order_acquire);
-  return header == nullptr ? 0 : __atomic_load_n(&header->series_count, __ATOMIC_ACQUIRE);
-}
+uint32_t series_count() { return g_counters.series_count.load(std::memory_order_acquire); }
 
 const char* folder_of_series(uint32_t series) {
   MutexGuard guard(g_counters.lock);
-  const FileHeader* const header = g_counters.header.load(std::memory_order_relaxed);
-  if (header == nullptr || series >= header->series_count) return "";
+  if (series >= series_count()) return "";
   const uint32_t config = g_counters.series[series].config;
-  return config < header->config_count ? header->configs[config].path : "";
+  return config < g_counters.head.config_count ? g_counters.head.configs[config].path : "";
 }
 
 int32_t device_of(uint32_t series) {
-  MutexGuard guard(g_counters.lock);
-  return g_counters.series == nullptr ? -1 : g_counters.series[series].device;
+  return series < series_count() ? g_counters.series[series].device : -1;
 }
 
 uint64_t hits_of(uint32_t series) {
   uint64_t hits = 0;
-  for (uint32_t i = 0; const uint64_t* shard = shard_at(i); ++i) {
+  for (uint32_t i = 0; i < kMaxShards; ++i) {
+    const uint64_t* const shard = __atomic_load_n(&g_counters.shards[i], __ATOMIC_ACQUIRE);
+    if (shard == nullptr) break;
     hits += __atomic_load_n(shard + counter_of(series, Outcome::hit), __ATOMIC_RELAXED);
   }
   return hits;
 }
 
 uint32_t first_series_like(uint32_t series) {
-  MutexGuard guard(g_counters.lock);
+  if (series == 0 || series >= series_count()) return 0;
   const SeriesEntry* const entries = g_counters.series;
-  if (entries == nullptr || series == 0 || series >= kSeriesCapacity) return 0;
   const SeriesEntry& entry = entries[series];
   if (strcmp(entry.definition, kOther) == 0) return 0;
   uint32_t first = 1;
@@ -467,20 +443,17 @@ uint32_t first_series_like(uint32_t series) {
   return first;
 }
 
-const uint64_t* shard_at(uint32_t index) {
-  return index < kMaxShards ? __atomic_load_n(&g_counters.shards[index], __ATOMIC_ACQUIRE)
-                            : nullptr;
-}
-
-void note_device(uint32_t ordinal, uint32_t sm, const char* name) {
+void describe_device(uint32_t ordinal, uint32_t sm, const char* name) {
   Counters& state = g_counters;
   MutexGuard guard(state.lock);
-  FileHeader* header = state.header.load(std::memory_order_relaxed);
-  if (header == nullptr || ordinal >= kMaxCountedDevices) return;
-  header->devices[ordinal].sm = sm;
-  snprintf(header->devices[ordinal].name, sizeof header->devices[ordinal].name, "%s", name);
-  if (header->device_count <= ordinal) {
-    __atomic_store_n(&header->device_count, ordinal + 1, __ATOMIC_RELEASE);
+  if (!state.is_open.load(std::memory_order_relaxed) || ordinal >= kMaxCountedDevices) return;
+  CountedDevice& device = state.head.devices[ordinal];
+  device.sm = sm;
+  snprintf(device.name, sizeof device.name, "%s", name);
+  if (state.head.device_count <= ordinal) state.head.device_count = ordinal + 1;
+  if (FileHeader* const file = file_header()) {
+    file->devices[ordinal] = device;
+    __atomic_store_n(&file->device_count, state.head.device_count, __ATOMIC_RELEASE);
   }
 }
 

@@ -4,6 +4,9 @@
 // gets its shard at its first count and gives it back when it ends; a shard's counts stay. When
 // no shard can be had (no space, no memory) the thread adds atomically to the shared shard 0; when
 // there is no file, shards are private memory and only the host's own process knows the counts.
+//
+// Whoever may write the file can falsify the counts, and nothing else: what a series or a folder is, and how
+// many there are, is read from private copies.
 #ifndef FIBSHIM_SHIM_COUNTERS_COUNTERS_H_
 #define FIBSHIM_SHIM_COUNTERS_COUNTERS_H_
 
@@ -12,6 +15,7 @@
 #include "shim/abi/counters_format.h"
 #include "shim/abi/outcomes.h"
 #include "shim/abi/settings.h"
+#include "shim/base/read_section.h"
 
 namespace fibshim {
 
@@ -36,19 +40,6 @@ extern __thread uint64_t* t_counters __asm__("fibshim_counters")
 
 // Adds one where the thread has no shard of its own: claims one, or adds to shard 0.
 void count_slowly(CounterIndex index);
-
-// Adds to a counter that only this thread writes: a plain add, but as one store that a reader sees
-// whole, after everything that this thread has read or written before; the compiler moves nothing over it.
-inline void add_in_order(uint64_t* counter, int64_t by) {
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
-  // Compilers make three instructions of the other form.
-  __asm__ volatile("addq %1, %0" : "+m"(*counter) : "er"(by) : "cc", "memory");
-#else
-  __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + static_cast<uint64_t>(by),
-                   __ATOMIC_RELEASE);
-  __atomic_signal_fence(__ATOMIC_SEQ_CST);
-#endif
-}
 
 // Adds one to the calling thread's own shard.
 inline void count_in(uint64_t* counters, CounterIndex index) { add_in_order(counters + index, 1); }
@@ -101,18 +92,15 @@ uint64_t hits_of(uint32_t series);
 // definitions, for lack of room.
 uint32_t first_series_like(uint32_t series);
 
-// Shard `index`, from 1 on without a gap, or null. For read_section.cc.
-const uint64_t* shard_at(uint32_t index);
-
 // The mode that is in force, for readers.
-void note_mode(Mode mode);
+void publish_mode(Mode mode);
 
 // The process's control block, and where it lies in any counters file of this version. Null: no file.
 ControlBlock* own_control();
 uint64_t control_offset();
 
 // Describes the devices in the file's header, once.
-void note_device(uint32_t ordinal, uint32_t sm, const char* name);
+void describe_device(uint32_t ordinal, uint32_t sm, const char* name);
 
 // For the atfork handlers.
 void lock_counters_for_fork();

@@ -400,8 +400,7 @@ SavedNode* save_launch(const LaunchRequest& request, const LaunchPlan& plan) {
   return save(original, plan);
 }
 
-void remember_captured_node(const LaunchRequest& request, const LaunchPlan& plan,
-                            SavedNode* saved) {
+void remember_captured_node(const LaunchRequest& request, SavedNode* saved) {
   const auto get_info = FIBSHIM_REAL(cuStreamGetCaptureInfo_v2);
   CUstream stream = request.stream;
   if (request.is_per_thread_stream && stream == nullptr) stream = CU_STREAM_PER_THREAD;

@@ -76,7 +76,7 @@ void forget_graph(CUgraph graph);
 SavedNode* save_launch(const LaunchRequest& request, const LaunchPlan& plan);
 
 // After it has succeeded: if its stream is capturing, the node that it became is remembered.
-void remember_captured_node(const LaunchRequest& request, const LaunchPlan& plan, SavedNode* saved);
+void remember_captured_node(const LaunchRequest& request, SavedNode* saved);
 
 // For the atfork handlers.
 void lock_graphs_for_fork();

@@ -11,7 +11,7 @@
 #include "shim/counters/counters.h"
 #include "shim/driver/driver.h"
 #include "shim/graphs/graphs.h"
-#include "shim/counters/read_section.h"
+#include "shim/base/read_section.h"
 #include "shim/launch/recording.h"
 #include "shim/hooks/hook_addresses.h"
 

@@ -17,7 +17,7 @@
 #include "shim/launch/launch_entry.h"
 #include "shim/launch/launch_path.h"
 #include "shim/launch/launch_slow.h"
-#include "shim/counters/read_section.h"
+#include "shim/base/read_section.h"
 #include "shim/launch/recording.h"
 #include "shim/life/runtime.h"
 #include "shim/base/settings_in_force.h"
@@ -166,7 +166,7 @@ class CaptureNote {
   void make(CUresult result) const {
     if (saved_ == nullptr) return;
     if (result == CUDA_SUCCESS) {
-      remember_captured_node(request_, plan_, saved_);
+      remember_captured_node(request_, saved_);
     } else {
       release_saved(saved_);
     }

@@ -1,7 +1,7 @@
 // Where every launch enters: the exported launch functions themselves.
 //
 // Hot: a kernel that no pattern knows costs one table lookup within a read section, one count and a
-// jump to the driver, 21 instructions in all, and no stack: the host's arguments lie where the driver
+// jump to the driver, 25 instructions in all, and no stack: the host's arguments lie where the driver
 // expects them. A compiler makes nearly three times as many of the same C++, because it takes the
 // arguments off the stack and puts them back. So x86-64 has it in assembly; below is the same for other
 // machines, and for ThreadSanitizer, which sees no assembly. What both rely on is asserted.
@@ -11,7 +11,7 @@
 #include "shim/driver/driver.h"
 #include "shim/registry/handles.h"
 #include "shim/launch/launch_entry.h"
-#include "shim/counters/read_section.h"
+#include "shim/base/read_section.h"
 
 namespace fibshim {
 namespace {
@@ -25,7 +25,7 @@ static_assert(offsetof(HandleTable, mask) == 0 && sizeof(HandleTable) == 16);
 static_assert(sizeof(HandleSlot) == 16 && offsetof(HandleSlot, key) == 0 &&
               offsetof(HandleSlot, value) == 8);
 static_assert(kUntracked == 1 && kUntrackedCounter * sizeof(uint64_t) == 56 &&
-              kFastSection * sizeof(uint64_t) == 112);
+              offsetof(ReaderState, fast) == 0);
 
 // The frame that the assembly below lays out.
 static_assert(offsetof(LaunchFrame, hit) == 48 && offsetof(LaunchFrame, return_address) == 72 &&
@@ -37,9 +37,9 @@ static_assert(kGoesOn == uint64_t{1} << 32);
 // first that its hash names or the next one; further ones are left to the slow side.
 asm(R"(
   .text
-  .hidden fibshim_handle_table, fibshim_counters, fibshim_finish_launch
+  .hidden fibshim_handle_table, fibshim_reader, fibshim_counters, fibshim_finish_launch
 
-# Falls through to 3 when the launch is not a plain one: the thread's counters in rax, or 0; unless 0,
+# Falls through to 3 when the launch is not a plain one: the thread's ReaderState in rax, or 0; unless 0,
 # within the read section, and the slot's value in r11, or 0.
 .macro fibshim_enter name, handle
   .globl \name
@@ -49,13 +49,13 @@ asm(R"(
 \name:
   .cfi_startproc
   endbr64
-  movq fibshim_counters@gottpoff(%rip), %rax
+  movq fibshim_reader@gottpoff(%rip), %rax
   movabsq $0x9e3779b97f4a7c15, %r11
   movq %fs:(%rax), %rax
   imulq \handle, %r11
   testq %rax, %rax                       # the thread's first launch
   je 2f
-  incq 112(%rax)                         # enter
+  incq (%rax)                            # enter
   movq fibshim_handle_table(%rip), %r10
   shrq $32, %r11
   andq (%r10), %r11                      # table->mask
@@ -67,8 +67,13 @@ asm(R"(
   movq 8(%r10), %r11
   testb $1, %r11b                        # kUntracked
   je 3f
-  incq 112(%rax)                         # leave
-  incq 56(%rax)
+  movq fibshim_counters@gottpoff(%rip), %r10
+  movq %fs:(%r10), %r10
+  xorl %r11d, %r11d
+  testq %r10, %r10                       # none of its own: the route counts
+  je 3f
+  incq (%rax)                            # leave
+  incq 56(%r10)
   jmp *fibshim_real_\name(%rip)
 2:
   xorl %r11d, %r11d
@@ -151,22 +156,22 @@ FIBSHIM_CONFIG_LAUNCHES(LAUNCH)
 #else
 
 // `is_plain`: the launch was one of a kernel that no pattern knows, and is counted. Otherwise what
-// the routes below take; within the read section unless there are no counters.
+// the routes below take; within the read section unless `reader` is null.
 struct Entered {
   bool is_plain;
   uintptr_t slot;
-  uint64_t* counters;
+  ReaderState* reader;
 };
 
 inline Entered enter(const void* handle) {
-  uint64_t* const counters = t_counters;
-  if (counters == nullptr) return {false, 0, nullptr};
-  enter_fast_section(counters);
+  ReaderState* const reader = t_reader;
+  if (reader == nullptr) return {false, 0, nullptr};
+  enter_fast_section(reader);
   const uintptr_t slot = find_handle(handle);
-  if ((slot & kUntracked) == 0) return {false, slot, counters};
-  leave_fast_section(counters);
-  count_in(counters, kUntrackedCounter);
-  return {true, slot, counters};
+  if ((slot & kUntracked) == 0) return {false, slot, reader};
+  leave_fast_section(reader);
+  count(kUntrackedCounter);
+  return {true, slot, reader};
 }
 
 }  // namespace
@@ -175,24 +180,24 @@ inline Entered enter(const void* handle) {
 using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is all hooks
 
 // The same in C++: plainly untracked launches go straight on, the others by way of a frame.
-#define FIBSHIM_FRAMED(name, extra_or_null, ...)                                              \
-  {                                                                                           \
-    const Entered entered = enter(function);                                                  \
-    if (entered.is_plain) return FIBSHIM_REAL(name)(__VA_ARGS__);                             \
-    LaunchFrame frame = {reinterpret_cast<uint64_t>(function),                                \
-                         {grid_x, grid_y, grid_z},                                            \
-                         {block_x, block_y},                                                  \
-                         0,                                                                   \
-                         {},                                                                  \
-                         0,                                                                   \
-                         block_z,                                                             \
-                         shared_mem,                                                          \
-                         stream,                                                              \
-                         params,                                                              \
-                         extra_or_null};                                                      \
-    const LaunchResult ended = fibshim_finish_launch(                                         \
-        &frame, fibshim_route_##name(&frame, entered.slot, entered.counters));                \
-    return ended == kGoesOn ? FIBSHIM_REAL(name)(__VA_ARGS__) : static_cast<CUresult>(ended); \
+#define FIBSHIM_FRAMED(name, extra_or_null, ...)                                                   \
+  {                                                                                                \
+    const Entered entered = enter(function);                                                       \
+    if (entered.is_plain) return FIBSHIM_REAL(name)(__VA_ARGS__);                                  \
+    LaunchFrame frame = {reinterpret_cast<uint64_t>(function),                                     \
+                         {grid_x, grid_y, grid_z},                                                 \
+                         {block_x, block_y},                                                       \
+                         0,                                                                        \
+                         {},                                                                       \
+                         0,                                                                        \
+                         block_z,                                                                  \
+                         shared_mem,                                                               \
+                         stream,                                                                   \
+                         params,                                                                   \
+                         extra_or_null};                                                           \
+    const LaunchResult ended =                                                                     \
+        fibshim_finish_launch(&frame, fibshim_route_##name(&frame, entered.slot, entered.reader)); \
+    return ended == kGoesOn ? FIBSHIM_REAL(name)(__VA_ARGS__) : static_cast<CUresult>(ended);      \
   }
 
 #define FIBSHIM_GEOMETRY                                                                 \
@@ -211,12 +216,12 @@ CUresult hook_cuLaunchKernel(CUfunction function, FIBSHIM_GEOMETRY, void** extra
     hook_cuLaunchCooperativeKernel_ptsz(CUfunction function, FIBSHIM_GEOMETRY)
         FIBSHIM_FRAMED(cuLaunchCooperativeKernel_ptsz, nullptr, function, FIBSHIM_GEOMETRY_NAMES)
 
-#define FIBSHIM_CONFIG(name)                                                                      \
-  CUresult hook_##name(const CUlaunchConfig* config, CUfunction function, void** params,          \
-                       void** extra) {                                                            \
-    const Entered entered = enter(function);                                                      \
-    if (entered.is_plain) return FIBSHIM_REAL(name)(config, function, params, extra);             \
-    return fibshim_route_##name(config, function, params, extra, entered.slot, entered.counters); \
+#define FIBSHIM_CONFIG(name)                                                                    \
+  CUresult hook_##name(const CUlaunchConfig* config, CUfunction function, void** params,        \
+                       void** extra) {                                                          \
+    const Entered entered = enter(function);                                                    \
+    if (entered.is_plain) return FIBSHIM_REAL(name)(config, function, params, extra);           \
+    return fibshim_route_##name(config, function, params, extra, entered.slot, entered.reader); \
   }
             FIBSHIM_CONFIG_LAUNCHES(FIBSHIM_CONFIG)
 

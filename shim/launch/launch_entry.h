@@ -18,18 +18,18 @@
   LAUNCH(cuLaunchKernelEx)              \
   LAUNCH(cuLaunchKernelEx_ptsz)
 
-// `slot` is the handle's, or 0 where it was not found at once; `counters` the thread's own, or null. Unless
-// they are null the thread is within its read section, which these leave.
+// `slot` is the handle's, or 0 where it was not found at once; `reader` the thread's own, or null. Unless it is
+// null the thread is within its read section, which these leave.
 extern "C" {
 #define LAUNCH(name)                                                                \
   __attribute__((visibility("hidden"))) fibshim::LaunchResult fibshim_route_##name( \
-      fibshim::LaunchFrame* frame, uintptr_t slot, uint64_t* counters);
+      fibshim::LaunchFrame* frame, uintptr_t slot, fibshim::ReaderState* reader);
 FIBSHIM_FRAMED_LAUNCHES(LAUNCH)
 #undef LAUNCH
 #define LAUNCH(name)                                                                              \
   __attribute__((visibility("hidden")))                                                           \
   CUresult fibshim_route_##name(const CUlaunchConfig* config, CUfunction function, void** params, \
-                                void** extra, uintptr_t slot, uint64_t* counters);
+                                void** extra, uintptr_t slot, fibshim::ReaderState* reader);
 FIBSHIM_CONFIG_LAUNCHES(LAUNCH)
 #undef LAUNCH
 // finish_launch().

@@ -9,7 +9,7 @@
 #include "shim/registry/images.h"
 #include "shim/launch/launch_entry.h"
 #include "shim/launch/launch_slow.h"
-#include "shim/counters/read_section.h"
+#include "shim/base/read_section.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/base/settings_in_force.h"
 
@@ -233,8 +233,7 @@ LaunchResult finish_launch(const LaunchFrame& frame, LaunchResult result) {
   const auto code = static_cast<CUresult>(static_cast<uint32_t>(result));
   if ((result & kIsDone) != 0 || code == CUDA_SUCCESS) return static_cast<uint32_t>(code);
   const auto hit = static_cast<CounterIndex>(frame.hit);
-  uint64_t* const counters = t_counters;
-  if (counters != nullptr) add_in_order(counters + hit, -1);
+  take_back(hit);
   const uint32_t series = hit / kOutcomeSlots;
   return end_failed_launch(series, code, on_error_of_series(series)) ? kGoesOn
                                                                      : static_cast<uint32_t>(code);
@@ -299,13 +298,13 @@ inline bool make_dimension(const Dimension& dimension, const LaunchFrame& frame,
 // finish_launch() if it fails, so that nothing has to be kept across it.
 template <const LaunchFunctions& kFunctions>
 inline LaunchResult launch_replacement(LaunchFrame& frame, const Decision& decision,
-                                       uint64_t* counters, const uint32_t* geometry,
+                                       ReaderState* reader, const uint32_t* geometry,
                                        void** arguments) {
   const CounterIndex hit = decision.counter;
   const CUfunction kernel = decision.kernel;
   frame.hit = hit;
-  count_in(counters, hit);
-  leave_fast_section(counters);
+  leave_fast_section(reader);
+  count(hit);
   return static_cast<uint32_t>(kFunctions.launch->load(std::memory_order_relaxed)(
       kernel, geometry[0], geometry[1], geometry[2], geometry[3], geometry[4], geometry[5],
       geometry[6], frame.stream, arguments, nullptr));
@@ -314,8 +313,8 @@ inline LaunchResult launch_replacement(LaunchFrame& frame, const Decision& decis
 // Leaves the section for the slow side.
 template <const LaunchFunctions& kFunctions>
 __attribute__((noinline)) LaunchResult leave_for_slow_side(const LaunchFrame& frame,
-                                                           uint64_t* counters) {
-  if (counters != nullptr) leave_fast_section(counters);
+                                                           ReaderState* reader) {
+  if (reader != nullptr) leave_fast_section(reader);
   return route_slowly(frame, kFunctions);
 }
 
@@ -324,7 +323,7 @@ template <const LaunchFunctions& kFunctions>
 __attribute__((noinline)) LaunchResult launch_computed(LaunchFrame& frame,
                                                        const Candidate& candidate,
                                                        const Decision& decision,
-                                                       uint64_t* counters) {
+                                                       ReaderState* reader) {
   LaunchView view;
   view.params = frame.params;
   view.captures = candidate.captures;
@@ -332,7 +331,7 @@ __attribute__((noinline)) LaunchResult launch_computed(LaunchFrame& frame,
   const Program where = decision.binding->where;
   if (!run_program(candidate.where, candidate.where_count, view, nullptr) ||
       !run_program(decision.snapshot->begin(where), where.count, view, nullptr)) {
-    return leave_for_slow_side<kFunctions>(frame, counters);
+    return leave_for_slow_side<kFunctions>(frame, reader);
   }
   uint32_t geometry[kPlainGeometryCount];
   __builtin_memcpy(geometry, decision.geometry, sizeof geometry);
@@ -343,7 +342,7 @@ __attribute__((noinline)) LaunchResult launch_computed(LaunchFrame& frame,
     if (map.kind == GeometryMap::Kind::copy) {
       value = view.geometry[map.index];
     } else if (!compute_dimension(decision, index, view, &value)) {
-      return leave_for_slow_side<kFunctions>(frame, counters);
+      return leave_for_slow_side<kFunctions>(frame, reader);
     }
     geometry[index == kSharedMem ? kPlainGeometryCount - 1 : index] = value;
   }
@@ -352,17 +351,17 @@ __attribute__((noinline)) LaunchResult launch_computed(LaunchFrame& frame,
   void** arguments = frame.params;
   if (decision.binding->is_identity == 0) {
     if (!make_params(decision, view, pointers, values)) {
-      return leave_for_slow_side<kFunctions>(frame, counters);
+      return leave_for_slow_side<kFunctions>(frame, reader);
     }
     arguments = pointers;
   }
-  return launch_replacement<kFunctions>(frame, decision, counters, geometry, arguments);
+  return launch_replacement<kFunctions>(frame, decision, reader, geometry, arguments);
 }
 
 // A decision without expressions, whose checks hold.
 template <const LaunchFunctions& kFunctions>
 __attribute__((noinline)) LaunchResult launch_directly(LaunchFrame& frame, const Decision& decision,
-                                                       uint64_t* counters) {
+                                                       ReaderState* reader) {
   uint32_t geometry[kPlainGeometryCount];
   __builtin_memcpy(geometry, decision.geometry, sizeof geometry);
   if (decision.dimension_count != 0) {
@@ -370,7 +369,7 @@ __attribute__((noinline)) LaunchResult launch_directly(LaunchFrame& frame, const
     if (!make_dimension(decision.dimensions[0], frame, geometry) ||
         (decision.dimension_count > 1 &&
          !make_dimension(decision.dimensions[1], frame, geometry))) {
-      return leave_for_slow_side<kFunctions>(frame, counters);
+      return leave_for_slow_side<kFunctions>(frame, reader);
     }
   }
   void* pointers[kMaxFastArguments];
@@ -382,7 +381,7 @@ __attribute__((noinline)) LaunchResult launch_directly(LaunchFrame& frame, const
     }
     arguments = pointers;
   }
-  return launch_replacement<kFunctions>(frame, decision, counters, geometry, arguments);
+  return launch_replacement<kFunctions>(frame, decision, reader, geometry, arguments);
 }
 
 // Handles whose slot is further from its place than launch_entry.cc looks.
@@ -394,15 +393,15 @@ __attribute__((noinline)) uintptr_t find_far_handle(const void* handle) {
 // kernel that one pattern fits, whose key is one parameter at most, with a decision that is made.
 template <const LaunchFunctions& kFunctions, class GoSlowly>
 __attribute__((always_inline)) inline LaunchResult route(LaunchFrame& frame, uintptr_t slot,
-                                                         uint64_t* counters, bool has_attributes,
+                                                         ReaderState* reader, bool has_attributes,
                                                          const GoSlowly& go_slowly) {
   void** const params = frame.params;
   if (__builtin_expect((slot & kSimple) == 0, 0)) {
-    if (slot != 0 || counters == nullptr) return go_slowly();
+    if (slot != 0 || reader == nullptr) return go_slowly();
     slot = find_far_handle(reinterpret_cast<const void*>(frame.function));
     if ((slot & kUntracked) != 0) {
-      count_in(counters, counter_of(0, Outcome::untracked));
-      leave_fast_section(counters);
+      leave_fast_section(reader);
+      count_untracked();
       return kGoesOn;
     }
     if ((slot & kSimple) == 0) return go_slowly();
@@ -424,22 +423,23 @@ __attribute__((always_inline)) inline LaunchResult route(LaunchFrame& frame, uin
   if (__builtin_expect(has_attributes && decision->waits_for_previous, 0)) return go_slowly();
   const Way way = way_now(*decision);
   if (__builtin_expect(way == Way::direct, 1)) {
-    return launch_directly<kFunctions>(frame, *decision, counters);
+    return launch_directly<kFunctions>(frame, *decision, reader);
   }
   if (__builtin_expect(way == Way::original, 1)) {
-    count_in(counters, decision->counter);
-    leave_fast_section(counters);
+    const CounterIndex counter = decision->counter;
+    leave_fast_section(reader);
+    count(counter);
     return kGoesOn;
   }
-  return way == Way::computed ? launch_computed<kFunctions>(frame, candidate, *decision, counters)
+  return way == Way::computed ? launch_computed<kFunctions>(frame, candidate, *decision, reader)
                               : go_slowly();
 }
 
 template <const LaunchFunctions& kFunctions>
-inline LaunchResult route_framed(LaunchFrame& frame, uintptr_t slot, uint64_t* counters) {
-  const auto go_slowly = [&] { return leave_for_slow_side<kFunctions>(frame, counters); };
+inline LaunchResult route_framed(LaunchFrame& frame, uintptr_t slot, ReaderState* reader) {
+  const auto go_slowly = [&] { return leave_for_slow_side<kFunctions>(frame, reader); };
   if (kFunctions.has_extra && __builtin_expect(frame.extra != nullptr, 0)) return go_slowly();
-  return route<kFunctions>(frame, slot, counters, false, go_slowly);
+  return route<kFunctions>(frame, slot, reader, false, go_slowly);
 }
 
 // Attributes that need no look at the replacement, but for whether it waits: none, or programmatic
@@ -452,14 +452,14 @@ inline bool has_plain_attributes(const CUlaunchConfig& config) {
 
 template <const LaunchFunctions& kFunctions>
 inline CUresult route_config(const CUlaunchConfig* config, CUfunction function, void** params,
-                             void** extra, uintptr_t slot, uint64_t* counters) {
+                             void** extra, uintptr_t slot, ReaderState* reader) {
   const auto go_slowly = [&] {
-    if (counters != nullptr) leave_fast_section(counters);
+    if (reader != nullptr) leave_fast_section(reader);
     return done(launch_config_slowly(config, function, params, extra, kFunctions));
   };
   LaunchResult result;
   LaunchFrame frame;
-  if (__builtin_expect(counters == nullptr || config == nullptr || extra != nullptr ||
+  if (__builtin_expect(reader == nullptr || config == nullptr || extra != nullptr ||
                            !has_plain_attributes(*config),
                        0)) {
     result = go_slowly();
@@ -475,7 +475,7 @@ inline CUresult route_config(const CUlaunchConfig* config, CUfunction function, 
     frame.params = params;
     frame.function = reinterpret_cast<uint64_t>(function);
     frame.extra = nullptr;
-    result = route<kFunctions>(frame, slot, counters, config->numAttrs != 0, go_slowly);
+    result = route<kFunctions>(frame, slot, reader, config->numAttrs != 0, go_slowly);
   }
   if (__builtin_expect(result != 0, 0)) result = finish_launch(frame, result);
   if (result != kGoesOn) return static_cast<CUresult>(result);
@@ -501,12 +501,13 @@ LaunchResult fibshim_finish_launch(const LaunchFrame* frame, LaunchResult result
 #define FIBSHIM_HAS(name) \
   [] { return fibshim::real::name.load(std::memory_order_relaxed) != nullptr; }
 
-#define FIBSHIM_ROUTE(name, plain, ex, is_per_thread_stream, has_extra)                       \
-  static constexpr fibshim::LaunchFunctions kFunctions_##name = {                             \
-      &fibshim::real::plain, &fibshim::real::ex, FIBSHIM_HAS(name), is_per_thread_stream,     \
-      has_extra};                                                                             \
-  LaunchResult fibshim_route_##name(LaunchFrame* frame, uintptr_t slot, uint64_t* counters) { \
-    return fibshim::route_framed<kFunctions_##name>(*frame, slot, counters);                  \
+#define FIBSHIM_ROUTE(name, plain, ex, is_per_thread_stream, has_extra)                   \
+  static constexpr fibshim::LaunchFunctions kFunctions_##name = {                         \
+      &fibshim::real::plain, &fibshim::real::ex, FIBSHIM_HAS(name), is_per_thread_stream, \
+      has_extra};                                                                         \
+  LaunchResult fibshim_route_##name(LaunchFrame* frame, uintptr_t slot,                   \
+                                    fibshim::ReaderState* reader) {                       \
+    return fibshim::route_framed<kFunctions_##name>(*frame, slot, reader);                \
   }
 
 FIBSHIM_ROUTE(cuLaunchKernel, cuLaunchKernel, cuLaunchKernelEx, false, true)
@@ -520,9 +521,9 @@ FIBSHIM_ROUTE(cuLaunchCooperativeKernel_ptsz, cuLaunchKernel_ptsz, cuLaunchKerne
   static constexpr fibshim::LaunchFunctions kFunctions_##name = {                                  \
       &fibshim::real::plain, &fibshim::real::name, FIBSHIM_HAS(name), is_per_thread_stream, true}; \
   CUresult fibshim_route_##name(const CUlaunchConfig* config, CUfunction function, void** params,  \
-                                void** extra, uintptr_t slot, uint64_t* counters) {                \
+                                void** extra, uintptr_t slot, fibshim::ReaderState* reader) {      \
     return fibshim::route_config<kFunctions_##name>(config, function, params, extra, slot,         \
-                                                    counters);                                     \
+                                                    reader);                                       \
   }
 
 FIBSHIM_ROUTE_CONFIG(cuLaunchKernelEx, cuLaunchKernel, false)

@@ -3,7 +3,7 @@
 #include "shim/driver/driver.h"
 #include "shim/registry/images.h"
 #include "shim/base/log.h"
-#include "shim/counters/read_section.h"
+#include "shim/base/read_section.h"
 #include "shim/launch/recording.h"
 #include "shim/life/runtime.h"
 #include "shim/launch/served_solutions.h"

@@ -23,7 +23,7 @@
 #include "shim/registry/loaded_images.h"
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
-#include "shim/counters/read_section.h"
+#include "shim/base/read_section.h"
 #include "shim/life/runtime.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/base/settings_in_force.h"
@@ -254,6 +254,13 @@ void note_refusal(const char* message) {
   write_status(watch);
 }
 
+// A link may lead elsewhere between the look at it and the opening of the folder. Then the next look, whatever
+// it finds, must not take it for what was there before.
+void check_seen(const Snapshot& opened) {
+  FolderIdentity& seen = g_watch.seen;
+  if (seen.device != opened.root_device || seen.inode != opened.root_inode) seen = {};
+}
+
 // A folder that the process has been in may come back as it is, whatever is wrong with it.
 enum class Faults : bool { refused, accepted };
 
@@ -266,6 +273,10 @@ Generation* prepare(bool is_off, const char* path, Faults faults,
   if (!is_off) {
     snapshot = open_folder(path, message, sizeof message);
     if (snapshot == nullptr) return nullptr;
+    if (strcmp(path, config_path()) == 0) {
+      MutexGuard guard(g_watch.lock);
+      check_seen(*snapshot);
+    }
     if (message[0] != 0) log_message(LogLevel::info, "%s", message);
     message[0] = 0;
     mode = mode_with(*snapshot);
@@ -306,7 +317,7 @@ bool go(Generation* next, bool is_off, const char* wanted, char (&message)[kCont
       return false;
     }
     if (!is_off) apply_settings_of_next(*next->snapshot, next->mode);
-    note_mode(next->mode);
+    publish_mode(next->mode);
   }
   watch.again_ms = 0;
   {
@@ -543,6 +554,7 @@ void begin_watching(const Generation& first, const FolderIdentity& identity) {
   MutexGuard guard(watch.lock);
   watch.number = first.number;
   watch.seen = identity;
+  if (!is_no_folder(snapshot)) check_seen(snapshot);
   copy_text(watch.wanted, config_path());
   copy_text(watch.folder, snapshot.text(snapshot.root));
   memcpy(watch.digest, snapshot.digest, sizeof watch.digest);

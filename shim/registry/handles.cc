@@ -11,7 +11,7 @@
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
 #include "shim/base/pool.h"
-#include "shim/counters/read_section.h"
+#include "shim/base/read_section.h"
 #include "shim/life/runtime.h"
 #include "shim/base/settings_in_force.h"
 

@@ -69,7 +69,7 @@ const Devices* ask_devices() {
     char name[128] = "";
     if (get_name != nullptr) (void)get_name(name, sizeof name, devices->device[i]);
     name[sizeof name - 1] = 0;
-    note_device(i, sm, name);
+    describe_device(i, sm, name);
   }
   // Before anybody can decide by these devices.
   if (devices->class_count > 1) tell_devices_apart();

@@ -102,6 +102,7 @@ $(eval $(call conform_library,libconform_names.so,lib_names.cc,))
 $(eval $(call conform_library,libconform_malloc.so,lib_malloc.cc,))
 $(eval $(call conform_library,libconform_libc_faults.so,lib_libc_faults.cc,))
 $(CONFORM)/libconform_libc_faults.so: tests/conformance/hosts/libc_faults.def
+$(eval $(call conform_library,libconform_link_flips.so,lib_link_flips.cc,))
 $(eval $(call conform_library,libconform_plugin.so,lib_plugin.cc,))
 $(eval $(call conform_library,libconform_hold.so,lib_hold.cc,))
 $(eval $(call conform_library,libconform_weak.so,lib_weak.cc,))

@@ -113,6 +113,25 @@ TEST_P(Swap, Holds) {
 INSTANTIATE_TEST_SUITE_P(Conformance, Swap, testing::ValuesIn(kRows),
                          [](const auto& one) { return std::string(one.param.name); });
 
+TEST(SwapLink, IsFollowedHoweverItIsRepointed) {
+  const std::string preload = conform_path("libconform_link_flips.so") + ":" + shim_path();
+  for (const char* when : {"start", "later"}) {
+    const std::string folders = make_swap_folders();
+    const HostRun run({"conform", "swap_link_flips", folders, when},
+                      {{"FIBSHIM_CONFIG", folders + "/link"}, {"SIMCUDA_LOG", ""}}, preload, 20);
+    run.expect_holds();
+    EXPECT_TRUE(run.messages().empty()) << run.process().err;
+  }
+}
+
+TEST(SwapFile, MayBeScribbledOverWithoutHarm) {
+  const std::string folders = make_swap_folders();
+  const HostRun run({"conform", "swap_scribbled", folders},
+                    {{"FIBSHIM_CONFIG", folders + "/link"}, {"SIMCUDA_LOG", ""}}, shim_path(), 120);
+  EXPECT_EQ(run.process().exit_code, 0) << run.process().out << run.process().err;
+  EXPECT_TRUE(run.messages().empty()) << run.process().err;
+}
+
 // Folders of which "a" and "signed", which is "b" otherwise, are signed with the key that is returned;
 // so is "open", in which others can write.
 std::string sign_swap_folders(const std::string& folders) {

@@ -1,4 +1,4 @@
-/* The protocol of shim/registry/handles.h with shim/counters/read_section.h, for spin: every interleaving of two readers and
+/* The protocol of shim/registry/handles.h with shim/base/read_section.h, for spin: every interleaving of two readers and
  * one writer, who hands out, kills and hands out again two handles that fall on the same slot, rebuilds
  * the table, and uses dead records and old tables again.
  *

@@ -323,8 +323,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
     for (size_t k = 0; k < sums.size(); ++k) sums[k] = saturating_add(sums[k], shard[k]);
   }
   for (size_t s = 0; s < series.size(); ++s) {
-    const uint32_t slots = s == 0 ? kFirstOwnSlot : kOutcomeSlots;
-    for (uint32_t outcome = 0; outcome < slots; ++outcome) {
+    for (uint32_t outcome = 0; outcome < kOutcomeSlots; ++outcome) {
       const uint64_t count = sums[s * kOutcomeSlots + outcome];
       if (count == 0) continue;
       const int32_t device = series[s].device >= 0 ? series[s].device : only_device(*header);

@@ -3,6 +3,7 @@
 //
 // The cases ask as `fibshim swap` does, through the control block of the process's own counters file; the
 // command itself is tested in tests/tools.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <stdio.h>
@@ -29,18 +30,30 @@ using fibshim::AskTarget;
 using fibshim::AskVerb;
 using fibshim::ControlBlock;
 
+// The path of this process's counters file.
+std::string counters_file() {
+  const std::string prefix = std::to_string(getpid()) + "-";
+  std::string found;
+  for (const auto& entry : std::filesystem::directory_iterator(getenv("FIBSHIM_STATS_DIR"))) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with(prefix) && name.ends_with(fibshim::kCountersSuffix)) found = entry.path();
+  }
+  return found;
+}
+
+// Makes `link` lead to `target` in one step.
+void repoint(const std::string& link, const char* target) {
+  const std::string temporary = link + ".new";
+  CHECK(symlink(target, temporary.c_str()) == 0);
+  CHECK(rename(temporary.c_str(), link.c_str()) == 0);
+}
+
 // The control block of this process.
 class Control {
  public:
   // Waits for the shim's thread. There is one once something was counted.
   Control() {
-    const std::string prefix = std::to_string(getpid()) + "-";
-    std::string found;
-    for (const auto& entry : std::filesystem::directory_iterator(getenv("FIBSHIM_STATS_DIR"))) {
-      const std::string name = entry.path().filename();
-      if (name.starts_with(prefix) && name.ends_with(fibshim::kCountersSuffix))
-        found = entry.path();
-    }
+    const std::string found = counters_file();
     const int file = open(found.c_str(), O_RDWR | O_CLOEXEC);
     CHECK(file >= 0);
     fibshim::FileHeader header;
@@ -335,11 +348,7 @@ CASE(swap_link) {
   const CUfunction free = gpu.function(module, kFree);
   Launchers launchers(gpu, 2, step, free);
   const std::string link = folder(arguments, "link");
-  for (int i = 0; i < 1000; ++i) {
-    const std::string temporary = link + ".new";
-    CHECK(symlink(i % 2 == 0 ? "a" : "b", temporary.c_str()) == 0);
-    CHECK(rename(temporary.c_str(), link.c_str()) == 0);
-  }
+  for (int i = 0; i < 1000; ++i) repoint(link, i % 2 == 0 ? "a" : "b");
   Control control;
   long own = 0;
   const std::string last = std::filesystem::canonical(link);
@@ -356,6 +365,35 @@ CASE(swap_link) {
   EXPECT_EQUAL(10, ran_b(before, gpu.marks()));
   Ran ran = what_ran(gpu.marks());
   gpu.finish(ran, {.hit = each + 10, .untracked = each - own});
+}
+
+// The link leads elsewhere between the look at it and the opening of the folder, and back before the next
+// look: the process ends where the link leads. `start`: that happens when the process begins.
+CASE(swap_link_flips) {
+  CHECK(arguments.size() == 2);
+  const std::string link = arguments[0] + "/link";
+  const auto flip = reinterpret_cast<void (*)(const char*, const char*, const char*)>(
+      dlsym(RTLD_DEFAULT, "conform_flip_link"));
+  CHECK(flip != nullptr);
+  const bool is_at_start = arguments[1] == "start";
+  const char* const last = is_at_start ? "a" : "fresh";
+  if (is_at_start) flip(link.c_str(), "b", last);
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  OK(gpu.launch(step, 1));
+  Control control;
+  if (!is_at_start) {
+    flip(link.c_str(), "b", last);
+    repoint(link, last);
+  }
+  const std::string wanted = std::filesystem::canonical(arguments[0] + "/" + last);
+  while (wanted != control.block().status.folder) sched_yield();
+  OK(cuda().cuCtxSynchronize());
+  const Ran before = what_ran(gpu.marks());
+  OK(gpu.launch(step, 1));
+  OK(cuda().cuCtxSynchronize());
+  EXPECT_EQUAL(1, ran_a(before, gpu.marks()));
+  gpu.finish(what_ran(gpu.marks()), {.hit = 2});
 }
 
 // Modules come and go while the process moves, and new handles are met in either folder.
@@ -396,6 +434,73 @@ CASE(swap_and_unload) {
   EXPECT_EQUAL(each + 2 * loaded.load(), ran.step + ran.curated1 + ran.curated2);
   const long hits = ran.curated1 + ran.curated2;
   gpu.finish(ran, {.hit = hits, .untracked = each + ran.step});
+}
+
+// Whoever may write the counters file can falsify the counts, and nothing else: while all of it is overwritten,
+// threads launch, modules come and go, and the process moves, each launch runs what it should.
+CASE(swap_scribbled) {
+  const Gpu gpu;
+  const CUmodule own = gpu.load_module();
+  const CUfunction step = gpu.function(own);
+  const CUfunction free = gpu.function(own, kFree);
+  OK(gpu.launch(step, 1));
+  std::atomic<bool> is_over{false};
+  std::atomic<long> scribbled{0};
+  std::thread scribbler([&] {
+    const int file = open(counters_file().c_str(), O_RDWR | O_CLOEXEC);
+    CHECK(file >= 0);
+    while (!is_over.load()) {
+      const auto bytes = static_cast<size_t>(lseek(file, 0, SEEK_END));
+      void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+      CHECK(at != MAP_FAILED);
+      for (const int value : {0xff, 0}) memset(at, value, bytes);
+      munmap(at, bytes);
+      scribbled.fetch_add(1);
+    }
+    close(file);
+  });
+  while (scribbled.load() == 0) sched_yield();
+  OK(cuda().cuCtxSynchronize());
+  for (int round = 0; round < 6; ++round) {
+    const bool is_to_b = round % 2 == 0;
+    const Ran before = what_ran(gpu.marks());
+    Launchers launchers(gpu, 2, step, free);
+    std::atomic<bool> is_loader_over{false};
+    long loaded = 0;
+    std::thread loader([&] {
+      gpu.enter();
+      do {
+        CUmodule module = gpu.load_module();
+        OK(gpu.launch(gpu.function(module), 1));
+        OK(cuda().cuModuleUnload(module));
+        // Its handle's value is often the one before's.
+        module = gpu.load_module(kOther);
+        OK(gpu.launch_other(gpu.function(module)));
+        OK(cuda().cuModuleUnload(module));
+        ++loaded;
+      } while (!is_loader_over.load());
+    });
+    repoint(folder(arguments, "link"), is_to_b ? "b" : "a");
+    long launched = 0;
+    do {
+      OK(gpu.launch(step, 1));
+      OK(cuda().cuStreamSynchronize(gpu.stream()));
+      ++launched;
+    } while ((is_to_b ? ran_b : ran_a)(before, gpu.marks()) == 0);
+    launchers.note_moved();
+    for (int i = 0; i < 100; ++i) OK(gpu.launch(step, 1));
+    const long more = launchers.stop();
+    is_loader_over.store(true);
+    loader.join();
+    OK(cuda().cuCtxSynchronize());
+    const long a = ran_a(before, gpu.marks());
+    const long b = ran_b(before, gpu.marks());
+    EXPECT_EQUAL(launched + 100 + more + loaded, a + b);
+    EXPECT_EQUAL(loaded, what_ran(gpu.marks()).step - before.step);
+    CHECK((is_to_b ? b : a) >= launchers.after() + 100);
+  }
+  is_over.store(true);
+  scribbler.join();
 }
 
 // The child, in which CUDA cannot be used, goes on where its parent is, moves by itself, and leaves its
