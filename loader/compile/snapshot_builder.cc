@@ -205,6 +205,8 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   head.version = kSnapshotVersion;
   head.digest[0] = model.digest[0];
   head.digest[1] = model.digest[1];
+  head.root_device = model.listing.root.device();
+  head.root_inode = model.listing.root.stamp().inode;
 
   std::vector<Solution> solutions;
   for (const SolutionSpec& spec : model.solutions) {

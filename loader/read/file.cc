@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <memory>
 #include <string_view>
 
 #include "shim/abi/settings.h"
@@ -124,6 +123,13 @@ class Walk {
 
   std::vector<WayStep> take_steps() { return std::move(steps_); }
 
+  // Of what the path names, links resolved: the names that the walk went by. Where a link of /proc
+  // leads, that has no names.
+  std::string path() const {
+    if (has_left_names_) return path_of(at_.get());
+    return path_.empty() ? "/" : path_;
+  }
+
   // What the path names, opened anew with `flags`.
   FileDescriptor open_last(int flags) const {
     struct stat status {};
@@ -146,6 +152,7 @@ class Walk {
     struct stat status {};
     if (!at_ || fstat(at_.get(), &status) != 0) return errno;
     path_.clear();
+    has_left_names_ = false;
     stamp_ = stamp_of(status);
     if (steps_.empty()) steps_.push_back({"/", stamp_, {}});
     return 0;
@@ -157,12 +164,17 @@ class Walk {
     struct stat status {};
     if (!next || fstat(next.get(), &status) != 0) return errno;
     std::string path = path_;
-    path.append("/").append(name);
+    if (name == "..") {
+      path.erase(path.empty() ? 0 : path.rfind('/'));
+    } else {
+      path.append("/").append(name);
+    }
     if (S_ISLNK(status.st_mode)) {
       struct statfs system {};
       // Links of /proc lead where no text says: the kernel alone can follow them.
       if (fstatfs(at_.get(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC) {
         next = FileDescriptor(openat(at_.get(), name.c_str(), kFlags));
+        has_left_names_ = true;
         if (!next || fstat(next.get(), &status) != 0) return errno;
       } else {
         steps_.push_back({path, stamp_of(status), stamp_});
@@ -186,6 +198,7 @@ class Walk {
   FileDescriptor holder_;
   std::string last_name_;
   std::string path_;
+  bool has_left_names_ = false;
   FileStamp stamp_{};  // of at_
   std::vector<WayStep> steps_;
 };
@@ -303,17 +316,16 @@ Result<RootFolder> RootFolder::open(const std::string& path) {
   const auto failed = [](int error) { return fail(code_of(error), strerror(error)); };
   Walk walk;
   if (const int error = walk.go(path)) return failed(error);
-  FileDescriptor fd = walk.open_last(O_RDONLY | O_DIRECTORY);
-  if (!fd) return failed(errno);
+  RootFolder root;
+  root.fd_ = walk.open_last(O_RDONLY | O_DIRECTORY);
   struct stat status {};
-  if (fstat(fd.get(), &status) != 0) return failed(errno);
-  std::string real = path_of(fd.get());
-  if (real.empty()) {
-    const std::unique_ptr<char, decltype(&free)> resolved(realpath(path.c_str(), nullptr), &free);
-    if (resolved == nullptr) return failed(errno);
-    real = resolved.get();
-  }
-  return RootFolder(std::move(fd), std::move(real), stamp_of(status), walk.take_steps());
+  if (!root.fd_ && errno == ENOTDIR) return fail(ErrorCode::operating_system, "not a folder");
+  if (!root.fd_ || fstat(root.fd_.get(), &status) != 0) return failed(errno);
+  root.path_ = walk.path();
+  root.stamp_ = stamp_of(status);
+  root.device_ = status.st_dev;
+  root.way_ = walk.take_steps();
+  return root;
 }
 
 Result<FileDescriptor> RootFolder::open_below(const std::string& relative, int flags) const {

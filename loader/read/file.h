@@ -81,11 +81,13 @@ class RootFolder {
  public:
   RootFolder() = default;  // none: everything fails
 
-  // Fails with file_not_found or operating_system; the message is the system's.
+  // Fails with file_not_found or operating_system; the message is the system's. What it tells of the
+  // folder is the folder's that is held, whatever becomes of `path` meanwhile.
   static Result<RootFolder> open(const std::string& path);
 
   const std::string& path() const { return path_; }  // absolute, links resolved
   const FileStamp& stamp() const { return stamp_; }  // as of open()
+  uint64_t device() const { return device_; }
   const std::vector<WayStep>& way() const { return way_; }
 
   // Opens what lies at `relative`. invalid_value: it would lie outside the folder.
@@ -100,12 +102,10 @@ class RootFolder {
   std::optional<FileStamp> stamp_below(const char* relative, Links links = Links::followed) const;
 
  private:
-  RootFolder(FileDescriptor fd, std::string path, const FileStamp& stamp, std::vector<WayStep> way)
-      : fd_(std::move(fd)), path_(std::move(path)), stamp_(stamp), way_(std::move(way)) {}
-
   FileDescriptor fd_;
   std::string path_;
   FileStamp stamp_{};
+  uint64_t device_ = 0;
   std::vector<WayStep> way_;
 };
 

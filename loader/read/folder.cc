@@ -245,18 +245,9 @@ std::optional<FolderListing> list_folder(const std::string& folder, Trust trust,
   const auto fault = [&](const std::string& message) {
     diagnostics->add(Rule::folder, {folder.empty() ? "(config folder)" : folder, 0, 0}, message);
   };
-  struct stat status {};
-  if (stat(folder.c_str(), &status) != 0) {
-    fault(folder.empty() ? "no folder is named" : std::string(strerror(errno)));
-    return std::nullopt;
-  }
-  if (!S_ISDIR(status.st_mode)) {
-    fault("not a folder");
-    return std::nullopt;
-  }
   auto root = RootFolder::open(folder);
   if (!root) {
-    fault(root.error().message);
+    fault(folder.empty() ? "no folder is named" : root.error().message);
     return std::nullopt;
   }
   FolderListing listing;

@@ -1,7 +1,9 @@
 // The block that the shim gets, seen through the API that it uses.
 #include "shim/abi/snapshot.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -99,6 +101,67 @@ TEST(LoaderApi, OpensASoundFolderWithoutAWord) {
   EXPECT_EQ(snapshot.text(snapshot.at(solution.images, 0).path), kImagePath);
   ASSERT_EQ(solution.param_sizes.count, 4u);
   EXPECT_EQ(snapshot.at(solution.param_sizes, 3), 4);
+}
+
+void expect_root(const Opened& snapshot, const std::string& folder, const std::string& spelling) {
+  ASSERT_NE(snapshot.get(), nullptr) << spelling << snapshot.message();
+  EXPECT_EQ(snapshot.text(snapshot->root), std::filesystem::canonical(folder)) << spelling;
+  struct stat status {};
+  ASSERT_EQ(stat(folder.c_str(), &status), 0);
+  EXPECT_EQ(snapshot->root_device, status.st_dev) << spelling;
+  EXPECT_EQ(snapshot->root_inode, status.st_ino) << spelling;
+}
+
+TEST(LoaderApi, SaysWhichFolderItOpened) {
+  const TestFolder folder;
+  const TestFolder other;
+  std::filesystem::create_directory_symlink(folder.path(), other.path("link"));
+  std::filesystem::create_directory_symlink(
+      "../" + std::filesystem::path(folder.path()).filename().string(), other.path("near"));
+  std::filesystem::create_directory_symlink(".", folder.path("self"));
+  const int fd = open(folder.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  for (const std::string& spelling :
+       {folder.path(), folder.path() + "///", folder.path("./self/self"), other.path("link"),
+        other.path("near"), folder.path("patterns/.."), other.path("link/patterns/../solutions/.."),
+        "/../" + folder.path(), "/proc/self/fd/" + std::to_string(fd),
+        "/proc/self/fd/" + std::to_string(fd) + "/self/patterns/.."}) {
+    expect_root(Opened(spelling), folder.path(), spelling);
+  }
+  close(fd);
+  ASSERT_EQ(chdir(folder.path("patterns").c_str()), 0);
+  expect_root(Opened(".."), folder.path(), "..");
+  ASSERT_EQ(chdir("/"), 0);
+}
+
+TEST(LoaderApi, DescribesOneFolderWhileTheLinkToItFlips) {
+  const TestFolder top;
+  std::string names[] = {"a", "b"};
+  for (const std::string& name : names) {
+    std::filesystem::create_directory(top.path(name));
+    for (const char* part : {"definitions", "solutions", "patterns"}) {
+      std::filesystem::copy(top.path(part), top.path(name + "/" + part),
+                            std::filesystem::copy_options::recursive);
+    }
+    top.change(name + "/" + kPatternPath, "\"engine-scale\"", "\"" + name + "\"");
+  }
+  std::filesystem::create_directory_symlink("a", top.path("link"));
+  std::atomic<bool> is_done{false};
+  std::thread flips([&] {
+    for (int i = 0; !is_done; ++i) {
+      std::filesystem::create_directory_symlink(names[i % 2], top.path("next"));
+      std::filesystem::rename(top.path("next"), top.path("link"));
+    }
+  });
+  bool is_seen[2] = {};
+  for (int i = 0; i < 100 || !is_seen[0] || !is_seen[1]; ++i) {
+    const Opened snapshot(top.path("link"));
+    ASSERT_NE(snapshot.get(), nullptr) << snapshot.message();
+    const std::string label = snapshot.text(snapshot.at(snapshot->patterns, 0).label);
+    is_seen[label == "b"] = true;
+    expect_root(snapshot, top.path(label), label);
+  }
+  is_done = true;
+  flips.join();
 }
 
 TEST(LoaderApi, BindsArgumentsAndGeometry) {
