@@ -1,8 +1,8 @@
 // The control block of a counters file (counters_format.h): how `fibshim swap` asks a running process
 // to move to another config folder, and what the process says of the folder that it is in.
 //
-// Whoever can write the file can do this: its owner, and root. Both sides take what they find in it for
-// data from elsewhere.
+// Whoever can write the file can do this: its owner, and root. Both sides treat its content as untrusted
+// data.
 //
 //   asking     Under the stats folder's lock: store `ask` with verb none and the next number; write what
 //              is asked; store `ask` with the verb (release); wake its waiters.

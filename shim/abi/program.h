@@ -78,7 +78,7 @@ inline bool can_divide(int64_t a, int64_t b) { return b != 0 && !(b == -1 && a =
 inline bool run_program(const Step* step, uint32_t count, const LaunchView& launch,
                         int64_t* result) {
   using namespace program_detail;  // NOLINT(google-build-using-namespace): local to one function
-  // The loader proved the depth. The lowest slot is where an empty stack's top points.
+  // The loader has proved the depth. An empty stack's top points at the lowest slot.
   int64_t stack[kMaxStackDepth + 1];
   int64_t* top = stack;
   const Step* const end = step + count;

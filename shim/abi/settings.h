@@ -162,13 +162,13 @@ inline constexpr RemovedSetting kRemovedSettings[] = {
      "use compute-sanitizer or CUDA_LAUNCH_BLOCKING=1 to find a faulty kernel"},
 };
 
-// Where FIBSHIM_JOB is not set, the first of these that is names the job, as NAME=value.
+// Where FIBSHIM_JOB is not set, the first of these variables that is set names the job, as NAME=value.
 inline constexpr const char* kJobVariables[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID",
                                                 "FLUX_JOB_ID", "TORCHELASTIC_RUN_ID"};
 
 inline constexpr uint32_t kMostQuarantine = 1'000'000'000;
 
-// A whole number up to `most`, of decimal digits. False: it is none.
+// Reads a whole number of decimal digits, up to `most`. False: the text is not one.
 constexpr bool parse_count(const char* text, uint32_t most, uint32_t* out) {
   uint64_t value = 0;
   const char* at = text;

@@ -381,15 +381,15 @@ struct ImageBytes {
   void* owner;
 };
 
-// What a folder must fulfil. Given by whoever asks: the environment is the host's to change at any
-// time, and what the process began with goes on to hold.
+// The conditions that a folder must fulfil. The caller passes them: the host may change the environment
+// at any time, and the values at the process's start remain in force.
 enum class Trust : uint8_t;  // shim/abi/settings.h
 struct FolderRules {
   const char* required_key = "";  // who must have signed it: FIBSHIM_REQUIRE_KEY; "": nobody
   Trust trust{};                  // who may be able to write it, and its images: FIBSHIM_TRUST
 };
 
-// What the shim asks of the loader. No function throws; messages are NUL-terminated and cut to fit.
+// The loader's functions for the shim. No function throws; messages are NUL-terminated and cut to fit.
 struct LoaderApi {
   uint32_t version;  // kLoaderApiVersion
 

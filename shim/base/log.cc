@@ -41,7 +41,7 @@ void write_line(int file, const char* line, size_t length) {
   sigemptyset(&pending);
   const bool is_blocked = pthread_sigmask(SIG_BLOCK, &of_writing, &before) == 0;
   if (is_blocked) (void)sigpending(&pending);
-  // A message that cannot be written is lost: there is no one left to tell.
+  // A message that cannot be written is lost: there is nowhere to report that.
   const ssize_t written = write(file, line, length);
   if (!is_blocked) return;
   const int signal = written < 0 && errno == EPIPE ? SIGPIPE : SIGXFSZ;

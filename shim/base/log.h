@@ -9,7 +9,7 @@
 
 namespace fibshim {
 
-// Writes when `level` is within FIBSHIM_LOG. The text is cut at about 2000 bytes.
+// Writes if FIBSHIM_LOG includes `level`. Cuts the text at about 2000 bytes.
 void log_message(LogLevel level, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
 }  // namespace fibshim

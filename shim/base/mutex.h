@@ -1,7 +1,7 @@
 // A mutex for the slow paths, and its guard. Wraps pthread's; no exceptions, no allocation.
 //
-// Rule: nobody holds one while calling into the driver or the dynamic linker. Both have locks of
-// their own, and the host may hold those while it waits for us.
+// Rule: never hold one while calling into the driver or the dynamic linker. Both have locks of their
+// own, and the host may hold those while it waits for us.
 #ifndef FIBSHIM_SHIM_BASE_MUTEX_H_
 #define FIBSHIM_SHIM_BASE_MUTEX_H_
 

@@ -52,7 +52,7 @@ void* Pool::allocate(size_t bytes) {
     return block_bytes < kHugePageBytes ? map_pages(block_bytes) : map_huge_pages(block_bytes);
   }
   if (chunk_left_ < block_bytes) {
-    // What is left of the old chunk is too small for this class and stays unused.
+    // The rest of the old chunk is too small for this class and stays unused.
     const bool is_small = chunk_count_ < kSmallChunks;
     void* chunk = is_small ? map_pages(kChunkBytes) : map_huge_pages(kHugePageBytes);
     if (chunk == nullptr) return nullptr;

@@ -1,9 +1,9 @@
 // Memory for what the launch path reads: records, decisions, tables.
 //
 // Blocks come from mapped chunks and go back to a list of their own size class, never to the system
-// and never to another kind of object: a thread that still reads a block which its host has just
-// let die (a launch racing with its own module's unload) reads stale data, not unmapped memory.
-// Zeroed on allocation. Null when the system has no memory: every caller copes.
+// and never to another kind of object: a thread that still reads a block which the host has just
+// released (a launch that races with its module's unload) reads stale data, not unmapped memory.
+// Zeroed on allocation. Null when the system has no memory: every caller handles that.
 #ifndef FIBSHIM_SHIM_BASE_POOL_H_
 #define FIBSHIM_SHIM_BASE_POOL_H_
 
@@ -19,7 +19,7 @@ class Pool {
   constexpr Pool() = default;
 
   void* allocate(size_t bytes);
-  // `bytes` as given to allocate.
+  // `bytes`: the size given to allocate.
   void release(void* block, size_t bytes);
 
   // For the atfork handlers.

@@ -13,7 +13,7 @@
 namespace fibshim {
 namespace {
 
-// Whether somebody else could exchange what lies in it.
+// Whether another user could replace a file in it.
 bool is_open_to_all(const struct stat& folder) {
   return (folder.st_mode & S_IWOTH) != 0 && (folder.st_mode & S_ISVTX) == 0;
 }
@@ -32,7 +32,7 @@ void make_folder(const char* path) {
   (void)mkdir(path, 0700);
 }
 
-// Opens the folder, made with its parents if it is missing. -1, and why not.
+// Opens the folder, after making it and its parents if they are missing. -1, and why not.
 int open_folder(const char* given, const char** reason) {
   char path[PATH_MAX];
   size_t length = strlen(given);
@@ -45,7 +45,7 @@ int open_folder(const char* given, const char** reason) {
   struct stat status;
   int folder = open(path, kFlags | O_NOFOLLOW);
   if (folder < 0) {
-    // A link is as good as who made it: where everybody can make names, it may be somebody else.
+    // A link is as trustworthy as its owner; where everybody can make names, that may be anybody.
     const int failure = errno;
     const bool is_link = lstat(path, &status) == 0 && S_ISLNK(status.st_mode);
     if (is_link && !is_ours(status)) {

@@ -1,8 +1,8 @@
 // Files that a process keeps mapped for readers beside it, one for each process: its counters and its
 // recording.
 //
-// No descriptor is kept: hosts close descriptors that they do not know, and the number would then be
-// someone else's. Space is reserved before it is touched: a store into a hole of a full file system
+// No descriptor is kept: hosts close descriptors that they do not know, and the number would then
+// belong to another file. Space is reserved before it is touched: a store into a hole of a full file system
 // would kill the process with SIGBUS.
 #ifndef FIBSHIM_SHIM_BASE_PROCESS_FILE_H_
 #define FIBSHIM_SHIM_BASE_PROCESS_FILE_H_
@@ -23,14 +23,14 @@ struct ProcessFile {
 
 // Makes "<folder>/<pid>-<start_time><suffix>", the folder too, open for reading and writing; of the
 // programs that a process goes on with by exec "<pid>-<start_time>-<number><suffix>", so that what an
-// earlier one has written stays. The folder must be ours or root's, and no one else's to write in
-// unless it is sticky, as /tmp is: others could swap the files under us. For the same reason it is
-// not reached through a link of another user, and does not lie in a folder that is anybody's. -1, and
-// `reason` says why.
+// earlier one has written stays. The folder must belong to this user or root, and nobody else
+// may write in it unless it is sticky, as /tmp is: others could replace the files. For the same reason
+// no link of another user may lead to it, and it may not lie in a folder that anybody can write in.
+// Returns -1 and sets `reason` on failure.
 int create_process_file(const char* folder, uint64_t start_time, const char* suffix, mode_t mode,
                         ProcessFile* file, const char** reason);
 
-// The file again. -1: it is gone, or another one has taken its name.
+// Opens the file again. -1: it is gone, or another file has its name.
 int reopen_process_file(const ProcessFile& file);
 
 // Backs a range of the file with real pages. False, with errno, when there is no space.

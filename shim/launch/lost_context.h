@@ -13,7 +13,7 @@ namespace fibshim {
 // `call` has returned `result` in the current context. Reports the context if that is a sticky error.
 void report_if_lost(const char* call, CUresult result);
 
-// The context ends, or a device's primary one does: its handle may be another's at once.
+// The context, or a device's primary one, ends: another context may get its handle at once.
 void forget_lost_context(CUcontext context);
 void forget_lost_primary_context(CUdevice device);
 

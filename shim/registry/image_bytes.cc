@@ -15,7 +15,7 @@ constexpr uint32_t kFatbinMagic = 0xba55ed50;
 constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kMaxImageBytes = uint64_t{8} << 30;
 
-// Asks the kernel, which says EFAULT where a read of ours would end the host.
+// Asks the kernel, which returns EFAULT where a read by us would crash the host.
 class Prober {
  public:
   Prober() {

@@ -1,6 +1,6 @@
-// How long an image is that a host hands to the driver as a mere pointer: its headers say so. They are
-// somebody else's bytes, and the driver may have looked at less of them than their hash would, so no
-// byte is read before the kernel has said that it is there.
+// Finds the length of an image that a host passes as a bare pointer, from its headers. The bytes are the
+// host's, and the driver may have read fewer of them than a hash needs, so no byte is read before the
+// kernel has confirmed that it is mapped.
 #ifndef FIBSHIM_SHIM_REGISTRY_IMAGE_BYTES_H_
 #define FIBSHIM_SHIM_REGISTRY_IMAGE_BYTES_H_
 
@@ -21,7 +21,7 @@ ImageExtent measure_image(const void* image);
 // The same by the first bytes alone, of which there are `bytes`.
 RecordedImage kind_of_image(const void* image, uint64_t bytes);
 
-// A fat binary's wrapper, as compilers lay it into a program: what it points to. Null: it is none.
+// What a fat binary's wrapper, as compilers embed it in a program, points to. Null: it is not one.
 const void* region_of_wrapper(const void* image);
 
 }  // namespace fibshim

@@ -41,8 +41,8 @@ struct LoadedImage {
 // Null: not loaded.
 LoadedImage* find_loaded_image(const uint8_t (&sha256)[32], uint32_t device_class);
 
-// Remembers what the caller has loaded. The one that is there already when another thread was
-// faster: `library` is then the caller's to unload. Null: no memory.
+// Remembers an image that the caller has loaded. Returns the existing one when another thread was
+// faster: the caller then unloads `library`. Null: no memory.
 LoadedImage* add_loaded_image(const uint8_t (&sha256)[32], uint32_t device_class,
                               uint64_t size_bytes, CUlibrary library);
 
