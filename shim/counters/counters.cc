@@ -14,7 +14,7 @@
 #include "shim/base/mutex.h"
 #include "shim/base/process_file.h"
 #include "shim/base/settings_in_force.h"
-#include "shim/life/swap.h"
+#include "shim/base/upcalls.h"
 
 namespace fibshim {
 
@@ -377,7 +377,7 @@ void count_slowly(CounterIndex index) {
   }
   count_in_claimed(index);
   // In a forked child this is the first that is heard of it.
-  ensure_watcher();
+  upcalls::ensure_watcher();
 }
 
 // Only the sum over all shards is a count.

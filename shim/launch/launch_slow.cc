@@ -5,7 +5,7 @@
 #include "shim/base/log.h"
 #include "shim/base/read_section.h"
 #include "shim/launch/recording.h"
-#include "shim/life/runtime.h"
+#include "shim/registry/in_force.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/base/settings_in_force.h"
 #include "shim/launch/lost_context.h"

@@ -8,7 +8,7 @@
 #include "shim/counters/counters.h"
 #include "shim/driver/driver.h"
 #include "shim/launch/served_solutions.h"
-#include "shim/life/runtime.h"
+#include "shim/registry/in_force.h"
 
 namespace fibshim {
 namespace {

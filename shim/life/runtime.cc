@@ -21,6 +21,7 @@
 #include "shim/registry/images.h"
 #include "shim/registry/loaded_images.h"
 #include "shim/base/log.h"
+#include "shim/base/upcalls.h"
 #include "shim/launch/recording.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/base/settings_in_force.h"
@@ -31,8 +32,6 @@ namespace {
 
 enum State : uint32_t { kNotStarted, kStarting, kRunning, kOff };
 std::atomic<uint32_t> g_state{kNotStarted};
-std::atomic<Generation*> g_generation;
-const LoaderApi* g_loader;  // written before kRunning is published
 
 // How long a thread waits for another one that is starting. Long enough for a large folder; the
 // limit is there for what nobody has thought of.
@@ -190,8 +189,8 @@ void after_fork(bool is_child) {
 Generation* start(const Libraries& libraries) {
   read_settings();
   log_message(LogLevel::debug, "starting, FIBSHIM_CONFIG=%s", config_path());
-  g_loader = libraries.loader;
-  if (g_loader == nullptr) {
+  set_loader(libraries.loader);
+  if (libraries.loader == nullptr) {
     log_message(LogLevel::warn, "%s; kernels run unchanged", libraries.loader_message);
     return nullptr;
   }
@@ -204,7 +203,7 @@ Generation* start(const Libraries& libraries) {
   const FolderIdentity identity = identify_folder(config_path());
   const Snapshot* snapshot = nullptr;
   if (config_path()[0] != 0) {
-    snapshot = g_loader->open(config_path(), folder_rules(), message, sizeof message);
+    snapshot = loader().open(config_path(), folder_rules(), message, sizeof message);
     if (snapshot == nullptr) {
       log_message(LogLevel::warn, "%s; kernels run unchanged (fibshim check %s lists everything)",
                   message, config_path());
@@ -248,7 +247,7 @@ __attribute__((noinline)) bool start_or_wait() {
         g_state.compare_exchange_strong(state, kStarting, std::memory_order_acq_rel);
     Generation* generation = is_ours ? start(libraries) : nullptr;
     if (is_ours) {
-      g_generation.store(generation, std::memory_order_release);
+      (void)exchange_generation(generation);
       g_state.store(generation == nullptr ? kOff : kRunning, std::memory_order_release);
       wake_all(&g_state);
     }
@@ -266,6 +265,8 @@ __attribute__((noinline)) bool start_or_wait() {
 // Cheap: a look at the environment. Everything else waits for CUDA, but for the fork handlers: no
 // thread of the parent may be half-way through a change, or through starting, when a child is made.
 __attribute__((constructor)) void on_map() {
+  upcalls::g_ensure_started.store(ensure_started, std::memory_order_release);
+  upcalls::g_ensure_watcher.store(ensure_watcher, std::memory_order_release);
   remember_working_directory();
   if (is_active()) {
     pthread_atfork(
@@ -281,19 +282,11 @@ bool ensure_started() {
   return start_or_wait();
 }
 
-bool has_started() { return g_generation.load(std::memory_order_acquire) != nullptr; }
-
-const Generation* current_generation() { return g_generation.load(std::memory_order_seq_cst); }
-
-Generation* exchange_generation(Generation* next) { return g_generation.exchange(next); }
-
 const Snapshot* open_folder(const char* path, char* message, size_t message_size) {
   enter_start();
-  const Snapshot* const snapshot = g_loader->open(path, folder_rules(), message, message_size);
+  const Snapshot* const snapshot = loader().open(path, folder_rules(), message, message_size);
   leave_start();
   return snapshot;
 }
-
-const LoaderApi& loader() { return *g_loader; }
 
 }  // namespace fibshim

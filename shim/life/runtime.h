@@ -8,7 +8,7 @@
 #define FIBSHIM_SHIM_LIFE_RUNTIME_H_
 
 #include "shim/abi/snapshot.h"
-#include "shim/registry/generation.h"
+#include "shim/registry/in_force.h"
 
 namespace fibshim {
 
@@ -16,21 +16,9 @@ namespace fibshim {
 // or another thread is starting and takes too long.
 bool ensure_started();
 
-// Whether there is a generation. Never starts anything.
-bool has_started();
-
-// The generation in force, once one was seen. Within a read section: it stays until that is left.
-const Generation* current_generation();
-
-// Puts `next` in its place, and returns the one before. put_in_force() alone calls it, under its lock.
-Generation* exchange_generation(Generation* next);
-
 // The folder's snapshot, or null and `message` says why. While a folder is read no thread forks, and
 // the other way round: the loader's C++ library does not survive being copied half-way.
 const Snapshot* open_folder(const char* path, char* message, size_t message_size);
-
-// The loader's functions; valid once a generation was seen.
-const LoaderApi& loader();
 
 }  // namespace fibshim
 

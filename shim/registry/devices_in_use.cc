@@ -1,7 +1,7 @@
 #include "shim/registry/devices_in_use.h"
 
 #include "shim/registry/handles.h"
-#include "shim/life/runtime.h"
+#include "shim/registry/in_force.h"
 #include "shim/base/settings_in_force.h"
 
 namespace fibshim {

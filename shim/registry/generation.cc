@@ -4,7 +4,7 @@
 
 #include "shim/registry/images.h"
 #include "shim/base/pool.h"
-#include "shim/life/runtime.h"
+#include "shim/registry/in_force.h"
 
 namespace fibshim {
 namespace {

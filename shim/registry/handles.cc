@@ -11,8 +11,9 @@
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
 #include "shim/base/pool.h"
+#include "shim/base/upcalls.h"
 #include "shim/base/read_section.h"
-#include "shim/life/runtime.h"
+#include "shim/registry/in_force.h"
 #include "shim/base/settings_in_force.h"
 
 namespace fibshim {
@@ -796,7 +797,7 @@ static uintptr_t know_nothing_of(const void* handle) {
 
 uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, const char* symbol,
                           uintptr_t image_owner) {
-  if (!ensure_started() || handle == nullptr || symbol == nullptr) return 0;
+  if (!upcalls::ensure_started() || handle == nullptr || symbol == nullptr) return 0;
   // The caller may read what this gives it; and no generation that is looked at here ends.
   const ReadSection section;
   const uintptr_t known = find_handle(handle);
@@ -823,7 +824,7 @@ uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, 
 }
 
 uintptr_t remember_stranger(const void* handle) {
-  if (!ensure_started() || !resolve_driver()) return 0;
+  if (!upcalls::ensure_started() || !resolve_driver()) return 0;
   const auto kernel_name = FIBSHIM_REAL(cuKernelGetName);
   const auto function_name = FIBSHIM_REAL(cuFuncGetName);
   const char* name = nullptr;
@@ -854,7 +855,7 @@ void find_image_of(const Record& record, ImageIdentity* out) {
 }
 
 void remember_library_module(uintptr_t module, uintptr_t library) {
-  if (!ensure_started()) return;
+  if (!upcalls::ensure_started()) return;
   MutexGuard guard(g_lock);
   for (LibraryModule* at = g_library_modules; at != nullptr; at = at->next) {
     if (at->module != module) continue;

@@ -9,7 +9,7 @@
 #include "shim/registry/image_bytes.h"
 #include "shim/base/mutex.h"
 #include "shim/base/pool.h"
-#include "shim/life/runtime.h"
+#include "shim/registry/in_force.h"
 
 namespace fibshim {
 namespace {

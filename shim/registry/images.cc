@@ -9,7 +9,7 @@
 #include "shim/registry/loaded_images.h"
 #include "shim/base/log.h"
 #include "shim/base/pool.h"
-#include "shim/life/runtime.h"
+#include "shim/registry/in_force.h"
 #include "shim/base/settings_in_force.h"
 
 namespace fibshim {
