@@ -7,8 +7,10 @@
 #define FIBSHIM_SHIM_BASE_SETTINGS_IN_FORCE_H_
 
 #include <atomic>
+#include <limits.h>
 #include <stddef.h>
 
+#include "shim/abi/control_format.h"
 #include "shim/abi/settings.h"
 
 namespace fibshim {
@@ -27,19 +29,25 @@ bool clears_deepbind();
 // Absolute path of FIBSHIM_CONFIG, as it was when the process started.
 const char* config_path();
 
-// Reads the environment, warning of values that are not understood. Not thread-safe: runtime.cc
-// calls it before it publishes anything.
-void read_settings();
+// What the functions below answer with. Written by life/read_settings.cc alone.
+struct SettingValues {
+  char config_path[PATH_MAX];
+  char stats_dir[PATH_MAX];
+  char log_file[PATH_MAX];
+  char record_folder[PATH_MAX];
+  char job[kControlTextBytes];
+  Trust trust = Trust::owner;
+  char required_key[8192];
+  uint64_t record_limit = kDefaultRecordLimit;
+  std::atomic<LogLevel> log_level{LogLevel::warn};
+  std::atomic<bool> counts_devices_apart{true};
+  std::atomic<uint32_t> quarantine_limit{0};
+  bool is_set[kSettingCount];  // by the environment
+};
+extern SettingValues g_settings;
 
-// Takes the folder's settings where the environment says nothing. The same caller, afterwards.
-void apply_folder_settings(const Snapshot& snapshot);
-
-// The mode of a process that goes on with this folder.
-Mode mode_with(const Snapshot& snapshot);
-
-// Takes what of a next folder's settings can change while the process runs: the mode, what an error
-// does, what is logged. The log's file and the counters stay where they are. The watcher alone.
-void apply_settings_of_next(const Snapshot& snapshot, Mode mode);
+// True when the environment has a value for it that is not empty.
+bool is_given(const char* name);
 
 extern std::atomic<Mode> g_mode;
 extern std::atomic<OnError> g_on_error;

@@ -49,7 +49,7 @@ bool resolve_driver() {
   if (__builtin_expect(g_is_resolved.load(std::memory_order_acquire), 1)) return true;
   if (!is_mapped(kDriverSoname)) return false;
   // The reference is kept: a driver that was once found stays mapped.
-  void* library = dlopen(kDriverSoname, RTLD_LAZY | RTLD_NOLOAD);
+  void* library = real_dlopen()(kDriverSoname, RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return false;
   const DlsymFunction find = real_dlsym();
   bool has_any = false;

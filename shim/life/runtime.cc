@@ -21,10 +21,12 @@
 #include "shim/registry/images.h"
 #include "shim/registry/loaded_images.h"
 #include "shim/base/log.h"
+#include "shim/driver/real_dl.h"
 #include "shim/base/upcalls.h"
 #include "shim/launch/recording.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/base/settings_in_force.h"
+#include "shim/life/read_settings.h"
 #include "shim/life/swap.h"
 
 namespace fibshim {
@@ -115,13 +117,13 @@ const Api* load_library(const char* name, const char* entry_name, uint32_t versi
     return nullptr;
   }
   // Never closed: its code and its data stay in use.
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  void* library = real_dlopen()(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     snprintf(message, sizeof message, "%s", dlerror());
     return nullptr;
   }
   using Entry = const Api* (*)(uint32_t);
-  const auto entry = reinterpret_cast<Entry>(dlsym(library, entry_name));
+  const auto entry = reinterpret_cast<Entry>(real_dlsym()(library, entry_name));
   const Api* api = entry == nullptr ? nullptr : entry(version);
   if (api == nullptr) {
     snprintf(message, sizeof message, "%.900s is of another version than libfibshim.so", path);

@@ -24,6 +24,7 @@
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
 #include "shim/base/read_section.h"
+#include "shim/life/read_settings.h"
 #include "shim/life/runtime.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/base/settings_in_force.h"

@@ -1,0 +1,190 @@
+#include "shim/life/read_settings.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "shim/abi/snapshot.h"
+#include "shim/base/log.h"
+#include "shim/base/settings_in_force.h"
+
+namespace fibshim {
+namespace {
+
+// Position of `value` among a setting's choices, or -1.
+int find_choice(const SettingInfo& setting, const char* value) {
+  for (int i = 0; i < 4 && setting.choices[i] != nullptr; ++i) {
+    if (strcasecmp(value, setting.choices[i]) == 0) return i;
+  }
+  return -1;
+}
+
+// "65536", "64k", "1M", "2G". 0: not understood, or too small.
+uint64_t parse_record_limit(const char* value) {
+  char* end = nullptr;
+  errno = 0;
+  const uint64_t number = strtoull(value, &end, 10);
+  if (value[0] < '0' || value[0] > '9' || errno != 0) return 0;
+  int shift = 0;
+  const char unit = *end == 'K' ? 'k' : *end;
+  if (unit == 'k' || unit == 'M' || unit == 'G') {
+    shift = unit == 'k' ? 10 : unit == 'M' ? 20 : 30;
+    ++end;
+  }
+  if (*end != 0 || number > (UINT64_MAX >> 1 >> shift)) return 0;
+  const uint64_t bytes = number << shift;
+  return bytes < kSmallestRecordLimit ? 0 : bytes;
+}
+
+void warn_of_value(const SettingInfo& setting, const char* value, const char* where) {
+  log_message(LogLevel::warn, "%s: %s is \"%.64s\", expected %s; %s holds", where, setting.name,
+              value, setting.value_words, setting.default_words);
+}
+
+void set_value(const SettingInfo& setting, const char* value, const char* where) {
+  int choice = 0;
+  if (setting.choices[0] != nullptr) {
+    choice = find_choice(setting, value);
+    if (choice < 0) {
+      return warn_of_value(setting, value, where);
+    }
+  }
+  switch (setting.id) {
+    case SettingId::config:
+      if (!make_absolute(value, g_settings.config_path, sizeof g_settings.config_path))
+        g_settings.config_path[0] = 0;
+      break;
+    case SettingId::mode: g_mode.store(static_cast<Mode>(choice)); break;
+    case SettingId::on_error: g_on_error.store(static_cast<OnError>(choice)); break;
+    case SettingId::stats_dir:
+      if (!make_absolute(value, g_settings.stats_dir, sizeof g_settings.stats_dir))
+        g_settings.stats_dir[0] = 0;
+      break;
+    case SettingId::log: g_settings.log_level.store(static_cast<LogLevel>(choice)); break;
+    case SettingId::log_file:
+      if (!make_absolute(value, g_settings.log_file, sizeof g_settings.log_file))
+        g_settings.log_file[0] = 0;
+      break;
+    case SettingId::trust: g_settings.trust = static_cast<Trust>(choice); break;
+    case SettingId::require_key:
+      // One that is cut could be another key's: nothing has signed anything with this one.
+      if (snprintf(g_settings.required_key, sizeof g_settings.required_key, "%s", value) >=
+          static_cast<int>(sizeof g_settings.required_key)) {
+        strcpy(g_settings.required_key, "(a text that is too long)");
+      }
+      break;
+    case SettingId::deepbind: break;  // clears_deepbind() reads it, before this does
+    case SettingId::record:
+      if (!make_absolute(value, g_settings.record_folder, sizeof g_settings.record_folder))
+        g_settings.record_folder[0] = 0;
+      break;
+    case SettingId::record_limit:
+      if (const uint64_t bytes = parse_record_limit(value)) {
+        g_settings.record_limit = bytes;
+      } else {
+        warn_of_value(setting, value, where);
+      }
+      break;
+    case SettingId::job: snprintf(g_settings.job, sizeof g_settings.job, "%s", value); break;
+    case SettingId::devices: g_settings.counts_devices_apart.store(choice == 0); break;
+    case SettingId::quarantine:
+      if (uint32_t limit = 0; parse_count(value, kMostQuarantine, &limit)) {
+        g_settings.quarantine_limit.store(limit);
+      } else {
+        warn_of_value(setting, value, where);
+      }
+      break;
+  }
+}
+
+// A folder's choice for a setting that the environment says nothing of; `unset` where it makes none.
+template <class Choice>
+Choice choice_with(const Snapshot& snapshot, SettingId id, Choice set, Choice unset) {
+  const auto index = static_cast<uint32_t>(id);
+  if (g_settings.is_set[index]) return set;
+  Choice choice = unset;
+  const Setting* const settings = snapshot.begin(snapshot.settings);
+  for (uint32_t i = 0; i < snapshot.settings.count; ++i) {
+    if (strcmp(snapshot.text(settings[i].name), kSettings[index].name) != 0) continue;
+    const char* const value = snapshot.text(settings[i].value);
+    const int found = find_choice(kSettings[index], value);
+    if (found < 0) {
+      warn_of_value(kSettings[index], value, "fibshim.json");
+    } else {
+      choice = static_cast<Choice>(found);
+    }
+  }
+  return choice;
+}
+
+// The limit of a process that goes on with this folder.
+void set_quarantine_of(const Snapshot& snapshot) {
+  constexpr auto kAt = static_cast<size_t>(SettingId::quarantine);
+  if (g_settings.is_set[kAt]) return;
+  g_settings.quarantine_limit.store(0);
+  const Setting* folder_settings = snapshot.begin(snapshot.settings);
+  for (uint32_t i = 0; i < snapshot.settings.count; ++i) {
+    if (strcmp(snapshot.text(folder_settings[i].name), kSettings[kAt].name) != 0) continue;
+    set_value(kSettings[kAt], snapshot.text(folder_settings[i].value), "fibshim.json");
+  }
+}
+
+}  // namespace
+
+void read_settings() {
+  snprintf(g_settings.stats_dir, sizeof g_settings.stats_dir, "/dev/shm/fibshim-%u", geteuid());
+  // The log's own settings first, so that warnings about the others go where they should.
+  for (const bool is_log_pass : {true, false}) {
+    for (uint32_t i = 0; i < kSettingCount; ++i) {
+      const SettingInfo& setting = kSettings[i];
+      const bool is_log = setting.id == SettingId::log || setting.id == SettingId::log_file;
+      if (is_log != is_log_pass) continue;
+      const char* value = secure_getenv(setting.name);
+      if (value == nullptr || value[0] == 0) continue;
+      g_settings.is_set[i] = true;
+      set_value(setting, value, "environment");
+    }
+  }
+  for (const RemovedSetting& removed : kRemovedSettings) {
+    if (is_given(removed.name)) {
+      log_message(LogLevel::warn, "%s is gone: %s", removed.name, removed.instead);
+    }
+  }
+  for (const char* name : kJobVariables) {
+    if (g_settings.job[0] != 0) break;
+    const char* const value = secure_getenv(name);
+    if (value != nullptr && value[0] != 0)
+      snprintf(g_settings.job, sizeof g_settings.job, "%s=%s", name, value);
+  }
+}
+
+void apply_folder_settings(const Snapshot& snapshot) {
+  const Setting* folder_settings = snapshot.begin(snapshot.settings);
+  for (uint32_t i = 0; i < snapshot.settings.count; ++i) {
+    const char* name = snapshot.text(folder_settings[i].name);
+    for (uint32_t k = 0; k < kSettingCount; ++k) {
+      if (g_settings.is_set[k] || strcmp(name, kSettings[k].name) != 0) continue;
+      // check refuses it in fibshim.json; an index may have been made by hand.
+      if (!kSettings[k].is_allowed_in_folder) continue;
+      set_value(kSettings[k], snapshot.text(folder_settings[i].value), "fibshim.json");
+    }
+  }
+}
+
+Mode mode_with(const Snapshot& snapshot) {
+  return choice_with(snapshot, SettingId::mode, mode(), Mode::apply);
+}
+
+void apply_settings_of_next(const Snapshot& snapshot, Mode mode) {
+  g_mode.store(mode, std::memory_order_relaxed);
+  g_on_error.store(choice_with(snapshot, SettingId::on_error, on_error(), OnError::fail),
+                   std::memory_order_relaxed);
+  g_settings.log_level.store(choice_with(snapshot, SettingId::log, log_level(), LogLevel::warn),
+                             std::memory_order_relaxed);
+  set_quarantine_of(snapshot);
+}
+
+}  // namespace fibshim
