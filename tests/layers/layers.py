@@ -66,6 +66,10 @@ def folder_of(module):
     return parts[1] if len(parts) > 2 else ""
 
 
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
 class Tree:
     """The sources of the three rooms, and the arrows between their modules."""
 
@@ -90,18 +94,17 @@ class Tree:
         missing = [path for path in objects.values() if not os.path.exists(path)]
         if missing:
             sys.exit("layers.py: not built: " + " ".join(missing))
-        strong, weak, used = collections.defaultdict(set), collections.defaultdict(set), {}
-        for module, path in objects.items():
-            used[module] = set()
-            listing = subprocess.run(["nm", "-P", path], check=True, capture_output=True, text=True).stdout
-            for line in listing.splitlines():
-                symbol, kind = line.split()[:2]
-                if kind in "Uwv":
-                    used[module].add(symbol)
-                elif kind in "WVu":
-                    weak[symbol].add(module)
-                elif kind.isupper():
-                    strong[symbol].add(module)
+        strong, weak, used = (collections.defaultdict(set) for _ in range(3))
+        module_at = {path: module for module, path in objects.items()}
+        for line in run("nm", "-A", "-P", *module_at).splitlines():
+            path, symbol, kind = line.split()[:3]
+            module = module_at[path.removesuffix(":")]
+            if kind in "Uwv":
+                used[module].add(symbol)
+            elif kind in "WVu":
+                weak[symbol].add(module)
+            elif kind.isupper():
+                strong[symbol].add(module)
         calls = {}
         for module, symbols in used.items():
             for symbol in sorted(symbols):
@@ -111,7 +114,8 @@ class Tree:
                 for to in own or found:
                     if to != module:
                         calls.setdefault((module, to), symbol)
-        return calls
+        names = run("c++filt", "-p", "--", *calls.values()).splitlines()
+        return dict(zip(calls, names))
 
     def read_includes(self, files):
         includes = {}
@@ -159,10 +163,6 @@ def mutual_pairs(arrows):
     return sorted((a, b) for a, b in arrows if a < b and (b, a) in arrows)
 
 
-def named(symbol):
-    return subprocess.run(["c++filt", "-p", symbol], check=True, capture_output=True, text=True).stdout.strip()
-
-
 def within(arrows, room):
     return {(a, b): why for (a, b), why in arrows.items()
             if a.split("/")[0] == room and b.split("/")[0] == room}
@@ -175,7 +175,7 @@ def arrow_offences(tree):
         room, folder = path.split("/")[0], folder_of(path)
         if (room, folder) not in rank:
             yield Offence(room, "order", f"{path} (its folder has no place in ORDER)")
-    for arrows, kind in ((tree.calls, "symbol"), (tree.includes, "include")):
+    for arrows, how in ((tree.calls, "{}"), (tree.includes, 'include "{}"')):
         for (a, b), why in sorted(arrows.items()):
             room, other = a.split("/")[0], b.split("/")[0]
             allowed = True
@@ -186,8 +186,7 @@ def arrow_offences(tree):
                 if folder_of(a) != folder_of(b) and above is not None and below is not None:
                     allowed = above < below or (room, folder_of(a), folder_of(b)) in BETWEEN_EQUALS
             if not allowed:
-                shown = named(why) if kind == "symbol" else f'include "{why}"'
-                yield Offence(room, "order", f"{a} -> {b} ({shown})")
+                yield Offence(room, "order", f"{a} -> {b} ({how.format(why)})")
 
 
 def circle_offences(tree):
@@ -195,7 +194,7 @@ def circle_offences(tree):
         # Inline code of a header calls without a symbol: among headers an #include is an arrow, too.
         arrows = within(tree.headers, room) | within(tree.calls, room)
         for circle in circles_of(tree.modules, arrows):
-            inside = [f"\n    {a} -> {b} ({named(why)})" for (a, b), why in sorted(arrows.items())
+            inside = [f"\n    {a} -> {b} ({why})" for (a, b), why in sorted(arrows.items())
                       if a in circle and b in circle]
             yield Offence(room, "circle", f"circle of {len(circle)}: {' '.join(circle)}{''.join(inside)}")
 
@@ -242,7 +241,7 @@ def report(tree):
         for circle in circles:
             print(f"  circle of {len(circle)}: " + " ".join(m[len(room) + 1:] for m in circle))
         for a, b in mutual_pairs(calls):
-            print(f"  mutual pair: {a} -> {b} ({named(calls[a, b])}), {b} -> {a} ({named(calls[b, a])})")
+            print(f"  mutual pair: {a} -> {b} ({calls[a, b]}), {b} -> {a} ({calls[b, a]})")
         for path in long:
             print(f"  {path}: {tree.text[path].count(chr(10))} lines")
 
