@@ -13,7 +13,8 @@
 #   -t SECONDS  a test that runs longer has failed (default 300)
 #
 # The output of a test is shown only when it fails, and kept in LOG_FOLDER (default: tests/logs/ in
-# the build folder). Exit code 0: every test passed or was skipped, and at least one passed.
+# the build folder). Every process that a test started ends with it, and with this script (reaper.cc).
+# Exit code 0: every test passed or was skipped, and at least one passed.
 set -u -o pipefail
 export LC_ALL=C
 umask 022  # the folders that tests make are to be trusted
@@ -28,9 +29,9 @@ run_one() {
   [[ $name != driver_* ]] || export LD_LIBRARY_PATH=${program%/tests/*}/sim
   started=${EPOCHREALTIME/./}
   if [[ $program == *.sh ]]; then
-    timeout -k 5 "$TIME_LIMIT" "$program" >"$log" 2>&1 </dev/null
+    "$REAPER" -t "$TIME_LIMIT" "$program" >"$log" 2>&1 </dev/null
   else
-    timeout -k 5 "$TIME_LIMIT" "$program" --gtest_color=no --gtest_brief=0 \
+    "$REAPER" -t "$TIME_LIMIT" "$program" --gtest_color=no --gtest_brief=0 \
       --gtest_filter="$test" >"$log" 2>&1 </dev/null
   fi
   code=$?
@@ -47,7 +48,7 @@ run_one() {
     fi
   elif [ $code = 77 ] && [[ $program == *.sh ]]; then
     status=skipped
-  elif [ $code = 124 ] || [ $code = 137 ]; then
+  elif [ $code = 124 ]; then
     echo "tests/run.sh: stopped after $TIME_LIMIT s" >>"$log"
   elif [ $code -ge 128 ]; then
     echo "tests/run.sh: ended by signal $((code - 128)) ($(kill -l $((code - 128))))" >>"$log"
@@ -60,7 +61,7 @@ if [ "${1-}" = --one ]; then
 fi
 
 usage() {
-  sed -n '6,16s/^# \{0,1\}//p' "$0" >&2
+  sed -n '6,17s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 jobs=$(nproc)
@@ -83,14 +84,19 @@ for name in "${!FIBSHIM_@}"; do
   [[ $name == FIBSHIM_TEST_* ]] || unset "$name"
 done
 first=$(realpath "$1")
-if [[ $first == *.sh ]]; then
+if [[ $first == *.sh || $first != */tests/* ]]; then
   MAIN_BUILD=$(realpath -m "${BUILD:-build}")
 else
   MAIN_BUILD=${first%/tests/*}
 fi
 export MAIN_BUILD LOG_FOLDER=${LOG_FOLDER:-$MAIN_BUILD/tests/logs}
-mkdir -p "$LOG_FOLDER"
+mkdir -p "$LOG_FOLDER" "$MAIN_BUILD/tests"
 rm -f "$LOG_FOLDER"/*.log
+export REAPER=$MAIN_BUILD/tests/reaper
+source=$(dirname "$0")/reaper.cc
+if [ ! "$REAPER" -nt "$source" ]; then
+  g++ -std=c++20 -O1 -o "$REAPER.$$" "$source" && mv "$REAPER.$$" "$REAPER" || exit 1
+fi
 scratch=$(mktemp -d) || exit 1
 chmod 711 "$scratch"  # what tests do as another user must reach it
 trap 'rm -rf "$scratch"' EXIT
@@ -191,7 +197,7 @@ while read -r status time program test log; do
   if [ -t 1 ]; then
     printf '\r\033[K[%d/%d] %s %s' $((passed + failed + skipped)) "$total" "$name" "${test:0:60}"
   fi
-done < <(xargs -0 -r -n 2 -P "$jobs" "$0" --one <"$scratch/tests")
+done < <(exec "$REAPER" xargs -0 -r -n 2 -P "$jobs" "$0" --one <"$scratch/tests")
 [ -t 1 ] && printf '\r\033[K'
 
 for name in ${programs[@]+"${programs[@]}"}; do

@@ -73,4 +73,33 @@ expect 1 '1 passed, 1 failed' good_test.sh /bin/false
 expect 1 '1 passed, 2 failed, 1 skipped' fake_tests
 expect 0 '1 passed, 0 failed' -f First fake_tests
 expect 1 '0 passed, 1 failed' -f Fails/0 fake_tests
+
+# A process that has left its session and its parent holds a pipe open for as long as it lives.
+# $1: how the test that started it ends
+left_behind() {
+  mkfifo "$root/held"
+  # shellcheck disable=SC2016  # expanded in the script
+  script leaving "(setsid sh -c 'exec sleep 1000' 3>\"$root/held\" >/dev/null 2>&1 &); $1"
+}
+# Returns once somebody has held it and nobody does any more.
+expect_gone() { # what ended
+  timeout 30 cat <&4 >/dev/null || { echo "a process outlives $1"; failures=1; }
+  exec 4<&-
+  rm "$root/held"
+}
+left_behind 'exit 0'
+(expect 0 '1 passed, 0 failed' leaving_test.sh; [ $failures = 0 ]) &
+exec 4<"$root/held"
+wait $! || failures=1
+expect_gone 'a test that has ended'
+left_behind 'exec sleep 1000'
+(expect 1 '0 passed, 1 failed' -t 1 leaving_test.sh; [ $failures = 0 ]) &
+exec 4<"$root/held"
+wait $! || failures=1
+expect_gone 'a test that was stopped'
+left_behind 'exec sleep 1000'
+(cd "$root" && LOG_FOLDER=$root/logs exec "$runner" leaving_test.sh >/dev/null 2>&1) &
+exec 4<"$root/held"
+kill -KILL $!
+expect_gone 'a killed runner'
 [ $failures = 0 ]
