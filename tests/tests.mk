@@ -40,7 +40,7 @@ TEST_PROGRAMS += $(BUILD)/tests/$(1)
 endef
 
 $(eval $(call test_program,loader_tests,$(call TEST_OBJ,$(LOADER_TEST_SRC)),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
-$(eval $(call test_program,tools_tests,$(call TEST_OBJ,$(TOOLS_TEST_SRC)),$(CLI) $(TOOLS_TEST_NEEDS),))
+$(eval $(call test_program,tools_tests,$(call TEST_OBJ,$(TOOLS_TEST_SRC)),$(CLI) $(MAN_PAGES) $(TOOLS_TEST_NEEDS),))
 $(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS),))
 
 .SECONDARY:
@@ -82,6 +82,7 @@ $(1)-build: $(1)-loader $(BUILD)/tests/tools_tests \
 	$$(Q)$$(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) SETUP=$(SETUP) SANITIZE=$(2) OPT='-O0 -g1' $(3) \
 	  $(if $(findstring address,$(2)),JUDGE_BUILD=$(BUILD)) $(BUILD)/$(1)/bin/fibshim
 	$$(Q)cp -pu $(BUILD)/tests/tools_tests $(BUILD)/$(1)/tests/
+	$$(Q)cp -pru $(BUILD)/man $(BUILD)/$(1)/
 $(1): $(1)-build
 	$$(Q)BUILD=$(BUILD)/$(1) tests/run.sh $(if $(FILTER),-f '$(FILTER)') $(BUILD)/$(1)/tests/loader_tests $(BUILD)/$(1)/tests/tools_tests
 	$(if $(findstring thread,$(2)),$$(Q)BUILD=$(BUILD) tests/run.sh -f Sanitizers $(CONFORM_TESTS))

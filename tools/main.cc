@@ -7,10 +7,15 @@
 #include <fmt/format.h>
 
 #include "loader/read/diagnostics.h"
-#include "tools/base/commands.h"
+#include "tools/base/program.h"
 #include "tools/base/terminal.h"
+#include "tools/commands/commands.h"
+#include "tools/base/files.h"
+#include "tools/base/manual.h"
 
 namespace {
+
+namespace tools = fibshim::tools;
 
 using fibshim::tools::Command;
 using fibshim::tools::kCommands;
@@ -39,19 +44,54 @@ std::string help() {
   return out;
 }
 
+// Commands of earlier versions. Each is refused with what to use instead.
+struct RemovedCommand {
+  const char* name;
+  const char* instead;
+};
+constexpr RemovedCommand kRemovedCommands[] = {
+    {"sign",
+     "minisign makes keys (minisign -G) and signs: 'fibshim check --write-manifest DIR' writes "
+     "what "
+     "is signed, and says how"},
+};
+
+// fibshim(1) and fibshim-config(5), which are of no command.
+std::string manual(const char* page) {
+  return tools::fill_manual(tools::read_small_file(page), [](std::string_view keyword) {
+    std::string out;
+    if (keyword == "HEAD") return tools::manual_head("fibshim", 1);
+    if (keyword != "COMMANDS") return out;
+    for (const Command& command : kCommands) {
+      out += fmt::format(".TP\n.BR fibshim-{} (1)\n{}\n", command.name,
+                         tools::roff_sentence(command.summary));
+    }
+    return out;
+  });
+}
+
+int print(const std::string& text) { return tools::print_data(text) ? kExitFine : kExitWrong; }
+
 int dispatch(int argc, const char* const* argv) {
-  namespace tools = fibshim::tools;
   if (argc < 2) return tools::usage_error("", "no command given");
   const std::string_view word = argv[1];
   if (word == "-h" || word == "--help" || (word == "help" && argc == 2)) {
-    return tools::print_data(help()) ? kExitFine : kExitWrong;
+    return print(help());
   }
-  if (word == "--version") {
-    return tools::print_data(fmt::format("fibshim {}\n", kVersion)) ? kExitFine : kExitWrong;
+  if (word == "--version") return print(fmt::format("fibshim {}\n", kVersion));
+  if (word == "--manual" && argc == 3) return print(manual(argv[2]));
+  if (word == "--completion") {
+    std::string words;
+    for (const Command& command : kCommands) words += fmt::format("{}\n", command.name);
+    return print(words + "help\n--version\n-h\n--help\n");
   }
   if (word == "help") {
     const char* const rewritten[] = {argv[0], argv[2], "--help", nullptr};
     return dispatch(3, rewritten);
+  }
+  for (const RemovedCommand& removed : kRemovedCommands) {
+    if (word != removed.name) continue;
+    return tools::usage_error("", "'{}' was removed: {}", removed.name, removed.instead);
   }
   std::vector<std::string_view> names;
   for (const Command& command : kCommands) {

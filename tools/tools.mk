@@ -24,9 +24,19 @@ $(CLI): $(CLI_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF)
 
 # ---- install: PREFIX/lib, bin and share may be moved as a whole; nothing in them names its place
 
-MAN_PAGES := $(wildcard tools/man/*.[157])
+# Man pages: what the program's own tables say is filled in by the program.
+MAN_PAGES := $(patsubst tools/man/%.in,$(BUILD)/man/%,$(wildcard tools/man/*.in))
+$(BUILD)/man/fibshim-%.1: tools/man/fibshim-%.1.in $(CLI)
+	$(call say,MAN,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CLI) $* --manual $< > $@
+$(BUILD)/man/%: tools/man/%.in $(CLI)
+	$(call say,MAN,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CLI) --manual $< > $@
+
 DEST = $(DESTDIR)$(PREFIX)
-install: all ## install into $(DESTDIR)$(PREFIX)
+install: all $(MAN_PAGES) ## install into $(DESTDIR)$(PREFIX)
 	$(call say,INSTALL,$(DEST))
 	$(Q)install -d '$(DEST)/bin' '$(DEST)/lib' '$(DEST)/share/fibshim/config' '$(DEST)/share/doc/fibshim'
 	$(Q)install -m 755 $(CLI) '$(DEST)/bin/'

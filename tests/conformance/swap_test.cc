@@ -138,16 +138,24 @@ std::string sign_swap_folders(const std::string& folders) {
   const std::string program = build_dir() + "/bin/fibshim";
   const std::string key = folders + "/key";
   fs::copy(folders + "/b", folders + "/signed", fs::copy_options::recursive);
-  const ProcessResult made = run_process({program, "sign", "--generate-key", key, "--no-password"});
+  const ProcessResult made =
+      run_process({"minisign", "-G", "-W", "-p", key + ".pub", "-s", key + ".key"});
   EXPECT_EQ(made.exit_code, 0) << made.err;
   for (const char* name : {"a", "signed"}) {
-    const ProcessResult result =
-        run_process({program, "sign", "--key", key + ".key", folders + "/" + name});
-    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const std::string folder = folders + "/" + name;
+    for (const auto& command :
+         {std::vector<std::string>{program, "check", "--write-manifest", folder},
+          {"minisign", "-S", "-s", key + ".key", "-m", folder + "/fibshim.manifest"}}) {
+      const ProcessResult result = run_process(command);
+      EXPECT_EQ(result.exit_code, 0) << result.err;
+    }
   }
   fs::copy(folders + "/signed", folders + "/open", fs::copy_options::recursive);
   fs::permissions(folders + "/open/patterns", fs::perms::others_write, fs::perm_options::add);
-  return made.out.substr(0, made.out.find('\n'));
+  std::ifstream file(key + ".pub");
+  std::string text;
+  while (std::getline(file, text) && text.starts_with("untrusted")) continue;
+  return text;
 }
 
 TEST(SwapRules, AreThoseThatTheProcessBeganWith) {

@@ -21,10 +21,10 @@ FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/fuzz/bin/%)
 
 # What reads files and images: the loader, and parts of the shim and the tools.
 FUZZ_READERS := $(filter-out loader/read/find_object.cc loader/check/api.cc,$(LOADER_SRC)) shim/registry/image_bytes.cc \
-  $(addprefix tools/,base/atomic_file.cc counters/counters_files.cc images/fatbin_payload.cc counters/folders_in_force.cc \
-    images/image_report.cc images/kernel_signature.cc counters/launch_groups.cc processes/processes.cc processes/programs.cc \
-    counters/prometheus.cc record/recording.cc base/secret_key.cc base/setting_values.cc record/suggestion.cc \
-    counters/swept_counts.cc base/terminal.cc) \
+  $(addprefix tools/,base/files.cc counters/counters_files.cc images/fatbin_payload.cc counters/folders_in_force.cc \
+    images/image_report.cc record/kernel_signature.cc counters/launch_groups.cc processes/processes.cc processes/programs.cc \
+    counters/prometheus.cc record/recording.cc record/recording_json.cc base/setting_values.cc record/suggestion.cc \
+    base/terminal.cc) \
   $(addprefix tools/judge/,element_types.cc records.cc report_page.cc table.cc workloads.cc)
 FUZZ_READER_OBJ := $(FUZZ_READERS:%.cc=$(BUILD)/obj/%.o) $(BUILD)/obj/loader/identity.o
 $(FUZZ_READER_OBJ) $(FUZZ_NAMES:%=$(BUILD)/obj/tests/fuzz/%_fuzz.o): ROOM_FLAGS = -O1

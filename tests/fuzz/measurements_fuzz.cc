@@ -1,9 +1,9 @@
-// What processes leave behind for the tools: counters files, swept counts, recordings, their JSON Lines.
+// What processes leave behind for the tools: counters files, recordings, their JSON Lines.
 //
 // Input: a letter that says what the rest is.
 //   c, r   changes to a counters file or a recording that is whole (with_changes)
 //   C, R   one as it stands
-//   s, j   swept.json; JSON Lines of a recording
+//   j      JSON Lines of a recording
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -18,9 +18,8 @@
 #include "tools/counters/counters_files.h"
 #include "tools/counters/launch_groups.h"
 #include "tools/counters/prometheus.h"
-#include "tools/record/recording.h"
+#include "tools/record/recording_json.h"
 #include "tools/record/suggestion.h"
-#include "tools/counters/swept_counts.h"
 #include "tools/base/terminal.h"
 
 namespace fibshim::fuzz {
@@ -57,8 +56,8 @@ std::string whole_recording() {
 }
 
 // Every consumer takes what the reader gives.
-void check_counters(const tools::ProcessCounters& process, const tools::SweptCounts& swept) {
-  tools::CountersFolder folder{true, {process}, {}, swept};
+void check_counters(const tools::ProcessCounters& process) {
+  tools::CountersFolder folder{true, {process}, {}};
   for (const tools::GroupByInfo& info : tools::kGroupBys) {
     const auto groups = tools::group_launches(folder.processes, info.by);
     (void)tools::json_text(tools::groups_to_json(groups));
@@ -102,13 +101,7 @@ void read_counters(const std::string& bytes) {
     require(count.pattern.size() < 121 && count.definition.size() < 129,
             "names end in their place");
   }
-  check_counters(process, {});
-}
-
-void read_swept(std::string_view text) {
-  const auto swept = tools::parse_swept_counts(text);
-  if (!swept) return;
-  check_counters({}, *swept);
+  check_counters(process);
 }
 
 // What is suggested for any kernel that was read passes the check.
@@ -168,7 +161,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 'C': read_counters(std::string(rest)); break;
     case 'r': read_recording(with_changes(recording, rest)); break;
     case 'R': read_recording(rest); break;
-    case 's': read_swept(rest); break;
     case 'j':
       if (const auto read = tools::parse_json_lines(rest)) check_recording(*read);
       break;

@@ -129,9 +129,16 @@ def wrong_diagnostics(output, code, solution, rule, token):
 def make_key(parent):
     """The path of a new public key, and that of its secret one."""
     name = os.path.join(parent, "signer")
-    subprocess.run([FIBSHIM, "sign", "--generate-key", name, "--no-password"], env=unshimmed_environment(),
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    subprocess.run(["minisign", "-G", "-W", "-p", name + ".pub", "-s", name + ".key"],
+                   env=unshimmed_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
     return name + ".pub", name + ".key"
+
+
+def sign(secret_key, folder):
+    subprocess.run([FIBSHIM, "check", "--write-manifest", folder], env=unshimmed_environment(),
+                   stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(["minisign", "-S", "-s", secret_key, "-m", os.path.join(folder, "fibshim.manifest")],
+                   env=unshimmed_environment(), stdout=subprocess.DEVNULL, check=True)
 
 
 def check_each(report, parent):
@@ -201,7 +208,7 @@ def main():
         # Signed, then changed in what only the signature tells.
         public_key, secret_key = make_key(parent)
         changed = copy_folder(parent, "changed")
-        subprocess.run([FIBSHIM, "sign", "--key", secret_key, changed], env=unshimmed_environment(), check=True)
+        sign(secret_key, changed)
         changed_pattern = os.path.join(changed, "patterns", "torch-rms-norm-bf16.json")
         with open(changed_pattern, "a") as file:
             file.write("\n")

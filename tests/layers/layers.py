@@ -51,7 +51,7 @@ FUNCTION_TABLES = ("shim/abi/", "shim/driver/")
 KNOWN = {
     ("shim", "order"), ("shim", "circle"), ("shim", "lines"), ("shim", "callbacks"),
     ("loader", "order"), ("loader", "circle"), ("loader", "lines"),
-    ("tools", "order"), ("tools", "circle"), ("tools", "lines"),
+    ("tools", "order"), ("tools", "lines"),
 }
 
 Offence = collections.namedtuple("Offence", "room kind text")

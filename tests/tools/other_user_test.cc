@@ -167,37 +167,16 @@ class OtherUsersCounters : public testing::Test {
   TemporaryFolder top_;
 };
 
-// ---- reading and sweeping
-
-TEST_F(OtherUsersCounters, ASweptFileOfAnotherUserIsNoneOfTheFolder) {
-  const std::string counters = add(shared(), 1, 5, 0);
-  const std::string swept = shared() + "/swept.json";
-  write_text(swept,
-             R"({"version": 1, "generation": 1, "processes": 7, "counts": [],
-                 "last_files": ["4194399-1.counters"]})");
-  give(swept, kEve);
-  const auto json = parse_json(stats(shared(), {"--json"}).out);
-  EXPECT_EQ(json["totals"]["hit"], 5);
-  EXPECT_EQ(json["swept"]["processes"], 0);
-  ASSERT_TRUE(fs::exists(counters));
-  EXPECT_EQ(stats(shared(), {"--keep", "0"}).exit_code, 0);
-  EXPECT_FALSE(fs::exists(counters));  // swept, with its counts
-  EXPECT_EQ(owner_of(swept), 0u);
-  EXPECT_EQ(parse_json(read_text(swept))["processes"], 1);
-}
+// ---- reading and deleting
 
 TEST_F(OtherUsersCounters, AFolderOfAnotherUserIsReadAndLeftAsItIs) {
   const std::string folder = top_ / "eves";
   ASSERT_EQ(mkdir(folder.c_str(), 0755), 0);
   const std::string counters = add(folder, 1, 5, kEve);
-  write_text(folder + "/swept.json",
-             R"({"version": 1, "generation": 1, "processes": 7, "counts": [],
-                 "last_files": ["4194399-1.counters"]})");
-  give(folder + "/swept.json", kEve);
   give(folder, kEve);
-  const ProgramResult reading = stats(folder, {"--json", "--keep", "0"});
+  const ProgramResult reading = stats(folder, {"--json"});
   EXPECT_EQ(reading.exit_code, 0) << reading.err;
-  EXPECT_EQ(parse_json(reading.out)["swept"]["processes"], 7);
+  EXPECT_EQ(parse_json(reading.out)["totals"]["hit"], 5);
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"stats", "--clear", "--dir", folder},
         std::vector<std::string>{"swap", "--off", "--dir", folder}}) {
@@ -211,7 +190,7 @@ TEST_F(OtherUsersCounters, AFolderOfAnotherUserIsReadAndLeftAsItIs) {
 TEST_F(OtherUsersCounters, AFolderThatOthersCanWriteInIsReadAndLeftAsItIs) {
   ASSERT_EQ(chmod(shared().c_str(), 0777), 0);
   const std::string counters = add(shared(), 1, 5, 0);
-  EXPECT_EQ(parse_json(stats(shared(), {"--json", "--keep", "0"}).out)["totals"]["hit"], 5);
+  EXPECT_EQ(parse_json(stats(shared(), {"--json"}).out)["totals"]["hit"], 5);
   const ProgramResult result = stats(shared(), {"--clear"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_NE(result.err.find("other users may write there"), std::string::npos) << result.err;
@@ -238,20 +217,26 @@ TEST_F(OtherUsersCounters, InASharedFolderEachUsesHisOwn) {
   const std::string roots = add(shared(), 1, 1, 0);
   const std::string eves = add(shared(), 2, 10, kEve);
   const std::string bobs = add(shared(), 3, 100, kBob);
-  const auto reading = fibshim_as(kEve, {"stats", "--dir", shared(), "--json", "--keep", "0"});
+  const auto reading = fibshim_as(kEve, {"stats", "--dir", shared(), "--json"});
   if (!reading) GTEST_SKIP() << "another user cannot reach this build";
   EXPECT_EQ(reading->exit_code, 0) << reading->err;
   EXPECT_EQ(reading->err, "fibshim stats: 1 file of other users is left out\n");
   EXPECT_EQ(parse_json(reading->out)["totals"]["hit"], 11);
-  EXPECT_FALSE(fs::exists(shared() + "/swept.json"));
-  EXPECT_TRUE(fs::exists(eves));  // only the folder's owner sweeps
   EXPECT_EQ(fibshim_as(kEve, {"stats", "--dir", shared(), "--clear"})->exit_code, 0);
   EXPECT_TRUE(fs::exists(roots));
   EXPECT_FALSE(fs::exists(eves));
   EXPECT_TRUE(fs::exists(bobs));
   EXPECT_EQ(parse_json(stats(shared(), {"--json"}).out)["totals"]["hit"], 101);
-  EXPECT_EQ(stats(shared(), {"--keep", "0"}).exit_code, 0);
+  // Once a day old: each deletes his own, also root.
+  for (const std::string& path : {roots, bobs}) {
+    ASSERT_EQ(chmod(path.c_str(), 0444), 0);
+    const timespec times[2] = {{1, 0}, {1, 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  }
+  EXPECT_EQ(stats(shared(), {}).exit_code, 0);
   EXPECT_FALSE(fs::exists(roots));
+  EXPECT_TRUE(fs::exists(bobs));
+  EXPECT_EQ(fibshim_as(kBob, {"stats", "--dir", shared()})->exit_code, 0);
   EXPECT_FALSE(fs::exists(bobs));
 }
 

@@ -337,7 +337,7 @@ TEST_F(RecordFiles, SuggestSaysWhichKernelsAreMeant) {
   const ProgramResult several = suggest({output(), "i", "-o", folder_ / "config"});
   EXPECT_EQ(several.exit_code, 1);
   EXPECT_EQ(several.err,
-            "fibshim suggest: several kernels are named so; say which by its number:\n"
+            "fibshim suggest: several kernels have this name; give the number of one:\n"
             "     1  scale\n"
             "     2  triton_add_one\n"
             "     3  init\n");

@@ -148,7 +148,6 @@ TEST_F(Stats, PrintsJson) {
         {"untracked", 12},
         {"observed", 0},
         {"fallback_quarantined", 0}}},
-      {"swept", {{"processes", 0}, {"launches", 0}}},
       {"refused", nlohmann::json::array()}};
   EXPECT_EQ(parse_json(result.out), expected) << result.out;
 }
@@ -222,7 +221,7 @@ TEST_F(Stats, PrintsPrometheusTextWithEscapedLabels) {
       "# HELP fibshim_launches_total Kernel launches, by what happened to them.\n"
       "# TYPE fibshim_launches_total counter\n"
       "fibshim_launches_total{definition=\"d\",pattern=\"quote\\\"line\\nend\",outcome=\"hit\","
-      "config=\"/a\\\\b\",device=\"\"} 3\n"
+      "config=\"/a\\\\b\",device=\"\",pid=\"4194399\",start_time=\"1\"} 3\n"
       "# HELP fibshim_folded_counts Counts without a series of their own: they are in "
       "definition=\"(other)\".\n"
       "# TYPE fibshim_folded_counts gauge\n"
@@ -231,10 +230,6 @@ TEST_F(Stats, PrintsPrometheusTextWithEscapedLabels) {
       "# TYPE fibshim_processes gauge\n"
       "fibshim_processes{state=\"live\"} 0\n"
       "fibshim_processes{state=\"ended\"} 1\n"
-      "# HELP fibshim_swept_processes_total Processes that ended and whose files were swept; their "
-      "launches stay counted.\n"
-      "# TYPE fibshim_swept_processes_total counter\n"
-      "fibshim_swept_processes_total 0\n"
       "# HELP fibshim_config_processes Live processes, by config folder.\n"
       "# TYPE fibshim_config_processes gauge\n"
       "# HELP fibshim_folder_moves Moves of live processes to another config folder.\n"
@@ -259,14 +254,6 @@ TEST_F(Stats, PrintsPrometheusTextWithEscapedLabels) {
       "# HELP fibshim_build_info The version of the fibshim that wrote this.\n"
       "# TYPE fibshim_build_info gauge\n"
       "fibshim_build_info{version=\"0.1.0\"} 1\n");
-}
-
-TEST_F(Stats, PrometheusPerProcessTellsProcessesApart) {
-  write(engine(kNoSuchPid, 1));
-  write(engine(kNoSuchPid, 2));
-  const std::string out = stats({"--prometheus", "--per-process"}).out;
-  EXPECT_NE(out.find("pid=\"4194399\",start_time=\"1\"} 100\n"), std::string::npos) << out;
-  EXPECT_NE(out.find("pid=\"4194399\",start_time=\"2\"} 100\n"), std::string::npos) << out;
 }
 
 TEST_F(Stats, ShowsOnlyTheWantedProcesses) {
@@ -361,10 +348,13 @@ TEST_F(Stats, PrometheusLabelsAreBounded) {
   }
   EXPECT_EQ(out.find("\"later\""), std::string::npos) << out;
   EXPECT_NE(out.find("definition=\"(other)\",pattern=\"(other)\",outcome=\"hit\",config=\"\","
-                     "device=\"\"} 3\n"),
+                     "device=\"\",pid=\"4194399\",start_time=\"1\"} 3\n"),
             std::string::npos)
       << out;
-  EXPECT_NE(out.find("outcome=\"error\",config=\"\",device=\"\"} 1\n"), std::string::npos) << out;
+  EXPECT_NE(
+      out.find("outcome=\"error\",config=\"\",device=\"\",pid=\"4194399\",start_time=\"1\"} 1\n"),
+      std::string::npos)
+      << out;
   EXPECT_NE(out.find("\nfibshim_folded_counts 2\n"), std::string::npos) << out;
 }
 
@@ -387,8 +377,21 @@ TEST_F(Stats, ReplacesTheOutputFileAsAWhole) {
   EXPECT_EQ(files, 1u);
   const ProgramResult failed = stats({"--prometheus", "--output", textfiles / "no/such.prom"});
   EXPECT_EQ(failed.exit_code, 1);
-  EXPECT_EQ(failed.err,
-            "fibshim stats: " + (textfiles / "no/such.prom") + ": No such file or directory\n");
+  EXPECT_EQ(failed.err, "fibshim stats: " + (textfiles / "no/such.prom") +
+                            ": cannot write it: No such file or directory\n");
+}
+
+TEST_F(Stats, WritesIntoAnOutputThatIsNoRegularFile) {
+  write(engine());
+  const std::string text = stats({"--prometheus"}).out;
+  EXPECT_EQ(stats({"--prometheus", "--output", "/dev/stdout"}).out, text);
+  TemporaryFolder textfiles;
+  const std::string target = textfiles / "target";
+  write_text(target, std::string(10000, 'x'));
+  std::filesystem::create_symlink(target, textfiles / "link");
+  EXPECT_EQ(stats({"--prometheus", "--output", textfiles / "link"}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(textfiles / "link"));
+  EXPECT_EQ(read_text(target), text);
 }
 
 TEST_F(Stats, SaysWhichWantedProcessIsNotThere) {

@@ -72,10 +72,6 @@ std::string excerpt(const Place& place, SourceLines* sources) {
   return out;
 }
 
-std::string counted(uint32_t count, const char* word) {
-  return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
-}
-
 }  // namespace
 
 std::string format_findings(const CheckReport& report) {

@@ -34,8 +34,8 @@ std::string default_value(const SettingInfo& setting) {
   return "";
 }
 
-// Takes `given` if it is accepted. Words are, in any case, as in the shim.
-void take_value(SettingValue* setting, const std::string& given, SettingSource source) {
+// Sets the value if it is one of the accepted words, in any case as in the shim.
+void set_value(SettingValue* setting, const std::string& given, SettingSource source) {
   if (setting->info->choices[0] == nullptr) {
     setting->value = given;
     setting->source = source;
@@ -82,10 +82,10 @@ SettingValues resolve_settings(const FolderSettings& folder_settings) {
     SettingValue setting{&info, default_value(info), SettingSource::none, "", SettingSource::none};
     const char* const variable = getenv(info.name);
     if (variable != nullptr && variable[0] != '\0') {
-      take_value(&setting, variable, SettingSource::environment);
+      set_value(&setting, variable, SettingSource::environment);
     } else if (info.is_allowed_in_folder) {
       for (const auto& [name, value] : folder_settings) {
-        if (name == info.name) take_value(&setting, value, SettingSource::folder);
+        if (name == info.name) set_value(&setting, value, SettingSource::folder);
       }
     }
     out.values.push_back(std::move(setting));

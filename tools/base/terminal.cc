@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "tools/base/commands.h"
+#include "tools/base/program.h"
 
 namespace fibshim::tools {
 namespace {
@@ -93,6 +93,11 @@ std::string printable(std::string_view text) {
     text.remove_prefix(std::max<size_t>(length, 1));
   }
   return out;
+}
+
+std::string counted(uint64_t count, std::string_view one, std::string_view many) {
+  if (count == 1) return fmt::format("1 {}", one);
+  return many.empty() ? fmt::format("{} {}s", count, one) : fmt::format("{} {}", count, many);
 }
 
 size_t display_width(std::string_view text) {

@@ -6,8 +6,10 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 namespace fibshim::tools {
@@ -26,12 +28,27 @@ std::string json_text(const nlohmann::ordered_json& document);
 
 // "fibshim COMMAND: TEXT" on stderr.
 void print_message(std::string_view command, std::string_view text);
+template <class First, class... Rest>
+void print_message(std::string_view command, fmt::format_string<First, Rest...> format,
+                   First&& first, Rest&&... rest) {
+  print_message(command, std::string_view(fmt::format(format, std::forward<First>(first),
+                                                      std::forward<Rest>(rest)...)));
+}
 
 // The same, with a pointer to --help. Returns kExitUsage.
 int usage_error(std::string_view command, std::string_view text);
+template <class First, class... Rest>
+int usage_error(std::string_view command, fmt::format_string<First, Rest...> format, First&& first,
+                Rest&&... rest) {
+  return usage_error(command, std::string_view(fmt::format(format, std::forward<First>(first),
+                                                           std::forward<Rest>(rest)...)));
+}
 
 // `text` as it may go to a terminal: control characters and bytes that are no UTF-8 as \xNN.
 std::string printable(std::string_view text);
+
+// "1 file", "3 files". `many` is for plurals that are not made with an "s".
+std::string counted(uint64_t count, std::string_view one, std::string_view many = "");
 
 // Columns that the text takes: its code points.
 size_t display_width(std::string_view text);

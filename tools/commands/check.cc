@@ -8,11 +8,14 @@
 
 #include "loader/check/check.h"
 #include "loader/check/index.h"
-#include "tools/base/commands.h"
+#include "loader/read/manifest.h"
+#include "tools/base/files.h"
+#include "tools/base/program.h"
+#include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/processes/gpus.h"
 #include "tools/processes/installation.h"
-#include "tools/base/options.h"
+#include "tools/base/command_line.h"
 #include "tools/base/terminal.h"
 
 namespace fibshim::tools {
@@ -56,110 +59,144 @@ int explain(const std::string& name) {
 nlohmann::ordered_json to_json(const std::string& folder, const CheckReport& report) {
   nlohmann::ordered_json findings = nlohmann::ordered_json::array();
   for (const Diagnostic& diagnostic : report.diagnostics) {
-    nlohmann::ordered_json item;
-    item["file"] = diagnostic.place.file;
-    item["line"] = diagnostic.place.line;
-    item["column"] = diagnostic.place.column;
-    item["severity"] = severity_name(diagnostic.severity);
-    item["rule"] = rule_info(diagnostic.rule).name;
-    item["message"] = diagnostic.message;
-    item["hint"] = diagnostic.hint;
-    findings.push_back(std::move(item));
+    findings.push_back({{"file", diagnostic.place.file},
+                        {"line", diagnostic.place.line},
+                        {"column", diagnostic.place.column},
+                        {"severity", severity_name(diagnostic.severity)},
+                        {"rule", rule_info(diagnostic.rule).name},
+                        {"message", diagnostic.message},
+                        {"hint", diagnostic.hint}});
   }
-  nlohmann::ordered_json out;
-  out["folder"] = folder;
-  out["loads"] = report.snapshot != nullptr;
-  out["errors"] = report.error_count;
-  out["warnings"] = report.warning_count;
-  out["notes"] = report.note_count;
-  out["definitions"] = report.definition_count;
-  out["solutions"] = report.solution_count;
-  out["patterns"] = report.pattern_count;
-  out["broken_solutions"] = report.broken_solution_count;
-  out["ready_bindings"] = report.ready_binding_count;
-  out["refused_bindings"] = report.refused_binding_count;
-  out["diagnostics"] = std::move(findings);
-  return out;
+  return {{"folder", folder},
+          {"loads", report.snapshot != nullptr},
+          {"errors", report.error_count},
+          {"warnings", report.warning_count},
+          {"notes", report.note_count},
+          {"definitions", report.definition_count},
+          {"solutions", report.solution_count},
+          {"patterns", report.pattern_count},
+          {"broken_solutions", report.broken_solution_count},
+          {"ready_bindings", report.ready_binding_count},
+          {"refused_bindings", report.refused_binding_count},
+          {"diagnostics", std::move(findings)}};
+}
+
+// Writes the list of files that a signature of the folder stands for. Empty, or why not.
+std::string write_manifest(const std::string& folder, const CheckReport& report) {
+  if (report.error_count > 0) return "has mistakes; no manifest was written";
+  std::vector<ManifestEntry> entries = report.manifest.entries;
+  const OpenedIndex index = open_index(folder, {"", true});
+  if (index.snapshot != nullptr) entries.push_back(index.entry);
+  const auto text = manifest_text(entries);
+  if (!text) return text.error().message;
+  const std::string path = folder + "/" + kManifestFile;
+  if (!is_replaceable(path)) return fmt::format("{} is not a regular file", kManifestFile);
+  const std::string reason = write_file(path, *text);
+  if (!reason.empty()) return fmt::format("{}: {}", kManifestFile, reason);
+  print_message("check",
+                "{}: {} files listed. Sign the list with: minisign -S -s "
+                "SECRET_KEY -m {}",
+                printable(path), entries.size(), shell_quoted(path));
+  return "";
+}
+
+struct Arguments {
+  std::vector<std::string> folders;
+  std::string rule;
+  std::string key;
+  bool wants_json = false;
+  bool writes_index = false;
+  bool writes_manifest = false;
+  bool wants_gpus = false;
+  CheckOptions options;
+};
+
+// False, after a message: the GPUs of this machine cannot be asked.
+bool add_sms_of_gpus(std::vector<uint32_t>* sms) {
+  const DriverInfo driver = ask_driver();
+  if (!driver.fault.empty()) print_message("check", "--gpu: " + printable(driver.fault));
+  for (const GpuInfo& gpu : driver.gpus) sms->push_back(gpu.sm);
+  return driver.fault.empty();
+}
+
+// Checks one folder, and writes what was asked for. False: it has an error.
+bool check_one(const std::string& folder, const Arguments& arguments, CheckReport* report) {
+  std::string fault;
+  if (arguments.writes_index) {
+    const auto index = write_index(folder, arguments.options, report);
+    if (!index) fault = index.error().message;
+  } else {
+    *report = check_folder(folder, arguments.options);
+  }
+  if (arguments.writes_manifest && fault.empty()) {
+    fault = write_manifest(folder, *report);
+    if (!fault.empty()) fault = fmt::format("{}: {}", folder, fault);
+  }
+  if (!fault.empty()) print_message("check", printable(fault));
+  return fault.empty() && report->error_count == 0;
 }
 
 }  // namespace
 
 int check_command(int argc, const char* const* argv) {
-  CLI::App app("Checks config folders: every mistake, with file, line and column", "fibshim check");
-  std::vector<std::string> folders;
-  std::string rule;
-  bool wants_json = false;
-  bool writes_index = false;
-  bool wants_gpus = false;
-  CheckOptions options;
-  app.add_option("DIR", folders, "config folders")->type_name("");
-  app.add_flag("--json", wants_json, "print JSON");
-  app.add_flag("--write-index", writes_index,
-               "write an index, with which a folder without errors is loaded sooner");
-  app.add_option("--sm", options.sms,
-                 "compute capability, such as 90, that every solution should have an image for")
-      ->type_name("NUMBER")
-      ->allow_extra_args(false)
+  CommandLine line("check", "Checks config folders: every mistake, with file, line and column",
+                   "[OPTIONS] DIR... | --explain RULE",
+                   "0 no error (there may be warnings); 1 an error; 2 wrong usage.");
+  Arguments given;
+  line.positional("DIR", &given.folders, "config folders");
+  line.json(&given.wants_json);
+  line.flag("--write-index", &given.writes_index,
+            "write an index, with which a folder without errors is loaded sooner");
+  line.flag("--write-manifest", &given.writes_manifest,
+            "write DIR/fibshim.manifest, the list of files that minisign then signs");
+  line.option(
+          "--sm", &given.options.sms, "NUMBER",
+          "compute capability, such as 90, that every solution should have an image for (may be "
+          "repeated)")
       ->check(CLI::Range(30, 999));
-  app.add_flag("--gpu", wants_gpus, "the same for every GPU of this machine");
-  std::string key;
+  line.flag("--gpu", &given.wants_gpus, "the same for every GPU of this machine");
   auto* const takes_key =
-      app.add_option("--key", key,
-                     "public key, or a file with one, that must have signed the folder (default: "
-                     "FIBSHIM_REQUIRE_KEY)")
-          ->type_name("KEY");
-  app.add_option("--explain", rule, "explain a rule, or all of them")->type_name("RULE");
-  app.footer("Exit codes: 0 no error (there may be warnings); 1 an error; 2 wrong usage.");
-  if (int exit_code = 0; !parse_options(&app, "[OPTIONS] DIR...", argc, argv, &exit_code))
-    return exit_code;
-  if (app.count("--explain") > 0) {
-    if (!folders.empty()) return usage_error("check", "--explain takes no folder");
-    return explain(rule);
-  }
-  if (folders.empty()) return usage_error("check", "name at least one config folder");
-  if (takes_key->count() > 0 && key.empty()) {
-    return usage_error("check", "--key: needs a public key, or a file with one");
-  }
+      line.option("--key", &given.key, "KEY",
+                  "minisign public key, or a file with one, that must have signed the folder "
+                  "(default: FIBSHIM_REQUIRE_KEY)");
+  auto* const explains =
+      line.option("--explain", &given.rule, "RULE", "explain a rule, or all of them");
+  line.check([&]() -> std::string {
+    if (explains->count() > 0) return given.folders.empty() ? "" : "--explain takes no folder";
+    if (given.folders.empty()) return "name at least one config folder";
+    if (takes_key->count() == 0) return "";
+    if (given.key.empty()) return "--key: needs a public key, or a file with one";
+    return given.writes_manifest ? "--write-manifest comes before the signature: leave out --key"
+                                 : "";
+  });
+  if (!line.parse(argc, argv)) return line.exit_code();
+  if (explains->count() > 0) return explain(given.rule);
 
-  bool has_errors = false;
-  std::string text;
-  nlohmann::ordered_json document;
-  document["version"] = 1;
-  document["folders"] = nlohmann::ordered_json::array();
-  if (wants_gpus) {
-    std::string why;
-    const std::vector<uint32_t> sms = compute_capabilities(&why);
-    if (sms.empty()) {
-      print_message("check", "--gpu: " + printable(why));
-      return kExitWrong;
-    }
-    options.sms.insert(options.sms.end(), sms.begin(), sms.end());
-  }
+  CheckOptions& options = given.options;
+  if (given.wants_gpus && !add_sms_of_gpus(&options.sms)) return kExitWrong;
   std::sort(options.sms.begin(), options.sms.end());
   options.sms.erase(std::unique(options.sms.begin(), options.sms.end()), options.sms.end());
-  if (!key.empty()) options.required_key = parse_public_key(key) ? key : absolute_path(key);
+  if (!given.key.empty()) {
+    options.required_key = parse_public_key(given.key) ? given.key : absolute_path(given.key);
+  }
+  if (given.writes_manifest) options.required_key.clear();
+  options.wants_entries = given.writes_manifest;
   options.wants_advice = true;
-  options.wants_index_current = !writes_index;
-  for (const std::string& folder : folders) {
+  options.wants_index_current = !given.writes_index;
+  bool is_fine = true;
+  std::string text;
+  nlohmann::ordered_json document = {{"version", 1}, {"folders", nlohmann::ordered_json::array()}};
+  for (const std::string& folder : given.folders) {
     CheckReport report;
-    if (writes_index) {
-      const auto index = write_index(folder, options, &report);
-      if (!index) {
-        has_errors = true;
-        print_message("check", printable(index.error().message));
-      }
-    } else {
-      report = check_folder(folder, options);
-    }
-    has_errors = has_errors || report.error_count > 0;
-    if (wants_json) {
+    is_fine = check_one(folder, given, &report) && is_fine;
+    if (given.wants_json) {
       document["folders"].push_back(to_json(folder, report));
     } else {
       text += format_findings(report) + format_summary(folder, report);
     }
   }
-  const bool is_written = wants_json ? print_json(document) : print_data(text);
-  return is_written && !has_errors ? kExitFine : kExitWrong;
+  const bool is_written = given.wants_json ? print_json(document) : print_data(text);
+  return is_written && is_fine ? kExitFine : kExitWrong;
 }
 
 }  // namespace fibshim::tools

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -28,11 +29,14 @@
 #include "loader/check/check.h"
 #include "shim/abi/recorder_api.h"
 #include "shim/abi/snapshot.h"
-#include "tools/base/commands.h"
+#include "tools/base/program.h"
+#include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/file_descriptor.h"
+#include "tools/base/files.h"
+#include "tools/processes/gpus.h"
 #include "tools/processes/installation.h"
-#include "tools/base/options.h"
+#include "tools/base/command_line.h"
 #include "tools/processes/processes.h"
 #include "tools/processes/programs.h"
 #include "tools/base/setting_values.h"
@@ -134,53 +138,24 @@ ProbeResult run_probe(const std::function<int()>& body) {
   return out;
 }
 
-// In the child: loads the driver and prints one line on it, or why not. Exit code 0, 1 no driver,
-// 2 no GPU.
-int probe_driver() {
-  void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (driver == nullptr) {
-    fmt::print("{}", dlerror());
-    fflush(stdout);
-    return 1;
-  }
-  const auto function = [driver](const char* name) { return dlsym(driver, name); };
-  const auto init = reinterpret_cast<int (*)(unsigned)>(function("cuInit"));
-  const auto get_version = reinterpret_cast<int (*)(int*)>(function("cuDriverGetVersion"));
-  const auto get_count = reinterpret_cast<int (*)(int*)>(function("cuDeviceGetCount"));
-  const auto get_name = reinterpret_cast<int (*)(char*, int, int)>(function("cuDeviceGetName"));
-  const auto get_attribute =
-      reinterpret_cast<int (*)(int*, int, int)>(function("cuDeviceGetAttribute"));
-  Dl_info place{};
-  if (init == nullptr || get_version == nullptr || get_count == nullptr || get_name == nullptr ||
-      get_attribute == nullptr || dladdr(reinterpret_cast<void*>(init), &place) == 0) {
-    fmt::print("libcuda.so.1 lacks functions that every CUDA driver has");
-    fflush(stdout);
-    return 1;
-  }
-  int version = 0;
-  get_version(&version);
-  std::string line =
-      fmt::format("{}, CUDA {}.{}", place.dli_fname, version / 1000, version % 1000 / 10);
-  int count = 0;
-  const int init_error = init(0);
-  const int count_error = init_error == 0 ? get_count(&count) : init_error;
-  if (count_error != 0 || count == 0) {
-    fmt::print("{}; no usable GPU (CUDA error {})", line, count_error);
-    fflush(stdout);
-    return 2;
-  }
-  constexpr int kComputeCapabilityMajor = 75, kComputeCapabilityMinor = 76;
-  for (int device = 0; device < count; ++device) {
-    char name[128] = "";
-    int major = 0, minor = 0;
-    get_name(name, sizeof name - 1, device);
-    get_attribute(&major, kComputeCapabilityMajor, device);
-    get_attribute(&minor, kComputeCapabilityMinor, device);
-    line += fmt::format("; GPU {}: {} (sm_{}{})", device, name, major, minor);
-  }
+// In the child: prints one line and ends with `code`.
+int say(const std::string& line, int code) {
   fmt::print("{}", line);
   fflush(stdout);
-  return 0;
+  return code;
+}
+
+// In the child. Exit code 0, 1 no driver, 2 no GPU.
+int probe_driver() {
+  const DriverInfo driver = ask_driver();
+  if (driver.path.empty()) return say(driver.fault, 1);
+  std::string line =
+      fmt::format("{}, CUDA {}.{}", driver.path, driver.version / 1000, driver.version % 1000 / 10);
+  if (!driver.fault.empty()) return say(line + "; " + driver.fault, 2);
+  for (size_t i = 0; i < driver.gpus.size(); ++i) {
+    line += fmt::format("; GPU {}: {} (sm_{})", i, driver.gpus[i].name, driver.gpus[i].sm);
+  }
+  return say(line, 0);
 }
 
 Finding check_driver() {
@@ -277,16 +252,10 @@ Finding check_opened_library(const char* name, const std::string& path, const ch
                              uint32_t version) {
   const ProbeResult probe = run_probe([&] {
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      fmt::print("{}", dlerror());
-      fflush(stdout);
-      return 1;
-    }
+    if (library == nullptr) return say(dlerror(), 1);
     const auto get_api = reinterpret_cast<const Api* (*)(uint32_t)>(dlsym(library, entry_point));
     if (get_api == nullptr || get_api(version) == nullptr) {
-      fmt::print("it does not speak version {} of {}", version, entry_point);
-      fflush(stdout);
-      return 1;
+      return say(fmt::format("it does not speak version {} of {}", version, entry_point), 1);
     }
     return 0;
   });
@@ -457,14 +426,14 @@ nlohmann::ordered_json to_json(const std::vector<Finding>& findings,
 }  // namespace
 
 int doctor_command(int argc, const char* const* argv) {
-  CLI::App app("Finds out why the shim does not work on this machine", "fibshim doctor");
+  CommandLine line("doctor", "Finds out why the shim does not work on this machine",
+                   "[OPTIONS] [PROGRAM...]",
+                   "0 nothing is wrong (there may be warnings); 1 an error; 2 wrong usage.");
   std::vector<std::string> programs;
   bool wants_json = false;
-  app.add_option("PROGRAM", programs, "programs: can they be preloaded?")->type_name("");
-  app.add_flag("--json", wants_json, "print JSON");
-  app.footer("Exit codes: 0 nothing is wrong (there may be warnings); 1 an error; 2 wrong usage.");
-  if (int exit_code = 0; !parse_options(&app, "[OPTIONS] [PROGRAM...]", argc, argv, &exit_code))
-    return exit_code;
+  line.positional("PROGRAM", &programs, "programs: can they be preloaded?");
+  line.json(&wants_json);
+  if (!line.parse(argc, argv)) return line.exit_code();
 
   const SettingValues settings = resolve_settings();
   std::vector<Finding> findings = {
@@ -485,8 +454,9 @@ int doctor_command(int argc, const char* const* argv) {
   const std::vector<ProcessLook> processes = find_gpu_processes(&unreadable);
   findings.push_back(judge_processes(processes, unreadable));
 
-  bool has_error = false;
-  for (const Finding& finding : findings) has_error |= finding.status == Status::error;
+  const bool has_error = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.status == Status::error;
+  });
   const bool is_written = wants_json ? print_json(to_json(findings, processes))
                                      : print_data(to_text(findings, processes));
   return is_written && !has_error ? kExitFine : kExitWrong;

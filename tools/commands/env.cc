@@ -6,8 +6,9 @@
 #include <fmt/format.h>
 
 #include "loader/read/diagnostics.h"
-#include "tools/base/commands.h"
-#include "tools/base/options.h"
+#include "tools/base/program.h"
+#include "tools/commands/commands.h"
+#include "tools/base/command_line.h"
 #include "tools/base/setting_values.h"
 #include "tools/base/terminal.h"
 
@@ -70,11 +71,12 @@ bool report_mistakes(const SettingValues& settings) {
   for (const SettingValue& setting : settings.values) {
     if (setting.not_understood.empty()) continue;
     found = true;
-    print_message("env", fmt::format("{} is \"{}\" ({}), which is not understood; accepted: {}; "
-                                     "the default, {}, holds",
-                                     setting.info->name, printable(setting.not_understood),
-                                     source_words(setting.given), setting.info->value_words,
-                                     setting.info->default_words));
+    print_message("env",
+                  "{} is \"{}\" ({}), which is not understood; accepted: {}; "
+                  "the default, {}, holds",
+                  setting.info->name, printable(setting.not_understood),
+                  source_words(setting.given), setting.info->value_words,
+                  setting.info->default_words);
   }
   std::vector<std::string_view> names;
   for (const SettingInfo& info : kSettings) names.emplace_back(info.name);
@@ -90,7 +92,7 @@ bool report_mistakes(const SettingValues& settings) {
   }
   if (!settings.folder_problem.empty()) {
     found = true;
-    print_message("env", fmt::format("FIBSHIM_CONFIG: {}", printable(settings.folder_problem)));
+    print_message("env", "FIBSHIM_CONFIG: {}", printable(settings.folder_problem));
   }
   return found;
 }
@@ -98,13 +100,13 @@ bool report_mistakes(const SettingValues& settings) {
 }  // namespace
 
 int env_command(int argc, const char* const* argv) {
-  CLI::App app("The settings: value in force, where it comes from, what is accepted",
-               "fibshim env");
+  CommandLine line("env", "The settings: value in force, where it comes from, what is accepted",
+                   "[OPTIONS]",
+                   "0 fine; 1 a value or a name is not understood, or the config folder is not "
+                   "loaded; 2 wrong usage.");
   bool wants_json = false;
-  app.add_flag("--json", wants_json, "print JSON");
-  app.footer("Exit codes: 0 fine; 1 a value or a name is not understood; 2 wrong usage.");
-  if (int exit_code = 0; !parse_options(&app, "[OPTIONS]", argc, argv, &exit_code))
-    return exit_code;
+  line.json(&wants_json);
+  if (!line.parse(argc, argv)) return line.exit_code();
 
   const SettingValues settings = resolve_settings();
   const bool is_written =

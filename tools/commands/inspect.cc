@@ -10,12 +10,13 @@
 
 #include "loader/read/file.h"
 #include "loader/read/sha256.h"
-#include "tools/base/commands.h"
+#include "tools/base/program.h"
+#include "tools/commands/commands.h"
 #include "tools/counters/counters_files.h"
 #include "tools/counters/folders_in_force.h"
 #include "tools/images/image_report.h"
 #include "tools/counters/launch_counts.h"
-#include "tools/base/options.h"
+#include "tools/base/command_line.h"
 #include "tools/processes/processes.h"
 #include "tools/base/terminal.h"
 
@@ -137,12 +138,11 @@ bool inspect_processes(const std::vector<uint64_t>& pids, Json* list, std::strin
   bool is_fine = true;
   for (const uint64_t pid : pids) {
     bool is_forbidden = false;
-    const auto process = look_at_process(pid, &is_forbidden);
+    const auto process = read_process(pid, &is_forbidden);
     if (!process) {
       is_fine = false;
-      print_message("inspect", fmt::format("process {}: {}", pid,
-                                           is_forbidden ? "it may not be looked into; try as root"
-                                                        : "there is none"));
+      print_message("inspect", "process {}: {}", pid,
+                    is_forbidden ? "it may not be looked into; try as root" : "there is none");
       continue;
     }
     list->push_back(process_json(*process));
@@ -154,31 +154,27 @@ bool inspect_processes(const std::vector<uint64_t>& pids, Json* list, std::strin
 }  // namespace
 
 int inspect_command(int argc, const char* const* argv) {
-  CLI::App app("What a cubin, fatbin, PTX file, library or running process holds",
-               "fibshim inspect");
+  CommandLine line(
+      "inspect", "What a cubin, fatbin, PTX file, library or running process holds",
+      "[OPTIONS] [FILE...]",
+      "0 fine; 1 a file or process cannot be read or is damaged, the others are printed; "
+      "2 wrong usage.");
   std::vector<std::string> paths;
   std::vector<uint64_t> pids;
   KernelGlobs globs;
   bool wants_json = false;
-  app.add_option("FILE", paths, "files to read")->type_name("");
-  app.add_option("--pid", pids, "a running process: is the shim in it, with which folder")
-      ->type_name("PID")
-      ->check([](const std::string& pid) {
-        return pid.starts_with('-') ? "a process has a positive number, not " + pid : std::string();
-      })
-      ->allow_extra_args(false);
-  app.add_option("--kernel", globs, "only kernels whose name, mangled or readable, fits")
-      ->type_name("GLOB")
-      ->allow_extra_args(false);
-  app.add_flag("--json", wants_json, "print JSON");
-  app.footer(
-      "Exit codes: 0 fine; 1 a file or process cannot be read or is damaged; 2 wrong usage.");
-  if (int exit_code = 0; !parse_options(&app, "[OPTIONS] [FILE...]", argc, argv, &exit_code))
-    return exit_code;
-
-  if (paths.empty() && pids.empty()) {
-    return usage_error("inspect", "name at least one file, or a process with --pid");
-  }
+  line.positional("FILE", &paths, "files to read");
+  line.pids(&pids,
+            "a running process: is the shim in it, with which folder (may be repeated; another "
+            "user's needs root)");
+  line.option("--kernel", &globs, "GLOB",
+              "only kernels whose name, mangled or readable, fits (may be repeated)");
+  line.json(&wants_json);
+  line.check([&] {
+    const bool has_none = paths.empty() && pids.empty();
+    return std::string(has_none ? "name at least one file, or a process with --pid" : "");
+  });
+  if (!line.parse(argc, argv)) return line.exit_code();
 
   bool is_fine = true;
   std::string text;

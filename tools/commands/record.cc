@@ -24,14 +24,15 @@
 
 #include "loader/check/check.h"
 #include "shim/abi/settings.h"
-#include "tools/base/atomic_file.h"
-#include "tools/base/commands.h"
+#include "tools/base/files.h"
+#include "tools/base/program.h"
+#include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/file_descriptor.h"
 #include "tools/processes/installation.h"
-#include "tools/base/options.h"
+#include "tools/base/command_line.h"
 #include "tools/record/pattern_fit.h"
-#include "tools/record/recording.h"
+#include "tools/record/recording_json.h"
 #include "tools/base/terminal.h"
 
 namespace fibshim::tools {
@@ -60,26 +61,6 @@ struct Options {
 
 // ---- gathering
 
-// What is no regular file (a pipe, /dev/stdout) is written to; any other is replaced as a whole.
-bool replace_file(const std::string& path, const std::string& text) {
-  struct stat status;
-  std::string reason;
-  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-    const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
-    if (!file || !write_all(file.get(), text)) reason = strerror(errno);
-  } else {
-    reason = write_file_atomically(path, text, 0644);
-  }
-  if (reason.empty()) return true;
-  print_message("record", fmt::format("{}: cannot write it: {}", printable(path), reason));
-  return false;
-}
-
-bool is_replaceable(const std::string& path) {
-  struct stat status;
-  return stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode);
-}
-
 class Gatherer {
  public:
   Gatherer(const Options& options, std::string folder)
@@ -89,8 +70,7 @@ class Gatherer {
   bool gather(bool is_last) {
     auto recording = read_recording_folder(folder_);
     if (!recording) {
-      print_message("record",
-                    fmt::format("{}: {}", printable(folder_), printable(recording.error())));
+      print_message("record", "{}: {}", printable(folder_), printable(recording.error()));
       return false;
     }
     recording_ = std::move(*recording);
@@ -100,7 +80,7 @@ class Gatherer {
     JsonLines lines = to_json_lines(recording_, options_.limit);
     recording_.kernels_left_out = lines.kernels_left_out;
     bytes_ = lines.text.size();
-    return replace_file(options_.output, lines.text);
+    return write_output("record", options_.output, lines.text);
   }
 
   std::string counts() const {
@@ -127,8 +107,7 @@ class Gatherer {
 // What is missing from the recording, and why.
 void report_losses(const Recording& recording) {
   for (const RefusedFile& refused : recording.refused) {
-    print_message("record",
-                  fmt::format("{}: {}", printable(refused.file), printable(refused.reason)));
+    print_message("record", "{}: {}", printable(refused.file), printable(refused.reason));
   }
   uint64_t dropped = 0;
   uint64_t unknown = 0;
@@ -137,9 +116,10 @@ void report_losses(const Recording& recording) {
     unknown += process.unknown_launches;
   }
   if (dropped != 0) {
-    print_message("record", fmt::format("{} launches are of kernels that found no room: --limit "
-                                        "gives more",
-                                        dropped));
+    print_message("record",
+                  "{} launches are of kernels that found no room: --limit "
+                  "gives more",
+                  dropped);
   }
   if (unknown != 0) {
     print_message(
@@ -147,9 +127,10 @@ void report_losses(const Recording& recording) {
         fmt::format("{} launches are of kernels that the driver has no name for", unknown));
   }
   if (recording.kernels_left_out != 0) {
-    print_message("record", fmt::format("{} kernels are left out of the file: --limit gives more "
-                                        "room",
-                                        recording.kernels_left_out));
+    print_message("record",
+                  "{} kernels are left out of the file: --limit gives more "
+                  "room",
+                  recording.kernels_left_out);
   }
 }
 
@@ -257,7 +238,7 @@ bool make_folder(const std::string& folder) {
                     "remove it",
                     printable(folder), shell_quoted(folder)));
   } else {
-    print_message("record", fmt::format("{}: {}", printable(folder), strerror(errno)));
+    print_message("record", "{}: {}", printable(folder), strerror(errno));
   }
   return false;
 }
@@ -275,15 +256,14 @@ bool finish(const Options& options, const std::string& folder, Gatherer* gathere
                   "no launch was recorded: no process that uses CUDA ran under the shim. 'fibshim "
                   "doctor' finds out why");
   } else if (is_written) {
-    print_message("record", fmt::format("{} in {}: 'fibshim record --summary {}' ranks them",
-                                        gatherer->counts(), printable(options.output),
-                                        shell_quoted(options.output)));
+    print_message("record", "{} in {}: 'fibshim record --summary {}' ranks them",
+                  gatherer->counts(), printable(options.output), shell_quoted(options.output));
   }
   if (running > 0) {
     print_message("record",
-                  fmt::format("{} process{} still running: 'fibshim record --from {} -o "
-                              "FILE' gathers what they record from here on",
-                              running, running == 1 ? " is" : "es are", shell_quoted(folder)));
+                  "{} process{} still running: 'fibshim record --from {} -o "
+                  "FILE' gathers what they record from here on",
+                  running, running == 1 ? " is" : "es are", shell_quoted(folder));
   }
   if (is_written && running == 0 && recording.refused.empty()) fs::remove_all(folder, error);
   return is_written && recording.refused.empty();
@@ -299,7 +279,7 @@ int record_program(const Options& options) {
   sigprocmask(SIG_BLOCK, &signals, &before);
   const pid_t program = fork();
   if (program < 0) {
-    print_message("record", fmt::format("cannot start a process: {}", strerror(errno)));
+    print_message("record", "cannot start a process: {}", strerror(errno));
     return kExitWrong;
   }
   if (program == 0) become_program(options, folder, before);
@@ -421,8 +401,7 @@ nlohmann::ordered_json summary_json(const Summary& summary, uint32_t top) {
 int summarize(const Options& options) {
   auto recording = read_recording(options.summary);
   if (!recording) {
-    print_message("record",
-                  fmt::format("{}: {}", printable(options.summary), printable(recording.error())));
+    print_message("record", "{}: {}", printable(options.summary), printable(recording.error()));
     return kExitWrong;
   }
   Summary summary{std::move(*recording), "", {}};
@@ -432,8 +411,7 @@ int summarize(const Options& options) {
   if (!summary.config.empty()) {
     const CheckReport report = check_folder(summary.config);
     if (report.snapshot == nullptr) {
-      print_message("record",
-                    fmt::format("the config folder has mistakes:\n{}", format_findings(report)));
+      print_message("record", "the config folder has mistakes:\n{}", format_findings(report));
       return kExitWrong;
     }
     for (size_t i = 0; i < summary.fits.size(); ++i) {
@@ -447,13 +425,13 @@ int summarize(const Options& options) {
 
 int convert(const Options& options) {
   if (!fs::is_directory(options.from)) {
-    print_message("record", fmt::format("{}: not a folder of recordings", printable(options.from)));
+    print_message("record", "{}: not a folder of recordings", printable(options.from));
     return kExitWrong;
   }
   Gatherer gatherer(options, options.from);
   if (!gatherer.gather(true)) return kExitWrong;
   report_losses(gatherer.recording());
-  print_message("record", fmt::format("{} in {}", gatherer.counts(), printable(options.output)));
+  print_message("record", "{} in {}", gatherer.counts(), printable(options.output));
   return gatherer.recording().refused.empty() ? kExitFine : kExitWrong;
 }
 
@@ -461,58 +439,50 @@ int convert(const Options& options) {
 
 int record_command(int argc, const char* const* argv) {
   Options options;
-  CLI::App app("Records every launch of a program, and ranks the kernels of a recording",
-               "fibshim record");
-  app.add_option("-o,--output", options.output, "write the recording to this file")
-      ->type_name("FILE");
-  app.add_option("-c,--config", options.config, "config folder whose patterns are compared")
-      ->type_name("DIR");
-  CLI::IsMember is_mode({"observe", "apply"}, CLI::ignore_case);
-  is_mode.description("");
-  app.add_option("--mode", options.mode, "observe: redirect nothing; apply: redirect")
-      ->type_name("observe|apply")
-      ->check(is_mode);
-  app.add_option("--limit", options.limit, "the size that the file may not exceed")
-      ->type_name("BYTES")
+  CommandLine line("record",
+                   "Records every launch of a program, and ranks the kernels of a recording",
+                   "-o FILE [OPTIONS] [--] COMMAND [ARGUMENTS...] | --summary FILE | --from DIR -o "
+                   "FILE",
+                   "the program's own; 1 a recording or the installation is wrong; 2 wrong usage; "
+                   "126 the program cannot be run or preloaded; 127 it was not found.");
+  line.option("-o,--output", &options.output, "FILE",
+              "write the recording to this file; it is replaced as a whole about once a second");
+  line.option("-c,--config", &options.config, "DIR",
+              "config folder whose patterns are compared (default: FIBSHIM_CONFIG; of the summary: "
+              "the one of the recording)");
+  line.choice("--mode", &options.mode, {"observe", "apply"},
+              "observe (default): redirect nothing; apply: redirect");
+  line.option("--limit", &options.limit, "BYTES",
+              "the size that the file, and each process's recording, may not exceed: a number, or "
+              "one with kb, mb or gb (default 64 MB)")
       ->transform(CLI::AsSizeValue(false));
-  app.add_flag("--progress", options.shows_progress,
-               "say how far it is, also where stderr is no terminal");
-  app.add_flag("--no-check", options.skips_check, "do not check the config folder first");
-  app.add_flag("--force", options.is_forced,
-               "run a program that cannot be preloaded: what it starts perhaps can be");
-  app.add_option("--summary", options.summary, "rank the kernels of this recording; run nothing")
-      ->type_name("FILE");
-  app.add_option("-n,--top", options.top, "of the summary: this many kernels")->type_name("N");
-  app.add_flag("--json", options.wants_json, "of the summary: print JSON");
-  app.add_option("--from", options.from,
-                 "make the file of what processes have recorded there; run nothing")
-      ->type_name("DIR");
-  app.footer(
-      "Exit codes: the program's own; 1 a recording or the installation is wrong; 2 wrong usage;\n"
-      "126 the program cannot be run or preloaded; 127 it was not found.");
-  app.prefix_command();
-  if (int exit_code = 0;
-      !parse_options_and_command(&app, "-o FILE [OPTIONS] [--] COMMAND [ARGUMENTS...]", argc, argv,
-                                 &options.command, &exit_code)) {
-    return exit_code;
-  }
-  const bool runs = !options.command.empty();
-  if (runs + !options.summary.empty() + !options.from.empty() != 1) {
-    return usage_error("record", "takes one of: a command, --summary FILE, --from DIR");
-  }
+  line.flag("--progress", &options.shows_progress,
+            "say how far it is, also where stderr is no terminal");
+  line.flag("--no-check", &options.skips_check, "do not check the config folder first");
+  line.flag("--force", &options.is_forced,
+            "run a program that cannot be preloaded: what it starts perhaps can be");
+  line.option("--summary", &options.summary, "FILE",
+              "rank the kernels of this recording; run nothing");
+  line.option("-n,--top", &options.top, "N", "of the summary: this many kernels");
+  line.flag("--json", &options.wants_json, "of the summary: print JSON");
+  line.option("--from", &options.from, "DIR",
+              "make the file of what processes have recorded there; run nothing");
+  line.check([&options]() -> std::string {
+    const bool runs = !options.command.empty();
+    if (runs + !options.summary.empty() + !options.from.empty() != 1) {
+      return "takes one of: a command, --summary FILE, --from DIR";
+    }
+    if (!options.summary.empty()) return options.output.empty() ? "" : "--summary takes no -o";
+    if (options.wants_json || options.top != 0) return "--json and --top go with --summary";
+    if (options.output.empty()) return "-o: say where the recording goes";
+    return options.limit < kSmallestRecordLimit
+               ? fmt::format("--limit: at least {} bytes", kSmallestRecordLimit)
+               : "";
+  });
+  if (!line.parse_with_command(argc, argv, &options.command)) return line.exit_code();
   if (!options.config.empty()) options.config = absolute_path(options.config);
-  if (!options.summary.empty()) {
-    if (!options.output.empty()) return usage_error("record", "--summary takes no -o");
-    return summarize(options);
-  }
-  if (options.wants_json || options.top != 0) {
-    return usage_error("record", "--json and --top go with --summary");
-  }
-  if (options.output.empty()) return usage_error("record", "-o: say where the recording goes");
-  if (options.limit < kSmallestRecordLimit) {
-    return usage_error("record", fmt::format("--limit: at least {} bytes", kSmallestRecordLimit));
-  }
-  return runs ? record_program(options) : convert(options);
+  if (!options.summary.empty()) return summarize(options);
+  return options.command.empty() ? convert(options) : record_program(options);
 }
 
 }  // namespace fibshim::tools

@@ -10,37 +10,28 @@
 
 #include <fmt/format.h>
 
-#include "tools/base/atomic_file.h"
-#include "tools/base/commands.h"
+#include "tools/base/files.h"
+#include "tools/base/program.h"
+#include "tools/commands/commands.h"
 #include "tools/judge/records.h"
 #include "tools/judge/report_page.h"
-#include "tools/base/options.h"
+#include "tools/base/command_line.h"
 #include "tools/base/terminal.h"
 
 namespace fibshim::tools {
-namespace {
-
-bool write_page(const std::string& path, const std::string& page) {
-  const std::string reason = write_file_atomically(path, page, 0644);
-  if (reason.empty()) return true;
-  print_message("report", fmt::format("{}: {}", printable(path), reason));
-  return false;
-}
-
-}  // namespace
 
 int report_command(int argc, const char* const* argv) {
-  CLI::App app("Draws evaluation records as one HTML page", "fibshim report");
+  CommandLine line("report", "Draws evaluation records as one HTML page", "[OPTIONS] TRACES...",
+                   "0 fine; 1 there are no records, or some cannot be read and the page is made of "
+                   "the others; 2 wrong usage.");
   std::vector<std::string> paths;
   std::string output, title = "fibshim report";
   bool wants_json = false;
-  app.add_option("TRACES", paths, "JSONL files, or folders of them")->type_name("")->required();
-  app.add_option("-o,--output", output, "the page (default: standard output)")->type_name("FILE");
-  app.add_option("--title", title, "its title")->type_name("TEXT");
-  app.add_flag("--json", wants_json, "print the records that count as JSON instead");
-  app.footer("Exit codes: 0 fine; 1 there are no records, or some cannot be read; 2 wrong usage.");
-  if (int exit_code = 0; !parse_options(&app, "[OPTIONS] TRACES...", argc, argv, &exit_code))
-    return exit_code;
+  line.positional("TRACES", &paths, "JSONL files, or folders of them")->required();
+  line.option("-o,--output", &output, "FILE", "the page (default: standard output)");
+  line.option("--title", &title, "TEXT", "its title");
+  line.flag("--json", &wants_json, "print the records that count as JSON instead");
+  if (!line.parse(argc, argv)) return line.exit_code();
 
   std::vector<nlohmann::ordered_json> records;
   std::vector<std::string> faults;
@@ -53,13 +44,9 @@ int report_command(int argc, const char* const* argv) {
     print_message("report", "no evaluation records");
     return kExitWrong;
   }
-  bool is_written = false;
-  if (wants_json) {
-    is_written = print_json({{"version", 1}, {"records", records}});
-  } else {
-    const std::string page = judge::make_report_page(title, records);
-    is_written = output.empty() ? print_data(page) : write_page(output, page);
-  }
+  const bool is_written =
+      wants_json ? print_json({{"version", 1}, {"records", records}})
+                 : write_output("report", output, judge::make_report_page(title, records));
   return is_written && faults.empty() ? kExitFine : kExitWrong;
 }
 

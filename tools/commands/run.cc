@@ -16,10 +16,11 @@
 
 #include "loader/check/check.h"
 #include "shim/abi/settings.h"
-#include "tools/base/commands.h"
+#include "tools/base/program.h"
+#include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/processes/installation.h"
-#include "tools/base/options.h"
+#include "tools/base/command_line.h"
 #include "tools/processes/programs.h"
 #include "tools/base/terminal.h"
 
@@ -28,17 +29,23 @@ namespace {
 
 const SettingInfo& setting_info(SettingId id) { return kSettings[static_cast<size_t>(id)]; }
 
+struct Options {
+  std::string config;
+  std::map<SettingId, std::string> settings;  // empty: not given
+  bool skips_check = false;
+  bool is_forced = false;
+  bool prints_env = false;
+  std::string format = "shell";  // of what --print-env prints
+  std::vector<std::string> command;
+};
+
 // An option for a setting that takes one of some words.
-void add_choice(CLI::App* app, const char* name, SettingId id, std::string* value) {
+void add_choice(CommandLine* line, const char* name, SettingId id, Options* options) {
   std::vector<std::string> choices;
   for (const char* choice : setting_info(id).choices) {
     if (choice != nullptr) choices.emplace_back(choice);
   }
-  CLI::IsMember is_choice(choices, CLI::ignore_case);
-  is_choice.description("");  // the type's name says it already
-  app->add_option(name, *value, setting_info(id).meaning)
-      ->type_name(fmt::format("{}", fmt::join(choices, "|")))
-      ->check(is_choice);
+  line->choice(name, &options->settings[id], std::move(choices), setting_info(id).meaning);
 }
 
 // AddressSanitizer and its siblings stop the program when a library comes before theirs.
@@ -70,71 +77,32 @@ std::string preload_list(const std::string& shim, const char* existing,
   return fmt::format("{}", fmt::join(sanitizers, ":"));
 }
 
-struct Options {
-  std::string config;
-  std::map<SettingId, std::string> settings;
-  bool skips_check = false;
-  bool is_forced = false;
-  bool prints_env = false;
-  std::string format = "shell";  // of what --print-env prints
-  std::vector<std::string> command;
-};
-
-// Splits argv: options up to the command, which begins after "--" or at the first word that is no
-// option. False: leave with *exit_code.
+// False: leave with *exit_code.
 bool parse(int argc, const char* const* argv, Options* options, int* exit_code) {
-  CLI::App app("Runs a program under the shim", "fibshim run");
-  app.add_option("-c,--config", options->config, "config folder (default: FIBSHIM_CONFIG)")
-      ->type_name("DIR");
-  std::string mode, on_error, stats_dir, log, log_file;
-  add_choice(&app, "--mode", SettingId::mode, &mode);
-  add_choice(&app, "--on-error", SettingId::on_error, &on_error);
-  app.add_option("--stats-dir", stats_dir, setting_info(SettingId::stats_dir).meaning)
-      ->type_name("DIR");
-  add_choice(&app, "--log", SettingId::log, &log);
-  app.add_option("--log-file", log_file, setting_info(SettingId::log_file).meaning)
-      ->type_name("PATH");
-  app.add_flag("--no-check", options->skips_check, "do not check the config folder first");
-  app.add_flag("--force", options->is_forced,
-               "run a program that cannot be preloaded: what it starts perhaps can be");
-  auto* const prints_env = app.add_flag("--print-env", options->prints_env,
-                                        "print the environment that would be set, and run nothing");
-  app.add_option("--format", options->format,
-                 "of --print-env: shell code (default), a file for docker's --env-file, a "
-                 "container's env in Kubernetes YAML, an option for srun and sbatch")
-      ->type_name("shell|docker|kubernetes|slurm")
-      ->check(CLI::IsMember({"shell", "docker", "kubernetes", "slurm"}).description(""))
+  CommandLine line("run", "Runs a program under the shim", "[OPTIONS] [--] COMMAND [ARGUMENTS...]",
+                   "the program's own; 1 the folder or the installation is wrong, and nothing was "
+                   "run; 2 wrong usage; 126 the program cannot be run or preloaded; 127 it was not "
+                   "found.");
+  line.option("-c,--config", &options->config, "DIR", "config folder (default: FIBSHIM_CONFIG)");
+  add_choice(&line, "--mode", SettingId::mode, options);
+  add_choice(&line, "--on-error", SettingId::on_error, options);
+  line.option("--stats-dir", &options->settings[SettingId::stats_dir], "DIR",
+              setting_info(SettingId::stats_dir).meaning);
+  add_choice(&line, "--log", SettingId::log, options);
+  line.option("--log-file", &options->settings[SettingId::log_file], "FILE",
+              "where messages go; %h stands for the host, %p for the pid, %q{VAR} for a variable");
+  line.flag("--no-check", &options->skips_check, "do not check the config folder first");
+  line.flag("--force", &options->is_forced,
+            "run a program that cannot be preloaded: what it starts perhaps can be");
+  auto* const prints_env = line.flag("--print-env", &options->prints_env,
+                                     "print the environment that would be set, and run nothing");
+  line.choice("--format", &options->format, {"shell", "docker", "kubernetes", "slurm"},
+              "of --print-env: shell code (default), a file for docker's --env-file, a container's "
+              "env in Kubernetes YAML, an option for srun and sbatch")
       ->needs(prints_env);
-  app.footer(
-      "Exit codes: the program's own; 1 the folder or the installation is wrong; 2 wrong usage;\n"
-      "126 the program cannot be run or preloaded; 127 it was not found.");
-  app.prefix_command();
-
-  const auto* const end = argv + argc;
-  const auto* const dashes =
-      std::find_if(argv, end, [](const char* a) { return !strcmp(a, "--"); });
-  if (!parse_options(&app, "[OPTIONS] [--] COMMAND [ARGUMENTS...]", static_cast<int>(dashes - argv),
-                     argv, exit_code))
-    return false;
-  options->command = app.remaining();
-  if (!options->command.empty() && options->command[0][0] == '-') {
-    *exit_code = usage_error("run", fmt::format("unknown option {}", options->command[0]));
-    return false;
-  }
-  if (dashes != end) {
-    // "run python -- x": the command began before, and the dashes are its own.
-    const auto* const from = options->command.empty() ? dashes + 1 : dashes;
-    options->command.insert(options->command.end(), from, end);
-  }
-  const std::pair<SettingId, const std::string&> given[] = {{SettingId::mode, mode},
-                                                            {SettingId::on_error, on_error},
-                                                            {SettingId::stats_dir, stats_dir},
-                                                            {SettingId::log, log},
-                                                            {SettingId::log_file, log_file}};
-  for (const auto& [id, value] : given) {
-    if (!value.empty()) options->settings[id] = value;
-  }
-  return true;
+  const bool is_fine = line.parse_with_command(argc, argv, &options->command);
+  *exit_code = line.exit_code();
+  return is_fine;
 }
 
 // Prints what is wrong with the folder to stderr. True when nothing keeps the program from running.
@@ -143,9 +111,10 @@ bool check_config(const std::string& folder) {
   if (report.error_count == 0) return true;
   std::string text = format_findings(report) + format_summary(folder, report);
   text.pop_back();
-  print_message("run", fmt::format("the config folder has mistakes:\n{}\nNothing was run. "
-                                   "--no-check runs the program all the same",
-                                   text));
+  print_message("run",
+                "the config folder has mistakes:\n{}\nNothing was run. "
+                "--no-check runs the program all the same",
+                text);
   return false;
 }
 
@@ -153,16 +122,18 @@ bool check_config(const std::string& folder) {
 bool find_shim(std::string* shim) {
   *shim = shim_library_path();
   if (shim->find_first_of(": \t\n") != std::string::npos) {
-    print_message("run", fmt::format("{}: LD_PRELOAD cannot name a path with blanks or colons; "
-                                     "move the installation",
-                                     printable(*shim)));
+    print_message("run",
+                  "{}: LD_PRELOAD cannot name a path with blanks or colons; "
+                  "move the installation",
+                  printable(*shim));
     return false;
   }
   const DynamicSection library = read_dynamic_section(*shim);
   if (!library.fault.empty()) {
-    print_message("run", fmt::format("{}: {}; it belongs beside this program, as ../lib/"
-                                     "libfibshim.so",
-                                     printable(*shim), library.fault));
+    print_message("run",
+                  "{}: {}; it belongs beside this program, as ../lib/"
+                  "libfibshim.so",
+                  printable(*shim), library.fault);
     return false;
   }
   return true;
@@ -219,9 +190,10 @@ int print_env(const Variables& variables, const std::string& format) {
                                          [&](const EnvFormat& f) { return format == f.name; });
   for (const auto& [name, value] : variables) {
     if (value.find_first_of(found.forbidden) == std::string::npos) continue;
-    print_message("run", fmt::format("{}={}: {} cannot pass a value with such characters; set the "
-                                     "variables with --format shell before",
-                                     name, printable(value), format));
+    print_message("run",
+                  "{}={}: {} cannot pass a value with such characters; set the "
+                  "variables with --format shell before",
+                  name, printable(value), format);
     return kExitWrong;
   }
   return print_data(found.text(variables)) ? kExitFine : kExitWrong;
@@ -254,6 +226,7 @@ int run_command(int argc, const char* const* argv) {
   Variables variables;
   if (has_config) variables.emplace_back(setting_info(SettingId::config).name, options.config);
   for (const auto& [id, value] : options.settings) {
+    if (value.empty()) continue;
     const bool is_path = id == SettingId::stats_dir || id == SettingId::log_file;
     variables.emplace_back(setting_info(id).name, is_path ? absolute_path(value) : value);
   }
@@ -265,7 +238,7 @@ int run_command(int argc, const char* const* argv) {
   const std::string& name = options.command[0];
   const std::string program = find_program(name);
   if (program.empty() || access(program.c_str(), F_OK) != 0) {
-    print_message("run", fmt::format("{}: command not found", printable(name)));
+    print_message("run", "{}: command not found", printable(name));
     return kExitNotFound;
   }
   const ProgramInfo judged = judge_program(program);
@@ -284,7 +257,7 @@ int run_command(int argc, const char* const* argv) {
   for (std::string& argument : options.command) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
   execvp(name.c_str(), arguments.data());
-  print_message("run", fmt::format("{}: {}", printable(name), strerror(errno)));
+  print_message("run", "{}: {}", printable(name), strerror(errno));
   return errno == ENOENT ? kExitNotFound : kExitCannotRun;
 }
 

@@ -20,12 +20,13 @@
 #include <boost/beast/http.hpp>
 #include <fmt/format.h>
 
-#include "tools/base/commands.h"
+#include "tools/base/program.h"
+#include "tools/commands/commands.h"
 #include "tools/counters/counters_files.h"
-#include "tools/base/options.h"
+#include "tools/base/command_line.h"
 #include "tools/counters/prometheus.h"
 #include "tools/base/setting_values.h"
-#include "tools/commands/sweep_options.h"
+#include "tools/counters/ended_counters.h"
 #include "tools/base/terminal.h"
 
 namespace fibshim::tools {
@@ -43,9 +44,6 @@ constexpr std::chrono::milliseconds kPauseAfterFailure{100};
 
 struct Options {
   std::string folder;
-  std::string listen = "127.0.0.1:9464";
-  uint64_t keep_seconds = kDefaultKeepTime.count();
-  bool is_sweeping = true;
   PrometheusOptions prometheus;
 };
 
@@ -58,11 +56,11 @@ struct Answer {
 constexpr char kPlain[] = "text/plain; charset=utf-8";
 
 Answer metrics(const Options& options) {
-  if (options.is_sweeping) sweep_quietly(options.folder, options.keep_seconds);
+  delete_old_counters(options.folder);
   const auto folder = read_counters_folder(options.folder);
   if (!folder) {
     // Its words may name paths: they are for the operator, not for whoever asks.
-    print_message("serve", fmt::format("{}: {}", printable(options.folder), folder.error()));
+    print_message("serve", "{}: {}", printable(options.folder), folder.error());
     return {http::status::internal_server_error, kPlain, "the counters cannot be read\n"};
   }
   return {http::status::ok, "text/plain; version=0.0.4; charset=utf-8",
@@ -229,14 +227,14 @@ std::optional<Tcp::endpoint> parse_address(const std::string& text) {
   return Tcp::endpoint(address, port);
 }
 
-int serve(const Options& options, const Tcp::endpoint& endpoint) {
+int serve(const Options& options, const std::string& listen, const Tcp::endpoint& endpoint) {
   asio::io_context context(1);
   std::optional<Server> server;
   try {
     server.emplace(&context, endpoint, options);
   } catch (const boost::system::system_error& error) {
-    print_message("serve", fmt::format("cannot listen on {}: {}", printable(options.listen),
-                                       error.code().message()));
+    print_message(
+        "serve", fmt::format("cannot listen on {}: {}", printable(listen), error.code().message()));
     return kExitWrong;
   }
   asio::signal_set signals(context, SIGTERM, SIGINT);
@@ -247,8 +245,8 @@ int serve(const Options& options, const Tcp::endpoint& endpoint) {
   const Tcp::endpoint bound = server->endpoint();
   const std::string host = bound.address().to_string();
   const bool is_six = bound.address().is_v6();
-  print_message("serve", fmt::format("listening on http://{}{}{}:{}/metrics", is_six ? "[" : "",
-                                     host, is_six ? "]" : "", bound.port()));
+  print_message("serve", "listening on http://{}{}{}:{}/metrics", is_six ? "[" : "", host,
+                is_six ? "]" : "", bound.port());
   if (!bound.address().is_loopback()) {
     print_message("serve",
                   "anyone who reaches this address sees the names of kernels and config folders: "
@@ -263,33 +261,24 @@ int serve(const Options& options, const Tcp::endpoint& endpoint) {
 
 int serve_command(int argc, const char* const* argv) {
   Options options;
-  CLI::App app("The counters over HTTP, for Prometheus to scrape", "fibshim serve");
-  app.add_option("--listen", options.listen,
-                 "address and port (default 127.0.0.1:9464); port 0: a free one, which is said on "
-                 "stderr")
-      ->type_name("HOST:PORT");
-  app.add_option("--max-series", options.prometheus.max_series,
-                 "at most this many series (default 1000); what is more goes under \"(other)\"")
-      ->type_name("N")
-      ->check(CLI::Range(size_t{1}, size_t{1000000}).description(""));
-  auto* const dir =
-      app.add_option("--dir", options.folder, "read this folder instead of FIBSHIM_STATS_DIR")
-          ->type_name("DIR");
-  add_sweep_options(&app, &options.keep_seconds, &options.is_sweeping);
-  app.footer(
-      "Answers GET and HEAD of /metrics, /healthz and /, until SIGTERM or SIGINT.\n"
-      "Exit codes: 0 it was stopped; 1 it cannot listen there; 2 wrong usage.");
-  if (int exit_code = 0; !parse_options(&app, "[OPTIONS]", argc, argv, &exit_code))
-    return exit_code;
-  if (dir->count() == 0) options.folder = stats_folder();
-  if (options.folder.empty()) return usage_error("serve", "--dir: needs the name of a folder");
-  const auto endpoint = parse_address(options.listen);
-  if (!endpoint) {
-    return usage_error("serve", fmt::format("--listen: {}: not an address and a port, such as "
-                                            "127.0.0.1:9464",
-                                            printable(options.listen)));
-  }
-  return serve(options, *endpoint);
+  CommandLine line("serve", "The counters over HTTP, for Prometheus to scrape", "[OPTIONS]",
+                   "0 it was stopped; 1 it cannot listen there; 2 wrong usage.");
+  std::string listen = "127.0.0.1:9464";
+  std::optional<Tcp::endpoint> endpoint;
+  line.option(
+      "--listen", &listen, "HOST:PORT",
+      "address and port (default 127.0.0.1:9464): a number or localhost, \"[::1]:9464\" for "
+      "IPv6, \":9464\" for all addresses; port 0: a free one, which is said on stderr");
+  line.number("--max-series", &options.prometheus.max_series, size_t{1}, size_t{1000000}, "N",
+              kMaxSeriesHelp);
+  line.stats_dir(&options.folder, "read this folder instead of FIBSHIM_STATS_DIR");
+  line.check([&] {
+    endpoint = parse_address(listen);
+    return endpoint ? ""
+                    : fmt::format("--listen: {}: not an address and a port, such as 127.0.0.1:9464",
+                                  listen);
+  });
+  return line.parse(argc, argv) ? serve(options, listen, *endpoint) : line.exit_code();
 }
 
 }  // namespace fibshim::tools

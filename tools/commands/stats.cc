@@ -11,17 +11,17 @@
 #include <fmt/format.h>
 
 #include "shim/abi/outcomes.h"
-#include "tools/base/atomic_file.h"
-#include "tools/base/commands.h"
+#include "tools/base/files.h"
+#include "tools/base/program.h"
+#include "tools/commands/commands.h"
 #include "tools/counters/counters_files.h"
 #include "tools/counters/folders_in_force.h"
 #include "tools/counters/launch_counts.h"
 #include "tools/counters/launch_groups.h"
-#include "tools/base/options.h"
+#include "tools/base/command_line.h"
 #include "tools/counters/prometheus.h"
 #include "tools/base/setting_values.h"
-#include "tools/commands/sweep_options.h"
-#include "tools/counters/swept_counts.h"
+#include "tools/counters/ended_counters.h"
 #include "tools/base/terminal.h"
 
 namespace fibshim::tools {
@@ -35,13 +35,11 @@ struct Options {
   std::string group_by;  // empty: every name on its own
   double rate_seconds = 0;
   std::string output;  // empty: stdout
-  uint64_t keep_seconds = kDefaultKeepTime.count();
   PrometheusOptions prometheus;
   bool wants_json = false;
   bool wants_prometheus = false;
   bool is_per_process = false;
   bool clears = false;
-  bool is_sweeping = true;
 };
 
 // What is printed: the folder, and how fast the counts grew where that was asked for.
@@ -101,7 +99,7 @@ std::string totals_line(const std::map<uint32_t, uint64_t>& totals) {
     all = saturating_add(all, count);
     parts += fmt::format("{}{} {}", parts.empty() ? ": " : ", ", count, outcome_name(outcome));
   }
-  return fmt::format("{} {}{}\n", all, all == 1 ? "launch" : "launches", parts);
+  return counted(all, "launch", "launches") + parts + "\n";
 }
 
 // What the outcomes that were not hits mean, one line each.
@@ -126,8 +124,8 @@ std::string processes_line(const std::vector<ProcessCounters>& processes,
                            const std::string& folder) {
   const auto live = std::count_if(processes.begin(), processes.end(),
                                   [](const ProcessCounters& p) { return p.is_alive; });
-  return fmt::format("{} {} ({} live, {} ended), counters in {}\n", processes.size(),
-                     processes.size() == 1 ? "process" : "processes", live,
+  return fmt::format("{} ({} live, {} ended), counters in {}\n",
+                     counted(processes.size(), "process", "processes"), live,
                      static_cast<std::ptrdiff_t>(processes.size()) - live, printable(folder));
 }
 
@@ -255,11 +253,6 @@ nlohmann::ordered_json to_json(const Reading& reading, const Options& options) {
     out["groups"] = groups_to_json(groups_of(reading, options));
   }
   out["totals"] = totals_to_json(rows);
-  uint64_t swept_launches = 0;
-  for (const SweptCount& count : folder.swept.counts) {
-    swept_launches = saturating_add(swept_launches, count.count);
-  }
-  out["swept"] = {{"processes", folder.swept.process_count}, {"launches", swept_launches}};
   out["refused"] = nlohmann::ordered_json::array();
   for (const RefusedFile& refused : folder.refused) {
     out["refused"].push_back({{"file", refused.file}, {"reason", refused.reason}});
@@ -272,17 +265,16 @@ nlohmann::ordered_json to_json(const Reading& reading, const Options& options) {
 int clear(const Options& options) {
   const auto clearing = clear_ended_counters(options.folder);
   if (!clearing) {
-    print_message("stats", fmt::format("{}: {}", printable(options.folder), clearing.error()));
+    print_message("stats", "{}: {}", printable(options.folder), clearing.error());
     return kExitWrong;
   }
   for (const RefusedFile& kept : clearing->kept) {
-    print_message("stats", fmt::format("{}/{}: cannot remove it: {}", printable(options.folder),
-                                       printable(kept.file), kept.reason));
+    print_message("stats", "{}/{}: cannot delete it: {}", printable(options.folder),
+                  printable(kept.file), kept.reason);
   }
-  const size_t count = clearing->removed.size();
-  print_message("stats",
-                fmt::format("removed the counters of {} ended {} from {}", count,
-                            count == 1 ? "process" : "processes", printable(options.folder)));
+  print_message("stats", "removed the counters of {} from {}",
+                counted(clearing->removed.size(), "ended process", "ended processes"),
+                printable(options.folder));
   return clearing->kept.empty() ? kExitFine : kExitWrong;
 }
 
@@ -290,26 +282,26 @@ int clear(const Options& options) {
 std::optional<CountersFolder> read_wanted(const Options& options, bool* has_all) {
   auto folder = read_counters_folder(options.folder);
   if (!folder) {
-    print_message("stats", fmt::format("{}: {}", printable(options.folder), folder.error()));
+    print_message("stats", "{}: {}", printable(options.folder), folder.error());
     return std::nullopt;
   }
   uint64_t unattributed = 0;
   const std::vector<uint64_t> missing = apply_filter(options.filter, &*folder, &unattributed);
   *has_all = missing.empty();
   for (const uint64_t pid : missing) {
-    print_message("stats",
-                  fmt::format("no counters of process {} in {}", pid, printable(options.folder)));
+    print_message("stats", "no counters of process {} in {}", pid, printable(options.folder));
   }
   if (unattributed > 0) {
-    print_message("stats", fmt::format("{} launches of processes that see several GPUs are left "
-                                       "out: the counters do not tell on which one they ran",
-                                       unattributed));
+    print_message("stats",
+                  "{} launches of processes that see several GPUs are left "
+                  "out: the counters do not tell on which one they ran",
+                  unattributed);
   }
   return std::move(*folder);
 }
 
 // Two readings where rates are wanted, else one.
-std::optional<Reading> take_reading(const Options& options, bool* has_all) {
+std::optional<Reading> read_counts(const Options& options, bool* has_all) {
   Reading out{};
   const bool wants_rates = options.rate_seconds > 0;
   if (wants_rates) {
@@ -327,107 +319,92 @@ std::optional<Reading> take_reading(const Options& options, bool* has_all) {
   return out;
 }
 
-// Writes to stdout, or to the file that --output names.
-bool write_output(const Options& options, const std::string& text) {
-  if (options.output.empty()) return print_data(text);
-  const std::string reason = write_file_atomically(options.output, text, 0644);
-  if (reason.empty()) return true;
-  print_message("stats", fmt::format("{}: {}", printable(options.output), reason));
-  return false;
-}
-
 std::string to_text(const Reading& reading, const Options& options) {
   if (options.wants_json) return json_text(to_json(reading, options));
   if (options.wants_prometheus) return prometheus_text(reading.folder, options.prometheus);
   return reading.folder.processes.empty() ? "" : to_table(reading, options);
 }
 
-void add_options(CLI::App* app, Options* options) {
-  add_filter_options(app, &options->filter);
-  app->add_option("--by", options->group_by, "one line for each of these")
-      ->type_name(fmt::format("{}", fmt::join(group_by_names(), "|")))
-      ->check(CLI::IsMember(group_by_names()).description(""));
-  app->add_flag("--per-process", options->is_per_process, "each process on its own");
-  app->add_option("--rate", options->rate_seconds,
-                  "look twice, this many seconds apart, and print launches per second")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0.1, 3600.0).description(""));
-  app->add_flag("--json", options->wants_json, "print JSON");
-  app->add_flag("--prometheus", options->wants_prometheus, "print the Prometheus text format");
-  app->add_option("--max-series", options->prometheus.max_series,
-                  "with --prometheus: at most this many series (default 1000); what is more goes "
-                  "under \"(other)\"")
-      ->type_name("N")
-      ->check(CLI::Range(size_t{1}, size_t{1000000}).description(""));
-  app->add_option("--output", options->output,
-                  "write to this file instead of stdout; it is replaced as a whole")
-      ->type_name("FILE");
+const char* conflict_in(const Options& options) {
+  if (options.wants_json + options.wants_prometheus + options.clears > 1) {
+    return "--json, --prometheus and --clear exclude each other";
+  }
+  if (options.clears &&
+      (options.is_per_process || !options.filter.wants_all() || options.rate_seconds > 0 ||
+       !options.group_by.empty() || !options.output.empty())) {
+    return "--clear takes no --pid, --per-process or other choice of what to print";
+  }
+  if (options.is_per_process && !options.group_by.empty()) {
+    return "--by and --per-process exclude each other";
+  }
+  if (options.wants_prometheus && (options.rate_seconds > 0 || !options.group_by.empty())) {
+    return "--prometheus takes no --rate and no --by: Prometheus works them out itself";
+  }
+  return "";
 }
 
-bool has_conflict(const Options& options, const char** text) {
-  if (options.wants_json + options.wants_prometheus + options.clears > 1) {
-    *text = "--json, --prometheus and --clear exclude each other";
-  } else if (options.clears &&
-             (options.is_per_process || !options.filter.wants_all() || options.rate_seconds > 0 ||
-              !options.group_by.empty() || !options.output.empty())) {
-    *text = "--clear takes no --pid, --per-process or other choice of what to print";
-  } else if (options.is_per_process && !options.group_by.empty()) {
-    *text = "--by and --per-process exclude each other";
-  } else if (options.wants_prometheus && (options.rate_seconds > 0 || !options.group_by.empty())) {
-    *text = "--prometheus takes no --rate and no --by: Prometheus works them out itself";
+// What could not be read, and why nothing was found.
+void report_gaps(const CountersFolder& folder, const Options& options) {
+  for (const RefusedFile& refused : folder.refused) {
+    print_message("stats", "{}/{}: {}", printable(options.folder), printable(refused.file),
+                  printable(refused.reason));
   }
-  return *text != nullptr;
+  if (folder.foreign_count > 0) {
+    print_message("stats", counted(folder.foreign_count, "file") +
+                               (folder.foreign_count == 1 ? " of other users is left out"
+                                                          : " of other users are left out"));
+  }
+  if (folder.processes.empty() && folder.refused.empty()) {
+    print_message("stats",
+                  "no counters in {}: no process that uses CUDA has run under the shim "
+                  "since they were cleared, or it had another FIBSHIM_STATS_DIR. "
+                  "'fibshim doctor' finds out why",
+                  printable(options.folder));
+  }
 }
 
 }  // namespace
 
 int stats_command(int argc, const char* const* argv) {
   Options options;
-  CLI::App app("What happened to the launches of all processes under the shim", "fibshim stats");
-  add_options(&app, &options);
+  CommandLine line("stats", "What happened to the launches of all processes under the shim",
+                   "[OPTIONS]",
+                   "0 fine, also without any counters; 1 a file or the folder cannot be read, or a "
+                   "process of --pid has no counters; the others are printed; 2 wrong usage.");
+  add_filter_options(&line, &options.filter);
+  line.choice(
+      "--by", &options.group_by, group_by_names(),
+      "one line for each of these: launches, share of hits, and the main reason for falling "
+      "back");
+  line.flag("--per-process", &options.is_per_process,
+            "each process on its own, with its config folder and GPUs");
+  line.number("--rate", &options.rate_seconds, 0.1, 3600.0, "SECONDS",
+              "look twice, this many seconds apart, and print launches per second");
+  line.json(&options.wants_json);
+  line.flag("--prometheus", &options.wants_prometheus, "print the Prometheus text format");
+  line.number("--max-series", &options.prometheus.max_series, size_t{1}, size_t{1000000}, "N",
+              kMaxSeriesHelp);
+  line.option("--output", &options.output, "FILE",
+              "write to this file instead of stdout; a regular file is replaced as a whole, by "
+              "rename");
   auto* const dir =
-      app.add_option("--dir", options.folder, "read this folder instead of FIBSHIM_STATS_DIR")
-          ->type_name("DIR");
-  add_sweep_options(&app, &options.keep_seconds, &options.is_sweeping);
-  app.add_flag("--clear", options.clears, "remove the counters of processes that ended, at once");
-  app.footer(
-      "Exit codes: 0 fine; 1 a file or the folder cannot be read, or no such process; 2 wrong "
-      "usage.");
-  if (int exit_code = 0; !parse_options(&app, "[OPTIONS]", argc, argv, &exit_code))
-    return exit_code;
-  if (const char* text = nullptr; has_conflict(options, &text)) return usage_error("stats", text);
-  options.prometheus.is_per_process = options.is_per_process;
-  if (dir->count() == 0) options.folder = stats_folder();
-  if (options.folder.empty()) return usage_error("stats", "--dir: needs the name of a folder");
+      line.stats_dir(&options.folder, "read this folder instead of FIBSHIM_STATS_DIR");
+  line.flag("--clear", &options.clears, "delete the counters of processes that ended, at once");
+  line.check([&options] { return std::string(conflict_in(options)); });
+  if (!line.parse(argc, argv)) return line.exit_code();
   if (options.clears) return clear(options);
 
-  if (options.is_sweeping) sweep_quietly(options.folder, options.keep_seconds);
+  delete_old_counters(options.folder);
   bool has_all = true;
-  const auto reading = take_reading(options, &has_all);
+  const auto reading = read_counts(options, &has_all);
   if (!reading) return kExitWrong;
   const CountersFolder& folder = reading->folder;
   if (!folder.exists && dir->count() > 0) {
-    print_message("stats", fmt::format("{}: no such folder", printable(options.folder)));
+    print_message("stats", "{}: no such folder", printable(options.folder));
     return kExitWrong;
   }
-  for (const RefusedFile& refused : folder.refused) {
-    print_message("stats", fmt::format("{}/{}: {}", printable(options.folder),
-                                       printable(refused.file), printable(refused.reason)));
-  }
-  if (folder.foreign_count > 0) {
-    print_message("stats",
-                  folder.foreign_count == 1
-                      ? std::string("1 file of other users is left out")
-                      : fmt::format("{} files of other users are left out", folder.foreign_count));
-  }
-  if (folder.processes.empty() && folder.refused.empty() && has_all) {
-    print_message("stats",
-                  fmt::format("no counters in {}: no process that uses CUDA has run under the shim "
-                              "since they were cleared, or it had another FIBSHIM_STATS_DIR. "
-                              "'fibshim doctor' finds out why",
-                              printable(options.folder)));
-  }
-  const bool is_written = write_output(options, to_text(*reading, options));
+  if (has_all) report_gaps(folder, options);
+  const bool is_written = write_output("stats", options.output, to_text(*reading, options));
   return has_all && folder.refused.empty() && is_written ? kExitFine : kExitWrong;
 }
 

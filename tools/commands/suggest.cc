@@ -15,10 +15,11 @@
 #include <fmt/format.h>
 
 #include "loader/check/check.h"
-#include "tools/base/commands.h"
+#include "tools/base/program.h"
+#include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
-#include "tools/base/options.h"
-#include "tools/record/recording.h"
+#include "tools/base/command_line.h"
+#include "tools/record/recording_json.h"
 #include "tools/record/suggestion.h"
 #include "tools/base/terminal.h"
 
@@ -68,10 +69,10 @@ const KernelRecord* find_kernel(const Recording& recording, const std::string& w
   const std::vector<size_t>& found = exact.empty() ? partial : exact;
   if (found.size() == 1) return &recording.kernels[found[0]];
   if (found.empty()) {
-    *problem = fmt::format("no kernel is named so: {}", printable(wanted));
+    *problem = fmt::format("no kernel named {}", printable(wanted));
     return nullptr;
   }
-  *problem = "several kernels are named so; say which by its number:";
+  *problem = "several kernels have this name; give the number of one:";
   for (const size_t i : found) {
     *problem +=
         fmt::format("\n  {:>4}  {}", i + 1, printable(function_name(recording.kernels[i].symbol)));
@@ -86,8 +87,7 @@ bool write_files(const std::vector<SuggestedFile>& files, const Options& options
   for (const SuggestedFile& file : files) {
     const fs::path path = fs::path(options.folder) / file.path;
     if (options.is_forced || !fs::exists(path)) continue;
-    print_message("suggest", fmt::format("{} is there already; --force replaces it",
-                                         printable(path.string())));
+    print_message("suggest", "{} is there already; --force replaces it", printable(path.string()));
     return false;
   }
   for (const SuggestedFile& file : files) {
@@ -98,8 +98,8 @@ bool write_files(const std::vector<SuggestedFile>& files, const Options& options
     out << file.text;
     out.close();
     if (!out) {
-      print_message("suggest", fmt::format("{}: cannot write it: {}", printable(path.string()),
-                                           strerror(errno)));
+      print_message("suggest", "{}: cannot write it: {}", printable(path.string()),
+                    strerror(errno));
       return false;
     }
     if (file.is_executable) {
@@ -143,27 +143,27 @@ bool print_result(const Suggestion& suggestion, const Options& options) {
 
 int suggest_command(int argc, const char* const* argv) {
   Options options;
-  CLI::App app("Begins a config folder for a kernel that was recorded", "fibshim suggest");
-  app.add_option("FILE", options.recording, "what 'fibshim record' wrote")->required();
-  app.add_option("KERNEL", options.kernel,
-                 "its number in 'fibshim record --summary FILE', its symbol, or a part of its name")
+  CommandLine line("suggest", "Begins a config folder for a kernel that was recorded",
+                   "[OPTIONS] -o DIR FILE KERNEL",
+                   "0 fine; 1 the recording cannot be read, has no such kernel, or a file is there "
+                   "already; 2 wrong usage.");
+  line.positional("FILE", &options.recording, "what 'fibshim record' wrote")->required();
+  line.positional(
+          "KERNEL", &options.kernel,
+          "its number in 'fibshim record --summary FILE', its symbol, or a part of its name")
       ->required();
-  app.add_option("-o,--output", options.folder, "write into this folder")
-      ->type_name("DIR")
+  line.option("-o,--output", &options.folder, "DIR",
+              "write into this folder; other files in it stay")
       ->required();
-  app.add_option("--name", options.name, "what the definition's name begins with")
-      ->type_name("NAME");
-  app.add_flag("--force", options.is_forced, "replace files that are there");
-  app.add_flag("--json", options.wants_json, "print JSON");
-  app.footer("Exit codes: 0 fine; 1 the recording or the folder is wrong; 2 wrong usage.");
-  if (int exit_code = 0;
-      !parse_options(&app, "[OPTIONS] -o DIR FILE KERNEL", argc, argv, &exit_code)) {
-    return exit_code;
-  }
+  line.option("--name", &options.name, "NAME",
+              "what the definition's name begins with (default: the kernel's)");
+  line.flag("--force", &options.is_forced, "replace files that are there");
+  line.json(&options.wants_json);
+  if (!line.parse(argc, argv)) return line.exit_code();
+
   const auto recording = read_recording(options.recording);
   if (!recording) {
-    print_message("suggest", fmt::format("{}: {}", printable(options.recording),
-                                         printable(recording.error())));
+    print_message("suggest", "{}: {}", printable(options.recording), printable(recording.error()));
     return kExitWrong;
   }
   std::string problem;
@@ -173,8 +173,8 @@ int suggest_command(int argc, const char* const* argv) {
     return kExitWrong;
   }
   if (kernel->params.size() > kMaxParams) {
-    print_message("suggest", fmt::format("the kernel has {} parameters; a pattern takes {}",
-                                         kernel->params.size(), kMaxParams));
+    print_message("suggest", "the kernel has {} parameters; a pattern takes {}",
+                  kernel->params.size(), kMaxParams);
     return kExitWrong;
   }
   if (!kernel->has_params) {
@@ -186,7 +186,7 @@ int suggest_command(int argc, const char* const* argv) {
   if (!write_files(suggestion.files, options)) return kExitWrong;
   const CheckReport report = check_folder(options.folder);
   if (report.error_count != 0) {
-    print_message("suggest", fmt::format("the folder has mistakes:\n{}", format_findings(report)));
+    print_message("suggest", "the folder has mistakes:\n{}", format_findings(report));
   }
   return print_result(suggestion, options) && report.error_count == 0 ? kExitFine : kExitWrong;
 }

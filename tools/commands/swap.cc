@@ -19,12 +19,14 @@
 
 #include "loader/check/check.h"
 #include "loader/read/folder.h"
-#include "tools/base/commands.h"
-#include "tools/processes/control.h"
+#include "tools/base/program.h"
+#include "tools/commands/commands.h"
+#include "tools/counters/control.h"
 #include "tools/counters/counters_files.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/file_descriptor.h"
-#include "tools/base/options.h"
+#include "tools/base/files.h"
+#include "tools/base/command_line.h"
 #include "tools/processes/processes.h"
 #include "tools/base/setting_values.h"
 #include "tools/base/terminal.h"
@@ -191,16 +193,15 @@ bool see_to_later_processes(const Options& options, const std::vector<ProcessCou
     const auto reading = later_reading(path, target);
     if (!reading) continue;
     if (!options.wants_link) {
-      print_message("swap", fmt::format("processes that start later with FIBSHIM_CONFIG={} {}{}",
-                                        printable(path), *reading,
-                                        is_link(path) ? "; --link repoints it" : ""));
+      print_message("swap", "processes that start later with FIBSHIM_CONFIG={} {}{}",
+                    printable(path), *reading, is_link(path) ? "; --link repoints it" : "");
       continue;
     }
     const std::string reason = repoint(path, target, named_by);
     if (reason.empty()) {
-      print_message("swap", fmt::format("{} now leads to {}", printable(path), printable(target)));
+      print_message("swap", "{} now leads to {}", printable(path), printable(target));
     } else {
-      print_message("swap", fmt::format("{}: cannot repoint it: {}", printable(path), reason));
+      print_message("swap", "{}: cannot repoint it: {}", printable(path), reason);
       is_done = false;
     }
   }
@@ -253,7 +254,7 @@ int swap(const Options& options) {
   const auto deadline =
       ControlClock::now() + std::chrono::duration_cast<ControlClock::duration>(
                                 std::chrono::duration<double>(options.wait_seconds));
-  const auto right = AskingRight::take(options.stats_dir, deadline);
+  const auto right = AskingRight::acquire(options.stats_dir, deadline);
   auto found = read_counters_folder(options.stats_dir);
   if (!right || !found) {
     const std::string error =
@@ -287,7 +288,7 @@ int swap(const Options& options) {
   return has_all && are_fine && is_printed ? kExitFine : kExitWrong;
 }
 
-// Null, or what does not go together.
+// What does not go together; empty: nothing.
 const char* conflict_in(const Options& options) {
   if (!options.folder.empty() + options.is_off + options.is_on != 1) {
     return "name a folder, or --off, or --on";
@@ -296,7 +297,7 @@ const char* conflict_in(const Options& options) {
     return "--pid, --all and --job exclude each other";
   }
   if (options.wants_link && options.folder.empty()) return "--link takes a folder";
-  return nullptr;
+  return "";
 }
 
 bool parse_wait(Options* options) {
@@ -315,45 +316,36 @@ bool parse_wait(Options* options) {
 
 int swap_command(int argc, const char* const* argv) {
   Options options;
-  CLI::App app("Move running processes to another config folder", "fibshim swap");
-  app.add_option("DIR", options.folder, "the folder to go to")->type_name("");
-  app.add_flag("--off", options.is_off, "to none: originals run until --on, or another folder");
-  app.add_flag("--on", options.is_on, "back to the folder before --off");
-  app.add_option("--pid", options.pids, "only this process (may be repeated)")
-      ->type_name("PID")
-      ->allow_extra_args(false);
-  app.add_flag("--all", options.wants_all, "all processes of the stats folder (the default)");
-  auto* const job =
-      app.add_option(
-             "--job", options.job,
-             "the ranks of this job, by FIBSHIM_JOB or a variable of their environment: all of "
-             "them, at once, or none")
-          ->type_name("NAME|VAR=VALUE");
-  app.add_flag("--wait{30}", options.wait,
-               "until all have moved, this many seconds at most (--wait=SECONDS)");
-  app.add_flag("--link", options.wants_link,
-               "repoint the link that FIBSHIM_CONFIG is, for processes that start later, once all "
-               "have moved");
-  app.add_flag("--no-check", options.is_unchecked, "do not check the folder from here first");
-  app.add_flag("--json", options.wants_json, "print JSON");
-  auto* const dir =
-      app.add_option("--dir", options.stats_dir, "ask there instead of in FIBSHIM_STATS_DIR")
-          ->type_name("STATS");
-  app.footer(
-      "Exit codes: 0 all have moved (without --wait: were asked); 1 the folder is wrong, there is "
-      "no such process, or one has not moved; 2 wrong usage.");
-  if (int exit_code = 0;
-      !parse_options(&app, "[OPTIONS] DIR | --off | --on", argc, argv, &exit_code)) {
-    return exit_code;
-  }
-  if (const char* const text = conflict_in(options)) return usage_error("swap", text);
-  if (!parse_wait(&options)) {
-    return usage_error("swap", "--wait: takes seconds, more than 0 and at most 500");
-  }
-  if (job->count() > 0 && options.job.empty()) return usage_error("swap", "--job: needs a name");
-  if (dir->count() == 0) options.stats_dir = stats_folder();
-  if (options.stats_dir.empty()) return usage_error("swap", "--dir: needs the name of a folder");
-  return swap(options);
+  CommandLine line(
+      "swap", "Moves running processes to another config folder", "[OPTIONS] DIR | --off | --on",
+      "0 all have moved (without --wait: were asked); 1 the folder is wrong, there is no "
+      "such process, or one has not moved; 2 wrong usage.");
+  line.positional("DIR", &options.folder, "the folder to go to");
+  line.flag("--off", &options.is_off, "to none: originals run until --on, or another folder");
+  line.flag("--on", &options.is_on,
+            "back to the folder before --off, or to where the link leads by now; it is read anew");
+  line.pids(&options.pids, "only this process (may be repeated)");
+  line.flag("--all", &options.wants_all, "all processes of the stats folder (the default)");
+  auto* const job = line.option(
+      "--job", &options.job, "NAME|VAR=VALUE",
+      "the ranks of this job, by FIBSHIM_JOB or a variable of their environment: all of them, at "
+      "once, or none; implies --wait");
+  line.flag("--wait{30}", &options.wait,
+            "until all have moved, this many seconds at most (--wait=SECONDS)");
+  line.flag(
+      "--link", &options.wants_link,
+      "repoint the link that FIBSHIM_CONFIG is, for processes that start later, once all have "
+      "moved; implies --wait");
+  line.flag("--no-check", &options.is_unchecked,
+            "do not check the folder from here first; the processes do in any case");
+  line.json(&options.wants_json);
+  line.stats_dir(&options.stats_dir, "ask there instead of in FIBSHIM_STATS_DIR");
+  line.check([&options] { return std::string(conflict_in(options)); });
+  line.check([&] {
+    if (!parse_wait(&options)) return "--wait: takes seconds, more than 0 and at most 500";
+    return job->count() > 0 && options.job.empty() ? "--job: needs a name" : "";
+  });
+  return line.parse(argc, argv) ? swap(options) : line.exit_code();
 }
 
 }  // namespace fibshim::tools

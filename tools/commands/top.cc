@@ -18,16 +18,16 @@
 #include <fmt/format.h>
 
 #include "shim/abi/outcomes.h"
-#include "tools/base/commands.h"
+#include "tools/base/program.h"
+#include "tools/commands/commands.h"
 #include "tools/counters/counters_files.h"
 #include "tools/counters/folders_in_force.h"
 #include "tools/base/file_descriptor.h"
 #include "tools/counters/launch_counts.h"
 #include "tools/counters/launch_groups.h"
-#include "tools/base/options.h"
+#include "tools/base/command_line.h"
 #include "tools/base/screen.h"
 #include "tools/base/setting_values.h"
-#include "tools/commands/sweep_options.h"
 #include "tools/base/terminal.h"
 
 namespace fibshim::tools {
@@ -42,8 +42,6 @@ struct Options {
   GroupBy by = GroupBy::definition;
   double interval_seconds = 2;
   uint64_t count = 0;  // of readings; 0: until it is stopped
-  uint64_t keep_seconds = kDefaultKeepTime.count();
-  bool is_sweeping = true;
   bool wants_json = false;
 };
 
@@ -88,7 +86,6 @@ class Readings {
 
   // Empty: fine; else why the folder cannot be read.
   std::string take() {
-    if (options_.is_sweeping) sweep_quietly(options_.folder, options_.keep_seconds);
     auto folder = read_counters_folder(options_.folder);
     if (!folder) return folder.error();
     uint64_t unattributed = 0;
@@ -261,7 +258,7 @@ class Top {
     if (ended_by == SIGINT) return kExitFine;  // how people leave a live view
     if (ended_by != 0) signals_.die_of(ended_by);
     if (reason.empty()) return is_shown_ ? kExitFine : kExitWrong;
-    print_message("top", fmt::format("{}: {}", printable(options_.folder), reason));
+    print_message("top", "{}: {}", printable(options_.folder), reason);
     return kExitWrong;
   }
 
@@ -329,29 +326,20 @@ class Top {
 int top_command(int argc, const char* const* argv) {
   Options options;
   std::string by = kGroupBys[0].name;
-  CLI::App app("Live view of what happens to the launches", "fibshim top");
-  add_filter_options(&app, &options.filter);
-  app.add_option("--by", by, "one line for each of these (default: definition)")
-      ->type_name(fmt::format("{}", fmt::join(group_by_names(), "|")))
-      ->check(CLI::IsMember(group_by_names()).description(""));
-  app.add_option("--interval", options.interval_seconds, "between two readings (default 2)")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0.1, 3600.0).description(""));
-  app.add_option("--count", options.count, "leave after this many readings")
-      ->type_name("N")
-      ->check(CLI::Range(uint64_t{1}, UINT64_MAX).description(""));
-  app.add_flag("--json", options.wants_json, "print one line of JSON for each reading");
-  auto* const dir =
-      app.add_option("--dir", options.folder, "read this folder instead of FIBSHIM_STATS_DIR")
-          ->type_name("DIR");
-  add_sweep_options(&app, &options.keep_seconds, &options.is_sweeping);
-  app.footer(
-      "Exit codes: 0 fine; 1 the folder cannot be read, or the output is gone; 2 wrong usage.");
-  if (int exit_code = 0; !parse_options(&app, "[OPTIONS]", argc, argv, &exit_code))
-    return exit_code;
+  CommandLine line(
+      "top", "Live view of what happens to the launches", "[OPTIONS]",
+      "0 fine, also when it was left with q or ctrl-C; 1 the folder cannot be read, or "
+      "the output is gone; 2 wrong usage.");
+  add_filter_options(&line, &options.filter);
+  line.choice("--by", &by, group_by_names(), "one line for each of these (default: definition)");
+  line.number("--interval", &options.interval_seconds, 0.1, 3600.0, "SECONDS",
+              "between two readings (default 2)");
+  line.number("--count", &options.count, uint64_t{1}, UINT64_MAX, "N",
+              "leave after this many readings");
+  line.flag("--json", &options.wants_json, "print one line of JSON for each reading");
+  line.stats_dir(&options.folder, "read this folder instead of FIBSHIM_STATS_DIR");
+  if (!line.parse(argc, argv)) return line.exit_code();
   options.by = group_by_named(by);
-  if (dir->count() == 0) options.folder = stats_folder();
-  if (options.folder.empty()) return usage_error("top", "--dir: needs the name of a folder");
   return Top(options).run();
 }
 

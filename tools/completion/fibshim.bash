@@ -1,35 +1,51 @@
-# Bash completion of fibshim. A test compares the words here with the program's own help.
+# Bash completion of fibshim. Commands, options and their accepted values come from the program itself:
+# `fibshim --completion` lists the commands, `fibshim COMMAND --completion` its options, each with the
+# type of its value, and its positional arguments, without a name.
 
-_fibshim_commands='run stats top swap serve record suggest check sign inspect verify bench report env doctor help'
-declare -gA _fibshim_options=(
-  [run]='-c --config --mode --on-error --stats-dir --log --log-file --no-check --force --print-env --format -h --help'
-  [stats]='--pid --definition --pattern --device --by --per-process --rate --json --prometheus
-    --max-series --output --dir --keep --no-sweep --clear -h --help'
-  [top]='--pid --definition --pattern --device --by --interval --count --json --dir --keep --no-sweep
-    -h --help'
-  [swap]='--off --on --pid --all --job --wait --link --no-check --json --dir -h --help'
-  [serve]='--listen --max-series --dir --keep --no-sweep -h --help'
-  [check]='--json --write-index --gpu --sm --key --explain -h --help'
-  [sign]='-k --key --generate-key --no-password -h --help'
-  [inspect]='--pid --kernel --json -h --help'
-  [verify]='--axis --runs --atol --rtol --required-matched-ratio --python --check-references --workloads --device --timeout -o --output --json -q --quiet -h --help'
-  [bench]='--baseline --axis --warmups --iterations --trials --warm --graph --atol --rtol --required-matched-ratio --python --workloads --device --timeout -o --output --json -q --quiet -h --help'
-  [report]='-o --output --title --json -h --help'
-  [record]='-o --output -c --config --mode --limit --progress --no-check --force --summary -n --top --json --from -h --help'
-  [suggest]='-o --output --name --force --json -h --help'
-  [env]='--json -h --help'
-  [doctor]='--json -h --help'
-)
+_fibshim_files() {  # -d or -f, word
+  compopt -o filenames 2>/dev/null
+  mapfile -t COMPREPLY < <(compgen "$1" -- "$2")
+}
+
+_fibshim_value() {  # type, word
+  case $1 in
+    DIR) _fibshim_files -d "$2" ;;
+    FILE | PATH | TRACES | KEY) _fibshim_files -f "$2" ;;
+    PID)
+      local dir=${FIBSHIM_STATS_DIR:-/dev/shm/fibshim-$UID} file pids=
+      for file in "$dir"/*-*.counters; do
+        file=${file##*/}
+        [ "$file" = '*-*.counters' ] || pids+=" ${file%%-*}"
+      done
+      mapfile -t COMPREPLY < <(compgen -W "$pids" -- "$2")
+      ;;
+    RULE)
+      mapfile -t COMPREPLY < <(compgen -W "all $("${COMP_WORDS[0]}" check --explain all 2>/dev/null |
+        sed -n 's/^\([a-z0-9-][a-z0-9-]*\)$/\1/p')" -- "$2")
+      ;;
+    PROGRAM | COMMAND) mapfile -t COMPREPLY < <(compgen -c -- "$2") ;;
+    *\|*) mapfile -t COMPREPLY < <(compgen -W "${1//|/ }" -- "$2") ;;
+  esac
+}
 
 _fibshim() {
-  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]-}
-  local i
+  local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]-} names= positional= name type i
+  local -A types=()
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then
-    mapfile -t COMPREPLY < <(compgen -W "$_fibshim_commands --version -h --help" -- "$word")
+  if [ "$COMP_CWORD" -eq 1 ] || [ "$command" = help ]; then
+    mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" --completion 2>/dev/null)" -- "$word")
     return
   fi
+  while IFS= read -r name; do
+    type=${name#*$'\t'} name=${name%%$'\t'*}
+    if [ -n "$name" ]; then
+      names+=" $name" types[$name]=$type
+    else
+      positional=${positional:-$type}
+    fi
+  done < <("${COMP_WORDS[0]}" "$command" --completion 2>/dev/null)
   if [ "$command" = run ] || [ "$command" = record ]; then
+    positional=COMMAND
     # From the program's name on, complete as for that program.
     for ((i = 2; i < COMP_CWORD; i++)); do
       case ${COMP_WORDS[i]} in
@@ -37,17 +53,14 @@ _fibshim() {
           ((i++))
           break
           ;;
-        -c | --config | --mode | --on-error | --stats-dir | --log | --log-file | --format | -o | --output | \
-          --limit | --summary | -n | --top | --from) ((i++)) ;;
-        -*) ;;
+        -*) [ -z "${types[${COMP_WORDS[i]}]-}" ] || ((i++)) ;;
         *) break ;;
       esac
     done
     if [ "$i" -eq "$COMP_CWORD" ] && [ "${COMP_WORDS[i - 1]}" = -- ]; then
-      mapfile -t COMPREPLY < <(compgen -c -- "$word")
+      _fibshim_value COMMAND "$word"
       return
-    fi
-    if [ "$i" -lt "$COMP_CWORD" ]; then
+    elif [ "$i" -lt "$COMP_CWORD" ]; then
       if declare -F _command_offset >/dev/null; then
         _command_offset "$i"
       else
@@ -56,54 +69,13 @@ _fibshim() {
       return
     fi
   fi
-  case $command:$before in
-    run:--mode) mapfile -t COMPREPLY < <(compgen -W 'off observe apply' -- "$word") ;;
-    record:--mode) mapfile -t COMPREPLY < <(compgen -W 'observe apply' -- "$word") ;;
-    run:--on-error) mapfile -t COMPREPLY < <(compgen -W 'fail fallback' -- "$word") ;;
-    run:--log) mapfile -t COMPREPLY < <(compgen -W 'error warn info debug' -- "$word") ;;
-    run:--format) mapfile -t COMPREPLY < <(compgen -W 'shell docker kubernetes slurm' -- "$word") ;;
-    stats:--by | top:--by)
-      mapfile -t COMPREPLY < <(
-        compgen -W 'definition pattern process device config outcome' -- "$word")
-      ;;
-    run:-c | run:--config | run:--stats-dir | stats:--dir | top:--dir | swap:--dir | serve:--dir | record:-c | \
-      record:--config | record:--from | suggest:-o | suggest:--output)
-      compopt -o filenames 2>/dev/null
-      mapfile -t COMPREPLY < <(compgen -d -- "$word")
-      ;;
-    run:--log-file | check:--key | sign:-k | sign:--key | sign:--generate-key | stats:--output | record:-o | record:--output | record:--summary)
-      compopt -o filenames 2>/dev/null
-      mapfile -t COMPREPLY < <(compgen -f -- "$word")
-      ;;
-    stats:--pid | top:--pid | swap:--pid)
-      local dir=${FIBSHIM_STATS_DIR:-/dev/shm/fibshim-$UID} file pids=
-      for file in "$dir"/*-*.counters; do
-        file=${file##*/}
-        [ "$file" = '*-*.counters' ] || pids+=" ${file%%-*}"
-      done
-      mapfile -t COMPREPLY < <(compgen -W "$pids" -- "$word")
-      ;;
-    inspect:--pid)
-      mapfile -t COMPREPLY < <(cd /proc && compgen -W "$(printf '%s ' [0-9]*)" -- "$word")
-      ;;
-    check:--explain)
-      mapfile -t COMPREPLY < <(compgen -W "all $("${COMP_WORDS[0]}" check --explain all 2>/dev/null |
-        sed -n 's/^\([a-z0-9-][a-z0-9-]*\)$/\1/p')" -- "$word")
-      ;;
-    help:*) mapfile -t COMPREPLY < <(compgen -W "$_fibshim_commands" -- "$word") ;;
-    *)
-      if [[ $word == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "${_fibshim_options[$command]-}" -- "$word")
-      elif [ "$command" = check ] || [ "$command" = sign ] || [ "$command" = swap ] || [ "$command" = verify ] || [ "$command" = bench ]; then
-        compopt -o filenames 2>/dev/null
-        mapfile -t COMPREPLY < <(compgen -d -- "$word")
-      elif [ "$command" = inspect ] || [ "$command" = report ] || [ "$command" = suggest ]; then
-        compopt -o filenames 2>/dev/null
-        mapfile -t COMPREPLY < <(compgen -f -- "$word")
-      elif [ "$command" = doctor ] || [ "$command" = run ] || [ "$command" = record ]; then
-        mapfile -t COMPREPLY < <(compgen -c -- "$word")
-      fi
-      ;;
-  esac
+  type=${types[${COMP_WORDS[COMP_CWORD - 1]}]-}
+  if [ -n "$type" ]; then
+    _fibshim_value "$type" "$word"
+  elif [[ $word == -* ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "$names" -- "$word")
+  else
+    _fibshim_value "$positional" "$word"
+  fi
 }
 complete -F _fibshim fibshim

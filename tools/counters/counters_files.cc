@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <charconv>
 #include <memory>
-#include <set>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -22,9 +21,8 @@
 #include "shim/abi/counters_format.h"
 #include "shim/abi/outcomes.h"
 #include "shim/abi/settings.h"
-#include "tools/processes/processes.h"
+#include "tools/base/files.h"
 #include "tools/base/setting_values.h"
-#include "tools/counters/swept_counts.h"
 
 namespace fibshim::tools {
 namespace {
@@ -188,7 +186,7 @@ uint64_t kept_bytes(const ProcessCounters& process) {
 }
 
 // Takes them off what is left. False, with nothing taken, where they are more.
-bool take_bytes(uint64_t bytes, uint64_t* left) {
+bool spend_bytes(uint64_t bytes, uint64_t* left) {
   if (bytes > *left) return false;
   *left -= bytes;
   return true;
@@ -306,7 +304,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
   }
   const uint64_t read_bytes =
       header->series_count * sizeof(SeriesEntry) + header->shard_count * shard_bytes;
-  if (budget != nullptr && !take_bytes(read_bytes, &budget->read_left)) {
+  if (budget != nullptr && !spend_bytes(read_bytes, &budget->read_left)) {
     return tl::unexpected(left_out("read", ReadingBudget::kMostReadBytes));
   }
   std::vector<SeriesEntry> series(header->series_count);
@@ -331,7 +329,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
                             text_of(series[s].definition), outcome, count});
     }
   }
-  if (budget != nullptr && !take_bytes(kept_bytes(out), &budget->kept_left)) {
+  if (budget != nullptr && !spend_bytes(kept_bytes(out), &budget->kept_left)) {
     budget->kept_left = 0;  // files from here on are not even read
     return tl::unexpected(left_out("kept", ReadingBudget::kMostKeptBytes));
   }
@@ -392,18 +390,6 @@ tl::expected<FileDescriptor, std::string> open_path(const std::string& path) {
   return tl::unexpected(fmt::format("cannot read the folder: {}", strerror(failure)));
 }
 
-tl::expected<OpenFolder, std::string> open_folder(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  auto fd = open_path(path);
-  if (!fd) return tl::unexpected(fd.error());
-  OpenFolder out{std::move(*fd), 0, "", {}};
-  if (!out.fd) return out;
-  if (std::string why = judge_folder(path, &out); !why.empty()) {
-    return tl::unexpected(std::move(why));
-  }
-  return out;
-}
-
 // Each costs memory, and whoever may write in the folder may make any number.
 constexpr size_t kMostNames = 1 << 20;
 constexpr size_t kMostFiles = 16384;
@@ -425,9 +411,15 @@ std::string list_files(OpenFolder* folder) {
 }  // namespace
 
 tl::expected<OpenFolder, std::string> open_counters_folder(const std::string& folder) {
-  auto out = open_folder(folder);
-  if (!out || !out->fd) return out;
-  if (std::string why = list_files(&*out); !why.empty()) return tl::unexpected(std::move(why));
+  std::string path = folder;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  auto fd = open_path(path);
+  if (!fd) return tl::unexpected(fd.error());
+  OpenFolder out{std::move(*fd), 0, "", {}};
+  if (!out.fd) return out;
+  std::string why = judge_folder(path, &out);
+  if (why.empty()) why = list_files(&out);
+  if (!why.empty()) return tl::unexpected(std::move(why));
   return out;
 }
 
@@ -443,6 +435,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_file_of(const Ope
                                                                        const std::string& name,
                                                                        ReadingBudget* budget) {
   const auto file = open_counters_file(folder.fd.get(), name);
+  if (!file && errno == ENOENT) return std::nullopt;
   if (!file) return tl::unexpected(file.error());
   auto process = read_open_counters_file(file->get(), name, budget);
   if (process && process->has_value() && !folder.is_read((*process)->owner)) {
@@ -451,17 +444,19 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_file_of(const Ope
   return process;
 }
 
-// Reads all files of the folder but those of its last sweep, which may still be there.
-CountersFolder read_files(const OpenFolder& opened, SweptCounts swept) {
-  CountersFolder out{static_cast<bool>(opened.fd), {}, {}, std::move(swept)};
+}  // namespace
+
+tl::expected<CountersFolder, std::string> read_counters_folder(const std::string& folder) {
+  const auto opened = open_counters_folder(folder);
+  if (!opened) return tl::unexpected(opened.error());
+  CountersFolder out{static_cast<bool>(opened->fd), {}, {}};
   ReadingBudget budget;
   size_t count = 0;
-  const std::set<std::string> swept_files(out.swept.last_files.begin(), out.swept.last_files.end());
-  for (const std::string& name : opened.names) {
-    if (swept_files.contains(name)) continue;
+  for (const std::string& name : opened->names) {
     struct stat status;
-    if (fstatat(opened.fd.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-        !opened.is_read(status.st_uid)) {
+    if (fstatat(opened->fd.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+      if (errno == ENOENT) continue;  // deleted since it was listed
+    } else if (!opened->is_read(status.st_uid)) {
       ++out.foreign_count;
       continue;
     }
@@ -470,7 +465,7 @@ CountersFolder read_files(const OpenFolder& opened, SweptCounts swept) {
           {name, fmt::format("more than {} files: not read from here on, by name", kMostFiles)});
       break;
     }
-    auto process = read_file_of(opened, name, &budget);
+    auto process = read_file_of(*opened, name, &budget);
     if (!process) {
       out.refused.push_back({name, process.error()});
     } else if (process->has_value()) {
@@ -482,33 +477,6 @@ CountersFolder read_files(const OpenFolder& opened, SweptCounts swept) {
               return std::tie(a.pid, a.start_time, a.file) < std::tie(b.pid, b.start_time, b.file);
             });
   return out;
-}
-
-// Sweeps lie minutes apart; whoever meets this many in a row reads something else than a folder.
-constexpr int kMaxReadAttempts = 100;
-
-}  // namespace
-
-tl::expected<CountersFolder, std::string> read_counters_folder(const std::string& folder) {
-  // A sweep first writes down what it is about to remove: between two equal generations no file
-  // has gone whose counts are not among those read.
-  for (int attempt = 0; attempt < kMaxReadAttempts; ++attempt) {
-    auto opened = open_folder(folder);
-    if (!opened) return tl::unexpected(opened.error());
-    if (!opened->fd) return CountersFolder{false, {}, {}, {}};
-    const auto before = read_swept_counts(*opened);
-    if (std::string why = list_files(&*opened); !why.empty()) {
-      return tl::unexpected(std::move(why));
-    }
-    CountersFolder out = read_files(*opened, before.value_or(SweptCounts()));
-    if (!before) {  // nothing is swept until it has been cleared away
-      out.refused.push_back({kSweptFileName, before.error()});
-      return out;
-    }
-    const auto after = read_swept_counts(*opened);
-    if (after && after->generation == before->generation) return out;
-  }
-  return tl::unexpected(std::string("other processes sweep it without pause"));
 }
 
 Writer find_writer(int fd) {

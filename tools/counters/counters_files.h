@@ -70,23 +70,6 @@ struct ProcessCounters {
   std::vector<Count> counts;
 };
 
-// What a file that was swept has left (swept_counts.h).
-struct SweptCount {
-  std::string config;  // its path; empty: none
-  int32_t device;
-  std::string pattern;
-  std::string definition;
-  uint32_t outcome;
-  uint64_t count;
-};
-
-struct SweptCounts {
-  uint64_t generation = 0;  // of sweeps in this folder; 0: there was none
-  uint64_t process_count = 0;
-  std::vector<SweptCount> counts;
-  std::vector<std::string> last_files;  // those of the last sweep, gone or about to go
-};
-
 struct RefusedFile {
   std::string file;
   std::string reason;
@@ -96,13 +79,11 @@ struct CountersFolder {
   bool exists;
   std::vector<ProcessCounters> processes;  // by pid, then start time
   std::vector<RefusedFile> refused;        // by name
-  SweptCounts swept;
-  size_t foreign_count = 0;  // files of other users, which were left out
+  size_t foreign_count = 0;                // files of other users, which were left out
 };
 
-// Reads every "*.counters" file of the folder, and what swept ones have left: each count once, also
-// while another process sweeps. The error says why the folder itself cannot be read; a folder that
-// does not exist is no error.
+// Reads every "*.counters" file of the folder. The error says why the folder itself cannot be read; a
+// folder that does not exist is no error.
 tl::expected<CountersFolder, std::string> read_counters_folder(const std::string& folder);
 
 // A folder that may be anybody's: the default one lies where everybody can make names, and in one with

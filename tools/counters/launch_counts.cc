@@ -33,30 +33,18 @@ bool is_among(const std::vector<T>& list, const T& value) {
   return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
 }
 
-std::string no_negative(const std::string& text) {
-  return text.starts_with('-') ? "a positive number, not " + text : std::string();
-}
-
 }  // namespace
 
-void add_filter_options(CLI::App* app, LaunchFilter* filter) {
-  app->add_option("--pid", filter->pids, "only this process (may be repeated)")
-      ->type_name("PID")
+void add_filter_options(CommandLine* line, LaunchFilter* filter) {
+  line->pids(&filter->pids, "only this process (may be repeated, as the next three)");
+  line->option("--definition", &filter->definitions, "GLOB",
+               "only definitions whose name fits; \"\": launches that no pattern knows");
+  line->option("--pattern", &filter->patterns, "GLOB", "only patterns whose label fits");
+  line->option("--device", &filter->devices, "N",
+               "only this GPU, as its process numbers them (CUDA_VISIBLE_DEVICES)")
       ->check([](const std::string& text) {
-        return text.starts_with('-') ? "a process has a positive number, not " + text
-                                     : std::string();
-      })
-      ->allow_extra_args(false);
-  app->add_option("--definition", filter->definitions, "only these definitions (may be repeated)")
-      ->type_name("GLOB")
-      ->allow_extra_args(false);
-  app->add_option("--pattern", filter->patterns, "only these patterns (may be repeated)")
-      ->type_name("GLOB")
-      ->allow_extra_args(false);
-  app->add_option("--device", filter->devices, "only this GPU, as its process numbers them")
-      ->type_name("N")
-      ->check(no_negative)
-      ->allow_extra_args(false);
+        return text.starts_with('-') ? "a positive number, not " + text : std::string();
+      });
 }
 
 std::vector<uint64_t> apply_filter(const LaunchFilter& filter, CountersFolder* folder,
@@ -77,11 +65,6 @@ std::vector<uint64_t> apply_filter(const LaunchFilter& filter, CountersFolder* f
       return true;
     });
   }
-  if (!filter.pids.empty()) folder->swept = {};
-  std::erase_if(folder->swept.counts, [&filter](const SweptCount& count) {
-    return !fits_any(filter.definitions, count.definition) ||
-           !fits_any(filter.patterns, count.pattern) || !is_among(filter.devices, count.device);
-  });
   return {missing.begin(), missing.end()};
 }
 

@@ -10,8 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
+#include "tools/base/command_line.h"
 #include "tools/counters/counters_files.h"
 
 namespace fibshim::tools {
@@ -44,7 +43,7 @@ struct LaunchFilter {
 };
 
 // --pid, --definition, --pattern and --device.
-void add_filter_options(CLI::App* app, LaunchFilter* filter);
+void add_filter_options(CommandLine* line, LaunchFilter* filter);
 
 // Takes away what is not wanted, in place. Returns the pids that are wanted and not there, and adds
 // to *unattributed the launches that --device leaves out only because their device is not known.

@@ -7,18 +7,18 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "tools/base/commands.h"
+#include "tools/base/program.h"
 #include "tools/counters/folders_in_force.h"
 
 namespace fibshim::tools {
 namespace {
 
 std::string label_value(const std::string& text) {
-  // The format is UTF-8; the JSON writer is the one that mends what is not.
-  const std::string mended = nlohmann::json::parse(
+  // The format is UTF-8; the JSON writer is the one that replaces what is not.
+  const std::string valid = nlohmann::json::parse(
       nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   std::string out;
-  for (const char c : mended) {
+  for (const char c : valid) {
     switch (c) {
       case '\\': out += "\\\\"; break;
       case '"': out += "\\\""; break;
@@ -71,31 +71,17 @@ std::string launch_labels(const std::string& definition, const std::string& patt
                      label_value(config), device < 0 ? "" : fmt::format("{}", device));
 }
 
-std::string other_labels(uint32_t outcome) {
-  return launch_labels("(other)", "(other)", outcome, "", -1);
-}
-
-Series launch_series(const std::vector<const ProcessCounters*>& processes, const SweptCounts& swept,
-                     const PrometheusOptions& options) {
-  Series out(options.max_series);
-  if (!options.is_per_process) {
-    for (const SweptCount& count : swept.counts) {
-      out.add(
-          launch_labels(count.definition, count.pattern, count.outcome, count.config, count.device),
-          other_labels(count.outcome), count.count);
-    }
-  }
+Series launch_series(const std::vector<const ProcessCounters*>& processes, size_t max_series) {
+  Series out(max_series);
   for (const ProcessCounters* process : processes) {
     const std::string suffix =
-        options.is_per_process
-            ? fmt::format(",pid=\"{}\",start_time=\"{}\"", process->pid, process->start_time)
-            : "";
+        fmt::format(",pid=\"{}\",start_time=\"{}\"", process->pid, process->start_time);
     for (const Count& count : process->counts) {
       const bool has_config = !count.pattern.empty() && count.config < process->configs.size();
       out.add(launch_labels(count.definition, count.pattern, count.outcome,
                             has_config ? process->configs[count.config].path : "", count.device) +
                   suffix,
-              other_labels(count.outcome), count.count);
+              launch_labels("(other)", "(other)", count.outcome, "", -1) + suffix, count.count);
     }
   }
   return out;
@@ -130,7 +116,7 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
   const auto live = std::count_if(processes.begin(), processes.end(),
                                   [](const ProcessCounters* p) { return p->is_alive; });
   const auto ended = static_cast<std::ptrdiff_t>(processes.size()) - live;
-  const Series launches = launch_series(processes, folder.swept, options);
+  const Series launches = launch_series(processes, options.max_series);
 
   std::string out =
       head("fibshim_launches_total", "counter", "Kernel launches, by what happened to them.");
@@ -142,32 +128,29 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
   out += fmt::format(
       "fibshim_processes{{state=\"live\"}} {}\nfibshim_processes{{state=\"ended\"}} {}\n", live,
       ended);
-  out += head("fibshim_swept_processes_total", "counter",
-              "Processes that ended and whose files were swept; their launches stay counted.");
-  out += fmt::format("fibshim_swept_processes_total {}\n", folder.swept.process_count);
   out += head("fibshim_config_processes", "gauge", "Live processes, by config folder.");
   out += config_series(processes, options.max_series).text("fibshim_config_processes");
   const FolderTotals totals = folder_totals(folder.processes);
-  out += head("fibshim_folder_moves", "gauge", "Moves of live processes to another config folder.");
-  out += fmt::format("fibshim_folder_moves {}\n", totals.swap_count);
-  out += head("fibshim_folder_refusals", "gauge",
-              "Config folders that live processes were to move to and refused.");
-  out += fmt::format("fibshim_folder_refusals {}\n", totals.refused_count);
-  out += head("fibshim_loaded_images", "gauge",
-              "Images that live processes have loaded; kept: for folders before the one in force.");
-  out += fmt::format(
-      "fibshim_loaded_images{{state=\"in_force\"}} {}\nfibshim_loaded_images{{state=\"kept\"}} "
-      "{}\n",
-      totals.image_count - std::min(totals.image_count, totals.kept_image_count),
-      totals.kept_image_count);
-  out += head("fibshim_loaded_image_bytes", "gauge", "Sizes of their files.");
-  out += fmt::format(
-      "fibshim_loaded_image_bytes{{state=\"in_force\"}} "
-      "{}\nfibshim_loaded_image_bytes{{state=\"kept\"}} {}\n",
-      totals.image_bytes - std::min(totals.image_bytes, totals.kept_image_bytes),
-      totals.kept_image_bytes);
-  out += head("fibshim_refused_files", "gauge", "Counters files that could not be read.");
-  out += fmt::format("fibshim_refused_files {}\n", folder.refused.size());
+  const auto gauge = [&out](const char* metric, const char* help, uint64_t value) {
+    out += head(metric, "gauge", help) + fmt::format("{} {}\n", metric, value);
+  };
+  const auto gauge_of_images = [&out](const char* metric, const char* help, uint64_t all,
+                                      uint64_t kept) {
+    out += head(metric, "gauge", help);
+    out += fmt::format("{0}{{state=\"in_force\"}} {1}\n{0}{{state=\"kept\"}} {2}\n", metric,
+                       all - std::min(all, kept), kept);
+  };
+  gauge("fibshim_folder_moves", "Moves of live processes to another config folder.",
+        totals.swap_count);
+  gauge("fibshim_folder_refusals",
+        "Config folders that live processes were to move to and refused.", totals.refused_count);
+  gauge_of_images(
+      "fibshim_loaded_images",
+      "Images that live processes have loaded; kept: for folders before the one in force.",
+      totals.image_count, totals.kept_image_count);
+  gauge_of_images("fibshim_loaded_image_bytes", "Sizes of their files.", totals.image_bytes,
+                  totals.kept_image_bytes);
+  gauge("fibshim_refused_files", "Counters files that could not be read.", folder.refused.size());
   out += head("fibshim_build_info", "gauge", "The version of the fibshim that wrote this.");
   out += fmt::format("fibshim_build_info{{version=\"{}\"}} 1\n", kVersion);
   return out;

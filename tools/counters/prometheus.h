@@ -1,9 +1,9 @@
 // The counters in the Prometheus text format, version 0.0.4: for `stats --prometheus`, for node
 // exporter's textfile collector and for `serve`.
 //
-// The sums never fall while processes come and go: what was swept stays in them. The number of
-// series is bounded: labels are names from config folders, and beyond the limit the names that came
-// last are added up under "(other)".
+// Every series of launches has the labels pid and start_time of its process: a process only counts up, and
+// PromQL's sum(increase(...)) is right while processes come and go. The number of series is bounded: labels
+// are names from config folders, and beyond the limit a process's counts are added up under "(other)".
 #ifndef FIBSHIM_TOOLS_COUNTERS_PROMETHEUS_H_
 #define FIBSHIM_TOOLS_COUNTERS_PROMETHEUS_H_
 
@@ -15,12 +15,12 @@
 
 namespace fibshim::tools {
 
-inline constexpr size_t kDefaultMaxSeries = 1000;
-
 struct PrometheusOptions {
-  bool is_per_process = false;  // labels pid and start_time; without what was swept
-  size_t max_series = kDefaultMaxSeries;
+  size_t max_series = 1000;
 };
+inline constexpr char kMaxSeriesHelp[] =
+    "of the Prometheus text: at most this many series (default 1000); what comes later goes under "
+    "\"(other)\"";
 
 std::string prometheus_text(const CountersFolder& folder, const PrometheusOptions& options);
 

@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-#include "tools/base/commands.h"
+#include "tools/base/program.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/file_descriptor.h"
 #include "tools/judge/compare.h"

@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 
 #include "loader/read/file.h"
-#include "tools/base/commands.h"
+#include "tools/base/program.h"
 #include "tools/base/file_descriptor.h"
 #include "tools/base/json_input.h"
 

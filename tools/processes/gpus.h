@@ -1,4 +1,4 @@
-// Which GPUs the driver of this machine shows.
+// The GPUs of this machine, by the driver. Asking loads the driver into this process.
 #ifndef FIBSHIM_TOOLS_PROCESSES_GPUS_H_
 #define FIBSHIM_TOOLS_PROCESSES_GPUS_H_
 
@@ -9,8 +9,19 @@
 
 namespace fibshim::tools {
 
-// Their compute capabilities, such as 90, one for each GPU. Loads libcuda.so.1. None: *why says why.
-std::vector<uint32_t> compute_capabilities(std::string* why);
+struct GpuInfo {
+  std::string name;
+  uint32_t sm;  // 90 for compute capability 9.0
+};
+
+struct DriverInfo {
+  std::string fault;  // why there is no usable GPU; empty: there is
+  std::string path;   // of libcuda.so.1; empty: it could not be loaded, or is no CUDA driver
+  int version = 0;    // 12040 for CUDA 12.4
+  std::vector<GpuInfo> gpus;
+};
+
+DriverInfo ask_driver();
 
 }  // namespace fibshim::tools
 

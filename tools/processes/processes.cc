@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/base/files.h"
 #include "shim/abi/counters_format.h"
 #include "tools/processes/programs.h"
 
@@ -52,15 +53,7 @@ std::string foreign_namespaces(const std::string& process) {
 
 }  // namespace
 
-std::string read_small_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string out(1 << 16, '\0');
-  file.read(out.data(), static_cast<std::streamsize>(out.size()));
-  out.resize(static_cast<size_t>(file.gcount()));
-  return out;
-}
-
-std::optional<ProcessLook> look_at_process(uint64_t pid, bool* is_forbidden) {
+std::optional<ProcessLook> read_process(uint64_t pid, bool* is_forbidden) {
   *is_forbidden = false;
   const std::string process = fmt::format("/proc/{}", pid);
   std::ifstream maps(process + "/maps");
@@ -97,7 +90,7 @@ std::vector<ProcessLook> find_gpu_processes(size_t* unreadable) {
     const std::string name = at->path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     bool is_forbidden = false;
-    auto found = look_at_process(std::stoull(name), &is_forbidden);
+    auto found = read_process(std::stoull(name), &is_forbidden);
     *unreadable += is_forbidden ? 1 : 0;
     if (found && !found->driver.empty()) out.push_back(std::move(*found));
   }

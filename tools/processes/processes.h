@@ -13,9 +13,6 @@
 
 namespace fibshim::tools {
 
-// At most 64 KB of a file.
-std::string read_small_file(const std::string& path);
-
 struct ProcessLook {
   uint64_t pid;
   std::string command;  // its command line, cut
@@ -27,7 +24,7 @@ struct ProcessLook {
 };
 
 // Nothing when there is no such process; `*is_forbidden` when it may not be looked into.
-std::optional<ProcessLook> look_at_process(uint64_t pid, bool* is_forbidden);
+std::optional<ProcessLook> read_process(uint64_t pid, bool* is_forbidden);
 
 // Every process that has the driver loaded. *unreadable counts those that may not be looked into.
 std::vector<ProcessLook> find_gpu_processes(size_t* unreadable);

@@ -12,12 +12,11 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
 #include <tl/expected.hpp>
 
 #include "shim/abi/recording_format.h"
 #include "tools/counters/counters_files.h"
-#include "tools/images/kernel_signature.h"
+#include "tools/record/kernel_signature.h"
 
 namespace fibshim::tools {
 
@@ -30,20 +29,14 @@ struct Times {
   void add(const Times& other);
 };
 
-struct ParamRecord {
-  uint32_t offset = 0;
-  uint32_t size = 0;
-  uint64_t bits = 0;                    // of all values, or-ed
-  uint64_t others = 0;                  // launches with a value that is not in `values`
-  std::map<uint64_t, uint64_t> values;  // zero-extended -> launches
-};
-
 using Geometry = std::array<uint32_t, kRecordedGeometryCount>;
 
 struct GeometryCounts {
   uint64_t launches = 0;
   uint64_t nodes = 0;
   Times times;
+
+  void add(const GeometryCounts& more);
 };
 
 struct KernelRecord {
@@ -94,7 +87,13 @@ struct Recording {
   uint64_t launches() const;  // of all kernels, without nodes
   uint64_t nodes() const;
   double estimated_ns() const;
+
+  void sort_kernels();
 };
+
+// What one file may make the reader read: above what any limit that makes sense lets a shim write.
+inline constexpr uint64_t kMaxRecordingBytes = uint64_t{4} << 30;
+inline constexpr uint32_t kMaxRecordedParams = 4096;
 
 // Reads every recording in the folder and adds those of one kernel up: symbol, image, GPU and
 // parameters alike. A missing folder is an empty one; the error says why it cannot be read.
@@ -102,23 +101,6 @@ tl::expected<Recording, std::string> read_recording_folder(const std::string& fo
 
 // The same of one file's bytes. `name` is what it goes by.
 Recording read_recording_file(const std::string& name, std::string_view bytes);
-
-// A kernel's record as a line of JSON, and back. `share` of all GPU time: negative when not known.
-nlohmann::ordered_json kernel_to_json(const KernelRecord& kernel, double share);
-nlohmann::ordered_json processes_to_json(const std::vector<RecordedProcess>& processes);
-
-struct JsonLines {
-  std::string text;
-  uint64_t kernels_left_out;
-};
-// At most `limit` bytes: what matters least is left out, and said.
-JsonLines to_json_lines(const Recording& recording, uint64_t limit);
-
-// What `fibshim record -o` wrote, or a folder of recordings.
-tl::expected<Recording, std::string> read_recording(const std::string& path);
-
-// The JSON Lines of such a file.
-tl::expected<Recording, std::string> parse_json_lines(std::string_view text);
 
 }  // namespace fibshim::tools
 

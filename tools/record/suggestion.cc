@@ -156,7 +156,7 @@ class Suggester {
     outputs_ = axes_;
     add_grid();
     for (size_t i = 0; i < kernel_.params.size(); ++i) add_param(i);
-    if (outputs_.empty()) note("no parameter is known to be written: name the outputs");
+    if (outputs_.empty()) add_note("no parameter is known to be written: name the outputs");
     out_.definition_name = base_ + name_values_ + suffix_;
     out_.label = base_ + name_letters_ + suffix_;
     std::replace(out_.label.begin(), out_.label.end(), '_', '-');
@@ -168,7 +168,7 @@ class Suggester {
   }
 
  private:
-  void note(std::string text) { out_.notes.push_back(std::move(text)); }
+  void add_note(std::string text) { out_.notes.push_back(std::move(text)); }
 
   const Geometry& commonest_geometry() const {
     static constexpr Geometry kNone = {1, 1, 1, 1, 1, 1, 1, 1, 1, 0};
@@ -198,7 +198,7 @@ class Suggester {
     if (type.is_pointer()) return add_pointer(index, param, type);
     if (type.is_floating()) return add_scalar(index, type, true);
     if (type.is_integer()) return add_integer(index, param, type);
-    note(
+    add_note(
         fmt::format("parameter {} is a struct of {} bytes: read what the solution needs with "
                     "\"offset\", and ask for the rest in \"where\"",
                     index, param.size));
@@ -218,14 +218,14 @@ class Suggester {
     }
     arguments_[name] = std::move(argument);
     if (param.values.count(0) != 0) {
-      note(fmt::format("{} is null in some launches", name));
+      add_note(fmt::format("{} is null in some launches", name));
     } else {
       where_.push_back(fmt::format("{} != 0", name));
     }
-    if (dtype == "unknown") note(fmt::format("{}: what it points to is not known", name));
+    if (dtype == "unknown") add_note(fmt::format("{}: what it points to is not known", name));
     if (type.source != ParamSource::signature) {
-      note(fmt::format("{}: whether it is read or written is not known; it counts as written",
-                       name));
+      add_note(fmt::format("{}: whether it is read or written is not known; it counts as written",
+                           name));
     }
     (is_read_only ? inputs_ : outputs_)[name] = {{"shape", nullptr}, {"dtype", dtype}};
     if (!is_read_only) writes_.push_back(name);
@@ -287,7 +287,7 @@ class Suggester {
     // A name that is not C++'s says too little: Triton and others use it again for other code.
     if (demangled(kernel_.symbol) == kernel_.symbol && !kernel_.image.empty()) {
       pattern["match"]["image"] = {kernel_.image};
-      note("the pattern asks for this very image: its name alone says too little");
+      add_note("the pattern asks for this very image: its name alone says too little");
     }
     pattern["axes"] = axes_;
     pattern["arguments"] = arguments_;
@@ -302,7 +302,7 @@ class Suggester {
         if (arguments_[name].contains("dtype")) tensor["shape"] = shape_;
       }
     }
-    note("the shapes in the definition are a guess");
+    add_note("the shapes in the definition are a guess");
     nlohmann::ordered_json& definition = out_.definition;
     definition["name"] = out_.definition_name;
     definition["op_type"] = base_;

@@ -1,0 +1,142 @@
+// check --write-manifest, minisign, check --key and FIBSHIM_REQUIRE_KEY, as an operator uses them.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <regex>
+
+#include "tests/tools/config_folder.h"
+#include "tests/tools/fibshim_program.h"
+
+namespace fibshim::test {
+namespace {
+
+class Manifest : public testing::Test {
+ protected:
+  Manifest() {
+    write_config_folder(config());
+    const ProgramResult made =
+        run_program({"minisign", "-G", "-W", "-p", public_file(), "-s", secret()});
+    EXPECT_EQ(made.exit_code, 0) << "the tests need minisign: " << made.err;
+  }
+
+  std::string config() { return folder_ / "config"; }
+  std::string manifest() { return config() + "/fibshim.manifest"; }
+  std::string secret() { return folder_ / "team.key"; }
+  std::string public_file() { return folder_ / "team.pub"; }
+  std::string public_key() {
+    const std::string text = read_text(public_file());
+    return text.substr(text.find('\n') + 1, 56);
+  }
+
+  ProgramResult write_manifest() { return run_fibshim({"check", "--write-manifest", config()}); }
+  void sign() {
+    ASSERT_EQ(write_manifest().exit_code, 0);
+    ASSERT_EQ(run_program({"minisign", "-S", "-s", secret(), "-m", manifest()}).exit_code, 0);
+  }
+  int check_with_key() { return run_fibshim({"check", "--key", public_key(), config()}).exit_code; }
+
+  // Text without the folder's changing parts.
+  std::string golden(std::string text) {
+    for (size_t at; (at = text.find(config())) != std::string::npos;) {
+      text.replace(at, config().size(), "CONFIG");
+    }
+    return std::regex_replace(text, std::regex("[0-9a-f]{64}"), "SHA");
+  }
+
+  void change_pattern() { write_text(pattern_file(), read_text(pattern_file()) + "\n"); }
+  std::string pattern_file() {
+    return std::filesystem::directory_iterator(config() + "/patterns")->path();
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Manifest, SaysWhatToRunNextAndCheckAgreesAfterIt) {
+  const ProgramResult written = write_manifest();
+  EXPECT_EQ(written.exit_code, 0);
+  EXPECT_EQ(
+      golden(written.err),
+      "fibshim check: CONFIG/fibshim.manifest: 4 files listed. Sign the list with: minisign -S "
+      "-s SECRET_KEY -m CONFIG/fibshim.manifest\n");
+  EXPECT_EQ(check_with_key(), 1);
+  sign();
+  for (const std::string& key : {public_key(), public_file()}) {
+    const ProgramResult result = run_fibshim({"check", "--key", key, config()});
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  }
+  const ProgramResult relative =
+      run_fibshim({"check", "--key", "team.pub", "config"}, {{}, folder_.path(), ""});
+  EXPECT_EQ(relative.exit_code, 0) << relative.out << relative.err;
+}
+
+TEST_F(Manifest, CheckNamesWhatDiffers) {
+  sign();
+  change_pattern();
+  write_text(config() + "/patterns/zz-new.json", "{}");
+  const ProgramResult result = run_fibshim({"check", "--key", public_file(), config()});
+  EXPECT_EQ(result.exit_code, 1);
+  const std::string name = std::filesystem::path(pattern_file()).filename();
+  EXPECT_NE(golden(result.out)
+                .find("/patterns/zz-new.json: error: not signed: fibshim.manifest does "
+                      "not name it [signature]\n"),
+            std::string::npos)
+      << result.out;
+  EXPECT_NE(golden(result.out)
+                .find(": error: not the file that was signed: its SHA-256 is SHA, not "
+                      "SHA [signature]\n"),
+            std::string::npos)
+      << result.out;
+  EXPECT_NE(result.out.find("2 errors, 0 warnings; the folder is not loaded\n"), std::string::npos);
+}
+
+TEST_F(Manifest, IsNotWrittenForAFolderWithMistakes) {
+  write_text(config() + "/patterns/broken.json", "{");
+  const ProgramResult result = write_manifest();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.out.find("[json-syntax]"), std::string::npos) << result.out;
+  EXPECT_EQ(golden(result.err), "fibshim check: CONFIG: has mistakes; no manifest was written\n");
+  EXPECT_FALSE(std::filesystem::exists(manifest()));
+}
+
+TEST_F(Manifest, IsNotWrittenThroughALink) {
+  write_text(folder_ / "precious", "mine");
+  std::filesystem::create_symlink(folder_ / "precious", manifest());
+  EXPECT_EQ(write_manifest().exit_code, 1);
+  EXPECT_EQ(read_text(folder_ / "precious"), "mine");
+}
+
+TEST_F(Manifest, IsWrittenAgainWhereTheKeyIsRequired) {
+  sign();
+  change_pattern();
+  EXPECT_EQ(run_fibshim({"check", "--write-manifest", config()},
+                        {{{"FIBSHIM_REQUIRE_KEY", public_key()}}, "", ""})
+                .exit_code,
+            0);
+  EXPECT_EQ(check_with_key(), 1);
+  sign();
+  EXPECT_EQ(check_with_key(), 0);
+}
+
+TEST_F(Manifest, RunRefusesWhatTheKeyHasNotSigned) {
+  const ProgramOptions required = {{{"FIBSHIM_REQUIRE_KEY", public_file()}}, "", ""};
+  const std::vector<std::string> run = {"run", "-c", config(), "--", "echo", "ran"};
+  const ProgramResult unsigned_run = run_fibshim(run, required);
+  EXPECT_EQ(unsigned_run.exit_code, 1);
+  EXPECT_EQ(unsigned_run.out, "");
+  EXPECT_NE(unsigned_run.err.find("not signed: there is no fibshim.manifest"), std::string::npos)
+      << unsigned_run.err;
+  sign();
+  EXPECT_EQ(run_fibshim(run, required).out, "ran\n");
+}
+
+TEST_F(Manifest, TheOldCommandSaysWhatToUseInstead) {
+  const ProgramResult result = run_fibshim({"sign", "--key", "x", config()});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("minisign"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("fibshim check --write-manifest DIR"), std::string::npos) << result.err;
+  EXPECT_EQ(run_fibshim({"check", "--write-manifest", "--key", public_key(), config()}).exit_code,
+            2);
+}
+
+}  // namespace
+}  // namespace fibshim::test

@@ -1,0 +1,192 @@
+#include "tools/base/command_line.h"
+
+#include <string.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "tools/base/files.h"
+#include "tools/base/manual.h"
+#include "tools/base/program.h"
+#include "tools/base/setting_values.h"
+#include "tools/base/terminal.h"
+
+namespace fibshim::tools {
+namespace {
+
+// Options of earlier versions. Each is refused with what to use instead.
+struct RemovedOption {
+  const char* command;
+  const char* option;
+  const char* instead;
+};
+constexpr char kSweeping[] =
+    "counters of ended processes stay a day, and 'stats' and 'serve' then delete those of their "
+    "user; copy the folder to keep them longer, 'stats --clear' deletes them at once";
+constexpr RemovedOption kRemovedOptions[] = {
+    {"stats", "--keep", kSweeping}, {"stats", "--no-sweep", kSweeping},
+    {"serve", "--keep", kSweeping}, {"serve", "--no-sweep", kSweeping},
+    {"top", "--keep", kSweeping},   {"top", "--no-sweep", kSweeping},
+};
+
+// The names of an option as they are typed.
+std::vector<std::string> names_of(const CLI::Option& option) {
+  std::vector<std::string> out;
+  for (const std::string& name : option.get_snames()) out.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) out.push_back("--" + name);
+  return out;
+}
+
+std::string type_of(const CLI::Option& option) {
+  if (option.get_expected_max() == 0) return "";
+  std::string type = option.get_type_name();
+  for (const char* check : {":POSITIVE", ":NONNEGATIVE", ":INT in", ":FLOAT in"}) {
+    type.resize(std::min(type.size(), type.find(check)));  // CLI11 appends what it checks
+  }
+  return type;
+}
+
+}  // namespace
+
+CommandLine::CommandLine(const char* command, const char* summary, const char* usage,
+                         const char* exit_codes)
+    : command_(command),
+      usage_(usage),
+      exit_codes_(exit_codes),
+      app_(summary, fmt::format("fibshim {}", command)) {
+  app_.get_help_ptr()->description("print the options and exit");
+}
+
+CLI::Option* CommandLine::choice(const char* names, std::string* value,
+                                 std::vector<std::string> words, const char* help) {
+  const std::string type = fmt::format("{}", fmt::join(words, "|"));
+  CLI::IsMember is_choice(std::move(words), CLI::ignore_case);
+  is_choice.description("");  // the type's name lists them
+  return option(names, value, type.c_str(), help)->check(is_choice);
+}
+
+void CommandLine::pids(std::vector<uint64_t>* pids, const char* help) {
+  option("--pid", pids, "PID", help)->check([](const std::string& pid) {
+    return pid.starts_with('-') ? "a process has a positive number, not " + pid : std::string();
+  });
+}
+
+CLI::Option* CommandLine::stats_dir(std::string* folder, const char* help) {
+  auto* const option = this->option("--dir", folder, "DIR", help);
+  check([option, folder] {
+    if (option->count() == 0) *folder = stats_folder();
+    return std::string(folder->empty() ? "--dir: needs the name of a folder" : "");
+  });
+  return option;
+}
+
+bool CommandLine::parse(int argc, const char* const* argv) {
+  return parse_options(argc, argv) && run_checks();
+}
+
+bool CommandLine::parse_with_command(int argc, const char* const* argv,
+                                     std::vector<std::string>* command) {
+  app_.prefix_command();
+  const auto* const end = argv + argc;
+  const auto* const dashes =
+      std::find_if(argv, end, [](const char* word) { return strcmp(word, "--") == 0; });
+  if (!parse_options(static_cast<int>(dashes - argv), argv)) return false;
+  *command = app_.remaining();
+  if (!command->empty() && command->front()[0] == '-') {
+    exit_code_ = usage_error(command_, "unknown option {}", command->front());
+    return false;
+  }
+  if (dashes != end) {
+    // "run python -- x": the command began before, and the dashes are its own.
+    command->insert(command->end(), command->empty() ? dashes + 1 : dashes, end);
+  }
+  return run_checks();
+}
+
+bool CommandLine::parse_options(int argc, const char* const* argv) {
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  if (first == "--completion") {
+    exit_code_ = print_data(completion_words()) ? kExitFine : kExitWrong;
+    return false;
+  }
+  if (first == "--manual" && argc == 3) {
+    exit_code_ = print_data(manual(read_small_file(argv[2]))) ? kExitFine : kExitWrong;
+    return false;
+  }
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word(argv[i], strcspn(argv[i], "="));
+    for (const RemovedOption& removed : kRemovedOptions) {
+      if (word != removed.option || strcmp(command_, removed.command) != 0) continue;
+      exit_code_ = usage_error(command_, "{} was removed: {}", removed.option, removed.instead);
+      return false;
+    }
+  }
+  try {
+    app_.parse(argc, argv);
+    return true;
+  } catch (const CLI::CallForHelp&) {
+    exit_code_ = print_data(help()) ? kExitFine : kExitWrong;
+  } catch (const CLI::ParseError& error) {
+    exit_code_ = usage_error(command_, printable(error.what()));
+  }
+  return false;
+}
+
+bool CommandLine::run_checks() {
+  for (const auto& body : checks_) {
+    if (const std::string fault = body(); !fault.empty()) {
+      exit_code_ = usage_error(command_, printable(fault));
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string CommandLine::help() const {
+  // CLI11 2.1 makes the usage line itself and has no way to set it.
+  const std::string help = app_.help();
+  const size_t line = help.find("Usage:");
+  return fmt::format("Usage: {} {}\n\n{}{}Exit codes: {}\n", app_.get_name(), usage_,
+                     help.substr(0, line), help.substr(help.find('\n', line) + 1), exit_codes_);
+}
+
+std::string CommandLine::manual(std::string_view page) const {
+  const std::string name = fmt::format("fibshim-{}", command_);
+  std::string summary = app_.get_description();
+  summary[0] = static_cast<char>(tolower(summary[0]));
+  const std::string head =
+      fmt::format("{}.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n.B fibshim {}\n{}\n.SH DESCRIPTION\n",
+                  manual_head(name, 1), roff(name), roff(summary), command_, roff(usage_));
+  return head + fill_manual(page, [this](std::string_view keyword) -> std::string {
+           if (keyword == "EXIT") {
+             return fmt::format(".SH EXIT STATUS\n{}\n", roff(exit_codes_));
+           }
+           if (keyword != "OPTIONS") return "";
+           std::string out = ".SH OPTIONS\n";
+           for (const CLI::Option* option : app_.get_options()) {
+             if (option->get_positional()) continue;
+             out += fmt::format(".TP\n{} {}",
+                                roff(fmt::format("{}", fmt::join(names_of(*option), ", "))),
+                                roff(type_of(*option)));
+             if (out.back() == ' ') out.pop_back();
+             out += "\n" + roff_sentence(option->get_description()) + "\n";
+           }
+           return out;
+         });
+}
+
+std::string CommandLine::completion_words() const {
+  std::string out;
+  for (const CLI::Option* option : app_.get_options()) {
+    if (option->get_positional()) {
+      out += fmt::format("\t{}\n", option->get_name(true));
+    }
+    for (const std::string& name : names_of(*option)) {
+      out += fmt::format("{}\t{}\n", name, type_of(*option));
+    }
+  }
+  return out;
+}
+
+}  // namespace fibshim::tools

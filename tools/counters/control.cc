@@ -1,0 +1,391 @@
+#include "tools/counters/control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "shim/abi/counters_format.h"
+
+namespace fibshim::tools {
+namespace {
+
+// A process that waits for a decision gives up this long after its asker would have.
+constexpr std::chrono::seconds kHoldMargin{10};
+constexpr std::chrono::seconds kAbortWait{1};
+constexpr std::chrono::milliseconds kLook{50};
+// How soon a process that has just begun has a thread that can be asked.
+constexpr std::chrono::seconds kWatcherStarts{1};
+
+void wake_all(uint32_t* word) {
+  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void wait_on(uint32_t* word, uint32_t seen, std::chrono::milliseconds most) {
+  const timespec timeout = {most.count() / 1000, most.count() % 1000 * 1'000'000};
+  syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
+}
+
+// Mapped control blocks, each in a list that a signal handler goes through. Whoever owns a file can cut
+// it short at any time; where it was, there is SIGBUS. Then zeros take its place: no answer.
+struct MappedRange {
+  void* at;
+  volatile sig_atomic_t is_cut;
+  MappedRange* next;
+};
+MappedRange* g_mapped_ranges = nullptr;
+
+constexpr size_t kMappedBytes = (sizeof(ControlBlock) + 4095) / 4096 * 4096;
+
+void on_bus_error(int, siginfo_t* info, void*) {
+  const auto place = reinterpret_cast<uintptr_t>(info->si_addr);
+  for (MappedRange* range = g_mapped_ranges; range != nullptr; range = range->next) {
+    const auto begin = reinterpret_cast<uintptr_t>(range->at);
+    if (place < begin || place - begin >= kMappedBytes) continue;
+    if (mmap(range->at, kMappedBytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
+      break;
+    }
+    range->is_cut = 1;
+    return;
+  }
+  signal(SIGBUS, SIG_DFL);  // it comes again
+}
+
+// Why nobody is asked through this file; empty: it is his who may be asked.
+std::string distrust_of(const struct stat& status) {
+  if (!S_ISREG(status.st_mode)) return "its counters file is not a regular file";
+  if (status.st_nlink != 1) return "its counters file has several names (hard links), or none";
+  if (!is_ours_to_change(status.st_uid)) return "its counters file belongs to another user";
+  if ((status.st_mode & 0022) != 0) return "other users can write its counters file";
+  return "";
+}
+
+// The control block of one counters file, mapped for writing.
+class MappedControl {
+ public:
+  static tl::expected<MappedControl, std::string> open(int folder_fd, const std::string& name) {
+    const FileDescriptor file(
+        openat(folder_fd, name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (!file) {
+      return tl::unexpected(fmt::format("cannot write its counters file: {}", strerror(errno)));
+    }
+    // read_counters_file() has checked the rest of it.
+    struct stat status;
+    const auto header = std::make_unique<FileHeader>();
+    if (fstat(file.get(), &status) != 0) return tl::unexpected(std::string(strerror(errno)));
+    if (std::string why = distrust_of(status); !why.empty()) return tl::unexpected(std::move(why));
+    if (pread(file.get(), header.get(), sizeof(FileHeader), 0) != sizeof(FileHeader) ||
+        memcmp(header->magic, kCountersMagic, sizeof kCountersMagic) != 0 ||
+        header->version != kCountersVersion || header->control_at % 4096 != 0 ||
+        fstat(file.get(), &status) != 0 ||
+        header->control_at > static_cast<uint64_t>(status.st_size) ||
+        static_cast<uint64_t>(status.st_size) - header->control_at < sizeof(ControlBlock)) {
+      return tl::unexpected(std::string("its counters file is damaged"));
+    }
+    void* const at = mmap(nullptr, kMappedBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(),
+                          static_cast<off_t>(header->control_at));
+    if (at == MAP_FAILED) {
+      return tl::unexpected(fmt::format("cannot map its counters file: {}", strerror(errno)));
+    }
+    return MappedControl(at);
+  }
+
+  ControlBlock* operator->() const { return static_cast<ControlBlock*>(range_->at); }
+  bool is_cut() const { return range_->is_cut != 0; }
+
+ private:
+  struct Unmap {
+    void operator()(MappedRange* range) const {
+      for (MappedRange** link = &g_mapped_ranges; *link != nullptr; link = &(*link)->next) {
+        if (*link != range) continue;
+        *link = range->next;
+        break;
+      }
+      munmap(range->at, kMappedBytes);
+      delete range;
+    }
+  };
+  explicit MappedControl(void* at) : range_(new MappedRange{at, 0, g_mapped_ranges}) {
+    struct sigaction action {};
+    action.sa_sigaction = on_bus_error;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGBUS, &action, nullptr);
+    g_mapped_ranges = range_.get();
+  }
+  std::unique_ptr<MappedRange, Unmap> range_;
+};
+
+template <size_t size>
+void copy_text(char (&out)[size], const std::string& text) {
+  memset(out, 0, size);
+  memcpy(out, text.data(), std::min(text.size(), size - 1));
+}
+
+// What a job waits for.
+struct Decider {
+  std::string file;
+  uint64_t id;
+  std::chrono::milliseconds hold;
+};
+
+// One process that is asked.
+class Asked {
+ public:
+  Asked(int folder_fd, const ProcessCounters& process)
+      : result_{process.pid, process.file, MoveState::asked, ""}, start_time_(process.start_time) {
+    if (!process.is_alive) {
+      settle(MoveState::dead, "it has ended");
+    } else if (auto control = MappedControl::open(folder_fd, process.file)) {
+      control_.emplace(std::move(*control));
+    } else {
+      settle(MoveState::no_access, control.error());
+    }
+  }
+
+  // Whether it is still waited for.
+  bool is_open() const { return result_.state == MoveState::asked && !is_prepared_; }
+  bool is_prepared() const { return is_prepared_; }
+  const MoveResult& result() const { return result_; }
+  ControlBlock* control() const { return control_->operator->(); }
+
+  void ask(const Move& move, const Decider* decider) {
+    if (result_.state != MoveState::asked) return;
+    ControlBlock* const block = control();
+    const uint32_t before = __atomic_load_n(&block->ask, __ATOMIC_RELAXED);
+    number_ = control_number(before) + 1;
+    number_ &= UINT32_MAX >> kControlBits;
+    __atomic_store_n(&block->ask, control_word(number_, AskVerb::none), __ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    block->asked_target = move.target;
+    copy_text(block->asked_folder, move.folder);
+    block->hold_ms = decider == nullptr ? 0 : static_cast<uint32_t>(decider->hold.count());
+    block->decision_id = decider == nullptr ? 0 : decider->id;
+    copy_text(block->decider, decider == nullptr ? "" : decider->file);
+    const AskVerb verb = decider == nullptr ? AskVerb::move : AskVerb::prepare;
+    __atomic_store_n(&block->ask, control_word(number_, verb), __ATOMIC_SEQ_CST);
+    wake_all(&block->ask);
+    asked_at_ = ControlClock::now();
+  }
+
+  // Of one that cannot answer yet: it does what it was asked as soon as it can.
+  void look_for_watcher() {
+    if (result_.state == MoveState::asked && !has_watcher()) {
+      settle(MoveState::no_watcher, "it has no thread yet that could move it");
+    }
+  }
+
+  // Looks for an answer; waits a little if there is none. `is_decided`: prepared is no answer any more.
+  void look(bool is_decided) {
+    if (result_.state != MoveState::asked || (is_prepared_ && !is_decided)) return;
+    ControlBlock* const block = control();
+    const uint32_t answer = __atomic_load_n(&block->answer, __ATOMIC_ACQUIRE);
+    const auto state = control_state<AnswerState>(answer);
+    if (control_number(answer) == number_) {
+      switch (state) {
+        case AnswerState::moved: is_prepared_ = false; return settle(MoveState::moved, "");
+        case AnswerState::refused:
+          is_prepared_ = false;
+          return settle(
+              MoveState::refused,
+              std::string(block->message, strnlen(block->message, sizeof block->message)));
+        case AnswerState::aborted:
+          is_prepared_ = false;
+          return settle(MoveState::aborted, "another process of the job has not prepared");
+        case AnswerState::prepared:
+          if (is_decided) break;
+          is_prepared_ = true;
+          return;
+        default: break;
+      }
+    }
+    if (control_->is_cut()) {
+      is_prepared_ = false;
+      return settle(MoveState::no_access, "its counters file was cut short meanwhile");
+    }
+    if (!is_process_alive(result_.pid, start_time_)) {
+      is_prepared_ = false;
+      return settle(MoveState::dead, "it has ended meanwhile");
+    }
+    // One that has just begun starts its thread within moments.
+    if (ControlClock::now() - asked_at_ >= kWatcherStarts) {
+      look_for_watcher();
+      if (result_.state != MoveState::asked) return;
+    }
+    wait_on(&block->answer, answer, kLook);
+  }
+
+  void give_up() {
+    if (result_.state != MoveState::asked) return;
+    is_prepared_ = false;
+    look_for_watcher();
+    if (result_.state == MoveState::asked) {
+      settle(MoveState::timed_out, "it has not answered in time");
+    }
+  }
+
+  void wake() {
+    if (control_) wake_all(&control()->ask);
+  }
+
+ private:
+  void settle(MoveState state, const std::string& reason) {
+    result_.state = state;
+    result_.reason = reason;
+  }
+
+  MoveResult result_;
+  uint64_t start_time_;
+  std::optional<MappedControl> control_;
+  bool has_watcher() const {
+    return __atomic_load_n(&control()->status.has_watcher, __ATOMIC_RELAXED) != 0;
+  }
+
+  uint32_t number_ = 0;
+  ControlClock::time_point asked_at_;
+  bool is_prepared_ = false;
+};
+
+std::vector<Asked> open_all(const AskingRight& right,
+                            const std::vector<ProcessCounters>& processes) {
+  std::vector<Asked> out;
+  out.reserve(processes.size());
+  for (const ProcessCounters& process : processes) out.emplace_back(right.folder_fd(), process);
+  return out;
+}
+
+std::vector<MoveResult> results_of(const std::vector<Asked>& all) {
+  std::vector<MoveResult> out;
+  out.reserve(all.size());
+  for (const Asked& one : all) out.push_back(one.result());
+  return out;
+}
+
+// Until all have answered, or it takes too long.
+void wait_for_all(std::vector<Asked>* all, bool is_decided, ControlClock::time_point deadline) {
+  for (Asked& one : *all) {
+    while ((is_decided ? one.result().state == MoveState::asked : one.is_open())) {
+      one.look(is_decided);
+      if (ControlClock::now() >= deadline) {
+        one.look(is_decided);
+        if (is_decided ? one.result().state == MoveState::asked : one.is_open()) one.give_up();
+      }
+    }
+  }
+}
+
+uint64_t draw_id() {
+  uint64_t id = 0;
+  if (getrandom(&id, sizeof id, 0) != sizeof id) {
+    id = static_cast<uint64_t>(ControlClock::now().time_since_epoch().count()) ^
+         static_cast<uint64_t>(getpid()) << 40;
+  }
+  return id << kDecisionBits >> kDecisionBits;
+}
+
+}  // namespace
+
+const char* move_state_name(MoveState state) {
+  switch (state) {
+    case MoveState::asked: return "asked";
+    case MoveState::moved: return "moved";
+    case MoveState::refused: return "refused";
+    case MoveState::aborted: return "aborted";
+    case MoveState::dead: return "dead";
+    case MoveState::no_watcher: return "no_watcher";
+    case MoveState::no_access: return "no_access";
+    case MoveState::timed_out: return "timed_out";
+  }
+  return "";
+}
+
+tl::expected<AskingRight, std::string> AskingRight::acquire(const std::string& folder,
+                                                            ControlClock::time_point deadline) {
+  auto opened = open_counters_folder(folder);
+  if (!opened) return tl::unexpected(opened.error());
+  if (!opened->fd)
+    return tl::unexpected(fmt::format("cannot read the folder: {}", strerror(ENOENT)));
+  if (!opened->change_fault.empty()) return tl::unexpected(opened->change_fault);
+  while (flock(opened->fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return tl::unexpected(std::string(strerror(errno)));
+    if (ControlClock::now() >= deadline) {
+      return tl::unexpected(std::string("another fibshim swap is at work there"));
+    }
+    std::this_thread::sleep_for(kLook);
+  }
+  return AskingRight(std::move(opened->fd));
+}
+
+std::vector<MoveResult> move_each(const AskingRight& right,
+                                  const std::vector<ProcessCounters>& processes, const Move& move,
+                                  const ControlClock::time_point* deadline) {
+  std::vector<Asked> all = open_all(right, processes);
+  for (Asked& one : all) one.ask(move, nullptr);
+  if (deadline != nullptr) {
+    wait_for_all(&all, true, *deadline);
+  } else {
+    for (Asked& one : all) one.look_for_watcher();
+  }
+  return results_of(all);
+}
+
+std::vector<MoveResult> move_together(const AskingRight& right,
+                                      const std::vector<ProcessCounters>& processes,
+                                      const Move& move, ControlClock::time_point deadline) {
+  std::vector<Asked> all = open_all(right, processes);
+  const bool can_all =
+      std::all_of(all.begin(), all.end(), [](const Asked& one) { return one.is_open(); });
+  if (all.empty() || !can_all) {
+    std::vector<MoveResult> out = results_of(all);
+    for (MoveResult& result : out) {
+      if (result.state != MoveState::asked) continue;
+      result.state = MoveState::aborted;
+      result.reason = "another process of the job cannot be asked";
+    }
+    return out;
+  }
+  // The word that all of them look at is the first one's.
+  uint64_t* const word = &all.front().control()->decision;
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - ControlClock::now());
+  const Decider decider = {processes.front().file, draw_id(),
+                           std::max(left, std::chrono::milliseconds(0)) + kHoldMargin};
+  const auto decided = [&](Verdict verdict) {
+    return decider.id << kDecisionBits | static_cast<uint64_t>(verdict);
+  };
+  __atomic_store_n(word, decided(Verdict::undecided), __ATOMIC_RELEASE);
+  for (Asked& one : all) one.ask(move, &decider);
+  for (Asked& one : all) {
+    while (one.is_open() && ControlClock::now() < deadline) one.look(false);
+    if (!one.is_prepared()) break;
+  }
+  const bool are_ready =
+      std::all_of(all.begin(), all.end(), [](const Asked& one) { return one.is_prepared(); });
+  uint64_t expected = decided(Verdict::undecided);
+  const bool is_ours = __atomic_compare_exchange_n(
+      word, &expected, decided(are_ready ? Verdict::commit : Verdict::abort), false,
+      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+  for (Asked& one : all) one.wake();
+  // Where nobody goes there is little to wait for. Another one may have decided for that.
+  const bool is_commit = is_ours && are_ready;
+  wait_for_all(&all, true, ControlClock::now() + (is_commit ? kHoldMargin : kAbortWait));
+  return results_of(all);
+}
+
+}  // namespace fibshim::tools

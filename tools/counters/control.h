@@ -1,0 +1,72 @@
+// Asks running processes to move to another config folder, through the control blocks of their
+// counters files (shim/abi/control_format.h), and learns what became of it.
+#ifndef FIBSHIM_TOOLS_COUNTERS_CONTROL_H_
+#define FIBSHIM_TOOLS_COUNTERS_CONTROL_H_
+
+#include <stdint.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <tl/expected.hpp>
+
+#include "shim/abi/control_format.h"
+#include "tools/counters/counters_files.h"
+#include "tools/base/file_descriptor.h"
+
+namespace fibshim::tools {
+
+using ControlClock = std::chrono::steady_clock;
+
+// Where to go.
+struct Move {
+  AskTarget target;
+  std::string folder;  // absolute; of `folder` alone
+};
+
+enum class MoveState : uint8_t {
+  asked,
+  moved,
+  refused,
+  aborted,
+  dead,
+  no_watcher,
+  no_access,
+  timed_out
+};
+const char* move_state_name(MoveState state);
+
+struct MoveResult {
+  uint64_t pid;
+  std::string file;  // its counters file
+  MoveState state;
+  std::string reason;  // where it has not moved
+};
+
+// The lock of a stats folder: one `fibshim swap` at a time asks its processes.
+class AskingRight {
+ public:
+  // Waits until `deadline`. The error says who is in the way.
+  static tl::expected<AskingRight, std::string> acquire(const std::string& folder,
+                                                        ControlClock::time_point deadline);
+  int folder_fd() const { return folder_.get(); }
+
+ private:
+  explicit AskingRight(FileDescriptor folder) : folder_(std::move(folder)) {}
+  FileDescriptor folder_;
+};
+
+// Asks each process for itself. Until `deadline` it waits for them, unless it is null.
+std::vector<MoveResult> move_each(const AskingRight& right,
+                                  const std::vector<ProcessCounters>& processes, const Move& move,
+                                  const ControlClock::time_point* deadline);
+
+// All of them or none: each prepares, then all go.
+std::vector<MoveResult> move_together(const AskingRight& right,
+                                      const std::vector<ProcessCounters>& processes,
+                                      const Move& move, ControlClock::time_point deadline);
+
+}  // namespace fibshim::tools
+
+#endif  // FIBSHIM_TOOLS_COUNTERS_CONTROL_H_

@@ -1,0 +1,273 @@
+#include "tools/record/kernel_signature.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "loader/read/demangle.h"
+#include "shim/abi/recording_format.h"
+
+namespace fibshim::tools {
+namespace {
+
+constexpr size_t kLongestSymbol = 16384;  // the demangler's time grows faster than its input
+
+struct ScalarName {
+  const char* cxx;
+  const char* name;  // as a pattern's type
+  uint32_t size;
+  const char* element;  // as a definition's dtype
+};
+// As the demangler writes them.
+constexpr ScalarName kScalarNames[] = {
+    {"bool", "bool", 1, "bool"},
+    {"char", "int8", 1, "int8"},
+    {"signed char", "int8", 1, "int8"},
+    {"unsigned char", "uint8", 1, "uint8"},
+    {"short", "int16", 2, "int16"},
+    {"unsigned short", "uint16", 2, "uint16"},
+    {"int", "int32", 4, "int32"},
+    {"unsigned int", "uint32", 4, "uint32"},
+    {"long", "int64", 8, "int64"},
+    {"unsigned long", "uint64", 8, "uint64"},
+    {"long long", "int64", 8, "int64"},
+    {"unsigned long long", "uint64", 8, "uint64"},
+    {"float", "float32", 4, "float32"},
+    {"double", "float64", 8, "float64"},
+    {"__half", "", 2, "float16"},
+    {"c10::Half", "", 2, "float16"},
+    {"cutlass::half_t", "", 2, "float16"},
+    {"__nv_bfloat16", "", 2, "bfloat16"},
+    {"c10::BFloat16", "", 2, "bfloat16"},
+    {"cutlass::bfloat16_t", "", 2, "bfloat16"},
+    {"__nv_fp8_e4m3", "", 1, "float8_e4m3fn"},
+    {"c10::Float8_e4m3fn", "", 1, "float8_e4m3fn"},
+    {"cutlass::float_e4m3_t", "", 1, "float8_e4m3fn"},
+    {"__nv_fp8_e5m2", "", 1, "float8_e5m2"},
+    {"c10::Float8_e5m2", "", 1, "float8_e5m2"},
+    {"cutlass::float_e5m2_t", "", 1, "float8_e5m2"},
+};
+
+const ScalarName* find_scalar(std::string_view text) {
+  for (const ScalarName& scalar : kScalarNames) {
+    if (text == scalar.cxx) return &scalar;
+  }
+  return nullptr;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+bool strip_suffix(std::string_view* text, std::string_view suffix) {
+  if (!text->ends_with(suffix)) return false;
+  text->remove_suffix(suffix.size());
+  *text = trimmed(*text);
+  return true;
+}
+
+bool opens(char c) { return c == '(' || c == '<' || c == '[' || c == '{'; }
+bool closes(char c) { return c == ')' || c == '>' || c == ']' || c == '}'; }
+
+// Where the function's parameter list begins; npos: it has none.
+size_t parameter_list(std::string_view text) {
+  while (text.ends_with(" const")) text.remove_suffix(6);
+  if (text.find("[clone") != std::string_view::npos) {
+    text = trimmed(text.substr(0, text.find("[clone")));
+  }
+  if (!text.ends_with(')')) return std::string_view::npos;
+  int depth = 0;
+  for (size_t i = text.size(); i-- > 0;) {
+    // "operator>" and its kin, and "->", are no brackets.
+    if (closes(text[i]) && !(text[i] == '>' && i > 0 && text[i - 1] == '-')) ++depth;
+    if (opens(text[i]) && --depth == 0) return text[i] == '(' ? i : std::string_view::npos;
+  }
+  return std::string_view::npos;
+}
+
+std::vector<std::string_view> split_parameters(std::string_view text) {
+  std::vector<std::string_view> out;
+  int depth = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i <= text.size(); ++i) {
+    if (i < text.size()) {
+      depth += opens(text[i]) ? 1 : closes(text[i]) ? -1 : 0;
+      if (text[i] != ',' || depth != 0) continue;
+    }
+    const std::string_view part = trimmed(text.substr(begin, i - begin));
+    if (!part.empty() && part != "void") out.push_back(part);
+    begin = i + 1;
+  }
+  return out;
+}
+
+ParamType read_type(std::string_view text) {
+  ParamType type;
+  type.source = ParamSource::signature;
+  while (strip_suffix(&text, "const") || strip_suffix(&text, "__restrict__") ||
+         strip_suffix(&text, "restrict")) {
+  }
+  if (strip_suffix(&text, "*")) {
+    type.name = "pointer";
+    type.is_const = strip_suffix(&text, "const");
+    if (const ScalarName* scalar = find_scalar(text)) type.element = scalar->element;
+    return type;
+  }
+  if (const ScalarName* scalar = find_scalar(text)) type.name = scalar->name;
+  return type;
+}
+
+bool is_of_size(std::string_view text, const ParamType& type, uint32_t size) {
+  if (type.is_pointer()) return size == 8;
+  if (const ScalarName* scalar = find_scalar(trimmed(text))) return scalar->size == size;
+  // Read from a text that says more, such as "char const".
+  for (const ScalarName& scalar : kScalarNames) {
+    if (!type.name.empty() && type.name == scalar.name) return scalar.size == size;
+  }
+  return true;
+}
+
+bool is_like_float(uint32_t value) {
+  float number;
+  memcpy(&number, &value, sizeof number);
+  return isfinite(number) && fabsf(number) >= 1e-12F && fabsf(number) <= 1e12F;
+}
+
+bool is_like_double(uint64_t value) {
+  double number;
+  memcpy(&number, &value, sizeof number);
+  return isfinite(number) && fabs(number) >= 1e-30 && fabs(number) <= 1e30;
+}
+
+template <class IsLike>
+bool are_all(const ParamRecord& param, const IsLike& is_like) {
+  bool has_any = false;
+  for (const auto& [value, count] : param.values) {
+    if (value == 0) continue;
+    if (!is_like(value)) return false;
+    has_any = true;
+  }
+  return has_any;
+}
+
+ParamType guess(const ParamRecord& param) {
+  ParamType type;
+  type.source = param.values.empty() ? ParamSource::size : ParamSource::values;
+  const bool has_address = std::any_of(param.values.begin(), param.values.end(),
+                                       [](const auto& v) { return is_like_address(v.first); });
+  switch (param.size) {
+    case 1: type.name = "uint8"; break;
+    case 2: type.name = "int16"; break;
+    case 4:
+      type.name = are_all(param, [](uint64_t v) { return is_like_float(static_cast<uint32_t>(v)); })
+                      ? "float32"
+                      : "int32";
+      break;
+    case 8:
+      type.name = has_address ? "pointer" : are_all(param, is_like_double) ? "float64" : "int64";
+      break;
+    default: break;
+  }
+  return type;
+}
+
+}  // namespace
+
+std::string demangled(const std::string& symbol) {
+  if (symbol.size() > kLongestSymbol) return symbol;
+  std::string text = demangle(symbol);
+  return text.empty() ? symbol : text;
+}
+
+std::string function_name(const std::string& symbol) {
+  const std::string text = demangled(symbol);
+  if (text == symbol) return symbol;
+  const std::string_view whole =
+      std::string_view(text).substr(0, std::min(parameter_list(text), text.size()));
+  // The return type ends at the last blank outside all brackets.
+  int depth = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    depth += opens(whole[i]) ? 1 : closes(whole[i]) ? -1 : 0;
+    if (whole[i] == ' ' && depth == 0) begin = i + 1;
+  }
+  return std::string(whole.substr(begin));
+}
+
+std::string short_name(const std::string& symbol) {
+  const std::string name = function_name(symbol);
+  std::string out;
+  int depth = 0;
+  for (const char c : name) {
+    if (closes(c)) --depth;
+    if (depth == 0 && c == ':') out.clear();
+    if (depth == 0 && (isalnum(static_cast<unsigned char>(c)) != 0 || c == '_')) out += c;
+    if (opens(c)) ++depth;
+  }
+  return out.empty() ? symbol : out;
+}
+
+std::vector<ParamType> types_of_params(const std::string& symbol,
+                                       const std::vector<ParamRecord>& params) {
+  std::vector<ParamType> out;
+  const std::string text = demangled(symbol);
+  const size_t open = text == symbol ? std::string::npos : parameter_list(text);
+  if (open != std::string::npos) {
+    const size_t close = text.rfind(')');
+    const auto parts = split_parameters(std::string_view(text).substr(open + 1, close - open - 1));
+    bool fits = parts.size() == params.size();
+    for (size_t i = 0; fits && i < parts.size(); ++i) {
+      out.push_back(read_type(parts[i]));
+      fits = is_of_size(parts[i], out.back(), params[i].size);
+    }
+    if (!fits) out.clear();
+  }
+  const bool has_signature = !params.empty() && out.size() == params.size();
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!has_signature) {
+      out.push_back(guess(params[i]));
+    } else if (out[i].name.empty() && params[i].size <= 8) {
+      // A type that says nothing here: an enumeration, a small struct.
+      const ParamType type = guess(params[i]);
+      if (!type.is_pointer()) out[i] = type;
+    }
+  }
+  return out;
+}
+
+int64_t integer_value(const ParamType& type, uint32_t size, uint64_t value) {
+  if (type.name.rfind("int", 0) != 0 || size >= 8) return static_cast<int64_t>(value);
+  const int shift = 64 - static_cast<int>(size) * 8;
+  return static_cast<int64_t>(value << shift) >> shift;
+}
+
+std::optional<double> floating_value(const ParamType& type, uint64_t value) {
+  if (type.name == "float32") {
+    float number;
+    memcpy(&number, &value, sizeof number);
+    return static_cast<double>(number);
+  }
+  if (type.name != "float64") return std::nullopt;
+  double number;
+  memcpy(&number, &value, sizeof number);
+  return number;
+}
+
+std::string value_text(const ParamType& type, uint32_t size, uint64_t value) {
+  if (type.name == "float32") {
+    float number;
+    memcpy(&number, &value, sizeof number);
+    return fmt::format("{}", number);
+  }
+  if (const auto number = floating_value(type, value)) return fmt::format("{}", *number);
+  if (type.name == "uint64") return fmt::format("{}", value);
+  if (type.is_integer()) return fmt::format("{}", integer_value(type, size, value));
+  return fmt::format("{:#x}", value);
+}
+
+}  // namespace fibshim::tools

@@ -1,0 +1,367 @@
+#include "tools/record/recording_json.h"
+
+#include <math.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "loader/read/file.h"
+#include "shim/abi/outcomes.h"
+#include "tools/base/json_input.h"
+#include "tools/counters/counters_files.h"
+
+namespace fibshim::tools {
+namespace {
+
+constexpr int kJsonVersion = 1;
+constexpr const char* kImageKinds[] = {"unknown", "cubin", "fatbin", "ptx"};
+constexpr size_t kJsonGeometries = 64;  // of one kernel; the rest is added up
+
+nlohmann::ordered_json or_null(const std::string& text) {
+  return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
+}
+
+double to_us(double ns) { return round(ns) / 1000; }
+
+nlohmann::ordered_json times_to_json(const Times& times) {
+  if (times.count == 0) return nullptr;
+  return {{"timed", times.count},
+          {"sum_us", to_us(static_cast<double>(times.sum_ns))},
+          {"shortest_us", to_us(static_cast<double>(times.shortest_ns))},
+          {"longest_us", to_us(static_cast<double>(times.longest_ns))}};
+}
+
+const char* source_name(ParamSource source) {
+  switch (source) {
+    case ParamSource::signature: return "signature";
+    case ParamSource::values: return "values";
+    case ParamSource::size: return "size";
+  }
+  return "";
+}
+
+nlohmann::ordered_json param_to_json(const ParamRecord& param, const ParamType& type) {
+  nlohmann::ordered_json out;
+  out["offset"] = param.offset;
+  out["size"] = param.size;
+  out["type"] = type.name.empty() ? "bytes" : type.name;
+  out["type_from"] = source_name(type.source);
+  if (type.is_pointer()) {
+    out["to"] = or_null(type.element);
+    if (type.source == ParamSource::signature) out["const"] = type.is_const;
+    // Of all addresses: 0 where all were null.
+    out["alignment"] = param.bits == 0 ? 0 : param.bits & (~param.bits + 1);
+    const auto null = param.values.find(0);
+    out["null"] = null == param.values.end() ? 0 : null->second;
+    return out;
+  }
+  if (param.values.empty()) return out;
+  std::vector<std::pair<uint64_t, uint64_t>> values(param.values.begin(), param.values.end());
+  std::stable_sort(values.begin(), values.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  out["values"] = nlohmann::ordered_json::array();
+  for (const auto& [value, count] : values) {
+    nlohmann::ordered_json one;
+    if (const auto number = floating_value(type, value)) {
+      one["value"] = *number;
+      one["bits"] = fmt::format("{:#x}", value);
+    } else if (type.name == "uint64") {
+      one["value"] = value;
+    } else {
+      one["value"] = integer_value(type, param.size, value);
+    }
+    one["count"] = count;
+    out["values"].push_back(std::move(one));
+  }
+  out["other_values"] = param.others;
+  return out;
+}
+
+nlohmann::ordered_json geometry_to_json(const Geometry& geometry, const GeometryCounts& counts) {
+  const auto dim = [&](size_t at) {
+    return nlohmann::ordered_json::array({geometry[at], geometry[at + 1], geometry[at + 2]});
+  };
+  return {{"grid", dim(0)},
+          {"block", dim(3)},
+          {"cluster", dim(6)},
+          {"shared_mem", geometry[9]},
+          {"launches", counts.launches},
+          {"in_graph", counts.nodes},
+          {"times", times_to_json(counts.times)}};
+}
+
+// The reader's half. A member that is missing or of another kind throws, and the line is refused.
+Times times_from_json(const nlohmann::json& value) {
+  if (value.is_null()) return {};
+  const auto ns = [&](const char* key) {
+    const double number = round(value.at(key).get<double>() * 1000);
+    if (!(number >= 0)) throw std::range_error("a time is negative");
+    return number < 0x1p64 ? static_cast<uint64_t>(number) : UINT64_MAX;
+  };
+  return {integer_of<uint64_t>(value.at("timed")), ns("sum_us"), ns("shortest_us"),
+          ns("longest_us")};
+}
+
+GeometryCounts counts_from_json(const nlohmann::json& value) {
+  return {integer_of<uint64_t>(value.at("launches")), integer_of<uint64_t>(value.at("in_graph")),
+          times_from_json(value.at("times"))};
+}
+
+ParamRecord param_from_json(const nlohmann::json& value) {
+  ParamRecord param;
+  param.offset = integer_of<uint32_t>(value.at("offset"));
+  param.size = integer_of<uint32_t>(value.at("size"));
+  if (!param.is_possible()) throw std::range_error("no kernel has such a parameter");
+  if (value.at("type") == "pointer") {
+    // The addresses are not kept: one that stands for them, so that the type is found again.
+    param.bits = integer_of<uint64_t>(value.at("alignment"));
+    if (const auto null = integer_of<uint64_t>(value.at("null"))) param.values[0] = null;
+    if (param.bits != 0) param.values[kLowestAddress | param.bits] = 1;
+    return param;
+  }
+  const uint64_t mask = param.size >= 8 ? UINT64_MAX : (uint64_t{1} << param.size * 8) - 1;
+  if (!value.contains("values")) return param;
+  for (const nlohmann::json& one : value.at("values")) {
+    uint64_t bits;
+    if (one.contains("bits")) {
+      bits = std::stoull(one.at("bits").get<std::string>(), nullptr, 16);
+    } else if (one.at("value").is_number_unsigned()) {
+      bits = integer_of<uint64_t>(one.at("value"));
+    } else {
+      bits = static_cast<uint64_t>(integer_of<int64_t>(one.at("value")));
+    }
+    uint64_t& launches = param.values[bits & mask];
+    launches = saturating_add(launches, integer_of<uint64_t>(one.at("count")));
+    param.bits |= bits & mask;
+  }
+  param.others = integer_of<uint64_t>(value.at("other_values"));
+  return param;
+}
+
+// "xxh128:" and 32 digits, as patterns have it.
+bool is_image_hash(std::string_view text) {
+  constexpr std::string_view kPrefix = "xxh128:";
+  return text.size() == kPrefix.size() + 32 && text.substr(0, kPrefix.size()) == kPrefix &&
+         text.find_first_not_of("0123456789abcdefABCDEF", kPrefix.size()) == std::string_view::npos;
+}
+
+KernelRecord kernel_from_json(const nlohmann::json& value) {
+  KernelRecord kernel;
+  kernel.symbol = value.at("symbol").get<std::string>();
+  if (kernel.symbol.empty() || kernel.symbol.find('\0') != std::string::npos) {
+    throw std::range_error("no kernel has such a name");
+  }
+  const nlohmann::json& image = value.at("image");
+  if (image.at("hash").is_string()) kernel.image = image.at("hash").get<std::string>();
+  if (!kernel.image.empty() && !is_image_hash(kernel.image)) {
+    throw std::range_error("no image has such a hash");
+  }
+  for (uint32_t i = 0; i < std::size(kImageKinds); ++i) {
+    if (image.at("kind") == kImageKinds[i]) kernel.image_kind = static_cast<RecordedImage>(i);
+  }
+  kernel.sm = integer_of<uint32_t>(value.at("sm"));
+  kernel.launches = integer_of<uint64_t>(value.at("launches"));
+  kernel.nodes = integer_of<uint64_t>(value.at("in_graph"));
+  kernel.failed = integer_of<uint64_t>(value.at("failed"));
+  kernel.has_params = value.at("params").is_array();
+  if (kernel.has_params) {
+    if (value.at("params").size() > kMaxRecordedParams) {
+      throw std::range_error("no kernel has so many parameters");
+    }
+    for (const nlohmann::json& param : value.at("params")) {
+      kernel.params.push_back(param_from_json(param));
+    }
+  }
+  for (const nlohmann::json& geometry : value.at("geometries")) {
+    Geometry key = {};
+    for (size_t i = 0; i < 9; ++i) {
+      const char* const names[] = {"grid", "block", "cluster"};
+      key[i] = integer_of<uint32_t>(geometry.at(names[i / 3]).at(i % 3));
+    }
+    key[9] = integer_of<uint32_t>(geometry.at("shared_mem"));
+    kernel.geometries[key].add(counts_from_json(geometry));
+  }
+  kernel.other = counts_from_json(value.at("other_geometries"));
+  for (const auto& [name, count] : value.at("outcomes").items()) {
+    for (const OutcomeInfo& outcome : kOutcomes) {
+      if (name == outcome.name) {
+        kernel.outcomes[static_cast<uint32_t>(outcome.outcome)] = integer_of<uint64_t>(count);
+      }
+    }
+  }
+  return kernel;
+}
+
+// A process's members, by their names in JSON.
+struct NumberMember {
+  const char* name;
+  uint64_t RecordedProcess::*member;
+};
+constexpr NumberMember kProcessNumbers[] = {
+    {"pid", &RecordedProcess::pid},
+    {"start_time", &RecordedProcess::start_time},
+    {"created_unix_ns", &RecordedProcess::created_unix_ns},
+    {"unknown_launches", &RecordedProcess::unknown_launches},
+    {"dropped_launches", &RecordedProcess::dropped_launches},
+    {"dropped_kernels", &RecordedProcess::dropped_kernels},
+};
+struct TextMember {
+  const char* name;
+  std::string RecordedProcess::*member;
+};
+constexpr TextMember kProcessTexts[] = {
+    {"mode", &RecordedProcess::mode},
+    {"executable", &RecordedProcess::executable},
+    {"command", &RecordedProcess::command},
+};
+
+RecordedProcess process_from_json(const nlohmann::json& value) {
+  RecordedProcess process;
+  for (const auto& [name, member] : kProcessNumbers) {
+    process.*member = integer_of<uint64_t>(value.at(name));
+  }
+  for (const auto& [name, member] : kProcessTexts) {
+    process.*member = value.at(name).get<std::string>();
+  }
+  if (value.at("config").is_string()) process.config = value.at("config").get<std::string>();
+  return process;
+}
+
+std::string dump(const nlohmann::ordered_json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+nlohmann::ordered_json kernel_to_json(const KernelRecord& kernel, double share) {
+  nlohmann::ordered_json out = {{"type", "kernel"},
+                                {"symbol", kernel.symbol},
+                                {"demangled", demangled(kernel.symbol)},
+                                {"image",
+                                 {{"hash", or_null(kernel.image)},
+                                  {"kind", kImageKinds[static_cast<size_t>(kernel.image_kind)]}}},
+                                {"sm", kernel.sm},
+                                {"launches", kernel.launches},
+                                {"in_graph", kernel.nodes},
+                                {"failed", kernel.failed}};
+  nlohmann::ordered_json time = times_to_json(kernel.times());
+  if (!time.is_null()) {
+    time["estimated_us"] = to_us(kernel.estimated_ns());
+    time["share"] = share < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(share);
+  }
+  out["gpu_time"] = std::move(time);
+  if (kernel.has_params) {
+    const std::vector<ParamType> types = kernel.param_types();
+    out["params"] = nlohmann::ordered_json::array();
+    for (size_t i = 0; i < kernel.params.size(); ++i) {
+      out["params"].push_back(param_to_json(kernel.params[i], types[i]));
+    }
+  } else {
+    out["params"] = nullptr;
+  }
+  std::vector<std::pair<Geometry, GeometryCounts>> geometries(kernel.geometries.begin(),
+                                                              kernel.geometries.end());
+  std::stable_sort(geometries.begin(), geometries.end(), [](const auto& a, const auto& b) {
+    return a.second.launches + a.second.nodes > b.second.launches + b.second.nodes;
+  });
+  GeometryCounts other = kernel.other;
+  out["geometries"] = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < geometries.size(); ++i) {
+    if (i < kJsonGeometries) {
+      out["geometries"].push_back(geometry_to_json(geometries[i].first, geometries[i].second));
+    } else {
+      other.add(geometries[i].second);
+    }
+  }
+  out["other_geometries"] = {{"launches", other.launches},
+                             {"in_graph", other.nodes},
+                             {"times", times_to_json(other.times)}};
+  out["outcomes"] = nlohmann::ordered_json::object();
+  for (const auto& [outcome, count] : kernel.outcomes) {
+    out["outcomes"][outcome_name(outcome)] = count;
+  }
+  return out;
+}
+
+nlohmann::ordered_json processes_to_json(const std::vector<RecordedProcess>& processes) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const RecordedProcess& process : processes) {
+    nlohmann::ordered_json one;
+    for (const auto& [name, member] : kProcessNumbers) one[name] = process.*member;
+    for (const auto& [name, member] : kProcessTexts) one[name] = process.*member;
+    one["config"] = or_null(process.config);
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+JsonLines to_json_lines(const Recording& recording, uint64_t limit) {
+  const double all_ns = recording.estimated_ns();
+  const auto head = [&](uint64_t left_out) {
+    return dump({{"type", "recording"},
+                 {"version", kJsonVersion},
+                 {"timed_every", kTimedEvery},
+                 {"kernels", recording.kernels.size()},
+                 {"kernels_left_out", left_out},
+                 {"launches", recording.launches()},
+                 {"in_graph", recording.nodes()},
+                 {"processes", processes_to_json(recording.processes)}});
+  };
+  JsonLines out{"", 0};
+  const uint64_t head_bytes = head(recording.kernels.size()).size();
+  for (const KernelRecord& kernel : recording.kernels) {
+    const std::string line =
+        dump(kernel_to_json(kernel, all_ns > 0 ? kernel.estimated_ns() / all_ns : -1));
+    if (head_bytes + out.text.size() + line.size() > limit) {
+      ++out.kernels_left_out;
+    } else {
+      out.text += line;
+    }
+  }
+  out.text.insert(0, head(out.kernels_left_out));
+  return out;
+}
+
+tl::expected<Recording, std::string> read_recording(const std::string& path) {
+  if (std::filesystem::is_directory(path)) return read_recording_folder(path);
+  const auto bytes = read_file(path, kMaxRecordingBytes);
+  if (!bytes) return tl::unexpected(bytes.error().message);
+  return parse_json_lines(*bytes);
+}
+
+tl::expected<Recording, std::string> parse_json_lines(std::string_view text) {
+  Recording out;
+  size_t number = 0;
+  for (size_t begin = 0; begin < text.size(); ++number) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (line.empty()) continue;
+    const nlohmann::json value = parse_json(line);
+    try {
+      if (value.is_discarded())
+        return tl::unexpected(fmt::format("line {} is no JSON", number + 1));
+      const std::string type = value.at("type").get<std::string>();
+      if (number == 0 && (type != "recording" || value.at("version") != kJsonVersion)) {
+        return tl::unexpected(fmt::format("it is no recording of version {}", kJsonVersion));
+      }
+      if (type == "kernel") out.kernels.push_back(kernel_from_json(value));
+      if (type == "recording") {
+        out.kernels_left_out = integer_of<uint64_t>(value.at("kernels_left_out"));
+        for (const nlohmann::json& process : value.at("processes")) {
+          out.processes.push_back(process_from_json(process));
+        }
+      }
+    } catch (const std::exception& error) {
+      return tl::unexpected(fmt::format("line {}: {}", number + 1, error.what()));
+    }
+  }
+  if (number == 0) return tl::unexpected(std::string("it is empty"));
+  out.sort_kernels();
+  return out;
+}
+
+}  // namespace fibshim::tools

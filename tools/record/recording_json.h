@@ -1,0 +1,35 @@
+// A recording as JSON Lines: one line on the recording and its processes, then one for each kernel.
+#ifndef FIBSHIM_TOOLS_RECORD_RECORDING_JSON_H_
+#define FIBSHIM_TOOLS_RECORD_RECORDING_JSON_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+#include <tl/expected.hpp>
+
+#include "tools/record/recording.h"
+
+namespace fibshim::tools {
+
+// A kernel's record as a line of JSON, and back. `share` of all GPU time: negative when not known.
+nlohmann::ordered_json kernel_to_json(const KernelRecord& kernel, double share);
+nlohmann::ordered_json processes_to_json(const std::vector<RecordedProcess>& processes);
+
+struct JsonLines {
+  std::string text;
+  uint64_t kernels_left_out;
+};
+// At most `limit` bytes: what matters least is left out, and said.
+JsonLines to_json_lines(const Recording& recording, uint64_t limit);
+
+// What `fibshim record -o` wrote, or a folder of recordings.
+tl::expected<Recording, std::string> read_recording(const std::string& path);
+
+// The JSON Lines of such a file.
+tl::expected<Recording, std::string> parse_json_lines(std::string_view text);
+
+}  // namespace fibshim::tools
+
+#endif  // FIBSHIM_TOOLS_RECORD_RECORDING_JSON_H_
