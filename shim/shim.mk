@@ -4,6 +4,8 @@
 SHIM_SRC := $(filter-out shim/record/%,$(wildcard shim/*/*.cc))
 SHIM_OBJ := $(SHIM_SRC:%.cc=$(BUILD)/obj/%.o)
 SHIM_LIB := $(BUILD)/lib/libfibshim.so
+# Pure: the CLI and tests link it, too.
+PLAN_SRC := $(wildcard shim/plan/*.cc)
 
 RECORD_SRC := $(wildcard shim/record/*.cc) shim/base/process_file.cc
 RECORD_OBJ := $(RECORD_SRC:%.cc=$(BUILD)/obj/%.o)

@@ -185,9 +185,10 @@ static_assert(sizeof(FastChecks) == 16);
 struct FastDimension {
   enum class Source : uint8_t { geometry, param };
   Source source;
-  uint8_t at;        // geometry: index in the plain order, not shared memory; param: a 4-byte integer
-  uint8_t target;    // index in the plain order
-  uint8_t shift;     // kNotComputed: the source as it is; else log2 of a divisor that is a power of two
+  uint8_t at;      // geometry: index in the plain order, not shared memory; param: a 4-byte integer
+  uint8_t target;  // index in the plain order
+  uint8_t
+      shift;  // kNotComputed: the source as it is; else log2 of a divisor that is a power of two
   uint32_t divisor;  // another divisor; 0: `shift` says it
   uint32_t most;     // INT32_MAX: no limit
 
@@ -345,12 +346,12 @@ struct SymbolEntry {
 };
 
 struct Snapshot {
-  char magic[8];            // "FIBSNAP"
-  uint32_t version;         // kSnapshotVersion
-  uint32_t size_bytes;      // of the whole block
-  uint64_t digest[2];       // XXH3-128 over every file that was read, and its path
-  Offset root;              // absolute path of the folder, links resolved
-  uint64_t root_device;     // what was opened: st_dev and st_ino of the folder that was read
+  char magic[8];         // "FIBSNAP"
+  uint32_t version;      // kSnapshotVersion
+  uint32_t size_bytes;   // of the whole block
+  uint64_t digest[2];    // XXH3-128 over every file that was read, and its path
+  Offset root;           // absolute path of the folder, links resolved
+  uint64_t root_device;  // what was opened: st_dev and st_ino of the folder that was read
   uint64_t root_inode;
   Array<Pattern> patterns;  // by falling benefit, then label: the order of trial
   Array<Solution> solutions;

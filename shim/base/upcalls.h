@@ -1,31 +1,26 @@
-// The calls that lead from a lower folder of the shim to a higher one: all of them, at most five.
+// Calls upward: what a lower layer asks of a higher one. There are these and no others; a test counts them.
 //
-// Set by life/runtime.cc when the library is mapped. Until then nothing has started: a call does nothing, and
-// one that answers answers false. Any thread.
+// life/upcalls.cc lays the table into a section of its own, where this header finds it: hooks may run before any
+// constructor of this library, so nothing may have to be set first.
 #ifndef FIBSHIM_SHIM_BASE_UPCALLS_H_
 #define FIBSHIM_SHIM_BASE_UPCALLS_H_
 
-#include <atomic>
+namespace fibshim {
 
-// UPCALL(name, its result)
-//   ensure_started   life/runtime.h; called by registry/handles.cc when a handle is first met
-//   ensure_watcher   life/swap.h; called by counters/counters.cc at a thread's first count, which in a
-//                    forked child is the first that the shim hears of it
-#define FIBSHIM_UPCALLS(UPCALL) \
-  UPCALL(ensure_started, bool)  \
-  UPCALL(ensure_watcher, void)
+struct Upcalls {
+  // launch/ when a handle is given out or met: starts the shim if that has not happened (life/start.h).
+  bool (*ensure_started)();
+  // counters/ at a process's first count: a forked child has no watcher yet (life/watcher.h).
+  void (*ensure_watcher)();
+  // registry/devices when launches begin to be told apart by device (registry/handles.h).
+  void (*devices_are_told_apart)();
+};
 
-namespace fibshim::upcalls {
+// Named by the linker: where the section begins.
+extern "C" const Upcalls __start_fibshim_upcalls __attribute__((visibility("hidden")));
 
-#define UPCALL(name, result)                                        \
-  extern std::atomic<result (*)()> g_##name;                        \
-  inline result name() {                                            \
-    const auto function = g_##name.load(std::memory_order_acquire); \
-    return function == nullptr ? result() : function();             \
-  }
-FIBSHIM_UPCALLS(UPCALL)
-#undef UPCALL
+inline const Upcalls& upcalls() { return __start_fibshim_upcalls; }
 
-}  // namespace fibshim::upcalls
+}  // namespace fibshim
 
 #endif  // FIBSHIM_SHIM_BASE_UPCALLS_H_

@@ -13,6 +13,7 @@
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
 #include "shim/base/process_file.h"
+#include "shim/base/read_section.h"
 #include "shim/base/settings_in_force.h"
 #include "shim/base/upcalls.h"
 
@@ -220,6 +221,7 @@ void release_shard(void* shard) {
   // In a child that has not counted yet, what the thread remembers is its parent's.
   if (shard != t_counters) return;
   t_counters = nullptr;
+  set_reader_counters(nullptr);
   MutexGuard guard(g_counters.lock);
   release_claim(shard);
 }
@@ -279,6 +281,7 @@ uint32_t find_or_add_series(uint32_t config, const char* pattern, const char* de
 void start_over_in_child() {
   Counters& state = g_counters;
   t_counters = nullptr;
+  set_reader_counters(nullptr);
   memset(state.shards, 0, sizeof state.shards);
   memset(state.is_owned, 0, sizeof state.is_owned);
   state.is_open.store(false, std::memory_order_relaxed);
@@ -359,6 +362,7 @@ void count_in_claimed(CounterIndex index) {
     shard = nullptr;
   }
   t_counters = shard;
+  set_reader_counters(shard);
   if (shard == nullptr) {
     t_left_without_asking = kCountsBetweenClaims;
     shard = state.shards[0];
@@ -377,7 +381,7 @@ void count_slowly(CounterIndex index) {
   }
   count_in_claimed(index);
   // In a forked child this is the first that is heard of it.
-  upcalls::ensure_watcher();
+  upcalls().ensure_watcher();
 }
 
 // Only the sum over all shards is a count.

@@ -15,7 +15,7 @@
 #include "shim/abi/counters_format.h"
 #include "shim/abi/outcomes.h"
 #include "shim/abi/settings.h"
-#include "shim/base/read_section.h"
+#include "shim/base/own_word.h"
 
 namespace fibshim {
 
@@ -31,12 +31,11 @@ using CounterIndex = uint32_t;
 constexpr CounterIndex counter_of(uint32_t series, Outcome outcome) {
   return series * kOutcomeSlots + static_cast<uint32_t>(outcome);
 }
+constexpr uint32_t series_of_counter(CounterIndex index) { return index / kOutcomeSlots; }
 
 // The calling thread's own shard, or null: none yet, or it shares shard 0.
 // __thread, not thread_local: C++ would check for a constructor at every use.
-// Named for launch_entry.cc, which reads it in assembly.
-extern __thread uint64_t* t_counters __asm__("fibshim_counters")
-    __attribute__((tls_model("initial-exec")));
+extern __thread uint64_t* t_counters __attribute__((tls_model("initial-exec")));
 
 // Adds one where the thread has no shard of its own: claims one, or adds to shard 0.
 void count_slowly(CounterIndex index);

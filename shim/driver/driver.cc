@@ -49,7 +49,7 @@ bool resolve_driver() {
   if (__builtin_expect(g_is_resolved.load(std::memory_order_acquire), 1)) return true;
   if (!is_mapped(kDriverSoname)) return false;
   // The reference is kept: a driver that was once found stays mapped.
-  void* library = real_dlopen()(kDriverSoname, RTLD_LAZY | RTLD_NOLOAD);
+  void* const library = real_dlopen()(kDriverSoname, RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return false;
   const DlsymFunction find = real_dlsym();
   bool has_any = false;
@@ -63,6 +63,13 @@ bool resolve_driver() {
   g_library.store(library, std::memory_order_relaxed);
   if (has_any) g_is_resolved.store(true, std::memory_order_release);
   return has_any;
+}
+
+const char* name_of_function(const void* slot) {
+  for (const Row& row : kFunctions) {
+    if (row.slot == slot) return row.name;
+  }
+  return "a call";
 }
 
 void* find_driver_function(const char* name) {

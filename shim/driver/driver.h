@@ -41,13 +41,13 @@ namespace fibshim {
   CALL(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)                              \
   CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)
 
-// The pointers, one variable each: launch_entry.cc names them in assembly. Relaxed loads suffice:
+// The pointers, one variable each: Relaxed loads suffice:
 // they are code addresses, and libcuda is mapped before it is found.
 namespace real {
-#define HOOK(name, type) extern std::atomic<type> name __asm__("fibshim_real_" #name);
+#define HOOK(name, type) extern std::atomic<type> name __attribute__((visibility("hidden")));
 #include "shim/driver/hook_table.h"
 #undef HOOK
-#define CALL(name, type) extern std::atomic<type> name;
+#define CALL(name, type) extern std::atomic<type> name __attribute__((visibility("hidden")));
 FIBSHIM_CALLED_FUNCTIONS(CALL)
 #undef CALL
 }  // namespace real
@@ -76,6 +76,9 @@ inline CUresult call_driver(const std::atomic<Function>& slot, Arguments... argu
   }
   return function(arguments...);
 }
+
+// The name of the function whose real pointer this is.
+const char* name_of_function(const void* slot);
 
 // A driver function that is in neither list, for the recorder. Null: the driver does not have it.
 void* find_driver_function(const char* name);

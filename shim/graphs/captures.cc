@@ -3,8 +3,9 @@
 #include <pthread.h>
 #include <stdint.h>
 
+#include "shim/base/slow_reasons.h"
 #include "shim/driver/driver.h"
-#include "shim/launch/launch_path.h"
+#include "shim/driver/stream_context.h"
 
 namespace fibshim {
 
@@ -40,19 +41,9 @@ struct StreamKey {
 };
 
 StreamKey key_of(CUstream stream, bool is_per_thread_stream) {
-  if (stream == nullptr) stream = is_per_thread_stream ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+  stream = named_stream(stream, is_per_thread_stream);
   return {reinterpret_cast<uintptr_t>(stream),
           stream == CU_STREAM_PER_THREAD ? static_cast<uintptr_t>(pthread_self()) : 0};
-}
-
-// Of a thread's stream the current one: each context has its own.
-CUcontext context_of(const StreamKey& key) {
-  const auto get_context = FIBSHIM_REAL(cuStreamGetCtx);
-  CUcontext context = nullptr;
-  if (get_context != nullptr) {
-    (void)get_context(reinterpret_cast<CUstream>(key.stream), &context);
-  }
-  return context;
 }
 
 // The current device, unless the context is known not to be its primary one.
@@ -86,11 +77,11 @@ void end_captures(Is is) {
 
 }  // namespace
 
-void note_capture_begin(CUstream stream, bool is_per_thread_stream) {
+void record_capture(CUstream stream, bool is_per_thread_stream) {
   g_active_captures.fetch_add(1, std::memory_order_relaxed);
   g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
   const StreamKey key = key_of(stream, is_per_thread_stream);
-  const CUcontext context = context_of(key);
+  const CUcontext context = context_of_stream(reinterpret_cast<CUstream>(key.stream));
   const CUdevice device = primary_device_of(context);
   for (Capture& capture : g_captures) {
     uintptr_t none = kFree;
@@ -103,41 +94,42 @@ void note_capture_begin(CUstream stream, bool is_per_thread_stream) {
   }
 }
 
-void note_capture_end(CUstream stream, bool is_per_thread_stream) {
+void end_capture_of_stream(CUstream stream, bool is_per_thread_stream) {
   if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) == 0, 1)) return;
   const StreamKey key = key_of(stream, is_per_thread_stream);
-  const CUcontext context = key.thread == 0 ? nullptr : context_of(key);
+  const CUcontext context =
+      key.thread == 0 ? nullptr : context_of_stream(reinterpret_cast<CUstream>(key.stream));
   end_captures([&](const Capture& capture, uintptr_t at) {
     return at == key.stream && capture.thread.load(std::memory_order_relaxed) == key.thread &&
            (key.thread == 0 || capture.context.load(std::memory_order_relaxed) == context);
   });
 }
 
-void note_stream_end(CUstream stream) {
-  if (stream != nullptr && stream != CU_STREAM_PER_THREAD) note_capture_end(stream, false);
+void end_captures_of_stream(CUstream stream) {
+  if (stream != nullptr && stream != CU_STREAM_PER_THREAD) end_capture_of_stream(stream, false);
 }
 
-void note_context_end(CUcontext context) {
+void end_captures_of_context(CUcontext context) {
   end_captures([&](const Capture& capture, uintptr_t) {
     return context != nullptr && capture.context.load(std::memory_order_relaxed) == context;
   });
 }
 
-void note_green_context_end(CUgreenCtx context) {
+void end_captures_of_green_context(CUgreenCtx context) {
   if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) == 0, 1)) return;
   const auto get_context = FIBSHIM_REAL(cuCtxFromGreenCtx);
   CUcontext as_context = nullptr;
   if (get_context != nullptr && get_context(&as_context, context) == CUDA_SUCCESS) {
-    note_context_end(as_context);
+    end_captures_of_context(as_context);
   }
 }
 
-void note_primary_context(CUdevice device, CUcontext context) {
+void record_primary_context(CUdevice device, CUcontext context) {
   if (device < 0 || device >= kMostDevices) return;
   g_primary_contexts[device].store(context, std::memory_order_relaxed);
 }
 
-void note_primary_context_end(CUdevice device, bool is_reset) {
+void end_captures_of_primary_context(CUdevice device, bool is_reset) {
   if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) == 0, 1)) return;
   const auto get_state = FIBSHIM_REAL(cuDevicePrimaryCtxGetState);
   unsigned flags = 0;

@@ -15,19 +15,19 @@ namespace fibshim {
 extern std::atomic<int> g_active_captures;
 
 // After the driver has begun one, and after it has ended one. `is_per_thread_stream`: what stream 0 is.
-void note_capture_begin(CUstream stream, bool is_per_thread_stream);
-void note_capture_end(CUstream stream, bool is_per_thread_stream);
+void record_capture(CUstream stream, bool is_per_thread_stream);
+void end_capture_of_stream(CUstream stream, bool is_per_thread_stream);
 
 // Before the stream or the context ends: its value may be another's at once.
-void note_stream_end(CUstream stream);
-void note_context_end(CUcontext context);
-void note_green_context_end(CUgreenCtx context);
+void end_captures_of_stream(CUstream stream);
+void end_captures_of_context(CUcontext context);
+void end_captures_of_green_context(CUgreenCtx context);
 
 // After the driver has given out a device's primary context.
-void note_primary_context(CUdevice device, CUcontext context);
+void record_primary_context(CUdevice device, CUcontext context);
 
 // After a primary context was released or reset.
-void note_primary_context_end(CUdevice device, bool is_reset);
+void end_captures_of_primary_context(CUdevice device, bool is_reset);
 
 }  // namespace fibshim
 

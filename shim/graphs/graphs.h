@@ -11,31 +11,17 @@
 #ifndef FIBSHIM_SHIM_GRAPHS_GRAPHS_H_
 #define FIBSHIM_SHIM_GRAPHS_GRAPHS_H_
 
-#include <atomic>
-
-#include "shim/driver/cuda_names.h"
-#include "shim/launch/launch_path.h"
+#include "shim/plan/plan.h"
 
 namespace fibshim {
 
 using NodeParams = CUDA_KERNEL_NODE_PARAMS_v2;
 
-// What a node must be made of in the original's place.
-struct NodePlan {
-  LaunchPlan launch;
-  NodeParams params;  // the replacement's; valid while the plan lives
-};
-
-// Plans a node, counting what does not lead to a redirect. Returns the launch plan's action.
-LaunchAction plan_node(const NodeParams& original, NodePlan* plan);
-
 // The original of a redirected node, with arguments of its own.
 struct SavedNode;
 
-// Before such a node is made or set: copies `original`, and lets the replacement take its arguments
-// from the copy. The host's may lie in the node itself, whose memory the driver gives up when the node
-// is set. Null: no memory.
-SavedNode* save_original(const NodeParams& original, NodePlan* plan);
+// Before such a node is made: a copy of `original`. Null: no memory.
+SavedNode* save_node(const NodeParams& original, const LaunchPlan& plan);
 
 // Afterwards: keeps it for reading, or gives it up. It may be null.
 void remember_node(CUgraphNode node, SavedNode* saved);
@@ -70,13 +56,6 @@ void remember_child_copy(CUgraph graph, CUgraphNode child_node);
 // child graphs among them.
 void forget_node(CUgraphNode node);
 void forget_graph(CUgraph graph);
-
-// Before a redirected launch while captures are under way: what is to be remembered if its stream
-// is capturing. Null: there is no memory for it, and the original must be launched.
-SavedNode* save_launch(const LaunchRequest& request, const LaunchPlan& plan);
-
-// After it has succeeded: if its stream is capturing, the node that it became is remembered.
-void remember_captured_node(const LaunchRequest& request, SavedNode* saved);
 
 // For the atfork handlers.
 void lock_graphs_for_fork();

@@ -11,7 +11,8 @@
 
 #include "shim/driver/real_dl.h"
 #include "shim/base/settings_in_force.h"
-#include "shim/hooks/hook_addresses.h"
+#include "shim/driver/driver.h"
+#include "shim/hooks/resolve_hooks.h"
 
 namespace fibshim {
 namespace {

@@ -7,13 +7,16 @@
 
 #include <string.h>
 
-#include "shim/graphs/captures.h"
+#include "shim/base/read_section.h"
 #include "shim/counters/counters.h"
 #include "shim/driver/driver.h"
+#include "shim/graphs/captures.h"
 #include "shim/graphs/graphs.h"
-#include "shim/base/read_section.h"
+#include "shim/hooks/call_real.h"
+#include "shim/launch/eager_plan.h"
+#include "shim/launch/launch.h"
+#include "shim/launch/node_plan.h"
 #include "shim/launch/recording.h"
-#include "shim/hooks/hook_addresses.h"
 
 namespace fibshim {
 namespace {
@@ -80,8 +83,7 @@ CUresult set_cluster(CUgraphNode node, const uint32_t* cluster) {
 
 // Gives a redirected node the replacement's cluster, which parameters do not carry.
 CUresult set_planned_cluster(CUgraphNode node, const LaunchPlan& plan) {
-  return plan.decision->binding->has_cluster ? set_cluster(node, plan.geometry + kClusterX)
-                                             : CUDA_SUCCESS;
+  return has_cluster(plan) ? set_cluster(node, plan.geometry + kClusterX) : CUDA_SUCCESS;
 }
 
 enum class NodeUse { add, set, set_executable };
@@ -103,13 +105,13 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
   const ReadSection section;
   NodePlan plan;
   const LaunchAction action = plan_node(original, &plan);
-  if (action == LaunchAction::fail) return plan.launch.error;
+  if (action == LaunchAction::fail) return plan.launch.decision->error;
   SavedNode* saved = action == LaunchAction::redirect ? save_original(original, &plan) : nullptr;
   std::remove_const_t<Params> replaced = *params;
   const bool is_redirected =
       saved != nullptr && narrow(plan.params, &replaced) &&
       // An executable node keeps the attributes that it was instantiated with.
-      !(use == NodeUse::set_executable && plan.launch.decision->binding->has_cluster);
+      !(use == NodeUse::set_executable && has_cluster(plan.launch));
   // The cluster of the replacement that is in the node leaves with it.
   uint32_t cluster_before[3];
   uint32_t replaced_cluster[3];
@@ -118,17 +120,15 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
   if (had_cluster) (void)set_cluster(*node, cluster_before);
   if (!is_redirected) {
     release_saved(saved);
-    if (action == LaunchAction::redirect) {
-      count(counter_of(plan.launch.decision->series, Outcome::fallback_refused));
-      plan.launch.outcome = Outcome::fallback_refused;
-    }
+    if (action == LaunchAction::redirect) refuse_redirect(&plan.launch);
     const CUresult result = apply(params);
     if (use == NodeUse::add && result == CUDA_SUCCESS) record_node(original, plan.launch);
     if (use == NodeUse::set && result == CUDA_SUCCESS) forget_node(*node);
     if (had_cluster && result != CUDA_SUCCESS) (void)set_cluster(*node, replaced_cluster);
     return result;
   }
-  begin_redirect(plan.launch);
+  const Decision& decision = *plan.launch.decision;
+  count(decision.counter);
   CUresult result = apply(&replaced);
   const bool was_applied = result == CUDA_SUCCESS;
   if (was_applied && use != NodeUse::set_executable && node != nullptr) {
@@ -136,11 +136,12 @@ CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const A
     if (result == CUDA_SUCCESS) remember_node(*node, saved);
   }
   if (use == NodeUse::add && result == CUDA_SUCCESS) record_node(original, plan.launch);
-  const bool runs_original = finish_redirect(plan.launch, result);
   if (result == CUDA_SUCCESS) {
     if (use == NodeUse::set_executable || node == nullptr) release_saved(saved);
     return result;
   }
+  const bool runs_original =
+      end_failed_launch(decision.counter, result, decision.on_error == OnError::fallback);
   // The call fails, or goes on with the original. No node may be left with half a replacement, and
   // what the host gave may have lain in the node.
   if (use == NodeUse::add && was_applied && node != nullptr) {
@@ -178,16 +179,16 @@ CUresult give_original(CUresult result, CUgraphNode node, Params* params) {
   return result;
 }
 
-CUresult note_begin(CUresult result, CUstream stream, bool is_per_thread_stream) {
-  if (result == CUDA_SUCCESS) note_capture_begin(stream, is_per_thread_stream);
+CUresult begin_capture(CUresult result, CUstream stream, bool is_per_thread_stream) {
+  if (result == CUDA_SUCCESS) record_capture(stream, is_per_thread_stream);
   return result;
 }
 
 // A capture that was invalidated or not joined ends with an error, but it ends.
-CUresult note_end(CUresult result, CUstream stream, bool is_per_thread_stream) {
+CUresult end_capture(CUresult result, CUstream stream, bool is_per_thread_stream) {
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
       result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {
-    note_capture_end(stream, is_per_thread_stream);
+    end_capture_of_stream(stream, is_per_thread_stream);
   }
   return result;
 }
@@ -288,9 +289,7 @@ CUresult hook_cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID
     const uint32_t cluster[3] = {value->clusterDim.x, value->clusterDim.y, value->clusterDim.z};
     if (keep_original_cluster(node, cluster)) return CUDA_SUCCESS;
   }
-  const bool is_about_the_original = attribute == CU_LAUNCH_ATTRIBUTE_COOPERATIVE ||
-                                     attribute == CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION;
-  if (is_about_the_original && is_redirected_node(node)) return CUDA_SUCCESS;
+  if (rule_of(attribute) == AttributeRule::drop && is_redirected_node(node)) return CUDA_SUCCESS;
   return call_real(real::cuGraphKernelNodeSetAttribute, node, attribute, value);
 }
 
@@ -324,26 +323,26 @@ CUresult hook_cuGraphDestroy(CUgraph graph) {
 // --- captures ---
 
 CUresult hook_cuStreamBeginCapture(CUstream stream) {
-  return note_begin(call_real(real::cuStreamBeginCapture, stream), stream, false);
+  return begin_capture(call_real(real::cuStreamBeginCapture, stream), stream, false);
 }
 
 CUresult hook_cuStreamBeginCapture_ptsz(CUstream stream) {
-  return note_begin(call_real(real::cuStreamBeginCapture_ptsz, stream), stream, true);
+  return begin_capture(call_real(real::cuStreamBeginCapture_ptsz, stream), stream, true);
 }
 
 CUresult hook_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
-  return note_begin(call_real(real::cuStreamBeginCapture_v2, stream, mode), stream, false);
+  return begin_capture(call_real(real::cuStreamBeginCapture_v2, stream, mode), stream, false);
 }
 
 CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
-  return note_begin(call_real(real::cuStreamBeginCapture_v2_ptsz, stream, mode), stream, true);
+  return begin_capture(call_real(real::cuStreamBeginCapture_v2_ptsz, stream, mode), stream, true);
 }
 
 CUresult hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
                                           const CUgraphNode* dependencies,
                                           const CUgraphEdgeData* edges, size_t count,
                                           CUstreamCaptureMode mode) {
-  return note_begin(
+  return begin_capture(
       call_real(real::cuStreamBeginCaptureToGraph, stream, graph, dependencies, edges, count, mode),
       stream, false);
 }
@@ -352,25 +351,25 @@ CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
                                                const CUgraphNode* dependencies,
                                                const CUgraphEdgeData* edges, size_t count,
                                                CUstreamCaptureMode mode) {
-  return note_begin(call_real(real::cuStreamBeginCaptureToGraph_ptsz, stream, graph, dependencies,
-                              edges, count, mode),
-                    stream, true);
+  return begin_capture(call_real(real::cuStreamBeginCaptureToGraph_ptsz, stream, graph,
+                                 dependencies, edges, count, mode),
+                       stream, true);
 }
 
 CUresult hook_cuStreamEndCapture(CUstream stream, CUgraph* graph) {
-  return note_end(call_real(real::cuStreamEndCapture, stream, graph), stream, false);
+  return end_capture(call_real(real::cuStreamEndCapture, stream, graph), stream, false);
 }
 
 CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
-  return note_end(call_real(real::cuStreamEndCapture_ptsz, stream, graph), stream, true);
+  return end_capture(call_real(real::cuStreamEndCapture_ptsz, stream, graph), stream, true);
 }
 
 CUresult hook_cuStreamDestroy(CUstream stream) {
-  note_stream_end(stream);
+  end_captures_of_stream(stream);
   return call_real(real::cuStreamDestroy, stream);
 }
 
 CUresult hook_cuStreamDestroy_v2(CUstream stream) {
-  note_stream_end(stream);
+  end_captures_of_stream(stream);
   return call_real(real::cuStreamDestroy_v2, stream);
 }

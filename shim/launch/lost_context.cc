@@ -8,7 +8,7 @@
 #include "shim/counters/counters.h"
 #include "shim/driver/driver.h"
 #include "shim/launch/served_solutions.h"
-#include "shim/registry/in_force.h"
+#include "shim/registry/generation.h"
 
 namespace fibshim {
 namespace {
@@ -56,7 +56,8 @@ void report_solutions(CUdevice device) {
   uint32_t found = 0;
   for (uint32_t series = 1; series < series_count(); ++series) {
     const int32_t device_of_series = device_of(series);
-    const bool may_be_elsewhere = device >= 0 && device_of_series >= 0 && device != device_of_series;
+    const bool may_be_elsewhere =
+        device >= 0 && device_of_series >= 0 && device != device_of_series;
     if (may_be_elsewhere || hits_of(series) == 0 || ++found > kMostNamed) continue;
     const char* pattern = nullptr;
     const char* definition = nullptr;
@@ -70,10 +71,11 @@ void report_solutions(CUdevice device) {
   }
   if (found > kMostNamed) text.add(" and %u definitions more", found - kMostNamed);
   log_message(LogLevel::error, "replacements that have run there: %s", text.bytes);
-  log_message(LogLevel::error,
-              "the faulty kernel may be one of them or one of the program's own: compute-sanitizer or "
-              "CUDA_LAUNCH_BLOCKING=1 finds it; FIBSHIM_MODE=observe runs the program without "
-              "replacements");
+  log_message(
+      LogLevel::error,
+      "the faulty kernel may be one of them or one of the program's own: compute-sanitizer or "
+      "CUDA_LAUNCH_BLOCKING=1 finds it; FIBSHIM_MODE=observe runs the program without "
+      "replacements");
 }
 
 template <class Is>
@@ -88,7 +90,7 @@ void forget(Is is) {
 
 void report_if_lost(const char* call, CUresult result) {
   const StickyError* const error = find_sticky_error(result);
-  if (error == nullptr || !has_started()) return;
+  if (error == nullptr || !has_generation()) return;
   const auto get_current = FIBSHIM_REAL(cuCtxGetCurrent);
   const auto get_device = FIBSHIM_REAL(cuCtxGetDevice);
   CUcontext context = nullptr;

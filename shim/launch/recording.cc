@@ -2,10 +2,12 @@
 
 #include "shim/base/log.h"
 #include "shim/driver/driver.h"
+#include "shim/driver/stream_context.h"
 #include "shim/graphs/captures.h"
-#include "shim/registry/decisions.h"
-#include "shim/registry/image_identity.h"
-#include "shim/registry/images.h"
+#include "shim/base/slow_reasons.h"
+#include "shim/registry/devices.h"
+#include "shim/registry/handles.h"
+#include "shim/registry/modules.h"
 
 namespace fibshim {
 namespace {
@@ -23,8 +25,8 @@ void read_recording_settings(RecordingSettings* out) {
 
 void find_origin(const void* record, KernelOrigin* out) {
   ImageIdentity image = {};
-  find_image_of(*static_cast<const Record*>(record), &image);
-  *out = {image.hash, image.kind, sm_of_device_class(current_device_class())};
+  (void)find_image(static_cast<const Record*>(record)->entry->image_owner, &image);
+  *out = {image.hash, image.kind, current_sm()};
 }
 
 void set_kernel(LaunchToRecord* launch, const Record* record) {
@@ -35,7 +37,7 @@ void set_kernel(LaunchToRecord* launch, const Record* record) {
   launch->param_count = record->param_count;
   launch->has_params = record->has_params;
   launch->record = record;
-  launch->known_kernel = &recorded_kernel_of(*record);
+  launch->known_kernel = &const_cast<Record*>(record)->recorded;
 }
 
 void record(LaunchToRecord* launch) {

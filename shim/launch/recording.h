@@ -7,9 +7,7 @@
 
 #include "shim/abi/recorder_api.h"
 #include "shim/base/settings_in_force.h"
-#include "shim/driver/cuda_names.h"
-#include "shim/launch/launch_path.h"
-#include "shim/registry/handles.h"
+#include "shim/plan/plan.h"
 
 namespace fibshim {
 

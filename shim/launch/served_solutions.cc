@@ -20,7 +20,6 @@ struct Served {
   std::atomic<uint32_t> first;  // series; 0: no solution is known
   std::atomic<uint32_t> failures;
   std::atomic<bool> is_quarantined;
-  std::atomic<SolutionOnError> on_error;
   char solution[118];  // written before `first`
 };
 constinit Served g_served[kSeriesCapacity] = {};
@@ -50,15 +49,13 @@ bool tells_of_the_solution(CUresult result) {
 
 }  // namespace
 
-void note_solution(uint32_t series, const Snapshot& snapshot, const Binding& binding) {
+void record_solution(uint32_t series, const char* solution) {
   const uint32_t first = first_series_like(series);
   if (first == 0) return;
-  const Solution& solution = snapshot.begin(snapshot.solutions)[binding.solution];
   Served& served = g_served[series];
-  served.on_error.store(solution.on_error, std::memory_order_relaxed);
   uint32_t unknown = 0;
   if (!served.first.compare_exchange_strong(unknown, kBeingWritten)) return;
-  snprintf(served.solution, sizeof served.solution, "%s", snapshot.text(solution.name));
+  snprintf(served.solution, sizeof served.solution, "%s", solution);
   served.first.store(first, std::memory_order_release);
   uint32_t end = g_end.load(std::memory_order_relaxed);
   while (end <= series && !g_end.compare_exchange_weak(end, series + 1)) {
@@ -69,18 +66,14 @@ const char* solution_of_series(uint32_t series) {
   return first_of(series) == 0 ? "" : g_served[series].solution;
 }
 
-OnError on_error_of_series(uint32_t series) {
-  return on_error_of(g_served[series].on_error.load(std::memory_order_relaxed));
-}
-
-void note_failure(uint32_t series, CUresult result) {
+void record_failure(uint32_t series, CUresult result) {
   const uint32_t limit = quarantine_limit();
   const uint32_t first = first_of(series);
   if (limit == 0 || first == 0 || !tells_of_the_solution(result)) return;
   Served& served = g_served[first];
   if (served.failures.fetch_add(1, std::memory_order_relaxed) + 1 != limit) return;
   served.is_quarantined.store(true, std::memory_order_release);
-  leave_fast_side_to_quarantined();
+  quarantine_decisions(is_series_quarantined);
   const char* pattern = nullptr;
   const char* definition = nullptr;
   names_of_series(series, &pattern, &definition);
@@ -91,7 +84,7 @@ void note_failure(uint32_t series, CUresult result) {
       definition, solution_of_series(series), limit, limit);
 }
 
-bool is_quarantined(uint32_t series) {
+bool is_series_quarantined(uint32_t series) {
   const uint32_t first = first_of(series);
   return first != 0 && g_served[first].is_quarantined.load(std::memory_order_acquire);
 }

@@ -1,7 +1,7 @@
 // The solutions behind the counters' series: what a failure must know of them, and quarantine.
 //
-// A launch that fails on the fast side has nothing left but its counter, and its decision may be gone.
-// So this is kept by series, from the first decision on, for the life of the process.
+// A launch that fails on the fast side has nothing left but its counter: its decision may be gone. So this is
+// kept by series, from the first decision on, for the life of the process.
 //
 // Quarantine (FIBSHIM_QUARANTINE=N): a solution that made N launches fail is left alone; the original
 // runs, on the slow side, and fallback_quarantined counts it. A solution is known by its folder and its
@@ -19,23 +19,18 @@
 
 namespace fibshim {
 
-struct Binding;
-struct Snapshot;
-
-// A decision has found that `binding`'s solution serves the series. Series that stand for several
-// definitions, "(other)", keep what holds for the process, and no quarantine.
-void note_solution(uint32_t series, const Snapshot& snapshot, const Binding& binding);
+// A decision has found that a solution serves the series. Series that stand for several definitions,
+// "(other)", know no quarantine.
+void record_solution(uint32_t series, const char* solution);
 
 // "" where none is known.
 const char* solution_of_series(uint32_t series);
 
-OnError on_error_of_series(uint32_t series);
-
 // Its solution made a launch fail with `result`. Errors that tell of the caller or of the context do not
 // count.
-void note_failure(uint32_t series, CUresult result);
+void record_failure(uint32_t series, CUresult result);
 
-bool is_quarantined(uint32_t series);
+bool is_series_quarantined(uint32_t series);
 
 // A folder is about to be used: all its solutions are tried.
 void end_quarantines();

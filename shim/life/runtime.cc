@@ -14,15 +14,15 @@
 
 #include "shim/counters/counters.h"
 #include "shim/registry/decisions.h"
-#include "shim/registry/devices_in_use.h"
+#include "shim/registry/devices.h"
+#include "shim/registry/generation.h"
 #include "shim/graphs/graphs.h"
 #include "shim/registry/handles.h"
-#include "shim/registry/image_identity.h"
-#include "shim/registry/images.h"
+#include "shim/registry/modules.h"
 #include "shim/registry/loaded_images.h"
 #include "shim/base/log.h"
 #include "shim/driver/real_dl.h"
-#include "shim/base/upcalls.h"
+#include "shim/base/read_section.h"
 #include "shim/launch/recording.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/base/settings_in_force.h"
@@ -156,10 +156,11 @@ void before_fork() {
   if (!t_is_starting) (void)wait_until(&g_starters, is_zero);
   lock_swap_for_fork();
   lock_handles_for_fork();
+  lock_readers_for_fork();
   lock_decisions_for_fork();
   lock_graphs_for_fork();
-  lock_image_identity_for_fork();
-  lock_images_for_fork();
+  lock_modules_for_fork();
+  lock_devices_for_fork();
   lock_loaded_images_for_fork();
   lock_generations_for_fork();
   lock_counters_for_fork();
@@ -171,10 +172,11 @@ void after_fork(bool is_child) {
   unlock_counters_after_fork(is_child);
   unlock_generations_after_fork(is_child);
   unlock_loaded_images_after_fork(is_child);
-  unlock_images_after_fork(is_child);
-  unlock_image_identity_after_fork(is_child);
+  unlock_devices_after_fork(is_child);
+  unlock_modules_after_fork(is_child);
   unlock_graphs_after_fork(is_child);
   unlock_decisions_after_fork(is_child);
+  unlock_readers_after_fork(is_child);
   unlock_handles_after_fork(is_child);
   unlock_swap_after_fork(is_child);
   // Forked while another thread was starting: that thread does not exist here.
@@ -191,11 +193,11 @@ void after_fork(bool is_child) {
 Generation* start(const Libraries& libraries) {
   read_settings();
   log_message(LogLevel::debug, "starting, FIBSHIM_CONFIG=%s", config_path());
-  set_loader(libraries.loader);
   if (libraries.loader == nullptr) {
     log_message(LogLevel::warn, "%s; kernels run unchanged", libraries.loader_message);
     return nullptr;
   }
+  set_loader(*libraries.loader);
   const RecorderApi* const recorder = libraries.recorder;
   if (recorder == nullptr && wants_recording()) {
     log_message(LogLevel::warn, "FIBSHIM_RECORD: %s; nothing is recorded",
@@ -249,7 +251,7 @@ __attribute__((noinline)) bool start_or_wait() {
         g_state.compare_exchange_strong(state, kStarting, std::memory_order_acq_rel);
     Generation* generation = is_ours ? start(libraries) : nullptr;
     if (is_ours) {
-      (void)exchange_generation(generation);
+      if (generation != nullptr) (void)exchange_generation(generation);
       g_state.store(generation == nullptr ? kOff : kRunning, std::memory_order_release);
       wake_all(&g_state);
     }
@@ -261,14 +263,12 @@ __attribute__((noinline)) bool start_or_wait() {
   if (state == kStarting) {
     (void)wait_until(&g_state, [](uint32_t now) { return now != kStarting; });
   }
-  return has_started();
+  return has_generation();
 }
 
 // Cheap: a look at the environment. Everything else waits for CUDA, but for the fork handlers: no
 // thread of the parent may be half-way through a change, or through starting, when a child is made.
 __attribute__((constructor)) void on_map() {
-  upcalls::g_ensure_started.store(ensure_started, std::memory_order_release);
-  upcalls::g_ensure_watcher.store(ensure_watcher, std::memory_order_release);
   remember_working_directory();
   if (is_active()) {
     pthread_atfork(

@@ -8,7 +8,7 @@
 #define FIBSHIM_SHIM_LIFE_RUNTIME_H_
 
 #include "shim/abi/snapshot.h"
-#include "shim/registry/in_force.h"
+#include "shim/registry/generation.h"
 
 namespace fibshim {
 

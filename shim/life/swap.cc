@@ -16,7 +16,8 @@
 
 #include "shim/abi/control_format.h"
 #include "shim/counters/counters.h"
-#include "shim/registry/handles.h"
+#include "shim/launch/learn.h"
+#include "shim/registry/handle_swap.h"
 #include "shim/registry/images.h"
 #include "shim/registry/loaded_images.h"
 #include "shim/base/log.h"
@@ -231,7 +232,7 @@ Generation* prepare(bool is_off, const char* path, Faults faults,
     if (!is_no_folder(*snapshot)) loader().close(snapshot);
     return nullptr;
   }
-  prepare_handles(*next);
+  prepare_handles(*next, learn_successor);
   if (faults == Faults::refused && find_fault(*next, message, sizeof message)) {
     end_generation(next);
     return nullptr;
@@ -247,7 +248,7 @@ bool go(Generation* next, bool is_off, const char* wanted, char (&message)[kCont
       next->config = add_config(*next->snapshot);
       end_quarantines();
     }
-    if (!put_in_force(next)) {
+    if (!put_in_force(next, learn_successor, load_into_contexts)) {
       end_generation(next);
       snprintf(message, sizeof message, "no memory for the handles that are in use");
       return false;
@@ -498,8 +499,8 @@ void begin_watching(const Generation& first, const FolderIdentity& identity) {
 
 void ensure_watcher() {
   uint32_t none = kNone;
-  if (__builtin_expect(g_watcher.load(std::memory_order_relaxed) != kNone, 1) || !has_started() ||
-      !g_watcher.compare_exchange_strong(none, kRuns)) {
+  if (__builtin_expect(g_watcher.load(std::memory_order_relaxed) != kNone, 1) ||
+      !has_generation() || !g_watcher.compare_exchange_strong(none, kRuns)) {
     return;
   }
   const int saved_errno = errno;

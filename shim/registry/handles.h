@@ -1,189 +1,151 @@
 // What is known of every kernel handle that the driver gave out.
 //
 // The table maps a CUfunction or CUkernel (their values never coincide while both live) to a
-// Record. Readers take no lock and write nothing. Its protocol:
+// HandleEntry. Readers take no lock and write nothing. Its protocol:
 //
 //   * A slot's key is written once per table and never changes: a slot found by its key stays that
 //     key's slot. Its value is replaced atomically; 0 means that the handle has died.
 //   * So a reader that finds a key reads the newest value stored for that very handle, whatever
-//     else is inserted or forgotten meanwhile. Release on the value, acquire on its load: the
-//     record that it points to is whole.
+//     else is inserted or forgotten meanwhile. Release on the value, acquire on its load: what it points
+//     to is whole.
 //   * Dead keys are dropped when the table is rebuilt, at half full, into a larger one if it is
 //     full of living ones. The new table is published by one store. A reader of the old one sees
 //     what it could have seen a moment before.
-//   * Readers look within a read section (read_section.h); what is taken away from them, records with
-//     their decisions and old tables, is used again after a grace period.
+//   * Readers look within a read section (base/read_section.h); entries with their records and decisions,
+//     and old tables, are retired when they are unlinked, and used again after a grace period.
 //   * Writers (hand-out, unload, swap) hold one mutex, and hold no other while calling the driver.
-//   * A swap publishes a new table, whose records belong to the new generation, by one store. Handles
-//     that come or die while it is prepared are seen to under the mutex, before that store: it is made
-//     from what lives then. A handle whose symbol is not kept comes into the new table with its old
-//     record, marked kUnmatched, and is matched at its next launch.
+//   * A swap publishes a new table, whose entries belong to the new generation, by one store
+//     (handle_swap.h).
 //
 // tests/model/handles.pml is a model of this, with the grace periods, that is checked exhaustively.
 //
-// Memory per handle: 32 to 64 bytes of table, and a Record of 64 bytes; a handle that a pattern
-// fits adds its candidates and symbol.
+// Memory per handle: 32 to 64 bytes of table, and an entry of 64 bytes; a kernel that a pattern fits adds its
+// record, candidates and symbol.
 #ifndef FIBSHIM_SHIM_REGISTRY_HANDLES_H_
 #define FIBSHIM_SHIM_REGISTRY_HANDLES_H_
 
-#include <atomic>
-#include <stdint.h>
-
-#include "shim/abi/param.h"
-#include "shim/abi/snapshot.h"
+#include "shim/registry/record.h"
 
 namespace fibshim {
 
-struct Decision;
-struct DecisionTable;
-struct Generation;
-struct ImageIdentity;
-struct RecordedKernel;
-
-enum class HandleKind : uint8_t { function, kernel };
-
-// One pattern that fits a handle's symbol and layout.
-struct Record;
-
-struct Candidate {
-  // Read by the fast side of every launch: the first decision that was cached, most often the only
-  // one; the others; and where the key is, if it is one parameter or none at all.
-  // `first` is never null.
-  std::atomic<const Decision*> first;
-  std::atomic<DecisionTable*> decisions;  // null until the first
-  KeyKind key_kind;
-  uint16_t key_param;
-  uint32_t key_offset;
-
-  Record* record;
-  const Generation* generation;
-  const Snapshot* snapshot;  // the generation's
-  const Pattern* pattern;
-  const Step* where;
-  const KeyPart* key;
-  uint32_t where_count;
-  uint32_t key_count;
-  int64_t captures[kMaxCaptures];
-  SymbolMatch match;
-};
-
-struct Record {
+struct HandleEntry {
   uintptr_t handle;
-  uintptr_t owner;  // the CUmodule or CUlibrary; 0: not known
+  uintptr_t owner;  // the CUmodule or CUlibrary that it dies with; 0: not known
   uint64_t name_hash;
-  Record* next_of_owner;
+  HandleEntry* next_of_owner;
+  Record* record;         // null: no pattern fits, and nothing is recorded
+  uintptr_t image_owner;  // whose image the kernel came from; 0: not known
+  CUcontext context;      // a CUfunction's; null: not known
   HandleKind kind;
-  uint8_t candidate_count;  // 0: no pattern knows this kernel
-  uint8_t param_count;      // at most kMaxParams
-  bool has_params;          // the driver has told them; of a tracked kernel, or while recording
-  uint32_t params_bytes;    // end of the last parameter in a packed buffer
-  Candidate* candidates;    // in order of trial
-  Param* params;            // and behind them whose image the kernel came from
-  char* symbol;             // of a kernel that was tracked by any generation, or while recording
 };
-
-// What every Record is while launches are recorded.
-struct RecordedHandle : Record {
-  std::atomic<RecordedKernel*> kernel;  // the recorder's word: recorder_api.h
-};
-
-inline std::atomic<RecordedKernel*>& recorded_kernel_of(const Record& record) {
-  return const_cast<RecordedHandle&>(static_cast<const RecordedHandle&>(record)).kernel;
-}
+static_assert(sizeof(HandleEntry) == 64);
 
 struct HandleSlot {
   std::atomic<uintptr_t> key;    // 0: never used
-  std::atomic<uintptr_t> value;  // Record* or Candidate* with its marks; 0: dead
+  std::atomic<uintptr_t> value;  // HandleEntry* or Candidate* with its marks; 0: dead
 };
 
-// Followed by its slots.
+// Followed by its slots, a power of two of them.
 struct HandleTable {
-  uint64_t mask;        // capacity - 1
+  uint64_t byte_mask;   // of a slot's place in bytes: (capacity - 1) * sizeof(HandleSlot)
   union {               // the writer's
     uint64_t used;      // keys written
     HandleTable* next;  // once it is old
   };
 
-  const HandleSlot* slots() const { return reinterpret_cast<const HandleSlot*>(this + 1); }
+  uint64_t capacity() const { return byte_mask / sizeof(HandleSlot) + 1; }
   HandleSlot* slots() { return reinterpret_cast<HandleSlot*>(this + 1); }
+
+  // `place`: first_place(), and kNextPlace more for each slot that was another handle's.
+  const HandleSlot& slot_at(uint64_t place) const {
+    const char* const bytes = reinterpret_cast<const char*>(this + 1);
+    return *reinterpret_cast<const HandleSlot*>(bytes + (place & byte_mask));
+  }
+  HandleSlot& slot_at(uint64_t place) {
+    return const_cast<HandleSlot&>(static_cast<const HandleTable*>(this)->slot_at(place));
+  }
 };
 
 // Marks in a slot's value, beside an address.
-inline constexpr uintptr_t kUntracked =
-    1;  // the record's: no pattern fits, and nothing is recorded
+inline constexpr uintptr_t kUntracked = 1;  // the entry's: no pattern fits, and nothing is recorded
 inline constexpr uintptr_t kSimple =
-    2;  // its candidate's: one fits, and the fast side can read its key
-
+    2;  // a candidate's: the only one, and the fast side can read its key
 inline constexpr uintptr_t kUnmatched =
-    4;  // the record's: of an earlier generation, to be matched before it is used
+    4;  // the entry's: of an earlier generation, to be matched before it is used
 
 inline const Candidate& simple_candidate_of(uintptr_t value) {
   return *reinterpret_cast<const Candidate*>(value - kSimple);
 }
 
-inline Record* record_of(uintptr_t value) {
-  return (value & kSimple) != 0 ? simple_candidate_of(value).record
-                                : reinterpret_cast<Record*>(value & ~(kUntracked | kUnmatched));
+inline HandleEntry* entry_of(uintptr_t value) {
+  return (value & kSimple) != 0
+             ? simple_candidate_of(value).record->entry
+             : reinterpret_cast<HandleEntry*>(value & ~(kUntracked | kUnmatched));
 }
 
-// Named for launch_entry.cc, which reads it in assembly.
-extern std::atomic<const HandleTable*> g_handle_table __asm__("fibshim_handle_table");
+extern std::atomic<const HandleTable*> g_handle_table __attribute__((visibility("hidden")));
 
+// Fibonacci hashing: handles are heap addresses, alike in their low and high bits. A constant shift: tables
+// have up to 2^32 slots of 2^4 bytes.
 inline constexpr uint64_t kHashFactor = 0x9e3779b97f4a7c15;
-
-inline uint64_t hash_handle(uintptr_t handle) {
-  // Fibonacci hashing: handles are heap addresses, alike in their low and high bits.
-  return static_cast<uint64_t>(handle) * kHashFactor;
+inline uint64_t first_place(uintptr_t handle) {
+  return static_cast<uint64_t>(handle) * kHashFactor >> 28;
 }
+inline constexpr uint64_t kNextPlace = sizeof(HandleSlot);
 
-// Where a handle's slot is looked for first. A constant shift: tables have up to 2^32 slots.
-inline uint64_t first_slot(uintptr_t handle) { return hash_handle(handle) >> 32; }
+// The slot's value where the handle's first place holds it; 0: find_handle() tells.
+inline uintptr_t find_near_handle(const void* handle) {
+  const auto key = reinterpret_cast<uintptr_t>(handle);
+  const HandleSlot& slot =
+      g_handle_table.load(std::memory_order_acquire)->slot_at(first_place(key));
+  return __builtin_expect(slot.key.load(std::memory_order_acquire) == key, 1)
+             ? slot.value.load(std::memory_order_acquire)
+             : 0;
+}
 
 // The slot's value for a handle, or 0 when nothing is known of it. Hot: wait-free. Within a read
-// section, which also guards the record that it leads to.
+// section, which also guards what it leads to.
 inline uintptr_t find_handle(const void* handle) {
   const auto key = reinterpret_cast<uintptr_t>(handle);
-  const HandleTable* table = g_handle_table.load(std::memory_order_acquire);
-  for (uint64_t at = first_slot(key);; ++at) {
-    const HandleSlot& slot = table->slots()[at & table->mask];
+  const HandleTable* const table = g_handle_table.load(std::memory_order_acquire);
+  for (uint64_t place = first_place(key);; place += kNextPlace) {
+    const HandleSlot& slot = table->slot_at(place);
     const uintptr_t found = slot.key.load(std::memory_order_acquire);
-    if (__builtin_expect(found == key, 1)) return slot.value.load(std::memory_order_acquire);
+    if (found == key) return slot.value.load(std::memory_order_acquire);
     if (found == 0) return 0;
   }
 }
 
 // Everything below is for the slow paths.
 
-// Remembers a handle that the driver has just given out, replacing what was known of it; asks the
-// driver for its parameters where a pattern fits the symbol. `owner` is the module or library that
-// it dies with, 0 when that is not known; `image_owner` the one whose image it came from, 0 for the
-// owner. Returns the slot's new value; 0 when there is no memory for it.
-uintptr_t remember_handle(const void* handle, HandleKind kind, uintptr_t owner, const char* symbol,
-                          uintptr_t image_owner = 0);
+// An entry that nobody sees yet. `param_count` and `candidate_count` say what room its record gets; without a
+// symbol it has no record. Zeroed but for the handle's own values and the symbol. Null: no memory.
+struct NewHandle {
+  const void* handle;
+  HandleKind kind;
+  uintptr_t owner;
+  uintptr_t image_owner;
+  CUcontext context;
+  const char* name;    // hashed
+  const char* symbol;  // kept; null: it gets no record
+  uint32_t param_count;
+  uint32_t candidate_count;
+};
+HandleEntry* make_entry(const NewHandle& given);
 
-// The library that a known CUkernel came from; 0 when that is not known.
-uintptr_t library_of(const void* kernel);
+// Whether a handle that was given out again is the one that an entry is of.
+bool is_same_handle(const HandleEntry& entry, HandleKind kind, uintptr_t owner, const char* name);
 
-// The image that the kernel of a handle came from; it may be unknown. May read the image.
-void find_image_of(const Record& record, ImageIdentity* out);
+// Gives up an entry that was never published, or that nobody reads any more.
+void release_entry(HandleEntry* entry);
 
-// A handle that is launched and not known, or not matched: asks the driver for its name, both ways.
-// 0 when it has none.
-uintptr_t remember_stranger(const void* handle);
+// Publishes an entry, unless another generation has come into force since it was begun. What was known of the
+// handle is retired. `*value`: the slot's new value.
+enum class Inserted : uint8_t { yes, no_memory, too_late };
+Inserted insert_entry(const Generation& generation, HandleEntry* entry, uintptr_t* value);
 
-// Loads what `next` has for the handles that live. The first half of a swap, as often as wanted.
-void prepare_handles(const Generation& next);
-
-// Puts `next` in force, and takes the one before back: launches that begin from here on belong to it.
-// For the watcher alone (swap.cc). False: no memory, and nothing has changed.
-bool put_in_force(Generation* next);
-
-// A generation that nobody reads any more, for end_generation(); or null. `*has_more`: something still
-// waits for its grace period.
-Generation* take_ended_generation(bool* has_more);
-
-// A library's module in some context: what is remembered of its functions dies with the library.
-void remember_library_module(uintptr_t module, uintptr_t library);
+// The handle means something else now, of which nothing is known.
+void forget_handle(const void* handle);
 
 // Everything known of a module's or library's handles dies, and of handles whose owner is unknown.
 // Called before the driver unloads it.
@@ -193,10 +155,10 @@ void forget_owner(uintptr_t owner);
 // launched.
 void forget_functions();
 
-// Launches of CUkernels take the slow side from now on: g_tells_devices_apart was set.
+// Launches of CUkernels take the slow side from now on: devices are told apart.
 void take_kernels_off_fast_side();
 
-// For the atfork handlers: no other thread may be half-way through a change.
+// For the atfork handlers.
 void lock_handles_for_fork();
 void unlock_handles_after_fork(bool is_child);
 

@@ -1,90 +1,18 @@
 #include "shim/registry/images.h"
 
-#include <atomic>
 #include <stdio.h>
 #include <string.h>
 
-#include "shim/counters/counters.h"
-#include "shim/driver/driver.h"
-#include "shim/registry/loaded_images.h"
 #include "shim/base/log.h"
-#include "shim/base/pool.h"
-#include "shim/registry/in_force.h"
+#include "shim/base/mutex.h"
 #include "shim/base/settings_in_force.h"
+#include "shim/driver/context_scope.h"
+#include "shim/registry/devices.h"
+#include "shim/registry/loaded_images.h"
 
 namespace fibshim {
 
-struct ReplacementRow {
-  std::atomic<CUfunction> kernels[kMaxDeviceClasses];  // CUkernels, once they are loaded
-  std::atomic<uint32_t> reported;                      // bit per class: its failure was logged
-};
-
 namespace {
-
-struct Devices {
-  uint32_t count;
-  uint32_t class_count;
-  uint32_t class_of[64];
-  uint32_t class_sm[kMaxDeviceClasses];
-  CUdevice device[64];
-};
-
-// Published whole, once cuInit has succeeded; null before.
-std::atomic<const Devices*> g_devices;
-Pool g_pool;
-
-const Devices* ask_devices() {
-  const auto get_count = FIBSHIM_REAL(cuDeviceGetCount);
-  const auto get_device = FIBSHIM_REAL(cuDeviceGet);
-  const auto get_attribute = FIBSHIM_REAL(cuDeviceGetAttribute);
-  const auto get_name = FIBSHIM_REAL(cuDeviceGetName);
-  int count = 0;
-  if (get_count == nullptr || get_device == nullptr || get_attribute == nullptr ||
-      get_count(&count) != CUDA_SUCCESS || count <= 0) {
-    return nullptr;
-  }
-  auto* devices = static_cast<Devices*>(g_pool.allocate(sizeof(Devices)));
-  if (devices == nullptr) return nullptr;
-  devices->count = count > 64 ? 64 : static_cast<uint32_t>(count);
-  for (uint32_t i = 0; i < devices->count; ++i) {
-    int major = 0;
-    int minor = 0;
-    if (get_device(&devices->device[i], static_cast<int>(i)) != CUDA_SUCCESS ||
-        get_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, devices->device[i]) !=
-            CUDA_SUCCESS ||
-        get_attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, devices->device[i]) !=
-            CUDA_SUCCESS) {
-      g_pool.release(devices, sizeof(Devices));
-      return nullptr;
-    }
-    const uint32_t sm = static_cast<uint32_t>(major * 10 + minor);
-    uint32_t device_class = 0;
-    while (device_class < devices->class_count && devices->class_sm[device_class] != sm) {
-      ++device_class;
-    }
-    if (device_class == devices->class_count && device_class < kMaxDeviceClasses) {
-      devices->class_sm[devices->class_count++] = sm;
-    }
-    devices->class_of[i] = device_class < kMaxDeviceClasses ? device_class : kNoDeviceClass;
-    char name[128] = "";
-    if (get_name != nullptr) (void)get_name(name, sizeof name, devices->device[i]);
-    name[sizeof name - 1] = 0;
-    describe_device(i, sm, name);
-  }
-  // Before anybody can decide by these devices.
-  if (devices->class_count > 1) tell_devices_apart();
-  const Devices* expected = nullptr;
-  if (!g_devices.compare_exchange_strong(expected, devices, std::memory_order_acq_rel)) {
-    g_pool.release(devices, sizeof(Devices));
-    return expected;
-  }
-  return devices;
-}
-
-const Devices* known_devices() {
-  const Devices* devices = g_devices.load(std::memory_order_acquire);
-  return devices != nullptr ? devices : ask_devices();
-}
 
 // The best one that was not tried. -1: none.
 int choose_image(const Snapshot& snapshot, const Solution& solution, uint32_t sm, uint64_t tried) {
@@ -103,7 +31,7 @@ Mutex g_fault_lock;  // guards the two below
 uint64_t g_faulty_generation;
 char g_fault[512];
 
-void report_once(const Generation& generation, const Solution& solution, ReplacementRow& row,
+void report_once(const Generation& generation, const Solution& solution, LoadedSolution& row,
                  uint32_t device_class, const char* message) {
   const uint32_t bit = 1u << device_class;
   if ((row.reported.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
@@ -259,50 +187,6 @@ LoadedImage* load_image(const Snapshot& snapshot, uint32_t solution_index, uint3
   return found;
 }
 
-// A device's primary context, if it is active: current while this lives.
-class BorrowedContext {
- public:
-  BorrowedContext() = default;
-  BorrowedContext(const BorrowedContext&) = delete;
-  BorrowedContext& operator=(const BorrowedContext&) = delete;
-  ~BorrowedContext() {
-    if (!is_there_) return;
-    CUcontext context = nullptr;
-    (void)FIBSHIM_REAL(cuCtxPopCurrent_v2)(&context);
-    (void)FIBSHIM_REAL(cuDevicePrimaryCtxRelease_v2)(device_);
-  }
-
-  bool borrow(CUdevice device) {
-    const auto get_state = FIBSHIM_REAL(cuDevicePrimaryCtxGetState);
-    const auto retain = FIBSHIM_REAL(cuDevicePrimaryCtxRetain);
-    const auto release = FIBSHIM_REAL(cuDevicePrimaryCtxRelease_v2);
-    const auto push = FIBSHIM_REAL(cuCtxPushCurrent_v2);
-    unsigned flags = 0;
-    int is_active = 0;
-    CUcontext context = nullptr;
-    if (get_state == nullptr || retain == nullptr || release == nullptr || push == nullptr ||
-        FIBSHIM_REAL(cuCtxPopCurrent_v2) == nullptr ||
-        get_state(device, &flags, &is_active) != CUDA_SUCCESS || is_active == 0 ||
-        retain(&context, device) != CUDA_SUCCESS) {
-      return false;
-    }
-    device_ = device;
-    is_there_ = push(context) == CUDA_SUCCESS;
-    if (!is_there_) (void)release(device);
-    return is_there_;
-  }
-
- private:
-  CUdevice device_ = 0;
-  bool is_there_ = false;
-};
-
-bool has_current_context() {
-  const auto get_current = FIBSHIM_REAL(cuCtxGetCurrent);
-  CUcontext context = nullptr;
-  return get_current != nullptr && get_current(&context) == CUDA_SUCCESS && context != nullptr;
-}
-
 // Loads one image and makes its kernel ready. Null: `failure` says why.
 ImageKernel* load_kernel(const Snapshot& snapshot, const Binding& binding, uint32_t image_index,
                          const Devices& devices, uint32_t device_class, LoadFailure* failure) {
@@ -338,61 +222,19 @@ ImageKernel* load_kernel(const Snapshot& snapshot, const Binding& binding, uint3
   return loaded;
 }
 
-void note_use(LoadedImage* image, uint64_t generation) {
+void record_use(LoadedImage* image, uint64_t generation) {
   uint64_t last = image->last_used_by.load(std::memory_order_relaxed);
   while (last < generation &&
          !image->last_used_by.compare_exchange_weak(last, generation, std::memory_order_relaxed)) {
   }
 }
 
-size_t table_bytes(const Snapshot& snapshot) {
-  return (snapshot.solutions.count + 1) * sizeof(ReplacementRow);
-}
-
 }  // namespace
-
-ReplacementRow* make_replacement_table(const Snapshot& snapshot) {
-  return static_cast<ReplacementRow*>(g_pool.allocate(table_bytes(snapshot)));
-}
-
-void release_replacement_table(ReplacementRow* table, const Snapshot& snapshot) {
-  g_pool.release(table, table_bytes(snapshot));
-}
-
-uint32_t device_class_count() {
-  const Devices* devices = known_devices();
-  return devices == nullptr ? 0 : devices->class_count;
-}
-
-uint32_t sm_of_device_class(uint32_t device_class) {
-  const Devices* devices = known_devices();
-  return devices == nullptr || device_class >= devices->class_count
-             ? 0
-             : devices->class_sm[device_class];
-}
-
-int64_t current_device_key() {
-  const auto get_device = FIBSHIM_REAL(cuCtxGetDevice);
-  CUdevice device = -1;
-  if (get_device == nullptr || get_device(&device) != CUDA_SUCCESS) device = -1;
-  return key_of_device(device);
-}
-
-int64_t key_of_device(CUdevice device) {
-  const Devices* devices = known_devices();
-  if (devices == nullptr) return device_key(kNoDevice, kNoDeviceClass);
-  for (uint32_t i = 0; i < devices->count; ++i) {
-    if (devices->device[i] == device) {
-      return device_key(static_cast<int32_t>(i), devices->class_of[i]);
-    }
-  }
-  return device_key(kNoDevice, devices->class_count == 1 ? 0 : kNoDeviceClass);
-}
 
 Replacement find_replacement(const Generation& generation, const Binding& binding,
                              uint32_t device_class) {
-  CUfunction kernel = generation.replacements[binding.solution].kernels[device_class].load(
-      std::memory_order_acquire);
+  const CUkernel kernel =
+      generation.solutions[binding.solution].kernels[device_class].load(std::memory_order_acquire);
   if (kernel == nullptr) return {LoadState::not_yet, CUDA_SUCCESS, nullptr};
   return {LoadState::ready, CUDA_SUCCESS, kernel};
 }
@@ -401,12 +243,12 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
                              uint32_t device_class) {
   const Replacement found = find_replacement(generation, binding, device_class);
   if (found.state == LoadState::ready) return found;
-  const Devices* devices = known_devices();
+  const Devices* const devices = known_devices();
   if (devices == nullptr) return found;
   const Snapshot& snapshot = *generation.snapshot;
   const Solution& solution = snapshot.begin(snapshot.solutions)[binding.solution];
   const char* name = snapshot.text(solution.name);
-  ReplacementRow& row = generation.replacements[binding.solution];
+  LoadedSolution& row = generation.solutions[binding.solution];
   if (solution.error_code != 0) {
     report_once(generation, solution, row, device_class, snapshot.text(solution.error_message));
     return {LoadState::failed, static_cast<CUresult>(solution.error_code), nullptr};
@@ -417,10 +259,10 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
   }
   const RelaxedCapture relaxed;
   // The thread that moves the process to another folder has no context, and the driver asks for one.
-  BorrowedContext context;
+  PrimaryContextScope context;
   if (!has_current_context()) {
     for (uint32_t i = 0; i < devices->count; ++i) {
-      if (devices->class_of[i] == device_class && context.borrow(devices->device[i])) break;
+      if (devices->class_of[i] == device_class && context.enter(devices->device[i])) break;
     }
   }
   ImageKernel* loaded = nullptr;
@@ -443,12 +285,11 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
     }
     tried |= uint64_t{1} << image;
   }
-  const auto kernel = reinterpret_cast<CUfunction>(loaded->kernel);
-  note_use(loaded->image, generation.number);
-  row.kernels[device_class].store(kernel, std::memory_order_release);
+  record_use(loaded->image, generation.number);
+  row.kernels[device_class].store(loaded->kernel, std::memory_order_release);
   log_message(LogLevel::debug, "solution %s: ready for sm_%u", name,
               devices->class_sm[device_class]);
-  return {LoadState::ready, CUDA_SUCCESS, kernel};
+  return {LoadState::ready, CUDA_SUCCESS, loaded->kernel};
 }
 
 bool find_fault(const Generation& generation, char* message, size_t size) {
@@ -462,7 +303,7 @@ bool find_fault(const Generation& generation, char* message, size_t size) {
                snapshot.text(solution.error_message));
       return true;
     }
-    if (generation.replacements[i].reported.load(std::memory_order_relaxed) != 0) {
+    if (generation.solutions[i].reported.load(std::memory_order_relaxed) != 0) {
       MutexGuard guard(g_fault_lock);
       if (g_faulty_generation != generation.number) continue;
       snprintf(message, size, "%s: %s", root, g_fault);
@@ -487,19 +328,15 @@ void load_into_contexts(const Generation& generation) {
   const RelaxedCapture relaxed;
   for (uint32_t i = 0; i < devices->count; ++i) {
     const uint32_t device_class = devices->class_of[i];
-    BorrowedContext context;
-    if (device_class == kNoDeviceClass || !context.borrow(devices->device[i])) continue;
+    PrimaryContextScope context;
+    if (device_class == kNoDeviceClass || !context.enter(devices->device[i])) continue;
     for (uint32_t k = 0; k < generation.snapshot->solutions.count; ++k) {
-      const CUfunction kernel =
-          generation.replacements[k].kernels[device_class].load(std::memory_order_acquire);
+      const CUkernel kernel =
+          generation.solutions[k].kernels[device_class].load(std::memory_order_acquire);
       CUfunction in_context = nullptr;
-      if (kernel != nullptr) (void)get_function(&in_context, reinterpret_cast<CUkernel>(kernel));
+      if (kernel != nullptr) (void)get_function(&in_context, kernel);
     }
   }
 }
-
-void lock_images_for_fork() { g_pool.lock_for_fork(); }
-
-void unlock_images_after_fork(bool is_child) { g_pool.unlock_after_fork(is_child); }
 
 }  // namespace fibshim

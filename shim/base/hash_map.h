@@ -1,0 +1,102 @@
+// The shim's hash map: nodes by a 64-bit key, chained in buckets that grow with them.
+//
+// A Node has `uint64_t key` (or uintptr_t) and `Node* next`, and is the caller's to allocate and release; the
+// map owns its buckets alone. Not synchronised: every user has a mutex. What launches read without a lock is not
+// here: registry/handles.h and registry/decisions.h.
+#ifndef FIBSHIM_SHIM_BASE_HASH_MAP_H_
+#define FIBSHIM_SHIM_BASE_HASH_MAP_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shim/base/pool.h"
+
+namespace fibshim {
+
+template <class Node>
+class HashMap {
+ public:
+  constexpr explicit HashMap(Pool* pool) : pool_(pool) {}
+
+  // The pointer that leads to the node of a key; it holds null where there is none, and is null itself where
+  // the map has no buckets yet.
+  Node** find(uint64_t key) const {
+    if (buckets_ == nullptr) return nullptr;
+    Node** at = bucket_of(key);
+    while (*at != nullptr && (*at)->key != key) at = &(*at)->next;
+    return at;
+  }
+
+  Node* get(uint64_t key) const {
+    Node* const* const at = find(key);
+    return at == nullptr ? nullptr : *at;
+  }
+
+  // False: no memory for the first buckets. The key must not be there.
+  bool insert(Node* node) {
+    if (count_ >= capacity_) grow();
+    if (buckets_ == nullptr) return false;
+    Node** const bucket = bucket_of(node->key);
+    node->next = *bucket;
+    *bucket = node;
+    ++count_;
+    return true;
+  }
+
+  // Unlinks the node of a key and returns it; null: there is none.
+  Node* take(uint64_t key) {
+    Node** const at = find(key);
+    if (at == nullptr || *at == nullptr) return nullptr;
+    Node* const node = *at;
+    *at = node->next;
+    --count_;
+    return node;
+  }
+
+  // `use(node)` returns false to end the walk. It may not change the map.
+  template <class Use>
+  void for_each(const Use& use) const {
+    for (size_t i = 0; i < capacity_; ++i) {
+      for (Node* node = buckets_[i]; node != nullptr; node = node->next) {
+        if (!use(node)) return;
+      }
+    }
+  }
+
+  size_t count() const { return count_; }
+
+ private:
+  Node** bucket_of(uint64_t key) const {
+    return &buckets_[(key * 0x9e3779b97f4a7c15u >> 32) & (capacity_ - 1)];
+  }
+
+  // Without memory for more the chains get longer.
+  void grow() {
+    const size_t capacity = capacity_ == 0 ? 256 : capacity_ * 2;
+    auto** const buckets = static_cast<Node**>(pool_->allocate(capacity * sizeof(Node*)));
+    if (buckets == nullptr) return;
+    Node** const old = buckets_;
+    const size_t old_capacity = capacity_;
+    buckets_ = buckets;
+    capacity_ = capacity;
+    for (size_t i = 0; i < old_capacity; ++i) {
+      for (Node* node = old[i]; node != nullptr;) {
+        Node* const next = node->next;
+        Node** const bucket = bucket_of(node->key);
+        node->next = *bucket;
+        *bucket = node;
+        node = next;
+      }
+    }
+    pool_->release(old, old_capacity * sizeof(Node*));
+  }
+
+  Pool* pool_;
+  Node** buckets_ = nullptr;
+  size_t capacity_ = 0;
+  size_t count_ = 0;
+};
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_BASE_HASH_MAP_H_

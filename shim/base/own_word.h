@@ -1,0 +1,24 @@
+// A word of memory that one thread writes and others read.
+#ifndef FIBSHIM_SHIM_BASE_OWN_WORD_H_
+#define FIBSHIM_SHIM_BASE_OWN_WORD_H_
+
+#include <stdint.h>
+
+namespace fibshim {
+
+// Adds to a word that only this thread writes: a plain add, but as one store that a reader sees
+// whole, after everything that this thread has read or written before; the compiler moves nothing over it.
+inline void add_in_order(uint64_t* word, int64_t by) {
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+  // Compilers make three instructions of the other form.
+  __asm__ volatile("addq %1, %0" : "+m"(*word) : "er"(by) : "cc", "memory");
+#else
+  __atomic_store_n(word, __atomic_load_n(word, __ATOMIC_RELAXED) + static_cast<uint64_t>(by),
+                   __ATOMIC_RELEASE);
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_BASE_OWN_WORD_H_

@@ -1,0 +1,81 @@
+// A context that is current while a scope lasts. Slow paths: each is a few driver calls.
+#ifndef FIBSHIM_SHIM_DRIVER_CONTEXT_SCOPE_H_
+#define FIBSHIM_SHIM_DRIVER_CONTEXT_SCOPE_H_
+
+#include "shim/driver/driver.h"
+
+namespace fibshim {
+
+inline bool has_current_context() {
+  const auto get_current = FIBSHIM_REAL(cuCtxGetCurrent);
+  CUcontext context = nullptr;
+  return get_current != nullptr && get_current(&context) == CUDA_SUCCESS && context != nullptr;
+}
+
+// A given context.
+class ContextScope {
+ public:
+  explicit ContextScope(CUcontext context) {
+    const auto get_current = FIBSHIM_REAL(cuCtxGetCurrent);
+    const auto push = FIBSHIM_REAL(cuCtxPushCurrent_v2);
+    CUcontext current = nullptr;
+    is_current_ =
+        get_current != nullptr && get_current(&current) == CUDA_SUCCESS && current == context;
+    if (is_current_ || push == nullptr || FIBSHIM_REAL(cuCtxPopCurrent_v2) == nullptr) return;
+    is_pushed_ = is_current_ = push(context) == CUDA_SUCCESS;
+  }
+  ~ContextScope() {
+    CUcontext context = nullptr;
+    if (is_pushed_) (void)FIBSHIM_REAL(cuCtxPopCurrent_v2)(&context);
+  }
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+  bool is_current() const { return is_current_; }
+
+ private:
+  bool is_current_ = false;
+  bool is_pushed_ = false;
+};
+
+// A device's primary context, if it is active.
+class PrimaryContextScope {
+ public:
+  PrimaryContextScope() = default;
+  PrimaryContextScope(const PrimaryContextScope&) = delete;
+  PrimaryContextScope& operator=(const PrimaryContextScope&) = delete;
+  ~PrimaryContextScope() {
+    if (!is_current_) return;
+    CUcontext context = nullptr;
+    (void)FIBSHIM_REAL(cuCtxPopCurrent_v2)(&context);
+    (void)FIBSHIM_REAL(cuDevicePrimaryCtxRelease_v2)(device_);
+  }
+
+  bool enter(CUdevice device) {
+    const auto get_state = FIBSHIM_REAL(cuDevicePrimaryCtxGetState);
+    const auto retain = FIBSHIM_REAL(cuDevicePrimaryCtxRetain);
+    const auto release = FIBSHIM_REAL(cuDevicePrimaryCtxRelease_v2);
+    const auto push = FIBSHIM_REAL(cuCtxPushCurrent_v2);
+    unsigned flags = 0;
+    int is_active = 0;
+    CUcontext context = nullptr;
+    if (get_state == nullptr || retain == nullptr || release == nullptr || push == nullptr ||
+        FIBSHIM_REAL(cuCtxPopCurrent_v2) == nullptr ||
+        get_state(device, &flags, &is_active) != CUDA_SUCCESS || is_active == 0 ||
+        retain(&context, device) != CUDA_SUCCESS) {
+      return false;
+    }
+    device_ = device;
+    is_current_ = push(context) == CUDA_SUCCESS;
+    if (!is_current_) (void)release(device);
+    return is_current_;
+  }
+
+ private:
+  CUdevice device_ = 0;
+  bool is_current_ = false;
+};
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_DRIVER_CONTEXT_SCOPE_H_

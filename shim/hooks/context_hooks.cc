@@ -1,0 +1,111 @@
+// Hooks for contexts: they are made, and end with everything that lived in them.
+#include "shim/hooks/hooks.h"
+
+#include "shim/graphs/captures.h"
+#include "shim/hooks/call_real.h"
+#include "shim/launch/lost_context.h"
+#include "shim/launch/recording.h"
+#include "shim/registry/devices.h"
+#include "shim/registry/handles.h"
+
+namespace fibshim {
+namespace {
+
+CUresult record_context(CUresult result, CUdevice device) {
+  if (result == CUDA_SUCCESS) record_device_use(device);
+  return result;
+}
+
+// Before a context may end: its functions do, whichever they are, and the recorder's events.
+void end_functions() {
+  forget_functions();
+  drop_recording_events();
+}
+
+template <class Function>
+CUresult end_context(const std::atomic<Function>& function, CUcontext context) {
+  end_functions();
+  end_captures_of_context(context);
+  forget_lost_context(context);
+  return call_real(function, context);
+}
+
+template <class Function>
+CUresult end_primary_context(const std::atomic<Function>& function, CUdevice device,
+                             bool is_reset) {
+  end_functions();
+  const CUresult result = call_real(function, device);
+  end_captures_of_primary_context(device, is_reset);
+  forget_lost_primary_context(device);
+  return result;
+}
+
+}  // namespace
+}  // namespace fibshim
+
+using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is all hooks
+
+// --- make ---
+
+CUresult hook_cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  const CUresult result = call_real(real::cuDevicePrimaryCtxRetain, context, device);
+  if (result == CUDA_SUCCESS) record_primary_context(device, *context);
+  return record_context(result, device);
+}
+
+CUresult hook_cuCtxCreate(CUcontext* context, unsigned flags, CUdevice device) {
+  return record_context(call_real(real::cuCtxCreate, context, flags, device), device);
+}
+
+CUresult hook_cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device) {
+  return record_context(call_real(real::cuCtxCreate_v2, context, flags, device), device);
+}
+
+CUresult hook_cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* params, int param_count,
+                             unsigned flags, CUdevice device) {
+  return record_context(
+      call_real(real::cuCtxCreate_v3, context, params, param_count, flags, device), device);
+}
+
+CUresult hook_cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* params, unsigned flags,
+                             CUdevice device) {
+  return record_context(call_real(real::cuCtxCreate_v4, context, params, flags, device), device);
+}
+
+CUresult hook_cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc resources, CUdevice device,
+                               unsigned flags) {
+  return record_context(call_real(real::cuGreenCtxCreate, context, resources, device, flags),
+                        device);
+}
+
+// --- end ---
+
+CUresult hook_cuCtxDestroy(CUcontext context) { return end_context(real::cuCtxDestroy, context); }
+
+CUresult hook_cuCtxDestroy_v2(CUcontext context) {
+  return end_context(real::cuCtxDestroy_v2, context);
+}
+
+CUresult hook_cuCtxDetach(CUcontext context) { return end_context(real::cuCtxDetach, context); }
+
+CUresult hook_cuDevicePrimaryCtxRelease(CUdevice device) {
+  return end_primary_context(real::cuDevicePrimaryCtxRelease, device, false);
+}
+
+CUresult hook_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  return end_primary_context(real::cuDevicePrimaryCtxRelease_v2, device, false);
+}
+
+CUresult hook_cuDevicePrimaryCtxReset(CUdevice device) {
+  return end_primary_context(real::cuDevicePrimaryCtxReset, device, true);
+}
+
+CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  return end_primary_context(real::cuDevicePrimaryCtxReset_v2, device, true);
+}
+
+CUresult hook_cuGreenCtxDestroy(CUgreenCtx context) {
+  end_functions();
+  end_captures_of_green_context(context);
+  return call_real(real::cuGreenCtxDestroy, context);
+}

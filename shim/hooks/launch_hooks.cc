@@ -1,0 +1,128 @@
+// The exported launch functions.
+//
+// cuLaunchKernel has more arguments than registers hold, and a compiler would copy those on the stack to call
+// the driver. So on x86-64 the export is a trampoline, as dlsym's: it saves the argument registers, asks
+// launch/fast.cc where to go, restores them and jumps. The host's arguments lie where the driver expects them.
+// No offset into a struct stands in it: it hands over the stack as a LaunchFrame, and what it pops is what it
+// pushed.
+#include "shim/hooks/hooks.h"
+
+#include "shim/hooks/call_real.h"
+#include "shim/launch/launch.h"
+
+using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is all hooks
+
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+
+asm(R"(
+  .text
+.macro fibshim_trampoline name
+  .globl \name
+  .type \name, @function
+  .p2align 5
+\name:
+  .cfi_startproc
+  subq $8, %rsp                # the stack is aligned for the call
+  pushq %r9
+  pushq %r8
+  pushq %rcx
+  pushq %rdx
+  pushq %rsi
+  pushq %rdi
+  .cfi_adjust_cfa_offset 56
+  movq %rsp, %rdi
+  call fibshim_route_\name
+  popq %rdi
+  popq %rsi
+  popq %rdx
+  popq %rcx
+  popq %r8
+  popq %r9
+  addq $8, %rsp
+  .cfi_adjust_cfa_offset -56
+  jmp *%rax
+  .cfi_endproc
+  .size \name, . - \name
+.endm
+)");
+
+asm("fibshim_trampoline cuLaunchKernel");
+asm("fibshim_trampoline cuLaunchKernel_ptsz");
+asm("fibshim_trampoline cuLaunchCooperativeKernel");
+asm("fibshim_trampoline cuLaunchCooperativeKernel_ptsz");
+
+#else
+
+// The same for other machines, and for ThreadSanitizer, which sees no assembly: arguments are copied.
+#define FIBSHIM_GEOMETRY                                                                 \
+  unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
+      unsigned block_z, unsigned shared_mem, CUstream stream, void **params
+
+// `extra`: the last argument, or nothing.
+#define FIBSHIM_FRAMED(name, extra, ...)                                                 \
+  {                                                                                      \
+    LaunchFrame frame = {reinterpret_cast<uint64_t>(function),                           \
+                         {grid_x, grid_y, grid_z},                                       \
+                         {block_x, block_y},                                             \
+                         0,                                                              \
+                         0,                                                              \
+                         block_z,                                                        \
+                         shared_mem,                                                     \
+                         stream,                                                         \
+                         params,                                                         \
+                         extra};                                                         \
+    const Target target = fibshim_route_##name(&frame);                                  \
+    if (target == reinterpret_cast<Target>(&fibshim_return_result)) {                    \
+      return static_cast<CUresult>(frame.function);                                      \
+    }                                                                                    \
+    return reinterpret_cast<decltype(FIBSHIM_REAL(name))>(target)(                       \
+        function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_mem, stream, \
+        params __VA_OPT__(, ) __VA_ARGS__);                                              \
+  }
+
+CUresult hook_cuLaunchKernel(CUfunction function, FIBSHIM_GEOMETRY, void** extra)
+    FIBSHIM_FRAMED(cuLaunchKernel, extra, extra) CUresult
+    hook_cuLaunchKernel_ptsz(CUfunction function, FIBSHIM_GEOMETRY, void** extra)
+        FIBSHIM_FRAMED(cuLaunchKernel_ptsz, extra, extra) CUresult
+    hook_cuLaunchCooperativeKernel(CUfunction function, FIBSHIM_GEOMETRY)
+        FIBSHIM_FRAMED(cuLaunchCooperativeKernel, nullptr) CUresult
+    hook_cuLaunchCooperativeKernel_ptsz(CUfunction function, FIBSHIM_GEOMETRY) FIBSHIM_FRAMED(
+        cuLaunchCooperativeKernel_ptsz, nullptr)
+
+#endif
+
+CUresult hook_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** params,
+                               void** extra) {
+  return launch_cuLaunchKernelEx(config, function, params, extra);
+}
+
+CUresult hook_cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction function,
+                                    void** params, void** extra) {
+  return launch_cuLaunchKernelEx_ptsz(config, function, params, extra);
+}
+
+// --- as programs launched before CUDA 4 ---
+
+// Geometry and arguments were set on the function, where only the driver can read them.
+CUresult hook_cuLaunch(CUfunction function) {
+  count_kept(function);
+  return call_real(real::cuLaunch, function);
+}
+
+CUresult hook_cuLaunchGrid(CUfunction function, int grid_width, int grid_height) {
+  count_kept(function);
+  return call_real(real::cuLaunchGrid, function, grid_width, grid_height);
+}
+
+CUresult hook_cuLaunchGridAsync(CUfunction function, int grid_width, int grid_height,
+                                CUstream stream) {
+  count_kept(function);
+  return call_real(real::cuLaunchGridAsync, function, grid_width, grid_height, stream);
+}
+
+// The kernels of all devices wait for one another: all of them are kept.
+CUresult hook_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsigned count,
+                                                   unsigned flags) {
+  for (unsigned i = 0; launches != nullptr && i < count; ++i) count_kept(launches[i].function);
+  return call_real(real::cuLaunchCooperativeKernelMultiDevice, launches, count, flags);
+}

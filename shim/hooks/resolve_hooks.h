@@ -1,0 +1,16 @@
+// How a host gets at the hooks: by name, or in exchange for the driver's own pointers.
+#ifndef FIBSHIM_SHIM_HOOKS_RESOLVE_HOOKS_H_
+#define FIBSHIM_SHIM_HOOKS_RESOLVE_HOOKS_H_
+
+namespace fibshim {
+
+// The hook for a pointer that the real driver gave out, or the pointer itself when it is not one
+// that the shim hooks. Exact pointers are compared, never names.
+void* exchange_pointer(void* given);
+
+// The hook for an exported name, or nullptr. Takes no lock and allocates nothing.
+void* hook_for_name(const char* name);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_HOOKS_RESOLVE_HOOKS_H_

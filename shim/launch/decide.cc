@@ -1,0 +1,150 @@
+#include "shim/launch/decide.h"
+
+#include <string.h>
+
+#include "shim/base/log.h"
+#include "shim/base/settings_in_force.h"
+#include "shim/counters/counters.h"
+#include "shim/driver/context_scope.h"
+#include "shim/driver/stream_context.h"
+#include "shim/launch/served_solutions.h"
+#include "shim/registry/decisions.h"
+#include "shim/registry/devices.h"
+#include "shim/registry/generation.h"
+#include "shim/registry/images.h"
+
+namespace fibshim {
+namespace {
+
+// Drivers from 12.3 on load modules while a stream captures; earlier ones spoil the capture.
+bool can_load_in_capture() {
+  int version = 0;
+  const auto get_version = FIBSHIM_REAL(cuDriverGetVersion);
+  return get_version != nullptr && get_version(&version) == CUDA_SUCCESS && version >= 12030;
+}
+
+// Failures that may pass: the next launch tries again. Others last as long as the file they come from.
+bool may_pass(CUresult error) {
+  switch (error) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+    case CUDA_ERROR_NOT_INITIALIZED:
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_NOT_READY:
+    case CUDA_ERROR_SYSTEM_NOT_READY: return true;
+    default:
+      return error >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+             error <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+  }
+}
+
+// Of a handle whose launches need not be told apart by their devices.
+int64_t device_of_all_launches(const Record& record, const LaunchRequest& request) {
+  if (record.kind == HandleKind::function) return device_key_of_launch(request);
+  const int32_t only = only_device_in_use();
+  // Contexts may have been made in ways that nobody saw.
+  const int64_t device = only >= 0 ? key_of_device(only) : device_key_of_launch(request);
+  return counts_devices_apart() ? device : device_key(kNoDevice, class_of_key(device));
+}
+
+DecisionKind kind_of(LoadState state) {
+  switch (state) {
+    case LoadState::ready: return DecisionKind::ready;
+    case LoadState::no_image: return DecisionKind::arch;
+    case LoadState::not_yet: return DecisionKind::in_capture;
+    case LoadState::failed: return DecisionKind::failed;
+  }
+  return DecisionKind::failed;
+}
+
+// A CUfunction's launches are made through the CUfunction of the same context: a CUkernel costs the driver
+// more. Null: stays the CUkernel.
+CUfunction function_for(const Record& record, CUkernel kernel) {
+  const auto get_function = FIBSHIM_REAL(cuKernelGetFunction);
+  CUfunction function = nullptr;
+  if (record.kind != HandleKind::function || record.context == nullptr || get_function == nullptr) {
+    return nullptr;
+  }
+  const ContextScope scope(record.context);
+  return scope.is_current() && get_function(&function, kernel) == CUDA_SUCCESS ? function : nullptr;
+}
+
+Replacement find_or_load(const Candidate& candidate, const Binding& binding, int64_t device,
+                         const LaunchRequest& request) {
+  const uint32_t device_class = class_of_key(device);
+  Replacement found = {LoadState::not_yet, CUDA_SUCCESS, nullptr};
+  if (device_class >= kMaxDeviceClasses) return found;
+  found = find_replacement(*candidate.generation, binding, device_class);
+  if (found.state == LoadState::not_yet &&
+      (can_load_in_capture() || !is_capturing(request.stream, request.is_per_thread_stream))) {
+    found = load_replacement(*candidate.generation, binding, device_class);
+  }
+  return found;
+}
+
+}  // namespace
+
+uint32_t unresolved_series(const Candidate& candidate) {
+  return series_of(candidate.generation->config, candidate.snapshot->text(candidate.pattern->label),
+                   "(unresolved)", kNoDevice);
+}
+
+int64_t device_key_of_launch(const LaunchRequest& request) {
+  // A stream need not belong to the current context.
+  const CUcontext context = context_of_stream(request.stream);
+  const ContextScope scope(context);
+  return scope.is_current() ? current_device_key() : key_of_device(kNoDevice);
+}
+
+const Decision& decide(const Record& record, Candidate* candidate, int64_t* key, uint32_t count,
+                       const LaunchRequest& request, Decision* scratch) {
+  const Snapshot& snapshot = *candidate->snapshot;
+  const uint32_t own = candidate->pattern->key.count;
+  Resolution resolution;
+  resolve(record, *candidate, key, &resolution);
+  if (count == own) key[own] = device_of_all_launches(record, request);
+  const int64_t device = key[own];
+
+  Replacement replacement = {LoadState::not_yet, CUDA_SUCCESS, nullptr};
+  DecisionKind kind = resolution.kind;
+  if (kind == DecisionKind::ready) {
+    replacement = find_or_load(*candidate, *resolution.binding, device, request);
+    kind = kind_of(replacement.state);
+  } else if (resolution.reason[0] != 0) {
+    log_message(LogLevel::info, "%s: %s", resolution.definition, resolution.reason);
+  }
+  fill_decision(*candidate, resolution, kind, key, count, scratch);
+  scratch->key[own] = device;  // for look-ups from when devices are told apart
+  scratch->series =
+      resolution.definition[0] == 0
+          ? unresolved_series(*candidate)
+          : series_of(candidate->generation->config, snapshot.text(candidate->pattern->label),
+                      resolution.definition, device_of_key(device));
+  scratch->counter = counter_of(scratch->series, outcome_of(kind));
+  if (resolution.binding != nullptr) {
+    const Solution& solution = snapshot.begin(snapshot.solutions)[resolution.binding->solution];
+    scratch->on_error = on_error_of(solution.on_error);
+    record_solution(scratch->series, snapshot.text(solution.name));
+    scratch->is_quarantined = is_series_quarantined(scratch->series);
+    if (scratch->is_quarantined != 0) scratch->way = Way::slow;
+  }
+  if (kind == DecisionKind::ready) {
+    scratch->node_kernel = replacement.kernel;
+    scratch->kernel = function_for(record, replacement.kernel);
+    if (scratch->kernel == nullptr) {
+      scratch->kernel = reinterpret_cast<CUfunction>(replacement.kernel);
+    }
+  } else if (kind == DecisionKind::failed) {
+    scratch->error = replacement.error;
+  }
+  const bool lasts = kind == DecisionKind::failed ? !may_pass(replacement.error)
+                                                  : kind != DecisionKind::in_capture;
+  if (!lasts) return *scratch;
+  const Decision* const published = publish_decision(candidate, *scratch);
+  // A quarantine may have begun since it was looked at.
+  if (resolution.binding != nullptr && is_series_quarantined(scratch->series)) {
+    quarantine_decisions(is_series_quarantined);
+  }
+  return *published;
+}
+
+}  // namespace fibshim

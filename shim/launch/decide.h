@@ -1,0 +1,23 @@
+// Makes a decision: resolves the definition, loads its solution's image, and caches what will hold.
+// Slow side: may call the driver, load images and log.
+#ifndef FIBSHIM_SHIM_LAUNCH_DECIDE_H_
+#define FIBSHIM_SHIM_LAUNCH_DECIDE_H_
+
+#include "shim/plan/plan.h"
+
+namespace fibshim {
+
+// `key` has room for a device behind the candidate's own parts; `count` says whether that is part of the key.
+// `scratch` holds a decision that is not cached.
+const Decision& decide(const Record& record, Candidate* candidate, int64_t* key, uint32_t count,
+                       const LaunchRequest& request, Decision* scratch);
+
+// The series under which launches of a candidate are counted whose definition cannot be computed.
+uint32_t unresolved_series(const Candidate& candidate);
+
+// The GPU that a launch goes to, and its class. Asks the driver.
+int64_t device_key_of_launch(const LaunchRequest& request);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_LAUNCH_DECIDE_H_

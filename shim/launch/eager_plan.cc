@@ -1,0 +1,87 @@
+#include "shim/launch/eager_plan.h"
+
+#include "shim/base/read_section.h"
+#include "shim/counters/counters.h"
+#include "shim/launch/decide.h"
+#include "shim/launch/launch.h"
+#include "shim/launch/learn.h"
+#include "shim/launch/served_solutions.h"
+#include "shim/launch/recording.h"
+#include "shim/registry/decisions.h"
+#include "shim/registry/devices.h"
+#include "shim/registry/generation.h"
+#include "shim/registry/handles.h"
+
+namespace fibshim {
+namespace {
+
+constexpr CounterIndex kUntrackedCounter = counter_of(0, Outcome::untracked);
+
+// The handle's record, learnt if need be. Null: no pattern knows it, or the driver does not either.
+const Record* find_record(const void* handle) {
+  uintptr_t slot = find_handle(handle);
+  if (slot == 0 || (slot & kUnmatched) != 0) slot = learn_stranger(handle);
+  // Without a generation there are no counters: the shim is off.
+  if (slot != 0 ? (slot & kUntracked) != 0 : has_generation()) count(kUntrackedCounter);
+  return slot == 0 || (slot & kUntracked) != 0 ? nullptr : entry_of(slot)->record;
+}
+
+Mode mode_of(const Record& record) {
+  return record.candidate_count == 0 ? Mode::apply : record.candidates[0].generation->mode;
+}
+
+void count_plan(const LaunchPlan& plan, Mode mode) {
+  if (plan.action == LaunchAction::redirect) return;
+  if (plan.candidate == nullptr) return count(kUntrackedCounter);
+  const uint32_t series =
+      plan.decision == nullptr ? unresolved_series(*plan.candidate) : plan.decision->series;
+  count(counter_of(series, plan.outcome));
+  if (plan.outcome == Outcome::error && mode != Mode::observe) {
+    record_failure(series, plan.decision->error);
+  }
+}
+
+}  // namespace
+
+void plan_eager(LaunchRequest* request, LaunchPlan* plan) {
+  const Record* const record = find_record(request->handle);
+  if (record == nullptr) {
+    plan->action = LaunchAction::original;
+    plan->outcome = Outcome::untracked;
+    plan->record = nullptr;
+    plan->arguments = nullptr;
+    plan->candidate = nullptr;
+    plan->decision = nullptr;
+    return;
+  }
+  const Mode mode = mode_of(*record);
+  plan_launch(*record, mode, request, plan,
+              [&](Candidate& candidate, int64_t* key) -> const Decision& {
+                uint32_t count = candidate.pattern->key.count;
+                if (record->kind == HandleKind::kernel && are_devices_told_apart()) {
+                  key[count++] = device_key_of_launch(*request);
+                }
+                const Decision* const found = find_decision(candidate, key, count);
+                return found != nullptr
+                           ? *found
+                           : decide(*record, &candidate, key, count, *request, &plan->uncached);
+              });
+  count_plan(*plan, mode);
+}
+
+void refuse_redirect(LaunchPlan* plan) {
+  plan->action = LaunchAction::original;
+  plan->outcome = Outcome::fallback_refused;
+  count(counter_of(plan->decision->series, plan->outcome));
+}
+
+void count_kept(const void* handle) {
+  const ReadSection section;
+  const Record* const record = find_record(handle);
+  if (record == nullptr) return;
+  record_bare_launch(*record);
+  if (record->candidate_count == 0) return count(kUntrackedCounter);
+  count(counter_of(unresolved_series(record->candidates[0]), Outcome::fallback_refused));
+}
+
+}  // namespace fibshim

@@ -1,0 +1,21 @@
+// The plan of a launch or a graph node, with what the pure plan leaves to its caller: the record is looked up
+// or learnt, decisions are cached or made, and what does not lead to a redirect is counted.
+//
+// Slow side; within the caller's read section, in which the plan must also be read.
+#ifndef FIBSHIM_SHIM_LAUNCH_EAGER_PLAN_H_
+#define FIBSHIM_SHIM_LAUNCH_EAGER_PLAN_H_
+
+#include "shim/plan/plan.h"
+
+namespace fibshim {
+
+// Fills the plan. Of a plan to redirect nothing is counted yet: count plan->decision->counter right before the
+// launch, and call end_failed_launch() or refuse_redirect() when it does not happen.
+void plan_eager(LaunchRequest* request, LaunchPlan* plan);
+
+// The redirect turns out to be impossible: counts the launch as refused, for the original.
+void refuse_redirect(LaunchPlan* plan);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_LAUNCH_EAGER_PLAN_H_

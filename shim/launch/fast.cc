@@ -1,0 +1,271 @@
+// The fast side of a launch: what nearly every launch takes.
+//
+// Hot: runs on every launch. A kernel that no pattern knows costs one table lookup within a read section and
+// one count; a redirected one adds a decision lookup, the checks and its arguments. Forbidden here, and kept
+// out by a test of the object's undefined symbols: locks, allocation, getenv, dlsym, logging, exceptions and
+// driver calls other than the launch. Whatever needs one of those is in slow.cc.
+//
+// Each function is entered within the thread's read section, and leaves it before it calls anything: the
+// driver, where the launch may wait for room in a queue while its own handle dies, or the slow side.
+#include "shim/launch/launch.h"
+
+#include "shim/base/read_section.h"
+#include "shim/base/slow_reasons.h"
+#include "shim/counters/counters.h"
+#include "shim/driver/driver.h"
+#include "shim/plan/fast_plan.h"
+#include "shim/plan/plan.h"
+#include "shim/registry/decisions.h"
+#include "shim/registry/handles.h"
+
+namespace fibshim {
+namespace {
+
+constexpr CounterIndex kUntracked0 = counter_of(0, Outcome::untracked);
+
+// A launch whose arguments came in registers and on the stack.
+template <const LaunchFunctions& kFunctions>
+struct FramedLaunch {
+  using End = Target;
+
+  LaunchFrame& frame;
+  static constexpr bool kHasAttributes = false;
+  static constexpr const LaunchFunctions& functions() { return kFunctions; }
+
+  CUfunction function() const { return reinterpret_cast<CUfunction>(frame.function); }
+  void** params() const { return frame.params; }
+  CUstream stream() const { return frame.stream; }
+  bool is_plain() const { return !kFunctions.has_extra || frame.extra == nullptr; }
+  uint32_t geometry(uint32_t i) const {
+    // The slot of each value in the frame, in the plain order.
+    static constexpr uint8_t kSlots[kPlainGeometryCount] = {1, 2, 3, 4, 5, 8, 9};
+    return static_cast<uint32_t>(reinterpret_cast<const uint64_t*>(&frame)[kSlots[i]]);
+  }
+  static_assert(offsetof(LaunchFrame, grid) == 8 && offsetof(LaunchFrame, block_xy) == 32 &&
+                offsetof(LaunchFrame, block_z) == 64 && offsetof(LaunchFrame, shared_mem) == 72);
+
+  End original() const { return kFunctions.original(); }
+  End ended(CUresult result) const { return end_launch(frame, result); }
+  End slowly() const { return route_slowly(frame, kFunctions); }
+};
+
+// A launch with a CUlaunchConfig.
+template <const LaunchFunctions& kFunctions>
+struct ConfigLaunch {
+  using End = CUresult;
+
+  const CUlaunchConfig* config;
+  CUfunction handle;
+  void** given_params;
+  void** extra;
+  static constexpr bool kHasAttributes = true;
+  static constexpr const LaunchFunctions& functions() { return kFunctions; }
+
+  CUfunction function() const { return handle; }
+  void** params() const { return given_params; }
+  CUstream stream() const { return config->hStream; }
+  // No attributes, or programmatic stream serialization alone, which is dropped for a replacement that does
+  // not wait: the rest needs a look at the replacement.
+  bool is_plain() const {
+    return config != nullptr && extra == nullptr &&
+           (config->numAttrs == 0 ||
+            (config->numAttrs == 1 && config->attrs != nullptr &&
+             config->attrs->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION));
+  }
+  uint32_t geometry(uint32_t i) const {
+    // gridDimX to sharedMemBytes lie in the plain order.
+    return (&config->gridDimX)[i];
+  }
+  static_assert(offsetof(CUlaunchConfig, gridDimX) == 0 &&
+                offsetof(CUlaunchConfig, blockDimZ) == 20 &&
+                offsetof(CUlaunchConfig, sharedMemBytes) == 24);
+
+  End original() const {
+    return kFunctions.launch_ex->load(std::memory_order_relaxed)(config, handle, given_params,
+                                                                 extra);
+  }
+  End ended(CUresult result) const { return result; }
+  End slowly() const {
+    return launch_config_slowly(config, handle, given_params, extra, kFunctions);
+  }
+};
+
+template <class Launch>
+__attribute__((noinline)) typename Launch::End leave_for_slow_side(Launch launch,
+                                                                   ReaderState* reader) {
+  leave_fast_section(reader);
+  return launch.slowly();
+}
+
+template <class Launch>
+__attribute__((noinline)) typename Launch::End end_failed(Launch launch, CounterIndex hit,
+                                                          OnError on_error, CUresult result) {
+  return end_failed_launch(hit, result, on_error == OnError::fallback) ? launch.original()
+                                                                       : launch.ended(result);
+}
+
+// The hit is counted before the launch, and taken back if it fails: a process that ends within it has
+// counted it.
+template <class Launch>
+inline typename Launch::End launch_replacement(Launch launch, const Decision& decision,
+                                               ReaderState* reader,
+                                               const uint32_t (&geometry)[kPlainGeometryCount],
+                                               void** arguments) {
+  const CounterIndex hit = decision.counter;
+  const OnError on_error = decision.on_error;
+  const CUfunction kernel = decision.kernel;
+  count_in(reader->counters, hit);
+  leave_fast_section(reader);
+  const CUresult result = Launch::functions().launch->load(std::memory_order_relaxed)(
+      kernel, geometry[0], geometry[1], geometry[2], geometry[3], geometry[4], geometry[5],
+      geometry[6], launch.stream(), arguments, nullptr);
+  if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
+    return end_failed(launch, hit, on_error, result);
+  }
+  return launch.ended(result);
+}
+
+// A decision with expressions.
+template <class Launch>
+__attribute__((noinline)) typename Launch::End launch_computed(Launch launch,
+                                                               const Candidate& candidate,
+                                                               const Decision& decision,
+                                                               ReaderState* reader) {
+  LaunchView view;
+  view.params = launch.params();
+  view.captures = candidate.captures;
+  for (uint32_t i = 0; i < kPlainSharedMem; ++i) view.geometry[kGridX + i] = launch.geometry(i);
+  for (uint32_t i = 0; i < 3; ++i) view.geometry[kClusterX + i] = 1;
+  view.geometry[kSharedMem] = launch.geometry(kPlainSharedMem);
+  if (!pattern_holds(candidate, view) || !solution_holds(decision, view)) {
+    return leave_for_slow_side(launch, reader);
+  }
+  uint32_t geometry[kPlainGeometryCount];
+  __builtin_memcpy(geometry, decision.fast.geometry, sizeof geometry);
+  for (uint32_t left = decision.fast.has_dynamic; left != 0; left &= left - 1) {
+    const auto index = static_cast<uint32_t>(__builtin_ctz(left));
+    const uint32_t target = index == kSharedMem ? kPlainSharedMem : index;
+    if (!compute_dimension(decision, index, view, &geometry[target])) {
+      return leave_for_slow_side(launch, reader);
+    }
+  }
+  void* pointers[kMaxFastArguments];
+  int64_t values[kMaxFastArguments];
+  void** arguments = launch.params();
+  if (decision.binding->is_identity == 0) {
+    if (!compute_arguments(decision, view, pointers, values)) {
+      return leave_for_slow_side(launch, reader);
+    }
+    arguments = pointers;
+  }
+  return launch_replacement(launch, decision, reader, geometry, arguments);
+}
+
+// A decision without expressions, whose checks hold.
+template <class Launch>
+inline typename Launch::End launch_directly(Launch launch, const Decision& decision,
+                                            ReaderState* reader) {
+  uint32_t geometry[kPlainGeometryCount];
+  void* room[kMaxFastArguments];
+  if (!make_fast_geometry(
+          decision.fast, launch.params(), [&](uint32_t i) { return launch.geometry(i); },
+          geometry)) {
+    return leave_for_slow_side(launch, reader);
+  }
+  void** const arguments = make_fast_arguments(decision.fast, launch.params(), room);
+  return launch_replacement(launch, decision, reader, geometry, arguments);
+}
+
+template <class Launch>
+typename Launch::End launch_tracked(Launch launch, uintptr_t slot, ReaderState* reader);
+
+template <class Launch>
+inline typename Launch::End launch_untracked(Launch launch, ReaderState* reader) {
+  leave_fast_section(reader);
+  count_in(reader->counters, kUntracked0);
+  return launch.original();
+}
+
+// A slot that is not a plain candidate's: the handle's may be further from its place, or nothing is known of it.
+template <class Launch>
+__attribute__((noinline)) typename Launch::End launch_unusual(Launch launch, uintptr_t slot,
+                                                              ReaderState* reader) {
+  if (slot == 0) slot = find_handle(launch.function());
+  if ((slot & kUntracked) != 0) return launch_untracked(launch, reader);
+  if ((slot & kSimple) != 0) return launch_tracked(launch, slot, reader);
+  return leave_for_slow_side(launch, reader);
+}
+
+// A kernel that some pattern fits.
+template <class Launch>
+__attribute__((noinline)) typename Launch::End launch_tracked(Launch launch, uintptr_t slot,
+                                                              ReaderState* reader) {
+  if ((slot & kSimple) == 0) return launch_unusual(launch, slot, reader);
+  if (launch.params() == nullptr || !launch.is_plain() ||
+      g_slow_reasons.load(std::memory_order_relaxed) != 0) {
+    return leave_for_slow_side(launch, reader);
+  }
+  const Candidate& candidate = simple_candidate_of(slot);
+  const int64_t key = read_fast_key(candidate.fast_key, launch.params());
+  const Decision* const decision = find_decision_by_one(candidate, key);
+  if (decision == nullptr || !fast_checks_hold(decision->fast.checks, launch.params())) {
+    return leave_for_slow_side(launch, reader);
+  }
+  switch (way_now(*decision)) {
+    case Way::direct:
+      // The attribute goes on to a replacement that waits.
+      if (Launch::kHasAttributes && decision->fast.waits_for_previous != 0) break;
+      return launch_directly(launch, *decision, reader);
+    case Way::original:
+      count_in(reader->counters, decision->counter);
+      leave_fast_section(reader);
+      return launch.original();
+    case Way::computed:
+      if (Launch::kHasAttributes && decision->fast.waits_for_previous != 0) break;
+      return launch_computed(launch, candidate, *decision, reader);
+    case Way::slow: break;
+  }
+  return leave_for_slow_side(launch, reader);
+}
+
+template <class Launch>
+inline typename Launch::End route(Launch launch) {
+  ReaderState* const reader = t_fast_reader;
+  if (__builtin_expect(reader == nullptr, 0)) return launch.slowly();
+  enter_fast_section(reader);
+  const uintptr_t slot = find_near_handle(launch.function());
+  if (__builtin_expect((slot & kUntracked) == 0, 0)) return launch_tracked(launch, slot, reader);
+  return launch_untracked(launch, reader);
+}
+
+}  // namespace
+
+#define FRAMED(name, plain, ex, is_per_thread_stream, has_extra)                            \
+  static constexpr LaunchFunctions kFunctions_##name = {                                    \
+      [] { return reinterpret_cast<Target>(FIBSHIM_REAL(name)); }, &real::plain, &real::ex, \
+      is_per_thread_stream, has_extra};                                                     \
+  Target fibshim_route_##name(LaunchFrame* frame) {                                         \
+    return route(FramedLaunch<kFunctions_##name>{*frame});                                  \
+  }
+
+FRAMED(cuLaunchKernel, cuLaunchKernel, cuLaunchKernelEx, false, true)
+FRAMED(cuLaunchKernel_ptsz, cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz, true, true)
+// The replacement of a cooperative kernel is an ordinary one.
+FRAMED(cuLaunchCooperativeKernel, cuLaunchKernel, cuLaunchKernelEx, false, false)
+FRAMED(cuLaunchCooperativeKernel_ptsz, cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz, true, false)
+#undef FRAMED
+
+#define WITH_CONFIG(name, plain, is_per_thread_stream)                                        \
+  static constexpr LaunchFunctions kFunctions_##name = {                                      \
+      [] { return reinterpret_cast<Target>(FIBSHIM_REAL(name)); }, &real::plain, &real::name, \
+      is_per_thread_stream, true};                                                            \
+  CUresult launch_##name(const CUlaunchConfig* config, CUfunction function, void** params,    \
+                         void** extra) {                                                      \
+    return route(ConfigLaunch<kFunctions_##name>{config, function, params, extra});           \
+  }
+
+WITH_CONFIG(cuLaunchKernelEx, cuLaunchKernel, false)
+WITH_CONFIG(cuLaunchKernelEx_ptsz, cuLaunchKernel_ptsz, true)
+#undef WITH_CONFIG
+
+}  // namespace fibshim

@@ -1,0 +1,81 @@
+// One launch, from the exported function to the driver.
+//
+//   hooks/launch_hooks.cc   the exported functions: a trampoline that saves the arguments, asks where to go,
+//                           restores them and jumps
+//   launch/fast.cc          what nearly every launch takes
+//   launch/slow.cc          everything else
+//
+// Any thread, any time, before cuInit too. In any doubt the original runs.
+#ifndef FIBSHIM_SHIM_LAUNCH_LAUNCH_H_
+#define FIBSHIM_SHIM_LAUNCH_LAUNCH_H_
+
+#include <atomic>
+
+#include "shim/driver/cuda_names.h"
+
+namespace fibshim {
+
+// The arguments of a cuLaunchKernel, where the caller put them: the registers as the trampoline saved them,
+// then the stack. 32-bit arguments are the low halves of their slots; the rest of a slot is not theirs.
+struct LaunchFrame {
+  uint64_t function;  // at the end: the CUresult, when the trampoline is to return
+  uint64_t grid[3];
+  uint64_t block_xy[2];
+  uint64_t alignment;
+  uint64_t return_address;
+  uint64_t block_z;
+  uint64_t shared_mem;
+  CUstream stream;
+  void** params;
+  void** extra;  // not there in cuLaunchCooperativeKernel
+};
+
+// Where the trampoline jumps with the host's own arguments: the driver's function, or return_result.
+using Target = void*;
+
+// The functions that one exported launch function may need.
+struct LaunchFunctions {
+  Target (*original)();  // the driver's own of the function that was called; null: not known
+  const std::atomic<PFN_cuLaunchKernel_v4000>* launch;
+  const std::atomic<PFN_cuLaunchKernelEx_v11060>* launch_ex;
+  bool is_per_thread_stream;  // what stream 0 is
+  bool has_extra;
+};
+
+// Defined by the trampolines' file: returns what end_launch() left in the frame.
+extern "C" __attribute__((visibility("hidden"))) void fibshim_return_result();
+
+inline Target end_launch(LaunchFrame& frame, CUresult result) {
+  frame.function = static_cast<uint32_t>(result);
+  return reinterpret_cast<Target>(&fibshim_return_result);
+}
+
+// Any launch, by the fast side where it can.
+extern "C" {
+__attribute__((visibility("hidden"))) Target fibshim_route_cuLaunchKernel(LaunchFrame* frame);
+__attribute__((visibility("hidden"))) Target fibshim_route_cuLaunchKernel_ptsz(LaunchFrame* frame);
+__attribute__((visibility("hidden"))) Target fibshim_route_cuLaunchCooperativeKernel(
+    LaunchFrame* frame);
+__attribute__((visibility("hidden"))) Target fibshim_route_cuLaunchCooperativeKernel_ptsz(
+    LaunchFrame* frame);
+}
+CUresult launch_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** params,
+                                 void** extra);
+CUresult launch_cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction function,
+                                      void** params, void** extra);
+
+// The slow side. Outside a read section.
+Target route_slowly(LaunchFrame& frame, const LaunchFunctions& functions);
+CUresult launch_config_slowly(const CUlaunchConfig* config, CUfunction function, void** params,
+                              void** extra, const LaunchFunctions& functions);
+
+// A redirected launch that was counted as `hit` has failed: counts it as that instead, and says so once.
+// True when the original must run. Slow side.
+bool end_failed_launch(uint32_t hit, CUresult result, bool falls_back);
+
+// A launch whose geometry and arguments only the driver can read: it keeps its kernel, and is counted.
+void count_kept(const void* handle);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_LAUNCH_LAUNCH_H_

@@ -1,0 +1,26 @@
+// Where a trampoline jumps when the launch is over (launch.h).
+#include "shim/launch/launch.h"
+
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+
+// The result is where the first argument was.
+asm(R"(
+  .text
+  .globl fibshim_return_result
+  .hidden fibshim_return_result
+  .type fibshim_return_result, @function
+  .p2align 4
+fibshim_return_result:
+  .cfi_startproc
+  movl %edi, %eax
+  ret
+  .cfi_endproc
+  .size fibshim_return_result, . - fibshim_return_result
+)");
+
+#else
+
+// Never called: the hooks compare its address (hooks/launch_hooks.cc).
+extern "C" void fibshim_return_result() {}
+
+#endif

@@ -1,0 +1,187 @@
+// The slow side of a launch: everything that the fast side leaves. It may lock, log, allocate and call the
+// driver. Plans the launch (plan/plan.h), counts it and makes it.
+#include <string.h>
+
+#include "shim/base/log.h"
+#include "shim/base/read_section.h"
+#include "shim/counters/counters.h"
+#include "shim/driver/driver.h"
+#include "shim/graphs/captured_launch.h"
+#include "shim/launch/eager_plan.h"
+#include "shim/launch/launch.h"
+#include "shim/launch/lost_context.h"
+#include "shim/launch/recording.h"
+#include "shim/launch/served_solutions.h"
+
+namespace fibshim {
+namespace {
+
+// A launch on the slow side, of either form.
+struct SlowLaunch {
+  LaunchRequest request;
+  const CUlaunchConfig* config;  // null: it came without one
+  const LaunchFunctions* functions;
+};
+
+// Makes the replacement's launch. `plan` is a redirect; the attributes fit.
+CUresult launch_planned(const SlowLaunch& launch, const LaunchPlan& plan,
+                        CUlaunchAttribute* attributes, unsigned attribute_count) {
+  const uint32_t* const geometry = plan.geometry;
+  const CUfunction kernel = plan.decision->kernel;
+  if (launch.config == nullptr && attribute_count == 0) {
+    return launch.functions->launch->load(std::memory_order_relaxed)(
+        kernel, geometry[kGridX], geometry[kGridY], geometry[kGridZ], geometry[kBlockX],
+        geometry[kBlockY], geometry[kBlockZ], geometry[kSharedMem], launch.request.stream,
+        plan.params, nullptr);
+  }
+  const auto launch_ex = launch.functions->launch_ex->load(std::memory_order_relaxed);
+  if (launch_ex == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  CUlaunchConfig config = {};
+  if (launch.config != nullptr) config = *launch.config;
+  config.gridDimX = geometry[kGridX];
+  config.gridDimY = geometry[kGridY];
+  config.gridDimZ = geometry[kGridZ];
+  config.blockDimX = geometry[kBlockX];
+  config.blockDimY = geometry[kBlockY];
+  config.blockDimZ = geometry[kBlockZ];
+  config.sharedMemBytes = geometry[kSharedMem];
+  config.hStream = launch.request.stream;
+  config.attrs = attributes;
+  config.numAttrs = attribute_count;
+  return launch_ex(&config, kernel, plan.params, nullptr);
+}
+
+// `call_original`: makes the host's own launch.
+template <class CallOriginal>
+CUresult launch_slowly(SlowLaunch* launch, const CallOriginal& call_original) {
+  const ReadSection section;
+  LaunchPlan plan;
+  plan_eager(&launch->request, &plan);
+  if (plan.action == LaunchAction::fail) return plan.decision->error;
+  LaunchRecording recording(launch->request, plan);
+  const auto original = [&] { return recording.end(call_original()); };
+  if (plan.action == LaunchAction::original) return original();
+
+  CUlaunchAttribute attributes[kMaxAttributes];
+  unsigned attribute_count = 0;
+  const bool has_config = launch->config != nullptr;
+  const bool fits = plan_attributes(has_config ? launch->config->attrs : nullptr,
+                                    has_config ? launch->config->numAttrs : 0, plan, attributes,
+                                    &attribute_count);
+  const CapturedLaunch captured(launch->request, plan);
+  if (!fits || !captured.can_be_redirected()) {
+    refuse_redirect(&plan);
+    return original();
+  }
+  count(plan.decision->counter);
+  const CUresult result = recording.end(launch_planned(*launch, plan, attributes, attribute_count));
+  captured.end(result);
+  if (result == CUDA_SUCCESS) return result;
+  const bool falls_back = plan.decision->on_error == OnError::fallback;
+  if (!end_failed_launch(plan.decision->counter, result, falls_back)) return result;
+  plan.outcome = Outcome::error;
+  return original();
+}
+
+LaunchRequest make_request(const void* handle, CUstream stream, void** params, void** extra,
+                           const LaunchFunctions& functions) {
+  LaunchRequest request;
+  request.handle = handle;
+  request.view.params = params;
+  request.view.captures = nullptr;
+  request.extra = extra;
+  request.stream = stream;
+  request.is_per_thread_stream = functions.is_per_thread_stream;
+  request.must_keep_kernel = false;
+  for (uint32_t i = kClusterX; i <= kClusterZ; ++i) request.view.geometry[i] = 1;
+  return request;
+}
+
+void report_failed_launch(uint32_t series, CUresult result, bool falls_back) {
+  static std::atomic<uint64_t> was_reported[kSeriesCapacity / 64];
+  const uint64_t bit = uint64_t{1} << series % 64;
+  if ((was_reported[series / 64].fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
+  const char* pattern = nullptr;
+  const char* definition = nullptr;
+  names_of_series(series, &pattern, &definition);
+  log_message(LogLevel::error, "%s (pattern %s): the launch of its solution returns %d; %s",
+              definition, pattern, static_cast<int>(result),
+              falls_back ? "the original runs"
+                         : "so does the call (FIBSHIM_ON_ERROR=fallback runs the original)");
+}
+
+}  // namespace
+
+Target route_slowly(LaunchFrame& frame, const LaunchFunctions& functions) {
+  if (functions.original() == nullptr && (!resolve_driver() || functions.original() == nullptr)) {
+    return end_launch(frame, CUDA_ERROR_NOT_SUPPORTED);
+  }
+  SlowLaunch launch = {
+      make_request(reinterpret_cast<const void*>(frame.function), frame.stream, frame.params,
+                   functions.has_extra ? frame.extra : nullptr, functions),
+      nullptr, &functions};
+  uint32_t* const geometry = launch.request.view.geometry;
+  for (uint32_t i = 0; i < 3; ++i) geometry[kGridX + i] = static_cast<uint32_t>(frame.grid[i]);
+  geometry[kBlockX] = static_cast<uint32_t>(frame.block_xy[0]);
+  geometry[kBlockY] = static_cast<uint32_t>(frame.block_xy[1]);
+  geometry[kBlockZ] = static_cast<uint32_t>(frame.block_z);
+  geometry[kSharedMem] = static_cast<uint32_t>(frame.shared_mem);
+  const auto original = [&] {
+    const auto call = [&](auto function, auto... extra) {
+      return reinterpret_cast<decltype(function)>(functions.original())(
+          reinterpret_cast<CUfunction>(frame.function), geometry[kGridX], geometry[kGridY],
+          geometry[kGridZ], geometry[kBlockX], geometry[kBlockY], geometry[kBlockZ],
+          geometry[kSharedMem], frame.stream, frame.params, extra...);
+    };
+    if (functions.has_extra) return call(PFN_cuLaunchKernel_v4000{}, frame.extra);
+    return call(PFN_cuLaunchCooperativeKernel_v9000{});
+  };
+  return end_launch(frame, launch_slowly(&launch, original));
+}
+
+CUresult launch_config_slowly(const CUlaunchConfig* config, CUfunction function, void** params,
+                              void** extra, const LaunchFunctions& functions) {
+  if (functions.original() == nullptr && (!resolve_driver() || functions.original() == nullptr)) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  const auto original = [&] {
+    return functions.launch_ex->load(std::memory_order_relaxed)(config, function, params, extra);
+  };
+  // The driver refuses such a call.
+  if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr)) return original();
+  SlowLaunch launch = {make_request(function, config->hStream, params, extra, functions), config,
+                       &functions};
+  launch.request.must_keep_kernel = is_device_updatable(config->attrs, config->numAttrs);
+  uint32_t* const geometry = launch.request.view.geometry;
+  geometry[kGridX] = config->gridDimX;
+  geometry[kGridY] = config->gridDimY;
+  geometry[kGridZ] = config->gridDimZ;
+  geometry[kBlockX] = config->blockDimX;
+  geometry[kBlockY] = config->blockDimY;
+  geometry[kBlockZ] = config->blockDimZ;
+  geometry[kSharedMem] = config->sharedMemBytes;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config->attrs[i];
+    if (attribute.id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
+    geometry[kClusterX] = attribute.value.clusterDim.x;
+    geometry[kClusterY] = attribute.value.clusterDim.y;
+    geometry[kClusterZ] = attribute.value.clusterDim.z;
+  }
+  return launch_slowly(&launch, original);
+}
+
+bool end_failed_launch(uint32_t hit, CUresult result, bool falls_back) {
+  take_back(hit);
+  const uint32_t series = series_of_counter(hit);
+  count(counter_of(series, Outcome::error));
+  if (find_sticky_error(result) != nullptr) {
+    // Not this launch's: of a kernel that ran before.
+    report_if_lost("a launch", result);
+  } else {
+    report_failed_launch(series, result, falls_back);
+  }
+  record_failure(series, result);
+  return falls_back;
+}
+
+}  // namespace fibshim

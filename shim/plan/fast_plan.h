@@ -1,0 +1,80 @@
+// The plan of the commonest launches, without expressions: carries out the form that the loader has made
+// (FastForm). Header-only, pure and inlined into the launch path: no call, no loop over what the launch does
+// not have. It decides as plan_launch() does; the tests hold the two against each other.
+#ifndef FIBSHIM_SHIM_PLAN_FAST_PLAN_H_
+#define FIBSHIM_SHIM_PLAN_FAST_PLAN_H_
+
+#include "shim/abi/program.h"
+#include "shim/abi/snapshot.h"
+
+namespace fibshim {
+
+// The key of a pattern whose key is one parameter, or nothing. Not for KeyKind::computed.
+inline int64_t read_fast_key(const FastKey& key, void* const* params) {
+  using program_detail::read_bytes;
+  if (key.kind == KeyKind::none) return 0;
+  const char* const at = static_cast<const char*>(params[key.param]) + key.offset;
+  return __builtin_expect(key.kind == KeyKind::int32, 1) ? read_bytes<int32_t>(at)
+                                                         : read_bytes<int64_t>(at);
+}
+
+// The checks' pointers may have any bits: an address from 2^63 on can be aligned, but has no value to
+// compare with 0.
+inline bool fast_checks_hold(const FastChecks& checks, void* const* params) {
+  using program_detail::read_bytes;
+  uint64_t bits = 0;
+  for (uint32_t i = 0; i < checks.aligned_count; i += 2) {
+    bits |= read_bytes<uint64_t>(params[checks.aligned[i]]);
+    bits |= read_bytes<uint64_t>(params[checks.aligned[i + 1]]);
+  }
+  if ((bits & checks.alignment_mask) != 0) return false;
+  for (uint32_t i = 0; i < checks.not_null_count; ++i) {
+    if (read_bytes<int64_t>(params[checks.not_null[i]]) <= 0) return false;
+  }
+  return true;
+}
+
+// `geometry_of(i)`: the launch's own value, in the plain order. False: no dimension (0, or beyond INT32_MAX).
+template <class GeometryOf>
+inline bool make_fast_dimension(const FastDimension& dimension, void* const* params,
+                                const GeometryOf& geometry_of, uint32_t* geometry) {
+  const uint32_t source = dimension.source == FastDimension::Source::param
+                              ? program_detail::read_bytes<uint32_t>(params[dimension.at])
+                              : geometry_of(dimension.at);
+  uint32_t less_one = source - 1;
+  if (less_one >= uint32_t{INT32_MAX}) return false;
+  if (dimension.shift != FastDimension::kNotComputed) {
+    less_one = dimension.divisor == 0 ? less_one >> dimension.shift : less_one / dimension.divisor;
+    if (less_one >= dimension.most) less_one = dimension.most - 1;
+  }
+  geometry[dimension.target] = less_one + 1;
+  return true;
+}
+
+// False: a dimension is none, and the launch is the slow side's to count.
+template <class GeometryOf>
+inline bool make_fast_geometry(const FastForm& form, void* const* params,
+                               const GeometryOf& geometry_of,
+                               uint32_t (&geometry)[kPlainGeometryCount]) {
+  __builtin_memcpy(geometry, form.geometry, sizeof geometry);
+  if (form.dimension_count == 0) return true;
+  static_assert(kMaxFastDimensions == 2);
+  return make_fast_dimension(form.dimensions[0], params, geometry_of, geometry) &&
+         (form.dimension_count == 1 ||
+          make_fast_dimension(form.dimensions[1], params, geometry_of, geometry));
+}
+
+// The replacement's arguments: the original's own array, or `room`.
+inline void** make_fast_arguments(const FastForm& form, void** params,
+                                  void* (&room)[kMaxFastArguments]) {
+  if (form.argument_count == 0) return params;
+  for (uint32_t i = 0; i < form.argument_count; i += 8) {
+#pragma GCC unroll 8
+    for (uint32_t k = 0; k < 8; ++k) room[i + k] = params[form.arguments[i + k]];
+  }
+  return room;
+}
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_PLAN_FAST_PLAN_H_

@@ -1,0 +1,326 @@
+#include "shim/plan/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "shim/abi/program.h"
+
+namespace fibshim {
+namespace {
+
+bool run(const Snapshot& snapshot, Program program, const LaunchView& view, int64_t* result) {
+  return run_program(snapshot.begin(program), program.count, view, result);
+}
+
+// A packed buffer (`extra`) as pointers to the single parameters. False: not one that can be read.
+bool unpack_extra(const Record& record, void** extra, void** out) {
+  char* buffer = nullptr;
+  const size_t* size = nullptr;
+  for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+    if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+      buffer = static_cast<char*>(extra[1]);
+    } else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+      size = static_cast<const size_t*>(extra[1]);
+    } else {
+      return false;
+    }
+  }
+  if (buffer == nullptr || size == nullptr || *size < record.params_bytes) return false;
+  for (uint32_t i = 0; i < record.param_count; ++i) out[i] = buffer + record.params[i].offset;
+  return true;
+}
+
+// The pattern's template with this launch's values. False: too long.
+bool format_name(const Record& record, const Candidate& candidate, const int64_t* key,
+                 char (&out)[kMaxNameLength]) {
+  const Snapshot& snapshot = *candidate.snapshot;
+  const NamePart* const parts = snapshot.begin(candidate.pattern->name);
+  size_t used = 0;
+  out[0] = 0;
+  for (uint32_t i = 0; i < candidate.pattern->name.count; ++i) {
+    const NamePart& part = parts[i];
+    int length = 0;
+    char* const at = out + used;
+    const size_t room = sizeof out - used;
+    switch (part.kind) {
+      case NamePart::Kind::text: length = snprintf(at, room, "%s", snapshot.text(part.text)); break;
+      case NamePart::Kind::key:
+        length = snprintf(at, room, "%lld", static_cast<long long>(key[part.index]));
+        break;
+      case NamePart::Kind::capture: {
+        const SymbolMatch::Capture& capture = candidate.match.captures[part.index];
+        length = snprintf(at, room, "%.*s", capture.length, record.symbol + capture.begin);
+        break;
+      }
+    }
+    if (length < 0 || static_cast<size_t>(length) >= room) return false;
+    used += static_cast<size_t>(length);
+  }
+  return true;
+}
+
+const Route* find_route(const Snapshot& snapshot, const Pattern& pattern, const char* name) {
+  const Route* const routes = snapshot.begin(pattern.routes);
+  uint32_t low = 0;
+  uint32_t high = pattern.routes.count;
+  while (low < high) {
+    const uint32_t middle = (low + high) / 2;
+    const int order = strcmp(snapshot.text(routes[middle].definition), name);
+    if (order == 0) return &routes[middle];
+    if (order < 0) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return nullptr;
+}
+
+// A 4-byte parameter takes what either int32 or uint32 can hold: the kernel knows which it is.
+bool fits_size(int64_t value, uint32_t size) {
+  if (size >= 8) return true;
+  const int bits = static_cast<int>(size) * 8;
+  return value >= -(int64_t{1} << (bits - 1)) && value < (int64_t{1} << bits);
+}
+
+}  // namespace
+
+void fill_candidate(const Snapshot& snapshot, const SymbolMatch& match, Candidate* out) {
+  const Pattern& pattern = snapshot.begin(snapshot.patterns)[match.pattern];
+  out->fast_key = pattern.fast_key;
+  out->snapshot = &snapshot;
+  out->pattern = &pattern;
+  out->match = match;
+  for (uint32_t i = 0; i < kMaxCaptures; ++i) out->captures[i] = match.captures[i].value;
+}
+
+bool compute_key(const Candidate& candidate, const LaunchView& view, int64_t* key) {
+  const Snapshot& snapshot = *candidate.snapshot;
+  const KeyPart* const parts = snapshot.begin(candidate.pattern->key);
+  for (uint32_t i = 0; i < candidate.pattern->key.count; ++i) {
+    if (!run(snapshot, parts[i].program, view, &key[i])) return false;
+  }
+  return true;
+}
+
+void resolve(const Record& record, const Candidate& candidate, const int64_t* key,
+             Resolution* out) {
+  const Snapshot& snapshot = *candidate.snapshot;
+  const Pattern& pattern = *candidate.pattern;
+  out->kind = DecisionKind::no_solution;
+  out->binding = nullptr;
+  out->reason = "";
+  if (!format_name(record, candidate, key, out->definition)) {
+    out->definition[0] = 0;
+    return;
+  }
+  const Route* const route = find_route(snapshot, pattern, out->definition);
+  if (route == nullptr) return;
+  const Binding& binding = snapshot.begin(snapshot.bindings)[route->binding];
+  out->kind = DecisionKind::refused;
+  if (binding.state == BindingState::refused) {
+    out->reason = snapshot.text(binding.reason);
+    return;
+  }
+  // A broken one fails, whatever it reads.
+  if (binding.state == BindingState::ready &&
+      !fits_binding(snapshot, binding, record.params, record.param_count)) {
+    return;
+  }
+  out->kind = DecisionKind::ready;
+  out->binding = &binding;
+}
+
+void fill_decision(const Candidate& candidate, const Resolution& resolution, DecisionKind kind,
+                   const int64_t* key, uint32_t key_count, Decision* out) {
+  memset(static_cast<void*>(out), 0, sizeof *out);
+  out->snapshot = candidate.snapshot;
+  out->binding = resolution.binding;
+  out->kind = kind;
+  out->first_key = key_count == 0 ? 0 : key[0];
+  out->key_count = key_count;
+  memcpy(out->key, key, key_count * sizeof key[0]);
+  if (kind == DecisionKind::ready) {
+    out->fast = resolution.binding->fast;
+    switch (out->fast.way) {
+      case FastWay::direct: out->way = Way::direct; break;
+      case FastWay::computed: out->way = Way::computed; break;
+      case FastWay::slow: out->way = Way::slow; break;
+    }
+    return;
+  }
+  const Pattern& pattern = *candidate.pattern;
+  out->fast.checks = pattern.fast_checks;
+  const bool keeps_original = kind == DecisionKind::no_solution || kind == DecisionKind::arch ||
+                              kind == DecisionKind::refused;
+  out->way = keeps_original && pattern.has_whole_checks != 0 ? Way::original : Way::slow;
+}
+
+bool find_arguments(const Record& record, LaunchRequest* request, LaunchPlan* plan) {
+  // Exactly one of the two forms must have been used; a kernel without parameters needs neither.
+  if (request->extra == nullptr) return request->view.params != nullptr || record.param_count == 0;
+  if (request->view.params != nullptr || !unpack_extra(record, request->extra, plan->unpacked)) {
+    return false;
+  }
+  request->view.params = plan->unpacked;
+  return true;
+}
+
+bool pattern_holds(const Candidate& candidate, const LaunchView& view) {
+  return run(*candidate.snapshot, candidate.pattern->where, view, nullptr);
+}
+
+bool solution_holds(const Decision& decision, const LaunchView& view) {
+  return run(*decision.snapshot, decision.binding->where, view, nullptr);
+}
+
+void keep_nearest(Stage stage, const Candidate& candidate, const Decision* decision,
+                  Stage* furthest, LaunchPlan* plan) {
+  if (stage <= *furthest) return;
+  *furthest = stage;
+  plan->candidate = &candidate;
+  plan->decision = decision;
+  plan->outcome =
+      stage == Stage::no_solution ? Outcome::fallback_no_solution : Outcome::fallback_where;
+}
+
+void plan_decided(const Candidate& candidate, const Decision& decision, Mode mode,
+                  const LaunchRequest& request, LaunchPlan* plan) {
+  plan->candidate = &candidate;
+  plan->decision = &decision;
+  plan->action = LaunchAction::original;
+  plan->outcome = outcome_of(decision.kind);
+  if (decision.binding != nullptr && is_quarantined(decision)) {
+    plan->outcome = Outcome::fallback_quarantined;
+    return;
+  }
+  if (decision.kind == DecisionKind::failed && mode != Mode::observe &&
+      decision.on_error == OnError::fail) {
+    plan->action = LaunchAction::fail;
+  }
+  if (decision.kind != DecisionKind::ready) return;
+  const LaunchView& view = request.view;
+  const Binding& binding = *decision.binding;
+  const bool holds =
+      solution_holds(decision, view) && compute_geometry(decision, view, plan->geometry) &&
+      (binding.is_identity != 0 || compute_arguments(decision, view, plan->pointers, plan->values));
+  if (!holds) {
+    plan->outcome = Outcome::fallback_where;
+  } else if (request.must_keep_kernel) {
+    plan->outcome = Outcome::fallback_refused;
+  } else if (mode == Mode::observe) {
+    plan->outcome = Outcome::observed;
+  } else {
+    plan->action = LaunchAction::redirect;
+    plan->params = binding.is_identity != 0 ? const_cast<void**>(view.params) : plan->pointers;
+  }
+}
+
+bool compute_dimension(const Decision& decision, uint32_t index, const LaunchView& view,
+                       uint32_t* out) {
+  const GeometryMap& map = decision.binding->geometry[index];
+  int64_t value = 0;
+  switch (map.kind) {
+    case GeometryMap::Kind::constant: *out = map.constant; return true;
+    case GeometryMap::Kind::copy: *out = view.geometry[map.index]; return true;
+    case GeometryMap::Kind::program: break;
+  }
+  if (!run(*decision.snapshot, map.program, view, &value)) return false;
+  // Dimensions are positive; shared memory may be none.
+  if (value < (index == kSharedMem ? 0 : 1) || value > INT32_MAX) return false;
+  *out = static_cast<uint32_t>(value);
+  return true;
+}
+
+bool compute_geometry(const Decision& decision, const LaunchView& view,
+                      uint32_t (&geometry)[kGeometryCount]) {
+  for (uint32_t i = 0; i < kGeometryCount; ++i) {
+    if (!compute_dimension(decision, i, view, &geometry[i])) return false;
+  }
+  return true;
+}
+
+bool compute_arguments(const Decision& decision, const LaunchView& view, void** pointers,
+                       int64_t* values) {
+  const ArgumentMap* const arguments = decision.snapshot->begin(decision.binding->arguments);
+  const uint32_t count = decision.binding->arguments.count;
+  for (uint32_t i = 0; i < count; ++i) {
+    const ArgumentMap& argument = arguments[i];
+    if (__builtin_expect(argument.kind == ArgumentMap::Kind::pass, 1)) {
+      pointers[i] = static_cast<char*>(view.params[argument.param]) + argument.offset;
+      continue;
+    }
+    int64_t value = 0;
+    if (!run(*decision.snapshot, argument.program, view, &value)) return false;
+    if (argument.kind == ArgumentMap::Kind::integer) {
+      if (!fits_size(value, argument.size)) return false;
+    } else if (argument.size == 4) {
+      const float narrow = static_cast<float>(program_detail::bits_double(value));
+      __builtin_memcpy(&value, &narrow, sizeof narrow);
+    }
+    values[i] = value;
+    pointers[i] = &values[i];
+  }
+  return true;
+}
+
+Outcome outcome_of(DecisionKind kind) {
+  switch (kind) {
+    case DecisionKind::ready: return Outcome::hit;
+    case DecisionKind::no_solution: return Outcome::fallback_no_solution;
+    case DecisionKind::arch: return Outcome::fallback_arch;
+    case DecisionKind::refused: return Outcome::fallback_refused;
+    case DecisionKind::in_capture: return Outcome::fallback_in_capture;
+    case DecisionKind::failed: return Outcome::error;
+  }
+  return Outcome::error;
+}
+
+AttributeRule rule_of(CUlaunchAttributeID id) {
+  switch (id) {
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION: return AttributeRule::drop;
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: return AttributeRule::if_waits;
+    default: return AttributeRule::keep;
+  }
+}
+
+bool plan_attributes(const CUlaunchAttribute* given, unsigned given_count, const LaunchPlan& plan,
+                     CUlaunchAttribute (&out)[kMaxAttributes], unsigned* out_count) {
+  const Decision& decision = *plan.decision;
+  const Solution& solution =
+      decision.snapshot->begin(decision.snapshot->solutions)[decision.binding->solution];
+  unsigned count = 0;
+  for (unsigned i = 0; i < given_count; ++i) {
+    const AttributeRule rule = rule_of(given[i].id);
+    if (rule == AttributeRule::drop) continue;
+    if (rule == AttributeRule::if_waits && solution.waits_for_previous == 0) continue;
+    if (count == kMaxAttributes) return false;
+    out[count++] = given[i];
+  }
+  if (has_cluster(plan)) {
+    if (count == kMaxAttributes) return false;
+    CUlaunchAttribute& cluster = out[count++];
+    memset(&cluster, 0, sizeof cluster);
+    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    cluster.value.clusterDim.x = plan.geometry[kClusterX];
+    cluster.value.clusterDim.y = plan.geometry[kClusterY];
+    cluster.value.clusterDim.z = plan.geometry[kClusterZ];
+  }
+  *out_count = count;
+  return true;
+}
+
+bool is_device_updatable(const CUlaunchAttribute* attributes, unsigned count) {
+  for (unsigned i = 0; i < count; ++i) {
+    if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE &&
+        attributes[i].value.deviceUpdatableKernelNode.deviceUpdatable != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace fibshim

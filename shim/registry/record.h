@@ -1,0 +1,119 @@
+// What the registry keeps of a kernel handle, and what was decided for its launches. Plain structs: the
+// registry owns them, plan/ reads them.
+//
+// A launch reads them within a read section (base/read_section.h). A Record and a Candidate never change once
+// their handle's slot is published, but for what is atomic; a Decision never changes once it is published,
+// but for its way, which may become `slow`, and `is_quarantined`.
+#ifndef FIBSHIM_SHIM_REGISTRY_RECORD_H_
+#define FIBSHIM_SHIM_REGISTRY_RECORD_H_
+
+#include <atomic>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shim/abi/param.h"
+#include "shim/abi/recording_format.h"
+#include "shim/abi/settings.h"
+#include "shim/abi/snapshot.h"
+#include "shim/driver/cuda_names.h"
+
+namespace fibshim {
+
+struct DecisionTable;
+struct Generation;
+struct HandleEntry;
+struct Record;
+
+enum class HandleKind : uint8_t { function, kernel };
+
+enum class DecisionKind : uint8_t {
+  ready,  // `kernel` runs, if the solution's where holds
+  no_solution,
+  arch,
+  refused,
+  in_capture,  // never cached
+  failed,      // `error`
+};
+
+// The const axis values of one launch; the device is added where devices are told apart (devices.h).
+inline constexpr uint32_t kMaxKey = kMaxKeyParts + 1;
+
+// How the fast side carries a decision out.
+enum class Way : uint8_t {
+  original,  // counts, and lets the launch go on as it is, if the checks hold
+  direct,    // launches the replacement by its fast form, if the checks hold
+  computed,  // launches the replacement, with expressions
+  slow,      // on the slow side
+};
+
+struct alignas(64) Decision {
+  // What a direct launch reads: two cache lines.
+  int64_t first_key;  // key[0], 0 where the key is empty
+  CUfunction kernel;  // as cuLaunchKernel takes it for this handle
+  uint32_t counter;   // of a hit, or of what `kind` means
+  Way way;
+  DecisionKind kind;
+  OnError on_error;  // what a failure does to the call
+  uint8_t is_quarantined;
+  FastForm fast;  // the binding's; of another kind than `ready` the pattern's checks alone
+
+  // What computed and slow launches read.
+  const Snapshot* snapshot;
+  const Binding* binding;  // null unless a solution was found
+  union {
+    CUkernel node_kernel;  // ready: `kernel`, as nodes of graphs take it
+    CUresult error;        // failed
+  };
+  uint32_t series;
+  uint32_t key_count;
+  int64_t key[kMaxKey];
+  // Of all cached decisions; the writers'.
+  Decision* newer;
+  Decision* older;
+};
+static_assert(offsetof(Decision, fast) == 24 && sizeof(Decision) == 256);
+
+// The two things that change after a decision is published.
+inline Way way_now(const Decision& decision) {
+  Way way;
+  __atomic_load(&decision.way, &way, __ATOMIC_RELAXED);
+  return way;
+}
+inline bool is_quarantined(const Decision& decision) {
+  return __atomic_load_n(&decision.is_quarantined, __ATOMIC_RELAXED) != 0;
+}
+
+// One pattern that fits a handle's symbol and layout.
+struct Candidate {
+  // What the fast side reads of every launch: the first decision that was cached, most often the only one;
+  // the others; and where the key is.
+  std::atomic<const Decision*> first;     // never null (decisions.h)
+  std::atomic<DecisionTable*> decisions;  // null until the first
+  FastKey fast_key;
+
+  const Record* record;
+  const Generation* generation;
+  const Snapshot* snapshot;  // the generation's
+  const Pattern* pattern;
+  int64_t captures[kMaxCaptures];
+  SymbolMatch match;
+};
+
+// A kernel that some pattern fits, or, while launches are recorded, any kernel.
+struct Record {
+  HandleKind kind;
+  uint8_t candidate_count;  // 0: no pattern knows this kernel
+  uint8_t param_count;      // at most kMaxParams
+  bool has_params;          // the driver has told them
+  uint32_t params_bytes;    // end of the last parameter in a packed buffer
+  Candidate* candidates;    // in order of trial
+  Param* params;
+  char* symbol;
+  HandleEntry* entry;
+  CUcontext context;                      // a CUfunction's; null: not known
+  std::atomic<RecordedKernel*> recorded;  // the recorder's word (abi/recorder_api.h)
+};
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_SHIM_REGISTRY_RECORD_H_

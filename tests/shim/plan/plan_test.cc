@@ -1,0 +1,632 @@
+// The plan by table: every check, both sides of every boundary, in every way that a launch comes: parameters by
+// pointers or packed, as a graph's node (no stream, no attributes), and, where the loader made the binding direct,
+// by the fast form, which must say the same.
+#include "shim/plan/plan.h"
+
+#include <string.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "shim/plan/fast_plan.h"
+#include "tests/shim/plan/planned_folder.h"
+
+namespace fibshim {
+namespace {
+
+// What the engine passes. Pointers are addresses that nobody follows.
+struct Given {
+  uint64_t x = 0x7000'0000'0100;
+  uint64_t w = 0x7000'0000'0200;
+  uint64_t y = 0x7000'0000'0300;
+  int32_t rows = 7;
+  int32_t hidden = 4096;
+  float eps = 1e-5F;
+  uint32_t grid[3] = {7, 1, 1};
+  uint32_t block[3] = {128, 1, 1};
+  uint32_t cluster[3] = {1, 1, 1};
+  uint32_t shared_mem = 64;
+};
+
+struct Planned {
+  LaunchAction action;
+  Outcome outcome;
+  std::array<uint32_t, kGeometryCount> geometry;
+  std::vector<uint64_t> arguments;  // the first bytes of each, as many as the kernel takes
+
+  bool operator==(const Planned&) const = default;
+};
+
+// A decision as the shim would make it where the driver takes every image.
+class Decider {
+ public:
+  explicit Decider(const Record& record) : record_(record) {}
+  const Decision& operator()(const Candidate& candidate, const int64_t* key) const {
+    Resolution resolution;
+    resolve(record_, candidate, key, &resolution);
+    const DecisionKind kind =
+        resolution.kind == DecisionKind::ready ? kind_of_ready : resolution.kind;
+    fill_decision(candidate, resolution, kind, key, candidate.pattern->key.count, &decision);
+    decision.is_quarantined = is_quarantined;
+    decision.on_error = on_error;
+    definition = resolution.definition;
+    return decision;
+  }
+
+  DecisionKind kind_of_ready = DecisionKind::ready;
+  uint8_t is_quarantined = 0;
+  OnError on_error = OnError::fail;
+  mutable Decision decision;
+  mutable std::string definition;
+
+ private:
+  const Record& record_;
+};
+
+// One launch of the folder's kernel.
+class OneLaunch {
+ public:
+  OneLaunch(const PlannedFolder& folder, const Given& given) : folder_(folder), given_(given) {
+    const auto put = [&](uint32_t i, const auto& value) {
+      memcpy(bytes_ + folder.record().params[i].offset, &value, sizeof value);
+      pointers_[i] = bytes_ + folder.record().params[i].offset;
+    };
+    put(0, given.x);
+    put(1, given.w);
+    put(2, given.y);
+    put(3, given.rows);
+    put(4, given.hidden);
+    put(5, given.eps);
+    memset(static_cast<void*>(&request_), 0, sizeof request_);
+    for (int i = 0; i < 3; ++i) {
+      request_.view.geometry[kGridX + i] = given.grid[i];
+      request_.view.geometry[kBlockX + i] = given.block[i];
+      request_.view.geometry[kClusterX + i] = given.cluster[i];
+    }
+    request_.view.geometry[kSharedMem] = given.shared_mem;
+    request_.view.params = pointers_;
+  }
+  OneLaunch(const OneLaunch&) = delete;
+  OneLaunch& operator=(const OneLaunch&) = delete;
+
+  LaunchRequest& request() { return request_; }
+  void** pointers() { return pointers_; }
+
+  // Into a packed buffer, as cuBLASLt does.
+  void pack() {
+    size_ = folder_.record().params_bytes;
+    extra_[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
+    extra_[1] = bytes_;
+    extra_[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
+    extra_[3] = &size_;
+    extra_[4] = CU_LAUNCH_PARAM_END;
+    request_.view.params = nullptr;
+    request_.extra = extra_;
+  }
+  size_t& packed_size() { return size_; }
+  void** extra() { return extra_; }
+
+  const LaunchPlan& plan(const Decider& decide, Mode mode = Mode::apply) {
+    plan_launch(folder_.record(), mode, &request_, &plan_,
+                [&](Candidate& candidate, int64_t* key) -> const Decision& {
+                  return decide(candidate, key);
+                });
+    return plan_;
+  }
+
+  Planned planned(const Decider& decide) {
+    const LaunchPlan& made = plan(decide);
+    Planned out = {made.action, made.outcome, {}, {}};
+    if (made.action != LaunchAction::redirect) return out;
+    memcpy(out.geometry.data(), made.geometry, sizeof made.geometry);
+    const Binding& binding = *made.decision->binding;
+    for (uint32_t i = 0; i < binding.arguments.count; ++i) {
+      out.arguments.push_back(read(made.params[i], size_of_argument(binding, i)));
+    }
+    return out;
+  }
+
+  // The same by the fast form: nothing where that leaves the launch to the slow side.
+  std::optional<Planned> planned_fast(const Decider& decide) {
+    const Candidate& candidate = folder_.record().candidates[0];
+    if (candidate.fast_key.kind == KeyKind::computed) return std::nullopt;
+    const int64_t key = read_fast_key(candidate.fast_key, pointers_);
+    const Decision& decision = decide(candidate, &key);
+    const bool may_be_fast = decision.way == Way::direct || decision.way == Way::original;
+    if (!may_be_fast || !fast_checks_hold(decision.fast.checks, pointers_)) return std::nullopt;
+    if (decision.way == Way::original) {
+      return Planned{LaunchAction::original, outcome_of(decision.kind), {}, {}};
+    }
+    uint32_t geometry[kPlainGeometryCount];
+    void* room[kMaxFastArguments];
+    const uint32_t* const given = request_.view.geometry;
+    const auto geometry_of = [&](uint32_t i) {
+      return i == kPlainSharedMem ? given[kSharedMem] : given[i];
+    };
+    if (!make_fast_geometry(decision.fast, pointers_, geometry_of, geometry)) return std::nullopt;
+    void** const arguments = make_fast_arguments(decision.fast, pointers_, room);
+    Planned out = {LaunchAction::redirect, Outcome::hit, {}, {}};
+    for (uint32_t i = 0; i < kPlainSharedMem; ++i) out.geometry[i] = geometry[i];
+    for (uint32_t i = kClusterX; i <= kClusterZ; ++i) out.geometry[i] = 1;
+    out.geometry[kSharedMem] = geometry[kPlainSharedMem];
+    const Binding& binding = *decision.binding;
+    for (uint32_t i = 0; i < binding.arguments.count; ++i) {
+      out.arguments.push_back(read(arguments[i], size_of_argument(binding, i)));
+    }
+    return out;
+  }
+
+ private:
+  uint32_t size_of_argument(const Binding& binding, uint32_t i) const {
+    const Snapshot& snapshot = folder_.snapshot();
+    return snapshot.begin(binding.arguments)[i].size;
+  }
+  static uint64_t read(const void* from, uint32_t size) {
+    uint64_t value = 0;
+    memcpy(&value, from, size);
+    return value;
+  }
+
+  const PlannedFolder& folder_;
+  Given given_;
+  char bytes_[64] = {};
+  void* pointers_[6] = {};
+  void* extra_[5] = {};
+  size_t size_ = 0;
+  LaunchRequest request_;
+  LaunchPlan plan_;
+};
+
+// A row: the folder's where clauses and launch block, a launch, and what becomes of it.
+struct Row {
+  const char* name;
+  FolderText folder;
+  Given given = {};
+  Outcome outcome = Outcome::hit;
+  bool is_direct = true;  // the loader made it so
+  std::vector<uint32_t> grid = {7, 1, 1};
+  std::vector<uint32_t> block = {512, 1, 1};
+};
+
+void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
+
+Given with(void (*change)(Given*)) {
+  Given given;
+  change(&given);
+  return given;
+}
+
+const Row kRows[] = {
+    {"plain", {}},
+    // Alignment, of the pattern and of the solution: 16 bytes.
+    {"aligned", {.where = R"("x % 16 == 0")"}, with([](Given* g) { g->x = 0x7000'0000'0110; })},
+    {"one beyond aligned",
+     {.where = R"("x % 16 == 0")"},
+     with([](Given* g) { g->x = 0x7000'0000'0111; }),
+     Outcome::fallback_where},
+    {"one short of aligned",
+     {.where = R"("x % 16 == 0")"},
+     with([](Given* g) { g->x = 0x7000'0000'010f; }),
+     Outcome::fallback_where},
+    {"half aligned",
+     {.where = R"("x % 16 == 0")"},
+     with([](Given* g) { g->x = 0x7000'0000'0108; }),
+     Outcome::fallback_where},
+    {"second of two misaligned",
+     {.where = R"("x % 16 == 0", "y % 16 == 0")"},
+     with([](Given* g) { g->y = 0x7000'0000'0301; }),
+     Outcome::fallback_where},
+    {"third of three misaligned",
+     {.where = R"("x % 16 == 0", "y % 16 == 0", "w % 16 == 0")"},
+     with([](Given* g) { g->w = 0x7000'0000'0208; }),
+     Outcome::fallback_where},
+    {"solution's alignment holds", {.solution_where = R"("y % 16 == 0")"}, with([](Given* g) {
+       g->y = 0x7000'0000'0310;
+     })},
+    {"solution's alignment does not",
+     {.solution_where = R"("y % 16 == 0")"},
+     with([](Given* g) { g->y = 0x7000'0000'0318; }),
+     Outcome::fallback_where},
+    {"alignment of an address from 2^63 on", {.where = R"("x % 16 == 0")"}, with([](Given* g) {
+       g->x = 0xffff'ffff'ffff'fff0;
+     })},
+    // Null.
+    {"not null", {.where = R"("w != 0")"}},
+    {"lowest address", {.where = R"("w != 0")"}, with([](Given* g) { g->w = 1; })},
+    {"null", {.where = R"("w != 0")"}, with([](Given* g) { g->w = 0; }), Outcome::fallback_where},
+    {"null the other way round",
+     {.where = R"("0 != w")"},
+     with([](Given* g) { g->w = 0; }),
+     Outcome::fallback_where},
+    {"an address from 2^63 on has no value",
+     {.where = R"("w != 0")"},
+     with([](Given* g) { g->w = uint64_t{1} << 63; }),
+     Outcome::fallback_where},
+    {"the highest address that has one", {.where = R"("w != 0")"}, with([](Given* g) {
+       g->w = (uint64_t{1} << 63) - 1;
+     })},
+    {"one of two null",
+     {.where = R"("x != 0", "w != 0")"},
+     with([](Given* g) { g->w = 0; }),
+     Outcome::fallback_where},
+    {"solution's not null",
+     {.solution_where = R"("w != 0")"},
+     with([](Given* g) { g->w = 0; }),
+     Outcome::fallback_where},
+    {"aligned and null",
+     {.where = R"("w % 16 == 0", "w != 0")"},
+     with([](Given* g) { g->w = 0; }),
+     Outcome::fallback_where},
+    // Other clauses: no fast form, or "computed".
+    {"a comparison holds", {.where = R"("rows <= 7")"}, {}, Outcome::hit, false},
+    {"a comparison does not", {.where = R"("rows <= 6")"}, {}, Outcome::fallback_where, false},
+    {"solution's comparison with pdl",
+     {.solution_where = R"("rows <= 6")", .pdl = "true"},
+     {},
+     Outcome::fallback_where,
+     false},
+    {"solution's alignment with pdl",
+     {.solution_where = R"("y % 16 == 0")", .pdl = "true"},
+     with([](Given* g) { g->y = 0x7000'0000'0301; }),
+     Outcome::fallback_where},
+    {"an overflow falls back",
+     {.where = R"("rows * 9223372036854775807 > 0")"},
+     {},
+     Outcome::fallback_where,
+     false},
+    // Dimensions.
+    {"from the grid", {.grid = "\"grid_rows\""}, {}, Outcome::hit, true, {7, 1, 1}},
+    {"smallest", {}, with([](Given* g) { g->rows = 1; }), Outcome::hit, true, {1, 1, 1}},
+    {"none", {}, with([](Given* g) { g->rows = 0; }), Outcome::fallback_where},
+    {"negative", {}, with([](Given* g) { g->rows = -1; }), Outcome::fallback_where},
+    {"largest",
+     {},
+     with([](Given* g) { g->rows = INT32_MAX; }),
+     Outcome::hit,
+     true,
+     {INT32_MAX, 1, 1}},
+    {"ceil_div by a power of two, exact",
+     {.grid = "\"ceil_div(rows, 4)\""},
+     with([](Given* g) { g->rows = 8; }),
+     Outcome::hit,
+     true,
+     {2, 1, 1}},
+    {"ceil_div by a power of two, one more",
+     {.grid = "\"ceil_div(rows, 4)\""},
+     with([](Given* g) { g->rows = 9; }),
+     Outcome::hit,
+     true,
+     {3, 1, 1}},
+    {"ceil_div by another, exact",
+     {.grid = "\"ceil_div(rows, 3)\""},
+     with([](Given* g) { g->rows = 9; }),
+     Outcome::hit,
+     true,
+     {3, 1, 1}},
+    {"ceil_div by another, one more",
+     {.grid = "\"ceil_div(rows, 3)\""},
+     with([](Given* g) { g->rows = 10; }),
+     Outcome::hit,
+     true,
+     {4, 1, 1}},
+    {"ceil_div of none",
+     {.grid = "\"ceil_div(rows, 4)\""},
+     with([](Given* g) { g->rows = 0; }),
+     Outcome::fallback_where},
+    {"limited, at the limit", {.grid = "\"min(rows, 7)\""}, {}, Outcome::hit, true, {7, 1, 1}},
+    {"limited, one above", {.grid = "\"min(rows, 6)\""}, {}, Outcome::hit, true, {6, 1, 1}},
+    {"limited, one below", {.grid = "\"min(8, rows)\""}, {}, Outcome::hit, true, {7, 1, 1}},
+    {"limited and divided",
+     {.grid = "\"min(ceil_div(rows, 2), 3)\""},
+     {},
+     Outcome::hit,
+     true,
+     {3, 1, 1}},
+    {"limited and negative",
+     {.grid = "\"min(rows, 6)\""},
+     with([](Given* g) { g->rows = -5; }),
+     Outcome::fallback_where},
+    {"computed otherwise", {.grid = "\"rows * 2 + 1\""}, {}, Outcome::hit, false, {15, 1, 1}},
+    {"computed to none", {.grid = "\"rows - 7\""}, {}, Outcome::fallback_where, false},
+    {"computed beyond what a dimension holds",
+     {.grid = "\"rows * 1000000000\""},
+     {},
+     Outcome::fallback_where,
+     false},
+    {"two dimensions",
+     {.grid = "\"rows\"", .block = "\"min(hidden, 256)\""},
+     {},
+     Outcome::hit,
+     true,
+     {7, 1, 1},
+     {256, 1, 1}},
+    // Keys.
+    {"no solution", {}, with([](Given* g) { g->hidden = 4095; }), Outcome::fallback_no_solution},
+    {"no solution, where does not hold",
+     {.where = R"("w != 0")"},
+     with([](Given* g) { g->hidden = 4095, g->w = 0; }),
+     Outcome::fallback_where},
+};
+
+class PlanTable : public testing::TestWithParam<Row> {};
+
+TEST_P(PlanTable, SaysTheSameInEveryWay) {
+  const Row& row = GetParam();
+  SCOPED_TRACE(row.name);
+  const PlannedFolder folder(row.folder);
+  ASSERT_EQ(folder.error(), "");
+  const Decider decide(folder.record());
+  OneLaunch launch(folder, row.given);
+  const Planned planned = launch.planned(decide);
+  EXPECT_EQ(planned.outcome, row.outcome);
+  EXPECT_EQ(planned.action,
+            row.outcome == Outcome::hit ? LaunchAction::redirect : LaunchAction::original);
+  if (row.outcome == Outcome::hit) {
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(planned.geometry[kGridX + i], row.grid[i]) << i;
+      EXPECT_EQ(planned.geometry[kBlockX + i], row.block[i]) << i;
+      EXPECT_EQ(planned.geometry[kClusterX + i], 1U) << i;
+    }
+    EXPECT_EQ(planned.arguments, (std::vector<uint64_t>{row.given.y, row.given.x, row.given.w,
+                                                        static_cast<uint32_t>(row.given.rows)}));
+  }
+
+  OneLaunch packed(folder, row.given);
+  packed.pack();
+  EXPECT_EQ(packed.planned(decide), planned) << "packed";
+
+  OneLaunch fast(folder, row.given);
+  const std::optional<Planned> by_fast_form = fast.planned_fast(decide);
+  const bool decides_fast = row.outcome == Outcome::hit ||
+                            (row.outcome == Outcome::fallback_no_solution && row.is_direct);
+  EXPECT_EQ(by_fast_form.has_value(), row.is_direct && decides_fast) << "fast";
+  if (by_fast_form) {
+    EXPECT_EQ(*by_fast_form, planned) << "fast";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, PlanTable, testing::ValuesIn(kRows), [](const auto& info) {
+  std::string name = info.param.name;
+  for (char& c : name) c = isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+});
+
+// --- what the caller says ---
+
+struct Said {
+  const char* name;
+  DecisionKind kind;
+  Mode mode;
+  OnError on_error;
+  bool is_quarantined;
+  bool must_keep_kernel;
+  LaunchAction action;
+  Outcome outcome;
+};
+const Said kSaid[] = {
+    {"apply", DecisionKind::ready, Mode::apply, OnError::fail, false, false, LaunchAction::redirect,
+     Outcome::hit},
+    {"observe", DecisionKind::ready, Mode::observe, OnError::fail, false, false,
+     LaunchAction::original, Outcome::observed},
+    {"kept", DecisionKind::ready, Mode::apply, OnError::fail, false, true, LaunchAction::original,
+     Outcome::fallback_refused},
+    {"quarantined", DecisionKind::ready, Mode::apply, OnError::fail, true, false,
+     LaunchAction::original, Outcome::fallback_quarantined},
+    {"quarantined after a failure", DecisionKind::failed, Mode::apply, OnError::fail, true, false,
+     LaunchAction::original, Outcome::fallback_quarantined},
+    {"no image", DecisionKind::arch, Mode::apply, OnError::fail, false, false,
+     LaunchAction::original, Outcome::fallback_arch},
+    {"in a capture", DecisionKind::in_capture, Mode::apply, OnError::fail, false, false,
+     LaunchAction::original, Outcome::fallback_in_capture},
+    {"failed", DecisionKind::failed, Mode::apply, OnError::fail, false, false, LaunchAction::fail,
+     Outcome::error},
+    {"failed, falls back", DecisionKind::failed, Mode::apply, OnError::fallback, false, false,
+     LaunchAction::original, Outcome::error},
+    {"failed, observed", DecisionKind::failed, Mode::observe, OnError::fail, false, false,
+     LaunchAction::original, Outcome::error},
+};
+
+TEST(Plan, DoesWhatTheCallerSays) {
+  const PlannedFolder folder({});
+  for (const Said& said : kSaid) {
+    SCOPED_TRACE(said.name);
+    Decider decide(folder.record());
+    decide.kind_of_ready = said.kind;
+    decide.is_quarantined = said.is_quarantined;
+    decide.on_error = said.on_error;
+    OneLaunch launch(folder, {});
+    launch.request().must_keep_kernel = said.must_keep_kernel;
+    const LaunchPlan& plan = launch.plan(decide, said.mode);
+    EXPECT_EQ(plan.action, said.action);
+    EXPECT_EQ(plan.outcome, said.outcome);
+  }
+}
+
+TEST(Plan, NamesTheDefinitionByTheKey) {
+  const PlannedFolder folder({});
+  const Decider decide(folder.record());
+  OneLaunch launch(folder, with([](Given* g) { g->hidden = -3; }));
+  (void)launch.plan(decide);
+  EXPECT_EQ(decide.definition, "norm_h-3");
+}
+
+TEST(Plan, LeavesALaunchWhoseParametersCannotBeRead) {
+  const PlannedFolder folder({});
+  const Decider decide(folder.record());
+  enum { kNone, kBoth, kShort, kNoSize, kUnknownWord, kEnd };
+  for (int way = kNone; way < kEnd; ++way) {
+    SCOPED_TRACE(way);
+    OneLaunch launch(folder, {});
+    if (way != kNone) launch.pack();
+    if (way == kNone) launch.request().view.params = nullptr;
+    if (way == kBoth) launch.request().view.params = launch.pointers();
+    if (way == kShort) --launch.packed_size();
+    if (way == kNoSize) launch.extra()[2] = CU_LAUNCH_PARAM_END;
+    if (way == kUnknownWord) launch.extra()[2] = reinterpret_cast<void*>(77);
+    const LaunchPlan& plan = launch.plan(decide);
+    EXPECT_EQ(plan.action, LaunchAction::original);
+    EXPECT_EQ(plan.outcome, Outcome::untracked);
+    EXPECT_EQ(plan.arguments, nullptr);
+  }
+}
+
+// --- fitting ---
+
+TEST(Fit, AsksForTheLayoutAndForWhatIsRead) {
+  const PlannedFolder folder({});
+  const Snapshot& snapshot = folder.snapshot();
+  const Pattern& pattern = snapshot.begin(snapshot.patterns)[0];
+  std::vector<Param> params(folder.record().params, folder.record().params + 6);
+  const auto fit = [&] {
+    return fit_pattern(snapshot, pattern, params.data(), static_cast<uint32_t>(params.size()),
+                       nullptr);
+  };
+  EXPECT_EQ(fit(), Fit::fits);
+  params[3].size = 8;
+  EXPECT_EQ(fit(), Fit::other_layout) << "another size";
+  params[3].size = 4;
+  params.push_back({48, 4});
+  EXPECT_EQ(fit(), Fit::other_layout) << "one more";
+  params.resize(5);
+  EXPECT_EQ(fit(), Fit::other_layout) << "one less";
+}
+
+TEST(Fit, WithoutParamsAsksForWhatIsReadAlone) {
+  const PlannedFolder folder({.params = ""});
+  const Snapshot& snapshot = folder.snapshot();
+  const Pattern& pattern = snapshot.begin(snapshot.patterns)[0];
+  ASSERT_EQ(pattern.has_params, 0);
+  // The key reads parameter 4.
+  std::vector<Param> params = {{0, 8}, {8, 8}, {16, 8}, {24, 4}, {28, 4}};
+  const auto fit = [&] {
+    return fit_pattern(snapshot, pattern, params.data(), static_cast<uint32_t>(params.size()),
+                       nullptr);
+  };
+  EXPECT_EQ(fit(), Fit::fits);
+  params[4].size = 3;
+  EXPECT_EQ(fit(), Fit::other_layout);
+  params.pop_back();
+  EXPECT_EQ(fit(), Fit::other_layout);
+}
+
+TEST(Fit, AsksForTheImage) {
+  const PlannedFolder folder({.image = R"("image": ["xxh128:000000000000000a000000000000000b"],)"});
+  const Snapshot& snapshot = folder.snapshot();
+  const Pattern& pattern = snapshot.begin(snapshot.patterns)[0];
+  const Record& record = folder.record();
+  const auto fit = [&](const ImageHash* image) {
+    return fit_pattern(snapshot, pattern, record.params, record.param_count, image);
+  };
+  const ImageHash right = {0xb, 0xa};
+  const ImageHash other_low = {0xc, 0xa};
+  const ImageHash other_high = {0xb, 0xc};
+  EXPECT_EQ(fit(&right), Fit::fits);
+  EXPECT_EQ(fit(&other_low), Fit::other_image);
+  EXPECT_EQ(fit(&other_high), Fit::other_image);
+  EXPECT_EQ(fit(nullptr), Fit::other_image);
+}
+
+TEST(Fit, RefusesABindingThatReadsBeyondTheParameters) {
+  const PlannedFolder folder({.params = ""});
+  const Snapshot& snapshot = folder.snapshot();
+  const Binding& binding = snapshot.begin(snapshot.bindings)[0];
+  const Record& record = folder.record();
+  EXPECT_TRUE(fits_binding(snapshot, binding, record.params, record.param_count));
+  // The solution passes y, parameter 2, whole.
+  std::vector<Param> params(record.params, record.params + 6);
+  params[2].size = 7;
+  EXPECT_FALSE(fits_binding(snapshot, binding, params.data(), 6));
+  EXPECT_FALSE(fits_binding(snapshot, binding, record.params, 2));
+}
+
+// --- attributes ---
+
+CUlaunchAttribute attribute(CUlaunchAttributeID id) {
+  CUlaunchAttribute out;
+  memset(static_cast<void*>(&out), 0, sizeof out);
+  out.id = id;
+  return out;
+}
+
+std::vector<CUlaunchAttributeID> planned_attributes(const FolderText& text,
+                                                    std::vector<CUlaunchAttribute> given,
+                                                    bool* fits = nullptr) {
+  const PlannedFolder folder(text);
+  const Decider decide(folder.record());
+  OneLaunch launch(folder, {});
+  const LaunchPlan& plan = launch.plan(decide);
+  EXPECT_EQ(plan.action, LaunchAction::redirect);
+  CUlaunchAttribute out[kMaxAttributes];
+  unsigned count = 0;
+  const bool is_fine =
+      plan_attributes(given.data(), static_cast<unsigned>(given.size()), plan, out, &count);
+  if (fits != nullptr) *fits = is_fine;
+  std::vector<CUlaunchAttributeID> ids;
+  for (unsigned i = 0; is_fine && i < count; ++i) ids.push_back(out[i].id);
+  return ids;
+}
+
+TEST(Attributes, KeepsWhatIsNotAboutTheOriginal) {
+  using Ids = std::vector<CUlaunchAttributeID>;
+  const auto given = [] {
+    return std::vector<CUlaunchAttribute>{
+        attribute(CU_LAUNCH_ATTRIBUTE_PRIORITY),
+        attribute(CU_LAUNCH_ATTRIBUTE_COOPERATIVE),
+        attribute(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION),
+        attribute(CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE),
+        attribute(CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION),
+        attribute(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION),
+        attribute(CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)};
+  };
+  EXPECT_EQ(planned_attributes({}, given()),
+            (Ids{CU_LAUNCH_ATTRIBUTE_PRIORITY, CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT}));
+  EXPECT_EQ(
+      planned_attributes({.pdl = "true"}, given()),
+      (Ids{CU_LAUNCH_ATTRIBUTE_PRIORITY, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+           CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT}));
+  EXPECT_EQ(planned_attributes({.cluster = "[2, 1, 1]"}, given()),
+            (Ids{CU_LAUNCH_ATTRIBUTE_PRIORITY, CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
+                 CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION}));
+}
+
+TEST(Attributes, RefusesMoreThanThereIsRoomFor) {
+  bool fits = false;
+  std::vector<CUlaunchAttribute> given(kMaxAttributes, attribute(CU_LAUNCH_ATTRIBUTE_PRIORITY));
+  EXPECT_EQ(planned_attributes({}, given, &fits).size(), kMaxAttributes);
+  EXPECT_TRUE(fits);
+  (void)planned_attributes({.cluster = "[2, 1, 1]"}, given, &fits);
+  EXPECT_FALSE(fits) << "the replacement's cluster finds no room";
+  given.push_back(given[0]);
+  (void)planned_attributes({}, given, &fits);
+  EXPECT_FALSE(fits);
+}
+
+TEST(Attributes, SeesANodeThatTheDeviceUpdates) {
+  CUlaunchAttribute given[2] = {attribute(CU_LAUNCH_ATTRIBUTE_PRIORITY),
+                                attribute(CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)};
+  EXPECT_FALSE(is_device_updatable(given, 2));
+  given[1].value.deviceUpdatableKernelNode.deviceUpdatable = 1;
+  EXPECT_TRUE(is_device_updatable(given, 2));
+  EXPECT_FALSE(is_device_updatable(given, 1));
+}
+
+// --- several patterns ---
+
+TEST(Plan, TellsOfTheCandidateThatCameNearest) {
+  // By falling benefit: one whose where does not hold, one whose definition has no solution.
+  const PlannedFolder folder({.second_pattern = true, .where = R"("w == 0")"});
+  const Decider decide(folder.record());
+  ASSERT_EQ(folder.record().candidate_count, 2);
+  OneLaunch launch(folder, {});
+  const LaunchPlan& plan = launch.plan(decide);
+  EXPECT_EQ(plan.outcome, Outcome::fallback_no_solution);
+  EXPECT_STREQ(folder.snapshot().text(plan.candidate->pattern->label), "second");
+}
+
+}  // namespace
+}  // namespace fibshim

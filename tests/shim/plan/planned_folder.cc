@@ -1,0 +1,99 @@
+#include "tests/shim/plan/planned_folder.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "loader/read/sha256.h"
+
+namespace fibshim {
+namespace {
+
+constexpr char kPtx[] =
+    ".version 7.0\n.target sm_80\n.address_size 64\n"
+    ".visible .entry norm(.param .u64 y, .param .u64 x, .param .u64 w, .param .u32 rows)\n"
+    "{\n  ret;\n}\n";
+
+constexpr char kDefinition[] = R"({
+  "name": "norm_h4096", "op_type": "norm",
+  "axes": {"hidden": {"type": "const", "value": 4096}, "rows": {"type": "var"}},
+  "inputs": {"x": {"shape": ["rows", "hidden"], "dtype": "bfloat16"},
+             "w": {"shape": ["hidden"], "dtype": "bfloat16"}},
+  "outputs": {"y": {"shape": ["rows", "hidden"], "dtype": "bfloat16"}},
+  "reference": "def run(x, w):\n    return x"
+})";
+
+std::string pattern(const FolderText& text, const std::string& label, int benefit,
+                    const std::string& where, const std::string& definition) {
+  return R"({
+  "label": ")" +
+         label + R"(", "benefit": )" + std::to_string(benefit) + R"(,
+  "match": {)" +
+         text.params + text.image + R"( "symbol": "engine_norm"},
+  "axes": {"rows": {"arg": 3, "type": "int32"}, "hidden": {"arg": 4, "type": "int32"},
+           "grid_rows": {"grid": "x"}},
+  "arguments": {"x": {"arg": 0, "dtype": "bfloat16"}, "w": {"arg": 1, "dtype": "bfloat16"},
+                "y": {"arg": 2, "dtype": "bfloat16"}},
+  "writes": ["y"], "where": [)" +
+         where + R"(],
+  "definition": ")" +
+         definition + "_h{hidden}\"\n}\n";
+}
+
+void write(const std::string& path, const std::string& text) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+}  // namespace
+
+PlannedFolder::PlannedFolder(const FolderText& text) {
+  root_ = (std::filesystem::temp_directory_path() / "fibshim-XXXXXX").string();
+  if (mkdtemp(root_.data()) == nullptr) abort();
+  umask(022);
+  write(root_ + "/definitions/norm_h4096.json", kDefinition);
+  write(root_ + "/solutions/norm.ptx", kPtx);
+  write(root_ + "/solutions/norm_h4096.json", R"({
+  "name": "mine", "definition": "norm_h4096", "author": "me",
+  "launch": {
+    "kernel": "norm", "images": [{"path": "norm.ptx", "sha256": ")" +
+                                                  sha256_hex(sha256(kPtx)) + R"("}],
+    "grid": [)" + text.grid + R"(, 1, 1], "block": [)" +
+                                                  text.block + R"(, 1, 1], "cluster": )" +
+                                                  text.cluster + R"(, "shared_mem": 96,
+    "arguments": ["y", "x", "w", "rows"], "where": [)" +
+                                                  text.solution_where + R"(], "pdl": )" + text.pdl +
+                                                  "}\n}\n");
+  write(root_ + "/patterns/first.json", pattern(text, "first", 5, text.where, "norm"));
+  if (text.second_pattern) {
+    write(root_ + "/patterns/second.json", pattern(text, "second", 4, "", "other_norm"));
+  }
+  const LoaderApi& loader = *fibloader_api(kLoaderApiVersion);
+  char message[2048];
+  snapshot_ = loader.open(root_.c_str(), {}, message, sizeof message);
+  error_ = message;  // also of what is broken in a sound folder
+  if (snapshot_ == nullptr) return;
+  SymbolMatch matches[2];
+  const uint32_t count = loader.match(snapshot_, symbol_.c_str(), matches, 2);
+  record_.kind = HandleKind::kernel;
+  record_.candidate_count = static_cast<uint8_t>(count);
+  record_.candidates = candidates_;
+  record_.param_count = 6;
+  record_.params = params_;
+  record_.params_bytes = 36;
+  record_.has_params = true;
+  record_.symbol = symbol_.data();
+  for (uint32_t i = 0; i < count; ++i) {
+    fill_candidate(*snapshot_, matches[i], &candidates_[i]);
+    candidates_[i].record = &record_;
+  }
+}
+
+PlannedFolder::~PlannedFolder() {
+  if (snapshot_ != nullptr) fibloader_api(kLoaderApiVersion)->close(snapshot_);
+  std::filesystem::remove_all(root_);
+}
+
+}  // namespace fibshim

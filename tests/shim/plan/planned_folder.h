@@ -1,0 +1,50 @@
+// A config folder of one definition, one solution and one pattern (or two), opened by the loader, with the record
+// that the shim would make of the engine's kernel:
+//
+//   engine_norm(x: 8 bytes, w: 8, y: 8, rows: 4, hidden: 4, eps: 4)  ->  norm(y, x, w, rows)
+#ifndef FIBSHIM_TESTS_SHIM_PLAN_PLANNED_FOLDER_H_
+#define FIBSHIM_TESTS_SHIM_PLAN_PLANNED_FOLDER_H_
+
+#include <string>
+
+#include "shim/plan/plan.h"
+
+namespace fibshim {
+
+// Pieces of JSON.
+struct FolderText {
+  bool second_pattern = false;  // of lower benefit, to a definition that has no solution
+  std::string where;            // the pattern's clauses
+  std::string solution_where;
+  std::string grid = "\"rows\"";
+  std::string block = "512";
+  std::string cluster = "[1, 1, 1]";
+  std::string pdl = "false";
+  std::string params = "\"params\": [8, 8, 8, 4, 4, 4],";
+  std::string image;
+};
+
+class PlannedFolder {
+ public:
+  explicit PlannedFolder(const FolderText& text);
+  ~PlannedFolder();
+  PlannedFolder(const PlannedFolder&) = delete;
+  PlannedFolder& operator=(const PlannedFolder&) = delete;
+
+  const std::string& error() const { return error_; }  // "": the folder is sound
+  const Snapshot& snapshot() const { return *snapshot_; }
+  const Record& record() const { return record_; }
+
+ private:
+  std::string root_;
+  std::string error_;
+  std::string symbol_ = "engine_norm";
+  const Snapshot* snapshot_ = nullptr;
+  Param params_[6] = {{0, 8}, {8, 8}, {16, 8}, {24, 4}, {28, 4}, {32, 4}};
+  Candidate candidates_[2] = {};
+  Record record_ = {};
+};
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_TESTS_SHIM_PLAN_PLANNED_FOLDER_H_
