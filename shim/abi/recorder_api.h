@@ -36,7 +36,7 @@ struct KernelOrigin {
   uint32_t sm;               // of the current GPU, 90 for compute capability 9.0; 0: not known
 };
 
-// What the recorder asks of the shim. Any thread may call these.
+// Functions of the shim that the recorder calls. Any thread may call these.
 struct RecorderHost {
   const char* config;  // the config folder; empty: none
   void (*log)(LogLevel level, const char* format, ...) __attribute__((format(printf, 2, 3)));

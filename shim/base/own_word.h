@@ -10,7 +10,7 @@ namespace fibshim {
 // whole, after everything that this thread has read or written before; the compiler moves nothing over it.
 inline void add_in_order(uint64_t* word, int64_t by) {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
-  // Compilers make three instructions of the other form.
+  // Compilers turn the plain form into three instructions.
   __asm__ volatile("addq %1, %0" : "+m"(*word) : "er"(by) : "cc", "memory");
 #else
   __atomic_store_n(word, __atomic_load_n(word, __ATOMIC_RELAXED) + static_cast<uint64_t>(by),

@@ -18,7 +18,7 @@ namespace {
 // For kernels without membarrier.
 constexpr uint64_t kRestMs = 10'000;
 
-// States alone, so that each lies on a cache line of its own.
+// Holds states only, so that each has a cache line of its own.
 Pool g_pool;
 std::atomic<ReaderState*> g_readers;  // grows, and never shrinks
 
@@ -126,7 +126,7 @@ ReadSection::ReadSection()
 }
 
 ReadSection::~ReadSection() {
-  // A child that was forked within it, in a callback of the driver's, has nothing to leave.
+  // A child forked within the section, in a callback of the driver, has nothing to leave.
   if (forks_ != g_forks.load(std::memory_order_relaxed)) return;
   if (reader_ == nullptr) {
     --t_shared_sections;
@@ -180,7 +180,7 @@ void lock_readers_for_fork() { g_pool.lock_for_fork(); }
 
 void unlock_readers_after_fork(bool is_child) {
   if (is_child) {
-    // This thread alone is here, and what it was within is its parent's.
+    // Only this thread exists here, and the section it was in is its parent's.
     for (ReaderState* at = g_readers.load(std::memory_order_relaxed); at != nullptr;
          at = at->next) {
       at->fast = at->slow = 0;

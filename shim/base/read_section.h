@@ -1,8 +1,8 @@
-// Read sections and grace periods: how what launches read is taken away under them.
+// Read sections and grace periods: how memory that launches read is released.
 //
 // A launch reads tables, entries and decisions without a lock, between entering and leaving a
-// section. Who unlinks such a thing waits, before its memory is used again, until every section that
-// was open at the time has been left: a grace period. It never blocks for that; it asks again later.
+// section. Whoever unlinks such an object reuses its memory only when every section that was open
+// at that time has been left: after a grace period. It never blocks for that; it asks again later.
 //
 //   reader                                  writer
 //   enter: sequence += 1 (odd)              unlink

@@ -1,8 +1,8 @@
 // The settings of this process: environment, then the folder's fibshim.json, then defaults.
 //
-// is_active() and clears_deepbind() are asked by every dlsym and dlopen and must not allocate, log or
-// lock. The rest is read once, by
-// read_settings(), when the process first touches CUDA; before that the defaults hold.
+// Every dlsym and dlopen calls is_active() and clears_deepbind(): these must not allocate, log or lock.
+// read_settings() reads the rest once, when the process first uses CUDA; before that the defaults
+// hold.
 #ifndef FIBSHIM_SHIM_BASE_SETTINGS_IN_FORCE_H_
 #define FIBSHIM_SHIM_BASE_SETTINGS_IN_FORCE_H_
 
@@ -65,7 +65,7 @@ const char* log_file();  // "" for stderr
 // FIBSHIM_JOB, else "NAME=value" of a scheduler's variable; "" when none is set.
 const char* job_label();
 
-// What every folder must fulfil that this process is ever to be in.
+// The conditions that every folder of this process must fulfil.
 FolderRules folder_rules();
 
 // Set by the environment alone: is_active() must know. Before read_settings() too.

@@ -1,5 +1,5 @@
-// Whatever makes every launch of the process take the slow side adds one here: recording, and each stream
-// capture under way.
+// Counts the reasons for which every launch of the process takes the slow side: recording, and each
+// stream capture in progress.
 #ifndef FIBSHIM_SHIM_BASE_SLOW_REASONS_H_
 #define FIBSHIM_SHIM_BASE_SLOW_REASONS_H_
 

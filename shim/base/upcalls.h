@@ -1,4 +1,4 @@
-// Calls upward: what a lower layer asks of a higher one. There are these and no others; a test counts them.
+// The calls from a lower layer to a higher one: these and no others. A test counts them.
 //
 // life/upcalls.cc lays the table into a section of its own, where this header finds it: hooks may run before any
 // constructor of this library, so nothing may have to be set first.

@@ -150,7 +150,7 @@ const char* create_file() {
   auto* const header = static_cast<FileHeader*>(head);
   *header = state.head;
   header->series_count = count;
-  // The magic comes last: a reader takes no half-made header for a file.
+  // The magic is written last, so that no reader accepts an unfinished header.
   __atomic_thread_fence(__ATOMIC_RELEASE);
   memcpy(header->magic, kCountersMagic, sizeof header->magic);
   __atomic_store_n(&state.shards[0], static_cast<uint64_t*>(shard), __ATOMIC_RELEASE);
@@ -170,7 +170,7 @@ void warn_of_space(const char* what) {
               g_counters.file.path, what);
 }
 
-// A new shard of the file, with space for all series that there are. MAP_FAILED: no space.
+// A new shard of the file, with space for all existing series. MAP_FAILED: no space.
 void* map_shard(uint32_t index) {
   const int file = reopen_process_file(g_counters.file);
   if (file < 0) return MAP_FAILED;
@@ -216,9 +216,9 @@ void release_claim(const void* shard) {
   }
 }
 
-// Runs when a thread ends: its shard, counts and all, goes to the next thread that asks.
+// Runs when a thread ends: its shard, with its counts, goes to the next thread that needs one.
 void release_shard(void* shard) {
-  // In a child that has not counted yet, what the thread remembers is its parent's.
+  // In a child that has not counted yet, the thread's shard is its parent's.
   if (shard != t_counters) return;
   t_counters = nullptr;
   set_reader_counters(nullptr);
@@ -380,7 +380,7 @@ void count_slowly(CounterIndex index) {
     return;
   }
   count_in_claimed(index);
-  // In a forked child this is the first that is heard of it.
+  // In a forked child this is the first sign of activity.
   upcalls().ensure_watcher();
 }
 

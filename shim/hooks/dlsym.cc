@@ -45,7 +45,7 @@ void* hooked_dlvsym(void* handle, const char* name, const char* version) {
   return found != nullptr && has_driver && is_active() ? exchange_pointer(found) : found;
 }
 
-// RTLD_NEXT depends on who asks, and whoever asks for the next one wants what lies below.
+// RTLD_NEXT depends on the caller, which wants the definition after its own.
 bool wants_hook(void* handle, const char* name) {
   return name != nullptr && name[0] == 'c' && name[1] == 'u' && handle != RTLD_NEXT &&
          hook_for_name(name) != nullptr;

@@ -35,7 +35,7 @@ NodeParams widen(const CUgraphNodeParams& params) {
   return wide;
 }
 
-// Writes `wide` into the host's layout. False: it cannot be said in it.
+// Writes `wide` into the host's layout. False: that layout cannot express it.
 bool narrow(const NodeParams& wide, CUDA_KERNEL_NODE_PARAMS_v1* out) {
   memcpy(out, &wide, sizeof *out);
   if (out->func != nullptr) return true;
@@ -282,7 +282,7 @@ CUresult hook_cuGraphKernelNodeGetParams_v2(CUgraphNode node, NodeParams* params
   return give_original(call_real(real::cuGraphKernelNodeGetParams_v2, node, params), node, params);
 }
 
-// What the host says of its kernel's cluster and cooperation does not hold for the replacement.
+// The host's cluster and cooperation attributes do not apply to the replacement.
 CUresult hook_cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attribute,
                                             const CUkernelNodeAttrValue* value) {
   if (attribute == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION && value != nullptr) {

@@ -2,7 +2,7 @@
 // hook_<name> in C++, <name> to the linker.
 //
 // Thin: each does one thing beside the real call. Any thread, any time, before cuInit too. The real pointer is
-// resolved on demand; where the process has no driver at all the answer is what a missing driver means.
+// resolved on demand; in a process without a driver a hook returns what a missing driver means.
 // Out-parameters are touched only after success and when they are not null.
 //
 // The assembler name keeps them apart from cuda.h's own declarations, some of which are macros for

@@ -149,8 +149,8 @@ CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
 
 // --- end them ---
 
-// What is known dies first: once the driver has unloaded, another thread may be given the same handle values
-// again.
+// Forget the handles first: once the driver has unloaded them, another thread may be given the same
+// values.
 CUresult hook_cuModuleUnload(CUmodule module) {
   forget_module(as_owner(module));
   return call_real(real::cuModuleUnload, module);

@@ -16,14 +16,14 @@
 namespace fibshim {
 namespace {
 
-// Drivers from 12.3 on load modules while a stream captures; earlier ones spoil the capture.
+// Drivers from 12.3 on can load modules while a stream captures; earlier ones invalidate the capture.
 bool can_load_in_capture() {
   int version = 0;
   const auto get_version = FIBSHIM_REAL(cuDriverGetVersion);
   return get_version != nullptr && get_version(&version) == CUDA_SUCCESS && version >= 12030;
 }
 
-// Failures that may pass: the next launch tries again. Others last as long as the file they come from.
+// Failures that may be temporary: the next launch tries again. Others last as long as their file.
 bool may_pass(CUresult error) {
   switch (error) {
     case CUDA_ERROR_OUT_OF_MEMORY:
@@ -41,7 +41,7 @@ bool may_pass(CUresult error) {
 int64_t device_of_all_launches(const Record& record, const LaunchRequest& request) {
   if (record.kind == HandleKind::function) return device_key_of_launch(request);
   const int32_t only = only_device_in_use();
-  // Contexts may have been made in ways that nobody saw.
+  // Contexts may have been made through functions that are not hooked.
   const int64_t device = only >= 0 ? key_of_device(only) : device_key_of_launch(request);
   return counts_devices_apart() ? device : device_key(kNoDevice, class_of_key(device));
 }

@@ -1,5 +1,5 @@
-// The plan of a launch or a graph node, with what the pure plan leaves to its caller: the record is looked up
-// or learnt, decisions are cached or made, and what does not lead to a redirect is counted.
+// The plan of a launch or a graph node, with the steps that the pure plan leaves to its caller: looks up or
+// learns the record, caches or makes decisions, and counts launches that are not redirected.
 //
 // Slow side; within the caller's read section, in which the plan must also be read.
 #ifndef FIBSHIM_SHIM_LAUNCH_EAGER_PLAN_H_

@@ -1,4 +1,4 @@
-// The fast side of a launch: what nearly every launch takes.
+// The fast side of a launch, which nearly every launch takes.
 //
 // Hot: runs on every launch. A kernel that no pattern knows costs one table lookup within a read section and
 // one count; a redirected one adds a decision lookup, the checks and its arguments. Forbidden here, and kept

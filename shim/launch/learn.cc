@@ -72,7 +72,7 @@ uintptr_t ask_owner(const void* handle, HandleKind kind) {
   return 0;
 }
 
-// What a pattern's writer needs to know: the messages give the kernel's own values, as patterns spell them.
+// For authors of patterns: the messages give the kernel's own values, as patterns spell them.
 void explain_params(const char* symbol, const char* label, const Param* params, uint32_t count) {
   if (log_level() < LogLevel::info) return;
   char sizes[kMaxParams * 8 + 1] = "";
@@ -245,7 +245,7 @@ uintptr_t learn_handle(const void* handle, HandleKind kind, uintptr_t owner, con
   // The caller may read what this gives it; and no generation that is looked at here ends.
   const ReadSection section;
   const uintptr_t known = find_handle(handle);
-  // Hosts ask for the same function again and again.
+  // Hosts look the same function up repeatedly.
   if (known != 0 && (known & kUnmatched) == 0 &&
       is_same_handle(*entry_of(known), kind, owner, symbol)) {
     return known;
@@ -293,6 +293,10 @@ uintptr_t learn_stranger(const void* handle) {
   }
   return 0;
 }
+
+void lock_learning_for_fork() { g_match_pool.lock_for_fork(); }
+
+void unlock_learning_after_fork(bool is_child) { g_match_pool.unlock_after_fork(is_child); }
 
 HandleEntry* learn_successor(const Generation& next, const HandleEntry& old) {
   const Record& before = *old.record;

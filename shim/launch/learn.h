@@ -27,6 +27,10 @@ HandleEntry* learn_successor(const Generation& next, const HandleEntry& old);
 // The library that a known CUkernel came from; 0 when that is not known.
 uintptr_t library_of(const void* kernel);
 
+// For the atfork handlers.
+void lock_learning_for_fork();
+void unlock_learning_after_fork(bool is_child);
+
 }  // namespace fibshim
 
 #endif  // FIBSHIM_SHIM_LAUNCH_LEARN_H_

@@ -4,90 +4,33 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "shim/base/log.h"
+#include "shim/base/read_section.h"
+#include "shim/base/settings_in_force.h"
 #include "shim/counters/counters.h"
+#include "shim/driver/real_dl.h"
+#include "shim/graphs/graphs.h"
+#include "shim/launch/learn.h"
+#include "shim/launch/recording.h"
+#include "shim/life/read_settings.h"
+#include "shim/life/start_gate.h"
+#include "shim/life/swap.h"
 #include "shim/registry/decisions.h"
 #include "shim/registry/devices.h"
 #include "shim/registry/generation.h"
-#include "shim/graphs/graphs.h"
 #include "shim/registry/handles.h"
-#include "shim/registry/modules.h"
 #include "shim/registry/loaded_images.h"
-#include "shim/base/log.h"
-#include "shim/driver/real_dl.h"
-#include "shim/base/read_section.h"
-#include "shim/launch/recording.h"
-#include "shim/launch/served_solutions.h"
-#include "shim/base/settings_in_force.h"
-#include "shim/life/read_settings.h"
-#include "shim/life/swap.h"
+#include "shim/registry/modules.h"
 
 namespace fibshim {
 namespace {
 
 enum State : uint32_t { kNotStarted, kStarting, kRunning, kOff };
 std::atomic<uint32_t> g_state{kNotStarted};
-
-// How long a thread waits for another one that is starting. Long enough for a large folder; the
-// limit is there for what nobody has thought of.
-constexpr int kLongestWaitMs = 3000;
-
-thread_local bool t_is_starting __attribute__((tls_model("initial-exec")));
-
-// Threads that start, and threads that are about to fork. They let each other finish: the dynamic
-// linker and the loader's C++ library do not survive being copied half-way through their work.
-std::atomic<uint32_t> g_starters{0};
-std::atomic<uint32_t> g_forkers{0};
-
-// Until `is_over` of what the word holds. False: it took too long.
-template <class IsOver>
-bool wait_until(std::atomic<uint32_t>* word, IsOver is_over) {
-  constexpr int64_t kSliceNs = 100'000'000;
-  int64_t left_ns = kLongestWaitMs * int64_t{1'000'000};
-  timespec before;
-  clock_gettime(CLOCK_MONOTONIC, &before);
-  for (uint32_t seen; !is_over(seen = word->load());) {
-    if (left_ns <= 0) return false;
-    const timespec slice = {0, kSliceNs};
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &slice, nullptr, 0);
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    const int64_t passed_ns =
-        (now.tv_sec - before.tv_sec) * 1'000'000'000 + (now.tv_nsec - before.tv_nsec);
-    // A process that was stopped, or a clock that jumps, has not waited all that time.
-    left_ns -= passed_ns < 2 * kSliceNs ? passed_ns : 2 * kSliceNs;
-    before = now;
-  }
-  return true;
-}
-
-void wake_all(std::atomic<uint32_t>* word) {
-  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
-}
-
-bool is_zero(uint32_t value) { return value == 0; }
-
-void enter_start() {
-  t_is_starting = true;
-  // Each says what it is about to do, then looks at the other.
-  for (bool has_time = true;; has_time = wait_until(&g_forkers, is_zero)) {
-    g_starters.fetch_add(1);
-    if (g_forkers.load() == 0 || !has_time) return;
-    if (g_starters.fetch_sub(1) == 1) wake_all(&g_starters);
-  }
-}
-
-void leave_start() {
-  if (g_starters.fetch_sub(1) == 1) wake_all(&g_starters);
-  t_is_starting = false;
-}
 
 // The loader and the recorder lie beside this library.
 bool find_beside(const char* name, char* out, size_t out_size) {
@@ -150,11 +93,9 @@ void load_libraries(Libraries* out) {
 
 // In the order in which the slow paths take them.
 void before_fork() {
-  g_forkers.fetch_add(1);
-  // A thread that starts may wait for the dynamic linker's lock, which this one may hold: then it forks
-  // all the same, after a while.
-  if (!t_is_starting) (void)wait_until(&g_starters, is_zero);
+  enter_fork();
   lock_swap_for_fork();
+  lock_learning_for_fork();
   lock_handles_for_fork();
   lock_readers_for_fork();
   lock_decisions_for_fork();
@@ -178,16 +119,12 @@ void after_fork(bool is_child) {
   unlock_decisions_after_fork(is_child);
   unlock_readers_after_fork(is_child);
   unlock_handles_after_fork(is_child);
+  unlock_learning_after_fork(is_child);
   unlock_swap_after_fork(is_child);
   // Forked while another thread was starting: that thread does not exist here.
   uint32_t state = kStarting;
   if (is_child) g_state.compare_exchange_strong(state, kNotStarted);
-  if (is_child) {
-    g_starters.store(0);
-    g_forkers.store(0);
-  } else if (g_forkers.fetch_sub(1) == 1) {
-    wake_all(&g_forkers);
-  }
+  leave_fork(is_child);
 }
 
 Generation* start(const Libraries& libraries) {
@@ -237,7 +174,7 @@ Generation* start(const Libraries& libraries) {
 }
 
 __attribute__((noinline)) bool start_or_wait() {
-  if (!is_active() || t_is_starting) return false;
+  if (!is_active() || is_in_start_gate()) return false;
   uint32_t state = g_state.load(std::memory_order_acquire);
   if (state == kNotStarted) {
     // The libraries are opened before anything is claimed, by each thread that comes here: that takes
@@ -245,7 +182,7 @@ __attribute__((noinline)) bool start_or_wait() {
     // library, waiting for whoever has claimed the start.
     const int saved_errno = errno;
     Libraries libraries;
-    enter_start();
+    enter_start_gate();
     load_libraries(&libraries);
     const bool is_ours =
         g_state.compare_exchange_strong(state, kStarting, std::memory_order_acq_rel);
@@ -253,21 +190,21 @@ __attribute__((noinline)) bool start_or_wait() {
     if (is_ours) {
       if (generation != nullptr) (void)exchange_generation(generation);
       g_state.store(generation == nullptr ? kOff : kRunning, std::memory_order_release);
-      wake_all(&g_state);
+      wake_waiters(&g_state);
     }
-    leave_start();
+    leave_start_gate();
     if (generation != nullptr) ensure_watcher();
     errno = saved_errno;
     if (is_ours) return generation != nullptr;
   }
   if (state == kStarting) {
-    (void)wait_until(&g_state, [](uint32_t now) { return now != kStarting; });
+    wait_while(&g_state, kStarting);
   }
   return has_generation();
 }
 
-// Cheap: a look at the environment. Everything else waits for CUDA, but for the fork handlers: no
-// thread of the parent may be half-way through a change, or through starting, when a child is made.
+// Cheap: reads the environment only. Everything else waits for CUDA, except the fork handlers: no
+// thread of the parent may be in the middle of a change, or of starting, when a child is made.
 __attribute__((constructor)) void on_map() {
   remember_working_directory();
   if (is_active()) {
@@ -282,13 +219,6 @@ bool ensure_started() {
   const uint32_t state = g_state.load(std::memory_order_acquire);
   if (__builtin_expect(state == kRunning || state == kOff, 1)) return state == kRunning;
   return start_or_wait();
-}
-
-const Snapshot* open_folder(const char* path, char* message, size_t message_size) {
-  enter_start();
-  const Snapshot* const snapshot = loader().open(path, folder_rules(), message, message_size);
-  leave_start();
-  return snapshot;
 }
 
 }  // namespace fibshim

@@ -25,7 +25,7 @@
 #include "shim/base/read_section.h"
 #include "shim/life/decision_word.h"
 #include "shim/life/read_settings.h"
-#include "shim/life/runtime.h"
+#include "shim/life/start_gate.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/base/settings_in_force.h"
 
@@ -157,7 +157,7 @@ void write_answer(AnswerState state, const char* message) {
 
 // --- moving ---
 
-// Nobody begins what the end of the process could break.
+// Begins nothing that the end of the process could interrupt.
 bool enter_busy() {
   g_is_busy.store(1);
   if (g_is_exiting.load() == 0) return true;
@@ -198,7 +198,7 @@ void check_seen(const Snapshot& opened) {
   if (seen.device != opened.root_device || seen.inode != opened.root_inode) seen = {};
 }
 
-// A folder that the process has been in may come back as it is, whatever is wrong with it.
+// A folder that the process has been in before is accepted again as it is, even with broken solutions.
 enum class Faults : bool { refused, accepted };
 
 // The next generation; null when it is the one in force, or cannot be: then `message` says why.
@@ -282,7 +282,7 @@ bool go(Generation* next, bool is_off, const char* wanted, char (&message)[kCont
   return true;
 }
 
-// At once. False: refused, and `message` says why.
+// Moves at once. False: refused, and `message` says why.
 bool move_now(bool is_off, const char* path, const char* wanted, Faults faults,
               char (&message)[kControlTextBytes]) {
   Generation* const next = prepare(is_off, path, faults, message);
@@ -335,7 +335,7 @@ void take_ask(uint32_t word) {
   watch.seen_ask = word;
   const auto verb = control_state<AskVerb>(word);
   if (verb != AskVerb::move && verb != AskVerb::prepare) return;
-  // Asked anew before the last one was decided.
+  // A new request came before the last one was decided.
   if (watch.has_prepared) carry_out(watch.decision.abort());
   write_answer(AnswerState::working, "");
   char message[kControlTextBytes] = "";
@@ -373,7 +373,7 @@ void look_at_link() {
   watch.looked_ms = now_ms();
   const FolderIdentity identity = identify_folder(config_path());
   const bool is_same = identity == watch.seen;
-  // A link that is made anew is missing for a moment.
+  // A link that is being replaced is missing for a moment.
   if (!identity.is_there) return;
   if (is_same && (watch.again_ms == 0 || watch.looked_ms < watch.again_ms)) return;
   {
@@ -387,7 +387,7 @@ void look_at_link() {
   if (!is_same) watch.refusals = 0;
   char message[kControlTextBytes];
   if (move_now(false, config_path(), config_path(), Faults::refused, message)) return;
-  // It may not be there whole yet, or something was lacking just now.
+  // The folder may be incomplete, or a resource was short for a moment.
   const uint64_t pause_ms = kAgainMs << (watch.refusals < 6 ? watch.refusals : 6);
   watch.again_ms = now_ms() + pause_ms;
   ++watch.refusals;
@@ -408,7 +408,7 @@ void look_at_totals() {
 
 // --- the thread ---
 
-// Everything that is due. False: the process is about to end.
+// Does everything that is due. False: the process is about to end.
 bool look(uint32_t* ask, bool* has_more) {
   Watch& watch = g_watch;
   ControlBlock* const control = own_control();
@@ -516,7 +516,7 @@ void lock_swap_for_fork() { g_watch.lock.lock(); }
 void unlock_swap_after_fork(bool is_child) {
   Watch& watch = g_watch;
   if (is_child) {
-    // The thread is not here. What it was about to put in force is left behind.
+    // The thread does not exist here. The generation that it was about to put in force is abandoned.
     g_watcher.store(kNone);
     g_is_busy.store(0);
     watch.control = nullptr;

@@ -51,7 +51,7 @@ inline bool make_fast_dimension(const FastDimension& dimension, void* const* par
   return true;
 }
 
-// False: a dimension is none, and the launch is the slow side's to count.
+// False: a dimension is invalid; the slow side counts the launch.
 template <class GeometryOf>
 inline bool make_fast_geometry(const FastForm& form, void* const* params,
                                const GeometryOf& geometry_of,

@@ -56,7 +56,7 @@ void fill_candidate(const Snapshot& snapshot, const SymbolMatch& match, Candidat
 // The values of the launch that the definition's name holds. False: they cannot be computed.
 bool compute_key(const Candidate& candidate, const LaunchView& view, int64_t* key);
 
-// What the folder says of a key.
+// What the folder has for a key.
 struct Resolution {
   DecisionKind kind;                // ready, no_solution or refused
   const Binding* binding;           // null unless ready
@@ -92,7 +92,7 @@ Outcome outcome_of(DecisionKind kind);
 bool pattern_holds(const Candidate& candidate, const LaunchView& view);
 bool solution_holds(const Decision& decision, const LaunchView& view);
 
-// How far a candidate that did not decide has come. The plan tells of the furthest; of equals, the first.
+// How far a candidate that did not decide has come. The plan reports the furthest; of equals, the first.
 enum class Stage : uint8_t { none, no_key, where, no_solution };
 void keep_nearest(Stage stage, const Candidate& candidate, const Decision* decision,
                   Stage* furthest, LaunchPlan* plan);

@@ -34,7 +34,7 @@ inline uint32_t hash_key(const int64_t* key, uint32_t count) {
   return static_cast<uint32_t>(hash);
 }
 
-// What stands for a candidate's first decision before there is one: it says to take the slow side.
+// Stands for a candidate's first decision until there is one: sends the launch to the slow side.
 extern const Decision g_undecided;
 
 // The cached decision for a key of one part, or of none; null, or g_undecided: there is none. Hot: wait-free.
@@ -54,8 +54,8 @@ inline const Decision* find_decision_by_one(const Candidate& candidate, int64_t 
 // The cached decision, or null. Wait-free.
 const Decision* find_decision(const Candidate& candidate, const int64_t* key, uint32_t count);
 
-// Keeps a copy of a whole decision. Returns it, another thread's if that was faster, or `decision` itself
-// when there is no memory. Slow path.
+// Keeps a copy of a complete decision. Returns the copy, the copy of a thread that was faster, or
+// `decision` itself when there is no memory. Slow path.
 const Decision* publish_decision(Candidate* candidate, const Decision& decision);
 
 // A newly made candidate has no decision.
@@ -63,7 +63,7 @@ inline void begin_decisions(Candidate* candidate) {
   candidate->first.store(&g_undecided, std::memory_order_relaxed);
 }
 
-// Gives all of them back to the pool. The candidate's handle has died, and nobody reads it any more.
+// Returns all of them to the pool. The candidate's handle has died, and nobody reads it any more.
 void release_decisions(Candidate* candidate);
 
 // Marks the decisions of quarantined series, and takes them off the fast side.

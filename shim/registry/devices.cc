@@ -19,11 +19,11 @@ constinit std::atomic<bool> g_are_told_apart{false};
 bool is_several(uint64_t devices) { return (devices & (devices - 1)) != 0; }
 
 void tell_devices_apart() {
-  // Before the handles are looked through: one that comes meanwhile sees it.
+  // Set before the walk over the handles: a handle that is added meanwhile sees it.
   if (!g_are_told_apart.exchange(true)) upcalls().devices_are_told_apart();
 }
 
-// False: the driver does not tell.
+// False: the driver does not report them.
 bool read_device(int ordinal, CUdevice* device, uint32_t* sm) {
   const auto get_device = FIBSHIM_REAL(cuDeviceGet);
   const auto get_attribute = FIBSHIM_REAL(cuDeviceGetAttribute);

@@ -40,10 +40,10 @@ struct Generation {
 const Generation* current_generation();
 inline bool has_generation() { return current_generation() != nullptr; }
 
-// Puts `next` in its place, and returns the one before. The start and put_in_force() alone call it.
+// Puts `next` in force and returns the generation before. Only the start and put_in_force() call it.
 Generation* exchange_generation(Generation* next);
 
-// The snapshot is the generation's from here on. Null: no memory; it is then still the caller's.
+// The generation takes ownership of the snapshot. Null: no memory; the caller keeps it.
 Generation* make_generation(const Snapshot* snapshot, Mode mode, uint64_t number);
 
 // Nobody reads it any more. Closes its snapshot.

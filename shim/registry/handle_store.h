@@ -1,4 +1,4 @@
-// The handle table as its writers see it. For handles.cc and handle_swap.cc alone.
+// The handle table as its writers see it. Only handles.cc and handle_swap.cc include this.
 #ifndef FIBSHIM_SHIM_REGISTRY_HANDLE_STORE_H_
 #define FIBSHIM_SHIM_REGISTRY_HANDLE_STORE_H_
 
@@ -31,7 +31,7 @@ inline size_t table_bytes(uint64_t capacity) {
 // An empty table with room for so many living keys, and as many that come later. Null: no memory.
 HandleTable* new_table(uint64_t living);
 
-// The slot of a key, new if need be. The table has room.
+// The slot of a key, a new one if the key has none. The table has room.
 HandleSlot* slot_in(HandleTable* table, uintptr_t key);
 
 // What a slot holds for an entry of the generation in force.

@@ -139,7 +139,7 @@ void move_entries(Successors* successors, const Generation& next, HandleTable* t
         value = value_of(made);
         retire(old);
       } else {
-        // Without patterns no kernel is known, and no launch need stop to find that out.
+        // Without patterns no kernel is tracked, and no launch needs the slow side to learn that.
         value |= old->record == nullptr && !next.knows_patterns() ? kUntracked : kUnmatched;
       }
       slot_in(table, (*at)->handle)->value.store(value, std::memory_order_relaxed);
@@ -157,7 +157,7 @@ void prepare_handles(const Generation& next, MakeSuccessor make_successor) {
 
 bool put_in_force(Generation* next, MakeSuccessor make_successor,
                   void (*before_swap)(const Generation& next)) {
-  // Handed out meanwhile, again and again: what is left is matched at its next launch.
+  // The driver keeps giving out handles: the remaining ones are matched at their next launch.
   constexpr int kMostRounds = 4;
   const ReadSection section;
   Successors successors(*next, make_successor);

@@ -15,7 +15,7 @@ namespace fibshim {
 // launches may need. Null: no memory.
 using MakeSuccessor = HandleEntry* (*)(const Generation& next, const HandleEntry& old);
 
-// Loads what `next` has for the handles that live. The first half of a swap, as often as wanted.
+// Loads what `next` has for the living handles. The first half of a swap; may be repeated.
 void prepare_handles(const Generation& next, MakeSuccessor make_successor);
 
 // Puts `next` in force and retires the generation before: launches that begin from here on belong to it.

@@ -1,4 +1,4 @@
-// What is known of every kernel handle that the driver gave out.
+// The table of all kernel handles that the driver gave out.
 //
 // The table maps a CUfunction or CUkernel (their values never coincide while both live) to a
 // HandleEntry. Readers take no lock and write nothing. Its protocol:
@@ -133,7 +133,7 @@ struct NewHandle {
 };
 HandleEntry* make_entry(const NewHandle& given);
 
-// Whether a handle that was given out again is the one that an entry is of.
+// Whether a handle that was given out again is the handle of this entry.
 bool is_same_handle(const HandleEntry& entry, HandleKind kind, uintptr_t owner, const char* name);
 
 // Gives up an entry that was never published, or that nobody reads any more.
@@ -144,7 +144,7 @@ void release_entry(HandleEntry* entry);
 enum class Inserted : uint8_t { yes, no_memory, too_late };
 Inserted insert_entry(const Generation& generation, HandleEntry* entry, uintptr_t* value);
 
-// The handle means something else now, of which nothing is known.
+// The handle now belongs to another kernel, of which nothing is known.
 void forget_handle(const void* handle);
 
 // Everything known of a module's or library's handles dies, and of handles whose owner is unknown.

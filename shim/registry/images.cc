@@ -14,7 +14,7 @@ namespace fibshim {
 
 namespace {
 
-// The best one that was not tried. -1: none.
+// The best image that was not tried yet. -1: none.
 int choose_image(const Snapshot& snapshot, const Solution& solution, uint32_t sm, uint64_t tried) {
   const Image* images = snapshot.begin(solution.images);
   int best = -1;
@@ -38,7 +38,7 @@ void report_once(const Generation& generation, const Solution& solution, LoadedS
   const char* const name = generation.snapshot->text(solution.name);
   const Generation* const now = current_generation();
   if (now != nullptr && now->number < generation.number) {
-    // Its folder is refused for that, and the refusal says it.
+    // The folder is refused because of this, and the refusal gives the reason.
     MutexGuard guard(g_fault_lock);
     g_faulty_generation = generation.number;
     snprintf(g_fault, sizeof g_fault, "solution %s: %s", name, message);
@@ -50,8 +50,8 @@ void report_once(const Generation& generation, const Solution& solution, LoadedS
                   : "matching launches run the original");
 }
 
-// Whether the kernel takes what the binding gives; `message` says why not. A driver from before 12.4
-// cannot tell; the loader has checked cubins already.
+// Whether the kernel takes what the binding gives; `message` says why not. A driver before 12.4
+// cannot report the parameters; the loader has checked cubins already.
 CUresult check_parameters(const Snapshot& snapshot, const Binding& binding, CUkernel kernel,
                           char* message, size_t message_size) {
   const auto get_info = FIBSHIM_REAL(cuKernelGetParamInfo);
@@ -182,7 +182,7 @@ LoadedImage* load_image(const Snapshot& snapshot, uint32_t solution_index, uint3
     failure->error = CUDA_ERROR_OUT_OF_MEMORY;
     snprintf(failure->message, sizeof failure->message, "no memory");
   }
-  // Another thread was faster, and its copy serves; or there is no memory to remember ours.
+  // Another thread was faster, and its copy is used; or there is no memory to keep ours.
   if (found == nullptr || found->library != library) (void)unload(library);
   return found;
 }
@@ -273,7 +273,7 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
     loaded = load_kernel(snapshot, binding, static_cast<uint32_t>(image), *devices, device_class,
                          &failure);
     if (loaded != nullptr) break;
-    // What is in a fatbin is known when the driver has looked; PTX may be there beside it.
+    // The driver alone knows what a fatbin holds; PTX may be there besides.
     const bool is_cubin = snapshot.begin(solution.images)[image].kind == ImageKind::cubin;
     if (is_cubin || failure.error != CUDA_ERROR_NO_BINARY_FOR_GPU || image >= 64) {
       // In a forked child, or without a context, no call works: the launch's own error says so.

@@ -2,7 +2,7 @@
 //
 // Images are loaded with cuLibraryLoadData, so that one CUkernel serves every context, once for each
 // content and kind of GPU (loaded_images.h). Loading holds no lock; of two threads that load the same
-// image at once one lets go of its copy. Only success is remembered.
+// image at once one unloads its copy. Only success is remembered.
 #ifndef FIBSHIM_SHIM_REGISTRY_IMAGES_H_
 #define FIBSHIM_SHIM_REGISTRY_IMAGES_H_
 

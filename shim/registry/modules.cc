@@ -43,7 +43,7 @@ bool identify(const void* image, ImageIdentity* out) {
   return true;
 }
 
-// In the place of what was known: the value may have been another module's.
+// Replaces any earlier entry: the handle value may have been another module's.
 void record(const Module& made) {
   MutexGuard guard(g_lock);
   Module* module = g_modules.get(made.key);
