@@ -3,7 +3,7 @@
 # private copy with a name of its own lies beside the library: see private_copy.sh.
 
 LOADER_SRC := $(wildcard loader/*/*.cc)
-LOADER_OBJ := $(LOADER_SRC:%.cc=$(BUILD)/obj/%.o) $(BUILD)/obj/loader/identity.o
+LOADER_OBJ := $(LOADER_SRC:%.cc=$(BUILD)/obj/%.o)
 LOADER_AR  := $(BUILD)/obj/libloader.a
 LOADER_LIB := $(BUILD)/lib/libfibloader.so
 PRIVATE_LIBELF := $(BUILD)/lib/libfibshim-elf.so
@@ -11,17 +11,6 @@ PRIVATE_LIBELF := $(BUILD)/lib/libfibshim-elf.so
 LOADER_LINK := -Wl,-Bstatic -lpcre2-8 -lsodium -Wl,-Bdynamic -L$(BUILD)/lib -lfibshim-elf -static-libstdc++ -static-libgcc -Wl,-u,_dl_find_object
 
 $(LOADER_OBJ): ROOM_FLAGS = -fvisibility=hidden
-
-# A prebuilt index is good for the very loader that wrote it: see identity.h.
-LOADER_TEXTS := $(sort $(LOADER_SRC) $(wildcard loader/*/*.h) $(wildcard shim/abi/*.h) loader/loader.mk)
-$(BUILD)/obj/loader/identity.cc: $(LOADER_TEXTS)
-	$(call say,GEN,$@)
-	$(Q)mkdir -p $(@D)
-	$(Q)printf '#include "loader/check/identity.h"\nconst uint64_t fibshim::kLoaderIdentity = 0x%.16s;\n' \
-	  "$$(cat $^ | sha256sum)" >$@
-$(BUILD)/obj/loader/identity.o: $(BUILD)/obj/loader/identity.cc
-	$(call say,CXX,$@)
-	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(SANITIZE_FLAGS) $(ROOM_FLAGS) -c $< -o $@
 
 $(LOADER_AR): $(LOADER_OBJ)
 	$(call say,AR,$@)

@@ -12,7 +12,6 @@
 
 #include "loader/check/check.h"
 #include "loader/read/file.h"
-#include "loader/check/index.h"
 #include "loader/read/sha256.h"
 #include "shim/abi/snapshot.h"
 #include "loader/compile/snapshot_builder.h"
@@ -49,21 +48,14 @@ const Snapshot* open_folder(const char* folder, const FolderRules& rules, char* 
   set_message(message, message_size, "");
   try {
     const std::string path = folder == nullptr ? "" : folder;
-    const std::string key = rules.required_key;
-    OpenedIndex index = open_index(path, {.required_key = key, .trust = rules.trust});
-    if (index.snapshot != nullptr) return index.snapshot.release();
-    CheckReport report = check_folder(path, {.required_key = key, .trust = rules.trust});
+    CheckReport report =
+        check_folder(path, {.required_key = rules.required_key, .trust = rules.trust});
     if (report.snapshot == nullptr) {
       const std::string summary = summarize(report, Effect::invalid_folder);
       set_message(message, message_size, summary.empty() ? "out of memory" : summary.c_str());
       return nullptr;
     }
-    std::string remark = summarize(report, Effect::broken_solution);
-    if (!index.refusal.empty()) {
-      remark += (remark.empty() ? "" : "; ") + path + "/" + kIndexFile +
-                " is not used: " + index.refusal + "; fibshim check --write-index makes a new one";
-    }
-    set_message(message, message_size, remark.c_str());
+    set_message(message, message_size, summarize(report, Effect::broken_solution).c_str());
     return report.snapshot.release();
   } catch (...) {
     set_message(message, message_size, "out of memory");

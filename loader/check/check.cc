@@ -10,78 +10,16 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "loader/check/advice.h"
 #include "loader/compile/bind.h"
 #include "loader/read/file.h"
-#include "loader/read/images.h"
-#include "loader/check/index.h"
+#include "loader/check/images.h"
+#include "loader/check/names.h"
 #include "loader/compile/model.h"
+#include "loader/compile/read_pattern.h"
 #include "loader/compile/snapshot_builder.h"
 
 namespace fibshim {
 namespace {
-
-constexpr size_t kMaxSuggestionWords = 64;  // more known names: a suggestion is a guess
-
-// What a solution's names mean before any pattern is looked at: enough to parse, to check types and
-// to fold constants. Values that only a launch has are stand-ins.
-class SolutionScope : public Scope {
- public:
-  using Supplied = std::map<std::string, const PatternValue*, std::less<>>;
-
-  SolutionScope(const Definition& definition, const VerifyBlock& verify, const Supplied& supplied)
-      : definition_(definition), verify_(verify), supplied_(supplied) {}
-
-  std::optional<Meaning> find(std::string_view name) const override {
-    if (const DefinitionAxis* const axis = definition_.find_axis(name)) {
-      Source source;
-      source.integer = axis->value;
-      return axis->is_const ? Meaning{source, nullptr, nullptr} : integer();
-    }
-    if (const DefinitionArgument* const argument = definition_.find_argument(name)) {
-      return param(argument->is_scalar ? kDtypes[argument->dtype].scalar : ValueType::address);
-    }
-    const auto supplied = supplied_.find(name);
-    if (supplied == supplied_.end()) {
-      // A baseline's own: known to the judge, though no pattern will ever supply it.
-      const VerifyArgument* const judged = verify_.find_argument(name);
-      if (judged == nullptr) return std::nullopt;
-      if (judged->kind == VerifyArgument::Kind::tensor) return param(ValueType::address);
-      return judged->type ? param(*judged->type) : integer();
-    }
-    const PatternValue& value = *supplied->second;
-    if (value.expression) return integer();
-    if (value.source.kind == Source::Kind::param) return param(value.source.type);
-    // A constant of one pattern may be a launch's value in another.
-    return value.source.is_floating() ? param(ValueType::float64) : integer();
-  }
-
-  std::vector<std::string_view> names() const override {
-    std::vector<std::string_view> result;
-    for (const DefinitionAxis& axis : definition_.axes) result.push_back(axis.name);
-    for (const DefinitionArgument& argument : definition_.arguments) {
-      result.push_back(argument.name);
-    }
-    for (const auto& [name, value] : supplied_) {
-      if (result.size() >= kMaxSuggestionWords) break;
-      result.push_back(name);
-    }
-    return result;
-  }
-
- private:
-  static Meaning integer() { return param(ValueType::int64); }
-  static Meaning param(ValueType type) {
-    Source source;
-    source.kind = Source::Kind::param;
-    source.type = type;
-    return {source, nullptr, nullptr};
-  }
-
-  const Definition& definition_;
-  const VerifyBlock& verify_;
-  const Supplied& supplied_;
-};
 
 class FolderCheck {
  public:
@@ -108,17 +46,8 @@ class FolderCheck {
       bind_all();
       if (diagnostics_.invalid_count() == 0) report_unreachable();
     }
-    if (options_.wants_advice && diagnostics_.invalid_count() == 0) {
-      advise(model_, options_, &diagnostics_);
-    }
-    if (options_.wants_index_current) {
-      const std::string refusal =
-          open_index(folder, {.required_key = options_.required_key, .trust = options_.trust})
-              .refusal;
-      if (!refusal.empty()) {
-        diagnostics_.add(Rule::stale_index, {model_.listing.shown(kIndexFile), 0, 0},
-                         "not used: " + refusal, "fibshim check --write-index makes a new one");
-      }
+    if (options_.lint != nullptr && diagnostics_.invalid_count() == 0) {
+      options_.lint->check_model(model_, &diagnostics_);
     }
     finish_digest();
     if (diagnostics_.invalid_count() == 0) {
@@ -147,7 +76,6 @@ class FolderCheck {
       if (binding.state == BindingState::ready) ++report_->ready_binding_count;
       if (binding.state == BindingState::refused) ++report_->refused_binding_count;
     }
-    report_->manifest.folders = std::move(model_.listing.folders);
     report_->note_count = diagnostics_.note_count();
     report_->diagnostics = diagnostics_.take();
   }
@@ -232,7 +160,8 @@ class FolderCheck {
     std::unordered_set<std::string_view> found;
     for (const ManifestEntry& entry : report_->manifest.entries) found.insert(entry.relative);
     for (const auto& [relative, entry] : signed_->entries()) {
-      if (relative == kIndexFile || found.count(relative) != 0) continue;
+      // Earlier versions signed an index, which is not read any more.
+      if (relative == ".fibshim-index" || found.count(relative) != 0) continue;
       diagnostics_.add(Rule::signature, {model_.listing.shown(relative), 0, 0},
                        "signed, but gone, or named by nothing that is served");
     }
@@ -253,8 +182,6 @@ class FolderCheck {
     trust_.look_at(relative, content->stamp);
     const std::string& bytes = content->bytes;
     if (!take_entry(relative, bytes)) return;
-    const XXH128_hash_t digest = XXH3_128bits(bytes.data(), bytes.size());
-    report_->manifest.files.push_back({relative, content->stamp, {digest.low64, digest.high64}});
     digest_bytes(relative);
     digest_bytes(bytes);
     const auto document = JsonDocument::parse(bytes, file, &diagnostics_);
@@ -282,8 +209,12 @@ class FolderCheck {
     has_unread_definitions_ = named_definitions != model_.listing.definitions.size();
     for (const std::string& relative : model_.listing.solutions) {
       read_json(relative, [&](JsonValue root) {
+        const uint32_t errors_before = diagnostics_.error_count();
         auto solution = read_solution(root, relative, &diagnostics_);
-        if (solution) model_.solutions.push_back(std::move(*solution));
+        if (!solution) return;
+        if (options_.lint != nullptr) options_.lint->read_solution(root, *solution, &diagnostics_);
+        solution->is_complete = diagnostics_.error_count() == errors_before;
+        model_.solutions.push_back(std::move(*solution));
       });
     }
     const uint32_t errors_before_patterns = diagnostics_.error_count();
@@ -367,16 +298,16 @@ class FolderCheck {
       const Definition* const definition = definition_of(solution);
       if (definition == nullptr) report_unknown_definition(solution.definition);
       if (!solution.is_complete) continue;
-      if (definition != nullptr) check_names(solution, *definition);
+      if (definition != nullptr) {
+        check_names(solution, *definition, supplied_, has_faulty_patterns_, &diagnostics_);
+      }
       check_images(&solution, definition, &store, &diagnostics_);
       for (const SolutionImage& image : solution.images) {
         const ImageFacts& facts = store.facts(image.relative, image.kind);
         digest_bytes(image.relative);
-        XXH3_128bits_update(&digest_, facts.digest, sizeof facts.digest);
+        XXH3_128bits_update(&digest_, facts.hash.data(), facts.hash.size());
         if (facts.read_error || !images_.insert(image.relative).second) continue;
         trust_.look_at(image.relative, facts.stamp);
-        report_->manifest.files.push_back(
-            {image.relative, facts.stamp, {facts.digest[0], facts.digest[1]}});
         report_->manifest.entries.push_back({image.relative, facts.size_bytes, facts.hash});
       }
     }
@@ -391,63 +322,6 @@ class FolderCheck {
     diagnostics_.add(Rule::unknown_definition, name.mark.place(),
                      "no file below definitions/ has the definition " + quoted(name.name),
                      diagnostics_.suggestion(name.name, known));
-  }
-
-  // Everything about a solution's names and expressions that holds for all patterns.
-  void check_names(const SolutionSpec& solution, const Definition& definition) {
-    const SolutionScope scope(definition, solution.verify, supplied_);
-    for (const MarkedName& argument : solution.arguments) {
-      // A faulty pattern may be the one that supplies it.
-      if (scope.find(argument.name) || has_faulty_patterns_) continue;
-      const auto known = scope.names();
-      diagnostics_.add(Rule::unknown_argument, argument.mark.place(),
-                       quoted(argument.name) + " is neither in definition " +
-                           quoted(definition.name.name) + " nor supplied by any pattern",
-                       diagnostics_.suggestion(argument.name, known));
-    }
-    int64_t block_threads = 1;
-    int64_t cluster_blocks = 1;
-    for (uint32_t i = 0; i < kGeometryCount; ++i) {
-      const MarkedExpression& entry = solution.geometry[i];
-      const auto compiled = compile_value(entry.expression, scope);
-      if (!compiled) {
-        report_unless_it_follows(compiled.error(), entry);
-        continue;
-      }
-      if (compiled->is_floating) {
-        diagnostics_.add(Rule::expression_type, entry.text.mark.place(),
-                         std::string(kGeometry[i].name) + " is a floating-point value");
-        continue;
-      }
-      if (!compiled->constant) continue;
-      std::string why;
-      if (!is_geometry_in_range(i, *compiled->constant, &why)) {
-        diagnostics_.add(Rule::geometry_range, entry.text.mark.place(), why);
-        continue;
-      }
-      if (i >= kBlockX && i <= kBlockZ) block_threads *= *compiled->constant;
-      if (i >= kClusterX && i <= kClusterZ) cluster_blocks *= *compiled->constant;
-    }
-    if (block_threads > kMaxBlockThreads) {
-      diagnostics_.add(Rule::geometry_range, solution.geometry[kBlockX].text.mark.place(),
-                       "a block of " + std::to_string(block_threads) + " threads; CUDA takes " +
-                           std::to_string(kMaxBlockThreads));
-    }
-    if (cluster_blocks > kMaxClusterBlocks) {
-      diagnostics_.add(Rule::geometry_range, solution.geometry[kClusterX].text.mark.place(),
-                       "a cluster of " + std::to_string(cluster_blocks) + " blocks; CUDA takes " +
-                           std::to_string(kMaxClusterBlocks));
-    }
-    std::vector<Step> unused;
-    for (const MarkedExpression& clause : solution.where) {
-      const auto compiled = compile_where(clause.expression, scope, &unused);
-      if (!compiled) report_unless_it_follows(compiled.error(), clause);
-    }
-  }
-
-  void report_unless_it_follows(const ExpressionError& error, const MarkedExpression& expression) {
-    if (error.rule == Rule::unknown_name && has_faulty_patterns_) return;
-    report(error, expression, &diagnostics_);
   }
 
   using SolutionsByName = std::vector<std::pair<std::string_view, uint32_t>>;  // sorted
@@ -538,7 +412,7 @@ class FolderCheck {
   std::unordered_map<std::string, Mark> labels_;
   std::vector<std::pair<std::unique_ptr<PatternSpec>, std::string>> patterns_;  // with their files
   std::unordered_set<std::string> images_;  // those that the manifest has
-  SolutionScope::Supplied supplied_;
+  SuppliedNames supplied_;
   std::vector<bool> is_reached_;
   uint64_t total_bytes_ = 0;
   uint32_t suggestions_ = 0;

@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "loader/compile/snapshot_builder.h"
 #include "loader/read/diagnostics.h"
 #include "loader/read/folder.h"
+#include "loader/read/json_document.h"
 #include "loader/read/manifest.h"
 #include "loader/read/signature.h"
 #include "shim/abi/snapshot.h"
@@ -18,38 +20,32 @@
 namespace fibshim {
 
 struct FolderModel;
+struct SolutionSpec;
 
-// Frees what LoaderApi::close frees.
-struct SnapshotCloser {
-  void operator()(const Snapshot* snapshot) const;
-};
-using SnapshotPtr = std::unique_ptr<const Snapshot, SnapshotCloser>;
-
-// Everything that a snapshot was made from.
-struct FileRecord {
-  std::string relative;
-  FileStamp stamp;
-  uint64_t digest[2];  // XXH3-128 of the bytes
-};
+// The files that a snapshot was made from, where CheckOptions asks for them.
 struct FolderManifest {
-  std::vector<PathStamp> folders;
-  std::vector<FileRecord> files;
-  std::vector<ManifestEntry> entries;  // of the files, where CheckOptions asks for them
+  std::vector<ManifestEntry> entries;
+};
+
+// What a program looks for beyond what serving needs. Its findings stand among the others.
+class FolderLint {
+ public:
+  virtual ~FolderLint() = default;
+  // `root`: the solution's JSON, which lives only that long.
+  virtual void read_solution(JsonValue root, const SolutionSpec& solution,
+                             Diagnostics* diagnostics) = 0;
+  // The model has been bound and has no error that keeps it from loading.
+  virtual void check_model(const FolderModel& model, Diagnostics* diagnostics) = 0;
 };
 
 struct CheckOptions {
-  // Findings that change nothing about loading: an engine does without.
-  bool wants_advice = false;
-  // Whether an index that is there stands for the folder.
-  bool wants_index_current = false;
+  FolderLint* lint = nullptr;  // an engine does without
   // Who must have signed the folder, as read_public_key() takes it; empty: nobody.
   std::string required_key = required_key_in_force();
   // Who may be able to write it.
   Trust trust = trust_in_force();
   // What a signature of the folder would stand for.
   bool wants_entries = false;
-  // Compute capabilities, such as 90, that every solution should have an image for.
-  std::vector<uint32_t> sms;
   // Gets what the folder was read as, complete only when the report has a snapshot.
   FolderModel* model = nullptr;
 };

@@ -1,9 +1,8 @@
 // A pattern: how one engine's kernel launch reads as a call of a definition
 // (tools/doc/contract.md, "Pattern").
 //
-// read_pattern() reads the JSON strictly: an unknown key is an error, since a misspelt guard is no
-// guard. What comes out is compiled as far as it can be without a definition: the symbol, the
-// launch-time parts of the definition's name, and `where`.
+// It is compiled as far as it can be without a definition: the symbol, the launch-time parts of the
+// definition's name, and `where`.
 #ifndef FIBSHIM_LOADER_COMPILE_PATTERN_H_
 #define FIBSHIM_LOADER_COMPILE_PATTERN_H_
 
@@ -17,8 +16,8 @@
 #include <vector>
 
 #include "loader/compile/definition.h"
-#include "loader/compile/expression.h"
-#include "loader/read/fields.h"
+#include "loader/compile/compile_expression.h"
+#include "loader/compile/marked_expression.h"
 #include "loader/compile/symbol_match.h"
 
 namespace fibshim {
@@ -88,9 +87,6 @@ class PatternSpec : public Scope {
   // The literal text before the first key or capture.
   std::string_view name_prefix() const;
 };
-
-// Null when the pattern is too faulty to take part in anything; diagnostics say why.
-std::unique_ptr<PatternSpec> read_pattern(JsonValue root, Diagnostics* diagnostics);
 
 }  // namespace fibshim
 

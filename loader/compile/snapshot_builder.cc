@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <memory>
 #include <new>
 #include <string_view>
 #include <unordered_map>
@@ -206,7 +207,7 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   head.digest[0] = model.digest[0];
   head.digest[1] = model.digest[1];
   head.root_device = model.listing.root.device();
-  head.root_inode = model.listing.root.stamp().inode;
+  head.root_inode = model.listing.root.inode();
 
   std::vector<Solution> solutions;
   for (const SolutionSpec& spec : model.solutions) {
@@ -260,41 +261,25 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   }
   head.symbols = blob.array(entries);
 
-  const std::string& root = model.listing.root.path();
-  if (blob.bytes().size() + root.size() + 1 > UINT32_MAX) {
+  head.root = blob.text(model.listing.root.path());
+  const std::string& bytes = blob.bytes();
+  if (blob.is_too_large()) {
     return fail(ErrorCode::invalid_value,
                 "the folder's patterns and solutions make a snapshot of more than 4 GiB");
   }
-  SnapshotMemory memory(blob.bytes().size(), root, model.listing.trust.trust);
-  memcpy(memory.bytes(), blob.bytes().data(), blob.bytes().size());
-  memcpy(memory.bytes(), &head, sizeof head);
-  return memory.finish();
-}
-
-SnapshotMemory::SnapshotMemory(size_t movable_bytes, const std::string& root, Trust trust)
-    : movable_bytes_(movable_bytes), root_(root), trust_(trust) {
+  head.size_bytes = static_cast<uint32_t>(bytes.size());
   constexpr size_t kAlignment = alignof(SnapshotHeader);
-  const size_t bytes = sizeof(SnapshotHeader) + movable_bytes + root.size() + 1;
-  memory_ = aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  if (memory_ == nullptr) throw std::bad_alloc();
-}
-
-SnapshotMemory::~SnapshotMemory() { free(memory_); }
-
-char* SnapshotMemory::bytes() const { return static_cast<char*>(memory_) + sizeof(SnapshotHeader); }
-
-SnapshotPtr SnapshotMemory::finish() {
-  auto* const snapshot = reinterpret_cast<Snapshot*>(bytes());
-  memcpy(bytes() + movable_bytes_, root_.c_str(), root_.size() + 1);
-  snapshot->root = static_cast<Offset>(movable_bytes_);
-  snapshot->size_bytes = static_cast<uint32_t>(movable_bytes_ + root_.size() + 1);
-  new (memory_) SnapshotHeader(*snapshot, trust_);
-  memory_ = nullptr;
+  const size_t all_bytes = sizeof(SnapshotHeader) + bytes.size();
+  std::unique_ptr<void, decltype(&free)> memory(
+      aligned_alloc(kAlignment, (all_bytes + kAlignment - 1) / kAlignment * kAlignment), &free);
+  if (memory == nullptr) throw std::bad_alloc();
+  auto* const snapshot =
+      reinterpret_cast<Snapshot*>(static_cast<char*>(memory.get()) + sizeof(SnapshotHeader));
+  memcpy(static_cast<void*>(snapshot), bytes.data(), bytes.size());
+  memcpy(static_cast<void*>(snapshot), &head, sizeof head);
+  new (memory.get()) SnapshotHeader(*snapshot, model.listing.trust.trust);
+  memory.release();
   return SnapshotPtr(snapshot);
-}
-
-std::string_view movable_part(const Snapshot& snapshot) {
-  return {reinterpret_cast<const char*>(&snapshot), snapshot.root};
 }
 
 const SymbolMatcher& matcher_of(const Snapshot* snapshot) { return header_of(snapshot)->matcher; }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "loader/compile/definition.h"
+
 namespace fibshim {
 namespace {
 
@@ -34,9 +36,7 @@ class SolutionReader {
                                       "\"definition\"", diagnostics_);
     const JsonValue launch = require_member(root_, "launch", what, diagnostics_);
     if (expect_kind(launch, JsonKind::object, "\"launch\"", diagnostics_)) read_launch(launch);
-    if (const JsonValue verify = root_.find("verify")) {
-      solution_.verify = read_verify_block(verify, diagnostics_);
-    }
+    read_judged_arguments(root_.find("verify"));
     if (const JsonValue author = root_.find("author"); author.kind() == JsonKind::string) {
       solution_.author = author.string();
     }
@@ -50,6 +50,21 @@ class SolutionReader {
  private:
   void error(Rule rule, Mark mark, std::string message, std::string hint = {}) {
     diagnostics_->add(rule, mark.place(), std::move(message), std::move(hint));
+  }
+
+  void read_judged_arguments(JsonValue verify) {
+    const JsonValue arguments = verify ? verify.find("arguments") : JsonValue();
+    if (!arguments) return;
+    for (const JsonValue::Member& member : arguments.members()) {
+      const JsonValue argument = arguments.value_of(member);
+      const JsonValue type = argument.find("type");
+      ValueType read_as = ValueType::int64;
+      for (const DtypeInfo& dtype : kDtypes) {
+        if (type.kind() == JsonKind::string && type.string() == dtype.name) read_as = dtype.scalar;
+      }
+      if (argument.find("shape")) read_as = ValueType::address;
+      solution_.judged_arguments.emplace_back(member.key, read_as);
+    }
   }
 
   void read_launch(JsonValue launch) {

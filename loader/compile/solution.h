@@ -1,7 +1,7 @@
 // A solution: a FlashInfer Trace Solution plus our `launch` block (tools/doc/contract.md,
-// "Solution") and, for the judge, an optional `verify` block.
+// "Solution") and, for the judge, an optional `verify` block, of which only the names of arguments are read here (tools/lint/verify_block.h).
 //
-// Read leniently where the record is upstream's, strictly within `launch` and `verify`. What a solution's images
+// Read leniently where the record is upstream's, strictly within `launch`. What a solution's images
 // say is looked at later, by the folder's checks.
 #ifndef FIBSHIM_LOADER_COMPILE_SOLUTION_H_
 #define FIBSHIM_LOADER_COMPILE_SOLUTION_H_
@@ -10,12 +10,12 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "loader/read/cubin.h"
-#include "loader/read/fields.h"
+#include "loader/compile/marked_expression.h"
 #include "loader/read/sha256.h"
-#include "loader/check/verify_block.h"
 
 namespace fibshim {
 
@@ -71,7 +71,8 @@ struct SolutionSpec {
   std::vector<MarkedExpression> where;
   bool waits_for_previous = false;
   SolutionOnError on_error = SolutionOnError::unset;  // fibshim.json's for its definition
-  VerifyBlock verify;
+  // Arguments that "verify" supplies where no pattern does: a baseline's own.
+  std::vector<std::pair<std::string, ValueType>> judged_arguments;
   bool is_complete = false;  // nothing in it was reported
 
   // Found by the folder's checks: the first fault of its images.

@@ -92,7 +92,6 @@ enum class Rule : uint8_t {
   impossible_pattern,
   shadowed_pattern,
   geometry_overflow,
-  stale_index,
   // notes
   unrouted_pattern,
   unsolved_definition,
@@ -278,10 +277,6 @@ inline constexpr RuleInfo kRules[] = {
      "launch bounds accept, or cannot be computed in 64 bits. Such a launch returns an error. "
      "Bound "
      "the axis with a \"where\" and it falls back instead."},
-    {Rule::stale_index, "stale-index", Effect::warning,
-     "The folder has a prebuilt index that does not stand for it any more, so that it is loaded "
-     "the "
-     "slow way. fibshim check --write-index makes a new one."},
     {Rule::unrouted_pattern, "unrouted-pattern", Effect::note,
      "The folder has no definition whose name the pattern's template can produce. Its launches are "
      "counted as fallback_no_solution."},

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "loader/read/diagnostics.h"
-#include "loader/compile/expression.h"
 #include "loader/read/json_document.h"
 #include "loader/read/limits.h"
 
@@ -60,25 +59,6 @@ std::optional<int64_t> read_integer(JsonValue value, int64_t lowest, int64_t hig
                                     const std::string& what, Diagnostics* diagnostics);
 std::optional<bool> read_boolean(JsonValue value, const std::string& what,
                                  Diagnostics* diagnostics);
-
-// An expression and the text that it came from.
-struct MarkedExpression {
-  Expression expression;
-  MarkedText text;  // of a number: only its mark is meaningful
-  bool is_number = false;
-
-  Mark at(size_t offset) const { return is_number ? text.mark : text.at(offset); }
-};
-
-// A string holding an expression or, where `accepts_numbers`, an integer.
-std::optional<MarkedExpression> read_expression(JsonValue value, bool accepts_numbers,
-                                                const std::string& what, Diagnostics* diagnostics);
-
-// The array of `where` clauses; empty when `value` is missing.
-std::vector<MarkedExpression> read_where(JsonValue value, Diagnostics* diagnostics);
-
-void report(const ExpressionError& error, const MarkedExpression& expression,
-            Diagnostics* diagnostics);
 
 // "name" in double quotes.
 std::string quoted(std::string_view name);

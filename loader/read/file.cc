@@ -281,15 +281,7 @@ std::optional<Distrust> distrust_of_steps(const std::vector<WayStep>& steps,
 }  // namespace
 
 FileStamp stamp_of(const struct stat& status) {
-  const auto nanoseconds = [](const timespec& time) {
-    return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec;
-  };
-  return {status.st_ino,
-          static_cast<uint64_t>(status.st_size),
-          nanoseconds(status.st_mtim),
-          nanoseconds(status.st_ctim),
-          status.st_mode,
-          status.st_uid};
+  return {static_cast<uint64_t>(status.st_size), status.st_mode, status.st_uid};
 }
 
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
@@ -324,6 +316,7 @@ Result<RootFolder> RootFolder::open(const std::string& path) {
   root.path_ = walk.path();
   root.stamp_ = stamp_of(status);
   root.device_ = status.st_dev;
+  root.inode_ = status.st_ino;
   root.way_ = walk.take_steps();
   return root;
 }

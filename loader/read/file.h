@@ -24,17 +24,11 @@ struct stat;
 
 namespace fibshim {
 
-// What tells that a file or folder has changed, and who may change it. A plain struct without
-// padding: the index stores it as it is.
+// Who may change a file or folder, and how large it is.
 struct FileStamp {
-  uint64_t inode;
   uint64_t size_bytes;
-  int64_t mtime_ns;
-  int64_t ctime_ns;
   uint32_t mode;  // with the file's type
   uint32_t uid;
-
-  bool operator==(const FileStamp&) const = default;
 };
 
 FileStamp stamp_of(const struct stat& status);
@@ -87,7 +81,8 @@ class RootFolder {
 
   const std::string& path() const { return path_; }  // absolute, links resolved
   const FileStamp& stamp() const { return stamp_; }  // as of open()
-  uint64_t device() const { return device_; }
+  uint64_t device() const { return device_; }        // st_dev and st_ino
+  uint64_t inode() const { return inode_; }
   const std::vector<WayStep>& way() const { return way_; }
 
   // Opens what lies at `relative`. invalid_value: it would lie outside the folder.
@@ -106,6 +101,7 @@ class RootFolder {
   std::string path_;
   FileStamp stamp_{};
   uint64_t device_ = 0;
+  uint64_t inode_ = 0;
   std::vector<WayStep> way_;
 };
 

@@ -57,8 +57,6 @@ class FolderWalk {
       } else if (opened.error().code != ErrorCode::file_not_found || !open_.empty() ||
                  is_link(relative)) {
         error(relative, opened.error().message);
-      } else {
-        listing_->folders.push_back({relative, {}});
       }
       return;
     }
@@ -270,7 +268,6 @@ std::optional<FolderListing> list_folder(const std::string& folder, Trust trust,
   listing.patterns = walk.collect("patterns");
   if (walk.is_too_large()) return std::nullopt;
   listing.has_settings = is_there(kSettingsFile);
-  if (!listing.has_settings) listing.folders.push_back({kSettingsFile, {}});
   return listing;
 }
 
@@ -284,7 +281,6 @@ void TrustCheck::look_at_way() {
 }
 
 void TrustCheck::look_at(const std::string& relative, const FileStamp& stamp) {
-  if (stamp.mode == 0) return;  // not there
   const std::string why = distrust_of(stamp, listing_.root.stamp(), listing_.trust);
   if (why.empty()) return;
   if (++count_ > kMostReported) return;

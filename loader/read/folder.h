@@ -15,7 +15,6 @@
 
 namespace fibshim {
 
-// A folder or file that a snapshot is made from. A stamp of mode 0 says that there was none.
 struct PathStamp {
   std::string relative;
   FileStamp stamp;
@@ -27,7 +26,7 @@ struct FolderListing {
   std::string given;  // as the user named it, without slashes at its end
   RootFolder root;
   TrustRule trust;
-  std::vector<PathStamp> folders;  // every folder listed; what was looked for in vain
+  std::vector<PathStamp> folders;  // every folder listed
   std::vector<std::string> definitions;
   std::vector<std::string> solutions;
   std::vector<std::string> patterns;

@@ -18,7 +18,6 @@ inline constexpr size_t kMaxImageBytes = size_t{512} << 20;
 inline constexpr uint64_t kMaxFolderBytes = uint64_t{8} << 30;
 inline constexpr size_t kMaxFolderFiles = 1 << 17;
 inline constexpr size_t kMaxFolderDepth = 32;
-inline constexpr size_t kMaxIndexBytes = size_t{1} << 30;
 inline constexpr size_t kMaxManifestBytes = size_t{64} << 20;
 inline constexpr size_t kMaxPatterns = 1 << 14;
 inline constexpr uint64_t kMaxComparedPairs = uint64_t{1} << 21;
@@ -54,7 +53,6 @@ inline constexpr LimitInfo kLimits[] = {
     {"FolderBytes", kMaxFolderBytes, "bytes of all files that are read", "limit"},
     {"FolderFiles", kMaxFolderFiles, "files and folders below the three folders", "folder"},
     {"FolderDepth", kMaxFolderDepth, "folders inside one another", "folder"},
-    {"IndexBytes", kMaxIndexBytes, "bytes of an index", "the index is not used"},
     {"ManifestBytes", kMaxManifestBytes, "bytes of a manifest", "signature"},
     {"Patterns", kMaxPatterns, "patterns", "limit"},
     {"ComparedPairs", kMaxComparedPairs,

@@ -7,8 +7,7 @@
 //   <SHA-256> <size> <path below the folder>        one line a file, by path
 //
 // With a key required nothing of a folder is parsed that the list does not name with the very hash
-// of the bytes at hand, and every file that it names must be there. A prebuilt index is used only
-// when it was signed, too.
+// of the bytes at hand, and every file that it names must be there.
 #ifndef FIBSHIM_LOADER_READ_MANIFEST_H_
 #define FIBSHIM_LOADER_READ_MANIFEST_H_
 

@@ -396,8 +396,8 @@ struct LoaderApi {
 
   // Reads and checks `folder` by these rules and no others. Returns nullptr when the folder is missing
   // or invalid; `message` then holds "file:line:col: error: reason [rule]" of the first error and how
-  // many more there are. With a snapshot, `message` is empty, or names the solutions that are broken
-  // and says why the folder's prebuilt index was not used.
+  // many more there are. With a snapshot, `message` is empty, or
+  // names the solutions that are broken.
   const Snapshot* (*open)(const char* folder, const FolderRules& rules, char* message,
                           size_t message_size);
 

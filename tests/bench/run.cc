@@ -80,36 +80,17 @@ Json bench_folder() {
   const double bytes = median(samples.counters.at("snapshot_bytes"));
   const double solutions = median(samples.counters.at("solutions"));
   const double patterns = median(samples.counters.at("patterns"));
-
-  const ProcessResult index =
-      run_process({build_dir() + "/bin/fibshim", "check", "--write-index", folder});
-  const std::string index_path = folder + "/.fibshim-index";
-  if (!fs::exists(index_path)) throw std::runtime_error("no index was written: " + index.err);
-  const double indexed_ms = load_ms(folder, &results);
-  const auto index_bytes = static_cast<double>(fs::file_size(index_path));
-  // As after a copy: every stamp is another, every byte the same.
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    fs::last_write_time(entry.path(), fs::file_time_type::clock::now());
-  }
-  const double copied_ms = load_ms(folder, &results);
-
   say("Loading a folder of %.0f solutions and %.0f patterns\n\n", solutions, patterns);
   say("  %-46s %8s %8s\n", "", "ms", "target");
   const auto row = [](const char* what, double time_ms, double target) {
     say("  %-46s %8.1f %8.0f %9s\n", what, time_ms, target, verdict(time_ms <= target));
   };
-  row("without an index", ms, 2000);
-  row("with an index", indexed_ms, 100);
-  row("with an index, after the folder was copied", copied_ms, 2000);
-  say("\n  snapshot %.1f MiB in each process, index file %.1f MiB\n\n", bytes / (1 << 20),
-      index_bytes / (1 << 20));
+  row("files in the page cache", ms, 500);
+  say("\n  snapshot %.1f MiB in each process\n\n", bytes / (1 << 20));
   return {{"solutions", solutions},
           {"patterns", patterns},
           {"open_ms", tenths(ms)},
-          {"open_indexed_ms", tenths(indexed_ms)},
-          {"open_indexed_copied_ms", tenths(copied_ms)},
-          {"snapshot_bytes", bytes},
-          {"index_bytes", index_bytes}};
+          {"snapshot_bytes", bytes}};
 }
 
 Json bench_spawn() {

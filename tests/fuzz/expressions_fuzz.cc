@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "loader/compile/expression.h"
+#include "loader/compile/compile_expression.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace fibshim::fuzz {

@@ -1,5 +1,5 @@
 // A config folder's JSON files: definitions, solutions, patterns, settings, checked together, bound, and
-// made into a snapshot; and the index of that folder, which must hold the same snapshot.
+// made into a snapshot.
 //
 // Input: files, each after a line "%%% d", "%%% s" or "%%% p" and a digit, or "%%% f" for fibshim.json.
 // "@cubin@" and "@ptx@" stand for the hashes of the images scale.sm_90.cubin and scale.ptx.
@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "loader/check/check.h"
-#include "loader/check/index.h"
 #include "loader/compile/snapshot_builder.h"
-#include "loader/check/snapshot_layout.h"
 #include "tests/fuzz/small_folder.h"
+#include "tools/lint/advice.h"
 
 namespace fibshim::fuzz {
 namespace {
@@ -40,18 +39,7 @@ std::string path_of(std::string_view name) {
   return room == nullptr ? "" : room + std::string(name) + ".json";
 }
 
-void check_index(const CheckReport& report) {
-  const auto root = RootFolder::open(folder().path());
-  require(root.has_value(), "the folder is there");
-  const OpenedIndex opened = use_index(folder().path(), *root, bytes_of_index(report));
-  require(opened.snapshot != nullptr, "an index of the folder as it is stands for it");
-  require(movable_part(*opened.snapshot) == movable_part(*report.snapshot),
-          "an index holds the snapshot that it was made from");
-}
-
 void check_snapshot(const CheckReport& report) {
-  const std::string_view block = movable_part(*report.snapshot);
-  require(is_sound_layout(block), "what the loader builds is sound");
   require(report.snapshot->symbols.count == report.snapshot->patterns.count,
           "every pattern has a symbol");
   run_programs(*report.snapshot);
@@ -81,8 +69,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (before.empty()) return 0;
 
   CheckOptions options;
-  options.wants_advice = true;
-  options.sms = {80, 90};
+  CheckLint lint({80, 90});
+  options.lint = &lint;
   const CheckReport report = check_folder(folder().path(), options);
   uint32_t errors = 0;
   for (const Diagnostic& diagnostic : report.diagnostics) {
@@ -97,7 +85,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           "there is a snapshot, or a reason why not");
   if (report.snapshot == nullptr) return 0;
   check_snapshot(report);
-  check_index(report);
   return 0;
 }
 

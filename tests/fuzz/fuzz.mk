@@ -25,8 +25,8 @@ FUZZ_READERS := $(filter-out loader/read/find_object.cc loader/check/api.cc,$(LO
     images/image_report.cc record/kernel_signature.cc counters/launch_groups.cc processes/processes.cc processes/programs.cc \
     counters/prometheus.cc record/recording.cc record/recording_json.cc base/setting_values.cc record/suggestion.cc \
     base/terminal.cc) \
-  $(addprefix tools/judge/,element_types.cc records.cc report_page.cc table.cc workloads.cc)
-FUZZ_READER_OBJ := $(FUZZ_READERS:%.cc=$(BUILD)/obj/%.o) $(BUILD)/obj/loader/identity.o
+  tools/lint/advice.cc tools/lint/verify_block.cc $(addprefix tools/judge/,element_types.cc records.cc report_page.cc table.cc workloads.cc)
+FUZZ_READER_OBJ := $(FUZZ_READERS:%.cc=$(BUILD)/obj/%.o)
 $(FUZZ_READER_OBJ) $(FUZZ_NAMES:%=$(BUILD)/obj/tests/fuzz/%_fuzz.o): ROOM_FLAGS = -O1
 
 $(BUILD)/fuzz/libreaders.a: $(FUZZ_READER_OBJ) tests/fuzz/fuzz.mk

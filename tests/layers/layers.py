@@ -27,7 +27,7 @@ ORDER = {
     "shim": [["hooks"], ["life"], ["record", "launch", "graphs"], ["plan"], ["registry"], ["counters"],
              ["driver"], ["base"], ["abi"]],
     "loader": [["check"], ["compile"], ["read"]],
-    "tools": [[""], ["commands"], ["judge", "lint"], ["record"], ["images"], ["counters"], ["processes"],
+    "tools": [[""], ["commands"], ["judge"], ["lint"], ["record"], ["images"], ["counters"], ["processes"],
               ["base"]],
 }
 # Arrows between equals that are allowed: (room, from, to).

@@ -11,8 +11,8 @@
 #include <set>
 #include <tuple>
 
-#include "loader/check/index.h"
 #include "tests/loader/test_folder.h"
+#include "tools/lint/advice.h"
 
 namespace fibshim {
 namespace {
@@ -264,8 +264,9 @@ INSTANTIATE_TEST_SUITE_P(Every, CheckFault, testing::ValuesIn(kFaults),
                          [](const auto& row) { return std::string(row.param.name); });
 
 CheckReport advise(const TestFolder& folder) {
+  CheckLint lint;
   CheckOptions options;
-  options.wants_advice = true;
+  options.lint = &lint;
   return check_folder(folder.path(), options);
 }
 
@@ -433,30 +434,16 @@ TEST(Check, NotesWhatNothingSolves) {
 
 TEST(Check, NotesGpusThatASolutionHasNoImageFor) {
   const TestFolder folder;  // sm_80 and sm_90
+  CheckLint lint({80, 86, 90, 120});
   CheckOptions options;
-  options.wants_advice = true;
-  options.sms = {80, 86, 90, 120};
+  options.lint = &lint;
   EXPECT_EQ(all_of(check_folder(folder.path(), options)),
             folder.path(kSolutionPath) +
                 ":5:13: note: solution \"my-scale\" has no image for sm_120: its launches there "
                 "fall back [no-image-for-gpu]\n");
-  options.sms = {70};
+  CheckLint lint_of_old_gpus({70});
+  options.lint = &lint_of_old_gpus;
   EXPECT_NE(all_of(check_folder(folder.path(), options)), "");
-}
-
-TEST(Check, SaysThatAnIndexIsStale) {
-  const TestFolder folder;
-  CheckOptions options;
-  options.wants_index_current = true;
-  EXPECT_EQ(all_of(check_folder(folder.path(), options)), "");
-  CheckReport unused;
-  ASSERT_TRUE(write_index(folder.path(), {}, &unused));
-  EXPECT_EQ(all_of(check_folder(folder.path(), options)), "");
-  folder.change(kPatternPath, "\"benefit\": 3", "\"benefit\": 4");
-  EXPECT_EQ(all_of(check_folder(folder.path(), options)),
-            folder.path(".fibshim-index") +
-                ": warning: not used: patterns/engine-scale.json has changed; fibshim check "
-                "--write-index makes a new one [stale-index]\n");
 }
 
 TEST(Check, ComparesComputedBlocksWithLaunchBounds) {
@@ -490,7 +477,6 @@ TEST(Check, EveryRuleHasATest) {
                                   "refused-expression",
                                   "dropped-scalar",
                                   "shadowed-pattern",
-                                  "stale-index",
                                   "unrouted-pattern",
                                   "unsolved-definition",
                                   "no-image-for-gpu"};

@@ -1,5 +1,5 @@
 // The expression language: what it computes, what it refuses and where it points.
-#include "loader/compile/expression.h"
+#include "loader/compile/compile_expression.h"
 
 #include <string.h>
 

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "loader/compile/bind.h"
+#include "loader/compile/read_pattern.h"
 #include "loader/read/json_document.h"
 
 namespace fibshim {

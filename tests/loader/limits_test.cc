@@ -11,7 +11,6 @@
 #include <map>
 
 #include "loader/check/check.h"
-#include "loader/check/index.h"
 #include "shim/abi/snapshot.h"
 #include "tests/loader/test_folder.h"
 
@@ -169,8 +168,8 @@ const std::map<std::string, Exceed> kCases = {
 bool is_rule(const LimitInfo& limit) { return find_rule(limit.beyond) != nullptr; }
 
 // Those with a test of their own below.
-const char* const kOthers[] = {"IndexBytes",     "ManifestBytes", "SymbolBytes",
-                               "DemangledBytes", "RegexSteps",    "LongSymbolRegexSteps"};
+const char* const kOthers[] = {"ManifestBytes", "SymbolBytes", "DemangledBytes", "RegexSteps",
+                               "LongSymbolRegexSteps"};
 
 TEST(Limits, HaveATestEach) {
   for (const LimitInfo& limit : kLimits) {
@@ -223,13 +222,6 @@ TEST(Limits, StateTheNumberOfFindingsThatAreNotListed) {
   EXPECT_EQ(report.error_count, kMaxFindings + 5);
   ASSERT_EQ(report.diagnostics.size(), kMaxFindings + 1);
   EXPECT_EQ(report.diagnostics.back().message, "5 more findings; 10000 are listed");
-}
-
-TEST(Limits, OfAnIndexKeepItFromBeingRead) {
-  const TestFolder folder;
-  make_huge(folder, kIndexFile, kMaxIndexBytes + 1);
-  EXPECT_NE(open_index(folder.path()).refusal.find("larger than 1073741824 bytes"),
-            std::string::npos);
 }
 
 TEST(Limits, OfAManifestMakeTheFolderUnsigned) {

@@ -7,7 +7,6 @@
 #include <sodium.h>
 
 #include "loader/check/check.h"
-#include "loader/check/index.h"
 #include "loader/read/manifest.h"
 #include "shim/abi/snapshot.h"
 #include "tests/loader/test_folder.h"
@@ -54,10 +53,7 @@ class Signer {
     options.wants_entries = true;
     const CheckReport report = check_folder(folder.path(), options);
     ASSERT_EQ(report.error_count, 0u);
-    std::vector<ManifestEntry> entries = report.manifest.entries;
-    const OpenedIndex index = open_index(folder.path(), {"", true});
-    if (index.snapshot != nullptr) entries.push_back(index.entry);
-    const auto text = manifest_text(entries);
+    const auto text = manifest_text(report.manifest.entries);
     ASSERT_TRUE(text);
     folder.write(kManifestFile, *text);
     folder.write(kManifestSignatureFile, sign(*text));
@@ -316,38 +312,6 @@ TEST(SignedFolder, IsNotReadBeforeItsSignature) {
   EXPECT_EQ(findings.find("json-syntax"), std::string::npos) << findings;
 }
 
-TEST(SignedFolder, ItsIndexIsUsedWhenItWasSignedToo) {
-  const TestFolder folder;
-  CheckReport report;
-  ASSERT_TRUE(write_index(folder.path(), {}, &report));
-  ours().sign_folder(folder);
-  EXPECT_NE(folder.read(kManifestFile).find(" .fibshim-index\n"), std::string::npos);
-  const IndexOptions required = {ours().key()};
-  EXPECT_NE(open_index(folder.path(), required).snapshot, nullptr);
-  EXPECT_EQ(open_index(folder.path(), {Signer(2).key()}).snapshot, nullptr);
-
-  // One that was made when a pattern was another one.
-  folder.change(kPatternPath, "\"benefit\": 3", "\"benefit\": 4");
-  ASSERT_TRUE(write_index(folder.path(), {}, &report));
-  folder.change(kPatternPath, "\"benefit\": 4", "\"benefit\": 3");
-  const OpenedIndex exchanged = open_index(folder.path(), required);
-  EXPECT_EQ(exchanged.snapshot, nullptr);
-  EXPECT_NE(exchanged.refusal.find("not the file that was signed"), std::string::npos)
-      << exchanged.refusal;
-  // The folder itself is as good as ever.
-  EXPECT_EQ(findings_of(folder.path(), ours().key()), "");
-}
-
-TEST(SignedFolder, AnIndexThatCameLaterIsNotUsed) {
-  const TestFolder folder;
-  ours().sign_folder(folder);
-  CheckReport report;
-  ASSERT_TRUE(write_index(folder.path(), {}, &report));
-  EXPECT_NE(open_index(folder.path(), {""}).snapshot, nullptr);
-  EXPECT_EQ(open_index(folder.path(), {ours().key()}).refusal,
-            "not signed: fibshim.manifest does not name it");
-}
-
 // What the shim does, at the start and at every swap.
 TEST(SignedFolder, IsRequiredByTheRules) {
   const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
@@ -362,13 +326,6 @@ TEST(SignedFolder, IsRequiredByTheRules) {
   EXPECT_NE(std::string(message).find("not signed"), std::string::npos);
   ours().sign_folder(folder);
   EXPECT_NE(open_with(key.c_str()), nullptr) << message;
-  CheckReport report;
-  ASSERT_TRUE(write_index(folder.path(), {}, &report));
-  EXPECT_NE(open_with(key.c_str()), nullptr) << message;
-  EXPECT_NE(std::string(message).find(".fibshim-index is not used: not signed"), std::string::npos)
-      << message;
-  // An index does not help a folder that was changed.
-  ours().sign_folder(folder);
   folder.change(kPatternPath, "x != 0", "x != 1");
   EXPECT_EQ(open_with(key.c_str()), nullptr);
   // A key that cannot be read is no reason to do without.
@@ -404,21 +361,15 @@ TEST(SignedFolder, ItsImagesAreTrustedAsItWas) {
   const TestFolder folder;
   char message[1024];
   for (const Trust trust : {Trust::owner, Trust::all}) {
-    for (const bool has_index : {false, true}) {
-      CheckReport report;
-      ASSERT_EQ(chmod(folder.path(kImagePath).c_str(), 0644), 0);
-      if (has_index) {
-        ASSERT_TRUE(write_index(folder.path(), {}, &report));
-      }
-      const SnapshotPtr snapshot(
-          api.open(folder.path().c_str(), {.trust = trust}, message, sizeof message));
-      ASSERT_NE(snapshot, nullptr) << message;
-      ASSERT_EQ(chmod(folder.path(kImagePath).c_str(), 0666), 0);
-      ImageBytes bytes{};
-      const int code = api.read_image(snapshot.get(), 0, 0, &bytes, message, sizeof message);
-      EXPECT_EQ(code == 0, trust == Trust::all) << message;
-      api.release_image(&bytes);
-    }
+    ASSERT_EQ(chmod(folder.path(kImagePath).c_str(), 0644), 0);
+    const SnapshotPtr snapshot(
+        api.open(folder.path().c_str(), {.trust = trust}, message, sizeof message));
+    ASSERT_NE(snapshot, nullptr) << message;
+    ASSERT_EQ(chmod(folder.path(kImagePath).c_str(), 0666), 0);
+    ImageBytes bytes{};
+    const int code = api.read_image(snapshot.get(), 0, 0, &bytes, message, sizeof message);
+    EXPECT_EQ(code == 0, trust == Trust::all) << message;
+    api.release_image(&bytes);
   }
 }
 

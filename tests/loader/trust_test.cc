@@ -19,7 +19,6 @@
 #include <thread>
 
 #include "loader/check/check.h"
-#include "loader/check/index.h"
 #include "shim/abi/snapshot.h"
 #include "tests/loader/test_folder.h"
 
@@ -217,16 +216,6 @@ TEST_F(Way, ThroughProcLeadsToWhatTheKernelSays) {
   EXPECT_EQ(findings_of("/proc/self/root" + config()), "");
 }
 
-TEST_F(Way, AnIndexDoesNotMakeUpForIt) {
-  CheckReport report;
-  ASSERT_TRUE(write_index(config(), {}, &report)) << findings_of(config());
-  EXPECT_NE(open_index(config()).snapshot, nullptr);
-  ASSERT_EQ(chmod(way().c_str(), 0777), 0);
-  const OpenedIndex index = open_index(config());
-  EXPECT_EQ(index.snapshot, nullptr);
-  EXPECT_EQ(index.refusal, way() + " is not trusted");
-}
-
 // ---- files in the folder
 
 TEST(Files, WhichAnAclLetsOthersWriteAreRefused) {
@@ -278,7 +267,7 @@ TEST(Files, OfAnotherKindAreRefusedAndDoNotHang) {
   };
   for (const Kind& kind : kinds) {
     for (const char* path :
-         {kPatternPath, kSolutionPath, kDefinitionPath, kImagePath, "fibshim.json", kIndexFile}) {
+         {kPatternPath, kSolutionPath, kDefinitionPath, kImagePath, "fibshim.json"}) {
       const std::string_view name = path;
       const bool is_json = name.substr(name.size() - 5) == ".json" && name != "fibshim.json";
       if (is_json && std::string_view(kind.name) == "folder") continue;  // a folder as any
@@ -287,26 +276,17 @@ TEST(Files, OfAnotherKindAreRefusedAndDoNotHang) {
       kind.make(folder.path(path));
       struct stat status {};
       if (lstat(folder.path(path).c_str(), &status) != 0) continue;  // no right to make devices
-      const bool is_index = std::string(path) == kIndexFile;
-      EXPECT_EQ(findings_of(folder.path()).empty(), is_index) << kind.name << " " << path;
-      if (is_index) {
-        EXPECT_NE(open_index(folder.path()).refusal, "") << kind.name;
-      }
-      EXPECT_EQ(open_index(folder.path()).snapshot, nullptr);
+      EXPECT_NE(findings_of(folder.path()), "") << kind.name << " " << path;
     }
   }
 }
 
 TEST(Files, ThatAreHugeAndEmptyAreRefusedUnread) {
-  for (const char* path : {kPatternPath, kImagePath, kIndexFile}) {
+  for (const char* path : {kPatternPath, kImagePath}) {
     const TestFolder folder;
     folder.write(path, "x");
     ASSERT_EQ(truncate(folder.path(path).c_str(), off_t{1} << 40), 0);
-    if (std::string(path) == kIndexFile) {
-      EXPECT_NE(open_index(folder.path()).refusal.find("larger than"), std::string::npos);
-    } else {
-      EXPECT_NE(findings_of(folder.path()).find("too large together"), std::string::npos) << path;
-    }
+    EXPECT_NE(findings_of(folder.path()).find("too large together"), std::string::npos) << path;
   }
 }
 

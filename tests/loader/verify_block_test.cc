@@ -1,5 +1,5 @@
 // The "verify" block of a solution: what it may hold, and that mistakes in it are found.
-#include "loader/check/verify_block.h"
+#include "tools/lint/verify_block.h"
 
 #include "loader/check/check.h"
 #include "loader/compile/model.h"
@@ -12,11 +12,12 @@ std::string with_block(const std::string& block) {
   return replaced(kSolution, "\"launch\"", "\"verify\": " + block + ",\n  \"launch\"");
 }
 
-CheckReport check_block(const std::string& block, FolderModel* model) {
+CheckReport check_block(const std::string& block, FolderModel* model, VerifyBlocks* lint) {
   const TestFolder folder;
   folder.write_solution(with_block(block));
   CheckOptions options;
   options.model = model;
+  options.lint = lint;
   return check_folder(folder.path(), options);
 }
 
@@ -26,13 +27,14 @@ std::string first_of(const CheckReport& report) {
 
 TEST(VerifyBlock, IsReadWhole) {
   FolderModel model;
+  VerifyBlocks blocks;
   const CheckReport report = check_block(
       R"({"op": "rmsnorm", "axes": {"rows": [1, 7]}, "atol": 0.5, "required_matched_ratio": 0.95,
       "arguments": {"factor": {"value": 0.25, "type": "float32"}, "stride": {"expr": "2 * n"},
       "scratch": {"shape": ["rows", "n"], "dtype": "float16"}, "ids": {"low": 0, "high": "n"}}})",
-      &model);
+      &model, &blocks);
   ASSERT_EQ(first_of(report), "");
-  const VerifyBlock& block = model.solutions[0].verify;
+  const VerifyBlock& block = blocks.of(model.solutions[0]);
   EXPECT_EQ(block.op, "rmsnorm");
   ASSERT_EQ(block.axes.size(), 1u);
   EXPECT_EQ(block.axes[0].second, (std::vector<int64_t>{1, 7}));
@@ -62,9 +64,12 @@ TEST(VerifyBlock, MistakesAreFound) {
   };
   for (const auto& [block, rule] : cases) {
     FolderModel model;
-    const CheckReport report = check_block(block, &model);
+    VerifyBlocks blocks;
+    const CheckReport report = check_block(block, &model, &blocks);
     EXPECT_NE(first_of(report).find(rule), std::string::npos) << block << ": " << first_of(report);
     EXPECT_EQ(report.snapshot, nullptr) << block;
+    // Serving does without the block.
+    EXPECT_NE(check_block(block, &model, nullptr).snapshot, nullptr) << block;
   }
 }
 

@@ -250,41 +250,5 @@ TEST_F(LogFile, ThatIsOursIsWrittenTo) {
   EXPECT_GT(fs::file_size(path), size);
 }
 
-// A folder from elsewhere may come with an index that no check has made.
-TEST(ForgedIndex, CannotSayWhereMessagesGo) {
-  const std::string config = copy_of_pytorch_config();
-  std::ofstream(config + "/fibshim.json") << "{\"on_error\": \"fallback\"}";
-  ASSERT_EQ(run_process({build_dir() + "/bin/fibshim", "check", "--write-index", config}).exit_code,
-            0);
-  const std::string path = config + "/.fibshim-index";
-  std::ifstream in(path, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  in.close();
-  const std::string evil = "evil.log";  // as long as "fallback"
-  for (const auto& [from, to] :
-       {std::pair<std::string, std::string>{"FIBSHIM_ON_ERROR", "FIBSHIM_LOG_FILE"},
-        {"fallback", evil}}) {
-    const size_t at = bytes.find(std::string(1, '\0') + from + '\0');
-    ASSERT_NE(at, std::string::npos) << from;
-    bytes.replace(at + 1, to.size(), to);
-  }
-  constexpr size_t kHeaderBytes = 64;
-  constexpr size_t kChecksumAt = 24;
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data() + kHeaderBytes, bytes.size() - kHeaderBytes);
-  const uint64_t words[2] = {hash.low64, hash.high64};
-  bytes.replace(kChecksumAt, sizeof words, reinterpret_cast<const char*>(words), sizeof words);
-  std::ofstream(path, std::ios::binary) << bytes;
-
-  Environment environment = PreloadedEngine().environment(config);
-  environment["FIBSHIM_LOG"] = "info";
-  const std::string folder = make_temporary_dir();
-  const ProcessResult run =
-      run_process({build_dir() + "/tests/hosts/engine", "--hidden=128"}, environment, 60, folder);
-  EXPECT_NE(run.out.find("\"ran_curated\":1"), std::string::npos) << run.out << run.err;
-  EXPECT_EQ(run.err.find("is not used"), std::string::npos) << run.err;  // it was used
-  EXPECT_NE(run.err.find("patterns"), std::string::npos) << run.err;
-  EXPECT_FALSE(fs::exists(folder + "/" + evil));
-}
-
 }  // namespace
 }  // namespace fibshim

@@ -107,30 +107,11 @@ TEST_F(Check, ChecksSeveralFoldersAndTheWorstDecides) {
   EXPECT_NE(result.out.find("[folder]"), std::string::npos) << result.out;
 }
 
-TEST_F(Check, WritesAnIndexForAFolderWithoutErrors) {
-  const ProgramResult written = run_fibshim({"check", "--write-index", folder_.path()});
-  EXPECT_EQ(written.exit_code, 0) << written.err;
-  EXPECT_EQ(written.out, folder_.path() + ": 1 definition, 1 solution, 1 pattern: no mistakes\n");
-  EXPECT_EQ(written.err, "");
-  EXPECT_TRUE(std::filesystem::exists(folder_ / ".fibshim-index"));
-  EXPECT_EQ(run_fibshim({"check", folder_.path()}).out, written.out);
-
-  write_text(folder_ / "patterns/broken.json", "{}");
-  const ProgramResult stale = run_fibshim({"check", folder_.path()});
-  EXPECT_NE(stale.out.find("[stale-index]"), std::string::npos) << stale.out;
-  const ProgramResult refused = run_fibshim({"check", "--write-index", folder_.path()});
-  EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_EQ(refused.out.find("[stale-index]"), std::string::npos) << refused.out;
-  EXPECT_EQ(refused.err, "fibshim check: " + (folder_ / ".fibshim-index") +
-                             " was not written: the folder has errors\n");
-}
-
-TEST_F(Check, SaysWhyAnIndexCannotBeWritten) {
-  const ProgramResult result = run_fibshim({"check", "--write-index", folder_ / "nowhere"});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_EQ(result.err, "fibshim check: " + (folder_ / "nowhere/.fibshim-index") +
-                            " was not written: No such file or directory\n");
-  EXPECT_NE(result.out.find("[folder]"), std::string::npos) << result.out;
+TEST_F(Check, SaysThatNoIndexIsWrittenAnyMore) {
+  const ProgramResult result = run_fibshim({"check", "--write-index", folder_.path()});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.err.find("fibshim check: --write-index was removed: "), 0u) << result.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / ".fibshim-index"));
 }
 
 TEST_F(Check, NotesGpusWithoutAnImage) {

@@ -25,9 +25,13 @@ constexpr char kSweeping[] =
     "counters of ended processes stay a day, and 'stats' and 'serve' then delete those of their "
     "user; copy the folder to keep them longer, 'stats --clear' deletes them at once";
 constexpr RemovedOption kRemovedOptions[] = {
-    {"stats", "--keep", kSweeping}, {"stats", "--no-sweep", kSweeping},
-    {"serve", "--keep", kSweeping}, {"serve", "--no-sweep", kSweeping},
-    {"top", "--keep", kSweeping},   {"top", "--no-sweep", kSweeping},
+    {"stats", "--keep", kSweeping},
+    {"stats", "--no-sweep", kSweeping},
+    {"serve", "--keep", kSweeping},
+    {"serve", "--no-sweep", kSweeping},
+    {"top", "--keep", kSweeping},
+    {"top", "--no-sweep", kSweeping},
+    {"check", "--write-index", "folders are loaded without an index; leave the option out"},
 };
 
 // The names of an option as they are typed.

@@ -7,12 +7,12 @@
 #include <fmt/format.h>
 
 #include "loader/check/check.h"
-#include "loader/check/index.h"
 #include "loader/read/manifest.h"
 #include "tools/base/files.h"
 #include "tools/base/program.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
+#include "tools/lint/advice.h"
 #include "tools/processes/gpus.h"
 #include "tools/processes/installation.h"
 #include "tools/base/command_line.h"
@@ -84,9 +84,7 @@ nlohmann::ordered_json to_json(const std::string& folder, const CheckReport& rep
 // Writes the list of files that a signature of the folder stands for. Empty, or why not.
 std::string write_manifest(const std::string& folder, const CheckReport& report) {
   if (report.error_count > 0) return "has mistakes; no manifest was written";
-  std::vector<ManifestEntry> entries = report.manifest.entries;
-  const OpenedIndex index = open_index(folder, {"", true});
-  if (index.snapshot != nullptr) entries.push_back(index.entry);
+  const std::vector<ManifestEntry>& entries = report.manifest.entries;
   const auto text = manifest_text(entries);
   if (!text) return text.error().message;
   const std::string path = folder + "/" + kManifestFile;
@@ -105,9 +103,9 @@ struct Arguments {
   std::string rule;
   std::string key;
   bool wants_json = false;
-  bool writes_index = false;
   bool writes_manifest = false;
   bool wants_gpus = false;
+  std::vector<uint32_t> sms;
   CheckOptions options;
 };
 
@@ -122,13 +120,11 @@ bool add_sms_of_gpus(std::vector<uint32_t>* sms) {
 // Checks one folder, and writes what was asked for. False: it has an error.
 bool check_one(const std::string& folder, const Arguments& arguments, CheckReport* report) {
   std::string fault;
-  if (arguments.writes_index) {
-    const auto index = write_index(folder, arguments.options, report);
-    if (!index) fault = index.error().message;
-  } else {
-    *report = check_folder(folder, arguments.options);
-  }
-  if (arguments.writes_manifest && fault.empty()) {
+  CheckLint lint(arguments.sms);
+  CheckOptions options = arguments.options;
+  options.lint = &lint;
+  *report = check_folder(folder, options);
+  if (arguments.writes_manifest) {
     fault = write_manifest(folder, *report);
     if (!fault.empty()) fault = fmt::format("{}: {}", folder, fault);
   }
@@ -145,12 +141,10 @@ int check_command(int argc, const char* const* argv) {
   Arguments given;
   line.positional("DIR", &given.folders, "config folders");
   line.json(&given.wants_json);
-  line.flag("--write-index", &given.writes_index,
-            "write an index, with which a folder without errors is loaded sooner");
   line.flag("--write-manifest", &given.writes_manifest,
             "write DIR/fibshim.manifest, the list of files that minisign then signs");
   line.option(
-          "--sm", &given.options.sms, "NUMBER",
+          "--sm", &given.sms, "NUMBER",
           "compute capability, such as 90, that every solution should have an image for (may be "
           "repeated)")
       ->check(CLI::Range(30, 999));
@@ -173,16 +167,14 @@ int check_command(int argc, const char* const* argv) {
   if (explains->count() > 0) return explain(given.rule);
 
   CheckOptions& options = given.options;
-  if (given.wants_gpus && !add_sms_of_gpus(&options.sms)) return kExitWrong;
-  std::sort(options.sms.begin(), options.sms.end());
-  options.sms.erase(std::unique(options.sms.begin(), options.sms.end()), options.sms.end());
+  if (given.wants_gpus && !add_sms_of_gpus(&given.sms)) return kExitWrong;
+  std::sort(given.sms.begin(), given.sms.end());
+  given.sms.erase(std::unique(given.sms.begin(), given.sms.end()), given.sms.end());
   if (!given.key.empty()) {
     options.required_key = parse_public_key(given.key) ? given.key : absolute_path(given.key);
   }
   if (given.writes_manifest) options.required_key.clear();
   options.wants_entries = given.writes_manifest;
-  options.wants_advice = true;
-  options.wants_index_current = !given.writes_index;
   bool is_fine = true;
   std::string text;
   nlohmann::ordered_json document = {{"version", 1}, {"folders", nlohmann::ordered_json::array()}};

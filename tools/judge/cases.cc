@@ -76,7 +76,7 @@ std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& opt
       constants[axis.name] = axis.value;
       continue;
     }
-    const auto& told = subject.solution->verify.axes;
+    const auto& told = subject.verify->axes;
     const auto in_block = std::find_if(told.begin(), told.end(),
                                        [&](const auto& one) { return one.first == axis.name; });
     if (const auto given = options.axes.find(axis.name); given != options.axes.end()) {

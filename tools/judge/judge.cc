@@ -127,6 +127,7 @@ class Judge {
   bool read_folder(const std::string& path, Folder* folder) {
     CheckOptions options;
     options.model = &folder->model;
+    options.lint = &folder->verify_blocks;
     folder->report = check_folder(path, options);
     if (folder->report.snapshot != nullptr) return true;
     print_message(command_, fmt::format("{} is not a valid config folder:", path));
@@ -319,7 +320,8 @@ class Judge {
   bool judge_solution(uint32_t index) {
     const SolutionSpec& solution = folder_.model.solutions[index];
     const Definition& definition = *definition_of(folder_, solution);
-    const Subject subject{&definition, &solution, find_op(definition, solution.verify.op)};
+    const VerifyBlock& verify = folder_.verify_blocks.of(solution);
+    const Subject subject{&definition, &solution, &verify, find_op(definition, verify.op)};
     const auto recorded = workloads_.find(definition.name.name);
     const std::vector<Workload> all =
         make_cases(subject, options_,
@@ -430,13 +432,14 @@ class Judge {
         {"DEFINITION", "AXES", "OUTPUT", "VERDICT", ">MAX ABS", ">MAX REL"}};
     std::string faults;
     const SolutionSpec nobody;  // definitions need no solution for this
+    const VerifyBlock nothing;
     for (const Definition& definition : folder_.model.definitions) {
       const auto& wanted = options_.definitions;
       if (!wanted.empty() &&
           std::find(wanted.begin(), wanted.end(), definition.name.name) == wanted.end()) {
         continue;
       }
-      const Subject subject{&definition, &nobody, find_op(definition, "")};
+      const Subject subject{&definition, &nobody, &nothing, find_op(definition, "")};
       if (subject.op.empty() || is_sampling_op(subject.op) || definition.reference.empty())
         continue;
       auto python = PythonReference::start(options_.trial.python, definition);

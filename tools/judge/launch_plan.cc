@@ -154,7 +154,7 @@ class LaunchPlan::Values : public Scope {
       if (given->expression) return Meaning{{}, &given->expression->expression, this};
       if (given->source.is_constant()) return Meaning{given->source, nullptr, nullptr};
     }
-    if (const VerifyArgument* const told = subject.solution->verify.find_argument(name)) {
+    if (const VerifyArgument* const told = subject.verify->find_argument(name)) {
       if (told->kind == VerifyArgument::Kind::expression) {
         return Meaning{{}, &told->expression->expression, this};
       }
@@ -282,7 +282,7 @@ Result<void> LaunchPlan::add_scalars(int run, CaseData* data) const {
                                             : static_cast<double>(value.source.integer));
     }
   }
-  for (const VerifyArgument& argument : subject.solution->verify.arguments) {
+  for (const VerifyArgument& argument : subject.verify->arguments) {
     if (argument.kind == VerifyArgument::Kind::value) {
       data->scalars.emplace(argument.name, argument.value);
     }
@@ -359,7 +359,7 @@ Result<std::vector<BufferSpec>> LaunchPlan::buffers(const AxisValues& axes) cons
   for (const Values::Cell& cell : values_->cells) {
     if (cell.type != ValueType::address || definition.find_argument(cell.name) != nullptr) continue;
     BufferSpec extra{cell.name, nullptr, {}, true, ""};
-    if (const VerifyArgument* const told = subject.solution->verify.find_argument(cell.name)) {
+    if (const VerifyArgument* const told = subject.verify->find_argument(cell.name)) {
       extra.type = element_type_of(told->dtype);
       for (const std::string& axis : told->shape) {
         const auto value = axes.find(axis);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "loader/compile/model.h"
+#include "tools/lint/verify_block.h"
 #include "loader/read/result.h"
 #include "tools/judge/case_data.h"
 
@@ -26,7 +27,8 @@ namespace fibshim::judge {
 struct Subject {
   const Definition* definition;
   const SolutionSpec* solution;
-  std::string op;  // find_op
+  const VerifyBlock* verify;  // the solution's
+  std::string op;             // find_op
 };
 
 struct Variant {

@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "loader/compile/compile_expression.h"
 #include "tools/judge/workloads.h"
 
 namespace fibshim::judge {

@@ -184,10 +184,11 @@ Result<std::unique_ptr<Trial>> Trial::make(Gpu* gpu, const Folder& folder, uint3
   if (definition == folder.model.definitions.end()) {
     return fail(ErrorCode::not_found, "it has no definition");
   }
-  trial->subject_ = {&*definition, &solution, find_op(*definition, solution.verify.op)};
-  if (!solution.verify.op.empty() && trial->subject_.op.empty()) {
-    return fail(ErrorCode::invalid_value, "\"verify\" names the operation \"" + solution.verify.op +
-                                              "\", which is not known");
+  const VerifyBlock& verify = folder.verify_blocks.of(solution);
+  trial->subject_ = {&*definition, &solution, &verify, find_op(*definition, verify.op)};
+  if (!verify.op.empty() && trial->subject_.op.empty()) {
+    return fail(ErrorCode::invalid_value,
+                "\"verify\" names the operation \"" + verify.op + "\", which is not known");
   }
   if (solution.error_code != ErrorCode::success) {
     return fail(ErrorCode::invalid_image, solution.error_message);
@@ -314,7 +315,7 @@ Result<CaseData> Trial::make_data(const LaunchPlan& plan, const Workload& worklo
     return pass_on(done.error());
   }
   const auto range_of = [&](std::string_view name) -> Result<IntegerRange> {
-    const VerifyArgument* const told = subject_.solution->verify.find_argument(name);
+    const VerifyArgument* const told = subject_.verify->find_argument(name);
     if (told == nullptr || told->kind != VerifyArgument::Kind::range) return IntegerRange{0, 0};
     const auto low = evaluate(told->expression->expression, axes);
     const auto high = evaluate(told->high->expression, axes);
@@ -439,7 +440,7 @@ Result<void> Trial::compare(const CaseData& data, const std::vector<BufferSpec>&
       return done;
     }
     Tolerance tolerance = default_tolerance(*output.type);
-    const VerifyBlock& verify = subject_.solution->verify;
+    const VerifyBlock& verify = *subject_.verify;
     if (const auto limit = options_.atol ? options_.atol : verify.atol) tolerance.atol = *limit;
     if (const auto limit = options_.rtol ? options_.rtol : verify.rtol) tolerance.rtol = *limit;
     if (const auto ratio = options_.required_matched_ratio ? options_.required_matched_ratio

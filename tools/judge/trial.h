@@ -19,6 +19,7 @@ namespace fibshim::judge {
 struct Folder {
   CheckReport report;
   FolderModel model;
+  VerifyBlocks verify_blocks;
 };
 
 struct TrialOptions {

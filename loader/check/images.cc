@@ -1,0 +1,377 @@
+#include "loader/check/images.h"
+
+#include <algorithm>
+
+#include "loader/compile/bind.h"
+
+namespace fibshim {
+namespace {
+
+void read_facts(std::string_view bytes, ImageKind kind, ImageFacts* facts) {
+  switch (kind) {
+    case ImageKind::cubin: {
+      auto cubin = read_cubin(bytes);
+      if (!cubin) {
+        facts->format_error = std::move(cubin.error());
+        return;
+      }
+      facts->sm = cubin->sm;
+      facts->scope = cubin->scope;
+      facts->cubins.push_back(std::move(*cubin));
+      return;
+    }
+    case ImageKind::fatbin: {
+      const auto fatbin = read_fatbin(bytes);
+      if (!fatbin) {
+        facts->format_error = fatbin.error();
+        return;
+      }
+      for (const FatbinEntry& entry : fatbin->entries) {
+        if (entry.compression != FatbinCompression::none || entry.kind == FatbinEntryKind::other) {
+          facts->has_unreadable_entries = true;
+        } else if (entry.kind == FatbinEntryKind::elf) {
+          auto cubin = read_cubin(entry.payload);
+          if (!cubin) {
+            facts->format_error = std::move(cubin.error());
+            return;
+          }
+          facts->cubins.push_back(std::move(*cubin));
+        } else {
+          const auto ptx = read_ptx(entry.payload);
+          if (!ptx) {
+            facts->format_error = ptx.error();
+            return;
+          }
+          facts->ptx_kernels.insert(facts->ptx_kernels.end(), ptx->kernels.begin(),
+                                    ptx->kernels.end());
+        }
+      }
+      return;
+    }
+    case ImageKind::ptx: {
+      auto ptx = read_ptx(bytes);
+      if (!ptx) {
+        facts->format_error = std::move(ptx.error());
+        return;
+      }
+      facts->sm = ptx->sm;
+      facts->scope = ptx->scope;
+      facts->ptx_kernels = std::move(ptx->kernels);
+      return;
+    }
+  }
+}
+
+// The NN of "sm_NN" in a file's name; 0 when there is none.
+uint16_t sm_in_name(std::string_view path) {
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  const size_t at = name.find("sm_");
+  if (at == std::string_view::npos) return 0;
+  uint32_t sm = 0;
+  for (size_t i = at + 3; i < name.size() && name[i] >= '0' && name[i] <= '9' && sm < 1000; ++i) {
+    sm = sm * 10 + static_cast<uint32_t>(name[i] - '0');
+  }
+  return static_cast<uint16_t>(sm);
+}
+
+// A definition's constant axes, and nothing else.
+class ConstAxes : public Scope {
+ public:
+  explicit ConstAxes(const Definition* definition) : definition_(definition) {}
+
+  std::optional<Meaning> find(std::string_view name) const override {
+    const DefinitionAxis* const axis =
+        definition_ == nullptr ? nullptr : definition_->find_axis(name);
+    if (axis == nullptr || !axis->is_const) return std::nullopt;
+    Source source;
+    source.integer = axis->value;
+    return Meaning{source, nullptr, nullptr};
+  }
+  std::vector<std::string_view> names() const override { return {}; }
+
+ private:
+  const Definition* definition_;
+};
+
+class ImageChecker {
+ public:
+  ImageChecker(SolutionSpec* solution, const Definition* definition, ImageStore* store,
+               Diagnostics* diagnostics)
+      : solution_(solution), definition_(definition), store_(store), diagnostics_(diagnostics) {}
+
+  void check() {
+    for (SolutionImage& image : solution_->images) check_image(&image);
+    report_repeated_sms();
+    std::stable_sort(solution_->images.begin(), solution_->images.end(),
+                     [](const SolutionImage& a, const SolutionImage& b) {
+                       if (a.kind != b.kind) return a.kind < b.kind;
+                       if (a.sm != b.sm) return a.sm > b.sm;
+                       return a.scope == ArchScope::arch_specific &&
+                              b.scope != ArchScope::arch_specific;
+                     });
+    if (solution_->has_params) check_arguments();
+  }
+
+ private:
+  void broken(ErrorCode code, Rule rule, Mark mark, std::string message, std::string hint = {}) {
+    if (solution_->error_code == ErrorCode::success) {
+      solution_->error_code = code;
+      solution_->error_message = message;
+    }
+    diagnostics_->add(rule, mark.place(), std::move(message), std::move(hint));
+  }
+
+  static bool is_mislabelled(const SolutionImage& image) {
+    const uint16_t stated = sm_in_name(image.relative);
+    return image.kind == ImageKind::cubin && stated != 0 && stated != image.sm;
+  }
+
+  void check_image(SolutionImage* image) {
+    const ImageFacts& facts = store_->facts(image->relative, image->kind);
+    const std::string name = "image " + quoted(image->path.text);
+    image->sm = facts.sm;
+    image->scope = facts.scope;
+    if (facts.leaves_folder) {
+      diagnostics_->add(Rule::image_path, image->path.mark.place(),
+                        name + " leaves the config folder through a link");
+      return;
+    }
+    if (facts.read_error) {
+      broken(facts.read_error->code, Rule::image_missing, image->path.mark,
+             name + ": " + facts.read_error->message);
+      image->sm = image->kind == ImageKind::cubin ? sm_in_name(image->relative) : 0;
+      return;
+    }
+    if (!facts.unsigned_reason.empty()) {
+      diagnostics_->add(Rule::signature, image->path.mark.place(),
+                        name + ": " + facts.unsigned_reason);
+      return;
+    }
+    if (facts.hash != image->hash) {
+      broken(
+          ErrorCode::invalid_image, Rule::image_sha256, image->hash_mark,
+          name + " has the SHA-256 " + sha256_hex(facts.hash) + ", not " + sha256_hex(image->hash));
+    }
+    if (facts.format_error) {
+      broken(ErrorCode::invalid_image, Rule::image_invalid, image->path.mark,
+             name + ": " + facts.format_error->message);
+      image->sm = image->kind == ImageKind::cubin ? sm_in_name(image->relative) : 0;
+      return;
+    }
+    if (is_mislabelled(*image)) {
+      broken(ErrorCode::no_binary_for_gpu, Rule::image_sm, image->path.mark,
+             name + " is for " + arch_name(facts.sm, facts.scope) + ", not for sm_" +
+                 std::to_string(sm_in_name(image->relative)) + " as its name says");
+    }
+    check_kernel(facts, name);
+  }
+
+  void check_kernel(const ImageFacts& facts, const std::string& name) {
+    const std::string& wanted = solution_->kernel.name;
+    bool is_found = false;
+    for (const CubinInfo& cubin : facts.cubins) {
+      const CubinKernel* const kernel = cubin.find_kernel(wanted);
+      if (kernel == nullptr) continue;
+      is_found = true;
+      check_launch(cubin, *kernel, name);
+      take_params(*kernel, name);
+    }
+    if (is_found || facts.has_unreadable_entries) return;
+    if (std::find(facts.ptx_kernels.begin(), facts.ptx_kernels.end(), wanted) !=
+        facts.ptx_kernels.end()) {
+      return;
+    }
+    std::vector<std::string_view> known;
+    for (const CubinInfo& cubin : facts.cubins) {
+      for (const CubinKernel& kernel : cubin.kernels) known.push_back(kernel.name);
+    }
+    known.insert(known.end(), facts.ptx_kernels.begin(), facts.ptx_kernels.end());
+    std::string hint;
+    if (known.empty()) {
+      hint = "it has no kernel at all";
+    } else if (known.size() <= 8) {
+      hint = "it has " + list_words(known);
+    } else if (known.size() <= 256) {
+      const std::string_view nearest = nearest_word(wanted, known);
+      if (!nearest.empty()) hint = "did you mean " + quoted(nearest) + "?";
+    }
+    broken(ErrorCode::not_found, Rule::kernel_missing, solution_->kernel.mark,
+           name + " has no kernel " + quoted(wanted), hint);
+  }
+
+  void take_params(const CubinKernel& kernel, const std::string& name) {
+    if (!solution_->has_params) {
+      solution_->has_params = true;
+      solution_->params = kernel.params;
+      return;
+    }
+    const bool is_same =
+        std::equal(kernel.params.begin(), kernel.params.end(), solution_->params.begin(),
+                   solution_->params.end(), [](const KernelParam& a, const KernelParam& b) {
+                     return a.size == b.size && a.offset == b.offset;
+                   });
+    if (!is_same) {
+      broken(ErrorCode::invalid_value, Rule::kernel_params, solution_->arguments_mark,
+             "kernel " + quoted(solution_->kernel.name) + " of " + name +
+                 " takes other parameters than that of the images before");
+    }
+  }
+
+  // A geometry value, when it is a constant without regard to any pattern, and in range.
+  std::optional<int64_t> constant(uint32_t index) const {
+    const ConstAxes scope(definition_);
+    const auto compiled = compile_value(solution_->geometry[index].expression, scope);
+    if (!compiled || !compiled->constant) return std::nullopt;
+    // What is out of range is reported elsewhere.
+    std::string why;
+    if (!is_geometry_in_range(index, *compiled->constant, &why)) return std::nullopt;
+    return compiled->constant;
+  }
+
+  void check_launch(const CubinInfo& cubin, const CubinKernel& kernel, const std::string& name) {
+    const auto dims = [](int64_t x, int64_t y, int64_t z) {
+      return std::to_string(x) + " x " + std::to_string(y) + " x " + std::to_string(z);
+    };
+    const auto fault = [&](uint32_t index, const std::string& message) {
+      broken(ErrorCode::invalid_value, Rule::kernel_geometry, solution_->geometry[index].text.mark,
+             "kernel " + quoted(kernel.name) + " of " + name + " " + message);
+    };
+    if (kernel.max_threads != 0) {
+      uint32_t& most = solution_->max_threads;
+      most = most == 0 ? kernel.max_threads : std::min<uint32_t>(most, kernel.max_threads);
+    }
+    const auto x = constant(kBlockX);
+    const auto y = constant(kBlockY);
+    const auto z = constant(kBlockZ);
+    if (x && y && z && *x * *y * *z <= kMaxBlockThreads) {
+      const int64_t threads = *x * *y * *z;
+      const Dim3& required = kernel.required_threads;
+      if (kernel.max_threads != 0 && threads > kernel.max_threads) {
+        fault(kBlockX, "takes at most " + std::to_string(kernel.max_threads) +
+                           " threads in a block, not " + dims(*x, *y, *z));
+      } else if (required.x != 0 && (required.x != *x || required.y != *y || required.z != *z)) {
+        fault(kBlockX, "takes blocks of " + dims(required.x, required.y, required.z) + ", not " +
+                           dims(*x, *y, *z));
+      }
+    }
+    const auto cx = constant(kClusterX);
+    const auto cy = constant(kClusterY);
+    const auto cz = constant(kClusterZ);
+    const Dim3& cluster = kernel.required_cluster;
+    if (solution_->has_cluster && cx && cy && cz && cluster.x != 0 &&
+        (cluster.x != *cx || cluster.y != *cy || cluster.z != *cz)) {
+      fault(kClusterX, "takes clusters of " + dims(cluster.x, cluster.y, cluster.z) + ", not " +
+                           dims(*cx, *cy, *cz));
+    }
+    const auto dynamic = constant(kSharedMem);
+    // From sm_90 on the static size includes the reserve of 1 KB.
+    const int64_t limit = kMaxSharedMemBytes + (cubin.sm >= 90 ? 1024 : 0);
+    if (dynamic && *dynamic + int64_t{kernel.static_shared_bytes} > limit) {
+      fault(kSharedMem, "has " + std::to_string(kernel.static_shared_bytes) +
+                            " bytes of static shared memory; with " + std::to_string(*dynamic) +
+                            " more, a block has more than any GPU gives");
+    }
+  }
+
+  // What the definition names has sizes of its own; the rest is checked with each pattern.
+  void check_arguments() {
+    const auto& arguments = solution_->arguments;
+    const auto& params = solution_->params;
+    const std::string kernel = "kernel " + quoted(solution_->kernel.name);
+    if (arguments.size() != params.size()) {
+      broken(ErrorCode::invalid_value, Rule::kernel_params, solution_->arguments_mark,
+             kernel + " takes " + std::to_string(params.size()) +
+                 " parameters, \"arguments\" has " + std::to_string(arguments.size()));
+      return;
+    }
+    if (definition_ == nullptr) return;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const std::string& name = arguments[i].name;
+      const uint32_t size = params[i].size;
+      const auto fault = [&](const std::string& found) {
+        std::string message = kernel;
+        message.append(" takes ").append(std::to_string(size)).append(" bytes for ");
+        message.append(quoted(name)).append(", but it is ").append(found);
+        broken(ErrorCode::invalid_value, Rule::kernel_params, arguments[i].mark,
+               std::move(message));
+      };
+      const bool holds_integer = size == 1 || size == 2 || size == 4 || size == 8;
+      const DefinitionAxis* const axis = definition_->find_axis(name);
+      const DefinitionArgument* const argument = definition_->find_argument(name);
+      if (axis != nullptr) {
+        if (!holds_integer) {
+          fault("an axis, an integer");
+        } else if (axis->is_const && !fits_in_bytes(axis->value, size)) {
+          fault("the axis " + std::to_string(axis->value));
+        }
+      } else if (argument != nullptr && !argument->is_scalar) {
+        if (size != 8) fault("a tensor, a pointer of 8 bytes");
+      } else if (argument != nullptr) {
+        const ValueType type = kDtypes[argument->dtype].scalar;
+        if (is_floating(type) ? size != size_of(type) : !holds_integer) {
+          fault(std::string("a scalar of ") + kDtypes[argument->dtype].name);
+        }
+      }
+    }
+  }
+
+  void report_repeated_sms() {
+    const auto& images = solution_->images;
+    for (size_t i = 0; i < images.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        if (images[i].kind != images[j].kind || images[i].sm != images[j].sm ||
+            images[i].scope != images[j].scope) {
+          continue;
+        }
+        // One that is not what its name says was reported for that, and breaks the solution alone.
+        if (is_mislabelled(images[i]) || is_mislabelled(images[j])) continue;
+        // Unreadable cubins without an SM in their names: not known to be alike.
+        if (images[i].kind != ImageKind::fatbin && images[i].sm == 0) continue;
+        const std::string what = images[i].kind == ImageKind::fatbin
+                                     ? "two fatbins"
+                                     : "two images for " + arch_name(images[i].sm, images[i].scope);
+        diagnostics_->add(
+            Rule::duplicate_image, images[i].path.mark.place(),
+            what + ": " + quoted(images[j].path.text) + " and " + quoted(images[i].path.text));
+        break;
+      }
+    }
+  }
+
+  SolutionSpec* solution_;
+  const Definition* definition_;
+  ImageStore* store_;
+  Diagnostics* diagnostics_;
+};
+
+}  // namespace
+
+const ImageFacts& ImageStore::facts(const std::string& relative, ImageKind kind) {
+  // The kind follows from the path's extension, so the path alone is the key.
+  auto& entry = facts_[relative];
+  if (entry != nullptr) return *entry;
+  entry = std::make_unique<ImageFacts>();
+  const auto content = listing_.root.read(relative, kMaxImageBytes);
+  if (!content) {
+    entry->leaves_folder = content.error().code == ErrorCode::invalid_value;
+    entry->read_error = content.error();
+    return *entry;
+  }
+  const std::string& bytes = content->bytes;
+  entry->stamp = content->stamp;
+  entry->size_bytes = bytes.size();
+  entry->hash = sha256(bytes);
+  if (manifest_ != nullptr) {
+    entry->unsigned_reason = manifest_->difference(relative, bytes.size(), entry->hash);
+    if (!entry->unsigned_reason.empty()) return *entry;
+  }
+  read_facts(bytes, kind, entry.get());
+  return *entry;
+}
+
+void check_images(SolutionSpec* solution, const Definition* definition, ImageStore* store,
+                  Diagnostics* diagnostics) {
+  ImageChecker(solution, definition, store, diagnostics).check();
+}
+
+}  // namespace fibshim

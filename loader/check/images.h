@@ -1,0 +1,59 @@
+// Reads the images that solutions name, each file once, and checks every solution against them.
+#ifndef FIBSHIM_LOADER_READ_IMAGES_H_
+#define FIBSHIM_LOADER_READ_IMAGES_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "loader/read/cubin.h"
+#include "loader/compile/definition.h"
+#include "loader/read/diagnostics.h"
+#include "loader/read/file.h"
+#include "loader/read/folder.h"
+#include "loader/read/manifest.h"
+#include "loader/read/sha256.h"
+#include "loader/compile/solution.h"
+
+namespace fibshim {
+
+// What one image file holds.
+struct ImageFacts {
+  bool leaves_folder = false;       // through a link
+  std::optional<Error> read_error;  // the rest is empty then
+  uint64_t size_bytes = 0;
+  Sha256 hash{};
+  std::string unsigned_reason;  // why a required signature does not cover it; nothing was parsed
+  FileStamp stamp{};            // of the bytes
+  std::optional<Error> format_error;  // not what the extension says
+  uint16_t sm = 0;
+  ArchScope scope = ArchScope::portable;
+  std::vector<CubinInfo> cubins;         // the cubin, or the fatbin's readable ones
+  std::vector<std::string> ptx_kernels;  // of PTX, alone or in a fatbin
+  bool has_unreadable_entries = false;   // compressed ones: their kernels are not known
+};
+
+class ImageStore {
+ public:
+  // `manifest`: what must have been signed, or null.
+  ImageStore(const FolderListing& listing, const SignedManifest* manifest)
+      : listing_(listing), manifest_(manifest) {}
+
+  // Facts of the file at `relative` below the root, read as `kind`.
+  const ImageFacts& facts(const std::string& relative, ImageKind kind);
+
+ private:
+  const FolderListing& listing_;
+  const SignedManifest* manifest_;
+  std::unordered_map<std::string, std::unique_ptr<ImageFacts>> facts_;
+};
+
+// Fills in what the images say (SM, parameter table, faults) and orders them, best first.
+void check_images(SolutionSpec* solution, const Definition* definition, ImageStore* store,
+                  Diagnostics* diagnostics);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_LOADER_READ_IMAGES_H_

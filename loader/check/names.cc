@@ -1,0 +1,129 @@
+#include "loader/check/names.h"
+
+#include "loader/compile/bind.h"
+
+namespace fibshim {
+namespace {
+
+constexpr size_t kMaxSuggestionWords = 64;  // more known names: a suggestion is a guess
+
+// What a solution's names mean before any pattern is looked at: enough to parse, to check types and
+// to fold constants. Values that only a launch has are stand-ins.
+class SolutionScope : public Scope {
+ public:
+  SolutionScope(const Definition& definition, const SolutionSpec& solution,
+                const SuppliedNames& supplied)
+      : definition_(definition), solution_(solution), supplied_(supplied) {}
+
+  std::optional<Meaning> find(std::string_view name) const override {
+    if (const DefinitionAxis* const axis = definition_.find_axis(name)) {
+      Source source;
+      source.integer = axis->value;
+      return axis->is_const ? Meaning{source, nullptr, nullptr} : integer();
+    }
+    if (const DefinitionArgument* const argument = definition_.find_argument(name)) {
+      return param(argument->is_scalar ? kDtypes[argument->dtype].scalar : ValueType::address);
+    }
+    const auto supplied = supplied_.find(name);
+    if (supplied == supplied_.end()) {
+      // A baseline's own: known to the judge, though no pattern will ever supply it.
+      for (const auto& [judged, type] : solution_.judged_arguments) {
+        if (judged == name) return param(type);
+      }
+      return std::nullopt;
+    }
+    const PatternValue& value = *supplied->second;
+    if (value.expression) return integer();
+    if (value.source.kind == Source::Kind::param) return param(value.source.type);
+    // A constant of one pattern may be a launch's value in another.
+    return value.source.is_floating() ? param(ValueType::float64) : integer();
+  }
+
+  std::vector<std::string_view> names() const override {
+    std::vector<std::string_view> result;
+    for (const DefinitionAxis& axis : definition_.axes) result.push_back(axis.name);
+    for (const DefinitionArgument& argument : definition_.arguments) {
+      result.push_back(argument.name);
+    }
+    for (const auto& [name, value] : supplied_) {
+      if (result.size() >= kMaxSuggestionWords) break;
+      result.push_back(name);
+    }
+    return result;
+  }
+
+ private:
+  static Meaning integer() { return param(ValueType::int64); }
+  static Meaning param(ValueType type) {
+    Source source;
+    source.kind = Source::Kind::param;
+    source.type = type;
+    return {source, nullptr, nullptr};
+  }
+
+  const Definition& definition_;
+  const SolutionSpec& solution_;
+  const SuppliedNames& supplied_;
+};
+
+}  // namespace
+
+void check_names(const SolutionSpec& solution, const Definition& definition,
+                 const SuppliedNames& supplied, bool has_faulty_patterns,
+                 Diagnostics* diagnostics) {
+  const auto report_unless_it_follows = [&](const ExpressionError& error,
+                                            const MarkedExpression& expression) {
+    if (error.rule == Rule::unknown_name && has_faulty_patterns) return;
+    report(error, expression, diagnostics);
+  };
+  const SolutionScope scope(definition, solution, supplied);
+  for (const MarkedName& argument : solution.arguments) {
+    // A faulty pattern may be the one that supplies it.
+    if (scope.find(argument.name) || has_faulty_patterns) continue;
+    const auto known = scope.names();
+    diagnostics->add(Rule::unknown_argument, argument.mark.place(),
+                     quoted(argument.name) + " is neither in definition " +
+                         quoted(definition.name.name) + " nor supplied by any pattern",
+                     diagnostics->suggestion(argument.name, known));
+  }
+  int64_t block_threads = 1;
+  int64_t cluster_blocks = 1;
+  for (uint32_t i = 0; i < kGeometryCount; ++i) {
+    const MarkedExpression& entry = solution.geometry[i];
+    const auto compiled = compile_value(entry.expression, scope);
+    if (!compiled) {
+      report_unless_it_follows(compiled.error(), entry);
+      continue;
+    }
+    if (compiled->is_floating) {
+      diagnostics->add(Rule::expression_type, entry.text.mark.place(),
+                       std::string(kGeometry[i].name) + " is a floating-point value");
+      continue;
+    }
+    if (!compiled->constant) continue;
+    std::string why;
+    if (!is_geometry_in_range(i, *compiled->constant, &why)) {
+      diagnostics->add(Rule::geometry_range, entry.text.mark.place(), why);
+      continue;
+    }
+    if (i >= kBlockX && i <= kBlockZ) block_threads *= *compiled->constant;
+    if (i >= kClusterX && i <= kClusterZ) cluster_blocks *= *compiled->constant;
+  }
+  if (block_threads > kMaxBlockThreads) {
+    diagnostics->add(Rule::geometry_range, solution.geometry[kBlockX].text.mark.place(),
+                     "a block of " + std::to_string(block_threads) + " threads; CUDA takes " +
+                         std::to_string(kMaxBlockThreads));
+  }
+  if (cluster_blocks > kMaxClusterBlocks) {
+    diagnostics->add(Rule::geometry_range, solution.geometry[kClusterX].text.mark.place(),
+                     "a cluster of " + std::to_string(cluster_blocks) + " blocks; CUDA takes " +
+                         std::to_string(kMaxClusterBlocks));
+  }
+  std::vector<Step> unused;
+  for (const MarkedExpression& clause : solution.where) {
+    const auto compiled = compile_where(clause.expression, scope, &unused);
+    if (!compiled) report_unless_it_follows(compiled.error(), clause);
+  }
+}
+
+}  // namespace fibshim

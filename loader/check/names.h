@@ -1,0 +1,26 @@
+// What can be said of a solution's names and expressions before any pattern is looked at.
+#ifndef FIBSHIM_LOADER_CHECK_NAMES_H_
+#define FIBSHIM_LOADER_CHECK_NAMES_H_
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "loader/compile/definition.h"
+#include "loader/compile/pattern.h"
+#include "loader/compile/solution.h"
+#include "loader/read/diagnostics.h"
+
+namespace fibshim {
+
+// What patterns supply beyond the definitions' own axes and arguments; of each name the first pattern's.
+using SuppliedNames = std::map<std::string, const PatternValue*, std::less<>>;
+
+// Reports what holds for all patterns. `has_faulty_patterns`: a pattern that could not be read may supply
+// what is missing.
+void check_names(const SolutionSpec& solution, const Definition& definition,
+                 const SuppliedNames& supplied, bool has_faulty_patterns, Diagnostics* diagnostics);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_LOADER_CHECK_NAMES_H_

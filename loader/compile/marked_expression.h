@@ -1,0 +1,35 @@
+// Expressions as they stand in a folder's JSON.
+#ifndef FIBSHIM_LOADER_COMPILE_MARKED_EXPRESSION_H_
+#define FIBSHIM_LOADER_COMPILE_MARKED_EXPRESSION_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loader/compile/expression.h"
+#include "loader/read/fields.h"
+
+namespace fibshim {
+
+// An expression and the text that it came from.
+struct MarkedExpression {
+  Expression expression;
+  MarkedText text;  // of a number: only its mark is meaningful
+  bool is_number = false;
+
+  Mark at(size_t offset) const { return is_number ? text.mark : text.at(offset); }
+};
+
+// A string holding an expression or, where `accepts_numbers`, an integer.
+std::optional<MarkedExpression> read_expression(JsonValue value, bool accepts_numbers,
+                                                const std::string& what, Diagnostics* diagnostics);
+
+// The array of `where` clauses; empty when `value` is missing.
+std::vector<MarkedExpression> read_where(JsonValue value, Diagnostics* diagnostics);
+
+void report(const ExpressionError& error, const MarkedExpression& expression,
+            Diagnostics* diagnostics);
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_LOADER_COMPILE_MARKED_EXPRESSION_H_

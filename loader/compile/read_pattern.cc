@@ -1,0 +1,570 @@
+#include "loader/compile/read_pattern.h"
+
+#include <algorithm>
+
+namespace fibshim {
+namespace {
+
+constexpr uint32_t kMaxParamBytes = 32764;  // CUDA's bound of all parameters of one kernel
+
+struct TypeName {
+  const char* name;
+  ValueType type;
+};
+constexpr TypeName kTypeNames[] = {
+    {"int8", ValueType::int8},       {"uint8", ValueType::uint8},     {"bool", ValueType::uint8},
+    {"int16", ValueType::int16},     {"uint16", ValueType::uint16},   {"int32", ValueType::int32},
+    {"uint32", ValueType::uint32},   {"int64", ValueType::int64},     {"uint64", ValueType::uint64},
+    {"float32", ValueType::float32}, {"float64", ValueType::float64},
+};
+
+struct DimensionName {
+  const char* key;
+  uint16_t first;  // GeometryIndex of x
+};
+constexpr DimensionName kDimensions[] = {
+    {"grid", kGridX}, {"block", kBlockX}, {"cluster", kClusterX}};
+
+constexpr const char* kValueSources[] = {"arg",        "grid",    "block", "cluster",
+                                         "shared_mem", "capture", "value", "expr"};
+
+class PatternReader {
+ public:
+  PatternReader(JsonValue root, Diagnostics* diagnostics)
+      : root_(root), diagnostics_(diagnostics), pattern_(std::make_unique<PatternSpec>()) {}
+
+  std::unique_ptr<PatternSpec> read() {
+    if (!expect_kind(root_, JsonKind::object, "a pattern", diagnostics_)) return nullptr;
+    const uint32_t errors_before = diagnostics_->error_count();
+    accept_only(root_,
+                {"label", "benefit", "description", "match", "axes", "arguments", "writes", "where",
+                 "definition"},
+                "a pattern", diagnostics_);
+    pattern_->mark = root_.mark();
+    const auto label = read_name(require_member(root_, "label", "the pattern", diagnostics_),
+                                 "\"label\"", diagnostics_);
+    if (label) {
+      pattern_->label = label->name;
+      pattern_->label_mark = label->mark;
+    }
+    pattern_->benefit = static_cast<int32_t>(
+        read_integer(root_.find("benefit"), INT32_MIN, INT32_MAX, "\"benefit\"", diagnostics_)
+            .value_or(0));
+    expect_kind(root_.find("description"), JsonKind::string, "\"description\"", diagnostics_);
+    read_match();
+    read_values("axes", true);
+    read_values("arguments", false);
+    read_writes();
+    pattern_->where = read_where(root_.find("where"), diagnostics_);
+    const auto definition =
+        read_text(require_member(root_, "definition", "the pattern", diagnostics_),
+                  "\"definition\"", diagnostics_);
+    if (definition) {
+      pattern_->definition = *definition;
+      parse_template();
+    }
+    // Names are resolved only where all of them could be read: no message that follows from one.
+    if (diagnostics_->error_count() == errors_before) compile();
+    if (!label) return nullptr;
+    return std::move(pattern_);
+  }
+
+ private:
+  void error(Rule rule, Mark mark, std::string message, std::string hint = {}) {
+    diagnostics_->add(rule, mark.place(), std::move(message), std::move(hint));
+  }
+
+  void read_match() {
+    const JsonValue match = require_member(root_, "match", "the pattern", diagnostics_);
+    if (!expect_kind(match, JsonKind::object, "\"match\"", diagnostics_)) return;
+    accept_only(match, {"symbol", "params", "image"}, "\"match\"", diagnostics_);
+
+    const JsonValue symbol = require_member(match, "symbol", "\"match\"", diagnostics_);
+    if (const auto text = read_text(symbol, "\"symbol\"", diagnostics_)) {
+      auto parsed = SymbolPattern::parse(text->text);
+      if (parsed) {
+        pattern_->symbol = std::make_unique<SymbolPattern>(std::move(*parsed));
+      } else {
+        error(Rule::bad_symbol, text->at(parsed.error().offset), parsed.error().message);
+      }
+    }
+
+    const JsonValue params = match.find("params");
+    if (expect_kind(params, JsonKind::array, "\"params\"", diagnostics_)) {
+      pattern_->has_params = true;
+      const std::vector<JsonValue> elements = params.elements();
+      if (elements.size() > kMaxParams) {
+        error(Rule::limit, params.mark(),
+              "\"params\" has " + std::to_string(elements.size()) + " entries; at most " +
+                  std::to_string(kMaxParams) + " are accepted");
+      } else {
+        for (const JsonValue element : elements) {
+          const auto size =
+              read_integer(element, 1, kMaxParamBytes, "an entry of \"params\"", diagnostics_);
+          pattern_->params.push_back(static_cast<uint16_t>(size.value_or(0)));
+        }
+      }
+    }
+
+    const JsonValue images = match.find("image");
+    if (expect_kind(images, JsonKind::array, "\"image\"", diagnostics_) &&
+        check_entry_count(images, "\"image\"", diagnostics_)) {
+      if (images.elements().empty()) {
+        error(Rule::bad_value, images.mark(), "\"image\" is empty",
+              "leave it out when every image will do");
+      }
+      for (const JsonValue element : images.elements()) read_image_hash(element);
+    }
+  }
+
+  void read_image_hash(JsonValue value) {
+    const auto text = read_text(value, "an entry of \"image\"", diagnostics_);
+    if (!text) return;
+    constexpr std::string_view kPrefix = "xxh128:";
+    std::string_view digits = text->text;
+    bool is_valid = digits.size() == kPrefix.size() + 32 && digits.substr(0, 7) == kPrefix;
+    ImageHash hash{};
+    if (is_valid) {
+      digits.remove_prefix(kPrefix.size());
+      // As xxhsum prints it: the high half first.
+      for (size_t i = 0; i < digits.size(); ++i) {
+        const char c = digits[i];
+        const int digit = c >= '0' && c <= '9'   ? c - '0'
+                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                 : -1;
+        if (digit < 0) is_valid = false;
+        uint64_t& half = i < 16 ? hash.high : hash.low;
+        half = half << 4 | static_cast<uint64_t>(digit & 15);
+      }
+    }
+    if (!is_valid) {
+      error(Rule::bad_image_hash, text->mark,
+            "an image hash is \"xxh128:\" and 32 hexadecimal digits, not " + quoted(text->text));
+      return;
+    }
+    pattern_->images.push_back(hash);
+  }
+
+  void read_values(const char* key, bool is_axis) {
+    const JsonValue values = root_.find(key);
+    if (!expect_kind(values, JsonKind::object, quoted(key), diagnostics_) ||
+        !check_entry_count(values, quoted(key), diagnostics_)) {
+      return;
+    }
+    for (const JsonValue::Member& member : values.members()) {
+      const std::string kind = is_axis ? "axis" : "argument";
+      if (!check_identifier(member.key, member.key_mark, "the name of an " + kind, diagnostics_)) {
+        continue;
+      }
+      if (pattern_->find_value(member.key) != nullptr) {
+        // Within one object this is a duplicate key, and reported as such.
+        if (!is_axis && pattern_->find_value(member.key)->is_axis) {
+          error(Rule::duplicate_name, member.key_mark,
+                quoted(member.key) + " is an axis and an argument");
+        }
+        continue;
+      }
+      const std::string what = kind + " " + quoted(member.key);
+      PatternValue value;
+      value.name = member.key;
+      value.is_axis = is_axis;
+      read_value(values.value_of(member), what, &value);
+      pattern_->values.push_back(std::move(value));
+    }
+  }
+
+  void read_value(JsonValue object, const std::string& what, PatternValue* value) {
+    value->mark = object.mark();
+    if (!expect_kind(object, JsonKind::object, what, diagnostics_)) return;
+    std::vector<std::string_view> accepted(std::begin(kValueSources), std::end(kValueSources));
+    accepted.insert(accepted.end(), {"type", "offset"});
+    if (!value->is_axis) accepted.push_back("dtype");
+    accept_only(object, accepted, what, diagnostics_);
+
+    std::vector<std::string_view> given;
+    for (const char* source : kValueSources) {
+      if (object.find(source)) given.push_back(source);
+    }
+    if (given.size() != 1) {
+      error(Rule::value_source, object.mark(),
+            what + (given.empty() ? " has no value" : " has " + list_words(given)) +
+                "; it takes exactly one of " +
+                list_words({std::begin(kValueSources), std::end(kValueSources)}, "or"));
+      return;
+    }
+    const std::string_view source = given[0];
+    const JsonValue from = object.find(source);
+    const std::string where = quoted(source) + " of " + what;
+    if (source != "arg") {
+      for (const std::string_view key : {"type", "dtype", "offset"}) {
+        const bool is_literal_type = source == "value" && key == "type";
+        if (object.find(key) && !is_literal_type) {
+          error(Rule::value_source, object.find(key).mark(),
+                what + ": " + quoted(key) + " goes with \"arg\" only");
+        }
+      }
+    }
+    if (source == "arg") {
+      read_param(object, from, what, value);
+    } else if (source == "shared_mem") {
+      const auto is_wanted = read_boolean(from, where, diagnostics_);
+      if (is_wanted && !*is_wanted) {
+        error(Rule::bad_value, from.mark(), where + " must be true");
+      }
+      value->source = {Source::Kind::geometry, ValueType::int64, kSharedMem, 0, 0, 0};
+    } else if (source == "capture") {
+      const auto group = read_text(from, where, diagnostics_);
+      if (!group) return;
+      const auto index = use_capture(group->text, true, group->mark);
+      if (index) value->source = {Source::Kind::capture, ValueType::int64, *index, 0, 0, 0};
+    } else if (source == "value") {
+      read_literal(object, from, where, what, value);
+    } else if (source == "expr") {
+      value->expression = read_expression(from, false, where, diagnostics_);
+    } else {
+      read_dimension(source, from, where, value);
+    }
+  }
+
+  // A number as it stands is an integer or not; "type" says so where it matters: 1 for a float.
+  void read_literal(JsonValue object, JsonValue from, const std::string& where,
+                    const std::string& what, PatternValue* value) {
+    const ValueType untyped = value->source.type;
+    const JsonValue type = object.find("type");
+    if (type && !read_type(type, what, value)) return;
+    const bool wants_floating = type && is_floating(value->source.type);
+    const bool wants_integer = value->is_axis || (type && !wants_floating);
+    value->source.type = untyped;
+    if (from.kind() == JsonKind::integer && !wants_floating) {
+      value->source.integer = from.integer();
+    } else if (from.kind() == JsonKind::integer) {
+      value->source.kind = Source::Kind::floating;
+      value->source.floating = static_cast<double>(from.integer());
+    } else if (from.kind() == JsonKind::floating && !wants_integer) {
+      value->source.kind = Source::Kind::floating;
+      value->source.floating = from.floating();
+    } else {
+      error(Rule::wrong_type, from.mark(),
+            where + " must be " + (wants_integer ? "an integer" : "a number") + ", not " +
+                json_kind_words(from.kind()));
+    }
+  }
+
+  void read_dimension(std::string_view key, JsonValue from, const std::string& where,
+                      PatternValue* value) {
+    if (!expect_kind(from, JsonKind::string, where, diagnostics_)) return;
+    const std::string_view axis = from.string();
+    if (axis != "x" && axis != "y" && axis != "z") {
+      error(Rule::bad_value, from.mark(),
+            where + " is " + quoted(axis) + "; accepted are \"x\", \"y\" and \"z\"");
+      return;
+    }
+    for (const DimensionName& dimension : kDimensions) {
+      if (key != dimension.key) continue;
+      value->source = {Source::Kind::geometry,
+                       ValueType::int64,
+                       static_cast<uint16_t>(dimension.first + (axis[0] - 'x')),
+                       0,
+                       0,
+                       0};
+    }
+  }
+
+  void read_param(JsonValue object, JsonValue arg, const std::string& what, PatternValue* value) {
+    value->reads_param = true;
+    value->source.kind = Source::Kind::param;
+    const JsonValue type = object.find("type");
+    const JsonValue dtype = object.find("dtype");
+    const JsonValue offset = object.find("offset");
+    if (dtype && !value->is_axis) {
+      value->dtype = read_dtype(dtype, "\"dtype\" of " + what, diagnostics_);
+      value->dtype_mark = dtype.mark();
+    }
+    if (type) {
+      if (!read_type(type, what, value)) return;
+    } else if (value->is_axis) {
+      error(Rule::missing_key, object.mark(), what + " has no \"type\"",
+            "give the parameter's integer type, such as \"int32\"");
+      return;
+    } else if (!dtype) {
+      error(Rule::missing_key, object.mark(), what + " has neither \"type\" nor \"dtype\"",
+            "a scalar has a \"type\", a pointer the \"dtype\" that it points to");
+      return;
+    } else {
+      value->is_pointer = true;
+      value->source.type = ValueType::address;
+    }
+    const auto index = read_integer(arg, 0, kMaxParams - 1, "\"arg\" of " + what, diagnostics_);
+    const auto bytes =
+        offset ? read_integer(offset, 0, kMaxParamBytes, "\"offset\" of " + what, diagnostics_)
+               : std::optional<int64_t>(0);
+    if (!index || !bytes) return;
+    value->source.index = static_cast<uint16_t>(*index);
+    value->source.offset = static_cast<uint32_t>(*bytes);
+    if (!pattern_->has_params) return;
+
+    if (static_cast<size_t>(*index) >= pattern_->params.size()) {
+      error(Rule::param_range, arg.mark(),
+            "\"arg\" of " + what + " is " + std::to_string(*index) + ", but \"params\" has " +
+                std::to_string(pattern_->params.size()) + " entries, counted from 0");
+      return;
+    }
+    const uint32_t param_bytes = pattern_->params[static_cast<size_t>(*index)];
+    const uint32_t size = size_of(value->source.type);
+    if (param_bytes == 0) return;  // reported where it stands
+    const std::string type_words =
+        value->is_pointer ? "a pointer"
+                          : quoted(type.kind() == JsonKind::string ? type.string() : "");
+    if (!offset && size != param_bytes) {
+      error(Rule::param_size, type ? type.mark() : arg.mark(),
+            what + ": " + type_words + " has " + std::to_string(size) + " bytes, but parameter " +
+                std::to_string(*index) + " has " + std::to_string(param_bytes),
+            size < param_bytes ? "give an \"offset\" to read a field of a larger parameter" : "");
+    } else if (offset && *bytes + size > param_bytes) {
+      error(Rule::param_range, offset.mark(),
+            what + ": bytes " + std::to_string(*bytes) + " to " +
+                std::to_string(*bytes + size - 1) + " are not within parameter " +
+                std::to_string(*index) + " of " + std::to_string(param_bytes) + " bytes");
+    }
+  }
+
+  bool read_type(JsonValue type, const std::string& what, PatternValue* value) {
+    if (!expect_kind(type, JsonKind::string, "\"type\" of " + what, diagnostics_)) return false;
+    std::vector<std::string_view> names;
+    for (const TypeName& known : kTypeNames) {
+      if (value->is_axis && is_floating(known.type)) continue;
+      if (type.string() == known.name) {
+        value->source.type = known.type;
+        return true;
+      }
+      names.push_back(known.name);
+    }
+    error(Rule::bad_value, type.mark(),
+          "\"type\" of " + what + " is " + quoted(type.string()) + "; accepted are " +
+              list_words(names),
+          diagnostics_->suggestion(type.string(), names));
+    return false;
+  }
+
+  void read_writes() {
+    const JsonValue writes = require_member(root_, "writes", "the pattern", diagnostics_);
+    if (!expect_kind(writes, JsonKind::array, "\"writes\"", diagnostics_) ||
+        !check_entry_count(writes, "\"writes\"", diagnostics_)) {
+      return;
+    }
+    for (const JsonValue element : writes.elements()) {
+      const auto name = read_name(element, "an entry of \"writes\"", diagnostics_);
+      if (!name) continue;
+      const bool is_repeated =
+          std::any_of(pattern_->writes.begin(), pattern_->writes.end(),
+                      [&](const MarkedName& other) { return other.name == name->name; });
+      if (is_repeated) {
+        error(Rule::duplicate_name, name->mark, quoted(name->name) + " is twice in \"writes\"");
+        continue;
+      }
+      const PatternValue* const value = pattern_->find_value(name->name);
+      if (value == nullptr || value->is_axis) {
+        std::vector<std::string_view> pointers;
+        for (const PatternValue& known : pattern_->values) {
+          if (known.is_pointer) pointers.push_back(known.name);
+        }
+        error(Rule::unknown_name, name->mark,
+              "\"writes\" names " + quoted(name->name) + ", which is no argument of the pattern",
+              diagnostics_->suggestion(name->name, pointers));
+        continue;
+      }
+      if (!value->is_pointer && value->reads_param) {
+        error(Rule::bad_value, name->mark,
+              "\"writes\" names " + quoted(name->name) + ", which is a scalar, not a pointer");
+      }
+      pattern_->writes.push_back(*name);
+    }
+  }
+
+  bool has_group(const std::string& name) const {
+    if (pattern_->symbol == nullptr) return false;
+    const auto& groups = pattern_->symbol->groups();
+    return std::find(groups.begin(), groups.end(), name) != groups.end();
+  }
+
+  // The capture's index, or nothing after having reported why.
+  std::optional<uint16_t> use_capture(const std::string& name, bool is_numeric, Mark mark) {
+    if (!has_group(name)) {
+      if (pattern_->symbol != nullptr) {
+        std::vector<std::string_view> groups(pattern_->symbol->groups().begin(),
+                                             pattern_->symbol->groups().end());
+        error(Rule::unknown_name, mark,
+              "the symbol has no group named " + quoted(name) +
+                  (groups.empty() ? "" : "; it has " + list_words(groups)),
+              groups.empty() ? "write (?<" + name + ">...) in a re: symbol" : "");
+      }
+      return std::nullopt;
+    }
+    auto& captures = pattern_->captures;
+    auto at = std::find(captures.begin(), captures.end(), name);
+    if (at == captures.end()) {
+      if (captures.size() == kMaxCaptures) {
+        error(Rule::limit, mark,
+              "the pattern uses more than " + std::to_string(kMaxCaptures) + " captures");
+        return std::nullopt;
+      }
+      captures.push_back(name);
+      at = captures.end() - 1;
+    }
+    const auto index = static_cast<uint16_t>(at - captures.begin());
+    if (is_numeric) pattern_->numeric_captures |= 1u << index;
+    return index;
+  }
+
+  // Splits the template; what the names mean is settled in compile().
+  void parse_template() {
+    const MarkedText& source = pattern_->definition;
+    const std::string& text = source.text;
+    std::string literal;
+    const auto flush = [&] {
+      if (!literal.empty()) pattern_->name.push_back({TemplatePart::Kind::text, literal, 0});
+      literal.clear();
+    };
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (text[i] == '}') {
+        error(Rule::bad_template, source.at(i), "a } without its {");
+        return;
+      }
+      if (text[i] != '{') {
+        literal += text[i];
+        continue;
+      }
+      const size_t end = text.find_first_of("{}", i + 1);
+      if (end == std::string::npos || text[end] == '{') {
+        error(Rule::bad_template, source.at(i), "this { is not closed");
+        return;
+      }
+      if (end == i + 1) {
+        error(Rule::bad_template, source.at(i), "{} names nothing");
+        return;
+      }
+      flush();
+      pattern_->name.push_back({TemplatePart::Kind::key, text.substr(i + 1, end - i - 1), 0});
+      template_offsets_.push_back(i + 1);
+      i = end;
+    }
+    flush();
+    check_name(text, source.mark, "\"definition\"", diagnostics_);
+  }
+
+  void compile() {
+    compile_template();
+    // Captures that expressions name count as used.
+    const auto use_captures_of = [&](const MarkedExpression& expression) {
+      for (const std::string& name : expression.expression.names()) {
+        if (pattern_->find_value(name) == nullptr && has_group(name)) {
+          use_capture(name, true, expression.text.mark);
+        }
+      }
+    };
+    for (const PatternValue& value : pattern_->values) {
+      if (value.expression) use_captures_of(*value.expression);
+    }
+    for (const MarkedExpression& clause : pattern_->where) use_captures_of(clause);
+
+    for (const PatternValue& value : pattern_->values) {
+      if (!value.expression) continue;
+      const auto compiled = compile_value(value.expression->expression, *pattern_);
+      if (!compiled) {
+        report(compiled.error(), *value.expression, diagnostics_);
+      } else if (compiled->is_floating) {
+        error(Rule::expression_type, value.expression->text.mark,
+              "\"expr\" of " + quoted(value.name) + " is a floating-point value",
+              "name the argument itself where its value is needed");
+      }
+    }
+    compile_keys();
+    for (const MarkedExpression& clause : pattern_->where) {
+      const auto compiled = compile_where(clause.expression, *pattern_, &pattern_->where_steps,
+                                          &pattern_->where_clauses);
+      if (!compiled) report(compiled.error(), clause, diagnostics_);
+    }
+  }
+
+  void compile_template() {
+    size_t part_number = 0;
+    for (TemplatePart& part : pattern_->name) {
+      if (part.kind == TemplatePart::Kind::text) continue;
+      const Mark mark = pattern_->definition.at(template_offsets_[part_number++]);
+      const PatternValue* const value = pattern_->find_value(part.text);
+      if (value == nullptr) {
+        if (has_group(part.text)) {
+          const auto index = use_capture(part.text, false, mark);
+          part.kind = TemplatePart::Kind::capture;
+          part.index = static_cast<uint8_t>(index.value_or(0));
+          continue;
+        }
+        const auto known = pattern_->names();
+        error(Rule::bad_template, mark,
+              quoted(part.text) + " is no axis, integer argument or capture of the pattern",
+              diagnostics_->suggestion(part.text, known));
+        continue;
+      }
+      if (value->is_pointer || value->source.is_floating()) {
+        error(Rule::bad_template, mark,
+              quoted(part.text) + " is a " +
+                  (value->is_pointer ? "pointer" : "floating-point value") +
+                  "; a name takes integers");
+        continue;
+      }
+      if (!value->expression && value->source.kind == Source::Kind::capture) {
+        part.kind = TemplatePart::Kind::capture;
+        part.index = static_cast<uint8_t>(value->source.index);
+      }
+    }
+  }
+
+  void compile_keys() {
+    for (TemplatePart& part : pattern_->name) {
+      if (part.kind != TemplatePart::Kind::key) continue;
+      const PatternValue* const value = pattern_->find_value(part.text);
+      if (value == nullptr) continue;
+      CompiledValue compiled;
+      if (value->expression) {
+        auto result = compile_value(value->expression->expression, *pattern_);
+        if (!result) continue;  // reported with the expression
+        compiled = std::move(*result);
+      } else {
+        compiled = compile_source(value->source);
+      }
+      if (compiled.constant) {
+        part.kind = TemplatePart::Kind::text;
+        part.text = std::to_string(*compiled.constant);
+        continue;
+      }
+      auto& names = pattern_->key_names;
+      auto at = std::find(names.begin(), names.end(), part.text);
+      if (at == names.end()) {
+        if (names.size() == kMaxKeyParts) {
+          error(Rule::limit, pattern_->definition.mark,
+                "\"definition\" has more than " + std::to_string(kMaxKeyParts) +
+                    " values that are known at launch only");
+          return;
+        }
+        names.push_back(part.text);
+        pattern_->keys.push_back(std::move(compiled));
+        at = names.end() - 1;
+      }
+      part.index = static_cast<uint8_t>(at - names.begin());
+    }
+  }
+
+  JsonValue root_;
+  Diagnostics* diagnostics_;
+  std::unique_ptr<PatternSpec> pattern_;
+  std::vector<size_t> template_offsets_;  // of each name in the template
+};
+
+}  // namespace
+
+std::unique_ptr<PatternSpec> read_pattern(JsonValue root, Diagnostics* diagnostics) {
+  return PatternReader(root, diagnostics).read();
+}
+
+}  // namespace fibshim

@@ -1,0 +1,534 @@
+#include "tools/lint/advice.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+#include "loader/compile/bind.h"
+#include "loader/read/cubin.h"
+
+namespace fibshim {
+namespace {
+
+// No launch has an axis beyond this, unless it is said: 2^20 tokens, rows, pages.
+constexpr int64_t kLargestAxis = 1 << 20;
+constexpr int64_t kMaxParamBytes = 32764;  // of all parameters of one kernel: CUDA's bound
+
+// The integers that a value can have.
+struct Range {
+  int64_t low = INT64_MIN;
+  int64_t high = INT64_MAX;
+
+  bool is_empty() const { return low > high; }
+  void keep(int64_t lowest, int64_t highest) {
+    low = std::max(low, lowest);
+    high = std::min(high, highest);
+  }
+};
+
+Range range_of(ValueType type) {
+  switch (type) {
+    case ValueType::int8: return {INT8_MIN, INT8_MAX};
+    case ValueType::uint8: return {0, UINT8_MAX};
+    case ValueType::int16: return {INT16_MIN, INT16_MAX};
+    case ValueType::uint16: return {0, UINT16_MAX};
+    case ValueType::int32: return {INT32_MIN, INT32_MAX};
+    case ValueType::uint32: return {0, UINT32_MAX};
+    case ValueType::uint64:
+    case ValueType::address: return {0, INT64_MAX};
+    default: return {};
+  }
+}
+
+// What a pattern's `where` leaves of its values. Follows clauses of the form `name < constant` and
+// `name % constant == constant`, joined by &&; others may hold or not.
+class Ranges {
+ public:
+  explicit Ranges(const PatternSpec& pattern) {
+    for (const PatternValue& value : pattern.values) {
+      if (value.expression || value.source.is_floating()) continue;
+      Range& range = ranges_[value.name];
+      switch (value.source.kind) {
+        case Source::Kind::param: range = range_of(value.source.type); break;
+        case Source::Kind::geometry:
+          range = {kGeometry[value.source.index].lowest, kGeometry[value.source.index].highest};
+          break;
+        case Source::Kind::integer: range = {value.source.integer, value.source.integer}; break;
+        case Source::Kind::capture:
+        case Source::Kind::floating: break;
+      }
+    }
+  }
+
+  // Why the clause cannot hold with those before; empty when it may.
+  std::string add(const Expression& clause) { return add(clause, clause.root()); }
+
+  Range of(const std::string& name) const {
+    const auto found = ranges_.find(name);
+    return found == ranges_.end() ? Range{} : found->second;
+  }
+
+ private:
+  using Node = Expression::Node;
+
+  static std::optional<int64_t> constant(const Expression& clause, uint16_t index) {
+    const Node& node = clause.node(index);
+    if (node.kind == Expression::Kind::integer) return node.integer;
+    if (node.kind != Expression::Kind::negate) return std::nullopt;
+    const Node& operand = clause.node(node.left);
+    if (operand.kind != Expression::Kind::integer) return std::nullopt;
+    return -operand.integer;
+  }
+
+  static std::optional<double> floating(const Expression& clause, uint16_t index) {
+    const Node& node = clause.node(index);
+    if (node.kind == Expression::Kind::floating) return node.floating;
+    const auto integer = constant(clause, index);
+    return integer ? std::optional<double>(static_cast<double>(*integer)) : std::nullopt;
+  }
+
+  static Op mirrored(Op op) {
+    switch (op) {
+      case Op::lt: return Op::gt;
+      case Op::le: return Op::ge;
+      case Op::gt: return Op::lt;
+      case Op::ge: return Op::le;
+      default: return op;
+    }
+  }
+
+  static bool holds(int64_t a, Op op, int64_t b) {
+    switch (op) {
+      case Op::eq: return a == b;
+      case Op::ne: return a != b;
+      case Op::lt: return a < b;
+      case Op::le: return a <= b;
+      case Op::gt: return a > b;
+      case Op::ge: return a >= b;
+      default: return true;
+    }
+  }
+
+  std::string add(const Expression& clause, uint16_t index) {
+    const Node& node = clause.node(index);
+    if (node.kind == Expression::Kind::logical_and) {
+      const std::string left = add(clause, node.left);
+      return left.empty() ? add(clause, node.right) : left;
+    }
+    if (const auto value = constant(clause, index)) return *value == 0 ? "it is 0" : "";
+    if (node.kind != Expression::Kind::binary) return {};
+    uint16_t subject = node.left;
+    uint16_t object = node.right;
+    Op op = node.op;
+    if (constant(clause, subject) && !constant(clause, object)) {
+      std::swap(subject, object);
+      op = mirrored(op);
+    }
+    const Node& left = clause.node(subject);
+    const auto right = constant(clause, object);
+    if (const auto value = constant(clause, subject); value && right) {
+      return holds(*value, op, *right) ? "" : "it is false";
+    }
+    if (left.kind == Expression::Kind::name) {
+      const auto pinned = floating(clause, object);
+      if (ranges_.find(left.name) == ranges_.end() && pinned && op == Op::eq) {
+        const auto [known, is_new] = floats_.emplace(left.name, *pinned);
+        if (!is_new && known->second != *pinned) {
+          return quoted(left.name) + " is to have another value before";
+        }
+        return {};
+      }
+      return right ? narrow(left.name, op, *right) : std::string();
+    }
+    // name % modulus == remainder
+    if (right && op == Op::eq && left.kind == Expression::Kind::binary && left.op == Op::mod &&
+        clause.node(left.left).kind == Expression::Kind::name) {
+      const auto modulus = constant(clause, left.right);
+      if (!modulus || *modulus == 0 || *modulus == INT64_MIN) return {};
+      const std::string& name = clause.node(left.left).name;
+      const int64_t limit = *modulus < 0 ? -*modulus : *modulus;
+      if (*right >= limit || *right <= -limit) {
+        return "a remainder of " + std::to_string(*modulus) + " is never " + std::to_string(*right);
+      }
+      const Range range = of(name);
+      if (range.low == range.high && range.low % limit != *right) return only(name, range.low);
+    }
+    return {};
+  }
+
+  static std::string only(const std::string& name, int64_t value) {
+    return quoted(name) + " is " + std::to_string(value);
+  }
+
+  std::string narrow(const std::string& name, Op op, int64_t bound) {
+    const auto found = ranges_.find(name);
+    if (found == ranges_.end()) {
+      if (floats_.count(name) != 0) return {};
+      ranges_.emplace(name, Range{});
+    }
+    Range& range = ranges_[name];
+    const Range before = range;
+    switch (op) {
+      case Op::eq: range.keep(bound, bound); break;
+      case Op::ne:
+        if (range.low == bound && bound != INT64_MAX) ++range.low;
+        if (range.high == bound && bound != INT64_MIN) --range.high;
+        break;
+      case Op::lt: range.keep(INT64_MIN, bound == INT64_MIN ? bound : bound - 1); break;
+      case Op::le: range.keep(INT64_MIN, bound); break;
+      case Op::gt: range.keep(bound == INT64_MAX ? bound : bound + 1, INT64_MAX); break;
+      case Op::ge: range.keep(bound, INT64_MAX); break;
+      default: return {};
+    }
+    if (!range.is_empty()) return {};
+    range = before;
+    if (before.low == before.high) return only(name, before.low);
+    return quoted(name) + " is " + std::to_string(before.low) + " to " +
+           std::to_string(before.high);
+  }
+
+  std::map<std::string, Range> ranges_;
+  std::map<std::string, double> floats_;
+};
+
+// Constant axes, and a value for each axis that varies. What only a launch knows has no meaning.
+class TrialScope : public Scope {
+ public:
+  TrialScope(const PatternSpec& pattern, const Definition& definition,
+             const std::map<std::string, int64_t>& axes)
+      : pattern_(pattern), definition_(definition), axes_(axes) {}
+
+  std::optional<Meaning> find(std::string_view name) const override {
+    Source source;
+    const DefinitionAxis* const axis = definition_.find_axis(name);
+    if (axis != nullptr && axis->is_const) {
+      source.integer = axis->value;
+      return Meaning{source, nullptr, nullptr};
+    }
+    const auto trial = axes_.find(std::string(name));
+    if (trial != axes_.end()) {
+      source.integer = trial->second;
+      return Meaning{source, nullptr, nullptr};
+    }
+    const PatternValue* const value = pattern_.find_value(name);
+    if (value == nullptr) return std::nullopt;
+    if (value->expression) return Meaning{{}, &value->expression->expression, this};
+    if (!value->source.is_constant()) return std::nullopt;
+    return Meaning{value->source, nullptr, nullptr};
+  }
+  std::vector<std::string_view> names() const override { return {}; }
+
+ private:
+  const PatternSpec& pattern_;
+  const Definition& definition_;
+  const std::map<std::string, int64_t>& axes_;
+};
+
+class Adviser {
+ public:
+  Adviser(const FolderModel& model, const std::vector<uint32_t>& sms, Diagnostics* diagnostics)
+      : model_(model), sms_(sms), diagnostics_(diagnostics) {
+    for (const Definition& definition : model.definitions) {
+      definitions_.emplace(definition.name.name, &definition);
+    }
+    has_routes_.assign(model.patterns.size(), false);
+    for (const BindingSpec& binding : model.bindings) has_routes_[binding.pattern] = true;
+  }
+
+  void run() {
+    for (size_t i = 0; i < model_.patterns.size(); ++i) {
+      report_impossible(*model_.patterns[i]);
+      report_shadowed(i);
+      report_unrouted(i);
+    }
+    report_unsolved();
+    for (const BindingSpec& binding : model_.bindings) {
+      if (binding.state == BindingState::ready) report_geometry(binding);
+    }
+    for (const SolutionSpec& solution : model_.solutions) report_sms(solution);
+  }
+
+ private:
+  void add(Rule rule, Mark mark, std::string message, std::string hint = {}) {
+    diagnostics_->add(rule, mark.place(), std::move(message), std::move(hint));
+  }
+
+  void report_impossible(const PatternSpec& pattern) {
+    Ranges ranges(pattern);
+    for (const MarkedExpression& clause : pattern.where) {
+      const std::string why = ranges.add(clause.expression);
+      if (why.empty()) continue;
+      add(Rule::impossible_pattern, clause.text.mark,
+          "this never holds: " + why + "; pattern " + quoted(pattern.label) + " redirects nothing");
+      return;
+    }
+    int64_t bytes = 0;
+    for (const uint16_t size : pattern.params) bytes += size;
+    if (bytes > kMaxParamBytes) {
+      add(Rule::impossible_pattern, pattern.mark,
+          "\"params\" are " + std::to_string(bytes) + " bytes; no kernel takes more than " +
+              std::to_string(kMaxParamBytes));
+    }
+  }
+
+  // Every symbol that `b` fits, `a` fits.
+  static bool covers_symbol(const PatternSpec& a, const PatternSpec& b) {
+    if (a.symbol->text() == b.symbol->text()) return true;
+    if (!a.captures.empty()) return false;
+    if (a.symbol->text() == "glob:*") return true;
+    if (b.symbol->kind() != SymbolPattern::Kind::exact ||
+        a.symbol->kind() == SymbolPattern::Kind::demangled) {
+      return false;
+    }
+    const SymbolEntry no_captures{};
+    SymbolMatch unused;
+    return a.symbol->fits(b.symbol->text(), {}, no_captures, nullptr, &unused);
+  }
+
+  static bool covers_images(const PatternSpec& a, const PatternSpec& b) {
+    if (a.images.empty()) return true;
+    if (b.images.empty()) return false;
+    return std::all_of(b.images.begin(), b.images.end(), [&](const ImageHash& wanted) {
+      return std::any_of(a.images.begin(), a.images.end(), [&](const ImageHash& known) {
+        return known.low == wanted.low && known.high == wanted.high;
+      });
+    });
+  }
+
+  static bool is_same(const std::vector<Step>& a, const std::vector<Step>& b) {
+    return a.size() == b.size() &&
+           (a.empty() || memcmp(a.data(), b.data(), a.size() * sizeof(Step)) == 0);
+  }
+
+  // The name that `a` gives a launch is the one that `b` gives it.
+  static bool has_same_name(const PatternSpec& a, const PatternSpec& b) {
+    return a.symbol->text() == b.symbol->text() && a.captures == b.captures &&
+           a.name.size() == b.name.size() && a.keys.size() == b.keys.size() &&
+           std::equal(a.name.begin(), a.name.end(), b.name.begin(),
+                      [](const TemplatePart& one, const TemplatePart& other) {
+                        return one.kind == other.kind && one.index == other.index &&
+                               (one.kind != TemplatePart::Kind::text || one.text == other.text);
+                      }) &&
+           std::equal(a.keys.begin(), a.keys.end(), b.keys.begin(),
+                      [](const CompiledValue& one, const CompiledValue& other) {
+                        return is_same(one.steps, other.steps);
+                      });
+  }
+
+  // No launch that pattern `b` fits gets past `a`, which is tried before.
+  bool shadows(size_t a_index, size_t b_index) const {
+    const PatternSpec& a = *model_.patterns[a_index];
+    const PatternSpec& b = *model_.patterns[b_index];
+    if (a.has_params && (!b.has_params || a.params != b.params)) return false;
+    const bool has_weaker_where =
+        a.where.empty() || (a.captures == b.captures && is_same(a.where_steps, b.where_steps));
+    if (!has_weaker_where || !covers_images(a, b)) return false;
+    // A pattern without a solution for a launch leaves it to the next.
+    const bool is_constant =
+        a.keys.empty() && a.name.size() == 1 && a.name[0].kind == TemplatePart::Kind::text;
+    const bool decides = (is_constant && has_routes_[a_index]) || has_same_name(a, b);
+    return decides && covers_symbol(a, b);
+  }
+
+  void report_shadowed(size_t index) {
+    for (size_t before = 0; before < index; ++before) {
+      if (!shadows(before, index)) continue;
+      const PatternSpec& pattern = *model_.patterns[index];
+      const PatternSpec& first = *model_.patterns[before];
+      add(Rule::shadowed_pattern, pattern.label_mark,
+          "pattern " + quoted(first.label) + " in " +
+              model_.listing.shown(model_.pattern_files[before]) +
+              " is tried first and takes every launch that " + quoted(pattern.label) + " fits",
+          "give this one the higher \"benefit\", or narrow the other");
+      return;
+    }
+  }
+
+  void report_unrouted(size_t index) {
+    const PatternSpec& pattern = *model_.patterns[index];
+    if (has_routes_[index]) return;
+    const bool has_definition = std::any_of(
+        model_.definitions.begin(), model_.definitions.end(),
+        [&](const Definition& definition) { return pattern.can_name(definition.name.name, {}); });
+    if (has_definition) return;
+    add(Rule::unrouted_pattern, pattern.definition.mark,
+        "no definition of the folder has a name like " + quoted(pattern.definition.text));
+  }
+
+  void report_unsolved() {
+    std::set<std::string_view> solved;
+    for (const SolutionSpec& solution : model_.solutions) solved.insert(solution.definition.name);
+    for (const Definition& definition : model_.definitions) {
+      if (solved.count(definition.name.name) != 0) continue;
+      add(Rule::unsolved_definition, definition.name.mark,
+          "no solution solves definition " + quoted(definition.name.name));
+    }
+  }
+
+  // --- geometry
+
+  struct Trial {
+    const PatternSpec& pattern;
+    const SolutionSpec& solution;
+    const Definition& definition;
+    std::map<std::string, int64_t> axes;
+  };
+
+  // The value, or nothing where the launch alone knows it, or some `where` may exclude the trial.
+  static std::optional<int64_t> value_of(const Trial& trial, const MarkedExpression& expression,
+                                         bool* overflows) {
+    const TrialScope scope(trial.pattern, trial.definition, trial.axes);
+    const auto compiled = compile_value(expression.expression, scope);
+    if (!compiled) {
+      *overflows = compiled.error().rule == Rule::expression_value;
+      return std::nullopt;
+    }
+    return compiled->constant;
+  }
+
+  // Whether a launch of these sizes gets as far as its geometry.
+  static bool is_allowed(const Trial& trial) {
+    for (const auto* clauses : {&trial.pattern.where, &trial.solution.where}) {
+      for (const MarkedExpression& clause : *clauses) {
+        bool overflows = false;
+        const auto value = value_of(trial, clause, &overflows);
+        if (overflows || (value && *value == 0)) return false;
+        if (value) continue;
+        const auto names = clause.expression.names();
+        // It may exclude the sizes together with what the launch alone knows.
+        if (std::any_of(names.begin(), names.end(),
+                        [&](const std::string& name) { return trial.axes.count(name) != 0; })) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  // What CUDA would say to the geometry of a launch of these sizes.
+  struct Fault {
+    uint32_t index;
+    std::string message;
+  };
+  static std::optional<Fault> fault_of(const Trial& trial) {
+    int64_t block_threads = 1;
+    bool has_block = true;
+    for (uint32_t i = 0; i < kGeometryCount; ++i) {
+      bool overflows = false;
+      const auto value = value_of(trial, trial.solution.geometry[i], &overflows);
+      const bool is_block = i >= kBlockX && i <= kBlockZ;
+      if (overflows) return Fault{i, std::string(kGeometry[i].name) + " cannot be computed"};
+      if (!value) {
+        has_block = has_block && !is_block;
+        continue;
+      }
+      std::string why;
+      if (!is_geometry_in_range(i, *value, &why)) return Fault{i, why};
+      if (is_block) block_threads *= *value;
+    }
+    const int64_t most = trial.solution.max_threads == 0
+                             ? kMaxBlockThreads
+                             : std::min<int64_t>(kMaxBlockThreads, trial.solution.max_threads);
+    if (has_block && block_threads > most) {
+      return Fault{kBlockX, "a block has " + std::to_string(block_threads) +
+                                " threads; the kernel takes " + std::to_string(most)};
+    }
+    return std::nullopt;
+  }
+
+  void report_geometry(const BindingSpec& binding) {
+    const PatternSpec& pattern = *model_.patterns[binding.pattern];
+    const SolutionSpec& solution = model_.solutions[binding.solution];
+    const Definition& definition = *definitions_.at(solution.definition.name);
+    Ranges ranges(pattern);
+    for (const MarkedExpression& clause : pattern.where) ranges.add(clause.expression);
+    for (const MarkedExpression& clause : solution.where) ranges.add(clause.expression);
+    Trial trial{pattern, solution, definition, {}};
+    std::map<std::string, int64_t> largest;
+    for (const PatternValue& value : pattern.values) {
+      const DefinitionAxis* const axis = definition.find_axis(value.name);
+      if (!value.is_axis || (axis != nullptr && axis->is_const)) continue;
+      if (!value.expression && value.source.is_constant()) continue;
+      Range range = ranges.of(value.name);
+      range.keep(1, kLargestAxis);
+      if (range.is_empty()) return;  // its launches are larger than what is tried here
+      trial.axes[value.name] = range.low;
+      largest[value.name] = range.high;
+    }
+    if (trial.axes.empty()) return;
+    const auto is_faulty = [](const Trial& sizes) {
+      return is_allowed(sizes) && fault_of(sizes).has_value();
+    };
+    if (is_faulty(trial)) {
+      report_fault(binding, trial, trial.axes.begin()->first, false);
+      return;
+    }
+    for (const auto& [name, high] : largest) {
+      Trial grown = trial;
+      grown.axes[name] = high;
+      if (!is_faulty(grown)) continue;
+      // Between one size that is fine and one that is not lies the first that is not.
+      int64_t fine = trial.axes[name];
+      int64_t faulty = high;
+      while (faulty - fine > 1) {
+        grown.axes[name] = fine + (faulty - fine) / 2;
+        (is_faulty(grown) ? faulty : fine) = grown.axes[name];
+      }
+      grown.axes[name] = faulty;
+      report_fault(binding, grown, name, true);
+    }
+  }
+
+  void report_fault(const BindingSpec& binding, const Trial& trial, const std::string& name,
+                    bool has_bound) {
+    const auto fault = fault_of(trial);
+    if (!fault) return;
+    // Once for each solution, whatever patterns lead to it.
+    if (!reported_.emplace(binding.solution, fault->index).second) return;
+    const std::string value = std::to_string(trial.axes.at(name));
+    add(Rule::geometry_overflow, trial.solution.geometry[fault->index].text.mark,
+        "when " + quoted(name) + " is " + value + ", " + fault->message + "; the launch would fail",
+        has_bound ? "add \"" + name + " < " + value + "\" to \"where\", so that it falls back"
+                  : "let a \"where\" exclude it, so that it falls back");
+  }
+
+  // --- GPUs
+
+  static bool runs_on(const SolutionImage& image, uint32_t sm) {
+    if (image.kind == ImageKind::fatbin) return true;  // its entries are the driver's matter
+    if (image.scope == ArchScope::arch_specific) return image.sm == sm;
+    if (image.kind == ImageKind::ptx) return image.sm <= sm;
+    return image.sm / 10 == sm / 10 && image.sm <= sm;
+  }
+
+  void report_sms(const SolutionSpec& solution) {
+    for (const uint32_t sm : sms_) {
+      if (std::any_of(solution.images.begin(), solution.images.end(),
+                      [&](const SolutionImage& image) { return runs_on(image, sm); })) {
+        continue;
+      }
+      add(Rule::no_image_for_gpu, solution.launch_mark,
+          "solution " + quoted(solution.name.name) + " has no image for sm_" + std::to_string(sm) +
+              ": its launches there fall back");
+    }
+  }
+
+  const FolderModel& model_;
+  const std::vector<uint32_t>& sms_;
+  Diagnostics* diagnostics_;
+  std::unordered_map<std::string, const Definition*> definitions_;
+  std::vector<bool> has_routes_;                      // of each pattern
+  std::set<std::pair<uint32_t, uint32_t>> reported_;  // solution and geometry index
+};
+
+}  // namespace
+
+void advise(const FolderModel& model, const std::vector<uint32_t>& sms, Diagnostics* diagnostics) {
+  Adviser(model, sms, diagnostics).run();
+}
+
+}  // namespace fibshim

@@ -1,0 +1,36 @@
+// What looks wrong about a folder that can be loaded as it is: patterns that never decide, launches
+// that CUDA would refuse, definitions that nothing solves. `fibshim check` asks for it, an engine
+// does not. Only what can be shown is said: a pattern that might match is left alone.
+#ifndef FIBSHIM_TOOLS_LINT_ADVICE_H_
+#define FIBSHIM_TOOLS_LINT_ADVICE_H_
+
+#include <stdint.h>
+
+#include <utility>
+#include <vector>
+
+#include "tools/lint/verify_block.h"
+#include "loader/read/diagnostics.h"
+#include "loader/compile/model.h"
+
+namespace fibshim {
+
+// `model` has been bound and has no error that keeps it from loading. `sms`: compute capabilities, such as
+// 90, that every solution should have an image for.
+void advise(const FolderModel& model, const std::vector<uint32_t>& sms, Diagnostics* diagnostics);
+
+// All that `fibshim check` finds beyond what keeps a folder from serving.
+class CheckLint : public VerifyBlocks {
+ public:
+  explicit CheckLint(std::vector<uint32_t> sms = {}) : sms_(std::move(sms)) {}
+  void check_model(const FolderModel& model, Diagnostics* diagnostics) override {
+    advise(model, sms_, diagnostics);
+  }
+
+ private:
+  std::vector<uint32_t> sms_;
+};
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_TOOLS_LINT_ADVICE_H_

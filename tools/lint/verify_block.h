@@ -1,0 +1,72 @@
+// The optional `verify` block of a solution: what `fibshim verify` and `bench` cannot know from the
+// definition. Serving ignores it, but for the arguments that it names; here a misspelt key in it is an error as
+// in `launch`.
+//
+//   "verify": {
+//     "op": "rmsnorm",                          the native reference to judge by
+//     "axes": {"batch_size": [1, 7, 64]},       values of variable axes
+//     "arguments": {
+//       "eps": {"value": 1e-5},                 a scalar; "type" where the size does not tell
+//       "stride": {"expr": "hidden_size"},      an integer, from axes and such scalars
+//       "rstd": {"shape": ["batch_size"], "dtype": "float32"},    a buffer
+//       "pos_ids": {"low": 0, "high": "max_position"}             the range of an integer input
+//     },
+//     "atol": 0.01, "rtol": 0.01, "required_matched_ratio": 1.0
+//   }
+#ifndef FIBSHIM_TOOLS_LINT_VERIFY_BLOCK_H_
+#define FIBSHIM_TOOLS_LINT_VERIFY_BLOCK_H_
+
+#include <stdint.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "loader/check/check.h"
+#include "loader/compile/marked_expression.h"
+
+namespace fibshim {
+
+struct VerifyArgument {
+  enum class Kind : uint8_t { value, expression, tensor, range };
+  std::string name;
+  Kind kind = Kind::value;
+  double value = 0;
+  std::optional<MarkedExpression> expression;  // expression; range: the lowest
+  std::optional<MarkedExpression> high;        // range: past the highest
+  std::optional<ValueType> type;               // of a scalar
+  uint8_t dtype = 0;                           // tensor: index into kDtypes
+  std::vector<std::string> shape;              // tensor: names of axes
+};
+
+struct VerifyBlock {
+  std::string op;
+  std::vector<std::pair<std::string, std::vector<int64_t>>> axes;
+  std::vector<VerifyArgument> arguments;
+  std::optional<double> atol, rtol, required_matched_ratio;
+
+  const VerifyArgument* find_argument(std::string_view wanted) const;
+};
+
+VerifyBlock read_verify_block(JsonValue value, Diagnostics* diagnostics);
+
+// Reads the blocks of a folder's solutions while the folder is read.
+class VerifyBlocks : public FolderLint {
+ public:
+  void read_solution(JsonValue root, const SolutionSpec& solution,
+                     Diagnostics* diagnostics) override;
+  void check_model(const FolderModel& /*model*/, Diagnostics* /*diagnostics*/) override {}
+
+  // Of a solution without one, an empty block.
+  const VerifyBlock& of(const SolutionSpec& solution) const;
+
+ private:
+  std::map<std::string, VerifyBlock> blocks_;  // by the solution's file
+};
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_TOOLS_LINT_VERIFY_BLOCK_H_
