@@ -37,7 +37,7 @@ endif
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all help setup demo test test-gpu bench asan ubsan tsan lint format check-format install clean
+.PHONY: all help setup demo test test-gpu bench models mutations asan ubsan tsan lint format check-format install clean
 
 all: ## build the shim, the loader, the CLI and the config folders (the default)
 

@@ -92,11 +92,13 @@ fi
 export MAIN_BUILD LOG_FOLDER=${LOG_FOLDER:-$MAIN_BUILD/tests/logs}
 mkdir -p "$LOG_FOLDER" "$MAIN_BUILD/tests"
 rm -f "$LOG_FOLDER"/*.log
-export REAPER=$MAIN_BUILD/tests/reaper
-source=$(dirname "$0")/reaper.cc
-if [ ! "$REAPER" -nt "$source" ]; then
-  g++ -std=c++20 -O1 -o "$REAPER.$$" "$source" && mv "$REAPER.$$" "$REAPER" || exit 1
+# make builds it; where nothing is built it is made here.
+REAPER=$(realpath -m "${FIBSHIM_TEST_BUILD:-${BUILD:-build}}/tests/reaper")
+if [ ! -x "$REAPER" ]; then
+  REAPER=$MAIN_BUILD/tests/reaper
+  [ -x "$REAPER" ] || g++ -std=c++20 -O1 -o "$REAPER" "$(dirname "$0")/reaper.cc" || exit 1
 fi
+export REAPER
 scratch=$(mktemp -d) || exit 1
 chmod 711 "$scratch"  # what tests do as another user must reach it
 trap 'rm -rf "$scratch"' EXIT

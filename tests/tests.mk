@@ -32,6 +32,13 @@ $(TOOLS_TEST_IMAGES): tests/tools/data/kernels.cu | $(SETUP)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(NVCC) $(IMAGE_FLAGS) -o $@ $<
 
+# What tests/run.sh runs each test under.
+REAPER := $(BUILD)/tests/reaper
+$(REAPER): tests/reaper.cc | $(SETUP)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -std=c++20 -O1 -o $@ $< -static-libstdc++ -static-libgcc
+
 define test_program
 $(BUILD)/tests/$(1): $(2) $(3)
 	$$(call say,LINK,$$@)
@@ -50,14 +57,16 @@ $(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_L
 
 -include tests/driver/driver_tests.mk
 
-# `make test`: everything is built, its format checked, and every test run, those of the loader under
-# AddressSanitizer and UBSan, too; the tools' are in `make asan`, the shim under ThreadSanitizer in `make
-# tsan`, since compiling takes long.  FILTER=Stats runs tests of that name only.
-# The longest first: fuzz targets run as many seconds as they are told, in what time others leave; so
-# there is room for one test more than there are processors.
-TEST_SCRIPTS := tests/fuzz/fuzz_test.sh $(filter-out tests/fuzz/%,$(wildcard tests/*/*_test.sh))
-test: all check-format $(TEST_PROGRAMS) asan-loader asan-fuzz ## build everything, check the format, run all tests that need no GPU
+# `make test`: everything is built and every test run; corpora are replayed. What takes long has targets of its
+# own: models, asan, tsan, fuzz, lint; .ci/run runs those, too. FILTER=Stats runs tests of that name only.
+TEST_SCRIPTS := $(filter-out tests/model/%,$(wildcard tests/*/*_test.sh))
+test: all $(REAPER) $(TEST_PROGRAMS) ## build everything, run all tests that need no GPU
 	$(Q)BUILD=$(BUILD) tests/run.sh -j $$(($$(nproc) + 1)) $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS)
+models: $(REAPER) $(BUILD)/setup-test ## check the models of the lock-free protocols with spin
+	$(Q)BUILD=$(BUILD) tests/run.sh -t 1200 tests/model/model_test.sh
+
+mutations: all $(REAPER) $(TEST_PROGRAMS) ## prove that the tests see faults: each of tests/mutations in a copy of the tree; MUTATIONS=name
+	$(Q)tests/mutations/run.py --build $(BUILD) $(MUTATIONS)
 
 # Kernels of engines that are not there, and a replacement that faults.
 ENGINE_STUBS := $(BUILD)/tests/data/engine_stubs.fatbin $(BUILD)/tests/data/faulty_kernels.fatbin
@@ -65,13 +74,13 @@ $(ENGINE_STUBS): $(BUILD)/tests/data/%.fatbin: tests/gpu/%.cu | $(SETUP)
 	$(call say,NVCC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(NVCC) -fatbin -std=c++20 $(foreach sm,$(KERNEL_SMS),-gencode arch=compute_$(sm)$(comma)code=sm_$(sm)) -o $@ $<
-test-gpu: all $(DRIVER_CONTRACT_TESTS) $(HOSTS) $(ENGINE_STUBS) ## the tests that need an NVIDIA GPU, and python3 with PyTorch
+test-gpu: all $(REAPER) $(DRIVER_CONTRACT_TESTS) $(HOSTS) $(ENGINE_STUBS) ## the tests that need an NVIDIA GPU, and python3 with PyTorch
 	$(Q)tests/gpu/run.sh $(BUILD)
 
 # $(1) its folder, $(2) what -fsanitize= takes, $(3) settings of its build
 define sanitizer
 .PHONY: $(1)-loader $(1)-build
-$(1)-loader: $(BUILD)/config/demo $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS) $(BUILD)/tests/loader_tests
+$(1)-loader: $(REAPER) $(BUILD)/config/demo $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS) $(BUILD)/tests/loader_tests
 	$$(Q)mkdir -p $(BUILD)/$(1)/lib $(BUILD)/$(1)/sim $(BUILD)/$(1)/tests/hosts
 	$$(Q)cp -pu $(BUILD)/lib/*.so $(BUILD)/$(1)/lib/
 	$$(Q)cp -pru $(BUILD)/sim/. $(BUILD)/$(1)/sim/
@@ -88,15 +97,14 @@ $(1)-build: $(1)-loader $(BUILD)/tests/tools_tests \
 	$$(Q)cp -pru $(BUILD)/man $(BUILD)/$(1)/
 $(1): $(1)-build
 	$$(Q)BUILD=$(BUILD)/$(1) tests/run.sh $(if $(FILTER),-f '$(FILTER)') $(BUILD)/$(1)/tests/loader_tests $(BUILD)/$(1)/tests/tools_tests
-	$(if $(findstring thread,$(2)),$$(Q)BUILD=$(BUILD) tests/run.sh -f Sanitizers $(CONFORM_TESTS))
 endef
-asan: ## the loader's and the tools' tests under AddressSanitizer and UBSan
-ubsan: ## the same under UBSan alone
-tsan: $(CONFORM_TSAN) ## the same under ThreadSanitizer, and what of the conformance suite can be
+asan: conform-asan ## the loader's, the tools' and part of the conformance tests under AddressSanitizer and UBSan
+ubsan: ## the loader's and the tools' under UBSan alone
 $(eval $(call sanitizer,asan,address$(comma)undefined,$(FUZZ_BUILD)))
 asan-loader: $(BUILD)/setup-fuzz
 $(eval $(call sanitizer,ubsan,undefined))
-$(eval $(call sanitizer,tsan,thread))
+# Threads are the shim's: the loader and the tools have none of their own.
+tsan: conform-tsan ## part of the conformance tests under ThreadSanitizer
 
 -include tools/packaging/packaging.mk
 
@@ -115,9 +123,9 @@ check-format: $(BUILD)/setup-format ## fail where a C++ source is not formatted
 	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(FORMATTED)
 
 LINTED := $(filter-out tests/%,$(filter %.cc,$(FORMATTED)))
-lint: $(BUILD)/setup-lint ## clang-tidy over the sources of shim, loader and tools
+lint: check-format $(BUILD)/setup-lint ## check the format; clang-tidy over the sources of shim, loader and tools
 	$(Q)printf '%s\0' $(LINTED) | xargs -0 -n 1 -P $$(nproc) sh -c \
-	  '$(CLANG_TIDY) --quiet "$$1" -- -std=c++20 -fPIC -DFMT_HEADER_ONLY $(CPPFLAGS)' lint
+	  '$(CLANG_TIDY) --quiet "$$1" -- -std=c++20 -fPIC $(CPPFLAGS)' lint
 
 $(BUILD)/setup-format $(BUILD)/setup-lint $(BUILD)/setup-fuzz: $(BUILD)/setup-%: tools/setup/packages.sh
 	$(Q)mkdir -p $(@D)

@@ -10,17 +10,18 @@ CLI     := $(BUILD)/bin/fibshim
 
 # Less optimised than the libraries: nothing here is hot, and the headers of its libraries are large.
 # For the same reason AddressSanitizer comes without UBSan here, but for what fuzz targets read:
-# `make ubsan` has that. Where fmt's library need not go in statically its code is not compiled into
-# every object, either.
-$(CLI_OBJ): ROOM_FLAGS = $(if $(SANITIZE),-O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),-fvisibility=hidden -DFMT_HEADER_ONLY -Og -g1)
-$(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)): ROOM_FLAGS = $(if $(SANITIZE),-O0,-fvisibility=hidden -DFMT_HEADER_ONLY -O1 -g1)
+# `make ubsan` has that.
+# fmt_library.cc holds the code of {fmt} for the versions that it knows.
+FMT_FLAGS := $(if $(shell grep -sE 'define FMT_VERSION [89][0-9]{4}$$' /usr/include/fmt/core.h),,-DFMT_HEADER_ONLY)
+$(CLI_OBJ): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),-fvisibility=hidden -Og -g1)
+$(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0,-fvisibility=hidden -O1 -g1)
 
 $(CLI): $(CLI_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) $(SANITIZE_LINK) -o $@ $(CLI_OBJ) $(LOADER_AR) $(LOADER_LINK) \
 	  -Wl,-rpath,'$$ORIGIN/../lib' -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro \
-	  -Wl,-Bstatic -llz4 -lzstd -Wl,-Bdynamic $(if $(SANITIZE),-lfmt) -ldl
+	  -Wl,-Bstatic -llz4 -lzstd -Wl,-Bdynamic -ldl
 
 # ---- install: PREFIX/lib, bin and share may be moved as a whole; nothing in them names its place
 

@@ -84,9 +84,14 @@ endef
 CONFORM_SHIM_FLAGS := -fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics -ftls-model=initial-exec
 $(eval $(call conform_sanitizer,asan,-fsanitize=address,-fsanitize=undefined -fsanitize-undefined-trap-on-error))
 $(eval $(call conform_sanitizer,tsan,-fsanitize=thread -Wno-tsan,))
-# `make tsan` builds the second: its tests are skipped where it is not there.
-CONFORM_SANITIZED := $(CONFORM)/conform_asan $(CONFORM)/asan/libfibshim.so
-CONFORM_TSAN := $(CONFORM)/conform_tsan $(CONFORM)/tsan/libfibshim.so
+# Their tests are skipped where they have not been built.
+define conform_sanitizer_target
+.PHONY: conform-$(1)
+conform-$(1): $(REAPER) $(CONFORM_TESTS) $(CONFORM)/conform_$(1) $(CONFORM)/$(1)/libfibshim.so
+	$$(Q)BUILD=$(BUILD) tests/run.sh -f "*/Sanitizers.*/$(2)*:*$(2)Order.*" $(CONFORM_TESTS)
+endef
+$(eval $(call conform_sanitizer_target,asan,Asan))
+$(eval $(call conform_sanitizer_target,tsan,Tsan))
 
 # ---- libraries that hosts load or that are preloaded
 
@@ -115,7 +120,7 @@ $(CONFORM)/libconform_chain_a.so: $(CONFORM)/libconform_chain_b.so
 $(CONFORM)/workers.py: tests/conformance/hosts/workers.py
 	$(Q)install -D $< $@
 
-CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config) $(CONFORM_SANITIZED) $(CONFORM_IMAGES) \
+CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config) $(CONFORM_IMAGES) \
   $(CONFORM_LIBRARIES)
 
 # ---- the tests

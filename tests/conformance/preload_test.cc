@@ -125,7 +125,8 @@ TEST_P(Sanitizers, FindNothing) {
   const Sanitized& one = GetParam();
   if (is_real_driver())
     GTEST_SKIP() << "not for a real driver: it maps memory where sanitizers are";
-  if (access(conform_path(one.host).c_str(), X_OK) != 0) GTEST_SKIP() << "built by make tsan";
+  if (access(conform_path(one.host).c_str(), X_OK) != 0)
+    GTEST_SKIP() << "make asan and make tsan run it";
   const std::string runtime = runtime_of(one.host);
   ASSERT_FALSE(runtime.empty());
   if (!can_preload(runtime)) GTEST_SKIP() << runtime << " is not on this machine";
@@ -163,6 +164,7 @@ INSTANTIATE_TEST_SUITE_P(Conformance, Sanitizers, testing::ValuesIn(kSanitized),
 
 TEST(AsanOrder, AsanSaysWhenItDoesNotComeFirst) {
   if (is_real_driver()) GTEST_SKIP() << "not for a real driver: it is between ASan and the linker";
+  if (access(conform_path("conform_asan").c_str(), X_OK) != 0) GTEST_SKIP() << "make asan runs it";
   if (!can_preload(runtime_of("conform_asan"))) GTEST_SKIP() << "ASan is not on this machine";
   const HostRun run({"conform_asan", "hook", "cuLaunchKernel"}, kSanitizerOptions);
   EXPECT_NE(run.process().exit_code, 0);

@@ -67,6 +67,7 @@ const Row kRows[] = {
     {"OffAndOn", "swap_off_and_on"},
     {"Link", "swap_link"},
     {"AndUnload", "swap_and_unload"},
+    {"AndHandOut", "swap_and_hand_out"},
     {"AndFork", "swap_and_fork", 1},
     {"WhileForking", "swap_while_forking", 50},
     {"Memory", "swap_memory", 0, false},

@@ -2,6 +2,7 @@
 # They link the objects of the build with AddressSanitizer and UBSan, which is clang's for their sake.
 #   make fuzz FUZZ_SECONDS=600 FUZZ=images   runs longer, of all targets or one; findings lie in
 #                                            build/asan/fuzz/out/findings, each with how to repeat it
+#   build/tests/fuzz_tests                   every target on its corpus, without libFuzzer and sanitizers: in `make test`
 #   make fuzz-pack                           build/asan/fuzz/fuzz.tar.xz: all that another machine needs,
 #                                            without a compiler: unpack, then fuzz/run.sh -s 600 fuzz/bin;
 #                                            tests/fuzz/merge.sh takes the corpus it keeps back
@@ -20,12 +21,9 @@ ifneq ($(findstring fuzzer,$(SANITIZE_MORE)),)
 FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/fuzz/bin/%)
 
 # What reads files and images: the loader, and parts of the shim and the tools.
-FUZZ_READERS := $(filter-out loader/read/find_object.cc loader/check/api.cc,$(LOADER_SRC)) shim/registry/image_bytes.cc \
-  $(addprefix tools/,base/files.cc counters/counters_files.cc images/fatbin_payload.cc counters/folders_in_force.cc \
-    images/image_report.cc record/kernel_signature.cc counters/launch_groups.cc processes/processes.cc processes/programs.cc \
-    counters/prometheus.cc record/recording.cc record/recording_json.cc base/setting_values.cc record/suggestion.cc \
-    base/terminal.cc) \
-  tools/lint/advice.cc tools/lint/verify_block.cc $(addprefix tools/judge/,element_types.cc records.cc report_page.cc table.cc workloads.cc)
+FUZZ_READERS := $(filter-out loader/read/find_object.cc loader/check/api.cc,$(LOADER_SRC)) $(wildcard shim/*/image_bytes.cc) $(PLAN_SRC) \
+  $(filter-out tools/commands/% tools/judge/%,$(wildcard tools/*/*.cc)) \
+  $(wildcard $(addprefix tools/judge/,element_types.cc records.cc report_page.cc table.cc workloads.cc))
 FUZZ_READER_OBJ := $(FUZZ_READERS:%.cc=$(BUILD)/obj/%.o)
 $(FUZZ_READER_OBJ) $(FUZZ_NAMES:%=$(BUILD)/obj/tests/fuzz/%_fuzz.o): ROOM_FLAGS = -O1
 
@@ -38,11 +36,23 @@ $(FUZZ_TARGETS): $(BUILD)/fuzz/bin/%: $(BUILD)/obj/tests/fuzz/%_fuzz.o $(BUILD)/
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) $(SANITIZE_LINK) -fsanitize=fuzzer -o $@ $^ -Wl,-rpath,'$$ORIGIN' -static-libstdc++ -static-libgcc \
-	  -Wl,-Bstatic -lpcre2-8 -lsodium -lelf -lz -llz4 -lzstd -Wl,-Bdynamic -lfmt -ldl
+	  -Wl,-Bstatic -lpcre2-8 -lsodium -lelf -lz -llz4 -lzstd -Wl,-Bdynamic -ldl
 
 .PHONY: fuzz-targets
 fuzz-targets: $(FUZZ_TARGETS)
 else
+
+# What the targets read, as the libraries and the CLI have it.
+FUZZ_OBJ := $(FUZZ_NAMES:%=$(BUILD)/obj/tests/fuzz/%_fuzz.o)
+$(FUZZ_OBJ): ROOM_FLAGS = -O0 -g1 $(FMT_FLAGS) -DLLVMFuzzerTestOneInput=fuzz_$(patsubst %_fuzz.o,%,$(@F))
+$(BUILD)/obj/tests/fuzz/replay_test.o: ROOM_FLAGS = -O0 -g1 -DFUZZ_FOLDER='"$(CURDIR)/tests/fuzz"' -DFUZZ_TARGETS='$(foreach name,$(FUZZ_NAMES),TARGET($(name)))'
+$(BUILD)/obj/tests/fuzz/libreaders.a: $(filter-out $(BUILD)/obj/tools/main.o,$(CLI_OBJ)) $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard shim/*/image_bytes.cc))
+	$(call say,AR,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)rm -f $@ && ar rcs $@ $^
+FUZZ_LIBS := $(BUILD)/obj/tests/fuzz/libreaders.a $(LOADER_AR)
+$(eval $(call test_program,fuzz_tests,$(FUZZ_OBJ) $(BUILD)/obj/tests/fuzz/replay_test.o,$(FUZZ_LIBS) $(PRIVATE_LIBELF),$(FUZZ_LIBS) $(LOADER_LINK) -Wl$(comma)-Bstatic -llz4 -lzstd -Wl$(comma)-Bdynamic -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
+test: $(BUILD)/tests/fuzz_tests
 
 # After the loader's tests of that build: two makes must not work in one folder at once.
 .PHONY: asan-fuzz fuzz fuzz-pack
@@ -57,7 +67,6 @@ fuzz-pack: asan-fuzz
 	$(call say,PACK,$(FUZZ_FOLDER)/fuzz.tar.xz)
 	$(Q)rm -rf $(FUZZ_FOLDER)/pack && mkdir -p $(FUZZ_FOLDER)/pack/fuzz/bin
 	$(Q)for target in $(FUZZ_NAMES); do strip -s -o $(FUZZ_FOLDER)/pack/fuzz/bin/$$target $(FUZZ_FOLDER)/bin/$$target; done
-	$(Q)install -m 644 "$$(ldd $(FUZZ_FOLDER)/bin/folder | sed -n 's/.*libfmt[^ ]* => \([^ ]*\).*/\1/p')" $(FUZZ_FOLDER)/pack/fuzz/bin/
 	$(Q)cp -r tests/fuzz/run.sh tests/fuzz/corpus $(FUZZ_FOLDER)/pack/fuzz/
 	$(Q)tar -C $(FUZZ_FOLDER)/pack -cJf $(FUZZ_FOLDER)/fuzz.tar.xz fuzz
 endif

@@ -73,6 +73,7 @@ ProcessResult run_process(const std::vector<std::string>& command,
   const pid_t child = fork();
   if (child < 0) throw std::runtime_error(std::string("fork: ") + strerror(errno));
   if (child == 0) {
+    setpgid(0, 0);
     dup2(out_pipe[1], STDOUT_FILENO);
     dup2(err_pipe[1], STDERR_FILENO);
     const int null = open("/dev/null", O_RDONLY);
@@ -93,7 +94,7 @@ ProcessResult run_process(const std::vector<std::string>& command,
     const int64_t left_ms = deadline_ms - now_ms();
     if (left_ms <= 0) {
       result.timed_out = true;
-      kill(child, SIGKILL);
+      kill(-child, SIGKILL);
       break;
     }
     if (poll(polled, 2, static_cast<int>(left_ms)) < 0 && errno != EINTR) break;

@@ -18,7 +18,7 @@ struct ProcessResult {
 // The build folder: the one that the running test program lies in.
 std::string build_dir();
 
-// Runs a program to its end, or kills it after `timeout_s`. `environment` is added to the test's
+// Runs a program to its end, or kills it and its process group after `timeout_s`. `environment` is added to the test's
 // own, from which every FIBSHIM_ variable, LD_PRELOAD and LD_LIBRARY_PATH are taken out first; an
 // empty value unsets.
 ProcessResult run_process(const std::vector<std::string>& command,

@@ -101,5 +101,6 @@ left_behind 'exec sleep 1000'
 (cd "$root" && LOG_FOLDER=$root/logs exec "$runner" leaving_test.sh >/dev/null 2>&1) &
 exec 4<"$root/held"
 kill -KILL $!
+wait $! 2>/dev/null || true
 expect_gone 'a killed runner'
 [ $failures = 0 ]

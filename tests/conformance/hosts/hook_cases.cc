@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include <type_traits>
+
 #include "tests/conformance/hosts/graphs.h"
 
 namespace conform {
@@ -12,7 +14,15 @@ namespace {
 struct HookCheck {
   const char* name;
   void (*check)(const Gpu& gpu);
+  const HookCheck* next;
 };
+const HookCheck* g_checks = nullptr;
+
+#define HOOK(name)                                                                  \
+  void check_##name(const Gpu& gpu);                                                \
+  const HookCheck entry_##name = {#name, check_##name, g_checks};                   \
+  [[maybe_unused]] const bool is_##name##_known = (g_checks = &entry_##name, true); \
+  void check_##name(const Gpu& gpu)
 
 // ---- resolve, bring images in, hand handles out: the kernel then runs as its replacement, once
 
@@ -350,6 +360,12 @@ void launches_are_single_calls(const Gpu& gpu, CUfunction step) {
 
 constexpr CUstreamCaptureMode kMode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
 
+// A way to begin a capture that takes its mode, too.
+template <class Begin>
+auto with_mode(Begin begin) {
+  return [begin](CUstream stream) { return begin(stream, kMode); };
+}
+
 CUresult end_capture(CUstream stream, CUgraph* graph) {
   return cuda().cuStreamEndCapture(stream, graph);
 }
@@ -446,10 +462,10 @@ void ends_contexts(const Gpu& gpu, Make make, End end) {
     CUstream stream = nullptr;
     OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuda().cuStreamBeginCapture_v2(stream, kMode));
-    end(context);
+    OK(end(context));
     context = make();
     run(gpu.function(gpu.load_module(kOther)), Arguments(Arguments::Other{}, gpu.marks(), 7));
-    end(context);
+    OK(end(context));
   }
   gpu.enter();
   const CUfunction step = gpu.step();
@@ -470,7 +486,7 @@ CUcontext new_context() {
 template <class End>
 void ends_primary_contexts(const Gpu& first, End end) {
   const int rounds = cuda().is_simulated ? 10 : 3;  // contexts take a real driver long to make
-  end(first.device());
+  OK(end(first.device()));
   for (int round = 0; round < rounds; ++round) {
     const Gpu gpu;
     const Ran before = what_ran(gpu.marks());
@@ -482,7 +498,7 @@ void ends_primary_contexts(const Gpu& first, End end) {
     EXPECT_EQUAL(before.step + 1, after.step);
     // Captures in it end with it.
     OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), kMode));
-    end(gpu.device());
+    OK(end(gpu.device()));
   }
   const Gpu last;
   const CUfunction step = last.step();
@@ -496,9 +512,7 @@ struct Green {
   CUgreenCtx green = nullptr;
 };
 
-Green new_green_context() {
-  CUdevice device = 0;
-  OK(cuda().cuDeviceGet(&device, 0));
+Green new_green_context_of(CUdevice device) {
   CUdevResource resource;
   memset(&resource, 0, sizeof resource);
   OK(cuda().cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
@@ -512,14 +526,17 @@ Green new_green_context() {
   return made;
 }
 
-// ---- the table
+Green new_green_context() {
+  CUdevice device = 0;
+  OK(cuda().cuDeviceGet(&device, 0));
+  return new_green_context_of(device);
+}
 
 // ---- make contexts: what is launched there is counted, for its device
 
 // The context that the named function makes is current then.
 void make_context_by(const std::string& name, CUdevice device) {
   CUcontext context = nullptr;
-  CUgreenCtx green = nullptr;
   const char* const symbol = name.c_str();
   if (name == "cuDevicePrimaryCtxRetain") {
     OK(cuda().cuDevicePrimaryCtxRetain(&context, device));
@@ -531,13 +548,8 @@ void make_context_by(const std::string& name, CUdevice device) {
     OK(function_of<PFN_cuCtxCreate_v12050>(symbol)(&context, nullptr, 0, device));
   } else {
     CHECK(name == "cuGreenCtxCreate");
-    CUdevResource resource;
-    memset(&resource, 0, sizeof resource);
-    CUdevResourceDesc description = nullptr;
-    OK(cuda().cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
-    OK(cuda().cuDevResourceGenerateDesc(&description, &resource, 1));
-    OK(cuda().cuGreenCtxCreate(&green, description, device, CU_GREEN_CTX_DEFAULT_STREAM));
-    OK(cuda().cuCtxFromGreenCtx(&context, green));
+    (void)new_green_context_of(device);
+    return;
   }
   OK(cuda().cuCtxSetCurrent(context));
 }
@@ -566,366 +578,278 @@ void makes_a_context(const Gpu& gpu, const char* name) {
   gpu.finish({.curated1 = 3}, {.hit = 3});
 }
 
-const HookCheck kChecks[] = {
-    {"cuGetProcAddress",
-     [](const Gpu& gpu) {
-       void* found = nullptr;
-       OK(cuda().cuGetProcAddress("cuLaunchKernel", &found, 4000, 0));
-       runs_curated_through(gpu, found);
-     }},
-    {"cuGetProcAddress_v2",
-     [](const Gpu& gpu) {
-       void* found = nullptr;
-       OK(cuda().cuGetProcAddress_v2("cuLaunchKernel", &found, 4000, 0, nullptr));
-       runs_curated_through(gpu, found);
-     }},
-    {"cuDevicePrimaryCtxRetain",
-     [](const Gpu& gpu) { makes_a_context(gpu, "cuDevicePrimaryCtxRetain"); }},
-    {"cuCtxCreate", [](const Gpu& gpu) { makes_a_context(gpu, "cuCtxCreate"); }},
-    {"cuCtxCreate_v2", [](const Gpu& gpu) { makes_a_context(gpu, "cuCtxCreate_v2"); }},
-    {"cuCtxCreate_v3", [](const Gpu& gpu) { makes_a_context(gpu, "cuCtxCreate_v3"); }},
-    {"cuCtxCreate_v4", [](const Gpu& gpu) { makes_a_context(gpu, "cuCtxCreate_v4"); }},
-    {"cuGreenCtxCreate", [](const Gpu& gpu) { makes_a_context(gpu, "cuGreenCtxCreate"); }},
+// Each layout of a node's parameters by one name.
+template <class Params>
+Params params_of(CUfunction function, Arguments* arguments) {
+  if constexpr (std::is_same_v<Params, NodeParams1>) {
+    return node_params1(function, arguments);
+  } else if constexpr (std::is_same_v<Params, NodeParams2>) {
+    return node_params2(function, arguments);
+  } else {
+    return node_params(function, arguments);
+  }
+}
 
-    {"cuModuleLoad",
-     [](const Gpu& gpu) {
-       CUmodule module = nullptr;
-       OK(cuda().cuModuleLoad(&module, data_path(kImage).c_str()));
-       runs_curated(gpu, gpu.function(module));
-     }},
-    {"cuModuleLoadData",
-     [](const Gpu& gpu) {
-       CUmodule module = nullptr;
-       OK(cuda().cuModuleLoadData(&module, image(kImage).data()));
-       runs_curated(gpu, gpu.function(module));
-     }},
-    {"cuModuleLoadDataEx",
-     [](const Gpu& gpu) {
-       CUmodule module = nullptr;
-       OK(cuda().cuModuleLoadDataEx(&module, image(kImage).data(), 0, nullptr, nullptr));
-       runs_curated(gpu, gpu.function(module));
-     }},
-    {"cuModuleLoadFatBinary",
-     [](const Gpu& gpu) {
-       CUmodule module = nullptr;
-       OK(cuda().cuModuleLoadFatBinary(&module, image(kImage).data()));
-       runs_curated(gpu, gpu.function(module));
-     }},
-    {"cuLibraryLoadData",
-     [](const Gpu& gpu) {
-       CUlibrary library = nullptr;
-       OK(cuda().cuLibraryLoadData(&library, image(kImage).data(), nullptr, nullptr, 0, nullptr,
-                                   nullptr, 0));
-       runs_curated(gpu, gpu.kernel(library));
-     }},
-    {"cuLibraryLoadFromFile",
-     [](const Gpu& gpu) {
-       CUlibrary library = nullptr;
-       OK(cuda().cuLibraryLoadFromFile(&library, data_path(kImage).c_str(), nullptr, nullptr, 0,
-                                       nullptr, nullptr, 0));
-       runs_curated(gpu, gpu.kernel(library));
-     }},
-    {"cuLinkComplete",
-     [](const Gpu& gpu) {
-       int major = 0;
-       int minor = 0;
-       OK(cuda().cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                                      gpu.device()));
-       OK(cuda().cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-                                      gpu.device()));
-       const std::string name = "conform.sm_" + std::to_string(major * 10 + minor) + ".cubin";
-       std::vector<char> cubin = image(name);
-       CUlinkState state = nullptr;
-       OK(cuda().cuLinkCreate_v2(0, nullptr, nullptr, &state));
-       OK(cuda().cuLinkAddData_v2(state, CU_JIT_INPUT_CUBIN, cubin.data(), cubin.size(), "conform",
-                                  0, nullptr, nullptr));
-       void* linked = nullptr;
-       size_t bytes = 0;
-       OK(cuda().cuLinkComplete(state, &linked, &bytes));
-       CUmodule module = nullptr;
-       OK(cuda().cuModuleLoadData(&module, linked));
-       OK(cuda().cuLinkDestroy(state));
-       runs_curated(gpu, gpu.function(module));
-     }},
-    {"cuModuleGetFunction",
-     [](const Gpu& gpu) {
-       CUfunction function = nullptr;
-       OK(cuda().cuModuleGetFunction(&function, gpu.load_module(), kStep));
-       runs_curated(gpu, function);
-     }},
-    {"cuModuleEnumerateFunctions",
-     [](const Gpu& gpu) {
-       const CUmodule module = gpu.load_module();
-       unsigned count = 0;
-       OK(cuda().cuModuleGetFunctionCount(&count, module));
-       std::vector<CUfunction> all(count);
-       OK(cuda().cuModuleEnumerateFunctions(all.data(), count, module));
-       runs_curated(gpu, pick(all, cuda().cuFuncGetName));
-     }},
-    {"cuLibraryGetKernel",
-     [](const Gpu& gpu) {
-       CUkernel kernel = nullptr;
-       OK(cuda().cuLibraryGetKernel(&kernel, gpu.load_library(), kStep));
-       runs_curated(gpu, kernel);
-     }},
-    {"cuLibraryEnumerateKernels",
-     [](const Gpu& gpu) {
-       const CUlibrary library = gpu.load_library();
-       unsigned count = 0;
-       OK(cuda().cuLibraryGetKernelCount(&count, library));
-       std::vector<CUkernel> all(count);
-       OK(cuda().cuLibraryEnumerateKernels(all.data(), count, library));
-       runs_curated(gpu, pick(all, cuda().cuKernelGetName));
-     }},
-    {"cuKernelGetFunction",
-     [](const Gpu& gpu) {
-       CUfunction function = nullptr;
-       OK(cuda().cuKernelGetFunction(&function, gpu.kernel(gpu.load_library())));
-       runs_curated(gpu, function);
-     }},
-    {"cuLibraryGetModule",
-     [](const Gpu& gpu) {
-       CUmodule module = nullptr;
-       OK(cuda().cuLibraryGetModule(&module, gpu.load_library()));
-       runs_curated(gpu, gpu.function(module));
-     }},
+// `add` is one of cuGraphAdd*Node*; `more` is what it takes between the dependencies and their number.
+template <class Params, class Add, class... More>
+void adds(const Gpu& gpu, Add add, More... more) {
+  adds_nodes(gpu, [&](CUgraph graph, CUfunction function, Arguments* arguments) {
+    auto params = params_of<Params>(function, arguments);
+    CUgraphNode node = nullptr;
+    OK(add(&node, graph, nullptr, more..., 0, &params));
+  });
+}
 
-    {"cuLaunchKernel", [](const Gpu& gpu) { launch_plain(gpu, cuda().cuLaunchKernel); }},
-    {"cuLaunchKernel_ptsz", [](const Gpu& gpu) { launch_plain(gpu, cuda().cuLaunchKernel_ptsz); }},
-    {"cuLaunchKernelEx", [](const Gpu& gpu) { launch_ex(gpu, cuda().cuLaunchKernelEx); }},
-    {"cuLaunchKernelEx_ptsz", [](const Gpu& gpu) { launch_ex(gpu, cuda().cuLaunchKernelEx_ptsz); }},
-    {"cuLaunchCooperativeKernel",
-     [](const Gpu& gpu) { launch_cooperative(gpu, cuda().cuLaunchCooperativeKernel); }},
-    {"cuLaunchCooperativeKernel_ptsz",
-     [](const Gpu& gpu) { launch_cooperative(gpu, cuda().cuLaunchCooperativeKernel_ptsz); }},
-    {"cuLaunchCooperativeKernelMultiDevice", launch_on_several_devices},
-    {"cuLaunch", [](const Gpu& gpu) { runs_originals(gpu, cuda().cuLaunch); }},
-    {"cuLaunchGrid",
-     [](const Gpu& gpu) {
-       runs_originals(gpu, [](CUfunction function) { return cuda().cuLaunchGrid(function, 1, 1); });
-     }},
-    {"cuLaunchGridAsync",
-     [](const Gpu& gpu) {
-       runs_originals(gpu, [&](CUfunction function) {
-         return cuda().cuLaunchGridAsync(function, 1, 1, gpu.stream());
-       });
-     }},
+template <class Params, class Get>
+void gives_back(const Gpu& gpu, Get get) {
+  gives_back_the_original(gpu, [&](CUgraphNode node) {
+    Params params;
+    NodeParams2 wide;
+    memset(&wide, 0, sizeof wide);
+    OK(get(node, &params));
+    memcpy(&wide, &params, sizeof params);
+    return wide;
+  });
+}
 
-    {"cuGraphAddKernelNode",
-     [](const Gpu& gpu) {
-       adds_nodes(gpu, [](CUgraph graph, CUfunction function, Arguments* arguments) {
-         const NodeParams1 params = node_params1(function, arguments);
-         CUgraphNode node = nullptr;
-         OK(cuda().cuGraphAddKernelNode(&node, graph, nullptr, 0, &params));
-       });
-     }},
-    {"cuGraphAddKernelNode_v2",
-     [](const Gpu& gpu) {
-       adds_nodes(gpu, [](CUgraph graph, CUfunction function, Arguments* arguments) {
-         const NodeParams2 params = node_params2(function, arguments);
-         CUgraphNode node = nullptr;
-         OK(cuda().cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &params));
-       });
-     }},
-    {"cuGraphAddNode",
-     [](const Gpu& gpu) {
-       adds_nodes(gpu, [](CUgraph graph, CUfunction function, Arguments* arguments) {
-         CUgraphNodeParams params = node_params(function, arguments);
-         CUgraphNode node = nullptr;
-         OK(cuda().cuGraphAddNode(&node, graph, nullptr, 0, &params));
-       });
-     }},
-    {"cuGraphAddNode_v2",
-     [](const Gpu& gpu) {
-       adds_nodes(gpu, [](CUgraph graph, CUfunction function, Arguments* arguments) {
-         CUgraphNodeParams params = node_params(function, arguments);
-         CUgraphNode node = nullptr;
-         OK(cuda().cuGraphAddNode_v2(&node, graph, nullptr, nullptr, 0, &params));
-       });
-     }},
-    {"cuGraphKernelNodeGetParams",
-     [](const Gpu& gpu) {
-       gives_back_the_original(gpu, [](CUgraphNode node) {
-         NodeParams2 wide;
-         NodeParams1 params;
-         memset(&wide, 0, sizeof wide);
-         OK(cuda().cuGraphKernelNodeGetParams(node, &params));
-         memcpy(&wide, &params, sizeof params);
-         return wide;
-       });
-     }},
-    {"cuGraphKernelNodeGetParams_v2",
-     [](const Gpu& gpu) {
-       gives_back_the_original(gpu, [](CUgraphNode node) {
-         NodeParams2 params;
-         OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));
-         return params;
-       });
-     }},
-    {"cuGraphKernelNodeSetParams",
-     [](const Gpu& gpu) {
-       sets_nodes(gpu, [](CUgraphNode node, CUfunction function, Arguments* arguments) {
-         const NodeParams1 params = node_params1(function, arguments);
-         OK(cuda().cuGraphKernelNodeSetParams(node, &params));
-       });
-     }},
-    {"cuGraphKernelNodeSetParams_v2",
-     [](const Gpu& gpu) {
-       sets_nodes(gpu, [](CUgraphNode node, CUfunction function, Arguments* arguments) {
-         const NodeParams2 params = node_params2(function, arguments);
-         OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
-       });
-     }},
-    {"cuGraphNodeSetParams",
-     [](const Gpu& gpu) {
-       sets_nodes(gpu, [](CUgraphNode node, CUfunction function, Arguments* arguments) {
-         CUgraphNodeParams params = node_params(function, arguments);
-         OK(cuda().cuGraphNodeSetParams(node, &params));
-       });
-     }},
-    {"cuGraphExecKernelNodeSetParams",
-     [](const Gpu& gpu) {
-       sets_executable_nodes(gpu, [](CUgraphExec executable, CUgraphNode node, CUfunction function,
-                                     Arguments* arguments) {
-         const NodeParams1 params = node_params1(function, arguments);
-         OK(cuda().cuGraphExecKernelNodeSetParams(executable, node, &params));
-       });
-     }},
-    {"cuGraphExecKernelNodeSetParams_v2",
-     [](const Gpu& gpu) {
-       sets_executable_nodes(gpu, [](CUgraphExec executable, CUgraphNode node, CUfunction function,
-                                     Arguments* arguments) {
-         const NodeParams2 params = node_params2(function, arguments);
-         OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable, node, &params));
-       });
-     }},
-    {"cuGraphExecNodeSetParams",
-     [](const Gpu& gpu) {
-       sets_executable_nodes(gpu, [](CUgraphExec executable, CUgraphNode node, CUfunction function,
-                                     Arguments* arguments) {
-         CUgraphNodeParams params = node_params(function, arguments);
-         OK(cuda().cuGraphExecNodeSetParams(executable, node, &params));
-       });
-     }},
-    {"cuGraphKernelNodeSetAttribute", sets_node_attributes},
-    {"cuGraphClone",
-     [](const Gpu& gpu) {
-       copies_graphs(gpu, [](CUgraph graph, CUgraph) {
-         CUgraph clone = nullptr;
-         OK(cuda().cuGraphClone(&clone, graph));
-         return clone;
-       });
-     }},
-    {"cuGraphAddChildGraphNode",
-     [](const Gpu& gpu) {
-       copies_graphs(gpu, [](CUgraph graph, CUgraph parent) {
-         CUgraphNode node = nullptr;
-         CUgraph child = nullptr;
-         OK(cuda().cuGraphAddChildGraphNode(&node, parent, nullptr, 0, graph));
-         OK(cuda().cuGraphChildGraphNodeGetGraph(node, &child));
-         return child;
-       });
-     }},
-    {"cuGraphDestroyNode",
-     [](const Gpu& gpu) {
-       forgets_nodes(gpu, [](Graph*, CUgraphNode node) { OK(cuda().cuGraphDestroyNode(node)); });
-     }},
-    {"cuGraphDestroy",
-     [](const Gpu& gpu) {
-       forgets_nodes(
-           gpu, [](Graph* graph, CUgraphNode) { OK(cuda().cuGraphDestroy(graph->release())); });
-     }},
+template <class Params, class Set>
+void sets(const Gpu& gpu, Set set) {
+  sets_nodes(gpu, [&](CUgraphNode node, CUfunction function, Arguments* arguments) {
+    auto params = params_of<Params>(function, arguments);
+    OK(set(node, &params));
+  });
+}
 
-    {"cuStreamBeginCapture",
-     [](const Gpu& gpu) {
-       captures(
-           gpu, [](CUstream stream) { return cuda().cuStreamBeginCapture(stream); }, end_capture);
-     }},
-    {"cuStreamBeginCapture_ptsz",
-     [](const Gpu& gpu) {
-       captures(
-           gpu, [](CUstream stream) { return cuda().cuStreamBeginCapture_ptsz(stream); },
-           end_capture);
-     }},
-    {"cuStreamBeginCapture_v2",
-     [](const Gpu& gpu) {
-       captures(
-           gpu, [](CUstream stream) { return cuda().cuStreamBeginCapture_v2(stream, kMode); },
-           end_capture);
-     }},
-    {"cuStreamBeginCapture_v2_ptsz",
-     [](const Gpu& gpu) {
-       captures(
-           gpu, [](CUstream stream) { return cuda().cuStreamBeginCapture_v2_ptsz(stream, kMode); },
-           end_capture);
-     }},
-    {"cuStreamBeginCaptureToGraph",
-     [](const Gpu& gpu) { captures_to_graph(gpu, cuda().cuStreamBeginCaptureToGraph); }},
-    {"cuStreamBeginCaptureToGraph_ptsz",
-     [](const Gpu& gpu) { captures_to_graph(gpu, cuda().cuStreamBeginCaptureToGraph_ptsz); }},
-    {"cuStreamEndCapture",
-     [](const Gpu& gpu) {
-       captures(
-           gpu, [](CUstream stream) { return cuda().cuStreamBeginCapture_v2(stream, kMode); },
-           [](CUstream stream, CUgraph* graph) {
-             return cuda().cuStreamEndCapture(stream, graph);
-           });
-     }},
-    {"cuStreamEndCapture_ptsz",
-     [](const Gpu& gpu) {
-       captures(
-           gpu, [](CUstream stream) { return cuda().cuStreamBeginCapture_v2(stream, kMode); },
-           [](CUstream stream, CUgraph* graph) {
-             return cuda().cuStreamEndCapture_ptsz(stream, graph);
-           });
-     }},
+template <class Params, class Set>
+void sets_executable(const Gpu& gpu, Set set) {
+  sets_executable_nodes(gpu, [&](CUgraphExec executable, CUgraphNode node, CUfunction function,
+                                 Arguments* arguments) {
+    auto params = params_of<Params>(function, arguments);
+    OK(set(executable, node, &params));
+  });
+}
 
-    {"cuStreamDestroy", [](const Gpu& gpu) { ends_captures(gpu, cuda().cuStreamDestroy); }},
-    {"cuStreamDestroy_v2", [](const Gpu& gpu) { ends_captures(gpu, cuda().cuStreamDestroy_v2); }},
+template <class Load>
+void loads_a_module(const Gpu& gpu, Load load) {
+  CUmodule module = nullptr;
+  OK(load(&module));
+  runs_curated(gpu, gpu.function(module));
+}
 
-    {"cuModuleUnload", [](const Gpu& gpu) { ends_modules(gpu, cuda().cuModuleUnload); }},
-    {"cuLibraryUnload", ends_libraries},
-    {"cuCtxDestroy",
-     [](const Gpu& gpu) {
-       ends_contexts(gpu, new_context, [](CUcontext context) { OK(cuda().cuCtxDestroy(context)); });
-     }},
-    {"cuCtxDestroy_v2",
-     [](const Gpu& gpu) {
-       ends_contexts(gpu, new_context,
-                     [](CUcontext context) { OK(cuda().cuCtxDestroy_v2(context)); });
-     }},
-    {"cuCtxDetach",
-     [](const Gpu& gpu) {
-       ends_contexts(gpu, new_context, [](CUcontext context) { OK(cuda().cuCtxDetach(context)); });
-     }},
-    {"cuDevicePrimaryCtxRelease",
-     [](const Gpu& gpu) {
-       ends_primary_contexts(gpu,
-                             [](CUdevice device) { OK(cuda().cuDevicePrimaryCtxRelease(device)); });
-     }},
-    {"cuDevicePrimaryCtxRelease_v2",
-     [](const Gpu& gpu) {
-       ends_primary_contexts(
-           gpu, [](CUdevice device) { OK(cuda().cuDevicePrimaryCtxRelease_v2(device)); });
-     }},
-    {"cuDevicePrimaryCtxReset",
-     [](const Gpu& gpu) {
-       ends_primary_contexts(gpu,
-                             [](CUdevice device) { OK(cuda().cuDevicePrimaryCtxReset(device)); });
-     }},
-    {"cuDevicePrimaryCtxReset_v2",
-     [](const Gpu& gpu) {
-       ends_primary_contexts(
-           gpu, [](CUdevice device) { OK(cuda().cuDevicePrimaryCtxReset_v2(device)); });
-     }},
-    {"cuGreenCtxDestroy",
-     [](const Gpu& gpu) {
-       ends_contexts(gpu, new_green_context, [](Green made) {
-         OK(cuda().cuCtxSetCurrent(nullptr));
-         OK(cuda().cuGreenCtxDestroy(made.green));
-       });
-     }},
-};
+template <class Load>
+void loads_a_library(const Gpu& gpu, Load load) {
+  CUlibrary library = nullptr;
+  OK(load(&library));
+  runs_curated(gpu, gpu.kernel(library));
+}
+
+void links_an_image(const Gpu& gpu) {
+  int major = 0;
+  int minor = 0;
+  OK(cuda().cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                                 gpu.device()));
+  OK(cuda().cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                                 gpu.device()));
+  const std::string name = "conform.sm_" + std::to_string(major * 10 + minor) + ".cubin";
+  std::vector<char> cubin = image(name);
+  CUlinkState state = nullptr;
+  OK(cuda().cuLinkCreate_v2(0, nullptr, nullptr, &state));
+  OK(cuda().cuLinkAddData_v2(state, CU_JIT_INPUT_CUBIN, cubin.data(), cubin.size(), "conform", 0,
+                             nullptr, nullptr));
+  void* linked = nullptr;
+  size_t bytes = 0;
+  OK(cuda().cuLinkComplete(state, &linked, &bytes));
+  CUmodule module = nullptr;
+  OK(cuda().cuModuleLoadData(&module, linked));
+  OK(cuda().cuLinkDestroy(state));
+  runs_curated(gpu, gpu.function(module));
+}
+
+HOOK(cuGetProcAddress) {
+  void* found = nullptr;
+  OK(cuda().cuGetProcAddress("cuLaunchKernel", &found, 4000, 0));
+  runs_curated_through(gpu, found);
+}
+HOOK(cuGetProcAddress_v2) {
+  void* found = nullptr;
+  OK(cuda().cuGetProcAddress_v2("cuLaunchKernel", &found, 4000, 0, nullptr));
+  runs_curated_through(gpu, found);
+}
+HOOK(cuDevicePrimaryCtxRetain) { makes_a_context(gpu, "cuDevicePrimaryCtxRetain"); }
+HOOK(cuCtxCreate) { makes_a_context(gpu, "cuCtxCreate"); }
+HOOK(cuCtxCreate_v2) { makes_a_context(gpu, "cuCtxCreate_v2"); }
+HOOK(cuCtxCreate_v3) { makes_a_context(gpu, "cuCtxCreate_v3"); }
+HOOK(cuCtxCreate_v4) { makes_a_context(gpu, "cuCtxCreate_v4"); }
+HOOK(cuGreenCtxCreate) { makes_a_context(gpu, "cuGreenCtxCreate"); }
+HOOK(cuModuleLoad) {
+  loads_a_module(gpu,
+                 [](CUmodule* to) { return cuda().cuModuleLoad(to, data_path(kImage).c_str()); });
+}
+HOOK(cuModuleLoadData) {
+  loads_a_module(gpu,
+                 [](CUmodule* to) { return cuda().cuModuleLoadData(to, image(kImage).data()); });
+}
+HOOK(cuModuleLoadDataEx) {
+  loads_a_module(gpu, [](CUmodule* to) {
+    return cuda().cuModuleLoadDataEx(to, image(kImage).data(), 0, nullptr, nullptr);
+  });
+}
+HOOK(cuModuleLoadFatBinary) {
+  loads_a_module(
+      gpu, [](CUmodule* to) { return cuda().cuModuleLoadFatBinary(to, image(kImage).data()); });
+}
+HOOK(cuLibraryLoadData) {
+  loads_a_library(gpu, [](CUlibrary* to) {
+    return cuda().cuLibraryLoadData(to, image(kImage).data(), nullptr, nullptr, 0, nullptr, nullptr,
+                                    0);
+  });
+}
+HOOK(cuLibraryLoadFromFile) {
+  loads_a_library(gpu, [](CUlibrary* to) {
+    return cuda().cuLibraryLoadFromFile(to, data_path(kImage).c_str(), nullptr, nullptr, 0, nullptr,
+                                        nullptr, 0);
+  });
+}
+HOOK(cuLinkComplete) { links_an_image(gpu); }
+HOOK(cuModuleGetFunction) {
+  CUfunction function = nullptr;
+  OK(cuda().cuModuleGetFunction(&function, gpu.load_module(), kStep));
+  runs_curated(gpu, function);
+}
+HOOK(cuModuleEnumerateFunctions) {
+  const CUmodule module = gpu.load_module();
+  unsigned count = 0;
+  OK(cuda().cuModuleGetFunctionCount(&count, module));
+  std::vector<CUfunction> all(count);
+  OK(cuda().cuModuleEnumerateFunctions(all.data(), count, module));
+  runs_curated(gpu, pick(all, cuda().cuFuncGetName));
+}
+HOOK(cuLibraryGetKernel) {
+  CUkernel kernel = nullptr;
+  OK(cuda().cuLibraryGetKernel(&kernel, gpu.load_library(), kStep));
+  runs_curated(gpu, kernel);
+}
+HOOK(cuLibraryEnumerateKernels) {
+  const CUlibrary library = gpu.load_library();
+  unsigned count = 0;
+  OK(cuda().cuLibraryGetKernelCount(&count, library));
+  std::vector<CUkernel> all(count);
+  OK(cuda().cuLibraryEnumerateKernels(all.data(), count, library));
+  runs_curated(gpu, pick(all, cuda().cuKernelGetName));
+}
+HOOK(cuKernelGetFunction) {
+  CUfunction function = nullptr;
+  OK(cuda().cuKernelGetFunction(&function, gpu.kernel(gpu.load_library())));
+  runs_curated(gpu, function);
+}
+HOOK(cuLibraryGetModule) {
+  CUmodule module = nullptr;
+  OK(cuda().cuLibraryGetModule(&module, gpu.load_library()));
+  runs_curated(gpu, gpu.function(module));
+}
+HOOK(cuLaunchKernel) { launch_plain(gpu, cuda().cuLaunchKernel); }
+HOOK(cuLaunchKernel_ptsz) { launch_plain(gpu, cuda().cuLaunchKernel_ptsz); }
+HOOK(cuLaunchKernelEx) { launch_ex(gpu, cuda().cuLaunchKernelEx); }
+HOOK(cuLaunchKernelEx_ptsz) { launch_ex(gpu, cuda().cuLaunchKernelEx_ptsz); }
+HOOK(cuLaunchCooperativeKernel) { launch_cooperative(gpu, cuda().cuLaunchCooperativeKernel); }
+HOOK(cuLaunchCooperativeKernel_ptsz) {
+  launch_cooperative(gpu, cuda().cuLaunchCooperativeKernel_ptsz);
+}
+HOOK(cuLaunchCooperativeKernelMultiDevice) { launch_on_several_devices(gpu); }
+HOOK(cuLaunch) { runs_originals(gpu, cuda().cuLaunch); }
+HOOK(cuLaunchGrid) {
+  runs_originals(gpu, [](CUfunction function) { return cuda().cuLaunchGrid(function, 1, 1); });
+}
+HOOK(cuLaunchGridAsync) {
+  runs_originals(gpu, [&](CUfunction function) {
+    return cuda().cuLaunchGridAsync(function, 1, 1, gpu.stream());
+  });
+}
+HOOK(cuGraphAddKernelNode) { adds<NodeParams1>(gpu, cuda().cuGraphAddKernelNode); }
+HOOK(cuGraphAddKernelNode_v2) { adds<NodeParams2>(gpu, cuda().cuGraphAddKernelNode_v2); }
+HOOK(cuGraphAddNode) { adds<CUgraphNodeParams>(gpu, cuda().cuGraphAddNode); }
+HOOK(cuGraphAddNode_v2) { adds<CUgraphNodeParams>(gpu, cuda().cuGraphAddNode_v2, nullptr); }
+HOOK(cuGraphKernelNodeGetParams) {
+  gives_back<NodeParams1>(gpu, cuda().cuGraphKernelNodeGetParams);
+}
+HOOK(cuGraphKernelNodeGetParams_v2) {
+  gives_back<NodeParams2>(gpu, cuda().cuGraphKernelNodeGetParams_v2);
+}
+HOOK(cuGraphKernelNodeSetParams) { sets<NodeParams1>(gpu, cuda().cuGraphKernelNodeSetParams); }
+HOOK(cuGraphKernelNodeSetParams_v2) {
+  sets<NodeParams2>(gpu, cuda().cuGraphKernelNodeSetParams_v2);
+}
+HOOK(cuGraphNodeSetParams) { sets<CUgraphNodeParams>(gpu, cuda().cuGraphNodeSetParams); }
+HOOK(cuGraphExecKernelNodeSetParams) {
+  sets_executable<NodeParams1>(gpu, cuda().cuGraphExecKernelNodeSetParams);
+}
+HOOK(cuGraphExecKernelNodeSetParams_v2) {
+  sets_executable<NodeParams2>(gpu, cuda().cuGraphExecKernelNodeSetParams_v2);
+}
+HOOK(cuGraphExecNodeSetParams) {
+  sets_executable<CUgraphNodeParams>(gpu, cuda().cuGraphExecNodeSetParams);
+}
+HOOK(cuGraphKernelNodeSetAttribute) { sets_node_attributes(gpu); }
+HOOK(cuGraphClone) {
+  copies_graphs(gpu, [](CUgraph graph, CUgraph) {
+    CUgraph clone = nullptr;
+    OK(cuda().cuGraphClone(&clone, graph));
+    return clone;
+  });
+}
+HOOK(cuGraphAddChildGraphNode) {
+  copies_graphs(gpu, [](CUgraph graph, CUgraph parent) {
+    CUgraphNode node = nullptr;
+    CUgraph child = nullptr;
+    OK(cuda().cuGraphAddChildGraphNode(&node, parent, nullptr, 0, graph));
+    OK(cuda().cuGraphChildGraphNodeGetGraph(node, &child));
+    return child;
+  });
+}
+HOOK(cuGraphDestroyNode) {
+  forgets_nodes(gpu, [](Graph*, CUgraphNode node) { OK(cuda().cuGraphDestroyNode(node)); });
+}
+HOOK(cuGraphDestroy) {
+  forgets_nodes(gpu,
+                [](Graph* graph, CUgraphNode) { OK(cuda().cuGraphDestroy(graph->release())); });
+}
+HOOK(cuStreamBeginCapture) { captures(gpu, cuda().cuStreamBeginCapture, end_capture); }
+HOOK(cuStreamBeginCapture_ptsz) { captures(gpu, cuda().cuStreamBeginCapture_ptsz, end_capture); }
+HOOK(cuStreamBeginCapture_v2) {
+  captures(gpu, with_mode(cuda().cuStreamBeginCapture_v2), end_capture);
+}
+HOOK(cuStreamBeginCapture_v2_ptsz) {
+  captures(gpu, with_mode(cuda().cuStreamBeginCapture_v2_ptsz), end_capture);
+}
+HOOK(cuStreamBeginCaptureToGraph) { captures_to_graph(gpu, cuda().cuStreamBeginCaptureToGraph); }
+HOOK(cuStreamBeginCaptureToGraph_ptsz) {
+  captures_to_graph(gpu, cuda().cuStreamBeginCaptureToGraph_ptsz);
+}
+HOOK(cuStreamEndCapture) {
+  captures(gpu, with_mode(cuda().cuStreamBeginCapture_v2), cuda().cuStreamEndCapture);
+}
+HOOK(cuStreamEndCapture_ptsz) {
+  captures(gpu, with_mode(cuda().cuStreamBeginCapture_v2), cuda().cuStreamEndCapture_ptsz);
+}
+HOOK(cuStreamDestroy) { ends_captures(gpu, cuda().cuStreamDestroy); }
+HOOK(cuStreamDestroy_v2) { ends_captures(gpu, cuda().cuStreamDestroy_v2); }
+HOOK(cuModuleUnload) { ends_modules(gpu, cuda().cuModuleUnload); }
+HOOK(cuLibraryUnload) { ends_libraries(gpu); }
+HOOK(cuCtxDestroy) { ends_contexts(gpu, new_context, cuda().cuCtxDestroy); }
+HOOK(cuCtxDestroy_v2) { ends_contexts(gpu, new_context, cuda().cuCtxDestroy_v2); }
+HOOK(cuCtxDetach) { ends_contexts(gpu, new_context, cuda().cuCtxDetach); }
+HOOK(cuDevicePrimaryCtxRelease) { ends_primary_contexts(gpu, cuda().cuDevicePrimaryCtxRelease); }
+HOOK(cuDevicePrimaryCtxRelease_v2) {
+  ends_primary_contexts(gpu, cuda().cuDevicePrimaryCtxRelease_v2);
+}
+HOOK(cuDevicePrimaryCtxReset) { ends_primary_contexts(gpu, cuda().cuDevicePrimaryCtxReset); }
+HOOK(cuDevicePrimaryCtxReset_v2) { ends_primary_contexts(gpu, cuda().cuDevicePrimaryCtxReset_v2); }
+HOOK(cuGreenCtxDestroy) {
+  ends_contexts(gpu, new_green_context, [](Green made) {
+    OK(cuda().cuCtxSetCurrent(nullptr));
+    return cuda().cuGreenCtxDestroy(made.green);
+  });
+}
 
 bool is_in_driver(const char* name) { return dlsym(cuda().library, name) != nullptr; }
 
@@ -936,15 +860,13 @@ CASE(hook) {
   CHECK(arguments.size() == 1);
   const std::string& name = arguments[0];
   using namespace conform;
-  for (const HookCheck& row : kChecks) {
-    if (name != row.name) continue;
-    if (!is_in_driver(row.name)) skip("this driver has no " + name);
-    const Gpu gpu;
-    row.check(gpu);
-    if (cuda().is_simulated) CHECK(cuda().simcuda_call_count(row.name) > 0);
-    return;
-  }
-  fail(__FILE__, __LINE__, "no check of what " + name + " does: add one to kChecks");
+  const HookCheck* row = g_checks;
+  while (row != nullptr && name != row->name) row = row->next;
+  if (row == nullptr) fail(__FILE__, __LINE__, "no check of what " + name + " does: add a HOOK");
+  if (!is_in_driver(row->name)) skip("this driver has no " + name);
+  const Gpu gpu;
+  row->check(gpu);
+  if (cuda().is_simulated) CHECK(cuda().simcuda_call_count(row->name) > 0);
 }
 
 // Device 0: 5 launches of a kernel, 4 of a function. Device 1, whose context the named function makes: 3

@@ -165,6 +165,7 @@ CASE(fork_under_load) {
   });
   for (int i = 0; i < 100; ++i) {
     expect_exit(in_child([&] {
+                  end_child_under_asan();
                   // The slow paths that take locks: looking up, forgetting, counting anew.
                   CUfunction function = nullptr;
                   CHECK(cuda().cuModuleGetFunction(&function, own, kStep) != CUDA_SUCCESS);

@@ -503,6 +503,46 @@ CASE(swap_scribbled) {
   scribbler.join();
 }
 
+// A handle that is handed out while the process moves is the new folder's once it has moved, whichever folder
+// it was matched in first.
+CASE(swap_and_hand_out) {
+  const Gpu gpu;
+  OK(gpu.launch(gpu.step(), 1));
+  Ran ran = {.curated1 = 1};
+  long launches = 1;
+  Control control;
+  for (int i = 0; i < rounds(40); ++i) {
+    std::atomic<bool> is_over{false};
+    std::atomic<int> begun{0};
+    std::vector<CUmodule> modules[4];
+    std::vector<std::thread> threads;
+    for (std::vector<CUmodule>& own : modules) {
+      threads.emplace_back([&] {
+        gpu.enter();
+        while (!is_over.load()) {
+          own.push_back(gpu.load_module());
+          (void)gpu.function(own.back());
+          if (own.size() == 1) begun.fetch_add(1);
+        }
+      });
+    }
+    while (begun.load() < 4) sched_yield();
+    control.must_move(folder(arguments, i % 2 == 0 ? "b" : "a"));
+    is_over.store(true);
+    for (std::thread& thread : threads) thread.join();
+    for (const std::vector<CUmodule>& own : modules) {
+      for (const CUmodule module : own) {
+        OK(gpu.launch(gpu.function(module), 1));
+        add_curated(&ran, i % 2 == 0 ? 2 : 1);
+        ++launches;
+      }
+      OK(cuda().cuCtxSynchronize());
+      for (const CUmodule module : own) OK(cuda().cuModuleUnload(module));
+    }
+  }
+  gpu.finish(ran, {.hit = launches});
+}
+
 // The child, in which CUDA cannot be used, goes on where its parent is, moves by itself, and leaves its
 // parent where it is.
 CASE(swap_and_fork) {
@@ -515,6 +555,7 @@ CASE(swap_and_fork) {
   const pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
+    end_child_under_asan();
     EXPECT_CODE(CUDA_ERROR_NOT_INITIALIZED, gpu.launch(step, 1));
     Control own;
     CHECK(own.block().status.folder == folder(arguments, "b"));

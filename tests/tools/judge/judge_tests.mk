@@ -1,12 +1,12 @@
 # The judge's tests: build/tests/judge_tests holds its core (comparison, references, inputs, records, the
 # page) and, through the CLI and the simulated driver, solutions that are wrong in one way each.
 
-JUDGE_OBJ      := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tools/judge/*.cc) tools/base/terminal.cc tools/base/diagnostics_output.cc)
+JUDGE_OBJ      := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tools/judge/*.cc) tools/base/fmt_library.cc tools/base/terminal.cc tools/base/diagnostics_output.cc)
 JUDGE_TEST_SRC := $(wildcard tests/tools/judge/*_test.cc) tests/tools/fibshim_program.cc
 JUDGED_CUBIN   := $(BUILD)/tests/data/judged_kernels.sm_90.cubin
 JUDGED_HOST    := $(BUILD)/tests/data/libjudged_kernels.so
 
-$(call TEST_OBJ,$(JUDGE_TEST_SRC)): ROOM_FLAGS = -O0 -g1 -DFMT_HEADER_ONLY -DFIBSHIM_SOURCE_FOLDER='"$(CURDIR)"'
+$(call TEST_OBJ,$(JUDGE_TEST_SRC)): ROOM_FLAGS = -O0 -g1 $(FMT_FLAGS) -DFIBSHIM_SOURCE_FOLDER='"$(CURDIR)"'
 
 $(JUDGED_CUBIN): tests/tools/judge/judged_kernels.cu | $(SETUP)
 	$(call say,NVCC,$@)

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Proves that the tests see faults: puts each fault of tests/mutations/*.fault into a copy of the tree, builds
+what it touches and runs the test that must fail. Prints a table; exit code 1 where a fault was missed.
+
+  tests/mutations/run.py [--build FOLDER] [--keep COPY] [NAME...]
+
+A fault:
+
+  # What is wrong, in one line.
+  in shim                      the room, or a file; the text stands there exactly once (white space may differ)
+  test shim_tests Suite.Test   the test program, and a GoogleTest filter of what must fail
+  <<<<
+  the text as it is
+  ====
+  the text with the fault
+  >>>>
+
+There may be several such replacements. A text that is not found, a fault that does not compile, and a test
+that fails without any fault or finds nothing to run are errors, not catches.
+"""
+import argparse
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
+TIME_LIMIT_S = 120
+
+
+class Fault:
+    def __init__(self, path):
+        self.name = os.path.splitext(os.path.basename(path))[0]
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        head, *_ = text.split("<<<<\n", 1)
+        self.what = re.search(r"^# (.*)$", head, re.M)[1]
+        self.place = re.search(r"^in (\S+)$", head, re.M)[1]
+        self.program, self.filter = re.search(r"^test (\S+) (\S+)$", head, re.M).groups()
+        self.edits = re.findall(r"^<<<<\n(.*?)^====\n(.*?)^>>>>$", text, re.M | re.S)
+        if not self.edits:
+            raise ValueError(f"{path}: no replacement")
+
+    def apply(self, tree):
+        place = os.path.join(tree, self.place)
+        files = [place] if os.path.isfile(place) else [
+            path for ending in ("h", "cc") for path in glob.glob(f"{place}/**/*.{ending}", recursive=True)]
+        for old, new in self.edits:
+            pattern = re.compile(r"\s+".join(re.escape(word) for word in old.split()))
+            found = []
+            for path in sorted(files):
+                with open(path, encoding="utf-8") as file:
+                    text = file.read()
+                found += [(path, text, match) for match in pattern.finditer(text)]
+            if len(found) != 1:
+                raise ValueError(f"the text stands {len(found)} times in {self.place}: {old.strip()!r}")
+            path, text, match = found[0]
+            # Later by a second, whatever the clock: make must see it.
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text[:match.start()] + new.strip() + text[match.end():])
+            later = time.time() + 1
+            os.utime(path, (later, later))
+
+
+def restore(pristine, tree):
+    """Makes `tree` what `pristine` is, copying what differs in size or time."""
+    for folder, names, files in os.walk(tree):
+        kept = os.path.join(pristine, os.path.relpath(folder, tree))
+        names[:] = [name for name in names if os.path.join(folder, name) != os.path.join(tree, "build/tests/logs")]
+        for name in files:
+            if not os.path.lexists(os.path.join(kept, name)):
+                os.unlink(os.path.join(folder, name))
+    for folder, names, files in os.walk(pristine):
+        there = os.path.join(tree, os.path.relpath(folder, pristine))
+        os.makedirs(there, exist_ok=True)
+        for name in files:
+            a, b = os.path.join(folder, name), os.path.join(there, name)
+            try:
+                one, other = os.lstat(a), os.lstat(b)
+                if (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns):
+                    continue
+                os.unlink(b)
+            except FileNotFoundError:
+                pass
+            shutil.copy2(a, b, follow_symlinks=False)
+
+
+def make(tree, *targets):
+    command = ["make", "--no-print-directory", f"-j{os.cpu_count()}", *targets]
+    if cxx := os.environ.get("CXX"):
+        command.append(f"CXX={cxx}")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    return subprocess.run(command, cwd=tree, capture_output=True, text=True, env=environment)
+
+
+def run_test(tree, fault):
+    """The exit code, how many tests ran, and the output."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FIBSHIM_")}
+    if fault.program.startswith("driver_"):
+        environment["LD_LIBRARY_PATH"] = os.path.join(tree, "build/sim")
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chmod(scratch, 0o711)
+        environment["TMPDIR"] = scratch
+        ran = subprocess.run(
+            [os.path.join(tree, "build/tests/reaper"), "-t", str(TIME_LIMIT_S),
+             os.path.join(tree, "build/tests", fault.program), "--gtest_color=no",
+             f"--gtest_filter={fault.filter}"],
+            cwd=tree, capture_output=True, text=True, errors="replace", env=environment)
+    count = re.search(r"^\[==========\] Running (\d+) tests? ", ran.stdout, re.M)
+    skipped = re.search(r"^\[  SKIPPED \] (\d+) tests?", ran.stdout, re.M)
+    return ran.returncode, int(count[1] if count else 0) - int(skipped[1] if skipped else 0), ran.stdout + ran.stderr
+
+
+def try_fault(tree, fault):
+    """caught, missed or an error, with what there is to say."""
+    try:
+        fault.apply(tree)
+    except ValueError as error:
+        return "ERROR", str(error)
+    built = make(tree, f"build/tests/{fault.program}")
+    if built.returncode != 0:
+        return "ERROR", "it does not build: " + "\n".join((built.stdout + built.stderr).splitlines()[-15:])
+    code, _, _ = run_test(tree, fault)
+    return ("missed", "") if code == 0 else ("caught", "")
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--build", default=os.path.join(ROOT, "build"))
+    parser.add_argument("--keep", default=None, help="the folder of the copies, kept for a next time")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    faults = [Fault(path) for path in sorted(glob.glob(os.path.join(HERE, "*.fault")))]
+    if unknown := set(options.names) - {fault.name for fault in faults}:
+        sys.exit("tests/mutations/run.py: no fault " + ", ".join(sorted(unknown)))
+    faults = [fault for fault in faults if not options.names or fault.name in options.names]
+
+    work = options.keep or tempfile.mkdtemp(prefix="fibshim-mutations-")
+    pristine, tree = os.path.join(work, "pristine"), os.path.join(work, "tree")
+    try:
+        listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                                check=True, capture_output=True, text=True).stdout.split("\0")
+        for path in filter(None, listed):
+            source, target = os.path.join(ROOT, path), os.path.join(pristine, path)
+            if os.path.lexists(source):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                shutil.copy2(source, target, follow_symlinks=False)
+        if not os.path.exists(os.path.join(pristine, "build")):
+            shutil.copytree(options.build, os.path.join(pristine, "build"), symlinks=True,
+                            ignore=shutil.ignore_patterns("asan", "tsan", "ubsan", "logs", "conform_asan"))
+        targets = ["build/tests/reaper"] + sorted({f"build/tests/{fault.program}" for fault in faults})
+        built = make(pristine, *targets)
+        if built.returncode != 0:
+            sys.exit("tests/mutations/run.py: the tree does not build\n" + built.stdout + built.stderr)
+        outcomes = []
+        for fault in faults:
+            started = time.monotonic()
+            code, count, output = run_test(pristine, fault)
+            if code != 0 or count == 0:
+                outcome, why = "ERROR", f"without the fault: {count} tests run, exit code {code}\n{output[-2000:]}"
+            else:
+                restore(pristine, tree)
+                outcome, why = try_fault(tree, fault)
+            outcomes.append(outcome)
+            print(f"{outcome:7} {fault.name:34} {fault.what} [{fault.program} {fault.filter}] "
+                  f"{time.monotonic() - started:.0f} s", flush=True)
+            if why:
+                print("        " + why.replace("\n", "\n        "), flush=True)
+        caught = outcomes.count("caught")
+        print(f"{len(faults)} faults: {caught} caught, {outcomes.count('missed')} missed, "
+              f"{outcomes.count('ERROR')} errors")
+        return 0 if caught == len(faults) else 1
+    finally:
+        if not options.keep:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+// The part of {fmt} that its headers only declare, compiled once. Debian has {fmt} as a shared library alone,
+// which the CLI must not need; with FMT_HEADER_ONLY every object would hold this code, which takes more
+// than half of what it takes to compile the tools. The list is that of {fmt}'s own src/format.cc, versions 8 and 9;
+// tools.mk defines FMT_HEADER_ONLY for others.
+#ifndef FMT_HEADER_ONLY
+#include <fmt/format-inl.h>
+
+FMT_BEGIN_NAMESPACE
+namespace detail {
+#if FMT_VERSION < 90000
+int (*instantiate_format_float)(double, int, float_specs, buffer<char>&) = format_float;
+#endif
+template dragonbox::decimal_fp<float> dragonbox::to_decimal(float);
+template dragonbox::decimal_fp<double> dragonbox::to_decimal(double);
+template locale_ref::locale_ref(const std::locale& loc);
+template auto locale_ref::get<std::locale>() const -> std::locale;
+template auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
+template auto decimal_point_impl(locale_ref) -> char;
+template void buffer<char>::append(const char*, const char*);
+template void vformat_to(buffer<char>&, string_view, basic_format_args<FMT_BUFFER_CONTEXT(char)>,
+                         locale_ref);
+}  // namespace detail
+FMT_END_NAMESPACE
+#endif
