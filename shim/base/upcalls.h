@@ -5,15 +5,24 @@
 #ifndef FIBSHIM_SHIM_BASE_UPCALLS_H_
 #define FIBSHIM_SHIM_BASE_UPCALLS_H_
 
+// UPCALL(name, its result)
+//   ensure_started            launch/, when a handle is given out or met: starts the shim if that has not happened
+//                             (life/runtime.h)
+//   ensure_watcher            counters/, at a thread's first count, which in a forked child is the first that the shim
+//                             hears of it (life/swap.h)
+//   take_kernels_off_fast_side  registry/devices, when launches begin to be told apart by device
+//                             (registry/handles.h)
+#define FIBSHIM_UPCALLS(UPCALL) \
+  UPCALL(ensure_started, bool)  \
+  UPCALL(ensure_watcher, void)  \
+  UPCALL(take_kernels_off_fast_side, void)
+
 namespace fibshim {
 
 struct Upcalls {
-  // launch/ when a handle is given out or met: starts the shim if that has not happened (life/start.h).
-  bool (*ensure_started)();
-  // counters/ at a process's first count: a forked child has no watcher yet (life/watcher.h).
-  void (*ensure_watcher)();
-  // registry/devices when launches begin to be told apart by device (registry/handles.h).
-  void (*devices_are_told_apart)();
+#define UPCALL(name, result) result (*name)();
+  FIBSHIM_UPCALLS(UPCALL)
+#undef UPCALL
 };
 
 // Named by the linker: where the section begins.

@@ -103,6 +103,14 @@ CUfunction load_kernel(const std::string& image_name, const char* kernel) {
   return reinterpret_cast<CUfunction>(handle);
 }
 
+CUfunction load_function(const std::string& image_name, const char* kernel) {
+  CUmodule module = nullptr;
+  require(cuda().load_module(&module, image(image_name).data()), "cuModuleLoadData");
+  CUfunction function = nullptr;
+  require(cuda().get_function(&function, module, kernel), "cuModuleGetFunction");
+  return function;
+}
+
 const std::vector<std::string>& many_kernel_names() {
   static const std::vector<std::string> names = [] {
     // Every kernel has a section .text.<name>; more than one string table holds its name.

@@ -42,8 +42,10 @@ CUstream start_thread();
 // An image of build/bench/images: "launches", "many_kernels".
 const std::string& image(const std::string& name);
 
-// A handle of its own for each call: the image is loaded anew.
+// A handle of its own for each call: the image is loaded anew. A CUkernel, as the CUDA runtime launches it, or a
+// CUfunction, as Triton, JAX and CuPy do.
 CUfunction load_kernel(const std::string& image_name, const char* kernel);
+CUfunction load_function(const std::string& image_name, const char* kernel);
 
 // The names of the kernels in many_kernels, each a C string.
 const std::vector<std::string>& many_kernel_names();

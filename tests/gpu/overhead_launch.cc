@@ -4,13 +4,16 @@
 // Launches come in batches that fit the driver's queue, so that none waits for the GPU. Every batch
 // through the preload has a direct one of the same kernel beside it, before or after it by turns, and
 // what counts is the difference of the two: both see the same clock, the same neighbours and the
-// same addresses. One JSON line per process, with medians. The way "noise" is direct on both sides.
+// same addresses. In each round the ways come in a random order. One JSON line per process, with medians.
+// The ways "noise" and "function_noise" are direct on both sides.
 //
 //   overhead_launch LABEL ROUNDS
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <chrono>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -27,6 +30,7 @@ struct Way {
   const char* name;
   const char* kernel;  // of launches.cu
   bool is_direct;      // past the preload, too
+  bool is_function;    // a CUfunction; else a CUkernel
   CUfunction handle = nullptr;
   std::vector<double> direct_ns = {};  // per launch, by batch
   std::vector<double> ns = {};
@@ -58,16 +62,28 @@ void launch_pair(Way* way, int round, CUstream stream, Arguments& arguments) {
 }
 
 void measure(const char* label, int rounds) {
-  Way ways[] = {{"untracked", "bench_untracked", false},
-                {"fallback", "bench_fallback", false},
-                {"hit", "bench_hit", false},
-                {"hit_remap", "bench_hit_remap", false},
-                {"noise", "bench_untracked", true}};
+  Way ways[] = {{"untracked", "bench_untracked", false, false},
+                {"fallback", "bench_fallback", false, false},
+                {"hit", "bench_hit", false, false},
+                {"hit_remap", "bench_hit_remap", false, false},
+                {"noise", "bench_untracked", true, false},
+                {"function_untracked", "bench_untracked", false, true},
+                {"function_fallback", "bench_fallback", false, true},
+                {"function_hit", "bench_hit", false, true},
+                {"function_hit_remap", "bench_hit_remap", false, true},
+                {"function_noise", "bench_untracked", true, true}};
   const CUstream stream = start_thread();
   Arguments arguments;
-  for (Way& way : ways) way.handle = load_kernel("launches", way.kernel);
+  std::vector<Way*> order;
+  for (Way& way : ways) {
+    way.handle = way.is_function ? load_function("launches", way.kernel)
+                                 : load_kernel("launches", way.kernel);
+    order.push_back(&way);
+  }
+  std::minstd_rand random;
   for (int round = -kWarmUpRounds; round < rounds; ++round) {
-    for (Way& way : ways) launch_pair(&way, round, stream, arguments);
+    std::shuffle(order.begin(), order.end(), random);
+    for (Way* const way : order) launch_pair(way, round, stream, arguments);
   }
   printf("{\"preload\": \"%s\"", label);
   for (const Way& way : ways) {

@@ -15,6 +15,7 @@ from counters import read_counts
 
 WAYS = {"untracked": "kernel that no pattern knows", "fallback": "known kernel, no solution",
         "hit": "hit, arguments as they are", "hit_remap": "hit, 8 arguments reordered"}
+WAYS |= {f"function_{way}": f"CUfunction: {words}" for way, words in WAYS.items()}
 MOST_EAGER_LOSS = 0.003
 
 
