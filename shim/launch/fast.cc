@@ -44,7 +44,7 @@ struct FramedLaunch {
   static_assert(offsetof(LaunchFrame, grid) == 8 && offsetof(LaunchFrame, block_xy) == 32 &&
                 offsetof(LaunchFrame, block_z) == 64 && offsetof(LaunchFrame, shared_mem) == 72);
 
-  End original() const { return kFunctions.original(); }
+  End original() const { return driver_function(kFunctions.api); }
   End ended(CUresult result) const { return end_launch(frame, result); }
   End slowly() const { return route_slowly(frame, kFunctions); }
 };
@@ -240,32 +240,31 @@ inline typename Launch::End route(Launch launch) {
 
 }  // namespace
 
-#define FRAMED(name, plain, ex, is_per_thread_stream, has_extra)                            \
-  static constexpr LaunchFunctions kFunctions_##name = {                                    \
-      [] { return reinterpret_cast<Target>(FIBSHIM_REAL(name)); }, &real::plain, &real::ex, \
-      is_per_thread_stream, has_extra};                                                     \
-  Target fibshim_route_##name(LaunchFrame* frame) {                                         \
-    return route(FramedLaunch<kFunctions_##name>{*frame});                                  \
+#define FRAMED(name, api, plain, ex, is_per_thread_stream, has_extra)                            \
+  static constexpr LaunchFunctions kFunctions_##name = {LaunchApi::api, &real::plain, &real::ex, \
+                                                        is_per_thread_stream, has_extra};        \
+  Target fibshim_route_##name(LaunchFrame* frame) {                                              \
+    return route(FramedLaunch<kFunctions_##name>{*frame});                                       \
   }
 
-FRAMED(cuLaunchKernel, cuLaunchKernel, cuLaunchKernelEx, false, true)
-FRAMED(cuLaunchKernel_ptsz, cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz, true, true)
+FRAMED(cuLaunchKernel, kernel, cuLaunchKernel, cuLaunchKernelEx, false, true)
+FRAMED(cuLaunchKernel_ptsz, kernel_ptsz, cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz, true, true)
 // The replacement of a cooperative kernel is an ordinary one.
-FRAMED(cuLaunchCooperativeKernel, cuLaunchKernel, cuLaunchKernelEx, false, false)
-FRAMED(cuLaunchCooperativeKernel_ptsz, cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz, true, false)
+FRAMED(cuLaunchCooperativeKernel, cooperative, cuLaunchKernel, cuLaunchKernelEx, false, false)
+FRAMED(cuLaunchCooperativeKernel_ptsz, cooperative_ptsz, cuLaunchKernel_ptsz, cuLaunchKernelEx_ptsz,
+       true, false)
 #undef FRAMED
 
-#define WITH_CONFIG(name, plain, is_per_thread_stream)                                        \
-  static constexpr LaunchFunctions kFunctions_##name = {                                      \
-      [] { return reinterpret_cast<Target>(FIBSHIM_REAL(name)); }, &real::plain, &real::name, \
-      is_per_thread_stream, true};                                                            \
-  CUresult launch_##name(const CUlaunchConfig* config, CUfunction function, void** params,    \
-                         void** extra) {                                                      \
-    return route(ConfigLaunch<kFunctions_##name>{config, function, params, extra});           \
+#define WITH_CONFIG(name, api, plain, is_per_thread_stream)                                        \
+  static constexpr LaunchFunctions kFunctions_##name = {LaunchApi::api, &real::plain, &real::name, \
+                                                        is_per_thread_stream, true};               \
+  CUresult launch_##name(const CUlaunchConfig* config, CUfunction function, void** params,         \
+                         void** extra) {                                                           \
+    return route(ConfigLaunch<kFunctions_##name>{config, function, params, extra});                \
   }
 
-WITH_CONFIG(cuLaunchKernelEx, cuLaunchKernel, false)
-WITH_CONFIG(cuLaunchKernelEx_ptsz, cuLaunchKernel_ptsz, true)
+WITH_CONFIG(cuLaunchKernelEx, ex, cuLaunchKernel, false)
+WITH_CONFIG(cuLaunchKernelEx_ptsz, ex_ptsz, cuLaunchKernel_ptsz, true)
 #undef WITH_CONFIG
 
 }  // namespace fibshim

@@ -11,7 +11,7 @@
 
 #include <atomic>
 
-#include "shim/driver/cuda_names.h"
+#include "shim/driver/driver.h"
 
 namespace fibshim {
 
@@ -33,9 +33,33 @@ struct LaunchFrame {
 // Where the trampoline jumps with the host's own arguments: the driver's function, or return_result.
 using Target = void*;
 
+enum class LaunchApi : uint8_t {
+  kernel,
+  kernel_ptsz,
+  cooperative,
+  cooperative_ptsz,
+  ex,
+  ex_ptsz,
+};
+
+// The driver's own function; null: not known.
+inline Target driver_function(LaunchApi api) {
+  switch (api) {
+    case LaunchApi::kernel: return reinterpret_cast<Target>(FIBSHIM_REAL(cuLaunchKernel));
+    case LaunchApi::kernel_ptsz: return reinterpret_cast<Target>(FIBSHIM_REAL(cuLaunchKernel_ptsz));
+    case LaunchApi::cooperative:
+      return reinterpret_cast<Target>(FIBSHIM_REAL(cuLaunchCooperativeKernel));
+    case LaunchApi::cooperative_ptsz:
+      return reinterpret_cast<Target>(FIBSHIM_REAL(cuLaunchCooperativeKernel_ptsz));
+    case LaunchApi::ex: return reinterpret_cast<Target>(FIBSHIM_REAL(cuLaunchKernelEx));
+    case LaunchApi::ex_ptsz: return reinterpret_cast<Target>(FIBSHIM_REAL(cuLaunchKernelEx_ptsz));
+  }
+  return nullptr;
+}
+
 // The functions that one exported launch function may need.
 struct LaunchFunctions {
-  Target (*original)();  // the driver's own of the function that was called; null: not known
+  LaunchApi api;  // what was called
   const std::atomic<PFN_cuLaunchKernel_v4000>* launch;
   const std::atomic<PFN_cuLaunchKernelEx_v11060>* launch_ex;
   bool is_per_thread_stream;  // what stream 0 is

@@ -113,7 +113,8 @@ void report_failed_launch(uint32_t series, CUresult result, bool falls_back) {
 }  // namespace
 
 Target route_slowly(LaunchFrame& frame, const LaunchFunctions& functions) {
-  if (functions.original() == nullptr && (!resolve_driver() || functions.original() == nullptr)) {
+  if (driver_function(functions.api) == nullptr &&
+      (!resolve_driver() || driver_function(functions.api) == nullptr)) {
     return end_launch(frame, CUDA_ERROR_NOT_SUPPORTED);
   }
   SlowLaunch launch = {
@@ -128,7 +129,7 @@ Target route_slowly(LaunchFrame& frame, const LaunchFunctions& functions) {
   geometry[kSharedMem] = static_cast<uint32_t>(frame.shared_mem);
   const auto original = [&] {
     const auto call = [&](auto function, auto... extra) {
-      return reinterpret_cast<decltype(function)>(functions.original())(
+      return reinterpret_cast<decltype(function)>(driver_function(functions.api))(
           reinterpret_cast<CUfunction>(frame.function), geometry[kGridX], geometry[kGridY],
           geometry[kGridZ], geometry[kBlockX], geometry[kBlockY], geometry[kBlockZ],
           geometry[kSharedMem], frame.stream, frame.params, extra...);
@@ -141,7 +142,8 @@ Target route_slowly(LaunchFrame& frame, const LaunchFunctions& functions) {
 
 CUresult launch_config_slowly(const CUlaunchConfig* config, CUfunction function, void** params,
                               void** extra, const LaunchFunctions& functions) {
-  if (functions.original() == nullptr && (!resolve_driver() || functions.original() == nullptr)) {
+  if (driver_function(functions.api) == nullptr &&
+      (!resolve_driver() || driver_function(functions.api) == nullptr)) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   const auto original = [&] {
