@@ -447,10 +447,41 @@ TEST(Plan, DoesWhatTheCallerSays) {
   }
 }
 
+// The kernel's last parameter has 4 bytes: what int32 or uint32 can hold.
+TEST(Plan, ComputesAnArgumentThatItsParameterHolds) {
+  constexpr struct {
+    const char* factor;  // of the grid's 7 rows
+    int64_t value;
+    bool fits;
+  } kFactors[] = {{"613566756", 4294967292, true},
+                  {"613566757", 4294967299, false},
+                  {"-306783378", -2147483646, true},
+                  {"-306783379", -2147483653, false}};
+  for (const auto& row : kFactors) {
+    SCOPED_TRACE(row.factor);
+    const PlannedFolder folder(
+        {.grid = "1", .rows = R"("expr": "grid_rows * )" + std::string(row.factor) + "\""});
+    ASSERT_EQ(folder.error(), "");
+    // PTX says no sizes; a cubin's table does.
+    const Snapshot& snapshot = folder.snapshot();
+    const ArgumentMap* arguments = snapshot.begin(snapshot.begin(snapshot.bindings)[0].arguments);
+    const_cast<ArgumentMap&>(arguments[3]).size = 4;
+    const Decider decide(folder.record());
+    OneLaunch launch(folder, {});
+    const Planned planned = launch.planned(decide);
+    EXPECT_EQ(planned.outcome, row.fits ? Outcome::hit : Outcome::fallback_where);
+    if (row.fits) {
+      ASSERT_EQ(planned.arguments.size(), 4U);
+      EXPECT_EQ(planned.arguments[3], static_cast<uint32_t>(row.value));
+    }
+  }
+}
+
 TEST(Plan, NamesTheDefinitionByTheKey) {
   const PlannedFolder folder({});
   const Decider decide(folder.record());
   OneLaunch launch(folder, with([](Given* g) { g->hidden = -3; }));
+  EXPECT_EQ(read_fast_key(folder.record().candidates[0].fast_key, launch.pointers()), -3);
   (void)launch.plan(decide);
   EXPECT_EQ(decide.definition, "norm_h-3");
 }

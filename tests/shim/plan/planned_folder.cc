@@ -32,7 +32,8 @@ std::string pattern(const FolderText& text, const std::string& label, int benefi
          label + R"(", "benefit": )" + std::to_string(benefit) + R"(,
   "match": {)" +
          text.params + text.image + R"( "symbol": "engine_norm"},
-  "axes": {"rows": {"arg": 3, "type": "int32"}, "hidden": {"arg": 4, "type": "int32"},
+  "axes": {"rows": {)" +
+         text.rows + R"(}, "hidden": {"arg": 4, "type": "int32"},
            "grid_rows": {"grid": "x"}},
   "arguments": {"x": {"arg": 0, "dtype": "bfloat16"}, "w": {"arg": 1, "dtype": "bfloat16"},
                 "y": {"arg": 2, "dtype": "bfloat16"}},
