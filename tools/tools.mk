@@ -6,6 +6,8 @@
 JUDGE_BUILD ?= $(BUILD)
 CLI_OBJ := $(patsubst %.cc,$(BUILD)/obj/%.o,$(filter-out tools/judge/%,$(wildcard tools/*.cc tools/*/*.cc))) \
   $(patsubst %.cc,$(JUDGE_BUILD)/obj/%.o,$(wildcard tools/judge/*.cc))
+# The shim's plan, which is pure: verify, bench and record ask it what the shim would do.
+PLAN_OBJ := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard shim/plan/*.cc))
 CLI     := $(BUILD)/bin/fibshim
 
 # Less optimised than the libraries: nothing here is hot, and the headers of its libraries are large.
@@ -16,10 +18,10 @@ FMT_FLAGS := $(if $(shell grep -sE 'define FMT_VERSION [89][0-9]{4}$$' /usr/incl
 $(CLI_OBJ): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),-fvisibility=hidden -Og -g1)
 $(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0,-fvisibility=hidden -O1 -g1)
 
-$(CLI): $(CLI_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF)
+$(CLI): $(CLI_OBJ) $(PLAN_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CXX) $(SANITIZE_LINK) -o $@ $(CLI_OBJ) $(LOADER_AR) $(LOADER_LINK) \
+	$(Q)$(CXX) $(SANITIZE_LINK) -o $@ $(CLI_OBJ) $(PLAN_OBJ) $(LOADER_AR) $(LOADER_LINK) \
 	  -Wl,-rpath,'$$ORIGIN/../lib' -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro \
 	  -Wl,-Bstatic -llz4 -lzstd -Wl,-Bdynamic -ldl
 

@@ -128,6 +128,29 @@ TEST_F(RecordFiles, SummarySaysWhichPatternsFitAndWhyNot) {
                 (folder_ / "config") + "\n");
 }
 
+// As the shim decides: such a pattern is none for the kernel.
+TEST_F(RecordFiles, APatternThatReadsPastTheParametersDoesNotFit) {
+  write_config_folder(folder_ / "config");
+  write_text(folder_ / "config/patterns/far.json", R"({
+    "label": "reads-far", "benefit": 1, "match": {"symbol": "engine_far"},
+    "axes": {"n": {"arg": 1, "type": "int32", "offset": 8}},
+    "arguments": {"x": {"arg": 0, "dtype": "float32"}},
+    "writes": [], "where": ["n > 1"], "definition": "scale_n{n}"})");
+  RecordingBuilder builder;
+  builder.kernel("engine_far", {{8, {}}, {8, {}}}, 3).geometry(1, 1, 3, 0, {});
+  builder.kernel("engine_far", {{8, {}}, {16, {}}}, 2, 0, 7).geometry(1, 1, 2, 0, {});
+  ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
+  const ProgramResult result =
+      run_fibshim({"record", "--summary", output(), "-c", folder_ / "config", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto kernels = parse_json(result.out)["kernels"];
+  ASSERT_EQ(kernels.size(), 2u);
+  EXPECT_EQ(kernels[0]["patterns"][0]["fits"], false);
+  EXPECT_EQ(kernels[0]["patterns"][0]["why"],
+            "the pattern reads past the kernel's params, which are [8, 8]");
+  EXPECT_EQ(kernels[1]["patterns"][0]["fits"], true);
+}
+
 TEST_F(RecordFiles, RefusesWhatIsNoRecordingWithTheReason) {
   const std::string fine = example().bytes();
   std::string other_version = fine;

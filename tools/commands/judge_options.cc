@@ -41,6 +41,10 @@ void add_judge_options(CommandLine* line, judge::JudgeOptions* options) {
                "values of a variable axis: batch_size=1,7,64 (may be repeated)");
   line->option("--workloads", &options->workloads, "DIR",
                "the dataset whose workloads/ are recorded cases (default: the config folder)");
+  line->option(
+      "--recording", &options->recording, "FILE",
+      "what `fibshim record` wrote of a program: values of a launch that nothing else states "
+      "are taken from it, and the case's log names them");
   line->option("--atol", &trial->atol, "X", "absolute tolerance, for all outputs")
       ->check(CLI::NonNegativeNumber);
   line->option("--rtol", &trial->rtol, "X", "relative tolerance, for all outputs")

@@ -12,7 +12,7 @@
 #include <cuda.h>
 
 #include "loader/read/result.h"
-#include "tools/judge/launch_plan.h"
+#include "tools/judge/launch.h"
 
 namespace fibshim::judge {
 

@@ -19,8 +19,10 @@
 #include "tools/base/file_descriptor.h"
 #include "tools/judge/compare.h"
 #include "tools/judge/inputs.h"
+#include "tools/judge/made_pattern.h"
 #include "tools/judge/references.h"
 #include "tools/judge/worker.h"
+#include "tools/record/recording_json.h"
 #include "tools/base/terminal.h"
 
 namespace fibshim::judge {
@@ -104,6 +106,15 @@ class Judge {
       return kExitWrong;
     }
     if (options_.checks_references) return check_references();
+    if (!options_.recording.empty()) {
+      auto recording = tools::read_recording(options_.recording);
+      if (!recording) {
+        print_message(command_, tools::printable(options_.recording + ": " + recording.error()));
+        return kExitWrong;
+      }
+      baseline_.recorded = recording->kernels;
+      folder_.recorded = std::move(recording->kernels);
+    }
     if (const int code = choose_solutions(); code != kExitFine) return code;
     const std::string root =
         options_.workloads.empty() ? folder_.model.listing.root.path() : options_.workloads;
@@ -129,7 +140,12 @@ class Judge {
     options.model = &folder->model;
     options.lint = &folder->verify_blocks;
     folder->report = check_folder(path, options);
-    if (folder->report.snapshot != nullptr) return true;
+    if (folder->report.snapshot != nullptr) {
+      const auto added =
+          add_missing_patterns(folder->verify_blocks, &folder->model, &folder->report.snapshot);
+      if (!added) print_message(command_, tools::printable(added.error().message));
+      return added.has_value();
+    }
     print_message(command_, fmt::format("{} is not a valid config folder:", path));
     fmt::print(stderr, "{}", tools::format_findings(folder->report));
     return false;

@@ -21,6 +21,7 @@ struct JudgeOptions {
   std::map<std::string, std::vector<int64_t>> axes;
   std::string baseline;   // another config folder
   std::string workloads;  // root of a dataset; "": the folder itself
+  std::string recording;  // of a program's launches; "": none
   std::string output;
   double timeout_s = 300;
   bool wants_json = false;

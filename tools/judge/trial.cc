@@ -226,10 +226,8 @@ Result<std::unique_ptr<Trial>> Trial::make(Gpu* gpu, const Folder& folder, uint3
   if (!kernel) return pass_on(kernel.error());
   trial->kernel_ = *kernel;
 
-  for (Variant& variant : find_variants(folder.model, solution_index)) {
-    auto plan = LaunchPlan::make(trial->subject_, variant);
-    if (!plan) return pass_on(plan.error());
-    trial->plans_.emplace_back(std::move(variant), std::move(*plan));
+  for (const Variant& variant : find_variants(folder.model, solution_index)) {
+    trial->calls_.emplace_back(variant, Call(trial->subject_, variant, snapshot, folder.recorded));
   }
   const bool wants_python = !options.python.empty() && !is_sampling_op(trial->subject_.op);
   if (wants_python && !definition->reference.empty()) {
@@ -256,14 +254,17 @@ CaseOutcome Trial::judge(const Workload& workload) {
       return outcome;
     }
   }
-  for (const auto& [variant, plan] : plans_) {
+  for (const auto& [variant, call] : calls_) {
     CaseOutcome one;
-    const auto done = judge_variant(plan, variant, workload, axes, &one);
+    const auto done = judge_variant(call, variant, workload, axes, &one);
     if (!done) {
       one.status = kRuntimeError;
       one.log = done.error().message;
     }
-    if (!one.log.empty() && plans_.size() > 1 && !variant.name.empty()) {
+    if (const std::string note = call.note(); !note.empty()) {
+      one.log += (one.log.empty() ? "" : "; ") + note;
+    }
+    if (!one.log.empty() && calls_.size() > 1) {
       one.log = fmt::format("called as by pattern \"{}\": {}", variant.name, one.log);
     }
     merge(one, &outcome);
@@ -272,17 +273,17 @@ CaseOutcome Trial::judge(const Workload& workload) {
   return outcome;
 }
 
-Result<void> Trial::judge_variant(const LaunchPlan& plan, const Variant&, const Workload& workload,
+Result<void> Trial::judge_variant(const Call& call, const Variant&, const Workload& workload,
                                   const AxisValues& axes, CaseOutcome* outcome) {
   outcome->status = kSkipped;
   if (is_sampling_op(subject_.op)) {
-    const auto ran = sample(plan, workload, axes, outcome);
+    const auto ran = sample(call, workload, axes, outcome);
     if (!ran) return pass_on(ran.error());
     return {};
   }
   const int runs = options_.is_bench ? 1 : options_.runs;
   for (int run = 0; run < runs; ++run) {
-    const auto ran = run_once(plan, workload, axes, run, false, outcome);
+    const auto ran = run_once(call, workload, axes, run, false, outcome);
     if (!ran) return pass_on(ran.error());
     if (!*ran || outcome->status != kPassed) return {};
   }
@@ -290,7 +291,7 @@ Result<void> Trial::judge_variant(const LaunchPlan& plan, const Variant&, const 
   // Buffers that begin in the middle of a vector: either a `where` keeps them out, or the kernel
   // copes.
   const CaseOutcome aligned = *outcome;
-  const auto ran = run_once(plan, workload, axes, 0, true, outcome);
+  const auto ran = run_once(call, workload, axes, 0, true, outcome);
   if (!ran) {
     return fail(ran.error().code,
                 "with buffers aligned to one element only, which its \"where\" "
@@ -306,7 +307,7 @@ Result<void> Trial::judge_variant(const LaunchPlan& plan, const Variant&, const 
   return {};
 }
 
-Result<CaseData> Trial::make_data(const LaunchPlan& plan, const Workload& workload,
+Result<CaseData> Trial::make_data(const Call& call, const Workload& workload,
                                   const AxisValues& axes, int run) const {
   CaseData data;
   data.axes = axes;
@@ -327,32 +328,28 @@ Result<CaseData> Trial::make_data(const LaunchPlan& plan, const Workload& worklo
     return pass_on(done.error());
   }
   const bool states_eps = data.scalars.count("eps") != 0;
-  if (auto done = plan.add_scalars(run, &data); !done) return pass_on(done.error());
+  call.add_scalars(run, &data);
   // A kernel that takes eps gets others, too; one that does not is held to the reference's own.
   constexpr double kEpsFactors[] = {1, 10, 1e4};
   if (data.scalars.count("eps") == 0) {
     data.scalars["eps"] = eps_of(definition);
-  } else if (plan.takes("eps") && !states_eps && !python_ && !plan.is_pinned("eps")) {
+  } else if (call.takes("eps") && !states_eps && !python_ && !call.is_pinned("eps")) {
     data.scalars["eps"] *= kEpsFactors[run % 3];
   }
   return data;
 }
 
-Result<bool> Trial::run_once(const LaunchPlan& plan, const Workload& workload,
-                             const AxisValues& axes, int run, bool is_misaligned,
-                             CaseOutcome* outcome) {
-  const auto specs = plan.buffers(axes);
+Result<bool> Trial::run_once(const Call& call, const Workload& workload, const AxisValues& axes,
+                             int run, bool is_misaligned, CaseOutcome* outcome) {
+  const auto specs = call.buffers(axes);
   if (!specs) return pass_on(specs.error());
-  const auto data = make_data(plan, workload, axes, run);
+  const auto data = make_data(call, workload, axes, run);
   if (!data) return pass_on(data.error());
   Buffers buffers(gpu_);
   if (auto done = buffers.allocate(*specs, is_misaligned); !done) return pass_on(done.error());
-  const auto launch = plan.resolve(*data, buffers.addresses);
+  const auto launch = call.resolve(*data, buffers.addresses, &outcome->log);
   if (!launch) return pass_on(launch.error());
-  if (!*launch) {
-    outcome->log = "its \"where\" does not hold, or its grid is empty";
-    return false;
-  }
+  if (!*launch) return false;
   if (auto done = buffers.prepare(*data); !done) return pass_on(done.error());
   if (auto done = gpu_->launch(kernel_, **launch); !done) return pass_on(done.error());
   if (auto done = gpu_->synchronize(); !done) return pass_on(done.error());
@@ -482,7 +479,7 @@ Result<void> Trial::compare(const CaseData& data, const std::vector<BufferSpec>&
   return {};
 }
 
-Result<bool> Trial::sample(const LaunchPlan& plan, const Workload& workload, const AxisValues& axes,
+Result<bool> Trial::sample(const Call& call, const Workload& workload, const AxisValues& axes,
                            CaseOutcome* outcome) {
   const Definition& definition = *subject_.definition;
   const DefinitionArgument* const probs = definition.find_argument("probs");
@@ -529,14 +526,14 @@ Result<bool> Trial::sample(const LaunchPlan& plan, const Workload& workload, con
     return make_inputs({definition, subject_.op, data->axes, run, {}}, data);
   };
 
-  const auto specs = plan.buffers(axes);
+  const auto specs = call.buffers(axes);
   if (!specs) return pass_on(specs.error());
   std::vector<int64_t> drawn;
   std::optional<CaseData> data;
   std::vector<SampleLaw> laws;
   for (int run = 0; run < kMaskRuns && outcome->status == kPassed; ++run) {
     if (run % (kMaskRuns / kInputProfiles + 1) == 0) {
-      auto made = make_data(plan, workload, axes, run);
+      auto made = make_data(call, workload, axes, run);
       if (!made) return pass_on(made.error());
       data = std::move(*made);
       laws.clear();
@@ -548,11 +545,10 @@ Result<bool> Trial::sample(const LaunchPlan& plan, const Workload& workload, con
     }
     Buffers buffers(gpu_);
     if (auto done = buffers.allocate(*specs, false); !done) return pass_on(done.error());
-    const auto launch = plan.resolve(*data, buffers.addresses);
+    const auto launch = call.resolve(*data, buffers.addresses, &outcome->log);
     if (!launch) return pass_on(launch.error());
     if (!*launch) {
       outcome->status = kSkipped;
-      outcome->log = "its \"where\" does not hold, or its grid is empty";
       return false;
     }
     if (auto done = draw(*data, &buffers, **launch, &drawn); !done) return pass_on(done.error());
@@ -588,7 +584,7 @@ Result<bool> Trial::sample(const LaunchPlan& plan, const Workload& workload, con
         kSampleBatchBytes / (width * static_cast<int64_t>(type->bytes)), 1, kMostSampleRows);
   }
   Workload equal = made_workload(definition, {});
-  auto made = make_data(plan, equal, many, 0);
+  auto made = make_data(call, equal, many, 0);
   if (!made) return pass_on(made.error());
   for (auto& [name, tensor] : made->tensors) {
     const DefinitionArgument* const argument = definition.find_argument(name);
@@ -603,7 +599,7 @@ Result<bool> Trial::sample(const LaunchPlan& plan, const Workload& workload, con
     }
   }
   const SampleLaw law = sample_law(subject_.op, *made, 0);
-  const auto many_specs = plan.buffers(many);
+  const auto many_specs = call.buffers(many);
   if (!many_specs) return pass_on(many_specs.error());
   std::vector<int64_t> counts(static_cast<size_t>(width), 0);
   Buffers buffers(gpu_);
@@ -611,7 +607,7 @@ Result<bool> Trial::sample(const LaunchPlan& plan, const Workload& workload, con
   int64_t total = 0;
   for (int run = 0; total < kSamplesPerRow && outcome->status == kPassed; ++run) {
     if (auto renewed = renew(&*made, kMaskRuns + run); !renewed) return pass_on(renewed.error());
-    const auto launch = plan.resolve(*made, buffers.addresses);
+    const auto launch = call.resolve(*made, buffers.addresses, &outcome->log);
     if (!launch) return pass_on(launch.error());
     if (!*launch) break;
     if (auto done = draw(*made, &buffers, **launch, &drawn); !done) return pass_on(done.error());

@@ -10,9 +10,10 @@
 #include "loader/check/check.h"
 #include "loader/compile/model.h"
 #include "tools/judge/gpu.h"
-#include "tools/judge/launch_plan.h"
+#include "tools/judge/call.h"
 #include "tools/judge/python_reference.h"
 #include "tools/judge/workloads.h"
+#include "tools/record/recording.h"
 
 namespace fibshim::judge {
 
@@ -20,6 +21,7 @@ struct Folder {
   CheckReport report;
   FolderModel model;
   VerifyBlocks verify_blocks;
+  std::vector<tools::KernelRecord> recorded;  // launches of programs, for what nothing else states
 };
 
 struct TrialOptions {
@@ -69,15 +71,14 @@ class Trial {
   Trial(Gpu* gpu, const Folder& folder, const TrialOptions& options)
       : gpu_(gpu), folder_(folder), options_(options) {}
 
-  Result<void> judge_variant(const LaunchPlan& plan, const Variant& variant,
-                             const Workload& workload, const AxisValues& axes,
-                             CaseOutcome* outcome);
-  Result<bool> run_once(const LaunchPlan& plan, const Workload& workload, const AxisValues& axes,
-                        int run, bool is_misaligned, CaseOutcome* outcome);
-  Result<bool> sample(const LaunchPlan& plan, const Workload& workload, const AxisValues& axes,
+  Result<void> judge_variant(const Call& call, const Variant& variant, const Workload& workload,
+                             const AxisValues& axes, CaseOutcome* outcome);
+  Result<bool> run_once(const Call& call, const Workload& workload, const AxisValues& axes, int run,
+                        bool is_misaligned, CaseOutcome* outcome);
+  Result<bool> sample(const Call& call, const Workload& workload, const AxisValues& axes,
                       CaseOutcome* outcome);
-  Result<CaseData> make_data(const LaunchPlan& plan, const Workload& workload,
-                             const AxisValues& axes, int run) const;
+  Result<CaseData> make_data(const Call& call, const Workload& workload, const AxisValues& axes,
+                             int run) const;
   Result<void> compare(const CaseData& data, const std::vector<BufferSpec>& specs, Buffers* buffers,
                        CaseOutcome* outcome);
   Result<void> measure(const Launch& launch, Buffers* buffers, CaseOutcome* outcome);
@@ -87,7 +88,7 @@ class Trial {
   const TrialOptions& options_;
   Subject subject_;
   CUfunction kernel_ = nullptr;
-  std::vector<std::pair<Variant, LaunchPlan>> plans_;
+  std::vector<std::pair<Variant, Call>> calls_;
   std::unique_ptr<PythonReference> python_;
   CUdeviceptr flush_ = 0;
 };

@@ -4,6 +4,7 @@
 
 #include "loader/compile/snapshot_builder.h"
 #include "shim/abi/outcomes.h"
+#include "shim/plan/fit.h"
 
 namespace fibshim::tools {
 namespace {
@@ -12,30 +13,39 @@ std::string sizes_text(const std::vector<uint32_t>& sizes) {
   return fmt::format("[{}]", fmt::join(sizes, ", "));
 }
 
-std::string image_text(const ImageHash& hash) {
-  return fmt::format("xxh128:{:016x}{:016x}", hash.high, hash.low);
+// Of "xxh128:" and 32 digits.
+ImageHash image_hash(const std::string& text) {
+  const std::string digits = text.substr(text.find(':') + 1);
+  return {std::stoull(digits.substr(16), nullptr, 16),
+          std::stoull(digits.substr(0, 16), nullptr, 16)};
 }
 
 // Why the kernel is not the pattern's; empty when it is.
 std::string misfit(const Snapshot& snapshot, const Pattern& pattern, const KernelRecord& kernel) {
   if (!kernel.has_params) return "the driver does not tell the kernel's parameters";
-  if (pattern.has_params != 0) {
-    const uint16_t* const wanted = snapshot.begin(pattern.param_sizes);
-    const std::vector<uint32_t> theirs(wanted, wanted + pattern.param_sizes.count);
-    std::vector<uint32_t> own;
-    for (const ParamRecord& param : kernel.params) own.push_back(param.size);
-    if (own != theirs) {
-      return fmt::format("params differ: the kernel's are {}, the pattern's {}", sizes_text(own),
-                         sizes_text(theirs));
-    }
+  std::vector<Param> params;
+  std::vector<uint32_t> own;
+  for (const ParamRecord& param : kernel.params) {
+    params.push_back({param.offset, param.size});
+    own.push_back(param.size);
   }
-  if (pattern.images.count == 0) return "";
-  if (kernel.image.empty()) return "image differs: the kernel's is not known";
-  const ImageHash* const images = snapshot.begin(pattern.images);
-  for (uint32_t i = 0; i < pattern.images.count; ++i) {
-    if (image_text(images[i]) == kernel.image) return "";
+  const bool has_image = !kernel.image.empty();
+  const ImageHash image = has_image ? image_hash(kernel.image) : ImageHash{};
+  switch (fit_pattern(snapshot, pattern, params.data(), static_cast<uint32_t>(params.size()),
+                      has_image ? &image : nullptr)) {
+    case Fit::fits: return "";
+    case Fit::other_image:
+      return has_image ? fmt::format("image differs: the kernel's is {}", kernel.image)
+                       : "image differs: the kernel's is not known";
+    case Fit::other_layout: break;
   }
-  return fmt::format("image differs: the kernel's is {}", kernel.image);
+  const uint16_t* const sizes = snapshot.begin(pattern.param_sizes);
+  const std::vector<uint32_t> wanted(sizes, sizes + pattern.param_sizes.count);
+  if (pattern.has_params == 0 || own == wanted) {
+    return fmt::format("the pattern reads past the kernel's params, which are {}", sizes_text(own));
+  }
+  return fmt::format("params differ: the kernel's are {}, the pattern's {}", sizes_text(own),
+                     sizes_text(wanted));
 }
 
 // What kept launches from being redirected, of what was counted while the recording ran.

@@ -356,7 +356,8 @@ TEST(Cases, StatedAxesCombineAndOthersGoSideBySide) {
       {{"nnz", false, 0}, {"num_q_heads_x_head_size", false, 0}, {"head_size", true, 4}}, {});
   definition.constraints = {"nnz != 17", "nnz is odd"};  // the second is beyond us
   SolutionSpec solution;
-  const Subject subject{&definition, &solution, "rope_cos_sin_cache"};
+  const VerifyBlock verify;
+  const Subject subject{&definition, &solution, &verify, "rope_cos_sin_cache"};
   JudgeOptions options;
   const auto made = make_cases(subject, options, {});
   ASSERT_EQ(made.size(), 4u);
@@ -376,7 +377,8 @@ TEST(Cases, BenchPrefersWhatWasRecorded) {
   JudgeOptions options;
   options.trial.is_bench = true;
   const std::vector<Workload> recorded = {{{{"b", 77}}, Json::object(), "id"}};
-  const Subject subject{&definition, &solution, "softmax"};
+  const VerifyBlock verify;
+  const Subject subject{&definition, &solution, &verify, "softmax"};
   ASSERT_EQ(make_cases(subject, options, recorded).size(), 1u);
   EXPECT_EQ(make_cases(subject, options, {}).size(), 7u);
   options.trial.is_bench = false;

@@ -1,7 +1,7 @@
 # The judge's tests: build/tests/judge_tests holds its core (comparison, references, inputs, records, the
 # page) and, through the CLI and the simulated driver, solutions that are wrong in one way each.
 
-JUDGE_OBJ      := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard tools/judge/*.cc) tools/base/fmt_library.cc tools/base/terminal.cc tools/base/diagnostics_output.cc)
+JUDGE_OBJ      := $(filter-out %/tools/main.o,$(CLI_OBJ)) $(PLAN_OBJ)
 JUDGE_TEST_SRC := $(wildcard tests/tools/judge/*_test.cc) tests/tools/fibshim_program.cc
 JUDGED_CUBIN   := $(BUILD)/tests/data/judged_kernels.sm_90.cubin
 JUDGED_HOST    := $(BUILD)/tests/data/libjudged_kernels.so
@@ -18,5 +18,5 @@ $(JUDGED_HOST): $(BUILD)/obj/tests/tools/judge/judged_kernels.o $(BUILD)/obj/too
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) -shared -o $@ $^ -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL
 
-$(eval $(call test_program,judge_tests,$(call TEST_OBJ,$(JUDGE_TEST_SRC)),$(JUDGE_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF) $(CLI) $(JUDGED_CUBIN) $(JUDGED_HOST) $(if $(SANITIZE),,$(SIM_LIB)),$(JUDGE_OBJ) $(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
+$(eval $(call test_program,judge_tests,$(call TEST_OBJ,$(JUDGE_TEST_SRC)),$(JUDGE_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF) $(CLI) $(JUDGED_CUBIN) $(JUDGED_HOST) $(if $(SANITIZE),,$(SIM_LIB)),$(JUDGE_OBJ) $(LOADER_AR) $(LOADER_LINK) -llz4 -lzstd -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 test: $(BUILD)/tests/judge_tests

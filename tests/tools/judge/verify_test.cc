@@ -8,54 +8,11 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/tools/fibshim_program.h"
+#include "tests/tools/judge/judged_folder.h"
+#include "tests/tools/recording_file_builder.h"
 
 namespace fibshim::test {
 namespace {
-
-constexpr char kImage[] = "tests/data/judged_kernels.sm_90.cubin";
-
-constexpr char kNormDefinition[] = R"json({
-  "name": "rmsnorm_h64", "op_type": "rmsnorm",
-  "axes": {"batch_size": {"type": "var"}, "hidden_size": {"type": "const", "value": 64}},
-  "constraints": ["batch_size >= 1"],
-  "inputs": {
-    "hidden_states": {"shape": ["batch_size", "hidden_size"], "dtype": "bfloat16"},
-    "weight": {"shape": ["hidden_size"], "dtype": "bfloat16"}
-  },
-  "outputs": {"output": {"shape": ["batch_size", "hidden_size"], "dtype": "bfloat16"}},
-  "reference": "import torch\n\ndef run(hidden_states, weight):\n    EPS = 1e-6\n    x = hidden_states.float()\n    return (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS) * weight.float()).to(hidden_states.dtype)\n"
-})json";
-
-constexpr char kNormPattern[] = R"json({
-  "label": "engine-norm", "benefit": 1,
-  "match": {"symbol": "engine_norm", "params": [8, 8, 8, 8, 4]},
-  "axes": {"batch_size": {"grid": "x"}},
-  "arguments": {
-    "hidden_states": {"arg": 0, "dtype": "bfloat16"}, "weight": {"arg": 1, "dtype": "bfloat16"},
-    "output": {"arg": 2, "dtype": "bfloat16"}, "rstd": {"arg": 3, "dtype": "float32"},
-    "eps": {"arg": 4, "type": "float32"}
-  },
-  "writes": ["output", "rstd"], "definition": "rmsnorm_h64"
-})json";
-
-std::string solution(const std::string& definition, const std::string& kernel,
-                     const std::string& arguments, const std::string& where,
-                     const std::string& more = "") {
-  const std::string sha256 = run_program({"sha256sum", build_path(kImage)}).out.substr(0, 64);
-  return R"({"name": "by_)" + kernel + R"(", "definition": ")" + definition +
-         R"(", "author": "tests", "spec": {"language": "cuda", "target_hardware": ["NVIDIA H200"],
-         "entry_point": "k.cu::k", "dependencies": [], "destination_passing_style": true},
-         "sources": [{"path": "k.cu", "content": "k"}], )" +
-         more + R"("launch": {"kernel": ")" + kernel +
-         R"(", "images": [{"path": "judged_kernels.sm_90.cubin", "sha256": ")" + sha256 +
-         R"("}], "grid": ["batch_size", 1, 1], "block": [64, 1, 1], "arguments": )" + arguments +
-         R"(, "where": )" + where + "}}";
-}
-
-constexpr char kNormArguments[] =
-    R"(["hidden_states", "weight", "output", "rstd", "eps", "batch_size"])";
-constexpr char kAligned[] = R"(["hidden_states % 16 == 0", "output % 16 == 0"])";
 
 class Judge : public ::testing::Test {
  protected:
@@ -362,6 +319,35 @@ TEST_F(Judge, AsksForTheValueOfAnUnknownArgument) {
   EXPECT_NE(result.out.find("give the solution a \"verify\": {\"arguments\": {\"bias\""),
             std::string::npos)
       << result.out;
+}
+
+// What only a launch has: nothing names "flags".
+TEST_F(Judge, TakesWhatNothingStatesFromARecordedLaunchAndSaysSo) {
+  write_norm("norm_right");
+  write_text(
+      folder_ / "config/patterns/engine-norm.json",
+      norm_pattern(R"("flags": {"arg": 5, "type": "int32"})", R"("flags == 5 || flags == 7")"));
+  const ProgramResult without = verify();
+  EXPECT_EQ(without.exit_code, 1);
+  EXPECT_NE(
+      without.err.find("the pattern's \"where\" does not hold; nothing states \"flags\": give "
+                       "--recording FILE"),
+      std::string::npos)
+      << without.err;
+  RecordingBuilder builder;
+  builder
+      .kernel("engine_norm", {{8, {}}, {8, {}}, {8, {}}, {8, {}}, {4, {}}, {4, {{6, 1}, {7, 9}}}},
+              10)
+      .geometry(4, 64, 10, 0, {});
+  write_text(folder_ / "recordings/1-0.recording", builder.bytes());
+  const ProgramResult with = verify({"--recording", folder_ / "recordings", "--json"});
+  EXPECT_EQ(with.exit_code, 0) << with.out << with.err;
+  const auto records = parse_json(with.out)["records"];
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0]["evaluation"]["log"], "\"flags\" as in a recorded launch");
+  const ProgramResult missing = verify({"--recording", folder_ / "nowhere"});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_NE(missing.err.find("nowhere: "), std::string::npos) << missing.err;
 }
 
 TEST_F(Judge, ReportDrawsOnePage) {

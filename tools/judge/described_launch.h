@@ -1,0 +1,54 @@
+// A launch of the kernel that a pattern describes, as the shim would meet it, and what becomes of it.
+#ifndef FIBSHIM_TOOLS_JUDGE_DESCRIBED_LAUNCH_H_
+#define FIBSHIM_TOOLS_JUDGE_DESCRIBED_LAUNCH_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loader/read/result.h"
+#include "shim/plan/plan.h"
+#include "tools/judge/launch.h"
+#include "tools/judge/variants.h"
+
+namespace fibshim::judge {
+
+class DescribedLaunch {
+ public:
+  // With the pattern's "params", or as large as what is read.
+  explicit DescribedLaunch(const PatternSpec& pattern);
+  DescribedLaunch(const DescribedLaunch&) = delete;
+  DescribedLaunch& operator=(const DescribedLaunch&) = delete;
+
+  // Puts a value where the pattern reads it. Empty, or why no launch has it.
+  std::string store(const PatternValue& value, double number);
+  void store_address(const PatternValue& value, uint64_t address);
+
+  // Adds a capture's text to the symbol, in the order of their indexes.
+  void add_capture(uint16_t index, const std::string& text);
+
+  // What the shim launches instead; nothing when it runs the original, and then *reason says why. Fails when
+  // that is another binding than the variant's, or when the fast form does other than the plan.
+  Result<std::optional<Launch>> plan(const Snapshot& snapshot, const Variant& variant,
+                                     std::string* reason);
+
+ private:
+  char* at(const Source& source) {
+    return static_cast<char*>(params_[source.index]) + source.offset;
+  }
+  std::string why_original(const LaunchPlan& plan, const Resolution& resolution) const;
+  std::string find_fast_difference(const LaunchPlan& plan) const;
+
+  Record record_{};
+  Candidate candidate_{};
+  LaunchRequest request_{};
+  std::vector<Param> sizes_;
+  std::vector<uint64_t> block_;
+  std::vector<void*> params_;
+  std::string symbol_;
+  SymbolMatch match_{};
+};
+
+}  // namespace fibshim::judge
+
+#endif  // FIBSHIM_TOOLS_JUDGE_DESCRIBED_LAUNCH_H_

@@ -1,0 +1,23 @@
+// What is launched of a solution's kernel.
+#ifndef FIBSHIM_TOOLS_JUDGE_LAUNCH_H_
+#define FIBSHIM_TOOLS_JUDGE_LAUNCH_H_
+
+#include <stdint.h>
+
+#include <array>
+#include <vector>
+
+#include "shim/abi/snapshot.h"
+
+namespace fibshim::judge {
+
+struct Launch {
+  std::vector<std::array<uint8_t, 8>> params;  // the first bytes of each are the value
+  std::array<uint32_t, kGeometryCount> geometry;
+
+  bool operator==(const Launch&) const = default;
+};
+
+}  // namespace fibshim::judge
+
+#endif  // FIBSHIM_TOOLS_JUDGE_LAUNCH_H_

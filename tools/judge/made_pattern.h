@@ -1,0 +1,19 @@
+// Patterns for solutions to which none of the folder leads, so that these too are launched through the plan.
+#ifndef FIBSHIM_TOOLS_JUDGE_MADE_PATTERN_H_
+#define FIBSHIM_TOOLS_JUDGE_MADE_PATTERN_H_
+
+#include "loader/compile/model.h"
+#include "loader/compile/snapshot_builder.h"
+#include "loader/read/result.h"
+#include "tools/lint/verify_block.h"
+
+namespace fibshim::judge {
+
+// Adds a pattern with one parameter for each name that the launch block uses, and has the loader compile it
+// with the solution. Where it cannot, the solution's error says why. Replaces *snapshot if one was added.
+Result<void> add_missing_patterns(const VerifyBlocks& verify_blocks, FolderModel* model,
+                                  SnapshotPtr* snapshot);
+
+}  // namespace fibshim::judge
+
+#endif  // FIBSHIM_TOOLS_JUDGE_MADE_PATTERN_H_

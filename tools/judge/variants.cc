@@ -1,0 +1,68 @@
+#include "tools/judge/variants.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace fibshim::judge {
+
+std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution) {
+  std::vector<Variant> variants;
+  std::map<std::string, size_t> known;  // by what is told apart
+  for (uint32_t i = 0; i < model.bindings.size(); ++i) {
+    const BindingSpec& binding = model.bindings[i];
+    if (binding.solution != solution || binding.state != BindingState::ready) continue;
+    const PatternSpec& pattern = *model.patterns[binding.pattern];
+    Variant variant{pattern.label, &pattern, i, {}, {}};
+    std::map<std::pair<uint16_t, uint32_t>, std::string> owners;
+    std::map<std::string, std::string> given;
+    for (const PatternValue& value : pattern.values) {
+      const Source& source = value.source;
+      if (value.is_pointer) {
+        const auto [owner, is_new] =
+            owners.emplace(std::pair(source.index, source.offset), value.name);
+        if (!is_new) given[value.name] = variant.aliases[value.name] = owner->second;
+      } else if (value.expression && !value.is_axis) {
+        given[value.name] = value.expression->text.text;
+      } else if (source.is_constant() && !value.is_axis) {
+        given[value.name] = fmt::format("{} {}", source.integer, source.floating);
+      }
+    }
+    const std::string key = fmt::format("{}", fmt::join(given, "\n"));
+    const auto [at, is_new] = known.emplace(key, variants.size());
+    (is_new ? variants : variants[at->second].twins).push_back(std::move(variant));
+  }
+  return variants;
+}
+
+std::vector<std::string> names_of_launch(const SolutionSpec& solution) {
+  std::vector<std::string> names;
+  for (const MarkedName& argument : solution.arguments) names.push_back(argument.name);
+  for (const auto* expressions : {&solution.geometry, &solution.where}) {
+    for (const MarkedExpression& one : *expressions) {
+      for (std::string& name : one.expression.names()) names.push_back(std::move(name));
+    }
+  }
+  return names;
+}
+
+std::set<std::string> names_behind(std::vector<std::string> open, const PatternSpec* pattern,
+                                   const VerifyBlock& verify) {
+  std::set<std::string> names;
+  while (!open.empty()) {
+    std::string name = std::move(open.back());
+    open.pop_back();
+    const MarkedExpression* expression = nullptr;
+    if (pattern != nullptr) {
+      const PatternValue* const value = pattern->find_value(name);
+      if (value != nullptr && value->expression) expression = &*value->expression;
+    } else if (const VerifyArgument* const told = verify.find_argument(name);
+               told != nullptr && told->kind == VerifyArgument::Kind::expression) {
+      expression = &*told->expression;
+    }
+    if (!names.insert(std::move(name)).second || expression == nullptr) continue;
+    for (std::string& used : expression->expression.names()) open.push_back(std::move(used));
+  }
+  return names;
+}
+
+}  // namespace fibshim::judge

@@ -1,0 +1,37 @@
+// In which ways the patterns of a folder call a solution.
+#ifndef FIBSHIM_TOOLS_JUDGE_VARIANTS_H_
+#define FIBSHIM_TOOLS_JUDGE_VARIANTS_H_
+
+#include <stdint.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "loader/compile/model.h"
+#include "tools/lint/verify_block.h"
+
+namespace fibshim::judge {
+
+struct Variant {
+  std::string name;  // the pattern's label
+  const PatternSpec* pattern;
+  uint32_t binding;                            // index into the snapshot's
+  std::map<std::string, std::string> aliases;  // pointer -> the earlier one whose buffer it shares
+  std::vector<Variant> twins;                  // of other patterns that call the solution alike
+};
+
+// Of the patterns that lead to the solution: one for each way of calling it.
+std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution);
+
+// The names that a solution's launch block uses.
+std::vector<std::string> names_of_launch(const SolutionSpec& solution);
+
+// These names, and those that they are expressions of. `pattern`: null for the expressions of `verify`.
+std::set<std::string> names_behind(std::vector<std::string> names, const PatternSpec* pattern,
+                                   const VerifyBlock& verify);
+
+}  // namespace fibshim::judge
+
+#endif  // FIBSHIM_TOOLS_JUDGE_VARIANTS_H_
