@@ -7,7 +7,7 @@ JUDGE_BUILD ?= $(BUILD)
 CLI_OBJ := $(patsubst %.cc,$(BUILD)/obj/%.o,$(filter-out tools/judge/%,$(wildcard tools/*.cc tools/*/*.cc))) \
   $(patsubst %.cc,$(JUDGE_BUILD)/obj/%.o,$(wildcard tools/judge/*.cc))
 # The shim's plan, which is pure: verify, bench and record ask it what the shim would do.
-PLAN_OBJ := $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard shim/plan/*.cc))
+PLAN_OBJ := $(PLAN_SRC:%.cc=$(BUILD)/obj/%.o)
 CLI     := $(BUILD)/bin/fibshim
 
 # Less optimised than the libraries: nothing here is hot, and the headers of its libraries are large.
