@@ -149,8 +149,8 @@ const SettingInfo* find_setting(const JsonValue::Member& member,
   }
   for (const RemovedSetting& removed : kRemovedSettings) {
     if (key != lower(std::string_view(removed.name).substr(kPrefix.size()))) continue;
-    diagnostics->add(Rule::unknown_setting, member.key_mark.place(), quoted(member.key) + " is gone",
-                     removed.instead);
+    diagnostics->add(Rule::unknown_setting, member.key_mark.place(),
+                     quoted(member.key) + " is gone", removed.instead);
     return nullptr;
   }
   const std::vector<std::string_view> words(accepted.begin(), accepted.end());
