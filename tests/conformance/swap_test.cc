@@ -68,6 +68,7 @@ const Row kRows[] = {
     {"Link", "swap_link"},
     {"AndUnload", "swap_and_unload"},
     {"AndHandOut", "swap_and_hand_out"},
+    {"DecidedForAnother", "swap_decided_for_another"},
     {"AndFork", "swap_and_fork", 1},
     {"WhileForking", "swap_while_forking", 50},
     {"Memory", "swap_memory", 0, false},

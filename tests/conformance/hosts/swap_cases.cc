@@ -71,18 +71,21 @@ class Control {
 
   // Asks, and waits for what becomes of it.
   AnswerState move(AskTarget target, const std::string& folder = "") {
-    const uint32_t number = fibshim::control_number(block_->ask) + 1;
-    __atomic_store_n(&block_->ask, fibshim::control_word(number, AskVerb::none), __ATOMIC_SEQ_CST);
-    block_->asked_target = target;
-    snprintf(block_->asked_folder, sizeof block_->asked_folder, "%s", folder.c_str());
-    __atomic_store_n(&block_->ask, fibshim::control_word(number, AskVerb::move), __ATOMIC_SEQ_CST);
-    syscall(SYS_futex, &block_->ask, FUTEX_WAKE, 1, nullptr, nullptr, 0);
-    for (;;) {
-      const uint32_t answer = __atomic_load_n(&block_->answer, __ATOMIC_ACQUIRE);
-      const auto state = fibshim::control_state<AnswerState>(answer);
-      if (fibshim::control_number(answer) == number && state != AnswerState::working) return state;
-      syscall(SYS_futex, &block_->answer, FUTEX_WAIT, answer, nullptr, nullptr, 0);
-    }
+    return ask(AskVerb::move, target, folder);
+  }
+  // Asks to prepare; the decision of that identity lies in this very block.
+  AnswerState prepare(const std::string& folder, uint64_t id) {
+    block_->hold_ms = 60'000;
+    block_->decision_id = id;
+    const std::string decider = std::filesystem::path(counters_file()).filename();
+    snprintf(block_->decider, sizeof block_->decider, "%s", decider.c_str());
+    store_decision(id, fibshim::Verdict::undecided);
+    return ask(AskVerb::prepare, AskTarget::folder, folder);
+  }
+  // Decides, and waits for what becomes of it.
+  AnswerState decide(uint64_t id, fibshim::Verdict verdict) {
+    store_decision(id, verdict);
+    return wait_for_answer(fibshim::control_number(block_->ask), AnswerState::prepared);
   }
   void must_move(const std::string& folder) {
     if (move(AskTarget::folder, folder) != AnswerState::moved) {
@@ -92,6 +95,29 @@ class Control {
   const ControlBlock& block() const { return *block_; }
 
  private:
+  void store_decision(uint64_t id, fibshim::Verdict verdict) {
+    __atomic_store_n(&block_->decision,
+                     id << fibshim::kDecisionBits | static_cast<uint64_t>(verdict),
+                     __ATOMIC_SEQ_CST);
+  }
+  AnswerState ask(AskVerb verb, AskTarget target, const std::string& folder) {
+    const uint32_t number = fibshim::control_number(block_->ask) + 1;
+    __atomic_store_n(&block_->ask, fibshim::control_word(number, AskVerb::none), __ATOMIC_SEQ_CST);
+    block_->asked_target = target;
+    snprintf(block_->asked_folder, sizeof block_->asked_folder, "%s", folder.c_str());
+    __atomic_store_n(&block_->ask, fibshim::control_word(number, verb), __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, &block_->ask, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+    return wait_for_answer(number, AnswerState::working);
+  }
+  AnswerState wait_for_answer(uint32_t number, AnswerState not_yet) const {
+    for (;;) {
+      const uint32_t answer = __atomic_load_n(&block_->answer, __ATOMIC_ACQUIRE);
+      const auto state = fibshim::control_state<AnswerState>(answer);
+      if (fibshim::control_number(answer) == number && state != not_yet) return state;
+      syscall(SYS_futex, &block_->answer, FUTEX_WAIT, answer, nullptr, nullptr, 0);
+    }
+  }
+
   ControlBlock* block_;
 };
 
@@ -503,6 +529,21 @@ CASE(swap_scribbled) {
   scribbler.join();
 }
 
+// A decision of another identity is another job's: whoever prepared for it stays.
+CASE(swap_decided_for_another) {
+  const Gpu gpu;
+  const CUfunction step = gpu.step();
+  OK(gpu.launch(step, 1));
+  Control control;
+  CHECK(control.prepare(folder(arguments, "b"), 5) == AnswerState::prepared);
+  CHECK(control.decide(6, fibshim::Verdict::commit) == AnswerState::aborted);
+  OK(gpu.launch(step, 1));
+  CHECK(control.prepare(folder(arguments, "b"), 7) == AnswerState::prepared);
+  CHECK(control.decide(7, fibshim::Verdict::commit) == AnswerState::moved);
+  OK(gpu.launch(step, 1));
+  gpu.finish({.curated1 = 2, .curated2 = 1}, {.hit = 3});
+}
+
 // A handle that is handed out while the process moves is the new folder's once it has moved, whichever folder
 // it was matched in first.
 CASE(swap_and_hand_out) {
@@ -511,18 +552,23 @@ CASE(swap_and_hand_out) {
   Ran ran = {.curated1 = 1};
   long launches = 1;
   Control control;
-  for (int i = 0; i < rounds(40); ++i) {
+  for (int i = 0; i < rounds(20); ++i) {
+    // Loaded beforehand: nearly all that the threads do is to learn handles.
+    constexpr int kModules = 300;
     std::atomic<bool> is_over{false};
     std::atomic<int> begun{0};
     std::vector<CUmodule> modules[4];
+    for (std::vector<CUmodule>& own : modules) {
+      while (own.size() < kModules) own.push_back(gpu.load_module());
+    }
     std::vector<std::thread> threads;
     for (std::vector<CUmodule>& own : modules) {
       threads.emplace_back([&] {
         gpu.enter();
-        while (!is_over.load()) {
-          own.push_back(gpu.load_module());
-          (void)gpu.function(own.back());
-          if (own.size() == 1) begun.fetch_add(1);
+        for (size_t at = 0; !is_over.load(); ++at) {
+          if (at == own.size()) own.push_back(gpu.load_module());
+          (void)gpu.function(own[at]);
+          if (at == 0) begun.fetch_add(1);
         }
       });
     }
