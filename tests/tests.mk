@@ -103,7 +103,7 @@ ubsan: ## the loader's and the tools' under UBSan alone
 $(eval $(call sanitizer,asan,address$(comma)undefined,$(FUZZ_BUILD)))
 asan-loader: $(BUILD)/setup-fuzz
 $(eval $(call sanitizer,ubsan,undefined))
-# Threads are the shim's: the loader and the tools have none of their own.
+# The conformance suite alone: what the judge does in threads (tools/judge/references.cc) is not covered.
 tsan: conform-tsan ## part of the conformance tests under ThreadSanitizer
 
 -include tools/packaging/packaging.mk

@@ -3,8 +3,8 @@
 //   HOOK(exported name as libcuda spells it, its type in cudaTypedefs.h)
 //
 // From a row come the exported symbol, the real pointer (driver.h), the hook's declaration
-// (hooks.h, asserted against the type) and its address (hook_addresses.h). Adding a hook is one
-// row here and one function hook_<name> in hooks.cc. EXPORT rows are exported but not driver
+// (hooks.h, asserted against the type) and its address (hooks/resolve_hooks.cc). Adding a hook is one
+// row here and one function hook_<name> in shim/hooks. EXPORT rows are exported but not driver
 // functions.
 //
 // Included several times with HOOK and EXPORT defined differently: no include guard on purpose.
