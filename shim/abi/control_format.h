@@ -60,7 +60,11 @@ inline constexpr uint32_t kDecisionBits = 2;
 inline constexpr uint32_t kControlPathBytes = 4096;
 inline constexpr uint32_t kControlTextBytes = 1024;
 
-enum class FolderState : uint32_t { on, off };
+enum class FolderState : uint32_t {
+  on,
+  off,
+  refused,  // that of the start was, and none has been accepted since: kernels run unchanged
+};
 
 // What the process says of itself. Read as a whole when `version` is even and the same afterwards.
 struct ControlStatus {

@@ -1,6 +1,7 @@
 // Hooks for contexts: they are made, and end with everything that lived in them.
 #include "shim/hooks/hooks.h"
 
+#include "shim/base/upcalls.h"
 #include "shim/graphs/captures.h"
 #include "shim/hooks/call_real.h"
 #include "shim/launch/lost_context.h"
@@ -12,7 +13,10 @@ namespace fibshim {
 namespace {
 
 CUresult record_context(CUresult result, CUdevice device) {
-  if (result == CUDA_SUCCESS) record_device_use(device);
+  if (result != CUDA_SUCCESS) return result;
+  // Where operators look for the process, even if it launches nothing.
+  (void)upcalls().ensure_started();
+  record_device_use(device);
   return result;
 }
 

@@ -153,9 +153,11 @@ Generation* start(const Libraries& libraries) {
       log_message(LogLevel::info, "%s", message);
     }
   }
-  // Launches can be recorded without knowing any of them.
-  if (snapshot == nullptr && recorder != nullptr) snapshot = no_folder();
-  if (snapshot == nullptr) return nullptr;
+  // A process whose folder is refused is told and moved like any other, and launches can be recorded without
+  // knowing any of them.
+  const bool is_refused = snapshot == nullptr && config_path()[0] != 0;
+  if (!is_refused && snapshot == nullptr && recorder == nullptr) return nullptr;
+  if (snapshot == nullptr) snapshot = no_folder();
   apply_folder_settings(*snapshot);
   if (mode() == Mode::off) return nullptr;
   if (recorder != nullptr) start_recording(*recorder, *snapshot);
@@ -166,10 +168,12 @@ Generation* start(const Libraries& libraries) {
     return nullptr;
   }
   generation->config = open_counters(*snapshot);
-  begin_watching(*generation, identity);
+  begin_watching(*generation, identity, is_refused ? message : "");
   apply_device_setting();
-  log_message(LogLevel::info, "%s: %u patterns, %u solutions", snapshot->text(snapshot->root),
-              snapshot->patterns.count, snapshot->solutions.count);
+  if (!is_refused) {
+    log_message(LogLevel::info, "%s: %u patterns, %u solutions", snapshot->text(snapshot->root),
+                snapshot->patterns.count, snapshot->solutions.count);
+  }
   return generation;
 }
 

@@ -105,6 +105,7 @@ TEST_F(Stats, PrintsJson) {
          {"folder",
           {{"path", "/etc/fibshim/pytorch"},
            {"digest", "00000000000000000000000000000abc"},
+           {"state", "on"},
            {"off", false},
            {"movable", false},
            {"configured", ""},
@@ -174,12 +175,12 @@ TEST_F(Stats, ShowsTheFolderInForceAndWhatIsKept) {
   CountersFileBuilder::copy(status.refusal, "/c: error: No such file or directory [folder]");
   write(builder);
   const std::string table = stats({}).out;
-  EXPECT_NE(table.find("\nin /b (000000000000) 1; moved 5 times, refused once\n"
+  EXPECT_NE(table.find("\n1 process in /b (000000000000); 5 moves, 1 refusal\n"
                        "7 images loaded (3.0 MiB), 2 of them (1.0 MiB) kept from folders before\n"),
             std::string::npos)
       << table;
   const std::string each = stats({"--per-process"}).out;
-  EXPECT_NE(each.find("  now in /b, moved 5 times, refused 1\n"
+  EXPECT_NE(each.find("  now in /b; 5 moves, 1 refusal\n"
                       "  refused: /c: error: No such file or directory [folder]\n"),
             std::string::npos)
       << each;
@@ -193,7 +194,7 @@ TEST_F(Stats, ShowsTheFolderInForceAndWhatIsKept) {
     EXPECT_NE(prometheus.find(line), std::string::npos) << line << prometheus;
   }
   const std::string top = run_fibshim({"top", "--count", "1", "--dir", folder_.path()}).out;
-  EXPECT_NE(top.find("; in /b (000000000000) 1; moved 5 times, refused once\n"), std::string::npos)
+  EXPECT_NE(top.find("; 1 process in /b (000000000000); 5 moves, 1 refusal\n"), std::string::npos)
       << top;
 }
 

@@ -51,6 +51,11 @@ class Swap : public testing::Test {
     return out;
   }
 
+  void repoint(const char* folder) const {
+    fs::remove(folder_ / "link");
+    fs::create_directory_symlink(folder, folder_ / "link");
+  }
+
   static void finish(LiveProgram* engine) {
     engine->write("\n");
     EXPECT_EQ(engine->wait(), 0) << engine->text();
@@ -101,9 +106,10 @@ TEST_F(Swap, MovesAProcessAndCountsByFolder) {
   EXPECT_GT(folder["images"]["count"], 0);
   EXPECT_EQ(folder["images"]["kept_count"], 0);
   const std::string text = run_fibshim({"stats"}, {{{"FIBSHIM_STATS_DIR", stats()}}, "", ""}).out;
-  EXPECT_NE(text.find("\nin " + fs::canonical(folder_ / "b").string() + " ("), std::string::npos)
+  EXPECT_NE(text.find("\n1 process in " + fs::canonical(folder_ / "b").string() + " ("),
+            std::string::npos)
       << text;
-  EXPECT_NE(text.find(") 1; moved once\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("); 1 move\n"), std::string::npos) << text;
   EXPECT_NE(text.find(" loaded ("), std::string::npos) << text;
   const std::string look =
       run_fibshim({"inspect", "--pid", std::to_string(process->pid())}, {}).out;
@@ -267,6 +273,42 @@ TEST_F(Swap, SaysThatLaterProcessesFindNoFolder) {
                 " find no folder there: Too many levels of symbolic links; --link "
                 "repoints it\n");
   finish(process.get());
+}
+
+// ---- a folder that is refused at the start
+
+TEST_F(Swap, TellsAndMovesAProcessWhoseFolderWasRefusedAtItsStart) {
+  for (const bool is_asked : {true, false}) {
+    repoint("bad");
+    const auto process = engine(1, 2);
+    EXPECT_NE(process->text().find("; kernels run unchanged"), std::string::npos)
+        << process->text();
+    const nlohmann::json folder = stats_json()["processes"].back()["folder"];
+    EXPECT_EQ(folder["state"], "refused");
+    EXPECT_NE(folder["refusal"].get<std::string>().find(":2:13: error: "), std::string::npos);
+    EXPECT_EQ(folder["movable"], true);
+    const std::string text =
+        run_fibshim({"stats", "--per-process"}, {{{"FIBSHIM_STATS_DIR", stats()}}, "", ""}).out;
+    EXPECT_NE(text.find("1 process refused"), std::string::npos) << text;
+    EXPECT_NE(text.find("  in no folder"), std::string::npos) << text;
+    repoint("b");
+    if (is_asked) {
+      EXPECT_EQ(swap({folder_ / "b", "--wait"}).out, pid_line(*process, "moved"));
+    } else {
+      while (stats_json()["processes"].back()["folder"]["state"] == "refused") usleep(20'000);
+    }
+    EXPECT_EQ(stats_json()["processes"].back()["folder"]["state"], "on");
+    finish(process.get());
+    EXPECT_EQ(hits()["b"], is_asked ? 2 : 4);
+  }
+}
+
+// Nothing has been launched, or loaded.
+TEST_F(Swap, MovesAProcessThatHasOnlyMadeAContext) {
+  const auto process = engine(0, 1);
+  EXPECT_EQ(swap({folder_ / "b", "--wait"}).out, pid_line(*process, "moved"));
+  finish(process.get());
+  EXPECT_EQ(hits(), (Counts{{"b", 1}}));
 }
 
 // ---- ranks of one job

@@ -136,11 +136,15 @@ std::string process_heading(const ProcessCounters& process) {
   for (const ConfigIdentity& config : process.configs) {
     out += fmt::format("  config {} ({})\n", printable(config.path), config.digest.substr(0, 12));
   }
-  if (process.folder.swap_count + process.folder.refused_count != 0) {
-    out += fmt::format("  {}{}, moved {} times, refused {}\n",
-                       process.folder.is_off ? "off; before: " : "now in ",
-                       or_dash(process.folder.config.path), process.folder.swap_count,
-                       process.folder.refused_count);
+  const FolderInForce& folder = process.folder;
+  if (folder.swap_count + folder.refused_count != 0) {
+    out += fmt::format(
+        "  {}; {}, {}\n",
+        folder.state == FolderState::refused ? "in no folder: what it was given is refused"
+        : folder.state == FolderState::off   ? "off; before: " + or_dash(folder.config.path)
+                                             : "now in " + or_dash(folder.config.path),
+        counted(folder.swap_count, "move", "moves"),
+        counted(folder.refused_count, "refusal", "refusals"));
   }
   if (!process.folder.refusal.empty()) {
     out += fmt::format("  refused: {}\n", printable(process.folder.refusal));

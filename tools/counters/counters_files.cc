@@ -153,7 +153,7 @@ FolderInForce folder_of(const ControlStatus& status, const std::vector<ConfigIde
     return out;
   }
   out.has_watcher = status.has_watcher != 0;
-  out.is_off = status.state == FolderState::off;
+  out.state = status.state;
   out.config.path = text_of(status.folder);
   if (!out.config.path.empty()) out.config.digest = digest_text(status.digest);
   out.configured = text_of(status.configured);

@@ -15,6 +15,7 @@
 
 #include <tl/expected.hpp>
 
+#include "shim/abi/control_format.h"
 #include "tools/base/file_descriptor.h"
 
 namespace fibshim::tools {
@@ -32,9 +33,9 @@ struct ConfigIdentity {
 // The folder that a process is in, and how it came there (shim/abi/control_format.h).
 struct FolderInForce {
   bool has_watcher = false;  // a thread of the shim moves it when it is asked
-  bool is_off = false;       // then `config` is the folder before
-  ConfigIdentity config;     // empty: none
-  std::string configured;    // FIBSHIM_CONFIG, absolute, links not resolved
+  FolderState state = FolderState::on;
+  ConfigIdentity config;   // the folder before where state is off; empty: none
+  std::string configured;  // FIBSHIM_CONFIG, absolute, links not resolved
   uint64_t swap_count = 0;
   uint64_t refused_count = 0;
   std::string refusal;  // why the last folder was refused; empty: it was not

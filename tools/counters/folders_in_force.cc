@@ -13,9 +13,16 @@ std::string size_words(uint64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-std::string times(uint64_t count) { return count == 1 ? "once" : fmt::format("{} times", count); }
-
 }  // namespace
+
+const char* folder_state_name(FolderState state) {
+  switch (state) {
+    case FolderState::on: return "on";
+    case FolderState::off: return "off";
+    case FolderState::refused: return "refused";
+  }
+  return "unknown";
+}
 
 FolderTotals folder_totals(const std::vector<ProcessCounters>& processes) {
   FolderTotals out;
@@ -39,8 +46,8 @@ std::string folder_words(const std::vector<ProcessCounters>& processes) {
   for (const ProcessCounters& process : processes) {
     const FolderInForce& folder = process.folder;
     if (!process.is_alive) continue;
-    if (folder.is_off) {
-      ++counts["off"];
+    if (folder.state != FolderState::on) {
+      ++counts[folder_state_name(folder.state)];
     } else if (!folder.config.path.empty()) {
       ++counts[fmt::format("in {} ({})", printable(folder.config.path),
                            folder.config.digest.substr(0, 12))];
@@ -48,10 +55,12 @@ std::string folder_words(const std::vector<ProcessCounters>& processes) {
   }
   std::string out;
   for (const auto& [where, count] : counts) {
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", where, count);
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ",
+                       out.empty() ? counted(count, "process", "processes") : fmt::to_string(count),
+                       where);
   }
-  out += fmt::format("; moved {}", times(totals.swap_count));
-  if (totals.refused_count != 0) out += fmt::format(", refused {}", times(totals.refused_count));
+  out += "; " + counted(totals.swap_count, "move", "moves");
+  if (totals.refused_count != 0) out += ", " + counted(totals.refused_count, "refusal", "refusals");
   return out;
 }
 
@@ -71,7 +80,8 @@ nlohmann::ordered_json folder_to_json(const FolderInForce& folder) {
   nlohmann::ordered_json out;
   out["path"] = folder.config.path;
   out["digest"] = folder.config.digest;
-  out["off"] = folder.is_off;
+  out["state"] = folder_state_name(folder.state);
+  out["off"] = folder.state == FolderState::off;
   out["movable"] = folder.has_watcher;
   out["configured"] = folder.configured;
   out["job"] = folder.job;

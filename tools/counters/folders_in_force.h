@@ -22,8 +22,11 @@ struct FolderTotals {
 // Of the living processes.
 FolderTotals folder_totals(const std::vector<ProcessCounters>& processes);
 
-// "in /a (0123456789ab) 2 processes, off 1; moved 3 times"; empty when none of the living has ever moved
-// or been refused a folder.
+// "on", "off", "refused".
+const char* folder_state_name(FolderState state);
+
+// "2 processes in /a (0123456789ab), 1 off, 1 refused; 3 moves, 1 refusal"; empty when none of the living has ever
+// moved or been refused a folder.
 std::string folder_words(const std::vector<ProcessCounters>& processes);
 
 // "12 images loaded (1.4 MiB), 3 of them (0.2 MiB) kept from folders before"; empty when there is none.

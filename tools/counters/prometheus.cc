@@ -92,7 +92,8 @@ Series config_series(const std::vector<const ProcessCounters*>& processes, size_
   Series out(max_series);
   for (const ProcessCounters* process : processes) {
     const ConfigIdentity& config = process->folder.config;
-    if (!process->is_alive || process->folder.is_off || config.path.empty()) continue;
+    if (!process->is_alive || process->folder.state != FolderState::on || config.path.empty())
+      continue;
     out.add(fmt::format("config=\"{}\",digest=\"{}\"", label_value(config.path), config.digest),
             "config=\"(other)\",digest=\"\"", 1);
   }

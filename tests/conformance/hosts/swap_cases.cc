@@ -343,7 +343,7 @@ CASE(swap_keeps_rules) {
 CASE(start_refused) {
   const Gpu gpu;
   OK(gpu.launch(gpu.step(), 1));
-  gpu.finish({.step = 1}, {});
+  gpu.finish({.step = 1}, {.untracked = 1});
 }
 
 // Without a folder the originals run; and back, also to where the link was pointed meanwhile.

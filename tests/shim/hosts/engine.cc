@@ -91,7 +91,7 @@ struct Options {
   std::string image;
   int threads = 1;
   int launches = 1;
-  int pause_after = 0;
+  int pause_after = -1;
   int rounds = 1;
   int hidden = 4096;
   int rows = 64;
@@ -150,7 +150,9 @@ constexpr NumberOption kNumberOptions[] = {
     {"--threads", &Options::threads, 1, ""},
     {"--launches", &Options::launches, 0, "by each thread in each round"},
     {"--pause-after", &Options::pause_after, 0,
-     "after so many launches by each thread print \"paused\" and wait for a line on stdin"},
+     "after so many launches by each thread print \"paused\" and wait for a line on stdin; 0: "
+     "before "
+     "the kernel is loaded"},
     {"--rounds", &Options::rounds, 1, "load, launch and unload so often"},
     {"--hidden", &Options::hidden, 1, "elements in a row"},
     {"--rows", &Options::rows, 1, ""},
@@ -719,6 +721,7 @@ void wait_for_line() {
 }
 
 Outcome run_round(const Options& options, CUcontext context, const std::vector<char>& image) {
+  if (options.pause_after == 0) wait_for_line();
   const LoadedKernel loaded = load_kernel(options, image);
   std::vector<Worker*> workers;
   for (int i = 0; i < options.threads; ++i)
