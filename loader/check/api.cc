@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "loader/check/check.h"
+#include "loader/read/code_hash.h"
 #include "loader/read/file.h"
 #include "loader/read/sha256.h"
 #include "shim/abi/snapshot.h"
@@ -120,13 +121,17 @@ void release_image(ImageBytes* bytes) {
   *bytes = {};
 }
 
-void hash_image(const void* data, size_t size, ImageHash* out) {
+void identify_image(const void* data, size_t size, ImageHashes* out) {
   const XXH128_hash_t hash = XXH3_128bits(data, size);
-  *out = {hash.low64, hash.high64};
+  *out = {{hash.low64, hash.high64}, {}};
+  try {
+    out->code = hash_code({static_cast<const char*>(data), size}).value_or(ImageHash{});
+  } catch (...) {  // no memory: its code is not known
+  }
 }
 
 constexpr LoaderApi kApi = {kLoaderApiVersion, open_folder,   close_snapshot, match_symbol,
-                            read_image,        release_image, hash_image};
+                            read_image,        release_image, identify_image};
 
 }  // namespace
 }  // namespace fibshim

@@ -120,12 +120,13 @@ class PatternReader {
   void read_image_hash(JsonValue value) {
     const auto text = read_text(value, "an entry of \"image\"", diagnostics_);
     if (!text) return;
-    constexpr std::string_view kPrefix = "xxh128:";
-    std::string_view digits = text->text;
-    bool is_valid = digits.size() == kPrefix.size() + 32 && digits.substr(0, 7) == kPrefix;
+    const std::string_view digits_at = text->text;
+    const size_t colon = digits_at.find(':');
+    std::string_view digits = digits_at.substr(colon == digits_at.npos ? 0 : colon + 1);
+    const std::string_view kind = digits_at.substr(0, colon);
+    bool is_valid = (kind == "xxh128" || kind == "code") && digits.size() == 32;
     ImageHash hash{};
     if (is_valid) {
-      digits.remove_prefix(kPrefix.size());
       // As xxhsum prints it: the high half first.
       for (size_t i = 0; i < digits.size(); ++i) {
         const char c = digits[i];
@@ -140,7 +141,8 @@ class PatternReader {
     }
     if (!is_valid) {
       error(Rule::bad_image_hash, text->mark,
-            "an image hash is \"xxh128:\" and 32 hexadecimal digits, not " + quoted(text->text));
+            "an image hash is \"xxh128:\" or \"code:\" and 32 hexadecimal digits, not " +
+                quoted(text->text));
       return;
     }
     pattern_->images.push_back(hash);

@@ -19,7 +19,7 @@ struct CUstream_st;
 
 namespace fibshim {
 
-inline constexpr uint32_t kRecorderApiVersion = 1;
+inline constexpr uint32_t kRecorderApiVersion = 2;
 
 struct EventPair;
 
@@ -31,7 +31,7 @@ struct RecordingSettings {
 };
 
 struct KernelOrigin {
-  ImageHash image;
+  ImageHashes image;
   RecordedImage image_kind;  // unknown: nobody knows the image
   uint32_t sm;               // of the current GPU, 90 for compute capability 9.0; 0: not known
 };

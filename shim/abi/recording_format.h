@@ -16,7 +16,7 @@
 namespace fibshim {
 
 inline constexpr char kRecordingMagic[8] = {'F', 'I', 'B', 'R', 'E', 'C', 'D', 0};
-inline constexpr uint32_t kRecordingVersion = 1;
+inline constexpr uint32_t kRecordingVersion = 2;
 inline constexpr char kRecordingSuffix[] = ".recording";
 inline constexpr uint32_t kRecordedOutcomeSlots = 16;
 inline constexpr uint32_t kRecordedGeometryCount = 10;  // in the order of GeometryIndex, snapshot.h
@@ -101,6 +101,8 @@ struct RecordedKernel {
   RecordedBlock block;
   uint64_t image_high;
   uint64_t image_low;
+  uint64_t code_high;  // 0, as code_low: not a cubin
+  uint64_t code_low;
   RecordedImage image_kind;
   uint32_t sm;  // of the GPU of its first launch: 90 for compute capability 9.0; 0: not known
   uint32_t param_count;

@@ -15,7 +15,7 @@
 namespace fibshim {
 
 inline constexpr uint32_t kSnapshotVersion = 3;
-inline constexpr uint32_t kLoaderApiVersion = 3;
+inline constexpr uint32_t kLoaderApiVersion = 4;
 
 // Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
 inline constexpr uint32_t kMaxParams = 128;     // parameters of one kernel, original or replacement
@@ -138,9 +138,16 @@ struct NamePart {
   Offset text;
 };
 
-// 128-bit XXH3 of the module image that a kernel came from.
+// 128-bit XXH3 of the module image that a kernel came from, or of a part of it.
 struct ImageHash {
   uint64_t low, high;
+
+  bool operator==(const ImageHash&) const = default;
+};
+
+struct ImageHashes {
+  ImageHash file;  // of all its bytes
+  ImageHash code;  // of what it does alone (loader/read/code_hash.h); 0: it is no cubin
 };
 
 // Where a definition name leads to for one pattern.
@@ -225,7 +232,7 @@ struct Pattern {
   int32_t benefit;
   uint32_t has_params;          // 1 when `param_sizes` was given
   Array<uint16_t> param_sizes;  // bytes, in order
-  Array<ImageHash> images;      // any of these; none: any image
+  Array<ImageHash> images;      // file or code is any of these; none: any image
   uint32_t capture_count;
   Array<KeyPart> key;
   Array<NamePart> name;
@@ -414,8 +421,8 @@ struct LoaderApi {
                     char* message, size_t message_size);
   void (*release_image)(ImageBytes* bytes);
 
-  // 128-bit XXH3 of `size` bytes.
-  void (*hash_image)(const void* data, size_t size, ImageHash* out);
+  // Who the image of `size` bytes is.
+  void (*identify_image)(const void* data, size_t size, ImageHashes* out);
 };
 
 }  // namespace fibshim

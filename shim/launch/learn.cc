@@ -85,16 +85,19 @@ void explain_params(const char* symbol, const char* label, const Param* params, 
               label, sizes);
 }
 
-void explain_image(const char* symbol, const char* label, const ImageHash* hash) {
-  if (hash == nullptr) {
+void explain_image(const char* symbol, const char* label, const ImageHashes* image) {
+  if (image == nullptr) {
     log_message(LogLevel::info, "%s: pattern %s asks for an image, and this one's is not known",
                 symbol, label);
     return;
   }
   log_message(LogLevel::info,
-              "%s: pattern %s asks for another image; this one is xxh128:%016llx%016llx", symbol,
-              label, static_cast<unsigned long long>(hash->high),
-              static_cast<unsigned long long>(hash->low));
+              "%s: pattern %s asks for another image; this one is xxh128:%016llx%016llx, its code "
+              "code:%016llx%016llx",
+              symbol, label, static_cast<unsigned long long>(image->file.high),
+              static_cast<unsigned long long>(image->file.low),
+              static_cast<unsigned long long>(image->code.high),
+              static_cast<unsigned long long>(image->code.low));
 }
 
 // The patterns whose symbol fits a kernel's, and then those that fit it whole.
@@ -125,14 +128,14 @@ class Matches {
                     uintptr_t image_owner) {
     const Snapshot& snapshot = *generation_.snapshot;
     ImageIdentity identity;
-    const ImageHash* image = nullptr;
+    const ImageHashes* image = nullptr;
     bool was_asked = false;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < count_; ++i) {
       const Pattern& pattern = snapshot.begin(snapshot.patterns)[matches_[i].pattern];
       if (pattern.images.count != 0 && !was_asked) {
         was_asked = true;
-        if (find_image(image_owner, &identity)) image = &identity.hash;
+        if (find_image(image_owner, &identity)) image = &identity.hashes;
       }
       const char* const label = snapshot.text(pattern.label);
       switch (fit_pattern(snapshot, pattern, params, param_count, image)) {

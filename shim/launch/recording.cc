@@ -26,7 +26,7 @@ void read_recording_settings(RecordingSettings* out) {
 void find_origin(const void* record, KernelOrigin* out) {
   ImageIdentity image = {};
   (void)find_image(static_cast<const Record*>(record)->entry->image_owner, &image);
-  *out = {image.hash, image.kind, current_sm()};
+  *out = {image.hashes, image.kind, current_sm()};
 }
 
 void set_kernel(LaunchToRecord* launch, const Record* record) {

@@ -45,12 +45,12 @@ bool reads_within(const Snapshot& snapshot, const Pattern& pattern, const Params
   return true;
 }
 
-bool has_image(const Snapshot& snapshot, const Pattern& pattern, const ImageHash* image) {
+bool has_image(const Snapshot& snapshot, const Pattern& pattern, const ImageHashes* image) {
   if (pattern.images.count == 0) return true;
   if (image == nullptr) return false;
   const ImageHash* const images = snapshot.begin(pattern.images);
   for (uint32_t i = 0; i < pattern.images.count; ++i) {
-    if (images[i].low == image->low && images[i].high == image->high) return true;
+    if (images[i] == image->file || images[i] == image->code) return true;
   }
   return false;
 }
@@ -58,7 +58,7 @@ bool has_image(const Snapshot& snapshot, const Pattern& pattern, const ImageHash
 }  // namespace
 
 Fit fit_pattern(const Snapshot& snapshot, const Pattern& pattern, const Param* params,
-                uint32_t param_count, const ImageHash* image) {
+                uint32_t param_count, const ImageHashes* image) {
   const Params own = {params, param_count};
   if (!has_layout(snapshot, pattern, own) || !reads_within(snapshot, pattern, own)) {
     return Fit::other_layout;

@@ -20,7 +20,7 @@ enum class Fit : uint8_t {
 
 // `image`: null when it is not known.
 Fit fit_pattern(const Snapshot& snapshot, const Pattern& pattern, const Param* params,
-                uint32_t param_count, const ImageHash* image);
+                uint32_t param_count, const ImageHashes* image);
 
 // Whether everything that the binding reads lies within the parameters.
 bool fits_binding(const Snapshot& snapshot, const Binding& binding, const Param* params,

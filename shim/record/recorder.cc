@@ -224,7 +224,7 @@ struct KernelKey {
 };
 
 uint64_t hash_of(const KernelKey& key) {
-  uint64_t hash = key.origin.image.low;
+  uint64_t hash = key.origin.image.file.low;
   for (uint32_t i = 0; i + 1 < key.symbol_bytes; ++i) {
     hash = mix(hash, static_cast<unsigned char>(key.launch->symbol[i]));
   }
@@ -235,8 +235,9 @@ uint64_t hash_of(const KernelKey& key) {
 }
 
 bool is_same(RecordedKernel* kernel, const KernelKey& key) {
-  if (kernel->image_high != key.origin.image.high || kernel->image_low != key.origin.image.low ||
-      kernel->symbol_bytes != key.symbol_bytes || kernel->param_count != key.launch->param_count ||
+  if (kernel->image_high != key.origin.image.file.high ||
+      kernel->image_low != key.origin.image.file.low || kernel->symbol_bytes != key.symbol_bytes ||
+      kernel->param_count != key.launch->param_count ||
       memcmp(symbol_of(kernel), key.launch->symbol, key.symbol_bytes - 1) != 0) {
     return false;
   }
@@ -263,8 +264,10 @@ RecordedKernel* add_kernel(const KernelKey& key, Index::Slot* slot) {
                          8 * 8;
   auto* kernel = slot == nullptr ? nullptr : new_block<RecordedKernel>(RecordedKind::kernel, bytes);
   if (kernel == nullptr) return nullptr;
-  kernel->image_high = key.origin.image.high;
-  kernel->image_low = key.origin.image.low;
+  kernel->image_high = key.origin.image.file.high;
+  kernel->image_low = key.origin.image.file.low;
+  kernel->code_high = key.origin.image.code.high;
+  kernel->code_low = key.origin.image.code.low;
   kernel->image_kind = key.origin.image_kind;
   kernel->sm = key.origin.sm;
   kernel->param_count = launch.param_count;

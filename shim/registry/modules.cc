@@ -39,7 +39,7 @@ bool identify(const void* image, ImageIdentity* out) {
   const ImageExtent extent = measure_image(image);
   out->kind = extent.kind;
   if (extent.kind == RecordedImage::unknown) return false;
-  loader().hash_image(image, extent.bytes, &out->hash);
+  loader().identify_image(image, extent.bytes, &out->hashes);
   return true;
 }
 
@@ -94,7 +94,7 @@ void record_image_file(uintptr_t owner, const char* path) {
   if (bytes != MAP_FAILED) {
     const auto size = static_cast<size_t>(status.st_size);
     made.image.kind = kind_of_image(bytes, size);
-    loader().hash_image(bytes, size, &made.image.hash);
+    loader().identify_image(bytes, size, &made.image.hashes);
     munmap(bytes, size);
   }
   record(made);
@@ -129,7 +129,7 @@ bool find_image(uintptr_t owner, ImageIdentity* out) {
     record(module);
   }
   *out = module.image;
-  return module.image.kind != RecordedImage::unknown || module.image.hash.low != 0;
+  return module.image.kind != RecordedImage::unknown || module.image.hashes.file.low != 0;
 }
 
 CUcontext context_of_module(uintptr_t module) {

@@ -1,8 +1,8 @@
 // The modules and libraries that the host has loaded: which image each came from, which context it lives in.
 //
-// An image's hash is XXH3-128 over the ELF file, the PTX text (without its NUL) or the fat binary's region
-// (tools/doc/contract.md, pattern key "image"). It is computed also where no pattern asks for it: one of the next
-// folder may. Then
+// An image's hash is XXH3-128 over the ELF file, the PTX text (without its NUL) or the fat binary's region; an ELF
+// file also has one of its code (tools/doc/contract.md, pattern key "image"). They are computed also where no
+// pattern asks for them: one of the next folder may. Then
 //   * at once for what the host passes from memory of its own, which it may free after the call;
 //   * for a fat binary wrapper, as compilers lay it into a program, only when a kernel of it is
 //     looked up whose symbol such a pattern fits, or is launched and recorded: a framework's gigabytes
@@ -30,7 +30,7 @@ void record_library_module(uintptr_t module, uintptr_t library);
 void forget_module(uintptr_t owner);
 
 struct ImageIdentity {
-  ImageHash hash;
+  ImageHashes hashes;
   RecordedImage kind;
 };
 

@@ -1,6 +1,16 @@
 # Images that the loader's tests read, compiled from tests/loader/data.
 
-LOADER_TEST_DATA := $(addprefix $(BUILD)/tests/data/loader/,sm_75.cubin sm_80.cubin sm_90.cubin \
+# One kernel as a just-in-time compiler may make it again, and another one.
+CODE_IMAGES := $(addprefix $(BUILD)/tests/data/loader/code_,first second other)
+$(BUILD)/tests/data/loader/code_first: CODE_FLAGS = -DNAME=triton_add_3
+$(BUILD)/tests/data/loader/code_second: CODE_FLAGS = -DNAME=triton_add_17 -lineinfo
+$(BUILD)/tests/data/loader/code_other: CODE_FLAGS = -DNAME=triton_add_3 -DADDED=2
+$(CODE_IMAGES): tests/loader/data/named.cu | $(SETUP)
+	$(call say,NVCC,$@)
+	$(Q)mkdir -p $(@D)/$(@F).d && cp $< $(@D)/$(@F).d/
+	$(Q)$(NVCC) -cubin -arch=sm_90 $(CODE_FLAGS) -o $@ $(@D)/$(@F).d/$(<F)
+
+LOADER_TEST_DATA := $(CODE_IMAGES) $(addprefix $(BUILD)/tests/data/loader/,sm_75.cubin sm_80.cubin sm_90.cubin \
   sm_90a.cubin sm_100.cubin ptx plain.fatbin compressed.fatbin)
 
 # Every row below is one nvcc run: image, flags.

@@ -437,18 +437,18 @@ TEST(LoaderApi, ReadsImagesWhoseHashStillHolds) {
 }
 
 TEST(LoaderApi, HashesAsXxhsumPrintsIt) {
-  ImageHash hash;
-  api().hash_image("", 0, &hash);
-  EXPECT_EQ(hash.high, 0x99aa06d3014798d8u);
-  EXPECT_EQ(hash.low, 0x6001c324468d497fu);
+  ImageHashes hashes;
+  api().identify_image("", 0, &hashes);
+  EXPECT_EQ(hashes.file, (ImageHash{0x6001c324468d497fu, 0x99aa06d3014798d8u}));
+  EXPECT_EQ(hashes.code, ImageHash{});
   const TestFolder folder;
   folder.change(kPatternPath, "\"params\":",
                 "\"image\": [\"xxh128:99aa06d3014798d86001c324468d497f\"], \"params\":");
   const Opened snapshot(folder.path());
   ASSERT_NE(snapshot.get(), nullptr) << snapshot.message();
   const Pattern& pattern = snapshot.at(snapshot->patterns, 0);
-  EXPECT_EQ(snapshot.at(pattern.images, 0).high, hash.high);
-  EXPECT_EQ(snapshot.at(pattern.images, 0).low, hash.low);
+  EXPECT_EQ(snapshot.at(pattern.images, 0).high, hashes.file.high);
+  EXPECT_EQ(snapshot.at(pattern.images, 0).low, hashes.file.low);
 }
 
 TEST(Snapshot, OfOneFolderIsOneSequenceOfBytes) {

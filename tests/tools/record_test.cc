@@ -102,8 +102,10 @@ TEST_F(RecordFiles, TypesComeFromTheSignatureOrElseFromTheValues) {
   EXPECT_EQ(guessed[0]["type"], "pointer");
   EXPECT_EQ(guessed[0]["type_from"], "values");
   EXPECT_EQ(guessed[2]["type"], "int32");
-  EXPECT_EQ(kernels[1]["image"],
-            parse_json(R"({"hash":"xxh128:0000000000000000000000000000abcd","kind":"cubin"})"));
+  EXPECT_EQ(
+      kernels[1]["image"],
+      parse_json(
+          R"({"hash":"xxh128:0000000000000000000000000000abcd","code":null,"kind":"cubin"})"));
 }
 
 TEST_F(RecordFiles, SummarySaysWhichPatternsFitAndWhyNot) {
@@ -315,6 +317,23 @@ TEST_F(RecordFiles, SuggestAsksForTheImageOfAKernelWhoseNameSaysLittle) {
   // Nothing tells what is read: all of it counts as written.
   EXPECT_EQ(pattern["writes"], parse_json(R"(["output0","output1"])"));
   EXPECT_EQ(run_fibshim({"check", config}).exit_code, 0);
+}
+
+// The number at its end counts the kernels of one process; the next one may give it another.
+TEST_F(RecordFiles, SuggestAsksForTheCodeOfAJustInTimeCompiledKernel) {
+  RecordingBuilder builder;
+  builder.kernel("triton_poi_fused_mul_silu_17", {{8, {{kAddress, 7}}}, {4, {{900, 7}}}}, 7, 0,
+                 0xabcd, 0xc0de);
+  ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
+  const std::string config = folder_ / "config";
+  ASSERT_EQ(suggest({output(), "1", "-o", config, "--name", "silu"}).exit_code, 0);
+  const auto match = parse_json(read_text(config + "/patterns/silu.json"))["match"];
+  EXPECT_EQ(match["symbol"], R"(re:triton_poi_fused_mul_silu_\d+)");
+  EXPECT_EQ(match["image"], parse_json(R"(["code:0000000000000000000000000000c0de"])"));
+  EXPECT_EQ(run_fibshim({"check", config}).exit_code, 0);
+  const auto fits = parse_json(
+      run_fibshim({"record", "--summary", output(), "-c", config, "--json"}).out)["kernels"][0];
+  EXPECT_EQ(fits["patterns"][0]["fits"], true) << fits.dump(2);
 }
 
 TEST_F(RecordFiles, SuggestTakesTheBuildsHashesOutOfAnonymousNamespaces) {

@@ -39,7 +39,7 @@ class RecordingBuilder {
 
   RecordingBuilder& kernel(const std::string& symbol,
                            const std::vector<RecordedParamValues>& params, uint64_t launches,
-                           uint64_t nodes = 0, uint64_t image = 0x1234) {
+                           uint64_t nodes = 0, uint64_t image = 0x1234, uint64_t code = 0) {
     RecordedKernel kernel = {};
     const size_t symbol_bytes = (symbol.size() + 8) / 8 * 8;
     kernel.block = {RecordedKind::kernel,
@@ -47,6 +47,7 @@ class RecordingBuilder {
                                           params.size() * kRecordedValues * sizeof(RecordedValue) +
                                           symbol_bytes)};
     kernel.image_low = image;
+    kernel.code_low = code;
     kernel.image_kind = RecordedImage::cubin;
     kernel.sm = 90;
     kernel.param_count = static_cast<uint32_t>(params.size());

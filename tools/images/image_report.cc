@@ -12,6 +12,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "loader/read/code_hash.h"
 #include "loader/read/cubin.h"
 #include "loader/read/demangle.h"
 #include "loader/read/sha256.h"
@@ -342,6 +343,9 @@ Result<Json> image_json(std::string_view bytes, const KernelGlobs& globs) {
   }
   // A library holds many images; its own hash is none of theirs.
   if (image && (*image)["format"] != "elf") (*image)["image"] = image_hash_words(bytes);
+  if (const auto code = hash_code(bytes)) {
+    (*image)["code"] = fmt::format("code:{:016x}{:016x}", code->high, code->low);
+  }
   return image;
 }
 

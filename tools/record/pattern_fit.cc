@@ -13,8 +13,9 @@ std::string sizes_text(const std::vector<uint32_t>& sizes) {
   return fmt::format("[{}]", fmt::join(sizes, ", "));
 }
 
-// Of "xxh128:" and 32 digits.
+// Of "xxh128:" or "code:" and 32 digits.
 ImageHash image_hash(const std::string& text) {
+  if (text.empty()) return {};
   const std::string digits = text.substr(text.find(':') + 1);
   return {std::stoull(digits.substr(16), nullptr, 16),
           std::stoull(digits.substr(0, 16), nullptr, 16)};
@@ -30,12 +31,13 @@ std::string misfit(const Snapshot& snapshot, const Pattern& pattern, const Kerne
     own.push_back(param.size);
   }
   const bool has_image = !kernel.image.empty();
-  const ImageHash image = has_image ? image_hash(kernel.image) : ImageHash{};
+  const ImageHashes image = {image_hash(kernel.image), image_hash(kernel.code)};
   switch (fit_pattern(snapshot, pattern, params.data(), static_cast<uint32_t>(params.size()),
                       has_image ? &image : nullptr)) {
     case Fit::fits: return "";
     case Fit::other_image:
-      return has_image ? fmt::format("image differs: the kernel's is {}", kernel.image)
+      return has_image ? fmt::format("image differs: the kernel's is {}{}{}", kernel.image,
+                                     kernel.code.empty() ? "" : ", ", kernel.code)
                        : "image differs: the kernel's is not known";
     case Fit::other_layout: break;
   }

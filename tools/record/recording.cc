@@ -109,6 +109,9 @@ class BlockReader {
     if (raw.image_high != 0 || raw.image_low != 0) {
       kernel.image = fmt::format("xxh128:{:016x}{:016x}", raw.image_high, raw.image_low);
     }
+    if (raw.code_high != 0 || raw.code_low != 0) {
+      kernel.code = fmt::format("code:{:016x}{:016x}", raw.code_high, raw.code_low);
+    }
     kernel.sm = raw.sm;
     kernel.has_params = raw.has_params != 0;
     kernel.launches = raw.launches;

@@ -42,6 +42,7 @@ struct GeometryCounts {
 struct KernelRecord {
   std::string symbol;
   std::string image;  // "xxh128:" and 32 digits; empty: not known
+  std::string code;   // "code:" and 32 digits; empty: the image is no cubin
   RecordedImage image_kind = RecordedImage::unknown;
   uint32_t sm = 0;
   bool has_params = false;

@@ -141,11 +141,16 @@ ParamRecord param_from_json(const nlohmann::json& value) {
   return param;
 }
 
-// "xxh128:" and 32 digits, as patterns have it.
-bool is_image_hash(std::string_view text) {
-  constexpr std::string_view kPrefix = "xxh128:";
-  return text.size() == kPrefix.size() + 32 && text.substr(0, kPrefix.size()) == kPrefix &&
-         text.find_first_not_of("0123456789abcdefABCDEF", kPrefix.size()) == std::string_view::npos;
+// The prefix and 32 digits, as patterns have it; "" where it is null or missing.
+std::string hash_from_json(const nlohmann::json& image, const char* key, std::string_view prefix) {
+  const auto found = image.find(key);
+  if (found == image.end() || !found->is_string()) return "";
+  const auto text = found->get<std::string>();
+  if (text.size() != prefix.size() + 32 || text.substr(0, prefix.size()) != prefix ||
+      text.find_first_not_of("0123456789abcdefABCDEF", prefix.size()) != text.npos) {
+    throw std::range_error("no image has such a hash");
+  }
+  return text;
 }
 
 KernelRecord kernel_from_json(const nlohmann::json& value) {
@@ -155,10 +160,8 @@ KernelRecord kernel_from_json(const nlohmann::json& value) {
     throw std::range_error("no kernel has such a name");
   }
   const nlohmann::json& image = value.at("image");
-  if (image.at("hash").is_string()) kernel.image = image.at("hash").get<std::string>();
-  if (!kernel.image.empty() && !is_image_hash(kernel.image)) {
-    throw std::range_error("no image has such a hash");
-  }
+  kernel.image = hash_from_json(image, "hash", "xxh128:");
+  kernel.code = hash_from_json(image, "code", "code:");
   for (uint32_t i = 0; i < std::size(kImageKinds); ++i) {
     if (image.at("kind") == kImageKinds[i]) kernel.image_kind = static_cast<RecordedImage>(i);
   }
@@ -242,6 +245,7 @@ nlohmann::ordered_json kernel_to_json(const KernelRecord& kernel, double share) 
                                 {"demangled", demangled(kernel.symbol)},
                                 {"image",
                                  {{"hash", or_null(kernel.image)},
+                                  {"code", or_null(kernel.code)},
                                   {"kind", kImageKinds[static_cast<size_t>(kernel.image_kind)]}}},
                                 {"sm", kernel.sm},
                                 {"launches", kernel.launches},

@@ -87,6 +87,15 @@ std::string symbol_pattern(const std::string& symbol) {
   return "re:" + escaped_regex(symbol.substr(0, kMaxSymbolPatternLength / 4)) + ".*";
 }
 
+// A just-in-time compiler's name without the number that it counts up: "triton_poi_fused_mul_3" may be "..._4" in the
+// next process. The code tells the kernel.
+std::string without_counter(const std::string& symbol) {
+  const size_t stem = symbol.find_last_not_of("0123456789") + 1;
+  const bool is_counted = stem < symbol.size() && stem > 1 && symbol[stem - 1] == '_';
+  return is_counted ? "re:" + escaped_regex(symbol.substr(0, stem)) + "\\d+"
+                    : symbol_pattern(symbol);
+}
+
 struct Argument {
   std::string name;
   std::string cxx_type;
@@ -278,16 +287,20 @@ class Suggester {
     pattern["label"] = out_.label;
     pattern["benefit"] = 1;
     pattern["description"] = demangled(kernel_.symbol);
-    pattern["match"]["symbol"] = symbol_pattern(kernel_.symbol);
+    const bool is_cpp = demangled(kernel_.symbol) != kernel_.symbol;
+    const bool has_code = !is_cpp && !kernel_.code.empty();
+    pattern["match"]["symbol"] =
+        has_code ? without_counter(kernel_.symbol) : symbol_pattern(kernel_.symbol);
     if (kernel_.has_params) {
       pattern["match"]["params"] = nlohmann::ordered_json::array();
       for (const ParamRecord& param : kernel_.params)
         pattern["match"]["params"].push_back(param.size);
     }
     // A name that is not C++'s says too little: Triton and others use it again for other code.
-    if (demangled(kernel_.symbol) == kernel_.symbol && !kernel_.image.empty()) {
-      pattern["match"]["image"] = {kernel_.image};
-      add_note("the pattern asks for this very image: its name alone says too little");
+    if (!is_cpp && !kernel_.image.empty()) {
+      pattern["match"]["image"] = {has_code ? kernel_.code : kernel_.image};
+      add_note(fmt::format("the pattern asks for this very {}: its name alone says too little",
+                           has_code ? "code" : "image"));
     }
     pattern["axes"] = axes_;
     pattern["arguments"] = arguments_;

@@ -546,19 +546,23 @@ TEST(Fit, WithoutParamsAsksForWhatIsReadAlone) {
 }
 
 TEST(Fit, AsksForTheImage) {
-  const PlannedFolder folder({.image = R"("image": ["xxh128:000000000000000a000000000000000b"],)"});
+  const PlannedFolder folder({.image = R"("image": ["xxh128:000000000000000a000000000000000b",
+                                                    "code:000000000000000c000000000000000d"],)"});
   const Snapshot& snapshot = folder.snapshot();
   const Pattern& pattern = snapshot.begin(snapshot.patterns)[0];
   const Record& record = folder.record();
-  const auto fit = [&](const ImageHash* image) {
+  const auto fit = [&](const ImageHashes* image) {
     return fit_pattern(snapshot, pattern, record.params, record.param_count, image);
   };
-  const ImageHash right = {0xb, 0xa};
-  const ImageHash other_low = {0xc, 0xa};
-  const ImageHash other_high = {0xb, 0xc};
-  EXPECT_EQ(fit(&right), Fit::fits);
-  EXPECT_EQ(fit(&other_low), Fit::other_image);
-  EXPECT_EQ(fit(&other_high), Fit::other_image);
+  const std::pair<ImageHashes, Fit> rows[] = {
+      {{{0xb, 0xa}, {}}, Fit::fits},
+      {{{0xc, 0xa}, {}}, Fit::other_image},
+      {{{0xb, 0xc}, {}}, Fit::other_image},
+      {{{1, 1}, {0xd, 0xc}}, Fit::fits},
+      {{{1, 1}, {0xd, 0xb}}, Fit::other_image},
+      {{{1, 1}, {0xe, 0xc}}, Fit::other_image},
+  };
+  for (const auto& [image, expected] : rows) EXPECT_EQ(fit(&image), expected);
   EXPECT_EQ(fit(nullptr), Fit::other_image);
 }
 
