@@ -96,8 +96,8 @@ nlohmann::json stats_json(const std::string& stats_dir, const std::vector<std::s
 
 Tally HostRun::read_stats(const std::vector<std::string>& more) const {
   Tally tally;
-  const nlohmann::json stats = stats_json(stats_dir_, more);
-  for (const auto& [outcome, count] : stats.value("totals", nlohmann::json::object()).items()) {
+  const nlohmann::json totals = stats_json(stats_dir_, more)["totals"];
+  for (const auto& [outcome, count] : totals.items()) {
     if (count.get<long>() != 0) tally[outcome] = count.get<long>();
   }
   return tally;
