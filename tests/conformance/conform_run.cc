@@ -85,15 +85,19 @@ HostRun::HostRun(const std::vector<std::string>& command, const Environment& add
   }
 }
 
-Tally HostRun::read_stats(const std::vector<std::string>& more) const {
+nlohmann::json stats_json(const std::string& stats_dir, const std::vector<std::string>& more) {
   std::vector<std::string> command = {build_dir() + "/bin/fibshim", "stats", "--json"};
   command.insert(command.end(), more.begin(), more.end());
-  const ProcessResult result = run_process(command, {{"FIBSHIM_STATS_DIR", stats_dir_}});
-  const nlohmann::json stats = nlohmann::json::parse(result.out, nullptr, false);
+  const ProcessResult result = run_process(command, {{"FIBSHIM_STATS_DIR", stats_dir}});
+  nlohmann::json stats = nlohmann::json::parse(result.out, nullptr, false);
   EXPECT_FALSE(stats.is_discarded()) << result.out << result.err;
+  return stats.is_discarded() ? nlohmann::json::object() : stats;
+}
+
+Tally HostRun::read_stats(const std::vector<std::string>& more) const {
   Tally tally;
-  if (stats.is_discarded()) return tally;
-  for (const auto& [outcome, count] : stats["totals"].items()) {
+  const nlohmann::json totals = stats_json(stats_dir_, more)["totals"];
+  for (const auto& [outcome, count] : totals.items()) {
     if (count.get<long>() != 0) tally[outcome] = count.get<long>();
   }
   return tally;

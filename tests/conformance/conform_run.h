@@ -6,9 +6,13 @@
 #ifndef FIBSHIM_TESTS_CONFORMANCE_CONFORM_RUN_H_
 #define FIBSHIM_TESTS_CONFORMANCE_CONFORM_RUN_H_
 
+#include <gtest/gtest.h>
+
 #include <map>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "tests/support/process.h"
 
@@ -57,6 +61,11 @@ class HostRun {
 
   // It ended well, and each process counted and ran what it stated, and nothing else did.
   void expect_holds() const;
+  // The same, and the shim wrote so many lines.
+  void expect_holds(int messages) const {
+    expect_holds();
+    EXPECT_EQ(this->messages().size(), static_cast<size_t>(messages)) << process_.err;
+  }
   // The same of a random program that ran with faults_of(seed): every launch was counted, hits as
   // such, and where it failed because of the shim the log says why.
   void expect_holds_with_faults() const;
@@ -73,6 +82,9 @@ class HostRun {
   ProcessResult process_;
   std::map<int, Tally> stated_;
 };
+
+// What `fibshim stats --json` says of that folder.
+nlohmann::json stats_json(const std::string& stats_dir, const std::vector<std::string>& more = {});
 
 // Folders that a process may move between, for the cases of swap_cases.cc; in swap_test.cc.
 std::string make_swap_folders();

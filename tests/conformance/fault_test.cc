@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "tests/conformance/conform_run.h"
+#include "tests/support/text.h"
 
 namespace fibshim::conformance {
 namespace {
@@ -100,8 +101,7 @@ TEST_P(Libc, FailsAtAnyCall) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Conformance, Libc, testing::ValuesIn(kFunctions),
-                         [](const auto& one) { return std::string(one.param); });
+INSTANTIATE_TEST_SUITE_P(Conformance, Libc, testing::ValuesIn(kFunctions), kByItself);
 
 TEST(Clocks, MayJump) {
   if (is_real_driver()) GTEST_SKIP() << kNotForARealDriver;
@@ -143,14 +143,12 @@ TEST(Disks, FullOrReadOnly) {
     const std::string folder = make_temporary_dir();
     Environment environment = host_environment("", folder);
     environment["PRELOADED"] = shim_path();
-    const ProcessResult result =
-        run_shell("exec unshare -m sh -ec 'mount -t tmpfs -o " + std::string(options) + " none " +
-                      folder + "; LD_PRELOAD=$PRELOADED " + conform_path("conform") + " walk 2; " +
-                      build_dir() + "/bin/fibshim stats --json >&2'",
-                  environment);
-    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-    EXPECT_NE(result.out.find(" hit=56 launches=104"), std::string::npos)
-        << result.out << result.err;
+    const ProcessResult result = exits(
+        0, run_shell("exec unshare -m sh -ec 'mount -t tmpfs -o " + std::string(options) +
+                         " none " + folder + "; LD_PRELOAD=$PRELOADED " + conform_path("conform") +
+                         " walk 2; " + build_dir() + "/bin/fibshim stats --json >&2'",
+                     environment));
+    EXPECT_CONTAINS(result.out, " hit=56 launches=104");
     // Where the counters have found room, they are whole.
     const bool was_said = result.err.find("cannot keep counters there") != std::string::npos;
     EXPECT_EQ(result.err.find("\"hit\": 56") == std::string::npos, was_said) << result.err;
@@ -169,8 +167,7 @@ TEST(Messages, ThatCannotBeWrittenEndNothing) {
   Environment environment = host_environment(shim_path(), make_temporary_dir());
   environment["FIBSHIM_LOG"] = "debug";
   environment["FIBSHIM_LOG_FILE"] = log;
-  const ProcessResult result = run_shell(limit + conform_path("conform") + " walk", environment);
-  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  (void)exits(0, run_shell(limit + conform_path("conform") + " walk", environment));
   EXPECT_EQ(fs::file_size(log), 1048576u);
 }
 

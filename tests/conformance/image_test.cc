@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/conformance/conform_run.h"
+#include "tests/support/text.h"
 
 namespace fibshim::conformance {
 namespace {
@@ -75,8 +76,7 @@ TEST_P(Images, AreKnown) {
   HostRun(command, {{"FIBSHIM_CONFIG", config_for_image(way.image)}}).expect_holds();
 }
 
-INSTANTIATE_TEST_SUITE_P(Conformance, Images, testing::ValuesIn(kWays),
-                         [](const auto& one) { return std::string(one.param.name); });
+INSTANTIATE_TEST_SUITE_P(Conformance, Images, testing::ValuesIn(kWays), kByName);
 
 TEST(OtherImages, AreLeftAlone) {
   const Environment other = {{"FIBSHIM_CONFIG", config_for_image("conform_other.fatbin")}};

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "tests/conformance/conform_run.h"
+#include "tests/support/text.h"
 
 namespace fibshim::conformance {
 namespace {
@@ -140,7 +141,7 @@ TEST_P(Sanitizers, FindNothing) {
         std::string(CONFORMANCE_FOLDER) + (one.shim == nullptr ? "/tsan_host.supp" : "/tsan.supp");
     const HostRun run(command, environment, runtime + ":" + shim, 120);
     has_faults ? run.expect_holds_with_faults() : run.expect_holds();
-    EXPECT_EQ(run.process().err.find("Sanitizer"), std::string::npos) << run.process().err;
+    EXPECT_LACKS(run.process().err, "Sanitizer");
   };
   for (const std::vector<std::string>& words : kSanitizedCases) expect_clean(words, {});
   // Of a shim that is not instrumented ThreadSanitizer does not see how its thread and the others publish
@@ -160,8 +161,7 @@ TEST_P(Sanitizers, FindNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Conformance, Sanitizers, testing::ValuesIn(kSanitized),
-                         [](const auto& one) { return std::string(one.param.name); });
+INSTANTIATE_TEST_SUITE_P(Conformance, Sanitizers, testing::ValuesIn(kSanitized), kByName);
 
 TEST(AsanOrder, AsanSaysWhenItDoesNotComeFirst) {
   if (is_real_driver()) GTEST_SKIP() << "not for a real driver: it is between ASan and the linker";
@@ -169,7 +169,7 @@ TEST(AsanOrder, AsanSaysWhenItDoesNotComeFirst) {
   if (!can_preload(runtime_of("conform_asan"))) GTEST_SKIP() << "ASan is not on this machine";
   const HostRun run({"conform_asan", "hook", "cuLaunchKernel"}, kSanitizerOptions);
   EXPECT_NE(run.process().exit_code, 0);
-  EXPECT_NE(run.process().err.find("come first"), std::string::npos) << run.process().err;
+  EXPECT_CONTAINS(run.process().err, "come first");
 }
 
 // Python's workers, as engines have them: the parent has not used CUDA when it makes them.

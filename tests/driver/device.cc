@@ -87,8 +87,7 @@ Context* activate_primary(Device& device) {
 
 CUresult retain_primary(CUcontext* handle, CUdevice ordinal) {
   const Lock guard(driver().lock);
-  Device* device = find_device(ordinal);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  SIM_FIND(device, find_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *handle = reinterpret_cast<CUcontext>(activate_primary(*device));
   ++device->retain_count;
@@ -97,8 +96,7 @@ CUresult retain_primary(CUcontext* handle, CUdevice ordinal) {
 
 CUresult release_primary(CUdevice ordinal) {
   const Lock guard(driver().lock);
-  Device* device = find_device(ordinal);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  SIM_FIND(device, find_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
   if (device->retain_count == 0) return CUDA_ERROR_INVALID_CONTEXT;
   if (--device->retain_count == 0) deactivate_primary(*device);
   return CUDA_SUCCESS;
@@ -107,8 +105,7 @@ CUresult release_primary(CUdevice ordinal) {
 // Everything in the context goes; whoever had retained it finds it again, empty.
 CUresult reset_primary(CUdevice ordinal) {
   const Lock guard(driver().lock);
-  Device* device = find_device(ordinal);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  SIM_FIND(device, find_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
   deactivate_primary(*device);
   if (device->retain_count > 0) activate_primary(*device);
   return CUDA_SUCCESS;
@@ -116,8 +113,7 @@ CUresult reset_primary(CUdevice ordinal) {
 
 CUresult set_primary_flags(CUdevice ordinal, unsigned flags) {
   const Lock guard(driver().lock);
-  Device* device = find_device(ordinal);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  SIM_FIND(device, find_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
   device->primary_flags = flags;
   if (device->primary != nullptr) device->primary->flags = flags;
   return CUDA_SUCCESS;
@@ -143,8 +139,7 @@ CUresult pop_context(CUcontext* handle) {
 
 CUresult create_context(CUcontext* handle, unsigned flags, CUdevice ordinal) {
   const Lock guard(driver().lock);
-  Device* device = find_device(ordinal);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  SIM_FIND(device, find_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Context* context = make_context(*device, flags);
   push_context(context);
@@ -164,16 +159,44 @@ CUresult destroy_context(CUcontext handle) {
 }
 
 CUresult copy_uuid(CUuuid* uuid, CUdevice ordinal) {
-  const Device* device = find_device(ordinal);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  SIM_FIND(device, find_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
   if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
   memcpy(uuid->bytes, "simulated-gpu-0", 16);
   uuid->bytes[15] = static_cast<char>('0' + device->ordinal);
   return CUDA_SUCCESS;
 }
 
+// The named context, or the thread's current one where none is named.
+CUresult named_context(CUcontext handle, Context** context) {
+  if (handle == nullptr) return current_context(context);
+  *context = find_context(handle);
+  return *context != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult push_named(CUcontext handle) {
+  SIM_FIND(context, find_context(handle), CUDA_ERROR_INVALID_CONTEXT);
+  push_context(context);
+  return CUDA_SUCCESS;
+}
+
+struct ErrorText {
+  int code;
+  const char *name, *words;
+};
+constexpr ErrorText kErrorTexts[] = {
+#define ERROR(name, code, words) {code, #name, words},
+#include "tests/driver/errors.def"
+#undef ERROR
+};
+
+const ErrorText* find_error(CUresult error) {
+  for (const ErrorText& one : kErrorTexts)
+    if (one.code == static_cast<int>(error)) return &one;
+  return nullptr;
+}
+
 CUresult synchronize(Context& context) {
-  if (const CUresult unsafe = check_unsafe_call(); unsafe != CUDA_SUCCESS) return unsafe;
+  SIM_TRY(check_unsafe_call());
   const Lock guard(driver().lock);
   for (Stream* stream : context.streams) {
     if (!stream->is_capturing.load(std::memory_order_relaxed)) continue;
@@ -260,10 +283,7 @@ extern "C" {
 
 CUresult cuInit(unsigned int flags) {
   count_call(*thread_state().records, Api::cuInit);
-  if (g_has_faults.load()) {
-    if (const CUresult fault = find_fault(Api::cuInit, nullptr); fault != CUDA_SUCCESS)
-      return fault;
-  }
+  if (g_has_faults.load()) SIM_TRY(find_fault(Api::cuInit, nullptr));
   const Lock guard(driver().lock);
   switch (g_state.load()) {
     case DriverState::ready: return CUDA_SUCCESS;
@@ -280,38 +300,19 @@ CUresult cuInit(unsigned int flags) {
 
 CUresult cuDriverGetVersion(int* version) {
   count_call(*thread_state().records, Api::cuDriverGetVersion);
-  if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *version = kDriverVersion;
-  return CUDA_SUCCESS;
+  return give(version, kDriverVersion);
 }
 
-CUresult cuGetErrorName(CUresult error, const char** text) {
-  count_call(*thread_state().records, Api::cuGetErrorName);
-  if (text == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  switch (static_cast<int>(error)) {
-#define ERROR(name, code, words) \
-  case code:                     \
-    *text = #name;               \
-    return CUDA_SUCCESS;
-#include "tests/driver/errors.def"
-#undef ERROR
-    default: *text = nullptr; return CUDA_ERROR_INVALID_VALUE;
+#define ERROR_TEXT(function, name_or_words)                            \
+  CUresult function(CUresult error, const char** text) {               \
+    count_call(*thread_state().records, Api::function);                \
+    if (text == nullptr) return CUDA_ERROR_INVALID_VALUE;              \
+    const ErrorText* found = find_error(error);                        \
+    *text = found != nullptr ? found->name_or_words : nullptr;         \
+    return found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; \
   }
-}
-
-CUresult cuGetErrorString(CUresult error, const char** text) {
-  count_call(*thread_state().records, Api::cuGetErrorString);
-  if (text == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  switch (static_cast<int>(error)) {
-#define ERROR(name, code, words) \
-  case code:                     \
-    *text = words;               \
-    return CUDA_SUCCESS;
-#include "tests/driver/errors.def"
-#undef ERROR
-    default: *text = nullptr; return CUDA_ERROR_INVALID_VALUE;
-  }
-}
+ERROR_TEXT(cuGetErrorName, name)
+ERROR_TEXT(cuGetErrorString, words)
 
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   SIM_ENTER(cuDeviceGet);
@@ -321,38 +322,23 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetCount(int* count) {
-  SIM_ENTER(cuDeviceGetCount);
-  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *count = static_cast<int>(driver().devices.size());
-  return CUDA_SUCCESS;
-}
+ENTRY(cuDeviceGetCount, (int* count), give(count, driver().devices.size()))
 
 CUresult cuDeviceGetName(char* name, int length, CUdevice ordinal) {
   SIM_ENTER(cuDeviceGetName);
-  const Device* device = find_device(ordinal);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  SIM_FIND(device, find_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
   if (name == nullptr || length <= 0) return CUDA_ERROR_INVALID_VALUE;
   snprintf(name, static_cast<size_t>(length), "%s", device->name);
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice ordinal) {
-  SIM_ENTER(cuDeviceGetUuid);
-  return copy_uuid(uuid, ordinal);
-}
-
-CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice ordinal) {
-  SIM_ENTER(cuDeviceGetUuid_v2);
-  return copy_uuid(uuid, ordinal);
-}
+ENTRY(cuDeviceGetUuid, (CUuuid * uuid, CUdevice ordinal), copy_uuid(uuid, ordinal))
+ENTRY(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice ordinal), copy_uuid(uuid, ordinal))
 
 CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice ordinal) {
   SIM_ENTER(cuDeviceTotalMem_v2);
   if (find_device(ordinal) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  if (bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *bytes = size_t{16} << 30;
-  return CUDA_SUCCESS;
+  return give(bytes, size_t{16} << 30);
 }
 
 CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice ordinal) {
@@ -365,8 +351,7 @@ CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice ordinal) {
 
 CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice ordinal) {
   SIM_ENTER(cuDeviceComputeCapability);
-  const Device* device = find_device(ordinal);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  SIM_FIND(device, find_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
   if (major == nullptr || minor == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *major = device->sm / 10;
   *minor = device->sm % 10;
@@ -375,8 +360,7 @@ CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice ordinal) {
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice ordinal) {
   SIM_ENTER(cuDeviceGetAttribute);
-  const Device* device = find_device(ordinal);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  SIM_FIND(device, find_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
   if (value == nullptr || attribute < 1 || attribute >= CU_DEVICE_ATTRIBUTE_MAX)
     return CUDA_ERROR_INVALID_VALUE;
   switch (attribute) {
@@ -424,70 +408,36 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
   return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  SIM_ENTER(cuDevicePrimaryCtxRetain);
-  return retain_primary(context, device);
-}
-CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-  SIM_ENTER(cuDevicePrimaryCtxRelease);
-  return release_primary(device);
-}
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  SIM_ENTER(cuDevicePrimaryCtxRelease_v2);
-  return release_primary(device);
-}
-CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-  SIM_ENTER(cuDevicePrimaryCtxReset);
-  return reset_primary(device);
-}
-CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  SIM_ENTER(cuDevicePrimaryCtxReset_v2);
-  return reset_primary(device);
-}
-CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
-  SIM_ENTER(cuDevicePrimaryCtxSetFlags);
-  return set_primary_flags(device, flags);
-}
-CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
-  SIM_ENTER(cuDevicePrimaryCtxSetFlags_v2);
-  return set_primary_flags(device, flags);
-}
+ENTRY(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device),
+      retain_primary(context, device))
+ENTRY(cuDevicePrimaryCtxRelease, (CUdevice device), release_primary(device))
+ENTRY(cuDevicePrimaryCtxRelease_v2, (CUdevice device), release_primary(device))
+ENTRY(cuDevicePrimaryCtxReset, (CUdevice device), reset_primary(device))
+ENTRY(cuDevicePrimaryCtxReset_v2, (CUdevice device), reset_primary(device))
+ENTRY(cuDevicePrimaryCtxSetFlags, (CUdevice device, unsigned int flags),
+      set_primary_flags(device, flags))
+ENTRY(cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsigned int flags),
+      set_primary_flags(device, flags))
 CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int* flags, int* active) {
-  SIM_ENTER(cuDevicePrimaryCtxGetState);
-  const Lock guard(driver().lock);
-  const Device* device = find_device(ordinal);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  SIM_ENTER_LOCKED(cuDevicePrimaryCtxGetState);
+  SIM_FIND(device, find_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
   if (flags != nullptr) *flags = device->primary_flags;
   if (active != nullptr) *active = device->primary != nullptr && device->primary->is_active;
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
-  SIM_ENTER(cuCtxCreate);
-  return create_context(context, flags, device);
-}
-CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
-  SIM_ENTER(cuCtxCreate_v2);
-  return create_context(context, flags, device);
-}
-CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam*, int, unsigned int flags,
-                        CUdevice device) {
-  SIM_ENTER(cuCtxCreate_v3);
-  return create_context(context, flags, device);
-}
-CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams*, unsigned int flags,
-                        CUdevice device) {
-  SIM_ENTER(cuCtxCreate_v4);
-  return create_context(context, flags, device);
-}
-CUresult cuCtxDestroy(CUcontext context) {
-  SIM_ENTER(cuCtxDestroy);
-  return destroy_context(context);
-}
-CUresult cuCtxDestroy_v2(CUcontext context) {
-  SIM_ENTER(cuCtxDestroy_v2);
-  return destroy_context(context);
-}
+ENTRY(cuCtxCreate, (CUcontext * context, unsigned int flags, CUdevice device),
+      create_context(context, flags, device))
+ENTRY(cuCtxCreate_v2, (CUcontext * context, unsigned int flags, CUdevice device),
+      create_context(context, flags, device))
+ENTRY(cuCtxCreate_v3,
+      (CUcontext * context, CUexecAffinityParam*, int, unsigned int flags, CUdevice device),
+      create_context(context, flags, device))
+ENTRY(cuCtxCreate_v4,
+      (CUcontext * context, CUctxCreateParams*, unsigned int flags, CUdevice device),
+      create_context(context, flags, device))
+ENTRY(cuCtxDestroy, (CUcontext context), destroy_context(context))
+ENTRY(cuCtxDestroy_v2, (CUcontext context), destroy_context(context))
 CUresult cuCtxAttach(CUcontext* handle, unsigned int flags) {
   SIM_ENTER_CONTEXT(cuCtxAttach);
   if (handle == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -514,81 +464,34 @@ CUresult cuCtxSetCurrent(CUcontext handle) {
     if (thread.current.context != nullptr) pop_context(nullptr);
     return CUDA_SUCCESS;
   }
-  Context* context = find_context(handle);
-  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  SIM_FIND(context, find_context(handle), CUDA_ERROR_INVALID_CONTEXT);
   thread.current = {context, context->generation};
   return CUDA_SUCCESS;
 }
-CUresult cuCtxGetCurrent(CUcontext* handle) {
-  SIM_ENTER(cuCtxGetCurrent);
-  if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *handle = reinterpret_cast<CUcontext>(thread_state().current.context);
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxPushCurrent(CUcontext handle) {
-  SIM_ENTER(cuCtxPushCurrent);
-  Context* context = find_context(handle);
-  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  push_context(context);
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxPushCurrent_v2(CUcontext handle) {
-  SIM_ENTER(cuCtxPushCurrent_v2);
-  Context* context = find_context(handle);
-  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  push_context(context);
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxPopCurrent(CUcontext* handle) {
-  SIM_ENTER(cuCtxPopCurrent);
-  return pop_context(handle);
-}
-CUresult cuCtxPopCurrent_v2(CUcontext* handle) {
-  SIM_ENTER(cuCtxPopCurrent_v2);
-  return pop_context(handle);
-}
-
-CUresult cuCtxGetDevice(CUdevice* device) {
-  SIM_ENTER_CONTEXT(cuCtxGetDevice);
-  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *device = context->device->ordinal;
-  return CUDA_SUCCESS;
-}
+ENTRY(cuCtxGetCurrent, (CUcontext * handle),
+      give(handle, reinterpret_cast<CUcontext>(thread_state().current.context)))
+ENTRY(cuCtxPushCurrent, (CUcontext handle), push_named(handle))
+ENTRY(cuCtxPushCurrent_v2, (CUcontext handle), push_named(handle))
+ENTRY(cuCtxPopCurrent, (CUcontext * handle), pop_context(handle))
+ENTRY(cuCtxPopCurrent_v2, (CUcontext * handle), pop_context(handle))
+ENTRY_IN_CONTEXT(cuCtxGetDevice, (CUdevice * device), give(device, context->device->ordinal))
 CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext handle) {
   SIM_ENTER(cuCtxGetDevice_v2);
   if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Context* context = find_context(handle);
-  if (handle == nullptr) {
-    if (const CUresult error = current_context(&context); error != CUDA_SUCCESS) return error;
-  } else if (context == nullptr) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
+  SIM_GET(Context*, context, named_context(handle, &context));
   *device = context->device->ordinal;
   return CUDA_SUCCESS;
 }
 CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
   SIM_ENTER(cuCtxGetId);
-  Context* context = find_context(handle);
-  if (handle == nullptr) {
-    if (const CUresult error = current_context(&context); error != CUDA_SUCCESS) return error;
-  }
-  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *id = context->id;
-  return CUDA_SUCCESS;
+  SIM_GET(Context*, context, named_context(handle, &context));
+  return give(id, context->id);
 }
-CUresult cuCtxGetFlags(unsigned int* flags) {
-  SIM_ENTER_CONTEXT(cuCtxGetFlags);
-  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *flags = context->flags;
-  return CUDA_SUCCESS;
-}
+ENTRY_IN_CONTEXT(cuCtxGetFlags, (unsigned int* flags), give(flags, context->flags))
 CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
   SIM_ENTER(cuCtxGetApiVersion);
   if (handle != nullptr && find_context(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *version = 3020;
-  return CUDA_SUCCESS;
+  return give(version, 3020);
 }
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   SIM_ENTER_CONTEXT(cuCtxGetStreamPriorityRange);
@@ -596,26 +499,18 @@ CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   if (greatest != nullptr) *greatest = -5;
   return CUDA_SUCCESS;
 }
-CUresult cuCtxSynchronize(void) {
-  SIM_ENTER_CONTEXT(cuCtxSynchronize);
-  return synchronize(*context);
-}
+ENTRY_IN_CONTEXT(cuCtxSynchronize, (void), synchronize(*context))
 CUresult cuCtxSynchronize_v2(CUcontext handle) {
   SIM_ENTER(cuCtxSynchronize_v2);
-  Context* context = find_context(handle);
-  if (handle == nullptr) {
-    if (const CUresult error = current_context(&context); error != CUDA_SUCCESS) return error;
-  }
-  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  if (const CUresult error = context->sticky_error.load(); error != CUDA_SUCCESS) return error;
+  SIM_GET(Context*, context, named_context(handle, &context));
+  SIM_TRY(context->sticky_error.load());
   return synchronize(*context);
 }
 
 // Green contexts: their partitions are not modelled, their lifetimes are.
 CUresult cuDeviceGetDevResource(CUdevice ordinal, CUdevResource* resource, CUdevResourceType type) {
   SIM_ENTER(cuDeviceGetDevResource);
-  const Device* device = find_device(ordinal);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  SIM_FIND(device, find_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
   if (resource == nullptr || type != CU_DEV_RESOURCE_TYPE_SM)
     return CUDA_ERROR_INVALID_RESOURCE_TYPE;
   memset(resource, 0, sizeof *resource);
@@ -633,10 +528,8 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* desc, CUdevResource* resou
 }
 CUresult cuGreenCtxCreate(CUgreenCtx* handle, CUdevResourceDesc desc, CUdevice ordinal,
                           unsigned int flags) {
-  SIM_ENTER(cuGreenCtxCreate);
-  const Lock guard(driver().lock);
-  Device* device = find_device(ordinal);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  SIM_ENTER_LOCKED(cuGreenCtxCreate);
+  SIM_FIND(device, find_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
   if (handle == nullptr || desc == nullptr || flags != CU_GREEN_CTX_DEFAULT_STREAM)
     return CUDA_ERROR_INVALID_VALUE;
   activate_primary(*device);
@@ -650,8 +543,8 @@ CUresult cuGreenCtxCreate(CUgreenCtx* handle, CUdevResourceDesc desc, CUdevice o
 }
 CUresult cuGreenCtxDestroy(CUgreenCtx handle) {
   SIM_ENTER(cuGreenCtxDestroy);
-  GreenContext* green = driver().pools.green_contexts.find(handle, Kind::green_context);
-  if (green == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(green, driver().pools.green_contexts.find(handle, Kind::green_context),
+           CUDA_ERROR_INVALID_HANDLE);
   const Lock guard(driver().lock);
   end_context(*green->context);
   Device* device = green->device;
@@ -660,17 +553,15 @@ CUresult cuGreenCtxDestroy(CUgreenCtx handle) {
 }
 CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx handle) {
   SIM_ENTER(cuCtxFromGreenCtx);
-  GreenContext* green = driver().pools.green_contexts.find(handle, Kind::green_context);
-  if (green == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *context = reinterpret_cast<CUcontext>(green->context);
-  return CUDA_SUCCESS;
+  SIM_FIND(green, driver().pools.green_contexts.find(handle, Kind::green_context),
+           CUDA_ERROR_INVALID_HANDLE);
+  return give(context, reinterpret_cast<CUcontext>(green->context));
 }
 CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx handle, unsigned int flags,
                                 int priority) {
   SIM_ENTER(cuGreenCtxStreamCreate);
-  GreenContext* green = driver().pools.green_contexts.find(handle, Kind::green_context);
-  if (green == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(green, driver().pools.green_contexts.find(handle, Kind::green_context),
+           CUDA_ERROR_INVALID_HANDLE);
   if (stream == nullptr || flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
   const Lock guard(driver().lock);
   Stream* made = make_stream(*green->context, simcuda_stream_created, flags);

@@ -406,17 +406,74 @@ inline CUresult enter(Api api) {
   return CUDA_SUCCESS;
 }
 
-#define SIM_ENTER(name)                                                  \
-  if (const CUresult sim_error = ::simcuda::enter(::simcuda::Api::name); \
-      sim_error != CUDA_SUCCESS)                                         \
-  return sim_error
+// Returns what `call` gives, unless that is success.
+#define SIM_TRY(call) \
+  if (const CUresult sim_error = (call); sim_error != CUDA_SUCCESS) return sim_error
+
+// Declares what was found, or returns `error` where nothing was.
+#define SIM_FIND(name, found, error) \
+  auto* name = found;                \
+  if (name == nullptr) return error
+
+// Declares what `call` gives by a pointer to it.
+#define SIM_GET(type, name, call) \
+  type name = nullptr;            \
+  SIM_TRY(call)
+
+#define SIM_ENTER(name) SIM_TRY(::simcuda::enter(::simcuda::Api::name))
 
 // As SIM_ENTER, and `context` is the thread's current context.
-#define SIM_ENTER_CONTEXT(name)                                                                   \
-  SIM_ENTER(name);                                                                                \
-  ::simcuda::Context* context = nullptr;                                                          \
-  if (const CUresult sim_error = ::simcuda::current_context(&context); sim_error != CUDA_SUCCESS) \
-  return sim_error
+#define SIM_ENTER_CONTEXT(name)                           \
+  SIM_ENTER(name);                                        \
+  [[maybe_unused]] ::simcuda::Context* context = nullptr; \
+  SIM_TRY(::simcuda::current_context(&context))
+
+// As SIM_ENTER, with the driver's lock held to the end.
+#define SIM_ENTER_LOCKED(name) \
+  SIM_ENTER(name);             \
+  const Lock guard(driver().lock)
+
+// An entry point that one expression answers.
+#define ENTRY(name, parameters, result) \
+  CUresult name parameters {            \
+    SIM_ENTER(name);                    \
+    return result;                      \
+  }
+
+#define ENTRY_LOCKED(name, parameters, result) \
+  CUresult name parameters {                   \
+    SIM_ENTER_LOCKED(name);                    \
+    return result;                             \
+  }
+
+// The same with `api`, `context` and `is_ptsz` known to the expression.
+#define ENTRY_OF_FORM(name, form, parameters, result) \
+  CUresult name parameters {                          \
+    [[maybe_unused]] constexpr Api api = Api::name;   \
+    [[maybe_unused]] constexpr bool is_ptsz = form;   \
+    SIM_ENTER_CONTEXT(name);                          \
+    return result;                                    \
+  }
+#define ENTRY_IN_CONTEXT(name, parameters, result) ENTRY_OF_FORM(name, false, parameters, result)
+
+// The same for both default streams: cuX, and cuX_ptsz or cuX_ptds.
+#define ENTRY_PTSZ(name, parameters, result)     \
+  ENTRY_OF_FORM(name, false, parameters, result) \
+  ENTRY_OF_FORM(name##_ptsz, true, parameters, result)
+#define ENTRY_PTDS(name, parameters, result)     \
+  ENTRY_OF_FORM(name, false, parameters, result) \
+  ENTRY_OF_FORM(name##_ptds, true, parameters, result)
+
+// An entry point that gives one value of what `find` finds by a handle.
+#define ENTRY_VALUE(name, type, handle_type, find, error, value) \
+  CUresult name(type* out, handle_type handle) {                 \
+    SIM_ENTER(name);                                             \
+    [[maybe_unused]] const auto* found = find(handle);           \
+    if (found == nullptr) return error;                          \
+    if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;         \
+    *out = value;                                                \
+    return CUDA_SUCCESS;                                         \
+  }
 
 inline CUresult current_context(Context** context) {
   const ContextRef& current = thread_state().current;
@@ -426,6 +483,14 @@ inline CUresult current_context(Context** context) {
     return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   *context = current.context;
   return current.context->sticky_error.load(std::memory_order_relaxed);
+}
+
+// Stores a value where the caller wants it.
+template <class T, class V>
+CUresult give(T* out, V value) {
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *out = static_cast<T>(value);
+  return CUDA_SUCCESS;
 }
 
 // Ends the process with SIGSEGV, saying why: for what was seen to crash inside the real driver, so

@@ -102,7 +102,7 @@ CUresult find_fault_of(const std::string& exported, const char* kernel) {
 }  // namespace
 
 CUresult find_fault(Api api, const char* kernel) {
-  if (const CUresult seeded = find_seeded_fault(api, kernel); seeded != CUDA_SUCCESS) return seeded;
+  SIM_TRY(find_seeded_fault(api, kernel));
   return find_fault_of(api_name(api), kernel);
 }
 

@@ -104,14 +104,9 @@ CUresult set_kernel(Node& node, const CUDA_KERNEL_NODE_PARAMS_v2& params) {
   launch.context = function->context;
   if (function->library != nullptr) {
     launch.context = params.func == nullptr ? find_context(params.ctx) : nullptr;
-    if (launch.context == nullptr) {
-      if (const CUresult error = current_context(&launch.context); error != CUDA_SUCCESS)
-        return error;
-    }
+    if (launch.context == nullptr) SIM_TRY(current_context(&launch.context));
   }
-  if (const CUresult error = code_on(*function, *launch.context->device, &launch.info);
-      error != CUDA_SUCCESS)
-    return error;
+  SIM_TRY(code_on(*function, *launch.context->device, &launch.info));
   const uint32_t grid[3] = {params.gridDimX, params.gridDimY, params.gridDimZ};
   const uint32_t block[3] = {params.blockDimX, params.blockDimY, params.blockDimZ};
   memcpy(launch.grid, grid, sizeof grid);
@@ -119,11 +114,8 @@ CUresult set_kernel(Node& node, const CUDA_KERNEL_NODE_PARAMS_v2& params) {
   launch.shared_mem = params.sharedMemBytes;
   launch.attributes = node.kernel.attributes.data();
   launch.attribute_count = static_cast<uint32_t>(node.kernel.attributes.size());
-  if (const CUresult error = check_launch(&launch); error != CUDA_SUCCESS) return error;
-  if (const CUresult error =
-          pack_params(*launch.info, params.kernelParams, params.extra, &launch.params);
-      error != CUDA_SUCCESS)
-    return error;
+  SIM_TRY(check_launch(&launch));
+  SIM_TRY(pack_params(*launch.info, params.kernelParams, params.extra, &launch.params));
   node.kernel = OwnedLaunch(launch);
   node.is_given_as_kernel = params.func == nullptr;
   return CUDA_SUCCESS;
@@ -145,10 +137,7 @@ CUresult get_kernel(const Node& node, CUDA_KERNEL_NODE_PARAMS_v2* params, bool h
     params->kern = reinterpret_cast<CUkernel>(handle);
     params->ctx = reinterpret_cast<CUcontext>(launch.context);
   } else {
-    Function* function = nullptr;
-    if (const CUresult error = function_of_kernel(*handle, *launch.context, &function);
-        error != CUDA_SUCCESS)
-      return error;
+    SIM_GET(Function*, function, function_of_kernel(*handle, *launch.context, &function));
     params->func = reinterpret_cast<CUfunction>(function);
   }
   params->gridDimX = launch.grid[0];
@@ -161,6 +150,13 @@ CUresult get_kernel(const Node& node, CUDA_KERNEL_NODE_PARAMS_v2* params, bool h
   params->kernelParams = node.kernel.param_pointers.empty()
                              ? nullptr
                              : const_cast<void**>(node.kernel.param_pointers.data());
+  return CUDA_SUCCESS;
+}
+
+CUresult get_narrow_kernel(const Node& node, CUDA_KERNEL_NODE_PARAMS_v1* params) {
+  CUDA_KERNEL_NODE_PARAMS_v2 wide{};
+  SIM_TRY(get_kernel(node, &wide, false));
+  memcpy(params, &wide, sizeof *params);
   return CUDA_SUCCESS;
 }
 
@@ -212,14 +208,6 @@ CUresult set_any(Node& node, const CUgraphNodeParams& params) {
   }
 }
 
-CUresult add_any(CUgraphNode* handle, CUgraph graph, const CUgraphNode* dependencies, size_t count,
-                 const CUgraphNodeParams* params) {
-  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Lock guard(driver().lock);
-  return add_node(handle, graph, dependencies, count, params->type,
-                  [&](Node& node) { return set_any(node, *params); });
-}
-
 // Lock held. The exec's own node for one of the graph it was made from.
 Node* copy_of(const GraphExec& exec, CUgraphNode handle) {
   Node* source = find_node(handle);
@@ -228,6 +216,12 @@ Node* copy_of(const GraphExec& exec, CUgraphNode handle) {
   return found != exec.copies.end() && found->second.first == source->generation
              ? found->second.second
              : nullptr;
+}
+
+// Lock held. The same by the handle of the exec.
+Node* node_of(CUgraphExec handle, CUgraphNode node) {
+  const GraphExec* exec = find_exec(handle);
+  return exec != nullptr ? copy_of(*exec, node) : nullptr;
 }
 
 CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle) {
@@ -244,6 +238,23 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle) {
   return CUDA_SUCCESS;
 }
 
+CUresult instantiate_with_log(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log,
+                              size_t log_size) {
+  if (error_node != nullptr) *error_node = nullptr;
+  if (log != nullptr && log_size > 0) *log = 0;
+  return instantiate(exec, graph);
+}
+
+CUresult instantiate_with_params(CUgraphExec* exec, CUgraph graph,
+                                 CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult error = instantiate(exec, graph);
+  params->hErrNode_out = nullptr;
+  params->result_out =
+      error == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+  return error;
+}
+
 CUresult run_nodes(const std::vector<Node*>& order, const Origin& origin, const Stream& stream,
                    CUstream stream_handle);
 
@@ -257,8 +268,7 @@ CUresult run_node(const Node& node, const Origin& origin, const Stream& stream,
       return CUDA_ERROR_INVALID_HANDLE;
     }
     if (g_has_faults.load(std::memory_order_relaxed)) {
-      const CUresult fault = find_fault(origin.api, launch.info->name.c_str());
-      if (fault != CUDA_SUCCESS) return fault;
+      SIM_TRY(find_fault(origin.api, launch.info->name.c_str()));
     }
     run_launch(launch, origin, stream, stream_handle);
   } else if (node.child != nullptr) {
@@ -274,20 +284,15 @@ CUresult run_node(const Node& node, const Origin& origin, const Stream& stream,
 CUresult run_nodes(const std::vector<Node*>& order, const Origin& origin, const Stream& stream,
                    CUstream stream_handle) {
   for (const Node* node : order) {
-    const CUresult error = run_node(*node, origin, stream, stream_handle);
-    if (error != CUDA_SUCCESS) return error;
+    SIM_TRY(run_node(*node, origin, stream, stream_handle));
   }
   return CUDA_SUCCESS;
 }
 
 CUresult launch_graph(Api api, bool is_ptsz, CUgraphExec handle, CUstream stream_handle,
                       Context* context) {
-  Stream* stream = nullptr;
-  if (const CUresult error = find_stream(stream_handle, is_ptsz, context, &stream);
-      error != CUDA_SUCCESS)
-    return error;
-  GraphExec* exec = find_exec(handle);
-  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  SIM_GET(Stream*, stream, find_stream(stream_handle, is_ptsz, context, &stream));
+  SIM_FIND(exec, find_exec(handle), CUDA_ERROR_INVALID_VALUE);
   if (stream->is_capturing.load(std::memory_order_acquire)) {
     const Lock guard(driver().lock);
     if (stream->capture != nullptr) {
@@ -295,7 +300,7 @@ CUresult launch_graph(Api api, bool is_ptsz, CUgraphExec handle, CUstream stream
       return set_child(*capture_node(*stream, CU_GRAPH_NODE_TYPE_GRAPH), *exec->graph);
     }
   }
-  if (const CUresult error = check_legacy_rule(*stream); error != CUDA_SUCCESS) return error;
+  SIM_TRY(check_legacy_rule(*stream));
   return run_nodes(exec->order, {api, is_ptsz, true, false}, *stream, stream_handle);
 }
 
@@ -413,7 +418,7 @@ CUresult set_kernel_attribute(Node& node, CUlaunchAttributeID id,
   }
   launch.attributes = attributes.data();
   launch.attribute_count = static_cast<uint32_t>(attributes.size());
-  if (const CUresult error = check_launch(&launch); error != CUDA_SUCCESS) return error;
+  SIM_TRY(check_launch(&launch));
   node.kernel = OwnedLaunch(launch);
   return CUDA_SUCCESS;
 }
@@ -477,74 +482,85 @@ CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
   return CUDA_SUCCESS;
 }
 CUresult cuGraphDestroy(CUgraph handle) {
-  SIM_ENTER(cuGraphDestroy);
-  const Lock guard(driver().lock);
+  SIM_ENTER_LOCKED(cuGraphDestroy);
   Graph* graph = find_graph(handle);
   if (graph == nullptr || graph->is_owned) return CUDA_ERROR_INVALID_VALUE;
   end_graph(*graph);
   return CUDA_SUCCESS;
 }
 CUresult cuGraphClone(CUgraph* clone, CUgraph handle) {
-  SIM_ENTER(cuGraphClone);
-  const Lock guard(driver().lock);
+  SIM_ENTER_LOCKED(cuGraphClone);
   const Graph* graph = find_graph(handle);
   if (graph == nullptr || clone == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *clone = reinterpret_cast<CUgraph>(clone_graph(*graph, nullptr));
   return CUDA_SUCCESS;
 }
 
-CUresult cuGraphAddKernelNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
-                              size_t count, const CUDA_KERNEL_NODE_PARAMS_v1* params) {
-  SIM_ENTER(cuGraphAddKernelNode);
-  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Lock guard(driver().lock);
-  return add_node(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_KERNEL,
-                  [&](Node& made) { return set_kernel(made, widen(*params)); });
-}
-CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
-                                 size_t count, const CUDA_KERNEL_NODE_PARAMS_v2* params) {
-  SIM_ENTER(cuGraphAddKernelNode_v2);
-  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Lock guard(driver().lock);
-  return add_node(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_KERNEL,
-                  [&](Node& made) { return set_kernel(made, *params); });
-}
-CUresult cuGraphKernelNodeGetParams(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v1* params) {
-  SIM_ENTER(cuGraphKernelNodeGetParams);
-  const Lock guard(driver().lock);
-  const Node* node = find_node(handle);
-  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  CUDA_KERNEL_NODE_PARAMS_v2 wide{};
-  const CUresult error = get_kernel(*node, &wide, false);
-  if (error == CUDA_SUCCESS) memcpy(params, &wide, sizeof *params);
-  return error;
-}
-CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v2* params) {
-  SIM_ENTER(cuGraphKernelNodeGetParams_v2);
-  const Lock guard(driver().lock);
-  const Node* node = find_node(handle);
-  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return get_kernel(*node, params, true);
-}
-CUresult cuGraphKernelNodeSetParams(CUgraphNode handle, const CUDA_KERNEL_NODE_PARAMS_v1* params) {
-  SIM_ENTER(cuGraphKernelNodeSetParams);
-  const Lock guard(driver().lock);
-  Node* node = find_node(handle);
-  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return set_kernel(*node, widen(*params));
-}
-CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode handle,
-                                       const CUDA_KERNEL_NODE_PARAMS_v2* params) {
-  SIM_ENTER(cuGraphKernelNodeSetParams_v2);
-  const Lock guard(driver().lock);
-  Node* node = find_node(handle);
-  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return set_kernel(*node, *params);
-}
+// cuGraphAdd*Node: a node of that type, where what it is made of is there; `fill` sets it up.
+#define ADD_NODE(name, more_parameters, is_there, type, fill)                                    \
+  CUresult name(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count, \
+                WITHOUT_PARENTHESES more_parameters) {                                           \
+    SIM_ENTER_LOCKED(name);                                                                      \
+    if (!(is_there)) return CUDA_ERROR_INVALID_VALUE;                                            \
+    return add_node(node, graph, dependencies, count, type, [&](Node& made) { return fill; });   \
+  }
+#define WITHOUT_PARENTHESES(...) __VA_ARGS__
+ADD_NODE(cuGraphAddKernelNode, (const CUDA_KERNEL_NODE_PARAMS_v1* params), params != nullptr,
+         CU_GRAPH_NODE_TYPE_KERNEL, set_kernel(made, widen(*params)))
+ADD_NODE(cuGraphAddKernelNode_v2, (const CUDA_KERNEL_NODE_PARAMS_v2* params), params != nullptr,
+         CU_GRAPH_NODE_TYPE_KERNEL, set_kernel(made, *params))
+ADD_NODE(cuGraphAddNode, (CUgraphNodeParams * params), params != nullptr, params->type,
+         set_any(made, *params))
+ADD_NODE(cuGraphAddMemsetNode, (const CUDA_MEMSET_NODE_PARAMS* params, CUcontext),
+         params != nullptr, CU_GRAPH_NODE_TYPE_MEMSET, set_memset(made, *params))
+ADD_NODE(cuGraphAddHostNode, (const CUDA_HOST_NODE_PARAMS* params), params != nullptr,
+         CU_GRAPH_NODE_TYPE_HOST, set_host(made, params->fn, params->userData))
+ADD_NODE(cuGraphAddChildGraphNode, (CUgraph child), find_graph(child) != nullptr,
+         CU_GRAPH_NODE_TYPE_GRAPH, set_child(made, *find_graph(child)))
+ENTRY_LOCKED(cuGraphAddNode_v2,
+             (CUgraphNode * node, CUgraph graph, const CUgraphNode* dependencies,
+              const CUgraphEdgeData*, size_t count, CUgraphNodeParams* params),
+             params == nullptr ? CUDA_ERROR_INVALID_VALUE
+                               : add_node(node, graph, dependencies, count, params->type,
+                                          [&](Node& made) { return set_any(made, *params); }))
+ENTRY_LOCKED(cuGraphAddEmptyNode,
+             (CUgraphNode * node, CUgraph graph, const CUgraphNode* dependencies, size_t count),
+             add_node(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_EMPTY,
+                      [](Node&) { return CUDA_SUCCESS; }))
+
+// What is read of a node, or set, by a pointer: neither may be missing.
+#define ON_NODE(name, parameters, node_handle, pointer, result)                 \
+  CUresult name parameters {                                                    \
+    SIM_ENTER_LOCKED(name);                                                     \
+    Node* node = node_handle;                                                   \
+    if (node == nullptr || pointer == nullptr) return CUDA_ERROR_INVALID_VALUE; \
+    return result;                                                              \
+  }
+ON_NODE(cuGraphKernelNodeGetParams, (CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v1* params),
+        find_node(handle), params, get_narrow_kernel(*node, params))
+ON_NODE(cuGraphKernelNodeGetParams_v2, (CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v2* params),
+        find_node(handle), params, get_kernel(*node, params, true))
+ON_NODE(cuGraphKernelNodeSetParams, (CUgraphNode handle, const CUDA_KERNEL_NODE_PARAMS_v1* params),
+        find_node(handle), params, set_kernel(*node, widen(*params)))
+ON_NODE(cuGraphKernelNodeSetParams_v2,
+        (CUgraphNode handle, const CUDA_KERNEL_NODE_PARAMS_v2* params), find_node(handle), params,
+        set_kernel(*node, *params))
+ON_NODE(cuGraphKernelNodeSetAttribute,
+        (CUgraphNode handle, CUkernelNodeAttrID id, const CUkernelNodeAttrValue* value),
+        find_node(handle), value, set_kernel_attribute(*node, id, *value))
+ON_NODE(cuGraphNodeSetParams, (CUgraphNode handle, CUgraphNodeParams* params), find_node(handle),
+        params, set_any(*node, *params))
+ON_NODE(cuGraphExecKernelNodeSetParams,
+        (CUgraphExec exec, CUgraphNode handle, const CUDA_KERNEL_NODE_PARAMS_v1* params),
+        node_of(exec, handle), params, set_kernel(*node, widen(*params)))
+ON_NODE(cuGraphExecKernelNodeSetParams_v2,
+        (CUgraphExec exec, CUgraphNode handle, const CUDA_KERNEL_NODE_PARAMS_v2* params),
+        node_of(exec, handle), params, set_kernel(*node, *params))
+ON_NODE(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode handle, CUgraphNodeParams* params),
+        node_of(exec, handle), params, set_any(*node, *params))
 CUresult cuGraphKernelNodeGetAttribute(CUgraphNode handle, CUkernelNodeAttrID id,
                                        CUkernelNodeAttrValue* value) {
-  SIM_ENTER(cuGraphKernelNodeGetAttribute);
-  const Lock guard(driver().lock);
+  SIM_ENTER_LOCKED(cuGraphKernelNodeGetAttribute);
   const Node* node = find_node(handle);
   if (node == nullptr || value == nullptr || node->type != CU_GRAPH_NODE_TYPE_KERNEL)
     return CUDA_ERROR_INVALID_VALUE;
@@ -553,77 +569,18 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode handle, CUkernelNodeAttrID id
     if (attribute.id == id) *value = attribute.value;
   return CUDA_SUCCESS;
 }
-CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUkernelNodeAttrID id,
-                                       const CUkernelNodeAttrValue* value) {
-  SIM_ENTER(cuGraphKernelNodeSetAttribute);
-  const Lock guard(driver().lock);
-  Node* node = find_node(handle);
-  if (node == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return set_kernel_attribute(*node, id, *value);
-}
 CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode to_handle, CUgraphNode from_handle) {
-  SIM_ENTER(cuGraphKernelNodeCopyAttributes);
-  const Lock guard(driver().lock);
+  SIM_ENTER_LOCKED(cuGraphKernelNodeCopyAttributes);
   Node* to = find_node(to_handle);
   const Node* from = find_node(from_handle);
   if (to == nullptr || from == nullptr || from->type != CU_GRAPH_NODE_TYPE_KERNEL)
     return CUDA_ERROR_INVALID_VALUE;
   for (const CUlaunchAttribute& attribute : from->kernel.attributes) {
-    const CUresult error = set_kernel_attribute(*to, attribute.id, attribute.value);
-    if (error != CUDA_SUCCESS) return error;
+    SIM_TRY(set_kernel_attribute(*to, attribute.id, attribute.value));
   }
   return CUDA_SUCCESS;
 }
 
-CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
-                        size_t count, CUgraphNodeParams* params) {
-  SIM_ENTER(cuGraphAddNode);
-  return add_any(node, graph, dependencies, count, params);
-}
-CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
-                           const CUgraphEdgeData*, size_t count, CUgraphNodeParams* params) {
-  SIM_ENTER(cuGraphAddNode_v2);
-  return add_any(node, graph, dependencies, count, params);
-}
-CUresult cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* params) {
-  SIM_ENTER(cuGraphNodeSetParams);
-  const Lock guard(driver().lock);
-  Node* node = find_node(handle);
-  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return set_any(*node, *params);
-}
-CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
-                             size_t count) {
-  SIM_ENTER(cuGraphAddEmptyNode);
-  const Lock guard(driver().lock);
-  return add_node(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_EMPTY,
-                  [](Node&) { return CUDA_SUCCESS; });
-}
-CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
-                              size_t count, const CUDA_MEMSET_NODE_PARAMS* params, CUcontext) {
-  SIM_ENTER(cuGraphAddMemsetNode);
-  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Lock guard(driver().lock);
-  return add_node(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_MEMSET,
-                  [&](Node& made) { return set_memset(made, *params); });
-}
-CUresult cuGraphAddHostNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
-                            size_t count, const CUDA_HOST_NODE_PARAMS* params) {
-  SIM_ENTER(cuGraphAddHostNode);
-  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Lock guard(driver().lock);
-  return add_node(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_HOST,
-                  [&](Node& made) { return set_host(made, params->fn, params->userData); });
-}
-CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
-                                  size_t count, CUgraph child_handle) {
-  SIM_ENTER(cuGraphAddChildGraphNode);
-  const Lock guard(driver().lock);
-  const Graph* child = find_graph(child_handle);
-  if (child == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return add_node(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_GRAPH,
-                  [&](Node& made) { return set_child(made, *child); });
-}
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph* graph) {
   SIM_ENTER(cuGraphChildGraphNodeGetGraph);
   const Node* node = find_node(handle);
@@ -633,10 +590,8 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph* graph) {
   return CUDA_SUCCESS;
 }
 CUresult cuGraphDestroyNode(CUgraphNode handle) {
-  SIM_ENTER(cuGraphDestroyNode);
-  const Lock guard(driver().lock);
-  Node* node = find_node(handle);
-  if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  SIM_ENTER_LOCKED(cuGraphDestroyNode);
+  SIM_FIND(node, find_node(handle), CUDA_ERROR_INVALID_VALUE);
   auto& nodes = node->graph->nodes;
   nodes.erase(std::remove(nodes.begin(), nodes.end(), node), nodes.end());
   for (Node* other : nodes) {
@@ -648,16 +603,13 @@ CUresult cuGraphDestroyNode(CUgraphNode handle) {
 }
 
 CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
-  SIM_ENTER(cuGraphGetNodes);
-  const Lock guard(driver().lock);
+  SIM_ENTER_LOCKED(cuGraphGetNodes);
   const Graph* graph = find_graph(handle);
   return graph != nullptr ? list_nodes(graph->nodes, nodes, count) : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuGraphGetRootNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
-  SIM_ENTER(cuGraphGetRootNodes);
-  const Lock guard(driver().lock);
-  const Graph* graph = find_graph(handle);
-  if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  SIM_ENTER_LOCKED(cuGraphGetRootNodes);
+  SIM_FIND(graph, find_graph(handle), CUDA_ERROR_INVALID_VALUE);
   std::vector<Node*> roots;
   for (Node* node : graph->nodes)
     if (node->dependencies.empty()) roots.push_back(node);
@@ -670,10 +622,8 @@ CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType* type) {
   *type = node->type;
   return CUDA_SUCCESS;
 }
-CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode* nodes, size_t* count) {
-  SIM_ENTER(cuGraphNodeGetDependencies);
-  return list_dependencies(node, nodes, count);
-}
+ENTRY(cuGraphNodeGetDependencies, (CUgraphNode node, CUgraphNode* nodes, size_t* count),
+      list_dependencies(node, nodes, count))
 CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode* nodes, CUgraphEdgeData* edges,
                                        size_t* count) {
   SIM_ENTER(cuGraphNodeGetDependencies_v2);
@@ -682,87 +632,30 @@ CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode* nodes, CUg
     memset(edges, 0, *count * sizeof *edges);
   return error;
 }
-CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
-                                size_t count) {
-  SIM_ENTER(cuGraphAddDependencies);
-  return add_edges(graph, from, to, count);
-}
-CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
-                                   const CUgraphEdgeData*, size_t count) {
-  SIM_ENTER(cuGraphAddDependencies_v2);
-  return add_edges(graph, from, to, count);
-}
-
-CUresult cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log,
-                            size_t log_size) {
-  SIM_ENTER(cuGraphInstantiate);
-  if (error_node != nullptr) *error_node = nullptr;
-  if (log != nullptr && log_size > 0) *log = 0;
-  return instantiate(exec, graph);
-}
-CUresult cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log,
-                               size_t log_size) {
-  SIM_ENTER(cuGraphInstantiate_v2);
-  if (error_node != nullptr) *error_node = nullptr;
-  if (log != nullptr && log_size > 0) *log = 0;
-  return instantiate(exec, graph);
-}
-CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long) {
-  SIM_ENTER(cuGraphInstantiateWithFlags);
-  return instantiate(exec, graph);
-}
-static CUresult instantiate_with_params(CUgraphExec* exec, CUgraph graph,
-                                        CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
-  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult error = instantiate(exec, graph);
-  params->hErrNode_out = nullptr;
-  params->result_out =
-      error == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
-  return error;
-}
-CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
-                                      CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
-  SIM_ENTER(cuGraphInstantiateWithParams);
-  return instantiate_with_params(exec, graph, params);
-}
-CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* exec, CUgraph graph,
-                                           CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
-  SIM_ENTER(cuGraphInstantiateWithParams_ptsz);
-  return instantiate_with_params(exec, graph, params);
-}
-
-CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec_handle, CUgraphNode node_handle,
-                                        const CUDA_KERNEL_NODE_PARAMS_v1* params) {
-  SIM_ENTER(cuGraphExecKernelNodeSetParams);
-  const Lock guard(driver().lock);
-  const GraphExec* exec = find_exec(exec_handle);
-  Node* node = exec != nullptr ? copy_of(*exec, node_handle) : nullptr;
-  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return set_kernel(*node, widen(*params));
-}
-CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec_handle, CUgraphNode node_handle,
-                                           const CUDA_KERNEL_NODE_PARAMS_v2* params) {
-  SIM_ENTER(cuGraphExecKernelNodeSetParams_v2);
-  const Lock guard(driver().lock);
-  const GraphExec* exec = find_exec(exec_handle);
-  Node* node = exec != nullptr ? copy_of(*exec, node_handle) : nullptr;
-  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return set_kernel(*node, *params);
-}
-CUresult cuGraphExecNodeSetParams(CUgraphExec exec_handle, CUgraphNode node_handle,
-                                  CUgraphNodeParams* params) {
-  SIM_ENTER(cuGraphExecNodeSetParams);
-  const Lock guard(driver().lock);
-  const GraphExec* exec = find_exec(exec_handle);
-  Node* node = exec != nullptr ? copy_of(*exec, node_handle) : nullptr;
-  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return set_any(*node, *params);
-}
-CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* error_node,
-                           CUgraphExecUpdateResult* result) {
-  SIM_ENTER(cuGraphExecUpdate);
-  return update_exec(exec, graph, error_node, result);
-}
+ENTRY(cuGraphAddDependencies,
+      (CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, size_t count),
+      add_edges(graph, from, to, count))
+ENTRY(cuGraphAddDependencies_v2,
+      (CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, const CUgraphEdgeData*,
+       size_t count),
+      add_edges(graph, from, to, count))
+ENTRY(cuGraphInstantiate,
+      (CUgraphExec * exec, CUgraph graph, CUgraphNode* error_node, char* log, size_t log_size),
+      instantiate_with_log(exec, graph, error_node, log, log_size))
+ENTRY(cuGraphInstantiate_v2,
+      (CUgraphExec * exec, CUgraph graph, CUgraphNode* error_node, char* log, size_t log_size),
+      instantiate_with_log(exec, graph, error_node, log, log_size))
+ENTRY(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long),
+      instantiate(exec, graph))
+ENTRY(cuGraphInstantiateWithParams,
+      (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params),
+      instantiate_with_params(exec, graph, params))
+ENTRY(cuGraphInstantiateWithParams_ptsz,
+      (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params),
+      instantiate_with_params(exec, graph, params))
+ENTRY(cuGraphExecUpdate,
+      (CUgraphExec exec, CUgraph graph, CUgraphNode* error_node, CUgraphExecUpdateResult* result),
+      update_exec(exec, graph, error_node, result))
 CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info) {
   SIM_ENTER(cuGraphExecUpdate_v2);
   if (info == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -770,39 +663,25 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
   return update_exec(exec, graph, &info->errorNode, &info->result);
 }
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
-  SIM_ENTER(cuGraphExecDestroy);
-  const Lock guard(driver().lock);
-  GraphExec* exec = find_exec(handle);
-  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  SIM_ENTER_LOCKED(cuGraphExecDestroy);
+  SIM_FIND(exec, find_exec(handle), CUDA_ERROR_INVALID_VALUE);
   end_graph(*exec->graph);
   driver().pools.graph_execs.release(exec);
   return CUDA_SUCCESS;
 }
 
-CUresult cuGraphUpload(CUgraphExec exec, CUstream) {
-  SIM_ENTER(cuGraphUpload);
-  return find_exec(exec) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream) {
-  SIM_ENTER(cuGraphUpload_ptsz);
-  return find_exec(exec) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-  SIM_ENTER_CONTEXT(cuGraphLaunch);
-  return launch_graph(Api::cuGraphLaunch, false, exec, stream, context);
-}
-CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
-  SIM_ENTER_CONTEXT(cuGraphLaunch_ptsz);
-  return launch_graph(Api::cuGraphLaunch_ptsz, true, exec, stream, context);
-}
+ENTRY(cuGraphUpload, (CUgraphExec exec, CUstream),
+      find_exec(exec) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE)
+ENTRY(cuGraphUpload_ptsz, (CUgraphExec exec, CUstream),
+      find_exec(exec) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE)
+ENTRY_PTSZ(cuGraphLaunch, (CUgraphExec exec, CUstream stream),
+           launch_graph(api, is_ptsz, exec, stream, context))
 
 int simcuda_node(void* node_handle, void* exec_handle, SimcudaLaunch* launch) {
   const Lock guard(driver().lock);
   const Node* node = find_node(static_cast<CUgraphNode>(node_handle));
-  if (node != nullptr && exec_handle != nullptr) {
-    const GraphExec* exec = find_exec(static_cast<CUgraphExec>(exec_handle));
-    node = exec != nullptr ? copy_of(*exec, static_cast<CUgraphNode>(node_handle)) : nullptr;
-  }
+  if (node != nullptr && exec_handle != nullptr)
+    node = node_of(static_cast<CUgraphExec>(exec_handle), static_cast<CUgraphNode>(node_handle));
   if (node == nullptr || node->type != CU_GRAPH_NODE_TYPE_KERNEL) return 0;
   describe(node->kernel.launch, launch);
   return 1;

@@ -42,8 +42,8 @@ struct Call {
   void** params;
   void** extra;
   bool is_cooperative;
-  const CUlaunchAttribute* attributes;
-  uint32_t attribute_count;
+  const CUlaunchAttribute* attributes = nullptr;
+  uint32_t attribute_count = 0;
 };
 
 // A handle that is none (any more).
@@ -66,17 +66,13 @@ struct Call {
 }
 
 CUresult launch_call(const Call& call) {
-  if (const CUresult error = enter(call.api); error != CUDA_SUCCESS) return error;
-  Context* context = nullptr;
-  if (const CUresult error = current_context(&context); error != CUDA_SUCCESS) return error;
+  SIM_TRY(enter(call.api));
+  SIM_GET(Context*, context, current_context(&context));
   Function* handle = driver().pools.functions.contains(call.function);
   const Kind kind = handle != nullptr ? handle->kind.load(std::memory_order_acquire) : Kind::none;
   if (kind != Kind::function && kind != Kind::kernel) [[unlikely]]
     return bad_handle(call.function);
-  Stream* stream = nullptr;
-  if (const CUresult error = find_stream(call.stream, call.is_ptsz, context, &stream);
-      error != CUDA_SUCCESS)
-    return error;
+  SIM_GET(Stream*, stream, find_stream(call.stream, call.is_ptsz, context, &stream));
   // A kernel runs wherever its stream is; a function only in its own context.
   if (kind == Kind::function && handle->context != stream->context)
     return CUDA_ERROR_INVALID_HANDLE;
@@ -85,13 +81,9 @@ CUresult launch_call(const Call& call) {
   launch.handle = handle;
   launch.generation = handle->generation;
   launch.context = stream->context;
-  if (const CUresult error = code_on(*handle, *launch.context->device, &launch.info);
-      error != CUDA_SUCCESS)
-    return error;
+  SIM_TRY(code_on(*handle, *launch.context->device, &launch.info));
   if (g_has_faults.load(std::memory_order_relaxed)) [[unlikely]] {
-    if (const CUresult fault = find_fault(call.api, launch.info->name.c_str());
-        fault != CUDA_SUCCESS)
-      return fault;
+    SIM_TRY(find_fault(call.api, launch.info->name.c_str()));
   }
   memcpy(launch.grid, call.grid, sizeof launch.grid);
   memcpy(launch.block, call.block, sizeof launch.block);
@@ -99,17 +91,15 @@ CUresult launch_call(const Call& call) {
   launch.is_cooperative = call.is_cooperative;
   launch.attributes = call.attributes;
   launch.attribute_count = call.attribute_count;
-  if (const CUresult error = check_launch(&launch); error != CUDA_SUCCESS) return error;
-  if (const CUresult error = pack_params(*launch.info, call.params, call.extra, &launch.params);
-      error != CUDA_SUCCESS)
-    return error;
+  SIM_TRY(check_launch(&launch));
+  SIM_TRY(pack_params(*launch.info, call.params, call.extra, &launch.params));
 
   if (stream->is_capturing.load(std::memory_order_acquire)) {
     bool was_captured = false;
     const CUresult error = capture_launch(*stream, launch, &was_captured);
     if (was_captured) return error;
   }
-  if (const CUresult error = check_legacy_rule(*stream); error != CUDA_SUCCESS) return error;
+  SIM_TRY(check_legacy_rule(*stream));
   run_launch(launch, {call.api, call.is_ptsz, false, call.extra != nullptr}, *stream, call.stream);
   return CUDA_SUCCESS;
 }
@@ -120,18 +110,10 @@ CUresult launch_ex(Api api, bool is_ptsz, const CUlaunchConfig* config, CUfuncti
     const CUresult error = enter(api);
     return error != CUDA_SUCCESS ? error : CUDA_ERROR_INVALID_VALUE;
   }
-  return launch_call({api,
-                      is_ptsz,
-                      function,
-                      {config->gridDimX, config->gridDimY, config->gridDimZ},
-                      {config->blockDimX, config->blockDimY, config->blockDimZ},
-                      config->sharedMemBytes,
-                      config->hStream,
-                      params,
-                      extra,
-                      false,
-                      config->attrs,
-                      config->numAttrs});
+  return launch_call(
+      Call(api, is_ptsz, function, {config->gridDimX, config->gridDimY, config->gridDimZ},
+           {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes,
+           config->hStream, params, extra, false, config->attrs, config->numAttrs));
 }
 
 // cuLaunch, cuLaunchGrid, cuLaunchGridAsync: geometry and arguments were set on the function.
@@ -147,23 +129,13 @@ CUresult launch_legacy(Api api, CUfunction handle, int width, int height, CUstre
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, params.data(), CU_LAUNCH_PARAM_BUFFER_SIZE,
                    &size, CU_LAUNCH_PARAM_END};
   const uint32_t* block = function->legacy_block;
-  return launch_call({api,
-                      false,
-                      handle,
-                      {static_cast<uint32_t>(width), static_cast<uint32_t>(height), 1},
-                      {block[0], block[1], block[2]},
-                      function->legacy_shared_mem,
-                      stream,
-                      nullptr,
-                      extra,
-                      false,
-                      nullptr,
-                      0});
+  return launch_call(Call(
+      api, false, handle, {static_cast<uint32_t>(width), static_cast<uint32_t>(height), 1},
+      {block[0], block[1], block[2]}, function->legacy_shared_mem, stream, nullptr, extra, false));
 }
 
 CUresult set_legacy_param(CUfunction handle, int offset, const void* data, size_t size) {
-  Function* function = find_function(handle);
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(function, find_function(handle), CUDA_ERROR_INVALID_HANDLE);
   if (offset < 0 || data == nullptr || static_cast<size_t>(offset) + size > 4096)
     return CUDA_ERROR_INVALID_VALUE;
   auto& params = function->legacy_params;
@@ -181,8 +153,7 @@ CUresult find_either(CUfunction handle, Function** function) {
 
 CUresult max_blocks(int* count, CUfunction handle, int threads, size_t dynamic_bytes,
                     const Context& context) {
-  Function* function = nullptr;
-  if (const CUresult error = find_either(handle, &function); error != CUDA_SUCCESS) return error;
+  SIM_GET(Function*, function, find_either(handle, &function));
   if (count == nullptr || threads <= 0) return CUDA_ERROR_INVALID_VALUE;
   *count =
       max_active_blocks(*function, *context.device, static_cast<uint32_t>(threads), dynamic_bytes);
@@ -192,8 +163,7 @@ CUresult max_blocks(int* count, CUfunction handle, int threads, size_t dynamic_b
 CUresult best_block_size(int* min_grid, int* block, CUfunction handle,
                          CUoccupancyB2DSize dynamic_bytes_of, size_t dynamic_bytes, int limit,
                          const Context& context) {
-  Function* function = nullptr;
-  if (const CUresult error = find_either(handle, &function); error != CUDA_SUCCESS) return error;
+  SIM_GET(Function*, function, find_either(handle, &function));
   if (min_grid == nullptr || block == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const int most = limit > 0 ? std::min<int>(limit, static_cast<int>(function->info->max_threads))
                              : static_cast<int>(function->info->max_threads);
@@ -312,8 +282,7 @@ CUresult pack_params(const KernelInfo& info, void** params, void** extra, const 
   *packed = nullptr;
   if (extra != nullptr) {
     size_t size = 0;
-    if (const CUresult error = read_extra(extra, packed, &size); error != CUDA_SUCCESS)
-      return error;
+    SIM_TRY(read_extra(extra, packed, &size));
     return size < info.param_bytes || (*packed == nullptr && info.param_bytes > 0)
                ? CUDA_ERROR_INVALID_VALUE
                : CUDA_SUCCESS;
@@ -398,18 +367,9 @@ extern "C" {
   CUresult name(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,    \
                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_mem, \
                 CUstream stream, void** params extra_parameter) {                          \
-    return launch_call({Api::name,                                                         \
-                        is_ptsz,                                                           \
-                        function,                                                          \
-                        {grid_x, grid_y, grid_z},                                          \
-                        {block_x, block_y, block_z},                                       \
-                        shared_mem,                                                        \
-                        stream,                                                            \
-                        params,                                                            \
-                        extra_argument,                                                    \
-                        is_cooperative,                                                    \
-                        nullptr,                                                           \
-                        0});                                                               \
+    return launch_call(Call(Api::name, is_ptsz, function, {grid_x, grid_y, grid_z},        \
+                            {block_x, block_y, block_z}, shared_mem, stream, params,       \
+                            extra_argument, is_cooperative));                              \
   }
 #define WITH_EXTRA , void** extra
 #define WITHOUT_EXTRA
@@ -434,23 +394,15 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsi
     return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < count; ++i) {
     const CUDA_LAUNCH_PARAMS& one = launches[i];
-    const Stream* stream = driver().pools.streams.find(one.hStream, Kind::stream);
-    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    SIM_FIND(stream, driver().pools.streams.find(one.hStream, Kind::stream),
+             CUDA_ERROR_INVALID_HANDLE);
     ThreadState& thread = thread_state();
     const ContextRef before = thread.current;
     thread.current = {stream->context, stream->context->generation};
-    const CUresult error = launch_call({Api::cuLaunchCooperativeKernelMultiDevice,
-                                        false,
-                                        one.function,
-                                        {one.gridDimX, one.gridDimY, one.gridDimZ},
-                                        {one.blockDimX, one.blockDimY, one.blockDimZ},
-                                        one.sharedMemBytes,
-                                        one.hStream,
-                                        one.kernelParams,
-                                        nullptr,
-                                        true,
-                                        nullptr,
-                                        0});
+    const CUresult error = launch_call(Call(
+        Api::cuLaunchCooperativeKernelMultiDevice, false, one.function,
+        {one.gridDimX, one.gridDimY, one.gridDimZ}, {one.blockDimX, one.blockDimY, one.blockDimZ},
+        one.sharedMemBytes, one.hStream, one.kernelParams, nullptr, true));
     thread.current = before;
     if (error != CUDA_SUCCESS) return error;
   }
@@ -459,8 +411,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsi
 
 CUresult cuFuncSetBlockShape(CUfunction handle, int x, int y, int z) {
   SIM_ENTER(cuFuncSetBlockShape);
-  Function* function = find_function(handle);
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(function, find_function(handle), CUDA_ERROR_INVALID_HANDLE);
   if (x <= 0 || y <= 0 || z <= 0) return CUDA_ERROR_INVALID_VALUE;
   function->legacy_block[0] = static_cast<uint32_t>(x);
   function->legacy_block[1] = static_cast<uint32_t>(y);
@@ -469,31 +420,23 @@ CUresult cuFuncSetBlockShape(CUfunction handle, int x, int y, int z) {
 }
 CUresult cuFuncSetSharedSize(CUfunction handle, unsigned int bytes) {
   SIM_ENTER(cuFuncSetSharedSize);
-  Function* function = find_function(handle);
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(function, find_function(handle), CUDA_ERROR_INVALID_HANDLE);
   function->legacy_shared_mem = bytes;
   return CUDA_SUCCESS;
 }
 CUresult cuParamSetSize(CUfunction handle, unsigned int bytes) {
   SIM_ENTER(cuParamSetSize);
-  Function* function = find_function(handle);
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(function, find_function(handle), CUDA_ERROR_INVALID_HANDLE);
   if (bytes > 4096) return CUDA_ERROR_INVALID_VALUE;
   function->legacy_params.resize(bytes);
   return CUDA_SUCCESS;
 }
-CUresult cuParamSeti(CUfunction handle, int offset, unsigned int value) {
-  SIM_ENTER(cuParamSeti);
-  return set_legacy_param(handle, offset, &value, sizeof value);
-}
-CUresult cuParamSetf(CUfunction handle, int offset, float value) {
-  SIM_ENTER(cuParamSetf);
-  return set_legacy_param(handle, offset, &value, sizeof value);
-}
-CUresult cuParamSetv(CUfunction handle, int offset, void* data, unsigned int bytes) {
-  SIM_ENTER(cuParamSetv);
-  return set_legacy_param(handle, offset, data, bytes);
-}
+ENTRY(cuParamSeti, (CUfunction handle, int offset, unsigned int value),
+      set_legacy_param(handle, offset, &value, sizeof value))
+ENTRY(cuParamSetf, (CUfunction handle, int offset, float value),
+      set_legacy_param(handle, offset, &value, sizeof value))
+ENTRY(cuParamSetv, (CUfunction handle, int offset, void* data, unsigned int bytes),
+      set_legacy_param(handle, offset, data, bytes))
 CUresult cuLaunch(CUfunction function) {
   return launch_legacy(Api::cuLaunch, function, 1, 1, nullptr);
 }
@@ -504,36 +447,28 @@ CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream 
   return launch_legacy(Api::cuLaunchGridAsync, function, width, height, stream);
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int threads,
-                                                     size_t dynamic_bytes) {
-  SIM_ENTER_CONTEXT(cuOccupancyMaxActiveBlocksPerMultiprocessor);
-  return max_blocks(blocks, function, threads, dynamic_bytes, *context);
-}
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction function,
-                                                              int threads, size_t dynamic_bytes,
-                                                              unsigned int) {
-  SIM_ENTER_CONTEXT(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags);
-  return max_blocks(blocks, function, threads, dynamic_bytes, *context);
-}
-CUresult cuOccupancyMaxPotentialBlockSize(int* min_grid, int* block, CUfunction function,
-                                          CUoccupancyB2DSize dynamic_bytes_of, size_t dynamic_bytes,
-                                          int limit) {
-  SIM_ENTER_CONTEXT(cuOccupancyMaxPotentialBlockSize);
-  return best_block_size(min_grid, block, function, dynamic_bytes_of, dynamic_bytes, limit,
-                         *context);
-}
-CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* min_grid, int* block, CUfunction function,
-                                                   CUoccupancyB2DSize dynamic_bytes_of,
-                                                   size_t dynamic_bytes, int limit, unsigned int) {
-  SIM_ENTER_CONTEXT(cuOccupancyMaxPotentialBlockSizeWithFlags);
-  return best_block_size(min_grid, block, function, dynamic_bytes_of, dynamic_bytes, limit,
-                         *context);
-}
+ENTRY_IN_CONTEXT(cuOccupancyMaxActiveBlocksPerMultiprocessor,
+                 (int* blocks, CUfunction function, int threads, size_t dynamic_bytes),
+                 max_blocks(blocks, function, threads, dynamic_bytes, *context))
+ENTRY_IN_CONTEXT(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
+                 (int* blocks, CUfunction function, int threads, size_t dynamic_bytes,
+                  unsigned int),
+                 max_blocks(blocks, function, threads, dynamic_bytes, *context))
+ENTRY_IN_CONTEXT(cuOccupancyMaxPotentialBlockSize,
+                 (int* min_grid, int* block, CUfunction function,
+                  CUoccupancyB2DSize dynamic_bytes_of, size_t dynamic_bytes, int limit),
+                 best_block_size(min_grid, block, function, dynamic_bytes_of, dynamic_bytes, limit,
+                                 *context))
+ENTRY_IN_CONTEXT(cuOccupancyMaxPotentialBlockSizeWithFlags,
+                 (int* min_grid, int* block, CUfunction function,
+                  CUoccupancyB2DSize dynamic_bytes_of, size_t dynamic_bytes, int limit,
+                  unsigned int),
+                 best_block_size(min_grid, block, function, dynamic_bytes_of, dynamic_bytes, limit,
+                                 *context))
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction handle, int blocks,
                                                  int threads) {
   SIM_ENTER_CONTEXT(cuOccupancyAvailableDynamicSMemPerBlock);
-  Function* function = nullptr;
-  if (const CUresult error = find_either(handle, &function); error != CUDA_SUCCESS) return error;
+  SIM_GET(Function*, function, find_either(handle, &function));
   if (bytes == nullptr || blocks <= 0 || threads <= 0) return CUDA_ERROR_INVALID_VALUE;
   const int64_t room = context->device->max_shared_mem_per_sm() / blocks -
                        int64_t{function->info->static_shared_mem} - 1024;
@@ -543,8 +478,7 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction handl
 CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction handle,
                                             const CUlaunchConfig* config) {
   SIM_ENTER_CONTEXT(cuOccupancyMaxPotentialClusterSize);
-  Function* function = nullptr;
-  if (const CUresult error = find_either(handle, &function); error != CUDA_SUCCESS) return error;
+  SIM_GET(Function*, function, find_either(handle, &function));
   if (size == nullptr || config == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (context->device->sm < 90) return CUDA_ERROR_NOT_SUPPORTED;
   const bool is_non_portable =
@@ -554,8 +488,7 @@ CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction handle,
 }
 CUresult cuOccupancyMaxActiveClusters(int* count, CUfunction handle, const CUlaunchConfig* config) {
   SIM_ENTER_CONTEXT(cuOccupancyMaxActiveClusters);
-  Function* function = nullptr;
-  if (const CUresult error = find_either(handle, &function); error != CUDA_SUCCESS) return error;
+  SIM_GET(Function*, function, find_either(handle, &function));
   if (count == nullptr || config == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (context->device->sm < 90) return CUDA_ERROR_NOT_SUPPORTED;
   uint32_t cluster = 1;

@@ -14,8 +14,8 @@ constexpr size_t kDeviceBytes = size_t{16} << 30;
 CUresult allocate(void** pointer, size_t bytes, Context* context, bool is_host) {
   if (pointer == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytes > kDeviceBytes) return CUDA_ERROR_OUT_OF_MEMORY;
-  void* memory = aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  SIM_FIND(memory, aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment),
+           CUDA_ERROR_OUT_OF_MEMORY);
   const Lock guard(driver().lock);
   driver().allocations[reinterpret_cast<uintptr_t>(memory)] = {bytes, context, is_host};
   *pointer = memory;
@@ -63,44 +63,38 @@ bool is_device_range(CUdeviceptr address, size_t bytes) {
   return bytes == 0 || is_allocated(address, bytes) || is_global(address, bytes);
 }
 
+bool can_copy(const void* to, const void* from, size_t bytes, CUdeviceptr device_to,
+              CUdeviceptr device_from) {
+  return (device_to == 0 || is_device_range(device_to, bytes)) &&
+         (device_from == 0 || is_device_range(device_from, bytes)) &&
+         (bytes == 0 || (to != nullptr && from != nullptr));
+}
+
 // The synchronous calls work on a default stream: they break captures that forbid this.
 CUresult before_synchronous(Context* context, bool is_ptds, Stream** stream) {
-  if (const CUresult error = find_stream(nullptr, is_ptds, context, stream); error != CUDA_SUCCESS)
-    return error;
-  if (const CUresult error = check_unsafe_call(); error != CUDA_SUCCESS) return error;
+  SIM_TRY(find_stream(nullptr, is_ptds, context, stream));
+  SIM_TRY(check_unsafe_call());
   return check_legacy_rule(**stream);
 }
 
 CUresult copy_now(Context* context, bool is_ptds, void* to, const void* from, size_t bytes,
                   CUdeviceptr device_to, CUdeviceptr device_from) {
-  Stream* stream = nullptr;
-  if (const CUresult error = before_synchronous(context, is_ptds, &stream); error != CUDA_SUCCESS)
-    return error;
-  if ((device_to != 0 && !is_device_range(device_to, bytes)) ||
-      (device_from != 0 && !is_device_range(device_from, bytes)) ||
-      (bytes != 0 && (to == nullptr || from == nullptr)))
-    return CUDA_ERROR_INVALID_VALUE;
+  SIM_GET(Stream*, stream, before_synchronous(context, is_ptds, &stream));
+  if (!can_copy(to, from, bytes, device_to, device_from)) return CUDA_ERROR_INVALID_VALUE;
   memmove(to, from, bytes);
   return CUDA_SUCCESS;
 }
 
 CUresult copy_in_stream(Context* context, CUstream handle, bool is_ptsz, void* to, const void* from,
                         size_t bytes, CUdeviceptr device_to, CUdeviceptr device_from) {
-  Stream* stream = nullptr;
-  if (const CUresult error = find_stream(handle, is_ptsz, context, &stream); error != CUDA_SUCCESS)
-    return error;
-  if ((device_to != 0 && !is_device_range(device_to, bytes)) ||
-      (device_from != 0 && !is_device_range(device_from, bytes)) ||
-      (bytes != 0 && (to == nullptr || from == nullptr)))
-    return CUDA_ERROR_INVALID_VALUE;
+  SIM_GET(Stream*, stream, find_stream(handle, is_ptsz, context, &stream));
+  if (!can_copy(to, from, bytes, device_to, device_from)) return CUDA_ERROR_INVALID_VALUE;
   return submit(*stream, CU_GRAPH_NODE_TYPE_MEMCPY, [=] { memmove(to, from, bytes); });
 }
 
 template <class T>
 CUresult fill_now(Context* context, bool is_ptds, CUdeviceptr to, T value, size_t count) {
-  Stream* stream = nullptr;
-  if (const CUresult error = before_synchronous(context, is_ptds, &stream); error != CUDA_SUCCESS)
-    return error;
+  SIM_GET(Stream*, stream, before_synchronous(context, is_ptds, &stream));
   if (!is_device_range(to, count * sizeof(T)) || to % sizeof(T) != 0)
     return CUDA_ERROR_INVALID_VALUE;
   T* at = reinterpret_cast<T*>(to);
@@ -111,9 +105,7 @@ CUresult fill_now(Context* context, bool is_ptds, CUdeviceptr to, T value, size_
 template <class T>
 CUresult fill_in_stream(Context* context, CUstream handle, bool is_ptsz, CUdeviceptr to, T value,
                         size_t count) {
-  Stream* stream = nullptr;
-  if (const CUresult error = find_stream(handle, is_ptsz, context, &stream); error != CUDA_SUCCESS)
-    return error;
+  SIM_GET(Stream*, stream, find_stream(handle, is_ptsz, context, &stream));
   if (!is_device_range(to, count * sizeof(T)) || to % sizeof(T) != 0)
     return CUDA_ERROR_INVALID_VALUE;
   return submit(*stream, CU_GRAPH_NODE_TYPE_MEMSET, [=] {
@@ -124,25 +116,20 @@ CUresult fill_in_stream(Context* context, CUstream handle, bool is_ptsz, CUdevic
 
 CUresult allocate_in_stream(Context* context, CUdeviceptr* pointer, size_t bytes, CUstream handle,
                             bool is_ptsz) {
-  Stream* stream = nullptr;
-  if (const CUresult error = find_stream(handle, is_ptsz, context, &stream); error != CUDA_SUCCESS)
-    return error;
-  if (const CUresult error = check_legacy_rule(*stream); error != CUDA_SUCCESS) return error;
+  SIM_GET(Stream*, stream, find_stream(handle, is_ptsz, context, &stream));
+  SIM_TRY(check_legacy_rule(*stream));
   return allocate(reinterpret_cast<void**>(pointer), bytes, context, false);
 }
 
 CUresult free_in_stream(Context* context, CUdeviceptr pointer, CUstream handle, bool is_ptsz) {
-  Stream* stream = nullptr;
-  if (const CUresult error = find_stream(handle, is_ptsz, context, &stream); error != CUDA_SUCCESS)
-    return error;
+  SIM_GET(Stream*, stream, find_stream(handle, is_ptsz, context, &stream));
   if (!is_allocated(pointer, 1)) return CUDA_ERROR_INVALID_VALUE;
   return submit(*stream, CU_GRAPH_NODE_TYPE_MEM_FREE, [=] { release(pointer, false); });
 }
 
-template <class T>
-T* at(CUdeviceptr pointer) {
-  return reinterpret_cast<T*>(pointer);
-}
+void* as_pointer(void* pointer) { return pointer; }
+const void* as_pointer(const void* pointer) { return pointer; }
+void* as_pointer(CUdeviceptr pointer) { return reinterpret_cast<void*>(pointer); }
 
 }  // namespace
 
@@ -179,34 +166,34 @@ CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
 
 CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
   SIM_ENTER_CONTEXT(cuMemAlloc_v2);
-  if (const CUresult error = check_unsafe_call(); error != CUDA_SUCCESS) return error;
+  SIM_TRY(check_unsafe_call());
   return allocate(reinterpret_cast<void**>(pointer), bytes, context, false);
 }
 CUresult cuMemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned int flags) {
   SIM_ENTER_CONTEXT(cuMemAllocManaged);
   if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult error = check_unsafe_call(); error != CUDA_SUCCESS) return error;
+  SIM_TRY(check_unsafe_call());
   return allocate(reinterpret_cast<void**>(pointer), bytes, context, false);
 }
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
   SIM_ENTER_CONTEXT(cuMemFree_v2);
   if (pointer == 0) return CUDA_SUCCESS;
-  if (const CUresult error = check_unsafe_call(); error != CUDA_SUCCESS) return error;
+  SIM_TRY(check_unsafe_call());
   return release(pointer, false);
 }
 CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned int) {
   SIM_ENTER_CONTEXT(cuMemHostAlloc);
-  if (const CUresult error = check_unsafe_call(); error != CUDA_SUCCESS) return error;
+  SIM_TRY(check_unsafe_call());
   return allocate(pointer, bytes, context, true);
 }
 CUresult cuMemAllocHost_v2(void** pointer, size_t bytes) {
   SIM_ENTER_CONTEXT(cuMemAllocHost_v2);
-  if (const CUresult error = check_unsafe_call(); error != CUDA_SUCCESS) return error;
+  SIM_TRY(check_unsafe_call());
   return allocate(pointer, bytes, context, true);
 }
 CUresult cuMemFreeHost(void* pointer) {
   SIM_ENTER_CONTEXT(cuMemFreeHost);
-  if (const CUresult error = check_unsafe_call(); error != CUDA_SUCCESS) return error;
+  SIM_TRY(check_unsafe_call());
   return release(reinterpret_cast<uintptr_t>(pointer), true);
 }
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pointer, void* host, unsigned int) {
@@ -251,80 +238,36 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
 }
 
 // Both spellings of a call on a default stream: legacy, and the thread's own (_ptds).
-#define COPY_NOW(name, is_ptds, parameters, to, from, device_to, device_from)   \
-  CUresult name parameters {                                                    \
-    SIM_ENTER_CONTEXT(name);                                                    \
-    return copy_now(context, is_ptds, to, from, bytes, device_to, device_from); \
-  }
-#define COPY_NOW_BOTH(name, ...)     \
-  COPY_NOW(name, false, __VA_ARGS__) \
-  COPY_NOW(name##_ptds, true, __VA_ARGS__)
+#define COPY_NOW(name, to_type, from_type, device_to, device_from) \
+  ENTRY_PTDS(                                                      \
+      name, (to_type to, from_type from, size_t bytes),            \
+      copy_now(context, is_ptsz, as_pointer(to), as_pointer(from), bytes, device_to, device_from))
+COPY_NOW(cuMemcpyHtoD_v2, CUdeviceptr, const void*, to, 0)
+COPY_NOW(cuMemcpyDtoH_v2, void*, CUdeviceptr, 0, from)
+COPY_NOW(cuMemcpyDtoD_v2, CUdeviceptr, CUdeviceptr, to, from)
+COPY_NOW(cuMemcpy, CUdeviceptr, CUdeviceptr, 0, 0)
 
-COPY_NOW_BOTH(cuMemcpyHtoD_v2, (CUdeviceptr to, const void* from, size_t bytes), at<void>(to), from,
-              to, 0)
-COPY_NOW_BOTH(cuMemcpyDtoH_v2, (void* to, CUdeviceptr from, size_t bytes), to, at<void>(from), 0,
-              from)
-COPY_NOW_BOTH(cuMemcpyDtoD_v2, (CUdeviceptr to, CUdeviceptr from, size_t bytes), at<void>(to),
-              at<void>(from), to, from)
-COPY_NOW_BOTH(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t bytes), at<void>(to),
-              at<void>(from), 0, 0)
+#define COPY_ASYNC(name, to_type, from_type, device_to, device_from)                           \
+  ENTRY_PTSZ(name, (to_type to, from_type from, size_t bytes, CUstream stream),                \
+             copy_in_stream(context, stream, is_ptsz, as_pointer(to), as_pointer(from), bytes, \
+                            device_to, device_from))
+COPY_ASYNC(cuMemcpyHtoDAsync_v2, CUdeviceptr, const void*, to, 0)
+COPY_ASYNC(cuMemcpyDtoHAsync_v2, void*, CUdeviceptr, 0, from)
+COPY_ASYNC(cuMemcpyDtoDAsync_v2, CUdeviceptr, CUdeviceptr, to, from)
+COPY_ASYNC(cuMemcpyAsync, CUdeviceptr, CUdeviceptr, 0, 0)
 
-#define COPY_ASYNC(name, is_ptsz, parameters, to, from, device_to, device_from)               \
-  CUresult name parameters {                                                                  \
-    SIM_ENTER_CONTEXT(name);                                                                  \
-    return copy_in_stream(context, stream, is_ptsz, to, from, bytes, device_to, device_from); \
-  }
-#define COPY_ASYNC_BOTH(name, ...)     \
-  COPY_ASYNC(name, false, __VA_ARGS__) \
-  COPY_ASYNC(name##_ptsz, true, __VA_ARGS__)
+#define FILL(name, type)                                                               \
+  ENTRY_PTDS(name##_v2, (CUdeviceptr to, type value, size_t count),                    \
+             fill_now(context, is_ptsz, to, value, count))                             \
+  ENTRY_PTSZ(name##Async, (CUdeviceptr to, type value, size_t count, CUstream stream), \
+             fill_in_stream(context, stream, is_ptsz, to, value, count))
+FILL(cuMemsetD8, unsigned char)
+FILL(cuMemsetD16, unsigned short)
+FILL(cuMemsetD32, unsigned int)
 
-COPY_ASYNC_BOTH(cuMemcpyHtoDAsync_v2,
-                (CUdeviceptr to, const void* from, size_t bytes, CUstream stream), at<void>(to),
-                from, to, 0)
-COPY_ASYNC_BOTH(cuMemcpyDtoHAsync_v2, (void* to, CUdeviceptr from, size_t bytes, CUstream stream),
-                to, at<void>(from), 0, from)
-COPY_ASYNC_BOTH(cuMemcpyDtoDAsync_v2,
-                (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream), at<void>(to),
-                at<void>(from), to, from)
-COPY_ASYNC_BOTH(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream),
-                at<void>(to), at<void>(from), 0, 0)
-
-#define FILL_BOTH(name, type)                                                            \
-  CUresult name##_v2(CUdeviceptr to, type value, size_t count) {                         \
-    SIM_ENTER_CONTEXT(name##_v2);                                                        \
-    return fill_now(context, false, to, value, count);                                   \
-  }                                                                                      \
-  CUresult name##_v2_ptds(CUdeviceptr to, type value, size_t count) {                    \
-    SIM_ENTER_CONTEXT(name##_v2_ptds);                                                   \
-    return fill_now(context, true, to, value, count);                                    \
-  }                                                                                      \
-  CUresult name##Async(CUdeviceptr to, type value, size_t count, CUstream stream) {      \
-    SIM_ENTER_CONTEXT(name##Async);                                                      \
-    return fill_in_stream(context, stream, false, to, value, count);                     \
-  }                                                                                      \
-  CUresult name##Async_ptsz(CUdeviceptr to, type value, size_t count, CUstream stream) { \
-    SIM_ENTER_CONTEXT(name##Async_ptsz);                                                 \
-    return fill_in_stream(context, stream, true, to, value, count);                      \
-  }
-FILL_BOTH(cuMemsetD8, unsigned char)
-FILL_BOTH(cuMemsetD16, unsigned short)
-FILL_BOTH(cuMemsetD32, unsigned int)
-
-CUresult cuMemAllocAsync(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
-  SIM_ENTER_CONTEXT(cuMemAllocAsync);
-  return allocate_in_stream(context, pointer, bytes, stream, false);
-}
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
-  SIM_ENTER_CONTEXT(cuMemAllocAsync_ptsz);
-  return allocate_in_stream(context, pointer, bytes, stream, true);
-}
-CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
-  SIM_ENTER_CONTEXT(cuMemFreeAsync);
-  return free_in_stream(context, pointer, stream, false);
-}
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
-  SIM_ENTER_CONTEXT(cuMemFreeAsync_ptsz);
-  return free_in_stream(context, pointer, stream, true);
-}
+ENTRY_PTSZ(cuMemAllocAsync, (CUdeviceptr * pointer, size_t bytes, CUstream stream),
+           allocate_in_stream(context, pointer, bytes, stream, is_ptsz))
+ENTRY_PTSZ(cuMemFreeAsync, (CUdeviceptr pointer, CUstream stream),
+           free_in_stream(context, pointer, stream, is_ptsz))
 
 }  // extern "C"

@@ -68,13 +68,11 @@ CUresult make_module(Api api, const void* data, size_t limit, Context& context, 
   // A module's image is given as it is. Wrappers around fat binaries are for libraries.
   if (format_of(data, limit) == ImageFormat::fatbin_wrapper) return CUDA_ERROR_INVALID_IMAGE;
   Bytes bytes;
-  if (const CUresult error = copy_image(data, limit, &bytes); error != CUDA_SUCCESS) return error;
+  SIM_TRY(copy_image(data, limit, &bytes));
   auto image = std::make_shared<Image>();
-  if (const CUresult error = read_image(bytes, context.device->sm, image.get());
-      error != CUDA_SUCCESS)
-    return error;
+  SIM_TRY(read_image(bytes, context.device->sm, image.get()));
   const Lock guard(driver().lock);
-  if (const CUresult error = check_image_budget(api); error != CUDA_SUCCESS) return error;
+  SIM_TRY(check_image_budget(api));
   Module* module = driver().pools.modules.allocate(Kind::module);
   module->context = &context;
   module->image = std::move(image);
@@ -95,7 +93,7 @@ CUresult make_library(Api api, const void* data, size_t limit, CUlibrary* handle
   CUresult first_use_error = CUDA_ERROR_INVALID_IMAGE;
   if (format_of(data, limit) != ImageFormat::unknown) {
     Bytes bytes;
-    if (const CUresult error = copy_image(data, limit, &bytes); error != CUDA_SUCCESS) return error;
+    SIM_TRY(copy_image(data, limit, &bytes));
     for (const Device& device : driver().devices) {
       auto image = std::make_shared<Image>();
       const CUresult error = read_image(bytes, device.sm, image.get());
@@ -108,7 +106,7 @@ CUresult make_library(Api api, const void* data, size_t limit, CUlibrary* handle
     }
   }
   const Lock guard(driver().lock);
-  if (const CUresult error = check_image_budget(api); error != CUDA_SUCCESS) return error;
+  SIM_TRY(check_image_budget(api));
   Library* library = driver().pools.libraries.allocate(Kind::library);
   library->images = std::move(images);
   library->first_use_error = library->images.empty() ? first_use_error : CUDA_SUCCESS;
@@ -128,8 +126,7 @@ CUresult function_in(Module& module, const std::string& name, Function** functio
     *function = found->second;
     return CUDA_SUCCESS;
   }
-  const KernelInfo* info = module.image->find(name);
-  if (info == nullptr) return CUDA_ERROR_NOT_FOUND;
+  SIM_FIND(info, module.image->find(name), CUDA_ERROR_NOT_FOUND);
   *function = make_handle(Kind::function, *info);
   (*function)->context = module.context;
   (*function)->module = &module;
@@ -287,13 +284,8 @@ CUresult module_of_library(Library& library, Context& context, Module** module) 
 
 CUresult function_of_kernel(Function& kernel, Context& context, Function** function) {
   const Lock guard(driver().lock);
-  Module* module = nullptr;
-  if (const CUresult error = module_of_library(*kernel.library, context, &module);
-      error != CUDA_SUCCESS)
-    return error;
-  if (const CUresult error = function_in(*module, kernel.info->name, function);
-      error != CUDA_SUCCESS)
-    return error;
+  SIM_GET(Module*, module, module_of_library(*kernel.library, context, &module));
+  SIM_TRY(function_in(*module, kernel.info->name, function));
   (*function)->kernel = &kernel;
   return CUDA_SUCCESS;
 }
@@ -315,22 +307,16 @@ CUresult cuModuleLoad(CUmodule* module, const char* path) {
   SIM_ENTER_CONTEXT(cuModuleLoad);
   if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Bytes bytes;
-  if (const CUresult error = read_image_file(path, &bytes); error != CUDA_SUCCESS) return error;
+  SIM_TRY(read_image_file(path, &bytes));
   return make_module(Api::cuModuleLoad, bytes.data(), bytes.size(), *context, module);
 }
-CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-  SIM_ENTER_CONTEXT(cuModuleLoadData);
-  return load_module(Api::cuModuleLoadData, module, image, context);
-}
-CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int, CUjit_option*,
-                            void**) {
-  SIM_ENTER_CONTEXT(cuModuleLoadDataEx);
-  return load_module(Api::cuModuleLoadDataEx, module, image, context);
-}
-CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
-  SIM_ENTER_CONTEXT(cuModuleLoadFatBinary);
-  return load_module(Api::cuModuleLoadFatBinary, module, image, context);
-}
+ENTRY_IN_CONTEXT(cuModuleLoadData, (CUmodule * module, const void* image),
+                 load_module(Api::cuModuleLoadData, module, image, context))
+ENTRY_IN_CONTEXT(cuModuleLoadDataEx,
+                 (CUmodule * module, const void* image, unsigned int, CUjit_option*, void**),
+                 load_module(Api::cuModuleLoadDataEx, module, image, context))
+ENTRY_IN_CONTEXT(cuModuleLoadFatBinary, (CUmodule * module, const void* image),
+                 load_module(Api::cuModuleLoadFatBinary, module, image, context))
 CUresult cuModuleUnload(CUmodule handle) {
   SIM_ENTER_CONTEXT(cuModuleUnload);
   const Lock guard(driver().lock);
@@ -344,30 +330,23 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* 
   SIM_ENTER_CONTEXT(cuModuleGetFunction);
   if (function == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Lock guard(driver().lock);
-  Module* module = find_module(handle);
-  if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(module, find_module(handle), CUDA_ERROR_INVALID_HANDLE);
   return function_in(*module, name, reinterpret_cast<Function**>(function));
 }
 CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule handle) {
   SIM_ENTER_CONTEXT(cuModuleGetFunctionCount);
-  Module* module = find_module(handle);
-  if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *count = static_cast<unsigned>(module->image->kernels.size());
-  return CUDA_SUCCESS;
+  SIM_FIND(module, find_module(handle), CUDA_ERROR_INVALID_HANDLE);
+  return give(count, module->image->kernels.size());
 }
 CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int capacity, CUmodule handle) {
   SIM_ENTER_CONTEXT(cuModuleEnumerateFunctions);
   const Lock guard(driver().lock);
-  Module* module = find_module(handle);
-  if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(module, find_module(handle), CUDA_ERROR_INVALID_HANDLE);
   if (functions == nullptr || capacity == 0) return CUDA_ERROR_INVALID_VALUE;
   unsigned written = 0;
   for (const KernelInfo* info : module->image->kernels) {
     if (written == capacity) break;
-    Function* function = nullptr;
-    if (const CUresult error = function_in(*module, info->name, &function); error != CUDA_SUCCESS)
-      return error;
+    SIM_GET(Function*, function, function_in(*module, info->name, &function));
     functions[written++] = reinterpret_cast<CUfunction>(function);
   }
   return CUDA_SUCCESS;
@@ -376,17 +355,11 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr* pointer, size_t* bytes, CUmodule hand
                               const char* name) {
   SIM_ENTER_CONTEXT(cuModuleGetGlobal_v2);
   const Lock guard(driver().lock);
-  Module* module = find_module(handle);
-  if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(module, find_module(handle), CUDA_ERROR_INVALID_HANDLE);
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return global_in(*module, name, pointer, bytes);
 }
-CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
-  SIM_ENTER(cuModuleGetLoadingMode);
-  if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *mode = CU_MODULE_LAZY_LOADING;
-  return CUDA_SUCCESS;
-}
+ENTRY(cuModuleGetLoadingMode, (CUmoduleLoadingMode * mode), give(mode, CU_MODULE_LAZY_LOADING))
 
 CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option*, void**,
                            unsigned int, CUlibraryOption*, void**, unsigned int) {
@@ -399,14 +372,12 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_optio
   SIM_ENTER(cuLibraryLoadFromFile);
   if (library == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Bytes bytes;
-  if (const CUresult error = read_image_file(path, &bytes); error != CUDA_SUCCESS) return error;
+  SIM_TRY(read_image_file(path, &bytes));
   return make_library(Api::cuLibraryLoadFromFile, bytes.data(), bytes.size(), library);
 }
 CUresult cuLibraryUnload(CUlibrary handle) {
-  SIM_ENTER(cuLibraryUnload);
-  const Lock guard(driver().lock);
-  Library* library = find_library(handle);
-  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_ENTER_LOCKED(cuLibraryUnload);
+  SIM_FIND(library, find_library(handle), CUDA_ERROR_INVALID_HANDLE);
   while (!library->modules.empty()) end_module(*library->modules.begin()->second);
   for (auto& [name, kernel] : library->kernels) end_handle(*kernel);
   driver().pools.libraries.release(library);
@@ -416,40 +387,33 @@ CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary handle, const char* name
   SIM_ENTER(cuLibraryGetKernel);
   if (kernel == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Lock guard(driver().lock);
-  Library* library = find_library(handle);
-  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(library, find_library(handle), CUDA_ERROR_INVALID_HANDLE);
   return kernel_in(*library, name, reinterpret_cast<Function**>(kernel));
 }
 CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary handle) {
   SIM_ENTER(cuLibraryGetKernelCount);
-  Library* library = find_library(handle);
-  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(library, find_library(handle), CUDA_ERROR_INVALID_HANDLE);
   if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (library->first_use_error != CUDA_SUCCESS) return library->first_use_error;
   *count = static_cast<unsigned>(library->images.begin()->second->kernels.size());
   return CUDA_SUCCESS;
 }
 CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int capacity, CUlibrary handle) {
-  SIM_ENTER(cuLibraryEnumerateKernels);
-  const Lock guard(driver().lock);
-  Library* library = find_library(handle);
-  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_ENTER_LOCKED(cuLibraryEnumerateKernels);
+  SIM_FIND(library, find_library(handle), CUDA_ERROR_INVALID_HANDLE);
   if (kernels == nullptr || capacity == 0) return CUDA_ERROR_INVALID_VALUE;
   if (library->first_use_error != CUDA_SUCCESS) return library->first_use_error;
   unsigned written = 0;
   for (const KernelInfo* info : library->images.begin()->second->kernels) {
     if (written == capacity) break;
-    Function* kernel = nullptr;
-    if (const CUresult error = kernel_in(*library, info->name, &kernel); error != CUDA_SUCCESS)
-      return error;
+    SIM_GET(Function*, kernel, kernel_in(*library, info->name, &kernel));
     kernels[written++] = reinterpret_cast<CUkernel>(kernel);
   }
   return CUDA_SUCCESS;
 }
 CUresult cuLibraryGetModule(CUmodule* module, CUlibrary handle) {
   SIM_ENTER_CONTEXT(cuLibraryGetModule);
-  Library* library = find_library(handle);
-  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(library, find_library(handle), CUDA_ERROR_INVALID_HANDLE);
   if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return module_of_library(*library, *context, reinterpret_cast<Module**>(module));
 }
@@ -457,42 +421,25 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* pointer, size_t* bytes, CUlibrary handl
                             const char* name) {
   SIM_ENTER_CONTEXT(cuLibraryGetGlobal);
   const Lock guard(driver().lock);
-  Library* library = find_library(handle);
-  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(library, find_library(handle), CUDA_ERROR_INVALID_HANDLE);
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Module* module = nullptr;
-  if (const CUresult error = module_of_library(*library, *context, &module); error != CUDA_SUCCESS)
-    return error;
+  SIM_GET(Module*, module, module_of_library(*library, *context, &module));
   return global_in(*module, name, pointer, bytes);
 }
 
 CUresult cuKernelGetFunction(CUfunction* function, CUkernel handle) {
   SIM_ENTER_CONTEXT(cuKernelGetFunction);
-  Function* kernel = find_kernel(handle);
-  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(kernel, find_kernel(handle), CUDA_ERROR_INVALID_HANDLE);
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return function_of_kernel(*kernel, *context, reinterpret_cast<Function**>(function));
 }
-CUresult cuKernelGetLibrary(CUlibrary* library, CUkernel handle) {
-  SIM_ENTER(cuKernelGetLibrary);
-  const Function* kernel = find_kernel(handle);
-  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (library == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *library = reinterpret_cast<CUlibrary>(kernel->library);
-  return CUDA_SUCCESS;
-}
-CUresult cuKernelGetName(const char** name, CUkernel handle) {
-  SIM_ENTER(cuKernelGetName);
-  const Function* kernel = find_kernel(handle);
-  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *name = kernel->name;
-  return CUDA_SUCCESS;
-}
+ENTRY_VALUE(cuKernelGetLibrary, CUlibrary, CUkernel, find_kernel, CUDA_ERROR_INVALID_HANDLE,
+            reinterpret_cast<CUlibrary>(found->library))
+ENTRY_VALUE(cuKernelGetName, const char*, CUkernel, find_kernel, CUDA_ERROR_INVALID_HANDLE,
+            found->name)
 CUresult cuKernelGetParamInfo(CUkernel handle, size_t index, size_t* offset, size_t* size) {
   SIM_ENTER(cuKernelGetParamInfo);
-  const Function* kernel = find_kernel(handle);
-  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(kernel, find_kernel(handle), CUDA_ERROR_INVALID_HANDLE);
   return param_info(*kernel->info, index, offset, size);
 }
 CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel handle,
@@ -519,59 +466,36 @@ CUresult cuKernelSetCacheConfig(CUkernel handle, CUfunc_cache, CUdevice ordinal)
   return find_device(ordinal) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult cuFuncGetName(const char** name, CUfunction handle) {
-  SIM_ENTER(cuFuncGetName);
-  const Function* function = find_function(handle);
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *name = function->name;
-  return CUDA_SUCCESS;
-}
+ENTRY_VALUE(cuFuncGetName, const char*, CUfunction, find_function, CUDA_ERROR_INVALID_HANDLE,
+            found->name)
 CUresult cuFuncGetParamInfo(CUfunction handle, size_t index, size_t* offset, size_t* size) {
   SIM_ENTER(cuFuncGetParamInfo);
-  const Function* function = find_function(handle);
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(function, find_function(handle), CUDA_ERROR_INVALID_HANDLE);
   return param_info(*function->info, index, offset, size);
 }
-CUresult cuFuncGetModule(CUmodule* module, CUfunction handle) {
-  SIM_ENTER(cuFuncGetModule);
-  const Function* function = find_function(handle);
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *module = reinterpret_cast<CUmodule>(function->module);
-  return CUDA_SUCCESS;
-}
+ENTRY_VALUE(cuFuncGetModule, CUmodule, CUfunction, find_function, CUDA_ERROR_INVALID_HANDLE,
+            reinterpret_cast<CUmodule>(found->module))
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
   SIM_ENTER(cuFuncGetAttribute);
-  const Function* function = find_function(handle);
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(function, find_function(handle), CUDA_ERROR_INVALID_HANDLE);
   return get_attribute(*function, *function->context->device, value, attribute);
 }
 CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
   SIM_ENTER(cuFuncSetAttribute);
-  Function* function = find_function(handle);
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(function, find_function(handle), CUDA_ERROR_INVALID_HANDLE);
   return set_attribute(*function, *function->context->device, attribute, value);
 }
-CUresult cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache) {
-  SIM_ENTER(cuFuncSetCacheConfig);
-  return find_function(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-CUresult cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig) {
-  SIM_ENTER(cuFuncSetSharedMemConfig);
-  return find_function(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
+ENTRY(cuFuncSetCacheConfig, (CUfunction handle, CUfunc_cache),
+      find_function(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE)
+ENTRY(cuFuncSetSharedMemConfig, (CUfunction handle, CUsharedconfig),
+      find_function(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE)
 CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction handle) {
   SIM_ENTER(cuFuncIsLoaded);
   if (find_function(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *state = CU_FUNCTION_LOADING_STATE_LOADED;
-  return CUDA_SUCCESS;
+  return give(state, CU_FUNCTION_LOADING_STATE_LOADED);
 }
-CUresult cuFuncLoad(CUfunction handle) {
-  SIM_ENTER(cuFuncLoad);
-  return find_function(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
+ENTRY(cuFuncLoad, (CUfunction handle),
+      find_function(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE)
 
 // Linking: one cubin goes through as it is.
 static CUresult create_link(CUlinkState* state) {
@@ -589,42 +513,32 @@ static CUresult add_to_link(CUlinkState state, CUjitInputType type, const void* 
 }
 static CUresult add_file_to_link(CUlinkState state, CUjitInputType type, const char* path) {
   Bytes bytes;
-  if (const CUresult error = read_file(path, &bytes); error != CUDA_SUCCESS) return error;
+  SIM_TRY(read_file(path, &bytes));
   return add_to_link(state, type, bytes.data(), bytes.size());
 }
-CUresult cuLinkCreate(unsigned int, CUjit_option*, void**, CUlinkState* state) {
-  SIM_ENTER_CONTEXT(cuLinkCreate);
-  return create_link(state);
-}
-CUresult cuLinkCreate_v2(unsigned int, CUjit_option*, void**, CUlinkState* state) {
-  SIM_ENTER_CONTEXT(cuLinkCreate_v2);
-  return create_link(state);
-}
-CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void* data, size_t size, const char*,
-                       unsigned int, CUjit_option*, void**) {
-  SIM_ENTER(cuLinkAddData);
-  return add_to_link(state, type, data, size);
-}
-CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void* data, size_t size,
-                          const char*, unsigned int, CUjit_option*, void**) {
-  SIM_ENTER(cuLinkAddData_v2);
-  return add_to_link(state, type, data, size);
-}
-CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char* path, unsigned int,
-                       CUjit_option*, void**) {
-  SIM_ENTER(cuLinkAddFile);
-  return add_file_to_link(state, type, path);
-}
-CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char* path, unsigned int,
-                          CUjit_option*, void**) {
-  SIM_ENTER(cuLinkAddFile_v2);
-  return add_file_to_link(state, type, path);
-}
+ENTRY_IN_CONTEXT(cuLinkCreate, (unsigned int, CUjit_option*, void**, CUlinkState* state),
+                 create_link(state))
+ENTRY_IN_CONTEXT(cuLinkCreate_v2, (unsigned int, CUjit_option*, void**, CUlinkState* state),
+                 create_link(state))
+ENTRY(cuLinkAddData,
+      (CUlinkState state, CUjitInputType type, void* data, size_t size, const char*, unsigned int,
+       CUjit_option*, void**),
+      add_to_link(state, type, data, size))
+ENTRY(cuLinkAddData_v2,
+      (CUlinkState state, CUjitInputType type, void* data, size_t size, const char*, unsigned int,
+       CUjit_option*, void**),
+      add_to_link(state, type, data, size))
+ENTRY(cuLinkAddFile,
+      (CUlinkState state, CUjitInputType type, const char* path, unsigned int, CUjit_option*,
+       void**),
+      add_file_to_link(state, type, path))
+ENTRY(cuLinkAddFile_v2,
+      (CUlinkState state, CUjitInputType type, const char* path, unsigned int, CUjit_option*,
+       void**),
+      add_file_to_link(state, type, path))
 CUresult cuLinkComplete(CUlinkState state, void** cubin, size_t* size) {
-  SIM_ENTER(cuLinkComplete);
-  const Lock guard(driver().lock);
-  Link* link = driver().pools.links.find(state, Kind::link);
-  if (link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_ENTER_LOCKED(cuLinkComplete);
+  SIM_FIND(link, driver().pools.links.find(state, Kind::link), CUDA_ERROR_INVALID_HANDLE);
   if (cubin == nullptr || link->cubin.empty()) return CUDA_ERROR_INVALID_VALUE;
   link->is_complete = true;
   *cubin = link->cubin.data();
@@ -632,10 +546,8 @@ CUresult cuLinkComplete(CUlinkState state, void** cubin, size_t* size) {
   return CUDA_SUCCESS;
 }
 CUresult cuLinkDestroy(CUlinkState state) {
-  SIM_ENTER(cuLinkDestroy);
-  const Lock guard(driver().lock);
-  Link* link = driver().pools.links.find(state, Kind::link);
-  if (link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_ENTER_LOCKED(cuLinkDestroy);
+  SIM_FIND(link, driver().pools.links.find(state, Kind::link), CUDA_ERROR_INVALID_HANDLE);
   driver().pools.links.release(link);
   return CUDA_SUCCESS;
 }

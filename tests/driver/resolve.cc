@@ -72,8 +72,7 @@ extern "C" {
 CUresult cuGetProcAddress(const char* symbol, void** function, int version, cuuint64_t flags) {
   count_call(*thread_state().records, Api::cuGetProcAddress);
   if (g_has_faults.load()) {
-    const CUresult fault = find_fault(Api::cuGetProcAddress, nullptr);
-    if (fault != CUDA_SUCCESS) return fault;
+    SIM_TRY(find_fault(Api::cuGetProcAddress, nullptr));
   }
   const CUresult result = resolve(symbol, function, version, flags, nullptr);
   // CUDA 11, whose form this is, was documented so.
@@ -83,8 +82,7 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version, c
                              CUdriverProcAddressQueryResult* status) {
   count_call(*thread_state().records, Api::cuGetProcAddress_v2);
   if (g_has_faults.load()) {
-    const CUresult fault = find_fault(Api::cuGetProcAddress_v2, nullptr);
-    if (fault != CUDA_SUCCESS) return fault;
+    SIM_TRY(find_fault(Api::cuGetProcAddress_v2, nullptr));
   }
   return resolve(symbol, function, version, flags, status);
 }

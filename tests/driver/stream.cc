@@ -41,9 +41,7 @@ void finish_capture(const std::shared_ptr<Capture>& capture) {
 CUresult begin_capture(CUstream handle, bool is_ptsz, CUstreamCaptureMode mode, Graph* into,
                        std::vector<Node*> tail, Context* context) {
   const Lock guard(driver().lock);
-  Stream* stream = nullptr;
-  if (const CUresult error = find_stream(handle, is_ptsz, context, &stream); error != CUDA_SUCCESS)
-    return error;
+  SIM_GET(Stream*, stream, find_stream(handle, is_ptsz, context, &stream));
   if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
     return CUDA_ERROR_INVALID_VALUE;
   if (stream->stream_kind == simcuda_stream_legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -82,9 +80,7 @@ bool is_joined(const Capture& capture) {
 
 CUresult end_capture(CUstream handle, bool is_ptsz, CUgraph* graph, Context* context) {
   const Lock guard(driver().lock);
-  Stream* stream = nullptr;
-  if (const CUresult error = find_stream(handle, is_ptsz, context, &stream); error != CUDA_SUCCESS)
-    return error;
+  SIM_GET(Stream*, stream, find_stream(handle, is_ptsz, context, &stream));
   if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *graph = nullptr;
   const std::shared_ptr<Capture> capture = stream->capture;
@@ -117,8 +113,7 @@ CUstreamCaptureStatus status_of(const Stream& stream) {
 
 // Asking the legacy stream while a blocking stream captures is refused, but breaks nothing.
 CUresult ask_status(CUstream handle, bool is_ptsz, Context* context, Stream** stream) {
-  if (const CUresult error = find_stream(handle, is_ptsz, context, stream); error != CUDA_SUCCESS)
-    return error;
+  SIM_TRY(find_stream(handle, is_ptsz, context, stream));
   if ((*stream)->stream_kind == simcuda_stream_legacy &&
       (*stream)->context->blocking_captures.load() > 0)
     return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -128,9 +123,7 @@ CUresult ask_status(CUstream handle, bool is_ptsz, Context* context, Stream** st
 CUresult is_capturing(CUstream handle, bool is_ptsz, CUstreamCaptureStatus* status,
                       Context* context) {
   if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Stream* stream = nullptr;
-  if (const CUresult error = ask_status(handle, is_ptsz, context, &stream); error != CUDA_SUCCESS)
-    return error;
+  SIM_GET(Stream*, stream, ask_status(handle, is_ptsz, context, &stream));
   if (!stream->is_capturing.load(std::memory_order_acquire)) {
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
@@ -145,9 +138,7 @@ CUresult capture_info(CUstream handle, bool is_ptsz, CUstreamCaptureStatus* stat
                       const CUgraphEdgeData** edges, size_t* count, Context* context) {
   if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Lock guard(driver().lock);
-  Stream* stream = nullptr;
-  if (const CUresult error = ask_status(handle, is_ptsz, context, &stream); error != CUDA_SUCCESS)
-    return error;
+  SIM_GET(Stream*, stream, ask_status(handle, is_ptsz, context, &stream));
   *status = status_of(*stream);
   if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
   if (id != nullptr) *id = stream->capture->id;
@@ -162,9 +153,7 @@ CUresult capture_info(CUstream handle, bool is_ptsz, CUstreamCaptureStatus* stat
 CUresult update_dependencies(CUstream handle, bool is_ptsz, CUgraphNode* nodes, size_t count,
                              unsigned flags, Context* context) {
   const Lock guard(driver().lock);
-  Stream* stream = nullptr;
-  if (const CUresult error = find_stream(handle, is_ptsz, context, &stream); error != CUDA_SUCCESS)
-    return error;
+  SIM_GET(Stream*, stream, find_stream(handle, is_ptsz, context, &stream));
   if (stream->capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
   std::vector<Node*> added;
   for (size_t i = 0; i < count; ++i) {
@@ -179,9 +168,7 @@ CUresult update_dependencies(CUstream handle, bool is_ptsz, CUgraphNode* nodes, 
 
 // Waiting for, or asking about, a stream that captures breaks the capture.
 CUresult wait_for(CUstream handle, bool is_ptsz, Context* context) {
-  Stream* stream = nullptr;
-  if (const CUresult error = find_stream(handle, is_ptsz, context, &stream); error != CUDA_SUCCESS)
-    return error;
+  SIM_GET(Stream*, stream, find_stream(handle, is_ptsz, context, &stream));
   if (stream->is_capturing.load(std::memory_order_acquire)) {
     const Lock guard(driver().lock);
     if (stream->capture != nullptr) invalidate(*stream->capture);
@@ -192,10 +179,7 @@ CUresult wait_for(CUstream handle, bool is_ptsz, Context* context) {
 
 CUresult record_event(CUevent handle, CUstream stream_handle, bool is_ptsz, Context* context) {
   const Lock guard(driver().lock);
-  Stream* stream = nullptr;
-  if (const CUresult error = find_stream(stream_handle, is_ptsz, context, &stream);
-      error != CUDA_SUCCESS)
-    return error;
+  SIM_GET(Stream*, stream, find_stream(stream_handle, is_ptsz, context, &stream));
   Event* event = driver().pools.events.find(handle, Kind::event);
   if (event == nullptr || event->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
   if (stream->capture != nullptr) {
@@ -205,7 +189,7 @@ CUresult record_event(CUevent handle, CUstream stream_handle, bool is_ptsz, Cont
     event->was_recorded = false;
     return CUDA_SUCCESS;
   }
-  if (const CUresult error = check_legacy_rule(*stream); error != CUDA_SUCCESS) return error;
+  SIM_TRY(check_legacy_rule(*stream));
   event->capture.reset();
   event->capture_nodes.clear();
   event->was_recorded = true;
@@ -215,12 +199,8 @@ CUresult record_event(CUevent handle, CUstream stream_handle, bool is_ptsz, Cont
 
 CUresult wait_event(CUstream stream_handle, CUevent handle, bool is_ptsz, Context* context) {
   const Lock guard(driver().lock);
-  Stream* stream = nullptr;
-  if (const CUresult error = find_stream(stream_handle, is_ptsz, context, &stream);
-      error != CUDA_SUCCESS)
-    return error;
-  Event* event = driver().pools.events.find(handle, Kind::event);
-  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_GET(Stream*, stream, find_stream(stream_handle, is_ptsz, context, &stream));
+  SIM_FIND(event, driver().pools.events.find(handle, Kind::event), CUDA_ERROR_INVALID_HANDLE);
   const std::shared_ptr<Capture> capture = event->capture.lock();
   if (capture == nullptr) {
     if (stream->capture == nullptr) return check_legacy_rule(*stream);
@@ -247,10 +227,8 @@ CUresult wait_event(CUstream stream_handle, CUevent handle, bool is_ptsz, Contex
 // For cuEventQuery and cuEventSynchronize.
 CUresult look_at_event(CUevent handle) {
   const Lock guard(driver().lock);
-  Event* event = driver().pools.events.find(handle, Kind::event);
-  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (const CUresult error = event->context->sticky_error.load(); error != CUDA_SUCCESS)
-    return error;
+  SIM_FIND(event, driver().pools.events.find(handle, Kind::event), CUDA_ERROR_INVALID_HANDLE);
+  SIM_TRY(event->context->sticky_error.load());
   if (const std::shared_ptr<Capture> capture = event->capture.lock()) {
     invalidate(*capture);
     return CUDA_ERROR_CAPTURED_EVENT;
@@ -274,8 +252,7 @@ CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
 
 CUresult destroy_event(CUevent handle) {
   const Lock guard(driver().lock);
-  Event* event = driver().pools.events.find(handle, Kind::event);
-  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  SIM_FIND(event, driver().pools.events.find(handle, Kind::event), CUDA_ERROR_INVALID_HANDLE);
   auto& events = event->context->events;
   events.erase(std::remove(events.begin(), events.end(), event), events.end());
   driver().pools.events.release(event);
@@ -416,7 +393,7 @@ CUresult submit(Stream& stream, CUgraphNodeType type, std::function<void()> acti
       return CUDA_SUCCESS;
     }
   }
-  if (const CUresult error = check_legacy_rule(stream); error != CUDA_SUCCESS) return error;
+  SIM_TRY(check_legacy_rule(stream));
   action();
   return CUDA_SUCCESS;
 }
@@ -427,66 +404,41 @@ using namespace simcuda;
 
 extern "C" {
 
-CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
-  SIM_ENTER_CONTEXT(cuStreamCreate);
-  return create_stream(stream, flags, 0, context);
-}
-CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
-  SIM_ENTER_CONTEXT(cuStreamCreateWithPriority);
-  return create_stream(stream, flags, priority, context);
-}
-CUresult cuStreamDestroy(CUstream stream) {
-  SIM_ENTER(cuStreamDestroy);
-  return destroy_stream(stream);
-}
-CUresult cuStreamDestroy_v2(CUstream stream) {
-  SIM_ENTER(cuStreamDestroy_v2);
-  return destroy_stream(stream);
-}
-
-// A function that works on a stream, in both of its spellings.
-#define STREAM_BOTH(name, parameters, call)          \
-  CUresult name parameters {                         \
-    SIM_ENTER_CONTEXT(name);                         \
-    [[maybe_unused]] constexpr bool is_ptsz = false; \
-    return call;                                     \
-  }                                                  \
-  CUresult name##_ptsz parameters {                  \
-    SIM_ENTER_CONTEXT(name##_ptsz);                  \
-    [[maybe_unused]] constexpr bool is_ptsz = true;  \
-    return call;                                     \
-  }
-
-STREAM_BOTH(cuStreamSynchronize, (CUstream stream), wait_for(stream, is_ptsz, context))
-STREAM_BOTH(cuStreamQuery, (CUstream stream), wait_for(stream, is_ptsz, context))
-STREAM_BOTH(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int),
-            wait_event(stream, event, is_ptsz, context))
-STREAM_BOTH(cuStreamBeginCapture, (CUstream stream),
-            begin_capture(stream, is_ptsz, CU_STREAM_CAPTURE_MODE_GLOBAL, nullptr, {}, context))
-STREAM_BOTH(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode),
-            begin_capture(stream, is_ptsz, mode, nullptr, {}, context))
-STREAM_BOTH(cuStreamEndCapture, (CUstream stream, CUgraph* graph),
-            end_capture(stream, is_ptsz, graph, context))
-STREAM_BOTH(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* status),
-            is_capturing(stream, is_ptsz, status, context))
-STREAM_BOTH(cuStreamGetCaptureInfo,
-            (CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id),
-            capture_info(stream, is_ptsz, status, id, nullptr, nullptr, nullptr, nullptr, context))
-STREAM_BOTH(cuStreamGetCaptureInfo_v2,
-            (CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
-             const CUgraphNode** nodes, size_t* count),
-            capture_info(stream, is_ptsz, status, id, graph, nodes, nullptr, count, context))
-STREAM_BOTH(cuStreamGetCaptureInfo_v3,
-            (CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
-             const CUgraphNode** nodes, const CUgraphEdgeData** edges, size_t* count),
-            capture_info(stream, is_ptsz, status, id, graph, nodes, edges, count, context))
-STREAM_BOTH(cuStreamUpdateCaptureDependencies,
-            (CUstream stream, CUgraphNode* nodes, size_t count, unsigned int flags),
-            update_dependencies(stream, is_ptsz, nodes, count, flags, context))
-STREAM_BOTH(cuStreamUpdateCaptureDependencies_v2,
-            (CUstream stream, CUgraphNode* nodes, const CUgraphEdgeData*, size_t count,
-             unsigned int flags),
-            update_dependencies(stream, is_ptsz, nodes, count, flags, context))
+ENTRY_IN_CONTEXT(cuStreamCreate, (CUstream * stream, unsigned int flags),
+                 create_stream(stream, flags, 0, context))
+ENTRY_IN_CONTEXT(cuStreamCreateWithPriority, (CUstream * stream, unsigned int flags, int priority),
+                 create_stream(stream, flags, priority, context))
+ENTRY(cuStreamDestroy, (CUstream stream), destroy_stream(stream))
+ENTRY(cuStreamDestroy_v2, (CUstream stream), destroy_stream(stream))
+ENTRY_PTSZ(cuStreamSynchronize, (CUstream stream), wait_for(stream, is_ptsz, context))
+ENTRY_PTSZ(cuStreamQuery, (CUstream stream), wait_for(stream, is_ptsz, context))
+ENTRY_PTSZ(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int),
+           wait_event(stream, event, is_ptsz, context))
+ENTRY_PTSZ(cuStreamBeginCapture, (CUstream stream),
+           begin_capture(stream, is_ptsz, CU_STREAM_CAPTURE_MODE_GLOBAL, nullptr, {}, context))
+ENTRY_PTSZ(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode),
+           begin_capture(stream, is_ptsz, mode, nullptr, {}, context))
+ENTRY_PTSZ(cuStreamEndCapture, (CUstream stream, CUgraph* graph),
+           end_capture(stream, is_ptsz, graph, context))
+ENTRY_PTSZ(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* status),
+           is_capturing(stream, is_ptsz, status, context))
+ENTRY_PTSZ(cuStreamGetCaptureInfo, (CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id),
+           capture_info(stream, is_ptsz, status, id, nullptr, nullptr, nullptr, nullptr, context))
+ENTRY_PTSZ(cuStreamGetCaptureInfo_v2,
+           (CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
+            const CUgraphNode** nodes, size_t* count),
+           capture_info(stream, is_ptsz, status, id, graph, nodes, nullptr, count, context))
+ENTRY_PTSZ(cuStreamGetCaptureInfo_v3,
+           (CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
+            const CUgraphNode** nodes, const CUgraphEdgeData** edges, size_t* count),
+           capture_info(stream, is_ptsz, status, id, graph, nodes, edges, count, context))
+ENTRY_PTSZ(cuStreamUpdateCaptureDependencies,
+           (CUstream stream, CUgraphNode* nodes, size_t count, unsigned int flags),
+           update_dependencies(stream, is_ptsz, nodes, count, flags, context))
+ENTRY_PTSZ(cuStreamUpdateCaptureDependencies_v2,
+           (CUstream stream, CUgraphNode* nodes, const CUgraphEdgeData*, size_t count,
+            unsigned int flags),
+           update_dependencies(stream, is_ptsz, nodes, count, flags, context))
 
 static CUresult capture_to_graph(CUstream stream, bool is_ptsz, CUgraph handle,
                                  const CUgraphNode* nodes, size_t count, CUstreamCaptureMode mode,
@@ -502,10 +454,10 @@ static CUresult capture_to_graph(CUstream stream, bool is_ptsz, CUgraph handle,
   }
   return begin_capture(stream, is_ptsz, mode, graph, std::move(tail), context);
 }
-STREAM_BOTH(cuStreamBeginCaptureToGraph,
-            (CUstream stream, CUgraph graph, const CUgraphNode* nodes, const CUgraphEdgeData*,
-             size_t count, CUstreamCaptureMode mode),
-            capture_to_graph(stream, is_ptsz, graph, nodes, count, mode, context))
+ENTRY_PTSZ(cuStreamBeginCaptureToGraph,
+           (CUstream stream, CUgraph graph, const CUgraphNode* nodes, const CUgraphEdgeData*,
+            size_t count, CUstreamCaptureMode mode),
+           capture_to_graph(stream, is_ptsz, graph, nodes, count, mode, context))
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   SIM_ENTER(cuThreadExchangeStreamCaptureMode);
@@ -518,18 +470,16 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
 
 static CUresult stream_value(CUstream handle, bool is_ptsz, Context* context,
                              const std::function<void(const Stream&)>& visit) {
-  Stream* stream = nullptr;
-  if (const CUresult error = find_stream(handle, is_ptsz, context, &stream); error != CUDA_SUCCESS)
-    return error;
+  SIM_GET(Stream*, stream, find_stream(handle, is_ptsz, context, &stream));
   visit(*stream);
   return CUDA_SUCCESS;
 }
-#define STREAM_VALUE(name, type, expression)               \
-  STREAM_BOTH(name, (CUstream stream, type * value),       \
-              value == nullptr                             \
-                  ? CUDA_ERROR_INVALID_VALUE               \
-                  : stream_value(stream, is_ptsz, context, \
-                                 [value](const Stream& found) { *value = expression; }))
+#define STREAM_VALUE(name, type, expression)              \
+  ENTRY_PTSZ(name, (CUstream stream, type * value),       \
+             value == nullptr                             \
+                 ? CUDA_ERROR_INVALID_VALUE               \
+                 : stream_value(stream, is_ptsz, context, \
+                                [value](const Stream& found) { *value = expression; }))
 STREAM_VALUE(cuStreamGetFlags, unsigned int, found.flags)
 STREAM_VALUE(cuStreamGetPriority, int, found.priority)
 STREAM_VALUE(cuStreamGetId, unsigned long long, found.id)
@@ -538,14 +488,12 @@ STREAM_VALUE(cuStreamGetCtx, CUcontext, reinterpret_cast<CUcontext>(found.contex
 
 static CUresult host_function(CUstream handle, bool is_ptsz, CUhostFn function, void* data,
                               Context* context) {
-  Stream* stream = nullptr;
-  if (const CUresult error = find_stream(handle, is_ptsz, context, &stream); error != CUDA_SUCCESS)
-    return error;
+  SIM_GET(Stream*, stream, find_stream(handle, is_ptsz, context, &stream));
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return submit(*stream, CU_GRAPH_NODE_TYPE_HOST, [=] { function(data); });
 }
-STREAM_BOTH(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* data),
-            host_function(stream, is_ptsz, function, data, context))
+ENTRY_PTSZ(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* data),
+           host_function(stream, is_ptsz, function, data, context))
 
 CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
   SIM_ENTER_CONTEXT(cuEventCreate);
@@ -558,33 +506,17 @@ CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
   *handle = reinterpret_cast<CUevent>(event);
   return CUDA_SUCCESS;
 }
-CUresult cuEventDestroy(CUevent event) {
-  SIM_ENTER(cuEventDestroy);
-  return destroy_event(event);
-}
-CUresult cuEventDestroy_v2(CUevent event) {
-  SIM_ENTER(cuEventDestroy_v2);
-  return destroy_event(event);
-}
-STREAM_BOTH(cuEventRecord, (CUevent event, CUstream stream),
-            record_event(event, stream, is_ptsz, context))
-STREAM_BOTH(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned int),
-            record_event(event, stream, is_ptsz, context))
-CUresult cuEventQuery(CUevent event) {
-  SIM_ENTER(cuEventQuery);
-  return look_at_event(event);
-}
-CUresult cuEventSynchronize(CUevent event) {
-  SIM_ENTER(cuEventSynchronize);
-  return look_at_event(event);
-}
-CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
-  SIM_ENTER(cuEventElapsedTime);
-  return elapsed(milliseconds, start, end);
-}
-CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
-  SIM_ENTER(cuEventElapsedTime_v2);
-  return elapsed(milliseconds, start, end);
-}
+ENTRY(cuEventDestroy, (CUevent event), destroy_event(event))
+ENTRY(cuEventDestroy_v2, (CUevent event), destroy_event(event))
+ENTRY_PTSZ(cuEventRecord, (CUevent event, CUstream stream),
+           record_event(event, stream, is_ptsz, context))
+ENTRY_PTSZ(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned int),
+           record_event(event, stream, is_ptsz, context))
+ENTRY(cuEventQuery, (CUevent event), look_at_event(event))
+ENTRY(cuEventSynchronize, (CUevent event), look_at_event(event))
+ENTRY(cuEventElapsedTime, (float* milliseconds, CUevent start, CUevent end),
+      elapsed(milliseconds, start, end))
+ENTRY(cuEventElapsedTime_v2, (float* milliseconds, CUevent start, CUevent end),
+      elapsed(milliseconds, start, end))
 
 }  // extern "C"

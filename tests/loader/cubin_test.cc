@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tests/loader/test_folder.h"
+#include "tests/support/text.h"
 
 namespace fibshim {
 namespace {
@@ -120,16 +121,16 @@ TEST(Cubin, RejectsOtherFiles) {
   EXPECT_EQ(message(std::string(1000, 'x')), "not a cubin: no ELF magic");
   std::string image = test_image("sm_90.cubin");
   image[18] = 62;  // x86-64
-  EXPECT_NE(message(image).find("machine 62"), std::string::npos);
+  EXPECT_CONTAINS(message(image), "machine 62");
   image = test_image("sm_90.cubin");
   image[4] = 1;
-  EXPECT_NE(message(image).find("64-bit"), std::string::npos);
+  EXPECT_CONTAINS(message(image), "64-bit");
   image = test_image("sm_90.cubin");
   image[7] = 0;
-  EXPECT_NE(message(image).find("unknown ABI"), std::string::npos);
+  EXPECT_CONTAINS(message(image), "unknown ABI");
   std::ifstream self("/proc/self/exe", std::ios::binary);
   const std::string program{std::istreambuf_iterator<char>(self), {}};
-  EXPECT_NE(message(program).find("not CUDA"), std::string::npos);
+  EXPECT_CONTAINS(message(program), "not CUDA");
 }
 
 TEST(Cubin, RejectsEveryTruncation) {
@@ -184,8 +185,7 @@ TEST(Cubin, RejectsAParameterTableWithAGap) {
   image[at + 8] = 77;
   const auto cubin = read_cubin(image);
   ASSERT_FALSE(cubin);
-  EXPECT_NE(cubin.error().message.find("lacks or repeats parameter 1"), std::string::npos)
-      << cubin.error().message;
+  EXPECT_CONTAINS(cubin.error().message, "lacks or repeats parameter 1");
 }
 
 TEST(Cubin, RejectsAParameterOutsideItsBlock) {
@@ -238,8 +238,7 @@ TEST(Cubin, TakesWorkAndMemoryInProportionToItsSize) {
        {cubin_of_shared_names(20000, 0, 1 << 20), cubin_of_shared_names(0, 60000, 1 << 20)}) {
     const auto cubin = read_cubin(image);
     ASSERT_FALSE(cubin);
-    EXPECT_NE(cubin.error().message.find("names overlap"), std::string::npos)
-        << cubin.error().message;
+    EXPECT_CONTAINS(cubin.error().message, "names overlap");
   }
   std::string image = cubin_of_shared_names(0, 2, 100);
   for (const size_t section : {3, 4}) {  // both the whole file

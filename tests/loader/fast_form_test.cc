@@ -425,33 +425,15 @@ TEST(FastDimension, IsWhatTheProgramComputes) {
     const std::vector<Step>& steps = compiled.binding().geometry[kGridX].steps;
     const FastForm form = compiled.form();
     ASSERT_EQ(form.dimension_count, 1) << grid;
-    for (int32_t value : {1,
-                          2,
-                          5,
-                          6,
-                          7,
-                          8,
-                          9,
-                          11,
-                          12,
-                          13,
-                          127,
-                          128,
-                          129,
-                          1583,
-                          1584,
-                          1585,
-                          16896,
-                          16897,
-                          INT32_MAX - 1,
-                          INT32_MAX}) {
-      void* params[16] = {};
-      params[10] = &value;
-      int64_t expected = 0;
-      ASSERT_TRUE(run_program(steps.data(), static_cast<uint32_t>(steps.size()),
-                              {params, nullptr, {}}, &expected));
-      EXPECT_EQ(computed(form.dimensions[0], value), expected) << grid << " of " << value;
-    }
+    for (int32_t near : {2, 6, 8, 12, 128, 1584, 16897, INT32_MAX - 1})
+      for (int32_t value : {near - 1, near, near + 1}) {
+        void* params[16] = {};
+        params[10] = &value;
+        int64_t expected = 0;
+        ASSERT_TRUE(run_program(steps.data(), static_cast<uint32_t>(steps.size()),
+                                {params, nullptr, {}}, &expected));
+        EXPECT_EQ(computed(form.dimensions[0], value), expected) << grid << " of " << value;
+      }
   }
 }
 

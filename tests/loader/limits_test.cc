@@ -13,6 +13,7 @@
 #include "loader/check/check.h"
 #include "shim/abi/snapshot.h"
 #include "tests/loader/test_folder.h"
+#include "tests/support/text.h"
 
 namespace fibshim {
 namespace {
@@ -231,8 +232,8 @@ TEST(Limits, OfAManifestMakeTheFolderUnsigned) {
   options.required_key = "RWSN0sy/ISUuzupI8wk/qWADpKMqx5XkWuTX8+zY1ogc/6INCgd0WPBw";
   const CheckReport report = check_folder(folder.path(), options);
   ASSERT_EQ(report.diagnostics.size(), 1u);
-  EXPECT_NE(format_diagnostic(report.diagnostics[0]).find("larger than 67108864 bytes [signature]"),
-            std::string::npos);
+  EXPECT_CONTAINS(format_diagnostic(report.diagnostics[0]),
+                  "larger than 67108864 bytes [signature]");
 }
 
 uint32_t match_count(const std::string& pattern, const std::string& symbol) {

@@ -10,6 +10,7 @@
 #include "loader/read/manifest.h"
 #include "shim/abi/snapshot.h"
 #include "tests/loader/test_folder.h"
+#include "tests/support/text.h"
 
 namespace fibshim {
 namespace {
@@ -155,7 +156,7 @@ TEST(PublicKeys, AreALineOrAFile) {
   ASSERT_EQ(chmod(folder.path("k.pub").c_str(), 0666), 0);
   const auto writable = read_public_key(folder.path("k.pub"), Trust::owner);
   ASSERT_FALSE(writable);
-  EXPECT_NE(writable.error().message.find("writable by everybody"), std::string::npos);
+  EXPECT_CONTAINS(writable.error().message, "writable by everybody");
   ASSERT_EQ(chmod(folder.path("k.pub").c_str(), 0644), 0);
   std::filesystem::create_directory(folder.path("open"));
   folder.write("open/k.pub", text);
@@ -182,8 +183,7 @@ TEST(SignedFolder, IsUsedWithItsKeyOnly) {
             folder.path() +
                 ": error: fibshim.manifest.minisig: signed with the key 0807060504030201, not with "
                 "0807060504030202 [signature]\n");
-  EXPECT_NE(findings_of(folder.path(), "nonsense").find("neither a minisign public key"),
-            std::string::npos);
+  EXPECT_CONTAINS(findings_of(folder.path(), "nonsense"), "neither a minisign public key");
 }
 
 TEST(SignedFolder, IsListedCanonically) {
@@ -289,11 +289,10 @@ TEST_P(SignedFolderWith, AChangeIsRefusedAndNamed) {
   const std::string findings = findings_of(folder.path(), ours().key());
   EXPECT_EQ(findings.rfind(place, 0) == 0 || findings.find("\n" + place) != std::string::npos, true)
       << findings;
-  EXPECT_NE(findings.find(change.text), std::string::npos) << findings;
-  EXPECT_NE(findings.find("[signature]"), std::string::npos);
+  EXPECT_CONTAINS(findings, change.text);
+  EXPECT_CONTAINS(findings, "[signature]");
 }
-INSTANTIATE_TEST_SUITE_P(Signature, SignedFolderWith, testing::ValuesIn(kChanges),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(Signature, SignedFolderWith, testing::ValuesIn(kChanges), kByName);
 
 TEST(SignedFolder, MayHoldWhatServingDoesNotRead) {
   const TestFolder folder;
@@ -309,7 +308,7 @@ TEST(SignedFolder, IsNotReadBeforeItsSignature) {
   const TestFolder folder;
   folder.write("patterns/broken.json", "{");
   const std::string findings = findings_of(folder.path(), ours().key());
-  EXPECT_EQ(findings.find("json-syntax"), std::string::npos) << findings;
+  EXPECT_LACKS(findings, "json-syntax");
 }
 
 // What the shim does, at the start and at every swap.
@@ -323,14 +322,14 @@ TEST(SignedFolder, IsRequiredByTheRules) {
         api.open(folder.path().c_str(), {.required_key = required}, message, sizeof message));
   };
   EXPECT_EQ(open_with(key.c_str()), nullptr);
-  EXPECT_NE(std::string(message).find("not signed"), std::string::npos);
+  EXPECT_CONTAINS(std::string(message), "not signed");
   ours().sign_folder(folder);
   EXPECT_NE(open_with(key.c_str()), nullptr) << message;
   folder.change(kPatternPath, "x != 0", "x != 1");
   EXPECT_EQ(open_with(key.c_str()), nullptr);
   // A key that cannot be read is no reason to do without.
   EXPECT_EQ(open_with("/does/not/exist.pub"), nullptr);
-  EXPECT_NE(std::string(message).find("/does/not/exist.pub"), std::string::npos);
+  EXPECT_CONTAINS(std::string(message), "/does/not/exist.pub");
   EXPECT_EQ(open_with("no key"), nullptr);
 }
 

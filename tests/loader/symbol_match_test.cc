@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/text.h"
+
 namespace fibshim {
 namespace {
 
@@ -245,8 +247,7 @@ TEST(RequiredLiterals, NeverLoseAMatch) {
     const auto pattern = SymbolPattern::parse(regex);
     ASSERT_TRUE(pattern) << regex;
     for (const std::string& literal : required_regex_literals(row.regex)) {
-      EXPECT_NE(std::string(row.text).find(literal), std::string::npos)
-          << row.regex << " " << literal;
+      EXPECT_CONTAINS(std::string(row.text), literal) << row.regex << " " << literal;
     }
     EXPECT_TRUE(fits(regex, row.text)) << row.regex;
   }

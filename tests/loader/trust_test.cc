@@ -21,6 +21,7 @@
 #include "loader/check/check.h"
 #include "shim/abi/snapshot.h"
 #include "tests/loader/test_folder.h"
+#include "tests/support/text.h"
 
 namespace fibshim {
 namespace {
@@ -134,8 +135,7 @@ TEST_F(Way, IsJudgedForARelativePathToo) {
   ASSERT_EQ(chmod(way().c_str(), 0777), 0);
   const std::string before = std::filesystem::current_path();
   std::filesystem::current_path(way());
-  EXPECT_NE(findings_of("config").find(way() + ": error: writable by everybody"),
-            std::string::npos);
+  EXPECT_CONTAINS(findings_of("config"), way() + ": error: writable by everybody");
   EXPECT_NE(findings_of("./config/../config"), "");
   std::filesystem::current_path(config());
   EXPECT_NE(findings_of("."), "");
@@ -184,8 +184,7 @@ TEST_F(Way, ThroughALinkOfAnotherUserIsRefused) {
   std::filesystem::create_directory_symlink("config", current);
   EXPECT_EQ(findings_of(current), "");
   give(current, kEve);
-  EXPECT_NE(findings_of(current).find(current + ": error: owned by user 54321"), std::string::npos)
-      << findings_of(current);
+  EXPECT_CONTAINS(findings_of(current), current + ": error: owned by user 54321");
   // And where a link further on leads through his folder.
   give(current, 0);
   std::filesystem::create_directory(way() + "/eve");
@@ -194,9 +193,7 @@ TEST_F(Way, ThroughALinkOfAnotherUserIsRefused) {
   std::filesystem::create_directory_symlink("eve/link", current);
   EXPECT_EQ(findings_of(current), "");
   give(way() + "/eve", kEve, 0755);
-  EXPECT_NE(findings_of(current).find(way() + "/eve: error: owned by user 54321"),
-            std::string::npos)
-      << findings_of(current);
+  EXPECT_CONTAINS(findings_of(current), way() + "/eve: error: owned by user 54321");
 }
 
 TEST_F(Way, IsAsLongAsTheKernelFollowsIt) {
@@ -204,9 +201,8 @@ TEST_F(Way, IsAsLongAsTheKernelFollowsIt) {
   std::filesystem::create_directory_symlink("a", way() + "/b");
   EXPECT_EQ(findings_of(way() + "/a"),
             way() + "/a: error: Too many levels of symbolic links [folder]\n");
-  EXPECT_NE(findings_of(config() + "/none").find("No such file or directory"), std::string::npos);
-  EXPECT_NE(findings_of(config() + "/patterns/engine-scale.json/x").find("Not a directory"),
-            std::string::npos);
+  EXPECT_CONTAINS(findings_of(config() + "/none"), "No such file or directory");
+  EXPECT_CONTAINS(findings_of(config() + "/patterns/engine-scale.json/x"), "Not a directory");
 }
 
 TEST_F(Way, ThroughProcLeadsToWhatTheKernelSays) {
@@ -234,9 +230,7 @@ TEST(Files, WhichAnAclLetsOthersWriteAreRefused) {
   if (setxattr(path.c_str(), "system.posix_acl_access", &acl, sizeof acl, 0) != 0) {
     GTEST_SKIP() << "no ACLs here: " << strerror(errno);
   }
-  EXPECT_NE(findings_of(folder.path()).find(path + ": error: writable by its group (mode 0664)"),
-            std::string::npos)
-      << findings_of(folder.path());
+  EXPECT_CONTAINS(findings_of(folder.path()), path + ": error: writable by its group (mode 0664)");
 }
 
 TEST(Files, HardLinksAreAsGoodAsTheirFile) {
@@ -247,7 +241,7 @@ TEST(Files, HardLinksAreAsGoodAsTheirFile) {
   if (!is_root()) return;
   // A link to a file of another user.
   give(folder.path("blob/scale.cubin"), kEve);
-  EXPECT_NE(findings_of(folder.path()).find("owned by user 54321"), std::string::npos);
+  EXPECT_CONTAINS(findings_of(folder.path()), "owned by user 54321");
 }
 
 TEST(Files, OfAnotherKindAreRefusedAndDoNotHang) {
@@ -286,7 +280,7 @@ TEST(Files, ThatAreHugeAndEmptyAreRefusedUnread) {
     const TestFolder folder;
     folder.write(path, "x");
     ASSERT_EQ(truncate(folder.path(path).c_str(), off_t{1} << 40), 0);
-    EXPECT_NE(findings_of(folder.path()).find("too large together"), std::string::npos) << path;
+    EXPECT_CONTAINS(findings_of(folder.path()), "too large together") << path;
   }
 }
 
@@ -386,7 +380,7 @@ TEST(FolderSettings, NeverSayWhereToWriteOrWhomToTrust) {
                            "deepbind", "FIBSHIM_TRUST"}) {
     const TestFolder folder;
     folder.write("fibshim.json", "{\"" + std::string(name) + "\": \"all\"}");
-    EXPECT_NE(findings_of(folder.path()).find("[unknown-setting]"), std::string::npos) << name;
+    EXPECT_CONTAINS(findings_of(folder.path()), "[unknown-setting]") << name;
     EXPECT_EQ(check_folder(folder.path()).snapshot, nullptr) << name;
   }
 }
@@ -419,7 +413,7 @@ TEST_F(Way, OfUsersThatTheUserNamespaceDoesNotKnowIsRefused) {
   give(config() + "/" + kPatternPath, kEve);
   EXPECT_EQ(findings().find(config() + "/" + kPatternPath + unknown), 0u) << findings();
   give_tree(config(), kAlice);
-  EXPECT_NE(findings().find(config() + unknown), std::string::npos) << findings();
+  EXPECT_CONTAINS(findings(), config() + unknown);
   // Those who are not root outside: the system's files belong to somebody unknown, and are trusted,
   // since every library is his.
   give_tree(config(), 0);

@@ -4,6 +4,7 @@
 #include "loader/check/check.h"
 #include "loader/compile/model.h"
 #include "tests/loader/test_folder.h"
+#include "tests/support/text.h"
 
 namespace fibshim {
 namespace {
@@ -66,7 +67,7 @@ TEST(VerifyBlock, MistakesAreFound) {
     FolderModel model;
     VerifyBlocks blocks;
     const CheckReport report = check_block(block, &model, &blocks);
-    EXPECT_NE(first_of(report).find(rule), std::string::npos) << block << ": " << first_of(report);
+    EXPECT_CONTAINS(first_of(report), rule) << block << ": ";
     EXPECT_EQ(report.snapshot, nullptr) << block;
     // Serving does without the block.
     EXPECT_NE(check_block(block, &model, nullptr).snapshot, nullptr) << block;
@@ -78,7 +79,7 @@ TEST(VerifyBlock, SuppliesArgumentsWhereNoPatternDoes) {
   const TestFolder folder;
   folder.remove("patterns");
   const CheckReport without = check_folder(folder.path());
-  EXPECT_NE(first_of(without).find("[unknown-argument]"), std::string::npos);
+  EXPECT_CONTAINS(first_of(without), "[unknown-argument]");
   folder.write_solution(with_block(R"({"arguments": {"factor": {"value": 2}}})"));
   const CheckReport with = check_folder(folder.path());
   EXPECT_EQ(with.error_count, 0u) << first_of(with);

@@ -9,11 +9,8 @@ A fault:
   # What is wrong, in one line.
   in shim                      the room, or a file; the text stands there exactly once (white space may differ)
   test shim_tests Suite.Test   the test program, and a GoogleTest filter of what must fail
-  <<<<
-  the text as it is
-  ====
-  the text with the fault
-  >>>>
+  - the text as it is, in one line or several
+  + the text with the fault
 
 There may be several such replacements. A text that is not found, a fault that does not compile, and a test
 that fails without any fault or finds nothing to run are errors, not catches.
@@ -38,11 +35,11 @@ class Fault:
         self.name = os.path.splitext(os.path.basename(path))[0]
         with open(path, encoding="utf-8") as file:
             text = file.read()
-        head, *_ = text.split("<<<<\n", 1)
-        self.what = re.search(r"^# (.*)$", head, re.M)[1]
-        self.place = re.search(r"^in (\S+)$", head, re.M)[1]
-        self.program, self.filter = re.search(r"^test (\S+) (\S+)$", head, re.M).groups()
-        self.edits = re.findall(r"^<<<<\n(.*?)^====\n(.*?)^>>>>$", text, re.M | re.S)
+        self.what = re.search(r"^# (.*)$", text, re.M)[1]
+        self.place = re.search(r"^in (\S+)$", text, re.M)[1]
+        self.program, self.filter = re.search(r"^test (\S+) (\S+)$", text, re.M).groups()
+        self.edits = [[re.sub(r"^[-+] ", "", lines, flags=re.M) for lines in edit]
+                      for edit in re.findall(r"((?:^- .*\n)+)((?:^\+ .*\n)+)", text, re.M)]
         if not self.edits:
             raise ValueError(f"{path}: no replacement")
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "tests/shim/preloaded_engine.h"
+#include "tests/support/text.h"
 
 namespace fibshim {
 namespace {
@@ -97,18 +98,17 @@ class BrokenSolution : public testing::TestWithParam<Breakage> {};
 TEST_P(BrokenSolution, IsFoundByCheckWithItsPlace) {
   const std::string config = copy_of_pytorch_config();
   GetParam().apply(config);
-  const ProcessResult check = run_process({build_dir() + "/bin/fibshim", "check", config});
-  EXPECT_EQ(check.exit_code, 1) << check.out << check.err;
+  const ProcessResult check =
+      exits(1, run_process({build_dir() + "/bin/fibshim", "check", config}));
   const std::string all = check.out + check.err;
-  EXPECT_NE(all.find("fibshim_rmsnorm_h128.json:"), std::string::npos) << all;
-  EXPECT_NE(all.find(std::string("[") + GetParam().rule + "]"), std::string::npos) << all;
+  EXPECT_CONTAINS(all, "fibshim_rmsnorm_h128.json:");
+  EXPECT_CONTAINS(all, std::string("[") + GetParam().rule + "]");
 }
 
 TEST_P(BrokenSolution, MakesAStrictLaunchFailAndSaysWhyOnce) {
   const std::string config = copy_of_pytorch_config();
   GetParam().apply(config);
-  const EngineRun run = PreloadedEngine().run({"--hidden=128", "--launches=5"}, config);
-  EXPECT_EQ(run.process.exit_code, 1);
+  const EngineRun run = exits(1, PreloadedEngine().run({"--hidden=128", "--launches=5"}, config));
   EXPECT_EQ(run.launches_with(GetParam().code), 5) << run.process.out << run.process.err;
   EXPECT_EQ(run.ran_original() + run.ran_curated(), 0);
   EXPECT_EQ(run.outcome(kError), 5);
@@ -122,9 +122,8 @@ TEST_P(BrokenSolution, MakesAStrictLaunchFailAndSaysWhyOnce) {
 TEST_P(BrokenSolution, FallsBackWhenAskedTo) {
   const std::string config = copy_of_pytorch_config();
   GetParam().apply(config);
-  const EngineRun run = PreloadedEngine().run({"--hidden=128", "--launches=5"}, config,
-                                              {{"FIBSHIM_ON_ERROR", "fallback"}});
-  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  const EngineRun run = exits(0, PreloadedEngine().run({"--hidden=128", "--launches=5"}, config,
+                                                       {{"FIBSHIM_ON_ERROR", "fallback"}}));
   EXPECT_EQ(run.ran_original(), 5);
   EXPECT_EQ(run.outcome(kError), 5);
 }
@@ -132,8 +131,7 @@ TEST_P(BrokenSolution, FallsBackWhenAskedTo) {
 TEST_P(BrokenSolution, LeavesTheOthersWorking) {
   const std::string config = copy_of_pytorch_config();
   GetParam().apply(config);
-  const EngineRun run = PreloadedEngine().run({"--hidden=2048", "--launches=5"}, config);
-  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  const EngineRun run = exits(0, PreloadedEngine().run({"--hidden=2048", "--launches=5"}, config));
   EXPECT_EQ(run.ran_curated(), 5);
 }
 
@@ -145,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Breakage{"MissingKernel", name_a_missing_kernel, 500, "kernel-missing"},
                     Breakage{"ParameterSizes", drop_an_argument, 1, "kernel-params"},
                     Breakage{"MissingFile", remove_image, 301, "image-missing"}),
-    [](const auto& one) { return std::string(one.param.name); });
+    kByName);
 
 struct BadFolder {
   const char* name;
@@ -155,12 +153,11 @@ struct BadFolder {
 class BadFolders : public testing::TestWithParam<BadFolder> {};
 
 TEST_P(BadFolders, LeaveTheProgramOnItsOwnKernelsWithOneWarning) {
-  const EngineRun run =
-      PreloadedEngine().run({"--hidden=128", "--threads=4", "--launches=5"}, GetParam().make());
-  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  const EngineRun run = exits(
+      0, PreloadedEngine().run({"--hidden=128", "--threads=4", "--launches=5"}, GetParam().make()));
   EXPECT_EQ(run.ran_original(), 20);
   EXPECT_EQ(run.messages().size(), 1u) << run.process.err;
-  EXPECT_NE(run.process.err.find("warn"), std::string::npos) << run.process.err;
+  EXPECT_CONTAINS(run.process.err, "warn");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -185,16 +182,15 @@ INSTANTIATE_TEST_SUITE_P(
                                           "\"benefit\"", "\"benefits\"");
                                 return config;
                               }}),
-    [](const auto& one) { return std::string(one.param.name); });
+    kByName);
 
 TEST(Failure, AWarningNamesFileLineAndReason) {
   const std::string config = copy_of_pytorch_config();
   edit_file(find_file(config, "torch-rms-norm-bf16.json"), "\"benefit\"", "\"benefits\"");
   const EngineRun run = PreloadedEngine().run({"--hidden=128"}, config);
   ASSERT_EQ(run.messages().size(), 1u) << run.process.err;
-  EXPECT_NE(run.messages()[0].find("torch-rms-norm-bf16.json:3:"), std::string::npos)
-      << run.process.err;
-  EXPECT_NE(run.messages()[0].find("benefits"), std::string::npos);
+  EXPECT_CONTAINS(run.messages()[0], "torch-rms-norm-bf16.json:3:") << run.process.err;
+  EXPECT_CONTAINS(run.messages()[0], "benefits");
 }
 
 TEST(Failure, AFailingDriverCallIsTheLaunchsError) {
@@ -243,7 +239,7 @@ TEST_P(OnErrorOfADefinition, DecidesForItAlone) {
     ASSERT_EQ(run.messages().size(), 1u) << run.process.err;
     const std::string says =
         one.falls_back ? "the original" : "(FIBSHIM_ON_ERROR=fallback runs the";
-    EXPECT_NE(run.messages()[0].find(says), std::string::npos) << run.process.err;
+    EXPECT_CONTAINS(run.messages()[0], says) << run.process.err;
   }
 }
 
@@ -266,7 +262,7 @@ INSTANTIATE_TEST_SUITE_P(
         OnErrorCase{"TheEnvironmentWinsToFallBack",
                     R"({"definitions": {"rmsnorm_*": {"on_error": "fail"}}})", "fallback", true,
                     true}),
-    [](const auto& one) { return std::string(one.param.name); });
+    kByName);
 
 constexpr char kHit[] = "torch-rms-norm-bf16 rmsnorm_h128 hit";
 constexpr char kQuarantined[] = "torch-rms-norm-bf16 rmsnorm_h128 fallback_quarantined";
@@ -354,10 +350,9 @@ TEST(Quarantine, ANumberThatIsNoneWarnsAndNothingIsLeftAlone) {
 TEST(Failure, ATransientFailureIsNotRemembered) {
   // The engine's own load is the first call; those of the replacement follow, and the first of
   // them fails.
-  const EngineRun run =
-      PreloadedEngine().run({"--module=module", "--hidden=128", "--launches=3"}, pytorch_config(),
-                            {{"SIMCUDA_FAIL", "cuLibraryLoadData=2*1"}});
-  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  const EngineRun run = exits(
+      0, PreloadedEngine().run({"--module=module", "--hidden=128", "--launches=3"},
+                               pytorch_config(), {{"SIMCUDA_FAIL", "cuLibraryLoadData=2*1"}}));
   EXPECT_EQ(run.ran_curated(), 3);
 }
 
@@ -379,8 +374,7 @@ TEST(Settings, OffDoesNothing) {
 TEST(Settings, WithoutAConfigTheShimDoesNothing) {
   for (const char* host : {"engine", "engine_linked"}) {
     const PreloadedEngine engine;
-    const EngineRun run = engine.run({"--hidden=128"}, "", {}, host);
-    EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+    const EngineRun run = exits(0, engine.run({"--hidden=128"}, "", {}, host));
     EXPECT_EQ(run.ran_original(), 1);
     EXPECT_TRUE(run.messages().empty());
     EXPECT_TRUE(fs::is_empty(engine.stats_dir()));
@@ -392,8 +386,8 @@ TEST(Settings, AValueThatIsNotUnderstoodWarnsAndTheDefaultHolds) {
       PreloadedEngine().run({"--hidden=128"}, pytorch_config(), {{"FIBSHIM_ON_ERROR", "explode"}});
   EXPECT_EQ(run.ran_curated(), 1);
   ASSERT_EQ(run.messages().size(), 1u) << run.process.err;
-  EXPECT_NE(run.messages()[0].find("explode"), std::string::npos);
-  EXPECT_NE(run.messages()[0].find("fail or fallback"), std::string::npos);
+  EXPECT_CONTAINS(run.messages()[0], "explode");
+  EXPECT_CONTAINS(run.messages()[0], "fail or fallback");
 }
 
 TEST(Settings, TheFolderSetsWhatTheEnvironmentDoesNot) {
@@ -437,16 +431,15 @@ TEST(Settings, ARelativeConfigIsMeantFromWhereTheProcessStarted) {
   environment["LD_PRELOAD"] = "lib/libfibshim.so";
   const ProcessResult result = run_process({build_dir() + "/tests/hosts/engine", "--hidden=128"},
                                            environment, 60, build_dir());
-  EXPECT_NE(result.out.find("\"ran_curated\":1"), std::string::npos) << result.out << result.err;
+  EXPECT_CONTAINS(result.out, "\"ran_curated\":1");
 }
 
 TEST(Counters, AFolderThatCannotBeWrittenCostsOnlyTheCounters) {
   const std::string file = make_temporary_dir() + "/file";
   std::ofstream(file) << "x";
   const EngineRun run =
-      PreloadedEngine().run({"--hidden=128", "--threads=8", "--launches=100"}, pytorch_config(),
-                            {{"FIBSHIM_STATS_DIR", file + "/below"}});
-  EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+      exits(0, PreloadedEngine().run({"--hidden=128", "--threads=8", "--launches=100"},
+                                     pytorch_config(), {{"FIBSHIM_STATS_DIR", file + "/below"}}));
   EXPECT_EQ(run.ran_curated(), 800);
   EXPECT_EQ(run.messages().size(), 1u) << run.process.err;
 }
@@ -459,66 +452,44 @@ TEST(Counters, AFolderThatOthersMayWriteInIsRefused) {
   EXPECT_EQ(run.ran_curated(), 1);
   EXPECT_TRUE(fs::is_empty(folder));
   ASSERT_EQ(run.messages().size(), 1u) << run.process.err;
-  EXPECT_NE(run.messages()[0].find("other users may write"), std::string::npos);
+  EXPECT_CONTAINS(run.messages()[0], "other users may write");
 }
 
 TEST(Counters, ATinyFileLimitDoesNotKill) {
   const PreloadedEngine engine;
   Environment environment = engine.environment(pytorch_config());
-  const ProcessResult result =
-      run_shell("ulimit -f 2048; " + build_dir() +
-                    "/tests/hosts/engine --hidden=128 --threads=4 --launches=10",
-                environment);
-  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-  EXPECT_NE(result.out.find("\"ran_curated\":40"), std::string::npos) << result.out;
+  EXPECT_CONTAINS(
+      exits(0, run_shell("ulimit -f 2048; " + build_dir() +
+                             "/tests/hosts/engine --hidden=128 --threads=4 --launches=10",
+                         environment))
+          .out,
+      "\"ran_curated\":40");
 }
 
 TEST(Counters, AreReadableWhileTheProcessRunsAndAfterSigkill) {
   const PreloadedEngine engine;
-  const Environment environment = engine.environment(pytorch_config());
-  int in_pipe[2];
-  int out_pipe[2];
-  ASSERT_EQ(pipe(in_pipe), 0);
-  ASSERT_EQ(pipe(out_pipe), 0);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    dup2(in_pipe[0], STDIN_FILENO);
-    dup2(out_pipe[1], STDOUT_FILENO);
-    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-    const std::string program = build_dir() + "/tests/hosts/engine";
-    execl(program.c_str(), "engine", "--hidden=128", "--threads=3", "--launches=100",
-          "--pause-after=40", nullptr);
-    _exit(127);
-  }
-  std::string said;
-  for (char byte; said.find("paused\n") == std::string::npos && read(out_pipe[0], &byte, 1) == 1;) {
-    said += byte;
-  }
+  PausedEngine paused(engine.environment(pytorch_config()), {"--hidden=128"});
   const nlohmann::json live = engine.stats();
   EXPECT_EQ(live["totals"]["hit"], 120) << live.dump(1);
   EXPECT_EQ(live["processes"][0]["alive"], true);
-  EXPECT_EQ(live["processes"][0]["pid"], child);
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
+  EXPECT_EQ(live["processes"][0]["pid"], paused.pid());
+  paused.kill();
   const nlohmann::json dead = engine.stats();
   EXPECT_EQ(dead["totals"]["hit"], 120) << dead.dump(1);
   EXPECT_EQ(dead["processes"][0]["alive"], false);
-  for (const int end : {in_pipe[0], in_pipe[1], out_pipe[0], out_pipe[1]}) close(end);
 }
 
 TEST(Process, WithoutCudaLeavesNoTrace) {
   const PreloadedEngine engine;
-  const EngineRun run = engine.run({}, pytorch_config(), {}, "no_cuda");
-  EXPECT_EQ(run.process.exit_code, 0);
+  const EngineRun run = exits(0, engine.run({}, pytorch_config(), {}, "no_cuda"));
   EXPECT_TRUE(run.process.err.empty()) << run.process.err;
   EXPECT_TRUE(fs::is_empty(engine.stats_dir()));
 }
 
 TEST(Process, HandlesThatAreLoadedAndUnloadedAgainAndAgainStayRight) {
-  const EngineRun run = PreloadedEngine().run(
-      {"--rounds=200", "--hidden=128", "--rows=1", "--launches=2"}, pytorch_config());
-  EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+  const EngineRun run =
+      exits(0, PreloadedEngine().run({"--rounds=200", "--hidden=128", "--rows=1", "--launches=2"},
+                                     pytorch_config()));
   EXPECT_EQ(run.ran_curated(), 400);
   EXPECT_EQ(run.outcome("torch-rms-norm-bf16 rmsnorm_h128 hit"), 400);
 }

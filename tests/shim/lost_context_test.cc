@@ -5,6 +5,7 @@
 
 #include "shim/driver/sticky_errors.h"
 #include "tests/shim/preloaded_engine.h"
+#include "tests/support/text.h"
 
 namespace fibshim {
 namespace {
@@ -32,26 +33,22 @@ std::string solution() {
 
 // The first launch spoils the context, the second one comes back with the error.
 TEST(LostContext, NamesTheReplacementsThatRan) {
-  const EngineRun run = run_engine(std::string(kReplacement) + "700", {"--launches=2"});
-  EXPECT_EQ(run.process.exit_code, 1);
-  EXPECT_NE(run.process.out.find("\"code\":700"), std::string::npos) << run.process.out;
+  const EngineRun run = exits(1, run_engine(std::string(kReplacement) + "700", {"--launches=2"}));
+  EXPECT_CONTAINS(run.process.out, "\"code\":700");
   ASSERT_EQ(run.messages().size(), 3u) << run.process.err;
-  EXPECT_NE(run.messages()[0].find("a launch returns 700 (CUDA_ERROR_ILLEGAL_ADDRESS): the CUDA "
-                                   "context 0x"),
-            std::string::npos);
-  EXPECT_NE(run.messages()[1].find("replacements that have run there: " + solution()),
-            std::string::npos)
+  EXPECT_CONTAINS(run.messages()[0],
+                  "a launch returns 700 (CUDA_ERROR_ILLEGAL_ADDRESS): the CUDA "
+                  "context 0x");
+  EXPECT_CONTAINS(run.messages()[1], "replacements that have run there: " + solution())
       << run.process.err;
-  EXPECT_NE(run.messages()[2].find("compute-sanitizer or CUDA_LAUNCH_BLOCKING=1"),
-            std::string::npos);
+  EXPECT_CONTAINS(run.messages()[2], "compute-sanitizer or CUDA_LAUNCH_BLOCKING=1");
 }
 
 TEST(LostContext, IsReportedOnceHoweverManyCallsFail) {
   for (const char* on_error : {"fail", "fallback"}) {
     const EngineRun run =
-        run_engine(std::string(kReplacement) + "700", {"--launches=20", "--threads=4"},
-                   {{"FIBSHIM_ON_ERROR", on_error}});
-    EXPECT_EQ(run.process.exit_code, 1);
+        exits(1, run_engine(std::string(kReplacement) + "700", {"--launches=20", "--threads=4"},
+                            {{"FIBSHIM_ON_ERROR", on_error}}));
     EXPECT_EQ(lines_with(run, "is lost"), 1) << run.process.err;
     // The launches that fail after it are not called failures of their solution.
     EXPECT_EQ(lines_with(run, "the launch of its solution"), 0) << run.process.err;
@@ -77,9 +74,8 @@ TEST(LostContext, OtherErrorsAreNot) {
 }
 
 TEST(LostContext, IsNotReportedWhereTheShimDoesNothing) {
-  const EngineRun run =
-      run_engine(std::string(kOriginal) + "700", {"--launches=2"}, {{"FIBSHIM_MODE", "off"}});
-  EXPECT_EQ(run.process.exit_code, 1);
+  const EngineRun run = exits(
+      1, run_engine(std::string(kOriginal) + "700", {"--launches=2"}, {{"FIBSHIM_MODE", "off"}}));
   EXPECT_TRUE(run.messages().empty()) << run.process.err;
 }
 

@@ -15,6 +15,7 @@
 #include <xxhash.h>
 
 #include "tests/shim/preloaded_engine.h"
+#include "tests/support/text.h"
 
 namespace fibshim {
 namespace {
@@ -41,14 +42,13 @@ class OtherUser : public testing::Test {
   // The engine with a setting that names a path; its launch is redirected whatever that is.
   static EngineRun run_with(const std::string& setting, const std::string& path) {
     const EngineRun run =
-        PreloadedEngine().run({"--hidden=128"}, pytorch_config(), {{setting, path}});
-    EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+        exits(0, PreloadedEngine().run({"--hidden=128"}, pytorch_config(), {{setting, path}}));
     EXPECT_EQ(run.ran_curated(), 1) << run.process.err;
     return run;
   }
   static void expect_refusal(const EngineRun& run, const std::string& reason) {
     ASSERT_EQ(run.messages().size(), 1u) << run.process.err;
-    EXPECT_NE(run.messages()[0].find(reason), std::string::npos) << run.messages()[0];
+    EXPECT_CONTAINS(run.messages()[0], reason);
   }
 
   std::string shared_;
@@ -149,28 +149,7 @@ TEST_F(StatsFolder, FilesOfALiveProcessCannotBeCutTakenOrExchangedByOthers) {
   const PreloadedEngine engine;
   Environment environment = engine.environment(pytorch_config());
   environment["FIBSHIM_STATS_DIR"] = shared_;
-  int in_pipe[2];
-  int out_pipe[2];
-  ASSERT_EQ(pipe(in_pipe), 0);
-  ASSERT_EQ(pipe(out_pipe), 0);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    dup2(in_pipe[0], STDIN_FILENO);
-    dup2(out_pipe[1], STDOUT_FILENO);
-    close(in_pipe[1]);
-    close(out_pipe[0]);
-    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-    const std::string program = build_dir() + "/tests/hosts/engine";
-    execl(program.c_str(), "engine", "--hidden=128", "--threads=3", "--launches=100",
-          "--pause-after=40", nullptr);
-    _exit(127);
-  }
-  close(out_pipe[1]);
-  std::string said;
-  for (char byte; said.find("paused\n") == std::string::npos && read(out_pipe[0], &byte, 1) == 1;) {
-    said += byte;
-  }
+  PausedEngine paused(environment, {"--hidden=128"});
   std::string file;
   for (const auto& entry : fs::directory_iterator(shared_)) {
     if (entry.path().extension() == ".counters") file = entry.path();
@@ -184,15 +163,7 @@ TEST_F(StatsFolder, FilesOfALiveProcessCannotBeCutTakenOrExchangedByOthers) {
   EXPECT_EQ(as_eve([&] { return close(open(mine.c_str(), O_CREAT | O_WRONLY, 0600)); }), 0);
   EXPECT_EQ(as_eve([&] { return rename(mine.c_str(), file.c_str()); }), EPERM);
   EXPECT_EQ(as_eve([&] { return chmod(file.c_str(), 0777); }), EPERM);
-  ASSERT_EQ(write(in_pipe[1], "\n", 1), 1);
-  close(in_pipe[1]);
-  for (char byte; read(out_pipe[0], &byte, 1) == 1;) said += byte;
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0) << said;
-  EXPECT_NE(said.find("\"ran_curated\":300"), std::string::npos) << said;
-  close(in_pipe[0]);
-  close(out_pipe[0]);
+  EXPECT_CONTAINS(paused.resume(), "\"ran_curated\":300");
 }
 
 TEST_F(OtherUser, RecordingsAreForTheirOwnerAlone) {
@@ -218,7 +189,7 @@ class LogFile : public OtherUser {
     const EngineRun run = log_to(path);
     EXPECT_EQ(run.ran_original(), 1);
     ASSERT_EQ(run.messages().size(), 2u) << run.process.err;  // why, and the message itself
-    EXPECT_NE(run.messages()[0].find(reason), std::string::npos) << run.messages()[0];
+    EXPECT_CONTAINS(run.messages()[0], reason);
   }
 };
 

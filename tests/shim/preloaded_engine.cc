@@ -1,6 +1,11 @@
 #include "tests/shim/preloaded_engine.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <sstream>
@@ -65,6 +70,56 @@ EngineRun PreloadedEngine::run(const std::vector<std::string>& arguments, const 
     run.counts[text("pattern") + " " + text("definition") + " " + text("outcome")] += count;
   }
   return run;
+}
+
+PausedEngine::PausedEngine(const Environment& environment,
+                           const std::vector<std::string>& arguments) {
+  int in[2], out[2];
+  if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) abort();
+  std::vector<std::string> words = {build_dir() + "/tests/hosts/engine", "--threads=3",
+                                    "--launches=100", "--pause-after=40"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  pid_ = fork();
+  if (pid_ == 0) {
+    dup2(in[0], STDIN_FILENO);
+    dup2(out[1], STDOUT_FILENO);
+    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  close(in[0]);
+  close(out[1]);
+  in_ = in[1];
+  out_ = out[0];
+  std::string said;
+  for (char byte; !said.ends_with("paused\n") && read(out_, &byte, 1) == 1;) said += byte;
+}
+
+std::string PausedEngine::resume() {
+  EXPECT_EQ(write(in_, "\n", 1), 1);
+  std::string said;
+  for (char byte; read(out_, &byte, 1) == 1;) said += byte;
+  int status = 0;
+  EXPECT_EQ(waitpid(pid_, &status, 0), pid_);
+  EXPECT_EQ(status, 0) << said;
+  pid_ = 0;
+  kill();
+  return said;
+}
+
+void PausedEngine::kill() {
+  if (pid_ > 0) {
+    ::kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  pid_ = 0;
+  for (int* end : {&in_, &out_}) {
+    if (*end >= 0) close(*end);
+    *end = -1;
+  }
 }
 
 std::string pytorch_config() { return build_dir() + "/config/pytorch"; }

@@ -5,12 +5,14 @@
 
 #include <filesystem>
 #include <map>
+#include <source_location>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "tests/support/process.h"
+#include "tests/support/text.h"
 
 namespace fibshim {
 
@@ -30,6 +32,13 @@ struct EngineRun {
   std::vector<std::string> messages() const;
 };
 
+// The run, which must have that exit code.
+inline EngineRun exits(int code, EngineRun run,
+                       const std::source_location& from = std::source_location::current()) {
+  (void)exits(code, run.process, from);
+  return run;
+}
+
 // A stats folder of its own for every run that shares this object.
 class PreloadedEngine {
  public:
@@ -47,6 +56,24 @@ class PreloadedEngine {
 
  private:
   std::string stats_dir_;
+};
+
+// The engine, stopped after 40 of the 100 launches that each of its three threads makes.
+class PausedEngine {
+ public:
+  PausedEngine(const Environment& environment, const std::vector<std::string>& arguments);
+  ~PausedEngine() { kill(); }
+  PausedEngine(const PausedEngine&) = delete;
+  PausedEngine& operator=(const PausedEngine&) = delete;
+
+  pid_t pid() const { return pid_; }
+  // What it says on to its end, which must be a good one.
+  std::string resume();
+  void kill();
+
+ private:
+  pid_t pid_;
+  int in_, out_;
 };
 
 // build/config/pytorch, and a copy of it that may be changed.

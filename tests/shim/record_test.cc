@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "tests/shim/preloaded_engine.h"
+#include "tests/support/text.h"
 
 namespace fibshim {
 namespace {
@@ -69,9 +70,8 @@ class Record : public testing::Test {
 
   // What a process left in FIBSHIM_RECORD=folder.
   Lines gather(const std::string& recordings) const {
-    const ProcessResult result = run_process(
-        {fibshim_program(), "record", "--from", recordings, "-o", output()}, environment());
-    EXPECT_EQ(result.exit_code, 0) << result.err;
+    (void)exits(0, run_process({fibshim_program(), "record", "--from", recordings, "-o", output()},
+                               environment()));
     return read_lines(output());
   }
 
@@ -109,9 +109,8 @@ TEST_P(RecordEveryWayIn, HasEveryLaunchWithItsArgumentsAndGeometry) {
   EXPECT_EQ(kernel["outcomes"], (nlohmann::json{{"untracked", way.launches + way.nodes}}));
   EXPECT_EQ(kernel["sm"], 90);
   EXPECT_EQ(kernel["image"]["kind"], "fatbin");
-  EXPECT_NE(
-      kernel["demangled"].get<std::string>().find("vectorized_layer_norm_kernel<c10::BFloat16"),
-      std::string::npos);
+  EXPECT_CONTAINS(kernel["demangled"].get<std::string>(),
+                  "vectorized_layer_norm_kernel<c10::BFloat16");
   const nlohmann::json& params = kernel["params"];
   ASSERT_EQ(params.size(), 8u);
   EXPECT_EQ(params[0]["type"], "int32");
@@ -141,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(
                     WayIn{"Rounds", {"--rounds=20"}, 2000, 0},
                     WayIn{"Capture", {"--capture"}, 0, 1},
                     WayIn{"CaptureOfConfigCall", {"--capture", "--api=ex"}, 0, 1}),
-    [](const auto& way) { return std::string(way.param.name); });
+    kByName);
 
 TEST_F(Record, TimesSomeLaunches) {
   const Recorded run = record_engine({"--launches=500", "--hidden=128"});
@@ -195,11 +194,9 @@ TEST_F(Record, StaysWithinItsLimitAndCountsWhatFoundNoRoom) {
   Environment environment = recording_environment(recordings);
   environment["FIBSHIM_RECORD_LIMIT"] = "64k";
   const ProcessResult result =
-      run_process({build_dir() + "/bench/launch_variety", "500", "3", "2"}, environment);
-  EXPECT_EQ(result.exit_code, 0);
+      exits(0, run_process({build_dir() + "/bench/launch_variety", "500", "3", "2"}, environment));
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
-  EXPECT_NE(result.err.find("the recording is full (FIBSHIM_RECORD_LIMIT)"), std::string::npos)
-      << result.err;
+  EXPECT_CONTAINS(result.err, "the recording is full (FIBSHIM_RECORD_LIMIT)");
   for (const auto& entry : fs::directory_iterator(recordings)) {
     EXPECT_LE(fs::file_size(entry), 64u * 1024);
   }
@@ -216,37 +213,16 @@ TEST_F(Record, LeavesOutWhatExceedsTheFilesLimit) {
       record({build_dir() + "/bench/launch_variety", "300", "3", "1"}, {"--limit", "64kb"});
   EXPECT_EQ(run.process.exit_code, 0);
   EXPECT_LE(fs::file_size(output()), 64u * 1024);
-  EXPECT_NE(run.process.err.find("--limit gives more"), std::string::npos) << run.process.err;
+  EXPECT_CONTAINS(run.process.err, "--limit gives more");
   EXPECT_GT(run.kernel_count(), 10u);
 }
 
 TEST_F(Record, IsReadableWhileTheProcessRunsAndAfterSigkill) {
   const std::string recordings = folder_ + "/recordings";
-  int in_pipe[2];
-  int out_pipe[2];
-  ASSERT_EQ(pipe(in_pipe), 0);
-  ASSERT_EQ(pipe(out_pipe), 0);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    dup2(in_pipe[0], STDIN_FILENO);
-    dup2(out_pipe[1], STDOUT_FILENO);
-    for (const auto& [name, value] : recording_environment(recordings)) {
-      setenv(name.c_str(), value.c_str(), 1);
-    }
-    const std::string program = engine_program();
-    execl(program.c_str(), "engine", "--threads=3", "--launches=100", "--pause-after=40", nullptr);
-    _exit(127);
-  }
-  std::string said;
-  for (char byte; said.find("paused\n") == std::string::npos && read(out_pipe[0], &byte, 1) == 1;) {
-    said += byte;
-  }
+  PausedEngine paused(recording_environment(recordings), {});
   EXPECT_EQ(gather(recordings).at(0)["launches"], 120);
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
+  paused.kill();
   EXPECT_EQ(gather(recordings).at(0)["launches"], 120);
-  for (const int end : {in_pipe[0], in_pipe[1], out_pipe[0], out_pipe[1]}) close(end);
 }
 
 TEST_F(Record, EveryProcessHasItsOwnAndAllAreAddedUp) {
@@ -262,13 +238,12 @@ TEST_F(Record, RedirectsNothingUnlessTold) {
   const std::vector<std::string> engine = {"--launches=70", "--hidden=128"};
   const Recorded observed = record_engine(engine, {"-c", pytorch_config()});
   EXPECT_EQ(observed.kernel()["outcomes"], (nlohmann::json{{"observed", 70}}));
-  EXPECT_NE(observed.process.out.find("\"ran_curated\":0"), std::string::npos);
+  EXPECT_CONTAINS(observed.process.out, "\"ran_curated\":0");
   const Recorded applied = record_engine(engine, {"-c", pytorch_config(), "--mode", "apply"});
   EXPECT_EQ(applied.kernel()["outcomes"], (nlohmann::json{{"hit", 70}}));
-  EXPECT_NE(applied.process.out.find("\"ran_curated\":70"), std::string::npos);
+  EXPECT_CONTAINS(applied.process.out, "\"ran_curated\":70");
   // What the host launched, not what ran.
-  EXPECT_NE(applied.kernel()["symbol"].get<std::string>().find("vectorized_layer_norm"),
-            std::string::npos);
+  EXPECT_CONTAINS(applied.kernel()["symbol"].get<std::string>(), "vectorized_layer_norm");
 }
 
 TEST_F(Record, SaysWhichPatternFitsAndWhyOthersDoNot) {
@@ -279,9 +254,9 @@ TEST_F(Record, SaysWhichPatternFitsAndWhyOthersDoNot) {
   edit_file(find_file(config, "torch-rms-norm-fp16.json"), "[4, 4, 8, 8, 8, 8, 8, 8]",
             "[4, 4, 8, 8, 8, 8, 8, 8, 4]");
   (void)record_engine({"--launches=5", "--hidden=192"}, {"-c", config});
-  const ProcessResult result =
-      run_process({fibshim_program(), "record", "--summary", output(), "--json"}, environment());
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProcessResult result = exits(
+      0,
+      run_process({fibshim_program(), "record", "--summary", output(), "--json"}, environment()));
   const auto summary = nlohmann::json::parse(result.out, nullptr, false);
   const nlohmann::json& fits = summary["kernels"][0]["patterns"];
   ASSERT_EQ(fits.size(), 2u) << result.out;
@@ -312,9 +287,8 @@ TEST_F(Record, SuggestedFolderRedirectsWithEditsToTheSolutionOnly) {
   edit_file(kernel, "#error \"write the kernel here\"", "");
   const ProcessResult built = run_shell(path + "sh " + script);
   ASSERT_EQ(built.exit_code, 0) << built.err;
-  const ProcessResult check = run_process({fibshim_program(), "check", suggested}, environment());
-  EXPECT_EQ(check.exit_code, 0) << check.out << check.err;
-  EXPECT_NE(check.out.find("no mistakes"), std::string::npos) << check.out;
+  EXPECT_CONTAINS(exits(0, run_process({fibshim_program(), "check", suggested}, environment())).out,
+                  "no mistakes");
   const EngineRun run =
       PreloadedEngine().run({"--launches=4", "--hidden=4096", "--no-verify"}, suggested);
   EXPECT_EQ(run.outcome("hit"), 4) << run.process.err;
@@ -334,7 +308,7 @@ TEST_F(Record, SaysWhenNothingWasRecorded) {
   const Recorded run = record({"true"});
   EXPECT_EQ(run.process.exit_code, 0);
   EXPECT_EQ(run.head()["launches"], 0);
-  EXPECT_NE(run.process.err.find("no launch was recorded"), std::string::npos) << run.process.err;
+  EXPECT_CONTAINS(run.process.err, "no launch was recorded");
 }
 
 TEST_F(Record, ProgressIsForTerminalsUnlessAskedFor) {
@@ -348,16 +322,15 @@ TEST_F(Record, DoesNotMixWithARecordingThatWasNotFinished) {
   const Recorded run = record_engine({});
   EXPECT_EQ(run.process.exit_code, 1);
   EXPECT_EQ(run.process.out, "");
-  EXPECT_NE(run.process.err.find("record --from"), std::string::npos) << run.process.err;
+  EXPECT_CONTAINS(run.process.err, "record --from");
 }
 
 TEST_F(Record, AFolderThatCannotBeWrittenLeavesTheProgramAlone) {
   const std::string file = folder_ + "/file";
   std::ofstream(file) << "x";
   const ProcessResult result =
-      run_process({engine_program(), "--launches=5"}, recording_environment(file));
-  EXPECT_EQ(result.exit_code, 0) << result.out;
-  EXPECT_NE(result.err.find("cannot record there"), std::string::npos) << result.err;
+      exits(0, run_process({engine_program(), "--launches=5"}, recording_environment(file)));
+  EXPECT_CONTAINS(result.err, "cannot record there");
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
 }
 
@@ -376,13 +349,12 @@ TEST_P(RecordWithoutItsLibrary, WarnsOnceAndRedirectsAsBefore) {
                                            "--threads=3"};
   for (const std::string& config : {std::string(), pytorch_config()}) {
     environment["FIBSHIM_CONFIG"] = config;
-    const ProcessResult result = run_process(engine, environment);
-    EXPECT_EQ(result.exit_code, 0) << result.out;
-    EXPECT_NE(result.err.find("nothing is recorded"), std::string::npos) << result.err;
+    const ProcessResult result = exits(0, run_process(engine, environment));
+    EXPECT_CONTAINS(result.err, "nothing is recorded");
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
     EXPECT_FALSE(fs::exists(folder_ + "/recordings"));
     const std::string ran = "\"ran_curated\":" + std::string(config.empty() ? "0" : "15");
-    EXPECT_NE(result.out.find(ran), std::string::npos) << result.out;
+    EXPECT_CONTAINS(result.out, ran);
   }
 }
 
@@ -408,16 +380,15 @@ TEST_F(Record, OffRecordsNothing) {
 TEST_F(Record, AMistakenFolderDoesNotKeepItFromRecording) {
   Environment environment = recording_environment(folder_ + "/recordings");
   environment["FIBSHIM_CONFIG"] = folder_ + "/nowhere";
-  const ProcessResult result = run_process({engine_program(), "--launches=9"}, environment);
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_NE(result.err.find("nowhere"), std::string::npos);
+  EXPECT_CONTAINS(exits(0, run_process({engine_program(), "--launches=9"}, environment)).err,
+                  "nowhere");
   EXPECT_EQ(gather(folder_ + "/recordings").at(0)["launches"], 9);
 }
 
 TEST_F(Record, LaunchCostRunsEverywhere) {
-  const ProcessResult result = run_process({build_dir() + "/tests/hosts/launch_cost", "3", "100"},
-                                           recording_environment(folder_ + "/recordings"));
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProcessResult result =
+      exits(0, run_process({build_dir() + "/tests/hosts/launch_cost", "3", "100"},
+                           recording_environment(folder_ + "/recordings")));
   EXPECT_GT(std::stod(result.out), 0);
   EXPECT_EQ(gather(folder_ + "/recordings").at(0)["launches"], 500);
 }

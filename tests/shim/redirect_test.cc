@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "tests/shim/preloaded_engine.h"
+#include "tests/support/text.h"
 
 namespace fibshim {
 namespace {
@@ -31,8 +32,7 @@ TEST_P(EveryWayIn, RunsTheCuratedKernel) {
                                         "--rows=33",
                                         "--launches=5"};
   if (*ptsz != 0) arguments.emplace_back(ptsz);
-  const EngineRun run = PreloadedEngine().run(arguments, pytorch_config());
-  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  const EngineRun run = exits(0, PreloadedEngine().run(arguments, pytorch_config()));
   EXPECT_EQ(run.ran_curated(), 5) << run.process.out;
   EXPECT_EQ(run.ran_original(), 0);
   EXPECT_EQ(run.outcome(kBf16Hit), 5);
@@ -58,9 +58,8 @@ class OtherWaysIn : public testing::TestWithParam<OtherWay> {};
 TEST_P(OtherWaysIn, RunTheCuratedKernel) {
   std::vector<std::string> arguments = {"--hidden=128", "--launches=3"};
   arguments.insert(arguments.end(), GetParam().arguments.begin(), GetParam().arguments.end());
-  const EngineRun run =
-      PreloadedEngine().run(arguments, pytorch_config(), GetParam().environment, GetParam().host);
-  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  const EngineRun run = exits(0, PreloadedEngine().run(arguments, pytorch_config(),
+                                                       GetParam().environment, GetParam().host));
   EXPECT_EQ(run.ran_curated(), 3) << run.process.out;
   EXPECT_EQ(run.outcome(kBf16Hit), 3);
 }
@@ -80,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(
                     OtherWay{"module_file", {"--module=module", "--load=file"}, "engine"},
                     OtherWay{"library_file", {"--load=file"}, "engine"},
                     OtherWay{"default_stream", {"--stream=default"}, "engine"}),
-    [](const auto& one) { return std::string(one.param.name); });
+    kByName);
 
 struct Shape {
   const char* dtype;
@@ -112,9 +111,9 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(Redirect, CountsEveryLaunchOfEightThreadsExactly) {
-  const EngineRun run = PreloadedEngine().run(
-      {"--hidden=128", "--rows=1", "--threads=8", "--launches=20000"}, pytorch_config());
-  EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+  const EngineRun run = exits(
+      0, PreloadedEngine().run({"--hidden=128", "--rows=1", "--threads=8", "--launches=20000"},
+                               pytorch_config()));
   EXPECT_EQ(run.outcome(kBf16Hit), 160000);
   EXPECT_EQ(run.ran_curated(), 160000);
 }
@@ -131,8 +130,7 @@ TEST(Redirect, CapturesTheReplacementWithoutWarmUp) {
   for (const char* ptsz : {"", "--ptsz"}) {
     std::vector<std::string> arguments = {"--capture", "--hidden=128", "--launches=7"};
     if (*ptsz != 0) arguments.emplace_back(ptsz);
-    const EngineRun run = engine.run(arguments, pytorch_config());
-    EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+    const EngineRun run = exits(0, engine.run(arguments, pytorch_config()));
     EXPECT_EQ(run.ran_curated(), 7) << run.process.out;
     EXPECT_EQ(run.ran_original(), 0);
   }
@@ -145,8 +143,7 @@ TEST(Redirect, LeavesKernelsAloneThatNoPatternKnows) {
   edit_file(find_file(config, "torch-rms-norm-bf16.json"), "\"re:_ZN2at6native",
             "\"re:_ZN2at7native");
   const EngineRun run =
-      PreloadedEngine().run({"--hidden=128", "--threads=4", "--launches=100"}, config);
-  EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+      exits(0, PreloadedEngine().run({"--hidden=128", "--threads=4", "--launches=100"}, config));
   EXPECT_EQ(run.ran_original(), 400);
   EXPECT_EQ(run.outcome("untracked"), 400);
 }
@@ -199,8 +196,7 @@ TEST(Redirect, RefusesADefinitionOfAnotherDtype) {
   edit_file(find_file(config, "torch-rms-norm-fp16.json"), "rmsnorm_h{hidden_size}_fp16",
             "rmsnorm_h{hidden_size}");
   const EngineRun run =
-      PreloadedEngine().run({"--dtype=fp16", "--hidden=128", "--launches=3"}, config);
-  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+      exits(0, PreloadedEngine().run({"--dtype=fp16", "--hidden=128", "--launches=3"}, config));
   EXPECT_EQ(run.ran_original(), 3);
   EXPECT_EQ(run.outcome("torch-rms-norm-fp16 rmsnorm_h128 fallback_refused"), 3);
 }
@@ -276,8 +272,7 @@ TEST(Redirect, CountsLaunchesThatNoImageFits) {
   }
   ASSERT_EQ(images.size(), 1u);
   std::ofstream(solution, std::ios::trunc) << json.dump(2);
-  const EngineRun run = PreloadedEngine().run({"--hidden=128", "--launches=4"}, config);
-  EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+  const EngineRun run = exits(0, PreloadedEngine().run({"--hidden=128", "--launches=4"}, config));
   EXPECT_EQ(run.ran_original(), 4);
   EXPECT_EQ(run.outcome("torch-rms-norm-bf16 rmsnorm_h128 fallback_arch"), 4);
 }
@@ -285,9 +280,8 @@ TEST(Redirect, CountsLaunchesThatNoImageFits) {
 TEST(Redirect, GivesEachOfTwoUnlikeGpusItsImage) {
   const Environment devices = {{"SIMCUDA_DEVICES", "90,80"}};
   for (const char* device : {"--device=0", "--device=1"}) {
-    const EngineRun run =
-        PreloadedEngine().run({device, "--hidden=128", "--launches=3"}, pytorch_config(), devices);
-    EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+    const EngineRun run = exits(0, PreloadedEngine().run({device, "--hidden=128", "--launches=3"},
+                                                         pytorch_config(), devices));
     EXPECT_EQ(run.ran_curated(), 3) << run.process.out;
   }
 }
@@ -321,8 +315,8 @@ TEST_P(ImageOfAKernel, DecidesWhereAPatternAsksForIt) {
               "\"params\":", "\"image\": [\"" + hash + "\"],\n    \"params\":");
     std::vector<std::string> arguments = {"--hidden=128", "--launches=3", "--image=" + file};
     arguments.insert(arguments.end(), GetParam().arguments.begin(), GetParam().arguments.end());
-    const EngineRun run = PreloadedEngine().run(arguments, config, {{"FIBSHIM_LOG", "info"}});
-    EXPECT_EQ(run.process.exit_code, 0) << run.process.out << run.process.err;
+    const EngineRun run =
+        exits(0, PreloadedEngine().run(arguments, config, {{"FIBSHIM_LOG", "info"}}));
     EXPECT_EQ(run.ran_curated(), is_right ? 3 : 0) << run.process.out << run.process.err;
     EXPECT_EQ(run.outcome("untracked"), is_right ? 0 : 3);
     // The image that it is can be copied into the pattern.
@@ -342,7 +336,7 @@ INSTANTIATE_TEST_SUITE_P(
         ImageWay{"module_file", {"--module=module", "--load=file"}, "engine_kernels.sm_90.cubin"},
         ImageWay{"library_file", {"--load=file"}, "engine_kernels.fatbin"},
         ImageWay{"enumerated", {"--lookup=enumerate"}, "engine_kernels.sm_90.cubin"}),
-    [](const auto& one) { return std::string(one.param.name); });
+    kByName);
 
 }  // namespace
 }  // namespace fibshim

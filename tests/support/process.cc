@@ -58,13 +58,26 @@ std::string build_dir() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path().string();
 }
 
-ProcessResult run_process(const std::vector<std::string>& command,
+Command::Command(const std::vector<std::string>& words,
+                 const std::map<std::string, std::string>& environment,
+                 const std::string& working_directory)
+    : words_(words),
+      entries_(make_environment(environment)),
+      working_directory_(working_directory),
+      argv_(as_pointers(words_)),
+      envp_(as_pointers(entries_)) {}
+
+void Command::exec() const {
+  if (!working_directory_.empty() && chdir(working_directory_.c_str()) != 0) _exit(126);
+  execvpe(argv_[0], argv_.data(), envp_.data());
+  dprintf(STDERR_FILENO, "%s: %s\n", argv_[0], strerror(errno));
+  _exit(127);
+}
+
+ProcessResult run_process(const std::vector<std::string>& words,
                           const std::map<std::string, std::string>& environment, int timeout_s,
                           const std::string& working_directory) {
-  std::vector<std::string> words = command;
-  std::vector<std::string> entries = make_environment(environment);
-  std::vector<char*> argv = as_pointers(words);
-  std::vector<char*> envp = as_pointers(entries);
+  const Command command(words, environment, working_directory);
   int out_pipe[2];
   int err_pipe[2];
   if (pipe2(out_pipe, O_CLOEXEC) != 0 || pipe2(err_pipe, O_CLOEXEC) != 0) {
@@ -78,10 +91,7 @@ ProcessResult run_process(const std::vector<std::string>& command,
     dup2(err_pipe[1], STDERR_FILENO);
     const int null = open("/dev/null", O_RDONLY);
     if (null >= 0) dup2(null, STDIN_FILENO);
-    if (!working_directory.empty() && chdir(working_directory.c_str()) != 0) _exit(126);
-    execvpe(argv[0], argv.data(), envp.data());
-    dprintf(STDERR_FILENO, "%s: %s\n", argv[0], strerror(errno));
-    _exit(127);
+    command.exec();
   }
   close(out_pipe[1]);
   close(err_pipe[1]);

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "loader/read/diagnostics.h"
+#include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
 #include "tests/tools/fibshim_program.h"
 
@@ -18,34 +19,29 @@ class Check : public testing::Test {
 };
 
 TEST_F(Check, AGoodFolderHasNoMistakes) {
-  const ProgramResult result = run_fibshim({"check", folder_.path()});
-  EXPECT_EQ(result.exit_code, 0);
+  const ProgramResult result = exits(0, run_fibshim({"check", folder_.path()}));
   EXPECT_EQ(result.out, folder_.path() + ": 1 definition, 1 solution, 1 pattern: no mistakes\n");
   EXPECT_EQ(result.err, "");
 }
 
 TEST_F(Check, ShowsEachMistakeWithItsLineAndAMark) {
   write_text(folder_ / "patterns/broken.json", "{\n  \"label\": \"x\",\n  \"benefit\": maybe\n}\n");
-  const ProgramResult result = run_fibshim({"check", folder_.path()});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, run_fibshim({"check", folder_.path()}));
   EXPECT_EQ(result.out.rfind((folder_ / "patterns/broken.json") + ":3:14: error: ", 0), 0u)
       << result.out;
-  EXPECT_NE(result.out.find(" [json-syntax]\n"
-                            "    3 |   \"benefit\": maybe\n"
-                            "      |              ^\n"),
-            std::string::npos)
-      << result.out;
-  EXPECT_NE(result.out.find("1 error, 0 warnings; the folder is not loaded\n"), std::string::npos)
-      << result.out;
+  EXPECT_CONTAINS(result.out,
+                  " [json-syntax]\n"
+                  "    3 |   \"benefit\": maybe\n"
+                  "      |              ^\n");
+  EXPECT_CONTAINS(result.out, "1 error, 0 warnings; the folder is not loaded\n");
 }
 
 TEST_F(Check, TheMarkCountsCharactersNotBytes) {
   write_text(folder_ / "patterns/broken.json", "{\"läbel\":\t\"ü\", \"x\": maybe}\n");
   const ProgramResult result = run_fibshim({"check", folder_.path()});
-  EXPECT_NE(result.out.find("    1 | {\"läbel\": \"ü\", \"x\": maybe}\n"
-                            "      |                     ^\n"),
-            std::string::npos)
-      << result.out;
+  EXPECT_CONTAINS(result.out,
+                  "    1 | {\"läbel\": \"ü\", \"x\": maybe}\n"
+                  "      |                     ^\n");
 }
 
 TEST_F(Check, LongLinesAreCutAroundThePlace) {
@@ -53,7 +49,7 @@ TEST_F(Check, LongLinesAreCutAroundThePlace) {
                                                    "\", \"y\": maybe, \"z\": \"" +
                                                    std::string(5000, 'z') + "\"}\n");
   const ProgramResult result = run_fibshim({"check", folder_.path()});
-  EXPECT_NE(result.out.find("    1 | ...x"), std::string::npos) << result.out;
+  EXPECT_CONTAINS(result.out, "    1 | ...x");
   std::istringstream lines(result.out);
   std::string line, above;
   bool has_mark = false;
@@ -70,8 +66,7 @@ TEST_F(Check, LongLinesAreCutAroundThePlace) {
 
 TEST_F(Check, PrintsJson) {
   write_text(folder_ / "patterns/broken.json", "{\n  \"label\": \"x\",\n  \"benefit\": maybe\n}\n");
-  const ProgramResult result = run_fibshim({"check", "--json", folder_.path()});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, run_fibshim({"check", "--json", folder_.path()}));
   EXPECT_EQ(result.err, "");
   const auto document = parse_json(result.out);
   EXPECT_EQ(document["version"], 1);
@@ -89,9 +84,8 @@ TEST_F(Check, PrintsJson) {
 
 TEST_F(Check, BrokenSolutionsAreErrorsOfAFolderThatLoads) {
   std::filesystem::resize_file(folder_ / "solutions/kernels.sm_90.cubin", 100);
-  const ProgramResult text = run_fibshim({"check", folder_.path()});
-  EXPECT_EQ(text.exit_code, 1);
-  EXPECT_NE(text.out.find("1 solution cannot be launched\n"), std::string::npos) << text.out;
+  EXPECT_CONTAINS(exits(1, run_fibshim({"check", folder_.path()})).out,
+                  "1 solution cannot be launched\n");
   const auto report =
       parse_json(run_fibshim({"check", "--json", folder_.path()}).out)["folders"][0];
   EXPECT_EQ(report["loads"], true);
@@ -100,46 +94,43 @@ TEST_F(Check, BrokenSolutionsAreErrorsOfAFolderThatLoads) {
 }
 
 TEST_F(Check, ChecksSeveralFoldersAndTheWorstDecides) {
-  const ProgramResult result = run_fibshim({"check", folder_.path(), folder_ / "nowhere"});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.out.find(folder_.path() + ": 1 definition"), std::string::npos);
-  EXPECT_NE(result.out.find((folder_ / "nowhere") + ": error: "), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("[folder]"), std::string::npos) << result.out;
+  const ProgramResult result =
+      exits(1, run_fibshim({"check", folder_.path(), folder_ / "nowhere"}));
+  EXPECT_CONTAINS(result.out, folder_.path() + ": 1 definition");
+  EXPECT_CONTAINS(result.out, (folder_ / "nowhere") + ": error: ");
+  EXPECT_CONTAINS(result.out, "[folder]");
 }
 
 TEST_F(Check, SaysThatNoIndexIsWrittenAnyMore) {
-  const ProgramResult result = run_fibshim({"check", "--write-index", folder_.path()});
-  EXPECT_EQ(result.exit_code, 2);
+  const ProgramResult result = exits(2, run_fibshim({"check", "--write-index", folder_.path()}));
   EXPECT_EQ(result.err.find("fibshim check: --write-index was removed: "), 0u) << result.err;
   EXPECT_FALSE(std::filesystem::exists(folder_ / ".fibshim-index"));
 }
 
 TEST_F(Check, NotesGpusWithoutAnImage) {
-  const ProgramResult fine = run_fibshim({"check", "--sm", "90", folder_.path()});
-  EXPECT_EQ(fine.exit_code, 0);
-  EXPECT_EQ(fine.out, folder_.path() + ": 1 definition, 1 solution, 1 pattern: no mistakes\n");
+  EXPECT_EQ(exits(0, run_fibshim({"check", "--sm", "90", folder_.path()})).out,
+            folder_.path() + ": 1 definition, 1 solution, 1 pattern: no mistakes\n");
   const ProgramResult lacking =
-      run_fibshim({"check", "--sm", "90", "--sm", "100", "--json", folder_.path()});
-  EXPECT_EQ(lacking.exit_code, 0);
+      exits(0, run_fibshim({"check", "--sm", "90", "--sm", "100", "--json", folder_.path()}));
   const auto report = parse_json(lacking.out)["folders"][0];
   EXPECT_EQ(report["notes"], 1);
   EXPECT_EQ(report["warnings"], 0);
   EXPECT_EQ(report["diagnostics"][0]["severity"], "note");
   EXPECT_EQ(report["diagnostics"][0]["rule"], "no-image-for-gpu");
-  EXPECT_NE(run_fibshim({"check", "--sm", "100", folder_.path()}).out.find("no mistakes, 1 note\n"),
-            std::string::npos);
+  EXPECT_CONTAINS(run_fibshim({"check", "--sm", "100", folder_.path()}).out,
+                  "no mistakes, 1 note\n");
 }
 
 TEST_F(Check, AsksTheDriverForItsGpus) {
   // The simulated driver has GPUs of sm_90.
-  const ProgramResult fine = run_fibshim({"check", "--gpu", folder_.path()},
-                                         {{{"LD_LIBRARY_PATH", build_path("sim")}}, "", ""});
-  EXPECT_EQ(fine.exit_code, 0) << fine.err;
-  EXPECT_EQ(fine.out, folder_.path() + ": 1 definition, 1 solution, 1 pattern: no mistakes\n");
+  EXPECT_EQ(exits(0, run_fibshim({"check", "--gpu", folder_.path()},
+                                 {{{"LD_LIBRARY_PATH", build_path("sim")}}, ""}))
+                .out,
+            folder_.path() + ": 1 definition, 1 solution, 1 pattern: no mistakes\n");
   const ProgramResult lacking =
       run_fibshim({"check", "--gpu", folder_.path()},
-                  {{{"LD_LIBRARY_PATH", build_path("sim")}, {"SIMCUDA_DEVICES", "90,80"}}, "", ""});
-  EXPECT_NE(lacking.out.find("no image for sm_80"), std::string::npos) << lacking.out;
+                  {{{"LD_LIBRARY_PATH", build_path("sim")}, {"SIMCUDA_DEVICES", "90,80"}}, ""});
+  EXPECT_CONTAINS(lacking.out, "no image for sm_80");
 }
 
 TEST_F(Check, ExplainsEveryRule) {
@@ -147,16 +138,15 @@ TEST_F(Check, ExplainsEveryRule) {
     const ProgramResult result = run_fibshim({"check", "--explain", rule.name});
     EXPECT_EQ(result.exit_code, 0) << rule.name;
     EXPECT_EQ(result.out.rfind(std::string(rule.name) + ": ", 0), 0u) << result.out;
-    EXPECT_NE(result.out.find(rule.explanation), std::string::npos) << result.out;
+    EXPECT_CONTAINS(result.out, rule.explanation);
   }
   const std::string all = run_fibshim({"check", "--explain", "all"}).out;
-  for (const RuleInfo& rule : kRules) EXPECT_NE(all.find(rule.explanation), std::string::npos);
+  for (const RuleInfo& rule : kRules) EXPECT_CONTAINS(all, rule.explanation);
 }
 
 TEST_F(Check, RefusesWrongUsage) {
-  const ProgramResult unknown = run_fibshim({"check", "--explain", "json-sintax"});
-  EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_NE(unknown.err.find("did you mean 'json-syntax'?"), std::string::npos) << unknown.err;
+  EXPECT_CONTAINS(exits(2, run_fibshim({"check", "--explain", "json-sintax"})).err,
+                  "did you mean 'json-syntax'?");
   EXPECT_EQ(run_fibshim({"check"}).exit_code, 2);
   EXPECT_EQ(run_fibshim({"check", "--sm", "9", folder_.path()}).exit_code, 2);
   EXPECT_EQ(run_fibshim({"check", "--explain"}).exit_code, 2);

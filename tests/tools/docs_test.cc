@@ -11,6 +11,7 @@
 #include "loader/read/limits.h"
 #include "shim/abi/outcomes.h"
 #include "shim/abi/settings.h"
+#include "tests/support/text.h"
 #include "tests/tools/fibshim_program.h"
 
 namespace fibshim::test {
@@ -70,8 +71,7 @@ TEST(Docs, EveryCommandHasAManPageAndEveryManPageACommand) {
   }
   EXPECT_EQ(pages, command_names());
   for (const std::string& name : command_names()) {
-    EXPECT_NE(man_page("fibshim.1").find(".BR fibshim-" + name + " (1)\n"), std::string::npos)
-        << name;
+    EXPECT_CONTAINS(man_page("fibshim.1"), ".BR fibshim-" + name + " (1)\n") << name;
   }
 }
 
@@ -81,14 +81,12 @@ TEST(Docs, ManPageIsFilledIn) {
         << entry.path();
   }
   const std::string page = man_page("fibshim-run.1");
-  EXPECT_NE(page.find("\n.TP\n-c, --config DIR\nConfig folder (default: FIBSHIM_CONFIG).\n"),
-            std::string::npos)
-      << page;
-  EXPECT_NE(page.find("\n.SH EXIT STATUS\n"), std::string::npos);
+  EXPECT_CONTAINS(page, "\n.TP\n-c, --config DIR\nConfig folder (default: FIBSHIM_CONFIG).\n");
+  EXPECT_CONTAINS(page, "\n.SH EXIT STATUS\n");
   EXPECT_EQ(matches(man_page("fibshim.1"), "\n\\.B (FIBSHIM_[A-Z_]+)\n"), setting_names());
   EXPECT_EQ(matches(man_page("fibshim-stats.1"), "\n\\.TP\n([a-z_]+)\n"), outcome_names());
-  EXPECT_NE(man_page("fibshim-config.5").find("\n.TP\n" + std::to_string(kLimits[0].value) + "\n"),
-            std::string::npos);
+  EXPECT_CONTAINS(man_page("fibshim-config.5"),
+                  "\n.TP\n" + std::to_string(kLimits[0].value) + "\n");
 }
 
 TEST(Docs, ReadmeListsTheSettingsAndOutcomes) {
@@ -99,13 +97,12 @@ TEST(Docs, ReadmeListsTheSettingsAndOutcomes) {
     const size_t at = readme.find(row);
     ASSERT_NE(at, std::string::npos) << setting.name;
     const std::string line = readme.substr(at, readme.find('\n', at) - at);
-    EXPECT_NE(line.find(setting.value_words), std::string::npos) << line;
-    EXPECT_NE(line.find(setting.default_words), std::string::npos) << line;
-    EXPECT_NE(line.find(setting.meaning), std::string::npos) << line;
+    EXPECT_CONTAINS(line, setting.value_words);
+    EXPECT_CONTAINS(line, setting.default_words);
+    EXPECT_CONTAINS(line, setting.meaning);
   }
   for (const OutcomeInfo& outcome : kOutcomes) {
-    EXPECT_NE(readme.find("| `" + std::string(outcome.name) + "` | " + outcome.meaning + " |"),
-              std::string::npos)
+    EXPECT_CONTAINS(readme, "| `" + std::string(outcome.name) + "` | " + outcome.meaning + " |")
         << outcome.name;
   }
 }
@@ -141,7 +138,7 @@ TEST(Docs, CitedDocumentsAndSectionsExist) {
       const std::string heading = (*at)[2].matched   ? "\n## " + (*at)[2].str() + ". "
                                   : (*at)[3].matched ? "\n## " + (*at)[3].str() + "\n"
                                                      : "";
-      EXPECT_NE(read_text(path).find(heading), std::string::npos) << file << ": " << at->str();
+      EXPECT_CONTAINS(read_text(path), heading) << file << ": " << at->str();
       ++citations;
     }
   }
@@ -158,10 +155,11 @@ TEST(Docs, EveryManPageIsWellFormed) {
     GTEST_SKIP() << "groff is not installed";
   }
   for (const auto& entry : std::filesystem::directory_iterator(build_path("man"))) {
-    const ProgramResult result =
-        run_program({"groff", "-man", "-Tutf8", "-ww", "-z", "-rF0", entry.path().string()});
-    EXPECT_EQ(result.exit_code, 0);
-    EXPECT_EQ(result.err, "") << entry.path();
+    EXPECT_EQ(exits(0, run_program(
+                           {"groff", "-man", "-Tutf8", "-ww", "-z", "-rF0", entry.path().string()}))
+                  .err,
+              "")
+        << entry.path();
   }
 }
 

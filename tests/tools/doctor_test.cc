@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
 #include "tests/tools/fibshim_program.h"
 
@@ -30,7 +31,7 @@ class Doctor : public testing::Test {
 
   ProgramResult doctor(std::vector<std::string> arguments = {}) {
     arguments.insert(arguments.begin(), "doctor");
-    return run_fibshim(arguments, {environment_, "", ""});
+    return run_fibshim(arguments, {environment_, ""});
   }
 
   // A copy of the installation, to take parts away from.
@@ -48,34 +49,29 @@ class Doctor : public testing::Test {
 };
 
 TEST_F(Doctor, FindsNothingWrongOnTheSimulatedDriver) {
-  const ProgramResult result = doctor({"--json"});
-  EXPECT_EQ(result.exit_code, 0) << result.out;
+  const ProgramResult result = exits(0, doctor({"--json"}));
   const auto document = parse_json(result.out);
   for (const char* name : {"driver", "shim_library", "preload", "loader_library", "record_library",
                            "settings", "config"}) {
     EXPECT_EQ(check(document, name)["status"], "ok") << check(document, name).dump();
   }
-  EXPECT_NE(check(document, "driver")["detail"].get<std::string>().find(build_path("sim")),
-            std::string::npos);
-  EXPECT_NE(check(document, "driver")["detail"].get<std::string>().find("GPU 0: "),
-            std::string::npos);
+  EXPECT_CONTAINS(check(document, "driver")["detail"].get<std::string>(), build_path("sim"));
+  EXPECT_CONTAINS(check(document, "driver")["detail"].get<std::string>(), "GPU 0: ");
 }
 
 TEST_F(Doctor, PrintsOneLineForEachCheck) {
-  const ProgramResult result = doctor();
-  EXPECT_EQ(result.exit_code, 0) << result.out;
+  const ProgramResult result = exits(0, doctor());
   EXPECT_EQ(result.out.rfind("ok      versions: fibshim 0.1.0, glibc ", 0), 0u) << result.out;
-  EXPECT_NE(result.out.find("\nok      driver: "), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("\nok      shim_library: "), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find(" gpu_processes: "), std::string::npos) << result.out;
+  EXPECT_CONTAINS(result.out, "\nok      driver: ");
+  EXPECT_CONTAINS(result.out, "\nok      shim_library: ");
+  EXPECT_CONTAINS(result.out, " gpu_processes: ");
 }
 
 TEST_F(Doctor, SaysWhenADriverIsNoDriver) {
   std::filesystem::create_directories(folder_ / "driver");
   std::filesystem::copy_file(build_path("lib/libfibloader.so"), folder_ / "driver/libcuda.so.1");
   environment_["LD_LIBRARY_PATH"] = (folder_ / "driver") + ":" + build_path("lib");
-  const ProgramResult result = doctor({"--json"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, doctor({"--json"}));
   const auto driver = check(parse_json(result.out), "driver");
   EXPECT_EQ(driver["status"], "error");
   EXPECT_EQ(driver["detail"], "libcuda.so.1 lacks functions that every CUDA driver has");
@@ -84,11 +80,10 @@ TEST_F(Doctor, SaysWhenADriverIsNoDriver) {
 TEST_F(Doctor, SaysWhenTheDriverCannotBeLoaded) {
   write_text(folder_ / "driver/libcuda.so.1", "not a library");
   environment_["LD_LIBRARY_PATH"] = folder_ / "driver";
-  const ProgramResult result = doctor({"--json"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, doctor({"--json"}));
   const auto driver = check(parse_json(result.out), "driver");
   EXPECT_EQ(driver["status"], "error");
-  EXPECT_NE(driver["detail"].get<std::string>().find("libcuda.so.1"), std::string::npos);
+  EXPECT_CONTAINS(driver["detail"].get<std::string>(), "libcuda.so.1");
   EXPECT_NE(driver["advice"], "");
 }
 
@@ -101,8 +96,7 @@ TEST_F(Doctor, SurvivesADriverThatCrashes) {
                 .exit_code,
             0);
   environment_["LD_LIBRARY_PATH"] = folder_ / "driver";
-  const ProgramResult result = doctor({"--json"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, doctor({"--json"}));
   EXPECT_EQ(check(parse_json(result.out), "driver")["detail"],
             "the driver did not start: it crashed with signal 6 (Aborted)");
 }
@@ -110,8 +104,8 @@ TEST_F(Doctor, SurvivesADriverThatCrashes) {
 TEST_F(Doctor, SaysWhenTheShimIsMissing) {
   const std::string program = copy_installation();
   std::filesystem::remove(folder_ / "copy/lib/libfibshim.so");
-  const ProgramResult result = run_program({program, "doctor", "--json"}, {environment_, "", ""});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result =
+      exits(1, run_program({program, "doctor", "--json"}, {environment_, ""}));
   EXPECT_EQ(check(parse_json(result.out), "shim_library")["status"], "error");
   EXPECT_EQ(check(parse_json(result.out), "preload")["status"], "error");
 }
@@ -122,8 +116,8 @@ TEST_F(Doctor, SaysWhenTheLoaderOrTheRecorderIsMissingOrDamaged) {
     std::filesystem::resize_file(folder_ / ("copy/lib/" + std::string(file)), 1000);
   }
   for (const bool is_missing : {false, true}) {
-    const ProgramResult result = run_program({program, "doctor", "--json"}, {environment_, "", ""});
-    EXPECT_EQ(result.exit_code, 1);
+    const ProgramResult result =
+        exits(1, run_program({program, "doctor", "--json"}, {environment_, ""}));
     for (const char* name : {"loader_library", "record_library"}) {
       EXPECT_EQ(check(parse_json(result.out), name)["status"], "error") << is_missing;
     }
@@ -138,27 +132,24 @@ TEST_F(Doctor, SaysWhenAPreloadedLibraryNeedsMoreThanLibc) {
       run_program({"patchelf", "--add-needed", "libm.so.6", folder_ / "copy/lib/libfibshim.so"})
           .exit_code,
       0);
-  const ProgramResult result = run_program({program, "doctor", "--json"}, {environment_, "", ""});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result =
+      exits(1, run_program({program, "doctor", "--json"}, {environment_, ""}));
   const auto shim = check(parse_json(result.out), "shim_library");
   EXPECT_EQ(shim["status"], "error");
-  EXPECT_NE(shim["advice"].get<std::string>().find("this one needs libm.so.6"), std::string::npos)
-      << shim.dump();
+  EXPECT_CONTAINS(shim["advice"].get<std::string>(), "this one needs libm.so.6") << shim.dump();
 }
 
 TEST_F(Doctor, SaysWhenTheFolderHasMistakes) {
   write_text(folder_ / "config/patterns/broken.json", "{");
-  const ProgramResult result = doctor({"--json"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, doctor({"--json"}));
   const auto config = check(parse_json(result.out), "config");
   EXPECT_EQ(config["status"], "error");
-  EXPECT_NE(config["advice"].get<std::string>().find("fibshim check"), std::string::npos);
+  EXPECT_CONTAINS(config["advice"].get<std::string>(), "fibshim check");
 }
 
 TEST_F(Doctor, NotesThatNoFolderIsSet) {
   environment_.erase("FIBSHIM_CONFIG");
-  const ProgramResult result = doctor({"--json"});
-  EXPECT_EQ(result.exit_code, 0) << result.out;
+  const ProgramResult result = exits(0, doctor({"--json"}));
   EXPECT_EQ(check(parse_json(result.out), "config")["status"], "note");
 }
 
@@ -172,8 +163,7 @@ TEST_F(Doctor, WarnsOfSettingsThatAreNotUnderstood) {
 TEST_F(Doctor, SaysWhenCountersCannotBeWritten) {
   write_text(folder_ / "file", "");
   environment_["FIBSHIM_STATS_DIR"] = folder_ / "file";
-  const ProgramResult result = doctor({"--json"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, doctor({"--json"}));
   EXPECT_EQ(check(parse_json(result.out), "stats_dir")["detail"],
             (folder_ / "file") + " is not a folder");
 }
@@ -195,8 +185,7 @@ TEST_F(Doctor, JudgesDamagedProgramsWithoutHarm) {
 TEST_F(Doctor, JudgesPrograms) {
   const auto fine = check(parse_json(doctor({"--json", "sh"}).out), "program");
   EXPECT_EQ(fine["status"], "ok");
-  const ProgramResult absent = doctor({"--json", "no-such-program-here"});
-  EXPECT_EQ(absent.exit_code, 1);
+  const ProgramResult absent = exits(1, doctor({"--json", "no-such-program-here"}));
   EXPECT_EQ(check(parse_json(absent.out), "program")["detail"], "no-such-program-here: not found");
 }
 
@@ -220,10 +209,10 @@ TEST_F(Doctor, FindsProcessesOnTheGpuWithoutTheShim) {
       "exec 9>in; head -c1 out1 >/dev/null; head -c1 out2 >/dev/null; "
       "\"$1\" doctor --json; code=$?; "
       "exec 9>&-; wait; echo \"$plain $shimmed\" >pids; exit $code";
-  const ProgramResult result = run_program(
-      {"bash", "-c", script, "-", build_path("bin/fibshim"), build_path("lib/libfibshim.so")},
-      {environment_, folder_.path(), ""});
-  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  const ProgramResult result =
+      exits(0, run_program({"bash", "-c", script, "-", build_path("bin/fibshim"),
+                            build_path("lib/libfibshim.so")},
+                           {environment_, folder_.path()}));
   const auto document = parse_json(result.out);
   std::istringstream pids(read_text(folder_ / "pids"));
   uint64_t plain = 0, shimmed = 0;
@@ -233,8 +222,7 @@ TEST_F(Doctor, FindsProcessesOnTheGpuWithoutTheShim) {
     if (process["pid"] == plain) {
       found_plain = true;
       EXPECT_EQ(process["has_shim"], false);
-      EXPECT_NE(process["reason"].get<std::string>().find("does not name the shim"),
-                std::string::npos);
+      EXPECT_CONTAINS(process["reason"].get<std::string>(), "does not name the shim");
       EXPECT_EQ(process["command"], "./host");
     }
     if (process["pid"] == shimmed) {

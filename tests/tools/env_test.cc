@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "shim/abi/settings.h"
+#include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
 #include "tests/tools/fibshim_program.h"
 
@@ -18,14 +19,13 @@ nlohmann::json setting(const nlohmann::json& document, const std::string& name) 
 }
 
 TEST(Env, PrintsTheDefaultsAsATable) {
-  const ProgramResult result = run_fibshim({"env"});
-  EXPECT_EQ(result.exit_code, 0);
+  const ProgramResult result = exits(0, run_fibshim({"env"}));
   EXPECT_EQ(result.err, "");
   const std::string folder = "/dev/shm/fibshim-" + std::to_string(geteuid());
-  EXPECT_NE(result.out.find("SETTING               VALUE"), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("FIBSHIM_MODE          apply"), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("FIBSHIM_STATS_DIR     " + folder), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("off, observe or apply\n"), std::string::npos) << result.out;
+  EXPECT_CONTAINS(result.out, "SETTING               VALUE");
+  EXPECT_CONTAINS(result.out, "FIBSHIM_MODE          apply");
+  EXPECT_CONTAINS(result.out, "FIBSHIM_STATS_DIR     " + folder);
+  EXPECT_CONTAINS(result.out, "off, observe or apply\n");
 }
 
 TEST(Env, ListsEverySettingOfTheTable) {
@@ -41,9 +41,9 @@ TEST(Env, ListsEverySettingOfTheTable) {
 }
 
 TEST(Env, TakesValuesFromTheEnvironmentInAnyCase) {
-  const ProgramOptions options{{{"FIBSHIM_MODE", "Observe"}, {"FIBSHIM_LOG", ""}}, "", ""};
-  const ProgramResult result = run_fibshim({"env", "--json"}, options);
-  EXPECT_EQ(result.exit_code, 0);
+  const ProgramResult result =
+      exits(0, run_program({"env", "FIBSHIM_MODE=Observe",
+                            "FIBSHIM_LOG=", build_path("bin/fibshim"), "env", "--json"}));
   const auto mode = setting(parse_json(result.out), "FIBSHIM_MODE");
   EXPECT_EQ(mode["value"], "observe");
   EXPECT_EQ(mode["source"], "environment");
@@ -51,9 +51,8 @@ TEST(Env, TakesValuesFromTheEnvironmentInAnyCase) {
 }
 
 TEST(Env, SaysWhenAValueIsNotUnderstood) {
-  const ProgramOptions options{{{"FIBSHIM_MODE", "on\x1b[0m"}}, "", ""};
-  const ProgramResult result = run_fibshim({"env", "--json"}, options);
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramOptions options{{{"FIBSHIM_MODE", "on\x1b[0m"}}, ""};
+  const ProgramResult result = exits(1, run_fibshim({"env", "--json"}, options));
   EXPECT_EQ(result.err,
             "fibshim env: FIBSHIM_MODE is \"on\\x1b[0m\" (environment), which is not understood; "
             "accepted: off, observe or apply; the default, apply, holds\n");
@@ -64,12 +63,9 @@ TEST(Env, SaysWhenAValueIsNotUnderstood) {
 }
 
 TEST(Env, SaysWhenAVariableIsNoSetting) {
-  const ProgramOptions options{{{"FIBSHIM_MODEE", "off"}, {"FIBSHIM_", "1"}}, "", ""};
-  const ProgramResult result = run_fibshim({"env", "--json"}, options);
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.err.find("FIBSHIM_MODEE is not a setting; did you mean FIBSHIM_MODE?\n"),
-            std::string::npos)
-      << result.err;
+  const ProgramOptions options{{{"FIBSHIM_MODEE", "off"}, {"FIBSHIM_", "1"}}, ""};
+  const ProgramResult result = exits(1, run_fibshim({"env", "--json"}, options));
+  EXPECT_CONTAINS(result.err, "FIBSHIM_MODEE is not a setting; did you mean FIBSHIM_MODE?\n");
   EXPECT_EQ(parse_json(result.out)["unknown"], (nlohmann::json{"FIBSHIM_", "FIBSHIM_MODEE"}));
 }
 
@@ -77,10 +73,8 @@ TEST(Env, TakesTheFoldersSettingsWhereTheEnvironmentIsSilent) {
   TemporaryFolder folder;
   write_config_folder(folder.path());
   write_text(folder / "fibshim.json", R"({"mode": "observe", "on_error": "fallback"})");
-  const ProgramOptions options{
-      {{"FIBSHIM_CONFIG", folder.path()}, {"FIBSHIM_MODE", "apply"}}, "", ""};
-  const ProgramResult result = run_fibshim({"env", "--json"}, options);
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProgramOptions options{{{"FIBSHIM_CONFIG", folder.path()}, {"FIBSHIM_MODE", "apply"}}, ""};
+  const ProgramResult result = exits(0, run_fibshim({"env", "--json"}, options));
   const auto document = parse_json(result.out);
   EXPECT_EQ(setting(document, "FIBSHIM_MODE")["source"], "environment");
   EXPECT_EQ(setting(document, "FIBSHIM_MODE")["value"], "apply");
@@ -89,12 +83,9 @@ TEST(Env, TakesTheFoldersSettingsWhereTheEnvironmentIsSilent) {
 }
 
 TEST(Env, SaysWhenTheFolderCannotBeLoaded) {
-  const ProgramOptions options{{{"FIBSHIM_CONFIG", "/nonexistent"}}, "", ""};
-  const ProgramResult result = run_fibshim({"env"}, options);
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.err.find("fibshim env: FIBSHIM_CONFIG: /nonexistent is not loaded"),
-            std::string::npos)
-      << result.err;
+  const ProgramOptions options{{{"FIBSHIM_CONFIG", "/nonexistent"}}, ""};
+  EXPECT_CONTAINS(exits(1, run_fibshim({"env"}, options)).err,
+                  "fibshim env: FIBSHIM_CONFIG: /nonexistent is not loaded");
 }
 
 }  // namespace

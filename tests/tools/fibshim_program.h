@@ -9,32 +9,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/process.h"
+
 namespace fibshim::test {
 
-struct ProgramResult {
-  int exit_code;  // 128 + the signal's number when a signal ended it
-  std::string out;
-  std::string err;
-};
+using ProgramResult = ProcessResult;
 
 struct ProgramOptions {
   std::map<std::string, std::string> environment;
-  std::string folder;       // working directory; empty: this process's
-  std::string stdout_path;  // where stdout goes instead of ProgramResult::out
-};
-
-// The command line and the environment of a program, made before fork: the child only execs.
-class Arguments {
- public:
-  Arguments(const std::vector<std::string>& command, const ProgramOptions& options);
-
-  // In the child. Goes into the wanted folder, too.
-  [[noreturn]] void exec() const;
-
- private:
-  std::vector<std::string> command_, environment_;
-  std::string folder_;
-  std::vector<char*> argv_, envp_;
+  std::string folder;  // working directory; empty: this process's
 };
 
 // Runs `command` (command[0] is looked up on PATH) to its end.
@@ -44,7 +27,7 @@ ProgramResult run_program(const std::vector<std::string>& command,
 // The same for build/bin/fibshim.
 ProgramResult run_fibshim(std::vector<std::string> arguments, const ProgramOptions& options = {});
 
-// The build folder that this test program lies in, and the source tree.
+// Below the build folder that this test program lies in, and below the source tree.
 std::string build_path(const std::string& below);
 std::string source_path(const std::string& below);
 

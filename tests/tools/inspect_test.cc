@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
 #include "tests/tools/fibshim_program.h"
 #include "tests/tools/live_program.h"
@@ -16,8 +17,7 @@ namespace {
 std::string image(const std::string& name) { return build_path("tests/data/" + name); }
 
 nlohmann::json inspect_json(const std::string& path) {
-  const ProgramResult result = run_fibshim({"inspect", "--json", path});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProgramResult result = exits(0, run_fibshim({"inspect", "--json", path}));
   return parse_json(result.out)["files"][0];
 }
 
@@ -59,23 +59,19 @@ TEST(Inspect, TellsACubinsKernels) {
 
 TEST(Inspect, PrintsTextForPeople) {
   const std::string path = image("kernels.sm_90.cubin");
-  const ProgramResult result = run_fibshim({"inspect", path});
-  EXPECT_EQ(result.exit_code, 0);
+  const ProgramResult result = exits(0, run_fibshim({"inspect", path}));
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(result.out.rfind(path + ": ", 0), 0u) << result.out;
-  EXPECT_NE(result.out.find("\n  cubin for sm_90, ABI: "), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("    kernel _ZN4idle7nothingEv\n      idle::nothing()\n"),
-            std::string::npos)
-      << result.out;
-  EXPECT_NE(result.out.find("      at most 256 threads\n"
-                            "      4 parameters, 21 bytes\n"
-                            "        ORDINAL  OFFSET  SIZE\n"
-                            "              0     0x0     8\n"
-                            "              1     0x8     8\n"
-                            "              2    0x10     4\n"
-                            "              3    0x14     1\n"),
-            std::string::npos)
-      << result.out;
+  EXPECT_CONTAINS(result.out, "\n  cubin for sm_90, ABI: ");
+  EXPECT_CONTAINS(result.out, "    kernel _ZN4idle7nothingEv\n      idle::nothing()\n");
+  EXPECT_CONTAINS(result.out,
+                  "      at most 256 threads\n"
+                  "      4 parameters, 21 bytes\n"
+                  "        ORDINAL  OFFSET  SIZE\n"
+                  "              0     0x0     8\n"
+                  "              1     0x8     8\n"
+                  "              2    0x10     4\n"
+                  "              3    0x14     1\n");
 }
 
 TEST(Inspect, TellsAFatbinsImages) {
@@ -91,7 +87,7 @@ TEST(Inspect, TellsAFatbinsImages) {
   EXPECT_EQ(entries["cubin90"]["image"]["arch"], "sm_90");
   EXPECT_EQ(entries["ptx90"]["image"]["format"], "ptx");
   const std::string text = run_fibshim({"inspect", image("kernels.fatbin")}).out;
-  EXPECT_NE(text.find("  fatbin of 3 images\n"), std::string::npos) << text;
+  EXPECT_CONTAINS(text, "  fatbin of 3 images\n");
 }
 
 // What is unpacked is, byte for byte, what was compressed: the images of the fatbin that nvcc left
@@ -113,9 +109,8 @@ void expect_same_cubins(const nlohmann::json& packed, const std::string& compres
 
 TEST(Inspect, UnpacksZstd) {
   expect_same_cubins(inspect_json(image("kernels.compressed.fatbin")), "zstd");
-  EXPECT_NE(run_fibshim({"inspect", image("kernels.compressed.fatbin")})
-                .out.find(" (zstd compressed to "),
-            std::string::npos);
+  EXPECT_CONTAINS(run_fibshim({"inspect", image("kernels.compressed.fatbin")}).out,
+                  " (zstd compressed to ");
 }
 
 TEST(Inspect, UnpacksLz4) { expect_same_cubins(inspect_json(image("kernels.lz4.fatbin")), "lz4"); }
@@ -129,21 +124,19 @@ TEST(Inspect, SaysWhenCompressedBytesAreDamaged) {
     write_text(folder / "damaged", bytes);
     const ProgramResult result = run_fibshim({"inspect", folder / "damaged"});
     EXPECT_EQ(result.exit_code, 1) << name;
-    EXPECT_NE(result.err.find("entry 0 (sm_80): "), std::string::npos) << result.err;
+    EXPECT_CONTAINS(result.err, "entry 0 (sm_80): ");
     // A size that no memory has.
     bytes = read_text(image(name));
     bytes.replace(16 + 56, 8, "\xff\xff\xff\xff\xff\xff\xff\x7f");
     write_text(folder / "huge", bytes);
-    EXPECT_NE(run_fibshim({"inspect", folder / "huge"}).err.find("claims to unpack to"),
-              std::string::npos);
+    EXPECT_CONTAINS(run_fibshim({"inspect", folder / "huge"}).err, "claims to unpack to");
   }
 }
 
 TEST(Inspect, ShowsOnlyTheWantedKernels) {
   for (const char* glob : {"_ZN4idle*", "idle::*"}) {
     const ProgramResult result =
-        run_fibshim({"inspect", "--json", "--kernel", glob, image("kernels.fatbin")});
-    EXPECT_EQ(result.exit_code, 0);
+        exits(0, run_fibshim({"inspect", "--json", "--kernel", glob, image("kernels.fatbin")}));
     const auto file = parse_json(result.out)["files"][0];
     ASSERT_EQ(file["entries"].size(), 3u);
     for (const auto& entry : file["entries"]) {
@@ -179,12 +172,10 @@ TEST(InspectProcess, TellsShimSettingsAndCounters) {
                        {"LD_LIBRARY_PATH", build_path("sim")},
                        {"FIBSHIM_CONFIG", folder / "config"},
                        {"FIBSHIM_STATS_DIR", folder / "stats"}},
-                      "",
                       ""});
   ASSERT_TRUE(engine.read_until("paused\n")) << engine.text();
   const std::string pid = std::to_string(engine.pid());
-  const ProgramResult result = run_fibshim({"inspect", "--json", "--pid", pid});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProgramResult result = exits(0, run_fibshim({"inspect", "--json", "--pid", pid}));
   const auto process = parse_json(result.out)["processes"][0];
   EXPECT_EQ(process["shim"], std::filesystem::canonical(build_path("lib/libfibshim.so")).string());
   EXPECT_EQ(process["why_not"], nullptr);
@@ -194,20 +185,16 @@ TEST(InspectProcess, TellsShimSettingsAndCounters) {
   EXPECT_EQ(process["counters"][0]["totals"]["untracked"], 3) << process;
   const std::string text = run_fibshim({"inspect", "--pid", pid}).out;
   EXPECT_EQ(text.rfind("pid " + pid + ": ", 0), 0u) << text;
-  EXPECT_NE(text.find("\n    untracked                        3\n"), std::string::npos) << text;
+  EXPECT_CONTAINS(text, "\n    untracked                        3\n");
 }
 
 TEST(InspectProcess, SaysWhyAProcessHasNoShim) {
-  const ProgramResult result = run_fibshim({"inspect", "--pid", std::to_string(getpid())});
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_NE(result.out.find("not loaded: LD_PRELOAD in its environment does not name the shim"),
-            std::string::npos)
-      << result.out;
+  EXPECT_CONTAINS(exits(0, run_fibshim({"inspect", "--pid", std::to_string(getpid())})).out,
+                  "not loaded: LD_PRELOAD in its environment does not name the shim");
 }
 
 TEST(InspectProcess, SaysWhenThereIsNone) {
-  const ProgramResult result = run_fibshim({"inspect", "--json", "--pid", "4194399"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, run_fibshim({"inspect", "--json", "--pid", "4194399"}));
   EXPECT_EQ(result.err, "fibshim inspect: process 4194399: there is none\n");
   EXPECT_EQ(parse_json(result.out)["processes"], nlohmann::json::array());
 }
@@ -236,20 +223,16 @@ TEST(Inspect, TellsAHostLibrarysNeedsAndGpuCode) {
     for (const auto& kernel : entry["image"]["kernels"]) kernels.insert(kernel["name"]);
   }
   EXPECT_EQ(kernels, (std::set<std::string>{"scale", "_ZN4idle7nothingEv"}));
-  EXPECT_NE(run_fibshim({"inspect", build_path("lib/libfibshim.so")}).out.find("  no GPU code\n"),
-            std::string::npos);
+  EXPECT_CONTAINS(run_fibshim({"inspect", build_path("lib/libfibshim.so")}).out, "  no GPU code\n");
 }
 
 TEST(Inspect, ShowsTheOtherFilesWhenOneIsBad) {
   TemporaryFolder folder;
   write_text(folder / "text", "hello\n");
-  const ProgramResult result =
-      run_fibshim({"inspect", "--json", folder / "text", folder / "absent", image("kernels.ptx")});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.err.find("fibshim inspect: " + (folder / "text") + ": neither a cubin"),
-            std::string::npos)
-      << result.err;
-  EXPECT_NE(result.err.find(folder / "absent"), std::string::npos) << result.err;
+  const ProgramResult result = exits(1, run_fibshim({"inspect", "--json", folder / "text",
+                                                     folder / "absent", image("kernels.ptx")}));
+  EXPECT_CONTAINS(result.err, "fibshim inspect: " + (folder / "text") + ": neither a cubin");
+  EXPECT_CONTAINS(result.err, folder / "absent");
   EXPECT_EQ(parse_json(result.out)["files"].size(), 1u);
 }
 

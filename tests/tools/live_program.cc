@@ -23,7 +23,7 @@ uint64_t start_time_of(pid_t pid) {
 }
 
 LiveProgram::LiveProgram(const std::vector<std::string>& command, const ProgramOptions& options) {
-  const Arguments arguments(command, options);
+  const Command program(command, options.environment, options.folder);
   int in[2], out[2];
   if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
   pid_ = fork();
@@ -31,7 +31,7 @@ LiveProgram::LiveProgram(const std::vector<std::string>& command, const ProgramO
     dup2(in[0], STDIN_FILENO);
     dup2(out[1], STDOUT_FILENO);
     dup2(out[1], STDERR_FILENO);
-    arguments.exec();
+    program.exec();
   }
   close(in[0]);
   close(out[1]);
@@ -41,7 +41,7 @@ LiveProgram::LiveProgram(const std::vector<std::string>& command, const ProgramO
 
 LiveProgram::LiveProgram(const std::vector<std::string>& command, const ProgramOptions& options,
                          Terminal terminal) {
-  const Arguments arguments(command, options);
+  const Command program(command, options.environment, options.folder);
   winsize size{};
   size.ws_row = terminal.rows;
   size.ws_col = terminal.columns;
@@ -53,7 +53,7 @@ LiveProgram::LiveProgram(const std::vector<std::string>& command, const ProgramO
   pid_ = fork();
   if (pid_ == 0) {
     login_tty(dup(terminal_));
-    arguments.exec();
+    program.exec();
   }
   in_ = master;
   out_ = dup(master);

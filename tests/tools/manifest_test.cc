@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <regex>
 
+#include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
 #include "tests/tools/fibshim_program.h"
 
@@ -52,8 +53,7 @@ class Manifest : public testing::Test {
 };
 
 TEST_F(Manifest, SaysWhatToRunNextAndCheckAgreesAfterIt) {
-  const ProgramResult written = write_manifest();
-  EXPECT_EQ(written.exit_code, 0);
+  const ProgramResult written = exits(0, write_manifest());
   EXPECT_EQ(
       golden(written.err),
       "fibshim check: CONFIG/fibshim.manifest: 4 files listed. Sign the list with: minisign -S "
@@ -61,39 +61,32 @@ TEST_F(Manifest, SaysWhatToRunNextAndCheckAgreesAfterIt) {
   EXPECT_EQ(check_with_key(), 1);
   sign();
   for (const std::string& key : {public_key(), public_file()}) {
-    const ProgramResult result = run_fibshim({"check", "--key", key, config()});
-    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    (void)exits(0, run_fibshim({"check", "--key", key, config()}));
   }
-  const ProgramResult relative =
-      run_fibshim({"check", "--key", "team.pub", "config"}, {{}, folder_.path(), ""});
-  EXPECT_EQ(relative.exit_code, 0) << relative.out << relative.err;
+  (void)exits(0, run_fibshim({"check", "--key", "team.pub", "config"}, {{}, folder_.path()}));
 }
 
 TEST_F(Manifest, CheckNamesWhatDiffers) {
   sign();
   change_pattern();
   write_text(config() + "/patterns/zz-new.json", "{}");
-  const ProgramResult result = run_fibshim({"check", "--key", public_file(), config()});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, run_fibshim({"check", "--key", public_file(), config()}));
   const std::string name = std::filesystem::path(pattern_file()).filename();
-  EXPECT_NE(golden(result.out)
-                .find("/patterns/zz-new.json: error: not signed: fibshim.manifest does "
-                      "not name it [signature]\n"),
-            std::string::npos)
+  EXPECT_CONTAINS(golden(result.out),
+                  "/patterns/zz-new.json: error: not signed: fibshim.manifest does "
+                  "not name it [signature]\n")
       << result.out;
-  EXPECT_NE(golden(result.out)
-                .find(": error: not the file that was signed: its SHA-256 is SHA, not "
-                      "SHA [signature]\n"),
-            std::string::npos)
+  EXPECT_CONTAINS(golden(result.out),
+                  ": error: not the file that was signed: its SHA-256 is SHA, not "
+                  "SHA [signature]\n")
       << result.out;
-  EXPECT_NE(result.out.find("2 errors, 0 warnings; the folder is not loaded\n"), std::string::npos);
+  EXPECT_CONTAINS(result.out, "2 errors, 0 warnings; the folder is not loaded\n");
 }
 
 TEST_F(Manifest, IsNotWrittenForAFolderWithMistakes) {
   write_text(config() + "/patterns/broken.json", "{");
-  const ProgramResult result = write_manifest();
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.out.find("[json-syntax]"), std::string::npos) << result.out;
+  const ProgramResult result = exits(1, write_manifest());
+  EXPECT_CONTAINS(result.out, "[json-syntax]");
   EXPECT_EQ(golden(result.err), "fibshim check: CONFIG: has mistakes; no manifest was written\n");
   EXPECT_FALSE(std::filesystem::exists(manifest()));
 }
@@ -109,7 +102,7 @@ TEST_F(Manifest, IsWrittenAgainWhereTheKeyIsRequired) {
   sign();
   change_pattern();
   EXPECT_EQ(run_fibshim({"check", "--write-manifest", config()},
-                        {{{"FIBSHIM_REQUIRE_KEY", public_key()}}, "", ""})
+                        {{{"FIBSHIM_REQUIRE_KEY", public_key()}}, ""})
                 .exit_code,
             0);
   EXPECT_EQ(check_with_key(), 1);
@@ -118,22 +111,19 @@ TEST_F(Manifest, IsWrittenAgainWhereTheKeyIsRequired) {
 }
 
 TEST_F(Manifest, RunRefusesWhatTheKeyHasNotSigned) {
-  const ProgramOptions required = {{{"FIBSHIM_REQUIRE_KEY", public_file()}}, "", ""};
+  const ProgramOptions required = {{{"FIBSHIM_REQUIRE_KEY", public_file()}}, ""};
   const std::vector<std::string> run = {"run", "-c", config(), "--", "echo", "ran"};
-  const ProgramResult unsigned_run = run_fibshim(run, required);
-  EXPECT_EQ(unsigned_run.exit_code, 1);
+  const ProgramResult unsigned_run = exits(1, run_fibshim(run, required));
   EXPECT_EQ(unsigned_run.out, "");
-  EXPECT_NE(unsigned_run.err.find("not signed: there is no fibshim.manifest"), std::string::npos)
-      << unsigned_run.err;
+  EXPECT_CONTAINS(unsigned_run.err, "not signed: there is no fibshim.manifest");
   sign();
   EXPECT_EQ(run_fibshim(run, required).out, "ran\n");
 }
 
 TEST_F(Manifest, TheOldCommandSaysWhatToUseInstead) {
-  const ProgramResult result = run_fibshim({"sign", "--key", "x", config()});
-  EXPECT_EQ(result.exit_code, 2);
-  EXPECT_NE(result.err.find("minisign"), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find("fibshim check --write-manifest DIR"), std::string::npos) << result.err;
+  const ProgramResult result = exits(2, run_fibshim({"sign", "--key", "x", config()}));
+  EXPECT_CONTAINS(result.err, "minisign");
+  EXPECT_CONTAINS(result.err, "fibshim check --write-manifest DIR");
   EXPECT_EQ(run_fibshim({"check", "--write-manifest", "--key", public_key(), config()}).exit_code,
             2);
 }

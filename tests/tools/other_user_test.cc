@@ -15,6 +15,7 @@
 #include <functional>
 
 #include "shim/abi/control_format.h"
+#include "tests/support/text.h"
 #include "tests/tools/counters_file_builder.h"
 #include "tests/tools/fibshim_program.h"
 #include "tests/tools/live_program.h"
@@ -174,15 +175,12 @@ TEST_F(OtherUsersCounters, AFolderOfAnotherUserIsReadAndLeftAsItIs) {
   ASSERT_EQ(mkdir(folder.c_str(), 0755), 0);
   const std::string counters = add(folder, 1, 5, kEve);
   give(folder, kEve);
-  const ProgramResult reading = stats(folder, {"--json"});
-  EXPECT_EQ(reading.exit_code, 0) << reading.err;
+  const ProgramResult reading = exits(0, stats(folder, {"--json"}));
   EXPECT_EQ(parse_json(reading.out)["totals"]["hit"], 5);
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"stats", "--clear", "--dir", folder},
         std::vector<std::string>{"swap", "--off", "--dir", folder}}) {
-    const ProgramResult result = run_fibshim(arguments);
-    EXPECT_EQ(result.exit_code, 1);
-    EXPECT_NE(result.err.find(": it belongs to another user\n"), std::string::npos) << result.err;
+    EXPECT_CONTAINS(exits(1, run_fibshim(arguments)).err, ": it belongs to another user\n");
   }
   EXPECT_TRUE(fs::exists(counters));
 }
@@ -191,9 +189,7 @@ TEST_F(OtherUsersCounters, AFolderThatOthersCanWriteInIsReadAndLeftAsItIs) {
   ASSERT_EQ(chmod(shared().c_str(), 0777), 0);
   const std::string counters = add(shared(), 1, 5, 0);
   EXPECT_EQ(parse_json(stats(shared(), {"--json"}).out)["totals"]["hit"], 5);
-  const ProgramResult result = stats(shared(), {"--clear"});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.err.find("other users may write there"), std::string::npos) << result.err;
+  EXPECT_CONTAINS(exits(1, stats(shared(), {"--clear"})).err, "other users may write there");
   EXPECT_TRUE(fs::exists(counters));
 }
 
@@ -245,12 +241,9 @@ TEST_F(OtherUsersCounters, AFileThatClaimsAProcessOfAnotherUserIsRefused) {
   const std::string path = shared() + "/" + builder.file_name();
   write_text(path, builder.bytes());
   give(path, kEve);
-  const ProgramResult result = stats(shared(), {});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.err.find("it says that it is of process " + std::to_string(getpid()) +
-                            ", which is another user's"),
-            std::string::npos)
-      << result.err;
+  EXPECT_CONTAINS(
+      exits(1, stats(shared(), {})).err,
+      "it says that it is of process " + std::to_string(getpid()) + ", which is another user's");
 }
 
 // ---- swapping
@@ -258,8 +251,7 @@ TEST_F(OtherUsersCounters, AFileThatClaimsAProcessOfAnotherUserIsRefused) {
 TEST_F(OtherUsersCounters, RootRepointsALinkForItsOwnerWhoKeepsIt) {
   const std::string path = link("home", kEve, kEve);
   const Answering process(shared(), path, kEve);
-  const ProgramResult result = swap({"--link"});
-  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  (void)exits(0, swap({"--link"}));
   EXPECT_EQ(fs::read_symlink(path), top_ / "b");
   EXPECT_EQ(owner_of(path), kEve);
 }
@@ -267,13 +259,11 @@ TEST_F(OtherUsersCounters, RootRepointsALinkForItsOwnerWhoKeepsIt) {
 TEST_F(OtherUsersCounters, RootRepointsNoLinkOfOneUserForAnother) {
   const std::string path = link("home", kBob, kBob);
   const Answering process(shared(), path, kEve);
-  const ProgramResult result = swap({"--link"});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.out.find(": moved\n"), std::string::npos) << result.out;
-  EXPECT_NE(result.err.find("cannot repoint it: a process of another user than the link's owner "
-                            "names it"),
-            std::string::npos)
-      << result.err;
+  const ProgramResult result = exits(1, swap({"--link"}));
+  EXPECT_CONTAINS(result.out, ": moved\n");
+  EXPECT_CONTAINS(result.err,
+                  "cannot repoint it: a process of another user than the link's owner "
+                  "names it");
   EXPECT_EQ(fs::read_symlink(path), top_ / "a");
 }
 
@@ -283,11 +273,8 @@ TEST_F(OtherUsersCounters, RootRepointsNoLinkInAFolderThatOthersWrite) {
   ASSERT_EQ(chmod(fs::path(open_to_all).parent_path().c_str(), 01777), 0);
   for (const std::string& path : {of_other, open_to_all}) {
     const Answering process(shared(), path, kEve);
-    const ProgramResult result = swap({"--link", "--pid", std::to_string(process.pid())});
-    EXPECT_EQ(result.exit_code, 1);
-    EXPECT_NE(result.err.find("cannot repoint it: others than its owner can write in the folder"),
-              std::string::npos)
-        << result.err;
+    EXPECT_CONTAINS(exits(1, swap({"--link", "--pid", std::to_string(process.pid())})).err,
+                    "cannot repoint it: others than its owner can write in the folder");
     EXPECT_EQ(fs::read_symlink(path), top_ / "a");
   }
 }
@@ -295,10 +282,8 @@ TEST_F(OtherUsersCounters, RootRepointsNoLinkInAFolderThatOthersWrite) {
 TEST_F(OtherUsersCounters, ACountersFileThatOthersCanWriteIsNotAskedThrough) {
   const Answering process(shared(), "", 0);
   ASSERT_EQ(chmod(process.file().c_str(), 0666), 0);
-  const ProgramResult result = swap({});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_EQ(result.out, "pid " + std::to_string(process.pid()) +
-                            ": no_access: other users can write its counters file\n");
+  EXPECT_EQ(exits(1, swap({})).out, "pid " + std::to_string(process.pid()) +
+                                        ": no_access: other users can write its counters file\n");
 }
 
 // Under the mapping of who asks: that ended him with SIGBUS.
@@ -306,14 +291,10 @@ TEST_F(OtherUsersCounters, AFileThatIsCutWhileItIsAskedCostsItsOwnAnswerOnly) {
   const Answering cut(shared(), "", kEve,
                       [](int file, ControlBlock*, uint32_t) { (void)ftruncate(file, 0); });
   const Answering whole(shared(), "", kBob);
-  const ProgramResult result = swap({});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.out.find("pid " + std::to_string(cut.pid()) +
-                            ": no_access: its counters file was cut short meanwhile\n"),
-            std::string::npos)
-      << result.out << result.err;
-  EXPECT_NE(result.out.find("pid " + std::to_string(whole.pid()) + ": moved\n"), std::string::npos)
-      << result.out;
+  const ProgramResult result = exits(1, swap({}));
+  EXPECT_CONTAINS(result.out, "pid " + std::to_string(cut.pid()) +
+                                  ": no_access: its counters file was cut short meanwhile\n");
+  EXPECT_CONTAINS(result.out, "pid " + std::to_string(whole.pid()) + ": moved\n");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "shim/abi/outcomes.h"
+#include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
 #include "tests/tools/fibshim_program.h"
 #include "tests/tools/recording_file_builder.h"
@@ -60,8 +61,7 @@ class RecordFiles : public testing::Test {
 
 TEST_F(RecordFiles, SummaryRanksTheKernelsByTime) {
   ASSERT_EQ(gather({example().bytes()}).exit_code, 0);
-  const ProgramResult result = run_fibshim({"record", "--summary", output()});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProgramResult result = exits(0, run_fibshim({"record", "--summary", output()}));
   EXPECT_EQ(result.out,
             "#  SHARE  GPU ms  MEAN us  LAUNCHES  IN GRAPHS  PATTERN  KERNEL\n"
             "1  99.0%   1.000    10.00       100          0  -        scale\n"
@@ -116,8 +116,7 @@ TEST_F(RecordFiles, SummarySaysWhichPatternsFitAndWhyNot) {
   builder.kernel("engine_scale", {{8, {}}, {8, {}}}, 2, 0, 7).geometry(1, 1, 2, 0, {});
   ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
   const ProgramResult result =
-      run_fibshim({"record", "--summary", output(), "-c", folder_ / "config"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+      exits(0, run_fibshim({"record", "--summary", output(), "-c", folder_ / "config"}));
   EXPECT_EQ(result.out,
             "#  SHARE  GPU ms  MEAN us  LAUNCHES  IN GRAPHS  PATTERN         KERNEL\n"
             "1      -       -        -         3          0  engine-scale    engine_scale\n"
@@ -165,11 +164,8 @@ TEST_F(RecordFiles, RefusesWhatIsNoRecordingWithTheReason) {
       {fine.substr(0, fine.size() - 8), "damaged: it claims"},
   };
   for (const auto& [bytes, reason] : cases) {
-    const ProgramResult result = gather({bytes, fine});
-    EXPECT_EQ(result.exit_code, 1);
-    EXPECT_NE(result.err.find(std::string("1-0.recording: ") + reason), std::string::npos)
-        << result.err;
-    EXPECT_NE(read_text(output()).find("\"launches\":106"), std::string::npos);
+    EXPECT_CONTAINS(exits(1, gather({bytes, fine})).err, std::string("1-0.recording: ") + reason);
+    EXPECT_CONTAINS(read_text(output()), "\"launches\":106");
   }
   // Not begun yet: its magic is written last.
   EXPECT_EQ(gather({std::string(65536, '\0'), fine}).exit_code, 0);
@@ -248,8 +244,7 @@ TEST_F(RecordFiles, WhatIsSuggestedForAnySymbolPassesTheCheck) {
     const std::string config = folder_ / "config";
     fs::remove_all(config);
     ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
-    const ProgramResult result = suggest({output(), "1", "-o", config});
-    EXPECT_EQ(result.exit_code, 0) << result.err;
+    (void)exits(0, suggest({output(), "1", "-o", config}));
     EXPECT_EQ(run_fibshim({"check", config}).exit_code, 0) << symbol.substr(0, 100);
   }
 }
@@ -273,9 +268,7 @@ TEST_F(RecordFiles, RefusesWrongUsage) {
 TEST_F(RecordFiles, SuggestWritesAFolderThatCheckAccepts) {
   ASSERT_EQ(gather({example().bytes()}).exit_code, 0);
   const std::string config = folder_ / "config";
-  const ProgramResult result = suggest({output(), "scale", "-o", config});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(exits(0, suggest({output(), "scale", "-o", config})).err, "");
   EXPECT_EQ(parse_json(read_text(config + "/patterns/scale-n-fp32.json")), parse_json(R"json({
     "label": "scale-n-fp32", "benefit": 1,
     "description": "scale(float*, float const*, int, signed char, float)",
@@ -290,23 +283,21 @@ TEST_F(RecordFiles, SuggestWritesAFolderThatCheckAccepts) {
   EXPECT_EQ(definition["axes"]["n"], parse_json(R"({"type":"const","value":4096})"));
   EXPECT_EQ(definition["inputs"]["arg4"], parse_json(R"({"shape":null,"dtype":"float32"})"));
   const std::string source = read_text(config + "/solutions/scale_n4096_fp32/kernel.cu");
-  EXPECT_NE(
-      source.find("__global__ void scale_n4096_fp32(float* output0, const float* input1, float "
-                  "arg4)"),
-      std::string::npos)
-      << source;
+  EXPECT_CONTAINS(source,
+                  "__global__ void scale_n4096_fp32(float* output0, const float* input1, float "
+                  "arg4)");
   // The note: nothing solves the definition yet.
   const std::string checked = run_fibshim({"check", config}).out;
   EXPECT_TRUE(checked.ends_with(": 1 definition, 0 solutions, 1 pattern: no mistakes, 1 note\n"))
       << checked;
-  EXPECT_NE(checked.find("[unsolved-definition]"), std::string::npos) << checked;
+  EXPECT_CONTAINS(checked, "[unsolved-definition]");
 }
 
 TEST_F(RecordFiles, SuggestAsksForTheImageOfAKernelWhoseNameSaysLittle) {
   ASSERT_EQ(gather({example().bytes()}).exit_code, 0);
   const std::string config = folder_ / "config";
-  const ProgramResult result = suggest({output(), "2", "-o", config, "--name", "add", "--json"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProgramResult result =
+      exits(0, suggest({output(), "2", "-o", config, "--name", "add", "--json"}));
   const auto suggestion = parse_json(result.out);
   EXPECT_EQ(suggestion["definition"], "add");
   EXPECT_EQ(suggestion["files"].size(), 5u);
@@ -366,9 +357,7 @@ TEST_F(RecordFiles, SuggestReplacesNothingUnlessTold) {
   ASSERT_EQ(suggest({output(), "scale", "-o", config}).exit_code, 0);
   const std::string source = config + "/solutions/scale_n4096_fp32/kernel.cu";
   write_text(source, "mine");
-  const ProgramResult again = suggest({output(), "scale", "-o", config});
-  EXPECT_EQ(again.exit_code, 1);
-  EXPECT_NE(again.err.find("--force replaces it"), std::string::npos) << again.err;
+  EXPECT_CONTAINS(exits(1, suggest({output(), "scale", "-o", config})).err, "--force replaces it");
   EXPECT_EQ(read_text(source), "mine");
   EXPECT_EQ(suggest({output(), "scale", "-o", config, "--force"}).exit_code, 0);
   EXPECT_NE(read_text(source), "mine");
@@ -376,8 +365,7 @@ TEST_F(RecordFiles, SuggestReplacesNothingUnlessTold) {
 
 TEST_F(RecordFiles, SuggestSaysWhichKernelsAreMeant) {
   ASSERT_EQ(gather({example().bytes()}).exit_code, 0);
-  const ProgramResult several = suggest({output(), "i", "-o", folder_ / "config"});
-  EXPECT_EQ(several.exit_code, 1);
+  const ProgramResult several = exits(1, suggest({output(), "i", "-o", folder_ / "config"}));
   EXPECT_EQ(several.err,
             "fibshim suggest: several kernels have this name; give the number of one:\n"
             "     1  scale\n"
@@ -394,7 +382,7 @@ TEST_F(RecordFiles, ControlCharactersOfARecordingReachNoTerminal) {
   ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
   const ProgramResult result = run_fibshim({"record", "--summary", output()});
   EXPECT_EQ(result.out.find('\x1b'), std::string::npos);
-  EXPECT_NE(result.out.find("bad\\x1b[31m\\x0a"), std::string::npos) << result.out;
+  EXPECT_CONTAINS(result.out, "bad\\x1b[31m\\x0a");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
 #include "tests/tools/fibshim_program.h"
 
@@ -22,7 +23,7 @@ class Run : public testing::Test {
   ProgramResult run(std::vector<std::string> arguments,
                     const std::map<std::string, std::string>& environment = {}) {
     arguments.insert(arguments.begin(), "run");
-    return run_fibshim(arguments, {environment, folder_.path(), ""});
+    return run_fibshim(arguments, {environment, folder_.path()});
   }
 
   // An executable file.
@@ -44,8 +45,8 @@ class Run : public testing::Test {
 
 TEST_F(Run, GivesTheProgramThePreloadAndTheFolder) {
   const ProgramResult result =
-      run({"-c", config(), "--", "sh", "-c", "printf '%s\\n' \"$LD_PRELOAD\" \"$FIBSHIM_CONFIG\""});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+      exits(0, run({"-c", config(), "--", "sh", "-c",
+                    "printf '%s\\n' \"$LD_PRELOAD\" \"$FIBSHIM_CONFIG\""}));
   EXPECT_EQ(result.out, shim() + "\n" + config() + "\n");
   EXPECT_EQ(result.err, "");
 }
@@ -56,9 +57,8 @@ TEST_F(Run, ReturnsTheProgramsExitCode) {
 }
 
 TEST_F(Run, NeedsNoDashesBeforeTheCommand) {
-  const ProgramResult result = run({"-c", config(), "printf", "%s|", "-c", "--", "--mode"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.out, "-c|--|--mode|");
+  EXPECT_EQ(exits(0, run({"-c", config(), "printf", "%s|", "-c", "--", "--mode"})).out,
+            "-c|--|--mode|");
 }
 
 TEST_F(Run, PassesEveryArgumentAsItIs) {
@@ -80,32 +80,27 @@ TEST_F(Run, TakesTheFolderFromTheEnvironment) {
 
 TEST_F(Run, SetsTheSettingsThatAreOptions) {
   const ProgramResult result =
-      run({"-c", config(), "--mode", "observe", "--on-error", "fallback", "--stats-dir", "stats",
-           "--log", "info", "--log-file", "/tmp/%p.log", "--", "env"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+      exits(0, run({"-c", config(), "--mode", "observe", "--on-error", "fallback", "--stats-dir",
+                    "stats", "--log", "info", "--log-file", "/tmp/%p.log", "--", "env"}));
   for (const std::string& line :
        {std::string("FIBSHIM_MODE=observe"), std::string("FIBSHIM_ON_ERROR=fallback"),
         "FIBSHIM_STATS_DIR=" + (folder_ / "stats"), std::string("FIBSHIM_LOG=info"),
         std::string("FIBSHIM_LOG_FILE=/tmp/%p.log")}) {
-    EXPECT_NE(result.out.find(line + "\n"), std::string::npos) << line;
+    EXPECT_CONTAINS(result.out, line + "\n") << line;
   }
 }
 
 TEST_F(Run, PutsTheShimBeforeOtherPreloadsAndOnlyOnce) {
   const ProgramResult result = run({"-c", config(), "--print-env"},
                                    {{"LD_PRELOAD", "/lib/other.so:" + shim() + " third.so"}});
-  EXPECT_NE(result.out.find("export LD_PRELOAD=" + shim() + ":/lib/other.so:third.so\n"),
-            std::string::npos)
-      << result.out;
+  EXPECT_CONTAINS(result.out, "export LD_PRELOAD=" + shim() + ":/lib/other.so:third.so\n");
 }
 
 TEST_F(Run, StaysBehindSanitizersWhichWantToBeFirst) {
   const ProgramResult result =
       run({"-c", config(), "--print-env"}, {{"LD_PRELOAD", "/usr/lib/libasan.so.8:/lib/other.so"}});
-  EXPECT_NE(
-      result.out.find("export LD_PRELOAD=/usr/lib/libasan.so.8:" + shim() + ":/lib/other.so\n"),
-      std::string::npos)
-      << result.out;
+  EXPECT_CONTAINS(result.out,
+                  "export LD_PRELOAD=/usr/lib/libasan.so.8:" + shim() + ":/lib/other.so\n");
 }
 
 TEST_F(Run, SanitizedProgramsRun) {
@@ -125,8 +120,7 @@ TEST_F(Run, SanitizedProgramsRun) {
 
 TEST_F(Run, PrintsTheEnvironmentAsShellCode) {
   std::filesystem::rename(config(), folder_ / "it's mine");
-  const ProgramResult result = run({"-c", "it's mine", "--mode", "off", "--print-env"});
-  EXPECT_EQ(result.exit_code, 0);
+  const ProgramResult result = exits(0, run({"-c", "it's mine", "--mode", "off", "--print-env"}));
   const ProgramResult evaluated = run_program(
       {"sh", "-c", "eval \"$1\"; printenv FIBSHIM_CONFIG FIBSHIM_MODE", "-", result.out});
   EXPECT_EQ(evaluated.out, (folder_ / "it's mine") + "\noff\n") << result.out;
@@ -137,8 +131,7 @@ TEST_F(Run, PrintsTheEnvironmentForLaunchers) {
   const auto print = [&](const std::string& format) {
     std::vector<std::string> arguments = common;
     arguments.insert(arguments.end(), {"--format", format});
-    const ProgramResult result = run(arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const ProgramResult result = exits(0, run(arguments));
     return result.out;
   };
   EXPECT_EQ(print("docker"),
@@ -154,11 +147,9 @@ TEST_F(Run, PrintsTheEnvironmentForLaunchers) {
 
 TEST_F(Run, RefusesValuesThatALauncherCannotPassOn) {
   std::filesystem::rename(config(), folder_ / "a, b");
-  const ProgramResult result = run({"-c", "a, b", "--print-env", "--format", "slurm"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, run({"-c", "a, b", "--print-env", "--format", "slurm"}));
   EXPECT_EQ(result.out, "");
-  EXPECT_NE(result.err.find("slurm cannot pass a value with such characters"), std::string::npos)
-      << result.err;
+  EXPECT_CONTAINS(result.err, "slurm cannot pass a value with such characters");
   EXPECT_EQ(run({"-c", "a, b", "--print-env", "--format", "kubernetes"}).exit_code, 0);
   EXPECT_EQ(run({"-c", "a, b", "--print-env", "--format", "xml"}).exit_code, 2);
   EXPECT_EQ(run({"-c", "a, b", "--format", "shell", "--", "true"}).exit_code, 2);
@@ -166,34 +157,30 @@ TEST_F(Run, RefusesValuesThatALauncherCannotPassOn) {
 
 TEST_F(Run, RunsNothingWhenTheFolderHasMistakes) {
   write_text(folder_ / "config/patterns/broken.json", "{\n  \"label\": \n}\n");
-  const ProgramResult result = run({"-c", config(), "--", "echo", "ran"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, run({"-c", config(), "--", "echo", "ran"}));
   EXPECT_EQ(result.out, "");
-  EXPECT_NE(result.err.find("patterns/broken.json:3:1: error: "), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find("[json-syntax]"), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find("--no-check"), std::string::npos) << result.err;
+  EXPECT_CONTAINS(result.err, "patterns/broken.json:3:1: error: ");
+  EXPECT_CONTAINS(result.err, "[json-syntax]");
+  EXPECT_CONTAINS(result.err, "--no-check");
   EXPECT_EQ(run({"-c", config(), "--no-check", "--", "echo", "ran"}).out, "ran\n");
 }
 
 TEST_F(Run, RunsNothingWhenTheFolderIsMissing) {
-  const ProgramResult result = run({"-c", "nowhere", "--", "echo", "ran"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, run({"-c", "nowhere", "--", "echo", "ran"}));
   EXPECT_EQ(result.out, "");
-  EXPECT_NE(result.err.find((folder_ / "nowhere") + ": error: "), std::string::npos) << result.err;
+  EXPECT_CONTAINS(result.err, (folder_ / "nowhere") + ": error: ");
 }
 
 TEST_F(Run, AnswersLikeEnvWhenThereIsNoSuchProgram) {
-  const ProgramResult result = run({"-c", config(), "--", "no-such-program-here"});
-  EXPECT_EQ(result.exit_code, 127);
-  EXPECT_EQ(result.err, "fibshim run: no-such-program-here: command not found\n");
+  EXPECT_EQ(exits(127, run({"-c", config(), "--", "no-such-program-here"})).err,
+            "fibshim run: no-such-program-here: command not found\n");
   EXPECT_EQ(run({"-c", config(), "--", "./absent"}).exit_code, 127);
 }
 
 TEST_F(Run, AnswersLikeEnvWhenTheProgramCannotBeRun) {
   write_text(folder_ / "data", "not a program");
-  const ProgramResult result = run({"-c", config(), "--", "./data"});
-  EXPECT_EQ(result.exit_code, 126);
-  EXPECT_EQ(result.err, "fibshim run: ./data: Permission denied\n");
+  EXPECT_EQ(exits(126, run({"-c", config(), "--", "./data"})).err,
+            "fibshim run: ./data: Permission denied\n");
   EXPECT_EQ(run({"-c", config(), "--", "./config"}).exit_code, 126);
 }
 
@@ -210,24 +197,23 @@ TEST_F(Run, ExplainsStaticPrograms) {
   write_text(folder_ / "main.c", "int main(void) { return 7; }\n");
   const std::string program = folder_ / "static_program";
   ASSERT_EQ(run_program({"gcc", "-static", "-o", program, folder_ / "main.c"}).exit_code, 0);
-  const ProgramResult result = run({"-c", config(), "--", program});
-  EXPECT_EQ(result.exit_code, 126);
-  EXPECT_NE(result.err.find(program + " is statically linked"), std::string::npos) << result.err;
+  EXPECT_CONTAINS(exits(126, run({"-c", config(), "--", program})).err,
+                  program + " is statically linked");
   EXPECT_EQ(run({"-c", config(), "--force", "--", program}).exit_code, 7);
 }
 
 TEST_F(Run, ExplainsProgramsOf32Bits) {
-  const ProgramResult result =
-      run({"-c", config(), "--", patched_program("program32", 4 /* EI_CLASS */, 1)});
-  EXPECT_EQ(result.exit_code, 126);
-  EXPECT_NE(result.err.find("is a 32-bit program"), std::string::npos) << result.err;
+  EXPECT_CONTAINS(
+      exits(126, run({"-c", config(), "--", patched_program("program32", 4 /* EI_CLASS */, 1)}))
+          .err,
+      "is a 32-bit program");
 }
 
 TEST_F(Run, ExplainsProgramsForOtherMachines) {
-  const ProgramResult result =
-      run({"-c", config(), "--", patched_program("foreign", 18 /* e_machine */, 8 /* MIPS */)});
-  EXPECT_EQ(result.exit_code, 126);
-  EXPECT_NE(result.err.find("is a program for another machine"), std::string::npos) << result.err;
+  EXPECT_CONTAINS(exits(126, run({"-c", config(), "--",
+                                  patched_program("foreign", 18 /* e_machine */, 8 /* MIPS */)}))
+                      .err,
+                  "is a program for another machine");
 }
 
 TEST_F(Run, ExplainsMuslPrograms) {
@@ -235,9 +221,8 @@ TEST_F(Run, ExplainsMuslPrograms) {
   const size_t at = bytes.find("/lib64/ld-linux-x86-64.so.2");
   if (at == std::string::npos) GTEST_SKIP() << "/bin/true is not an x86-64 glibc program";
   bytes.replace(at, 27, std::string("/lib/ld-musl-x86_64.so.1\0\0\0", 27));
-  const ProgramResult result = run({"-c", config(), "--", write_program("musl", bytes)});
-  EXPECT_EQ(result.exit_code, 126);
-  EXPECT_NE(result.err.find("does not run on glibc"), std::string::npos) << result.err;
+  EXPECT_CONTAINS(exits(126, run({"-c", config(), "--", write_program("musl", bytes)})).err,
+                  "does not run on glibc");
 }
 
 TEST_F(Run, ExplainsSetuidPrograms) {
@@ -245,23 +230,19 @@ TEST_F(Run, ExplainsSetuidPrograms) {
   const std::string program = patched_program("other_user", 0, 0x7f);
   ASSERT_EQ(chown(program.c_str(), 12345, 12345), 0);
   ASSERT_EQ(chmod(program.c_str(), 04755), 0);
-  const ProgramResult result = run({"-c", config(), "--", program});
-  EXPECT_EQ(result.exit_code, 126);
-  EXPECT_NE(result.err.find("is setuid, setgid or has file capabilities"), std::string::npos)
-      << result.err;
+  EXPECT_CONTAINS(exits(126, run({"-c", config(), "--", program})).err,
+                  "is setuid, setgid or has file capabilities");
 }
 
 TEST_F(Run, FollowsScriptsToTheirInterpreter) {
   const std::string foreign = patched_program("interpreter", 4, 1);
   const std::string script = write_program("script", "#!" + foreign + " -x\n");
-  const ProgramResult result = run({"-c", config(), "--", script});
-  EXPECT_EQ(result.exit_code, 126);
-  EXPECT_NE(result.err.find(foreign + " is a 32-bit program"), std::string::npos) << result.err;
+  EXPECT_CONTAINS(exits(126, run({"-c", config(), "--", script})).err,
+                  foreign + " is a 32-bit program");
 
   const std::string by_env = write_program("by_env", "#!/usr/bin/env -S A=1 interpreter\n");
   const std::map<std::string, std::string> path = {{"PATH", folder_.path() + ":/usr/bin:/bin"}};
-  EXPECT_NE(run({"-c", config(), "--", by_env}, path).err.find("is a 32-bit program"),
-            std::string::npos);
+  EXPECT_CONTAINS(run({"-c", config(), "--", by_env}, path).err, "is a 32-bit program");
 
   const std::string fine = write_program("fine", "#!/bin/sh\nexit 5\n");
   EXPECT_EQ(run({"-c", config(), "--", fine}).exit_code, 5);
@@ -276,10 +257,10 @@ TEST_F(Run, ScriptsThatNameThemselvesEndTheSearch) {
 TEST_F(Run, SaysWhenTheShimIsNotThere) {
   std::filesystem::create_directories(folder_ / "lonely/bin");
   std::filesystem::copy_file(build_path("bin/fibshim"), folder_ / "lonely/bin/fibshim");
-  const ProgramOptions options{{{"LD_LIBRARY_PATH", build_path("lib")}}, "", ""};
-  const ProgramResult result = run_program(
-      {folder_ / "lonely/bin/fibshim", "run", "-c", config(), "--", "echo", "ran"}, options);
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramOptions options{{{"LD_LIBRARY_PATH", build_path("lib")}}, ""};
+  const ProgramResult result = exits(
+      1, run_program({folder_ / "lonely/bin/fibshim", "run", "-c", config(), "--", "echo", "ran"},
+                     options));
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(result.err, "fibshim run: " + (folder_ / "lonely/lib/libfibshim.so") +
                             ": No such file or directory; it belongs beside this program, as "
@@ -289,13 +270,12 @@ TEST_F(Run, SaysWhenTheShimIsNotThere) {
 TEST_F(Run, SaysWhenThePathCannotBePreloaded) {
   std::filesystem::create_directories(folder_ / "with blank/bin");
   std::filesystem::copy_file(build_path("bin/fibshim"), folder_ / "with blank/bin/fibshim");
-  const ProgramOptions options{{{"LD_LIBRARY_PATH", build_path("lib")}}, "", ""};
-  const ProgramResult result = run_program(
-      {folder_ / "with blank/bin/fibshim", "run", "-c", config(), "--", "true"}, options);
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.err.find("LD_PRELOAD cannot name a path with blanks or colons"),
-            std::string::npos)
-      << result.err;
+  const ProgramOptions options{{{"LD_LIBRARY_PATH", build_path("lib")}}, ""};
+  EXPECT_CONTAINS(exits(1, run_program({folder_ / "with blank/bin/fibshim", "run", "-c", config(),
+                                        "--", "true"},
+                                       options))
+                      .err,
+                  "LD_PRELOAD cannot name a path with blanks or colons");
 }
 
 }  // namespace

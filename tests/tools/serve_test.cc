@@ -13,6 +13,7 @@
 #include <regex>
 #include <thread>
 
+#include "tests/support/text.h"
 #include "tests/tools/counters_file_builder.h"
 #include "tests/tools/fibshim_program.h"
 #include "tests/tools/live_program.h"
@@ -109,19 +110,16 @@ TEST_F(Serve, GivesTheSameMetricsAsStats) {
   start();
   const std::string response = get("/metrics");
   EXPECT_EQ(status_of(response), "HTTP/1.1 200 OK");
-  EXPECT_NE(response.find("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"),
-            std::string::npos)
-      << response;
+  EXPECT_CONTAINS(response, "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n");
   const std::string body = body_of(response);
   EXPECT_EQ(body, run_fibshim({"stats", "--prometheus", "--dir", folder_.path()}).out);
-  EXPECT_NE(response.find("\r\nContent-Length: " + std::to_string(body.size()) + "\r\n"),
-            std::string::npos);
+  EXPECT_CONTAINS(response, "\r\nContent-Length: " + std::to_string(body.size()) + "\r\n");
   // Read anew for each request.
   CountersFileBuilder more(4194399, 51);
   more.add_config("/config", 1);
   more.count(more.add_series("p", "d"), Outcome::hit, 6);
   write_text(folder_ / more.file_name(), more.bytes());
-  EXPECT_NE(get("/metrics").find("start_time=\"51\"} 6\n"), std::string::npos);
+  EXPECT_CONTAINS(get("/metrics"), "start_time=\"51\"} 6\n");
 }
 
 TEST_F(Serve, AnswersWhatItMustAndNothingElse) {
@@ -139,7 +137,7 @@ TEST_F(Serve, AnswersWhatItMustAndNothingElse) {
     const std::string response =
         ask(std::string(method) + " /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc");
     EXPECT_EQ(status_of(response), "HTTP/1.1 405 Method Not Allowed") << method;
-    EXPECT_NE(response.find("\r\nAllow: GET, HEAD\r\n"), std::string::npos) << response;
+    EXPECT_CONTAINS(response, "\r\nAllow: GET, HEAD\r\n");
   }
 }
 
@@ -161,7 +159,7 @@ TEST_F(Serve, AnswersOneRequestOfAConnection) {
   const std::string response = ask(get + get + get);
   EXPECT_EQ(body_of(response), "ok\n");
   EXPECT_EQ(response.find("HTTP/1.1", 1), std::string::npos) << response;
-  EXPECT_NE(response.find("Connection: close"), std::string::npos) << response;
+  EXPECT_CONTAINS(response, "Connection: close");
   // A second one in the body of the first.
   const std::string post = ask(
       "POST /healthz HTTP/1.1\r\nContent-Length: " + std::to_string(get.size()) + "\r\n\r\n" + get);
@@ -182,7 +180,7 @@ TEST_F(Serve, SaysNothingOfWhatWasAsked) {
     const std::string response = ask(request);
     EXPECT_NE(status_of(response), "HTTP/1.1 200 OK") << request;
     for (const char* word : {"secret", "SECRET", "evil", "script"}) {
-      EXPECT_EQ(response.find(word), std::string::npos) << response;
+      EXPECT_LACKS(response, word);
     }
   }
   EXPECT_EQ(body_of(get("/healthz")), "ok\n");
@@ -248,8 +246,7 @@ TEST_F(Serve, EndsWellOnSignals) {
 TEST_F(Serve, SaysWhenThePortIsTaken) {
   start();
   const std::string address = "127.0.0.1:" + std::to_string(port_);
-  const ProgramResult result = run_program(command(address));
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, run_program(command(address)));
   EXPECT_EQ(result.err,
             "fibshim serve: cannot listen on " + address + ": Address already in use\n");
 }

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <functional>
 
+#include "tests/support/text.h"
 #include "tests/tools/counters_file_builder.h"
 #include "tests/tools/fibshim_program.h"
 #include "tests/tools/live_program.h"
@@ -23,7 +23,7 @@ class Stats : public testing::Test {
 
   ProgramResult stats(std::vector<std::string> arguments = {}) {
     arguments.insert(arguments.begin(), "stats");
-    return run_fibshim(arguments, {{{"FIBSHIM_STATS_DIR", folder_.path()}}, "", ""});
+    return run_fibshim(arguments, {{{"FIBSHIM_STATS_DIR", folder_.path()}}, ""});
   }
 
   // 100 hits, 7 fallbacks of another shape and 12 unknown launches.
@@ -44,8 +44,7 @@ class Stats : public testing::Test {
 
 TEST_F(Stats, PrintsHitsFirstThenTotalsReasonsAndProcesses) {
   write(engine());
-  const ProgramResult result = stats();
-  EXPECT_EQ(result.exit_code, 0);
+  const ProgramResult result = exits(0, stats());
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(result.out,
             "DEFINITION     PATTERN              OUTCOME               COUNT\n"
@@ -87,8 +86,7 @@ TEST_F(Stats, AddsUpShardsAndProcesses) {
 
 TEST_F(Stats, PrintsJson) {
   write(engine());
-  const ProgramResult result = stats({"--json"});
-  EXPECT_EQ(result.exit_code, 0);
+  const ProgramResult result = exits(0, stats({"--json"}));
   const nlohmann::json expected = {
       {"version", 1},
       {"folder", folder_.path()},
@@ -175,15 +173,13 @@ TEST_F(Stats, ShowsTheFolderInForceAndWhatIsKept) {
   CountersFileBuilder::copy(status.refusal, "/c: error: No such file or directory [folder]");
   write(builder);
   const std::string table = stats({}).out;
-  EXPECT_NE(table.find("\n1 process in /b (000000000000); 5 moves, 1 refusal\n"
-                       "7 images loaded (3.0 MiB), 2 of them (1.0 MiB) kept from folders before\n"),
-            std::string::npos)
-      << table;
+  EXPECT_CONTAINS(table,
+                  "\n1 process in /b (000000000000); 5 moves, 1 refusal\n"
+                  "7 images loaded (3.0 MiB), 2 of them (1.0 MiB) kept from folders before\n");
   const std::string each = stats({"--per-process"}).out;
-  EXPECT_NE(each.find("  now in /b; 5 moves, 1 refusal\n"
-                      "  refused: /c: error: No such file or directory [folder]\n"),
-            std::string::npos)
-      << each;
+  EXPECT_CONTAINS(each,
+                  "  now in /b; 5 moves, 1 refusal\n"
+                  "  refused: /c: error: No such file or directory [folder]\n");
   const std::string prometheus = stats({"--prometheus"}).out;
   for (const char* line :
        {"fibshim_config_processes{config=\"/b\",digest=\"00000000000000000000000000000002\"} 1\n",
@@ -191,11 +187,10 @@ TEST_F(Stats, ShowsTheFolderInForceAndWhatIsKept) {
         "fibshim_loaded_images{state=\"in_force\"} 5\n",
         "fibshim_loaded_images{state=\"kept\"} 2\n",
         "fibshim_loaded_image_bytes{state=\"kept\"} 1048576\n"}) {
-    EXPECT_NE(prometheus.find(line), std::string::npos) << line << prometheus;
+    EXPECT_CONTAINS(prometheus, line) << line;
   }
   const std::string top = run_fibshim({"top", "--count", "1", "--dir", folder_.path()}).out;
-  EXPECT_NE(top.find("; 1 process in /b (000000000000); 5 moves, 1 refusal\n"), std::string::npos)
-      << top;
+  EXPECT_CONTAINS(top, "; 1 process in /b (000000000000); 5 moves, 1 refusal\n");
 }
 
 // A process that was killed while it wrote leaves an odd version; what is there is shown.
@@ -215,8 +210,7 @@ TEST_F(Stats, PrintsPrometheusTextWithEscapedLabels) {
   builder.add_config("/a\\b", 1);
   builder.count(builder.add_series("quote\"line\nend", "d"), Outcome::hit, 3);
   write(builder);
-  const ProgramResult result = stats({"--prometheus"});
-  EXPECT_EQ(result.exit_code, 0);
+  const ProgramResult result = exits(0, stats({"--prometheus"}));
   EXPECT_EQ(
       result.out,
       "# HELP fibshim_launches_total Kernel launches, by what happened to them.\n"
@@ -289,8 +283,7 @@ TEST_F(Stats, ShowsOnlyTheWantedDevice) {
   two.count(two.add_series("p", "told", 0, 1), Outcome::hit, 1000);
   two.count(two.add_series("p", "not-told"), Outcome::hit, 20000);
   write(two);
-  const ProgramResult first = stats({"--json", "--device", "0"});
-  EXPECT_EQ(first.exit_code, 0);
+  const ProgramResult first = exits(0, stats({"--json", "--device", "0"}));
   EXPECT_EQ(parse_json(first.out)["totals"]["hit"], 100);
   EXPECT_EQ(first.err,
             "fibshim stats: 20000 launches of processes that see several GPUs are left out: the "
@@ -300,8 +293,7 @@ TEST_F(Stats, ShowsOnlyTheWantedDevice) {
 
 TEST_F(Stats, GroupsByOneThing) {
   write(engine());
-  const ProgramResult table = stats({"--by", "definition"});
-  EXPECT_EQ(table.exit_code, 0);
+  const ProgramResult table = exits(0, stats({"--by", "definition"}));
   EXPECT_EQ(table.out.substr(0, table.out.find("\n\n")),
             "DEFINITION     LAUNCHES  HIT %  HITS  FALLBACKS  ERRORS  UNTRACKED  MAIN REASON\n"
             "rmsnorm_h4096       100  100.0   100          0       0          0  -\n"
@@ -330,7 +322,7 @@ TEST_F(Stats, PrintsRatesWhenAsked) {
   EXPECT_EQ(json["counters"][0]["per_second"], 0);
   EXPECT_EQ(json["groups"][0]["per_second"], 0);
   const std::string table = stats({"--rate", "0.1"}).out;
-  EXPECT_NE(table.find("OUTCOME               COUNT  PER S\n"), std::string::npos) << table;
+  EXPECT_CONTAINS(table, "OUTCOME               COUNT  PER S\n");
   EXPECT_EQ(stats({"--rate", "0"}).exit_code, 2);
 }
 
@@ -345,18 +337,15 @@ TEST_F(Stats, PrometheusLabelsAreBounded) {
   const std::string out = stats({"--prometheus", "--max-series", "3"}).out;
   // Those that came first keep their names.
   for (const char* name : {"a", "b", "c", "(other)"}) {
-    EXPECT_NE(out.find("{definition=\"" + std::string(name) + "\""), std::string::npos) << out;
+    EXPECT_CONTAINS(out, "{definition=\"" + std::string(name) + "\"");
   }
-  EXPECT_EQ(out.find("\"later\""), std::string::npos) << out;
-  EXPECT_NE(out.find("definition=\"(other)\",pattern=\"(other)\",outcome=\"hit\",config=\"\","
-                     "device=\"\",pid=\"4194399\",start_time=\"1\"} 3\n"),
-            std::string::npos)
-      << out;
-  EXPECT_NE(
-      out.find("outcome=\"error\",config=\"\",device=\"\",pid=\"4194399\",start_time=\"1\"} 1\n"),
-      std::string::npos)
-      << out;
-  EXPECT_NE(out.find("\nfibshim_folded_counts 2\n"), std::string::npos) << out;
+  EXPECT_LACKS(out, "\"later\"");
+  EXPECT_CONTAINS(out,
+                  "definition=\"(other)\",pattern=\"(other)\",outcome=\"hit\",config=\"\","
+                  "device=\"\",pid=\"4194399\",start_time=\"1\"} 3\n");
+  EXPECT_CONTAINS(
+      out, "outcome=\"error\",config=\"\",device=\"\",pid=\"4194399\",start_time=\"1\"} 1\n");
+  EXPECT_CONTAINS(out, "\nfibshim_folded_counts 2\n");
 }
 
 TEST_F(Stats, ReplacesTheOutputFileAsAWhole) {
@@ -364,9 +353,7 @@ TEST_F(Stats, ReplacesTheOutputFileAsAWhole) {
   TemporaryFolder textfiles;
   const std::string path = textfiles / "fibshim.prom";
   write_text(path, "old");
-  const ProgramResult result = stats({"--prometheus", "--output", path});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(exits(0, stats({"--prometheus", "--output", path})).out, "");
   EXPECT_EQ(read_text(path), stats({"--prometheus"}).out);
   struct stat status;
   ASSERT_EQ(stat(path.c_str(), &status), 0);
@@ -376,10 +363,9 @@ TEST_F(Stats, ReplacesTheOutputFileAsAWhole) {
     ++files;
   }
   EXPECT_EQ(files, 1u);
-  const ProgramResult failed = stats({"--prometheus", "--output", textfiles / "no/such.prom"});
-  EXPECT_EQ(failed.exit_code, 1);
-  EXPECT_EQ(failed.err, "fibshim stats: " + (textfiles / "no/such.prom") +
-                            ": cannot write it: No such file or directory\n");
+  EXPECT_EQ(exits(1, stats({"--prometheus", "--output", textfiles / "no/such.prom"})).err,
+            "fibshim stats: " + (textfiles / "no/such.prom") +
+                ": cannot write it: No such file or directory\n");
 }
 
 TEST_F(Stats, WritesIntoAnOutputThatIsNoRegularFile) {
@@ -397,8 +383,7 @@ TEST_F(Stats, WritesIntoAnOutputThatIsNoRegularFile) {
 
 TEST_F(Stats, SaysWhichWantedProcessIsNotThere) {
   write(engine());
-  const ProgramResult result = stats({"--json", "--pid", "4194399", "--pid", "77"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, stats({"--json", "--pid", "4194399", "--pid", "77"}));
   EXPECT_EQ(result.err, "fibshim stats: no counters of process 77 in " + folder_.path() + "\n");
   EXPECT_EQ(parse_json(result.out)["totals"]["hit"], 100);
 }
@@ -407,13 +392,12 @@ TEST_F(Stats, PrintsEachProcessOnItsOwn) {
   write(engine(kNoSuchPid, 1));
   write(engine(kNoSuchPid + 1, 1));
   const ProgramResult table = stats({"--per-process"});
-  EXPECT_NE(table.out.find("pid 4194399 (ended, mode apply): engine --serve\n"
-                           "  config /etc/fibshim/pytorch (000000000000)\n"
-                           "  device 0: NVIDIA H200, sm_90\n"),
-            std::string::npos)
-      << table.out;
-  EXPECT_NE(table.out.find("pid 4194400 "), std::string::npos) << table.out;
-  EXPECT_NE(table.out.find("238 launches: 200 hit"), std::string::npos) << table.out;
+  EXPECT_CONTAINS(table.out,
+                  "pid 4194399 (ended, mode apply): engine --serve\n"
+                  "  config /etc/fibshim/pytorch (000000000000)\n"
+                  "  device 0: NVIDIA H200, sm_90\n");
+  EXPECT_CONTAINS(table.out, "pid 4194400 ");
+  EXPECT_CONTAINS(table.out, "238 launches: 200 hit");
   const auto json = parse_json(stats({"--json", "--per-process"}).out);
   EXPECT_EQ(json["processes"][1]["totals"]["hit"], 100);
   EXPECT_EQ(json["processes"][1]["counters"].size(), 3u);
@@ -427,7 +411,7 @@ TEST_F(Stats, TellsLiveFromEndedByPidAndStartTime) {
   ASSERT_EQ(json["processes"].size(), 2u);
   EXPECT_EQ(json["processes"][0]["alive"], false);
   EXPECT_EQ(json["processes"][1]["alive"], true);
-  EXPECT_NE(stats().out.find("2 processes (1 live, 1 ended)"), std::string::npos);
+  EXPECT_CONTAINS(stats().out, "2 processes (1 live, 1 ended)");
 }
 
 TEST_F(Stats, ShowsDeviceAndConfigColumnsWhereTheyDiffer) {
@@ -438,38 +422,32 @@ TEST_F(Stats, ShowsDeviceAndConfigColumnsWhereTheyDiffer) {
   builder.count(builder.add_series("p", "d", 1, 1), Outcome::hit, 2);
   write(builder);
   const std::string out = stats().out;
-  EXPECT_NE(out.find("DEFINITION  PATTERN  OUTCOME  COUNT  DEVICE  CONFIG  DIGEST\n"
-                     "d           p        hit          2       1  /two    000000000000\n"
-                     "d           p        hit          1       0  /one    000000000000\n"),
-            std::string::npos)
-      << out;
+  EXPECT_CONTAINS(out,
+                  "DEFINITION  PATTERN  OUTCOME  COUNT  DEVICE  CONFIG  DIGEST\n"
+                  "d           p        hit          2       1  /two    000000000000\n"
+                  "d           p        hit          1       0  /one    000000000000\n");
 }
 
 TEST_F(Stats, AnEmptyFolderIsNoErrorAndSaysWhatToDo) {
-  const ProgramResult table = stats();
-  EXPECT_EQ(table.exit_code, 0);
+  const ProgramResult table = exits(0, stats());
   EXPECT_EQ(table.out, "");
-  EXPECT_NE(table.err.find("no counters in " + folder_.path()), std::string::npos) << table.err;
-  EXPECT_NE(table.err.find("fibshim doctor"), std::string::npos) << table.err;
-  const ProgramResult json = stats({"--json"});
-  EXPECT_EQ(json.exit_code, 0);
+  EXPECT_CONTAINS(table.err, "no counters in " + folder_.path());
+  EXPECT_CONTAINS(table.err, "fibshim doctor");
+  const ProgramResult json = exits(0, stats({"--json"}));
   EXPECT_EQ(parse_json(json.out)["counters"], nlohmann::json::array());
   EXPECT_EQ(parse_json(json.out)["totals"]["hit"], 0);
 }
 
 TEST_F(Stats, AFolderThatDoesNotExistYetIsEmptyUnlessItWasNamed) {
-  const ProgramOptions options{{{"FIBSHIM_STATS_DIR", folder_ / "later"}}, "", ""};
-  const ProgramResult from_environment = run_fibshim({"stats"}, options);
-  EXPECT_EQ(from_environment.exit_code, 0);
-  EXPECT_NE(from_environment.err.find("no counters in"), std::string::npos);
-  const ProgramResult named = stats({"--dir", folder_ / "typo"});
-  EXPECT_EQ(named.exit_code, 1);
-  EXPECT_EQ(named.err, "fibshim stats: " + (folder_ / "typo") + ": no such folder\n");
+  const ProgramOptions options{{{"FIBSHIM_STATS_DIR", folder_ / "later"}}, ""};
+  EXPECT_CONTAINS(exits(0, run_fibshim({"stats"}, options)).err, "no counters in");
+  EXPECT_EQ(exits(1, stats({"--dir", folder_ / "typo"})).err,
+            "fibshim stats: " + (folder_ / "typo") + ": no such folder\n");
 }
 
 TEST_F(Stats, DirOverridesTheEnvironment) {
   write(engine());
-  const ProgramOptions options{{{"FIBSHIM_STATS_DIR", "/nonexistent"}}, "", ""};
+  const ProgramOptions options{{{"FIBSHIM_STATS_DIR", "/nonexistent"}}, ""};
   EXPECT_EQ(run_fibshim({"stats", "--dir", folder_.path()}, options).exit_code, 0);
 }
 
@@ -477,17 +455,14 @@ TEST_F(Stats, IgnoresFilesThatAreNoCounters) {
   write(engine());
   write_text(folder_ / "notes.txt", "hello");
   write_text(folder_ / ".4194399-50.counters", "being made");
-  const ProgramResult result = stats();
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(exits(0, stats()).err, "");
 }
 
 TEST_F(Stats, PassesOverFilesThatTheirProcessHasNotBegun) {
   write(engine());
   write_text(folder_ / "1-1.counters", "");
   write_text(folder_ / "2-2.counters", std::string(CountersFileBuilder::kShardsAt, '\0'));
-  const ProgramResult result = stats({"--json"});
-  EXPECT_EQ(result.exit_code, 0);
+  const ProgramResult result = exits(0, stats({"--json"}));
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(parse_json(result.out)["processes"].size(), 1u);
 }
@@ -498,8 +473,7 @@ TEST_F(Stats, ClearRemovesTheFilesOfEndedProcessesOnly) {
   write(engine());
   write_text(folder_ / "77-1.counters", "damaged");
   write_text(folder_ / "notes.counters", "of someone else");
-  const ProgramResult result = stats({"--clear"});
-  EXPECT_EQ(result.exit_code, 0);
+  const ProgramResult result = exits(0, stats({"--clear"}));
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(result.err, "fibshim stats: removed the counters of 2 ended processes from " +
                             folder_.path() + "\n");
@@ -527,8 +501,7 @@ TEST_F(Stats, RefusesNonsenseOnTheCommandLine) {
 
 TEST_F(Stats, AFileInPlaceOfTheFolderIsAnError) {
   write_text(folder_ / "file", "");
-  const ProgramResult result = stats({"--dir", folder_ / "file"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, stats({"--dir", folder_ / "file"}));
   EXPECT_EQ(result.err,
             "fibshim stats: " + (folder_ / "file") + ": cannot read the folder: Not a directory\n");
 }
@@ -538,13 +511,12 @@ TEST_F(Stats, ControlCharactersDoNotReachTheTerminal) {
   builder.copy(builder.header.command, "\x1b]0;owned\a\xff");
   builder.count(builder.add_series("\x1b[2J", "d\r"), Outcome::hit, 1);
   write(builder);
-  const ProgramResult result = stats({"--per-process"});
-  EXPECT_EQ(result.exit_code, 0);
+  const ProgramResult result = exits(0, stats({"--per-process"}));
   EXPECT_EQ(result.out.find('\x1b'), std::string::npos);
   EXPECT_EQ(result.out.find('\r'), std::string::npos);
   EXPECT_EQ(result.out.find('\a'), std::string::npos);
-  EXPECT_NE(result.out.find("\\x1b[2J"), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("\\xff"), std::string::npos) << result.out;
+  EXPECT_CONTAINS(result.out, "\\x1b[2J");
+  EXPECT_CONTAINS(result.out, "\\xff");
   EXPECT_EQ(stats({"--json"}).exit_code, 0);
   parse_json(stats({"--json"}).out);
   EXPECT_EQ(stats({"--prometheus"}).exit_code, 0);
@@ -569,7 +541,7 @@ TEST_F(Stats, NamesOutcomesOfANewerShimByNumber) {
   builder.count(0, static_cast<Outcome>(13), 4);
   write(builder);
   EXPECT_EQ(parse_json(stats({"--json"}).out)["totals"]["outcome_13"], 4);
-  EXPECT_NE(stats().out.find("outcome_13: written by a newer shim"), std::string::npos);
+  EXPECT_CONTAINS(stats().out, "outcome_13: written by a newer shim");
 }
 
 TEST_F(Stats, SumsThatOverflowStayAtTheLargestNumber) {
@@ -582,74 +554,63 @@ TEST_F(Stats, SumsThatOverflowStayAtTheLargestNumber) {
 // Files that must be refused, each with its reason, while the good file beside it is still shown.
 struct Hostile {
   const char* name;
-  std::function<std::string()> bytes;
+  void (*change_header)(FileHeader* header);  // null: `change` is what is wrong
   const char* reason;
+  void (*change)(std::string* bytes) = nullptr;
+
+  std::string bytes() const {
+    CountersFileBuilder builder(5, 5);
+    if (change_header != nullptr) {
+      builder.add_series("p", "d");
+      change_header(&builder.header);
+    }
+    std::string out = builder.bytes();
+    if (change != nullptr) change(&out);
+    return out;
+  }
 };
 
-std::string with_header(const std::function<void(FileHeader*)>& change) {
-  CountersFileBuilder builder(5, 5);
-  builder.add_series("p", "d");
-  change(&builder.header);
-  return builder.bytes();
-}
-
 const Hostile kHostile[] = {
-    {"HalfAHeader", [] { return CountersFileBuilder(5, 5).bytes().substr(0, 600); },
-     "truncated: it ends within the header"},
-    {"Foreign", [] { return std::string(200000, 'x'); },
-     "not a counters file: it does not begin with 'FIBCNTR'"},
-    {"OtherVersion",
-     [] { return with_header([](FileHeader* h) { h->version = kCountersVersion + 1; }); },
+    {"HalfAHeader", nullptr, "truncated: it ends within the header",
+     [](std::string* bytes) { bytes->resize(600); }},
+    {"Foreign", nullptr, "not a counters file: it does not begin with 'FIBCNTR'",
+     [](std::string* bytes) { bytes->assign(200000, 'x'); }},
+    {"OtherVersion", [](FileHeader* h) { h->version = kCountersVersion + 1; },
      "format version 5; this fibshim reads version 4"},
-    {"OtherHeaderSize", [] { return with_header([](FileHeader* h) { h->header_bytes = 8; }); },
+    {"OtherHeaderSize", [](FileHeader* h) { h->header_bytes = 8; },
      "damaged: its record sizes (8, 16, 256) are not those of version 4"},
-    {"OtherSlots", [] { return with_header([](FileHeader* h) { h->outcome_slots = 1 << 30; }); },
-     "damaged: its record sizes"},
-    {"NoCapacity", [] { return with_header([](FileHeader* h) { h->series_capacity = 0; }); },
+    {"OtherSlots", [](FileHeader* h) { h->outcome_slots = 1 << 30; }, "damaged: its record sizes"},
+    {"NoCapacity", [](FileHeader* h) { h->series_capacity = 0; },
      "damaged: it claims room for 0 series"},
-    {"HugeCapacity",
-     [] { return with_header([](FileHeader* h) { h->series_capacity = UINT32_MAX; }); },
+    {"HugeCapacity", [](FileHeader* h) { h->series_capacity = UINT32_MAX; },
      "damaged: it claims room for 4294967295 series"},
-    {"MoreCapacityThanTheShimHas",
-     [] { return with_header([](FileHeader* h) { h->series_capacity = kSeriesCapacity + 1; }); },
+    {"MoreCapacityThanTheShimHas", [](FileHeader* h) { h->series_capacity = kSeriesCapacity + 1; },
      "damaged: it claims room for 4097 series"},
-    {"MoreSeriesThanRoom", [] { return with_header([](FileHeader* h) { h->series_count = 9; }); },
+    {"MoreSeriesThanRoom", [](FileHeader* h) { h->series_count = 9; },
      "damaged: it claims 9 series with room for 8"},
-    {"SeriesInTheHeader", [] { return with_header([](FileHeader* h) { h->series_at = 8; }); },
+    {"SeriesInTheHeader", [](FileHeader* h) { h->series_at = 8; }, "damaged: its parts overlap"},
+    {"SeriesFarAway", [](FileHeader* h) { h->series_at = UINT64_MAX - 7; },
      "damaged: its parts overlap"},
-    {"SeriesFarAway",
-     [] { return with_header([](FileHeader* h) { h->series_at = UINT64_MAX - 7; }); },
+    {"ShardsOverSeries", [](FileHeader* h) { h->shards_at = h->series_at; },
      "damaged: its parts overlap"},
-    {"ShardsOverSeries",
-     [] { return with_header([](FileHeader* h) { h->shards_at = h->series_at; }); },
+    {"ShardsFarAway", [](FileHeader* h) { h->shards_at = UINT64_MAX - 7; },
      "damaged: its parts overlap"},
-    {"ShardsFarAway",
-     [] { return with_header([](FileHeader* h) { h->shards_at = UINT64_MAX - 7; }); },
-     "damaged: its parts overlap"},
-    {"ShardsOffBeat", [] { return with_header([](FileHeader* h) { h->shards_at += 4; }); },
-     "damaged: its parts overlap"},
-    {"TinyStride", [] { return with_header([](FileHeader* h) { h->shard_stride = 8; }); },
-     "damaged: its 1 shards lie outside"},
-    {"ManyShards", [] { return with_header([](FileHeader* h) { h->shard_count = UINT32_MAX; }); },
+    {"ShardsOffBeat", [](FileHeader* h) { h->shards_at += 4; }, "damaged: its parts overlap"},
+    {"TinyStride", [](FileHeader* h) { h->shard_stride = 8; }, "damaged: its 1 shards lie outside"},
+    {"ManyShards", [](FileHeader* h) { h->shard_count = UINT32_MAX; },
      "damaged: its 4294967295 shards lie outside"},
     {"OverflowingShards",
-     [] {
-       return with_header([](FileHeader* h) {
-         h->shard_stride = uint64_t{1} << 62;
-         h->shard_count = 4;
-       });
+     [](FileHeader* h) {
+       h->shard_stride = uint64_t{1} << 62;
+       h->shard_count = 4;
      },
      "damaged: its 4 shards lie outside"},
-    {"ManyDevices", [] { return with_header([](FileHeader* h) { h->device_count = 17; }); },
+    {"ManyDevices", [](FileHeader* h) { h->device_count = 17; },
      "damaged: it claims 17 devices and 0 configs"},
-    {"ManyConfigs", [] { return with_header([](FileHeader* h) { h->config_count = 4000; }); },
+    {"ManyConfigs", [](FileHeader* h) { h->config_count = 4000; },
      "damaged: it claims 0 devices and 4000 configs"},
-    {"CutInAShard",
-     [] {
-       const std::string bytes = CountersFileBuilder(5, 5).bytes();
-       return bytes.substr(0, bytes.size() - 1);
-     },
-     "damaged: its 1 shards lie outside"},
+    {"CutInAShard", nullptr, "damaged: its 1 shards lie outside",
+     [](std::string* bytes) { bytes->pop_back(); }},
 };
 
 class StatsRefuses : public Stats, public testing::WithParamInterface<Hostile> {};
@@ -657,8 +618,7 @@ class StatsRefuses : public Stats, public testing::WithParamInterface<Hostile> {
 TEST_P(StatsRefuses, TheFileAndShowsTheOthers) {
   write(engine());
   write_text(folder_ / "5-5.counters", GetParam().bytes());
-  const ProgramResult result = stats({"--json"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, stats({"--json"}));
   EXPECT_EQ(result.err.rfind(
                 "fibshim stats: " + (folder_ / "5-5.counters") + ": " + GetParam().reason, 0),
             0u)
@@ -669,8 +629,7 @@ TEST_P(StatsRefuses, TheFileAndShowsTheOthers) {
   EXPECT_EQ(json["refused"][0]["file"], "5-5.counters");
 }
 
-INSTANTIATE_TEST_SUITE_P(, StatsRefuses, testing::ValuesIn(kHostile),
-                         [](const auto& instance) { return std::string(instance.param.name); });
+INSTANTIATE_TEST_SUITE_P(, StatsRefuses, testing::ValuesIn(kHostile), kByName);
 
 TEST_F(Stats, RefusesAHugeSparseFileInsteadOfReadingItAll) {
   CountersFileBuilder builder(5, 5);
@@ -681,10 +640,7 @@ TEST_F(Stats, RefusesAHugeSparseFileInsteadOfReadingItAll) {
   builder.header.shard_count = 65536;
   write(builder);
   std::filesystem::resize_file(folder_ / builder.file_name(), uint64_t{64} << 30);
-  const ProgramResult result = stats();
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.err.find("damaged: it claims 34359738368 bytes of counters"), std::string::npos)
-      << result.err;
+  EXPECT_CONTAINS(exits(1, stats()).err, "damaged: it claims 34359738368 bytes of counters");
 }
 
 // Each of the sparse files may be read; all of them together may not.
@@ -700,8 +656,7 @@ TEST_F(Stats, ReadsNoMoreThanItsBudgetOfAllFilesTogether) {
     std::filesystem::resize_file(folder_ / builder.file_name(), uint64_t{982} << 20);
   }
   write(engine());
-  const ProgramResult result = stats({"--json"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, stats({"--json"}));
   const auto json = parse_json(result.out);
   EXPECT_EQ(json["totals"]["hit"], 100);
   ASSERT_EQ(json["refused"].size(), 1u);
@@ -715,8 +670,7 @@ TEST_F(Stats, RefusesLinksFifosAndFolders) {
   std::filesystem::create_symlink(folder_ / "outside", folder_ / "1-1.counters");
   ASSERT_EQ(mkfifo((folder_ / "2-2.counters").c_str(), 0600), 0);
   std::filesystem::create_directory(folder_ / "3-3.counters");
-  const ProgramResult result = stats({"--json"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, stats({"--json"}));
   const auto refused = parse_json(result.out)["refused"];
   ASSERT_EQ(refused.size(), 3u);
   EXPECT_EQ(refused[0]["reason"], "it is a symbolic link");
@@ -737,8 +691,7 @@ TEST_F(Stats, SurvivesEveryFlippedByteOfTheHeader) {
     bytes[place] = static_cast<char>(~bytes[place]);
     write_text(folder_ / (std::to_string(place) + "-1.counters"), bytes);
   }
-  const ProgramResult result = stats({"--json"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, stats({"--json"}));
   const auto json = parse_json(result.out);
   EXPECT_EQ(json["processes"].size() + json["refused"].size(), places.size());
   EXPECT_GT(json["refused"].size(), places.size() / 2);

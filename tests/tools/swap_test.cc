@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "tests/support/text.h"
 #include "tests/tools/counters_file_builder.h"
 #include "tests/tools/fibshim_program.h"
 #include "tests/tools/live_program.h"
@@ -63,12 +64,12 @@ class Swap : public testing::Test {
 
   ProgramResult swap(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), "swap");
-    return run_fibshim(arguments, {{{"FIBSHIM_STATS_DIR", stats()}}, "", ""});
+    return run_fibshim(arguments, {{{"FIBSHIM_STATS_DIR", stats()}}, ""});
   }
   nlohmann::json stats_json() const {
-    return parse_json(run_fibshim({"stats", "--json", "--per-process"},
-                                  {{{"FIBSHIM_STATS_DIR", stats()}}, "", ""})
-                          .out);
+    return parse_json(
+        run_fibshim({"stats", "--json", "--per-process"}, {{{"FIBSHIM_STATS_DIR", stats()}}, ""})
+            .out);
   }
   // Hits by the last name of the folder's path.
   std::map<std::string, int> hits() const {
@@ -92,8 +93,7 @@ using Counts = std::map<std::string, int>;
 
 TEST_F(Swap, MovesAProcessAndCountsByFolder) {
   const auto process = engine(10, 5);
-  const ProgramResult result = swap({folder_ / "b", "--wait"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProgramResult result = exits(0, swap({folder_ / "b", "--wait"}));
   EXPECT_EQ(result.out, pid_line(*process, "moved"));
   EXPECT_EQ(result.err,
             "fibshim swap: processes that start later with FIBSHIM_CONFIG=" + (folder_ / "link") +
@@ -105,17 +105,14 @@ TEST_F(Swap, MovesAProcessAndCountsByFolder) {
   // The very same images: nothing is kept that the folder in force does not use.
   EXPECT_GT(folder["images"]["count"], 0);
   EXPECT_EQ(folder["images"]["kept_count"], 0);
-  const std::string text = run_fibshim({"stats"}, {{{"FIBSHIM_STATS_DIR", stats()}}, "", ""}).out;
-  EXPECT_NE(text.find("\n1 process in " + fs::canonical(folder_ / "b").string() + " ("),
-            std::string::npos)
-      << text;
-  EXPECT_NE(text.find("); 1 move\n"), std::string::npos) << text;
-  EXPECT_NE(text.find(" loaded ("), std::string::npos) << text;
+  const std::string text = run_fibshim({"stats"}, {{{"FIBSHIM_STATS_DIR", stats()}}, ""}).out;
+  EXPECT_CONTAINS(text, "\n1 process in " + fs::canonical(folder_ / "b").string() + " (");
+  EXPECT_CONTAINS(text, "); 1 move\n");
+  EXPECT_CONTAINS(text, " loaded (");
   const std::string look =
       run_fibshim({"inspect", "--pid", std::to_string(process->pid())}, {}).out;
-  EXPECT_NE(look.find("    now in  " + fs::canonical(folder_ / "b").string() + ", moved 1 times\n"),
-            std::string::npos)
-      << look;
+  EXPECT_CONTAINS(look,
+                  "    now in  " + fs::canonical(folder_ / "b").string() + ", moved 1 times\n");
   finish(process.get());
   EXPECT_EQ(hits(), (Counts{{"a", 10}, {"b", 5}}));
 }
@@ -136,24 +133,22 @@ TEST_F(Swap, GoesOffAndOnAgain) {
 
 TEST_F(Swap, ChecksTheFolderFirst) {
   const auto process = engine(1, 1);
-  const ProgramResult result = swap({folder_ / "bad", "--wait"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, swap({folder_ / "bad", "--wait"}));
   EXPECT_EQ(result.out, "");
-  EXPECT_NE(result.err.find(":2:13: error: "), std::string::npos) << result.err;
+  EXPECT_CONTAINS(result.err, ":2:13: error: ");
   EXPECT_EQ(stats_json()["processes"][0]["folder"]["refusals"], 0);
   finish(process.get());
 }
 
 TEST_F(Swap, SaysWhyAProcessRefuses) {
   const auto process = engine(1, 1);
-  const ProgramResult result = swap({folder_ / "bad", "--no-check", "--wait"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, swap({folder_ / "bad", "--no-check", "--wait"}));
   EXPECT_EQ(
       result.out.rfind(
           "pid " + std::to_string(process->pid()) + ": refused: " + (folder_ / "bad/patterns/"), 0),
       0u)
       << result.out;
-  EXPECT_NE(result.out.find(":2:13: error: "), std::string::npos) << result.out;
+  EXPECT_CONTAINS(result.out, ":2:13: error: ");
   const nlohmann::json folder = stats_json()["processes"][0]["folder"];
   EXPECT_EQ(folder["path"], fs::canonical(folder_ / "a").string());
   EXPECT_EQ(folder["refusals"], 1);
@@ -169,8 +164,7 @@ TEST_F(Swap, SaysWhyAProcessRefuses) {
 
 TEST_F(Swap, RepointsTheLinkForLaterProcesses) {
   const auto process = engine(2, 3);
-  const ProgramResult result = swap({folder_ / "b", "--link"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProgramResult result = exits(0, swap({folder_ / "b", "--link"}));
   EXPECT_EQ(result.err,
             "fibshim swap: " + (folder_ / "link") + " now leads to " + (folder_ / "b") + "\n");
   const auto later = engine(1, 0);
@@ -184,9 +178,8 @@ TEST_F(Swap, MovesOnlyTheProcessesThatAreNamed) {
   const auto other = engine(1, 1);
   EXPECT_EQ(swap({folder_ / "b", "--wait", "--pid", std::to_string(one->pid())}).out,
             pid_line(*one, "moved"));
-  const ProgramResult none = swap({folder_ / "b", "--pid", "4194399"});
-  EXPECT_EQ(none.exit_code, 1);
-  EXPECT_NE(none.err.find("no counters of process 4194399"), std::string::npos) << none.err;
+  EXPECT_CONTAINS(exits(1, swap({folder_ / "b", "--pid", "4194399"})).err,
+                  "no counters of process 4194399");
   finish(one.get());
   finish(other.get());
   EXPECT_EQ(hits(), (Counts{{"a", 3}, {"b", 1}}));
@@ -194,9 +187,7 @@ TEST_F(Swap, MovesOnlyTheProcessesThatAreNamed) {
 
 TEST_F(Swap, WithoutWaitingSaysWhoWasAsked) {
   const auto process = engine(1, 1);
-  const ProgramResult result = swap({folder_ / "b"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.out, pid_line(*process, "asked"));
+  EXPECT_EQ(exits(0, swap({folder_ / "b"})).out, pid_line(*process, "asked"));
   // The next one waits until this has been seen to.
   EXPECT_EQ(swap({folder_ / "b", "--wait"}).out, pid_line(*process, "moved"));
   finish(process.get());
@@ -207,8 +198,7 @@ TEST_F(Swap, SaysWhoDoesNotAnswer) {
   EXPECT_EQ(swap({folder_ / "a", "--wait"}).exit_code, 0);  // it can answer
   kill(process->pid(), SIGSTOP);
   EXPECT_TRUE(process->wait_until_stopped());
-  const ProgramResult late = swap({folder_ / "b", "--wait=0.2", "--json"});
-  EXPECT_EQ(late.exit_code, 1);
+  const ProgramResult late = exits(1, swap({folder_ / "b", "--wait=0.2", "--json"}));
   const nlohmann::json json = parse_json(late.out);
   EXPECT_EQ(json["to"], folder_ / "b");
   EXPECT_EQ(json["processes"][0]["pid"], process->pid());
@@ -223,8 +213,7 @@ TEST_F(Swap, SaysWhoDoesNotAnswer) {
 TEST_F(Swap, SaysThatAProcessHasEndedOrCannotBeMoved) {
   CountersFileBuilder ended(4194399, 1);
   write_text(stats() + "/" + ended.file_name(), ended.bytes());
-  ProgramResult result = swap({folder_ / "b", "--wait", "--pid", "4194399"});
-  EXPECT_EQ(result.exit_code, 1);
+  ProgramResult result = exits(1, swap({folder_ / "b", "--wait", "--pid", "4194399"}));
   EXPECT_EQ(result.out, "pid 4194399: dead: it has ended\n");
   // One that never started the thread that moves it. What it was asked stays there.
   CountersFileBuilder threadless(static_cast<uint64_t>(getpid()), start_time_of(getpid()));
@@ -233,10 +222,9 @@ TEST_F(Swap, SaysThatAProcessHasEndedOrCannotBeMoved) {
     result =
         swap({folder_ / "b", waits ? "--wait=0.1" : "--json", "--pid", std::to_string(getpid())});
     EXPECT_EQ(result.exit_code, 1);
-    EXPECT_NE(result.out.find("no_watcher"), std::string::npos) << result.out << result.err;
+    EXPECT_CONTAINS(result.out, "no_watcher");
   }
-  EXPECT_NE(read_text(stats() + "/" + threadless.file_name()).find(folder_ / "b"),
-            std::string::npos);
+  EXPECT_CONTAINS(read_text(stats() + "/" + threadless.file_name()), folder_ / "b");
   std::filesystem::remove(stats() + "/" + threadless.file_name());
   // Those of ended processes are not meant by "all".
   result = swap({folder_ / "b", "--wait"});
@@ -247,15 +235,14 @@ TEST_F(Swap, SaysThatAProcessHasEndedOrCannotBeMoved) {
 
 TEST_F(Swap, PrintsJsonWhereNobodyIsAsked) {
   fs::create_directory(stats());
-  ProgramResult result = swap({folder_ / "b", "--json"});
-  EXPECT_EQ(result.exit_code, 1);
+  ProgramResult result = exits(1, swap({folder_ / "b", "--json"}));
   nlohmann::json json = parse_json(result.out);
   EXPECT_EQ(json["error"], "no such process runs under the shim with counters in " + stats());
   EXPECT_EQ(json["processes"], nlohmann::json::array());
   result = swap({folder_ / "bad", "--json"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_EQ(parse_json(result.out)["error"], "the config folder is not valid");
-  EXPECT_NE(result.err.find(":2:13: error: "), std::string::npos) << result.err;
+  EXPECT_CONTAINS(result.err, ":2:13: error: ");
   result = swap({folder_ / "b", "--json", "--dir", folder_ / "none"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_EQ(parse_json(result.out)["error"],
@@ -266,8 +253,7 @@ TEST_F(Swap, SaysThatLaterProcessesFindNoFolder) {
   const auto process = engine(1, 1);
   fs::remove(folder_ / "link");
   fs::create_symlink("link", folder_ / "link");
-  const ProgramResult result = swap({folder_ / "b", "--wait"});
-  EXPECT_EQ(result.exit_code, 0) << result.out;
+  const ProgramResult result = exits(0, swap({folder_ / "b", "--wait"}));
   EXPECT_EQ(result.err,
             "fibshim swap: processes that start later with FIBSHIM_CONFIG=" + (folder_ / "link") +
                 " find no folder there: Too many levels of symbolic links; --link "
@@ -281,16 +267,15 @@ TEST_F(Swap, TellsAndMovesAProcessWhoseFolderWasRefusedAtItsStart) {
   for (const bool is_asked : {true, false}) {
     repoint("bad");
     const auto process = engine(1, 2);
-    EXPECT_NE(process->text().find("; kernels run unchanged"), std::string::npos)
-        << process->text();
+    EXPECT_CONTAINS(process->text(), "; kernels run unchanged");
     const nlohmann::json folder = stats_json()["processes"].back()["folder"];
     EXPECT_EQ(folder["state"], "refused");
-    EXPECT_NE(folder["refusal"].get<std::string>().find(":2:13: error: "), std::string::npos);
+    EXPECT_CONTAINS(folder["refusal"].get<std::string>(), ":2:13: error: ");
     EXPECT_EQ(folder["movable"], true);
     const std::string text =
-        run_fibshim({"stats", "--per-process"}, {{{"FIBSHIM_STATS_DIR", stats()}}, "", ""}).out;
-    EXPECT_NE(text.find("1 process refused"), std::string::npos) << text;
-    EXPECT_NE(text.find("  in no folder"), std::string::npos) << text;
+        run_fibshim({"stats", "--per-process"}, {{{"FIBSHIM_STATS_DIR", stats()}}, ""}).out;
+    EXPECT_CONTAINS(text, "1 process refused");
+    EXPECT_CONTAINS(text, "  in no folder");
     repoint("b");
     if (is_asked) {
       EXPECT_EQ(swap({folder_ / "b", "--wait"}).out, pid_line(*process, "moved"));
@@ -317,11 +302,10 @@ TEST_F(Swap, MovesAJobTogether) {
   const auto first = engine(1, 2, {{"FIBSHIM_JOB", "train"}});
   const auto second = engine(1, 2, {{"FIBSHIM_JOB", "train"}});
   const auto other = engine(1, 2, {{"FIBSHIM_JOB", "serve"}});
-  const ProgramResult result = swap({folder_ / "b", "--job", "train"});
-  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-  EXPECT_NE(result.out.find(pid_line(*first, "moved")), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find(pid_line(*second, "moved")), std::string::npos) << result.out;
-  EXPECT_EQ(result.out.find(std::to_string(other->pid())), std::string::npos) << result.out;
+  const ProgramResult result = exits(0, swap({folder_ / "b", "--job", "train"}));
+  EXPECT_CONTAINS(result.out, pid_line(*first, "moved"));
+  EXPECT_CONTAINS(result.out, pid_line(*second, "moved"));
+  EXPECT_LACKS(result.out, std::to_string(other->pid()));
   for (const auto& engine : {first.get(), second.get(), other.get()}) finish(engine);
   EXPECT_EQ(hits(), (Counts{{"a", 5}, {"b", 4}}));
 }
@@ -341,14 +325,11 @@ TEST_F(Swap, MovesNoneOfAJobWhereOneRefuses) {
   fs::permissions(folder_ / "b", fs::perms::others_write, fs::perm_options::add);
   const auto strict = engine(1, 2, {{"FIBSHIM_JOB", "train"}});
   const auto lenient = engine(1, 2, {{"FIBSHIM_JOB", "train"}, {"FIBSHIM_TRUST", "all"}});
-  const ProgramResult result = swap({folder_ / "b", "--job", "train", "--no-check"});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.out.find(": refused: "), std::string::npos) << result.out;
-  EXPECT_EQ(result.out.find(": moved"), std::string::npos) << result.out;
-  EXPECT_NE(
-      result.out.find(pid_line(*lenient, "aborted: another process of the job has not prepared")),
-      std::string::npos)
-      << result.out;
+  const ProgramResult result = exits(1, swap({folder_ / "b", "--job", "train", "--no-check"}));
+  EXPECT_CONTAINS(result.out, ": refused: ");
+  EXPECT_LACKS(result.out, ": moved");
+  EXPECT_CONTAINS(result.out,
+                  pid_line(*lenient, "aborted: another process of the job has not prepared"));
   // They take a later request.
   fs::permissions(folder_ / "b", fs::perms::others_write, fs::perm_options::remove);
   EXPECT_EQ(swap({folder_ / "b", "--job", "train"}).exit_code, 0);
@@ -361,16 +342,11 @@ TEST_F(Swap, MovesNoneOfAJobWhereOneDoesNotAnswer) {
   const auto second = engine(1, 1, {{"FIBSHIM_JOB", "train"}});
   kill(second->pid(), SIGSTOP);
   EXPECT_TRUE(second->wait_until_stopped());
-  const ProgramResult result = swap({folder_ / "b", "--job", "train", "--wait=0.2"});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_EQ(result.out.find(": moved"), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find(pid_line(*second, "timed_out: it has not answered in time")),
-            std::string::npos)
-      << result.out;
-  EXPECT_NE(
-      result.out.find(pid_line(*first, "aborted: another process of the job has not prepared")),
-      std::string::npos)
-      << result.out;
+  const ProgramResult result = exits(1, swap({folder_ / "b", "--job", "train", "--wait=0.2"}));
+  EXPECT_LACKS(result.out, ": moved");
+  EXPECT_CONTAINS(result.out, pid_line(*second, "timed_out: it has not answered in time"));
+  EXPECT_CONTAINS(result.out,
+                  pid_line(*first, "aborted: another process of the job has not prepared"));
   kill(second->pid(), SIGCONT);
   finish(first.get());
   finish(second.get());
@@ -393,9 +369,7 @@ TEST_F(Swap, ExplainsWrongUsage) {
                                              {"/a", "--wait=soon"},
                                              {"/a", "--wait=0"},
                                              {"/a", "--wait=1000"}}) {
-    const ProgramResult result = swap(arguments);
-    EXPECT_EQ(result.exit_code, 2) << result.out << result.err;
-    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(exits(2, swap(arguments)).out, "");
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include <filesystem>
 
+#include "tests/support/text.h"
 #include "tests/tools/counters_file_builder.h"
 #include "tests/tools/fibshim_program.h"
 #include "tests/tools/live_program.h"
@@ -74,16 +75,14 @@ TEST_F(EndedCounters, HaveTheLabelsOfTheirProcessInPrometheus) {
   const std::string text = stats({"--prometheus"}).out;
   for (const char* expected :
        {"pid=\"4194399\",start_time=\"1\"} 5\n", "pid=\"4194399\",start_time=\"2\"} 6\n"}) {
-    EXPECT_NE(text.find(expected), std::string::npos) << text;
+    EXPECT_CONTAINS(text, expected);
   }
 }
 
 TEST_F(EndedCounters, TheOldOptionsSayWhatToUseInstead) {
   for (const char* option : {"--keep=12h", "--no-sweep"}) {
     for (const char* command : {"stats", "serve", "top"}) {
-      const ProgramResult result = run_fibshim({command, option});
-      EXPECT_EQ(result.exit_code, 2);
-      EXPECT_NE(result.err.find(" was removed: "), std::string::npos) << result.err;
+      EXPECT_CONTAINS(exits(2, run_fibshim({command, option})).err, " was removed: ");
     }
   }
 }
@@ -138,10 +137,9 @@ TEST_F(EndedCounters, NothingElseIsDeletedOrMarked) {
     }
   };
   age_all();
-  const ProgramResult result = stats({});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.err.find("4194399-2.counters: it is a symbolic link"), std::string::npos);
-  EXPECT_NE(result.err.find("4194399-3.counters: it has several names"), std::string::npos);
+  const ProgramResult result = exits(1, stats({}));
+  EXPECT_CONTAINS(result.err, "4194399-2.counters: it is a symbolic link");
+  EXPECT_CONTAINS(result.err, "4194399-3.counters: it has several names");
   age_all();
   EXPECT_EQ(stats({}).exit_code, 1);
   for (const std::string& name :
@@ -166,10 +164,7 @@ TEST_F(EndedCounters, AreNotReachedThroughALinkOfAnotherUser) {
   std::filesystem::create_directory_symlink(folder_.path(), shared / "link");
   const std::vector<std::string> command = {"stats", "--dir", shared / "link", "--clear"};
   ASSERT_EQ(lchown((shared / "link").c_str(), 54321, 54321), 0);
-  const ProgramResult result = run_fibshim(command);
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.err.find("it is a symbolic link of another user"), std::string::npos)
-      << result.err;
+  EXPECT_CONTAINS(exits(1, run_fibshim(command)).err, "it is a symbolic link of another user");
   EXPECT_TRUE(exists(name));
   ASSERT_EQ(lchown((shared / "link").c_str(), 0, 0), 0);
   EXPECT_EQ(run_fibshim(command).exit_code, 0);

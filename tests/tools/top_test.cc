@@ -8,6 +8,7 @@
 #include <regex>
 #include <sstream>
 
+#include "tests/support/text.h"
 #include "tests/tools/counters_file_builder.h"
 #include "tests/tools/fibshim_program.h"
 #include "tests/tools/live_program.h"
@@ -63,8 +64,7 @@ std::vector<std::string> picture_at(const std::string& text, size_t at) {
 }
 
 TEST_F(Top, PrintsPlainBlocksIntoAPipe) {
-  const ProgramResult result = top({"--count", "2", "--interval", "0.1"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProgramResult result = exits(0, top({"--count", "2", "--interval", "0.1"}));
   EXPECT_EQ(result.err, "");
   const std::string out = std::regex_replace(
       result.out, std::regex("\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ"), "TIME");
@@ -84,8 +84,7 @@ TEST_F(Top, PrintsPlainBlocksIntoAPipe) {
 
 TEST_F(Top, PrintsJsonLines) {
   const ProgramResult result =
-      top({"--json", "--count", "2", "--interval", "0.1", "--by", "outcome"});
-  EXPECT_EQ(result.exit_code, 0);
+      exits(0, top({"--json", "--count", "2", "--interval", "0.1", "--by", "outcome"}));
   std::istringstream lines(result.out);
   std::string line;
   ASSERT_TRUE(std::getline(lines, line));
@@ -103,16 +102,17 @@ TEST_F(Top, PrintsJsonLines) {
 }
 
 TEST_F(Top, LeavesWhenThePipeIsClosed) {
-  const ProgramResult result = run_program(
-      {"sh", "-c", build_path("bin/fibshim") + " top --interval 0.1 | head -n 1"}, options_);
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_NE(result.out.find("112 launches"), std::string::npos);
+  EXPECT_CONTAINS(
+      exits(0,
+            run_program({"sh", "-c", build_path("bin/fibshim") + " top --interval 0.1 | head -n 1"},
+                        options_))
+          .out,
+      "112 launches");
 }
 
 TEST_F(Top, SaysWhyAFolderCannotBeRead) {
   write_text(folder_ / "file", "");
-  const ProgramResult result = top({"--dir", folder_ / "file", "--count", "1"});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProgramResult result = exits(1, top({"--dir", folder_ / "file", "--count", "1"}));
   EXPECT_EQ(result.err,
             "fibshim top: " + (folder_ / "file") + ": cannot read the folder: Not a directory\n");
 }
@@ -232,7 +232,7 @@ TEST_F(Top, ADumbTerminalGetsPlainLines) {
   LiveProgram program(command({"--count", "1"}), options_, {24, 100});
   EXPECT_EQ(program.wait(), 0);
   EXPECT_EQ(program.text().find('\x1b'), std::string::npos) << program.text();
-  EXPECT_NE(program.text().find("112 launches"), std::string::npos);
+  EXPECT_CONTAINS(program.text(), "112 launches");
 }
 
 }  // namespace

@@ -75,9 +75,7 @@ void launch(const Gpu& gpu, CUfunction function, const char* original, int shape
 void capture_and_replay(const Gpu& gpu, CUstream stream, CUfunction step, Walked* walked) {
   OK(cuda().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
   constexpr int value = 77;
-  Arguments arguments(gpu.marks(), 1, value);
-  const CUresult result =
-      cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, stream, arguments.params(), nullptr);
+  const CUresult result = gpu.launch_on(stream, step, 1, value);
   CUgraph captured = nullptr;
   OK(cuda().cuStreamEndCapture(stream, &captured));
   ++walked->launches;
@@ -182,9 +180,7 @@ std::atomic<long> g_launched{0};
 
 void on_signal_launch(int) {
   const int saved = errno;
-  Arguments arguments(g_gpu->marks(), 1, 7);
-  OK(cuda().cuLaunchKernel(g_step, 1, 1, 1, 32, 1, 1, 0, g_gpu->stream(), arguments.params(),
-                           nullptr));
+  OK(g_gpu->launch(g_step));
   g_launched.fetch_add(1, std::memory_order_relaxed);
   errno = saved;
 }
@@ -204,8 +200,7 @@ size_t address_space_bytes() {
 using namespace conform;
 
 // `walk [ROUNDS]`
-CASE(walk) {
-  const Gpu gpu;
+GPU_CASE(walk) {
   finish(gpu, walk_in_threads(gpu, 2, arguments.empty() ? 1 : atoi(arguments[0].c_str())));
 }
 
@@ -220,16 +215,14 @@ CASE(without_reader) {
 }
 
 // For as long as it is let.
-CASE(walk_until_killed) {
-  const Gpu gpu;
+GPU_CASE(walk_until_killed) {
   for (;;) (void)walk_once(gpu, false);
 }
 
 // The driver has no cluster for a node (SIMCUDA_FAIL=cuGraphKernelNodeSetAttribute=801, which the
 // shim alone calls here): with strict errors the call fails and has done nothing, or has set the
 // host's own kernel; with lenient ones it is the host's own kernel.
-CASE(node_without_cluster) {
-  const Gpu gpu;
+GPU_CASE(node_without_cluster) {
   const CUfunction step = gpu.step();
   const CUresult expected = is_strict() ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
   Arguments first(gpu.marks(), 1, 5);
@@ -300,8 +293,7 @@ CASE(signal_storm) {
   finish(gpu, walked);
 }
 
-CASE(launches_from_signal_handlers) {
-  const Gpu gpu;
+GPU_CASE(launches_from_signal_handlers) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
   g_gpu = &gpu;

@@ -4,24 +4,15 @@
 // else it does in between; replays cost nothing; copies and updates carry what was put in.
 #include <string.h>
 
+#include <utility>
+
 #include "tests/conformance/hosts/graphs.h"
 
 namespace conform {
 namespace {
 
-NodeParams2 params_of(CUgraphNode node) {
-  NodeParams2 params;
-  memset(&params, 0, sizeof params);
-  OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));
-  return params;
-}
-
 CUgraph capture_of(const Gpu& gpu, CUfunction function, int shape, int value) {
-  CUgraph graph = nullptr;
-  OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
-  OK(gpu.launch(function, shape, value));
-  OK(cuda().cuStreamEndCapture(gpu.stream(), &graph));
-  return graph;
+  return gpu.capture([&] { OK(gpu.launch(function, shape, value)); });
 }
 
 }  // namespace
@@ -30,8 +21,7 @@ CUgraph capture_of(const Gpu& gpu, CUfunction function, int shape, int value) {
 using namespace conform;
 
 // Read back and set unchanged, many times over, added and captured.
-CASE(graph_read_and_set_again) {
-  const Gpu gpu;
+GPU_CASE(graph_read_and_set_again) {
   const CUfunction step = gpu.step();
   Arguments own(gpu.marks(), 1, 11);
   const Graph added;
@@ -45,22 +35,18 @@ CASE(graph_read_and_set_again) {
       OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
     }
   }
-  added.run(gpu);
-  gpu.expect_last_value(11);
-  captured.run(gpu);
-  gpu.expect_last_value(12);
+  added.run_for(gpu, 11);
+  captured.run_for(gpu, 12);
   gpu.finish({.curated1 = 1, .curated2 = 1}, {.hit = 8});
 }
 
 // The pattern of frameworks that patch one argument of a captured node before each replay.
-CASE(graph_patch_one_argument) {
-  const Gpu gpu;
+GPU_CASE(graph_patch_one_argument) {
   const CUfunction step = gpu.step();
   const Graph graph(capture_of(gpu, step, 1, 20));
   const CUgraphNode node = graph.nodes().at(0);
   const Executable executable(graph.get());
-  executable.run(gpu);
-  gpu.expect_last_value(20);
+  executable.run_for(gpu, 20);
   for (int value = 21; value < 25; ++value) {
     NodeParams2 params = params_of(node);
     EXPECT_EQUAL(20, value_of(params));
@@ -68,18 +54,15 @@ CASE(graph_patch_one_argument) {
     void* pointers[3] = {params.kernelParams[0], params.kernelParams[1], &changed};
     params.kernelParams = pointers;
     OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable.get(), node, &params));
-    executable.run(gpu);
-    gpu.expect_last_value(value);
+    executable.run_for(gpu, value);
   }
   // The graph itself was not touched.
-  graph.run(gpu);
-  gpu.expect_last_value(20);
+  graph.run_for(gpu, 20);
   gpu.finish({.curated1 = 6}, {.hit = 5});
 }
 
 // Other frameworks write through the pointers that they are given, and set what they read.
-CASE(graph_write_through_pointers) {
-  const Gpu gpu;
+GPU_CASE(graph_write_through_pointers) {
   const CUfunction step = gpu.step();
   const Graph graph(capture_of(gpu, step, 1, 30));
   const CUgraphNode node = graph.nodes().at(0);
@@ -89,14 +72,12 @@ CASE(graph_write_through_pointers) {
   OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
   EXPECT_EQUAL(31, value_of(params_of(node)));
   EXPECT_EQUAL(2, shape_of(params_of(node)));
-  graph.run(gpu);
-  gpu.expect_last_value(31);
+  graph.run_for(gpu, 31);
   // To a shape without a solution: the original, with the original's arguments.
   params = params_of(node);
   *static_cast<int*>(params.kernelParams[1]) = kNoSolution;
   OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
-  graph.run(gpu);
-  gpu.expect_last_value(31);
+  graph.run_for(gpu, 31);
   CHECK(kernel_name(params_of(node)) == kStep);
   // And back.
   params = params_of(node);
@@ -107,40 +88,34 @@ CASE(graph_write_through_pointers) {
 }
 
 // A replacement's cluster comes and goes with it; the host's own is there again afterwards.
-CASE(graph_cluster_comes_and_goes) {
-  const Gpu gpu;
-  const CUmodule module = gpu.load_module();
-  const CUfunction step = gpu.function(module);
-  const CUfunction free = gpu.function(module, kFree);
+GPU_CASE(graph_cluster_comes_and_goes) {
+  const auto own = gpu.handles();
   const Graph graph;
   Arguments clustered(gpu.marks(), 3, 35);
-  const CUgraphNode node = graph.add(step, &clustered);
+  const CUgraphNode node = graph.add(own.step, &clustered);
   const auto run = [&](CUfunction function, int shape, unsigned cluster) {
-    Arguments own(gpu.marks(), shape, 36);
-    const NodeParams2 params = node_params2(function, &own);
+    Arguments passed(gpu.marks(), shape, 36);
+    const NodeParams2 params = node_params2(function, &passed);
     OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
-    graph.run(gpu);
-    gpu.expect_last_value(36);
+    graph.run_for(gpu, 36);
     if (!cuda().is_simulated) return;
-    SimcudaLaunch last;
-    CHECK(cuda().simcuda_last_launch(nullptr, &last) == 1);
+    const SimcudaLaunch last = last_launch(nullptr);
     EXPECT_EQUAL(cluster, last.cluster[0]);
   };
   graph.run(gpu);
-  run(step, 2, 1);
-  run(step, 3, 2);
-  run(step, 1, 1);
-  run(step, 3, 2);
-  run(step, kNoSolution, 1);
-  run(step, 3, 2);
-  run(free, 1, 1);
+  run(own.step, 2, 1);
+  run(own.step, 3, 2);
+  run(own.step, 1, 1);
+  run(own.step, 3, 2);
+  run(own.step, kNoSolution, 1);
+  run(own.step, 3, 2);
+  run(own.free, 1, 1);
   gpu.finish({.step = 1, .free = 1, .curated1 = 1, .curated2 = 1, .curated3 = 4},
              {.hit = 6, .no_solution = 1, .untracked = 1});
 }
 
 // Parameters of one node put into another.
-CASE(graph_copy_between_nodes) {
-  const Gpu gpu;
+GPU_CASE(graph_copy_between_nodes) {
   const CUmodule module = gpu.load_module();
   const Graph graph;
   Arguments first(gpu.marks(), 1, 41);
@@ -163,8 +138,7 @@ CASE(graph_copy_between_nodes) {
 }
 
 // A kernel given by its CUkernel reads back as one, or as its function: as the driver has it.
-CASE(graph_kernel_handles) {
-  const Gpu gpu;
+GPU_CASE(graph_kernel_handles) {
   const CUkernel kernel = gpu.kernel(gpu.load_library());
   const Graph graph;
   Arguments own(gpu.marks(), 1, 51);
@@ -184,14 +158,12 @@ CASE(graph_kernel_handles) {
   OK(cuda().cuFuncGetName(&name, narrow.func));
   CHECK(strcmp(name, kStep) == 0);
   OK(cuda().cuGraphKernelNodeSetParams(node, &narrow));
-  graph.run(gpu);
-  gpu.expect_last_value(51);
+  graph.run_for(gpu, 51);
   gpu.finish({.curated1 = 2}, {.hit = 3});
 }
 
 // Arguments in a packed buffer, which the host may change afterwards: nodes hold copies.
-CASE(graph_packed_arguments) {
-  const Gpu gpu;
+GPU_CASE(graph_packed_arguments) {
   const CUfunction step = gpu.step();
   const Graph graph;
   Arguments own(gpu.marks(), 1, 61);
@@ -202,14 +174,12 @@ CASE(graph_packed_arguments) {
   OK(cuda().cuGraphAddKernelNode_v2(&node, graph.get(), nullptr, 0, &params));
   memset(own.packed(), 0xff, own.packed_bytes());
   EXPECT_EQUAL(61, value_of(params_of(node)));
-  graph.run(gpu);
-  gpu.expect_last_value(61);
+  graph.run_for(gpu, 61);
   gpu.finish({.curated1 = 1}, {.hit = 1});
 }
 
 // Clones and child graphs carry the replacement; their nodes may be read and set like others.
-CASE(graph_clone_and_child) {
-  const Gpu gpu;
+GPU_CASE(graph_clone_and_child) {
   const CUfunction step = gpu.step();
   const Graph graph;
   Arguments own(gpu.marks(), 1, 71);
@@ -234,8 +204,7 @@ CASE(graph_clone_and_child) {
 
 // A node of a clone, or of a child graph, read back and set again: what was read must be what the
 // host put into the first.
-CASE(graph_clone_read_and_set) {
-  const Gpu gpu;
+GPU_CASE(graph_clone_read_and_set) {
   const CUfunction step = gpu.step();
   const Graph graph;
   Arguments own(gpu.marks(), 2, 75);
@@ -262,44 +231,29 @@ CASE(graph_clone_read_and_set) {
     OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
     ++hits;
   }
-  clone.run(gpu);
-  gpu.expect_last_value(75);
-  parent.run(gpu);
-  gpu.expect_last_value(75);
+  clone.run_for(gpu, 75);
+  parent.run_for(gpu, 75);
   gpu.finish({.curated2 = 2}, {.hit = hits});
 }
 
 // An executable graph takes over what another graph holds.
-CASE(graph_update) {
-  const Gpu gpu;
+GPU_CASE(graph_update) {
   const CUfunction step = gpu.step();
   const Graph first(capture_of(gpu, step, 1, 81));
   const Executable executable(first.get());
-  executable.run(gpu);
-  gpu.expect_last_value(81);
-  const auto update_from = [&](const Graph& graph) {
+  executable.run_for(gpu, 81);
+  for (const auto& [shape, value] : {std::pair(1, 82), {2, 83}, {kNoSolution, 84}}) {
+    const Graph next(capture_of(gpu, step, shape, value));
     CUgraphExecUpdateResultInfo info;
     memset(&info, 0, sizeof info);
-    OK(cuda().cuGraphExecUpdate_v2(executable.get(), graph.get(), &info));
-  };
-  const Graph second(capture_of(gpu, step, 1, 82));
-  update_from(second);
-  executable.run(gpu);
-  gpu.expect_last_value(82);
-  const Graph third(capture_of(gpu, step, 2, 83));
-  update_from(third);
-  executable.run(gpu);
-  gpu.expect_last_value(83);
-  const Graph fourth(capture_of(gpu, step, kNoSolution, 84));
-  update_from(fourth);
-  executable.run(gpu);
-  gpu.expect_last_value(84);
+    OK(cuda().cuGraphExecUpdate_v2(executable.get(), next.get(), &info));
+    executable.run_for(gpu, value);
+  }
   gpu.finish({.step = 1, .curated1 = 2, .curated2 = 1}, {.hit = 3, .no_solution = 1});
 }
 
 // Replays are the driver's alone: no call of the shim's own, no count.
-CASE(graph_replays_cost_nothing) {
-  const Gpu gpu;
+GPU_CASE(graph_replays_cost_nothing) {
   const Graph graph(capture_of(gpu, gpu.step(), 1, 91));
   const Executable executable(graph.get());
   const uint64_t before = cuda().simcuda_call_count("*");
@@ -309,8 +263,7 @@ CASE(graph_replays_cost_nothing) {
 }
 
 // The graph outlives the handle that it was made with: the node's replacement does, too.
-CASE(graph_outlives_its_module) {
-  const Gpu gpu;
+GPU_CASE(graph_outlives_its_module) {
   const CUmodule module = gpu.load_module();
   const Graph graph;
   Arguments own(gpu.marks(), 1, 95);
@@ -325,8 +278,7 @@ CASE(graph_outlives_its_module) {
 }
 
 // A capture that is invalidated, and one that joins a second stream through an event.
-CASE(graph_capture_fails) {
-  const Gpu gpu;
+GPU_CASE(graph_capture_fails) {
   const CUfunction step = gpu.step();
   OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), CU_STREAM_CAPTURE_MODE_GLOBAL));
   OK(gpu.launch(step, 1));

@@ -7,32 +7,35 @@ namespace conform {
 namespace {
 
 template <class Params>
-Params one_block(Arguments* arguments) {
-  Params params;
-  memset(&params, 0, sizeof params);
-  params.gridDimX = params.gridDimY = params.gridDimZ = 1;
-  params.blockDimX = 32;
-  params.blockDimY = params.blockDimZ = 1;
+Params one_block_of(Arguments* arguments) {
+  auto params = one_block<Params>();
   params.kernelParams = arguments->params();
   return params;
 }
 
 }  // namespace
 
+NodeParams2 params_of(CUgraphNode node) {
+  NodeParams2 params;
+  memset(&params, 0, sizeof params);
+  OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));
+  return params;
+}
+
 NodeParams1 node_params1(CUfunction function, Arguments* arguments) {
-  auto params = one_block<NodeParams1>(arguments);
+  auto params = one_block_of<NodeParams1>(arguments);
   params.func = function;
   return params;
 }
 
 NodeParams2 node_params2(CUfunction function, Arguments* arguments) {
-  auto params = one_block<NodeParams2>(arguments);
+  auto params = one_block_of<NodeParams2>(arguments);
   params.func = function;
   return params;
 }
 
 NodeParams2 node_params2(CUkernel kernel, Arguments* arguments) {
-  auto params = one_block<NodeParams2>(arguments);
+  auto params = one_block_of<NodeParams2>(arguments);
   params.kern = kernel;
   return params;
 }
@@ -41,7 +44,7 @@ CUgraphNodeParams node_params(CUfunction function, Arguments* arguments) {
   CUgraphNodeParams params;
   memset(&params, 0, sizeof params);
   params.type = CU_GRAPH_NODE_TYPE_KERNEL;
-  params.kernel = one_block<CUDA_KERNEL_NODE_PARAMS_v3>(arguments);
+  params.kernel = one_block_of<CUDA_KERNEL_NODE_PARAMS_v3>(arguments);
   params.kernel.func = function;
   return params;
 }

@@ -2,12 +2,34 @@
 #ifndef FIBSHIM_TESTS_CONFORMANCE_HOSTS_GRAPHS_H_
 #define FIBSHIM_TESTS_CONFORMANCE_HOSTS_GRAPHS_H_
 
+#include <string.h>
+
 #include "tests/conformance/hosts/host.h"
 
 namespace conform {
 
 using NodeParams1 = CUDA_KERNEL_NODE_PARAMS_v1;
 using NodeParams2 = CUDA_KERNEL_NODE_PARAMS_v2;
+
+// Zeros, but for one block of 32 threads.
+template <class Params>
+Params one_block() {
+  Params params;
+  memset(&params, 0, sizeof params);
+  params.gridDimX = params.gridDimY = params.gridDimZ = 1;
+  params.blockDimX = 32;
+  params.blockDimY = params.blockDimZ = 1;
+  return params;
+}
+
+inline CUlaunchConfig launch_config(CUstream stream) {
+  auto config = one_block<CUlaunchConfig>();
+  config.hStream = stream;
+  return config;
+}
+
+// A node's parameters, in its own words.
+NodeParams2 params_of(CUgraphNode node);
 
 // A launch of one block of 32 threads, in each layout that graph calls take.
 NodeParams1 node_params1(CUfunction function, Arguments* arguments);
@@ -38,6 +60,11 @@ class Graph {
   std::string first_kernel() const;
   // Instantiates, launches so often, waits, and ends the executable graph.
   void run(const Gpu& gpu, int times = 1) const;
+  // Once; its last kernel stores this value.
+  void run_for(const Gpu& gpu, int value) const {
+    run(gpu);
+    gpu.expect_last_value(value);
+  }
 
  private:
   CUgraph graph_ = nullptr;
@@ -53,6 +80,10 @@ class Executable {
   ~Executable() { OK(cuda().cuGraphExecDestroy(executable_)); }
   CUgraphExec get() const { return executable_; }
   void run(const Gpu& gpu, int times = 1) const;
+  void run_for(const Gpu& gpu, int value) const {
+    run(gpu);
+    gpu.expect_last_value(value);
+  }
 
  private:
   CUgraphExec executable_ = nullptr;

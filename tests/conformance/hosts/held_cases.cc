@@ -91,9 +91,8 @@ CASE(cancelled_launches) {
 }
 
 // The child has no thread to wait for, and its parent's held launch ends as it began.
-CASE(fork_in_a_launch) {
+GPU_CASE(fork_in_a_launch) {
   using namespace conform;
-  const Gpu gpu;
   const CUfunction step = gpu.step();
   const CUmodule module = gpu.load_module();
   const CUfunction other = gpu.function(module);

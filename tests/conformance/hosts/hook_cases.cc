@@ -24,6 +24,10 @@ const HookCheck* g_checks = nullptr;
   [[maybe_unused]] const bool is_##name##_known = (g_checks = &entry_##name, true); \
   void check_##name(const Gpu& gpu)
 
+// The check that the function `check` makes with the driver's function.
+#define HOOK_BY(check, name) \
+  HOOK(name) { check(gpu, cuda().name); }
+
 // ---- resolve, bring images in, hand handles out: the kernel then runs as its replacement, once
 
 void runs_curated(const Gpu& gpu, CUfunction function) {
@@ -60,10 +64,8 @@ Handle pick(const std::vector<Handle>& handles, GetName get_name) {
 // (function, params, extra).
 template <class Launch>
 void runs_each(const Gpu& gpu, bool takes_extra, Launch launch) {
-  const CUmodule module = gpu.load_module();
-  const CUfunction step = gpu.function(module);
+  const auto own = gpu.handles();
   const auto kernel = reinterpret_cast<CUfunction>(gpu.kernel(gpu.load_library()));
-  const CUfunction free = gpu.function(module, kFree);
   const auto run = [&](CUfunction function, int shape, int value, bool is_packed) {
     Arguments arguments(gpu.marks(), shape, value);
     is_packed = is_packed && takes_extra;
@@ -71,15 +73,15 @@ void runs_each(const Gpu& gpu, bool takes_extra, Launch launch) {
               is_packed ? arguments.extra() : nullptr));
     gpu.expect_last_value(value);
   };
-  run(step, 1, 21, false);
-  run(step, 1, 22, true);
+  run(own.step, 1, 21, false);
+  run(own.step, 1, 22, true);
   run(kernel, 2, 23, false);
   run(kernel, 2, 24, true);
-  run(step, 3, 25, false);
-  run(step, kNoSolution, 26, true);
-  run(step, 1, kRefusedValue, false);
-  run(free, 1, 27, false);
-  run(free, 1, 28, true);
+  run(own.step, 3, 25, false);
+  run(own.step, kNoSolution, 26, true);
+  run(own.step, 1, kRefusedValue, false);
+  run(own.free, 1, 27, false);
+  run(own.free, 1, 28, true);
   gpu.finish({.step = 2, .free = 2, .curated1 = 2, .curated2 = 2, .curated3 = 1},
              {.hit = 5, .no_solution = 1, .where = 1, .untracked = 2});
 }
@@ -92,12 +94,7 @@ void launch_plain(const Gpu& gpu, PFN_cuLaunchKernel_v4000 launch) {
 
 void launch_ex(const Gpu& gpu, PFN_cuLaunchKernelEx_v11060 launch) {
   runs_each(gpu, true, [&](CUfunction function, void** params, void** extra) {
-    CUlaunchConfig config;
-    memset(&config, 0, sizeof config);
-    config.gridDimX = config.gridDimY = config.gridDimZ = 1;
-    config.blockDimX = 32;
-    config.blockDimY = config.blockDimZ = 1;
-    config.hStream = gpu.stream();
+    const CUlaunchConfig config = launch_config(gpu.stream());
     return launch(&config, function, params, extra);
   });
 }
@@ -129,12 +126,8 @@ void launch_on_several_devices(const Gpu& gpu) {
   const CUmodule module = gpu.load_module();
   for (const char* name : {kStep, kFree}) {
     Arguments arguments(gpu.marks(), 1, 33);
-    CUDA_LAUNCH_PARAMS launch;
-    memset(&launch, 0, sizeof launch);
+    auto launch = one_block<CUDA_LAUNCH_PARAMS>();
     launch.function = gpu.function(module, name);
-    launch.gridDimX = launch.gridDimY = launch.gridDimZ = 1;
-    launch.blockDimX = 32;
-    launch.blockDimY = launch.blockDimZ = 1;
     launch.hStream = gpu.stream();
     launch.kernelParams = arguments.params();
     const CUresult result = cuda().cuLaunchCooperativeKernelMultiDevice(&launch, 1, 0);
@@ -183,11 +176,7 @@ void gives_back_the_original(const Gpu& gpu, Get get) {
   gpu.expect_ran({.curated2 = 1});
   gpu.expect_last_value(51);
 
-  CUgraph captured = nullptr;
-  OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
-  OK(gpu.launch(step, 1, 52));
-  OK(cuda().cuStreamEndCapture(gpu.stream(), &captured));
-  const Graph other(captured);
+  const Graph other(gpu.capture([&] { OK(gpu.launch(step, 1, 52)); }));
   params = get(other.nodes().at(0));
   CHECK(kernel_name(params) == kStep);
   EXPECT_EQUAL(1, shape_of(params));
@@ -205,19 +194,15 @@ void sets_nodes(const Gpu& gpu, Set set) {
   const CUgraphNode node = graph.add(step, &first);
   Arguments second(gpu.marks(), 2, 62);
   set(node, step, &second);
-  graph.run(gpu);
-  gpu.expect_last_value(62);
+  graph.run_for(gpu, 62);
   Arguments third(gpu.marks(), kNoSolution, 63);
   set(node, step, &third);
-  graph.run(gpu);
-  gpu.expect_last_value(63);
+  graph.run_for(gpu, 63);
   Arguments fourth(gpu.marks(), 1, 64);
   set(node, gpu.function(module, kFree), &fourth);
-  graph.run(gpu);
-  gpu.expect_last_value(64);
+  graph.run_for(gpu, 64);
   set(node, step, &fourth);
-  graph.run(gpu);
-  gpu.expect_last_value(64);
+  graph.run_for(gpu, 64);
   gpu.finish({.step = 1, .free = 1, .curated1 = 1, .curated2 = 1},
              {.hit = 3, .no_solution = 1, .untracked = 1});
 }
@@ -234,15 +219,12 @@ void sets_executable_nodes(const Gpu& gpu, Set set) {
     const Executable executable(graph.get());
     Arguments second(gpu.marks(), 2, 72);
     set(executable.get(), node, step, &second);
-    executable.run(gpu);
-    gpu.expect_last_value(72);
+    executable.run_for(gpu, 72);
     Arguments third(gpu.marks(), kNoSolution, 73);
     set(executable.get(), node, step, &third);
-    executable.run(gpu);
-    gpu.expect_last_value(73);
+    executable.run_for(gpu, 73);
   }
-  graph.run(gpu);
-  gpu.expect_last_value(71);
+  graph.run_for(gpu, 71);
   gpu.finish({.step = 1, .curated1 = 1, .curated2 = 1}, {.hit = 2, .no_solution = 1});
 }
 
@@ -263,8 +245,7 @@ void sets_node_attributes(const Gpu& gpu) {
   graph.run(gpu);
   gpu.finish({.curated3 = 1}, {.hit = 1});
   if (!cuda().is_simulated) return;
-  SimcudaLaunch last;
-  CHECK(cuda().simcuda_last_launch("curated_n3", &last) == 1);
+  const SimcudaLaunch last = last_launch("curated_n3");
   EXPECT_EQUAL(2, last.cluster[0]);
 }
 
@@ -366,8 +347,17 @@ auto with_mode(Begin begin) {
   return [begin](CUstream stream) { return begin(stream, kMode); };
 }
 
-CUresult end_capture(CUstream stream, CUgraph* graph) {
-  return cuda().cuStreamEndCapture(stream, graph);
+template <class Begin>
+void begins_captures(const Gpu& gpu, Begin begin) {
+  captures(gpu, begin, cuda().cuStreamEndCapture);
+}
+template <class Begin>
+void begins_captures_with_mode(const Gpu& gpu, Begin begin) {
+  begins_captures(gpu, with_mode(begin));
+}
+template <class End>
+void ends_captures_by(const Gpu& gpu, End end) {
+  captures(gpu, with_mode(cuda().cuStreamBeginCapture_v2), end);
 }
 
 // The graph belongs to the host here; what is captured is added to it.
@@ -397,8 +387,7 @@ void ends_captures(const Gpu& gpu, CUresult (*destroy)(CUstream)) {
     CUstream stream = nullptr;
     OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuda().cuStreamBeginCapture_v2(stream, kMode));
-    Arguments arguments(gpu.marks(), 1, 7);
-    OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, stream, arguments.params(), nullptr));
+    OK(gpu.launch_on(stream, step));
     (void)destroy(stream);  // an error where a capture forbids it
   }
   launches_are_single_calls(gpu, step);
@@ -508,6 +497,11 @@ void ends_primary_contexts(const Gpu& first, End end) {
   state({.step = rounds, .curated1 = rounds + 11}, {.hit = rounds + 11, .untracked = rounds});
 }
 
+template <class End>
+void ends_made_contexts(const Gpu& gpu, End end) {
+  ends_contexts(gpu, new_context, end);
+}
+
 struct Green {
   CUgreenCtx green = nullptr;
 };
@@ -554,10 +548,8 @@ void make_context_by(const std::string& name, CUdevice device) {
   OK(cuda().cuCtxSetCurrent(context));
 }
 
-CUresult launch_here(const Gpu& gpu, CUfunction function, int shape) {
-  Arguments arguments(gpu.marks(), shape, 7);
-  return cuda().cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, CU_STREAM_PER_THREAD,
-                               arguments.params(), nullptr);
+CUresult launch_here(const Gpu& gpu, CUfunction function) {
+  return gpu.launch_on(CU_STREAM_PER_THREAD, function);
 }
 
 void makes_a_context(const Gpu& gpu, const char* name) {
@@ -568,11 +560,11 @@ void makes_a_context(const Gpu& gpu, const char* name) {
     skip("a real driver refuses launches into a green context's per-thread stream");
   }
   const auto kernel = reinterpret_cast<CUfunction>(gpu.kernel(gpu.load_library()));
-  OK(launch_here(gpu, kernel, 1));
+  OK(launch_here(gpu, kernel));
   OK(cuda().cuCtxSynchronize());
   make_context_by(name, gpu.device());
-  OK(launch_here(gpu, kernel, 1));
-  OK(launch_here(gpu, gpu.step(), 1));
+  OK(launch_here(gpu, kernel));
+  OK(launch_here(gpu, gpu.step()));
   OK(cuda().cuCtxSynchronize());
   gpu.enter();
   gpu.finish({.curated1 = 3}, {.hit = 3});
@@ -629,17 +621,18 @@ void sets_executable(const Gpu& gpu, Set set) {
   });
 }
 
-template <class Load>
-void loads_a_module(const Gpu& gpu, Load load) {
+// `source` is a path, or an image; `more` is what the function takes after it.
+template <class Load, class... More>
+void loads_a_module(const Gpu& gpu, Load load, const char* source, More... more) {
   CUmodule module = nullptr;
-  OK(load(&module));
+  OK(load(&module, source, more...));
   runs_curated(gpu, gpu.function(module));
 }
 
 template <class Load>
-void loads_a_library(const Gpu& gpu, Load load) {
+void loads_a_library(const Gpu& gpu, Load load, const char* source) {
   CUlibrary library = nullptr;
-  OK(load(&library));
+  OK(load(&library, source, nullptr, nullptr, 0, nullptr, nullptr, 0));
   runs_curated(gpu, gpu.kernel(library));
 }
 
@@ -681,34 +674,17 @@ HOOK(cuCtxCreate_v2) { makes_a_context(gpu, "cuCtxCreate_v2"); }
 HOOK(cuCtxCreate_v3) { makes_a_context(gpu, "cuCtxCreate_v3"); }
 HOOK(cuCtxCreate_v4) { makes_a_context(gpu, "cuCtxCreate_v4"); }
 HOOK(cuGreenCtxCreate) { makes_a_context(gpu, "cuGreenCtxCreate"); }
-HOOK(cuModuleLoad) {
-  loads_a_module(gpu,
-                 [](CUmodule* to) { return cuda().cuModuleLoad(to, data_path(kImage).c_str()); });
-}
-HOOK(cuModuleLoadData) {
-  loads_a_module(gpu,
-                 [](CUmodule* to) { return cuda().cuModuleLoadData(to, image(kImage).data()); });
-}
+HOOK(cuModuleLoad) { loads_a_module(gpu, cuda().cuModuleLoad, data_path(kImage).c_str()); }
+HOOK(cuModuleLoadData) { loads_a_module(gpu, cuda().cuModuleLoadData, image(kImage).data()); }
 HOOK(cuModuleLoadDataEx) {
-  loads_a_module(gpu, [](CUmodule* to) {
-    return cuda().cuModuleLoadDataEx(to, image(kImage).data(), 0, nullptr, nullptr);
-  });
+  loads_a_module(gpu, cuda().cuModuleLoadDataEx, image(kImage).data(), 0, nullptr, nullptr);
 }
 HOOK(cuModuleLoadFatBinary) {
-  loads_a_module(
-      gpu, [](CUmodule* to) { return cuda().cuModuleLoadFatBinary(to, image(kImage).data()); });
+  loads_a_module(gpu, cuda().cuModuleLoadFatBinary, image(kImage).data());
 }
-HOOK(cuLibraryLoadData) {
-  loads_a_library(gpu, [](CUlibrary* to) {
-    return cuda().cuLibraryLoadData(to, image(kImage).data(), nullptr, nullptr, 0, nullptr, nullptr,
-                                    0);
-  });
-}
+HOOK(cuLibraryLoadData) { loads_a_library(gpu, cuda().cuLibraryLoadData, image(kImage).data()); }
 HOOK(cuLibraryLoadFromFile) {
-  loads_a_library(gpu, [](CUlibrary* to) {
-    return cuda().cuLibraryLoadFromFile(to, data_path(kImage).c_str(), nullptr, nullptr, 0, nullptr,
-                                        nullptr, 0);
-  });
+  loads_a_library(gpu, cuda().cuLibraryLoadFromFile, data_path(kImage).c_str());
 }
 HOOK(cuLinkComplete) { links_an_image(gpu); }
 HOOK(cuModuleGetFunction) {
@@ -747,16 +723,14 @@ HOOK(cuLibraryGetModule) {
   OK(cuda().cuLibraryGetModule(&module, gpu.load_library()));
   runs_curated(gpu, gpu.function(module));
 }
-HOOK(cuLaunchKernel) { launch_plain(gpu, cuda().cuLaunchKernel); }
-HOOK(cuLaunchKernel_ptsz) { launch_plain(gpu, cuda().cuLaunchKernel_ptsz); }
-HOOK(cuLaunchKernelEx) { launch_ex(gpu, cuda().cuLaunchKernelEx); }
-HOOK(cuLaunchKernelEx_ptsz) { launch_ex(gpu, cuda().cuLaunchKernelEx_ptsz); }
-HOOK(cuLaunchCooperativeKernel) { launch_cooperative(gpu, cuda().cuLaunchCooperativeKernel); }
-HOOK(cuLaunchCooperativeKernel_ptsz) {
-  launch_cooperative(gpu, cuda().cuLaunchCooperativeKernel_ptsz);
-}
+HOOK_BY(launch_plain, cuLaunchKernel)
+HOOK_BY(launch_plain, cuLaunchKernel_ptsz)
+HOOK_BY(launch_ex, cuLaunchKernelEx)
+HOOK_BY(launch_ex, cuLaunchKernelEx_ptsz)
+HOOK_BY(launch_cooperative, cuLaunchCooperativeKernel)
+HOOK_BY(launch_cooperative, cuLaunchCooperativeKernel_ptsz)
 HOOK(cuLaunchCooperativeKernelMultiDevice) { launch_on_several_devices(gpu); }
-HOOK(cuLaunch) { runs_originals(gpu, cuda().cuLaunch); }
+HOOK_BY(runs_originals, cuLaunch)
 HOOK(cuLaunchGrid) {
   runs_originals(gpu, [](CUfunction function) { return cuda().cuLaunchGrid(function, 1, 1); });
 }
@@ -765,30 +739,18 @@ HOOK(cuLaunchGridAsync) {
     return cuda().cuLaunchGridAsync(function, 1, 1, gpu.stream());
   });
 }
-HOOK(cuGraphAddKernelNode) { adds<NodeParams1>(gpu, cuda().cuGraphAddKernelNode); }
-HOOK(cuGraphAddKernelNode_v2) { adds<NodeParams2>(gpu, cuda().cuGraphAddKernelNode_v2); }
-HOOK(cuGraphAddNode) { adds<CUgraphNodeParams>(gpu, cuda().cuGraphAddNode); }
+HOOK_BY(adds<NodeParams1>, cuGraphAddKernelNode)
+HOOK_BY(adds<NodeParams2>, cuGraphAddKernelNode_v2)
+HOOK_BY(adds<CUgraphNodeParams>, cuGraphAddNode)
 HOOK(cuGraphAddNode_v2) { adds<CUgraphNodeParams>(gpu, cuda().cuGraphAddNode_v2, nullptr); }
-HOOK(cuGraphKernelNodeGetParams) {
-  gives_back<NodeParams1>(gpu, cuda().cuGraphKernelNodeGetParams);
-}
-HOOK(cuGraphKernelNodeGetParams_v2) {
-  gives_back<NodeParams2>(gpu, cuda().cuGraphKernelNodeGetParams_v2);
-}
-HOOK(cuGraphKernelNodeSetParams) { sets<NodeParams1>(gpu, cuda().cuGraphKernelNodeSetParams); }
-HOOK(cuGraphKernelNodeSetParams_v2) {
-  sets<NodeParams2>(gpu, cuda().cuGraphKernelNodeSetParams_v2);
-}
-HOOK(cuGraphNodeSetParams) { sets<CUgraphNodeParams>(gpu, cuda().cuGraphNodeSetParams); }
-HOOK(cuGraphExecKernelNodeSetParams) {
-  sets_executable<NodeParams1>(gpu, cuda().cuGraphExecKernelNodeSetParams);
-}
-HOOK(cuGraphExecKernelNodeSetParams_v2) {
-  sets_executable<NodeParams2>(gpu, cuda().cuGraphExecKernelNodeSetParams_v2);
-}
-HOOK(cuGraphExecNodeSetParams) {
-  sets_executable<CUgraphNodeParams>(gpu, cuda().cuGraphExecNodeSetParams);
-}
+HOOK_BY(gives_back<NodeParams1>, cuGraphKernelNodeGetParams)
+HOOK_BY(gives_back<NodeParams2>, cuGraphKernelNodeGetParams_v2)
+HOOK_BY(sets<NodeParams1>, cuGraphKernelNodeSetParams)
+HOOK_BY(sets<NodeParams2>, cuGraphKernelNodeSetParams_v2)
+HOOK_BY(sets<CUgraphNodeParams>, cuGraphNodeSetParams)
+HOOK_BY(sets_executable<NodeParams1>, cuGraphExecKernelNodeSetParams)
+HOOK_BY(sets_executable<NodeParams2>, cuGraphExecKernelNodeSetParams_v2)
+HOOK_BY(sets_executable<CUgraphNodeParams>, cuGraphExecNodeSetParams)
 HOOK(cuGraphKernelNodeSetAttribute) { sets_node_attributes(gpu); }
 HOOK(cuGraphClone) {
   copies_graphs(gpu, [](CUgraph graph, CUgraph) {
@@ -813,37 +775,25 @@ HOOK(cuGraphDestroy) {
   forgets_nodes(gpu,
                 [](Graph* graph, CUgraphNode) { OK(cuda().cuGraphDestroy(graph->release())); });
 }
-HOOK(cuStreamBeginCapture) { captures(gpu, cuda().cuStreamBeginCapture, end_capture); }
-HOOK(cuStreamBeginCapture_ptsz) { captures(gpu, cuda().cuStreamBeginCapture_ptsz, end_capture); }
-HOOK(cuStreamBeginCapture_v2) {
-  captures(gpu, with_mode(cuda().cuStreamBeginCapture_v2), end_capture);
-}
-HOOK(cuStreamBeginCapture_v2_ptsz) {
-  captures(gpu, with_mode(cuda().cuStreamBeginCapture_v2_ptsz), end_capture);
-}
-HOOK(cuStreamBeginCaptureToGraph) { captures_to_graph(gpu, cuda().cuStreamBeginCaptureToGraph); }
-HOOK(cuStreamBeginCaptureToGraph_ptsz) {
-  captures_to_graph(gpu, cuda().cuStreamBeginCaptureToGraph_ptsz);
-}
-HOOK(cuStreamEndCapture) {
-  captures(gpu, with_mode(cuda().cuStreamBeginCapture_v2), cuda().cuStreamEndCapture);
-}
-HOOK(cuStreamEndCapture_ptsz) {
-  captures(gpu, with_mode(cuda().cuStreamBeginCapture_v2), cuda().cuStreamEndCapture_ptsz);
-}
-HOOK(cuStreamDestroy) { ends_captures(gpu, cuda().cuStreamDestroy); }
-HOOK(cuStreamDestroy_v2) { ends_captures(gpu, cuda().cuStreamDestroy_v2); }
-HOOK(cuModuleUnload) { ends_modules(gpu, cuda().cuModuleUnload); }
+HOOK_BY(begins_captures, cuStreamBeginCapture)
+HOOK_BY(begins_captures, cuStreamBeginCapture_ptsz)
+HOOK_BY(begins_captures_with_mode, cuStreamBeginCapture_v2)
+HOOK_BY(begins_captures_with_mode, cuStreamBeginCapture_v2_ptsz)
+HOOK_BY(captures_to_graph, cuStreamBeginCaptureToGraph)
+HOOK_BY(captures_to_graph, cuStreamBeginCaptureToGraph_ptsz)
+HOOK_BY(ends_captures_by, cuStreamEndCapture)
+HOOK_BY(ends_captures_by, cuStreamEndCapture_ptsz)
+HOOK_BY(ends_captures, cuStreamDestroy)
+HOOK_BY(ends_captures, cuStreamDestroy_v2)
+HOOK_BY(ends_modules, cuModuleUnload)
 HOOK(cuLibraryUnload) { ends_libraries(gpu); }
-HOOK(cuCtxDestroy) { ends_contexts(gpu, new_context, cuda().cuCtxDestroy); }
-HOOK(cuCtxDestroy_v2) { ends_contexts(gpu, new_context, cuda().cuCtxDestroy_v2); }
-HOOK(cuCtxDetach) { ends_contexts(gpu, new_context, cuda().cuCtxDetach); }
-HOOK(cuDevicePrimaryCtxRelease) { ends_primary_contexts(gpu, cuda().cuDevicePrimaryCtxRelease); }
-HOOK(cuDevicePrimaryCtxRelease_v2) {
-  ends_primary_contexts(gpu, cuda().cuDevicePrimaryCtxRelease_v2);
-}
-HOOK(cuDevicePrimaryCtxReset) { ends_primary_contexts(gpu, cuda().cuDevicePrimaryCtxReset); }
-HOOK(cuDevicePrimaryCtxReset_v2) { ends_primary_contexts(gpu, cuda().cuDevicePrimaryCtxReset_v2); }
+HOOK_BY(ends_made_contexts, cuCtxDestroy)
+HOOK_BY(ends_made_contexts, cuCtxDestroy_v2)
+HOOK_BY(ends_made_contexts, cuCtxDetach)
+HOOK_BY(ends_primary_contexts, cuDevicePrimaryCtxRelease)
+HOOK_BY(ends_primary_contexts, cuDevicePrimaryCtxRelease_v2)
+HOOK_BY(ends_primary_contexts, cuDevicePrimaryCtxReset)
+HOOK_BY(ends_primary_contexts, cuDevicePrimaryCtxReset_v2)
 HOOK(cuGreenCtxDestroy) {
   ends_contexts(gpu, new_green_context, [](Green made) {
     OK(cuda().cuCtxSetCurrent(nullptr));
@@ -877,7 +827,7 @@ CASE(counts_by_device) {
   const Gpu gpu;
   const auto kernel = reinterpret_cast<CUfunction>(gpu.kernel(gpu.load_library()));
   const auto launch = [&](CUfunction function, int count) {
-    for (int i = 0; i < count; ++i) OK(launch_here(gpu, function, 1));
+    for (int i = 0; i < count; ++i) OK(launch_here(gpu, function));
     OK(cuda().cuCtxSynchronize());
   };
   const CUfunction step = gpu.step();

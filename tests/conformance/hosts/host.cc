@@ -15,18 +15,17 @@ namespace conform {
 
 const Case* g_cases = nullptr;
 
+Cuda::Cuda(void* driver) : Functions(driver) {
+#define FUNCTION(name) name = reinterpret_cast<decltype(name)>(dlsym(library, #name));
+  CONFORM_SIMCUDA_FUNCTIONS(FUNCTION)
+#undef FUNCTION
+}
+
 const Cuda& cuda() {
   static const Cuda functions = [] {
-    Cuda found{};
-    found.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (found.library == nullptr) fail(__FILE__, __LINE__, dlerror());
-    found.is_simulated = dlsym(found.library, "simcuda_is_simulated") != nullptr;
-#define FUNCTION(name) \
-  found.name = reinterpret_cast<decltype(found.name)>(dlsym(found.library, #name));
-    CONFORM_FUNCTIONS(FUNCTION)
-    CONFORM_SIMCUDA_FUNCTIONS(FUNCTION)
-#undef FUNCTION
-    return found;
+    void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) fail(__FILE__, __LINE__, dlerror());
+    return Cuda(library);
   }();
   return functions;
 }
@@ -144,10 +143,27 @@ CUkernel Gpu::kernel(CUlibrary library, const char* name) const {
   return kernel;
 }
 
-CUresult Gpu::launch(CUfunction function, int shape, int value) const {
+Gpu::Handles Gpu::handles() const {
+  const CUmodule module = load_module();
+  return {module, function(module), function(module, kFree)};
+}
+
+CUresult Gpu::launch_on(CUstream stream, CUfunction function, int shape, int value) const {
   Arguments arguments(marks_, shape, value);
-  return cuda().cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream_, arguments.params(),
-                               nullptr);
+  return cuda().cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, arguments.params(), nullptr);
+}
+
+CUresult Gpu::launch(CUfunction function, int shape, int value) const {
+  return launch_on(stream_, function, shape, value);
+}
+
+void Gpu::launch_and_unload_both(int shape) const {
+  CUmodule module = load_module();
+  OK(launch(function(module), shape));
+  OK(cuda().cuModuleUnload(module));
+  module = load_module(kOther);
+  OK(launch_other(function(module)));
+  OK(cuda().cuModuleUnload(module));
 }
 
 CUresult Gpu::launch(CUkernel kernel, int shape, int value) const {
@@ -258,8 +274,7 @@ void Gpu::expect_last_value(int value) const {
     EXPECT_EQUAL(value, marks_[kLastValue]);
     return;
   }
-  SimcudaLaunch last;
-  CHECK(cuda().simcuda_last_launch(nullptr, &last) == 1);
+  const SimcudaLaunch last = last_launch(nullptr);
   // (marks, shape, value) of this image's originals; (value, marks) of all others.
   const bool is_original = last.param_bytes == 16 &&
                            (strcmp(last.kernel, kStep) == 0 || strcmp(last.kernel, kFree) == 0);

@@ -59,6 +59,14 @@ extern const Case* g_cases;
       (::conform::g_cases = &case_##name) != nullptr;                                 \
   static void run_##name([[maybe_unused]] const std::vector<std::string>& arguments)
 
+// A case on the first GPU.
+#define GPU_CASE(name)                                                                       \
+  static void run_on_gpu_##name(const ::conform::Gpu& gpu,                                   \
+                                [[maybe_unused]] const std::vector<std::string>& arguments); \
+  CASE(name) { run_on_gpu_##name(::conform::Gpu(), arguments); }                             \
+  static void run_on_gpu_##name(const ::conform::Gpu& gpu,                                   \
+                                [[maybe_unused]] const std::vector<std::string>& arguments)
+
 // ---- images
 
 // The folder that holds this program's images and libraries.
@@ -141,11 +149,33 @@ class Gpu {
   // Of a module of its own, which stays.
   CUfunction step() const { return function(load_module()); }
 
+  // A module of its own, which stays, and both kernels of it.
+  struct Handles {
+    CUmodule module;
+    CUfunction step, free;
+  };
+  Handles handles() const;
+
   // One block of 32 threads, on this object's stream.
   CUresult launch(CUfunction function, int shape = 1, int value = 7) const;
   CUresult launch(CUkernel kernel, int shape = 1, int value = 7) const;
+  // The same on any stream, in whichever context is current.
+  CUresult launch_on(CUstream stream, CUfunction function, int shape = 1, int value = 7) const;
   // A kernel of the second image.
   CUresult launch_other(CUfunction function, int value = 7) const;
+  // Loads the first image, launches shape `shape` of its kernel and unloads it; then the same of the
+  // second image, whose handle is often the one before's.
+  void launch_and_unload_both(int shape = 1) const;
+
+  // A capture on this object's stream of what `work` launches.
+  template <class Work>
+  CUgraph capture(Work work, CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED) const {
+    CUgraph graph = nullptr;
+    OK(cuda().cuStreamBeginCapture_v2(stream_, mode));
+    work();
+    OK(cuda().cuStreamEndCapture(stream_, &graph));
+    return graph;
+  }
 
   // Waits, and compares with all that ran since the process began. No launch was of a dead handle.
   void expect_ran(const Ran& expected) const;
@@ -163,6 +193,13 @@ class Gpu {
 
 // What ran in this process, by the simulated driver's record; by the marks with a real one.
 Ran what_ran(const uint32_t* marks);
+
+// The simulated driver's record of the last launch of that kernel (null: of any), which there must be.
+inline SimcudaLaunch last_launch(const char* kernel = nullptr) {
+  SimcudaLaunch last;
+  CHECK(cuda().simcuda_last_launch(kernel, &last) == 1);
+  return last;
+}
 
 // The shape's curated kernel, once.
 void add_curated(Ran* ran, int shape, long count = 1);

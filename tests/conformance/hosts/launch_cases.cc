@@ -7,16 +7,6 @@
 namespace conform {
 namespace {
 
-CUlaunchConfig one_block(const Gpu& gpu) {
-  CUlaunchConfig config;
-  memset(&config, 0, sizeof config);
-  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
-  config.blockDimX = 32;
-  config.blockDimY = config.blockDimZ = 1;
-  config.hStream = gpu.stream();
-  return config;
-}
-
 CUlaunchAttribute attribute_of(CUlaunchAttributeID id) {
   CUlaunchAttribute attribute;
   memset(&attribute, 0, sizeof attribute);
@@ -26,8 +16,7 @@ CUlaunchAttribute attribute_of(CUlaunchAttributeID id) {
 
 // Whether the launch that ran last was given the attribute. The simulated driver knows.
 bool ran_with(CUlaunchAttributeID id) {
-  SimcudaLaunch last;
-  CHECK(cuda().simcuda_last_launch(nullptr, &last) == 1);
+  const SimcudaLaunch last = last_launch(nullptr);
   for (uint32_t i = 0; i < last.attribute_count; ++i) {
     if (last.attribute_ids[i] == static_cast<uint32_t>(id)) return true;
   }
@@ -41,8 +30,7 @@ using namespace conform;
 
 // Facts 4: no way to pass arguments makes the shim read what is not there. What is wrong is the
 // driver's to say.
-CASE(arguments_missing) {
-  const Gpu gpu;
+GPU_CASE(arguments_missing) {
   const CUmodule module = gpu.load_module();
   const CUfunction step = gpu.function(module);
   const CUfunction nothing = gpu.function(module, "conform_void");
@@ -52,7 +40,7 @@ CASE(arguments_missing) {
   };
   // A kernel without parameters needs neither form.
   OK(launch(nothing, nullptr, nullptr));
-  CUlaunchConfig config = one_block(gpu);
+  CUlaunchConfig config = launch_config(gpu.stream());
   OK(cuda().cuLaunchKernelEx(&config, nothing, nullptr, nullptr));
   OK(cuda().cuLaunchCooperativeKernel(nothing, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), nullptr));
   // Both at once.
@@ -68,10 +56,9 @@ CASE(arguments_missing) {
 }
 
 // The simulated driver refuses what a real one would read through a null pointer.
-CASE(arguments_null) {
-  const Gpu gpu;
+GPU_CASE(arguments_null) {
   const CUfunction step = gpu.step();
-  CUlaunchConfig config = one_block(gpu);
+  CUlaunchConfig config = launch_config(gpu.stream());
   EXPECT_CODE(CUDA_ERROR_INVALID_VALUE,
               cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), nullptr, nullptr));
   EXPECT_CODE(CUDA_ERROR_INVALID_VALUE, cuda().cuLaunchKernelEx(&config, step, nullptr, nullptr));
@@ -95,8 +82,7 @@ CASE(arguments_null) {
 }
 
 // Handles that are none, or none any more.
-CASE(handles_wrong) {
-  const Gpu gpu;
+GPU_CASE(handles_wrong) {
   int on_stack[16] = {};
   for (CUfunction function :
        {static_cast<CUfunction>(nullptr), reinterpret_cast<CUfunction>(on_stack)}) {
@@ -107,8 +93,7 @@ CASE(handles_wrong) {
 }
 
 // Attributes reach the replacement as the host gave them, but for what must fit it.
-CASE(attributes) {
-  const Gpu gpu;
+GPU_CASE(attributes) {
   const CUfunction step = gpu.step();
   Arguments arguments_of_step(gpu.marks(), 1, 7);
   CUlaunchAttribute all[4] = {attribute_of(CU_LAUNCH_ATTRIBUTE_PRIORITY),
@@ -117,7 +102,7 @@ CASE(attributes) {
                               attribute_of(CU_LAUNCH_ATTRIBUTE_COOPERATIVE)};
   all[1].value.programmaticStreamSerializationAllowed = 1;
   all[2].value.clusterDim.x = all[2].value.clusterDim.y = all[2].value.clusterDim.z = 1;
-  CUlaunchConfig config = one_block(gpu);
+  CUlaunchConfig config = launch_config(gpu.stream());
   config.attrs = all;
   config.numAttrs = 4;
   OK(cuda().cuLaunchKernelEx(&config, step, arguments_of_step.params(), nullptr));
@@ -132,8 +117,7 @@ CASE(attributes) {
   Arguments clustered(gpu.marks(), 3, 7);
   OK(cuda().cuLaunchKernelEx(&config, step, clustered.params(), nullptr));
   if (cuda().is_simulated) {
-    SimcudaLaunch last;
-    CHECK(cuda().simcuda_last_launch("curated_n3", &last) == 1);
+    const SimcudaLaunch last = last_launch("curated_n3");
     EXPECT_EQUAL(2, last.cluster[0]);
     EXPECT_EQUAL(4, last.grid[0]);
   }
@@ -154,13 +138,12 @@ CASE(attributes) {
 }
 
 // More attributes than there is room to copy: the original runs, with all of them.
-CASE(attributes_many) {
-  const Gpu gpu;
+GPU_CASE(attributes_many) {
   const CUfunction step = gpu.step();
   Arguments arguments_of_step(gpu.marks(), 1, 7);
   CUlaunchAttribute all[40];
   for (CUlaunchAttribute& one : all) one = attribute_of(CU_LAUNCH_ATTRIBUTE_PRIORITY);
-  CUlaunchConfig config = one_block(gpu);
+  CUlaunchConfig config = launch_config(gpu.stream());
   config.attrs = all;
   config.numAttrs = 40;
   OK(cuda().cuLaunchKernelEx(&config, step, arguments_of_step.params(), nullptr));
@@ -168,20 +151,16 @@ CASE(attributes_many) {
 }
 
 // A node that the device updates keeps its kernel.
-CASE(device_updatable) {
-  const Gpu gpu;
+GPU_CASE(device_updatable) {
   const CUfunction step = gpu.step();
   Arguments arguments_of_step(gpu.marks(), 1, 7);
   CUlaunchAttribute attribute = attribute_of(CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE);
   attribute.value.deviceUpdatableKernelNode.deviceUpdatable = 1;
-  CUlaunchConfig config = one_block(gpu);
+  CUlaunchConfig config = launch_config(gpu.stream());
   config.attrs = &attribute;
   config.numAttrs = 1;
-  CUgraph captured = nullptr;
-  OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
-  OK(cuda().cuLaunchKernelEx(&config, step, arguments_of_step.params(), nullptr));
-  OK(cuda().cuStreamEndCapture(gpu.stream(), &captured));
-  const Graph graph(captured);
+  const Graph graph(gpu.capture(
+      [&] { OK(cuda().cuLaunchKernelEx(&config, step, arguments_of_step.params(), nullptr)); }));
   NodeParams2 params;
   OK(cuda().cuGraphKernelNodeGetParams_v2(graph.nodes().at(0), &params));
   CHECK(kernel_name(params) == kStep);
@@ -189,42 +168,38 @@ CASE(device_updatable) {
 }
 
 // Facts 3: the two forms of a launch go to two default streams, redirected or not.
-CASE(default_streams) {
-  const Gpu gpu;
+GPU_CASE(default_streams) {
   const CUmodule module = gpu.load_module();
-  Arguments arguments_of_step(gpu.marks(), 1, 7);
-  CUlaunchConfig config = one_block(gpu);
+  Arguments own(gpu.marks(), 1, 7);
+  CUlaunchConfig config = launch_config(gpu.stream());
   config.hStream = nullptr;
-  const auto stream_kind = [] {
-    SimcudaLaunch last;
-    CHECK(cuda().simcuda_last_launch(nullptr, &last) == 1);
-    return last.stream_kind;
+  const auto expect_stream = [](int stream_kind) {
+    const SimcudaLaunch last = last_launch(nullptr);
+    EXPECT_EQUAL(stream_kind, last.stream_kind);
   };
   for (const char* name : {kStep, kFree}) {
     const CUfunction function = gpu.function(module, name);
-    OK(cuda().cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, nullptr, arguments_of_step.params(),
-                             nullptr));
-    EXPECT_EQUAL(simcuda_stream_legacy, stream_kind());
-    OK(cuda().cuLaunchKernel_ptsz(function, 1, 1, 1, 32, 1, 1, 0, nullptr,
-                                  arguments_of_step.params(), nullptr));
-    EXPECT_EQUAL(simcuda_stream_per_thread, stream_kind());
-    OK(cuda().cuLaunchKernelEx(&config, function, arguments_of_step.params(), nullptr));
-    EXPECT_EQUAL(simcuda_stream_legacy, stream_kind());
-    OK(cuda().cuLaunchKernelEx_ptsz(&config, function, arguments_of_step.params(), nullptr));
-    EXPECT_EQUAL(simcuda_stream_per_thread, stream_kind());
-    OK(cuda().cuLaunchCooperativeKernel(function, 1, 1, 1, 32, 1, 1, 0, nullptr,
-                                        arguments_of_step.params()));
-    EXPECT_EQUAL(simcuda_stream_legacy, stream_kind());
+    for (const auto launch : {cuda().cuLaunchKernel, cuda().cuLaunchKernel_ptsz}) {
+      OK(launch(function, 1, 1, 1, 32, 1, 1, 0, nullptr, own.params(), nullptr));
+      expect_stream(launch == cuda().cuLaunchKernel ? simcuda_stream_legacy
+                                                    : simcuda_stream_per_thread);
+    }
+    for (const auto launch : {cuda().cuLaunchKernelEx, cuda().cuLaunchKernelEx_ptsz}) {
+      OK(launch(&config, function, own.params(), nullptr));
+      expect_stream(launch == cuda().cuLaunchKernelEx ? simcuda_stream_legacy
+                                                      : simcuda_stream_per_thread);
+    }
+    OK(cuda().cuLaunchCooperativeKernel(function, 1, 1, 1, 32, 1, 1, 0, nullptr, own.params()));
+    expect_stream(simcuda_stream_legacy);
     OK(cuda().cuLaunchCooperativeKernel_ptsz(function, 1, 1, 1, 32, 1, 1, 0, nullptr,
-                                             arguments_of_step.params()));
-    EXPECT_EQUAL(simcuda_stream_per_thread, stream_kind());
+                                             own.params()));
+    expect_stream(simcuda_stream_per_thread);
   }
   gpu.finish({.free = 6, .curated1 = 6}, {.hit = 6, .untracked = 6});
 }
 
 // A capture on the per-thread default stream, without any launch before it.
-CASE(capture_per_thread) {
-  const Gpu gpu;
+GPU_CASE(capture_per_thread) {
   const CUfunction step = gpu.step();
   Arguments arguments_of_step(gpu.marks(), 2, 7);
   OK(cuda().cuStreamBeginCapture_v2_ptsz(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -238,8 +213,7 @@ CASE(capture_per_thread) {
 }
 
 // A thread's stream is another one in each context: the end of one's capture is not the other's.
-CASE(capture_per_thread_in_two_contexts) {
-  const Gpu gpu;
+GPU_CASE(capture_per_thread_in_two_contexts) {
   CUcontext other = nullptr;
   OK(cuda().cuCtxCreate_v2(&other, 0, gpu.device()));
   const CUfunction there = gpu.step();
@@ -271,8 +245,7 @@ CASE(capture_per_thread_in_two_contexts) {
 }
 
 // The primary context's end is not that of captures in others.
-CASE(capture_beside_primary_context) {
-  const Gpu gpu;
+GPU_CASE(capture_beside_primary_context) {
   CUcontext own = nullptr;
   OK(cuda().cuCtxCreate_v2(&own, 0, gpu.device()));
   const CUfunction step = gpu.step();
@@ -280,8 +253,7 @@ CASE(capture_beside_primary_context) {
   OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   OK(cuda().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
   OK(cuda().cuDevicePrimaryCtxRelease_v2(gpu.device()));
-  Arguments values(gpu.marks(), 1, 7);
-  OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, stream, values.params(), nullptr));
+  OK(gpu.launch_on(stream, step));
   CUgraph captured = nullptr;
   OK(cuda().cuStreamEndCapture(stream, &captured));
   CHECK(Graph(captured).first_kernel() == kStep);
@@ -292,27 +264,22 @@ CASE(capture_beside_primary_context) {
 }
 
 // Every capture mode, the first launch of a kernel whose very module is loaded in the capture.
-CASE(capture_cold) {
-  const Gpu gpu;
+GPU_CASE(capture_cold) {
   long runs = 0;
   for (const auto mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                           CU_STREAM_CAPTURE_MODE_RELAXED}) {
-    OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), mode));
-    const CUfunction step = gpu.step();
-    OK(gpu.launch(step, 1, 7));
-    OK(gpu.launch(step, 2, 7));
-    CUgraph captured = nullptr;
-    OK(cuda().cuStreamEndCapture(gpu.stream(), &captured));
-    const Graph graph(captured);
-    graph.run(gpu);
+    const auto work = [&] {
+      const CUfunction step = gpu.step();
+      for (const int shape : {1, 2}) OK(gpu.launch(step, shape));
+    };
+    Graph(gpu.capture(work, mode)).run(gpu);
     ++runs;
   }
   gpu.finish({.curated1 = runs, .curated2 = runs}, {.hit = 2 * runs});
 }
 
 // Facts 6: all that must be loaded is loaded when the kernel is looked up. A launch is one call.
-CASE(nothing_is_loaded_at_launch) {
-  const Gpu gpu;
+GPU_CASE(nothing_is_loaded_at_launch) {
   const CUfunction step = gpu.step();
   const auto calls = [] { return cuda().simcuda_call_count("*"); };
   const auto loads = [] {
@@ -332,8 +299,7 @@ CASE(nothing_is_loaded_at_launch) {
 }
 
 // Facts 25: what the driver would not touch stays untouched, and null is no crash.
-CASE(out_parameters) {
-  const Gpu gpu;
+GPU_CASE(out_parameters) {
   const CUmodule module = gpu.load_module();
   const CUlibrary library = gpu.load_library();
   CHECK(cuda().cuModuleGetFunction(nullptr, module, kStep) != CUDA_SUCCESS);
@@ -378,8 +344,7 @@ CASE(out_parameters) {
 }
 
 // Facts 11: a failure that passes is not remembered.
-CASE(failure_passes) {
-  const Gpu gpu;
+GPU_CASE(failure_passes) {
   CHECK(cuda().simcuda_set_faults("cuLibraryLoadData=2*3") == 1);  // the three replacements
   const CUfunction step = gpu.step();
   CHECK(cuda().simcuda_set_faults("cuLibraryLoadData=2*2") == 1);
@@ -405,8 +370,7 @@ CASE(init_fails_first) {
 }
 
 // Facts 17: the same name with another layout is another kernel, whichever is met first.
-CASE(same_name_other_image) {
-  const Gpu gpu;
+GPU_CASE(same_name_other_image) {
   const CUfunction step = gpu.step();
   const CUfunction other = gpu.function(gpu.load_module(kOther));
   const CUkernel kernel = gpu.kernel(gpu.load_library());
@@ -421,16 +385,14 @@ CASE(same_name_other_image) {
 }
 
 // For configurations whose pattern knows another image's kernel of this name.
-CASE(step_is_untracked) {
-  const Gpu gpu;
+GPU_CASE(step_is_untracked) {
   OK(gpu.launch(gpu.step(), 1));
   OK(gpu.launch(gpu.kernel(gpu.load_library()), 2));
   gpu.finish({.step = 2}, {.untracked = 2});
 }
 
 // A fat binary as compilers lay it into a program: behind a wrapper.
-CASE(wrapped_image) {
-  const Gpu gpu;
+GPU_CASE(wrapped_image) {
   const struct {
     unsigned magic;
     unsigned version;

@@ -8,41 +8,10 @@
 #include <thread>
 
 #include "tests/conformance/hosts/graphs.h"
+#include "tests/conformance/hosts/launchers.h"
 
 namespace conform {
 namespace {
-
-// Threads that launch kernels of their own until the object goes, and how often each has.
-class Load {
- public:
-  Load(const Gpu& gpu, int count, CUfunction step, CUfunction free) {
-    for (int i = 0; i < count; ++i) {
-      threads_.emplace_back([this, &gpu, step, free] {
-        gpu.enter();
-        long launches = 0;
-        while (!is_over_.load(std::memory_order_relaxed)) {
-          OK(gpu.launch(step, 1));
-          OK(gpu.launch(step, 2));
-          OK(gpu.launch(free, 1));
-          ++launches;
-        }
-        each_.fetch_add(launches);
-      });
-    }
-  }
-  // How often each of the three was launched.
-  long stop() {
-    is_over_.store(true);
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
-    return each_.load();
-  }
-
- private:
-  std::atomic<bool> is_over_{false};
-  std::atomic<long> each_{0};
-  std::vector<std::thread> threads_;
-};
 
 constexpr int kRounds = 300;
 
@@ -62,8 +31,7 @@ CUcontext make_context(const Gpu& gpu) {
 using namespace conform;
 
 // Handle values are reused at once, for another kernel. The test is none if they are not.
-CASE(reuse) {
-  const Gpu gpu;
+GPU_CASE(reuse) {
   int reused = 0;
   std::set<CUfunction> seen;
   for (int i = 0; i < kRounds; ++i) {
@@ -83,8 +51,7 @@ CASE(reuse) {
 }
 
 // A CUkernel's value becomes a CUfunction's, and back.
-CASE(reuse_between_kinds) {
-  const Gpu gpu;
+GPU_CASE(reuse_between_kinds) {
   for (int i = 0; i < kRounds; ++i) {
     const CUlibrary library = gpu.load_library();
     OK(gpu.launch(gpu.kernel(library), 2));
@@ -96,18 +63,11 @@ CASE(reuse_between_kinds) {
   gpu.finish({.step = kRounds, .curated2 = kRounds}, {.hit = kRounds, .untracked = kRounds});
 }
 
-CASE(reuse_under_load) {
-  const Gpu gpu;
-  const CUmodule own = gpu.load_module();
-  Load load(gpu, 2, gpu.function(own), gpu.function(own, kFree));
+GPU_CASE(reuse_under_load) {
+  Launchers load(gpu, 2, gpu.handles(), {1, 2});
   const int rounds = rounds_of_modules();
   for (int i = 0; i < rounds; ++i) {
-    CUmodule module = gpu.load_module();
-    OK(gpu.launch(gpu.function(module), 1));
-    OK(cuda().cuModuleUnload(module));
-    module = gpu.load_module(kOther);
-    OK(gpu.launch_other(gpu.function(module)));
-    OK(cuda().cuModuleUnload(module));
+    gpu.launch_and_unload_both();
   }
   const long each = load.stop();
   gpu.finish({.step = rounds, .free = each, .curated1 = rounds + each, .curated2 = each},
@@ -116,10 +76,8 @@ CASE(reuse_under_load) {
 
 // Contexts come and go while other threads launch kernels that are not theirs: those live on, and
 // so must what is known of them.
-CASE(contexts_under_load) {
-  const Gpu gpu;
-  const CUmodule own = gpu.load_module();
-  Load load(gpu, 2, gpu.function(own), gpu.function(own, kFree));
+GPU_CASE(contexts_under_load) {
+  Launchers load(gpu, 2, gpu.handles(), {1, 2});
   for (int i = 0; i < rounds_of_contexts(); ++i) {
     const CUcontext context = make_context(gpu);
     const CUmodule module = gpu.load_module(i % 2 == 0 ? kImage : kOther);
@@ -133,14 +91,13 @@ CASE(contexts_under_load) {
 }
 
 // The same where functions are made of kernels, whose owner the shim does not know.
-CASE(kernel_functions_under_load) {
-  const Gpu gpu;
+GPU_CASE(kernel_functions_under_load) {
   const CUlibrary own = gpu.load_library();
   CUfunction step = nullptr;
   CUfunction free = nullptr;
   OK(cuda().cuKernelGetFunction(&step, gpu.kernel(own)));
   OK(cuda().cuKernelGetFunction(&free, gpu.kernel(own, kFree)));
-  Load load(gpu, 2, step, free);
+  Launchers load(gpu, 2, {nullptr, step, free}, {1, 2});
   for (int i = 0; i < rounds_of_modules(); ++i) {
     const CUmodule module = gpu.load_module(i % 2 == 0 ? kImage : kOther);
     (void)gpu.function(module);
@@ -152,57 +109,45 @@ CASE(kernel_functions_under_load) {
 }
 
 // A handle that the shim knows nothing of any more, or never did, is met at the launch.
-CASE(strangers) {
-  const Gpu gpu;
-  const CUmodule module = gpu.load_module();
-  const CUfunction step = gpu.function(module);
-  const CUfunction free = gpu.function(module, kFree);
+GPU_CASE(strangers) {
+  const auto own = gpu.handles();
   const CUkernel kernel = gpu.kernel(gpu.load_library());
   for (int i = 0; i < 5; ++i) {
     OK(cuda().cuCtxDestroy_v2(make_context(gpu)));
     gpu.enter();
-    OK(gpu.launch(step, 1));
-    OK(gpu.launch(free, 1));
+    OK(gpu.launch(own.step, 1));
+    OK(gpu.launch(own.free, 1));
     OK(gpu.launch(kernel, 2));
   }
   // In a capture, and as a node.
   OK(cuda().cuCtxDestroy_v2(make_context(gpu)));
   gpu.enter();
-  CUgraph captured = nullptr;
-  OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), CU_STREAM_CAPTURE_MODE_GLOBAL));
-  OK(gpu.launch(step, 1));
-  OK(cuda().cuStreamEndCapture(gpu.stream(), &captured));
-  const Graph graph(captured);
+  const Graph graph(
+      gpu.capture([&] { OK(gpu.launch(own.step, 1)); }, CU_STREAM_CAPTURE_MODE_GLOBAL));
   graph.run(gpu);
   OK(cuda().cuCtxDestroy_v2(make_context(gpu)));
   gpu.enter();
   const Graph added;
-  Arguments own(gpu.marks(), 2, 7);
-  added.add(step, &own);
+  Arguments passed(gpu.marks(), 2, 7);
+  added.add(own.step, &passed);
   added.run(gpu);
   gpu.finish({.free = 5, .curated1 = 6, .curated2 = 6}, {.hit = 12, .untracked = 5});
 }
 
 // A CUfunction runs in its own context, a CUkernel in the stream's; the replacement likewise.
-CASE(several_contexts) {
-  const Gpu gpu;
+GPU_CASE(several_contexts) {
   const CUkernel kernel = gpu.kernel(gpu.load_library());
   const CUfunction own = gpu.step();
   const CUcontext other = make_context(gpu);
   const CUfunction there = gpu.step();
   CUstream stream = nullptr;
   OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-  const auto launch = [&](CUfunction function, CUstream to) {
-    Arguments own_arguments(gpu.marks(), 1, 7);
-    return cuda().cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, to, own_arguments.params(),
-                                 nullptr);
-  };
-  OK(launch(reinterpret_cast<CUfunction>(kernel), stream));
-  OK(launch(there, stream));
+  OK(gpu.launch_on(stream, reinterpret_cast<CUfunction>(kernel)));
+  OK(gpu.launch_on(stream, there));
   OK(cuda().cuCtxSynchronize());
   gpu.enter();
-  OK(launch(reinterpret_cast<CUfunction>(kernel), gpu.stream()));
-  OK(launch(own, gpu.stream()));
+  OK(gpu.launch(kernel));
+  OK(gpu.launch(own));
   OK(cuda().cuCtxSetCurrent(other));
   OK(cuda().cuStreamDestroy_v2(stream));
   OK(cuda().cuCtxDestroy_v2(other));
@@ -295,8 +240,7 @@ CASE(devices_known_late) {
 }
 
 // A library loaded once serves all contexts; unloading it ends its functions everywhere.
-CASE(library_in_several_contexts) {
-  const Gpu gpu;
+GPU_CASE(library_in_several_contexts) {
   const CUcontext other = make_context(gpu);
   for (int i = 0; i < 20; ++i) {
     const CUlibrary library = gpu.load_library();
@@ -304,9 +248,7 @@ CASE(library_in_several_contexts) {
       OK(cuda().cuCtxSetCurrent(context));
       CUmodule module = nullptr;
       OK(cuda().cuLibraryGetModule(&module, library));
-      const CUfunction step = gpu.function(module);
-      Arguments own(gpu.marks(), 1, 7);
-      OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, nullptr, own.params(), nullptr));
+      OK(gpu.launch_on(nullptr, gpu.function(module)));
       OK(cuda().cuCtxSynchronize());
     }
     OK(cuda().cuLibraryUnload(library));
@@ -323,17 +265,14 @@ CASE(library_in_several_contexts) {
 }
 
 // Each context that a kernel spoils is reported once; one that comes in its place is another.
-CASE(lost_contexts) {
+GPU_CASE(lost_contexts) {
   using namespace conform;
-  const Gpu gpu;
   CHECK(cuda().simcuda_set_faults("poison:conform_free=700") == 1);
   for (int i = 0; i < 2; ++i) {
     const CUcontext context = make_context(gpu);
     const CUmodule module = gpu.load_module();
-    Arguments values(gpu.marks(), 1, 7);
     const auto launch = [&](const char* name) {
-      return cuda().cuLaunchKernel(gpu.function(module, name), 1, 1, 1, 32, 1, 1, 0, nullptr,
-                                   values.params(), nullptr);
+      return gpu.launch_on(nullptr, gpu.function(module, name));
     };
     if (i == 1) OK(launch(kStep));
     OK(launch(kFree));

@@ -178,8 +178,7 @@ namespace fibshim {
 __attribute__((visibility("default"), used, noinline)) int log_message() { return 42; }
 }  // namespace fibshim
 
-CASE(names_do_not_collide) {
-  const Gpu gpu;
+GPU_CASE(names_do_not_collide) {
   CHECK(strcmp(fibloader_api(), "the host's own") == 0);
   CHECK(fibshim::log_message() == 42);
   OK(gpu.launch(gpu.step()));

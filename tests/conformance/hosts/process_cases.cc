@@ -33,12 +33,10 @@ void expect_exit(pid_t child, int code) {
 // Launches a tracked and an untracked kernel so often, and states it.
 void use_cuda(int launches) {
   const Gpu gpu;
-  const CUmodule module = gpu.load_module();
-  const CUfunction step = gpu.function(module);
-  const CUfunction free = gpu.function(module, kFree);
+  const auto own = gpu.handles();
   for (int i = 0; i < launches; ++i) {
-    OK(gpu.launch(step, 1));
-    OK(gpu.launch(free, 1));
+    OK(gpu.launch(own.step, 1));
+    OK(gpu.launch(own.free, 1));
   }
   gpu.finish({.free = launches, .curated1 = launches}, {.hit = launches, .untracked = launches});
 }
@@ -114,14 +112,11 @@ CASE(fork_after_import) {
 
 // The child has counters of its own, for what it tried; the parent's stay right, also where the
 // child ends by exit, with all destructors.
-CASE(fork_after_cuda) {
-  const Gpu gpu;
-  const CUmodule module = gpu.load_module();
-  const CUfunction step = gpu.function(module);
-  const CUfunction free = gpu.function(module, kFree);
-  OK(gpu.launch(step, 1));
+GPU_CASE(fork_after_cuda) {
+  const auto own = gpu.handles();
+  OK(gpu.launch(own.step, 1));
   expect_exit(in_child([&] {
-                use_cuda_in_vain(gpu, step, free);
+                use_cuda_in_vain(gpu, own.step, own.free);
                 state({}, {.error = 1, .untracked = 1});
               }),
               0);
@@ -131,26 +126,23 @@ CASE(fork_after_cuda) {
   expect_exit(child, 0);
   // A child of a child that never touches CUDA.
   expect_exit(in_child([] { expect_exit(in_child([] {}), 0); }), 0);
-  OK(gpu.launch(step, 1));
-  OK(gpu.launch(free, 1));
+  OK(gpu.launch(own.step, 1));
+  OK(gpu.launch(own.free, 1));
   gpu.finish({.free = 1, .curated1 = 2}, {.hit = 2, .untracked = 1});
 }
 
 // While other threads launch, load and unload, every lock may be held: no child hangs, and nothing
 // of the parent's is lost.
-CASE(fork_under_load) {
-  const Gpu gpu;
-  const CUmodule own = gpu.load_module();
-  const CUfunction step = gpu.function(own);
-  const CUfunction free = gpu.function(own, kFree);
+GPU_CASE(fork_under_load) {
+  const auto own = gpu.handles();
   std::atomic<bool> is_over{false};
   std::atomic<long> launches{0};
   std::atomic<long> loads{0};
   std::thread launcher([&] {
     gpu.enter();
     while (!is_over) {
-      OK(gpu.launch(step, 1));
-      OK(gpu.launch(free, 1));
+      OK(gpu.launch(own.step, 1));
+      OK(gpu.launch(own.free, 1));
       ++launches;
     }
   });
@@ -168,9 +160,9 @@ CASE(fork_under_load) {
                   end_child_under_asan();
                   // The slow paths that take locks: looking up, forgetting, counting anew.
                   CUfunction function = nullptr;
-                  CHECK(cuda().cuModuleGetFunction(&function, own, kStep) != CUDA_SUCCESS);
-                  CHECK(cuda().cuModuleUnload(own) != CUDA_SUCCESS);
-                  CHECK(gpu.launch(free, 1) != CUDA_SUCCESS);
+                  CHECK(cuda().cuModuleGetFunction(&function, own.module, kStep) != CUDA_SUCCESS);
+                  CHECK(cuda().cuModuleUnload(own.module) != CUDA_SUCCESS);
+                  CHECK(gpu.launch(own.free, 1) != CUDA_SUCCESS);
                   state({}, {.untracked = 1});
                 }),
                 0);
@@ -244,8 +236,7 @@ CASE(worker_without_preload) {
 }
 
 // Not under the shim: the original runs. States what it ran only.
-CASE(plain) {
-  const Gpu gpu;
+GPU_CASE(plain) {
   CHECK(!is_shim_active());
   OK(gpu.launch(gpu.step(), 1));
   gpu.finish({.step = 1}, {});
@@ -335,8 +326,7 @@ CASE(destructors_use_cuda) {
 }
 
 // Threads that come and go by the hundred: each counts, none is lost.
-CASE(many_threads) {
-  const Gpu gpu;
+GPU_CASE(many_threads) {
   const CUmodule module = gpu.load_module();
   const CUfunction step = gpu.function(module);
   constexpr int waves = 50;
@@ -412,8 +402,7 @@ long launches_of(void* plugin) {
 }  // namespace
 
 // Its constructor launches, its destructor unloads; again and again.
-CASE(library_uses_cuda) {
-  const Gpu gpu;
+GPU_CASE(library_uses_cuda) {
   setenv("CONFORM_MARKS", std::to_string(reinterpret_cast<uintptr_t>(gpu.marks())).c_str(), 1);
   for (int i = 0; i < 20; ++i) {
     void* plugin = open_plugin();

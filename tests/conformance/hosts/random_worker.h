@@ -387,12 +387,7 @@ class Worker {
     void** params = is_packed ? nullptr : arguments->params();
     void** extra = is_packed ? arguments->extra() : nullptr;
     Way way = Way::launch;
-    CUlaunchConfig config;
-    memset(&config, 0, sizeof config);
-    config.gridDimX = config.gridDimY = config.gridDimZ = 1;
-    config.blockDimX = 32;
-    config.blockDimY = config.blockDimZ = 1;
-    config.hStream = stream;
+    CUlaunchConfig config = launch_config(stream);
     CUlaunchAttribute attribute;
     memset(&attribute, 0, sizeof attribute);
     attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
@@ -655,20 +650,13 @@ class Worker {
         break;
       }
     }
-    forget_handles([&](const Handle& handle) { return handle.owner == owner.id; });
+    std::erase_if(handles_, [&](const Handle& handle) { return handle.owner == owner.id; });
     if (owner.module != nullptr) {
       HOST(cuModuleUnload, owner.module);
     } else {
       HOST(cuLibraryUnload, owner.library);
     }
     owners_.erase(owners_.begin() + index);
-  }
-
-  template <class Is>
-  void forget_handles(Is is) {
-    for (size_t i = handles_.size(); i-- > 0;) {
-      if (is(handles_[i])) handles_.erase(handles_.begin() + static_cast<ptrdiff_t>(i));
-    }
   }
 
   // --- contexts
@@ -693,10 +681,8 @@ class Worker {
     for (size_t i = replayables_.size(); i-- > 0;) {
       if (replayables_[i].place == left.id) end_replayable(i);
     }
-    forget_handles([&](const Handle& handle) { return handle.place == left.id; });
-    for (size_t i = owners_.size(); i-- > 0;) {
-      if (owners_[i].place == left.id) owners_.erase(owners_.begin() + static_cast<ptrdiff_t>(i));
-    }
+    std::erase_if(handles_, [&](const Handle& handle) { return handle.place == left.id; });
+    std::erase_if(owners_, [&](const Owner& owner) { return owner.place == left.id; });
     HOST(cuCtxDestroy_v2, left.context);
     places_.pop_back();
     HOST(cuCtxSetCurrent, place().context);

@@ -21,6 +21,7 @@
 #include "shim/abi/control_format.h"
 #include "shim/abi/counters_format.h"
 #include "tests/conformance/hosts/graphs.h"
+#include "tests/conformance/hosts/launchers.h"
 
 namespace conform {
 namespace {
@@ -126,43 +127,6 @@ std::string folder(const std::vector<std::string>& arguments, const char* name) 
   return arguments[0] + "/" + name;
 }
 
-// Threads that launch shape 1, and one kernel that no pattern knows.
-class Launchers {
- public:
-  Launchers(const Gpu& gpu, int count, CUfunction step, CUfunction free) {
-    for (int i = 0; i < count; ++i) {
-      threads_.emplace_back([this, &gpu, step, free] {
-        gpu.enter();
-        long launches = 0;
-        long after = 0;
-        while (!is_over_.load(std::memory_order_relaxed)) {
-          const bool is_after = is_moved_.load(std::memory_order_acquire);
-          OK(gpu.launch(step, 1));
-          OK(gpu.launch(free, 1));
-          ++launches;
-          after += is_after ? 1 : 0;
-        }
-        each_.fetch_add(launches);
-        after_.fetch_add(after);
-      });
-    }
-  }
-  // From here on every launch that begins must be the new folder's.
-  void note_moved() { is_moved_.store(true, std::memory_order_release); }
-  long stop() {
-    is_over_.store(true);
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
-    return each_.load();
-  }
-  long after() const { return after_.load(); }
-
- private:
-  std::atomic<bool> is_over_{false}, is_moved_{false};
-  std::atomic<long> each_{0}, after_{0};
-  std::vector<std::thread> threads_;
-};
-
 constexpr int kThreads = 8;
 
 int rounds(int simulated) { return cuda().is_simulated ? simulated : 5; }
@@ -190,12 +154,9 @@ long resident_kb() {
 using namespace conform;
 
 // Every launch is the old folder's or the new one's, and once the process has moved, the new one's.
-CASE(swap_under_load) {
-  const Gpu gpu;
-  const CUmodule module = gpu.load_module();
-  const CUfunction step = gpu.function(module);
-  const CUfunction free = gpu.function(module, kFree);
-  OK(gpu.launch(step, 1));
+GPU_CASE(swap_under_load) {
+  const auto own = gpu.handles();
+  OK(gpu.launch(own.step, 1));
   Control control;
   long each = 1;
   long each_free = 0;
@@ -203,11 +164,11 @@ CASE(swap_under_load) {
   for (int round = 0; round < rounds(40); ++round) {
     const bool is_to_b = round % 2 == 0;
     gpu.expect_ran(ran);
-    Launchers launchers(gpu, kThreads, step, free);
+    Launchers launchers(gpu, kThreads, own);
     control.must_move(folder(arguments, is_to_b ? "b" : "a"));
-    launchers.note_moved();
+    launchers.set_moved();
     control.must_move(folder(arguments, is_to_b ? "b" : "a"));  // it is there
-    for (int i = 0; i < 100; ++i) OK(gpu.launch(step, 1));
+    for (int i = 0; i < 100; ++i) OK(gpu.launch(own.step, 1));
     const long more = launchers.stop();
     OK(cuda().cuCtxSynchronize());
     const long a = ran_a(ran, gpu.marks());
@@ -224,14 +185,9 @@ CASE(swap_under_load) {
 }
 
 // A captured graph goes on with the kernel that it has; what is captured or set later has the new one.
-CASE(swap_and_graphs) {
-  const Gpu gpu;
+GPU_CASE(swap_and_graphs) {
   const CUfunction step = gpu.step();
-  CUgraph captured = nullptr;
-  OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), CU_STREAM_CAPTURE_MODE_GLOBAL));
-  OK(gpu.launch(step, 1));
-  OK(cuda().cuStreamEndCapture(gpu.stream(), &captured));
-  const Graph graph(captured);
+  const Graph graph(gpu.capture([&] { OK(gpu.launch(step, 1)); }, CU_STREAM_CAPTURE_MODE_GLOBAL));
   const Executable executable(graph.get());
   executable.run(gpu, 2);
   Control control;
@@ -249,20 +205,18 @@ CASE(swap_and_graphs) {
   graph.run(gpu);
   gpu.expect_ran({.curated1 = 5, .curated2 = 2});
   executable.run(gpu);
-  OK(cuda().cuStreamBeginCapture_v2(gpu.stream(), CU_STREAM_CAPTURE_MODE_GLOBAL));
-  // While the stream captures, too.
-  control.must_move(folder(arguments, "a"));
-  OK(gpu.launch(step, 1));
-  OK(cuda().cuStreamEndCapture(gpu.stream(), &captured));
-  const Graph later(captured);
+  const auto move_and_launch = [&] {  // while the stream captures
+    control.must_move(folder(arguments, "a"));
+    OK(gpu.launch(step, 1));
+  };
+  const Graph later(gpu.capture(move_and_launch, CU_STREAM_CAPTURE_MODE_GLOBAL));
   later.run(gpu);
   // Launched twice, set once, captured twice.
   gpu.finish({.curated1 = 7, .curated2 = 2}, {.hit = 4});
 }
 
 // A folder that is refused, or is none, changes nothing.
-CASE(swap_refused) {
-  const Gpu gpu;
+GPU_CASE(swap_refused) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
   Control control;
@@ -278,8 +232,7 @@ CASE(swap_refused) {
 }
 
 // Images that the driver does not take keep the process where it is, until it takes them.
-CASE(swap_unloadable) {
-  const Gpu gpu;
+GPU_CASE(swap_unloadable) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
   Control control;
@@ -294,8 +247,7 @@ CASE(swap_unloadable) {
 }
 
 // A folder that is copied to where the link leads already is refused, and taken when it is whole.
-CASE(swap_link_to_half) {
-  const Gpu gpu;
+GPU_CASE(swap_link_to_half) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
   Control control;
@@ -316,8 +268,7 @@ CASE(swap_link_to_half) {
 
 // Who must have signed a folder, and who may be able to write it, is settled when the process begins:
 // "b" is not signed, and others can write in "open".
-CASE(swap_keeps_rules) {
-  const Gpu gpu;
+GPU_CASE(swap_keeps_rules) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
   Control control;
@@ -340,57 +291,50 @@ CASE(swap_keeps_rules) {
 }
 
 // A folder that is refused when the process begins is none.
-CASE(start_refused) {
-  const Gpu gpu;
+GPU_CASE(start_refused) {
   OK(gpu.launch(gpu.step(), 1));
   gpu.finish({.step = 1}, {.untracked = 1});
 }
 
 // Without a folder the originals run; and back, also to where the link was pointed meanwhile.
-CASE(swap_off_and_on) {
-  const Gpu gpu;
-  const CUmodule module = gpu.load_module();
-  const CUfunction step = gpu.function(module);
-  const CUfunction free = gpu.function(module, kFree);
-  OK(gpu.launch(step, 1));
-  OK(gpu.launch(free, 1));
+GPU_CASE(swap_off_and_on) {
+  const auto own = gpu.handles();
+  OK(gpu.launch(own.step, 1));
+  OK(gpu.launch(own.free, 1));
   Control control;
   for (int round = 0; round < 3; ++round) {
     CHECK(control.move(AskTarget::off) == AnswerState::moved);
-    OK(gpu.launch(step, 1));
-    OK(gpu.launch(free, 1));
+    OK(gpu.launch(own.step, 1));
+    OK(gpu.launch(own.free, 1));
     CHECK(control.move(AskTarget::on) == AnswerState::moved);
-    OK(gpu.launch(step, 1));
-    OK(gpu.launch(free, 1));
+    OK(gpu.launch(own.step, 1));
+    OK(gpu.launch(own.free, 1));
   }
   gpu.finish({.step = 3, .free = 7, .curated1 = 4}, {.hit = 4, .untracked = 10});
 }
 
 // The link that FIBSHIM_CONFIG is, repointed a thousand times under load, ends where it leads.
-CASE(swap_link) {
-  const Gpu gpu;
-  const CUmodule module = gpu.load_module();
-  const CUfunction step = gpu.function(module);
-  const CUfunction free = gpu.function(module, kFree);
-  Launchers launchers(gpu, 2, step, free);
+GPU_CASE(swap_link) {
+  const auto own = gpu.handles();
+  Launchers launchers(gpu, 2, own);
   const std::string link = folder(arguments, "link");
   for (int i = 0; i < 1000; ++i) repoint(link, i % 2 == 0 ? "a" : "b");
   Control control;
-  long own = 0;
+  long turns = 0;
   const std::string last = std::filesystem::canonical(link);
   while (last != control.block().status.folder) {
-    OK(gpu.launch(step, 1));
-    ++own;
+    OK(gpu.launch(own.step, 1));
+    ++turns;
   }
-  const long each = launchers.stop() + own;
+  const long each = launchers.stop() + turns;
   OK(cuda().cuCtxSynchronize());
   const Ran before = what_ran(gpu.marks());
   EXPECT_EQUAL(each, before.curated1 + before.curated2);
-  for (int i = 0; i < 10; ++i) OK(gpu.launch(step, 1));
+  for (int i = 0; i < 10; ++i) OK(gpu.launch(own.step, 1));
   OK(cuda().cuCtxSynchronize());
   EXPECT_EQUAL(10, ran_b(before, gpu.marks()));
   Ran ran = what_ran(gpu.marks());
-  gpu.finish(ran, {.hit = each + 10, .untracked = each - own});
+  gpu.finish(ran, {.hit = each + 10, .untracked = each - turns});
 }
 
 // The link leads elsewhere between the look at it and the opening of the folder, and back before the next
@@ -423,22 +367,14 @@ CASE(swap_link_flips) {
 }
 
 // Modules come and go while the process moves, and new handles are met in either folder.
-CASE(swap_and_unload) {
-  const Gpu gpu;
-  const CUmodule own = gpu.load_module();
-  Launchers launchers(gpu, 2, gpu.function(own), gpu.function(own, kFree));
+GPU_CASE(swap_and_unload) {
+  Launchers launchers(gpu, 2, gpu.handles());
   std::atomic<bool> is_over{false};
   std::atomic<long> loaded{0};
   std::thread loader([&] {
     gpu.enter();
     while (!is_over.load()) {
-      CUmodule module = gpu.load_module();
-      OK(gpu.launch(gpu.function(module), 1));
-      OK(cuda().cuModuleUnload(module));
-      // Its handle's value is often the one before's.
-      module = gpu.load_module(kOther);
-      OK(gpu.launch_other(gpu.function(module)));
-      OK(cuda().cuModuleUnload(module));
+      gpu.launch_and_unload_both();
       loaded.fetch_add(1);
     }
   });
@@ -464,12 +400,9 @@ CASE(swap_and_unload) {
 
 // Whoever may write the counters file can falsify the counts, and nothing else: while all of it is overwritten,
 // threads launch, modules come and go, and the process moves, each launch runs what it should.
-CASE(swap_scribbled) {
-  const Gpu gpu;
-  const CUmodule own = gpu.load_module();
-  const CUfunction step = gpu.function(own);
-  const CUfunction free = gpu.function(own, kFree);
-  OK(gpu.launch(step, 1));
+GPU_CASE(swap_scribbled) {
+  const auto own = gpu.handles();
+  OK(gpu.launch(own.step, 1));
   std::atomic<bool> is_over{false};
   std::atomic<long> scribbled{0};
   std::thread scribbler([&] {
@@ -490,31 +423,25 @@ CASE(swap_scribbled) {
   for (int round = 0; round < 6; ++round) {
     const bool is_to_b = round % 2 == 0;
     const Ran before = what_ran(gpu.marks());
-    Launchers launchers(gpu, 2, step, free);
+    Launchers launchers(gpu, 2, own);
     std::atomic<bool> is_loader_over{false};
     long loaded = 0;
     std::thread loader([&] {
       gpu.enter();
       do {
-        CUmodule module = gpu.load_module();
-        OK(gpu.launch(gpu.function(module), 1));
-        OK(cuda().cuModuleUnload(module));
-        // Its handle's value is often the one before's.
-        module = gpu.load_module(kOther);
-        OK(gpu.launch_other(gpu.function(module)));
-        OK(cuda().cuModuleUnload(module));
+        gpu.launch_and_unload_both();
         ++loaded;
       } while (!is_loader_over.load());
     });
     repoint(folder(arguments, "link"), is_to_b ? "b" : "a");
     long launched = 0;
     do {
-      OK(gpu.launch(step, 1));
+      OK(gpu.launch(own.step, 1));
       OK(cuda().cuStreamSynchronize(gpu.stream()));
       ++launched;
     } while ((is_to_b ? ran_b : ran_a)(before, gpu.marks()) == 0);
-    launchers.note_moved();
-    for (int i = 0; i < 100; ++i) OK(gpu.launch(step, 1));
+    launchers.set_moved();
+    for (int i = 0; i < 100; ++i) OK(gpu.launch(own.step, 1));
     const long more = launchers.stop();
     is_loader_over.store(true);
     loader.join();
@@ -530,8 +457,7 @@ CASE(swap_scribbled) {
 }
 
 // A decision of another identity is another job's: whoever prepared for it stays.
-CASE(swap_decided_for_another) {
-  const Gpu gpu;
+GPU_CASE(swap_decided_for_another) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
   Control control;
@@ -546,8 +472,7 @@ CASE(swap_decided_for_another) {
 
 // A handle that is handed out while the process moves is the new folder's once it has moved, whichever folder
 // it was matched in first.
-CASE(swap_and_hand_out) {
-  const Gpu gpu;
+GPU_CASE(swap_and_hand_out) {
   OK(gpu.launch(gpu.step(), 1));
   Ran ran = {.curated1 = 1};
   long launches = 1;
@@ -591,8 +516,7 @@ CASE(swap_and_hand_out) {
 
 // The child, in which CUDA cannot be used, goes on where its parent is, moves by itself, and leaves its
 // parent where it is.
-CASE(swap_and_fork) {
-  const Gpu gpu;
+GPU_CASE(swap_and_fork) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
   Control control;
@@ -618,8 +542,7 @@ CASE(swap_and_fork) {
 }
 
 // Forks while the process moves again and again: nobody waits for the other for good.
-CASE(swap_while_forking) {
-  const Gpu gpu;
+GPU_CASE(swap_while_forking) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
   std::atomic<bool> is_over{false};
@@ -650,8 +573,7 @@ CASE(swap_while_forking) {
 }
 
 // A to B and back does not make the process larger, and what both folders share is loaded once.
-CASE(swap_memory) {
-  const Gpu gpu;
+GPU_CASE(swap_memory) {
   const CUmodule module = gpu.load_module();
   const CUfunction step = gpu.function(module);
   OK(gpu.launch(step, 1));

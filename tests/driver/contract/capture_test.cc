@@ -20,8 +20,6 @@ class Capture : public ContractTest {
   }
   void TearDown() override {
     EXPECT_OK(cuda().cuStreamDestroy_v2(stream_));
-    EXPECT_OK(cuda().cuLibraryUnload(library_));
-    EXPECT_OK(cuda().cuModuleUnload(module_));
     ContractTest::TearDown();
   }
 
@@ -82,7 +80,7 @@ TEST_P(CaptureMode, AllowsLoadingALibraryAndSettingAttributes) {
   replay(graph);
   EXPECT_EQ(21, read_int(to_));
   EXPECT_OK(cuda().cuGraphDestroy(graph));
-  EXPECT_OK(cuda().cuLibraryUnload(library));
+  unload(library);
 }
 
 TEST_P(CaptureMode, AllowsLoadingAModule) {
@@ -96,7 +94,7 @@ TEST_P(CaptureMode, AllowsLoadingAModule) {
       cuda().cuFuncSetAttribute(loaded, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 65536));
   EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_ACTIVE, status(stream_));
   EXPECT_OK(cuda().cuGraphDestroy(end_capture(stream_)));
-  EXPECT_OK(cuda().cuModuleUnload(module));
+  unload(module);
 }
 
 TEST_P(CaptureMode, AllowsAskingAboutHandlesAndContexts) {
@@ -169,8 +167,7 @@ TEST_F(Capture, OfAFunctionReadsBackAsThatFunction) {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   EXPECT_OK(cuda().cuGraphNodeGetType(nodes[0], &type));
   EXPECT_EQ(CU_GRAPH_NODE_TYPE_KERNEL, type);
-  CUDA_KERNEL_NODE_PARAMS_v2 got{};
-  ASSERT_OK(cuda().cuGraphKernelNodeGetParams_v2(nodes[0], &got));
+  CUDA_KERNEL_NODE_PARAMS_v2 got = params_of(nodes[0]);
   EXPECT_EQ(store_, got.func);
   EXPECT_EQ(3u, got.gridDimX);
   EXPECT_EQ(2u, got.gridDimY);
@@ -192,16 +189,11 @@ TEST_F(Capture, OfAKernelReadsBackAsThatKernelAndReplays) {
   const CUgraph graph = end_capture(stream_);
   const std::vector<CUgraphNode> nodes = nodes_of(graph);
   ASSERT_EQ(1u, nodes.size());
-  CUDA_KERNEL_NODE_PARAMS_v2 got{};
-  ASSERT_OK(cuda().cuGraphKernelNodeGetParams_v2(nodes[0], &got));
+  CUDA_KERNEL_NODE_PARAMS_v2 got = params_of(nodes[0]);
   record("reads_back_as", handles_of(got));
   EXPECT_EQ("sim_store", kernel_name(got));
   EXPECT_EQ(0, memcmp(got.kernelParams[0], &to_, sizeof to_));
-  CUDA_KERNEL_NODE_PARAMS_v1 old{};
-  const CUresult read = cuda().cuGraphKernelNodeGetParams(nodes[0], &old);
-  CUDA_KERNEL_NODE_PARAMS_v2 widened{};
-  memcpy(&widened, &old, sizeof old);
-  record("in_the_old_form", error_name(read) + ", " + handles_of(widened));
+  record_old_form(nodes[0]);
   replay(graph);
   EXPECT_EQ(25, read_int(to_));
   EXPECT_OK(cuda().cuGraphDestroy(graph));
@@ -214,8 +206,7 @@ TEST_F(Capture, OfAKernelTakesWhatWasReadFromItBack) {
   const CUgraph graph = end_capture(stream_);
   const std::vector<CUgraphNode> nodes = nodes_of(graph);
   ASSERT_EQ(1u, nodes.size());
-  CUDA_KERNEL_NODE_PARAMS_v2 got{};
-  ASSERT_OK(cuda().cuGraphKernelNodeGetParams_v2(nodes[0], &got));
+  CUDA_KERNEL_NODE_PARAMS_v2 got = params_of(nodes[0]);
   int32_t value = 33;
   void* params[] = {&to_, &value};
   got.kernelParams = params;

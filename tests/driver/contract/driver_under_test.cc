@@ -12,26 +12,21 @@ namespace fibshim::contract {
 
 const Driver& cuda() {
   static const Driver driver = [] {
-    Driver loaded{};
-    loaded.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (loaded.library == nullptr) {
+    void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
       fprintf(stderr, "no driver to test: %s\n", dlerror());
       exit(2);
     }
-    loaded.is_simulated = dlsym(loaded.library, "simcuda_is_simulated") != nullptr;
+    const Driver loaded(library);
     const char* wanted = getenv("DRIVER_UNDER_TEST");
     if (wanted != nullptr && strcmp(wanted, "real") == 0 && loaded.is_simulated) {
       fprintf(stderr, "DRIVER_UNDER_TEST=real, but the linker finds the simulated driver\n");
       exit(2);
     }
-#define RESOLVE(name)                                                              \
-  loaded.name = reinterpret_cast<decltype(&::name)>(dlsym(loaded.library, #name)); \
-  if (loaded.name == nullptr) {                                                    \
-    fprintf(stderr, "the driver under test has no %s\n", #name);                   \
-    exit(2);                                                                       \
-  }
-    CONTRACT_FUNCTIONS(RESOLVE)
-#undef RESOLVE
+#define SYMBOL(exported, base, version, form) \
+  if (loaded.exported == nullptr) fprintf(stderr, "the driver under test has no %s\n", #exported);
+#include "tests/driver/symbols.def"
+#undef SYMBOL
     return loaded;
   }();
   return driver;
@@ -79,6 +74,8 @@ void ContractTest::SetUp() {
 }
 
 void ContractTest::TearDown() {
+  while (!libraries_.empty()) unload(libraries_.back());
+  while (!modules_.empty()) unload(modules_.back());
   EXPECT_OK(cuda().cuCtxSetCurrent(nullptr));
   EXPECT_OK(cuda().cuDevicePrimaryCtxRelease_v2(device_));
 }
@@ -119,6 +116,7 @@ std::vector<std::string> ContractTest::foreign_cubin_paths(const std::string& na
 CUmodule ContractTest::load_module(const std::string& name) {
   CUmodule module = nullptr;
   EXPECT_OK(cuda().cuModuleLoadData(&module, cubin(name).data()));
+  modules_.push_back(module);
   return module;
 }
 
@@ -126,7 +124,29 @@ CUlibrary ContractTest::load_library(const std::string& name) {
   CUlibrary library = nullptr;
   EXPECT_OK(cuda().cuLibraryLoadData(&library, cubin(name).data(), nullptr, nullptr, 0, nullptr,
                                      nullptr, 0));
+  libraries_.push_back(library);
   return library;
+}
+
+void ContractTest::unload(CUmodule module) {
+  std::erase(modules_, module);
+  EXPECT_OK(cuda().cuModuleUnload(module));
+}
+
+void ContractTest::unload(CUlibrary library) {
+  std::erase(libraries_, library);
+  EXPECT_OK(cuda().cuLibraryUnload(library));
+}
+
+CUcontext ContractTest::make_context() {
+  CUcontext context = nullptr;
+  EXPECT_OK(cuda().cuCtxCreate_v4(&context, nullptr, 0, device_));
+  return context;
+}
+
+void ContractTest::end_context(CUcontext context) {
+  EXPECT_OK(cuda().cuCtxDestroy_v2(context));
+  EXPECT_OK(cuda().cuCtxSetCurrent(context_));
 }
 
 CUfunction ContractTest::function(CUmodule module, const char* name) {
@@ -174,6 +194,14 @@ CUDA_KERNEL_NODE_PARAMS_v2 ContractTest::store_node(void** params) {
   node.blockDimX = node.blockDimY = node.blockDimZ = 1;
   node.kernelParams = params;
   return node;
+}
+
+void ContractTest::record_old_form(CUgraphNode node) const {
+  CUDA_KERNEL_NODE_PARAMS_v1 old{};
+  const CUresult read = cuda().cuGraphKernelNodeGetParams(node, &old);
+  CUDA_KERNEL_NODE_PARAMS_v2 widened{};
+  memcpy(&widened, &old, sizeof old);
+  record("in_the_old_form", error_name(read) + ", " + handles_of(widened));
 }
 
 std::string ContractTest::kernel_name(const CUDA_KERNEL_NODE_PARAMS_v2& params) {

@@ -11,120 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "tests/driver/cuda_api.h"
-#include "tests/driver/simcuda.h"
+#include "tests/driver/functions.h"
 
 namespace fibshim::contract {
 
-// Exported names, as dlsym knows them.
-#define CONTRACT_FUNCTIONS(FUNCTION)          \
-  FUNCTION(cuInit)                            \
-  FUNCTION(cuGetErrorName)                    \
-  FUNCTION(cuDeviceGet)                       \
-  FUNCTION(cuDeviceGetCount)                  \
-  FUNCTION(cuDeviceGetAttribute)              \
-  FUNCTION(cuDeviceGetDevResource)            \
-  FUNCTION(cuDevicePrimaryCtxRetain)          \
-  FUNCTION(cuDevicePrimaryCtxRelease_v2)      \
-  FUNCTION(cuDevicePrimaryCtxReset_v2)        \
-  FUNCTION(cuDevicePrimaryCtxGetState)        \
-  FUNCTION(cuCtxCreate_v4)                    \
-  FUNCTION(cuCtxDestroy_v2)                   \
-  FUNCTION(cuCtxSetCurrent)                   \
-  FUNCTION(cuCtxGetCurrent)                   \
-  FUNCTION(cuCtxGetDevice)                    \
-  FUNCTION(cuCtxPushCurrent_v2)               \
-  FUNCTION(cuCtxPopCurrent_v2)                \
-  FUNCTION(cuCtxSynchronize)                  \
-  FUNCTION(cuCtxFromGreenCtx)                 \
-  FUNCTION(cuDevResourceGenerateDesc)         \
-  FUNCTION(cuGreenCtxCreate)                  \
-  FUNCTION(cuGreenCtxDestroy)                 \
-  FUNCTION(cuGreenCtxStreamCreate)            \
-  FUNCTION(cuModuleLoad)                      \
-  FUNCTION(cuModuleLoadData)                  \
-  FUNCTION(cuModuleLoadDataEx)                \
-  FUNCTION(cuModuleLoadFatBinary)             \
-  FUNCTION(cuModuleUnload)                    \
-  FUNCTION(cuModuleGetFunction)               \
-  FUNCTION(cuModuleGetFunctionCount)          \
-  FUNCTION(cuModuleEnumerateFunctions)        \
-  FUNCTION(cuModuleGetGlobal_v2)              \
-  FUNCTION(cuLibraryLoadData)                 \
-  FUNCTION(cuLibraryLoadFromFile)             \
-  FUNCTION(cuLibraryUnload)                   \
-  FUNCTION(cuLibraryGetKernel)                \
-  FUNCTION(cuLibraryGetKernelCount)           \
-  FUNCTION(cuLibraryEnumerateKernels)         \
-  FUNCTION(cuLibraryGetModule)                \
-  FUNCTION(cuKernelGetFunction)               \
-  FUNCTION(cuKernelGetLibrary)                \
-  FUNCTION(cuKernelGetName)                   \
-  FUNCTION(cuKernelGetParamInfo)              \
-  FUNCTION(cuKernelGetAttribute)              \
-  FUNCTION(cuKernelSetAttribute)              \
-  FUNCTION(cuFuncGetName)                     \
-  FUNCTION(cuFuncGetParamInfo)                \
-  FUNCTION(cuFuncGetAttribute)                \
-  FUNCTION(cuFuncSetAttribute)                \
-  FUNCTION(cuFuncGetModule)                   \
-  FUNCTION(cuFuncSetBlockShape)               \
-  FUNCTION(cuParamSetSize)                    \
-  FUNCTION(cuParamSetv)                       \
-  FUNCTION(cuParamSeti)                       \
-  FUNCTION(cuLaunchGrid)                      \
-  FUNCTION(cuMemAlloc_v2)                     \
-  FUNCTION(cuMemFree_v2)                      \
-  FUNCTION(cuMemcpyHtoD_v2)                   \
-  FUNCTION(cuMemcpyDtoH_v2)                   \
-  FUNCTION(cuStreamCreate)                    \
-  FUNCTION(cuStreamDestroy_v2)                \
-  FUNCTION(cuStreamSynchronize)               \
-  FUNCTION(cuStreamWaitEvent)                 \
-  FUNCTION(cuStreamIsCapturing)               \
-  FUNCTION(cuStreamIsCapturing_ptsz)          \
-  FUNCTION(cuStreamBeginCapture_v2)           \
-  FUNCTION(cuStreamBeginCapture_v2_ptsz)      \
-  FUNCTION(cuStreamEndCapture)                \
-  FUNCTION(cuStreamEndCapture_ptsz)           \
-  FUNCTION(cuStreamSynchronize_ptsz)          \
-  FUNCTION(cuEventCreate)                     \
-  FUNCTION(cuEventDestroy_v2)                 \
-  FUNCTION(cuEventRecord)                     \
-  FUNCTION(cuLaunchKernel)                    \
-  FUNCTION(cuLaunchKernel_ptsz)               \
-  FUNCTION(cuLaunchKernelEx)                  \
-  FUNCTION(cuLaunchKernelEx_ptsz)             \
-  FUNCTION(cuLaunchCooperativeKernel)         \
-  FUNCTION(cuGraphCreate)                     \
-  FUNCTION(cuGraphDestroy)                    \
-  FUNCTION(cuGraphClone)                      \
-  FUNCTION(cuGraphGetNodes)                   \
-  FUNCTION(cuGraphNodeGetType)                \
-  FUNCTION(cuGraphAddKernelNode)              \
-  FUNCTION(cuGraphAddKernelNode_v2)           \
-  FUNCTION(cuGraphAddNode)                    \
-  FUNCTION(cuGraphAddNode_v2)                 \
-  FUNCTION(cuGraphAddChildGraphNode)          \
-  FUNCTION(cuGraphKernelNodeGetParams)        \
-  FUNCTION(cuGraphKernelNodeGetParams_v2)     \
-  FUNCTION(cuGraphKernelNodeSetParams_v2)     \
-  FUNCTION(cuGraphNodeSetParams)              \
-  FUNCTION(cuGraphInstantiateWithFlags)       \
-  FUNCTION(cuGraphExecKernelNodeSetParams_v2) \
-  FUNCTION(cuGraphExecUpdate_v2)              \
-  FUNCTION(cuGraphLaunch)                     \
-  FUNCTION(cuGraphExecDestroy)                \
-  FUNCTION(cuGetProcAddress)                  \
-  FUNCTION(cuGetProcAddress_v2)
-
-struct Driver {
-  void* library;  // for dlsym
-  bool is_simulated;
-#define MEMBER(name) decltype(&::name) name;
-  CONTRACT_FUNCTIONS(MEMBER)
-#undef MEMBER
-};
+using Driver = simcuda::Functions;
 
 // Loads the driver once; ends the program with a message when there is none.
 const Driver& cuda();
@@ -156,11 +47,18 @@ class ContractTest : public testing::Test {
   std::vector<std::string> foreign_cubin_paths(const std::string& name) const;
   std::vector<char> cubin(const std::string& name) const { return read_file(cubin_path(name)); }
 
+  // What a test does not unload itself is unloaded at its end.
   CUmodule load_module(const std::string& name = "contract");
   CUlibrary load_library(const std::string& name = "contract");
+  void unload(CUmodule module);
+  void unload(CUlibrary library);
   CUfunction function(CUmodule module, const char* name);
   CUkernel kernel(CUlibrary library, const char* name);
   static CUfunction as_function(CUkernel kernel) { return reinterpret_cast<CUfunction>(kernel); }
+
+  // Another context, current until it ends; then the fixture's is again.
+  CUcontext make_context();
+  void end_context(CUcontext context);
 
   // An int on the device, starting at 0.
   CUdeviceptr make_int();
@@ -171,8 +69,19 @@ class ContractTest : public testing::Test {
   // sim_store(to, value) as one thread.
   static CUresult launch_store(CUfunction function, CUdeviceptr to, int32_t value,
                                CUstream stream = nullptr);
+  static void expect_stores(CUfunction function, CUdeviceptr to, int32_t value) {
+    EXPECT_OK(launch_store(function, to, value));
+    EXPECT_EQ(value, read_int(to));
+  }
   static CUDA_KERNEL_NODE_PARAMS_v2 store_node(void** params);
 
+  static CUDA_KERNEL_NODE_PARAMS_v2 params_of(CUgraphNode node) {
+    CUDA_KERNEL_NODE_PARAMS_v2 params{};
+    EXPECT_OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));
+    return params;
+  }
+  // Records what the old form of the call says of it.
+  void record_old_form(CUgraphNode node) const;
   // The name of the kernel that a node was read to hold, by whichever handle it was given.
   static std::string kernel_name(const CUDA_KERNEL_NODE_PARAMS_v2& params);
   // Which handles those were: "func: CUfunction, kern: null, ctx: null".
@@ -183,6 +92,10 @@ class ContractTest : public testing::Test {
 
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
+
+ private:
+  std::vector<CUmodule> modules_;
+  std::vector<CUlibrary> libraries_;
 };
 
 }  // namespace fibshim::contract

@@ -18,29 +18,32 @@ class Graphs : public ContractTest {
   }
   void TearDown() override {
     EXPECT_OK(cuda().cuGraphDestroy(graph_));
-    EXPECT_OK(cuda().cuLibraryUnload(library_));
-    EXPECT_OK(cuda().cuModuleUnload(module_));
     ContractTest::TearDown();
   }
 
-  // Adds sim_store(to_, value), whose argument memory is gone when this returns.
-  CUgraphNode add_store(CUgraph graph, int32_t value) {
+  // Adds sim_store(to_, value), by its function or with a CUkernel and no function. The arguments'
+  // memory is gone when this returns.
+  CUgraphNode add(CUgraph graph, int32_t value, CUfunction func, CUkernel kern) {
     void* params[] = {&to_, &value};
     CUDA_KERNEL_NODE_PARAMS_v2 node = store_node(params);
-    node.func = store_;
+    node.func = func;
+    node.kern = kern;
     CUgraphNode added = nullptr;
     EXPECT_OK(cuda().cuGraphAddKernelNode_v2(&added, graph, nullptr, 0, &node));
     return added;
   }
-
-  // The same with a CUkernel, and no function.
+  CUgraphNode add_store(CUgraph graph, int32_t value) { return add(graph, value, store_, nullptr); }
   CUgraphNode add_store_kernel(CUgraph graph, int32_t value) {
-    void* params[] = {&to_, &value};
-    CUDA_KERNEL_NODE_PARAMS_v2 node = store_node(params);
-    node.kern = kernel(library_, "sim_store");
-    CUgraphNode added = nullptr;
-    EXPECT_OK(cuda().cuGraphAddKernelNode_v2(&added, graph, nullptr, 0, &node));
-    return added;
+    return add(graph, value, nullptr, kernel(library_, "sim_store"));
+  }
+
+  static CUgraphNodeParams any_node(void** params) {
+    CUgraphNodeParams node{};
+    node.type = CU_GRAPH_NODE_TYPE_KERNEL;
+    node.kernel.gridDimX = node.kernel.gridDimY = node.kernel.gridDimZ = 1;
+    node.kernel.blockDimX = node.kernel.blockDimY = node.kernel.blockDimZ = 1;
+    node.kernel.kernelParams = params;
+    return node;
   }
 
   CUgraphExec instantiate(CUgraph graph) {
@@ -96,8 +99,7 @@ TEST_F(Graphs, TheOldFormTakesTheFunctionOfAKernel) {
   CUgraphNode added = nullptr;
   ASSERT_OK(cuda().cuGraphAddKernelNode(&added, graph_, nullptr, 0, &node));
   EXPECT_EQ(53, run_once(graph_));
-  CUDA_KERNEL_NODE_PARAMS_v2 got{};
-  ASSERT_OK(cuda().cuGraphKernelNodeGetParams_v2(added, &got));
+  CUDA_KERNEL_NODE_PARAMS_v2 got = params_of(added);
   record("reads_back_as", handles_of(got) + (got.func == node.func ? ", the same" : ", another"));
   EXPECT_EQ("sim_store", kernel_name(got));
 }
@@ -111,26 +113,20 @@ TEST_F(Graphs, KernelNodesTakeAKernelByItsField) {
 
 TEST_F(Graphs, ANodeOfAKernelReadsBackAsThatKernel) {
   const CUgraphNode node = add_store_kernel(graph_, 54);
-  CUDA_KERNEL_NODE_PARAMS_v2 got{};
-  ASSERT_OK(cuda().cuGraphKernelNodeGetParams_v2(node, &got));
+  CUDA_KERNEL_NODE_PARAMS_v2 got = params_of(node);
   record("reads_back_as", handles_of(got));
   EXPECT_EQ("sim_store", kernel_name(got));
   EXPECT_EQ(1u, got.gridDimX);
   ASSERT_NE(nullptr, got.kernelParams);
   EXPECT_EQ(0, memcmp(got.kernelParams[0], &to_, sizeof to_));
   EXPECT_EQ(54, *static_cast<const int32_t*>(got.kernelParams[1]));
-  CUDA_KERNEL_NODE_PARAMS_v1 old{};
-  const CUresult read = cuda().cuGraphKernelNodeGetParams(node, &old);
-  CUDA_KERNEL_NODE_PARAMS_v2 widened{};
-  memcpy(&widened, &old, sizeof old);
-  record("in_the_old_form", error_name(read) + ", " + handles_of(widened));
+  record_old_form(node);
   EXPECT_EQ(54, run_once(graph_));
 }
 
 TEST_F(Graphs, ANodeOfAKernelTakesWhatWasReadFromItBack) {
   const CUgraphNode node = add_store_kernel(graph_, 55);
-  CUDA_KERNEL_NODE_PARAMS_v2 got{};
-  ASSERT_OK(cuda().cuGraphKernelNodeGetParams_v2(node, &got));
+  CUDA_KERNEL_NODE_PARAMS_v2 got = params_of(node);
   int32_t value = 56;
   void* params[] = {&to_, &value};
   got.kernelParams = params;
@@ -191,12 +187,8 @@ TEST_F(Graphs, ANodeChangesFromAFunctionToAKernelAndBack) {
 TEST_F(Graphs, AnyNodeFormTakesAKernelByItsField) {
   int32_t value = 73;
   void* params[] = {&to_, &value};
-  CUgraphNodeParams node{};
-  node.type = CU_GRAPH_NODE_TYPE_KERNEL;
+  CUgraphNodeParams node = any_node(params);
   node.kernel.kern = kernel(library_, "sim_store");
-  node.kernel.gridDimX = node.kernel.gridDimY = node.kernel.gridDimZ = 1;
-  node.kernel.blockDimX = node.kernel.blockDimY = node.kernel.blockDimZ = 1;
-  node.kernel.kernelParams = params;
   CUgraphNode added = nullptr;
   ASSERT_OK(cuda().cuGraphAddNode(&added, graph_, nullptr, 0, &node));
   EXPECT_EQ(73, run_once(graph_));
@@ -205,12 +197,8 @@ TEST_F(Graphs, AnyNodeFormTakesAKernelByItsField) {
 TEST_F(Graphs, AnyNodeFormWorksForKernels) {
   int32_t value = 43;
   void* params[] = {&to_, &value};
-  CUgraphNodeParams node{};
-  node.type = CU_GRAPH_NODE_TYPE_KERNEL;
+  CUgraphNodeParams node = any_node(params);
   node.kernel.func = store_;
-  node.kernel.gridDimX = node.kernel.gridDimY = node.kernel.gridDimZ = 1;
-  node.kernel.blockDimX = node.kernel.blockDimY = node.kernel.blockDimZ = 1;
-  node.kernel.kernelParams = params;
   CUgraphNode first = nullptr, second = nullptr;
   ASSERT_OK(cuda().cuGraphAddNode(&first, graph_, nullptr, 0, &node));
   EXPECT_EQ(43, run_once(graph_));
@@ -226,8 +214,7 @@ TEST_F(Graphs, NodesCanBeGivenOtherParameters) {
   const CUgraphNode node = add_store(graph_, 46);
   const CUgraphExec exec = instantiate(graph_);
   EXPECT_EQ(46, run(exec));
-  CUDA_KERNEL_NODE_PARAMS_v2 got{};
-  ASSERT_OK(cuda().cuGraphKernelNodeGetParams_v2(node, &got));
+  CUDA_KERNEL_NODE_PARAMS_v2 got = params_of(node);
   int32_t value = 47;
   void* params[] = {&to_, &value};
   got.kernelParams = params;

@@ -17,7 +17,6 @@ TEST_F(Handles, FunctionCallsRefuseKernels) {
   size_t offset = 0, size = 0;
   EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuda().cuFuncGetName(&name, handle));
   EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuda().cuFuncGetParamInfo(handle, 0, &offset, &size));
-  EXPECT_OK(cuda().cuLibraryUnload(library));
 }
 
 TEST_F(Handles, KernelCallsRefuseFunctions) {
@@ -27,7 +26,6 @@ TEST_F(Handles, KernelCallsRefuseFunctions) {
   size_t offset = 0, size = 0;
   EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuda().cuKernelGetName(&name, handle));
   EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, cuda().cuKernelGetParamInfo(handle, 0, &offset, &size));
-  EXPECT_OK(cuda().cuModuleUnload(module));
 }
 
 TEST_F(Handles, KnowTheirNames) {
@@ -38,8 +36,6 @@ TEST_F(Handles, KnowTheirNames) {
   EXPECT_STREQ("sim_mixed", name);
   EXPECT_OK(cuda().cuKernelGetName(&name, kernel(library, "sim_mixed")));
   EXPECT_STREQ("sim_mixed", name);
-  EXPECT_OK(cuda().cuLibraryUnload(library));
-  EXPECT_OK(cuda().cuModuleUnload(module));
 }
 
 TEST_F(Handles, ParamInfoListsOffsetsAndSizesAndEndsWithInvalidValue) {
@@ -65,8 +61,6 @@ TEST_F(Handles, ParamInfoListsOffsetsAndSizesAndEndsWithInvalidValue) {
               cuda().cuKernelGetParamInfo(as_library, std::size(expected), &offset, &size));
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
               cuda().cuFuncGetParamInfo(function(module, "sim_empty"), 0, &offset, &size));
-  EXPECT_OK(cuda().cuLibraryUnload(library));
-  EXPECT_OK(cuda().cuModuleUnload(module));
 }
 
 TEST_F(Handles, ParamInfoKnowsMoreThanFourKilobytes) {
@@ -79,7 +73,6 @@ TEST_F(Handles, ParamInfoKnowsMoreThanFourKilobytes) {
   EXPECT_OK(cuda().cuKernelGetParamInfo(large, 1, &offset, &size));
   EXPECT_EQ(5000u, offset);
   EXPECT_EQ(8u, size);
-  EXPECT_OK(cuda().cuLibraryUnload(library));
 }
 
 TEST_F(Handles, MissingKernelIsNotFound) {
@@ -89,8 +82,6 @@ TEST_F(Handles, MissingKernelIsNotFound) {
   CUkernel no_kernel = nullptr;
   EXPECT_CUDA(CUDA_ERROR_NOT_FOUND, cuda().cuModuleGetFunction(&no_function, module, "sim_none"));
   EXPECT_CUDA(CUDA_ERROR_NOT_FOUND, cuda().cuLibraryGetKernel(&no_kernel, library, "sim_none"));
-  EXPECT_OK(cuda().cuLibraryUnload(library));
-  EXPECT_OK(cuda().cuModuleUnload(module));
 }
 
 TEST_F(Handles, EnumerationsHoldWhatLookupsGive) {
@@ -107,8 +98,6 @@ TEST_F(Handles, EnumerationsHoldWhatLookupsGive) {
   std::vector<CUkernel> kernels(count);
   ASSERT_OK(cuda().cuLibraryEnumerateKernels(kernels.data(), count, library));
   EXPECT_EQ(1, std::count(kernels.begin(), kernels.end(), kernel(library, "sim_store")));
-  EXPECT_OK(cuda().cuLibraryUnload(library));
-  EXPECT_OK(cuda().cuModuleUnload(module));
 }
 
 TEST_F(Handles, AKernelGivesAFunctionOfTheCurrentContext) {
@@ -125,7 +114,6 @@ TEST_F(Handles, AKernelGivesAFunctionOfTheCurrentContext) {
   CUlibrary of_kernel = nullptr;
   EXPECT_OK(cuda().cuKernelGetLibrary(&of_kernel, kernel(library, "sim_store")));
   EXPECT_EQ(library, of_kernel);
-  EXPECT_OK(cuda().cuLibraryUnload(library));
 }
 
 // The reason why whatever is remembered of a handle must die with its module.
@@ -139,7 +127,7 @@ TEST_F(Handles, OfUnloadedModulesAreReusedForOtherKernels) {
     const CUmodule module = load_module(is_even ? "contract" : "renamed");
     const CUfunction handle = function(module, is_even ? "sim_store" : "sim_other");
     if (!seen.insert(handle).second) ++reused;
-    ASSERT_OK(cuda().cuModuleUnload(module));
+    unload(module);
   }
   RecordProperty("reused", reused);
   EXPECT_GE(reused, kRounds / 2);
@@ -153,7 +141,7 @@ TEST_F(Handles, OfUnloadedLibrariesAreReusedForOtherKernels) {
     const CUlibrary library = load_library(is_even ? "contract" : "renamed");
     const CUkernel handle = kernel(library, is_even ? "sim_store" : "sim_other");
     if (!seen.insert(handle).second) ++reused;
-    ASSERT_OK(cuda().cuLibraryUnload(library));
+    unload(library);
   }
   RecordProperty("reused", reused);
   EXPECT_GE(reused, kRounds / 2);

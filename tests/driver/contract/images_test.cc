@@ -11,7 +11,7 @@ class Images : public ContractTest {
     const CUresult result =
         cuda().cuLibraryLoadData(&library, image, nullptr, nullptr, 0, nullptr, nullptr, 0);
     if (result == CUDA_SUCCESS) {
-      EXPECT_OK(cuda().cuLibraryUnload(library));
+      unload(library);
     }
     return result;
   }
@@ -20,7 +20,7 @@ class Images : public ContractTest {
     CUmodule module = nullptr;
     const CUresult result = cuda().cuModuleLoadData(&module, image);
     if (result == CUDA_SUCCESS) {
-      EXPECT_OK(cuda().cuModuleUnload(module));
+      unload(module);
     }
     return result;
   }
@@ -31,7 +31,7 @@ class Images : public ContractTest {
     EXPECT_OK(cuda().cuLibraryLoadData(&library, image, nullptr, nullptr, 0, nullptr, nullptr, 0));
     CUkernel found = nullptr;
     const CUresult result = cuda().cuLibraryGetKernel(&found, library, name);
-    EXPECT_OK(cuda().cuLibraryUnload(library));
+    unload(library);
     return result;
   }
 };
@@ -42,13 +42,13 @@ TEST_F(Images, CubinsLoadThroughEveryCall) {
   EXPECT_OK(library_from(image.data()));
   CUmodule module = nullptr;
   EXPECT_OK(cuda().cuModuleLoad(&module, cubin_path("contract").c_str()));
-  EXPECT_OK(cuda().cuModuleUnload(module));
+  unload(module);
   EXPECT_OK(cuda().cuModuleLoadDataEx(&module, image.data(), 0, nullptr, nullptr));
-  EXPECT_OK(cuda().cuModuleUnload(module));
+  unload(module);
   CUlibrary library = nullptr;
   EXPECT_OK(cuda().cuLibraryLoadFromFile(&library, cubin_path("contract").c_str(), nullptr, nullptr,
                                          0, nullptr, nullptr, 0));
-  EXPECT_OK(cuda().cuLibraryUnload(library));
+  unload(library);
 }
 
 // The library's caller may free its bytes: the driver has copied them.
@@ -58,20 +58,16 @@ TEST_F(Images, AreCopied) {
   ASSERT_OK(
       cuda().cuLibraryLoadData(&library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
   std::fill(image.begin(), image.end(), '\0');
-  const CUdeviceptr to = make_int();
-  EXPECT_OK(launch_store(as_function(kernel(library, "sim_store")), to, 5));
-  EXPECT_EQ(5, read_int(to));
-  EXPECT_OK(cuda().cuLibraryUnload(library));
+  expect_stores(as_function(kernel(library, "sim_store")), make_int(), 5);
+  unload(library);
 }
 
 TEST_F(Images, FatbinsGiveTheDevicesCubin) {
   const std::vector<char> image = read_file(data_path("contract.fatbin"));
   CUmodule module = nullptr;
   ASSERT_OK(cuda().cuModuleLoadFatBinary(&module, image.data()));
-  const CUdeviceptr to = make_int();
-  EXPECT_OK(launch_store(function(module, "sim_store"), to, 6));
-  EXPECT_EQ(6, read_int(to));
-  EXPECT_OK(cuda().cuModuleUnload(module));
+  expect_stores(function(module, "sim_store"), make_int(), 6);
+  unload(module);
   EXPECT_OK(module_from(image.data()));
   EXPECT_OK(library_from(image.data()));
 }
@@ -89,10 +85,8 @@ TEST_F(Images, FatbinWrappersAreFollowedByLibrariesOnly) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_IMAGE, cuda().cuModuleLoadFatBinary(&module, &wrapper));
   CUlibrary library = nullptr;
   ASSERT_OK(cuda().cuLibraryLoadData(&library, &wrapper, nullptr, nullptr, 0, nullptr, nullptr, 0));
-  const CUdeviceptr to = make_int();
-  EXPECT_OK(launch_store(as_function(kernel(library, "sim_store")), to, 7));
-  EXPECT_EQ(7, read_int(to));
-  EXPECT_OK(cuda().cuLibraryUnload(library));
+  expect_stores(as_function(kernel(library, "sim_store")), make_int(), 7);
+  unload(library);
 }
 
 // Loading a library is lazy: whoever wants to know whether its code fits must ask for a kernel.
@@ -138,14 +132,12 @@ TEST_F(Images, PtxIsCompiledForTheDevice) {
   text.push_back(0);
   CUmodule module = nullptr;
   ASSERT_OK(cuda().cuModuleLoadData(&module, text.data()));
-  const CUdeviceptr to = make_int();
-  EXPECT_OK(launch_store(function(module, "sim_store"), to, 8));
-  EXPECT_EQ(8, read_int(to));
+  expect_stores(function(module, "sim_store"), make_int(), 8);
   size_t offset = 0, size = 0;
   EXPECT_OK(cuda().cuFuncGetParamInfo(function(module, "sim_mixed"), 4, &offset, &size));
   EXPECT_EQ(24u, offset);
   EXPECT_EQ(24u, size);
-  EXPECT_OK(cuda().cuModuleUnload(module));
+  unload(module);
 }
 
 TEST_F(Images, GlobalsHoldTheirInitialValues) {
@@ -155,7 +147,6 @@ TEST_F(Images, GlobalsHoldTheirInitialValues) {
   ASSERT_OK(cuda().cuModuleGetGlobal_v2(&pointer, &size, module, "sim_counter"));
   EXPECT_EQ(sizeof(int32_t), size);
   EXPECT_EQ(7, read_int(pointer));
-  EXPECT_OK(cuda().cuModuleUnload(module));
 }
 
 }  // namespace

@@ -14,16 +14,6 @@ class Launches : public ContractTest {
     library_ = load_library();
     to_ = make_int();
   }
-  void TearDown() override {
-    if (library_ != nullptr) {
-      EXPECT_OK(cuda().cuLibraryUnload(library_));
-    }
-    if (module_ != nullptr) {
-      EXPECT_OK(cuda().cuModuleUnload(module_));
-    }
-    ContractTest::TearDown();
-  }
-
   CUfunction store() { return function(module_, "sim_store"); }
   CUfunction store_kernel() { return as_function(kernel(library_, "sim_store")); }
 
@@ -32,11 +22,16 @@ class Launches : public ContractTest {
                                  shared_mem, nullptr, nullptr, nullptr);
   }
 
-  CUresult launch_with(CUlaunchAttribute attribute, unsigned grid_x) {
+  static CUlaunchConfig one_thread() {
     CUlaunchConfig config{};
-    config.gridDimX = grid_x;
-    config.gridDimY = config.gridDimZ = 1;
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1;
     config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+    return config;
+  }
+
+  CUresult launch_with(CUlaunchAttribute attribute, unsigned grid_x) {
+    CUlaunchConfig config = one_thread();
+    config.gridDimX = grid_x;
     config.attrs = &attribute;
     config.numAttrs = 1;
     return cuda().cuLaunchKernelEx(&config, function(module_, "sim_empty"), nullptr, nullptr);
@@ -48,10 +43,8 @@ class Launches : public ContractTest {
 };
 
 TEST_F(Launches, TakeFunctionsAndKernels) {
-  EXPECT_OK(launch_store(store(), to_, 1));
-  EXPECT_EQ(1, read_int(to_));
-  EXPECT_OK(launch_store(store_kernel(), to_, 2));
-  EXPECT_EQ(2, read_int(to_));
+  expect_stores(store(), to_, 1);
+  expect_stores(store_kernel(), to_, 2);
 }
 
 TEST_F(Launches, TakeAPackedBuffer) {
@@ -68,9 +61,7 @@ TEST_F(Launches, TakeAPackedBuffer) {
   // The order of the two is free.
   void* swapped[] = {CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_BUFFER_POINTER, &arguments,
                      CU_LAUNCH_PARAM_END};
-  CUlaunchConfig config{};
-  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
-  config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+  const CUlaunchConfig config = one_thread();
   EXPECT_OK(cuda().cuLaunchKernelEx(&config, store_kernel(), nullptr, swapped));
   EXPECT_EQ(4, read_int(to_));
 }
@@ -102,19 +93,14 @@ TEST_F(Launches, KeepNoHoldOnTheArguments) {
 
 TEST_F(Launches, AKernelRunsInAnyContext) {
   const CUfunction handle = store_kernel();
-  CUcontext other = nullptr;
-  ASSERT_OK(cuda().cuCtxCreate_v4(&other, nullptr, 0, device_));
-  const CUdeviceptr to = make_int();
-  EXPECT_OK(launch_store(handle, to, 7));
-  EXPECT_EQ(7, read_int(to));
-  EXPECT_OK(cuda().cuCtxDestroy_v2(other));
-  EXPECT_OK(cuda().cuCtxSetCurrent(context_));
+  const CUcontext other = make_context();
+  expect_stores(handle, make_int(), 7);
+  end_context(other);
 }
 
 TEST_F(Launches, AKernelRunsWhereItsStreamIs) {
   const CUfunction handle = store_kernel();
-  CUcontext other = nullptr;
-  ASSERT_OK(cuda().cuCtxCreate_v4(&other, nullptr, 0, device_));
+  const CUcontext other = make_context();
   const CUdeviceptr to = make_int();
   const CUstream stream = make_stream();
   EXPECT_OK(cuda().cuCtxSetCurrent(context_));
@@ -122,18 +108,15 @@ TEST_F(Launches, AKernelRunsWhereItsStreamIs) {
   EXPECT_OK(cuda().cuCtxSetCurrent(other));
   EXPECT_OK(cuda().cuStreamSynchronize(stream));
   EXPECT_EQ(8, read_int(to));
-  EXPECT_OK(cuda().cuCtxDestroy_v2(other));
-  EXPECT_OK(cuda().cuCtxSetCurrent(context_));
+  end_context(other);
 }
 
 TEST_F(Launches, AFunctionOfAnotherContextIsAnInvalidHandle) {
   const CUfunction handle = store();
-  CUcontext other = nullptr;
-  ASSERT_OK(cuda().cuCtxCreate_v4(&other, nullptr, 0, device_));
+  const CUcontext other = make_context();
   const CUdeviceptr to = make_int();
   EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, launch_store(handle, to, 9));
-  EXPECT_OK(cuda().cuCtxDestroy_v2(other));
-  EXPECT_OK(cuda().cuCtxSetCurrent(context_));
+  end_context(other);
 }
 
 TEST_F(Launches, NeedAContext) {
@@ -195,9 +178,7 @@ TEST_F(Launches, KnowTheStaticSharedMemory) {
 }
 
 TEST_F(Launches, ExtendedTakeNoAttributes) {
-  CUlaunchConfig config{};
-  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
-  config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+  const CUlaunchConfig config = one_thread();
   int32_t value = 11;
   void* params[] = {&to_, &value};
   EXPECT_OK(cuda().cuLaunchKernelEx(&config, store_kernel(), params, nullptr));

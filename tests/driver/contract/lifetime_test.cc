@@ -11,17 +11,15 @@ TEST_F(Lifetimes, ALibrarySurvivesAResetOfThePrimaryContext) {
   const CUlibrary library = load_library();
   const CUfunction store = as_function(kernel(library, "sim_store"));
   CUdeviceptr to = make_int();
-  EXPECT_OK(launch_store(store, to, 60));
-  EXPECT_EQ(60, read_int(to));
+  expect_stores(store, to, 60);
   ASSERT_OK(cuda().cuDevicePrimaryCtxReset_v2(device_));
   CUcontext again = nullptr;
   ASSERT_OK(cuda().cuDevicePrimaryCtxRetain(&again, device_));
   ASSERT_OK(cuda().cuCtxSetCurrent(again));
   to = make_int();
-  EXPECT_OK(launch_store(store, to, 61));
-  EXPECT_EQ(61, read_int(to));
+  expect_stores(store, to, 61);
   EXPECT_EQ(kernel(library, "sim_store"), reinterpret_cast<CUkernel>(store));
-  EXPECT_OK(cuda().cuLibraryUnload(library));
+  unload(library);
   EXPECT_OK(cuda().cuDevicePrimaryCtxRelease_v2(device_));
 }
 
@@ -29,8 +27,7 @@ TEST_F(Lifetimes, ALibrarySurvivesTheLastReleaseOfThePrimaryContext) {
   const CUlibrary library = load_library();
   const CUfunction store = as_function(kernel(library, "sim_store"));
   CUdeviceptr to = make_int();
-  EXPECT_OK(launch_store(store, to, 62));
-  EXPECT_EQ(62, read_int(to));
+  expect_stores(store, to, 62);
   EXPECT_OK(cuda().cuCtxSetCurrent(nullptr));
   ASSERT_OK(cuda().cuDevicePrimaryCtxRelease_v2(device_));
   unsigned flags = 0;
@@ -40,25 +37,18 @@ TEST_F(Lifetimes, ALibrarySurvivesTheLastReleaseOfThePrimaryContext) {
   ASSERT_OK(cuda().cuDevicePrimaryCtxRetain(&context_, device_));
   ASSERT_OK(cuda().cuCtxSetCurrent(context_));
   to = make_int();
-  EXPECT_OK(launch_store(store, to, 63));
-  EXPECT_EQ(63, read_int(to));
-  EXPECT_OK(cuda().cuLibraryUnload(library));
+  expect_stores(store, to, 63);
 }
 
 TEST_F(Lifetimes, ALibrarySurvivesAContextThatItRanIn) {
   const CUlibrary library = load_library();
   const CUfunction store = as_function(kernel(library, "sim_store"));
-  CUcontext other = nullptr;
-  ASSERT_OK(cuda().cuCtxCreate_v4(&other, nullptr, 0, device_));
+  const CUcontext other = make_context();
   CUdeviceptr to = make_int();
-  EXPECT_OK(launch_store(store, to, 64));
-  EXPECT_EQ(64, read_int(to));
-  ASSERT_OK(cuda().cuCtxDestroy_v2(other));
-  ASSERT_OK(cuda().cuCtxSetCurrent(context_));
+  expect_stores(store, to, 64);
+  end_context(other);
   to = make_int();
-  EXPECT_OK(launch_store(store, to, 65));
-  EXPECT_EQ(65, read_int(to));
-  EXPECT_OK(cuda().cuLibraryUnload(library));
+  expect_stores(store, to, 65);
 }
 
 TEST_F(Lifetimes, LibrariesLoadWithoutAContext) {
@@ -68,7 +58,6 @@ TEST_F(Lifetimes, LibrariesLoadWithoutAContext) {
   const char* name = nullptr;
   EXPECT_OK(cuda().cuKernelGetName(&name, store));
   EXPECT_STREQ("sim_store", name);
-  EXPECT_OK(cuda().cuLibraryUnload(library));
 }
 
 TEST_F(Lifetimes, ModulesNeedAContext) {
@@ -102,9 +91,7 @@ TEST_F(Lifetimes, AKernelRunsInAGreenContextAndOutlivesIt) {
   EXPECT_EQ(inside, popped);
   ASSERT_OK(cuda().cuGreenCtxDestroy(green));
   const CUdeviceptr outside = make_int();
-  EXPECT_OK(launch_store(store, outside, 67));
-  EXPECT_EQ(67, read_int(outside));
-  EXPECT_OK(cuda().cuLibraryUnload(library));
+  expect_stores(store, outside, 67);
 }
 
 }  // namespace

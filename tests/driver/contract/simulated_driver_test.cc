@@ -31,7 +31,6 @@ class SimulatedDriver : public ContractTest {
   void TearDown() override {
     if (!cuda().is_simulated) return;
     set_faults(nullptr);
-    EXPECT_OK(cuda().cuLibraryUnload(library_));
     ContractTest::TearDown();
   }
 
@@ -141,7 +140,7 @@ TEST_F(SimulatedDriver, AKernelSpoilsItsContextForEveryLaterCall) {
 TEST_F(SimulatedDriver, RefusesAndCountsStaleHandles) {
   const CUlibrary library = load_library("renamed");
   const CUfunction other = as_function(kernel(library, "sim_other"));
-  ASSERT_OK(cuda().cuLibraryUnload(library));
+  unload(library);
   void* params[] = {&to_};
   EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE,
               cuda().cuLaunchKernel(other, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr));
@@ -181,7 +180,7 @@ TEST_F(SimulatedDriver, CountsLivingHandles) {
   kernel(library, "sim_empty");
   EXPECT_EQ(libraries + 1, live("library"));
   EXPECT_EQ(kernels + 2, live("kernel"));
-  EXPECT_OK(cuda().cuLibraryUnload(library));
+  unload(library);
   EXPECT_EQ(libraries, live("library"));
   EXPECT_EQ(kernels, live("kernel"));
   EXPECT_EQ(-1, live("nonsense"));

@@ -189,168 +189,88 @@ struct Row {
   Given given = {};
   Outcome outcome = Outcome::hit;
   bool is_direct = true;  // the loader made it so
-  std::vector<uint32_t> grid = {7, 1, 1};
-  std::vector<uint32_t> block = {512, 1, 1};
+  uint32_t grid_x = 7;
+  uint32_t block_x = 512;
 };
 
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
 
-Given with(void (*change)(Given*)) {
-  Given given;
-  change(&given);
-  return given;
-}
+constexpr Outcome kHit = Outcome::hit;
+constexpr Outcome kWhere = Outcome::fallback_where;
 
 const Row kRows[] = {
     {"plain", {}},
     // Alignment, of the pattern and of the solution: 16 bytes.
-    {"aligned", {.where = R"("x % 16 == 0")"}, with([](Given* g) { g->x = 0x7000'0000'0110; })},
-    {"one beyond aligned",
-     {.where = R"("x % 16 == 0")"},
-     with([](Given* g) { g->x = 0x7000'0000'0111; }),
-     Outcome::fallback_where},
-    {"one short of aligned",
-     {.where = R"("x % 16 == 0")"},
-     with([](Given* g) { g->x = 0x7000'0000'010f; }),
-     Outcome::fallback_where},
-    {"half aligned",
-     {.where = R"("x % 16 == 0")"},
-     with([](Given* g) { g->x = 0x7000'0000'0108; }),
-     Outcome::fallback_where},
-    {"second of two misaligned",
+    {"aligned", {.where = R"("x % 16 == 0")"}, {.x = 0x7000'0000'0110}},
+    {"one beyond aligned", {.where = R"("x % 16 == 0")"}, {.x = 0x7000'0000'0111}, kWhere},
+    {"one short of aligned", {.where = R"("x % 16 == 0")"}, {.x = 0x7000'0000'010f}, kWhere},
+    {"half aligned", {.where = R"("x % 16 == 0")"}, {.x = 0x7000'0000'0108}, kWhere},
+    {"second misaligned",
      {.where = R"("x % 16 == 0", "y % 16 == 0")"},
-     with([](Given* g) { g->y = 0x7000'0000'0301; }),
-     Outcome::fallback_where},
-    {"third of three misaligned",
+     {.y = 0x7000'0000'0301},
+     kWhere},
+    {"third misaligned",
      {.where = R"("x % 16 == 0", "y % 16 == 0", "w % 16 == 0")"},
-     with([](Given* g) { g->w = 0x7000'0000'0208; }),
-     Outcome::fallback_where},
-    {"solution's alignment holds", {.solution_where = R"("y % 16 == 0")"}, with([](Given* g) {
-       g->y = 0x7000'0000'0310;
-     })},
-    {"solution's alignment does not",
+     {.w = 0x7000'0000'0208},
+     kWhere},
+    {"solution's alignment holds", {.solution_where = R"("y % 16 == 0")"}, {.y = 0x7000'0000'0310}},
+    {"solution's alignment fails",
      {.solution_where = R"("y % 16 == 0")"},
-     with([](Given* g) { g->y = 0x7000'0000'0318; }),
-     Outcome::fallback_where},
-    {"alignment of an address from 2^63 on", {.where = R"("x % 16 == 0")"}, with([](Given* g) {
-       g->x = 0xffff'ffff'ffff'fff0;
-     })},
+     {.y = 0x7000'0000'0318},
+     kWhere},
+    {"aligned, from 2^63 on", {.where = R"("x % 16 == 0")"}, {.x = 0xffff'ffff'ffff'fff0}},
     // Null.
     {"not null", {.where = R"("w != 0")"}},
-    {"lowest address", {.where = R"("w != 0")"}, with([](Given* g) { g->w = 1; })},
-    {"null", {.where = R"("w != 0")"}, with([](Given* g) { g->w = 0; }), Outcome::fallback_where},
-    {"null the other way round",
-     {.where = R"("0 != w")"},
-     with([](Given* g) { g->w = 0; }),
-     Outcome::fallback_where},
-    {"an address from 2^63 on has no value",
-     {.where = R"("w != 0")"},
-     with([](Given* g) { g->w = uint64_t{1} << 63; }),
-     Outcome::fallback_where},
-    {"the highest address that has one", {.where = R"("w != 0")"}, with([](Given* g) {
-       g->w = (uint64_t{1} << 63) - 1;
-     })},
-    {"one of two null",
-     {.where = R"("x != 0", "w != 0")"},
-     with([](Given* g) { g->w = 0; }),
-     Outcome::fallback_where},
-    {"solution's not null",
-     {.solution_where = R"("w != 0")"},
-     with([](Given* g) { g->w = 0; }),
-     Outcome::fallback_where},
-    {"aligned and null",
-     {.where = R"("w % 16 == 0", "w != 0")"},
-     with([](Given* g) { g->w = 0; }),
-     Outcome::fallback_where},
+    {"lowest address", {.where = R"("w != 0")"}, {.w = 1}},
+    {"null", {.where = R"("w != 0")"}, {.w = 0}, kWhere},
+    {"null the other way round", {.where = R"("0 != w")"}, {.w = 0}, kWhere},
+    {"no value from 2^63 on", {.where = R"("w != 0")"}, {.w = uint64_t{1} << 63}, kWhere},
+    {"the highest address that has one", {.where = R"("w != 0")"}, {.w = (uint64_t{1} << 63) - 1}},
+    {"one of two null", {.where = R"("x != 0", "w != 0")"}, {.w = 0}, kWhere},
+    {"solution's not null", {.solution_where = R"("w != 0")"}, {.w = 0}, kWhere},
+    {"aligned and null", {.where = R"("w % 16 == 0", "w != 0")"}, {.w = 0}, kWhere},
     // Other clauses: no fast form, or "computed".
-    {"a comparison holds", {.where = R"("rows <= 7")"}, {}, Outcome::hit, false},
-    {"a comparison does not", {.where = R"("rows <= 6")"}, {}, Outcome::fallback_where, false},
-    {"solution's comparison with pdl",
+    {"a comparison holds", {.where = R"("rows <= 7")"}, {}, kHit, false},
+    {"a comparison does not", {.where = R"("rows <= 6")"}, {}, kWhere, false},
+    {"solution's where with pdl",
      {.solution_where = R"("rows <= 6")", .pdl = "true"},
      {},
-     Outcome::fallback_where,
+     kWhere,
      false},
     {"solution's alignment with pdl",
      {.solution_where = R"("y % 16 == 0")", .pdl = "true"},
-     with([](Given* g) { g->y = 0x7000'0000'0301; }),
-     Outcome::fallback_where},
-    {"an overflow falls back",
-     {.where = R"("rows * 9223372036854775807 > 0")"},
-     {},
-     Outcome::fallback_where,
-     false},
+     {.y = 0x7000'0000'0301},
+     kWhere},
+    {"an overflow falls back", {.where = R"("rows * 9223372036854775807 > 0")"}, {}, kWhere, false},
     // Dimensions.
-    {"from the grid", {.grid = "\"grid_rows\""}, {}, Outcome::hit, true, {7, 1, 1}},
-    {"smallest", {}, with([](Given* g) { g->rows = 1; }), Outcome::hit, true, {1, 1, 1}},
-    {"none", {}, with([](Given* g) { g->rows = 0; }), Outcome::fallback_where},
-    {"negative", {}, with([](Given* g) { g->rows = -1; }), Outcome::fallback_where},
-    {"largest",
-     {},
-     with([](Given* g) { g->rows = INT32_MAX; }),
-     Outcome::hit,
-     true,
-     {INT32_MAX, 1, 1}},
-    {"ceil_div by a power of two, exact",
-     {.grid = "\"ceil_div(rows, 4)\""},
-     with([](Given* g) { g->rows = 8; }),
-     Outcome::hit,
-     true,
-     {2, 1, 1}},
-    {"ceil_div by a power of two, one more",
-     {.grid = "\"ceil_div(rows, 4)\""},
-     with([](Given* g) { g->rows = 9; }),
-     Outcome::hit,
-     true,
-     {3, 1, 1}},
-    {"ceil_div by another, exact",
-     {.grid = "\"ceil_div(rows, 3)\""},
-     with([](Given* g) { g->rows = 9; }),
-     Outcome::hit,
-     true,
-     {3, 1, 1}},
-    {"ceil_div by another, one more",
-     {.grid = "\"ceil_div(rows, 3)\""},
-     with([](Given* g) { g->rows = 10; }),
-     Outcome::hit,
-     true,
-     {4, 1, 1}},
-    {"ceil_div of none",
-     {.grid = "\"ceil_div(rows, 4)\""},
-     with([](Given* g) { g->rows = 0; }),
-     Outcome::fallback_where},
-    {"limited, at the limit", {.grid = "\"min(rows, 7)\""}, {}, Outcome::hit, true, {7, 1, 1}},
-    {"limited, one above", {.grid = "\"min(rows, 6)\""}, {}, Outcome::hit, true, {6, 1, 1}},
-    {"limited, one below", {.grid = "\"min(8, rows)\""}, {}, Outcome::hit, true, {7, 1, 1}},
-    {"limited and divided",
-     {.grid = "\"min(ceil_div(rows, 2), 3)\""},
-     {},
-     Outcome::hit,
-     true,
-     {3, 1, 1}},
-    {"limited and negative",
-     {.grid = "\"min(rows, 6)\""},
-     with([](Given* g) { g->rows = -5; }),
-     Outcome::fallback_where},
-    {"computed otherwise", {.grid = "\"rows * 2 + 1\""}, {}, Outcome::hit, false, {15, 1, 1}},
-    {"computed to none", {.grid = "\"rows - 7\""}, {}, Outcome::fallback_where, false},
-    {"computed beyond what a dimension holds",
-     {.grid = "\"rows * 1000000000\""},
-     {},
-     Outcome::fallback_where,
-     false},
+    {"from the grid", {.grid = R"("grid_rows")"}, {}, kHit, true, 7},
+    {"smallest", {}, {.rows = 1}, kHit, true, 1},
+    {"none", {}, {.rows = 0}, kWhere},
+    {"negative", {}, {.rows = -1}, kWhere},
+    {"largest", {}, {.rows = INT32_MAX}, kHit, true, INT32_MAX},
+    {"ceil_div by 4, exact", {.grid = R"_("ceil_div(rows, 4)")_"}, {.rows = 8}, kHit, true, 2},
+    {"ceil_div by 4, one more", {.grid = R"_("ceil_div(rows, 4)")_"}, {.rows = 9}, kHit, true, 3},
+    {"ceil_div by 3, exact", {.grid = R"_("ceil_div(rows, 3)")_"}, {.rows = 9}, kHit, true, 3},
+    {"ceil_div by 3, one more", {.grid = R"_("ceil_div(rows, 3)")_"}, {.rows = 10}, kHit, true, 4},
+    {"ceil_div of none", {.grid = R"_("ceil_div(rows, 4)")_"}, {.rows = 0}, kWhere},
+    {"limited, at the limit", {.grid = R"_("min(rows, 7)")_"}, {}, kHit, true, 7},
+    {"limited, one above", {.grid = R"_("min(rows, 6)")_"}, {}, kHit, true, 6},
+    {"limited, one below", {.grid = R"_("min(8, rows)")_"}, {}, kHit, true, 7},
+    {"limited and divided", {.grid = R"_("min(ceil_div(rows, 2), 3)")_"}, {}, kHit, true, 3},
+    {"limited and negative", {.grid = R"_("min(rows, 6)")_"}, {.rows = -5}, kWhere},
+    {"computed otherwise", {.grid = R"("rows * 2 + 1")"}, {}, kHit, false, 15},
+    {"computed to none", {.grid = R"("rows - 7")"}, {}, kWhere, false},
+    {"computed too large", {.grid = R"("rows * 1000000000")"}, {}, kWhere, false},
     {"two dimensions",
-     {.grid = "\"rows\"", .block = "\"min(hidden, 256)\""},
+     {.grid = R"("rows")", .block = R"_("min(hidden, 256)")_"},
      {},
-     Outcome::hit,
+     kHit,
      true,
-     {7, 1, 1},
-     {256, 1, 1}},
+     7,
+     256},
     // Keys.
-    {"no solution", {}, with([](Given* g) { g->hidden = 4095; }), Outcome::fallback_no_solution},
-    {"no solution, where does not hold",
-     {.where = R"("w != 0")"},
-     with([](Given* g) { g->hidden = 4095, g->w = 0; }),
-     Outcome::fallback_where},
+    {"no solution", {}, {.hidden = 4095}, Outcome::fallback_no_solution},
+    {"neither solution nor where", {.where = R"("w != 0")"}, {.w = 0, .hidden = 4095}, kWhere},
 };
 
 class PlanTable : public testing::TestWithParam<Row> {};
@@ -368,8 +288,8 @@ TEST_P(PlanTable, SaysTheSameInEveryWay) {
             row.outcome == Outcome::hit ? LaunchAction::redirect : LaunchAction::original);
   if (row.outcome == Outcome::hit) {
     for (int i = 0; i < 3; ++i) {
-      EXPECT_EQ(planned.geometry[kGridX + i], row.grid[i]) << i;
-      EXPECT_EQ(planned.geometry[kBlockX + i], row.block[i]) << i;
+      EXPECT_EQ(planned.geometry[kGridX + i], i == 0 ? row.grid_x : 1U) << i;
+      EXPECT_EQ(planned.geometry[kBlockX + i], i == 0 ? row.block_x : 1U) << i;
       EXPECT_EQ(planned.geometry[kClusterX + i], 1U) << i;
     }
     EXPECT_EQ(planned.arguments, (std::vector<uint64_t>{row.given.y, row.given.x, row.given.w,
@@ -390,8 +310,8 @@ TEST_P(PlanTable, SaysTheSameInEveryWay) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, PlanTable, testing::ValuesIn(kRows), [](const auto& info) {
-  std::string name = info.param.name;
+INSTANTIATE_TEST_SUITE_P(Rows, PlanTable, testing::ValuesIn(kRows), [](const auto& row) {
+  std::string name = row.param.name;
   for (char& c : name) c = isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return name;
 });
@@ -480,7 +400,7 @@ TEST(Plan, ComputesAnArgumentThatItsParameterHolds) {
 TEST(Plan, NamesTheDefinitionByTheKey) {
   const PlannedFolder folder({});
   const Decider decide(folder.record());
-  OneLaunch launch(folder, with([](Given* g) { g->hidden = -3; }));
+  OneLaunch launch(folder, {.hidden = -3});
   EXPECT_EQ(read_fast_key(folder.record().candidates[0].fast_key, launch.pointers()), -3);
   (void)launch.plan(decide);
   EXPECT_EQ(decide.definition, "norm_h-3");

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "loader/check/check.h"
+#include "tests/support/text.h"
 #include "tests/tools/judge/judged_folder.h"
 #include "tools/judge/call.h"
 #include "tools/judge/made_pattern.h"
@@ -264,7 +265,7 @@ TEST_F(Calls, TakeFromARecordedLaunchOnlyWhatNothingStates) {
   EXPECT_EQ(outcome_, "the pattern's \"where\" does not hold");
   recorded_[0].params.pop_back();  // another layout: no kernel of this pattern
   EXPECT_FALSE(launch(3));
-  EXPECT_NE(outcome_.find("give --recording"), std::string::npos) << outcome_;
+  EXPECT_CONTAINS(outcome_, "give --recording");
 }
 
 TEST_F(Calls, GoThroughAMadePatternWhereNoneLeadsToTheSolution) {

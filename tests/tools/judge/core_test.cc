@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "loader/check/check.h"
+#include "tests/support/text.h"
 #include "tests/tools/fibshim_program.h"
 #include "tools/judge/compare.h"
 #include "tools/judge/inputs.h"
@@ -269,7 +270,7 @@ TEST(References, RefuseOutputsThatTheyDoNotKnow) {
   const Definition definition = definition_of("rmsnorm_h1", {}, {});
   const auto reference = make_reference({"rmsnorm", definition, data, outputs});
   ASSERT_FALSE(reference);
-  EXPECT_NE(reference.error().message.find("\"norms\""), std::string::npos);
+  EXPECT_CONTAINS(reference.error().message, "\"norms\"");
 }
 
 TEST(References, AreFoundByNameThenOpType) {
@@ -333,7 +334,7 @@ TEST(Inputs, AskForTheRangeOfAnIntegerThatIsNotKnown) {
   CaseData data;
   const auto made = make_inputs({definition, "", {{"b", 2}}, 0, {}}, &data);
   ASSERT_FALSE(made);
-  EXPECT_NE(made.error().message.find("\"pages\": {\"low\""), std::string::npos);
+  EXPECT_CONTAINS(made.error().message, "\"pages\": {\"low\"");
   const auto range = [](std::string_view) -> Result<IntegerRange> { return IntegerRange{5, 6}; };
   ASSERT_TRUE(make_inputs({definition, "", {{"b", 2}}, 0, range}, &data));
   EXPECT_EQ(data.tensors.at("pages").at(1), 5);
@@ -497,23 +498,23 @@ TEST(Page, EscapesWhatOthersWrote) {
   Json record = make_record(judged_case(kRuntimeError), context());
   record["definition"] = "<b>&\"";
   const std::string page = make_report_page("<t>", {record});
-  EXPECT_NE(page.find("&lt;b&gt;&amp;&quot;"), std::string::npos);
-  EXPECT_NE(page.find("because &lt;it&gt; is"), std::string::npos);
-  EXPECT_EQ(page.find("<b>"), std::string::npos);
-  EXPECT_NE(page.find("<title>&lt;t&gt;</title>"), std::string::npos);
+  EXPECT_CONTAINS(page, "&lt;b&gt;&amp;&quot;");
+  EXPECT_CONTAINS(page, "because &lt;it&gt; is");
+  EXPECT_LACKS(page, "<b>");
+  EXPECT_CONTAINS(page, "<title>&lt;t&gt;</title>");
 }
 
 TEST(Page, CountsTheLastRecordOfACaseAndCopesWithAnything) {
   Json first = make_record(judged_case(kTimeout), context());
   const Json last = make_record(judged_case(kPassed), context());
   const std::string page = make_report_page("t", {first, last});
-  EXPECT_NE(page.find("1 cases of 1 definitions on NVIDIA H200: 1 passed, 0 failed. Speed-up over "
-                      "the baseline: geometric mean 2.50, least 2.50. Copy bandwidth: 4000 GB/s."),
-            std::string::npos);
+  EXPECT_CONTAINS(page,
+                  "1 cases of 1 definitions on NVIDIA H200: 1 passed, 0 failed. Speed-up over "
+                  "the baseline: geometric mean 2.50, least 2.50. Copy bandwidth: 4000 GB/s.");
   for (const char* const odd :
        {R"({"evaluation":{}})", R"({"definition":3,"workload":[],"evaluation":{"performance":7}})",
         R"({"evaluation":{"status":"PASSED","performance":{"latency_ms":"NaN"}}})"}) {
-    EXPECT_NE(make_report_page("t", {Json::parse(odd)}).find("</html>"), std::string::npos);
+    EXPECT_CONTAINS(make_report_page("t", {Json::parse(odd)}), "</html>");
   }
 }
 

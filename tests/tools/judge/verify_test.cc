@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/text.h"
 #include "tests/tools/judge/judged_folder.h"
 #include "tests/tools/recording_file_builder.h"
 
@@ -44,10 +45,9 @@ class Judge : public ::testing::Test {
   void expect_caught(const std::string& kernel, const std::string& status, const std::string& why,
                      const std::string& where = kAligned) {
     write_norm(kernel, where);
-    const ProgramResult result = verify({"--timeout", "2"});
-    EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
-    EXPECT_NE(result.out.find(status), std::string::npos) << result.out;
-    EXPECT_NE(result.out.find(why), std::string::npos) << result.out;
+    const ProgramResult result = exits(1, verify({"--timeout", "2"}));
+    EXPECT_CONTAINS(result.out, status);
+    EXPECT_CONTAINS(result.out, why);
   }
 
   TemporaryFolder folder_;
@@ -55,9 +55,8 @@ class Judge : public ::testing::Test {
 
 TEST_F(Judge, PassesARightSolution) {
   write_norm("norm_right");
-  const ProgramResult result = verify();
-  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-  EXPECT_NE(result.out.find("3 cases: 3 passed, 0 failed"), std::string::npos) << result.out;
+  const ProgramResult result = exits(0, verify());
+  EXPECT_CONTAINS(result.out, "3 cases: 3 passed, 0 failed");
   EXPECT_EQ(result.err, "");
 }
 
@@ -103,12 +102,9 @@ TEST_F(Judge, LetsAWhereKeepUnalignedBuffersOut) {
 
 TEST_F(Judge, GivesUpASolutionThatKeepsFailing) {
   write_norm("norm_crashes");
-  const ProgramResult result =
-      run({"verify", folder_ / "config", "--axis", "batch_size=1,2,3,4,5"});
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.out.find("(batch_size=4): not run: the solution failed 3 times"),
-            std::string::npos)
-      << result.out;
+  EXPECT_CONTAINS(
+      exits(1, run({"verify", folder_ / "config", "--axis", "batch_size=1,2,3,4,5"})).out,
+      "(batch_size=4): not run: the solution failed 3 times");
 }
 
 // The pattern passes one buffer as input and output.
@@ -143,17 +139,14 @@ TEST_F(Judge, JudgesInPlaceWhereThePatternCallsSo) {
     copy_image();
     return verify();
   };
-  const ProgramResult right = judge("add_norm_right");
-  EXPECT_EQ(right.exit_code, 0) << right.out << right.err;
-  const ProgramResult wrong = judge("add_norm_not_in_place");
-  EXPECT_EQ(wrong.exit_code, 1) << wrong.out;
+  const ProgramResult right = exits(0, judge("add_norm_right"));
+  (void)exits(1, judge("add_norm_not_in_place"));
   // The same kernel with buffers of their own is right: no pattern, no aliases.
   std::filesystem::remove(folder_ / "config/patterns/p.json");
   write_text(folder_ / "config/solutions/s.json",
              solution("fused_add_rmsnorm_h64", "add_norm_not_in_place", arguments, "[]",
                       R"("verify": {"arguments": {"eps": {"value": 1e-6}}}, )"));
-  const ProgramResult apart = verify();
-  EXPECT_EQ(apart.exit_code, 0) << apart.out << apart.err;
+  (void)exits(0, verify());
 }
 
 TEST_F(Judge, JudgesSamplersByTheirLaw) {
@@ -172,14 +165,9 @@ TEST_F(Judge, JudgesSamplersByTheirLaw) {
     copy_image();
     return run({"verify", folder_ / "config", "--axis", "batch_size=4"});
   };
-  const ProgramResult right = judge("sample_right");
-  EXPECT_EQ(right.exit_code, 0) << right.out << right.err;
-  const ProgramResult outside = judge("sample_outside");
-  EXPECT_EQ(outside.exit_code, 1);
-  EXPECT_NE(outside.out.find("which is not to be drawn"), std::string::npos) << outside.out;
-  const ProgramResult greedy = judge("sample_greedy");
-  EXPECT_EQ(greedy.exit_code, 1);
-  EXPECT_NE(greedy.out.find("total variation"), std::string::npos) << greedy.out;
+  (void)exits(0, judge("sample_right"));
+  EXPECT_CONTAINS(exits(1, judge("sample_outside")).out, "which is not to be drawn");
+  EXPECT_CONTAINS(exits(1, judge("sample_greedy")).out, "total variation");
 }
 
 TEST_F(Judge, ReadsRecordedWorkloads) {
@@ -199,13 +187,10 @@ TEST_F(Judge, ReadsRecordedWorkloads) {
     write_text(folder_ / "config/workloads/rmsnorm/rmsnorm_h64.jsonl", text + "\n");
     return verify({"-o", folder_ / "records.jsonl"});
   };
-  const ProgramResult right = with_key("x");
-  EXPECT_EQ(right.exit_code, 0) << right.out << right.err;
-  EXPECT_NE(read_text(folder_ / "records.jsonl").find("\"recorded-1\""), std::string::npos);
+  (void)exits(0, with_key("x"));
+  EXPECT_CONTAINS(read_text(folder_ / "records.jsonl"), "\"recorded-1\"");
   std::filesystem::remove(folder_ / "records.jsonl");
-  const ProgramResult wrong = with_key("y");
-  EXPECT_EQ(wrong.exit_code, 1);
-  EXPECT_NE(wrong.out.find("it has no tensor \"y\""), std::string::npos) << wrong.out;
+  EXPECT_CONTAINS(exits(1, with_key("y")).out, "it has no tensor \"y\"");
 }
 
 TEST_F(Judge, ResumesWithoutRunningAgain) {
@@ -214,16 +199,14 @@ TEST_F(Judge, ResumesWithoutRunningAgain) {
   ASSERT_EQ(run({"verify", folder_ / "config", "--axis", "batch_size=1", "-o", file}).exit_code, 0);
   // Half a line, as a killed run leaves it.
   write_text(file, read_text(file) + R"({"definition": "rms)");
-  const ProgramResult second = verify({"-o", file, "--json"});
-  EXPECT_EQ(second.exit_code, 0) << second.err;
-  EXPECT_NE(second.err.find("1 cases were recorded before"), std::string::npos) << second.err;
+  const ProgramResult second = exits(0, verify({"-o", file, "--json"}));
+  EXPECT_CONTAINS(second.err, "1 cases were recorded before");
   EXPECT_EQ(parse_json(second.out)["records"].size(), 3u);
   const std::string text = read_text(file);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
-  EXPECT_EQ(text.find("\"rms{"), std::string::npos);
+  EXPECT_LACKS(text, "\"rms{");
   // Nothing left to run: a kernel that would fail is not even started, its image being the same.
-  const ProgramResult third = verify({"-o", file});
-  EXPECT_EQ(third.exit_code, 0);
+  (void)exits(0, verify({"-o", file}));
   EXPECT_EQ(read_text(file), text);
 }
 
@@ -231,10 +214,8 @@ TEST_F(Judge, BenchComparesWithABaseline) {
   write_norm("norm_right");
   write_norm("norm_slow", "[]", "", "baseline");
   const std::string file = folder_ / "records.jsonl";
-  const ProgramResult result =
-      run({"bench", folder_ / "config", "--baseline", folder_ / "baseline", "--axis",
-           "batch_size=64", "--iterations", "5", "--trials", "2", "-o", file});
-  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  (void)exits(0, run({"bench", folder_ / "config", "--baseline", folder_ / "baseline", "--axis",
+                      "batch_size=64", "--iterations", "5", "--trials", "2", "-o", file}));
   const auto record = parse_json(read_text(file));
   const auto performance = record["evaluation"]["performance"];
   EXPECT_EQ(record["evaluation"]["fibshim"]["baseline"], "by_norm_slow");
@@ -252,8 +233,7 @@ TEST_F(Judge, BenchComparesWithABaseline) {
 TEST_F(Judge, BenchDoesNotTimeAWrongSolution) {
   write_norm("norm_writes_nan");
   const ProgramResult result =
-      run({"bench", folder_ / "config", "--axis", "batch_size=2", "--json"});
-  EXPECT_EQ(result.exit_code, 1);
+      exits(1, run({"bench", folder_ / "config", "--axis", "batch_size=2", "--json"}));
   const auto evaluation = parse_json(result.out)["records"][0]["evaluation"];
   EXPECT_EQ(evaluation["status"], "INCORRECT_NUMERICAL");
   EXPECT_TRUE(evaluation["performance"].is_null());
@@ -272,27 +252,25 @@ TEST_F(Judge, BenchWaitsForAnotherUserOfTheGpu) {
   EXPECT_EQ(run({"verify", folder_ / "config", "--axis", "batch_size=1"}).err, "");
   ProgramOptions options;
   options.environment = {{"LD_LIBRARY_PATH", build_path("sim")}};
-  const ProgramResult held = run_program(
-      {"timeout", "3", build_path("bin/fibshim"), "bench", folder_ / "config"}, options);
-  EXPECT_EQ(held.exit_code, 124);
-  EXPECT_NE(held.err.find("waiting for another fibshim"), std::string::npos) << held.err;
+  EXPECT_CONTAINS(exits(124, run_program({"timeout", "3", build_path("bin/fibshim"), "bench",
+                                          folder_ / "config"},
+                                         options))
+                      .err,
+                  "waiting for another fibshim");
   close(fd);
 }
 
 TEST_F(Judge, SaysWhatIsMissing) {
   write_norm("norm_right");
-  const ProgramResult unknown = run({"verify", folder_ / "config", "rmsnorm_h65"});
-  EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_NE(unknown.err.find("did you mean 'rmsnorm_h64'?"), std::string::npos) << unknown.err;
-  const ProgramResult axis = run({"verify", folder_ / "config", "--axis", "rows=1"});
-  EXPECT_EQ(axis.exit_code, 2);
-  EXPECT_NE(axis.err.find("there are batch_size"), std::string::npos) << axis.err;
+  EXPECT_CONTAINS(exits(2, run({"verify", folder_ / "config", "rmsnorm_h65"})).err,
+                  "did you mean 'rmsnorm_h64'?");
+  const ProgramResult axis = exits(2, run({"verify", folder_ / "config", "--axis", "rows=1"}));
+  EXPECT_CONTAINS(axis.err, "there are batch_size");
   EXPECT_EQ(run({"verify", folder_ / "config", "--axis", "batch_size=x"}).exit_code, 2);
   EXPECT_EQ(run({"verify"}).exit_code, 2);
   EXPECT_EQ(run({"verify", folder_ / "nowhere"}).exit_code, 1);
-  const ProgramResult device = run({"verify", folder_ / "config", "--device", "7"});
-  EXPECT_EQ(device.exit_code, 1);
-  EXPECT_NE(device.err.find("there is no GPU 7"), std::string::npos) << device.err;
+  EXPECT_CONTAINS(exits(1, run({"verify", folder_ / "config", "--device", "7"})).err,
+                  "there is no GPU 7");
 }
 
 TEST_F(Judge, SaysThatThereIsNoDriver) {
@@ -301,9 +279,8 @@ TEST_F(Judge, SaysThatThereIsNoDriver) {
   write_text(folder_ / "none/libcuda.so.1", "");
   ProgramOptions options;
   options.environment = {{"LD_LIBRARY_PATH", folder_ / "none"}};
-  const ProgramResult result = run_fibshim({"verify", folder_ / "config"}, options);
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.err.find("no CUDA driver"), std::string::npos) << result.err;
+  EXPECT_CONTAINS(exits(1, run_fibshim({"verify", folder_ / "config"}, options)).err,
+                  "no CUDA driver");
 }
 
 TEST_F(Judge, AsksForTheValueOfAnUnknownArgument) {
@@ -314,11 +291,8 @@ TEST_F(Judge, AsksForTheValueOfAnUnknownArgument) {
   text = read_text(folder_ / "config/solutions/norm.json");
   text.replace(text.find("\"eps\""), 5, "\"bias\"");
   write_text(folder_ / "config/solutions/norm.json", text);
-  const ProgramResult result = verify();
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_NE(result.out.find("give the solution a \"verify\": {\"arguments\": {\"bias\""),
-            std::string::npos)
-      << result.out;
+  const ProgramResult result = exits(1, verify());
+  EXPECT_CONTAINS(result.out, "give the solution a \"verify\": {\"arguments\": {\"bias\"");
 }
 
 // What only a launch has: nothing names "flags".
@@ -327,41 +301,33 @@ TEST_F(Judge, TakesWhatNothingStatesFromARecordedLaunchAndSaysSo) {
   write_text(
       folder_ / "config/patterns/engine-norm.json",
       norm_pattern(R"("flags": {"arg": 5, "type": "int32"})", R"("flags == 5 || flags == 7")"));
-  const ProgramResult without = verify();
-  EXPECT_EQ(without.exit_code, 1);
-  EXPECT_NE(
-      without.err.find("the pattern's \"where\" does not hold; nothing states \"flags\": give "
-                       "--recording FILE"),
-      std::string::npos)
-      << without.err;
+  const ProgramResult without = exits(1, verify());
+  EXPECT_CONTAINS(without.err,
+                  "the pattern's \"where\" does not hold; nothing states \"flags\": give "
+                  "--recording FILE");
   RecordingBuilder builder;
   builder
       .kernel("engine_norm", {{8, {}}, {8, {}}, {8, {}}, {8, {}}, {4, {}}, {4, {{6, 1}, {7, 9}}}},
               10)
       .geometry(4, 64, 10, 0, {});
   write_text(folder_ / "recordings/1-0.recording", builder.bytes());
-  const ProgramResult with = verify({"--recording", folder_ / "recordings", "--json"});
-  EXPECT_EQ(with.exit_code, 0) << with.out << with.err;
+  const ProgramResult with = exits(0, verify({"--recording", folder_ / "recordings", "--json"}));
   const auto records = parse_json(with.out)["records"];
   ASSERT_EQ(records.size(), 3u);
   EXPECT_EQ(records[0]["evaluation"]["log"], "\"flags\" as in a recorded launch");
-  const ProgramResult missing = verify({"--recording", folder_ / "nowhere"});
-  EXPECT_EQ(missing.exit_code, 1);
-  EXPECT_NE(missing.err.find("nowhere: "), std::string::npos) << missing.err;
+  EXPECT_CONTAINS(exits(1, verify({"--recording", folder_ / "nowhere"})).err, "nowhere: ");
 }
 
 TEST_F(Judge, ReportDrawsOnePage) {
   write_norm("norm_right");
   ASSERT_EQ(verify({"-o", folder_ / "out"}).exit_code, 0);
   EXPECT_TRUE(std::filesystem::exists(folder_ / "out/traces/tests/rmsnorm/rmsnorm_h64.jsonl"));
-  const ProgramResult result = run({"report", folder_ / "out", "-o", folder_ / "report.html"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  (void)exits(0, run({"report", folder_ / "out", "-o", folder_ / "report.html"}));
   const std::string page = read_text(folder_ / "report.html");
   EXPECT_EQ(page.find("<!DOCTYPE html>"), 0u);
-  EXPECT_NE(page.find("3 cases of 1 definitions on Simulated GPU (sm_90): 3 passed"),
-            std::string::npos);
+  EXPECT_CONTAINS(page, "3 cases of 1 definitions on Simulated GPU (sm_90): 3 passed");
   for (const char* const foreign : {"<script", "http:", "https:", "src=", "@import", "url("}) {
-    EXPECT_EQ(page.find(foreign), std::string::npos) << foreign;
+    EXPECT_LACKS(page, foreign) << foreign;
   }
   EXPECT_EQ(run({"report", folder_ / "nothing"}).exit_code, 1);
 }

@@ -1,0 +1,54 @@
+// Threads that launch kernels for as long as they are let, and how often they have.
+#ifndef FIBSHIM_TESTS_CONFORMANCE_HOSTS_LAUNCHERS_H_
+#define FIBSHIM_TESTS_CONFORMANCE_HOSTS_LAUNCHERS_H_
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "tests/conformance/hosts/host.h"
+
+namespace conform {
+
+class Launchers {
+ public:
+  // Each launches conform_step with every shape, then the kernel that no pattern knows, by turns.
+  Launchers(const Gpu& gpu, int count, const Gpu::Handles& handles,
+            const std::vector<int>& shapes = {1}) {
+    for (int i = 0; i < count; ++i) {
+      threads_.emplace_back([this, &gpu, handles, shapes] {
+        gpu.enter();
+        long launches = 0;
+        long after = 0;
+        while (!is_over_.load(std::memory_order_relaxed)) {
+          const bool is_after = is_moved_.load(std::memory_order_acquire);
+          for (const int shape : shapes) OK(gpu.launch(handles.step, shape));
+          OK(gpu.launch(handles.free, 1));
+          ++launches;
+          after += is_after ? 1 : 0;
+        }
+        each_.fetch_add(launches);
+        after_.fetch_add(after);
+      });
+    }
+  }
+  // Turns that begin from here on are counted by after(), too.
+  void set_moved() { is_moved_.store(true, std::memory_order_release); }
+  // How often each of the kernels was launched.
+  long stop() {
+    is_over_.store(true);
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    return each_.load();
+  }
+  long after() const { return after_.load(); }
+
+ private:
+  std::atomic<bool> is_over_{false}, is_moved_{false};
+  std::atomic<long> each_{0}, after_{0};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace conform
+
+#endif  // FIBSHIM_TESTS_CONFORMANCE_HOSTS_LAUNCHERS_H_

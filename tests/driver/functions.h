@@ -1,0 +1,31 @@
+// The driver's functions by their exported names, for programs that find them at run time: one member
+// for each row of symbols.def, null where the driver lacks it.
+#ifndef FIBSHIM_TESTS_DRIVER_FUNCTIONS_H_
+#define FIBSHIM_TESTS_DRIVER_FUNCTIONS_H_
+
+#include <dlfcn.h>
+
+#include "tests/driver/cuda_api.h"
+#include "tests/driver/simcuda.h"
+
+namespace simcuda {
+
+struct Functions {
+  void* library;  // for dlsym
+  bool is_simulated;
+#define SYMBOL(exported, base, version, form) decltype(&::exported) exported;
+#include "tests/driver/symbols.def"
+#undef SYMBOL
+
+  explicit Functions(void* driver) : library(driver) {
+    is_simulated = dlsym(library, "simcuda_is_simulated") != nullptr;
+#define SYMBOL(exported, base, version, form) \
+  exported = reinterpret_cast<decltype(exported)>(dlsym(library, #exported));
+#include "tests/driver/symbols.def"
+#undef SYMBOL
+  }
+};
+
+}  // namespace simcuda
+
+#endif  // FIBSHIM_TESTS_DRIVER_FUNCTIONS_H_

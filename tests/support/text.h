@@ -1,0 +1,39 @@
+// For tests: what programs say and exit with, where a failure prints all of it; names of rows.
+#ifndef FIBSHIM_TESTS_SUPPORT_TEXT_H_
+#define FIBSHIM_TESTS_SUPPORT_TEXT_H_
+
+#include <gtest/gtest.h>
+
+#include <source_location>
+#include <string>
+#include <string_view>
+
+namespace fibshim {
+
+inline testing::AssertionResult holds_text(std::string_view text, std::string_view part,
+                                           bool is_wanted) {
+  if ((text.find(part) != std::string_view::npos) == is_wanted) return testing::AssertionSuccess();
+  return testing::AssertionFailure()
+         << (is_wanted ? "not found: " : "found: ") << part << "\nin: " << text;
+}
+
+#define EXPECT_CONTAINS(text, part) EXPECT_TRUE(::fibshim::holds_text(text, part, true))
+#define EXPECT_LACKS(text, part) EXPECT_TRUE(::fibshim::holds_text(text, part, false))
+
+// The result, which must have that exit code.
+template <class Result>
+Result exits(int code, Result result,
+             const std::source_location& from = std::source_location::current()) {
+  const testing::ScopedTrace trace(from.file_name(), static_cast<int>(from.line()), "called");
+  EXPECT_EQ(result.exit_code, code) << result.out << result.err;
+  return result;
+}
+
+// Names the instances of a suite by their rows' `name`.
+inline constexpr auto kByName = [](const auto& row) { return std::string(row.param.name); };
+// The same where a row is its name.
+inline constexpr auto kByItself = [](const auto& row) { return std::string(row.param); };
+
+}  // namespace fibshim
+
+#endif  // FIBSHIM_TESTS_SUPPORT_TEXT_H_
