@@ -83,7 +83,7 @@ class PatternReader {
     if (const auto text = read_text(symbol, "\"symbol\"", diagnostics_)) {
       auto parsed = SymbolPattern::parse(text->text);
       if (parsed) {
-        pattern_->symbol = std::make_unique<SymbolPattern>(std::move(*parsed));
+        pattern_->symbol = std::make_shared<SymbolPattern>(std::move(*parsed));
       } else {
         error(Rule::bad_symbol, text->at(parsed.error().offset), parsed.error().message);
       }

@@ -284,9 +284,7 @@ class Adviser {
         a.symbol->kind() == SymbolPattern::Kind::demangled) {
       return false;
     }
-    const SymbolEntry no_captures{};
-    SymbolMatch unused;
-    return a.symbol->fits(b.symbol->text(), {}, no_captures, nullptr, &unused);
+    return a.symbol->fits(b.symbol->text());
   }
 
   static bool covers_images(const PatternSpec& a, const PatternSpec& b) {
