@@ -90,6 +90,31 @@ std::optional<int64_t> read_number(std::string_view text) {
   return value;
 }
 
+struct MatchDataDeleter {
+  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+};
+using MatchData = std::unique_ptr<pcre2_match_data, MatchDataDeleter>;
+
+// False: a capture that must be a number is none.
+bool read_captures(const SymbolEntry& entry, std::string_view subject, pcre2_match_data* data,
+                   SymbolMatch* out) {
+  const PCRE2_SIZE* const bounds = pcre2_get_ovector_pointer(data);
+  for (size_t i = 0; i < entry.groups.size(); ++i) {
+    const PCRE2_SIZE begin = bounds[2 * entry.groups[i]];
+    const PCRE2_SIZE end = bounds[2 * entry.groups[i] + 1];
+    SymbolMatch::Capture& capture = out->captures[i];
+    std::optional<int64_t> number;
+    if (begin != PCRE2_UNSET && end >= begin) {
+      capture.begin = static_cast<uint16_t>(begin);
+      capture.length = static_cast<uint16_t>(end - begin);
+      number = read_number(subject.substr(begin, end - begin));
+    }
+    capture.value = number.value_or(0);
+    if (!number && (entry.numeric_captures >> i & 1) != 0) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void SymbolPattern::RegexDeleter::operator()(pcre2_real_code_8* code) const {
@@ -192,44 +217,27 @@ SymbolMatcher::SymbolMatcher(std::vector<SymbolEntry> entries)
       // Without the JIT (no writable and executable memory, say) the interpreter does the work.
       (void)pcre2_jit_compile(pattern.regex_.get(), PCRE2_JIT_COMPLETE);
       others_.push_back(i);
+      uint32_t groups = 0;
+      pcre2_pattern_info(pattern.regex_.get(), PCRE2_INFO_CAPTURECOUNT, &groups);
+      most_groups_ = std::max(most_groups_, groups);
     }
   }
 }
 
 bool SymbolPattern::fits(std::string_view subject) const {
   if (kind_ == Kind::exact) return subject == text_;
-  SymbolMatch unused;
-  return fits_regex(subject, {}, nullptr, &unused);
+  const MatchData data(pcre2_match_data_create(1, nullptr));
+  return data != nullptr && fits_regex(subject, nullptr, data.get());
 }
 
-bool SymbolPattern::fits_regex(std::string_view subject, const SymbolEntry& entry,
-                               pcre2_real_match_context_8* limits, SymbolMatch* out) const {
-  const pcre2_code* const regex = regex_.get();
-  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
-      pcre2_match_data_create_from_pattern(regex, nullptr), pcre2_match_data_free);
-  if (data == nullptr) return false;
+bool SymbolPattern::fits_regex(std::string_view subject, pcre2_real_match_context_8* limits,
+                               pcre2_real_match_data_8* data) const {
   const auto text = reinterpret_cast<PCRE2_SPTR>(subject.data());
-  int count = pcre2_match(regex, text, subject.size(), 0, 0, data.get(), limits);
+  int count = pcre2_match(regex_.get(), text, subject.size(), 0, 0, data, limits);
   if (count == PCRE2_ERROR_JIT_STACKLIMIT) {
-    count = pcre2_match(regex, text, subject.size(), 0, PCRE2_NO_JIT, data.get(), limits);
+    count = pcre2_match(regex_.get(), text, subject.size(), 0, PCRE2_NO_JIT, data, limits);
   }
-  if (count < 0) return false;
-  const PCRE2_SIZE* const bounds = pcre2_get_ovector_pointer(data.get());
-  const uint32_t pairs = pcre2_get_ovector_count(data.get());
-  for (size_t i = 0; i < entry.groups.size(); ++i) {
-    const uint32_t group = entry.groups[i];
-    SymbolMatch::Capture& capture = out->captures[i];
-    std::optional<int64_t> number;
-    if (group < pairs && bounds[2 * group] != PCRE2_UNSET &&
-        bounds[2 * group + 1] >= bounds[2 * group]) {
-      capture.begin = static_cast<uint16_t>(bounds[2 * group]);
-      capture.length = static_cast<uint16_t>(bounds[2 * group + 1] - bounds[2 * group]);
-      number = read_number(subject.substr(capture.begin, capture.length));
-    }
-    capture.value = number.value_or(0);
-    if (!number && (entry.numeric_captures >> i & 1) != 0) return false;
-  }
-  return true;
+  return count >= 0;
 }
 
 uint32_t SymbolMatcher::match(std::string_view symbol, SymbolMatch* out,
@@ -249,6 +257,9 @@ uint32_t SymbolMatcher::match(std::string_view symbol, SymbolMatch* out,
     const std::vector<uint32_t>& same = exact == exact_.end() ? kNone : exact->second;
     auto next = same.begin();
     std::optional<std::string> demangled;
+    const MatchData data(others_.empty() ? nullptr
+                                         : pcre2_match_data_create(most_groups_ + 1, nullptr));
+    if (data == nullptr && !others_.empty()) return 0;
     for (const uint32_t other : others_) {
       for (; next != same.end() && *next < other; ++next) add(*next, {});
       const SymbolEntry& entry = entries_[other];
@@ -264,8 +275,9 @@ uint32_t SymbolMatcher::match(std::string_view symbol, SymbolMatch* out,
       auto* const limits = kind != SymbolPattern::Kind::regex ? nullptr
                            : symbol.size() > kLongSymbol      ? long_symbol_limits_.get()
                                                               : limits_.get();
+      if (!entry.pattern->fits_regex(subject, limits, data.get())) continue;
       SymbolMatch match{};
-      if (entry.pattern->fits_regex(subject, entry, limits, &match)) add(other, match);
+      if (read_captures(entry, subject, data.get(), &match)) add(other, match);
     }
     for (; next != same.end(); ++next) add(*next, {});
     return count;

@@ -23,6 +23,7 @@
 // PCRE2's types, without its header.
 struct pcre2_real_code_8;
 struct pcre2_real_match_context_8;
+struct pcre2_real_match_data_8;
 
 namespace fibshim {
 
@@ -30,8 +31,6 @@ struct SymbolError {
   size_t offset;  // byte of the symbol's text
   std::string message;
 };
-
-struct SymbolEntry;
 
 // What "symbol" of one pattern says.
 class SymbolPattern {
@@ -55,8 +54,8 @@ class SymbolPattern {
   struct RegexDeleter {
     void operator()(pcre2_real_code_8* code) const;
   };
-  bool fits_regex(std::string_view subject, const SymbolEntry& entry,
-                  pcre2_real_match_context_8* limits, SymbolMatch* out) const;
+  bool fits_regex(std::string_view subject, pcre2_real_match_context_8* limits,
+                  pcre2_real_match_data_8* data) const;
   tl::expected<void, SymbolError> compile_regex(std::string_view regex, uint32_t options);
 
   std::string text_;
@@ -90,6 +89,7 @@ class SymbolMatcher {
   std::vector<SymbolEntry> entries_;
   std::unordered_map<std::string_view, std::vector<uint32_t>> exact_;
   std::vector<uint32_t> others_;
+  uint32_t most_groups_ = 0;  // of a regular expression
   Limits limits_;
   Limits long_symbol_limits_;
 };
