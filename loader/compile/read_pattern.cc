@@ -1,6 +1,10 @@
 #include "loader/compile/read_pattern.h"
 
+#include <endian.h>
+
 #include <algorithm>
+
+#include "loader/read/sha256.h"
 
 namespace fibshim {
 namespace {
@@ -71,7 +75,7 @@ class PatternReader {
 
  private:
   void error(Rule rule, Mark mark, std::string message, std::string hint = {}) {
-    diagnostics_->add(rule, mark.place(), std::move(message), std::move(hint));
+    diagnostics_->add(rule, mark, std::move(message), std::move(hint));
   }
 
   void read_match() {
@@ -121,29 +125,14 @@ class PatternReader {
     const auto text = read_text(value, "an entry of \"image\"", diagnostics_);
     if (!text) return;
     constexpr std::string_view kPrefix = "xxh128:";
-    std::string_view digits = text->text;
-    bool is_valid = digits.size() == kPrefix.size() + 32 && digits.substr(0, 7) == kPrefix;
-    ImageHash hash{};
-    if (is_valid) {
-      digits.remove_prefix(kPrefix.size());
-      // As xxhsum prints it: the high half first.
-      for (size_t i = 0; i < digits.size(); ++i) {
-        const char c = digits[i];
-        const int digit = c >= '0' && c <= '9'   ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
-        if (digit < 0) is_valid = false;
-        uint64_t& half = i < 16 ? hash.high : hash.low;
-        half = half << 4 | static_cast<uint64_t>(digit & 15);
-      }
-    }
-    if (!is_valid) {
+    uint64_t halves[2];  // as xxhsum prints it: the high half first
+    if (!text->text.starts_with(kPrefix) ||
+        !parse_hex(std::string_view(text->text).substr(kPrefix.size()), halves, sizeof halves)) {
       error(Rule::bad_image_hash, text->mark,
             "an image hash is \"xxh128:\" and 32 hexadecimal digits, not " + quoted(text->text));
       return;
     }
-    pattern_->images.push_back(hash);
+    pattern_->images.push_back({.low = be64toh(halves[1]), .high = be64toh(halves[0])});
   }
 
   void read_values(const char* key, bool is_axis) {

@@ -173,19 +173,12 @@ Binding make_binding(const BindingSpec& spec, const FolderModel& model, BlobBuil
   if (!spec.reason.empty()) binding.reason = blob->text(spec.reason);
   std::vector<ArgumentMap> arguments;
   for (const ArgumentSpec& argument : spec.arguments) {
-    auto entry = zeroed<ArgumentMap>();
-    entry.kind = argument.kind;
-    entry.size = argument.size;
-    entry.param = argument.param;
-    entry.offset = argument.offset;
-    entry.program = blob->program(argument.steps);
-    arguments.push_back(entry);
+    arguments.push_back(argument);
+    arguments.back().program = blob->program(argument.steps);
   }
   binding.arguments = blob->array(arguments);
   for (uint32_t i = 0; i < kGeometryCount; ++i) {
-    binding.geometry[i].kind = spec.geometry[i].kind;
-    binding.geometry[i].index = spec.geometry[i].index;
-    binding.geometry[i].constant = spec.geometry[i].constant;
+    binding.geometry[i] = spec.geometry[i];
     binding.geometry[i].program = blob->program(spec.geometry[i].steps);
   }
   binding.where = blob->program(spec.where);

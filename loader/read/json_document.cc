@@ -323,7 +323,7 @@ std::optional<JsonDocument> JsonDocument::parse(std::string_view text, const std
                                                 Diagnostics* diagnostics) {
   const size_t nul = text.find('\0');
   if (nul != std::string_view::npos) {
-    diagnostics->add(Rule::json_syntax, locate(text, nul, file).place(), "a NUL character");
+    diagnostics->add(Rule::json_syntax, locate(text, nul, file), "a NUL character");
     return std::nullopt;
   }
   JsonDocument document(text, file);
@@ -334,13 +334,12 @@ std::optional<JsonDocument> JsonDocument::parse(std::string_view text, const std
   }
   if (!reader.excess().empty()) {
     const Node& last = document.nodes_.back();
-    diagnostics->add(Rule::json_limits, Mark{file, last.line, last.column}.place(),
-                     reader.excess());
+    diagnostics->add(Rule::json_limits, Mark{file, last.line, last.column}, reader.excess());
     return std::nullopt;
   }
   JsonFault fault;
   nlohmann::json::sax_parse(text.begin(), text.end(), &fault);
-  diagnostics->add(Rule::json_syntax, locate(text, fault.offset, file).place(),
+  diagnostics->add(Rule::json_syntax, locate(text, fault.offset, file),
                    text.empty() ? "the file is empty" : fault.message);
   return std::nullopt;
 }
@@ -358,7 +357,7 @@ void JsonDocument::report_duplicate_keys(Diagnostics* diagnostics) const {
       if (keys[k].first != keys[k - 1].first) continue;
       const Node& first = nodes_[keys[k - 1].second];
       const Node& second = nodes_[keys[k].second];
-      diagnostics->add(Rule::duplicate_key, Mark{file_, second.line, second.column}.place(),
+      diagnostics->add(Rule::duplicate_key, Mark{file_, second.line, second.column},
                        "key \"" + std::string(keys[k].first) + "\" is there twice, first on line " +
                            std::to_string(first.line));
     }

@@ -18,15 +18,6 @@
 
 namespace fibshim {
 
-// A Place without the copy of its file's name. `file` outlives the folder's reading.
-struct Mark {
-  const std::string* file = nullptr;
-  uint32_t line = 0;
-  uint32_t column = 0;
-
-  Place place() const { return {file == nullptr ? std::string() : *file, line, column}; }
-};
-
 // A string from the JSON that still knows where each of its bytes stands: an expression, a regular
 // expression or a name template.
 struct MarkedText {

@@ -98,16 +98,17 @@ std::string sha256_hex(const Sha256& hash) {
   return hex;
 }
 
+bool parse_hex(std::string_view hex, void* out, size_t size) {
+  size_t length = 0;
+  return hex.size() == 2 * size &&
+         sodium_hex2bin(static_cast<uint8_t*>(out), size, hex.data(), hex.size(), nullptr, &length,
+                        nullptr) == 0 &&
+         length == size;
+}
+
 std::optional<Sha256> parse_sha256(std::string_view hex) {
   Sha256 hash;
-  size_t length = 0;
-  if (hex.size() != 2 * hash.size() ||
-      sodium_hex2bin(hash.data(), hash.size(), hex.data(), hex.size(), nullptr, &length, nullptr) !=
-          0 ||
-      length != hash.size()) {
-    return std::nullopt;
-  }
-  return hash;
+  return parse_hex(hex, hash.data(), hash.size()) ? std::optional(hash) : std::nullopt;
 }
 
 }  // namespace fibshim

@@ -254,7 +254,7 @@ class Adviser {
 
  private:
   void add(Rule rule, Mark mark, std::string message, std::string hint = {}) {
-    diagnostics_->add(rule, mark.place(), std::move(message), std::move(hint));
+    diagnostics_->add(rule, mark, std::move(message), std::move(hint));
   }
 
   void report_impossible(const PatternSpec& pattern) {
