@@ -76,7 +76,6 @@ class FolderCheck {
       if (binding.state == BindingState::ready) ++report_->ready_binding_count;
       if (binding.state == BindingState::refused) ++report_->refused_binding_count;
     }
-    report_->note_count = diagnostics_.note_count();
     report_->diagnostics = diagnostics_.take();
   }
 
@@ -244,9 +243,7 @@ class FolderCheck {
     });
     for (auto& [pattern, file] : patterns_) {
       for (const PatternValue& value : pattern->values) {
-        const auto [known, is_new] = supplied_.emplace(value.name, &value);
-        (void)known;
-        (void)is_new;
+        supplied_.emplace(value.name, &value);
       }
       model_.patterns.push_back(std::move(pattern));
       model_.pattern_files.push_back(file);
@@ -269,7 +266,7 @@ class FolderCheck {
   }
 
   void report_duplicate(Rule rule, const MarkedName& second, const std::string& what, Mark first) {
-    diagnostics_.add(rule, second.mark.place(),
+    diagnostics_.add(rule, second.mark,
                      what + " is already in " + *first.file + ":" + std::to_string(first.line));
   }
 
@@ -279,7 +276,7 @@ class FolderCheck {
       const auto [known, is_new] = solution_by_definition_.emplace(solution.definition.name, i);
       if (is_new) continue;
       const SolutionSpec& first = model_.solutions[known->second];
-      diagnostics_.add(Rule::duplicate_solution, solution.definition.mark.place(),
+      diagnostics_.add(Rule::duplicate_solution, solution.definition.mark,
                        "definition " + quoted(solution.definition.name) + " is already solved by " +
                            quoted(first.name.name) + " in " + *first.file + ":" +
                            std::to_string(first.definition.mark.line));
@@ -319,7 +316,7 @@ class FolderCheck {
     if (diagnostics_.has_suggestions_left()) {
       for (const Definition& definition : model_.definitions) known.push_back(definition.name.name);
     }
-    diagnostics_.add(Rule::unknown_definition, name.mark.place(),
+    diagnostics_.add(Rule::unknown_definition, name.mark,
                      "no file below definitions/ has the definition " + quoted(name.name),
                      diagnostics_.suggestion(name.name, known));
   }
@@ -389,7 +386,7 @@ class FolderCheck {
     for (size_t i = 0; i < model_.solutions.size(); ++i) {
       const SolutionSpec& solution = model_.solutions[i];
       if (is_reached_[i]) continue;
-      diagnostics_.add(Rule::unreachable_solution, solution.definition.mark.place(),
+      diagnostics_.add(Rule::unreachable_solution, solution.definition.mark,
                        "no pattern leads to definition " + quoted(solution.definition.name));
     }
   }
@@ -415,7 +412,6 @@ class FolderCheck {
   SuppliedNames supplied_;
   std::vector<bool> is_reached_;
   uint64_t total_bytes_ = 0;
-  uint32_t suggestions_ = 0;
   // What could not be read must not make sound files look wrong.
   bool has_unread_definitions_ = false;
   bool has_faulty_patterns_ = false;

@@ -83,9 +83,7 @@ class ConstAxes : public Scope {
     const DefinitionAxis* const axis =
         definition_ == nullptr ? nullptr : definition_->find_axis(name);
     if (axis == nullptr || !axis->is_const) return std::nullopt;
-    Source source;
-    source.integer = axis->value;
-    return Meaning{source, nullptr, nullptr};
+    return Meaning{Source::constant(axis->value)};
   }
   std::vector<std::string_view> names() const override { return {}; }
 
@@ -118,7 +116,7 @@ class ImageChecker {
       solution_->error_code = code;
       solution_->error_message = message;
     }
-    diagnostics_->add(rule, mark.place(), std::move(message), std::move(hint));
+    diagnostics_->add(rule, mark, std::move(message), std::move(hint));
   }
 
   static bool is_mislabelled(const SolutionImage& image) {
@@ -132,7 +130,7 @@ class ImageChecker {
     image->sm = facts.sm;
     image->scope = facts.scope;
     if (facts.leaves_folder) {
-      diagnostics_->add(Rule::image_path, image->path.mark.place(),
+      diagnostics_->add(Rule::image_path, image->path.mark,
                         name + " leaves the config folder through a link");
       return;
     }
@@ -143,8 +141,7 @@ class ImageChecker {
       return;
     }
     if (!facts.unsigned_reason.empty()) {
-      diagnostics_->add(Rule::signature, image->path.mark.place(),
-                        name + ": " + facts.unsigned_reason);
+      diagnostics_->add(Rule::signature, image->path.mark, name + ": " + facts.unsigned_reason);
       return;
     }
     if (facts.hash != image->hash) {
@@ -331,7 +328,7 @@ class ImageChecker {
                                      ? "two fatbins"
                                      : "two images for " + arch_name(images[i].sm, images[i].scope);
         diagnostics_->add(
-            Rule::duplicate_image, images[i].path.mark.place(),
+            Rule::duplicate_image, images[i].path.mark,
             what + ": " + quoted(images[j].path.text) + " and " + quoted(images[i].path.text));
         break;
       }

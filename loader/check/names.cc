@@ -17,9 +17,7 @@ class SolutionScope : public Scope {
 
   std::optional<Meaning> find(std::string_view name) const override {
     if (const DefinitionAxis* const axis = definition_.find_axis(name)) {
-      Source source;
-      source.integer = axis->value;
-      return axis->is_const ? Meaning{source, nullptr, nullptr} : integer();
+      return axis->is_const ? Meaning{Source::constant(axis->value)} : integer();
     }
     if (const DefinitionArgument* const argument = definition_.find_argument(name)) {
       return param(argument->is_scalar ? kDtypes[argument->dtype].scalar : ValueType::address);
@@ -54,12 +52,7 @@ class SolutionScope : public Scope {
 
  private:
   static Meaning integer() { return param(ValueType::int64); }
-  static Meaning param(ValueType type) {
-    Source source;
-    source.kind = Source::Kind::param;
-    source.type = type;
-    return {source, nullptr, nullptr};
-  }
+  static Meaning param(ValueType type) { return {{.kind = Source::Kind::param, .type = type}}; }
 
   const Definition& definition_;
   const SolutionSpec& solution_;
@@ -81,7 +74,7 @@ void check_names(const SolutionSpec& solution, const Definition& definition,
     // A faulty pattern may be the one that supplies it.
     if (scope.find(argument.name) || has_faulty_patterns) continue;
     const auto known = scope.names();
-    diagnostics->add(Rule::unknown_argument, argument.mark.place(),
+    diagnostics->add(Rule::unknown_argument, argument.mark,
                      quoted(argument.name) + " is neither in definition " +
                          quoted(definition.name.name) + " nor supplied by any pattern",
                      diagnostics->suggestion(argument.name, known));
@@ -96,26 +89,26 @@ void check_names(const SolutionSpec& solution, const Definition& definition,
       continue;
     }
     if (compiled->is_floating) {
-      diagnostics->add(Rule::expression_type, entry.text.mark.place(),
+      diagnostics->add(Rule::expression_type, entry.text.mark,
                        std::string(kGeometry[i].name) + " is a floating-point value");
       continue;
     }
     if (!compiled->constant) continue;
     std::string why;
     if (!is_geometry_in_range(i, *compiled->constant, &why)) {
-      diagnostics->add(Rule::geometry_range, entry.text.mark.place(), why);
+      diagnostics->add(Rule::geometry_range, entry.text.mark, why);
       continue;
     }
     if (i >= kBlockX && i <= kBlockZ) block_threads *= *compiled->constant;
     if (i >= kClusterX && i <= kClusterZ) cluster_blocks *= *compiled->constant;
   }
   if (block_threads > kMaxBlockThreads) {
-    diagnostics->add(Rule::geometry_range, solution.geometry[kBlockX].text.mark.place(),
+    diagnostics->add(Rule::geometry_range, solution.geometry[kBlockX].text.mark,
                      "a block of " + std::to_string(block_threads) + " threads; CUDA takes " +
                          std::to_string(kMaxBlockThreads));
   }
   if (cluster_blocks > kMaxClusterBlocks) {
-    diagnostics->add(Rule::geometry_range, solution.geometry[kClusterX].text.mark.place(),
+    diagnostics->add(Rule::geometry_range, solution.geometry[kClusterX].text.mark,
                      "a cluster of " + std::to_string(cluster_blocks) + " blocks; CUDA takes " +
                          std::to_string(kMaxClusterBlocks));
   }

@@ -15,11 +15,7 @@ class BindingScope : public Scope {
 
   std::optional<Meaning> find(std::string_view name) const override {
     const DefinitionAxis* const axis = definition_.find_axis(name);
-    if (axis != nullptr && axis->is_const) {
-      Source source;
-      source.integer = axis->value;
-      return Meaning{source, nullptr, nullptr};
-    }
+    if (axis != nullptr && axis->is_const) return Meaning{Source::constant(axis->value)};
     if (pattern_.find_value(name) == nullptr) return std::nullopt;
     return pattern_.find(name);
   }
@@ -69,7 +65,7 @@ class Binder {
   }
 
   void refuse(Rule rule, Mark mark, const std::string& why) {
-    diagnostics_->add(rule, mark.place(), whose() + ": " + why);
+    diagnostics_->add(rule, mark, whose() + ": " + why);
     if (binding_.state == BindingState::refused) return;
     binding_.state = BindingState::refused;
     binding_.reason = why;
@@ -93,7 +89,7 @@ class Binder {
                    ", but definition " + quoted(definition_.name.name) + " says " +
                    std::to_string(axis.value));
       } else if (!known && !pin.is_pinned && !pattern_.is_tied_to_name(axis.name)) {
-        diagnostics_->add(Rule::unpinned_axis, value->mark.place(),
+        diagnostics_->add(Rule::unpinned_axis, value->mark,
                           whose() + ": the definition fixes " + quoted(axis.name) + " to " +
                               std::to_string(axis.value) +
                               ", which neither the name nor a \"where\" ensures",
@@ -159,7 +155,7 @@ class Binder {
     const std::string why = "kernel " + quoted(solution_.kernel.name) + " takes " +
                             std::to_string(size) + " bytes for " + quoted(argument.name) +
                             ", but it is " + found;
-    diagnostics_->add(Rule::kernel_params, argument.mark.place(), whose() + ": " + why);
+    diagnostics_->add(Rule::kernel_params, argument.mark, whose() + ": " + why);
     if (binding_.state != BindingState::ready) return;
     binding_.state = BindingState::broken;
     binding_.reason = why;
@@ -327,7 +323,7 @@ class Binder {
       }
       if (is_used_by_solution(value.name) || pattern_.pin_of(value.name).is_pinned) continue;
       diagnostics_->add(
-          Rule::dropped_scalar, value.mark.place(),
+          Rule::dropped_scalar, value.mark,
           whose() + ": the original takes " + quoted(value.name) + ", which the solution drops",
           "take it as an argument, or pin its value with \"where\"");
     }

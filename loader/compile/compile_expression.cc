@@ -75,12 +75,8 @@ class Compiler {
     if (depth_ > kMaxExpressionNodes + kMaxExpressionNesting) return too_many_parts(node.offset);
     switch (node.kind) {
       case Expression::Kind::integer: return add_integer(node.integer, node.offset);
-      case Expression::Kind::floating: {
-        Source source;
-        source.kind = Source::Kind::floating;
-        source.floating = node.floating;
-        return add_source(source, node.offset);
-      }
+      case Expression::Kind::floating:
+        return add_source({.kind = Source::Kind::floating, .floating = node.floating}, node.offset);
       case Expression::Kind::name: return resolve_name(node, scope);
       case Expression::Kind::negate:
       case Expression::Kind::logical_not: {
@@ -185,10 +181,7 @@ class Compiler {
   }
 
   Index add_integer(int64_t integer, uint32_t offset) {
-    Source source;
-    source.kind = Source::Kind::integer;
-    source.integer = integer;
-    return add_source(source, offset);
+    return add_source(Source::constant(integer), offset);
   }
 
   Index resolve_name(const Expression::Node& node, const Scope& scope) {
@@ -465,7 +458,6 @@ CompiledValue compile_source(const Source& source) {
   CompiledValue result;
   result.is_floating = source.is_floating();
   if (source.kind == Source::Kind::integer) result.constant = source.integer;
-  if (source.kind == Source::Kind::floating) result.floating_constant = source.floating;
   result.steps.push_back(load_step(source));
   result.simple = SimpleValue{source, {}, {}};
   return result;
@@ -476,12 +468,8 @@ ExpressionResult<CompiledValue> compile_value(const Expression& expression, cons
   const auto root = compiler.resolve(expression, expression.root(), scope);
   if (!root) return tl::unexpected<ExpressionError>(root.error());
   CompiledValue result;
-  const Compiler::Value& value = compiler.value(*root);
-  result.is_floating = value.is_floating;
+  result.is_floating = compiler.value(*root).is_floating;
   if (const int64_t* const constant = compiler.constant_of(*root)) result.constant = *constant;
-  if (value.kind == Compiler::Value::Kind::source && value.source.kind == Source::Kind::floating) {
-    result.floating_constant = value.source.floating;
-  }
   result.simple = compiler.simple(*root);
   auto emitted = compiler.emit(*root, &result.steps);
   if (!emitted) return tl::unexpected<ExpressionError>(emitted.error());

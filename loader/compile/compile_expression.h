@@ -31,6 +31,7 @@ struct Source {
   int64_t integer = 0;
   double floating = 0;
 
+  static Source constant(int64_t value) { return {.integer = value}; }
   bool is_constant() const { return kind == Kind::integer || kind == Kind::floating; }
   bool is_floating() const;
 };
@@ -77,8 +78,7 @@ struct CompiledValue {
   std::vector<Step> steps;
   std::optional<SimpleValue> simple;
   bool is_floating = false;
-  std::optional<int64_t> constant;          // the value, when it is a known integer
-  std::optional<double> floating_constant;  // the same of a double
+  std::optional<int64_t> constant;  // the value, when it is a known integer
 };
 
 // The value of an expression. `float32` constants of `value: 1.0` come out as doubles.

@@ -26,7 +26,7 @@ void read_axes(JsonValue axes, Definition* definition, Diagnostics* diagnostics)
           axis.is_const = constant.has_value();
           axis.value = constant.value_or(0);
         } else if (type.string() != "var") {
-          diagnostics->add(Rule::bad_value, type.mark().place(),
+          diagnostics->add(Rule::bad_value, type.mark(),
                            "\"type\" of " + what + " is " + quoted(type.string()) +
                                "; accepted are \"const\" and \"var\"");
         }
@@ -75,7 +75,7 @@ void read_arguments(JsonValue arguments, const char* key, Definition* definition
         std::vector<std::string_view> known;
         for (const DefinitionAxis& declared : definition->axes) known.push_back(declared.name);
         diagnostics->add(
-            Rule::unknown_axis, axis.mark().place(),
+            Rule::unknown_axis, axis.mark(),
             what + " has the axis " + quoted(axis.string()) + ", which \"axes\" does not declare",
             diagnostics->suggestion(axis.string(), known));
       }
@@ -100,7 +100,7 @@ std::optional<uint8_t> read_dtype(JsonValue value, const std::string& what,
     if (value.string() == dtype.name) return static_cast<uint8_t>(names.size());
     names.push_back(dtype.name);
   }
-  diagnostics->add(Rule::unknown_dtype, value.mark().place(),
+  diagnostics->add(Rule::unknown_dtype, value.mark(),
                    what + " is " + quoted(value.string()) + "; accepted are " + list_words(names),
                    diagnostics->suggestion(value.string(), names));
   return std::nullopt;

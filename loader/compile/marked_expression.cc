@@ -10,7 +10,7 @@ std::optional<MarkedExpression> read_expression(JsonValue value, bool accepts_nu
   }
   if (accepts_numbers && value.kind() != JsonKind::string) {
     diagnostics->add(
-        Rule::wrong_type, value.mark().place(),
+        Rule::wrong_type, value.mark(),
         what + " must be an integer or an expression, not " + json_kind_words(value.kind()));
     return std::nullopt;
   }
@@ -40,7 +40,7 @@ std::vector<MarkedExpression> read_where(JsonValue value, Diagnostics* diagnosti
 
 void report(const ExpressionError& error, const MarkedExpression& expression,
             Diagnostics* diagnostics) {
-  diagnostics->add(error.rule, expression.at(error.offset).place(), error.message, error.hint);
+  diagnostics->add(error.rule, expression.at(error.offset), error.message, error.hint);
 }
 
 }  // namespace fibshim

@@ -18,18 +18,12 @@
 
 namespace fibshim {
 
-struct ArgumentSpec {
-  ArgumentMap::Kind kind;
-  uint8_t size = 0;
-  uint16_t param = 0;
-  uint32_t offset = 0;
+// As the snapshot has them, with the steps of which the builder makes the program.
+struct ArgumentSpec : ArgumentMap {
   std::vector<Step> steps;
 };
 
-struct GeometrySpec {
-  GeometryMap::Kind kind = GeometryMap::Kind::constant;
-  uint8_t index = 0;
-  uint32_t constant = 0;
+struct GeometrySpec : GeometryMap {
   std::vector<Step> steps;
   std::optional<SimpleValue> simple;  // of a copy or a program
 };
@@ -42,7 +36,7 @@ struct BindingSpec {
   bool is_identity = false;
   bool has_cluster = false;
   std::vector<ArgumentSpec> arguments;
-  GeometrySpec geometry[kGeometryCount];
+  GeometrySpec geometry[kGeometryCount] = {};
   std::vector<Step> where;
   std::vector<Clause> where_clauses;  // what the steps check
 };

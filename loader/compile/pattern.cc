@@ -50,14 +50,12 @@ bool PatternSpec::is_tied_to_name(std::string_view wanted) const {
 std::optional<Scope::Meaning> PatternSpec::find(std::string_view wanted) const {
   if (const PatternValue* const value = find_value(wanted)) {
     if (value->expression) return Meaning{{}, &value->expression->expression, this};
-    return Meaning{value->source, nullptr, nullptr};
+    return Meaning{value->source};
   }
   const auto capture = std::find(captures.begin(), captures.end(), wanted);
   if (capture == captures.end()) return std::nullopt;
-  Source source;
-  source.kind = Source::Kind::capture;
-  source.index = static_cast<uint16_t>(capture - captures.begin());
-  return Meaning{source, nullptr, nullptr};
+  const auto index = static_cast<uint16_t>(capture - captures.begin());
+  return Meaning{{.kind = Source::Kind::capture, .index = index}};
 }
 
 std::vector<std::string_view> PatternSpec::names() const {

@@ -51,7 +51,7 @@ class PatternSpec : public Scope {
   Mark label_mark;
   Mark mark;  // of the whole object
   int32_t benefit = 0;
-  std::unique_ptr<SymbolPattern> symbol;
+  std::shared_ptr<const SymbolPattern> symbol;
   bool has_params = false;
   std::vector<uint16_t> params;  // bytes
   std::vector<ImageHash> images;

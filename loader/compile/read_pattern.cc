@@ -1,6 +1,10 @@
 #include "loader/compile/read_pattern.h"
 
+#include <endian.h>
+
 #include <algorithm>
+
+#include "loader/read/sha256.h"
 
 namespace fibshim {
 namespace {
@@ -71,7 +75,7 @@ class PatternReader {
 
  private:
   void error(Rule rule, Mark mark, std::string message, std::string hint = {}) {
-    diagnostics_->add(rule, mark.place(), std::move(message), std::move(hint));
+    diagnostics_->add(rule, mark, std::move(message), std::move(hint));
   }
 
   void read_match() {
@@ -83,7 +87,7 @@ class PatternReader {
     if (const auto text = read_text(symbol, "\"symbol\"", diagnostics_)) {
       auto parsed = SymbolPattern::parse(text->text);
       if (parsed) {
-        pattern_->symbol = std::make_unique<SymbolPattern>(std::move(*parsed));
+        pattern_->symbol = std::make_shared<SymbolPattern>(std::move(*parsed));
       } else {
         error(Rule::bad_symbol, text->at(parsed.error().offset), parsed.error().message);
       }
@@ -120,32 +124,17 @@ class PatternReader {
   void read_image_hash(JsonValue value) {
     const auto text = read_text(value, "an entry of \"image\"", diagnostics_);
     if (!text) return;
-    const std::string_view digits_at = text->text;
-    const size_t colon = digits_at.find(':');
-    std::string_view digits = digits_at.substr(colon == digits_at.npos ? 0 : colon + 1);
-    const std::string_view kind = digits_at.substr(0, colon);
-    bool is_valid = (kind == "xxh128" || kind == "code") && digits.size() == 32;
-    ImageHash hash{};
-    if (is_valid) {
-      // As xxhsum prints it: the high half first.
-      for (size_t i = 0; i < digits.size(); ++i) {
-        const char c = digits[i];
-        const int digit = c >= '0' && c <= '9'   ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
-        if (digit < 0) is_valid = false;
-        uint64_t& half = i < 16 ? hash.high : hash.low;
-        half = half << 4 | static_cast<uint64_t>(digit & 15);
-      }
-    }
-    if (!is_valid) {
+    const std::string_view words = text->text;
+    const std::string_view kind = words.substr(0, words.find(':') + 1);
+    uint64_t halves[2];  // as xxhsum prints it: the high half first
+    if ((kind != "xxh128:" && kind != "code:") ||
+        !parse_hex(words.substr(kind.size()), halves, sizeof halves)) {
       error(Rule::bad_image_hash, text->mark,
             "an image hash is \"xxh128:\" or \"code:\" and 32 hexadecimal digits, not " +
                 quoted(text->text));
       return;
     }
-    pattern_->images.push_back(hash);
+    pattern_->images.push_back({.low = be64toh(halves[1]), .high = be64toh(halves[0])});
   }
 
   void read_values(const char* key, bool is_axis) {

@@ -14,13 +14,23 @@
 namespace fibshim {
 namespace {
 
+std::vector<SymbolEntry> symbol_entries(const FolderModel& model) {
+  std::vector<SymbolEntry> entries;
+  for (const auto& pattern : model.patterns) {
+    SymbolEntry entry{pattern->symbol, {}, pattern->numeric_captures};
+    for (const std::string& capture : pattern->captures) {
+      entry.groups.push_back(pattern->symbol->group_number(capture));
+    }
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
 // Lies in front of every snapshot of this process, so that a Snapshot* is all that the API
 // needs to pass around.
 struct alignas(64) SnapshotHeader {
-  SnapshotHeader(const Snapshot& snapshot, Trust folder_trust)
-      : matcher(reinterpret_cast<const char*>(&snapshot), snapshot.begin(snapshot.symbols),
-                snapshot.symbols.count),
-        trust(folder_trust) {}
+  explicit SnapshotHeader(const FolderModel& model)
+      : matcher(symbol_entries(model)), trust(model.listing.trust.trust) {}
   SymbolMatcher matcher;
   Trust trust;
 };
@@ -163,19 +173,12 @@ Binding make_binding(const BindingSpec& spec, const FolderModel& model, BlobBuil
   if (!spec.reason.empty()) binding.reason = blob->text(spec.reason);
   std::vector<ArgumentMap> arguments;
   for (const ArgumentSpec& argument : spec.arguments) {
-    auto entry = zeroed<ArgumentMap>();
-    entry.kind = argument.kind;
-    entry.size = argument.size;
-    entry.param = argument.param;
-    entry.offset = argument.offset;
-    entry.program = blob->program(argument.steps);
-    arguments.push_back(entry);
+    arguments.push_back(argument);
+    arguments.back().program = blob->program(argument.steps);
   }
   binding.arguments = blob->array(arguments);
   for (uint32_t i = 0; i < kGeometryCount; ++i) {
-    binding.geometry[i].kind = spec.geometry[i].kind;
-    binding.geometry[i].index = spec.geometry[i].index;
-    binding.geometry[i].constant = spec.geometry[i].constant;
+    binding.geometry[i] = spec.geometry[i];
     binding.geometry[i].program = blob->program(spec.geometry[i].steps);
   }
   binding.where = blob->program(spec.where);
@@ -247,20 +250,6 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   }
   head.settings = blob.array(settings);
 
-  std::vector<const SymbolPattern*> symbols;
-  for (const auto& pattern : model.patterns) symbols.push_back(pattern->symbol.get());
-  std::vector<SymbolEntry> entries = file_symbols(symbols);
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const PatternSpec& pattern = *model.patterns[i];
-    entries[i].text = blob.text(symbols[i]->text());
-    entries[i].capture_count = static_cast<uint8_t>(pattern.captures.size());
-    entries[i].numeric_captures = static_cast<uint16_t>(pattern.numeric_captures);
-    for (size_t k = 0; k < pattern.captures.size(); ++k) {
-      entries[i].capture_groups[k] = symbols[i]->group_number(pattern.captures[k]);
-    }
-  }
-  head.symbols = blob.array(entries);
-
   head.root = blob.text(model.listing.root.path());
   const std::string& bytes = blob.bytes();
   if (blob.is_too_large()) {
@@ -277,7 +266,7 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
       reinterpret_cast<Snapshot*>(static_cast<char*>(memory.get()) + sizeof(SnapshotHeader));
   memcpy(static_cast<void*>(snapshot), bytes.data(), bytes.size());
   memcpy(static_cast<void*>(snapshot), &head, sizeof head);
-  new (memory.get()) SnapshotHeader(*snapshot, model.listing.trust.trust);
+  new (memory.get()) SnapshotHeader(model);
   memory.release();
   return SnapshotPtr(snapshot);
 }

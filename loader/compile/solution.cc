@@ -49,7 +49,7 @@ class SolutionReader {
 
  private:
   void error(Rule rule, Mark mark, std::string message, std::string hint = {}) {
-    diagnostics_->add(rule, mark.place(), std::move(message), std::move(hint));
+    diagnostics_->add(rule, mark, std::move(message), std::move(hint));
   }
 
   void read_judged_arguments(JsonValue verify) {

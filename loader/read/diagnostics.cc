@@ -7,15 +7,6 @@
 namespace fibshim {
 namespace {
 
-constexpr bool rules_are_in_order() {
-  for (size_t i = 0; i < kRuleCount; ++i) {
-    if (static_cast<size_t>(kRules[i].rule) != i) return false;
-  }
-  return true;
-}
-static_assert(rules_are_in_order(), "kRules has one row per Rule, in the enum's order");
-static_assert(kRuleCount == static_cast<size_t>(Rule::no_image_for_gpu) + 1);
-
 // Edits (insert, remove, exchange) that turn `a` into `b`; words are short.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);

@@ -11,7 +11,7 @@ bool expect_kind(JsonValue value, JsonKind kind, const std::string& what,
   if (!value) return false;
   if (value.kind() == kind) return true;
   diagnostics->add(
-      Rule::wrong_type, value.mark().place(),
+      Rule::wrong_type, value.mark(),
       what + " must be " + json_kind_words(kind) + ", not " + json_kind_words(value.kind()));
   return false;
 }
@@ -20,7 +20,7 @@ static bool check_count(JsonValue value, size_t most, const std::string& what,
                         Diagnostics* diagnostics) {
   const size_t count = value.members().size() + value.elements().size();
   if (count <= most) return true;
-  diagnostics->add(Rule::limit, value.mark().place(),
+  diagnostics->add(Rule::limit, value.mark(),
                    what + " has " + std::to_string(count) + " entries; at most " +
                        std::to_string(most) + " are accepted");
   return false;
@@ -38,7 +38,7 @@ JsonValue require_member(JsonValue object, std::string_view key, const std::stri
                          Diagnostics* diagnostics) {
   const JsonValue value = object.find(key);
   if (!value) {
-    diagnostics->add(Rule::missing_key, object.mark().place(), what + " has no " + quoted(key));
+    diagnostics->add(Rule::missing_key, object.mark(), what + " has no " + quoted(key));
   }
   return value;
 }
@@ -51,7 +51,7 @@ void accept_only(JsonValue object, const std::vector<std::string_view>& accepted
       diagnostics->add(Rule::unknown_key, {}, "");  // counted, not worded
       continue;
     }
-    diagnostics->add(Rule::unknown_key, member.key_mark.place(),
+    diagnostics->add(Rule::unknown_key, member.key_mark,
                      "unknown key " + quoted(member.key) + " in " + what + "; accepted are " +
                          list_words(accepted),
                      diagnostics->suggestion(member.key, accepted));
@@ -63,12 +63,12 @@ std::optional<MarkedText> read_text(JsonValue value, const std::string& what,
   if (!expect_kind(value, JsonKind::string, what, diagnostics)) return std::nullopt;
   MarkedText text = value.marked_string();
   if (text.text.empty()) {
-    diagnostics->add(Rule::bad_value, value.mark().place(), what + " is empty");
+    diagnostics->add(Rule::bad_value, value.mark(), what + " is empty");
     return std::nullopt;
   }
   const size_t nul = text.text.find('\0');
   if (nul != std::string::npos) {
-    diagnostics->add(Rule::bad_value, text.at(nul).place(), what + " holds a NUL character");
+    diagnostics->add(Rule::bad_value, text.at(nul), what + " holds a NUL character");
     return std::nullopt;
   }
   return text;
@@ -87,7 +87,7 @@ bool check_name(std::string_view name, Mark mark, const std::string& what,
   }
   static_assert(kMaxNameLength == 512, "the message above says so");
   if (fault == nullptr) return true;
-  diagnostics->add(Rule::bad_name, mark.place(), what + fault);
+  diagnostics->add(Rule::bad_name, mark, what + fault);
   return false;
 }
 
@@ -107,13 +107,12 @@ bool check_identifier(std::string_view name, Mark mark, const std::string& what,
   const bool is_identifier =
       std::all_of(name.begin(), name.end(), is_word) && !(name[0] >= '0' && name[0] <= '9');
   if (!is_identifier) {
-    diagnostics->add(Rule::bad_name, mark.place(),
-                     what + " " + quoted(name) + " is not an identifier",
+    diagnostics->add(Rule::bad_name, mark, what + " " + quoted(name) + " is not an identifier",
                      "use letters, digits and _, beginning with no digit");
     return false;
   }
   if (name == "min" || name == "max" || name == "ceil_div") {
-    diagnostics->add(Rule::bad_name, mark.place(),
+    diagnostics->add(Rule::bad_name, mark,
                      what + " " + quoted(name) + " has the name of a function");
     return false;
   }
@@ -124,7 +123,7 @@ std::optional<int64_t> read_integer(JsonValue value, int64_t lowest, int64_t hig
                                     const std::string& what, Diagnostics* diagnostics) {
   if (!expect_kind(value, JsonKind::integer, what, diagnostics)) return std::nullopt;
   if (value.integer() < lowest || value.integer() > highest) {
-    diagnostics->add(Rule::bad_value, value.mark().place(),
+    diagnostics->add(Rule::bad_value, value.mark(),
                      what + " is " + std::to_string(value.integer()) + "; it must be from " +
                          std::to_string(lowest) + " to " + std::to_string(highest));
     return std::nullopt;

@@ -149,14 +149,14 @@ const SettingInfo* find_setting(const JsonValue::Member& member,
   }
   for (const RemovedSetting& removed : kRemovedSettings) {
     if (key != lower(std::string_view(removed.name).substr(kPrefix.size()))) continue;
-    diagnostics->add(Rule::unknown_setting, member.key_mark.place(),
-                     quoted(member.key) + " is gone", removed.instead);
+    diagnostics->add(Rule::unknown_setting, member.key_mark, quoted(member.key) + " is gone",
+                     removed.instead);
     return nullptr;
   }
   const std::vector<std::string_view> words(accepted.begin(), accepted.end());
   const bool has_prefix = key.substr(0, kPrefix.size()) == lower(kPrefix);
   const std::string_view word = has_prefix ? std::string_view(key).substr(kPrefix.size()) : key;
-  diagnostics->add(Rule::unknown_setting, member.key_mark.place(),
+  diagnostics->add(Rule::unknown_setting, member.key_mark,
                    "unknown setting " + quoted(member.key) +
                        (words.size() == 1 ? "; accepted is " : "; accepted are ") +
                        list_words(words),
@@ -177,7 +177,7 @@ std::optional<std::string> accept_setting_value(const SettingInfo& setting, cons
     is_accepted = parse_count(text.c_str(), kMostQuarantine, &count);
   }
   if (is_accepted) return text;
-  diagnostics->add(Rule::setting_value, mark.place(),
+  diagnostics->add(Rule::setting_value, mark,
                    what + " is " + quoted(text) + "; accepted are " + setting.value_words);
   return std::nullopt;
 }
@@ -202,7 +202,7 @@ void read_definition_setting(JsonValue object, DefinitionSetting* out, Diagnosti
     const SettingInfo* const found = find_setting(member, accepted, diagnostics);
     if (found == nullptr) continue;
     if (found != &on_error) {
-      diagnostics->add(Rule::unknown_setting, member.key_mark.place(),
+      diagnostics->add(Rule::unknown_setting, member.key_mark,
                        quoted(member.key) + " cannot be set for one definition",
                        "set it beside \"definitions\"");
       continue;
@@ -329,7 +329,7 @@ FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics) {
     const SettingInfo* const found = find_setting(member, names, diagnostics);
     if (found == nullptr) continue;
     if (!found->is_allowed_in_folder) {
-      diagnostics->add(Rule::unknown_setting, member.key_mark.place(),
+      diagnostics->add(Rule::unknown_setting, member.key_mark,
                        quoted(member.key) + " cannot be set in a folder",
                        std::string("set ") + found->name + " in the environment");
       continue;
@@ -341,7 +341,7 @@ FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics) {
         known.begin(), known.end(), [&](const auto& other) { return other.first == found->name; });
     if (is_repeated) {
       // The same key in another case; JSON itself sees two keys.
-      diagnostics->add(Rule::duplicate_key, member.key_mark.place(),
+      diagnostics->add(Rule::duplicate_key, member.key_mark,
                        "setting " + quoted(member.key) + " is there twice");
       continue;
     }

@@ -1,9 +1,7 @@
 // A JSON file as a tree in which every key and value knows its line and column.
 //
-// nlohmann/json validates and gives values but no positions. So its SAX events build the tree, and
-// a small scanner walks over the text, known to be valid by then, and assigns the places in the
-// same order. Values are views: they live as long as the document. Not thread-safe, never throws
-// but for lack of memory.
+// Read by a small strict reader; nlohmann/json words what is wrong with a text that it refuses. Values
+// are views: they live as long as the document. Not thread-safe, never throws but for lack of memory.
 #ifndef FIBSHIM_LOADER_READ_JSON_DOCUMENT_H_
 #define FIBSHIM_LOADER_READ_JSON_DOCUMENT_H_
 
@@ -19,15 +17,6 @@
 #include "loader/read/limits.h"
 
 namespace fibshim {
-
-// A Place without the copy of its file's name. `file` outlives the folder's reading.
-struct Mark {
-  const std::string* file = nullptr;
-  uint32_t line = 0;
-  uint32_t column = 0;
-
-  Place place() const { return {file == nullptr ? std::string() : *file, line, column}; }
-};
 
 // A string from the JSON that still knows where each of its bytes stands: an expression, a regular
 // expression or a name template.
@@ -91,7 +80,7 @@ class JsonDocument {
 
  private:
   friend class JsonValue;
-  friend class JsonTreeBuilder;
+  friend class JsonReader;
 
   // Nodes lie in the order of the text; an object's members are a key node and a value each.
   struct Node {
@@ -114,7 +103,6 @@ class JsonDocument {
   std::string_view string_of(const Node& node) const {
     return std::string_view(strings_).substr(node.text.at, node.text.length);
   }
-  bool assign_places(Diagnostics* diagnostics);
   void report_duplicate_keys(Diagnostics* diagnostics) const;
 
   std::string_view text_;

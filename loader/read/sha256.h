@@ -19,7 +19,9 @@ Sha256 sha256(std::string_view bytes);
 // 64 lower-case hexadecimal digits.
 std::string sha256_hex(const Sha256& hash);
 
-// Reads 64 hexadecimal digits of either case.
+// Reads exactly `size` bytes of hexadecimal digits of either case; false: it is something else.
+bool parse_hex(std::string_view hex, void* out, size_t size);
+
 std::optional<Sha256> parse_sha256(std::string_view hex);
 
 }  // namespace fibshim

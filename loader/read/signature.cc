@@ -68,14 +68,6 @@ std::string key_id_text(const KeyId& id) {
   return text;
 }
 
-std::string to_base64(std::string_view bytes) {
-  std::string text(sodium_base64_ENCODED_LEN(bytes.size(), sodium_base64_VARIANT_ORIGINAL), '\0');
-  sodium_bin2base64(text.data(), text.size(), unsigned_bytes(bytes), bytes.size(),
-                    sodium_base64_VARIANT_ORIGINAL);
-  text.pop_back();  // the NUL
-  return text;
-}
-
 std::string from_base64(std::string_view text, size_t size) {
   // libsodium 1.0.18 takes some characters of 8 bits for those of 7.
   const bool is_ascii = std::all_of(text.begin(), text.end(), [](char c) { return c > 0; });
@@ -163,24 +155,6 @@ Result<void> verify_signature(std::string_view message, std::string_view signatu
     return invalid("the signature's trusted comment was changed");
   }
   return {};
-}
-
-std::string signature_text(const KeyId& id, const Ed25519Signature& signature,
-                           std::string_view trusted_comment, const Ed25519Signature& global) {
-  std::string own(kHashedAlgorithm);
-  own.append(bytes_of(id)).append(bytes_of(signature));
-  std::string text(kUntrustedComment);
-  text.append("signature from fibshim secret key\n").append(to_base64(own)).append("\n");
-  text.append(kTrustedComment).append(trusted_comment).append("\n");
-  text.append(to_base64(bytes_of(global))).append("\n");
-  return text;
-}
-
-std::string public_key_text(const PublicKey& key) {
-  std::string bytes(kAlgorithm);
-  bytes.append(bytes_of(key.id)).append(bytes_of(key.point));
-  return std::string(kUntrustedComment) + "minisign public key " + key_id_text(key.id) + "\n" +
-         to_base64(bytes) + "\n";
 }
 
 }  // namespace fibshim

@@ -42,24 +42,14 @@ std::string required_key_in_force();
 Result<void> verify_signature(std::string_view message, std::string_view signature,
                               const PublicKey& key);
 
-// ---- the parts, for the program that signs
-
 inline constexpr size_t kMaxKeyFileBytes = 8192;
 inline constexpr size_t kMaxSignatureBytes = 16384;
 
 // What is signed in place of the message: its BLAKE2b-512.
 std::array<uint8_t, 64> prehash(std::string_view message);
 
-std::string to_base64(std::string_view bytes);
 // Nothing but the base64 of that many bytes; empty when it is something else.
 std::string from_base64(std::string_view text, size_t size);
-
-// The text of a .minisig file. `global`: the signature of `signature` and the trusted comment.
-std::string signature_text(const KeyId& id, const Ed25519Signature& signature,
-                           std::string_view trusted_comment, const Ed25519Signature& global);
-
-// The text of a .pub file.
-std::string public_key_text(const PublicKey& key);
 
 }  // namespace fibshim
 

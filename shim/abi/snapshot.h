@@ -14,8 +14,8 @@
 
 namespace fibshim {
 
-inline constexpr uint32_t kSnapshotVersion = 3;
-inline constexpr uint32_t kLoaderApiVersion = 4;
+inline constexpr uint32_t kSnapshotVersion = 4;
+inline constexpr uint32_t kLoaderApiVersion = 5;
 
 // Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
 inline constexpr uint32_t kMaxParams = 128;     // parameters of one kernel, original or replacement
@@ -336,22 +336,6 @@ struct Setting {
   Offset value;
 };
 
-// How the loader finds the patterns that fit a symbol. For the loader alone.
-struct SymbolEntry {
-  enum class Filing : uint8_t {
-    exact,   // the symbol is `text`
-    chunk8,  // a symbol that fits contains the 8 bytes of `chunk`
-    chunk4,  // the same of the low 4 bytes
-    always,  // nothing is required: tried for every symbol
-  };
-  uint64_t chunk;
-  Offset text;  // "symbol", as the pattern writes it
-  Filing filing;
-  uint8_t capture_count;
-  uint16_t numeric_captures;              // bit i: capture i must be a decimal number
-  uint16_t capture_groups[kMaxCaptures];  // numbers of the groups in the regular expression
-};
-
 struct Snapshot {
   char magic[8];         // "FIBSNAP"
   uint32_t version;      // kSnapshotVersion
@@ -364,7 +348,6 @@ struct Snapshot {
   Array<Solution> solutions;
   Array<Binding> bindings;
   Array<Setting> settings;
-  Array<SymbolEntry> symbols;  // one for each pattern
 
   template <class T>
   const T* begin(Array<T> array) const {

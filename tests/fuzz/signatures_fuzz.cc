@@ -14,6 +14,7 @@
 
 #include "loader/read/manifest.h"
 #include "loader/read/signature.h"
+#include "tests/loader/minisign_writer.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace fibshim::fuzz {

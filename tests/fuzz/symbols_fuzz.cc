@@ -1,5 +1,5 @@
-// Patterns against symbols: the matcher, which files patterns under bytes that a symbol must have and
-// tries few, must find what fnmatch and PCRE2's interpreter find for each pattern alone.
+// Patterns against symbols: the matcher must find what fnmatch and PCRE2's interpreter find for each
+// pattern alone.
 //
 // Input: patterns, one a line, and the symbol on the last one.
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -97,7 +97,7 @@ Answer fits(const SymbolPattern& pattern, const std::string& symbol) {
 
 // What the regular expression's groups captured is a part of the symbol, and numbers are its digits.
 void check_captures(const SymbolMatch& match, const SymbolEntry& entry, const std::string& symbol) {
-  for (uint32_t i = 0; i < entry.capture_count; ++i) {
+  for (uint32_t i = 0; i < entry.groups.size(); ++i) {
     const SymbolMatch::Capture& capture = match.captures[i];
     require(capture.begin + capture.length <= symbol.size(), "a capture is a part of the symbol");
     const std::string digits = symbol.substr(capture.begin, capture.length);
@@ -120,30 +120,22 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   lines.pop_back();
   if (symbol.empty()) return 0;  // no kernel is named so
 
-  std::vector<SymbolPattern> patterns;
+  std::vector<SymbolEntry> entries;
   for (const std::string_view line : lines) {
     // As the folder's reader has it.
     if (line.find('\0') != std::string_view::npos) continue;
     auto pattern = SymbolPattern::parse(line);
-    if (pattern) patterns.push_back(std::move(*pattern));
-  }
-  std::vector<const SymbolPattern*> pointers;
-  for (const SymbolPattern& pattern : patterns) pointers.push_back(&pattern);
-  std::vector<SymbolEntry> entries = file_symbols(pointers);
-  std::string texts;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    entries[i].text = static_cast<Offset>(texts.size());
-    texts += patterns[i].text();
-    texts += '\0';
-    const auto& groups = patterns[i].groups();
-    // Every other pattern takes its captures for numbers.
-    entries[i].capture_count = static_cast<uint8_t>(std::min<size_t>(groups.size(), kMaxCaptures));
-    if (i % 2 != 0) entries[i].numeric_captures = (1u << entries[i].capture_count) - 1;
-    for (size_t k = 0; k < entries[i].capture_count; ++k) {
-      entries[i].capture_groups[k] = patterns[i].group_number(groups[k]);
+    if (!pattern) continue;
+    SymbolEntry entry{std::make_shared<SymbolPattern>(std::move(*pattern)), {}, 0};
+    for (const std::string& group : entry.pattern->groups()) {
+      if (entry.groups.size() == kMaxCaptures) break;
+      entry.groups.push_back(entry.pattern->group_number(group));
     }
+    // Every other pattern takes its captures for numbers.
+    if (entries.size() % 2 != 0) entry.numeric_captures = (1u << entry.groups.size()) - 1;
+    entries.push_back(std::move(entry));
   }
-  const SymbolMatcher matcher(texts.c_str(), entries.data(), static_cast<uint32_t>(entries.size()));
+  const SymbolMatcher matcher(entries);
   SymbolMatch found[kMaxPatterns];
   const uint32_t count = matcher.match(symbol, found, kMaxPatterns);
   require(count <= entries.size(), "a pattern fits once");
@@ -155,8 +147,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     is_found[found[i].pattern] = true;
     check_captures(found[i], entries[found[i].pattern], symbol);
   }
-  for (size_t i = 0; i < patterns.size(); ++i) {
-    const Answer answer = fits(patterns[i], symbol);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const Answer answer = fits(*entries[i].pattern, symbol);
     if (answer == Answer::no) require(!is_found[i], "what is found fits");
     // Captures that are no numbers keep a symbol that fits out.
     if (answer == Answer::yes && entries[i].numeric_captures == 0) {

@@ -9,6 +9,7 @@
 #include "loader/check/check.h"
 #include "loader/read/manifest.h"
 #include "shim/abi/snapshot.h"
+#include "tests/loader/minisign_writer.h"
 #include "tests/loader/test_folder.h"
 #include "tests/support/text.h"
 

@@ -254,7 +254,7 @@ class Adviser {
 
  private:
   void add(Rule rule, Mark mark, std::string message, std::string hint = {}) {
-    diagnostics_->add(rule, mark.place(), std::move(message), std::move(hint));
+    diagnostics_->add(rule, mark, std::move(message), std::move(hint));
   }
 
   void report_impossible(const PatternSpec& pattern) {
@@ -284,9 +284,7 @@ class Adviser {
         a.symbol->kind() == SymbolPattern::Kind::demangled) {
       return false;
     }
-    const SymbolEntry no_captures{};
-    SymbolMatch unused;
-    return a.symbol->fits(b.symbol->text(), {}, no_captures, nullptr, &unused);
+    return a.symbol->fits(b.symbol->text());
   }
 
   static bool covers_images(const PatternSpec& a, const PatternSpec& b) {

@@ -25,7 +25,7 @@ std::optional<double> read_number(JsonValue value, const std::string& what,
   if (value.kind() == JsonKind::integer || value.kind() == JsonKind::floating) {
     return value.floating();
   }
-  diagnostics->add(Rule::wrong_type, value.mark().place(), what + " must be a number");
+  diagnostics->add(Rule::wrong_type, value.mark(), what + " must be a number");
   return std::nullopt;
 }
 
@@ -33,7 +33,7 @@ std::optional<double> read_share(JsonValue value, double highest, const std::str
                                  Diagnostics* diagnostics) {
   const auto number = read_number(value, what, diagnostics);
   if (number && (!(*number >= 0) || *number > highest)) {
-    diagnostics->add(Rule::bad_value, value.mark().place(), what + " is out of range");
+    diagnostics->add(Rule::bad_value, value.mark(), what + " is out of range");
     return std::nullopt;
   }
   return number;
@@ -59,7 +59,7 @@ void read_axes(JsonValue axes, VerifyBlock* block, Diagnostics* diagnostics) {
       }
     }
     if (read.empty()) {
-      diagnostics->add(Rule::bad_value, values.mark().place(), what + " has no values");
+      diagnostics->add(Rule::bad_value, values.mark(), what + " has no values");
     }
     block->axes.emplace_back(member.key, std::move(read));
   }
@@ -76,7 +76,7 @@ void read_type(JsonValue value, const std::string& what, VerifyArgument* argumen
     }
     names.emplace_back(type.name);
   }
-  diagnostics->add(Rule::bad_value, value.mark().place(),
+  diagnostics->add(Rule::bad_value, value.mark(),
                    "\"type\" of " + what + " is " + quoted(value.string()) + "; accepted are " +
                        list_words(names));
 }
@@ -93,7 +93,7 @@ std::optional<VerifyArgument> read_argument(JsonValue value, std::string_view na
   const int given = static_cast<bool>(number) + static_cast<bool>(expression) +
                     static_cast<bool>(shape) + static_cast<bool>(high);
   if (given != 1) {
-    diagnostics->add(Rule::value_source, value.mark().place(),
+    diagnostics->add(Rule::value_source, value.mark(),
                      what + " takes exactly one of \"value\", \"expr\", \"shape\" and \"high\"");
     return std::nullopt;
   }
