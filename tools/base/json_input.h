@@ -1,8 +1,7 @@
 // JSON that comes from elsewhere, as a tree. nlohmann's own calls trust it in two ways: copying or
 // printing a tree that is nested 100,000 deep runs out of stack, and get<uint64_t>() of 1e300 or of -1
 // gives some number.
-#ifndef FIBSHIM_TOOLS_BASE_JSON_INPUT_H_
-#define FIBSHIM_TOOLS_BASE_JSON_INPUT_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -59,5 +58,3 @@ Integer integer_of(const Json& json) {
 }
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_BASE_JSON_INPUT_H_

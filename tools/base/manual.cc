@@ -3,14 +3,11 @@
 #include <ctype.h>
 
 #include <algorithm>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "loader/read/limits.h"
 #include "shim/abi/outcomes.h"
 #include "shim/abi/settings.h"
-#include "tools/base/program.h"
+#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {

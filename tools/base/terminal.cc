@@ -7,10 +7,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include <fmt/format.h>
-
-#include "tools/base/program.h"
-
 namespace fibshim::tools {
 namespace {
 

@@ -1,8 +1,7 @@
 // What the subcommands share in talking to people and to pipes. Text that comes from files or
 // other processes passes through `printable` before it reaches a terminal: a counters file or a
 // config folder may hold anything, escape sequences included.
-#ifndef FIBSHIM_TOOLS_BASE_TERMINAL_H_
-#define FIBSHIM_TOOLS_BASE_TERMINAL_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -13,6 +12,16 @@
 #include <nlohmann/json.hpp>
 
 namespace fibshim::tools {
+
+// The version and the exit codes of `fibshim`.
+inline constexpr char kVersion[] = "0.1.0";
+
+inline constexpr int kExitFine = 0;
+inline constexpr int kExitWrong = 1;
+inline constexpr int kExitUsage = 2;
+// As env(1): the command was found but cannot be run; it was not found.
+inline constexpr int kExitCannotRun = 126;
+inline constexpr int kExitNotFound = 127;
 
 // Writes all of `data`. False, with errno, when that fails.
 [[nodiscard]] bool write_all(int fd, std::string_view data);
@@ -61,5 +70,3 @@ std::string format_table(const std::vector<std::vector<std::string>>& rows);
 std::string shell_quoted(std::string_view text);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_BASE_TERMINAL_H_

@@ -2,45 +2,29 @@
 // what is missing and what to do. What may crash or hang (a driver, a library's start-up) is tried
 // in a child process with a time limit.
 #include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <gnu/libc-version.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <functional>
-#include <string>
-#include <string_view>
 #include <system_error>
-#include <vector>
 
-#include <fmt/format.h>
-
-#include "loader/check/check.h"
 #include "shim/abi/recorder_api.h"
-#include "shim/abi/snapshot.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/file_descriptor.h"
 #include "tools/base/files.h"
 #include "tools/processes/gpus.h"
 #include "tools/processes/installation.h"
-#include "tools/base/command_line.h"
 #include "tools/processes/processes.h"
 #include "tools/processes/programs.h"
 #include "tools/base/setting_values.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {

@@ -1,16 +1,8 @@
 // fibshim env: every setting, the value that a program started from here would get, and why.
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "loader/read/diagnostics.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
-#include "tools/base/command_line.h"
 #include "tools/base/setting_values.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {

@@ -1,24 +1,14 @@
 // fibshim inspect: what a GPU image, or a host program or library with images inside, holds, and
 // what a running process has of the shim. The numbers are those that the loader checks solutions
 // against.
-#include <fcntl.h>
-
-#include <string>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "loader/read/file.h"
 #include "loader/read/sha256.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
-#include "tools/counters/counters_files.h"
 #include "tools/counters/folders_in_force.h"
 #include "tools/images/image_report.h"
 #include "tools/counters/launch_counts.h"
-#include "tools/base/command_line.h"
 #include "tools/processes/processes.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {

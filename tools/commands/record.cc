@@ -3,37 +3,21 @@
 //
 // The shim writes one binary file for each process into a folder beside the output. What is gathered
 // replaces the output at once (rename), so that whoever reads it always finds a whole recording.
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <map>
-#include <string>
-#include <vector>
 
-#include <fmt/format.h>
-
-#include "loader/check/check.h"
-#include "shim/abi/settings.h"
 #include "tools/base/files.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
-#include "tools/base/file_descriptor.h"
 #include "tools/processes/installation.h"
-#include "tools/base/command_line.h"
 #include "tools/record/pattern_fit.h"
 #include "tools/record/recording_json.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {

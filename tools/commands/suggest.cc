@@ -4,24 +4,15 @@
 // What a recording cannot tell is chosen so that no launch is taken for what it is not: a value that
 // never changed is asked for, every buffer that may be written counts as written.
 #include <ctype.h>
-#include <string.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <string>
-#include <vector>
 
-#include <fmt/format.h>
-
-#include "loader/check/check.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
-#include "tools/base/command_line.h"
 #include "tools/record/recording_json.h"
 #include "tools/record/suggestion.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {

@@ -1,35 +1,17 @@
 // fibshim swap: moves running processes to another config folder, or to none and back.
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
-#include <optional>
 #include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <fmt/format.h>
-
-#include "loader/check/check.h"
-#include "loader/read/folder.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
 #include "tools/counters/control.h"
-#include "tools/counters/counters_files.h"
 #include "tools/base/diagnostics_output.h"
-#include "tools/base/file_descriptor.h"
 #include "tools/base/files.h"
-#include "tools/base/command_line.h"
 #include "tools/processes/processes.h"
 #include "tools/base/setting_values.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {

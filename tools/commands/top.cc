@@ -1,34 +1,21 @@
 // fibshim top: the counters of running processes, live. On a terminal a picture that is drawn anew;
 // into a pipe or a file, or on a terminal that can only print, plain lines, one block after another.
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/signalfd.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include <fmt/chrono.h>
-#include <fmt/format.h>
 
 #include "shim/abi/outcomes.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
-#include "tools/counters/counters_files.h"
 #include "tools/counters/folders_in_force.h"
-#include "tools/base/file_descriptor.h"
 #include "tools/counters/launch_counts.h"
 #include "tools/counters/launch_groups.h"
-#include "tools/base/command_line.h"
 #include "tools/base/screen.h"
 #include "tools/base/setting_values.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {

@@ -1,14 +1,9 @@
 #include "tools/counters/counters_files.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -20,7 +15,6 @@
 #include "shim/abi/control_format.h"
 #include "shim/abi/counters_format.h"
 #include "shim/abi/outcomes.h"
-#include "shim/abi/settings.h"
 #include "tools/base/files.h"
 #include "tools/base/setting_values.h"
 

@@ -2,8 +2,7 @@
 // and after they died. A file is data from elsewhere: every number in it is checked before it is
 // used, and what does not fit is refused with a reason, never read halfway. Files are read with
 // pread, not mapped, so that one cut short meanwhile is an error and not a SIGBUS.
-#ifndef FIBSHIM_TOOLS_COUNTERS_COUNTERS_FILES_H_
-#define FIBSHIM_TOOLS_COUNTERS_COUNTERS_FILES_H_
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -142,5 +141,3 @@ uint64_t saturating_add(uint64_t a, uint64_t b);
 std::string outcome_name(uint32_t outcome);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_COUNTERS_COUNTERS_FILES_H_

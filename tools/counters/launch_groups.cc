@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "shim/abi/outcomes.h"
 #include "tools/base/terminal.h"
 

@@ -2,12 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <vector>
 
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
-#include "tools/base/program.h"
+#include "tools/base/terminal.h"
 #include "tools/counters/folders_in_force.h"
 
 namespace fibshim::tools {

@@ -1,8 +1,5 @@
 // Unpacks what nvcc has compressed: the images in a fatbin, as the driver does when it loads them.
-#ifndef FIBSHIM_TOOLS_IMAGES_FATBIN_PAYLOAD_H_
-#define FIBSHIM_TOOLS_IMAGES_FATBIN_PAYLOAD_H_
-
-#include <string>
+#pragma once
 
 #include "loader/read/cubin.h"
 
@@ -13,5 +10,3 @@ namespace fibshim::tools {
 Result<std::string> unpack_payload(const FatbinEntry& entry);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_IMAGES_FATBIN_PAYLOAD_H_

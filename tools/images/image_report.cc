@@ -8,11 +8,9 @@
 #include <algorithm>
 #include <memory>
 
-#include <fmt/format.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "loader/read/cubin.h"
 #include "loader/read/demangle.h"
 #include "loader/read/sha256.h"
 #include "tools/images/fatbin_payload.h"

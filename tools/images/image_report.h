@@ -1,10 +1,8 @@
 // What GPU images hold, and host programs or libraries with images inside: as JSON, and as text made
 // from that JSON, so that the two cannot say different things. The bytes may be damaged or hostile:
 // what does not add up is an Error.
-#ifndef FIBSHIM_TOOLS_IMAGES_IMAGE_REPORT_H_
-#define FIBSHIM_TOOLS_IMAGES_IMAGE_REPORT_H_
+#pragma once
 
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,5 +22,3 @@ Result<nlohmann::ordered_json> image_json(std::string_view bytes, const KernelGl
 std::string image_text(const nlohmann::ordered_json& image, const std::string& indent);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_IMAGES_IMAGE_REPORT_H_

@@ -1,7 +1,5 @@
 #include "tools/judge/call.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <tuple>
 

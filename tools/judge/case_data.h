@@ -1,8 +1,5 @@
 // One case: values of the axes, and the tensors and scalars of one run.
-#ifndef FIBSHIM_TOOLS_JUDGE_CASE_DATA_H_
-#define FIBSHIM_TOOLS_JUDGE_CASE_DATA_H_
-
-#include <stdint.h>
+#pragma once
 
 #include <map>
 #include <string>
@@ -50,5 +47,3 @@ struct CaseData {
 };
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_CASE_DATA_H_

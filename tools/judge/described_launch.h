@@ -1,10 +1,5 @@
 // A launch of the kernel that a pattern describes, as the shim would meet it, and what becomes of it.
-#ifndef FIBSHIM_TOOLS_JUDGE_DESCRIBED_LAUNCH_H_
-#define FIBSHIM_TOOLS_JUDGE_DESCRIBED_LAUNCH_H_
-
-#include <optional>
-#include <string>
-#include <vector>
+#pragma once
 
 #include "loader/read/result.h"
 #include "shim/plan/plan.h"
@@ -50,5 +45,3 @@ class DescribedLaunch {
 };
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_DESCRIBED_LAUNCH_H_

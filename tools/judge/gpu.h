@@ -1,13 +1,10 @@
 // The GPU, through the driver that is there at run time: the program builds and starts without one.
 // One context of one device, one stream. Used in worker processes only: a kernel that faults takes
 // its process's context with it.
-#ifndef FIBSHIM_TOOLS_JUDGE_GPU_H_
-#define FIBSHIM_TOOLS_JUDGE_GPU_H_
+#pragma once
 
 #include <memory>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include <cuda.h>
 
@@ -76,5 +73,3 @@ class Gpu {
 };
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_GPU_H_

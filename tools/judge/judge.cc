@@ -1,22 +1,11 @@
 #include "tools/judge/judge.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <optional>
-#include <set>
 
-#include <fmt/format.h>
-
-#include "tools/base/program.h"
 #include "tools/base/diagnostics_output.h"
-#include "tools/base/file_descriptor.h"
 #include "tools/judge/compare.h"
 #include "tools/judge/inputs.h"
 #include "tools/judge/made_pattern.h"

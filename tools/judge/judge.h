@@ -1,13 +1,6 @@
 // What `fibshim verify` and `fibshim bench` share: which cases there are, a worker for each solution,
 // records, resuming, table and verdict.
-#ifndef FIBSHIM_TOOLS_JUDGE_JUDGE_H_
-#define FIBSHIM_TOOLS_JUDGE_JUDGE_H_
-
-#include <map>
-#include <string>
-#include <vector>
-
-#include <nlohmann/json.hpp>
+#pragma once
 
 #include "tools/judge/records.h"
 #include "tools/judge/trial.h"
@@ -47,5 +40,3 @@ nlohmann::ordered_json to_json(const CaseOutcome& outcome);
 CaseOutcome outcome_from_json(const nlohmann::ordered_json& json);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_JUDGE_H_

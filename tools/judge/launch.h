@@ -1,8 +1,5 @@
 // What is launched of a solution's kernel.
-#ifndef FIBSHIM_TOOLS_JUDGE_LAUNCH_H_
-#define FIBSHIM_TOOLS_JUDGE_LAUNCH_H_
-
-#include <stdint.h>
+#pragma once
 
 #include <array>
 #include <vector>
@@ -19,5 +16,3 @@ struct Launch {
 };
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_LAUNCH_H_

@@ -1,17 +1,11 @@
 #include "tools/judge/python_reference.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
-
-#include <nlohmann/json.hpp>
 
 #include "loader/compile/compile_expression.h"
 #include "tools/judge/workloads.h"

@@ -1,20 +1,11 @@
 #include "tools/judge/records.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 
-#include <fmt/format.h>
-
-#include "loader/read/file.h"
-#include "tools/base/program.h"
-#include "tools/base/file_descriptor.h"
+#include "tools/base/terminal.h"
 #include "tools/base/json_input.h"
 
 namespace fibshim::judge {

@@ -5,13 +5,9 @@
 // that FlashInfer and vLLM give them. Where an operation stores an intermediate result in a narrower
 // type before it goes on (the residual of vLLM's fused add), so does the reference; a final rounding
 // is the kernel's own, and left to the tolerance.
-#ifndef FIBSHIM_TOOLS_JUDGE_REFERENCES_H_
-#define FIBSHIM_TOOLS_JUDGE_REFERENCES_H_
+#pragma once
 
 #include <functional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "loader/compile/definition.h"
 #include "loader/read/result.h"
@@ -61,5 +57,3 @@ void for_each_row(const RowReference& reference, const std::vector<OutputSpec>& 
                   const std::function<void(size_t index, double* const* values)>& use);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_REFERENCES_H_

@@ -3,10 +3,6 @@
 #include <math.h>
 
 #include <algorithm>
-#include <map>
-#include <set>
-
-#include <fmt/format.h>
 
 #include "tools/judge/records.h"
 #include "tools/base/terminal.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <initializer_list>
-#include <string>
 
 namespace fibshim::judge {
 namespace {

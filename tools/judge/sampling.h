@@ -1,12 +1,6 @@
 // Judging operations whose outputs are random: samples must come from the allowed set, always, and
 // often enough from each of its members.
-#ifndef FIBSHIM_TOOLS_JUDGE_SAMPLING_H_
-#define FIBSHIM_TOOLS_JUDGE_SAMPLING_H_
-
-#include <stdint.h>
-
-#include <string_view>
-#include <vector>
+#pragma once
 
 #include "tools/judge/case_data.h"
 
@@ -26,5 +20,3 @@ struct SampleLaw {
 SampleLaw sample_law(std::string_view op, const CaseData& data, int64_t row);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_SAMPLING_H_

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "tools/judge/judge.h"
 #include "tools/base/terminal.h"
 

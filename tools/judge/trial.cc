@@ -1,7 +1,6 @@
 #include "tools/judge/trial.h"
 
 #include <math.h>
-#include <string.h>
 
 #include <algorithm>
 #include <mutex>

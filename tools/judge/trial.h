@@ -1,11 +1,7 @@
 // Judging one solution on the GPU, inside a worker process: every case of it, in order.
-#ifndef FIBSHIM_TOOLS_JUDGE_TRIAL_H_
-#define FIBSHIM_TOOLS_JUDGE_TRIAL_H_
+#pragma once
 
 #include <functional>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "loader/check/check.h"
 #include "loader/compile/model.h"
@@ -100,5 +96,3 @@ Result<double> measure_copy_bandwidth(Gpu* gpu);
 void merge(const CaseOutcome& other, CaseOutcome* outcome);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_TRIAL_H_

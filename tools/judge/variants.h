@@ -1,13 +1,7 @@
 // In which ways the patterns of a folder call a solution.
-#ifndef FIBSHIM_TOOLS_JUDGE_VARIANTS_H_
-#define FIBSHIM_TOOLS_JUDGE_VARIANTS_H_
+#pragma once
 
-#include <stdint.h>
-
-#include <map>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "loader/compile/model.h"
 #include "tools/lint/verify_block.h"
@@ -33,5 +27,3 @@ std::set<std::string> names_behind(std::vector<std::string> names, const Pattern
                                    const VerifyBlock& verify);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_VARIANTS_H_

@@ -1,7 +1,6 @@
 // A child process for work that may crash, hang or poison its CUDA context. It tells its parent what
 // it finds, one JSON object at a time; what it prints is kept for the log.
-#ifndef FIBSHIM_TOOLS_JUDGE_WORKER_H_
-#define FIBSHIM_TOOLS_JUDGE_WORKER_H_
+#pragma once
 
 #include <functional>
 #include <string>
@@ -27,5 +26,3 @@ WorkerEnd run_worker(const std::function<void(const Tell& tell)>& body,
                      double timeout_s);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_WORKER_H_

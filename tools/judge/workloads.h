@@ -1,13 +1,7 @@
 // Recorded workloads: FlashInfer Trace records without a solution, one JSON object a line, below a
 // dataset's workloads/. Their inputs are random (made as ever), scalars, or tensors of safetensors
 // files below the same root.
-#ifndef FIBSHIM_TOOLS_JUDGE_WORKLOADS_H_
-#define FIBSHIM_TOOLS_JUDGE_WORKLOADS_H_
-
-#include <map>
-#include <string>
-#include <string_view>
-#include <vector>
+#pragma once
 
 #include <nlohmann/json.hpp>
 
@@ -49,5 +43,3 @@ Result<void> write_safetensors(const std::string& path,
                                const std::map<std::string, const Tensor*>& tensors);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_WORKLOADS_H_

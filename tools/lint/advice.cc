@@ -3,13 +3,9 @@
 #include <string.h>
 
 #include <algorithm>
-#include <map>
-#include <optional>
 #include <set>
-#include <unordered_map>
 
 #include "loader/compile/bind.h"
-#include "loader/read/cubin.h"
 
 namespace fibshim {
 namespace {

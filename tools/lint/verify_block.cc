@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "loader/compile/definition.h"
-#include "loader/compile/solution.h"
-
 namespace fibshim {
 namespace {
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>

@@ -1,8 +1,7 @@
 // What /proc tells of other processes: is the shim in them, which settings and counters have they.
 // A process may end while it is looked at, or not let itself be looked at: what cannot be read is
 // empty.
-#ifndef FIBSHIM_TOOLS_PROCESSES_PROCESSES_H_
-#define FIBSHIM_TOOLS_PROCESSES_PROCESSES_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -39,5 +38,3 @@ std::string why_no_shim(uint64_t pid);
 std::vector<std::string> container_hints();
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_PROCESSES_PROCESSES_H_

@@ -1,7 +1,5 @@
 #include "tools/record/recording.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -11,8 +9,6 @@
 #include <fmt/format.h>
 
 #include "loader/read/file.h"
-#include "shim/abi/settings.h"
-#include "tools/counters/counters_files.h"
 
 namespace fibshim::tools {
 namespace {

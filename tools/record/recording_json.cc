@@ -11,7 +11,6 @@
 #include "loader/read/file.h"
 #include "shim/abi/outcomes.h"
 #include "tools/base/json_input.h"
-#include "tools/counters/counters_files.h"
 
 namespace fibshim::tools {
 namespace {

@@ -4,13 +4,9 @@
 #include <pcre2.h>
 
 #include <ctype.h>
-#include <string.h>
 
 #include <algorithm>
 #include <iterator>
-#include <memory>
-#include <optional>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
