@@ -3,6 +3,7 @@
 // gives some number.
 #pragma once
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,6 +43,30 @@ template <class Json = nlohmann::json>
 Json parse_json(std::string_view text) {
   if (is_nested_too_deep(text)) return Json(Json::value_t::discarded);
   return Json::parse(text, nullptr, false);
+}
+
+// The member at a JSON pointer, such as "/workload/axes"; null where a part of the way is missing or
+// of another kind.
+template <class Json>
+const Json* find_at(const Json& json, const char* path) {
+  const typename Json::json_pointer pointer(path);
+  return json.contains(pointer) ? &json.at(pointer) : nullptr;
+}
+
+// The text there; "" where there is none.
+template <class Json>
+std::string text_at(const Json& json, const char* path) {
+  const Json* const value = find_at(json, path);
+  return value != nullptr && value->is_string() ? value->template get<std::string>() : "";
+}
+
+// The number there; those that JSON has no way to write are strings. 0 where there is none.
+template <class Json>
+double number_at(const Json& json, const char* path) {
+  const Json* const value = find_at(json, path);
+  if (value == nullptr) return 0;
+  if (value->is_string()) return *value == "NaN" ? NAN : INFINITY;
+  return value->is_number() ? value->template get<double>() : 0;
 }
 
 // The number, exactly. Throws std::range_error, as nlohmann does where the type is another.

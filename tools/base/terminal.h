@@ -3,6 +3,7 @@
 // config folder may hold anything, escape sequences included.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -58,6 +59,29 @@ std::string printable(std::string_view text);
 
 // "1 file", "3 files". `many` is for plurals that are not made with an "s".
 std::string counted(uint64_t count, std::string_view one, std::string_view many = "");
+
+// The parts between separators; after a last one there is no empty part.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+// "a=1 b=2", as the axes of a case are shown.
+template <class Map>
+std::string pairs_words(const Map& map) {
+  std::string words;
+  for (const auto& [name, value] : map) {
+    words += fmt::format("{}{}={}", words.empty() ? "" : " ", name, value);
+  }
+  return words;
+}
+
+// The text as JSON; null for an empty one.
+nlohmann::ordered_json or_null(const std::string& text);
+
+// The first row whose `member` is `wanted`, or null.
+template <class Table, class Member, class Wanted>
+auto find_row(Table& table, Member member, const Wanted& wanted) -> decltype(&*std::begin(table)) {
+  const auto at = std::ranges::find(table, wanted, member);
+  return at == std::ranges::end(table) ? nullptr : &*at;
+}
 
 // Columns that the text takes: its code points.
 size_t display_width(std::string_view text);

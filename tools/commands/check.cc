@@ -158,7 +158,7 @@ int check_command(int argc, const char* const* argv) {
 
   CheckOptions& options = given.options;
   if (given.wants_gpus && !add_sms_of_gpus(&given.sms)) return kExitWrong;
-  std::sort(given.sms.begin(), given.sms.end());
+  std::ranges::sort(given.sms);
   given.sms.erase(std::unique(given.sms.begin(), given.sms.end()), given.sms.end());
   if (!given.key.empty()) {
     options.required_key = parse_public_key(given.key) ? given.key : absolute_path(given.key);

@@ -7,10 +7,6 @@
 namespace fibshim::tools {
 namespace {
 
-nlohmann::ordered_json or_null(const std::string& text) {
-  return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
-}
-
 const char* source_words(SettingSource source) {
   switch (source) {
     case SettingSource::environment: return "environment";

@@ -38,7 +38,7 @@ std::string text_of(const Json& json) { return printable(json.get<std::string>()
 
 // The counters of a process: those files that it has mapped, seen through its own root, so that a
 // process in a container is read, too.
-Json counters_json(const ProcessLook& process) {
+Json counters_json(const ProcessInfo& process) {
   Json out = Json::array();
   for (const std::string& path : process.counters) {
     const size_t slash = path.rfind('/');
@@ -66,9 +66,7 @@ Json counters_json(const ProcessLook& process) {
   return out;
 }
 
-Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
-
-Json process_json(const ProcessLook& process) {
+Json process_json(const ProcessInfo& process) {
   Json out;
   out["pid"] = process.pid;
   out["command"] = process.command;

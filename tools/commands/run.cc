@@ -53,7 +53,7 @@ std::string preload_list(const std::string& shim, const char* existing,
   std::vector<std::string> others;
   // The linker takes colons and blanks alike.
   std::string text = existing == nullptr ? "" : existing;
-  std::replace(text.begin(), text.end(), ':', ' ');
+  std::ranges::replace(text, ':', ' ');
   std::istringstream words(text);
   for (std::string word; words >> word;) {
     if (word != shim) (is_sanitizer(word) ? sanitizers : others).push_back(word);

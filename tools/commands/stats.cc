@@ -111,8 +111,7 @@ LaunchGroups groups_of(const Reading& reading, const Options& options) {
 
 std::string processes_line(const std::vector<ProcessCounters>& processes,
                            const std::string& folder) {
-  const auto live = std::count_if(processes.begin(), processes.end(),
-                                  [](const ProcessCounters& p) { return p.is_alive; });
+  const auto live = std::ranges::count_if(processes, &ProcessCounters::is_alive);
   return fmt::format("{} ({} live, {} ended), counters in {}\n",
                      counted(processes.size(), "process", "processes"), live,
                      static_cast<std::ptrdiff_t>(processes.size()) - live, printable(folder));

@@ -59,12 +59,7 @@ bool is_in_job(const ProcessCounters& process, const std::string& job) {
   if (process.folder.job == job) return true;
   if (job.find('=') == std::string::npos) return false;
   const std::string environment = read_small_file(fmt::format("/proc/{}/environ", process.pid));
-  for (size_t at = 0; at < environment.size();) {
-    const size_t end = std::min(environment.find('\0', at), environment.size());
-    if (environment.compare(at, end - at, job) == 0) return true;
-    at = end + 1;
-  }
-  return false;
+  return std::ranges::count(split(environment, '\0'), job) != 0;
 }
 
 // The processes that are meant. *has_all: every --pid has counters.
@@ -91,8 +86,7 @@ std::vector<ProcessCounters> choose(CountersFolder folder, const Options& option
     }
   }
   for (const uint64_t pid : missing) {
-    print_message(
-        "swap", fmt::format("no counters of process {} in {}", pid, printable(options.stats_dir)));
+    print_message("swap", "no counters of process {} in {}", pid, printable(options.stats_dir));
   }
   *has_all = missing.empty();
   return out;
@@ -167,9 +161,10 @@ std::optional<std::string> later_reading(const std::string& path, const std::str
   return fmt::format("read {}", printable(now));
 }
 
-// What processes that start later will read. False: a link that was to be repointed was not.
-bool see_to_later_processes(const Options& options, const std::vector<ProcessCounters>& processes,
-                            const std::string& target) {
+// Repoints links where that is wanted, else says what processes that start later will read. False: a link
+// was not repointed.
+bool repoint_links(const Options& options, const std::vector<ProcessCounters>& processes,
+                   const std::string& target) {
   bool is_done = true;
   for (const auto& [path, named_by] : configured_in(processes)) {
     const auto reading = later_reading(path, target);
@@ -260,12 +255,12 @@ int swap(const Options& options) {
   const std::vector<MoveResult> results =
       options.job.empty() ? move_each(*right, processes, move, is_waiting ? &deadline : nullptr)
                           : move_together(*right, processes, move, deadline);
-  bool are_fine = std::all_of(results.begin(), results.end(),
-                              [](const MoveResult& result) { return is_fine(result.state); });
+  bool are_fine =
+      std::ranges::all_of(results, [](const MoveResult& result) { return is_fine(result.state); });
   const bool is_printed = options.wants_json ? print_json(to_json(options, folder, results, ""))
                                              : print_data(to_text(results));
   if (are_fine && move.target == AskTarget::folder) {
-    are_fine = see_to_later_processes(options, processes, folder);
+    are_fine = repoint_links(options, processes, folder);
   }
   return has_all && are_fine && is_printed ? kExitFine : kExitWrong;
 }

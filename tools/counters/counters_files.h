@@ -137,6 +137,15 @@ Writer find_writer(int fd);
 
 uint64_t saturating_add(uint64_t a, uint64_t b);
 
+// The text of a field that need not end in a zero.
+template <size_t size>
+std::string text_of(const char (&field)[size]) {
+  return std::string(field, strnlen(field, size));
+}
+
+// The name of a mode; "mode_<n>" when the setting has none.
+std::string mode_name(uint32_t mode);
+
 // The name of an outcome; "outcome_<n>" when it is not in the table.
 std::string outcome_name(uint32_t outcome);
 

@@ -14,7 +14,7 @@
 
 #include "loader/read/result.h"
 #include "tools/judge/case_data.h"
-#include "tools/judge/launch.h"
+#include "tools/judge/gpu.h"
 #include "tools/judge/usual_values.h"
 #include "tools/judge/variants.h"
 
@@ -61,7 +61,7 @@ class Call {
   bool is_pinned(const std::string& name) const { return variant_.pattern->pin_of(name).is_pinned; }
 
   // What a recorded launch had to give; "" for nothing.
-  std::string note() const;
+  std::string recorded_values() const;
 
  private:
   class Values;

@@ -11,6 +11,14 @@ namespace fibshim::judge {
 
 using AxisValues = std::map<std::string, int64_t>;
 
+// Shape of an argument for these axes.
+inline std::vector<int64_t> shape_of(const std::vector<std::string>& axes,
+                                     const AxisValues& values) {
+  std::vector<int64_t> shape;
+  for (const std::string& axis : axes) shape.push_back(values.at(axis));
+  return shape;
+}
+
 // Contiguous, in host memory.
 struct Tensor {
   const ElementType* type = nullptr;

@@ -3,7 +3,7 @@
 
 #include "loader/read/result.h"
 #include "shim/plan/plan.h"
-#include "tools/judge/launch.h"
+#include "tools/judge/gpu.h"
 #include "tools/judge/variants.h"
 
 namespace fibshim::judge {

@@ -31,9 +31,6 @@ struct InputRequest {
   std::function<Result<IntegerRange>(std::string_view name)> range_of;
 };
 
-// Shape of an argument for these axes.
-std::vector<int64_t> shape_of(const std::vector<std::string>& axes, const AxisValues& values);
-
 // Fills data->tensors and data->scalars; what is in there already (recorded inputs) stays.
 Result<void> make_inputs(const InputRequest& request, CaseData* data);
 

@@ -31,6 +31,9 @@ int run_judge(const JudgeOptions& options);
 std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& options,
                                  const std::vector<Workload>& recorded);
 
+// A record's axes: "batch_size=1 page=16".
+std::string axes_words(const nlohmann::ordered_json& record);
+
 // Records as a table for people, and the line that sums them up.
 std::string format_records(const std::vector<nlohmann::ordered_json>& records, bool is_bench);
 std::string format_verdict(const std::vector<nlohmann::ordered_json>& records, size_t skipped,

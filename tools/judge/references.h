@@ -12,6 +12,7 @@
 #include "loader/compile/definition.h"
 #include "loader/read/result.h"
 #include "tools/judge/case_data.h"
+#include "tools/judge/compare.h"
 
 namespace fibshim::judge {
 
@@ -55,5 +56,15 @@ Result<RowReference> make_reference(const ReferenceRequest& request);
 void for_each_row(const RowReference& reference, const std::vector<OutputSpec>& outputs,
                   const std::vector<int64_t>& rows,
                   const std::function<void(size_t index, double* const* values)>& use);
+
+// One row of a tensor as doubles.
+void load_row(const Tensor& tensor, int64_t row, double* to);
+
+// Each output as it was found against the reference, in these rows.
+std::vector<Comparison> compare_rows(const RowReference& reference,
+                                     const std::vector<OutputSpec>& outputs,
+                                     const std::vector<int64_t>& rows,
+                                     const std::vector<Tensor>& found,
+                                     const std::vector<Tolerance>& tolerances);
 
 }  // namespace fibshim::judge

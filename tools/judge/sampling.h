@@ -13,6 +13,10 @@ inline constexpr double kMaxTotalVariation = 0.2;
 struct SampleLaw {
   std::vector<double> probabilities;  // sums to one
   std::vector<bool> is_allowed;       // a little wider than the law: ties and rounding at the edge
+
+  bool allows(int64_t token) const {
+    return token >= 0 && token < std::ssize(is_allowed) && is_allowed[static_cast<size_t>(token)];
+  }
 };
 
 // The law of one row of `probs` under the operation's filters (top_k before top_p, as FlashInfer

@@ -19,6 +19,9 @@ struct Variant {
 // Of the patterns that lead to the solution: one for each way of calling it.
 std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution);
 
+// The definition that the solution names, or null.
+const Definition* find_definition(const FolderModel& model, const SolutionSpec& solution);
+
 // The names that a solution's launch block uses.
 std::vector<std::string> names_of_launch(const SolutionSpec& solution);
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -14,8 +15,9 @@ using Tell = std::function<void(const nlohmann::ordered_json& message)>;
 struct WorkerEnd {
   bool is_fine = false;
   bool is_timed_out = false;
-  std::string words;   // how it ended, when not fine
-  std::string output;  // the end of what it printed
+  std::optional<int> exit_code;  // nothing: a signal or the time limit ended it
+  std::string words;             // how it ended, when not fine
+  std::string output;            // the end of what it printed
 };
 
 // Runs `body` in a child until it returns, and hands every message to `on_message` here. The child

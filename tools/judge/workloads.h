@@ -3,6 +3,8 @@
 // files below the same root.
 #pragma once
 
+#include <functional>
+
 #include <nlohmann/json.hpp>
 
 #include "loader/compile/definition.h"
@@ -19,12 +21,21 @@ struct Workload {
 
 using Workloads = std::map<std::string, std::vector<Workload>>;  // by definition
 
+// What is wrong with one record, or "".
+using ReadRecord = std::function<std::string(nlohmann::ordered_json record)>;
+
+// Hands each JSON object of `text`, one a line, to `read`. *faults gets what is wrong, with file and line.
+void parse_jsonl(const std::string& file, std::string_view text, const ReadRecord& read,
+                 std::vector<std::string>* faults);
+// The same of a file, or of all *.jsonl below a folder, by name. A file that does not exist holds none.
+void read_jsonl(const std::string& path, const ReadRecord& read, std::vector<std::string>* faults);
+
 // All of `root`/workloads/**/*.jsonl, in the order of files and lines; none when there is no such
 // folder. Lines that cannot be read are named in *faults, with file and line.
 Workloads read_workloads(const std::string& root, std::vector<std::string>* faults);
 
-// Adds the workload of one line. Empty, or why it is none.
-std::string read_workload(std::string_view line, Workloads* workloads);
+// Adds the workload of one record. Empty, or why it is none.
+std::string read_workload(const nlohmann::ordered_json& record, Workloads* workloads);
 
 // One made here: random inputs. The uuid follows from definition and axes, so that runs of several
 // solutions, now and later, speak of the same workload.

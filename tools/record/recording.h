@@ -75,8 +75,9 @@ struct Recording {
   std::vector<RefusedFile> refused;
   uint64_t kernels_left_out = 0;  // of JSON Lines: for the limit's sake
 
-  uint64_t launches() const;  // of all kernels, without nodes
-  uint64_t nodes() const;
+  uint64_t sum_of(uint64_t KernelRecord::*member) const;
+  uint64_t launches() const { return sum_of(&KernelRecord::launches); }  // without nodes
+  uint64_t nodes() const { return sum_of(&KernelRecord::nodes); }
   double estimated_ns() const;
 
   void sort_kernels();
