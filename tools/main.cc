@@ -1,14 +1,7 @@
 // fibshim: the command line. Finds the subcommand in the table and hands over.
 #include <exception>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "loader/read/diagnostics.h"
-#include "tools/base/program.h"
-#include "tools/base/terminal.h"
 #include "tools/commands/commands.h"
 #include "tools/base/files.h"
 #include "tools/base/manual.h"

@@ -2,8 +2,7 @@
 //
 // A row is read once and stays in registers until it is written, so a kernel may write where it reads.
 // The lanes of a warp hold short rows, several rows to a block; a block holds a long row.
-#ifndef FIBSHIM_KERNELS_COMMON_ROW_CUH_
-#define FIBSHIM_KERNELS_COMMON_ROW_CUH_
+#pragma once
 
 #include "vector.cuh"
 
@@ -272,5 +271,3 @@ __device__ inline float reciprocal_root(double mean, float eps) {
 // OPT, GPT-2, and PyTorch models of the sizes above.
 #define FIBSHIM_LAYERNORM_SIZES(X) \
   X(768) X(1024) X(1280) X(1600) X(2048) X(2560) X(4096) X(5120) X(7168) X(8192) X(9216) X(12288)
-
-#endif  // FIBSHIM_KERNELS_COMMON_ROW_CUH_

@@ -2,8 +2,7 @@
 //
 // Every kernel here is bound by memory. It reads and writes 16 bytes a thread at a time, issues loads
 // ahead of their use, computes in fp32 and rounds where the kernel that it replaces rounds.
-#ifndef FIBSHIM_KERNELS_COMMON_VECTOR_CUH_
-#define FIBSHIM_KERNELS_COMMON_VECTOR_CUH_
+#pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -98,5 +97,3 @@ __device__ inline void wait_for_kernel_before() {
 }
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_KERNELS_COMMON_VECTOR_CUH_

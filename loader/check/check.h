@@ -1,7 +1,6 @@
 // Reads and checks a whole config folder: what `fibshim check` prints and what the shim loads are
 // one and the same, so they cannot disagree.
-#ifndef FIBSHIM_LOADER_CHECK_CHECK_H_
-#define FIBSHIM_LOADER_CHECK_CHECK_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -73,5 +72,3 @@ struct CheckReport {
 CheckReport check_folder(const std::string& folder, const CheckOptions& options = {}) noexcept;
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_CHECK_CHECK_H_

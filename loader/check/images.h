@@ -1,6 +1,5 @@
 // Reads the images that solutions name, each file once, and checks every solution against them.
-#ifndef FIBSHIM_LOADER_READ_IMAGES_H_
-#define FIBSHIM_LOADER_READ_IMAGES_H_
+#pragma once
 
 #include <memory>
 #include <optional>
@@ -55,5 +54,3 @@ void check_images(SolutionSpec* solution, const Definition* definition, ImageSto
                   Diagnostics* diagnostics);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_READ_IMAGES_H_

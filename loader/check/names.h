@@ -1,6 +1,5 @@
 // What can be said of a solution's names and expressions before any pattern is looked at.
-#ifndef FIBSHIM_LOADER_CHECK_NAMES_H_
-#define FIBSHIM_LOADER_CHECK_NAMES_H_
+#pragma once
 
 #include <functional>
 #include <map>
@@ -22,5 +21,3 @@ void check_names(const SolutionSpec& solution, const Definition& definition,
                  const SuppliedNames& supplied, bool has_faulty_patterns, Diagnostics* diagnostics);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_CHECK_NAMES_H_

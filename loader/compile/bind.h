@@ -1,7 +1,6 @@
 // Joins one pattern with one solution: how a launch that the pattern fits is turned into a launch
 // of the solution's kernel, or why it must not be.
-#ifndef FIBSHIM_LOADER_COMPILE_BIND_H_
-#define FIBSHIM_LOADER_COMPILE_BIND_H_
+#pragma once
 
 #include "loader/compile/definition.h"
 #include "loader/read/diagnostics.h"
@@ -23,5 +22,3 @@ BindingSpec bind(const PatternSpec& pattern, const SolutionSpec& solution,
                  const Definition& definition, Diagnostics* diagnostics);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_COMPILE_BIND_H_

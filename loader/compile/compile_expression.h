@@ -6,8 +6,7 @@
 // so that `eps == 1e-6` holds for what a caller wrote as 1e-6f. Names are resolved by a Scope; one
 // may stand for another expression, which is compiled in place.
 // Whatever is returned as a Program runs in kMaxStackDepth values: the launch path relies on it.
-#ifndef FIBSHIM_LOADER_COMPILE_COMPILE_EXPRESSION_H_
-#define FIBSHIM_LOADER_COMPILE_COMPILE_EXPRESSION_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -94,5 +93,3 @@ ExpressionResult<void> compile_where(const Expression& expression, const Scope& 
                                      std::vector<Clause>* clauses = nullptr);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_COMPILE_COMPILE_EXPRESSION_H_

@@ -1,8 +1,7 @@
 // A FlashInfer Trace Definition. Serving needs names, axes, inputs and outputs; judging (`fibshim
 // verify`) also shapes, op_type, tags, constraints and the reference. Those are taken where they are
 // well-formed and left out where they are not: no folder is refused for them.
-#ifndef FIBSHIM_LOADER_COMPILE_DEFINITION_H_
-#define FIBSHIM_LOADER_COMPILE_DEFINITION_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -83,5 +82,3 @@ struct Definition {
 std::optional<Definition> read_definition(JsonValue root, Diagnostics* diagnostics);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_COMPILE_DEFINITION_H_

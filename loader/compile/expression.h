@@ -1,7 +1,6 @@
 // The expression language of `where`, `expr` and geometry: text -> syntax tree. compile_expression.h makes
 // programs of it.
-#ifndef FIBSHIM_LOADER_COMPILE_EXPRESSION_H_
-#define FIBSHIM_LOADER_COMPILE_EXPRESSION_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -90,5 +89,3 @@ class Expression {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_COMPILE_EXPRESSION_H_

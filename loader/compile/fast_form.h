@@ -1,8 +1,7 @@
 // Makes the fast form (shim/abi/snapshot.h) of patterns and bindings: what the shim carries out without
 // running programs. It is made from what the compiler knows of each expression, never from steps, and says
 // `computed`, `slow` or "not whole" wherever it cannot say exactly what the programs say.
-#ifndef FIBSHIM_LOADER_COMPILE_FAST_FORM_H_
-#define FIBSHIM_LOADER_COMPILE_FAST_FORM_H_
+#pragma once
 
 #include <vector>
 
@@ -20,5 +19,3 @@ FastForm make_fast_form(const BindingSpec& binding, const PatternSpec& pattern,
                         const SolutionSpec& solution);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_COMPILE_FAST_FORM_H_

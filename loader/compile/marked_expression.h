@@ -1,6 +1,5 @@
 // Expressions as they stand in a folder's JSON.
-#ifndef FIBSHIM_LOADER_COMPILE_MARKED_EXPRESSION_H_
-#define FIBSHIM_LOADER_COMPILE_MARKED_EXPRESSION_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -31,5 +30,3 @@ void report(const ExpressionError& error, const MarkedExpression& expression,
             Diagnostics* diagnostics);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_COMPILE_MARKED_EXPRESSION_H_

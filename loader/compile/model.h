@@ -1,6 +1,5 @@
 // A config folder once read and cross-checked: what the checks fill in and the snapshot is made of.
-#ifndef FIBSHIM_LOADER_COMPILE_MODEL_H_
-#define FIBSHIM_LOADER_COMPILE_MODEL_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -54,5 +53,3 @@ struct FolderModel {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_COMPILE_MODEL_H_

@@ -3,8 +3,7 @@
 //
 // It is compiled as far as it can be without a definition: the symbol, the launch-time parts of the
 // definition's name, and `where`.
-#ifndef FIBSHIM_LOADER_COMPILE_PATTERN_H_
-#define FIBSHIM_LOADER_COMPILE_PATTERN_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -89,5 +88,3 @@ class PatternSpec : public Scope {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_COMPILE_PATTERN_H_

@@ -1,6 +1,5 @@
 // Reads a pattern's JSON, strictly: an unknown key is an error, since a misspelt guard is no guard.
-#ifndef FIBSHIM_LOADER_COMPILE_READ_PATTERN_H_
-#define FIBSHIM_LOADER_COMPILE_READ_PATTERN_H_
+#pragma once
 
 #include <memory>
 
@@ -12,5 +11,3 @@ namespace fibshim {
 std::unique_ptr<PatternSpec> read_pattern(JsonValue root, Diagnostics* diagnostics);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_COMPILE_READ_PATTERN_H_

@@ -1,6 +1,5 @@
 // Turns a checked folder into a Snapshot: one contiguous block of plain structs.
-#ifndef FIBSHIM_LOADER_COMPILE_SNAPSHOT_BUILDER_H_
-#define FIBSHIM_LOADER_COMPILE_SNAPSHOT_BUILDER_H_
+#pragma once
 
 #include <memory>
 
@@ -26,5 +25,3 @@ const SymbolMatcher& matcher_of(const Snapshot* snapshot);
 Trust trust_of(const Snapshot* snapshot);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_COMPILE_SNAPSHOT_BUILDER_H_

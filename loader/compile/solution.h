@@ -3,8 +3,7 @@
 //
 // Read leniently where the record is upstream's, strictly within `launch`. What a solution's images
 // say is looked at later, by the folder's checks.
-#ifndef FIBSHIM_LOADER_COMPILE_SOLUTION_H_
-#define FIBSHIM_LOADER_COMPILE_SOLUTION_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -88,5 +87,3 @@ std::optional<SolutionSpec> read_solution(JsonValue root, const std::string& rel
                                           Diagnostics* diagnostics);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_COMPILE_SOLUTION_H_

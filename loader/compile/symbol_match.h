@@ -3,8 +3,7 @@
 // Runs once per handle that the driver hands out, so an engine with 10,000 kernels asks 10,000
 // times. Exact names, which are most, are in a hash map; globs and regular expressions are tried one
 // by one. A glob is matched as a regular expression, too. match() is thread-safe and never throws.
-#ifndef FIBSHIM_LOADER_COMPILE_SYMBOL_MATCH_H_
-#define FIBSHIM_LOADER_COMPILE_SYMBOL_MATCH_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -95,5 +94,3 @@ class SymbolMatcher {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_COMPILE_SYMBOL_MATCH_H_

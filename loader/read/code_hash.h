@@ -5,8 +5,7 @@
 // uninitialised data, the relocations of these (type, place, addend, value of the symbol), and the
 // attributes of each kernel (parameters, shared memory, bounds). Another compiler version, another option that
 // changes the code, or a specialised constant makes another hash.
-#ifndef FIBSHIM_LOADER_READ_CODE_HASH_H_
-#define FIBSHIM_LOADER_READ_CODE_HASH_H_
+#pragma once
 
 #include <optional>
 #include <string_view>
@@ -19,5 +18,3 @@ namespace fibshim {
 std::optional<ImageHash> hash_code(std::string_view image);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_READ_CODE_HASH_H_

@@ -3,8 +3,7 @@
 // Pure functions over bytes. The bytes may be truncated or hostile: every read is bounded, and
 // what does not add up is an Error (invalid_image), never a crash. Formats as measured with the
 // CUDA 13.0 toolkit; the ABI of earlier ones (ELF OSABI 0x33) is read too.
-#ifndef FIBSHIM_LOADER_READ_CUBIN_H_
-#define FIBSHIM_LOADER_READ_CUBIN_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -100,5 +99,3 @@ enum class ImageFormat : uint8_t { unknown, cubin, fatbin, ptx };
 ImageFormat detect_image_format(std::string_view bytes);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_READ_CUBIN_H_

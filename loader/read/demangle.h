@@ -1,8 +1,7 @@
 // Readable names of C++ symbols, within bounds. A mangled name of 300 bytes can stand for gigabytes:
 // its substitutions double with every few bytes. abi::__cxa_demangle makes all of them, so whoever
 // reads symbols that come from elsewhere asks here.
-#ifndef FIBSHIM_LOADER_READ_DEMANGLE_H_
-#define FIBSHIM_LOADER_READ_DEMANGLE_H_
+#pragma once
 
 #include <stddef.h>
 
@@ -17,5 +16,3 @@ inline constexpr size_t kMaxReadableShare = 64;  // of a symbol's bytes: engines
 std::string demangle(const std::string& symbol);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_READ_DEMANGLE_H_

@@ -2,8 +2,7 @@
 //
 // A folder is read to its end: every finding is kept, none stops the reading. One row of rules.def
 // names a rule, says what a finding of it does, and explains it (`fibshim check --explain RULE`).
-#ifndef FIBSHIM_LOADER_READ_DIAGNOSTICS_H_
-#define FIBSHIM_LOADER_READ_DIAGNOSTICS_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -123,5 +122,3 @@ class Diagnostics {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_READ_DIAGNOSTICS_H_

@@ -2,8 +2,7 @@
 //
 // Every reader returns a value that can be used, or nothing after having reported why. `what` names
 // the thing in messages, quotes included where it is a key: "\"benefit\"", "an entry of \"grid\"".
-#ifndef FIBSHIM_LOADER_READ_FIELDS_H_
-#define FIBSHIM_LOADER_READ_FIELDS_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -64,5 +63,3 @@ std::optional<bool> read_boolean(JsonValue value, const std::string& what,
 std::string quoted(std::string_view name);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_READ_FIELDS_H_

@@ -5,8 +5,7 @@
 // neither "..", nor a link, nor a link that is exchanged in between leads out. The stamp of a file
 // is taken from the descriptor that its bytes come from. The folder itself is reached step by step,
 // and what was stepped on is kept: who can write there decides which folder the path names.
-#ifndef FIBSHIM_LOADER_READ_FILE_H_
-#define FIBSHIM_LOADER_READ_FILE_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -134,5 +133,3 @@ std::optional<Distrust> distrust_of_way(const RootFolder& root, const TrustRule&
 Result<std::string> read_trusted_file(const std::string& path, size_t max_bytes, Trust trust);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_READ_FILE_H_

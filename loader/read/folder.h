@@ -1,6 +1,5 @@
 // Which files make up a config folder, and its settings.
-#ifndef FIBSHIM_LOADER_READ_FOLDER_H_
-#define FIBSHIM_LOADER_READ_FOLDER_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -79,5 +78,3 @@ struct FolderSettings {
 FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_READ_FOLDER_H_

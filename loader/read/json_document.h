@@ -2,8 +2,7 @@
 //
 // Read by a small strict reader; nlohmann/json words what is wrong with a text that it refuses. Values
 // are views: they live as long as the document. Not thread-safe, never throws but for lack of memory.
-#ifndef FIBSHIM_LOADER_READ_JSON_DOCUMENT_H_
-#define FIBSHIM_LOADER_READ_JSON_DOCUMENT_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -112,5 +111,3 @@ class JsonDocument {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_READ_JSON_DOCUMENT_H_

@@ -1,8 +1,7 @@
 // What one config folder may ask of the process that reads it, as one table: the man page lists it,
 // and a test goes beyond each. A folder beyond a limit is refused with a message that states it.
 // Those of the launch path itself are in snapshot.h, for the shim.
-#ifndef FIBSHIM_LOADER_READ_LIMITS_H_
-#define FIBSHIM_LOADER_READ_LIMITS_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -82,5 +81,3 @@ inline constexpr LimitInfo kLimits[] = {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_READ_LIMITS_H_

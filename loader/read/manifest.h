@@ -8,8 +8,7 @@
 //
 // With a key required nothing of a folder is parsed that the list does not name with the very hash
 // of the bytes at hand, and every file that it names must be there.
-#ifndef FIBSHIM_LOADER_READ_MANIFEST_H_
-#define FIBSHIM_LOADER_READ_MANIFEST_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -56,5 +55,3 @@ class SignedManifest {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_READ_MANIFEST_H_

@@ -1,7 +1,6 @@
 // Errors are values: every function of the loader that can fail returns a Result.
 // Exceptions stay inside the loader's own functions; none crosses a header of this room.
-#ifndef FIBSHIM_LOADER_READ_RESULT_H_
-#define FIBSHIM_LOADER_READ_RESULT_H_
+#pragma once
 
 #include <string>
 #include <utility>
@@ -38,5 +37,3 @@ inline tl::unexpected<Error> fail(ErrorCode code, std::string message, size_t of
 }
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_READ_RESULT_H_

@@ -1,6 +1,5 @@
 // SHA-256 of images, as solutions state it.
-#ifndef FIBSHIM_LOADER_READ_SHA256_H_
-#define FIBSHIM_LOADER_READ_SHA256_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ bool parse_hex(std::string_view hex, void* out, size_t size);
 std::optional<Sha256> parse_sha256(std::string_view hex);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_READ_SHA256_H_

@@ -1,8 +1,7 @@
 // Ed25519 signatures in minisign's formats, so that its program can verify what ours signs and the
 // other way round (https://jedisct1.github.io/minisign/#key-and-signature-formats). Only the public
 // half: whoever serves never holds a secret key. All functions are pure but for read_public_key().
-#ifndef FIBSHIM_LOADER_READ_SIGNATURE_H_
-#define FIBSHIM_LOADER_READ_SIGNATURE_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -52,5 +51,3 @@ std::array<uint8_t, 64> prehash(std::string_view message);
 std::string from_base64(std::string_view text, size_t size);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_LOADER_READ_SIGNATURE_H_

@@ -13,8 +13,7 @@
 // block of one of them, which all map. Whoever changes that word first from undecided decides for all:
 // the asker, once all have prepared, for commit; the asker, or a process that was asked something else
 // meanwhile or has waited too long, for abort. An asker that dies leaves them with a time limit.
-#ifndef FIBSHIM_SHIM_ABI_CONTROL_FORMAT_H_
-#define FIBSHIM_SHIM_ABI_CONTROL_FORMAT_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -104,5 +103,3 @@ struct ControlBlock {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_ABI_CONTROL_FORMAT_H_

@@ -13,8 +13,7 @@
 // changed or removed. Series 0 is the one of launches that no pattern knows: empty names.
 // The file's name is "<pid>-<start_time>.counters"; of the programs that a process goes on with by
 // exec "<pid>-<start_time>-<number>.counters".
-#ifndef FIBSHIM_SHIM_ABI_COUNTERS_FORMAT_H_
-#define FIBSHIM_SHIM_ABI_COUNTERS_FORMAT_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -79,5 +78,3 @@ struct SeriesEntry {
 static_assert(sizeof(SeriesEntry) == 256);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_ABI_COUNTERS_FORMAT_H_

@@ -1,7 +1,6 @@
 // What can happen to a launch, as one table: the shim counts by it, `fibshim stats` prints by it.
 // The numbers are part of the counters file's format: append, never renumber.
-#ifndef FIBSHIM_SHIM_ABI_OUTCOMES_H_
-#define FIBSHIM_SHIM_ABI_OUTCOMES_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -44,5 +43,3 @@ inline constexpr OutcomeInfo kOutcomes[] = {
 inline constexpr uint32_t kOutcomeCount = sizeof(kOutcomes) / sizeof(kOutcomes[0]);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_ABI_OUTCOMES_H_

@@ -1,6 +1,5 @@
 // Where a kernel parameter lies in a packed buffer: what the shim keeps of it, and tells the recorder.
-#ifndef FIBSHIM_SHIM_ABI_PARAM_H_
-#define FIBSHIM_SHIM_ABI_PARAM_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -12,5 +11,3 @@ struct Param {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_ABI_PARAM_H_

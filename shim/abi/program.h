@@ -3,8 +3,7 @@
 // Hot: no allocation, no lock, no call out. Arithmetic is 64-bit and checked; whatever cannot be
 // computed (overflow, division by zero, a uint64 beyond int64) makes the evaluation fail, and the
 // launch falls back.
-#ifndef FIBSHIM_SHIM_ABI_PROGRAM_H_
-#define FIBSHIM_SHIM_ABI_PROGRAM_H_
+#pragma once
 
 #include "shim/abi/snapshot.h"
 
@@ -215,5 +214,3 @@ inline bool run_program(const Step* step, uint32_t count, const LaunchView& laun
 }
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_ABI_PROGRAM_H_

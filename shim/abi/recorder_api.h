@@ -2,8 +2,7 @@
 //
 // The shim opens the recorder where FIBSHIM_RECORD is set, and tells it of every launch. Both libraries
 // come from one build: the version refuses a pair that does not.
-#ifndef FIBSHIM_SHIM_ABI_RECORDER_API_H_
-#define FIBSHIM_SHIM_ABI_RECORDER_API_H_
+#pragma once
 
 #include <atomic>
 #include <limits.h>
@@ -90,5 +89,3 @@ struct RecorderApi {
 
 // The one symbol that libfibrecord.so exports. Returns nullptr for a version it does not speak.
 extern "C" const fibshim::RecorderApi* fibrecord_api(uint32_t version);
-
-#endif  // FIBSHIM_SHIM_ABI_RECORDER_API_H_

@@ -8,8 +8,7 @@
 // A block is published by storing `used_bytes` (release) once it is whole; its place, kind and size
 // never change, its counts grow by atomic additions. A value's slot is free while its count is 0.
 // The file grows with what is in it, and never beyond limit_bytes.
-#ifndef FIBSHIM_SHIM_ABI_RECORDING_FORMAT_H_
-#define FIBSHIM_SHIM_ABI_RECORDING_FORMAT_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -132,5 +131,3 @@ static_assert(sizeof(RecordedKernel) % 8 == 0 && sizeof(RecordedGeometry) % 8 ==
               sizeof(RecordedParam) % 8 == 0);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_ABI_RECORDING_FORMAT_H_

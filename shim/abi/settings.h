@@ -1,8 +1,7 @@
 // The settings, as one table: the shim's parser, `fibshim env`, the man page and the README's list
 // are made from it. Values come from the environment, then from the folder's fibshim.json, then
 // from the defaults here.
-#ifndef FIBSHIM_SHIM_ABI_SETTINGS_H_
-#define FIBSHIM_SHIM_ABI_SETTINGS_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -184,5 +183,3 @@ inline constexpr uint64_t kSmallestRecordLimit = uint64_t{64} << 10;
 inline constexpr uint32_t kSettingCount = sizeof(kSettings) / sizeof(kSettings[0]);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_ABI_SETTINGS_H_

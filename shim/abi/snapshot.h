@@ -6,8 +6,7 @@
 // Whoever holds a Snapshot* may read it from any thread without synchronisation.
 //
 // All text is UTF-8 and NUL-terminated. Offset 0 means "none".
-#ifndef FIBSHIM_SHIM_ABI_SNAPSHOT_H_
-#define FIBSHIM_SHIM_ABI_SNAPSHOT_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -412,5 +411,3 @@ struct LoaderApi {
 
 // The one symbol that libfibloader.so exports. Returns nullptr for a version it does not speak.
 extern "C" const fibshim::LoaderApi* fibloader_api(uint32_t version);
-
-#endif  // FIBSHIM_SHIM_ABI_SNAPSHOT_H_

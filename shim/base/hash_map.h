@@ -3,8 +3,7 @@
 // A Node has `uint64_t key` (or uintptr_t) and `Node* next`, and is the caller's to allocate and release; the
 // map owns its buckets alone. Not synchronised: every user has a mutex. What launches read without a lock is not
 // here: registry/handles.h and registry/decisions.h.
-#ifndef FIBSHIM_SHIM_BASE_HASH_MAP_H_
-#define FIBSHIM_SHIM_BASE_HASH_MAP_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -98,5 +97,3 @@ class HashMap {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_BASE_HASH_MAP_H_

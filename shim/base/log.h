@@ -2,8 +2,7 @@
 //
 // Never on the launch path's fast side. Uses a stack buffer and one write(2): no allocation, no
 // stdio lock, so that it can be called while the host holds any lock of its own.
-#ifndef FIBSHIM_SHIM_BASE_LOG_H_
-#define FIBSHIM_SHIM_BASE_LOG_H_
+#pragma once
 
 #include "shim/abi/settings.h"
 
@@ -13,5 +12,3 @@ namespace fibshim {
 void log_message(LogLevel level, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_BASE_LOG_H_

@@ -2,8 +2,7 @@
 //
 // Rule: never hold one while calling into the driver or the dynamic linker. Both have locks of their
 // own, and the host may hold those while it waits for us.
-#ifndef FIBSHIM_SHIM_BASE_MUTEX_H_
-#define FIBSHIM_SHIM_BASE_MUTEX_H_
+#pragma once
 
 #include <pthread.h>
 
@@ -35,5 +34,3 @@ class MutexGuard {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_BASE_MUTEX_H_

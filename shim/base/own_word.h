@@ -1,6 +1,5 @@
 // A word of memory that one thread writes and others read.
-#ifndef FIBSHIM_SHIM_BASE_OWN_WORD_H_
-#define FIBSHIM_SHIM_BASE_OWN_WORD_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -20,5 +19,3 @@ inline void add_in_order(uint64_t* word, int64_t by) {
 }
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_BASE_OWN_WORD_H_

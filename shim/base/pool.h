@@ -4,8 +4,7 @@
 // and never to another kind of object: a thread that still reads a block which the host has just
 // released (a launch that races with its module's unload) reads stale data, not unmapped memory.
 // Zeroed on allocation. Null when the system has no memory: every caller handles that.
-#ifndef FIBSHIM_SHIM_BASE_POOL_H_
-#define FIBSHIM_SHIM_BASE_POOL_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ class Pool {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_BASE_POOL_H_

@@ -4,8 +4,7 @@
 // No descriptor is kept: hosts close descriptors that they do not know, and the number would then
 // belong to another file. Space is reserved before it is touched: a store into a hole of a full file system
 // would kill the process with SIGBUS.
-#ifndef FIBSHIM_SHIM_BASE_PROCESS_FILE_H_
-#define FIBSHIM_SHIM_BASE_PROCESS_FILE_H_
+#pragma once
 
 #include <limits.h>
 #include <stddef.h>
@@ -49,5 +48,3 @@ void read_executable(char* out, size_t out_size);
 void read_command_line(char* out, size_t out_size);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_BASE_PROCESS_FILE_H_

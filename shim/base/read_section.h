@@ -20,8 +20,7 @@
 // two: one for launches that end on the fast side, which call nothing within their section, and one for
 // the slow side, whose sections hold driver calls, in which a tool's callback may launch something
 // of its own.
-#ifndef FIBSHIM_SHIM_BASE_READ_SECTION_H_
-#define FIBSHIM_SHIM_BASE_READ_SECTION_H_
+#pragma once
 
 #include <atomic>
 #include <stdint.h>
@@ -100,5 +99,3 @@ void lock_readers_for_fork();
 void unlock_readers_after_fork(bool is_child);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_BASE_READ_SECTION_H_

@@ -3,8 +3,7 @@
 // Every dlsym and dlopen calls is_active() and clears_deepbind(): these must not allocate, log or lock.
 // read_settings() reads the rest once, when the process first uses CUDA; before that the defaults
 // hold.
-#ifndef FIBSHIM_SHIM_BASE_SETTINGS_IN_FORCE_H_
-#define FIBSHIM_SHIM_BASE_SETTINGS_IN_FORCE_H_
+#pragma once
 
 #include <atomic>
 #include <limits.h>
@@ -90,5 +89,3 @@ bool make_absolute(const char* path, char* out, unsigned long out_size);
 void expand_path(const char* pattern, char* out, size_t out_size);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_BASE_SETTINGS_IN_FORCE_H_

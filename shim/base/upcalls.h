@@ -2,8 +2,7 @@
 //
 // life/upcalls.cc lays the table into a section of its own, where this header finds it: hooks may run before any
 // constructor of this library, so nothing may have to be set first.
-#ifndef FIBSHIM_SHIM_BASE_UPCALLS_H_
-#define FIBSHIM_SHIM_BASE_UPCALLS_H_
+#pragma once
 
 // UPCALL(name, its result)
 //   ensure_started            launch/, when a handle is given out or met: starts the shim if that has not happened
@@ -31,5 +30,3 @@ extern "C" const Upcalls __start_fibshim_upcalls __attribute__((visibility("hidd
 inline const Upcalls& upcalls() { return __start_fibshim_upcalls; }
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_BASE_UPCALLS_H_

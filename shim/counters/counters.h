@@ -7,8 +7,7 @@
 //
 // Whoever may write the file can falsify the counts, and nothing else: what a series or a folder is, and how
 // many there are, is read from private copies.
-#ifndef FIBSHIM_SHIM_COUNTERS_COUNTERS_H_
-#define FIBSHIM_SHIM_COUNTERS_COUNTERS_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -106,5 +105,3 @@ void lock_counters_for_fork();
 void unlock_counters_after_fork(bool is_child);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_COUNTERS_COUNTERS_H_

@@ -1,6 +1,5 @@
 // A context that is current while a scope lasts. Slow paths: each is a few driver calls.
-#ifndef FIBSHIM_SHIM_DRIVER_CONTEXT_SCOPE_H_
-#define FIBSHIM_SHIM_DRIVER_CONTEXT_SCOPE_H_
+#pragma once
 
 #include "shim/driver/driver.h"
 
@@ -77,5 +76,3 @@ class PrimaryContextScope {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_DRIVER_CONTEXT_SCOPE_H_

@@ -3,8 +3,7 @@
 // cuda.h spells "cuGetProcAddress" and means cuGetProcAddress_v2. In a table that lists both this
 // would be one function under two rows, and a shim that hands out the wrong ABI. Every file of the
 // shim that names a driver function includes this instead of cuda.h.
-#ifndef FIBSHIM_SHIM_DRIVER_CUDA_NAMES_H_
-#define FIBSHIM_SHIM_DRIVER_CUDA_NAMES_H_
+#pragma once
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -31,5 +30,3 @@ using PFN_fibshim_cuDevicePrimaryCtxRelease_v7000 = CUresult(CUDAAPI*)(CUdevice 
 using PFN_fibshim_cuDevicePrimaryCtxReset_v7000 = CUresult(CUDAAPI*)(CUdevice device);
 using PFN_fibshim_cuStreamBeginCapture_v10000 = CUresult(CUDAAPI*)(CUstream stream);
 using PFN_fibshim_cuStreamDestroy_v2000 = CUresult(CUDAAPI*)(CUstream stream);
-
-#endif  // FIBSHIM_SHIM_DRIVER_CUDA_NAMES_H_

@@ -3,8 +3,7 @@
 // Resolved on demand, all at once, from the libcuda.so.1 that the process has loaded. Publication
 // is by atomic stores of values that every thread would find alike, so no thread ever waits here
 // and a failure is never remembered. Callable from any thread at any time, before cuInit too.
-#ifndef FIBSHIM_SHIM_DRIVER_DRIVER_H_
-#define FIBSHIM_SHIM_DRIVER_DRIVER_H_
+#pragma once
 
 #include <atomic>
 
@@ -103,5 +102,3 @@ class RelaxedCapture {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_DRIVER_DRIVER_H_

@@ -2,8 +2,7 @@
 //
 // Found by reading libc's dynamic symbol table, because every ordinary way of asking (a versioned
 // reference, dlvsym itself) would find the shim first. Callable before any constructor has run.
-#ifndef FIBSHIM_SHIM_DRIVER_REAL_DL_H_
-#define FIBSHIM_SHIM_DRIVER_REAL_DL_H_
+#pragma once
 
 namespace fibshim {
 
@@ -22,5 +21,3 @@ DlopenFunction real_dlopen();
 bool is_mapped(const char* soname);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_DRIVER_REAL_DL_H_

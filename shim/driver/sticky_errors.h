@@ -1,7 +1,6 @@
 // The errors that a context never recovers from: every later call in it returns the same one (cuda.h
 // says so of each).
-#ifndef FIBSHIM_SHIM_DRIVER_STICKY_ERRORS_H_
-#define FIBSHIM_SHIM_DRIVER_STICKY_ERRORS_H_
+#pragma once
 
 #include "shim/driver/cuda_names.h"
 
@@ -43,5 +42,3 @@ constexpr const StickyError* find_sticky_error(CUresult result) {
 }
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_DRIVER_STICKY_ERRORS_H_

@@ -1,6 +1,5 @@
 // Streams: whose context one is, and whether it captures. Slow paths: each is a driver call or two.
-#ifndef FIBSHIM_SHIM_DRIVER_STREAM_CONTEXT_H_
-#define FIBSHIM_SHIM_DRIVER_STREAM_CONTEXT_H_
+#pragma once
 
 #include "shim/driver/cuda_names.h"
 
@@ -20,5 +19,3 @@ CUcontext context_of_stream(CUstream stream);
 bool is_capturing(CUstream stream, bool is_per_thread_stream);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_DRIVER_STREAM_CONTEXT_H_

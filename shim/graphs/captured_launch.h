@@ -1,7 +1,6 @@
 // What a redirected launch leaves behind where a stream is capturing: the host may read the node, and must find
 // its own kernel.
-#ifndef FIBSHIM_SHIM_GRAPHS_CAPTURED_LAUNCH_H_
-#define FIBSHIM_SHIM_GRAPHS_CAPTURED_LAUNCH_H_
+#pragma once
 
 #include "shim/graphs/graphs.h"
 
@@ -28,5 +27,3 @@ class CapturedLaunch {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_GRAPHS_CAPTURED_LAUNCH_H_

@@ -3,8 +3,7 @@
 //
 // A capture ends with cuStreamEndCapture, with its stream, or with the stream's context. Callable from
 // any thread; takes no lock.
-#ifndef FIBSHIM_SHIM_GRAPHS_CAPTURES_H_
-#define FIBSHIM_SHIM_GRAPHS_CAPTURES_H_
+#pragma once
 
 #include <atomic>
 
@@ -30,5 +29,3 @@ void record_primary_context(CUdevice device, CUcontext context);
 void end_captures_of_primary_context(CUdevice device, bool is_reset);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_GRAPHS_CAPTURES_H_

@@ -8,8 +8,7 @@
 //
 // Slow path throughout: building graphs is not launching. Any thread; one mutex, never held across
 // a driver call.
-#ifndef FIBSHIM_SHIM_GRAPHS_GRAPHS_H_
-#define FIBSHIM_SHIM_GRAPHS_GRAPHS_H_
+#pragma once
 
 #include "shim/plan/plan.h"
 
@@ -62,5 +61,3 @@ void lock_graphs_for_fork();
 void unlock_graphs_after_fork(bool is_child);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_GRAPHS_GRAPHS_H_

@@ -1,6 +1,5 @@
 // A hook's call of the driver's own function.
-#ifndef FIBSHIM_SHIM_HOOKS_CALL_REAL_H_
-#define FIBSHIM_SHIM_HOOKS_CALL_REAL_H_
+#pragma once
 
 #include "shim/driver/driver.h"
 
@@ -19,5 +18,3 @@ inline CUresult call_real(const std::atomic<Function>& slot, Arguments... argume
 }
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_HOOKS_CALL_REAL_H_

@@ -8,8 +8,7 @@
 // The assembler name keeps them apart from cuda.h's own declarations, some of which are macros for
 // a later version of the same name. A definition whose type differs from the table's does not
 // compile.
-#ifndef FIBSHIM_SHIM_HOOKS_HOOKS_H_
-#define FIBSHIM_SHIM_HOOKS_HOOKS_H_
+#pragma once
 
 #include <type_traits>
 
@@ -20,5 +19,3 @@
       hook_##name __asm__(#name);
 #include "shim/driver/hook_table.h"
 #undef HOOK
-
-#endif  // FIBSHIM_SHIM_HOOKS_HOOKS_H_

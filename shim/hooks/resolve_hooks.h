@@ -1,6 +1,5 @@
 // How a host gets at the hooks: by name, or in exchange for the driver's own pointers.
-#ifndef FIBSHIM_SHIM_HOOKS_RESOLVE_HOOKS_H_
-#define FIBSHIM_SHIM_HOOKS_RESOLVE_HOOKS_H_
+#pragma once
 
 namespace fibshim {
 
@@ -12,5 +11,3 @@ void* exchange_pointer(void* given);
 void* hook_for_name(const char* name);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_HOOKS_RESOLVE_HOOKS_H_

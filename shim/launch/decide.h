@@ -1,7 +1,6 @@
 // Makes a decision: resolves the definition, loads its solution's image, and caches what will hold.
 // Slow side: may call the driver, load images and log.
-#ifndef FIBSHIM_SHIM_LAUNCH_DECIDE_H_
-#define FIBSHIM_SHIM_LAUNCH_DECIDE_H_
+#pragma once
 
 #include "shim/plan/plan.h"
 
@@ -19,5 +18,3 @@ uint32_t unresolved_series(const Candidate& candidate);
 int64_t device_key_of_launch(const LaunchRequest& request);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LAUNCH_DECIDE_H_

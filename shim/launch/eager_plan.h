@@ -2,8 +2,7 @@
 // learns the record, caches or makes decisions, and counts launches that are not redirected.
 //
 // Slow side; within the caller's read section, in which the plan must also be read.
-#ifndef FIBSHIM_SHIM_LAUNCH_EAGER_PLAN_H_
-#define FIBSHIM_SHIM_LAUNCH_EAGER_PLAN_H_
+#pragma once
 
 #include "shim/plan/plan.h"
 
@@ -17,5 +16,3 @@ void plan_eager(LaunchRequest* request, LaunchPlan* plan);
 void refuse_redirect(LaunchPlan* plan);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LAUNCH_EAGER_PLAN_H_

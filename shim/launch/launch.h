@@ -6,8 +6,7 @@
 //   launch/slow.cc          everything else
 //
 // Any thread, any time, before cuInit too. In any doubt the original runs.
-#ifndef FIBSHIM_SHIM_LAUNCH_LAUNCH_H_
-#define FIBSHIM_SHIM_LAUNCH_LAUNCH_H_
+#pragma once
 
 #include <atomic>
 
@@ -101,5 +100,3 @@ bool end_failed_launch(uint32_t hit, CUresult result, bool falls_back);
 void count_kept(const void* handle);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LAUNCH_LAUNCH_H_

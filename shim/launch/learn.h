@@ -2,8 +2,7 @@
 //
 // A handle is learnt when the driver gives it out, so that a launch, in a capture too, needs no driver call but
 // itself; a stranger when it is launched. Slow paths: the driver and the loader are asked, images are loaded.
-#ifndef FIBSHIM_SHIM_LAUNCH_LEARN_H_
-#define FIBSHIM_SHIM_LAUNCH_LEARN_H_
+#pragma once
 
 #include "shim/registry/handles.h"
 #include "shim/registry/modules.h"
@@ -32,5 +31,3 @@ void lock_learning_for_fork();
 void unlock_learning_after_fork(bool is_child);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LAUNCH_LEARN_H_

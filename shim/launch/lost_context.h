@@ -3,8 +3,7 @@
 //
 // Only calls that come back to the shim are seen: hooks, and redirected launches. Launches of kernels
 // that no pattern knows go to the driver with a jump. Any thread; calls the driver, and logs.
-#ifndef FIBSHIM_SHIM_LAUNCH_LOST_CONTEXT_H_
-#define FIBSHIM_SHIM_LAUNCH_LOST_CONTEXT_H_
+#pragma once
 
 #include "shim/driver/sticky_errors.h"
 
@@ -18,5 +17,3 @@ void forget_lost_context(CUcontext context);
 void forget_lost_primary_context(CUdevice device);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LAUNCH_LOST_CONTEXT_H_

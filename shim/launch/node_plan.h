@@ -1,6 +1,5 @@
 // The plan of a kernel node of a graph.
-#ifndef FIBSHIM_SHIM_LAUNCH_NODE_PLAN_H_
-#define FIBSHIM_SHIM_LAUNCH_NODE_PLAN_H_
+#pragma once
 
 #include "shim/graphs/graphs.h"
 
@@ -21,5 +20,3 @@ LaunchAction plan_node(const NodeParams& original, NodePlan* plan);
 SavedNode* save_original(const NodeParams& original, NodePlan* plan);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LAUNCH_NODE_PLAN_H_

@@ -2,8 +2,7 @@
 //
 // While the process records, every launch takes the slow side and comes through here. While it does
 // not, a launch on the slow side costs one branch.
-#ifndef FIBSHIM_SHIM_LAUNCH_RECORDING_H_
-#define FIBSHIM_SHIM_LAUNCH_RECORDING_H_
+#pragma once
 
 #include "shim/abi/recorder_api.h"
 #include "shim/base/settings_in_force.h"
@@ -54,5 +53,3 @@ void lock_recording_for_fork();
 void unlock_recording_after_fork(bool is_child);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LAUNCH_RECORDING_H_

@@ -9,8 +9,7 @@
 // is published: at a swap, or in another process.
 //
 // Written and read on the slow side only; any thread.
-#ifndef FIBSHIM_SHIM_LAUNCH_SERVED_SOLUTIONS_H_
-#define FIBSHIM_SHIM_LAUNCH_SERVED_SOLUTIONS_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -36,5 +35,3 @@ bool is_series_quarantined(uint32_t series);
 void end_quarantines();
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LAUNCH_SERVED_SOLUTIONS_H_

@@ -1,7 +1,6 @@
 // The word by which the ranks of a job decide whether all of them move to another folder
 // (abi/control_format.h). The watcher alone uses it.
-#ifndef FIBSHIM_SHIM_LIFE_DECISION_WORD_H_
-#define FIBSHIM_SHIM_LIFE_DECISION_WORD_H_
+#pragma once
 
 #include <errno.h>
 #include <fcntl.h>
@@ -83,5 +82,3 @@ class DecisionWord {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LIFE_DECISION_WORD_H_

@@ -1,6 +1,5 @@
 // What a path to a config folder leads to, to tell whether a link was repointed.
-#ifndef FIBSHIM_SHIM_LIFE_FOLDER_IDENTITY_H_
-#define FIBSHIM_SHIM_LIFE_FOLDER_IDENTITY_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -17,5 +16,3 @@ struct FolderIdentity {
 FolderIdentity identify_folder(const char* path);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LIFE_FOLDER_IDENTITY_H_

@@ -1,7 +1,6 @@
 // Moves the process to another config folder: the next generation is made and checked, then put in force by one
 // store (handle_swap.h). The watcher's thread alone calls this.
-#ifndef FIBSHIM_SHIM_LIFE_MOVE_H_
-#define FIBSHIM_SHIM_LIFE_MOVE_H_
+#pragma once
 
 #include "shim/life/watch.h"
 
@@ -26,5 +25,3 @@ bool move_to(bool is_off, const char* path, Faults faults, char (&message)[kCont
 void forget_seen_unless(const Snapshot& opened);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LIFE_MOVE_H_

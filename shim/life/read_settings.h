@@ -1,7 +1,6 @@
 // Reads the settings: the environment, then the folder's fibshim.json, and warns of values that are not
 // understood. What holds is in base/settings_in_force.h.
-#ifndef FIBSHIM_SHIM_LIFE_READ_SETTINGS_H_
-#define FIBSHIM_SHIM_LIFE_READ_SETTINGS_H_
+#pragma once
 
 #include "shim/abi/settings.h"
 
@@ -24,5 +23,3 @@ Mode mode_with(const Snapshot& snapshot);
 void apply_settings_of_next(const Snapshot& snapshot, Mode mode);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LIFE_READ_SETTINGS_H_

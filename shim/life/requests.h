@@ -1,7 +1,6 @@
 // What `fibshim swap` asks of the process in its control block (abi/control_format.h). The watcher's thread alone calls
 // this.
-#ifndef FIBSHIM_SHIM_LIFE_REQUESTS_H_
-#define FIBSHIM_SHIM_LIFE_REQUESTS_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -14,5 +13,3 @@ void serve_request(uint32_t word);
 void follow_decision();
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LIFE_REQUESTS_H_

@@ -4,8 +4,7 @@
 // Starting needs dlopen, and any thread may be inside dlopen and reach a hook from there. So the
 // starting thread holds no lock, and the others wait for it for a limited time: a thread that gives up
 // treats its handle as not yet known, and looks it up again at the next launch.
-#ifndef FIBSHIM_SHIM_LIFE_RUNTIME_H_
-#define FIBSHIM_SHIM_LIFE_RUNTIME_H_
+#pragma once
 
 namespace fibshim {
 
@@ -14,5 +13,3 @@ namespace fibshim {
 bool ensure_started();
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LIFE_RUNTIME_H_

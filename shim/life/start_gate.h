@@ -3,8 +3,7 @@
 //
 // Nobody waits for ever: a thread that starts may wait for the dynamic linker's lock, which the thread that forks
 // may hold. After a few seconds it goes on all the same.
-#ifndef FIBSHIM_SHIM_LIFE_START_GATE_H_
-#define FIBSHIM_SHIM_LIFE_START_GATE_H_
+#pragma once
 
 #include <atomic>
 #include <stdint.h>
@@ -31,5 +30,3 @@ void wake_waiters(std::atomic<uint32_t>* word);
 const Snapshot* open_folder(const char* path, char* message, size_t message_size);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LIFE_START_GATE_H_

@@ -9,8 +9,7 @@
 //
 // The thread starts with the first generation, which has no folder if that was refused, and in a forked child
 // at its first count. All signals are blocked in it. It holds no descriptor open.
-#ifndef FIBSHIM_SHIM_LIFE_SWAP_H_
-#define FIBSHIM_SHIM_LIFE_SWAP_H_
+#pragma once
 
 #include "shim/life/folder_identity.h"
 #include "shim/registry/generation.h"
@@ -29,5 +28,3 @@ void lock_swap_for_fork();
 void unlock_swap_after_fork(bool is_child);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LIFE_SWAP_H_

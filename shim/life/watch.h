@@ -1,8 +1,7 @@
 // What the watcher's thread knows: the folder that the process is in, the one that it is to be in, and what it says
 // of both in the control block of its counters file. begin_watching() (swap.h) fills it before there is a thread;
 // from then on only that thread writes it, holding the lock where a forked child would go on with it.
-#ifndef FIBSHIM_SHIM_LIFE_WATCH_H_
-#define FIBSHIM_SHIM_LIFE_WATCH_H_
+#pragma once
 
 #include <limits.h>
 #include <stdint.h>
@@ -74,5 +73,3 @@ void write_answer(AnswerState state, const char* message);
 void record_refusal(const char* message);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_LIFE_WATCH_H_

@@ -1,8 +1,7 @@
 // The plan of the commonest launches, without expressions: carries out the form that the loader has made
 // (FastForm). Header-only, pure and inlined into the launch path: no call, no loop over what the launch does
 // not have. It decides as plan_launch() does; the tests hold the two against each other.
-#ifndef FIBSHIM_SHIM_PLAN_FAST_PLAN_H_
-#define FIBSHIM_SHIM_PLAN_FAST_PLAN_H_
+#pragma once
 
 #include "shim/abi/program.h"
 #include "shim/abi/snapshot.h"
@@ -76,5 +75,3 @@ inline void** make_fast_arguments(const FastForm& form, void** params,
 }
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_PLAN_FAST_PLAN_H_

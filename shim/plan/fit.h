@@ -2,8 +2,7 @@
 //
 // Pure: reads the snapshot and what it is given; no driver, no globals, no allocation. The shim asks when a
 // handle is learnt, `fibshim record` and `check --against` ask of recorded kernels.
-#ifndef FIBSHIM_SHIM_PLAN_FIT_H_
-#define FIBSHIM_SHIM_PLAN_FIT_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -27,5 +26,3 @@ bool fits_binding(const Snapshot& snapshot, const Binding& binding, const Param*
                   uint32_t param_count);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_PLAN_FIT_H_

@@ -7,8 +7,7 @@
 // form that the loader has made of the same binding. Pure: no driver, no globals, no allocation, no counts.
 // What needs those (loading an image, caching a decision) is the caller's, passed in as `decide`.
 // In any doubt the plan is the original.
-#ifndef FIBSHIM_SHIM_PLAN_PLAN_H_
-#define FIBSHIM_SHIM_PLAN_PLAN_H_
+#pragma once
 
 #include "shim/abi/outcomes.h"
 #include "shim/abi/settings.h"
@@ -151,5 +150,3 @@ bool is_device_updatable(const CUlaunchAttribute* attributes, unsigned count);
 inline bool has_cluster(const LaunchPlan& plan) { return plan.decision->binding->has_cluster != 0; }
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_PLAN_PLAN_H_

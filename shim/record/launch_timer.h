@@ -3,8 +3,7 @@
 // No stream is ever waited for: later launches ask whether an event has been reached. Until then its
 // pair of events stays in use; when all are in use, a launch goes untimed. Nothing is timed while a
 // stream of the process captures. Any thread may call these functions; none takes a lock.
-#ifndef FIBSHIM_SHIM_RECORD_LAUNCH_TIMER_H_
-#define FIBSHIM_SHIM_RECORD_LAUNCH_TIMER_H_
+#pragma once
 
 #include "shim/driver/cuda_names.h"
 
@@ -33,5 +32,3 @@ void drop_events();
 void forget_events_in_child();
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_RECORD_LAUNCH_TIMER_H_

@@ -7,8 +7,7 @@
 // it ends a grace period after that. Without memory for another decision it is made anew at each launch.
 // Memory per shape: at most 32 bytes of table, and a Decision. tests/model/decisions.pml is a model of this
 // that is checked exhaustively.
-#ifndef FIBSHIM_SHIM_REGISTRY_DECISIONS_H_
-#define FIBSHIM_SHIM_REGISTRY_DECISIONS_H_
+#pragma once
 
 #include "shim/registry/record.h"
 
@@ -74,5 +73,3 @@ void lock_decisions_for_fork();
 void unlock_decisions_after_fork(bool is_child);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_REGISTRY_DECISIONS_H_

@@ -6,8 +6,7 @@
 // CUkernels take the slow side, ask the driver, and have a decision and counts for each device.
 // FIBSHIM_DEVICES=together leaves them on the fast side where GPUs are alike; they are counted without a
 // device then. Any thread; slow paths.
-#ifndef FIBSHIM_SHIM_REGISTRY_DEVICES_H_
-#define FIBSHIM_SHIM_REGISTRY_DEVICES_H_
+#pragma once
 
 #include "shim/registry/generation.h"
 
@@ -62,5 +61,3 @@ void lock_devices_for_fork();
 void unlock_devices_after_fork(bool is_child);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_REGISTRY_DEVICES_H_

@@ -4,8 +4,7 @@
 // A launch belongs to the generation of the record that it found: whatever it reads afterwards hangs
 // on that record, so it sees one generation, whole. Immutable but for the table of loaded kernels.
 // Read within a read section; retired when the next one is in force.
-#ifndef FIBSHIM_SHIM_REGISTRY_GENERATION_H_
-#define FIBSHIM_SHIM_REGISTRY_GENERATION_H_
+#pragma once
 
 #include <atomic>
 #include <stdint.h>
@@ -62,5 +61,3 @@ void lock_generations_for_fork();
 void unlock_generations_after_fork(bool is_child);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_REGISTRY_GENERATION_H_

@@ -1,6 +1,5 @@
 // The handle table as its writers see it. Only handles.cc and handle_swap.cc include this.
-#ifndef FIBSHIM_SHIM_REGISTRY_HANDLE_STORE_H_
-#define FIBSHIM_SHIM_REGISTRY_HANDLE_STORE_H_
+#pragma once
 
 #include "shim/base/hash_map.h"
 #include "shim/base/mutex.h"
@@ -54,5 +53,3 @@ bool has_retired();
 extern Generation* g_ended;
 
 }  // namespace fibshim::handle_store
-
-#endif  // FIBSHIM_SHIM_REGISTRY_HANDLE_STORE_H_

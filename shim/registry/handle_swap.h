@@ -4,8 +4,7 @@
 // the lock, when none lacks, a new table is made of what lives then and published by one store. A handle whose
 // symbol is not kept comes into it with its old entry, marked kUnmatched, and is matched at its next launch.
 // For the watcher thread alone.
-#ifndef FIBSHIM_SHIM_REGISTRY_HANDLE_SWAP_H_
-#define FIBSHIM_SHIM_REGISTRY_HANDLE_SWAP_H_
+#pragma once
 
 #include "shim/registry/handles.h"
 
@@ -28,5 +27,3 @@ bool put_in_force(Generation* next, MakeSuccessor make_successor,
 Generation* take_ended_generation(bool* has_more);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_REGISTRY_HANDLE_SWAP_H_

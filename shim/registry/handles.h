@@ -21,8 +21,7 @@
 //
 // Memory per handle: 32 to 64 bytes of table, and an entry of 64 bytes; a kernel that a pattern fits adds its
 // record, candidates and symbol.
-#ifndef FIBSHIM_SHIM_REGISTRY_HANDLES_H_
-#define FIBSHIM_SHIM_REGISTRY_HANDLES_H_
+#pragma once
 
 #include "shim/registry/record.h"
 
@@ -163,5 +162,3 @@ void lock_handles_for_fork();
 void unlock_handles_after_fork(bool is_child);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_REGISTRY_HANDLES_H_

@@ -1,8 +1,7 @@
 // Finds the length of an image that a host passes as a bare pointer, from its headers. The bytes are the
 // host's, and the driver may have read fewer of them than a hash needs, so no byte is read before the
 // kernel has confirmed that it is mapped.
-#ifndef FIBSHIM_SHIM_REGISTRY_IMAGE_BYTES_H_
-#define FIBSHIM_SHIM_REGISTRY_IMAGE_BYTES_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -25,5 +24,3 @@ RecordedImage kind_of_image(const void* image, uint64_t bytes);
 const void* region_of_wrapper(const void* image);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_REGISTRY_IMAGE_BYTES_H_

@@ -3,8 +3,7 @@
 // Images are loaded with cuLibraryLoadData, so that one CUkernel serves every context, once for each
 // content and kind of GPU (loaded_images.h). Loading holds no lock; of two threads that load the same
 // image at once one unloads its copy. Only success is remembered.
-#ifndef FIBSHIM_SHIM_REGISTRY_IMAGES_H_
-#define FIBSHIM_SHIM_REGISTRY_IMAGES_H_
+#pragma once
 
 #include "shim/registry/generation.h"
 
@@ -41,5 +40,3 @@ bool find_fault(const Generation& generation, char* message, size_t size);
 void load_into_contexts(const Generation& generation);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_REGISTRY_IMAGES_H_

@@ -5,8 +5,7 @@
 // may a launch that has left its read section for the driver: no grace period tells that both are
 // over. What that keeps, once the folder is no longer in force, is counted and shown by `fibshim
 // stats`. Slow paths only; one mutex, never held across a driver call.
-#ifndef FIBSHIM_SHIM_REGISTRY_LOADED_IMAGES_H_
-#define FIBSHIM_SHIM_REGISTRY_LOADED_IMAGES_H_
+#pragma once
 
 #include <atomic>
 #include <stdint.h>
@@ -60,5 +59,3 @@ void lock_loaded_images_for_fork();
 void unlock_loaded_images_after_fork(bool is_child);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_REGISTRY_LOADED_IMAGES_H_

@@ -8,8 +8,7 @@
 //     looked up whose symbol such a pattern fits, or is launched and recorded: a framework's gigabytes
 //     stay unread at import.
 // Any thread; never holds a lock while hashing or calling the driver.
-#ifndef FIBSHIM_SHIM_REGISTRY_MODULES_H_
-#define FIBSHIM_SHIM_REGISTRY_MODULES_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -45,5 +44,3 @@ void lock_modules_for_fork();
 void unlock_modules_after_fork(bool is_child);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_REGISTRY_MODULES_H_

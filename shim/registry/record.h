@@ -4,8 +4,7 @@
 // A launch reads them within a read section (base/read_section.h). A Record and a Candidate never change once
 // their handle's slot is published, but for what is atomic; a Decision never changes once it is published,
 // but for its way, which may become `slow`, and `is_quarantined`.
-#ifndef FIBSHIM_SHIM_REGISTRY_RECORD_H_
-#define FIBSHIM_SHIM_REGISTRY_RECORD_H_
+#pragma once
 
 #include <atomic>
 #include <stddef.h>
@@ -115,5 +114,3 @@ struct Record {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_SHIM_REGISTRY_RECORD_H_

@@ -3,8 +3,7 @@
 // do nothing.
 //
 // A failing call ends the process with a message: a benchmark of something else would be worse.
-#ifndef FIBSHIM_TESTS_BENCH_ENGINE_H_
-#define FIBSHIM_TESTS_BENCH_ENGINE_H_
+#pragma once
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -79,5 +78,3 @@ inline CUresult launch(PFN_cuLaunchKernel_v4000 function, CUfunction kernel, CUs
 }
 
 }  // namespace fibshim::bench
-
-#endif  // FIBSHIM_TESTS_BENCH_ENGINE_H_

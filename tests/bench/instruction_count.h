@@ -1,7 +1,6 @@
 // Counts the instructions of one launch, exactly: callgrind on launch_loop, which makes N and 2N
 // kShortRun; their difference over N. For `make bench` and for the test that guards the launch path.
-#ifndef FIBSHIM_TESTS_BENCH_INSTRUCTION_COUNT_H_
-#define FIBSHIM_TESTS_BENCH_INSTRUCTION_COUNT_H_
+#pragma once
 
 #include <stdlib.h>
 
@@ -70,5 +69,3 @@ inline std::map<std::string, double> count_instructions(
 }
 
 }  // namespace fibshim::bench
-
-#endif  // FIBSHIM_TESTS_BENCH_INSTRUCTION_COUNT_H_

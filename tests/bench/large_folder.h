@@ -1,6 +1,5 @@
 // Config folders as large as the targets speak of, made from the bench folder.
-#ifndef FIBSHIM_TESTS_BENCH_LARGE_FOLDER_H_
-#define FIBSHIM_TESTS_BENCH_LARGE_FOLDER_H_
+#pragma once
 
 #include <string>
 
@@ -17,5 +16,3 @@ struct FolderSize {
 void make_large_folder(const std::string& bench_folder, const std::string& path, FolderSize size);
 
 }  // namespace fibshim::bench
-
-#endif  // FIBSHIM_TESTS_BENCH_LARGE_FOLDER_H_

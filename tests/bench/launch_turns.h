@@ -1,6 +1,5 @@
 // What launch_turns and the reader of its trace agree on.
-#ifndef FIBSHIM_TESTS_BENCH_LAUNCH_TURNS_H_
-#define FIBSHIM_TESTS_BENCH_LAUNCH_TURNS_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -18,5 +17,3 @@ constexpr uintptr_t begin_mark(int turn) { return static_cast<uintptr_t>(turn) *
 constexpr uintptr_t end_mark(int turn) { return begin_mark(turn) + 64; }
 
 }  // namespace fibshim::bench
-
-#endif  // FIBSHIM_TESTS_BENCH_LAUNCH_TURNS_H_

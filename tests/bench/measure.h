@@ -1,6 +1,5 @@
 // Runs the benchmark programs and gathers what they say, by name.
-#ifndef FIBSHIM_TESTS_BENCH_MEASURE_H_
-#define FIBSHIM_TESTS_BENCH_MEASURE_H_
+#pragma once
 
 #include <map>
 #include <string>
@@ -31,5 +30,3 @@ void run_benchmarks(const std::string& program, const std::vector<std::string>& 
                     const Preload& preload, Results* results);
 
 }  // namespace fibshim::bench
-
-#endif  // FIBSHIM_TESTS_BENCH_MEASURE_H_

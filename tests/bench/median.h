@@ -1,6 +1,5 @@
 // The median, which every figure of the benchmarks is.
-#ifndef FIBSHIM_TESTS_BENCH_MEDIAN_H_
-#define FIBSHIM_TESTS_BENCH_MEDIAN_H_
+#pragma once
 
 #include <algorithm>
 #include <vector>
@@ -16,5 +15,3 @@ inline double median(std::vector<double> values) {
 }
 
 }  // namespace fibshim::bench
-
-#endif  // FIBSHIM_TESTS_BENCH_MEDIAN_H_

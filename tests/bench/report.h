@@ -1,6 +1,5 @@
 // What the tables of `make bench` share: printing, files beside the programs, reading results.
-#ifndef FIBSHIM_TESTS_BENCH_REPORT_H_
-#define FIBSHIM_TESTS_BENCH_REPORT_H_
+#pragma once
 
 #include <string>
 
@@ -38,5 +37,3 @@ double time_ns(const Results& results, const std::string& prefix);  // its media
 std::string filter(const std::string& regex);
 
 }  // namespace fibshim::bench
-
-#endif  // FIBSHIM_TESTS_BENCH_REPORT_H_

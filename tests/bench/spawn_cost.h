@@ -1,6 +1,5 @@
 // What the preload costs a process that never touches CUDA: time to spawn it, and memory.
-#ifndef FIBSHIM_TESTS_BENCH_SPAWN_COST_H_
-#define FIBSHIM_TESTS_BENCH_SPAWN_COST_H_
+#pragma once
 
 #include <string>
 
@@ -19,5 +18,3 @@ struct SpawnCost {
 SpawnCost measure_spawn_cost(const std::string& preload, const std::string& config, int rounds);
 
 }  // namespace fibshim::bench
-
-#endif  // FIBSHIM_TESTS_BENCH_SPAWN_COST_H_

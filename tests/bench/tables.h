@@ -1,7 +1,6 @@
 // The tables of `make bench` that are about launches. Each measures, prints, and writes its files;
 // throws std::exception saying what went wrong.
-#ifndef FIBSHIM_TESTS_BENCH_TABLES_H_
-#define FIBSHIM_TESTS_BENCH_TABLES_H_
+#pragma once
 
 #include <string>
 
@@ -40,5 +39,3 @@ void bench_threads();
 void bench_growth(const Options& options);
 
 }  // namespace fibshim::bench
-
-#endif  // FIBSHIM_TESTS_BENCH_TABLES_H_

@@ -3,8 +3,7 @@
 //
 // FIBSHIM_TEST_REAL_DRIVER=1 in the environment: the machine's own driver is used. Then the log is
 // not there, and the hosts tell what ran by marks that the kernels leave.
-#ifndef FIBSHIM_TESTS_CONFORMANCE_CONFORM_RUN_H_
-#define FIBSHIM_TESTS_CONFORMANCE_CONFORM_RUN_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -93,5 +92,3 @@ std::string make_swap_folders();
 Environment host_environment(const std::string& preload, const std::string& stats_dir);
 
 }  // namespace fibshim::conformance
-
-#endif  // FIBSHIM_TESTS_CONFORMANCE_CONFORM_RUN_H_

@@ -4,8 +4,7 @@
 // stale handle can be looked at; a freed slot is the next one handed out (the real driver reuses
 // handles at once, and whoever remembers a dead one must be caught). Everything but the launch path
 // runs under one recursive lock; the launch path takes none, unless it captures.
-#ifndef FIBSHIM_TESTS_DRIVER_DRIVER_H_
-#define FIBSHIM_TESTS_DRIVER_DRIVER_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -561,5 +560,3 @@ void add_dependency(Node& node, Node& on);
 Graph* clone_graph(const Graph& source, std::map<Node*, std::pair<uint32_t, Node*>>* copies);
 
 }  // namespace simcuda
-
-#endif  // FIBSHIM_TESTS_DRIVER_DRIVER_H_

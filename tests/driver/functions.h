@@ -1,7 +1,6 @@
 // The driver's functions by their exported names, for programs that find them at run time: one member
 // for each row of symbols.def, null where the driver lacks it.
-#ifndef FIBSHIM_TESTS_DRIVER_FUNCTIONS_H_
-#define FIBSHIM_TESTS_DRIVER_FUNCTIONS_H_
+#pragma once
 
 #include <dlfcn.h>
 
@@ -27,5 +26,3 @@ struct Functions {
 };
 
 }  // namespace simcuda
-
-#endif  // FIBSHIM_TESTS_DRIVER_FUNCTIONS_H_

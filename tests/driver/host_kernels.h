@@ -1,8 +1,7 @@
 // Kernels that the simulated driver can really run, on the host: the fused RMSNorm of PyTorch, our
 // curated RMSNorm kernels, and the small ones of the contract suite. Chosen by name; the arguments
 // are read by the kernel's own parameter table, so a wrong layout gives wrong numbers here too.
-#ifndef FIBSHIM_TESTS_DRIVER_HOST_KERNELS_H_
-#define FIBSHIM_TESTS_DRIVER_HOST_KERNELS_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ using HostKernel = void (*)(const HostCall& call);
 HostKernel find_host_kernel(const KernelInfo& info);
 
 }  // namespace simcuda
-
-#endif  // FIBSHIM_TESTS_DRIVER_HOST_KERNELS_H_

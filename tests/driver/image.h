@@ -3,8 +3,7 @@
 // Written on its own, from the format notes, and shares no code with the loader: a mistake in one
 // reader is then seen by the other. Sizes are not given by the API, so an image's own headers say
 // where it ends, and memory that cannot be read is an invalid image, not a crash.
-#ifndef FIBSHIM_TESTS_DRIVER_IMAGE_H_
-#define FIBSHIM_TESTS_DRIVER_IMAGE_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -65,5 +64,3 @@ CUresult copy_image(const void* image, size_t limit, std::vector<uint8_t>* bytes
 CUresult read_image(const std::vector<uint8_t>& bytes, int device_sm, Image* image);
 
 }  // namespace simcuda
-
-#endif  // FIBSHIM_TESTS_DRIVER_IMAGE_H_

@@ -1,7 +1,6 @@
 // Counts and records of launches and calls. Each thread writes its own counters and its own ring;
 // readers add them up. A launch therefore takes no lock that another launch takes.
-#ifndef FIBSHIM_TESTS_DRIVER_RECORDS_H_
-#define FIBSHIM_TESTS_DRIVER_RECORDS_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -80,5 +79,3 @@ void write_log_line(const SimcudaLaunch& launch);
 extern std::atomic<uint64_t> g_stale_launches;
 
 }  // namespace simcuda
-
-#endif  // FIBSHIM_TESTS_DRIVER_RECORDS_H_

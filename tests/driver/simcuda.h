@@ -21,8 +21,7 @@
 //                    is killed
 //   SIMCUDA_KERNELS  path of a library whose functions (SimcudaKernel) stand for the kernels of their
 //                    names: called at each launch, in the launching thread, and done when it returns
-#ifndef FIBSHIM_TESTS_DRIVER_SIMCUDA_H_
-#define FIBSHIM_TESTS_DRIVER_SIMCUDA_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -131,5 +130,3 @@ int simcuda_node(void* node, void* executable, SimcudaLaunch* launch);
 #ifdef __cplusplus
 }
 #endif
-
-#endif  // FIBSHIM_TESTS_DRIVER_SIMCUDA_H_

@@ -1,7 +1,6 @@
 // What the fuzz targets share. A target feeds one reader with bytes as they come and asks more of it
 // than not to crash: what must hold is said with require().
-#ifndef FIBSHIM_TESTS_FUZZ_FUZZ_H_
-#define FIBSHIM_TESTS_FUZZ_FUZZ_H_
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -104,5 +103,3 @@ class ScratchFolder {
 };
 
 }  // namespace fibshim::fuzz
-
-#endif  // FIBSHIM_TESTS_FUZZ_FUZZ_H_

@@ -78,7 +78,10 @@ void read_workloads(std::string_view lines) {
     return judge::write_safetensors(root.path() + "/t", {{"x", &x}}).has_value();
   }();
   judge::Workloads workloads;
-  while (!lines.empty()) (void)judge::read_workload(take_until(&lines, '\n'), &workloads);
+  std::vector<std::string> faults;
+  judge::parse_jsonl(
+      "w.jsonl", lines,
+      [&](const auto& record) { return judge::read_workload(record, &workloads); }, &faults);
   for (const auto& [name, all] : workloads) {
     for (const judge::Workload& workload : all) {
       judge::AxisValues axes;

@@ -1,6 +1,5 @@
 // A config folder with an image, as small as can be: what the targets of folders and indexes begin with.
-#ifndef FIBSHIM_TESTS_FUZZ_SMALL_FOLDER_H_
-#define FIBSHIM_TESTS_FUZZ_SMALL_FOLDER_H_
+#pragma once
 
 #include <elf.h>
 
@@ -149,5 +148,3 @@ inline void run_programs(const Snapshot& snapshot) {
 }
 
 }  // namespace fibshim::fuzz
-
-#endif  // FIBSHIM_TESTS_FUZZ_SMALL_FOLDER_H_

@@ -1,6 +1,5 @@
 // Writes keys and signatures in minisign's formats: the other half of loader/read/signature.h.
-#ifndef FIBSHIM_TESTS_LOADER_MINISIGN_WRITER_H_
-#define FIBSHIM_TESTS_LOADER_MINISIGN_WRITER_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -44,5 +43,3 @@ inline std::string public_key_text(const PublicKey& key) {
 }
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_TESTS_LOADER_MINISIGN_WRITER_H_

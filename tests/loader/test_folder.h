@@ -1,7 +1,6 @@
 // A config folder that lives as long as one test. It starts out sound: one definition, one solution
 // with two images, one pattern; tests change what they are about.
-#ifndef FIBSHIM_TESTS_LOADER_TEST_FOLDER_H_
-#define FIBSHIM_TESTS_LOADER_TEST_FOLDER_H_
+#pragma once
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -147,5 +146,3 @@ class TestFolder {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_TESTS_LOADER_TEST_FOLDER_H_

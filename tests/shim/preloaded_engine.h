@@ -1,7 +1,6 @@
 // For tests of the preloaded shim: runs the engine host on the simulated driver, reads what it
 // says, what the driver ran and what the counters say.
-#ifndef FIBSHIM_TESTS_SHIM_PRELOADED_ENGINE_H_
-#define FIBSHIM_TESTS_SHIM_PRELOADED_ENGINE_H_
+#pragma once
 
 #include <filesystem>
 #include <map>
@@ -87,5 +86,3 @@ std::filesystem::path find_file(const std::string& folder, const std::string& na
 void edit_file(const std::filesystem::path& path, const std::string& from, const std::string& to);
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_TESTS_SHIM_PRELOADED_ENGINE_H_

@@ -1,6 +1,5 @@
 // For tests: running programs and reading what they say.
-#ifndef FIBSHIM_TESTS_SUPPORT_PROCESS_H_
-#define FIBSHIM_TESTS_SUPPORT_PROCESS_H_
+#pragma once
 
 #include <map>
 #include <string>
@@ -51,5 +50,3 @@ ProcessResult run_shell(const std::string& command,
 std::string make_temporary_dir();
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_TESTS_SUPPORT_PROCESS_H_

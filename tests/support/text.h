@@ -1,6 +1,5 @@
 // For tests: what programs say and exit with, where a failure prints all of it; names of rows.
-#ifndef FIBSHIM_TESTS_SUPPORT_TEXT_H_
-#define FIBSHIM_TESTS_SUPPORT_TEXT_H_
+#pragma once
 
 #include <gtest/gtest.h>
 
@@ -35,5 +34,3 @@ inline constexpr auto kByName = [](const auto& row) { return std::string(row.par
 inline constexpr auto kByItself = [](const auto& row) { return std::string(row.param); };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_TESTS_SUPPORT_TEXT_H_

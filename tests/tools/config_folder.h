@@ -1,7 +1,6 @@
 // A minimal config folder that `fibshim check` finds no mistake in, for tests to break one thing
 // of. Its kernel is `scale` of tests/tools/data/kernels.cu.
-#ifndef FIBSHIM_TESTS_TOOLS_CONFIG_FOLDER_H_
-#define FIBSHIM_TESTS_TOOLS_CONFIG_FOLDER_H_
+#pragma once
 
 #include <string>
 
@@ -13,5 +12,3 @@ namespace fibshim::test {
 void write_config_folder(const std::string& folder);
 
 }  // namespace fibshim::test
-
-#endif  // FIBSHIM_TESTS_TOOLS_CONFIG_FOLDER_H_

@@ -1,8 +1,7 @@
 // Writes counters files byte by byte, from the format's header alone: what `fibshim stats` must
 // read, and what it must refuse. The shim's own writer is not used, so that the two cannot agree
 // on a mistake.
-#ifndef FIBSHIM_TESTS_TOOLS_COUNTERS_FILE_BUILDER_H_
-#define FIBSHIM_TESTS_TOOLS_COUNTERS_FILE_BUILDER_H_
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -110,5 +109,3 @@ struct CountersFileBuilder {
 };
 
 }  // namespace fibshim::test
-
-#endif  // FIBSHIM_TESTS_TOOLS_COUNTERS_FILE_BUILDER_H_

@@ -1,7 +1,6 @@
 // Runs the built fibshim as a user does: a process with arguments, an environment and two outputs.
 // Nothing of this process's FIBSHIM_ variables, LD_PRELOAD or LD_LIBRARY_PATH reaches it.
-#ifndef FIBSHIM_TESTS_TOOLS_FIBSHIM_PROGRAM_H_
-#define FIBSHIM_TESTS_TOOLS_FIBSHIM_PROGRAM_H_
+#pragma once
 
 #include <map>
 #include <string>
@@ -53,5 +52,3 @@ class TemporaryFolder {
 };
 
 }  // namespace fibshim::test
-
-#endif  // FIBSHIM_TESTS_TOOLS_FIBSHIM_PROGRAM_H_

@@ -1,7 +1,6 @@
 // A program that runs beside the test: for what is live (a view, a server, another process to look
 // at). It is killed, if it still runs, when this ends.
-#ifndef FIBSHIM_TESTS_TOOLS_LIVE_PROGRAM_H_
-#define FIBSHIM_TESTS_TOOLS_LIVE_PROGRAM_H_
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -63,5 +62,3 @@ class LiveProgram {
 };
 
 }  // namespace fibshim::test
-
-#endif  // FIBSHIM_TESTS_TOOLS_LIVE_PROGRAM_H_

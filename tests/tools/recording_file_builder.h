@@ -1,7 +1,6 @@
 // Writes recordings byte by byte, from the format's header alone: what `fibshim record` must read, and
 // what it must refuse. The shim's own writer is not used, so that the two cannot agree on a mistake.
-#ifndef FIBSHIM_TESTS_TOOLS_RECORDING_FILE_BUILDER_H_
-#define FIBSHIM_TESTS_TOOLS_RECORDING_FILE_BUILDER_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -118,5 +117,3 @@ constexpr char kScale[] =
 constexpr uint64_t kAddress = 0x7f1200000000;
 
 }  // namespace fibshim::test
-
-#endif  // FIBSHIM_TESTS_TOOLS_RECORDING_FILE_BUILDER_H_

@@ -4,11 +4,8 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "tools/base/files.h"
 #include "tools/base/manual.h"
-#include "tools/base/program.h"
 #include "tools/base/setting_values.h"
 #include "tools/base/terminal.h"
 

@@ -1,7 +1,6 @@
 // A command's options: one definition that parsing, --help, the man page's OPTIONS and the completion
 // are made from.
-#ifndef FIBSHIM_TOOLS_BASE_COMMAND_LINE_H_
-#define FIBSHIM_TOOLS_BASE_COMMAND_LINE_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -74,5 +73,3 @@ class CommandLine {
 };
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_BASE_COMMAND_LINE_H_

@@ -1,11 +1,5 @@
 #include "tools/base/diagnostics_output.h"
 
-#include <map>
-#include <vector>
-
-#include <fmt/format.h>
-
-#include "loader/read/file.h"
 #include "tools/base/terminal.h"
 
 namespace fibshim::tools {

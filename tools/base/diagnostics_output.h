@@ -1,9 +1,6 @@
 // How the findings of a folder's check are shown to people: one line each, then the line of the
 // file that it is about, with a mark under the place, as compilers do.
-#ifndef FIBSHIM_TOOLS_BASE_DIAGNOSTICS_OUTPUT_H_
-#define FIBSHIM_TOOLS_BASE_DIAGNOSTICS_OUTPUT_H_
-
-#include <string>
+#pragma once
 
 #include "loader/check/check.h"
 
@@ -16,5 +13,3 @@ std::string format_findings(const CheckReport& report);
 std::string format_summary(const std::string& folder, const CheckReport& report);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_BASE_DIAGNOSTICS_OUTPUT_H_

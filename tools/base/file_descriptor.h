@@ -1,7 +1,10 @@
-// A file descriptor that closes itself.
-#ifndef FIBSHIM_TOOLS_BASE_FILE_DESCRIPTOR_H_
-#define FIBSHIM_TOOLS_BASE_FILE_DESCRIPTOR_H_
+// A file descriptor that closes itself, and the headers of what descriptors are for.
+#pragma once
 
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <utility>
@@ -29,5 +32,3 @@ class FileDescriptor {
 };
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_BASE_FILE_DESCRIPTOR_H_

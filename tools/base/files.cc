@@ -1,13 +1,5 @@
 #include "tools/base/files.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <fmt/format.h>
-
 #include "tools/base/file_descriptor.h"
 #include "tools/base/terminal.h"
 

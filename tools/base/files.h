@@ -1,6 +1,5 @@
 // Reading small files, and writing whatever an option names.
-#ifndef FIBSHIM_TOOLS_BASE_FILES_H_
-#define FIBSHIM_TOOLS_BASE_FILES_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -23,5 +22,3 @@ bool is_replaceable(const std::string& path);
                                 std::string_view text);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_BASE_FILES_H_

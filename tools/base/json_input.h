@@ -1,9 +1,9 @@
 // JSON that comes from elsewhere, as a tree. nlohmann's own calls trust it in two ways: copying or
 // printing a tree that is nested 100,000 deep runs out of stack, and get<uint64_t>() of 1e300 or of -1
 // gives some number.
-#ifndef FIBSHIM_TOOLS_BASE_JSON_INPUT_H_
-#define FIBSHIM_TOOLS_BASE_JSON_INPUT_H_
+#pragma once
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,6 +45,30 @@ Json parse_json(std::string_view text) {
   return Json::parse(text, nullptr, false);
 }
 
+// The member at a JSON pointer, such as "/workload/axes"; null where a part of the way is missing or
+// of another kind.
+template <class Json>
+const Json* find_at(const Json& json, const char* path) {
+  const typename Json::json_pointer pointer(path);
+  return json.contains(pointer) ? &json.at(pointer) : nullptr;
+}
+
+// The text there; "" where there is none.
+template <class Json>
+std::string text_at(const Json& json, const char* path) {
+  const Json* const value = find_at(json, path);
+  return value != nullptr && value->is_string() ? value->template get<std::string>() : "";
+}
+
+// The number there; those that JSON has no way to write are strings. 0 where there is none.
+template <class Json>
+double number_at(const Json& json, const char* path) {
+  const Json* const value = find_at(json, path);
+  if (value == nullptr) return 0;
+  if (value->is_string()) return *value == "NaN" ? NAN : INFINITY;
+  return value->is_number() ? value->template get<double>() : 0;
+}
+
 // The number, exactly. Throws std::range_error, as nlohmann does where the type is another.
 template <class Integer, class Json>
 Integer integer_of(const Json& json) {
@@ -59,5 +83,3 @@ Integer integer_of(const Json& json) {
 }
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_BASE_JSON_INPUT_H_

@@ -3,14 +3,11 @@
 #include <ctype.h>
 
 #include <algorithm>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "loader/read/limits.h"
 #include "shim/abi/outcomes.h"
 #include "shim/abi/settings.h"
-#include "tools/base/program.h"
+#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {
@@ -31,7 +28,7 @@ std::string folder_settings() {
   for (const SettingInfo& setting : kSettings) {
     if (!setting.is_allowed_in_folder) continue;
     std::string name = std::string(setting.name).substr(8);  // without FIBSHIM_
-    std::transform(name.begin(), name.end(), name.begin(), tolower);
+    std::ranges::transform(name, name.begin(), tolower);
     names.push_back(std::move(name));
   }
   return fmt::format("{}.\n", fmt::join(names, ", "));
@@ -79,7 +76,7 @@ std::string known_text(std::string_view keyword) {
 
 std::string manual_head(const std::string& name, int section) {
   std::string upper = name;
-  std::transform(upper.begin(), upper.end(), upper.begin(), toupper);
+  std::ranges::transform(upper, upper.begin(), toupper);
   return fmt::format(".TH {} {} \"\" \"fibshim {}\" \"fibshim manual\"\n", upper, section,
                      kVersion);
 }
@@ -87,9 +84,7 @@ std::string manual_head(const std::string& name, int section) {
 std::string fill_manual(std::string_view page,
                         const std::function<std::string(std::string_view)>& expand) {
   std::string out;
-  while (!page.empty()) {
-    const std::string_view line = page.substr(0, page.find('\n'));
-    page.remove_prefix(std::min(page.size(), line.size() + 1));
+  for (const std::string_view line : split(page, '\n')) {
     if (line.size() < 3 || line.front() != '@' || line.back() != '@') {
       out += fmt::format("{}\n", line);
       continue;

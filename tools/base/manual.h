@@ -1,7 +1,6 @@
 // Fills the man pages in tools/man/*.in: a line "@KEYWORD@" stands for a section or list that is made
 // from a table of the code.
-#ifndef FIBSHIM_TOOLS_BASE_MANUAL_H_
-#define FIBSHIM_TOOLS_BASE_MANUAL_H_
+#pragma once
 
 #include <functional>
 #include <string>
@@ -22,5 +21,3 @@ std::string roff(std::string_view text);
 std::string roff_sentence(std::string_view text);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_BASE_MANUAL_H_

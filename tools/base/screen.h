@@ -3,8 +3,7 @@
 //
 // A handful of sequences that every terminal of the last decades has, and no terminfo: a container
 // often has no database for the terminal that it is looked at from.
-#ifndef FIBSHIM_TOOLS_BASE_SCREEN_H_
-#define FIBSHIM_TOOLS_BASE_SCREEN_H_
+#pragma once
 
 #include <termios.h>
 
@@ -54,5 +53,3 @@ class Screen {
 std::string cut_to_width(const std::string& line, size_t columns);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_BASE_SCREEN_H_

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <iterator>
-#include <string_view>
 
 #include <fmt/format.h>
 

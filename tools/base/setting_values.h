@@ -2,8 +2,7 @@
 // comes from. The same rules as in the shim: the environment, then the folder's fibshim.json, then
 // the default; an empty variable is an unset one; a value that is not understood leaves the
 // default.
-#ifndef FIBSHIM_TOOLS_BASE_SETTING_VALUES_H_
-#define FIBSHIM_TOOLS_BASE_SETTING_VALUES_H_
+#pragma once
 
 #include <string>
 #include <utility>
@@ -46,5 +45,3 @@ std::string default_stats_folder();
 std::vector<std::string> unknown_variables();
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_BASE_SETTING_VALUES_H_

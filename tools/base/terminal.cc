@@ -7,10 +7,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include <fmt/format.h>
-
-#include "tools/base/program.h"
-
 namespace fibshim::tools {
 namespace {
 
@@ -100,10 +96,22 @@ std::string counted(uint64_t count, std::string_view one, std::string_view many)
   return many.empty() ? fmt::format("{} {}s", count, one) : fmt::format("{} {}", count, many);
 }
 
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    parts.push_back(text.substr(0, text.find(separator)));
+    text.remove_prefix(std::min(text.size(), parts.back().size() + 1));
+  }
+  return parts;
+}
+
+nlohmann::ordered_json or_null(const std::string& text) {
+  return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
+}
+
 size_t display_width(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-  }));
+  return static_cast<size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
 std::string format_table(const std::vector<std::vector<std::string>>& rows) {
@@ -139,7 +147,7 @@ std::string shell_quoted(std::string_view text) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
            strchr("_-./:=,+@%", c) != nullptr;
   };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return std::string(text);
+  if (!text.empty() && std::ranges::all_of(text, is_plain)) return std::string(text);
   std::string out = "'";
   for (const char c : text) {
     if (c == '\'') {

@@ -1,9 +1,9 @@
 // What the subcommands share in talking to people and to pipes. Text that comes from files or
 // other processes passes through `printable` before it reaches a terminal: a counters file or a
 // config folder may hold anything, escape sequences included.
-#ifndef FIBSHIM_TOOLS_BASE_TERMINAL_H_
-#define FIBSHIM_TOOLS_BASE_TERMINAL_H_
+#pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +13,16 @@
 #include <nlohmann/json.hpp>
 
 namespace fibshim::tools {
+
+// The version and the exit codes of `fibshim`.
+inline constexpr char kVersion[] = "0.1.0";
+
+inline constexpr int kExitFine = 0;
+inline constexpr int kExitWrong = 1;
+inline constexpr int kExitUsage = 2;
+// As env(1): the command was found but cannot be run; it was not found.
+inline constexpr int kExitCannotRun = 126;
+inline constexpr int kExitNotFound = 127;
 
 // Writes all of `data`. False, with errno, when that fails.
 [[nodiscard]] bool write_all(int fd, std::string_view data);
@@ -50,6 +60,29 @@ std::string printable(std::string_view text);
 // "1 file", "3 files". `many` is for plurals that are not made with an "s".
 std::string counted(uint64_t count, std::string_view one, std::string_view many = "");
 
+// The parts between separators; after a last one there is no empty part.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+// "a=1 b=2", as the axes of a case are shown.
+template <class Map>
+std::string pairs_words(const Map& map) {
+  std::string words;
+  for (const auto& [name, value] : map) {
+    words += fmt::format("{}{}={}", words.empty() ? "" : " ", name, value);
+  }
+  return words;
+}
+
+// The text as JSON; null for an empty one.
+nlohmann::ordered_json or_null(const std::string& text);
+
+// The first row whose `member` is `wanted`, or null.
+template <class Table, class Member, class Wanted>
+auto find_row(Table& table, Member member, const Wanted& wanted) -> decltype(&*std::begin(table)) {
+  const auto at = std::ranges::find(table, wanted, member);
+  return at == std::ranges::end(table) ? nullptr : &*at;
+}
+
 // Columns that the text takes: its code points.
 size_t display_width(std::string_view text);
 
@@ -61,5 +94,3 @@ std::string format_table(const std::vector<std::vector<std::string>>& rows);
 std::string shell_quoted(std::string_view text);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_BASE_TERMINAL_H_

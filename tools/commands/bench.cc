@@ -1,12 +1,7 @@
 // fibshim bench: how fast are the folder's solutions, alone and beside what they replace?
-#include <string>
 
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
-#include "tools/judge/judge.h"
 #include "tools/commands/judge_options.h"
-#include "tools/base/command_line.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 

@@ -1,22 +1,12 @@
 // fibshim check: reads config folders as the shim does and prints every mistake with its place.
 #include <algorithm>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include <fmt/format.h>
-
-#include "loader/check/check.h"
-#include "loader/read/manifest.h"
 #include "tools/base/files.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/lint/advice.h"
 #include "tools/processes/gpus.h"
 #include "tools/processes/installation.h"
-#include "tools/base/command_line.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {
@@ -168,7 +158,7 @@ int check_command(int argc, const char* const* argv) {
 
   CheckOptions& options = given.options;
   if (given.wants_gpus && !add_sms_of_gpus(&given.sms)) return kExitWrong;
-  std::sort(given.sms.begin(), given.sms.end());
+  std::ranges::sort(given.sms);
   given.sms.erase(std::unique(given.sms.begin(), given.sms.end()), given.sms.end());
   if (!given.key.empty()) {
     options.required_key = parse_public_key(given.key) ? given.key : absolute_path(given.key);

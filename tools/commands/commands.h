@@ -1,7 +1,9 @@
 // The subcommands. A subcommand gets its own argv (argv[0] is its name) and returns the exit code of the
 // process: 0 fine, 1 the thing looked at is wrong, 2 wrong usage. Data goes to stdout, messages to stderr.
-#ifndef FIBSHIM_TOOLS_COMMANDS_COMMANDS_H_
-#define FIBSHIM_TOOLS_COMMANDS_COMMANDS_H_
+#pragma once
+
+#include "tools/base/command_line.h"
+#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 
@@ -45,5 +47,3 @@ inline constexpr Command kCommands[] = {
 };
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_COMMANDS_COMMANDS_H_

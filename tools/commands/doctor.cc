@@ -3,64 +3,40 @@
 // in a child process with a time limit.
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <gnu/libc-version.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
-#include <functional>
-#include <string>
-#include <string_view>
-#include <system_error>
-#include <vector>
 
-#include <fmt/format.h>
-
-#include "loader/check/check.h"
 #include "shim/abi/recorder_api.h"
-#include "shim/abi/snapshot.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
-#include "tools/base/file_descriptor.h"
 #include "tools/base/files.h"
+#include "tools/judge/worker.h"
 #include "tools/processes/gpus.h"
 #include "tools/processes/installation.h"
-#include "tools/base/command_line.h"
 #include "tools/processes/processes.h"
 #include "tools/processes/programs.h"
 #include "tools/base/setting_values.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {
 
 // A driver's start-up takes up to some seconds per GPU when no persistence daemon runs.
-constexpr std::chrono::seconds kProbeTimeout{60};
-constexpr size_t kMaxProbeOutput = 64 << 10;
+constexpr double kProbeTimeoutS = 60;
 // A counters file with all its series and a shard for each of many threads.
 constexpr uint64_t kWantedStatsBytes = 64 << 20;
 
 enum class Status : uint8_t { ok, note, warning, error };
 
 const char* status_name(Status status) {
-  switch (status) {
-    case Status::ok: return "ok";
-    case Status::note: return "note";
-    case Status::warning: return "warning";
-    case Status::error: return "error";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"ok", "note", "warning", "error"};
+  return kNames[static_cast<size_t>(status)];
 }
 
 struct Finding {
@@ -72,70 +48,15 @@ struct Finding {
 
 // ---- probes in child processes
 
-struct ProbeResult {
-  std::string output;  // stdout and stderr of the child
-  bool is_timed_out;
-  int wait_status;
-
-  bool is_fine() const {
-    return !is_timed_out && WIFEXITED(wait_status) && !WEXITSTATUS(wait_status);
-  }
-  // What it printed, and how it ended when it did not end well.
-  std::string told() const {
-    if (is_fine()) return output;
-    return output.empty() ? ending() : fmt::format("{}: {}", ending(), output);
-  }
-  // How the child ended, when it was not fine.
-  std::string ending() const {
-    if (is_timed_out) return fmt::format("no answer within {} s", kProbeTimeout.count());
-    if (WIFSIGNALED(wait_status)) {
-      return fmt::format("it crashed with signal {} ({})", WTERMSIG(wait_status),
-                         strsignal(WTERMSIG(wait_status)));
-    }
-    return fmt::format("it exited with code {}", WEXITSTATUS(wait_status));
-  }
-};
+using Probe = judge::WorkerEnd;
 
 // Runs `body` in a child that ends with its return value. This program has one thread, so the
 // child may do what it likes.
-ProbeResult run_probe(const std::function<int()>& body) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return {strerror(errno), false, 0x100};
-  FileDescriptor read_end(ends[0]);
-  FileDescriptor write_end(ends[1]);
-  const pid_t child = fork();
-  if (child < 0) return {strerror(errno), false, 0x100};
-  if (child == 0) {
-    dup2(write_end.get(), STDOUT_FILENO);
-    dup2(write_end.get(), STDERR_FILENO);
-    const FileDescriptor null(open("/dev/null", O_RDONLY));
-    dup2(null.get(), STDIN_FILENO);
-    _exit(body());
-  }
-  write_end = FileDescriptor(-1);
-  ProbeResult out{"", false, 0};
-  const auto deadline = std::chrono::steady_clock::now() + kProbeTimeout;
-  char buffer[4096];
-  for (;;) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0) {
-      out.is_timed_out = true;
-      break;
-    }
-    pollfd wanted{read_end.get(), POLLIN, 0};
-    const int ready = poll(&wanted, 1, static_cast<int>(left.count()));
-    if (ready < 0 && errno != EINTR) break;
-    if (ready <= 0) continue;
-    const ssize_t got = read(read_end.get(), buffer, sizeof buffer);
-    if (got <= 0) break;
-    if (out.output.size() < kMaxProbeOutput) out.output.append(buffer, static_cast<size_t>(got));
-  }
-  if (out.is_timed_out) kill(child, SIGKILL);
-  while (waitpid(child, &out.wait_status, 0) < 0 && errno == EINTR) {
-  }
-  while (!out.output.empty() && out.output.back() == '\n') out.output.pop_back();
-  return out;
+Probe run_probe(const std::function<int()>& body) {
+  Probe probe = judge::run_worker([&](const judge::Tell&) { _exit(body()); },
+                                  [](const nlohmann::ordered_json& /*message*/) {}, kProbeTimeoutS);
+  probe.output.erase(probe.output.find_last_not_of('\n') + 1);
+  return probe;
 }
 
 // In the child: prints one line and ends with `code`.
@@ -159,19 +80,17 @@ int probe_driver() {
 }
 
 Finding check_driver() {
-  const ProbeResult probe = run_probe(probe_driver);
-  if (probe.is_fine()) return {"driver", Status::ok, probe.output, ""};
-  if (!probe.is_timed_out && WIFEXITED(probe.wait_status)) {
-    if (WEXITSTATUS(probe.wait_status) == 1) {
-      return {"driver", Status::error, probe.output,
-              "install the NVIDIA driver; in a container, start it with the GPU (--gpus all)"};
-    }
-    return {"driver", Status::error, probe.output,
-            "is there a GPU, and does the kernel module run? nvidia-smi tells more; in a "
-            "container, start it with the GPU (--gpus all)"};
+  const Probe probe = run_probe(probe_driver);
+  if (probe.is_fine) return {"driver", Status::ok, probe.output, ""};
+  if (!probe.exit_code) {
+    return {"driver", Status::error, "the driver did not start: " + probe.words,
+            "nvidia-smi and the kernel's log tell more"};
   }
-  return {"driver", Status::error, "the driver did not start: " + probe.ending(),
-          "nvidia-smi and the kernel's log tell more"};
+  return {"driver", Status::error, probe.output,
+          probe.exit_code == 1
+              ? "install the NVIDIA driver; in a container, start it with the GPU (--gpus all)"
+              : "is there a GPU, and does the kernel module run? nvidia-smi tells more; in a "
+                "container, start it with the GPU (--gpus all)"};
 }
 
 // ---- the installation
@@ -229,7 +148,7 @@ Finding check_shim_library() {
 // Preloads it for real: this program starts itself, and the linker complains when it cannot.
 Finding check_preload() {
   const std::string path = shim_library_path();
-  const ProbeResult probe = run_probe([&path] {
+  const Probe probe = run_probe([&path] {
     setenv("LD_PRELOAD", path.c_str(), 1);
     unsetenv("FIBSHIM_CONFIG");
     const std::string own = own_path();
@@ -237,12 +156,13 @@ Finding check_preload() {
     return 1;
   });
   const std::string wanted = fmt::format("fibshim {}", kVersion);
-  if (probe.is_fine() && probe.output == wanted) {
+  if (probe.is_fine && probe.output == wanted) {
     return {"preload", Status::ok, "a program starts with the library preloaded", ""};
   }
   return {
       "preload", Status::error,
-      fmt::format("a program with the library preloaded did not start cleanly: {}", probe.told()),
+      fmt::format("a program with the library preloaded did not start cleanly: {}{}{}", probe.words,
+                  probe.words.empty() || probe.output.empty() ? "" : ": ", probe.output),
       "is it built for an older glibc or another machine than this one?"};
 }
 
@@ -250,7 +170,7 @@ Finding check_preload() {
 template <class Api>
 Finding check_opened_library(const char* name, const std::string& path, const char* entry_point,
                              uint32_t version) {
-  const ProbeResult probe = run_probe([&] {
+  const Probe probe = run_probe([&] {
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return say(dlerror(), 1);
     const auto get_api = reinterpret_cast<const Api* (*)(uint32_t)>(dlsym(library, entry_point));
@@ -259,11 +179,9 @@ Finding check_opened_library(const char* name, const std::string& path, const ch
     }
     return 0;
   });
-  if (probe.is_fine()) return {name, Status::ok, path, ""};
+  if (probe.is_fine) return {name, Status::ok, path, ""};
   return {name, Status::error,
-          fmt::format(
-              "{}: {}", path,
-              !probe.is_timed_out && WIFEXITED(probe.wait_status) ? probe.output : probe.ending()),
+          fmt::format("{}: {}", path, probe.exit_code ? probe.output : probe.words),
           "libfibloader.so, libfibrecord.so and the libfibshim-*.so libraries belong beside "
           "libfibshim.so, from the same build"};
 }
@@ -271,17 +189,16 @@ Finding check_opened_library(const char* name, const std::string& path, const ch
 // ---- settings, folder, counters
 
 Finding check_settings(const SettingValues& settings) {
-  std::string faults;
+  std::vector<std::string> faults;
   for (const SettingValue& setting : settings.values) {
     if (setting.not_understood.empty()) continue;
-    faults += fmt::format("{}{}=\"{}\" is not understood", faults.empty() ? "" : "; ",
-                          setting.info->name, setting.not_understood);
+    faults.push_back(
+        fmt::format("{}=\"{}\" is not understood", setting.info->name, setting.not_understood));
   }
-  for (const std::string& name : unknown_variables()) {
-    faults += fmt::format("{}{} is not a setting", faults.empty() ? "" : "; ", name);
-  }
+  for (const std::string& name : unknown_variables()) faults.push_back(name + " is not a setting");
   if (!faults.empty()) {
-    return {"settings", Status::warning, faults, "'fibshim env' lists names and values"};
+    return {"settings", Status::warning, fmt::format("{}", fmt::join(faults, "; ")),
+            "'fibshim env' lists names and values"};
   }
   const std::string& mode = settings[SettingId::mode].value;
   if (mode != "apply") {
@@ -348,9 +265,9 @@ Finding check_stats_folder(const SettingValues& settings) {
 
 // ---- other processes
 
-Finding judge_processes(const std::vector<ProcessLook>& processes, size_t unreadable) {
+Finding judge_processes(const std::vector<ProcessInfo>& processes, size_t unreadable) {
   size_t without = 0;
-  for (const ProcessLook& process : processes) without += process.shim.empty() ? 1 : 0;
+  for (const ProcessInfo& process : processes) without += process.shim.empty() ? 1 : 0;
   std::string detail =
       fmt::format("{} with the driver loaded, {} without the shim", processes.size(), without);
   if (unreadable > 0) detail += fmt::format("; {} may not be looked into", unreadable);
@@ -377,14 +294,14 @@ Finding check_program(const std::string& name) {
 // ---- output
 
 std::string to_text(const std::vector<Finding>& findings,
-                    const std::vector<ProcessLook>& processes) {
+                    const std::vector<ProcessInfo>& processes) {
   std::string out;
   for (const Finding& finding : findings) {
     out += fmt::format("{:<8}{}: {}\n", status_name(finding.status), finding.name,
                        printable(finding.detail));
     if (!finding.advice.empty()) out += fmt::format("        {}\n", printable(finding.advice));
     if (finding.name != "gpu_processes") continue;
-    for (const ProcessLook& process : processes) {
+    for (const ProcessInfo& process : processes) {
       out += fmt::format("        pid {} {}: {}\n", process.pid,
                          process.shim.empty() ? "has no shim" : "has the shim",
                          printable(process.command));
@@ -400,7 +317,7 @@ std::string to_text(const std::vector<Finding>& findings,
 }
 
 nlohmann::ordered_json to_json(const std::vector<Finding>& findings,
-                               const std::vector<ProcessLook>& processes) {
+                               const std::vector<ProcessInfo>& processes) {
   nlohmann::ordered_json out;
   out["version"] = 1;
   out["checks"] = nlohmann::ordered_json::array();
@@ -411,7 +328,7 @@ nlohmann::ordered_json to_json(const std::vector<Finding>& findings,
                              {"advice", finding.advice}});
   }
   out["gpu_processes"] = nlohmann::ordered_json::array();
-  for (const ProcessLook& process : processes) {
+  for (const ProcessInfo& process : processes) {
     out["gpu_processes"].push_back(
         {{"pid", process.pid},
          {"command", process.command},
@@ -451,12 +368,11 @@ int doctor_command(int argc, const char* const* argv) {
       check_stats_folder(settings)};
   for (const std::string& program : programs) findings.push_back(check_program(program));
   size_t unreadable = 0;
-  const std::vector<ProcessLook> processes = find_gpu_processes(&unreadable);
+  const std::vector<ProcessInfo> processes = find_gpu_processes(&unreadable);
   findings.push_back(judge_processes(processes, unreadable));
 
-  const bool has_error = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
-    return finding.status == Status::error;
-  });
+  const bool has_error = std::ranges::any_of(
+      findings, [](const Finding& finding) { return finding.status == Status::error; });
   const bool is_written = wants_json ? print_json(to_json(findings, processes))
                                      : print_data(to_text(findings, processes));
   return is_written && !has_error ? kExitFine : kExitWrong;

@@ -1,23 +1,11 @@
 // fibshim env: every setting, the value that a program started from here would get, and why.
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "loader/read/diagnostics.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
-#include "tools/base/command_line.h"
 #include "tools/base/setting_values.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {
-
-nlohmann::ordered_json or_null(const std::string& text) {
-  return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
-}
 
 const char* source_words(SettingSource source) {
   switch (source) {

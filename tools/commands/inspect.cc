@@ -1,24 +1,14 @@
 // fibshim inspect: what a GPU image, or a host program or library with images inside, holds, and
 // what a running process has of the shim. The numbers are those that the loader checks solutions
 // against.
-#include <fcntl.h>
-
-#include <string>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "loader/read/file.h"
 #include "loader/read/sha256.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
-#include "tools/counters/counters_files.h"
 #include "tools/counters/folders_in_force.h"
 #include "tools/images/image_report.h"
 #include "tools/counters/launch_counts.h"
-#include "tools/base/command_line.h"
 #include "tools/processes/processes.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {
@@ -48,7 +38,7 @@ std::string text_of(const Json& json) { return printable(json.get<std::string>()
 
 // The counters of a process: those files that it has mapped, seen through its own root, so that a
 // process in a container is read, too.
-Json counters_json(const ProcessLook& process) {
+Json counters_json(const ProcessInfo& process) {
   Json out = Json::array();
   for (const std::string& path : process.counters) {
     const size_t slash = path.rfind('/');
@@ -76,9 +66,7 @@ Json counters_json(const ProcessLook& process) {
   return out;
 }
 
-Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
-
-Json process_json(const ProcessLook& process) {
+Json process_json(const ProcessInfo& process) {
   Json out;
   out["pid"] = process.pid;
   out["command"] = process.command;

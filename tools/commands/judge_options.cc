@@ -1,8 +1,6 @@
 #include "tools/commands/judge_options.h"
 
 #include <charconv>
-#include <memory>
-#include <string_view>
 
 #include <fmt/format.h>
 

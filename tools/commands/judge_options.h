@@ -1,6 +1,5 @@
 // Options that `verify` and `bench` share.
-#ifndef FIBSHIM_TOOLS_COMMANDS_JUDGE_OPTIONS_H_
-#define FIBSHIM_TOOLS_COMMANDS_JUDGE_OPTIONS_H_
+#pragma once
 
 #include "tools/base/command_line.h"
 #include "tools/judge/judge.h"
@@ -10,5 +9,3 @@ namespace fibshim::tools {
 void add_judge_options(CommandLine* line, judge::JudgeOptions* options);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_COMMANDS_JUDGE_OPTIONS_H_

@@ -3,37 +3,21 @@
 //
 // The shim writes one binary file for each process into a folder beside the output. What is gathered
 // replaces the output at once (rename), so that whoever reads it always finds a whole recording.
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <map>
-#include <string>
-#include <vector>
 
-#include <fmt/format.h>
-
-#include "loader/check/check.h"
-#include "shim/abi/settings.h"
 #include "tools/base/files.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
-#include "tools/base/file_descriptor.h"
 #include "tools/processes/installation.h"
-#include "tools/base/command_line.h"
 #include "tools/record/pattern_fit.h"
 #include "tools/record/recording_json.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {
@@ -84,13 +68,11 @@ class Gatherer {
   }
 
   std::string counts() const {
-    const auto count = [](uint64_t number, const char* one, const char* many) {
-      return fmt::format("{} {}", number, number == 1 ? one : many);
-    };
-    std::string text = count(recording_.kernels.size(), "kernel, ", "kernels, ") +
-                       count(recording_.launches(), "launch", "launches");
-    if (recording_.nodes() != 0) text += fmt::format(", {} in graphs", recording_.nodes());
-    return text + " of " + count(recording_.processes.size(), "process", "processes");
+    const uint64_t nodes = recording_.nodes();
+    return fmt::format("{}, {}{} of {}", counted(recording_.kernels.size(), "kernel"),
+                       counted(recording_.launches(), "launch", "launches"),
+                       nodes == 0 ? "" : fmt::format(", {} in graphs", nodes),
+                       counted(recording_.processes.size(), "process", "processes"));
   }
 
   uint64_t bytes() const { return bytes_; }
@@ -122,9 +104,7 @@ void report_losses(const Recording& recording) {
                   dropped);
   }
   if (unknown != 0) {
-    print_message(
-        "record",
-        fmt::format("{} launches are of kernels that the driver has no name for", unknown));
+    print_message("record", "{} launches are of kernels that the driver has no name for", unknown);
   }
   if (recording.kernels_left_out != 0) {
     print_message("record",
@@ -163,9 +143,7 @@ class Progress {
   }
 
  private:
-  static void write_text(const std::string& text) {
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-  }
+  static void write_text(const std::string& text) { (void)write_all(STDERR_FILENO, text); }
 
   bool is_terminal_;
   bool is_on_;
@@ -248,8 +226,7 @@ bool finish(const Options& options, const std::string& folder, Gatherer* gathere
   const bool is_written = gatherer->gather(true);
   const Recording& recording = gatherer->recording();
   report_losses(recording);
-  const auto running = std::count_if(recording.processes.begin(), recording.processes.end(),
-                                     [](const RecordedProcess& p) { return p.is_alive; });
+  const auto running = std::ranges::count_if(recording.processes, &RecordedProcess::is_alive);
   std::error_code error;
   if (recording.processes.empty()) {
     print_message("record",
@@ -377,8 +354,7 @@ nlohmann::ordered_json summary_json(const Summary& summary, uint32_t top) {
   out["in_graph"] = recording.nodes();
   out["estimated_us"] =
       all_ns > 0 ? nlohmann::ordered_json(all_ns / 1e3) : nlohmann::ordered_json();
-  out["config"] =
-      summary.config.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(summary.config);
+  out["config"] = or_null(summary.config);
   out["processes"] = processes_to_json(recording.processes);
   out["kernels"] = nlohmann::ordered_json::array();
   for (size_t i = 0; i < recording.kernels.size() && (top == 0 || i < top); ++i) {
@@ -389,9 +365,7 @@ nlohmann::ordered_json summary_json(const Summary& summary, uint32_t top) {
     one["patterns"] = nlohmann::ordered_json::array();
     for (const PatternFit& fit : summary.fits[i]) {
       one["patterns"].push_back(
-          {{"label", fit.label},
-           {"fits", fit.fits},
-           {"why", fit.why.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(fit.why)}});
+          {{"label", fit.label}, {"fits", fit.fits}, {"why", or_null(fit.why)}});
     }
     out["kernels"].push_back(std::move(one));
   }

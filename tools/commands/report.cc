@@ -1,22 +1,13 @@
 // fibshim report: evaluation records as one HTML page.
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include <filesystem>
 #include <fstream>
-#include <string>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "tools/base/files.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
 #include "tools/judge/records.h"
 #include "tools/judge/report_page.h"
-#include "tools/base/command_line.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 

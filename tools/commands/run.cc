@@ -7,22 +7,12 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <sstream>
-#include <string>
-#include <vector>
 
-#include <fmt/format.h>
-
-#include "loader/check/check.h"
-#include "shim/abi/settings.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/processes/installation.h"
-#include "tools/base/command_line.h"
 #include "tools/processes/programs.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {
@@ -63,7 +53,7 @@ std::string preload_list(const std::string& shim, const char* existing,
   std::vector<std::string> others;
   // The linker takes colons and blanks alike.
   std::string text = existing == nullptr ? "" : existing;
-  std::replace(text.begin(), text.end(), ':', ' ');
+  std::ranges::replace(text, ':', ' ');
   std::istringstream words(text);
   for (std::string word; words >> word;) {
     if (word != shim) (is_sanitizer(word) ? sanitizers : others).push_back(word);

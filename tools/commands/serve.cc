@@ -3,31 +3,22 @@
 // It answers GET and HEAD of /metrics, /healthz and /, and nothing else. Every connection has few
 // bytes and little time, and there are few of them at once: a client that does not behave takes a
 // place for some seconds and no more. One thread does it all, so nothing here is locked.
-#include <errno.h>
 #include <signal.h>
-#include <string.h>
 
 #include <chrono>
 #include <charconv>
 #include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
+
 #include <utility>  // before Asio: that of Boost 1.74 forgets it
 
 #include <boost/asio.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
-#include <fmt/format.h>
 
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
-#include "tools/counters/counters_files.h"
-#include "tools/base/command_line.h"
 #include "tools/counters/prometheus.h"
 #include "tools/base/setting_values.h"
 #include "tools/counters/ended_counters.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {

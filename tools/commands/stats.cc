@@ -1,28 +1,17 @@
 // fibshim stats: what happened to the launches, from the counters files of all processes or some.
 #include <algorithm>
-#include <chrono>
-#include <map>
-#include <optional>
 #include <set>
-#include <string>
 #include <thread>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "shim/abi/outcomes.h"
 #include "tools/base/files.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
-#include "tools/counters/counters_files.h"
 #include "tools/counters/folders_in_force.h"
 #include "tools/counters/launch_counts.h"
 #include "tools/counters/launch_groups.h"
-#include "tools/base/command_line.h"
 #include "tools/counters/prometheus.h"
 #include "tools/base/setting_values.h"
 #include "tools/counters/ended_counters.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {
@@ -122,8 +111,7 @@ LaunchGroups groups_of(const Reading& reading, const Options& options) {
 
 std::string processes_line(const std::vector<ProcessCounters>& processes,
                            const std::string& folder) {
-  const auto live = std::count_if(processes.begin(), processes.end(),
-                                  [](const ProcessCounters& p) { return p.is_alive; });
+  const auto live = std::ranges::count_if(processes, &ProcessCounters::is_alive);
   return fmt::format("{} ({} live, {} ended), counters in {}\n",
                      counted(processes.size(), "process", "processes"), live,
                      static_cast<std::ptrdiff_t>(processes.size()) - live, printable(folder));

@@ -4,24 +4,15 @@
 // What a recording cannot tell is chosen so that no launch is taken for what it is not: a value that
 // never changed is asked for, every buffer that may be written counts as written.
 #include <ctype.h>
-#include <string.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <string>
-#include <vector>
 
-#include <fmt/format.h>
-
-#include "loader/check/check.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
-#include "tools/base/command_line.h"
 #include "tools/record/recording_json.h"
 #include "tools/record/suggestion.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {
@@ -40,8 +31,8 @@ struct Options {
 // ---- choosing the kernel
 
 std::string lower_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(tolower(c)); });
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(tolower(c)); });
   return text;
 }
 
@@ -49,7 +40,7 @@ std::string lower_case(std::string text) {
 const KernelRecord* find_kernel(const Recording& recording, const std::string& wanted,
                                 std::string* problem) {
   const auto is_number =
-      std::all_of(wanted.begin(), wanted.end(), [](unsigned char c) { return isdigit(c) != 0; });
+      std::ranges::all_of(wanted, [](unsigned char c) { return isdigit(c) != 0; });
   if (is_number && wanted.size() < 10) {
     const size_t number = std::stoul(wanted);
     if (number >= 1 && number <= recording.kernels.size()) return &recording.kernels[number - 1];

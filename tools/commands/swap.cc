@@ -1,35 +1,17 @@
 // fibshim swap: moves running processes to another config folder, or to none and back.
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
-#include <optional>
 #include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <fmt/format.h>
-
-#include "loader/check/check.h"
-#include "loader/read/folder.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
 #include "tools/counters/control.h"
-#include "tools/counters/counters_files.h"
 #include "tools/base/diagnostics_output.h"
-#include "tools/base/file_descriptor.h"
 #include "tools/base/files.h"
-#include "tools/base/command_line.h"
 #include "tools/processes/processes.h"
 #include "tools/base/setting_values.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {
@@ -77,12 +59,7 @@ bool is_in_job(const ProcessCounters& process, const std::string& job) {
   if (process.folder.job == job) return true;
   if (job.find('=') == std::string::npos) return false;
   const std::string environment = read_small_file(fmt::format("/proc/{}/environ", process.pid));
-  for (size_t at = 0; at < environment.size();) {
-    const size_t end = std::min(environment.find('\0', at), environment.size());
-    if (environment.compare(at, end - at, job) == 0) return true;
-    at = end + 1;
-  }
-  return false;
+  return std::ranges::count(split(environment, '\0'), job) != 0;
 }
 
 // The processes that are meant. *has_all: every --pid has counters.
@@ -109,8 +86,7 @@ std::vector<ProcessCounters> choose(CountersFolder folder, const Options& option
     }
   }
   for (const uint64_t pid : missing) {
-    print_message(
-        "swap", fmt::format("no counters of process {} in {}", pid, printable(options.stats_dir)));
+    print_message("swap", "no counters of process {} in {}", pid, printable(options.stats_dir));
   }
   *has_all = missing.empty();
   return out;
@@ -185,9 +161,10 @@ std::optional<std::string> later_reading(const std::string& path, const std::str
   return fmt::format("read {}", printable(now));
 }
 
-// What processes that start later will read. False: a link that was to be repointed was not.
-bool see_to_later_processes(const Options& options, const std::vector<ProcessCounters>& processes,
-                            const std::string& target) {
+// Repoints links where that is wanted, else says what processes that start later will read. False: a link
+// was not repointed.
+bool repoint_links(const Options& options, const std::vector<ProcessCounters>& processes,
+                   const std::string& target) {
   bool is_done = true;
   for (const auto& [path, named_by] : configured_in(processes)) {
     const auto reading = later_reading(path, target);
@@ -278,12 +255,12 @@ int swap(const Options& options) {
   const std::vector<MoveResult> results =
       options.job.empty() ? move_each(*right, processes, move, is_waiting ? &deadline : nullptr)
                           : move_together(*right, processes, move, deadline);
-  bool are_fine = std::all_of(results.begin(), results.end(),
-                              [](const MoveResult& result) { return is_fine(result.state); });
+  bool are_fine =
+      std::ranges::all_of(results, [](const MoveResult& result) { return is_fine(result.state); });
   const bool is_printed = options.wants_json ? print_json(to_json(options, folder, results, ""))
                                              : print_data(to_text(results));
   if (are_fine && move.target == AskTarget::folder) {
-    are_fine = see_to_later_processes(options, processes, folder);
+    are_fine = repoint_links(options, processes, folder);
   }
   return has_all && are_fine && is_printed ? kExitFine : kExitWrong;
 }

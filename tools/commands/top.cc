@@ -1,34 +1,21 @@
 // fibshim top: the counters of running processes, live. On a terminal a picture that is drawn anew;
 // into a pipe or a file, or on a terminal that can only print, plain lines, one block after another.
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/signalfd.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include <fmt/chrono.h>
-#include <fmt/format.h>
 
 #include "shim/abi/outcomes.h"
-#include "tools/base/program.h"
 #include "tools/commands/commands.h"
-#include "tools/counters/counters_files.h"
 #include "tools/counters/folders_in_force.h"
-#include "tools/base/file_descriptor.h"
 #include "tools/counters/launch_counts.h"
 #include "tools/counters/launch_groups.h"
-#include "tools/base/command_line.h"
 #include "tools/base/screen.h"
 #include "tools/base/setting_values.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {
@@ -60,7 +47,7 @@ class Signals {
   int fd() const { return fd_.get(); }
 
   // The next one that came in; 0: none.
-  int take() const {
+  int next() const {
     signalfd_siginfo info;
     return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
                                                               : 0;
@@ -85,7 +72,7 @@ class Readings {
   explicit Readings(const Options& options) : options_(options) {}
 
   // Empty: fine; else why the folder cannot be read.
-  std::string take() {
+  std::string read() {
     auto folder = read_counters_folder(options_.folder);
     if (!folder) return folder.error();
     uint64_t unattributed = 0;
@@ -113,16 +100,6 @@ class Readings {
   Clock::time_point taken_;
 };
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> out;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    out.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return out;
-}
-
 std::string summary(const Readings& readings, const Options& options) {
   const LaunchGroups groups = readings.groups(options.by);
   uint64_t launches = 0, hits = 0;
@@ -134,8 +111,7 @@ std::string summary(const Readings& readings, const Options& options) {
     if (at != group.outcomes.end()) hits = saturating_add(hits, at->second);
   }
   const auto& processes = readings.now().processes;
-  const auto live = std::count_if(processes.begin(), processes.end(),
-                                  [](const ProcessCounters& p) { return p.is_alive; });
+  const auto live = std::ranges::count_if(processes, &ProcessCounters::is_alive);
   return fmt::format(
       "{} launches, {:.1f}% hits, {} per second; {} live, {} ended{}{}", launches,
       launches == 0 ? 0.0 : 100.0 * static_cast<double>(hits) / static_cast<double>(launches),
@@ -173,7 +149,9 @@ std::vector<std::string> fitted_table(std::vector<std::vector<std::string>> rows
                             : cut_to_width(row[0], name_width - 2) + "..";
     row[0] = cut_to_width(row[0], name_width);
   }
-  return lines_of(format_table(rows));
+  const std::string table = format_table(rows);
+  const auto lines = split(table, '\n');
+  return {lines.begin(), lines.end()};
 }
 
 // ---- what is shown
@@ -228,8 +206,7 @@ std::string json_line(const Readings& readings, const Options& options) {
       static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
   out["grouped_by"] = kGroupBys[static_cast<size_t>(options.by)].name;
   const auto& processes = readings.now().processes;
-  const auto live = std::count_if(processes.begin(), processes.end(),
-                                  [](const ProcessCounters& p) { return p.is_alive; });
+  const auto live = std::ranges::count_if(processes, &ProcessCounters::is_alive);
   out["live"] = live;
   out["ended"] = static_cast<std::ptrdiff_t>(processes.size()) - live;
   out["refused"] = readings.now().refused.size();
@@ -250,7 +227,7 @@ class Top {
     int ended_by = 0;
     std::string reason;
     for (uint64_t reading = 0; options_.count == 0 || reading < options_.count; ++reading) {
-      reason = readings_.take();
+      reason = readings_.read();
       if (!reason.empty() || !show()) break;
       if (reading + 1 == options_.count || !wait(&ended_by)) break;
     }
@@ -283,7 +260,7 @@ class Top {
       pollfd ends[2] = {{signals_.fd(), POLLIN, 0},
                         {screen_ && screen_->has_keys() ? STDIN_FILENO : -1, POLLIN, 0}};
       if (poll(ends, 2, static_cast<int>(left)) < 0 && errno != EINTR) return false;
-      if (ends[0].revents != 0 && !on_signal(signals_.take(), ended_by)) return false;
+      if (ends[0].revents != 0 && !on_signal(signals_.next(), ended_by)) return false;
       if (ends[1].revents != 0 && !on_key()) return false;
     }
   }

@@ -1,22 +1,16 @@
 #include "tools/counters/control.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <thread>
 
 #include <fmt/format.h>
@@ -29,7 +23,7 @@ namespace {
 // A process that waits for a decision gives up this long after its asker would have.
 constexpr std::chrono::seconds kHoldMargin{10};
 constexpr std::chrono::seconds kAbortWait{1};
-constexpr std::chrono::milliseconds kLook{50};
+constexpr std::chrono::milliseconds kPollInterval{50};
 // How soon a process that has just begun has a thread that can be asked.
 constexpr std::chrono::seconds kWatcherStarts{1};
 
@@ -185,56 +179,46 @@ class Asked {
   }
 
   // Of one that cannot answer yet: it does what it was asked as soon as it can.
-  void look_for_watcher() {
+  void check_watcher() {
     if (result_.state == MoveState::asked && !has_watcher()) {
       settle(MoveState::no_watcher, "it has no thread yet that could move it");
     }
   }
 
-  // Looks for an answer; waits a little if there is none. `is_decided`: prepared is no answer any more.
-  void look(bool is_decided) {
+  // Reads the answer; waits a little if there is none. `is_decided`: prepared is no answer any more.
+  void read_answer(bool is_decided) {
     if (result_.state != MoveState::asked || (is_prepared_ && !is_decided)) return;
     ControlBlock* const block = control();
     const uint32_t answer = __atomic_load_n(&block->answer, __ATOMIC_ACQUIRE);
     const auto state = control_state<AnswerState>(answer);
     if (control_number(answer) == number_) {
-      switch (state) {
-        case AnswerState::moved: is_prepared_ = false; return settle(MoveState::moved, "");
-        case AnswerState::refused:
-          is_prepared_ = false;
-          return settle(
-              MoveState::refused,
-              std::string(block->message, strnlen(block->message, sizeof block->message)));
-        case AnswerState::aborted:
-          is_prepared_ = false;
-          return settle(MoveState::aborted, "another process of the job has not prepared");
-        case AnswerState::prepared:
-          if (is_decided) break;
-          is_prepared_ = true;
-          return;
-        default: break;
+      if (state == AnswerState::moved) return settle(MoveState::moved, "");
+      if (state == AnswerState::refused) return settle(MoveState::refused, text_of(block->message));
+      if (state == AnswerState::aborted) {
+        return settle(MoveState::aborted, "another process of the job has not prepared");
+      }
+      if (state == AnswerState::prepared && !is_decided) {
+        is_prepared_ = true;
+        return;
       }
     }
     if (control_->is_cut()) {
-      is_prepared_ = false;
       return settle(MoveState::no_access, "its counters file was cut short meanwhile");
     }
     if (!is_process_alive(result_.pid, start_time_)) {
-      is_prepared_ = false;
       return settle(MoveState::dead, "it has ended meanwhile");
     }
     // One that has just begun starts its thread within moments.
     if (ControlClock::now() - asked_at_ >= kWatcherStarts) {
-      look_for_watcher();
+      check_watcher();
       if (result_.state != MoveState::asked) return;
     }
-    wait_on(&block->answer, answer, kLook);
+    wait_on(&block->answer, answer, kPollInterval);
   }
 
   void give_up() {
     if (result_.state != MoveState::asked) return;
-    is_prepared_ = false;
-    look_for_watcher();
+    check_watcher();
     if (result_.state == MoveState::asked) {
       settle(MoveState::timed_out, "it has not answered in time");
     }
@@ -248,6 +232,7 @@ class Asked {
   void settle(MoveState state, const std::string& reason) {
     result_.state = state;
     result_.reason = reason;
+    is_prepared_ = false;
   }
 
   MoveResult result_;
@@ -281,9 +266,9 @@ std::vector<MoveResult> results_of(const std::vector<Asked>& all) {
 void wait_for_all(std::vector<Asked>* all, bool is_decided, ControlClock::time_point deadline) {
   for (Asked& one : *all) {
     while ((is_decided ? one.result().state == MoveState::asked : one.is_open())) {
-      one.look(is_decided);
+      one.read_answer(is_decided);
       if (ControlClock::now() >= deadline) {
-        one.look(is_decided);
+        one.read_answer(is_decided);
         if (is_decided ? one.result().state == MoveState::asked : one.is_open()) one.give_up();
       }
     }
@@ -302,17 +287,9 @@ uint64_t draw_id() {
 }  // namespace
 
 const char* move_state_name(MoveState state) {
-  switch (state) {
-    case MoveState::asked: return "asked";
-    case MoveState::moved: return "moved";
-    case MoveState::refused: return "refused";
-    case MoveState::aborted: return "aborted";
-    case MoveState::dead: return "dead";
-    case MoveState::no_watcher: return "no_watcher";
-    case MoveState::no_access: return "no_access";
-    case MoveState::timed_out: return "timed_out";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"asked", "moved",      "refused",   "aborted",
+                                           "dead",  "no_watcher", "no_access", "timed_out"};
+  return kNames[static_cast<size_t>(state)];
 }
 
 tl::expected<AskingRight, std::string> AskingRight::acquire(const std::string& folder,
@@ -327,7 +304,7 @@ tl::expected<AskingRight, std::string> AskingRight::acquire(const std::string& f
     if (ControlClock::now() >= deadline) {
       return tl::unexpected(std::string("another fibshim swap is at work there"));
     }
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kPollInterval);
   }
   return AskingRight(std::move(opened->fd));
 }
@@ -340,7 +317,7 @@ std::vector<MoveResult> move_each(const AskingRight& right,
   if (deadline != nullptr) {
     wait_for_all(&all, true, *deadline);
   } else {
-    for (Asked& one : all) one.look_for_watcher();
+    for (Asked& one : all) one.check_watcher();
   }
   return results_of(all);
 }
@@ -349,8 +326,7 @@ std::vector<MoveResult> move_together(const AskingRight& right,
                                       const std::vector<ProcessCounters>& processes,
                                       const Move& move, ControlClock::time_point deadline) {
   std::vector<Asked> all = open_all(right, processes);
-  const bool can_all =
-      std::all_of(all.begin(), all.end(), [](const Asked& one) { return one.is_open(); });
+  const bool can_all = std::ranges::all_of(all, &Asked::is_open);
   if (all.empty() || !can_all) {
     std::vector<MoveResult> out = results_of(all);
     for (MoveResult& result : out) {
@@ -372,11 +348,10 @@ std::vector<MoveResult> move_together(const AskingRight& right,
   __atomic_store_n(word, decided(Verdict::undecided), __ATOMIC_RELEASE);
   for (Asked& one : all) one.ask(move, &decider);
   for (Asked& one : all) {
-    while (one.is_open() && ControlClock::now() < deadline) one.look(false);
+    while (one.is_open() && ControlClock::now() < deadline) one.read_answer(false);
     if (!one.is_prepared()) break;
   }
-  const bool are_ready =
-      std::all_of(all.begin(), all.end(), [](const Asked& one) { return one.is_prepared(); });
+  const bool are_ready = std::ranges::all_of(all, &Asked::is_prepared);
   uint64_t expected = decided(Verdict::undecided);
   const bool is_ours = __atomic_compare_exchange_n(
       word, &expected, decided(are_ready ? Verdict::commit : Verdict::abort), false,

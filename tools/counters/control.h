@@ -1,15 +1,8 @@
 // Asks running processes to move to another config folder, through the control blocks of their
 // counters files (shim/abi/control_format.h), and learns what became of it.
-#ifndef FIBSHIM_TOOLS_COUNTERS_CONTROL_H_
-#define FIBSHIM_TOOLS_COUNTERS_CONTROL_H_
-
-#include <stdint.h>
+#pragma once
 
 #include <chrono>
-#include <string>
-#include <vector>
-
-#include <tl/expected.hpp>
 
 #include "shim/abi/control_format.h"
 #include "tools/counters/counters_files.h"
@@ -68,5 +61,3 @@ std::vector<MoveResult> move_together(const AskingRight& right,
                                       const Move& move, ControlClock::time_point deadline);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_COUNTERS_CONTROL_H_

@@ -1,14 +1,9 @@
 #include "tools/counters/counters_files.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -20,7 +15,6 @@
 #include "shim/abi/control_format.h"
 #include "shim/abi/counters_format.h"
 #include "shim/abi/outcomes.h"
-#include "shim/abi/settings.h"
 #include "tools/base/files.h"
 #include "tools/base/setting_values.h"
 
@@ -29,11 +23,6 @@ namespace {
 
 // Of one file: far above what a shim writes.
 constexpr uint64_t kMaxCounterBytes = uint64_t{1} << 30;
-
-template <size_t size>
-std::string text_of(const char (&field)[size]) {
-  return std::string(field, strnlen(field, size));
-}
 
 // Reads exactly `size` bytes at `at`. False when the file is shorter, or on an error (errno).
 bool read_exactly(int fd, void* to, size_t size, uint64_t at) {
@@ -100,16 +89,6 @@ std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
                        header.config_count);
   }
   return "";
-}
-
-std::string mode_name(uint32_t mode) {
-  for (const SettingInfo& setting : kSettings) {
-    if (setting.id != SettingId::mode) continue;
-    if (mode < std::size(setting.choices) && setting.choices[mode] != nullptr) {
-      return setting.choices[mode];
-    }
-  }
-  return fmt::format("mode_{}", mode);
 }
 
 // A file whose process has made it and not yet begun it, or died right then: the magic is written
@@ -404,7 +383,7 @@ std::string list_files(OpenFolder* folder) {
     if (has_counters_suffix(entry->d_name)) folder->names.emplace_back(entry->d_name);
   }
   closedir(listing);
-  std::sort(folder->names.begin(), folder->names.end());
+  std::ranges::sort(folder->names);
   return "";
 }
 
@@ -472,10 +451,9 @@ tl::expected<CountersFolder, std::string> read_counters_folder(const std::string
       out.processes.push_back(std::move(**process));
     }
   }
-  std::sort(out.processes.begin(), out.processes.end(),
-            [](const ProcessCounters& a, const ProcessCounters& b) {
-              return std::tie(a.pid, a.start_time, a.file) < std::tie(b.pid, b.start_time, b.file);
-            });
+  std::ranges::sort(out.processes, [](const ProcessCounters& a, const ProcessCounters& b) {
+    return std::tie(a.pid, a.start_time, a.file) < std::tie(b.pid, b.start_time, b.file);
+  });
   return out;
 }
 
@@ -488,6 +466,12 @@ Writer find_writer(int fd) {
     return Writer::none;
   }
   return errno == EAGAIN ? Writer::some : Writer::unknown;
+}
+
+std::string mode_name(uint32_t mode) {
+  const auto& choices = kSettings[static_cast<size_t>(SettingId::mode)].choices;
+  return mode < std::size(choices) && choices[mode] != nullptr ? choices[mode]
+                                                               : fmt::format("mode_{}", mode);
 }
 
 uint64_t saturating_add(uint64_t a, uint64_t b) {

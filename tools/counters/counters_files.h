@@ -2,8 +2,7 @@
 // and after they died. A file is data from elsewhere: every number in it is checked before it is
 // used, and what does not fit is refused with a reason, never read halfway. Files are read with
 // pread, not mapped, so that one cut short meanwhile is an error and not a SIGBUS.
-#ifndef FIBSHIM_TOOLS_COUNTERS_COUNTERS_FILES_H_
-#define FIBSHIM_TOOLS_COUNTERS_COUNTERS_FILES_H_
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -139,9 +138,16 @@ Writer find_writer(int fd);
 
 uint64_t saturating_add(uint64_t a, uint64_t b);
 
+// The text of a field that need not end in a zero.
+template <size_t size>
+std::string text_of(const char (&field)[size]) {
+  return std::string(field, strnlen(field, size));
+}
+
+// The name of a mode; "mode_<n>" when the setting has none.
+std::string mode_name(uint32_t mode);
+
 // The name of an outcome; "outcome_<n>" when it is not in the table.
 std::string outcome_name(uint32_t outcome);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_COUNTERS_COUNTERS_FILES_H_

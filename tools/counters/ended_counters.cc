@@ -1,11 +1,6 @@
 #include "tools/counters/ended_counters.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 namespace fibshim::tools {
 namespace {

@@ -4,13 +4,7 @@
 // time) is gone, no process has it open for writing or mapped (one of another container may), and it is a
 // regular file. The folder must not be one in which others could exchange files, nothing is followed, and the
 // folder stays the one that was opened, whoever renames it.
-#ifndef FIBSHIM_TOOLS_COUNTERS_ENDED_COUNTERS_H_
-#define FIBSHIM_TOOLS_COUNTERS_ENDED_COUNTERS_H_
-
-#include <string>
-#include <vector>
-
-#include <tl/expected.hpp>
+#pragma once
 
 #include "tools/counters/counters_files.h"
 
@@ -30,5 +24,3 @@ struct Removal {
 tl::expected<Removal, std::string> clear_ended_counters(const std::string& folder);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_COUNTERS_ENDED_COUNTERS_H_

@@ -2,8 +2,6 @@
 
 #include <map>
 
-#include <fmt/format.h>
-
 #include "tools/base/terminal.h"
 
 namespace fibshim::tools {

@@ -1,12 +1,6 @@
 // Which folder processes are in, how often they have moved, and what that keeps in memory: for `stats`,
 // `top` and `inspect`.
-#ifndef FIBSHIM_TOOLS_COUNTERS_FOLDERS_IN_FORCE_H_
-#define FIBSHIM_TOOLS_COUNTERS_FOLDERS_IN_FORCE_H_
-
-#include <stdint.h>
-
-#include <string>
-#include <vector>
+#pragma once
 
 #include <nlohmann/json.hpp>
 
@@ -35,5 +29,3 @@ std::string image_words(const std::vector<ProcessCounters>& processes);
 nlohmann::ordered_json folder_to_json(const FolderInForce& folder);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_COUNTERS_FOLDERS_IN_FORCE_H_

@@ -23,14 +23,14 @@ void add_counts(const ProcessCounters& process, std::map<LaunchKey, uint64_t>* c
 }
 
 bool fits_any(const std::vector<std::string>& globs, const std::string& name) {
-  return globs.empty() || std::any_of(globs.begin(), globs.end(), [&name](const auto& glob) {
+  return globs.empty() || std::ranges::any_of(globs, [&name](const auto& glob) {
            return fnmatch(glob.c_str(), name.c_str(), 0) == 0;
          });
 }
 
 template <typename T>
 bool is_among(const std::vector<T>& list, const T& value) {
-  return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
+  return list.empty() || std::ranges::find(list, value) != list.end();
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ std::vector<LaunchRow> sorted_rows(const std::map<LaunchKey, uint64_t>& counts) 
   std::vector<LaunchRow> rows;
   rows.reserve(counts.size());
   for (const auto& [key, count] : counts) rows.push_back({key, count});
-  std::stable_sort(rows.begin(), rows.end(), [](const LaunchRow& a, const LaunchRow& b) {
+  std::ranges::stable_sort(rows, [](const LaunchRow& a, const LaunchRow& b) {
     if (a.key.outcome != b.key.outcome) return a.key.outcome < b.key.outcome;
     return a.count > b.count;
   });

@@ -1,14 +1,9 @@
 // Adds up what the counters files say: by every name, or by some of them; of all processes, or of
 // those that are asked for. Shared by `stats`, `top` and the Prometheus text.
-#ifndef FIBSHIM_TOOLS_COUNTERS_LAUNCH_COUNTS_H_
-#define FIBSHIM_TOOLS_COUNTERS_LAUNCH_COUNTS_H_
-
-#include <stdint.h>
+#pragma once
 
 #include <map>
-#include <string>
 #include <tuple>
-#include <vector>
 
 #include "tools/base/command_line.h"
 #include "tools/counters/counters_files.h"
@@ -59,5 +54,3 @@ std::map<LaunchKey, uint64_t> counts_of(const std::vector<ProcessCounters>& proc
 std::map<uint32_t, uint64_t> totals_of(const std::vector<LaunchRow>& rows);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_COUNTERS_LAUNCH_COUNTS_H_

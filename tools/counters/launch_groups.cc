@@ -1,8 +1,7 @@
 #include "tools/counters/launch_groups.h"
 
 #include <algorithm>
-
-#include <fmt/format.h>
+#include <functional>
 
 #include "shim/abi/outcomes.h"
 #include "tools/base/terminal.h"
@@ -64,10 +63,8 @@ std::vector<std::string> group_by_names() {
 }
 
 GroupBy group_by_named(const std::string& name) {
-  for (const GroupByInfo& info : kGroupBys) {
-    if (name == info.name) return info.by;
-  }
-  return GroupBy::definition;
+  const GroupByInfo* const row = find_row(kGroupBys, &GroupByInfo::name, std::string_view(name));
+  return row == nullptr ? GroupBy::definition : row->by;
 }
 
 LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, GroupBy by) {
@@ -85,9 +82,7 @@ LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, Group
     group.name = name;
     out.push_back(std::move(group));
   }
-  std::stable_sort(out.begin(), out.end(), [](const LaunchGroup& a, const LaunchGroup& b) {
-    return a.launches > b.launches;
-  });
+  std::ranges::stable_sort(out, std::greater<>(), &LaunchGroup::launches);
   return out;
 }
 
@@ -101,9 +96,7 @@ void add_rates(const LaunchGroups& earlier, std::chrono::duration<double> elapse
     const uint64_t more = group.launches > was ? group.launches - was : 0;
     group.per_second = elapsed.count() > 0 ? static_cast<double>(more) / elapsed.count() : -1;
   }
-  std::stable_sort(groups->begin(), groups->end(), [](const LaunchGroup& a, const LaunchGroup& b) {
-    return a.per_second > b.per_second;
-  });
+  std::ranges::stable_sort(*groups, std::greater<>(), &LaunchGroup::per_second);
 }
 
 std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, GroupBy by,

@@ -1,14 +1,9 @@
 // Launches by one thing only (definition, process, ...), with a line for each: how many, how many
 // a second, the share of hits, and what mostly kept the others. For `stats --by` and `top`.
-#ifndef FIBSHIM_TOOLS_COUNTERS_LAUNCH_GROUPS_H_
-#define FIBSHIM_TOOLS_COUNTERS_LAUNCH_GROUPS_H_
-
-#include <stdint.h>
+#pragma once
 
 #include <chrono>
 #include <map>
-#include <string>
-#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -64,5 +59,3 @@ nlohmann::ordered_json groups_to_json(const LaunchGroups& groups);
 std::string rate_words(double per_second);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_COUNTERS_LAUNCH_GROUPS_H_

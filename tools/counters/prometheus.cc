@@ -2,12 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <vector>
 
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
-#include "tools/base/program.h"
+#include "tools/base/terminal.h"
 #include "tools/counters/folders_in_force.h"
 
 namespace fibshim::tools {
@@ -110,12 +106,8 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
   // The oldest first: a series that was there stays itself when others come.
   std::vector<const ProcessCounters*> processes;
   for (const ProcessCounters& process : folder.processes) processes.push_back(&process);
-  std::stable_sort(processes.begin(), processes.end(),
-                   [](const ProcessCounters* a, const ProcessCounters* b) {
-                     return a->created_unix_ns < b->created_unix_ns;
-                   });
-  const auto live = std::count_if(processes.begin(), processes.end(),
-                                  [](const ProcessCounters* p) { return p->is_alive; });
+  std::ranges::stable_sort(processes, {}, &ProcessCounters::created_unix_ns);
+  const auto live = std::ranges::count_if(processes, &ProcessCounters::is_alive);
   const auto ended = static_cast<std::ptrdiff_t>(processes.size()) - live;
   const Series launches = launch_series(processes, options.max_series);
 

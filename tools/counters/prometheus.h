@@ -4,12 +4,9 @@
 // Every series of launches has the labels pid and start_time of its process: a process only counts up, and
 // PromQL's sum(increase(...)) is right while processes come and go. The number of series is bounded: labels
 // are names from config folders, and beyond the limit a process's counts are added up under "(other)".
-#ifndef FIBSHIM_TOOLS_COUNTERS_PROMETHEUS_H_
-#define FIBSHIM_TOOLS_COUNTERS_PROMETHEUS_H_
+#pragma once
 
 #include <stddef.h>
-
-#include <string>
 
 #include "tools/counters/counters_files.h"
 
@@ -25,5 +22,3 @@ inline constexpr char kMaxSeriesHelp[] =
 std::string prometheus_text(const CountersFolder& folder, const PrometheusOptions& options);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_COUNTERS_PROMETHEUS_H_

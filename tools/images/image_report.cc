@@ -3,20 +3,21 @@
 #include <fnmatch.h>
 #include <gelf.h>
 #include <libelf.h>
+#include <limits.h>
 #include <string.h>
 
 #include <algorithm>
 #include <memory>
 
-#include <fmt/format.h>
+#include <lz4.h>
+#include <zstd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "loader/read/code_hash.h"
-#include "loader/read/cubin.h"
 #include "loader/read/demangle.h"
+#include "loader/read/file.h"
 #include "loader/read/sha256.h"
-#include "tools/images/fatbin_payload.h"
 #include "tools/base/terminal.h"
 
 namespace fibshim::tools {
@@ -66,7 +67,7 @@ struct Report {
 bool is_wanted(const std::string& name, const KernelGlobs& globs) {
   if (globs.empty()) return true;
   const std::string readable = demangle(name);
-  return std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) {
+  return std::ranges::any_of(globs, [&](const std::string& glob) {
     return fnmatch(glob.c_str(), name.c_str(), 0) == 0 ||
            fnmatch(glob.c_str(), readable.c_str(), 0) == 0;
   });
@@ -312,10 +313,9 @@ std::string kernel_text(const Json& kernel, const std::string& indent) {
                     fmt::format("{:#x}", param["offset"].get<uint32_t>()),
                     fmt::format("{}", param["size"].get<uint32_t>())});
   }
-  std::string_view table;
-  const std::string text = format_table(rows);
-  for (table = text; !table.empty(); table.remove_prefix(table.find('\n') + 1)) {
-    out += fmt::format("{}    {}\n", indent, table.substr(0, table.find('\n')));
+  const std::string table = format_table(rows);
+  for (const std::string_view line : split(table, '\n')) {
+    out += fmt::format("{}    {}\n", indent, line);
   }
   return out;
 }
@@ -327,6 +327,30 @@ std::string kernels_text(const Json& image, const std::string& indent) {
 }
 
 }  // namespace
+
+Result<std::string> unpack_payload(const FatbinEntry& entry) {
+  if (entry.compression == FatbinCompression::none) return std::string(entry.payload);
+  static_assert(kMaxImageBytes <= INT_MAX);
+  if (entry.raw_bytes > kMaxImageBytes || entry.payload.size() > kMaxImageBytes) {
+    return fail(ErrorCode::invalid_image,
+                fmt::format("it claims to unpack to {} bytes", entry.raw_bytes));
+  }
+  std::string out(static_cast<size_t>(entry.raw_bytes), '\0');
+  bool is_whole = false;
+  if (entry.compression == FatbinCompression::zstd) {
+    const size_t got =
+        ZSTD_decompress(out.data(), out.size(), entry.payload.data(), entry.payload.size());
+    is_whole = ZSTD_isError(got) == 0 && got == out.size();
+  } else {
+    // A block without a frame: its size is known only from the entry.
+    const int got =
+        LZ4_decompress_safe(entry.payload.data(), out.data(),
+                            static_cast<int>(entry.payload.size()), static_cast<int>(out.size()));
+    is_whole = got >= 0 && static_cast<size_t>(got) == out.size();
+  }
+  if (!is_whole) return fail(ErrorCode::invalid_image, "its compressed bytes are damaged");
+  return out;
+}
 
 Result<Json> image_json(std::string_view bytes, const KernelGlobs& globs) {
   Report report{globs, kMaxUnpackedBytes + kMaxUnpackedShare * bytes.size()};

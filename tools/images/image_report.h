@@ -1,18 +1,20 @@
 // What GPU images hold, and host programs or libraries with images inside: as JSON, and as text made
 // from that JSON, so that the two cannot say different things. The bytes may be damaged or hostile:
 // what does not add up is an Error.
-#ifndef FIBSHIM_TOOLS_IMAGES_IMAGE_REPORT_H_
-#define FIBSHIM_TOOLS_IMAGES_IMAGE_REPORT_H_
+#pragma once
 
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
-#include "loader/read/result.h"
+#include "loader/read/cubin.h"
 
 namespace fibshim::tools {
+
+// The image of a fatbin's entry, unpacked where nvcc has compressed it: an ELF file or PTX text. An entry
+// that is damaged, or larger than kMaxImageBytes, is an Error (invalid_image).
+Result<std::string> unpack_payload(const FatbinEntry& entry);
 
 // Which kernels are wanted: all where no glob was given, else those whose name, mangled or readable,
 // fits one.
@@ -24,5 +26,3 @@ Result<nlohmann::ordered_json> image_json(std::string_view bytes, const KernelGl
 std::string image_text(const nlohmann::ordered_json& image, const std::string& indent);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_IMAGES_IMAGE_REPORT_H_

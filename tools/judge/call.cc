@@ -1,7 +1,5 @@
 #include "tools/judge/call.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <tuple>
 
@@ -11,6 +9,7 @@
 #include "tools/judge/inputs.h"
 #include "tools/judge/references.h"
 #include "tools/record/pattern_fit.h"
+#include "tools/base/try.h"
 
 namespace fibshim::judge {
 namespace {
@@ -28,9 +27,8 @@ std::string quoted_name(const std::string& name) { return "\"" + name + "\""; }
 
 // The value that most launches had; nothing where none was kept.
 std::optional<uint64_t> commonest(const std::map<uint64_t, uint64_t>& values) {
-  const auto most =
-      std::max_element(values.begin(), values.end(),
-                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most = std::ranges::max_element(
+      values, [](const auto& a, const auto& b) { return a.second < b.second; });
   return most == values.end() ? std::nullopt : std::optional(most->first);
 }
 
@@ -38,8 +36,8 @@ std::optional<uint64_t> commonest(const std::map<uint64_t, uint64_t>& values) {
 std::optional<double> recorded_number(const tools::KernelRecord* kernel, const Source& source) {
   if (kernel == nullptr || kernel->geometries.empty()) return std::nullopt;
   if (source.kind == Source::Kind::geometry) {
-    const auto most = std::max_element(
-        kernel->geometries.begin(), kernel->geometries.end(), [](const auto& a, const auto& b) {
+    const auto most =
+        std::ranges::max_element(kernel->geometries, [](const auto& a, const auto& b) {
           return a.second.launches + a.second.nodes < b.second.launches + b.second.nodes;
         });
     return most->first[source.index];
@@ -235,8 +233,8 @@ Call::Call(const Subject& subject, const Variant& variant, const Snapshot& snaps
 
 bool Call::takes(const std::string& name) const {
   const auto& arguments = subject_.solution->arguments;
-  return std::any_of(arguments.begin(), arguments.end(),
-                     [&](const MarkedName& argument) { return argument.name == name; });
+  return std::ranges::any_of(arguments,
+                             [&](const MarkedName& argument) { return argument.name == name; });
 }
 
 void Call::add_scalars(int run, CaseData* data) const {
@@ -275,9 +273,8 @@ Result<std::vector<BufferSpec>> Call::buffers(const AxisValues& axes) const {
   };
   for (const DefinitionArgument& argument : definition.arguments) {
     if (argument.is_scalar || argument.is_output) continue;
-    auto added = add({argument.name, element_type_of(argument.dtype),
-                      shape_of(argument.shape, axes), false, ""});
-    if (!added) return tl::unexpected<Error>(added.error());
+    FIBSHIM_TRY(add({argument.name, element_type_of(argument.dtype), shape_of(argument.shape, axes),
+                     false, ""}));
   }
   for (const DefinitionArgument& argument : definition.arguments) {
     if (!argument.is_output) continue;
@@ -303,8 +300,7 @@ Result<std::vector<BufferSpec>> Call::buffers(const AxisValues& axes) const {
     if (!output.shares.empty() && find_input(definition, output.shares) == nullptr) {
       output.shares.clear();
     }
-    auto added = add(std::move(output));
-    if (!added) return tl::unexpected<Error>(added.error());
+    FIBSHIM_TRY(add(std::move(output)));
   }
   const DefinitionArgument* const first = first_tensor(definition, false);
   for (const std::string& name : used_) {
@@ -334,8 +330,7 @@ Result<std::vector<BufferSpec>> Call::buffers(const AxisValues& axes) const {
                       "\"verify\": {\"arguments\": {\"" +
                       name + "\": {\"shape\": [...], \"dtype\": ...}}}");
     }
-    auto added = add(std::move(extra));
-    if (!added) return tl::unexpected<Error>(added.error());
+    FIBSHIM_TRY(add(std::move(extra)));
   }
   return buffers;
 }
@@ -411,7 +406,7 @@ Result<std::optional<Launch>> Call::resolve_alone(const CaseData& data,
   return launch;
 }
 
-std::string Call::note() const {
+std::string Call::recorded_values() const {
   std::set<std::string> names = from_recording_;
   for (const Call& twin : twins_) {
     names.insert(twin.from_recording_.begin(), twin.from_recording_.end());

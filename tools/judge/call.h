@@ -10,18 +10,11 @@
 // Patterns call a solution in different ways, with other literals or with one buffer as input and output: each
 // way is a Variant, and all are judged. Patterns that call it alike are twins: each is planned, all must come
 // to one launch, and that is launched once.
-#ifndef FIBSHIM_TOOLS_JUDGE_CALL_H_
-#define FIBSHIM_TOOLS_JUDGE_CALL_H_
-
-#include <map>
-#include <optional>
-#include <set>
-#include <string>
-#include <vector>
+#pragma once
 
 #include "loader/read/result.h"
 #include "tools/judge/case_data.h"
-#include "tools/judge/launch.h"
+#include "tools/judge/gpu.h"
 #include "tools/judge/usual_values.h"
 #include "tools/judge/variants.h"
 
@@ -68,7 +61,7 @@ class Call {
   bool is_pinned(const std::string& name) const { return variant_.pattern->pin_of(name).is_pinned; }
 
   // What a recorded launch had to give; "" for nothing.
-  std::string note() const;
+  std::string recorded_values() const;
 
  private:
   class Values;
@@ -88,5 +81,3 @@ class Call {
 };
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_CALL_H_

@@ -1,8 +1,5 @@
 // One case: values of the axes, and the tensors and scalars of one run.
-#ifndef FIBSHIM_TOOLS_JUDGE_CASE_DATA_H_
-#define FIBSHIM_TOOLS_JUDGE_CASE_DATA_H_
-
-#include <stdint.h>
+#pragma once
 
 #include <map>
 #include <string>
@@ -13,6 +10,14 @@
 namespace fibshim::judge {
 
 using AxisValues = std::map<std::string, int64_t>;
+
+// Shape of an argument for these axes.
+inline std::vector<int64_t> shape_of(const std::vector<std::string>& axes,
+                                     const AxisValues& values) {
+  std::vector<int64_t> shape;
+  for (const std::string& axis : axes) shape.push_back(values.at(axis));
+  return shape;
+}
 
 // Contiguous, in host memory.
 struct Tensor {
@@ -50,5 +55,3 @@ struct CaseData {
 };
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_CASE_DATA_H_

@@ -77,8 +77,8 @@ std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& opt
       continue;
     }
     const auto& told = subject.verify->axes;
-    const auto in_block = std::find_if(told.begin(), told.end(),
-                                       [&](const auto& one) { return one.first == axis.name; });
+    const auto in_block =
+        std::ranges::find_if(told, [&](const auto& one) { return one.first == axis.name; });
     if (const auto given = options.axes.find(axis.name); given != options.axes.end()) {
       stated.emplace_back(*given);
     } else if (in_block != told.end()) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <string_view>
 
 #include <fmt/format.h>
 

@@ -3,10 +3,7 @@
 // reaches required_matched_ratio. A value that is not finite where the reference is, is bad whatever
 // the ratio. Because tiny outputs (probabilities) pass that rule as zeros, a floating-point output
 // must also have a cosine of 0.999 with the reference.
-#ifndef FIBSHIM_TOOLS_JUDGE_COMPARE_H_
-#define FIBSHIM_TOOLS_JUDGE_COMPARE_H_
-
-#include <stdint.h>
+#pragma once
 
 #include <string>
 #include <vector>
@@ -54,5 +51,3 @@ double total_variation_distance(const std::vector<int64_t>& counts,
                                 const std::vector<double>& probabilities);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_COMPARE_H_

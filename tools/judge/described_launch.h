@@ -1,14 +1,9 @@
 // A launch of the kernel that a pattern describes, as the shim would meet it, and what becomes of it.
-#ifndef FIBSHIM_TOOLS_JUDGE_DESCRIBED_LAUNCH_H_
-#define FIBSHIM_TOOLS_JUDGE_DESCRIBED_LAUNCH_H_
-
-#include <optional>
-#include <string>
-#include <vector>
+#pragma once
 
 #include "loader/read/result.h"
 #include "shim/plan/plan.h"
-#include "tools/judge/launch.h"
+#include "tools/judge/gpu.h"
 #include "tools/judge/variants.h"
 
 namespace fibshim::judge {
@@ -50,5 +45,3 @@ class DescribedLaunch {
 };
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_DESCRIBED_LAUNCH_H_

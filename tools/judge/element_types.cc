@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "loader/compile/definition.h"
+#include "tools/base/terminal.h"
 
 namespace fibshim::judge {
 namespace {
@@ -148,24 +149,16 @@ constexpr ElementType kElementTypes[] = {
     {"bool", "BOOL", 1, false, load_plain<uint8_t>, store_bool},
 };
 
-template <class Predicate>
-const ElementType* find_type(const Predicate& fits) {
-  for (const ElementType& type : kElementTypes) {
-    if (fits(type)) return &type;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 const ElementType* find_element_type(std::string_view name) {
-  return find_type([&](const ElementType& type) { return name == type.name; });
+  return tools::find_row(kElementTypes, &ElementType::name, name);
 }
 
 const ElementType* element_type_of(uint8_t dtype) { return find_element_type(kDtypes[dtype].name); }
 
 const ElementType* find_safetensors_type(std::string_view name) {
-  return find_type([&](const ElementType& type) { return name == type.safetensors; });
+  return tools::find_row(kElementTypes, &ElementType::safetensors, name);
 }
 
 double rounded_to(const ElementType& type, double value) {

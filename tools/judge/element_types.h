@@ -1,8 +1,7 @@
 // Elements of every dtype as doubles and back: what inputs are made with and outputs judged by.
 // Values are rounded to nearest, ties to even, once through float32, as kernels do; the fp8 types
 // saturate, as the hardware's conversions do.
-#ifndef FIBSHIM_TOOLS_JUDGE_ELEMENT_TYPES_H_
-#define FIBSHIM_TOOLS_JUDGE_ELEMENT_TYPES_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ const ElementType* find_safetensors_type(std::string_view name);
 double rounded_to(const ElementType& type, double value);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_ELEMENT_TYPES_H_

@@ -62,12 +62,8 @@ struct Gpu::Driver {
   }
 };
 
-// Calls a driver function; leaves the enclosing function with its error.
-#define FIBSHIM_TRY(name, ...)                                                           \
-  do {                                                                                   \
-    if (auto called = driver_->check(driver_->name##_call(__VA_ARGS__), #name); !called) \
-      return tl::unexpected<Error>(called.error());                                      \
-  } while (false)
+// Calls a driver function; a Result.
+#define FIBSHIM_CALL(name, ...) driver_->check(driver_->name##_call(__VA_ARGS__), #name)
 
 Gpu::Gpu() : driver_(std::make_unique<Driver>()) {}
 // What belongs to the context goes with the process: one that faulted cannot be tidied up.
@@ -100,12 +96,9 @@ Result<std::unique_ptr<Gpu>> Gpu::open(int ordinal) {
     driver->info.driver_path = place.dli_fname;
   }
   int count = 0;
-  if (auto done = check(driver->cuInit_call(0), "cuInit"); !done)
-    return tl::unexpected<Error>(done.error());
+  FIBSHIM_TRY(check(driver->cuInit_call(0), "cuInit"));
   (void)driver->cuDriverGetVersion_call(&driver->info.driver_version);
-  if (auto done = check(driver->cuDeviceGetCount_call(&count), "cuDeviceGetCount"); !done) {
-    return tl::unexpected<Error>(done.error());
-  }
+  FIBSHIM_TRY(check(driver->cuDeviceGetCount_call(&count), "cuDeviceGetCount"));
   if (ordinal < 0 || ordinal >= count) {
     return fail(ErrorCode::invalid_value,
                 fmt::format("there is no GPU {}: the driver sees {}", ordinal, count));
@@ -132,7 +125,7 @@ Result<std::unique_ptr<Gpu>> Gpu::open(int ordinal) {
         check(driver->cuMemGetInfo_call(&free_bytes, &total_bytes), "cuMemGetInfo"),
         check(driver->cuStreamCreate_call(&driver->stream, CU_STREAM_NON_BLOCKING),
               "cuStreamCreate")}) {
-    if (!step) return tl::unexpected<Error>(step.error());
+    FIBSHIM_TRY(step);
   }
   driver->info.name = name;
   driver->info.sm = 10 * major + minor;
@@ -151,62 +144,55 @@ Result<CUfunction> Gpu::load_kernel(std::string_view image, const std::string& n
                                     bool takes_large_clusters) {
   CUlibrary library = nullptr;
   CUkernel kernel = nullptr;
-  FIBSHIM_TRY(cuLibraryLoadData, &library, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
-  FIBSHIM_TRY(cuLibraryGetKernel, &kernel, library, name.c_str());
+  FIBSHIM_TRY(FIBSHIM_CALL(cuLibraryLoadData, &library, image.data(), nullptr, nullptr, 0, nullptr,
+                           nullptr, 0));
+  FIBSHIM_TRY(FIBSHIM_CALL(cuLibraryGetKernel, &kernel, library, name.c_str()));
   int room = 0, taken = 0;
-  FIBSHIM_TRY(cuDeviceGetAttribute, &room, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
-              driver_->device);
-  FIBSHIM_TRY(cuKernelGetAttribute, &taken, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel,
-              driver_->device);
-  FIBSHIM_TRY(cuKernelSetAttribute, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, room - taken,
-              kernel, driver_->device);
+  FIBSHIM_TRY(FIBSHIM_CALL(cuDeviceGetAttribute, &room,
+                           CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, driver_->device));
+  FIBSHIM_TRY(FIBSHIM_CALL(cuKernelGetAttribute, &taken, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+                           kernel, driver_->device));
+  FIBSHIM_TRY(FIBSHIM_CALL(cuKernelSetAttribute, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                           room - taken, kernel, driver_->device));
   if (takes_large_clusters) {
-    FIBSHIM_TRY(cuKernelSetAttribute, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1,
-                kernel, driver_->device);
+    FIBSHIM_TRY(FIBSHIM_CALL(cuKernelSetAttribute,
+                             CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, kernel,
+                             driver_->device));
   }
   return reinterpret_cast<CUfunction>(kernel);  // as cuLaunchKernel takes it
 }
 
 Result<CUdeviceptr> Gpu::allocate(size_t bytes) {
   CUdeviceptr memory = 0;
-  FIBSHIM_TRY(cuMemAlloc, &memory, bytes);
+  FIBSHIM_TRY(FIBSHIM_CALL(cuMemAlloc, &memory, bytes));
   return memory;
 }
 
-Result<void> Gpu::release(CUdeviceptr memory) {
-  FIBSHIM_TRY(cuMemFree, memory);
-  return {};
-}
+Result<void> Gpu::release(CUdeviceptr memory) { return FIBSHIM_CALL(cuMemFree, memory); }
 
 Result<void> Gpu::to_device(CUdeviceptr to, const void* from, size_t bytes) {
   if (bytes == 0) return {};
   // From pageable memory it may return while the last part is under way, and the stream of ours waits
   // for no other.
-  FIBSHIM_TRY(cuMemcpyHtoDAsync, to, from, bytes, driver_->stream);
-  FIBSHIM_TRY(cuStreamSynchronize, driver_->stream);
-  return {};
+  FIBSHIM_TRY(FIBSHIM_CALL(cuMemcpyHtoDAsync, to, from, bytes, driver_->stream));
+  return synchronize();
 }
 
 Result<void> Gpu::to_host(void* to, CUdeviceptr from, size_t bytes) {
-  if (bytes == 0) return {};
-  FIBSHIM_TRY(cuMemcpyDtoH, to, from, bytes);
-  return {};
+  return bytes == 0 ? Result<void>() : FIBSHIM_CALL(cuMemcpyDtoH, to, from, bytes);
 }
 
 Result<void> Gpu::copy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-  FIBSHIM_TRY(cuMemcpyDtoDAsync, to, from, bytes, driver_->stream);
-  return {};
+  return FIBSHIM_CALL(cuMemcpyDtoDAsync, to, from, bytes, driver_->stream);
 }
 
 Result<void> Gpu::fill32(CUdeviceptr to, uint32_t value, size_t words) {
-  FIBSHIM_TRY(cuMemsetD32Async, to, value, words, driver_->stream);
-  return {};
+  return FIBSHIM_CALL(cuMemsetD32Async, to, value, words, driver_->stream);
 }
 
 Result<void> Gpu::fill8(CUdeviceptr to, uint8_t value, size_t bytes) {
   if (bytes == 0) return {};
-  FIBSHIM_TRY(cuMemsetD8Async, to, value, bytes, driver_->stream);
-  return {};
+  return FIBSHIM_CALL(cuMemsetD8Async, to, value, bytes, driver_->stream);
 }
 
 Result<void> Gpu::launch(CUfunction kernel, const Launch& launch) {
@@ -229,53 +215,45 @@ Result<void> Gpu::launch(CUfunction kernel, const Launch& launch) {
   config.hStream = driver_->stream;
   config.attrs = has_cluster ? &cluster : nullptr;
   config.numAttrs = has_cluster ? 1 : 0;
-  FIBSHIM_TRY(cuLaunchKernelEx, &config, kernel, params.data(), nullptr);
-  return {};
+  return FIBSHIM_CALL(cuLaunchKernelEx, &config, kernel, params.data(), nullptr);
 }
 
-Result<void> Gpu::synchronize() {
-  FIBSHIM_TRY(cuStreamSynchronize, driver_->stream);
-  return {};
-}
+Result<void> Gpu::synchronize() { return FIBSHIM_CALL(cuStreamSynchronize, driver_->stream); }
 
-Result<CUgraphExec> Gpu::capture(
-    const std::vector<std::pair<CUfunction, const Launch*>>& launches) {
+Result<CUgraphExec> Gpu::capture(CUfunction kernel, const Launch& one, int count) {
   CUgraph graph = nullptr;
   CUgraphExec executable = nullptr;
-  FIBSHIM_TRY(cuStreamBeginCapture, driver_->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  FIBSHIM_TRY(
+      FIBSHIM_CALL(cuStreamBeginCapture, driver_->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
   Result<void> launched;
-  for (const auto& [kernel, one] : launches) {
-    launched = launch(kernel, *one);
-    if (!launched) break;
-  }
-  FIBSHIM_TRY(cuStreamEndCapture, driver_->stream, &graph);
-  if (!launched) return tl::unexpected<Error>(launched.error());
-  FIBSHIM_TRY(cuGraphInstantiateWithFlags, &executable, graph, 0);
+  for (int i = 0; i < count && launched; ++i) launched = launch(kernel, one);
+  FIBSHIM_TRY(FIBSHIM_CALL(cuStreamEndCapture, driver_->stream, &graph));
+  FIBSHIM_TRY(launched);
+  FIBSHIM_TRY(FIBSHIM_CALL(cuGraphInstantiateWithFlags, &executable, graph, 0));
   return executable;
 }
 
 Result<void> Gpu::launch_graph(CUgraphExec graph) {
-  FIBSHIM_TRY(cuGraphLaunch, graph, driver_->stream);
-  return {};
+  return FIBSHIM_CALL(cuGraphLaunch, graph, driver_->stream);
 }
 
 Result<void> Gpu::mark(int event) {
   while (driver_->events.size() <= static_cast<size_t>(event)) {
     CUevent made = nullptr;
-    FIBSHIM_TRY(cuEventCreate, &made, CU_EVENT_DEFAULT);
+    FIBSHIM_TRY(FIBSHIM_CALL(cuEventCreate, &made, CU_EVENT_DEFAULT));
     driver_->events.push_back(made);
   }
-  FIBSHIM_TRY(cuEventRecord, driver_->events[static_cast<size_t>(event)], driver_->stream);
-  return {};
+  return FIBSHIM_CALL(cuEventRecord, driver_->events[static_cast<size_t>(event)], driver_->stream);
 }
 
 Result<std::vector<double>> Gpu::elapsed(int pairs) {
-  if (auto done = synchronize(); !done) return tl::unexpected<Error>(done.error());
+  FIBSHIM_TRY(synchronize());
   std::vector<double> times;
   for (int i = 0; i < pairs; ++i) {
     float milliseconds = 0;
-    FIBSHIM_TRY(cuEventElapsedTime, &milliseconds, driver_->events[static_cast<size_t>(2 * i)],
-                driver_->events[static_cast<size_t>(2 * i + 1)]);
+    FIBSHIM_TRY(FIBSHIM_CALL(cuEventElapsedTime, &milliseconds,
+                             driver_->events[static_cast<size_t>(2 * i)],
+                             driver_->events[static_cast<size_t>(2 * i + 1)]));
     times.push_back(milliseconds);
   }
   return times;

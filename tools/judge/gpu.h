@@ -1,20 +1,27 @@
 // The GPU, through the driver that is there at run time: the program builds and starts without one.
 // One context of one device, one stream. Used in worker processes only: a kernel that faults takes
 // its process's context with it.
-#ifndef FIBSHIM_TOOLS_JUDGE_GPU_H_
-#define FIBSHIM_TOOLS_JUDGE_GPU_H_
+#pragma once
 
+#include <array>
 #include <memory>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include <cuda.h>
 
 #include "loader/read/result.h"
-#include "tools/judge/launch.h"
+#include "tools/base/try.h"
+#include "shim/abi/snapshot.h"
 
 namespace fibshim::judge {
+
+// What is launched of a solution's kernel.
+struct Launch {
+  std::vector<std::array<uint8_t, 8>> params;  // the first bytes of each are the value
+  std::array<uint32_t, kGeometryCount> geometry;
+
+  bool operator==(const Launch&) const = default;
+};
 
 struct DeviceInfo {
   std::string name;
@@ -54,16 +61,16 @@ class Gpu {
   template <class Before, class Work>
   Result<std::vector<double>> time(int repetitions, const Before& before, const Work& work) {
     for (int i = 0; i < repetitions; ++i) {
-      if (auto done = before(); !done) return tl::unexpected<Error>(done.error());
-      if (auto done = mark(2 * i); !done) return tl::unexpected<Error>(done.error());
-      if (auto done = work(); !done) return tl::unexpected<Error>(done.error());
-      if (auto done = mark(2 * i + 1); !done) return tl::unexpected<Error>(done.error());
+      FIBSHIM_TRY(before());
+      FIBSHIM_TRY(mark(2 * i));
+      FIBSHIM_TRY(work());
+      FIBSHIM_TRY(mark(2 * i + 1));
     }
     return elapsed(repetitions);
   }
 
-  // `work` captured into a graph, to be launched as one.
-  Result<CUgraphExec> capture(const std::vector<std::pair<CUfunction, const Launch*>>& launches);
+  // A graph of `count` launches.
+  Result<CUgraphExec> capture(CUfunction kernel, const Launch& one, int count);
   Result<void> launch_graph(CUgraphExec graph);
 
  private:
@@ -76,5 +83,3 @@ class Gpu {
 };
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_GPU_H_

@@ -8,6 +8,8 @@
 #include <random>
 #include <regex>
 
+#include "tools/base/try.h"
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -23,7 +25,7 @@ constexpr double kDefaultEps = 1e-6;
 constexpr int64_t kMostTopK = 64;
 
 bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 void repeat_block(Tensor* tensor, int64_t block) {
@@ -85,9 +87,8 @@ void fill_rotations(Tensor* tensor) {
 
 Result<IntegerRange> range_of(const InputRequest& request, const DefinitionArgument& argument) {
   if (request.range_of) {
-    const auto range = request.range_of(argument.name);
-    if (!range) return tl::unexpected<Error>(range.error());
-    if (range->low < range->high) return *range;
+    const IntegerRange range = FIBSHIM_TRY(request.range_of(argument.name));
+    if (range.low < range.high) return range;
   }
   if (std::string_view(kDtypes[argument.dtype].name) == "bool") return IntegerRange{0, 2};
   if (is_one_of(argument.name, {"positions", "pos_ids"})) {
@@ -115,9 +116,8 @@ Result<void> fill_argument(const InputRequest& request, const DefinitionArgument
     fill(tensor, [&] { return std::uniform_real_distribution<double>(low, high)(*random); });
   };
   if (!tensor->type->is_floating) {
-    const auto range = range_of(request, argument);
-    if (!range) return tl::unexpected<Error>(range.error());
-    std::uniform_int_distribution<int64_t> draw(range->low, range->high - 1);
+    const IntegerRange range = FIBSHIM_TRY(range_of(request, argument));
+    std::uniform_int_distribution<int64_t> draw(range.low, range.high - 1);
     fill(tensor, [&] { return static_cast<double>(draw(*random)); });
   } else if (is_one_of(name, {"weight", "gamma", "w"})) {
     const double around = request.op.find("gemma") != std::string_view::npos ? 0 : 1;
@@ -145,12 +145,6 @@ Result<void> fill_argument(const InputRequest& request, const DefinitionArgument
 
 }  // namespace
 
-std::vector<int64_t> shape_of(const std::vector<std::string>& axes, const AxisValues& values) {
-  std::vector<int64_t> shape;
-  for (const std::string& axis : axes) shape.push_back(values.at(axis));
-  return shape;
-}
-
 Result<void> make_inputs(const InputRequest& request, CaseData* data) {
   data->axes = request.axes;
   for (const DefinitionArgument& argument : request.definition.arguments) {
@@ -170,8 +164,7 @@ Result<void> make_inputs(const InputRequest& request, CaseData* data) {
     Random random(XXH3_64bits(seed.data(), seed.size()));
     Tensor tensor{type, shape_of(argument.shape, request.axes), {}};
     tensor.allocate();
-    auto filled = fill_argument(request, argument, &random, &tensor);
-    if (!filled) return filled;
+    FIBSHIM_TRY(fill_argument(request, argument, &random, &tensor));
     if (argument.is_scalar) {
       data->scalars[argument.name] = tensor.at(0);
     } else {

@@ -6,12 +6,9 @@
 // before, or that ignores eps, is seen: normal, a thousandth of that (eps then weighs as much as the
 // squares), and with outliers as activations have them. Every run has a row of zeros where there are
 // several rows.
-#ifndef FIBSHIM_TOOLS_JUDGE_INPUTS_H_
-#define FIBSHIM_TOOLS_JUDGE_INPUTS_H_
+#pragma once
 
 #include <functional>
-#include <string>
-#include <string_view>
 
 #include "loader/compile/definition.h"
 #include "loader/read/result.h"
@@ -34,9 +31,6 @@ struct InputRequest {
   std::function<Result<IntegerRange>(std::string_view name)> range_of;
 };
 
-// Shape of an argument for these axes.
-std::vector<int64_t> shape_of(const std::vector<std::string>& axes, const AxisValues& values);
-
 // Fills data->tensors and data->scalars; what is in there already (recorded inputs) stays.
 Result<void> make_inputs(const InputRequest& request, CaseData* data);
 
@@ -44,5 +38,3 @@ Result<void> make_inputs(const InputRequest& request, CaseData* data);
 double eps_of(const Definition& definition);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_INPUTS_H_

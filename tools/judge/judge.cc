@@ -1,26 +1,18 @@
 #include "tools/judge/judge.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
+#include <math.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <optional>
-#include <set>
+#include <numeric>
 
-#include <fmt/format.h>
+#include <fmt/chrono.h>
 
-#include "tools/base/program.h"
 #include "tools/base/diagnostics_output.h"
-#include "tools/base/file_descriptor.h"
-#include "tools/judge/compare.h"
+#include "tools/base/try.h"
 #include "tools/judge/inputs.h"
 #include "tools/judge/made_pattern.h"
-#include "tools/judge/references.h"
 #include "tools/judge/worker.h"
 #include "tools/record/recording_json.h"
 #include "tools/base/terminal.h"
@@ -40,15 +32,7 @@ constexpr int kMostFailures = 3;
 constexpr double kProbeTimeoutS = 120;
 constexpr size_t kLoggedOutput = 500;
 
-std::string now() {
-  timespec moment{};
-  clock_gettime(CLOCK_REALTIME, &moment);
-  tm parts{};
-  gmtime_r(&moment.tv_sec, &parts);
-  char text[32];
-  strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
+std::string now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(time(nullptr))); }
 
 // One timing at a time on a GPU, whoever runs it: `bench` holds the lock alone, `verify` shares it with
 // others of its kind. The kernel lets go of it when the holder ends, however it ends.
@@ -78,14 +62,6 @@ std::string digest_of(const SolutionSpec& solution) {
   std::string all;
   for (const SolutionImage& image : solution.images) all += sha256_hex(image.hash);
   return sha256_hex(sha256(all));
-}
-
-std::string axes_words(const AxisValues& axes) {
-  std::string words;
-  for (const auto& [name, value] : axes) {
-    words += fmt::format("{}{}={}", words.empty() ? "" : " ", name, value);
-  }
-  return words;
 }
 
 class Judge {
@@ -151,13 +127,6 @@ class Judge {
     return false;
   }
 
-  const Definition* definition_of(const Folder& folder, const SolutionSpec& solution) const {
-    for (const Definition& definition : folder.model.definitions) {
-      if (definition.name.name == solution.definition.name) return &definition;
-    }
-    return nullptr;
-  }
-
   int choose_solutions() {
     std::set<std::string> wanted(options_.definitions.begin(), options_.definitions.end());
     std::set<std::string> axes;
@@ -167,7 +136,7 @@ class Judge {
       if (!options_.definitions.empty() && wanted.count(name) == 0) continue;
       wanted.erase(name);
       chosen_.push_back(i);
-      for (const DefinitionAxis& axis : definition_of(folder_, solutions[i])->axes) {
+      for (const DefinitionAxis& axis : find_definition(folder_.model, solutions[i])->axes) {
         if (!axis.is_const) axes.insert(axis.name);
       }
     }
@@ -252,7 +221,7 @@ class Judge {
   void show_progress(const std::string& definition, const AxisValues& axes) {
     if (!shows_progress_) return;
     fmt::print(stderr, "\r\033[K[{}/{}] {} {}", done_solutions_ + 1, chosen_.size(),
-               tools::printable(definition), tools::printable(axes_words(axes)));
+               tools::printable(definition), tools::printable(tools::pairs_words(axes)));
   }
 
   // Runs one solution in all cases, in as many workers as it takes.
@@ -335,7 +304,7 @@ class Judge {
 
   bool judge_solution(uint32_t index) {
     const SolutionSpec& solution = folder_.model.solutions[index];
-    const Definition& definition = *definition_of(folder_, solution);
+    const Definition& definition = *find_definition(folder_.model, solution);
     const VerifyBlock& verify = folder_.verify_blocks.of(solution);
     const Subject subject{&definition, &solution, &verify, find_op(definition, verify.op)};
     const auto recorded = workloads_.find(definition.name.name);
@@ -379,9 +348,10 @@ class Judge {
       judged.outcome = outcomes[i];
       judged.baseline.latency_ms = rival && rivals[i].status == kPassed ? rivals[i].latency_ms : 0;
       if (rival && rivals[i].status != kPassed) {
-        print_message(command_, tools::printable(fmt::format(
-                                    "baseline {} ({}): {}: {}", judged.baseline.solution,
-                                    axes_words(cases[i].axes), rivals[i].status, rivals[i].log)));
+        print_message(command_,
+                      tools::printable(fmt::format(
+                          "baseline {} ({}): {}: {}", judged.baseline.solution,
+                          tools::pairs_words(cases[i].axes), rivals[i].status, rivals[i].log)));
       }
       context_.timestamp = now();
       Json record = make_record(judged, context_);
@@ -433,11 +403,42 @@ class Judge {
       text += format_verdict(records_, skipped_, trial_.is_bench);
       is_written = tools::print_data(text);
     }
-    const bool is_right = std::all_of(records_.begin(), records_.end(), [](const Json& record) {
-      return record["evaluation"]["status"] == kPassed;
-    });
+    const bool is_right = std::ranges::all_of(
+        records_, [](const Json& record) { return record["evaluation"]["status"] == kPassed; });
     if (records_.empty()) print_message(command_, "nothing was judged");
     return is_written && is_right && !records_.empty() ? kExitFine : kExitWrong;
+  }
+
+  // Of one case. *outputs: what was compared.
+  static Result<std::vector<Comparison>> compare_references(const Subject& subject,
+                                                            const Workload& workload, int run,
+                                                            PythonReference* python,
+                                                            std::vector<OutputSpec>* outputs) {
+    const Definition& definition = *subject.definition;
+    CaseData data;
+    AxisValues axes = workload.axes;
+    for (const DefinitionAxis& axis : definition.axes) {
+      if (axis.is_const) axes[axis.name] = axis.value;
+    }
+    data.scalars["eps"] = eps_of(definition);
+    FIBSHIM_TRY(make_inputs({definition, subject.op, axes, run, {}}, &data));
+    for (const DefinitionArgument& argument : definition.arguments) {
+      if (!argument.is_output) continue;
+      outputs->push_back(
+          {argument.name, element_type_of(argument.dtype), shape_of(argument.shape, axes)});
+    }
+    const RowReference native =
+        FIBSHIM_TRY(make_reference({subject.op, definition, data, *outputs}));
+    std::map<std::string, Tensor> told = FIBSHIM_TRY(python->run(data));
+    std::vector<Tensor> found;
+    std::vector<Tolerance> tolerances;
+    for (const OutputSpec& output : *outputs) {
+      found.push_back(std::move(told.at(output.name)));
+      tolerances.push_back(default_tolerance(*output.type));
+    }
+    std::vector<int64_t> rows(static_cast<size_t>(outputs->empty() ? 0 : (*outputs)[0].shape[0]));
+    std::iota(rows.begin(), rows.end(), 0);
+    return compare_rows(native, *outputs, rows, found, tolerances);
   }
 
   // The native references against the definitions' own, on made inputs; no GPU needed.
@@ -451,8 +452,7 @@ class Judge {
     const VerifyBlock nothing;
     for (const Definition& definition : folder_.model.definitions) {
       const auto& wanted = options_.definitions;
-      if (!wanted.empty() &&
-          std::find(wanted.begin(), wanted.end(), definition.name.name) == wanted.end()) {
+      if (!wanted.empty() && std::ranges::find(wanted, definition.name.name) == wanted.end()) {
         continue;
       }
       const Subject subject{&definition, &nobody, &nothing, find_op(definition, "")};
@@ -465,50 +465,18 @@ class Judge {
       }
       int run = 0;
       for (const Workload& workload : make_cases(subject, options_, {})) {
-        CaseData data;
-        AxisValues axes = workload.axes;
-        for (const DefinitionAxis& axis : definition.axes) {
-          if (axis.is_const) axes[axis.name] = axis.value;
-        }
-        data.scalars["eps"] = eps_of(definition);
-        auto made = make_inputs({definition, subject.op, axes, run++, {}}, &data);
         std::vector<OutputSpec> outputs;
-        for (const DefinitionArgument& argument : definition.arguments) {
-          if (!argument.is_output) continue;
-          outputs.push_back(
-              {argument.name, element_type_of(argument.dtype), shape_of(argument.shape, axes)});
-        }
-        auto native = made ? make_reference({subject.op, definition, data, outputs})
-                           : Result<RowReference>(tl::unexpected<Error>(made.error()));
-        auto told =
-            native ? (*python)->run(data)
-                   : Result<std::map<std::string, Tensor>>(tl::unexpected<Error>(native.error()));
-        if (!told) {
-          faults += fmt::format("{}: {}\n", definition.name.name, told.error().message);
+        const auto comparisons =
+            compare_references(subject, workload, run++, python->get(), &outputs);
+        if (!comparisons) {
+          faults += fmt::format("{}: {}\n", definition.name.name, comparisons.error().message);
           is_fine = false;
           break;
         }
-        std::vector<int64_t> order(static_cast<size_t>(outputs.empty() ? 0 : outputs[0].shape[0]));
-        for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
-        std::vector<std::vector<Comparison>> parts(order.size(),
-                                                   std::vector<Comparison>(outputs.size()));
-        for_each_row(*native, outputs, order, [&](size_t at, double* const* expected) {
-          for (size_t i = 0; i < outputs.size(); ++i) {
-            const Tensor& tensor = told->at(outputs[i].name);
-            const int64_t width = tensor.width(), row = order[at];
-            std::vector<double> values(static_cast<size_t>(width));
-            for (int64_t j = 0; j < width; ++j) {
-              values[static_cast<size_t>(j)] = tensor.at(row * width + j);
-            }
-            parts[at][i].add(values.data(), expected[i], width, row * width,
-                             default_tolerance(*outputs[i].type));
-          }
-        });
         for (size_t i = 0; i < outputs.size(); ++i) {
-          Comparison whole;
-          for (const auto& part : parts) whole.merge(part[i]);
+          const Comparison& whole = (*comparisons)[i];
           const std::string fault = whole.fault(default_tolerance(*outputs[i].type));
-          rows.push_back({definition.name.name, axes_words(workload.axes), outputs[i].name,
+          rows.push_back({definition.name.name, tools::pairs_words(workload.axes), outputs[i].name,
                           fault.empty() ? "agree" : "DIFFER",
                           fmt::format("{:.1e}", whole.max_absolute_error),
                           fmt::format("{:.1e}", whole.max_relative_error)});
@@ -541,39 +509,41 @@ class Judge {
 
 int run_judge(const JudgeOptions& options) { return Judge(options).run(); }
 
+namespace {
+
+// The outcome's members by their names, for both directions.
+template <class Outcome, class Visit>
+void visit_members(Outcome& outcome, const Visit& visit) {
+  visit("status", outcome.status);
+  visit("log", outcome.log);
+  visit("max_absolute_error", outcome.max_absolute_error);
+  visit("max_relative_error", outcome.max_relative_error);
+  visit("matched_ratio", outcome.matched_ratio);
+  visit("latency_ms", outcome.latency_ms);
+  visit("trial_ms", outcome.trial_ms);
+  visit("lowest_ms", outcome.lowest_ms);
+  visit("highest_ms", outcome.highest_ms);
+  visit("bytes", outcome.bytes);
+}
+
+}  // namespace
+
 Json to_json(const CaseOutcome& outcome) {
-  // Infinity is no JSON number; it comes back as one.
-  const auto number = [](double value) -> Json {
-    return std::isfinite(value) ? Json(value) : Json(nullptr);
-  };
-  return {{"status", outcome.status},
-          {"log", outcome.log},
-          {"max_absolute_error", number(outcome.max_absolute_error)},
-          {"max_relative_error", number(outcome.max_relative_error)},
-          {"matched_ratio", outcome.matched_ratio},
-          {"latency_ms", outcome.latency_ms},
-          {"trial_ms", outcome.trial_ms},
-          {"lowest_ms", outcome.lowest_ms},
-          {"highest_ms", outcome.highest_ms},
-          {"bytes", outcome.bytes}};
+  Json json;
+  visit_members(outcome, [&](const char* name, const auto& member) { json[name] = member; });
+  return json;
 }
 
 CaseOutcome outcome_from_json(const Json& json) {
-  const auto number = [&](const char* key) {
-    return json.at(key).is_null() ? std::numeric_limits<double>::infinity()
-                                  : json.at(key).get<double>();
-  };
   CaseOutcome outcome;
-  outcome.status = json.at("status").get<std::string>();
-  outcome.log = json.at("log").get<std::string>();
-  outcome.max_absolute_error = number("max_absolute_error");
-  outcome.max_relative_error = number("max_relative_error");
-  outcome.matched_ratio = json.at("matched_ratio").get<double>();
-  outcome.latency_ms = json.at("latency_ms").get<double>();
-  outcome.trial_ms = json.at("trial_ms").get<std::vector<double>>();
-  outcome.lowest_ms = json.at("lowest_ms").get<double>();
-  outcome.highest_ms = json.at("highest_ms").get<double>();
-  outcome.bytes = json.at("bytes").get<int64_t>();
+  visit_members(outcome, [&](const char* name, auto& member) {
+    // Infinity is no JSON number; it was written as null.
+    if constexpr (std::is_same_v<decltype(member), double&>) {
+      member = json.at(name).is_null() ? INFINITY : json.at(name).get<double>();
+    } else {
+      json.at(name).get_to(member);
+    }
+  });
   return outcome;
 }
 

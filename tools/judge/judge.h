@@ -1,13 +1,6 @@
 // What `fibshim verify` and `fibshim bench` share: which cases there are, a worker for each solution,
 // records, resuming, table and verdict.
-#ifndef FIBSHIM_TOOLS_JUDGE_JUDGE_H_
-#define FIBSHIM_TOOLS_JUDGE_JUDGE_H_
-
-#include <map>
-#include <string>
-#include <vector>
-
-#include <nlohmann/json.hpp>
+#pragma once
 
 #include "tools/judge/records.h"
 #include "tools/judge/trial.h"
@@ -38,6 +31,9 @@ int run_judge(const JudgeOptions& options);
 std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& options,
                                  const std::vector<Workload>& recorded);
 
+// A record's axes: "batch_size=1 page=16".
+std::string axes_words(const nlohmann::ordered_json& record);
+
 // Records as a table for people, and the line that sums them up.
 std::string format_records(const std::vector<nlohmann::ordered_json>& records, bool is_bench);
 std::string format_verdict(const std::vector<nlohmann::ordered_json>& records, size_t skipped,
@@ -47,5 +43,3 @@ nlohmann::ordered_json to_json(const CaseOutcome& outcome);
 CaseOutcome outcome_from_json(const nlohmann::ordered_json& json);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_JUDGE_H_

@@ -9,15 +9,13 @@
 #include "tools/judge/references.h"
 #include "tools/judge/usual_values.h"
 #include "tools/judge/variants.h"
+#include "tools/base/terminal.h"
+#include "tools/base/try.h"
 
 namespace fibshim::judge {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// By ValueType, as patterns spell them.
-constexpr const char* kTypeNames[] = {"int8",  "uint8",  "int16",   "uint16",  "int32", "uint32",
-                                      "int64", "uint64", "float32", "float64", ""};
 
 // Where nothing states a type: as wide as the kernel's parameter.
 ValueType type_by_size(const std::string& name, const SolutionSpec& solution) {
@@ -43,7 +41,7 @@ std::string make_text(const SolutionSpec& solution, const VerifyBlock& verify,
     return Json{{"arg", params.size() - 1}, {key, type}};
   };
   const auto scalar = [&](ValueType type) {
-    return param("type", kTypeNames[static_cast<size_t>(type)], size_of(type));
+    return param("type", tools::find_row(kDtypes, &DtypeInfo::scalar, type)->name, size_of(type));
   };
   const auto pointer = [&](const char* dtype) { return param("dtype", dtype, 8); };
   for (const DefinitionAxis& axis : definition.axes) {
@@ -84,10 +82,8 @@ std::string make_text(const SolutionSpec& solution, const VerifyBlock& verify,
 std::string add_pattern(const VerifyBlocks& verify_blocks, FolderModel* model,
                         uint32_t solution_index) {
   const SolutionSpec& solution = model->solutions[solution_index];
-  const auto definition = std::find_if(
-      model->definitions.begin(), model->definitions.end(),
-      [&](const Definition& one) { return one.name.name == solution.definition.name; });
-  if (definition == model->definitions.end()) return "it has no definition";
+  const Definition* const definition = find_definition(*model, solution);
+  if (definition == nullptr) return "it has no definition";
   model->files.emplace_back("(a pattern made by the judge)");
   Diagnostics diagnostics;
   const std::string text = make_text(solution, verify_blocks.of(solution), *definition);
@@ -118,9 +114,7 @@ Result<void> add_missing_patterns(const VerifyBlocks& verify_blocks, FolderModel
     if (!solution.error_message.empty()) solution.error_code = ErrorCode::invalid_value;
   }
   if (model->patterns.size() == patterns) return {};
-  auto built = build_snapshot(*model);
-  if (!built) return tl::unexpected<Error>(built.error());
-  *snapshot = std::move(*built);
+  *snapshot = FIBSHIM_TRY(build_snapshot(*model));
   return {};
 }
 

@@ -1,6 +1,5 @@
 // Patterns for solutions to which none of the folder leads, so that these too are launched through the plan.
-#ifndef FIBSHIM_TOOLS_JUDGE_MADE_PATTERN_H_
-#define FIBSHIM_TOOLS_JUDGE_MADE_PATTERN_H_
+#pragma once
 
 #include "loader/compile/model.h"
 #include "loader/compile/snapshot_builder.h"
@@ -15,5 +14,3 @@ Result<void> add_missing_patterns(const VerifyBlocks& verify_blocks, FolderModel
                                   SnapshotPtr* snapshot);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_MADE_PATTERN_H_

@@ -1,20 +1,15 @@
 #include "tools/judge/python_reference.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include <nlohmann/json.hpp>
-
 #include "loader/compile/compile_expression.h"
 #include "tools/judge/workloads.h"
+#include "tools/base/try.h"
 
 namespace fibshim::judge {
 namespace {
@@ -195,9 +190,7 @@ Result<std::map<std::string, Tensor>> PythonReference::run(const CaseData& data)
     }
   }
   const std::string from = folder_ + "/inputs", to = folder_ + "/outputs";
-  if (auto written = write_safetensors(from, inputs); !written) {
-    return tl::unexpected<Error>(written.error());
-  }
+  FIBSHIM_TRY(write_safetensors(from, inputs));
   const Json request = {{"inputs", from}, {"outputs", to}, {"scalars", scalars}};
   if (const auto done = ask(request.dump()); !done) {
     return fail(ErrorCode::operating_system,
@@ -206,9 +199,7 @@ Result<std::map<std::string, Tensor>> PythonReference::run(const CaseData& data)
   std::map<std::string, Tensor> outputs;
   for (const DefinitionArgument& argument : definition_.arguments) {
     if (!argument.is_output) continue;
-    auto tensor = read_safetensor(to, argument.name);
-    if (!tensor) return tl::unexpected<Error>(tensor.error());
-    outputs[argument.name] = std::move(*tensor);
+    outputs[argument.name] = FIBSHIM_TRY(read_safetensor(to, argument.name));
   }
   return outputs;
 }

@@ -1,14 +1,11 @@
 // The definition's own `reference`, run by a Python that has torch, on the CPU or the GPU as torch
 // likes. One interpreter serves all cases of a definition; inputs and outputs pass through
 // safetensors files, requests through its standard streams.
-#ifndef FIBSHIM_TOOLS_JUDGE_PYTHON_REFERENCE_H_
-#define FIBSHIM_TOOLS_JUDGE_PYTHON_REFERENCE_H_
+#pragma once
 
 #include <sys/types.h>
 
-#include <map>
 #include <memory>
-#include <string>
 
 #include "loader/compile/definition.h"
 #include "loader/read/result.h"
@@ -46,5 +43,3 @@ class PythonReference {
 };
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_PYTHON_REFERENCE_H_

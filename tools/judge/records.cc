@@ -1,26 +1,19 @@
 #include "tools/judge/records.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 
-#include <fmt/format.h>
-
-#include "loader/read/file.h"
-#include "tools/base/program.h"
+#include "tools/base/terminal.h"
 #include "tools/base/file_descriptor.h"
 #include "tools/base/json_input.h"
+#include "tools/base/try.h"
 
 namespace fibshim::judge {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using tools::text_at;
 
 Json number(double value) {
   if (std::isnan(value)) return "NaN";
@@ -47,9 +40,12 @@ std::string path_part(std::string text) {
   return text.empty() || text[0] == '.' ? "_" + text : text;
 }
 
-std::string text_at(const Json& object, const char* key) {
-  const auto at = object.find(key);
-  return at != object.end() && at->is_string() ? at->get<std::string>() : "";
+ReadRecord add_evaluations_to(std::vector<Json>* records) {
+  return [records](Json record) {
+    const Json* const evaluation = tools::find_at(record, "/evaluation");
+    if (evaluation != nullptr && evaluation->is_object()) records->push_back(std::move(record));
+    return "";
+  };
 }
 
 }  // namespace
@@ -104,17 +100,12 @@ Json make_record(const Judged& judged, const RecordContext& context) {
 }
 
 std::string record_key(const Json& record) {
-  const auto child = [](const Json& object, const char* key) {
-    const auto at = object.find(key);
-    return at != object.end() && at->is_object() ? *at : Json::object();
-  };
-  const Json evaluation = child(record, "evaluation");
-  const Json environment = child(evaluation, "environment");
-  const Json libs = child(environment, "libs");
-  return key_of(text_at(record, "definition"), text_at(record, "solution"),
-                text_at(child(record, "workload"), "uuid"), text_at(environment, "hardware"),
-                text_at(libs, "fibshim_mode"), text_at(libs, "fibshim_image"),
-                text_at(child(evaluation, "fibshim"), "baseline"));
+  return key_of(text_at(record, "/definition"), text_at(record, "/solution"),
+                text_at(record, "/workload/uuid"),
+                text_at(record, "/evaluation/environment/hardware"),
+                text_at(record, "/evaluation/environment/libs/fibshim_mode"),
+                text_at(record, "/evaluation/environment/libs/fibshim_image"),
+                text_at(record, "/evaluation/fibshim/baseline"));
 }
 
 std::string record_key(const Judged& judged, const RecordContext& context) {
@@ -122,74 +113,29 @@ std::string record_key(const Judged& judged, const RecordContext& context) {
                 context.mode, judged.image, judged.baseline.solution);
 }
 
-void parse_records(const std::string& file, std::string_view text, std::vector<Json>* records,
-                   std::vector<std::string>* faults) {
-  size_t line_number = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = text.substr(begin, end - begin);
-    begin = end + 1;
-    ++line_number;
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    Json record = tools::parse_json<Json>(line);
-    if (record.is_discarded() || !record.is_object()) {
-      faults->push_back(fmt::format("{}:{}: not a JSON object", file, line_number));
-      continue;
-    }
-    const auto evaluation = record.find("evaluation");
-    if (evaluation != record.end() && evaluation->is_object()) {
-      records->push_back(std::move(record));
-    }
-  }
-}
-
 bool is_complete(const Json& record) {
-  const auto has_text = [](const Json& object, const char* key) {
-    const auto at = object.find(key);
-    return at != object.end() && at->is_string();
+  const auto has_text = [&](const char* path) {
+    const Json* const text = tools::find_at(record, path);
+    return text != nullptr && text->is_string();
   };
-  const auto evaluation = record.find("evaluation");
-  const auto workload = record.find("workload");
-  if (evaluation == record.end() || workload == record.end() || !workload->is_object()) {
-    return false;
-  }
-  const auto axes = workload->find("axes");
-  return has_text(record, "definition") && has_text(record, "solution") &&
-         has_text(*evaluation, "status") && has_text(*evaluation, "log") &&
-         axes != workload->end() && axes->is_object();
+  const Json* const axes = tools::find_at(record, "/workload/axes");
+  return axes != nullptr && axes->is_object() && has_text("/definition") && has_text("/solution") &&
+         has_text("/evaluation/status") && has_text("/evaluation/log");
 }
 
 std::vector<Json> read_records(const std::string& path, std::vector<std::string>* faults) {
-  namespace fs = std::filesystem;
   std::vector<Json> records;
-  std::vector<std::string> files;
-  std::error_code error;
-  if (fs::is_directory(path, error)) {
-    for (fs::recursive_directory_iterator at(path, error), end; !error && at != end;
-         at.increment(error)) {
-      if (at->path().extension() == ".jsonl") files.push_back(at->path().string());
-    }
-    std::sort(files.begin(), files.end());
-  } else if (fs::exists(path, error)) {
-    files.push_back(path);
-  }
-  for (const std::string& file : files) {
-    const auto text = read_file(file, kMaxImageBytes);
-    if (!text) {
-      faults->push_back(text.error().message);
-      continue;
-    }
-    parse_records(file, *text, &records, faults);
-  }
+  read_jsonl(path, add_evaluations_to(&records), faults);
   return records;
 }
 
+void parse_records(const std::string& file, std::string_view text, std::vector<Json>* records,
+                   std::vector<std::string>* faults) {
+  parse_jsonl(file, text, add_evaluations_to(records), faults);
+}
+
 std::string record_file(const std::string& output, const Judged& judged) {
-  constexpr std::string_view kExtension = ".jsonl";
-  if (output.size() > kExtension.size() &&
-      output.compare(output.size() - kExtension.size(), kExtension.size(), kExtension) == 0) {
-    return output;
-  }
+  if (output.size() > 6 && output.ends_with(".jsonl")) return output;
   return fmt::format("{}/traces/{}/{}/{}.jsonl", output, path_part(judged.author),
                      path_part(judged.op_type), path_part(judged.definition));
 }
@@ -212,10 +158,9 @@ Result<void> append_record(const std::string& file, const Json& record) {
   }
   if (last != '\n') {
     // Half a record would make the whole file unreadable to others; a whole one lacks its end only.
-    const auto text = read_file(file, kMaxImageBytes);
-    if (!text) return tl::unexpected<Error>(text.error());
-    const size_t begin = text->rfind('\n') + 1;
-    if (!tools::parse_json(std::string_view(*text).substr(begin)).is_discarded()) {
+    const std::string text = FIBSHIM_TRY(read_file(file, kMaxImageBytes));
+    const size_t begin = text.rfind('\n') + 1;
+    if (!tools::parse_json(std::string_view(text).substr(begin)).is_discarded()) {
       line += '\n';
     } else if (ftruncate(fd.get(), static_cast<off_t>(begin)) != 0) {
       return failed(strerror(errno));

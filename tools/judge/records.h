@@ -1,16 +1,7 @@
 // FlashInfer Trace evaluation records: what verify and bench write, resume from, and report reads.
 // A record is one line of JSONL. Keys that only we know lie in evaluation.fibshim and
 // correctness.extra; flashinfer-bench's reader ignores the one and keeps the other.
-#ifndef FIBSHIM_TOOLS_JUDGE_RECORDS_H_
-#define FIBSHIM_TOOLS_JUDGE_RECORDS_H_
-
-#include <map>
-#include <set>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <nlohmann/json.hpp>
+#pragma once
 
 #include "loader/read/result.h"
 #include "tools/judge/gpu.h"
@@ -68,5 +59,3 @@ std::string record_file(const std::string& output, const Judged& judged);
 Result<void> append_record(const std::string& file, const nlohmann::ordered_json& record);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_RECORDS_H_

@@ -6,7 +6,10 @@
 #include <atomic>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
 #include <thread>
+
+#include "tools/base/terminal.h"
 
 namespace fibshim::judge {
 namespace {
@@ -89,15 +92,15 @@ class Roles {
   std::vector<bool> is_covered_;
 };
 
-void load_row(const Tensor& tensor, int64_t row, int64_t width, double* to) {
-  const uint8_t* at = tensor.bytes.data() + static_cast<size_t>(row * width) * tensor.type->bytes;
-  for (int64_t i = 0; i < width; ++i, at += tensor.type->bytes) to[i] = tensor.type->load(at);
+void load(const Tensor& tensor, int64_t first, int64_t count, double* to) {
+  const uint8_t* at = tensor.bytes.data() + static_cast<size_t>(first) * tensor.type->bytes;
+  for (int64_t i = 0; i < count; ++i, at += tensor.type->bytes) to[i] = tensor.type->load(at);
 }
 
 std::shared_ptr<std::vector<double>> load_all(const Tensor* tensor) {
   if (tensor == nullptr) return nullptr;
   auto values = std::make_shared<std::vector<double>>(static_cast<size_t>(tensor->count()));
-  load_row(*tensor, 0, tensor->count(), values->data());
+  load(*tensor, 0, tensor->count(), values->data());
   return values;
 }
 
@@ -130,10 +133,10 @@ RowReference make_norm(Roles* roles, NormKind kind) {
   const int64_t width = x->shape.back();
   return [=](int64_t row, double* const* out) {
     std::vector<double> values(static_cast<size_t>(width));
-    load_row(*x, row, width, values.data());
+    load(*x, row * width, width, values.data());
     if (residual != nullptr) {
       std::vector<double> added(static_cast<size_t>(width));
-      load_row(*residual, row, width, added.data());
+      load(*residual, row * width, width, added.data());
       for (int64_t i = 0; i < width; ++i) {
         double& value = values[static_cast<size_t>(i)];
         value += added[static_cast<size_t>(i)];
@@ -177,7 +180,7 @@ RowReference make_act_and_mul(Roles* roles) {
   const int64_t half = x->width() / 2;
   return [=](int64_t row, double* const* out) {
     std::vector<double> values(static_cast<size_t>(2 * half));
-    load_row(*x, row, 2 * half, values.data());
+    load(*x, row * 2 * half, 2 * half, values.data());
     for (int64_t i = 0; i < half; ++i) {
       out[y][i] =
           activation(values[static_cast<size_t>(i)]) * values[static_cast<size_t>(half + i)];
@@ -193,7 +196,7 @@ RowReference make_softmax(Roles* roles) {
   const int64_t width = x->shape.back();
   return [=](int64_t row, double* const* out) {
     double* const values = out[y];
-    load_row(*x, row, width, values);
+    load(*x, row * width, width, values);
     const double scale = temperature(row);
     const double largest = *std::max_element(values, values + width);
     double sum = 0;
@@ -213,10 +216,10 @@ RowReference make_rope(Roles* roles) {
   const int key_out = roles->output({"key_out", "k_out", "k_rope", "key"});
   if (query == nullptr || cache == nullptr || positions == nullptr) return nullptr;
   const Definition& definition = roles->request().definition;
-  const bool is_interleaved = roles->scalar({"interleave"}, 0) != 0 ||
-                              roles->scalar({"is_neox", "is_neox_style"}, 1) == 0 ||
-                              std::find(definition.tags.begin(), definition.tags.end(),
-                                        "rope:interleaved") != definition.tags.end();
+  const bool is_interleaved =
+      roles->scalar({"interleave"}, 0) != 0 ||
+      roles->scalar({"is_neox", "is_neox_style"}, 1) == 0 ||
+      std::ranges::find(definition.tags, "rope:interleaved") != definition.tags.end();
   const int64_t rotary = cache->width();
   int64_t head = query->shape.size() > 2 ? query->shape.back() : rotary;
   for (const char* const name : {"head_size", "head_dim"}) {
@@ -225,9 +228,9 @@ RowReference make_rope(Roles* roles) {
   }
   const auto rotate = [=](const Tensor& tensor, int64_t row, double* out) {
     const int64_t width = tensor.width();
-    load_row(tensor, row, width, out);
+    load(tensor, row * width, width, out);
     std::vector<double> angles(static_cast<size_t>(rotary));
-    load_row(*cache, static_cast<int64_t>(positions->at(row)), rotary, angles.data());
+    load(*cache, static_cast<int64_t>(positions->at(row)) * rotary, rotary, angles.data());
     for (int64_t start = 0; start + head <= width; start += head) {
       for (int64_t i = 0; i < rotary / 2; ++i) {
         double& a = out[start + (is_interleaved ? 2 * i : i)];
@@ -248,7 +251,8 @@ RowReference make_rope(Roles* roles) {
 
 // The k largest probabilities (all that equal the kth, too), or the fewest that reach p, summing
 // to one.
-RowReference make_renorm(Roles* roles, bool is_top_k) {
+template <bool is_top_k>
+RowReference make_renorm(Roles* roles) {
   const Tensor* const x = roles->require({"probs"});
   const int y = roles->output({"renorm_probs", "output", "out", "renormed_probs"});
   if (x == nullptr || y < 0) return nullptr;
@@ -257,9 +261,9 @@ RowReference make_renorm(Roles* roles, bool is_top_k) {
                               : roles->per_row({"top_p", "p"}, 1);
   return [=](int64_t row, double* const* out) {
     double* const values = out[y];
-    load_row(*x, row, width, values);
+    load(*x, row * width, width, values);
     std::vector<double> sorted(values, values + width);
-    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    std::ranges::sort(sorted, std::greater<>());
     double least = 0;
     if (is_top_k) {
       least = sorted[static_cast<size_t>(
@@ -291,47 +295,41 @@ RowReference make_norm_op(Roles* roles, std::string_view op) {
 
 struct Op {
   const char* name;
-  bool is_sampling;
-  RowReference (*make)(Roles* roles, std::string_view op);
+  RowReference (*make)(Roles* roles, std::string_view op);  // null: a sampling operation
 };
+
+template <RowReference (*make)(Roles*)>
+RowReference make_op(Roles* roles, std::string_view) {
+  return make(roles);
+}
 
 constexpr Op kOps[] = {
-    {"rmsnorm", false, make_norm_op},
-    {"rmsnorm_vllm", false, make_norm_op},
-    {"gemma_rmsnorm", false, make_norm_op},
-    {"layernorm", false, make_norm_op},
-    {"fused_add_rmsnorm", false, make_norm_op},
-    {"fused_add_rmsnorm_vllm", false, make_norm_op},
-    {"gemma_fused_add_rmsnorm", false, make_norm_op},
-    {"rmsnorm_quant", false, make_norm_op},
-    {"rmsnorm_quant_vllm", false, make_norm_op},
-    {"fused_add_rmsnorm_quant", false, make_norm_op},
-    {"fused_add_rmsnorm_quant_vllm", false, make_norm_op},
-    {"silu_and_mul", false,
-     [](Roles* roles, std::string_view) { return make_act_and_mul<silu>(roles); }},
-    {"gelu_and_mul", false,
-     [](Roles* roles, std::string_view) { return make_act_and_mul<gelu>(roles); }},
-    {"gelu_tanh_and_mul", false,
-     [](Roles* roles, std::string_view) { return make_act_and_mul<gelu_tanh>(roles); }},
-    {"softmax", false, [](Roles* roles, std::string_view) { return make_softmax(roles); }},
-    {"rope_cos_sin_cache", false, [](Roles* roles, std::string_view) { return make_rope(roles); }},
-    {"top_k_renorm_probs", false,
-     [](Roles* roles, std::string_view) { return make_renorm(roles, true); }},
-    {"top_p_renorm_probs", false,
-     [](Roles* roles, std::string_view) { return make_renorm(roles, false); }},
-    {"sampling_from_probs", true, nullptr},
-    {"top_k_sampling", true, nullptr},
-    {"top_p_sampling", true, nullptr},
-    {"top_k_top_p_sampling", true, nullptr},
-    {"min_p_sampling", true, nullptr},
+    {"rmsnorm", make_norm_op},
+    {"rmsnorm_vllm", make_norm_op},
+    {"gemma_rmsnorm", make_norm_op},
+    {"layernorm", make_norm_op},
+    {"fused_add_rmsnorm", make_norm_op},
+    {"fused_add_rmsnorm_vllm", make_norm_op},
+    {"gemma_fused_add_rmsnorm", make_norm_op},
+    {"rmsnorm_quant", make_norm_op},
+    {"rmsnorm_quant_vllm", make_norm_op},
+    {"fused_add_rmsnorm_quant", make_norm_op},
+    {"fused_add_rmsnorm_quant_vllm", make_norm_op},
+    {"silu_and_mul", make_op<make_act_and_mul<silu>>},
+    {"gelu_and_mul", make_op<make_act_and_mul<gelu>>},
+    {"gelu_tanh_and_mul", make_op<make_act_and_mul<gelu_tanh>>},
+    {"softmax", make_op<make_softmax>},
+    {"rope_cos_sin_cache", make_op<make_rope>},
+    {"top_k_renorm_probs", make_op<make_renorm<true>>},
+    {"top_p_renorm_probs", make_op<make_renorm<false>>},
+    {"sampling_from_probs", nullptr},
+    {"top_k_sampling", nullptr},
+    {"top_p_sampling", nullptr},
+    {"top_k_top_p_sampling", nullptr},
+    {"min_p_sampling", nullptr},
 };
 
-const Op* op_named(std::string_view name) {
-  for (const Op& op : kOps) {
-    if (name == op.name) return &op;
-  }
-  return nullptr;
-}
+const Op* op_named(std::string_view name) { return tools::find_row(kOps, &Op::name, name); }
 
 // FlashInfer's buffers beside the definition's own: one value a row.
 constexpr ExtraOutput kExtraOutputs[] = {
@@ -351,23 +349,19 @@ std::string find_op(const Definition& definition, std::string_view wanted) {
   }
   if (best == nullptr) best = op_named(definition.op_type);
   if (best == nullptr) return "";
-  const bool is_vllm = std::find(definition.tags.begin(), definition.tags.end(), "rounding:vllm") !=
-                       definition.tags.end();
+  const bool is_vllm = std::ranges::find(definition.tags, "rounding:vllm") != definition.tags.end();
   const std::string rounded = std::string(best->name) + "_vllm";
   return is_vllm && op_named(rounded) != nullptr ? rounded : best->name;
 }
 
 bool is_sampling_op(std::string_view op) {
   const Op* const found = op_named(op);
-  return found != nullptr && found->is_sampling;
+  return found != nullptr && found->make == nullptr;
 }
 
 const ExtraOutput* find_extra_output(std::string_view op, std::string_view name) {
   if (op.find("norm") == std::string_view::npos) return nullptr;
-  for (const ExtraOutput& extra : kExtraOutputs) {
-    if (name == extra.name) return &extra;
-  }
-  return nullptr;
+  return tools::find_row(kExtraOutputs, &ExtraOutput::name, name);
 }
 
 Result<RowReference> make_reference(const ReferenceRequest& request) {
@@ -392,6 +386,10 @@ Result<RowReference> make_reference(const ReferenceRequest& request) {
   return reference;
 }
 
+void load_row(const Tensor& tensor, int64_t row, double* to) {
+  load(tensor, row * tensor.width(), tensor.width(), to);
+}
+
 void for_each_row(const RowReference& reference, const std::vector<OutputSpec>& outputs,
                   const std::vector<int64_t>& rows,
                   const std::function<void(size_t index, double* const* values)>& use) {
@@ -401,14 +399,10 @@ void for_each_row(const RowReference& reference, const std::vector<OutputSpec>& 
     std::vector<std::vector<double>> buffers;
     std::vector<double*> pointers;
     for (const OutputSpec& output : outputs) {
-      int64_t width = 1;
-      for (size_t i = 1; i < output.shape.size(); ++i) width *= output.shape[i];
-      buffers.emplace_back(static_cast<size_t>(width));
+      buffers.emplace_back(static_cast<size_t>(Tensor{output.type, output.shape, {}}.width()));
       pointers.push_back(buffers.back().data());
     }
-    for (;;) {
-      const size_t begin = next.fetch_add(kRowsAtOnce);
-      if (begin >= rows.size()) return;
+    for (size_t begin; (begin = next.fetch_add(kRowsAtOnce)) < rows.size();) {
       for (size_t i = begin; i < std::min(begin + kRowsAtOnce, rows.size()); ++i) {
         reference(rows[i], pointers.data());
         use(i, pointers.data());
@@ -417,10 +411,30 @@ void for_each_row(const RowReference& reference, const std::vector<OutputSpec>& 
   };
   const size_t wanted = (rows.size() + kRowsAtOnce - 1) / kRowsAtOnce;
   const size_t count = std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), wanted);
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (size_t i = 1; i < count; ++i) threads.emplace_back(work);
   work();
-  for (std::thread& thread : threads) thread.join();
+}
+
+std::vector<Comparison> compare_rows(const RowReference& reference,
+                                     const std::vector<OutputSpec>& outputs,
+                                     const std::vector<int64_t>& rows,
+                                     const std::vector<Tensor>& found,
+                                     const std::vector<Tolerance>& tolerances) {
+  std::vector<Comparison> comparisons(outputs.size());
+  std::mutex lock;
+  for_each_row(reference, outputs, rows, [&](size_t index, double* const* expected) {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const int64_t width = found[i].width();
+      std::vector<double> values(static_cast<size_t>(width));
+      load_row(found[i], rows[index], values.data());
+      Comparison one;
+      one.add(values.data(), expected[i], width, rows[index] * width, tolerances[i]);
+      const std::lock_guard guard(lock);
+      comparisons[i].merge(one);
+    }
+  });
+  return comparisons;
 }
 
 }  // namespace fibshim::judge

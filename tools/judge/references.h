@@ -5,17 +5,14 @@
 // that FlashInfer and vLLM give them. Where an operation stores an intermediate result in a narrower
 // type before it goes on (the residual of vLLM's fused add), so does the reference; a final rounding
 // is the kernel's own, and left to the tolerance.
-#ifndef FIBSHIM_TOOLS_JUDGE_REFERENCES_H_
-#define FIBSHIM_TOOLS_JUDGE_REFERENCES_H_
+#pragma once
 
 #include <functional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "loader/compile/definition.h"
 #include "loader/read/result.h"
 #include "tools/judge/case_data.h"
+#include "tools/judge/compare.h"
 
 namespace fibshim::judge {
 
@@ -60,6 +57,14 @@ void for_each_row(const RowReference& reference, const std::vector<OutputSpec>& 
                   const std::vector<int64_t>& rows,
                   const std::function<void(size_t index, double* const* values)>& use);
 
-}  // namespace fibshim::judge
+// One row of a tensor as doubles.
+void load_row(const Tensor& tensor, int64_t row, double* to);
 
-#endif  // FIBSHIM_TOOLS_JUDGE_REFERENCES_H_
+// Each output as it was found against the reference, in these rows.
+std::vector<Comparison> compare_rows(const RowReference& reference,
+                                     const std::vector<OutputSpec>& outputs,
+                                     const std::vector<int64_t>& rows,
+                                     const std::vector<Tensor>& found,
+                                     const std::vector<Tolerance>& tolerances);
+
+}  // namespace fibshim::judge

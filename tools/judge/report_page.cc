@@ -2,13 +2,10 @@
 
 #include <math.h>
 
-#include <algorithm>
-#include <map>
 #include <set>
 
-#include <fmt/format.h>
-
-#include "tools/judge/records.h"
+#include "tools/base/json_input.h"
+#include "tools/judge/judge.h"
 #include "tools/base/terminal.h"
 
 namespace fibshim::judge {
@@ -55,22 +52,8 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-const Json* find(const Json* object, const char* key) {
-  if (object == nullptr || !object->is_object()) return nullptr;
-  const auto at = object->find(key);
-  return at == object->end() ? nullptr : &*at;
-}
-std::string text_at(const Json* object, const char* key) {
-  const Json* const value = find(object, key);
-  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
-}
-// 0 when it is not there, or no finite number.
-double number_at(const Json* object, const char* key) {
-  const Json* const value = find(object, key);
-  return value != nullptr && value->is_number() ? value->get<double>() : 0;
-}
-std::string shown(const Json* object, const char* key, const char* format) {
-  const Json* const value = find(object, key);
+std::string shown(const Json& record, const char* path, const char* format) {
+  const Json* const value = tools::find_at(record, path);
   if (value == nullptr || value->is_null()) return "";
   if (value->is_string()) return escaped(value->get<std::string>());  // "Infinity", "NaN"
   return value->is_number() ? fmt::format(fmt::runtime(format), value->get<double>()) : "";
@@ -83,31 +66,26 @@ struct Row {
 };
 
 Row make_row(const Json& record) {
-  const Json* const evaluation = find(&record, "evaluation");
-  const Json* const performance = find(evaluation, "performance");
-  const Json* const correctness = find(evaluation, "correctness");
-  const Json* const ours = find(evaluation, "fibshim");
-  Row row;
-  row.definition = text_at(&record, "definition");
-  row.solution = text_at(&record, "solution");
-  if (const Json* const axes = find(find(&record, "workload"), "axes"); axes && axes->is_object()) {
-    for (const auto& [name, value] : axes->items()) {
-      row.axes += fmt::format("{}{}={}", row.axes.empty() ? "" : " ", name, value.dump());
-    }
-  }
-  row.status = text_at(evaluation, "status");
-  row.log = text_at(evaluation, "log");
-  row.hardware = text_at(find(evaluation, "environment"), "hardware");
-  row.timestamp = text_at(evaluation, "timestamp");
-  row.baseline = text_at(ours, "baseline");
-  row.latency_ms = number_at(performance, "latency_ms");
-  row.reference_ms = number_at(performance, "reference_latency_ms");
-  row.speedup = number_at(performance, "speedup_factor");
-  row.rate = number_at(ours, "gigabytes_per_second");
-  row.copy_rate = number_at(ours, "copy_gigabytes_per_second");
-  row.max_absolute_error = shown(correctness, "max_absolute_error", "{:.1e}");
-  row.max_relative_error = shown(correctness, "max_relative_error", "{:.1e}");
-  return row;
+  const auto text = [&](const char* path) { return tools::text_at(record, path); };
+  const auto number = [&](const char* path) {
+    const double value = tools::number_at(record, path);
+    return std::isfinite(value) ? value : 0;
+  };
+  return {text("/definition"),
+          text("/solution"),
+          axes_words(record),
+          text("/evaluation/status"),
+          text("/evaluation/log"),
+          text("/evaluation/environment/hardware"),
+          text("/evaluation/fibshim/baseline"),
+          text("/evaluation/timestamp"),
+          number("/evaluation/performance/latency_ms"),
+          number("/evaluation/performance/reference_latency_ms"),
+          number("/evaluation/performance/speedup_factor"),
+          number("/evaluation/fibshim/gigabytes_per_second"),
+          number("/evaluation/fibshim/copy_gigabytes_per_second"),
+          shown(record, "/evaluation/correctness/max_absolute_error", "{:.1e}"),
+          shown(record, "/evaluation/correctness/max_relative_error", "{:.1e}")};
 }
 
 struct Strip {
@@ -231,27 +209,32 @@ std::string number_cell(double value, const char* format) {
                      value > 0 ? fmt::format(fmt::runtime(format), value) : "");
 }
 
-std::string table(const std::vector<const Row*>& rows) {
-  std::string out =
-      "<div class=\"scroll\"><table><thead><tr><th scope=\"col\">Case</th><th "
-      "scope=\"col\">Solution"
-      "</th><th scope=\"col\">Status</th><th scope=\"col\" class=\"n\">µs</th><th scope=\"col\" "
-      "class=\"n\">Baseline µs</th><th scope=\"col\" class=\"n\">Speed-up</th><th scope=\"col\" "
-      "class=\"n\">GB/s</th><th scope=\"col\" class=\"n\">Max abs</th><th scope=\"col\" "
-      "class=\"n\">Max "
-      "rel</th></tr></thead><tbody>\n";
-  for (const Row* const row : rows) {
-    out += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td><td{}>{}</td>", escaped(row->axes),
-                       escaped(row->solution), row->status == kPassed ? "" : " class=\"bad\"",
-                       escaped(row->status));
-    out += number_cell(1e3 * row->latency_ms, "{:.2f}");
-    out += number_cell(1e3 * row->reference_ms, "{:.2f}");
-    out += number_cell(row->speedup, "{:.2f}");
-    out += number_cell(row->rate, "{:.0f}");
-    out += fmt::format("<td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
-                       row->max_absolute_error, row->max_relative_error);
+// Headings that begin with '>' (dropped) are of numbers. `lines`: <tr> elements.
+std::string table(const std::vector<std::string>& headings, const std::string& lines) {
+  std::string out = "<div class=\"scroll\"><table><thead><tr>";
+  for (const std::string& heading : headings) {
+    const bool is_number = heading[0] == '>';
+    out += fmt::format("<th scope=\"col\"{}>{}</th>", is_number ? " class=\"n\"" : "",
+                       heading.substr(is_number ? 1 : 0));
   }
-  return out + "</tbody></table></div>\n";
+  return out + "</tr></thead><tbody>\n" + lines + "</tbody></table></div>\n";
+}
+
+std::string cases_table(const std::vector<const Row*>& rows) {
+  std::string lines;
+  for (const Row* const row : rows) {
+    lines += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td><td{}>{}</td>{}{}{}{}",
+                         escaped(row->axes), escaped(row->solution),
+                         row->status == kPassed ? "" : " class=\"bad\"", escaped(row->status),
+                         number_cell(1e3 * row->latency_ms, "{:.2f}"),
+                         number_cell(1e3 * row->reference_ms, "{:.2f}"),
+                         number_cell(row->speedup, "{:.2f}"), number_cell(row->rate, "{:.0f}"));
+    lines += fmt::format("<td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
+                         row->max_absolute_error, row->max_relative_error);
+  }
+  return table({"Case", "Solution", "Status", ">µs", ">Baseline µs", ">Speed-up", ">GB/s",
+                ">Max abs", ">Max rel"},
+               lines);
 }
 
 }  // namespace
@@ -263,8 +246,7 @@ std::string make_report_page(const std::string& title, const std::vector<Json>& 
   for (size_t i = 0; i < records.size(); ++i) {
     if (last[record_key(records[i])] == i) rows.push_back(make_row(records[i]));
   }
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const Row& a, const Row& b) { return a.definition < b.definition; });
+  std::ranges::stable_sort(rows, {}, &Row::definition);
 
   std::set<std::string> hardware, baselines;
   std::map<std::string, std::vector<const Row*>> by_definition;
@@ -301,18 +283,14 @@ std::string make_report_page(const std::string& title, const std::vector<Json>& 
   out += fmt::format("</p>\n<p class=\"note\">Newest record: {}.</p>\n",
                      newest.empty() ? "unknown" : escaped(newest));
   if (!failed.empty()) {
-    out +=
-        "<h2>Failed</h2>\n<div class=\"scroll\"><table><thead><tr><th scope=\"col\">Definition</th>"
-        "<th scope=\"col\">Case</th><th scope=\"col\">Status</th><th scope=\"col\">Why</th></tr>"
-        "</thead><tbody>\n";
+    std::string lines;
     for (const Row* const row : failed) {
-      out += fmt::format(
-          "<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"bad\">{}</td><td "
-          "class=\"log\">{}</td>"
-          "</tr>\n",
+      lines += fmt::format(
+          "<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"bad\">{}</td>"
+          "<td class=\"log\">{}</td></tr>\n",
           escaped(row->definition), escaped(row->axes), escaped(row->status), escaped(row->log));
     }
-    out += "</tbody></table></div>\n";
+    out += "<h2>Failed</h2>\n" + table({"Definition", "Case", "Status", "Why"}, lines);
   }
   out += draw({"Speed-up",
                "Baseline's time over the solution's, one dot for each case, a bar at the "
@@ -329,8 +307,9 @@ std::string make_report_page(const std::string& title, const std::vector<Json>& 
   out += "<h2>All cases</h2>\n";
   const bool is_short = rows.size() <= 40;
   for (const auto& [definition, cases] : by_definition) {
-    out += fmt::format("<details{}><summary>{} ({})</summary>\n{}</details>\n",
-                       is_short ? " open" : "", escaped(definition), cases.size(), table(cases));
+    out +=
+        fmt::format("<details{}><summary>{} ({})</summary>\n{}</details>\n",
+                    is_short ? " open" : "", escaped(definition), cases.size(), cases_table(cases));
   }
   return out + "</main>\n</body>\n</html>\n";
 }

@@ -1,7 +1,6 @@
 // Evaluation records as one static HTML page: no script, nothing from the net, readable with 1 record
 // and with 500, in light and dark, and without seeing the plots (each has its numbers in a table).
-#ifndef FIBSHIM_TOOLS_JUDGE_REPORT_PAGE_H_
-#define FIBSHIM_TOOLS_JUDGE_REPORT_PAGE_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -16,5 +15,3 @@ std::string make_report_page(const std::string& title,
                              const std::vector<nlohmann::ordered_json>& records);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_REPORT_PAGE_H_

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <initializer_list>
-#include <string>
 
 namespace fibshim::judge {
 namespace {
@@ -54,7 +53,7 @@ SampleLaw sample_law(std::string_view op, const CaseData& data, int64_t row) {
   const auto has = [&](std::string_view part) { return op.find(part) != std::string_view::npos; };
   const auto sorted = [&] {
     std::vector<double> values = law.probabilities;
-    std::sort(values.begin(), values.end(), std::greater<>());
+    std::ranges::sort(values, std::greater<>());
     return values;
   };
   if (has("top_k")) {
@@ -81,7 +80,7 @@ SampleLaw sample_law(std::string_view op, const CaseData& data, int64_t row) {
   }
   if (has("min_p")) {
     const double share = filter_of(data, {"min_p"}, row, 0);
-    keep_from(share * *std::max_element(law.probabilities.begin(), law.probabilities.end()), &law);
+    keep_from(share * *std::ranges::max_element(law.probabilities), &law);
   }
   return law;
 }

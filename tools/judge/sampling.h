@@ -1,12 +1,6 @@
 // Judging operations whose outputs are random: samples must come from the allowed set, always, and
 // often enough from each of its members.
-#ifndef FIBSHIM_TOOLS_JUDGE_SAMPLING_H_
-#define FIBSHIM_TOOLS_JUDGE_SAMPLING_H_
-
-#include <stdint.h>
-
-#include <string_view>
-#include <vector>
+#pragma once
 
 #include "tools/judge/case_data.h"
 
@@ -19,6 +13,10 @@ inline constexpr double kMaxTotalVariation = 0.2;
 struct SampleLaw {
   std::vector<double> probabilities;  // sums to one
   std::vector<bool> is_allowed;       // a little wider than the law: ties and rounding at the edge
+
+  bool allows(int64_t token) const {
+    return token >= 0 && token < std::ssize(is_allowed) && is_allowed[static_cast<size_t>(token)];
+  }
 };
 
 // The law of one row of `probs` under the operation's filters (top_k before top_p, as FlashInfer
@@ -26,5 +24,3 @@ struct SampleLaw {
 SampleLaw sample_law(std::string_view op, const CaseData& data, int64_t row);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_SAMPLING_H_

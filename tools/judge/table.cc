@@ -1,10 +1,7 @@
 // Records as people read them: see judge.h.
 #include <math.h>
 
-#include <algorithm>
-
-#include <fmt/format.h>
-
+#include "tools/base/json_input.h"
 #include "tools/judge/judge.h"
 #include "tools/base/terminal.h"
 
@@ -12,19 +9,10 @@ namespace fibshim::judge {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-double number_at(const Json& object, const char* key) {
-  if (!object.is_object()) return 0;
-  const auto at = object.find(key);
-  if (at == object.end()) return 0;
-  if (at->is_string()) return at->get<std::string>() == "NaN" ? NAN : INFINITY;
-  return at->is_number() ? at->get<double>() : 0;
-}
-
-Json child(const Json& object, const char* key) {
-  const auto at = object.find(key);
-  return at == object.end() ? Json() : *at;
-}
+using tools::find_at;
+using tools::number_at;
+using tools::printable;
+using tools::text_at;
 
 std::string microseconds(double milliseconds) {
   const double value = milliseconds * 1e3;
@@ -32,19 +20,17 @@ std::string microseconds(double milliseconds) {
   return value < 100 ? fmt::format("{:.2f}", value) : fmt::format("{:.1f}", value);
 }
 
-std::string error_words(const Json& correctness, const char* key) {
-  return correctness.is_object() ? fmt::format("{:.1e}", number_at(correctness, key)) : "-";
-}
+}  // namespace
 
 std::string axes_words(const Json& record) {
   std::string words;
-  for (const auto& [name, value] : record["workload"]["axes"].items()) {
+  const Json* const axes = find_at(record, "/workload/axes");
+  if (axes == nullptr || !axes->is_object()) return words;
+  for (const auto& [name, value] : axes->items()) {
     words += fmt::format("{}{}={}", words.empty() ? "" : " ", name, value.dump());
   }
   return words;
 }
-
-}  // namespace
 
 std::string format_records(const std::vector<Json>& records, bool is_bench) {
   if (records.empty()) return "";
@@ -57,38 +43,40 @@ std::string format_records(const std::vector<Json>& records, bool is_bench) {
   }
   std::string faults;
   for (const Json& record : records) {
-    const Json evaluation = record["evaluation"];
-    const std::string status = evaluation["status"].get<std::string>();
-    const Json correctness = child(evaluation, "correctness");
-    const Json performance = child(evaluation, "performance");
-    const Json ours = child(evaluation, "fibshim");
-    const double latency = number_at(performance, "latency_ms");
-    std::vector<std::string> row = {tools::printable(record["definition"].get<std::string>()),
-                                    tools::printable(axes_words(record)), status};
+    const auto text = [&](const char* path) { return printable(text_at(record, path)); };
+    const auto number = [&](const char* path) { return number_at(record, path); };
+    const auto us = [&](const char* path) { return microseconds(number(path)); };
+    const std::string axes = printable(axes_words(record));
+    const std::string status = text("/evaluation/status");
+    const std::string latency = us("/evaluation/performance/latency_ms");
+    std::vector<std::string> row = {text("/definition"), axes, status};
     if (is_bench) {
-      const double speedup = number_at(performance, "speedup_factor");
-      const double rate = number_at(ours, "gigabytes_per_second");
-      const double copy = number_at(ours, "copy_gigabytes_per_second");
-      row.push_back(microseconds(latency));
-      row.push_back(microseconds(number_at(ours, "p10_ms")));
-      row.push_back(microseconds(number_at(ours, "p90_ms")));
-      row.push_back(microseconds(number_at(performance, "reference_latency_ms")));
-      row.push_back(speedup > 0 ? fmt::format("{:.2f}", speedup) : "-");
-      row.push_back(rate > 0 ? fmt::format("{:.0f}", rate) : "-");
-      row.push_back(rate > 0 && copy > 0 ? fmt::format("{:.0f} %", 100 * rate / copy) : "-");
+      const double speedup = number("/evaluation/performance/speedup_factor");
+      const double rate = number("/evaluation/fibshim/gigabytes_per_second");
+      const double copy = number("/evaluation/fibshim/copy_gigabytes_per_second");
+      row.insert(row.end(),
+                 {latency, us("/evaluation/fibshim/p10_ms"), us("/evaluation/fibshim/p90_ms"),
+                  us("/evaluation/performance/reference_latency_ms"),
+                  speedup > 0 ? fmt::format("{:.2f}", speedup) : "-",
+                  rate > 0 ? fmt::format("{:.0f}", rate) : "-",
+                  rate > 0 && copy > 0 ? fmt::format("{:.0f} %", 100 * rate / copy) : "-"});
     } else {
-      const Json extra = correctness.is_object() ? child(correctness, "extra") : Json();
-      row.push_back(error_words(correctness, "max_absolute_error"));
-      row.push_back(error_words(correctness, "max_relative_error"));
-      row.push_back(extra.is_object() ? fmt::format("{:.6g}", number_at(extra, "matched_ratio"))
-                                      : "-");
-      row.push_back(microseconds(latency));
+      const auto error = [&](const char* parent, const char* path, const char* format) {
+        const Json* const found = find_at(record, parent);
+        return found != nullptr && found->is_object()
+                   ? fmt::format(fmt::runtime(format), number(path))
+                   : "-";
+      };
+      constexpr char kErrors[] = "/evaluation/correctness";
+      row.insert(row.end(), {error(kErrors, "/evaluation/correctness/max_absolute_error", "{:.1e}"),
+                             error(kErrors, "/evaluation/correctness/max_relative_error", "{:.1e}"),
+                             error("/evaluation/correctness/extra",
+                                   "/evaluation/correctness/extra/matched_ratio", "{:.6g}"),
+                             latency});
     }
     rows.push_back(std::move(row));
     if (status == kPassed) continue;
-    faults += fmt::format("{} ({}): {}\n", tools::printable(record["solution"].get<std::string>()),
-                          tools::printable(axes_words(record)),
-                          tools::printable(evaluation["log"].get<std::string>()));
+    faults += fmt::format("{} ({}): {}\n", text("/solution"), axes, text("/evaluation/log"));
   }
   return tools::format_table(rows) + (faults.empty() ? "" : "\n" + faults);
 }
@@ -97,10 +85,9 @@ std::string format_verdict(const std::vector<Json>& records, size_t skipped, boo
   size_t passed = 0, compared = 0;
   double logarithms = 0, worst = INFINITY;
   for (const Json& record : records) {
-    const Json evaluation = record["evaluation"];
-    if (evaluation["status"] != kPassed) continue;
+    if (text_at(record, "/evaluation/status") != kPassed) continue;
     ++passed;
-    const double speedup = number_at(child(evaluation, "performance"), "speedup_factor");
+    const double speedup = number_at(record, "/evaluation/performance/speedup_factor");
     if (speedup <= 0) continue;
     ++compared;
     logarithms += log(speedup);

@@ -1,28 +1,15 @@
 #include "tools/judge/trial.h"
 
-#include <math.h>
-#include <string.h>
-
 #include <algorithm>
-#include <mutex>
 #include <numeric>
 
-#include <fmt/format.h>
-
-#include "tools/judge/compare.h"
+#include "tools/base/terminal.h"
+#include "tools/base/try.h"
 #include "tools/judge/inputs.h"
-#include "tools/judge/references.h"
 #include "tools/judge/sampling.h"
 
 namespace fibshim::judge {
 namespace {
-
-// Zones before and after every buffer, of values that are NaN in every floating-point type of two or
-// four bytes: what reads them computes NaN, what writes them is found.
-constexpr size_t kGuardBytes = 4096;
-constexpr uint32_t kGuardWord = 0xffc1ffc1;
-// Outputs before a run: NaN in every floating-point type, -1 in every integer.
-constexpr uint8_t kPoison = 0xff;
 
 // More elements than this are judged on some of their rows: the first, the last, and every nth.
 constexpr int64_t kMostElements = int64_t{1} << 24;
@@ -32,11 +19,10 @@ constexpr int kVerifyWarmups = 3, kVerifyIterations = 10;
 constexpr int64_t kSampleBatchBytes = int64_t{64} << 20;
 constexpr int64_t kMostSampleRows = 5000;
 constexpr uint64_t kFlushFactor = 2;
-constexpr size_t kWord = sizeof(uint32_t);
 
 double quantile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
 }
 
@@ -57,8 +43,6 @@ std::vector<int64_t> choose_rows(int64_t rows, int64_t width) {
   return chosen;
 }
 
-tl::unexpected<Error> pass_on(const Error& error) { return tl::unexpected<Error>(error); }
-
 void find_wrong(std::string why, CaseOutcome* outcome) {
   outcome->status = kIncorrect;
   if (outcome->log.empty()) outcome->log = std::move(why);
@@ -68,124 +52,14 @@ std::string run_words(int run) { return run == 0 ? "" : fmt::format(" (run {})",
 
 }  // namespace
 
-// The device's side of one run.
-struct Trial::Buffers {
-  struct Item {
-    const BufferSpec* spec;
-    CUdeviceptr base = 0;
-    size_t offset = 0;  // of the data, from the base
-    size_t bytes = 0;
-    size_t total = 0;
-    CUdeviceptr data() const { return base + offset; }
-  };
-
-  explicit Buffers(Gpu* used) : gpu(used) {}
-  ~Buffers() {
-    for (const Item& item : items) (void)gpu->release(item.base);
-  }
-  Buffers(const Buffers&) = delete;
-  Buffers& operator=(const Buffers&) = delete;
-
-  Result<void> allocate(const std::vector<BufferSpec>& specs, bool is_misaligned) {
-    for (const BufferSpec& spec : specs) {
-      if (!spec.shares.empty()) continue;
-      Item item;
-      item.spec = &spec;
-      item.bytes = spec.type->bytes;
-      for (const int64_t extent : spec.shape) item.bytes *= static_cast<size_t>(extent);
-      item.offset = kGuardBytes + (is_misaligned ? spec.type->bytes : 0);
-      item.total = (item.offset + item.bytes + kGuardBytes + kWord - 1) / kWord * kWord;
-      const auto memory = gpu->allocate(item.total);
-      if (!memory) return pass_on(memory.error());
-      item.base = *memory;
-      items.push_back(item);
-      addresses[spec.name] = item.data();
-    }
-    for (const BufferSpec& spec : specs) {
-      if (!spec.shares.empty()) addresses.emplace(spec.name, addresses.at(spec.shares));
-    }
-    return {};
-  }
-
-  // Guards and poison everywhere, then the inputs.
-  Result<void> prepare(const CaseData& data) {
-    for (const Item& item : items) {
-      if (auto done = gpu->fill32(item.base, kGuardWord, item.total / kWord); !done) return done;
-      if (auto done = gpu->fill8(item.data(), kPoison, item.bytes); !done) return done;
-    }
-    if (auto done = gpu->synchronize(); !done) return done;
-    for (const Item& item : items) {
-      if (item.spec->is_output) continue;
-      const Tensor& tensor = data.tensors.at(item.spec->name);
-      if (auto done = gpu->to_device(item.data(), tensor.bytes.data(), tensor.bytes.size());
-          !done) {
-        return done;
-      }
-    }
-    return {};
-  }
-
-  // What was written where nothing may be written; "" when nothing was.
-  Result<std::string> find_overrun() {
-    std::vector<uint8_t> zone;
-    for (const Item& item : items) {
-      const size_t zones[2][2] = {{0, item.offset}, {item.offset + item.bytes, item.total}};
-      for (const auto& [begin, end] : zones) {
-        zone.resize(end - begin);
-        if (auto done = gpu->to_host(zone.data(), item.base + begin, zone.size()); !done) {
-          return pass_on(done.error());
-        }
-        for (size_t i = 0; i < zone.size(); ++i) {
-          const auto expected = static_cast<uint8_t>(kGuardWord >> 8 * ((begin + i) % kWord));
-          if (zone[i] == expected) continue;
-          const bool is_before = begin == 0;
-          return fmt::format("it writes {} \"{}\": {} bytes {} it", is_before ? "before" : "past",
-                             item.spec->name, is_before ? item.offset - i : i + 1,
-                             is_before ? "ahead of" : "beyond");
-        }
-      }
-    }
-    return std::string();
-  }
-
-  // The input that was changed though no output lies in it.
-  Result<std::string> find_changed_input(const CaseData& data,
-                                         const std::vector<BufferSpec>& specs) {
-    std::vector<uint8_t> found;
-    for (const Item& item : items) {
-      const bool is_shared = std::any_of(specs.begin(), specs.end(), [&](const BufferSpec& spec) {
-        return spec.is_output && spec.shares == item.spec->name;
-      });
-      if (item.spec->is_output || is_shared) continue;
-      const Tensor& tensor = data.tensors.at(item.spec->name);
-      found.resize(tensor.bytes.size());
-      if (auto done = gpu->to_host(found.data(), item.data(), found.size()); !done) {
-        return pass_on(done.error());
-      }
-      if (found != tensor.bytes) {
-        return fmt::format("it writes the input \"{}\"", item.spec->name);
-      }
-    }
-    return std::string();
-  }
-
-  Gpu* gpu;
-  std::vector<Item> items;
-  std::map<std::string, uint64_t> addresses;
-};
-
 Result<std::unique_ptr<Trial>> Trial::make(Gpu* gpu, const Folder& folder, uint32_t solution_index,
                                            const TrialOptions& options) {
   std::unique_ptr<Trial> trial(new Trial(gpu, folder, options));
   const SolutionSpec& solution = folder.model.solutions[solution_index];
-  const auto definition = std::find_if(
-      folder.model.definitions.begin(), folder.model.definitions.end(),
-      [&](const Definition& one) { return one.name.name == solution.definition.name; });
-  if (definition == folder.model.definitions.end()) {
-    return fail(ErrorCode::not_found, "it has no definition");
-  }
+  const Definition* const definition = find_definition(folder.model, solution);
+  if (definition == nullptr) return fail(ErrorCode::not_found, "it has no definition");
   const VerifyBlock& verify = folder.verify_blocks.of(solution);
-  trial->subject_ = {&*definition, &solution, &verify, find_op(*definition, verify.op)};
+  trial->subject_ = {definition, &solution, &verify, find_op(*definition, verify.op)};
   if (!verify.op.empty() && trial->subject_.op.empty()) {
     return fail(ErrorCode::invalid_value,
                 "\"verify\" names the operation \"" + verify.op + "\", which is not known");
@@ -196,23 +70,19 @@ Result<std::unique_ptr<Trial>> Trial::make(Gpu* gpu, const Folder& folder, uint3
 
   const Snapshot& snapshot = *folder.report.snapshot;
   const Solution& built = snapshot.begin(snapshot.solutions)[solution_index];
-  int best = -1;
-  uint32_t best_rank = 0;
-  for (uint32_t i = 0; i < built.images.count; ++i) {
-    const uint32_t rank =
-        image_rank(snapshot.begin(built.images)[i], static_cast<uint32_t>(gpu->info().sm));
-    if (rank <= best_rank) continue;
-    best = static_cast<int>(i);
-    best_rank = rank;
-  }
-  if (best < 0) {
+  const auto rank = [&](uint32_t image) {
+    return image_rank(snapshot.begin(built.images)[image], static_cast<uint32_t>(gpu->info().sm));
+  };
+  uint32_t best = 0;
+  for (uint32_t i = 1; i < built.images.count; ++i) best = rank(i) > rank(best) ? i : best;
+  if (built.images.count == 0 || rank(best) == 0) {
     return fail(ErrorCode::no_binary_for_gpu, fmt::format("no image for sm_{}", gpu->info().sm));
   }
   const LoaderApi* const loader = fibloader_api(kLoaderApiVersion);
   ImageBytes bytes{};
   char message[512] = "";
-  const int read = loader->read_image(&snapshot, solution_index, static_cast<uint32_t>(best),
-                                      &bytes, message, sizeof message);
+  const int read =
+      loader->read_image(&snapshot, solution_index, best, &bytes, message, sizeof message);
   if (read != 0) return fail(static_cast<ErrorCode>(read), message);
   const auto is_one = [&](uint32_t index) {
     const auto& expression = solution.geometry[index].expression;
@@ -223,17 +93,14 @@ Result<std::unique_ptr<Trial>> Trial::make(Gpu* gpu, const Folder& folder, uint3
   auto kernel = gpu->load_kernel({static_cast<const char*>(bytes.data), bytes.size},
                                  solution.kernel.name, has_cluster);
   loader->release_image(&bytes);
-  if (!kernel) return pass_on(kernel.error());
-  trial->kernel_ = *kernel;
+  trial->kernel_ = FIBSHIM_TRY(kernel);
 
   for (const Variant& variant : find_variants(folder.model, solution_index)) {
     trial->calls_.emplace_back(variant, Call(trial->subject_, variant, snapshot, folder.recorded));
   }
   const bool wants_python = !options.python.empty() && !is_sampling_op(trial->subject_.op);
   if (wants_python && !definition->reference.empty()) {
-    auto python = PythonReference::start(options.python, *definition);
-    if (!python) return pass_on(python.error());
-    trial->python_ = std::move(*python);
+    trial->python_ = FIBSHIM_TRY(PythonReference::start(options.python, *definition));
   } else if (trial->subject_.op.empty()) {
     return fail(ErrorCode::not_found,
                 "no native reference is known by the definition's name or op_type; give --python, "
@@ -256,13 +123,13 @@ CaseOutcome Trial::judge(const Workload& workload) {
   }
   for (const auto& [variant, call] : calls_) {
     CaseOutcome one;
-    const auto done = judge_variant(call, variant, workload, axes, &one);
+    const auto done = judge_call(call, workload, axes, &one);
     if (!done) {
       one.status = kRuntimeError;
       one.log = done.error().message;
     }
-    if (const std::string note = call.note(); !note.empty()) {
-      one.log += (one.log.empty() ? "" : "; ") + note;
+    if (const std::string origin = call.recorded_values(); !origin.empty()) {
+      one.log += (one.log.empty() ? "" : "; ") + origin;
     }
     if (!one.log.empty() && calls_.size() > 1) {
       one.log = fmt::format("called as by pattern \"{}\": {}", variant.name, one.log);
@@ -273,34 +140,25 @@ CaseOutcome Trial::judge(const Workload& workload) {
   return outcome;
 }
 
-Result<void> Trial::judge_variant(const Call& call, const Variant&, const Workload& workload,
-                                  const AxisValues& axes, CaseOutcome* outcome) {
+Result<void> Trial::judge_call(const Call& call, const Workload& workload, const AxisValues& axes,
+                               CaseOutcome* outcome) {
   outcome->status = kSkipped;
-  if (is_sampling_op(subject_.op)) {
-    const auto ran = sample(call, workload, axes, outcome);
-    if (!ran) return pass_on(ran.error());
-    return {};
-  }
+  if (is_sampling_op(subject_.op)) return sample(call, workload, axes, outcome);
   const int runs = options_.is_bench ? 1 : options_.runs;
   for (int run = 0; run < runs; ++run) {
-    const auto ran = run_once(call, workload, axes, run, false, outcome);
-    if (!ran) return pass_on(ran.error());
-    if (!*ran || outcome->status != kPassed) return {};
+    const bool has_run = FIBSHIM_TRY(run_once(call, workload, axes, run, false, outcome));
+    if (!has_run || outcome->status != kPassed) return {};
   }
   if (options_.is_bench) return {};
   // Buffers that begin in the middle of a vector: either a `where` keeps them out, or the kernel
   // copes.
+  constexpr char kWords[] =
+      "with buffers aligned to one element only, which its \"where\" admits: ";
   const CaseOutcome aligned = *outcome;
   const auto ran = run_once(call, workload, axes, 0, true, outcome);
-  if (!ran) {
-    return fail(ran.error().code,
-                "with buffers aligned to one element only, which its \"where\" "
-                "admits: " +
-                    ran.error().message);
-  }
+  if (!ran) return fail(ran.error().code, kWords + ran.error().message);
   if (outcome->status != kPassed && *ran) {
-    outcome->log =
-        "with buffers aligned to one element only, which its \"where\" admits: " + outcome->log;
+    outcome->log = kWords + outcome->log;
   } else {
     *outcome = aligned;
   }
@@ -312,21 +170,14 @@ Result<CaseData> Trial::make_data(const Call& call, const Workload& workload,
   CaseData data;
   data.axes = axes;
   const Definition& definition = *subject_.definition;
-  if (auto done = load_inputs(workload, definition, axes, options_.data_root, &data); !done) {
-    return pass_on(done.error());
-  }
+  FIBSHIM_TRY(load_inputs(workload, definition, axes, options_.data_root, &data));
   const auto range_of = [&](std::string_view name) -> Result<IntegerRange> {
     const VerifyArgument* const told = subject_.verify->find_argument(name);
     if (told == nullptr || told->kind != VerifyArgument::Kind::range) return IntegerRange{0, 0};
-    const auto low = evaluate(told->expression->expression, axes);
-    const auto high = evaluate(told->high->expression, axes);
-    if (!low) return pass_on(low.error());
-    if (!high) return pass_on(high.error());
-    return IntegerRange{*low, *high};
+    return IntegerRange{FIBSHIM_TRY(evaluate(told->expression->expression, axes)),
+                        FIBSHIM_TRY(evaluate(told->high->expression, axes))};
   };
-  if (auto done = make_inputs({definition, subject_.op, axes, run, range_of}, &data); !done) {
-    return pass_on(done.error());
-  }
+  FIBSHIM_TRY(make_inputs({definition, subject_.op, axes, run, range_of}, &data));
   const bool states_eps = data.scalars.count("eps") != 0;
   call.add_scalars(run, &data);
   // A kernel that takes eps gets others, too; one that does not is held to the reference's own.
@@ -341,131 +192,88 @@ Result<CaseData> Trial::make_data(const Call& call, const Workload& workload,
 
 Result<bool> Trial::run_once(const Call& call, const Workload& workload, const AxisValues& axes,
                              int run, bool is_misaligned, CaseOutcome* outcome) {
-  const auto specs = call.buffers(axes);
-  if (!specs) return pass_on(specs.error());
-  const auto data = make_data(call, workload, axes, run);
-  if (!data) return pass_on(data.error());
-  Buffers buffers(gpu_);
-  if (auto done = buffers.allocate(*specs, is_misaligned); !done) return pass_on(done.error());
-  const auto launch = call.resolve(*data, buffers.addresses, &outcome->log);
-  if (!launch) return pass_on(launch.error());
-  if (!*launch) return false;
-  if (auto done = buffers.prepare(*data); !done) return pass_on(done.error());
-  if (auto done = gpu_->launch(kernel_, **launch); !done) return pass_on(done.error());
-  if (auto done = gpu_->synchronize(); !done) return pass_on(done.error());
+  const std::vector<BufferSpec> specs = FIBSHIM_TRY(call.buffers(axes));
+  const CaseData data = FIBSHIM_TRY(make_data(call, workload, axes, run));
+  DeviceBuffers buffers(gpu_, specs);
+  FIBSHIM_TRY(buffers.allocate(is_misaligned));
+  const auto launch = FIBSHIM_TRY(call.resolve(data, buffers.addresses(), &outcome->log));
+  if (!launch) return false;
+  FIBSHIM_TRY(buffers.prepare(data));
+  FIBSHIM_TRY(gpu_->launch(kernel_, *launch));
+  FIBSHIM_TRY(gpu_->synchronize());
   outcome->status = kPassed;
-  const auto overrun = buffers.find_overrun();
-  if (!overrun) return pass_on(overrun.error());
-  if (!overrun->empty()) find_wrong(*overrun + run_words(run), outcome);
-  const auto changed = buffers.find_changed_input(*data, *specs);
-  if (!changed) return pass_on(changed.error());
-  if (!changed->empty()) find_wrong(*changed + run_words(run), outcome);
+  const std::string overrun = FIBSHIM_TRY(buffers.find_overrun());
+  if (!overrun.empty()) find_wrong(overrun + run_words(run), outcome);
+  const std::string changed = FIBSHIM_TRY(buffers.find_changed_input(data));
+  if (!changed.empty()) find_wrong(changed + run_words(run), outcome);
   CaseOutcome compared;
   compared.status = kPassed;
-  if (auto done = compare(*data, *specs, &buffers, &compared); !done) return pass_on(done.error());
+  FIBSHIM_TRY(compare(data, specs, &buffers, &compared));
   if (!compared.log.empty()) compared.log += run_words(run);
   merge(compared, outcome);
-  outcome->bytes = 0;
-  for (const Buffers::Item& item : buffers.items) {
-    outcome->bytes += static_cast<int64_t>(item.bytes);
-    for (const BufferSpec& spec : *specs) {
-      // Read and written.
-      if (spec.shares == item.spec->name) outcome->bytes += static_cast<int64_t>(item.bytes);
-    }
-  }
+  outcome->bytes = buffers.moved_bytes();
   if (outcome->status == kPassed && run == 0 && !is_misaligned) {
-    if (auto done = measure(**launch, &buffers, outcome); !done) return pass_on(done.error());
+    FIBSHIM_TRY(measure(*launch, outcome));
   }
   return true;
 }
 
+Tolerance Trial::tolerance_of(const OutputSpec& output) const {
+  Tolerance tolerance = default_tolerance(*output.type);
+  const VerifyBlock& verify = *subject_.verify;
+  const auto choose = [](double* value, const std::optional<double>& option,
+                         const std::optional<double>& stated) {
+    *value = option.value_or(stated.value_or(*value));
+  };
+  choose(&tolerance.atol, options_.atol, verify.atol);
+  choose(&tolerance.rtol, options_.rtol, verify.rtol);
+  choose(&tolerance.required_matched_ratio, options_.required_matched_ratio,
+         verify.required_matched_ratio);
+  // Where single values may be far off, so may the direction: what the ratio allows.
+  tolerance.min_cosine *= output.type->is_floating ? tolerance.required_matched_ratio : 0;
+  return tolerance;
+}
+
 Result<void> Trial::compare(const CaseData& data, const std::vector<BufferSpec>& specs,
-                            Buffers* buffers, CaseOutcome* outcome) {
+                            DeviceBuffers* buffers, CaseOutcome* outcome) {
   // What there is a reference for: the definition's outputs, and buffers that the operation knows.
   std::vector<OutputSpec> outputs;
   for (const BufferSpec& spec : specs) {
-    if (!spec.is_output) continue;
-    const DefinitionArgument* const argument = subject_.definition->find_argument(spec.name);
-    const bool is_defined = argument != nullptr;
-    const bool is_known = !python_ && find_extra_output(subject_.op, spec.name) != nullptr;
-    if (is_defined || is_known) outputs.push_back({spec.name, spec.type, spec.shape});
+    const bool is_known = subject_.definition->find_argument(spec.name) != nullptr ||
+                          (!python_ && find_extra_output(subject_.op, spec.name) != nullptr);
+    if (spec.is_output && is_known) outputs.push_back({spec.name, spec.type, spec.shape});
   }
   std::map<std::string, Tensor> told;
   RowReference reference;
   if (python_) {
-    auto computed = python_->run(data);
-    if (!computed) return pass_on(computed.error());
-    told = std::move(*computed);
+    told = FIBSHIM_TRY(python_->run(data));
     for (const OutputSpec& output : outputs) {
-      const Tensor& tensor = told.at(output.name);
-      if (tensor.shape != output.shape) {
-        return fail(ErrorCode::invalid_value, "the reference's \"" + output.name +
-                                                  "\" has another shape than the definition");
-      }
+      if (told.at(output.name).shape == output.shape) continue;
+      return fail(
+          ErrorCode::invalid_value,
+          fmt::format("the reference's \"{}\" has another shape than the definition", output.name));
     }
     reference = [&](int64_t row, double* const* out) {
-      for (size_t i = 0; i < outputs.size(); ++i) {
-        const Tensor& tensor = told.at(outputs[i].name);
-        const int64_t width = tensor.width();
-        for (int64_t j = 0; j < width; ++j) out[i][j] = tensor.at(row * width + j);
-      }
+      for (size_t i = 0; i < outputs.size(); ++i) load_row(told.at(outputs[i].name), row, out[i]);
     };
   } else {
-    auto made = make_reference({subject_.op, *subject_.definition, data, outputs});
-    if (!made) return pass_on(made.error());
-    reference = std::move(*made);
+    reference = FIBSHIM_TRY(make_reference({subject_.op, *subject_.definition, data, outputs}));
   }
 
-  std::vector<std::vector<uint8_t>> found;
-  std::vector<int64_t> widths;
+  std::vector<Tensor> found;
   std::vector<Tolerance> tolerances;
   int64_t rows = 0, widest = 0;
   for (const OutputSpec& output : outputs) {
-    int64_t width = 1;
-    for (size_t i = 1; i < output.shape.size(); ++i) width *= output.shape[i];
-    widths.push_back(width);
-    const int64_t output_rows = output.shape.empty() ? 1 : output.shape[0];
-    if (rows != 0 && rows != output_rows) {
+    found.push_back(FIBSHIM_TRY(buffers->read(output.name, output.type, output.shape)));
+    if (rows != 0 && rows != found.back().rows()) {
       return fail(ErrorCode::invalid_value, "the outputs do not share their first axis");
     }
-    rows = output_rows;
-    widest = std::max(widest, width);
-    found.emplace_back(static_cast<size_t>(rows * width) * output.type->bytes);
-    if (auto done = gpu_->to_host(found.back().data(), buffers->addresses.at(output.name),
-                                  found.back().size());
-        !done) {
-      return done;
-    }
-    Tolerance tolerance = default_tolerance(*output.type);
-    const VerifyBlock& verify = *subject_.verify;
-    if (const auto limit = options_.atol ? options_.atol : verify.atol) tolerance.atol = *limit;
-    if (const auto limit = options_.rtol ? options_.rtol : verify.rtol) tolerance.rtol = *limit;
-    if (const auto ratio = options_.required_matched_ratio ? options_.required_matched_ratio
-                                                           : verify.required_matched_ratio) {
-      tolerance.required_matched_ratio = *ratio;
-    }
-    // Where single values may be far off, so may the direction: what the ratio allows.
-    tolerance.min_cosine *= output.type->is_floating ? tolerance.required_matched_ratio : 0;
-    tolerances.push_back(tolerance);
+    rows = found.back().rows();
+    widest = std::max(widest, found.back().width());
+    tolerances.push_back(tolerance_of(output));
   }
-  const std::vector<int64_t> chosen = choose_rows(rows, widest);
-  std::vector<Comparison> comparisons(outputs.size());
-  std::mutex lock;
-  for_each_row(reference, outputs, chosen, [&](size_t index, double* const* expected) {
-    const int64_t row = chosen[index];
-    std::vector<double> values(static_cast<size_t>(widest));
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      const ElementType& type = *outputs[i].type;
-      const uint8_t* at = found[i].data() + static_cast<size_t>(row * widths[i]) * type.bytes;
-      for (int64_t j = 0; j < widths[i]; ++j, at += type.bytes) {
-        values[static_cast<size_t>(j)] = type.load(at);
-      }
-      Comparison one;
-      one.add(values.data(), expected[i], widths[i], row * widths[i], tolerances[i]);
-      const std::lock_guard guard(lock);
-      comparisons[i].merge(one);
-    }
-  });
+  const std::vector<Comparison> comparisons =
+      compare_rows(reference, outputs, choose_rows(rows, widest), found, tolerances);
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Comparison& comparison = comparisons[i];
     outcome->max_absolute_error =
@@ -479,86 +287,65 @@ Result<void> Trial::compare(const CaseData& data, const std::vector<BufferSpec>&
   return {};
 }
 
-Result<bool> Trial::sample(const Call& call, const Workload& workload, const AxisValues& axes,
-                           CaseOutcome* outcome) {
+// Random numbers that come as a tensor are drawn anew for each launch.
+Result<void> Trial::renew_random_inputs(CaseData* data, int run) const {
   const Definition& definition = *subject_.definition;
-  const DefinitionArgument* const probs = definition.find_argument("probs");
-  const auto samples =
-      std::find_if(definition.arguments.begin(), definition.arguments.end(),
-                   [](const DefinitionArgument& argument) { return argument.is_output; });
-  if (probs == nullptr || probs->shape.size() != 2 || samples == definition.arguments.end()) {
+  for (const DefinitionArgument& argument : definition.arguments) {
+    if (argument.name.find("uniform") != std::string::npos) data->tensors.erase(argument.name);
+  }
+  for (const char* const name : {"seed", "philox_seed", "offset", "philox_offset"}) {
+    const auto value = usual_value(name, subject_, data->axes, run);
+    if (data->scalars.count(name) != 0 && value) data->scalars[name] = *value;
+  }
+  return make_inputs({definition, subject_.op, data->axes, run, {}}, data);
+}
+
+// The samples of one launch.
+Result<Tensor> Trial::draw(const CaseData& data, DeviceBuffers* buffers, const Launch& launch,
+                           const DefinitionArgument& samples, CaseOutcome* outcome) {
+  FIBSHIM_TRY(buffers->prepare(data));
+  FIBSHIM_TRY(gpu_->launch(kernel_, launch));
+  FIBSHIM_TRY(gpu_->synchronize());
+  const std::string overrun = FIBSHIM_TRY(buffers->find_overrun());
+  if (!overrun.empty()) find_wrong(overrun, outcome);
+  return buffers->read(samples.name, element_type_of(samples.dtype),
+                       shape_of(samples.shape, data.axes));
+}
+
+Result<void> Trial::sample(const Call& call, const Workload& workload, const AxisValues& axes,
+                           CaseOutcome* outcome) {
+  const DefinitionArgument* const probs = subject_.definition->find_argument("probs");
+  const auto* const samples =
+      tools::find_row(subject_.definition->arguments, &DefinitionArgument::is_output, true);
+  if (probs == nullptr || probs->shape.size() != 2 || samples == nullptr) {
     return fail(ErrorCode::invalid_value,
                 "a sampling definition has an input \"probs\" of two axes and an output");
   }
-  const DefinitionAxis* const batch = definition.find_axis(probs->shape[0]);
   outcome->status = kPassed;
-  // One launch: false when `where` keeps it out.
-  const auto draw = [&](const CaseData& data, Buffers* buffers, const Launch& launch,
-                        std::vector<int64_t>* drawn) -> Result<void> {
-    if (auto done = buffers->prepare(data); !done) return done;
-    if (auto done = gpu_->launch(kernel_, launch); !done) return done;
-    if (auto done = gpu_->synchronize(); !done) return done;
-    Tensor tensor{element_type_of(samples->dtype), shape_of(samples->shape, data.axes), {}};
-    tensor.allocate();
-    if (auto done = gpu_->to_host(tensor.bytes.data(), buffers->addresses.at(samples->name),
-                                  tensor.bytes.size());
-        !done) {
-      return done;
-    }
-    drawn->resize(static_cast<size_t>(tensor.count()));
-    for (int64_t i = 0; i < tensor.count(); ++i) {
-      (*drawn)[static_cast<size_t>(i)] = static_cast<int64_t>(tensor.at(i));
-    }
-    const auto overrun = buffers->find_overrun();
-    if (!overrun) return pass_on(overrun.error());
-    if (!overrun->empty()) find_wrong(*overrun, outcome);
-    return {};
-  };
-  // Random numbers that come as a tensor are drawn anew for each launch.
-  const auto renew = [&](CaseData* data, int run) -> Result<void> {
-    for (const DefinitionArgument& argument : definition.arguments) {
-      if (argument.name.find("uniform") != std::string::npos) data->tensors.erase(argument.name);
-    }
-    for (const char* const name : {"seed", "philox_seed", "offset", "philox_offset"}) {
-      const auto value = usual_value(name, subject_, data->axes, run);
-      if (data->scalars.count(name) != 0 && value) data->scalars[name] = *value;
-    }
-    return make_inputs({definition, subject_.op, data->axes, run, {}}, data);
-  };
-
-  const auto specs = call.buffers(axes);
-  if (!specs) return pass_on(specs.error());
-  std::vector<int64_t> drawn;
-  std::optional<CaseData> data;
+  const std::vector<BufferSpec> specs = FIBSHIM_TRY(call.buffers(axes));
+  CaseData data;
   std::vector<SampleLaw> laws;
   for (int run = 0; run < kMaskRuns && outcome->status == kPassed; ++run) {
     if (run % (kMaskRuns / kInputProfiles + 1) == 0) {
-      auto made = make_data(call, workload, axes, run);
-      if (!made) return pass_on(made.error());
-      data = std::move(*made);
+      data = FIBSHIM_TRY(make_data(call, workload, axes, run));
       laws.clear();
-      for (int64_t row = 0; row < data->tensors.at("probs").rows(); ++row) {
-        laws.push_back(sample_law(subject_.op, *data, row));
+      for (int64_t row = 0; row < data.tensors.at("probs").rows(); ++row) {
+        laws.push_back(sample_law(subject_.op, data, row));
       }
-    } else if (auto renewed = renew(&*data, run); !renewed) {
-      return pass_on(renewed.error());
+    } else {
+      FIBSHIM_TRY(renew_random_inputs(&data, run));
     }
-    Buffers buffers(gpu_);
-    if (auto done = buffers.allocate(*specs, false); !done) return pass_on(done.error());
-    const auto launch = call.resolve(*data, buffers.addresses, &outcome->log);
-    if (!launch) return pass_on(launch.error());
-    if (!*launch) {
+    DeviceBuffers buffers(gpu_, specs);
+    FIBSHIM_TRY(buffers.allocate(false));
+    const auto launch = FIBSHIM_TRY(call.resolve(data, buffers.addresses(), &outcome->log));
+    if (!launch) {
       outcome->status = kSkipped;
-      return false;
+      return {};
     }
-    if (auto done = draw(*data, &buffers, **launch, &drawn); !done) return pass_on(done.error());
-    for (size_t row = 0; row < drawn.size() && outcome->status == kPassed; ++row) {
-      const SampleLaw& law = laws[row];
-      const int64_t token = drawn[row];
-      if (token >= 0 && token < static_cast<int64_t>(law.is_allowed.size()) &&
-          law.is_allowed[static_cast<size_t>(token)]) {
-        continue;
-      }
+    const Tensor drawn = FIBSHIM_TRY(draw(data, &buffers, *launch, *samples, outcome));
+    for (int64_t row = 0; row < drawn.count() && outcome->status == kPassed; ++row) {
+      const auto token = static_cast<int64_t>(drawn.at(row));
+      if (laws[static_cast<size_t>(row)].allows(token)) continue;
       find_wrong(
           fmt::format("row {} draws {}, which is not to be drawn{}", row, token, run_words(run)),
           outcome);
@@ -566,30 +353,31 @@ Result<bool> Trial::sample(const Call& call, const Workload& workload, const Axi
       outcome->matched_ratio = 0;
     }
     if (run == 0 && outcome->status == kPassed) {
-      outcome->bytes = 0;
-      for (const Buffers::Item& item : buffers.items) {
-        outcome->bytes += static_cast<int64_t>(item.bytes);
-      }
-      if (auto done = measure(**launch, &buffers, outcome); !done) return pass_on(done.error());
+      outcome->bytes = buffers.moved_bytes();
+      FIBSHIM_TRY(measure(*launch, outcome));
     }
   }
-  if (outcome->status != kPassed || options_.is_bench) return true;
+  if (outcome->status != kPassed || options_.is_bench) return {};
+  return sample_one_law(call, axes, *probs, *samples, outcome);
+}
 
-  // One row's law, drawn from often: many equal rows where the batch is a variable axis.
+// One row's law, drawn from often: many equal rows where the batch is a variable axis.
+Result<void> Trial::sample_one_law(const Call& call, const AxisValues& axes,
+                                   const DefinitionArgument& probs,
+                                   const DefinitionArgument& samples, CaseOutcome* outcome) {
+  const Definition& definition = *subject_.definition;
   AxisValues many = axes;
-  const int64_t width = axes.at(probs->shape[1]);
-  const ElementType* const type = element_type_of(probs->dtype);
+  const int64_t width = axes.at(probs.shape[1]);
+  const DefinitionAxis* const batch = definition.find_axis(probs.shape[0]);
   if (batch != nullptr && !batch->is_const) {
-    many[batch->name] = std::clamp<int64_t>(
-        kSampleBatchBytes / (width * static_cast<int64_t>(type->bytes)), 1, kMostSampleRows);
+    const auto row_bytes = width * static_cast<int64_t>(element_type_of(probs.dtype)->bytes);
+    many[batch->name] = std::clamp<int64_t>(kSampleBatchBytes / row_bytes, 1, kMostSampleRows);
   }
-  Workload equal = made_workload(definition, {});
-  auto made = make_data(call, equal, many, 0);
-  if (!made) return pass_on(made.error());
-  for (auto& [name, tensor] : made->tensors) {
+  CaseData data = FIBSHIM_TRY(make_data(call, made_workload(definition, {}), many, 0));
+  for (auto& [name, tensor] : data.tensors) {
     const DefinitionArgument* const argument = definition.find_argument(name);
     const bool is_per_row = argument != nullptr && !argument->shape.empty() &&
-                            argument->shape[0] == probs->shape[0] &&
+                            argument->shape[0] == probs.shape[0] &&
                             name.find("uniform") == std::string::npos;
     if (!is_per_row) continue;
     const size_t row_bytes = static_cast<size_t>(tensor.width()) * tensor.type->bytes;
@@ -598,75 +386,59 @@ Result<bool> Trial::sample(const Call& call, const Workload& workload, const Axi
              row_bytes);
     }
   }
-  const SampleLaw law = sample_law(subject_.op, *made, 0);
-  const auto many_specs = call.buffers(many);
-  if (!many_specs) return pass_on(many_specs.error());
+  const SampleLaw law = sample_law(subject_.op, data, 0);
+  const std::vector<BufferSpec> specs = FIBSHIM_TRY(call.buffers(many));
+  DeviceBuffers buffers(gpu_, specs);
+  FIBSHIM_TRY(buffers.allocate(false));
   std::vector<int64_t> counts(static_cast<size_t>(width), 0);
-  Buffers buffers(gpu_);
-  if (auto done = buffers.allocate(*many_specs, false); !done) return pass_on(done.error());
   int64_t total = 0;
   for (int run = 0; total < kSamplesPerRow && outcome->status == kPassed; ++run) {
-    if (auto renewed = renew(&*made, kMaskRuns + run); !renewed) return pass_on(renewed.error());
-    const auto launch = call.resolve(*made, buffers.addresses, &outcome->log);
-    if (!launch) return pass_on(launch.error());
-    if (!*launch) break;
-    if (auto done = draw(*made, &buffers, **launch, &drawn); !done) return pass_on(done.error());
-    for (const int64_t token : drawn) {
+    FIBSHIM_TRY(renew_random_inputs(&data, kMaskRuns + run));
+    const auto launch = FIBSHIM_TRY(call.resolve(data, buffers.addresses(), &outcome->log));
+    if (!launch) break;
+    const Tensor drawn = FIBSHIM_TRY(draw(data, &buffers, *launch, samples, outcome));
+    for (int64_t i = 0; i < drawn.count(); ++i) {
+      const auto token = static_cast<int64_t>(drawn.at(i));
       if (token >= 0 && token < width) ++counts[static_cast<size_t>(token)];
     }
-    total += static_cast<int64_t>(drawn.size());
+    total += drawn.count();
   }
-  if (total > 0 && outcome->status == kPassed) {
-    const double distance = total_variation_distance(counts, law.probabilities);
-    outcome->max_absolute_error = outcome->max_relative_error = distance;
-    if (distance > kMaxTotalVariation) {
-      find_wrong(
-          fmt::format("{} samples of a row are {:.3f} away from its law (total variation; at "
-                      "most {})",
-                      total, distance, kMaxTotalVariation),
-          outcome);
-    }
+  if (total == 0 || outcome->status != kPassed) return {};
+  const double distance = total_variation_distance(counts, law.probabilities);
+  outcome->max_absolute_error = outcome->max_relative_error = distance;
+  if (distance > kMaxTotalVariation) {
+    find_wrong(fmt::format("{} samples of a row are {:.3f} away from its law (total variation; at "
+                           "most {})",
+                           total, distance, kMaxTotalVariation),
+               outcome);
   }
-  return true;
+  return {};
 }
 
-Result<void> Trial::measure(const Launch& launch, Buffers*, CaseOutcome* outcome) {
+Result<void> Trial::measure(const Launch& launch, CaseOutcome* outcome) {
   const bool is_bench = options_.is_bench;
   const int warmups = is_bench ? options_.warmups : kVerifyWarmups;
   const int iterations = is_bench ? options_.iterations : kVerifyIterations;
   const int trials = is_bench ? options_.trials : 1;
   const size_t flush_bytes = kFlushFactor * gpu_->info().l2_bytes;
   const bool flushes = is_bench && options_.flushes_l2 && !options_.uses_graph && flush_bytes > 0;
-  if (flushes && flush_ == 0) {
-    const auto memory = gpu_->allocate(flush_bytes);
-    if (!memory) return pass_on(memory.error());
-    flush_ = *memory;
-  }
-  const auto flush = [&]() -> Result<void> {
-    if (!flushes) return {};
-    return gpu_->fill32(flush_, 0, flush_bytes / kWord);
+  if (flushes && flush_ == 0) flush_ = FIBSHIM_TRY(gpu_->allocate(flush_bytes));
+  const auto flush = [&] {
+    return flushes ? gpu_->fill32(flush_, 0, flush_bytes / sizeof(uint32_t)) : Result<void>();
   };
   CUgraphExec graph = nullptr;
   const bool uses_graph = is_bench && options_.uses_graph;
-  if (uses_graph) {
-    const auto captured = gpu_->capture(
-        std::vector<std::pair<CUfunction, const Launch*>>(kGraphLaunches, {kernel_, &launch}));
-    if (!captured) return pass_on(captured.error());
-    graph = *captured;
-  }
+  if (uses_graph) graph = FIBSHIM_TRY(gpu_->capture(kernel_, launch, kGraphLaunches));
   const auto work = [&] {
     return uses_graph ? gpu_->launch_graph(graph) : gpu_->launch(kernel_, launch);
   };
   std::vector<double> all;
   for (int trial = 0; trial < trials; ++trial) {
-    for (int i = 0; i < warmups; ++i) {
-      if (auto done = work(); !done) return done;
-    }
-    auto times = gpu_->time(iterations, flush, work);
-    if (!times) return pass_on(times.error());
-    for (double& time : *times) time /= uses_graph ? kGraphLaunches : 1;
-    outcome->trial_ms.push_back(quantile(*times, 0.5));
-    all.insert(all.end(), times->begin(), times->end());
+    for (int i = 0; i < warmups; ++i) FIBSHIM_TRY(work());
+    std::vector<double> times = FIBSHIM_TRY(gpu_->time(iterations, flush, work));
+    for (double& time : times) time /= uses_graph ? kGraphLaunches : 1;
+    outcome->trial_ms.push_back(quantile(times, 0.5));
+    all.insert(all.end(), times.begin(), times.end());
   }
   outcome->latency_ms = std::accumulate(outcome->trial_ms.begin(), outcome->trial_ms.end(), 0.0) /
                         static_cast<double>(outcome->trial_ms.size());
@@ -679,20 +451,15 @@ Result<double> measure_copy_bandwidth(Gpu* gpu) {
   constexpr int kCopies = 10;
   const size_t bytes = std::clamp<size_t>(8 * gpu->info().l2_bytes, size_t{64} << 20,
                                           std::max<size_t>(gpu->info().free_bytes / 4, 1 << 20));
-  const auto from = gpu->allocate(bytes);
-  if (!from) return pass_on(from.error());
-  const auto to = gpu->allocate(bytes);
-  if (!to) return pass_on(to.error());
-  const auto nothing = []() -> Result<void> { return {}; };
-  const auto copy = [&] { return gpu->copy(*to, *from, bytes); };
-  for (int i = 0; i < 2; ++i) {
-    if (auto done = copy(); !done) return pass_on(done.error());
-  }
-  auto times = gpu->time(kCopies, nothing, copy);
-  if (!times) return pass_on(times.error());
-  (void)gpu->release(*from);
-  (void)gpu->release(*to);
-  const double seconds = quantile(*times, 0.5) / 1e3;
+  const CUdeviceptr from = FIBSHIM_TRY(gpu->allocate(bytes));
+  const CUdeviceptr to = FIBSHIM_TRY(gpu->allocate(bytes));
+  const auto nothing = [] { return Result<void>(); };
+  const auto copy = [&] { return gpu->copy(to, from, bytes); };
+  for (int i = 0; i < 2; ++i) FIBSHIM_TRY(copy());
+  const std::vector<double> times = FIBSHIM_TRY(gpu->time(kCopies, nothing, copy));
+  (void)gpu->release(from);
+  (void)gpu->release(to);
+  const double seconds = quantile(times, 0.5) / 1e3;
   return seconds > 0 ? 2 * static_cast<double>(bytes) / seconds : 0.0;
 }
 

@@ -1,17 +1,14 @@
 // Judging one solution on the GPU, inside a worker process: every case of it, in order.
-#ifndef FIBSHIM_TOOLS_JUDGE_TRIAL_H_
-#define FIBSHIM_TOOLS_JUDGE_TRIAL_H_
+#pragma once
 
 #include <functional>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "loader/check/check.h"
 #include "loader/compile/model.h"
-#include "tools/judge/gpu.h"
-#include "tools/judge/call.h"
+#include "tools/judge/compare.h"
+#include "tools/judge/device_buffers.h"
 #include "tools/judge/python_reference.h"
+#include "tools/judge/references.h"
 #include "tools/judge/workloads.h"
 #include "tools/record/recording.h"
 
@@ -67,21 +64,28 @@ class Trial {
   CaseOutcome judge(const Workload& workload);
 
  private:
-  struct Buffers;
   Trial(Gpu* gpu, const Folder& folder, const TrialOptions& options)
       : gpu_(gpu), folder_(folder), options_(options) {}
 
-  Result<void> judge_variant(const Call& call, const Variant& variant, const Workload& workload,
-                             const AxisValues& axes, CaseOutcome* outcome);
+  Result<void> judge_call(const Call& call, const Workload& workload, const AxisValues& axes,
+                          CaseOutcome* outcome);
+  // False: the shim would run the original.
   Result<bool> run_once(const Call& call, const Workload& workload, const AxisValues& axes, int run,
                         bool is_misaligned, CaseOutcome* outcome);
-  Result<bool> sample(const Call& call, const Workload& workload, const AxisValues& axes,
+  Result<void> sample(const Call& call, const Workload& workload, const AxisValues& axes,
                       CaseOutcome* outcome);
+  Result<void> sample_one_law(const Call& call, const AxisValues& axes,
+                              const DefinitionArgument& probs, const DefinitionArgument& samples,
+                              CaseOutcome* outcome);
+  Result<Tensor> draw(const CaseData& data, DeviceBuffers* buffers, const Launch& launch,
+                      const DefinitionArgument& samples, CaseOutcome* outcome);
+  Result<void> renew_random_inputs(CaseData* data, int run) const;
   Result<CaseData> make_data(const Call& call, const Workload& workload, const AxisValues& axes,
                              int run) const;
-  Result<void> compare(const CaseData& data, const std::vector<BufferSpec>& specs, Buffers* buffers,
-                       CaseOutcome* outcome);
-  Result<void> measure(const Launch& launch, Buffers* buffers, CaseOutcome* outcome);
+  Tolerance tolerance_of(const OutputSpec& output) const;
+  Result<void> compare(const CaseData& data, const std::vector<BufferSpec>& specs,
+                       DeviceBuffers* buffers, CaseOutcome* outcome);
+  Result<void> measure(const Launch& launch, CaseOutcome* outcome);
 
   Gpu* gpu_;
   const Folder& folder_;
@@ -100,5 +104,3 @@ Result<double> measure_copy_bandwidth(Gpu* gpu);
 void merge(const CaseOutcome& other, CaseOutcome* outcome);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_TRIAL_H_

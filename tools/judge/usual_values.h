@@ -1,10 +1,5 @@
 // What a case's numbers are where nothing states them: by their names, and from the axes.
-#ifndef FIBSHIM_TOOLS_JUDGE_USUAL_VALUES_H_
-#define FIBSHIM_TOOLS_JUDGE_USUAL_VALUES_H_
-
-#include <optional>
-#include <string>
-#include <string_view>
+#pragma once
 
 #include "loader/compile/compile_expression.h"
 #include "loader/compile/definition.h"
@@ -41,5 +36,3 @@ Result<int64_t> evaluate(const Expression& expression, const AxisValues& axes);
 Result<int64_t> evaluate(const Expression& expression, const Scope& scope);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_USUAL_VALUES_H_

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tools/base/terminal.h"
+
 namespace fibshim::judge {
 
 std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution) {
@@ -32,6 +34,11 @@ std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution) 
     (is_new ? variants : variants[at->second].twins).push_back(std::move(variant));
   }
   return variants;
+}
+
+const Definition* find_definition(const FolderModel& model, const SolutionSpec& solution) {
+  return tools::find_row(
+      model.definitions, [](const auto& one) { return one.name.name; }, solution.definition.name);
 }
 
 std::vector<std::string> names_of_launch(const SolutionSpec& solution) {

@@ -1,13 +1,7 @@
 // In which ways the patterns of a folder call a solution.
-#ifndef FIBSHIM_TOOLS_JUDGE_VARIANTS_H_
-#define FIBSHIM_TOOLS_JUDGE_VARIANTS_H_
+#pragma once
 
-#include <stdint.h>
-
-#include <map>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "loader/compile/model.h"
 #include "tools/lint/verify_block.h"
@@ -25,6 +19,9 @@ struct Variant {
 // Of the patterns that lead to the solution: one for each way of calling it.
 std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution);
 
+// The definition that the solution names, or null.
+const Definition* find_definition(const FolderModel& model, const SolutionSpec& solution);
+
 // The names that a solution's launch block uses.
 std::vector<std::string> names_of_launch(const SolutionSpec& solution);
 
@@ -33,5 +30,3 @@ std::set<std::string> names_behind(std::vector<std::string> names, const Pattern
                                    const VerifyBlock& verify);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_VARIANTS_H_

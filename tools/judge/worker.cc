@@ -1,15 +1,11 @@
 #include "tools/judge/worker.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -115,14 +111,15 @@ WorkerEnd run_worker(const std::function<void(const Tell& tell)>& body,
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   kill(-child, SIGKILL);  // what it started and left
-  end.is_fine = !end.is_timed_out && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (!end.is_timed_out && WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);
+  end.is_fine = end.exit_code == 0;
   if (end.is_timed_out) {
     end.words = fmt::format("no answer within {} s", timeout_s);
   } else if (WIFSIGNALED(status)) {
     end.words = fmt::format("it crashed with signal {} ({})", WTERMSIG(status),
                             strsignal(WTERMSIG(status)));
   } else if (!end.is_fine) {
-    end.words = fmt::format("it exited with code {}", WEXITSTATUS(status));
+    end.words = fmt::format("it exited with code {}", *end.exit_code);
   }
   const off_t bytes = lseek(output.get(), 0, SEEK_END);
   end.output.resize(static_cast<size_t>(std::clamp<off_t>(bytes, 0, kKeptOutput)));

@@ -1,9 +1,9 @@
 // A child process for work that may crash, hang or poison its CUDA context. It tells its parent what
 // it finds, one JSON object at a time; what it prints is kept for the log.
-#ifndef FIBSHIM_TOOLS_JUDGE_WORKER_H_
-#define FIBSHIM_TOOLS_JUDGE_WORKER_H_
+#pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -15,8 +15,9 @@ using Tell = std::function<void(const nlohmann::ordered_json& message)>;
 struct WorkerEnd {
   bool is_fine = false;
   bool is_timed_out = false;
-  std::string words;   // how it ended, when not fine
-  std::string output;  // the end of what it printed
+  std::optional<int> exit_code;  // nothing: a signal or the time limit ended it
+  std::string words;             // how it ended, when not fine
+  std::string output;            // the end of what it printed
 };
 
 // Runs `body` in a child until it returns, and hands every message to `on_message` here. The child
@@ -27,5 +28,3 @@ WorkerEnd run_worker(const std::function<void(const Tell& tell)>& body,
                      double timeout_s);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_WORKER_H_

@@ -3,18 +3,16 @@
 #include <errno.h>
 #include <string.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <limits>
-
-#include <fmt/format.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "loader/read/file.h"
 #include "tools/base/json_input.h"
+#include "tools/base/terminal.h"
+#include "tools/base/try.h"
 
 namespace fibshim::judge {
 namespace {
@@ -23,29 +21,53 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxTensorFileBytes = size_t{16} << 30;
 
-const Json* find_member(const Json& object, const char* key) {
-  const auto at = object.find(key);
-  return at == object.end() ? nullptr : &*at;
-}
-
-Error bad(std::string message) { return Error{ErrorCode::invalid_value, std::move(message)}; }
-
-std::string shape_words(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
+tl::unexpected<Error> bad(std::string message) {
+  return fail(ErrorCode::invalid_value, std::move(message));
 }
 
 }  // namespace
 
-std::string read_workload(std::string_view line, Workloads* workloads) {
-  const Json record = tools::parse_json<Json>(line);
-  if (record.is_discarded() || !record.is_object()) return "not a JSON object";
-  const Json* const definition = find_member(record, "definition");
-  const Json* const given = find_member(record, "workload");
+void parse_jsonl(const std::string& file, std::string_view text, const ReadRecord& read,
+                 std::vector<std::string>* faults) {
+  size_t number = 0;
+  for (const std::string_view line : tools::split(text, '\n')) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    Json record = tools::parse_json<Json>(line);
+    const std::string fault =
+        record.is_object() ? read(std::move(record)) : std::string("not a JSON object");
+    if (!fault.empty()) faults->push_back(fmt::format("{}:{}: {}", file, number, fault));
+  }
+}
+
+void read_jsonl(const std::string& path, const ReadRecord& read, std::vector<std::string>* faults) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<std::string> files;
+  if (fs::exists(path, error) && !fs::is_directory(path, error)) files.push_back(path);
+  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->path().extension() == ".jsonl") files.push_back(at->path().string());
+  }
+  std::ranges::sort(files);
+  for (const std::string& file : files) {
+    const auto text = read_file(file, kMaxImageBytes);
+    if (text) {
+      parse_jsonl(file, *text, read, faults);
+    } else {
+      faults->push_back(text.error().message);
+    }
+  }
+}
+
+std::string read_workload(const Json& record, Workloads* workloads) {
+  const Json* const axes = tools::find_at(record, "/workload/axes");
+  const Json* const inputs = tools::find_at(record, "/workload/inputs");
+  const Json* const uuid = tools::find_at(record, "/workload/uuid");
+  const Json* const given = tools::find_at(record, "/workload");
+  const Json* const definition = tools::find_at(record, "/definition");
   if (definition == nullptr || !definition->is_string()) return "no \"definition\"";
   if (given == nullptr || !given->is_object()) return "no \"workload\"";
-  const Json* const axes = find_member(*given, "axes");
-  const Json* const inputs = find_member(*given, "inputs");
-  const Json* const uuid = find_member(*given, "uuid");
   if (axes == nullptr || !axes->is_object() || inputs == nullptr || !inputs->is_object() ||
       uuid == nullptr || !uuid->is_string()) {
     return "the workload lacks one of \"axes\", \"inputs\" and \"uuid\"";
@@ -63,33 +85,10 @@ std::string read_workload(std::string_view line, Workloads* workloads) {
 }
 
 Workloads read_workloads(const std::string& root, std::vector<std::string>* faults) {
-  namespace fs = std::filesystem;
   Workloads workloads;
-  std::error_code error;
-  std::vector<std::string> files;
-  const std::string folder = root + "/workloads";
-  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
-       at.increment(error)) {
-    if (at->path().extension() == ".jsonl") files.push_back(at->path().string());
-  }
-  std::sort(files.begin(), files.end());
-  for (const std::string& file : files) {
-    const auto text = read_file(file, kMaxImageBytes);
-    if (!text) {
-      faults->push_back(text.error().message);
-      continue;
-    }
-    size_t number = 0;
-    for (size_t begin = 0; begin < text->size();) {
-      const size_t end = std::min(text->find('\n', begin), text->size());
-      const std::string line = text->substr(begin, end - begin);
-      begin = end + 1;
-      ++number;
-      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      const std::string fault = read_workload(line, &workloads);
-      if (!fault.empty()) faults->push_back(fmt::format("{}:{}: {}", file, number, fault));
-    }
-  }
+  read_jsonl(
+      root + "/workloads", [&](const Json& record) { return read_workload(record, &workloads); },
+      faults);
   return workloads;
 }
 
@@ -113,63 +112,56 @@ Result<void> load_inputs(const Workload& workload, const Definition& definition,
                          const AxisValues& axes, const std::string& root, CaseData* data) {
   for (const auto& [name, input] : workload.inputs.items()) {
     const std::string what = "input \"" + name + "\" of workload " + workload.uuid;
-    const Json* const named_type = find_member(input, "type");
-    const std::string type =
-        named_type != nullptr && named_type->is_string() ? named_type->get<std::string>() : "";
+    const std::string type = tools::text_at(input, "/type");
     if (type == "random") continue;
     const DefinitionArgument* const argument = definition.find_argument(name);
     if (argument == nullptr || argument->is_output) {
-      return tl::unexpected<Error>(bad(what + " is none of the definition's"));
+      return bad(what + " is none of the definition's");
     }
+    Tensor tensor{element_type_of(argument->dtype), shape_of(argument->shape, axes), {}};
     if (type == "scalar") {
-      const Json* const value = find_member(input, "value");
+      const Json* const value = tools::find_at(input, "/value");
       if (value == nullptr || !(value->is_number() || value->is_boolean())) {
-        return tl::unexpected<Error>(bad(what + " has no number as \"value\""));
+        return bad(what + " has no number as \"value\"");
       }
       const double number = value->is_boolean() ? value->get<bool>() : value->get<double>();
       if (argument->is_scalar) {
         data->scalars[name] = number;
         continue;
       }
-      Tensor tensor{element_type_of(argument->dtype), {}, {}};
-      for (const std::string& axis : argument->shape) tensor.shape.push_back(axes.at(axis));
       if (tensor.type == nullptr || tensor.count() != 1) {
-        return tl::unexpected<Error>(bad(what + " is a scalar, but the definition has a tensor"));
+        return bad(what + " is a scalar, but the definition has a tensor");
       }
       tensor.allocate();
       tensor.set(0, number);
       data->tensors[name] = std::move(tensor);
       continue;
     }
-    if (type != "safetensors" || !input.contains("path") || !input["path"].is_string() ||
-        !input.contains("tensor_key") || !input["tensor_key"].is_string()) {
-      return tl::unexpected<Error>(
-          bad(what + " is none of {random}, {scalar, value} and {safetensors, path, tensor_key}"));
+    const Json* const path = tools::find_at(input, "/path");
+    const Json* const key = tools::find_at(input, "/tensor_key");
+    if (type != "safetensors" || path == nullptr || !path->is_string() || key == nullptr ||
+        !key->is_string()) {
+      return bad(what +
+                 " is none of {random}, {scalar, value} and {safetensors, path, tensor_key}");
     }
-    auto tensor = read_safetensor(root + "/" + input["path"].get<std::string>(),
-                                  input["tensor_key"].get<std::string>());
-    if (!tensor) return tl::unexpected<Error>(tensor.error());
-    const ElementType* const wanted = element_type_of(argument->dtype);
-    std::vector<int64_t> shape;
-    for (const std::string& axis : argument->shape) shape.push_back(axes.at(axis));
-    if (tensor->type != wanted || tensor->shape != shape) {
-      return tl::unexpected<Error>(bad(fmt::format(
-          "{} is {} {}, the definition says {} {}", what, tensor->type->name,
-          shape_words(tensor->shape), kDtypes[argument->dtype].name, shape_words(shape))));
+    Tensor read = FIBSHIM_TRY(
+        read_safetensor(root + "/" + path->get<std::string>(), key->get<std::string>()));
+    if (read.type != tensor.type || read.shape != tensor.shape) {
+      return bad(fmt::format("{} is {} [{}], the definition says {} [{}]", what, read.type->name,
+                             fmt::join(read.shape, ", "), kDtypes[argument->dtype].name,
+                             fmt::join(tensor.shape, ", ")));
     }
     if (argument->is_scalar) {
-      data->scalars[name] = tensor->at(0);
+      data->scalars[name] = read.at(0);
     } else {
-      data->tensors[name] = std::move(*tensor);
+      data->tensors[name] = std::move(read);
     }
   }
   return {};
 }
 
 Result<Tensor> read_safetensor(const std::string& path, const std::string& key) {
-  const auto failed = [&](const std::string& why) {
-    return tl::unexpected<Error>(bad(path + ": " + why));
-  };
+  const auto failed = [&](const std::string& why) { return bad(path + ": " + why); };
   // Opening a FIFO would wait for its writer.
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
@@ -190,8 +182,8 @@ Result<Tensor> read_safetensor(const std::string& path, const std::string& key) 
   const Json parsed = tools::parse_json<Json>(header);
   if (!file || parsed.is_discarded() || !parsed.is_object())
     return failed("not a safetensors file");
-  const Json* const entry = find_member(parsed, key.c_str());
-  if (entry == nullptr) return failed("it has no tensor \"" + key + "\"");
+  const auto entry = parsed.find(key);
+  if (entry == parsed.end()) return failed("it has no tensor \"" + key + "\"");
   try {
     Tensor tensor{find_safetensors_type(entry->at("dtype").get<std::string>()), {}, {}};
     if (tensor.type == nullptr) return failed("\"" + key + "\" has a dtype that is not known");

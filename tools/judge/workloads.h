@@ -1,13 +1,9 @@
 // Recorded workloads: FlashInfer Trace records without a solution, one JSON object a line, below a
 // dataset's workloads/. Their inputs are random (made as ever), scalars, or tensors of safetensors
 // files below the same root.
-#ifndef FIBSHIM_TOOLS_JUDGE_WORKLOADS_H_
-#define FIBSHIM_TOOLS_JUDGE_WORKLOADS_H_
+#pragma once
 
-#include <map>
-#include <string>
-#include <string_view>
-#include <vector>
+#include <functional>
 
 #include <nlohmann/json.hpp>
 
@@ -25,12 +21,21 @@ struct Workload {
 
 using Workloads = std::map<std::string, std::vector<Workload>>;  // by definition
 
+// What is wrong with one record, or "".
+using ReadRecord = std::function<std::string(nlohmann::ordered_json record)>;
+
+// Hands each JSON object of `text`, one a line, to `read`. *faults gets what is wrong, with file and line.
+void parse_jsonl(const std::string& file, std::string_view text, const ReadRecord& read,
+                 std::vector<std::string>* faults);
+// The same of a file, or of all *.jsonl below a folder, by name. A file that does not exist holds none.
+void read_jsonl(const std::string& path, const ReadRecord& read, std::vector<std::string>* faults);
+
 // All of `root`/workloads/**/*.jsonl, in the order of files and lines; none when there is no such
 // folder. Lines that cannot be read are named in *faults, with file and line.
 Workloads read_workloads(const std::string& root, std::vector<std::string>* faults);
 
-// Adds the workload of one line. Empty, or why it is none.
-std::string read_workload(std::string_view line, Workloads* workloads);
+// Adds the workload of one record. Empty, or why it is none.
+std::string read_workload(const nlohmann::ordered_json& record, Workloads* workloads);
 
 // One made here: random inputs. The uuid follows from definition and axes, so that runs of several
 // solutions, now and later, speak of the same workload.
@@ -49,5 +54,3 @@ Result<void> write_safetensors(const std::string& path,
                                const std::map<std::string, const Tensor*>& tensors);
 
 }  // namespace fibshim::judge
-
-#endif  // FIBSHIM_TOOLS_JUDGE_WORKLOADS_H_

@@ -3,13 +3,9 @@
 #include <string.h>
 
 #include <algorithm>
-#include <map>
-#include <optional>
 #include <set>
-#include <unordered_map>
 
 #include "loader/compile/bind.h"
-#include "loader/read/cubin.h"
 
 namespace fibshim {
 namespace {
@@ -290,8 +286,8 @@ class Adviser {
   static bool covers_images(const PatternSpec& a, const PatternSpec& b) {
     if (a.images.empty()) return true;
     if (b.images.empty()) return false;
-    return std::all_of(b.images.begin(), b.images.end(), [&](const ImageHash& wanted) {
-      return std::any_of(a.images.begin(), a.images.end(), [&](const ImageHash& known) {
+    return std::ranges::all_of(b.images, [&](const ImageHash& wanted) {
+      return std::ranges::any_of(a.images, [&](const ImageHash& known) {
         return known.low == wanted.low && known.high == wanted.high;
       });
     });
@@ -349,8 +345,8 @@ class Adviser {
   void report_unrouted(size_t index) {
     const PatternSpec& pattern = *model_.patterns[index];
     if (has_routes_[index]) return;
-    const bool has_definition = std::any_of(
-        model_.definitions.begin(), model_.definitions.end(),
+    const bool has_definition = std::ranges::any_of(
+        model_.definitions,
         [&](const Definition& definition) { return pattern.can_name(definition.name.name, {}); });
     if (has_definition) return;
     add(Rule::unrouted_pattern, pattern.definition.mark,
@@ -398,8 +394,8 @@ class Adviser {
         if (value) continue;
         const auto names = clause.expression.names();
         // It may exclude the sizes together with what the launch alone knows.
-        if (std::any_of(names.begin(), names.end(),
-                        [&](const std::string& name) { return trial.axes.count(name) != 0; })) {
+        if (std::ranges::any_of(
+                names, [&](const std::string& name) { return trial.axes.count(name) != 0; })) {
           return false;
         }
       }
@@ -505,8 +501,8 @@ class Adviser {
 
   void report_sms(const SolutionSpec& solution) {
     for (const uint32_t sm : sms_) {
-      if (std::any_of(solution.images.begin(), solution.images.end(),
-                      [&](const SolutionImage& image) { return runs_on(image, sm); })) {
+      if (std::ranges::any_of(solution.images,
+                              [&](const SolutionImage& image) { return runs_on(image, sm); })) {
         continue;
       }
       add(Rule::no_image_for_gpu, solution.launch_mark,

@@ -1,13 +1,7 @@
 // What looks wrong about a folder that can be loaded as it is: patterns that never decide, launches
 // that CUDA would refuse, definitions that nothing solves. `fibshim check` asks for it, an engine
 // does not. Only what can be shown is said: a pattern that might match is left alone.
-#ifndef FIBSHIM_TOOLS_LINT_ADVICE_H_
-#define FIBSHIM_TOOLS_LINT_ADVICE_H_
-
-#include <stdint.h>
-
-#include <utility>
-#include <vector>
+#pragma once
 
 #include "tools/lint/verify_block.h"
 #include "loader/read/diagnostics.h"
@@ -32,5 +26,3 @@ class CheckLint : public VerifyBlocks {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_TOOLS_LINT_ADVICE_H_

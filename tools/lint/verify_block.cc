@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "loader/compile/definition.h"
-#include "loader/compile/solution.h"
-
 namespace fibshim {
 namespace {
 
@@ -134,9 +131,8 @@ std::optional<VerifyArgument> read_argument(JsonValue value, std::string_view na
 }  // namespace
 
 const VerifyArgument* VerifyBlock::find_argument(std::string_view wanted) const {
-  const auto at =
-      std::find_if(arguments.begin(), arguments.end(),
-                   [&](const VerifyArgument& argument) { return argument.name == wanted; });
+  const auto at = std::ranges::find_if(
+      arguments, [&](const VerifyArgument& argument) { return argument.name == wanted; });
   return at == arguments.end() ? nullptr : &*at;
 }
 

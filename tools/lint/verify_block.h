@@ -13,17 +13,7 @@
 //     },
 //     "atol": 0.01, "rtol": 0.01, "required_matched_ratio": 1.0
 //   }
-#ifndef FIBSHIM_TOOLS_LINT_VERIFY_BLOCK_H_
-#define FIBSHIM_TOOLS_LINT_VERIFY_BLOCK_H_
-
-#include <stdint.h>
-
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
+#pragma once
 
 #include "loader/check/check.h"
 #include "loader/compile/marked_expression.h"
@@ -68,5 +58,3 @@ class VerifyBlocks : public FolderLint {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_TOOLS_LINT_VERIFY_BLOCK_H_

@@ -2,7 +2,7 @@
 # installs, stripped, with the licences of the libraries inside; see tools/packaging/*.sh.
 # Built on Debian 12 or Ubuntu 22.04 they need glibc 2.34 and nothing else.
 
-VERSION := $(shell sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' tools/base/program.h)
+VERSION := $(shell sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' tools/base/terminal.h)
 PACKAGE := $(BUILD)/package
 TARBALL := $(PACKAGE)/fibshim-$(VERSION)-linux-$(shell uname -m).tar.gz
 DEB     := $(PACKAGE)/fibshim_$(VERSION)-1_$(shell dpkg --print-architecture 2>/dev/null || echo all).deb

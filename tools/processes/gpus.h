@@ -1,6 +1,5 @@
 // The GPUs of this machine, by the driver. Asking loads the driver into this process.
-#ifndef FIBSHIM_TOOLS_PROCESSES_GPUS_H_
-#define FIBSHIM_TOOLS_PROCESSES_GPUS_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -24,5 +23,3 @@ struct DriverInfo {
 DriverInfo ask_driver();
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_PROCESSES_GPUS_H_

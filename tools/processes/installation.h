@@ -1,7 +1,6 @@
 // Where the parts of this installation lie, from where this program lies: <prefix>/bin/fibshim,
 // <prefix>/lib/libfibshim.so. So a tree can be moved or copied as a whole.
-#ifndef FIBSHIM_TOOLS_PROCESSES_INSTALLATION_H_
-#define FIBSHIM_TOOLS_PROCESSES_INSTALLATION_H_
+#pragma once
 
 #include <string>
 
@@ -20,5 +19,3 @@ std::string record_library_path();
 std::string absolute_path(const std::string& path);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_PROCESSES_INSTALLATION_H_

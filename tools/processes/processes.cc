@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
 
 #include "tools/base/files.h"
+#include "tools/base/terminal.h"
 #include "shim/abi/counters_format.h"
 #include "tools/processes/programs.h"
 
@@ -21,7 +21,7 @@ namespace {
 
 std::string command_line(const std::string& process) {
   std::string out = read_small_file(process + "/cmdline").substr(0, 200);
-  std::replace(out.begin(), out.end(), '\0', ' ');
+  std::ranges::replace(out, '\0', ' ');
   out.erase(out.find_last_not_of(' ') + 1);
   if (!out.empty()) return out;
   out = read_small_file(process + "/comm");
@@ -53,7 +53,7 @@ std::string foreign_namespaces(const std::string& process) {
 
 }  // namespace
 
-std::optional<ProcessLook> read_process(uint64_t pid, bool* is_forbidden) {
+std::optional<ProcessInfo> read_process(uint64_t pid, bool* is_forbidden) {
   *is_forbidden = false;
   const std::string process = fmt::format("/proc/{}", pid);
   std::ifstream maps(process + "/maps");
@@ -61,7 +61,7 @@ std::optional<ProcessLook> read_process(uint64_t pid, bool* is_forbidden) {
     *is_forbidden = errno == EACCES || errno == EPERM;
     return std::nullopt;
   }
-  ProcessLook out{pid, command_line(process), "", "", "", {}, foreign_namespaces(process)};
+  ProcessInfo out{pid, command_line(process), "", "", "", {}, foreign_namespaces(process)};
   std::string line;
   while (std::getline(maps, line)) {
     const std::string path = mapped_path(line);
@@ -70,7 +70,7 @@ std::optional<ProcessLook> read_process(uint64_t pid, bool* is_forbidden) {
     if (name.starts_with("libfibshim.so")) out.shim = path;
     if (name.starts_with("libfibloader.so")) out.loader = path;
     if (name.ends_with(kCountersSuffix) &&
-        std::find(out.counters.begin(), out.counters.end(), path) == out.counters.end()) {
+        std::ranges::find(out.counters, path) == out.counters.end()) {
       out.counters.push_back(path);
     }
   }
@@ -81,8 +81,8 @@ std::optional<ProcessLook> read_process(uint64_t pid, bool* is_forbidden) {
   return out;
 }
 
-std::vector<ProcessLook> find_gpu_processes(size_t* unreadable) {
-  std::vector<ProcessLook> out;
+std::vector<ProcessInfo> find_gpu_processes(size_t* unreadable) {
+  std::vector<ProcessInfo> out;
   *unreadable = 0;
   std::error_code error;
   for (std::filesystem::directory_iterator at("/proc", error), end; !error && at != end;
@@ -94,18 +94,14 @@ std::vector<ProcessLook> find_gpu_processes(size_t* unreadable) {
     *unreadable += is_forbidden ? 1 : 0;
     if (found && !found->driver.empty()) out.push_back(std::move(*found));
   }
-  std::sort(out.begin(), out.end(),
-            [](const ProcessLook& a, const ProcessLook& b) { return a.pid < b.pid; });
+  std::ranges::sort(out, {}, &ProcessInfo::pid);
   return out;
 }
 
 std::vector<std::pair<std::string, std::string>> shim_variables(uint64_t pid) {
   std::vector<std::pair<std::string, std::string>> out;
   const std::string variables = read_small_file(fmt::format("/proc/{}/environ", pid));
-  for (size_t at = 0; at < variables.size();) {
-    const size_t end = std::min(variables.find('\0', at), variables.size());
-    const std::string_view text = std::string_view(variables).substr(at, end - at);
-    at = end + 1;
+  for (const std::string_view text : split(variables, '\0')) {
     const size_t equals = text.find('=');
     if (equals == std::string_view::npos) continue;
     const std::string_view name = text.substr(0, equals);
@@ -113,7 +109,7 @@ std::vector<std::pair<std::string, std::string>> shim_variables(uint64_t pid) {
       out.emplace_back(name, text.substr(equals + 1));
     }
   }
-  std::sort(out.begin(), out.end());
+  std::ranges::sort(out);
   return out;
 }
 

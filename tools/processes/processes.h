@@ -1,8 +1,7 @@
 // What /proc tells of other processes: is the shim in them, which settings and counters have they.
 // A process may end while it is looked at, or not let itself be looked at: what cannot be read is
 // empty.
-#ifndef FIBSHIM_TOOLS_PROCESSES_PROCESSES_H_
-#define FIBSHIM_TOOLS_PROCESSES_PROCESSES_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -13,7 +12,7 @@
 
 namespace fibshim::tools {
 
-struct ProcessLook {
+struct ProcessInfo {
   uint64_t pid;
   std::string command;  // its command line, cut
   std::string driver;   // path of the libcuda.so that it has loaded, as it sees it; or empty
@@ -24,10 +23,10 @@ struct ProcessLook {
 };
 
 // Nothing when there is no such process; `*is_forbidden` when it may not be looked into.
-std::optional<ProcessLook> read_process(uint64_t pid, bool* is_forbidden);
+std::optional<ProcessInfo> read_process(uint64_t pid, bool* is_forbidden);
 
 // Every process that has the driver loaded. *unreadable counts those that may not be looked into.
-std::vector<ProcessLook> find_gpu_processes(size_t* unreadable);
+std::vector<ProcessInfo> find_gpu_processes(size_t* unreadable);
 
 // LD_PRELOAD and the variables that begin with FIBSHIM_, as the process was started with.
 std::vector<std::pair<std::string, std::string>> shim_variables(uint64_t pid);
@@ -39,5 +38,3 @@ std::string why_no_shim(uint64_t pid);
 std::vector<std::string> container_hints();
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_PROCESSES_PROCESSES_H_

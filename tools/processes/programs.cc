@@ -1,17 +1,13 @@
 #include "tools/processes/programs.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <gelf.h>
 #include <libelf.h>
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
 #include <memory>
+#include <optional>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -81,34 +77,24 @@ bool changes_identity(const std::string& path) {
   return getuid() != 0 && getxattr(path.c_str(), "security.capability", nullptr, 0) > 0;
 }
 
-std::string elf_interpreter(Elf* elf) {
-  size_t count = 0;
-  if (elf_getphdrnum(elf, &count) != 0) return "";
-  size_t file_bytes = 0;
+// The dynamic linker that the program asks for, "" where its name cannot be read; nothing where it asks for
+// none.
+std::optional<std::string> elf_interpreter(Elf* elf) {
+  size_t count = 0, file_bytes = 0;
+  if (elf_getphdrnum(elf, &count) != 0) return std::nullopt;
   const char* const file = elf_rawfile(elf, &file_bytes);
   for (size_t i = 0; i < count; ++i) {
     GElf_Phdr header;
-    if (gelf_getphdr(elf, static_cast<int>(i), &header) == nullptr) return "";
-    if (header.p_type != PT_INTERP) continue;
+    if (gelf_getphdr(elf, static_cast<int>(i), &header) == nullptr || header.p_type != PT_INTERP) {
+      continue;
+    }
     if (file == nullptr || header.p_offset > file_bytes ||
         header.p_filesz > file_bytes - header.p_offset) {
       return "";
     }
     return std::string(file + header.p_offset, strnlen(file + header.p_offset, header.p_filesz));
   }
-  return "";
-}
-
-bool has_program_header(Elf* elf, GElf_Word type) {
-  size_t count = 0;
-  if (elf_getphdrnum(elf, &count) != 0) return false;
-  for (size_t i = 0; i < count; ++i) {
-    GElf_Phdr header;
-    if (gelf_getphdr(elf, static_cast<int>(i), &header) != nullptr && header.p_type == type) {
-      return true;
-    }
-  }
-  return false;
+  return std::nullopt;
 }
 
 ProgramInfo judge_elf(Elf* elf, const std::string& path) {
@@ -128,19 +114,19 @@ ProgramInfo judge_elf(Elf* elf, const std::string& path) {
   }
   // The dynamic linker run as a program ("ld-linux-x86-64.so.2 PROGRAM") honours LD_PRELOAD itself.
   if (base_name(path).rfind("ld-linux", 0) == 0) return {ProgramVerdict::preloadable, path, ""};
-  if (!has_program_header(elf, PT_INTERP)) {
+  const std::optional<std::string> interpreter = elf_interpreter(elf);
+  if (!interpreter) {
     return {ProgramVerdict::static_linked, path,
             fmt::format("{} is statically linked: no dynamic linker runs, so nothing can be "
                         "preloaded into it. Programs that it starts can be",
                         path)};
   }
-  const std::string interpreter = elf_interpreter(elf);
-  if (interpreter.find("ld-musl") != std::string::npos ||
-      interpreter.find("/system/bin/linker") != std::string::npos) {
+  if (interpreter->find("ld-musl") != std::string::npos ||
+      interpreter->find("/system/bin/linker") != std::string::npos) {
     return {ProgramVerdict::other_libc, path,
             fmt::format("{} does not run on glibc (its dynamic linker is {}); libfibshim.so needs "
                         "glibc, as CUDA does",
-                        path, interpreter)};
+                        path, *interpreter)};
   }
   if (changes_identity(path)) {
     return {ProgramVerdict::privileged, path,

@@ -1,8 +1,7 @@
 // Can a program be preloaded? The dynamic linker of a dynamically linked 64-bit glibc program
 // honours LD_PRELOAD; a static, setuid, 32-bit or musl program ignores it or fails, silently or
 // with a message about a file that is there. Better said before the program starts.
-#ifndef FIBSHIM_TOOLS_PROCESSES_PROGRAMS_H_
-#define FIBSHIM_TOOLS_PROCESSES_PROGRAMS_H_
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -43,5 +42,3 @@ struct DynamicSection {
 DynamicSection read_dynamic_section(const std::string& path);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_PROCESSES_PROGRAMS_H_

@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include <algorithm>
-
-#include <fmt/format.h>
+#include <bit>
 
 #include "loader/read/demangle.h"
 #include "shim/abi/recording_format.h"
+#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {
@@ -52,10 +52,7 @@ constexpr ScalarName kScalarNames[] = {
 };
 
 const ScalarName* find_scalar(std::string_view text) {
-  for (const ScalarName& scalar : kScalarNames) {
-    if (text == scalar.cxx) return &scalar;
-  }
-  return nullptr;
+  return find_row(kScalarNames, &ScalarName::cxx, text);
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -133,14 +130,12 @@ bool is_of_size(std::string_view text, const ParamType& type, uint32_t size) {
 }
 
 bool is_like_float(uint32_t value) {
-  float number;
-  memcpy(&number, &value, sizeof number);
+  const auto number = std::bit_cast<float>(value);
   return isfinite(number) && fabsf(number) >= 1e-12F && fabsf(number) <= 1e12F;
 }
 
 bool is_like_double(uint64_t value) {
-  double number;
-  memcpy(&number, &value, sizeof number);
+  const auto number = std::bit_cast<double>(value);
   return isfinite(number) && fabs(number) >= 1e-30 && fabs(number) <= 1e30;
 }
 
@@ -158,8 +153,8 @@ bool are_all(const ParamRecord& param, const IsLike& is_like) {
 ParamType guess(const ParamRecord& param) {
   ParamType type;
   type.source = param.values.empty() ? ParamSource::size : ParamSource::values;
-  const bool has_address = std::any_of(param.values.begin(), param.values.end(),
-                                       [](const auto& v) { return is_like_address(v.first); });
+  const bool has_address =
+      std::ranges::any_of(param.values, [](const auto& v) { return is_like_address(v.first); });
   switch (param.size) {
     case 1: type.name = "uint8"; break;
     case 2: type.name = "int16"; break;
@@ -247,22 +242,14 @@ int64_t integer_value(const ParamType& type, uint32_t size, uint64_t value) {
 }
 
 std::optional<double> floating_value(const ParamType& type, uint64_t value) {
-  if (type.name == "float32") {
-    float number;
-    memcpy(&number, &value, sizeof number);
-    return static_cast<double>(number);
-  }
-  if (type.name != "float64") return std::nullopt;
-  double number;
-  memcpy(&number, &value, sizeof number);
-  return number;
+  if (type.name == "float32") return std::bit_cast<float>(static_cast<uint32_t>(value));
+  if (type.name == "float64") return std::bit_cast<double>(value);
+  return std::nullopt;
 }
 
 std::string value_text(const ParamType& type, uint32_t size, uint64_t value) {
   if (type.name == "float32") {
-    float number;
-    memcpy(&number, &value, sizeof number);
-    return fmt::format("{}", number);
+    return fmt::format("{}", std::bit_cast<float>(static_cast<uint32_t>(value)));
   }
   if (const auto number = floating_value(type, value)) return fmt::format("{}", *number);
   if (type.name == "uint64") return fmt::format("{}", value);

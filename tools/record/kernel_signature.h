@@ -5,8 +5,7 @@
 //   4 bytes   float32 where all that are not 0 have a magnitude of 1e-12 to 1e12 read as one (integers
 //             of that pattern are above 730 million); else int32
 //   1, 2      uint8, int16
-#ifndef FIBSHIM_TOOLS_RECORD_KERNEL_SIGNATURE_H_
-#define FIBSHIM_TOOLS_RECORD_KERNEL_SIGNATURE_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -65,5 +64,3 @@ int64_t integer_value(const ParamType& type, uint32_t size, uint64_t value);
 std::optional<double> floating_value(const ParamType& type, uint64_t value);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_RECORD_KERNEL_SIGNATURE_H_

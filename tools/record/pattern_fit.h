@@ -1,10 +1,6 @@
 // How the patterns of a config folder stand to a kernel that was recorded: which fit, which fit its
 // name but not the rest, and why not.
-#ifndef FIBSHIM_TOOLS_RECORD_PATTERN_FIT_H_
-#define FIBSHIM_TOOLS_RECORD_PATTERN_FIT_H_
-
-#include <string>
-#include <vector>
+#pragma once
 
 #include "shim/abi/snapshot.h"
 #include "tools/record/recording.h"
@@ -21,5 +17,3 @@ struct PatternFit {
 std::vector<PatternFit> fit_patterns(const Snapshot& snapshot, const KernelRecord& kernel);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_RECORD_PATTERN_FIT_H_

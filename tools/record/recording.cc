@@ -1,7 +1,5 @@
 #include "tools/record/recording.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -11,8 +9,6 @@
 #include <fmt/format.h>
 
 #include "loader/read/file.h"
-#include "shim/abi/settings.h"
-#include "tools/counters/counters_files.h"
 
 namespace fibshim::tools {
 namespace {
@@ -40,18 +36,6 @@ void add_kernel(KernelRecord* to, const KernelRecord& from) {
       add_to(&to->params[i].values[value], count);
     }
   }
-}
-
-template <size_t size>
-std::string text_of(const char (&field)[size]) {
-  return std::string(field, strnlen(field, size));
-}
-
-std::string mode_name(uint32_t mode) {
-  const SettingInfo& setting = kSettings[static_cast<size_t>(SettingId::mode)];
-  return mode < std::size(setting.choices) && setting.choices[mode] != nullptr
-             ? setting.choices[mode]
-             : fmt::format("mode_{}", mode);
 }
 
 // Reads one file's blocks. Every block lies within the bytes, and everything in it within the block.
@@ -213,6 +197,7 @@ std::string kernel_key(const KernelRecord& kernel) {
   return key;
 }
 
+// Adds those of one kernel up.
 void merge(std::vector<KernelRecord> kernels, Recording* recording) {
   std::unordered_map<std::string, size_t> known;
   for (KernelRecord& kernel : kernels) {
@@ -223,17 +208,13 @@ void merge(std::vector<KernelRecord> kernels, Recording* recording) {
       add_kernel(&recording->kernels[at->second], kernel);
     }
   }
+  recording->sort_kernels();
 }
 
 void add_file(const std::string& name, std::string_view bytes, Recording* out,
               std::vector<KernelRecord>* kernels) {
   const auto read = read_file_into(name, bytes, out, kernels);
   if (!read) out->refused.push_back({name, read.error()});
-}
-
-void finish(std::vector<KernelRecord> kernels, Recording* out) {
-  merge(std::move(kernels), out);
-  out->sort_kernels();
 }
 
 }  // namespace
@@ -245,7 +226,7 @@ void GeometryCounts::add(const GeometryCounts& more) {
 }
 
 void Recording::sort_kernels() {
-  std::sort(kernels.begin(), kernels.end(), [](const KernelRecord& a, const KernelRecord& b) {
+  std::ranges::sort(kernels, [](const KernelRecord& a, const KernelRecord& b) {
     return std::make_tuple(-a.estimated_ns(), ~(a.launches + a.nodes), a.symbol, a.image) <
            std::make_tuple(-b.estimated_ns(), ~(b.launches + b.nodes), b.symbol, b.image);
   });
@@ -281,15 +262,9 @@ double KernelRecord::estimated_ns() const {
 
 std::vector<ParamType> KernelRecord::param_types() const { return types_of_params(symbol, params); }
 
-uint64_t Recording::launches() const {
+uint64_t Recording::sum_of(uint64_t KernelRecord::*member) const {
   uint64_t sum = 0;
-  for (const KernelRecord& kernel : kernels) add_to(&sum, kernel.launches);
-  return sum;
-}
-
-uint64_t Recording::nodes() const {
-  uint64_t sum = 0;
-  for (const KernelRecord& kernel : kernels) add_to(&sum, kernel.nodes);
+  for (const KernelRecord& kernel : kernels) add_to(&sum, kernel.*member);
   return sum;
 }
 
@@ -310,7 +285,7 @@ tl::expected<Recording, std::string> read_recording_folder(const std::string& fo
   if (error && error != std::errc::no_such_file_or_directory) {
     return tl::unexpected(fmt::format("cannot read the folder: {}", error.message()));
   }
-  std::sort(paths.begin(), paths.end());
+  std::ranges::sort(paths);
   std::vector<KernelRecord> kernels;
   for (const std::string& path : paths) {
     const std::string name = fs::path(path).filename().string();
@@ -321,7 +296,7 @@ tl::expected<Recording, std::string> read_recording_folder(const std::string& fo
       add_file(name, *bytes, &out, &kernels);
     }
   }
-  finish(std::move(kernels), &out);
+  merge(std::move(kernels), &out);
   return out;
 }
 
@@ -329,7 +304,7 @@ Recording read_recording_file(const std::string& name, std::string_view bytes) {
   Recording out;
   std::vector<KernelRecord> kernels;
   add_file(name, bytes, &out, &kernels);
-  finish(std::move(kernels), &out);
+  merge(std::move(kernels), &out);
   return out;
 }
 

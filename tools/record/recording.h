@@ -1,18 +1,9 @@
 // What was recorded of a program's launches: by the shim, a binary file for each process
 // (shim/abi/recording_format.h), and in the JSON Lines that `fibshim record` makes of all of them. Both
 // are data from elsewhere: every number is checked before it is used.
-#ifndef FIBSHIM_TOOLS_RECORD_RECORDING_H_
-#define FIBSHIM_TOOLS_RECORD_RECORDING_H_
-
-#include <stdint.h>
+#pragma once
 
 #include <array>
-#include <map>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <tl/expected.hpp>
 
 #include "shim/abi/recording_format.h"
 #include "tools/counters/counters_files.h"
@@ -85,8 +76,9 @@ struct Recording {
   std::vector<RefusedFile> refused;
   uint64_t kernels_left_out = 0;  // of JSON Lines: for the limit's sake
 
-  uint64_t launches() const;  // of all kernels, without nodes
-  uint64_t nodes() const;
+  uint64_t sum_of(uint64_t KernelRecord::*member) const;
+  uint64_t launches() const { return sum_of(&KernelRecord::launches); }  // without nodes
+  uint64_t nodes() const { return sum_of(&KernelRecord::nodes); }
   double estimated_ns() const;
 
   void sort_kernels();
@@ -104,5 +96,3 @@ tl::expected<Recording, std::string> read_recording_folder(const std::string& fo
 Recording read_recording_file(const std::string& name, std::string_view bytes);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_RECORD_RECORDING_H_

@@ -11,7 +11,7 @@
 #include "loader/read/file.h"
 #include "shim/abi/outcomes.h"
 #include "tools/base/json_input.h"
-#include "tools/counters/counters_files.h"
+#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {
@@ -19,10 +19,6 @@ namespace {
 constexpr int kJsonVersion = 1;
 constexpr const char* kImageKinds[] = {"unknown", "cubin", "fatbin", "ptx"};
 constexpr size_t kJsonGeometries = 64;  // of one kernel; the rest is added up
-
-nlohmann::ordered_json or_null(const std::string& text) {
-  return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
-}
 
 double to_us(double ns) { return round(ns) / 1000; }
 
@@ -60,8 +56,8 @@ nlohmann::ordered_json param_to_json(const ParamRecord& param, const ParamType& 
   }
   if (param.values.empty()) return out;
   std::vector<std::pair<uint64_t, uint64_t>> values(param.values.begin(), param.values.end());
-  std::stable_sort(values.begin(), values.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::ranges::stable_sort(values,
+                           [](const auto& a, const auto& b) { return a.second > b.second; });
   out["values"] = nlohmann::ordered_json::array();
   for (const auto& [value, count] : values) {
     nlohmann::ordered_json one;
@@ -189,10 +185,8 @@ KernelRecord kernel_from_json(const nlohmann::json& value) {
   }
   kernel.other = counts_from_json(value.at("other_geometries"));
   for (const auto& [name, count] : value.at("outcomes").items()) {
-    for (const OutcomeInfo& outcome : kOutcomes) {
-      if (name == outcome.name) {
-        kernel.outcomes[static_cast<uint32_t>(outcome.outcome)] = integer_of<uint64_t>(count);
-      }
+    if (const auto* const row = find_row(kOutcomes, &OutcomeInfo::name, std::string_view(name))) {
+      kernel.outcomes[static_cast<uint32_t>(row->outcome)] = integer_of<uint64_t>(count);
     }
   }
   return kernel;
@@ -268,7 +262,7 @@ nlohmann::ordered_json kernel_to_json(const KernelRecord& kernel, double share) 
   }
   std::vector<std::pair<Geometry, GeometryCounts>> geometries(kernel.geometries.begin(),
                                                               kernel.geometries.end());
-  std::stable_sort(geometries.begin(), geometries.end(), [](const auto& a, const auto& b) {
+  std::ranges::stable_sort(geometries, [](const auto& a, const auto& b) {
     return a.second.launches + a.second.nodes > b.second.launches + b.second.nodes;
   });
   GeometryCounts other = kernel.other;
@@ -339,17 +333,14 @@ tl::expected<Recording, std::string> read_recording(const std::string& path) {
 tl::expected<Recording, std::string> parse_json_lines(std::string_view text) {
   Recording out;
   size_t number = 0;
-  for (size_t begin = 0; begin < text.size(); ++number) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = text.substr(begin, end - begin);
-    begin = end + 1;
+  for (const std::string_view line : split(text, '\n')) {
+    ++number;
     if (line.empty()) continue;
     const nlohmann::json value = parse_json(line);
     try {
-      if (value.is_discarded())
-        return tl::unexpected(fmt::format("line {} is no JSON", number + 1));
+      if (value.is_discarded()) return tl::unexpected(fmt::format("line {} is no JSON", number));
       const std::string type = value.at("type").get<std::string>();
-      if (number == 0 && (type != "recording" || value.at("version") != kJsonVersion)) {
+      if (number == 1 && (type != "recording" || value.at("version") != kJsonVersion)) {
         return tl::unexpected(fmt::format("it is no recording of version {}", kJsonVersion));
       }
       if (type == "kernel") out.kernels.push_back(kernel_from_json(value));
@@ -360,7 +351,7 @@ tl::expected<Recording, std::string> parse_json_lines(std::string_view text) {
         }
       }
     } catch (const std::exception& error) {
-      return tl::unexpected(fmt::format("line {}: {}", number + 1, error.what()));
+      return tl::unexpected(fmt::format("line {}: {}", number, error.what()));
     }
   }
   if (number == 0) return tl::unexpected(std::string("it is empty"));

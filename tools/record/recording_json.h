@@ -1,13 +1,7 @@
 // A recording as JSON Lines: one line on the recording and its processes, then one for each kernel.
-#ifndef FIBSHIM_TOOLS_RECORD_RECORDING_JSON_H_
-#define FIBSHIM_TOOLS_RECORD_RECORDING_JSON_H_
-
-#include <string>
-#include <string_view>
-#include <vector>
+#pragma once
 
 #include <nlohmann/json.hpp>
-#include <tl/expected.hpp>
 
 #include "tools/record/recording.h"
 
@@ -31,5 +25,3 @@ tl::expected<Recording, std::string> read_recording(const std::string& path);
 tl::expected<Recording, std::string> parse_json_lines(std::string_view text);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_RECORD_RECORDING_JSON_H_

@@ -4,18 +4,15 @@
 #include <pcre2.h>
 
 #include <ctype.h>
-#include <string.h>
 
 #include <algorithm>
 #include <iterator>
-#include <memory>
-#include <optional>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "loader/compile/symbol_match.h"
+#include "tools/base/terminal.h"
 
 namespace fibshim::tools {
 namespace {
@@ -101,20 +98,6 @@ struct Argument {
   std::string cxx_type;
 };
 
-struct Draft {
-  Draft() noexcept(false) {}  // its documents allocate
-  Draft(const Draft&) = delete;
-  Draft& operator=(const Draft&) = delete;
-
-  std::string label;
-  std::string definition_name;
-  nlohmann::ordered_json pattern;
-  nlohmann::ordered_json definition;
-  nlohmann::ordered_json solution;
-  std::string source;
-  std::vector<std::string> notes;
-};
-
 const char* cxx_element(const std::string& dtype) {
   static constexpr std::pair<const char*, const char*> kNames[] = {
       {"float64", "double"},
@@ -148,6 +131,29 @@ std::string dtype_suffix(const std::string& dtype) {
   return "";
 }
 
+// Compiles the kernel, and makes the solution of its template.
+constexpr char kBuildScript[] = R"sh(#!/bin/sh
+# Compiles kernel.cu and writes the solution that launches it: sh build.sh [ARCH] (default sm_90).
+set -eu
+cd "$(dirname "$0")"
+arch=${1:-sm_90} name=@name@
+image=$name.$arch.cubin
+"${NVCC:-nvcc}" -O3 -cubin -arch="$arch" -o "$image" kernel.cu
+sha256=$(sha256sum "$image" | cut -c 1-64)
+# The source as the inside of a JSON string, on one line.
+tab=$(printf '\t')
+sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e "s/$tab/\\\\t/g" -e 's/$/\\n/' kernel.cu | tr -d '\n' |
+  awk -v image="$image" -v sha256="$sha256" '
+    function replace(text, from, to,   at) {
+      at = index(text, from)
+      return at == 0 ? text : substr(text, 1, at - 1) to substr(text, at + length(from))
+    }
+    NR == FNR { source = $0; next }
+    { print replace(replace(replace($0, "@image@", image), "@sha256@", sha256), "@source@", source) }
+  ' - solution.json.in >"$name.json"
+echo "wrote $(pwd)/$name.json"
+)sh";
+
 class Suggester {
  public:
   Suggester(const KernelRecord& kernel, const std::string& name)
@@ -157,7 +163,7 @@ class Suggester {
     base_ = base;
   }
 
-  const Draft& make() {
+  Suggestion make() {
     axes_ = nlohmann::ordered_json::object();
     definition_axes_ = axes_;
     arguments_ = axes_;
@@ -168,31 +174,39 @@ class Suggester {
     if (outputs_.empty()) add_note("no parameter is known to be written: name the outputs");
     out_.definition_name = base_ + name_values_ + suffix_;
     out_.label = base_ + name_letters_ + suffix_;
-    std::replace(out_.label.begin(), out_.label.end(), '_', '-');
-    make_pattern();
-    make_definition();
-    make_solution();
-    make_source();
-    return out_;
+    std::ranges::replace(out_.label, '_', '-');
+    add_files();
+    return std::move(out_);
   }
 
  private:
+  void add_files() {
+    const std::string& name = out_.definition_name;
+    std::string script = kBuildScript;
+    script.replace(script.find("@name@"), strlen("@name@"), name);
+    const std::string solution = "solutions/" + name + "/";
+    out_.files = {{"patterns/" + out_.label + ".json", json_text(make_pattern()), false},
+                  {"definitions/" + name + ".json", json_text(make_definition()), false},
+                  {solution + "solution.json.in", json_text(make_solution()), false},
+                  {solution + "kernel.cu", make_source(), false},
+                  {solution + "build.sh", script, true}};
+  }
+
   void add_note(std::string text) { out_.notes.push_back(std::move(text)); }
 
   const Geometry& commonest_geometry() const {
     static constexpr Geometry kNone = {1, 1, 1, 1, 1, 1, 1, 1, 1, 0};
-    const auto at = std::max_element(
-        kernel_.geometries.begin(), kernel_.geometries.end(), [](const auto& a, const auto& b) {
-          return a.second.launches + a.second.nodes < b.second.launches + b.second.nodes;
-        });
+    const auto at = std::ranges::max_element(kernel_.geometries, [](const auto& a, const auto& b) {
+      return a.second.launches + a.second.nodes < b.second.launches + b.second.nodes;
+    });
     return at == kernel_.geometries.end() ? kNone : at->first;
   }
 
   void add_grid() {
     constexpr const char* kNames[] = {"grid_x", "grid_y", "grid_z"};
     for (size_t i = 0; i < 3; ++i) {
-      const bool is_one = std::all_of(kernel_.geometries.begin(), kernel_.geometries.end(),
-                                      [&](const auto& entry) { return entry.first[i] == 1; });
+      const bool is_one = std::ranges::all_of(
+          kernel_.geometries, [&](const auto& entry) { return entry.first[i] == 1; });
       if (i > 0 && is_one) continue;
       axes_[kNames[i]] = {{"grid", std::string(1, "xyz"[i])}};
       definition_axes_[kNames[i]] = {{"type", "var"}};
@@ -257,9 +271,9 @@ class Suggester {
     const bool is_constant = param.values.size() == 1 && param.others == 0;
     std::string name = fmt::format("arg{}", index);
     if (!is_constant) {
-      const bool is_negative = std::any_of(
-          param.values.begin(), param.values.end(),
-          [&](const auto& entry) { return integer_value(type, param.size, entry.first) < 0; });
+      const bool is_negative = std::ranges::any_of(param.values, [&](const auto& entry) {
+        return integer_value(type, param.size, entry.first) < 0;
+      });
       if (is_negative) return add_scalar(index, type, false);
       axes_[name] = {{"arg", index}, {"type", type.name}};
       definition_axes_[name] = {{"type", "var"}};
@@ -282,8 +296,8 @@ class Suggester {
     shape_.push_back(name);
   }
 
-  void make_pattern() {
-    nlohmann::ordered_json& pattern = out_.pattern;
+  nlohmann::ordered_json make_pattern() {
+    nlohmann::ordered_json pattern;
     pattern["label"] = out_.label;
     pattern["benefit"] = 1;
     pattern["description"] = demangled(kernel_.symbol);
@@ -307,16 +321,17 @@ class Suggester {
     pattern["writes"] = writes_;
     pattern["where"] = where_;
     pattern["definition"] = base_ + name_template_ + suffix_;
+    return pattern;
   }
 
-  void make_definition() {
+  nlohmann::ordered_json make_definition() {
     for (nlohmann::ordered_json* tensors : {&inputs_, &outputs_}) {
       for (auto& [name, tensor] : tensors->items()) {
         if (arguments_[name].contains("dtype")) tensor["shape"] = shape_;
       }
     }
     add_note("the shapes in the definition are a guess");
-    nlohmann::ordered_json& definition = out_.definition;
+    nlohmann::ordered_json definition;
     definition["name"] = out_.definition_name;
     definition["op_type"] = base_;
     definition["description"] = "As " + function_name(kernel_.symbol) + ". Shapes are a guess.";
@@ -325,6 +340,7 @@ class Suggester {
     definition["outputs"] = outputs_;
     definition["reference"] =
         fmt::format("def run({}):\n    raise NotImplementedError\n", joined_names(inputs_));
+    return definition;
   }
 
   static std::string joined_names(const nlohmann::ordered_json& object) {
@@ -334,7 +350,7 @@ class Suggester {
   }
 
   // With @...@ for what build.sh fills in.
-  void make_solution() {
+  nlohmann::ordered_json make_solution() {
     const Geometry& geometry = commonest_geometry();
     nlohmann::ordered_json launch;
     launch["kernel"] = out_.definition_name;
@@ -351,7 +367,7 @@ class Suggester {
     for (const Argument& argument : taken_) launch["arguments"].push_back(argument.name);
     launch["where"] = nlohmann::ordered_json::array();
     launch["pdl"] = false;
-    nlohmann::ordered_json& solution = out_.solution;
+    nlohmann::ordered_json solution;
     solution["name"] = out_.definition_name + "_by_hand";
     solution["definition"] = out_.definition_name;
     solution["author"] = "";
@@ -362,9 +378,10 @@ class Suggester {
                         {"destination_passing_style", true}};
     solution["sources"] = {{{"path", "kernel.cu"}, {"content", "@source@"}}};
     solution["launch"] = std::move(launch);
+    return solution;
   }
 
-  void make_source() {
+  std::string make_source() const {
     const Geometry& geometry = commonest_geometry();
     std::string parameters;
     for (const Argument& argument : taken_) {
@@ -375,7 +392,7 @@ class Suggester {
     for (const auto& [name, value] : constants_) {
       constants += fmt::format("constexpr int64_t {} = {};\n", name, value);
     }
-    out_.source = fmt::format(
+    return fmt::format(
         "// Takes the place of {}.\n"
         "//\n"
         "// Launched as solution.json.in says; the original's commonest geometry was a grid of {} "
@@ -409,54 +426,13 @@ class Suggester {
   std::vector<std::pair<std::string, int64_t>> constants_;
   const char* grid_[3] = {};
   std::vector<Argument> taken_;  // by the solution, in its order
-  Draft out_;
+  Suggestion out_;
 };
-
-// Compiles the kernel, and makes the solution of its template.
-constexpr char kBuildScript[] = R"sh(#!/bin/sh
-# Compiles kernel.cu and writes the solution that launches it: sh build.sh [ARCH] (default sm_90).
-set -eu
-cd "$(dirname "$0")"
-arch=${1:-sm_90} name=@name@
-image=$name.$arch.cubin
-"${NVCC:-nvcc}" -O3 -cubin -arch="$arch" -o "$image" kernel.cu
-sha256=$(sha256sum "$image" | cut -c 1-64)
-# The source as the inside of a JSON string, on one line.
-tab=$(printf '\t')
-sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e "s/$tab/\\\\t/g" -e 's/$/\\n/' kernel.cu | tr -d '\n' |
-  awk -v image="$image" -v sha256="$sha256" '
-    function replace(text, from, to,   at) {
-      at = index(text, from)
-      return at == 0 ? text : substr(text, 1, at - 1) to substr(text, at + length(from))
-    }
-    NR == FNR { source = $0; next }
-    { print replace(replace(replace($0, "@image@", image), "@sha256@", sha256), "@source@", source) }
-  ' - solution.json.in >"$name.json"
-echo "wrote $(pwd)/$name.json"
-)sh";
-
-std::string pretty(const nlohmann::ordered_json& value) {
-  return value.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
-
-std::vector<SuggestedFile> files_of(const Draft& draft) {
-  const std::string& name = draft.definition_name;
-  std::string script = kBuildScript;
-  script.replace(script.find("@name@"), strlen("@name@"), name);
-  const std::string solution = "solutions/" + name + "/";
-  return {{"patterns/" + draft.label + ".json", pretty(draft.pattern), false},
-          {"definitions/" + name + ".json", pretty(draft.definition), false},
-          {solution + "solution.json.in", pretty(draft.solution), false},
-          {solution + "kernel.cu", draft.source, false},
-          {solution + "build.sh", script, true}};
-}
 
 }  // namespace
 
 Suggestion suggest(const KernelRecord& kernel, const std::string& name) {
-  Suggester suggester(kernel, name);
-  const Draft& draft = suggester.make();
-  return {draft.label, draft.definition_name, files_of(draft), draft.notes};
+  return Suggester(kernel, name).make();
 }
 
 }  // namespace fibshim::tools

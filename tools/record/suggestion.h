@@ -1,10 +1,6 @@
 // What a recorded kernel says about the config folder that would replace it: the files to begin with.
 // The record may be anybody's; whatever it says, the files pass `fibshim check`.
-#ifndef FIBSHIM_TOOLS_RECORD_SUGGESTION_H_
-#define FIBSHIM_TOOLS_RECORD_SUGGESTION_H_
-
-#include <string>
-#include <vector>
+#pragma once
 
 #include "tools/record/recording.h"
 
@@ -28,5 +24,3 @@ struct Suggestion {
 Suggestion suggest(const KernelRecord& kernel, const std::string& name);
 
 }  // namespace fibshim::tools
-
-#endif  // FIBSHIM_TOOLS_RECORD_SUGGESTION_H_

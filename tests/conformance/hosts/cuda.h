@@ -1,8 +1,7 @@
 // The driver as the host programs see it: functions by their exported names, found with dlsym in the
 // libcuda.so.1 that the linker finds first, real or simulated. Under the shim the hooked ones are
 // its hooks. A function that this driver lacks is null.
-#ifndef FIBSHIM_TESTS_CONFORMANCE_HOSTS_CUDA_H_
-#define FIBSHIM_TESTS_CONFORMANCE_HOSTS_CUDA_H_
+#pragma once
 
 #include "tests/driver/functions.h"
 
@@ -36,5 +35,3 @@ struct Cuda : simcuda::Functions {
 const Cuda& cuda();
 
 }  // namespace conform
-
-#endif  // FIBSHIM_TESTS_CONFORMANCE_HOSTS_CUDA_H_

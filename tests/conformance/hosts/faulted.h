@@ -2,8 +2,7 @@
 // a fault of the host's own call reaches the host as it is; one of a call that the shim makes on
 // its own account costs the substitution, or with strict errors fails the launch with that code.
 // Nothing else may be seen. Without faults each call must succeed.
-#ifndef FIBSHIM_TESTS_CONFORMANCE_HOSTS_FAULTED_H_
-#define FIBSHIM_TESTS_CONFORMANCE_HOSTS_FAULTED_H_
+#pragma once
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,5 +68,3 @@ void call_until_done(const char* name, const Call& call, const char* file, int l
       #name, [&] { return ::conform::cuda().name(__VA_ARGS__); }, __FILE__, __LINE__)
 
 }  // namespace conform
-
-#endif  // FIBSHIM_TESTS_CONFORMANCE_HOSTS_FAULTED_H_

@@ -1,6 +1,5 @@
 // Graphs of one kernel node or a few, for the cases.
-#ifndef FIBSHIM_TESTS_CONFORMANCE_HOSTS_GRAPHS_H_
-#define FIBSHIM_TESTS_CONFORMANCE_HOSTS_GRAPHS_H_
+#pragma once
 
 #include <string.h>
 
@@ -90,5 +89,3 @@ class Executable {
 };
 
 }  // namespace conform
-
-#endif  // FIBSHIM_TESTS_CONFORMANCE_HOSTS_GRAPHS_H_

@@ -3,8 +3,7 @@
 //
 // The truth is the simulated driver's own record, or on a real GPU the marks that the kernels
 // leave. It is never asked of the shim.
-#ifndef FIBSHIM_TESTS_CONFORMANCE_HOSTS_HOST_H_
-#define FIBSHIM_TESTS_CONFORMANCE_HOSTS_HOST_H_
+#pragma once
 
 #include <stdint.h>
 #include <unistd.h>
@@ -214,5 +213,3 @@ bool is_in_shim(const void* address);
 bool is_shim_active();
 
 }  // namespace conform
-
-#endif  // FIBSHIM_TESTS_CONFORMANCE_HOSTS_HOST_H_

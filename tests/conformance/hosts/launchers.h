@@ -1,6 +1,5 @@
 // Threads that launch kernels for as long as they are let, and how often they have.
-#ifndef FIBSHIM_TESTS_CONFORMANCE_HOSTS_LAUNCHERS_H_
-#define FIBSHIM_TESTS_CONFORMANCE_HOSTS_LAUNCHERS_H_
+#pragma once
 
 #include <atomic>
 #include <thread>
@@ -50,5 +49,3 @@ class Launchers {
 };
 
 }  // namespace conform
-
-#endif  // FIBSHIM_TESTS_CONFORMANCE_HOSTS_LAUNCHERS_H_

@@ -1,7 +1,6 @@
 // Where each kernel of conform_kernels.cu leaves its mark: indexes into an array of uint32.
 // Read by device code and host code alike.
-#ifndef FIBSHIM_TESTS_CONFORMANCE_HOSTS_MARKS_H_
-#define FIBSHIM_TESTS_CONFORMANCE_HOSTS_MARKS_H_
+#pragma once
 
 enum Mark {
   kMarkStep,      // conform_step: the original of the pattern, or the second image's
@@ -14,5 +13,3 @@ enum Mark {
   kLastValue = kMarkCount,  // the value that the last kernel was given
   kMarksSize,
 };
-
-#endif  // FIBSHIM_TESTS_CONFORMANCE_HOSTS_MARKS_H_

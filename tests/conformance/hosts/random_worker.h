@@ -8,8 +8,7 @@
 //
 // A thread uses only handles of its own, so a program is right however its threads interleave. But
 // the handles' values wander between threads: the driver gives a dead one out at once.
-#ifndef FIBSHIM_TESTS_CONFORMANCE_HOSTS_RANDOM_WORKER_H_
-#define FIBSHIM_TESTS_CONFORMANCE_HOSTS_RANDOM_WORKER_H_
+#pragma once
 
 #include <stdlib.h>
 #include <string.h>
@@ -747,5 +746,3 @@ class Worker {
 };
 
 }  // namespace conform
-
-#endif  // FIBSHIM_TESTS_CONFORMANCE_HOSTS_RANDOM_WORKER_H_

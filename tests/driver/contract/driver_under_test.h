@@ -1,8 +1,7 @@
 // The driver that the suite speaks to: whichever libcuda.so.1 the dynamic linker finds first. The
 // same tests run against the simulated one and the real one; what they state are the facts that
 // the shim relies on. With DRIVER_UNDER_TEST=real in the environment the simulated one will not do.
-#ifndef FIBSHIM_TESTS_DRIVER_CONTRACT_DRIVER_UNDER_TEST_H_
-#define FIBSHIM_TESTS_DRIVER_CONTRACT_DRIVER_UNDER_TEST_H_
+#pragma once
 
 #include <gtest/gtest.h>
 #include <stddef.h>
@@ -99,5 +98,3 @@ class ContractTest : public testing::Test {
 };
 
 }  // namespace fibshim::contract
-
-#endif  // FIBSHIM_TESTS_DRIVER_CONTRACT_DRIVER_UNDER_TEST_H_

@@ -1,8 +1,7 @@
 // What the C++ hosts offer, as programs (main.cc) and to Python's ctypes as libraries: they launch a
 // kernel that computes y = x + 1, and say what y holds then. Each way into a launch has a kernel of
 // its own name.
-#ifndef FIBSHIM_TESTS_GPU_FRAMEWORKS_HOST_H_
-#define FIBSHIM_TESTS_GPU_FRAMEWORKS_HOST_H_
+#pragma once
 
 #include <stdlib.h>
 
@@ -49,5 +48,3 @@ const char* run_and_judge(int n, int times, const LaunchAll& launch_all) {
 }
 
 }  // namespace fibshim_test
-
-#endif  // FIBSHIM_TESTS_GPU_FRAMEWORKS_HOST_H_

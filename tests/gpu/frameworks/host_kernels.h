@@ -1,7 +1,6 @@
 // The kernels of the C++ hosts, for inclusion where HOST_KERNEL(name) gives the host's own name for
 // one. All compute y = x + 1, and the special ones only if they were launched as they ask.
-#ifndef FIBSHIM_TESTS_GPU_FRAMEWORKS_HOST_KERNELS_H_
-#define FIBSHIM_TESTS_GPU_FRAMEWORKS_HOST_KERNELS_H_
+#pragma once
 
 #include <cooperative_groups.h>
 
@@ -39,5 +38,3 @@ extern "C" __global__ void HOST_KERNEL(cluster_plus_one)(const float* x, float* 
   if (i < n && cluster.num_blocks() == fibshim_test::kCluster) y[i] = x[i] + 1;
 #endif
 }
-
-#endif  // FIBSHIM_TESTS_GPU_FRAMEWORKS_HOST_KERNELS_H_

@@ -2,8 +2,7 @@
 // that the shim would make of the engine's kernel:
 //
 //   engine_norm(x: 8 bytes, w: 8, y: 8, rows: 4, hidden: 4, eps: 4)  ->  norm(y, x, w, rows)
-#ifndef FIBSHIM_TESTS_SHIM_PLAN_PLANNED_FOLDER_H_
-#define FIBSHIM_TESTS_SHIM_PLAN_PLANNED_FOLDER_H_
+#pragma once
 
 #include <string>
 
@@ -47,5 +46,3 @@ class PlannedFolder {
 };
 
 }  // namespace fibshim
-
-#endif  // FIBSHIM_TESTS_SHIM_PLAN_PLANNED_FOLDER_H_

@@ -72,7 +72,7 @@ class Calls : public ::testing::Test {
     addresses_ = addresses;
     outcome_.clear();
     const auto launched = call.resolve(data, addresses, &outcome_);
-    note_ = call.note();
+    note_ = call.recorded_values();
     if (launched) return *launched;
     outcome_ = "error: " + launched.error().message;
     return std::nullopt;

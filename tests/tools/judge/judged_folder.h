@@ -1,6 +1,5 @@
 // Definition, pattern and solution of the kernels in judged_kernels.cu, as JSON.
-#ifndef FIBSHIM_TESTS_TOOLS_JUDGE_JUDGED_FOLDER_H_
-#define FIBSHIM_TESTS_TOOLS_JUDGE_JUDGED_FOLDER_H_
+#pragma once
 
 #include <string>
 
@@ -67,5 +66,3 @@ inline std::string norm_pattern(const std::string& axis, const std::string& wher
 }
 
 }  // namespace fibshim::test
-
-#endif  // FIBSHIM_TESTS_TOOLS_JUDGE_JUDGED_FOLDER_H_

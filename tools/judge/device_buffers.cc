@@ -1,0 +1,110 @@
+#include "tools/judge/device_buffers.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "tools/base/try.h"
+
+namespace fibshim::judge {
+namespace {
+
+// Zones before and after every buffer, of values that are NaN in every floating-point type of two or
+// four bytes: what reads them computes NaN, what writes them is found.
+constexpr size_t kGuardBytes = 4096;
+constexpr uint32_t kGuardWord = 0xffc1ffc1;
+constexpr size_t kWord = sizeof kGuardWord;
+// Outputs before a run: NaN in every floating-point type, -1 in every integer.
+constexpr uint8_t kPoison = 0xff;
+
+}  // namespace
+
+DeviceBuffers::~DeviceBuffers() {
+  for (const Item& item : items_) (void)gpu_->release(item.base);
+}
+
+Result<void> DeviceBuffers::allocate(bool is_misaligned) {
+  for (const BufferSpec& spec : specs_) {
+    if (!spec.shares.empty()) continue;
+    const size_t bytes =
+        static_cast<size_t>(Tensor{spec.type, spec.shape, {}}.count()) * spec.type->bytes;
+    const size_t offset = kGuardBytes + (is_misaligned ? spec.type->bytes : 0);
+    const size_t total = (offset + bytes + kGuardBytes + kWord - 1) / kWord * kWord;
+    items_.push_back({&spec, FIBSHIM_TRY(gpu_->allocate(total)), offset, bytes, total});
+    addresses_[spec.name] = items_.back().data();
+  }
+  for (const BufferSpec& spec : specs_) {
+    if (!spec.shares.empty()) addresses_.emplace(spec.name, addresses_.at(spec.shares));
+  }
+  return {};
+}
+
+Result<void> DeviceBuffers::prepare(const CaseData& data) {
+  for (const Item& item : items_) {
+    FIBSHIM_TRY(gpu_->fill32(item.base, kGuardWord, item.total / kWord));
+    FIBSHIM_TRY(gpu_->fill8(item.data(), kPoison, item.bytes));
+  }
+  FIBSHIM_TRY(gpu_->synchronize());
+  for (const Item& item : items_) {
+    if (item.spec->is_output) continue;
+    const Tensor& tensor = data.tensors.at(item.spec->name);
+    FIBSHIM_TRY(gpu_->to_device(item.data(), tensor.bytes.data(), tensor.bytes.size()));
+  }
+  return {};
+}
+
+Result<std::string> DeviceBuffers::find_overrun() {
+  std::vector<uint8_t> zone;
+  for (const Item& item : items_) {
+    const size_t zones[2][2] = {{0, item.offset}, {item.offset + item.bytes, item.total}};
+    for (const auto& [begin, end] : zones) {
+      zone.resize(end - begin);
+      FIBSHIM_TRY(gpu_->to_host(zone.data(), item.base + begin, zone.size()));
+      for (size_t i = 0; i < zone.size(); ++i) {
+        if (zone[i] == static_cast<uint8_t>(kGuardWord >> 8 * ((begin + i) % kWord))) continue;
+        const bool is_before = begin == 0;
+        return fmt::format("it writes {} \"{}\": {} bytes {} it", is_before ? "before" : "past",
+                           item.spec->name, is_before ? item.offset - i : i + 1,
+                           is_before ? "ahead of" : "beyond");
+      }
+    }
+  }
+  return std::string();
+}
+
+// An output lies in it.
+bool DeviceBuffers::is_written(const Item& item) const {
+  return std::ranges::any_of(specs_, [&](const BufferSpec& spec) {
+    return spec.is_output && spec.shares == item.spec->name;
+  });
+}
+
+Result<std::string> DeviceBuffers::find_changed_input(const CaseData& data) {
+  for (const Item& item : items_) {
+    if (item.spec->is_output || is_written(item)) continue;
+    const Tensor& tensor = data.tensors.at(item.spec->name);
+    if (FIBSHIM_TRY(read(item.spec->name, tensor.type, tensor.shape)).bytes != tensor.bytes) {
+      return fmt::format("it writes the input \"{}\"", item.spec->name);
+    }
+  }
+  return std::string();
+}
+
+Result<Tensor> DeviceBuffers::read(const std::string& name, const ElementType* type,
+                                   const std::vector<int64_t>& shape) {
+  Tensor tensor{type, shape, {}};
+  tensor.allocate();
+  FIBSHIM_TRY(gpu_->to_host(tensor.bytes.data(), addresses_.at(name), tensor.bytes.size()));
+  return tensor;
+}
+
+int64_t DeviceBuffers::moved_bytes() const {
+  size_t bytes = 0;
+  for (const Item& item : items_) {
+    bytes += item.bytes;
+    for (const BufferSpec& spec : specs_) bytes += spec.shares == item.spec->name ? item.bytes : 0;
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+}  // namespace fibshim::judge
