@@ -2,7 +2,7 @@
 """What the kernels of published engines are, and which of them the ready folders know.
 
   tests/engines/engines.py read [ENGINE]   gets the wheels of engines.table by pip into build/wheels, reads their
-                                           kernels, and writes tests/engines/ENGINE.table
+                                           kernels, and writes tests/engines/data/ENGINE.table
   tests/engines/engines.py show [ENGINE]   from those tables: which versions each pattern of build/config/ENGINE
                                            fits a kernel of, and, for each family, the kernels that no pattern
                                            fits (-v: their symbols)
@@ -121,7 +121,7 @@ def read(engine):
             versions[folder][symbol, params].append(f"{package}-{version}")
     for folder, kernels in versions.items():
         lines = [f"{','.join(origin)} {params} {symbol}" for (symbol, params), origin in sorted(kernels.items())]
-        (HERE / f"{folder}.table").write_text(f"fibshim kernels 1: {folder}\n" + "\n".join(lines) + "\n")
+        (HERE / f"data/{folder}.table").write_text(f"fibshim kernels 1: {folder}\n" + "\n".join(lines) + "\n")
 
 
 def demangle(symbols):
@@ -133,7 +133,7 @@ def show(engine, is_verbose):
     for folder in dict.fromkeys(row[0] for row in rows(engine)):
         versions = [f"{folder} {package}-{version}" for _, package, version, _ in rows(folder)]
         out = subprocess.run([FIBSHIM, "check", "--json", BUILD / "config" / folder, "--against",
-                              HERE / f"{folder}.table"], stdout=subprocess.PIPE, text=True).stdout
+                              HERE / f"data/{folder}.table"], stdout=subprocess.PIPE, text=True).stdout
         against = json.loads(out)["folders"][0]["against"]
         print(f"\n{folder}: kernels that each pattern fits, in " + ", ".join(v.split()[1] for v in versions))
         for pattern in against["patterns"]:

@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # Every pattern of a ready folder fits a kernel of a published engine, with its parameters' sizes, as the tables
-# beside this script have them (engines.py writes them).
+# in data/ have them (engines.py writes them).
 set -u -o pipefail
 build=${BUILD:-build}
 here=$(dirname "$0")
 failed=0
-for table in "$here"/*.table; do
+for table in "$here"/data/*.table; do
   folder=$(basename "$table" .table)
-  [ "$folder" != engines ] || continue
   if out=$("$build/bin/fibshim" check "$build/config/$folder" --against "$table"); then
     echo "[       OK ] Engines.$folder"
   else

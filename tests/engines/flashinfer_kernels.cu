@@ -10,8 +10,12 @@
 
 // As the text of jit/activation.py defines them.
 __device__ __forceinline__ float silu(const float& x) { return x / (1.0f + __expf(-x)); }
-__device__ __forceinline__ float gelu(const float& x) { return x * 0.5f * (1.0f + erf(x * 0.70710678f)); }
-__device__ __forceinline__ float gelu_tanh(const float& x) { return 0.5f * x * (1.0f + tanhf(0.79788456f * x)); }
+__device__ __forceinline__ float gelu(const float& x) {
+  return x * 0.5f * (1.0f + erf(x * 0.70710678f));
+}
+__device__ __forceinline__ float gelu_tanh(const float& x) {
+  return 0.5f * x * (1.0f + tanhf(0.79788456f * x));
+}
 
 using namespace flashinfer;
 
@@ -38,9 +42,12 @@ void norms_and_activations(T* x, float* f, __nv_fp8_e4m3* q) {
 
 template <class T, class Id>
 void rope(T* x, float* f, Id* ids) {
-  BatchQKApplyRotaryPosIdsCosSinCache(x, x, x, x, f, ids, 1, 1, 1, 64, 64, 1, 1, 1, 1, 1, 1, 1, 1, true);
-  BatchQKApplyRotaryPosIds(x, x, x, x, ids, 1, 1, 1, 64, 64, 1, 1, 1, 1, 1, 1, 1, 1, true, 1.0f, 1.0f);
-  BatchQKApplyRotary(x, x, x, x, ids, ids, 1, 1, 1, 64, 64, 1, 1, 1, 1, 1, 1, 1, 1, true, 1.0f, 1.0f);
+  BatchQKApplyRotaryPosIdsCosSinCache(x, x, x, x, f, ids, 1, 1, 1, 64, 64, 1, 1, 1, 1, 1, 1, 1, 1,
+                                      true);
+  BatchQKApplyRotaryPosIds(x, x, x, x, ids, 1, 1, 1, 64, 64, 1, 1, 1, 1, 1, 1, 1, 1, true, 1.0f,
+                           1.0f);
+  BatchQKApplyRotary(x, x, x, x, ids, ids, 1, 1, 1, 64, 64, 1, 1, 1, 1, 1, 1, 1, 1, true, 1.0f,
+                     1.0f);
 }
 
 template <class T>
