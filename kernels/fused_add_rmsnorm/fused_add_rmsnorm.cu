@@ -4,8 +4,8 @@
 // Two kernels a size and type, which round where the kernels that they replace do:
 //   fused_add_rmsnorm_h4096_bf16       FlashInfer's and SGLang's: normalises the unrounded sum, and
 //                                      rounds once. Gemma's (1 + w).
-//   fused_add_rmsnorm_vllm_h4096_bf16  vLLM's: normalises the rounded sum, and also rounds before the
-//                                      weight.
+//   fused_add_rmsnorm_vllm_h4096_bf16  vLLM's: normalises the rounded sum. Before 0.25 it also rounds
+//                                      before the weight.
 // Engines pass output == hidden_states and residual_output == residual: a thread reads an element
 // before it overwrites it.
 #include "row.cuh"
@@ -13,10 +13,11 @@
 namespace fibshim {
 namespace {
 
-template <class T, class Plan, bool kRoundsLikeVllm>
+template <class T, class Plan, bool kRoundsSum>
 __device__ void add_and_normalize(const T* hidden_states, const T* residual, const T* weight,
                                   T* output, T* residual_output, float eps, float weight_bias,
-                                  int batch_size, uint32_t input_stride, uint32_t residual_stride) {
+                                  bool rounds_before_weight, int batch_size, uint32_t input_stride,
+                                  uint32_t residual_stride) {
   const Place<Plan> place(batch_size);
   const int64_t offset = int64_t{place.row} * input_stride;
   const int64_t residual_offset = int64_t{place.row} * residual_stride;
@@ -41,7 +42,7 @@ __device__ void add_and_normalize(const T* hidden_states, const T* residual, con
   float squares = 0;
   const RowPart<Plan> z = make_row<T, Plan>([&](int i, int j) {
     const float2 sum = sum_of(i, j);
-    const float2 normalized = kRoundsLikeVllm ? round_to<T>(sum) : sum;
+    const float2 normalized = kRoundsSum ? round_to<T>(sum) : sum;
     squares = fmaf(normalized.x, normalized.x, squares);
     squares = fmaf(normalized.y, normalized.y, squares);
     return sum;
@@ -54,9 +55,10 @@ __device__ void add_and_normalize(const T* hidden_states, const T* residual, con
   store_row<Plan>(
       output + offset, place.thread, make_row<T, Plan>([&](int i, int j) -> float2 {
         const float2 scale = unpack<T>(w, i, j);
-        if (kRoundsLikeVllm) {
+        if (kRoundsSum) {
           const float2 sum = unpack<T>(z, i, j);
-          const float2 normal = round_to<T>({sum.x * rstd, sum.y * rstd});
+          float2 normal = {sum.x * rstd, sum.y * rstd};
+          if (rounds_before_weight) normal = round_to<T>(normal);
           return {normal.x * scale.x, normal.y * scale.y};
         }
         const float2 sum = sum_of(i, j);
@@ -84,15 +86,15 @@ using PlanFor = typename BestPlanOf<kHidden>::Type;
       float eps, float weight_bias, int batch_size, uint32_t input_stride,                       \
       uint32_t residual_stride) {                                                                \
     fibshim::add_and_normalize<T, fibshim::PlanFor<hidden>, false>(                              \
-        hidden_states, residual, weight, output, residual_output, eps, weight_bias, batch_size,  \
-        input_stride, residual_stride);                                                          \
+        hidden_states, residual, weight, output, residual_output, eps, weight_bias, false,       \
+        batch_size, input_stride, residual_stride);                                              \
   }                                                                                              \
   extern "C" __global__ void FIBSHIM_BOUNDS(hidden) fused_add_rmsnorm_vllm_h##hidden##_##dtype(  \
       const T* hidden_states, const T* residual, const T* weight, T* output, T* residual_output, \
-      float eps, int batch_size, uint32_t input_stride) {                                        \
+      float eps, int rounds_before_weight, int batch_size, uint32_t input_stride) {              \
     fibshim::add_and_normalize<T, fibshim::PlanFor<hidden>, true>(                               \
-        hidden_states, residual, weight, output, residual_output, eps, 0.0f, batch_size,         \
-        input_stride, hidden);                                                                   \
+        hidden_states, residual, weight, output, residual_output, eps, 0.0f,                     \
+        rounds_before_weight != 0, batch_size, input_stride, hidden);                            \
   }
 
 FIBSHIM_HIDDEN_SIZES(FIBSHIM_BOTH_TYPES)

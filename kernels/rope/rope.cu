@@ -1,8 +1,10 @@
 // Rotary position embedding with a cos/sin cache, for all heads of query and key, which replaces
-// FlashInfer's and SGLang's: the first half of a head is rotated with the second (half-split, not
-// interleaved). The cache holds, for every position, the cosines and then the sines in fp32.
+// FlashInfer's, SGLang's and vLLM's: the first half of a head is rotated with the second (half-split, not
+// interleaved). The cache holds, for every position, the cosines and then the sines.
 //
-// A kernel for each head size, type and type of the positions: rope_cos_sin_cache_d128_bf16_pos32.
+// A kernel for each head size, type and type of the positions, with a cache in fp32:
+// rope_cos_sin_cache_d128_bf16_pos32; with a cache of the heads' type, as vLLM's is:
+// rope_cos_sin_cache_d128_bf16_pos64_cache16.
 // A thread keeps its cosines and sines and walks over heads. It reads both elements of a pair before
 // it writes them, so query_out may be query.
 // grid = (nnz, parts of the heads), block = 128 threads: kLanes of them share a head.
@@ -24,6 +26,25 @@ struct Cosines {
   float sin[kElementsPerVector];
 };
 
+__device__ void load_angles(const float* from, float (&to)[kElementsPerVector]) {
+#pragma unroll
+  for (int i = 0; i < kElementsPerVector; i += 4) {
+    const float4 values = __ldg(reinterpret_cast<const float4*>(from + i));
+    to[i] = values.x, to[i + 1] = values.y;
+    to[i + 2] = values.z, to[i + 3] = values.w;
+  }
+}
+
+template <class T>
+__device__ void load_angles(const T* from, float (&to)[kElementsPerVector]) {
+  const Vector values = load_shared_by_rows(from);
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) {
+    const float2 pair = Pair<T>::unpack(values.pairs[i]);
+    to[2 * i] = pair.x, to[2 * i + 1] = pair.y;
+  }
+}
+
 template <class T, int kHeadSize>
 __device__ void rotate(const T* from, T* to, const Cosines& angles) {
   const Vector first = load_once(from);
@@ -43,9 +64,9 @@ __device__ void rotate(const T* from, T* to, const Cosines& angles) {
   store(to + kHeadSize / 2, rotated_second);
 }
 
-template <class T, int kHeadSize, class Position>
+template <class T, int kHeadSize, class Cache, class Position>
 __device__ void apply_rope(const T* query, const T* key, T* query_out, T* key_out,
-                           const float* cos_sin_cache, const Position* positions,
+                           const Cache* cos_sin_cache, const Position* positions,
                            uint32_t num_q_heads, uint32_t num_k_heads, Heads query_heads,
                            Heads key_heads, Heads query_out_heads, Heads key_out_heads) {
   constexpr int kLanes = kHeadSize / 2 / kElementsPerVector;  // of a head
@@ -56,17 +77,10 @@ __device__ void apply_rope(const T* query, const T* key, T* query_out, T* key_ou
   wait_for_kernel_before();
 
   Cosines angles;
-  const float* const cache =
+  const Cache* const cache =
       cos_sin_cache + static_cast<int64_t>(positions[token]) * kHeadSize + first_element;
-#pragma unroll
-  for (int i = 0; i < kElementsPerVector; i += 4) {
-    const float4 cos = __ldg(reinterpret_cast<const float4*>(cache + i));
-    const float4 sin = __ldg(reinterpret_cast<const float4*>(cache + kHeadSize / 2 + i));
-    angles.cos[i] = cos.x, angles.cos[i + 1] = cos.y;
-    angles.cos[i + 2] = cos.z, angles.cos[i + 3] = cos.w;
-    angles.sin[i] = sin.x, angles.sin[i + 1] = sin.y;
-    angles.sin[i + 2] = sin.z, angles.sin[i + 3] = sin.w;
-  }
+  load_angles(cache, angles.cos);
+  load_angles(cache + kHeadSize / 2, angles.sin);
 
   query += token * query_heads.token_stride + first_element;
   query_out += token * query_out_heads.token_stride + first_element;
@@ -88,10 +102,10 @@ __device__ void apply_rope(const T* query, const T* key, T* query_out, T* key_ou
 }  // namespace
 }  // namespace fibshim
 
-#define FIBSHIM_KERNEL(head_size, dtype, T, positions_name, Position)                             \
+#define FIBSHIM_KERNEL(head_size, dtype, T, name, Position, Cache)                                \
   extern "C" __global__ void __launch_bounds__(fibshim::kThreads)                                 \
-      rope_cos_sin_cache_d##head_size##_##dtype##_##positions_name(                               \
-          const T* query, const T* key, T* query_out, T* key_out, const float* cos_sin_cache,     \
+      rope_cos_sin_cache_d##head_size##_##dtype##_##name(                                         \
+          const T* query, const T* key, T* query_out, T* key_out, const Cache* cos_sin_cache,     \
           const Position* positions, uint32_t num_q_heads, uint32_t num_k_heads,                  \
           int64_t query_token_stride, int64_t query_head_stride, int64_t key_token_stride,        \
           int64_t key_head_stride, int64_t query_out_token_stride, int64_t query_out_head_stride, \
@@ -102,11 +116,13 @@ __device__ void apply_rope(const T* query, const T* key, T* query_out, T* key_ou
         {query_out_token_stride, query_out_head_stride},                                          \
         {key_out_token_stride, key_out_head_stride});                                             \
   }
-#define FIBSHIM_KERNELS(head_size)                               \
-  FIBSHIM_KERNEL(head_size, bf16, __nv_bfloat16, pos32, int32_t) \
-  FIBSHIM_KERNEL(head_size, bf16, __nv_bfloat16, pos64, int64_t) \
-  FIBSHIM_KERNEL(head_size, fp16, __half, pos32, int32_t)        \
-  FIBSHIM_KERNEL(head_size, fp16, __half, pos64, int64_t)
+#define FIBSHIM_KERNELS_OF(head_size, dtype, T)              \
+  FIBSHIM_KERNEL(head_size, dtype, T, pos32, int32_t, float) \
+  FIBSHIM_KERNEL(head_size, dtype, T, pos64, int64_t, float) \
+  FIBSHIM_KERNEL(head_size, dtype, T, pos64_cache16, int64_t, T)
+#define FIBSHIM_KERNELS(head_size)                   \
+  FIBSHIM_KERNELS_OF(head_size, bf16, __nv_bfloat16) \
+  FIBSHIM_KERNELS_OF(head_size, fp16, __half)
 
 FIBSHIM_KERNELS(64)
 FIBSHIM_KERNELS(128)

@@ -16,6 +16,10 @@ constexpr uint8_t kOsAbiBefore13 = 0x33;
 constexpr uint8_t kOsAbiSince13 = 0x41;
 constexpr uint32_t kSectionInfo = 0x70000000;    // SHT_CUDA_INFO
 constexpr uint32_t kSectionCompat = 0x70000086;  // .nv.compat
+// Memory that the image only asks for, as SHT_NOBITS: of relocatable cubins.
+constexpr uint32_t kSectionGlobal = 0x70000007;  // .nv.global
+constexpr uint32_t kSectionLocal = 0x70000009;
+constexpr uint32_t kSectionShared = 0x7000000a;  // .nv.shared
 constexpr uint8_t kSymbolIsEntry = 0x10;         // STO_CUDA_ENTRY in st_other
 constexpr size_t kMaxKernelParams = 4096;        // CUDA itself takes 32764 bytes of them
 // Names of sections, or of kernels, together: compilers let them share a string table's bytes, but
@@ -154,8 +158,13 @@ struct ElfCloser {
 struct Section {
   std::string_view name;
   GElf_Shdr header;
-  std::string_view bytes;  // empty for NOBITS
+  std::string_view bytes;  // empty where !has_bytes()
 };
+
+bool has_bytes(uint32_t section_type) {
+  return section_type != SHT_NOBITS && section_type != SHT_NULL && section_type != kSectionGlobal &&
+         section_type != kSectionLocal && section_type != kSectionShared;
+}
 
 // Checked before libelf sees the bytes, so that it never works on a section table that is not
 // there.
@@ -183,17 +192,13 @@ Result<void> check_header(std::string_view bytes) {
   if (count == 0 || count > (bytes.size() - header.e_shoff) / sizeof(Elf64_Shdr)) {
     return invalid("cut short: the section table is past the end of the file");
   }
-  uint64_t sections_bytes = 0;
   for (uint64_t i = 0; i < count; ++i) {
     const auto section =
         read_at<Elf64_Shdr>(bytes, header.e_shoff + static_cast<size_t>(i) * sizeof(Elf64_Shdr));
-    if (section.sh_type == SHT_NOBITS || section.sh_type == SHT_NULL) continue;
+    if (!has_bytes(section.sh_type)) continue;
     if (section.sh_offset > bytes.size() || section.sh_size > bytes.size() - section.sh_offset) {
       return invalid("cut short: section " + std::to_string(i) + " is past the end of the file");
     }
-    // Each is read whole: what lies twice in the file would be work without end.
-    sections_bytes += section.sh_size;
-    if (sections_bytes > bytes.size()) return invalid("its sections overlap");
   }
   if (header.e_phnum != 0 &&
       (header.e_phoff > bytes.size() ||
@@ -211,7 +216,18 @@ bool can_afford(const char* name, size_t* budget) {
   return true;
 }
 
-Result<std::vector<Section>> read_sections(Elf* elf, size_t name_budget) {
+// The sections that read_cubin() works through, byte by byte.
+bool is_parsed(const GElf_Shdr& header, std::string_view name) {
+  return header.sh_type == SHT_SYMTAB || header.sh_type == kSectionInfo ||
+         header.sh_type == kSectionCompat || name == ".nv.compat";
+}
+
+// `bytes` passed check_header(): every section lies in them. From sm_100 on, sections share bytes:
+// those of Mercury (.nv.merc.*) are second names of constants and tables. What is parsed must not:
+// a thousand sections of the same records would be work without end.
+Result<std::vector<Section>> read_sections(Elf* elf, std::string_view bytes) {
+  size_t name_budget = bytes.size() * kMaxNamesPerFile;
+  uint64_t parse_budget = bytes.size();
   size_t count = 0;
   size_t names = 0;
   if (elf_getshdrnum(elf, &count) != 0 || elf_getshdrstrndx(elf, &names) != 0) {
@@ -231,14 +247,11 @@ Result<std::vector<Section>> read_sections(Elf* elf, size_t name_budget) {
     }
     if (!can_afford(name, &name_budget)) return invalid("its sections' names overlap");
     section.name = name;
-    if (section.header.sh_type == SHT_NOBITS || section.header.sh_type == SHT_NULL) continue;
-    const Elf_Data* const data = elf_rawdata(scn, nullptr);
-    if (data == nullptr) {
-      return invalid("section " + std::string(section.name) + " is damaged: " + elf_errmsg(-1));
-    }
-    if (data->d_buf != nullptr) {
-      section.bytes = {static_cast<const char*>(data->d_buf), data->d_size};
-    }
+    if (!has_bytes(section.header.sh_type)) continue;
+    section.bytes = bytes.substr(section.header.sh_offset, section.header.sh_size);
+    if (!is_parsed(section.header, section.name)) continue;
+    if (section.bytes.size() > parse_budget) return invalid("its sections overlap");
+    parse_budget -= section.bytes.size();
   }
   return sections;
 }
@@ -286,7 +299,7 @@ Result<CubinInfo> read_cubin(std::string_view bytes) {
   }
   if (info.sm == 0) return invalid("the cubin does not say for which SM it is");
 
-  const auto all = read_sections(elf.get(), bytes.size() * kMaxNamesPerFile);
+  const auto all = read_sections(elf.get(), bytes);
   if (!all) return tl::unexpected<Error>(all.error());
   const std::vector<Section>& sections = *all;
 

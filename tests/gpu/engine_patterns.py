@@ -19,7 +19,7 @@ from solutions import Kernel
 
 STUBS = os.path.join(BUILD, "tests", "data", "engine_stubs.fatbin")
 POINTER, INT32, INT64, FLOAT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
-CTYPES = {"p": POINTER, "i": INT32, "l": INT64, "f": FLOAT}
+CTYPES = {"p": POINTER, "i": INT32, "l": INT64, "f": FLOAT, "b": ctypes.c_bool}
 EPS = 1e-5
 ROWS, SIZE, HEADS = 37, 4096, 5
 
@@ -74,30 +74,30 @@ def flashinfer_norms():
         yield f"{gemma}fused_add_rmsnorm", f"{gemma}fused_add_rmsnorm_h{size}", fused
 
 
-def flashinfer_rope():
+def flashinfer_rope(position="i", name="rope_cos_sin_cache_d128"):
     def rope():
         tokens, head = 19, 128
         both = random(tokens, (HEADS + 2) * head)
         q, k = both[:, :HEADS * head], both[:, HEADS * head:]
         angle = torch.rand(64, head // 2, device="cuda") * 6
         cache = torch.cat([angle.cos(), angle.sin()], -1)
-        positions = torch.randint(64, (tokens,), device="cuda", dtype=torch.int32)
+        positions = torch.randint(64, (tokens,), device="cuda", dtype={"i": torch.int32, "l": torch.int64}[position])
         cos, sin = cache.double()[positions.long()].unsqueeze(1).chunk(2, -1)
         x, y = both.double().view(tokens, -1, head).chunk(2, -1)
         exact = torch.cat([x * cos - y * sin, y * cos + x * sin], -1).view(tokens, -1)
         stride = both.stride(0)
-        launch("_ZN10flashinfer41BatchQKApplyRotaryPosIdsCosSinCacheKernelILb0ELj128ELj8ELj16E13__nv_bfloat16iEEvPT3_S3_S3_"
-               "S3_PfPT4_jjjjmmmmmmmm", "pppppp" + "iiii" + "l" * 8, (3, 1, 1),
+        launch("_ZN10flashinfer41BatchQKApplyRotaryPosIdsCosSinCacheKernelILb0ELj128ELj8ELj16E13__nv_bfloat16" +
+               position + "EEvPT3_S3_S3_S3_PfPT4_jjjjmmmmmmmm", "pppppp" + "iiii" + "l" * 8, (3, 1, 1),
                [q, k, q, k, cache, positions, tokens, HEADS, 2, head] + [stride, head] * 4)
         return differs(both, exact, 0.02)
 
-    yield "rope, in place", "rope_cos_sin_cache_d128", rope
+    yield "rope, in place", name, rope
 
 
-def activation(name, symbol):
+def activation(name, symbol, more_types="", more=()):
     def silu():
         x, y = random(ROWS, 2 * 14336), empty(ROWS, 14336)
-        launch(symbol, "ppi", (ROWS, 1, 1), [y, x, 14336])
+        launch(symbol, "ppi" + more_types, (ROWS, 1, 1), [y, x, 14336, *more])
         gate, up = x.double().chunk(2, -1)
         return differs(y, F.silu(gate) * up)
 
@@ -136,7 +136,7 @@ def flashinfer():
 
 def sglang():
     yield from flashinfer_norms()
-    yield from flashinfer_rope()
+    yield from flashinfer_rope("l", "rope_cos_sin_cache_d128_pos64")
     yield from activation("silu_and_mul", "_ZN10flashinfer10activation18act_and_mul_kernelI13__nv_bfloat16XadL_Z4siluIfET_RK"
                           "S4_EEEEvPS4_PS5_i")
 
@@ -157,11 +157,11 @@ def vllm():
                [y, x, 128, x.stride(0), 0, HEADS, 0, w, EPS, ROWS * HEADS, 128])
         return differs(y.view(ROWS, HEADS, 128), norm(x[:, :HEADS * 128].reshape(ROWS, HEADS, 128), w), 0.02)
 
-    def fused():
+    def fused(has_weight=""):
         x, residual, w = random(ROWS, SIZE), random(ROWS, SIZE), random(SIZE)
         total = (x + residual).double()
-        launch("_ZN4vllm25fused_add_rms_norm_kernelIN3c108BFloat16ELi8EEENSt9enable_ifIXaagtT0_Li0Esr4vllm12_typeConvertIT_"
-               "EE6existsEvE4typeEPS4_lS7_PKS4_fii", "plppfii", (ROWS, 1, 1), [x, SIZE, residual, w, EPS, ROWS, SIZE])
+        launch("_ZN4vllm25fused_add_rms_norm_kernelIN3c108BFloat16ELi8E" + has_weight +
+               "EENSt9enable_ifIXaagtT0_Li0Esr4vllm12_typeConvertIT_EE6existsEvE4typeEPS4_lS7_PKS4_fii", "plppfii", (ROWS, 1, 1), [x, SIZE, residual, w, EPS, ROWS, SIZE])
         return differs(x, norm(total, w), 0.02) + differs(residual, total, 0)
 
     yield "rms_norm", f"rmsnorm_h{SIZE}", rows(
@@ -173,11 +173,29 @@ def vllm():
         "Li8ELi2ELb1EEEvPT_PKS3_lllllS6_lfii", "pplllllplfii",
         lambda y, x, w, stride: [y, x, stride, 0, 0, 0, 0, w, 0, EPS, ROWS, SIZE])
     yield "rms_norm over heads", "rmsnorm_h128", heads
+    def rope():
+        tokens, head = 19, 128
+        both = random(tokens, (HEADS + 2) * head)
+        q, k = both[:, :HEADS * head], both[:, HEADS * head:]
+        angle = torch.rand(64, head // 2, device="cuda") * 6
+        cache = torch.cat([angle.cos(), angle.sin()], -1).bfloat16()
+        positions = torch.randint(64, (tokens,), device="cuda")
+        cos, sin = cache.double()[positions].unsqueeze(1).chunk(2, -1)
+        x, y = both.double().view(tokens, -1, head).chunk(2, -1)
+        exact = torch.cat([x * cos - y * sin, y * cos + x * sin], -1).view(tokens, -1)
+        launch("_ZN4vllm23rotary_embedding_kernelIN3c108BFloat16ES2_Lb1EEEvPKlPT_S6_PKT0_illliiilb", "ppppillliiilb",
+               (tokens, 1, 1), [positions, q, k, cache, head, both.stride(0), both.stride(0), head, HEADS, 2, head, 0, 0])
+        return differs(both, exact, 0.02)
+
     yield "fused_add_rms_norm", f"fused_add_rmsnorm_h{SIZE}", fused
+    yield "fused_add_rms_norm, with a weight", f"fused_add_rmsnorm_h{SIZE}", lambda: fused("Lb1E")
+    yield "rotary_embedding", "rope_cos_sin_cache_d128_pos64_cache16", rope
     prefix_act = "_ZN4vllm18act_and_mul_kernelIN3c108BFloat16E"
     yield from activation("silu_and_mul", prefix_act + "XadL_ZNS_11silu_kernelIS2_EET_RKS4_EELb1EEEvPS4_PS5_i")
     yield from activation("silu_and_mul, vectorized", prefix_act + "14__nv_bfloat162XadL_ZNS_11silu_kernelIS2_EET_RKS5_EEXadL_"
                           "ZNS_18packed_silu_kernelIS3_EES5_S7_EELb1ELb1ELb0EEEvPS5_PS6_i")
+    yield from activation("silu_and_mul, scaled", prefix_act + "14__nv_bfloat162XadL_ZNS_11silu_kernelIS2_EET_RKS5_fEEXadL_"
+                          "ZNS_18packed_silu_kernelIS3_EES5_S7_fEELb1ELb1ELb0ELb0EEEvPS5_PS6_ifff", "fff", (0.0, 1.0, 0.0))
 
 
 def main(arguments):

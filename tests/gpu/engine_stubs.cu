@@ -51,6 +51,10 @@ template __global__ void
 BatchQKApplyRotaryPosIdsCosSinCacheKernel<false, 128, 8, 16, __nv_bfloat16, int>(
     __nv_bfloat16*, __nv_bfloat16*, __nv_bfloat16*, __nv_bfloat16*, float*, int*, uint32_t,
     uint32_t, uint32_t, uint32_t, size_t, size_t, size_t, size_t, size_t, size_t, size_t, size_t);
+template __global__ void
+BatchQKApplyRotaryPosIdsCosSinCacheKernel<false, 128, 8, 16, __nv_bfloat16, int64_t>(
+    __nv_bfloat16*, __nv_bfloat16*, __nv_bfloat16*, __nv_bfloat16*, float*, int64_t*, uint32_t,
+    uint32_t, uint32_t, uint32_t, size_t, size_t, size_t, size_t, size_t, size_t, size_t, size_t);
 }  // namespace flashinfer
 
 // FlashInfer's own, and SGLang's.
@@ -96,6 +100,23 @@ __global__ void rms_norm_kernel(T*, const T*, int64_t, int64_t, int64_t, int64_t
 template <class scalar_t, int width>
 __global__ std::enable_if_t<(width > 0) && _typeConvert<scalar_t>::exists>
 fused_add_rms_norm_kernel(scalar_t*, int64_t, scalar_t*, const scalar_t*, float, int, int) {}
+template <class scalar_t, int width, bool kHasWeight>
+__global__ std::enable_if_t<(width > 0) && _typeConvert<scalar_t>::exists>
+fused_add_rms_norm_kernel(scalar_t*, int64_t, scalar_t*, const scalar_t*, float, int, int) {}
+template <class T, class Cache, bool kIsNeox>
+__global__ void rotary_embedding_kernel(const int64_t*, T*, T*, const Cache*, int, int64_t, int64_t,
+                                        int64_t, int, int, int, int64_t, bool) {}
+template <class T>
+__device__ T silu_kernel(const T& x, float) {
+  return x;
+}
+template <class T>
+__device__ T packed_silu_kernel(const T& x, float) {
+  return x;
+}
+template <class T, class P, T (*kActivation)(const T&, float), P (*kPacked)(const P&, float), bool,
+          bool, bool, bool>
+__global__ void act_and_mul_kernel(T*, const T*, int, float, float, float) {}
 template <class T, T (*kActivation)(const T&), bool kActFirst>
 __global__ void act_and_mul_kernel(T*, const T*, int) {}
 template <class T, class P, T (*kActivation)(const T&), P (*kPacked)(const P&), bool, bool, bool>
@@ -121,4 +142,15 @@ template __global__ void act_and_mul_kernel<BFloat16, silu_kernel<BFloat16>, tru
 template __global__ void act_and_mul_kernel<BFloat16, __nv_bfloat162, silu_kernel<BFloat16>,
                                             packed_silu_kernel<__nv_bfloat162>, true, true, false>(
     BFloat16*, const BFloat16*, int);
+// Since 0.25.
+template __global__ void fused_add_rms_norm_kernel<BFloat16, 8, true>(BFloat16*, int64_t, BFloat16*,
+                                                                      const BFloat16*, float, int,
+                                                                      int);
+template __global__ void rotary_embedding_kernel<BFloat16, BFloat16, true>(
+    const int64_t*, BFloat16*, BFloat16*, const BFloat16*, int, int64_t, int64_t, int64_t, int, int,
+    int, int64_t, bool);
+template __global__ void act_and_mul_kernel<BFloat16, __nv_bfloat162, silu_kernel<BFloat16>,
+                                            packed_silu_kernel<__nv_bfloat162>, true, true, false,
+                                            false>(BFloat16*, const BFloat16*, int, float, float,
+                                                   float);
 }  // namespace vllm

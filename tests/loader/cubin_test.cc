@@ -99,6 +99,24 @@ std::string with_old_abi(std::string bytes, uint32_t flags) {
   return bytes;
 }
 
+// Sections that share bytes (from sm_100 on), and those of relocatable images that ask for memory and
+// have no bytes in the file.
+TEST(Cubin, ReadsImagesWithConstantsTablesAndTextures) {
+  for (const char* kind : {"tables", "relocatable"}) {
+    for (const char* sm : {"75", "80", "90", "100", "121"}) {
+      const std::string name = std::string(kind) + ".sm_" + sm + ".cubin";
+      const std::string bytes = test_image(name.c_str());
+      const auto cubin = read_cubin(bytes);
+      ASSERT_TRUE(cubin) << name << ": " << cubin.error().message;
+      EXPECT_EQ(std::to_string(cubin->sm), sm);
+      EXPECT_EQ(sizes_of(kernel_of(*cubin, "look_up")), (std::vector<uint32_t>{8, 8, 4})) << name;
+      for (size_t size = 0; size < bytes.size(); size += 1 + size / 97) {
+        EXPECT_FALSE(read_cubin(bytes.substr(0, size))) << name << " cut to " << size;
+      }
+    }
+  }
+}
+
 TEST(Cubin, ReadsTheAbiOfOlderToolkits) {
   auto cubin = read_cubin(with_old_abi(test_image("sm_90.cubin"), 0x5a055a));
   ASSERT_TRUE(cubin) << cubin.error().message;

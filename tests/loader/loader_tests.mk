@@ -11,17 +11,20 @@ $(CODE_IMAGES): tests/loader/data/named.cu | $(SETUP)
 	$(Q)$(NVCC) -cubin -arch=sm_90 $(CODE_FLAGS) -o $@ $(@D)/$(@F).d/$(<F)
 
 LOADER_TEST_DATA := $(CODE_IMAGES) $(addprefix $(BUILD)/tests/data/loader/,sm_75.cubin sm_80.cubin sm_90.cubin \
-  sm_90a.cubin sm_100.cubin ptx plain.fatbin compressed.fatbin)
+  sm_90a.cubin sm_100.cubin ptx plain.fatbin compressed.fatbin $(foreach sm,75 80 90 100 121,tables.sm_$(sm).cubin \
+  relocatable.sm_$(sm).cubin))
 
-# Every row below is one nvcc run: image, flags.
+# Every row below is one nvcc run: image, flags, source.
 define loader_test_image
-$(BUILD)/tests/data/loader/$(1): tests/loader/data/kernels.cu | $(SETUP)
+$(BUILD)/tests/data/loader/$(1): tests/loader/data/$(or $(3),kernels).cu | $(SETUP)
 	$$(call say,NVCC,$$@)
 	$$(Q)mkdir -p $$(@D)
 	$$(Q)$$(NVCC) $(2) -o $$@ $$<
 endef
 SM90_AND_PTX := -gencode arch=compute_90$(comma)code=sm_90 -gencode arch=compute_90$(comma)code=compute_90
 $(foreach sm,75 80 90 90a 100,$(eval $(call loader_test_image,sm_$(sm).cubin,-cubin -arch=sm_$(sm))))
+$(foreach sm,75 80 90 100 121,$(eval $(call loader_test_image,tables.sm_$(sm).cubin,-cubin -arch=sm_$(sm),tables)))
+$(foreach sm,75 80 90 100 121,$(eval $(call loader_test_image,relocatable.sm_$(sm).cubin,-dc -cubin -arch=sm_$(sm),tables)))
 $(eval $(call loader_test_image,ptx,-ptx -arch=compute_90))
 $(eval $(call loader_test_image,plain.fatbin,-fatbin -no-compress $(SM90_AND_PTX)))
 $(eval $(call loader_test_image,compressed.fatbin,-fatbin -compress-mode=size $(SM90_AND_PTX)))

@@ -155,5 +155,67 @@ TEST_F(Check, RefusesWrongUsage) {
   EXPECT_EQ(run_fibshim({"check", "--explain", "folder", folder_.path()}).exit_code, 2);
 }
 
+// ---- --against
+
+TEST_F(Check, SaysWhichKernelsOfATableAPatternFits) {
+  TemporaryFolder tables;
+  const auto check = [&](const std::string& lines) {
+    write_text(tables / "toy.table", "fibshim kernels 1: toy\n" + lines);
+    return run_fibshim({"check", "--json", folder_.path(), "--against", tables / "toy.table"});
+  };
+  ProgramResult result =
+      check("1.0,1.1 0:8,8:8,16:4,20:1,24:4 engine_scale\n1.1 - nothing_to_do\n");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  auto coverage = parse_json(result.out)["folders"][0]["against"];
+  EXPECT_EQ(coverage["patterns"][0]["fits"][0]["in"], (nlohmann::json{"toy 1.0", "toy 1.1"}));
+  EXPECT_EQ(coverage["unknown_kernels"][0]["symbol"], "nothing_to_do");
+
+  // Of other parameters alone, or beside one that fits.
+  result = check("1.0 0:8,8:8,16:8 engine_scale\n");
+  EXPECT_EQ(result.exit_code, 1);
+  coverage = parse_json(result.out)["folders"][0]["against"];
+  EXPECT_EQ(coverage["patterns"][0]["why_not"], "its parameters have the sizes [8, 8, 8]");
+  EXPECT_EQ(check("1.0 0:8,8:8,16:4,20:1,24:4 engine_scale\n1.1 0:8 engine_scale\n").exit_code, 1);
+
+  result = check("1.0 0:8 far_from_it\n");
+  EXPECT_EQ(result.exit_code, 1);
+  coverage = parse_json(result.out)["folders"][0]["against"];
+  EXPECT_EQ(coverage["patterns"][0]["nearest"], nullptr);
+}
+
+TEST_F(Check, TakesTheDifferenceToTheNearestSymbolOut) {
+  TemporaryFolder tables;
+  write_text(tables / "toy.table",
+             "fibshim kernels 1: toy\n2.0 0:8,8:8,16:4,20:1,24:4 engine_sLb1Ecale\n");
+  const ProgramResult result =
+      run_fibshim({"check", folder_.path(), "--against", tables / "toy.table"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.out.find("engine-scale: fits nothing: fits but for one more template argument, "
+                            "Lb1E\n      engine_sLb1Ecale (toy 2.0)\n"),
+            std::string::npos)
+      << result.out;
+}
+
+TEST_F(Check, ReadsKernelsOfLibrariesAndFolders) {
+  TemporaryFolder engine;
+  std::filesystem::create_directories(engine / "lib");
+  std::filesystem::copy(build_path("tests/data/kernels.so"), engine / "lib/kernels.so");
+  write_text(engine / "README", "no kernels\n");
+  for (const std::string& path : {engine / "lib/kernels.so", engine.path()}) {
+    const ProgramResult result =
+        run_fibshim({"check", "--json", folder_.path(), "--against", path});
+    EXPECT_EQ(result.exit_code, 1);
+    const auto coverage = parse_json(result.out)["folders"][0]["against"];
+    EXPECT_EQ(coverage["unknown_kernels"].size(), 2u) << path;
+    EXPECT_EQ(coverage["unknown_kernels"][0]["in"], (nlohmann::json{engine / "lib/kernels.so"}));
+  }
+  for (const char* const bad :
+       {"fibshim kernels 1: x\n1.0 0:8\n", "fibshim kernels 1: x\n1.0 8 s\n",
+        "fibshim kernels 1: x\n1.0 0:0 s\n", "no table\n"}) {
+    write_text(engine / "bad", bad);
+    EXPECT_EQ(run_fibshim({"check", folder_.path(), "--against", engine / "bad"}).exit_code, 1);
+  }
+}
+
 }  // namespace
 }  // namespace fibshim::test

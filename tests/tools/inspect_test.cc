@@ -133,6 +133,59 @@ TEST(Inspect, SaysWhenCompressedBytesAreDamaged) {
   }
 }
 
+TEST(Inspect, ReadsTheOtherImagesWhereOneIsDamaged) {
+  TemporaryFolder folder;
+  std::string bytes = read_text(image("kernels.so"));
+  const auto good = inspect_json(image("kernels.so"))["fatbins"][0]["entries"];
+  const size_t region = bytes.find("\x50\xed\x55\xba");
+  uint32_t header_bytes = 0;
+  memcpy(&header_bytes, bytes.data() + region + 16 + 4, sizeof header_bytes);
+  bytes[region + 16 + header_bytes + 1] ^= 0x55;  // of the magic number
+  write_text(folder / "damaged.so", bytes);
+  const ProgramResult result = run_fibshim({"inspect", "--json", folder / "damaged.so"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err.rfind("fibshim inspect: " + (folder / "damaged.so") +
+                                 ": section .nv_fatbin: fatbin 0: entry 0 (sm_90): ",
+                             0),
+            0u)
+      << result.err;
+  const auto file = parse_json(result.out)["files"][0];
+  EXPECT_EQ(file["problems"].size(), 1u);
+  const auto& entries = file["fatbins"][0]["entries"];
+  EXPECT_EQ(entries[0]["image"], nullptr);
+  EXPECT_NE(entries[0]["problem"], nullptr);
+  ASSERT_EQ(entries.size(), good.size());
+  for (size_t i = 1; i < good.size(); ++i) EXPECT_EQ(entries[i], good[i]);
+  EXPECT_NE(run_fibshim({"inspect", folder / "damaged.so"}).out.find("    not read: "),
+            std::string::npos);
+}
+
+// cuBLASLt and cuDNN have fatbins among other data, and cubins that are packed by themselves.
+TEST(Inspect, ReadsTheSectionsOfCublasLt) {
+  TemporaryFolder folder;
+  const std::string packed = read_text(image("kernels.compressed.fatbin"));
+  uint32_t header_bytes = 0;
+  uint32_t stored_bytes = 0;
+  memcpy(&header_bytes, packed.data() + 16 + 4, sizeof header_bytes);
+  memcpy(&stored_bytes, packed.data() + 16 + 16, sizeof stored_bytes);
+  const std::string frame = packed.substr(16 + header_bytes, stored_bytes);
+  const std::string noise = "\x28\xb5\x2f\xfd, and no frame ";
+  write_text(folder / "cask", noise + read_text(image("kernels.fatbin")) + noise);
+  write_text(folder / "ldata", noise + frame + noise + frame + frame.substr(0, frame.size() / 2));
+  ASSERT_EQ(run_program({"objcopy", "--add-section", ".cask_resource=" + (folder / "cask"),
+                         "--add-section", ".ldata=" + (folder / "ldata"),
+                         build_path("lib/libfibshim.so"), folder / "library.so"})
+                .exit_code,
+            0);
+  const auto file = inspect_json(folder / "library.so");
+  const auto plain = inspect_json(image("kernels.fatbin"));
+  ASSERT_EQ(file["fatbins"].size(), 1u);
+  EXPECT_EQ(file["fatbins"][0]["entries"], plain["entries"]);
+  ASSERT_EQ(file["cubins"].size(), 2u);
+  EXPECT_EQ(file["cubins"][0]["kernels"], plain["entries"][0]["image"]["kernels"]);
+  EXPECT_EQ(file["cubins"][0], file["cubins"][1]);
+}
+
 TEST(Inspect, ShowsOnlyTheWantedKernels) {
   for (const char* glob : {"_ZN4idle*", "idle::*"}) {
     const ProgramResult result =

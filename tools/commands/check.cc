@@ -4,9 +4,11 @@
 #include "tools/base/files.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
+#include "tools/images/kernel_list.h"
 #include "tools/lint/advice.h"
 #include "tools/processes/gpus.h"
 #include "tools/processes/installation.h"
+#include "tools/record/pattern_coverage.h"
 
 namespace fibshim::tools {
 namespace {
@@ -96,8 +98,36 @@ struct Arguments {
   bool writes_manifest = false;
   bool wants_gpus = false;
   std::vector<uint32_t> sms;
+  std::vector<std::string> against;
   CheckOptions options;
 };
+
+// False, after a message: one of the files cannot be read.
+bool read_kernels(const std::vector<std::string>& paths, KernelList* list) {
+  bool is_fine = true;
+  for (const std::string& path : paths) {
+    if (const auto added = add_kernels(path, list); !added) {
+      is_fine = false;
+      print_message("check", "--against: {}: {}", printable(path),
+                    printable(added.error().message));
+    }
+  }
+  for (const std::string& problem : list->problems) {
+    print_message("check", "--against: {}", printable(problem));
+  }
+  return is_fine;
+}
+
+std::string against_text(const KernelList& kernels, const Coverage& coverage) {
+  const auto dead = std::count_if(coverage.patterns.begin(), coverage.patterns.end(),
+                                  [](const PatternCoverage& one) { return one.fits.empty(); });
+  return fmt::format("  against {} of {}: {}\n{}", counted(kernels.kernels.size(), "kernel"),
+                     printable(fmt::format("{}", fmt::join(kernels.origins, ", "))),
+                     dead == 0 ? std::string("every pattern fits one")
+                               : fmt::format("{} of {} fit nothing", dead,
+                                             counted(coverage.patterns.size(), "pattern")),
+                     coverage_text(coverage));
+}
 
 // False, after a message: the GPUs of this machine cannot be asked.
 bool add_sms_of_gpus(std::vector<uint32_t>* sms) {
@@ -139,6 +169,10 @@ int check_command(int argc, const char* const* argv) {
           "repeated)")
       ->check(CLI::Range(30, 999));
   line.flag("--gpu", &given.wants_gpus, "the same for every GPU of this machine");
+  line.option(
+      "--against", &given.against, "FILE",
+      "a library, image, folder of them, or table of kernels: every pattern must fit one of its "
+      "kernels (may be repeated)");
   auto* const takes_key =
       line.option("--key", &given.key, "KEY",
                   "minisign public key, or a file with one, that must have signed the folder "
@@ -165,17 +199,20 @@ int check_command(int argc, const char* const* argv) {
   }
   if (given.writes_manifest) options.required_key.clear();
   options.wants_entries = given.writes_manifest;
-  bool is_fine = true;
+  KernelList kernels;
+  bool is_fine = read_kernels(given.against, &kernels);
   std::string text;
   nlohmann::ordered_json document = {{"version", 1}, {"folders", nlohmann::ordered_json::array()}};
   for (const std::string& folder : given.folders) {
     CheckReport report;
     is_fine = check_one(folder, given, &report) && is_fine;
-    if (given.wants_json) {
-      document["folders"].push_back(to_json(folder, report));
-    } else {
-      text += format_findings(report) + format_summary(folder, report);
-    }
+    auto& json = document["folders"].emplace_back(to_json(folder, report));
+    text += format_findings(report) + format_summary(folder, report);
+    if (given.against.empty() || report.snapshot == nullptr) continue;
+    const Coverage coverage = cover_kernels(*report.snapshot, kernels);
+    is_fine = coverage.is_whole() && is_fine;
+    json["against"] = coverage_json(coverage);
+    text += against_text(kernels, coverage);
   }
   const bool is_written = given.wants_json ? print_json(document) : print_data(text);
   return is_written && is_fine ? kExitFine : kExitWrong;

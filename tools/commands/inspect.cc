@@ -186,6 +186,10 @@ int inspect_command(int argc, const char* const* argv) {
       text += fmt::format("  image     {}\n", (*file)["image"].get<std::string>());
     }
     text += image_text(*file, "  ");
+    for (const Json& problem : (*file)["problems"]) {
+      is_fine = false;
+      print_message("inspect", "{}: {}", printable(path), text_of(problem));
+    }
     document["files"].push_back(std::move(*file));
   }
   document["processes"] = Json::array();

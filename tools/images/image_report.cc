@@ -18,6 +18,7 @@
 #include "loader/read/demangle.h"
 #include "loader/read/file.h"
 #include "loader/read/sha256.h"
+#include "tools/images/fatbin_payload.h"
 #include "tools/base/terminal.h"
 
 namespace fibshim::tools {
@@ -58,10 +59,11 @@ Json to_json(const CubinKernel& kernel) {
 constexpr uint64_t kMaxUnpackedShare = 256;
 constexpr uint64_t kMaxUnpackedBytes = uint64_t{64} << 20;
 
-// One file's report.
+// One file's report. What cannot be read is a problem, and hides nothing else.
 struct Report {
   const KernelGlobs& globs;
   uint64_t unpack_budget;
+  Json problems = Json::array();
 };
 
 bool is_wanted(const std::string& name, const KernelGlobs& globs) {
@@ -125,7 +127,8 @@ Result<std::string> unpack(const FatbinEntry& entry, Report* report) {
   return unpack_payload(entry);
 }
 
-Result<Json> fatbin_json(std::string_view bytes, Report* report) {
+// `place` begins what is said of a bad entry.
+Result<Json> fatbin_json(std::string_view bytes, const std::string& place, Report* report) {
   const auto fatbin = read_fatbin(bytes);
   if (!fatbin) return tl::unexpected(fatbin.error());
   Json out;
@@ -143,18 +146,21 @@ Result<Json> fatbin_json(std::string_view bytes, Report* report) {
     item["raw_bytes"] = entry.raw_bytes;
     item["sha256"] = nullptr;
     item["image"] = nullptr;
+    item["problem"] = nullptr;
     if (entry.kind != FatbinEntryKind::other) {
       const auto raw = unpack(entry, report);
       const auto image = !raw ? Result<Json>(tl::unexpected(raw.error()))
                          : entry.kind == FatbinEntryKind::elf ? cubin_json(*raw, report)
                                                               : ptx_json(*raw, report);
       if (!image) {
-        return fail(image.error().code,
-                    fmt::format("entry {} (sm_{}): {}", i, entry.sm, image.error().message));
+        item["problem"] = image.error().message;
+        report->problems.push_back(
+            fmt::format("{}entry {} (sm_{}): {}", place, i, entry.sm, image.error().message));
+      } else {
+        if (!report->globs.empty() && (*image)["kernels"].empty()) continue;
+        item["image"] = *image;
       }
-      if (!report->globs.empty() && (*image)["kernels"].empty()) continue;
-      item["sha256"] = sha256_hex(sha256(*raw));
-      item["image"] = *image;
+      if (raw) item["sha256"] = sha256_hex(sha256(*raw));
     } else if (!report->globs.empty()) {
       continue;
     }
@@ -170,25 +176,69 @@ std::string image_hash_words(std::string_view bytes) {
 }
 
 // A section of fatbins, one for each source file of the library: each is a module of its own to the
-// driver, and to patterns that ask for an image.
-Result<Json> fatbins_json(std::string_view section, Report* report) {
-  Json out = Json::array();
-  while (!section.empty()) {
-    const size_t bytes = fatbin_region_bytes(section);
+// driver, and to patterns that ask for an image. Between them lies padding.
+void add_fatbins(std::string_view section, const std::string& name, Report* report, Json* out) {
+  const std::string_view magic("\x50\xed\x55\xba");
+  size_t at = 0;
+  for (size_t i = 0; (at = section.find(magic, at)) != std::string_view::npos; ++i) {
+    const std::string place = fmt::format("section {}: fatbin {}: ", name, i);
+    const size_t bytes = fatbin_region_bytes(section.substr(at));
     if (bytes == 0) {
-      if (detect_image_format(section) != ImageFormat::fatbin) break;  // padding at the end
-      return fail(ErrorCode::invalid_image, "cut short: the fatbin's region");
+      report->problems.push_back(place + "cut short");
+      at += magic.size();
+      continue;
     }
-    const std::string_view region = section.substr(0, bytes);
-    auto fatbin = fatbin_json(region, report);
-    if (!fatbin) return fatbin;
-    section.remove_prefix(bytes);
+    const std::string_view region = section.substr(at, bytes);
+    at += bytes;
+    auto fatbin = fatbin_json(region, place, report);
+    if (!fatbin) {
+      report->problems.push_back(place + fatbin.error().message);
+      continue;
+    }
     if (!report->globs.empty() && (*fatbin)["entries"].empty()) continue;
     (*fatbin)["image"] = image_hash_words(region);
-    out.push_back(std::move(*fatbin));
+    out->push_back(std::move(*fatbin));
   }
-  return out;
 }
+
+// Cubins that cuBLASLt packed by itself, outside of fatbins, among tables of other data.
+void add_packed_cubins(std::string_view section, const std::string& name, Report* report,
+                       Json* out) {
+  const std::string_view magic("\x28\xb5\x2f\xfd");
+  for (size_t at = 0; (at = section.find(magic, at)) != std::string_view::npos;) {
+    if (report->unpack_budget < kFrameProbeBytes) {
+      report->problems.push_back(fmt::format("section {}: too much is packed in it", name));
+      return;
+    }
+    const auto frame = unpack_cubin_frame(section.substr(at), &report->unpack_budget);
+    if (!frame) {
+      at += magic.size();
+      continue;
+    }
+    auto cubin = cubin_json(frame->raw, report);
+    if (!cubin) {
+      report->problems.push_back(
+          fmt::format("section {}: packed at {:#x}: {}", name, at, cubin.error().message));
+    } else if (report->globs.empty() || !(*cubin)["kernels"].empty()) {
+      (*cubin)["image"] = image_hash_words(frame->raw);
+      out->push_back(std::move(*cubin));
+    }
+    at += frame->stored_bytes;
+  }
+}
+
+struct GpuSection {
+  std::string_view name;
+  const char* key;  // of the report's array that what it holds goes to
+  void (*add)(std::string_view section, const std::string& name, Report* report, Json* out);
+};
+
+constexpr GpuSection kGpuSections[] = {
+    {".nv_fatbin", "fatbins", add_fatbins},
+    {"__nv_relfatbin", "fatbins", add_fatbins},
+    {".cask_resource", "fatbins", add_fatbins},  // cuBLASLt, cuDNN
+    {".ldata", "cubins", add_packed_cubins},     // cuBLASLt
+};
 
 // A program or library of this machine: what it links, and the fatbins that nvcc put into it.
 Result<Json> host_elf_json(std::string_view bytes, Report* report) {
@@ -212,15 +262,18 @@ Result<Json> host_elf_json(std::string_view bytes, Report* report) {
   out["needed"] = Json::array();
   out["exported_symbols"] = 0;
   out["fatbins"] = Json::array();
+  out["cubins"] = Json::array();
   uint64_t exported = 0;
   uint64_t unread_bytes = bytes.size();
   for (Elf_Scn* section = nullptr; (section = elf_nextscn(elf.get(), section)) != nullptr;) {
     GElf_Shdr info;
     if (gelf_getshdr(section, &info) == nullptr) continue;
     const char* const name = has_names ? elf_strptr(elf.get(), names, info.sh_name) : nullptr;
-    const bool is_fatbin =
-        name != nullptr && (strcmp(name, ".nv_fatbin") == 0 || strcmp(name, "__nv_relfatbin") == 0);
-    if (!is_fatbin && info.sh_type != SHT_DYNAMIC && info.sh_type != SHT_DYNSYM) continue;
+    const GpuSection* const gpu_section =
+        std::find_if(std::begin(kGpuSections), std::end(kGpuSections),
+                     [&](const GpuSection& row) { return name != nullptr && row.name == name; });
+    const bool is_for_gpu = gpu_section != std::end(kGpuSections);
+    if (!is_for_gpu && info.sh_type != SHT_DYNAMIC && info.sh_type != SHT_DYNSYM) continue;
     // What lies twice in the file would be work without end.
     if (info.sh_type != SHT_NOBITS && info.sh_size > unread_bytes) {
       return fail(ErrorCode::invalid_image, "damaged ELF file: its sections overlap");
@@ -228,14 +281,9 @@ Result<Json> host_elf_json(std::string_view bytes, Report* report) {
     if (info.sh_type != SHT_NOBITS) unread_bytes -= info.sh_size;
     Elf_Data* const data = elf_getdata(section, nullptr);
     if (data == nullptr || data->d_buf == nullptr) continue;
-    if (is_fatbin) {
-      const auto fatbins = fatbins_json(
-          std::string_view(static_cast<const char*>(data->d_buf), data->d_size), report);
-      if (!fatbins) {
-        return fail(fatbins.error().code,
-                    fmt::format("section {}: {}", name, fatbins.error().message));
-      }
-      out["fatbins"].insert(out["fatbins"].end(), fatbins->begin(), fatbins->end());
+    if (is_for_gpu) {
+      gpu_section->add({static_cast<const char*>(data->d_buf), data->d_size}, name, report,
+                       &out[gpu_section->key]);
       continue;
     }
     if (info.sh_entsize == 0) continue;
@@ -328,30 +376,6 @@ std::string kernels_text(const Json& image, const std::string& indent) {
 
 }  // namespace
 
-Result<std::string> unpack_payload(const FatbinEntry& entry) {
-  if (entry.compression == FatbinCompression::none) return std::string(entry.payload);
-  static_assert(kMaxImageBytes <= INT_MAX);
-  if (entry.raw_bytes > kMaxImageBytes || entry.payload.size() > kMaxImageBytes) {
-    return fail(ErrorCode::invalid_image,
-                fmt::format("it claims to unpack to {} bytes", entry.raw_bytes));
-  }
-  std::string out(static_cast<size_t>(entry.raw_bytes), '\0');
-  bool is_whole = false;
-  if (entry.compression == FatbinCompression::zstd) {
-    const size_t got =
-        ZSTD_decompress(out.data(), out.size(), entry.payload.data(), entry.payload.size());
-    is_whole = ZSTD_isError(got) == 0 && got == out.size();
-  } else {
-    // A block without a frame: its size is known only from the entry.
-    const int got =
-        LZ4_decompress_safe(entry.payload.data(), out.data(),
-                            static_cast<int>(entry.payload.size()), static_cast<int>(out.size()));
-    is_whole = got >= 0 && static_cast<size_t>(got) == out.size();
-  }
-  if (!is_whole) return fail(ErrorCode::invalid_image, "its compressed bytes are damaged");
-  return out;
-}
-
 Result<Json> image_json(std::string_view bytes, const KernelGlobs& globs) {
   Report report{globs, kMaxUnpackedBytes + kMaxUnpackedShare * bytes.size()};
   Result<Json> image = fail(
@@ -361,10 +385,11 @@ Result<Json> image_json(std::string_view bytes, const KernelGlobs& globs) {
     case ImageFormat::cubin:
       image = is_host_elf(bytes) ? host_elf_json(bytes, &report) : cubin_json(bytes, &report);
       break;
-    case ImageFormat::fatbin: image = fatbin_json(bytes, &report); break;
+    case ImageFormat::fatbin: image = fatbin_json(bytes, "", &report); break;
     case ImageFormat::ptx: image = ptx_json(bytes, &report); break;
     case ImageFormat::unknown: break;
   }
+  if (image) (*image)["problems"] = std::move(report.problems);
   // A library holds many images; its own hash is none of theirs.
   if (image && (*image)["format"] != "elf") (*image)["image"] = image_hash_words(bytes);
   if (const auto code = hash_code(bytes)) {
@@ -396,6 +421,9 @@ std::string image_text(const Json& image, const std::string& indent) {
                                             : fmt::format(" ({} compressed to {})", compression,
                                                           entry["stored_bytes"].get<uint64_t>()));
       if (!entry["image"].is_null()) out += kernels_text(entry["image"], indent + "    ");
+      if (!entry["problem"].is_null()) {
+        out += fmt::format("{}    not read: {}\n", indent, text_of(entry["problem"]));
+      }
     }
   } else {
     out += fmt::format("{}ELF file for {}\n", indent, text_of(image["machine"]));
@@ -407,8 +435,9 @@ std::string image_text(const Json& image, const std::string& indent) {
     out += fmt::format("{}  needs{}\n", indent, needed.empty() ? " nothing" : needed);
     out +=
         fmt::format("{}  exports {} symbols\n", indent, image["exported_symbols"].get<uint64_t>());
-    if (image["fatbins"].empty()) out += indent + "  no GPU code\n";
+    if (image["fatbins"].empty() && image["cubins"].empty()) out += indent + "  no GPU code\n";
     for (const Json& fatbin : image["fatbins"]) out += image_text(fatbin, indent + "  ");
+    for (const Json& cubin : image["cubins"]) out += image_text(cubin, indent + "  ");
   }
   if (image.contains("kernels")) out += kernels_text(image, indent + "  ");
   return out;

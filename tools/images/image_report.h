@@ -12,10 +12,6 @@
 
 namespace fibshim::tools {
 
-// The image of a fatbin's entry, unpacked where nvcc has compressed it: an ELF file or PTX text. An entry
-// that is damaged, or larger than kMaxImageBytes, is an Error (invalid_image).
-Result<std::string> unpack_payload(const FatbinEntry& entry);
-
 // Which kernels are wanted: all where no glob was given, else those whose name, mangled or readable,
 // fits one.
 using KernelGlobs = std::vector<std::string>;

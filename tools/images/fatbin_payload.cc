@@ -1,0 +1,73 @@
+#include "tools/images/fatbin_payload.h"
+
+#include <elf.h>
+#include <limits.h>
+
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+#include <lz4.h>
+#include <zstd.h>
+
+#include "loader/read/file.h"
+
+namespace fibshim::tools {
+
+Result<std::string> unpack_payload(const FatbinEntry& entry) {
+  if (entry.compression == FatbinCompression::none) return std::string(entry.payload);
+  static_assert(kMaxImageBytes <= INT_MAX);
+  if (entry.raw_bytes > kMaxImageBytes || entry.payload.size() > kMaxImageBytes) {
+    return fail(ErrorCode::invalid_image,
+                fmt::format("it claims to unpack to {} bytes", entry.raw_bytes));
+  }
+  std::string out(static_cast<size_t>(entry.raw_bytes), '\0');
+  bool is_whole = false;
+  if (entry.compression == FatbinCompression::zstd) {
+    const size_t got =
+        ZSTD_decompress(out.data(), out.size(), entry.payload.data(), entry.payload.size());
+    is_whole = ZSTD_isError(got) == 0 && got == out.size();
+  } else {
+    // A block without a frame: its size is known only from the entry.
+    const int got =
+        LZ4_decompress_safe(entry.payload.data(), out.data(),
+                            static_cast<int>(entry.payload.size()), static_cast<int>(out.size()));
+    is_whole = got >= 0 && static_cast<size_t>(got) == out.size();
+  }
+  if (!is_whole) return fail(ErrorCode::invalid_image, "its compressed bytes are damaged");
+  return out;
+}
+
+std::optional<UnpackedFrame> unpack_cubin_frame(std::string_view bytes, uint64_t* budget) {
+  if (*budget < kFrameProbeBytes) return std::nullopt;
+  *budget -= kFrameProbeBytes;
+  const std::unique_ptr<ZSTD_DStream, decltype(&ZSTD_freeDStream)> stream(ZSTD_createDStream(),
+                                                                          ZSTD_freeDStream);
+  UnpackedFrame frame{std::string(EI_NIDENT, '\0'), 0};
+  ZSTD_inBuffer in{bytes.data(), std::min(bytes.size(), kFrameProbeBytes), 0};
+  ZSTD_outBuffer out{frame.raw.data(), frame.raw.size(), 0};
+  size_t left = ZSTD_decompressStream(stream.get(), &out, &in);
+  if (ZSTD_isError(left) != 0 || out.pos < out.size ||
+      detect_image_format(frame.raw) != ImageFormat::cubin) {
+    return std::nullopt;
+  }
+  in.size = bytes.size();
+  while (left != 0) {
+    if (out.pos < out.size && in.pos == in.size) return std::nullopt;  // cut short
+    if (out.pos == out.size) {
+      const size_t more = ZSTD_DStreamOutSize();
+      if (*budget < more || out.size + more > kMaxImageBytes) return std::nullopt;
+      *budget -= more;
+      frame.raw.resize(out.size + more);
+      out.dst = frame.raw.data();
+      out.size = frame.raw.size();
+    }
+    left = ZSTD_decompressStream(stream.get(), &out, &in);
+    if (ZSTD_isError(left) != 0) return std::nullopt;
+  }
+  frame.raw.resize(out.pos);
+  frame.stored_bytes = in.pos;
+  return frame;
+}
+
+}  // namespace fibshim::tools

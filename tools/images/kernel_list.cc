@@ -1,0 +1,132 @@
+#include "tools/images/kernel_list.h"
+
+#include <charconv>
+#include <filesystem>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "loader/read/cubin.h"
+#include "loader/read/file.h"
+#include "tools/images/image_report.h"
+
+namespace fibshim::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A framework's largest library has somewhat more than one GB.
+constexpr size_t kMaxLibraryBytes = size_t{4} << 30;
+constexpr std::string_view kTableHead = "fibshim kernels 1: ";
+
+// The text up to the separator, which is taken off with it.
+std::string_view take(std::string_view* text, char separator) {
+  const std::string_view head = text->substr(0, text->find(separator));
+  text->remove_prefix(std::min(text->size(), head.size() + 1));
+  return head;
+}
+
+bool read_number(std::string_view text, uint32_t* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+bool read_params(std::string_view text, KnownKernel* kernel) {
+  if (text == "-") return true;
+  while (!text.empty()) {
+    std::string_view param = take(&text, ',');
+    auto& [offset, size] = kernel->params.emplace_back();
+    const std::string_view first = take(&param, ':');
+    if (!read_number(first, &offset) || !read_number(param, &size) || size == 0) return false;
+  }
+  return !kernel->params.empty();
+}
+
+Result<void> add_table(std::string_view text, KernelList* list) {
+  text.remove_prefix(kTableHead.size());
+  const std::string engine(take(&text, '\n'));
+  for (uint32_t number = 2; !text.empty(); ++number) {
+    std::string_view line = take(&text, '\n');
+    std::string_view versions = take(&line, ' ');
+    KnownKernel kernel;
+    if (versions.empty() || !read_params(take(&line, ' '), &kernel) || line.empty()) {
+      return fail(ErrorCode::invalid_value,
+                  fmt::format("line {}: no versions, parameters and symbol", number));
+    }
+    kernel.symbol = line;
+    std::set<std::string>& origins = list->kernels[std::move(kernel)];
+    while (!versions.empty()) {
+      origins.insert(fmt::format("{} {}", engine, take(&versions, ',')));
+    }
+    list->origins.insert(origins.begin(), origins.end());
+  }
+  return {};
+}
+
+// Of an image as image_json() shows it, and of the images within. PTX tells no parameters.
+void add_image(const Json& image, const std::string& hash, const std::string& origin,
+               KernelList* list) {
+  const std::string own = image.contains("image") && image["image"].is_string()
+                              ? image["image"].get<std::string>()
+                              : hash;
+  for (const char* const key : {"fatbins", "cubins", "entries"}) {
+    if (!image.contains(key)) continue;
+    for (const Json& inner : image[key]) add_image(inner, own, origin, list);
+  }
+  if (image.contains("image") && image["image"].is_object()) {
+    add_image(image["image"], hash, origin, list);
+  }
+  if (!image.contains("kernels") || image["format"] != "cubin") return;
+  for (const Json& kernel : image["kernels"]) {
+    KnownKernel known{kernel["name"], {}, own};
+    for (const Json& param : kernel["params"])
+      known.params.push_back({param["offset"], param["size"]});
+    list->kernels[std::move(known)].insert(origin);
+  }
+}
+
+bool may_hold_kernels(std::string_view bytes) {
+  return bytes.substr(0, kTableHead.size()) == kTableHead ||
+         detect_image_format(bytes) != ImageFormat::unknown;
+}
+
+Result<void> add_file(const std::string& path, std::string_view bytes, KernelList* list) {
+  if (bytes.substr(0, kTableHead.size()) == kTableHead) return add_table(bytes, list);
+  const auto image = image_json(bytes, {});
+  if (!image) return tl::unexpected(image.error());
+  list->origins.insert(path);
+  add_image(*image, "", path, list);
+  for (const Json& problem : (*image)["problems"]) {
+    list->problems.push_back(fmt::format("{}: {}", path, problem.get<std::string>()));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> add_kernels(const std::string& path, KernelList* list) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_directory(path, error)) {
+    const auto bytes = read_file(path, kMaxLibraryBytes);
+    if (!bytes) return tl::unexpected(bytes.error());
+    return add_file(path, *bytes, list);
+  }
+  const size_t before = list->origins.size();
+  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end;
+       at.increment(error)) {
+    if (!at->is_regular_file()) continue;
+    const auto bytes = read_file(at->path(), kMaxLibraryBytes);
+    if (!bytes || !may_hold_kernels(*bytes)) continue;
+    if (const auto added = add_file(at->path(), *bytes, list); !added) {
+      list->problems.push_back(fmt::format("{}: {}", at->path().string(), added.error().message));
+    }
+  }
+  if (error) return fail(ErrorCode::operating_system, error.message());
+  if (list->origins.size() == before) {
+    return fail(ErrorCode::invalid_value, "no file in it holds kernels");
+  }
+  return {};
+}
+
+}  // namespace fibshim::tools
