@@ -78,6 +78,8 @@ class SymbolMatcher {
 
   uint32_t match(std::string_view symbol, SymbolMatch* out, uint32_t capacity) const noexcept;
 
+  const SymbolPattern& pattern(uint32_t index) const { return *entries_[index].pattern; }
+
  private:
   struct LimitsDeleter {
     void operator()(pcre2_real_match_context_8* limits) const;

@@ -1,5 +1,7 @@
 #include "tools/record/pattern_coverage.h"
 
+#include <ctype.h>
+
 #include <algorithm>
 #include <string_view>
 
@@ -40,25 +42,29 @@ ImageHash image_hash(const std::string& text) {
 Fit fit_of(const Snapshot& snapshot, const Pattern& pattern, const KnownKernel& kernel) {
   std::vector<Param> params;
   for (const auto& [offset, size] : kernel.params) params.push_back({offset, size});
-  const ImageHash image = kernel.image.empty() ? ImageHash{} : image_hash(kernel.image);
+  const ImageHashes image = {kernel.image.empty() ? ImageHash{} : image_hash(kernel.image), {}};
   return fit_pattern(snapshot, pattern, params.data(), static_cast<uint32_t>(params.size()),
                      kernel.image.empty() ? nullptr : &image);
 }
 
-// What every symbol that fits contains.
-std::vector<std::string> literals_of(const char* text) {
-  const auto pattern = SymbolPattern::parse(text);
-  if (!pattern) return {};
-  const std::string_view all(text);
-  switch (pattern->kind()) {
-    case SymbolPattern::Kind::exact: return {std::string(all)};
-    case SymbolPattern::Kind::regex: return required_regex_literals(all.substr(3));
-    case SymbolPattern::Kind::glob:
-      if (const auto glob = Glob::parse(all.substr(5))) return glob->required_literals();
-      return {};
-    case SymbolPattern::Kind::demangled: return {};
+// The names in a pattern's symbol, most of which the symbols that it fits contain.
+std::vector<std::string> names_in(const SymbolPattern& pattern) {
+  constexpr size_t kShortestName = 4;
+  if (pattern.kind() == SymbolPattern::Kind::demangled) return {};
+  std::vector<std::string> out;
+  std::string name;
+  bool is_escaped = false;
+  for (const char c : pattern.text() + " ") {
+    const bool is_name = isalnum(static_cast<unsigned char>(c)) || c == '_';
+    if (is_name && !is_escaped) {
+      name += c;
+    } else {
+      if (name.size() >= kShortestName) out.push_back(name);
+      name.clear();
+    }
+    is_escaped = !is_escaped && c == '\\';
   }
-  return {};
+  return out;
 }
 
 // How many bytes of the literal's beginning the symbol contains somewhere.
@@ -105,8 +111,7 @@ std::string difference(const SymbolMatcher& matcher, uint32_t pattern, const std
 
 void find_nearest(const Snapshot& snapshot, uint32_t index, const KernelList& kernels,
                   PatternCoverage* pattern) {
-  const SymbolEntry& entry = snapshot.begin(snapshot.symbols)[index];
-  const std::vector<std::string> literals = literals_of(snapshot.text(entry.text));
+  const std::vector<std::string> literals = names_in(matcher_of(&snapshot).pattern(index));
   size_t whole = 0;
   for (const std::string& literal : literals) whole += literal.size();
   size_t best = whole / 3;  // what shares less is no relative
