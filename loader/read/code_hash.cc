@@ -22,6 +22,7 @@ constexpr uint32_t kRegisterShift = 24;
 constexpr std::string_view kHashed[] = {".text.",      ".nv.constant", ".nv.global",
                                         ".nv.shared.", ".nv.local.",   ".nv.info."};
 constexpr int kCode = 0, kAttributes = 5;  // indexes into it
+constexpr std::string_view kVariables = ".nv.global.init";
 
 class Reader {
  public:
@@ -98,82 +99,146 @@ bool append_attributes(std::string_view bytes, std::string* out) {
   return true;
 }
 
-// The relocations without the places of their symbols in the table, which debug sections move.
-bool append_relocations(const Reader& reader, const Elf64_Shdr& section, const Elf64_Shdr& symbols,
-                        std::string* out) {
-  const bool has_addend = section.sh_type == SHT_RELA;
-  const uint64_t size = has_addend ? sizeof(Elf64_Rela) : sizeof(Elf64_Rel);
-  if (!reader.bytes_of(section) || !reader.bytes_of(symbols)) return false;
-  for (uint64_t at = 0; at + size <= section.sh_size; at += size) {
-    Elf64_Rela relocation = {};
-    Elf64_Rel plain;
-    if (!reader.read(section.sh_offset + at, &plain)) return false;
-    relocation.r_offset = plain.r_offset;
-    relocation.r_info = plain.r_info;
-    if (has_addend && !reader.read(section.sh_offset + at, &relocation)) return false;
-    const uint64_t symbol_at = ELF64_R_SYM(relocation.r_info) * sizeof(Elf64_Sym);
-    Elf64_Sym symbol;
-    if (symbol_at >= symbols.sh_size || !reader.read(symbols.sh_offset + symbol_at, &symbol)) {
+// Text that names a file, as an assertion in device code has it: the compiler's cache, most often.
+bool is_path(std::string_view bytes) {
+  return bytes.size() > 1 && bytes.front() == '/' && bytes.find('\0') == bytes.size() - 1;
+}
+
+// The cubin's sections and symbols.
+class Sections {
+ public:
+  explicit Sections(std::string_view image) : reader_(image) {}
+
+  // False: it is no whole cubin.
+  bool read() {
+    Elf64_Ehdr& header = header_;
+    if (!reader_.read(0, &header) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+        header.e_machine != kCudaMachine || header.e_shstrndx >= header.e_shnum) {
       return false;
     }
+    all_.resize(header.e_shnum);
+    for (size_t i = 0; i < all_.size(); ++i) {
+      if (!reader_.read(header.e_shoff + i * sizeof(Elf64_Shdr), &all_[i])) return false;
+    }
+    const auto names = reader_.bytes_of(all_[header.e_shstrndx]);
+    if (names) names_ = *names;
+    return names.has_value();
+  }
+
+  const Elf64_Ehdr& header() const { return header_; }
+  const std::vector<Elf64_Shdr>& all() const { return all_; }
+  std::string_view name_of(const Elf64_Shdr& section) const {
+    return text_at(names_, section.sh_name);
+  }
+  std::optional<std::string_view> bytes_of(const Elf64_Shdr& section) const {
+    return reader_.bytes_of(section);
+  }
+
+  // The table's symbol; false: there is none.
+  bool read_symbol(const Elf64_Shdr& table, uint64_t index, Elf64_Sym* out) const {
+    return index < table.sh_size / sizeof *out &&
+           reader_.read(table.sh_offset + index * sizeof *out, out);
+  }
+
+  // What an initialised variable holds; nothing: the symbol is none.
+  std::optional<std::string_view> variable(const Elf64_Sym& symbol) const {
+    if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT || symbol.st_shndx >= all_.size() ||
+        name_of(all_[symbol.st_shndx]) != kVariables) {
+      return std::nullopt;
+    }
+    const auto bytes = bytes_of(all_[symbol.st_shndx]);
+    if (!bytes || symbol.st_value > bytes->size() ||
+        bytes->size() - symbol.st_value < symbol.st_size) {
+      return std::nullopt;
+    }
+    return bytes->substr(symbol.st_value, symbol.st_size);
+  }
+
+  // What the symbol stands for, without its place in the table or, of a variable, in its section: debug sections move
+  // the one, paths the other.
+  bool append_symbol(const Elf64_Shdr& table, uint64_t index, std::string* out) const {
+    Elf64_Sym symbol;
+    if (!read_symbol(table, index, &symbol)) return false;
+    if (const auto content = variable(symbol)) {
+      if (!is_path(*content)) append(out, hash_of(*content));
+    } else if (symbol.st_shndx == SHN_UNDEF && table.sh_link < all_.size()) {
+      out->append(text_at(bytes_of(all_[table.sh_link]).value_or(""), symbol.st_name));
+    } else {
+      append(out, symbol.st_value);
+      append(out, symbol.st_size);
+    }
+    return true;
+  }
+
+ private:
+  Reader reader_;
+  Elf64_Ehdr header_;
+  std::vector<Elf64_Shdr> all_;
+  std::string_view names_;
+};
+
+bool append_relocations(const Sections& sections, const Elf64_Shdr& section, std::string* out) {
+  const auto bytes = sections.bytes_of(section);
+  if (!bytes || section.sh_link >= sections.all().size()) return false;
+  const Elf64_Shdr& symbols = sections.all()[section.sh_link];
+  const bool has_addend = section.sh_type == SHT_RELA;
+  const uint64_t size = has_addend ? sizeof(Elf64_Rela) : sizeof(Elf64_Rel);
+  for (uint64_t at = 0; at + size <= bytes->size(); at += size) {
+    Elf64_Rela relocation = {};
+    memcpy(static_cast<void*>(&relocation), bytes->data() + at, size);
     append(out, relocation.r_offset);
     append(out, ELF64_R_TYPE(relocation.r_info));
     append(out, relocation.r_addend);
-    append(out, symbol.st_value);
-    append(out, symbol.st_size);
+    if (!sections.append_symbol(symbols, ELF64_R_SYM(relocation.r_info), out)) return false;
   }
+  return true;
+}
+
+// The initialised variables, in no order: where each lies depends on the paths among them.
+void add_variables(const Sections& sections, const Elf64_Shdr& table,
+                   std::vector<ImageHash>* hashes) {
+  Elf64_Sym symbol;
+  for (uint64_t i = 0; sections.read_symbol(table, i, &symbol); ++i) {
+    const auto content = sections.variable(symbol);
+    if (content && !is_path(*content)) hashes->push_back(hash_of(*content));
+  }
+}
+
+// False: the section is not whole.
+bool append_section(const Sections& sections, const Elf64_Shdr& section, int kind,
+                    std::string* out) {
+  const auto bytes = sections.bytes_of(section);
+  if (!bytes) return false;
+  append(out, kind == kCode ? section.sh_info >> kRegisterShift : 0);
+  append(out, section.sh_size);
+  if (kind == kAttributes) return append_attributes(*bytes, out);
+  append(out, hash_of(*bytes));
   return true;
 }
 
 }  // namespace
 
 std::optional<ImageHash> hash_code(std::string_view image) {
-  const Reader reader(image);
-  Elf64_Ehdr header;
-  if (!reader.read(0, &header) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
-      header.e_machine != kCudaMachine) {
-    return std::nullopt;
-  }
-  std::vector<Elf64_Shdr> sections(header.e_shnum);
-  for (size_t i = 0; i < sections.size(); ++i) {
-    if (!reader.read(header.e_shoff + i * sizeof(Elf64_Shdr), &sections[i])) return std::nullopt;
-  }
-  if (header.e_shstrndx >= sections.size()) return std::nullopt;
-  const auto names = reader.bytes_of(sections[header.e_shstrndx]);
-  if (!names) return std::nullopt;
-
+  Sections sections(image);
+  if (!sections.read()) return std::nullopt;
   bool has_code = false;
   std::vector<ImageHash> hashes;
   std::string digest;
-  for (const Elf64_Shdr& section : sections) {
+  for (const Elf64_Shdr& section : sections.all()) {
+    if (section.sh_type == SHT_SYMTAB) add_variables(sections, section, &hashes);
     const bool is_relocations = section.sh_type == SHT_REL || section.sh_type == SHT_RELA;
-    const Elf64_Shdr* const target = !is_relocations ? &section
-                                     : section.sh_info < sections.size()
-                                         ? &sections[section.sh_info]
-                                         : nullptr;
-    const int kind = target == nullptr ? -1 : kind_of(text_at(*names, target->sh_name));
-    if (kind < 0) continue;
+    if (is_relocations && section.sh_info >= sections.all().size()) return std::nullopt;
+    const Elf64_Shdr& target = is_relocations ? sections.all()[section.sh_info] : section;
+    const std::string_view name = sections.name_of(target);
+    const int kind = kind_of(name);
+    if (kind < 0 || (name == kVariables && !is_relocations)) continue;
+    has_code |= kind == kCode;
     digest.clear();
     append(&digest, kind);
     append(&digest, is_relocations);
-    if (is_relocations) {
-      if (section.sh_link >= sections.size() ||
-          !append_relocations(reader, section, sections[section.sh_link], &digest)) {
-        return std::nullopt;
-      }
-    } else {
-      const auto bytes = reader.bytes_of(section);
-      if (!bytes) return std::nullopt;
-      const bool is_code = kind == kCode;
-      has_code |= is_code;
-      append(&digest, is_code ? section.sh_info >> kRegisterShift : 0);
-      append(&digest, section.sh_size);
-      if (kind != kAttributes) {
-        append(&digest, hash_of(*bytes));
-      } else if (!append_attributes(*bytes, &digest)) {
-        return std::nullopt;
-      }
-    }
+    const bool is_whole = is_relocations ? append_relocations(sections, section, &digest)
+                                         : append_section(sections, section, kind, &digest);
+    if (!is_whole) return std::nullopt;
     hashes.push_back(hash_of(digest));
   }
   if (!has_code) return std::nullopt;
@@ -181,8 +246,8 @@ std::optional<ImageHash> hash_code(std::string_view image) {
     return a.high != b.high ? a.high < b.high : a.low < b.low;
   });
   digest.clear();
-  append(&digest, header.e_flags & kGpuFlags);
-  append(&digest, header.e_ident[EI_OSABI]);
+  append(&digest, sections.header().e_flags & kGpuFlags);
+  append(&digest, sections.header().e_ident[EI_OSABI]);
   for (const ImageHash& hash : hashes) append(&digest, hash);
   return hash_of(digest);
 }

@@ -3,7 +3,7 @@
 # One kernel as a just-in-time compiler may make it again, and another one.
 CODE_IMAGES := $(addprefix $(BUILD)/tests/data/loader/code_,first second other)
 $(BUILD)/tests/data/loader/code_first: CODE_FLAGS = -DNAME=triton_add_3
-$(BUILD)/tests/data/loader/code_second: CODE_FLAGS = -DNAME=triton_add_17 -lineinfo
+$(BUILD)/tests/data/loader/code_second: CODE_FLAGS = -DNAME=triton_add_17 -lineinfo -DFILE_NAME='"/another/folder/file"'
 $(BUILD)/tests/data/loader/code_other: CODE_FLAGS = -DNAME=triton_add_3 -DADDED=2
 $(CODE_IMAGES): tests/loader/data/named.cu | $(SETUP)
 	$(call say,NVCC,$@)

@@ -1,4 +1,6 @@
-// One kernel whose name, and one constant, the build chooses.
+// One kernel whose name, file and one constant the build chooses.
+#include <stdio.h>
+
 #ifndef ADDED
 #define ADDED 1
 #endif
@@ -6,7 +8,14 @@
 __constant__ float scale[4] = {1, 2, 3, 4};
 __device__ int launches;
 
+#ifndef FILE_NAME
+#define FILE_NAME "/a/file"
+#endif
+__device__ const char file_name[] = FILE_NAME;
+__device__ char message[] = "out of bounds";
+
 extern "C" __global__ void NAME(float* out, int count) {
   if (threadIdx.x == 0) atomicAdd(&launches, 1);
   if (static_cast<int>(threadIdx.x) < count) out[threadIdx.x] += scale[count % 4] + ADDED;
+  if (count > 1000) printf("%s: %s\n", file_name, message);
 }
