@@ -2,7 +2,7 @@
 # compiled once per SM into one image that holds all of its sizes and types.
 
 KERNEL_SMS      := 80 90 100
-KERNEL_FAMILIES := fused_add_rmsnorm gated_activation layernorm rmsnorm rmsnorm_quant rope softmax
+KERNEL_FAMILIES := fused_add_rmsnorm gated_activation layernorm rmsnorm rmsnorm_quant rope softmax sum_rmsnorm
 
 NVCCFLAGS := -cubin -std=c++20 -O3 --Werror all-warnings -Ikernels/common
 

@@ -7,6 +7,9 @@
                                            fits a kernel of, and, for each family, the kernels that no pattern
                                            fits (-v: their symbols)
 
+  tests/engines/engines.py recorded ENGINE VERSION RECORDING...   writes what a run of the engine compiled, of a
+                                           recording (fibshim record), to tests/engines/data/ENGINE.recorded
+
 A table has symbols and parameters of the families below, no code: tests/engines/engines_test.sh works on it.
 """
 import argparse
@@ -124,6 +127,18 @@ def read(engine):
         (HERE / f"data/{folder}.table").write_text(f"fibshim kernels 1: {folder}\n" + "\n".join(lines) + "\n")
 
 
+def recorded(engine, version, recordings):
+    """Kernels without a mangled name come from a just-in-time compiler: the code tells them apart."""
+    lines = set()
+    for path in recordings:
+        for kernel in filter(lambda record: record["type"] == "kernel", map(json.loads, open(path))):
+            code = kernel["image"]["code"]
+            if code and not kernel["symbol"].startswith("_Z") and family_of(kernel["symbol"]):
+                params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"]) or "-"
+                lines.add(f"{version} {params} {kernel['symbol']} {code}")
+    (HERE / f"data/{engine}.recorded").write_text(f"fibshim kernels 1: {engine}\n" + "\n".join(sorted(lines)) + "\n")
+
+
 def demangle(symbols):
     out = subprocess.run(["c++filt"], input="\n".join(symbols), capture_output=True, text=True, check=True).stdout
     return out.splitlines()
@@ -133,7 +148,8 @@ def show(engine, is_verbose):
     for folder in dict.fromkeys(row[0] for row in rows(engine)):
         versions = [f"{folder} {package}-{version}" for _, package, version, _ in rows(folder)]
         out = subprocess.run([FIBSHIM, "check", "--json", BUILD / "config" / folder, "--against",
-                              HERE / f"data/{folder}.table"], stdout=subprocess.PIPE, text=True).stdout
+                              HERE / f"data/{folder}.table", *(word for path in HERE.glob(f"data/{folder}.recorded")
+                                                               for word in ("--against", path))], stdout=subprocess.PIPE, text=True).stdout
         against = json.loads(out)["folders"][0]["against"]
         print(f"\n{folder}: kernels that each pattern fits, in " + ", ".join(v.split()[1] for v in versions))
         for pattern in against["patterns"]:
@@ -154,11 +170,15 @@ def show(engine, is_verbose):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["read", "show"])
+    parser.add_argument("what", choices=["read", "show", "recorded"])
     parser.add_argument("engine", nargs="?")
+    parser.add_argument("version", nargs="?")
+    parser.add_argument("recordings", nargs="*")
     parser.add_argument("-v", action="store_true", dest="is_verbose")
     args = parser.parse_args()
-    if args.what == "read":
+    if args.what == "recorded":
+        recorded(args.engine, args.version, args.recordings)
+    elif args.what == "read":
         read(args.engine)
     else:
         show(args.engine, args.is_verbose)

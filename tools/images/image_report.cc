@@ -81,6 +81,9 @@ Result<Json> cubin_json(std::string_view bytes, Report* report) {
   Json out;
   out["format"] = "cubin";
   out["arch"] = arch_name(cubin->sm, cubin->scope);
+  if (const auto code = hash_code(bytes)) {
+    out["code"] = fmt::format("code:{:016x}{:016x}", code->high, code->low);
+  }
   out["abi"] = cubin->abi == CubinAbi::since_13 ? "CUDA 13 and later" : "before CUDA 13";
   out["kernels"] = Json::array();
   for (const CubinKernel& kernel : cubin->kernels) {
@@ -392,9 +395,6 @@ Result<Json> image_json(std::string_view bytes, const KernelGlobs& globs) {
   if (image) (*image)["problems"] = std::move(report.problems);
   // A library holds many images; its own hash is none of theirs.
   if (image && (*image)["format"] != "elf") (*image)["image"] = image_hash_words(bytes);
-  if (const auto code = hash_code(bytes)) {
-    (*image)["code"] = fmt::format("code:{:016x}{:016x}", code->high, code->low);
-  }
   return image;
 }
 

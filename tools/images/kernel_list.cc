@@ -42,6 +42,12 @@ bool read_params(std::string_view text, KnownKernel* kernel) {
   return !kernel->params.empty();
 }
 
+bool is_code(std::string_view text) {
+  constexpr std::string_view kPrefix = "code:";
+  return text.size() == kPrefix.size() + 32 && text.starts_with(kPrefix) &&
+         text.find_first_not_of("0123456789abcdef", kPrefix.size()) == text.npos;
+}
+
 Result<void> add_table(std::string_view text, KernelList* list) {
   text.remove_prefix(kTableHead.size());
   const std::string engine(take(&text, '\n'));
@@ -53,7 +59,12 @@ Result<void> add_table(std::string_view text, KernelList* list) {
       return fail(ErrorCode::invalid_value,
                   fmt::format("line {}: no versions, parameters and symbol", number));
     }
-    kernel.symbol = line;
+    kernel.symbol = take(&line, ' ');
+    kernel.code = line;
+    if (!line.empty() && !is_code(line)) {
+      return fail(ErrorCode::invalid_value,
+                  fmt::format("line {}: {} is no hash of code", number, line));
+    }
     std::set<std::string>& origins = list->kernels[std::move(kernel)];
     while (!versions.empty()) {
       origins.insert(fmt::format("{} {}", engine, take(&versions, ',')));
@@ -78,7 +89,7 @@ void add_image(const Json& image, const std::string& hash, const std::string& or
   }
   if (!image.contains("kernels") || image["format"] != "cubin") return;
   for (const Json& kernel : image["kernels"]) {
-    KnownKernel known{kernel["name"], {}, own};
+    KnownKernel known{kernel["name"], {}, own, image.value("code", "")};
     for (const Json& param : kernel["params"])
       known.params.push_back({param["offset"], param["size"]});
     list->kernels[std::move(known)].insert(origin);

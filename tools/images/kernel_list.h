@@ -2,8 +2,8 @@
 // that tests/engines writes.
 //
 // A table is text: the line "fibshim kernels 1: ENGINE", then one line for each kernel,
-//   VERSION[,VERSION...] OFFSET:SIZE[,OFFSET:SIZE...] SYMBOL
-// with "-" for a kernel that takes no parameters. The bytes may be anything: what does not add up is an Error.
+//   VERSION[,VERSION...] OFFSET:SIZE[,OFFSET:SIZE...] SYMBOL [CODE]
+// with "-" for a kernel that takes no parameters, and "code:" and 32 digits for one that is compiled at run time. The bytes may be anything: what does not add up is an Error.
 #pragma once
 
 #include <stdint.h>
@@ -23,9 +23,11 @@ struct KnownKernel {
   std::string symbol;
   std::vector<std::pair<uint32_t, uint32_t>> params;  // offset and size in bytes, in order
   std::string image;                                  // "xxh128:" and 32 digits; empty: not known
+  std::string code;                                   // "code:" and 32 digits; empty: not known
 
   friend bool operator<(const KnownKernel& a, const KnownKernel& b) {
-    return std::tie(a.symbol, a.params, a.image) < std::tie(b.symbol, b.params, b.image);
+    return std::tie(a.symbol, a.params, a.image, a.code) <
+           std::tie(b.symbol, b.params, b.image, b.code);
   }
 };
 

@@ -34,17 +34,20 @@ bool fits_symbol(const SymbolMatcher& matcher, uint32_t pattern, std::string_vie
                      [&](const SymbolMatch& match) { return match.pattern == pattern; });
 }
 
-// Of "xxh128:" and 32 digits.
+// Of "xxh128:" or "code:" and 32 digits; 0: not known.
 ImageHash image_hash(const std::string& text) {
-  return {std::stoull(text.substr(23), nullptr, 16), std::stoull(text.substr(7, 16), nullptr, 16)};
+  if (text.empty()) return {};
+  const std::string digits = text.substr(text.find(':') + 1);
+  return {std::stoull(digits.substr(16), nullptr, 16),
+          std::stoull(digits.substr(0, 16), nullptr, 16)};
 }
 
 Fit fit_of(const Snapshot& snapshot, const Pattern& pattern, const KnownKernel& kernel) {
   std::vector<Param> params;
   for (const auto& [offset, size] : kernel.params) params.push_back({offset, size});
-  const ImageHashes image = {kernel.image.empty() ? ImageHash{} : image_hash(kernel.image), {}};
+  const ImageHashes image = {image_hash(kernel.image), image_hash(kernel.code)};
   return fit_pattern(snapshot, pattern, params.data(), static_cast<uint32_t>(params.size()),
-                     kernel.image.empty() ? nullptr : &image);
+                     kernel.image.empty() && kernel.code.empty() ? nullptr : &image);
 }
 
 // The names in a pattern's symbol, most of which the symbols that it fits contain.
@@ -218,7 +221,10 @@ Coverage cover_kernels(const Snapshot& snapshot, const KernelList& kernels) {
           pattern.fits.push_back(&kernel);
           is_known = true;
           break;
-        case Fit::other_layout: pattern.other_params.push_back(&kernel); break;
+        case Fit::other_layout:
+          // Where the image tells, others of that name are none of the pattern's.
+          if (patterns[match.pattern].images.count == 0) pattern.other_params.push_back(&kernel);
+          break;
         case Fit::other_image:
           pattern.nearest = &kernel;
           pattern.why_not = "its image is another, or not known";

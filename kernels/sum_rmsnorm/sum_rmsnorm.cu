@@ -1,0 +1,96 @@
+// RMSNorm of a sum: z = x + first [+ second], output = z / sqrt(mean(z^2) + eps) * w, as torch.compile fuses a
+// residual stream. Sums and normalises in fp32, and rounds once.
+//
+//   add_rmsnorm_h4096_bf16       z = x + first; z is not kept
+//   add2_rmsnorm_h4096_bf16      z = x + (first + second); z is not kept
+//   add2_rmsnorm_sum_h4096_bf16  the same, and z goes to `sum`
+//
+// output may be hidden_states: a thread reads an element before it overwrites it.
+#include "row.cuh"
+
+namespace fibshim {
+namespace {
+
+template <int kHidden>
+struct BestPlanOf {
+  using Type = ThreeRowPlan<kHidden>;
+};
+template <>
+struct BestPlanOf<4096> {
+  using Type = RowPlan<4096, 1, 1, 2048>;
+};
+template <int kHidden>
+using PlanFor = typename BestPlanOf<kHidden>::Type;
+
+// second: null for a sum of two. sum: null where it is not kept.
+template <class T, class Plan>
+__device__ void normalize_sum(const T* hidden_states, const T* first, const T* second,
+                              const T* weight, T* output, T* sum, float eps, int batch_size) {
+  const Place<Plan> place(batch_size);
+  const int64_t offset = int64_t{place.row} * Plan::kElements;
+  wait_for_kernel_before();
+
+  RowPart<Plan> x = {};
+  RowPart<Plan> a = {};
+  RowPart<Plan> b = {};
+  if (place.is_row) {
+    x = load_row_once<Plan>(hidden_states + offset, place.thread);
+    a = load_row_once<Plan>(first + offset, place.thread);
+    if (second != nullptr) b = load_row_once<Plan>(second + offset, place.thread);
+  }
+  const RowPart<Plan> w = load_weight<Plan>(weight, place.thread);
+  arrive_together(x, a, zero_of(batch_size));
+  arrive_together(x, b, zero_of(batch_size));
+  arrive_together(x, w, zero_of(batch_size));
+
+  const auto sum_of = [&](int i, int j) -> float2 {
+    const float2 p = unpack<T>(a, i, j);
+    const float2 q = unpack<T>(b, i, j);
+    const float2 r = unpack<T>(x, i, j);
+    return {r.x + (p.x + q.x), r.y + (p.y + q.y)};
+  };
+  float squares = 0;
+  const RowPart<Plan> z = make_row<T, Plan>([&](int i, int j) {
+    const float2 value = sum_of(i, j);
+    squares = fmaf(value.x, value.x, squares);
+    squares = fmaf(value.y, value.y, squares);
+    return value;
+  });
+  if (place.is_row && sum != nullptr) store_row<Plan>(sum + offset, place.thread, z);
+
+  const float rstd =
+      reciprocal_root(sum_over_row<Plan, float>(squares) * (1.0f / Plan::kElements), eps);
+  if (!place.is_row) return;
+  store_row<Plan>(output + offset, place.thread, make_row<T, Plan>([&](int i, int j) -> float2 {
+                    const float2 scale = unpack<T>(w, i, j);
+                    const float2 value = sum_of(i, j);
+                    return {value.x * rstd * scale.x, value.y * rstd * scale.y};
+                  }));
+}
+
+}  // namespace
+}  // namespace fibshim
+
+#define FIBSHIM_KERNELS(hidden)                                                                    \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add_rmsnorm_h##hidden##_bf16(                  \
+      const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* weight, \
+      __nv_bfloat16* output, float eps, int batch_size) {                                          \
+    fibshim::normalize_sum<__nv_bfloat16, fibshim::PlanFor<hidden>>(                               \
+        hidden_states, first, nullptr, weight, output, nullptr, eps, batch_size);                  \
+  }                                                                                                \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add2_rmsnorm_h##hidden##_bf16(                 \
+      const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* second, \
+      const __nv_bfloat16* weight, __nv_bfloat16* output, float eps, int batch_size) {             \
+    fibshim::normalize_sum<__nv_bfloat16, fibshim::PlanFor<hidden>>(                               \
+        hidden_states, first, second, weight, output, nullptr, eps, batch_size);                   \
+  }                                                                                                \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add2_rmsnorm_sum_h##hidden##_bf16(             \
+      const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* second, \
+      const __nv_bfloat16* weight, __nv_bfloat16* output, __nv_bfloat16* sum, float eps,           \
+      int batch_size) {                                                                            \
+    fibshim::normalize_sum<__nv_bfloat16, fibshim::PlanFor<hidden>>(                               \
+        hidden_states, first, second, weight, output, sum, eps, batch_size);                       \
+  }
+
+FIBSHIM_KERNELS(4096)
+FIBSHIM_KERNELS(8192)
