@@ -132,6 +132,16 @@ for engine in flashinfer sglang vllm; do
     FIBSHIM_CONFIG="$build/config/$engine" "$python" "$here/engine_patterns.py" "$engine"
 done
 
+# ---- a real engine, from its wheel
+
+if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("vllm") is None)'; then
+  run "vLLM, default mode" "$python" "$here/vllm.py" "$build"
+  run "vLLM, eager" "$python" "$here/vllm.py" "$build" --eager
+else
+  echo "SKIP vLLM: it is not installed (pip install vllm)"
+  skipped=$((skipped + 1))
+fi
+
 # ---- the judge
 
 run "the judge" "$here/judge.sh" "$build"

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""vLLM as pip installs it, with random weights, without and with the folder for it.
+
+  tests/gpu/vllm.py BUILD [--eager] [--layers N] [--rounds N]
+
+Each turn is a process of its own: without the shim, then with it. Printed are tokens per second, the share of the GPU
+time of decoding and prefill that the folder's kernels take, and how far the log probabilities of the tokens lie
+from those without the shim. Weights are random: kernels, shapes and times are the engine's own, the text is not.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
+         "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 14336, "vocab_size": 32000,
+         "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
+         "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
+BATCH, DECODED = 32, 128
+
+
+def fill(model):
+    import torch
+    torch.manual_seed(1234)
+    for name, parameter in model.named_parameters():
+        mean, deviation = (1.0, 0.1) if "norm" in name else (0.0, 1.0 if "embed" in name else 0.02)
+        parameter.data.normal_(mean, deviation)
+    torch.cuda.synchronize()
+
+
+def profile(work):
+    """Microseconds of GPU time by kernel."""
+    import torch
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
+        work()
+        torch.cuda.synchronize()
+    return {e.key: e.self_device_time_total for e in prof.key_averages() if e.self_device_time_total > 0}
+
+
+def child(args):
+    os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_ALLOW_INSECURE_SERIALIZATION="1", HF_HUB_OFFLINE="1")
+    from vllm import LLM, SamplingParams
+    with tempfile.TemporaryDirectory() as folder:
+        config = {**MODEL, "num_hidden_layers": args.layers}
+        pathlib.Path(folder, "config.json").write_text(json.dumps(config))
+        llm = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=2048,
+                  gpu_memory_utilization=0.3, enforce_eager=args.eager, seed=0, enable_prefix_caching=False,
+                  max_num_seqs=64)
+    llm.apply_model(fill)
+    draw = random.Random(7)
+    prompts = lambda n, length: [{"prompt_token_ids": [draw.randrange(3, 32000) for _ in range(length)]} for _ in range(n)]
+    decode, prefill = prompts(BATCH, 32), prompts(8, 1024)
+    many = SamplingParams(temperature=0, max_tokens=DECODED, ignore_eos=True, detokenize=False)
+    one = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False)
+    told = SamplingParams(temperature=0, max_tokens=1, detokenize=False, prompt_logprobs=0)
+    out = {"logprobs": [[next(iter(step.values())).logprob for step in answer.prompt_logprobs if step]
+                        for answer in llm.generate(prompts(4, 200), told, use_tqdm=False)]}
+    for name, requests, params, tokens in (("decode", decode, many, BATCH * DECODED), ("prefill", prefill, one, 8 * 1024)):
+        work = lambda: llm.generate(requests, params, use_tqdm=False)
+        work()
+        rates = []
+        for _ in range(args.rounds):
+            begun = time.perf_counter()
+            work()
+            rates.append(tokens / (time.perf_counter() - begun))
+        out[name] = {"tokens_per_s": sorted(rates)[len(rates) // 2], "kernels": profile(work)}
+    json.dump(out, open(args.child, "w"))
+
+
+def turn(args, build, environment, prefix):
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        words = [*prefix, sys.executable, __file__, str(build), "--child", file.name, "--layers", str(args.layers),
+                 "--rounds", str(args.rounds)] + (["--eager"] if args.eager else [])
+        subprocess.run(words, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
+        return json.load(open(file.name))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        return child(args)
+    build = args.build.resolve()
+    config = build / "config/vllm"
+    ours = {json.loads(path.read_text())["launch"]["kernel"] for path in config.glob("solutions/**/*.json")}
+    mode = "eager" if args.eager else "default"
+    with tempfile.TemporaryDirectory() as stats:
+        base = turn(args, build, {}, [])
+        with_shim = turn(args, build, {"FIBSHIM_STATS_DIR": stats},
+                         [build / "bin/fibshim", "run", "-c", config, "--"])
+        text = subprocess.run([build / "bin/fibshim", "stats", "--json", "--dir", stats], check=True,
+                              stdout=subprocess.PIPE, text=True).stdout
+    totals = json.loads(text)["totals"]
+    distances = [abs(a - b) for x, y in zip(base["logprobs"], with_shim["logprobs"]) for a, b in zip(x, y)]
+    for phase in ("decode", "prefill"):
+        kernels = with_shim[phase]["kernels"]
+        replaced = sum(us for name, us in kernels.items() if name in ours) / sum(kernels.values())
+        print(f"{mode}, {phase}: {100 * replaced:.1f} % of GPU time replaced, "
+              f"{base[phase]['tokens_per_s']:.0f} tokens/s without, {with_shim[phase]['tokens_per_s']:.0f} with; GPU "
+              f"{sum(base[phase]['kernels'].values()) / 1e3:.1f} ms without, {sum(kernels.values()) / 1e3:.1f} with")
+        print(f"{'PASS' if replaced > 0 else 'FAIL'} vllm.{mode}.{phase}: kernels of the folder ran")
+    mean = sum(distances) / len(distances)
+    print(f"{mode}: {totals['hit']} hits, {totals['error']} errors; log probabilities differ by {mean:.4f} in the mean, "
+          f"{max(distances):.3f} at most, of {len(distances)}")
+    is_fine = totals["hit"] > 0 and totals["error"] == 0 and mean < 0.1
+    print(f"{'PASS' if is_fine else 'FAIL'} vllm.{mode}: hits, no errors, log probabilities near those without")
+    return 0
+
+
+sys.exit(main())
