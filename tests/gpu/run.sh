@@ -135,8 +135,8 @@ done
 # ---- a real engine, from its wheel
 
 if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("vllm") is None)'; then
-  run "vLLM, default mode" "$python" "$here/vllm.py" "$build"
-  run "vLLM, eager" "$python" "$here/vllm.py" "$build" --eager
+  run "vLLM, default mode" "$python" "$here/engine_vllm.py" "$build"
+  run "vLLM, eager" "$python" "$here/engine_vllm.py" "$build" --eager
 else
   echo "SKIP vLLM: it is not installed (pip install vllm)"
   skipped=$((skipped + 1))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """vLLM as pip installs it, with random weights, without and with the folder for it.
 
-  tests/gpu/vllm.py BUILD [--eager] [--layers N] [--rounds N]
+  tests/gpu/engine_vllm.py BUILD [--eager] [--layers N] [--rounds N]
 
 Each turn is a process of its own: without the shim, then with it. Printed are tokens per second, the share of the GPU
 time of decoding and prefill that the folder's kernels take, and how far the log probabilities of the tokens lie
