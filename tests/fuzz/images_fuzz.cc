@@ -9,6 +9,7 @@
 #include "loader/read/cubin.h"
 #include "shim/registry/image_bytes.h"
 #include "tests/fuzz/fuzz.h"
+#include "tools/images/fatbin_payload.h"
 #include "tools/images/image_report.h"
 #include "tools/base/terminal.h"
 
