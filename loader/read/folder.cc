@@ -339,6 +339,7 @@ void TrustCheck::finish() {
       (command.empty() ? "put the config folder where nobody else can exchange it"
                        : "take the right away (" + command + ")") +
       std::string(", or say with FIBSHIM_TRUST whom to trust");
+  std::ranges::sort(found_, {}, &Distrust::path);  // as findings are: what to do comes last
   for (Distrust& distrust : found_) {
     const bool is_last = &distrust == &found_.back();
     diagnostics_->add(Rule::untrusted, {std::move(distrust.path), 0, 0}, std::move(distrust.why),
