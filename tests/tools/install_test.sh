@@ -62,6 +62,7 @@ done
 # In a folder that the linker searches, the bare name is enough: also in one of 64-bit libraries.
 make -s BUILD="$build" DESTDIR="$root/bits" PREFIX=/usr LIBDIR=/usr/lib64 install >"$root/log" 2>&1 ||
   { cat "$root/log"; fail "make install LIBDIR"; }
+# shellcheck disable=SC2002  # cat is the program
 LD_LIBRARY_PATH=$root/bits/usr/lib64 LD_PRELOAD=libfibshim.so cat /proc/self/maps | grep -q lib64/libfibshim.so ||
   fail "LD_PRELOAD=libfibshim.so is not found"
 # shellcheck disable=SC2016  # expanded inside
