@@ -4,40 +4,46 @@
 #
 #   tools/demo.sh BUILD_DIR
 #
-# On the GPU where there is one; else on the simulated driver that the tests use.
+# On the GPU where there is one; else on the simulated driver. What follows a `$` can be pasted.
 set -eu -o pipefail
-build=$(cd "$1" && pwd)
+build=$1
 fibshim=$build/bin/fibshim
-engine=$build/tests/hosts/engine
+config=$build/config/demo
 launches=100
-
-FIBSHIM_STATS_DIR=$(mktemp -d)
-export FIBSHIM_STATS_DIR
-trap 'rm -rf "$FIBSHIM_STATS_DIR"' EXIT
 unset FIBSHIM_CONFIG FIBSHIM_MODE FIBSHIM_ON_ERROR
 
 say() { printf '\n== %s\n' "$*"; }
 run() {
-  printf '$ %s\n' "${*//$build\//}"
+  printf '$ %s\n' "$*"
   "$@"
 }
 
 # `doctor` tries the driver; its line on it begins with "ok" when there is a GPU that works.
+simulate=
 driver=$("$fibshim" doctor 2>/dev/null | sed -n 's/^\([a-z]*\) *driver: \(.*\)/\1 \2/p') || true
 if [ "${driver%% *}" = ok ]; then
   say "on the GPU: ${driver#ok }"
 else
   say "no GPU here: running on the built-in simulated driver"
-  export LD_LIBRARY_PATH=$build/sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  simulate=--simulate
+fi
+rm -rf "$build/demo-counters"
+mkdir -m 700 "$build/demo-counters"
+run export FIBSHIM_STATS_DIR="$(realpath "$build/demo-counters")"
+if { "$fibshim" check "$config" || true; } | grep '\[untrusted\]' >/dev/null; then
+  say "others of this folder's group can write here; for the demo they are trusted"
+  run export FIBSHIM_TRUST=group
 fi
 
 say "RMSNorm with hidden size 4096: the folder config/demo has a solution for it"
-run "$fibshim" run -c "$build/config/demo" -- \
-  "$engine" --demo --hidden=4096 --rows=64 --launches=$launches --dtype=bf16
+# shellcheck disable=SC2086  # no option is no word
+run "$fibshim" run $simulate -c "$config" -- \
+  "$build/tests/hosts/engine" --demo --hidden=4096 --rows=64 --launches=$launches --dtype=bf16
 
 say "RMSNorm with hidden size 4100: it has none, so the program's own kernel runs"
-run "$fibshim" run -c "$build/config/demo" -- \
-  "$engine" --demo --hidden=4100 --rows=64 --launches=$launches --dtype=bf16
+# shellcheck disable=SC2086
+run "$fibshim" run $simulate -c "$config" -- \
+  "$build/tests/hosts/engine" --demo --hidden=4100 --rows=64 --launches=$launches --dtype=bf16
 
 say "what happened to the launches"
 run "$fibshim" stats

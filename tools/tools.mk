@@ -9,6 +9,7 @@ CLI_OBJ := $(patsubst %.cc,$(BUILD)/obj/%.o,$(filter-out tools/judge/%,$(wildcar
 # The shim's plan, which is pure: verify, bench and record ask it what the shim would do.
 PLAN_OBJ := $(PLAN_SRC:%.cc=$(BUILD)/obj/%.o)
 CLI     := $(BUILD)/bin/fibshim
+MULTIARCH := $(shell $(CC) -print-multiarch)
 
 # Less optimised than the libraries: nothing here is hot, and the headers of its libraries are large.
 # For the same reason AddressSanitizer comes without UBSan here, but for what fuzz targets read:
@@ -16,13 +17,14 @@ CLI     := $(BUILD)/bin/fibshim
 # fmt_library.cc holds the code of {fmt} for the versions that it knows.
 FMT_FLAGS := $(if $(shell grep -sE 'define FMT_VERSION [89][0-9]{4}$$' /usr/include/fmt/core.h),,-DFMT_HEADER_ONLY)
 $(CLI_OBJ): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),-fvisibility=hidden -Og -g1)
+$(BUILD)/obj/tools/processes/installation.o: CPPFLAGS += -DFIBSHIM_MULTIARCH='"$(MULTIARCH)"'
 $(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0,-fvisibility=hidden -O1 -g1)
 
 $(CLI): $(CLI_OBJ) $(PLAN_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) $(SANITIZE_LINK) -o $@ $(CLI_OBJ) $(PLAN_OBJ) $(LOADER_AR) $(LOADER_LINK) \
-	  -Wl,-rpath,'$$ORIGIN/../lib' -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro \
+	  -Wl,-rpath,'$$ORIGIN/../lib:$$ORIGIN/../lib64:$$ORIGIN/../lib/$(MULTIARCH)' -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro \
 	  -Wl,-Bstatic -llz4 -lzstd -Wl,-Bdynamic -ldl
 
 # ---- install: PREFIX/lib, bin and share may be moved as a whole; nothing in them names its place
@@ -38,16 +40,44 @@ $(BUILD)/man/%: tools/man/%.in $(CLI)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CLI) --manual $< > $@
 
+# LIBDIR=/usr/lib64 or /usr/lib/x86_64-linux-gnu: where this system's linker looks. STRIP=: with symbols.
+LIBDIR ?= $(PREFIX)/lib
+STRIP  ?= strip --strip-unneeded
 DEST = $(DESTDIR)$(PREFIX)
-install: all $(MAN_PAGES) ## install into $(DESTDIR)$(PREFIX)
+LIBDEST = $(DESTDIR)$(LIBDIR)
+LIBS = $(SHIM_LIB) $(RECORD_LIB) $(LOADER_LIB)
+# What `fibshim run --simulate` needs, and a program to try it with.
+SIM_DEST = $(LIBDEST)/fibshim-sim
+SIM_PROGRAM = $(BUILD)/tests/hosts/engine
+COMPLETIONS = fibshim.bash:bash-completion/completions/fibshim _fibshim:zsh/site-functions/_fibshim \
+  fibshim.fish:fish/vendor_completions.d/fibshim.fish
+install: all $(MAN_PAGES) $(SIM_LIB) $(SIM_PROGRAM) $(BUILD)/tests/data/engine_kernels.fatbin ## install into $(DESTDIR)$(PREFIX)
 	$(call say,INSTALL,$(DEST))
-	$(Q)install -d '$(DEST)/bin' '$(DEST)/lib' '$(DEST)/share/fibshim/config' '$(DEST)/share/doc/fibshim'
+	$(Q)install -d '$(DEST)/bin' '$(SIM_DEST)/hosts' '$(SIM_DEST)/data' '$(DEST)/share/fibshim/config' '$(DEST)/share/doc/fibshim'
 	$(Q)install -m 755 $(CLI) '$(DEST)/bin/'
-	$(Q)install -m 644 $(SHIM_LIB) $(RECORD_LIB) $(LOADER_LIB) $(BUILD)/lib/libfibshim-*.so '$(DEST)/lib/'
+	$(Q)install -m 644 $(LIBS) $(BUILD)/lib/libfibshim-*.so '$(LIBDEST)/'
+	$(Q)install -m 644 $(SIM_LIB) '$(SIM_DEST)/'
+	$(Q)install -m 755 $(SIM_PROGRAM) '$(SIM_DEST)/hosts/'
+	$(Q)install -m 644 $(BUILD)/tests/data/engine_kernels.fatbin '$(SIM_DEST)/data/'
+	$(Q)$(if $(STRIP),$(STRIP) '$(DEST)/bin/fibshim' '$(LIBDEST)'/libfib*.so '$(SIM_DEST)/libcuda.so.1' '$(SIM_DEST)/hosts/engine')
 	$(Q)tar -C $(BUILD)/config --mode=u=rwX,go=rX -cf - . | tar -C '$(DEST)/share/fibshim/config' --no-same-owner -xf -
 	$(Q)for page in $(MAN_PAGES); do \
 	  install -D -m 644 $$page '$(DEST)'/share/man/man$${page##*.}/$${page##*/} || exit; done
-	$(Q)install -D -m 644 tools/completion/fibshim.bash '$(DEST)/share/bash-completion/completions/fibshim'
+	$(Q)for pair in $(COMPLETIONS); do \
+	  install -D -m 644 tools/completion/$${pair%%:*} '$(DEST)'/share/$${pair#*:} || exit; done
+	$(Q)install -d '$(DEST)/share/fibshim/schema'
+	$(Q)install -m 644 tools/schema/*.json '$(DEST)/share/fibshim/schema/'
 	$(Q)install -m 644 README.md LICENSE CHANGELOG.md '$(DEST)/share/doc/fibshim/'
 	$(Q)install -d '$(DEST)/share/doc/fibshim/examples'
 	$(Q)install -m 644 tools/packaging/examples/* '$(DEST)/share/doc/fibshim/examples/'
+	@# So that LD_PRELOAD=libfibshim.so is found by its bare name.
+	$(Q)[ -n '$(DESTDIR)' ] || [ "$$(id -u)" != 0 ] || ldconfig
+
+.PHONY: uninstall
+uninstall: ## remove what install has put into $(DESTDIR)$(PREFIX)
+	$(call say,REMOVE,$(DEST))
+	$(Q)rm -rf '$(DEST)/share/fibshim' '$(DEST)/share/doc/fibshim' '$(SIM_DEST)'
+	$(Q)rm -f '$(DEST)/bin/fibshim' $(patsubst %,'$(LIBDEST)/%',$(notdir $(LIBS)) $(notdir $(wildcard $(BUILD)/lib/libfibshim-*.so))) \
+	  $(foreach page,$(notdir $(MAN_PAGES)),'$(DEST)/share/man/man$(subst .,,$(suffix $(page)))/$(page)') \
+	  $(foreach pair,$(COMPLETIONS),'$(DEST)/share/$(lastword $(subst :, ,$(pair)))')
+	$(Q)[ -n '$(DESTDIR)' ] || [ "$$(id -u)" != 0 ] || ldconfig

@@ -36,7 +36,10 @@ class FolderCheck {
     for (const PathStamp& below : model_.listing.folders) {
       trust_.look_at(below.relative, below.stamp);
     }
-    if (!is_within_limits() || !read_signature()) return;
+    if (!is_within_limits() || !read_signature() || !read_folder_settings()) {
+      trust_.finish();
+      return;
+    }
     read_all();
     index_solutions();
     check_solutions();
@@ -183,8 +186,23 @@ class FolderCheck {
     if (!take_entry(relative, bytes)) return;
     digest_bytes(relative);
     digest_bytes(bytes);
+    if (is_lfs_pointer(bytes)) {
+      diagnostics_.add(Rule::file_read, {*file, 0, 0}, kLfsPointer);
+      return;
+    }
     const auto document = JsonDocument::parse(bytes, file, &diagnostics_);
     if (document) use(document->root());
+  }
+
+  // False: the folder is of a format that nothing here knows.
+  bool read_folder_settings() {
+    bool is_known = true;
+    if (!model_.listing.has_settings) return is_known;
+    read_json(kSettingsFile, [&](JsonValue root) {
+      is_known = is_known_format(root, &diagnostics_);
+      if (is_known) model_.settings = read_settings(root, &diagnostics_);
+    });
+    return is_known;
   }
 
   void read_all() {
@@ -231,10 +249,6 @@ class FolderCheck {
       });
     }
     has_faulty_patterns_ = diagnostics_.error_count() != errors_before_patterns;
-    if (model_.listing.has_settings) {
-      read_json(kSettingsFile,
-                [&](JsonValue root) { model_.settings = read_settings(root, &diagnostics_); });
-    }
     apply_definition_settings();
     // The order of trial.
     std::stable_sort(patterns_.begin(), patterns_.end(), [](const auto& a, const auto& b) {

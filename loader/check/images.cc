@@ -160,10 +160,10 @@ class ImageChecker {
              name + " is for " + arch_name(facts.sm, facts.scope) + ", not for sm_" +
                  std::to_string(sm_in_name(image->relative)) + " as its name says");
     }
-    check_kernel(facts, name);
+    check_kernel(*image, facts, name);
   }
 
-  void check_kernel(const ImageFacts& facts, const std::string& name) {
+  void check_kernel(const SolutionImage& image, const ImageFacts& facts, const std::string& name) {
     const std::string& wanted = solution_->kernel.name;
     bool is_found = false;
     for (const CubinInfo& cubin : facts.cubins) {
@@ -171,6 +171,9 @@ class ImageChecker {
       if (kernel == nullptr) continue;
       is_found = true;
       check_launch(cubin, *kernel, name);
+      if (cubin.sm >= 90 && !kernel->has_wait && solution_->image_without_wait.empty()) {
+        solution_->image_without_wait = image.path.text;
+      }
       take_params(*kernel, name);
     }
     if (is_found || facts.has_unreadable_entries) return;
@@ -259,6 +262,15 @@ class ImageChecker {
         (cluster.x != *cx || cluster.y != *cy || cluster.z != *cz)) {
       fault(kClusterX, "takes clusters of " + dims(cluster.x, cluster.y, cluster.z) + ", not " +
                            dims(*cx, *cy, *cz));
+    }
+    const uint32_t blocks[] = {cluster.x, cluster.y, cluster.z};
+    for (uint32_t i = 0; i < 3 && cluster.x != 0 && !solution_->has_cluster; ++i) {
+      std::string why;
+      const auto grid = constant(kGridX + i);
+      if (grid && blocks[i] != 0 && !is_whole_clusters(kGridX + i, *grid, blocks[i], &why)) {
+        fault(kGridX + i,
+              "takes clusters of " + dims(cluster.x, cluster.y, cluster.z) + ": " + why);
+      }
     }
     const auto dynamic = constant(kSharedMem);
     // From sm_90 on the static size includes the reserve of 1 KB.
@@ -361,6 +373,10 @@ const ImageFacts& ImageStore::facts(const std::string& relative, ImageKind kind)
   if (manifest_ != nullptr) {
     entry->unsigned_reason = manifest_->difference(relative, bytes.size(), entry->hash);
     if (!entry->unsigned_reason.empty()) return *entry;
+  }
+  if (is_lfs_pointer(bytes)) {
+    entry->read_error = Error{ErrorCode::invalid_image, kLfsPointer};
+    return *entry;
   }
   read_facts(bytes, kind, entry.get());
   return *entry;

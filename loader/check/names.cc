@@ -45,6 +45,9 @@ class SolutionScope : public Scope {
     }
     for (const auto& [name, value] : supplied_) {
       if (result.size() >= kMaxSuggestionWords) break;
+      if (definition_.find_axis(name) != nullptr || definition_.find_argument(name) != nullptr) {
+        continue;
+      }
       result.push_back(name);
     }
     return result;
@@ -81,6 +84,7 @@ void check_names(const SolutionSpec& solution, const Definition& definition,
   }
   int64_t block_threads = 1;
   int64_t cluster_blocks = 1;
+  int64_t values[kGeometryCount] = {};  // of constants that are in range
   for (uint32_t i = 0; i < kGeometryCount; ++i) {
     const MarkedExpression& entry = solution.geometry[i];
     const auto compiled = compile_value(entry.expression, scope);
@@ -99,6 +103,7 @@ void check_names(const SolutionSpec& solution, const Definition& definition,
       diagnostics->add(Rule::geometry_range, entry.text.mark, why);
       continue;
     }
+    values[i] = *compiled->constant;
     if (i >= kBlockX && i <= kBlockZ) block_threads *= *compiled->constant;
     if (i >= kClusterX && i <= kClusterZ) cluster_blocks *= *compiled->constant;
   }
@@ -111,6 +116,12 @@ void check_names(const SolutionSpec& solution, const Definition& definition,
     diagnostics->add(Rule::geometry_range, solution.geometry[kClusterX].text.mark,
                      "a cluster of " + std::to_string(cluster_blocks) + " blocks; CUDA takes " +
                          std::to_string(kMaxClusterBlocks));
+  }
+  for (uint32_t i = 0; i < 3; ++i) {
+    std::string why;
+    const int64_t cluster = values[kClusterX + i];
+    if (cluster == 0 || is_whole_clusters(kGridX + i, values[kGridX + i], cluster, &why)) continue;
+    diagnostics->add(Rule::geometry_range, solution.geometry[kClusterX + i].text.mark, why);
   }
   std::vector<Step> unused;
   for (const MarkedExpression& clause : solution.where) {

@@ -6,26 +6,6 @@
 namespace fibshim {
 namespace {
 
-// What a solution's names mean for one pattern: the definition's constant axes first, then the
-// pattern's own values.
-class BindingScope : public Scope {
- public:
-  BindingScope(const PatternSpec& pattern, const Definition& definition)
-      : pattern_(pattern), definition_(definition) {}
-
-  std::optional<Meaning> find(std::string_view name) const override {
-    const DefinitionAxis* const axis = definition_.find_axis(name);
-    if (axis != nullptr && axis->is_const) return Meaning{Source::constant(axis->value)};
-    if (pattern_.find_value(name) == nullptr) return std::nullopt;
-    return pattern_.find(name);
-  }
-  std::vector<std::string_view> names() const override { return {}; }  // refusals suggest nothing
-
- private:
-  const PatternSpec& pattern_;
-  const Definition& definition_;
-};
-
 class Binder {
  public:
   Binder(const PatternSpec& pattern, const SolutionSpec& solution, const Definition& definition,
@@ -339,11 +319,25 @@ class Binder {
 
 }  // namespace
 
+std::optional<Scope::Meaning> BindingScope::find(std::string_view name) const {
+  const DefinitionAxis* const axis = definition_.find_axis(name);
+  if (axis != nullptr && axis->is_const) return Meaning{Source::constant(axis->value)};
+  if (pattern_.find_value(name) == nullptr) return std::nullopt;
+  return pattern_.find(name);
+}
+
 bool is_geometry_in_range(uint32_t index, int64_t value, std::string* why) {
   const GeometryInfo& info = kGeometry[index];
   if (value >= info.lowest && value <= info.highest) return true;
   *why = std::string(info.name) + " is " + std::to_string(value) + "; CUDA takes " +
          std::to_string(info.lowest) + " to " + std::to_string(info.highest);
+  return false;
+}
+
+bool is_whole_clusters(uint32_t grid_index, int64_t grid, int64_t cluster, std::string* why) {
+  if (grid % cluster == 0) return true;
+  *why = std::string(kGeometry[grid_index].name) + " is " + std::to_string(grid) +
+         ", which clusters of " + std::to_string(cluster) + " do not divide";
   return false;
 }
 

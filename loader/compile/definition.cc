@@ -49,7 +49,8 @@ std::vector<std::string> texts_of(JsonValue array) {
   return out;
 }
 
-void read_arguments(JsonValue arguments, const char* key, Definition* definition,
+// `has_axes`: without any, shapes say nothing that is not said already.
+void read_arguments(JsonValue arguments, const char* key, bool has_axes, Definition* definition,
                     Diagnostics* diagnostics) {
   const bool is_output = std::string_view(key) == "outputs";
   if (!expect_kind(arguments, JsonKind::object, quoted(key), diagnostics) ||
@@ -71,7 +72,7 @@ void read_arguments(JsonValue arguments, const char* key, Definition* definition
       for (const JsonValue axis : shape.elements()) {
         if (!expect_kind(axis, JsonKind::string, "an entry of \"shape\"", diagnostics)) continue;
         axes.emplace_back(axis.string());
-        if (definition->find_axis(axis.string()) != nullptr) continue;
+        if (!has_axes || definition->find_axis(axis.string()) != nullptr) continue;
         std::vector<std::string_view> known;
         for (const DefinitionAxis& declared : definition->axes) known.push_back(declared.name);
         diagnostics->add(
@@ -125,11 +126,12 @@ std::optional<Definition> read_definition(JsonValue root, Diagnostics* diagnosti
   Definition definition;
   const auto name =
       read_name(require_member(root, "name", what, diagnostics), "\"name\"", diagnostics);
-  read_axes(require_member(root, "axes", what, diagnostics), &definition, diagnostics);
-  read_arguments(require_member(root, "inputs", what, diagnostics), "inputs", &definition,
-                 diagnostics);
-  read_arguments(require_member(root, "outputs", what, diagnostics), "outputs", &definition,
-                 diagnostics);
+  const JsonValue axes = require_member(root, "axes", what, diagnostics);
+  read_axes(axes, &definition, diagnostics);
+  for (const char* const key : {"inputs", "outputs"}) {
+    read_arguments(require_member(root, key, what, diagnostics), key, static_cast<bool>(axes),
+                   &definition, diagnostics);
+  }
   if (!name) return std::nullopt;
   definition.name = *name;
   definition.op_type = text_of(root.find("op_type"));

@@ -57,6 +57,7 @@ class PatternSpec : public Scope {
   std::vector<std::string> captures;  // the groups that are used, in the order of their indices
   uint32_t numeric_captures = 0;      // bit i: captures[i] must be a decimal number
   std::vector<PatternValue> values;
+  Mark writes_mark;
   std::vector<MarkedName> writes;
   std::vector<MarkedExpression> where;
   MarkedText definition;  // the template as written

@@ -344,6 +344,7 @@ class PatternReader {
         !check_entry_count(writes, "\"writes\"", diagnostics_)) {
       return;
     }
+    pattern_->writes_mark = writes.mark();
     for (const JsonValue element : writes.elements()) {
       const auto name = read_name(element, "an entry of \"writes\"", diagnostics_);
       if (!name) continue;

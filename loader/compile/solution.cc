@@ -96,6 +96,7 @@ class SolutionReader {
 
     read_arguments(require_member(launch, "arguments", what, diagnostics_));
     solution_.where = read_where(launch.find("where"), diagnostics_);
+    solution_.pdl_mark = launch.find("pdl").mark();
     solution_.waits_for_previous =
         read_boolean(launch.find("pdl"), "\"pdl\"", diagnostics_).value_or(false);
   }

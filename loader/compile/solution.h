@@ -68,7 +68,8 @@ struct SolutionSpec {
   Mark arguments_mark;
   std::vector<MarkedName> arguments;
   std::vector<MarkedExpression> where;
-  bool waits_for_previous = false;
+  bool waits_for_previous = false;  // "pdl"
+  Mark pdl_mark;
   SolutionOnError on_error = SolutionOnError::unset;  // fibshim.json's for its definition
   // Arguments that "verify" supplies where no pattern does: a baseline's own.
   std::vector<std::pair<std::string, ValueType>> judged_arguments;
@@ -79,6 +80,7 @@ struct SolutionSpec {
   std::string error_message;
   std::vector<KernelParam> params;  // of the kernel
   bool has_params = false;          // some image has a parameter table
+  std::string image_without_wait;   // whose kernel has no griddepcontrol.wait
   uint32_t max_threads = 0;         // of a block: the least that an image states; 0: none does
 };
 

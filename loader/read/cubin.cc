@@ -260,6 +260,16 @@ bool starts_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
 }
 
+// Whether the code holds griddepcontrol.wait. An instruction has 16 bytes, its opcode in the low twelve
+// bits: so on sm_90, sm_100 and sm_120. .nv.info does not tell.
+bool has_wait(std::string_view code) {
+  constexpr uint16_t kWait = 0x82e;
+  for (size_t at = 0; at + 16 <= code.size(); at += 16) {
+    if ((read_at<uint16_t>(code, at) & 0xfff) == kWait) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 const CubinKernel* CubinInfo::find_kernel(std::string_view name) const {
@@ -373,6 +383,7 @@ Result<CubinInfo> read_cubin(std::string_view bytes) {
       if (CubinKernel* const kernel = find(name.substr(6))) {
         kernel->code_bytes =
             static_cast<uint32_t>(std::min<uint64_t>(section.header.sh_size, UINT32_MAX));
+        kernel->has_wait = has_wait(section.bytes);
         // Where .nv.info holds no REGCOUNT, the code section's sh_info does.
         if (kernel->registers == 0) kernel->registers = section.header.sh_info >> 24;
       }

@@ -34,6 +34,7 @@ struct CubinKernel {
   uint32_t static_shared_bytes = 0;  // as .nv.shared says: from sm_90 on with its 1 KB reserve
   uint32_t stack_bytes = 0;          // per thread
   uint32_t code_bytes = 0;
+  bool has_wait = false;     // griddepcontrol.wait; from sm_90 on
   uint32_t max_threads = 0;  // __launch_bounds__: threads of one block
   Dim3 required_threads;     // .reqntid: exactly this block
   Dim3 required_cluster;     // __cluster_dims__: exactly this cluster

@@ -23,6 +23,17 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+// What C, PyTorch and NumPy call the types.
+struct OtherName {
+  std::string_view name, ours;
+};
+constexpr OtherName kOtherNames[] = {
+    {"int", "int32"},     {"unsigned", "uint32"}, {"uint", "uint32"},    {"long", "int64"},
+    {"size_t", "uint64"}, {"float", "float32"},   {"double", "float64"}, {"half", "float16"},
+    {"fp16", "float16"},  {"bf16", "bfloat16"},   {"fp32", "float32"},   {"fp64", "float64"},
+    {"char", "int8"},     {"short", "int16"},     {"args", "arguments"}, {"smem", "shared_mem"},
+};
+
 // What a file says may stand in a message: it must neither steer the terminal nor fill it.
 constexpr size_t kMaxMessageBytes = 1000;
 
@@ -88,6 +99,11 @@ std::string_view nearest_word(std::string_view word,
                               const std::vector<std::string_view>& accepted) {
   constexpr size_t kLongestWord = 64;  // a longer one was no typing mistake
   if (word.empty() || word.size() > kLongestWord) return {};
+  for (const OtherName& other : kOtherNames) {
+    if (word != other.name) continue;
+    const auto meant = std::ranges::find(accepted, other.ours);
+    if (meant != accepted.end()) return *meant;
+  }
   std::string_view best;
   size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
   for (std::string_view candidate : accepted) {

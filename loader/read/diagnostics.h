@@ -22,6 +22,7 @@ enum class Severity : uint8_t { error, warning, note };
 enum class Effect : uint8_t {
   invalid_folder,   // an error; the folder is not loaded
   broken_solution,  // an error; the folder loads, launches of that solution return a CUDA error
+  mistake,          // an error that only `fibshim check` looks for; the folder loads
   warning,          // the folder loads; something in it is not used, or looks wrong
   note,             // the folder loads and nothing is wrong; worth knowing
 };
@@ -82,7 +83,8 @@ const char* severity_name(Severity severity);
 // "file:line:col: error: message [rule]", with "; hint" before the rule when there is one.
 std::string format_diagnostic(const Diagnostic& diagnostic);
 
-// The accepted word that `word` was probably meant to be, or an empty view.
+// The accepted word that `word` was probably meant to be, or an empty view. Knows what other languages
+// call the types, too.
 std::string_view nearest_word(std::string_view word, const std::vector<std::string_view>& accepted);
 
 // "a, b and c", each in double quotes.

@@ -38,7 +38,11 @@ JsonValue require_member(JsonValue object, std::string_view key, const std::stri
                          Diagnostics* diagnostics) {
   const JsonValue value = object.find(key);
   if (!value) {
-    diagnostics->add(Rule::missing_key, object.mark(), what + " has no " + quoted(key));
+    std::vector<std::string_view> given;
+    for (const JsonValue::Member& member : object.members()) given.push_back(member.key);
+    const std::string_view meant = nearest_word(key, given);
+    diagnostics->add(Rule::missing_key, object.mark(), what + " has no " + quoted(key),
+                     meant.empty() ? "" : "is " + quoted(meant) + " meant to be that?");
   }
   return value;
 }

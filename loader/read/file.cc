@@ -2,9 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +14,14 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <memory>
+#include <set>
 #include <string_view>
 
 #include "shim/abi/settings.h"
@@ -29,6 +35,10 @@ constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 ErrorCode code_of(int error) {
   return error == ENOENT || error == ENOTDIR ? ErrorCode::file_not_found
                                              : ErrorCode::operating_system;
+}
+
+std::string error_words(int error) {
+  return error == ELOOP ? "too many links, or one that comes back to itself" : strerror(error);
 }
 
 tl::unexpected<Error> cannot_read(const std::string& path, const std::string& why,
@@ -47,7 +57,7 @@ Result<FileContent> read_all(const FileDescriptor& file, const std::string& path
   if (static_cast<uint64_t>(status.st_size) > max_bytes) return too_large();
 
   // The size may change while reading: what counts is what is there to read.
-  FileContent content{{}, stamp_of(status)};
+  FileContent content{{}, stamp_of(status, file.get())};
   std::string& bytes = content.bytes;
   bytes.resize(static_cast<size_t>(status.st_size) + 1);
   size_t filled = 0;
@@ -153,7 +163,7 @@ class Walk {
     if (!at_ || fstat(at_.get(), &status) != 0) return errno;
     path_.clear();
     has_left_names_ = false;
-    stamp_ = stamp_of(status);
+    stamp_ = stamp_of(status, at_.get());
     if (steps_.empty()) steps_.push_back({"/", stamp_, {}});
     return 0;
   }
@@ -185,7 +195,7 @@ class Walk {
         return 0;
       }
     }
-    steps_.push_back({path, stamp_of(status), stamp_});
+    steps_.push_back({path, stamp_of(status, next.get()), stamp_});
     path_ = std::move(path);
     stamp_ = steps_.back().stamp;
     holder_ = std::move(at_);
@@ -223,6 +233,56 @@ uint32_t unknown_uid() {
   return is_mapped ? UINT32_MAX : overflow;
 }
 
+// Groups that are the first group of one user, and have no other member. Read without the name service,
+// which would load libraries into the host.
+std::vector<PrivateGroup> private_groups() {
+  using File = std::unique_ptr<FILE, int (*)(FILE*)>;
+  char buffer[16384];  // a longer line is an error, and ends the reading
+  struct Group {
+    std::set<uint32_t> users;
+    std::set<std::string> names;
+    bool is_listed = false;
+    bool has_others = false;
+  };
+  std::map<uint32_t, Group> groups;
+  const File users(fopen("/etc/passwd", "re"), fclose);
+  passwd user{};
+  passwd* got_user = nullptr;
+  while (users != nullptr &&
+         fgetpwent_r(users.get(), &user, buffer, sizeof buffer, &got_user) == 0) {
+    Group& group = groups[user.pw_gid];
+    group.users.insert(user.pw_uid);
+    group.names.insert(user.pw_name);
+  }
+  const File listed(fopen("/etc/group", "re"), fclose);
+  struct group entry {};
+  struct group* got = nullptr;
+  while (listed != nullptr && fgetgrent_r(listed.get(), &entry, buffer, sizeof buffer, &got) == 0) {
+    Group& group = groups[entry.gr_gid];
+    group.is_listed = true;
+    for (char** member = entry.gr_mem; *member != nullptr; ++member) {
+      group.has_others = group.has_others || group.names.count(*member) == 0;
+    }
+  }
+  // What was not read to its end may hold anybody.
+  if (users == nullptr || listed == nullptr || !feof(users.get()) || !feof(listed.get())) return {};
+  std::vector<PrivateGroup> found;
+  for (const auto& [gid, group] : groups) {
+    if (!group.is_listed || group.has_others || group.users.size() != 1) continue;
+    found.push_back({gid, *group.users.begin()});
+  }
+  return found;
+}
+
+// Whoever is of the file's group is its owner, or this process' user.
+bool is_private_group(const FileStamp& stamp, const TrustRule& rule) {
+  if (stamp.may_have_acl) return false;
+  return std::ranges::any_of(rule.private_groups, [&](const PrivateGroup& group) {
+    return group.gid == stamp.gid && group.uid != rule.unknown_uid &&
+           (group.uid == stamp.uid || group.uid == geteuid());
+  });
+}
+
 bool is_system(uint32_t uid, const TrustRule& rule) { return uid == 0 || uid == rule.system_uid; }
 
 // "owned by user 1000, who is neither root nor ...".
@@ -244,44 +304,55 @@ std::string strange_writers(const FileStamp& stamp, const TrustRule& rule) {
   };
   if ((stamp.mode & S_IWOTH) != 0) return "writable by everybody" + mode();
   // Of a file with an ACL these bits are the most that anybody named there has.
-  if ((stamp.mode & S_IWGRP) != 0 && rule.trust == Trust::owner) {
+  if ((stamp.mode & S_IWGRP) != 0 && rule.trust == Trust::owner && !is_private_group(stamp, rule)) {
     return "writable by its group" + mode();
   }
   return {};
 }
 
-std::string distrust_of_step(const WayStep& step, uint32_t owner, bool is_last,
-                             const TrustRule& rule) {
+// Nothing to be said: empty.
+Distrust distrust_of_step(const WayStep& step, uint32_t owner, bool is_last,
+                          const TrustRule& rule) {
   const uint32_t uid = step.stamp.uid;
   const bool is_unknown = uid == rule.unknown_uid;
   const bool is_ours = is_system(uid, rule) || (uid == geteuid() && !is_unknown);
   if (!is_ours && step.holder.mode != 0 && !strange_writers(step.holder, rule).empty()) {
-    return strange_owner(uid, " nor you, in a folder where others can put things", rule);
+    return {step.path,
+            strange_owner(uid, " nor you, in a folder where others can put things", rule)};
   }
   if (is_last) return {};
   if (!is_ours && (is_unknown || uid != owner)) {
-    return strange_owner(uid, ", nor the owner of what it leads to, nor you", rule);
+    return {step.path, strange_owner(uid, ", nor the owner of what it leads to, nor you", rule)};
   }
   // With the sticky bit others can add names, but not exchange those that are there.
   if (is_link(step.stamp) || (step.stamp.mode & S_ISVTX) != 0) return {};
-  return strange_writers(step.stamp, rule);
+  return {step.path, strange_writers(step.stamp, rule), true};
 }
 
-std::optional<Distrust> distrust_of_steps(const std::vector<WayStep>& steps,
-                                          const TrustRule& rule) {
-  if (rule.trust == Trust::all) return std::nullopt;
+std::vector<Distrust> distrust_of_steps(const std::vector<WayStep>& steps, const TrustRule& rule) {
+  std::vector<Distrust> found;
+  if (rule.trust == Trust::all) return found;
   for (const WayStep& step : steps) {
     const bool is_last = &step == &steps.back();
-    std::string why = distrust_of_step(step, steps.back().stamp.uid, is_last, rule);
-    if (!why.empty()) return Distrust{step.path, std::move(why)};
+    Distrust distrust = distrust_of_step(step, steps.back().stamp.uid, is_last, rule);
+    const bool is_known = std::ranges::any_of(
+        found, [&](const Distrust& other) { return other.path == distrust.path; });
+    if (!distrust.why.empty() && !is_known) found.push_back(std::move(distrust));
   }
-  return std::nullopt;
+  return found;
 }
 
 }  // namespace
 
-FileStamp stamp_of(const struct stat& status) {
-  return {static_cast<uint64_t>(status.st_size), status.st_mode, status.st_uid};
+FileStamp stamp_of(const struct stat& status, int fd) {
+  FileStamp stamp{static_cast<uint64_t>(status.st_size), status.st_mode, status.st_uid,
+                  status.st_gid, (status.st_mode & S_IWGRP) != 0};
+  if (!stamp.may_have_acl || fd < 0) return stamp;
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);  // for O_PATH, too
+  const bool has_none = getxattr(path.c_str(), "system.posix_acl_access", nullptr, 0) < 0 &&
+                        (errno == ENODATA || errno == EOPNOTSUPP);
+  stamp.may_have_acl = !has_none;
+  return stamp;
 }
 
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
@@ -298,14 +369,18 @@ FileDescriptor::~FileDescriptor() {
 
 Result<std::string> read_file(const std::string& path, size_t max_bytes) {
   const FileDescriptor file(open(path.c_str(), kReadFlags));
-  if (!file) return cannot_read(path, strerror(errno), code_of(errno));
+  if (!file) return cannot_read(path, error_words(errno), code_of(errno));
   auto content = read_all(file, path, max_bytes);
   if (!content) return tl::unexpected<Error>(std::move(content.error()));
   return std::move(content->bytes);
 }
 
+bool is_lfs_pointer(std::string_view bytes) {
+  return bytes.starts_with("version https://git-lfs.github.com/spec/");
+}
+
 Result<RootFolder> RootFolder::open(const std::string& path) {
-  const auto failed = [](int error) { return fail(code_of(error), strerror(error)); };
+  const auto failed = [](int error) { return fail(code_of(error), error_words(error)); };
   Walk walk;
   if (const int error = walk.go(path)) return failed(error);
   RootFolder root;
@@ -314,7 +389,7 @@ Result<RootFolder> RootFolder::open(const std::string& path) {
   if (!root.fd_ && errno == ENOTDIR) return fail(ErrorCode::operating_system, "not a folder");
   if (!root.fd_ || fstat(root.fd_.get(), &status) != 0) return failed(errno);
   root.path_ = walk.path();
-  root.stamp_ = stamp_of(status);
+  root.stamp_ = stamp_of(status, root.fd_.get());
   root.device_ = status.st_dev;
   root.inode_ = status.st_ino;
   root.way_ = walk.take_steps();
@@ -347,7 +422,7 @@ Result<FileDescriptor> RootFolder::open_below(const std::string& relative, int f
       return fail(ErrorCode::invalid_value, path + " lies outside the config folder");
     }
   }
-  return cannot_read(path, strerror(errno), code_of(errno));
+  return cannot_read(path, error_words(errno), code_of(errno));
 }
 
 Result<FileContent> RootFolder::read(const std::string& relative, size_t max_bytes) const {
@@ -381,6 +456,7 @@ TrustRule trust_rule(Trust trust) {
   struct stat status {};
   if (stat("/", &status) == 0) rule.system_uid = status.st_uid;
   rule.unknown_uid = unknown_uid();
+  if (rule.trust == Trust::owner) rule.private_groups = private_groups();
   return rule;
 }
 
@@ -394,17 +470,17 @@ std::string distrust_of(const FileStamp& stamp, const FileStamp& root, const Tru
   return strange_writers(stamp, rule);
 }
 
-std::optional<Distrust> distrust_of_way(const RootFolder& root, const TrustRule& rule) {
+std::vector<Distrust> distrust_of_way(const RootFolder& root, const TrustRule& rule) {
   return distrust_of_steps(root.way(), rule);
 }
 
 Result<std::string> read_trusted_file(const std::string& path, size_t max_bytes, Trust trust) {
   Walk walk;
   if (const int error = walk.go(path)) {
-    return cannot_read(path, strerror(error), code_of(error));
+    return cannot_read(path, error_words(error), code_of(error));
   }
   const FileDescriptor file = walk.open_last(kReadFlags);
-  if (!file) return cannot_read(path, strerror(errno), code_of(errno));
+  if (!file) return cannot_read(path, error_words(errno), code_of(errno));
   auto content = read_all(file, path, max_bytes);
   if (!content) return tl::unexpected<Error>(std::move(content.error()));
   const TrustRule rule = trust_rule(trust);
@@ -413,9 +489,10 @@ Result<std::string> read_trusted_file(const std::string& path, size_t max_bytes,
   std::string why = distrust_of(content->stamp, own, rule);
   std::string place = path;
   if (why.empty()) {
-    if (auto distrust = distrust_of_steps(walk.take_steps(), rule)) {
-      place = std::move(distrust->path);
-      why = std::move(distrust->why);
+    const auto distrusted = distrust_of_steps(walk.take_steps(), rule);
+    if (!distrusted.empty()) {
+      place = distrusted.front().path;
+      why = distrusted.front().why;
     }
   }
   if (!why.empty()) return cannot_read(path, "not trusted: " + place + " is " + why);

@@ -12,6 +12,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,9 +29,12 @@ struct FileStamp {
   uint64_t size_bytes;
   uint32_t mode;  // with the file's type
   uint32_t uid;
+  uint32_t gid;
+  bool may_have_acl;  // of a file that its group can write: the group's right may be others'
 };
 
-FileStamp stamp_of(const struct stat& status);
+// `fd`: the file that the status is of, O_PATH or not; -1: not at hand.
+FileStamp stamp_of(const struct stat& status, int fd = -1);
 
 struct FileContent {
   std::string bytes;
@@ -48,6 +52,11 @@ struct WayStep {
 // it cannot be read, is not a regular file or is larger than `max_bytes`; the message names the
 // path.
 Result<std::string> read_file(const std::string& path, size_t max_bytes);
+
+// What stands in a file's place until git-lfs gets it.
+bool is_lfs_pointer(std::string_view bytes);
+inline constexpr char kLfsPointer[] =
+    "a Git LFS pointer in place of the file; run \"git lfs pull\"";
 
 // Closes a descriptor.
 class FileDescriptor {
@@ -108,12 +117,19 @@ class RootFolder {
 // gives its loader what held when the process began.
 Trust trust_in_force();
 
+// A group that has one user alone, as many systems give every user one: who is that group is him.
+struct PrivateGroup {
+  uint32_t gid, uid;
+};
+
 // What that means in this process' user namespace.
 struct TrustRule {
   Trust trust = Trust::owner;
   uint32_t system_uid = 0;  // who owns "/" owns every library: trusted as root is
   // How the users look that the user namespace does not know, all alike; UINT32_MAX: it knows all.
   uint32_t unknown_uid = UINT32_MAX;
+  // Of /etc/passwd and /etc/group alone: a name service has no place inside a host.
+  std::vector<PrivateGroup> private_groups;
 };
 TrustRule trust_rule(Trust trust);
 
@@ -121,12 +137,13 @@ TrustRule trust_rule(Trust trust);
 // is. `root`: the config folder itself, whose owner is trusted.
 std::string distrust_of(const FileStamp& stamp, const FileStamp& root, const TrustRule& rule);
 
-// Where on its way somebody else could put another folder, and why; nothing when nobody can.
+// Where on its way somebody else could put another folder, and why; empty when nobody can.
 struct Distrust {
   std::string path;
   std::string why;
+  bool is_mode = false;  // a right that chmod can take away
 };
-std::optional<Distrust> distrust_of_way(const RootFolder& root, const TrustRule& rule);
+std::vector<Distrust> distrust_of_way(const RootFolder& root, const TrustRule& rule);
 
 // The bytes of a file that decides about trust itself: as read_file(), and it fails where another
 // user could write it or put another one in its place.

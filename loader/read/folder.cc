@@ -16,6 +16,15 @@
 namespace fibshim {
 namespace {
 
+constexpr std::string_view kJson = ".json";
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return result;
+}
+
 struct DirCloser {
   void operator()(DIR* dir) const { closedir(dir); }
 };
@@ -23,7 +32,33 @@ struct DirCloser {
 class FolderWalk {
  public:
   FolderWalk(FolderListing* listing, Diagnostics* diagnostics)
-      : listing_(listing), diagnostics_(diagnostics) {}
+      : listing_(listing), diagnostics_(diagnostics) {
+    const RootFolder& root = listing->root;
+    open_.push_back({static_cast<dev_t>(root.device()), static_cast<ino_t>(root.inode())});
+  }
+
+  // Names in the root that look like one of ours, and are none: nothing below them would be read.
+  void report_misspelt() {
+    auto opened = listing_->root.open_below(".", O_RDONLY | O_DIRECTORY);
+    const std::unique_ptr<DIR, DirCloser> dir(opened ? fdopendir(opened->get()) : nullptr);
+    if (dir == nullptr) return;
+    (void)opened->release();  // closedir() closes it
+    const std::vector<std::string_view> ours = {"definitions", "solutions", "patterns",
+                                                kSettingsFile};
+    for (size_t count = 0; const dirent* const entry = readdir(dir.get());) {
+      if (++count > kMaxFolderFiles) return;
+      const std::string name = entry->d_name;
+      if (name[0] == '.' || std::ranges::find(ours, name) != ours.end()) continue;
+      const std::string_view meant = nearest_word(lower(name), ours);
+      if (meant.empty() || is_there(std::string(meant).c_str())) continue;
+      error(name, "not read: it is called " + quoted(name), "did you mean " + quoted(meant) + "?");
+    }
+  }
+
+  // By the folder that is open, never by its path: that may lead elsewhere by now.
+  bool is_there(const char* name) const {
+    return listing_->root.stamp_below(name, RootFolder::Links::kept).has_value();
+  }
 
   // Collects the *.json below `relative`. A folder that is not there has none.
   std::vector<std::string> collect(const std::string& relative) {
@@ -54,7 +89,10 @@ class FolderWalk {
       if (is_outside) {
         error(relative, "a link that leaves the config folder",
               "put the folder itself here, or point FIBSHIM_CONFIG at a link to the whole");
-      } else if (opened.error().code != ErrorCode::file_not_found || !open_.empty() ||
+      } else if (const auto stamp = listing_->root.stamp_below(relative.c_str());
+                 stamp && !S_ISDIR(stamp->mode)) {
+        error(relative, "not a folder");
+      } else if (opened.error().code != ErrorCode::file_not_found || open_.size() > 1 ||
                  is_link(relative)) {
         error(relative, opened.error().message);
       }
@@ -72,12 +110,12 @@ class FolderWalk {
       error(relative, "a link to a folder that it lies in");
       return;
     }
-    if (open_.size() >= kMaxFolderDepth) {
+    if (open_.size() > kMaxFolderDepth) {
       error(relative, "folders are nested too deeply; at most " + std::to_string(kMaxFolderDepth) +
                           " are accepted");
       return;
     }
-    listing_->folders.push_back({relative, stamp_of(status)});
+    listing_->folders.push_back({relative, stamp_of(status, dirfd(dir.get()))});
     std::vector<std::string> folders;
     while (const dirent* const entry = readdir(dir.get())) {
       const std::string name = entry->d_name;
@@ -92,6 +130,7 @@ class FolderWalk {
       std::string below = relative;
       below.append("/").append(name);
       unsigned char type = entry->d_type;
+      errno = 0;
       if (type == DT_UNKNOWN || type == DT_LNK) {
         struct stat target {};
         if (fstatat(dirfd(dir.get()), name.c_str(), &target, 0) == 0) {
@@ -101,7 +140,13 @@ class FolderWalk {
       }
       if (type == DT_DIR) {
         folders.push_back(below);
-      } else if (name.size() > 5 && name.compare(name.size() - 5, 5, ".json") == 0) {
+      } else if (name.size() > 5 && name.substr(name.size() - 5) != kJson &&
+                 lower(name).ends_with(kJson)) {
+        error(below, "not read: its name ends in " + quoted(name.substr(name.size() - 5)),
+              "let it end in \".json\"");
+      } else if (type == DT_LNK && errno == ELOOP) {
+        error(below, "a link that comes back to itself");
+      } else if (name.size() > kJson.size() && name.ends_with(kJson)) {
         found_.push_back(below);  // whatever it is: reading it says what is wrong
       }
     }
@@ -118,20 +163,15 @@ class FolderWalk {
   FolderListing* listing_;
   Diagnostics* diagnostics_;
   std::vector<std::string> found_;
-  std::vector<Identity> open_;  // the folders that lead to this one: a link may come back
+  std::vector<Identity>
+      open_;  // the root and the folders that lead to this one: a link may come back
   size_t entries_ = 0;
 };
 
 constexpr size_t kMostReported = 8;  // files that others can write
 
 constexpr std::string_view kDefinitions = "definitions";
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return result;
-}
+constexpr std::string_view kFormat = "format";
 
 constexpr std::string_view kPrefix = "FIBSHIM_";
 
@@ -254,43 +294,57 @@ std::optional<FolderListing> list_folder(const std::string& folder, Trust trust,
   listing.root = std::move(*root);
   listing.trust = trust_rule(trust);
 
-  // By the folder that is open, never by its path: that may lead elsewhere by now.
-  const auto is_there = [&](const char* name) {
-    return listing.root.stamp_below(name, RootFolder::Links::kept).has_value();
-  };
-  if (!is_there("definitions") && !is_there("solutions") && !is_there("patterns")) {
+  FolderWalk walk(&listing, diagnostics);
+  walk.report_misspelt();
+  if (!walk.is_there("definitions") && !walk.is_there("solutions") && !walk.is_there("patterns")) {
     fault("not a config folder: it has none of definitions/, solutions/ and patterns/");
     return std::nullopt;
   }
-  FolderWalk walk(&listing, diagnostics);
   listing.definitions = walk.collect("definitions");
   listing.solutions = walk.collect("solutions");
   listing.patterns = walk.collect("patterns");
   if (walk.is_too_large()) return std::nullopt;
-  listing.has_settings = is_there(kSettingsFile);
+  listing.has_settings = walk.is_there(kSettingsFile);
   return listing;
 }
 
 void TrustCheck::look_at_way() {
-  const auto distrust = distrust_of_way(listing_.root, listing_.trust);
-  if (!distrust) return;
-  diagnostics_->add(Rule::untrusted, {distrust->path, 0, 0},
-                    distrust->why + "; " + listing_.given + " is reached through it",
-                    "put the config folder where nobody else can exchange it, or say with "
-                    "FIBSHIM_TRUST whom to trust");
+  for (Distrust& distrust : distrust_of_way(listing_.root, listing_.trust)) {
+    distrust.why += "; " + listing_.given + " is reached through it";
+    found_.push_back(std::move(distrust));
+  }
+  way_count_ = found_.size();
 }
 
 void TrustCheck::look_at(const std::string& relative, const FileStamp& stamp) {
   const std::string why = distrust_of(stamp, listing_.root.stamp(), listing_.trust);
   if (why.empty()) return;
-  if (++count_ > kMostReported) return;
-  diagnostics_->add(Rule::untrusted,
-                    {relative.empty() ? listing_.given : listing_.shown(relative), 0, 0}, why,
-                    "take the right away (chmod -R go-w " + listing_.given +
-                        "), or say with FIBSHIM_TRUST whom to trust");
+  ++count_;
+  const bool is_mode = why.starts_with("writable");
+  needs_chmod_ = needs_chmod_ || is_mode;
+  if (count_ > kMostReported) return;
+  found_.push_back({relative.empty() ? listing_.given : listing_.shown(relative), why, is_mode});
 }
 
 void TrustCheck::finish() {
+  if (found_.empty()) return;
+  // One line takes all the rights away, on the way and below.
+  std::string ways;
+  for (size_t i = 0; i < way_count_; ++i) {
+    if (found_[i].is_mode) ways += " " + found_[i].path;
+  }
+  std::string command = ways.empty() ? "" : "chmod go-w" + ways;
+  if (needs_chmod_) command += (ways.empty() ? "" : " && ") + ("chmod -R go-w " + listing_.given);
+  const std::string hint =
+      (command.empty() ? "put the config folder where nobody else can exchange it"
+                       : "take the right away (" + command + ")") +
+      std::string(", or say with FIBSHIM_TRUST whom to trust");
+  std::ranges::sort(found_, {}, &Distrust::path);  // as findings are: what to do comes last
+  for (Distrust& distrust : found_) {
+    const bool is_last = &distrust == &found_.back();
+    diagnostics_->add(Rule::untrusted, {std::move(distrust.path), 0, 0}, std::move(distrust.why),
+                      is_last ? hint : "");
+  }
   if (count_ <= kMostReported) return;
   diagnostics_->add(
       Rule::untrusted, {listing_.given, 0, 0},
@@ -312,6 +366,18 @@ const DefinitionSetting* FolderSettings::find(const std::string& definition) con
   return found;
 }
 
+bool is_known_format(JsonValue settings, Diagnostics* diagnostics) {
+  const JsonValue value =
+      settings.kind() == JsonKind::object ? settings.find(kFormat) : JsonValue();
+  const auto format = read_integer(value, 1, INT64_MAX, quoted(kFormat), diagnostics);
+  if (!format || *format <= kFolderFormat) return true;
+  diagnostics->add(Rule::folder_format, value.mark(),
+                   "the folder was made for a newer fibshim: it has format " +
+                       std::to_string(*format) + ", this fibshim reads up to " +
+                       std::to_string(kFolderFormat));
+  return false;
+}
+
 FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics) {
   FolderSettings settings;
   if (!expect_kind(root, JsonKind::object, kSettingsFile, diagnostics)) return settings;
@@ -320,12 +386,14 @@ FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics) {
     if (setting.is_allowed_in_folder) names.push_back(name_in_file(setting));
   }
   names.emplace_back(kDefinitions);
+  names.emplace_back(kFormat);
   for (const JsonValue::Member& member : root.members()) {
     const JsonValue value = root.value_of(member);
     if (member.key == kDefinitions) {
       read_definition_settings(value, &settings.of_definitions, diagnostics);
       continue;
     }
+    if (member.key == kFormat) continue;  // is_known_format()
     const SettingInfo* const found = find_setting(member, names, diagnostics);
     if (found == nullptr) continue;
     if (!found->is_allowed_in_folder) {

@@ -39,8 +39,9 @@ struct FolderListing {
 std::optional<FolderListing> list_folder(const std::string& folder, Trust trust,
                                          Diagnostics* diagnostics);
 
-// Reports files and folders that others can write. After a few it only counts, and finish() says
-// how many there were: a folder that was unpacked with the wrong umask has thousands.
+// Files and folders that others can write, and the way to them. After a few it only counts: a folder
+// that was unpacked with the wrong umask has thousands. finish() reports them, with one command that
+// mends all.
 class TrustCheck {
  public:
   TrustCheck(const FolderListing& listing, Diagnostics* diagnostics)
@@ -52,7 +53,10 @@ class TrustCheck {
  private:
   const FolderListing& listing_;
   Diagnostics* diagnostics_;
-  size_t count_ = 0;
+  std::vector<Distrust> found_;  // on the way, and the first below
+  size_t way_count_ = 0;
+  size_t count_ = 0;          // below
+  bool needs_chmod_ = false;  // something below does
 };
 
 inline constexpr char kSettingsFile[] = "fibshim.json";
@@ -73,6 +77,12 @@ struct FolderSettings {
   // What holds for a definition: its own name's, else the first glob's that fits it. May be null.
   const DefinitionSetting* find(const std::string& definition) const;
 };
+
+// The format of config folders: raised when a folder may hold what an earlier fibshim would misread.
+inline constexpr int64_t kFolderFormat = 1;
+
+// False, and reported, where fibshim.json says that the folder has a later format.
+bool is_known_format(JsonValue settings, Diagnostics* diagnostics);
 
 // In the file's order.
 FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics);

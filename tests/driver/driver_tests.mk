@@ -21,7 +21,7 @@ $(SIM_LIB): $(SIM_OBJ) tests/driver/exports.map $(PRIVATE_LIBELF)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) -shared -o $@ $(SIM_OBJ) -Wl,--version-script=tests/driver/exports.map \
-	  -Wl,-rpath,'$$ORIGIN/../lib' $(SIM_LINK)
+	  -Wl,-rpath,'$$ORIGIN/../lib:$$ORIGIN/..' $(SIM_LINK)
 
 SIM_VERSIONED_LIB := $(BUILD)/sim/versioned/libcuda.so.1
 $(SIM_VERSIONED_LIB): $(SIM_OBJ) tests/driver/exports.map $(PRIVATE_LIBELF)

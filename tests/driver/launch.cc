@@ -1,9 +1,12 @@
 // Launches, occupancy and the old launch calls (cuLaunchGrid). The path of a plain launch takes no
 // lock: handle, stream and context are looked at through atomics, counters belong to the thread.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
+#include <mutex>
+#include <set>
 
 #include "tests/driver/driver.h"
 
@@ -327,6 +330,20 @@ void describe(const Launch& launch, SimcudaLaunch* out) {
     memcpy(out->params, launch.params, std::min<size_t>(info.param_bytes, sizeof out->params));
 }
 
+// For people (fibshim run --simulate): results that nobody computed must not look like results.
+const bool g_tells = getenv("SIMCUDA_TELL") != nullptr;
+
+static void tell_once(const std::string& kernel) {
+  static std::mutex lock;
+  static std::set<std::string> told;
+  const std::lock_guard guard(lock);
+  if (!told.insert(kernel).second) return;
+  fprintf(stderr,
+          "simulated driver: kernel %s is counted, but not computed: what it would write stays as "
+          "it is\n",
+          kernel.c_str());
+}
+
 void run_launch(const Launch& launch, const Origin& origin, const Stream& stream,
                 CUstream stream_handle) {
   const KernelInfo& info = *launch.info;
@@ -343,6 +360,8 @@ void run_launch(const Launch& launch, const Origin& origin, const Stream& stream
     memcpy(call.grid, launch.grid, sizeof call.grid);
     memcpy(call.block, launch.block, sizeof call.block);
     info.emulate(call);
+  } else if (g_tells) {
+    tell_once(info.name);
   }
   const std::lock_guard guard(records.ring_lock);
   SimcudaLaunch& record = next_record(records);

@@ -19,6 +19,7 @@
 //                    memory. Only calls made within a host call that was announced: see
 //                    simcuda_begin_host_call. "kill=N" alone: at the N-th call of all the process
 //                    is killed
+//   SIMCUDA_TELL     1: each kernel that is launched and not computed is named once, on stderr
 //   SIMCUDA_KERNELS  path of a library whose functions (SimcudaKernel) stand for the kernels of their
 //                    names: called at each launch, in the launching thread, and done when it returns
 #pragma once

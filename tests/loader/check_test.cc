@@ -160,6 +160,8 @@ const Fault kFaults[] = {
      "geometry-range"},
     {"LargeCluster", kSolutionPath, R"("block")", R"("cluster": [4, 4, 2], "block")", "12:17",
      "geometry-range"},
+    {"ClusterThatDividesNoGrid", kSolutionPath, R"("grid": ["rows", 1, 1])",
+     R"("cluster": [1, 2, 1], "grid": ["rows", 3, 1])", "11:20", "geometry-range"},
     {"LargeSharedMemory", kSolutionPath, R"("block")", R"("shared_mem": 232449, "block")", "12:19",
      "geometry-range"},
     {"BadExpression", kSolutionPath, R"("rows > 0")", R"("rows > ")", "14:38", "expression-syntax"},
@@ -249,6 +251,28 @@ const Fault kOddities[] = {
      "impossible-pattern"},
     {"WithinOneClause", kPatternPath, R"("x != 0")", R"("x != 0 && 5 <= n && n <= 4")", "18:13",
      "impossible-pattern"},
+    {"AlwaysTrue", kPatternPath, R"("x != 0")", R"("x >= 0")", "18:13", "always-true"},
+    {"AlwaysTrueOfALiteral", kPatternPath, R"("x != 0")", R"("k > 3 && x >= 0")", "18:13",
+     "always-true"},
+    {"NeverTrueInASolution", kSolutionPath, R"("rows > 0")", R"("n == 65")", "14:30",
+     "impossible-pattern"},
+    {"AlwaysTrueInASolution", kSolutionPath, R"("rows > 0")", R"("n == 64")", "14:30",
+     "always-true"},
+    {"WritesNothing", kPatternPath, R"(["y"])", "[]", "17:13", "unwritten-output"},
+    {"WritesNoOutput", kPatternPath, R"(["y"])", R"(["x"])", "17:13", "unwritten-output"},
+    {"TwoOnOneArg", kPatternPath, R"("x": {"arg": 1,)", R"("x": {"arg": 0,)", "14:10",
+     "shared-arg"},
+    {"AnyKernel", kPatternPath,
+     R"("re:_Z12engine_scaleI(?<T>[a-z])EvPT_PKT_iif",
+    "params": [8, 8, 4, 4, 4])",
+     R"("glob:*")", "2:12", "any-kernel"},
+    {"AnyKernelOfARegex", kPatternPath,
+     R"("re:_Z12engine_scaleI(?<T>[a-z])EvPT_PKT_iif",
+    "params": [8, 8, 4, 4, 4])",
+     R"("re:.*")", "2:12", "any-kernel"},
+    {"WaitsWithoutAWait", kSolutionPath, R"("grid")", R"("pdl": true, "grid")", "11:12",
+     "missing-wait"},
+    {"OtherNameThanItsFile", kDefinitionPath, "", "", "2:11", "definition-file-name"},
     {"GridBeyondCuda", kSolutionPath, R"(["rows", 1, 1])", R"([1, "rows", 1])", "11:17",
      "geometry-overflow"},
     {"GridOfZero", kSolutionPath, R"(["rows", 1, 1])", R"(["rows / 16", 1, 1])", "11:14",
@@ -269,20 +293,114 @@ TEST_P(CheckOddity, IsPointedOut) {
   // A literal for the clauses to contradict.
   folder.change(kPatternPath, "\"axes\": {", "\"axes\": {\"k\": {\"value\": 12},");
   EXPECT_EQ(all_of(advise(folder)), "");
-  folder.change(fault.file, fault.from, fault.to);
+  if (fault.rule == std::string("definition-file-name")) {
+    std::filesystem::rename(folder.path(kDefinitionPath), folder.path("definitions/other.json"));
+  } else {
+    folder.change(fault.file, fault.from, fault.to);
+  }
   const CheckReport report = advise(folder);
   ASSERT_EQ(report.diagnostics.size(), 1u) << all_of(report);
   const Diagnostic& diagnostic = report.diagnostics[0];
   EXPECT_EQ(diagnostic.rule, find_rule(fault.rule)->rule) << all_of(report);
-  EXPECT_EQ(format_diagnostic(diagnostic).rfind(fault.place_in(folder) + ":", 0), 0u)
-      << all_of(report);
+  const bool is_moved = diagnostic.rule == Rule::definition_file_name;
+  const std::string place =
+      is_moved ? folder.path("definitions/other.json") + ":2:11" : fault.place_in(folder);
+  EXPECT_EQ(format_diagnostic(diagnostic).rfind(place + ":", 0), 0u) << all_of(report);
   EXPECT_NE(report.snapshot, nullptr);
-  EXPECT_EQ(report.warning_count, 1u);
+  const bool is_mistake = rule_info(diagnostic.rule).effect == Effect::mistake;
+  EXPECT_EQ(is_mistake ? report.error_count : report.warning_count, 1u);
   // An engine that loads the folder hears nothing of it.
   EXPECT_EQ(all_of(check_folder(folder.path())), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, CheckOddity, testing::ValuesIn(kOddities), kByName);
+
+TEST(Check, MissesNoTensorOfTheDefinition) {
+  const TestFolder folder;
+  folder.change(kSolutionPath, R"(["x", "y", "rows")", R"(["y", "y", "rows")");
+  EXPECT_EQ(all_of(advise(folder)),
+            folder.path(kSolutionPath) +
+                ":13:18: error: input \"x\" of definition \"scale_n64\" is never passed to kernel "
+                "\"scale\" [kernel-tensors]\n" +
+                folder.path(kSolutionPath) +
+                ":13:24: error: \"y\" is passed to kernel \"scale\" twice [kernel-tensors]\n");
+}
+
+TEST(Check, SaysThatTheModeIsOff) {
+  const TestFolder folder;
+  folder.write("fibshim.json", R"({"mode": "off"})");
+  EXPECT_CONTAINS(all_of(advise(folder)), "fibshim.json: error: \"mode\" is \"off\"");
+}
+
+TEST(Check, SaysThatAFolderIsMadeForANewerFibshim) {
+  const TestFolder folder;
+  folder.write("fibshim.json", R"({"format": 1})");
+  EXPECT_EQ(all_of(advise(folder)), "");
+  // Nothing else is said: what its keys mean is not known.
+  folder.write("fibshim.json", R"({"format": 2, "unheard_of": 1})");
+  folder.change(kPatternPath, R"("benefit")", R"("worth")");
+  EXPECT_EQ(all_of(advise(folder)),
+            folder.path("fibshim.json") +
+                ":1:12: error: the folder was made for a newer fibshim: it has format 2, this "
+                "fibshim reads up to 1 [folder-format]\n");
+}
+
+struct MovedPath {
+  const char* from;  // "": nothing is moved
+  const char* to;
+  const char* said;  // after the path `to`
+};
+
+TEST(Check, NamesFilesThatWouldNotBeRead) {
+  for (const MovedPath& row :
+       {MovedPath{"solutions", "solution", "did you mean \"solutions\"?"},
+        {"patterns", "Patterns", "did you mean \"patterns\"?"},
+        {kPatternPath, "patterns/engine-scale.JSON", "let it end in \".json\""}}) {
+    const TestFolder folder;
+    std::filesystem::rename(folder.path(row.from), folder.path(row.to));
+    const CheckReport report = check_folder(folder.path());
+    EXPECT_CONTAINS(all_of(report), folder.path(row.to) + ": error: not read: ");
+    EXPECT_CONTAINS(all_of(report), row.said);
+    EXPECT_EQ(report.snapshot, nullptr);
+  }
+  const TestFolder folder;
+  folder.remove("solutions");
+  folder.write("solutions", "");
+  std::filesystem::create_symlink("loop", folder.path("patterns/loop"));
+  std::filesystem::create_symlink("..", folder.path("definitions/up"));
+  EXPECT_EQ(
+      all_of(check_folder(folder.path())),
+      folder.path("definitions/up") + ": error: a link to a folder that it lies in [folder]\n" +
+          folder.path("patterns/loop") + ": error: a link that comes back to itself [folder]\n" +
+          folder.path("solutions") + ": error: not a folder [folder]\n");
+}
+
+TEST(Check, KnowsAGitLfsPointer) {
+  const TestFolder folder;
+  for (const char* const path : {kPatternPath, kImagePath}) {
+    folder.write(path, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n");
+  }
+  const CheckReport report = check_folder(folder.path());
+  EXPECT_EQ(report.error_count, 2u) << all_of(report);
+  EXPECT_CONTAINS(lines_of(report, Rule::file_read), "run \"git lfs pull\"");
+  EXPECT_CONTAINS(lines_of(report, Rule::image_missing), "run \"git lfs pull\"");
+}
+
+TEST(Check, KnowsWhatOthersCallATypeAndAKey) {
+  const TestFolder folder;
+  folder.change(kPatternPath, R"({"arg": 2, "type": "int32"})", R"({"arg": 2, "type": "int"})");
+  folder.change(kDefinitionPath, R"("inputs")", R"("input")");
+  const std::string said = all_of(check_folder(folder.path()));
+  EXPECT_CONTAINS(said, "did you mean \"int32\"?");
+  EXPECT_CONTAINS(said, "the definition has no \"inputs\"; is \"input\" meant to be that?");
+}
+
+TEST(Check, NamesEveryKnownNameOnce) {
+  const TestFolder folder;
+  folder.change(kSolutionPath, R"("rows > 0")", R"("qqq > 0")");
+  EXPECT_CONTAINS(all_of(check_folder(folder.path())),
+                  "known are \"n\", \"rows\", \"x\", \"y\" and \"factor\"");
+}
 
 TEST(Check, NamesTheFirstSizeThatAGridCannotHave) {
   const TestFolder folder;
@@ -374,12 +492,12 @@ TEST(Check, AWiderSymbolWithAConstantNameShadowsAnExactOne) {
 
 TEST(Check, NotesWhatNothingSolves) {
   const TestFolder folder;
-  folder.write("definitions/b.json", replaced(kDefinition, "\"scale_n64\"", "\"scale_n9\""));
+  folder.write("definitions/scale_n9.json", replaced(kDefinition, "\"scale_n64\"", "\"scale_n9\""));
   folder.write("patterns/b.json", replaced(replaced(kPattern, "\"engine-scale\"", "\"b\""),
                                            "scale_n{n}", "gauge_n{n}"));
   const CheckReport report = advise(folder);
   EXPECT_EQ(all_of(report),
-            folder.path("definitions/b.json") +
+            folder.path("definitions/scale_n9.json") +
                 ":2:11: note: no solution solves definition \"scale_n9\" [unsolved-definition]\n" +
                 folder.path("patterns/b.json") +
                 ":19:17: note: no definition of the folder has a name like \"gauge_n{n}\" "
@@ -423,7 +541,7 @@ TEST(Check, EveryRuleHasATest) {
       duplicate-definition duplicate-solution duplicate-label unknown-setting
       setting-value image-invalid image-sha256 image-sm refused-writes
       refused-expression dropped-scalar shadowed-pattern unrouted-pattern
-      unsolved-definition no-image-for-gpu)");
+      unsolved-definition no-image-for-gpu mode-off folder-format kernel-tensors)");
   std::set<std::string> tested(others.begin(), others.end());
   for (const Fault& fault : kFaults) tested.insert(fault.rule);
   for (const Fault& fault : kOddities) tested.insert(fault.rule);
@@ -511,7 +629,7 @@ TEST(Check, RefusesLinksThatComeBack) {
   std::filesystem::create_directory_symlink("..", folder.path("patterns/up"));
   std::filesystem::create_directory_symlink("me", folder.path("solutions/me/self"));
   EXPECT_CONTAINS(lines_of(check_folder(folder.path()), Rule::folder),
-                  "patterns/up/patterns: error: a link to a folder that it lies in")
+                  "patterns/up: error: a link to a folder that it lies in")
       << all_of(check_folder(folder.path()));
 }
 
@@ -538,6 +656,7 @@ struct RightsCase {
 };
 
 TEST(Check, RefusesWhatOthersCanWriteUnlessTheyAreTrusted) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file to another group";
   for (const RightsCase& row : {RightsCase{kPatternPath, 0644, {true, true, true}},
                                 RightsCase{kPatternPath, 0664, {false, true, true}},
                                 RightsCase{kPatternPath, 0666, {false, false, true}},
@@ -547,7 +666,7 @@ TEST(Check, RefusesWhatOthersCanWriteUnlessTheyAreTrusted) {
                                 RightsCase{"", 0775, {false, true, true}}}) {
     const TestFolder folder;
     const std::string path = row.path[0] == 0 ? folder.path() : folder.path(row.path);
-    ASSERT_EQ(chmod(path.c_str(), row.mode), 0);
+    share(path, row.mode);
     const char* const words[] = {"owner", "Group", "all"};
     for (int i = 0; i < 3; ++i) {
       const TrustSetting trust(words[i]);
@@ -564,8 +683,9 @@ TEST(Check, RefusesWhatOthersCanWriteUnlessTheyAreTrusted) {
 }
 
 TEST(Check, SaysWhatToDoAboutRights) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file to another group";
   const TestFolder folder;
-  ASSERT_EQ(chmod(folder.path(kPatternPath).c_str(), 0664), 0);
+  share(folder.path(kPatternPath), 0664);
   EXPECT_EQ(all_of(check_folder(folder.path())),
             folder.path(kPatternPath) +
                 ": error: writable by its group (mode 0664); take the right away (chmod -R go-w " +

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -31,6 +32,12 @@ inline std::string replaced(std::string text, std::string_view from, std::string
   if (at == std::string::npos) return text;
   EXPECT_EQ(text.find(from, at + 1), std::string::npos) << "ambiguous: " << from;
   return text.replace(at, from.size(), to);
+}
+
+// Lets a group write that somebody else may be in. Only root can.
+inline void share(const std::string& path, mode_t mode) {
+  EXPECT_EQ(chown(path.c_str(), static_cast<uid_t>(-1), 54321), 0) << path;
+  EXPECT_EQ(chmod(path.c_str(), mode), 0) << path;
 }
 
 inline constexpr char kDefinitionPath[] = "definitions/scale/scale_n64.json";

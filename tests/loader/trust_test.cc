@@ -3,6 +3,7 @@
 // root only.
 #include <dirent.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,9 +108,11 @@ class Way : public testing::Test {
   std::string config() const { return way() + "/config"; }
   static std::string refusal(const std::string& place, const std::string& why,
                              const std::string& folder) {
-    return place + ": error: " + why + "; " + folder +
-           " is reached through it; put the config folder where nobody else can exchange it, or "
-           "say with FIBSHIM_TRUST whom to trust [untrusted]\n";
+    return place + ": error: " + why + "; " + folder + " is reached through it; " +
+           (why.starts_with("writable")
+                ? "take the right away (chmod go-w " + place + ")"
+                : "put the config folder where nobody else can exchange it") +
+           ", or say with FIBSHIM_TRUST whom to trust [untrusted]\n";
   }
 
   TestFolder top_;
@@ -120,7 +123,8 @@ TEST_F(Way, OfFoldersThatNobodyElseCanWriteIsTrusted) { EXPECT_EQ(findings_of(co
 TEST_F(Way, ThroughAFolderThatOthersCanWriteIsRefused) {
   ASSERT_EQ(chmod(way().c_str(), 0777), 0);
   EXPECT_EQ(findings_of(config()), refusal(way(), "writable by everybody (mode 0777)", config()));
-  ASSERT_EQ(chmod(way().c_str(), 0775), 0);
+  NEEDS_ROOT();
+  share(way(), 0775);
   EXPECT_EQ(findings_of(config()), refusal(way(), "writable by its group (mode 0775)", config()));
   setenv("FIBSHIM_TRUST", "group", 1);
   EXPECT_EQ(findings_of(config()), "");
@@ -129,6 +133,32 @@ TEST_F(Way, ThroughAFolderThatOthersCanWriteIsRefused) {
   setenv("FIBSHIM_TRUST", "all", 1);
   EXPECT_EQ(findings_of(config()), "");
   unsetenv("FIBSHIM_TRUST");
+}
+
+TEST_F(Way, IsLookedAtToItsEndAndMendedByOneCommand) {
+  NEEDS_ROOT();
+  share(top_.path(), 0775);
+  share(way(), 0775);
+  share(config() + "/patterns", 0775);
+  EXPECT_EQ(findings_of(config()),
+            top_.path() + ": error: writable by its group (mode 0775); " + config() +
+                " is reached through it [untrusted]\n" + way() +
+                ": error: writable by its group (mode 0775); " + config() +
+                " is reached through it [untrusted]\n" + config() +
+                "/patterns: error: writable by its group (mode 0775); take the right away (chmod "
+                "go-w " +
+                top_.path() + " " + way() + " && chmod -R go-w " + config() +
+                "), or say with FIBSHIM_TRUST whom to trust [untrusted]\n");
+}
+
+// What a umask of 002 leaves behind, where everybody has a group of his own.
+TEST_F(Way, OfAGroupThatHasOneUserIsTrusted) {
+  NEEDS_ROOT();
+  const group* const own = getgrgid(0);
+  if (own == nullptr || *own->gr_mem != nullptr) GTEST_SKIP() << "root's group has members";
+  ASSERT_EQ(chmod(way().c_str(), 0775), 0);
+  ASSERT_EQ(chmod((config() + "/patterns").c_str(), 0775), 0);
+  EXPECT_EQ(findings_of(config()), "");
 }
 
 TEST_F(Way, IsJudgedForARelativePathToo) {
@@ -200,7 +230,7 @@ TEST_F(Way, IsAsLongAsTheKernelFollowsIt) {
   std::filesystem::create_directory_symlink("b", way() + "/a");
   std::filesystem::create_directory_symlink("a", way() + "/b");
   EXPECT_EQ(findings_of(way() + "/a"),
-            way() + "/a: error: Too many levels of symbolic links [folder]\n");
+            way() + "/a: error: too many links, or one that comes back to itself [folder]\n");
   EXPECT_CONTAINS(findings_of(config() + "/none"), "No such file or directory");
   EXPECT_CONTAINS(findings_of(config() + "/patterns/engine-scale.json/x"), "Not a directory");
 }

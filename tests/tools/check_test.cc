@@ -44,6 +44,28 @@ TEST_F(Check, TheMarkCountsCharactersNotBytes) {
                   "      |                     ^\n");
 }
 
+TEST_F(Check, TheMarkStandsBelowItsPlaceBehindWideCharacters) {
+  write_text(folder_ / "patterns/broken.json", "{\"規範\": maybe}\n");
+  EXPECT_CONTAINS(run_fibshim({"check", folder_.path()}).out,
+                  "    1 | {\"規範\": maybe}\n      |          ^\n");
+}
+
+TEST_F(Check, FixesSumsAndRights) {
+  const std::string solution = folder_ / "solutions/scale_by_hand.json";
+  const std::string before = read_text(solution);
+  std::string text = before;
+  const size_t at = text.find("\"sha256\": \"") + 11;
+  write_text(solution, text.replace(at, 64, std::string(64, 'a')));
+  std::filesystem::permissions(folder_ / "patterns", std::filesystem::perms(0777));
+  EXPECT_EQ(run_fibshim({"check", folder_.path()}).exit_code, 1);
+  const ProgramResult result = exits(0, run_fibshim({"check", "--fix", folder_.path()}));
+  EXPECT_CONTAINS(result.out, ": no mistakes\n");
+  EXPECT_CONTAINS(result.err, "the sum of kernels.sm_90.cubin is ");
+  EXPECT_CONTAINS(result.err, "patterns: only its owner can write it now");
+  EXPECT_EQ(read_text(solution), before);
+  EXPECT_EQ(exits(0, run_fibshim({"check", "--fix", folder_.path()})).err, "");
+}
+
 TEST_F(Check, LongLinesAreCutAroundThePlace) {
   write_text(folder_ / "patterns/broken.json", "{\"description\": \"" + std::string(5000, 'x') +
                                                    "\", \"y\": maybe, \"z\": \"" +

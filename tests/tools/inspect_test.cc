@@ -318,5 +318,12 @@ TEST(Inspect, SurvivesDamagedFiles) {
   }
 }
 
+TEST(Inspect, TellsALibraryWithoutSuchAKernelFromOneWithoutGpuCode) {
+  const std::string library = build_path("tests/data/kernels.so");
+  const std::string out = run_fibshim({"inspect", "--kernel", "absent", library}).out;
+  EXPECT_CONTAINS(out, "  no kernel of such a name\n");
+  EXPECT_LACKS(out, "no GPU code");
+}
+
 }  // namespace
 }  // namespace fibshim::test

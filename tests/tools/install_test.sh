@@ -19,7 +19,7 @@ mv "$root/stage/opt/fibshim" "$root/moved/here"
 here=$root/moved/here
 
 # shellcheck disable=SC2016  # the linker's $ORIGIN, not the shell's
-origins=('$ORIGIN' '$ORIGIN/../lib')
+origins=('$ORIGIN' '$ORIGIN/../lib:$ORIGIN/../lib64:$ORIGIN/../lib/'"$(gcc -print-multiarch)")
 # The build folder's libraries must not be found by accident.
 for file in "$here"/bin/fibshim "$here"/lib/*.so; do
   case $(readelf -d "$file" | sed -n 's/.*(R.*PATH).*\[\(.*\)\]/\1/p') in
@@ -47,7 +47,33 @@ status=$({ "$here/bin/fibshim" doctor --json || true; } | tr -d '\n' |
   sed -n 's/.*"loader_library",[^}]*"status": "\([a-z]*\)".*/\1/p')
 [ "$status" = ok ] || fail "doctor finds the installed loader '$status'"
 
-for file in share/man/man1/fibshim.1 share/man/man1/fibshim-run.1 share/man/man5/fibshim-config.5 \
+# A folder of one's own, without a GPU: the simulator and a program come with the installation.
+FIBSHIM_STATS_DIR=$root/stats
+export FIBSHIM_STATS_DIR
+"$here/bin/fibshim" init "$root/own" >/dev/null || fail "init"
+"$here/bin/fibshim" check "$root/own" || fail "what init writes has mistakes"
+"$here/bin/fibshim" run --simulate -c "$root/own" -- "$here/lib/fibshim-sim/hosts/engine" --demo --hidden=4096 \
+  --rows=8 --launches=5 --dtype=bf16 >"$root/log" 2>&1 || { cat "$root/log"; fail "run --simulate"; }
+"$here/bin/fibshim" stats --prometheus | grep -q 'outcome="hit".* 5$' || fail "no 5 hits on the simulator"
+for file in "$here"/bin/fibshim "$here"/lib/*.so; do
+  ! readelf -SW "$file" | grep -q '\.debug_info' || fail "$file is not stripped"
+done
+
+# In a folder that the linker searches, the bare name is enough: also in one of 64-bit libraries.
+make -s BUILD="$build" DESTDIR="$root/bits" PREFIX=/usr LIBDIR=/usr/lib64 install >"$root/log" 2>&1 ||
+  { cat "$root/log"; fail "make install LIBDIR"; }
+# shellcheck disable=SC2002  # cat is the program
+LD_LIBRARY_PATH=$root/bits/usr/lib64 LD_PRELOAD=libfibshim.so cat /proc/self/maps | grep -q lib64/libfibshim.so ||
+  fail "LD_PRELOAD=libfibshim.so is not found"
+# shellcheck disable=SC2016  # expanded inside
+preload=$("$root/bits/usr/bin/fibshim" run -c "$here/share/fibshim/config/demo" -- sh -c 'printf %s "$LD_PRELOAD"')
+[ "$preload" = "$root/bits/usr/lib64/libfibshim.so" ] || fail "with LIBDIR, run preloads '$preload'"
+make -s BUILD="$build" DESTDIR="$root/bits" PREFIX=/usr LIBDIR=/usr/lib64 uninstall
+left=$(find "$root/bits" -type f)
+[ -z "$left" ] || fail "uninstall leaves $left"
+
+for file in share/zsh/site-functions/_fibshim share/fish/vendor_completions.d/fibshim.fish \
+  share/fibshim/schema/pattern.schema.json share/man/man1/fibshim.1 share/man/man1/fibshim-run.1 share/man/man5/fibshim-config.5 \
   share/bash-completion/completions/fibshim share/doc/fibshim/LICENSE; do
   [ -s "$here/$file" ] || fail "$file is not installed"
 done

@@ -1,7 +1,9 @@
 #include "tools/base/terminal.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <string.h>
+#include <wchar.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -110,8 +112,22 @@ nlohmann::ordered_json or_null(const std::string& text) {
 }
 
 size_t display_width(std::string_view text) {
-  return static_cast<size_t>(std::ranges::count_if(
-      text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  // The C library knows how wide characters are, in a locale that has them.
+  static const locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  const locale_t before = utf8 == nullptr ? nullptr : uselocale(utf8);
+  size_t width = 0;
+  mbstate_t state{};
+  for (size_t at = 0; at < text.size();) {
+    wchar_t character = 0;
+    const size_t bytes = mbrtowc(&character, text.data() + at, text.size() - at, &state);
+    const bool is_character = bytes > 0 && bytes <= text.size() - at;
+    const int columns = is_character ? wcwidth(character) : 1;
+    width += columns < 0 ? 1 : static_cast<size_t>(columns);
+    at += is_character ? bytes : 1;
+    if (!is_character) state = {};
+  }
+  if (before != nullptr) uselocale(before);
+  return width;
 }
 
 std::string format_table(const std::vector<std::vector<std::string>>& rows) {

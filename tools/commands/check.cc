@@ -1,6 +1,11 @@
 // fibshim check: reads config folders as the shim does and prints every mistake with its place.
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
+#include "loader/compile/model.h"
+#include "loader/read/file.h"
+#include "loader/read/limits.h"
 #include "tools/base/files.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
@@ -19,6 +24,7 @@ const char* effect_words(Effect effect) {
     case Effect::broken_solution:
       return "an error; the folder is loaded, launches of that solution fail "
              "(FIBSHIM_ON_ERROR=fallback: run the original)";
+    case Effect::mistake: return "an error; the folder is loaded all the same";
     case Effect::warning: return "a warning; the folder is loaded";
     case Effect::note: return "a note; nothing is wrong";
   }
@@ -90,6 +96,63 @@ std::string write_manifest(const std::string& folder, const CheckReport& report)
   return "";
 }
 
+// Takes away what nobody but the owner needs: the right to write of a folder and all below it.
+void fix_modes(const std::string& folder) {
+  namespace fs = std::filesystem;
+  constexpr fs::perms kOthers = fs::perms::group_write | fs::perms::others_write;
+  std::error_code error;
+  const auto fix = [&](const fs::path& path) {
+    const fs::file_status status = fs::symlink_status(path, error);
+    if (error || fs::is_symlink(status) || (status.permissions() & kOthers) == fs::perms::none)
+      return;
+    fs::permissions(path, kOthers, fs::perm_options::remove, error);
+    print_message("check", "{}: {}", printable(path.string()),
+                  error ? error.message() : "only its owner can write it now");
+  };
+  fix(folder);
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    fix(at->path());
+  }
+}
+
+// Writes the SHA-256 that each image has into the solution that states another.
+void fix_sums(const FolderModel& model) {
+  for (const SolutionSpec& solution : model.solutions) {
+    for (const SolutionImage& image : solution.images) {
+      const auto content = model.listing.root.read(image.relative, kMaxImageBytes);
+      if (!content) continue;
+      const std::string found = sha256_hex(sha256(content->bytes));
+      const std::string stated = sha256_hex(image.hash);
+      if (found == stated) continue;
+      auto text = read_file(*solution.file, kMaxJsonBytes);
+      size_t line = 0;
+      for (uint32_t i = 1; text && i < image.hash_mark.line; ++i) line = text->find('\n', line) + 1;
+      const size_t at = text ? text->find(stated, line) : std::string::npos;
+      std::string fault = "the sum is not written as 64 small digits";
+      if (at != std::string::npos)
+        fault = write_file(*solution.file, text->replace(at, found.size(), found));
+      print_message("check", "{}: {}", printable(*solution.file),
+                    fault.empty()
+                        ? fmt::format("the sum of {} is {} now", printable(image.path.text), found)
+                        : fault);
+    }
+  }
+}
+
+// What needs no judgement: rights, then sums.
+void fix_folder(const std::string& folder, CheckOptions options) {
+  FolderModel model;
+  options.model = &model;
+  const CheckReport report = check_folder(folder, options);
+  const auto has = [&](Rule rule) {
+    return std::ranges::any_of(report.diagnostics,
+                               [&](const auto& one) { return one.rule == rule; });
+  };
+  if (has(Rule::untrusted)) fix_modes(folder);
+  if (has(Rule::image_sha256)) fix_sums(model);
+}
+
 struct Arguments {
   std::vector<std::string> folders;
   std::string rule;
@@ -97,6 +160,7 @@ struct Arguments {
   bool wants_json = false;
   bool writes_manifest = false;
   bool wants_gpus = false;
+  bool fixes = false;
   std::vector<uint32_t> sms;
   std::vector<std::string> against;
   CheckOptions options;
@@ -142,6 +206,7 @@ bool check_one(const std::string& folder, const Arguments& arguments, CheckRepor
   std::string fault;
   CheckLint lint(arguments.sms);
   CheckOptions options = arguments.options;
+  if (arguments.fixes) fix_folder(folder, options);
   options.lint = &lint;
   *report = check_folder(folder, options);
   if (arguments.writes_manifest) {
@@ -163,6 +228,9 @@ int check_command(int argc, const char* const* argv) {
   line.json(&given.wants_json);
   line.flag("--write-manifest", &given.writes_manifest,
             "write DIR/fibshim.manifest, the list of files that minisign then signs");
+  line.flag("--fix", &given.fixes,
+            "mend first what needs no judgement: sums of images that were rebuilt, and files that "
+            "others can write");
   line.option(
           "--sm", &given.sms, "NUMBER",
           "compute capability, such as 90, that every solution should have an image for (may be "
@@ -183,6 +251,7 @@ int check_command(int argc, const char* const* argv) {
     if (explains->count() > 0) return given.folders.empty() ? "" : "--explain takes no folder";
     if (given.folders.empty()) return "name at least one config folder";
     if (takes_key->count() == 0) return "";
+    if (given.fixes) return "--fix: a signed folder is not changed; leave out --key";
     if (given.key.empty()) return "--key: needs a public key, or a file with one";
     return given.writes_manifest ? "--write-manifest comes before the signature: leave out --key"
                                  : "";

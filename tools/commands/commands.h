@@ -15,6 +15,8 @@ int serve_command(int argc, const char* const* argv);
 int record_command(int argc, const char* const* argv);
 int suggest_command(int argc, const char* const* argv);
 int check_command(int argc, const char* const* argv);
+int explain_command(int argc, const char* const* argv);
+int init_command(int argc, const char* const* argv);
 int inspect_command(int argc, const char* const* argv);
 int verify_command(int argc, const char* const* argv);
 int bench_command(int argc, const char* const* argv);
@@ -37,7 +39,9 @@ inline constexpr Command kCommands[] = {
     {"serve", "the counters over HTTP, for Prometheus", serve_command},
     {"record", "record every launch of a program, and rank its kernels", record_command},
     {"suggest", "begin a config folder for a kernel that was recorded", suggest_command},
+    {"explain", "what a folder would do with a recorded kernel's launches", explain_command},
     {"check", "check config folders: every mistake, with its place", check_command},
+    {"init", "write a config folder to begin with, which works without a GPU, too", init_command},
     {"inspect", "what a GPU image, a library or a running process holds", inspect_command},
     {"verify", "run solutions and compare them with what their definitions say", verify_command},
     {"bench", "time solutions, alone and beside what they replace", bench_command},

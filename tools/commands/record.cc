@@ -107,10 +107,8 @@ void report_losses(const Recording& recording) {
     print_message("record", "{} launches are of kernels that the driver has no name for", unknown);
   }
   if (recording.kernels_left_out != 0) {
-    print_message("record",
-                  "{} kernels are left out of the file: --limit gives more "
-                  "room",
-                  recording.kernels_left_out);
+    print_message("record", "{} left out of the file: --limit gives more room",
+                  counted(recording.kernels_left_out, "kernel"));
   }
 }
 
@@ -334,8 +332,8 @@ std::string summary_table(const Summary& summary, uint32_t top) {
     out += fmt::format("and {} more\n", recording.kernels.size() - shown);
   }
   out += "\n" + notes;
-  out += fmt::format("{} kernels, {} launches, {} in graphs", recording.kernels.size(),
-                     recording.launches(), recording.nodes());
+  out += fmt::format("{}, {}, {} in graphs", counted(recording.kernels.size(), "kernel"),
+                     counted(recording.launches(), "launch", "launches"), recording.nodes());
   if (all_ns > 0) out += fmt::format(", about {:.3f} ms of GPU time", all_ns / 1e6);
   out += fmt::format(" in {} process{}\n", recording.processes.size(),
                      recording.processes.size() == 1 ? "" : "es");

@@ -25,6 +25,7 @@ struct Options {
   bool skips_check = false;
   bool is_forced = false;
   bool prints_env = false;
+  bool simulates = false;
   std::string format = "shell";  // of what --print-env prints
   std::vector<std::string> command;
 };
@@ -84,6 +85,10 @@ bool parse(int argc, const char* const* argv, Options* options, int* exit_code) 
   line.flag("--no-check", &options->skips_check, "do not check the config folder first");
   line.flag("--force", &options->is_forced,
             "run a program that cannot be preloaded: what it starts perhaps can be");
+  line.flag(
+      "--simulate", &options->simulates,
+      "without a GPU: on a simulated driver, which computes the kernels of the folder demo and "
+      "of what fibshim init writes; launches of others are counted, and write nothing");
   auto* const prints_env = line.flag("--print-env", &options->prints_env,
                                      "print the environment that would be set, and run nothing");
   line.choice("--format", &options->format, {"shell", "docker", "kubernetes", "slurm"},
@@ -219,6 +224,18 @@ int run_command(int argc, const char* const* argv) {
     if (value.empty()) continue;
     const bool is_path = id == SettingId::stats_dir || id == SettingId::log_file;
     variables.emplace_back(setting_info(id).name, is_path ? absolute_path(value) : value);
+  }
+  if (options.simulates) {
+    const std::string driver = simulator_path();
+    if (access(driver.c_str(), R_OK) != 0) {
+      print_message("run", "--simulate: {}: {}", printable(driver), strerror(errno));
+      return kExitWrong;
+    }
+    const char* const before = getenv("LD_LIBRARY_PATH");
+    const std::string folder = driver.substr(0, driver.rfind('/'));
+    variables.emplace_back("LD_LIBRARY_PATH",
+                           before == nullptr || *before == 0 ? folder : folder + ":" + before);
+    variables.emplace_back("SIMCUDA_TELL", "1");
   }
   if (options.prints_env) {
     variables.emplace_back("LD_PRELOAD", preload_list(shim, getenv("LD_PRELOAD"), {}));

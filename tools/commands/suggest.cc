@@ -3,8 +3,6 @@
 //
 // What a recording cannot tell is chosen so that no launch is taken for what it is not: a value that
 // never changed is asked for, every buffer that may be written counts as written.
-#include <ctype.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -27,49 +25,6 @@ struct Options {
   bool is_forced = false;
   bool wants_json = false;
 };
-
-// ---- choosing the kernel
-
-std::string lower_case(std::string text) {
-  std::ranges::transform(text, text.begin(),
-                         [](unsigned char c) { return static_cast<char>(tolower(c)); });
-  return text;
-}
-
-// By its number in the summary, its symbol, or a part of its readable name that no other has.
-const KernelRecord* find_kernel(const Recording& recording, const std::string& wanted,
-                                std::string* problem) {
-  const auto is_number =
-      std::ranges::all_of(wanted, [](unsigned char c) { return isdigit(c) != 0; });
-  if (is_number && wanted.size() < 10) {
-    const size_t number = std::stoul(wanted);
-    if (number >= 1 && number <= recording.kernels.size()) return &recording.kernels[number - 1];
-    *problem = fmt::format("there is no kernel {}; the recording has {}", wanted,
-                           recording.kernels.size());
-    return nullptr;
-  }
-  std::vector<size_t> exact, partial;
-  for (size_t i = 0; i < recording.kernels.size(); ++i) {
-    const std::string& symbol = recording.kernels[i].symbol;
-    if (symbol == wanted) exact.push_back(i);
-    if (symbol.find(wanted) != std::string::npos ||
-        lower_case(demangled(symbol)).find(lower_case(wanted)) != std::string::npos) {
-      partial.push_back(i);
-    }
-  }
-  const std::vector<size_t>& found = exact.empty() ? partial : exact;
-  if (found.size() == 1) return &recording.kernels[found[0]];
-  if (found.empty()) {
-    *problem = fmt::format("no kernel named {}", printable(wanted));
-    return nullptr;
-  }
-  *problem = "several kernels have this name; give the number of one:";
-  for (const size_t i : found) {
-    *problem +=
-        fmt::format("\n  {:>4}  {}", i + 1, printable(function_name(recording.kernels[i].symbol)));
-  }
-  return nullptr;
-}
 
 // ---- writing
 

@@ -64,6 +64,7 @@ struct Report {
   const KernelGlobs& globs;
   uint64_t unpack_budget;
   Json problems = Json::array();
+  bool has_gpu_code = false;  // whether the globs want any of it or not
 };
 
 bool is_wanted(const std::string& name, const KernelGlobs& globs) {
@@ -85,6 +86,8 @@ Result<Json> cubin_json(std::string_view bytes, Report* report) {
     out["code"] = fmt::format("code:{:016x}{:016x}", code->high, code->low);
   }
   out["abi"] = cubin->abi == CubinAbi::since_13 ? "CUDA 13 and later" : "before CUDA 13";
+  report->has_gpu_code = true;
+  out["kernels_in_all"] = cubin->kernels.size();
   out["kernels"] = Json::array();
   for (const CubinKernel& kernel : cubin->kernels) {
     if (is_wanted(kernel.name, report->globs)) out["kernels"].push_back(to_json(kernel));
@@ -99,6 +102,8 @@ Result<Json> ptx_json(std::string_view bytes, Report* report) {
   out["format"] = "ptx";
   out["ptx_version"] = ptx->version;
   out["arch"] = arch_name(ptx->sm, ptx->scope);
+  report->has_gpu_code = true;
+  out["kernels_in_all"] = ptx->kernels.size();
   out["kernels"] = Json::array();
   for (const std::string& name : ptx->kernels) {
     if (!is_wanted(name, report->globs)) continue;
@@ -374,7 +379,8 @@ std::string kernel_text(const Json& kernel, const std::string& indent) {
 std::string kernels_text(const Json& image, const std::string& indent) {
   std::string out;
   for (const Json& kernel : image["kernels"]) out += kernel_text(kernel, indent);
-  return out.empty() ? indent + "no kernels\n" : out;
+  if (!out.empty()) return out;
+  return indent + (image["kernels_in_all"] == 0 ? "no kernels\n" : "no kernel of such a name\n");
 }
 
 }  // namespace
@@ -392,6 +398,7 @@ Result<Json> image_json(std::string_view bytes, const KernelGlobs& globs) {
     case ImageFormat::ptx: image = ptx_json(bytes, &report); break;
     case ImageFormat::unknown: break;
   }
+  if (image) (*image)["has_gpu_code"] = report.has_gpu_code;
   if (image) (*image)["problems"] = std::move(report.problems);
   // A library holds many images; its own hash is none of theirs.
   if (image && (*image)["format"] != "elf") (*image)["image"] = image_hash_words(bytes);
@@ -435,7 +442,9 @@ std::string image_text(const Json& image, const std::string& indent) {
     out += fmt::format("{}  needs{}\n", indent, needed.empty() ? " nothing" : needed);
     out +=
         fmt::format("{}  exports {} symbols\n", indent, image["exported_symbols"].get<uint64_t>());
-    if (image["fatbins"].empty() && image["cubins"].empty()) out += indent + "  no GPU code\n";
+    if (image["fatbins"].empty() && image["cubins"].empty()) {
+      out += indent + (image["has_gpu_code"] ? "  no kernel of such a name\n" : "  no GPU code\n");
+    }
     for (const Json& fatbin : image["fatbins"]) out += image_text(fatbin, indent + "  ");
     for (const Json& cubin : image["cubins"]) out += image_text(cubin, indent + "  ");
   }

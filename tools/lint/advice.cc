@@ -6,190 +6,13 @@
 #include <set>
 
 #include "loader/compile/bind.h"
+#include "tools/lint/ranges.h"
 
 namespace fibshim {
 namespace {
 
 // No launch has an axis beyond this, unless it is said: 2^20 tokens, rows, pages.
 constexpr int64_t kLargestAxis = 1 << 20;
-constexpr int64_t kMaxParamBytes = 32764;  // of all parameters of one kernel: CUDA's bound
-
-// The integers that a value can have.
-struct Range {
-  int64_t low = INT64_MIN;
-  int64_t high = INT64_MAX;
-
-  bool is_empty() const { return low > high; }
-  void keep(int64_t lowest, int64_t highest) {
-    low = std::max(low, lowest);
-    high = std::min(high, highest);
-  }
-};
-
-Range range_of(ValueType type) {
-  switch (type) {
-    case ValueType::int8: return {INT8_MIN, INT8_MAX};
-    case ValueType::uint8: return {0, UINT8_MAX};
-    case ValueType::int16: return {INT16_MIN, INT16_MAX};
-    case ValueType::uint16: return {0, UINT16_MAX};
-    case ValueType::int32: return {INT32_MIN, INT32_MAX};
-    case ValueType::uint32: return {0, UINT32_MAX};
-    case ValueType::uint64:
-    case ValueType::address: return {0, INT64_MAX};
-    default: return {};
-  }
-}
-
-// What a pattern's `where` leaves of its values. Follows clauses of the form `name < constant` and
-// `name % constant == constant`, joined by &&; others may hold or not.
-class Ranges {
- public:
-  explicit Ranges(const PatternSpec& pattern) {
-    for (const PatternValue& value : pattern.values) {
-      if (value.expression || value.source.is_floating()) continue;
-      Range& range = ranges_[value.name];
-      switch (value.source.kind) {
-        case Source::Kind::param: range = range_of(value.source.type); break;
-        case Source::Kind::geometry:
-          range = {kGeometry[value.source.index].lowest, kGeometry[value.source.index].highest};
-          break;
-        case Source::Kind::integer: range = {value.source.integer, value.source.integer}; break;
-        case Source::Kind::capture:
-        case Source::Kind::floating: break;
-      }
-    }
-  }
-
-  // Why the clause cannot hold with those before; empty when it may.
-  std::string add(const Expression& clause) { return add(clause, clause.root()); }
-
-  Range of(const std::string& name) const {
-    const auto found = ranges_.find(name);
-    return found == ranges_.end() ? Range{} : found->second;
-  }
-
- private:
-  using Node = Expression::Node;
-
-  static std::optional<int64_t> constant(const Expression& clause, uint16_t index) {
-    const Node& node = clause.node(index);
-    if (node.kind == Expression::Kind::integer) return node.integer;
-    if (node.kind != Expression::Kind::negate) return std::nullopt;
-    const Node& operand = clause.node(node.left);
-    if (operand.kind != Expression::Kind::integer) return std::nullopt;
-    return -operand.integer;
-  }
-
-  static std::optional<double> floating(const Expression& clause, uint16_t index) {
-    const Node& node = clause.node(index);
-    if (node.kind == Expression::Kind::floating) return node.floating;
-    const auto integer = constant(clause, index);
-    return integer ? std::optional<double>(static_cast<double>(*integer)) : std::nullopt;
-  }
-
-  static Op mirrored(Op op) {
-    switch (op) {
-      case Op::lt: return Op::gt;
-      case Op::le: return Op::ge;
-      case Op::gt: return Op::lt;
-      case Op::ge: return Op::le;
-      default: return op;
-    }
-  }
-
-  static bool holds(int64_t a, Op op, int64_t b) {
-    switch (op) {
-      case Op::eq: return a == b;
-      case Op::ne: return a != b;
-      case Op::lt: return a < b;
-      case Op::le: return a <= b;
-      case Op::gt: return a > b;
-      case Op::ge: return a >= b;
-      default: return true;
-    }
-  }
-
-  std::string add(const Expression& clause, uint16_t index) {
-    const Node& node = clause.node(index);
-    if (node.kind == Expression::Kind::logical_and) {
-      const std::string left = add(clause, node.left);
-      return left.empty() ? add(clause, node.right) : left;
-    }
-    if (const auto value = constant(clause, index)) return *value == 0 ? "it is 0" : "";
-    if (node.kind != Expression::Kind::binary) return {};
-    uint16_t subject = node.left;
-    uint16_t object = node.right;
-    Op op = node.op;
-    if (constant(clause, subject) && !constant(clause, object)) {
-      std::swap(subject, object);
-      op = mirrored(op);
-    }
-    const Node& left = clause.node(subject);
-    const auto right = constant(clause, object);
-    if (const auto value = constant(clause, subject); value && right) {
-      return holds(*value, op, *right) ? "" : "it is false";
-    }
-    if (left.kind == Expression::Kind::name) {
-      const auto pinned = floating(clause, object);
-      if (ranges_.find(left.name) == ranges_.end() && pinned && op == Op::eq) {
-        const auto [known, is_new] = floats_.emplace(left.name, *pinned);
-        if (!is_new && known->second != *pinned) {
-          return quoted(left.name) + " is to have another value before";
-        }
-        return {};
-      }
-      return right ? narrow(left.name, op, *right) : std::string();
-    }
-    // name % modulus == remainder
-    if (right && op == Op::eq && left.kind == Expression::Kind::binary && left.op == Op::mod &&
-        clause.node(left.left).kind == Expression::Kind::name) {
-      const auto modulus = constant(clause, left.right);
-      if (!modulus || *modulus == 0 || *modulus == INT64_MIN) return {};
-      const std::string& name = clause.node(left.left).name;
-      const int64_t limit = *modulus < 0 ? -*modulus : *modulus;
-      if (*right >= limit || *right <= -limit) {
-        return "a remainder of " + std::to_string(*modulus) + " is never " + std::to_string(*right);
-      }
-      const Range range = of(name);
-      if (range.low == range.high && range.low % limit != *right) return only(name, range.low);
-    }
-    return {};
-  }
-
-  static std::string only(const std::string& name, int64_t value) {
-    return quoted(name) + " is " + std::to_string(value);
-  }
-
-  std::string narrow(const std::string& name, Op op, int64_t bound) {
-    const auto found = ranges_.find(name);
-    if (found == ranges_.end()) {
-      if (floats_.count(name) != 0) return {};
-      ranges_.emplace(name, Range{});
-    }
-    Range& range = ranges_[name];
-    const Range before = range;
-    switch (op) {
-      case Op::eq: range.keep(bound, bound); break;
-      case Op::ne:
-        if (range.low == bound && bound != INT64_MAX) ++range.low;
-        if (range.high == bound && bound != INT64_MIN) --range.high;
-        break;
-      case Op::lt: range.keep(INT64_MIN, bound == INT64_MIN ? bound : bound - 1); break;
-      case Op::le: range.keep(INT64_MIN, bound); break;
-      case Op::gt: range.keep(bound == INT64_MAX ? bound : bound + 1, INT64_MAX); break;
-      case Op::ge: range.keep(bound, INT64_MAX); break;
-      default: return {};
-    }
-    if (!range.is_empty()) return {};
-    range = before;
-    if (before.low == before.high) return only(name, before.low);
-    return quoted(name) + " is " + std::to_string(before.low) + " to " +
-           std::to_string(before.high);
-  }
-
-  std::map<std::string, Range> ranges_;
-  std::map<std::string, double> floats_;
-};
 
 // Constant axes, and a value for each axis that varies. What only a launch knows has no meaning.
 class TrialScope : public Scope {
@@ -237,7 +60,6 @@ class Adviser {
 
   void run() {
     for (size_t i = 0; i < model_.patterns.size(); ++i) {
-      report_impossible(*model_.patterns[i]);
       report_shadowed(i);
       report_unrouted(i);
     }
@@ -251,24 +73,6 @@ class Adviser {
  private:
   void add(Rule rule, Mark mark, std::string message, std::string hint = {}) {
     diagnostics_->add(rule, mark, std::move(message), std::move(hint));
-  }
-
-  void report_impossible(const PatternSpec& pattern) {
-    Ranges ranges(pattern);
-    for (const MarkedExpression& clause : pattern.where) {
-      const std::string why = ranges.add(clause.expression);
-      if (why.empty()) continue;
-      add(Rule::impossible_pattern, clause.text.mark,
-          "this never holds: " + why + "; pattern " + quoted(pattern.label) + " redirects nothing");
-      return;
-    }
-    int64_t bytes = 0;
-    for (const uint16_t size : pattern.params) bytes += size;
-    if (bytes > kMaxParamBytes) {
-      add(Rule::impossible_pattern, pattern.mark,
-          "\"params\" are " + std::to_string(bytes) + " bytes; no kernel takes more than " +
-              std::to_string(kMaxParamBytes));
-    }
   }
 
   // Every symbol that `b` fits, `a` fits.
@@ -411,9 +215,10 @@ class Adviser {
   static std::optional<Fault> fault_of(const Trial& trial) {
     int64_t block_threads = 1;
     bool has_block = true;
+    std::optional<int64_t> values[kGeometryCount];
     for (uint32_t i = 0; i < kGeometryCount; ++i) {
       bool overflows = false;
-      const auto value = value_of(trial, trial.solution.geometry[i], &overflows);
+      const auto value = values[i] = value_of(trial, trial.solution.geometry[i], &overflows);
       const bool is_block = i >= kBlockX && i <= kBlockZ;
       if (overflows) return Fault{i, std::string(kGeometry[i].name) + " cannot be computed"};
       if (!value) {
@@ -423,6 +228,14 @@ class Adviser {
       std::string why;
       if (!is_geometry_in_range(i, *value, &why)) return Fault{i, why};
       if (is_block) block_threads *= *value;
+    }
+    for (uint32_t i = 0; i < 3; ++i) {
+      std::string why;
+      const auto grid = values[kGridX + i];
+      const auto cluster = values[kClusterX + i];
+      if (grid && cluster && !is_whole_clusters(kGridX + i, *grid, *cluster, &why)) {
+        return Fault{kClusterX + i, why};
+      }
     }
     const int64_t most = trial.solution.max_threads == 0
                              ? kMaxBlockThreads

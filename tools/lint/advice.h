@@ -3,6 +3,7 @@
 // does not. Only what can be shown is said: a pattern that might match is left alone.
 #pragma once
 
+#include "tools/lint/mistakes.h"
 #include "tools/lint/verify_block.h"
 #include "loader/read/diagnostics.h"
 #include "loader/compile/model.h"
@@ -18,6 +19,7 @@ class CheckLint : public VerifyBlocks {
  public:
   explicit CheckLint(std::vector<uint32_t> sms = {}) : sms_(std::move(sms)) {}
   void check_model(const FolderModel& model, Diagnostics* diagnostics) override {
+    find_mistakes(model, diagnostics);
     advise(model, sms_, diagnostics);
   }
 

@@ -1,7 +1,6 @@
 #!/bin/sh
 # deb.sh VERSION FILE: the Debian package. Everything lies in /usr/lib/fibshim, as a tree that finds
-# its own parts, and is not on the linker's path: a library that is meant to be preloaded must not be
-# linked by accident.
+# its own parts. Links in the linker's folder let LD_PRELOAD=libfibshim.so find it by its bare name.
 set -eu
 version=$1 file=$2
 here=$(dirname "$0")
@@ -15,6 +14,14 @@ mkdir -p "$root/usr/bin" "$root/usr/share"
 mv "$tree/share"/* "$root/usr/share/"
 rmdir "$tree/share"
 ln -s ../lib/fibshim/bin/fibshim "$root/usr/bin/fibshim"
+libraries=$root/usr/lib/$(gcc -print-multiarch)
+mkdir -p "$libraries"
+for library in "$tree"/lib/libfib*.so; do
+  ln -s "../fibshim/lib/${library##*/}" "$libraries/${library##*/}"
+done
+mkdir -p "$root/usr/share/zsh/vendor-completions"
+mv "$root/usr/share/zsh/site-functions/_fibshim" "$root/usr/share/zsh/vendor-completions/"
+rmdir "$root/usr/share/zsh/site-functions"
 gzip -9n "$root"/usr/share/man/man*/*
 glibc=$("$here/symbol_versions.sh" "$tree"/bin/fibshim "$tree"/lib/*.so)
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs into a folder what packages hold: the installation, stripped, and the licences of the
+# Installs into a folder what packages hold: the installation and the licences of the
 # libraries that are inside.
 #
 #   stage.sh FOLDER PREFIX          MAKE and BUILD come from the makefile
@@ -9,7 +9,6 @@ folder=$1 prefix=$2
 rm -rf "$folder"
 "${MAKE:-make}" -s --no-print-directory BUILD="$BUILD" DESTDIR="$folder" PREFIX="$prefix" install >/dev/null
 root=$folder$prefix
-strip --strip-unneeded "$root"/bin/fibshim "$root"/lib/*.so
 
 # Debian's packages of what is linked in or copied, each with the file that says its terms.
 licences=$root/share/doc/fibshim/third-party

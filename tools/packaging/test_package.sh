@@ -36,6 +36,7 @@ inside() {
   }
   try "$1/bin/fibshim" "$1/share/fibshim/config"
   dpkg -i /test/fibshim.deb >/dev/null || fail "dpkg -i"
+  LD_PRELOAD=libfibshim.so /bin/cat /proc/self/maps | grep -q libfibshim.so || fail "the bare name"
   try fibshim /usr/share/fibshim/config
   dpkg -r fibshim >/dev/null || fail "dpkg -r"
   for left in /usr/bin/fibshim /usr/lib/fibshim /usr/share/fibshim; do

@@ -6,9 +6,20 @@
 namespace fibshim::tools {
 namespace {
 
+// The first of these below the prefix that there is; else the first.
+std::string path_in(std::initializer_list<const char*> folders, const char* name) {
+  const std::filesystem::path prefix =
+      std::filesystem::path(own_path()).parent_path().parent_path();
+  std::error_code error;
+  for (const char* const folder : folders) {
+    if (std::filesystem::exists(prefix / folder / name, error)) return prefix / folder / name;
+  }
+  return prefix / *folders.begin() / name;
+}
+
+// As the command's own search path has them: LIBDIR of `make install`.
 std::string library_path(const char* name) {
-  const std::filesystem::path own = own_path();
-  return (own.parent_path().parent_path() / "lib" / name).string();
+  return path_in({"lib", "lib64", "lib/" FIBSHIM_MULTIARCH}, name);
 }
 
 }  // namespace
@@ -21,6 +32,13 @@ std::string own_path() {
 std::string shim_library_path() { return library_path("libfibshim.so"); }
 std::string loader_library_path() { return library_path("libfibloader.so"); }
 std::string record_library_path() { return library_path("libfibrecord.so"); }
+
+std::string simulator_path() {
+  return path_in(
+      {"lib/fibshim-sim", "lib64/fibshim-sim", "lib/" FIBSHIM_MULTIARCH "/fibshim-sim", "sim"},
+      "libcuda.so.1");
+}
+std::string demo_folder_path() { return path_in({"share/fibshim/config", "config"}, "demo"); }
 
 std::string absolute_path(const std::string& path) {
   std::error_code error;

@@ -81,7 +81,8 @@ std::vector<PatternFit> fit_patterns(const Snapshot& snapshot, const KernelRecor
   for (const SymbolMatch& match : matches) {
     const Pattern& pattern = snapshot.begin(snapshot.patterns)[match.pattern];
     const std::string why = misfit(snapshot, pattern, kernel);
-    out.push_back({snapshot.text(pattern.label), why.empty(), why.empty() ? reasons(kernel) : why});
+    out.push_back(
+        {snapshot.text(pattern.label), why.empty(), why.empty() ? reasons(kernel) : why, match});
   }
   return out;
 }

@@ -11,6 +11,7 @@ struct PatternFit {
   std::string label;
   bool fits;        // symbol, parameters and image; a launch's `where` may still not hold
   std::string why;  // it does not fit, or what became of launches that it fits
+  SymbolMatch match;
 };
 
 // In the order of trial.

@@ -1,5 +1,6 @@
 #include "tools/record/recording_json.h"
 
+#include <ctype.h>
 #include <math.h>
 
 #include <algorithm>
@@ -231,6 +232,12 @@ std::string dump(const nlohmann::ordered_json& value) {
   return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
+std::string lower_case(std::string text) {
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(tolower(c)); });
+  return text;
+}
+
 }  // namespace
 
 nlohmann::ordered_json kernel_to_json(const KernelRecord& kernel, double share) {
@@ -357,6 +364,40 @@ tl::expected<Recording, std::string> parse_json_lines(std::string_view text) {
   if (number == 0) return tl::unexpected(std::string("it is empty"));
   out.sort_kernels();
   return out;
+}
+
+const KernelRecord* find_kernel(const Recording& recording, const std::string& wanted,
+                                std::string* problem) {
+  const auto is_number =
+      std::ranges::all_of(wanted, [](unsigned char c) { return isdigit(c) != 0; });
+  if (is_number && wanted.size() < 10) {
+    const size_t number = std::stoul(wanted);
+    if (number >= 1 && number <= recording.kernels.size()) return &recording.kernels[number - 1];
+    *problem = fmt::format("there is no kernel {}; the recording has {}", wanted,
+                           recording.kernels.size());
+    return nullptr;
+  }
+  std::vector<size_t> exact, partial;
+  for (size_t i = 0; i < recording.kernels.size(); ++i) {
+    const std::string& symbol = recording.kernels[i].symbol;
+    if (symbol == wanted) exact.push_back(i);
+    if (symbol.find(wanted) != std::string::npos ||
+        lower_case(demangled(symbol)).find(lower_case(wanted)) != std::string::npos) {
+      partial.push_back(i);
+    }
+  }
+  const std::vector<size_t>& found = exact.empty() ? partial : exact;
+  if (found.size() == 1) return &recording.kernels[found[0]];
+  if (found.empty()) {
+    *problem = fmt::format("no kernel named {}", printable(wanted));
+    return nullptr;
+  }
+  *problem = "several kernels have this name; give the number of one:";
+  for (const size_t i : found) {
+    *problem +=
+        fmt::format("\n  {:>4}  {}", i + 1, printable(function_name(recording.kernels[i].symbol)));
+  }
+  return nullptr;
 }
 
 }  // namespace fibshim::tools

@@ -24,4 +24,9 @@ tl::expected<Recording, std::string> read_recording(const std::string& path);
 // The JSON Lines of such a file.
 tl::expected<Recording, std::string> parse_json_lines(std::string_view text);
 
+// The kernel that a person names: by its number in the summary, its symbol, or a part of its readable name that
+// no other has. Null, and *problem says why.
+const KernelRecord* find_kernel(const Recording& recording, const std::string& wanted,
+                                std::string* problem);
+
 }  // namespace fibshim::tools

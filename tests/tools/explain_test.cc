@@ -1,0 +1,126 @@
+// fibshim explain and init: what a folder would do with a recording, and a folder to begin with.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/support/text.h"
+#include "tests/tools/config_folder.h"
+#include "tests/tools/fibshim_program.h"
+#include "tests/tools/recording_file_builder.h"
+
+namespace fibshim::test {
+namespace {
+
+class Explain : public testing::Test {
+ protected:
+  Explain() {
+    write_config_folder(config());
+    const std::vector<RecordedParamValues> params = {{8, {{kAddress, 9}}},
+                                                     {8, {{kAddress, 9}}},
+                                                     {4, {{256, 9}}},
+                                                     {1, {{0, 8}, {1, 1}}},
+                                                     {4, {{4096, 9}}}};
+    RecordingBuilder recording;
+    recording.kernel("engine_scale", params, 9).geometry(64, 256, 9, 0, {});
+    recording.kernel("another", params, 1).geometry(64, 256, 1, 0, {});
+    std::filesystem::create_directory(folder_ / "recorded");
+    write_text(folder_ / "recorded/host-1.recording", recording.bytes());
+    exits(0, run_fibshim({"record", "--from", folder_ / "recorded", "-o", folder_ / "run.jsonl"}));
+  }
+
+  std::string config() { return folder_ / "config"; }
+  ProgramResult explain(const std::string& kernel, const std::string& format = "--") {
+    std::vector<std::string> words = {"explain", "-c", config()};
+    if (format != "--") words.push_back(format);
+    words.insert(words.end(), {folder_ / "run.jsonl", kernel});
+    return run_fibshim(words);
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Explain, SaysWhichLaunchesHitAndWhichClauseStopsTheOthers) {
+  const std::string out = exits(1, explain("engine_scale")).out;
+  EXPECT_CONTAINS(out,
+                  "  grid 64x1x1, block 256x1x1: hit, pattern engine-scale\n"
+                  "    solution \"scale_by_hand\" of definition \"scale_h4096\"\n");
+  EXPECT_CONTAINS(out,
+                  "  grid 64x1x1, block 256x1x1, parameter 3 is 1: fallback_where, pattern "
+                  "engine-scale\n    " +
+                      (config() + "/patterns/engine-scale.json") +
+                      ":14:13: \"is_inverse == 0\" does not hold, is_inverse is 1\n");
+}
+
+TEST_F(Explain, NamesTheDefinitionThatNothingSolves) {
+  std::filesystem::remove(config() + "/solutions/scale_by_hand.json");
+  const auto report = parse_json(exits(1, explain("engine_scale", "--json")).out);
+  EXPECT_EQ(report["launches"][0]["outcome"], "fallback_no_solution");
+  EXPECT_EQ(report["launches"][0]["why"], "nothing solves definition \"scale_h4096\"");
+}
+
+TEST_F(Explain, NamesASolutionsClauseWithItsPlace) {
+  const std::string path = config() + "/solutions/scale_by_hand.json";
+  std::string text = read_text(path);
+  text.replace(text.find("\"where\": []"), 11, "\"where\": [\"rows > 99\"]");
+  write_text(path, text);
+  EXPECT_CONTAINS(explain("engine_scale").out,
+                  "scale_by_hand.json:21:15: \"rows > 99\" does not hold, rows is 64\n");
+}
+
+TEST_F(Explain, SaysThatNoPatternFits) {
+  EXPECT_CONTAINS(exits(1, explain("another")).out,
+                  "  every launch: untracked\n    no pattern has its symbol\n");
+  EXPECT_CONTAINS(exits(1, explain("nobody")).err, "no kernel named nobody");
+  EXPECT_CONTAINS(exits(2, run_fibshim({"explain", folder_ / "run.jsonl", "1"})).err, "-c: name");
+}
+
+TEST(Init, WritesAFolderThatIsSoundAndRunsOnTheSimulator) {
+  const TemporaryFolder folder;
+  const std::string own = folder / "own";
+  EXPECT_CONTAINS(exits(0, run_fibshim({"init", own})).out, "fibshim run --simulate -c " + own);
+  EXPECT_CONTAINS(exits(0, run_fibshim({"check", own})).out, ": no mistakes\n");
+  EXPECT_CONTAINS(exits(1, run_fibshim({"init", own})).err, "exists, and is not empty");
+  const std::vector<std::string> engine = {build_path("tests/hosts/engine"), "--demo", "--rows=8",
+                                           "--launches=5", "--dtype=bf16"};
+  for (const std::string hidden : {"--hidden=4096", "--hidden=4100"}) {
+    std::vector<std::string> words = {"run", "--simulate", "--stats-dir", folder / "stats",
+                                      "-c",  own,          "--"};
+    words.insert(words.end(), engine.begin(), engine.end());
+    words.push_back(hidden);
+    EXPECT_LACKS(exits(0, run_fibshim(words)).err, "not computed");
+  }
+  const auto stats =
+      parse_json(exits(0, run_fibshim({"stats", "--json", "--dir", folder / "stats"})).out);
+  EXPECT_EQ(stats["totals"]["hit"], 5);
+  EXPECT_EQ(stats["totals"]["fallback_no_solution"], 5);
+}
+
+TEST(Simulate, SaysOnceThatAKernelIsNotComputed) {
+  const TemporaryFolder folder;
+  exits(0, run_fibshim({"init", folder / "own"}));
+  // The same launches, by a kernel that the simulator does not compute.
+  const std::string path = folder / "own/solutions/fibshim/fibshim_rmsnorm_h4096.json";
+  auto solution = parse_json(read_text(path));
+  solution["launch"]["kernel"] = "rmsnorm_strided_h4096_bf16";
+  auto& arguments =
+      solution["launch"]["arguments"] = {"hidden_states", "weight", "output", "eps", "eps"};
+  for (int i = 0; i < 7; ++i) arguments.push_back("batch_size");
+  write_text(path, solution.dump());
+  const std::string pattern = folder / "own/patterns/torch-rms-norm-bf16.json";
+  auto own = parse_json(read_text(pattern));
+  own["writes"] = {"output"};
+  write_text(pattern, own.dump());
+  const ProgramResult result =
+      run_fibshim({"run", "--simulate", "--stats-dir", folder / "stats", "-c", folder / "own", "--",
+                   build_path("tests/hosts/engine"), "--demo", "--rows=8", "--launches=5",
+                   "--dtype=bf16", "--hidden=4096"});
+  const std::string said = "kernel rmsnorm_strided_h4096_bf16 is counted, but not computed";
+  EXPECT_CONTAINS(result.err, said);
+  EXPECT_EQ(result.err.find(said), result.err.rfind(said));
+  const auto stats =
+      parse_json(exits(0, run_fibshim({"stats", "--json", "--dir", folder / "stats"})).out);
+  EXPECT_EQ(stats["totals"]["hit"], 5);
+}
+
+}  // namespace
+}  // namespace fibshim::test

@@ -1,0 +1,88 @@
+// The JSON Schemas that editors take are held against the loader: the same keys, types and dtypes, and every
+// shipped file is one of them.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/tools/config_folder.h"
+#include "tests/tools/fibshim_program.h"
+
+namespace fibshim::test {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kPattern[] = "patterns/engine-scale.json";
+constexpr char kSolution[] = "solutions/scale_by_hand.json";
+
+struct Level {
+  const char* name;
+  const char* schema;
+  const char* file;
+  const char* object;     // in the file: gets a key or value that is unknown
+  const char* in_schema;  // what lists those that are known: "properties" or "enum"
+  const char* key;        // whose value is to be unknown; "": a key
+};
+
+std::set<std::string> words_behind(const std::string& message, const std::string& mark) {
+  std::set<std::string> words;
+  size_t at = message.find(mark);
+  if (at == std::string::npos) return words;
+  while ((at = message.find('"', at)) != std::string::npos) {
+    const size_t end = message.find('"', at + 1);
+    words.insert(message.substr(at + 1, end - at - 1));
+    at = end + 1;
+  }
+  return words;
+}
+
+class Schema : public testing::TestWithParam<Level> {};
+
+TEST_P(Schema, KnowsWhatTheLoaderKnows) {
+  const Level& level = GetParam();
+  const TemporaryFolder folder;
+  write_config_folder(folder.path());
+  Json file = parse_json(read_text(folder / level.file));
+  Json& object = file.at(Json::json_pointer(level.object));
+  object[*level.key == 0 ? "zzzzzzzzzz" : level.key] = "zzzzzzzzzz";
+  write_text(folder / level.file, file.dump());
+  const Json report = parse_json(run_fibshim({"check", "--json", folder.path()}).out);
+  std::set<std::string> accepted;
+  for (const Json& one : report["folders"][0]["diagnostics"]) {
+    const auto words = words_behind(one["message"], "accepted are");
+    accepted.insert(words.begin(), words.end());
+  }
+  const Json schema =
+      parse_json(read_text(source_path(std::string("tools/schema/") + level.schema)));
+  std::set<std::string> known;
+  for (const auto& [key, value] : schema.at(Json::json_pointer(level.in_schema)).items()) {
+    known.insert(value.is_string() ? value.get<std::string>() : key);
+  }
+  EXPECT_EQ(known, accepted);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Every, Schema,
+    testing::Values(Level{"Pattern", "pattern.schema.json", kPattern, "", "/properties", ""},
+                    Level{"Match", "pattern.schema.json", kPattern, "/match",
+                          "/properties/match/properties", ""},
+                    Level{"Axis", "pattern.schema.json", kPattern, "/axes/hidden_size",
+                          "/definitions/axis/properties", ""},
+                    Level{"AxisType", "pattern.schema.json", kPattern, "/axes/hidden_size",
+                          "/definitions/axis/properties/type/enum", "type"},
+                    Level{"Argument", "pattern.schema.json", kPattern, "/arguments/count",
+                          "/definitions/argument/properties", ""},
+                    Level{"ArgumentType", "pattern.schema.json", kPattern, "/arguments/count",
+                          "/definitions/argument/properties/type/enum", "type"},
+                    Level{"Dtype", "pattern.schema.json", kPattern, "/arguments/input",
+                          "/definitions/argument/properties/dtype/enum", "dtype"},
+                    Level{"Dimension", "pattern.schema.json", kPattern, "/axes/rows",
+                          "/definitions/axis/properties/grid/enum", "grid"},
+                    Level{"Launch", "solution.schema.json", kSolution, "/launch",
+                          "/properties/launch/properties", ""},
+                    Level{"Image", "solution.schema.json", kSolution, "/launch/images/0",
+                          "/properties/launch/properties/images/items/properties", ""}),
+    [](const auto& row) { return row.param.name; });
+
+}  // namespace
+}  // namespace fibshim::test

@@ -1,0 +1,68 @@
+// fibshim init: writes a config folder that works as it is: a definition, a pattern and a solution with its
+// images, taken from the folder demo. The simulated driver computes it, so it can be tried without a GPU.
+#include <filesystem>
+#include <system_error>
+
+#include "loader/check/check.h"
+#include "tools/base/files.h"
+#include "tools/commands/commands.h"
+#include "tools/processes/installation.h"
+
+namespace fibshim::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of the demo folder's files: one definition, and what belongs to it.
+constexpr const char* kFiles[] = {
+    "definitions/rmsnorm_h4096.json",
+    "patterns/torch-rms-norm-bf16.json",
+    "solutions/fibshim/fibshim_rmsnorm_h4096.json",
+    "solutions/fibshim/rmsnorm.sm_80.cubin",
+    "solutions/fibshim/rmsnorm.sm_90.cubin",
+    "solutions/fibshim/rmsnorm.sm_100.cubin",
+};
+
+// Empty, or why not.
+std::string write_folder(const std::string& folder) {
+  std::error_code error;
+  if (fs::exists(folder, error) && !fs::is_empty(folder, error)) return "exists, and is not empty";
+  for (const char* const file : kFiles) {
+    const fs::path from = fs::path(demo_folder_path()) / file;
+    const fs::path to = fs::path(folder) / file;
+    fs::create_directories(to.parent_path(), error);
+    if (!error) fs::copy_file(from, to, error);
+    if (error) return fmt::format("{}: {}", to.string(), error.message());
+    fs::permissions(to, fs::perms(0644), error);
+  }
+  return write_file(folder + "/" + kSettingsFile,
+                    fmt::format("{{\n  \"format\": {}\n}}\n", kFolderFormat));
+}
+
+}  // namespace
+
+int init_command(int argc, const char* const* argv) {
+  CommandLine line("init", "Writes a config folder to begin with", "[OPTIONS] DIR",
+                   "0 written; 1 it cannot be written; 2 wrong usage.");
+  std::vector<std::string> folders;
+  line.positional("DIR", &folders, "a folder that does not exist, or is empty");
+  line.check([&] { return std::string(folders.size() == 1 ? "" : "name one folder"); });
+  if (!line.parse(argc, argv)) return line.exit_code();
+  const std::string& folder = folders[0];
+  const std::string fault = write_folder(folder);
+  if (!fault.empty()) {
+    print_message("init", "{}: {}", printable(folder), printable(fault));
+    return kExitWrong;
+  }
+  const std::string name = shell_quoted(folder);
+  const std::string text = fmt::format(
+      "{0} holds RMSNorm of hidden size 4096, as PyTorch launches it. Change it, and see:\n"
+      "  fibshim check {0}\n"
+      "  fibshim run -c {0} -- PROGRAM               # on a GPU\n"
+      "  fibshim run --simulate -c {0} -- PROGRAM    # without one\n"
+      "  fibshim stats\n",
+      name);
+  return print_data(text) ? kExitFine : kExitWrong;
+}
+
+}  // namespace fibshim::tools

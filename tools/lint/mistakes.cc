@@ -1,0 +1,218 @@
+#include "tools/lint/mistakes.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+
+#include "shim/abi/settings.h"
+#include "tools/lint/ranges.h"
+
+namespace fibshim {
+namespace {
+
+constexpr int64_t kMaxParamBytes = 32764;  // of all parameters of one kernel: CUDA's bound
+
+constexpr char kNameWrites[] = "name every buffer that the original writes";
+
+class MistakeFinder {
+ public:
+  MistakeFinder(const FolderModel& model, Diagnostics* diagnostics)
+      : model_(model), diagnostics_(diagnostics) {
+    for (const Definition& definition : model.definitions) {
+      definitions_.emplace(definition.name.name, &definition);
+    }
+  }
+
+  void run() {
+    for (const Definition& definition : model_.definitions) report_file_name(definition);
+    for (const auto& pattern : model_.patterns) {
+      Ranges ranges(*pattern);
+      report_where(pattern->where, &ranges, "pattern " + quoted(pattern->label));
+      report_params(*pattern);
+      report_shared_arg(*pattern);
+      report_any_kernel(*pattern);
+      if (pattern->writes.empty()) {
+        add(Rule::unwritten_output, pattern->writes_mark, "\"writes\" is empty", kNameWrites);
+      }
+    }
+    for (const SolutionSpec& solution : model_.solutions) {
+      const Definition& definition = *definitions_.at(solution.definition.name);
+      Ranges ranges(definition);
+      report_where(solution.where, &ranges, "solution " + quoted(solution.name.name));
+      report_tensors(solution, definition);
+      report_missing_wait(solution);
+    }
+    for (const BindingSpec& binding : model_.bindings) {
+      if (binding.state == BindingState::ready) report_outputs(binding);
+    }
+    report_mode();
+  }
+
+ private:
+  void add(Rule rule, Mark mark, std::string message, std::string hint = {}) {
+    diagnostics_->add(rule, mark, std::move(message), std::move(hint));
+  }
+
+  void report_file_name(const Definition& definition) {
+    std::string_view file = *definition.name.mark.file;
+    file.remove_prefix(file.rfind('/') + 1);
+    file.remove_suffix(std::string_view(".json").size());
+    // A file's name cannot hold these.
+    if (file == definition.name.name || definition.name.name.find('/') != std::string::npos) return;
+    add(Rule::definition_file_name, definition.name.mark,
+        "definition " + quoted(definition.name.name) + " is in a file of another name",
+        "call the file " + quoted(definition.name.name + ".json"));
+  }
+
+  // Clauses that no value can fulfil, and those that every value does.
+  void report_where(const std::vector<MarkedExpression>& where, Ranges* ranges,
+                    const std::string& whose) {
+    const Ranges all = *ranges;
+    for (const MarkedExpression& clause : where) {
+      if (const std::string why = ranges->add(clause.expression); !why.empty()) {
+        add(Rule::impossible_pattern, clause.text.mark,
+            "this never holds: " + why + "; " + whose + " redirects nothing");
+        return;
+      }
+      if (const std::string why = all.always_holds(clause.expression); !why.empty()) {
+        add(Rule::always_true, clause.text.mark,
+            "this always holds: " + why + "; it keeps no launch away");
+      }
+    }
+  }
+
+  void report_params(const PatternSpec& pattern) {
+    int64_t bytes = 0;
+    for (const uint16_t size : pattern.params) bytes += size;
+    if (bytes <= kMaxParamBytes) return;
+    add(Rule::impossible_pattern, pattern.mark,
+        "\"params\" are " + std::to_string(bytes) + " bytes; no kernel takes more than " +
+            std::to_string(kMaxParamBytes));
+  }
+
+  // Two pointers that are read from one parameter, while another pointer has no name: one of them
+  // was meant. Without the other, the kernel works in place.
+  void report_shared_arg(const PatternSpec& pattern) {
+    std::set<uint16_t> named;
+    for (const PatternValue& value : pattern.values) {
+      if (value.reads_param) named.insert(value.source.index);
+    }
+    std::string unnamed;
+    for (size_t i = 0; i < pattern.params.size(); ++i) {
+      if (pattern.params[i] != 8 || named.count(static_cast<uint16_t>(i)) != 0) continue;
+      unnamed.append(unnamed.empty() ? "" : ", ").append(std::to_string(i));
+    }
+    if (unnamed.empty()) return;
+    std::map<std::pair<uint16_t, uint32_t>, const PatternValue*> readers;
+    for (const PatternValue& value : pattern.values) {
+      if (!value.is_pointer) continue;
+      const auto [first, is_new] =
+          readers.emplace(std::pair(value.source.index, value.source.offset), &value);
+      if (is_new) continue;
+      add(Rule::shared_arg, value.mark,
+          quoted(first->second->name) + " and " + quoted(value.name) + " are both parameter " +
+              std::to_string(value.source.index) + ", while nothing is parameter " + unnamed,
+          "correct the \"arg\" of one, or name the other parameter");
+    }
+  }
+
+  void report_any_kernel(const PatternSpec& pattern) {
+    if (pattern.has_params || !pattern.images.empty()) return;
+    const SymbolPattern& symbol = *pattern.symbol;
+    const bool fits_any = symbol.kind() == SymbolPattern::Kind::demangled
+                              ? symbol.text() == "demangled:*"
+                              : symbol.fits("~") && symbol.fits("");
+    if (!fits_any) return;
+    add(Rule::any_kernel, pattern.label_mark,
+        "pattern " + quoted(pattern.label) + " fits every kernel, whatever its parameters",
+        "narrow the symbol, or say with \"params\" which parameters the kernel has");
+  }
+
+  void report_tensors(const SolutionSpec& solution, const Definition& definition) {
+    for (const DefinitionArgument& argument : definition.arguments) {
+      if (argument.is_scalar) continue;
+      const MarkedName* found = nullptr;
+      for (const MarkedName& passed : solution.arguments) {
+        if (passed.name != argument.name) continue;
+        if (found != nullptr) {
+          add(Rule::kernel_tensors, passed.mark,
+              quoted(argument.name) + " is passed to kernel " + quoted(solution.kernel.name) +
+                  " twice");
+        }
+        found = &passed;
+      }
+      if (found != nullptr || is_overwritten(solution, definition, argument)) continue;
+      add(Rule::kernel_tensors, solution.arguments_mark,
+          std::string(argument.is_output ? "output " : "input ") + quoted(argument.name) +
+              " of definition " + quoted(definition.name.name) + " is never passed to kernel " +
+              quoted(solution.kernel.name));
+    }
+  }
+
+  static bool passes(const SolutionSpec& solution, std::string_view name) {
+    return std::ranges::any_of(solution.arguments,
+                               [&](const MarkedName& passed) { return passed.name == name; });
+  }
+
+  // The tensor is passed under another name: an output that lies where an input did.
+  static bool is_overwritten(const SolutionSpec& solution, const Definition& definition,
+                             const DefinitionArgument& argument) {
+    if (argument.is_output) {
+      return !argument.written_into.empty() && passes(solution, argument.written_into);
+    }
+    return std::ranges::any_of(definition.arguments, [&](const DefinitionArgument& other) {
+      return other.written_into == argument.name && passes(solution, other.name);
+    });
+  }
+
+  void report_missing_wait(const SolutionSpec& solution) {
+    if (!solution.waits_for_previous || solution.image_without_wait.empty()) return;
+    add(Rule::missing_wait, solution.pdl_mark,
+        "\"pdl\" is true, but kernel " + quoted(solution.kernel.name) + " of image " +
+            quoted(solution.image_without_wait) +
+            " never waits for the kernel before it (griddepcontrol.wait)",
+        "call cudaGridDependencySynchronize() before the first read, or leave \"pdl\" out");
+  }
+
+  // What the definition calls an output, the original writes.
+  void report_outputs(const BindingSpec& binding) {
+    const PatternSpec& pattern = *model_.patterns[binding.pattern];
+    if (pattern.writes.empty()) return;
+    const SolutionSpec& solution = model_.solutions[binding.solution];
+    const auto writes = [&](const std::string& name) {
+      return std::ranges::any_of(pattern.writes,
+                                 [&](const MarkedName& written) { return written.name == name; });
+    };
+    for (const DefinitionArgument& output : definitions_.at(solution.definition.name)->arguments) {
+      if (!output.is_output || writes(output.name) || writes(output.written_into)) continue;
+      if (!reported_.emplace(binding.pattern, output.name).second) continue;
+      add(Rule::unwritten_output, pattern.writes_mark,
+          "\"writes\" lacks " + quoted(output.name) + ", an output of definition " +
+              quoted(solution.definition.name),
+          kNameWrites);
+    }
+  }
+
+  void report_mode() {
+    const SettingInfo& mode = kSettings[static_cast<size_t>(SettingId::mode)];
+    for (const auto& [name, value] : model_.settings.of_process) {
+      if (name != mode.name || value != mode.choices[static_cast<size_t>(Mode::off)]) continue;
+      diagnostics_->add(Rule::mode_off, {model_.listing.shown(kSettingsFile), 0, 0},
+                        "\"mode\" is \"off\": the folder does nothing",
+                        "switch processes off with FIBSHIM_MODE=off or fibshim swap --off");
+    }
+  }
+
+  const FolderModel& model_;
+  Diagnostics* diagnostics_;
+  std::unordered_map<std::string, const Definition*> definitions_;
+  std::set<std::pair<uint32_t, std::string>> reported_;  // pattern and output
+};
+
+}  // namespace
+
+void find_mistakes(const FolderModel& model, Diagnostics* diagnostics) {
+  MistakeFinder(model, diagnostics).run();
+}
+
+}  // namespace fibshim

@@ -1,0 +1,53 @@
+// What the clauses of a `where` leave of the values: whether a clause can hold, and whether it always does.
+//
+// Follows clauses of the form `name < constant` and `name % constant == constant`, joined by &&. Of
+// others nothing is said.
+#pragma once
+
+#include <stdint.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "loader/compile/definition.h"
+#include "loader/compile/pattern.h"
+
+namespace fibshim {
+
+// The integers that a value can have.
+struct Range {
+  int64_t low = INT64_MIN;
+  int64_t high = INT64_MAX;
+
+  bool is_empty() const { return low > high; }
+  void keep(int64_t lowest, int64_t highest) {
+    low = std::max(low, lowest);
+    high = std::min(high, highest);
+  }
+};
+
+class Ranges {
+ public:
+  explicit Ranges(const PatternSpec& pattern);
+  explicit Ranges(const Definition& definition);  // its constant axes
+
+  // Why the clause cannot hold with those before; empty when it may.
+  std::string add(const Expression& clause) { return add(clause, clause.root(), false); }
+  // Why the clause holds with every value that those before leave; empty when it may not.
+  std::string always_holds(const Expression& clause) const {
+    return always_holds(clause, clause.root());
+  }
+  Range of(const std::string& name) const;
+
+ private:
+  std::string add(const Expression& clause, uint16_t index, bool is_negated);
+  std::string always_holds(const Expression& clause, uint16_t index) const;
+  std::string narrow(const std::string& name, Op op, int64_t bound);
+
+  std::map<std::string, Range> ranges_;
+  std::map<std::string, double> floats_;
+};
+
+}  // namespace fibshim

@@ -1,0 +1,214 @@
+#include "tools/record/explanation.h"
+
+#include <string.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "loader/compile/bind.h"
+#include "shim/abi/program.h"
+#include "shim/plan/plan.h"
+#include "tools/record/pattern_fit.h"
+
+namespace fibshim::tools {
+namespace {
+
+class Explainer {
+ public:
+  Explainer(const Snapshot& snapshot, const FolderModel& model, const KernelRecord& kernel)
+      : snapshot_(snapshot), model_(model), kernel_(kernel), types_(kernel.param_types()) {
+    std::vector<const SymbolMatch*> matches;
+    fits_ = fit_patterns(snapshot, kernel);
+    for (const PatternFit& fit : fits_) {
+      if (fit.fits) matches.push_back(&fit.match);
+    }
+    candidates_ = std::vector<Candidate>(matches.size());
+    for (size_t i = 0; i < matches.size(); ++i) {
+      fill_candidate(snapshot, *matches[i], &candidates_[i]);
+      candidates_[i].record = &record_;
+    }
+    for (const ParamRecord& param : kernel.params) {
+      sizes_.push_back({param.offset, param.size});
+      record_.params_bytes = std::max(record_.params_bytes, param.offset + param.size);
+      values_.emplace_back((param.size + 7) / 8);
+      params_.push_back(values_.back().data());
+      set(values_.size() - 1, most_often(param));
+    }
+    symbol_ = kernel.symbol;
+    record_.candidate_count = static_cast<uint8_t>(std::min<size_t>(candidates_.size(), UINT8_MAX));
+    record_.candidates = candidates_.data();
+    record_.param_count = static_cast<uint8_t>(sizes_.size());
+    record_.params = sizes_.data();
+    record_.has_params = kernel.has_params;
+    record_.symbol = symbol_.data();
+  }
+
+  std::vector<ExplainedLaunch> run() {
+    if (candidates_.empty() || sizes_.size() > kMaxParams) {
+      explain_misfits();
+      return std::move(out_);
+    }
+    const Geometry* usual = nullptr;
+    uint64_t most = 0;
+    for (const auto& [geometry, counts] : kernel_.geometries) {
+      explain(geometry, "");
+      const uint64_t count = counts.launches + counts.nodes;
+      if (usual != nullptr && count <= most) continue;
+      usual = &geometry;
+      most = count;
+    }
+    for (size_t i = 0; usual != nullptr && i < kernel_.params.size(); ++i) {
+      const uint64_t before = most_often(kernel_.params[i]);
+      for (const auto& [value, count] : kernel_.params[i].values) {
+        if (value == before) continue;
+        set(i, value);
+        explain(*usual, fmt::format(", parameter {} is {}", i,
+                                    value_text(types_[i], kernel_.params[i].size, value)));
+      }
+      set(i, before);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  static uint64_t most_often(const ParamRecord& param) {
+    const auto found =
+        std::ranges::max_element(param.values, {}, [](const auto& value) { return value.second; });
+    return found == param.values.end() ? 0 : found->first;
+  }
+
+  void set(size_t param, uint64_t value) {
+    memcpy(values_[param].data(), &value, std::min<size_t>(8, kernel_.params[param].size));
+  }
+
+  void explain_misfits() {
+    for (const PatternFit& fit : fits_) {
+      out_.push_back({"every launch", fit.label, "untracked", fit.why});
+    }
+    if (fits_.empty())
+      out_.push_back({"every launch", "", "untracked", "no pattern has its symbol"});
+  }
+
+  void explain(const Geometry& geometry, const std::string& varied) {
+    LaunchRequest request{};
+    request.view.params = params_.data();
+    std::copy(geometry.begin(), geometry.end(), request.view.geometry);
+    LaunchPlan plan;
+    Resolution resolution{};
+    const auto decide = [&](const Candidate& candidate, const int64_t* key) -> const Decision& {
+      resolve(record_, candidate, key, &resolution);
+      fill_decision(candidate, resolution, resolution.kind, key, candidate.pattern->key.count,
+                    &plan.uncached);
+      return plan.uncached;
+    };
+    plan_launch(record_, Mode::apply, &request, &plan, decide);
+    const auto& g = geometry;
+    ExplainedLaunch launch{
+        fmt::format("grid {}x{}x{}, block {}x{}x{}{}", g[0], g[1], g[2], g[3], g[4], g[5], varied),
+        "", kOutcomes[static_cast<size_t>(plan.outcome)].name, ""};
+    if (plan.candidate != nullptr) {
+      request.view.captures = plan.candidate->captures;
+      launch.pattern = snapshot_.text(plan.candidate->pattern->label);
+      launch.why = why(plan, request.view);
+    }
+    const bool is_known = std::ranges::any_of(out_, [&](const ExplainedLaunch& other) {
+      return other.launch == launch.launch && other.why == launch.why;
+    });
+    if (!is_known) out_.push_back(std::move(launch));
+  }
+
+  std::string why(const LaunchPlan& plan, const LaunchView& view) const {
+    const Candidate& candidate = *plan.candidate;
+    const PatternSpec& pattern = *model_.patterns[candidate.match.pattern];
+    if (const std::string clause = broken_clause(pattern.where, pattern, view); !clause.empty()) {
+      return clause;
+    }
+    int64_t key[kMaxKey];
+    Resolution resolution{};
+    if (!compute_key(candidate, view, key)) {
+      return "a value in the definition's name cannot be computed";
+    }
+    resolve(record_, candidate, key, &resolution);
+    if (resolution.kind == DecisionKind::no_solution) {
+      return fmt::format("nothing solves definition \"{}\"", resolution.definition);
+    }
+    if (resolution.binding == nullptr) return resolution.reason;
+    const BindingSpec& binding = model_.bindings[static_cast<size_t>(
+        resolution.binding - snapshot_.begin(snapshot_.bindings))];
+    const SolutionSpec& solution = model_.solutions[binding.solution];
+    const auto definition = std::ranges::find_if(model_.definitions, [&](const Definition& one) {
+      return one.name.name == solution.definition.name;
+    });
+    const BindingScope scope(pattern, *definition);
+    if (const std::string clause = broken_clause(solution.where, scope, view); !clause.empty()) {
+      return clause;
+    }
+    return fmt::format("{} \"{}\" of definition \"{}\"",
+                       plan.outcome == Outcome::hit ? "solution" : "its grid is empty: solution",
+                       solution.name.name, resolution.definition);
+  }
+
+  // The first that does not hold, with its place and the values in it; empty when all do.
+  std::string broken_clause(const std::vector<MarkedExpression>& where, const Scope& scope,
+                            const LaunchView& view) const {
+    for (const MarkedExpression& clause : where) {
+      std::vector<Step> steps;
+      if (!compile_where(clause.expression, scope, &steps)) continue;
+      if (run_program(steps.data(), static_cast<uint32_t>(steps.size()), view, nullptr)) continue;
+      std::string values;
+      for (const std::string& name : clause.expression.names()) {
+        const std::string value = value_of(name, scope, view);
+        if (!value.empty()) values += fmt::format(", {} is {}", name, value);
+      }
+      return fmt::format("{}:{}:{}: \"{}\" does not hold{}", *clause.text.mark.file,
+                         clause.text.mark.line, clause.text.mark.column, clause.text.text, values);
+    }
+    return "";
+  }
+
+  std::string value_of(const std::string& name, const Scope& scope, const LaunchView& view) const {
+    const auto meaning = scope.find(name);
+    if (!meaning) return "";
+    if (meaning->expression == nullptr && meaning->source.kind == Source::Kind::param &&
+        meaning->source.offset == 0 && meaning->source.index < types_.size()) {
+      const uint32_t size = kernel_.params[meaning->source.index].size;
+      uint64_t value = 0;
+      memcpy(&value, view.params[meaning->source.index], std::min<size_t>(8, size));
+      return value_text(types_[meaning->source.index], size, value);
+    }
+    CompiledValue compiled;
+    if (meaning->expression == nullptr) {
+      compiled = compile_source(meaning->source);
+    } else if (auto made = compile_value(*meaning->expression, *meaning->scope)) {
+      compiled = std::move(*made);
+    }
+    int64_t value = 0;
+    const bool has_value = !compiled.steps.empty() && !compiled.is_floating &&
+                           run_program(compiled.steps.data(),
+                                       static_cast<uint32_t>(compiled.steps.size()), view, &value);
+    return has_value ? std::to_string(value) : "";
+  }
+
+  const Snapshot& snapshot_;
+  const FolderModel& model_;
+  const KernelRecord& kernel_;
+  const std::vector<ParamType> types_;
+  std::vector<PatternFit> fits_;
+  std::vector<Candidate> candidates_;
+  std::vector<Param> sizes_;
+  std::vector<std::vector<uint64_t>> values_;
+  std::vector<void*> params_;
+  std::string symbol_;
+  Record record_{};
+  std::vector<ExplainedLaunch> out_;
+};
+
+}  // namespace
+
+std::vector<ExplainedLaunch> explain_launches(const Snapshot& snapshot, const FolderModel& model,
+                                              const KernelRecord& kernel) {
+  return Explainer(snapshot, model, kernel).run();
+}
+
+}  // namespace fibshim::tools
