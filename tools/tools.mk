@@ -49,5 +49,7 @@ install: all $(MAN_PAGES) ## install into $(DESTDIR)$(PREFIX)
 	  install -D -m 644 $$page '$(DEST)'/share/man/man$${page##*.}/$${page##*/} || exit; done
 	$(Q)install -D -m 644 tools/completion/fibshim.bash '$(DEST)/share/bash-completion/completions/fibshim'
 	$(Q)install -m 644 README.md LICENSE CHANGELOG.md '$(DEST)/share/doc/fibshim/'
+	$(Q)install -d '$(DEST)/share/fibshim/monitoring'
+	$(Q)install -m 644 tools/packaging/monitoring/* '$(DEST)/share/fibshim/monitoring/'
 	$(Q)install -d '$(DEST)/share/doc/fibshim/examples'
 	$(Q)install -m 644 tools/packaging/examples/* '$(DEST)/share/doc/fibshim/examples/'
