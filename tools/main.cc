@@ -101,10 +101,12 @@ int dispatch(int argc, const char* const* argv) {
 
 int main(int argc, char** argv) {
   // The last resort: whatever a library throws ends as one line, not as an abort.
+  int exit_code = kExitWrong;
   try {
-    return dispatch(argc, argv);
+    exit_code = dispatch(argc, argv);
   } catch (const std::exception& error) {
-    fibshim::tools::print_message("", fibshim::tools::printable(error.what()));
-    return kExitWrong;
+    tools::print_message("", tools::printable(error.what()));
   }
+  if (exit_code != kExitFine) tools::fail_as_json();
+  return exit_code;
 }

@@ -68,6 +68,8 @@ install: all $(MAN_PAGES) $(SIM_LIB) $(SIM_PROGRAM) $(BUILD)/tests/data/engine_k
 	$(Q)install -d '$(DEST)/share/fibshim/schema'
 	$(Q)install -m 644 tools/schema/*.json '$(DEST)/share/fibshim/schema/'
 	$(Q)install -m 644 README.md LICENSE CHANGELOG.md '$(DEST)/share/doc/fibshim/'
+	$(Q)install -d '$(DEST)/share/fibshim/monitoring'
+	$(Q)install -m 644 tools/packaging/monitoring/* '$(DEST)/share/fibshim/monitoring/'
 	$(Q)install -d '$(DEST)/share/doc/fibshim/examples'
 	$(Q)install -m 644 tools/packaging/examples/* '$(DEST)/share/doc/fibshim/examples/'
 	@# So that LD_PRELOAD=libfibshim.so is found by its bare name.

@@ -29,6 +29,7 @@ enum class AskTarget : uint32_t {
   folder,  // ControlBlock::asked_folder
   off,     // no folder: originals run
   on,      // the folder before off
+  back,    // the folder before the last move; of state off, that before off
 };
 
 enum class AnswerState : uint32_t {
@@ -79,6 +80,7 @@ struct ControlStatus {
   uint32_t reserved;
   uint64_t digest[2];
   char folder[kControlPathBytes];      // in force, links resolved; of state off the one before
+  char previous[kControlPathBytes];    // the one before that; empty: there was none
   char configured[kControlPathBytes];  // FIBSHIM_CONFIG, absolute, links not resolved
   char refusal[kControlTextBytes];     // why the last folder was refused; empty: it was not
   char job[kControlTextBytes];  // FIBSHIM_JOB, or "SLURM_JOB_ID=17" and the like; may be empty

@@ -20,7 +20,7 @@
 namespace fibshim {
 
 inline constexpr char kCountersMagic[8] = {'F', 'I', 'B', 'C', 'N', 'T', 'R', 0};
-inline constexpr uint32_t kCountersVersion = 4;
+inline constexpr uint32_t kCountersVersion = 5;
 inline constexpr char kCountersSuffix[] = ".counters";
 inline constexpr uint32_t kOutcomeSlots = 16;      // counters per series, room for later outcomes
 inline constexpr uint32_t kSeriesCapacity = 4096;  // beyond: counted under "(other)" names

@@ -17,6 +17,7 @@ enum class Outcome : uint8_t {
   untracked,
   observed,
   fallback_quarantined,
+  error_fallback,
 };
 
 struct OutcomeInfo {
@@ -34,11 +35,14 @@ inline constexpr OutcomeInfo kOutcomes[] = {
     {Outcome::fallback_refused, "fallback_refused", "dtype, outputs or layout do not fit"},
     {Outcome::fallback_in_capture, "fallback_in_capture",
      "the stream is capturing and the decision was not ready"},
-    {Outcome::error, "error", "a matched solution failed to load or to launch"},
+    {Outcome::error, "error",
+     "a matched solution failed to load or to launch, and the call returned that"},
     {Outcome::untracked, "untracked", "no pattern knows this kernel"},
     {Outcome::observed, "observed", "would have been a hit, but FIBSHIM_MODE is observe"},
     {Outcome::fallback_quarantined, "fallback_quarantined",
      "its solution failed too often (FIBSHIM_QUARANTINE)"},
+    {Outcome::error_fallback, "error_fallback",
+     "a matched solution failed to load or to launch, and the original ran"},
 };
 inline constexpr uint32_t kOutcomeCount = sizeof(kOutcomes) / sizeof(kOutcomes[0]);
 

@@ -1,6 +1,7 @@
 #include "shim/driver/driver.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 
 #include "shim/driver/real_dl.h"
 
@@ -63,6 +64,13 @@ bool resolve_driver() {
   g_library.store(library, std::memory_order_relaxed);
   if (has_any) g_is_resolved.store(true, std::memory_order_release);
   return has_any;
+}
+
+ErrorText::ErrorText(CUresult result) {
+  const char* name = nullptr;
+  if (call_driver(real::cuGetErrorName, result, &name) != CUDA_SUCCESS) name = nullptr;
+  snprintf(text, sizeof text, "%s (%d)", name == nullptr ? "CUDA error" : name,
+           static_cast<int>(result));
 }
 
 const char* name_of_function(const void* slot) {

@@ -14,6 +14,7 @@ namespace fibshim {
 // Driver functions that the shim calls but does not hook. Absent ones stay null: callers ask first.
 #define FIBSHIM_CALLED_FUNCTIONS(CALL)                                          \
   CALL(cuDriverGetVersion, PFN_cuDriverGetVersion_v2020)                        \
+  CALL(cuGetErrorName, PFN_cuGetErrorName_v6000)                                \
   CALL(cuDeviceGetCount, PFN_cuDeviceGetCount_v2000)                            \
   CALL(cuDeviceGet, PFN_cuDeviceGet_v2000)                                      \
   CALL(cuDeviceGetName, PFN_cuDeviceGetName_v2000)                              \
@@ -75,6 +76,12 @@ inline CUresult call_driver(const std::atomic<Function>& slot, Arguments... argu
   }
   return function(arguments...);
 }
+
+// "CUDA_ERROR_INVALID_CLUSTER_SIZE (912)", for messages.
+struct ErrorText {
+  explicit ErrorText(CUresult result);
+  char text[64];
+};
 
 // The name of the function whose real pointer this is.
 const char* name_of_function(const void* slot);

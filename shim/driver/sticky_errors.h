@@ -8,7 +8,6 @@ namespace fibshim {
 
 struct StickyError {
   CUresult code;
-  const char* name;
   const char* cause;
 };
 
@@ -16,21 +15,21 @@ inline constexpr char kKernelFault[] = "a kernel that ran in it is at fault";
 inline constexpr char kHardwareFault[] = "the hardware is at fault";
 
 inline constexpr StickyError kStickyErrors[] = {
-    {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", kKernelFault},
-    {CUDA_ERROR_LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT", kKernelFault},
-    {CUDA_ERROR_ASSERT, "CUDA_ERROR_ASSERT", kKernelFault},
-    {CUDA_ERROR_HARDWARE_STACK_ERROR, "CUDA_ERROR_HARDWARE_STACK_ERROR", kKernelFault},
-    {CUDA_ERROR_ILLEGAL_INSTRUCTION, "CUDA_ERROR_ILLEGAL_INSTRUCTION", kKernelFault},
-    {CUDA_ERROR_MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS", kKernelFault},
-    {CUDA_ERROR_INVALID_ADDRESS_SPACE, "CUDA_ERROR_INVALID_ADDRESS_SPACE", kKernelFault},
-    {CUDA_ERROR_INVALID_PC, "CUDA_ERROR_INVALID_PC", kKernelFault},
-    {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", kKernelFault},
+    {CUDA_ERROR_ILLEGAL_ADDRESS, kKernelFault},
+    {CUDA_ERROR_LAUNCH_TIMEOUT, kKernelFault},
+    {CUDA_ERROR_ASSERT, kKernelFault},
+    {CUDA_ERROR_HARDWARE_STACK_ERROR, kKernelFault},
+    {CUDA_ERROR_ILLEGAL_INSTRUCTION, kKernelFault},
+    {CUDA_ERROR_MISALIGNED_ADDRESS, kKernelFault},
+    {CUDA_ERROR_INVALID_ADDRESS_SPACE, kKernelFault},
+    {CUDA_ERROR_INVALID_PC, kKernelFault},
+    {CUDA_ERROR_LAUNCH_FAILED, kKernelFault},
     // CUDA_ERROR_TENSOR_MEMORY_LEAK, of toolkits from 13.0 on.
-    {static_cast<CUresult>(721), "CUDA_ERROR_TENSOR_MEMORY_LEAK", kKernelFault},
-    {CUDA_ERROR_ECC_UNCORRECTABLE, "CUDA_ERROR_ECC_UNCORRECTABLE", kHardwareFault},
-    {CUDA_ERROR_NVLINK_UNCORRECTABLE, "CUDA_ERROR_NVLINK_UNCORRECTABLE", kHardwareFault},
-    {static_cast<CUresult>(226), "CUDA_ERROR_CONTAINED", kHardwareFault},
-    {CUDA_ERROR_EXTERNAL_DEVICE, "CUDA_ERROR_EXTERNAL_DEVICE", kHardwareFault},
+    {static_cast<CUresult>(721), kKernelFault},
+    {CUDA_ERROR_ECC_UNCORRECTABLE, kHardwareFault},
+    {CUDA_ERROR_NVLINK_UNCORRECTABLE, kHardwareFault},
+    {static_cast<CUresult>(226), kHardwareFault},  // CUDA_ERROR_CONTAINED
+    {CUDA_ERROR_EXTERNAL_DEVICE, kHardwareFault},
 };
 
 // Null: not one of them.

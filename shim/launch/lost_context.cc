@@ -101,12 +101,10 @@ void report_if_lost(const char* call, CUresult result) {
   if (!is_first_report(context, device)) return;
   char where[32] = "";
   if (device >= 0) snprintf(where, sizeof where, " on device %d", device);
-  log_message(
-      LogLevel::error,
-      "%s returns %d (%s): the CUDA context %p%s is lost, every later call in it returns the "
-      "same; %s",
-      call, static_cast<int>(error->code), error->name, static_cast<void*>(context), where,
-      error->cause);
+  log_message(LogLevel::error,
+              "%s returns %s: the CUDA context %p%s is lost, every later call in it returns the "
+              "same; %s",
+              call, ErrorText(error->code).text, static_cast<void*>(context), where, error->cause);
   if (error->cause != kHardwareFault) report_solutions(device);
 }
 

@@ -79,7 +79,7 @@ CUresult launch_slowly(SlowLaunch* launch, const CallOriginal& call_original) {
   if (result == CUDA_SUCCESS) return result;
   const bool falls_back = plan.decision->on_error == OnError::fallback;
   if (!end_failed_launch(plan.decision->counter, result, falls_back)) return result;
-  plan.outcome = Outcome::error;
+  plan.outcome = Outcome::error_fallback;
   return original();
 }
 
@@ -104,8 +104,8 @@ void report_failed_launch(uint32_t series, CUresult result, bool falls_back) {
   const char* pattern = nullptr;
   const char* definition = nullptr;
   names_of_series(series, &pattern, &definition);
-  log_message(LogLevel::error, "%s (pattern %s): the launch of its solution returns %d; %s",
-              definition, pattern, static_cast<int>(result),
+  log_message(LogLevel::error, "%s (pattern %s): the launch of its solution returns %s; %s",
+              definition, pattern, ErrorText(result).text,
               falls_back ? "the original runs"
                          : "so does the call (FIBSHIM_ON_ERROR=fallback runs the original)");
 }
@@ -175,7 +175,7 @@ CUresult launch_config_slowly(const CUlaunchConfig* config, CUfunction function,
 bool end_failed_launch(uint32_t hit, CUresult result, bool falls_back) {
   take_back(hit);
   const uint32_t series = series_of_counter(hit);
-  count(counter_of(series, Outcome::error));
+  count(counter_of(series, falls_back ? Outcome::error_fallback : Outcome::error));
   if (find_sticky_error(result) != nullptr) {
     // Not this launch's: of a kernel that ran before.
     report_if_lost("a launch", result);

@@ -42,7 +42,9 @@ void record_move(const Generation* next, bool is_off, const char* wanted) {
   watch.totals = image_totals(watch.number);
   if (is_off) return;
   const Snapshot& snapshot = *next->snapshot;
-  copy_text(watch.folder, snapshot.text(snapshot.root));
+  const char* const folder = snapshot.text(snapshot.root);
+  if (strcmp(folder, watch.folder) != 0) copy_text(watch.previous, watch.folder);
+  copy_text(watch.folder, folder);
   memcpy(watch.digest, snapshot.digest, sizeof watch.digest);
 }
 

@@ -61,6 +61,15 @@ void carry_out(Verdict verdict) {
   drop_prepared();
 }
 
+const char* folder_of(AskTarget target) {
+  const Watch& watch = g_watch;
+  switch (target) {
+    case AskTarget::folder: return g_request.folder;
+    case AskTarget::back: return watch.is_off ? watch.folder : watch.previous;
+    default: return watch.wanted;
+  }
+}
+
 // Makes the move ready, to wait for the decision. False, with a message: refused.
 bool prepare_move(bool is_off, const char* wanted, Faults faults,
                   char (&message)[kControlTextBytes]) {
@@ -95,11 +104,12 @@ void serve_request(uint32_t word) {
   if (watch.prepared.exists) carry_out(watch.prepared.decision.abort());
   write_answer(AnswerState::working, "");
   const bool is_off = g_request.target == AskTarget::off;
-  const char* const wanted =
-      g_request.target == AskTarget::folder ? g_request.folder : watch.wanted;
-  const Faults faults = g_request.target == AskTarget::on ? Faults::accepted : Faults::refused;
+  const char* const wanted = folder_of(g_request.target);
+  const Faults faults = g_request.target == AskTarget::folder ? Faults::refused : Faults::accepted;
   char message[kControlTextBytes] = "";
-  if (!is_off && wanted[0] != '/') return finish_move(false, "no folder is asked for");
+  if (!is_off && wanted[0] != '/')
+    return finish_move(false, g_request.target == AskTarget::back ? "it has been in no other folder"
+                                                                  : "no folder is asked for");
   if (verb == AskVerb::move) {
     finish_move(move_to(is_off, wanted, faults, message), message);
   } else if (prepare_move(is_off, wanted, faults, message)) {

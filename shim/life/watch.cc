@@ -63,6 +63,7 @@ void write_status() {
   status.state = state_of(watch);
   memcpy(status.digest, watch.digest, sizeof status.digest);
   copy_text(status.folder, watch.folder);
+  copy_text(status.previous, watch.previous);
   copy_text(status.configured, config_path());
   copy_text(status.refusal, watch.refusal);
   copy_text(status.job, job_label());

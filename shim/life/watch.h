@@ -28,8 +28,9 @@ struct PreparedMove {
 
 struct Watch {
   Mutex lock;
-  char wanted[PATH_MAX];  // the folder to be in while the state is not off
-  char folder[PATH_MAX];  // in force, links resolved; off: the one before; "": none yet
+  char wanted[PATH_MAX];    // the folder to be in while the state is not off
+  char folder[PATH_MAX];    // in force, links resolved; off: the one before; "": none yet
+  char previous[PATH_MAX];  // in force before that; "": none
   uint64_t digest[2];
   bool is_off;
   FolderIdentity seen;  // where FIBSHIM_CONFIG led when it was last resolved

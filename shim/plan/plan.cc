@@ -197,6 +197,7 @@ void plan_decided(const Candidate& candidate, const Decision& decision, Mode mod
   if (decision.kind == DecisionKind::failed && mode != Mode::observe &&
       decision.on_error == OnError::fail) {
     plan->action = LaunchAction::fail;
+    plan->outcome = Outcome::error;
   }
   if (decision.kind != DecisionKind::ready) return;
   const LaunchView& view = request.view;
@@ -271,9 +272,9 @@ Outcome outcome_of(DecisionKind kind) {
     case DecisionKind::arch: return Outcome::fallback_arch;
     case DecisionKind::refused: return Outcome::fallback_refused;
     case DecisionKind::in_capture: return Outcome::fallback_in_capture;
-    case DecisionKind::failed: return Outcome::error;
+    case DecisionKind::failed: return Outcome::error_fallback;
   }
-  return Outcome::error;
+  return Outcome::error_fallback;
 }
 
 AttributeRule rule_of(CUlaunchAttributeID id) {

@@ -63,7 +63,7 @@ CUresult check_parameters(const Snapshot& snapshot, const Binding& binding, CUke
     const CUresult result = get_info(kernel, i, &offset, &size);
     // Past the last one the index is invalid. Any other refusal says nothing about the kernel.
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) {
-      snprintf(message, message_size, "cuKernelGetParamInfo returns %d", static_cast<int>(result));
+      snprintf(message, message_size, "cuKernelGetParamInfo returns %s", ErrorText(result).text);
       return result;
     }
     if (i == binding.arguments.count) {
@@ -173,8 +173,8 @@ LoadedImage* load_image(const Snapshot& snapshot, uint32_t solution_index, uint3
   loader().release_image(&bytes);
   if (result != CUDA_SUCCESS) {
     failure->error = result;
-    snprintf(failure->message, sizeof failure->message, "%s: cuLibraryLoadData returns %d",
-             snapshot.text(image.path), static_cast<int>(result));
+    snprintf(failure->message, sizeof failure->message, "%s: cuLibraryLoadData returns %s",
+             snapshot.text(image.path), ErrorText(result).text);
     return nullptr;
   }
   found = add_loaded_image(image.sha256, device_class, size_bytes, library);
@@ -210,8 +210,8 @@ ImageKernel* load_kernel(const Snapshot& snapshot, const Binding& binding, uint3
   }
   if (result != CUDA_SUCCESS) {
     failure->error = result;
-    snprintf(failure->message, sizeof failure->message, "%s, kernel %s: %s returns %d", path,
-             snapshot.text(solution.kernel), step, static_cast<int>(result));
+    snprintf(failure->message, sizeof failure->message, "%s, kernel %s: %s returns %s", path,
+             snapshot.text(solution.kernel), step, ErrorText(result).text);
     return nullptr;
   }
   // Into the current context now, if there is one: a lazy load at the launch would wait for the

@@ -164,9 +164,9 @@ TEST(LostContexts, AreReportedOnceEachWithTheReplacementsThatRan) {
   run.expect_holds();
   const std::vector<std::string> messages = run.messages();
   ASSERT_EQ(messages.size(), 5u) << run.process().err;
-  const char* const kParts[] = {"cuModuleGetFunction returns 700 (CUDA_ERROR_ILLEGAL_ADDRESS)",
+  const char* const kParts[] = {"cuModuleGetFunction returns CUDA_ERROR_ILLEGAL_ADDRESS (700)",
                                 "no replacement has run there",
-                                "cuModuleGetFunction returns 700 (CUDA_ERROR_ILLEGAL_ADDRESS)",
+                                "cuModuleGetFunction returns CUDA_ERROR_ILLEGAL_ADDRESS (700)",
                                 "replacements that have run there: conform_n1 (solution ",
                                 "compute-sanitizer or CUDA_LAUNCH_BLOCKING=1"};
   for (size_t i = 0; i < messages.size(); ++i) {

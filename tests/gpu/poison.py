@@ -108,8 +108,8 @@ def problems_of(part, folder, code, expected, environment):
 def main():
     report = Report("poison")
     named = f"{DEFINITION} (solution {SOLUTION} of "
-    illegal = "returns 700 (CUDA_ERROR_ILLEGAL_ADDRESS)"
-    asserted = "returns 710 (CUDA_ERROR_ASSERT)"
+    illegal = "returns CUDA_ERROR_ILLEGAL_ADDRESS (700)"
+    asserted = "returns CUDA_ERROR_ASSERT (710)"
     good = os.path.join(BUILD, "config", "pytorch")
     with tempfile.TemporaryDirectory() as root:
         faulty = faulty_folder(root)

@@ -56,7 +56,7 @@ std::set<std::string> command_names() {
 std::set<std::string> options_of(const std::string& command) {
   std::set<std::string> out;
   const std::string help = run_fibshim({command, "--help"}).out;
-  for (const std::string& line : matches(help, "\n  (-[^ ]+)")) {
+  for (const std::string& line : matches(help, "\n  (-[^ ,]+(?:, -[^ ]+)*)")) {
     for (const std::string& option : matches(line, "(-{1,2}[a-z][a-z-]*)")) out.insert(option);
   }
   return out;

@@ -45,6 +45,31 @@ TEST(Main, SuggestsTheCommandThatWasMeant) {
   EXPECT_EQ(run_fibshim({"help", "zzz"}).exit_code, 2);
 }
 
+TEST(Main, SaysWhatIsWrongWithAnOptionInPlainWords) {
+  const struct {
+    std::vector<std::string> command;
+    const char* words;
+  } rows[] = {
+      {{"stats", "--jsno"}, "fibshim stats: unknown option --jsno; did you mean --json?"},
+      {{"record", "--sumary", "x"},
+       "fibshim record: unknown option --sumary; did you mean --summary?"},
+      {{"stats", "extra"}, "fibshim stats: unexpected argument 'extra'"},
+      {{"stats", "--pid"}, "fibshim stats: --pid: needs a value"},
+      {{"stats", "--pid", "-1"}, "fibshim stats: --pid: takes a whole number from 1 on, not '-1'"},
+      {{"top", "--interval", "abc"}, "--interval: takes a number from 0.1 to 3600, not 'abc'"},
+      {{"verify", "x", "--device", "foo"}, "--device: takes a whole number from 0 on, not 'foo'"},
+      {{"swap", "--on", "--off"}, "DIR, --off, --on and --rollback exclude each other"},
+  };
+  for (const auto& row : rows) EXPECT_CONTAINS(exits(2, run_fibshim(row.command)).err, row.words);
+  for (const char* name : kCommandNames) {
+    const std::string help = run_fibshim({name, "--help"}).out;
+    for (const char* odd :
+         {":UINT", ":POSITIVE", ":NONNEGATIVE", ":FLOAT", " REQUIRED", "{30}", "[]"}) {
+      EXPECT_LACKS(help, odd) << name;
+    }
+  }
+}
+
 TEST(Main, EveryCommandRefusesUnknownOptionsWithUsage) {
   for (const char* name : kCommandNames) {
     const ProgramResult result = run_fibshim({name, "--bogus"});

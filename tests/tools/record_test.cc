@@ -129,6 +129,25 @@ TEST_F(RecordFiles, SummarySaysWhichPatternsFitAndWhyNot) {
                 (folder_ / "config") + "\n");
 }
 
+// What became of the launches is told of the folder that was in force, not of another one.
+TEST_F(RecordFiles, SummaryOfAnotherFolderDoesNotTellTheOutcomesOfTheRecordings) {
+  write_config_folder(folder_ / "config");
+  fs::copy(folder_ / "config", folder_ / "other", fs::copy_options::recursive);
+  RecordingBuilder builder;
+  builder.kernel("engine_scale", {{8, {}}, {8, {}}, {4, {}}, {1, {}}, {4, {}}}, 3)
+      .geometry(1, 1, 3, 0, {});
+  builder.outcome(Outcome::fallback_arch, 3);
+  builder.config(folder_ / "config");
+  ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
+  const auto why = [&](const char* folder) {
+    return parse_json(
+        run_fibshim({"record", "--summary", output(), "--json", "-c", folder_ / folder})
+            .out)["kernels"][0]["patterns"][0]["why"];
+  };
+  EXPECT_EQ(why("config"), "3 fallback_arch: no image for this GPU");
+  EXPECT_EQ(why("other"), nullptr);
+}
+
 // As the shim decides: such a pattern is none for the kernel.
 TEST_F(RecordFiles, APatternThatReadsPastTheParametersDoesNotFit) {
   write_config_folder(folder_ / "config");

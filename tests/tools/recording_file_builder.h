@@ -95,6 +95,19 @@ class RecordingBuilder {
     return *this;
   }
 
+  // Of the kernel before: what became of its launches.
+  RecordingBuilder& outcome(Outcome outcome, uint64_t count) {
+    const size_t at =
+        kernel_at_ + offsetof(RecordedKernel, outcomes) + static_cast<size_t>(outcome) * 8;
+    memcpy(bytes_.data() + at, &count, sizeof count);
+    return *this;
+  }
+  // The folder that was in force.
+  RecordingBuilder& config(const std::string& path) {
+    memcpy(bytes_.data() + offsetof(RecordingHeader, config), path.c_str(), path.size() + 1);
+    return *this;
+  }
+
   std::string bytes() const {
     std::string out = bytes_;
     const uint64_t used = out.size();

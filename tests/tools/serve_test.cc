@@ -262,6 +262,8 @@ TEST_F(Serve, RefusesNonsenseOnTheCommandLine) {
     EXPECT_EQ(run_program(command(address)).exit_code, 2) << address;
   }
   EXPECT_EQ(run_fibshim({"serve", "--dir", ""}).exit_code, 2);
+  EXPECT_CONTAINS(exits(1, run_fibshim({"serve", "--dir", folder_ / "nope"})).err,
+                  "no such folder");
   EXPECT_EQ(run_fibshim({"serve", "extra"}).exit_code, 2);
 }
 

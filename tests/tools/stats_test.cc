@@ -106,6 +106,7 @@ TEST_F(Stats, PrintsJson) {
            {"state", "on"},
            {"off", false},
            {"movable", false},
+           {"previous", ""},
            {"configured", ""},
            {"job", ""},
            {"swaps", 0},
@@ -146,7 +147,8 @@ TEST_F(Stats, PrintsJson) {
         {"error", 0},
         {"untracked", 12},
         {"observed", 0},
-        {"fallback_quarantined", 0}}},
+        {"fallback_quarantined", 0},
+        {"error_fallback", 0}}},
       {"refused", nlohmann::json::array()}};
   EXPECT_EQ(parse_json(result.out), expected) << result.out;
 }
@@ -225,6 +227,11 @@ TEST_F(Stats, PrintsPrometheusTextWithEscapedLabels) {
       "# TYPE fibshim_processes gauge\n"
       "fibshim_processes{state=\"live\"} 0\n"
       "fibshim_processes{state=\"ended\"} 1\n"
+      "# HELP fibshim_folder_processes Live processes, by what became of their folder.\n"
+      "# TYPE fibshim_folder_processes gauge\n"
+      "fibshim_folder_processes{state=\"on\"} 0\n"
+      "fibshim_folder_processes{state=\"off\"} 0\n"
+      "fibshim_folder_processes{state=\"refused\"} 0\n"
       "# HELP fibshim_config_processes Live processes, by config folder.\n"
       "# TYPE fibshim_config_processes gauge\n"
       "# HELP fibshim_folder_moves Moves of live processes to another config folder.\n"
@@ -295,10 +302,10 @@ TEST_F(Stats, GroupsByOneThing) {
   write(engine());
   const ProgramResult table = exits(0, stats({"--by", "definition"}));
   EXPECT_EQ(table.out.substr(0, table.out.find("\n\n")),
-            "DEFINITION     LAUNCHES  HIT %  HITS  FALLBACKS  ERRORS  UNTRACKED  MAIN REASON\n"
-            "rmsnorm_h4096       100  100.0   100          0       0          0  -\n"
-            "-                    12    0.0     0          0       0         12  -\n"
-            "rmsnorm_h4100         7    0.0     0          7       0          0  "
+            "DEFINITION     LAUNCHES  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN REASON\n"
+            "rmsnorm_h4096       100       0  100.0   100          0          0  -\n"
+            "-                    12       0    0.0     0          0         12  -\n"
+            "rmsnorm_h4100         7       0    0.0     0          7          0  "
             "fallback_no_solution");
   const std::pair<const char*, const char*> names[] = {
       {"pattern", "torch-rms-norm-bf16"},
@@ -313,6 +320,45 @@ TEST_F(Stats, GroupsByOneThing) {
     EXPECT_EQ(json["groups"][0]["outcomes"]["hit"], 100);
     EXPECT_EQ(json["groups"][0]["per_second"], nullptr);
   }
+}
+
+// However long it is, the numbers stand before it.
+TEST_F(Stats, TheCommandLineOfAProcessComesLast) {
+  write(engine());
+  const std::string table = exits(0, stats({"--by", "process"})).out;
+  EXPECT_CONTAINS(table, "MAIN REASON           COMMAND\n4194399 (ended) ");
+  EXPECT_CONTAINS(table, "  fallback_no_solution  engine --serve\n");
+}
+
+TEST_F(Stats, AFailureIsToldAsJsonToo) {
+  const std::string missing = folder_ / "nope";
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"stats", "--dir", missing, "--json"},
+        {"top", "--dir", missing, "--json"},
+        {"swap", "--off", "--dir", missing, "--json"},
+        {"record", "--summary", missing, "--json"},
+        {"report", missing, "--json"},
+        {"verify", missing, "--json"},
+        {"bench", missing, "--json"}}) {
+    const ProgramResult result = exits(1, run_fibshim(command));
+    const nlohmann::json json = parse_json(result.out);
+    EXPECT_EQ(json["version"], 1);
+    EXPECT_CONTAINS(json["error"].get<std::string>(), missing) << command[0];
+    EXPECT_CONTAINS(result.err, "fibshim " + command[0] + ": ");
+  }
+}
+
+TEST_F(Stats, CountsProcessesByTheStateOfTheirFolder) {
+  CountersFileBuilder builder(static_cast<uint64_t>(getpid()), start_time_of(getpid()));
+  builder.control.status.version = 2;
+  builder.control.status.state = FolderState::refused;
+  CountersFileBuilder::copy(builder.control.status.refusal, "/c: error: no such folder");
+  write(builder);
+  EXPECT_CONTAINS(stats({"--prometheus"}).out, "\nfibshim_folder_processes{state=\"refused\"} 1\n");
+  const ProgramResult doctor =
+      run_fibshim({"doctor"}, {{{"FIBSHIM_STATS_DIR", folder_.path()}}, ""});
+  EXPECT_CONTAINS(doctor.out, "warning folders_in_force: 1 of 1 live process in no folder");
+  EXPECT_CONTAINS(doctor.out, "/c: error: no such folder");
 }
 
 TEST_F(Stats, PrintsRatesWhenAsked) {
@@ -576,9 +622,9 @@ const Hostile kHostile[] = {
     {"Foreign", nullptr, "not a counters file: it does not begin with 'FIBCNTR'",
      [](std::string* bytes) { bytes->assign(200000, 'x'); }},
     {"OtherVersion", [](FileHeader* h) { h->version = kCountersVersion + 1; },
-     "format version 5; this fibshim reads version 4"},
+     "format version 6; this fibshim reads version 5"},
     {"OtherHeaderSize", [](FileHeader* h) { h->header_bytes = 8; },
-     "damaged: its record sizes (8, 16, 256) are not those of version 4"},
+     "damaged: its record sizes (8, 16, 256) are not those of version 5"},
     {"OtherSlots", [](FileHeader* h) { h->outcome_slots = 1 << 30; }, "damaged: its record sizes"},
     {"NoCapacity", [](FileHeader* h) { h->series_capacity = 0; },
      "damaged: it claims room for 0 series"},

@@ -81,6 +81,13 @@ class Swap : public testing::Test {
     }
     return out;
   }
+  std::string folder_of(const LiveProgram& engine) const {
+    const nlohmann::json json = stats_json();
+    for (const auto& process : json["processes"]) {
+      if (process["pid"] == engine.pid()) return process["folder"]["path"];
+    }
+    return "";
+  }
   std::string pid_line(const LiveProgram& engine, const std::string& rest) const {
     return "pid " + std::to_string(engine.pid()) + ": " + rest + "\n";
   }
@@ -111,8 +118,7 @@ TEST_F(Swap, MovesAProcessAndCountsByFolder) {
   EXPECT_CONTAINS(text, " loaded (");
   const std::string look =
       run_fibshim({"inspect", "--pid", std::to_string(process->pid())}, {}).out;
-  EXPECT_CONTAINS(look,
-                  "    now in  " + fs::canonical(folder_ / "b").string() + ", moved 1 times\n");
+  EXPECT_CONTAINS(look, "    now in  " + fs::canonical(folder_ / "b").string() + "; 1 move\n");
   finish(process.get());
   EXPECT_EQ(hits(), (Counts{{"a", 10}, {"b", 5}}));
 }
@@ -245,8 +251,7 @@ TEST_F(Swap, PrintsJsonWhereNobodyIsAsked) {
   EXPECT_CONTAINS(result.err, ":2:13: error: ");
   result = swap({folder_ / "b", "--json", "--dir", folder_ / "none"});
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_EQ(parse_json(result.out)["error"],
-            (folder_ / "none") + ": cannot read the folder: No such file or directory");
+  EXPECT_EQ(parse_json(result.out)["error"], (folder_ / "none") + ": no such folder");
 }
 
 TEST_F(Swap, SaysThatLaterProcessesFindNoFolder) {
@@ -259,6 +264,87 @@ TEST_F(Swap, SaysThatLaterProcessesFindNoFolder) {
                 " find no folder there: Too many levels of symbolic links; --link "
                 "repoints it\n");
   finish(process.get());
+}
+
+TEST_F(Swap, RefusesAFolderForProcessesOfDifferentFoldersUnlessTold) {
+  fs::copy(folder_ / "a", folder_ / "c", fs::copy_options::recursive);
+  const auto one = engine(1, 1);
+  const auto other = engine(1, 1);
+  EXPECT_EQ(swap({folder_ / "b", "--wait", "--pid", std::to_string(one->pid())}).exit_code, 0);
+  const ProgramResult refused = exits(1, swap({folder_ / "c", "--wait"}));
+  EXPECT_EQ(refused.out, "");
+  EXPECT_CONTAINS(refused.err, "the processes run on different folders: " +
+                                   fs::canonical(folder_ / "a").string() + " (pid " +
+                                   std::to_string(other->pid()) + "), ");
+  EXPECT_EQ(swap({folder_ / "c", "--wait", "--from", folder_ / "b"}).out, pid_line(*one, "moved"));
+  // Who is there already need not go.
+  EXPECT_EQ(swap({folder_ / "c", "--wait"}).exit_code, 0);
+  EXPECT_EQ(swap({folder_ / "a", "--wait", "--pid", std::to_string(one->pid())}).exit_code, 0);
+  EXPECT_EQ(swap({folder_ / "b", "--wait", "--all"}).exit_code, 0);
+  finish(one.get());
+  finish(other.get());
+  EXPECT_EQ(hits(), (Counts{{"a", 2}, {"b", 2}}));
+}
+
+TEST_F(Swap, RollsEachProcessBack) {
+  const auto one = engine(1, 1);
+  const auto other = engine(1, 1);
+  EXPECT_EQ(swap({folder_ / "b", "--wait", "--pid", std::to_string(one->pid())}).exit_code, 0);
+  const ProgramResult seen = exits(1, swap({"--rollback", "--dry-run"}));
+  const std::string b = fs::canonical(folder_ / "b");
+  const std::string a = fs::canonical(folder_ / "a");
+  EXPECT_CONTAINS(seen.out, pid_line(*one, "would_move: from " + b + " to " + a));
+  EXPECT_CONTAINS(seen.out, pid_line(*other, "refused: it has been in no other folder"));
+  const ProgramResult result = exits(1, swap({"--rollback", "--wait"}));
+  EXPECT_CONTAINS(result.out, pid_line(*one, "moved"));
+  EXPECT_CONTAINS(result.out, pid_line(*other, "refused: it has been in no other folder"));
+  EXPECT_EQ(stats_json()["processes"][0]["folder"]["previous"], b);
+  // From off, to where it was.
+  EXPECT_EQ(swap({"--off", "--wait"}).exit_code, 0);
+  EXPECT_EQ(swap({"--rollback", "--wait"}).exit_code, 0);
+  finish(one.get());
+  finish(other.get());
+  EXPECT_EQ(hits(), (Counts{{"a", 4}}));
+}
+
+TEST_F(Swap, DryRunAsksNobody) {
+  const auto process = engine(1, 1);
+  const std::string a = fs::canonical(folder_ / "a");
+  EXPECT_EQ(exits(0, swap({folder_ / "b", "--dry-run"})).out,
+            pid_line(*process, "would_move: from " + a + " to " + (folder_ / "b")));
+  EXPECT_EQ(exits(0, swap({"--on", "--dry-run"})).out,
+            pid_line(*process, "would_stay: it is there already"));
+  EXPECT_EQ(exits(1, swap({folder_ / "bad", "--dry-run"})).out, "");
+  const nlohmann::json json = parse_json(swap({"--off", "--dry-run", "--json"}).out);
+  EXPECT_EQ(json["processes"][0]["state"], "would_move");
+  EXPECT_EQ(json["processes"][0]["from"], a);
+  EXPECT_EQ(stats_json()["processes"][0]["folder"]["swaps"], 0);
+  finish(process.get());
+}
+
+TEST_F(Swap, MovesNobodyWhereTheLinkCannotBeRepointed) {
+  const auto process = engine(1, 1, {{"FIBSHIM_CONFIG", folder_ / "a"}});
+  const ProgramResult result = exits(1, swap({folder_ / "b", "--link"}));
+  EXPECT_EQ(result.err,
+            "fibshim swap: " + (folder_ / "a") + ": cannot repoint it: it is no symbolic link\n");
+  EXPECT_EQ(stats_json()["processes"][0]["folder"]["swaps"], 0);
+  finish(process.get());
+}
+
+TEST_F(Swap, TellsOfAProcessThatEndsMeanwhile) {
+  const auto process = engine(1, 1);
+  const auto stays = engine(1, 1);
+  kill(process->pid(), SIGSTOP);
+  EXPECT_TRUE(process->wait_until_stopped());
+  LiveProgram command({build_path("bin/fibshim"), "swap", folder_ / "b", "--wait"},
+                      {{{"FIBSHIM_STATS_DIR", stats()}}, ""});
+  while (folder_of(*stays) != fs::canonical(folder_ / "b")) usleep(20'000);
+  kill(process->pid(), SIGKILL);
+  (void)process->wait();
+  EXPECT_EQ(command.wait(), 0) << command.text();
+  EXPECT_CONTAINS(command.text(), ": dead: it has ended meanwhile\n");
+  EXPECT_CONTAINS(command.text(), pid_line(*stays, "moved"));
+  finish(stays.get());
 }
 
 // ---- a folder that is refused at the start

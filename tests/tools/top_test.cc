@@ -70,15 +70,15 @@ TEST_F(Top, PrintsPlainBlocksIntoAPipe) {
       result.out, std::regex("\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ"), "TIME");
   EXPECT_EQ(
       out,
-      "TIME 112 launches, 80.4% hits, - per second; 0 live, 1 ended\n"
-      "DEFINITION     PER S  LAUNCHES  HIT %  HITS  FALLBACKS  ERRORS  UNTRACKED  MAIN REASON\n"
-      "rmsnorm_h4096      -       100   90.0    90         10       0          0  fallback_where\n"
-      "-                  -        12    0.0     0          0       0         12  -\n"
+      "TIME 112 launches, 0 errors, 80.4% hits, - per second; 0 live, 1 ended\n"
+      "DEFINITION     PER S  LAUNCHES  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN REASON\n"
+      "rmsnorm_h4096      -       100       0   90.0    90         10          0  fallback_where\n"
+      "-                  -        12       0    0.0     0          0         12  -\n"
       "\n"
-      "TIME 112 launches, 80.4% hits, 0 per second; 0 live, 1 ended\n"
-      "DEFINITION     PER S  LAUNCHES  HIT %  HITS  FALLBACKS  ERRORS  UNTRACKED  MAIN REASON\n"
-      "rmsnorm_h4096      0       100   90.0    90         10       0          0  fallback_where\n"
-      "-                  0        12    0.0     0          0       0         12  -\n"
+      "TIME 112 launches, 0 errors, 80.4% hits, 0 per second; 0 live, 1 ended\n"
+      "DEFINITION     PER S  LAUNCHES  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN REASON\n"
+      "rmsnorm_h4096      0       100       0   90.0    90         10          0  fallback_where\n"
+      "-                  0        12       0    0.0     0          0         12  -\n"
       "\n");
 }
 
@@ -122,6 +122,8 @@ TEST_F(Top, RefusesNonsenseOnTheCommandLine) {
   EXPECT_EQ(top({"--interval", "0"}).exit_code, 2);
   EXPECT_EQ(top({"--count", "0"}).exit_code, 2);
   EXPECT_EQ(top({"extra"}).exit_code, 2);
+  EXPECT_EQ(exits(1, top({"--dir", folder_ / "nope", "--count", "1"})).err,
+            "fibshim top: " + (folder_ / "nope") + ": no such folder\n");
 }
 
 TEST_F(Top, DrawsAndGivesTheTerminalBackOnQ) {
@@ -137,9 +139,9 @@ TEST_F(Top, DrawsAndGivesTheTerminalBackOnQ) {
   EXPECT_EQ(after.c_lflag, before.c_lflag);
   EXPECT_EQ(memcmp(after.c_cc, before.c_cc, sizeof after.c_cc), 0);
   const auto picture = picture_at(program.text(), program.text().find(kHome));
-  EXPECT_EQ(picture.at(0), "112 launches, 80.4% hits, - per second; 0 live, 1 ended");
+  EXPECT_EQ(picture.at(0), "112 launches, 0 errors, 80.4% hits, - per second; 0 live, 1 ended");
   EXPECT_EQ(picture.at(2),
-            "rmsnorm_h4096      -       100   90.0    90         10       0          0  "
+            "rmsnorm_h4096      -       100       0   90.0    90         10          0  "
             "fallback_where");
   EXPECT_EQ(picture.size(), 24u);
 }
@@ -168,7 +170,7 @@ TEST_F(Top, FitsASmallTerminalAndFollowsItsSize) {
     EXPECT_LE(picture.size(), size.rows);
     for (const std::string& line : picture) EXPECT_LE(line.size(), size.columns) << line;
     if (size.rows == 5) {
-      EXPECT_EQ(picture.at(2), "rmsnorm_h4096      -       100   90.0") << program.text();
+      EXPECT_EQ(picture.at(2), "rmsnorm_h4096      -       100       0") << program.text();
     }
   }
 }
@@ -184,6 +186,32 @@ TEST_F(Top, SaysHowManyLinesDoNotFit) {
   const auto picture = picture_at(program.text(), program.text().find(kHome));
   ASSERT_EQ(picture.size(), 6u);
   EXPECT_EQ(picture[4], "... 6 more");
+}
+
+TEST_F(Top, ShowsWhatFailsFirst) {
+  CountersFileBuilder builder(kNoSuchPid + 1, 1);
+  for (int i = 0; i < 5; ++i) {
+    builder.count(builder.add_series("p", "definition" + std::to_string(i)), Outcome::hit, 1000);
+  }
+  builder.count(builder.add_series("p", "broken"), Outcome::error_fallback, 1);
+  write_text(folder_ / builder.file_name(), builder.bytes());
+  LiveProgram program(command(), options_, {6, 60});
+  ASSERT_TRUE(program.read_until("q quit"));
+  const auto picture = picture_at(program.text(), program.text().find(kHome));
+  EXPECT_CONTAINS(picture.at(0), " 1 error, ");
+  EXPECT_TRUE(picture.at(2).starts_with("broken ")) << picture.at(2);
+}
+
+TEST_F(Top, OfAProcessCutsTheCommandAndNoNumber) {
+  CountersFileBuilder builder(kNoSuchPid + 1, 1);
+  CountersFileBuilder::copy(builder.header.command, std::string(200, 'x').c_str());
+  builder.count(builder.add_series("p", "d"), Outcome::hit, 1000);
+  write_text(folder_ / builder.file_name(), builder.bytes());
+  LiveProgram program(command({"--by", "process"}), options_, {24, 120});
+  ASSERT_TRUE(program.read_until("q quit"));
+  const auto picture = picture_at(program.text(), program.text().find(kHome));
+  EXPECT_CONTAINS(picture.at(2), " 100.0  1000 ");
+  EXPECT_TRUE(picture.at(2).ends_with("xx..")) << picture.at(2);
 }
 
 TEST_F(Top, GivesTheTerminalBackOnSignals) {

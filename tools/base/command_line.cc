@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "loader/read/diagnostics.h"
+#include "tools/base/file_descriptor.h"
 #include "tools/base/files.h"
 #include "tools/base/manual.h"
 #include "tools/base/setting_values.h"
@@ -41,12 +43,21 @@ std::vector<std::string> names_of(const CLI::Option& option) {
 
 std::string type_of(const CLI::Option& option) {
   if (option.get_expected_max() == 0) return "";
-  std::string type = option.get_type_name();
-  for (const char* check : {":POSITIVE", ":NONNEGATIVE", ":INT in", ":FLOAT in"}) {
-    type.resize(std::min(type.size(), type.find(check)));  // CLI11 appends what it checks
-  }
-  return type;
+  const std::string type = option.get_type_name();
+  return type.substr(0, type.find(':'));  // CLI11 appends what it checks
 }
+
+// In place of CLI11's "TIME:UINT []", "--wait{30}" and "REQUIRED".
+class OptionsFormatter : public CLI::Formatter {
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    return is_positional ? option->get_name(true)
+                         : fmt::format("{}", fmt::join(names_of(*option), ", "));
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string type = type_of(*option);
+    return type.empty() ? "" : " " + type;
+  }
+};
 
 }  // namespace
 
@@ -57,6 +68,8 @@ CommandLine::CommandLine(const char* command, const char* summary, const char* u
       exit_codes_(exit_codes),
       app_(summary, fmt::format("fibshim {}", command)) {
   app_.get_help_ptr()->description("print the options and exit");
+  app_.formatter(std::make_shared<OptionsFormatter>());
+  app_.get_formatter()->label("Positionals", "Arguments");
 }
 
 CLI::Option* CommandLine::choice(const char* names, std::string* value,
@@ -68,13 +81,13 @@ CLI::Option* CommandLine::choice(const char* names, std::string* value,
 }
 
 void CommandLine::pids(std::vector<uint64_t>* pids, const char* help) {
-  option("--pid", pids, "PID", help)->check([](const std::string& pid) {
-    return pid.starts_with('-') ? "a process has a positive number, not " + pid : std::string();
-  });
+  number("--pid", pids, uint64_t{1}, UINT64_MAX, "PID", help);
 }
 
 CLI::Option* CommandLine::stats_dir(std::string* folder, const char* help) {
   auto* const option = this->option("--dir", folder, "DIR", help);
+  stats_dir_ = option;
+  stats_folder_ = folder;
   check([option, folder] {
     if (option->count() == 0) *folder = stats_folder();
     return std::string(folder->empty() ? "--dir: needs the name of a folder" : "");
@@ -95,7 +108,7 @@ bool CommandLine::parse_with_command(int argc, const char* const* argv,
   if (!parse_options(static_cast<int>(dashes - argv), argv)) return false;
   *command = app_.remaining();
   if (!command->empty() && command->front()[0] == '-') {
-    exit_code_ = usage_error(command_, "unknown option {}", command->front());
+    exit_code_ = usage_error(command_, printable(unknown_words(command->front())));
     return false;
   }
   if (dashes != end) {
@@ -125,11 +138,12 @@ bool CommandLine::parse_options(int argc, const char* const* argv) {
   }
   try {
     app_.parse(argc, argv);
+    if (wants_json_ != nullptr && *wants_json_) expect_json();
     return true;
   } catch (const CLI::CallForHelp&) {
     exit_code_ = print_data(help()) ? kExitFine : kExitWrong;
   } catch (const CLI::ParseError& error) {
-    exit_code_ = usage_error(command_, printable(error.what()));
+    exit_code_ = usage_error(command_, printable(words_of(error)));
   }
   return false;
 }
@@ -141,7 +155,38 @@ bool CommandLine::run_checks() {
       return false;
     }
   }
-  return true;
+  if (stats_dir_ == nullptr || stats_dir_->count() == 0) return true;
+  struct stat status;
+  if (stat(stats_folder_->c_str(), &status) == 0 || errno != ENOENT) return true;
+  print_message(command_, "{}: no such folder", printable(*stats_folder_));
+  exit_code_ = kExitWrong;
+  return false;
+}
+
+std::string CommandLine::words_of(const CLI::ParseError& error) const {
+  const std::string text = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && app_.remaining_size() > 0) {
+    const std::vector<std::string> words = app_.remaining();
+    const auto option =
+        std::ranges::find_if(words, [](const auto& word) { return word[0] == '-'; });
+    return unknown_words(option == words.end() ? words.front() : *option);
+  }
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && text.starts_with('-')) {
+    return text.substr(0, text.find_first_of(": ")) + ": needs a value";
+  }
+  return text;
+}
+
+std::string CommandLine::unknown_words(const std::string& word) const {
+  if (word[0] != '-') return fmt::format("unexpected argument '{}'", word);
+  const std::string name = word.substr(0, word.find('='));
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app_.get_options()) {
+    for (std::string& one : names_of(*option)) names.push_back(std::move(one));
+  }
+  const std::string_view meant = nearest_word(name, {names.begin(), names.end()});
+  return fmt::format("unknown option {}{}", name,
+                     meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
 }
 
 std::string CommandLine::help() const {

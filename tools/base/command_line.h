@@ -5,11 +5,13 @@
 #include <stdint.h>
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 namespace fibshim::tools {
 
@@ -28,10 +30,21 @@ class CommandLine {
   CLI::Option* option(const char* names, T* value, const char* type, const char* help) {
     return app_.add_option(names, *value, help)->type_name(type)->allow_extra_args(false);
   }
-  template <class T>
-  CLI::Option* number(const char* names, T* value, T least, T most, const char* type,
+  // From `least` to `most`; an optional or a vector of numbers, too.
+  template <class Value, class Number>
+  CLI::Option* number(const char* names, Value* value, Number least, Number most, const char* type,
                       const char* help) {
-    return option(names, value, type, help)->check(CLI::Range(least, most).description(""));
+    return option(names, value, type, help)->check([least, most](const std::string& text) {
+      Number number{};
+      // It takes "-1" for the largest of an unsigned type.
+      const bool is_number = !(std::is_unsigned_v<Number> && text.starts_with('-')) &&
+                             CLI::detail::lexical_cast(text, number);
+      if (is_number && number >= least && number <= most) return std::string();
+      return fmt::format(
+          "takes a {} from {}{}, not '{}'", std::is_integral_v<Number> ? "whole number" : "number",
+          least, most == std::numeric_limits<Number>::max() ? " on" : fmt::format(" to {}", most),
+          text);
+    });
   }
   // The value is one of these words, in any case. The help lists them.
   CLI::Option* choice(const char* names, std::string* value, std::vector<std::string> words,
@@ -43,8 +56,12 @@ class CommandLine {
   CLI::Option* positional(const char* name, T* value, const char* help) {
     return app_.add_option(name, *value, help)->type_name("");
   }
-  void json(bool* value) { flag("--json", value, "print JSON"); }
-  // --dir, which is FIBSHIM_STATS_DIR unless given.
+  // A failure is told as JSON, too.
+  void json(bool* value, const char* help = "print JSON") {
+    wants_json_ = value;
+    flag("--json", value, help);
+  }
+  // --dir, which is FIBSHIM_STATS_DIR unless given. A folder that is given must be there.
   CLI::Option* stats_dir(std::string* folder, const char* help);
 
   // Runs after parsing. Returns what is wrong, or "".
@@ -59,7 +76,8 @@ class CommandLine {
  private:
   bool parse_options(int argc, const char* const* argv);
   bool run_checks();
-  int fail(const std::string& text);
+  std::string words_of(const CLI::ParseError& error) const;
+  std::string unknown_words(const std::string& word) const;
   std::string help() const;
   std::string manual(std::string_view page) const;
   std::string completion_words() const;
@@ -69,6 +87,9 @@ class CommandLine {
   const char* exit_codes_;
   CLI::App app_;
   std::vector<std::function<std::string()>> checks_;
+  const bool* wants_json_ = nullptr;
+  const CLI::Option* stats_dir_ = nullptr;
+  const std::string* stats_folder_ = nullptr;
   int exit_code_ = 0;
 };
 

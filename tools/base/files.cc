@@ -54,6 +54,7 @@ std::string write_file(const std::string& path, std::string_view text) {
 bool write_output(std::string_view command, const std::string& path, std::string_view text) {
   if (path.empty()) return print_data(text);
   const std::string reason = write_file(path, text);
+  if (reason.empty()) end_expecting_json();
   if (reason.empty()) return true;
   print_message(command, "{}: cannot write it: {}", printable(path), reason);
   return false;

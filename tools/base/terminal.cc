@@ -33,7 +33,17 @@ size_t utf8_length(std::string_view text) {
   return length;
 }
 
+// What --json still owes.
+bool g_is_json_expected = false;
+std::string g_json_error;
+
 }  // namespace
+
+void expect_json() { g_is_json_expected = true; }
+void end_expecting_json() { g_is_json_expected = false; }
+void fail_as_json() {
+  if (g_is_json_expected) (void)print_json({{"version", 1}, {"error", g_json_error}});
+}
 
 bool write_all(int fd, std::string_view data) {
   while (!data.empty()) {
@@ -48,6 +58,7 @@ bool write_all(int fd, std::string_view data) {
 }
 
 bool print_data(std::string_view data) {
+  end_expecting_json();
   if (write_all(STDOUT_FILENO, data)) return true;
   const int reason = errno;
   (void)write_all(STDERR_FILENO,
@@ -63,6 +74,8 @@ bool print_json(const nlohmann::ordered_json& document) { return print_data(json
 
 void print_message(std::string_view command, std::string_view text) {
   const std::string_view blank = command.empty() ? "" : " ";
+  if (g_is_json_expected)
+    g_json_error += fmt::format("{}{}", g_json_error.empty() ? "" : "\n", text);
   // One write per message: those of several processes on one terminal stay whole lines.
   (void)write_all(STDERR_FILENO, fmt::format("fibshim{}{}: {}\n", blank, command, text));
 }

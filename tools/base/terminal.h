@@ -36,6 +36,13 @@ std::string json_text(const nlohmann::ordered_json& document);
 // print_data of it.
 [[nodiscard]] bool print_json(const nlohmann::ordered_json& document);
 
+// For commands that were given --json: from here on messages are kept, and fail_as_json() prints them as
+// {"version": 1, "error": TEXT}, unless there have been data.
+void expect_json();
+void fail_as_json();
+// Data went where an option wanted them, in place of stdout.
+void end_expecting_json();
+
 // "fibshim COMMAND: TEXT" on stderr.
 void print_message(std::string_view command, std::string_view text);
 template <class First, class... Rest>

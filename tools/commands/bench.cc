@@ -1,5 +1,7 @@
 // fibshim bench: how fast are the folder's solutions, alone and beside what they replace?
 
+#include <limits.h>
+
 #include "tools/commands/commands.h"
 #include "tools/commands/judge_options.h"
 
@@ -16,11 +18,11 @@ int bench_command(int argc, const char* const* argv) {
               "a config folder whose solutions for the same definitions are timed, too");
   add_judge_options(&line, &options);
   bool is_warm = false;
-  line.option("--warmups", &options.trial.warmups, "N", "launches before each trial (10)")
-      ->check(CLI::NonNegativeNumber);
-  line.option("--iterations", &options.trial.iterations, "N", "timed launches of each trial (50)")
-      ->check(CLI::PositiveNumber);
-  line.option("--trials", &options.trial.trials, "N", "trials (3)")->check(CLI::PositiveNumber);
+  line.number("--warmups", &options.trial.warmups, 0, INT_MAX, "N",
+              "launches before each trial (10)");
+  line.number("--iterations", &options.trial.iterations, 1, INT_MAX, "N",
+              "timed launches of each trial (50)");
+  line.number("--trials", &options.trial.trials, 1, INT_MAX, "N", "trials (3)");
   line.flag("--warm", &is_warm, "do not flush the L2 cache between launches");
   line.flag("--graph", &options.trial.uses_graph,
             "time launches inside a replayed graph, as engines run them; implies --warm");

@@ -17,6 +17,7 @@
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/files.h"
+#include "tools/counters/counters_files.h"
 #include "tools/judge/worker.h"
 #include "tools/processes/gpus.h"
 #include "tools/processes/installation.h"
@@ -263,6 +264,30 @@ Finding check_stats_folder(const SettingValues& settings) {
   return {"stats_dir", Status::ok, detail, ""};
 }
 
+// Processes that run without the folder that they were given, which only their own warning has told.
+Finding check_folders_in_force(const SettingValues& settings) {
+  const auto folder = read_counters_folder(settings[SettingId::stats_dir].value);
+  std::vector<std::string> refusals;
+  size_t live = 0;
+  for (const ProcessCounters& process :
+       folder ? folder->processes : std::vector<ProcessCounters>()) {
+    live += process.is_alive ? 1 : 0;
+    if (!process.is_alive || process.folder.state != FolderState::refused) continue;
+    refusals.push_back(fmt::format("pid {}: {}", process.pid, process.folder.refusal));
+  }
+  if (refusals.empty()) {
+    return {"folders_in_force", Status::ok,
+            fmt::format("{} counted, none whose folder was refused",
+                        counted(live, "live process", "live processes")),
+            ""};
+  }
+  return {
+      "folders_in_force", Status::warning,
+      fmt::format("{} of {} in no folder, because theirs was refused: {}", refusals.size(),
+                  counted(live, "live process", "live processes"), fmt::join(refusals, "; ")),
+      "correct the folder: they try it again within a minute; or move them with 'fibshim swap'"};
+}
+
 // ---- other processes
 
 Finding judge_processes(const std::vector<ProcessInfo>& processes, size_t unreadable) {
@@ -272,7 +297,7 @@ Finding judge_processes(const std::vector<ProcessInfo>& processes, size_t unread
       fmt::format("{} with the driver loaded, {} without the shim", processes.size(), without);
   if (unreadable > 0) detail += fmt::format("; {} may not be looked into", unreadable);
   return {"gpu_processes", without > 0 ? Status::warning : Status::ok, detail,
-          unreadable > 0 ? "root sees the processes of all users" : ""};
+          unreadable > 0 && geteuid() != 0 ? "root sees the processes of all users" : ""};
 }
 
 Finding check_program(const std::string& name) {
@@ -281,14 +306,19 @@ Finding check_program(const std::string& name) {
     return {"program", Status::error, fmt::format("{}: not found", name), ""};
   }
   const ProgramInfo program = judge_program(path);
+  // Of a script the interpreter is what is preloaded; what it starts is another question.
+  const std::string script =
+      program.path == path ? "" : fmt::format("{} is a script for {}; ", path, program.path);
   if (!program.explanation.empty()) {
-    return {"program", Status::error, program.explanation,
+    return {"program", Status::error, script + program.explanation,
             "start the programs inside it with LD_PRELOAD where it allows that"};
   }
   if (program.verdict == ProgramVerdict::unknown) {
     return {"program", Status::note, fmt::format("{}: cannot tell what runs it", path), ""};
   }
-  return {"program", Status::ok, fmt::format("{} can be preloaded", program.path), ""};
+  if (script.empty()) return {"program", Status::ok, path + " can be preloaded", ""};
+  return {"program", Status::ok, script + "that can be preloaded",
+          "where the script only starts another program, name that one"};
 }
 
 // ---- output
@@ -365,7 +395,8 @@ int doctor_command(int argc, const char* const* argv) {
                                         kRecorderApiVersion),
       check_settings(settings),
       check_config_folder(settings),
-      check_stats_folder(settings)};
+      check_stats_folder(settings),
+      check_folders_in_force(settings)};
   for (const std::string& program : programs) findings.push_back(check_program(program));
   size_t unreadable = 0;
   const std::vector<ProcessInfo> processes = find_gpu_processes(&unreadable);

@@ -112,8 +112,8 @@ std::string process_text(const Json& process) {
     }
     const Json& folder = item["folder"];
     out += line(folder["off"].get<bool>() ? "  off from" : "  now in",
-                fmt::format("{}, moved {} times", text_of(folder["path"]),
-                            folder["swaps"].get<uint64_t>()));
+                fmt::format("{}; {}", text_of(folder["path"]),
+                            counted(folder["swaps"].get<uint64_t>(), "move")));
     if (folder["refusal"] != "") out += line("  refused", text_of(folder["refusal"]));
     for (const auto& [outcome, count] : item["totals"].items()) {
       out += fmt::format("    {:<22}{:>12}\n", outcome, count.get<uint64_t>());
@@ -130,7 +130,9 @@ bool inspect_processes(const std::vector<uint64_t>& pids, Json* list, std::strin
     if (!process) {
       is_fine = false;
       print_message("inspect", "process {}: {}", pid,
-                    is_forbidden ? "it may not be looked into; try as root" : "there is none");
+                    !is_forbidden    ? "there is none"
+                    : geteuid() == 0 ? "it may not be looked into"
+                                     : "it may not be looked into; try as root");
       continue;
     }
     list->push_back(process_json(*process));

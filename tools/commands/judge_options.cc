@@ -1,5 +1,8 @@
 #include "tools/commands/judge_options.h"
 
+#include <float.h>
+#include <limits.h>
+
 #include <charconv>
 
 #include <fmt/format.h>
@@ -43,22 +46,19 @@ void add_judge_options(CommandLine* line, judge::JudgeOptions* options) {
       "--recording", &options->recording, "FILE",
       "what `fibshim record` wrote of a program: values of a launch that nothing else states "
       "are taken from it, and the case's log names them");
-  line->option("--atol", &trial->atol, "X", "absolute tolerance, for all outputs")
-      ->check(CLI::NonNegativeNumber);
-  line->option("--rtol", &trial->rtol, "X", "relative tolerance, for all outputs")
-      ->check(CLI::NonNegativeNumber);
-  line->option("--required-matched-ratio", &trial->required_matched_ratio, "X",
-               "the share of elements that must be within either")
-      ->check(CLI::Range(0.0, 1.0));
+  line->number("--atol", &trial->atol, 0.0, DBL_MAX, "X", "absolute tolerance, for all outputs");
+  line->number("--rtol", &trial->rtol, 0.0, DBL_MAX, "X", "relative tolerance, for all outputs");
+  line->number("--required-matched-ratio", &trial->required_matched_ratio, 0.0, 1.0, "X",
+               "the share of elements that must be within either");
   line->option("--python", &trial->python, "PROGRAM",
                "a Python with torch: judge by the definitions' own references, with their eps");
-  line->option("--device", &trial->device, "N", "the GPU's number")->check(CLI::NonNegativeNumber);
-  line->option("--timeout", &options->timeout_s, "S", "seconds that one case may take (300)")
-      ->check(CLI::PositiveNumber);
+  line->number("--device", &trial->device, 0, INT_MAX, "N", "the GPU's number");
+  line->number("--timeout", &options->timeout_s, 0.001, DBL_MAX, "S",
+               "seconds that one case may take (300)");
   line->option("-o,--output", &options->output, "PATH",
                "add FlashInfer Trace records to this .jsonl file, or below this folder's traces/; "
                "cases that it has for the same images, GPU and command are not run again");
-  line->flag("--json", &options->wants_json,
+  line->json(&options->wants_json,
              "print JSON: {\"version\": 1, \"mode\", \"device\", \"skipped\", \"records\"}");
   line->flag("-q,--quiet", &options->is_quiet, "no progress and no notes on stderr");
   line->check([axes, options] {

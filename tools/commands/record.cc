@@ -277,6 +277,13 @@ std::string config_of(const Options& options, const Recording& recording) {
   return "";
 }
 
+bool was_in_force(const std::string& config, const Recording& recording) {
+  std::error_code error;
+  return std::ranges::any_of(recording.processes, [&](const RecordedProcess& process) {
+    return process.config == config || fs::equivalent(process.config, config, error);
+  });
+}
+
 struct Summary {
   Recording recording;
   std::string config;                         // empty: no patterns were compared
@@ -388,6 +395,11 @@ int summarize(const Options& options) {
     }
     for (size_t i = 0; i < summary.fits.size(); ++i) {
       summary.fits[i] = fit_patterns(*report.snapshot, summary.recording.kernels[i]);
+      // What became of the launches was another folder's doing.
+      if (was_in_force(summary.config, summary.recording)) continue;
+      for (PatternFit& fit : summary.fits[i]) {
+        if (fit.fits) fit.why.clear();
+      }
     }
   }
   const bool is_written = options.wants_json ? print_json(summary_json(summary, options.top))
@@ -435,8 +447,8 @@ int record_command(int argc, const char* const* argv) {
             "run a program that cannot be preloaded: what it starts perhaps can be");
   line.option("--summary", &options.summary, "FILE",
               "rank the kernels of this recording; run nothing");
-  line.option("-n,--top", &options.top, "N", "of the summary: this many kernels");
-  line.flag("--json", &options.wants_json, "of the summary: print JSON");
+  line.number("-n,--top", &options.top, 0u, UINT32_MAX, "N", "of the summary: this many kernels");
+  line.json(&options.wants_json, "of the summary: print JSON");
   line.option("--from", &options.from, "DIR",
               "make the file of what processes have recorded there; run nothing");
   line.check([&options]() -> std::string {

@@ -19,9 +19,9 @@ int report_command(int argc, const char* const* argv) {
   std::string output, title = "fibshim report";
   bool wants_json = false;
   line.positional("TRACES", &paths, "JSONL files, or folders of them")->required();
-  line.option("-o,--output", &output, "FILE", "the page (default: standard output)");
+  line.option("-o,--output", &output, "FILE", "write to this file instead of stdout");
   line.option("--title", &title, "TEXT", "its title");
-  line.flag("--json", &wants_json, "print the records that count as JSON instead");
+  line.json(&wants_json, "the records that count, as JSON, instead of the page");
   if (!line.parse(argc, argv)) return line.exit_code();
 
   std::vector<nlohmann::ordered_json> records;
@@ -36,8 +36,9 @@ int report_command(int argc, const char* const* argv) {
     return kExitWrong;
   }
   const bool is_written =
-      wants_json ? print_json({{"version", 1}, {"records", records}})
-                 : write_output("report", output, judge::make_report_page(title, records));
+      write_output("report", output,
+                   wants_json ? json_text({{"version", 1}, {"records", records}})
+                              : judge::make_report_page(title, records));
   return is_written && faults.empty() ? kExitFine : kExitWrong;
 }
 

@@ -379,8 +379,7 @@ int stats_command(int argc, const char* const* argv) {
   line.option("--output", &options.output, "FILE",
               "write to this file instead of stdout; a regular file is replaced as a whole, by "
               "rename");
-  auto* const dir =
-      line.stats_dir(&options.folder, "read this folder instead of FIBSHIM_STATS_DIR");
+  line.stats_dir(&options.folder, "read this folder instead of FIBSHIM_STATS_DIR");
   line.flag("--clear", &options.clears, "delete the counters of processes that ended, at once");
   line.check([&options] { return std::string(conflict_in(options)); });
   if (!line.parse(argc, argv)) return line.exit_code();
@@ -391,10 +390,6 @@ int stats_command(int argc, const char* const* argv) {
   const auto reading = read_counts(options, &has_all);
   if (!reading) return kExitWrong;
   const CountersFolder& folder = reading->folder;
-  if (!folder.exists && dir->count() > 0) {
-    print_message("stats", "{}: no such folder", printable(options.folder));
-    return kExitWrong;
-  }
   if (has_all) report_gaps(folder, options);
   const bool is_written = write_output("stats", options.output, to_text(*reading, options));
   return has_all && folder.refused.empty() && is_written ? kExitFine : kExitWrong;

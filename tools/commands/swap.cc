@@ -4,12 +4,16 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "tools/commands/commands.h"
 #include "tools/counters/control.h"
+#include "tools/counters/folders_in_force.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/files.h"
+#include "tools/processes/installation.h"
 #include "tools/processes/processes.h"
 #include "tools/base/setting_values.h"
 
@@ -19,9 +23,12 @@ namespace {
 constexpr double kDefaultWaitSeconds = 30;
 
 struct Options {
-  std::string folder;  // where to go, as given
+  std::string folder;  // where to go: absolute, with links as they are
   bool is_off = false;
   bool is_on = false;
+  bool is_rollback = false;
+  bool is_dry_run = false;
+  std::string from;  // only processes in this folder; empty: of any
   std::vector<uint64_t> pids;
   bool wants_all = false;
   std::string job;
@@ -33,13 +40,10 @@ struct Options {
   double wait_seconds = kDefaultWaitSeconds;
 };
 
-bool is_fine(MoveState state) { return state == MoveState::moved || state == MoveState::asked; }
-
-// Absolute, with links in it as they are: each process follows them itself.
-std::string absolute(const std::string& path) {
-  if (path.starts_with('/')) return path;
-  char here[PATH_MAX];
-  return getcwd(here, sizeof here) == nullptr ? path : fmt::format("{}/{}", here, path);
+// Links followed; as it is where that leads nowhere.
+std::string resolved(const std::string& path) {
+  char out[PATH_MAX];
+  return realpath(path.c_str(), out) == nullptr ? path : out;
 }
 
 // False, with every mistake on stderr: the processes would refuse it.
@@ -52,6 +56,12 @@ bool passes_check(const std::string& folder) {
     }
   }
   return false;
+}
+
+// The folder that a process is in, as others are compared with it; that of the start where it was refused.
+std::string folder_in(const ProcessCounters& process) {
+  const FolderInForce& folder = process.folder;
+  return folder.config.path.empty() ? resolved(folder.configured) : folder.config.path;
 }
 
 // A label, or VAR=VALUE, which may also stand in the environment that the process was started with.
@@ -72,6 +82,7 @@ std::vector<ProcessCounters> choose(CountersFolder folder, const Options& option
     if (!wanted.empty() && !is_named) continue;
     if (!(process.is_alive && is_ours_to_change(process.owner)) && !is_named) continue;
     if (!options.job.empty() && !is_in_job(process, options.job)) continue;
+    if (!options.from.empty() && folder_in(process) != resolved(options.from)) continue;
     missing.erase(process.pid);
     out.push_back(std::move(process));
   }
@@ -92,21 +103,33 @@ std::vector<ProcessCounters> choose(CountersFolder folder, const Options& option
   return out;
 }
 
-bool is_link(const std::string& path) {
-  struct stat status;
-  return lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
+// Where the process is to be; empty: in none.
+std::string destination_of(const ProcessCounters& process, const Options& options) {
+  const FolderInForce& folder = process.folder;
+  if (options.is_off) return "";
+  if (!options.folder.empty()) return options.folder;
+  return options.is_rollback && folder.state != FolderState::off ? folder.previous
+                                                                 : folder.config.path;
 }
 
-// What FIBSHIM_CONFIG is in these processes, and who says so, each once.
-std::set<std::pair<std::string, uid_t>> configured_in(
-    const std::vector<ProcessCounters>& processes) {
-  std::set<std::pair<std::string, uid_t>> out;
+// Why a folder that was named for all is not meant for all of these; empty: it may be.
+std::string difference_in(const std::vector<ProcessCounters>& processes, const Options& options) {
+  const bool is_chosen = options.wants_all || !options.pids.empty() || !options.job.empty();
+  if (options.folder.empty() || is_chosen) return "";
+  std::map<std::string, std::string> pids_in;
   for (const ProcessCounters& process : processes) {
-    if (!process.folder.configured.empty()) {
-      out.emplace(process.folder.configured, process.owner);
-    }
+    const std::string folder = folder_in(process);
+    if (folder == resolved(options.folder)) continue;
+    pids_in[folder] += fmt::format(" {}", process.pid);
   }
-  return out;
+  if (pids_in.size() < 2) return "";
+  std::string out;
+  for (const auto& [folder, pids] : pids_in) {
+    out += fmt::format("{}{} (pid{})", out.empty() ? "" : ", ", folder.empty() ? "none" : folder,
+                       pids);
+  }
+  return "the processes run on different folders: " + out +
+         "; --from DIR moves those of one, --all moves all of them";
 }
 
 // Why root does not repoint a link for this user, who has named it; empty: he could do it himself.
@@ -121,72 +144,139 @@ std::string distrust_of(const struct stat& link, const struct stat& folder, uid_
   return "";
 }
 
-// Whoever looks sees the old link or the new one. Why not; empty: done.
-std::string repoint(const std::string& link, const std::string& target, uid_t named_by) {
-  const size_t slash = link.rfind('/');
-  if (slash == std::string::npos) return "it is no absolute path";
-  const std::string name = link.substr(slash + 1);
-  // What was looked at is what is changed, wherever the path leads by then.
-  const FileDescriptor folder(
-      open(link.substr(0, slash + 1).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  struct stat folder_status;
-  struct stat status;
-  if (!folder || fstat(folder.get(), &folder_status) != 0 ||
-      fstatat(folder.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
-    return strerror(errno);
+// The link that takes an old one's place: made beside it, so that what cannot be repointed is known before
+// anybody moves.
+class NewLink {
+ public:
+  static tl::expected<NewLink, std::string> make(const std::string& link, const std::string& target,
+                                                 uid_t named_by) {
+    const size_t slash = link.rfind('/');
+    if (slash == std::string::npos) return tl::unexpected(std::string("it is no absolute path"));
+    NewLink out;
+    out.name_ = link.substr(slash + 1);
+    // What was looked at is what is changed, wherever the path leads by then.
+    out.folder_ =
+        FileDescriptor(open(link.substr(0, slash + 1).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    struct stat folder;
+    struct stat status;
+    if (!out.folder_ || fstat(out.folder_.get(), &folder) != 0 ||
+        fstatat(out.folder_.get(), out.name_.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+      return tl::unexpected(std::string(strerror(errno)));
+    }
+    if (!S_ISLNK(status.st_mode)) return tl::unexpected(std::string("it is no symbolic link"));
+    if (std::string why = distrust_of(status, folder, named_by); !why.empty()) {
+      return tl::unexpected(std::move(why));
+    }
+    const std::string temporary = fmt::format("{}.{}.swap", out.name_, getpid());
+    if (symlinkat(target.c_str(), out.folder_.get(), temporary.c_str()) != 0) {
+      return tl::unexpected(std::string(strerror(errno)));
+    }
+    out.temporary_ = temporary;
+    // It stays its owner's.
+    if (geteuid() == 0 && fchownat(out.folder_.get(), temporary.c_str(), status.st_uid,
+                                   status.st_gid, AT_SYMLINK_NOFOLLOW) != 0) {
+      return tl::unexpected(std::string(strerror(errno)));
+    }
+    return out;
   }
-  if (!S_ISLNK(status.st_mode)) return "it is no symbolic link";
-  if (std::string why = distrust_of(status, folder_status, named_by); !why.empty()) return why;
-  const std::string temporary = fmt::format("{}.{}.swap", name, getpid());
-  if (symlinkat(target.c_str(), folder.get(), temporary.c_str()) != 0) return strerror(errno);
-  // It stays its owner's.
-  if ((geteuid() != 0 || fchownat(folder.get(), temporary.c_str(), status.st_uid, status.st_gid,
-                                  AT_SYMLINK_NOFOLLOW) == 0) &&
-      renameat(folder.get(), temporary.c_str(), folder.get(), name.c_str()) == 0) {
+  NewLink(NewLink&& other) noexcept
+      : folder_(std::move(other.folder_)),
+        name_(std::move(other.name_)),
+        temporary_(std::exchange(other.temporary_, "")) {}
+  ~NewLink() {
+    if (!temporary_.empty()) (void)unlinkat(folder_.get(), temporary_.c_str(), 0);
+  }
+
+  // Whoever looks sees the old link or the new one. Why not; empty: done.
+  std::string put_in_place() {
+    if (renameat(folder_.get(), temporary_.c_str(), folder_.get(), name_.c_str()) != 0) {
+      return strerror(errno);
+    }
+    temporary_.clear();
     return "";
   }
-  std::string reason = strerror(errno);
-  (void)unlinkat(folder.get(), temporary.c_str(), 0);
-  return reason;
-}
+
+ private:
+  NewLink() : folder_(-1) {}
+  FileDescriptor folder_;
+  std::string name_;
+  std::string temporary_;  // empty: none is left
+};
+
+// What FIBSHIM_CONFIG is in processes, and leads elsewhere than they go.
+struct StaleConfig {
+  std::string path;
+  std::string target;
+  std::string reading;  // what processes that start later with it will do
+  std::optional<NewLink> link;
+};
 
 // What processes that start later with this FIBSHIM_CONFIG will do, unless it leads to `target`.
 std::optional<std::string> later_reading(const std::string& path, const std::string& target) {
   char now[PATH_MAX];
-  char then[PATH_MAX];
   if (realpath(path.c_str(), now) == nullptr) {
     return fmt::format("find no folder there: {}", strerror(errno));
   }
-  if (realpath(target.c_str(), then) != nullptr && strcmp(now, then) == 0) return std::nullopt;
+  if (now == resolved(target)) return std::nullopt;
   return fmt::format("read {}", printable(now));
 }
 
-// Repoints links where that is wanted, else says what processes that start later will read. False: a link
-// was not repointed.
-bool repoint_links(const Options& options, const std::vector<ProcessCounters>& processes,
-                   const std::string& target) {
-  bool is_done = true;
-  for (const auto& [path, named_by] : configured_in(processes)) {
+bool is_link(const std::string& path) {
+  struct stat status;
+  return lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
+}
+
+// Each once, with its new link where that is wanted. The error: one cannot be repointed.
+tl::expected<std::vector<StaleConfig>, std::string> find_stale_configs(
+    const std::vector<ProcessCounters>& processes, const Options& options) {
+  std::set<std::tuple<std::string, std::string, uid_t>> configs;
+  for (const ProcessCounters& process : processes) {
+    const std::string target = destination_of(process, options);
+    if (process.folder.configured.empty() || target.empty() || options.is_on) continue;
+    configs.emplace(process.folder.configured, target, process.owner);
+  }
+  std::vector<StaleConfig> out;
+  for (const auto& [path, target, named_by] : configs) {
     const auto reading = later_reading(path, target);
     if (!reading) continue;
-    if (!options.wants_link) {
-      print_message("swap", "processes that start later with FIBSHIM_CONFIG={} {}{}",
-                    printable(path), *reading, is_link(path) ? "; --link repoints it" : "");
+    out.push_back({path, target, *reading, std::nullopt});
+    if (!options.wants_link) continue;
+    auto link = NewLink::make(path, target, named_by);
+    if (!link) {
+      return tl::unexpected(fmt::format("{}: cannot repoint it: {}", path, link.error()));
+    }
+    out.back().link.emplace(std::move(*link));
+  }
+  return out;
+}
+
+// Repoints the links where that is wanted, else says what processes that start later will read. False: a
+// link was not repointed.
+bool settle_stale_configs(std::vector<StaleConfig>* configs) {
+  bool is_done = true;
+  for (StaleConfig& config : *configs) {
+    const std::string path = printable(config.path);
+    if (!config.link) {
+      print_message("swap", "processes that start later with FIBSHIM_CONFIG={} {}{}", path,
+                    config.reading, is_link(config.path) ? "; --link repoints it" : "");
       continue;
     }
-    const std::string reason = repoint(path, target, named_by);
+    const std::string reason = config.link->put_in_place();
     if (reason.empty()) {
-      print_message("swap", "{} now leads to {}", printable(path), printable(target));
+      print_message("swap", "{} now leads to {}", path, printable(config.target));
     } else {
-      print_message("swap", "{}: cannot repoint it: {}", printable(path), reason);
+      print_message("swap", "{}: cannot repoint it: {}", path, reason);
       is_done = false;
     }
   }
   return is_done;
 }
 
-std::string destination(const Options& options, const std::string& folder) {
-  return options.is_off ? "off" : options.is_on ? "on" : folder;
+std::string destination(const Options& options) {
+  return options.is_off        ? "off"
+         : options.is_on       ? "on"
+         : options.is_rollback ? "rollback"
+                               : options.folder;
 }
 
 std::string to_text(const std::vector<MoveResult>& results) {
@@ -200,33 +290,84 @@ std::string to_text(const std::vector<MoveResult>& results) {
 }
 
 // `error`: why no process was asked; empty otherwise.
-nlohmann::ordered_json to_json(const Options& options, const std::string& folder,
+nlohmann::ordered_json to_json(const Options& options,
+                               const std::vector<ProcessCounters>& processes,
                                const std::vector<MoveResult>& results, const std::string& error) {
   nlohmann::ordered_json out;
   out["version"] = 1;
-  out["to"] = destination(options, folder);
+  out["to"] = destination(options);
   out["processes"] = nlohmann::ordered_json::array();
-  for (const MoveResult& result : results) {
-    out["processes"].push_back({{"pid", result.pid},
-                                {"file", result.file},
-                                {"state", move_state_name(result.state)},
-                                {"reason", result.reason}});
+  for (size_t i = 0; i < results.size(); ++i) {
+    out["processes"].push_back({{"pid", results[i].pid},
+                                {"file", results[i].file},
+                                {"from", processes[i].folder.config.path},
+                                {"state", move_state_name(results[i].state)},
+                                {"reason", results[i].reason}});
   }
   if (!error.empty()) out["error"] = error;
   return out;
 }
 
 // Of a call that asks nobody.
-int fail(const Options& options, const std::string& folder, const std::string& error) {
-  if (options.wants_json) (void)print_json(to_json(options, folder, {}, error));
+int fail(const Options& options, const std::string& error) {
+  print_message("swap", printable(error));
+  if (options.wants_json) (void)print_json(to_json(options, {}, {}, error));
   return kExitWrong;
 }
 
+// What would become of it.
+std::vector<MoveResult> foresee(const std::vector<ProcessCounters>& processes,
+                                const Options& options) {
+  std::vector<MoveResult> out;
+  for (const ProcessCounters& process : processes) {
+    const FolderInForce& folder = process.folder;
+    const std::string target = destination_of(process, options);
+    MoveResult result = {process.pid, process.file, MoveState::would_move, ""};
+    const bool is_off = folder.state == FolderState::off;
+    if (!process.is_alive) {
+      result.state = MoveState::dead;
+      result.reason = "it has ended";
+    } else if (target.empty() && !options.is_off) {
+      result.state = MoveState::refused;
+      result.reason = "it has been in no other folder";
+    } else if (options.is_off ? is_off : !is_off && resolved(target) == folder.config.path) {
+      result.state = MoveState::would_stay;
+      result.reason = "it is there already";
+    } else {
+      const std::string from = is_off || folder.config.path.empty()
+                                   ? folder_state_name(folder.state)
+                                   : folder.config.path;
+      result.reason = fmt::format("from {} to {}", from, target.empty() ? "off" : target);
+    }
+    out.push_back(std::move(result));
+  }
+  return out;
+}
+
+std::vector<MoveResult> ask(const AskingRight& right, const std::vector<ProcessCounters>& processes,
+                            const Options& options, ControlClock::time_point deadline) {
+  const AskTarget target = options.is_off        ? AskTarget::off
+                           : options.is_on       ? AskTarget::on
+                           : options.is_rollback ? AskTarget::back
+                                                 : AskTarget::folder;
+  const Move move = {target, options.folder};
+  if (!options.job.empty()) return move_together(right, processes, move, deadline);
+  return move_each(right, processes, move, options.wait.empty() ? nullptr : &deadline);
+}
+
+// One that ends meanwhile needs no move, unless it is a rank of a job, which then has not moved.
+bool is_fine(const MoveResult& result, const ProcessCounters& process, const Options& options) {
+  return result.state == MoveState::moved || result.state == MoveState::asked ||
+         result.state == MoveState::would_move || result.state == MoveState::would_stay ||
+         (result.state == MoveState::dead && process.is_alive && options.job.empty());
+}
+
 int swap(const Options& options) {
-  const std::string folder = options.folder.empty() ? "" : absolute(options.folder);
-  if (folder.size() >= kControlPathBytes) return usage_error("swap", "DIR: the path is too long");
-  if (!folder.empty() && !options.is_unchecked && !passes_check(folder)) {
-    return fail(options, folder, "the config folder is not valid");
+  if (!options.folder.empty() && !options.is_unchecked && !passes_check(options.folder)) {
+    if (options.wants_json) {
+      (void)print_json(to_json(options, {}, {}, "the config folder is not valid"));
+    }
+    return kExitWrong;
   }
   const auto deadline =
       ControlClock::now() + std::chrono::duration_cast<ControlClock::duration>(
@@ -234,46 +375,44 @@ int swap(const Options& options) {
   const auto right = AskingRight::acquire(options.stats_dir, deadline);
   auto found = read_counters_folder(options.stats_dir);
   if (!right || !found) {
-    const std::string error =
-        fmt::format("{}: {}", options.stats_dir, right ? found.error() : right.error());
-    print_message("swap", printable(error));
-    return fail(options, folder, error);
+    return fail(options,
+                fmt::format("{}: {}", options.stats_dir, right ? found.error() : right.error()));
   }
   bool has_all = true;
   const std::vector<ProcessCounters> processes = choose(std::move(*found), options, &has_all);
   if (processes.empty()) {
-    const std::string error =
-        fmt::format("no such process runs under the shim with counters in {}", options.stats_dir);
-    print_message("swap", printable(error));
-    return fail(options, folder, error);
+    return fail(options, fmt::format("no such process runs under the shim with counters in {}",
+                                     options.stats_dir));
   }
-  const Move move = {options.is_off  ? AskTarget::off
-                     : options.is_on ? AskTarget::on
-                                     : AskTarget::folder,
-                     folder};
-  const bool is_waiting = !options.wait.empty();
+  if (const std::string why = difference_in(processes, options); !why.empty()) {
+    return fail(options, why);
+  }
+  auto stale = find_stale_configs(processes, options);
+  if (!stale) return fail(options, stale.error());
   const std::vector<MoveResult> results =
-      options.job.empty() ? move_each(*right, processes, move, is_waiting ? &deadline : nullptr)
-                          : move_together(*right, processes, move, deadline);
-  bool are_fine =
-      std::ranges::all_of(results, [](const MoveResult& result) { return is_fine(result.state); });
-  const bool is_printed = options.wants_json ? print_json(to_json(options, folder, results, ""))
-                                             : print_data(to_text(results));
-  if (are_fine && move.target == AskTarget::folder) {
-    are_fine = repoint_links(options, processes, folder);
+      options.is_dry_run ? foresee(processes, options) : ask(*right, processes, options, deadline);
+  bool are_fine = has_all;
+  for (size_t i = 0; i < results.size(); ++i) {
+    are_fine = is_fine(results[i], processes[i], options) && are_fine;
   }
-  return has_all && are_fine && is_printed ? kExitFine : kExitWrong;
+  const bool is_printed = options.wants_json ? print_json(to_json(options, processes, results, ""))
+                                             : print_data(to_text(results));
+  if (are_fine && !options.is_dry_run) are_fine = settle_stale_configs(&*stale);
+  return are_fine && is_printed ? kExitFine : kExitWrong;
 }
 
 // What does not go together; empty: nothing.
 const char* conflict_in(const Options& options) {
-  if (!options.folder.empty() + options.is_off + options.is_on != 1) {
-    return "name a folder, or --off, or --on";
-  }
+  const int targets =
+      !options.folder.empty() + options.is_off + options.is_on + options.is_rollback;
+  if (targets == 0) return "name a folder, or --off, --on or --rollback";
+  if (targets > 1) return "DIR, --off, --on and --rollback exclude each other";
   if (!options.pids.empty() + options.wants_all + !options.job.empty() > 1) {
     return "--pid, --all and --job exclude each other";
   }
+  if (options.wants_all && !options.from.empty()) return "--all and --from exclude each other";
   if (options.wants_link && options.folder.empty()) return "--link takes a folder";
+  if (options.folder.size() >= kControlPathBytes) return "DIR: the path is too long";
   return "";
 }
 
@@ -294,15 +433,22 @@ bool parse_wait(Options* options) {
 int swap_command(int argc, const char* const* argv) {
   Options options;
   CommandLine line(
-      "swap", "Moves running processes to another config folder", "[OPTIONS] DIR | --off | --on",
+      "swap", "Moves running processes to another config folder",
+      "[OPTIONS] DIR | --off | --on | --rollback",
       "0 all have moved (without --wait: were asked); 1 the folder is wrong, there is no "
       "such process, or one has not moved; 2 wrong usage.");
   line.positional("DIR", &options.folder, "the folder to go to");
   line.flag("--off", &options.is_off, "to none: originals run until --on, or another folder");
   line.flag("--on", &options.is_on,
             "back to the folder before --off, or to where the link leads by now; it is read anew");
+  line.flag("--rollback", &options.is_rollback,
+            "each process to the folder that it was in before its last swap");
+  line.flag("--dry-run", &options.is_dry_run, "say what would be done, and ask nobody");
   line.pids(&options.pids, "only this process (may be repeated)");
-  line.flag("--all", &options.wants_all, "all processes of the stats folder (the default)");
+  line.flag("--all", &options.wants_all,
+            "all processes of the stats folder, whatever folders they run on; without it a DIR is "
+            "refused where these differ");
+  line.option("--from", &options.from, "DIR", "only the processes that run on this folder");
   auto* const job = line.option(
       "--job", &options.job, "NAME|VAR=VALUE",
       "the ranks of this job, by FIBSHIM_JOB or a variable of their environment: all of them, at "
@@ -317,7 +463,10 @@ int swap_command(int argc, const char* const* argv) {
             "do not check the folder from here first; the processes do in any case");
   line.json(&options.wants_json);
   line.stats_dir(&options.stats_dir, "ask there instead of in FIBSHIM_STATS_DIR");
-  line.check([&options] { return std::string(conflict_in(options)); });
+  line.check([&options] {
+    if (!options.folder.empty()) options.folder = absolute_path(options.folder);
+    return std::string(conflict_in(options));
+  });
   line.check([&] {
     if (!parse_wait(&options)) return "--wait: takes seconds, more than 0 and at most 500";
     return job->count() > 0 && options.job.empty() ? "--job: needs a name" : "";

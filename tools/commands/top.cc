@@ -9,7 +9,6 @@
 
 #include <fmt/chrono.h>
 
-#include "shim/abi/outcomes.h"
 #include "tools/commands/commands.h"
 #include "tools/counters/folders_in_force.h"
 #include "tools/counters/launch_counts.h"
@@ -102,10 +101,11 @@ class Readings {
 
 std::string summary(const Readings& readings, const Options& options) {
   const LaunchGroups groups = readings.groups(options.by);
-  uint64_t launches = 0, hits = 0;
+  uint64_t launches = 0, hits = 0, errors = 0;
   double rate = 0;
   for (const LaunchGroup& group : groups) {
     launches = saturating_add(launches, group.launches);
+    errors = saturating_add(errors, errors_of(group));
     rate += group.per_second;
     const auto at = group.outcomes.find(0);
     if (at != group.outcomes.end()) hits = saturating_add(hits, at->second);
@@ -113,7 +113,8 @@ std::string summary(const Readings& readings, const Options& options) {
   const auto& processes = readings.now().processes;
   const auto live = std::ranges::count_if(processes, &ProcessCounters::is_alive);
   return fmt::format(
-      "{} launches, {:.1f}% hits, {} per second; {} live, {} ended{}{}", launches,
+      "{} launches, {}, {:.1f}% hits, {} per second; {} live, {} ended{}{}", launches,
+      counted(errors, "error"),
       launches == 0 ? 0.0 : 100.0 * static_cast<double>(hits) / static_cast<double>(launches),
       rate_words(readings.has_rates() ? rate : -1), live,
       static_cast<std::ptrdiff_t>(processes.size()) - live,
@@ -123,8 +124,29 @@ std::string summary(const Readings& readings, const Options& options) {
       folder_words(processes).empty() ? "" : "; " + folder_words(processes));
 }
 
-// The table as wide as the screen: the names are shortened first, then whole columns go, the least
-// important first. Half a number would mislead.
+std::string shortened(const std::string& text, size_t width) {
+  if (display_width(text) <= width) return text;
+  return cut_to_width(width < 4 ? text : cut_to_width(text, width - 2) + "..", width);
+}
+
+// As many lines as it takes: after a semicolon it goes on below.
+std::vector<std::string> wrapped(const std::string& text, size_t columns) {
+  std::vector<std::string> out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find("; ", at), text.size());
+    const std::string part = text.substr(at, end - at);
+    if (!out.empty() && display_width(out.back()) + 2 + display_width(part) <= columns) {
+      out.back() += "; " + part;
+    } else {
+      out.push_back(part);
+    }
+    at = end + 2;
+  }
+  return out;
+}
+
+// The table as wide as the screen: the names are shortened first, and commands in the last column, then
+// whole columns go, the least important first. Half a number would mislead.
 std::vector<std::string> fitted_table(std::vector<std::vector<std::string>> rows, size_t columns) {
   constexpr size_t kLeastName = 12;
   const auto width_without = [&rows](size_t kept) {  // of all columns but the first
@@ -140,14 +162,16 @@ std::vector<std::string> fitted_table(std::vector<std::vector<std::string>> rows
     return out;
   };
   size_t kept = rows[0].size();
+  const size_t least = width_without(kept - 1) + 2 + 2 * kLeastName;
+  if (rows[0].back() == "COMMAND" && least <= columns) {
+    const size_t room = columns - least + kLeastName;
+    for (auto& row : rows) row.back() = shortened(row.back(), room);
+  }
   while (kept > 1 && width_without(kept) + kLeastName > columns) --kept;
   const size_t name_width = std::max(columns - std::min(columns, width_without(kept)), size_t{1});
   for (auto& row : rows) {
     row.resize(kept);
-    if (display_width(row[0]) <= name_width) continue;
-    row[0] = name_width < 4 ? cut_to_width(row[0], name_width)
-                            : cut_to_width(row[0], name_width - 2) + "..";
-    row[0] = cut_to_width(row[0], name_width);
+    row[0] = shortened(row[0], name_width);
   }
   const std::string table = format_table(rows);
   const auto lines = split(table, '\n');
@@ -161,15 +185,17 @@ std::vector<std::string> picture(const Readings& readings, const Options& option
   const auto in = [has_colours](const char* code, const std::string& text) {
     return has_colours ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
   };
-  const LaunchGroups groups = readings.groups(options.by);
-  std::vector<std::string> out = {summary(readings, options)};
+  LaunchGroups groups = readings.groups(options.by);
+  // Few lines may fit: what fails comes first.
+  std::ranges::stable_partition(groups, [](const auto& group) { return errors_of(group) > 0; });
+  std::vector<std::string> out = wrapped(summary(readings, options), size.columns);
+  out.resize(std::min(out.size(), std::max(size.rows / 6, size_t{1})));
   if (groups.empty()) {
     out.push_back(fmt::format("no counters in {}", printable(options.folder)));
   } else {
     const auto table = fitted_table(group_rows(groups, options.by, true), size.columns);
     for (size_t i = 0; i < table.size(); ++i) {
-      const bool has_errors =
-          i > 0 && groups[i - 1].outcomes.contains(static_cast<uint32_t>(Outcome::error));
+      const bool has_errors = i > 0 && errors_of(groups[i - 1]) > 0;
       out.push_back(i == 0 ? in("1", table[i]) : has_errors ? in("31", table[i]) : table[i]);
     }
   }
@@ -313,7 +339,7 @@ int top_command(int argc, const char* const* argv) {
               "between two readings (default 2)");
   line.number("--count", &options.count, uint64_t{1}, UINT64_MAX, "N",
               "leave after this many readings");
-  line.flag("--json", &options.wants_json, "print one line of JSON for each reading");
+  line.json(&options.wants_json, "print one line of JSON for each reading");
   line.stats_dir(&options.folder, "read this folder instead of FIBSHIM_STATS_DIR");
   if (!line.parse(argc, argv)) return line.exit_code();
   options.by = group_by_named(by);

@@ -1,5 +1,7 @@
 // fibshim verify: is what the folder's solutions compute what their definitions say?
 
+#include <limits.h>
+
 #include "tools/commands/commands.h"
 #include "tools/commands/judge_options.h"
 
@@ -14,8 +16,8 @@ int verify_command(int argc, const char* const* argv) {
       "to judge; 2 wrong usage.");
   judge::JudgeOptions options;
   add_judge_options(&line, &options);
-  line.option("--runs", &options.trial.runs, "N", "runs of each case, each with other inputs (3)")
-      ->check(CLI::PositiveNumber);
+  line.number("--runs", &options.trial.runs, 1, INT_MAX, "N",
+              "runs of each case, each with other inputs (3)");
   line.flag("--check-references", &options.checks_references,
             "no GPU: compare the built-in references with the definitions' own (needs --python)");
   line.check([&options] {

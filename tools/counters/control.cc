@@ -287,8 +287,9 @@ uint64_t draw_id() {
 }  // namespace
 
 const char* move_state_name(MoveState state) {
-  static constexpr const char* kNames[] = {"asked", "moved",      "refused",   "aborted",
-                                           "dead",  "no_watcher", "no_access", "timed_out"};
+  static constexpr const char* kNames[] = {"asked",      "moved",      "refused",   "aborted",
+                                           "dead",       "no_watcher", "no_access", "timed_out",
+                                           "would_move", "would_stay"};
   return kNames[static_cast<size_t>(state)];
 }
 

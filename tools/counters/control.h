@@ -26,7 +26,9 @@ enum class MoveState : uint8_t {
   dead,
   no_watcher,
   no_access,
-  timed_out
+  timed_out,
+  would_move,  // of a dry run, this and the next
+  would_stay
 };
 const char* move_state_name(MoveState state);
 

@@ -135,6 +135,7 @@ FolderInForce folder_of(const ControlStatus& status, const std::vector<ConfigIde
   out.state = status.state;
   out.config.path = text_of(status.folder);
   if (!out.config.path.empty()) out.config.digest = digest_text(status.digest);
+  out.previous = text_of(status.previous);
   out.configured = text_of(status.configured);
   out.swap_count = status.swap_count;
   out.refused_count = status.refused_count;
@@ -152,8 +153,8 @@ uint64_t kept_bytes(const ProcessCounters& process) {
   const FolderInForce& folder = process.folder;
   uint64_t out = sizeof process + process.file.size() + process.mode.size() +
                  process.executable.size() + process.command.size() + folder.config.path.size() +
-                 folder.config.digest.size() + folder.configured.size() + folder.refusal.size() +
-                 folder.job.size();
+                 folder.config.digest.size() + folder.previous.size() + folder.configured.size() +
+                 folder.refusal.size() + folder.job.size();
   for (const DeviceIdentity& device : process.devices) out += sizeof device + device.name.size();
   for (const ConfigIdentity& config : process.configs) {
     out += sizeof config + config.path.size() + config.digest.size();

@@ -34,6 +34,7 @@ struct FolderInForce {
   bool has_watcher = false;  // a thread of the shim moves it when it is asked
   FolderState state = FolderState::on;
   ConfigIdentity config;   // the folder before where state is off; empty: none
+  std::string previous;    // the folder before that; empty: none
   std::string configured;  // FIBSHIM_CONFIG, absolute, links not resolved
   uint64_t swap_count = 0;
   uint64_t refused_count = 0;

@@ -24,9 +24,13 @@ const char* folder_state_name(FolderState state) {
 
 FolderTotals folder_totals(const std::vector<ProcessCounters>& processes) {
   FolderTotals out;
+  for (const FolderState state : {FolderState::on, FolderState::off, FolderState::refused}) {
+    out.process_counts[state] = 0;
+  }
   for (const ProcessCounters& process : processes) {
     if (!process.is_alive) continue;
     const FolderInForce& folder = process.folder;
+    ++out.process_counts[folder.state];
     out.swap_count = saturating_add(out.swap_count, folder.swap_count);
     out.refused_count = saturating_add(out.refused_count, folder.refused_count);
     out.image_count = saturating_add(out.image_count, folder.image_count);
@@ -81,6 +85,7 @@ nlohmann::ordered_json folder_to_json(const FolderInForce& folder) {
   out["state"] = folder_state_name(folder.state);
   out["off"] = folder.state == FolderState::off;
   out["movable"] = folder.has_watcher;
+  out["previous"] = folder.previous;
   out["configured"] = folder.configured;
   out["job"] = folder.job;
   out["swaps"] = folder.swap_count;

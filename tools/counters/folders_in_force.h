@@ -2,6 +2,8 @@
 // `top` and `inspect`.
 #pragma once
 
+#include <map>
+
 #include <nlohmann/json.hpp>
 
 #include "tools/counters/counters_files.h"
@@ -9,6 +11,7 @@
 namespace fibshim::tools {
 
 struct FolderTotals {
+  std::map<FolderState, uint64_t> process_counts;  // every state
   uint64_t swap_count = 0, refused_count = 0;
   uint64_t image_count = 0, image_bytes = 0;
   uint64_t kept_image_count = 0, kept_image_bytes = 0;

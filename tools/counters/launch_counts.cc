@@ -40,11 +40,8 @@ void add_filter_options(CommandLine* line, LaunchFilter* filter) {
   line->option("--definition", &filter->definitions, "GLOB",
                "only definitions whose name fits; \"\": launches that no pattern knows");
   line->option("--pattern", &filter->patterns, "GLOB", "only patterns whose label fits");
-  line->option("--device", &filter->devices, "N",
-               "only this GPU, as its process numbers them (CUDA_VISIBLE_DEVICES)")
-      ->check([](const std::string& text) {
-        return text.starts_with('-') ? "a positive number, not " + text : std::string();
-      });
+  line->number("--device", &filter->devices, 0, INT32_MAX, "N",
+               "only this GPU, as its process numbers them (CUDA_VISIBLE_DEVICES)");
 }
 
 std::vector<uint64_t> apply_filter(const LaunchFilter& filter, CountersFolder* folder,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <tuple>
 
 #include "shim/abi/outcomes.h"
 #include "tools/base/terminal.h"
@@ -14,8 +15,7 @@ std::string group_name(const ProcessCounters& process, const Count& count, Group
     case GroupBy::definition: return count.definition;
     case GroupBy::pattern: return count.pattern;
     case GroupBy::process:
-      return fmt::format("{}{} {}", process.pid, process.is_alive ? "" : " (ended)",
-                         process.command.empty() ? process.executable : process.command);
+      return fmt::format("{}{}", process.pid, process.is_alive ? "" : " (ended)");
     case GroupBy::device:
       if (count.device < 0) return "";
       if (static_cast<size_t>(count.device) >= process.devices.size()) {
@@ -30,6 +30,15 @@ std::string group_name(const ProcessCounters& process, const Count& count, Group
     case GroupBy::outcome: return outcome_name(count.outcome);
   }
   return "";
+}
+
+std::string detail_of(const ProcessCounters& process, GroupBy by) {
+  if (by != GroupBy::process) return "";
+  return process.command.empty() ? process.executable : process.command;
+}
+
+std::string whole_name(const LaunchGroup& group) {
+  return group.detail.empty() ? group.name : group.name + " " + group.detail;
 }
 
 uint64_t count_of(const LaunchGroup& group, Outcome outcome) {
@@ -56,6 +65,10 @@ std::string main_reason(const LaunchGroup& group) {
 
 }  // namespace
 
+uint64_t errors_of(const LaunchGroup& group) {
+  return saturating_add(count_of(group, Outcome::error), count_of(group, Outcome::error_fallback));
+}
+
 std::vector<std::string> group_by_names() {
   std::vector<std::string> out;
   for (const GroupByInfo& info : kGroupBys) out.emplace_back(info.name);
@@ -68,10 +81,10 @@ GroupBy group_by_named(const std::string& name) {
 }
 
 LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, GroupBy by) {
-  std::map<std::string, LaunchGroup> groups;
+  std::map<std::pair<std::string, std::string>, LaunchGroup> groups;
   for (const ProcessCounters& process : processes) {
     for (const Count& count : process.counts) {
-      LaunchGroup& group = groups[group_name(process, count, by)];
+      LaunchGroup& group = groups[{group_name(process, count, by), detail_of(process, by)}];
       uint64_t& sum = group.outcomes[count.outcome];
       sum = saturating_add(sum, count.count);
       group.launches = saturating_add(group.launches, count.count);
@@ -79,7 +92,7 @@ LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, Group
   }
   LaunchGroups out;
   for (auto& [name, group] : groups) {
-    group.name = name;
+    std::tie(group.name, group.detail) = name;
     out.push_back(std::move(group));
   }
   std::ranges::stable_sort(out, std::greater<>(), &LaunchGroup::launches);
@@ -89,9 +102,9 @@ LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, Group
 void add_rates(const LaunchGroups& earlier, std::chrono::duration<double> elapsed,
                LaunchGroups* groups) {
   std::map<std::string, uint64_t> before;
-  for (const LaunchGroup& group : earlier) before[group.name] = group.launches;
+  for (const LaunchGroup& group : earlier) before[whole_name(group)] = group.launches;
   for (LaunchGroup& group : *groups) {
-    const auto at = before.find(group.name);
+    const auto at = before.find(whole_name(group));
     const uint64_t was = at == before.end() ? 0 : at->second;
     const uint64_t more = group.launches > was ? group.launches - was : 0;
     group.per_second = elapsed.count() > 0 ? static_cast<double>(more) / elapsed.count() : -1;
@@ -103,8 +116,9 @@ std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, Gro
                                                  bool has_rates) {
   std::vector<std::string> heading = {kGroupBys[static_cast<size_t>(by)].heading};
   if (has_rates) heading.emplace_back(">PER S");
-  heading.insert(heading.end(), {">LAUNCHES", ">HIT %", ">HITS", ">FALLBACKS", ">ERRORS",
+  heading.insert(heading.end(), {">LAUNCHES", ">ERRORS", ">HIT %", ">HITS", ">FALLBACKS",
                                  ">UNTRACKED", "MAIN REASON"});
+  if (by == GroupBy::process) heading.emplace_back("COMMAND");
   std::vector<std::vector<std::string>> rows = {std::move(heading)};
   for (const LaunchGroup& group : groups) {
     uint64_t fallbacks = 0;
@@ -116,13 +130,13 @@ std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, Gro
     if (has_rates) row.push_back(rate_words(group.per_second));
     row.insert(
         row.end(),
-        {fmt::format("{}", group.launches),
+        {fmt::format("{}", group.launches), fmt::format("{}", errors_of(group)),
          fmt::format("{:.1f}", group.launches == 0 ? 0.0
                                                    : 100.0 * static_cast<double>(hits) /
                                                          static_cast<double>(group.launches)),
          fmt::format("{}", hits), fmt::format("{}", fallbacks),
-         fmt::format("{}", count_of(group, Outcome::error)),
          fmt::format("{}", count_of(group, Outcome::untracked)), main_reason(group)});
+    if (by == GroupBy::process) row.push_back(printable(group.detail));
     rows.push_back(std::move(row));
   }
   return rows;
@@ -132,7 +146,7 @@ nlohmann::ordered_json groups_to_json(const LaunchGroups& groups) {
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (const LaunchGroup& group : groups) {
     nlohmann::ordered_json item;
-    item["name"] = group.name;
+    item["name"] = whole_name(group);
     item["launches"] = group.launches;
     item["per_second"] =
         group.per_second < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(group.per_second);

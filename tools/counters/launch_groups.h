@@ -32,13 +32,17 @@ std::vector<std::string> group_by_names();
 GroupBy group_by_named(const std::string& name);  // one of them
 
 struct LaunchGroup {
-  std::string name;  // empty: launches that no pattern knows, or an unknown device
+  std::string name;    // empty: launches that no pattern knows, or an unknown device
+  std::string detail;  // of a process its command line; empty of others
   std::map<uint32_t, uint64_t> outcomes;
   uint64_t launches = 0;
   double per_second = -1;  // -1: not known
 };
 
 using LaunchGroups = std::vector<LaunchGroup>;
+
+// Launches whose solution failed, whoever went on with what.
+uint64_t errors_of(const LaunchGroup& group);
 
 // By falling number of launches, then name.
 LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, GroupBy by);
@@ -48,8 +52,8 @@ LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, Group
 void add_rates(const LaunchGroups& earlier, std::chrono::duration<double> elapsed,
                LaunchGroups* groups);
 
-// Rows for format_table, the heading first. The columns stand by falling importance. Rates only
-// where some are known.
+// Rows for format_table, the heading first. The columns stand by falling importance, but for a process's
+// command line, which comes last. Rates only where some are known.
 std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, GroupBy by,
                                                  bool has_rates);
 

@@ -121,9 +121,15 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
   out += fmt::format(
       "fibshim_processes{{state=\"live\"}} {}\nfibshim_processes{{state=\"ended\"}} {}\n", live,
       ended);
+  const FolderTotals totals = folder_totals(folder.processes);
+  out +=
+      head("fibshim_folder_processes", "gauge", "Live processes, by what became of their folder.");
+  for (const auto& [state, count] : totals.process_counts) {
+    out += fmt::format("fibshim_folder_processes{{state=\"{}\"}} {}\n", folder_state_name(state),
+                       count);
+  }
   out += head("fibshim_config_processes", "gauge", "Live processes, by config folder.");
   out += config_series(processes, options.max_series).text("fibshim_config_processes");
-  const FolderTotals totals = folder_totals(folder.processes);
   const auto gauge = [&out](const char* metric, const char* help, uint64_t value) {
     out += head(metric, "gauge", help) + fmt::format("{} {}\n", metric, value);
   };

@@ -122,8 +122,9 @@ class Judge {
       if (!added) print_message(command_, tools::printable(added.error().message));
       return added.has_value();
     }
-    print_message(command_, fmt::format("{} is not a valid config folder:", path));
-    fmt::print(stderr, "{}", tools::format_findings(folder->report));
+    std::string findings = tools::format_findings(folder->report);
+    if (findings.ends_with('\n')) findings.pop_back();
+    print_message(command_, fmt::format("{} is not a valid config folder:\n{}", path, findings));
     return false;
   }
 

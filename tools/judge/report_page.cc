@@ -101,7 +101,8 @@ std::string tick_words(double value) { return fmt::format("{:.4g}", value); }
 
 std::vector<double> ticks(double low, double high, bool is_logarithmic) {
   std::vector<double> out;
-  if (is_logarithmic) {
+  // Within less than a decade 1, 2 and 5 would be one or two.
+  if (is_logarithmic && high / low > 8) {
     const double ratio = high / low;
     for (double power = pow(10, floor(log10(low))); power <= high; power *= 10) {
       for (const double step : {1.0, 2.0, 5.0}) {
@@ -113,13 +114,13 @@ std::vector<double> ticks(double low, double high, bool is_logarithmic) {
     }
     return out;
   }
-  const double rough = high / 6;
+  const double rough = (high - low) / 6;
   const double power = pow(10, floor(log10(rough)));
   double step = power;
   for (const double factor : {2.0, 5.0, 10.0}) {
     if (step < rough) step = power * factor;
   }
-  for (int i = 0; step * i <= high * 1.001; ++i) out.push_back(step * i);
+  for (double i = ceil(low / step * 0.999); step * i <= high * 1.001; ++i) out.push_back(step * i);
   return out;
 }
 

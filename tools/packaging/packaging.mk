@@ -7,7 +7,7 @@ PACKAGE := $(BUILD)/package
 TARBALL := $(PACKAGE)/fibshim-$(VERSION)-linux-$(shell uname -m).tar.gz
 DEB     := $(PACKAGE)/fibshim_$(VERSION)-1_$(shell dpkg --print-architecture 2>/dev/null || echo all).deb
 PACKAGED = $(SHIM_LIB) $(RECORD_LIB) $(LOADER_LIB) $(CLI) $(CONFIG_FOLDERS) README.md CHANGELOG.md LICENSE \
-  $(SIM_LIB) $(wildcard tools/schema/* tools/man/* tools/completion/* tools/packaging/* tools/packaging/examples/*)
+  $(SIM_LIB) $(wildcard tools/schema/* tools/man/* tools/completion/* tools/packaging/* tools/packaging/examples/* tools/packaging/monitoring/*)
 
 .PHONY: tarball deb test-package
 tarball: $(TARBALL) ## a tarball that runs wherever it is unpacked, in containers without libelf too

@@ -332,6 +332,7 @@ JsonLines to_json_lines(const Recording& recording, uint64_t limit) {
 
 tl::expected<Recording, std::string> read_recording(const std::string& path) {
   if (std::filesystem::is_directory(path)) return read_recording_folder(path);
+  if (access(path.c_str(), R_OK) != 0) return tl::unexpected(std::string(strerror(errno)));
   const auto bytes = read_file(path, kMaxRecordingBytes);
   if (!bytes) return tl::unexpected(bytes.error().message);
   return parse_json_lines(*bytes);

@@ -238,7 +238,7 @@ GPU_CASE(swap_unloadable) {
   Control control;
   CHECK(cuda().simcuda_set_faults("cuLibraryLoadData=200") == 1);
   CHECK(control.move(AskTarget::folder, folder(arguments, "fresh")) == AnswerState::refused);
-  CHECK(strstr(control.block().message, " returns 200") != nullptr);
+  CHECK(strstr(control.block().message, " returns CUDA_ERROR_INVALID_IMAGE (200)") != nullptr);
   OK(gpu.launch(step, 1));
   CHECK(cuda().simcuda_set_faults("") == 1);
   CHECK(control.move(AskTarget::folder, folder(arguments, "fresh")) == AnswerState::moved);

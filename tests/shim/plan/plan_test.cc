@@ -346,9 +346,9 @@ const Said kSaid[] = {
     {"failed", DecisionKind::failed, Mode::apply, OnError::fail, false, false, LaunchAction::fail,
      Outcome::error},
     {"failed, falls back", DecisionKind::failed, Mode::apply, OnError::fallback, false, false,
-     LaunchAction::original, Outcome::error},
+     LaunchAction::original, Outcome::error_fallback},
     {"failed, observed", DecisionKind::failed, Mode::observe, OnError::fail, false, false,
-     LaunchAction::original, Outcome::error},
+     LaunchAction::original, Outcome::error_fallback},
 };
 
 TEST(Plan, DoesWhatTheCallerSays) {

@@ -518,6 +518,16 @@ TEST(Page, CountsTheLastRecordOfACaseAndCopesWithAnything) {
   }
 }
 
+TEST(Page, HasSeveralTicksWhereSpeedUpsAreAlike) {
+  const std::string page = make_report_page("t", {make_record(judged_case(kPassed), context())});
+  // The first picture's.
+  const std::string picture =
+      page.substr(page.find("<svg"), page.find("</svg>") - page.find("<svg"));
+  size_t ticks = 0;
+  for (size_t at = 0; (at = picture.find("class=\"grid\"", at)) != std::string::npos; ++at) ++ticks;
+  EXPECT_GE(ticks, 4u) << picture;
+}
+
 TEST(Page, HoldsFiveHundredRecords) {
   std::vector<Json> records;
   for (int i = 0; i < 500; ++i) {
