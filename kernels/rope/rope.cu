@@ -124,6 +124,16 @@ __device__ void apply_rope(const T* query, const T* key, T* query_out, T* key_ou
   FIBSHIM_KERNELS_OF(head_size, bf16, __nv_bfloat16) \
   FIBSHIM_KERNELS_OF(head_size, fp16, __half)
 
+// Some heads of rows that hold query, key and value, into an output that holds them alone.
+extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
+    rope_slice_d128_bf16(const __nv_bfloat16* qkv, __nv_bfloat16* output,
+                         const __nv_bfloat16* cos_sin_cache, const int64_t* positions,
+                         int64_t row_stride, int64_t first, uint32_t num_heads) {
+  const fibshim::Heads out = {int64_t{num_heads} * 128, 128};
+  fibshim::apply_rope<__nv_bfloat16, 128>(qkv + first, qkv, output, output, cos_sin_cache,
+                                          positions, num_heads, 0, {row_stride, 128}, {}, out, out);
+}
+
 FIBSHIM_KERNELS(64)
 FIBSHIM_KERNELS(128)
 FIBSHIM_KERNELS(256)

@@ -48,9 +48,10 @@ bool reads_within(const Snapshot& snapshot, const Pattern& pattern, const Params
 bool has_image(const Snapshot& snapshot, const Pattern& pattern, const ImageHashes* image) {
   if (pattern.images.count == 0) return true;
   if (image == nullptr) return false;
+  const bool has_code = !(image->code == ImageHash{});
   const ImageHash* const images = snapshot.begin(pattern.images);
   for (uint32_t i = 0; i < pattern.images.count; ++i) {
-    if (images[i] == image->file || images[i] == image->code) return true;
+    if (images[i] == image->file || (has_code && images[i] == image->code)) return true;
   }
   return false;
 }

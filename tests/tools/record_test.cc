@@ -178,7 +178,7 @@ TEST_F(RecordFiles, RefusesWhatIsNoRecordingWithTheReason) {
   std::string no_magic = fine;
   no_magic[0] = 'X';
   const std::pair<std::string, const char*> cases[] = {
-      {other_version, "format version 99; this fibshim reads version 1"},
+      {other_version, "format version 99; this fibshim reads version 2"},
       {no_magic, "not a recording"},
       {fine.substr(0, fine.size() - 8), "damaged: it claims"},
   };
@@ -337,7 +337,7 @@ TEST_F(RecordFiles, SuggestAsksForTheCodeOfAJustInTimeCompiledKernel) {
   ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
   const std::string config = folder_ / "config";
   ASSERT_EQ(suggest({output(), "1", "-o", config, "--name", "silu"}).exit_code, 0);
-  const auto match = parse_json(read_text(config + "/patterns/silu.json"))["match"];
+  const auto match = parse_json(read_text(config + "/patterns/silu-n.json"))["match"];
   EXPECT_EQ(match["symbol"], R"(re:triton_poi_fused_mul_silu_\d+)");
   EXPECT_EQ(match["image"], parse_json(R"(["code:0000000000000000000000000000c0de"])"));
   EXPECT_EQ(run_fibshim({"check", config}).exit_code, 0);

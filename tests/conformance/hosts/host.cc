@@ -252,6 +252,7 @@ void state(const Ran& ran, const Counts& counts) {
                     {"fallback_refused", counts.refused},
                     {"fallback_in_capture", counts.in_capture},
                     {"error", counts.error},
+                    {"error_fallback", counts.error_fallback},
                     {"untracked", counts.untracked}});
 }
 

@@ -467,7 +467,8 @@ TEST(Fit, WithoutParamsAsksForWhatIsReadAlone) {
 
 TEST(Fit, AsksForTheImage) {
   const PlannedFolder folder({.image = R"("image": ["xxh128:000000000000000a000000000000000b",
-                                                    "code:000000000000000c000000000000000d"],)"});
+                                                    "code:000000000000000c000000000000000d",
+                                                    "xxh128:00000000000000000000000000000000"],)"});
   const Snapshot& snapshot = folder.snapshot();
   const Pattern& pattern = snapshot.begin(snapshot.patterns)[0];
   const Record& record = folder.record();
@@ -481,6 +482,7 @@ TEST(Fit, AsksForTheImage) {
       {{{1, 1}, {0xd, 0xc}}, Fit::fits},
       {{{1, 1}, {0xd, 0xb}}, Fit::other_image},
       {{{1, 1}, {0xe, 0xc}}, Fit::other_image},
+      {{{1, 1}, {}}, Fit::other_image},  // no cubin: it has no code
   };
   for (const auto& [image, expected] : rows) EXPECT_EQ(fit(&image), expected);
   EXPECT_EQ(fit(nullptr), Fit::other_image);
