@@ -36,8 +36,7 @@ void count_plan(const LaunchPlan& plan, Mode mode) {
   const uint32_t series =
       plan.decision == nullptr ? unresolved_series(*plan.candidate) : plan.decision->series;
   count(counter_of(series, plan.outcome));
-  const bool has_failed =
-      plan.outcome == Outcome::error || plan.outcome == Outcome::error_fallback;
+  const bool has_failed = plan.outcome == Outcome::error || plan.outcome == Outcome::error_fallback;
   if (has_failed && mode != Mode::observe) {
     record_failure(series, plan.decision->error);
   }

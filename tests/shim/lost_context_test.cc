@@ -59,7 +59,8 @@ TEST(LostContext, EveryStickyErrorIsToldByName) {
   for (const StickyError& error : kStickyErrors) {
     const EngineRun run =
         run_engine(kReplacement + std::to_string(static_cast<int>(error.code)), {"--launches=2"});
-    EXPECT_EQ(lines_with(run, " (" + std::to_string(error.code) + "): the CUDA context"), 1) << run.process.err;
+    EXPECT_EQ(lines_with(run, " (" + std::to_string(error.code) + "): the CUDA context"), 1)
+        << run.process.err;
     EXPECT_EQ(lines_with(run, error.cause), 1) << run.process.err;
     EXPECT_EQ(run.messages().size(), error.cause == kHardwareFault ? 1u : 3u) << run.process.err;
   }
