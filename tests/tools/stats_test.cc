@@ -170,14 +170,14 @@ TEST_F(Stats, ShowsTheFolderInForceAndWhatIsKept) {
   status.image_count = 7;
   status.image_bytes = 3 << 20;
   status.kept_image_count = 2;
-  status.kept_image_bytes = 1 << 20;
+  status.kept_image_bytes = 1 << 19;
   CountersFileBuilder::copy(status.folder, "/b");
   CountersFileBuilder::copy(status.refusal, "/c: error: No such file or directory [folder]");
   write(builder);
   const std::string table = stats({}).out;
   EXPECT_CONTAINS(table,
                   "\n1 process in /b (000000000000); 5 moves, 1 refusal\n"
-                  "7 images loaded (3.0 MiB), 2 of them (1.0 MiB) kept from folders before\n");
+                  "7 images loaded (3.0 MiB), 2 of them (512.0 KiB) kept from folders before\n");
   const std::string each = stats({"--per-process"}).out;
   EXPECT_CONTAINS(each,
                   "  now in /b; 5 moves, 1 refusal\n"
@@ -188,7 +188,7 @@ TEST_F(Stats, ShowsTheFolderInForceAndWhatIsKept) {
         "\nfibshim_folder_moves 5\n", "\nfibshim_folder_refusals 1\n",
         "fibshim_loaded_images{state=\"in_force\"} 5\n",
         "fibshim_loaded_images{state=\"kept\"} 2\n",
-        "fibshim_loaded_image_bytes{state=\"kept\"} 1048576\n"}) {
+        "fibshim_loaded_image_bytes{state=\"kept\"} 524288\n"}) {
     EXPECT_CONTAINS(prometheus, line) << line;
   }
   const std::string top = run_fibshim({"top", "--count", "1", "--dir", folder_.path()}).out;

@@ -8,7 +8,9 @@ namespace fibshim::tools {
 namespace {
 
 std::string size_words(uint64_t bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+  constexpr uint64_t kMiB = 1 << 20;
+  return bytes < kMiB ? fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024)
+                      : fmt::format("{:.1f} MiB", static_cast<double>(bytes) / kMiB);
 }
 
 }  // namespace
