@@ -146,9 +146,8 @@ void write_table(const std::vector<Sample>& samples) {
   for (const Sample& sample : samples) out << nlohmann::json(sample).dump() << "\n";
 }
 
-TEST(Soak, NothingGrowsAndEveryLaunchIsCounted) {
-  if (is_real_driver()) GTEST_SKIP() << "not for a real driver: it asks the simulated one what ran";
-  const long seconds = number_from("SOAK_SECONDS", 20);
+// What a host under load of so many seconds measures of itself.
+std::vector<Sample> soak(long seconds) {
   const long load = number_from("SOAK_LOAD", 100);
   const long sample_count = std::max(20L, seconds / 60);
   const Folders folders;
@@ -161,37 +160,50 @@ TEST(Soak, NothingGrowsAndEveryLaunchIsCounted) {
                              {"FIBSHIM_STATS_DIR", stats_dir}};
   const bool swaps = can_swap();
   if (swaps) environment["CONFORM_SWAPS"] = "1";
+  std::optional<Swapper> swapper;
+  if (swaps) swapper.emplace(folders, Environment{{"FIBSHIM_STATS_DIR", stats_dir}});
+  const HostRun run({"conform", "soak", std::to_string(seconds), std::to_string(sample_count),
+                     std::to_string(load)},
+                    environment, preload, static_cast<int>(seconds) + 120);
+  EXPECT_EQ(run.process().exit_code, 0) << run.process().out << run.process().err;
+  EXPECT_TRUE(swaps || run.messages().empty()) << run.process().err;
+  std::vector<Sample> samples = samples_in(run.process().out);
+  EXPECT_EQ(samples.size(), static_cast<size_t>(sample_count));
+  return samples;
+}
+
+TEST(Soak, NothingGrowsAndEveryLaunchIsCounted) {
+  if (is_real_driver()) GTEST_SKIP() << "not for a real driver: it asks the simulated one what ran";
+  constexpr double kMostShimKib = 512;
   std::vector<Sample> samples;
-  {
-    std::optional<Swapper> swapper;
-    if (swaps) swapper.emplace(folders, Environment{{"FIBSHIM_STATS_DIR", stats_dir}});
-    const HostRun run({"conform", "soak", std::to_string(seconds), std::to_string(sample_count),
-                       std::to_string(load)},
-                      environment, preload, static_cast<int>(seconds) + 120);
-    ASSERT_EQ(run.process().exit_code, 0) << run.process().out << run.process().err;
-    samples = samples_in(run.process().out);
-    RecordProperty("swaps", swaps ? "1" : "0");
-    EXPECT_TRUE(swaps || run.messages().empty()) << run.process().err;
+  // A peak of what waits for a grace period, on a busy machine, takes one more chunk of 256 KiB for each of several
+  // pools, once. A leak goes on: it rises as fast in the longer run, and so farther.
+  long seconds = number_from("SOAK_SECONDS", 20);
+  for (const bool is_last : {false, true}) {
+    samples = soak(seconds);
+    if (HasFailure()) return;
+    write_table(samples);
+    // The first quarter warms up: rings, tables and pools reach the size that the load needs.
+    samples.erase(samples.begin(), samples.begin() + static_cast<ptrdiff_t>(samples.size() / 4));
+    if (is_last || rise_of(samples, "shim_kib") < kMostShimKib) break;
+    seconds *= 3;
   }
-  ASSERT_EQ(samples.size(), static_cast<size_t>(sample_count));
-  write_table(samples);
-  const Sample last = samples.back();
+  const Sample& first = samples.front();
+  const Sample& last = samples.back();
   EXPECT_GT(last.at("hits"), 0);
   EXPECT_GT(last.at("launches"), last.at("hits"));
-  // The first quarter warms up: rings, tables and pools reach the size that the load needs.
-  samples.erase(samples.begin(), samples.begin() + static_cast<ptrdiff_t>(samples.size() / 4));
-  const double resident_kib = static_cast<double>(samples.front().at("rss_kib"));
-  EXPECT_LT(rise_of(samples, "rss_kib"), std::max(1024.0, resident_kib * 0.02));
-  EXPECT_LT(rise_of(samples, "shim_kib"), 512);
-  EXPECT_EQ(last.at("files"), samples.front().at("files"));
-  EXPECT_EQ(last.at("threads"), samples.front().at("threads"));
+  EXPECT_LT(rise_of(samples, "rss_kib"),
+            std::max(1024.0, static_cast<double>(first.at("rss_kib")) * 0.02));
+  EXPECT_LT(rise_of(samples, "shim_kib"), kMostShimKib);
+  EXPECT_EQ(last.at("files"), first.at("files"));
+  EXPECT_EQ(last.at("threads"), first.at("threads"));
   printf(
       "%ld s, 8 threads: %ld launches, %ld redirected, %ld programs; RSS %ld -> %ld KiB, the "
-      "shim's "
-      "%ld -> %ld KiB, files %ld, threads %ld, swaps %s\n",
-      seconds, last.at("launches"), last.at("hits"), last.at("programs"),
-      samples.front().at("rss_kib"), last.at("rss_kib"), samples.front().at("shim_kib"),
-      last.at("shim_kib"), last.at("files"), last.at("threads"), swaps ? "on" : "off");
+      "shim's %ld -> %ld "
+      "KiB, files %ld, threads %ld, swaps %s\n",
+      seconds, last.at("launches"), last.at("hits"), last.at("programs"), first.at("rss_kib"),
+      last.at("rss_kib"), first.at("shim_kib"), last.at("shim_kib"), last.at("files"),
+      last.at("threads"), can_swap() ? "on" : "off");
 }
 
 // A link that leads elsewhere a thousand times under load: the last folder is the one in force.
