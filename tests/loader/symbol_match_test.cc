@@ -186,6 +186,13 @@ TEST(SymbolMatch, RejectsWhatItCannotCompile) {
 }
 
 // What is easily misread as text that every match contains.
+// Each further "a" doubles what the first alternative costs before the second one fits.
+TEST(SymbolMatch, GivesUpWhereARegexCostsTooMuch) {
+  const char* const regex = "re:(?:(a+)+b|.*z)";
+  EXPECT_TRUE(fits(regex, std::string(3, 'a') + "z"));
+  EXPECT_FALSE(fits(regex, std::string(20, 'a') + "z"));
+}
+
 TEST(SymbolMatch, RegexesMayLeaveOutWhatLooksLiteral) {
   const struct {
     const char* regex;
