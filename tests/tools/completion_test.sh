@@ -14,7 +14,7 @@ if command -v zsh >/dev/null; then
 fi
 if command -v fish >/dev/null; then
   offers() { # line, word
-    fish -c "source tools/completion/fibshim.fish; complete -C '$1'" | grep -qx -- "$2" ||
+    fish -c "source tools/completion/fibshim.fish; complete -C '$1'" | grep -x >/dev/null -- "$2" ||
       fail "fish does not offer '$2' for '$1'"
   }
   offers 'fibshim ch' check

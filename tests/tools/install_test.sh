@@ -27,10 +27,10 @@ for file in "$here"/bin/fibshim "$here"/lib/*.so; do
     *) fail "$file has a search path that names a place" ;;
   esac
 done
-ldd "$here/bin/fibshim" | grep -q "libfibshim-elf.so => $here/" ||
+ldd "$here/bin/fibshim" | grep >/dev/null "libfibshim-elf.so => $here/" ||
   fail "the installed fibshim does not use the installed libelf"
 
-"$here/bin/fibshim" --version | grep -q '^fibshim [0-9]' || fail "--version"
+"$here/bin/fibshim" --version | grep >/dev/null '^fibshim [0-9]' || fail "--version"
 for folder in "$here"/share/fibshim/config/*; do
   "$here/bin/fibshim" check "$folder" || fail "the installed $folder has mistakes"
 done
@@ -54,16 +54,16 @@ export FIBSHIM_STATS_DIR
 "$here/bin/fibshim" check "$root/own" || fail "what init writes has mistakes"
 "$here/bin/fibshim" run --simulate -c "$root/own" -- "$here/lib/fibshim-sim/hosts/engine" --demo --hidden=4096 \
   --rows=8 --launches=5 --dtype=bf16 >"$root/log" 2>&1 || { cat "$root/log"; fail "run --simulate"; }
-"$here/bin/fibshim" stats --prometheus | grep -q 'outcome="hit".* 5$' || fail "no 5 hits on the simulator"
+"$here/bin/fibshim" stats --prometheus | grep >/dev/null 'outcome="hit".* 5$' || fail "no 5 hits on the simulator"
 for file in "$here"/bin/fibshim "$here"/lib/*.so; do
-  ! readelf -SW "$file" | grep -q '\.debug_info' || fail "$file is not stripped"
+  ! readelf -SW "$file" | grep >/dev/null '\.debug_info' || fail "$file is not stripped"
 done
 
 # In a folder that the linker searches, the bare name is enough: also in one of 64-bit libraries.
 make -s BUILD="$build" DESTDIR="$root/bits" PREFIX=/usr LIBDIR=/usr/lib64 install >"$root/log" 2>&1 ||
   { cat "$root/log"; fail "make install LIBDIR"; }
 # shellcheck disable=SC2002  # cat is the program
-LD_LIBRARY_PATH=$root/bits/usr/lib64 LD_PRELOAD=libfibshim.so cat /proc/self/maps | grep -q lib64/libfibshim.so ||
+LD_LIBRARY_PATH=$root/bits/usr/lib64 LD_PRELOAD=libfibshim.so cat /proc/self/maps | grep >/dev/null lib64/libfibshim.so ||
   fail "LD_PRELOAD=libfibshim.so is not found"
 # shellcheck disable=SC2016  # expanded inside
 preload=$("$root/bits/usr/bin/fibshim" run -c "$here/share/fibshim/config/demo" -- sh -c 'printf %s "$LD_PRELOAD"')

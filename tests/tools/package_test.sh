@@ -41,7 +41,7 @@ for unit in "$examples"/*.service; do
   read -ra words <<<"$(sed -n 's/^ExecStart=//p' "$unit")"
   for i in "${!words[@]}"; do
     [[ ${words[i]} == --* ]] || continue
-    "$build/bin/fibshim" "${words[1]}" --help | grep -q -- "${words[i]} " ||
+    "$build/bin/fibshim" "${words[1]}" --help | grep >/dev/null -- "${words[i]} " ||
       fail "$unit: ${words[1]} has no option ${words[i]}"
   done
 done
