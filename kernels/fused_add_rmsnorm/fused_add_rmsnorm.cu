@@ -67,15 +67,7 @@ __device__ void add_and_normalize(const T* hidden_states, const T* residual, con
 }
 
 template <int kHidden>
-struct BestPlanOf {
-  using Type = ThreeRowPlan<kHidden>;
-};
-template <>
-struct BestPlanOf<4096> {
-  using Type = RowPlan<4096, 1, 1, 2048>;
-};
-template <int kHidden>
-using PlanFor = typename BestPlanOf<kHidden>::Type;
+using PlanFor = SumPlan<kHidden>;
 
 }  // namespace
 }  // namespace fibshim

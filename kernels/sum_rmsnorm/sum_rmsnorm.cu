@@ -12,15 +12,7 @@ namespace fibshim {
 namespace {
 
 template <int kHidden>
-struct BestPlanOf {
-  using Type = ThreeRowPlan<kHidden>;
-};
-template <>
-struct BestPlanOf<4096> {
-  using Type = RowPlan<4096, 1, 1, 2048>;
-};
-template <int kHidden>
-using PlanFor = typename BestPlanOf<kHidden>::Type;
+using PlanFor = SumPlan<kHidden>;
 
 // second: null for a sum of two. sum: null where it is not kept.
 template <class T, class Plan>

@@ -153,8 +153,8 @@ Generation* start(const Libraries& libraries) {
       log_message(LogLevel::info, "%s", message);
     }
   }
-  // A process whose folder is refused is told and moved like any other, and launches can be recorded without
-  // knowing any of them.
+  // A process whose folder is refused has counters and can be moved like any other; and launches can be recorded
+  // without a folder.
   const bool is_refused = snapshot == nullptr && config_path()[0] != 0;
   if (!is_refused && snapshot == nullptr && recorder == nullptr) return nullptr;
   if (snapshot == nullptr) snapshot = no_folder();

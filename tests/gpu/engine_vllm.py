@@ -59,7 +59,7 @@ def child(args):
     one = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False)
     told = SamplingParams(temperature=0, max_tokens=1, detokenize=False, prompt_logprobs=0)
     out = {"logprobs": [[next(iter(step.values())).logprob for step in answer.prompt_logprobs if step]
-                        for answer in llm.generate(prompts(4, 200), told, use_tqdm=False)]}
+                        for answer in llm.generate(prompts(8, 300), told, use_tqdm=False)]}
     for name, requests, params, tokens in (("decode", decode, many, BATCH * DECODED), ("prefill", prefill, one, 8 * 1024)):
         work = lambda: llm.generate(requests, params, use_tqdm=False)
         work()

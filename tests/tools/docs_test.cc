@@ -24,15 +24,6 @@ std::string man_page(const std::string& name) {
   return std::regex_replace(text, std::regex(R"(\\-)"), "-");
 }
 
-std::set<std::string> matches(const std::string& text, const std::string& pattern) {
-  std::set<std::string> out;
-  const std::regex regex(pattern);
-  for (std::sregex_iterator at(text.begin(), text.end(), regex), end; at != end; ++at) {
-    out.insert((*at)[1]);
-  }
-  return out;
-}
-
 std::set<std::string> setting_names() {
   std::set<std::string> out;
   for (const SettingInfo& setting : kSettings) out.insert(setting.name);

@@ -17,15 +17,6 @@ std::string monitoring(const std::string& name) {
   return source_path("tools/packaging/monitoring/" + name);
 }
 
-std::set<std::string> matches(const std::string& text, const std::string& pattern) {
-  std::set<std::string> out;
-  const std::regex regex(pattern);
-  for (std::sregex_iterator at(text.begin(), text.end(), regex), end; at != end; ++at) {
-    out.insert((*at)[1]);
-  }
-  return out;
-}
-
 TEST(Monitoring, NamesMetricsAndOutcomesThatAreWritten) {
   const TemporaryFolder folder;
   CountersFileBuilder builder(4194399, 1);

@@ -128,7 +128,7 @@ std::string process_heading(const ProcessCounters& process) {
   if (folder.swap_count + folder.refused_count != 0) {
     out += fmt::format(
         "  {}; {}, {}\n",
-        folder.state == FolderState::refused ? "in no folder: what it was given is refused"
+        folder.state == FolderState::refused ? "in no folder: the one that it was given was refused"
         : folder.state == FolderState::off   ? "off; before: " + or_dash(folder.config.path)
                                              : "now in " + or_dash(folder.config.path),
         counted(folder.swap_count, "move", "moves"),
