@@ -89,11 +89,9 @@ int read_image(const Snapshot* snapshot, uint32_t solution_index, uint32_t image
       return failed(ErrorCode::invalid_value, "no such image");
     }
     const Image& image = snapshot->begin(solution.images)[image_index];
-    const auto root = RootFolder::open(snapshot->text(snapshot->root));
-    if (!root) {
-      return failed(root.error().code,
-                    std::string(snapshot->text(snapshot->root)) + ": " + root.error().message);
-    }
+    const char* const folder = snapshot->text(snapshot->begin(snapshot->roots)[solution.folder]);
+    const auto root = RootFolder::open(folder);
+    if (!root) return failed(root.error().code, std::string(folder) + ": " + root.error().message);
     auto content = root->read(snapshot->text(image.path), kMaxImageBytes);
     if (!content) return failed(content.error().code, content.error().message);
     const std::string path = root->path() + "/" + snapshot->text(image.path);

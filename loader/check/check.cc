@@ -1,53 +1,73 @@
 #include "loader/check/check.h"
 
+#include <string.h>
+
 #include <algorithm>
+#include <deque>
 #include <exception>
-#include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "loader/compile/bind.h"
 #include "loader/read/file.h"
+#include "loader/check/choices.h"
 #include "loader/check/images.h"
+#include "loader/check/join.h"
 #include "loader/check/names.h"
 #include "loader/compile/model.h"
 #include "loader/compile/read_pattern.h"
 #include "loader/compile/snapshot_builder.h"
+#include "shim/abi/folder_list.h"
 
 namespace fibshim {
 namespace {
 
+// One folder of the list, while it is read.
+struct OneFolder {
+  OneFolder(const FolderListing& given, size_t place, Diagnostics* diagnostics)
+      : listing(given), index(static_cast<uint16_t>(place)), trust(given, diagnostics) {}
+
+  const FolderListing& listing;
+  const uint16_t index;
+  TrustCheck trust;
+  std::optional<SignedManifest> manifest;  // where a key is required
+  std::optional<ImageStore> images;
+  std::unordered_set<std::string> listed_images;  // those that the entries have
+  std::unordered_set<std::string> unused_images;  // of solutions that are not used
+  std::vector<ManifestEntry> entries;
+};
+
 class FolderCheck {
  public:
   FolderCheck(const CheckOptions& options, CheckReport* report)
-      : options_(options), report_(report), trust_(model_.listing, &diagnostics_) {}
+      : options_(options), report_(report) {}
 
-  void run(const std::string& folder) {
-    auto listing = list_folder(folder, options_.trust, &diagnostics_);
-    if (!listing) return;
-    model_.listing = std::move(*listing);
+  void run(const std::string& list) {
+    if (!list_folders(list)) return;
     XXH3_128bits_reset(&digest_);
-    trust_.look_at_way();
-    trust_.look_at("", model_.listing.root.stamp());
-    for (const PathStamp& below : model_.listing.folders) {
-      trust_.look_at(below.relative, below.stamp);
+    bool is_readable = true;
+    for (OneFolder& folder : folders_) {
+      at_ = &folder;
+      look_at_trust();
+      is_readable = is_readable && is_within_limits() && read_signature() && read_folder_settings();
     }
-    if (!is_within_limits() || !read_signature() || !read_folder_settings()) {
-      trust_.finish();
-      return;
-    }
+    if (!is_readable) return finish_trust();
     read_all();
-    index_solutions();
+    check_all_choices();
     check_solutions();
     report_missing();
-    trust_.finish();
+    finish_trust();
+    for (OneFolder& folder : folders_) {
+      report_->manifest.entries.insert(report_->manifest.entries.end(), folder.entries.begin(),
+                                       folder.entries.end());
+    }
     if (diagnostics_.invalid_count() == 0) {
-      bind_all();
-      if (diagnostics_.invalid_count() == 0) report_unreachable();
+      const std::vector<bool> is_reached = join_all(&model_, shadows_, &diagnostics_);
+      if (diagnostics_.invalid_count() == 0) report_unreachable(is_reached);
     }
     if (options_.lint != nullptr && diagnostics_.invalid_count() == 0) {
       options_.lint->check_model(model_, &diagnostics_);
@@ -58,7 +78,7 @@ class FolderCheck {
       if (snapshot) {
         report_->snapshot = std::move(*snapshot);
       } else {
-        diagnostics_.add(Rule::limit, {model_.listing.given, 0, 0}, snapshot.error().message);
+        diagnostics_.add(Rule::limit, {model_.folders[0].given, 0, 0}, snapshot.error().message);
       }
     }
   }
@@ -86,6 +106,42 @@ class FolderCheck {
   FolderModel take_model() { return std::move(model_); }
 
  private:
+  // False: one of them is none.
+  bool list_folders(const std::string& list) {
+    std::vector<std::string> given;
+    const char* rest = list.c_str();
+    size_t length = 0;
+    while (const char* const begin = next_folder(&rest, &length)) given.emplace_back(begin, length);
+    if (given.empty()) given.emplace_back();
+    if (given.size() > kMaxFolders) {
+      diagnostics_.add(Rule::folder, {list, 0, 0},
+                       std::to_string(given.size()) + " folders; at most " +
+                           std::to_string(kMaxFolders) + " are accepted");
+      return false;
+    }
+    for (const std::string& folder : given) {
+      auto listing = list_folder(folder, options_.trust, &diagnostics_);
+      if (listing) model_.folders.push_back(std::move(*listing));
+    }
+    if (model_.folders.size() != given.size()) return false;
+    for (const FolderListing& listing : model_.folders) {
+      folders_.emplace_back(listing, folders_.size(), &diagnostics_);
+    }
+    return true;
+  }
+
+  void look_at_trust() {
+    at_->trust.look_at_way();
+    at_->trust.look_at("", at_->listing.root.stamp());
+    for (const PathStamp& below : at_->listing.folders) {
+      at_->trust.look_at(below.relative, below.stamp);
+    }
+  }
+
+  void finish_trust() {
+    for (OneFolder& folder : folders_) folder.trust.finish();
+  }
+
   void digest_bytes(std::string_view bytes) {
     const uint64_t size = bytes.size();
     XXH3_128bits_update(&digest_, &size, sizeof size);
@@ -93,12 +149,13 @@ class FolderCheck {
   }
 
   void beyond_limit(const std::string& what) {
-    diagnostics_.add(Rule::limit, {model_.listing.given, 0, 0}, what + " are accepted");
+    const FolderListing& listing = at_ == nullptr ? model_.folders[0] : at_->listing;
+    diagnostics_.add(Rule::limit, {listing.given, 0, 0}, what + " are accepted");
   }
 
   // Adds up sizes before anything is read. False: the folder holds too much.
   bool add_size(const std::string& relative) {
-    const auto stamp = model_.listing.root.stamp_below(relative.c_str());
+    const auto stamp = at_->listing.root.stamp_below(relative.c_str());
     if (stamp) total_bytes_ += stamp->size_bytes;
     if (total_bytes_ <= kMaxFolderBytes) return true;
     beyond_limit("files that are too large together; at most " + std::to_string(kMaxFolderBytes) +
@@ -107,9 +164,10 @@ class FolderCheck {
   }
 
   bool is_within_limits() {
-    const FolderListing& listing = model_.listing;
-    if (listing.patterns.size() > kMaxPatterns) {
-      beyond_limit(std::to_string(listing.patterns.size()) + " patterns; at most " +
+    const FolderListing& listing = at_->listing;
+    pattern_count_ += listing.patterns.size();
+    if (pattern_count_ > kMaxPatterns) {
+      beyond_limit(std::to_string(pattern_count_) + " patterns; at most " +
                    std::to_string(kMaxPatterns));
       return false;
     }
@@ -122,10 +180,13 @@ class FolderCheck {
   }
 
   bool are_images_within_limits() {
-    std::unordered_set<std::string_view> seen;
+    std::set<std::pair<uint16_t, std::string_view>> seen;
     for (const SolutionSpec& solution : model_.solutions) {
+      at_ = &folders_[solution.folder];
       for (const SolutionImage& image : solution.images) {
-        if (seen.insert(image.relative).second && !add_size(image.relative)) return false;
+        if (seen.emplace(solution.folder, image.relative).second && !add_size(image.relative)) {
+          return false;
+        }
       }
     }
     return true;
@@ -134,38 +195,41 @@ class FolderCheck {
   // True when the folder may be read.
   bool read_signature() {
     if (options_.required_key.empty()) return true;
-    auto manifest =
-        SignedManifest::open(model_.listing.root, options_.required_key, options_.trust);
+    auto manifest = SignedManifest::open(at_->listing.root, options_.required_key, options_.trust);
     if (!manifest) {
-      diagnostics_.add(Rule::signature, {model_.listing.given, 0, 0}, manifest.error().message);
+      diagnostics_.add(Rule::signature, {at_->listing.given, 0, 0}, manifest.error().message);
       return false;
     }
-    signed_ = std::move(*manifest);
+    at_->manifest = std::move(*manifest);
     return true;
   }
 
   // False when a key is required and has not signed these bytes.
   bool take_entry(const std::string& relative, std::string_view bytes) {
-    if (!signed_ && !options_.wants_entries) return true;
+    if (!at_->manifest && !options_.wants_entries) return true;
     const Sha256 hash = sha256(bytes);
-    report_->manifest.entries.push_back({relative, bytes.size(), hash});
-    if (!signed_) return true;
-    const std::string why = signed_->difference(relative, bytes.size(), hash);
+    at_->entries.push_back({relative, bytes.size(), hash});
+    if (!at_->manifest) return true;
+    const std::string why = at_->manifest->difference(relative, bytes.size(), hash);
     if (why.empty()) return true;
-    diagnostics_.add(Rule::signature, {model_.listing.shown(relative), 0, 0}, why);
+    diagnostics_.add(Rule::signature, {at_->listing.shown(relative), 0, 0}, why);
     return false;
   }
 
   // Files that were signed and are no part of the folder any more.
   void report_missing() {
-    if (!signed_) return;
-    std::unordered_set<std::string_view> found;
-    for (const ManifestEntry& entry : report_->manifest.entries) found.insert(entry.relative);
-    for (const auto& [relative, entry] : signed_->entries()) {
-      // Earlier versions signed an index, which is not read any more.
-      if (relative == ".fibshim-index" || found.count(relative) != 0) continue;
-      diagnostics_.add(Rule::signature, {model_.listing.shown(relative), 0, 0},
-                       "signed, but gone, or named by nothing that is served");
+    for (const OneFolder& folder : folders_) {
+      if (!folder.manifest) continue;
+      std::unordered_set<std::string_view> found;
+      for (const ManifestEntry& entry : folder.entries) found.insert(entry.relative);
+      for (const auto& [relative, entry] : folder.manifest->entries()) {
+        // Earlier versions signed an index, which is not read any more.
+        if (relative == ".fibshim-index" || found.count(relative) != 0) continue;
+        // An earlier folder's solution is served in place of this one's.
+        if (folder.unused_images.count(relative) != 0) continue;
+        diagnostics_.add(Rule::signature, {folder.listing.shown(relative), 0, 0},
+                         "signed, but gone, or named by nothing that is served");
+      }
     }
   }
 
@@ -174,14 +238,14 @@ class FolderCheck {
   template <class Use>
   void read_json(const std::string& relative, const Use& use) {
     if (diagnostics_.is_full()) return;
-    model_.files.push_back(model_.listing.shown(relative));
+    model_.files.push_back(at_->listing.shown(relative));
     const std::string* const file = &model_.files.back();
-    const auto content = model_.listing.root.read(relative, kMaxJsonBytes);
+    const auto content = at_->listing.root.read(relative, kMaxJsonBytes);
     if (!content) {
       diagnostics_.add(Rule::file_read, {*file, 0, 0}, content.error().message);
       return;
     }
-    trust_.look_at(relative, content->stamp);
+    at_->trust.look_at(relative, content->stamp);
     const std::string& bytes = content->bytes;
     if (!take_entry(relative, bytes)) return;
     digest_bytes(relative);
@@ -197,56 +261,121 @@ class FolderCheck {
   // False: the folder is of a format that nothing here knows.
   bool read_folder_settings() {
     bool is_known = true;
-    if (!model_.listing.has_settings) return is_known;
+    FolderSettings& own = settings_.emplace_back();
+    if (!at_->listing.has_settings) return is_known;
     read_json(kSettingsFile, [&](JsonValue root) {
       is_known = is_known_format(root, &diagnostics_);
-      if (is_known) model_.settings = read_settings(root, &diagnostics_);
+      if (is_known) own = read_settings(root, &diagnostics_);
     });
+    auto& known = model_.settings.of_process;
+    for (auto& setting : own.of_process) {
+      const auto first = std::ranges::find_if(
+          known, [&](const auto& other) { return other.first == setting.first; });
+      if (first == known.end()) {
+        known.push_back(std::move(setting));
+      } else {
+        report_shadowed("setting", setting.first, {setting.second.file, 0, 0},
+                        {first->second.file, 0, 0});
+      }
+    }
     return is_known;
   }
 
-  void read_all() {
-    size_t named_definitions = 0;
-    for (const std::string& relative : model_.listing.definitions) {
+  void report_shadowed(const char* kind, const std::string& name, Place place, Place by) {
+    const std::string what = std::string(kind) + (strcmp(kind, "solution") == 0 ? " of " : " ");
+    diagnostics_.add(Rule::shadowed, place,
+                     what + quoted(name) + " is not used: that in " + by.file +
+                         (by.line == 0 ? "" : ":" + std::to_string(by.line)) + " comes first");
+    report_->shadowed.push_back({kind, name, std::move(place), std::move(by)});
+  }
+
+  void add_definition(Definition definition) {
+    definition.folder = at_->index;
+    const auto [known, is_new] =
+        definitions_.emplace(definition.name.name, model_.definitions.size());
+    if (is_new) return model_.definitions.push_back(std::move(definition));
+    const Definition& first = model_.definitions[known->second];
+    if (first.folder == at_->index) {
+      return report_duplicate(Rule::duplicate_definition, definition.name,
+                              "definition " + quoted(definition.name.name), first.name.mark);
+    }
+    if (first.axes == definition.axes && first.arguments == definition.arguments) return;
+    const auto key = std::pair(at_->index, definition.name.name);
+    if (const auto other = shadows_.definitions.find(key); other != shadows_.definitions.end()) {
+      return report_duplicate(Rule::duplicate_definition, definition.name,
+                              "definition " + quoted(definition.name.name), other->second);
+    }
+    shadows_.definitions.emplace(key, definition.name.mark);
+    report_shadowed("definition", definition.name.name, definition.name.mark, first.name.mark);
+  }
+
+  void add_solution(SolutionSpec solution) {
+    solution.folder = at_->index;
+    const auto [known, is_new] =
+        solved_.emplace(solution.definition.name, std::pair(at_->index, solution.definition.mark));
+    const auto& [folder, mark] = known->second;
+    if (folder == at_->index) return model_.solutions.push_back(std::move(solution));
+    for (const SolutionImage& image : solution.images) at_->unused_images.insert(image.relative);
+    shadows_.solutions.emplace(at_->index, solution.definition.name);
+    report_shadowed("solution", solution.definition.name, solution.definition.mark, mark);
+  }
+
+  void add_pattern(std::unique_ptr<PatternSpec> pattern, const std::string& relative) {
+    pattern->folder = at_->index;
+    const auto [known, is_new] =
+        labels_.emplace(pattern->label, std::pair(at_->index, pattern->label_mark));
+    const auto& [folder, mark] = known->second;
+    if (is_new) {
+      patterns_.emplace_back(std::move(pattern), relative);
+    } else if (folder == at_->index) {
+      report_duplicate(Rule::duplicate_label, {pattern->label, pattern->label_mark},
+                       "pattern " + quoted(pattern->label), mark);
+    } else {
+      report_shadowed("pattern", pattern->label, pattern->label_mark, mark);
+    }
+  }
+
+  void read_definitions() {
+    size_t named = 0;
+    for (const std::string& relative : at_->listing.definitions) {
       read_json(relative, [&](JsonValue root) {
         auto definition = read_definition(root, &diagnostics_);
         if (!definition) return;
-        ++named_definitions;
-        const auto [known, is_new] =
-            definitions_.emplace(definition->name.name, model_.definitions.size());
-        if (!is_new) {
-          report_duplicate(Rule::duplicate_definition, definition->name,
-                           "definition " + quoted(definition->name.name),
-                           model_.definitions[known->second].name.mark);
-          return;
-        }
-        model_.definitions.push_back(std::move(*definition));
+        ++named;
+        add_definition(std::move(*definition));
       });
     }
-    has_unread_definitions_ = named_definitions != model_.listing.definitions.size();
-    for (const std::string& relative : model_.listing.solutions) {
+    has_unread_definitions_ = has_unread_definitions_ || named != at_->listing.definitions.size();
+  }
+
+  void read_solutions() {
+    for (const std::string& relative : at_->listing.solutions) {
       read_json(relative, [&](JsonValue root) {
         const uint32_t errors_before = diagnostics_.error_count();
         auto solution = read_solution(root, relative, &diagnostics_);
         if (!solution) return;
         if (options_.lint != nullptr) options_.lint->read_solution(root, *solution, &diagnostics_);
         solution->is_complete = diagnostics_.error_count() == errors_before;
-        model_.solutions.push_back(std::move(*solution));
+        add_solution(std::move(*solution));
       });
     }
+  }
+
+  void read_all() {
+    for (OneFolder& folder : folders_) {
+      at_ = &folder;
+      read_definitions();
+      read_solutions();
+    }
     const uint32_t errors_before_patterns = diagnostics_.error_count();
-    for (const std::string& relative : model_.listing.patterns) {
-      read_json(relative, [&](JsonValue root) {
-        auto pattern = read_pattern(root, &diagnostics_);
-        if (pattern == nullptr) return;
-        const auto [known, is_new] = labels_.emplace(pattern->label, pattern->label_mark);
-        if (!is_new) {
-          report_duplicate(Rule::duplicate_label, {pattern->label, pattern->label_mark},
-                           "pattern " + quoted(pattern->label), known->second);
-          return;
-        }
-        patterns_.emplace_back(std::move(pattern), relative);
-      });
+    for (OneFolder& folder : folders_) {
+      at_ = &folder;
+      for (const std::string& relative : folder.listing.patterns) {
+        read_json(relative, [&](JsonValue root) {
+          auto pattern = read_pattern(root, &diagnostics_);
+          if (pattern != nullptr) add_pattern(std::move(pattern), relative);
+        });
+      }
     }
     has_faulty_patterns_ = diagnostics_.error_count() != errors_before_patterns;
     apply_definition_settings();
@@ -265,18 +394,26 @@ class FolderCheck {
   }
 
   void apply_definition_settings() {
-    for (const DefinitionSetting& setting : model_.settings.of_definitions) {
-      const bool is_known =
-          setting.is_glob()
-              ? std::any_of(definitions_.begin(), definitions_.end(),
-                            [&](const auto& definition) { return setting.fits(definition.first); })
-              : definitions_.count(setting.definition.name) != 0;
-      if (!is_known) report_unknown_definition(setting.definition);
+    for (const FolderSettings& settings : settings_) {
+      for (const DefinitionSetting& setting : settings.of_definitions) report_unless_known(setting);
     }
     for (SolutionSpec& solution : model_.solutions) {
-      const DefinitionSetting* const setting = model_.settings.find(solution.definition.name);
-      if (setting != nullptr) solution.on_error = setting->on_error;
+      for (const FolderSettings& settings : settings_) {
+        const DefinitionSetting* const setting = settings.find(solution.definition.name);
+        if (setting == nullptr) continue;
+        solution.on_error = setting->on_error;
+        break;
+      }
     }
+  }
+
+  void report_unless_known(const DefinitionSetting& setting) {
+    const bool is_known =
+        setting.is_glob()
+            ? std::any_of(definitions_.begin(), definitions_.end(),
+                          [&](const auto& definition) { return setting.fits(definition.first); })
+            : definitions_.count(setting.definition.name) != 0;
+    if (!is_known) report_unknown_definition(setting.definition);
   }
 
   void report_duplicate(Rule rule, const MarkedName& second, const std::string& what, Mark first) {
@@ -284,16 +421,14 @@ class FolderCheck {
                      what + " is already in " + *first.file + ":" + std::to_string(first.line));
   }
 
-  void index_solutions() {
-    for (uint32_t i = 0; i < model_.solutions.size(); ++i) {
-      const SolutionSpec& solution = model_.solutions[i];
-      const auto [known, is_new] = solution_by_definition_.emplace(solution.definition.name, i);
-      if (is_new) continue;
-      const SolutionSpec& first = model_.solutions[known->second];
-      diagnostics_.add(Rule::duplicate_solution, solution.definition.mark,
-                       "definition " + quoted(solution.definition.name) + " is already solved by " +
-                           quoted(first.name.name) + " in " + *first.file + ":" +
-                           std::to_string(first.definition.mark.line));
+  void check_all_choices() {
+    std::unordered_map<std::string_view, std::vector<const SolutionSpec*>> by_definition;
+    for (const SolutionSpec& solution : model_.solutions) {
+      by_definition[solution.definition.name].push_back(&solution);
+    }
+    for (const auto& [name, solutions] : by_definition) {
+      if (solutions.size() > 1)
+        check_choices(definition_of(*solutions[0]), solutions, &diagnostics_);
     }
   }
 
@@ -304,8 +439,12 @@ class FolderCheck {
 
   void check_solutions() {
     if (!are_images_within_limits()) return;
-    ImageStore store(model_.listing, signed_ ? &*signed_ : nullptr);
+    for (OneFolder& folder : folders_) {
+      folder.images.emplace(folder.listing, folder.manifest ? &*folder.manifest : nullptr);
+    }
     for (SolutionSpec& solution : model_.solutions) {
+      at_ = &folders_[solution.folder];
+      ImageStore& store = *at_->images;
       const Definition* const definition = definition_of(solution);
       if (definition == nullptr) report_unknown_definition(solution.definition);
       if (!solution.is_complete) continue;
@@ -317,9 +456,9 @@ class FolderCheck {
         const ImageFacts& facts = store.facts(image.relative, image.kind);
         digest_bytes(image.relative);
         XXH3_128bits_update(&digest_, facts.hash.data(), facts.hash.size());
-        if (facts.read_error || !images_.insert(image.relative).second) continue;
-        trust_.look_at(image.relative, facts.stamp);
-        report_->manifest.entries.push_back({image.relative, facts.size_bytes, facts.hash});
+        if (facts.read_error || !at_->listed_images.insert(image.relative).second) continue;
+        at_->trust.look_at(image.relative, facts.stamp);
+        at_->entries.push_back({image.relative, facts.size_bytes, facts.hash});
       }
     }
   }
@@ -335,71 +474,10 @@ class FolderCheck {
                      diagnostics_.suggestion(name.name, known));
   }
 
-  using SolutionsByName = std::vector<std::pair<std::string_view, uint32_t>>;  // sorted
-
-  static SolutionsByName::const_iterator first_with_prefix(const SolutionsByName& by_name,
-                                                           std::string_view prefix) {
-    return std::lower_bound(by_name.begin(), by_name.end(),
-                            std::pair<std::string_view, uint32_t>(prefix, 0));
-  }
-
-  // How often names will be compared, known before the first comparison.
-  bool are_pairs_within_limits(const SolutionsByName& by_name) {
-    uint64_t pairs = 0;
-    for (const auto& pattern : model_.patterns) {
-      const std::string_view prefix = pattern->name_prefix();
-      const auto begin = first_with_prefix(by_name, prefix);
-      const auto end = std::partition_point(begin, by_name.end(), [&](const auto& named) {
-        return named.first.substr(0, prefix.size()) == prefix;
-      });
-      pairs += static_cast<uint64_t>(end - begin);
-    }
-    if (pairs <= kMaxComparedPairs) return true;
-    beyond_limit(std::to_string(pairs) +
-                 " pairs of a pattern and a solution whose name begins as the pattern's does; at "
-                 "most " +
-                 std::to_string(kMaxComparedPairs));
-    return false;
-  }
-
-  void bind_all() {
-    // Solutions by definition name: a template's literal beginning selects a range.
-    SolutionsByName by_name;
-    for (uint32_t i = 0; i < model_.solutions.size(); ++i) {
-      by_name.emplace_back(model_.solutions[i].definition.name, i);
-    }
-    std::sort(by_name.begin(), by_name.end());
-    is_reached_.assign(model_.solutions.size(), false);
-    if (!are_pairs_within_limits(by_name)) return;
-    std::vector<std::pair<uint32_t, uint32_t>> pairs;  // of a pattern and a solution
-    for (uint32_t i = 0; i < model_.patterns.size(); ++i) {
-      const PatternSpec& pattern = *model_.patterns[i];
-      const std::string_view prefix = pattern.name_prefix();
-      auto at = first_with_prefix(by_name, prefix);
-      for (; at != by_name.end() && at->first.substr(0, prefix.size()) == prefix; ++at) {
-        if (pattern.can_name(at->first, {})) pairs.emplace_back(i, at->second);
-      }
-    }
-    if (pairs.size() > kMaxBindings) {
-      beyond_limit(std::to_string(pairs.size()) + " pairs of a pattern and a solution; at most " +
-                   std::to_string(kMaxBindings));
-      return;
-    }
-    for (const auto& [pattern, solution] : pairs) {
-      const SolutionSpec& spec = model_.solutions[solution];
-      is_reached_[solution] = true;
-      BindingSpec binding =
-          bind(*model_.patterns[pattern], spec, *definition_of(spec), &diagnostics_);
-      binding.pattern = pattern;
-      binding.solution = solution;
-      model_.bindings.push_back(std::move(binding));
-    }
-  }
-
-  void report_unreachable() {
+  void report_unreachable(const std::vector<bool>& is_reached) {
     for (size_t i = 0; i < model_.solutions.size(); ++i) {
       const SolutionSpec& solution = model_.solutions[i];
-      if (is_reached_[i]) continue;
+      if (is_reached[i]) continue;
       diagnostics_.add(Rule::unreachable_solution, solution.definition.mark,
                        "no pattern leads to definition " + quoted(solution.definition.name));
     }
@@ -415,17 +493,18 @@ class FolderCheck {
   CheckReport* report_;
   Diagnostics diagnostics_;
   FolderModel model_;
-  TrustCheck trust_;
-  std::optional<SignedManifest> signed_;  // where a key is required
+  std::deque<OneFolder> folders_;
+  OneFolder* at_ = nullptr;               // that is being read
+  std::vector<FolderSettings> settings_;  // of each folder
   XXH3_state_t digest_;
   std::unordered_map<std::string, size_t> definitions_;  // name -> index into the model's
-  std::unordered_map<std::string, uint32_t> solution_by_definition_;
-  std::unordered_map<std::string, Mark> labels_;
+  Shadows shadows_;
+  std::unordered_map<std::string, std::pair<uint16_t, Mark>> solved_;  // by which folder, and where
+  std::unordered_map<std::string, std::pair<uint16_t, Mark>> labels_;
   std::vector<std::pair<std::unique_ptr<PatternSpec>, std::string>> patterns_;  // with their files
-  std::unordered_set<std::string> images_;  // those that the manifest has
   SuppliedNames supplied_;
-  std::vector<bool> is_reached_;
   uint64_t total_bytes_ = 0;
+  size_t pattern_count_ = 0;
   // What could not be read must not make sound files look wrong.
   bool has_unread_definitions_ = false;
   bool has_faulty_patterns_ = false;
@@ -433,16 +512,16 @@ class FolderCheck {
 
 }  // namespace
 
-CheckReport check_folder(const std::string& folder, const CheckOptions& options) noexcept {
+CheckReport check_folder(const std::string& folders, const CheckOptions& options) noexcept {
   CheckReport report;
   try {
     // Large, and an engine's thread may have a small stack.
     const auto check = std::make_unique<FolderCheck>(options, &report);
     try {
-      check->run(folder);
+      check->run(folders);
     } catch (const std::exception& error) {
       report.snapshot.reset();
-      check->diagnostics().add(Rule::internal, {folder, 0, 0}, error.what());
+      check->diagnostics().add(Rule::internal, {folders, 0, 0}, error.what());
     }
     check->fill_report();
     if (options.model != nullptr) *options.model = check->take_model();

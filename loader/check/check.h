@@ -26,6 +26,14 @@ struct FolderManifest {
   std::vector<ManifestEntry> entries;
 };
 
+// Of several folders, what an earlier one keeps a later one's from being used.
+struct Shadowed {
+  const char* kind;  // "solution", "pattern", "definition" or "setting"
+  std::string name;  // of a solution its definition's
+  Place place;
+  Place by;
+};
+
 // What a program looks for beyond what serving needs. Its findings stand among the others.
 class FolderLint {
  public:
@@ -65,10 +73,11 @@ struct CheckReport {
 
   SnapshotPtr snapshot;  // null when invalid_count is not 0
   FolderManifest manifest;
+  std::vector<Shadowed> shadowed;
 };
 
-// Paths in the report begin with `folder` as it was given. Never throws: a lack of memory is a
+// `folders`: one, or several as FIBSHIM_CONFIG has them. Paths in the report begin with a folder as it was given. Never throws: a lack of memory is a
 // diagnostic too.
-CheckReport check_folder(const std::string& folder, const CheckOptions& options = {}) noexcept;
+CheckReport check_folder(const std::string& folders, const CheckOptions& options = {}) noexcept;
 
 }  // namespace fibshim

@@ -1,5 +1,6 @@
 #include "loader/check/names.h"
 
+#include "loader/check/choices.h"
 #include "loader/compile/bind.h"
 
 namespace fibshim {
@@ -123,6 +124,7 @@ void check_names(const SolutionSpec& solution, const Definition& definition,
     if (cluster == 0 || is_whole_clusters(kGridX + i, values[kGridX + i], cluster, &why)) continue;
     diagnostics->add(Rule::geometry_range, solution.geometry[kClusterX + i].text.mark, why);
   }
+  check_when(solution, definition, diagnostics);
   std::vector<Step> unused;
   for (const MarkedExpression& clause : solution.where) {
     const auto compiled = compile_where(clause.expression, scope, &unused);

@@ -23,6 +23,7 @@ class Binder {
     bind_arguments();
     bind_geometry();
     bind_where();
+    bind_when();
     if (binding_.state == BindingState::ready) {
       warn_of_dropped_scalars();
       if (solution_.error_code != ErrorCode::success) {
@@ -278,6 +279,17 @@ class Binder {
       const auto compiled =
           compile_where(clause.expression, scope_, &binding_.where, &binding_.where_clauses);
       if (!compiled) refuse_expression(compiled.error(), clause);
+    }
+  }
+
+  void bind_when() {
+    for (const MarkedExpression& clause : solution_.when) {
+      const auto compiled =
+          compile_where(clause.expression, scope_, &binding_.when, &binding_.when_clauses);
+      if (compiled) continue;
+      refuse_expression(compiled.error(), clause);
+      binding_.when.clear();
+      return binding_.when_clauses.clear();
     }
   }
 

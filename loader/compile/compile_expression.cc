@@ -407,6 +407,51 @@ class Compiler {
     return std::nullopt;
   }
 
+  // An integer of the launch, or that divided by a constant, compared with a constant.
+  Clause describe_range(const Value& clause) const {
+    if (clause.kind != Value::Kind::operation || clause.op < Op::eq || clause.op > Op::ge)
+      return {};
+    const bool is_mirrored = constant_of(clause.right) == nullptr;
+    const int64_t* const bound = constant_of(is_mirrored ? clause.left : clause.right);
+    const Value* value = &values_[is_mirrored ? clause.right : clause.left];
+    if (bound == nullptr) return {};
+    Clause range{.kind = Clause::Kind::range};
+    const bool is_less = clause.op == Op::lt || clause.op == Op::le;
+    const bool is_strict = clause.op == Op::lt || clause.op == Op::gt;
+    if (clause.op == Op::eq) {
+      range.low = range.high = *bound;
+    } else if (clause.op == Op::ne) {
+      return {};
+    } else if (is_less != is_mirrored) {
+      if (is_strict && *bound == INT64_MIN) return {};
+      range.high = *bound - is_strict;
+    } else {
+      if (is_strict && *bound == INT64_MAX) return {};
+      range.low = *bound + is_strict;
+    }
+    const int64_t* const divisor = constant_of(value->right);
+    if (value->kind == Value::Kind::operation && value->op == Op::div && divisor != nullptr &&
+        *divisor > 0) {
+      // Division rounds towards 0.
+      range.low = range.low > 0            ? saturated(range.low, *divisor, 0)
+                  : range.low == INT64_MIN ? INT64_MIN
+                                           : saturated(range.low - 1, *divisor, 1);
+      range.high = saturated(range.high, *divisor, range.high < 0 ? 0 : *divisor - 1);
+      value = &values_[value->left];
+    }
+    if (value->kind != Value::Kind::source) return {};
+    range.source = value->source;
+    return range;
+  }
+
+  // a * b + c, or the nearest 64-bit integer. b is positive, c smaller than b.
+  static int64_t saturated(int64_t a, int64_t b, int64_t c) {
+    int64_t exact = 0;
+    const bool overflows =
+        __builtin_mul_overflow(a, b, &exact) || __builtin_add_overflow(exact, c, &exact);
+    return !overflows ? exact : a < 0 ? INT64_MIN : INT64_MAX;
+  }
+
   Clause describe(const Value& clause) const {
     const auto equal = with_constant(clause, Op::eq);
     const auto unequal = with_constant(clause, Op::ne);
@@ -415,9 +460,11 @@ class Compiler {
       if (pointer == nullptr || pointer->type != ValueType::address) return {};
       return {Clause::Kind::not_null, pointer->index, pointer->offset, 0};
     }
-    if (!equal || equal->constant != 0) return {};
+    if (!equal || equal->constant != 0) return describe_range(clause);
     const Value& remainder = values_[equal->value];
-    if (remainder.kind != Value::Kind::operation || remainder.op != Op::mod) return {};
+    if (remainder.kind != Value::Kind::operation || remainder.op != Op::mod) {
+      return describe_range(clause);
+    }
     const Source* const pointer = param_of(remainder.left);
     const int64_t* const divisor = constant_of(remainder.right);
     if (pointer == nullptr || pointer->type != ValueType::address || divisor == nullptr ||

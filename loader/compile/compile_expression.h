@@ -65,12 +65,15 @@ struct Clause {
   enum class Kind : uint8_t {
     aligned,   // pointer % (mask + 1) == 0
     not_null,  // pointer != 0
+    range,     // low <= source <= high, of an integer
     other,
   };
   Kind kind = Kind::other;
   uint16_t param = 0;
   uint32_t offset = 0;
   int64_t mask = 0;
+  Source source;
+  int64_t low = INT64_MIN, high = INT64_MAX;
 };
 
 struct CompiledValue {

@@ -54,6 +54,8 @@ struct DefinitionAxis {
   std::string name;
   bool is_const;
   int64_t value;  // of a const axis
+
+  bool operator==(const DefinitionAxis&) const = default;
 };
 
 struct DefinitionArgument {
@@ -63,9 +65,12 @@ struct DefinitionArgument {
   bool is_output = false;
   std::vector<std::string> shape;  // names of axes
   std::string written_into;        // "param" of an output: the input that it overwrites
+
+  bool operator==(const DefinitionArgument&) const = default;
 };
 
 struct Definition {
+  uint16_t folder = 0;  // index into FolderModel::folders
   MarkedName name;
   std::vector<DefinitionAxis> axes;
   std::vector<DefinitionArgument> arguments;  // inputs, then outputs

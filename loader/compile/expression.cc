@@ -368,6 +368,14 @@ Expression Expression::constant(int64_t value) {
   return expression;
 }
 
+std::vector<int64_t> Expression::integers() const {
+  std::vector<int64_t> result;
+  for (const Node& node : nodes_) {
+    if (node.kind == Kind::integer) result.push_back(node.integer);
+  }
+  return result;
+}
+
 std::vector<std::string> Expression::names() const {
   std::vector<std::string> names;
   for (const Node& node : nodes_) {

@@ -74,6 +74,8 @@ class Expression {
 
   // Every name that it uses, once.
   std::vector<std::string> names() const;
+  // Every integer that stands in it.
+  std::vector<int64_t> integers() const;
   // When the expression is `name == constant` (or the other way round), that name and value.
   struct Pin {
     std::string name;

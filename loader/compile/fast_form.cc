@@ -38,6 +38,7 @@ bool add_check(const Clause& clause, FastChecks* checks) {
   switch (clause.kind) {
     case Clause::Kind::aligned: return add_aligned(clause, checks);
     case Clause::Kind::not_null: return add_not_null(clause, checks);
+    case Clause::Kind::range:
     case Clause::Kind::other: break;
   }
   return false;
@@ -60,6 +61,10 @@ bool set_source(const Source& source, FastDimension* dimension) {
   }
   dimension->at = static_cast<uint8_t>(source.index);
   return true;
+}
+
+bool is_same(const Source& a, const Source& b) {
+  return a.kind == b.kind && a.type == b.type && a.index == b.index && a.offset == b.offset;
 }
 
 bool is_count(int64_t value) { return value >= 1 && value <= INT32_MAX; }
@@ -147,6 +152,36 @@ bool add_fast_checks(const std::vector<Clause>& clauses, FastChecks* checks) {
   bool is_whole = true;
   for (const Clause& clause : clauses) is_whole = add_check(clause, checks) && is_whole;
   return is_whole;
+}
+
+FastRange make_fast_range(const BindingSpec& binding) {
+  FastRange range;
+  memset(&range, 0, sizeof range);
+  if (binding.when.empty()) return range;  // always
+  range.source = FastRange::Source::computed;
+  int64_t low = INT64_MIN;
+  int64_t high = INT64_MAX;
+  for (const Clause& clause : binding.when_clauses) {
+    if (clause.kind != Clause::Kind::range ||
+        !is_same(clause.source, binding.when_clauses[0].source)) {
+      return range;
+    }
+    low = std::max(low, clause.low);
+    high = std::min(high, clause.high);
+  }
+  const Source& source = binding.when_clauses[0].source;
+  const bool is_geometry = source.kind == Source::Kind::geometry && source.index <= kBlockZ;
+  const bool is_param = source.kind == Source::Kind::param && source.offset == 0 &&
+                        source.index <= UINT8_MAX &&
+                        (source.type == ValueType::int32 || source.type == ValueType::uint32 ||
+                         source.type == ValueType::int64);
+  if (low > high || (!is_geometry && !is_param)) return range;
+  range.source = is_param ? FastRange::Source::param : FastRange::Source::geometry;
+  range.type = source.type;
+  range.at = static_cast<uint8_t>(source.index);
+  range.low = low;
+  range.span = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
+  return range;
 }
 
 FastForm make_fast_form(const BindingSpec& binding, const PatternSpec& pattern,

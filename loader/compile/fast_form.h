@@ -15,6 +15,9 @@ FastKey make_fast_key(const PatternSpec& pattern);
 // `aligned` stays filled up in pairs.
 bool add_fast_checks(const std::vector<Clause>& clauses, FastChecks* checks);
 
+// The `when` of a binding.
+FastRange make_fast_range(const BindingSpec& binding);
+
 FastForm make_fast_form(const BindingSpec& binding, const PatternSpec& pattern,
                         const SolutionSpec& solution);
 

@@ -25,14 +25,16 @@ std::optional<MarkedExpression> read_expression(JsonValue value, bool accepts_nu
   return result;
 }
 
-std::vector<MarkedExpression> read_where(JsonValue value, Diagnostics* diagnostics) {
+std::vector<MarkedExpression> read_clauses(JsonValue value, const char* key,
+                                           Diagnostics* diagnostics) {
   std::vector<MarkedExpression> clauses;
-  if (!expect_kind(value, JsonKind::array, "\"where\"", diagnostics) ||
-      !check_entry_count(value, "\"where\"", diagnostics)) {
+  const std::string what = quoted(key);
+  if (!expect_kind(value, JsonKind::array, what, diagnostics) ||
+      !check_entry_count(value, what, diagnostics)) {
     return clauses;
   }
   for (const JsonValue element : value.elements()) {
-    auto clause = read_expression(element, false, "an entry of \"where\"", diagnostics);
+    auto clause = read_expression(element, false, "an entry of " + what, diagnostics);
     if (clause) clauses.push_back(std::move(*clause));
   }
   return clauses;

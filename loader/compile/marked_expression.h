@@ -23,8 +23,9 @@ struct MarkedExpression {
 std::optional<MarkedExpression> read_expression(JsonValue value, bool accepts_numbers,
                                                 const std::string& what, Diagnostics* diagnostics);
 
-// The array of `where` clauses; empty when `value` is missing.
-std::vector<MarkedExpression> read_where(JsonValue value, Diagnostics* diagnostics);
+// The array of clauses that `key` has, such as "where"; empty when `value` is missing.
+std::vector<MarkedExpression> read_clauses(JsonValue value, const char* key,
+                                           Diagnostics* diagnostics);
 
 void report(const ExpressionError& error, const MarkedExpression& expression,
             Diagnostics* diagnostics);

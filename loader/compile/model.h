@@ -38,11 +38,13 @@ struct BindingSpec {
   GeometrySpec geometry[kGeometryCount] = {};
   std::vector<Step> where;
   std::vector<Clause> where_clauses;  // what the steps check
+  std::vector<Step> when;             // of one that is refused or broken, too
+  std::vector<Clause> when_clauses;
 };
 
 struct FolderModel {
-  FolderListing listing;
-  std::deque<std::string> files;  // the names that Marks point at
+  std::deque<FolderListing> folders;  // the first that has something wins
+  std::deque<std::string> files;      // the names that Marks point at
   std::vector<Definition> definitions;
   std::vector<SolutionSpec> solutions;
   std::vector<std::unique_ptr<PatternSpec>> patterns;  // in order of trial
@@ -50,6 +52,11 @@ struct FolderModel {
   std::vector<BindingSpec> bindings;
   FolderSettings settings;
   uint64_t digest[2] = {0, 0};
+
+  // The file of pattern `index`, as shown to people.
+  std::string shown_pattern(size_t index) const {
+    return folders[patterns[index]->folder].shown(pattern_files[index]);
+  }
 };
 
 }  // namespace fibshim

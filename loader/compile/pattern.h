@@ -46,6 +46,7 @@ struct TemplatePart {
 
 class PatternSpec : public Scope {
  public:
+  uint16_t folder = 0;  // index into FolderModel::folders
   std::string label;
   Mark label_mark;
   Mark mark;  // of the whole object

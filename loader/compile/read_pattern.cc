@@ -59,7 +59,7 @@ class PatternReader {
     read_values("axes", true);
     read_values("arguments", false);
     read_writes();
-    pattern_->where = read_where(root_.find("where"), diagnostics_);
+    pattern_->where = read_clauses(root_.find("where"), "where", diagnostics_);
     const auto definition =
         read_text(require_member(root_, "definition", "the pattern", diagnostics_),
                   "\"definition\"", diagnostics_);

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "loader/compile/fast_form.h"
+#include "shim/abi/folder_list.h"
 
 namespace fibshim {
 namespace {
@@ -30,7 +31,7 @@ std::vector<SymbolEntry> symbol_entries(const FolderModel& model) {
 // needs to pass around.
 struct alignas(64) SnapshotHeader {
   explicit SnapshotHeader(const FolderModel& model)
-      : matcher(symbol_entries(model)), trust(model.listing.trust.trust) {}
+      : matcher(symbol_entries(model)), trust(model.folders[0].trust.trust) {}
   SymbolMatcher matcher;
   Trust trust;
 };
@@ -125,6 +126,7 @@ Solution make_solution(const SolutionSpec& spec, BlobBuilder* blob) {
   solution.param_sizes = blob->array(sizes);
   solution.waits_for_previous = spec.waits_for_previous;
   solution.on_error = spec.on_error;
+  solution.folder = spec.folder;
   solution.error_code = static_cast<int32_t>(spec.error_code);
   if (!spec.error_message.empty()) solution.error_message = blob->text(spec.error_message);
   return solution;
@@ -182,6 +184,8 @@ Binding make_binding(const BindingSpec& spec, const FolderModel& model, BlobBuil
     binding.geometry[i].program = blob->program(spec.geometry[i].steps);
   }
   binding.where = blob->program(spec.where);
+  binding.when = blob->program(spec.when);
+  binding.range = make_fast_range(spec);
   binding.fast =
       make_fast_form(spec, *model.patterns[spec.pattern], model.solutions[spec.solution]);
   return binding;
@@ -209,8 +213,15 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   head.version = kSnapshotVersion;
   head.digest[0] = model.digest[0];
   head.digest[1] = model.digest[1];
-  head.root_device = model.listing.root.device();
-  head.root_inode = model.listing.root.inode();
+  std::vector<Offset> roots;
+  std::string all_roots;
+  for (const FolderListing& folder : model.folders) {
+    head.root_device = mix_identity(head.root_device, folder.root.device());
+    head.root_inode = mix_identity(head.root_inode, folder.root.inode());
+    roots.push_back(blob.text(folder.root.path()));
+    if (!all_roots.empty()) all_roots += kFolderSeparator;
+    all_roots += folder.root.path();
+  }
 
   std::vector<Solution> solutions;
   for (const SolutionSpec& spec : model.solutions) {
@@ -231,13 +242,17 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   std::vector<Pattern> patterns;
   for (size_t i = 0; i < model.patterns.size(); ++i) {
     Pattern pattern = make_pattern(*model.patterns[i], model.pattern_files[i], &blob);
-    std::sort(bindings_of[i].begin(), bindings_of[i].end(), [&](uint32_t a, uint32_t b) {
-      return model.solutions[model.bindings[a].solution].definition.name <
-             model.solutions[model.bindings[b].solution].definition.name;
+    // Those of one definition follow each other, in the order of trial.
+    std::ranges::stable_sort(bindings_of[i], {}, [&](uint32_t binding) -> const std::string& {
+      return model.solutions[model.bindings[binding].solution].definition.name;
     });
     std::vector<Route> routes;
     for (const uint32_t binding : bindings_of[i]) {
-      routes.push_back({solutions[bindings[binding].solution].definition, binding});
+      const Offset definition = solutions[bindings[binding].solution].definition;
+      if (routes.empty() || routes.back().definition != definition) {
+        routes.push_back({definition, binding, 0});
+      }
+      ++routes.back().count;
     }
     pattern.routes = blob.array(routes);
     patterns.push_back(pattern);
@@ -246,11 +261,12 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
 
   std::vector<Setting> settings;
   for (const auto& [name, value] : model.settings.of_process) {
-    settings.push_back({blob.text(name), blob.text(value)});
+    settings.push_back({blob.text(name), blob.text(value.text)});
   }
   head.settings = blob.array(settings);
 
-  head.root = blob.text(model.listing.root.path());
+  head.root = blob.text(all_roots);
+  head.roots = blob.array(roots);
   const std::string& bytes = blob.bytes();
   if (blob.is_too_large()) {
     return fail(ErrorCode::invalid_value,

@@ -70,10 +70,10 @@ class SolutionReader {
   void read_launch(JsonValue launch) {
     const std::string what = "\"launch\"";
     solution_.launch_mark = launch.mark();
-    accept_only(
-        launch,
-        {"kernel", "images", "grid", "block", "cluster", "shared_mem", "arguments", "where", "pdl"},
-        what, diagnostics_);
+    accept_only(launch,
+                {"kernel", "images", "grid", "block", "cluster", "shared_mem", "arguments", "where",
+                 "when", "benefit", "pdl"},
+                what, diagnostics_);
     if (const auto kernel = read_name(require_member(launch, "kernel", what, diagnostics_),
                                       "\"kernel\"", diagnostics_)) {
       solution_.kernel = *kernel;
@@ -95,7 +95,12 @@ class SolutionReader {
     }
 
     read_arguments(require_member(launch, "arguments", what, diagnostics_));
-    solution_.where = read_where(launch.find("where"), diagnostics_);
+    solution_.where = read_clauses(launch.find("where"), "where", diagnostics_);
+    solution_.when = read_clauses(launch.find("when"), "when", diagnostics_);
+    if (const auto benefit = read_integer(launch.find("benefit"), INT32_MIN, INT32_MAX,
+                                          "\"benefit\"", diagnostics_)) {
+      solution_.benefit = static_cast<int32_t>(*benefit);
+    }
     solution_.pdl_mark = launch.find("pdl").mark();
     solution_.waits_for_previous =
         read_boolean(launch.find("pdl"), "\"pdl\"", diagnostics_).value_or(false);

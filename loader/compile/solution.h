@@ -55,6 +55,7 @@ inline constexpr GeometryInfo kGeometry[kGeometryCount] = {
 };
 
 struct SolutionSpec {
+  uint16_t folder = 0;                // index into FolderModel::folders
   const std::string* file = nullptr;  // as in Marks
   std::string relative;               // below the folder's root
   MarkedName name;
@@ -68,7 +69,9 @@ struct SolutionSpec {
   Mark arguments_mark;
   std::vector<MarkedName> arguments;
   std::vector<MarkedExpression> where;
-  bool waits_for_previous = false;  // "pdl"
+  std::vector<MarkedExpression> when;  // which launches it is for: of the definition's axes
+  int32_t benefit = 0;                 // of several solutions, the one of the higher is tried first
+  bool waits_for_previous = false;     // "pdl"
   Mark pdl_mark;
   SolutionOnError on_error = SolutionOnError::unset;  // fibshim.json's for its definition
   // Arguments that "verify" supplies where no pattern does: a baseline's own.

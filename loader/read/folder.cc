@@ -413,7 +413,7 @@ FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics) {
                        "setting " + quoted(member.key) + " is there twice");
       continue;
     }
-    known.emplace_back(found->name, *text);
+    known.emplace_back(found->name, FolderSetting{*text, *member.key_mark.file});
   }
   return settings;
 }

@@ -70,8 +70,13 @@ struct DefinitionSetting {
   bool fits(const std::string& name) const;
 };
 
+struct FolderSetting {
+  std::string text;
+  std::string file;  // that has it
+};
+
 struct FolderSettings {
-  std::vector<std::pair<std::string, std::string>> of_process;  // with the FIBSHIM_ prefix
+  std::vector<std::pair<std::string, FolderSetting>> of_process;  // names with the FIBSHIM_ prefix
   std::vector<DefinitionSetting> of_definitions;
 
   // What holds for a definition: its own name's, else the first glob's that fits it. May be null.

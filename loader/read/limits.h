@@ -58,6 +58,7 @@ inline constexpr LimitInfo kLimits[] = {
      "solutions, summed over the patterns, whose definition's name begins as the pattern's does",
      "limit"},
     {"Bindings", kMaxBindings, "pairs of a pattern and a solution", "limit"},
+    {"Choices", kMaxChoices, "solutions of one definition", "limit"},
     {"Findings", kMaxFindings, "findings that are listed; more are counted", "limit"},
     {"Entries", kMaxEntries, "axes, arguments, images or clauses of a record", "limit"},
     {"Rank", kMaxRank, "axes of one shape", "limit"},

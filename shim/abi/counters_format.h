@@ -3,7 +3,8 @@
 //
 //   FileHeader                      at 0
 //   ControlBlock                    at control_at (control_format.h)
-//   SeriesEntry[series_capacity]    at series_at: one per (config, pattern, definition, device)
+//   SeriesEntry[series_capacity]    at series_at: one per (config, pattern, definition,
+//                                   solution, device)
 //   shard 0, shard 1, ...           at shards_at + i * shard_stride; uint64 counters, that of
 //                                   (series s, outcome o) at (s * kOutcomeSlots + o) * 8
 //
@@ -20,7 +21,7 @@
 namespace fibshim {
 
 inline constexpr char kCountersMagic[8] = {'F', 'I', 'B', 'C', 'N', 'T', 'R', 0};
-inline constexpr uint32_t kCountersVersion = 5;
+inline constexpr uint32_t kCountersVersion = 6;
 inline constexpr char kCountersSuffix[] = ".counters";
 inline constexpr uint32_t kOutcomeSlots = 16;      // counters per series, room for later outcomes
 inline constexpr uint32_t kSeriesCapacity = 4096;  // beyond: counted under "(other)" names
@@ -36,7 +37,7 @@ struct CountedDevice {
 
 struct CountedConfig {
   uint64_t digest[2];  // Snapshot::digest
-  char path[496];      // links resolved
+  char path[496];      // links resolved; of several folders, ':' between them
 };
 
 struct FileHeader {
@@ -74,7 +75,8 @@ struct SeriesEntry {
   uint32_t reserved;
   char pattern[120];     // its label, cut to fit
   char definition[128];  // the name that the launch resolved to, cut to fit
+  char solution[128];    // that serves it, cut to fit; empty: none, or which depends on the launch
 };
-static_assert(sizeof(SeriesEntry) == 256);
+static_assert(sizeof(SeriesEntry) == 384);
 
 }  // namespace fibshim

@@ -53,9 +53,10 @@ inline constexpr SettingInfo kSettings[] = {
     {SettingId::config,
      "FIBSHIM_CONFIG",
      {},
-     "folder",
+     "folder, or folders with : between",
      "unset: the shim does nothing",
-     "the config folder",
+     "the config folder; of several, the first that has a definition's solution or a pattern's "
+     "label wins",
      false},
     {SettingId::mode,
      "FIBSHIM_MODE",

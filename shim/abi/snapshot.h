@@ -1,4 +1,4 @@
-// The narrow header between the two libraries: one config folder, validated and compiled.
+// The narrow header between the two libraries: one config folder, or several in turn, validated and compiled.
 //
 // A snapshot is one contiguous, immutable block of plain structs. Everything inside refers to
 // everything else by byte offset from the block's start, so the block can be copied, written to a
@@ -13,8 +13,8 @@
 
 namespace fibshim {
 
-inline constexpr uint32_t kSnapshotVersion = 4;
-inline constexpr uint32_t kLoaderApiVersion = 5;
+inline constexpr uint32_t kSnapshotVersion = 5;
+inline constexpr uint32_t kLoaderApiVersion = 6;
 
 // Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
 inline constexpr uint32_t kMaxParams = 128;     // parameters of one kernel, original or replacement
@@ -22,6 +22,7 @@ inline constexpr uint32_t kMaxKeyParts = 8;     // launch-time values in one def
 inline constexpr uint32_t kMaxCaptures = 8;     // named groups that a pattern uses
 inline constexpr uint32_t kMaxStackDepth = 16;  // values an expression may have in flight
 inline constexpr uint32_t kMaxNameLength = 512;  // bytes of a definition name, NUL included
+inline constexpr uint32_t kMaxChoices = 8;       // solutions of one definition
 
 using Offset = uint32_t;
 
@@ -152,7 +153,8 @@ struct ImageHashes {
 // Where a definition name leads to for one pattern.
 struct Route {
   Offset definition;  // its name
-  uint32_t binding;   // index into Snapshot::bindings
+  uint32_t binding;   // the first of them: index into Snapshot::bindings
+  uint32_t count;     // of its solutions, in the order of trial; at most kMaxChoices
 };
 
 // --- the fast form: what the commonest launches need, without expressions ---
@@ -210,6 +212,19 @@ enum class FastWay : uint8_t {
   computed,  // run the programs; `geometry` and `has_dynamic` hold
   slow,      // a cluster, or more arguments than the fast side has room for
 };
+
+// A solution's `when`, as far as it is a range of one value: low <= value <= low + span, as 64 bits without
+// overflow. Of a parameter `type` is int32, uint32 or int64.
+struct FastRange {
+  enum class Source : uint8_t { always, geometry, param, computed };
+  Source source;
+  ValueType type;
+  uint8_t at;  // geometry: index in the plain order; param: its number, read from the first byte
+  uint8_t reserved[5];
+  int64_t low;
+  uint64_t span;
+};
+static_assert(sizeof(FastRange) == 24);
 
 struct FastForm {
   FastWay way;
@@ -282,8 +297,8 @@ struct Solution {
   uint32_t max_shared_mem;  // dynamic shared memory in bytes; UINT32_MAX when it is an expression
   uint8_t waits_for_previous;  // "pdl": the kernel executes griddepcontrol.wait itself
   SolutionOnError on_error;    // its definition's
-  uint8_t reserved[2];
-  int32_t error_code;  // 0, or the CUresult that a launch must return
+  uint16_t folder;             // index into Snapshot::roots
+  int32_t error_code;          // 0, or the CUresult that a launch must return
   Offset error_message;
 };
 
@@ -325,7 +340,9 @@ struct Binding {
   Offset reason;  // why it is refused or broken
   Array<ArgumentMap> arguments;
   GeometryMap geometry[kGeometryCount];
-  Program where;  // the solution's
+  Program where;    // the solution's
+  Program when;     // which launches it is for; of one that is not ready, too. None: for all
+  FastRange range;  // `when` as a range
   FastForm fast;
 };
 
@@ -336,13 +353,15 @@ struct Setting {
 };
 
 struct Snapshot {
-  char magic[8];         // "FIBSNAP"
-  uint32_t version;      // kSnapshotVersion
-  uint32_t size_bytes;   // of the whole block
-  uint64_t digest[2];    // XXH3-128 over every file that was read, and its path
-  Offset root;           // absolute path of the folder, links resolved
-  uint64_t root_device;  // what was opened: st_dev and st_ino of the folder that was read
-  uint64_t root_inode;
+  char magic[8];        // "FIBSNAP"
+  uint32_t version;     // kSnapshotVersion
+  uint32_t size_bytes;  // of the whole block
+  uint64_t digest[2];   // XXH3-128 over every file that was read, and its path
+  Offset root;          // absolute path of the folder, links resolved; of several, ':' between them
+  uint64_t
+      root_device;  // what was opened: st_dev and st_ino of the folder that was read; of several,
+  uint64_t root_inode;      // mix_identity() (folder_list.h)
+  Array<Offset> roots;      // the single paths
   Array<Pattern> patterns;  // by falling benefit, then label: the order of trial
   Array<Solution> solutions;
   Array<Binding> bindings;

@@ -248,19 +248,20 @@ bool reserve_series(uint32_t series) {
 }
 
 bool is_series(const SeriesEntry& entry, uint32_t config, const char* pattern,
-               const char* definition, int32_t device) {
+               const char* definition, const char* solution, int32_t device) {
   return entry.config == config && entry.device == device &&
          strncmp(entry.pattern, pattern, sizeof entry.pattern - 1) == 0 &&
-         strncmp(entry.definition, definition, sizeof entry.definition - 1) == 0;
+         strncmp(entry.definition, definition, sizeof entry.definition - 1) == 0 &&
+         strncmp(entry.solution, solution, sizeof entry.solution - 1) == 0;
 }
 
 // Holding the lock. UINT32_MAX when the table has no room for it.
 uint32_t find_or_add_series(uint32_t config, const char* pattern, const char* definition,
-                            int32_t device, uint32_t room_kept) {
+                            const char* solution, int32_t device, uint32_t room_kept) {
   Counters& state = g_counters;
   const uint32_t index = state.series_count.load(std::memory_order_relaxed);
   for (uint32_t i = 1; i < index; ++i) {
-    if (is_series(state.series[i], config, pattern, definition, device)) return i;
+    if (is_series(state.series[i], config, pattern, definition, solution, device)) return i;
   }
   if (index + room_kept >= kSeriesCapacity || !reserve_series(index)) return UINT32_MAX;
   SeriesEntry& entry = state.series[index];
@@ -268,6 +269,7 @@ uint32_t find_or_add_series(uint32_t config, const char* pattern, const char* de
   entry.device = static_cast<int16_t>(device);
   snprintf(entry.pattern, sizeof entry.pattern, "%s", pattern);
   snprintf(entry.definition, sizeof entry.definition, "%s", definition);
+  snprintf(entry.solution, sizeof entry.solution, "%s", solution);
   state.series_count.store(index + 1, std::memory_order_release);
   if (FileHeader* const file = file_header()) {
     state.file_series[index] = entry;
@@ -390,14 +392,16 @@ void take_back_slowly(CounterIndex index) {
   if (shared != nullptr) __atomic_fetch_sub(shared + index, 1, __ATOMIC_RELAXED);
 }
 
-uint32_t series_of(uint32_t config, const char* pattern, const char* definition, int32_t device) {
+uint32_t series_of(uint32_t config, const char* pattern, const char* definition,
+                   const char* solution, int32_t device) {
   Counters& state = g_counters;
   MutexGuard guard(state.lock);
   if (!ensure_open()) return 0;
   // Room is kept for one "(other)" per pattern, and for the last one.
-  uint32_t series = find_or_add_series(config, pattern, definition, device, kSeriesCapacity / 8);
-  if (series == UINT32_MAX) series = find_or_add_series(config, pattern, kOther, -1, 1);
-  if (series == UINT32_MAX) series = find_or_add_series(config, kOther, kOther, -1, 0);
+  uint32_t series =
+      find_or_add_series(config, pattern, definition, solution, device, kSeriesCapacity / 8);
+  if (series == UINT32_MAX) series = find_or_add_series(config, pattern, kOther, "", -1, 1);
+  if (series == UINT32_MAX) series = find_or_add_series(config, kOther, kOther, "", -1, 0);
   if (series == UINT32_MAX) {
     warn_of_space("another series");
     series = 0;
@@ -441,7 +445,8 @@ uint32_t first_series_like(uint32_t series) {
   if (strcmp(entry.definition, kOther) == 0) return 0;
   uint32_t first = 1;
   while (entries[first].config != entry.config ||
-         strcmp(entries[first].definition, entry.definition) != 0) {
+         strcmp(entries[first].definition, entry.definition) != 0 ||
+         strcmp(entries[first].solution, entry.solution) != 0) {
     ++first;
   }
   return first;

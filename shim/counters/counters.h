@@ -70,10 +70,11 @@ uint32_t open_counters(const Snapshot& snapshot);
 // The index under which a folder's counts go: the one that it had before, if it was in force then.
 uint32_t add_config(const Snapshot& snapshot);
 
-// The series of (config, pattern label, definition name, device), made at first need; device -1: not
-// told. Slow path only. When the table is full: the one of (label, "(other)"), or of ("(other)",
+// The series of (config, pattern label, definition name, solution name, device), made at first need; solution "":
+// none, device -1: not told. Slow path only. When the table is full: the one of (label, "(other)"), or of ("(other)",
 // "(other)").
-uint32_t series_of(uint32_t config, const char* pattern, const char* definition, int32_t device);
+uint32_t series_of(uint32_t config, const char* pattern, const char* definition,
+                   const char* solution, int32_t device);
 
 // The names that a series was made with; cut to fit, like the file's. Series 0 has empty ones.
 void names_of_series(uint32_t series, const char** pattern, const char** definition);
@@ -86,7 +87,7 @@ const char* folder_of_series(uint32_t series);
 int32_t device_of(uint32_t series);
 uint64_t hits_of(uint32_t series);
 
-// The first series of the same folder and definition. 0 for series 0, and for one that stands for several
+// The first series of the same folder, definition and solution. 0 for series 0, and for one that stands for several
 // definitions, for lack of room.
 uint32_t first_series_like(uint32_t series);
 

@@ -85,7 +85,7 @@ Replacement find_or_load(const Candidate& candidate, const Binding& binding, int
 
 uint32_t unresolved_series(const Candidate& candidate) {
   return series_of(candidate.generation->config, candidate.snapshot->text(candidate.pattern->label),
-                   "(unresolved)", kNoDevice);
+                   "(unresolved)", "", kNoDevice);
 }
 
 int64_t device_key_of_launch(const LaunchRequest& request) {
@@ -95,55 +95,77 @@ int64_t device_key_of_launch(const LaunchRequest& request) {
   return scope.is_current() ? current_device_key() : key_of_device(kNoDevice);
 }
 
-const Decision& decide(const Record& record, Candidate* candidate, int64_t* key, uint32_t count,
-                       const LaunchRequest& request, Decision* scratch) {
-  const Snapshot& snapshot = *candidate->snapshot;
-  const uint32_t own = candidate->pattern->key.count;
-  Resolution resolution;
-  resolve(record, *candidate, key, &resolution);
-  if (count == own) key[own] = device_of_all_launches(record, request);
-  const int64_t device = key[own];
+namespace {
 
+// Completes a decision with what needs the driver. False: it holds for this launch alone.
+bool complete(const Record& record, const Candidate& candidate, const int64_t* key, uint32_t count,
+              const LaunchRequest& request, const Resolution& resolution, Decision* out) {
+  const Snapshot& snapshot = *candidate.snapshot;
+  const uint32_t own = candidate.pattern->key.count;
+  const int64_t device = key[own];
   Replacement replacement = {LoadState::not_yet, CUDA_SUCCESS, nullptr};
   DecisionKind kind = resolution.kind;
   if (kind == DecisionKind::ready) {
-    replacement = find_or_load(*candidate, *resolution.binding, device, request);
+    replacement = find_or_load(candidate, *resolution.binding, device, request);
     kind = kind_of(replacement.state);
   } else if (resolution.reason[0] != 0) {
     log_message(LogLevel::info, "%s: %s", resolution.definition, resolution.reason);
   }
-  fill_decision(*candidate, resolution, kind, key, count, scratch);
-  scratch->key[own] = device;  // for look-ups from when devices are told apart
-  scratch->series =
-      resolution.definition[0] == 0
-          ? unresolved_series(*candidate)
-          : series_of(candidate->generation->config, snapshot.text(candidate->pattern->label),
-                      resolution.definition, device_of_key(device));
-  scratch->counter = counter_of(scratch->series, outcome_of(kind));
-  if (resolution.binding != nullptr) {
-    const Solution& solution = snapshot.begin(snapshot.solutions)[resolution.binding->solution];
-    scratch->on_error = on_error_of(solution.on_error);
-    record_solution(scratch->series, snapshot.text(solution.name));
-    scratch->is_quarantined = is_series_quarantined(scratch->series);
-    if (scratch->is_quarantined != 0) scratch->way = Way::slow;
+  fill_decision(candidate, resolution, kind, key, count, out);
+  out->key[own] = device;  // for look-ups from when devices are told apart
+  const Solution* const solution =
+      resolution.binding == nullptr
+          ? nullptr
+          : &snapshot.begin(snapshot.solutions)[resolution.binding->solution];
+  out->series = resolution.definition[0] == 0
+                    ? unresolved_series(candidate)
+                    : series_of(candidate.generation->config,
+                                snapshot.text(candidate.pattern->label), resolution.definition,
+                                solution == nullptr ? "" : snapshot.text(solution->name),
+                                device_of_key(device));
+  out->counter = counter_of(out->series, outcome_of(kind));
+  if (solution != nullptr) {
+    out->on_error = on_error_of(solution->on_error);
+    record_solution(out->series, snapshot.text(solution->name));
+    out->is_quarantined = is_series_quarantined(out->series);
+    if (out->is_quarantined != 0) out->way = Way::slow;
   }
   if (kind == DecisionKind::ready) {
-    scratch->node_kernel = replacement.kernel;
-    scratch->kernel = function_for(record, replacement.kernel);
-    if (scratch->kernel == nullptr) {
-      scratch->kernel = reinterpret_cast<CUfunction>(replacement.kernel);
-    }
+    out->node_kernel = replacement.kernel;
+    out->kernel = function_for(record, replacement.kernel);
+    if (out->kernel == nullptr) out->kernel = reinterpret_cast<CUfunction>(replacement.kernel);
   } else if (kind == DecisionKind::failed) {
-    scratch->error = replacement.error;
+    out->error = replacement.error;
   }
-  const bool lasts = kind == DecisionKind::failed ? !may_pass(replacement.error)
-                                                  : kind != DecisionKind::in_capture;
-  if (!lasts) return *scratch;
-  const Decision* const published = publish_decision(candidate, *scratch);
+  return kind == DecisionKind::failed ? !may_pass(replacement.error)
+                                      : kind != DecisionKind::in_capture;
+}
+
+bool is_of_quarantined(const Decision& decision) {
+  return decision.binding != nullptr && is_series_quarantined(decision.series);
+}
+
+}  // namespace
+
+const Decision& decide(const Record& record, Candidate* candidate, int64_t* key, uint32_t count,
+                       const LaunchRequest& request, DecisionRoom* scratch) {
+  const uint32_t own = candidate->pattern->key.count;
+  if (count == own) key[own] = device_of_all_launches(record, request);
+  Resolution resolution;
+  bool lasts = true;
+  make_decision(record, *candidate, key, &resolution, scratch,
+                [&](const Resolution& one, Decision* out) {
+                  lasts = complete(record, *candidate, key, count, request, one, out) && lasts;
+                });
+  if (!lasts) return scratch->decision;
+  const Decision* const published = publish_decision(candidate, scratch->decision);
   // A quarantine may have begun since it was looked at.
-  if (resolution.binding != nullptr && is_series_quarantined(scratch->series)) {
-    quarantine_decisions(is_series_quarantined);
+  const bool is_choice = resolution.kind == DecisionKind::choice;
+  bool is_quarantined = !is_choice && is_of_quarantined(scratch->decision);
+  for (uint32_t i = 0; is_choice && i < resolution.route->count; ++i) {
+    is_quarantined = is_quarantined || is_of_quarantined(scratch->chosen[i]);
   }
+  if (is_quarantined) quarantine_decisions(is_series_quarantined);
   return *published;
 }
 

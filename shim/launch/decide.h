@@ -9,7 +9,7 @@ namespace fibshim {
 // `key` has room for a device behind the candidate's own parts; `count` says whether that is part of the key.
 // `scratch` holds a decision that is not cached.
 const Decision& decide(const Record& record, Candidate* candidate, int64_t* key, uint32_t count,
-                       const LaunchRequest& request, Decision* scratch);
+                       const LaunchRequest& request, DecisionRoom* scratch);
 
 // The series under which launches of a candidate are counted whose definition cannot be computed.
 uint32_t unresolved_series(const Candidate& candidate);

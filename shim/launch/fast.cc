@@ -125,18 +125,25 @@ inline typename Launch::End launch_replacement(Launch launch, const Decision& de
   return launch.ended(result);
 }
 
-// A decision with expressions.
+// As expressions see the launch.
 template <class Launch>
-__attribute__((noinline)) typename Launch::End launch_computed(Launch launch,
-                                                               const Candidate& candidate,
-                                                               const Decision& decision,
-                                                               ReaderState* reader) {
+inline LaunchView make_view(const Launch& launch, const Candidate& candidate) {
   LaunchView view;
   view.params = launch.params();
   view.captures = candidate.captures;
   for (uint32_t i = 0; i < kPlainSharedMem; ++i) view.geometry[kGridX + i] = launch.geometry(i);
   for (uint32_t i = 0; i < 3; ++i) view.geometry[kClusterX + i] = 1;
   view.geometry[kSharedMem] = launch.geometry(kPlainSharedMem);
+  return view;
+}
+
+// A decision with expressions.
+template <class Launch>
+__attribute__((noinline)) typename Launch::End launch_computed(Launch launch,
+                                                               const Candidate& candidate,
+                                                               const Decision& decision,
+                                                               ReaderState* reader) {
+  const LaunchView view = make_view(launch, candidate);
   if (!pattern_holds(candidate, view) || !solution_holds(decision, view)) {
     return leave_for_slow_side(launch, reader);
   }
@@ -176,6 +183,51 @@ inline typename Launch::End launch_directly(Launch launch, const Decision& decis
   return launch_replacement(launch, decision, reader, geometry, arguments);
 }
 
+// As a decision says that is for all launches of its key, or that this one has chosen.
+template <class Launch>
+inline typename Launch::End launch_decided(Launch launch, const Candidate& candidate,
+                                           const Decision& decision, ReaderState* reader) {
+  switch (way_now(decision)) {
+    case Way::direct:
+      // The attribute goes on to a replacement that waits.
+      if (Launch::kHasAttributes && decision.fast.waits_for_previous != 0) break;
+      return launch_directly(launch, decision, reader);
+    case Way::original:
+      count_in(reader->counters, decision.counter);
+      leave_fast_section(reader);
+      return launch.original();
+    case Way::computed:
+      if (Launch::kHasAttributes && decision.fast.waits_for_previous != 0) break;
+      return launch_computed(launch, candidate, decision, reader);
+    case Way::slow:
+    case Way::chosen: break;
+  }
+  return leave_for_slow_side(launch, reader);
+}
+
+// Several solutions, or one under a `when`.
+template <class Launch>
+__attribute__((noinline)) typename Launch::End launch_chosen(Launch launch,
+                                                             const Candidate& candidate,
+                                                             const Decision& choice,
+                                                             ReaderState* reader) {
+  const Choices& choices = *choice.choices;
+  const auto geometry_of = [&](uint32_t i) { return launch.geometry(i); };
+  const Decision* const decision = choices.is_fast
+                                       ? choose_fast(choices, launch.params(), geometry_of)
+                                       : choose(choice, make_view(launch, candidate));
+  if (decision == nullptr) {
+    // Whether or not the pattern's own where holds, the launch falls back, and is counted alike.
+    count_in(reader->counters, choice.counter);
+    leave_fast_section(reader);
+    return launch.original();
+  }
+  if (!fast_checks_hold(decision->fast.checks, launch.params())) {
+    return leave_for_slow_side(launch, reader);
+  }
+  return launch_decided(launch, candidate, *decision, reader);
+}
+
 template <class Launch>
 typename Launch::End launch_tracked(Launch launch, uintptr_t slot, ReaderState* reader);
 
@@ -211,21 +263,10 @@ __attribute__((noinline)) typename Launch::End launch_tracked(Launch launch, uin
   if (decision == nullptr || !fast_checks_hold(decision->fast.checks, launch.params())) {
     return leave_for_slow_side(launch, reader);
   }
-  switch (way_now(*decision)) {
-    case Way::direct:
-      // The attribute goes on to a replacement that waits.
-      if (Launch::kHasAttributes && decision->fast.waits_for_previous != 0) break;
-      return launch_directly(launch, *decision, reader);
-    case Way::original:
-      count_in(reader->counters, decision->counter);
-      leave_fast_section(reader);
-      return launch.original();
-    case Way::computed:
-      if (Launch::kHasAttributes && decision->fast.waits_for_previous != 0) break;
-      return launch_computed(launch, candidate, *decision, reader);
-    case Way::slow: break;
+  if (__builtin_expect(way_now(*decision) == Way::chosen, 0)) {
+    return launch_chosen(launch, candidate, *decision, reader);
   }
-  return leave_for_slow_side(launch, reader);
+  return launch_decided(launch, candidate, *decision, reader);
 }
 
 template <class Launch>

@@ -225,10 +225,12 @@ void load_replacements(const HandleEntry& entry) {
     const Pattern& pattern = *record->candidates[i].pattern;
     const Route* const routes = snapshot.begin(pattern.routes);
     for (uint32_t r = 0; r < pattern.routes.count; ++r) {
-      const Binding& binding = snapshot.begin(snapshot.bindings)[routes[r].binding];
-      if (binding.state != BindingState::ready || devices == nullptr) continue;
-      for (uint32_t c = 0; c < devices->class_count; ++c) {
-        (void)load_replacement(generation, binding, c);
+      const Binding* const first = &snapshot.begin(snapshot.bindings)[routes[r].binding];
+      for (const Binding* binding = first; binding != first + routes[r].count; ++binding) {
+        if (binding->state != BindingState::ready || devices == nullptr) continue;
+        for (uint32_t c = 0; c < devices->class_count; ++c) {
+          (void)load_replacement(generation, *binding, c);
+        }
       }
     }
   }

@@ -4,8 +4,8 @@
 // kept by series, from the first decision on, for the life of the process.
 //
 // Quarantine (FIBSHIM_QUARANTINE=N): a solution that made N launches fail is left alone; the original
-// runs, on the slow side, and fallback_quarantined counts it. A solution is known by its folder and its
-// definition, of which it is the only one, so all its series count together. It gets out when a folder
+// runs, on the slow side, and fallback_quarantined counts it. A solution is known by its folder, its
+// definition and its name, so all its series count together. It gets out when a folder
 // is published: at a swap, or in another process.
 //
 // Written and read on the slow side only; any thread.

@@ -2,25 +2,44 @@
 
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
-namespace fibshim {
+#include "shim/abi/folder_list.h"
 
-FolderIdentity identify_folder(const char* path) {
-  FolderIdentity identity = {};
+namespace fibshim {
+namespace {
+
+// Adds one folder. False: it is not there.
+bool add_folder(const char* path, FolderIdentity* identity) {
   char resolved[PATH_MAX];
   struct stat status;
-  if (path[0] == 0 || realpath(path, resolved) == nullptr || stat(resolved, &status) != 0) {
-    return identity;
+  if (realpath(path, resolved) == nullptr || stat(resolved, &status) != 0) return false;
+  identity->device = mix_identity(identity->device, status.st_dev);
+  identity->inode = mix_identity(identity->inode, status.st_ino);
+  // With the NUL, which keeps the paths apart.
+  for (size_t i = 0; i <= strlen(resolved); ++i) {
+    identity->path_hash =
+        (identity->path_hash ^ static_cast<unsigned char>(resolved[i])) * 0x100000001b3u;
   }
-  identity.is_there = true;
-  identity.device = status.st_dev;
-  identity.inode = status.st_ino;
+  return true;
+}
+
+}  // namespace
+
+FolderIdentity identify_folder(const char* list) {
+  FolderIdentity identity = {};
   identity.path_hash = 0xcbf29ce484222325u;
-  for (const char* at = resolved; *at != 0; ++at) {
-    identity.path_hash = (identity.path_hash ^ static_cast<unsigned char>(*at)) * 0x100000001b3u;
+  size_t length = 0;
+  while (const char* const folder = next_folder(&list, &length)) {
+    char path[PATH_MAX];
+    if (length >= sizeof path) return {};
+    memcpy(path, folder, length);
+    path[length] = 0;
+    if (!add_folder(path, &identity)) return {};
+    identity.is_there = true;
   }
-  return identity;
+  return identity.is_there ? identity : FolderIdentity{};
 }
 
 }  // namespace fibshim

@@ -1,12 +1,14 @@
 #include "shim/life/read_settings.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
+#include "shim/abi/folder_list.h"
 #include "shim/abi/snapshot.h"
 #include "shim/base/log.h"
 #include "shim/base/settings_in_force.h"
@@ -44,6 +46,23 @@ void warn_of_value(const SettingInfo& setting, const char* value, const char* wh
               value, setting.value_words, setting.default_words);
 }
 
+// Of each folder of a list. False: too long.
+bool make_all_absolute(const char* list, char* out, size_t out_size) {
+  size_t used = 0;
+  size_t length = 0;
+  out[0] = 0;
+  while (const char* const folder = next_folder(&list, &length)) {
+    char one[PATH_MAX];
+    if (length >= sizeof one) return false;
+    memcpy(one, folder, length);
+    one[length] = 0;
+    if (used != 0 && used + 1 < out_size) out[used++] = kFolderSeparator;
+    if (!make_absolute(one, out + used, out_size - used)) return false;
+    used += strlen(out + used);
+  }
+  return true;
+}
+
 void set_value(const SettingInfo& setting, const char* value, const char* where) {
   int choice = 0;
   if (setting.choices[0] != nullptr) {
@@ -54,7 +73,7 @@ void set_value(const SettingInfo& setting, const char* value, const char* where)
   }
   switch (setting.id) {
     case SettingId::config:
-      if (!make_absolute(value, g_settings.config_path, sizeof g_settings.config_path))
+      if (!make_all_absolute(value, g_settings.config_path, sizeof g_settings.config_path))
         g_settings.config_path[0] = 0;
       break;
     case SettingId::mode: g_mode.store(static_cast<Mode>(choice)); break;

@@ -5,6 +5,7 @@
 
 #include "shim/abi/program.h"
 #include "shim/abi/snapshot.h"
+#include "shim/registry/record.h"
 
 namespace fibshim {
 
@@ -31,6 +32,36 @@ inline bool fast_checks_hold(const FastChecks& checks, void* const* params) {
     if (read_bytes<int64_t>(params[checks.not_null[i]]) <= 0) return false;
   }
   return true;
+}
+
+// `geometry_of(i)`: the launch's own value, in the plain order. Not for FastRange::Source::computed.
+template <class GeometryOf>
+inline bool fast_range_holds(const FastRange& range, void* const* params,
+                             const GeometryOf& geometry_of) {
+  using program_detail::read_bytes;
+  if (range.source == FastRange::Source::always) return true;
+  int64_t value;
+  if (range.source == FastRange::Source::geometry) {
+    value = geometry_of(range.at);
+  } else if (range.type == ValueType::int32) {
+    value = read_bytes<int32_t>(params[range.at]);
+  } else if (range.type == ValueType::uint32) {
+    value = read_bytes<uint32_t>(params[range.at]);
+  } else {
+    value = read_bytes<int64_t>(params[range.at]);
+  }
+  return static_cast<uint64_t>(value) - static_cast<uint64_t>(range.low) <= range.span;
+}
+
+// Which decision a launch has. Null: none. For choices whose every `when` is a range.
+template <class GeometryOf>
+inline const Decision* choose_fast(const Choices& choices, void* const* params,
+                                   const GeometryOf& geometry_of) {
+  for (uint32_t i = 0; i < choices.count; ++i) {
+    const Choices::Choice& choice = choices.list[i];
+    if (fast_range_holds(choice.range, params, geometry_of)) return choice.decision;
+  }
+  return nullptr;
 }
 
 // `geometry_of(i)`: the launch's own value, in the plain order. False: no dimension (0, or beyond INT32_MAX).

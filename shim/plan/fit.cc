@@ -67,6 +67,11 @@ Fit fit_pattern(const Snapshot& snapshot, const Pattern& pattern, const Param* p
   return has_image(snapshot, pattern, image) ? Fit::fits : Fit::other_image;
 }
 
+bool fits_program(const Snapshot& snapshot, Program program, const Param* params,
+                  uint32_t param_count) {
+  return Params{params, param_count}.contain_all_of(snapshot, program);
+}
+
 bool fits_binding(const Snapshot& snapshot, const Binding& binding, const Param* params,
                   uint32_t param_count) {
   const Params own = {params, param_count};

@@ -21,6 +21,10 @@ enum class Fit : uint8_t {
 Fit fit_pattern(const Snapshot& snapshot, const Pattern& pattern, const Param* params,
                 uint32_t param_count, const ImageHashes* image);
 
+// Whether everything that the program reads lies within the parameters.
+bool fits_program(const Snapshot& snapshot, Program program, const Param* params,
+                  uint32_t param_count);
+
 // Whether everything that the binding reads lies within the parameters.
 bool fits_binding(const Snapshot& snapshot, const Binding& binding, const Param* params,
                   uint32_t param_count);

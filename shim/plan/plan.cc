@@ -110,18 +110,33 @@ void resolve(const Record& record, const Candidate& candidate, const int64_t* ke
   out->kind = DecisionKind::no_solution;
   out->binding = nullptr;
   out->reason = "";
+  out->route = nullptr;
   if (!format_name(record, candidate, key, out->definition)) {
     out->definition[0] = 0;
     return;
   }
-  const Route* const route = find_route(snapshot, pattern, out->definition);
-  if (route == nullptr) return;
-  const Binding& binding = snapshot.begin(snapshot.bindings)[route->binding];
+  out->route = find_route(snapshot, pattern, out->definition);
+  if (out->route == nullptr) return;
+  const Binding& first = snapshot.begin(snapshot.bindings)[out->route->binding];
+  if (out->route->count == 1 && first.when.count == 0) {
+    resolve_choice(record, candidate, 0, out);
+  } else {
+    out->kind = DecisionKind::choice;
+  }
+}
+
+void resolve_choice(const Record& record, const Candidate& candidate, uint32_t index,
+                    Resolution* out) {
+  const Snapshot& snapshot = *candidate.snapshot;
+  const Binding& binding = snapshot.begin(snapshot.bindings)[out->route->binding + index];
   out->kind = DecisionKind::refused;
+  out->binding = nullptr;
+  out->reason = "";
   if (binding.state == BindingState::refused) {
     out->reason = snapshot.text(binding.reason);
     return;
   }
+  if (!fits_program(snapshot, binding.when, record.params, record.param_count)) return;
   // A broken one fails, whatever it reads.
   if (binding.state == BindingState::ready &&
       !fits_binding(snapshot, binding, record.params, record.param_count)) {
@@ -149,11 +164,53 @@ void fill_decision(const Candidate& candidate, const Resolution& resolution, Dec
     }
     return;
   }
+  if (kind == DecisionKind::choice) {  // no checks: those of what is chosen hold the pattern's
+    out->way = Way::chosen;
+    return;
+  }
   const Pattern& pattern = *candidate.pattern;
   out->fast.checks = pattern.fast_checks;
   const bool keeps_original = kind == DecisionKind::no_solution || kind == DecisionKind::arch ||
                               kind == DecisionKind::refused;
   out->way = keeps_original && pattern.has_whole_checks != 0 ? Way::original : Way::slow;
+}
+
+void fill_choices(const Record& record, const Candidate& candidate, const Resolution& resolution,
+                  DecisionRoom* room) {
+  const Snapshot& snapshot = *candidate.snapshot;
+  const Route& route = *resolution.route;
+  Choices& choices = room->choices;
+  choices.count = 0;
+  choices.is_fast = true;
+  for (const bool serves : {true, false}) {
+    for (uint32_t i = 0; i < route.count; ++i) {
+      const Decision& decision = room->chosen[i];
+      const bool is_other =
+          decision.kind == DecisionKind::arch || decision.kind == DecisionKind::refused;
+      if (is_other == serves) continue;
+      const Binding& binding = snapshot.begin(snapshot.bindings)[route.binding + i];
+      Choices::Choice& choice = choices.list[choices.count];
+      choice.decision = &decision;
+      choice.range = binding.range;
+      choice.when = binding.when;
+      if (!fits_program(snapshot, binding.when, record.params, record.param_count)) {
+        // Cannot be computed: it is refused, whatever the launch is.
+        choice.range = {};
+        choice.when = {};
+      }
+      choices.is_fast = choices.is_fast && choice.range.source != FastRange::Source::computed;
+      ++choices.count;
+    }
+  }
+  room->decision.choices = &choices;
+}
+
+const Decision* choose(const Decision& choice, const LaunchView& view) {
+  const Choices& choices = *choice.choices;
+  for (uint32_t i = 0; i < choices.count; ++i) {
+    if (run(*choice.snapshot, choices.list[i].when, view, nullptr)) return choices.list[i].decision;
+  }
+  return nullptr;
 }
 
 bool find_arguments(const Record& record, LaunchRequest* request, LaunchPlan* plan) {
@@ -273,6 +330,7 @@ Outcome outcome_of(DecisionKind kind) {
     case DecisionKind::refused: return Outcome::fallback_refused;
     case DecisionKind::in_capture: return Outcome::fallback_in_capture;
     case DecisionKind::failed: return Outcome::error_fallback;
+    case DecisionKind::choice: return Outcome::fallback_where;
   }
   return Outcome::error_fallback;
 }

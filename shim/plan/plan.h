@@ -33,6 +33,13 @@ enum class LaunchAction : uint8_t {
   fail,      // return `decision->error`
 };
 
+// Room for a decision that is not kept, and for all that it chooses among.
+struct DecisionRoom {
+  Decision decision;
+  Choices choices;
+  Decision chosen[kMaxChoices];
+};
+
 // What to do instead, and room for it. Lives on the caller's stack; not zeroed.
 struct LaunchPlan {
   LaunchAction action;
@@ -46,7 +53,7 @@ struct LaunchPlan {
   void* pointers[kMaxParams];
   int64_t values[kMaxParams];
   void* unpacked[kMaxParams];
-  Decision uncached;  // for `decide`, where there is no memory to keep the decision
+  DecisionRoom uncached;  // for `decide`, where there is no memory to keep the decision
 };
 
 // A candidate for a pattern whose symbol and layout fit.
@@ -55,18 +62,50 @@ void fill_candidate(const Snapshot& snapshot, const SymbolMatch& match, Candidat
 // The values of the launch that the definition's name holds. False: they cannot be computed.
 bool compute_key(const Candidate& candidate, const LaunchView& view, int64_t* key);
 
-// What the folder has for a key.
+// What the folder has for a key. A route to several solutions, or to one under a `when`, is a choice.
 struct Resolution {
-  DecisionKind kind;                // ready, no_solution or refused
+  DecisionKind kind;                // ready, choice, no_solution or refused
   const Binding* binding;           // null unless ready
   const char* reason;               // refused: why, where the folder says it; else ""
+  const Route* route;               // null: there is none
   char definition[kMaxNameLength];  // its name; "" when it is too long
 };
 void resolve(const Record& record, const Candidate& candidate, const int64_t* key, Resolution* out);
 
+// Of a choice: what the folder has in its place `index` of the order of trial. Ready or refused.
+void resolve_choice(const Record& record, const Candidate& candidate, uint32_t index,
+                    Resolution* out);
+
 // The part of a decision that needs no driver: its kind is `kind`, once the driver has been asked.
 void fill_decision(const Candidate& candidate, const Resolution& resolution, DecisionKind kind,
                    const int64_t* key, uint32_t key_count, Decision* out);
+// Of a choice: makes room->decision choose among room->chosen.
+void fill_choices(const Record& record, const Candidate& candidate, const Resolution& resolution,
+                  DecisionRoom* room);
+
+// The decision for a key. `complete(resolution, out)` fills in one decision, and adds what needs the driver; of a
+// choice it is called for each solution, and then for the choice itself.
+template <class Complete>
+void make_decision(const Record& record, const Candidate& candidate, const int64_t* key,
+                   Resolution* resolution, DecisionRoom* room, const Complete& complete) {
+  resolve(record, candidate, key, resolution);
+  const bool is_choice = resolution->kind == DecisionKind::choice;
+  const uint32_t count = is_choice ? resolution->route->count : 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    resolve_choice(record, candidate, i, resolution);
+    complete(*resolution, &room->chosen[i]);
+  }
+  if (is_choice) {
+    resolution->kind = DecisionKind::choice;
+    resolution->binding = nullptr;
+    resolution->reason = "";
+  }
+  complete(*resolution, &room->decision);
+  if (is_choice) fill_choices(record, candidate, *resolution, room);
+}
+
+// Which of them a launch has; null: no `when` is for it.
+const Decision* choose(const Decision& choice, const LaunchView& view);
 
 // Finds the arguments in `request`, of whichever form. False: not in one that can be read; the driver
 // will refuse such a launch.
@@ -92,7 +131,7 @@ bool pattern_holds(const Candidate& candidate, const LaunchView& view);
 bool solution_holds(const Decision& decision, const LaunchView& view);
 
 // How far a candidate that did not decide has come. The plan reports the furthest; of equals, the first.
-enum class Stage : uint8_t { none, no_key, where, no_solution };
+enum class Stage : uint8_t { none, no_key, where, no_solution, when };
 void keep_nearest(Stage stage, const Candidate& candidate, const Decision* decision,
                   Stage* furthest, LaunchPlan* plan);
 
@@ -123,8 +162,12 @@ void plan_launch(const Record& record, Mode mode, LaunchRequest* request, Launch
       keep_nearest(Stage::where, candidate, &decision, &furthest, plan);
     } else if (decision.kind == DecisionKind::no_solution) {
       keep_nearest(Stage::no_solution, candidate, &decision, &furthest, plan);
-    } else {
+    } else if (decision.kind != DecisionKind::choice) {
       return plan_decided(candidate, decision, mode, *request, plan);
+    } else if (const Decision* const chosen = choose(decision, request->view)) {
+      return plan_decided(candidate, *chosen, mode, *request, plan);
+    } else {
+      keep_nearest(Stage::when, candidate, &decision, &furthest, plan);
     }
   }
 }

@@ -13,6 +13,7 @@ constexpr uint32_t kSmallestTable = 8;
 Mutex g_lock;
 Pool g_table_pool;
 Pool g_decision_pool;
+Pool g_choice_pool;
 Decision* g_newest;  // of all cached decisions, linked by `older`
 
 // Holding g_lock.
@@ -27,6 +28,38 @@ void link(Decision* decision) {
 void unlink(Decision* decision) {
   (decision->newer == nullptr ? g_newest : decision->newer->older) = decision->older;
   if (decision->older != nullptr) decision->older->newer = decision->newer;
+}
+
+// What a decision chooses among, in one block.
+struct KeptChoices {
+  alignas(64) Choices choices;
+
+  Decision* decisions() { return reinterpret_cast<Decision*>(this + 1); }
+  static size_t bytes(uint32_t count) { return sizeof(KeptChoices) + count * sizeof(Decision); }
+};
+
+KeptChoices* kept_choices(const Decision& decision) {
+  if (decision.kind != DecisionKind::choice) return nullptr;
+  return reinterpret_cast<KeptChoices*>(const_cast<Choices*>(decision.choices));
+}
+
+// Holding g_lock. Makes the copy of a choice choose among copies. False: no memory.
+bool keep_choices(Decision* copy) {
+  if (copy->kind != DecisionKind::choice) return true;
+  const Choices& given = *copy->choices;
+  auto* const kept =
+      static_cast<KeptChoices*>(g_choice_pool.allocate(KeptChoices::bytes(given.count)));
+  if (kept == nullptr) return false;
+  kept->choices = given;
+  for (uint32_t i = 0; i < given.count; ++i) {
+    Decision* const decision = &kept->decisions()[i];
+    memcpy(static_cast<void*>(decision), static_cast<const void*>(given.list[i].decision),
+           sizeof(Decision));
+    kept->choices.list[i].decision = decision;
+    link(decision);
+  }
+  copy->choices = &kept->choices;
+  return true;
 }
 
 size_t table_bytes(uint32_t capacity) {
@@ -85,6 +118,10 @@ const Decision* publish_decision(Candidate* candidate, const Decision& decision)
     return &decision;
   }
   memcpy(static_cast<void*>(copy), static_cast<const void*>(&decision), sizeof(Decision));
+  if (!keep_choices(copy)) {
+    g_decision_pool.release(copy, sizeof(Decision));
+    return &decision;
+  }
   link(copy);
   put(table, copy);
   const Decision* none = &g_undecided;
@@ -99,6 +136,11 @@ void release_decisions(Candidate* candidate) {
   for (uint32_t i = 0; table != nullptr && i <= table->mask; ++i) {
     auto* decision = const_cast<Decision*>(table->slots()[i].load(std::memory_order_relaxed));
     if (decision == nullptr) continue;
+    if (KeptChoices* const kept = kept_choices(*decision)) {
+      const uint32_t count = kept->choices.count;
+      for (uint32_t k = 0; k < count; ++k) unlink(&kept->decisions()[k]);
+      g_choice_pool.release(kept, KeptChoices::bytes(count));
+    }
     unlink(decision);
     g_decision_pool.release(decision, sizeof(Decision));
   }
@@ -123,9 +165,11 @@ void lock_decisions_for_fork() {
   g_lock.lock();
   g_table_pool.lock_for_fork();
   g_decision_pool.lock_for_fork();
+  g_choice_pool.lock_for_fork();
 }
 
 void unlock_decisions_after_fork(bool is_child) {
+  g_choice_pool.unlock_after_fork(is_child);
   g_decision_pool.unlock_after_fork(is_child);
   g_table_pool.unlock_after_fork(is_child);
   g_lock.unlock_after_fork(is_child);

@@ -5,7 +5,8 @@
 // decision once and stays (release on the slot, acquire on its load). The table doubles at half load by
 // copying the pointers and publishing the copy; old tables stay in the pool until the handle dies, and all of
 // it ends a grace period after that. Without memory for another decision it is made anew at each launch.
-// Memory per shape: at most 32 bytes of table, and a Decision. tests/model/decisions.pml is a model of this
+// Memory per shape: at most 32 bytes of table, and a Decision; a choice has its decisions in a block that lives as
+// long. tests/model/decisions.pml is a model of this
 // that is checked exhaustively.
 #pragma once
 
@@ -53,7 +54,7 @@ inline const Decision* find_decision_by_one(const Candidate& candidate, int64_t 
 // The cached decision, or null. Wait-free.
 const Decision* find_decision(const Candidate& candidate, const int64_t* key, uint32_t count);
 
-// Keeps a copy of a complete decision. Returns the copy, the copy of a thread that was faster, or
+// Keeps a copy of a complete decision, and of those that it chooses among. Returns the copy, the copy of a thread that was faster, or
 // `decision` itself when there is no memory. Slow path.
 const Decision* publish_decision(Candidate* candidate, const Decision& decision);
 

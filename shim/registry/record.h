@@ -32,6 +32,7 @@ enum class DecisionKind : uint8_t {
   refused,
   in_capture,  // never cached
   failed,      // `error`
+  choice,      // each launch has one of `choices`, or none
 };
 
 // The const axis values of one launch; the device is added where devices are told apart (devices.h).
@@ -43,13 +44,19 @@ enum class Way : uint8_t {
   direct,    // launches the replacement by its fast form, if the checks hold
   computed,  // launches the replacement, with expressions
   slow,      // on the slow side
+  chosen,    // as the decision does that the launch chooses
 };
+
+struct Choices;
 
 struct alignas(64) Decision {
   // What a direct launch reads: two cache lines.
   int64_t first_key;  // key[0], 0 where the key is empty
-  CUfunction kernel;  // as cuLaunchKernel takes it for this handle
-  uint32_t counter;   // of a hit, or of what `kind` means
+  union {
+    CUfunction kernel;       // ready: as cuLaunchKernel takes it for this handle
+    const Choices* choices;  // choice
+  };
+  uint32_t counter;  // of a hit, or of what `kind` means; choice: of a launch that no `when` is for
   Way way;
   DecisionKind kind;
   OnError on_error;  // what a failure does to the call
@@ -58,7 +65,7 @@ struct alignas(64) Decision {
 
   // What computed and slow launches read.
   const Snapshot* snapshot;
-  const Binding* binding;  // null unless a solution was found
+  const Binding* binding;  // null unless one solution was found
   union {
     CUkernel node_kernel;  // ready: `kernel`, as nodes of graphs take it
     CUresult error;        // failed
@@ -71,6 +78,19 @@ struct alignas(64) Decision {
   Decision* older;
 };
 static_assert(offsetof(Decision, fast) == 24 && sizeof(Decision) == 256);
+
+// The solutions of a definition, in the order of trial: a launch has the first whose `when` holds. Those that
+// cannot serve this pattern, or this GPU, come last.
+struct Choices {
+  struct Choice {
+    FastRange range;  // the binding's
+    const Decision* decision;
+    Program when;
+  };
+  uint32_t count;
+  bool is_fast;  // every `when` is a range
+  Choice list[kMaxChoices];
+};
 
 // The two things that change after a decision is published.
 inline Way way_now(const Decision& decision) {

@@ -17,6 +17,7 @@ ORIGINAL(bench_untracked)
 ORIGINAL(bench_fallback)
 ORIGINAL(bench_hit)
 ORIGINAL(bench_hit_remap)
+ORIGINAL(bench_hit_chosen)
 ORIGINAL(bench_same_order)
 
 extern "C" __global__ void bench_reordered(const float* hidden_states, float* output,

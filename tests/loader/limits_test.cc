@@ -105,6 +105,15 @@ const std::map<std::string, Exceed> kCases = {
     {"ComparedPairs",
      [](const TestFolder& f, uint64_t n) { make_pairs(f, n / 1024 + 1, 1024, false); }},
     {"Bindings", [](const TestFolder& f, uint64_t n) { make_pairs(f, n / 362 + 1, 362, true); }},
+    {"Choices",
+     [](const TestFolder& f, uint64_t n) {
+       for (uint64_t i = 1; i <= n; ++i) {
+         const std::string name = "other" + std::to_string(i);
+         f.write_solution(replaced(replaced(kSolution, "my-scale", name), "\"kernel\"",
+                                   "\"benefit\": " + std::to_string(i) + ", \"kernel\""),
+                          "solutions/me/" + name + ".json");
+       }
+     }},
     {"Findings",
      [](const TestFolder& f, uint64_t n) {
        std::string keys;

@@ -70,10 +70,11 @@ struct CountersFileBuilder {
 
   // Returns the new series' index.
   size_t add_series(const std::string& pattern, const std::string& definition, uint16_t config = 0,
-                    int16_t device = -1) {
+                    int16_t device = -1, const std::string& solution = "") {
     SeriesEntry entry{};
     copy(entry.pattern, pattern);
     copy(entry.definition, definition);
+    copy(entry.solution, solution);
     entry.config = config;
     entry.device = device;
     series.push_back(entry);

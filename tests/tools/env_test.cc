@@ -82,6 +82,33 @@ TEST(Env, TakesTheFoldersSettingsWhereTheEnvironmentIsSilent) {
   EXPECT_EQ(setting(document, "FIBSHIM_ON_ERROR")["value"], "fallback");
 }
 
+TEST(Env, SaysWhatOfLaterFoldersIsNotUsed) {
+  TemporaryFolder folder;
+  write_config_folder(folder / "a");
+  write_config_folder(folder / "b");
+  write_text(folder / "a/fibshim.json", R"({"mode": "observe"})");
+  write_text(folder / "b/fibshim.json", R"({"mode": "apply", "on_error": "fallback"})");
+  const std::string list = (folder / "a") + ":" + (folder / "b");
+  const ProgramOptions options{{{"FIBSHIM_CONFIG", list}}, ""};
+  const std::string out = exits(0, run_fibshim({"env"}, options)).out;
+  EXPECT_CONTAINS(out,
+                  "FIBSHIM_CONFIG: an earlier folder has 1 pattern: engine-scale\n"
+                  "FIBSHIM_CONFIG: an earlier folder has 1 setting: FIBSHIM_MODE\n"
+                  "FIBSHIM_CONFIG: an earlier folder has 1 definition's solution: scale_h4096\n");
+  const auto document = parse_json(exits(0, run_fibshim({"env", "--json"}, options)).out);
+  EXPECT_EQ(setting(document, "FIBSHIM_CONFIG")["value"], list);
+  EXPECT_EQ(setting(document, "FIBSHIM_MODE")["value"], "observe");
+  EXPECT_EQ(setting(document, "FIBSHIM_ON_ERROR")["value"], "fallback");
+  ASSERT_EQ(document["shadowed"].size(), 3u);
+  EXPECT_EQ(document["shadowed"][2]["name"], "engine-scale");
+  EXPECT_EQ(document["shadowed"][2]["file"], folder / "b/patterns/engine-scale.json");
+  EXPECT_EQ(document["shadowed"][2]["by"], folder / "a/patterns/engine-scale.json");
+  // `check` takes the same list, but changes single folders alone.
+  EXPECT_CONTAINS(exits(0, run_fibshim({"check", list})).out, ": no mistakes, 3 notes\n");
+  EXPECT_CONTAINS(exits(2, run_fibshim({"check", "--fix", list})).err,
+                  "--fix: name each folder for itself");
+}
+
 TEST(Env, SaysWhenTheFolderCannotBeLoaded) {
   const ProgramOptions options{{{"FIBSHIM_CONFIG", "/nonexistent"}}, ""};
   EXPECT_CONTAINS(exits(1, run_fibshim({"env"}, options)).err,

@@ -67,6 +67,25 @@ TEST_F(Explain, NamesASolutionsClauseWithItsPlace) {
                   "scale_by_hand.json:21:15: \"rows > 99\" does not hold, rows is 64\n");
 }
 
+TEST_F(Explain, SaysForWhichSizesTheSolutionsAre) {
+  const std::string path = config() + "/solutions/scale_by_hand.json";
+  auto solution = parse_json(read_text(path));
+  solution["launch"]["when"] = {"rows <= 8"};
+  write_text(path, solution.dump(1));
+  const std::string out = exits(1, explain("engine_scale")).out;
+  EXPECT_CONTAINS(out,
+                  "  grid 64x1x1, block 256x1x1: fallback_where, pattern engine-scale\n"
+                  "    solution \"scale_by_hand\": " +
+                      path + ":");
+  EXPECT_CONTAINS(out, "\"rows <= 8\" does not hold, rows is 64\n");
+  solution["name"] = "scale_many";
+  solution["launch"]["when"] = {"rows > 8"};
+  write_text(config() + "/solutions/scale_many.json", solution.dump(1));
+  EXPECT_CONTAINS(explain("engine_scale").out,
+                  "block 256x1x1: hit, pattern engine-scale\n"
+                  "    solution \"scale_many\" of definition \"scale_h4096\"\n");
+}
+
 TEST_F(Explain, SaysThatNoPatternFits) {
   EXPECT_CONTAINS(exits(1, explain("another")).out,
                   "  every launch: untracked\n    no pattern has its symbol\n");

@@ -322,6 +322,29 @@ TEST_F(Stats, GroupsByOneThing) {
   }
 }
 
+TEST_F(Stats, TellsTheSolutionsOfADefinitionApart) {
+  CountersFileBuilder file(kNoSuchPid, 1);
+  file.add_config("/etc/fibshim/vllm", 7);
+  const auto add = [&](const char* solution, Outcome outcome, uint64_t count) {
+    file.count(file.add_series("norm", "rmsnorm_h4096", 0, -1, solution), outcome, count);
+  };
+  add("few_rows", Outcome::hit, 30);
+  add("many_rows", Outcome::hit, 20);
+  add("", Outcome::fallback_where, 5);
+  write(file);
+  const std::string table = exits(0, stats({})).out;
+  EXPECT_CONTAINS(table,
+                  "DEFINITION     SOLUTION   PATTERN  OUTCOME         COUNT\n"
+                  "rmsnorm_h4096  few_rows   norm     hit                30\n"
+                  "rmsnorm_h4096  many_rows  norm     hit                20\n"
+                  "rmsnorm_h4096  -          norm     fallback_where      5\n");
+  const auto json = parse_json(stats({"--json"}).out);
+  EXPECT_EQ(json["counters"][1]["solution"], "many_rows");
+  const auto groups = parse_json(stats({"--json", "--by", "solution"}).out);
+  EXPECT_EQ(groups["groups"][0]["name"], "few_rows");
+  EXPECT_CONTAINS(stats({"--prometheus"}).out, ",solution=\"many_rows\"");
+}
+
 // However long it is, the numbers stand before it.
 TEST_F(Stats, TheCommandLineOfAProcessComesLast) {
   write(engine());

@@ -123,6 +123,47 @@ TEST_F(Swap, MovesAProcessAndCountsByFolder) {
   EXPECT_EQ(hits(), (Counts{{"a", 10}, {"b", 5}}));
 }
 
+// A list of folders is one folder to move from and to, and each link in it is followed.
+TEST_F(Swap, MovesFromAndToSeveralFolders) {
+  fs::create_directories(folder_ / "more/patterns");
+  const auto list = [&](const char* first) { return (folder_ / first) + ":" + (folder_ / "more"); };
+  const auto in_force = [&](const char* first) {
+    return fs::canonical(folder_ / first).string() + ":" + fs::canonical(folder_ / "more").string();
+  };
+  const auto process = engine(10, 5, {{"FIBSHIM_CONFIG", list("link")}});
+  EXPECT_EQ(folder_of(*process), in_force("a"));
+  EXPECT_EQ(swap({list("a"), "--dry-run"}).out,
+            pid_line(*process, "would stay: it is there already"));
+  const ProgramResult result = exits(0, swap({list("b"), "--from", list("link"), "--wait"}));
+  EXPECT_EQ(result.out, pid_line(*process, "moved"));
+  EXPECT_EQ(result.err, "fibshim swap: processes that start later with FIBSHIM_CONFIG=" +
+                            list("link") + " read " + in_force("a") + "\n");
+  EXPECT_EQ(folder_of(*process), in_force("b"));
+  EXPECT_EQ(swap({"--rollback", "--wait"}).exit_code, 0);
+  EXPECT_EQ(folder_of(*process), in_force("a"));
+  repoint("b");
+  for (int i = 0; i < 200 && folder_of(*process) != in_force("b"); ++i) usleep(50'000);
+  EXPECT_EQ(folder_of(*process), in_force("b"));
+  finish(process.get());
+  std::map<std::string, int> hits;
+  const nlohmann::json json = stats_json();
+  for (const auto& counter : json["counters"]) {
+    if (counter["outcome"] == "hit") hits[counter["config"]] += counter["count"].get<int>();
+  }
+  EXPECT_EQ(hits, (Counts{{in_force("a"), 10}, {in_force("b"), 5}}));
+}
+
+TEST_F(Swap, RepointsNoListOfFolders) {
+  fs::create_directories(folder_ / "more/patterns");
+  const std::string list = (folder_ / "link") + ":" + (folder_ / "more");
+  const auto process = engine(1, 1, {{"FIBSHIM_CONFIG", list}});
+  EXPECT_CONTAINS(exits(1, swap({folder_ / "b", "--link"})).err,
+                  "cannot repoint it: it names several folders");
+  EXPECT_CONTAINS(exits(2, swap({(folder_ / "b") + ":" + (folder_ / "more"), "--link"})).err,
+                  "--link takes one folder");
+  finish(process.get());
+}
+
 TEST_F(Swap, GoesOffAndOnAgain) {
   const auto process = engine(10, 5);
   EXPECT_EQ(swap({"--off", "--wait"}).out, pid_line(*process, "moved"));

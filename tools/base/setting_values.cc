@@ -8,8 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "loader/check/check.h"
-
 namespace fibshim::tools {
 namespace {
 
@@ -51,8 +49,10 @@ void set_value(SettingValue* setting, const std::string& given, SettingSource so
 }
 
 // Reads the settings in the folder's fibshim.json through the loader, as the shim does.
-FolderSettings read_folder_settings(const std::string& folder, std::string* problem) {
-  const CheckReport report = check_folder(folder);
+FolderSettings read_folder_settings(const std::string& folder, std::string* problem,
+                                    std::vector<Shadowed>* shadowed) {
+  CheckReport report = check_folder(folder);
+  *shadowed = std::move(report.shadowed);
   if (report.snapshot == nullptr) {
     *problem = fmt::format(
         "{} is not loaded, so its fibshim.json does not count: 'fibshim check "
@@ -95,12 +95,14 @@ SettingValues resolve_settings(const FolderSettings& folder_settings) {
 SettingValues resolve_settings() {
   FolderSettings folder_settings;
   std::string problem;
+  std::vector<Shadowed> shadowed;
   const char* const folder = getenv("FIBSHIM_CONFIG");
   if (folder != nullptr && folder[0] != '\0') {
-    folder_settings = read_folder_settings(folder, &problem);
+    folder_settings = read_folder_settings(folder, &problem, &shadowed);
   }
   SettingValues out = resolve_settings(folder_settings);
   out.folder_problem = std::move(problem);
+  out.shadowed = std::move(shadowed);
   return out;
 }
 

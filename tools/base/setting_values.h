@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "loader/check/check.h"
 #include "shim/abi/settings.h"
 
 namespace fibshim::tools {
@@ -25,6 +26,7 @@ struct SettingValue {
 struct SettingValues {
   std::vector<SettingValue> values;  // in the table's order
   std::string folder_problem;        // why the config folder's fibshim.json could not be read
+  std::vector<Shadowed> shadowed;    // what of several folders is not used
 
   const SettingValue& operator[](SettingId id) const;
 };

@@ -23,6 +23,8 @@ int bench_command(int argc, const char* const* argv) {
   line.number("--iterations", &options.trial.iterations, 1, INT_MAX, "N",
               "timed launches of each trial (50)");
   line.number("--trials", &options.trial.trials, 1, INT_MAX, "N", "trials (3)");
+  line.flag("--all-sizes", &options.trial.ignores_when,
+            "solutions are timed at sizes that their \"when\" leaves to others, too");
   line.flag("--warm", &is_warm, "do not flush the L2 cache between launches");
   line.flag("--graph", &options.trial.uses_graph,
             "time launches inside a replayed graph, as engines run them; implies --warm");

@@ -9,6 +9,7 @@
 #include "tools/base/files.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
+#include "tools/base/folder_list.h"
 #include "tools/images/kernel_list.h"
 #include "tools/lint/advice.h"
 #include "tools/processes/gpus.h"
@@ -120,7 +121,7 @@ void fix_modes(const std::string& folder) {
 void fix_sums(const FolderModel& model) {
   for (const SolutionSpec& solution : model.solutions) {
     for (const SolutionImage& image : solution.images) {
-      const auto content = model.listing.root.read(image.relative, kMaxImageBytes);
+      const auto content = model.folders[solution.folder].root.read(image.relative, kMaxImageBytes);
       if (!content) continue;
       const std::string found = sha256_hex(sha256(content->bytes));
       const std::string stated = sha256_hex(image.hash);
@@ -224,7 +225,8 @@ int check_command(int argc, const char* const* argv) {
                    "[OPTIONS] DIR... | --explain RULE",
                    "0 no error (there may be warnings); 1 an error; 2 wrong usage.");
   Arguments given;
-  line.positional("DIR", &given.folders, "config folders");
+  line.positional("DIR", &given.folders,
+                  "config folders; DIR:DIR: several in force together, as in FIBSHIM_CONFIG");
   line.json(&given.wants_json);
   line.flag("--write-manifest", &given.writes_manifest,
             "write DIR/fibshim.manifest, the list of files that minisign then signs");
@@ -250,6 +252,12 @@ int check_command(int argc, const char* const* argv) {
   line.check([&]() -> std::string {
     if (explains->count() > 0) return given.folders.empty() ? "" : "--explain takes no folder";
     if (given.folders.empty()) return "name at least one config folder";
+    const bool changes = given.fixes || given.writes_manifest;
+    for (const std::string& list : given.folders) {
+      if (!changes || split_folders(list).size() == 1) continue;
+      return fmt::format("{}: name each folder for itself, not {}",
+                         given.fixes ? "--fix" : "--write-manifest", list);
+    }
     if (takes_key->count() == 0) return "";
     if (given.fixes) return "--fix: a signed folder is not changed; leave out --key";
     if (given.key.empty()) return "--key: needs a public key, or a file with one";

@@ -1,4 +1,7 @@
 // fibshim env: every setting, the value that a program started from here would get, and why.
+#include <algorithm>
+#include <map>
+#include <set>
 
 #include "loader/read/diagnostics.h"
 #include "tools/commands/commands.h"
@@ -39,7 +42,35 @@ nlohmann::ordered_json to_json(const SettingValues& settings) {
   document["settings"] = std::move(list);
   document["unknown"] = unknown_variables();
   document["config_problem"] = or_null(settings.folder_problem);
+  document["shadowed"] = nlohmann::ordered_json::array();
+  for (const Shadowed& one : settings.shadowed) {
+    document["shadowed"].push_back(
+        {{"kind", one.kind}, {"name", one.name}, {"file", one.place.file}, {"by", one.by.file}});
+  }
   return document;
+}
+
+// What of FIBSHIM_CONFIG's later folders is not used, a line for each kind of thing.
+std::string shadows_text(const std::vector<Shadowed>& shadowed) {
+  std::map<std::string, std::set<std::string>> names;
+  for (const Shadowed& one : shadowed) names[one.kind].insert(one.name);
+  std::string out;
+  for (const auto& [kind, all] : names) {
+    constexpr size_t kShown = 8;
+    std::string shown;
+    for (const std::string& name : all) {
+      if (std::ranges::count(shown, ',') + 1 == kShown) {
+        shown += ", ...";
+        break;
+      }
+      shown += (shown.empty() ? "" : ", ") + name;
+    }
+    out += fmt::format("FIBSHIM_CONFIG: an earlier folder has {}: {}\n",
+                       counted(all.size(), kind == "solution" ? "definition's solution" : kind,
+                               kind == "solution" ? "definitions' solutions" : kind + "s"),
+                       printable(shown));
+  }
+  return out;
 }
 
 std::string to_table(const SettingValues& settings) {
@@ -50,7 +81,7 @@ std::string to_table(const SettingValues& settings) {
                     source_words(setting.source), setting.info->default_words,
                     setting.info->value_words});
   }
-  return format_table(rows);
+  return format_table(rows) + shadows_text(settings.shadowed);
 }
 
 // Tells of everything that is not as its author meant it. True when there was something.

@@ -15,6 +15,7 @@
 #include "tools/base/files.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
+#include "tools/base/folder_list.h"
 #include "tools/processes/installation.h"
 #include "tools/record/pattern_fit.h"
 #include "tools/record/recording_json.h"
@@ -464,7 +465,7 @@ int record_command(int argc, const char* const* argv) {
                : "";
   });
   if (!line.parse_with_command(argc, argv, &options.command)) return line.exit_code();
-  if (!options.config.empty()) options.config = absolute_path(options.config);
+  if (!options.config.empty()) options.config = absolute_folders(options.config);
   if (!options.summary.empty()) return summarize(options);
   return options.command.empty() ? convert(options) : record_program(options);
 }

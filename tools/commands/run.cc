@@ -11,6 +11,7 @@
 
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
+#include "tools/base/folder_list.h"
 #include "tools/processes/installation.h"
 #include "tools/processes/programs.h"
 
@@ -209,7 +210,7 @@ int run_command(int argc, const char* const* argv) {
   if (!has_config && (record == nullptr || record[0] == '\0')) {
     return usage_error("run", "no config folder: name one with -c, or set FIBSHIM_CONFIG");
   }
-  if (has_config) options.config = absolute_path(options.config);
+  if (has_config) options.config = absolute_folders(options.config);
   if (options.command.empty() && !options.prints_env) {
     return usage_error("run", "no command to run");
   }

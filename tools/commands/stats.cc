@@ -52,6 +52,14 @@ double rate_of(const LaunchRow& row, const Reading& reading) {
 
 std::string or_dash(const std::string& text) { return text.empty() ? "-" : printable(text); }
 
+// Whether launches of one definition went different ways.
+bool has_choices(const std::vector<LaunchRow>& rows) {
+  std::map<std::string, std::string> known;
+  return std::ranges::any_of(rows, [&](const LaunchRow& row) {
+    return known.emplace(row.key.definition, row.key.solution).first->second != row.key.solution;
+  });
+}
+
 std::string rows_table(const std::vector<LaunchRow>& rows, const Reading* rates) {
   std::set<std::pair<std::string, std::string>> configs;
   std::set<int32_t> devices;
@@ -62,7 +70,9 @@ std::string rows_table(const std::vector<LaunchRow>& rows, const Reading* rates)
   // Columns that say the same on every line are left out.
   const bool shows_config = configs.size() > 1;
   const bool shows_device = devices.size() > 1;
+  const bool shows_solution = has_choices(rows);
   std::vector<std::string> heading = {"DEFINITION", "PATTERN", "OUTCOME", ">COUNT"};
+  if (shows_solution) heading.insert(heading.begin() + 1, "SOLUTION");
   if (rates != nullptr) heading.emplace_back(">PER S");
   if (shows_device) heading.emplace_back(">DEVICE");
   if (shows_config) heading.insert(heading.end(), {"CONFIG", "DIGEST"});
@@ -70,6 +80,7 @@ std::string rows_table(const std::vector<LaunchRow>& rows, const Reading* rates)
   for (const LaunchRow& row : rows) {
     std::vector<std::string> line = {or_dash(row.key.definition), or_dash(row.key.pattern),
                                      outcome_name(row.key.outcome), fmt::format("{}", row.count)};
+    if (shows_solution) line.insert(line.begin() + 1, or_dash(row.key.solution));
     if (rates != nullptr) line.push_back(rate_words(rate_of(row, *rates)));
     if (shows_device) line.push_back(row.key.device < 0 ? "-" : fmt::format("{}", row.key.device));
     if (shows_config) {
@@ -180,6 +191,7 @@ nlohmann::ordered_json rows_to_json(const std::vector<LaunchRow>& rows, const Re
     item["device"] = row.key.device;
     item["pattern"] = row.key.pattern;
     item["definition"] = row.key.definition;
+    item["solution"] = row.key.solution;
     item["outcome"] = outcome_name(row.key.outcome);
     item["count"] = row.count;
     if (rates != nullptr) item["per_second"] = rate_of(row, *rates);

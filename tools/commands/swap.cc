@@ -13,6 +13,7 @@
 #include "tools/counters/folders_in_force.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/files.h"
+#include "tools/base/folder_list.h"
 #include "tools/processes/installation.h"
 #include "tools/processes/processes.h"
 #include "tools/base/setting_values.h"
@@ -40,12 +41,6 @@ struct Options {
   double wait_seconds = kDefaultWaitSeconds;
 };
 
-// Links followed; as it is where that leads nowhere.
-std::string resolved(const std::string& path) {
-  char out[PATH_MAX];
-  return realpath(path.c_str(), out) == nullptr ? path : out;
-}
-
 // False, with every mistake on stderr: the processes would refuse it.
 bool passes_check(const std::string& folder) {
   const CheckReport report = check_folder(folder);
@@ -61,7 +56,7 @@ bool passes_check(const std::string& folder) {
 // The folder that a process is in, as others are compared with it; that of the start where it was refused.
 std::string folder_in(const ProcessCounters& process) {
   const FolderInForce& folder = process.folder;
-  return folder.config.path.empty() ? resolved(folder.configured) : folder.config.path;
+  return folder.config.path.empty() ? resolved_folders(folder.configured) : folder.config.path;
 }
 
 // A label, or VAR=VALUE, which may also stand in the environment that the process was started with.
@@ -82,7 +77,7 @@ std::vector<ProcessCounters> choose(CountersFolder folder, const Options& option
     if (!wanted.empty() && !is_named) continue;
     if (!(process.is_alive && is_ours_to_change(process.owner)) && !is_named) continue;
     if (!options.job.empty() && !is_in_job(process, options.job)) continue;
-    if (!options.from.empty() && folder_in(process) != resolved(options.from)) continue;
+    if (!options.from.empty() && folder_in(process) != resolved_folders(options.from)) continue;
     missing.erase(process.pid);
     out.push_back(std::move(process));
   }
@@ -119,7 +114,7 @@ std::string difference_in(const std::vector<ProcessCounters>& processes, const O
   std::map<std::string, std::string> pids_in;
   for (const ProcessCounters& process : processes) {
     const std::string folder = folder_in(process);
-    if (folder == resolved(options.folder)) continue;
+    if (folder == resolved_folders(options.folder)) continue;
     pids_in[folder] += fmt::format(" {}", process.pid);
   }
   if (pids_in.size() < 2) return "";
@@ -152,6 +147,9 @@ class NewLink {
                                                  uid_t named_by) {
     const size_t slash = link.rfind('/');
     if (slash == std::string::npos) return tl::unexpected(std::string("it is no absolute path"));
+    if (split_folders(link).size() > 1) {
+      return tl::unexpected(std::string("it names several folders"));
+    }
     NewLink out;
     out.name_ = link.substr(slash + 1);
     // What was looked at is what is changed, wherever the path leads by then.
@@ -213,11 +211,12 @@ struct StaleConfig {
 
 // What processes that start later with this FIBSHIM_CONFIG will do, unless it leads to `target`.
 std::optional<std::string> later_reading(const std::string& path, const std::string& target) {
-  char now[PATH_MAX];
-  if (realpath(path.c_str(), now) == nullptr) {
+  for (const std::string& folder : split_folders(path)) {
+    if (access(folder.c_str(), F_OK) == 0) continue;
     return fmt::format("find no folder there: {}", strerror(errno));
   }
-  if (now == resolved(target)) return std::nullopt;
+  const std::string now = resolved_folders(path);
+  if (now == resolved_folders(target)) return std::nullopt;
   return fmt::format("read {}", printable(now));
 }
 
@@ -330,7 +329,8 @@ std::vector<MoveResult> foresee(const std::vector<ProcessCounters>& processes,
     } else if (target.empty() && !options.is_off) {
       result.state = MoveState::refused;
       result.reason = "it has been in no other folder";
-    } else if (options.is_off ? is_off : !is_off && resolved(target) == folder.config.path) {
+    } else if (options.is_off ? is_off
+                              : !is_off && resolved_folders(target) == folder.config.path) {
       result.state = MoveState::would_stay;
       result.reason = "it is there already";
     } else {
@@ -411,7 +411,9 @@ const char* conflict_in(const Options& options) {
     return "--pid, --all and --job exclude each other";
   }
   if (options.wants_all && !options.from.empty()) return "--all and --from exclude each other";
-  if (options.wants_link && options.folder.empty()) return "--link takes a folder";
+  if (options.wants_link && split_folders(options.folder).size() != 1) {
+    return "--link takes one folder";
+  }
   if (options.folder.size() >= kControlPathBytes) return "DIR: the path is too long";
   return "";
 }
@@ -464,7 +466,7 @@ int swap_command(int argc, const char* const* argv) {
   line.json(&options.wants_json);
   line.stats_dir(&options.stats_dir, "ask there instead of in FIBSHIM_STATS_DIR");
   line.check([&options] {
-    if (!options.folder.empty()) options.folder = absolute_path(options.folder);
+    if (!options.folder.empty()) options.folder = absolute_folders(options.folder);
     return std::string(conflict_in(options));
   });
   line.check([&] {

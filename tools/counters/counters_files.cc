@@ -160,7 +160,7 @@ uint64_t kept_bytes(const ProcessCounters& process) {
     out += sizeof config + config.path.size() + config.digest.size();
   }
   for (const Count& count : process.counts) {
-    out += sizeof count + count.pattern.size() + count.definition.size();
+    out += sizeof count + count.pattern.size() + count.definition.size() + count.solution.size();
   }
   return out;
 }
@@ -306,7 +306,8 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
       if (count == 0) continue;
       const int32_t device = series[s].device >= 0 ? series[s].device : only_device(*header);
       out.counts.push_back({series[s].config, device, text_of(series[s].pattern),
-                            text_of(series[s].definition), outcome, count});
+                            text_of(series[s].definition), text_of(series[s].solution), outcome,
+                            count});
     }
   }
   if (budget != nullptr && !spend_bytes(kept_bytes(out), &budget->kept_left)) {

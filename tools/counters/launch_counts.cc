@@ -10,7 +10,8 @@ namespace {
 
 void add_counts(const ProcessCounters& process, std::map<LaunchKey, uint64_t>* counts) {
   for (const Count& count : process.counts) {
-    LaunchKey key{count.outcome, count.definition, count.pattern, "", "", count.device};
+    LaunchKey key{count.outcome, count.definition, count.solution, count.pattern, "", "",
+                  count.device};
     // A launch that no pattern knows belongs to no config, whatever its series says.
     const bool has_config = !count.pattern.empty() && count.config < process.configs.size();
     if (has_config) {

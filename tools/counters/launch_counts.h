@@ -13,10 +13,12 @@ namespace fibshim::tools {
 // What counts are added up under. `config` and `digest` are empty where there is no config.
 struct LaunchKey {
   uint32_t outcome;
-  std::string definition, pattern, config, digest;
+  std::string definition, solution, pattern, config, digest;
   int32_t device;
 
-  auto tie() const { return std::tie(outcome, definition, pattern, config, digest, device); }
+  auto tie() const {
+    return std::tie(outcome, definition, solution, pattern, config, digest, device);
+  }
   bool operator<(const LaunchKey& other) const { return tie() < other.tie(); }
 };
 

@@ -13,6 +13,7 @@ namespace {
 std::string group_name(const ProcessCounters& process, const Count& count, GroupBy by) {
   switch (by) {
     case GroupBy::definition: return count.definition;
+    case GroupBy::solution: return count.solution;
     case GroupBy::pattern: return count.pattern;
     case GroupBy::process:
       return fmt::format("{}{}", process.pid, process.is_alive ? "" : " (ended)");

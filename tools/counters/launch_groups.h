@@ -11,7 +11,7 @@
 
 namespace fibshim::tools {
 
-enum class GroupBy : uint8_t { definition, pattern, process, device, config, outcome };
+enum class GroupBy : uint8_t { definition, solution, pattern, process, device, config, outcome };
 
 struct GroupByInfo {
   GroupBy by;
@@ -21,6 +21,7 @@ struct GroupByInfo {
 };
 inline constexpr GroupByInfo kGroupBys[] = {
     {GroupBy::definition, "definition", "DEFINITION", 'd'},
+    {GroupBy::solution, "solution", "SOLUTION", 's'},
     {GroupBy::pattern, "pattern", "PATTERN", 'p'},
     {GroupBy::process, "process", "PROCESS", 'r'},
     {GroupBy::device, "device", "DEVICE", 'g'},

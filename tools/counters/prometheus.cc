@@ -61,10 +61,13 @@ class Series {
 };
 
 std::string launch_labels(const std::string& definition, const std::string& pattern,
-                          uint32_t outcome, const std::string& config, int32_t device) {
-  return fmt::format("definition=\"{}\",pattern=\"{}\",outcome=\"{}\",config=\"{}\",device=\"{}\"",
-                     label_value(definition), label_value(pattern), outcome_name(outcome),
-                     label_value(config), device < 0 ? "" : fmt::format("{}", device));
+                          uint32_t outcome, const std::string& config, int32_t device,
+                          const std::string& solution = "") {
+  return fmt::format(
+      "definition=\"{}\",pattern=\"{}\",outcome=\"{}\",config=\"{}\",device=\"{}\"{}",
+      label_value(definition), label_value(pattern), outcome_name(outcome), label_value(config),
+      device < 0 ? "" : fmt::format("{}", device),
+      solution.empty() ? "" : fmt::format(",solution=\"{}\"", label_value(solution)));
 }
 
 Series launch_series(const std::vector<const ProcessCounters*>& processes, size_t max_series) {
@@ -75,7 +78,8 @@ Series launch_series(const std::vector<const ProcessCounters*>& processes, size_
     for (const Count& count : process->counts) {
       const bool has_config = !count.pattern.empty() && count.config < process->configs.size();
       out.add(launch_labels(count.definition, count.pattern, count.outcome,
-                            has_config ? process->configs[count.config].path : "", count.device) +
+                            has_config ? process->configs[count.config].path : "", count.device,
+                            count.solution) +
                   suffix,
               launch_labels("(other)", "(other)", count.outcome, "", -1) + suffix, count.count);
     }

@@ -49,6 +49,21 @@ std::vector<int64_t> usual_sizes(const Definition& definition, const std::string
   return sizes;
 }
 
+// Around each size that a `when` names: where another solution takes over.
+void add_bounds(const SolutionSpec& solution, const std::string& axis,
+                std::vector<int64_t>* sizes) {
+  for (const MarkedExpression& clause : solution.when) {
+    const auto names = clause.expression.names();
+    if (std::ranges::find(names, axis) == names.end()) continue;
+    for (const int64_t bound : clause.expression.integers()) {
+      for (const int64_t size : {bound - 1, bound, bound + 1}) {
+        const bool is_known = std::ranges::find(*sizes, size) != sizes->end();
+        if (size >= 1 && !is_known) sizes->push_back(size);
+      }
+    }
+  }
+}
+
 // Of all tensors; INT64_MAX for more than that.
 int64_t bytes_of(const Definition& definition, const AxisValues& axes) {
   int64_t total = 0;
@@ -86,6 +101,7 @@ std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& opt
     } else {
       const bool is_first = stated.empty() && usual.empty();
       usual.emplace_back(axis.name, usual_sizes(definition, axis.name, is_first, is_bench));
+      add_bounds(*subject.solution, axis.name, &usual.back().second);
     }
   }
   if (is_bench && stated.empty() && !recorded.empty()) return recorded;

@@ -79,23 +79,35 @@ Result<std::optional<Launch>> DescribedLaunch::plan(const Snapshot& snapshot,
 
   LaunchPlan plan;
   Resolution resolution;
+  const Binding* const own = &bindings[variant.binding];
   const auto decide = [&](const Candidate& candidate, const int64_t* key) -> const Decision& {
-    resolve(record_, candidate, key, &resolution);
-    fill_decision(candidate, resolution, resolution.kind, key, candidate.pattern->key.count,
-                  &plan.uncached);
-    return plan.uncached;
+    const auto complete = [&](const Resolution& one, Decision* out) {
+      fill_decision(candidate, one, one.kind, key, candidate.pattern->key.count, out);
+    };
+    make_decision(record_, candidate, key, &resolution, &plan.uncached, complete);
+    if (variant.ignores_when && resolution.kind == DecisionKind::choice) {
+      for (const Decision& one : plan.uncached.chosen) {
+        if (one.binding == own) return one;
+      }
+    }
+    return plan.uncached.decision;
   };
   plan_launch(record_, Mode::apply, &request_, &plan, decide);
   const Binding* const binding = plan.decision == nullptr ? nullptr : plan.decision->binding;
-  if (binding != nullptr && binding != &bindings[variant.binding]) {
+  if (binding != nullptr && binding != own) {
     const Solution& solution = snapshot.begin(snapshot.solutions)[binding->solution];
+    if (resolution.kind == DecisionKind::choice && binding->solution != own->solution) {
+      *reason = fmt::format("solution \"{}\" is for this size", snapshot.text(solution.name));
+      return std::optional<Launch>();
+    }
     return fail(ErrorCode::invalid_value,
                 fmt::format("a launch as pattern \"{}\" describes it leads to solution \"{}\" of "
                             "definition \"{}\"",
                             variant.name, snapshot.text(solution.name), resolution.definition));
   }
   if (binding != nullptr && plan.decision->fast.way == FastWay::direct) {
-    const std::string difference = find_fast_difference(plan);
+    const bool is_choice = !variant.ignores_when && resolution.kind == DecisionKind::choice;
+    const std::string difference = find_fast_difference(plan, is_choice);
     if (!difference.empty()) {
       return fail(ErrorCode::invalid_value,
                   fmt::format("internal error: the fast form of pattern \"{}\" {}", variant.name,
@@ -126,6 +138,7 @@ std::string DescribedLaunch::why_original(const LaunchPlan& plan,
   const LaunchView& view = request_.view;
   if (plan.decision == nullptr) return "a value in the definition's name cannot be computed";
   if (!pattern_holds(candidate_, view)) return "the pattern's \"where\" does not hold";
+  if (plan.decision->kind == DecisionKind::choice) return "its \"when\" does not hold";
   if (plan.decision->kind == DecisionKind::no_solution) {
     return fmt::format("it leads to definition \"{}\", which nothing solves",
                        resolution.definition);
@@ -139,7 +152,7 @@ std::string DescribedLaunch::why_original(const LaunchPlan& plan,
                                               : "its \"where\" does not hold";
 }
 
-std::string DescribedLaunch::find_fast_difference(const LaunchPlan& plan) const {
+std::string DescribedLaunch::find_fast_difference(const LaunchPlan& plan, bool is_choice) const {
   const LaunchView& view = request_.view;
   const Decision& decision = *plan.decision;
   const FastForm& form = decision.fast;
@@ -149,6 +162,11 @@ std::string DescribedLaunch::find_fast_difference(const LaunchPlan& plan) const 
   }
   uint32_t geometry[kPlainGeometryCount];
   const auto geometry_of = [&](uint32_t i) { return view.geometry[i]; };
+  const Choices& choices = plan.uncached.choices;
+  if (is_choice && choices.is_fast &&
+      choose_fast(choices, view.params, geometry_of) != plan.decision) {
+    return "chooses another solution";
+  }
   const bool holds = fast_checks_hold(form.checks, view.params) &&
                      make_fast_geometry(form, view.params, geometry_of, geometry);
   if (holds != (plan.action == LaunchAction::redirect)) {

@@ -22,8 +22,9 @@ class DescribedLaunch {
   // Adds a capture's text to the symbol, in the order of their indexes.
   void add_capture(uint16_t index, const std::string& text);
 
-  // What the shim launches instead; nothing when it runs the original, and then *reason says why. Fails when
-  // that is another binding than the variant's, or when the fast form does other than the plan.
+  // What the shim launches instead; nothing when it runs the original, or another of the definition's solutions,
+  // and then *reason says why. Fails when that is another binding than the variant's, or when the fast form does
+  // other than the plan.
   Result<std::optional<Launch>> plan(const Snapshot& snapshot, const Variant& variant,
                                      std::string* reason);
 
@@ -32,7 +33,7 @@ class DescribedLaunch {
     return static_cast<char*>(params_[source.index]) + source.offset;
   }
   std::string why_original(const LaunchPlan& plan, const Resolution& resolution) const;
-  std::string find_fast_difference(const LaunchPlan& plan) const;
+  std::string find_fast_difference(const LaunchPlan& plan, bool is_choice) const;
 
   Record record_{};
   Candidate candidate_{};

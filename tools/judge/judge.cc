@@ -9,6 +9,7 @@
 
 #include <fmt/chrono.h>
 
+#include "loader/check/choices.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/try.h"
 #include "tools/judge/inputs.h"
@@ -93,7 +94,7 @@ class Judge {
     }
     if (const int code = choose_solutions(); code != kExitFine) return code;
     const std::string root =
-        options_.workloads.empty() ? folder_.model.listing.root.path() : options_.workloads;
+        options_.workloads.empty() ? folder_.model.folders[0].root.path() : options_.workloads;
     std::vector<std::string> faults;
     workloads_ = read_workloads(root, &faults);
     for (const std::string& fault : faults) print_message(command_, tools::printable(fault));
@@ -303,6 +304,42 @@ class Judge {
     return outcomes;
   }
 
+  // The baseline's solutions of a definition, in the order of trial.
+  std::vector<uint32_t> find_rivals(const Definition& definition) const {
+    std::vector<uint32_t> found;
+    const auto& solutions = baseline_.model.solutions;
+    for (uint32_t i = 0; !options_.baseline.empty() && i < solutions.size(); ++i) {
+      if (solutions[i].definition.name == definition.name.name) found.push_back(i);
+    }
+    std::ranges::sort(
+        found, [&](uint32_t a, uint32_t b) { return is_tried_before(solutions[a], solutions[b]); });
+    return found;
+  }
+
+  // Of each case the first that is for it.
+  struct Rival {
+    std::string solution;  // "": there is none
+    CaseOutcome outcome;
+  };
+  std::vector<Rival> run_rivals(const std::vector<uint32_t>& solutions,
+                                const std::vector<Workload>& cases) {
+    std::vector<Rival> rivals(cases.size());
+    for (const uint32_t solution : solutions) {
+      std::vector<Workload> open;
+      std::vector<size_t> places;
+      for (size_t i = 0; i < cases.size(); ++i) {
+        if (!rivals[i].solution.empty() && rivals[i].outcome.status != kSkipped) continue;
+        open.push_back(cases[i]);
+        places.push_back(i);
+      }
+      const std::vector<CaseOutcome> outcomes = run_cases(baseline_, solution, open);
+      for (size_t i = 0; i < places.size(); ++i) {
+        rivals[places[i]] = {baseline_.model.solutions[solution].name.name, outcomes[i]};
+      }
+    }
+    return rivals;
+  }
+
   bool judge_solution(uint32_t index) {
     const SolutionSpec& solution = folder_.model.solutions[index];
     const Definition& definition = *find_definition(folder_.model, solution);
@@ -313,10 +350,7 @@ class Judge {
         make_cases(subject, options_,
                    recorded == workloads_.end() ? std::vector<Workload>() : recorded->second);
 
-    std::optional<uint32_t> rival;
-    for (uint32_t i = 0; !options_.baseline.empty() && i < baseline_.model.solutions.size(); ++i) {
-      if (baseline_.model.solutions[i].definition.name == definition.name.name) rival = i;
-    }
+    const std::vector<uint32_t> all_rivals = find_rivals(definition);
     Judged judged{definition.name.name,
                   definition.op_type,
                   solution.name.name,
@@ -325,8 +359,7 @@ class Judge {
                   {},
                   {},
                   {}};
-    if (rival) judged.baseline.solution = baseline_.model.solutions[*rival].name.name;
-    if (!options_.baseline.empty() && !rival) {
+    if (!options_.baseline.empty() && all_rivals.empty()) {
       print_message(command_, fmt::format("{} has no solution for {}", options_.baseline,
                                           tools::printable(definition.name.name)));
     }
@@ -341,18 +374,17 @@ class Judge {
         ++resumed_;
       }
     }
-    std::vector<CaseOutcome> rivals;
-    if (rival) rivals = run_cases(baseline_, *rival, cases);
+    const std::vector<Rival> rivals = run_rivals(all_rivals, cases);
     const std::vector<CaseOutcome> outcomes = run_cases(folder_, index, cases);
     for (size_t i = 0; i < cases.size(); ++i) {
       judged.workload = cases[i];
       judged.outcome = outcomes[i];
-      judged.baseline.latency_ms = rival && rivals[i].status == kPassed ? rivals[i].latency_ms : 0;
-      if (rival && rivals[i].status != kPassed) {
-        print_message(command_,
-                      tools::printable(fmt::format(
-                          "baseline {} ({}): {}: {}", judged.baseline.solution,
-                          tools::pairs_words(cases[i].axes), rivals[i].status, rivals[i].log)));
+      const CaseOutcome& rival = rivals[i].outcome;
+      judged.baseline = {rivals[i].solution, rival.status == kPassed ? rival.latency_ms : 0};
+      if (!rivals[i].solution.empty() && rival.status != kPassed) {
+        print_message(command_, tools::printable(fmt::format(
+                                    "baseline {} ({}): {}: {}", rivals[i].solution,
+                                    tools::pairs_words(cases[i].axes), rival.status, rival.log)));
       }
       context_.timestamp = now();
       Json record = make_record(judged, context_);

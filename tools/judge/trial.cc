@@ -95,7 +95,7 @@ Result<std::unique_ptr<Trial>> Trial::make(Gpu* gpu, const Folder& folder, uint3
   loader->release_image(&bytes);
   trial->kernel_ = FIBSHIM_TRY(kernel);
 
-  for (const Variant& variant : find_variants(folder.model, solution_index)) {
+  for (const Variant& variant : find_variants(folder.model, solution_index, options.ignores_when)) {
     trial->calls_.emplace_back(variant, Call(trial->subject_, variant, snapshot, folder.recorded));
   }
   const bool wants_python = !options.python.empty() && !is_sampling_op(trial->subject_.op);

@@ -23,6 +23,7 @@ struct Folder {
 
 struct TrialOptions {
   bool is_bench = false;
+  bool ignores_when = false;  // sizes that the solution is not for, too
   int device = 0;
   int runs = 3;  // of each case, with other inputs
   std::optional<double> atol, rtol, required_matched_ratio;

@@ -7,14 +7,14 @@
 
 namespace fibshim::judge {
 
-std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution) {
+std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution, bool ignores_when) {
   std::vector<Variant> variants;
   std::map<std::string, size_t> known;  // by what is told apart
   for (uint32_t i = 0; i < model.bindings.size(); ++i) {
     const BindingSpec& binding = model.bindings[i];
     if (binding.solution != solution || binding.state != BindingState::ready) continue;
     const PatternSpec& pattern = *model.patterns[binding.pattern];
-    Variant variant{pattern.label, &pattern, i, {}, {}};
+    Variant variant{pattern.label, &pattern, i, {}, {}, ignores_when};
     std::map<std::pair<uint16_t, uint32_t>, std::string> owners;
     std::map<std::string, std::string> given;
     for (const PatternValue& value : pattern.values) {
@@ -44,7 +44,7 @@ const Definition* find_definition(const FolderModel& model, const SolutionSpec& 
 std::vector<std::string> names_of_launch(const SolutionSpec& solution) {
   std::vector<std::string> names;
   for (const MarkedName& argument : solution.arguments) names.push_back(argument.name);
-  for (const auto* expressions : {&solution.geometry, &solution.where}) {
+  for (const auto* expressions : {&solution.geometry, &solution.where, &solution.when}) {
     for (const MarkedExpression& one : *expressions) {
       for (std::string& name : one.expression.names()) names.push_back(std::move(name));
     }

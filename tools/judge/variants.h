@@ -14,10 +14,12 @@ struct Variant {
   uint32_t binding;                            // index into the snapshot's
   std::map<std::string, std::string> aliases;  // pointer -> the earlier one whose buffer it shares
   std::vector<Variant> twins;                  // of other patterns that call the solution alike
+  bool ignores_when = false;  // as if the solution were the only one, and for all sizes
 };
 
 // Of the patterns that lead to the solution: one for each way of calling it.
-std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution);
+std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution,
+                                   bool ignores_when = false);
 
 // The definition that the solution names, or null.
 const Definition* find_definition(const FolderModel& model, const SolutionSpec& solution);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "loader/check/choices.h"
 #include "loader/compile/bind.h"
 #include "tools/lint/ranges.h"
 
@@ -64,6 +65,7 @@ class Adviser {
       report_unrouted(i);
     }
     report_unsolved();
+    report_unserved_ranges();
     for (const BindingSpec& binding : model_.bindings) {
       if (binding.state == BindingState::ready) report_geometry(binding);
     }
@@ -138,8 +140,7 @@ class Adviser {
       const PatternSpec& pattern = *model_.patterns[index];
       const PatternSpec& first = *model_.patterns[before];
       add(Rule::shadowed_pattern, pattern.label_mark,
-          "pattern " + quoted(first.label) + " in " +
-              model_.listing.shown(model_.pattern_files[before]) +
+          "pattern " + quoted(first.label) + " in " + model_.shown_pattern(before) +
               " is tried first and takes every launch that " + quoted(pattern.label) + " fits",
           "give this one the higher \"benefit\", or narrow the other");
       return;
@@ -167,6 +168,45 @@ class Adviser {
     }
   }
 
+  // Sizes for which no solution is.
+  void report_unserved_ranges() {
+    std::map<std::string_view, std::vector<const SolutionSpec*>> by_definition;
+    for (const SolutionSpec& solution : model_.solutions) {
+      by_definition[solution.definition.name].push_back(&solution);
+    }
+    for (const auto& [name, solutions] : by_definition) {
+      if (std::ranges::any_of(solutions, [](const auto* one) { return one->when.empty(); }))
+        continue;
+      const ChoiceMap map = map_choices(*definitions_.at(std::string(name)), solutions);
+      if (const std::string where = unserved_text(map); !where.empty()) {
+        add(Rule::unserved_range, solutions[0]->when[0].text.mark,
+            "no solution of definition " + quoted(name) + " is for " + where +
+                ": the original runs there");
+      }
+    }
+  }
+
+  // Such as "rows from 257 on"; empty: there is a solution everywhere.
+  static std::string unserved_text(const ChoiceMap& map) {
+    const auto& samples = map.samples;
+    const auto is_unserved = [](const ChoiceSample& sample) { return sample.holding == 0; };
+    if (map.axes.size() != 1) {
+      const auto found = std::ranges::find_if(samples, is_unserved);
+      return found == samples.end() ? "" : "sizes such as " + values_text(map, *found);
+    }
+    std::string text;
+    for (auto at = samples.begin(); at != samples.end();) {
+      const auto begin = std::find_if(at, samples.end(), is_unserved);
+      if (begin == samples.end()) break;
+      at = std::find_if_not(begin, samples.end(), is_unserved);
+      const std::string low = std::to_string(begin->values[0]);
+      const std::string high = std::to_string(std::prev(at)->values[0]);
+      text += text.empty() ? map.axes[0] + " " : ", ";
+      text += at == samples.end() ? "from " + low + " on" : low == high ? low : low + " to " + high;
+    }
+    return text;
+  }
+
   // --- geometry
 
   struct Trial {
@@ -190,7 +230,8 @@ class Adviser {
 
   // Whether a launch of these sizes gets as far as its geometry.
   static bool is_allowed(const Trial& trial) {
-    for (const auto* clauses : {&trial.pattern.where, &trial.solution.where}) {
+    for (const auto* clauses :
+         {&trial.pattern.where, &trial.solution.where, &trial.solution.when}) {
       for (const MarkedExpression& clause : *clauses) {
         bool overflows = false;
         const auto value = value_of(trial, clause, &overflows);
@@ -254,6 +295,7 @@ class Adviser {
     Ranges ranges(pattern);
     for (const MarkedExpression& clause : pattern.where) ranges.add(clause.expression);
     for (const MarkedExpression& clause : solution.where) ranges.add(clause.expression);
+    for (const MarkedExpression& clause : solution.when) ranges.add(clause.expression);
     Trial trial{pattern, solution, definition, {}};
     std::map<std::string, int64_t> largest;
     for (const PatternValue& value : pattern.values) {

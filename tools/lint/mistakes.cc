@@ -38,7 +38,10 @@ class MistakeFinder {
     for (const SolutionSpec& solution : model_.solutions) {
       const Definition& definition = *definitions_.at(solution.definition.name);
       Ranges ranges(definition);
-      report_where(solution.where, &ranges, "solution " + quoted(solution.name.name));
+      const std::string whose = "solution " + quoted(solution.name.name);
+      report_where(solution.where, &ranges, whose);
+      Ranges sizes(definition);
+      report_where(solution.when, &sizes, whose);
       report_tensors(solution, definition);
       report_missing_wait(solution);
     }
@@ -196,8 +199,8 @@ class MistakeFinder {
   void report_mode() {
     const SettingInfo& mode = kSettings[static_cast<size_t>(SettingId::mode)];
     for (const auto& [name, value] : model_.settings.of_process) {
-      if (name != mode.name || value != mode.choices[static_cast<size_t>(Mode::off)]) continue;
-      diagnostics_->add(Rule::mode_off, {model_.listing.shown(kSettingsFile), 0, 0},
+      if (name != mode.name || value.text != mode.choices[static_cast<size_t>(Mode::off)]) continue;
+      diagnostics_->add(Rule::mode_off, {value.file, 0, 0},
                         "\"mode\" is \"off\": the folder does nothing",
                         "switch processes off with FIBSHIM_MODE=off or fibshim swap --off");
     }

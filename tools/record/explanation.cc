@@ -97,10 +97,12 @@ class Explainer {
     LaunchPlan plan;
     Resolution resolution{};
     const auto decide = [&](const Candidate& candidate, const int64_t* key) -> const Decision& {
-      resolve(record_, candidate, key, &resolution);
-      fill_decision(candidate, resolution, resolution.kind, key, candidate.pattern->key.count,
-                    &plan.uncached);
-      return plan.uncached;
+      make_decision(record_, candidate, key, &resolution, &plan.uncached,
+                    [&](const Resolution& one, Decision* out) {
+                      fill_decision(candidate, one, one.kind, key, candidate.pattern->key.count,
+                                    out);
+                    });
+      return plan.uncached.decision;
     };
     plan_launch(record_, Mode::apply, &request, &plan, decide);
     const auto& g = geometry;
@@ -133,20 +135,37 @@ class Explainer {
     if (resolution.kind == DecisionKind::no_solution) {
       return fmt::format("nothing solves definition \"{}\"", resolution.definition);
     }
+    std::string others;  // tried before, which are not for this launch
+    const uint32_t count = resolution.kind == DecisionKind::choice ? resolution.route->count : 0;
+    const bool is_refused = plan.outcome == Outcome::fallback_refused;
+    for (uint32_t i = 0; i < count; ++i) {
+      resolve_choice(record_, candidate, i, &resolution);
+      const BindingSpec& binding = model_.bindings[resolution.route->binding + i];
+      const SolutionSpec& solution = model_.solutions[binding.solution];
+      const BindingScope scope(pattern, definition_of(solution));
+      const std::string clause = broken_clause(solution.when, scope, view);
+      if (clause.empty() && (resolution.binding != nullptr || is_refused)) break;
+      others += fmt::format("{}solution \"{}\": {}", others.empty() ? "" : "; ", solution.name.name,
+                            clause.empty() ? resolution.reason : clause);
+      if (i + 1 == count) return others;
+    }
     if (resolution.binding == nullptr) return resolution.reason;
     const BindingSpec& binding = model_.bindings[static_cast<size_t>(
         resolution.binding - snapshot_.begin(snapshot_.bindings))];
     const SolutionSpec& solution = model_.solutions[binding.solution];
-    const auto definition = std::ranges::find_if(model_.definitions, [&](const Definition& one) {
-      return one.name.name == solution.definition.name;
-    });
-    const BindingScope scope(pattern, *definition);
+    const BindingScope scope(pattern, definition_of(solution));
     if (const std::string clause = broken_clause(solution.where, scope, view); !clause.empty()) {
       return clause;
     }
     return fmt::format("{} \"{}\" of definition \"{}\"",
                        plan.outcome == Outcome::hit ? "solution" : "its grid is empty: solution",
                        solution.name.name, resolution.definition);
+  }
+
+  const Definition& definition_of(const SolutionSpec& solution) const {
+    return *std::ranges::find_if(model_.definitions, [&](const Definition& one) {
+      return one.name.name == solution.definition.name;
+    });
   }
 
   // The first that does not hold, with its place and the values in it; empty when all do.

@@ -48,20 +48,25 @@ class Decider {
   explicit Decider(const Record& record) : record_(record) {}
   const Decision& operator()(const Candidate& candidate, const int64_t* key) const {
     Resolution resolution;
-    resolve(record_, candidate, key, &resolution);
-    const DecisionKind kind =
-        resolution.kind == DecisionKind::ready ? kind_of_ready : resolution.kind;
-    fill_decision(candidate, resolution, kind, key, candidate.pattern->key.count, &decision);
-    decision.is_quarantined = is_quarantined;
-    decision.on_error = on_error;
+    const auto complete = [&](const Resolution& one, Decision* out) {
+      const bool is_asked =
+          one.kind == DecisionKind::ready &&
+          (asked_solution < 0 || one.binding->solution == static_cast<uint32_t>(asked_solution));
+      const DecisionKind kind = is_asked ? kind_of_ready : one.kind;
+      fill_decision(candidate, one, kind, key, candidate.pattern->key.count, out);
+      out->is_quarantined = is_quarantined;
+      out->on_error = on_error;
+    };
+    make_decision(record_, candidate, key, &resolution, &room, complete);
     definition = resolution.definition;
-    return decision;
+    return room.decision;
   }
 
   DecisionKind kind_of_ready = DecisionKind::ready;
   uint8_t is_quarantined = 0;
   OnError on_error = OnError::fail;
-  mutable Decision decision;
+  int asked_solution = -1;  // of which kind_of_ready is said; -1: of all
+  mutable DecisionRoom room;
   mutable std::string definition;
 
  private:
@@ -136,7 +141,16 @@ class OneLaunch {
     const Candidate& candidate = folder_.record().candidates[0];
     if (candidate.fast_key.kind == KeyKind::computed) return std::nullopt;
     const int64_t key = read_fast_key(candidate.fast_key, pointers_);
-    const Decision& decision = decide(candidate, &key);
+    const Decision* chosen = &decide(candidate, &key);
+    if (chosen->way == Way::chosen) {
+      const Choices& choices = *chosen->choices;
+      const auto plain = [&](uint32_t i) { return request_.view.geometry[i]; };
+      if (!choices.is_fast) return std::nullopt;
+      chosen = choose_fast(choices, pointers_, plain);
+      if (chosen == nullptr)
+        return Planned{LaunchAction::original, Outcome::fallback_where, {}, {}};
+    }
+    const Decision& decision = *chosen;
     const bool may_be_fast = decision.way == Way::direct || decision.way == Way::original;
     if (!may_be_fast || !fast_checks_hold(decision.fast.checks, pointers_)) return std::nullopt;
     if (decision.way == Way::original) {
@@ -315,6 +329,116 @@ INSTANTIATE_TEST_SUITE_P(Rows, PlanTable, testing::ValuesIn(kRows), [](const aut
   for (char& c : name) c = isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return name;
 });
+
+// --- several solutions ---
+
+constexpr uint32_t kNone = 0;
+
+// Blocks of 512 are of the solution that is tried first, those of 256 of the other.
+struct ChoiceRow {
+  const char* name;
+  FolderText folder;
+  std::vector<std::pair<int32_t, uint32_t>> block_by_rows;  // kNone: the original
+  bool is_fast = true;
+};
+
+const ChoiceRow kChoiceRows[] = {
+    {"one, below", {.when = R"("rows < 8")"}, {{1, 512}, {7, 512}, {8, kNone}, {9, kNone}}},
+    {"one, above", {.when = R"("rows >= 8")"}, {{7, kNone}, {8, 512}, {INT32_MAX, 512}}},
+    {"one, mirrored", {.when = R"("8 > rows")"}, {{7, 512}, {8, kNone}}},
+    {"one, between",
+     {.when = R"("rows > 3", "rows <= 5")"},
+     {{3, kNone}, {4, 512}, {5, 512}, {6, kNone}}},
+    {"one, joined",
+     {.when = R"("rows > 3 && rows <= 5")"},
+     {{3, kNone}, {4, 512}, {5, 512}, {6, kNone}}},
+    {"one, exactly", {.when = R"("rows == 4")"}, {{3, kNone}, {4, 512}, {5, kNone}}},
+    {"two that meet",
+     {.when = R"("rows <= 4")", .other_when = R"("rows > 4")"},
+     {{1, 512}, {4, 512}, {5, 256}, {1000, 256}}},
+    {"two with a hole",
+     {.when = R"("rows <= 4")", .other_when = R"("rows >= 7")"},
+     {{4, 512}, {5, kNone}, {6, kNone}, {7, 256}}},
+    {"the first goes before",
+     {.when = R"("rows <= 4")", .other_when = R"("rows <= 6")"},
+     {{4, 512}, {5, 256}, {6, 256}, {7, kNone}}},
+    {"the other for the rest",
+     {.when = R"("rows <= 4")", .other_when = R"("rows >= 1")"},
+     {{4, 512}, {5, 256}}},
+    {"of 64 bits unsigned or not",
+     {.when = R"("rows <= 3000000000")", .rows = R"("arg": 3, "type": "uint32")"},
+     {{INT32_MAX, 512}}},
+    {"divided",
+     {.when = R"("rows <= 2")", .grid = "1", .rows = R"("expr": "grid_rows / 3")"},
+     {{8, 512}, {9, kNone}}},
+    {"divided, from",
+     {.when = R"("rows > 2")", .grid = "1", .rows = R"("expr": "grid_rows / 3")"},
+     {{8, kNone}, {9, 512}}},
+    {"computed", {.when = R"("rows % 2 == 0")"}, {{7, kNone}, {8, 512}}, false},
+    {"computed and not",
+     {.when = R"("rows % 2 == 0")", .other_when = R"("rows <= 4")"},
+     {{3, 256}, {4, 512}, {5, kNone}},
+     false},
+    {"never", {.when = R"("rows < 4", "rows > 4")"}, {{3, kNone}, {4, kNone}, {5, kNone}}, false},
+};
+
+TEST(Plan, ChoosesTheSolutionThatIsForTheLaunch) {
+  for (const ChoiceRow& row : kChoiceRows) {
+    const PlannedFolder folder(row.folder);
+    ASSERT_EQ(folder.error(), "") << row.name;
+    const Decider decide(folder.record());
+    for (const auto& [rows, block] : row.block_by_rows) {
+      SCOPED_TRACE(std::string(row.name) + ", rows " + std::to_string(rows));
+      Given given = {.rows = rows};
+      given.grid[0] = static_cast<uint32_t>(rows);
+      OneLaunch launch(folder, given);
+      const Planned planned = launch.planned(decide);
+      EXPECT_EQ(planned.outcome, block == kNone ? kWhere : kHit);
+      if (block != kNone) {
+        EXPECT_EQ(planned.geometry[kBlockX], block);
+      }
+      OneLaunch packed(folder, given);
+      packed.pack();
+      EXPECT_EQ(packed.planned(decide), planned) << "packed";
+      OneLaunch fast(folder, given);
+      const std::optional<Planned> by_fast_form = fast.planned_fast(decide);
+      const bool has_form = row.is_fast && row.folder.rows.find("expr") == std::string::npos;
+      EXPECT_TRUE(by_fast_form.has_value() || !has_form);
+      if (by_fast_form) {
+        EXPECT_EQ(*by_fast_form, planned) << "fast";
+      }
+      EXPECT_EQ(decide.room.choices.is_fast, row.is_fast);
+    }
+  }
+}
+
+TEST(Plan, PassesOverASolutionThatIsNotForThisGpu) {
+  const PlannedFolder folder({.when = R"("rows <= 4")", .other_when = R"("rows <= 6")"});
+  ASSERT_EQ(folder.error(), "");
+  Decider decide(folder.record());
+  const Snapshot& snapshot = folder.snapshot();
+  const std::string first = snapshot.text(snapshot.begin(snapshot.solutions)[0].name);
+  decide.kind_of_ready = DecisionKind::arch;
+  decide.asked_solution = first == "mine" ? 0 : 1;
+  OneLaunch small(folder, {.rows = 4});
+  EXPECT_EQ(small.planned(decide).geometry[kBlockX], 256U);
+  OneLaunch large(folder, {.rows = 7});
+  EXPECT_EQ(large.planned(decide).outcome, kWhere);
+  // Where no other is, the outcome says why.
+  decide.asked_solution = -1;
+  OneLaunch none(folder, {.rows = 4});
+  EXPECT_EQ(none.planned(decide).outcome, Outcome::fallback_arch);
+}
+
+TEST(Plan, CountsALaunchThatNoSolutionIsForByItsPatternWhereWhenTheNextPatternKnowsNoMore) {
+  const PlannedFolder folder({.second_pattern = true, .when = R"("rows <= 4")"});
+  ASSERT_EQ(folder.error(), "");
+  const Decider decide(folder.record());
+  OneLaunch launch(folder, {.rows = 5});
+  const LaunchPlan& plan = launch.plan(decide);
+  EXPECT_EQ(plan.outcome, kWhere);
+  EXPECT_EQ(plan.candidate, &folder.record().candidates[0]);
+}
 
 // --- what the caller says ---
 

@@ -56,17 +56,23 @@ PlannedFolder::PlannedFolder(const FolderText& text) {
   umask(022);
   write(root_ + "/definitions/norm_h4096.json", kDefinition);
   write(root_ + "/solutions/norm.ptx", kPtx);
-  write(root_ + "/solutions/norm_h4096.json", R"({
-  "name": "mine", "definition": "norm_h4096", "author": "me",
+  const auto solution =
+      [&](const std::string& name, int benefit, const std::string& when, const std::string& block) {
+        write(root_ + "/solutions/" + name + ".json", R"({
+  "name": ")" + name + R"(", "definition": "norm_h4096", "author": "me",
   "launch": {
+    "benefit": )" + std::to_string(benefit) + R"(, "when": [)" +
+                                                          when + R"(],
     "kernel": "norm", "images": [{"path": "norm.ptx", "sha256": ")" +
-                                                  sha256_hex(sha256(kPtx)) + R"("}],
-    "grid": [)" + text.grid + R"(, 1, 1], "block": [)" +
-                                                  text.block + R"(, 1, 1], "cluster": )" +
-                                                  text.cluster + R"(, "shared_mem": 96,
-    "arguments": ["y", "x", "w", "rows"], "where": [)" +
-                                                  text.solution_where + R"(], "pdl": )" + text.pdl +
-                                                  "}\n}\n");
+                                                          sha256_hex(sha256(kPtx)) + R"("}],
+    "grid": [)" + text.grid + R"(, 1, 1], "block": [)" + block +
+                                                          R"(, 1, 1], "cluster": )" + text.cluster +
+                                                          R"(, "shared_mem": 96,
+    "arguments": ["y", "x", "w", "rows"], "where": [)" + text.solution_where +
+                                                          R"(], "pdl": )" + text.pdl + "}\n}\n");
+      };
+  solution("mine", 1, text.when, text.block);
+  if (!text.other_when.empty()) solution("other", 0, text.other_when, "256");
   write(root_ + "/patterns/first.json", pattern(text, "first", 5, text.where, "norm"));
   if (text.second_pattern) {
     write(root_ + "/patterns/second.json", pattern(text, "second", 4, "", "other_norm"));

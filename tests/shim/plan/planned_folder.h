@@ -15,6 +15,9 @@ struct FolderText {
   bool second_pattern = false;  // of lower benefit, to a definition that has no solution
   std::string where;            // the pattern's clauses
   std::string solution_where;
+  std::string when;  // the solution's clauses
+  std::string
+      other_when;  // of a second solution, of lower benefit and in blocks of 256; "": there is none
   std::string grid = "\"rows\"";
   std::string block = "512";
   std::string cluster = "[1, 1, 1]";

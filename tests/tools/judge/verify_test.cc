@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -58,6 +59,43 @@ TEST_F(Judge, PassesARightSolution) {
   const ProgramResult result = exits(0, verify());
   EXPECT_CONTAINS(result.out, "3 cases: 3 passed, 0 failed");
   EXPECT_EQ(result.err, "");
+}
+
+// Around what a "when" names, and only where it holds; bench times other sizes if asked to.
+TEST_F(Judge, JudgesASolutionAtTheSizesThatItIsFor) {
+  write_norm("norm_right");
+  const std::string path = folder_ / "config/solutions/norm.json";
+  auto solution = parse_json(read_text(path));
+  solution["launch"]["when"] = {"batch_size <= 5"};
+  write_text(path, solution.dump());
+  const auto sizes = [&](const std::vector<std::string>& arguments, const std::string& status) {
+    std::set<int> out;
+    const auto document = parse_json(run(arguments).out);
+    for (const auto& record : document["records"]) {
+      if (record["evaluation"]["status"] != status) continue;
+      out.insert(record["workload"]["axes"]["batch_size"].get<int>());
+    }
+    return out;
+  };
+  const std::string config = folder_ / "config";
+  EXPECT_EQ(sizes({"verify", "--json", config}, "PASSED"), (std::set<int>{1, 3, 4, 5}));
+  const std::vector<std::string> bench = {
+      "bench", "--json", config, "--axis", "batch_size=5,6", "--iterations", "1", "--trials", "1"};
+  EXPECT_EQ(sizes(bench, "PASSED"), (std::set<int>{5}));
+  std::vector<std::string> all = bench;
+  all.emplace_back("--all-sizes");
+  EXPECT_EQ(sizes(all, "PASSED"), (std::set<int>{5, 6}));
+  EXPECT_CONTAINS(run({"verify", config, "--axis", "batch_size=6"}).err,
+                  "its \"when\" does not hold");
+  // A second one takes over; both are judged.
+  solution["name"] = "for_more";
+  solution["launch"]["when"] = {"batch_size >= 5"};
+  solution["launch"]["benefit"] = -1;
+  write_text(folder_ / "config/solutions/more.json", solution.dump());
+  EXPECT_EQ(sizes({"verify", "--json", config}, "PASSED"),
+            (std::set<int>{1, 3, 4, 5, 6, 17, 64, 257}));
+  EXPECT_CONTAINS(run({"verify", config, "--axis", "batch_size=5"}).err,
+                  "for_more: solution \"by_norm_right\" is for this size");
 }
 
 TEST_F(Judge, CatchesAnIgnoredEps) {

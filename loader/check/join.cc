@@ -1,0 +1,133 @@
+#include "loader/check/join.h"
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+
+#include "loader/check/choices.h"
+#include "loader/compile/bind.h"
+
+namespace fibshim {
+namespace {
+
+class Joiner {
+ public:
+  Joiner(FolderModel* model, const Shadows& shadows, Diagnostics* diagnostics)
+      : model_(model), shadows_(shadows), diagnostics_(diagnostics) {
+    for (const Definition& definition : model->definitions) {
+      definitions_.emplace(definition.name.name, &definition);
+    }
+  }
+
+  std::vector<bool> run() {
+    // Solutions by definition name: a template's literal beginning selects a range.
+    SolutionsByName by_name;
+    for (uint32_t i = 0; i < model_->solutions.size(); ++i) {
+      by_name.emplace_back(model_->solutions[i].definition.name, i);
+    }
+    std::ranges::sort(by_name, [&](const auto& a, const auto& b) {
+      if (a.first != b.first) return a.first < b.first;
+      return is_tried_before(model_->solutions[a.second], model_->solutions[b.second]);
+    });
+    std::vector<bool> is_reached(model_->solutions.size());
+    if (!are_pairs_within_limits(by_name)) return is_reached;
+    std::vector<std::pair<uint32_t, uint32_t>> pairs;  // of a pattern and a solution
+    for (uint32_t i = 0; i < model_->patterns.size(); ++i) {
+      const PatternSpec& pattern = *model_->patterns[i];
+      const std::string_view prefix = pattern.name_prefix();
+      auto at = first_with_prefix(by_name, prefix);
+      for (; at != by_name.end() && at->first.substr(0, prefix.size()) == prefix; ++at) {
+        if (pattern.can_name(at->first, {})) pairs.emplace_back(i, at->second);
+      }
+    }
+    if (pairs.size() > kMaxBindings) {
+      beyond_limit(std::to_string(pairs.size()) + " pairs of a pattern and a solution; at most " +
+                   std::to_string(kMaxBindings));
+      return is_reached;
+    }
+    for (const auto& [pattern, solution] : pairs) {
+      const SolutionSpec& spec = model_->solutions[solution];
+      is_reached[solution] = true;
+      BindingSpec binding = bind_one(*model_->patterns[pattern], spec);
+      binding.pattern = pattern;
+      binding.solution = solution;
+      model_->bindings.push_back(std::move(binding));
+    }
+    return is_reached;
+  }
+
+ private:
+  using SolutionsByName = std::vector<std::pair<std::string_view, uint32_t>>;  // sorted
+
+  static SolutionsByName::const_iterator first_with_prefix(const SolutionsByName& by_name,
+                                                           std::string_view prefix) {
+    return std::lower_bound(by_name.begin(), by_name.end(),
+                            std::pair<std::string_view, uint32_t>(prefix, 0));
+  }
+
+  // How often names will be compared, known before the first comparison.
+  bool are_pairs_within_limits(const SolutionsByName& by_name) {
+    uint64_t pairs = 0;
+    for (const auto& pattern : model_->patterns) {
+      const std::string_view prefix = pattern->name_prefix();
+      const auto begin = first_with_prefix(by_name, prefix);
+      const auto end = std::partition_point(begin, by_name.end(), [&](const auto& named) {
+        return named.first.substr(0, prefix.size()) == prefix;
+      });
+      pairs += static_cast<uint64_t>(end - begin);
+    }
+    if (pairs <= kMaxComparedPairs) return true;
+    beyond_limit(std::to_string(pairs) +
+                 " pairs of a pattern and a solution whose name begins as the pattern's does; at "
+                 "most " +
+                 std::to_string(kMaxComparedPairs));
+    return false;
+  }
+
+  void beyond_limit(const std::string& what) {
+    diagnostics_->add(Rule::limit, {model_->folders[0].given, 0, 0}, what + " are accepted");
+  }
+
+  // What the first folder's solutions and definitions are to a later one's patterns is told once for each pattern.
+  BindingSpec bind_one(const PatternSpec& pattern, const SolutionSpec& solution) {
+    const Definition& definition = *definitions_.at(solution.definition.name);
+    const auto own = std::pair(pattern.folder, solution.definition.name);
+    const auto other = shadows_.definitions.find(own);
+    const bool is_other = definition.folder < pattern.folder && other != shadows_.definitions.end();
+    if (!is_other && shadows_.solutions.count(own) == 0) {
+      return bind(pattern, solution, definition, diagnostics_);
+    }
+    Diagnostics unsaid;
+    BindingSpec binding = bind(pattern, solution, definition, &unsaid);
+    if (binding.state != BindingState::refused) {
+      return bind(pattern, solution, definition, diagnostics_);
+    }
+    const Rule rule = is_other ? Rule::shadowed_definition : Rule::shadowed_solution;
+    if (!told_.emplace(&pattern, rule).second) return binding;
+    const auto at = [](const Mark& mark) { return *mark.file + ":" + std::to_string(mark.line); };
+    const std::string name = quoted(solution.definition.name);
+    diagnostics_->add(rule, pattern.definition.mark,
+                      "pattern " + quoted(pattern.label) + " does not fit " +
+                          (is_other ? "definition " + name + " of " + at(definition.name.mark) +
+                                          ", which comes before that of " + at(other->second)
+                                    : "solution " + quoted(solution.name.name) + " of " +
+                                          at(solution.definition.mark) +
+                                          ", which comes before that of its own folder") +
+                          ": " + binding.reason);
+    return binding;
+  }
+
+  FolderModel* model_;
+  const Shadows& shadows_;
+  Diagnostics* diagnostics_;
+  std::unordered_map<std::string_view, const Definition*> definitions_;
+  std::set<std::pair<const PatternSpec*, Rule>> told_;
+};
+
+}  // namespace
+
+std::vector<bool> join_all(FolderModel* model, const Shadows& shadows, Diagnostics* diagnostics) {
+  return Joiner(model, shadows, diagnostics).run();
+}
+
+}  // namespace fibshim

@@ -1,0 +1,197 @@
+// Several solutions for one definition: what is said of them, and what the snapshot has.
+#include "loader/check/choices.h"
+
+#include "loader/check/check.h"
+#include "tests/loader/test_folder.h"
+#include "tests/support/text.h"
+#include "tools/lint/advice.h"
+
+namespace fibshim {
+namespace {
+
+std::string all_of(const CheckReport& report) {
+  std::string text;
+  for (const Diagnostic& diagnostic : report.diagnostics) {
+    text += format_diagnostic(diagnostic) + "\n";
+  }
+  return text;
+}
+
+CheckReport advise(const TestFolder& folder) {
+  CheckLint lint;
+  CheckOptions options;
+  options.lint = &lint;
+  return check_folder(folder.path(), options);
+}
+
+constexpr char kOtherPath[] = "solutions/me/scale_n64_other.json";
+
+// A solution of the sound folder's definition.
+void add_solution(const TestFolder& folder, const std::string& name, const std::string& path,
+                  const std::string& launch) {
+  folder.write_solution(
+      replaced(replaced(kSolution, "my-scale", name), "\"kernel\"", launch + " \"kernel\""), path);
+}
+
+void make_two(const TestFolder& folder, const std::string& first, const std::string& second) {
+  add_solution(folder, "my-scale", kSolutionPath, first);
+  add_solution(folder, "other", kOtherPath, second);
+}
+
+TEST(Choices, OfTwoSolutionsForTheSameSizesAreAnErrorThatNamesBothAndASize) {
+  const struct {
+    const char* first;
+    const char* second;
+    const char* sizes;  // where both hold; "": nowhere
+  } kRows[] = {
+      {R"("when": ["rows <= 8"],)", R"("when": ["rows > 8"],)", ""},
+      {R"("when": ["rows <= 8"],)", R"("when": ["rows >= 8"],)", "rows is 8"},
+      {R"("when": ["rows <= 8"],)", R"("when": ["rows >= 8"], "benefit": 1,)", ""},
+      {R"("when": ["rows <= 8"],)", "", "rows is 1"},
+      {R"("benefit": 1,)", "", ""},
+      {R"("when": ["rows * n <= 6400"],)", R"("when": ["rows * n >= 6400"],)", "rows is 100"},
+      {R"("when": ["rows % 2 == 0"],)", R"("when": ["rows % 2 == 1"],)", ""},
+      {R"("when": ["rows > 3", "rows < 9"],)", R"("when": ["rows == 8 || rows == 20"],)",
+       "rows is 8"},
+  };
+  for (const auto& row : kRows) {
+    SCOPED_TRACE(std::string(row.first) + " and " + row.second);
+    const TestFolder folder;
+    make_two(folder, row.first, row.second);
+    const CheckReport report = check_folder(folder.path());
+    const bool is_sound = *row.sizes == 0;
+    EXPECT_EQ(report.snapshot != nullptr, is_sound) << all_of(report);
+    if (is_sound) {
+      EXPECT_EQ(all_of(report), "");
+    } else {
+      EXPECT_CONTAINS(all_of(report), std::string("where ") + row.sizes +
+                                          ", definition \"scale_n64\" is already solved by "
+                                          "\"my-scale\" in " +
+                                          folder.path(kSolutionPath) + ":3, of the same benefit");
+    }
+  }
+}
+
+TEST(Choices, SizesThatNoSolutionIsForAreANote) {
+  const struct {
+    const char* first;
+    const char* second;
+    const char* where;
+  } kRows[] = {
+      {R"("when": ["rows <= 8"],)", R"("when": ["rows > 8"],)", ""},
+      {R"("when": ["rows <= 8"],)", R"("when": ["rows > 10"],)", "rows 9 to 10:"},
+      {R"("when": ["rows <= 8"],)", R"("when": ["rows == 10"],)", "rows 9, from 11 on:"},
+      {R"("when": ["rows <= 8"],)", R"("benefit": -1,)", ""},
+      {R"("when": ["rows * n <= 6400"],)", R"("when": ["rows > 4000"],)", "rows 101 to 4000:"},
+  };
+  for (const auto& row : kRows) {
+    SCOPED_TRACE(std::string(row.first) + " and " + row.second);
+    const TestFolder folder;
+    make_two(folder, row.first, row.second);
+    const CheckReport report = advise(folder);
+    EXPECT_EQ(report.error_count + report.warning_count, 0u) << all_of(report);
+    if (*row.where == 0) {
+      EXPECT_EQ(all_of(report), "");
+    } else {
+      EXPECT_CONTAINS(all_of(report),
+                      std::string("note: no solution of definition \"scale_n64\" is "
+                                  "for ") +
+                          row.where + " the original runs there [unserved-range]");
+    }
+    // An engine does not ask.
+    EXPECT_EQ(all_of(check_folder(folder.path())), "");
+  }
+}
+
+TEST(Choices, AWhenTakesTheAxesOfTheDefinitionAndNothingElse) {
+  const struct {
+    const char* when;
+    const char* message;
+    const char* rule;
+  } kRows[] = {
+      {"factor > 1", "unknown name \"factor\": \"when\" takes the axes of definition \"scale_n64\"",
+       "unknown-name"},
+      {"x % 16 == 0", "unknown name \"x\"", "unknown-name"},
+      {"row > 1", "did you mean \"rows\"?", "unknown-name"},
+      {"rows >", "", "expression-syntax"},
+      {"rows / 0 > 1", "this divides by zero", "expression-value"},
+      {"n == 64", "this always holds", "always-true"},
+      {"rows < 4 && rows > 8", "this never holds", "impossible-pattern"},
+  };
+  for (const auto& row : kRows) {
+    SCOPED_TRACE(row.when);
+    const TestFolder folder;
+    add_solution(folder, "my-scale", kSolutionPath,
+                 R"("when": [")" + std::string(row.when) + R"("],)");
+    const std::string said = all_of(advise(folder));
+    EXPECT_CONTAINS(said, row.message);
+    EXPECT_CONTAINS(said, "[" + std::string(row.rule) + "]");
+  }
+}
+
+TEST(Choices, AreInTheOrderOfTrialInTheSnapshot) {
+  const TestFolder folder;
+  make_two(folder, R"("when": ["rows <= 8"],)", R"("when": ["rows > 4"], "benefit": 7,)");
+  add_solution(folder, "last", "solutions/me/a.json", R"("benefit": -2,)");
+  const CheckReport report = check_folder(folder.path());
+  ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+  const Snapshot& snapshot = *report.snapshot;
+  const Pattern& pattern = snapshot.begin(snapshot.patterns)[0];
+  ASSERT_EQ(pattern.routes.count, 1u);
+  const Route& route = snapshot.begin(pattern.routes)[0];
+  ASSERT_EQ(route.count, 3u);
+  const Binding* const bindings = snapshot.begin(snapshot.bindings) + route.binding;
+  std::string names;
+  for (uint32_t i = 0; i < route.count; ++i) {
+    const Solution& solution = snapshot.begin(snapshot.solutions)[bindings[i].solution];
+    names += std::string(snapshot.text(solution.name)) + " ";
+  }
+  EXPECT_EQ(names, "other my-scale last ");
+  EXPECT_EQ(bindings[0].range.source, FastRange::Source::param);
+  EXPECT_EQ(bindings[0].range.type, ValueType::int32);
+  EXPECT_EQ(bindings[0].range.at, 3);
+  EXPECT_EQ(bindings[0].range.low, 5);
+  EXPECT_EQ(bindings[0].range.span, static_cast<uint64_t>(INT64_MAX) - 5);
+  EXPECT_EQ(bindings[1].range.low, INT64_MIN);
+  EXPECT_EQ(bindings[1].range.span, uint64_t{1} << 63 | 8);
+  EXPECT_EQ(bindings[2].range.source, FastRange::Source::always);
+  EXPECT_EQ(bindings[2].when.count, 0u);
+}
+
+// A broken solution fails the launches that it is for, and no others.
+TEST(Choices, ABrokenSolutionKeepsItsWhen) {
+  const TestFolder folder;
+  make_two(folder, R"("when": ["rows <= 8"],)", R"("when": ["rows > 8"],)");
+  folder.change(kOtherPath, R"("kernel": "scale")", R"("kernel": "missing")");
+  const CheckReport report = check_folder(folder.path());
+  ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+  const Snapshot& snapshot = *report.snapshot;
+  const Binding* const bindings = snapshot.begin(snapshot.bindings);
+  ASSERT_EQ(snapshot.bindings.count, 2u);
+  EXPECT_EQ(bindings[1].state, BindingState::broken);
+  EXPECT_EQ(bindings[1].range.low, 9);
+}
+
+TEST(Choices, APatternWithoutTheAxisDoesNotUseTheSolution) {
+  const TestFolder folder;
+  make_two(folder, R"("when": ["rows <= 8"],)", R"("when": ["rows > 8"],)");
+  for (const char* const path : {kSolutionPath, kOtherPath}) {
+    folder.change(path, R"("where": ["x % 16 == 0", "rows > 0"])", R"("where": ["x % 16 == 0"])");
+    folder.change(path, R"("grid": ["rows", 1, 1])", R"("grid": [1, 1, 1])");
+  }
+  folder.change(kPatternPath, R"("rows": {"arg": 3, "type": "int32"})",
+                R"("m": {"arg": 3, "type": "int32"})");
+  for (const char* const path : {kSolutionPath, kOtherPath}) {
+    folder.change(path, R"("arguments": ["x", "y", "rows", "factor"])",
+                  R"("arguments": ["x", "y", "m", "factor"])");
+  }
+  const CheckReport report = check_folder(folder.path());
+  ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+  EXPECT_EQ(report.refused_binding_count, 2u);
+  EXPECT_CONTAINS(all_of(report),
+                  "unknown name \"rows\": the solution uses it, the pattern does not "
+                  "supply it [refused-argument]");
+}
+
+}  // namespace
+}  // namespace fibshim

@@ -1,0 +1,231 @@
+// Several folders in force together: the first that has something wins, and what is not used is told.
+#include <sodium.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "loader/check/check.h"
+#include "loader/read/manifest.h"
+#include "shim/abi/folder_list.h"
+#include "tests/loader/test_folder.h"
+#include "tests/support/text.h"
+#include "tools/lint/advice.h"
+
+namespace fibshim {
+namespace {
+
+std::string all_of(const CheckReport& report) {
+  std::string text;
+  for (const Diagnostic& diagnostic : report.diagnostics) {
+    text += format_diagnostic(diagnostic) + "\n";
+  }
+  return text;
+}
+
+CheckReport advise(const std::string& list) {
+  CheckLint lint;
+  CheckOptions options;
+  options.lint = &lint;
+  return check_folder(list, options);
+}
+
+// The sound folder, with other names.
+void rename(const TestFolder& folder, const std::string& definition, const std::string& label) {
+  folder.write("definitions/scale/" + definition + ".json",
+               replaced(kDefinition, "scale_n64", definition));
+  folder.remove(kDefinitionPath);
+  folder.change(kSolutionPath, "\"definition\": \"scale_n64\"",
+                "\"definition\": \"" + definition + "\"");
+  folder.change(kPatternPath, "\"scale_n{n}\"", "\"" + definition + "\"");
+  folder.change(kPatternPath, "\"factor == 0.1\"", "\"factor == 0.1\", \"n == 64\"");
+  folder.change(kPatternPath, "engine-scale", label);
+}
+
+TEST(Folders, AreOneSnapshot) {
+  const TestFolder a;
+  const TestFolder b;
+  rename(b, "zoom", "engine-zoom");
+  const std::string list = a.path() + ":" + b.path();
+  const CheckReport report = advise(list);
+  ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+  EXPECT_EQ(all_of(report), "");
+  const Snapshot& snapshot = *report.snapshot;
+  EXPECT_EQ(snapshot.text(snapshot.root), list);
+  ASSERT_EQ(snapshot.roots.count, 2u);
+  EXPECT_EQ(snapshot.text(snapshot.begin(snapshot.roots)[1]), b.path());
+  EXPECT_EQ(snapshot.patterns.count, 2u);
+  ASSERT_EQ(snapshot.solutions.count, 2u);
+  struct stat of_a {
+  }, of_b{};
+  ASSERT_EQ(stat(a.path().c_str(), &of_a) + stat(b.path().c_str(), &of_b), 0);
+  EXPECT_EQ(snapshot.root_inode, mix_identity(mix_identity(0, of_a.st_ino), of_b.st_ino));
+  // Each solution's images come from its own folder.
+  b.write(kImagePath, "damaged");
+  const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
+  int results[2];
+  for (uint32_t i = 0; i < 2; ++i) {
+    ImageBytes bytes;
+    char message[256];
+    results[snapshot.begin(snapshot.solutions)[i].folder] =
+        api.read_image(&snapshot, i, 0, &bytes, message, sizeof message);
+    api.release_image(&bytes);
+  }
+  EXPECT_EQ(results[0], 0);
+  EXPECT_NE(results[1], 0);
+  EXPECT_NE(check_folder(b.path() + ":" + a.path()).error_count, 0u);
+}
+
+TEST(Folders, TheFirstWinsPerDefinitionLabelAndSetting) {
+  const TestFolder a;
+  const TestFolder b;
+  b.change(kSolutionPath, "my-scale", "their-scale");
+  a.write("fibshim.json", R"({"mode": "observe"})");
+  b.write("fibshim.json", R"({"mode": "apply", "on_error": "fallback"})");
+  for (const bool is_turned : {false, true}) {
+    const TestFolder& first = is_turned ? b : a;
+    const TestFolder& second = is_turned ? a : b;
+    const CheckReport report = advise(first.path() + ":" + second.path());
+    ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+    const Snapshot& snapshot = *report.snapshot;
+    ASSERT_EQ(snapshot.solutions.count, 1u);
+    EXPECT_STREQ(snapshot.text(snapshot.begin(snapshot.solutions)[0].name),
+                 is_turned ? "their-scale" : "my-scale");
+    EXPECT_EQ(snapshot.patterns.count, 1u);
+    const Setting* const settings = snapshot.begin(snapshot.settings);
+    ASSERT_EQ(snapshot.settings.count, 2u);
+    EXPECT_STREQ(snapshot.text(settings[0].value), is_turned ? "apply" : "observe");
+    EXPECT_STREQ(snapshot.text(settings[1].value), "fallback");
+    EXPECT_EQ(
+        all_of(report),
+        second.path("fibshim.json") + ": note: setting \"FIBSHIM_MODE\" is not used: that in " +
+            first.path("fibshim.json") + " comes first [shadowed]\n" + second.path(kPatternPath) +
+            ":2:12: note: pattern \"engine-scale\" is not used: that in " +
+            first.path(kPatternPath) + ":2 comes first [shadowed]\n" + second.path(kSolutionPath) +
+            ":3:17: note: solution of \"scale_n64\" is not used: that in " +
+            first.path(kSolutionPath) + ":3 comes first [shadowed]\n");
+    EXPECT_EQ(report.shadowed.size(), 3u);
+  }
+}
+
+// Several solutions of one folder stay together.
+TEST(Folders, TheFirstHasAllSolutionsOfADefinition) {
+  const TestFolder a;
+  const TestFolder b;
+  for (const TestFolder* folder : {&a, &b}) {
+    folder->write_solution(
+        replaced(kSolution, "\"kernel\"", "\"when\": [\"rows < 9\"], \"kernel\""));
+  }
+  b.write_solution(replaced(replaced(kSolution, "my-scale", "rest"), "\"kernel\"",
+                            "\"when\": [\"rows >= 9\"], \"kernel\""),
+                   "solutions/me/rest.json");
+  const CheckReport first = check_folder(a.path() + ":" + b.path());
+  ASSERT_NE(first.snapshot, nullptr) << all_of(first);
+  EXPECT_EQ(first.snapshot->solutions.count, 1u);
+  const CheckReport second = check_folder(b.path() + ":" + a.path());
+  ASSERT_NE(second.snapshot, nullptr) << all_of(second);
+  EXPECT_EQ(second.snapshot->solutions.count, 2u);
+}
+
+TEST(Folders, APatternThatDoesNotFitTheFirstsDefinitionIsAnErrorWithBothPlaces) {
+  const TestFolder a;
+  const TestFolder b;
+  a.change(kDefinitionPath, R"("y": {"shape": ["rows", "n"], "dtype": "float32"})",
+           R"("y": {"shape": ["rows", "n"], "dtype": "float16"})");
+  a.remove(kPatternPath);
+  const CheckReport report = advise(a.path() + ":" + b.path());
+  const std::string said = all_of(report);
+  EXPECT_CONTAINS(said, b.path(kPatternPath) +
+                            ":19:17: error: pattern \"engine-scale\" does not fit definition "
+                            "\"scale_n64\" of " +
+                            a.path(kDefinitionPath) + ":2, which comes before that of " +
+                            b.path(kDefinitionPath) + ":2: \"y\" is float32");
+  EXPECT_CONTAINS(said, "[shadowed-definition]");
+  EXPECT_EQ(report.error_count, 1u) << said;
+  EXPECT_EQ(report.warning_count, 0u) << said;
+  // A mistake: a process loads it, and runs the original there.
+  ASSERT_NE(report.snapshot, nullptr);
+  EXPECT_EQ(report.refused_binding_count, 1u);
+  // The same meaning under other words is none.
+  const TestFolder c;
+  c.change(kDefinitionPath, R"("reference": "def run(x):\n    return x * 2")",
+           R"("reference": "")");
+  EXPECT_EQ(advise(c.path() + ":" + b.path()).error_count, 0u);
+}
+
+TEST(Folders, APatternThatCannotUseTheFirstsSolutionIsAWarningOnce) {
+  const TestFolder a;
+  const TestFolder b;
+  a.change(kSolutionPath, "\"factor\"", "\"gain\"");
+  a.write("patterns/own.json",
+          replaced(replaced(kPattern, "engine-scale", "own"), "\"factor\": {", "\"gain\": {"));
+  a.change("patterns/own.json", "factor == 0.1", "gain == 0.1");
+  a.change("patterns/own.json", "\"benefit\": 3", "\"benefit\": 4");
+  a.remove(kPatternPath);
+  for (const char* const n : {"65", "66"}) {
+    for (const TestFolder* folder : {&a, &b}) {
+      const std::string name = std::string("scale_n") + n;
+      folder->write(
+          "definitions/scale/" + name + ".json",
+          replaced(replaced(kDefinition, "scale_n64", name), ": 64", std::string(": ") + n));
+      folder->write_solution(replaced(folder->read(kSolutionPath), "scale_n64", name),
+                             "solutions/me/" + name + ".json");
+    }
+  }
+  const CheckReport report = advise(a.path() + ":" + b.path());
+  EXPECT_EQ(report.warning_count, 1u) << all_of(report);
+  EXPECT_CONTAINS(all_of(report),
+                  b.path(kPatternPath) +
+                      ":19:17: warning: pattern \"engine-scale\" does not fit solution "
+                      "\"my-scale\" of " +
+                      a.path(kSolutionPath));
+  EXPECT_EQ(report.refused_binding_count, 3u);
+}
+
+TEST(Folders, EachIsCheckedForItself) {
+  const TestFolder a;
+  const TestFolder b;
+  rename(b, "zoom", "engine-zoom");
+  const std::string list = a.path() + ":" + b.path();
+  // Read to the end, and refused as a whole.
+  const CheckReport missing = check_folder(a.path() + ":" + b.path("none"));
+  EXPECT_EQ(missing.snapshot, nullptr);
+  EXPECT_CONTAINS(all_of(missing), b.path("none") + ": error:");
+  b.change(kPatternPath, "\"writes\"", "\"rites\"");
+  const CheckReport faulty = check_folder(list);
+  EXPECT_EQ(faulty.snapshot, nullptr);
+  EXPECT_CONTAINS(all_of(faulty), b.path(kPatternPath));
+  b.change(kPatternPath, "\"rites\"", "\"writes\"");
+  EXPECT_NE(check_folder(list).snapshot, nullptr);
+  // Its own rights.
+  share(b.path(kPatternPath), 0664);
+  const CheckReport untrusted = check_folder(list);
+  EXPECT_EQ(untrusted.snapshot, nullptr);
+  EXPECT_CONTAINS(all_of(untrusted), b.path(kPatternPath) + ": error: writable by its group");
+  share(b.path(kPatternPath), 0644);
+  // An image that a solution of an earlier folder keeps one of its solutions from using, and another one uses.
+  const TestFolder c;
+  c.write("definitions/zoom.json", replaced(kDefinition, "scale_n64", "zoom"));
+  c.write_solution(replaced(replaced(kSolution, "scale_n64", "zoom"), "my-scale", "my-zoom"),
+                   "solutions/me/zoom.json");
+  EXPECT_NE(check_folder(a.path() + ":" + c.path()).snapshot, nullptr);
+  share(c.path(kImagePath), 0664);
+  EXPECT_CONTAINS(all_of(check_folder(a.path() + ":" + c.path())),
+                  c.path(kImagePath) + ": error: writable by its group");
+  // Its own signature.
+  CheckOptions options;
+  options.required_key = "RWQBAgMEBQYHCGv3IJqU8bcxx3nUh0ol5qYvlBYTDNNNbkNbZmh9kk5E";
+  EXPECT_EQ(check_folder(list, options).snapshot, nullptr);
+}
+
+TEST(Folders, TheListMayHaveEmptyPlacesButNotTooManyFolders) {
+  const TestFolder a;
+  EXPECT_EQ(all_of(check_folder(":" + a.path() + "::")), "");
+  EXPECT_CONTAINS(all_of(check_folder(":")), "no folder is named");
+  std::string list;
+  for (uint32_t i = 0; i <= kMaxFolders; ++i) list += a.path() + ":";
+  EXPECT_CONTAINS(all_of(check_folder(list)), "17 folders; at most 16 are accepted");
+}
+
+}  // namespace
+}  // namespace fibshim

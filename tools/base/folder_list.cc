@@ -1,0 +1,48 @@
+#include "tools/base/folder_list.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "shim/abi/folder_list.h"
+
+namespace fibshim::tools {
+namespace {
+
+template <class Change>
+std::string change_each(const std::string& list, const Change& change) {
+  std::string out;
+  for (const std::string& folder : split_folders(list)) {
+    if (!out.empty()) out += kFolderSeparator;
+    out += change(folder);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> split_folders(const std::string& list) {
+  std::vector<std::string> out;
+  const char* rest = list.c_str();
+  size_t length = 0;
+  while (const char* const begin = next_folder(&rest, &length)) out.emplace_back(begin, length);
+  return out;
+}
+
+std::string absolute_folders(const std::string& list) {
+  return change_each(list, [](const std::string& folder) {
+    std::error_code error;
+    const std::string absolute = std::filesystem::absolute(folder, error).string();
+    return error ? folder : absolute;
+  });
+}
+
+std::string resolved_folders(const std::string& list) {
+  return change_each(list, [](const std::string& folder) {
+    char out[PATH_MAX];
+    return realpath(folder.c_str(), out) == nullptr ? folder : std::string(out);
+  });
+}
+
+}  // namespace fibshim::tools
