@@ -193,7 +193,7 @@ FastForm make_fast_form(const BindingSpec& binding, const PatternSpec& pattern,
       binding.arguments.size() > kMaxFastArguments) {
     return form;
   }
-  form.waits_for_previous = solution.waits_for_previous;
+  form.may_begin_early = solution.waits_for_previous && solution.early_params == 0;
   const bool has_whole_geometry = add_geometry(binding, &form);
   const bool has_whole_checks = add_fast_checks(pattern.where_clauses, &form.checks);
   const bool is_direct = add_fast_checks(binding.where_clauses, &form.checks) && has_whole_checks &&

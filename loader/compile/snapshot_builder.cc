@@ -124,6 +124,7 @@ Solution make_solution(const SolutionSpec& spec, BlobBuilder* blob) {
     sizes.push_back(static_cast<uint16_t>(std::min<uint32_t>(param.size, UINT16_MAX)));
   }
   solution.param_sizes = blob->array(sizes);
+  solution.early_params = spec.early_params;
   solution.waits_for_previous = spec.waits_for_previous;
   solution.on_error = spec.on_error;
   solution.folder = spec.folder;

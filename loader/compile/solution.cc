@@ -72,7 +72,7 @@ class SolutionReader {
     solution_.launch_mark = launch.mark();
     accept_only(launch,
                 {"kernel", "images", "grid", "block", "cluster", "shared_mem", "arguments", "where",
-                 "when", "benefit", "pdl"},
+                 "when", "benefit", "pdl", "reads_before_wait"},
                 what, diagnostics_);
     if (const auto kernel = read_name(require_member(launch, "kernel", what, diagnostics_),
                                       "\"kernel\"", diagnostics_)) {
@@ -104,6 +104,29 @@ class SolutionReader {
     solution_.pdl_mark = launch.find("pdl").mark();
     solution_.waits_for_previous =
         read_boolean(launch.find("pdl"), "\"pdl\"", diagnostics_).value_or(false);
+    read_early_arguments(launch.find("reads_before_wait"));
+  }
+
+  void read_early_arguments(JsonValue names) {
+    if (!names || !expect_kind(names, JsonKind::array, "\"reads_before_wait\"", diagnostics_))
+      return;
+    if (!solution_.waits_for_previous && !names.elements().empty()) {
+      return error(Rule::bad_value, names.mark(), "\"reads_before_wait\" needs \"pdl\": true");
+    }
+    for (const JsonValue element : names.elements()) {
+      auto name = read_name(element, "an entry of \"reads_before_wait\"", diagnostics_);
+      if (!name) continue;
+      const auto& passed = solution_.arguments;
+      const auto at = std::find_if(passed.begin(), passed.end(), [&](const MarkedName& argument) {
+        return argument.name == name->name;
+      });
+      if (at == passed.end() || at - passed.begin() >= 32) {
+        error(Rule::bad_value, element.mark(),
+              quoted(name->name) + " is none of the first 32 \"arguments\"");
+        continue;
+      }
+      solution_.early_params |= uint32_t{1} << (at - passed.begin());
+    }
   }
 
   void read_dim3(JsonValue value, const char* key, uint32_t first) {

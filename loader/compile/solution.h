@@ -73,6 +73,7 @@ struct SolutionSpec {
   int32_t benefit = 0;                 // of several solutions, the one of the higher is tried first
   bool waits_for_previous = false;     // "pdl"
   Mark pdl_mark;
+  uint32_t early_params = 0;                          // "reads_before_wait": bits of `arguments`
   SolutionOnError on_error = SolutionOnError::unset;  // fibshim.json's for its definition
   // Arguments that "verify" supplies where no pattern does: a baseline's own.
   std::vector<std::pair<std::string, ValueType>> judged_arguments;

@@ -230,8 +230,8 @@ struct FastForm {
   FastWay way;
   uint8_t argument_count;  // in eights, filled up; 0: the arguments go through as they are
   uint8_t dimension_count;
-  uint8_t waits_for_previous;  // the solution's "pdl"
-  uint16_t has_dynamic;        // bit i: geometry value i, as GeometryIndex, is not constant
+  uint8_t may_begin_early;  // Solution::may_begin_early()
+  uint16_t has_dynamic;     // bit i: geometry value i, as GeometryIndex, is not constant
   uint16_t reserved;
   FastChecks checks;  // the pattern's where and the solution's; whole if direct
   FastDimension dimensions[kMaxFastDimensions];
@@ -295,11 +295,15 @@ struct Solution {
   Array<Image> images;          // best first for equal SM: cubins, then fatbins, then PTX
   Array<uint16_t> param_sizes;  // of `kernel`, bytes; empty when only a fatbin or PTX is given
   uint32_t max_shared_mem;  // dynamic shared memory in bytes; UINT32_MAX when it is an expression
+  uint32_t early_params;    // "reads_before_wait": bit i: its parameter i is read before that wait
   uint8_t waits_for_previous;  // "pdl": the kernel executes griddepcontrol.wait itself
   SolutionOnError on_error;    // its definition's
   uint16_t folder;             // index into Snapshot::roots
   int32_t error_code;          // 0, or the CUresult that a launch must return
   Offset error_message;
+
+  // Whether it may begin before the kernel before it has ended, whatever that one is.
+  bool may_begin_early() const { return waits_for_previous != 0 && early_params == 0; }
 };
 
 // How one parameter of the replacement is made.

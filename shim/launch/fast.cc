@@ -190,14 +190,14 @@ inline typename Launch::End launch_decided(Launch launch, const Candidate& candi
   switch (way_now(decision)) {
     case Way::direct:
       // The attribute goes on to a replacement that waits.
-      if (Launch::kHasAttributes && decision.fast.waits_for_previous != 0) break;
+      if (Launch::kHasAttributes && decision.fast.may_begin_early != 0) break;
       return launch_directly(launch, decision, reader);
     case Way::original:
       count_in(reader->counters, decision.counter);
       leave_fast_section(reader);
       return launch.original();
     case Way::computed:
-      if (Launch::kHasAttributes && decision.fast.waits_for_previous != 0) break;
+      if (Launch::kHasAttributes && decision.fast.may_begin_early != 0) break;
       return launch_computed(launch, candidate, decision, reader);
     case Way::slow:
     case Way::chosen: break;

@@ -355,7 +355,7 @@ bool plan_attributes(const CUlaunchAttribute* given, unsigned given_count, const
   for (unsigned i = 0; i < given_count; ++i) {
     const AttributeRule rule = rule_of(given[i].id);
     if (rule == AttributeRule::drop) continue;
-    if (rule == AttributeRule::if_waits && solution.waits_for_previous == 0) continue;
+    if (rule == AttributeRule::if_waits && !solution.may_begin_early()) continue;
     if (count == kMaxAttributes) return false;
     out[count++] = given[i];
   }

@@ -52,7 +52,8 @@ constexpr char kSolution[] = R"json({
     "images": [{"path": "k.ptx", "sha256":
                 "0000000000000000000000000000000000000000000000000000000000000000"}],
     "grid": ["@grid@", "@grid_y@", 1], "block": ["@block@", 1, 1], "cluster": ["@cluster@", 1, 1],
-    "shared_mem": "@shared@", "arguments": [@arguments@], "where": [@where@], "pdl": @pdl@
+    "shared_mem": "@shared@", "arguments": [@arguments@], "where": [@where@], "pdl": @pdl@,
+    "reads_before_wait": [@early@]
   }
 })json";
 
@@ -79,6 +80,7 @@ struct Row {
   std::string grid = "1", grid_y = "1", block = "32", cluster = "1", shared = "0";
   std::string arguments = "p0";
   bool waits_for_previous = false;
+  bool reads_before_wait = false;
   std::string definition = "d";
 };
 
@@ -103,6 +105,7 @@ class Compiled {
     fill_in(&solution, "@arguments@", quoted_list(row.arguments));
     fill_in(&solution, "@where@", quoted_list(row.solution_where));
     fill_in(&solution, "@pdl@", row.waits_for_previous ? "true" : "false");
+    fill_in(&solution, "@early@", row.reads_before_wait ? "\"p0\"" : "");
     const auto pattern_json = JsonDocument::parse(pattern, &file_, &diagnostics_);
     const auto solution_json = JsonDocument::parse(solution, &file_, &diagnostics_);
     const auto definition_json = JsonDocument::parse(kDefinition, &file_, &diagnostics_);
@@ -376,9 +379,11 @@ TEST(FastForm, LetsIdenticalParametersThrough) {
 }
 
 TEST(FastForm, TellsWhoWaitsForThePreviousKernel) {
-  EXPECT_EQ(Compiled({.waits_for_previous = true}).form().waits_for_previous, 1);
-  EXPECT_EQ(Compiled({.where = "i > 0", .waits_for_previous = true}).form().waits_for_previous, 1);
-  EXPECT_EQ(Compiled({}).form().waits_for_previous, 0);
+  EXPECT_EQ(Compiled({.waits_for_previous = true}).form().may_begin_early, 1);
+  EXPECT_EQ(Compiled({.where = "i > 0", .waits_for_previous = true}).form().may_begin_early, 1);
+  EXPECT_EQ(Compiled({}).form().may_begin_early, 0);
+  EXPECT_EQ(
+      Compiled({.waits_for_previous = true, .reads_before_wait = true}).form().may_begin_early, 0);
 }
 
 TEST(FastKey, IsRecognisedByTable) {
