@@ -183,11 +183,14 @@ inline typename Launch::End launch_directly(Launch launch, const Decision& decis
   return launch_replacement(launch, decision, reader, geometry, arguments);
 }
 
-// As a decision says that is for all launches of its key, or that this one has chosen.
+// A decision, as `way` says, which is its own.
 template <class Launch>
 inline typename Launch::End launch_decided(Launch launch, const Candidate& candidate,
-                                           const Decision& decision, ReaderState* reader) {
-  switch (way_now(decision)) {
+                                           const Decision& decision, Way way, ReaderState* reader) {
+  if (!fast_checks_hold(decision.fast.checks, launch.params())) {
+    return leave_for_slow_side(launch, reader);
+  }
+  switch (way) {
     case Way::direct:
       // The attribute goes on to a replacement that waits.
       if (Launch::kHasAttributes && decision.fast.may_begin_early != 0) break;
@@ -205,27 +208,26 @@ inline typename Launch::End launch_decided(Launch launch, const Candidate& candi
   return leave_for_slow_side(launch, reader);
 }
 
-// Several solutions, or one under a `when`.
+// No solution is for the launch. Whether or not the pattern's own where holds, it falls back, and is counted
+// alike.
 template <class Launch>
-__attribute__((noinline)) typename Launch::End launch_chosen(Launch launch,
-                                                             const Candidate& candidate,
-                                                             const Decision& choice,
-                                                             ReaderState* reader) {
-  const Choices& choices = *choice.choices;
-  const auto geometry_of = [&](uint32_t i) { return launch.geometry(i); };
-  const Decision* const decision = choices.is_fast
-                                       ? choose_fast(choices, launch.params(), geometry_of)
-                                       : choose(choice, make_view(launch, candidate));
-  if (decision == nullptr) {
-    // Whether or not the pattern's own where holds, the launch falls back, and is counted alike.
-    count_in(reader->counters, choice.counter);
-    leave_fast_section(reader);
-    return launch.original();
-  }
-  if (!fast_checks_hold(decision->fast.checks, launch.params())) {
-    return leave_for_slow_side(launch, reader);
-  }
-  return launch_decided(launch, candidate, *decision, reader);
+__attribute__((noinline)) typename Launch::End launch_unserved(Launch launch,
+                                                               const Decision& choice,
+                                                               ReaderState* reader) {
+  count_in(reader->counters, choice.counter);
+  leave_fast_section(reader);
+  return launch.original();
+}
+
+// Which solution the launch has takes expressions to say.
+template <class Launch>
+__attribute__((noinline)) typename Launch::End launch_computed_choice(Launch launch,
+                                                                      const Candidate& candidate,
+                                                                      const Decision& choice,
+                                                                      ReaderState* reader) {
+  const Decision* const decision = choose(choice, make_view(launch, candidate));
+  if (decision == nullptr) return launch_unserved(launch, choice, reader);
+  return launch_decided(launch, candidate, *decision, way_now(*decision), reader);
 }
 
 template <class Launch>
@@ -259,14 +261,18 @@ __attribute__((noinline)) typename Launch::End launch_tracked(Launch launch, uin
   }
   const Candidate& candidate = simple_candidate_of(slot);
   const int64_t key = read_fast_key(candidate.fast_key, launch.params());
-  const Decision* const decision = find_decision_by_one(candidate, key);
-  if (decision == nullptr || !fast_checks_hold(decision->fast.checks, launch.params())) {
-    return leave_for_slow_side(launch, reader);
+  const Decision* decision = find_decision_by_one(candidate, key);
+  if (decision == nullptr) return leave_for_slow_side(launch, reader);
+  Way way = way_now(*decision);
+  if (__builtin_expect(way == Way::chosen, 0)) {
+    const Decision& choice = *decision;
+    if (!choice.choices->is_fast) return launch_computed_choice(launch, candidate, choice, reader);
+    decision = choose_fast(*choice.choices, launch.params(),
+                           [&](uint32_t i) { return launch.geometry(i); });
+    if (decision == nullptr) return launch_unserved(launch, choice, reader);
+    way = way_now(*decision);
   }
-  if (__builtin_expect(way_now(*decision) == Way::chosen, 0)) {
-    return launch_chosen(launch, candidate, *decision, reader);
-  }
-  return launch_decided(launch, candidate, *decision, reader);
+  return launch_decided(launch, candidate, *decision, way, reader);
 }
 
 template <class Launch>

@@ -34,32 +34,27 @@ inline bool fast_checks_hold(const FastChecks& checks, void* const* params) {
   return true;
 }
 
-// `geometry_of(i)`: the launch's own value, in the plain order. Not for FastRange::Source::computed.
+// The value that choices look at. `geometry_of(i)`: the launch's own value, in the plain order.
 template <class GeometryOf>
-inline bool fast_range_holds(const FastRange& range, void* const* params,
-                             const GeometryOf& geometry_of) {
+inline int64_t read_fast_value(const FastRange& value, void* const* params,
+                               const GeometryOf& geometry_of) {
   using program_detail::read_bytes;
-  if (range.source == FastRange::Source::always) return true;
-  int64_t value;
-  if (range.source == FastRange::Source::geometry) {
-    value = geometry_of(range.at);
-  } else if (range.type == ValueType::int32) {
-    value = read_bytes<int32_t>(params[range.at]);
-  } else if (range.type == ValueType::uint32) {
-    value = read_bytes<uint32_t>(params[range.at]);
-  } else {
-    value = read_bytes<int64_t>(params[range.at]);
-  }
-  return static_cast<uint64_t>(value) - static_cast<uint64_t>(range.low) <= range.span;
+  if (value.source == FastRange::Source::geometry) return geometry_of(value.at);
+  if (value.source == FastRange::Source::always) return 0;
+  const void* const at = params[value.at];
+  if (value.type == ValueType::int32) return read_bytes<int32_t>(at);
+  if (value.type == ValueType::uint32) return read_bytes<uint32_t>(at);
+  return read_bytes<int64_t>(at);
 }
 
-// Which decision a launch has. Null: none. For choices whose every `when` is a range.
+// Which decision a launch has. Null: none. For choices that are fast.
 template <class GeometryOf>
 inline const Decision* choose_fast(const Choices& choices, void* const* params,
                                    const GeometryOf& geometry_of) {
+  const auto value = static_cast<uint64_t>(read_fast_value(choices.value, params, geometry_of));
   for (uint32_t i = 0; i < choices.count; ++i) {
     const Choices::Choice& choice = choices.list[i];
-    if (fast_range_holds(choice.range, params, geometry_of)) return choice.decision;
+    if (value - static_cast<uint64_t>(choice.low) <= choice.span) return choice.decision;
   }
   return nullptr;
 }

@@ -8,6 +8,10 @@
 namespace fibshim {
 namespace {
 
+bool is_of_same_value(const FastRange& a, const FastRange& b) {
+  return a.source == b.source && a.type == b.type && a.at == b.at;
+}
+
 bool run(const Snapshot& snapshot, Program program, const LaunchView& view, int64_t* result) {
   return run_program(snapshot.begin(program), program.count, view, result);
 }
@@ -182,6 +186,7 @@ void fill_choices(const Record& record, const Candidate& candidate, const Resolu
   Choices& choices = room->choices;
   choices.count = 0;
   choices.is_fast = true;
+  choices.value = {};
   for (const bool serves : {true, false}) {
     for (uint32_t i = 0; i < route.count; ++i) {
       const Decision& decision = room->chosen[i];
@@ -189,17 +194,17 @@ void fill_choices(const Record& record, const Candidate& candidate, const Resolu
           decision.kind == DecisionKind::arch || decision.kind == DecisionKind::refused;
       if (is_other == serves) continue;
       const Binding& binding = snapshot.begin(snapshot.bindings)[route.binding + i];
-      Choices::Choice& choice = choices.list[choices.count];
-      choice.decision = &decision;
-      choice.range = binding.range;
-      choice.when = binding.when;
-      if (!fits_program(snapshot, binding.when, record.params, record.param_count)) {
-        // Cannot be computed: it is refused, whatever the launch is.
-        choice.range = {};
-        choice.when = {};
-      }
-      choices.is_fast = choices.is_fast && choice.range.source != FastRange::Source::computed;
-      ++choices.count;
+      // One that cannot be computed is refused, whatever the launch is.
+      const bool is_for_all =
+          binding.when.count == 0 ||
+          !fits_program(snapshot, binding.when, record.params, record.param_count);
+      Choices::Choice& choice = choices.list[choices.count++];
+      choice = {INT64_MIN, UINT64_MAX, &decision, {}};
+      if (is_for_all) continue;
+      choice = {binding.range.low, binding.range.span, &decision, binding.when};
+      if (choices.value.source == FastRange::Source::always) choices.value = binding.range;
+      choices.is_fast = choices.is_fast && binding.range.source != FastRange::Source::computed &&
+                        is_of_same_value(binding.range, choices.value);
     }
   }
   room->decision.choices = &choices;

@@ -83,12 +83,14 @@ static_assert(offsetof(Decision, fast) == 24 && sizeof(Decision) == 256);
 // cannot serve this pattern, or this GPU, come last.
 struct Choices {
   struct Choice {
-    FastRange range;  // the binding's
+    int64_t low;  // of is_fast: the values that it is for, as in FastRange
+    uint64_t span;
     const Decision* decision;
     Program when;
   };
   uint32_t count;
-  bool is_fast;  // every `when` is a range
+  bool is_fast;     // every `when` is a range of one value, or for all launches
+  FastRange value;  // which one
   Choice list[kMaxChoices];
 };
 

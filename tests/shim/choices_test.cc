@@ -35,7 +35,8 @@ std::string choosing_config() {
 // "solution outcome" -> launches, of rows of 128.
 std::map<std::string, long> counts_of(const PreloadedEngine& engine) {
   std::map<std::string, long> counts;
-  for (const Json& one : engine.stats()["counters"]) {
+  const Json stats = engine.stats();
+  for (const Json& one : stats["counters"]) {
     if (one["definition"] != "rmsnorm_h128") continue;
     counts[one["solution"].get<std::string>() + " " + one["outcome"].get<std::string>()] +=
         one["count"].get<long>();
@@ -124,7 +125,8 @@ TEST(Folders, TheFirstThatHasADefinitionsSolutionServesIt) {
   EXPECT_EQ(exits(0, engine.run({"--hidden=128", "--launches=3"}, list)).ran_curated(), 3);
   EXPECT_EQ(exits(0, engine.run({"--hidden=2048", "--launches=3"}, list)).ran_curated(), 3);
   std::map<std::string, std::string> solutions, configs;
-  for (const Json& one : engine.stats()["counters"]) {
+  const Json stats = engine.stats();
+  for (const Json& one : stats["counters"]) {
     if (one["outcome"] != "hit") continue;
     solutions[one["definition"]] = one["solution"];
     configs[one["definition"]] = one["config"];

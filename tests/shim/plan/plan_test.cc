@@ -332,36 +332,36 @@ INSTANTIATE_TEST_SUITE_P(Rows, PlanTable, testing::ValuesIn(kRows), [](const aut
 
 // --- several solutions ---
 
-constexpr uint32_t kNone = 0;
+constexpr uint32_t kOriginal = 0;
 
 // Blocks of 512 are of the solution that is tried first, those of 256 of the other.
 struct ChoiceRow {
   const char* name;
   FolderText folder;
-  std::vector<std::pair<int32_t, uint32_t>> block_by_rows;  // kNone: the original
+  std::vector<std::pair<int32_t, uint32_t>> block_by_rows;  // kOriginal: the original
   bool is_fast = true;
 };
 
 const ChoiceRow kChoiceRows[] = {
-    {"one, below", {.when = R"("rows < 8")"}, {{1, 512}, {7, 512}, {8, kNone}, {9, kNone}}},
-    {"one, above", {.when = R"("rows >= 8")"}, {{7, kNone}, {8, 512}, {INT32_MAX, 512}}},
-    {"one, mirrored", {.when = R"("8 > rows")"}, {{7, 512}, {8, kNone}}},
+    {"one, below", {.when = R"("rows < 8")"}, {{1, 512}, {7, 512}, {8, kOriginal}, {9, kOriginal}}},
+    {"one, above", {.when = R"("rows >= 8")"}, {{7, kOriginal}, {8, 512}, {INT32_MAX, 512}}},
+    {"one, mirrored", {.when = R"("8 > rows")"}, {{7, 512}, {8, kOriginal}}},
     {"one, between",
      {.when = R"("rows > 3", "rows <= 5")"},
-     {{3, kNone}, {4, 512}, {5, 512}, {6, kNone}}},
+     {{3, kOriginal}, {4, 512}, {5, 512}, {6, kOriginal}}},
     {"one, joined",
      {.when = R"("rows > 3 && rows <= 5")"},
-     {{3, kNone}, {4, 512}, {5, 512}, {6, kNone}}},
-    {"one, exactly", {.when = R"("rows == 4")"}, {{3, kNone}, {4, 512}, {5, kNone}}},
+     {{3, kOriginal}, {4, 512}, {5, 512}, {6, kOriginal}}},
+    {"one, exactly", {.when = R"("rows == 4")"}, {{3, kOriginal}, {4, 512}, {5, kOriginal}}},
     {"two that meet",
      {.when = R"("rows <= 4")", .other_when = R"("rows > 4")"},
      {{1, 512}, {4, 512}, {5, 256}, {1000, 256}}},
     {"two with a hole",
      {.when = R"("rows <= 4")", .other_when = R"("rows >= 7")"},
-     {{4, 512}, {5, kNone}, {6, kNone}, {7, 256}}},
+     {{4, 512}, {5, kOriginal}, {6, kOriginal}, {7, 256}}},
     {"the first goes before",
      {.when = R"("rows <= 4")", .other_when = R"("rows <= 6")"},
-     {{4, 512}, {5, 256}, {6, 256}, {7, kNone}}},
+     {{4, 512}, {5, 256}, {6, 256}, {7, kOriginal}}},
     {"the other for the rest",
      {.when = R"("rows <= 4")", .other_when = R"("rows >= 1")"},
      {{4, 512}, {5, 256}}},
@@ -370,16 +370,19 @@ const ChoiceRow kChoiceRows[] = {
      {{INT32_MAX, 512}}},
     {"divided",
      {.when = R"("rows <= 2")", .grid = "1", .rows = R"("expr": "grid_rows / 3")"},
-     {{8, 512}, {9, kNone}}},
+     {{8, 512}, {9, kOriginal}}},
     {"divided, from",
      {.when = R"("rows > 2")", .grid = "1", .rows = R"("expr": "grid_rows / 3")"},
-     {{8, kNone}, {9, 512}}},
-    {"computed", {.when = R"("rows % 2 == 0")"}, {{7, kNone}, {8, 512}}, false},
+     {{8, kOriginal}, {9, 512}}},
+    {"computed", {.when = R"("rows % 2 == 0")"}, {{7, kOriginal}, {8, 512}}, false},
     {"computed and not",
      {.when = R"("rows % 2 == 0")", .other_when = R"("rows <= 4")"},
-     {{3, 256}, {4, 512}, {5, kNone}},
+     {{3, 256}, {4, 512}, {5, kOriginal}},
      false},
-    {"never", {.when = R"("rows < 4", "rows > 4")"}, {{3, kNone}, {4, kNone}, {5, kNone}}, false},
+    {"never",
+     {.when = R"("rows < 4", "rows > 4")"},
+     {{3, kOriginal}, {4, kOriginal}, {5, kOriginal}},
+     false},
 };
 
 TEST(Plan, ChoosesTheSolutionThatIsForTheLaunch) {
@@ -393,8 +396,8 @@ TEST(Plan, ChoosesTheSolutionThatIsForTheLaunch) {
       given.grid[0] = static_cast<uint32_t>(rows);
       OneLaunch launch(folder, given);
       const Planned planned = launch.planned(decide);
-      EXPECT_EQ(planned.outcome, block == kNone ? kWhere : kHit);
-      if (block != kNone) {
+      EXPECT_EQ(planned.outcome, block == kOriginal ? kWhere : kHit);
+      if (block != kOriginal) {
         EXPECT_EQ(planned.geometry[kBlockX], block);
       }
       OneLaunch packed(folder, given);
