@@ -411,9 +411,11 @@ RecordedMemory memory_at(uint64_t address) {
 
 // Of a new value that looks like an address, until one is memory: a stale pointer may come first.
 void record_memory(RecordedParam* word, uint64_t value) {
-  if (__atomic_load_n(&word->memory, __ATOMIC_RELAXED) == RecordedMemory::some) return;
-  const RecordedMemory memory = memory_at(value);
-  if (memory != RecordedMemory::unknown) __atomic_store_n(&word->memory, memory, __ATOMIC_RELAXED);
+  RecordedMemory memory;
+  __atomic_load(&word->memory, &memory, __ATOMIC_RELAXED);
+  if (memory == RecordedMemory::some) return;
+  memory = memory_at(value);
+  if (memory != RecordedMemory::unknown) __atomic_store(&word->memory, &memory, __ATOMIC_RELAXED);
 }
 
 void record_value(RecordedParam* param, RecordedValue* values, uint64_t value, bool is_word) {

@@ -51,7 +51,13 @@ std::string whole_recording() {
               5, 2)
       .geometry(7, 512, 3, 2, {2, 3000, 1400, 1600})
       .geometry(9, 512, 2, 0, {0, 0, 0, 0})
-      .kernel("triton_poi_fused_0", {{16, {}}, {2, {{1, 1}}}}, 1);
+      .kernel("triton_poi_fused_0",
+              {{16,
+                {},
+                {{8, {{0x7f0000001000, 1}}, {}, RecordedMemory::some},
+                 {8, {{33ull << 32 | 4096, 1}}, {}, RecordedMemory::none}}},
+               {2, {{1, 1}}}},
+              1);
   return builder.bytes();
 }
 
