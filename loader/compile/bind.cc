@@ -267,7 +267,7 @@ class Binder {
         spec.kind = GeometryMap::Kind::program;
         spec.steps = std::move(compiled->steps);
       }
-      spec.simple = std::move(compiled->simple);
+      spec.simple = compiled->simple;
       const bool is_cluster = i >= kClusterX && i <= kClusterZ;
       if (is_cluster && (spec.kind != GeometryMap::Kind::constant || spec.constant != 1)) {
         binding_.has_cluster = true;

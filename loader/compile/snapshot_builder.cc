@@ -284,7 +284,7 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   memcpy(static_cast<void*>(snapshot), bytes.data(), bytes.size());
   memcpy(static_cast<void*>(snapshot), &head, sizeof head);
   new (memory.get()) SnapshotHeader(model);
-  memory.release();
+  (void)memory.release();
   return SnapshotPtr(snapshot);
 }
 

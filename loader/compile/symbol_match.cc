@@ -71,7 +71,7 @@ tl::expected<std::string, SymbolError> regex_of_glob(std::string_view glob) {
       part += '.';
     } else if (glob[i] == '[') {
       const auto set = regex_of_set(glob, &i);
-      if (!set) return set;
+      if (!set) return tl::unexpected(set.error());
       part += *set;
     } else {
       if (glob[i] == '\\' && ++i == glob.size()) {

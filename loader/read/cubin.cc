@@ -127,7 +127,7 @@ Result<void> apply_kernel_info(std::string_view section, CubinKernel* kernel) {
     }
     return {};
   });
-  if (!read) return read;
+  if (!read) return tl::unexpected(read.error());
   if (has_cluster) kernel->required_cluster = cluster;
 
   std::sort(kernel->params.begin(), kernel->params.end(),

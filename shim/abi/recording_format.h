@@ -15,7 +15,7 @@
 namespace fibshim {
 
 inline constexpr char kRecordingMagic[8] = {'F', 'I', 'B', 'R', 'E', 'C', 'D', 0};
-inline constexpr uint32_t kRecordingVersion = 2;
+inline constexpr uint32_t kRecordingVersion = 3;
 inline constexpr char kRecordingSuffix[] = ".recording";
 inline constexpr uint32_t kRecordedOutcomeSlots = 16;
 inline constexpr uint32_t kRecordedGeometryCount = 10;  // in the order of GeometryIndex, snapshot.h
@@ -24,7 +24,17 @@ inline constexpr uint32_t kRecordedGeometryCount = 10;  // in the order of Geome
 inline constexpr uint32_t kRecordedGeometries = 512;
 inline constexpr uint32_t kRecordedValues = 16;    // distinct ones of one parameter
 inline constexpr uint32_t kRecordedAddresses = 4;  // of these, that look like addresses
+inline constexpr uint32_t kRecordedWords = 128;    // of its parameters that are structs
 inline constexpr uint32_t kRecordedSymbolBytes = 16384;
+
+// Parameters of 1, 2, 4 and 8 bytes have values. Any other is a struct, and has words with values: as many
+// of 8 bytes as it holds, and the rest in 4, 2 and 1.
+inline constexpr bool has_recorded_values(uint32_t size) {
+  return size == 1 || size == 2 || size == 4 || size == 8;
+}
+inline constexpr uint32_t recorded_word_size(uint32_t rest) {
+  return rest >= 8 ? 8 : rest >= 4 ? 4 : rest >= 2 ? 2 : 1;
+}
 
 // A launch's time is measured at its kernel's second, third and fourth launch and at every so-many-th
 // after that. A prime: so that it falls on every layer of a model in turn.
@@ -85,17 +95,26 @@ struct RecordedValue {
   uint64_t count;  // atomic
 };
 
+// What the driver says of a word's values that look like addresses.
+enum class RecordedMemory : uint32_t {
+  unknown,  // nothing looked like one, or the driver cannot tell
+  none,     // nothing lies there
+  some,     // memory that a kernel can reach, at one at least
+};
+
+// A parameter, or a word of one.
 struct RecordedParam {
   uint32_t offset;  // in a packed buffer
   uint32_t size;
   uint32_t
       first_value;  // index of its kRecordedValues slots; UINT32_MAX: of a size that has no values
-  uint32_t reserved;
-  uint64_t bits;    // of all values, or-ed
-  uint64_t others;  // launches with a value that found no slot
+  RecordedMemory memory;  // of a word of 8 bytes; atomic
+  uint64_t bits;          // of all values, or-ed
+  uint64_t others;        // launches with a value that found no slot
 };
 
-// Followed by RecordedParam[param_count], RecordedValue[value_count] and the symbol with its NUL.
+// Followed by RecordedParam[param_count], in the same form the words of its structs, word_count of them in their
+// order, then RecordedValue[value_count] and the symbol with its NUL.
 struct RecordedKernel {
   RecordedBlock block;
   uint64_t image_high;
@@ -109,7 +128,7 @@ struct RecordedKernel {
   uint32_t symbol_bytes;  // with its NUL
   uint32_t has_params;    // 0: the driver does not tell them
   uint32_t geometry_count;
-  uint32_t reserved;
+  uint32_t word_count;
   uint64_t launches;  // that ran at once; the others became nodes of graphs
   uint64_t nodes;
   uint64_t failed;          // the driver refused them; counted nowhere else

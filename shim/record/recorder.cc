@@ -90,8 +90,9 @@ void add(uint64_t* counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); 
 RecordedParam* params_of(RecordedKernel* kernel) {
   return reinterpret_cast<RecordedParam*>(kernel + 1);
 }
+RecordedParam* words_of(RecordedKernel* kernel) { return params_of(kernel) + kernel->param_count; }
 RecordedValue* values_of(RecordedKernel* kernel) {
-  return reinterpret_cast<RecordedValue*>(params_of(kernel) + kernel->param_count);
+  return reinterpret_cast<RecordedValue*>(words_of(kernel) + kernel->word_count);
 }
 char* symbol_of(RecordedKernel* kernel) {
   return reinterpret_cast<char*>(values_of(kernel) + kernel->value_count);
@@ -250,18 +251,34 @@ bool is_same(RecordedKernel* kernel, const KernelKey& key) {
   return true;
 }
 
-bool has_values(uint32_t size) { return size == 1 || size == 2 || size == 4 || size == 8; }
+// Calls visit(offset in the packed buffer, size) for each word of the structs that is recorded.
+template <class Visit>
+void for_each_word(const LaunchToRecord& launch, const Visit& visit) {
+  uint32_t left = kRecordedWords;
+  for (uint32_t i = 0; i < launch.param_count; ++i) {
+    const Param& param = launch.params[i];
+    if (has_recorded_values(param.size)) continue;
+    for (uint32_t at = 0; at < param.size && left != 0; --left) {
+      const uint32_t size = recorded_word_size(param.size - at);
+      visit(param.offset + at, size);
+      at += size;
+    }
+  }
+}
 
 // Holding the lock. Null: no room.
 RecordedKernel* add_kernel(const KernelKey& key, Index::Slot* slot) {
   const LaunchToRecord& launch = *key.launch;
-  uint32_t value_count = 0;
+  uint32_t word_count = 0;
+  for_each_word(launch, [&](uint32_t, uint32_t) { ++word_count; });
+  uint32_t value_count = word_count * kRecordedValues;
   for (uint32_t i = 0; i < launch.param_count; ++i) {
-    if (has_values(launch.params[i].size)) value_count += kRecordedValues;
+    if (has_recorded_values(launch.params[i].size)) value_count += kRecordedValues;
   }
-  const uint64_t bytes = (sizeof(RecordedKernel) + launch.param_count * sizeof(RecordedParam) +
-                          value_count * sizeof(RecordedValue) + key.symbol_bytes + 7) /
-                         8 * 8;
+  const uint64_t bytes =
+      (sizeof(RecordedKernel) + (launch.param_count + word_count) * sizeof(RecordedParam) +
+       value_count * sizeof(RecordedValue) + key.symbol_bytes + 7) /
+      8 * 8;
   auto* kernel = slot == nullptr ? nullptr : new_block<RecordedKernel>(RecordedKind::kernel, bytes);
   if (kernel == nullptr) return nullptr;
   kernel->image_high = key.origin.image.file.high;
@@ -271,19 +288,21 @@ RecordedKernel* add_kernel(const KernelKey& key, Index::Slot* slot) {
   kernel->image_kind = key.origin.image_kind;
   kernel->sm = key.origin.sm;
   kernel->param_count = launch.param_count;
+  kernel->word_count = word_count;
   kernel->value_count = value_count;
   kernel->symbol_bytes = key.symbol_bytes;
   kernel->has_params = launch.has_params;
   uint32_t first_value = 0;
+  RecordedParam* next = params_of(kernel);
+  const auto append = [&](uint32_t offset, uint32_t size) {
+    const bool has_values = has_recorded_values(size);
+    *next++ = {offset, size, has_values ? first_value : UINT32_MAX, {}, 0, 0};
+    if (has_values) first_value += kRecordedValues;
+  };
   for (uint32_t i = 0; i < launch.param_count; ++i) {
-    RecordedParam& param = params_of(kernel)[i];
-    param.offset = launch.params[i].offset;
-    param.size = launch.params[i].size;
-    param.first_value = UINT32_MAX;
-    if (!has_values(param.size)) continue;
-    param.first_value = first_value;
-    first_value += kRecordedValues;
+    append(launch.params[i].offset, launch.params[i].size);
   }
+  for_each_word(launch, append);
   memcpy(symbol_of(kernel), launch.symbol, key.symbol_bytes - 1);
   publish(&kernel->block, slot);
   return kernel;
@@ -371,7 +390,35 @@ RecordedValue* find_value(RecordedValue* values, uint64_t value, bool is_address
   return nullptr;
 }
 
-void record_value(RecordedParam* param, RecordedValue* values, uint64_t value) {
+// Two integers beside one another look like an address, too: the driver knows. It says so without an
+// error, which a tool that watches for errors would show.
+RecordedMemory memory_at(uint64_t address) {
+  static std::atomic<PFN_cuPointerGetAttributes_v7000> known;
+  PFN_cuPointerGetAttributes_v7000 ask = known.load(std::memory_order_relaxed);
+  if (ask == nullptr) {
+    ask = reinterpret_cast<PFN_cuPointerGetAttributes_v7000>(
+        g_recorder.host->find_driver_function("cuPointerGetAttributes"));
+    known.store(ask, std::memory_order_relaxed);
+  }
+  CUpointer_attribute wanted = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+  unsigned type = 0;
+  void* answers[] = {&type};
+  if (ask == nullptr || ask(1, &wanted, answers, address) != CUDA_SUCCESS) {
+    return RecordedMemory::unknown;
+  }
+  return type == 0 ? RecordedMemory::none : RecordedMemory::some;
+}
+
+// Of a new value that looks like an address, until one is memory: a stale pointer may come first.
+void record_memory(RecordedParam* word, uint64_t value) {
+  RecordedMemory memory;
+  __atomic_load(&word->memory, &memory, __ATOMIC_RELAXED);
+  if (memory == RecordedMemory::some) return;
+  memory = memory_at(value);
+  if (memory != RecordedMemory::unknown) __atomic_store(&word->memory, &memory, __ATOMIC_RELAXED);
+}
+
+void record_value(RecordedParam* param, RecordedValue* values, uint64_t value, bool is_word) {
   if ((__atomic_load_n(&param->bits, __ATOMIC_RELAXED) & value) != value) {
     __atomic_fetch_or(&param->bits, value, __ATOMIC_RELAXED);
   }
@@ -379,6 +426,7 @@ void record_value(RecordedParam* param, RecordedValue* values, uint64_t value) {
   RecordedValue* free = nullptr;
   RecordedValue* found = find_value(values, value, is_address, &free);
   if (found == nullptr && free != nullptr) {
+    if (is_word && is_address) record_memory(param, value);
     MutexGuard guard(g_recorder.lock);
     found = find_value(values, value, is_address, &free);
     if (found == nullptr && free != nullptr) {
@@ -393,11 +441,23 @@ void record_value(RecordedParam* param, RecordedValue* values, uint64_t value) {
 void record_values(RecordedKernel* kernel, void* const* arguments) {
   if (arguments == nullptr) return;
   RecordedParam* const params = params_of(kernel);
+  RecordedParam* word = words_of(kernel);
+  const RecordedParam* const words_end = word + kernel->word_count;
   for (uint32_t i = 0; i < kernel->param_count; ++i) {
-    if (params[i].first_value == UINT32_MAX || arguments[i] == nullptr) continue;
+    const RecordedParam& param = params[i];
+    const auto* const argument = static_cast<const char*>(arguments[i]);
     uint64_t value = 0;
-    memcpy(&value, arguments[i], params[i].size);
-    record_value(&params[i], values_of(kernel) + params[i].first_value, value);
+    if (param.first_value != UINT32_MAX) {
+      if (argument == nullptr) continue;
+      memcpy(&value, argument, param.size);
+      record_value(&params[i], values_of(kernel) + param.first_value, value, false);
+      continue;
+    }
+    for (; word < words_end && word->offset < param.offset + param.size; ++word, value = 0) {
+      if (argument == nullptr) continue;
+      memcpy(&value, argument + (word->offset - param.offset), word->size);
+      record_value(word, values_of(kernel) + word->first_value, value, true);
+    }
   }
 }
 

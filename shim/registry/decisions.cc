@@ -155,7 +155,7 @@ void quarantine_decisions(bool (*is_quarantined)(uint32_t series)) {
   MutexGuard guard(g_lock);
   for (Decision* at = g_newest; at != nullptr; at = at->older) {
     if (at->binding == nullptr || !is_quarantined(at->series)) continue;
-    const Way slow = Way::slow;
+    Way slow = Way::slow;
     __atomic_store_n(&at->is_quarantined, 1, __ATOMIC_RELAXED);
     __atomic_store(&at->way, &slow, __ATOMIC_RELAXED);
   }

@@ -40,7 +40,7 @@ class Successors {
     for (uint64_t i = 0; is_fine && i < count && lacking[i] != nullptr; ++i) {
       is_fine = make_one(lacking[i]);
     }
-    g_pool.release(lacking, count * sizeof(HandleEntry*));
+    g_pool.release(lacking, count * sizeof(void*));
     return is_fine;
   }
 
@@ -81,7 +81,7 @@ class Successors {
     MutexGuard guard(g_lock);
     uint64_t count = 0;
     for_each_living([&](HandleEntry* entry) { count += entry->record != nullptr; });
-    *lacking = static_cast<HandleEntry**>(g_pool.allocate(count * sizeof(HandleEntry*)));
+    *lacking = static_cast<HandleEntry**>(g_pool.allocate(count * sizeof(void*)));
     if (*lacking == nullptr) return count;
     uint64_t used = 0;
     for_each_living([&](HandleEntry* entry) {

@@ -4,6 +4,7 @@
 // recorded meanwhile.
 //
 //   launch_variety KERNELS GEOMETRIES THREADS [CAPTURED]
+//   launch_variety struct LAUNCHES       of the kernel with a struct among its parameters
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,22 +61,49 @@ void capture(CUfunction kernel, int launches) {
          static_cast<unsigned long long>(calls("cuEventRecord") - events_before));
 }
 
+void launch_struct(CUlibrary library, int launches) {
+  const CUstream stream = start_thread();
+  CUkernel kernel = nullptr;
+  require(cuda().get_kernel(&kernel, library, "scale_view"), "cuLibraryGetKernel");
+  CUdeviceptr memory = 0;
+  require(find<PFN_cuMemAlloc_v3020>("cuMemAlloc_v2")(&memory, 4096), "cuMemAlloc_v2");
+  struct View {
+    CUdeviceptr output, input;
+    int columns, rows;
+    float scale;
+  } view = {memory, memory + 1024, 128, 0, 0.5f};
+  int mode = 0;
+  void* params[] = {&view, &mode};
+  for (int i = 0; i < launches; ++i) {
+    view.rows = 33 + i;
+    require(cuda().launch(reinterpret_cast<CUfunction>(kernel), 1, 1, 1, 32, 1, 1, 0, stream,
+                          params, nullptr),
+            "cuLaunchKernel");
+  }
+}
+
 }  // namespace
 }  // namespace fibshim::bench
 
 int main(int argc, char** argv) {
   using namespace fibshim::bench;  // NOLINT(google-build-using-namespace): a short main
-  if (argc < 4) {
-    fprintf(stderr, "usage: launch_variety KERNELS GEOMETRIES THREADS [CAPTURED]\n");
+  const bool is_struct = argc == 3 && std::string(argv[1]) == "struct";
+  if (argc < 4 && !is_struct) {
+    fprintf(stderr,
+            "usage: launch_variety KERNELS GEOMETRIES THREADS [CAPTURED] | struct LAUNCHES\n");
     return 2;
   }
   (void)start_thread();
-  const auto& names = many_kernel_names();
-  const size_t count = std::min<size_t>(names.size(), strtoul(argv[1], nullptr, 10));
   CUlibrary library = nullptr;
   require(cuda().load_library(&library, image("many_kernels").data(), nullptr, nullptr, 0, nullptr,
                               nullptr, 0),
           "cuLibraryLoadData");
+  if (is_struct) {
+    launch_struct(library, atoi(argv[2]));
+    return 0;
+  }
+  const auto& names = many_kernel_names();
+  const size_t count = std::min<size_t>(names.size(), strtoul(argv[1], nullptr, 10));
   std::vector<CUfunction> kernels;
   for (size_t i = 0; i < count; ++i) {
     CUkernel kernel = nullptr;

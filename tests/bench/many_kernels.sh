@@ -1,6 +1,6 @@
 #!/bin/sh
 # Writes CUDA source with COUNT empty kernels, named as PyTorch's are: what a process looks up by the
-# thousand.
+# thousand. And one with a struct among its parameters.
 #
 #   many_kernels.sh COUNT
 set -eu
@@ -12,4 +12,7 @@ awk -v count="$1" 'BEGIN {
     printf "extern \"C\" __global__ void _ZN2at6native%sILi%dE%sZZZNS0_%d_functor_%d_kernel_cudaERNS_18TensorIteratorBaseEENKUlvE_clEvENKUlvE%d_clEvEUlfE_St5arrayIPcLm%dEEEEviT0_T1_(int) {}\n",
       names[i % 6 + 1], i % 8 + 1, types[i % 7 + 1], 16 + length(i), i, i % 9, i % 3 + 2
   }
+  printf "struct View { float* output; const float* input; int columns; int rows; float scale; };\n"
+  printf "extern \"C\" __global__ void scale_view(View view, int mode) {\n"
+  printf "  if (mode < 0) view.output[view.rows] = view.input[view.columns] * view.scale;\n}\n"
 }'

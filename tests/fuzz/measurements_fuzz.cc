@@ -51,7 +51,13 @@ std::string whole_recording() {
               5, 2)
       .geometry(7, 512, 3, 2, {2, 3000, 1400, 1600})
       .geometry(9, 512, 2, 0, {0, 0, 0, 0})
-      .kernel("triton_poi_fused_0", {{16, {}}, {2, {{1, 1}}}}, 1);
+      .kernel("triton_poi_fused_0",
+              {{16,
+                {},
+                {{8, {{0x7f0000001000, 1}}, {}, RecordedMemory::some},
+                 {8, {{33ull << 32 | 4096, 1}}, {}, RecordedMemory::none}}},
+               {2, {{1, 1}}}},
+              1);
   return builder.bytes();
 }
 
@@ -105,12 +111,12 @@ void read_counters(const std::string& bytes) {
 }
 
 // What is suggested for any kernel that was read passes the check.
-void check_suggestion(const tools::KernelRecord& kernel) {
+void check_suggestion(const tools::Recording& recording, const tools::KernelRecord& kernel) {
   if (!kernel.has_params || kernel.params.size() > kMaxParams) return;
   static const ScratchFolder folder;
   static std::vector<tools::SuggestedFile> before;
   for (const tools::SuggestedFile& file : before) unlink((folder.path() + "/" + file.path).c_str());
-  tools::Suggestion suggestion = tools::suggest(kernel, "");
+  tools::Suggestion suggestion = tools::suggest(recording, kernel, "", 1);
   for (const tools::SuggestedFile& file : suggestion.files) folder.write(file.path, file.text);
   const CheckReport report = check_folder(folder.path());
   for (const Diagnostic& diagnostic : report.diagnostics) {
@@ -137,7 +143,7 @@ void check_recording(const tools::Recording& recording) {
           "what is written says the same");
   const tools::JsonLines less = tools::to_json_lines(recording, lines.text.size() / 2);
   require(less.kernels_left_out <= recording.kernels.size(), "no more is left out than there is");
-  if (!recording.kernels.empty()) check_suggestion(recording.kernels.front());
+  if (!recording.kernels.empty()) check_suggestion(recording, recording.kernels.front());
 }
 
 void read_recording(std::string_view bytes) {

@@ -913,6 +913,26 @@ TEST(Check, AnotherImageThanTheHashStatesIsBroken) {
   EXPECT_NE(lines_of(report, Rule::image_sha256), "");
 }
 
+// Compiled with __cluster_dims__(2, 1, 1): any other cluster, and a grid of no whole clusters, fails to launch.
+TEST(Check, AKernelThatRequiresAClusterTakesNoOther) {
+  const auto check_clusters = [](const std::string& geometry) {
+    const TestFolder folder;
+    std::string solution = replaced(kSolution, R"("kernel": "scale")", R"("kernel": "clustered")");
+    solution = replaced(solution, R"(["x", "y", "rows", "factor"])", R"(["y"])");
+    solution =
+        replaced(solution, "      {\"path\": \"scale.sm_80.cubin\", \"sha256\": \"@80@\"},\n", "");
+    folder.write_solution(replaced(solution, R"("grid": ["rows", 1, 1])", geometry));
+    return lines_of(check_folder(folder.path()), Rule::kernel_geometry);
+  };
+  EXPECT_EQ(check_clusters(R"("grid": [8, 1, 1], "cluster": [2, 1, 1])"), "");
+  EXPECT_CONTAINS(check_clusters(R"("grid": [8, 1, 1], "cluster": [4, 1, 1])"),
+                  "takes clusters of 2 x 1 x 1, not 4 x 1 x 1");
+  EXPECT_CONTAINS(check_clusters(R"("grid": [8, 2, 1], "cluster": [2, 2, 1])"),
+                  "takes clusters of 2 x 1 x 1, not 2 x 2 x 1");
+  EXPECT_EQ(check_clusters(R"("grid": [8, 1, 1])"), "");
+  EXPECT_CONTAINS(check_clusters(R"("grid": [3, 1, 1])"), "takes clusters of 2 x 1 x 1: ");
+}
+
 TEST(Check, ACubinOfAnotherSmThanItsNameSaysIsBroken) {
   const TestFolder folder;
   folder.write(kImagePath, test_image("sm_100.cubin"));

@@ -24,6 +24,9 @@ class TestScope : public Scope {
     add("f", ValueType::float32, &f);
     add("d", ValueType::float64, &d);
     add("p", ValueType::address, &p);
+    add("int8", ValueType::int8, &int8);
+    add("uint16", ValueType::uint16, &uint16);
+    add("uint32", ValueType::uint32, &uint32);
     launch_.params = params_.data();
     launch_.captures = captures_;
     for (uint32_t& value : launch_.geometry) value = 1;
@@ -49,6 +52,9 @@ class TestScope : public Scope {
   float f = 1e-6f;
   double d = 0.5;
   uint64_t p = 0x7f0000000010;
+  int8_t int8 = -128;
+  uint16_t uint16 = 65535;
+  uint32_t uint32 = 4294967295;
 
   void alias(const std::string& name, const std::string& text) {
     expressions_[name] = std::make_unique<Expression>(*Expression::parse(text));
@@ -317,6 +323,19 @@ bool holds(const std::string& text, const TestScope& scope = {}) {
   return run_program(steps.data(), static_cast<uint32_t>(steps.size()), scope.launch(), nullptr);
 }
 
+TEST(Expression, ReadsEachTypeWithItsSign) {
+  TestScope scope;
+  scope.i = -2147483647;
+  scope.n = INT64_MIN;
+  EXPECT_EQ(value_of("i", scope), "-2147483647");
+  EXPECT_EQ(value_of("n", scope), "-9223372036854775808");
+  EXPECT_EQ(value_of("s", scope), "-3");
+  EXPECT_EQ(value_of("b", scope), "200");
+  EXPECT_EQ(value_of("int8", scope), "-128");
+  EXPECT_EQ(value_of("uint16", scope), "65535");
+  EXPECT_EQ(value_of("uint32", scope), "4294967295");
+}
+
 TEST(Where, HoldsOrDoesNot) {
   EXPECT_TRUE(holds("i == 7 && n % 8 == 0"));
   EXPECT_FALSE(holds("i == 8"));
@@ -327,6 +346,7 @@ TEST(Where, HoldsOrDoesNot) {
   EXPECT_FALSE(holds("k == 65"));
   EXPECT_FALSE(holds("i / 2 == 3 && n == 1"));
   EXPECT_TRUE(holds("i == 1 || n == 4096"));
+  EXPECT_TRUE(holds("uint32 > 0"));
 }
 
 TEST(Where, TakesOneStepForAnAlignment) {

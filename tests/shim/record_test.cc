@@ -189,6 +189,28 @@ TEST_F(Record, BoundsGeometriesAndValuesOfAKernelAndCountsTheRest) {
   EXPECT_EQ(kernel["params"][0]["other_values"], (600 - 16) * 2);
 }
 
+// A struct's words, and which of them the driver takes for memory: two integers look like an address too.
+TEST_F(Record, HasTheWordsOfAStruct) {
+  const Recorded run = record({build_dir() + "/bench/launch_variety", "struct", "3"});
+  ASSERT_EQ(run.kernel_count(), 1u) << run.process.err;
+  const nlohmann::json& params = run.kernel()["params"];
+  ASSERT_EQ(params.size(), 2u);
+  EXPECT_EQ(params[0]["size"], 32);
+  EXPECT_EQ(params[0]["type"], "bytes");
+  const nlohmann::json& words = params[0]["words"];
+  ASSERT_EQ(words.size(), 4u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(words[i]["offset"], 8 * i);
+    EXPECT_EQ(words[i]["type"], "pointer");
+    EXPECT_GE(words[i]["alignment"], 256);
+  }
+  EXPECT_EQ(words[2]["type"], "int64");
+  ASSERT_EQ(words[2]["values"].size(), 3u);
+  EXPECT_EQ(words[2]["values"][0]["value"], (33l << 32) + 128);
+  EXPECT_EQ(words[3]["values"][0]["count"], 3);
+  EXPECT_EQ(params[1]["values"][0]["value"], 0);
+}
+
 TEST_F(Record, StaysWithinItsLimitAndCountsWhatFoundNoRoom) {
   const std::string recordings = folder_ + "/recordings";
   Environment environment = recording_environment(recordings);

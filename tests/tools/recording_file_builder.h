@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,8 @@ namespace fibshim::test {
 struct RecordedParamValues {
   uint32_t size;
   std::vector<std::pair<uint64_t, uint64_t>> values;
+  std::vector<RecordedParamValues> words = {};      // of a struct
+  RecordedMemory memory = RecordedMemory::unknown;  // of a word
 };
 
 // A recording as the shim writes it.
@@ -41,16 +44,21 @@ class RecordingBuilder {
                            uint64_t nodes = 0, uint64_t image = 0x1234, uint64_t code = 0) {
     RecordedKernel kernel = {};
     const size_t symbol_bytes = (symbol.size() + 8) / 8 * 8;
-    kernel.block = {RecordedKind::kernel,
-                    static_cast<uint32_t>(sizeof kernel + params.size() * sizeof(RecordedParam) +
-                                          params.size() * kRecordedValues * sizeof(RecordedValue) +
-                                          symbol_bytes)};
+    std::vector<RecordedParamValues> all = params;
+    for (const RecordedParamValues& param : params) {
+      all.insert(all.end(), param.words.begin(), param.words.end());
+    }
+    kernel.block = {
+        RecordedKind::kernel,
+        static_cast<uint32_t>(sizeof kernel + all.size() * sizeof(RecordedParam) +
+                              all.size() * kRecordedValues * sizeof(RecordedValue) + symbol_bytes)};
     kernel.image_low = image;
     kernel.code_low = code;
     kernel.image_kind = RecordedImage::cubin;
     kernel.sm = 90;
     kernel.param_count = static_cast<uint32_t>(params.size());
-    kernel.value_count = kernel.param_count * kRecordedValues;
+    kernel.word_count = static_cast<uint32_t>(all.size() - params.size());
+    kernel.value_count = static_cast<uint32_t>(all.size()) * kRecordedValues;
     kernel.symbol_bytes = static_cast<uint32_t>(symbol.size() + 1);
     kernel.has_params = 1;
     kernel.launches = launches;
@@ -58,18 +66,28 @@ class RecordingBuilder {
     kernel.outcomes[static_cast<size_t>(Outcome::untracked)] = launches + nodes;
     kernel_at_ = bytes_.size();
     append(kernel);
-    uint32_t offset = 0;
-    for (size_t i = 0; i < params.size(); ++i) {
-      offset = (offset + params[i].size - 1) / params[i].size * params[i].size;
-      RecordedParam param = {};
-      param.offset = offset;
-      param.size = params[i].size;
-      param.first_value = static_cast<uint32_t>(i * kRecordedValues);
-      for (const auto& [value, count] : params[i].values) param.bits |= value;
+    uint32_t next_value = 0;
+    const auto append_param = [&](const RecordedParamValues& values, uint32_t offset) {
+      RecordedParam param = {offset, values.size, next_value, values.memory, 0, 0};
+      next_value += kRecordedValues;
+      for (const auto& [value, count] : values.values) param.bits |= value;
       append(param);
-      offset += params[i].size;
-    }
+    };
+    uint32_t offset = 0;
+    std::vector<uint32_t> offsets;
     for (const RecordedParamValues& param : params) {
+      const uint32_t alignment = std::min(param.size, 8u);
+      offsets.push_back(offset = (offset + alignment - 1) / alignment * alignment);
+      append_param(param, offset);
+      offset += param.size;
+    }
+    for (size_t i = 0; i < params.size(); ++i) {
+      for (const RecordedParamValues& word : params[i].words) {
+        append_param(word, offsets[i]);
+        offsets[i] += word.size;
+      }
+    }
+    for (const RecordedParamValues& param : all) {
       for (size_t i = 0; i < kRecordedValues; ++i) {
         append(i < param.values.size()
                    ? RecordedValue{param.values[i].first, param.values[i].second}

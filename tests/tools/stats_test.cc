@@ -437,6 +437,25 @@ TEST_F(Stats, ReplacesTheOutputFileAsAWhole) {
                 ": cannot write it: No such file or directory\n");
 }
 
+TEST_F(Stats, SaysWhereAnOutputIsNotWrittenInEveryFormat) {
+  write(engine());
+  using Options = std::vector<std::string>;
+  for (const Options& format : {Options{}, Options{"--json"}, Options{"--prometheus"},
+                                Options{"--by", "process"}, Options{"--by", "process", "--json"}}) {
+    for (const std::string& path : {folder_ / "no/such", std::string("/dev/full")}) {
+      Options options = format;
+      options.insert(options.end(), {"--output", path});
+      const ProgramResult result = exits(1, stats(options));
+      EXPECT_CONTAINS(result.err, path + ": cannot write it: ");
+      if (!format.empty() && format.back() == "--json") {
+        EXPECT_CONTAINS(parse_json(result.out)["error"].get<std::string>(), path);
+      } else {
+        EXPECT_EQ(result.out, "");
+      }
+    }
+  }
+}
+
 TEST_F(Stats, WritesIntoAnOutputThatIsNoRegularFile) {
   write(engine());
   const std::string text = stats({"--prometheus"}).out;

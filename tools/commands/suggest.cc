@@ -7,8 +7,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "loader/read/file.h"
+#include "loader/read/limits.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
+#include "tools/base/json_input.h"
 #include "tools/record/recording_json.h"
 #include "tools/record/suggestion.h"
 
@@ -28,7 +31,33 @@ struct Options {
 
 // ---- writing
 
-// True when all were written; none is when one is there already.
+nlohmann::json match_of(const std::string& pattern) {
+  const nlohmann::json value = parse_json(pattern);
+  return value.is_object() && value.contains("match") ? value["match"] : nlohmann::json();
+}
+
+// Numbered where the folder has the name for another kernel, told by what its pattern matches.
+Suggestion suggest_free_name(const Recording& recording, const KernelRecord& kernel,
+                             const Options& options) {
+  constexpr unsigned kMostOfOneName = 1000;
+  for (unsigned number = 1;; ++number) {
+    Suggestion suggestion = suggest(recording, kernel, options.name, number);
+    const SuggestedFile& pattern = suggestion.files.front();
+    const auto there = read_file(fs::path(options.folder) / pattern.path, kMaxJsonBytes);
+    if (!there || match_of(*there) == match_of(pattern.text) || number == kMostOfOneName) {
+      return suggestion;
+    }
+  }
+}
+
+// Whether somebody wrote the kernel there: it is theirs from then on.
+bool is_written_kernel(const fs::path& path) {
+  if (path.filename() != "kernel.cu" || !fs::exists(path)) return false;
+  const auto text = read_file(path, kMaxJsonBytes);
+  return !text || text->find(kUnwrittenKernel) == std::string::npos;
+}
+
+// True when all were written, but for a kernel that somebody wrote; none is when one is there already.
 bool write_files(const std::vector<SuggestedFile>& files, const Options& options) {
   for (const SuggestedFile& file : files) {
     const fs::path path = fs::path(options.folder) / file.path;
@@ -38,6 +67,11 @@ bool write_files(const std::vector<SuggestedFile>& files, const Options& options
   }
   for (const SuggestedFile& file : files) {
     const fs::path path = fs::path(options.folder) / file.path;
+    if (is_written_kernel(path)) {
+      print_message("suggest", "{} is kept: compare its parameters with solution.json.in",
+                    printable(path.string()));
+      continue;
+    }
     std::error_code error;
     fs::create_directories(path.parent_path(), error);
     std::ofstream out(path, std::ios::binary | std::ios::trunc);
@@ -103,7 +137,8 @@ int suggest_command(int argc, const char* const* argv) {
       ->required();
   line.option("--name", &options.name, "NAME",
               "what the definition's name begins with (default: the kernel's)");
-  line.flag("--force", &options.is_forced, "replace files that are there");
+  line.flag("--force", &options.is_forced,
+            "replace files that are there, but for a kernel.cu that is written");
   line.json(&options.wants_json);
   if (!line.parse(argc, argv)) return line.exit_code();
 
@@ -128,7 +163,7 @@ int suggest_command(int argc, const char* const* argv) {
                   "the driver did not tell the kernel's parameters (drivers from CUDA 12.4 on do)");
     return kExitWrong;
   }
-  const Suggestion suggestion = suggest(*kernel, options.name);
+  const Suggestion suggestion = suggest_free_name(*recording, *kernel, options);
   if (!write_files(suggestion.files, options)) return kExitWrong;
   const CheckReport report = check_folder(options.folder);
   if (report.error_count != 0) {

@@ -7,8 +7,8 @@
 #include <bit>
 
 #include "loader/read/demangle.h"
-#include "shim/abi/recording_format.h"
 #include "tools/base/terminal.h"
+#include "tools/counters/counters_files.h"
 
 namespace fibshim::tools {
 namespace {
@@ -68,8 +68,54 @@ bool strip_suffix(std::string_view* text, std::string_view suffix) {
   return true;
 }
 
-bool opens(char c) { return c == '(' || c == '<' || c == '[' || c == '{'; }
-bool closes(char c) { return c == ')' || c == '>' || c == ']' || c == '}'; }
+// How deep each character of a readable name lies in brackets; those themselves lie outside. '<' and '>' are
+// brackets around a template's arguments, and operators elsewhere: "operator<", "->", "((3)>(2))".
+std::vector<size_t> bracket_depths(std::string_view text) {
+  constexpr std::string_view kOperator = "operator";
+  // Longer ones first.
+  constexpr std::string_view kSymbols[] = {"<=>", "<<=", ">>=", "->*", "()", "[]", "<<",
+                                           ">>",  "<=",  ">=",  "->",  "<",  ">"};
+  constexpr std::string_view kOpening = "([{<", kClosing = ")]}>";
+  std::vector<size_t> depths(text.size());
+  std::string open;
+  for (size_t i = 0; i < text.size(); ++i) {
+    depths[i] = open.size();
+    const char before = i == 0 ? ' ' : text[i - 1];
+    if (text.substr(i).starts_with(kOperator) && isalnum(static_cast<unsigned char>(before)) == 0 &&
+        before != '_') {
+      size_t end = i + kOperator.size();
+      for (const std::string_view symbol : kSymbols) {
+        if (!text.substr(end).starts_with(symbol)) continue;
+        end += symbol.size();
+        break;
+      }
+      for (; i + 1 < end; ++i) depths[i + 1] = open.size();
+      continue;
+    }
+    // Of an expression: "(a)<(b)", "(a)<<(b)", "(a)>>(b)"; brackets that end together have a blank between
+    // them. After "operator()" arguments begin.
+    const bool follows_call = text.substr(0, i).ends_with("operator()");
+    if (text[i] == '<' && (before == '<' || (before == ')' && !follows_call))) continue;
+    if (before == ')' && text.substr(i).starts_with(">>(")) {
+      depths[++i] = open.size();
+      continue;
+    }
+    if (kOpening.find(text[i]) != kOpening.npos) {
+      open += text[i];
+      continue;
+    }
+    const size_t kind = kClosing.find(text[i]);
+    if (kind == kClosing.npos) continue;
+    const size_t from = open.find_last_of(kOpening[kind]);
+    if (from == std::string::npos ||
+        (text[i] == '>' && (from + 1 != open.size() || before == '-'))) {
+      continue;
+    }
+    open.resize(from);
+    depths[i] = open.size();
+  }
+  return depths;
+}
 
 // Where the function's parameter list begins; npos: it has none.
 size_t parameter_list(std::string_view text) {
@@ -78,24 +124,19 @@ size_t parameter_list(std::string_view text) {
     text = trimmed(text.substr(0, text.find("[clone")));
   }
   if (!text.ends_with(')')) return std::string_view::npos;
-  int depth = 0;
+  const std::vector<size_t> depths = bracket_depths(text);
   for (size_t i = text.size(); i-- > 0;) {
-    // "operator>" and its kin, and "->", are no brackets.
-    if (closes(text[i]) && !(text[i] == '>' && i > 0 && text[i - 1] == '-')) ++depth;
-    if (opens(text[i]) && --depth == 0) return text[i] == '(' ? i : std::string_view::npos;
+    if (text[i] == '(' && depths[i] == 0) return i;
   }
   return std::string_view::npos;
 }
 
 std::vector<std::string_view> split_parameters(std::string_view text) {
   std::vector<std::string_view> out;
-  int depth = 0;
+  const std::vector<size_t> depths = bracket_depths(text);
   size_t begin = 0;
   for (size_t i = 0; i <= text.size(); ++i) {
-    if (i < text.size()) {
-      depth += opens(text[i]) ? 1 : closes(text[i]) ? -1 : 0;
-      if (text[i] != ',' || depth != 0) continue;
-    }
+    if (i < text.size() && (text[i] != ',' || depths[i] != 0)) continue;
     const std::string_view part = trimmed(text.substr(begin, i - begin));
     if (!part.empty() && part != "void") out.push_back(part);
     begin = i + 1;
@@ -171,7 +212,62 @@ ParamType guess(const ParamRecord& param) {
   return type;
 }
 
+// Half of a word of 8 bytes.
+ParamRecord half_of(const ParamRecord& word, uint32_t shift) {
+  const auto cut = [&](uint64_t value) { return (value >> shift) & UINT32_MAX; };
+  ParamRecord half;
+  half.offset = word.offset + shift / 8;
+  half.size = 4;
+  half.bits = cut(word.bits);
+  half.others = word.others;
+  for (const auto& [value, count] : word.values) {
+    uint64_t& sum = half.values[cut(value)];
+    sum = saturating_add(sum, count);
+  }
+  return half;
+}
+
 }  // namespace
+
+ParamType type_of_word(const ParamRecord& word) {
+  ParamType type = guess(word);
+  if (word.size == 8 && word.memory != RecordedMemory::unknown) {
+    const bool is_pointer = word.memory == RecordedMemory::some;
+    if (is_pointer != type.is_pointer()) type.name = is_pointer ? "pointer" : "int64";
+  }
+  return type;
+}
+
+std::vector<Field> fields_of_struct(const ParamRecord& param) {
+  std::vector<Field> out;
+  const auto append = [&](const ParamRecord& record) {
+    out.push_back({record, type_of_word(record)});
+  };
+  // One of 8 bytes or fewer is its own word.
+  std::vector<ParamRecord> words = param.words;
+  if (words.empty() && !param.values.empty()) {
+    words.push_back(param);
+    words[0].offset = 0;
+  }
+  for (const ParamRecord& word : words) {
+    const bool has_halves = word.size == 8 && word.bits >> 32 != 0;
+    if (!has_halves || type_of_word(word).is_pointer()) {
+      append(word);
+      continue;
+    }
+    const ParamRecord low = half_of(word, 0);
+    const ParamRecord high = half_of(word, 32);
+    // 1.0 as a float64 has a lower half of 0; 0.1 has one that is no sensible float32.
+    if (type_of_word(word).is_floating() &&
+        (low.bits == 0 || guess(low).name != "float32" || guess(high).name != "float32")) {
+      append(word);
+    } else {
+      append(low);
+      append(high);
+    }
+  }
+  return out;
+}
 
 std::string demangled(const std::string& symbol) {
   if (symbol.size() > kLongestSymbol) return symbol;
@@ -185,24 +281,22 @@ std::string function_name(const std::string& symbol) {
   const std::string_view whole =
       std::string_view(text).substr(0, std::min(parameter_list(text), text.size()));
   // The return type ends at the last blank outside all brackets.
-  int depth = 0;
+  const std::vector<size_t> depths = bracket_depths(whole);
   size_t begin = 0;
   for (size_t i = 0; i < whole.size(); ++i) {
-    depth += opens(whole[i]) ? 1 : closes(whole[i]) ? -1 : 0;
-    if (whole[i] == ' ' && depth == 0) begin = i + 1;
+    if (whole[i] == ' ' && depths[i] == 0) begin = i + 1;
   }
   return std::string(whole.substr(begin));
 }
 
 std::string short_name(const std::string& symbol) {
   const std::string name = function_name(symbol);
+  const std::vector<size_t> depths = bracket_depths(name);
   std::string out;
-  int depth = 0;
-  for (const char c : name) {
-    if (closes(c)) --depth;
-    if (depth == 0 && c == ':') out.clear();
-    if (depth == 0 && (isalnum(static_cast<unsigned char>(c)) != 0 || c == '_')) out += c;
-    if (opens(c)) ++depth;
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (depths[i] != 0) continue;
+    if (name[i] == ':') out.clear();
+    if (isalnum(static_cast<unsigned char>(name[i])) != 0 || name[i] == '_') out += name[i];
   }
   return out.empty() ? symbol : out;
 }

@@ -19,6 +19,18 @@ Times times_of(const RecordedTimes& times) {
   return {times.count, times.sum_ns, times.shortest_ns, times.longest_ns};
 }
 
+// Those of one layout.
+void add_params(std::vector<ParamRecord>* to, const std::vector<ParamRecord>& from) {
+  for (size_t i = 0; i < std::min(to->size(), from.size()); ++i) {
+    ParamRecord& param = (*to)[i];
+    param.bits |= from[i].bits;
+    add_to(&param.others, from[i].others);
+    for (const auto& [value, count] : from[i].values) add_to(&param.values[value], count);
+    param.memory = std::max(param.memory, from[i].memory);
+    add_params(&param.words, from[i].words);
+  }
+}
+
 // Adds what another process, or another handle, did with the same kernel.
 void add_kernel(KernelRecord* to, const KernelRecord& from) {
   add_to(&to->launches, from.launches);
@@ -29,13 +41,7 @@ void add_kernel(KernelRecord* to, const KernelRecord& from) {
     to->geometries[geometry].add(counts);
   }
   for (const auto& [outcome, count] : from.outcomes) add_to(&to->outcomes[outcome], count);
-  for (size_t i = 0; i < to->params.size(); ++i) {
-    to->params[i].bits |= from.params[i].bits;
-    add_to(&to->params[i].others, from.params[i].others);
-    for (const auto& [value, count] : from.params[i].values) {
-      add_to(&to->params[i].values[value], count);
-    }
-  }
+  add_params(&to->params, from.params);
 }
 
 // Reads one file's blocks. Every block lies within the bytes, and everything in it within the block.
@@ -75,10 +81,12 @@ class BlockReader {
     RecordedKernel raw;
     if (block_bytes < sizeof raw) return false;
     copy(&raw, at);
-    const uint64_t params_bytes = uint64_t{raw.param_count} * sizeof(RecordedParam);
+    const uint64_t params_bytes =
+        (uint64_t{raw.param_count} + raw.word_count) * sizeof(RecordedParam);
     const uint64_t values_bytes = uint64_t{raw.value_count} * sizeof(RecordedValue);
-    if (raw.param_count > kMaxRecordedParams || raw.symbol_bytes == 0 ||
-        raw.value_count > raw.param_count * kRecordedValues ||
+    if (raw.param_count > kMaxRecordedParams || raw.word_count > kRecordedWords ||
+        raw.symbol_bytes == 0 ||
+        raw.value_count > (raw.param_count + raw.word_count) * kRecordedValues ||
         sizeof raw + params_bytes + values_bytes + raw.symbol_bytes > block_bytes) {
       return false;
     }
@@ -105,10 +113,11 @@ class BlockReader {
     for (uint32_t i = 0; i < kRecordedOutcomeSlots; ++i) {
       if (raw.outcomes[i] != 0) kernel.outcomes[i] = raw.outcomes[i];
     }
-    for (uint32_t i = 0; i < raw.param_count; ++i) {
+    for (uint32_t i = 0; i < raw.param_count + raw.word_count; ++i) {
       RecordedParam raw_param;
       copy(&raw_param, params_at + i * sizeof raw_param);
       ParamRecord param{raw_param.offset, raw_param.size, raw_param.bits, raw_param.others, {}};
+      if (raw_param.memory <= RecordedMemory::some) param.memory = raw_param.memory;
       if (raw_param.first_value != UINT32_MAX) {
         if (uint64_t{raw_param.first_value} + kRecordedValues > raw.value_count) return false;
         for (uint32_t k = 0; k < kRecordedValues; ++k) {
@@ -119,10 +128,30 @@ class BlockReader {
         }
       }
       if (!param.is_possible()) return false;
-      kernel.params.push_back(std::move(param));
+      if (i < raw.param_count) {
+        kernel.params.push_back(std::move(param));
+      } else if (!add_word(std::move(param), &kernel.params)) {
+        return false;
+      }
     }
     index_.emplace(at, kernels_.size());
     kernels_.push_back(std::move(kernel));
+    return true;
+  }
+
+  // To the struct that it lies in. False: to none.
+  static bool add_word(ParamRecord word, std::vector<ParamRecord>* params) {
+    const auto found = std::ranges::find_if(*params, [&](const ParamRecord& param) {
+      return !has_recorded_values(param.size) && word.offset >= param.offset &&
+             word.offset + word.size <= param.offset + param.size;
+    });
+    if (found == params->end() || !has_recorded_values(word.size)) return false;
+    word.offset -= found->offset;
+    if (!found->words.empty() &&
+        word.offset < found->words.back().offset + found->words.back().size) {
+      return false;
+    }
+    found->words.push_back(std::move(word));
     return true;
   }
 

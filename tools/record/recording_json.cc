@@ -55,6 +55,9 @@ nlohmann::ordered_json param_to_json(const ParamRecord& param, const ParamType& 
     out["null"] = null == param.values.end() ? 0 : null->second;
     return out;
   }
+  for (const ParamRecord& word : param.words) {
+    out["words"].push_back(param_to_json(word, type_of_word(word)));
+  }
   if (param.values.empty()) return out;
   std::vector<std::pair<uint64_t, uint64_t>> values(param.values.begin(), param.values.end());
   std::ranges::stable_sort(values,
@@ -120,6 +123,25 @@ ParamRecord param_from_json(const nlohmann::json& value) {
     return param;
   }
   const uint64_t mask = param.size >= 8 ? UINT64_MAX : (uint64_t{1} << param.size * 8) - 1;
+  if (value.contains("words")) {
+    if (value.at("words").size() > kRecordedWords) {
+      throw std::range_error("no struct has so many words");
+    }
+    for (const nlohmann::json& one : value.at("words")) {
+      ParamRecord word = param_from_json(one);
+      if (!has_recorded_values(word.size) || !word.words.empty() ||
+          word.offset + word.size > param.size) {
+        throw std::range_error("a struct has no such word");
+      }
+      // Of 8 bytes, with a type that its values alone would not have given: the driver has told.
+      if (one.at("type") == "pointer") {
+        word.memory = RecordedMemory::some;
+      } else if (word.size == 8) {
+        word.memory = RecordedMemory::none;
+      }
+      param.words.push_back(std::move(word));
+    }
+  }
   if (!value.contains("values")) return param;
   for (const nlohmann::json& one : value.at("values")) {
     uint64_t bits;
@@ -394,9 +416,18 @@ const KernelRecord* find_kernel(const Recording& recording, const std::string& w
     return nullptr;
   }
   *problem = "several kernels have this name; give the number of one:";
+  std::map<std::string, unsigned> of_name;
+  for (const size_t i : found) ++of_name[function_name(recording.kernels[i].symbol)];
   for (const size_t i : found) {
-    *problem +=
-        fmt::format("\n  {:>4}  {}", i + 1, printable(function_name(recording.kernels[i].symbol)));
+    const KernelRecord& kernel = recording.kernels[i];
+    const std::string name = function_name(kernel.symbol);
+    *problem += fmt::format("\n  {:>4}  {}", i + 1, printable(name));
+    if (of_name[name] < 2) continue;
+    std::vector<uint32_t> sizes;
+    for (const ParamRecord& param : kernel.params) sizes.push_back(param.size);
+    *problem += fmt::format(" (params [{}], {} launches, {})", fmt::join(sizes, ", "),
+                            kernel.launches + kernel.nodes,
+                            kernel.image.empty() ? "image not known" : kernel.image);
   }
   return nullptr;
 }

@@ -133,34 +133,42 @@ std::string dtype_suffix(const std::string& dtype) {
 
 // Compiles the kernel, and makes the solution of its template.
 constexpr char kBuildScript[] = R"sh(#!/bin/sh
-# Compiles kernel.cu and writes the solution that launches it: sh build.sh [ARCH] (default sm_90).
+# Compiles kernel.cu and writes the solution that launches it: sh build.sh [ARCH...] (default sm_90).
+# Images that were built for other architectures stay in the solution.
 set -eu
 cd "$(dirname "$0")"
-arch=${1:-sm_90} name=@name@
-image=$name.$arch.cubin
-"${NVCC:-nvcc}" -O3 -cubin -arch="$arch" -o "$image" kernel.cu
-sha256=$(sha256sum "$image" | cut -c 1-64)
+name=@name@ images=
+[ $# -gt 0 ] || set -- sm_90
+for arch; do
+  "${NVCC:-nvcc}" -O3 -cubin -arch="$arch" -o "$name.$arch.cubin" kernel.cu
+done
+for image in "$name".*.cubin; do
+  [ ! kernel.cu -nt "$image" ] || echo "$0: $image is older than kernel.cu: build it again" >&2
+  sha256=$(sha256sum "$image" | cut -c 1-64)
+  images="$images${images:+, }{\"path\": \"$image\", \"sha256\": \"$sha256\"}"
+done
 # The source as the inside of a JSON string, on one line.
 tab=$(printf '\t')
 sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e "s/$tab/\\\\t/g" -e 's/$/\\n/' kernel.cu | tr -d '\n' |
-  awk -v image="$image" -v sha256="$sha256" '
+  awk -v images="[$images]" '
     function replace(text, from, to,   at) {
       at = index(text, from)
       return at == 0 ? text : substr(text, 1, at - 1) to substr(text, at + length(from))
     }
     NR == FNR { source = $0; next }
-    { print replace(replace(replace($0, "@image@", image), "@sha256@", sha256), "@source@", source) }
+    { print replace(replace($0, "\"@images@\"", images), "@source@", source) }
   ' - solution.json.in >"$name.json"
 echo "wrote $(pwd)/$name.json"
 )sh";
 
 class Suggester {
  public:
-  Suggester(const KernelRecord& kernel, const std::string& name)
-      : kernel_(kernel), types_(kernel.param_types()) {
+  Suggester(const Recording& recording, const KernelRecord& kernel, const std::string& name,
+            unsigned number)
+      : recording_(recording), kernel_(kernel), types_(kernel.param_types()) {
     std::string base = identifier(name.empty() ? short_name(kernel.symbol) : name);
     if (name.empty() && base.size() > 7 && base.ends_with("_kernel")) base.resize(base.size() - 7);
-    base_ = base;
+    base_ = number < 2 ? base : fmt::format("{}_{}", base, number);
   }
 
   Suggestion make() {
@@ -170,8 +178,23 @@ class Suggester {
     inputs_ = axes_;
     outputs_ = axes_;
     add_grid();
-    for (size_t i = 0; i < kernel_.params.size(); ++i) add_param(i);
+    // Parameters first: what they are has better grounds than fields of structs.
+    for (size_t i = 0; i < kernel_.params.size(); ++i) {
+      if (!types_[i].name.empty()) add_value({i, {}}, kernel_.params[i], types_[i]);
+    }
+    for (size_t i = 0; i < kernel_.params.size(); ++i) {
+      if (types_[i].name.empty()) add_struct(i);
+    }
     if (outputs_.empty()) add_note("no parameter is known to be written: name the outputs");
+    if (!of_unknown_type_.empty()) {
+      add_note(
+          fmt::format("what these point to is not known: {}", fmt::join(of_unknown_type_, ", ")));
+    }
+    if (!of_unknown_use_.empty()) {
+      add_note(
+          fmt::format("whether these are read or written is not known; they count as written: {}",
+                      fmt::join(of_unknown_use_, ", ")));
+    }
     out_.definition_name = base_ + name_values_ + suffix_;
     out_.label = base_ + name_letters_ + suffix_;
     std::ranges::replace(out_.label, '_', '-');
@@ -215,41 +238,69 @@ class Suggester {
     }
   }
 
-  void add_param(size_t index) {
-    const ParamRecord& param = kernel_.params[index];
-    const ParamType& type = types_[index];
-    if (type.is_pointer()) return add_pointer(index, param, type);
-    if (type.is_floating()) return add_scalar(index, type, true);
-    if (type.is_integer()) return add_integer(index, param, type);
-    add_note(
-        fmt::format("parameter {} is a struct of {} bytes: read what the solution needs with "
-                    "\"offset\", and ask for the rest in \"where\"",
-                    index, param.size));
+  // A parameter, or a field of one.
+  struct Place {
+    size_t index;
+    std::optional<uint32_t> offset;
+
+    std::string name(const char* stem) const {
+      return offset ? fmt::format("{}{}_{}", stem, index, *offset)
+                    : fmt::format("{}{}", stem, index);
+    }
+    nlohmann::ordered_json json(const char* key, const std::string& type) const {
+      nlohmann::ordered_json out = {{"arg", index}};
+      if (offset) out["offset"] = *offset;
+      out[key] = type;
+      return out;
+    }
+  };
+
+  void add_value(const Place& place, const ParamRecord& record, const ParamType& type) {
+    if (type.is_pointer()) return add_pointer(place, record, type);
+    if (type.is_floating()) return add_scalar(place, type, true);
+    add_integer(place, record, type);
   }
 
-  void add_pointer(size_t index, const ParamRecord& param, const ParamType& type) {
+  void add_struct(size_t index) {
+    const ParamRecord& param = kernel_.params[index];
+    uint32_t known_bytes = 0;
+    for (const Field& field : fields_of_struct(param)) {
+      add_value({index, field.record.offset}, field.record, field.type);
+      known_bytes = field.record.offset + field.record.size;
+    }
+    if (known_bytes != 0) {
+      add_note(
+          fmt::format("parameter {} is a struct of {} bytes: its fields are a guess from the "
+                      "values that it had",
+                      index, param.size));
+    }
+    if (known_bytes < param.size) {
+      add_note(fmt::format(
+          "parameter {}, a struct of {} bytes: those from {} on are not in the "
+          "recording; read with \"offset\" what the kernel writes and the solution needs",
+          index, param.size, known_bytes));
+    }
+  }
+
+  void add_pointer(const Place& place, const ParamRecord& param, const ParamType& type) {
     const std::string dtype = type.element.empty() ? "unknown" : type.element;
-    // A buffer of unknown use counts as written: a solution must then take it.
-    const bool is_read_only = type.is_const && type.source == ParamSource::signature;
-    const std::string name = fmt::format("{}{}", is_read_only ? "input" : "output", index);
-    nlohmann::ordered_json argument = {{"arg", index}, {"dtype", dtype}};
     if (param.bits == 0) {
-      argument["dtype"] = dtype;
-      arguments_[fmt::format("null{}", index)] = std::move(argument);
-      where_.push_back(fmt::format("null{} == 0", index));
+      const std::string name = place.name("null");
+      arguments_[name] = place.json("dtype", dtype);
+      where_.push_back(name + " == 0");
       return;
     }
-    arguments_[name] = std::move(argument);
+    // A buffer of unknown use counts as written: a solution must then take it.
+    const bool is_read_only = type.is_const && type.source == ParamSource::signature;
+    const std::string name = place.name(is_read_only ? "input" : "output");
+    arguments_[name] = place.json("dtype", dtype);
     if (param.values.count(0) != 0) {
       add_note(fmt::format("{} is null in some launches", name));
     } else {
       where_.push_back(fmt::format("{} != 0", name));
     }
-    if (dtype == "unknown") add_note(fmt::format("{}: what it points to is not known", name));
-    if (type.source != ParamSource::signature) {
-      add_note(fmt::format("{}: whether it is read or written is not known; it counts as written",
-                           name));
-    }
+    if (dtype == "unknown") of_unknown_type_.push_back(name);
+    if (type.source != ParamSource::signature) of_unknown_use_.push_back(name);
     (is_read_only ? inputs_ : outputs_)[name] = {{"shape", nullptr}, {"dtype", dtype}};
     if (!is_read_only) writes_.push_back(name);
     if (!has_suffix_ && dtype != "unknown") {
@@ -260,40 +311,58 @@ class Suggester {
         {name, fmt::format("{}{}*", is_read_only ? "const " : "", cxx_element(dtype))});
   }
 
-  void add_scalar(size_t index, const ParamType& type, bool is_input) {
-    const std::string name = fmt::format("arg{}", index);
-    arguments_[name] = {{"arg", index}, {"type", type.name}};
+  void add_scalar(const Place& place, const ParamType& type, bool is_input) {
+    const std::string name = place.name("arg");
+    arguments_[name] = place.json("type", type.name);
     if (is_input) inputs_[name] = {{"shape", nullptr}, {"dtype", type.name}};
     taken_.push_back({name, cxx_element(type.name)});
   }
 
-  void add_integer(size_t index, const ParamRecord& param, const ParamType& type) {
-    const bool is_constant = param.values.size() == 1 && param.others == 0;
-    std::string name = fmt::format("arg{}", index);
-    if (!is_constant) {
+  void add_integer(const Place& place, const ParamRecord& param, const ParamType& type) {
+    const std::string name = place.name("arg");
+    if (param.values.size() != 1 || param.others != 0) {
       const bool is_negative = std::ranges::any_of(param.values, [&](const auto& entry) {
         return integer_value(type, param.size, entry.first) < 0;
       });
-      if (is_negative) return add_scalar(index, type, false);
-      axes_[name] = {{"arg", index}, {"type", type.name}};
+      if (is_negative) return add_scalar(place, type, false);
+      axes_[name] = place.json("type", type.name);
       definition_axes_[name] = {{"type", "var"}};
       taken_.push_back({name, cxx_element(type.name)});
       return;
     }
     const int64_t value = integer_value(type, param.size, param.values.begin()->first);
-    if (value < kLeastAxis || const_count_ == std::size(kConstAxes)) {
-      arguments_[name] = {{"arg", index}, {"type", type.name}};
-      where_.push_back(fmt::format("{} == {}", name, value));
+    const auto known =
+        std::ranges::find(constants_, value, &std::pair<std::string, int64_t>::second);
+    if (known != constants_.end() || value < kLeastAxis ||
+        constants_.size() == std::size(kConstAxes)) {
+      arguments_[name] = place.json("type", type.name);
+      where_.push_back(known != constants_.end() ? fmt::format("{} == {}", name, known->first)
+                                                 : fmt::format("{} == {}", name, value));
       return;
     }
-    name = kConstAxes[const_count_++];
-    axes_[name] = {{"arg", index}, {"type", type.name}};
-    definition_axes_[name] = {{"type", "const"}, {"value", value}};
-    name_values_ += fmt::format("_{}{}", name, value);
-    name_template_ += fmt::format("_{}{{{}}}", name, name);
-    name_letters_ += "_" + name;
-    constants_.emplace_back(name, value);
-    shape_.push_back(name);
+    const std::string axis = kConstAxes[constants_.size()];
+    axes_[axis] = place.json("type", type.name);
+    definition_axes_[axis] = {{"type", "const"}, {"value", value}};
+    name_values_ += fmt::format("_{}{}", axis, value);
+    name_template_ += fmt::format("_{}{{{}}}", axis, axis);
+    name_letters_ += "_" + axis;
+    constants_.emplace_back(axis, value);
+    shape_.push_back(axis);
+  }
+
+  // Another kernel of the recording that the symbol and the parameters' sizes do not tell from this one.
+  const KernelRecord* find_twin() const {
+    const std::string pattern = symbol_pattern(kernel_.symbol);
+    const auto twin = std::ranges::find_if(recording_.kernels, [&](const KernelRecord& other) {
+      const bool is_other_image = kernel_.code.empty() || other.code.empty()
+                                      ? other.image != kernel_.image
+                                      : other.code != kernel_.code;
+      return &other != &kernel_ && is_other_image && other.sm == kernel_.sm &&
+             std::ranges::equal(other.params, kernel_.params, {}, &ParamRecord::size,
+                                &ParamRecord::size) &&
+             symbol_pattern(other.symbol) == pattern;
+    });
+    return twin == recording_.kernels.end() ? nullptr : &*twin;
   }
 
   nlohmann::ordered_json make_pattern() {
@@ -302,19 +371,23 @@ class Suggester {
     pattern["benefit"] = 1;
     pattern["description"] = demangled(kernel_.symbol);
     const bool is_cpp = demangled(kernel_.symbol) != kernel_.symbol;
-    const bool has_code = !is_cpp && !kernel_.code.empty();
+    const bool has_code = !kernel_.code.empty();
     pattern["match"]["symbol"] =
-        has_code ? without_counter(kernel_.symbol) : symbol_pattern(kernel_.symbol);
+        !is_cpp && has_code ? without_counter(kernel_.symbol) : symbol_pattern(kernel_.symbol);
     if (kernel_.has_params) {
       pattern["match"]["params"] = nlohmann::ordered_json::array();
       for (const ParamRecord& param : kernel_.params)
         pattern["match"]["params"].push_back(param.size);
     }
     // A name that is not C++'s says too little: Triton and others use it again for other code.
-    if (!is_cpp && !kernel_.image.empty()) {
+    const bool has_twin = is_cpp && find_twin() != nullptr;
+    if ((!is_cpp || has_twin) && !kernel_.image.empty()) {
       pattern["match"]["image"] = {has_code ? kernel_.code : kernel_.image};
-      add_note(fmt::format("the pattern asks for this very {}: its name alone says too little",
-                           has_code ? "code" : "image"));
+      add_note(fmt::format("the pattern asks for this very {}: {}", has_code ? "code" : "image",
+                           has_twin ? "another kernel has the same name and parameters"
+                                    : "its name alone says too little"));
+    } else if (has_twin) {
+      add_note("another kernel has the same name and parameters, and nothing tells the two apart");
     }
     pattern["axes"] = axes_;
     pattern["arguments"] = arguments_;
@@ -354,7 +427,7 @@ class Suggester {
     const Geometry& geometry = commonest_geometry();
     nlohmann::ordered_json launch;
     launch["kernel"] = out_.definition_name;
-    launch["images"] = {{{"path", "@image@"}, {"sha256", "@sha256@"}}};
+    launch["images"] = "@images@";
     launch["grid"] = nlohmann::ordered_json::array();
     for (const char* name : grid_) {
       launch["grid"].push_back(name == nullptr ? nlohmann::ordered_json(1)
@@ -405,13 +478,14 @@ class Suggester {
         "#include <stdint.h>\n"
         "\n"
         "{}{}extern \"C\" __global__ void {}({}) {{\n"
-        "#error \"write the kernel here\"\n"
+        "{}\n"
         "}}\n",
         demangled(kernel_.symbol), geometry[0], geometry[1], geometry[2], geometry[3], geometry[4],
         geometry[5], geometry[9], constants, constants.empty() ? "" : "\n", out_.definition_name,
-        parameters);
+        parameters, kUnwrittenKernel);
   }
 
+  const Recording& recording_;
   const KernelRecord& kernel_;
   std::vector<ParamType> types_;
   std::string base_;
@@ -420,9 +494,8 @@ class Suggester {
   std::string name_values_;    // "_n4096"
   std::string name_template_;  // "_n{n}"
   std::string name_letters_;   // "_n"
-  size_t const_count_ = 0;
   nlohmann::ordered_json axes_, definition_axes_, arguments_, inputs_, outputs_;
-  std::vector<std::string> where_, writes_, shape_;
+  std::vector<std::string> where_, writes_, shape_, of_unknown_type_, of_unknown_use_;
   std::vector<std::pair<std::string, int64_t>> constants_;
   const char* grid_[3] = {};
   std::vector<Argument> taken_;  // by the solution, in its order
@@ -431,8 +504,9 @@ class Suggester {
 
 }  // namespace
 
-Suggestion suggest(const KernelRecord& kernel, const std::string& name) {
-  return Suggester(kernel, name).make();
+Suggestion suggest(const Recording& recording, const KernelRecord& kernel, const std::string& name,
+                   unsigned number) {
+  return Suggester(recording, kernel, name, number).make();
 }
 
 }  // namespace fibshim::tools

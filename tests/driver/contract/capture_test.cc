@@ -107,6 +107,14 @@ TEST_P(CaptureMode, AllowsAskingAboutHandlesAndContexts) {
   EXPECT_OK(cuda().cuFuncGetParamInfo(store_, 0, &offset, &size));
   EXPECT_OK(cuda().cuCtxGetCurrent(&current));
   EXPECT_OK(cuda().cuCtxGetDevice(&device));
+  // What lies at an address; of none it is nothing, and no error.
+  CUpointer_attribute wanted = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+  unsigned type = 0;
+  void* answers[] = {&type};
+  EXPECT_OK(cuda().cuPointerGetAttributes(1, &wanted, answers, to_ + 1));
+  EXPECT_EQ(CU_MEMORYTYPE_DEVICE, type);
+  EXPECT_OK(cuda().cuPointerGetAttributes(1, &wanted, answers, CUdeviceptr{33} << 32 | 4096));
+  EXPECT_EQ(0u, type);
   EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_ACTIVE, status(stream_));
   EXPECT_OK(cuda().cuGraphDestroy(end_capture(stream_)));
 }

@@ -361,6 +361,11 @@ TEST_F(Judge, ReportDrawsOnePage) {
   ASSERT_EQ(verify({"-o", folder_ / "out"}).exit_code, 0);
   EXPECT_TRUE(std::filesystem::exists(folder_ / "out/traces/tests/rmsnorm/rmsnorm_h64.jsonl"));
   (void)exits(0, run({"report", folder_ / "out", "-o", folder_ / "report.html"}));
+  for (const std::vector<std::string>& format : {std::vector<std::string>{}, {"--json"}}) {
+    std::vector<std::string> words = {"report", folder_ / "out", "-o", folder_ / "no/such"};
+    words.insert(words.end(), format.begin(), format.end());
+    EXPECT_CONTAINS(exits(1, run(words)).err, "no/such: cannot write it: ");
+  }
   const std::string page = read_text(folder_ / "report.html");
   EXPECT_EQ(page.find("<!DOCTYPE html>"), 0u);
   EXPECT_CONTAINS(page, "3 cases of 1 definitions on Simulated GPU (sm_90): 3 passed");
