@@ -14,7 +14,7 @@
 namespace fibshim {
 
 inline constexpr uint32_t kSnapshotVersion = 4;
-inline constexpr uint32_t kLoaderApiVersion = 5;
+inline constexpr uint32_t kLoaderApiVersion = 6;
 
 // Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
 inline constexpr uint32_t kMaxParams = 128;     // parameters of one kernel, original or replacement
@@ -405,6 +405,11 @@ struct LoaderApi {
 
   // Who the image of `size` bytes is.
   void (*identify_image)(const void* data, size_t size, ImageHashes* out);
+
+  // Hands every kernel in the image, by name, and how many parameters it takes to `use`. Of a fat binary those
+  // of one architecture: the others have the same. Of what is no image, or too large to be read through, none.
+  void (*list_kernels)(const void* data, size_t size, void* context,
+                       void (*use)(void* context, const char* name, uint32_t param_count));
 };
 
 }  // namespace fibshim

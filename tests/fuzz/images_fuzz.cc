@@ -9,7 +9,7 @@
 #include "loader/read/cubin.h"
 #include "shim/registry/image_bytes.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/images/fatbin_payload.h"
+#include "loader/read/fatbin_payload.h"
 #include "tools/images/image_report.h"
 #include "tools/base/terminal.h"
 
@@ -77,7 +77,7 @@ void check_fatbin(std::string_view bytes) {
     require(entry.payload.data() >= bytes.data() &&
                 entry.payload.data() + entry.payload.size() <= bytes.data() + bytes.size(),
             "an entry lies in the fatbin");
-    const auto raw = tools::unpack_payload(entry);
+    const auto raw = unpack_payload(entry);
     if (!raw) continue;
     require(entry.compression == FatbinCompression::none || raw->size() == entry.raw_bytes,
             "an entry unpacks to what it says");

@@ -406,7 +406,7 @@ TEST(Files, AreNotReadThroughALinkThatIsSwappedIn) {
 // ---- what a folder may say
 
 TEST(FolderSettings, NeverSayWhereToWriteOrWhomToTrust) {
-  for (const char* name : {"config", "stats_dir", "log_file", "record", "record_limit", "trust",
+  for (const char* name : {"config", "stats_dir", "log_file", "record", "record_limit", "record_images", "trust",
                            "deepbind", "FIBSHIM_TRUST"}) {
     const TestFolder folder;
     folder.write("fibshim.json", "{\"" + std::string(name) + "\": \"all\"}");
