@@ -10,6 +10,7 @@
 #include "shim/registry/image_bytes.h"
 #include "tests/fuzz/fuzz.h"
 #include "loader/read/fatbin_payload.h"
+#include "loader/read/kernel_params.h"
 #include "tools/images/image_report.h"
 #include "tools/base/terminal.h"
 
@@ -95,6 +96,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::unique_ptr<char[]> copy(new char[size]);
   memcpy(copy.get(), data, size);
   const std::string_view exact(copy.get(), size);
+  (void)count_kernel_params(exact);
   switch (detect_image_format(exact)) {
     case ImageFormat::cubin: check_cubin(exact); break;
     case ImageFormat::fatbin: check_fatbin(exact); break;
