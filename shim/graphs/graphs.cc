@@ -126,10 +126,9 @@ bool is_same_node(CUgraphNode one, CUgraphNode other, const SavedNode& saved) {
   size_t offset = 0;
   size_t size = 0;
   for (uint32_t i = 0; i < saved.launched_param_count; ++i) {
-    if (get_info(saved.kernel, i, &offset, &size) != CUDA_SUCCESS ||
-        memcmp(first.kernelParams[i], second.kernelParams[i], size) != 0) {
-      return false;
-    }
+    // Where the driver does not tell, as in a thread without a context, it is taken for the same.
+    if (get_info(saved.kernel, i, &offset, &size) != CUDA_SUCCESS) return true;
+    if (memcmp(first.kernelParams[i], second.kernelParams[i], size) != 0) return false;
   }
   return true;
 }

@@ -25,19 +25,17 @@ enum class Answer { known, unknown, not_now };
 
 // The kernel's parameter table from the driver. Unknown: the driver cannot tell (before 12.4), or
 // the kernel has more than the launch path takes. Not now: it refused to tell, and may not the next
-// time. Where the image tells how many there are, the driver is not asked past the last one: tools that watch
-// its calls would report an error.
-Answer ask_params(const NewHandle& asked, Param* params, uint32_t* count) {
+// time. Where the image tells how many there are (`known_count`), the driver is not asked past the last one: tools
+// that watch its calls would report an error.
+Answer ask_params(const NewHandle& asked, uint32_t known_count, Param* params, uint32_t* count) {
   const void* const handle = asked.handle;
   const HandleKind kind = asked.kind;
   const auto function_info = FIBSHIM_REAL(cuFuncGetParamInfo);
   const auto kernel_info = FIBSHIM_REAL(cuKernelGetParamInfo);
   auto* const as_function = static_cast<CUfunction>(const_cast<void*>(handle));
   auto* const as_kernel = static_cast<CUkernel>(const_cast<void*>(handle));
-  uint32_t known = kMaxParams + 1;
-  (void)find_param_count(asked.image_owner, asked.name, &known);
   for (uint32_t i = 0; i <= kMaxParams; ++i) {
-    if (i == known) {
+    if (i == known_count) {
       *count = i;
       return Answer::known;
     }
@@ -178,13 +176,15 @@ HandleEntry* build_entry(const Generation& generation, NewHandle kernel, const R
   if (matches.count() == 0 && !is_recording() && before == nullptr) return make_entry(kernel);
 
   kernel.symbol = kernel.name;
-  if (kernel.image_owner == 0) {
-    kernel.image_owner = kernel.owner != 0 ? kernel.owner : ask_owner(kernel.handle, kernel.kind);
-  }
   Param params[kMaxParams];
+  if (kernel.image_owner == 0) kernel.image_owner = kernel.owner;
+  uint32_t known_count = kMaxParams + 1;
+  if (before == nullptr) (void)find_param_count(kernel.image_owner, kernel.name, &known_count);
+  // Not for the count: the module may have been made unseen where one lay that went with its context.
+  if (kernel.image_owner == 0) kernel.image_owner = ask_owner(kernel.handle, kernel.kind);
   Answer answer = Answer::known;
   if (before == nullptr) {
-    answer = ask_params(kernel, params, &kernel.param_count);
+    answer = ask_params(kernel, known_count, params, &kernel.param_count);
   } else if (before->has_params) {
     kernel.param_count = before->param_count;
     memcpy(params, before->params, kernel.param_count * sizeof(Param));

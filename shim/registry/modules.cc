@@ -53,12 +53,6 @@ CUcontext current_context() {
   return get_current != nullptr && get_current(&context) == CUDA_SUCCESS ? context : nullptr;
 }
 
-uint64_t hash_name(const char* name) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (; *name != 0; ++name) hash = (hash ^ static_cast<unsigned char>(*name)) * 0x100000001b3u;
-  return hash;
-}
-
 // What list_kernels() fills.
 struct Listing {
   KernelList list;
@@ -79,7 +73,7 @@ void add_kernel(void* context, const char* name, uint32_t param_count) {
     list.kernels = grown;
     list.capacity = capacity;
   }
-  list.kernels[list.count++] = {hash_name(name), param_count};
+  list.kernels[list.count++] = {hash_of_text(name), param_count};
 }
 
 void release_list(const KernelList& list) {
@@ -222,7 +216,7 @@ bool find_image(uintptr_t owner, ImageIdentity* out) {
 }
 
 bool find_param_count(uintptr_t owner, const char* symbol, uint32_t* count) {
-  const uint64_t wanted = hash_name(symbol);
+  const uint64_t wanted = hash_of_text(symbol);
   return with_facts(owner, [&](const ImageFacts& facts) {
     for (uint32_t i = 0; i < facts.list.count; ++i) {
       if (facts.list.kernels[i].name_hash != wanted) continue;

@@ -19,9 +19,10 @@ int verify_command(int argc, const char* const* argv) {
   add_judge_options(&line, &options);
   line.number("--runs", &options.trial.runs, 1, INT_MAX, "N",
               "runs of each case, each with other inputs (3)");
-  line.option("--against-original", &options.originals, "RECORDING",
-              "hold solutions to the kernels that they replace, launched as `fibshim record "
-              "--keep-images` recorded them, not to references");
+  line.option("--against-original", &options.originals, "FILE",
+              "hold solutions to the kernels that they replace, launched as this recording of "
+              "`fibshim record "
+              "--keep-images` has them, not to references");
   line.flag("--check-references", &options.checks_references,
             "no GPU: compare the built-in references with the definitions' own (needs --python)");
   line.check([&options] {
