@@ -245,8 +245,7 @@ TEST_F(Record, KeepsTheImagesOfChosenKernelsEachOnce) {
   const fs::path image = fs::directory_iterator(images)->path();
   EXPECT_EQ("xxh128:" + image.stem().string().substr(7), kept.kernel()["image"]["hash"]);
   EXPECT_EQ(image.extension(), ".fatbin");
-  EXPECT_EQ(fs::file_size(image),
-            fs::file_size(build_dir() + "/tests/data/engine_kernels.fatbin"));
+  EXPECT_EQ(fs::file_size(image), fs::file_size(build_dir() + "/tests/data/engine_kernels.fatbin"));
   EXPECT_FALSE(fs::exists(output() + ".parts"));
 }
 
