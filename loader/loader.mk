@@ -1,5 +1,5 @@
 # libfibloader.so: config folder -> snapshot. Also an archive of the same objects, for the CLI and tests.
-# libstdc++, PCRE2 and libsodium go in statically; libelf cannot (its archive is not PIC), so a
+# libstdc++, PCRE2, libsodium, LZ4 and zstd go in statically; libelf cannot (its archive is not PIC), so a
 # private copy with a name of its own lies beside the library: see private_copy.sh.
 
 LOADER_SRC := $(wildcard loader/*/*.cc)
@@ -8,7 +8,7 @@ LOADER_AR  := $(BUILD)/obj/libloader.a
 LOADER_LIB := $(BUILD)/lib/libfibloader.so
 PRIVATE_LIBELF := $(BUILD)/lib/libfibshim-elf.so
 
-LOADER_LINK := -Wl,-Bstatic -lpcre2-8 -lsodium -Wl,-Bdynamic -L$(BUILD)/lib -lfibshim-elf -static-libstdc++ -static-libgcc -Wl,-u,_dl_find_object
+LOADER_LINK := -Wl,-Bstatic -lpcre2-8 -lsodium -llz4 -lzstd -Wl,-Bdynamic -L$(BUILD)/lib -lfibshim-elf -static-libstdc++ -static-libgcc -Wl,-u,_dl_find_object
 
 $(LOADER_OBJ): ROOM_FLAGS = -fvisibility=hidden
 

@@ -24,8 +24,7 @@ $(CLI): $(CLI_OBJ) $(PLAN_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) $(SANITIZE_LINK) -o $@ $(CLI_OBJ) $(PLAN_OBJ) $(LOADER_AR) $(LOADER_LINK) \
-	  -Wl,-rpath,'$$ORIGIN/../lib:$$ORIGIN/../lib64:$$ORIGIN/../lib/$(MULTIARCH)' -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro \
-	  -Wl,-Bstatic -llz4 -lzstd -Wl,-Bdynamic -ldl
+	  -Wl,-rpath,'$$ORIGIN/../lib:$$ORIGIN/../lib64:$$ORIGIN/../lib/$(MULTIARCH)' -Wl,--gc-sections -Wl,-z,now -Wl,-z,relro -ldl
 
 # ---- install: PREFIX/lib, bin and share may be moved as a whole; nothing in them names its place
 

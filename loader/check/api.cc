@@ -13,6 +13,7 @@
 #include "loader/check/check.h"
 #include "loader/read/code_hash.h"
 #include "loader/read/file.h"
+#include "loader/read/kernel_params.h"
 #include "loader/read/sha256.h"
 #include "shim/abi/snapshot.h"
 #include "loader/compile/snapshot_builder.h"
@@ -128,8 +129,19 @@ void identify_image(const void* data, size_t size, ImageHashes* out) {
   }
 }
 
+void list_kernels(const void* data, size_t size, void* context,
+                  void (*use)(void* context, const char* name, uint32_t param_count)) {
+  try {
+    for (const auto& [name, param_count] :
+         count_kernel_params({static_cast<const char*>(data), size})) {
+      use(context, name.c_str(), param_count);
+    }
+  } catch (...) {  // no memory: the driver is asked
+  }
+}
+
 constexpr LoaderApi kApi = {kLoaderApiVersion, open_folder,   close_snapshot, match_symbol,
-                            read_image,        release_image, identify_image};
+                            read_image,        release_image, identify_image, list_kernels};
 
 }  // namespace
 }  // namespace fibshim

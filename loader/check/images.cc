@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "loader/compile/bind.h"
+#include "loader/read/fatbin_payload.h"
 
 namespace fibshim {
 namespace {
@@ -27,23 +28,29 @@ void read_facts(std::string_view bytes, ImageKind kind, ImageFacts* facts) {
         return;
       }
       for (const FatbinEntry& entry : fatbin->entries) {
-        if (entry.compression != FatbinCompression::none || entry.kind == FatbinEntryKind::other) {
+        if (entry.kind == FatbinEntryKind::other) {
           facts->has_unreadable_entries = true;
-        } else if (entry.kind == FatbinEntryKind::elf) {
-          auto cubin = read_cubin(entry.payload);
+          continue;
+        }
+        const auto raw = unpack_payload(entry);
+        if (!raw) {
+          facts->format_error = raw.error();
+          return;
+        }
+        if (entry.kind == FatbinEntryKind::elf) {
+          auto cubin = read_cubin(*raw);
           if (!cubin) {
             facts->format_error = std::move(cubin.error());
             return;
           }
           facts->cubins.push_back(std::move(*cubin));
         } else {
-          const auto ptx = read_ptx(entry.payload);
+          auto ptx = read_ptx(*raw);
           if (!ptx) {
-            facts->format_error = ptx.error();
+            facts->format_error = std::move(ptx.error());
             return;
           }
-          facts->ptx_kernels.insert(facts->ptx_kernels.end(), ptx->kernels.begin(),
-                                    ptx->kernels.end());
+          facts->ptx.push_back(std::move(*ptx));
         }
       }
       return;
@@ -56,7 +63,7 @@ void read_facts(std::string_view bytes, ImageKind kind, ImageFacts* facts) {
       }
       facts->sm = ptx->sm;
       facts->scope = ptx->scope;
-      facts->ptx_kernels = std::move(ptx->kernels);
+      facts->ptx.push_back(std::move(*ptx));
       return;
     }
   }
@@ -176,16 +183,20 @@ class ImageChecker {
       }
       take_params(*kernel, name);
     }
-    if (is_found || facts.has_unreadable_entries) return;
-    if (std::find(facts.ptx_kernels.begin(), facts.ptx_kernels.end(), wanted) !=
-        facts.ptx_kernels.end()) {
-      return;
+    for (const PtxInfo& ptx : facts.ptx) {
+      const auto at = std::find(ptx.kernels.begin(), ptx.kernels.end(), wanted);
+      if (at == ptx.kernels.end()) continue;
+      is_found = true;
+      check_param_count(ptx.param_counts[static_cast<size_t>(at - ptx.kernels.begin())], name);
     }
+    if (is_found || facts.has_unreadable_entries) return;
     std::vector<std::string_view> known;
     for (const CubinInfo& cubin : facts.cubins) {
       for (const CubinKernel& kernel : cubin.kernels) known.push_back(kernel.name);
     }
-    known.insert(known.end(), facts.ptx_kernels.begin(), facts.ptx_kernels.end());
+    for (const PtxInfo& ptx : facts.ptx) {
+      known.insert(known.end(), ptx.kernels.begin(), ptx.kernels.end());
+    }
     std::string hint;
     if (known.empty()) {
       hint = "it has no kernel at all";
@@ -197,6 +208,15 @@ class ImageChecker {
     }
     broken(ErrorCode::not_found, Rule::kernel_missing, solution_->kernel.mark,
            name + " has no kernel " + quoted(wanted), hint);
+  }
+
+  // PTX tells how many there are; their sizes the driver.
+  void check_param_count(uint32_t count, const std::string& name) {
+    if (count == solution_->arguments.size()) return;
+    broken(ErrorCode::invalid_value, Rule::kernel_params, solution_->arguments_mark,
+           "kernel " + quoted(solution_->kernel.name) + " of " + name + " takes " +
+               std::to_string(count) + " parameters, \"arguments\" has " +
+               std::to_string(solution_->arguments.size()));
   }
 
   void take_params(const CubinKernel& kernel, const std::string& name) {

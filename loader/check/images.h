@@ -29,9 +29,9 @@ struct ImageFacts {
   std::optional<Error> format_error;  // not what the extension says
   uint16_t sm = 0;
   ArchScope scope = ArchScope::portable;
-  std::vector<CubinInfo> cubins;         // the cubin, or the fatbin's readable ones
-  std::vector<std::string> ptx_kernels;  // of PTX, alone or in a fatbin
-  bool has_unreadable_entries = false;   // compressed ones: their kernels are not known
+  std::vector<CubinInfo> cubins;        // the cubin, or the fatbin's
+  std::vector<PtxInfo> ptx;             // alone or in a fatbin
+  bool has_unreadable_entries = false;  // neither cubins nor PTX: their kernels are not known
 };
 
 class ImageStore {

@@ -506,6 +506,22 @@ class PtxWords {
     return text_.substr(begin, at_ - begin);
   }
 
+  // The .param of the list that may follow an entry's name, whose last `back` bytes were read with it.
+  uint32_t count_params(size_t back) {
+    at_ -= back;
+    uint32_t count = 0;
+    bool is_in_list = false;
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      if (!is_in_list && c != '(' && !is_blank(c)) break;
+      if (c == ')') break;
+      if (text_.compare(at_, 6, ".param") == 0) ++count;
+      is_in_list = is_in_list || c == '(';
+      ++at_;
+    }
+    return count;
+  }
+
  private:
   std::string_view text_;
   size_t at_ = 0;
@@ -543,6 +559,7 @@ Result<PtxInfo> read_ptx(std::string_view bytes) {
       while (length < name.size() && is_word_char(name[length])) ++length;
       if (length == 0) return invalid("PTX with an .entry that has no name");
       info.kernels.emplace_back(name.substr(0, length));
+      info.param_counts.push_back(words.count_params(name.size() - length));
     }
   }
   if (info.version.empty() || info.sm == 0) {

@@ -88,7 +88,8 @@ struct PtxInfo {
   std::string version;  // "9.0"
   uint16_t sm = 0;
   ArchScope scope = ArchScope::portable;
-  std::vector<std::string> kernels;  // names after .entry, in file order
+  std::vector<std::string> kernels;    // names after .entry, in file order
+  std::vector<uint32_t> param_counts;  // of each kernel
 };
 
 // Reads the directives at the head of a PTX file, and the names of its entries.

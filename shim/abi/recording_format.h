@@ -17,6 +17,8 @@ namespace fibshim {
 inline constexpr char kRecordingMagic[8] = {'F', 'I', 'B', 'R', 'E', 'C', 'D', 0};
 inline constexpr uint32_t kRecordingVersion = 3;
 inline constexpr char kRecordingSuffix[] = ".recording";
+// Beside the recordings: images of chosen kernels, each named "xxh128-<32 digits>" with an ending by its kind.
+inline constexpr char kRecordedImagesFolder[] = "images";
 inline constexpr uint32_t kRecordedOutcomeSlots = 16;
 inline constexpr uint32_t kRecordedGeometryCount = 10;  // in the order of GeometryIndex, snapshot.h
 

@@ -428,6 +428,11 @@ struct LoaderApi {
 
   // Who the image of `size` bytes is.
   void (*identify_image)(const void* data, size_t size, ImageHashes* out);
+
+  // Hands every kernel in the image, by name, and how many parameters it takes to `use`. Of a fat binary those
+  // of one architecture: the others have the same. Of what is no image, or too large to be read through, none.
+  void (*list_kernels)(const void* data, size_t size, void* context,
+                       void (*use)(void* context, const char* name, uint32_t param_count));
 };
 
 }  // namespace fibshim

@@ -12,6 +12,13 @@
 
 namespace fibshim {
 
+// A key made of a text: FNV-1a.
+inline uint64_t hash_of_text(const char* text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (; *text != 0; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;
+  return hash;
+}
+
 template <class Node>
 class HashMap {
  public:

@@ -32,8 +32,9 @@ void make_folder(const char* path) {
   (void)mkdir(path, 0700);
 }
 
-// Opens the folder, after making it and its parents if they are missing. -1, and why not.
-int open_folder(const char* given, const char** reason) {
+}  // namespace
+
+int open_process_folder(const char* given, const char** reason) {
   char path[PATH_MAX];
   size_t length = strlen(given);
   while (length > 1 && given[length - 1] == '/') --length;
@@ -75,11 +76,9 @@ int open_folder(const char* given, const char** reason) {
   return -1;
 }
 
-}  // namespace
-
 int create_process_file(const char* folder, uint64_t start_time, const char* suffix, mode_t mode,
                         ProcessFile* file, const char** reason) {
-  const int opened_folder = open_folder(folder, reason);
+  const int opened_folder = open_process_folder(folder, reason);
   if (opened_folder < 0) return -1;
   int opened = -1;
   for (int program = 0; opened < 0; ++program) {

@@ -29,6 +29,9 @@ struct ProcessFile {
 int create_process_file(const char* folder, uint64_t start_time, const char* suffix, mode_t mode,
                         ProcessFile* file, const char** reason);
 
+// The folder alone, by the same rules; -1 and `reason` as above.
+int open_process_folder(const char* folder, const char** reason);
+
 // Opens the file again. -1: it is gone, or another file has its name.
 int reopen_process_file(const ProcessFile& file);
 

@@ -34,6 +34,7 @@ struct SettingValues {
   char stats_dir[PATH_MAX];
   char log_file[PATH_MAX];
   char record_folder[PATH_MAX];
+  char record_images[1024];
   char job[kControlTextBytes];
   Trust trust = Trust::owner;
   char required_key[8192];
@@ -71,6 +72,7 @@ FolderRules folder_rules();
 bool wants_recording();
 const char* record_folder();  // as given, but absolute
 uint64_t record_limit();      // bytes
+const char* record_images();  // glob of kernels' names; "": none
 
 // True once libfibrecord.so is told of every launch. Set before the first handle is remembered, and never
 // changed.

@@ -19,6 +19,7 @@ struct SavedNode {
   // What was put in its place, to tell whether the node still holds it.
   CUkernel kernel;
   CUfunction launched;  // as it was launched into a capture
+  uint32_t launched_param_count;
   uint32_t geometry[7];
   uint32_t cluster[3];           // the original's, where the host has given it one
   uint32_t replaced_cluster[3];  // the replacement's, where it has one
@@ -124,7 +125,9 @@ bool is_same_node(CUgraphNode one, CUgraphNode other, const SavedNode& saved) {
   if (first.kernelParams == nullptr || second.kernelParams == nullptr) return false;
   size_t offset = 0;
   size_t size = 0;
-  for (uint32_t i = 0; get_info(saved.kernel, i, &offset, &size) == CUDA_SUCCESS; ++i) {
+  for (uint32_t i = 0; i < saved.launched_param_count; ++i) {
+    // Where the driver does not tell, as in a thread without a context, it is taken for the same.
+    if (get_info(saved.kernel, i, &offset, &size) != CUDA_SUCCESS) return true;
     if (memcmp(first.kernelParams[i], second.kernelParams[i], size) != 0) return false;
   }
   return true;
@@ -183,6 +186,7 @@ SavedNode* save_node(const NodeParams& original, const LaunchPlan& plan) {
   saved->original.extra = nullptr;
   saved->kernel = plan.decision->node_kernel;
   saved->launched = plan.decision->kernel;
+  saved->launched_param_count = plan.decision->binding->arguments.count;
   for (int i = 0; i < 3 && has_cluster(plan); ++i) {
     saved->replaced_cluster[i] = plan.geometry[kClusterX + i];
   }

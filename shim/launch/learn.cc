@@ -7,7 +7,6 @@
 #include "shim/base/pool.h"
 #include "shim/base/read_section.h"
 #include "shim/base/settings_in_force.h"
-#include "shim/base/settings_in_force.h"
 #include "shim/base/upcalls.h"
 #include "shim/driver/driver.h"
 #include "shim/plan/plan.h"
@@ -26,13 +25,20 @@ enum class Answer { known, unknown, not_now };
 
 // The kernel's parameter table from the driver. Unknown: the driver cannot tell (before 12.4), or
 // the kernel has more than the launch path takes. Not now: it refused to tell, and may not the next
-// time.
-Answer ask_params(const void* handle, HandleKind kind, Param* params, uint32_t* count) {
+// time. Where the image tells how many there are (`known_count`), the driver is not asked past the last one: tools
+// that watch its calls would report an error.
+Answer ask_params(const NewHandle& asked, uint32_t known_count, Param* params, uint32_t* count) {
+  const void* const handle = asked.handle;
+  const HandleKind kind = asked.kind;
   const auto function_info = FIBSHIM_REAL(cuFuncGetParamInfo);
   const auto kernel_info = FIBSHIM_REAL(cuKernelGetParamInfo);
   auto* const as_function = static_cast<CUfunction>(const_cast<void*>(handle));
   auto* const as_kernel = static_cast<CUkernel>(const_cast<void*>(handle));
   for (uint32_t i = 0; i <= kMaxParams; ++i) {
+    if (i == known_count) {
+      *count = i;
+      return Answer::known;
+    }
     size_t offset = 0;
     size_t size = 0;
     CUresult result;
@@ -170,13 +176,15 @@ HandleEntry* build_entry(const Generation& generation, NewHandle kernel, const R
   if (matches.count() == 0 && !is_recording() && before == nullptr) return make_entry(kernel);
 
   kernel.symbol = kernel.name;
-  if (kernel.image_owner == 0) {
-    kernel.image_owner = kernel.owner != 0 ? kernel.owner : ask_owner(kernel.handle, kernel.kind);
-  }
   Param params[kMaxParams];
+  if (kernel.image_owner == 0) kernel.image_owner = kernel.owner;
+  uint32_t known_count = kMaxParams + 1;
+  if (before == nullptr) (void)find_param_count(kernel.image_owner, kernel.name, &known_count);
+  // Not for the count: the module may have been made unseen where one lay that went with its context.
+  if (kernel.image_owner == 0) kernel.image_owner = ask_owner(kernel.handle, kernel.kind);
   Answer answer = Answer::known;
   if (before == nullptr) {
-    answer = ask_params(kernel.handle, kernel.kind, params, &kernel.param_count);
+    answer = ask_params(kernel, known_count, params, &kernel.param_count);
   } else if (before->has_params) {
     kernel.param_count = before->param_count;
     memcpy(params, before->params, kernel.param_count * sizeof(Param));
@@ -288,14 +296,21 @@ uintptr_t learn_stranger(const void* handle) {
   };
   // The names are borrowed from the driver; learn_handle copies what it keeps.
   const char* name = nullptr;
-  if (function_name != nullptr &&
-      function_name(&name, static_cast<CUfunction>(const_cast<void*>(handle))) == CUDA_SUCCESS) {
-    return learn(HandleKind::function, name);
-  }
-  if (kernel_name != nullptr &&
-      kernel_name(&name, static_cast<CUkernel>(const_cast<void*>(handle))) == CUDA_SUCCESS) {
-    return learn(HandleKind::kernel, name);
-  }
+  const auto ask = [&](HandleKind kind) {
+    if (kind == HandleKind::function) {
+      return function_name != nullptr &&
+             function_name(&name, static_cast<CUfunction>(const_cast<void*>(handle))) ==
+                 CUDA_SUCCESS;
+    }
+    return kernel_name != nullptr &&
+           kernel_name(&name, static_cast<CUkernel>(const_cast<void*>(handle))) == CUDA_SUCCESS;
+  };
+  // What it was before, if anything is known: to ask for the other is an error to the driver.
+  const HandleKind likely = entry.kind;
+  const HandleKind other =
+      likely == HandleKind::function ? HandleKind::kernel : HandleKind::function;
+  if (ask(likely)) return learn(likely, name);
+  if (ask(other)) return learn(other, name);
   return 0;
 }
 

@@ -107,6 +107,14 @@ void set_value(const SettingInfo& setting, const char* value, const char* where)
         warn_of_value(setting, value, where);
       }
       break;
+    case SettingId::record_images:
+      // One that is cut would fit other kernels.
+      if (snprintf(g_settings.record_images, sizeof g_settings.record_images, "%s", value) >=
+          static_cast<int>(sizeof g_settings.record_images)) {
+        g_settings.record_images[0] = 0;
+        warn_of_value(setting, value, where);
+      }
+      break;
     case SettingId::job: snprintf(g_settings.job, sizeof g_settings.job, "%s", value); break;
     case SettingId::devices: g_settings.counts_devices_apart.store(choice == 0); break;
     case SettingId::quarantine:

@@ -136,12 +136,6 @@ size_t bytes_of_record(const Record& record) {
          record.param_count * sizeof(Param) + strlen(record.symbol) + 1;
 }
 
-uint64_t hash_name(const char* text) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (; *text != 0; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;
-  return hash;
-}
-
 // In one block: candidates, parameters and the symbol lie behind the record.
 Record* make_record(const NewHandle& given, HandleEntry* entry) {
   const size_t symbol_bytes = strlen(given.symbol) + 1;
@@ -252,7 +246,7 @@ HandleEntry* make_entry(const NewHandle& given) {
   entry->image_owner = given.image_owner;
   entry->context = given.context;
   entry->kind = given.kind;
-  entry->name_hash = hash_name(given.name);
+  entry->name_hash = hash_of_text(given.name);
   if (given.symbol == nullptr) return entry;
   entry->record = make_record(given, entry);
   if (entry->record != nullptr) return entry;
@@ -261,7 +255,7 @@ HandleEntry* make_entry(const NewHandle& given) {
 }
 
 bool is_same_handle(const HandleEntry& entry, HandleKind kind, uintptr_t owner, const char* name) {
-  return entry.owner == owner && entry.kind == kind && entry.name_hash == hash_name(name);
+  return entry.owner == owner && entry.kind == kind && entry.name_hash == hash_of_text(name);
 }
 
 void release_entry(HandleEntry* entry) {

@@ -50,14 +50,15 @@ void report_once(const Generation& generation, const Solution& solution, LoadedS
                   : "matching launches run the original");
 }
 
-// Whether the kernel takes what the binding gives; `message` says why not. A driver before 12.4
-// cannot report the parameters; the loader has checked cubins already.
+// Whether the kernel takes what the binding gives; `message` says why not. How many parameters it has, the
+// loader has read in the image. A driver before 12.4 cannot report the parameters; the loader has checked
+// those of cubins already.
 CUresult check_parameters(const Snapshot& snapshot, const Binding& binding, CUkernel kernel,
                           char* message, size_t message_size) {
   const auto get_info = FIBSHIM_REAL(cuKernelGetParamInfo);
   if (get_info == nullptr) return CUDA_SUCCESS;
   const ArgumentMap* arguments = snapshot.begin(binding.arguments);
-  for (uint32_t i = 0; i <= binding.arguments.count; ++i) {
+  for (uint32_t i = 0; i < binding.arguments.count; ++i) {
     size_t offset = 0;
     size_t size = 0;
     const CUresult result = get_info(kernel, i, &offset, &size);
@@ -65,11 +66,6 @@ CUresult check_parameters(const Snapshot& snapshot, const Binding& binding, CUke
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) {
       snprintf(message, message_size, "cuKernelGetParamInfo returns %s", ErrorText(result).text);
       return result;
-    }
-    if (i == binding.arguments.count) {
-      if (result != CUDA_SUCCESS) return CUDA_SUCCESS;
-      snprintf(message, message_size, "its kernel takes more than the %u parameters given", i);
-      return CUDA_ERROR_INVALID_VALUE;
     }
     // Where the loader had no parameter table (PTX), integers travel in 8 bytes and may be read
     // from fewer.

@@ -1,6 +1,7 @@
 #include "shim/registry/modules.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,17 +13,34 @@
 #include "shim/registry/generation.h"
 #include "shim/registry/handles.h"
 #include "shim/registry/image_bytes.h"
+#include "shim/registry/kept_images.h"
 
 namespace fibshim {
 namespace {
 
+// How many parameters an image's kernels take, by the hashes of their names.
+struct KernelParams {
+  uint64_t name_hash;
+  uint32_t count;
+};
+struct KernelList {
+  KernelParams* kernels;
+  uint32_t count, capacity;
+};
+
+// What an image says of itself.
+struct ImageFacts {
+  ImageIdentity identity;  // unknown: not known
+  KernelList list;
+};
+
 struct Module {
   uint64_t key;  // the CUmodule or CUlibrary
   Module* next;
-  uintptr_t library;    // of a library's module; 0: it is no such
-  CUcontext context;    // null: not known
-  const void* region;   // of a wrapper, not hashed yet; null once `image` holds
-  ImageIdentity image;  // unknown: not known
+  uintptr_t library;   // of a library's module; 0: it is no such
+  CUcontext context;   // null: not known
+  const void* region;  // of a wrapper, not read yet; null once `facts` hold
+  ImageFacts facts;
 };
 
 constinit Mutex g_lock;  // guards the map
@@ -35,11 +53,48 @@ CUcontext current_context() {
   return get_current != nullptr && get_current(&context) == CUDA_SUCCESS ? context : nullptr;
 }
 
-bool identify(const void* image, ImageIdentity* out) {
+// What list_kernels() fills.
+struct Listing {
+  KernelList list;
+  bool has_kept_kernel;  // one whose image is to be kept
+};
+
+void add_kernel(void* context, const char* name, uint32_t param_count) {
+  auto& listing = *static_cast<Listing*>(context);
+  KernelList& list = listing.list;
+  listing.has_kept_kernel = listing.has_kept_kernel || is_image_kept_for(name);
+  if (list.count == list.capacity) {
+    const uint32_t capacity = list.capacity == 0 ? 4 : list.capacity * 2;
+    auto* const grown =
+        static_cast<KernelParams*>(g_pool.allocate(capacity * sizeof(KernelParams)));
+    if (grown == nullptr) return;
+    if (list.count != 0) memcpy(grown, list.kernels, list.count * sizeof(KernelParams));
+    g_pool.release(list.kernels, list.capacity * sizeof(KernelParams));
+    list.kernels = grown;
+    list.capacity = capacity;
+  }
+  list.kernels[list.count++] = {hash_of_text(name), param_count};
+}
+
+void release_list(const KernelList& list) {
+  g_pool.release(list.kernels, list.capacity * sizeof(KernelParams));
+}
+
+// Of `bytes` readable bytes.
+void read_facts(const void* image, uint64_t bytes, RecordedImage kind, ImageFacts* out) {
+  out->identity.kind = kind;
+  loader().identify_image(image, bytes, &out->identity.hashes);
+  Listing listing = {};
+  loader().list_kernels(image, bytes, &listing, add_kernel);
+  out->list = listing.list;
+  if (listing.has_kept_kernel) keep_image(out->identity.hashes.file, kind, image, bytes);
+}
+
+// False: no image, or one that does not lie in memory as it claims.
+bool read_facts(const void* image, ImageFacts* out) {
   const ImageExtent extent = measure_image(image);
-  out->kind = extent.kind;
   if (extent.kind == RecordedImage::unknown) return false;
-  loader().identify_image(image, extent.bytes, &out->hashes);
+  read_facts(image, extent.bytes, extent.kind, out);
   return true;
 }
 
@@ -53,9 +108,51 @@ void record(const Module& made) {
     module->key = made.key;
     if (!g_modules.insert(module)) return g_pool.release(module, sizeof(Module));
   }
+  release_list(module->facts.list);
   Module* const next = module->next;
   *module = made;
   module->next = next;
+}
+
+// Holding g_lock.
+void release(Module* module) {
+  if (module == nullptr) return;
+  release_list(module->facts.list);
+  g_pool.release(module, sizeof(Module));
+}
+
+// Holding g_lock. Null: not known.
+Module* module_with_image(uintptr_t owner) {
+  Module* const found = g_modules.get(owner);
+  // A module that cuLibraryGetModule gave has its library's image.
+  return found != nullptr && found->library != 0 ? g_modules.get(found->library) : found;
+}
+
+// Reads the image in a wrapper when it is first asked for, and hands `use` the facts, holding g_lock. False: the
+// image is not known, or cannot be read.
+template <class Use>
+bool with_facts(uintptr_t owner, const Use& use) {
+  uint64_t key = 0;
+  const void* region = nullptr;
+  {
+    MutexGuard guard(g_lock);
+    const Module* const module = module_with_image(owner);
+    if (module == nullptr) return false;
+    if (module->region == nullptr) return use(module->facts);
+    key = module->key;
+    region = module->region;
+  }
+  ImageFacts facts = {};
+  if (!read_facts(region, &facts)) return false;
+  MutexGuard guard(g_lock);
+  Module* const module = g_modules.get(key);
+  if (module == nullptr || module->region != region) {  // it is gone, or another thread was faster
+    release_list(facts.list);
+    return module != nullptr && module->region == nullptr && use(module->facts);
+  }
+  module->facts = facts;
+  module->region = nullptr;
+  return use(module->facts);
 }
 
 // Unlinks one of the library's modules. 0: there is none left.
@@ -68,7 +165,7 @@ uintptr_t take_module_of(uintptr_t library) {
   });
   if (found == nullptr) return 0;
   const uintptr_t key = found->key;
-  g_pool.release(g_modules.take(key), sizeof(Module));
+  release(g_modules.take(key));
   return key;
 }
 
@@ -77,7 +174,7 @@ uintptr_t take_module_of(uintptr_t library) {
 void record_image(uintptr_t owner, const void* image) {
   if (image == nullptr || !has_generation()) return;
   Module made = {owner, nullptr, 0, current_context(), region_of_wrapper(image), {}};
-  if (made.region == nullptr) (void)identify(image, &made.image);
+  if (made.region == nullptr) (void)read_facts(image, &made.facts);
   record(made);
 }
 
@@ -93,8 +190,7 @@ void record_image_file(uintptr_t owner, const char* path) {
   if (file >= 0) close(file);
   if (bytes != MAP_FAILED) {
     const auto size = static_cast<size_t>(status.st_size);
-    made.image.kind = kind_of_image(bytes, size);
-    loader().identify_image(bytes, size, &made.image.hashes);
+    read_facts(bytes, size, kind_of_image(bytes, size), &made.facts);
     munmap(bytes, size);
   }
   record(made);
@@ -109,27 +205,26 @@ void forget_module(uintptr_t owner) {
   forget_owner(owner);
   while (const uintptr_t module = take_module_of(owner)) forget_owner(module);
   MutexGuard guard(g_lock);
-  Module* const module = g_modules.take(owner);
-  if (module != nullptr) g_pool.release(module, sizeof(Module));
+  release(g_modules.take(owner));
 }
 
 bool find_image(uintptr_t owner, ImageIdentity* out) {
-  Module module = {};
-  {
-    MutexGuard guard(g_lock);
-    const Module* found = g_modules.get(owner);
-    // A module that cuLibraryGetModule gave has its library's image.
-    if (found != nullptr && found->library != 0) found = g_modules.get(found->library);
-    if (found == nullptr) return false;
-    module = *found;
-  }
-  if (module.region != nullptr) {
-    if (!identify(module.region, &module.image)) return false;
-    module.region = nullptr;
-    record(module);
-  }
-  *out = module.image;
-  return module.image.kind != RecordedImage::unknown || module.image.hashes.file.low != 0;
+  return with_facts(owner, [&](const ImageFacts& facts) {
+    *out = facts.identity;
+    return out->kind != RecordedImage::unknown || out->hashes.file.low != 0;
+  });
+}
+
+bool find_param_count(uintptr_t owner, const char* symbol, uint32_t* count) {
+  const uint64_t wanted = hash_of_text(symbol);
+  return with_facts(owner, [&](const ImageFacts& facts) {
+    for (uint32_t i = 0; i < facts.list.count; ++i) {
+      if (facts.list.kernels[i].name_hash != wanted) continue;
+      *count = facts.list.kernels[i].count;
+      return true;
+    }
+    return false;
+  });
 }
 
 CUcontext context_of_module(uintptr_t module) {

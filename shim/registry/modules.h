@@ -36,6 +36,10 @@ struct ImageIdentity {
 // False: the owner's image is not known, or cannot be read.
 bool find_image(uintptr_t owner, ImageIdentity* out);
 
+// How many parameters the image says that its kernel of that name takes. False: the image is not known, or does
+// not tell.
+bool find_param_count(uintptr_t owner, const char* symbol, uint32_t* count);
+
 // The context that a module was loaded into; null: not known.
 CUcontext context_of_module(uintptr_t module);
 

@@ -24,6 +24,12 @@
 #include "tests/driver/image.h"
 #include "tests/driver/records.h"
 
+// The entry points by names of their own: the exported ones count what these return (counted.cc).
+#define SYMBOL(exported, base, version, form) \
+  extern "C" decltype(::exported) exported __asm__("sim_" #exported);
+#include "tests/driver/symbols.def"
+#undef SYMBOL
+
 namespace simcuda {
 
 inline constexpr int kMaxDevices = 8;
@@ -530,6 +536,9 @@ inline Function* find_function(const void* handle) {
 inline Function* find_kernel(const void* handle) {
   return driver().pools.functions.find(handle, Kind::kernel);
 }
+
+// counted.cc
+void* exported_function(Api api);
 
 // launch.cc
 int default_max_dynamic_shared_mem(const KernelInfo& info);

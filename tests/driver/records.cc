@@ -32,6 +32,7 @@ struct Registry {
   std::unordered_map<std::string, uint32_t> ids;
   std::map<uint32_t, Baseline> kernel_baseline;
   uint64_t call_baseline[static_cast<size_t>(Api::count)] = {};
+  uint64_t error_baseline[static_cast<size_t>(Api::count)] = {};
   uint64_t stale_baseline = 0;
 };
 
@@ -71,10 +72,24 @@ Baseline since_reset(Registry& all, uint32_t name_id) {
   return sum;
 }
 
-uint64_t sum_calls(const Registry& all, size_t api) {
+using ApiCounts = std::atomic<uint64_t> (ThreadRecords::*)[static_cast<size_t>(Api::count)];
+
+uint64_t sum_of(const Registry& all, ApiCounts counts, size_t api) {
   uint64_t sum = 0;
   for (const ThreadRecords* records : all.records)
-    sum += records->calls[api].load(std::memory_order_relaxed);
+    sum += (records->*counts)[api].load(std::memory_order_relaxed);
+  return sum;
+}
+
+// Of the functions that fit the name, since the reset.
+uint64_t count_since_reset(const char* function, ApiCounts counts,
+                           uint64_t (Registry::*baseline)[static_cast<size_t>(Api::count)]) {
+  Registry& all = registry();
+  const std::lock_guard guard(all.lock);
+  uint64_t sum = 0;
+  for (size_t api = 0; api < static_cast<size_t>(Api::count); ++api)
+    if (name_fits(function, api_name(static_cast<Api>(api))))
+      sum += sum_of(all, counts, api) - (all.*baseline)[api];
   return sum;
 }
 
@@ -222,13 +237,11 @@ uint64_t simcuda_captured_count(const char* kernel) {
 }
 
 uint64_t simcuda_call_count(const char* function) {
-  Registry& all = registry();
-  const std::lock_guard guard(all.lock);
-  uint64_t sum = 0;
-  for (size_t api = 0; api < static_cast<size_t>(Api::count); ++api)
-    if (name_fits(function, api_name(static_cast<Api>(api))))
-      sum += sum_calls(all, api) - all.call_baseline[api];
-  return sum;
+  return count_since_reset(function, &ThreadRecords::calls, &Registry::call_baseline);
+}
+
+uint64_t simcuda_error_count(const char* function) {
+  return count_since_reset(function, &ThreadRecords::errors, &Registry::error_baseline);
 }
 
 int simcuda_last_launch(const char* kernel, SimcudaLaunch* launch) {
@@ -285,8 +298,10 @@ void simcuda_reset(void) {
   Registry& all = registry();
   const std::lock_guard guard(all.lock);
   for (uint32_t id = 0; id < all.names.size(); ++id) all.kernel_baseline[id] = sum_kernel(all, id);
-  for (size_t api = 0; api < static_cast<size_t>(Api::count); ++api)
-    all.call_baseline[api] = sum_calls(all, api);
+  for (size_t api = 0; api < static_cast<size_t>(Api::count); ++api) {
+    all.call_baseline[api] = sum_of(all, &ThreadRecords::calls, api);
+    all.error_baseline[api] = sum_of(all, &ThreadRecords::errors, api);
+  }
   all.stale_baseline = g_stale_launches.load(std::memory_order_relaxed);
   for (ThreadRecords* records : all.records) {
     const std::lock_guard ring_guard(records->ring_lock);

@@ -33,6 +33,7 @@ struct KernelCounts {
 
 struct ThreadRecords {
   std::atomic<uint64_t> calls[static_cast<size_t>(Api::count)] = {};
+  std::atomic<uint64_t> errors[static_cast<size_t>(Api::count)] = {};  // calls that returned one
   std::atomic<KernelCounts*> blocks[kNameBlocks] = {};  // by name id; allocated on first use
   std::mutex ring_lock;  // the thread against readers; other threads have rings of their own
   std::vector<SimcudaLaunch> ring;
@@ -59,6 +60,10 @@ inline void bump(std::atomic<uint64_t>& counter) {
 
 inline void count_call(ThreadRecords& records, Api api) {
   bump(records.calls[static_cast<size_t>(api)]);
+}
+
+inline void count_error(ThreadRecords& records, Api api) {
+  bump(records.errors[static_cast<size_t>(api)]);
 }
 
 inline KernelCounts& counts_of(ThreadRecords& records, uint32_t name_id) {

@@ -13,13 +13,13 @@ struct Symbol {
   const char* base;  // what cuGetProcAddress is asked for
   int version;       // the CUDA version that brought this form
   bool is_ptsz;      // the form for per-thread default streams
-  void* function;
+  Api api;
 };
 
 enum class Form { plain, ptsz, ptds };
 const Symbol kSymbols[] = {
 #define SYMBOL(exported, base, version, form) \
-  {#base, version, Form::form != Form::plain, reinterpret_cast<void*>(&::exported)},
+  {#base, version, Form::form != Form::plain, Api::exported},
 #include "tests/driver/symbols.def"
 #undef SYMBOL
 };
@@ -53,7 +53,7 @@ CUresult resolve(const char* symbol, void** function, int version, cuuint64_t fl
         (candidate.version == best->version && candidate.is_ptsz))
       best = &candidate;
   }
-  *function = best != nullptr ? best->function : nullptr;
+  *function = best != nullptr ? exported_function(best->api) : nullptr;
   if (status != nullptr)
     *status = best != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS
               : is_known      ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT

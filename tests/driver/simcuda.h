@@ -83,6 +83,10 @@ uint64_t simcuda_captured_count(const char* kernel);
 // Times that an exported function was called, since the last reset.
 uint64_t simcuda_call_count(const char* function);
 
+// Of these calls, how many returned an error: what compute-sanitizer --report-api-errors all reports. NULL or a
+// glob sums over functions.
+uint64_t simcuda_error_count(const char* function);
+
 // The last executed launch of a kernel (NULL or a glob: of any that fits) that is still in the
 // ring. Returns 1, or 0 when there is none.
 int simcuda_last_launch(const char* kernel, SimcudaLaunch* launch);

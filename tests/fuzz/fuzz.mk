@@ -51,7 +51,7 @@ $(BUILD)/obj/tests/fuzz/libreaders.a: $(filter-out $(BUILD)/obj/tools/main.o,$(C
 	$(Q)mkdir -p $(@D)
 	$(Q)rm -f $@ && ar rcs $@ $^
 FUZZ_LIBS := $(BUILD)/obj/tests/fuzz/libreaders.a $(LOADER_AR)
-$(eval $(call test_program,fuzz_tests,$(FUZZ_OBJ) $(BUILD)/obj/tests/fuzz/replay_test.o,$(FUZZ_LIBS) $(PRIVATE_LIBELF),$(FUZZ_LIBS) $(LOADER_LINK) -Wl$(comma)-Bstatic -llz4 -lzstd -Wl$(comma)-Bdynamic -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
+$(eval $(call test_program,fuzz_tests,$(FUZZ_OBJ) $(BUILD)/obj/tests/fuzz/replay_test.o,$(FUZZ_LIBS) $(PRIVATE_LIBELF),$(FUZZ_LIBS) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 test: $(BUILD)/tests/fuzz_tests
 
 # After the loader's tests of that build: two makes must not work in one folder at once.

@@ -9,7 +9,8 @@
 #include "loader/read/cubin.h"
 #include "shim/registry/image_bytes.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/images/fatbin_payload.h"
+#include "loader/read/fatbin_payload.h"
+#include "loader/read/kernel_params.h"
 #include "tools/images/image_report.h"
 #include "tools/base/terminal.h"
 
@@ -77,7 +78,7 @@ void check_fatbin(std::string_view bytes) {
     require(entry.payload.data() >= bytes.data() &&
                 entry.payload.data() + entry.payload.size() <= bytes.data() + bytes.size(),
             "an entry lies in the fatbin");
-    const auto raw = tools::unpack_payload(entry);
+    const auto raw = unpack_payload(entry);
     if (!raw) continue;
     require(entry.compression == FatbinCompression::none || raw->size() == entry.raw_bytes,
             "an entry unpacks to what it says");
@@ -95,6 +96,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::unique_ptr<char[]> copy(new char[size]);
   memcpy(copy.get(), data, size);
   const std::string_view exact(copy.get(), size);
+  (void)count_kernel_params(exact);
   switch (detect_image_format(exact)) {
     case ImageFormat::cubin: check_cubin(exact); break;
     case ImageFormat::fatbin: check_fatbin(exact); break;

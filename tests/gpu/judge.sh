@@ -28,6 +28,12 @@ for folder in "$build"/config/*; do
 done
 check "verify demo by the definitions' own references" \
   "$build/bin/fibshim" verify -q --python "$python" "$build/config/demo"
+# PyTorch's own kernel, recorded, is the reference of what replaces it.
+check "record PyTorch's kernel with its image" \
+  "$build/bin/fibshim" record -o "$work/torch.jsonl" -c "$build/config/pytorch" --keep-images '*vectorized_layer_norm*' -- \
+  "$python" -c "import torch, torch.nn.functional as F; x=torch.randn(33,4096,device='cuda',dtype=torch.bfloat16); w=torch.randn(4096,device='cuda',dtype=torch.bfloat16); F.rms_norm(x,(4096,),w,1e-6); torch.cuda.synchronize()"
+check "verify against PyTorch's kernel" \
+  "$build/bin/fibshim" verify "$build/config/pytorch" rmsnorm_h4096 --against-original "$work/torch.jsonl"
 check "bench demo" "$build/bin/fibshim" bench -q "$build/config/demo" -o "$work/records" \
   --axis batch_size=1,1024
 check "report" "$build/bin/fibshim" report "$work/records" -o "$work/report.html"

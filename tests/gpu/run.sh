@@ -21,7 +21,7 @@ trap 'exit 1' HUP INT TERM
 cd "$root" || exit 1
 
 unset LD_PRELOAD FIBSHIM_CONFIG FIBSHIM_MODE FIBSHIM_ON_ERROR FIBSHIM_LOG FIBSHIM_LOG_FILE \
-  FIBSHIM_RECORD FIBSHIM_RECORD_LIMIT
+  FIBSHIM_RECORD FIBSHIM_RECORD_LIMIT FIBSHIM_RECORD_IMAGES
 export PYTHONDONTWRITEBYTECODE=1
 export FIBSHIM_TEST_BUILD="$build"
 
@@ -159,6 +159,10 @@ run "conformance, real driver" env FIBSHIM_TEST_REAL_DRIVER=1 LOG_FOLDER="$work/
 # ---- a C++ engine
 
 run "C++ engine, each way to the driver" "$python" "$here/engine_matrix.py"
+
+# ---- what compute-sanitizer reports
+
+run "API errors" "$here/api_errors.sh" "$build"
 
 # ---- PyTorch
 

@@ -383,6 +383,20 @@ TEST(LoaderApi, TakesFatbinsAndPtx) {
   EXPECT_EQ(snapshot.at(solution.images, 2).sm, 90);
 }
 
+TEST(LoaderApi, CountsTheParametersOfPtx) {
+  const TestFolder folder;
+  folder.write("solutions/me/scale.ptx", test_image("ptx"));
+  const std::string hash = sha256_hex(sha256(test_image("ptx")));
+  std::string solution = kSolution;
+  const size_t begin = solution.find("      {\"path\"");
+  const size_t end = solution.find("    ],");
+  solution.replace(begin, end - begin, R"({"path": "scale.ptx", "sha256": ")" + hash + "\"}\n");
+  folder.write_solution(replaced(solution, "\"rows\", \"factor\"]", "\"rows\"]"));
+  const Opened snapshot(folder.path());
+  EXPECT_EQ(snapshot.at(snapshot->solutions, 0).error_code, 1);
+  EXPECT_CONTAINS(snapshot.message(), "takes 4 parameters, \"arguments\" has 3");
+}
+
 TEST(LoaderApi, WithoutAParameterTableIntegersTravelInEightBytes) {
   const TestFolder folder;
   folder.write("solutions/me/scale.ptx", test_image("ptx"));

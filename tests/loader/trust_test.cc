@@ -406,8 +406,8 @@ TEST(Files, AreNotReadThroughALinkThatIsSwappedIn) {
 // ---- what a folder may say
 
 TEST(FolderSettings, NeverSayWhereToWriteOrWhomToTrust) {
-  for (const char* name : {"config", "stats_dir", "log_file", "record", "record_limit", "trust",
-                           "deepbind", "FIBSHIM_TRUST"}) {
+  for (const char* name : {"config", "stats_dir", "log_file", "record", "record_limit",
+                           "record_images", "trust", "deepbind", "FIBSHIM_TRUST"}) {
     const TestFolder folder;
     folder.write("fibshim.json", "{\"" + std::string(name) + "\": \"all\"}");
     EXPECT_CONTAINS(findings_of(folder.path()), "[unknown-setting]") << name;

@@ -72,6 +72,17 @@ EngineRun PreloadedEngine::run(const std::vector<std::string>& arguments, const 
   return run;
 }
 
+long PreloadedEngine::bare_driver_errors(const std::vector<std::string>& arguments,
+                                         const Environment& added, const std::string& host) {
+  Environment all = {{"LD_LIBRARY_PATH", build_dir() + "/sim"}};
+  for (const auto& [name, value] : added) all[name] = value;
+  std::vector<std::string> command = {build_dir() + "/tests/hosts/" + host};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  const ProcessResult result = run_process(command, all);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return nlohmann::json::parse(result.out).value("driver_errors", -1L);
+}
+
 PausedEngine::PausedEngine(const Environment& environment,
                            const std::vector<std::string>& arguments) {
   int in[2], out[2];

@@ -26,6 +26,8 @@ struct EngineRun {
   long launches_with(int code) const;
   long ran_original() const { return report.value("ran_original", -1L); }
   long ran_curated() const { return report.value("ran_curated", -1L); }
+  // Calls of anybody's that the driver returned an error from.
+  long driver_errors() const { return report.value("driver_errors", -1L); }
   long outcome(const std::string& name) const;
   // Lines on stderr that the shim wrote.
   std::vector<std::string> messages() const;
@@ -47,6 +49,11 @@ class PreloadedEngine {
   // counters of all runs so far.
   EngineRun run(const std::vector<std::string>& arguments, const std::string& config,
                 const Environment& environment = {}, const std::string& host = "engine") const;
+
+  // The driver's errors in such a run without the shim: the host's own.
+  static long bare_driver_errors(const std::vector<std::string>& arguments,
+                                 const Environment& environment = {},
+                                 const std::string& host = "engine");
 
   // What a run's environment holds; for tests that start programs themselves.
   Environment environment(const std::string& config) const;

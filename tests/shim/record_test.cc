@@ -256,6 +256,40 @@ TEST_F(Record, EveryProcessHasItsOwnAndAllAreAddedUp) {
   EXPECT_FALSE(fs::exists(output() + ".parts"));
 }
 
+TEST_F(Record, KeepsTheImagesOfChosenKernelsEachOnce) {
+  const std::string images = output() + ".images";
+  const std::vector<std::string> engine = {"--hidden=128", "--launches=3", "--rounds=3"};
+  (void)exits(0, record_engine(engine, {"--keep-images", "no_such_kernel*"}).process);
+  EXPECT_FALSE(fs::exists(images));
+  const Recorded kept = record_engine(engine, {"--keep-images", "*vectorized_layer_norm*"});
+  EXPECT_CONTAINS(kept.process.err, "1 image (");
+  ASSERT_EQ(std::distance(fs::directory_iterator(images), {}), 1);
+  const fs::path image = fs::directory_iterator(images)->path();
+  EXPECT_EQ("xxh128:" + image.stem().string().substr(7), kept.kernel()["image"]["hash"]);
+  EXPECT_EQ(image.extension(), ".fatbin");
+  EXPECT_EQ(fs::file_size(image), fs::file_size(build_dir() + "/tests/data/engine_kernels.fatbin"));
+  EXPECT_FALSE(fs::exists(output() + ".parts"));
+}
+
+TEST_F(Record, KeepsNoMoreOfImagesThanItsLimit) {
+  const Recorded run = record_engine({"--hidden=128"}, {"--keep-images", "*", "--limit", "64kb"});
+  EXPECT_CONTAINS(run.process.err, "an image is not kept: no room (FIBSHIM_RECORD_LIMIT)");
+  EXPECT_FALSE(fs::exists(output() + ".images") && !fs::is_empty(output() + ".images"));
+  EXPECT_EQ(run.kernel_count(), 1u);
+}
+
+TEST_F(Record, WhatItKeepsIsAReferenceForVerify) {
+  (void)exits(0, record_engine({"--hidden=4096", "--rows=33", "--launches=3"},
+                               {"-c", pytorch_config(), "--keep-images", "*"})
+                     .process);
+  const ProcessResult result =
+      exits(0, run_process({fibshim_program(), "verify", pytorch_config(), "rmsnorm_h4096",
+                            "--against-original", output()},
+                           environment()));
+  EXPECT_CONTAINS(result.out, "batch_size=33  PASSED");
+  EXPECT_CONTAINS(result.out, "1 cases: 1 passed, 0 failed");
+}
+
 TEST_F(Record, RedirectsNothingUnlessTold) {
   const std::vector<std::string> engine = {"--launches=70", "--hidden=128"};
   const Recorded observed = record_engine(engine, {"-c", pytorch_config()});

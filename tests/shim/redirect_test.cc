@@ -37,6 +37,7 @@ TEST_P(EveryWayIn, RunsTheCuratedKernel) {
   EXPECT_EQ(run.ran_original(), 0);
   EXPECT_EQ(run.outcome(kBf16Hit), 5);
   EXPECT_TRUE(run.messages().empty()) << run.process.err;
+  EXPECT_EQ(run.driver_errors(), PreloadedEngine::bare_driver_errors(arguments));
 }
 
 INSTANTIATE_TEST_SUITE_P(Redirect, EveryWayIn,
@@ -62,6 +63,19 @@ TEST_P(OtherWaysIn, RunTheCuratedKernel) {
                                                        GetParam().environment, GetParam().host));
   EXPECT_EQ(run.ran_curated(), 3) << run.process.out;
   EXPECT_EQ(run.outcome(kBf16Hit), 3);
+  EXPECT_EQ(run.driver_errors(), PreloadedEngine::bare_driver_errors(
+                                     arguments, GetParam().environment, GetParam().host));
+}
+
+// What compute-sanitizer would report of the shim: nothing, also while launches are recorded and in a capture.
+TEST(Redirect, CausesNoErrorInTheDriver) {
+  for (const char* more : {"--capture", "--threads=4", "--rounds=3"}) {
+    const EngineRun run =
+        exits(0, PreloadedEngine().run({"--hidden=128", more}, pytorch_config(),
+                                       {{"FIBSHIM_RECORD", make_temporary_dir() + "/recorded"}}));
+    EXPECT_GT(run.outcome(kBf16Hit), 0);
+    EXPECT_EQ(run.driver_errors(), 0) << more;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -78,6 +92,9 @@ INSTANTIATE_TEST_SUITE_P(
                     OtherWay{"enumerated_library", {"--lookup=enumerate"}, "engine"},
                     OtherWay{"module_file", {"--module=module", "--load=file"}, "engine"},
                     OtherWay{"library_file", {"--load=file"}, "engine"},
+                    OtherWay{"cubin",
+                             {"--image=" + build_dir() + "/tests/data/engine_kernels.sm_90.cubin"},
+                             "engine"},
                     OtherWay{"default_stream", {"--stream=default"}, "engine"}),
     kByName);
 

@@ -113,6 +113,13 @@ class RecordingBuilder {
     return *this;
   }
 
+  // Of the kernel before: the hash of its image.
+  RecordingBuilder& image(uint64_t high, uint64_t low) {
+    memcpy(bytes_.data() + kernel_at_ + offsetof(RecordedKernel, image_high), &high, sizeof high);
+    memcpy(bytes_.data() + kernel_at_ + offsetof(RecordedKernel, image_low), &low, sizeof low);
+    return *this;
+  }
+
   // Of the kernel before: what became of its launches.
   RecordingBuilder& outcome(Outcome outcome, uint64_t count) {
     const size_t at =

@@ -17,7 +17,8 @@ std::string default_value(const SettingInfo& setting) {
     case SettingId::log_file:
     case SettingId::job:
     case SettingId::require_key:
-    case SettingId::record: return "";
+    case SettingId::record:
+    case SettingId::record_images: return "";
     case SettingId::stats_dir: return default_stats_folder();
     case SettingId::mode:
     case SettingId::on_error:

@@ -10,8 +10,8 @@ namespace fibshim::tools {
 int bench_command(int argc, const char* const* argv) {
   CommandLine line("bench", "Times solutions on the GPU, after a check of what they compute",
                    "[OPTIONS] DIR [DEFINITION...]",
-                   "0 fine; 1 a solution is wrong or could not be timed, or there was nothing to "
-                   "time; 2 wrong usage.");
+                   "0 fine; 1 a solution is wrong or could not be timed, or nothing was judged; 2 "
+                   "wrong usage.");
   judge::JudgeOptions options;
   options.trial.is_bench = true;
   line.option("--baseline", &options.baseline, "DIR",

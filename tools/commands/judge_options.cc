@@ -59,7 +59,8 @@ void add_judge_options(CommandLine* line, judge::JudgeOptions* options) {
                "add FlashInfer Trace records to this .jsonl file, or below this folder's traces/; "
                "cases that it has for the same images, GPU and command are not run again");
   line->json(&options->wants_json,
-             "print JSON: {\"version\": 1, \"mode\", \"device\", \"skipped\", \"records\"}");
+             "print JSON: {\"version\": 1, \"mode\", \"device\", \"skipped\", \"not_judged\", "
+             "\"records\"}");
   line->flag("-q,--quiet", &options->is_quiet, "no progress and no notes on stderr");
   line->check([axes, options] {
     std::string fault;

@@ -17,6 +17,7 @@
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/folder_list.h"
 #include "tools/processes/installation.h"
+#include "tools/record/kept_image.h"
 #include "tools/record/pattern_fit.h"
 #include "tools/record/recording_json.h"
 
@@ -35,6 +36,7 @@ struct Options {
   std::string from;
   std::string config;
   std::string mode = "observe";
+  std::string keep_images;
   uint64_t limit = kDefaultRecordLimit;
   uint32_t top = 0;
   bool wants_json = false;
@@ -169,6 +171,9 @@ sigset_t watched_signals() {
   for (const char c : folder) pattern += c == '%' ? "%%" : std::string(1, c);
   setenv(name_of(SettingId::record), pattern.c_str(), 1);
   setenv(name_of(SettingId::record_limit), fmt::format("{}", options.limit).c_str(), 1);
+  if (!options.keep_images.empty()) {
+    setenv(name_of(SettingId::record_images), options.keep_images.c_str(), 1);
+  }
   std::vector<std::string> words = {"run", "--mode", options.mode};
   if (!options.config.empty()) words.insert(words.end(), {"--config", options.config});
   if (options.skips_check) words.emplace_back("--no-check");
@@ -220,9 +225,25 @@ bool make_folder(const std::string& folder) {
   return false;
 }
 
+// Puts what was kept of images beside the output. False: that failed.
+bool keep_images(const Options& options, const std::string& folder) {
+  const auto kept = move_kept_images(folder, options.output);
+  if (!kept) {
+    print_message("record", printable(kept.error().message));
+  } else if (kept->count > 0) {
+    print_message("record", "{} ({}) in {}", counted(kept->count, "image"),
+                  format_bytes(kept->bytes), printable(kept_images_folder(options.output)));
+  } else if (!options.keep_images.empty()) {
+    print_message("record",
+                  "no image was kept: no kernel's name fits '{}', or none of their images is known",
+                  printable(options.keep_images));
+  }
+  return kept.has_value();
+}
+
 // Gathers a last time. False: not all of it could be read or written.
 bool finish(const Options& options, const std::string& folder, Gatherer* gatherer) {
-  const bool is_written = gatherer->gather(true);
+  const bool is_written = gatherer->gather(true) && keep_images(options, folder);
   const Recording& recording = gatherer->recording();
   report_losses(recording);
   const auto running = std::ranges::count_if(recording.processes, &RecordedProcess::is_alive);
@@ -414,7 +435,7 @@ int convert(const Options& options) {
     return kExitWrong;
   }
   Gatherer gatherer(options, options.from);
-  if (!gatherer.gather(true)) return kExitWrong;
+  if (!gatherer.gather(true) || !keep_images(options, options.from)) return kExitWrong;
   report_losses(gatherer.recording());
   print_message("record", "{} in {}", gatherer.counts(), printable(options.output));
   return gatherer.recording().refused.empty() ? kExitFine : kExitWrong;
@@ -441,6 +462,9 @@ int record_command(int argc, const char* const* argv) {
               "the size that the file, and each process's recording, may not exceed: a number, or "
               "one with kb, mb or gb (default 64 MB)")
       ->transform(CLI::AsSizeValue(false));
+  line.option("--keep-images", &options.keep_images, "GLOB",
+              "keep the images of kernels whose symbol fits, for `fibshim verify "
+              "--against-original`: in FILE.images, each once, in all within the limit");
   line.flag("--progress", &options.shows_progress,
             "say how far it is, also where stderr is no terminal");
   line.flag("--no-check", &options.skips_check, "do not check the config folder first");
@@ -459,6 +483,7 @@ int record_command(int argc, const char* const* argv) {
     }
     if (!options.summary.empty()) return options.output.empty() ? "" : "--summary takes no -o";
     if (options.wants_json || options.top != 0) return "--json and --top go with --summary";
+    if (!options.keep_images.empty() && !runs) return "--keep-images goes with a command";
     if (options.output.empty()) return "-o: say where the recording goes";
     return options.limit < kSmallestRecordLimit
                ? fmt::format("--limit: at least {} bytes", kSmallestRecordLimit)

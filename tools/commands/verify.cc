@@ -12,15 +12,27 @@ int verify_command(int argc, const char* const* argv) {
       "verify",
       "Runs solutions on the GPU and compares what they compute with what their definitions say",
       "[OPTIONS] DIR [DEFINITION...]",
-      "0 all that was judged is right; 1 one is wrong or could not be judged, or there was nothing "
-      "to judge; 2 wrong usage.");
+      "0 all that was judged is right; 1 one is wrong or could not be run, or nothing was judged; "
+      "2 "
+      "wrong usage.");
   judge::JudgeOptions options;
   add_judge_options(&line, &options);
   line.number("--runs", &options.trial.runs, 1, INT_MAX, "N",
               "runs of each case, each with other inputs (3)");
+  line.option("--against-original", &options.originals, "FILE",
+              "hold solutions to the kernels that they replace, launched as this recording of "
+              "`fibshim record "
+              "--keep-images` has them, not to references");
   line.flag("--check-references", &options.checks_references,
             "no GPU: compare the built-in references with the definitions' own (needs --python)");
   line.check([&options] {
+    if (!options.originals.empty() &&
+        (!options.trial.python.empty() || !options.recording.empty() || !options.axes.empty() ||
+         options.checks_references)) {
+      return std::string(
+          "--against-original takes its cases from the recording: without --python, --recording, "
+          "--axis and --check-references");
+    }
     const bool lacks_python = options.checks_references && options.trial.python.empty();
     return std::string(lacks_python ? "--check-references needs --python" : "");
   });

@@ -18,7 +18,7 @@
 #include "loader/read/demangle.h"
 #include "loader/read/file.h"
 #include "loader/read/sha256.h"
-#include "tools/images/fatbin_payload.h"
+#include "loader/read/fatbin_payload.h"
 #include "tools/base/terminal.h"
 
 namespace fibshim::tools {

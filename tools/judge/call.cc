@@ -260,7 +260,7 @@ void Call::add_scalars(int run, CaseData* data) const {
   }
 }
 
-Result<std::vector<BufferSpec>> Call::buffers(const AxisValues& axes) const {
+Result<std::vector<BufferSpec>> Call::buffers(const AxisValues& axes, bool for_original) const {
   const Definition& definition = *subject_.definition;
   std::vector<BufferSpec> buffers;
   const auto add = [&](BufferSpec buffer) -> Result<void> {
@@ -303,7 +303,11 @@ Result<std::vector<BufferSpec>> Call::buffers(const AxisValues& axes) const {
     FIBSHIM_TRY(add(std::move(output)));
   }
   const DefinitionArgument* const first = first_tensor(definition, false);
-  for (const std::string& name : used_) {
+  std::set<std::string> names = used_;
+  for (const PatternValue& value : variant_.pattern->values) {
+    if (for_original && value.is_pointer) names.insert(value.name);
+  }
+  for (const std::string& name : names) {
     const PatternValue* const given = variant_.pattern->find_value(name);
     if (given == nullptr || !given->is_pointer || definition.find_argument(name) != nullptr)
       continue;
@@ -323,6 +327,8 @@ Result<std::vector<BufferSpec>> Call::buffers(const AxisValues& axes) const {
                known != nullptr && first != nullptr && !first->shape.empty()) {
       extra.type = find_element_type(known->dtype);
       extra.shape = {axes.at(first->shape[0])};
+    } else if (used_.count(name) == 0) {
+      continue;
     } else {
       return fail(ErrorCode::invalid_value,
                   "the buffer " + quoted_name(name) +
@@ -356,9 +362,21 @@ Result<std::optional<Launch>> Call::resolve(const CaseData& data,
   return launch;
 }
 
+Result<std::optional<Call::Pair>> Call::resolve_both(
+    const RecordedLaunch& recorded, const CaseData& data,
+    const std::map<std::string, uint64_t>& addresses, std::string* reason) const {
+  Pair pair;
+  auto launch = FIBSHIM_TRY(resolve_alone(data, addresses, reason, &recorded, &pair.original));
+  if (!launch) return std::optional<Pair>();
+  pair.replacement = std::move(*launch);
+  return std::optional(std::move(pair));
+}
+
 Result<std::optional<Launch>> Call::resolve_alone(const CaseData& data,
                                                   const std::map<std::string, uint64_t>& addresses,
-                                                  std::string* reason) const {
+                                                  std::string* reason,
+                                                  const RecordedLaunch* recorded,
+                                                  Launch* original) const {
   const PatternSpec& pattern = *variant_.pattern;
   Values values(*this, data);
   std::string unknown;
@@ -381,7 +399,7 @@ Result<std::optional<Launch>> Call::resolve_alone(const CaseData& data,
     }
   }
 
-  DescribedLaunch described(pattern);
+  DescribedLaunch described(pattern, recorded);
   for (const PatternValue& value : pattern.values) {
     if (value.expression || value.source.is_constant()) continue;
     if (!value.is_pointer) {
@@ -392,11 +410,18 @@ Result<std::optional<Launch>> Call::resolve_alone(const CaseData& data,
       described.store_address(value, address->second);
     } else if (used_.count(value.name) != 0) {
       return fail(ErrorCode::invalid_value, quoted_name(value.name) + " has no buffer");
+    } else if (recorded != nullptr && recorded->values.at(value.source.index) != 0) {
+      return fail(ErrorCode::not_found,
+                  "the original takes the buffer " + quoted_name(value.name) +
+                      ", whose shape is not known: give the solution a \"verify\": {\"arguments\": "
+                      "{\"" +
+                      value.name + "\": {\"shape\": [...], \"dtype\": ...}}}");
     }
   }
   for (uint16_t i = 0; i < pattern.captures.size(); ++i) {
     described.add_capture(i, values.capture_text(i));
   }
+  if (original != nullptr) *original = described.original();
   auto launch = described.plan(*snapshot_, variant_, reason);
   if (launch && !*launch && !unknown.empty()) {
     *reason += fmt::format("; nothing states {}: {}", unknown,

@@ -15,6 +15,7 @@
 #include "loader/read/result.h"
 #include "tools/judge/case_data.h"
 #include "tools/judge/gpu.h"
+#include "tools/judge/original.h"
 #include "tools/judge/usual_values.h"
 #include "tools/judge/variants.h"
 
@@ -44,8 +45,9 @@ class Call {
   void add_scalars(int run, CaseData* data) const;
 
   // Buffers for these axes: inputs first. Outputs that the solution does not take are left out when
-  // they are no output of the definition; one that is, is a fault.
-  Result<std::vector<BufferSpec>> buffers(const AxisValues& axes) const;
+  // they are no output of the definition; one that is, is a fault. `for_original`: those too that only the
+  // pattern's kernel takes, where their shape is known.
+  Result<std::vector<BufferSpec>> buffers(const AxisValues& axes, bool for_original = false) const;
 
   // The launch; nothing when the shim would run the original, and then *reason says why. `addresses`: of
   // every buffer. Fails when a name has no value, when the launch leads to another binding, when the fast
@@ -53,6 +55,15 @@ class Call {
   Result<std::optional<Launch>> resolve(const CaseData& data,
                                         const std::map<std::string, uint64_t>& addresses,
                                         std::string* reason) const;
+
+  // The recorded launch with these values and buffers in it, and what is launched instead; nothing and *reason as
+  // above. Fails when one of its buffers is not known.
+  struct Pair {
+    Launch original, replacement;
+  };
+  Result<std::optional<Pair>> resolve_both(const RecordedLaunch& recorded, const CaseData& data,
+                                           const std::map<std::string, uint64_t>& addresses,
+                                           std::string* reason) const;
 
   // Whether the solution takes it as an argument.
   bool takes(const std::string& name) const;
@@ -68,7 +79,9 @@ class Call {
 
   Result<std::optional<Launch>> resolve_alone(const CaseData& data,
                                               const std::map<std::string, uint64_t>& addresses,
-                                              std::string* reason) const;
+                                              std::string* reason,
+                                              const RecordedLaunch* recorded = nullptr,
+                                              Launch* original = nullptr) const;
 
   Subject subject_;
   Variant variant_;

@@ -3,6 +3,7 @@
 
 #include "tools/judge/inputs.h"
 #include "tools/judge/judge.h"
+#include "tools/judge/usual_values.h"
 
 namespace fibshim::judge {
 namespace {
@@ -62,20 +63,6 @@ void add_bounds(const SolutionSpec& solution, const std::string& axis,
       }
     }
   }
-}
-
-// Of all tensors; INT64_MAX for more than that.
-int64_t bytes_of(const Definition& definition, const AxisValues& axes) {
-  int64_t total = 0;
-  for (const DefinitionArgument& argument : definition.arguments) {
-    const ElementType* const type = element_type_of(argument.dtype);
-    int64_t bytes = type == nullptr ? 1 : type->bytes;
-    for (const int64_t extent : shape_of(argument.shape, axes)) {
-      if (__builtin_mul_overflow(bytes, extent, &bytes)) return INT64_MAX;
-    }
-    if (__builtin_add_overflow(total, bytes, &total)) return INT64_MAX;
-  }
-  return total;
 }
 
 }  // namespace

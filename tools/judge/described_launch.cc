@@ -12,8 +12,12 @@
 
 namespace fibshim::judge {
 
-DescribedLaunch::DescribedLaunch(const PatternSpec& pattern) {
+DescribedLaunch::DescribedLaunch(const PatternSpec& pattern, const RecordedLaunch* recorded) {
   std::vector<uint32_t> bytes(pattern.params.begin(), pattern.params.end());
+  if (recorded != nullptr) {
+    bytes.clear();
+    for (const tools::ParamRecord& param : recorded->kernel->params) bytes.push_back(param.size);
+  }
   for (const PatternValue& value : pattern.values) {
     const Source& source = value.source;
     if (!value.reads_param) continue;
@@ -27,6 +31,20 @@ DescribedLaunch::DescribedLaunch(const PatternSpec& pattern) {
   block_.resize(record_.params_bytes / 8);
   for (const Param& param : sizes_) params_.push_back(block_.data() + param.offset / 8);
   std::fill_n(request_.view.geometry, uint32_t{kSharedMem}, 1);
+  if (recorded == nullptr) return;
+  std::ranges::copy(recorded->geometry, request_.view.geometry);
+  for (size_t i = 0; i < recorded->values.size(); ++i) {
+    memcpy(params_[i], &recorded->values[i], std::min<size_t>(sizes_[i].size, 8));
+  }
+}
+
+Launch DescribedLaunch::original() const {
+  Launch launch{};
+  std::ranges::copy(request_.view.geometry, launch.geometry.begin());
+  for (size_t i = 0; i < params_.size(); ++i) {
+    memcpy(launch.params.emplace_back().data(), params_[i], std::min<size_t>(sizes_[i].size, 8));
+  }
+  return launch;
 }
 
 std::string DescribedLaunch::store(const PatternValue& value, double number) {

@@ -4,14 +4,16 @@
 #include "loader/read/result.h"
 #include "shim/plan/plan.h"
 #include "tools/judge/gpu.h"
+#include "tools/judge/original.h"
 #include "tools/judge/variants.h"
 
 namespace fibshim::judge {
 
 class DescribedLaunch {
  public:
-  // With the pattern's "params", or as large as what is read.
-  explicit DescribedLaunch(const PatternSpec& pattern);
+  // With the pattern's "params", or as large as what is read. `recorded`: a launch whose geometry and values hold
+  // where nothing else is stored; or null.
+  DescribedLaunch(const PatternSpec& pattern, const RecordedLaunch* recorded);
   DescribedLaunch(const DescribedLaunch&) = delete;
   DescribedLaunch& operator=(const DescribedLaunch&) = delete;
 
@@ -21,6 +23,9 @@ class DescribedLaunch {
 
   // Adds a capture's text to the symbol, in the order of their indexes.
   void add_capture(uint16_t index, const std::string& text);
+
+  // The launch itself, with values of at most 8 bytes.
+  Launch original() const;
 
   // What the shim launches instead; nothing when it runs the original, or another of the definition's solutions,
   // and then *reason says why. Fails when that is another binding than the variant's, or when the fast form does

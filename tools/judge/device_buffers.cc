@@ -14,8 +14,6 @@ namespace {
 constexpr size_t kGuardBytes = 4096;
 constexpr uint32_t kGuardWord = 0xffc1ffc1;
 constexpr size_t kWord = sizeof kGuardWord;
-// Outputs before a run: NaN in every floating-point type, -1 in every integer.
-constexpr uint8_t kPoison = 0xff;
 
 }  // namespace
 

@@ -10,6 +10,9 @@ namespace fibshim::judge {
 
 class DeviceBuffers {
  public:
+  // Every byte of an output before a run: NaN in every floating-point type, -1 in every integer.
+  static constexpr uint8_t kPoison = 0xff;
+
   struct Item {
     const BufferSpec* spec;
     CUdeviceptr base;

@@ -14,6 +14,7 @@
 #include "tools/base/try.h"
 #include "tools/judge/inputs.h"
 #include "tools/judge/made_pattern.h"
+#include "tools/judge/original.h"
 #include "tools/judge/worker.h"
 #include "tools/record/recording_json.h"
 #include "tools/base/terminal.h"
@@ -59,6 +60,10 @@ class GpuLock {
   FileDescriptor fd_;
 };
 
+bool is_right_or_unjudged(const CaseOutcome& outcome) {
+  return outcome.status == kPassed || outcome.status == kNotJudged;
+}
+
 std::string digest_of(const SolutionSpec& solution) {
   std::string all;
   for (const SolutionImage& image : solution.images) all += sha256_hex(image.hash);
@@ -71,7 +76,8 @@ class Judge {
       : options_(options),
         command_(options.trial.is_bench ? "bench" : "verify"),
         shows_progress_(!options.is_quiet && isatty(STDERR_FILENO) != 0) {
-    context_.mode = !options.trial.is_bench    ? "verify"
+    context_.mode = !options.originals.empty() ? "verify-original"
+                    : !options.trial.is_bench  ? "verify"
                     : options.trial.uses_graph ? "bench-graph"
                     : options.trial.flushes_l2 ? "bench"
                                                : "bench-warm";
@@ -83,10 +89,11 @@ class Judge {
       return kExitWrong;
     }
     if (options_.checks_references) return check_references();
-    if (!options_.recording.empty()) {
-      auto recording = tools::read_recording(options_.recording);
+    const std::string& path = options_.originals.empty() ? options_.recording : options_.originals;
+    if (!path.empty()) {
+      auto recording = tools::read_recording(path);
       if (!recording) {
-        print_message(command_, tools::printable(options_.recording + ": " + recording.error()));
+        print_message(command_, tools::printable(path + ": " + recording.error()));
         return kExitWrong;
       }
       baseline_.recorded = recording->kernels;
@@ -101,6 +108,7 @@ class Judge {
     if (!faults.empty()) return kExitWrong;
     trial_ = options_.trial;
     trial_.data_root = root;
+    trial_.originals = options_.originals;
 
     if (!probe()) return kExitWrong;
     read_earlier();
@@ -260,7 +268,7 @@ class Judge {
           tell({{"case", i}});
           const CaseOutcome outcome = (*trial)->judge(cases[i]);
           tell({{"case", i}, {"outcome", to_json(outcome)}});
-          if (outcome.status == kRuntimeError) break;
+          if (outcome.is_gpu_lost) break;
         }
       };
       const auto listen = [&](const Json& message) {
@@ -289,11 +297,15 @@ class Judge {
         std::string why = end.is_fine ? "the worker ended early" : end.words;
         const size_t kept = std::min(end.output.size(), kLoggedOutput);
         if (kept > 0) why += ": " + end.output.substr(end.output.size() - kept);
-        outcomes[active].status = end.is_timed_out ? kTimeout : kRuntimeError;
+        const bool was_original = end.output.ends_with(kOriginalRuns);
+        outcomes[active].status = was_original       ? kNotJudged
+                                  : end.is_timed_out ? kTimeout
+                                                     : kRuntimeError;
+        outcomes[active].is_gpu_lost = true;
         outcomes[active].log = why;
       }
       const bool has_failed =
-          outcomes[active].status == kRuntimeError || outcomes[active].status == kTimeout;
+          outcomes[active].status == kRuntimeError || outcomes[active].is_gpu_lost;
       if (!has_failed && active + 1 < cases.size() && end.is_fine) {
         fail_from(active + 1, kRuntimeError, "the worker ended early");
         break;
@@ -346,9 +358,16 @@ class Judge {
     const VerifyBlock& verify = folder_.verify_blocks.of(solution);
     const Subject subject{&definition, &solution, &verify, find_op(definition, verify.op)};
     const auto recorded = workloads_.find(definition.name.name);
-    const std::vector<Workload> all =
-        make_cases(subject, options_,
-                   recorded == workloads_.end() ? std::vector<Workload>() : recorded->second);
+    std::vector<Workload> all;
+    std::string why_none;
+    if (options_.originals.empty()) {
+      all = make_cases(subject, options_,
+                       recorded == workloads_.end() ? std::vector<Workload>() : recorded->second);
+    } else {
+      all = original_cases(
+          {folder_.model, *folder_.report.snapshot, folder_.recorded, options_.originals}, index,
+          &why_none);
+    }
 
     const std::vector<uint32_t> all_rivals = find_rivals(definition);
     Judged judged{definition.name.name,
@@ -362,6 +381,12 @@ class Judge {
     if (!options_.baseline.empty() && all_rivals.empty()) {
       print_message(command_, fmt::format("{} has no solution for {}", options_.baseline,
                                           tools::printable(definition.name.name)));
+    }
+    if (all.empty() && !why_none.empty()) {
+      judged.outcome.status = kNotJudged;
+      judged.outcome.log = why_none;
+      context_.timestamp = now();
+      records_.push_back(make_record(judged, context_));
     }
     std::vector<Workload> cases;
     for (const Workload& workload : all) {
@@ -380,8 +405,9 @@ class Judge {
       judged.workload = cases[i];
       judged.outcome = outcomes[i];
       const CaseOutcome& rival = rivals[i].outcome;
-      judged.baseline = {rivals[i].solution, rival.status == kPassed ? rival.latency_ms : 0};
-      if (!rivals[i].solution.empty() && rival.status != kPassed) {
+      const bool is_timed = is_right_or_unjudged(rival);
+      judged.baseline = {rivals[i].solution, is_timed ? rival.latency_ms : 0};
+      if (!rivals[i].solution.empty() && !is_timed) {
         print_message(command_, tools::printable(fmt::format(
                                     "baseline {} ({}): {}: {}", rivals[i].solution,
                                     tools::pairs_words(cases[i].axes), rival.status, rival.log)));
@@ -393,7 +419,8 @@ class Judge {
         skips_.insert(fmt::format("{}: {}", solution.name.name, outcomes[i].log));
         continue;
       }
-      if (!options_.output.empty()) {
+      // FlashInfer Trace has no status for what nobody has judged.
+      if (!options_.output.empty() && outcomes[i].status != kNotJudged) {
         const auto written = append_record(record_file(options_.output, judged), record);
         if (!written) {
           print_message(command_, written.error().message);
@@ -421,14 +448,20 @@ class Judge {
       document["version"] = 1;
       document["mode"] = context_.mode;
       document["device"] = {{"name", context_.device.name},
+                            {"number", trial_.device},
                             {"uuid", context_.device.uuid},
                             {"sm", context_.device.sm},
+                            {"driver", cuda_version(context_.device.driver_version)},
                             {"copy_gigabytes_per_second", context_.copy_bytes_per_second / 1e9}};
       document["skipped"] = skipped_;
+      document["not_judged"] = count_status(kNotJudged);
       document["records"] = records_;
       is_written = tools::print_json(document);
     } else {
-      std::string text = format_records(records_, trial_.is_bench);
+      std::string text = fmt::format("device {}: {}, sm_{}, driver for CUDA {}\n", trial_.device,
+                                     tools::printable(context_.device.name), context_.device.sm,
+                                     cuda_version(context_.device.driver_version));
+      text += format_records(records_, trial_.is_bench);
       if (trial_.is_bench && context_.copy_bytes_per_second > 0) {
         text +=
             fmt::format("copy on this GPU: {:.0f} GB/s\n", context_.copy_bytes_per_second / 1e9);
@@ -436,10 +469,14 @@ class Judge {
       text += format_verdict(records_, skipped_, trial_.is_bench);
       is_written = tools::print_data(text);
     }
-    const bool is_right = std::ranges::all_of(
-        records_, [](const Json& record) { return record["evaluation"]["status"] == kPassed; });
-    if (records_.empty()) print_message(command_, "nothing was judged");
-    return is_written && is_right && !records_.empty() ? kExitFine : kExitWrong;
+    const size_t judged = records_.size() - count_status(kNotJudged);
+    if (judged == 0) print_message(command_, "nothing was judged");
+    return is_written && judged > 0 && count_status(kPassed) == judged ? kExitFine : kExitWrong;
+  }
+
+  size_t count_status(const char* status) const {
+    return static_cast<size_t>(std::ranges::count_if(
+        records_, [&](const Json& record) { return record["evaluation"]["status"] == status; }));
   }
 
   // Of one case. *outputs: what was compared.
@@ -549,6 +586,7 @@ template <class Outcome, class Visit>
 void visit_members(Outcome& outcome, const Visit& visit) {
   visit("status", outcome.status);
   visit("log", outcome.log);
+  visit("is_gpu_lost", outcome.is_gpu_lost);
   visit("max_absolute_error", outcome.max_absolute_error);
   visit("max_relative_error", outcome.max_relative_error);
   visit("matched_ratio", outcome.matched_ratio);

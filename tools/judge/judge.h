@@ -15,6 +15,7 @@ struct JudgeOptions {
   std::string baseline;   // another config folder
   std::string workloads;  // root of a dataset; "": the folder itself
   std::string recording;  // of a program's launches; "": none
+  std::string originals;  // the same, whose kernels are the references; "": references are
   std::string output;
   double timeout_s = 300;
   bool wants_json = false;

@@ -50,6 +50,10 @@ ReadRecord add_evaluations_to(std::vector<Json>* records) {
 
 }  // namespace
 
+std::string cuda_version(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
 Json make_record(const Judged& judged, const RecordContext& context) {
   const CaseOutcome& outcome = judged.outcome;
   if (outcome.status == kSkipped) return nullptr;
@@ -58,8 +62,7 @@ Json make_record(const Judged& judged, const RecordContext& context) {
   evaluation["environment"] = {{"hardware", context.device.name},
                                {"libs",
                                 {{"fibshim", tools::kVersion},
-                                 {"cuda", fmt::format("{}.{}", context.device.driver_version / 1000,
-                                                      context.device.driver_version % 1000 / 10)},
+                                 {"cuda", cuda_version(context.device.driver_version)},
                                  {"fibshim_mode", context.mode},
                                  {"fibshim_image", judged.image}}}};
   evaluation["timestamp"] = context.timestamp;
@@ -72,7 +75,7 @@ Json make_record(const Judged& judged, const RecordContext& context) {
                                  {"extra", {{"matched_ratio", outcome.matched_ratio}}}};
   }
   evaluation["performance"] = nullptr;
-  if (has_passed) {
+  if (has_passed || (outcome.status == kNotJudged && outcome.latency_ms > 0)) {
     const double reference = judged.baseline.latency_ms;
     const bool is_known = reference > 0 && outcome.latency_ms > 0;
     evaluation["performance"] = {

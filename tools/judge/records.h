@@ -34,6 +34,9 @@ struct Judged {
 // The record; null for an outcome that FlashInfer Trace has no status for (skipped).
 nlohmann::ordered_json make_record(const Judged& judged, const RecordContext& context);
 
+// "13.0" of 13000, as the driver spells its version.
+std::string cuda_version(int version);
+
 // What makes two records speak of the same thing: judged again, it may be skipped.
 std::string record_key(const nlohmann::ordered_json& record);
 std::string record_key(const Judged& judged, const RecordContext& context);

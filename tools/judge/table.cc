@@ -42,6 +42,7 @@ std::string format_records(const std::vector<Json>& records, bool is_bench) {
     rows.push_back({"DEFINITION", "AXES", "STATUS", ">MAX ABS", ">MAX REL", ">MATCHED", ">US"});
   }
   std::string faults;
+  std::map<std::string, std::vector<std::string>> not_judged;  // reason -> solutions
   for (const Json& record : records) {
     const auto text = [&](const char* path) { return printable(text_at(record, path)); };
     const auto number = [&](const char* path) { return number_at(record, path); };
@@ -49,7 +50,8 @@ std::string format_records(const std::vector<Json>& records, bool is_bench) {
     const std::string axes = printable(axes_words(record));
     const std::string status = text("/evaluation/status");
     const std::string latency = us("/evaluation/performance/latency_ms");
-    std::vector<std::string> row = {text("/definition"), axes, status};
+    std::vector<std::string> row = {text("/definition"), axes,
+                                    status == kNotJudged ? "NOT JUDGED" : status};
     if (is_bench) {
       const double speedup = number("/evaluation/performance/speedup_factor");
       const double rate = number("/evaluation/fibshim/gigabytes_per_second");
@@ -74,18 +76,33 @@ std::string format_records(const std::vector<Json>& records, bool is_bench) {
                                    "/evaluation/correctness/extra/matched_ratio", "{:.6g}"),
                              latency});
     }
+    if (status == kNotJudged) {
+      not_judged[text("/evaluation/log")].push_back(text("/solution"));
+      if (axes.empty()) continue;
+    }
     rows.push_back(std::move(row));
-    if (status == kPassed) continue;
+    if (status == kPassed || status == kNotJudged) continue;
     faults += fmt::format("{} ({}): {}\n", text("/solution"), axes, text("/evaluation/log"));
   }
-  return tools::format_table(rows) + (faults.empty() ? "" : "\n" + faults);
+  // One reason often holds for many.
+  for (auto& [why, names] : not_judged) {
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    const size_t left_out = names.size() - std::min<size_t>(names.size(), 3);
+    names.resize(names.size() - left_out);
+    faults += fmt::format("{}{}: not judged: {}\n", fmt::join(names, ", "),
+                          left_out == 0 ? "" : fmt::format(" and {} more", left_out), why);
+  }
+  const std::string table = rows.size() > 1 ? tools::format_table(rows) : "";
+  return table + (faults.empty() ? "" : "\n" + faults);
 }
 
 std::string format_verdict(const std::vector<Json>& records, size_t skipped, bool is_bench) {
-  size_t passed = 0, compared = 0;
+  size_t passed = 0, compared = 0, not_judged = 0;
   double logarithms = 0, worst = INFINITY;
   for (const Json& record : records) {
-    if (text_at(record, "/evaluation/status") != kPassed) continue;
+    const std::string status = text_at(record, "/evaluation/status");
+    not_judged += status == kNotJudged;
+    if (status != kPassed) continue;
     ++passed;
     const double speedup = number_at(record, "/evaluation/performance/speedup_factor");
     if (speedup <= 0) continue;
@@ -94,7 +111,8 @@ std::string format_verdict(const std::vector<Json>& records, size_t skipped, boo
     worst = std::min(worst, speedup);
   }
   std::string words = fmt::format("{} cases: {} passed, {} failed", records.size(), passed,
-                                  records.size() - passed);
+                                  records.size() - passed - not_judged);
+  if (not_judged > 0) words += fmt::format(", {} not judged", not_judged);
   if (skipped > 0) words += fmt::format(", {} outside what the solution takes", skipped);
   if (is_bench && compared > 0) {
     words += fmt::format("; speed-up over the baseline: geometric mean {:.2f}, least {:.2f}",

@@ -95,16 +95,18 @@ Result<std::unique_ptr<Trial>> Trial::make(Gpu* gpu, const Folder& folder, uint3
   loader->release_image(&bytes);
   trial->kernel_ = FIBSHIM_TRY(kernel);
 
-  for (const Variant& variant : find_variants(folder.model, solution_index, options.ignores_when)) {
+  for (Variant& variant : find_variants(folder.model, solution_index, options.ignores_when)) {
+    // Each pattern has an original of its own.
+    if (!options.originals.empty()) {
+      for (const Variant& twin : std::exchange(variant.twins, {})) {
+        trial->calls_.emplace_back(twin, Call(trial->subject_, twin, snapshot, folder.recorded));
+      }
+    }
     trial->calls_.emplace_back(variant, Call(trial->subject_, variant, snapshot, folder.recorded));
   }
   const bool wants_python = !options.python.empty() && !is_sampling_op(trial->subject_.op);
   if (wants_python && !definition->reference.empty()) {
     trial->python_ = FIBSHIM_TRY(PythonReference::start(options.python, *definition));
-  } else if (trial->subject_.op.empty()) {
-    return fail(ErrorCode::not_found,
-                "no native reference is known by the definition's name or op_type; give --python, "
-                "or a \"verify\": {\"op\": ...}");
   }
   return trial;
 }
@@ -122,11 +124,25 @@ CaseOutcome Trial::judge(const Workload& workload) {
     }
   }
   for (const auto& [variant, call] : calls_) {
+    if (workload.original != nullptr && workload.original->pattern != variant.name) continue;
     CaseOutcome one;
     const auto done = judge_call(call, workload, axes, &one);
     if (!done) {
       one.status = kRuntimeError;
       one.log = done.error().message;
+      one.is_gpu_lost = true;
+    }
+    if (one.status == kPassed && workload.original == nullptr && !has_reference()) {
+      one.status = kNotJudged;
+      one.log =
+          "it runs, but nothing says what it must compute: no native reference is known by the "
+          "definition's name or op_type; give --python, --against-original, or a \"verify\": "
+          "{\"op\": ...}";
+    }
+    if (one.status == kPassed && workload.original != nullptr) {
+      const RecordedLaunch& launch = workload.original->launch;
+      one.log = fmt::format("held to the original, {}, launched with {}", launch.kernel->symbol,
+                            geometry_words(launch.geometry));
     }
     if (const std::string origin = call.recorded_values(); !origin.empty()) {
       one.log += (one.log.empty() ? "" : "; ") + origin;
@@ -143,13 +159,16 @@ CaseOutcome Trial::judge(const Workload& workload) {
 Result<void> Trial::judge_call(const Call& call, const Workload& workload, const AxisValues& axes,
                                CaseOutcome* outcome) {
   outcome->status = kSkipped;
-  if (is_sampling_op(subject_.op)) return sample(call, workload, axes, outcome);
+  if (is_sampling_op(subject_.op) && workload.original == nullptr) {
+    return sample(call, workload, axes, outcome);
+  }
   const int runs = options_.is_bench ? 1 : options_.runs;
   for (int run = 0; run < runs; ++run) {
     const bool has_run = FIBSHIM_TRY(run_once(call, workload, axes, run, false, outcome));
     if (!has_run || outcome->status != kPassed) return {};
   }
-  if (options_.is_bench) return {};
+  // What the original asks of its buffers, nobody knows.
+  if (options_.is_bench || workload.original != nullptr) return {};
   // Buffers that begin in the middle of a vector: either a `where` keeps them out, or the kernel
   // copes.
   constexpr char kWords[] =
@@ -177,6 +196,7 @@ Result<CaseData> Trial::make_data(const Call& call, const Workload& workload,
     return IntegerRange{FIBSHIM_TRY(evaluate(told->expression->expression, axes)),
                         FIBSHIM_TRY(evaluate(told->high->expression, axes))};
   };
+  if (workload.original != nullptr) data.scalars = workload.original->scalars;
   FIBSHIM_TRY(make_inputs({definition, subject_.op, axes, run, range_of}, &data));
   const bool states_eps = data.scalars.count("eps") != 0;
   call.add_scalars(run, &data);
@@ -192,12 +212,34 @@ Result<CaseData> Trial::make_data(const Call& call, const Workload& workload,
 
 Result<bool> Trial::run_once(const Call& call, const Workload& workload, const AxisValues& axes,
                              int run, bool is_misaligned, CaseOutcome* outcome) {
-  const std::vector<BufferSpec> specs = FIBSHIM_TRY(call.buffers(axes));
+  const OriginalCase* const original = workload.original.get();
+  const std::vector<BufferSpec> specs = FIBSHIM_TRY(call.buffers(axes, original != nullptr));
   const CaseData data = FIBSHIM_TRY(make_data(call, workload, axes, run));
   DeviceBuffers buffers(gpu_, specs);
   FIBSHIM_TRY(buffers.allocate(is_misaligned));
-  const auto launch = FIBSHIM_TRY(call.resolve(data, buffers.addresses(), &outcome->log));
-  if (!launch) return false;
+  std::optional<Launch> launch;
+  if (original == nullptr) {
+    launch = FIBSHIM_TRY(call.resolve(data, buffers.addresses(), &outcome->log));
+    if (!launch) return false;
+  } else {
+    auto both = call.resolve_both(original->launch, data, buffers.addresses(), &outcome->log);
+    if (!both) {
+      outcome->status = kNotJudged;
+      outcome->log = both.error().message;
+      return false;
+    }
+    if (!*both) return false;
+    launch = std::move((*both)->replacement);
+    OriginalAnswer answer =
+        FIBSHIM_TRY(originals_.ask(gpu_, *original, (*both)->original, data, specs, &buffers));
+    if (!answer.why.empty()) {
+      outcome->status = answer.is_no_launch ? kSkipped : kNotJudged;
+      outcome->is_gpu_lost = answer.is_gpu_lost;
+      outcome->log = std::move(answer.why);
+      return false;
+    }
+    told_ = std::move(answer.outputs);
+  }
   FIBSHIM_TRY(buffers.prepare(data));
   FIBSHIM_TRY(gpu_->launch(kernel_, *launch));
   FIBSHIM_TRY(gpu_->synchronize());
@@ -238,14 +280,21 @@ Result<void> Trial::compare(const CaseData& data, const std::vector<BufferSpec>&
                             DeviceBuffers* buffers, CaseOutcome* outcome) {
   // What there is a reference for: the definition's outputs, and buffers that the operation knows.
   std::vector<OutputSpec> outputs;
+  if (told_.empty() && !has_reference()) return {};
   for (const BufferSpec& spec : specs) {
-    const bool is_known = subject_.definition->find_argument(spec.name) != nullptr ||
+    const bool is_known = told_.count(spec.name) != 0 ||
+                          subject_.definition->find_argument(spec.name) != nullptr ||
                           (!python_ && find_extra_output(subject_.op, spec.name) != nullptr);
     if (spec.is_output && is_known) outputs.push_back({spec.name, spec.type, spec.shape});
   }
-  std::map<std::string, Tensor> told;
+  std::map<std::string, Tensor> told = std::exchange(told_, {});
   RowReference reference;
-  if (python_) {
+  const auto as_told = [&](int64_t row, double* const* out) {
+    for (size_t i = 0; i < outputs.size(); ++i) load_row(told.at(outputs[i].name), row, out[i]);
+  };
+  if (!told.empty()) {
+    reference = as_told;
+  } else if (python_) {
     told = FIBSHIM_TRY(python_->run(data));
     for (const OutputSpec& output : outputs) {
       if (told.at(output.name).shape == output.shape) continue;
@@ -253,9 +302,7 @@ Result<void> Trial::compare(const CaseData& data, const std::vector<BufferSpec>&
           ErrorCode::invalid_value,
           fmt::format("the reference's \"{}\" has another shape than the definition", output.name));
     }
-    reference = [&](int64_t row, double* const* out) {
-      for (size_t i = 0; i < outputs.size(); ++i) load_row(told.at(outputs[i].name), row, out[i]);
-    };
+    reference = as_told;
   } else {
     reference = FIBSHIM_TRY(make_reference({subject_.op, *subject_.definition, data, outputs}));
   }
@@ -464,7 +511,8 @@ Result<double> measure_copy_bandwidth(Gpu* gpu) {
 }
 
 void merge(const CaseOutcome& other, CaseOutcome* outcome) {
-  static constexpr const char* kOrder[] = {kSkipped, kPassed, kIncorrect, kTimeout, kRuntimeError};
+  static constexpr const char* kOrder[] = {kSkipped,   kPassed,  kNotJudged,
+                                           kIncorrect, kTimeout, kRuntimeError};
   const auto severity = [](const std::string& status) {
     return std::find(std::begin(kOrder), std::end(kOrder), status) - std::begin(kOrder);
   };
@@ -476,6 +524,7 @@ void merge(const CaseOutcome& other, CaseOutcome* outcome) {
   outcome->max_relative_error = std::max(outcome->max_relative_error, other.max_relative_error);
   outcome->matched_ratio = std::min(outcome->matched_ratio, other.matched_ratio);
   outcome->bytes = std::max(outcome->bytes, other.bytes);
+  outcome->is_gpu_lost = outcome->is_gpu_lost || other.is_gpu_lost;
   // The slowest way of being called is the one to answer for.
   if (other.latency_ms <= outcome->latency_ms) return;
   outcome->latency_ms = other.latency_ms;

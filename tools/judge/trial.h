@@ -7,6 +7,7 @@
 #include "loader/compile/model.h"
 #include "tools/judge/compare.h"
 #include "tools/judge/device_buffers.h"
+#include "tools/judge/original_run.h"
 #include "tools/judge/python_reference.h"
 #include "tools/judge/references.h"
 #include "tools/judge/workloads.h"
@@ -29,6 +30,8 @@ struct TrialOptions {
   std::optional<double> atol, rtol, required_matched_ratio;
   std::string python;     // whose torch runs the definition's reference; "": the native reference
   std::string data_root;  // of recorded workloads' safetensors
+  std::string
+      originals;  // the recording beside which the originals' images lie; "": references judge
   int warmups = 10;
   int iterations = 50;
   int trials = 3;
@@ -37,8 +40,10 @@ struct TrialOptions {
 };
 
 struct CaseOutcome {
-  std::string status;  // of FlashInfer Trace; "SKIPPED": a `where` keeps the solution out
-  std::string log;     // why
+  // Of FlashInfer Trace; "SKIPPED": a `where` keeps the solution out; "NOT_JUDGED": nothing says what it must compute.
+  std::string status;
+  std::string log;           // why
+  bool is_gpu_lost = false;  // no further case can be run in this process
   double max_absolute_error = 0;
   double max_relative_error = 0;
   double matched_ratio = 1;
@@ -53,6 +58,7 @@ inline constexpr char kIncorrect[] = "INCORRECT_NUMERICAL";
 inline constexpr char kRuntimeError[] = "RUNTIME_ERROR";
 inline constexpr char kTimeout[] = "TIMEOUT";
 inline constexpr char kSkipped[] = "SKIPPED";
+inline constexpr char kNotJudged[] = "NOT_JUDGED";
 
 class Trial {
  public:
@@ -66,13 +72,14 @@ class Trial {
 
  private:
   Trial(Gpu* gpu, const Folder& folder, const TrialOptions& options)
-      : gpu_(gpu), folder_(folder), options_(options) {}
+      : gpu_(gpu), folder_(folder), options_(options), originals_(options.originals) {}
 
   Result<void> judge_call(const Call& call, const Workload& workload, const AxisValues& axes,
                           CaseOutcome* outcome);
   // False: the shim would run the original.
   Result<bool> run_once(const Call& call, const Workload& workload, const AxisValues& axes, int run,
                         bool is_misaligned, CaseOutcome* outcome);
+  bool has_reference() const { return python_ != nullptr || !subject_.op.empty(); }
   Result<void> sample(const Call& call, const Workload& workload, const AxisValues& axes,
                       CaseOutcome* outcome);
   Result<void> sample_one_law(const Call& call, const AxisValues& axes,
@@ -95,6 +102,8 @@ class Trial {
   CUfunction kernel_ = nullptr;
   std::vector<std::pair<Variant, Call>> calls_;
   std::unique_ptr<PythonReference> python_;
+  Originals originals_;
+  std::map<std::string, Tensor> told_;  // by the original, in this run
   CUdeviceptr flush_ = 0;
 };
 

@@ -128,4 +128,17 @@ Result<int64_t> evaluate(const Expression& expression, const Scope& scope) {
   return *compiled->constant;
 }
 
+int64_t bytes_of(const Definition& definition, const AxisValues& axes) {
+  int64_t total = 0;
+  for (const DefinitionArgument& argument : definition.arguments) {
+    const ElementType* const type = element_type_of(argument.dtype);
+    int64_t bytes = type == nullptr ? 1 : type->bytes;
+    for (const int64_t extent : shape_of(argument.shape, axes)) {
+      if (__builtin_mul_overflow(bytes, extent, &bytes)) return INT64_MAX;
+    }
+    if (__builtin_add_overflow(total, bytes, &total)) return INT64_MAX;
+  }
+  return total;
+}
+
 }  // namespace fibshim::judge

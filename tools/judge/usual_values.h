@@ -31,6 +31,9 @@ const DefinitionArgument* first_tensor(const Definition& definition, bool is_out
 // Whether the axes meet those of the definition's constraints that are integer expressions.
 bool meets_constraints(const Definition& definition, const AxisValues& axes);
 
+// Of all tensors, for axes const and var; INT64_MAX for more than that.
+int64_t bytes_of(const Definition& definition, const AxisValues& axes);
+
 // An expression of axes alone; of names that the scope knows to be constants.
 Result<int64_t> evaluate(const Expression& expression, const AxisValues& axes);
 Result<int64_t> evaluate(const Expression& expression, const Scope& scope);

@@ -92,16 +92,19 @@ Workloads read_workloads(const std::string& root, std::vector<std::string>* faul
   return workloads;
 }
 
-Workload made_workload(const Definition& definition, const AxisValues& variable_axes) {
-  std::string key = definition.name.name;
-  for (const auto& [axis, value] : variable_axes) key += fmt::format("/{}={}", axis, value);
+std::string uuid_of(std::string_view key) {
   const XXH128_hash_t hash = XXH3_128bits(key.data(), key.size());
   // Version 8: a hash of the maker's own kind.
   const uint64_t high = (hash.high64 & ~uint64_t{0xf000}) | 0x8000;
   const uint64_t low = (hash.low64 & ~(uint64_t{3} << 62)) | uint64_t{1} << 63;
-  Workload workload{variable_axes, Json::object(), ""};
-  workload.uuid = fmt::format("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", high >> 32,
-                              high >> 16 & 0xffff, high & 0xffff, low >> 48, low & 0xffffffffffff);
+  return fmt::format("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", high >> 32, high >> 16 & 0xffff,
+                     high & 0xffff, low >> 48, low & 0xffffffffffff);
+}
+
+Workload made_workload(const Definition& definition, const AxisValues& variable_axes) {
+  std::string key = definition.name.name;
+  for (const auto& [axis, value] : variable_axes) key += fmt::format("/{}={}", axis, value);
+  Workload workload{variable_axes, Json::object(), uuid_of(key)};
   for (const DefinitionArgument& argument : definition.arguments) {
     if (!argument.is_output) workload.inputs[argument.name] = {{"type", "random"}};
   }

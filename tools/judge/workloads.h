@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include <nlohmann/json.hpp>
 
@@ -13,10 +14,14 @@
 
 namespace fibshim::judge {
 
+struct OriginalCase;
+
 struct Workload {
   AxisValues axes;                // of the variable axes
   nlohmann::ordered_json inputs;  // as recorded; an object
   std::string uuid;
+  // The launch of the original kernel that says what the outputs must be; null: a reference does (original.h).
+  std::shared_ptr<const OriginalCase> original = nullptr;
 };
 
 using Workloads = std::map<std::string, std::vector<Workload>>;  // by definition
@@ -40,6 +45,9 @@ std::string read_workload(const nlohmann::ordered_json& record, Workloads* workl
 // One made here: random inputs. The uuid follows from definition and axes, so that runs of several
 // solutions, now and later, speak of the same workload.
 Workload made_workload(const Definition& definition, const AxisValues& variable_axes);
+
+// The same for any text that says what the workload is.
+std::string uuid_of(std::string_view key);
 
 // Puts the recorded scalars and tensors into `data`, checked against the definition. Random ones are
 // left to make_inputs. `root`: of safetensors paths.

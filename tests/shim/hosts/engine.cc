@@ -808,9 +808,11 @@ void report(const Options& options, const Outcome& outcome, const std::string& d
       static_cast<unsigned long long>(launches), codes.c_str());
   if (options.is_capturing) printf("\"captured_kernel\":\"%s\",", outcome.captured_kernel.c_str());
   if (is_simulated)
-    printf("\"ran_original\":%llu,\"ran_curated\":%llu,",
-           static_cast<unsigned long long>(ran(library, options.kernel.c_str())),
-           static_cast<unsigned long long>(ran(library, kCuratedKernels)));
+    printf(
+        "\"ran_original\":%llu,\"ran_curated\":%llu,\"driver_errors\":%llu,",
+        static_cast<unsigned long long>(ran(library, options.kernel.c_str())),
+        static_cast<unsigned long long>(ran(library, kCuratedKernels)),
+        static_cast<unsigned long long>(simulated_count(library, "simcuda_error_count", nullptr)));
   if (is_simulated && options.is_capturing)
     printf("\"captured_original\":%llu,\"captured_curated\":%llu,",
            static_cast<unsigned long long>(captured(library, options.kernel.c_str())),

@@ -18,5 +18,5 @@ $(JUDGED_HOST): $(BUILD)/obj/tests/tools/judge/judged_kernels.o $(BUILD)/obj/too
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) -shared -o $@ $^ -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL
 
-$(eval $(call test_program,judge_tests,$(call TEST_OBJ,$(JUDGE_TEST_SRC) tests/support/process.cc),$(JUDGE_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF) $(CLI) $(JUDGED_CUBIN) $(JUDGED_HOST) $(if $(SANITIZE),,$(SIM_LIB)),$(JUDGE_OBJ) $(LOADER_AR) $(LOADER_LINK) -llz4 -lzstd -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
+$(eval $(call test_program,judge_tests,$(call TEST_OBJ,$(JUDGE_TEST_SRC) tests/support/process.cc),$(JUDGE_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF) $(CLI) $(JUDGED_CUBIN) $(JUDGED_HOST) $(if $(SANITIZE),,$(SIM_LIB)),$(JUDGE_OBJ) $(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 test: $(BUILD)/tests/judge_tests

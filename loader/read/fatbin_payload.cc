@@ -1,4 +1,4 @@
-#include "tools/images/fatbin_payload.h"
+#include "loader/read/fatbin_payload.h"
 
 #include <elf.h>
 #include <limits.h>
@@ -6,20 +6,19 @@
 #include <algorithm>
 #include <memory>
 
-#include <fmt/format.h>
 #include <lz4.h>
 #include <zstd.h>
 
 #include "loader/read/file.h"
 
-namespace fibshim::tools {
+namespace fibshim {
 
 Result<std::string> unpack_payload(const FatbinEntry& entry) {
   if (entry.compression == FatbinCompression::none) return std::string(entry.payload);
   static_assert(kMaxImageBytes <= INT_MAX);
   if (entry.raw_bytes > kMaxImageBytes || entry.payload.size() > kMaxImageBytes) {
     return fail(ErrorCode::invalid_image,
-                fmt::format("it claims to unpack to {} bytes", entry.raw_bytes));
+                "it claims to unpack to " + std::to_string(entry.raw_bytes) + " bytes");
   }
   std::string out(static_cast<size_t>(entry.raw_bytes), '\0');
   bool is_whole = false;
@@ -70,4 +69,4 @@ std::optional<UnpackedFrame> unpack_cubin_frame(std::string_view bytes, uint64_t
   return frame;
 }
 
-}  // namespace fibshim::tools
+}  // namespace fibshim

@@ -7,7 +7,7 @@
 
 #include "loader/read/cubin.h"
 
-namespace fibshim::tools {
+namespace fibshim {
 
 // The entry's image: an ELF file or PTX text. An entry that is damaged, or larger than
 // kMaxImageBytes, is an Error (invalid_image).
@@ -24,4 +24,4 @@ struct UnpackedFrame {
 constexpr size_t kFrameProbeBytes = size_t{128} << 10;
 std::optional<UnpackedFrame> unpack_cubin_frame(std::string_view bytes, uint64_t* budget);
 
-}  // namespace fibshim::tools
+}  // namespace fibshim
