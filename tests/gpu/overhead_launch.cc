@@ -66,11 +66,13 @@ void measure(const char* label, int rounds) {
                 {"fallback", "bench_fallback", false, false},
                 {"hit", "bench_hit", false, false},
                 {"hit_remap", "bench_hit_remap", false, false},
+                {"hit_chosen", "bench_hit_chosen", false, false},
                 {"noise", "bench_untracked", true, false},
                 {"function_untracked", "bench_untracked", false, true},
                 {"function_fallback", "bench_fallback", false, true},
                 {"function_hit", "bench_hit", false, true},
                 {"function_hit_remap", "bench_hit_remap", false, true},
+                {"function_hit_chosen", "bench_hit_chosen", false, true},
                 {"function_noise", "bench_untracked", true, true}};
   const CUstream stream = start_thread();
   Arguments arguments;

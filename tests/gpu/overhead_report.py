@@ -14,7 +14,8 @@ import sys
 from counters import read_counts
 
 WAYS = {"untracked": "kernel that no pattern knows", "fallback": "known kernel, no solution",
-        "hit": "hit, arguments as they are", "hit_remap": "hit, 8 arguments reordered"}
+        "hit": "hit, arguments as they are", "hit_remap": "hit, 8 arguments reordered",
+        "hit_chosen": "hit, of two solutions the second"}
 WAYS |= {f"function_{way}": f"CUfunction: {words}" for way, words in WAYS.items()}
 MOST_EAGER_LOSS = 0.003
 

@@ -160,7 +160,7 @@ TEST(Folders, APatternThatCannotUseTheFirstsSolutionIsAWarningOnce) {
   a.write("patterns/own.json",
           replaced(replaced(kPattern, "engine-scale", "own"), "\"factor\": {", "\"gain\": {"));
   a.change("patterns/own.json", "factor == 0.1", "gain == 0.1");
-  a.change("patterns/own.json", "\"benefit\": 3", "\"benefit\": 4");
+  a.change("patterns/own.json", "engine_scale", "own_scale");
   a.remove(kPatternPath);
   for (const char* const n : {"65", "66"}) {
     for (const TestFolder* folder : {&a, &b}) {

@@ -133,7 +133,7 @@ TEST_F(Swap, MovesFromAndToSeveralFolders) {
   const auto process = engine(10, 5, {{"FIBSHIM_CONFIG", list("link")}});
   EXPECT_EQ(folder_of(*process), in_force("a"));
   EXPECT_EQ(swap({list("a"), "--dry-run"}).out,
-            pid_line(*process, "would stay: it is there already"));
+            pid_line(*process, "would_stay: it is there already"));
   const ProgramResult result = exits(0, swap({list("b"), "--from", list("link"), "--wait"}));
   EXPECT_EQ(result.out, pid_line(*process, "moved"));
   EXPECT_EQ(result.err, "fibshim swap: processes that start later with FIBSHIM_CONFIG=" +
