@@ -22,9 +22,9 @@ TEST(Env, PrintsTheDefaultsAsATable) {
   const ProgramResult result = exits(0, run_fibshim({"env"}));
   EXPECT_EQ(result.err, "");
   const std::string folder = "/dev/shm/fibshim-" + std::to_string(geteuid());
-  EXPECT_CONTAINS(result.out, "SETTING               VALUE");
-  EXPECT_CONTAINS(result.out, "FIBSHIM_MODE          apply");
-  EXPECT_CONTAINS(result.out, "FIBSHIM_STATS_DIR     " + folder);
+  EXPECT_CONTAINS(result.out, "SETTING                VALUE");
+  EXPECT_CONTAINS(result.out, "FIBSHIM_MODE           apply");
+  EXPECT_CONTAINS(result.out, "FIBSHIM_STATS_DIR      " + folder);
   EXPECT_CONTAINS(result.out, "off, observe or apply\n");
 }
 
