@@ -121,7 +121,7 @@ class Explainer {
   std::string why(const LaunchPlan& plan, const LaunchView& view) const {
     const Candidate& candidate = *plan.candidate;
     const PatternSpec& pattern = *model_.patterns[candidate.match.pattern];
-    if (const std::string clause = broken_clause(pattern.where, pattern, view); !clause.empty()) {
+    if (std::string clause = broken_clause(pattern.where, pattern, view); !clause.empty()) {
       return clause;
     }
     int64_t key[kMaxKey];
@@ -141,7 +141,7 @@ class Explainer {
       return one.name.name == solution.definition.name;
     });
     const BindingScope scope(pattern, *definition);
-    if (const std::string clause = broken_clause(solution.where, scope, view); !clause.empty()) {
+    if (std::string clause = broken_clause(solution.where, scope, view); !clause.empty()) {
       return clause;
     }
     return fmt::format("{} \"{}\" of definition \"{}\"",
