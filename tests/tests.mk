@@ -58,7 +58,7 @@ $(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_L
 -include tests/driver/driver_tests.mk
 
 # `make test`: everything is built and every test run; corpora are replayed. What takes long has targets of its
-# own: models, asan, tsan, fuzz, lint; .ci/run runs those, too. FILTER=Stats runs tests of that name only.
+# own: models, asan, tsan, fuzz, lint; .ci/run runs what of those fits into 20 minutes. FILTER=Stats runs tests of that name only.
 TEST_SCRIPTS := $(filter-out tests/model/%,$(wildcard tests/*/*_test.sh))
 test: all $(REAPER) $(TEST_PROGRAMS) ## build everything, run all tests that need no GPU
 	$(Q)BUILD=$(BUILD) tests/run.sh -j $$(($$(nproc) + 1)) $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS)

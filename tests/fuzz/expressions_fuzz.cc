@@ -59,11 +59,14 @@ class Names : public Scope {
   std::vector<std::string_view> names() const override { return {"x", "y", "rows"}; }
 };
 
+// What no operation on two values exceeds.
+__extension__ typedef __int128 Wide;
+
 // A value as the language's page says it. `failed`: it cannot be computed.
 struct Value {
   bool failed = false;
   bool is_floating = false;
-  __int128 integer = 0;
+  Wide integer = 0;
   double floating = 0;
 };
 
@@ -72,7 +75,7 @@ Value failure() {
   value.failed = true;
   return value;
 }
-Value integer(__int128 number) {
+Value integer(Wide number) {
   Value value;
   if (number < INT64_MIN || number > INT64_MAX) return failure();
   value.integer = number;
@@ -186,8 +189,8 @@ class Walk {
       const double y = as_double(b, node.right, node.left);
       return comparison(node.op, x, y);
     }
-    const __int128 x = a.integer;
-    const __int128 y = b.integer;
+    const Wide x = a.integer;
+    const Wide y = b.integer;
     switch (node.op) {
       case Op::add: return integer(x + y);
       case Op::sub: return integer(x - y);
@@ -197,7 +200,7 @@ class Walk {
       case Op::mod: return y == 0 || integer(x / y).failed ? failure() : integer(x % y);
       case Op::ceil_div: {
         if (y == 0 || integer(x / y).failed) return failure();
-        const __int128 floor = x / y - ((x % y != 0 && (x < 0) != (y < 0)) ? 1 : 0);
+        const Wide floor = x / y - ((x % y != 0 && (x < 0) != (y < 0)) ? 1 : 0);
         return integer(x % y == 0 ? floor : floor + 1);
       }
       case Op::min: return integer(std::min(x, y));

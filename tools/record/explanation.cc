@@ -123,7 +123,7 @@ class Explainer {
   std::string why(const LaunchPlan& plan, const LaunchView& view) const {
     const Candidate& candidate = *plan.candidate;
     const PatternSpec& pattern = *model_.patterns[candidate.match.pattern];
-    if (const std::string clause = broken_clause(pattern.where, pattern, view); !clause.empty()) {
+    if (std::string clause = broken_clause(pattern.where, pattern, view); !clause.empty()) {
       return clause;
     }
     int64_t key[kMaxKey];
@@ -154,7 +154,7 @@ class Explainer {
         resolution.binding - snapshot_.begin(snapshot_.bindings))];
     const SolutionSpec& solution = model_.solutions[binding.solution];
     const BindingScope scope(pattern, definition_of(solution));
-    if (const std::string clause = broken_clause(solution.where, scope, view); !clause.empty()) {
+    if (std::string clause = broken_clause(solution.where, scope, view); !clause.empty()) {
       return clause;
     }
     return fmt::format("{} \"{}\" of definition \"{}\"",

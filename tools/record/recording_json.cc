@@ -164,7 +164,7 @@ ParamRecord param_from_json(const nlohmann::json& value) {
 std::string hash_from_json(const nlohmann::json& image, const char* key, std::string_view prefix) {
   const auto found = image.find(key);
   if (found == image.end() || !found->is_string()) return "";
-  const auto text = found->get<std::string>();
+  auto text = found->get<std::string>();
   if (text.size() != prefix.size() + 32 || text.substr(0, prefix.size()) != prefix ||
       text.find_first_not_of("0123456789abcdefABCDEF", prefix.size()) != text.npos) {
     throw std::range_error("no image has such a hash");
