@@ -98,6 +98,9 @@ struct ControlBlock {
   char decider[256];  // name of the counters file that holds the decision
 
   uint32_t answer;  // atomic, futex; control_word(number of the ask, AnswerState)
+  // Executable graphs: made ready for the folder that was moved to; and that keep what they run, as that failed.
+  uint32_t moved_graphs;
+  uint32_t kept_graphs;
   uint32_t reserved2;
   char message[kControlTextBytes];
 

@@ -5,8 +5,8 @@
 //   ControlBlock                    at control_at (control_format.h)
 //   SeriesEntry[series_capacity]    at series_at: one per (config, pattern, definition,
 //                                   solution, device)
-//   shard 0, shard 1, ...           at shards_at + i * shard_stride; uint64 counters, that of
-//                                   (series s, outcome o) at (s * kOutcomeSlots + o) * 8
+//   shard 0, shard 1, ...           at shards_at + i * shard_stride; uint64 counters, that of (series s,
+//                                   kind k, outcome o) at ((s * kCountKinds + k) * kOutcomeSlots + o) * 8
 //
 // A count is the sum over all shards. Each shard has one writing thread at a time, but for shard 0,
 // which threads without one of their own share by atomic adds. Holes in the file read as zero.
@@ -23,8 +23,14 @@ namespace fibshim {
 inline constexpr char kCountersMagic[8] = {'F', 'I', 'B', 'C', 'N', 'T', 'R', 0};
 inline constexpr uint32_t kCountersVersion = 6;
 inline constexpr char kCountersSuffix[] = ".counters";
-inline constexpr uint32_t kOutcomeSlots = 16;      // counters per series, room for later outcomes
+inline constexpr uint32_t kOutcomeSlots = 16;      // counters of one kind, room for later outcomes
 inline constexpr uint32_t kSeriesCapacity = 4096;  // beyond: counted under "(other)" names
+
+// What is counted of a series. A launch runs its kernel once, when it is made; a node is counted when a graph is
+// instantiated, and runs each time that the graph is launched.
+enum class CountKind : uint32_t { launch, node, node_run };
+inline constexpr uint32_t kCountKinds = 3;
+inline constexpr uint32_t kCountersPerSeries = kCountKinds * kOutcomeSlots;
 inline constexpr uint32_t kMaxCountedDevices = 16;
 // Folders that a process has been in, one after the other. Those beyond are counted under the last entry,
 // whose path is "(other)".
@@ -47,7 +53,7 @@ struct FileHeader {
   uint32_t outcome_slots;  // kOutcomeSlots
   uint32_t series_capacity;
   uint32_t series_entry_bytes;
-  uint32_t reserved0;
+  uint32_t count_kinds;  // kCountKinds
   uint64_t series_at;  // bytes from the file's start
   uint64_t shards_at;
   uint64_t shard_stride;

@@ -18,6 +18,7 @@ enum class Outcome : uint8_t {
   observed,
   fallback_quarantined,
   error_fallback,
+  fallback_graph,
 };
 
 struct OutcomeInfo {
@@ -44,6 +45,8 @@ inline constexpr OutcomeInfo kOutcomes[] = {
      "its solution failed too often (FIBSHIM_QUARANTINE)"},
     {Outcome::error_fallback, "error_fallback",
      "a matched solution failed to load or to launch, and the original ran"},
+    {Outcome::fallback_graph, "fallback_graph",
+     "a node of a graph that cannot be rewritten; the log says why"},
 };
 inline constexpr uint32_t kOutcomeCount = sizeof(kOutcomes) / sizeof(kOutcomes[0]);
 

@@ -30,7 +30,7 @@ constexpr uint64_t to_pages(uint64_t bytes) {
 constexpr uint64_t kControlAt = to_pages(sizeof(FileHeader));
 constexpr uint64_t kSeriesAt = kControlAt + to_pages(sizeof(ControlBlock));
 constexpr uint64_t kShardsAt = kSeriesAt + sizeof(SeriesEntry) * kSeriesCapacity;
-constexpr uint64_t kShardBytes = uint64_t{8} * kOutcomeSlots * kSeriesCapacity;
+constexpr uint64_t kShardBytes = uint64_t{8} * kCountersPerSeries * kSeriesCapacity;
 constexpr uint32_t kCountsBetweenClaims = 100'000;
 static_assert(kShardsAt % kPageBytes == 0 && kShardBytes % kPageBytes == 0);
 
@@ -62,6 +62,7 @@ void describe_process() {
   head.version = kCountersVersion;
   head.header_bytes = sizeof(FileHeader);
   head.outcome_slots = kOutcomeSlots;
+  head.count_kinds = kCountKinds;
   head.series_capacity = kSeriesCapacity;
   head.series_entry_bytes = sizeof(SeriesEntry);
   head.series_at = kSeriesAt;
@@ -111,7 +112,7 @@ uint64_t pages_of_series(uint32_t count) {
   return to_pages(count * sizeof(SeriesEntry)) / kPageBytes;
 }
 uint64_t pages_of_shard(uint32_t series_count) {
-  return to_pages(uint64_t{8} * kOutcomeSlots * series_count) / kPageBytes;
+  return to_pages(uint64_t{8} * kCountersPerSeries * series_count) / kPageBytes;
 }
 
 // Maps header, series table and shard 0 of a new file, with the series that there are. Null; or why not, and
@@ -353,8 +354,8 @@ namespace {
 // space is short, system calls.
 __thread uint32_t t_left_without_asking __attribute__((tls_model("initial-exec")));
 
-// Claims a shard for the thread, and adds one to it, or to shard 0.
-void count_in_claimed(CounterIndex index) {
+// Claims a shard for the thread, and adds to it, or to shard 0.
+void count_in_claimed(CounterIndex index, uint64_t number) {
   Counters& state = g_counters;
   MutexGuard guard(state.lock);
   if (!ensure_open()) return;
@@ -369,19 +370,21 @@ void count_in_claimed(CounterIndex index) {
     t_left_without_asking = kCountsBetweenClaims;
     shard = state.shards[0];
   }
-  __atomic_fetch_add(shard + index, 1, __ATOMIC_RELAXED);
+  __atomic_fetch_add(shard + index, number, __ATOMIC_RELAXED);
 }
 
 }  // namespace
 
-void count_slowly(CounterIndex index) {
+void count_slowly(CounterIndex index) { count_many_slowly(index, 1); }
+
+void count_many_slowly(CounterIndex index, uint64_t number) {
   uint64_t* const shared = __atomic_load_n(&g_counters.shards[0], __ATOMIC_ACQUIRE);
   if (t_left_without_asking > 0 && shared != nullptr) {
     --t_left_without_asking;
-    __atomic_fetch_add(shared + index, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(shared + index, number, __ATOMIC_RELAXED);
     return;
   }
-  count_in_claimed(index);
+  count_in_claimed(index, number);
   // In a forked child this is the first sign of activity.
   upcalls().ensure_watcher();
 }
@@ -433,7 +436,10 @@ uint64_t hits_of(uint32_t series) {
   for (uint32_t i = 0; i < kMaxShards; ++i) {
     const uint64_t* const shard = __atomic_load_n(&g_counters.shards[i], __ATOMIC_ACQUIRE);
     if (shard == nullptr) break;
-    hits += __atomic_load_n(shard + counter_of(series, Outcome::hit), __ATOMIC_RELAXED);
+    const CounterIndex launches = counter_of(series, Outcome::hit);
+    for (const CountKind kind : {CountKind::launch, CountKind::node}) {
+      hits += __atomic_load_n(shard + counter_of_kind(launches, kind), __ATOMIC_RELAXED);
+    }
   }
   return hits;
 }

@@ -27,10 +27,17 @@ inline constexpr uint32_t kMaxShards = 4096;
 // Index of a counter within a shard.
 using CounterIndex = uint32_t;
 
+// Of launches; for the other kinds of what is counted see counter_of_kind().
 constexpr CounterIndex counter_of(uint32_t series, Outcome outcome) {
-  return series * kOutcomeSlots + static_cast<uint32_t>(outcome);
+  return series * kCountersPerSeries + static_cast<uint32_t>(outcome);
 }
-constexpr uint32_t series_of_counter(CounterIndex index) { return index / kOutcomeSlots; }
+constexpr uint32_t series_of_counter(CounterIndex index) { return index / kCountersPerSeries; }
+constexpr Outcome outcome_of_counter(CounterIndex index) {
+  return static_cast<Outcome>(index % kOutcomeSlots);
+}
+constexpr CounterIndex counter_of_kind(CounterIndex launches, CountKind kind) {
+  return launches + static_cast<uint32_t>(kind) * kOutcomeSlots;
+}
 
 // The calling thread's own shard, or null: none yet, or it shares shard 0.
 // __thread, not thread_local: C++ would check for a constructor at every use.
@@ -49,6 +56,17 @@ inline void count(CounterIndex index) {
     count_in(counters, index);
   } else {
     count_slowly(index);
+  }
+}
+
+// Adds several: for graphs, whose nodes are counted together.
+void count_many_slowly(CounterIndex index, uint64_t number);
+inline void count_many(CounterIndex index, uint64_t number) {
+  uint64_t* const counters = t_counters;
+  if (__builtin_expect(counters != nullptr, 1)) {
+    add_in_order(counters + index, number);
+  } else {
+    count_many_slowly(index, number);
   }
 }
 
@@ -83,7 +101,7 @@ void names_of_series(uint32_t series, const char** pattern, const char** definit
 uint32_t series_count();
 const char* folder_of_series(uint32_t series);
 
-// The device that it is counted for (-1: not told), and its launches that were redirected so far.
+// The device that it is counted for (-1: not told), and its launches and nodes that were redirected so far.
 int32_t device_of(uint32_t series);
 uint64_t hits_of(uint32_t series);
 

@@ -11,6 +11,15 @@ inline bool has_current_context() {
   return get_current != nullptr && get_current(&context) == CUDA_SUCCESS && context != nullptr;
 }
 
+// Where the driver does not tell: yes.
+inline bool is_primary_context_active(CUdevice device) {
+  const auto get_state = FIBSHIM_REAL(cuDevicePrimaryCtxGetState);
+  unsigned flags = 0;
+  int is_active = 1;
+  return get_state == nullptr || get_state(device, &flags, &is_active) != CUDA_SUCCESS ||
+         is_active != 0;
+}
+
 // A given context.
 class ContextScope {
  public:

@@ -17,6 +17,8 @@
 #undef cuGraphAddKernelNode
 #undef cuGraphAddNode
 #undef cuGraphExecKernelNodeSetParams
+#undef cuGraphExecUpdate
+#undef cuGraphInstantiate
 #undef cuGraphKernelNodeGetParams
 #undef cuGraphKernelNodeSetParams
 #undef cuStreamBeginCapture
@@ -30,3 +32,6 @@ using PFN_fibshim_cuDevicePrimaryCtxRelease_v7000 = CUresult(CUDAAPI*)(CUdevice 
 using PFN_fibshim_cuDevicePrimaryCtxReset_v7000 = CUresult(CUDAAPI*)(CUdevice device);
 using PFN_fibshim_cuStreamBeginCapture_v10000 = CUresult(CUDAAPI*)(CUstream stream);
 using PFN_fibshim_cuStreamDestroy_v2000 = CUresult(CUDAAPI*)(CUstream stream);
+using PFN_fibshim_cuGraphInstantiate = CUresult(CUDAAPI*)(CUgraphExec* executable, CUgraph graph,
+                                                          CUgraphNode* error_node, char* log,
+                                                          size_t log_size);

@@ -36,7 +36,27 @@ namespace fibshim {
   CALL(cuGraphGetNodes, PFN_cuGraphGetNodes_v10000)                             \
   CALL(cuGraphNodeGetType, PFN_cuGraphNodeGetType_v10000)                       \
   CALL(cuGraphChildGraphNodeGetGraph, PFN_cuGraphChildGraphNodeGetGraph_v10000) \
-  CALL(cuStreamGetCaptureInfo_v2, PFN_cuStreamGetCaptureInfo_v11030)            \
+  CALL(cuGraphClone, PFN_cuGraphClone_v10000)                                   \
+  CALL(cuGraphDestroy, PFN_cuGraphDestroy_v10000)                               \
+  CALL(cuGraphNodeFindInClone, PFN_cuGraphNodeFindInClone_v10000)               \
+  CALL(cuGraphKernelNodeGetParams_v2, PFN_cuGraphKernelNodeGetParams_v12000)    \
+  CALL(cuGraphKernelNodeSetParams_v2, PFN_cuGraphKernelNodeSetParams_v12000)    \
+  CALL(cuGraphKernelNodeGetAttribute, PFN_cuGraphKernelNodeGetAttribute_v11000) \
+  CALL(cuGraphKernelNodeSetAttribute, PFN_cuGraphKernelNodeSetAttribute_v11000) \
+  CALL(cuGraphNodeGetDependencies_v2, PFN_cuGraphNodeGetDependencies_v12030)    \
+  CALL(cuGraphNodeGetDependentNodes_v2, PFN_cuGraphNodeGetDependentNodes_v12030) \
+  CALL(cuGraphAddDependencies_v2, PFN_cuGraphAddDependencies_v12030)            \
+  CALL(cuGraphRemoveDependencies_v2, PFN_cuGraphRemoveDependencies_v12030)      \
+  CALL(cuGraphNodeGetEnabled, PFN_cuGraphNodeGetEnabled_v11060)                 \
+  CALL(cuGraphNodeSetParams, PFN_cuGraphNodeSetParams_v12020)                   \
+  CALL(cuGraphMemcpyNodeSetParams, PFN_cuGraphMemcpyNodeSetParams_v10000)       \
+  CALL(cuGraphMemsetNodeSetParams, PFN_cuGraphMemsetNodeSetParams_v10000)       \
+  CALL(cuGraphHostNodeSetParams, PFN_cuGraphHostNodeSetParams_v10000)           \
+  CALL(cuGraphEventRecordNodeSetEvent, PFN_cuGraphEventRecordNodeSetEvent_v11010) \
+  CALL(cuGraphEventWaitNodeSetEvent, PFN_cuGraphEventWaitNodeSetEvent_v11010)   \
+  CALL(cuStreamCreate, PFN_cuStreamCreate_v2000)                                \
+  CALL(cuStreamSynchronize, PFN_cuStreamSynchronize_v2000)                      \
+  CALL(cuCtxSynchronize, PFN_cuCtxSynchronize_v2000)                            \
   CALL(cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000)                     \
   CALL(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)                              \
   CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)

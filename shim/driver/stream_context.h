@@ -17,5 +17,7 @@ CUcontext context_of_stream(CUstream stream);
 
 // Whether what goes into the stream becomes nodes of a graph.
 bool is_capturing(CUstream stream, bool is_per_thread_stream);
+// The same; yes where the driver does not tell.
+bool may_be_capturing(CUstream stream, bool is_per_thread_stream);
 
 }  // namespace fibshim

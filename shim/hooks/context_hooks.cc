@@ -2,8 +2,10 @@
 #include "shim/hooks/hooks.h"
 
 #include "shim/base/upcalls.h"
-#include "shim/graphs/captures.h"
+#include "shim/driver/context_scope.h"
+#include "shim/graphs/exec_table.h"
 #include "shim/hooks/call_real.h"
+#include "shim/launch/captures.h"
 #include "shim/launch/lost_context.h"
 #include "shim/launch/recording.h"
 #include "shim/registry/devices.h"
@@ -30,6 +32,8 @@ template <class Function>
 CUresult end_context(const std::atomic<Function>& function, CUcontext context) {
   end_functions();
   end_captures_of_context(context);
+  fix_execs_of_context(context);
+  count_ended_stream();
   forget_lost_context(context);
   return call_real(function, context);
 }
@@ -38,7 +42,11 @@ template <class Function>
 CUresult end_primary_context(const std::atomic<Function>& function, CUdevice device,
                              bool is_reset) {
   end_functions();
+  if (is_reset) fix_all_execs();
+  count_ended_stream();
   const CUresult result = call_real(function, device);
+  // Others may hold a context that was released; whether it was the last is known only now.
+  if (!is_reset && !is_primary_context_active(device)) fix_all_execs();
   end_captures_of_primary_context(device, is_reset);
   forget_lost_primary_context(device);
   return result;
@@ -111,5 +119,7 @@ CUresult hook_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 CUresult hook_cuGreenCtxDestroy(CUgreenCtx context) {
   end_functions();
   end_captures_of_green_context(context);
+  fix_all_execs();
+  count_ended_stream();
   return call_real(real::cuGreenCtxDestroy, context);
 }

@@ -1,22 +1,17 @@
-// Hooks for graphs: kernel nodes are redirected like launches; see graphs.h.
+// Hooks for executable graphs: what runs in their place is made, changed and ended with them (graphs/). The host's
+// graphs are its own, and are not touched.
 //
-// The driver takes a node's parameters in two layouts (CUDA_KERNEL_NODE_PARAMS version 1, and
-// version 2 with a CUkernel), plain or inside a CUgraphNodeParams. All hooks widen them to
-// version 2.
+// The driver takes a node's parameters in two layouts (CUDA_KERNEL_NODE_PARAMS version 1, and version 2 with a
+// CUkernel), plain or inside a CUgraphNodeParams. All hooks widen them to version 2.
 #include "shim/hooks/hooks.h"
 
 #include <string.h>
 
 #include "shim/base/read_section.h"
-#include "shim/counters/counters.h"
-#include "shim/driver/driver.h"
-#include "shim/graphs/captures.h"
-#include "shim/graphs/graphs.h"
+#include "shim/graphs/exec_change.h"
+#include "shim/graphs/exec_launch.h"
+#include "shim/graphs/new_exec.h"
 #include "shim/hooks/call_real.h"
-#include "shim/launch/eager_plan.h"
-#include "shim/launch/launch.h"
-#include "shim/launch/node_plan.h"
-#include "shim/launch/recording.h"
 
 namespace fibshim {
 namespace {
@@ -52,144 +47,66 @@ bool narrow(const NodeParams& wide, CUgraphNodeParams* out) {
   return true;
 }
 
-bool is_kernel(const CUDA_KERNEL_NODE_PARAMS_v1*) { return true; }
-bool is_kernel(const NodeParams*) { return true; }
-bool is_kernel(const CUgraphNodeParams* params) {
-  return params->type == CU_GRAPH_NODE_TYPE_KERNEL;
+CUresult report(const void* slot, CUresult result) {
+  if (result != CUDA_SUCCESS) report_failed_call(slot, result);
+  return result;
 }
 
-// The graph that such parameters put into a node, or null.
-template <class Params>
-CUgraph child_in(const Params*) {
-  return nullptr;
-}
-CUgraph child_in(const CUgraphNodeParams* params) {
-  return params != nullptr && params->type == CU_GRAPH_NODE_TYPE_GRAPH ? params->graph.graph
-                                                                       : nullptr;
-}
-CUgraph child_in(CUgraphNodeParams* params) {
-  return child_in(const_cast<const CUgraphNodeParams*>(params));
+// Instantiates a graph. `call()` is the host's own.
+template <class Call>
+CUresult make_exec(CUgraphExec* executable, CUgraph graph, const Instantiation& how,
+                   const Call& call) {
+  NewExec made(graph, how);
+  return made.failure() != CUDA_SUCCESS ? made.failure() : made.finish(call(), executable);
 }
 
-CUresult set_cluster(CUgraphNode node, const uint32_t* cluster) {
-  CUkernelNodeAttrValue value;
-  memset(&value, 0, sizeof value);
-  value.clusterDim.x = cluster[0];
-  value.clusterDim.y = cluster[1];
-  value.clusterDim.z = cluster[2];
-  return call_real(real::cuGraphKernelNodeSetAttribute, node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-                   &value);
+Instantiation instantiation_of(const CUDA_GRAPH_INSTANTIATE_PARAMS* params,
+                               bool is_per_thread_stream) {
+  if (params == nullptr) return {};
+  return {params->flags, params->hUploadStream, is_per_thread_stream};
 }
 
-// Gives a redirected node the replacement's cluster, which parameters do not carry.
-CUresult set_planned_cluster(CUgraphNode node, const LaunchPlan& plan) {
-  return has_cluster(plan) ? set_cluster(node, plan.geometry + kClusterX) : CUDA_SUCCESS;
+template <class Call>
+CUresult update_exec(CUgraphExec executable, CUgraph graph, const Call& call) {
+  ExecUpdate update(executable, graph);
+  return update.failure() != CUDA_SUCCESS ? update.failure() : update.finish(call());
 }
 
-enum class NodeUse { add, set, set_executable };
-
-// Makes or sets a node. `apply` calls the driver with the parameters it is given; `node` is where
-// the node's handle is once that has succeeded.
-template <class Params, class Apply>
-CUresult make_node(NodeUse use, Params* params, const CUgraphNode* node, const Apply& apply) {
-  if (params == nullptr || !is_kernel(params) || !resolve_driver()) {
-    const CUresult result = apply(params);
-    const CUgraph child = child_in(params);
-    if (result == CUDA_SUCCESS && use != NodeUse::set_executable && node != nullptr &&
-        child != nullptr) {
-      remember_child_copy(child, *node);
-    }
-    return result;
-  }
-  const NodeParams original = widen(*params);
+// Sets a kernel node. `call(params)` is the host's own, with what it is given.
+template <class Params, class Call>
+CUresult set_kernel(CUgraphExec executable, CUgraphNode node, Params* params, const Call& call) {
+  if (params == nullptr) return call(params);
+  const NodeParams wide = widen(*params);
   const ReadSection section;
-  NodePlan plan;
-  const LaunchAction action = plan_node(original, &plan);
-  if (action == LaunchAction::fail) return plan.launch.decision->error;
-  SavedNode* saved = action == LaunchAction::redirect ? save_original(original, &plan) : nullptr;
-  std::remove_const_t<Params> replaced = *params;
-  const bool is_redirected =
-      saved != nullptr && narrow(plan.params, &replaced) &&
-      // An executable node keeps the attributes that it was instantiated with.
-      !(use == NodeUse::set_executable && has_cluster(plan.launch));
-  // The cluster of the replacement that is in the node leaves with it.
-  uint32_t cluster_before[3];
-  uint32_t replaced_cluster[3];
-  const bool had_cluster =
-      use == NodeUse::set && find_replaced_cluster(*node, cluster_before, replaced_cluster);
-  if (had_cluster) (void)set_cluster(*node, cluster_before);
-  if (!is_redirected) {
-    release_saved(saved);
-    if (action == LaunchAction::redirect) refuse_redirect(&plan.launch);
-    const CUresult result = apply(params);
-    if (use == NodeUse::add && result == CUDA_SUCCESS) record_node(original, plan.launch);
-    if (use == NodeUse::set && result == CUDA_SUCCESS) forget_node(*node);
-    if (had_cluster && result != CUDA_SUCCESS) (void)set_cluster(*node, replaced_cluster);
-    return result;
+  ExecChange change(executable);
+  if (const CUresult failure = change.plan_kernel(node, wide)) return failure;
+  CUresult result = CUDA_ERROR_UNKNOWN;
+  if (const NodeParams* const replacement = change.replacement_in_place()) {
+    std::remove_const_t<Params> narrowed = *params;
+    if (narrow(*replacement, &narrowed)) result = call(&narrowed);
+    if (result != CUDA_SUCCESS) change.refuse_replacement();
   }
-  const Decision& decision = *plan.launch.decision;
-  count(decision.counter);
-  CUresult result = apply(&replaced);
-  const bool was_applied = result == CUDA_SUCCESS;
-  if (was_applied && use != NodeUse::set_executable && node != nullptr) {
-    result = set_planned_cluster(*node, plan.launch);
-    if (result == CUDA_SUCCESS) remember_node(*node, saved);
-  }
-  if (use == NodeUse::add && result == CUDA_SUCCESS) record_node(original, plan.launch);
-  if (result == CUDA_SUCCESS) {
-    if (use == NodeUse::set_executable || node == nullptr) release_saved(saved);
-    return result;
-  }
-  const bool runs_original =
-      end_failed_launch(decision.counter, result, decision.on_error == OnError::fallback);
-  // The call fails, or goes on with the original. No node may be left with half a replacement, and
-  // what the host gave may have lain in the node.
-  if (use == NodeUse::add && was_applied && node != nullptr) {
-    (void)call_real(real::cuGraphDestroyNode, *node);
-  }
-  CUresult original_result = result;
-  if (runs_original || (use == NodeUse::set && was_applied)) {
-    std::remove_const_t<Params> kept = *params;
-    original_result =
-        narrow(saved_params(*saved), &kept) ? apply(&kept) : CUDA_ERROR_INVALID_HANDLE;
-  }
-  release_saved(saved);
-  if (use == NodeUse::set && original_result == CUDA_SUCCESS) {
-    forget_node(*node);
-  } else if (had_cluster) {
-    (void)set_cluster(*node, replaced_cluster);
-  }
-  return runs_original ? original_result : result;
-}
-
-template <class Params>
-CUresult give_original(CUresult result, CUgraphNode node, Params* params) {
-  NodeParams original;
-  if (result == CUDA_SUCCESS && params != nullptr &&
-      find_original_params(node, widen(*params), &original)) {
-    // As the driver reads such a node: a kernel comes with its function, both with the context.
-    const auto get_function = FIBSHIM_REAL(cuKernelGetFunction);
-    if (original.func == nullptr && get_function != nullptr) {
-      (void)get_function(&original.func, original.kern);
-    }
-    original.ctx = widen(*params).ctx;
-    Params narrowed = *params;
-    if (narrow(original, &narrowed)) *params = narrowed;
-  }
+  if (result != CUDA_SUCCESS) result = call(params);
+  if (result == CUDA_SUCCESS) change.set_kernel(wide);
   return result;
 }
 
-CUresult begin_capture(CUresult result, CUstream stream, bool is_per_thread_stream) {
-  if (result == CUDA_SUCCESS) record_capture(stream, is_per_thread_stream);
+// Sets another node: in the host's exec, in the kept copy of its graph, and in what runs in its place.
+template <class Call, class SetKept, class SetIn>
+CUresult set_other(CUgraphExec executable, CUgraphNode node, const Call& call,
+                   const SetKept& set_kept, const SetIn& set_in) {
+  ExecChange change(executable);
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS) change.set_other(node, set_kept, set_in);
   return result;
 }
 
-// A capture that was invalidated or not joined ends with an error, but it ends.
-CUresult end_capture(CUresult result, CUstream stream, bool is_per_thread_stream) {
-  if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
-      result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {
-    end_capture_of_stream(stream, is_per_thread_stream);
-  }
+// The same of nodes that only the host's exec follows.
+template <class Call>
+CUresult set_alone(CUgraphExec executable, const char* reason, const Call& call) {
+  ExecChange change(executable);
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS) change.leave(reason);
   return result;
 }
 
@@ -198,178 +115,218 @@ CUresult end_capture(CUresult result, CUstream stream, bool is_per_thread_stream
 
 using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is all hooks
 
-// --- make and set nodes ---
+// --- make and end ---
 
-CUresult hook_cuGraphAddKernelNode(CUgraphNode* node, CUgraph graph,
-                                   const CUgraphNode* dependencies, size_t count,
-                                   const CUDA_KERNEL_NODE_PARAMS_v1* params) {
-  return make_node(NodeUse::add, params, node, [&](const CUDA_KERNEL_NODE_PARAMS_v1* given) {
-    return call_real(real::cuGraphAddKernelNode, node, graph, dependencies, count, given);
+CUresult hook_cuGraphInstantiate(CUgraphExec* executable, CUgraph graph, CUgraphNode* error_node,
+                                 char* log, size_t log_size) {
+  return make_exec(executable, graph, {}, [&] {
+    return call_real(real::cuGraphInstantiate, executable, graph, error_node, log, log_size);
   });
 }
 
-CUresult hook_cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph,
-                                      const CUgraphNode* dependencies, size_t count,
-                                      const NodeParams* params) {
-  return make_node(NodeUse::add, params, node, [&](const NodeParams* given) {
-    return call_real(real::cuGraphAddKernelNode_v2, node, graph, dependencies, count, given);
+CUresult hook_cuGraphInstantiate_v2(CUgraphExec* executable, CUgraph graph,
+                                    CUgraphNode* error_node, char* log, size_t log_size) {
+  return make_exec(executable, graph, {}, [&] {
+    return call_real(real::cuGraphInstantiate_v2, executable, graph, error_node, log, log_size);
   });
 }
 
-CUresult hook_cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
-                             size_t count, CUgraphNodeParams* params) {
-  return make_node(NodeUse::add, params, node, [&](CUgraphNodeParams* given) {
-    return call_real(real::cuGraphAddNode, node, graph, dependencies, count, given);
+CUresult hook_cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph,
+                                          unsigned long long flags) {
+  return make_exec(executable, graph, {flags, nullptr, false}, [&] {
+    return call_real(real::cuGraphInstantiateWithFlags, executable, graph, flags);
   });
 }
 
-CUresult hook_cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
-                                const CUgraphEdgeData* edges, size_t count,
-                                CUgraphNodeParams* params) {
-  return make_node(NodeUse::add, params, node, [&](CUgraphNodeParams* given) {
-    return call_real(real::cuGraphAddNode_v2, node, graph, dependencies, edges, count, given);
+CUresult hook_cuGraphInstantiateWithParams(CUgraphExec* executable, CUgraph graph,
+                                           CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  return make_exec(executable, graph, instantiation_of(params, false), [&] {
+    return call_real(real::cuGraphInstantiateWithParams, executable, graph, params);
   });
 }
 
-CUresult hook_cuGraphKernelNodeSetParams(CUgraphNode node,
-                                         const CUDA_KERNEL_NODE_PARAMS_v1* params) {
-  return make_node(NodeUse::set, params, &node, [&](const CUDA_KERNEL_NODE_PARAMS_v1* given) {
-    return call_real(real::cuGraphKernelNodeSetParams, node, given);
+CUresult hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec* executable, CUgraph graph,
+                                                CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  return make_exec(executable, graph, instantiation_of(params, true), [&] {
+    return call_real(real::cuGraphInstantiateWithParams_ptsz, executable, graph, params);
   });
 }
 
-CUresult hook_cuGraphKernelNodeSetParams_v2(CUgraphNode node, const NodeParams* params) {
-  return make_node(NodeUse::set, params, &node, [&](const NodeParams* given) {
-    return call_real(real::cuGraphKernelNodeSetParams_v2, node, given);
+CUresult hook_cuGraphExecDestroy(CUgraphExec executable) {
+  Exec* const ended = take_exec(executable);
+  return finish_end(call_real(real::cuGraphExecDestroy, executable), ended);
+}
+
+// --- run ---
+
+CUresult hook_cuGraphLaunch(CUgraphExec executable, CUstream stream) {
+  return report(&real::cuGraphLaunch, launch_exec(real::cuGraphLaunch, executable, stream, false));
+}
+
+CUresult hook_cuGraphLaunch_ptsz(CUgraphExec executable, CUstream stream) {
+  return report(&real::cuGraphLaunch_ptsz,
+                launch_exec(real::cuGraphLaunch_ptsz, executable, stream, true));
+}
+
+CUresult hook_cuGraphUpload(CUgraphExec executable, CUstream stream) {
+  return report(&real::cuGraphUpload, upload_exec(real::cuGraphUpload, executable, stream, false));
+}
+
+CUresult hook_cuGraphUpload_ptsz(CUgraphExec executable, CUstream stream) {
+  return report(&real::cuGraphUpload_ptsz,
+                upload_exec(real::cuGraphUpload_ptsz, executable, stream, true));
+}
+
+// --- change ---
+
+CUresult hook_cuGraphExecUpdate(CUgraphExec executable, CUgraph graph, CUgraphNode* error_node,
+                                CUgraphExecUpdateResult* verdict) {
+  return update_exec(executable, graph, [&] {
+    return call_real(real::cuGraphExecUpdate, executable, graph, error_node, verdict);
   });
 }
 
-CUresult hook_cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams* params) {
-  return make_node(NodeUse::set, params, &node, [&](CUgraphNodeParams* given) {
-    return call_real(real::cuGraphNodeSetParams, node, given);
+CUresult hook_cuGraphExecUpdate_v2(CUgraphExec executable, CUgraph graph,
+                                   CUgraphExecUpdateResultInfo* info) {
+  return update_exec(executable, graph, [&] {
+    return call_real(real::cuGraphExecUpdate_v2, executable, graph, info);
   });
 }
 
 CUresult hook_cuGraphExecKernelNodeSetParams(CUgraphExec executable, CUgraphNode node,
                                              const CUDA_KERNEL_NODE_PARAMS_v1* params) {
-  return make_node(
-      NodeUse::set_executable, params, &node, [&](const CUDA_KERNEL_NODE_PARAMS_v1* given) {
-        return call_real(real::cuGraphExecKernelNodeSetParams, executable, node, given);
-      });
+  return set_kernel(executable, node, params, [&](const CUDA_KERNEL_NODE_PARAMS_v1* given) {
+    return call_real(real::cuGraphExecKernelNodeSetParams, executable, node, given);
+  });
 }
 
 CUresult hook_cuGraphExecKernelNodeSetParams_v2(CUgraphExec executable, CUgraphNode node,
                                                 const NodeParams* params) {
-  return make_node(NodeUse::set_executable, params, &node, [&](const NodeParams* given) {
+  return set_kernel(executable, node, params, [&](const NodeParams* given) {
     return call_real(real::cuGraphExecKernelNodeSetParams_v2, executable, node, given);
   });
 }
 
 CUresult hook_cuGraphExecNodeSetParams(CUgraphExec executable, CUgraphNode node,
                                        CUgraphNodeParams* params) {
-  return make_node(NodeUse::set_executable, params, &node, [&](CUgraphNodeParams* given) {
+  const auto call = [&](CUgraphNodeParams* given) {
     return call_real(real::cuGraphExecNodeSetParams, executable, node, given);
+  };
+  if (params == nullptr || params->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+    return set_kernel(executable, node, params, call);
+  }
+  return set_other(
+      executable, node, [&] { return call(params); },
+      [&](CUgraphNode kept) { return call_driver(real::cuGraphNodeSetParams, kept, params); },
+      [&](CUgraphExec exec, CUgraphNode copy) {
+        return call_driver(real::cuGraphExecNodeSetParams, exec, copy, params);
+      });
+}
+
+CUresult hook_cuGraphExecMemcpyNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                             const CUDA_MEMCPY3D* params, CUcontext context) {
+  const auto set_in = [&](CUgraphExec exec, CUgraphNode copy) {
+    return call_driver(real::cuGraphExecMemcpyNodeSetParams, exec, copy, params, context);
+  };
+  return set_other(
+      executable, node,
+      [&] {
+        return call_real(real::cuGraphExecMemcpyNodeSetParams, executable, node, params, context);
+      },
+      [&](CUgraphNode kept) {
+        return call_driver(real::cuGraphMemcpyNodeSetParams, kept, params);
+      },
+      set_in);
+}
+
+CUresult hook_cuGraphExecMemsetNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                             const CUDA_MEMSET_NODE_PARAMS* params,
+                                             CUcontext context) {
+  const auto set_in = [&](CUgraphExec exec, CUgraphNode copy) {
+    return call_driver(real::cuGraphExecMemsetNodeSetParams, exec, copy, params, context);
+  };
+  return set_other(
+      executable, node,
+      [&] {
+        return call_real(real::cuGraphExecMemsetNodeSetParams, executable, node, params, context);
+      },
+      [&](CUgraphNode kept) {
+        return call_driver(real::cuGraphMemsetNodeSetParams, kept, params);
+      },
+      set_in);
+}
+
+CUresult hook_cuGraphExecHostNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                           const CUDA_HOST_NODE_PARAMS* params) {
+  return set_other(
+      executable, node,
+      [&] { return call_real(real::cuGraphExecHostNodeSetParams, executable, node, params); },
+      [&](CUgraphNode kept) { return call_driver(real::cuGraphHostNodeSetParams, kept, params); },
+      [&](CUgraphExec exec, CUgraphNode copy) {
+        return call_driver(real::cuGraphExecHostNodeSetParams, exec, copy, params);
+      });
+}
+
+CUresult hook_cuGraphExecEventRecordNodeSetEvent(CUgraphExec executable, CUgraphNode node,
+                                                 CUevent event) {
+  return set_other(
+      executable, node,
+      [&] { return call_real(real::cuGraphExecEventRecordNodeSetEvent, executable, node, event); },
+      [&](CUgraphNode kept) {
+        return call_driver(real::cuGraphEventRecordNodeSetEvent, kept, event);
+      },
+      [&](CUgraphExec exec, CUgraphNode copy) {
+        return call_driver(real::cuGraphExecEventRecordNodeSetEvent, exec, copy, event);
+      });
+}
+
+CUresult hook_cuGraphExecEventWaitNodeSetEvent(CUgraphExec executable, CUgraphNode node,
+                                               CUevent event) {
+  return set_other(
+      executable, node,
+      [&] { return call_real(real::cuGraphExecEventWaitNodeSetEvent, executable, node, event); },
+      [&](CUgraphNode kept) {
+        return call_driver(real::cuGraphEventWaitNodeSetEvent, kept, event);
+      },
+      [&](CUgraphExec exec, CUgraphNode copy) {
+        return call_driver(real::cuGraphExecEventWaitNodeSetEvent, exec, copy, event);
+      });
+}
+
+CUresult hook_cuGraphNodeSetEnabled(CUgraphExec executable, CUgraphNode node,
+                                    unsigned is_enabled) {
+  ExecChange change(executable);
+  const CUresult result = call_real(real::cuGraphNodeSetEnabled, executable, node, is_enabled);
+  if (result == CUDA_SUCCESS) change.set_enabled(node, is_enabled != 0);
+  return result;
+}
+
+CUresult hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                                 CUgraph child) {
+  return set_alone(executable, "a child graph of it is set", [&] {
+    return call_real(real::cuGraphExecChildGraphNodeSetParams, executable, node, child);
   });
 }
 
-// --- read nodes ---
-
-CUresult hook_cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1* params) {
-  return give_original(call_real(real::cuGraphKernelNodeGetParams, node, params), node, params);
+CUresult hook_cuGraphExecExternalSemaphoresSignalNodeSetParams(
+    CUgraphExec executable, CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS* params) {
+  return set_alone(executable, "external semaphores of it are set", [&] {
+    return call_real(real::cuGraphExecExternalSemaphoresSignalNodeSetParams, executable, node,
+                     params);
+  });
 }
 
-CUresult hook_cuGraphKernelNodeGetParams_v2(CUgraphNode node, NodeParams* params) {
-  return give_original(call_real(real::cuGraphKernelNodeGetParams_v2, node, params), node, params);
+CUresult hook_cuGraphExecExternalSemaphoresWaitNodeSetParams(
+    CUgraphExec executable, CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS* params) {
+  return set_alone(executable, "external semaphores of it are set", [&] {
+    return call_real(real::cuGraphExecExternalSemaphoresWaitNodeSetParams, executable, node,
+                     params);
+  });
 }
 
-// The host's cluster and cooperation attributes do not apply to the replacement.
-CUresult hook_cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attribute,
-                                            const CUkernelNodeAttrValue* value) {
-  if (attribute == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION && value != nullptr) {
-    const uint32_t cluster[3] = {value->clusterDim.x, value->clusterDim.y, value->clusterDim.z};
-    if (keep_original_cluster(node, cluster)) return CUDA_SUCCESS;
-  }
-  if (rule_of(attribute) == AttributeRule::drop && is_redirected_node(node)) return CUDA_SUCCESS;
-  return call_real(real::cuGraphKernelNodeSetAttribute, node, attribute, value);
-}
-
-// --- copy and end nodes ---
-
-CUresult hook_cuGraphClone(CUgraph* clone, CUgraph original) {
-  const CUresult result = call_real(real::cuGraphClone, clone, original);
-  if (result == CUDA_SUCCESS && clone != nullptr) remember_copy(original, *clone);
-  return result;
-}
-
-CUresult hook_cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph,
-                                       const CUgraphNode* dependencies, size_t count,
-                                       CUgraph child) {
-  const CUresult result =
-      call_real(real::cuGraphAddChildGraphNode, node, graph, dependencies, count, child);
-  if (result == CUDA_SUCCESS && node != nullptr) remember_child_copy(child, *node);
-  return result;
-}
-
-CUresult hook_cuGraphDestroyNode(CUgraphNode node) {
-  forget_node(node);
-  return call_real(real::cuGraphDestroyNode, node);
-}
-
-CUresult hook_cuGraphDestroy(CUgraph graph) {
-  forget_graph(graph);
-  return call_real(real::cuGraphDestroy, graph);
-}
-
-// --- captures ---
-
-CUresult hook_cuStreamBeginCapture(CUstream stream) {
-  return begin_capture(call_real(real::cuStreamBeginCapture, stream), stream, false);
-}
-
-CUresult hook_cuStreamBeginCapture_ptsz(CUstream stream) {
-  return begin_capture(call_real(real::cuStreamBeginCapture_ptsz, stream), stream, true);
-}
-
-CUresult hook_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
-  return begin_capture(call_real(real::cuStreamBeginCapture_v2, stream, mode), stream, false);
-}
-
-CUresult hook_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
-  return begin_capture(call_real(real::cuStreamBeginCapture_v2_ptsz, stream, mode), stream, true);
-}
-
-CUresult hook_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
-                                          const CUgraphNode* dependencies,
-                                          const CUgraphEdgeData* edges, size_t count,
-                                          CUstreamCaptureMode mode) {
-  return begin_capture(
-      call_real(real::cuStreamBeginCaptureToGraph, stream, graph, dependencies, edges, count, mode),
-      stream, false);
-}
-
-CUresult hook_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
-                                               const CUgraphNode* dependencies,
-                                               const CUgraphEdgeData* edges, size_t count,
-                                               CUstreamCaptureMode mode) {
-  return begin_capture(call_real(real::cuStreamBeginCaptureToGraph_ptsz, stream, graph,
-                                 dependencies, edges, count, mode),
-                       stream, true);
-}
-
-CUresult hook_cuStreamEndCapture(CUstream stream, CUgraph* graph) {
-  return end_capture(call_real(real::cuStreamEndCapture, stream, graph), stream, false);
-}
-
-CUresult hook_cuStreamEndCapture_ptsz(CUstream stream, CUgraph* graph) {
-  return end_capture(call_real(real::cuStreamEndCapture_ptsz, stream, graph), stream, true);
-}
-
-CUresult hook_cuStreamDestroy(CUstream stream) {
-  end_captures_of_stream(stream);
-  return call_real(real::cuStreamDestroy, stream);
-}
-
-CUresult hook_cuStreamDestroy_v2(CUstream stream) {
-  end_captures_of_stream(stream);
-  return call_real(real::cuStreamDestroy_v2, stream);
+CUresult hook_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                                 const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
+  return set_alone(executable, "memory operations of it are set", [&] {
+    return call_real(real::cuGraphExecBatchMemOpNodeSetParams, executable, node, params);
+  });
 }

@@ -2,6 +2,7 @@
 #include "shim/hooks/hooks.h"
 
 #include "shim/base/upcalls.h"
+#include "shim/graphs/exec_table.h"
 #include "shim/hooks/call_real.h"
 #include "shim/launch/learn.h"
 #include "shim/registry/modules.h"
@@ -152,11 +153,13 @@ CUresult hook_cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
 // Forget the handles first: once the driver has unloaded them, another thread may be given the same
 // values.
 CUresult hook_cuModuleUnload(CUmodule module) {
+  fix_execs_of_owner(as_owner(module));
   forget_module(as_owner(module));
   return call_real(real::cuModuleUnload, module);
 }
 
 CUresult hook_cuLibraryUnload(CUlibrary library) {
+  fix_execs_of_owner(as_owner(library));
   forget_module(as_owner(library));
   return call_real(real::cuLibraryUnload, library);
 }

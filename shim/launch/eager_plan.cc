@@ -17,12 +17,13 @@ namespace {
 
 constexpr CounterIndex kUntrackedCounter = counter_of(0, Outcome::untracked);
 
-// The handle's record, learnt if need be. Null: no pattern knows it, or the driver does not either.
-const Record* find_record(const void* handle) {
+// The handle's record, learnt if need be. Null: no pattern knows it, or the driver does not either; *counter is
+// what it then counts as.
+const Record* find_record(const void* handle, CounterIndex* counter) {
   uintptr_t slot = find_handle(handle);
   if (slot == 0 || (slot & kUnmatched) != 0) slot = learn_stranger(handle);
   // Without a generation there are no counters: the shim is off.
-  if (slot != 0 ? (slot & kUntracked) != 0 : has_generation()) count(kUntrackedCounter);
+  *counter = slot != 0 || has_generation() ? kUntrackedCounter : kNoCounter;
   return slot == 0 || (slot & kUntracked) != 0 ? nullptr : entry_of(slot)->record;
 }
 
@@ -30,22 +31,19 @@ Mode mode_of(const Record& record) {
   return record.candidate_count == 0 ? Mode::apply : record.candidates[0].generation->mode;
 }
 
-void count_plan(const LaunchPlan& plan, Mode mode) {
-  if (plan.action == LaunchAction::redirect) return;
-  if (plan.candidate == nullptr) return count(kUntrackedCounter);
-  const uint32_t series =
-      plan.decision == nullptr ? unresolved_series(*plan.candidate) : plan.decision->series;
-  count(counter_of(series, plan.outcome));
-  const bool has_failed = plan.outcome == Outcome::error || plan.outcome == Outcome::error_fallback;
-  if (has_failed && mode != Mode::observe) {
-    record_failure(series, plan.decision->error);
-  }
+CounterIndex counter_of_plan(const LaunchPlan& plan) {
+  if (plan.action == LaunchAction::redirect) return plan.decision->counter;
+  if (plan.candidate == nullptr) return kUntrackedCounter;
+  return counter_of(
+      plan.decision == nullptr ? unresolved_series(*plan.candidate) : plan.decision->series,
+      plan.outcome);
 }
 
 }  // namespace
 
-void plan_eager(LaunchRequest* request, LaunchPlan* plan) {
-  const Record* const record = find_record(request->handle);
+CounterIndex plan_uncounted(LaunchRequest* request, LaunchPlan* plan) {
+  CounterIndex untracked = kNoCounter;
+  const Record* const record = find_record(request->handle, &untracked);
   if (record == nullptr) {
     plan->action = LaunchAction::original;
     plan->outcome = Outcome::untracked;
@@ -53,10 +51,9 @@ void plan_eager(LaunchRequest* request, LaunchPlan* plan) {
     plan->arguments = nullptr;
     plan->candidate = nullptr;
     plan->decision = nullptr;
-    return;
+    return untracked;
   }
-  const Mode mode = mode_of(*record);
-  plan_launch(*record, mode, request, plan,
+  plan_launch(*record, mode_of(*record), request, plan,
               [&](Candidate& candidate, int64_t* key) -> const Decision& {
                 uint32_t count = candidate.pattern->key.count;
                 if (record->kind == HandleKind::kernel && are_devices_told_apart()) {
@@ -67,7 +64,26 @@ void plan_eager(LaunchRequest* request, LaunchPlan* plan) {
                            ? *found
                            : decide(*record, &candidate, key, count, *request, &plan->uncached);
               });
-  count_plan(*plan, mode);
+  return counter_of_plan(*plan);
+}
+
+const Record* find_tracked(const void* handle) {
+  CounterIndex untracked = kNoCounter;
+  return find_record(handle, &untracked);
+}
+
+void record_failed_plan(const LaunchPlan& plan) {
+  const bool has_failed = plan.outcome == Outcome::error || plan.outcome == Outcome::error_fallback;
+  if (has_failed && mode_of(*plan.record) != Mode::observe) {
+    record_failure(plan.decision->series, plan.decision->error);
+  }
+}
+
+void plan_eager(LaunchRequest* request, LaunchPlan* plan) {
+  const CounterIndex counter = plan_uncounted(request, plan);
+  if (counter == kNoCounter || plan->action == LaunchAction::redirect) return;
+  count(counter);
+  record_failed_plan(*plan);
 }
 
 void refuse_redirect(LaunchPlan* plan) {
@@ -78,8 +94,12 @@ void refuse_redirect(LaunchPlan* plan) {
 
 void count_kept(const void* handle) {
   const ReadSection section;
-  const Record* const record = find_record(handle);
-  if (record == nullptr) return;
+  CounterIndex untracked = kNoCounter;
+  const Record* const record = find_record(handle, &untracked);
+  if (record == nullptr) {
+    if (untracked != kNoCounter) count(untracked);
+    return;
+  }
   record_bare_launch(*record);
   if (record->candidate_count == 0) return count(kUntrackedCounter);
   count(counter_of(unresolved_series(record->candidates[0]), Outcome::fallback_refused));

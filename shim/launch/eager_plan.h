@@ -4,9 +4,20 @@
 // Slow side; within the caller's read section, in which the plan must also be read.
 #pragma once
 
+#include "shim/counters/counters.h"
 #include "shim/plan/plan.h"
 
 namespace fibshim {
+
+// Fills the plan, and counts nothing. Returns the counter of what becomes of the launch; kNoCounter: the shim is off.
+inline constexpr CounterIndex kNoCounter = UINT32_MAX;
+CounterIndex plan_uncounted(LaunchRequest* request, LaunchPlan* plan);
+
+// The record of a handle that some pattern knows, or that is recorded; learnt if need be. Null: neither.
+const Record* find_tracked(const void* handle);
+
+// A plan whose solution failed is counted against that solution.
+void record_failed_plan(const LaunchPlan& plan);
 
 // Fills the plan. Of a plan to redirect nothing is counted yet: count plan->decision->counter right before the
 // launch, and call end_failed_launch() or refuse_redirect() when it does not happen.

@@ -235,6 +235,10 @@ typename Launch::End launch_tracked(Launch launch, uintptr_t slot, ReaderState* 
 
 template <class Launch>
 inline typename Launch::End launch_untracked(Launch launch, ReaderState* reader) {
+  // Into a capture nothing is launched yet.
+  if (__builtin_expect(g_slow_reasons.load(std::memory_order_relaxed) != 0, 0)) {
+    return leave_for_slow_side(launch, reader);
+  }
   leave_fast_section(reader);
   count_in(reader->counters, kUntracked0);
   return launch.original();

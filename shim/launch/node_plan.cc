@@ -2,15 +2,28 @@
 
 #include <string.h>
 
+#include "shim/driver/context_scope.h"
 #include "shim/launch/eager_plan.h"
 
 namespace fibshim {
+namespace {
 
-LaunchAction plan_node(const NodeParams& original, NodePlan* plan) {
+// A CUfunction where the decision has one: it is of the original's own context.
+void put_kernel(const NodeParams& original, const Decision& decision, NodeParams* params) {
+  const bool has_function = decision.kernel != reinterpret_cast<CUfunction>(decision.node_kernel);
+  params->func = has_function ? decision.kernel : nullptr;
+  params->kern = has_function ? nullptr : decision.node_kernel;
+  params->ctx = original.ctx;
+}
+
+}  // namespace
+
+bool is_tracked_kernel(const void* handle) { return find_tracked(handle) != nullptr; }
+
+LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3], NodePlan* plan) {
   LaunchRequest request;
   memset(static_cast<void*>(&request), 0, sizeof request);
-  request.handle = original.func != nullptr ? static_cast<const void*>(original.func)
-                                            : static_cast<const void*>(original.kern);
+  request.handle = handle_of(original);
   request.view.params = original.kernelParams;
   request.extra = original.extra;
   uint32_t* const given = request.view.geometry;
@@ -20,18 +33,20 @@ LaunchAction plan_node(const NodeParams& original, NodePlan* plan) {
   given[kBlockX] = original.blockDimX;
   given[kBlockY] = original.blockDimY;
   given[kBlockZ] = original.blockDimZ;
-  given[kClusterX] = given[kClusterY] = given[kClusterZ] = 1;
+  for (int i = 0; i < 3; ++i) given[kClusterX + i] = cluster[0] == 0 ? 1 : cluster[i];
   given[kSharedMem] = original.sharedMemBytes;
-  plan_eager(&request, &plan->launch);
+  if (original.ctx != nullptr) {
+    const ContextScope scope(original.ctx);
+    plan->counter = plan_uncounted(&request, &plan->launch);
+  } else {
+    plan->counter = plan_uncounted(&request, &plan->launch);
+  }
   if (plan->launch.action != LaunchAction::redirect) return plan->launch.action;
 
   const uint32_t* const planned = plan->launch.geometry;
   NodeParams& params = plan->params;
   params = original;
-  params.func = nullptr;
-  params.kern = plan->launch.decision->node_kernel;
-  // With `func` the context was the function's own; a kernel takes the current one when it is null.
-  if (original.func != nullptr) params.ctx = nullptr;
+  put_kernel(original, *plan->launch.decision, &params);
   params.gridDimX = planned[kGridX];
   params.gridDimY = planned[kGridY];
   params.gridDimZ = planned[kGridZ];
@@ -44,23 +59,16 @@ LaunchAction plan_node(const NodeParams& original, NodePlan* plan) {
   return LaunchAction::redirect;
 }
 
-SavedNode* save_original(const NodeParams& original, NodePlan* plan) {
-  SavedNode* const saved = save_node(original, plan->launch);
-  if (saved == nullptr) return nullptr;
-  const Decision& decision = *plan->launch.decision;
-  const Binding& binding = *decision.binding;
-  void** const kept = saved_params(*saved).kernelParams;
-  if (binding.is_identity != 0) {
-    plan->params.kernelParams = kept;
-    return saved;
-  }
-  const ArgumentMap* const arguments = decision.snapshot->begin(binding.arguments);
-  for (uint32_t i = 0; i < binding.arguments.count; ++i) {
-    const ArgumentMap& argument = arguments[i];
-    if (argument.kind != ArgumentMap::Kind::pass) continue;
-    plan->launch.pointers[i] = static_cast<char*>(kept[argument.param]) + argument.offset;
-  }
-  return saved;
+void refuse_node(NodePlan* plan, Outcome outcome) {
+  plan->launch.action = LaunchAction::original;
+  plan->launch.outcome = outcome;
+  plan->counter = counter_of(plan->launch.decision->series, outcome);
+}
+
+bool waits_for_previous(const NodePlan& plan) {
+  const Decision& decision = *plan.launch.decision;
+  const Snapshot& snapshot = *decision.snapshot;
+  return snapshot.begin(snapshot.solutions)[decision.binding->solution].waits_for_previous != 0;
 }
 
 }  // namespace fibshim

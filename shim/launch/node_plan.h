@@ -1,22 +1,36 @@
 // The plan of a kernel node of a graph.
 #pragma once
 
-#include "shim/graphs/graphs.h"
+#include "shim/counters/counters.h"
+#include "shim/plan/plan.h"
 
 namespace fibshim {
 
-// What a node must be made of in the original's place.
+using NodeParams = CUDA_KERNEL_NODE_PARAMS_v2;
+
+// What a node must be made of in the original's place, and what it is counted as.
 struct NodePlan {
   LaunchPlan launch;
-  NodeParams params;  // the replacement's; valid while the plan lives
+  NodeParams params;  // the replacement's, of a redirect; valid while the plan and the original's parameters live
+  CounterIndex counter;  // kNoCounter: the shim is off
 };
 
-// Plans a node, counting what does not lead to a redirect. Returns the launch plan's action.
-LaunchAction plan_node(const NodeParams& original, NodePlan* plan);
+// The kernel of a node, as handles are known.
+inline const void* handle_of(const NodeParams& params) {
+  return params.func != nullptr ? static_cast<const void*>(params.func)
+                                : static_cast<const void*>(params.kern);
+}
 
-// Before a redirected node is made or set: copies `original`, and lets the replacement take its arguments from
-// the copy. The host's may lie in the node itself, whose memory the driver gives up when the node is set.
-// Null: no memory.
-SavedNode* save_original(const NodeParams& original, NodePlan* plan);
+// Whether any pattern knows the kernel, or it is recorded; otherwise plan_node() need not be asked.
+bool is_tracked_kernel(const void* handle);
+
+// Plans a node, and counts nothing. `cluster`: of the original; 0: none. Within a read section.
+LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3], NodePlan* plan);
+
+// A redirect turns out to be impossible.
+void refuse_node(NodePlan* plan, Outcome outcome);
+
+// Whether the replacement waits for the kernel before it to end, where it may begin earlier.
+bool waits_for_previous(const NodePlan& plan);
 
 }  // namespace fibshim

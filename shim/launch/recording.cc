@@ -3,7 +3,7 @@
 #include "shim/base/log.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/stream_context.h"
-#include "shim/graphs/captures.h"
+#include "shim/launch/captures.h"
 #include "shim/base/slow_reasons.h"
 #include "shim/registry/devices.h"
 #include "shim/registry/handles.h"

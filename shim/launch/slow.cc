@@ -6,7 +6,8 @@
 #include "shim/base/read_section.h"
 #include "shim/counters/counters.h"
 #include "shim/driver/driver.h"
-#include "shim/graphs/captured_launch.h"
+#include "shim/driver/stream_context.h"
+#include "shim/launch/captures.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/launch.h"
 #include "shim/launch/lost_context.h"
@@ -54,6 +55,11 @@ CUresult launch_planned(const SlowLaunch& launch, const LaunchPlan& plan,
 // `call_original`: makes the host's own launch.
 template <class CallOriginal>
 CUresult launch_slowly(SlowLaunch* launch, const CallOriginal& call_original) {
+  // What is captured becomes a node as it is: graphs are rewritten when they are instantiated (graphs/).
+  if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) != 0, 0) &&
+      may_be_capturing(launch->request.stream, launch->request.is_per_thread_stream)) {
+    return call_original();
+  }
   const ReadSection section;
   LaunchPlan plan;
   plan_eager(&launch->request, &plan);
@@ -68,14 +74,12 @@ CUresult launch_slowly(SlowLaunch* launch, const CallOriginal& call_original) {
   const bool fits = plan_attributes(has_config ? launch->config->attrs : nullptr,
                                     has_config ? launch->config->numAttrs : 0, plan, attributes,
                                     &attribute_count);
-  const CapturedLaunch captured(launch->request, plan);
-  if (!fits || !captured.can_be_redirected()) {
+  if (!fits) {
     refuse_redirect(&plan);
     return original();
   }
   count(plan.decision->counter);
   const CUresult result = recording.end(launch_planned(*launch, plan, attributes, attribute_count));
-  captured.end(result);
   if (result == CUDA_SUCCESS) return result;
   const bool falls_back = plan.decision->on_error == OnError::fallback;
   if (!end_failed_launch(plan.decision->counter, result, falls_back)) return result;

@@ -7,6 +7,7 @@
 #include "shim/base/read_section.h"
 #include "shim/base/settings_in_force.h"
 #include "shim/counters/counters.h"
+#include "shim/graphs/graph_swap.h"
 #include "shim/launch/learn.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/life/read_settings.h"
@@ -89,6 +90,16 @@ Generation* prepare_generation(bool is_off, const char* path, Faults faults,
   return next;
 }
 
+void watch_graphs() {
+  const MovedGraphs graphs = prepare_graphs();
+  g_watch.graphs.moved += graphs.moved;
+  g_watch.graphs.kept += graphs.kept;
+  if (graphs.moved + graphs.kept != 0) {
+    log_message(LogLevel::info, "%u graphs are ready for the folder in force, %u keep what they run",
+                graphs.moved, graphs.kept);
+  }
+}
+
 bool put_generation_in_force(Generation* next, bool is_off, const char* wanted,
                              char (&message)[kControlTextBytes]) {
   if (next != nullptr) {
@@ -113,6 +124,8 @@ bool put_generation_in_force(Generation* next, bool is_off, const char* wanted,
                 next->snapshot->patterns.count, next->snapshot->solutions.count);
   }
   write_status();
+  // Whoever asked waits until graphs are ready, too.
+  watch_graphs();
   return true;
 }
 

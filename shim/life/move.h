@@ -17,6 +17,9 @@ Generation* prepare_generation(bool is_off, const char* path, Faults faults,
 bool put_generation_in_force(Generation* next, bool is_off, const char* wanted,
                              char (&message)[kControlTextBytes]);
 
+// Makes captured graphs ready for the generation in force, where they are not.
+void watch_graphs();
+
 // Both. False: refused, and `message` says why.
 bool move_to(bool is_off, const char* path, Faults faults, char (&message)[kControlTextBytes]);
 

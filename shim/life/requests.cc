@@ -102,6 +102,7 @@ void serve_request(uint32_t word) {
   if (verb != AskVerb::move && verb != AskVerb::prepare) return;
   // A new request came before the last one was decided.
   if (watch.prepared.exists) carry_out(watch.prepared.decision.abort());
+  watch.graphs = {};
   write_answer(AnswerState::working, "");
   const bool is_off = g_request.target == AskTarget::off;
   const char* const wanted = folder_of(g_request.target);

@@ -13,7 +13,7 @@
 #include "shim/base/settings_in_force.h"
 #include "shim/counters/counters.h"
 #include "shim/driver/real_dl.h"
-#include "shim/graphs/graphs.h"
+#include "shim/graphs/exec_table.h"
 #include "shim/launch/learn.h"
 #include "shim/launch/recording.h"
 #include "shim/life/read_settings.h"

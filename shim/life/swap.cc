@@ -10,6 +10,7 @@
 #include "shim/base/log.h"
 #include "shim/base/settings_in_force.h"
 #include "shim/counters/counters.h"
+#include "shim/graphs/exec_table.h"
 #include "shim/life/move.h"
 #include "shim/life/requests.h"
 #include "shim/life/watch.h"
@@ -111,7 +112,9 @@ bool do_due_work(uint32_t* ask, bool* has_more) {
   } else if (monotonic_ms() - watch.resolved_ms >= kResolveMs) {
     follow_link();
     update_totals();
+    watch_graphs();
   }
+  end_buried_variants();
   while (Generation* ended = take_ended_generation(has_more)) end_generation(ended);
   leave_busy();
   return true;

@@ -74,6 +74,8 @@ void write_answer(AnswerState state, const char* message) {
   ControlBlock* const control = g_watch.control;
   if (control == nullptr) return;
   copy_text(control->message, message);
+  control->moved_graphs = g_watch.graphs.moved;
+  control->kept_graphs = g_watch.graphs.kept;
   __atomic_store_n(&control->answer, control_word(control_number(g_watch.seen_ask), state),
                    __ATOMIC_RELEASE);
   wake_all(&control->answer);

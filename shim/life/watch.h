@@ -9,6 +9,7 @@
 
 #include "shim/abi/control_format.h"
 #include "shim/base/mutex.h"
+#include "shim/graphs/graph_swap.h"
 #include "shim/life/decision_word.h"
 #include "shim/life/folder_identity.h"
 #include "shim/registry/generation.h"
@@ -47,6 +48,7 @@ struct Watch {
   uint64_t retry_at_ms;  // when to try that again; 0: not
   ImageTotals totals;
   PreparedMove prepared;
+  MovedGraphs graphs;  // by the move that was asked for last
 };
 extern constinit Watch g_watch;
 

@@ -106,6 +106,18 @@ Tally HostRun::read_stats(const std::vector<std::string>& more) const {
 Tally HostRun::counted() const { return read_stats({}); }
 Tally HostRun::counted(int pid) const { return read_stats({"--pid", std::to_string(pid)}); }
 
+Tally HostRun::counted_without_nodes(int pid) const {
+  std::vector<std::string> more;
+  if (pid != 0) more = {"--pid", std::to_string(pid)};
+  const nlohmann::json stats = stats_json(stats_dir_, more);
+  Tally tally;
+  for (const auto& [outcome, count] : stats["totals"].items()) {
+    const long left = count.get<long>() - stats["nodes"][outcome].get<long>();
+    if (left != 0) tally[outcome] = left;
+  }
+  return tally;
+}
+
 Tally HostRun::logged() const {
   Tally tally;
   std::ifstream log(log_);
@@ -142,7 +154,7 @@ void HostRun::expect_holds_with_faults() const {
     for (const auto& [name, value] : tally) {
       if (name.starts_with("ran:")) ran[name] += value;
     }
-    Tally counts = counted(pid);
+    Tally counts = counted_without_nodes(pid);
     long launches = 0;
     for (const auto& [outcome, count] : counts) launches += count;
     EXPECT_EQ(launches, tally["launches"]);
@@ -157,6 +169,7 @@ void HostRun::expect_holds_with_faults() const {
   }
   if (!has_log_) return;
   EXPECT_EQ(logged(), ran) << process_.out << process_.err;
+  expect_replaced(ran);
 }
 
 void HostRun::expect_holds() const {
@@ -174,6 +187,27 @@ void HostRun::expect_holds() const {
   EXPECT_EQ(counted(), counts) << process_.out << process_.err;
   if (!has_log_) return;
   EXPECT_EQ(logged(), ran) << process_.out << process_.err;
+  expect_replaced(ran);
+}
+
+// Executions of hits are what ran as a replacement.
+void HostRun::expect_replaced(const Tally& ran) const {
+  long replaced = 0;
+  for (const auto& [name, count] : ran) {
+    if (name.starts_with("ran:curated")) replaced += count;
+  }
+  EXPECT_EQ(stats_json(stats_dir_, {})["executions"]["hit"].get<long>(), replaced)
+      << process_.out << process_.err;
+}
+
+void HostRun::expect_all_executed() const {
+  if (!has_log_) return;
+  long ran = 0;
+  for (const auto& [name, count] : logged()) ran += count;
+  long executions = 0;
+  const nlohmann::json counted = stats_json(stats_dir_, {})["executions"];
+  for (const auto& [outcome, count] : counted.items()) executions += count.get<long>();
+  EXPECT_EQ(executions, ran) << process_.out << process_.err;
 }
 
 }  // namespace fibshim::conformance

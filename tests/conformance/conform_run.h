@@ -54,6 +54,8 @@ class HostRun {
   Tally logged() const;
   // Of one process; an exec'ed program shares its pid with the one before.
   Tally counted(int pid) const;
+  // Where faults strike: a graph of which nothing could be learnt is not counted. Pid 0: of all.
+  Tally counted_without_nodes(int pid = 0) const;
   // "fibshim[...]" lines on stderr.
   std::vector<std::string> messages() const;
   const std::string& stats_dir() const { return stats_dir_; }
@@ -68,10 +70,13 @@ class HostRun {
   // The same of a random program that ran with faults_of(seed): every launch was counted, hits as
   // such, and where it failed because of the shim the log says why.
   void expect_holds_with_faults() const;
+  // What ran was counted as executions, no more and no less.
+  void expect_all_executed() const;
   bool was_skipped() const { return process_.exit_code == 77; }
 
  private:
   Tally read_stats(const std::vector<std::string>& more) const;
+  void expect_replaced(const Tally& ran) const;
   void expect_ended_well() const;
 
   std::string stats_dir_;

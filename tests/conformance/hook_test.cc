@@ -19,6 +19,7 @@ TEST_P(EveryHook, DoesWhatItIsFor) {
   const HostRun run({"conform", "hook", GetParam()});
   if (run.was_skipped()) GTEST_SKIP() << run.process().out;
   run.expect_holds(0);
+  run.expect_all_executed();
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, EveryHook, testing::ValuesIn(kHooks), kByItself);

@@ -62,6 +62,9 @@ struct Row {
 const Row kRows[] = {
     {"UnderLoad", "swap_under_load"},
     {"AndGraphs", "swap_and_graphs", 0, false},
+    {"AndChangedGraphs", "swap_and_changed_graphs", 0, false},
+    {"AndManyGraphs", "swap_and_many_graphs", 0, false},
+    {"GraphDetails", "swap_graph_details", 0, false, "it makes driver calls fail"},
     {"Refused", "swap_refused", 4},
     {"Unloadable", "swap_unloadable", 1, false, "it makes driver calls fail"},
     {"LinkToWhatIsNotYetWhole", "swap_link_to_half", 1, false},

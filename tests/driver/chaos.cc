@@ -126,8 +126,10 @@ CUresult pick_code(Api api, uint64_t* random) {
   }
 }
 
-bool makes_or_sets_a_node(Api api) {
-  return is_one_of(api, {Api::cuGraphAddKernelNode, Api::cuGraphAddKernelNode_v2,
+// What may be called once more in the host's place.
+bool may_be_repeated(Api api) {
+  return is_one_of(api, {Api::cuGraphLaunch, Api::cuGraphLaunch_ptsz,
+                         Api::cuGraphAddKernelNode, Api::cuGraphAddKernelNode_v2,
                          Api::cuGraphAddNode, Api::cuGraphAddNode_v2,
                          Api::cuGraphKernelNodeSetParams, Api::cuGraphKernelNodeSetParams_v2,
                          Api::cuGraphNodeSetParams, Api::cuGraphExecKernelNodeSetParams,
@@ -137,7 +139,7 @@ bool makes_or_sets_a_node(Api api) {
 // The host's call, as it was made or with something else in it.
 bool is_the_hosts(const ThreadChaos& thread, Api api) {
   if (is_launch(api)) return is_launch(thread.host_call);
-  return api == thread.host_call && (!thread.was_forwarded || makes_or_sets_a_node(api));
+  return api == thread.host_call && (!thread.was_forwarded || may_be_repeated(api));
 }
 
 void note_fault(ThreadChaos* thread, Api api, bool is_hosts, CUresult code) {

@@ -287,25 +287,37 @@ struct Node : Slot {
   Graph* graph = nullptr;
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   std::vector<Node*> dependencies;
+  std::vector<CUgraphEdgeData> dependency_data;  // of each
   OwnedLaunch kernel;
   bool is_given_as_kernel = false;  // by the params' `kern`: read back the same way
   std::function<void()> action;     // memcpy, memset, host
   Graph* child = nullptr;           // owned
   CUDA_MEMSET_NODE_PARAMS memset_params{};
+  CUDA_MEMCPY3D memcpy_params{};
   CUDA_HOST_NODE_PARAMS host_params{};
+  CUevent event = nullptr;
+  std::vector<uint8_t> memory;      // of a memory node
+  std::vector<Graph*> bodies;       // of a conditional node; owned
+  std::vector<CUgraph> body_handles;
+  bool condition = false;
+  bool is_enabled = true;  // in an executable graph
 };
+
+// Nodes of a graph that was copied -> the generation that they had then, and their copies.
+using NodeCopies = std::map<Node*, std::pair<uint32_t, Node*>>;
 
 struct Graph : Slot {
   std::vector<Node*> nodes;
   bool is_owned = false;  // by a node, an executable graph or a capture: not to be destroyed
+  NodeCopies originals;   // of a clone: those that it was made from
 };
 
 struct GraphExec : Slot {
   Graph* graph = nullptr;    // a private copy
   std::vector<Node*> order;  // its nodes, each behind those it depends on
-  // Node of the source graph -> its generation, node of the copy.
-  std::map<Node*, std::pair<uint32_t, Node*>> copies;
+  NodeCopies copies;         // of the source graph
   Context* context = nullptr;
+  cuuint64_t flags = 0;
 };
 
 struct Link : Slot {
@@ -565,7 +577,10 @@ CUresult code_on(Function& function, Device& device, const KernelInfo** info);
 Graph* make_graph();
 void end_graph(Graph& graph);
 Node* make_node(Graph& graph, CUgraphNodeType type);
-void add_dependency(Node& node, Node& on);
-Graph* clone_graph(const Graph& source, std::map<Node*, std::pair<uint32_t, Node*>>* copies);
+Graph* clone_graph(const Graph& source, NodeCopies* copies);
+
+// graph_edges.cc
+void add_dependency(Node& node, Node& on, const CUgraphEdgeData& data);
+void remove_dependency(Node& node, const Node& on);
 
 }  // namespace simcuda

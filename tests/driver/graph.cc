@@ -5,21 +5,16 @@
 #include <algorithm>
 #include <set>
 
-#include "tests/driver/driver.h"
+#include "tests/driver/graph.h"
 
 namespace simcuda {
 namespace {
-
-Graph* find_graph(CUgraph handle) { return driver().pools.graphs.find(handle, Kind::graph); }
-Node* find_node(CUgraphNode handle) { return driver().pools.nodes.find(handle, Kind::node); }
-GraphExec* find_exec(CUgraphExec handle) {
-  return driver().pools.graph_execs.find(handle, Kind::graph_exec);
-}
 
 // Lock held.
 void end_node(Node& node) {
   if (node.child != nullptr) end_graph(*node.child);
   node.child = nullptr;
+  for (Graph* body : node.bodies) end_graph(*body);
   driver().pools.nodes.release(&node);
 }
 
@@ -40,35 +35,6 @@ bool order_nodes(const Graph& graph, std::vector<Node*>* order) {
     if (order->size() == before) return false;
   }
   return true;
-}
-
-// Lock held. Links a new node behind the named ones.
-CUresult link_dependencies(Graph& graph, Node& node, const CUgraphNode* dependencies,
-                           size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    Node* on = find_node(dependencies[i]);
-    if (on == nullptr || on->graph != &graph) return CUDA_ERROR_INVALID_VALUE;
-    add_dependency(node, *on);
-  }
-  return CUDA_SUCCESS;
-}
-
-// Lock held. Makes a node, lets `fill` set it up, and takes it back when something is wrong.
-CUresult add_node(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* dependencies,
-                  size_t count, CUgraphNodeType type, const std::function<CUresult(Node&)>& fill) {
-  Graph* graph = find_graph(graph_handle);
-  if (graph == nullptr || handle == nullptr || (count > 0 && dependencies == nullptr))
-    return CUDA_ERROR_INVALID_VALUE;
-  Node* node = make_node(*graph, type);
-  CUresult result = link_dependencies(*graph, *node, dependencies, count);
-  if (result == CUDA_SUCCESS) result = fill(*node);
-  if (result != CUDA_SUCCESS) {
-    graph->nodes.pop_back();
-    end_node(*node);
-    return result;
-  }
-  *handle = reinterpret_cast<CUgraphNode>(node);
-  return CUDA_SUCCESS;
 }
 
 CUDA_KERNEL_NODE_PARAMS_v2 widen(const CUDA_KERNEL_NODE_PARAMS_v1& params) {
@@ -160,28 +126,9 @@ CUresult get_narrow_kernel(const Node& node, CUDA_KERNEL_NODE_PARAMS_v1* params)
   return CUDA_SUCCESS;
 }
 
-CUresult set_memset(Node& node, const CUDA_MEMSET_NODE_PARAMS& params) {
-  if (params.elementSize != 1 && params.elementSize != 2 && params.elementSize != 4)
-    return CUDA_ERROR_INVALID_VALUE;
-  node.memset_params = params;
-  node.action = [params] {
-    for (size_t row = 0; row < std::max<size_t>(1, params.height); ++row) {
-      auto* to = reinterpret_cast<uint8_t*>(params.dst + row * params.pitch);
-      for (size_t i = 0; i < params.width; ++i)
-        memcpy(to + i * params.elementSize, &params.value, params.elementSize);
-    }
-  };
-  return CUDA_SUCCESS;
-}
-
-CUresult set_host(Node& node, CUhostFn function, void* data) {
-  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  node.host_params = {function, data};
-  node.action = [function, data] { function(data); };
-  return CUDA_SUCCESS;
-}
-
 CUresult set_child(Node& node, const Graph& graph) {
+  if (node.type != CU_GRAPH_NODE_TYPE_GRAPH) return CUDA_ERROR_INVALID_VALUE;
+  if (!can_be_cloned(graph)) return CUDA_ERROR_NOT_SUPPORTED;
   if (node.child != nullptr) end_graph(*node.child);
   node.child = clone_graph(graph, nullptr);
   node.child->is_owned = true;
@@ -189,7 +136,7 @@ CUresult set_child(Node& node, const Graph& graph) {
 }
 
 // Lock held. The kinds of node that a program can add by parameters.
-CUresult set_any(Node& node, const CUgraphNodeParams& params) {
+CUresult set_any(Node& node, CUgraphNodeParams& params) {
   if (params.type != node.type) return CUDA_ERROR_INVALID_VALUE;
   switch (params.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: return set_kernel(node, narrow(params.kernel));
@@ -203,6 +150,10 @@ CUresult set_any(Node& node, const CUgraphNodeParams& params) {
       const Graph* child = find_graph(params.graph.graph);
       return child != nullptr ? set_child(node, *child) : CUDA_ERROR_INVALID_VALUE;
     }
+    case CU_GRAPH_NODE_TYPE_MEMCPY: return set_memcpy(node, params.memcpy.copyParams);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return set_event(node, params.eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return set_event(node, params.eventWait.event);
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL: return set_conditional(node, &params.conditional);
     case CU_GRAPH_NODE_TYPE_EMPTY: return CUDA_SUCCESS;
     default: return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -218,13 +169,7 @@ Node* copy_of(const GraphExec& exec, CUgraphNode handle) {
              : nullptr;
 }
 
-// Lock held. The same by the handle of the exec.
-Node* node_of(CUgraphExec handle, CUgraphNode node) {
-  const GraphExec* exec = find_exec(handle);
-  return exec != nullptr ? copy_of(*exec, node) : nullptr;
-}
-
-CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle) {
+CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, unsigned long long flags) {
   const Lock guard(driver().lock);
   const Graph* source = find_graph(graph_handle);
   if (handle == nullptr || source == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -234,6 +179,7 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle) {
   exec->graph = clone_graph(*source, &exec->copies);
   exec->graph->is_owned = true;
   order_nodes(*exec->graph, &exec->order);
+  exec->flags = flags;
   *handle = reinterpret_cast<CUgraphExec>(exec);
   return CUDA_SUCCESS;
 }
@@ -242,13 +188,13 @@ CUresult instantiate_with_log(CUgraphExec* exec, CUgraph graph, CUgraphNode* err
                               size_t log_size) {
   if (error_node != nullptr) *error_node = nullptr;
   if (log != nullptr && log_size > 0) *log = 0;
-  return instantiate(exec, graph);
+  return instantiate(exec, graph, 0);
 }
 
 CUresult instantiate_with_params(CUgraphExec* exec, CUgraph graph,
                                  CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult error = instantiate(exec, graph);
+  const CUresult error = instantiate(exec, graph, params->flags);
   params->hErrNode_out = nullptr;
   params->result_out =
       error == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
@@ -260,6 +206,7 @@ CUresult run_nodes(const std::vector<Node*>& order, const Origin& origin, const 
 
 CUresult run_node(const Node& node, const Origin& origin, const Stream& stream,
                   CUstream stream_handle) {
+  if (!node.is_enabled) return CUDA_SUCCESS;
   if (node.type == CU_GRAPH_NODE_TYPE_KERNEL) {
     const Launch& launch = node.kernel.launch;
     if (launch.handle->generation != launch.generation ||
@@ -274,6 +221,12 @@ CUresult run_node(const Node& node, const Origin& origin, const Stream& stream,
   } else if (node.child != nullptr) {
     std::vector<Node*> order;
     order_nodes(*node.child, &order);
+    return run_nodes(order, origin, stream, stream_handle);
+  } else if (node.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+    const size_t body = node.condition ? 0 : 1;
+    if (body >= node.bodies.size()) return CUDA_SUCCESS;
+    std::vector<Node*> order;
+    order_nodes(*node.bodies[body], &order);
     return run_nodes(order, origin, stream, stream_handle);
   } else if (node.action) {
     node.action();
@@ -320,7 +273,11 @@ CUgraphExecUpdateResult compare(const Graph& exec, const Graph& graph, const Nod
     std::set<size_t> edges_before, edges_after;
     for (const Node* on : before.dependencies) edges_before.insert(exec_index[on]);
     for (const Node* on : after.dependencies) edges_after.insert(graph_index[on]);
-    if (edges_before != edges_after) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    const auto has_data = [](const Node& node) {
+      return std::any_of(node.dependency_data.begin(), node.dependency_data.end(),
+                         [](const CUgraphEdgeData& data) { return data.type != 0; });
+    };
+    if (edges_before != edges_after || has_data(before) != has_data(after)) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     if (before.type == CU_GRAPH_NODE_TYPE_KERNEL &&
         before.kernel.launch.context != after.kernel.launch.context)
       return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
@@ -335,7 +292,7 @@ CUgraphExecUpdateResult compare(const Graph& exec, const Graph& graph, const Nod
 
 // Lock held.
 void take_params(Graph& exec, const Graph& graph,
-                 std::map<Node*, std::pair<uint32_t, Node*>>* copies) {
+                 NodeCopies* copies) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     Node& to = *exec.nodes[i];
     Node& from = *graph.nodes[i];
@@ -343,7 +300,9 @@ void take_params(Graph& exec, const Graph& graph,
     to.is_given_as_kernel = from.is_given_as_kernel;
     to.action = from.action;
     to.memset_params = from.memset_params;
+    to.memcpy_params = from.memcpy_params;
     to.host_params = from.host_params;
+    to.event = from.event;
     (*copies)[&from] = {from.generation, &to};
     if (to.child != nullptr) take_params(*to.child, *from.child, copies);
   }
@@ -376,27 +335,6 @@ CUresult list_nodes(const std::vector<Node*>& nodes, T* handles, size_t* count) 
   for (size_t i = 0; i < *count; ++i)
     handles[i] = i < nodes.size() ? reinterpret_cast<T>(nodes[i]) : nullptr;
   *count = std::min(*count, nodes.size());
-  return CUDA_SUCCESS;
-}
-
-CUresult list_dependencies(CUgraphNode handle, CUgraphNode* nodes, size_t* count) {
-  const Lock guard(driver().lock);
-  const Node* node = find_node(handle);
-  return node != nullptr ? list_nodes(node->dependencies, nodes, count) : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult add_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to, size_t count) {
-  const Lock guard(driver().lock);
-  Graph* graph = find_graph(handle);
-  if (graph == nullptr || (count > 0 && (from == nullptr || to == nullptr)))
-    return CUDA_ERROR_INVALID_VALUE;
-  for (size_t i = 0; i < count; ++i) {
-    Node* on = find_node(from[i]);
-    Node* node = find_node(to[i]);
-    if (on == nullptr || node == nullptr || on->graph != graph || node->graph != graph)
-      return CUDA_ERROR_INVALID_VALUE;
-    add_dependency(*node, *on);
-  }
   return CUDA_SUCCESS;
 }
 
@@ -441,12 +379,41 @@ Node* make_node(Graph& graph, CUgraphNodeType type) {
   return node;
 }
 
-void add_dependency(Node& node, Node& on) {
-  auto& all = node.dependencies;
-  if (std::find(all.begin(), all.end(), &on) == all.end()) all.push_back(&on);
+Node* node_of(CUgraphExec handle, CUgraphNode node) {
+  const GraphExec* exec = find_exec(handle);
+  return exec != nullptr ? copy_of(*exec, node) : nullptr;
 }
 
-Graph* clone_graph(const Graph& source, std::map<Node*, std::pair<uint32_t, Node*>>* copies) {
+// Links a new node behind the named ones.
+static CUresult link_dependencies(Graph& graph, Node& node, const CUgraphNode* dependencies,
+                                  const CUgraphEdgeData* edges, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    Node* on = find_node(dependencies[i]);
+    if (on == nullptr || on->graph != &graph) return CUDA_ERROR_INVALID_VALUE;
+    add_dependency(node, *on, edges == nullptr ? CUgraphEdgeData{} : edges[i]);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult add_node(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* dependencies,
+                  const CUgraphEdgeData* edges, size_t count, CUgraphNodeType type,
+                  const std::function<CUresult(Node&)>& fill) {
+  Graph* graph = find_graph(graph_handle);
+  if (graph == nullptr || handle == nullptr || (count > 0 && dependencies == nullptr))
+    return CUDA_ERROR_INVALID_VALUE;
+  Node* node = make_node(*graph, type);
+  CUresult result = link_dependencies(*graph, *node, dependencies, edges, count);
+  if (result == CUDA_SUCCESS) result = fill(*node);
+  if (result != CUDA_SUCCESS) {
+    graph->nodes.pop_back();
+    end_node(*node);
+    return result;
+  }
+  *handle = reinterpret_cast<CUgraphNode>(node);
+  return CUDA_SUCCESS;
+}
+
+Graph* clone_graph(const Graph& source, NodeCopies* copies) {
   Graph* graph = make_graph();
   std::map<const Node*, Node*> made;
   for (Node* from : source.nodes) {
@@ -455,16 +422,27 @@ Graph* clone_graph(const Graph& source, std::map<Node*, std::pair<uint32_t, Node
     to->is_given_as_kernel = from->is_given_as_kernel;
     to->action = from->action;
     to->memset_params = from->memset_params;
+    to->memcpy_params = from->memcpy_params;
     to->host_params = from->host_params;
+    to->event = from->event;
+    to->memory = from->memory;
+    to->condition = from->condition;
+    for (const Graph* body : from->bodies) {
+      to->bodies.push_back(clone_graph(*body, copies));
+      to->bodies.back()->is_owned = true;
+    }
     if (from->child != nullptr) {
       to->child = clone_graph(*from->child, copies);
       to->child->is_owned = true;
     }
     made[from] = to;
+    graph->originals[from] = {from->generation, to};
     if (copies != nullptr) (*copies)[from] = {from->generation, to};
   }
-  for (const Node* from : source.nodes)
+  for (const Node* from : source.nodes) {
     for (const Node* on : from->dependencies) made[from]->dependencies.push_back(made[on]);
+    made[from]->dependency_data = from->dependency_data;
+  }
   return graph;
 }
 
@@ -492,50 +470,43 @@ CUresult cuGraphClone(CUgraph* clone, CUgraph handle) {
   SIM_ENTER_LOCKED(cuGraphClone);
   const Graph* graph = find_graph(handle);
   if (graph == nullptr || clone == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!can_be_cloned(*graph)) return CUDA_ERROR_NOT_SUPPORTED;
   *clone = reinterpret_cast<CUgraph>(clone_graph(*graph, nullptr));
   return CUDA_SUCCESS;
 }
 
-// cuGraphAdd*Node: a node of that type, where what it is made of is there; `fill` sets it up.
-#define ADD_NODE(name, more_parameters, is_there, type, fill)                                    \
-  CUresult name(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count, \
-                WITHOUT_PARENTHESES more_parameters) {                                           \
-    SIM_ENTER_LOCKED(name);                                                                      \
-    if (!(is_there)) return CUDA_ERROR_INVALID_VALUE;                                            \
-    return add_node(node, graph, dependencies, count, type, [&](Node& made) { return fill; });   \
-  }
-#define WITHOUT_PARENTHESES(...) __VA_ARGS__
+// Of the graph itself that was cloned: nodes within its child graphs are found in the clone's child graphs.
+CUresult cuGraphNodeFindInClone(CUgraphNode* found, CUgraphNode original, CUgraph clone) {
+  SIM_ENTER_LOCKED(cuGraphNodeFindInClone);
+  const Graph* graph = find_graph(clone);
+  Node* node = find_node(original);
+  if (found == nullptr || graph == nullptr || node == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto at = graph->originals.find(node);
+  if (at == graph->originals.end() || at->second.first != node->generation)
+    return CUDA_ERROR_INVALID_VALUE;
+  *found = reinterpret_cast<CUgraphNode>(at->second.second);
+  return CUDA_SUCCESS;
+}
+
 ADD_NODE(cuGraphAddKernelNode, (const CUDA_KERNEL_NODE_PARAMS_v1* params), params != nullptr,
          CU_GRAPH_NODE_TYPE_KERNEL, set_kernel(made, widen(*params)))
 ADD_NODE(cuGraphAddKernelNode_v2, (const CUDA_KERNEL_NODE_PARAMS_v2* params), params != nullptr,
          CU_GRAPH_NODE_TYPE_KERNEL, set_kernel(made, *params))
 ADD_NODE(cuGraphAddNode, (CUgraphNodeParams * params), params != nullptr, params->type,
          set_any(made, *params))
-ADD_NODE(cuGraphAddMemsetNode, (const CUDA_MEMSET_NODE_PARAMS* params, CUcontext),
-         params != nullptr, CU_GRAPH_NODE_TYPE_MEMSET, set_memset(made, *params))
-ADD_NODE(cuGraphAddHostNode, (const CUDA_HOST_NODE_PARAMS* params), params != nullptr,
-         CU_GRAPH_NODE_TYPE_HOST, set_host(made, params->fn, params->userData))
 ADD_NODE(cuGraphAddChildGraphNode, (CUgraph child), find_graph(child) != nullptr,
          CU_GRAPH_NODE_TYPE_GRAPH, set_child(made, *find_graph(child)))
 ENTRY_LOCKED(cuGraphAddNode_v2,
              (CUgraphNode * node, CUgraph graph, const CUgraphNode* dependencies,
-              const CUgraphEdgeData*, size_t count, CUgraphNodeParams* params),
+              const CUgraphEdgeData* edges, size_t count, CUgraphNodeParams* params),
              params == nullptr ? CUDA_ERROR_INVALID_VALUE
-                               : add_node(node, graph, dependencies, count, params->type,
+                               : add_node(node, graph, dependencies, edges, count, params->type,
                                           [&](Node& made) { return set_any(made, *params); }))
 ENTRY_LOCKED(cuGraphAddEmptyNode,
              (CUgraphNode * node, CUgraph graph, const CUgraphNode* dependencies, size_t count),
-             add_node(node, graph, dependencies, count, CU_GRAPH_NODE_TYPE_EMPTY,
+             add_node(node, graph, dependencies, nullptr, count, CU_GRAPH_NODE_TYPE_EMPTY,
                       [](Node&) { return CUDA_SUCCESS; }))
 
-// What is read of a node, or set, by a pointer: neither may be missing.
-#define ON_NODE(name, parameters, node_handle, pointer, result)                 \
-  CUresult name parameters {                                                    \
-    SIM_ENTER_LOCKED(name);                                                     \
-    Node* node = node_handle;                                                   \
-    if (node == nullptr || pointer == nullptr) return CUDA_ERROR_INVALID_VALUE; \
-    return result;                                                              \
-  }
 ON_NODE(cuGraphKernelNodeGetParams, (CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v1* params),
         find_node(handle), params, get_narrow_kernel(*node, params))
 ON_NODE(cuGraphKernelNodeGetParams_v2, (CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS_v2* params),
@@ -594,10 +565,7 @@ CUresult cuGraphDestroyNode(CUgraphNode handle) {
   SIM_FIND(node, find_node(handle), CUDA_ERROR_INVALID_VALUE);
   auto& nodes = node->graph->nodes;
   nodes.erase(std::remove(nodes.begin(), nodes.end(), node), nodes.end());
-  for (Node* other : nodes) {
-    auto& all = other->dependencies;
-    all.erase(std::remove(all.begin(), all.end(), node), all.end());
-  }
+  for (Node* other : nodes) remove_dependency(*other, *node);
   end_node(*node);
   return CUDA_SUCCESS;
 }
@@ -622,31 +590,14 @@ CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType* type) {
   *type = node->type;
   return CUDA_SUCCESS;
 }
-ENTRY(cuGraphNodeGetDependencies, (CUgraphNode node, CUgraphNode* nodes, size_t* count),
-      list_dependencies(node, nodes, count))
-CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode* nodes, CUgraphEdgeData* edges,
-                                       size_t* count) {
-  SIM_ENTER(cuGraphNodeGetDependencies_v2);
-  const CUresult error = list_dependencies(node, nodes, count);
-  if (error == CUDA_SUCCESS && nodes != nullptr && edges != nullptr)
-    memset(edges, 0, *count * sizeof *edges);
-  return error;
-}
-ENTRY(cuGraphAddDependencies,
-      (CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, size_t count),
-      add_edges(graph, from, to, count))
-ENTRY(cuGraphAddDependencies_v2,
-      (CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, const CUgraphEdgeData*,
-       size_t count),
-      add_edges(graph, from, to, count))
 ENTRY(cuGraphInstantiate,
       (CUgraphExec * exec, CUgraph graph, CUgraphNode* error_node, char* log, size_t log_size),
       instantiate_with_log(exec, graph, error_node, log, log_size))
 ENTRY(cuGraphInstantiate_v2,
       (CUgraphExec * exec, CUgraph graph, CUgraphNode* error_node, char* log, size_t log_size),
       instantiate_with_log(exec, graph, error_node, log, log_size))
-ENTRY(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long),
-      instantiate(exec, graph))
+ENTRY(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags),
+      instantiate(exec, graph, flags))
 ENTRY(cuGraphInstantiateWithParams,
       (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params),
       instantiate_with_params(exec, graph, params))
@@ -661,6 +612,14 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
   if (info == nullptr) return CUDA_ERROR_INVALID_VALUE;
   info->errorFromNode = nullptr;
   return update_exec(exec, graph, &info->errorNode, &info->result);
+}
+ON_NODE(cuGraphExecChildGraphNodeSetParams,
+        (CUgraphExec exec, CUgraphNode handle, CUgraph child), node_of(exec, handle),
+        find_graph(child), set_child(*node, *find_graph(child)))
+CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* flags) {
+  SIM_ENTER_LOCKED(cuGraphExecGetFlags);
+  SIM_FIND(exec, find_exec(handle), CUDA_ERROR_INVALID_VALUE);
+  return give(flags, exec->flags);
 }
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
   SIM_ENTER_LOCKED(cuGraphExecDestroy);

@@ -56,6 +56,16 @@ struct Call {
   return CUDA_ERROR_INVALID_HANDLE;
 }
 
+// Whether the kernel may begin before the one before it has ended.
+bool is_programmatic(const Launch& launch) {
+  for (uint32_t i = 0; i < launch.attribute_count; ++i) {
+    const CUlaunchAttribute& attribute = launch.attributes[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+      return attribute.value.programmaticStreamSerializationAllowed != 0;
+  }
+  return false;
+}
+
 [[gnu::noinline]] CUresult capture_launch(Stream& stream, const Launch& launch,
                                           bool* was_captured) {
   const Lock guard(driver().lock);
@@ -64,6 +74,11 @@ struct Call {
   if (stream.capture->is_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   Node* node = capture_node(stream, CU_GRAPH_NODE_TYPE_KERNEL);
   node->kernel = OwnedLaunch(launch);
+  for (size_t i = 0; i < node->dependencies.size() && is_programmatic(launch); ++i) {
+    if (node->dependencies[i]->type != CU_GRAPH_NODE_TYPE_KERNEL) continue;
+    node->dependency_data[i].from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
+    node->dependency_data[i].type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+  }
   bump(counts_of(*thread_state().records, launch.info->name_id).captured);
   return CUDA_SUCCESS;
 }

@@ -265,6 +265,19 @@ int simcuda_last_launch_of_thread(SimcudaLaunch* launch) {
   return 1;
 }
 
+size_t simcuda_launches_of_thread(uint64_t after, SimcudaLaunch* launches, size_t capacity) {
+  ThreadRecords& records = *thread_state().records;
+  const std::lock_guard guard(records.ring_lock);
+  const size_t count = records.ring.size();
+  const size_t first = count < kRingCapacity ? 0 : records.ring_next;
+  size_t written = 0;
+  for (size_t i = 0; i < count && written < capacity; ++i) {
+    const SimcudaLaunch& launch = records.ring[(first + i) % count];
+    if (launch.sequence > after) launches[written++] = launch;
+  }
+  return written;
+}
+
 size_t simcuda_recent_launches(SimcudaLaunch* launches, size_t capacity) {
   const std::vector<SimcudaLaunch> recent = all_records();
   const size_t count = std::min(capacity, recent.size());

@@ -128,6 +128,10 @@ uint64_t simcuda_own_faults(const char* function);
 // when there is none in its ring.
 int simcuda_last_launch_of_thread(SimcudaLaunch* launch);
 
+// The launches that the calling thread made itself after one with that sequence, oldest first, as far as they are in
+// its ring. Returns how many were written.
+size_t simcuda_launches_of_thread(uint64_t after, SimcudaLaunch* launches, size_t capacity);
+
 // What a graph's kernel node holds, or the copy of it in an executable graph. Returns 1, or 0 when
 // it is none.
 int simcuda_node(void* node, void* executable, SimcudaLaunch* launch);

@@ -379,7 +379,7 @@ CUresult check_legacy_rule(Stream& stream) {
 
 Node* capture_node(Stream& stream, CUgraphNodeType type) {
   Node* node = make_node(*stream.capture->graph, type);
-  for (Node* before : stream.capture_tail) add_dependency(*node, *before);
+  for (Node* before : stream.capture_tail) add_dependency(*node, *before, {});
   stream.capture_tail = {node};
   return node;
 }

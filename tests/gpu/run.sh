@@ -196,6 +196,7 @@ run "the worked example" "$python" "$here/worked_example.py"
 # ---- moves between config folders
 
 run "moves under load" "$python" "$here/swap.py"
+run "captured graphs: executions and moves" "$python" "$here/graphs.py"
 
 # ---- recordings
 

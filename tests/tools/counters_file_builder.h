@@ -33,6 +33,7 @@ struct CountersFileBuilder {
     header.version = kCountersVersion;
     header.header_bytes = sizeof(FileHeader);
     header.outcome_slots = kOutcomeSlots;
+    header.count_kinds = kCountKinds;
     header.series_capacity = kCapacity;
     header.series_entry_bytes = sizeof(SeriesEntry);
     header.control_at = kControlAt;
@@ -46,7 +47,7 @@ struct CountersFileBuilder {
     copy(header.executable, "/usr/bin/engine");
     copy(header.command, "engine --serve");
     add_series("", "");
-    shards.emplace_back(kCapacity * kOutcomeSlots);
+    shards.emplace_back(kCapacity * kCountersPerSeries);
     header.shard_count = 1;
   }
 
@@ -83,13 +84,15 @@ struct CountersFileBuilder {
   }
 
   size_t add_shard() {
-    shards.emplace_back(kCapacity * kOutcomeSlots);
+    shards.emplace_back(kCapacity * kCountersPerSeries);
     header.shard_count = static_cast<uint32_t>(shards.size());
     return shards.size() - 1;
   }
 
-  void count(size_t series_index, Outcome outcome, uint64_t count, size_t shard = 0) {
-    shards[shard][series_index * kOutcomeSlots + static_cast<size_t>(outcome)] += count;
+  void count(size_t series_index, Outcome outcome, uint64_t count, size_t shard = 0,
+             CountKind kind = CountKind::launch) {
+    shards[shard][series_index * kCountersPerSeries + static_cast<size_t>(kind) * kOutcomeSlots +
+                  static_cast<size_t>(outcome)] += count;
   }
 
   std::string file_name() const {

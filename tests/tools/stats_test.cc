@@ -47,10 +47,10 @@ TEST_F(Stats, PrintsHitsFirstThenTotalsReasonsAndProcesses) {
   const ProgramResult result = exits(0, stats());
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(result.out,
-            "DEFINITION     PATTERN              OUTCOME               COUNT\n"
-            "rmsnorm_h4096  torch-rms-norm-bf16  hit                     100\n"
-            "rmsnorm_h4100  torch-rms-norm-bf16  fallback_no_solution      7\n"
-            "-              -                    untracked                12\n"
+            "DEFINITION     PATTERN              OUTCOME               LAUNCHES  EXECUTIONS\n"
+            "rmsnorm_h4096  torch-rms-norm-bf16  hit                        100         100\n"
+            "rmsnorm_h4100  torch-rms-norm-bf16  fallback_no_solution         7           7\n"
+            "-              -                    untracked                   12          12\n"
             "\n"
             "119 launches: 100 hit, 7 fallback_no_solution, 12 untracked\n"
             "  fallback_no_solution: a pattern named a definition that the folder has no solution "
@@ -71,6 +71,34 @@ TEST_F(Stats, SortsByCountWithinAnOutcome) {
   EXPECT_LT(out.find("some"), out.find("few"));
 }
 
+// Three launches; two nodes, one of them in a graph that was launched ten times, the other in none.
+TEST_F(Stats, TellsLaunchesAndExecutionsApart) {
+  CountersFileBuilder builder(kNoSuchPid, 1);
+  const size_t series = builder.add_series("p", "d");
+  builder.count(series, Outcome::hit, 3);
+  builder.count(series, Outcome::hit, 2, 0, CountKind::node);
+  builder.count(series, Outcome::hit, 10, 0, CountKind::node_run);
+  builder.count(0, Outcome::untracked, 4, 0, CountKind::node_run);
+  write(builder);
+  const std::string out = exits(0, stats()).out;
+  EXPECT_CONTAINS(out, "d           p        hit               5          13\n");
+  EXPECT_CONTAINS(out, "-           -        untracked         0           4\n");
+  EXPECT_CONTAINS(out, "5 launches: 5 hit, 0 untracked\n17 executions: 13 hit, 4 untracked\n");
+  const auto json = parse_json(stats({"--json", "--by", "definition"}).out);
+  EXPECT_EQ(json["counters"][0]["count"], 5);
+  EXPECT_EQ(json["counters"][0]["executions"], 13);
+  EXPECT_EQ(json["totals"]["hit"], 5);
+  EXPECT_EQ(json["nodes"]["hit"], 2);
+  EXPECT_EQ(json["executions"]["hit"], 13);
+  EXPECT_EQ(json["groups"][0]["launches"], 5);
+  EXPECT_EQ(json["groups"][0]["executions"], 13);
+  EXPECT_EQ(json["groups"][0]["executed"]["hit"], 13);
+  const std::string metrics = stats({"--prometheus"}).out;
+  EXPECT_CONTAINS(metrics, "fibshim_launches_total{definition=\"d\",");
+  EXPECT_CONTAINS(metrics, "start_time=\"1\"} 5\n");
+  EXPECT_CONTAINS(metrics, "start_time=\"1\"} 13\n");
+}
+
 TEST_F(Stats, AddsUpShardsAndProcesses) {
   CountersFileBuilder first = engine(kNoSuchPid, 1);
   const size_t shard = first.add_shard();
@@ -87,7 +115,7 @@ TEST_F(Stats, AddsUpShardsAndProcesses) {
 TEST_F(Stats, PrintsJson) {
   write(engine());
   const ProgramResult result = exits(0, stats({"--json"}));
-  const nlohmann::json expected = {
+  nlohmann::json expected = {
       {"version", 1},
       {"folder", folder_.path()},
       {"processes",
@@ -123,7 +151,7 @@ TEST_F(Stats, PrintsJson) {
          {"definition", "rmsnorm_h4096"},
          {"solution", ""},
          {"outcome", "hit"},
-         {"count", 100}},
+         {"count", 100}, {"executions", 100}},
         {{"config", "/etc/fibshim/pytorch"},
          {"digest", "00000000000000000000000000000abc"},
          {"device", 0},
@@ -131,7 +159,7 @@ TEST_F(Stats, PrintsJson) {
          {"definition", "rmsnorm_h4100"},
          {"solution", ""},
          {"outcome", "fallback_no_solution"},
-         {"count", 7}},
+         {"count", 7}, {"executions", 7}},
         {{"config", ""},
          {"digest", ""},
          {"device", 0},
@@ -139,7 +167,7 @@ TEST_F(Stats, PrintsJson) {
          {"definition", ""},
          {"solution", ""},
          {"outcome", "untracked"},
-         {"count", 12}}}},
+         {"count", 12}, {"executions", 12}}}},
       {"totals",
        {{"hit", 100},
         {"fallback_no_solution", 7},
@@ -151,8 +179,13 @@ TEST_F(Stats, PrintsJson) {
         {"untracked", 12},
         {"observed", 0},
         {"fallback_quarantined", 0},
-        {"error_fallback", 0}}},
+        {"error_fallback", 0},
+        {"fallback_graph", 0}}},
       {"refused", nlohmann::json::array()}};
+  // Each launch ran once, and there is no node.
+  expected["executions"] = expected["totals"];
+  expected["nodes"] = expected["totals"];
+  for (auto& count : expected["nodes"]) count = 0;
   EXPECT_EQ(parse_json(result.out), expected) << result.out;
 }
 
@@ -218,9 +251,15 @@ TEST_F(Stats, PrintsPrometheusTextWithEscapedLabels) {
   const ProgramResult result = exits(0, stats({"--prometheus"}));
   EXPECT_EQ(
       result.out,
-      "# HELP fibshim_launches_total Kernel launches, by what happened to them.\n"
+      "# HELP fibshim_launches_total Kernel launches and nodes of instantiated graphs, by what "
+      "happened to them.\n"
       "# TYPE fibshim_launches_total counter\n"
       "fibshim_launches_total{definition=\"d\",pattern=\"quote\\\"line\\nend\",outcome=\"hit\","
+      "config=\"/a\\\\b\",device=\"\",pid=\"4194399\",start_time=\"1\"} 3\n"
+      "# HELP fibshim_executions_total Kernels that have run: a launch's once, a graph node's each "
+      "time that its graph was launched.\n"
+      "# TYPE fibshim_executions_total counter\n"
+      "fibshim_executions_total{definition=\"d\",pattern=\"quote\\\"line\\nend\",outcome=\"hit\","
       "config=\"/a\\\\b\",device=\"\",pid=\"4194399\",start_time=\"1\"} 3\n"
       "# HELP fibshim_folded_counts Counts without a series of their own: they are in "
       "definition=\"(other)\".\n"
@@ -305,10 +344,10 @@ TEST_F(Stats, GroupsByOneThing) {
   write(engine());
   const ProgramResult table = exits(0, stats({"--by", "definition"}));
   EXPECT_EQ(table.out.substr(0, table.out.find("\n\n")),
-            "DEFINITION     LAUNCHES  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN REASON\n"
-            "rmsnorm_h4096       100       0  100.0   100          0          0  -\n"
-            "-                    12       0    0.0     0          0         12  -\n"
-            "rmsnorm_h4100         7       0    0.0     0          7          0  "
+            "DEFINITION     LAUNCHES  RUNS  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN REASON\n"
+            "rmsnorm_h4096       100   100       0  100.0   100          0          0  -\n"
+            "-                    12    12       0    0.0     0          0         12  -\n"
+            "rmsnorm_h4100         7     7       0    0.0     0          7          0  "
             "fallback_no_solution");
   const std::pair<const char*, const char*> names[] = {
       {"pattern", "torch-rms-norm-bf16"},
@@ -394,7 +433,7 @@ TEST_F(Stats, PrintsRatesWhenAsked) {
   EXPECT_EQ(json["counters"][0]["per_second"], 0);
   EXPECT_EQ(json["groups"][0]["per_second"], 0);
   const std::string table = stats({"--rate", "0.1"}).out;
-  EXPECT_CONTAINS(table, "OUTCOME               COUNT  PER S\n");
+  EXPECT_CONTAINS(table, "OUTCOME               LAUNCHES  EXECUTIONS  PER S\n");
   EXPECT_EQ(stats({"--rate", "0"}).exit_code, 2);
 }
 
@@ -514,9 +553,9 @@ TEST_F(Stats, ShowsDeviceAndConfigColumnsWhereTheyDiffer) {
   write(builder);
   const std::string out = stats().out;
   EXPECT_CONTAINS(out,
-                  "DEFINITION  PATTERN  OUTCOME  COUNT  DEVICE  CONFIG  DIGEST\n"
-                  "d           p        hit          2       1  /two    000000000000\n"
-                  "d           p        hit          1       0  /one    000000000000\n");
+                  "DEFINITION  PATTERN  OUTCOME  LAUNCHES  EXECUTIONS  DEVICE  CONFIG  DIGEST\n"
+                  "d           p        hit             2           2       1  /two    000000000000\n"
+                  "d           p        hit             1           1       0  /one    000000000000\n");
 }
 
 TEST_F(Stats, AnEmptyFolderIsNoErrorAndSaysWhatToDo) {
@@ -727,11 +766,11 @@ TEST_F(Stats, RefusesAHugeSparseFileInsteadOfReadingItAll) {
   builder.header.series_capacity = kSeriesCapacity;
   builder.header.series_count = kSeriesCapacity;
   builder.header.shards_at = 32 << 20;
-  builder.header.shard_stride = kSeriesCapacity * kOutcomeSlots * 8;
+  builder.header.shard_stride = kSeriesCapacity * kCountersPerSeries * 8;
   builder.header.shard_count = 65536;
   write(builder);
-  std::filesystem::resize_file(folder_ / builder.file_name(), uint64_t{64} << 30);
-  EXPECT_CONTAINS(exits(1, stats()).err, "damaged: it claims 34359738368 bytes of counters");
+  std::filesystem::resize_file(folder_ / builder.file_name(), uint64_t{128} << 30);
+  EXPECT_CONTAINS(exits(1, stats()).err, "damaged: it claims 103079215104 bytes of counters");
 }
 
 // Each of the sparse files may be read; all of them together may not.
@@ -741,8 +780,8 @@ TEST_F(Stats, ReadsNoMoreThanItsBudgetOfAllFilesTogether) {
     builder.header.series_capacity = kSeriesCapacity;
     builder.header.series_count = kSeriesCapacity;
     builder.header.shards_at = 32 << 20;
-    builder.header.shard_stride = kSeriesCapacity * kOutcomeSlots * 8;
-    builder.header.shard_count = 1900;  // 950 MiB
+    builder.header.shard_stride = kSeriesCapacity * kCountersPerSeries * 8;
+    builder.header.shard_count = 633;  // 950 MiB
     write(builder);
     std::filesystem::resize_file(folder_ / builder.file_name(), uint64_t{982} << 20);
   }

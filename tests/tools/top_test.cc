@@ -70,15 +70,15 @@ TEST_F(Top, PrintsPlainBlocksIntoAPipe) {
       result.out, std::regex("\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ"), "TIME");
   EXPECT_EQ(
       out,
-      "TIME 112 launches, 0 errors, 80.4% hits, - per second; 0 live, 1 ended\n"
-      "DEFINITION     PER S  LAUNCHES  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN REASON\n"
-      "rmsnorm_h4096      -       100       0   90.0    90         10          0  fallback_where\n"
-      "-                  -        12       0    0.0     0          0         12  -\n"
+      "TIME 112 launches, 112 executions, 0 errors, 80.4% hits, - per second; 0 live, 1 ended\n"
+      "DEFINITION     PER S  LAUNCHES  RUNS  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN REASON\n"
+      "rmsnorm_h4096      -       100   100       0   90.0    90         10          0  fallback_where\n"
+      "-                  -        12    12       0    0.0     0          0         12  -\n"
       "\n"
-      "TIME 112 launches, 0 errors, 80.4% hits, 0 per second; 0 live, 1 ended\n"
-      "DEFINITION     PER S  LAUNCHES  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN REASON\n"
-      "rmsnorm_h4096      0       100       0   90.0    90         10          0  fallback_where\n"
-      "-                  0        12       0    0.0     0          0         12  -\n"
+      "TIME 112 launches, 112 executions, 0 errors, 80.4% hits, 0 per second; 0 live, 1 ended\n"
+      "DEFINITION     PER S  LAUNCHES  RUNS  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN REASON\n"
+      "rmsnorm_h4096      0       100   100       0   90.0    90         10          0  fallback_where\n"
+      "-                  0        12    12       0    0.0     0          0         12  -\n"
       "\n");
 }
 
@@ -94,8 +94,10 @@ TEST_F(Top, PrintsJsonLines) {
   ASSERT_EQ(first["groups"].size(), 4u);
   EXPECT_EQ(first["groups"][0], nlohmann::json({{"name", "hit"},
                                                 {"launches", 90},
+                                                {"executions", 90},
                                                 {"per_second", nullptr},
-                                                {"outcomes", {{"hit", 90}}}}));
+                                                {"outcomes", {{"hit", 90}}},
+                                                {"executed", {{"hit", 90}}}}));
   ASSERT_TRUE(std::getline(lines, line));
   EXPECT_EQ(parse_json(line)["groups"][0]["per_second"], 0);
   EXPECT_FALSE(std::getline(lines, line));
@@ -139,9 +141,9 @@ TEST_F(Top, DrawsAndGivesTheTerminalBackOnQ) {
   EXPECT_EQ(after.c_lflag, before.c_lflag);
   EXPECT_EQ(memcmp(after.c_cc, before.c_cc, sizeof after.c_cc), 0);
   const auto picture = picture_at(program.text(), program.text().find(kHome));
-  EXPECT_EQ(picture.at(0), "112 launches, 0 errors, 80.4% hits, - per second; 0 live, 1 ended");
+  EXPECT_EQ(picture.at(0), "112 launches, 112 executions, 0 errors, 80.4% hits, - per second; 0 live, 1 ended");
   EXPECT_EQ(picture.at(2),
-            "rmsnorm_h4096      -       100       0   90.0    90         10          0  "
+            "rmsnorm_h4096      -       100   100       0   90.0    90         10          0  "
             "fallback_where");
   EXPECT_EQ(picture.size(), 24u);
 }

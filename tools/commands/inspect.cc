@@ -57,8 +57,8 @@ Json counters_json(const ProcessInfo& process) {
       }
       item["folder"] = folder_to_json(counters.folder);
       item["totals"] = Json::object();
-      for (const auto& [outcome, count] : totals_of(sorted_rows(counts_of(counters)))) {
-        item["totals"][outcome_name(outcome)] = count;
+      for (const auto& [outcome, numbers] : totals_of(sorted_rows(counts_of(counters)))) {
+        item["totals"][outcome_name(outcome)] = numbers.launches;
       }
     }
     out.push_back(std::move(item));

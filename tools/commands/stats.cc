@@ -35,7 +35,7 @@ struct Options {
 struct Reading {
   CountersFolder folder;
   std::optional<std::chrono::duration<double>> elapsed;  // since `earlier`
-  std::map<LaunchKey, uint64_t> earlier;
+  std::map<LaunchKey, LaunchNumbers> earlier;
   LaunchGroups earlier_groups;
 };
 
@@ -45,7 +45,8 @@ double per_second(uint64_t now, uint64_t before, std::chrono::duration<double> e
 
 double rate_of(const LaunchRow& row, const Reading& reading) {
   const auto at = reading.earlier.find(row.key);
-  return per_second(row.count, at == reading.earlier.end() ? 0 : at->second, *reading.elapsed);
+  return per_second(row.numbers.executions,
+                    at == reading.earlier.end() ? 0 : at->second.executions, *reading.elapsed);
 }
 
 // ---- table
@@ -71,7 +72,8 @@ std::string rows_table(const std::vector<LaunchRow>& rows, const Reading* rates)
   const bool shows_config = configs.size() > 1;
   const bool shows_device = devices.size() > 1;
   const bool shows_solution = has_choices(rows);
-  std::vector<std::string> heading = {"DEFINITION", "PATTERN", "OUTCOME", ">COUNT"};
+  std::vector<std::string> heading = {"DEFINITION", "PATTERN", "OUTCOME", ">LAUNCHES",
+                                      ">EXECUTIONS"};
   if (shows_solution) heading.insert(heading.begin() + 1, "SOLUTION");
   if (rates != nullptr) heading.emplace_back(">PER S");
   if (shows_device) heading.emplace_back(">DEVICE");
@@ -79,7 +81,9 @@ std::string rows_table(const std::vector<LaunchRow>& rows, const Reading* rates)
   std::vector<std::vector<std::string>> table = {std::move(heading)};
   for (const LaunchRow& row : rows) {
     std::vector<std::string> line = {or_dash(row.key.definition), or_dash(row.key.pattern),
-                                     outcome_name(row.key.outcome), fmt::format("{}", row.count)};
+                                     outcome_name(row.key.outcome),
+                                     fmt::format("{}", row.numbers.launches),
+                                     fmt::format("{}", row.numbers.executions)};
     if (shows_solution) line.insert(line.begin() + 1, or_dash(row.key.solution));
     if (rates != nullptr) line.push_back(rate_words(rate_of(row, *rates)));
     if (shows_device) line.push_back(row.key.device < 0 ? "-" : fmt::format("{}", row.key.device));
@@ -92,20 +96,33 @@ std::string rows_table(const std::vector<LaunchRow>& rows, const Reading* rates)
   return format_table(table);
 }
 
-std::string totals_line(const std::map<uint32_t, uint64_t>& totals) {
-  uint64_t all = 0;
-  std::string parts;
-  for (const auto& [outcome, count] : totals) {
-    all = saturating_add(all, count);
-    parts += fmt::format("{}{} {}", parts.empty() ? ": " : ", ", count, outcome_name(outcome));
+std::string parts_of(const std::map<uint32_t, LaunchNumbers>& totals,
+                     uint64_t LaunchNumbers::*number) {
+  std::string out;
+  for (const auto& [outcome, numbers] : totals) {
+    out += fmt::format("{}{} {}", out.empty() ? ": " : ", ", numbers.*number,
+                       outcome_name(outcome));
   }
-  return counted(all, "launch", "launches") + parts + "\n";
+  return out;
+}
+
+std::string totals_lines(const std::map<uint32_t, LaunchNumbers>& totals) {
+  LaunchNumbers all;
+  for (const auto& [outcome, numbers] : totals) all.add(numbers);
+  std::string out = counted(all.launches, "launch", "launches") +
+                    parts_of(totals, &LaunchNumbers::launches) + "\n";
+  // They differ where graphs were instantiated.
+  if (all.executions != all.launches) {
+    out += counted(all.executions, "execution", "executions") +
+           parts_of(totals, &LaunchNumbers::executions) + "\n";
+  }
+  return out;
 }
 
 // What the outcomes that were not hits mean, one line each.
-std::string reasons(const std::map<uint32_t, uint64_t>& totals) {
+std::string reasons(const std::map<uint32_t, LaunchNumbers>& totals) {
   std::string out;
-  for (const auto& [outcome, count] : totals) {
+  for (const auto& [outcome, numbers] : totals) {
     if (outcome == static_cast<uint32_t>(Outcome::hit)) continue;
     const char* const meaning =
         outcome < kOutcomeCount ? kOutcomes[outcome].meaning : "written by a newer shim";
@@ -165,7 +182,7 @@ std::string to_table(const Reading& reading, const Options& options) {
     }
   }
   const std::vector<LaunchRow> rows = sorted_rows(counts_of(processes));
-  const std::map<uint32_t, uint64_t> totals = totals_of(rows);
+  const std::map<uint32_t, LaunchNumbers> totals = totals_of(rows);
   if (!options.group_by.empty()) {
     out += format_table(group_rows(groups_of(reading, options), group_by_named(options.group_by),
                                    rates != nullptr)) +
@@ -173,7 +190,7 @@ std::string to_table(const Reading& reading, const Options& options) {
   } else if (!options.is_per_process) {
     out += rows_table(rows, rates) + "\n";
   }
-  out += totals_line(totals) + reasons(totals) + processes_line(processes, options.folder);
+  out += totals_lines(totals) + reasons(totals) + processes_line(processes, options.folder);
   for (const std::string& words : {folder_words(processes), image_words(processes)}) {
     if (!words.empty()) out += words + "\n";
   }
@@ -193,7 +210,8 @@ nlohmann::ordered_json rows_to_json(const std::vector<LaunchRow>& rows, const Re
     item["definition"] = row.key.definition;
     item["solution"] = row.key.solution;
     item["outcome"] = outcome_name(row.key.outcome);
-    item["count"] = row.count;
+    item["count"] = row.numbers.launches;
+    item["executions"] = row.numbers.executions;
     if (rates != nullptr) item["per_second"] = rate_of(row, *rates);
     list.push_back(std::move(item));
   }
@@ -202,11 +220,12 @@ nlohmann::ordered_json rows_to_json(const std::vector<LaunchRow>& rows, const Re
 
 // Every outcome that this program knows, also those that never happened, so that a reader need not
 // ask whether the key is there.
-nlohmann::ordered_json totals_to_json(const std::vector<LaunchRow>& rows) {
-  std::map<uint32_t, uint64_t> totals = totals_of(rows);
-  for (uint32_t outcome = 0; outcome < kOutcomeCount; ++outcome) totals.try_emplace(outcome, 0);
+nlohmann::ordered_json totals_to_json(const std::vector<LaunchRow>& rows,
+                                      uint64_t LaunchNumbers::*number) {
+  std::map<uint32_t, LaunchNumbers> totals = totals_of(rows);
+  for (uint32_t outcome = 0; outcome < kOutcomeCount; ++outcome) totals.try_emplace(outcome);
   nlohmann::ordered_json out = nlohmann::ordered_json::object();
-  for (const auto& [outcome, count] : totals) out[outcome_name(outcome)] = count;
+  for (const auto& [outcome, numbers] : totals) out[outcome_name(outcome)] = numbers.*number;
   return out;
 }
 
@@ -235,7 +254,9 @@ nlohmann::ordered_json process_to_json(const ProcessCounters& process, const Opt
   if (options.is_per_process) {
     const std::vector<LaunchRow> rows = sorted_rows(counts_of(process));
     out["counters"] = rows_to_json(rows, nullptr);
-    out["totals"] = totals_to_json(rows);
+    out["totals"] = totals_to_json(rows, &LaunchNumbers::launches);
+    out["nodes"] = totals_to_json(rows, &LaunchNumbers::nodes);
+    out["executions"] = totals_to_json(rows, &LaunchNumbers::executions);
   }
   return out;
 }
@@ -256,7 +277,9 @@ nlohmann::ordered_json to_json(const Reading& reading, const Options& options) {
     out["grouped_by"] = options.group_by;
     out["groups"] = groups_to_json(groups_of(reading, options));
   }
-  out["totals"] = totals_to_json(rows);
+  out["totals"] = totals_to_json(rows, &LaunchNumbers::launches);
+  out["nodes"] = totals_to_json(rows, &LaunchNumbers::nodes);
+  out["executions"] = totals_to_json(rows, &LaunchNumbers::executions);
   out["refused"] = nlohmann::ordered_json::array();
   for (const RefusedFile& refused : folder.refused) {
     out["refused"].push_back({{"file", refused.file}, {"reason", refused.reason}});

@@ -283,6 +283,12 @@ std::string to_text(const std::vector<MoveResult>& results) {
   for (const MoveResult& result : results) {
     out += fmt::format("pid {}: {}", result.pid, move_state_name(result.state));
     if (!result.reason.empty()) out += ": " + printable(result.reason);
+    if (result.moved_graphs != 0) {
+      out += fmt::format(", {} with it", counted(result.moved_graphs, "graph"));
+    }
+    if (result.kept_graphs != 0) {
+      out += fmt::format(", {} as before", counted(result.kept_graphs, "graph"));
+    }
     out += "\n";
   }
   return out;
@@ -301,7 +307,9 @@ nlohmann::ordered_json to_json(const Options& options,
                                 {"file", results[i].file},
                                 {"from", processes[i].folder.config.path},
                                 {"state", move_state_name(results[i].state)},
-                                {"reason", results[i].reason}});
+                                {"reason", results[i].reason},
+                                {"graphs_moved", results[i].moved_graphs},
+                                {"graphs_kept", results[i].kept_graphs}});
   }
   if (!error.empty()) out["error"] = error;
   return out;

@@ -101,21 +101,24 @@ class Readings {
 
 std::string summary(const Readings& readings, const Options& options) {
   const LaunchGroups groups = readings.groups(options.by);
-  uint64_t launches = 0, hits = 0, errors = 0;
+  LaunchNumbers all, hits;
+  uint64_t errors = 0;
   double rate = 0;
   for (const LaunchGroup& group : groups) {
-    launches = saturating_add(launches, group.launches);
+    all.add(group.numbers);
     errors = saturating_add(errors, errors_of(group));
     rate += group.per_second;
     const auto at = group.outcomes.find(0);
-    if (at != group.outcomes.end()) hits = saturating_add(hits, at->second);
+    if (at != group.outcomes.end()) hits.add(at->second);
   }
   const auto& processes = readings.now().processes;
   const auto live = std::ranges::count_if(processes, &ProcessCounters::is_alive);
   return fmt::format(
-      "{} launches, {}, {:.1f}% hits, {} per second; {} live, {} ended{}{}", launches,
-      counted(errors, "error"),
-      launches == 0 ? 0.0 : 100.0 * static_cast<double>(hits) / static_cast<double>(launches),
+      "{} launches, {} executions, {}, {:.1f}% hits, {} per second; {} live, {} ended{}{}",
+      all.launches, all.executions, counted(errors, "error"),
+      all.executions == 0 ? 0.0
+                          : 100.0 * static_cast<double>(hits.executions) /
+                                static_cast<double>(all.executions),
       rate_words(readings.has_rates() ? rate : -1), live,
       static_cast<std::ptrdiff_t>(processes.size()) - live,
       readings.now().refused.empty()

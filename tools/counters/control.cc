@@ -192,7 +192,11 @@ class Asked {
     const uint32_t answer = __atomic_load_n(&block->answer, __ATOMIC_ACQUIRE);
     const auto state = control_state<AnswerState>(answer);
     if (control_number(answer) == number_) {
-      if (state == AnswerState::moved) return settle(MoveState::moved, "");
+      if (state == AnswerState::moved) {
+        result_.moved_graphs = block->moved_graphs;
+        result_.kept_graphs = block->kept_graphs;
+        return settle(MoveState::moved, "");
+      }
       if (state == AnswerState::refused) return settle(MoveState::refused, text_of(block->message));
       if (state == AnswerState::aborted) {
         return settle(MoveState::aborted, "another process of the job has not prepared");

@@ -37,6 +37,9 @@ struct MoveResult {
   std::string file;  // its counters file
   MoveState state;
   std::string reason;  // where it has not moved
+  // Of one that has moved: executable graphs that went with it, and that could not.
+  uint32_t moved_graphs = 0;
+  uint32_t kept_graphs = 0;
 };
 
 // The lock of a stats folder: one `fibshim swap` at a time asks its processes.

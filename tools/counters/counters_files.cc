@@ -49,10 +49,11 @@ std::string read_failure(std::string_view what) {
 // Why the header cannot be trusted; empty when it can. Afterwards no sum of its numbers overflows.
 std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
   if (header.header_bytes != sizeof(FileHeader) || header.outcome_slots != kOutcomeSlots ||
-      header.series_entry_bytes != sizeof(SeriesEntry)) {
-    return fmt::format("its record sizes ({}, {}, {}) are not those of version {} ({}, {}, {})",
-                       header.header_bytes, header.outcome_slots, header.series_entry_bytes,
-                       kCountersVersion, sizeof(FileHeader), kOutcomeSlots, sizeof(SeriesEntry));
+      header.count_kinds != kCountKinds || header.series_entry_bytes != sizeof(SeriesEntry)) {
+    return fmt::format("its record sizes ({}, {}, {}, {}) are not those of version {} ({}, {}, {}, {})",
+                       header.header_bytes, header.outcome_slots, header.count_kinds,
+                       header.series_entry_bytes, kCountersVersion, sizeof(FileHeader),
+                       kOutcomeSlots, kCountKinds, sizeof(SeriesEntry));
   }
   if (header.series_capacity == 0 || header.series_capacity > kSeriesCapacity) {
     return fmt::format("it claims room for {} series", header.series_capacity);
@@ -67,7 +68,7 @@ std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
     return "its control block lies elsewhere";
   }
   const uint64_t series_bytes = uint64_t{header.series_capacity} * sizeof(SeriesEntry);
-  const uint64_t shard_bytes = uint64_t{header.series_capacity} * kOutcomeSlots * sizeof(uint64_t);
+  const uint64_t shard_bytes = uint64_t{header.series_capacity} * kCountersPerSeries * sizeof(uint64_t);
   if (header.series_at < sizeof(FileHeader) || header.series_at > file_bytes ||
       header.shards_at > file_bytes || header.shards_at < header.series_at + series_bytes ||
       header.shards_at % sizeof(uint64_t) != 0) {
@@ -82,7 +83,7 @@ std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
     }
   }
   const uint64_t to_read =
-      uint64_t{header.shard_count} * header.series_count * kOutcomeSlots * sizeof(uint64_t);
+      uint64_t{header.shard_count} * header.series_count * kCountersPerSeries * sizeof(uint64_t);
   if (to_read > kMaxCounterBytes) return fmt::format("it claims {} bytes of counters", to_read);
   if (header.device_count > kMaxCountedDevices || header.config_count > kMaxCountedConfigs) {
     return fmt::format("it claims {} devices and {} configs", header.device_count,
@@ -278,7 +279,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
   }
   out.folder = folder_of(*status_block, out.configs);
 
-  const uint64_t shard_bytes = header->series_count * kOutcomeSlots * sizeof(uint64_t);
+  const uint64_t shard_bytes = header->series_count * kCountersPerSeries * sizeof(uint64_t);
   if (budget != nullptr && budget->kept_left == 0) {
     return tl::unexpected(left_out("kept", ReadingBudget::kMostKeptBytes));
   }
@@ -291,7 +292,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
   if (!read_exactly(fd, series.data(), series.size() * sizeof(SeriesEntry), header->series_at)) {
     return tl::unexpected(read_failure("its series"));
   }
-  std::vector<uint64_t> sums(series.size() * kOutcomeSlots);
+  std::vector<uint64_t> sums(series.size() * kCountersPerSeries);
   std::vector<uint64_t> shard(sums.size());
   for (uint32_t i = 0; i < header->shard_count; ++i) {
     if (!read_exactly(fd, shard.data(), shard.size() * sizeof(uint64_t),
@@ -302,8 +303,15 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
   }
   for (size_t s = 0; s < series.size(); ++s) {
     for (uint32_t outcome = 0; outcome < kOutcomeSlots; ++outcome) {
-      const uint64_t count = sums[s * kOutcomeSlots + outcome];
-      if (count == 0) continue;
+      const uint64_t* const first = &sums[s * kCountersPerSeries + outcome];
+      const auto number = [first](CountKind kind) {
+        return first[static_cast<uint32_t>(kind) * kOutcomeSlots];
+      };
+      const uint64_t made = number(CountKind::launch);
+      const LaunchNumbers numbers = {saturating_add(made, number(CountKind::node)),
+                                     number(CountKind::node),
+                                     saturating_add(made, number(CountKind::node_run))};
+      if (numbers == LaunchNumbers{}) continue;
       const int32_t device = series[s].device >= 0 ? series[s].device : only_device(*header);
       out.counts.push_back({series[s].config, device, text_of(series[s].pattern),
                             text_of(series[s].definition), text_of(series[s].solution), outcome,
@@ -474,6 +482,12 @@ std::string mode_name(uint32_t mode) {
   const auto& choices = kSettings[static_cast<size_t>(SettingId::mode)].choices;
   return mode < std::size(choices) && choices[mode] != nullptr ? choices[mode]
                                                                : fmt::format("mode_{}", mode);
+}
+
+void LaunchNumbers::add(const LaunchNumbers& more) {
+  launches = saturating_add(launches, more.launches);
+  nodes = saturating_add(nodes, more.nodes);
+  executions = saturating_add(executions, more.executions);
 }
 
 uint64_t saturating_add(uint64_t a, uint64_t b) {

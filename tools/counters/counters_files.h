@@ -46,14 +46,25 @@ struct FolderInForce {
   uint64_t kept_image_count = 0, kept_image_bytes = 0;
 };
 
+// Launches that were made, with nodes of graphs that were instantiated; and kernels that have run: a launch's
+// once, a node's each time that its graph was launched.
+struct LaunchNumbers {
+  uint64_t launches = 0;
+  uint64_t nodes = 0;  // of the launches
+  uint64_t executions = 0;
+
+  void add(const LaunchNumbers& more);
+  bool operator==(const LaunchNumbers&) const = default;
+};
+
 struct Count {
   uint32_t config;  // index into ProcessCounters::configs; beyond its end: no config
   int32_t device;   // ordinal; -1: not told apart, and the process sees more than one
   std::string pattern;
   std::string definition;  // this and pattern are empty for launches that no pattern knows
   std::string solution;  // that serves the definition; empty: none, or which depends on the launch
-  uint32_t outcome;      // index into kOutcomes; one beyond it is from a newer shim
-  uint64_t count;        // not 0
+  uint32_t outcome;        // index into kOutcomes; one beyond it is from a newer shim
+  LaunchNumbers numbers;   // not both 0
 };
 
 struct ProcessCounters {

@@ -8,7 +8,7 @@
 namespace fibshim::tools {
 namespace {
 
-void add_counts(const ProcessCounters& process, std::map<LaunchKey, uint64_t>* counts) {
+void add_counts(const ProcessCounters& process, std::map<LaunchKey, LaunchNumbers>* counts) {
   for (const Count& count : process.counts) {
     LaunchKey key{count.outcome, count.definition, count.solution, count.pattern, "", "",
                   count.device};
@@ -18,8 +18,7 @@ void add_counts(const ProcessCounters& process, std::map<LaunchKey, uint64_t>* c
       key.config = process.configs[count.config].path;
       key.digest = process.configs[count.config].digest;
     }
-    uint64_t& sum = (*counts)[std::move(key)];
-    sum = saturating_add(sum, count.count);
+    (*counts)[std::move(key)].add(count.numbers);
   }
 }
 
@@ -59,41 +58,40 @@ std::vector<uint64_t> apply_filter(const LaunchFilter& filter, CountersFolder* f
         return true;
       }
       if (is_among(filter.devices, count.device)) return false;
-      if (count.device < 0) *unattributed = saturating_add(*unattributed, count.count);
+      if (count.device < 0) *unattributed = saturating_add(*unattributed, count.numbers.launches);
       return true;
     });
   }
   return {missing.begin(), missing.end()};
 }
 
-std::vector<LaunchRow> sorted_rows(const std::map<LaunchKey, uint64_t>& counts) {
+std::vector<LaunchRow> sorted_rows(const std::map<LaunchKey, LaunchNumbers>& counts) {
   std::vector<LaunchRow> rows;
   rows.reserve(counts.size());
-  for (const auto& [key, count] : counts) rows.push_back({key, count});
+  for (const auto& [key, numbers] : counts) rows.push_back({key, numbers});
   std::ranges::stable_sort(rows, [](const LaunchRow& a, const LaunchRow& b) {
     if (a.key.outcome != b.key.outcome) return a.key.outcome < b.key.outcome;
-    return a.count > b.count;
+    return a.numbers.executions > b.numbers.executions;
   });
   return rows;
 }
 
-std::map<LaunchKey, uint64_t> counts_of(const ProcessCounters& process) {
-  std::map<LaunchKey, uint64_t> counts;
+std::map<LaunchKey, LaunchNumbers> counts_of(const ProcessCounters& process) {
+  std::map<LaunchKey, LaunchNumbers> counts;
   add_counts(process, &counts);
   return counts;
 }
 
-std::map<LaunchKey, uint64_t> counts_of(const std::vector<ProcessCounters>& processes) {
-  std::map<LaunchKey, uint64_t> counts;
+std::map<LaunchKey, LaunchNumbers> counts_of(const std::vector<ProcessCounters>& processes) {
+  std::map<LaunchKey, LaunchNumbers> counts;
   for (const ProcessCounters& process : processes) add_counts(process, &counts);
   return counts;
 }
 
-std::map<uint32_t, uint64_t> totals_of(const std::vector<LaunchRow>& rows) {
-  std::map<uint32_t, uint64_t> totals;
+std::map<uint32_t, LaunchNumbers> totals_of(const std::vector<LaunchRow>& rows) {
+  std::map<uint32_t, LaunchNumbers> totals;
   for (const LaunchRow& row : rows) {
-    uint64_t& sum = totals[row.key.outcome];
-    sum = saturating_add(sum, row.count);
+    totals[row.key.outcome].add(row.numbers);
   }
   return totals;
 }

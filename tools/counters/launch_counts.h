@@ -24,7 +24,7 @@ struct LaunchKey {
 
 struct LaunchRow {
   LaunchKey key;
-  uint64_t count;
+  LaunchNumbers numbers;
 };
 
 // Which counts are wanted. An empty list wants all.
@@ -48,11 +48,11 @@ std::vector<uint64_t> apply_filter(const LaunchFilter& filter, CountersFolder* f
                                    uint64_t* unattributed);
 
 // Hits first, then the other outcomes as the table has them; within one the biggest count first.
-std::vector<LaunchRow> sorted_rows(const std::map<LaunchKey, uint64_t>& counts);
+std::vector<LaunchRow> sorted_rows(const std::map<LaunchKey, LaunchNumbers>& counts);
 
-std::map<LaunchKey, uint64_t> counts_of(const ProcessCounters& process);
-std::map<LaunchKey, uint64_t> counts_of(const std::vector<ProcessCounters>& processes);
+std::map<LaunchKey, LaunchNumbers> counts_of(const ProcessCounters& process);
+std::map<LaunchKey, LaunchNumbers> counts_of(const std::vector<ProcessCounters>& processes);
 
-std::map<uint32_t, uint64_t> totals_of(const std::vector<LaunchRow>& rows);
+std::map<uint32_t, LaunchNumbers> totals_of(const std::vector<LaunchRow>& rows);
 
 }  // namespace fibshim::tools

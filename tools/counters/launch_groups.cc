@@ -42,9 +42,9 @@ std::string whole_name(const LaunchGroup& group) {
   return group.detail.empty() ? group.name : group.name + " " + group.detail;
 }
 
-uint64_t count_of(const LaunchGroup& group, Outcome outcome) {
+LaunchNumbers numbers_of(const LaunchGroup& group, Outcome outcome) {
   const auto at = group.outcomes.find(static_cast<uint32_t>(outcome));
-  return at == group.outcomes.end() ? 0 : at->second;
+  return at == group.outcomes.end() ? LaunchNumbers{} : at->second;
 }
 
 bool is_fallback(uint32_t outcome) { return outcome_name(outcome).starts_with("fallback_"); }
@@ -53,7 +53,8 @@ bool is_fallback(uint32_t outcome) { return outcome_name(outcome).starts_with("f
 std::string main_reason(const LaunchGroup& group) {
   uint64_t most = 0;
   std::string out = "-";
-  for (const auto& [outcome, count] : group.outcomes) {
+  for (const auto& [outcome, numbers] : group.outcomes) {
+    const uint64_t count = std::max(numbers.launches, numbers.executions);
     if (outcome == static_cast<uint32_t>(Outcome::hit) ||
         outcome == static_cast<uint32_t>(Outcome::untracked) || count <= most) {
       continue;
@@ -67,7 +68,8 @@ std::string main_reason(const LaunchGroup& group) {
 }  // namespace
 
 uint64_t errors_of(const LaunchGroup& group) {
-  return saturating_add(count_of(group, Outcome::error), count_of(group, Outcome::error_fallback));
+  return saturating_add(numbers_of(group, Outcome::error).launches,
+                        numbers_of(group, Outcome::error_fallback).launches);
 }
 
 std::vector<std::string> group_by_names() {
@@ -86,9 +88,8 @@ LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, Group
   for (const ProcessCounters& process : processes) {
     for (const Count& count : process.counts) {
       LaunchGroup& group = groups[{group_name(process, count, by), detail_of(process, by)}];
-      uint64_t& sum = group.outcomes[count.outcome];
-      sum = saturating_add(sum, count.count);
-      group.launches = saturating_add(group.launches, count.count);
+      group.outcomes[count.outcome].add(count.numbers);
+      group.numbers.add(count.numbers);
     }
   }
   LaunchGroups out;
@@ -96,18 +97,20 @@ LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, Group
     std::tie(group.name, group.detail) = name;
     out.push_back(std::move(group));
   }
-  std::ranges::stable_sort(out, std::greater<>(), &LaunchGroup::launches);
+  std::ranges::stable_sort(out, std::greater<>(),
+                           [](const LaunchGroup& group) { return group.numbers.executions; });
   return out;
 }
 
 void add_rates(const LaunchGroups& earlier, std::chrono::duration<double> elapsed,
                LaunchGroups* groups) {
   std::map<std::string, uint64_t> before;
-  for (const LaunchGroup& group : earlier) before[whole_name(group)] = group.launches;
+  for (const LaunchGroup& group : earlier) before[whole_name(group)] = group.numbers.executions;
   for (LaunchGroup& group : *groups) {
     const auto at = before.find(whole_name(group));
     const uint64_t was = at == before.end() ? 0 : at->second;
-    const uint64_t more = group.launches > was ? group.launches - was : 0;
+    const uint64_t now = group.numbers.executions;
+    const uint64_t more = now > was ? now - was : 0;
     group.per_second = elapsed.count() > 0 ? static_cast<double>(more) / elapsed.count() : -1;
   }
   std::ranges::stable_sort(*groups, std::greater<>(), &LaunchGroup::per_second);
@@ -117,26 +120,28 @@ std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, Gro
                                                  bool has_rates) {
   std::vector<std::string> heading = {kGroupBys[static_cast<size_t>(by)].heading};
   if (has_rates) heading.emplace_back(">PER S");
-  heading.insert(heading.end(), {">LAUNCHES", ">ERRORS", ">HIT %", ">HITS", ">FALLBACKS",
+  heading.insert(heading.end(), {">LAUNCHES", ">RUNS", ">ERRORS", ">HIT %", ">HITS", ">FALLBACKS",
                                  ">UNTRACKED", "MAIN REASON"});
   if (by == GroupBy::process) heading.emplace_back("COMMAND");
   std::vector<std::vector<std::string>> rows = {std::move(heading)};
   for (const LaunchGroup& group : groups) {
     uint64_t fallbacks = 0;
-    for (const auto& [outcome, count] : group.outcomes) {
-      if (is_fallback(outcome)) fallbacks = saturating_add(fallbacks, count);
+    for (const auto& [outcome, numbers] : group.outcomes) {
+      if (is_fallback(outcome)) fallbacks = saturating_add(fallbacks, numbers.executions);
     }
-    const uint64_t hits = count_of(group, Outcome::hit);
+    const uint64_t executions = group.numbers.executions;
+    const uint64_t hits = numbers_of(group, Outcome::hit).executions;
     std::vector<std::string> row = {group.name.empty() ? "-" : printable(group.name)};
     if (has_rates) row.push_back(rate_words(group.per_second));
     row.insert(
         row.end(),
-        {fmt::format("{}", group.launches), fmt::format("{}", errors_of(group)),
-         fmt::format("{:.1f}", group.launches == 0 ? 0.0
-                                                   : 100.0 * static_cast<double>(hits) /
-                                                         static_cast<double>(group.launches)),
+        {fmt::format("{}", group.numbers.launches), fmt::format("{}", executions),
+         fmt::format("{}", errors_of(group)),
+         fmt::format("{:.1f}", executions == 0 ? 0.0
+                                               : 100.0 * static_cast<double>(hits) /
+                                                     static_cast<double>(executions)),
          fmt::format("{}", hits), fmt::format("{}", fallbacks),
-         fmt::format("{}", count_of(group, Outcome::untracked)), main_reason(group)});
+         fmt::format("{}", numbers_of(group, Outcome::untracked).executions), main_reason(group)});
     if (by == GroupBy::process) row.push_back(printable(group.detail));
     rows.push_back(std::move(row));
   }
@@ -148,12 +153,15 @@ nlohmann::ordered_json groups_to_json(const LaunchGroups& groups) {
   for (const LaunchGroup& group : groups) {
     nlohmann::ordered_json item;
     item["name"] = whole_name(group);
-    item["launches"] = group.launches;
+    item["launches"] = group.numbers.launches;
+    item["executions"] = group.numbers.executions;
     item["per_second"] =
         group.per_second < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(group.per_second);
     item["outcomes"] = nlohmann::ordered_json::object();
-    for (const auto& [outcome, count] : group.outcomes) {
-      item["outcomes"][outcome_name(outcome)] = count;
+    item["executed"] = nlohmann::ordered_json::object();
+    for (const auto& [outcome, numbers] : group.outcomes) {
+      item["outcomes"][outcome_name(outcome)] = numbers.launches;
+      item["executed"][outcome_name(outcome)] = numbers.executions;
     }
     out.push_back(std::move(item));
   }

@@ -1,5 +1,5 @@
-// Launches by one thing only (definition, process, ...), with a line for each: how many, how many
-// a second, the share of hits, and what mostly kept the others. For `stats --by` and `top`.
+// Launches by one thing only (definition, process, ...), with a line for each: how many, how often they ran, in
+// all and a second, the share of hits, and what mostly kept the others. For `stats --by` and `top`.
 #pragma once
 
 #include <chrono>
@@ -35,9 +35,9 @@ GroupBy group_by_named(const std::string& name);  // one of them
 struct LaunchGroup {
   std::string name;    // empty: launches that no pattern knows, or an unknown device
   std::string detail;  // of a process its command line; empty of others
-  std::map<uint32_t, uint64_t> outcomes;
-  uint64_t launches = 0;
-  double per_second = -1;  // -1: not known
+  std::map<uint32_t, LaunchNumbers> outcomes;
+  LaunchNumbers numbers;
+  double per_second = -1;  // of executions; -1: not known
 };
 
 using LaunchGroups = std::vector<LaunchGroup>;
@@ -45,11 +45,11 @@ using LaunchGroups = std::vector<LaunchGroup>;
 // Launches whose solution failed, whoever went on with what.
 uint64_t errors_of(const LaunchGroup& group);
 
-// By falling number of launches, then name.
+// By falling number of executions, then name.
 LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, GroupBy by);
 
 // Fills in `per_second` from an earlier reading, and sorts by it first. A group that is new since
-// began with no launches; one whose count fell (it was cleared) is at rest.
+// began with none; one whose count fell (it was cleared) is at rest.
 void add_rates(const LaunchGroups& earlier, std::chrono::duration<double> elapsed,
                LaunchGroups* groups);
 

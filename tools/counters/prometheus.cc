@@ -70,18 +70,22 @@ std::string launch_labels(const std::string& definition, const std::string& patt
       solution.empty() ? "" : fmt::format(",solution=\"{}\"", label_value(solution)));
 }
 
-Series launch_series(const std::vector<const ProcessCounters*>& processes, size_t max_series) {
+// `number`: which of a count's numbers.
+Series launch_series(const std::vector<const ProcessCounters*>& processes, size_t max_series,
+                     uint64_t LaunchNumbers::*number) {
   Series out(max_series);
   for (const ProcessCounters* process : processes) {
     const std::string suffix =
         fmt::format(",pid=\"{}\",start_time=\"{}\"", process->pid, process->start_time);
     for (const Count& count : process->counts) {
+      if (count.numbers.*number == 0) continue;
       const bool has_config = !count.pattern.empty() && count.config < process->configs.size();
       out.add(launch_labels(count.definition, count.pattern, count.outcome,
                             has_config ? process->configs[count.config].path : "", count.device,
                             count.solution) +
                   suffix,
-              launch_labels("(other)", "(other)", count.outcome, "", -1) + suffix, count.count);
+              launch_labels("(other)", "(other)", count.outcome, "", -1) + suffix,
+              count.numbers.*number);
     }
   }
   return out;
@@ -113,11 +117,15 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
   std::ranges::stable_sort(processes, {}, &ProcessCounters::created_unix_ns);
   const auto live = std::ranges::count_if(processes, &ProcessCounters::is_alive);
   const auto ended = static_cast<std::ptrdiff_t>(processes.size()) - live;
-  const Series launches = launch_series(processes, options.max_series);
+  const Series launches = launch_series(processes, options.max_series, &LaunchNumbers::launches);
+  const Series executions = launch_series(processes, options.max_series, &LaunchNumbers::executions);
 
   std::string out =
-      head("fibshim_launches_total", "counter", "Kernel launches, by what happened to them.");
+      head("fibshim_launches_total", "counter", "Kernel launches and nodes of instantiated graphs, by what happened to them.");
   out += launches.text("fibshim_launches_total");
+  out += head("fibshim_executions_total", "counter",
+              "Kernels that have run: a launch's once, a graph node's each time that its graph was launched.");
+  out += executions.text("fibshim_executions_total");
   out += head("fibshim_folded_counts", "gauge",
               "Counts without a series of their own: they are in definition=\"(other)\".");
   out += fmt::format("fibshim_folded_counts {}\n", launches.folded_count());

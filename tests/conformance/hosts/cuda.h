@@ -22,6 +22,7 @@ namespace conform {
   FUNCTION(simcuda_has_struck)              \
   FUNCTION(simcuda_own_faults)              \
   FUNCTION(simcuda_last_launch_of_thread)   \
+  FUNCTION(simcuda_launches_of_thread)      \
   FUNCTION(simcuda_node)
 
 struct Cuda : simcuda::Functions {

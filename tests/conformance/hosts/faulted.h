@@ -67,4 +67,23 @@ void call_until_done(const char* name, const Call& call, const char* file, int l
   ::conform::call_until_done( \
       #name, [&] { return ::conform::cuda().name(__VA_ARGS__); }, __FILE__, __LINE__)
 
+// A call about graphs, which the shim makes once more for an exec of its own: that may fail, and the host does not see
+// it. Repeated until it is done. False: a replacement could not be loaded, and errors are strict.
+template <class Call>
+bool call_for_graph(const char* name, const Call& call, const char* file, int line) {
+  for (;;) {
+    const Attempt made = attempt(name, call, file, line);
+    if (made.result == CUDA_SUCCESS) return true;
+    if (made.result == made.struck.fault) continue;
+    if (!is_strict() || cuda().simcuda_has_struck(made.result) != 1) {
+      check_code(CUDA_SUCCESS, made.result, name, file, line);
+    }
+    return false;
+  }
+}
+
+#define FOR_GRAPH(name, ...)  \
+  ::conform::call_for_graph( \
+      #name, [&] { return ::conform::cuda().name(__VA_ARGS__); }, __FILE__, __LINE__)
+
 }  // namespace conform

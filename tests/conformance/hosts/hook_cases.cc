@@ -138,170 +138,360 @@ void launch_on_several_devices(const Gpu& gpu) {
   gpu.finish({.step = 1, .free = 1}, {.refused = 1, .untracked = 1});
 }
 
-// ---- kernel nodes of graphs
+// ---- executable graphs
 
-// `add` makes a node of (function, arguments) in a graph. Three replays of a graph with a tracked
-// node of each shape and an untracked one.
-template <class Add>
-void adds_nodes(const Gpu& gpu, Add add) {
-  const CUmodule module = gpu.load_module();
-  const Graph graph;
-  for (const int shape : {1, 2, 3, kNoSolution}) {
-    Arguments arguments(gpu.marks(), shape, 40 + shape);
-    add(graph.get(), gpu.function(module), &arguments);
-  }
-  Arguments arguments(gpu.marks(), 1, 44);
-  add(graph.get(), gpu.function(module, kFree), &arguments);
-  graph.run(gpu, 3);
-  gpu.finish({.step = 3, .free = 3, .curated1 = 3, .curated2 = 3, .curated3 = 3},
-             {.hit = 3, .no_solution = 1, .untracked = 1});
-}
-
-// `get` reads a node's parameters as the widest layout. They are the host's own, whether the node
-// was added or captured.
-template <class Get>
-void gives_back_the_original(const Gpu& gpu, Get get) {
-  const CUfunction step = gpu.step();
-  const Graph graph;
-  Arguments arguments(gpu.marks(), 2, 51);
-  const CUgraphNode node = graph.add(step, &arguments);
-  NodeParams2 params = get(node);
-  CHECK(params.func == step);
-  CHECK(kernel_name(params) == kStep);
-  EXPECT_EQUAL(2, shape_of(params));
-  EXPECT_EQUAL(51, value_of(params));
-  EXPECT_EQUAL(1, params.gridDimX);
-  EXPECT_EQUAL(32, params.blockDimX);
-  graph.run(gpu);
-  gpu.expect_ran({.curated2 = 1});
-  gpu.expect_last_value(51);
-
-  const Graph other(gpu.capture([&] { OK(gpu.launch(step, 1, 52)); }));
-  params = get(other.nodes().at(0));
-  CHECK(kernel_name(params) == kStep);
-  EXPECT_EQUAL(1, shape_of(params));
-  EXPECT_EQUAL(52, value_of(params));
-  gpu.finish({.curated2 = 1}, {.hit = 2});
-}
-
-// `set` sets the parameters of (node, function, arguments).
-template <class Set>
-void sets_nodes(const Gpu& gpu, Set set) {
-  const CUmodule module = gpu.load_module();
-  const CUfunction step = gpu.function(module);
-  const Graph graph;
-  Arguments first(gpu.marks(), 1, 61);
-  const CUgraphNode node = graph.add(step, &first);
-  Arguments second(gpu.marks(), 2, 62);
-  set(node, step, &second);
-  graph.run_for(gpu, 62);
-  Arguments third(gpu.marks(), kNoSolution, 63);
-  set(node, step, &third);
-  graph.run_for(gpu, 63);
-  Arguments fourth(gpu.marks(), 1, 64);
-  set(node, gpu.function(module, kFree), &fourth);
-  graph.run_for(gpu, 64);
-  set(node, step, &fourth);
-  graph.run_for(gpu, 64);
-  gpu.finish({.step = 1, .free = 1, .curated1 = 1, .curated2 = 1},
-             {.hit = 3, .no_solution = 1, .untracked = 1});
-}
-
-// The same on an executable graph; the graph that it was made from stays as it is.
-template <class Set>
-void sets_executable_nodes(const Gpu& gpu, Set set) {
-  const CUmodule module = gpu.load_module();
-  const CUfunction step = gpu.function(module);
-  const Graph graph;
-  Arguments first(gpu.marks(), 1, 71);
-  const CUgraphNode node = graph.add(step, &first);
-  {
-    const Executable executable(graph.get());
-    Arguments second(gpu.marks(), 2, 72);
-    set(executable.get(), node, step, &second);
-    executable.run_for(gpu, 72);
-    Arguments third(gpu.marks(), kNoSolution, 73);
-    set(executable.get(), node, step, &third);
-    executable.run_for(gpu, 73);
-  }
-  graph.run_for(gpu, 71);
-  gpu.finish({.step = 1, .curated1 = 1, .curated2 = 1}, {.hit = 2, .no_solution = 1});
-}
-
-// What the host says of its own kernel's cluster does not reach the replacement; other attributes
-// do.
-void sets_node_attributes(const Gpu& gpu) {
-  const CUfunction step = gpu.step();
-  const Graph graph;
-  Arguments arguments(gpu.marks(), 3, 75);
-  const CUgraphNode node = graph.add(step, &arguments);
-  CUkernelNodeAttrValue value;
-  memset(&value, 0, sizeof value);
-  value.clusterDim.x = value.clusterDim.y = value.clusterDim.z = 1;
-  OK(cuda().cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value));
-  memset(&value, 0, sizeof value);
-  value.priority = 0;
-  OK(cuda().cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
-  graph.run(gpu);
-  gpu.finish({.curated3 = 1}, {.hit = 1});
-  if (!cuda().is_simulated) return;
-  const SimcudaLaunch last = last_launch("curated_n3");
-  EXPECT_EQUAL(2, last.cluster[0]);
-}
-
-// `copy` copies a graph, perhaps into another one, and gives the copy. Its nodes read back as the
-// host's own, and may be set.
-template <class Copy>
-void copies_graphs(const Gpu& gpu, Copy copy) {
+// `make` instantiates a graph. Three launches of one with a tracked node of each shape and an untracked one; the
+// host's graph holds the host's kernels before and after.
+template <class Make>
+void instantiates(const Gpu& gpu, Make make) {
   const CUmodule module = gpu.load_module();
   const Graph graph;
   CUgraphNode last = nullptr;
   for (const int shape : {1, 2, 3, kNoSolution}) {
-    Arguments arguments(gpu.marks(), shape, 90 + shape);
+    Arguments arguments(gpu.marks(), shape, 40 + shape);
     last = graph.add(gpu.function(module), &arguments, last);
   }
-  const Graph parent;
-  const CUgraph copied = copy(graph.get(), parent.get());
-  CUgraphNode nodes[4];
-  size_t count = 4;
-  OK(cuda().cuGraphGetNodes(copied, nodes, &count));
-  EXPECT_EQUAL(4, count);
-  int shapes_seen = 0;
-  for (const CUgraphNode node : nodes) {
-    NodeParams2 params;
-    OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));
-    CHECK(kernel_name(params) == kStep);
-    EXPECT_EQUAL(90 + shape_of(params), value_of(params));
-    shapes_seen += shape_of(params);
-    OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
+  Arguments arguments(gpu.marks(), 1, 44);
+  graph.add(gpu.function(module, kFree), &arguments, last);
+  CUgraphExec made = nullptr;
+  OK(make(&made, graph.get()));
+  for (const CUgraphNode node : graph.nodes()) {
+    const std::string name = kernel_name(params_of(node));
+    CHECK(name == kStep || name == kFree);
   }
-  EXPECT_EQUAL(1 + 2 + 3 + kNoSolution, shapes_seen);
-  if (parent.nodes().empty()) {
-    Graph(copied).run(gpu);  // a graph of its own
-  } else {
-    parent.run(gpu);
-  }
-  gpu.finish({.step = 1, .curated1 = 1, .curated2 = 1, .curated3 = 1},
-             {.hit = 6, .no_solution = 2});
+  for (int i = 0; i < 3; ++i) OK(cuda().cuGraphLaunch(made, gpu.stream()));
+  gpu.expect_last_value(44);
+  OK(cuda().cuGraphExecDestroy(made));
+  gpu.finish({.step = 3, .free = 3, .curated1 = 3, .curated2 = 3, .curated3 = 3},
+             {.hit = 3, .no_solution = 1, .untracked = 1});
 }
 
-// A node's value may be reused for another node. What was kept of the first must not speak for it.
-template <class End>
-void forgets_nodes(const Gpu& gpu, End end) {
+template <class Instantiate>
+void instantiates_with_log(const Gpu& gpu, Instantiate instantiate) {
+  instantiates(gpu, [&](CUgraphExec* made, CUgraph graph) {
+    char log[64];
+    CUgraphNode error_node = nullptr;
+    return instantiate(made, graph, &error_node, log, sizeof log);
+  });
+}
+
+template <class Instantiate>
+void instantiates_with_params(const Gpu& gpu, Instantiate instantiate) {
+  instantiates(gpu, [&](CUgraphExec* made, CUgraph graph) {
+    CUDA_GRAPH_INSTANTIATE_PARAMS params;
+    memset(&params, 0, sizeof params);
+    params.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+    params.hUploadStream = gpu.stream();
+    const CUresult result = instantiate(made, graph, &params);
+    EXPECT_EQUAL(CUDA_GRAPH_INSTANTIATE_SUCCESS, params.result_out);
+    cuuint64_t flags = 0;
+    OK(cuda().cuGraphExecGetFlags(*made, &flags));
+    EXPECT_EQUAL(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD, flags);
+    return result;
+  });
+}
+
+// One tracked node of shape 1, and what is made of it.
+struct OneNode {
+  explicit OneNode(const Gpu& gpu, int value = 71)
+      : step(gpu.step()), arguments(gpu.marks(), 1, value), node(graph.add(step, &arguments)) {}
+  CUfunction step;
+  Arguments arguments;
+  Graph graph;
+  CUgraphNode node;
+};
+
+template <class Launch>
+void launches_graphs(const Gpu& gpu, Launch launch) {
+  const OneNode one(gpu);
+  const Executable executable(one.graph.get());
+  for (int i = 0; i < 4; ++i) OK(launch(executable.get(), gpu.stream()));
+  gpu.expect_last_value(71);
+  gpu.finish({.curated1 = 4}, {.hit = 1});
+}
+
+template <class Upload>
+void uploads_graphs(const Gpu& gpu, Upload upload) {
+  const OneNode one(gpu);
+  const Executable executable(one.graph.get());
+  OK(upload(executable.get(), gpu.stream()));
+  executable.run_for(gpu, 71);
+  gpu.finish({.curated1 = 1}, {.hit = 1});
+}
+
+// An exec's value goes to another one. What was kept of the first must not run for it; and nothing stays.
+void ends_execs(const Gpu& gpu) {
   const CUmodule module = gpu.load_module();
+  const auto live = [] {
+    return cuda().is_simulated ? cuda().simcuda_live_count("graph_exec") +
+                                     cuda().simcuda_live_count("graph")
+                               : 0;
+  };
+  const int64_t before = live();
   for (int round = 0; round < 20; ++round) {
-    Graph graph;
     const bool is_tracked = round % 2 == 0;
     Arguments arguments(gpu.marks(), 1, 100 + round);
-    const CUgraphNode node =
-        graph.add(gpu.function(module, is_tracked ? kStep : kFree), &arguments);
-    NodeParams2 params;
-    OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));
-    CHECK(kernel_name(params) == (is_tracked ? kStep : kFree));
-    EXPECT_EQUAL(100 + round, value_of(params));
-    end(&graph, node);
+    const Graph graph;
+    graph.add(gpu.function(module, is_tracked ? kStep : kFree), &arguments);
+    const Executable executable(graph.get());
+    executable.run_for(gpu, 100 + round);
   }
-  gpu.finish({}, {.hit = 10, .untracked = 10});
+  EXPECT_EQUAL(before, live());
+  gpu.finish({.free = 10, .curated1 = 10}, {.hit = 10, .untracked = 10});
+}
+
+// `update` gives an exec another graph; returns its verdict.
+template <class Update>
+void updates_execs(const Gpu& gpu, Update update) {
+  const auto own = gpu.handles();
+  const OneNode one(gpu, 81);
+  const Executable executable(one.graph.get());
+  executable.run_for(gpu, 81);
+  for (const auto& [function, shape] :
+       {std::pair(own.step, 2), {own.step, kNoSolution}, {own.free, 1}, {own.step, 3}, {own.step, 1}}) {
+    const Graph next;
+    Arguments arguments(gpu.marks(), shape, 82 + shape);
+    next.add(function, &arguments);
+    OK(update(executable.get(), next.get()));
+    executable.run_for(gpu, 82 + shape);
+  }
+  // A graph of another shape is refused, and nothing changes.
+  const Graph other;
+  Arguments arguments(gpu.marks(), 2, 99);
+  other.add(own.step, &arguments, other.add(own.step, &arguments));
+  EXPECT_CODE(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, update(executable.get(), other.get()));
+  executable.run_for(gpu, 83);
+  // Nodes are counted when a graph is instantiated.
+  gpu.finish({.step = 1, .free = 1, .curated1 = 3, .curated2 = 1, .curated3 = 1}, {.hit = 1});
+}
+
+// `set` sets the parameters of (exec, node, function, arguments). The graph stays as it is.
+template <class Set>
+void sets_executable_nodes(const Gpu& gpu, Set set) {
+  const auto own = gpu.handles();
+  const OneNode one(gpu);
+  {
+    const Executable executable(one.graph.get());
+    for (const auto& [function, shape] :
+         {std::pair(own.step, 2), {own.step, kNoSolution}, {own.free, 1}, {own.step, 3},
+          {own.step, 1}}) {
+      Arguments arguments(gpu.marks(), shape, 72 + shape);
+      set(executable.get(), one.node, function, &arguments);
+      executable.run_for(gpu, 72 + shape);
+    }
+  }
+  one.graph.run_for(gpu, 71);
+  gpu.finish({.step = 1, .free = 1, .curated1 = 2, .curated2 = 1, .curated3 = 1}, {.hit = 2});
+}
+
+// A graph of a tracked node and another one. `add` adds that, `set` sets it in an exec; what each makes of `kSeen`
+// values is then in `read`.
+template <class Add, class Set, class Read>
+void sets_other_nodes(const Gpu& gpu, Add add, Set set, Read read) {
+  const OneNode one(gpu);
+  const CUgraphNode other = add(one.graph.get());
+  const Executable executable(one.graph.get());
+  executable.run_for(gpu, 71);
+  EXPECT_EQUAL(1, read());
+  OK(set(executable.get(), other));
+  executable.run_for(gpu, 71);
+  EXPECT_EQUAL(2, read());
+  // A change of the kernel node leaves the other as it was set.
+  Arguments arguments(gpu.marks(), 3, 73);
+  const NodeParams2 params = node_params2(one.step, &arguments);
+  OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable.get(), one.node, &params));
+  executable.run_for(gpu, 73);
+  EXPECT_EQUAL(2, read());
+  gpu.finish({.curated1 = 2, .curated3 = 1}, {.hit = 1});
+}
+
+CUDA_MEMSET_NODE_PARAMS fill_of(CUdeviceptr to, unsigned value) {
+  CUDA_MEMSET_NODE_PARAMS fill;
+  memset(&fill, 0, sizeof fill);
+  fill.dst = to;
+  fill.value = value;
+  fill.elementSize = 4;
+  fill.width = fill.height = 1;
+  return fill;
+}
+
+CUdeviceptr device_word(unsigned value) {
+  CUdeviceptr out = 0;
+  OK(cuda().cuMemAlloc_v2(&out, sizeof value));
+  OK(cuda().cuMemcpyHtoD_v2(out, &value, sizeof value));
+  return out;
+}
+int read_word(CUdeviceptr from) {
+  unsigned value = 0;
+  OK(cuda().cuCtxSynchronize());
+  OK(cuda().cuMemcpyDtoH_v2(&value, from, sizeof value));
+  return static_cast<int>(value);
+}
+
+void sets_fills(const Gpu& gpu) {
+  const CUdeviceptr word = device_word(0);
+  sets_other_nodes(
+      gpu,
+      [&](CUgraph graph) {
+        CUgraphNode node = nullptr;
+        const CUDA_MEMSET_NODE_PARAMS fill = fill_of(word, 1);
+        OK(cuda().cuGraphAddMemsetNode(&node, graph, nullptr, 0, &fill, gpu.context()));
+        return node;
+      },
+      [&](CUgraphExec executable, CUgraphNode node) {
+        const CUDA_MEMSET_NODE_PARAMS fill = fill_of(word, 2);
+        return cuda().cuGraphExecMemsetNodeSetParams(executable, node, &fill, gpu.context());
+      },
+      [&] { return read_word(word); });
+}
+
+void sets_copies(const Gpu& gpu) {
+  const CUdeviceptr to = device_word(0);
+  const CUdeviceptr from[2] = {device_word(1), device_word(2)};
+  CUDA_MEMCPY3D copy;
+  memset(&copy, 0, sizeof copy);
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = from[0];
+  copy.dstDevice = to;
+  copy.WidthInBytes = sizeof(unsigned);
+  copy.Height = copy.Depth = 1;
+  sets_other_nodes(
+      gpu,
+      [&](CUgraph graph) {
+        CUgraphNode node = nullptr;
+        OK(cuda().cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &copy, gpu.context()));
+        return node;
+      },
+      [&](CUgraphExec executable, CUgraphNode node) {
+        copy.srcDevice = from[1];
+        return cuda().cuGraphExecMemcpyNodeSetParams(executable, node, &copy, gpu.context());
+      },
+      [&] { return read_word(to); });
+}
+
+void sets_host_functions(const Gpu& gpu) {
+  static int seen = 0;
+  CUDA_HOST_NODE_PARAMS host;
+  memset(&host, 0, sizeof host);
+  host.fn = [](void* data) { seen = *static_cast<int*>(data); };
+  int values[2] = {1, 2};
+  sets_other_nodes(
+      gpu,
+      [&](CUgraph graph) {
+        CUgraphNode node = nullptr;
+        host.userData = &values[0];
+        OK(cuda().cuGraphAddHostNode(&node, graph, nullptr, 0, &host));
+        return node;
+      },
+      [&](CUgraphExec executable, CUgraphNode node) {
+        host.userData = &values[1];
+        return cuda().cuGraphExecHostNodeSetParams(executable, node, &host);
+      },
+      [&] {
+        OK(cuda().cuCtxSynchronize());
+        return seen;
+      });
+}
+
+// Which of two events was recorded last tells which one the node has.
+void sets_recorded_events(const Gpu& gpu) {
+  CUevent events[2];
+  for (CUevent& event : events) OK(cuda().cuEventCreate(&event, CU_EVENT_DEFAULT));
+  for (const CUevent event : events) OK(cuda().cuEventRecord(event, gpu.stream()));
+  sets_other_nodes(
+      gpu,
+      [&](CUgraph graph) {
+        CUgraphNode node = nullptr;
+        OK(cuda().cuGraphAddEventRecordNode(&node, graph, nullptr, 0, events[0]));
+        return node;
+      },
+      [&](CUgraphExec executable, CUgraphNode node) {
+        return cuda().cuGraphExecEventRecordNodeSetEvent(executable, node, events[1]);
+      },
+      [&] {
+        OK(cuda().cuCtxSynchronize());
+        float milliseconds = 0;
+        OK(cuda().cuEventElapsedTime(&milliseconds, events[0], events[1]));
+        return milliseconds < 0 ? 1 : 2;
+      });
+}
+
+void sets_awaited_events(const Gpu& gpu) {
+  CUevent events[2];
+  for (CUevent& event : events) OK(cuda().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+  for (const CUevent event : events) OK(cuda().cuEventRecord(event, gpu.stream()));
+  int seen = 1;
+  sets_other_nodes(
+      gpu,
+      [&](CUgraph graph) {
+        CUgraphNode node = nullptr;
+        OK(cuda().cuGraphAddEventWaitNode(&node, graph, nullptr, 0, events[0]));
+        return node;
+      },
+      [&](CUgraphExec executable, CUgraphNode node) {
+        seen = 2;  // only the driver knows which one
+        return cuda().cuGraphExecEventWaitNodeSetEvent(executable, node, events[1]);
+      },
+      [&] { return seen; });
+}
+
+// Of two nodes one is switched off, and on again. Only what runs is an execution.
+void switches_nodes(const Gpu& gpu) {
+  const auto own = gpu.handles();
+  const Graph graph;
+  Arguments first(gpu.marks(), 1, 91);
+  Arguments second(gpu.marks(), 2, 92);
+  const CUgraphNode one = graph.add(own.step, &first);
+  const CUgraphNode two = graph.add(own.step, &second, one);
+  const Executable executable(graph.get());
+  const auto is_enabled = [&](CUgraphNode node) {
+    unsigned out = 2;
+    OK(cuda().cuGraphNodeGetEnabled(executable.get(), node, &out));
+    return out;
+  };
+  executable.run_for(gpu, 92);
+  OK(cuda().cuGraphNodeSetEnabled(executable.get(), two, 0));
+  EXPECT_EQUAL(0, is_enabled(two));
+  EXPECT_EQUAL(1, is_enabled(one));
+  executable.run_for(gpu, 91);
+  // Set meanwhile, to what needs another exec of ours: it stays off.
+  Arguments third(gpu.marks(), 3, 93);
+  const NodeParams2 params = node_params2(own.step, &third);
+  OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable.get(), two, &params));
+  executable.run_for(gpu, 91);
+  OK(cuda().cuGraphNodeSetEnabled(executable.get(), two, 1));
+  OK(cuda().cuGraphNodeSetEnabled(executable.get(), two, 1));
+  EXPECT_EQUAL(1, is_enabled(two));
+  executable.run_for(gpu, 93);
+  gpu.finish({.curated1 = 4, .curated2 = 1, .curated3 = 1}, {.hit = 2});
+}
+
+// Its child graph set in an exec: that runs as it is from then on.
+void sets_child_graphs(const Gpu& gpu) {
+  const auto own = gpu.handles();
+  const Graph children[2];
+  for (int i = 0; i < 2; ++i) {
+    Arguments arguments(gpu.marks(), 1 + i, 94 + i);
+    children[i].add(own.step, &arguments);
+  }
+  const Graph graph;
+  CUgraphNode node = nullptr;
+  OK(cuda().cuGraphAddChildGraphNode(&node, graph.get(), nullptr, 0, children[0].get()));
+  const Executable executable(graph.get());
+  executable.run_for(gpu, 94);
+  OK(cuda().cuGraphExecChildGraphNodeSetParams(executable.get(), node, children[1].get()));
+  executable.run_for(gpu, 95);
+  gpu.finish({.step = 1, .curated1 = 1}, {.hit = 1});
+}
+
+// The driver refuses it for a node of another kind, and the exec runs on as it was.
+template <class Set>
+void refuses_a_kernel_node(const Gpu& gpu, Set set) {
+  const OneNode one(gpu);
+  const Executable executable(one.graph.get());
+  CHECK(set(executable.get(), one.node, nullptr) != CUDA_SUCCESS);
+  executable.run_for(gpu, 71);
+  gpu.finish({.curated1 = 1}, {.hit = 1});
 }
 
 // ---- captures
@@ -391,7 +581,7 @@ void ends_captures(const Gpu& gpu, CUresult (*destroy)(CUstream)) {
     (void)destroy(stream);  // an error where a capture forbids it
   }
   launches_are_single_calls(gpu, step);
-  gpu.finish({.curated1 = 11}, {.hit = 14});
+  gpu.finish({.curated1 = 11}, {.hit = 11});
 }
 
 template <class Function>
@@ -582,36 +772,6 @@ Params params_of(CUfunction function, Arguments* arguments) {
   }
 }
 
-// `add` is one of cuGraphAdd*Node*; `more` is what it takes between the dependencies and their number.
-template <class Params, class Add, class... More>
-void adds(const Gpu& gpu, Add add, More... more) {
-  adds_nodes(gpu, [&](CUgraph graph, CUfunction function, Arguments* arguments) {
-    auto params = params_of<Params>(function, arguments);
-    CUgraphNode node = nullptr;
-    OK(add(&node, graph, nullptr, more..., 0, &params));
-  });
-}
-
-template <class Params, class Get>
-void gives_back(const Gpu& gpu, Get get) {
-  gives_back_the_original(gpu, [&](CUgraphNode node) {
-    Params params;
-    NodeParams2 wide;
-    memset(&wide, 0, sizeof wide);
-    OK(get(node, &params));
-    memcpy(&wide, &params, sizeof params);
-    return wide;
-  });
-}
-
-template <class Params, class Set>
-void sets(const Gpu& gpu, Set set) {
-  sets_nodes(gpu, [&](CUgraphNode node, CUfunction function, Arguments* arguments) {
-    auto params = params_of<Params>(function, arguments);
-    OK(set(node, &params));
-  });
-}
-
 template <class Params, class Set>
 void sets_executable(const Gpu& gpu, Set set) {
   sets_executable_nodes(gpu, [&](CUgraphExec executable, CUgraphNode node, CUfunction function,
@@ -739,42 +899,48 @@ HOOK(cuLaunchGridAsync) {
     return cuda().cuLaunchGridAsync(function, 1, 1, gpu.stream());
   });
 }
-HOOK_BY(adds<NodeParams1>, cuGraphAddKernelNode)
-HOOK_BY(adds<NodeParams2>, cuGraphAddKernelNode_v2)
-HOOK_BY(adds<CUgraphNodeParams>, cuGraphAddNode)
-HOOK(cuGraphAddNode_v2) { adds<CUgraphNodeParams>(gpu, cuda().cuGraphAddNode_v2, nullptr); }
-HOOK_BY(gives_back<NodeParams1>, cuGraphKernelNodeGetParams)
-HOOK_BY(gives_back<NodeParams2>, cuGraphKernelNodeGetParams_v2)
-HOOK_BY(sets<NodeParams1>, cuGraphKernelNodeSetParams)
-HOOK_BY(sets<NodeParams2>, cuGraphKernelNodeSetParams_v2)
-HOOK_BY(sets<CUgraphNodeParams>, cuGraphNodeSetParams)
+HOOK_BY(instantiates_with_log, cuGraphInstantiate)
+HOOK_BY(instantiates_with_log, cuGraphInstantiate_v2)
+HOOK(cuGraphInstantiateWithFlags) {
+  instantiates(gpu, [](CUgraphExec* made, CUgraph graph) {
+    return cuda().cuGraphInstantiateWithFlags(made, graph,
+                                              CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+  });
+}
+HOOK_BY(instantiates_with_params, cuGraphInstantiateWithParams)
+HOOK_BY(instantiates_with_params, cuGraphInstantiateWithParams_ptsz)
+HOOK(cuGraphExecDestroy) { ends_execs(gpu); }
+HOOK_BY(launches_graphs, cuGraphLaunch)
+HOOK_BY(launches_graphs, cuGraphLaunch_ptsz)
+HOOK_BY(uploads_graphs, cuGraphUpload)
+HOOK_BY(uploads_graphs, cuGraphUpload_ptsz)
+HOOK(cuGraphExecUpdate) {
+  updates_execs(gpu, [](CUgraphExec executable, CUgraph graph) {
+    CUgraphNode error_node = nullptr;
+    CUgraphExecUpdateResult verdict = CU_GRAPH_EXEC_UPDATE_SUCCESS;
+    return cuda().cuGraphExecUpdate(executable, graph, &error_node, &verdict);
+  });
+}
+HOOK(cuGraphExecUpdate_v2) {
+  updates_execs(gpu, [](CUgraphExec executable, CUgraph graph) {
+    CUgraphExecUpdateResultInfo info;
+    memset(&info, 0, sizeof info);
+    return cuda().cuGraphExecUpdate_v2(executable, graph, &info);
+  });
+}
 HOOK_BY(sets_executable<NodeParams1>, cuGraphExecKernelNodeSetParams)
 HOOK_BY(sets_executable<NodeParams2>, cuGraphExecKernelNodeSetParams_v2)
 HOOK_BY(sets_executable<CUgraphNodeParams>, cuGraphExecNodeSetParams)
-HOOK(cuGraphKernelNodeSetAttribute) { sets_node_attributes(gpu); }
-HOOK(cuGraphClone) {
-  copies_graphs(gpu, [](CUgraph graph, CUgraph) {
-    CUgraph clone = nullptr;
-    OK(cuda().cuGraphClone(&clone, graph));
-    return clone;
-  });
-}
-HOOK(cuGraphAddChildGraphNode) {
-  copies_graphs(gpu, [](CUgraph graph, CUgraph parent) {
-    CUgraphNode node = nullptr;
-    CUgraph child = nullptr;
-    OK(cuda().cuGraphAddChildGraphNode(&node, parent, nullptr, 0, graph));
-    OK(cuda().cuGraphChildGraphNodeGetGraph(node, &child));
-    return child;
-  });
-}
-HOOK(cuGraphDestroyNode) {
-  forgets_nodes(gpu, [](Graph*, CUgraphNode node) { OK(cuda().cuGraphDestroyNode(node)); });
-}
-HOOK(cuGraphDestroy) {
-  forgets_nodes(gpu,
-                [](Graph* graph, CUgraphNode) { OK(cuda().cuGraphDestroy(graph->release())); });
-}
+HOOK(cuGraphExecMemcpyNodeSetParams) { sets_copies(gpu); }
+HOOK(cuGraphExecMemsetNodeSetParams) { sets_fills(gpu); }
+HOOK(cuGraphExecHostNodeSetParams) { sets_host_functions(gpu); }
+HOOK(cuGraphExecEventRecordNodeSetEvent) { sets_recorded_events(gpu); }
+HOOK(cuGraphExecEventWaitNodeSetEvent) { sets_awaited_events(gpu); }
+HOOK(cuGraphNodeSetEnabled) { switches_nodes(gpu); }
+HOOK(cuGraphExecChildGraphNodeSetParams) { sets_child_graphs(gpu); }
+HOOK_BY(refuses_a_kernel_node, cuGraphExecExternalSemaphoresSignalNodeSetParams)
+HOOK_BY(refuses_a_kernel_node, cuGraphExecExternalSemaphoresWaitNodeSetParams)
+HOOK_BY(refuses_a_kernel_node, cuGraphExecBatchMemOpNodeSetParams)
 HOOK_BY(begins_captures, cuStreamBeginCapture)
 HOOK_BY(begins_captures, cuStreamBeginCapture_ptsz)
 HOOK_BY(begins_captures_with_mode, cuStreamBeginCapture_v2)

@@ -253,6 +253,7 @@ void state(const Ran& ran, const Counts& counts) {
                     {"fallback_in_capture", counts.in_capture},
                     {"error", counts.error},
                     {"error_fallback", counts.error_fallback},
+                    {"fallback_graph", counts.graph},
                     {"untracked", counts.untracked}});
 }
 

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "tests/conformance/hosts/faulted.h"
@@ -100,7 +101,7 @@ inline long total(const Counts& counts) {
 }
 
 // How a launch may be made.
-enum class Way { launch, legacy, node, executable_node };
+enum class Way { launch, legacy };
 
 inline Effect effect_of(Kernel kernel, int shape, int value, Way way) {
   Effect effect;
@@ -116,8 +117,6 @@ inline Effect effect_of(Kernel kernel, int shape, int value, Way way) {
         effect.counts.where = 1;
       } else if (shape == kNoSolution) {
         effect.counts.no_solution = 1;
-      } else if (shape == 3 && way == Way::executable_node) {
-        effect.counts.refused = 1;  // an executable node keeps the cluster that it has
       } else {
         effect.ran.step = 0;
         add_curated(&effect.ran, shape);
@@ -129,14 +128,13 @@ inline Effect effect_of(Kernel kernel, int shape, int value, Way way) {
   return effect;
 }
 
-// A launch that became a node, and what it runs.
+// A launch that became a node, and what that is to run, and to count as, when it is instantiated.
 struct Launched {
   Kernel kernel;
   int shape;
   int value;
   Effect effect;
   bool is_there;  // false: the launch failed
-  SimcudaHostCall struck = {};
 };
 
 inline const char* name_of(Kernel kernel) {
@@ -167,12 +165,15 @@ struct Failures {
 struct Replayable {
   CUgraph graph;  // null: only captured
   CUgraphExec executable;
-  Ran ran;
+  std::vector<Launched> nodes;
+  // Its originals are kept, as one of its nodes was replaced: what is set in it may be, too.
+  bool is_kept;
   std::vector<int> owners;
   int place;
   // Of a graph with one node: that node, and the kernel that it was made with.
   CUgraphNode node;
   Handle handle;
+  bool is_updated = false;  // its nodes are those of a graph that is gone
 };
 
 constexpr int kShapes[] = {1, 2, 3, kNoSolution};
@@ -220,9 +221,9 @@ class Worker {
                     : std::make_unique<Arguments>(gpu_.marks(), shape, value);
   }
 
-  void note(const Effect& effect, bool runs = true) {
+  void note(const Effect& effect) {
     add(&counts_, effect.counts);
-    if (runs) add(&ran_, effect.ran);
+    add(&ran_, effect.ran);
   }
 
   // --- faults
@@ -280,14 +281,6 @@ class Worker {
   uint64_t last_sequence() const {
     SimcudaLaunch last;
     return has_faults() && cuda().simcuda_last_launch_of_thread(&last) == 1 ? last.sequence : 0;
-  }
-
-  Effect judge_node(const Effect& expected, const Attempt& made, Kernel kernel, int shape,
-                    int value, CUgraphNode node, CUgraphExec executable) {
-    SimcudaLaunch held;
-    const bool is_there = has_faults() && made.result == CUDA_SUCCESS &&
-                          cuda().simcuda_node(node, executable, &held) == 1;
-    return judge(expected, made, kernel, shape, value, is_there ? &held : nullptr);
   }
 
   // --- operations
@@ -423,40 +416,50 @@ class Worker {
     }
     const Effect expected = effect_of(handle.kernel, shape, value, way);
     Launched launched = {handle.kernel, shape, value, expected, made.result == CUDA_SUCCESS};
-    if (has_faults() && !runs && launched.is_there) {
-      launched.struck = made.struck;
-      return launched;  // judged by the node that it has become
+    // Into a capture nothing is launched yet, and nothing counted.
+    if (!runs) {
+      if (!launched.is_there) EXPECT_EQUAL(made.struck.fault, made.result);
+      return launched;
     }
     SimcudaLaunch last;
-    const bool has_run = has_faults() && runs && last_sequence() != before &&
+    const bool has_run = has_faults() && last_sequence() != before &&
                          cuda().simcuda_last_launch_of_thread(&last) == 1;
     launched.effect = judge(expected, made, handle.kernel, shape, value, has_run ? &last : nullptr);
-    note(launched.effect, runs);
+    note(launched.effect);
     return launched;
   }
 
   void capture() {
     std::vector<Handle> all = usable();
     if (all.empty()) return;
-    Replayable made = {nullptr, nullptr, {}, {}, place().id, nullptr, {}};
+    Replayable made = {nullptr, nullptr, {}, false, {}, place().id, nullptr, {}};
     HOST(cuStreamBeginCapture_v2, place().stream, CU_STREAM_CAPTURE_MODE_RELAXED);
-    std::vector<Launched> launched;
     for (int i = 1 + random_.below(4); i > 0; --i) {
       const Handle& handle = random_.pick(all);
       const Launched one = launch(handle, false);
       if (!one.is_there) continue;
-      launched.push_back(one);
+      made.nodes.push_back(one);
       made.owners.push_back(handle.owner);
     }
     CUgraph graph = nullptr;
     HOST(cuStreamEndCapture, place().stream, &graph);
-    if (has_faults()) judge_captured(graph, &launched);
     if (random_.one_in(3)) graph = copy(graph);
-    if (random_.one_in(2)) read_and_set(graph, &launched);
-    HOST(cuGraphInstantiateWithFlags, &made.executable, graph, 0);
-    HOST(cuGraphDestroy, graph);
-    for (const Launched& one : launched) add(&made.ran, one.effect.ran);
-    replayables_.push_back(made);
+    if (random_.one_in(2)) read_and_set(graph, made.nodes);
+    const bool is_made = instantiate(graph, &made);
+    (void)FOR_GRAPH(cuGraphDestroy, graph);
+    if (is_made) replayables_.push_back(made);
+  }
+
+  // Its nodes are counted now. False: it cannot be, because of a fault.
+  bool instantiate(CUgraph graph, Replayable* made) {
+    if (!FOR_GRAPH(cuGraphInstantiateWithFlags, &made->executable, graph, 0)) return false;
+    made->is_kept = false;
+    for (const Launched& one : made->nodes) {
+      made->is_kept = made->is_kept || one.effect.counts.hit != 0;
+      // With faults nodes are left out of what is compared: see conform_run.h.
+      if (!has_faults()) add(&counts_, one.effect.counts);
+    }
+    return true;
   }
 
   std::vector<CUgraphNode> nodes_of(CUgraph graph) {
@@ -467,17 +470,6 @@ class Worker {
     return nodes;
   }
 
-  void judge_captured(CUgraph graph, std::vector<Launched>* launched) {
-    const std::vector<CUgraphNode> nodes = nodes_of(graph);
-    EXPECT_EQUAL(launched->size(), nodes.size());
-    for (size_t i = 0; i < nodes.size(); ++i) {
-      Launched& one = (*launched)[i];
-      one.effect = judge_node(one.effect, {CUDA_SUCCESS, one.struck}, one.kernel, one.shape,
-                              one.value, nodes[i], nullptr);
-      note(one.effect, false);
-    }
-  }
-
   // The graph as a clone of itself.
   CUgraph copy(CUgraph graph) {
     CUgraph clone = nullptr;
@@ -486,58 +478,46 @@ class Worker {
     return clone;
   }
 
-  // Nodes read back are the host's own; some are set again, which is a launch made anew. They are
-  // in the order of the launches.
-  void read_and_set(CUgraph graph, std::vector<Launched>* launched) {
+  // Nodes are the host's own; some are set again to what they are. They are in the order of the launches.
+  void read_and_set(CUgraph graph, const std::vector<Launched>& launched) {
     const std::vector<CUgraphNode> nodes = nodes_of(graph);
-    EXPECT_EQUAL(launched->size(), nodes.size());
+    EXPECT_EQUAL(launched.size(), nodes.size());
     for (size_t i = 0; i < nodes.size(); ++i) {
       NodeParams2 params;
       HOST(cuGraphKernelNodeGetParams_v2, nodes[i], &params);
-      Launched& one = (*launched)[i];
+      const Launched& one = launched[i];
       CHECK(kernel_name(params) == name_of(one.kernel));
       if (one.kernel == Kernel::step) {
         EXPECT_EQUAL(one.shape, shape_of(params));
         EXPECT_EQUAL(one.value, value_of(params));
       }
-      if (random_.one_in(2)) continue;
-      const Attempt made = ATTEMPT(cuGraphKernelNodeSetParams_v2, nodes[i], &params);
-      const Effect effect = judge_node(effect_of(one.kernel, one.shape, one.value, Way::node), made,
-                                       one.kernel, one.shape, one.value, nodes[i], nullptr);
-      note(effect, false);
-      if (made.result == CUDA_SUCCESS) one.effect = effect;
+      if (random_.one_in(2)) HOST(cuGraphKernelNodeSetParams_v2, nodes[i], &params);
     }
   }
 
-  // Adds a node of its own to the graph. A node that could not be added is null.
-  Effect add_node(CUgraph graph, const Handle& handle, int shape, int value, CUgraphNode* node) {
+  // Adds a node of its own to the graph.
+  Launched add_node(CUgraph graph, const Handle& handle, int shape, int value, CUgraphNode* node) {
     const auto arguments = arguments_of(handle, shape, value);
-    Attempt made;
     if (handle.is_kernel) {
       const NodeParams2 params =
           node_params2(reinterpret_cast<CUkernel>(handle.function), arguments.get());
-      made = ATTEMPT(cuGraphAddKernelNode_v2, node, graph, nullptr, 0, &params);
+      HOST(cuGraphAddKernelNode_v2, node, graph, nullptr, 0, &params);
     } else {
       const NodeParams1 params1 = node_params1(handle.function, arguments.get());
       const NodeParams2 params2 = node_params2(handle.function, arguments.get());
       CUgraphNodeParams params = node_params(handle.function, arguments.get());
       switch (random_.below(4)) {
-        case 0: made = ATTEMPT(cuGraphAddKernelNode, node, graph, nullptr, 0, &params1); break;
-        case 1: made = ATTEMPT(cuGraphAddKernelNode_v2, node, graph, nullptr, 0, &params2); break;
-        case 2: made = ATTEMPT(cuGraphAddNode, node, graph, nullptr, 0, &params); break;
-        default:
-          made = ATTEMPT(cuGraphAddNode_v2, node, graph, nullptr, nullptr, 0, &params);
-          break;
+        case 0: HOST(cuGraphAddKernelNode, node, graph, nullptr, 0, &params1); break;
+        case 1: HOST(cuGraphAddKernelNode_v2, node, graph, nullptr, 0, &params2); break;
+        case 2: HOST(cuGraphAddNode, node, graph, nullptr, 0, &params); break;
+        default: HOST(cuGraphAddNode_v2, node, graph, nullptr, nullptr, 0, &params); break;
       }
     }
-    if (made.result != CUDA_SUCCESS) {
-      *node = nullptr;
-      EXPECT_EQUAL(0, nodes_of(graph).size());
-    }
-    const Effect effect = judge_node(effect_of(handle.kernel, shape, value, Way::node), made,
-                                     handle.kernel, shape, value, *node, nullptr);
-    note(effect, false);
-    return effect;
+    return launched_as(handle.kernel, shape, value);
+  }
+
+  static Launched launched_as(Kernel kernel, int shape, int value) {
+    return {kernel, shape, value, effect_of(kernel, shape, value, Way::launch), true};
   }
 
   // A graph of one node, kept, so that its instance may be set later.
@@ -545,29 +525,25 @@ class Worker {
     std::vector<Handle> all = usable();
     if (all.empty()) return;
     const Handle handle = random_.pick(all);
-    Replayable made = {nullptr, nullptr, {}, {handle.owner}, place().id, nullptr, handle};
+    Replayable made = {nullptr, nullptr, {}, false, {handle.owner}, place().id, nullptr, handle};
     HOST(cuGraphCreate, &made.graph, 0);
-    const int shape = random_shape();
-    const int value = random_value();
-    made.ran = add_node(made.graph, handle, shape, value, &made.node).ran;
-    if (made.node == nullptr) return HOST(cuGraphDestroy, made.graph);
-    if (random_.one_in(3)) {
-      NodeParams2 params;
-      HOST(cuGraphKernelNodeGetParams_v2, made.node, &params);
-      set_node(&made, Way::node, shape, value, params);
-    }
-    if (random_.one_in(3)) set_node_anew(&made, Way::node);
+    made.nodes.push_back(
+        add_node(made.graph, handle, random_shape(), random_value(), &made.node));
+    if (random_.one_in(3)) set_node(&made, nullptr);
     if (random_.one_in(3)) {
       made.graph = copy(made.graph);
       made.node = nodes_of(made.graph).at(0);
-      if (random_.one_in(2)) set_node_anew(&made, Way::node);
+      if (random_.one_in(2)) set_node(&made, nullptr);
     }
-    HOST(cuGraphInstantiateWithFlags, &made.executable, made.graph, 0);
-    replayables_.push_back(made);
+    if (instantiate(made.graph, &made)) {
+      replayables_.push_back(made);
+    } else {
+      (void)FOR_GRAPH(cuGraphDestroy, made.graph);
+    }
   }
 
-  // Other arguments for a graph's one node, or its instance's.
-  void set_node_anew(Replayable* one, Way way) {
+  // Other arguments for a graph's one node (`executable` is null), or its instance's.
+  void set_node(Replayable* one, CUgraphExec executable) {
     const int shape = random_shape();
     const int value = random_value();
     const auto arguments = arguments_of(one->handle, shape, value);
@@ -575,66 +551,87 @@ class Worker {
         one->handle.is_kernel
             ? node_params2(reinterpret_cast<CUkernel>(one->handle.function), arguments.get())
             : node_params2(one->handle.function, arguments.get());
-    set_node(one, way, shape, value, params);
-  }
-
-  // A node that could not be set is as it was.
-  void set_node(Replayable* one, Way way, int shape, int value, const NodeParams2& params) {
-    CUgraphExec executable = way == Way::executable_node ? one->executable : nullptr;
-    SimcudaLaunch before;
-    if (has_faults()) CHECK(cuda().simcuda_node(one->node, executable, &before) == 1);
-    const Attempt made =
-        executable == nullptr
-            ? ATTEMPT(cuGraphKernelNodeSetParams_v2, one->node, &params)
-            : ATTEMPT(cuGraphExecKernelNodeSetParams_v2, executable, one->node, &params);
-    const Kernel kernel = one->handle.kernel;
-    const Effect effect = judge_node(effect_of(kernel, shape, value, way), made, kernel, shape,
-                                     value, one->node, executable);
-    note(effect, false);
-    if (made.result == CUDA_SUCCESS) {
-      one->ran = effect.ran;
+    if (executable == nullptr) {
+      HOST(cuGraphKernelNodeSetParams_v2, one->node, &params);
+    } else if (!FOR_GRAPH(cuGraphExecKernelNodeSetParams_v2, executable, one->node, &params)) {
       return;
     }
-    SimcudaLaunch after;
-    CHECK(cuda().simcuda_node(one->node, executable, &after) == 1);
-    CHECK(strcmp(before.kernel, after.kernel) == 0);
-    CHECK(memcmp(before.cluster, after.cluster, sizeof before.cluster) == 0);
-    CHECK(memcmp(before.params, after.params, before.param_bytes) == 0);
+    one->nodes[0] = launched_as(one->handle.kernel, shape, value);
+    if (executable != nullptr && !one->is_kept) {
+      one->nodes[0].effect.ran = original_ran(one->handle.kernel);
+    }
   }
 
   void replay() {
     for (Replayable& one : replayables_) {
       if (one.place != place().id || random_.one_in(2)) continue;
-      const bool has_cluster = one.ran.curated3 != 0;
-      if (one.node != nullptr && !has_cluster) {
-        if (random_.one_in(3)) set_node_anew(&one, Way::executable_node);
+      if (one.node != nullptr) {
+        if (random_.one_in(3) && !one.is_updated) set_node(&one, one.executable);
         if (random_.one_in(4)) update(&one);
       }
       const int times = 1 + random_.below(3);
-      for (int i = 0; i < times; ++i) HOST(cuGraphLaunch, one.executable, place().stream);
-      add(&ran_, one.ran, times);
+      for (int i = 0; i < times; ++i) {
+        const uint64_t before = last_sequence();
+        (void)FOR_GRAPH(cuGraphLaunch, one.executable, place().stream);
+        if (has_faults()) {
+          add_replayed(one, before);
+        } else {
+          for (const Launched& node : one.nodes) add(&ran_, node.effect.ran);
+        }
+      }
     }
   }
 
-  // The instance takes over another graph's one node, which has no cluster either.
+  // With faults: what one replay has run, of each node its kernel or its replacement.
+  void add_replayed(const Replayable& one, uint64_t before) {
+    std::vector<SimcudaLaunch> launches(one.nodes.size() + 1);
+    launches.resize(cuda().simcuda_launches_of_thread(before, launches.data(), launches.size()));
+    EXPECT_EQUAL(one.nodes.size(), launches.size());
+    std::vector<Launched> left = one.nodes;
+    for (const SimcudaLaunch& launch : launches) {
+      const auto is_of = [&launch](const Launched& node) {
+        const bool is_original = strcmp(launch.kernel, name_of(node.kernel)) == 0;
+        const bool is_first = node.kernel == Kernel::step || node.kernel == Kernel::free;
+        const bool is_replacement = node.effect.counts.hit != 0 &&
+                                    launch.kernel == "curated_n" + std::to_string(node.shape);
+        return (is_original || is_replacement) &&
+               value_in(launch, is_original && is_first) == node.value;
+      };
+      const auto at = std::find_if(left.begin(), left.end(), is_of);
+      CHECK(at != left.end());
+      const bool is_original = strcmp(launch.kernel, name_of(at->kernel)) == 0;
+      // A replacement may be lost to a fault, and to nothing else.
+      CHECK(!is_original || at->effect.counts.hit == 0 || !one.is_kept ||
+            cuda().simcuda_has_struck(0) == 1 || is_swapping());
+      if (is_original) {
+        add(&ran_, original_ran(at->kernel));
+      } else {
+        add_curated(&ran_, at->shape);
+      }
+      left.erase(at);
+    }
+  }
+
+  // The instance takes over another graph's one node.
   void update(Replayable* one) {
     CUgraph graph = nullptr;
     HOST(cuGraphCreate, &graph, 0);
     CUgraphNode node = nullptr;
-    const Effect effect = add_node(graph, one->handle, 1 + random_.below(2), random_value(), &node);
-    if (node != nullptr) {
-      CUgraphExecUpdateResultInfo info;
-      memset(&info, 0, sizeof info);
-      HOST(cuGraphExecUpdate_v2, one->executable, graph, &info);
-      one->ran = effect.ran;
+    const Launched next = add_node(graph, one->handle, random_shape(), random_value(), &node);
+    CUgraphExecUpdateResultInfo info;
+    memset(&info, 0, sizeof info);
+    if (FOR_GRAPH(cuGraphExecUpdate_v2, one->executable, graph, &info)) {
+      one->nodes[0] = next;
+      one->is_kept = next.effect.counts.hit != 0;
+      one->is_updated = true;
     }
-    HOST(cuGraphDestroy, graph);
+    (void)FOR_GRAPH(cuGraphDestroy, graph);
   }
 
   void end_replayable(size_t index) {
     const Replayable& one = replayables_[index];
-    HOST(cuGraphExecDestroy, one.executable);
-    if (one.graph != nullptr) HOST(cuGraphDestroy, one.graph);
+    (void)FOR_GRAPH(cuGraphExecDestroy, one.executable);
+    if (one.graph != nullptr) (void)FOR_GRAPH(cuGraphDestroy, one.graph);
     replayables_.erase(replayables_.begin() + static_cast<ptrdiff_t>(index));
   }
 

@@ -209,10 +209,10 @@ CASE(abi_versions) {
     int version;
     const char* exported;
   } rows[] = {
-      {"cuGraphAddKernelNode", 10000, "cuGraphAddKernelNode"},
-      {"cuGraphAddKernelNode", 12000, "cuGraphAddKernelNode_v2"},
-      {"cuGraphKernelNodeGetParams", 11000, "cuGraphKernelNodeGetParams"},
-      {"cuGraphKernelNodeGetParams", 13000, "cuGraphKernelNodeGetParams_v2"},
+      {"cuGraphInstantiate", 10000, "cuGraphInstantiate"},
+      {"cuGraphInstantiate", 11000, "cuGraphInstantiate_v2"},
+      {"cuGraphExecUpdate", 10020, "cuGraphExecUpdate"},
+      {"cuGraphExecUpdate", 12000, "cuGraphExecUpdate_v2"},
       {"cuGraphExecKernelNodeSetParams", 10010, "cuGraphExecKernelNodeSetParams"},
       {"cuGraphExecKernelNodeSetParams", 12000, "cuGraphExecKernelNodeSetParams_v2"},
       {"cuCtxDestroy", 2000, "cuCtxDestroy"},

@@ -184,35 +184,175 @@ GPU_CASE(swap_under_load) {
   gpu.finish(ran, {.hit = each, .untracked = each_free});
 }
 
-// A captured graph goes on with the kernel that it has; what is captured or set later has the new one.
+// A captured graph runs what the folder in force has for it: old, new and old kernels under one handle.
 GPU_CASE(swap_and_graphs) {
   const CUfunction step = gpu.step();
-  const Graph graph(gpu.capture([&] { OK(gpu.launch(step, 1)); }, CU_STREAM_CAPTURE_MODE_GLOBAL));
-  const Executable executable(graph.get());
-  executable.run(gpu, 2);
+  CUgraphExec executable = nullptr;
+  {
+    const Graph graph(gpu.capture([&] { OK(gpu.launch(step, 1)); }, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuda().cuGraphInstantiateWithFlags(&executable, graph.get(), 0));
+  }
+  const auto run = [&](int times) {
+    for (int i = 0; i < times; ++i) OK(cuda().cuGraphLaunch(executable, gpu.stream()));
+  };
+  run(2);
   Control control;
   control.must_move(folder(arguments, "b"));
-  executable.run(gpu, 3);
+  EXPECT_EQUAL(1, control.block().moved_graphs);
+  EXPECT_EQUAL(0, control.block().kept_graphs);
+  run(3);
   OK(gpu.launch(step, 1));
-  gpu.expect_ran({.curated1 = 5, .curated2 = 1});
-  // The node reads as the host made it, and set again it is the new folder's.
-  const CUgraphNode node = graph.nodes().at(0);
-  NodeParams2 params = {};
-  OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));
-  CHECK(kernel_name(params) == kStep);
-  EXPECT_EQUAL(1, shape_of(params));
-  OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
-  graph.run(gpu);
-  gpu.expect_ran({.curated1 = 5, .curated2 = 2});
-  executable.run(gpu);
-  const auto move_and_launch = [&] {  // while the stream captures
+  gpu.expect_ran({.curated1 = 2, .curated2 = 4});
+  // While another stream captures, which is no concern of the graph's.
+  const Graph later(gpu.capture([&] {
     control.must_move(folder(arguments, "a"));
     OK(gpu.launch(step, 1));
-  };
-  const Graph later(gpu.capture(move_and_launch, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  }, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  run(1);
   later.run(gpu);
-  // Launched twice, set once, captured twice.
-  gpu.finish({.curated1 = 7, .curated2 = 2}, {.hit = 4});
+  gpu.expect_ran({.curated1 = 4, .curated2 = 4});
+  // Moved there and back between two launches; then off, and on again.
+  control.must_move(folder(arguments, "b"));
+  control.must_move(folder(arguments, "a"));
+  run(1);
+  gpu.expect_ran({.curated1 = 5, .curated2 = 4});
+  CHECK(control.move(AskTarget::off, "") == AnswerState::moved);
+  run(2);
+  gpu.expect_ran({.step = 2, .curated1 = 5, .curated2 = 4});
+  CHECK(control.move(AskTarget::on, "") == AnswerState::moved);
+  run(1);
+  OK(cuda().cuGraphExecDestroy(executable));
+  gpu.finish({.step = 2, .curated1 = 6, .curated2 = 4}, {.hit = 3});
+}
+
+// Every way in which the host changes an exec, before a swap and between a swap and the next launch.
+GPU_CASE(swap_and_changed_graphs) {
+  const auto own = gpu.handles();
+  Control control;
+  Ran ran;
+  long hits = 0;
+  const auto set = [&](CUgraphExec executable, CUgraphNode node, CUfunction function, int shape,
+                       int value) {
+    Arguments changed(gpu.marks(), shape, value);
+    const NodeParams2 params = node_params2(function, &changed);
+    OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable, node, &params));
+  };
+  for (int i = 0; i < 6; ++i) {
+    const bool is_b = i % 2 == 0;
+    const Graph graph;
+    Arguments first(gpu.marks(), 1, 10);
+    Arguments second(gpu.marks(), 2, 11);
+    const CUgraphNode one = graph.add(own.step, &first);
+    const CUgraphNode two = graph.add(own.step, &second, one);
+    const Executable executable(graph.get());
+    hits += 2;
+    set(executable.get(), one, own.step, 1, 12);
+    if (i % 3 == 0) OK(cuda().cuGraphNodeSetEnabled(executable.get(), two, 0));
+    executable.run(gpu);
+    add_curated(&ran, is_b ? 1 : 2);
+    if (i % 3 != 0) add_curated(&ran, 2);
+    control.must_move(folder(arguments, is_b ? "b" : "a"));
+    if (i % 3 == 0) OK(cuda().cuGraphNodeSetEnabled(executable.get(), two, 1));
+    if (i % 3 == 1) set(executable.get(), two, own.free, 1, 13);
+    if (i % 3 == 2) {
+      const Graph next;
+      Arguments third(gpu.marks(), 1, 14);
+      next.add(own.step, &third, next.add(own.step, &third));
+      CUgraphExecUpdateResultInfo info;
+      memset(&info, 0, sizeof info);
+      OK(cuda().cuGraphExecUpdate_v2(executable.get(), next.get(), &info));
+    }
+    executable.run(gpu);
+    const int shape1 = is_b ? 2 : 1;
+    add_curated(&ran, shape1);
+    if (i % 3 == 0) add_curated(&ran, 2);
+    if (i % 3 == 1) ++ran.free;
+    if (i % 3 == 2) add_curated(&ran, shape1);
+    gpu.expect_last_value(i % 3 == 0 ? 11 : i % 3 == 1 ? 13 : 14);
+  }
+  gpu.finish(ran, {.hit = hits});
+}
+
+// Many graphs, launched in two streams while the process moves: each launch runs one folder's kernels.
+GPU_CASE(swap_and_many_graphs) {
+  constexpr int kGraphs = 20;
+  const CUfunction step = gpu.step();
+  CUstream streams[2] = {};
+  for (CUstream& stream : streams) OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  std::vector<CUgraphExec> executables(kGraphs);
+  for (CUgraphExec& executable : executables) {
+    const Graph graph(gpu.capture([&] { OK(gpu.launch(step, 1)); }, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuda().cuGraphInstantiateWithFlags(&executable, graph.get(), 0));
+  }
+  std::atomic<bool> is_over{false};
+  std::thread mover([&] {
+    Control control;
+    for (int i = 0; i < rounds(20); ++i) control.must_move(folder(arguments, i % 2 == 0 ? "b" : "a"));
+    is_over.store(true);
+  });
+  long launches = 0;
+  while (!is_over.load()) {
+    for (const CUgraphExec executable : executables) {
+      OK(cuda().cuGraphLaunch(executable, streams[launches++ % 2]));
+    }
+  }
+  mover.join();
+  for (const CUgraphExec executable : executables) OK(cuda().cuGraphExecDestroy(executable));
+  OK(cuda().cuCtxSynchronize());
+  const Ran ran = what_ran(gpu.marks());
+  EXPECT_EQUAL(launches, ran.curated1 + ran.curated2);
+  gpu.finish(ran, {.hit = kGraphs});
+}
+
+// The first launch of a graph's new exec waits for the last of the old one: in the same stream it comes behind it anyway,
+// else an upload of the old one orders it. What cannot be made ready runs on as it is, and so does what has lost a module.
+GPU_CASE(swap_graph_details) {
+  const CUmodule module = gpu.load_module();
+  const CUfunction step = gpu.function(module);
+  Arguments first(gpu.marks(), 1, 7);
+  const Graph graph;
+  graph.add(step, &first);
+  const Executable executable(graph.get());
+  CUstream other = nullptr;
+  OK(cuda().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  Control control;
+  // Runs it in a stream, and gives how often the shim has uploaded something for that.
+  const auto run_in = [&](CUstream stream) {
+    const uint64_t before = cuda().simcuda_call_count("cuGraphUpload");
+    OK(cuda().cuGraphLaunch(executable.get(), stream));
+    return cuda().simcuda_call_count("cuGraphUpload") - before;
+  };
+  EXPECT_EQUAL(0, run_in(gpu.stream()));
+  control.must_move(folder(arguments, "b"));
+  EXPECT_EQUAL(1, run_in(other));
+  EXPECT_EQUAL(0, run_in(gpu.stream()));
+  control.must_move(folder(arguments, "a"));
+  EXPECT_EQUAL(0, run_in(gpu.stream()));
+  gpu.expect_ran({.curated1 = 2, .curated2 = 2});
+  // A stream that has ended may have given its value to another.
+  OK(cuda().cuStreamDestroy_v2(other));
+  control.must_move(folder(arguments, "b"));
+  EXPECT_EQUAL(1, run_in(gpu.stream()));
+
+  CHECK(cuda().simcuda_set_faults("cuGraphInstantiateWithFlags=2*1") == 1);
+  control.must_move(folder(arguments, "a"));
+  EXPECT_EQUAL(0, control.block().moved_graphs);
+  EXPECT_EQUAL(1, control.block().kept_graphs);
+  CHECK(cuda().simcuda_set_faults("") == 1);
+  EXPECT_EQUAL(0, run_in(gpu.stream()));
+  gpu.expect_ran({.curated1 = 2, .curated2 = 4});
+  // At the next move it goes along.
+  control.must_move(folder(arguments, "b"));
+  control.must_move(folder(arguments, "a"));
+  EXPECT_EQUAL(1, control.block().moved_graphs);
+  EXPECT_EQUAL(0, run_in(gpu.stream()));
+
+  OK(cuda().cuModuleUnload(module));
+  control.must_move(folder(arguments, "b"));
+  EXPECT_EQUAL(0, control.block().moved_graphs + control.block().kept_graphs);
+  EXPECT_EQUAL(0, run_in(gpu.stream()));
+  // Nothing is left of those that were replaced, once the watcher has been there.
+  gpu.finish({.curated1 = 4, .curated2 = 4}, {.hit = 1});
 }
 
 // A folder that is refused, or is none, changes nothing.

@@ -1,75 +1,10 @@
 // Graphs built by hand: every call that puts a kernel into one, or changes it there.
 #include <string.h>
 
-#include "tests/driver/contract/driver_under_test.h"
+#include "tests/driver/contract/graphs.h"
 
 namespace fibshim::contract {
 namespace {
-
-class Graphs : public ContractTest {
- protected:
-  void SetUp() override {
-    ContractTest::SetUp();
-    module_ = load_module();
-    library_ = load_library();
-    store_ = function(module_, "sim_store");
-    to_ = make_int();
-    ASSERT_OK(cuda().cuGraphCreate(&graph_, 0));
-  }
-  void TearDown() override {
-    EXPECT_OK(cuda().cuGraphDestroy(graph_));
-    ContractTest::TearDown();
-  }
-
-  // Adds sim_store(to_, value), by its function or with a CUkernel and no function. The arguments'
-  // memory is gone when this returns.
-  CUgraphNode add(CUgraph graph, int32_t value, CUfunction func, CUkernel kern) {
-    void* params[] = {&to_, &value};
-    CUDA_KERNEL_NODE_PARAMS_v2 node = store_node(params);
-    node.func = func;
-    node.kern = kern;
-    CUgraphNode added = nullptr;
-    EXPECT_OK(cuda().cuGraphAddKernelNode_v2(&added, graph, nullptr, 0, &node));
-    return added;
-  }
-  CUgraphNode add_store(CUgraph graph, int32_t value) { return add(graph, value, store_, nullptr); }
-  CUgraphNode add_store_kernel(CUgraph graph, int32_t value) {
-    return add(graph, value, nullptr, kernel(library_, "sim_store"));
-  }
-
-  static CUgraphNodeParams any_node(void** params) {
-    CUgraphNodeParams node{};
-    node.type = CU_GRAPH_NODE_TYPE_KERNEL;
-    node.kernel.gridDimX = node.kernel.gridDimY = node.kernel.gridDimZ = 1;
-    node.kernel.blockDimX = node.kernel.blockDimY = node.kernel.blockDimZ = 1;
-    node.kernel.kernelParams = params;
-    return node;
-  }
-
-  CUgraphExec instantiate(CUgraph graph) {
-    CUgraphExec exec = nullptr;
-    EXPECT_OK(cuda().cuGraphInstantiateWithFlags(&exec, graph, 0));
-    return exec;
-  }
-
-  int32_t run(CUgraphExec exec) {
-    EXPECT_OK(cuda().cuGraphLaunch(exec, nullptr));
-    return read_int(to_);
-  }
-
-  int32_t run_once(CUgraph graph) {
-    const CUgraphExec exec = instantiate(graph);
-    const int32_t value = run(exec);
-    EXPECT_OK(cuda().cuGraphExecDestroy(exec));
-    return value;
-  }
-
-  CUmodule module_ = nullptr;
-  CUlibrary library_ = nullptr;
-  CUfunction store_ = nullptr;
-  CUdeviceptr to_ = 0;
-  CUgraph graph_ = nullptr;
-};
 
 TEST_F(Graphs, KernelNodesHoldParametersByValue) {
   add_store(graph_, 40);

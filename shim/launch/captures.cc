@@ -1,9 +1,10 @@
-#include "shim/graphs/captures.h"
+#include "shim/launch/captures.h"
 
 #include <pthread.h>
 #include <stdint.h>
 
 #include "shim/base/slow_reasons.h"
+#include "shim/driver/context_scope.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/stream_context.h"
 
@@ -131,14 +132,8 @@ void record_primary_context(CUdevice device, CUcontext context) {
 
 void end_captures_of_primary_context(CUdevice device, bool is_reset) {
   if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) == 0, 1)) return;
-  const auto get_state = FIBSHIM_REAL(cuDevicePrimaryCtxGetState);
-  unsigned flags = 0;
-  int is_active = 1;
   // Others may hold a context that was released.
-  if (!is_reset && (get_state == nullptr || get_state(device, &flags, &is_active) != CUDA_SUCCESS ||
-                    is_active != 0)) {
-    return;
-  }
+  if (!is_reset && is_primary_context_active(device)) return;
   end_captures([&](const Capture& capture, uintptr_t) {
     return capture.device.load(std::memory_order_relaxed) == device;
   });

@@ -1,0 +1,143 @@
+#include "shim/graphs/exec_change.h"
+
+#include "shim/base/read_section.h"
+#include "shim/driver/driver.h"
+#include "shim/graphs/exec_state.h"
+#include "shim/launch/eager_plan.h"
+
+namespace fibshim {
+
+ExecChange::ExecChange(CUgraphExec handle) : exec_(find_exec(handle)) {
+  if (exec_ != nullptr) exec_->lock.lock();
+}
+
+ExecChange::~ExecChange() {
+  if (exec_ != nullptr) exec_->lock.unlock();
+}
+
+CUresult ExecChange::plan_kernel(CUgraphNode node, const NodeParams& params) {
+  if (exec_ == nullptr) return CUDA_SUCCESS;
+  index_ = find_host_node(exec_->host_nodes, node);
+  if (index_ == SIZE_MAX) return CUDA_SUCCESS;
+  const KernelNode& known = exec_->nodes[index_];
+  const CUgraphNode attributed = known.kept == nullptr ? node : known.kept;
+  if (exec_->is_in_place) {
+    plan_in_exec(attributed, params, &planned_);
+  } else {
+    plan_copied_node(attributed, params, &planned_);
+  }
+  const LaunchPlan& launch = planned_.plan.launch;
+  if (launch.action != LaunchAction::fail) return CUDA_SUCCESS;
+  count_many(counter_of_kind(planned_.plan.counter, CountKind::node), 1);
+  record_failed_plan(launch);
+  return launch.decision->error;
+}
+
+const NodeParams* ExecChange::replacement_in_place() const {
+  const bool has_one = exec_ != nullptr && exec_->is_in_place && index_ != SIZE_MAX;
+  return has_one && planned_.is_redirect() ? &planned_.plan.params : nullptr;
+}
+
+bool ExecChange::follow_kernel(Variant* variant, const NodeParams& params) {
+  const auto set_in = FIBSHIM_REAL(cuGraphExecKernelNodeSetParams_v2);
+  const VariantNode& node = variant->nodes[index_];
+  if (!is_same_shape(node.shape, planned_.shape) || set_in == nullptr) return false;
+  const NodeParams& given = planned_.is_redirect() ? planned_.plan.params : params;
+  if (set_in(variant->exec, node.node, &given) != CUDA_SUCCESS) return false;
+  return count_node_as(variant, index_, planned_.plan.counter, exec_->nodes[index_].is_disabled);
+}
+
+void ExecChange::set_kernel(const NodeParams& params) {
+  if (exec_ == nullptr) return;
+  if (index_ == SIZE_MAX) return leave("a node of another graph than its own is set in it");
+  const KernelNode& known = exec_->nodes[index_];
+  const CounterIndex counter = planned_.plan.counter;
+  Variant* const running = exec_->running.load(std::memory_order_relaxed);
+  if (exec_->originals == nullptr) {
+    const bool runs_original = !exec_->is_in_place && counter != kNoCounter;
+    (void)count_node_as(running, index_, runs_original ? counter_of_unchanged(counter) : counter,
+                        known.is_disabled);
+    return;
+  }
+  const auto set_kept = FIBSHIM_REAL(cuGraphKernelNodeSetParams_v2);
+  if (!known.is_certain || set_kept == nullptr || set_kept(known.kept, &params) != CUDA_SUCCESS) {
+    return leave("a node of it is set that has no copy");
+  }
+  bool is_done = true;
+  bool has_own = false;
+  for_each_own([&](Variant* variant) {
+    has_own = true;
+    is_done = is_done && follow_kernel(variant, params);
+  });
+  if (!is_done || (planned_.is_redirect() && !has_own)) return rebuild();
+  // The host's exec, where that runs, holds the host's parameters already.
+  if (running->is_host()) (void)count_node_as(running, index_, counter, known.is_disabled);
+}
+
+CUresult ExecChange::remember_switch(CUgraphNode kept, bool is_enabled) {
+  Block<CUgraphNode> others;
+  for (const CUgraphNode one : exec_->disabled_others) {
+    if (one == kept) continue;
+    CUgraphNode* const added = others.append();
+    if (added == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    *added = one;
+  }
+  if (!is_enabled) {
+    CUgraphNode* const added = others.append();
+    if (added == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    *added = kept;
+  }
+  exec_->disabled_others.swap(others);
+  return CUDA_SUCCESS;
+}
+
+void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
+  if (exec_ == nullptr) return;
+  const auto set_in = FIBSHIM_REAL(cuGraphNodeSetEnabled);
+  const size_t index = find_host_node(exec_->host_nodes, node);
+  if (index == SIZE_MAX) {
+    // A copy or a fill: those that are made anew must know.
+    return set_other(
+        node,
+        [&](CUgraphNode kept) { return remember_switch(kept, is_enabled); },
+        [&](CUgraphExec exec, CUgraphNode copy) {
+          return set_in(exec, copy, is_enabled ? 1 : 0);
+        });
+  }
+  KernelNode& known = exec_->nodes[index];
+  if (known.is_disabled == !is_enabled) return;
+  known.is_disabled = !is_enabled;
+  bool is_done = true;
+  for_each_own([&](Variant* variant) {
+    is_done = is_done && set_in(variant->exec, variant->nodes[index].node, is_enabled ? 1 : 0) ==
+                             CUDA_SUCCESS;
+    switch_node(variant, index, !is_enabled);
+  });
+  Variant* const running = exec_->running.load(std::memory_order_relaxed);
+  if (running->is_host()) switch_node(running, index, !is_enabled);
+  if (!is_done) rebuild();
+}
+
+void ExecChange::leave(const char* reason) {
+  if (exec_ == nullptr || exec_->originals == nullptr) return;
+  const ReadSection section;
+  run_host_exec(exec_, reason);
+}
+
+void ExecChange::rebuild() {
+  drop_ready_variant(exec_);
+  const ReadSection section;
+  const Originals originals = originals_of(*exec_);
+  Variant* variant = nullptr;
+  Made made = make_rewritten(originals, &variant);
+  if (made == Made::rewritten && !instantiate_variant(originals, variant)) made = Made::failed;
+  if (made == Made::failed) {
+    end_variant(variant);
+    return leave("a change cannot be made in its copy");
+  }
+  if (made == Made::unchanged) variant->exec = exec_->host;
+  exec_->tried = variant->generation;
+  run_variant(exec_, variant);
+}
+
+}  // namespace fibshim

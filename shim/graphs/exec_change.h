@@ -1,0 +1,66 @@
+// The host changes an executable graph: its own exec first, by its own call; then what runs in its place, and the kept
+// originals, are changed alike. Where that cannot be, the host's exec runs from then on.
+#pragma once
+
+#include "shim/graphs/node_swap.h"
+
+namespace fibshim {
+
+// From before the host's call until the driver has answered; the exec is locked meanwhile.
+class ExecChange {
+ public:
+  explicit ExecChange(CUgraphExec handle);
+  ~ExecChange();
+  ExecChange(const ExecChange&) = delete;
+  ExecChange& operator=(const ExecChange&) = delete;
+
+  // Before a kernel node is set; within a read section that lasts until set_kernel(). Not CUDA_SUCCESS: the host gets
+  // this, and its call is not made.
+  CUresult plan_kernel(CUgraphNode node, const NodeParams& params);
+  // What the host's exec is to be given in its place, as it is one that holds replacements; null: the host's own.
+  const NodeParams* replacement_in_place() const;
+  // The driver does not take that.
+  void refuse_replacement() { refuse_node(&planned_.plan, Outcome::fallback_graph); }
+
+  // What is to be done after the driver has taken it.
+  void set_kernel(const NodeParams& params);
+  void set_enabled(CUgraphNode node, bool is_enabled);
+  // Of other nodes: `set_kept(node)` sets the copy among the originals, `set_in(exec, node)` that of an exec.
+  template <class SetKept, class SetIn>
+  void set_other(CUgraphNode node, const SetKept& set_kept, const SetIn& set_in) {
+    CUgraphNode kept = nullptr;
+    if (exec_ == nullptr || exec_->originals == nullptr) return;
+    if (!find_in_clone(node, exec_->originals, &kept) || set_kept(kept) != CUDA_SUCCESS) {
+      return leave("a node of it is set that has no copy");
+    }
+    bool is_done = true;
+    for_each_own([&](Variant* variant) {
+      CUgraphNode copy = nullptr;
+      is_done = is_done && find_in_clone(kept, variant->graph, &copy) &&
+                set_in(variant->exec, copy) == CUDA_SUCCESS;
+    });
+    if (!is_done) rebuild();
+  }
+  // It is changed in a way that is not followed.
+  void leave(const char* reason);
+
+ private:
+  // What runs, and what is ready to: those that are not the host's exec.
+  template <class Use>
+  void for_each_own(const Use& use) {
+    for (Variant* const variant : {exec_->running.load(std::memory_order_relaxed),
+                                   exec_->ready.load(std::memory_order_acquire)}) {
+      if (variant != nullptr && !variant->is_host()) use(variant);
+    }
+  }
+  bool follow_kernel(Variant* variant, const NodeParams& params);
+  CUresult remember_switch(CUgraphNode kept, bool is_enabled);
+  // Makes anew what runs, of the originals.
+  void rebuild();
+
+  Exec* exec_;
+  size_t index_ = SIZE_MAX;  // of the node that was planned; SIZE_MAX: it is not known
+  PlannedNode planned_;
+};
+
+}  // namespace fibshim

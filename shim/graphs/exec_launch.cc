@@ -1,0 +1,121 @@
+// The driver orders launches of one exec, in whatever streams, but not those of two. So where another exec comes in
+// the place of one that was launched before, the first launch of the new one waits for the last of the old one: it goes
+// into the same stream, or an upload of the old one goes before it, which the driver puts behind all launches of what
+// it uploads and before what follows in its stream (tests/driver/contract/graph_copy_test.cc).
+#include "shim/graphs/exec_launch.h"
+
+#include <pthread.h>
+
+#include "shim/driver/driver.h"
+#include "shim/driver/sticky_errors.h"
+#include "shim/driver/stream_context.h"
+#include "shim/graphs/exec_state.h"
+#include "shim/launch/captures.h"
+
+namespace fibshim {
+namespace {
+
+CUcontext current_context() {
+  const auto get_current = FIBSHIM_REAL(cuCtxGetCurrent);
+  CUcontext context = nullptr;
+  return get_current != nullptr && get_current(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+LastLaunch describe_launch(Variant* variant, CUstream stream, bool is_per_thread_stream) {
+  stream = named_stream(stream, is_per_thread_stream);
+  const bool is_default = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+  return {variant, stream, is_default ? current_context() : nullptr,
+          stream == CU_STREAM_PER_THREAD ? static_cast<uint64_t>(pthread_self()) : 0,
+          ended_stream_count()};
+}
+
+bool is_same_stream(const LastLaunch& one, const LastLaunch& other) {
+  return one.stream == other.stream && one.context == other.context &&
+         one.thread == other.thread && one.ended_streams == other.ended_streams;
+}
+
+// What goes into the stream from here on waits for the launches of `exec`.
+void wait_for_launches(CUgraphExec exec, CUstream stream, bool is_per_thread_stream) {
+  const auto upload =
+      is_per_thread_stream ? FIBSHIM_REAL(cuGraphUpload_ptsz) : FIBSHIM_REAL(cuGraphUpload);
+  if (upload != nullptr && upload(exec, stream) == CUDA_SUCCESS) return;
+  const auto synchronize = FIBSHIM_REAL(cuCtxSynchronize);
+  const RelaxedCapture relaxed;
+  if (synchronize != nullptr) (void)synchronize();
+}
+
+// The variant to launch, where it may be another than at the launch before.
+__attribute__((noinline)) Variant* take_over(Exec* exec, CUstream stream,
+                                             bool is_per_thread_stream) {
+  Variant* const ready = exec->ready.exchange(nullptr, std::memory_order_acq_rel);
+  if (ready != nullptr) run_variant(exec, ready);
+  Variant* const variant = exec->running.load(std::memory_order_relaxed);
+  const Variant* const last = exec->last.variant;
+  if (last != nullptr && last->exec != variant->exec &&
+      !is_same_stream(exec->last, describe_launch(variant, stream, is_per_thread_stream))) {
+    wait_for_launches(last->exec, stream, is_per_thread_stream);
+  }
+  return variant;
+}
+
+void end_launch(Exec* exec, Variant* variant, CUstream stream, bool is_per_thread_stream) {
+  count_executions(*variant);
+  Variant* const before = exec->last.variant;
+  exec->last = describe_launch(variant, stream, is_per_thread_stream);
+  if (__builtin_expect(before != variant, 0)) bury_variant(before);
+}
+
+// Ours was not launched: the host's own call tells whether that is its fault.
+__attribute__((noinline)) CUresult launch_host_exec(const LaunchGraph& launch, Exec* exec,
+                                                    CUresult result, CUstream stream,
+                                                    bool is_per_thread_stream) {
+  if (find_sticky_error(result) != nullptr) return result;
+  const Variant* const last = exec->last.variant;
+  if (last != nullptr && last->exec != exec->host) {
+    wait_for_launches(last->exec, stream, is_per_thread_stream);
+  }
+  const CUresult own_result = launch.load(std::memory_order_relaxed)(exec->host, stream);
+  if (own_result != CUDA_SUCCESS) return own_result;
+  MutexGuard guard(exec->lock);
+  run_host_exec(exec, "its rewritten copy cannot be launched");
+  end_launch(exec, exec->running.load(std::memory_order_relaxed), stream, is_per_thread_stream);
+  return own_result;
+}
+
+}  // namespace
+
+CUresult launch_exec(const LaunchGraph& launch, CUgraphExec handle, CUstream stream,
+                     bool is_per_thread_stream) {
+  Exec* const exec = find_exec(handle);
+  // A launch into a capture is a copy of the host's nodes, which is rewritten with the graph that it is put into.
+  if (exec == nullptr || (g_active_captures.load(std::memory_order_relaxed) != 0 &&
+                          may_be_capturing(stream, is_per_thread_stream))) {
+    return call_driver(launch, handle, stream);
+  }
+  Variant* variant = exec->running.load(std::memory_order_acquire);
+  if (exec->last.variant != variant || exec->ready.load(std::memory_order_relaxed) != nullptr) {
+    variant = take_over(exec, stream, is_per_thread_stream);
+  }
+  const CUresult result = launch.load(std::memory_order_relaxed)(variant->exec, stream);
+  if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
+    end_launch(exec, variant, stream, is_per_thread_stream);
+    return result;
+  }
+  return variant->is_host()
+             ? result
+             : launch_host_exec(launch, exec, result, stream, is_per_thread_stream);
+}
+
+CUresult upload_exec(const LaunchGraph& upload, CUgraphExec handle, CUstream stream,
+                     bool is_per_thread_stream) {
+  const Exec* const exec = find_exec(handle);
+  if (exec == nullptr || (g_active_captures.load(std::memory_order_relaxed) != 0 &&
+                          may_be_capturing(stream, is_per_thread_stream))) {
+    return call_driver(upload, handle, stream);
+  }
+  const Variant& variant = *exec->running.load(std::memory_order_acquire);
+  const CUresult result = call_driver(upload, variant.exec, stream);
+  return result == CUDA_SUCCESS || variant.is_host() ? result : call_driver(upload, handle, stream);
+}
+
+}  // namespace fibshim

@@ -1,0 +1,51 @@
+#include "shim/graphs/exec_state.h"
+
+#include "shim/base/log.h"
+#include "shim/driver/driver.h"
+#include "shim/launch/eager_plan.h"
+
+namespace fibshim {
+
+void run_variant(Exec* exec, Variant* variant) {
+  Variant* const before = exec->running.exchange(variant, std::memory_order_acq_rel);
+  // What was launched is ended when a launch of the next one waits for it.
+  if (before != exec->last.variant) end_variant(before);
+}
+
+void drop_ready_variant(Exec* exec) { end_variant(exec->ready.exchange(nullptr)); }
+
+Variant* make_host_variant(const Exec& exec, const Block<CounterIndex>& counters) {
+  Variant* const variant = make_variant(exec.nodes.count());
+  if (variant == nullptr) return nullptr;
+  variant->exec = exec.host;
+  for (size_t i = 0; i < exec.nodes.count(); ++i) {
+    (void)count_node_as(variant, i, counters[i], exec.nodes[i].is_disabled);
+  }
+  return variant;
+}
+
+void run_host_exec(Exec* exec, const char* reason) {
+  log_message(LogLevel::info, "a graph runs as it is from now on: %s", reason);
+  drop_ready_variant(exec);
+  const auto destroy = FIBSHIM_REAL(cuGraphDestroy);
+  if (exec->originals != nullptr && destroy != nullptr) (void)destroy(exec->originals);
+  exec->originals = nullptr;
+  const Variant* const running = exec->running.load(std::memory_order_relaxed);
+  if (running->is_host()) return;
+  Block<CounterIndex> counters;
+  Variant* variant = nullptr;
+  if (counters.allocate(exec->nodes.count())) {
+    for (size_t i = 0; i < counters.count(); ++i) {
+      const CounterIndex counter = running->nodes[i].counter;
+      counters[i] = counter == kNoCounter ? kNoCounter : counter_of_unchanged(counter);
+    }
+    variant = make_host_variant(*exec, counters);
+  }
+  // Without memory it runs and counts nothing of ours: an empty variant needs the least.
+  if (variant == nullptr) variant = make_variant(0);
+  if (variant == nullptr) return;
+  variant->exec = exec->host;
+  run_variant(exec, variant);
+}
+
+}  // namespace fibshim

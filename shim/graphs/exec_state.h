@@ -1,0 +1,24 @@
+// Changes what a host's exec runs. Holding the exec's lock, in a call of the host's about that exec.
+#pragma once
+
+#include "shim/graphs/exec_table.h"
+
+namespace fibshim {
+
+inline Originals originals_of(const Exec& exec) {
+  return {exec.originals, exec.nodes, exec.disabled_others, exec.instantiation};
+}
+
+// From the next launch on. What ran before is ended once no launch waits for it.
+void run_variant(Exec* exec, Variant* variant);
+// The watcher's variant, if there is one, is of no more use.
+void drop_ready_variant(Exec* exec);
+
+// The host's own exec, from now on: nothing is replaced in it any more, and what would have been a hit counts as
+// fallback_graph. `reason` goes to the log.
+void run_host_exec(Exec* exec, const char* reason);
+
+// A variant that runs the host's exec and counts each node as `counters` says. Null: no memory.
+Variant* make_host_variant(const Exec& exec, const Block<CounterIndex>& counters);
+
+}  // namespace fibshim

@@ -1,0 +1,111 @@
+// The host's executable graphs, by their handles.
+//
+// A launch looks its exec up without a lock. A slot stays for its handle value, whoever has that later (the driver
+// gives values out again at once), so the slots' number is that of values, not of execs. The host may not launch, set
+// or end one exec at the same time, so an Exec that was found lives as long as the call; the watcher's thread, which
+// the host does not know of, pins those that it works on.
+//
+// A slot is written once its Exec is whole. Writers hold one mutex, and call no driver meanwhile.
+#pragma once
+
+#include <atomic>
+
+#include "shim/base/mutex.h"
+#include "shim/graphs/variant.h"
+
+namespace fibshim {
+
+// Where an exec was last launched; the thread that launches it alone reads and writes this.
+struct LastLaunch {
+  Variant* variant;  // null: it was not launched
+  CUstream stream;
+  CUcontext context;   // of a default stream
+  uint64_t thread;     // of a per-thread stream
+  uint64_t ended_streams;  // how many streams had ended by then
+};
+
+// A kernel node of the host's graph, and its place among the exec's.
+struct HostNode {
+  CUgraphNode node;
+  uint32_t index;
+};
+
+struct Exec {
+  CUgraphExec host;
+  CUcontext context;  // current when it was made
+  Instantiation instantiation;
+
+  // Guards what follows, between the host's calls, which come one at a time, and the watcher. Held across driver calls:
+  // nothing that they wait for takes it.
+  Mutex lock;
+  Block<KernelNode> nodes;
+  Block<HostNode> host_nodes;  // the same, sorted by the host's node
+  Block<CUgraphNode> disabled_others;
+  Block<uintptr_t> owners;  // modules and libraries that its kernels die with; 0: one is not known
+  CUgraph originals;        // a copy of the host's graph; null: none is kept
+  bool is_in_place;         // the host's own exec holds replacements
+  bool is_fixed;            // its kernels may have died: nothing is made of it, unless the host itself changes it
+  uint64_t tried;           // generation for which a variant was made, or failed to be
+
+  std::atomic<Variant*> running;  // what a launch runs; the host's calls alone write it
+  std::atomic<Variant*> ready;    // what the next launch is to run; null: that
+  LastLaunch last;
+
+  // The table's.
+  Exec* newer;
+  Exec* older;
+  uint32_t pins;
+  bool is_ended;
+};
+
+// Null: not known. Takes no lock.
+Exec* find_exec(CUgraphExec handle);
+
+// With nothing in it but its handle. Null: no memory.
+Exec* make_exec_record(CUgraphExec handle);
+
+// Puts it in the table. What had its handle before has ended unseen: it is forgotten.
+void add_exec(Exec* exec);
+
+// Takes it out: nobody finds it any more. Null: not known.
+Exec* take_exec(CUgraphExec handle);
+
+// Ends an exec that was taken out, once no pin is left, and what it holds. `has_driver`: its driver objects too.
+void end_exec(Exec* exec, bool has_driver);
+
+// Calls `use(exec)` for each, pinned and locked, the oldest first; those that come meanwhile may be missed.
+class PinnedExecs {
+ public:
+  PinnedExecs();
+  ~PinnedExecs();
+  PinnedExecs(const PinnedExecs&) = delete;
+  PinnedExecs& operator=(const PinnedExecs&) = delete;
+
+  size_t count() const { return execs_.count(); }
+  Exec* operator[](size_t index) const { return execs_[index]; }
+  // Whether its end has begun: nothing is made of it any more. Holding its lock.
+  static bool has_ended(const Exec& exec);
+
+ private:
+  Block<Exec*> execs_;
+};
+
+// Ends a variant that no launch begins any more, off the calling thread: the watcher does it.
+void bury_variant(Variant* variant);
+// For the watcher.
+void end_buried_variants();
+
+// Before something ends that kernels live in: a module, a library, or a context and all that is in it.
+void fix_execs_of_owner(uintptr_t owner);
+void fix_execs_of_context(CUcontext context);
+void fix_all_execs();
+
+// Streams that have ended: another may have the value of one.
+void count_ended_stream();
+uint64_t ended_stream_count();
+
+// For the atfork handlers. A child has no execs: the driver does not work there.
+void lock_graphs_for_fork();
+void unlock_graphs_after_fork(bool is_child);
+
+}  // namespace fibshim

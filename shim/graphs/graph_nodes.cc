@@ -1,0 +1,141 @@
+#include "shim/graphs/graph_nodes.h"
+
+#include <string.h>
+
+#include "shim/driver/driver.h"
+
+namespace fibshim {
+
+constinit Pool g_graph_pool;
+
+namespace {
+
+bool read_attribute(CUgraphNode node, CUlaunchAttributeID id, CUkernelNodeAttrValue* value) {
+  const auto get = FIBSHIM_REAL(cuGraphKernelNodeGetAttribute);
+  memset(value, 0, sizeof *value);
+  return get != nullptr && get(node, id, value) == CUDA_SUCCESS;
+}
+
+bool is_plain(const CUgraphEdgeData& data) {
+  const CUgraphEdgeData plain = {};
+  return memcmp(&data, &plain, sizeof data) == 0;
+}
+
+bool begins_early(const CUgraphEdgeData& data) {
+  return data.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC &&
+         data.from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC && data.to_port == 0;
+}
+
+// One side of a node's edges.
+using ListEdges = CUresult(CUDAAPI*)(CUgraphNode, CUgraphNode*, CUgraphEdgeData*, size_t*);
+bool list_edges(ListEdges list, CUgraphNode node, Block<CUgraphNode>* nodes,
+                Block<CUgraphEdgeData>* data) {
+  size_t count = 0;
+  if (list(node, nullptr, nullptr, &count) != CUDA_SUCCESS) return false;
+  return nodes->allocate(count) && data->allocate(count) &&
+         (count == 0 || list(node, nodes->begin(), data->begin(), &count) == CUDA_SUCCESS);
+}
+
+}  // namespace
+
+bool list_nodes(CUgraph graph, Block<CUgraphNode>* out) {
+  const auto get_nodes = FIBSHIM_REAL(cuGraphGetNodes);
+  size_t count = 0;
+  return get_nodes != nullptr && get_nodes(graph, nullptr, &count) == CUDA_SUCCESS &&
+         out->allocate(count) &&
+         (count == 0 || get_nodes(graph, out->begin(), &count) == CUDA_SUCCESS);
+}
+
+bool find_type(CUgraphNode node, CUgraphNodeType* type) {
+  const auto get_type = FIBSHIM_REAL(cuGraphNodeGetType);
+  return get_type != nullptr && get_type(node, type) == CUDA_SUCCESS;
+}
+
+bool find_child(CUgraphNode node, CUgraph* child) {
+  const auto get_child = FIBSHIM_REAL(cuGraphChildGraphNodeGetGraph);
+  return get_child != nullptr && get_child(node, child) == CUDA_SUCCESS;
+}
+
+bool find_in_clone(CUgraphNode node, CUgraph clone, CUgraphNode* found) {
+  const auto find = FIBSHIM_REAL(cuGraphNodeFindInClone);
+  return find != nullptr && find(found, node, clone) == CUDA_SUCCESS;
+}
+
+NodeAttributes attributes_of(CUgraphNode node) {
+  NodeAttributes out = {};
+  CUkernelNodeAttrValue value;
+  if (read_attribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value)) {
+    out.cluster[0] = value.clusterDim.x;
+    out.cluster[1] = value.clusterDim.y;
+    out.cluster[2] = value.clusterDim.z;
+  }
+  out.is_cooperative =
+      read_attribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value) && value.cooperative != 0;
+  return out;
+}
+
+bool is_device_updatable_node(CUgraphNode node) {
+  CUkernelNodeAttrValue value;
+  return read_attribute(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) &&
+         value.deviceUpdatableKernelNode.deviceUpdatable != 0;
+}
+
+bool set_cluster(CUgraphNode node, const uint32_t (&cluster)[3]) {
+  const auto set = FIBSHIM_REAL(cuGraphKernelNodeSetAttribute);
+  CUkernelNodeAttrValue value;
+  memset(&value, 0, sizeof value);
+  value.clusterDim.x = cluster[0];
+  value.clusterDim.y = cluster[1];
+  value.clusterDim.z = cluster[2];
+  return set != nullptr &&
+         set(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value) == CUDA_SUCCESS;
+}
+
+bool drop_cooperation(CUgraphNode node) {
+  const auto set = FIBSHIM_REAL(cuGraphKernelNodeSetAttribute);
+  CUkernelNodeAttrValue value;
+  memset(&value, 0, sizeof value);
+  return set != nullptr && set(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value) == CUDA_SUCCESS;
+}
+
+// A driver that knows no edge data, before 12.3, has none.
+NodeEdges edges_of(CUgraphNode node) {
+  const ListEdges before = FIBSHIM_REAL(cuGraphNodeGetDependencies_v2);
+  const ListEdges after = FIBSHIM_REAL(cuGraphNodeGetDependentNodes_v2);
+  NodeEdges out = {true, false, false};
+  if (before == nullptr || after == nullptr) return out;
+  Block<CUgraphNode> nodes;
+  Block<CUgraphEdgeData> data;
+  if (!list_edges(before, node, &nodes, &data)) return {false, false, false};
+  for (const CUgraphEdgeData& edge : data) {
+    if (is_plain(edge)) continue;
+    (begins_early(edge) ? out.begins_early : out.has_other_ports) = true;
+  }
+  if (!list_edges(after, node, &nodes, &data)) return {false, false, false};
+  for (const CUgraphEdgeData& edge : data) {
+    if (!is_plain(edge) && !begins_early(edge)) out.has_other_ports = true;
+  }
+  return out;
+}
+
+bool make_edges_full(CUgraph graph, CUgraphNode node) {
+  const ListEdges before = FIBSHIM_REAL(cuGraphNodeGetDependencies_v2);
+  const auto remove = FIBSHIM_REAL(cuGraphRemoveDependencies_v2);
+  const auto add = FIBSHIM_REAL(cuGraphAddDependencies_v2);
+  Block<CUgraphNode> nodes;
+  Block<CUgraphEdgeData> data;
+  if (before == nullptr || remove == nullptr || add == nullptr ||
+      !list_edges(before, node, &nodes, &data)) {
+    return false;
+  }
+  for (size_t i = 0; i < nodes.count(); ++i) {
+    if (is_plain(data[i])) continue;
+    if (remove(graph, &nodes[i], &node, &data[i], 1) != CUDA_SUCCESS ||
+        add(graph, &nodes[i], &node, nullptr, 1) != CUDA_SUCCESS) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace fibshim

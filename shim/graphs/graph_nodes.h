@@ -1,0 +1,149 @@
+// Graphs as the driver tells of them: nodes, child graphs, attributes and edges. Slow paths: each is a driver call or
+// more. Keeps nothing.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shim/base/pool.h"
+#include "shim/driver/cuda_names.h"
+
+namespace fibshim {
+
+using NodeParams = CUDA_KERNEL_NODE_PARAMS_v2;
+
+extern Pool g_graph_pool;
+
+// An array of the pool's, zeroed, which goes with its owner.
+template <class Item>
+class Block {
+ public:
+  Block() = default;
+  ~Block() { g_graph_pool.release(items_, count_ * sizeof(Item)); }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  // False: no memory. What was there is gone.
+  bool allocate(size_t count) {
+    g_graph_pool.release(items_, count_ * sizeof(Item));
+    items_ = count == 0 ? nullptr : static_cast<Item*>(g_graph_pool.allocate(count * sizeof(Item)));
+    count_ = items_ == nullptr ? 0 : count;
+    return count_ == count;
+  }
+  // Room for one more, with what is there.
+  Item* append() {
+    auto* const items = static_cast<Item*>(g_graph_pool.allocate((count_ + 1) * sizeof(Item)));
+    if (items == nullptr) return nullptr;
+    if (count_ != 0) __builtin_memcpy(static_cast<void*>(items), items_, count_ * sizeof(Item));
+    g_graph_pool.release(items_, count_ * sizeof(Item));
+    items_ = items;
+    return &items_[count_++];
+  }
+  void swap(Block& other) {
+    Item* const items = items_;
+    const size_t count = count_;
+    items_ = other.items_;
+    count_ = other.count_;
+    other.items_ = items;
+    other.count_ = count;
+  }
+
+  size_t count() const { return count_; }
+  Item& operator[](size_t index) const { return items_[index]; }
+  Item* begin() const { return items_; }
+  Item* end() const { return items_ + count_; }
+
+ private:
+  Item* items_ = nullptr;
+  size_t count_ = 0;
+};
+
+// The nodes of a graph, in the driver's order. False: it does not tell.
+bool list_nodes(CUgraph graph, Block<CUgraphNode>* out);
+
+// False: the driver does not tell.
+bool find_type(CUgraphNode node, CUgraphNodeType* type);
+bool find_child(CUgraphNode node, CUgraph* child);
+bool find_in_clone(CUgraphNode node, CUgraph clone, CUgraphNode* found);
+
+// Of a kernel node.
+struct NodeAttributes {
+  uint32_t cluster[3];  // 0: none was given
+  bool is_cooperative;
+};
+NodeAttributes attributes_of(CUgraphNode node);
+bool is_device_updatable_node(CUgraphNode node);
+
+bool set_cluster(CUgraphNode node, const uint32_t (&cluster)[3]);
+bool drop_cooperation(CUgraphNode node);
+
+// What is unlike a plain edge among a node's.
+struct NodeEdges {
+  bool is_known;
+  bool begins_early;     // it may begin before a kernel before it has ended
+  bool has_other_ports;  // somebody waits for something else than that or the whole
+};
+NodeEdges edges_of(CUgraphNode node);
+
+// The node waits for the whole of everything before it.
+bool make_edges_full(CUgraph graph, CUgraphNode node);
+
+// Calls `use(graph, node)` for every kernel node of a graph and its child graphs, in the driver's order, until that
+// returns false. `*has_uncopied`: there are nodes with which
+// no graph can be copied. False: the driver does not tell, or `use`.
+template <class Use>
+bool for_each_kernel(CUgraph graph, bool* has_uncopied, const Use& use) {
+  Block<CUgraphNode> nodes;
+  if (!list_nodes(graph, &nodes)) return false;
+  for (const CUgraphNode node : nodes) {
+    CUgraphNodeType type;
+    CUgraph child = nullptr;
+    if (!find_type(node, &type)) return false;
+    switch (type) {
+      case CU_GRAPH_NODE_TYPE_KERNEL:
+        if (!use(graph, node)) return false;
+        break;
+      case CU_GRAPH_NODE_TYPE_GRAPH:
+        if (!find_child(node, &child) || !for_each_kernel(child, has_uncopied, use)) return false;
+        break;
+      case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+      case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      case CU_GRAPH_NODE_TYPE_CONDITIONAL: *has_uncopied = true; break;
+      default: break;
+    }
+  }
+  return true;
+}
+
+// The same for a graph and its copy, side by side: `use(node, copy's graph, copy, is_certain)`. Not certain: within
+// a child graph, where the driver names no copies; they stand in the same order.
+template <class Use>
+bool for_each_copied_kernel(CUgraph graph, CUgraph copy, const Use& use, bool is_child = false) {
+  Block<CUgraphNode> nodes;
+  Block<CUgraphNode> copies;
+  if (!list_nodes(graph, &nodes) || !list_nodes(copy, &copies) || nodes.count() != copies.count()) {
+    return false;
+  }
+  for (size_t i = 0; i < nodes.count(); ++i) {
+    CUgraphNode found = nullptr;
+    const bool is_certain = find_in_clone(nodes[i], copy, &found);
+    if (!is_certain && !is_child) return false;
+    if (!is_certain) found = copies[i];
+    CUgraphNodeType type;
+    CUgraphNodeType type_of_copy;
+    if (!find_type(nodes[i], &type) || !find_type(found, &type_of_copy) || type != type_of_copy) {
+      return false;
+    }
+    CUgraph child = nullptr;
+    CUgraph child_copy = nullptr;
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL && !use(nodes[i], copy, found, is_certain)) return false;
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+        (!find_child(nodes[i], &child) || !find_child(found, &child_copy) ||
+         !for_each_copied_kernel(child, child_copy, use, true))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace fibshim

@@ -1,0 +1,69 @@
+#include "shim/graphs/graph_swap.h"
+
+#include "shim/base/read_section.h"
+#include "shim/driver/context_scope.h"
+#include "shim/graphs/exec_state.h"
+#include "shim/registry/generation.h"
+
+namespace fibshim {
+namespace {
+
+// Puts what a launch needs on the device, so that the first one need not.
+void upload(CUgraphExec exec) {
+  const auto create = FIBSHIM_REAL(cuStreamCreate);
+  const auto destroy = FIBSHIM_REAL(cuStreamDestroy_v2);
+  const auto synchronize = FIBSHIM_REAL(cuStreamSynchronize);
+  const auto upload_real = FIBSHIM_REAL(cuGraphUpload);
+  CUstream stream = nullptr;
+  if (create == nullptr || destroy == nullptr || synchronize == nullptr || upload_real == nullptr ||
+      create(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
+    return;
+  }
+  if (upload_real(exec, stream) == CUDA_SUCCESS) (void)synchronize(stream);
+  (void)destroy(stream);
+}
+
+bool is_due(const Exec& exec, uint64_t generation) {
+  return exec.originals != nullptr && !exec.is_fixed && exec.tried != generation;
+}
+
+// Holding its lock. False: it keeps what it runs.
+bool prepare(Exec* exec) {
+  const ContextScope scope(exec->context);
+  if (!scope.is_current()) return false;
+  const RelaxedCapture relaxed;
+  const Originals originals = originals_of(*exec);
+  Variant* variant = nullptr;
+  switch (make_rewritten(originals, &variant)) {
+    case Made::failed: return false;
+    case Made::unchanged: variant->exec = exec->host; break;
+    case Made::rewritten:
+      if (!instantiate_variant(originals, variant)) {
+        end_variant(variant);
+        return false;
+      }
+      upload(variant->exec);
+      break;
+  }
+  end_variant(exec->ready.exchange(variant, std::memory_order_acq_rel));
+  return true;
+}
+
+}  // namespace
+
+MovedGraphs prepare_graphs() {
+  MovedGraphs out = {};
+  PinnedExecs execs;
+  for (size_t i = 0; i < execs.count(); ++i) {
+    Exec* const exec = execs[i];
+    MutexGuard guard(exec->lock);
+    const ReadSection section;
+    const Generation* const generation = current_generation();
+    if (generation == nullptr || !is_due(*exec, generation->number)) continue;
+    exec->tried = generation->number;
+    ++(prepare(exec) ? out.moved : out.kept);
+  }
+  return out;
+}
+
+}  // namespace fibshim

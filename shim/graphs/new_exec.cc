@@ -1,0 +1,224 @@
+#include "shim/graphs/new_exec.h"
+
+#include "shim/base/log.h"
+#include "shim/base/read_section.h"
+#include "shim/driver/driver.h"
+#include "shim/graphs/exec_state.h"
+#include "shim/launch/eager_plan.h"
+#include "shim/registry/generation.h"
+
+namespace fibshim {
+namespace {
+
+bool is_for_device_launch(const Instantiation& instantiation) {
+  return (instantiation.flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0;
+}
+
+// Keeps the original of every node.
+void leave_as_it_is(Survey* survey, const char* reason) {
+  log_message(LogLevel::info, "a graph runs as it is: %s", reason);
+  for (CounterIndex& counter : survey->counters) {
+    if (counter != kNoCounter) counter = counter_of_unchanged(counter);
+  }
+  survey->has_redirects = survey->has_observed = false;
+}
+
+void take_survey(Survey* survey, Exec* exec) {
+  exec->nodes.swap(survey->nodes);
+  exec->host_nodes.swap(survey->host_nodes);
+  exec->owners.swap(survey->owners);
+}
+
+// A copy of the host's graph, and where its nodes are in it. False: there can be none.
+bool keep_originals(CUgraph graph, Exec* exec) {
+  const auto clone = FIBSHIM_REAL(cuGraphClone);
+  CUgraph copy = nullptr;
+  if (clone == nullptr || clone(&copy, graph) != CUDA_SUCCESS) return false;
+  exec->originals = copy;
+  size_t index = 0;
+  return for_each_copied_kernel(graph, copy,
+                                [&](CUgraphNode, CUgraph, CUgraphNode kept, bool is_certain) {
+                                  if (index == exec->nodes.count()) return false;
+                                  exec->nodes[index].kept = kept;
+                                  exec->nodes[index].is_certain = is_certain;
+                                  ++index;
+                                  return true;
+                                }) &&
+         index == exec->nodes.count();
+}
+
+void drop_originals(Exec* exec) {
+  const auto destroy = FIBSHIM_REAL(cuGraphDestroy);
+  if (exec->originals != nullptr && destroy != nullptr) (void)destroy(exec->originals);
+  exec->originals = nullptr;
+  for (KernelNode& node : exec->nodes) node.kept = nullptr;
+}
+
+// Lets an exec of ours take over a variant that has none, as the host's took over the graph. What it was made of is
+// then in `variant`.
+bool update_variant(Variant* running, Variant* variant) {
+  const auto update = FIBSHIM_REAL(cuGraphExecUpdate_v2);
+  CUgraphExecUpdateResultInfo info = {};
+  if (running == nullptr || running->is_host() || update == nullptr ||
+      update(running->exec, variant->graph, &info) != CUDA_SUCCESS) {
+    return false;
+  }
+  CUgraph const graph = running->graph;
+  running->graph = variant->graph;
+  variant->graph = graph;
+  running->generation = variant->generation;
+  running->nodes.swap(variant->nodes);
+  running->runs.swap(variant->runs);
+  return true;
+}
+
+// Keeps copies, and makes what is to run of them. `running`: what runs until now, which may take that over and is then
+// returned; null: nothing does. Returns null where the host's exec is to run.
+Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
+  if (!survey->has_redirects && !survey->has_observed) return nullptr;
+  if (is_for_device_launch(exec->instantiation)) {
+    leave_as_it_is(survey, "the device may launch it");
+    return nullptr;
+  }
+  if (has_updatable_nodes(graph)) {
+    leave_as_it_is(survey, "the device may change its nodes");
+    return nullptr;
+  }
+  if (!keep_originals(graph, exec)) {
+    drop_originals(exec);
+    leave_as_it_is(survey, "the driver does not copy it");
+    return nullptr;
+  }
+  const ReadSection section;
+  exec->tried = current_generation()->number;
+  if (!survey->has_redirects) return nullptr;
+  Variant* variant = nullptr;
+  const Originals originals = originals_of(*exec);
+  const Made made = make_rewritten(originals, &variant);
+  if (made == Made::rewritten && update_variant(running, variant)) {
+    end_variant(variant);
+    return running;
+  }
+  if (made == Made::rewritten && instantiate_variant(originals, variant)) return variant;
+  if (made == Made::unchanged) {
+    // A folder came between that replaces nothing in it.
+    variant->exec = exec->host;
+    return variant;
+  }
+  end_variant(variant);
+  drop_originals(exec);
+  leave_as_it_is(survey, "it cannot be rewritten");
+  return nullptr;
+}
+
+}  // namespace
+
+NewExec::NewExec(CUgraph graph, const Instantiation& instantiation)
+    : graph_(graph), instantiation_(instantiation) {
+  const auto is_on = [] {
+    const ReadSection section;
+    return has_generation();
+  };
+  if (!resolve_driver() || !is_on()) return;
+  is_known_ = survey_.take(graph);
+  if (is_known_ && survey_.has_redirects && survey_.has_uncopied &&
+      !is_for_device_launch(instantiation)) {
+    log_message(LogLevel::info,
+                "a graph with memory or conditional nodes cannot be copied: its kernels are "
+                "replaced one for one, and a swap does not reach it");
+    swap_.replace(graph, &survey_);
+  }
+}
+
+CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
+  swap_.put_back();
+  if (!is_known_ || result != CUDA_SUCCESS || handle == nullptr) return result;
+  Exec* const exec = make_exec_record(*handle);
+  if (exec == nullptr) return result;
+  const auto get_current = FIBSHIM_REAL(cuCtxGetCurrent);
+  if (get_current != nullptr) (void)get_current(&exec->context);
+  exec->instantiation = instantiation_;
+  take_survey(&survey_, exec);
+  exec->is_in_place = survey_.has_uncopied;
+  if (exec->is_in_place && is_for_device_launch(instantiation_)) {
+    leave_as_it_is(&survey_, "the device may launch it");
+  }
+  Variant* variant = exec->is_in_place ? nullptr : make_own(graph_, &survey_, exec, nullptr);
+  if (variant == nullptr) variant = make_host_variant(*exec, survey_.counters);
+  // From here on there is no upload with it.
+  exec->instantiation.flags &= ~static_cast<unsigned long long>(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
+  if (variant == nullptr) {
+    exec->is_ended = true;
+    end_exec(exec, true);
+    return result;
+  }
+  count_nodes(*variant);
+  exec->running.store(variant, std::memory_order_relaxed);
+  add_exec(exec);
+  return result;
+}
+
+ExecUpdate::ExecUpdate(CUgraphExec handle, CUgraph graph) : exec_(find_exec(handle)), graph_(graph) {
+  if (exec_ == nullptr) return;
+  exec_->lock.lock();
+  is_known_ = survey_.take(graph);
+  if (is_known_ && exec_->is_in_place && survey_.has_redirects) swap_.replace(graph, &survey_);
+}
+
+ExecUpdate::~ExecUpdate() {
+  if (exec_ != nullptr) exec_->lock.unlock();
+}
+
+CUresult ExecUpdate::finish(CUresult result) {
+  swap_.put_back();
+  if (exec_ == nullptr || result != CUDA_SUCCESS) return result;
+  drop_ready_variant(exec_);
+  if (!is_known_) {
+    run_host_exec(exec_, "it took over a graph that the driver does not tell of");
+    return result;
+  }
+  Variant* const before = exec_->running.load(std::memory_order_relaxed);
+  const bool was_disabled = [this] {
+    for (const KernelNode& node : exec_->nodes) {
+      if (node.is_disabled) return true;
+    }
+    return exec_->disabled_others.count() != 0;
+  }();
+  drop_originals(exec_);
+  take_survey(&survey_, exec_);
+  exec_->is_fixed = false;  // its kernels are others now
+  (void)exec_->disabled_others.allocate(0);
+  // What the driver makes of disabled nodes at an update is its own: it is asked.
+  const auto get_enabled = FIBSHIM_REAL(cuGraphNodeGetEnabled);
+  bool is_told = true;
+  for (size_t i = 0; was_disabled && i < exec_->host_nodes.count(); ++i) {
+    const HostNode& node = exec_->host_nodes[i];
+    unsigned is_enabled = 1;
+    is_told = is_told && get_enabled != nullptr &&
+              get_enabled(exec_->host, node.node, &is_enabled) == CUDA_SUCCESS;
+    exec_->nodes[node.index].is_disabled = is_enabled == 0;
+  }
+  Variant* variant = nullptr;
+  if (was_disabled) {
+    // Of other nodes it is not asked.
+    leave_as_it_is(&survey_, is_told ? "it was updated with nodes disabled"
+                                     : "the driver does not tell which of its nodes run");
+  } else if (!exec_->is_in_place) {
+    variant = make_own(graph_, &survey_, exec_, before);
+  }
+  if (variant == before) return result;
+  if (variant == nullptr) variant = make_host_variant(*exec_, survey_.counters);
+  if (variant == nullptr) variant = make_variant(0);
+  if (variant == nullptr) return result;
+  if (variant->exec == nullptr) variant->exec = exec_->host;
+  run_variant(exec_, variant);
+  return result;
+}
+
+CUresult finish_end(CUresult result, Exec* exec) {
+  // A driver that is being shut down ends everything itself.
+  if (exec != nullptr) end_exec(exec, result == CUDA_SUCCESS);
+  return result;
+}
+
+}  // namespace fibshim

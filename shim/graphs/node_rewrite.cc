@@ -1,0 +1,56 @@
+#include "shim/graphs/node_rewrite.h"
+
+#include <string.h>
+
+#include "shim/driver/driver.h"
+
+namespace fibshim {
+
+bool read_kernel(CUgraphNode node, NodeParams* params) {
+  const auto get_params = FIBSHIM_REAL(cuGraphKernelNodeGetParams_v2);
+  memset(params, 0, sizeof *params);
+  if (get_params == nullptr || get_params(node, params) != CUDA_SUCCESS) return false;
+  // A CUkernel reads back with its function beside it: it is known by itself.
+  if (params->kern != nullptr) params->func = nullptr;
+  return true;
+}
+
+void plan_copied_node(CUgraphNode kept, const NodeParams& params, PlannedNode* out) {
+  memset(&out->shape, 0, sizeof out->shape);
+  NodeAttributes attributes = {};
+  if (is_tracked_kernel(handle_of(params))) attributes = attributes_of(kept);
+  if (plan_node(params, attributes.cluster, &out->plan) != LaunchAction::redirect) return;
+  const NodeEdges edges = edges_of(kept);
+  if (!edges.is_known || edges.has_other_ports) {
+    return refuse_node(&out->plan, Outcome::fallback_refused);
+  }
+  NodeShape& shape = out->shape;
+  const LaunchPlan& launch = out->plan.launch;
+  for (int i = 0; i < 3; ++i) {
+    if (has_cluster(launch)) {
+      shape.cluster[i] = launch.geometry[kClusterX + i];
+    } else if (attributes.cluster[0] != 0) {
+      shape.cluster[i] = 1;
+    }
+  }
+  shape.drops_cooperation = attributes.is_cooperative ? 1 : 0;
+  shape.has_full_edges = edges.begins_early && !waits_for_previous(out->plan) ? 1 : 0;
+}
+
+bool rewrite_node(CUgraph graph, CUgraphNode copy, const PlannedNode& planned) {
+  const auto set_params = FIBSHIM_REAL(cuGraphKernelNodeSetParams_v2);
+  const NodeShape& shape = planned.shape;
+  constexpr uint32_t kNoCluster[3] = {1, 1, 1};
+  // The original's cluster and cooperation leave before another kernel comes, and the replacement's cluster comes
+  // after it: the driver checks each against the kernel that is there.
+  if (shape.cluster[0] != 0 && attributes_of(copy).cluster[0] != 0 &&
+      !set_cluster(copy, kNoCluster)) {
+    return false;
+  }
+  if (shape.drops_cooperation != 0 && !drop_cooperation(copy)) return false;
+  if (set_params == nullptr || set_params(copy, &planned.plan.params) != CUDA_SUCCESS) return false;
+  if (shape.cluster[0] != 0 && !set_cluster(copy, shape.cluster)) return false;
+  return shape.has_full_edges == 0 || make_edges_full(graph, copy);
+}
+
+}  // namespace fibshim

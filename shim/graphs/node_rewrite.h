@@ -1,0 +1,38 @@
+// One kernel node of a copied graph: planned, and made its replacement.
+//
+// Parameters are read from the originals' graph, whose nodes stay as they are, and set in a copy of that. Slow path:
+// driver calls. Within a read section, in which the plan must also be used.
+#pragma once
+
+#include "shim/graphs/graph_nodes.h"
+#include "shim/launch/node_plan.h"
+
+namespace fibshim {
+
+// What a replacement changes of a node beside its parameters. An executable graph keeps it as it was instantiated.
+struct NodeShape {
+  uint32_t cluster[3];  // 0: as the original's
+  uint16_t drops_cooperation;
+  uint16_t has_full_edges;
+};
+inline bool is_same_shape(const NodeShape& one, const NodeShape& other) {
+  return __builtin_memcmp(&one, &other, sizeof one) == 0;
+}
+
+struct PlannedNode {
+  NodePlan plan;
+  NodeShape shape;  // zero where the original stays
+
+  bool is_redirect() const { return plan.launch.action == LaunchAction::redirect; }
+};
+
+bool read_kernel(CUgraphNode node, NodeParams* params);
+
+// Plans what `params` put into the node `kept` of the originals' graph.
+void plan_copied_node(CUgraphNode kept, const NodeParams& params, PlannedNode* out);
+
+// Makes `copy`, a node of `graph` that holds the original, what was planned. False: the driver refuses, and the copy
+// of the graph is of no more use.
+bool rewrite_node(CUgraph graph, CUgraphNode copy, const PlannedNode& planned);
+
+}  // namespace fibshim

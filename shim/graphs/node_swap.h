@@ -1,0 +1,30 @@
+// Replacements in the host's own nodes, for as long as one call of the driver lasts: where a graph cannot be copied,
+// because of memory or conditional nodes.
+#pragma once
+
+#include "shim/graphs/survey.h"
+
+namespace fibshim {
+
+// Sets the nodes of a graph that can be replaced by their parameters alone, and back. The rest keeps its original, and
+// counts as fallback_graph.
+class NodeSwap {
+ public:
+  NodeSwap() = default;
+  ~NodeSwap() { put_back(); }
+  NodeSwap(const NodeSwap&) = delete;
+  NodeSwap& operator=(const NodeSwap&) = delete;
+
+  // `survey`: of the graph; what is not replaced is changed in it.
+  void replace(CUgraph graph, Survey* survey);
+  void put_back();
+
+ private:
+  struct Kept;
+  Kept* kept_ = nullptr;
+};
+
+// The same for parameters that the host sets in an exec. Within a read section.
+void plan_in_exec(CUgraphNode node, const NodeParams& params, PlannedNode* out);
+
+}  // namespace fibshim

@@ -1,0 +1,28 @@
+// What a host's graph holds: its kernel nodes, and what would become of each.
+#pragma once
+
+#include "shim/graphs/exec_table.h"
+
+namespace fibshim {
+
+struct Survey {
+  Block<KernelNode> nodes;
+  Block<HostNode> host_nodes;
+  Block<CounterIndex> counters;  // of each node, if it can be replaced
+  Block<uintptr_t> owners;
+  bool has_redirects = false;
+  bool has_observed = false;     // would be redirected, but for the mode
+  bool has_uncopied = false;     // cuGraphClone refuses it
+  CUresult failure = CUDA_SUCCESS;  // what the host's call is to return: a solution that cannot load
+
+  // False: the driver does not tell, or there is no memory; the graph is none of ours. Counts failures.
+  bool take(CUgraph graph);
+};
+
+// No kernel of it may be replaced: the device itself changes its nodes.
+bool has_updatable_nodes(CUgraph graph);
+
+// The place of a host's kernel node among the exec's; SIZE_MAX: it is none.
+size_t find_host_node(const Block<HostNode>& nodes, CUgraphNode node);
+
+}  // namespace fibshim

@@ -1,0 +1,91 @@
+// What a launch of a host's executable graph runs: the host's own exec, or one that was made of a rewritten copy of its
+// graph; with how often each outcome is in it.
+#pragma once
+
+#include "shim/counters/counters.h"
+#include "shim/graphs/node_rewrite.h"
+
+namespace fibshim {
+
+// A kernel node of the graph that a host's exec was made from, in the order of for_each_kernel().
+struct KernelNode {
+  CUgraphNode kept;  // its copy among the originals; null: there is none
+  bool is_certain;   // false: that copy may be another's (for_each_copied_kernel)
+  bool is_disabled;  // in the exec
+};
+
+struct VariantNode {
+  CUgraphNode node;  // in `graph`; null where there is none
+  CounterIndex counter;
+  NodeShape shape;
+};
+
+struct Run {
+  CounterIndex counter;  // of launches
+  uint32_t number;       // nodes that run and count as that
+};
+
+struct Variant {
+  CUgraphExec exec;
+  CUgraph graph;               // rewritten; null: `exec` is the host's own
+  uint64_t generation;         // whose solutions it runs
+  Block<VariantNode> nodes;    // one for each of the host's kernel nodes
+  Block<Run> runs;
+  Variant* next;               // of those to be ended
+  bool is_buried;
+
+  bool is_host() const { return graph == nullptr; }
+};
+
+// With as many nodes. Null: no memory.
+Variant* make_variant(size_t node_count);
+// Its exec, unless that is the host's, and its graph too.
+void end_variant(Variant* variant);
+
+// The node counts as `counter` from now on; kNoCounter: as nothing. False: no memory, and it counts as nothing.
+bool count_node_as(Variant* variant, size_t index, CounterIndex counter, bool is_disabled);
+void switch_node(Variant* variant, size_t index, bool is_disabled);
+
+// What a node counts as that would be a hit, but keeps its original.
+inline CounterIndex counter_of_unchanged(CounterIndex counter) {
+  return outcome_of_counter(counter) == Outcome::hit
+             ? counter_of(series_of_counter(counter), Outcome::fallback_graph)
+             : counter;
+}
+
+// One launch, and one instantiation.
+inline void count_executions(const Variant& variant) {
+  for (const Run& run : variant.runs) {
+    if (run.number != 0) count_many(counter_of_kind(run.counter, CountKind::node_run), run.number);
+  }
+}
+void count_nodes(const Variant& variant);
+
+// How the host had its exec made.
+struct Instantiation {
+  unsigned long long flags;
+  CUstream upload_stream;  // with CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD
+  bool is_per_thread_stream;
+};
+
+// Everything needed to make a variant of kept originals.
+struct Originals {
+  CUgraph graph;
+  const Block<KernelNode>& nodes;
+  const Block<CUgraphNode>& disabled_others;  // nodes that are no kernels and disabled, among the originals
+  Instantiation instantiation;
+};
+
+enum class Made : uint8_t {
+  rewritten,  // it has a graph of its own
+  unchanged,  // nothing in it would be replaced: it has none
+  failed,     // and the log says why
+};
+
+// Makes a variant of the generation in force, without its exec. Within a read section.
+Made make_rewritten(const Originals& originals, Variant** out);
+
+// Gives it its exec. False: the driver refuses.
+bool instantiate_variant(const Originals& originals, Variant* variant);
+
+}  // namespace fibshim

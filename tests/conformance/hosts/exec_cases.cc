@@ -1,0 +1,239 @@
+// Executable graphs beyond what hook_cases.cc has for each function: what they cost where nothing is replaced, graphs
+// that the driver does not copy, edges, failures on the shim's side, and the order of launches when another exec comes
+// in the place of one.
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "tests/conformance/hosts/graphs.h"
+
+namespace conform {
+namespace {
+
+long calls(const char* name) { return static_cast<long>(cuda().simcuda_call_count(name)); }
+
+long resident_kb() {
+  FILE* const file = fopen("/proc/self/statm", "r");
+  CHECK(file != nullptr);
+  long pages = 0;
+  long resident = 0;
+  CHECK(fscanf(file, "%ld %ld", &pages, &resident) == 2);
+  fclose(file);
+  return resident * sysconf(_SC_PAGESIZE) / 1024;
+}
+
+// Adds an IF whose condition holds, and gives its body.
+CUgraph add_conditional(const Gpu& gpu, CUgraph graph) {
+  CUgraphConditionalHandle handle = 0;
+  OK(cuda().cuGraphConditionalHandleCreate(&handle, graph, gpu.context(), 1,
+                                           CU_GRAPH_COND_ASSIGN_DEFAULT));
+  CUgraphNodeParams params;
+  memset(&params, 0, sizeof params);
+  params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+  params.conditional.handle = handle;
+  params.conditional.type = CU_GRAPH_COND_TYPE_IF;
+  params.conditional.size = 1;
+  params.conditional.ctx = gpu.context();
+  CUgraphNode node = nullptr;
+  OK(cuda().cuGraphAddNode_v2(&node, graph, nullptr, nullptr, 0, &params));
+  return params.conditional.phGraph_out[0];
+}
+
+void set(CUgraphExec executable, CUgraphNode node, CUfunction function, Arguments* arguments) {
+  const NodeParams2 params = node_params2(function, arguments);
+  OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable, node, &params));
+}
+
+}  // namespace
+}  // namespace conform
+
+using namespace conform;
+
+// Where nothing would be replaced, there is no copy and no second exec.
+GPU_CASE(exec_of_others_costs_nothing) {
+  const auto own = gpu.handles();
+  const Graph graph;
+  Arguments first(gpu.marks(), kNoSolution, 1);
+  Arguments second(gpu.marks(), 1, 2);
+  graph.add(own.free, &second, graph.add(own.step, &first));
+  const long clones = calls("cuGraphClone");
+  const long execs = calls("cuGraphInstantiate*");
+  const Executable executable(graph.get());
+  EXPECT_EQUAL(clones, calls("cuGraphClone"));
+  EXPECT_EQUAL(execs + 1, calls("cuGraphInstantiate*"));
+  executable.run(gpu, 3);
+  gpu.finish({.step = 3, .free = 3}, {.no_solution = 1, .untracked = 1});
+}
+
+// The driver does not copy it: its nodes are replaced in the host's own exec, and the host's graph is as before. What
+// needs a cluster keeps its original.
+GPU_CASE(exec_with_memory_nodes) {
+  const auto own = gpu.handles();
+  const Graph graph;
+  CUDA_MEM_ALLOC_NODE_PARAMS memory;
+  memset(&memory, 0, sizeof memory);
+  memory.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  memory.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  memory.poolProps.location.id = gpu.device();
+  memory.bytesize = 256;
+  CUgraphNode made = nullptr;
+  CUgraphNode freed = nullptr;
+  OK(cuda().cuGraphAddMemAllocNode(&made, graph.get(), nullptr, 0, &memory));
+  OK(cuda().cuGraphAddMemFreeNode(&freed, graph.get(), &made, 1, memory.dptr));
+  Arguments first(gpu.marks(), 1, 1);
+  Arguments third(gpu.marks(), 3, 3);
+  const CUgraphNode one = graph.add(own.step, &first, made);
+  const CUgraphNode three = graph.add(own.step, &third, one);
+  const Executable executable(graph.get());
+  for (const CUgraphNode node : {one, three}) CHECK(kernel_name(params_of(node)) == kStep);
+  EXPECT_EQUAL(1, value_of(params_of(one)));
+  executable.run(gpu, 2);
+  gpu.expect_ran({.step = 2, .curated1 = 2});
+  Arguments second(gpu.marks(), 2, 2);
+  set(executable.get(), one, own.step, &second);
+  set(executable.get(), three, own.free, &second);
+  executable.run(gpu);
+  set(executable.get(), one, own.step, &third);
+  executable.run_for(gpu, 2);
+  gpu.finish({.step = 3, .free = 2, .curated1 = 2, .curated2 = 1}, {.hit = 1, .graph = 1});
+}
+
+// The body runs as it is, and nobody knows how often.
+GPU_CASE(exec_with_conditional_nodes) {
+  const auto own = gpu.handles();
+  const Graph graph;
+  Arguments body(gpu.marks(), 1, 5);
+  Arguments outer(gpu.marks(), 2, 6);
+  CUgraphNode in_body = nullptr;
+  const NodeParams2 params = node_params2(own.step, &body);
+  OK(cuda().cuGraphAddKernelNode_v2(&in_body, add_conditional(gpu, graph.get()), nullptr, 0,
+                                    &params));
+  graph.add(own.step, &outer);
+  const Executable executable(graph.get());
+  executable.run(gpu, 2);
+  gpu.finish({.step = 2, .curated2 = 2}, {.hit = 1});
+}
+
+// Programmatic launches become programmatic edges. A replacement that does not wait by itself gets plain ones; one that
+// waits keeps them. The host's graph keeps its own.
+GPU_CASE(exec_with_programmatic_edges) {
+  const CUfunction step = gpu.step();
+  CUlaunchAttribute attribute;
+  memset(&attribute, 0, sizeof attribute);
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attribute.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchConfig config = launch_config(gpu.stream());
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  for (const int shape : {1, 2}) {
+    const Graph graph(gpu.capture([&] {
+      for (int i = 0; i < 3; ++i) {
+        Arguments arguments_of_step(gpu.marks(), shape, i);
+        OK(cuda().cuLaunchKernelEx(&config, step, arguments_of_step.params(), nullptr));
+      }
+    }));
+    const long removed = calls("cuGraphRemoveDependencies_v2");
+    graph.run_for(gpu, 2);
+    EXPECT_EQUAL(removed + (shape == 1 ? 2 : 0), calls("cuGraphRemoveDependencies_v2"));
+    size_t count = 0;
+    OK(cuda().cuGraphGetEdges_v2(graph.get(), nullptr, nullptr, nullptr, &count));
+    EXPECT_EQUAL(2, count);
+    CUgraphNode from[2];
+    CUgraphNode to[2];
+    CUgraphEdgeData data[2];
+    OK(cuda().cuGraphGetEdges_v2(graph.get(), from, to, data, &count));
+    for (const CUgraphEdgeData& edge : data) {
+      EXPECT_EQUAL(CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC, edge.type);
+    }
+  }
+  gpu.finish({.curated1 = 3, .curated2 = 3}, {.hit = 6});
+}
+
+// Each call that the shim makes of its own fails once: the host's call does what it says.
+GPU_CASE(exec_survives_failures) {
+  const CUfunction step = gpu.step();
+  Ran ran;
+  for (const char* name : {"cuGraphClone", "cuGraphNodeFindInClone", "cuGraphKernelNodeSetParams_v2",
+                           "cuGraphGetNodes", "cuGraphKernelNodeGetParams_v2"}) {
+    const Graph graph;
+    Arguments first(gpu.marks(), 1, 7);
+    const CUgraphNode node = graph.add(step, &first);
+    CHECK(cuda().simcuda_set_faults((std::string(name) + "=2*1").c_str()) == 1);
+    const Executable executable(graph.get());
+    CHECK(cuda().simcuda_set_faults("") == 1);
+    const long replaced = static_cast<long>(cuda().simcuda_launch_count("curated_n1"));
+    executable.run_for(gpu, 7);
+    const bool is_replaced = static_cast<long>(cuda().simcuda_launch_count("curated_n1")) > replaced;
+    (is_replaced ? ran.curated1 : ran.step) += 1;
+    CHECK(kernel_name(params_of(node)) == kStep);
+  }
+  // A launch of ours that fails: the host's exec is launched, from then on.
+  {
+    const Graph graph;
+    Arguments first(gpu.marks(), 1, 8);
+    graph.add(step, &first);
+    const Executable executable(graph.get());
+    executable.run(gpu);
+    ++ran.curated1;
+    CHECK(cuda().simcuda_set_faults("cuGraphLaunch=2*1") == 1);
+    executable.run_for(gpu, 8);
+    executable.run_for(gpu, 8);
+    ran.step += 2;
+    CHECK(cuda().simcuda_set_faults("") == 1);
+  }
+  gpu.expect_ran(ran);
+  // Those of which nothing can be learnt, and those that cannot be copied: cuGraphGetNodes and
+  // cuGraphKernelNodeGetParams_v2 leave the graph uncounted.
+  gpu.finish(ran, {.hit = 1, .refused = 1, .graph = 2});
+}
+
+// Many are made and ended: neither memory nor the driver's objects grow.
+GPU_CASE(exec_churn) {
+  const CUfunction step = gpu.step();
+  Arguments first(gpu.marks(), 1, 9);
+  const Graph graph;
+  const CUgraphNode node = graph.add(step, &first);
+  const int rounds = cuda().is_simulated ? 20000 : 2000;
+  long before_kb = 0;
+  int64_t live = 0;
+  for (int i = 0; i < rounds; ++i) {
+    CUgraphExec executable = nullptr;
+    OK(cuda().cuGraphInstantiateWithFlags(&executable, graph.get(), 0));
+    set(executable, node, step, &first);
+    if (i % 10 == 0) OK(cuda().cuGraphLaunch(executable, gpu.stream()));
+    OK(cuda().cuGraphExecDestroy(executable));
+    // By then the simulated driver's record of launches is full.
+    if (i != rounds / 2) continue;
+    before_kb = resident_kb();
+    if (cuda().is_simulated) live = cuda().simcuda_live_count("graph");
+  }
+  const long grown_kb = resident_kb() - before_kb;
+  printf("grown by %ld KiB\n", grown_kb);
+  CHECK(grown_kb < 512);
+  if (cuda().is_simulated) EXPECT_EQUAL(live, cuda().simcuda_live_count("graph"));
+  gpu.finish({.curated1 = rounds / 10}, {.hit = rounds});
+}
+
+// A child has the handles, and a driver that does not work there.
+GPU_CASE(exec_and_fork) {
+  const CUfunction step = gpu.step();
+  Arguments first(gpu.marks(), 1, 10);
+  const Graph graph;
+  graph.add(step, &first);
+  const Executable executable(graph.get());
+  executable.run(gpu);
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    CHECK(cuda().cuGraphLaunch(executable.get(), gpu.stream()) != CUDA_SUCCESS);
+    CHECK(cuda().cuGraphExecDestroy(executable.get()) != CUDA_SUCCESS);
+    _exit(0);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  EXPECT_EQUAL(0, status);
+  executable.run_for(gpu, 10);
+  gpu.finish({.curated1 = 2}, {.hit = 1});
+}

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Captured graphs of PyTorch under the shim, on a real GPU: executions against CUPTI, and swaps.
+
+    graphs.py
+
+Started by itself, it makes two folders, A (build/config/pytorch) and B (a copy that lacks the solution for hidden size
+2048, so that PyTorch's own kernel runs there), and runs itself again under the shim in A. There it
+
+  * replays graphs and launches eagerly under torch.profiler: the kernels that CUPTI sees are the executions that
+    `fibshim stats` counts, and of the hits those of the folder's kernels;
+  * moves to B, to A, off and on again: the next replay of each graph runs that folder's kernels, and its output is
+    bitwise what that folder gives eagerly;
+  * prints what it takes: instantiating, a launch, the first launch after a move, and the move with its graphs.
+"""
+import collections
+import gc
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from counters import read_stats
+from report import Report
+from swap import BUILD, FIBSHIM, SHIM, HIDDEN, Model, plain_environment
+
+WORK = "FIBSHIM_GRAPHS_TEST_WORK"
+GRAPHS = 4
+REPLAYS = 7
+
+
+def stats():
+    return read_stats(os.environ["FIBSHIM_STATS_DIR"], "--pid", str(os.getpid()))
+
+
+def swap(*where):
+    done = subprocess.run([FIBSHIM, "swap", *where, "--pid", str(os.getpid()), "--wait", "--json", "--no-check"],
+                          env={**plain_environment(), "FIBSHIM_STATS_DIR": os.environ["FIBSHIM_STATS_DIR"]},
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode != 0:
+        raise RuntimeError(f"fibshim swap {where}: {done.stdout}{done.stderr}")
+    return json.loads(done.stdout)["processes"][0]
+
+
+def seen_by_cupti(torch, work):
+    """How often each kernel ran, by its name."""
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        work()
+        torch.cuda.synchronize()
+    names = collections.Counter()
+    for event in profile.events():
+        is_kernel = event.device_type == torch.autograd.DeviceType.CUDA and not event.name.startswith(("Memcpy", "Memset"))
+        names[event.name] += is_kernel
+    return +names
+
+
+def ours(names):
+    return sum(count for name, count in names.items() if name.startswith("rmsnorm"))
+
+
+def grown(work):
+    before = stats()["executions"]
+    result = work()
+    after = stats()["executions"]
+    return result, {outcome: after[outcome] - before[outcome] for outcome in after if after[outcome] != before[outcome]}
+
+
+def inside(work):
+    import torch
+
+    report = Report("graphs.py")
+    model = Model(1)
+    expected = {}
+
+    def outputs(out):
+        torch.cuda.synchronize()
+        return {hidden: out[hidden].view(torch.int16).clone() for hidden in HIDDEN}
+
+    expected["a"] = outputs(model.run())
+    begin = time.perf_counter()
+    graphs = [model.capture() for _ in range(GRAPHS)]
+    capture_ms = 1e3 * (time.perf_counter() - begin) / GRAPHS
+
+    def replay_all():
+        for graph, _ in graphs:
+            for _ in range(REPLAYS):
+                graph.replay()
+
+    def judge(name, problems):
+        for graph, out in graphs:
+            for y in out.values():
+                y.zero_()
+            graph.replay()
+            got = outputs(out)
+            for hidden in HIDDEN:
+                if not torch.equal(got[hidden], expected[name][hidden]):
+                    problems.append(f"{name}, hidden {hidden}: other bits than an eager run gives")
+
+    with report.phase("executions are the kernels that CUPTI sees") as problems:
+        for what, run in (("replays", replay_all), ("eager", model.run)):
+            run()
+            names, executions = grown(lambda: seen_by_cupti(torch, run))
+            print(f"{what}: CUPTI {sum(names.values())}, ours {ours(names)}; executions {executions}")
+            if sum(names.values()) != sum(executions.values()) or ours(names) != executions.get("hit", 0):
+                problems.append(f"{what}: CUPTI saw {dict(names)}, counted are {executions}")
+            if ours(names) == 0:
+                problems.append(f"{what}: nothing was replaced")
+
+    with report.phase("old, new and old kernels, each from the next replay on") as problems:
+        in_a = ours(seen_by_cupti(torch, replay_all))
+        moves = []
+        for name, where in (("b", ["b"]), ("a", ["a"]), ("off", ["--off"]), ("a", ["--on"]), ("b", ["b"]), ("a", ["a"])):
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            moved = swap(*[one if one.startswith("-") else os.path.join(work, one) for one in where])
+            moved_s = time.perf_counter() - begin
+            begin = time.perf_counter()
+            graphs[0][0].replay()
+            first_us = 1e6 * (time.perf_counter() - begin)
+            begin = time.perf_counter()
+            graphs[0][0].replay()
+            moves.append({"to": name, "seconds": round(moved_s, 3), "first_launch_us": round(first_us, 1),
+                          "launch_us": round(1e6 * (time.perf_counter() - begin), 1)})
+            if moved["graphs_moved"] != GRAPHS or moved["graphs_kept"] != 0:
+                problems.append(f"to {name}: {moved}")
+            if name not in expected:
+                expected[name] = outputs(model.run())
+            judge(name, problems)
+            got = ours(seen_by_cupti(torch, replay_all))
+            wanted = {"a": in_a, "b": in_a // len(HIDDEN), "off": 0}[name]
+            if got != wanted:
+                problems.append(f"in {name} {got} of our kernels ran, not {wanted}")
+        print(json.dumps({"capture_ms": round(capture_ms, 2), "moves": moves}))
+
+    with report.phase("graphs that end leave nothing behind") as problems:
+        def free():
+            gc.collect()
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            return torch.cuda.mem_get_info()[0]
+
+        before = None
+        for i in range(60):
+            graph, _ = model.capture()
+            graph.replay()
+            torch.cuda.synchronize()
+            del graph
+            if i == 10:
+                before = free()
+        lost = before - free()
+        print(f"lost {lost >> 10} KiB of device memory over 49 graphs")
+        if lost > 32 << 20:
+            problems.append(f"{lost >> 20} MiB of device memory are lost")
+    return report.finish()
+
+
+def outside():
+    with tempfile.TemporaryDirectory() as work:
+        for name in "ab":
+            shutil.copytree(os.path.join(BUILD, "config", "pytorch"), os.path.join(work, name))
+        for root, _, files in os.walk(os.path.join(work, "b", "solutions")):
+            for file in files:
+                path = os.path.join(root, file)
+                if not file.endswith(".json"):
+                    continue
+                with open(path, encoding="utf-8") as opened:
+                    if json.load(opened)["definition"] == f"rmsnorm_h{HIDDEN[0]}":
+                        os.remove(path)
+        environment = plain_environment()
+        environment.update({"LD_PRELOAD": SHIM, "FIBSHIM_CONFIG": os.path.join(work, "a"),
+                            "FIBSHIM_STATS_DIR": os.path.join(work, "stats"), WORK: work})
+        return subprocess.run([sys.executable, os.path.abspath(__file__)], env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(inside(os.environ[WORK]) if WORK in os.environ else outside())
