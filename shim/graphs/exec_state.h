@@ -6,7 +6,8 @@
 namespace fibshim {
 
 inline Originals originals_of(const Exec& exec) {
-  return {exec.originals, exec.nodes, exec.disabled_others, exec.instantiation};
+  return {exec.originals, exec.nodes, exec.disabled_others, exec.instantiation,
+          !exec.has_set_nodes};
 }
 
 // From the next launch on. What ran before is ended once no launch waits for it.

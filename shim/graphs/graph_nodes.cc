@@ -87,8 +87,7 @@ bool set_cluster(CUgraphNode node, const uint32_t (&cluster)[3]) {
   value.clusterDim.x = cluster[0];
   value.clusterDim.y = cluster[1];
   value.clusterDim.z = cluster[2];
-  return set != nullptr &&
-         set(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value) == CUDA_SUCCESS;
+  return set != nullptr && set(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value) == CUDA_SUCCESS;
 }
 
 bool drop_cooperation(CUgraphNode node) {
@@ -136,6 +135,26 @@ bool make_edges_full(CUgraph graph, CUgraphNode node) {
     }
   }
   return true;
+}
+
+CUgraphNode find_only_before(CUgraphNode node) {
+  const ListEdges before = FIBSHIM_REAL(cuGraphNodeGetDependencies_v2);
+  Block<CUgraphNode> nodes;
+  Block<CUgraphEdgeData> data;
+  const bool is_only = before != nullptr && list_edges(before, node, &nodes, &data) &&
+                       nodes.count() == 1 && is_plain(data[0]);
+  return is_only ? nodes[0] : nullptr;
+}
+
+bool make_edge_early(CUgraph graph, CUgraphNode before, CUgraphNode node) {
+  const auto remove = FIBSHIM_REAL(cuGraphRemoveDependencies_v2);
+  const auto add = FIBSHIM_REAL(cuGraphAddDependencies_v2);
+  CUgraphEdgeData data = {};
+  data.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
+  data.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+  return remove != nullptr && add != nullptr &&
+         remove(graph, &before, &node, nullptr, 1) == CUDA_SUCCESS &&
+         add(graph, &before, &node, &data, 1) == CUDA_SUCCESS;
 }
 
 }  // namespace fibshim

@@ -88,6 +88,11 @@ NodeEdges edges_of(CUgraphNode node);
 // The node waits for the whole of everything before it.
 bool make_edges_full(CUgraph graph, CUgraphNode node);
 
+// The node before `node`, where there is one alone and the edge is plain; else null.
+CUgraphNode find_only_before(CUgraphNode node);
+// Of two kernels: `node` may begin once every block of `before` has let it, or has ended.
+bool make_edge_early(CUgraph graph, CUgraphNode before, CUgraphNode node);
+
 // Calls `use(graph, node)` for every kernel node of a graph and its child graphs, in the driver's order, until that
 // returns false. `*has_uncopied`: there are nodes with which
 // no graph can be copied. False: the driver does not tell, or `use`.

@@ -34,7 +34,7 @@ void plan_copied_node(CUgraphNode kept, const NodeParams& params, PlannedNode* o
     }
   }
   shape.drops_cooperation = attributes.is_cooperative ? 1 : 0;
-  shape.has_full_edges = edges.begins_early && !waits_for_previous(out->plan) ? 1 : 0;
+  shape.has_full_edges = edges.begins_early && !solution_of(out->plan).may_begin_early() ? 1 : 0;
 }
 
 bool rewrite_node(CUgraph graph, CUgraphNode copy, const PlannedNode& planned) {

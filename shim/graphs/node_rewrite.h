@@ -12,8 +12,12 @@ namespace fibshim {
 // What a replacement changes of a node beside its parameters. An executable graph keeps it as it was instantiated.
 struct NodeShape {
   uint32_t cluster[3];  // 0: as the original's
-  uint16_t drops_cooperation;
-  uint16_t has_full_edges;
+  uint8_t drops_cooperation;
+  uint8_t has_full_edges;
+  uint8_t begins_early;      // before the replacement before it has ended (early_nodes.h)
+  uint8_t lets_begin_early;  // the one after it does
+
+  bool has_early_edge() const { return begins_early != 0 || lets_begin_early != 0; }
 };
 inline bool is_same_shape(const NodeShape& one, const NodeShape& other) {
   return __builtin_memcmp(&one, &other, sizeof one) == 0;

@@ -4,13 +4,15 @@
 
 #include "shim/base/log.h"
 #include "shim/driver/driver.h"
+#include "shim/graphs/early_nodes.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/registry/generation.h"
 
 namespace fibshim {
 namespace {
 
-constexpr int kMostRefusals = 4;  // nodes that the driver refuses to change, before the graph is left alone
+constexpr int kMostRefusals =
+    4;  // nodes that the driver refuses to change, before the graph is left alone
 
 Run* find_run(const Variant& variant, CounterIndex counter) {
   for (Run& run : variant.runs) {
@@ -51,12 +53,14 @@ bool find_kept(const Block<KernelNode>& nodes, CUgraphNode kept, size_t* index) 
 enum class Rewriting : uint8_t { done, refused, failed };
 
 // Rewrites a new copy of the originals. `is_refused`: nodes that keep their original, as the driver refuses another;
-// on `refused` there is one more, and the copy is of no use.
+// on `refused` there is one more, or nothing begins early any more, and the copy is of no use.
 Rewriting rewrite_copy(const Originals& originals, CUgraph copy, const Block<bool>& is_refused,
-                       Variant* variant, bool* is_changed) {
+                       Variant* variant, bool* lets_begin_early, bool* is_changed) {
   size_t index = 0;
   size_t count = 0;
   bool was_refused = false;
+  Block<RewrittenNode> rewritten;
+  if (!rewritten.allocate(variant->nodes.count())) return Rewriting::failed;
   *is_changed = false;
   const bool is_done = for_each_copied_kernel(
       originals.graph, copy, [&](CUgraphNode kept, CUgraph graph, CUgraphNode node, bool) {
@@ -79,13 +83,20 @@ Rewriting rewrite_copy(const Originals& originals, CUgraph copy, const Block<boo
             is_refused[index] = was_refused = true;
             return false;
           }
+          if (!originals.nodes[index].is_disabled) {
+            rewritten[index] = {graph, node, planned.plan.launch.decision->snapshot,
+                                &solution_of(planned.plan), &made.shape};
+          }
         }
         made.shape = planned.shape;
         (void)count_node_as(variant, index, planned.plan.counter, false);
         return true;
       });
   if (was_refused) return Rewriting::refused;
-  return is_done && count == variant->nodes.count() ? Rewriting::done : Rewriting::failed;
+  if (!is_done || count != variant->nodes.count()) return Rewriting::failed;
+  if (!*lets_begin_early || let_nodes_begin_early(rewritten)) return Rewriting::done;
+  *lets_begin_early = false;
+  return Rewriting::refused;
 }
 
 // The host has told these not to run.
@@ -174,6 +185,7 @@ Made make_rewritten(const Originals& originals, Variant** out) {
   const uint64_t generation = current_generation()->number;
   Block<bool> is_refused;
   if (!is_refused.allocate(originals.nodes.count())) return Made::failed;
+  bool lets_begin_early = originals.lets_begin_early;
   for (int attempt = 0; attempt < kMostRefusals; ++attempt) {
     Variant* const variant = make_variant(originals.nodes.count());
     if (variant == nullptr) return Made::failed;
@@ -184,8 +196,8 @@ Made make_rewritten(const Originals& originals, Variant** out) {
       return Made::failed;
     }
     bool is_changed = false;
-    const Rewriting rewriting =
-        rewrite_copy(originals, variant->graph, is_refused, variant, &is_changed);
+    const Rewriting rewriting = rewrite_copy(originals, variant->graph, is_refused, variant,
+                                             &lets_begin_early, &is_changed);
     if (rewriting == Rewriting::done) {
       // What was counted as if all nodes ran.
       for (size_t i = 0; i < originals.nodes.count(); ++i) {

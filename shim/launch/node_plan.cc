@@ -65,10 +65,10 @@ void refuse_node(NodePlan* plan, Outcome outcome) {
   plan->counter = counter_of(plan->launch.decision->series, outcome);
 }
 
-bool waits_for_previous(const NodePlan& plan) {
+const Solution& solution_of(const NodePlan& plan) {
   const Decision& decision = *plan.launch.decision;
   const Snapshot& snapshot = *decision.snapshot;
-  return snapshot.begin(snapshot.solutions)[decision.binding->solution].waits_for_previous != 0;
+  return snapshot.begin(snapshot.solutions)[decision.binding->solution];
 }
 
 }  // namespace fibshim

@@ -11,7 +11,8 @@ using NodeParams = CUDA_KERNEL_NODE_PARAMS_v2;
 // What a node must be made of in the original's place, and what it is counted as.
 struct NodePlan {
   LaunchPlan launch;
-  NodeParams params;  // the replacement's, of a redirect; valid while the plan and the original's parameters live
+  NodeParams
+      params;  // the replacement's, of a redirect; valid while the plan and the original's parameters live
   CounterIndex counter;  // kNoCounter: the shim is off
 };
 
@@ -30,7 +31,7 @@ LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3],
 // A redirect turns out to be impossible.
 void refuse_node(NodePlan* plan, Outcome outcome);
 
-// Whether the replacement waits for the kernel before it to end, where it may begin earlier.
-bool waits_for_previous(const NodePlan& plan);
+// Of a redirect. Within the read section of the plan.
+const Solution& solution_of(const NodePlan& plan);
 
 }  // namespace fibshim

@@ -55,6 +55,8 @@ const Row kRows[] = {
     {"GraphExecWithMemoryNodes", {"exec_with_memory_nodes"}, 0},
     {"ExecWithConditionalNodes", {"exec_with_conditional_nodes"}, 0},
     {"GraphExecWithProgrammaticEdges", {"exec_with_programmatic_edges"}, 0, kAsksWhatRan},
+    {"GraphExecBeginsEarly", {"exec_begins_early"}, 0, kAsksWhatRan},
+    {"GraphExecBeginsEarlyOnItsOwnMemory", {"exec_begins_early_on_its_own_memory"}, 0, kAsksWhatRan},
     {"ExecSurvivesFailures", {"exec_survives_failures"}, 0, kFaults},
     {"GraphExecChurn", {"exec_churn"}, 0},
     {"GraphExecAndFork", {"exec_and_fork"}, 12},

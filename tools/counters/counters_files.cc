@@ -315,7 +315,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
       const int32_t device = series[s].device >= 0 ? series[s].device : only_device(*header);
       out.counts.push_back({series[s].config, device, text_of(series[s].pattern),
                             text_of(series[s].definition), text_of(series[s].solution), outcome,
-                            count});
+                            numbers});
     }
   }
   if (budget != nullptr && !spend_bytes(kept_bytes(out), &budget->kept_left)) {

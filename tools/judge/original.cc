@@ -184,9 +184,11 @@ class RecordedOriginal {
     LaunchPlan plan;
     Resolution resolution{};
     const auto decide = [&](const Candidate& one, const int64_t* key) -> const Decision& {
-      resolve(record_, one, key, &resolution);
-      fill_decision(one, resolution, resolution.kind, key, one.pattern->key.count, &plan.uncached);
-      return plan.uncached;
+      const auto complete = [&](const Resolution& each, Decision* out) {
+        fill_decision(one, each, each.kind, key, one.pattern->key.count, out);
+      };
+      make_decision(record_, one, key, &resolution, &plan.uncached, complete);
+      return plan.uncached.decision;
     };
     plan_launch(record_, Mode::apply, &asked, &plan, decide);
     const Binding* const binding = request_.snapshot.begin(request_.snapshot.bindings) + binding_;

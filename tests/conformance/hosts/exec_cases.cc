@@ -151,12 +151,85 @@ GPU_CASE(exec_with_programmatic_edges) {
   gpu.finish({.curated1 = 3, .curated2 = 3}, {.hit = 6});
 }
 
+// Replacements that wait by themselves begin before one another has ended, but not before what may write what they read
+// before their wait. The host's graph keeps plain edges. An exec whose nodes the host sets, or disables, has them, too.
+GPU_CASE(exec_begins_early) {
+  const CUfunction step = gpu.step();
+  const auto graph_of = [&](int before, int shape) {
+    return gpu.capture([&] {
+      OK(gpu.launch(step, before, 1));
+      OK(gpu.launch(step, shape, 2));
+    });
+  };
+  const auto early_edges_of = [&](CUgraph graph) {
+    const long added = calls("cuGraphAddDependencies_v2");
+    const Executable executable(graph);
+    executable.run_for(gpu, 2);
+    return calls("cuGraphAddDependencies_v2") - added;
+  };
+  for (const auto& [before, shape, edges] :
+       {std::tuple(2, 2, 1), {1, 2, 0}, {2, 1, 0}, {kNoSolution, 2, 0}, {2, 4, 0}, {4, 2, 1}}) {
+    const Graph graph(graph_of(before, shape));
+    EXPECT_EQUAL(edges, early_edges_of(graph.get()));
+    size_t count = 0;
+    OK(cuda().cuGraphGetEdges_v2(graph.get(), nullptr, nullptr, nullptr, &count));
+    CUgraphNode from = nullptr;
+    CUgraphNode to = nullptr;
+    CUgraphEdgeData data;
+    OK(cuda().cuGraphGetEdges_v2(graph.get(), &from, &to, &data, &count));
+    EXPECT_EQUAL(CU_GRAPH_DEPENDENCY_TYPE_DEFAULT, data.type);
+  }
+
+  // Set and disabled: from then on without early edges, and right.
+  const Graph graph(graph_of(2, 2));
+  const CUgraphNode first = graph.nodes().at(0);
+  const CUgraphNode second = graph.nodes().at(1);
+  const Executable executable(graph.get());
+  executable.run_for(gpu, 2);
+  const long added = calls("cuGraphAddDependencies_v2");
+  Arguments changed(gpu.marks(), 2, 5);
+  set(executable.get(), second, step, &changed);
+  executable.run_for(gpu, 5);
+  set(executable.get(), second, step, &changed);
+  executable.run_for(gpu, 5);
+  EXPECT_EQUAL(added, calls("cuGraphAddDependencies_v2"));
+  const Executable other(graph.get());
+  OK(cuda().cuGraphNodeSetEnabled(other.get(), second, 0));
+  other.run_for(gpu, 1);
+  OK(cuda().cuGraphNodeSetEnabled(other.get(), second, 1));
+  OK(cuda().cuGraphNodeSetEnabled(other.get(), first, 0));
+  other.run_for(gpu, 2);
+  gpu.finish({.step = 1, .curated1 = 2, .curated2 = 9 + 6 + 2}, {.hit = 15, .no_solution = 1});
+}
+
+// What is read before the wait lies in an allocation of its own, which the kernel before does not have.
+GPU_CASE(exec_begins_early_on_its_own_memory) {
+  const CUfunction step = gpu.step();
+  CUdeviceptr own = 0;
+  OK(cuda().cuMemAlloc_v2(&own, 4096));
+  for (const bool has_it : {false, true}) {
+    const Graph graph(gpu.capture([&] {
+      auto* const words = reinterpret_cast<uint32_t*>(own);
+      Arguments first(has_it ? words + 64 : gpu.marks(), 2, 1);
+      Arguments second(words, 4, 2);
+      OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), first.params(), nullptr));
+      OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), second.params(), nullptr));
+    }));
+    const long added = calls("cuGraphAddDependencies_v2");
+    const Executable executable(graph.get());
+    EXPECT_EQUAL(added + (has_it ? 0 : 1), calls("cuGraphAddDependencies_v2"));
+  }
+  OK(cuda().cuMemFree_v2(own));
+  gpu.finish({}, {.hit = 4});
+}
+
 // Each call that the shim makes of its own fails once: the host's call does what it says.
 GPU_CASE(exec_survives_failures) {
   const CUfunction step = gpu.step();
   Ran ran;
-  for (const char* name : {"cuGraphClone", "cuGraphNodeFindInClone", "cuGraphKernelNodeSetParams_v2",
-                           "cuGraphGetNodes", "cuGraphKernelNodeGetParams_v2"}) {
+  for (const char* name :
+       {"cuGraphClone", "cuGraphNodeFindInClone", "cuGraphKernelNodeSetParams_v2",
+        "cuGraphGetNodes", "cuGraphKernelNodeGetParams_v2"}) {
     const Graph graph;
     Arguments first(gpu.marks(), 1, 7);
     const CUgraphNode node = graph.add(step, &first);
@@ -165,7 +238,8 @@ GPU_CASE(exec_survives_failures) {
     CHECK(cuda().simcuda_set_faults("") == 1);
     const long replaced = static_cast<long>(cuda().simcuda_launch_count("curated_n1"));
     executable.run_for(gpu, 7);
-    const bool is_replaced = static_cast<long>(cuda().simcuda_launch_count("curated_n1")) > replaced;
+    const bool is_replaced =
+        static_cast<long>(cuda().simcuda_launch_count("curated_n1")) > replaced;
     (is_replaced ? ran.curated1 : ran.step) += 1;
     CHECK(kernel_name(params_of(node)) == kStep);
   }
