@@ -98,19 +98,16 @@ void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
   if (index == SIZE_MAX) {
     // A copy or a fill: those that are made anew must know.
     return set_other(
-        node,
-        [&](CUgraphNode kept) { return remember_switch(kept, is_enabled); },
-        [&](CUgraphExec exec, CUgraphNode copy) {
-          return set_in(exec, copy, is_enabled ? 1 : 0);
-        });
+        node, [&](CUgraphNode kept) { return remember_switch(kept, is_enabled); },
+        [&](CUgraphExec exec, CUgraphNode copy) { return set_in(exec, copy, is_enabled ? 1 : 0); });
   }
   KernelNode& known = exec_->nodes[index];
   if (known.is_disabled == !is_enabled) return;
   known.is_disabled = !is_enabled;
   bool is_done = true;
   for_each_own([&](Variant* variant) {
-    is_done = is_done && set_in(variant->exec, variant->nodes[index].node, is_enabled ? 1 : 0) ==
-                             CUDA_SUCCESS;
+    is_done = is_done &&
+              set_in(variant->exec, variant->nodes[index].node, is_enabled ? 1 : 0) == CUDA_SUCCESS;
     switch_node(variant, index, !is_enabled);
   });
   Variant* const running = exec_->running.load(std::memory_order_relaxed);

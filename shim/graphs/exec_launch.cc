@@ -30,8 +30,8 @@ LastLaunch describe_launch(Variant* variant, CUstream stream, bool is_per_thread
 }
 
 bool is_same_stream(const LastLaunch& one, const LastLaunch& other) {
-  return one.stream == other.stream && one.context == other.context &&
-         one.thread == other.thread && one.ended_streams == other.ended_streams;
+  return one.stream == other.stream && one.context == other.context && one.thread == other.thread &&
+         one.ended_streams == other.ended_streams;
 }
 
 // What goes into the stream from here on waits for the launches of `exec`.
@@ -101,9 +101,8 @@ CUresult launch_exec(const LaunchGraph& launch, CUgraphExec handle, CUstream str
     end_launch(exec, variant, stream, is_per_thread_stream);
     return result;
   }
-  return variant->is_host()
-             ? result
-             : launch_host_exec(launch, exec, result, stream, is_per_thread_stream);
+  return variant->is_host() ? result
+                            : launch_host_exec(launch, exec, result, stream, is_per_thread_stream);
 }
 
 CUresult upload_exec(const LaunchGraph& upload, CUgraphExec handle, CUstream stream,

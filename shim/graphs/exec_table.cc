@@ -243,7 +243,8 @@ void unlock_graphs_after_fork(bool is_child) {
   if (is_child && g_newest != nullptr) {
     for (std::atomic<Slot*>& bucket : g_buckets) {
       Slot* slot = bucket.load(std::memory_order_relaxed);
-      for (; slot != nullptr; slot = slot->next) slot->exec.store(nullptr, std::memory_order_relaxed);
+      for (; slot != nullptr; slot = slot->next)
+        slot->exec.store(nullptr, std::memory_order_relaxed);
     }
     g_newest = nullptr;
     g_oldest = nullptr;

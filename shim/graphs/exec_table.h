@@ -19,8 +19,8 @@ namespace fibshim {
 struct LastLaunch {
   Variant* variant;  // null: it was not launched
   CUstream stream;
-  CUcontext context;   // of a default stream
-  uint64_t thread;     // of a per-thread stream
+  CUcontext context;       // of a default stream
+  uint64_t thread;         // of a per-thread stream
   uint64_t ended_streams;  // how many streams had ended by then
 };
 
@@ -44,8 +44,9 @@ struct Exec {
   Block<uintptr_t> owners;  // modules and libraries that its kernels die with; 0: one is not known
   CUgraph originals;        // a copy of the host's graph; null: none is kept
   bool is_in_place;         // the host's own exec holds replacements
-  bool is_fixed;            // its kernels may have died: nothing is made of it, unless the host itself changes it
-  uint64_t tried;           // generation for which a variant was made, or failed to be
+  bool
+      is_fixed;  // its kernels may have died: nothing is made of it, unless the host itself changes it
+  uint64_t tried;  // generation for which a variant was made, or failed to be
 
   std::atomic<Variant*> running;  // what a launch runs; the host's calls alone write it
   std::atomic<Variant*> ready;    // what the next launch is to run; null: that

@@ -87,8 +87,7 @@ bool set_cluster(CUgraphNode node, const uint32_t (&cluster)[3]) {
   value.clusterDim.x = cluster[0];
   value.clusterDim.y = cluster[1];
   value.clusterDim.z = cluster[2];
-  return set != nullptr &&
-         set(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value) == CUDA_SUCCESS;
+  return set != nullptr && set(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &value) == CUDA_SUCCESS;
 }
 
 bool drop_cooperation(CUgraphNode node) {

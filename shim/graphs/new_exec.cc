@@ -158,7 +158,8 @@ CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
   return result;
 }
 
-ExecUpdate::ExecUpdate(CUgraphExec handle, CUgraph graph) : exec_(find_exec(handle)), graph_(graph) {
+ExecUpdate::ExecUpdate(CUgraphExec handle, CUgraph graph)
+    : exec_(find_exec(handle)), graph_(graph) {
   if (exec_ == nullptr) return;
   exec_->lock.lock();
   is_known_ = survey_.take(graph);

@@ -11,9 +11,10 @@ struct Survey {
   Block<CounterIndex> counters;  // of each node, if it can be replaced
   Block<uintptr_t> owners;
   bool has_redirects = false;
-  bool has_observed = false;     // would be redirected, but for the mode
-  bool has_uncopied = false;     // cuGraphClone refuses it
-  CUresult failure = CUDA_SUCCESS;  // what the host's call is to return: a solution that cannot load
+  bool has_observed = false;  // would be redirected, but for the mode
+  bool has_uncopied = false;  // cuGraphClone refuses it
+  CUresult failure =
+      CUDA_SUCCESS;  // what the host's call is to return: a solution that cannot load
 
   // False: the driver does not tell, or there is no memory; the graph is none of ours. Counts failures.
   bool take(CUgraph graph);

@@ -10,7 +10,8 @@
 namespace fibshim {
 namespace {
 
-constexpr int kMostRefusals = 4;  // nodes that the driver refuses to change, before the graph is left alone
+constexpr int kMostRefusals =
+    4;  // nodes that the driver refuses to change, before the graph is left alone
 
 Run* find_run(const Variant& variant, CounterIndex counter) {
   for (Run& run : variant.runs) {

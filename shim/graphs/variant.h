@@ -27,11 +27,11 @@ struct Run {
 
 struct Variant {
   CUgraphExec exec;
-  CUgraph graph;               // rewritten; null: `exec` is the host's own
-  uint64_t generation;         // whose solutions it runs
-  Block<VariantNode> nodes;    // one for each of the host's kernel nodes
+  CUgraph graph;             // rewritten; null: `exec` is the host's own
+  uint64_t generation;       // whose solutions it runs
+  Block<VariantNode> nodes;  // one for each of the host's kernel nodes
   Block<Run> runs;
-  Variant* next;               // of those to be ended
+  Variant* next;  // of those to be ended
   bool is_buried;
 
   bool is_host() const { return graph == nullptr; }
@@ -72,7 +72,8 @@ struct Instantiation {
 struct Originals {
   CUgraph graph;
   const Block<KernelNode>& nodes;
-  const Block<CUgraphNode>& disabled_others;  // nodes that are no kernels and disabled, among the originals
+  const Block<CUgraphNode>&
+      disabled_others;  // nodes that are no kernels and disabled, among the originals
   Instantiation instantiation;
 };
 

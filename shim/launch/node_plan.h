@@ -11,7 +11,8 @@ using NodeParams = CUDA_KERNEL_NODE_PARAMS_v2;
 // What a node must be made of in the original's place, and what it is counted as.
 struct NodePlan {
   LaunchPlan launch;
-  NodeParams params;  // the replacement's, of a redirect; valid while the plan and the original's parameters live
+  NodeParams
+      params;  // the replacement's, of a redirect; valid while the plan and the original's parameters live
   CounterIndex counter;  // kNoCounter: the shim is off
 };
 

@@ -45,8 +45,8 @@ double per_second(uint64_t now, uint64_t before, std::chrono::duration<double> e
 
 double rate_of(const LaunchRow& row, const Reading& reading) {
   const auto at = reading.earlier.find(row.key);
-  return per_second(row.numbers.executions,
-                    at == reading.earlier.end() ? 0 : at->second.executions, *reading.elapsed);
+  return per_second(row.numbers.executions, at == reading.earlier.end() ? 0 : at->second.executions,
+                    *reading.elapsed);
 }
 
 // ---- table
@@ -70,10 +70,9 @@ std::string rows_table(const std::vector<LaunchRow>& rows, const Reading* rates)
   if (shows_config) heading.insert(heading.end(), {"CONFIG", "DIGEST"});
   std::vector<std::vector<std::string>> table = {std::move(heading)};
   for (const LaunchRow& row : rows) {
-    std::vector<std::string> line = {or_dash(row.key.definition), or_dash(row.key.pattern),
-                                     outcome_name(row.key.outcome),
-                                     fmt::format("{}", row.numbers.launches),
-                                     fmt::format("{}", row.numbers.executions)};
+    std::vector<std::string> line = {
+        or_dash(row.key.definition), or_dash(row.key.pattern), outcome_name(row.key.outcome),
+        fmt::format("{}", row.numbers.launches), fmt::format("{}", row.numbers.executions)};
     if (rates != nullptr) line.push_back(rate_words(rate_of(row, *rates)));
     if (shows_device) line.push_back(row.key.device < 0 ? "-" : fmt::format("{}", row.key.device));
     if (shows_config) {
@@ -89,8 +88,8 @@ std::string parts_of(const std::map<uint32_t, LaunchNumbers>& totals,
                      uint64_t LaunchNumbers::*number) {
   std::string out;
   for (const auto& [outcome, numbers] : totals) {
-    out += fmt::format("{}{} {}", out.empty() ? ": " : ", ", numbers.*number,
-                       outcome_name(outcome));
+    out +=
+        fmt::format("{}{} {}", out.empty() ? ": " : ", ", numbers.*number, outcome_name(outcome));
   }
   return out;
 }

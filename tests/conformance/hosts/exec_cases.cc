@@ -155,8 +155,9 @@ GPU_CASE(exec_with_programmatic_edges) {
 GPU_CASE(exec_survives_failures) {
   const CUfunction step = gpu.step();
   Ran ran;
-  for (const char* name : {"cuGraphClone", "cuGraphNodeFindInClone", "cuGraphKernelNodeSetParams_v2",
-                           "cuGraphGetNodes", "cuGraphKernelNodeGetParams_v2"}) {
+  for (const char* name :
+       {"cuGraphClone", "cuGraphNodeFindInClone", "cuGraphKernelNodeSetParams_v2",
+        "cuGraphGetNodes", "cuGraphKernelNodeGetParams_v2"}) {
     const Graph graph;
     Arguments first(gpu.marks(), 1, 7);
     const CUgraphNode node = graph.add(step, &first);
@@ -165,7 +166,8 @@ GPU_CASE(exec_survives_failures) {
     CHECK(cuda().simcuda_set_faults("") == 1);
     const long replaced = static_cast<long>(cuda().simcuda_launch_count("curated_n1"));
     executable.run_for(gpu, 7);
-    const bool is_replaced = static_cast<long>(cuda().simcuda_launch_count("curated_n1")) > replaced;
+    const bool is_replaced =
+        static_cast<long>(cuda().simcuda_launch_count("curated_n1")) > replaced;
     (is_replaced ? ran.curated1 : ran.step) += 1;
     CHECK(kernel_name(params_of(node)) == kStep);
   }
