@@ -54,7 +54,7 @@ struct FileHeader {
   uint32_t series_capacity;
   uint32_t series_entry_bytes;
   uint32_t count_kinds;  // kCountKinds
-  uint64_t series_at;  // bytes from the file's start
+  uint64_t series_at;    // bytes from the file's start
   uint64_t shards_at;
   uint64_t shard_stride;
   uint32_t series_count;  // atomic

@@ -124,8 +124,8 @@ CUresult hook_cuGraphInstantiate(CUgraphExec* executable, CUgraph graph, CUgraph
   });
 }
 
-CUresult hook_cuGraphInstantiate_v2(CUgraphExec* executable, CUgraph graph,
-                                    CUgraphNode* error_node, char* log, size_t log_size) {
+CUresult hook_cuGraphInstantiate_v2(CUgraphExec* executable, CUgraph graph, CUgraphNode* error_node,
+                                    char* log, size_t log_size) {
   return make_exec(executable, graph, {}, [&] {
     return call_real(real::cuGraphInstantiate_v2, executable, graph, error_node, log, log_size);
   });
@@ -233,9 +233,7 @@ CUresult hook_cuGraphExecMemcpyNodeSetParams(CUgraphExec executable, CUgraphNode
       [&] {
         return call_real(real::cuGraphExecMemcpyNodeSetParams, executable, node, params, context);
       },
-      [&](CUgraphNode kept) {
-        return call_driver(real::cuGraphMemcpyNodeSetParams, kept, params);
-      },
+      [&](CUgraphNode kept) { return call_driver(real::cuGraphMemcpyNodeSetParams, kept, params); },
       set_in);
 }
 
@@ -250,9 +248,7 @@ CUresult hook_cuGraphExecMemsetNodeSetParams(CUgraphExec executable, CUgraphNode
       [&] {
         return call_real(real::cuGraphExecMemsetNodeSetParams, executable, node, params, context);
       },
-      [&](CUgraphNode kept) {
-        return call_driver(real::cuGraphMemsetNodeSetParams, kept, params);
-      },
+      [&](CUgraphNode kept) { return call_driver(real::cuGraphMemsetNodeSetParams, kept, params); },
       set_in);
 }
 
@@ -293,8 +289,7 @@ CUresult hook_cuGraphExecEventWaitNodeSetEvent(CUgraphExec executable, CUgraphNo
       });
 }
 
-CUresult hook_cuGraphNodeSetEnabled(CUgraphExec executable, CUgraphNode node,
-                                    unsigned is_enabled) {
+CUresult hook_cuGraphNodeSetEnabled(CUgraphExec executable, CUgraphNode node, unsigned is_enabled) {
   ExecChange change(executable);
   const CUresult result = call_real(real::cuGraphNodeSetEnabled, executable, node, is_enabled);
   if (result == CUDA_SUCCESS) change.set_enabled(node, is_enabled != 0);

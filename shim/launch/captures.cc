@@ -7,6 +7,7 @@
 #include "shim/driver/context_scope.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/stream_context.h"
+#include "shim/registry/handles.h"
 
 namespace fibshim {
 
@@ -62,6 +63,7 @@ bool end_capture(Capture* capture, uintptr_t stream) {
   if (!capture->stream.compare_exchange_strong(stream, kFree)) return false;
   g_active_captures.fetch_sub(1, std::memory_order_relaxed);
   g_slow_reasons.fetch_sub(1, std::memory_order_relaxed);
+  let_on_fast_side();
   return true;
 }
 
@@ -81,6 +83,7 @@ void end_captures(Is is) {
 void record_capture(CUstream stream, bool is_per_thread_stream) {
   g_active_captures.fetch_add(1, std::memory_order_relaxed);
   g_slow_reasons.fetch_add(1, std::memory_order_relaxed);
+  keep_off_fast_side();
   const StreamKey key = key_of(stream, is_per_thread_stream);
   const CUcontext context = context_of_stream(reinterpret_cast<CUstream>(key.stream));
   const CUdevice device = primary_device_of(context);

@@ -1,8 +1,8 @@
-// The stream captures that are under way: a launch into one becomes a node, which is remembered (see
-// graphs.h). While there are none, a launch need not ask.
+// The stream captures that are under way: a launch into one becomes a node as it is, and is not counted (see graphs/).
+// While there are none, a launch need not ask.
 //
 // A capture ends with cuStreamEndCapture, with its stream, or with the stream's context. Callable from
-// any thread; takes no lock.
+// any thread; takes the handles' lock.
 #pragma once
 
 #include <atomic>

@@ -235,10 +235,6 @@ typename Launch::End launch_tracked(Launch launch, uintptr_t slot, ReaderState* 
 
 template <class Launch>
 inline typename Launch::End launch_untracked(Launch launch, ReaderState* reader) {
-  // Into a capture nothing is launched yet.
-  if (__builtin_expect(g_slow_reasons.load(std::memory_order_relaxed) != 0, 0)) {
-    return leave_for_slow_side(launch, reader);
-  }
   leave_fast_section(reader);
   count_in(reader->counters, kUntracked0);
   return launch.original();
@@ -248,6 +244,10 @@ inline typename Launch::End launch_untracked(Launch launch, ReaderState* reader)
 template <class Launch>
 __attribute__((noinline)) typename Launch::End launch_unusual(Launch launch, uintptr_t slot,
                                                               ReaderState* reader) {
+  // While a stream captures nothing is found near: into a capture nothing is launched yet, and nothing counted.
+  if (g_slow_reasons.load(std::memory_order_relaxed) != 0) {
+    return leave_for_slow_side(launch, reader);
+  }
   if (slot == 0) slot = find_handle(launch.function());
   if ((slot & kUntracked) != 0) return launch_untracked(launch, reader);
   if ((slot & kSimple) != 0) return launch_tracked(launch, slot, reader);

@@ -95,8 +95,9 @@ void watch_graphs() {
   g_watch.graphs.moved += graphs.moved;
   g_watch.graphs.kept += graphs.kept;
   if (graphs.moved + graphs.kept != 0) {
-    log_message(LogLevel::info, "%u graphs are ready for the folder in force, %u keep what they run",
-                graphs.moved, graphs.kept);
+    log_message(LogLevel::info,
+                "%u graphs are ready for the folder in force, %u keep what they run", graphs.moved,
+                graphs.kept);
   }
 }
 

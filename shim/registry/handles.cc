@@ -200,9 +200,13 @@ uintptr_t value_of(HandleEntry* entry) {
   return is_simple ? reinterpret_cast<uintptr_t>(record->candidates) | kSimple : address;
 }
 
+// How many keep launches off the fast side. Holding g_lock.
+static uint32_t g_kept_off = 0;
+
 void publish_table(HandleTable* table) {
   HandleTable* const old = g_table;
   g_handle_table.store(table, std::memory_order_release);
+  if (g_kept_off == 0) g_near_table.store(table, std::memory_order_release);
   g_table = table;
   if (old == nullptr) return;
   old->next = g_collected.tables;
@@ -237,6 +241,17 @@ bool has_retired() { return !g_waiting.is_empty() || !g_collected.is_empty(); }
 }  // namespace handle_store
 
 constinit std::atomic<const HandleTable*> g_handle_table{&g_empty_table.table};
+constinit std::atomic<const HandleTable*> g_near_table{&g_empty_table.table};
+
+void keep_off_fast_side() {
+  MutexGuard guard(g_lock);
+  if (g_kept_off++ == 0) g_near_table.store(&g_empty_table.table, std::memory_order_release);
+}
+
+void let_on_fast_side() {
+  MutexGuard guard(g_lock);
+  if (--g_kept_off == 0) g_near_table.store(g_handle_table.load(), std::memory_order_release);
+}
 
 HandleEntry* make_entry(const NewHandle& given) {
   auto* const entry = static_cast<HandleEntry*>(g_pool.allocate(sizeof(HandleEntry)));

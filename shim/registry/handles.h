@@ -83,6 +83,8 @@ inline HandleEntry* entry_of(uintptr_t value) {
 }
 
 extern std::atomic<const HandleTable*> g_handle_table __attribute__((visibility("hidden")));
+// What the fast side looks into first: the same, or an empty one while launches are kept off that side.
+extern std::atomic<const HandleTable*> g_near_table __attribute__((visibility("hidden")));
 
 // Fibonacci hashing: handles are heap addresses, alike in their low and high bits. A constant shift: tables
 // have up to 2^32 slots of 2^4 bytes.
@@ -95,8 +97,7 @@ inline constexpr uint64_t kNextPlace = sizeof(HandleSlot);
 // The slot's value where the handle's first place holds it; 0: find_handle() tells.
 inline uintptr_t find_near_handle(const void* handle) {
   const auto key = reinterpret_cast<uintptr_t>(handle);
-  const HandleSlot& slot =
-      g_handle_table.load(std::memory_order_acquire)->slot_at(first_place(key));
+  const HandleSlot& slot = g_near_table.load(std::memory_order_acquire)->slot_at(first_place(key));
   return __builtin_expect(slot.key.load(std::memory_order_acquire) == key, 1)
              ? slot.value.load(std::memory_order_acquire)
              : 0;
@@ -153,6 +154,10 @@ void forget_owner(uintptr_t owner);
 // Everything known of any CUfunction dies: their contexts may. They are looked up again if
 // launched.
 void forget_functions();
+
+// Keeps all launches off the fast side, those of untracked kernels too, until as often let there again.
+void keep_off_fast_side();
+void let_on_fast_side();
 
 // Launches of CUkernels take the slow side from now on: devices are told apart.
 void take_kernels_off_fast_side();

@@ -57,6 +57,11 @@ void capture(CUfunction kernel, int launches) {
           "cuStreamEndCapture");
   require(find<PFN_cuGraphGetNodes_v10000>("cuGraphGetNodes")(graph, nullptr, &count),
           "cuGraphGetNodes");
+  // Nodes are recorded, as they are counted, when their graph is instantiated.
+  CUgraphExec executable = nullptr;
+  require(find<PFN_cuGraphInstantiateWithFlags_v11040>("cuGraphInstantiateWithFlags")(&executable,
+                                                                                      graph, 0),
+          "cuGraphInstantiateWithFlags");
   printf("%zu nodes, %llu events\n", count,
          static_cast<unsigned long long>(calls("cuEventRecord") - events_before));
 }

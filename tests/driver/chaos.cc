@@ -128,9 +128,8 @@ CUresult pick_code(Api api, uint64_t* random) {
 
 // What may be called once more in the host's place.
 bool may_be_repeated(Api api) {
-  return is_one_of(api, {Api::cuGraphLaunch, Api::cuGraphLaunch_ptsz,
-                         Api::cuGraphAddKernelNode, Api::cuGraphAddKernelNode_v2,
-                         Api::cuGraphAddNode, Api::cuGraphAddNode_v2,
+  return is_one_of(api, {Api::cuGraphLaunch, Api::cuGraphLaunch_ptsz, Api::cuGraphAddKernelNode,
+                         Api::cuGraphAddKernelNode_v2, Api::cuGraphAddNode, Api::cuGraphAddNode_v2,
                          Api::cuGraphKernelNodeSetParams, Api::cuGraphKernelNodeSetParams_v2,
                          Api::cuGraphNodeSetParams, Api::cuGraphExecKernelNodeSetParams,
                          Api::cuGraphExecKernelNodeSetParams_v2, Api::cuGraphExecNodeSetParams});

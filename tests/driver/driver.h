@@ -296,8 +296,8 @@ struct Node : Slot {
   CUDA_MEMCPY3D memcpy_params{};
   CUDA_HOST_NODE_PARAMS host_params{};
   CUevent event = nullptr;
-  std::vector<uint8_t> memory;      // of a memory node
-  std::vector<Graph*> bodies;       // of a conditional node; owned
+  std::vector<uint8_t> memory;  // of a memory node
+  std::vector<Graph*> bodies;   // of a conditional node; owned
   std::vector<CUgraph> body_handles;
   bool condition = false;
   bool is_enabled = true;  // in an executable graph

@@ -88,7 +88,7 @@ CUresult set_kernel(Node& node, const CUDA_KERNEL_NODE_PARAMS_v2& params) {
 }
 
 // Lock held. A node that was given a kernel handle by `kern` reads back so; any other by its
-// CUfunction, as captured nodes do.
+// CUfunction; captured nodes of a kernel by both.
 CUresult get_kernel(const Node& node, CUDA_KERNEL_NODE_PARAMS_v2* params, bool has_kern) {
   if (node.type != CU_GRAPH_NODE_TYPE_KERNEL) return CUDA_ERROR_INVALID_VALUE;
   const Launch& launch = node.kernel.launch;
@@ -103,8 +103,11 @@ CUresult get_kernel(const Node& node, CUDA_KERNEL_NODE_PARAMS_v2* params, bool h
     params->kern = reinterpret_cast<CUkernel>(handle);
     params->ctx = reinterpret_cast<CUcontext>(launch.context);
   } else {
+    // A captured kernel: by both.
     SIM_GET(Function*, function, function_of_kernel(*handle, *launch.context, &function));
     params->func = reinterpret_cast<CUfunction>(function);
+    if (has_kern) params->kern = reinterpret_cast<CUkernel>(handle);
+    if (has_kern) params->ctx = reinterpret_cast<CUcontext>(launch.context);
   }
   params->gridDimX = launch.grid[0];
   params->gridDimY = launch.grid[1];
@@ -277,7 +280,8 @@ CUgraphExecUpdateResult compare(const Graph& exec, const Graph& graph, const Nod
       return std::any_of(node.dependency_data.begin(), node.dependency_data.end(),
                          [](const CUgraphEdgeData& data) { return data.type != 0; });
     };
-    if (edges_before != edges_after || has_data(before) != has_data(after)) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    if (edges_before != edges_after || has_data(before) != has_data(after))
+      return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     if (before.type == CU_GRAPH_NODE_TYPE_KERNEL &&
         before.kernel.launch.context != after.kernel.launch.context)
       return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
@@ -291,8 +295,7 @@ CUgraphExecUpdateResult compare(const Graph& exec, const Graph& graph, const Nod
 }
 
 // Lock held.
-void take_params(Graph& exec, const Graph& graph,
-                 NodeCopies* copies) {
+void take_params(Graph& exec, const Graph& graph, NodeCopies* copies) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     Node& to = *exec.nodes[i];
     Node& from = *graph.nodes[i];
@@ -613,9 +616,8 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
   info->errorFromNode = nullptr;
   return update_exec(exec, graph, &info->errorNode, &info->result);
 }
-ON_NODE(cuGraphExecChildGraphNodeSetParams,
-        (CUgraphExec exec, CUgraphNode handle, CUgraph child), node_of(exec, handle),
-        find_graph(child), set_child(*node, *find_graph(child)))
+ON_NODE(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode handle, CUgraph child),
+        node_of(exec, handle), find_graph(child), set_child(*node, *find_graph(child)))
 CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* flags) {
   SIM_ENTER_LOCKED(cuGraphExecGetFlags);
   SIM_FIND(exec, find_exec(handle), CUDA_ERROR_INVALID_VALUE);

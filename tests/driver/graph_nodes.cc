@@ -9,8 +9,9 @@ namespace simcuda {
 namespace {
 
 const uint8_t* source_of(const CUDA_MEMCPY3D& copy) {
-  return copy.srcMemoryType == CU_MEMORYTYPE_HOST ? static_cast<const uint8_t*>(copy.srcHost)
-                                                  : reinterpret_cast<const uint8_t*>(copy.srcDevice);
+  return copy.srcMemoryType == CU_MEMORYTYPE_HOST
+             ? static_cast<const uint8_t*>(copy.srcHost)
+             : reinterpret_cast<const uint8_t*>(copy.srcDevice);
 }
 uint8_t* target_of(const CUDA_MEMCPY3D& copy) {
   return copy.dstMemoryType == CU_MEMORYTYPE_HOST ? static_cast<uint8_t*>(copy.dstHost)
@@ -18,7 +19,8 @@ uint8_t* target_of(const CUDA_MEMCPY3D& copy) {
 }
 
 bool is_linear(CUmemorytype type) {
-  return type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
+  return type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE ||
+         type == CU_MEMORYTYPE_UNIFIED;
 }
 
 void copy_3d(const CUDA_MEMCPY3D& copy) {
@@ -125,7 +127,8 @@ CUresult set_conditional(Node& node, CUDA_CONDITIONAL_NODE_PARAMS* params) {
 
 bool can_be_cloned(const Graph& graph) {
   return std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const Node* node) {
-    return node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->type != CU_GRAPH_NODE_TYPE_MEM_FREE &&
+    return node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
+           node->type != CU_GRAPH_NODE_TYPE_MEM_FREE &&
            node->type != CU_GRAPH_NODE_TYPE_CONDITIONAL &&
            (node->child == nullptr || can_be_cloned(*node->child));
   });
@@ -161,13 +164,11 @@ ON_NODE(cuGraphMemcpyNodeGetParams, (CUgraphNode handle, CUDA_MEMCPY3D* params),
           return give(params, node->memcpy_params);
         }))
 ON_NODE(cuGraphHostNodeGetParams, (CUgraphNode handle, CUDA_HOST_NODE_PARAMS* params),
-        find_node(handle), params, of_type(*node, CU_GRAPH_NODE_TYPE_HOST, [&] {
-          return give(params, node->host_params);
-        }))
+        find_node(handle), params,
+        of_type(*node, CU_GRAPH_NODE_TYPE_HOST, [&] { return give(params, node->host_params); }))
 ON_NODE(cuGraphEventRecordNodeGetEvent, (CUgraphNode handle, CUevent* event), find_node(handle),
-        event, of_type(*node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, [&] {
-          return give(event, node->event);
-        }))
+        event,
+        of_type(*node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, [&] { return give(event, node->event); }))
 
 ON_NODE(cuGraphMemsetNodeSetParams, (CUgraphNode handle, const CUDA_MEMSET_NODE_PARAMS* params),
         find_node(handle), params, set_memset(*node, *params))
@@ -176,9 +177,8 @@ ON_NODE(cuGraphMemcpyNodeSetParams, (CUgraphNode handle, const CUDA_MEMCPY3D* pa
 ON_NODE(cuGraphHostNodeSetParams, (CUgraphNode handle, const CUDA_HOST_NODE_PARAMS* params),
         find_node(handle), params, set_host(*node, params->fn, params->userData))
 ON_NODE(cuGraphEventRecordNodeSetEvent, (CUgraphNode handle, CUevent event), find_node(handle),
-        event, of_type(*node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, [&] {
-          return set_event(*node, event);
-        }))
+        event,
+        of_type(*node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, [&] { return set_event(*node, event); }))
 ON_NODE(cuGraphEventWaitNodeSetEvent, (CUgraphNode handle, CUevent event), find_node(handle), event,
         of_type(*node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, [&] { return set_event(*node, event); }))
 
@@ -192,13 +192,11 @@ ON_NODE(cuGraphExecHostNodeSetParams,
         (CUgraphExec exec, CUgraphNode handle, const CUDA_HOST_NODE_PARAMS* params),
         node_of(exec, handle), params, set_host(*node, params->fn, params->userData))
 ON_NODE(cuGraphExecEventRecordNodeSetEvent, (CUgraphExec exec, CUgraphNode handle, CUevent event),
-        node_of(exec, handle), event, of_type(*node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, [&] {
-          return set_event(*node, event);
-        }))
+        node_of(exec, handle), event,
+        of_type(*node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, [&] { return set_event(*node, event); }))
 ON_NODE(cuGraphExecEventWaitNodeSetEvent, (CUgraphExec exec, CUgraphNode handle, CUevent event),
-        node_of(exec, handle), event, of_type(*node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, [&] {
-          return set_event(*node, event);
-        }))
+        node_of(exec, handle), event,
+        of_type(*node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, [&] { return set_event(*node, event); }))
 // There are no such nodes here.
 ON_NODE(cuGraphExecExternalSemaphoresSignalNodeSetParams,
         (CUgraphExec exec, CUgraphNode handle, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS* params),

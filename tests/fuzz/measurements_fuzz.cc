@@ -103,7 +103,8 @@ void read_counters(const std::string& bytes) {
   require(process.counts.size() <= uint64_t{header.series_count} * kOutcomeSlots,
           "there are no more series than declared");
   for (const tools::Count& count : process.counts) {
-    require(!(count.numbers == tools::LaunchNumbers{}) && count.outcome < kOutcomeSlots, "a count counts an outcome");
+    require(!(count.numbers == tools::LaunchNumbers{}) && count.outcome < kOutcomeSlots,
+            "a count counts an outcome");
     require(count.pattern.size() < 121 && count.definition.size() < 129,
             "names end in their place");
   }

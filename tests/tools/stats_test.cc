@@ -151,7 +151,8 @@ TEST_F(Stats, PrintsJson) {
          {"definition", "rmsnorm_h4096"},
          {"solution", ""},
          {"outcome", "hit"},
-         {"count", 100}, {"executions", 100}},
+         {"count", 100},
+         {"executions", 100}},
         {{"config", "/etc/fibshim/pytorch"},
          {"digest", "00000000000000000000000000000abc"},
          {"device", 0},
@@ -159,7 +160,8 @@ TEST_F(Stats, PrintsJson) {
          {"definition", "rmsnorm_h4100"},
          {"solution", ""},
          {"outcome", "fallback_no_solution"},
-         {"count", 7}, {"executions", 7}},
+         {"count", 7},
+         {"executions", 7}},
         {{"config", ""},
          {"digest", ""},
          {"device", 0},
@@ -167,7 +169,8 @@ TEST_F(Stats, PrintsJson) {
          {"definition", ""},
          {"solution", ""},
          {"outcome", "untracked"},
-         {"count", 12}, {"executions", 12}}}},
+         {"count", 12},
+         {"executions", 12}}}},
       {"totals",
        {{"hit", 100},
         {"fallback_no_solution", 7},
@@ -343,12 +346,13 @@ TEST_F(Stats, ShowsOnlyTheWantedDevice) {
 TEST_F(Stats, GroupsByOneThing) {
   write(engine());
   const ProgramResult table = exits(0, stats({"--by", "definition"}));
-  EXPECT_EQ(table.out.substr(0, table.out.find("\n\n")),
-            "DEFINITION     LAUNCHES  RUNS  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN REASON\n"
-            "rmsnorm_h4096       100   100       0  100.0   100          0          0  -\n"
-            "-                    12    12       0    0.0     0          0         12  -\n"
-            "rmsnorm_h4100         7     7       0    0.0     0          7          0  "
-            "fallback_no_solution");
+  EXPECT_EQ(
+      table.out.substr(0, table.out.find("\n\n")),
+      "DEFINITION     LAUNCHES  RUNS  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN REASON\n"
+      "rmsnorm_h4096       100   100       0  100.0   100          0          0  -\n"
+      "-                    12    12       0    0.0     0          0         12  -\n"
+      "rmsnorm_h4100         7     7       0    0.0     0          7          0  "
+      "fallback_no_solution");
   const std::pair<const char*, const char*> names[] = {
       {"pattern", "torch-rms-norm-bf16"},
       {"process", "4194399 (ended) engine --serve"},
@@ -552,10 +556,11 @@ TEST_F(Stats, ShowsDeviceAndConfigColumnsWhereTheyDiffer) {
   builder.count(builder.add_series("p", "d", 1, 1), Outcome::hit, 2);
   write(builder);
   const std::string out = stats().out;
-  EXPECT_CONTAINS(out,
-                  "DEFINITION  PATTERN  OUTCOME  LAUNCHES  EXECUTIONS  DEVICE  CONFIG  DIGEST\n"
-                  "d           p        hit             2           2       1  /two    000000000000\n"
-                  "d           p        hit             1           1       0  /one    000000000000\n");
+  EXPECT_CONTAINS(
+      out,
+      "DEFINITION  PATTERN  OUTCOME  LAUNCHES  EXECUTIONS  DEVICE  CONFIG  DIGEST\n"
+      "d           p        hit             2           2       1  /two    000000000000\n"
+      "d           p        hit             1           1       0  /one    000000000000\n");
 }
 
 TEST_F(Stats, AnEmptyFolderIsNoErrorAndSaysWhatToDo) {

@@ -71,13 +71,17 @@ TEST_F(Top, PrintsPlainBlocksIntoAPipe) {
   EXPECT_EQ(
       out,
       "TIME 112 launches, 112 executions, 0 errors, 80.4% hits, - per second; 0 live, 1 ended\n"
-      "DEFINITION     PER S  LAUNCHES  RUNS  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN REASON\n"
-      "rmsnorm_h4096      -       100   100       0   90.0    90         10          0  fallback_where\n"
+      "DEFINITION     PER S  LAUNCHES  RUNS  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN "
+      "REASON\n"
+      "rmsnorm_h4096      -       100   100       0   90.0    90         10          0  "
+      "fallback_where\n"
       "-                  -        12    12       0    0.0     0          0         12  -\n"
       "\n"
       "TIME 112 launches, 112 executions, 0 errors, 80.4% hits, 0 per second; 0 live, 1 ended\n"
-      "DEFINITION     PER S  LAUNCHES  RUNS  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN REASON\n"
-      "rmsnorm_h4096      0       100   100       0   90.0    90         10          0  fallback_where\n"
+      "DEFINITION     PER S  LAUNCHES  RUNS  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN "
+      "REASON\n"
+      "rmsnorm_h4096      0       100   100       0   90.0    90         10          0  "
+      "fallback_where\n"
       "-                  0        12    12       0    0.0     0          0         12  -\n"
       "\n");
 }
@@ -141,7 +145,8 @@ TEST_F(Top, DrawsAndGivesTheTerminalBackOnQ) {
   EXPECT_EQ(after.c_lflag, before.c_lflag);
   EXPECT_EQ(memcmp(after.c_cc, before.c_cc, sizeof after.c_cc), 0);
   const auto picture = picture_at(program.text(), program.text().find(kHome));
-  EXPECT_EQ(picture.at(0), "112 launches, 112 executions, 0 errors, 80.4% hits, - per second; 0 live, 1 ended");
+  EXPECT_EQ(picture.at(0),
+            "112 launches, 112 executions, 0 errors, 80.4% hits, - per second; 0 live, 1 ended");
   EXPECT_EQ(picture.at(2),
             "rmsnorm_h4096      -       100   100       0   90.0    90         10          0  "
             "fallback_where");

@@ -116,9 +116,9 @@ std::string summary(const Readings& readings, const Options& options) {
   return fmt::format(
       "{} launches, {} executions, {}, {:.1f}% hits, {} per second; {} live, {} ended{}{}",
       all.launches, all.executions, counted(errors, "error"),
-      all.executions == 0 ? 0.0
-                          : 100.0 * static_cast<double>(hits.executions) /
-                                static_cast<double>(all.executions),
+      all.executions == 0
+          ? 0.0
+          : 100.0 * static_cast<double>(hits.executions) / static_cast<double>(all.executions),
       rate_words(readings.has_rates() ? rate : -1), live,
       static_cast<std::ptrdiff_t>(processes.size()) - live,
       readings.now().refused.empty()

@@ -50,10 +50,10 @@ std::string read_failure(std::string_view what) {
 std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
   if (header.header_bytes != sizeof(FileHeader) || header.outcome_slots != kOutcomeSlots ||
       header.count_kinds != kCountKinds || header.series_entry_bytes != sizeof(SeriesEntry)) {
-    return fmt::format("its record sizes ({}, {}, {}, {}) are not those of version {} ({}, {}, {}, {})",
-                       header.header_bytes, header.outcome_slots, header.count_kinds,
-                       header.series_entry_bytes, kCountersVersion, sizeof(FileHeader),
-                       kOutcomeSlots, kCountKinds, sizeof(SeriesEntry));
+    return fmt::format(
+        "its record sizes ({}, {}, {}, {}) are not those of version {} ({}, {}, {}, {})",
+        header.header_bytes, header.outcome_slots, header.count_kinds, header.series_entry_bytes,
+        kCountersVersion, sizeof(FileHeader), kOutcomeSlots, kCountKinds, sizeof(SeriesEntry));
   }
   if (header.series_capacity == 0 || header.series_capacity > kSeriesCapacity) {
     return fmt::format("it claims room for {} series", header.series_capacity);
@@ -68,7 +68,8 @@ std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
     return "its control block lies elsewhere";
   }
   const uint64_t series_bytes = uint64_t{header.series_capacity} * sizeof(SeriesEntry);
-  const uint64_t shard_bytes = uint64_t{header.series_capacity} * kCountersPerSeries * sizeof(uint64_t);
+  const uint64_t shard_bytes =
+      uint64_t{header.series_capacity} * kCountersPerSeries * sizeof(uint64_t);
   if (header.series_at < sizeof(FileHeader) || header.series_at > file_bytes ||
       header.shards_at > file_bytes || header.shards_at < header.series_at + series_bytes ||
       header.shards_at % sizeof(uint64_t) != 0) {

@@ -118,13 +118,16 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
   const auto live = std::ranges::count_if(processes, &ProcessCounters::is_alive);
   const auto ended = static_cast<std::ptrdiff_t>(processes.size()) - live;
   const Series launches = launch_series(processes, options.max_series, &LaunchNumbers::launches);
-  const Series executions = launch_series(processes, options.max_series, &LaunchNumbers::executions);
+  const Series executions =
+      launch_series(processes, options.max_series, &LaunchNumbers::executions);
 
   std::string out =
-      head("fibshim_launches_total", "counter", "Kernel launches and nodes of instantiated graphs, by what happened to them.");
+      head("fibshim_launches_total", "counter",
+           "Kernel launches and nodes of instantiated graphs, by what happened to them.");
   out += launches.text("fibshim_launches_total");
   out += head("fibshim_executions_total", "counter",
-              "Kernels that have run: a launch's once, a graph node's each time that its graph was launched.");
+              "Kernels that have run: a launch's once, a graph node's each time that its graph was "
+              "launched.");
   out += executions.text("fibshim_executions_total");
   out += head("fibshim_folded_counts", "gauge",
               "Counts without a series of their own: they are in definition=\"(other)\".");

@@ -82,7 +82,7 @@ bool call_for_graph(const char* name, const Call& call, const char* file, int li
   }
 }
 
-#define FOR_GRAPH(name, ...)  \
+#define FOR_GRAPH(name, ...) \
   ::conform::call_for_graph( \
       #name, [&] { return ::conform::cuda().name(__VA_ARGS__); }, __FILE__, __LINE__)
 

@@ -223,9 +223,9 @@ void uploads_graphs(const Gpu& gpu, Upload upload) {
 void ends_execs(const Gpu& gpu) {
   const CUmodule module = gpu.load_module();
   const auto live = [] {
-    return cuda().is_simulated ? cuda().simcuda_live_count("graph_exec") +
-                                     cuda().simcuda_live_count("graph")
-                               : 0;
+    return cuda().is_simulated
+               ? cuda().simcuda_live_count("graph_exec") + cuda().simcuda_live_count("graph")
+               : 0;
   };
   const int64_t before = live();
   for (int round = 0; round < 20; ++round) {
@@ -247,8 +247,11 @@ void updates_execs(const Gpu& gpu, Update update) {
   const OneNode one(gpu, 81);
   const Executable executable(one.graph.get());
   executable.run_for(gpu, 81);
-  for (const auto& [function, shape] :
-       {std::pair(own.step, 2), {own.step, kNoSolution}, {own.free, 1}, {own.step, 3}, {own.step, 1}}) {
+  for (const auto& [function, shape] : {std::pair(own.step, 2),
+                                        {own.step, kNoSolution},
+                                        {own.free, 1},
+                                        {own.step, 3},
+                                        {own.step, 1}}) {
     const Graph next;
     Arguments arguments(gpu.marks(), shape, 82 + shape);
     next.add(function, &arguments);
@@ -272,9 +275,11 @@ void sets_executable_nodes(const Gpu& gpu, Set set) {
   const OneNode one(gpu);
   {
     const Executable executable(one.graph.get());
-    for (const auto& [function, shape] :
-         {std::pair(own.step, 2), {own.step, kNoSolution}, {own.free, 1}, {own.step, 3},
-          {own.step, 1}}) {
+    for (const auto& [function, shape] : {std::pair(own.step, 2),
+                                          {own.step, kNoSolution},
+                                          {own.free, 1},
+                                          {own.step, 3},
+                                          {own.step, 1}}) {
       Arguments arguments(gpu.marks(), shape, 72 + shape);
       set(executable.get(), one.node, function, &arguments);
       executable.run_for(gpu, 72 + shape);

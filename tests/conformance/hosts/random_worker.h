@@ -527,8 +527,7 @@ class Worker {
     const Handle handle = random_.pick(all);
     Replayable made = {nullptr, nullptr, {}, false, {handle.owner}, place().id, nullptr, handle};
     HOST(cuGraphCreate, &made.graph, 0);
-    made.nodes.push_back(
-        add_node(made.graph, handle, random_shape(), random_value(), &made.node));
+    made.nodes.push_back(add_node(made.graph, handle, random_shape(), random_value(), &made.node));
     if (random_.one_in(3)) set_node(&made, nullptr);
     if (random_.one_in(3)) {
       made.graph = copy(made.graph);

@@ -204,10 +204,12 @@ GPU_CASE(swap_and_graphs) {
   OK(gpu.launch(step, 1));
   gpu.expect_ran({.curated1 = 2, .curated2 = 4});
   // While another stream captures, which is no concern of the graph's.
-  const Graph later(gpu.capture([&] {
-    control.must_move(folder(arguments, "a"));
-    OK(gpu.launch(step, 1));
-  }, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  const Graph later(gpu.capture(
+      [&] {
+        control.must_move(folder(arguments, "a"));
+        OK(gpu.launch(step, 1));
+      },
+      CU_STREAM_CAPTURE_MODE_GLOBAL));
   run(1);
   later.run(gpu);
   gpu.expect_ran({.curated1 = 4, .curated2 = 4});
@@ -281,13 +283,15 @@ GPU_CASE(swap_and_many_graphs) {
   for (CUstream& stream : streams) OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   std::vector<CUgraphExec> executables(kGraphs);
   for (CUgraphExec& executable : executables) {
-    const Graph graph(gpu.capture([&] { OK(gpu.launch(step, 1)); }, CU_STREAM_CAPTURE_MODE_RELAXED));
+    const Graph graph(
+        gpu.capture([&] { OK(gpu.launch(step, 1)); }, CU_STREAM_CAPTURE_MODE_RELAXED));
     OK(cuda().cuGraphInstantiateWithFlags(&executable, graph.get(), 0));
   }
   std::atomic<bool> is_over{false};
   std::thread mover([&] {
     Control control;
-    for (int i = 0; i < rounds(20); ++i) control.must_move(folder(arguments, i % 2 == 0 ? "b" : "a"));
+    for (int i = 0; i < rounds(20); ++i)
+      control.must_move(folder(arguments, i % 2 == 0 ? "b" : "a"));
     is_over.store(true);
   });
   long launches = 0;

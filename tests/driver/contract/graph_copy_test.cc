@@ -46,7 +46,8 @@ class GraphCopies : public Graphs {
     EXPECT_OK(cuda().cuGraphNodeGetDependencies_v2(node, nullptr, nullptr, &count));
     Edges out{std::vector<CUgraphNode>(count), std::vector<CUgraphEdgeData>(count)};
     if (count != 0) {
-      EXPECT_OK(cuda().cuGraphNodeGetDependencies_v2(node, out.nodes.data(), out.data.data(), &count));
+      EXPECT_OK(
+          cuda().cuGraphNodeGetDependencies_v2(node, out.nodes.data(), out.data.data(), &count));
     }
     return out;
   }
@@ -132,7 +133,9 @@ TEST_F(GraphCopies, TheChildOfACloneIsACopyWithAsManyNodesInTheSameOrder) {
   CUgraphNode found = nullptr;
   const CUresult inner = cuda().cuGraphNodeFindInClone(&found, nodes[0], child_copy);
   record("inner_node_in_child_copy", error_name(inner));
-  if (inner == CUDA_SUCCESS) EXPECT_EQ(copies[0], found);
+  if (inner == CUDA_SUCCESS) {
+    EXPECT_EQ(copies[0], found);
+  }
   record("inner_node_in_whole_copy",
          error_name(cuda().cuGraphNodeFindInClone(&found, nodes[0], copy)));
   end(copy);
@@ -237,8 +240,7 @@ TEST_F(GraphCopies, EdgesAreRemovedAndAddedWithTheirData) {
 TEST_F(GraphCopies, AnEdgeIsAddedOnce) {
   const CUgraphNode first = add_store(graph_, 1);
   const CUgraphNode second = add_store_after(graph_, first, 2);
-  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE,
-              cuda().cuGraphAddDependencies(graph_, &first, &second, 1));
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, cuda().cuGraphAddDependencies(graph_, &first, &second, 1));
 }
 
 TEST_F(GraphCopies, TheOldFormDoesNotLeaveDataOut) {
@@ -248,8 +250,7 @@ TEST_F(GraphCopies, TheOldFormDoesNotLeaveDataOut) {
   ASSERT_OK(cuda().cuGraphAddDependencies_v2(graph_, &first, &second, &data, 1));
   CUgraphNode before = nullptr;
   size_t count = 1;
-  EXPECT_CUDA(CUDA_ERROR_LOSSY_QUERY,
-              cuda().cuGraphNodeGetDependencies(second, &before, &count));
+  EXPECT_CUDA(CUDA_ERROR_LOSSY_QUERY, cuda().cuGraphNodeGetDependencies(second, &before, &count));
 }
 
 // --- execs ---
