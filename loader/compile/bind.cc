@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace fibshim {
 namespace {
@@ -294,14 +295,39 @@ class Binder {
            });
   }
 
-  void warn_of_dropped_scalars() {
+  // Names of the original's scalars whose values nothing here follows from: those that no axis is computed from,
+  // and no `where` makes equal to what the others say.
+  std::set<std::string, std::less<>> find_dropped_scalars() const {
+    std::set<std::string, std::less<>> dropped;
     for (const PatternValue& value : pattern_.values) {
-      if (value.is_axis || !value.is_scalar_param()) continue;
-      if (definition_.find_argument(value.name) != nullptr ||
-          definition_.find_axis(value.name) != nullptr) {
-        continue;
+      const bool is_known = value.is_axis || !value.is_scalar_param() ||
+                            definition_.find_argument(value.name) != nullptr ||
+                            definition_.find_axis(value.name) != nullptr ||
+                            is_used_by_solution(value.name) ||
+                            pattern_.pin_of(value.name).is_pinned;
+      if (!is_known) dropped.insert(value.name);
+    }
+    for (const PatternValue& value : pattern_.values) {
+      if (!value.is_axis || !value.expression) continue;
+      for (const std::string& name : value.expression->expression.names()) dropped.erase(name);
+    }
+    const auto is_dropped = [&](const std::string& name) { return dropped.count(name) != 0; };
+    for (bool is_settled = false; !is_settled;) {
+      is_settled = true;
+      for (const MarkedExpression& clause : pattern_.where) {
+        for (const auto& [name, others] : clause.expression.equalities()) {
+          if (std::any_of(others.begin(), others.end(), is_dropped)) continue;
+          if (dropped.erase(name) != 0) is_settled = false;
+        }
       }
-      if (is_used_by_solution(value.name) || pattern_.pin_of(value.name).is_pinned) continue;
+    }
+    return dropped;
+  }
+
+  void warn_of_dropped_scalars() {
+    const auto dropped = find_dropped_scalars();
+    for (const PatternValue& value : pattern_.values) {
+      if (dropped.count(value.name) == 0) continue;
       diagnostics_->add(
           Rule::dropped_scalar, value.mark,
           whose() + ": the original takes " + quoted(value.name) + ", which the solution drops",

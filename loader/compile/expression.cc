@@ -379,8 +379,27 @@ std::vector<std::string> Expression::names() const {
   return names;
 }
 
-std::vector<Expression::Pin> Expression::pins() const {
-  std::vector<Pin> pins;
+std::vector<std::string> Expression::names_below(const Node& top) const {
+  std::vector<std::string> names;
+  std::vector<const Node*> open{&top};
+  while (!open.empty()) {
+    const Node& node = *open.back();
+    open.pop_back();
+    if (node.kind == Kind::integer || node.kind == Kind::floating) continue;
+    if (node.kind == Kind::name) {
+      names.push_back(node.name);
+      continue;
+    }
+    open.push_back(&nodes_[node.left]);
+    if (node.kind != Kind::negate && node.kind != Kind::logical_not) {
+      open.push_back(&nodes_[node.right]);
+    }
+  }
+  return names;
+}
+
+std::vector<const Expression::Node*> Expression::equal_nodes() const {
+  std::vector<const Node*> equal;
   std::vector<uint16_t> open{root_};
   while (!open.empty()) {
     const Node& clause = nodes_[open.back()];
@@ -388,17 +407,35 @@ std::vector<Expression::Pin> Expression::pins() const {
     if (clause.kind == Kind::logical_and) {
       open.push_back(clause.left);
       open.push_back(clause.right);
-      continue;
+    } else if (clause.kind == Kind::binary && clause.op == Op::eq) {
+      equal.push_back(&clause);
     }
-    if (clause.kind != Kind::binary || clause.op != Op::eq) continue;
-    const Node* name = &nodes_[clause.left];
-    const Node* value = &nodes_[clause.right];
+  }
+  return equal;
+}
+
+std::vector<Expression::Pin> Expression::pins() const {
+  std::vector<Pin> pins;
+  for (const Node* clause : equal_nodes()) {
+    const Node* name = &nodes_[clause->left];
+    const Node* value = &nodes_[clause->right];
     if (name->kind != Kind::name) std::swap(name, value);
     if (name->kind != Kind::name) continue;
     if (value->kind == Kind::integer) pins.push_back({name->name, true, value->integer});
     if (value->kind == Kind::floating) pins.push_back({name->name, false, 0});
   }
   return pins;
+}
+
+std::vector<Expression::Equality> Expression::equalities() const {
+  std::vector<Equality> equalities;
+  for (const Node* clause : equal_nodes()) {
+    const Node& left = nodes_[clause->left];
+    const Node& right = nodes_[clause->right];
+    if (left.kind == Kind::name) equalities.push_back({left.name, names_below(right)});
+    if (right.kind == Kind::name) equalities.push_back({right.name, names_below(left)});
+  }
+  return equalities;
 }
 
 }  // namespace fibshim

@@ -81,8 +81,16 @@ class Expression {
     int64_t integer;
   };
   std::vector<Pin> pins() const;  // of all clauses that && joins
+  // When it is `name == other` (or the other way round): the name, and the names that `other` uses.
+  struct Equality {
+    std::string name;
+    std::vector<std::string> others;
+  };
+  std::vector<Equality> equalities() const;  // of all clauses that && joins
 
  private:
+  std::vector<const Node*> equal_nodes() const;
+  std::vector<std::string> names_below(const Node& node) const;
   friend class ExpressionParser;
   std::vector<Node> nodes_;
   uint16_t root_ = 0;

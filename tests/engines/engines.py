@@ -134,7 +134,7 @@ def recorded(engine, version, recordings):
         for kernel in filter(lambda record: record["type"] == "kernel", map(json.loads, open(path))):
             code = kernel["image"]["code"]
             name = kernel["symbol"]
-            if code and not name.startswith("_Z") and (name.startswith("triton_") or family_of(name)):
+            if code and not name.startswith("_Z") and (name.startswith(("triton_", "nvjet_")) or family_of(name)):
                 params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"]) or "-"
                 lines.add(f"{version} {params} {kernel['symbol']} {code}")
     (HERE / f"data/{engine}.recorded").write_text(f"fibshim kernels 1: {engine}\n" + "\n".join(sorted(lines)) + "\n")

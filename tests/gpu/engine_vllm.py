@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_s
          "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 14336, "vocab_size": 32000,
          "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
          "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
-BATCH, DECODED = 32, 128
+DECODED = 128
 
 
 def fill(model):
@@ -54,13 +55,15 @@ def child(args):
     llm.apply_model(fill)
     draw = random.Random(7)
     prompts = lambda n, length: [{"prompt_token_ids": [draw.randrange(3, 32000) for _ in range(length)]} for _ in range(n)]
-    decode, prefill = prompts(BATCH, 32), prompts(8, 1024)
+    phases = [(f"decode, batch {batch}", prompts(batch, 32), batch * DECODED) for batch in args.batches]
+    phases.append(("prefill", prompts(8, 1024), 8 * 1024))
     many = SamplingParams(temperature=0, max_tokens=DECODED, ignore_eos=True, detokenize=False)
     one = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False)
     told = SamplingParams(temperature=0, max_tokens=1, detokenize=False, prompt_logprobs=0)
     out = {"logprobs": [[next(iter(step.values())).logprob for step in answer.prompt_logprobs if step]
                         for answer in llm.generate(prompts(8, 300), told, use_tqdm=False)]}
-    for name, requests, params, tokens in (("decode", decode, many, BATCH * DECODED), ("prefill", prefill, one, 8 * 1024)):
+    for name, requests, tokens in phases:
+        params = one if name == "prefill" else many
         work = lambda: llm.generate(requests, params, use_tqdm=False)
         work()
         rates = []
@@ -75,7 +78,7 @@ def child(args):
 def turn(args, build, environment, prefix):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         words = [*prefix, sys.executable, __file__, str(build), "--child", file.name, "--layers", str(args.layers),
-                 "--rounds", str(args.rounds)] + (["--eager"] if args.eager else [])
+                 "--rounds", str(args.rounds), "--batches", ",".join(map(str, args.batches))] + (["--eager"] if args.eager else [])
         subprocess.run(words, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
         return json.load(open(file.name))
 
@@ -86,29 +89,35 @@ def main():
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 32])
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         return child(args)
     build = args.build.resolve()
-    config = build / "config/vllm"
-    ours = {json.loads(path.read_text())["launch"]["kernel"] for path in config.glob("solutions/**/*.json")}
+    folders = [build / "config" / name for name in ("vllm", "cublas")]
+    read = lambda pattern: [json.loads(path.read_text()) for folder in folders for path in folder.glob(pattern)]
+    ours = {solution["launch"]["kernel"] for solution in read("solutions/**/*.json")}
+    symbols = [pattern["match"]["symbol"] for pattern in read("patterns/**/*.json")]
+    known = re.compile("|".join(f"(?:{symbol[3:]})" for symbol in symbols if symbol.startswith("re:")))
     mode = "eager" if args.eager else "default"
     with tempfile.TemporaryDirectory() as stats:
         base = turn(args, build, {}, [])
         with_shim = turn(args, build, {"FIBSHIM_STATS_DIR": stats},
-                         [build / "bin/fibshim", "run", "-c", config, "--"])
+                         [build / "bin/fibshim", "run", "-c", ":".join(map(str, folders)), "--"])
         text = subprocess.run([build / "bin/fibshim", "stats", "--json", "--dir", stats], check=True,
                               stdout=subprocess.PIPE, text=True).stdout
     totals = json.loads(text)["totals"]
     distances = [abs(a - b) for x, y in zip(base["logprobs"], with_shim["logprobs"]) for a, b in zip(x, y)]
-    for phase in ("decode", "prefill"):
+    for phase in [phase for phase in base if phase != "logprobs"]:
         kernels = with_shim[phase]["kernels"]
-        replaced = sum(us for name, us in kernels.items() if name in ours) / sum(kernels.values())
-        print(f"{mode}, {phase}: {100 * replaced:.1f} % of GPU time replaced, "
+        share = lambda times, is_meant: sum(us for name, us in times.items() if is_meant(name)) / sum(times.values())
+        replaced = share(kernels, lambda name: name in ours)
+        print(f"{mode}, {phase}: {100 * share(base[phase]['kernels'], known.fullmatch):.1f} % of GPU time known by name, "
+              f"{100 * replaced:.1f} % replaced, "
               f"{base[phase]['tokens_per_s']:.0f} tokens/s without, {with_shim[phase]['tokens_per_s']:.0f} with; GPU "
               f"{sum(base[phase]['kernels'].values()) / 1e3:.1f} ms without, {sum(kernels.values()) / 1e3:.1f} with")
-        print(f"{'PASS' if replaced > 0 else 'FAIL'} vllm.{mode}.{phase}: kernels of the folder ran")
+        print(f"{'PASS' if replaced > 0 else 'FAIL'} vllm.{mode}.{phase.replace(', batch ', '')}: kernels of the folder ran")
     mean = sum(distances) / len(distances)
     print(f"{mode}: {totals['hit']} hits, {totals['error']} errors; log probabilities differ by {mean:.4f} in the mean, "
           f"{max(distances):.3f} at most, of {len(distances)}")

@@ -74,7 +74,7 @@ run() {
 # ---- what must be there
 
 for file in lib/libfibshim.so lib/libfibrecord.so lib/libfibloader.so bin/fibshim config/demo config/pytorch \
-  config/flashinfer config/sglang config/vllm \
+  config/flashinfer config/sglang config/vllm config/cublas \
   tests/driver_contract_tests tests/conformance_tests tests/conformance/conform tests/data/engine_stubs.fatbin tests/data/faulty_kernels.fatbin tests/frameworks/devices \
   tests/hosts/engine tests/hosts/engine_linked; do
   [ -e "$build/$file" ] || fail "$build/$file is missing"
@@ -141,6 +141,10 @@ else
   echo "SKIP vLLM: it is not installed (pip install vllm)"
   skipped=$((skipped + 1))
 fi
+
+# ---- cuBLAS, as PyTorch calls it
+
+run "cuBLAS's matrix products" "$python" "$here/cublas.py" "$build"
 
 # ---- the judge
 

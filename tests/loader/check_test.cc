@@ -1010,6 +1010,27 @@ TEST(Check, WarnsOfADroppedScalarUnlessItIsPinned) {
   EXPECT_EQ(all_of(check_folder(folder.path())), "");
 }
 
+TEST(Check, AScalarThatFollowsFromOthersIsNotDropped) {
+  const TestFolder folder;
+  folder.change(kPatternPath, "[8, 8, 4, 4, 4]", "[8, 8, 4, 4, 4, 4, 4]");
+  folder.change(kPatternPath, "\"rows\": {\"arg\": 3, \"type\": \"int32\"}",
+                "\"rows\": {\"expr\": \"last_row + 1\"}");
+  folder.change(kPatternPath, "\"factor\": {",
+                "\"last_row\": {\"arg\": 3, \"type\": \"int32\"},\n"
+                "    \"pitch\": {\"arg\": 5, \"type\": \"int32\"},\n"
+                "    \"other\": {\"arg\": 6, \"type\": \"int32\"},\n    \"factor\": {");
+  const auto dropped = [&](const std::string& from, const std::string& to) {
+    folder.change(kPatternPath, from, to);
+    return lines_of(check_folder(folder.path()), Rule::dropped_scalar);
+  };
+  // Equal to each other, the two follow from nothing.
+  const std::string both = dropped("\"x != 0\"", "\"x != 0\", \"pitch == other\"");
+  EXPECT_CONTAINS(both, "takes \"pitch\"");
+  EXPECT_CONTAINS(both, "takes \"other\"");
+  EXPECT_EQ(both.find("last_row"), std::string::npos) << both;
+  EXPECT_EQ(dropped("\"pitch == other\"", "\"pitch == other\", \"2 * n == pitch\""), "");
+}
+
 TEST(Check, BoundsWhatTheLaunchPathHasRoomFor) {
   const TestFolder folder;
   std::string params = "[4";
