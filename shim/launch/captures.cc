@@ -58,12 +58,17 @@ CUdevice primary_device_of(CUcontext context) {
   return primary == nullptr || primary == context ? device : kNone;
 }
 
-// True when this call has ended it, not another thread's.
-bool end_capture(Capture* capture, uintptr_t stream) {
-  if (!capture->stream.compare_exchange_strong(stream, kFree)) return false;
+// One capture less.
+void stop_slowing() {
   g_active_captures.fetch_sub(1, std::memory_order_relaxed);
   g_slow_reasons.fetch_sub(1, std::memory_order_relaxed);
   let_on_fast_side();
+}
+
+// True when this call has ended it, not another thread's.
+bool end_capture(Capture* capture, uintptr_t stream) {
+  if (!capture->stream.compare_exchange_strong(stream, kFree)) return false;
+  stop_slowing();
   return true;
 }
 
@@ -140,6 +145,11 @@ void end_captures_of_primary_context(CUdevice device, bool is_reset) {
   end_captures([&](const Capture& capture, uintptr_t) {
     return capture.device.load(std::memory_order_relaxed) == device;
   });
+}
+
+void end_captures_in_child() {
+  for (Capture& capture : g_captures) capture.stream.store(kFree, std::memory_order_relaxed);
+  while (g_active_captures.load(std::memory_order_relaxed) > 0) stop_slowing();
 }
 
 }  // namespace fibshim

@@ -25,6 +25,9 @@ void end_captures_of_green_context(CUgreenCtx context);
 // After the driver has given out a device's primary context.
 void record_primary_context(CUdevice device, CUcontext context);
 
+// In a forked child: they are its parent's.
+void end_captures_in_child();
+
 // After a primary context was released or reset.
 void end_captures_of_primary_context(CUdevice device, bool is_reset);
 

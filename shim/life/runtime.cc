@@ -14,6 +14,7 @@
 #include "shim/counters/counters.h"
 #include "shim/driver/real_dl.h"
 #include "shim/graphs/exec_table.h"
+#include "shim/launch/captures.h"
 #include "shim/launch/learn.h"
 #include "shim/launch/recording.h"
 #include "shim/life/read_settings.h"
@@ -121,6 +122,7 @@ void after_fork(bool is_child) {
   unlock_handles_after_fork(is_child);
   unlock_learning_after_fork(is_child);
   unlock_swap_after_fork(is_child);
+  if (is_child) end_captures_in_child();
   // Forked while another thread was starting: that thread does not exist here.
   uint32_t state = kStarting;
   if (is_child) g_state.compare_exchange_strong(state, kNotStarted);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <tuple>
 
 #include "tests/conformance/hosts/graphs.h"
 
