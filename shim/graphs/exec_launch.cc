@@ -87,7 +87,7 @@ __attribute__((noinline)) CUresult launch_host_exec(const LaunchGraph& launch, E
 CUresult launch_exec(const LaunchGraph& launch, CUgraphExec handle, CUstream stream,
                      bool is_per_thread_stream) {
   Exec* const exec = find_exec(handle);
-  // A launch into a capture is a copy of the host's nodes, which is rewritten with the graph that it is put into.
+  // Into a capture: the driver refuses that, and invalidates the capture.
   if (exec == nullptr || (g_active_captures.load(std::memory_order_relaxed) != 0 &&
                           may_be_capturing(stream, is_per_thread_stream))) {
     return call_driver(launch, handle, stream);

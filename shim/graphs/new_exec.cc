@@ -54,12 +54,22 @@ void drop_originals(Exec* exec) {
   for (KernelNode& node : exec->nodes) node.kept = nullptr;
 }
 
+// What an exec keeps as it was instantiated is the same in both.
+bool have_same_shapes(const Variant& one, const Variant& other) {
+  if (one.nodes.count() != other.nodes.count()) return false;
+  for (size_t i = 0; i < one.nodes.count(); ++i) {
+    if (!is_same_shape(one.nodes[i].shape, other.nodes[i].shape)) return false;
+  }
+  return true;
+}
+
 // Lets an exec of ours take over a variant that has none, as the host's took over the graph. What it was made of is
-// then in `variant`.
+// then in `variant`. The driver says that it updates an exec with other clusters, and runs what was there before.
 bool update_variant(Variant* running, Variant* variant) {
   const auto update = FIBSHIM_REAL(cuGraphExecUpdate_v2);
   CUgraphExecUpdateResultInfo info = {};
-  if (running == nullptr || running->is_host() || update == nullptr ||
+  if (running == nullptr || running->is_host() || !have_same_shapes(*running, *variant) ||
+      update == nullptr ||
       update(running->exec, variant->graph, &info) != CUDA_SUCCESS) {
     return false;
   }

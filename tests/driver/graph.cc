@@ -253,7 +253,8 @@ CUresult launch_graph(Api api, bool is_ptsz, CUgraphExec handle, CUstream stream
     const Lock guard(driver().lock);
     if (stream->capture != nullptr) {
       if (stream->capture->is_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-      return set_child(*capture_node(*stream, CU_GRAPH_NODE_TYPE_GRAPH), *exec->graph);
+      stream->capture->is_invalid = true;
+      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
   }
   SIM_TRY(check_legacy_rule(*stream));
@@ -621,7 +622,9 @@ ON_NODE(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode handl
 CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* flags) {
   SIM_ENTER_LOCKED(cuGraphExecGetFlags);
   SIM_FIND(exec, find_exec(handle), CUDA_ERROR_INVALID_VALUE);
-  return give(flags, exec->flags);
+  // What was for the instantiation alone is not told.
+  return give(flags, exec->flags & ~cuuint64_t{CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+                                               CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY});
 }
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
   SIM_ENTER_LOCKED(cuGraphExecDestroy);
