@@ -104,6 +104,7 @@ TEST(ShimBinary, FastSideRefersToNothingThatIsForbidden) {
       // What it reads.
       "fibshim::t_fast_reader",
       "fibshim::g_handle_table",
+      "fibshim::g_near_table",
       "fibshim::g_slow_reasons",
       // Where it goes.
       "fibshim::real::cuLaunchKernel",
