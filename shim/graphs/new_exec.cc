@@ -69,8 +69,7 @@ bool update_variant(Variant* running, Variant* variant) {
   const auto update = FIBSHIM_REAL(cuGraphExecUpdate_v2);
   CUgraphExecUpdateResultInfo info = {};
   if (running == nullptr || running->is_host() || !have_same_shapes(*running, *variant) ||
-      update == nullptr ||
-      update(running->exec, variant->graph, &info) != CUDA_SUCCESS) {
+      update == nullptr || update(running->exec, variant->graph, &info) != CUDA_SUCCESS) {
     return false;
   }
   CUgraph const graph = running->graph;

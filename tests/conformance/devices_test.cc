@@ -58,8 +58,8 @@ TEST(DevicesInCounters, AreInTheTableAndInThePrometheusText) {
   EXPECT_CONTAINS(table, "1 Simulated GPU");
   const std::string text = printed(run, {"--prometheus"});
   EXPECT_CONTAINS(text, "outcome=\"hit\",config=");
-  const std::regex five(R"re(device="1",pid="\d+",start_time="\d+"} 5\n)re");
-  const std::regex ten(R"re(device="0",pid="\d+",start_time="\d+"} 10\n)re");
+  const std::regex five(R"re(device="1",solution="\w+",pid="\d+",start_time="\d+"} 5\n)re");
+  const std::regex ten(R"re(device="0",solution="\w+",pid="\d+",start_time="\d+"} 10\n)re");
   EXPECT_TRUE(std::regex_search(text, five)) << text;
   EXPECT_TRUE(std::regex_search(text, ten)) << text;
 }

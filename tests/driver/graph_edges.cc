@@ -98,9 +98,8 @@ CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode
     const CUgraphEdgeData own = data == nullptr ? CUgraphEdgeData{} : data[i];
     const ptrdiff_t place = place_of(*node, *on);
     if (is_added ? place >= 0 || !is_valid(*on, *node, own)
-                 : place < 0 ||
-                       (data != nullptr &&
-                        !is_same(node->dependency_data[static_cast<size_t>(place)], own)))
+                 : place < 0 || (data != nullptr &&
+                                 !is_same(node->dependency_data[static_cast<size_t>(place)], own)))
       return CUDA_ERROR_INVALID_VALUE;
   }
   for (size_t i = 0; i < count; ++i) {

@@ -140,7 +140,8 @@ def inside(work):
             gc.collect()
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
-            return torch.cuda.mem_get_info()[0]
+            # What PyTorch keeps for graphs that are gone is its own.
+            return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()
 
         before = None
         for i in range(60):

@@ -348,10 +348,10 @@ TEST_F(Stats, GroupsByOneThing) {
   const ProgramResult table = exits(0, stats({"--by", "definition"}));
   EXPECT_EQ(
       table.out.substr(0, table.out.find("\n\n")),
-      "DEFINITION     LAUNCHES  RUNS  ERRORS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN REASON\n"
-      "rmsnorm_h4096       100   100       0  100.0   100          0          0  -\n"
-      "-                    12    12       0    0.0     0          0         12  -\n"
-      "rmsnorm_h4100         7     7       0    0.0     0          7          0  "
+      "DEFINITION     LAUNCHES  ERRORS  RUNS  HIT %  HITS  FALLBACKS  UNTRACKED  MAIN REASON\n"
+      "rmsnorm_h4096       100       0   100  100.0   100          0          0  -\n"
+      "-                    12       0    12    0.0     0          0         12  -\n"
+      "rmsnorm_h4100         7       0     7    0.0     0          7          0  "
       "fallback_no_solution");
   const std::pair<const char*, const char*> names[] = {
       {"pattern", "torch-rms-norm-bf16"},
@@ -380,10 +380,10 @@ TEST_F(Stats, TellsTheSolutionsOfADefinitionApart) {
   write(file);
   const std::string table = exits(0, stats({})).out;
   EXPECT_CONTAINS(table,
-                  "DEFINITION     SOLUTION   PATTERN  OUTCOME         COUNT\n"
-                  "rmsnorm_h4096  few_rows   norm     hit                30\n"
-                  "rmsnorm_h4096  many_rows  norm     hit                20\n"
-                  "rmsnorm_h4096  -          norm     fallback_where      5\n");
+                  "DEFINITION     SOLUTION   PATTERN  OUTCOME         LAUNCHES  EXECUTIONS\n"
+                  "rmsnorm_h4096  few_rows   norm     hit                   30          30\n"
+                  "rmsnorm_h4096  many_rows  norm     hit                   20          20\n"
+                  "rmsnorm_h4096  -          norm     fallback_where         5           5\n");
   const auto json = parse_json(stats({"--json"}).out);
   EXPECT_EQ(json["counters"][1]["solution"], "many_rows");
   const auto groups = parse_json(stats({"--json", "--by", "solution"}).out);
@@ -711,9 +711,9 @@ const Hostile kHostile[] = {
     {"Foreign", nullptr, "not a counters file: it does not begin with 'FIBCNTR'",
      [](std::string* bytes) { bytes->assign(200000, 'x'); }},
     {"OtherVersion", [](FileHeader* h) { h->version = kCountersVersion + 1; },
-     "format version 6; this fibshim reads version 5"},
+     "format version 7; this fibshim reads version 6"},
     {"OtherHeaderSize", [](FileHeader* h) { h->header_bytes = 8; },
-     "damaged: its record sizes (8, 16, 256) are not those of version 5"},
+     "damaged: its record sizes (8, 16, 3, 384) are not those of version 6"},
     {"OtherSlots", [](FileHeader* h) { h->outcome_slots = 1 << 30; }, "damaged: its record sizes"},
     {"NoCapacity", [](FileHeader* h) { h->series_capacity = 0; },
      "damaged: it claims room for 0 series"},

@@ -33,8 +33,11 @@ std::vector<std::string> split_folders(const std::string& list) {
 std::string absolute_folders(const std::string& list) {
   return change_each(list, [](const std::string& folder) {
     std::error_code error;
-    const std::string absolute = std::filesystem::absolute(folder, error).string();
-    return error ? folder : absolute;
+    std::filesystem::path absolute = std::filesystem::absolute(folder, error);
+    if (error) return folder;
+    // "dir/" and "dir" are one folder.
+    if (!absolute.has_filename() && absolute.has_parent_path()) absolute = absolute.parent_path();
+    return absolute.string();
   });
 }
 

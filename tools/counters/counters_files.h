@@ -62,9 +62,9 @@ struct Count {
   int32_t device;   // ordinal; -1: not told apart, and the process sees more than one
   std::string pattern;
   std::string definition;  // this and pattern are empty for launches that no pattern knows
-  std::string solution;  // that serves the definition; empty: none, or which depends on the launch
-  uint32_t outcome;        // index into kOutcomes; one beyond it is from a newer shim
-  LaunchNumbers numbers;   // not both 0
+  std::string solution;   // that serves the definition; empty: none, or which depends on the launch
+  uint32_t outcome;       // index into kOutcomes; one beyond it is from a newer shim
+  LaunchNumbers numbers;  // not both 0
 };
 
 struct ProcessCounters {

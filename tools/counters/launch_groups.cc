@@ -120,7 +120,7 @@ std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, Gro
                                                  bool has_rates) {
   std::vector<std::string> heading = {kGroupBys[static_cast<size_t>(by)].heading};
   if (has_rates) heading.emplace_back(">PER S");
-  heading.insert(heading.end(), {">LAUNCHES", ">RUNS", ">ERRORS", ">HIT %", ">HITS", ">FALLBACKS",
+  heading.insert(heading.end(), {">LAUNCHES", ">ERRORS", ">RUNS", ">HIT %", ">HITS", ">FALLBACKS",
                                  ">UNTRACKED", "MAIN REASON"});
   if (by == GroupBy::process) heading.emplace_back("COMMAND");
   std::vector<std::vector<std::string>> rows = {std::move(heading)};
@@ -135,8 +135,8 @@ std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, Gro
     if (has_rates) row.push_back(rate_words(group.per_second));
     row.insert(
         row.end(),
-        {fmt::format("{}", group.numbers.launches), fmt::format("{}", executions),
-         fmt::format("{}", errors_of(group)),
+        {fmt::format("{}", group.numbers.launches), fmt::format("{}", errors_of(group)),
+         fmt::format("{}", executions),
          fmt::format("{:.1f}", executions == 0 ? 0.0
                                                : 100.0 * static_cast<double>(hits) /
                                                      static_cast<double>(executions)),

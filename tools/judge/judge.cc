@@ -1,6 +1,5 @@
 #include "tools/judge/judge.h"
 
-#include <sys/file.h>
 #include <math.h>
 #include <time.h>
 
@@ -12,6 +11,7 @@
 #include "loader/check/choices.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/try.h"
+#include "tools/judge/gpu_lock.h"
 #include "tools/judge/inputs.h"
 #include "tools/judge/made_pattern.h"
 #include "tools/judge/original.h"
@@ -23,7 +23,6 @@ namespace fibshim::judge {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using tools::FileDescriptor;
 using tools::kExitFine;
 using tools::kExitUsage;
 using tools::kExitWrong;
@@ -35,30 +34,6 @@ constexpr double kProbeTimeoutS = 120;
 constexpr size_t kLoggedOutput = 500;
 
 std::string now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(time(nullptr))); }
-
-// One timing at a time on a GPU, whoever runs it: `bench` holds the lock alone, `verify` shares it with
-// others of its kind. The kernel lets go of it when the holder ends, however it ends.
-class GpuLock {
- public:
-  GpuLock(const std::string& uuid, bool is_exclusive, const char* command) : fd_(-1) {
-    const std::string path = "/tmp/fibshim-" + uuid + ".lock";
-    // Without O_CREAT first: in a sticky folder that would fail on another user's file.
-    int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) fd = open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    fd_ = FileDescriptor(fd);
-    const int wanted = is_exclusive ? LOCK_EX : LOCK_SH;
-    if (!fd_) {
-      print_message(command, fmt::format("no lock on the GPU: {}: {}", path, strerror(errno)));
-    } else if (flock(fd_.get(), wanted | LOCK_NB) != 0) {
-      print_message(command, "waiting for another fibshim that uses this GPU (" + path + ")");
-      while (flock(fd_.get(), wanted) != 0 && errno == EINTR) {
-      }
-    }
-  }
-
- private:
-  FileDescriptor fd_;
-};
 
 bool is_right_or_unjudged(const CaseOutcome& outcome) {
   return outcome.status == kPassed || outcome.status == kNotJudged;

@@ -302,11 +302,11 @@ GPU_CASE(exec_and_fork) {
   const pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
-    const CUresult launched = cuda().cuGraphLaunch(executable.get(), gpu.stream());
-    const CUresult destroyed = cuda().cuGraphExecDestroy(executable.get());
-    printf("in the child: launch %d, destroy %d\n", launched, destroyed);
-    fflush(stdout);
-    if (cuda().is_simulated) CHECK(launched != CUDA_SUCCESS && destroyed != CUDA_SUCCESS);
+    // A real driver takes the launch, and what it does to the parent's queue nobody says.
+    if (cuda().is_simulated) {
+      CHECK(cuda().cuGraphLaunch(executable.get(), gpu.stream()) != CUDA_SUCCESS);
+      CHECK(cuda().cuGraphExecDestroy(executable.get()) != CUDA_SUCCESS);
+    }
     _exit(0);
   }
   int status = 0;

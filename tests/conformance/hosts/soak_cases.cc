@@ -76,7 +76,23 @@ long shim_kib() {
   return mapped() / 1024;
 }
 
-// All launches that this process's counters know, and those among them that were redirected.
+// Adds `sign` times the numbers by outcome that follow `key`.
+void add_counts(const std::string& text, const char* key, int sign, long* launches, long* hits) {
+  const size_t begin = text.find(key);
+  CHECK(begin != std::string::npos);
+  const std::string totals = text.substr(begin, text.find('}', begin) - begin);
+  for (size_t at = totals.find('{'); (at = totals.find('"', at)) != std::string::npos;) {
+    const size_t end = totals.find('"', at + 1);
+    const std::string name = totals.substr(at + 1, end - at - 1);
+    const long count = sign * atol(totals.c_str() + totals.find(':', end) + 1);
+    *launches += count;
+    if (name == "hit") *hits += count;
+    at = end + 1;
+  }
+}
+
+// All launches that this process's counters know, and those among them that were redirected; without nodes of graphs,
+// which a worker with faults does not count.
 void read_counters(long* launches, long* hits) {
   const std::string command = "LD_PRELOAD= exec '" + data_path("../../bin/fibshim") +
                               "' stats --json --pid " + std::to_string(getpid());
@@ -86,18 +102,9 @@ void read_counters(long* launches, long* hits) {
   char part[4096];
   for (size_t got; (got = fread(part, 1, sizeof part, pipe)) > 0;) text.append(part, got);
   CHECK(pclose(pipe) == 0);
-  const size_t begin = text.find("\"totals\"");
-  CHECK(begin != std::string::npos);
-  const std::string totals = text.substr(begin, text.find('}', begin) - begin);
   *launches = *hits = 0;
-  for (size_t at = totals.find('{'); (at = totals.find('"', at)) != std::string::npos;) {
-    const size_t end = totals.find('"', at + 1);
-    const std::string name = totals.substr(at + 1, end - at - 1);
-    const long count = atol(totals.c_str() + totals.find(':', end) + 1);
-    *launches += count;
-    if (name == "hit") *hits = count;
-    at = end + 1;
-  }
+  add_counts(text, "\"totals\"", 1, launches, hits);
+  add_counts(text, "\"nodes\"", -1, launches, hits);
 }
 
 }  // namespace

@@ -1,0 +1,33 @@
+#include "tools/judge/gpu_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+
+#include <fmt/format.h>
+
+#include "tools/base/terminal.h"
+
+namespace fibshim::judge {
+
+using tools::FileDescriptor;
+using tools::print_message;
+
+GpuLock::GpuLock(const std::string& uuid, bool is_exclusive, const char* command) : fd_(-1) {
+  const std::string path = "/tmp/fibshim-" + uuid + ".lock";
+  // Without O_CREAT first: in a sticky folder that would fail on another user's file.
+  int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) fd = open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+  fd_ = FileDescriptor(fd);
+  const int wanted = is_exclusive ? LOCK_EX : LOCK_SH;
+  if (!fd_) {
+    print_message(command, fmt::format("no lock on the GPU: {}: {}", path, strerror(errno)));
+  } else if (flock(fd_.get(), wanted | LOCK_NB) != 0) {
+    print_message(command, "waiting for another fibshim that uses this GPU (" + path + ")");
+    while (flock(fd_.get(), wanted) != 0 && errno == EINTR) {
+    }
+  }
+}
+
+}  // namespace fibshim::judge
