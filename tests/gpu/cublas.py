@@ -4,7 +4,8 @@
   tests/gpu/cublas.py BUILD [--rows M,M...]
 
 Each side is a process of its own and makes the same inputs. Compared are the errors from float64, of one call and of one
-in a captured graph, and the times of replayed graphs that read more weights than L2 holds.
+in a captured graph, and the times of replayed graphs that read more weights than L2 holds. Then norms and products in
+one graph, each of which begins before the one before it has ended, must give what they give one by one.
 """
 import argparse
 import itertools
@@ -51,6 +52,39 @@ def child(args):
     json.dump(out, open(args.child, "w"))
 
 
+def chain(args):
+    """Replays against eager runs, bit for bit: norms whose output a product reads, products after products."""
+    import torch
+    import torch.nn.functional as F
+    generator = torch.Generator(device="cuda").manual_seed(5)
+    normal = lambda *shape: torch.randn(*shape, generator=generator, device="cuda").to(torch.bfloat16)
+    weights = [(0.02 * normal(6144, 4096), normal(4096)) for _ in range(16)]
+    wrong = 0
+    for m in (1, 4):
+        x = normal(m, 4096)
+
+        def run():
+            out, y = [], x
+            for w, norm in weights:
+                y = F.rms_norm(y, (4096,), norm, 1e-6)
+                out += [F.linear(y, w), F.linear(y, w)]
+                y = out[-1][:, :4096].contiguous()
+            return out
+
+        run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = run()
+        for _ in range(args.replays):
+            x.copy_(normal(m, 4096))
+            graph.replay()
+            wrong += sum(not torch.equal(a, b) for a, b in zip(captured, run()))
+    print(f"{'PASS' if wrong == 0 else 'FAIL'} cublas.chain: {wrong} outputs of {2 * 32 * args.replays} in graphs are others than one "
+          "by one", flush=True)
+    return 0
+
+
 def side(args, environment, prefix):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         shapes = " ".join(f"{n},{k}" for n, k in args.shapes)
@@ -65,8 +99,11 @@ def main():
     parser.add_argument("--rows", type=lambda text: [int(m) for m in text.split(",")], default=list(ROWS))
     parser.add_argument("--shapes", help=argparse.SUPPRESS,
                         type=lambda text: [tuple(map(int, shape.split(","))) for shape in text.split()])
+    parser.add_argument("--replays", type=int, default=300)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.child == "chain":
+        return chain(args)
     if args.child:
         return child(args)
     args.build = args.build.resolve()
@@ -77,6 +114,14 @@ def main():
         own = side(args, {}, [])
         ours = side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", config, "--"])
         counts = read_counts(stats)
+    folders = ":".join(str(args.build / "config" / name) for name in ("pytorch", "cublas"))
+    with tempfile.TemporaryDirectory() as stats:
+        subprocess.run([args.build / "bin/fibshim", "run", "-c", folders, "--", sys.executable, __file__, str(args.build),
+                        "--child", "chain", "--replays", str(args.replays)], check=True,
+                       env={**os.environ, "FIBSHIM_STATS_DIR": stats})
+        of_chain = read_counts(stats)
+    is_replaced = all(of_chain[name, "hit"] > 0 for name in ("rmsnorm_h4096", "gemm_n6144_k4096"))
+    print(f"{'PASS' if is_replaced else 'FAIL'} cublas.chain: {dict(of_chain)}")
     for name, before in own.items():
         after = ours[name]
         n, k, m = map(int, name.split())
