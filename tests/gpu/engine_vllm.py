@@ -43,6 +43,13 @@ def profile(work):
     return {e.key: e.self_device_time_total for e in prof.key_averages() if e.self_device_time_total > 0}
 
 
+def moved(where, build, work):
+    """Moves this process, with its captured graphs, and says which kernels decode from then on."""
+    done = subprocess.run([build / "bin/fibshim", "swap", where, "--pid", str(os.getpid()), "--wait", "--json"], check=True,
+                          stdout=subprocess.PIPE, text=True, env={n: v for n, v in os.environ.items() if n != "LD_PRELOAD"})
+    return {"where": where, "swap": json.loads(done.stdout)["processes"][0], "kernels": profile(work)}
+
+
 def child(args):
     os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_ALLOW_INSECURE_SERIALIZATION="1", HF_HUB_OFFLINE="1")
     from vllm import LLM, SamplingParams
@@ -72,6 +79,9 @@ def child(args):
             work()
             rates.append(tokens / (time.perf_counter() - begun))
         out[name] = {"tokens_per_s": sorted(rates)[len(rates) // 2], "kernels": profile(work)}
+    if "libfibshim" in os.environ.get("LD_PRELOAD", "") and not args.eager:
+        out["moves"] = [moved(where, args.build, lambda: llm.generate(phases[0][1], many, use_tqdm=False))
+                        for where in ("--off", "--on")]
     json.dump(out, open(args.child, "w"))
 
 
@@ -109,6 +119,10 @@ def main():
                               stdout=subprocess.PIPE, text=True).stdout
     totals = json.loads(text)["totals"]
     distances = [abs(a - b) for x, y in zip(base["logprobs"], with_shim["logprobs"]) for a, b in zip(x, y)]
+    for move in with_shim.get("moves", []):
+        count = sum(name in ours for name in move["kernels"])
+        print(f"{'PASS' if (count == 0) == (move['where'] == '--off') else 'FAIL'} vllm.{mode}.swap{move['where']}: "
+              f"{move['swap']['graphs_moved']} graphs moved, {move['swap']['graphs_kept']} kept; {count} kernels of the folders then decode")
     for phase in [phase for phase in base if phase != "logprobs"]:
         kernels = with_shim[phase]["kernels"]
         share = lambda times, is_meant: sum(us for name, us in times.items() if is_meant(name)) / sum(times.values())
