@@ -84,6 +84,7 @@ class ChoiceMapper {
 
   void add(std::vector<int64_t> values) {
     std::vector<void*> params;
+    params.reserve(values.size());
     for (int64_t& value : values) params.push_back(&value);
     LaunchView view{};
     view.params = params.data();

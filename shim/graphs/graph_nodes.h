@@ -17,25 +17,28 @@ extern Pool g_graph_pool;
 // An array of the pool's, zeroed, which goes with its owner.
 template <class Item>
 class Block {
+  static constexpr size_t kItemBytes =
+      sizeof(Item);  // NOLINT(bugprone-sizeof-expression): pointers, too
+
  public:
   Block() = default;
-  ~Block() { g_graph_pool.release(items_, count_ * sizeof(Item)); }
+  ~Block() { g_graph_pool.release(items_, count_ * kItemBytes); }
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
   // False: no memory. What was there is gone.
   bool allocate(size_t count) {
-    g_graph_pool.release(items_, count_ * sizeof(Item));
-    items_ = count == 0 ? nullptr : static_cast<Item*>(g_graph_pool.allocate(count * sizeof(Item)));
+    g_graph_pool.release(items_, count_ * kItemBytes);
+    items_ = count == 0 ? nullptr : static_cast<Item*>(g_graph_pool.allocate(count * kItemBytes));
     count_ = items_ == nullptr ? 0 : count;
     return count_ == count;
   }
   // Room for one more, with what is there.
   Item* append() {
-    auto* const items = static_cast<Item*>(g_graph_pool.allocate((count_ + 1) * sizeof(Item)));
+    auto* const items = static_cast<Item*>(g_graph_pool.allocate((count_ + 1) * kItemBytes));
     if (items == nullptr) return nullptr;
-    if (count_ != 0) __builtin_memcpy(static_cast<void*>(items), items_, count_ * sizeof(Item));
-    g_graph_pool.release(items_, count_ * sizeof(Item));
+    if (count_ != 0) __builtin_memcpy(static_cast<void*>(items), items_, count_ * kItemBytes);
+    g_graph_pool.release(items_, count_ * kItemBytes);
     items_ = items;
     return &items_[count_++];
   }
