@@ -1,4 +1,6 @@
 // fibshim explain and init: what a folder would do with a recording, and a folder to begin with.
+#include <sys/stat.h>
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -96,7 +98,15 @@ TEST_F(Explain, SaysThatNoPatternFits) {
 TEST(Init, WritesAFolderThatIsSoundAndRunsOnTheSimulator) {
   const TemporaryFolder folder;
   const std::string own = folder / "own";
+  const mode_t before =
+      umask(002);  // of users with a group of their own; the folder must be trusted all the same
   EXPECT_CONTAINS(exits(0, run_fibshim({"init", own})).out, "fibshim run --simulate -c " + own);
+  (void)umask(before);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(own)) {
+    EXPECT_EQ(entry.status().permissions() & std::filesystem::perms::group_write,
+              std::filesystem::perms::none)
+        << entry.path();
+  }
   EXPECT_CONTAINS(exits(0, run_fibshim({"check", own})).out, ": no mistakes\n");
   EXPECT_CONTAINS(exits(1, run_fibshim({"init", own})).err, "exists, and is not empty");
   const std::vector<std::string> engine = {build_path("tests/hosts/engine"), "--demo", "--rows=8",

@@ -1,5 +1,7 @@
 // fibshim init: writes a config folder that works as it is: a definition, a pattern and a solution with its
 // images, taken from the folder demo. The simulated driver computes it, so it can be tried without a GPU.
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <system_error>
 
@@ -25,6 +27,7 @@ constexpr const char* kFiles[] = {
 
 // Empty, or why not.
 std::string write_folder(const std::string& folder) {
+  (void)umask(umask(0) | 022);  // what others can write is not trusted
   std::error_code error;
   if (fs::exists(folder, error) && !fs::is_empty(folder, error)) return "exists, and is not empty";
   for (const char* const file : kFiles) {

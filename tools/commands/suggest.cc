@@ -3,6 +3,8 @@
 //
 // What a recording cannot tell is chosen so that no launch is taken for what it is not: a value that
 // never changed is asked for, every buffer that may be written counts as written.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -59,6 +61,7 @@ bool is_written_kernel(const fs::path& path) {
 
 // True when all were written, but for a kernel that somebody wrote; none is when one is there already.
 bool write_files(const std::vector<SuggestedFile>& files, const Options& options) {
+  (void)umask(umask(0) | 022);  // what others can write is not trusted
   for (const SuggestedFile& file : files) {
     const fs::path path = fs::path(options.folder) / file.path;
     if (options.is_forced || !fs::exists(path)) continue;

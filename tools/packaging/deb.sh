@@ -2,6 +2,7 @@
 # deb.sh VERSION FILE: the Debian package. Everything lies in /usr/lib/fibshim, as a tree that finds
 # its own parts. Links in the linker's folder let LD_PRELOAD=libfibshim.so find it by its bare name.
 set -eu
+umask 022
 version=$1 file=$2
 here=$(dirname "$0")
 stage=$(mktemp -d)

@@ -4,6 +4,7 @@
 #
 #   stage.sh FOLDER PREFIX          MAKE and BUILD come from the makefile
 set -eu
+umask 022
 folder=$1 prefix=$2
 
 rm -rf "$folder"

@@ -2,6 +2,7 @@
 # tarball.sh VERSION FILE: one folder with bin, lib and share, which may be unpacked anywhere. The
 # same sources and tools give the same bytes.
 set -eu
+umask 022
 version=$1 file=$2
 here=$(dirname "$0")
 name=fibshim-$version-linux-$(uname -m)
