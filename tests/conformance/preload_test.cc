@@ -91,8 +91,9 @@ struct Sanitized {
 const std::vector<std::vector<std::string>> kSanitizedCases = {
     {"hook", "cuLaunchKernel"},
     {"hook", "cuLaunchKernelEx"},
-    {"hook", "cuGraphKernelNodeSetParams_v2"},
-    {"hook", "cuGraphClone"},
+    {"hook", "cuGraphExecKernelNodeSetParams_v2"},
+    {"hook", "cuGraphExecUpdate_v2"},
+    {"exec_begins_early"},
     {"hook", "cuStreamBeginCapture_v2"},
     {"hook", "cuCtxDestroy_v2"},
     {"hook", "cuLibraryGetModule"},
