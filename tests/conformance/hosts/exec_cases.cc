@@ -302,7 +302,7 @@ GPU_CASE(exec_and_fork) {
   const pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
-    // A real driver takes the launch, and what it does to the parent's queue nobody says.
+    // On a real driver the launch succeeds, and what it does to the parent's queue nobody says.
     if (cuda().is_simulated) {
       CHECK(cuda().cuGraphLaunch(executable.get(), gpu.stream()) != CUDA_SUCCESS);
       CHECK(cuda().cuGraphExecDestroy(executable.get()) != CUDA_SUCCESS);
