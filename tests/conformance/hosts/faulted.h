@@ -34,6 +34,10 @@ inline bool is_swapping() {
 struct Attempt {
   CUresult result = CUDA_SUCCESS;
   SimcudaHostCall struck = {};
+
+  bool is_done() const { return result == CUDA_SUCCESS; }
+  // The shim made the call with something of its own, which failed: the host does not see that.
+  bool hides_a_fault() const { return is_done() && struck.fault != 0; }
 };
 
 // One call, of which the driver is told that it is the host's.
@@ -68,17 +72,17 @@ void call_until_done(const char* name, const Call& call, const char* file, int l
       #name, [&] { return ::conform::cuda().name(__VA_ARGS__); }, __FILE__, __LINE__)
 
 // A call about graphs, which the shim makes once more for an exec of its own: that may fail, and the host does not see
-// it. Repeated until it is done. False: a replacement could not be loaded, and errors are strict.
+// it. Repeated until it is done, or a replacement could not be loaded, and errors are strict.
 template <class Call>
-bool call_for_graph(const char* name, const Call& call, const char* file, int line) {
+Attempt call_for_graph(const char* name, const Call& call, const char* file, int line) {
   for (;;) {
     const Attempt made = attempt(name, call, file, line);
-    if (made.result == CUDA_SUCCESS) return true;
+    if (made.is_done()) return made;
     if (made.result == made.struck.fault) continue;
     if (!is_strict() || cuda().simcuda_has_struck(made.result) != 1) {
       check_code(CUDA_SUCCESS, made.result, name, file, line);
     }
-    return false;
+    return made;
   }
 }
 

@@ -174,6 +174,8 @@ struct Replayable {
   CUgraphNode node;
   Handle handle;
   bool is_updated = false;  // its nodes are those of a graph that is gone
+  // Faults: a call about it failed in its rewritten copy, which the host does not see. The host's own runs since then.
+  bool has_lost_copy = false;
 };
 
 constexpr int kShapes[] = {1, 2, 3, kNoSolution};
@@ -452,7 +454,9 @@ class Worker {
 
   // Its nodes are counted now. False: it cannot be, because of a fault.
   bool instantiate(CUgraph graph, Replayable* made) {
-    if (!FOR_GRAPH(cuGraphInstantiateWithFlags, &made->executable, graph, 0)) return false;
+    if (!FOR_GRAPH(cuGraphInstantiateWithFlags, &made->executable, graph, 0).is_done()) {
+      return false;
+    }
     made->is_kept = false;
     for (const Launched& one : made->nodes) {
       made->is_kept = made->is_kept || one.effect.counts.hit != 0;
@@ -552,8 +556,11 @@ class Worker {
             : node_params2(one->handle.function, arguments.get());
     if (executable == nullptr) {
       HOST(cuGraphKernelNodeSetParams_v2, one->node, &params);
-    } else if (!FOR_GRAPH(cuGraphExecKernelNodeSetParams_v2, executable, one->node, &params)) {
-      return;
+    } else {
+      const Attempt set =
+          FOR_GRAPH(cuGraphExecKernelNodeSetParams_v2, executable, one->node, &params);
+      if (!set.is_done()) return;
+      if (set.hides_a_fault()) one->has_lost_copy = true;
     }
     one->nodes[0] = launched_as(one->handle.kernel, shape, value);
     if (executable != nullptr && !one->is_kept) {
@@ -571,7 +578,8 @@ class Worker {
       const int times = 1 + random_.below(3);
       for (int i = 0; i < times; ++i) {
         const uint64_t before = last_sequence();
-        (void)FOR_GRAPH(cuGraphLaunch, one.executable, place().stream);
+        const Attempt launched = FOR_GRAPH(cuGraphLaunch, one.executable, place().stream);
+        if (launched.hides_a_fault()) one.has_lost_copy = true;
         if (has_faults()) {
           add_replayed(one, before);
         } else {
@@ -600,7 +608,7 @@ class Worker {
       CHECK(at != left.end());
       const bool is_original = strcmp(launch.kernel, name_of(at->kernel)) == 0;
       // A replacement may be lost to a fault, and to nothing else.
-      CHECK(!is_original || at->effect.counts.hit == 0 || !one.is_kept ||
+      CHECK(!is_original || at->effect.counts.hit == 0 || !one.is_kept || one.has_lost_copy ||
             cuda().simcuda_has_struck(0) == 1 || is_swapping());
       if (is_original) {
         add(&ran_, original_ran(at->kernel));
@@ -619,8 +627,9 @@ class Worker {
     const Launched next = add_node(graph, one->handle, random_shape(), random_value(), &node);
     CUgraphExecUpdateResultInfo info;
     memset(&info, 0, sizeof info);
-    if (FOR_GRAPH(cuGraphExecUpdate_v2, one->executable, graph, &info)) {
+    if (FOR_GRAPH(cuGraphExecUpdate_v2, one->executable, graph, &info).is_done()) {
       one->nodes[0] = next;
+      one->has_lost_copy = false;
       one->is_kept = next.effect.counts.hit != 0;
       one->is_updated = true;
     }
