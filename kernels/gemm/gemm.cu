@@ -1,36 +1,53 @@
-// C = A * B^T for at most eight rows of A: a stream of the weights B, which are read once.
+// C = A * B^T for at most 32 rows of A: a stream of the weights B, which are read once.
 //
-//   gemm_k4096_m8_bf16        C [M, N] in bfloat16; K = 4096
-//   gemm_part2048_m8_bf16     partial sums [K / 2048, M, N] in fp32, of 2048 columns of K each
-//   gemm_part3584_m8_bf16     the same, of 3584
-//   gemm_part4096_m8_bf16     the same, of 4096
+//   gemm_k4096_m8_bf16, _m16_, _m32_      C [M, N] in bfloat16; K = 4096, at most 8, 16 or 32 rows
+//   gemm_k12288_m8_bf16, gemm_k14336_m8_bf16   the same; K = 12288 and 14336
+//   gemm_part2048_m8_bf16                 partial sums [K / 2048, M, N] in fp32, of 2048 columns of K each
+//   gemm_part3584_m8_bf16                 the same, of 3584
+//   gemm_part4096_m8_bf16                 the same, of 4096
 //
-// N is a multiple of 16. gridDim.x blocks share the rows of B, gridDim.y blocks share K.
+// N is a multiple of 16. Clusters share the rows of B, the blocks of a cluster and gridDim.y share K.
 //
-// A stays in registers: a warp holds 256 columns of it for all rows, and streams the same columns of B's rows
-// through its own part of shared memory. So a block reads whole stretches of 4 to 8 KB of each row of B, which DRAM
+// A stays in registers: a warp holds some columns of it for all rows, and streams the same columns of B's rows
+// through its own part of shared memory. So a block reads stretches of 2 to 8 KB of each row of B, which DRAM
 // delivers fastest (H200: 4.5 TB/s; rows cut into 128 bytes, as tensor maps do, 3.9), and warps meet only where
-// their sums are added up, once for every 16 rows.
+// their sums are added up, once for every 16 rows. Loading A costs every block its share of the bandwidth of L2,
+// about 0.023 us for each KB; that is what blocks that share K have less of.
 #include "vector.cuh"
 
 namespace fibshim {
 namespace {
 
-constexpr int kWarpColumns = 256;   // of K, that a warp holds
-constexpr int kStageColumns = 128;  // of them, in one stage of its ring
+constexpr int kStageColumns = 128;  // of K, in one stage of a warp's ring
 constexpr int kStageRows = 8;       // of B
 constexpr int kStageBytes = kStageRows * kStageColumns * 2;
-constexpr int kRows = 8;                  // of A at most
-constexpr int kTileRows = 16;             // of B, whose sums are added up together
-constexpr int kSumPitch = kTileRows + 8;  // in floats: rows of sums begin in different banks
-constexpr int kWarpSums = kRows * kSumPitch;
+constexpr int kTileRows = 16;  // of B, whose sums are added up together
+constexpr int kPairs = kTileRows / 2;
+constexpr int kSlots = 4;  // for tiles whose sums travel between the blocks of a cluster
 
-// The launch must give as much (config/shared/gemm).
-template <int kWarps>
-constexpr int kStages = kWarps == 16   ? 6
-                        : kWarps == 14 ? 7
-                        : kWarps == 12 ? 8
-                                       : 12;
+// Where a row's pair of sums lies in shared memory, so that what a warp writes at once falls into different banks.
+__device__ inline int sum_index(int row, int pair) {
+  return row * kTileRows + (pair ^ (row / 2 % 2 * 4)) * 2;
+}
+
+// What a kernel is made of. The launch must give it kBytes of shared memory (config/shared/gemm).
+template <int warps, int warp_columns, int row_groups, int cluster, int stages, class Type>
+struct Shape {
+  using Out = Type;
+  static constexpr int kWarps = warps;
+  static constexpr int kWarpColumns = warp_columns;  // of K, that a warp holds
+  static constexpr int kGroups = row_groups;         // of 8 rows of A
+  static constexpr int kRows = kGroups * 8;          // of A at most
+  static constexpr int kCluster = cluster;           // blocks, each with its part of K
+  static constexpr int kStages = stages;
+  static constexpr int kWarpSums = kRows * kTileRows;
+  static constexpr int kOwnPairs = kPairs / kCluster;  // of columns, whose sums a block finishes
+  static constexpr int kSums = kWarps * kStages * kStageBytes;
+  static constexpr int kInbox = kSums + 2 * kWarps * kWarpSums * 4;
+  static constexpr int kBarriers = kInbox + (kCluster > 1 ? kSlots * kRows * kTileRows * 4 : 0);
+  static constexpr int kBytes = kBarriers + (kCluster > 1 ? kSlots * 8 : 0);
+  static_assert(kBytes <= 227 * 1024);
+};
 
 __device__ inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
@@ -49,14 +66,14 @@ __device__ inline Vector load_from_shared(uint32_t at) {
   return v;
 }
 
-// sums [8 rows of A, 8 rows of B] += 16 columns. Rows 8 to 15 of the instruction's A are zero.
-__device__ inline void multiply(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t b0,
-                                uint32_t b1) {
+// sums [16 rows of A, 8 rows of B] += 16 columns.
+__device__ inline void multiply(float (&sums)[4], uint32_t upper0, uint32_t lower0, uint32_t upper1,
+                                uint32_t lower1, uint32_t b0, uint32_t b1) {
   asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %6, %5, %6}, "
-      "{%7, %8}, {%0, %1, %2, %3};"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a0), "r"(a1), "r"(0), "r"(b0), "r"(b1));
+      : "r"(upper0), "r"(lower0), "r"(upper1), "r"(lower1), "r"(b0), "r"(b1));
 }
 
 __device__ inline void store_pair(__nv_bfloat16* to, float2 value) {
@@ -66,9 +83,66 @@ __device__ inline void store_pair(float* to, float2 value) {
   *reinterpret_cast<float2*>(to) = value;
 }
 
+// The sum of `count` pairs, `pitch` floats apart.
+template <int count>
+__device__ inline float2 add_up(const float* from, int pitch) {
+  float2 sum = {0, 0};
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    const float2 part = *reinterpret_cast<const float2*>(from + i * pitch);
+    sum.x += part.x;
+    sum.y += part.y;
+  }
+  return sum;
+}
+
+// Calls `work` with each index below `count`, a multiple of 32, in some thread. Where that is less than one for each
+// thread, warps take turns with the tiles, since it delays their streams.
+template <int warps, int count, class Work>
+__device__ inline void share_among_warps(int tile, Work work) {
+  constexpr int kBusy = count / 32;
+  const int warp = threadIdx.x / 32;
+#pragma unroll
+  for (int first = 0; first < kBusy; first += warps) {
+    const int turn = kBusy < warps ? (warp + tile * (warps - kBusy)) % warps : first + warp;
+    if (turn < kBusy) work(turn * 32 + static_cast<int>(threadIdx.x % 32));
+  }
+}
+
+// Barriers of a slot: the bytes that the blocks of the cluster send for a tile.
+__device__ inline void expect_bytes(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+__device__ inline void wait_for_bytes(uint32_t barrier, int parity) {
+  asm volatile(
+      "{\n\t.reg .pred done;\n\tagain:\n\t"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
+      "@!done bra again;\n\t}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+// `to` and `barrier` are this block's addresses of what is meant in block `rank`.
+__device__ inline void send(uint32_t to, uint32_t barrier, int rank, float2 value) {
+  asm volatile(
+      "{\n\t.reg .b32 at, done;\n\tmapa.shared::cluster.u32 at, %0, %2;\n\t"
+      "mapa.shared::cluster.u32 done, %1, %2;\n\t"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [at], {%3, %4}, [done];\n\t}" ::
+          "r"(to),
+      "r"(barrier), "r"(rank), "f"(value.x), "f"(value.y)
+      : "memory");
+}
+__device__ inline void arrive_at_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ inline void wait_for_cluster() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 // B's rows as a warp reads them: stages of kStageRows rows by kStageColumns columns, in the order of the sums.
 // A lane copies 16 bytes of every second row. In shared memory odd rows have their halves of 64 bytes exchanged,
 // so that the eight lanes of an access, which read two rows, meet different banks.
+template <int kWarpColumns>
 class WeightStream {
  public:
   // `rows`: how many rows from `first` on.
@@ -103,105 +177,175 @@ class WeightStream {
   int left_;  // stages
 };
 
-template <int kWarps, class Out>
-__device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b, Out* out, int m,
-                                  int n) {
+template <class Shape>
+__device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b,
+                                  typename Shape::Out* out, int m, int n) {
+  constexpr int kWarps = Shape::kWarps;
+  constexpr int kWarpColumns = Shape::kWarpColumns;
+  constexpr int kGroups = Shape::kGroups;
+  constexpr int kRows = Shape::kRows;
+  constexpr int kCluster = Shape::kCluster;
+  constexpr int kStages = Shape::kStages;
+  constexpr int kOwnPairs = Shape::kOwnPairs;
+  constexpr int kHalves = (kGroups + 1) / 2;  // of 16 rows of A: an instruction's
+  using Stream = WeightStream<kWarpColumns>;
   extern __shared__ __align__(128) char shared[];
-  constexpr int kStageCount = kStages<kWarps>;
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   const int group = lane / 4;  // of the instruction: a row of A, and of B
   const int quad = lane % 4;
 
-  const int64_t k = int64_t{kWarps} * kWarpColumns * gridDim.y;
-  const int column = (blockIdx.y * kWarps + warp) * kWarpColumns;
+  const int rank = kCluster > 1 ? blockIdx.x % kCluster : 0;
+  const int share = blockIdx.x / kCluster;
+  const int shares = gridDim.x / kCluster;
+  const int64_t k = int64_t{kWarps} * kWarpColumns * kCluster * gridDim.y;
+  const int column = ((blockIdx.y * kCluster + rank) * kWarps + warp) * kWarpColumns;
   const int all_tiles = n / kTileRows;
-  const int first = static_cast<int>(int64_t{all_tiles} * blockIdx.x / gridDim.x);
-  const int tiles = static_cast<int>(int64_t{all_tiles} * (blockIdx.x + 1) / gridDim.x) - first;
+  const int first = static_cast<int>(int64_t{all_tiles} * share / shares);
+  const int tiles = static_cast<int>(int64_t{all_tiles} * (share + 1) / shares) - first;
+  out += int64_t{blockIdx.y} * m * n + int64_t{first} * kTileRows;
 
-  const uint32_t ring = shared_address(shared) + warp * kStageCount * kStageBytes;
-  float* const sums_of_warps =
-      reinterpret_cast<float*>(shared + kWarps * kStageCount * kStageBytes);
-  WeightStream weights(b + int64_t{first} * kTileRows * k + column, k, tiles * kTileRows, ring,
-                       lane);
+  const uint32_t ring = shared_address(shared) + warp * kStages * kStageBytes;
+  float* const sums_of_warps = reinterpret_cast<float*>(shared + Shape::kSums);
+  float* const inbox = reinterpret_cast<float*>(shared + Shape::kInbox);
+  const uint32_t barriers = shared_address(shared) + Shape::kBarriers;
+  Stream weights(b + int64_t{first} * kTileRows * k + column, k, tiles * kTileRows, ring, lane);
   // Weights need not wait for the kernel before ("reads_before_wait").
 #pragma unroll
-  for (int stage = 0; stage < kStageCount - 1; ++stage) weights.load(stage);
+  for (int stage = 0; stage < kStages - 1; ++stage) weights.load(stage);
+  if constexpr (kCluster > 1) {
+    if (threadIdx.x == 0) {
+      for (int slot = 0; slot < kSlots; ++slot) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barriers + slot * 8));
+      }
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncwarp();
+    arrive_at_cluster();
+  }
   wait_for_kernel_before();
 
   // Of every 32 columns a lane holds eight neighbours, of A as of B: sums do not care for the order.
-  Vector row[kWarpColumns / 32] = {};
-  if (group < m) {
+  Vector row[kWarpColumns / 32][kGroups] = {};
 #pragma unroll
-    for (int i = 0; i < kWarpColumns / 32; ++i) {
-      row[i] = load_once(a + group * k + column + i * 32 + quad * 8);
+  for (int g = 0; g < kGroups; ++g) {
+    if (g * 8 + group < m) {
+      const __nv_bfloat16* const from = a + (g * 8 + group) * k + column + quad * 8;
+#pragma unroll
+      for (int i = 0; i < kWarpColumns / 32; ++i) row[i][g] = load_once(from + i * 32);
     }
   }
+  if constexpr (kCluster > 1) wait_for_cluster();
+
+  // A tile's sums in this block: written, or sent to the block of the cluster that finishes their columns.
+  const auto add_warps = [&](int tile) {
+    const float* const buffer = sums_of_warps + tile % 2 * kWarps * Shape::kWarpSums;
+    share_among_warps<kWarps, kRows * kPairs>(tile, [&](int index) {
+      const int row_of_a = index / kPairs;
+      const int pair = index % kPairs;
+      if (row_of_a >= m) return;
+      const float2 sum = add_up<kWarps>(buffer + sum_index(row_of_a, pair), Shape::kWarpSums);
+      if constexpr (kCluster == 1) {
+        store_pair(out + int64_t{row_of_a} * n + tile * kTileRows + pair * 2, sum);
+      } else {
+        const int at = ((tile % kSlots * kCluster + rank) * kRows + row_of_a) * kOwnPairs;
+        send(shared_address(inbox + (at + pair % kOwnPairs) * 2), barriers + tile % kSlots * 8,
+             pair / kOwnPairs, sum);
+      }
+    });
+  };
+  // A block that sends a tile has finished the second before it, and so has every other one whose sums it used for
+  // that: no slot is written before it was read.
+  const auto add_blocks = [&](int tile) {
+    share_among_warps<kWarps, (kRows * kOwnPairs + 31) / 32 * 32>(tile, [&](int index) {
+      const int row_of_a = index / kOwnPairs;
+      if (row_of_a >= min(m, kRows)) return;
+      const int slot = tile % kSlots;
+      wait_for_bytes(barriers + slot * 8, tile / kSlots % 2);
+      const float2 sum = add_up<kCluster>(inbox + (slot * kCluster * kRows * kOwnPairs + index) * 2,
+                                          kRows * kOwnPairs * 2);
+      store_pair(out + int64_t{row_of_a} * n + tile * kTileRows +
+                     (rank * kOwnPairs + index % kOwnPairs) * 2,
+                 sum);
+    });
+  };
 
   const uint32_t read_at = ring + group * kStageColumns * 2;
   int stage = 0;
   for (int tile = 0; tile < tiles; ++tile) {
-    float sums[kTileRows / 8][4] = {};
+    float sums[kTileRows / 8][kHalves][4] = {};
 #pragma unroll
-    for (int half = 0; half < kTileRows / 8; ++half) {
+    for (int eight = 0; eight < kTileRows / 8; ++eight) {
 #pragma unroll
-      for (int step = 0; step < WeightStream::kSteps; ++step) {
-        asm volatile("cp.async.wait_group %0;" ::"n"(kStageCount - 2) : "memory");
+      for (int step = 0; step < Stream::kSteps; ++step) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
         __syncwarp();  // what other lanes have copied; and all have read the stage that comes next
-        weights.load(stage == 0 ? kStageCount - 1 : stage - 1);
+        weights.load(stage == 0 ? kStages - 1 : stage - 1);
 #pragma unroll
         for (int i = 0; i < kStageColumns / 32; ++i) {
           const Vector w = load_from_shared(read_at + stage * kStageBytes +
                                             ((i * 4 + quad) ^ (group % 2 * 4)) * 16);
-          const Vector& x = row[step * (kStageColumns / 32) + i];
-          multiply(sums[half], x.pairs[0], x.pairs[1], w.pairs[0], w.pairs[1]);
-          multiply(sums[half], x.pairs[2], x.pairs[3], w.pairs[2], w.pairs[3]);
+          const Vector* const x = row[step * (kStageColumns / 32) + i];
+#pragma unroll
+          for (int j = 0; j < 4; j += 2) {
+#pragma unroll
+            for (int half = 0; half < kHalves; ++half) {
+              const Vector& upper = x[half * 2];
+              const Vector lower = half * 2 + 1 < kGroups ? x[(half * 2 + 1) % kGroups] : Vector{};
+              multiply(sums[eight][half], upper.pairs[j], lower.pairs[j], upper.pairs[j + 1],
+                       lower.pairs[j + 1], w.pairs[j], w.pairs[j + 1]);
+            }
+          }
         }
-        stage = stage + 1 == kStageCount ? 0 : stage + 1;
+        stage = stage + 1 == kStages ? 0 : stage + 1;
       }
     }
 
     // Two buffers: who writes the second has left the first barrier, and the others' sums of it are read by then.
-    float* const buffer = sums_of_warps + tile % 2 * kWarps * kWarpSums;
+    float* const own = sums_of_warps + (tile % 2 * kWarps + warp) * Shape::kWarpSums;
 #pragma unroll
-    for (int half = 0; half < kTileRows / 8; ++half) {
-      store_pair(buffer + warp * kWarpSums + group * kSumPitch + half * 8 + quad * 2,
-                 float2{sums[half][0], sums[half][1]});
+    for (int eight = 0; eight < kTileRows / 8; ++eight) {
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        float* const to = own + sum_index(half * 16 + group, eight * 4 + quad);
+        const float(&sum)[4] = sums[eight][half];
+        store_pair(to, float2{sum[0], sum[1]});
+        if (half * 2 + 1 < kGroups) store_pair(to + 8 * kTileRows, float2{sum[2], sum[3]});
+      }
+    }
+    if (kCluster > 1 && threadIdx.x == 0) {
+      expect_bytes(barriers + tile % kSlots * 8, kCluster * min(m, kRows) * kOwnPairs * 8);
     }
     __syncthreads();
-    // Two warps add up, and write; they take turns, since it delays their streams.
-    constexpr int kPairs = kTileRows / 2;
-    constexpr int kAdding = kRows * kPairs / 32;
-    const int turn = (warp + tile * (kWarps - kAdding)) % kWarps;
-    const int index = turn * 32 + lane;
-    const int row_of_a = index / kPairs;
-    if (row_of_a < m) {
-      const float* const from = buffer + row_of_a * kSumPitch + index % kPairs * 2;
-      float2 sum = {0, 0};
-#pragma unroll
-      for (int other = 0; other < kWarps; ++other) {
-        const float2 part = *reinterpret_cast<const float2*>(from + other * kWarpSums);
-        sum.x += part.x;
-        sum.y += part.y;
-      }
-      store_pair(out + (int64_t{blockIdx.y} * m + row_of_a) * n + (first + tile) * kTileRows +
-                     index % kPairs * 2,
-                 sum);
-    }
+    add_warps(tile);
+    if (kCluster > 1 && tile > 0) add_blocks(tile - 1);
+  }
+  if constexpr (kCluster > 1) {
+    if (tiles > 0) add_blocks(tiles - 1);
+    // A block's shared memory is there until the others have sent all.
+    __syncwarp();
+    arrive_at_cluster();
+    wait_for_cluster();
   }
 }
 
 }  // namespace
 }  // namespace fibshim
 
-// M at most 8; A [M, K], B [N, K], aligned to 16 bytes; C or partial sums to 8.
-#define FIBSHIM_KERNEL(name, warps, type)                                             \
-  extern "C" __global__ void __launch_bounds__(warps * 32, 1)                         \
+// M at most the rows of the name; A [M, K], B [N, K], aligned to 16 bytes; C or partial sums to 8.
+#define FIBSHIM_KERNEL(name, type, ...)                                               \
+  using name##_shape = fibshim::Shape<__VA_ARGS__, type>;                             \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)          \
       name(const __nv_bfloat16* a, const __nv_bfloat16* b, type* out, int m, int n) { \
-    fibshim::multiply_few_rows<warps>(a, b, out, m, n);                               \
+    fibshim::multiply_few_rows<name##_shape>(a, b, out, m, n);                        \
   }
 
-FIBSHIM_KERNEL(gemm_k4096_m8_bf16, 16, __nv_bfloat16)
-FIBSHIM_KERNEL(gemm_part2048_m8_bf16, 8, float)
-FIBSHIM_KERNEL(gemm_part3584_m8_bf16, 14, float)
-FIBSHIM_KERNEL(gemm_part4096_m8_bf16, 16, float)
+//                                            warps, columns, groups of rows, cluster, stages
+FIBSHIM_KERNEL(gemm_k4096_m8_bf16, __nv_bfloat16, 16, 256, 1, 1, 6)
+FIBSHIM_KERNEL(gemm_k4096_m16_bf16, __nv_bfloat16, 16, 128, 2, 2, 5)
+FIBSHIM_KERNEL(gemm_k4096_m32_bf16, __nv_bfloat16, 8, 128, 4, 4, 4)
+FIBSHIM_KERNEL(gemm_k12288_m8_bf16, __nv_bfloat16, 12, 256, 1, 4, 8)
+FIBSHIM_KERNEL(gemm_k14336_m8_bf16, __nv_bfloat16, 14, 256, 1, 4, 7)
+FIBSHIM_KERNEL(gemm_part2048_m8_bf16, float, 8, 256, 1, 1, 12)
+FIBSHIM_KERNEL(gemm_part3584_m8_bf16, float, 14, 256, 1, 1, 7)
+FIBSHIM_KERNEL(gemm_part4096_m8_bf16, float, 16, 256, 1, 1, 6)

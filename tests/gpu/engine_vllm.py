@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""vLLM as pip installs it, with random weights, without and with the folder for it.
+"""vLLM as pip installs it, with random weights, without and with the folders for it.
 
-  tests/gpu/engine_vllm.py BUILD [--eager] [--layers N] [--rounds N]
+  tests/gpu/engine_vllm.py BUILD [--eager] [--layers N] [--rounds N] [--batches N,...] [--apart]
 
-Each turn is a process of its own: without the shim, then with it. Printed are tokens per second, the share of the GPU
-time of decoding and prefill that the folder's kernels take, and how far the log probabilities of the tokens lie
-from those without the shim. Weights are random: kernels, shapes and times are the engine's own, the text is not.
+One process, moved by `fibshim swap --off` and `--on` between rounds, so that its captured graphs run the engine's kernels
+and ours by turns. Printed are tokens per second, the share of the GPU time that the folders' kernels take, and how far log
+probabilities and decoded tokens lie from the engine's own. --apart: also a process without the shim. Weights are random:
+kernels, shapes and times are the engine's own, the text is not.
 """
 import argparse
 import json
@@ -13,6 +14,7 @@ import os
 import pathlib
 import random
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -43,11 +45,11 @@ def profile(work):
     return {e.key: e.self_device_time_total for e in prof.key_averages() if e.self_device_time_total > 0}
 
 
-def moved(where, build, work):
-    """Moves this process, with its captured graphs, and says which kernels decode from then on."""
+def move(where, build):
+    """Moves this process, with its captured graphs."""
     done = subprocess.run([build / "bin/fibshim", "swap", where, "--pid", str(os.getpid()), "--wait", "--json"], check=True,
                           stdout=subprocess.PIPE, text=True, env={n: v for n, v in os.environ.items() if n != "LD_PRELOAD"})
-    return {"where": where, "swap": json.loads(done.stdout)["processes"][0], "kernels": profile(work)}
+    return json.loads(done.stdout)["processes"][0]
 
 
 def child(args):
@@ -67,21 +69,39 @@ def child(args):
     many = SamplingParams(temperature=0, max_tokens=DECODED, ignore_eos=True, detokenize=False)
     one = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False)
     told = SamplingParams(temperature=0, max_tokens=1, detokenize=False, prompt_logprobs=0)
-    out = {"logprobs": [[next(iter(step.values())).logprob for step in answer.prompt_logprobs if step]
-                        for answer in llm.generate(prompts(8, 300), told, use_tqdm=False)]}
+    chosen = SamplingParams(temperature=0, max_tokens=64, ignore_eos=True, detokenize=False, logprobs=2)
+    is_shimmed = "libfibshim" in os.environ.get("LD_PRELOAD", "")
+    ways = ("--off", "--on") if is_shimmed else ("apart",)
+    out = {way: {"moves": []} for way in ways}
+
+    def go(way):
+        if is_shimmed:
+            out[way]["moves"].append(move(way, args.build))
+
+    asked = prompts(8, 300)
+    starts = {batch: prompts(batch, 100) for batch in args.batches}
+    for way in ways:
+        go(way)
+        out[way]["logprobs"] = [[next(iter(step.values())).logprob for step in answer.prompt_logprobs if step]
+                                for answer in llm.generate(asked, told, use_tqdm=False)]
+        # Of each step: the token, its log probability, and by how much it leads.
+        out[way]["decoded"] = [
+            [(token, *sorted((one.logprob for one in step.values()), reverse=True)[:2])
+             for token, step in zip(answer.outputs[0].token_ids, answer.outputs[0].logprobs)]
+            for batch in args.batches for answer in llm.generate(starts[batch], chosen, use_tqdm=False)]
     for name, requests, tokens in phases:
         params = one if name == "prefill" else many
         work = lambda: llm.generate(requests, params, use_tqdm=False)
-        work()
-        rates = []
-        for _ in range(args.rounds):
-            begun = time.perf_counter()
-            work()
-            rates.append(tokens / (time.perf_counter() - begun))
-        out[name] = {"tokens_per_s": sorted(rates)[len(rates) // 2], "kernels": profile(work)}
-    if "libfibshim" in os.environ.get("LD_PRELOAD", "") and not args.eager:
-        out["moves"] = [moved(where, args.build, lambda: llm.generate(phases[0][1], many, use_tqdm=False))
-                        for where in ("--off", "--on")]
+        rates = {way: [] for way in ways}
+        for turn in range(args.rounds + 1):
+            for way in ways if turn % 2 else reversed(ways):
+                go(way)
+                begun = time.perf_counter()
+                work()
+                rates[way].append(tokens / (time.perf_counter() - begun))
+        for way in ways:
+            go(way)
+            out[way][name] = {"tokens_per_s": statistics.median(rates[way][1:]), "all": rates[way][1:], "kernels": profile(work)}
     json.dump(out, open(args.child, "w"))
 
 
@@ -93,6 +113,18 @@ def turn(args, build, environment, prefix):
         return json.load(open(file.name))
 
 
+def compare_tokens(own, ours):
+    """Distances of the log probabilities while the tokens are the same, and the engine's own lead where they part."""
+    distances, leads = [], []
+    for before, after in zip(own, ours):
+        for (a, of_a, second), (b, of_b, _) in zip(before, after):
+            if a != b:
+                leads.append(of_a - second)
+                break
+            distances.append(abs(of_a - of_b))
+    return distances, leads
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
@@ -100,6 +132,8 @@ def main():
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 32])
+    parser.add_argument("--kernels", type=int, default=0, metavar="N", help="print the times of the N longest")
+    parser.add_argument("--apart", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
@@ -112,31 +146,42 @@ def main():
     known = re.compile("|".join(f"(?:{symbol[3:]})" for symbol in symbols if symbol.startswith("re:")))
     mode = "eager" if args.eager else "default"
     with tempfile.TemporaryDirectory() as stats:
-        base = turn(args, build, {}, [])
-        with_shim = turn(args, build, {"FIBSHIM_STATS_DIR": stats},
-                         [build / "bin/fibshim", "run", "-c", ":".join(map(str, folders)), "--"])
+        result = turn(args, build, {"FIBSHIM_STATS_DIR": stats},
+                      [build / "bin/fibshim", "run", "-c", ":".join(map(str, folders)), "--"])
         text = subprocess.run([build / "bin/fibshim", "stats", "--json", "--dir", stats], check=True,
                               stdout=subprocess.PIPE, text=True).stdout
+    if args.apart:
+        result.update(turn(args, build, {}, []))
     totals = json.loads(text)["totals"]
-    distances = [abs(a - b) for x, y in zip(base["logprobs"], with_shim["logprobs"]) for a, b in zip(x, y)]
-    for move in with_shim.get("moves", []):
-        count = sum(name in ours for name in move["kernels"])
-        print(f"{'PASS' if (count == 0) == (move['where'] == '--off') else 'FAIL'} vllm.{mode}.swap{move['where']}: "
-              f"{move['swap']['graphs_moved']} graphs moved, {move['swap']['graphs_kept']} kept; {count} kernels of the folders then decode")
-    for phase in [phase for phase in base if phase != "logprobs"]:
-        kernels = with_shim[phase]["kernels"]
+    off, on = result["--off"], result["--on"]
+    for way, side in (("off", off), ("on", on)):
+        last = side["moves"][-1]
+        count = sum(name in ours for name in side[f"decode, batch {args.batches[0]}"]["kernels"])
+        print(f"{'PASS' if (count == 0) == (way == 'off') else 'FAIL'} vllm.{mode}.swap_{way}: {len(side['moves'])} moves, the last of "
+              f"{last['graphs_moved']} graphs, {last['graphs_kept']} kept; {count} kernels of the folders then decode")
+    for phase in [phase for phase in on if phase.startswith(("decode, ", "prefill"))]:
+        before, after = off[phase]["kernels"], on[phase]["kernels"]
         share = lambda times, is_meant: sum(us for name, us in times.items() if is_meant(name)) / sum(times.values())
-        replaced = share(kernels, lambda name: name in ours)
-        print(f"{mode}, {phase}: {100 * share(base[phase]['kernels'], known.fullmatch):.1f} % of GPU time known by name, "
-              f"{100 * replaced:.1f} % replaced, "
-              f"{base[phase]['tokens_per_s']:.0f} tokens/s without, {with_shim[phase]['tokens_per_s']:.0f} with; GPU "
-              f"{sum(base[phase]['kernels'].values()) / 1e3:.1f} ms without, {sum(kernels.values()) / 1e3:.1f} with")
+        replaced = share(after, lambda name: name in ours)
+        rate = lambda side: f"{side[phase]['tokens_per_s']:.1f} ({min(side[phase]['all']):.1f} to {max(side[phase]['all']):.1f})"
+        apart = f", {rate(result['apart'])} without the shim" if args.apart else ""
+        print(f"{mode}, {phase}: {100 * share(before, known.fullmatch):.1f} % of GPU time known by name, {100 * replaced:.1f} % replaced; "
+              f"tokens/s {rate(off)} off, {rate(on)} on, x{on[phase]['tokens_per_s'] / off[phase]['tokens_per_s']:.3f}{apart}; GPU "
+              f"{sum(before.values()) / 1e3:.1f} ms off, {sum(after.values()) / 1e3:.1f} on")
         print(f"{'PASS' if replaced > 0 else 'FAIL'} vllm.{mode}.{phase.replace(', batch ', '')}: kernels of the folder ran")
-    mean = sum(distances) / len(distances)
-    print(f"{mode}: {totals['hit']} hits, {totals['error']} errors; log probabilities differ by {mean:.4f} in the mean, "
-          f"{max(distances):.3f} at most, of {len(distances)}")
-    is_fine = totals["hit"] > 0 and totals["error"] == 0 and mean < 0.1
-    print(f"{'PASS' if is_fine else 'FAIL'} vllm.{mode}: hits, no errors, log probabilities near those without")
+        if args.kernels:
+            for name in sorted({*before, *after}, key=lambda name: -max(before.get(name, 0), after.get(name, 0)))[:args.kernels]:
+                print(f"  {before.get(name, 0) / 1e3:9.3f} ms off {after.get(name, 0) / 1e3:9.3f} on  {name[:110]}")
+    distances = [abs(a - b) for x, y in zip(off["logprobs"], on["logprobs"]) for a, b in zip(x, y)]
+    of_decoded, leads = compare_tokens(off["decoded"], on["decoded"])
+    mean = statistics.mean(distances)
+    print(f"{mode}: {totals['hit']} hits, {totals['error']} errors; log probabilities of prompts differ by {mean:.4f} in the mean, "
+          f"{max(distances):.3f} at most, of {len(distances)}; of {len(of_decoded)} decoded tokens by "
+          f"{statistics.mean(of_decoded):.4f}, {max(of_decoded):.3f} at most; {len(leads)} of {len(on['decoded'])} sequences part, where the "
+          f"engine's token led by {max(leads, default=0):.4f} at most")
+    is_fine = (totals["hit"] > 0 and totals["error"] == 0 and mean < 0.1 and statistics.mean(of_decoded) < 0.1
+               and max(leads, default=0) <= 2 * max(of_decoded))
+    print(f"{'PASS' if is_fine else 'FAIL'} vllm.{mode}: hits, no errors, log probabilities near the engine's own, tokens part where two are close")
     return 0
 
 
