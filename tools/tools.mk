@@ -20,6 +20,9 @@ $(CLI_OBJ): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0 $(if $(findstring add
 $(BUILD)/obj/tools/processes/installation.o: CPPFLAGS += -DFIBSHIM_MULTIARCH='"$(MULTIARCH)"'
 $(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0,-fvisibility=hidden -O1 -g1)
 
+# Which holds the schemas.
+$(BUILD)/obj/tools/lint/schema.o: $(wildcard tools/schema/*.json)
+
 $(CLI): $(CLI_OBJ) $(PLAN_OBJ) $(LOADER_AR) $(PRIVATE_LIBELF)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)

@@ -84,6 +84,7 @@ class FolderCheck {
   }
 
   void fill_report() {
+    if (options_.lint != nullptr) options_.lint->finish(&diagnostics_);
     diagnostics_.sort();
     report_->error_count = diagnostics_.error_count();
     report_->warning_count = diagnostics_.warning_count();
@@ -351,6 +352,7 @@ class FolderCheck {
   void read_solutions() {
     for (const std::string& relative : at_->listing.solutions) {
       read_json(relative, [&](JsonValue root) {
+        if (options_.lint != nullptr) options_.lint->look_at(FolderLint::Kind::solution, root);
         const uint32_t errors_before = diagnostics_.error_count();
         auto solution = read_solution(root, relative, &diagnostics_);
         if (!solution) return;
@@ -372,6 +374,7 @@ class FolderCheck {
       at_ = &folder;
       for (const std::string& relative : folder.listing.patterns) {
         read_json(relative, [&](JsonValue root) {
+          if (options_.lint != nullptr) options_.lint->look_at(FolderLint::Kind::pattern, root);
           auto pattern = read_pattern(root, &diagnostics_);
           if (pattern != nullptr) add_pattern(std::move(pattern), relative);
         });

@@ -38,11 +38,16 @@ struct Shadowed {
 class FolderLint {
  public:
   virtual ~FolderLint() = default;
+  enum class Kind : uint8_t { pattern, solution };
+  // A file's JSON, which lives only that long, before it is read as what it is.
+  virtual void look_at(Kind /*kind*/, JsonValue /*root*/) {}
   // `root`: the solution's JSON, which lives only that long.
   virtual void read_solution(JsonValue root, const SolutionSpec& solution,
                              Diagnostics* diagnostics) = 0;
   // The model has been bound and has no error that keeps it from loading.
   virtual void check_model(const FolderModel& model, Diagnostics* diagnostics) = 0;
+  // All else has been said, also of a folder that does not load.
+  virtual void finish(Diagnostics* /*diagnostics*/) {}
 };
 
 struct CheckOptions {

@@ -117,6 +117,16 @@ std::string_view nearest_word(std::string_view word,
   return best;
 }
 
+std::string_view only_word(std::string_view word, const std::vector<std::string_view>& accepted) {
+  const std::string_view best = nearest_word(word, accepted);
+  if (best.empty()) return best;
+  const size_t distance = edit_distance(word, best);
+  for (const std::string_view other : accepted) {
+    if (other != best && edit_distance(word, other) <= distance + 1) return {};
+  }
+  return best;
+}
+
 std::string list_words(const std::vector<std::string_view>& words, const char* last) {
   std::string out;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -136,7 +146,8 @@ std::string list_words(const std::vector<std::string_view>& words, const char* l
   return out;
 }
 
-void Diagnostics::add(Rule rule, Place place, std::string message, std::string hint) {
+void Diagnostics::add(Rule rule, Place place, std::string message, std::string hint,
+                      std::string_view meant) {
   const Effect effect = rule_info(rule).effect;
   const Severity severity = effect == Effect::warning ? Severity::warning
                             : effect == Effect::note  ? Severity::note
@@ -150,7 +161,14 @@ void Diagnostics::add(Rule rule, Place place, std::string message, std::string h
     return;
   }
   all_.push_back({std::move(place), severity, rule, printable(std::move(message)),
-                  printable(std::move(hint))});
+                  printable(std::move(hint)), std::string(meant)});
+}
+
+bool Diagnostics::has(Rule rule, Mark mark) const {
+  return std::any_of(all_.rbegin(), all_.rend(), [&](const Diagnostic& one) {
+    return one.rule == rule && one.place.line == mark.line && one.place.column == mark.column &&
+           mark.file != nullptr && one.place.file == *mark.file;
+  });
 }
 
 bool Diagnostics::is_full() const { return all_.size() >= kMaxFindings; }

@@ -75,6 +75,7 @@ struct Diagnostic {
   Rule rule;
   std::string message;  // what was found, and what is accepted
   std::string hint;     // what to do, or empty
+  std::string meant;    // the key that the misspelt one at `place` must be; empty: not certain
 };
 
 // "error", "warning" or "note".
@@ -87,6 +88,9 @@ std::string format_diagnostic(const Diagnostic& diagnostic);
 // call the types, too.
 std::string_view nearest_word(std::string_view word, const std::vector<std::string_view>& accepted);
 
+// The same where no other word comes as near, nor nearly; else an empty view.
+std::string_view only_word(std::string_view word, const std::vector<std::string_view>& accepted);
+
 // "a, b and c", each in double quotes.
 std::string list_words(const std::vector<std::string_view>& words, const char* last = "and");
 
@@ -96,7 +100,8 @@ inline constexpr uint32_t kMaxSuggestions = 100;  // of one folder: each looks a
 // control characters in them written as \xNN. Not thread-safe.
 class Diagnostics {
  public:
-  void add(Rule rule, Place place, std::string message, std::string hint = {});
+  void add(Rule rule, Place place, std::string message, std::string hint = {},
+           std::string_view meant = {});
 
   // "did you mean \"x\"?" of the nearest word, or nothing.
   bool has_suggestions_left() const { return suggestion_count_ < kMaxSuggestions; }
@@ -106,6 +111,7 @@ class Diagnostics {
   void sort();
 
   const std::vector<Diagnostic>& all() const { return all_; }
+  bool has(Rule rule, Mark mark) const;
   std::vector<Diagnostic> take();
   bool is_full() const;  // more is counted, and need not be looked for
   uint32_t error_count() const { return error_count_; }

@@ -41,6 +41,10 @@ JsonValue require_member(JsonValue object, std::string_view key, const std::stri
     std::vector<std::string_view> given;
     for (const JsonValue::Member& member : object.members()) given.push_back(member.key);
     const std::string_view meant = nearest_word(key, given);
+    // A misspelt key that has been reported as unknown is one mistake, not two.
+    for (const JsonValue::Member& member : object.members()) {
+      if (member.key == meant && diagnostics->has(Rule::unknown_key, member.key_mark)) return value;
+    }
     diagnostics->add(Rule::missing_key, object.mark(), what + " has no " + quoted(key),
                      meant.empty() ? "" : "is " + quoted(meant) + " meant to be that?");
   }
@@ -55,10 +59,14 @@ void accept_only(JsonValue object, const std::vector<std::string_view>& accepted
       diagnostics->add(Rule::unknown_key, {}, "");  // counted, not worded
       continue;
     }
+    const std::string hint = diagnostics->suggestion(member.key, accepted);
+    std::string_view meant;
+    if (!hint.empty()) meant = only_word(member.key, accepted);
+    if (object.find(meant)) meant = {};  // it stands there already
     diagnostics->add(Rule::unknown_key, member.key_mark,
                      "unknown key " + quoted(member.key) + " in " + what + "; accepted are " +
                          list_words(accepted),
-                     diagnostics->suggestion(member.key, accepted));
+                     hint, meant);
   }
 }
 

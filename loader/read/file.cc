@@ -234,8 +234,13 @@ uint32_t unknown_uid() {
 }
 
 // Groups that are the first group of one user, and have no other member. Read without the name service,
-// which would load libraries into the host.
+// which would load libraries into the host; where there is another than these files, it may know members that
+// they do not, and no group is private.
 std::vector<PrivateGroup> private_groups() {
+  const auto services = read_file("/etc/nsswitch.conf", 1 << 16);
+  if (services ? names_other_services(*services) : access("/etc/nsswitch.conf", F_OK) == 0) {
+    return {};
+  }
   using File = std::unique_ptr<FILE, int (*)(FILE*)>;
   char buffer[16384];  // a longer line is an error, and ends the reading
   struct Group {
@@ -447,6 +452,34 @@ Trust trust_in_force() {
     }
   }
   return Trust::owner;
+}
+
+bool names_other_services(std::string_view nsswitch) {
+  for (size_t at = 0; at < nsswitch.size();) {
+    const size_t end = std::min(nsswitch.find('\n', at), nsswitch.size());
+    std::string_view line = nsswitch.substr(at, end - at);
+    at = end + 1;
+    line = line.substr(0, line.find('#'));
+    const size_t colon = line.find(':');
+    if (colon == std::string_view::npos) continue;
+    constexpr std::string_view kBlanks = " \t\r";
+    std::string_view database = line.substr(0, colon);
+    database.remove_prefix(std::min(database.find_first_not_of(kBlanks), database.size()));
+    database = database.substr(0, database.find_first_of(kBlanks));
+    if (database != "passwd" && database != "group" && database != "initgroups") continue;
+    std::string_view rest = line.substr(colon + 1);
+    while (true) {
+      rest.remove_prefix(std::min(rest.find_first_not_of(kBlanks), rest.size()));
+      if (rest.empty()) break;
+      const bool is_action = rest[0] == '[';  // such as [SUCCESS=merge]
+      const size_t length =
+          std::min(is_action ? rest.find(']') : rest.find_first_of(" \t\r["), rest.size());
+      const std::string_view service = rest.substr(0, length);
+      if (!is_action && service != "files" && service != "systemd") return true;
+      rest.remove_prefix(std::min(length + (is_action ? 1 : 0), rest.size()));
+    }
+  }
+  return false;
 }
 
 TrustRule trust_rule(Trust trust) {

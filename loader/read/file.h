@@ -122,6 +122,10 @@ struct PrivateGroup {
   uint32_t gid, uid;
 };
 
+// Whether users or groups are known to more than /etc/passwd and /etc/group, by this /etc/nsswitch.conf: an LDAP
+// server, for example. systemd is no such service: it adds none to a group of these files.
+bool names_other_services(std::string_view nsswitch);
+
 // What that means in this process' user namespace.
 struct TrustRule {
   Trust trust = Trust::owner;

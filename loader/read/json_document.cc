@@ -374,6 +374,14 @@ Mark JsonValue::mark() const {
   return {document_->file_, node.line, node.column};
 }
 
+Mark JsonValue::next_mark() const {
+  if (!*this) return {};
+  const auto& nodes = document_->nodes_;
+  const uint32_t next = nodes[index_].end;
+  if (next >= nodes.size()) return {document_->file_, UINT32_MAX, 0};
+  return {document_->file_, nodes[next].line, nodes[next].column};
+}
+
 bool JsonValue::boolean() const { return document_->nodes_[index_].boolean; }
 
 int64_t JsonValue::integer() const { return document_->nodes_[index_].integer; }

@@ -44,6 +44,8 @@ class JsonValue {
   explicit operator bool() const { return document_ != nullptr; }
   JsonKind kind() const;
   Mark mark() const;
+  // Of what comes next in the text; past the last line where nothing does.
+  Mark next_mark() const;
 
   bool boolean() const;
   // An integer outside int64 has kind floating.

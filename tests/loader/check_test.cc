@@ -546,7 +546,8 @@ TEST(Check, EveryRuleHasATest) {
       setting-value image-invalid image-sha256 image-sm refused-writes
       refused-expression dropped-scalar shadowed-pattern unrouted-pattern
       unsolved-definition no-image-for-gpu mode-off folder-format kernel-tensors
-      unserved-range shadowed shadowed-definition shadowed-solution)");
+      unserved-range shadowed shadowed-definition shadowed-solution
+      schema measured-slower unmeasured)");
   std::set<std::string> tested(others.begin(), others.end());
   for (const Fault& fault : kFaults) tested.insert(fault.rule);
   for (const Fault& fault : kOddities) tested.insert(fault.rule);

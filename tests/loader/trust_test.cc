@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -159,6 +161,43 @@ TEST_F(Way, OfAGroupThatHasOneUserIsTrusted) {
   ASSERT_EQ(chmod(way().c_str(), 0775), 0);
   ASSERT_EQ(chmod((config() + "/patterns").c_str(), 0775), 0);
   EXPECT_EQ(findings_of(config()), "");
+}
+
+TEST(NameServices, OthersThanTheFilesMayKnowMembers) {
+  for (const char* const text :
+       {"passwd: files systemd\ngroup: files systemd\n", "passwd:files\n", "",
+        "# passwd: ldap\ngroup: files # sss\n", "hosts: files dns\nnetgroup: nis\n",
+        "group: files [SUCCESS=merge] systemd\n", "passwd\ngroup"}) {
+    EXPECT_FALSE(names_other_services(text)) << text;
+  }
+  for (const char* const text :
+       {"passwd: files sss\n", "group: files [SUCCESS=merge] ldap", "initgroups: files winbind\n",
+        "  group :\tcompat\n", "passwd: files[NOTFOUND=continue]nis\n", "group: [x=y] db"}) {
+    EXPECT_TRUE(names_other_services(text)) << text;
+  }
+}
+
+// With a directory server, a member of the group may be somebody whom the files do not name.
+TEST_F(Way, OfAGroupThatANameServiceMayKnowIsRefused) {
+  NEEDS_ROOT();
+  const group* const own = getgrgid(0);
+  if (own == nullptr || *own->gr_mem != nullptr) GTEST_SKIP() << "root's group has members";
+  ASSERT_EQ(chmod(way().c_str(), 0775), 0);
+  const std::string services = top_.path() + "/nsswitch.conf";
+  const auto findings_with = [&](const char* text) {
+    std::ofstream(services) << text;
+    return in_child(
+        [&] {
+          return unshare(CLONE_NEWNS) == 0 &&
+                 mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                 mount(services.c_str(), "/etc/nsswitch.conf", nullptr, MS_BIND, nullptr) == 0;
+        },
+        [&] { return findings_of(config()) + "."; });
+  };
+  const std::string with_files = findings_with("passwd: files\ngroup: files systemd\n");
+  if (with_files != ".") GTEST_SKIP() << "mount namespaces cannot be made here";
+  EXPECT_EQ(findings_with("passwd: files sss\ngroup: files sss\n"),
+            refusal(way(), "writable by its group (mode 0775)", config()) + ".");
 }
 
 TEST_F(Way, IsJudgedForARelativePathToo) {

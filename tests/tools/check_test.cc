@@ -66,6 +66,124 @@ TEST_F(Check, FixesSumsAndRights) {
   EXPECT_EQ(exits(0, run_fibshim({"check", "--fix", folder_.path()})).err, "");
 }
 
+TEST_F(Check, FixesMisspeltKeysWhereOnlyOneCanBeMeant) {
+  const std::string pattern = folder_ / "patterns/engine-scale.json";
+  const std::string solution = folder_ / "solutions/scale_by_hand.json";
+  const std::string before = read_text(pattern);
+  const auto misspell = [](const std::string& path, const std::string& key, const std::string& as) {
+    std::string text = read_text(path);
+    const std::string quoted = "\"" + key + "\"";
+    write_text(path, text.replace(text.find(quoted), quoted.size(), "\"" + as + "\""));
+  };
+  // On one line, behind characters of several bytes, in a solution; and one that may be "where" or "when".
+  misspell(pattern, "a test's kernel", "ein Prüfkörper 規範");
+  const std::string described = read_text(pattern);
+  misspell(pattern, "writes", "write");
+  misspell(pattern, "symbol", "symbl");
+  misspell(pattern, "params", "parms");
+  misspell(solution, "shared_mem", "shared_memory");
+  misspell(solution, "where", "wher");
+  const ProgramResult result = exits(1, run_fibshim({"check", "--fix", folder_.path()}));
+  EXPECT_CONTAINS(result.err, "engine-scale.json:5: \"symbl\" is \"symbol\" now\n");
+  EXPECT_CONTAINS(result.err, "engine-scale.json:5: \"parms\" is \"params\" now\n");
+  EXPECT_CONTAINS(result.err, "scale_by_hand.json:19: \"shared_memory\" is \"shared_mem\" now\n");
+  EXPECT_EQ(read_text(pattern), described);
+  EXPECT_CONTAINS(read_text(solution), "\"wher\"");
+  EXPECT_CONTAINS(result.out, "unknown key \"wher\"");
+  misspell(solution, "wher", "where");
+  // One that is there already under its right name is left alone.
+  misspell(pattern, "description", "writess");
+  exits(1, run_fibshim({"check", "--fix", folder_.path()}));
+  EXPECT_CONTAINS(read_text(pattern), "\"writess\"");
+}
+
+TEST_F(Check, AMisspeltKeyIsOneMistake) {
+  const std::string pattern = folder_ / "patterns/engine-scale.json";
+  std::string text = read_text(pattern);
+  write_text(pattern, text.replace(text.find("\"writes\""), 8, "\"write\""));
+  const auto report =
+      parse_json(run_fibshim({"check", "--json", folder_.path()}).out)["folders"][0];
+  EXPECT_EQ(report["errors"], 1) << report.dump(1);
+  EXPECT_EQ(report["diagnostics"][0]["rule"], "unknown-key");
+}
+
+// ---- measurements.json
+
+class Measured : public Check {
+ protected:
+  // What is said of measurements.json, or follows from it: "rule line:column message".
+  std::set<std::string> findings(int exit_code = 0) {
+    std::set<std::string> out;
+    const ProgramResult result = exits(exit_code, run_fibshim({"check", "--json", folder_.path()}));
+    const auto report = parse_json(result.out)["folders"][0];
+    EXPECT_EQ(report["loads"], true);
+    for (const auto& one : report["diagnostics"]) {
+      out.insert(one["rule"].get<std::string>() + " " + std::to_string(one["line"].get<int>()) +
+                 ":" + std::to_string(one["column"].get<int>()) + " " +
+                 one["message"].get<std::string>());
+    }
+    return out;
+  }
+  void change(const std::string& from, const std::string& to) {
+    std::string text = read_text(path());
+    ASSERT_NE(text.find(from), std::string::npos);
+    write_text(path(), text.replace(text.find(from), from.size(), to));
+  }
+  std::string path() const { return folder_ / "measurements.json"; }
+};
+
+TEST_F(Measured, SolutionsThatWereNeverMeasuredAreNoted) {
+  EXPECT_EQ(findings(), (std::set<std::string>{}));
+  const std::string none = "unmeasured 0:0 on sm_90: 1 of 1 solutions not measured: scale_by_hand";
+  change("\"sm\":90", "\"sm\":80");
+  EXPECT_EQ(findings(), (std::set<std::string>{none}));
+  change("\"sm\":80", "\"sm\":90");
+  std::filesystem::remove(path());
+  EXPECT_EQ(findings(), (std::set<std::string>{none}));
+  EXPECT_CONTAINS(run_fibshim({"check", folder_.path()}).out,
+                  "fibshim bench --keep " + folder_.path() + " measures them");
+  // Times of other images are not these images'.
+  write_config_folder(folder_.path());
+  change("\"images\":\"", "\"images\":\"0123");
+  std::string text = read_text(path());
+  const size_t at = text.find("0123") + 64;
+  write_text(path(), text.erase(at, 4));
+  EXPECT_EQ(findings(), (std::set<std::string>{none}));
+}
+
+TEST_F(Measured, SizesAtWhichASolutionIsSlowerAreAWarning) {
+  change("\"original_us\":3.9", "\"original_us\":3.85");
+  EXPECT_EQ(findings(), (std::set<std::string>{
+                            "measured-slower 13:13 slower than \"engine_scale\" on NVIDIA H200 "
+                            "(bench, 2026-11-01): at rows 64 4.00 us against 3.85"}));
+  // Where its "when" leaves them to the original, they do not count.
+  const std::string solution = folder_ / "solutions/scale_by_hand.json";
+  auto json = parse_json(read_text(solution));
+  json["launch"]["when"] = {"rows < 64"};
+  write_text(solution, json.dump());
+  for (const std::string& one : findings()) EXPECT_LACKS(one, "measured-slower");
+  json["launch"]["when"] = {"rows <= 64"};
+  write_text(solution, json.dump());
+  EXPECT_EQ(
+      findings().count("measured-slower 1:" + std::to_string(json.dump().find("\"rows <= 64") + 1) +
+                       " slower than \"engine_scale\" on NVIDIA H200 (bench, 2026-11-01): at "
+                       "rows 64 4.00 us against 3.85"),
+      1u);
+}
+
+TEST_F(Measured, MistakesAreErrorsOfAFolderThatLoads) {
+  change("\"us\":2.5", "\"us\":\"2.5\"");
+  EXPECT_EQ(findings(1),
+            (std::set<std::string>{"schema 6:28 \"us\" does not fit the schema: Value type not "
+                                   "permitted by 'type' constraint."}));
+  write_text(path(), "{\"format\": 1,\n]");
+  const auto found = findings(1);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found.begin()->find("schema 2:1 "), 0u) << *found.begin();
+  write_text(path(), R"({"format": 2, "measurements": []})");
+  EXPECT_EQ(findings(1).size(), 1u);
+}
+
 TEST_F(Check, LongLinesAreCutAroundThePlace) {
   write_text(folder_ / "patterns/broken.json", "{\"description\": \"" + std::string(5000, 'x') +
                                                    "\", \"y\": maybe, \"z\": \"" +

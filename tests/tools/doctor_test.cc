@@ -168,6 +168,23 @@ TEST_F(Doctor, SaysWhenCountersCannotBeWritten) {
             (folder_ / "file") + " is not a folder");
 }
 
+TEST_F(Doctor, SaysThatTheShimRefusesTheStatsFolder) {
+  ASSERT_EQ(mkdir((folder_ / "stats").c_str(), 0700), 0);
+  EXPECT_EQ(check(parse_json(doctor({"--json"}).out), "stats_dir")["status"], "ok");
+  ASSERT_EQ(chmod((folder_ / "stats").c_str(), 0777), 0);
+  const auto refused = check(parse_json(exits(1, doctor({"--json"})).out), "stats_dir");
+  EXPECT_EQ(refused["status"], "error");
+  EXPECT_EQ(refused["detail"],
+            (folder_ / "stats") +
+                ": the shim keeps no counters there: other users may write there "
+                "(chmod go-w, or set the sticky bit)");
+  // One that would be made where others could exchange it.
+  environment_["FIBSHIM_STATS_DIR"] = folder_ / "stats/below";
+  EXPECT_CONTAINS(
+      check(parse_json(exits(1, doctor({"--json"})).out), "stats_dir")["detail"].get<std::string>(),
+      "other users may exchange it");
+}
+
 TEST_F(Doctor, JudgesDamagedProgramsWithoutHarm) {
   const std::string good = read_text("/bin/true");
   for (size_t i = 0; i < 40; ++i) {

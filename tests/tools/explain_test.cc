@@ -100,14 +100,22 @@ TEST(Init, WritesAFolderThatIsSoundAndRunsOnTheSimulator) {
   const std::string own = folder / "own";
   const mode_t before =
       umask(002);  // of users with a group of their own; the folder must be trusted all the same
-  EXPECT_CONTAINS(exits(0, run_fibshim({"init", own})).out, "fibshim run --simulate -c " + own);
+  const std::string said = exits(0, run_fibshim({"init", own})).out;
   (void)umask(before);
+  EXPECT_CONTAINS(said, "fibshim run --simulate -c " + own);
+  // A program that the folder can be tried with, ready to be pasted.
+  const std::string program =
+      std::filesystem::canonical(build_path("tests/hosts/engine")).string() + " --demo\n";
+  EXPECT_CONTAINS(said, "\n  " + program);
+  exits(0, run_program({"sh", "-c",
+                        build_path("bin/fibshim") + " run --simulate -c " + own + " --stats-dir " +
+                            (folder / "tried") + " -- " + program}));
   for (const auto& entry : std::filesystem::recursive_directory_iterator(own)) {
     EXPECT_EQ(entry.status().permissions() & std::filesystem::perms::group_write,
               std::filesystem::perms::none)
         << entry.path();
   }
-  EXPECT_CONTAINS(exits(0, run_fibshim({"check", own})).out, ": no mistakes\n");
+  EXPECT_CONTAINS(exits(0, run_fibshim({"check", own})).out, ": no mistakes, 1 note\n");
   EXPECT_CONTAINS(exits(1, run_fibshim({"init", own})).err, "exists, and is not empty");
   const std::vector<std::string> engine = {build_path("tests/hosts/engine"), "--demo", "--rows=8",
                                            "--launches=5", "--dtype=bf16"};
@@ -122,6 +130,22 @@ TEST(Init, WritesAFolderThatIsSoundAndRunsOnTheSimulator) {
       parse_json(exits(0, run_fibshim({"stats", "--json", "--dir", folder / "stats"})).out);
   EXPECT_EQ(stats["totals"]["hit"], 5);
   EXPECT_EQ(stats["totals"]["fallback_no_solution"], 5);
+}
+
+TEST(Simulate, RecordsAProgramWithoutAGpu) {
+  const TemporaryFolder folder;
+  exits(0, run_fibshim({"init", folder / "own"}));
+  const std::string file = folder / "run.jsonl";
+  const ProgramResult result =
+      exits(0, run_fibshim({"record", "--simulate", "-o", file, "-c", folder / "own", "--",
+                            build_path("tests/hosts/engine"), "--demo", "--launches=5"},
+                           {{{"FIBSHIM_STATS_DIR", folder / "stats"}}, ""}));
+  EXPECT_CONTAINS(result.err, "5 launches of 1 process in " + file);
+  const auto summary =
+      parse_json(exits(0, run_fibshim({"record", "--summary", file, "--json"})).out);
+  EXPECT_EQ(summary["kernels"][0]["launches"], 5);
+  EXPECT_CONTAINS(exits(2, run_fibshim({"record", "--simulate", "--summary", file})).err,
+                  "--simulate goes with a command");
 }
 
 TEST(Simulate, SaysOnceThatAKernelIsNotComputed) {

@@ -294,7 +294,7 @@ TEST_F(OtherUsersCounters, AFileThatIsCutWhileItIsAskedCostsItsOwnAnswerOnly) {
   const ProgramResult result = exits(1, swap({}));
   EXPECT_CONTAINS(result.out, "pid " + std::to_string(cut.pid()) +
                                   ": no_access: its counters file was cut short meanwhile\n");
-  EXPECT_CONTAINS(result.out, "pid " + std::to_string(whole.pid()) + ": moved\n");
+  EXPECT_CONTAINS(result.out, "pid " + std::to_string(whole.pid()) + ": moved from no folder to ");
 }
 
 }  // namespace

@@ -155,6 +155,23 @@ TEST_F(Run, RefusesValuesThatALauncherCannotPassOn) {
   EXPECT_EQ(run({"-c", "a, b", "--format", "shell", "--", "true"}).exit_code, 2);
 }
 
+// Such as an engine takes; `check` names them.
+TEST_F(Run, SaysInOneLineThatCheckFindsMistakesAndRuns) {
+  const std::string pattern = folder_ / "config/patterns/engine-scale.json";
+  auto json = parse_json(read_text(pattern));
+  json["where"].push_back("input >= 0");
+  json["where"].push_back("output >= 0");
+  write_text(pattern, json.dump(1));
+  const ProgramResult result = exits(0, run({"-c", config(), "--", "echo", "ran"}));
+  EXPECT_EQ(result.out, "ran\n");
+  EXPECT_EQ(
+      result.err.find("fibshim run: " + config() + " has 2 mistakes, such as " + pattern + ":"), 0u)
+      << result.err;
+  EXPECT_CONTAINS(result.err, "[always-true]; 'fibshim check " + config() + "' shows them\n");
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1);
+  EXPECT_EQ(exits(0, run({"--no-check", "-c", config(), "--", "echo", "ran"})).err, "");
+}
+
 TEST_F(Run, RunsNothingWhenTheFolderHasMistakes) {
   write_text(folder_ / "config/patterns/broken.json", "{\n  \"label\": \n}\n");
   const ProgramResult result = exits(1, run({"-c", config(), "--", "echo", "ran"}));

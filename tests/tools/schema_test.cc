@@ -47,6 +47,8 @@ TEST_P(Schema, KnowsWhatTheLoaderKnows) {
   object[*level.key == 0 ? "zzzzzzzzzz" : level.key] = "zzzzzzzzzz";
   write_text(folder / level.file, file.dump());
   const Json report = parse_json(run_fibshim({"check", "--json", folder.path()}).out);
+  // `check` asks the schema too, and says nothing twice.
+  EXPECT_EQ(report["folders"][0]["errors"], 1) << report.dump(1);
   std::set<std::string> accepted;
   for (const Json& one : report["folders"][0]["diagnostics"]) {
     const auto words = words_behind(one["message"], "accepted are");
@@ -83,6 +85,53 @@ INSTANTIATE_TEST_SUITE_P(
                     Level{"Image", "solution.schema.json", kSolution, "/launch/images/0",
                           "/properties/launch/properties/images/items/properties", ""}),
     [](const auto& row) { return row.param.name; });
+
+TEST(SchemaOfText, MayBeLong) {
+  const TemporaryFolder folder;
+  write_config_folder(folder.path());
+  Json solution = parse_json(read_text(folder / kSolution));
+  solution["launch"]["images"][0]["path"] = std::string(1 << 20, 'a') + ".cubin";
+  write_text(folder / kSolution, solution.dump());
+  EXPECT_EQ(run_fibshim({"check", folder.path()}).exit_code, 1);
+}
+
+struct Mismatch {
+  const char* name;
+  const char* file;
+  const char* from;
+  const char* to;
+  const char* place;  // line:column, of the value
+};
+
+class SchemaAlone : public testing::TestWithParam<Mismatch> {};
+
+// What serving does not look at, `check` knows from the schema alone.
+TEST_P(SchemaAlone, IsAskedByCheck) {
+  const Mismatch& mismatch = GetParam();
+  const TemporaryFolder folder;
+  write_config_folder(folder.path());
+  std::string text = read_text(folder / mismatch.file);
+  ASSERT_NE(text.find(mismatch.from), std::string::npos);
+  write_text(folder / mismatch.file, text.replace(text.find(mismatch.from),
+                                                  std::string(mismatch.from).size(), mismatch.to));
+  const ProgramResult result = run_fibshim({"check", folder.path()});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.out.find((folder / mismatch.file) + ":" + mismatch.place + ": error: "),
+            std::string::npos)
+      << result.out;
+  EXPECT_NE(result.out.find(" [schema]\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("1 error, 0 warnings"), std::string::npos) << result.out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, SchemaAlone,
+                         testing::Values(Mismatch{"Author", kSolution, "\"tests\"", "7", "4:13"},
+                                         Mismatch{"Hardware", kSolution, "[\"NVIDIA H200\"]",
+                                                  "\"NVIDIA H200\"", "7:24"},
+                                         Mismatch{"SourceText", kSolution, "\"content\": \"scale\"",
+                                                  "\"content\": [1]", "12:49"},
+                                         Mismatch{"SourceWithoutPath", kSolution,
+                                                  "{\"path\": \"kernels.cu\", ", "{", "12:15"}),
+                         [](const auto& row) { return row.param.name; });
 
 }  // namespace
 }  // namespace fibshim::test

@@ -580,6 +580,21 @@ TEST_F(Stats, AFolderThatDoesNotExistYetIsEmptyUnlessItWasNamed) {
             "fibshim stats: " + (folder_ / "typo") + ": no such folder\n");
 }
 
+// The shim writes a warning and counts nothing; whoever looks for the counters learns it here, too.
+TEST_F(Stats, SaysThatTheShimKeepsNoCountersInSuchAFolder) {
+  const std::string others = "the shim keeps no counters there: other users may ";
+  ASSERT_EQ(chmod(folder_.path().c_str(), 0777), 0);
+  EXPECT_EQ(exits(0, stats()).err, "fibshim stats: " + folder_.path() + ": " + others +
+                                       "write there (chmod go-w, or set the sticky bit)\n");
+  write(engine());
+  EXPECT_CONTAINS(exits(0, stats({"--json"})).err, others + "write there");
+  ASSERT_EQ(mkdir((folder_ / "below").c_str(), 0700), 0);
+  EXPECT_CONTAINS(exits(0, stats({"--dir", folder_ / "below"})).err, others + "exchange it");
+  ASSERT_EQ(chmod(folder_.path().c_str(), 01777), 0);
+  EXPECT_EQ(exits(0, stats()).err, "");
+  EXPECT_LACKS(exits(0, stats({"--dir", folder_ / "below"})).err, others);
+}
+
 TEST_F(Stats, DirOverridesTheEnvironment) {
   write(engine());
   const ProgramOptions options{{{"FIBSHIM_STATS_DIR", "/nonexistent"}}, ""};

@@ -91,6 +91,11 @@ class Swap : public testing::Test {
   std::string pid_line(const LiveProgram& engine, const std::string& rest) const {
     return "pid " + std::to_string(engine.pid()) + ": " + rest + "\n";
   }
+  // Between two of these folders; of the first the resolved path is shown.
+  std::string moved_line(const LiveProgram& engine, const char* from, const char* to) const {
+    return pid_line(
+        engine, "moved from " + fs::canonical(folder_ / from).string() + " to " + (folder_ / to));
+  }
   std::string stats() const { return folder_ / "stats"; }
 
   TemporaryFolder folder_;
@@ -101,7 +106,7 @@ using Counts = std::map<std::string, int>;
 TEST_F(Swap, MovesAProcessAndCountsByFolder) {
   const auto process = engine(10, 5);
   const ProgramResult result = exits(0, swap({folder_ / "b", "--wait"}));
-  EXPECT_EQ(result.out, pid_line(*process, "moved"));
+  EXPECT_EQ(result.out, moved_line(*process, "a", "b"));
   EXPECT_EQ(result.err,
             "fibshim swap: processes that start later with FIBSHIM_CONFIG=" + (folder_ / "link") +
                 " read " + fs::canonical(folder_ / "a").string() + "; --link repoints it\n");
@@ -135,7 +140,7 @@ TEST_F(Swap, MovesFromAndToSeveralFolders) {
   EXPECT_EQ(swap({list("a"), "--dry-run"}).out,
             pid_line(*process, "would_stay: it is there already"));
   const ProgramResult result = exits(0, swap({list("b"), "--from", list("link"), "--wait"}));
-  EXPECT_EQ(result.out, pid_line(*process, "moved"));
+  EXPECT_EQ(result.out, pid_line(*process, "moved from " + in_force("a") + " to " + list("b")));
   EXPECT_EQ(result.err, "fibshim swap: processes that start later with FIBSHIM_CONFIG=" +
                             list("link") + " read " + in_force("a") + "\n");
   EXPECT_EQ(folder_of(*process), in_force("b"));
@@ -166,10 +171,11 @@ TEST_F(Swap, RepointsNoListOfFolders) {
 
 TEST_F(Swap, GoesOffAndOnAgain) {
   const auto process = engine(10, 5);
-  EXPECT_EQ(swap({"--off", "--wait"}).out, pid_line(*process, "moved"));
+  const std::string a = fs::canonical(folder_ / "a");
+  EXPECT_EQ(swap({"--off", "--wait"}).out, pid_line(*process, "moved from " + a + " to off"));
   EXPECT_EQ(stats_json()["processes"][0]["folder"]["off"], true);
   EXPECT_EQ(stats_json()["processes"][0]["mode"], "off");
-  EXPECT_EQ(swap({"--on", "--wait"}).exit_code, 0);
+  EXPECT_EQ(swap({"--on", "--wait"}).out, pid_line(*process, "moved from off to " + a));
   EXPECT_EQ(stats_json()["processes"][0]["folder"]["off"], false);
   EXPECT_EQ(stats_json()["processes"][0]["mode"], "apply");
   EXPECT_EQ(swap({"--off", "--wait"}).exit_code, 0);
@@ -224,7 +230,7 @@ TEST_F(Swap, MovesOnlyTheProcessesThatAreNamed) {
   const auto one = engine(1, 1);
   const auto other = engine(1, 1);
   EXPECT_EQ(swap({folder_ / "b", "--wait", "--pid", std::to_string(one->pid())}).out,
-            pid_line(*one, "moved"));
+            moved_line(*one, "a", "b"));
   EXPECT_CONTAINS(exits(1, swap({folder_ / "b", "--pid", "4194399"})).err,
                   "no counters of process 4194399");
   finish(one.get());
@@ -234,9 +240,11 @@ TEST_F(Swap, MovesOnlyTheProcessesThatAreNamed) {
 
 TEST_F(Swap, WithoutWaitingSaysWhoWasAsked) {
   const auto process = engine(1, 1);
-  EXPECT_EQ(exits(0, swap({folder_ / "b"})).out, pid_line(*process, "asked"));
+  EXPECT_EQ(exits(0, swap({folder_ / "b"})).out,
+            pid_line(*process, "asked to move from " + fs::canonical(folder_ / "a").string() +
+                                   " to " + (folder_ / "b")));
   // The next one waits until this has been seen to.
-  EXPECT_EQ(swap({folder_ / "b", "--wait"}).out, pid_line(*process, "moved"));
+  EXPECT_CONTAINS(swap({folder_ / "b", "--wait"}).out, ": moved from ");
   finish(process.get());
 }
 
@@ -295,6 +303,29 @@ TEST_F(Swap, PrintsJsonWhereNobodyIsAsked) {
   EXPECT_EQ(parse_json(result.out)["error"], (folder_ / "none") + ": no such folder");
 }
 
+// What an engine takes, and only `check` names: a "where" that always holds.
+TEST_F(Swap, MovesNobodyToAFolderWithMistakesUnlessForced) {
+  const std::string pattern = folder_ / "b/patterns/torch-rms-norm-bf16.json";
+  auto json = parse_json(read_text(pattern));
+  json["where"].push_back("weight >= 0");
+  write_text(pattern, json.dump());
+  const auto process = engine(1, 1);
+  ProgramResult result = exits(1, swap({folder_ / "b", "--wait", "--json"}));
+  EXPECT_EQ(parse_json(result.out)["error"], "the config folder has mistakes");
+  EXPECT_CONTAINS(result.err, "[always-true]\n");
+  EXPECT_CONTAINS(result.err, "--force");
+  EXPECT_EQ(folder_of(*process), fs::canonical(folder_ / "a"));
+  result = exits(0, swap({folder_ / "b", "--wait", "--force", "--json"}));
+  EXPECT_EQ(result.err.find("fibshim swap: " + (folder_ / "b") + " has a mistake: "), 0u)
+      << result.err;
+  const auto moved = parse_json(result.out)["processes"][0];
+  EXPECT_EQ(moved["from"], fs::canonical(folder_ / "a").string());
+  EXPECT_EQ(moved["to"], folder_ / "b");
+  // What the processes would refuse is not forced.
+  exits(1, swap({folder_ / "bad", "--force"}));
+  finish(process.get());
+}
+
 TEST_F(Swap, SaysThatLaterProcessesFindNoFolder) {
   const auto process = engine(1, 1);
   fs::remove(folder_ / "link");
@@ -317,7 +348,8 @@ TEST_F(Swap, RefusesAFolderForProcessesOfDifferentFoldersUnlessTold) {
   EXPECT_CONTAINS(refused.err, "the processes run on different folders: " +
                                    fs::canonical(folder_ / "a").string() + " (pid " +
                                    std::to_string(other->pid()) + "), ");
-  EXPECT_EQ(swap({folder_ / "c", "--wait", "--from", folder_ / "b"}).out, pid_line(*one, "moved"));
+  EXPECT_EQ(swap({folder_ / "c", "--wait", "--from", folder_ / "b"}).out,
+            moved_line(*one, "b", "c"));
   // Who is there already need not go.
   EXPECT_EQ(swap({folder_ / "c", "--wait"}).exit_code, 0);
   EXPECT_EQ(swap({folder_ / "a", "--wait", "--pid", std::to_string(one->pid())}).exit_code, 0);
@@ -337,7 +369,7 @@ TEST_F(Swap, RollsEachProcessBack) {
   EXPECT_CONTAINS(seen.out, pid_line(*one, "would_move: from " + b + " to " + a));
   EXPECT_CONTAINS(seen.out, pid_line(*other, "refused: it has been in no other folder"));
   const ProgramResult result = exits(1, swap({"--rollback", "--wait"}));
-  EXPECT_CONTAINS(result.out, pid_line(*one, "moved"));
+  EXPECT_CONTAINS(result.out, pid_line(*one, "moved from " + b + " to " + a));
   EXPECT_CONTAINS(result.out, pid_line(*other, "refused: it has been in no other folder"));
   EXPECT_EQ(stats_json()["processes"][0]["folder"]["previous"], b);
   // From off, to where it was.
@@ -384,7 +416,7 @@ TEST_F(Swap, TellsOfAProcessThatEndsMeanwhile) {
   (void)process->wait();
   EXPECT_EQ(command.wait(), 0) << command.text();
   EXPECT_CONTAINS(command.text(), ": dead: it has ended meanwhile\n");
-  EXPECT_CONTAINS(command.text(), pid_line(*stays, "moved"));
+  EXPECT_CONTAINS(command.text(), moved_line(*stays, "a", "b"));
   finish(stays.get());
 }
 
@@ -405,7 +437,8 @@ TEST_F(Swap, TellsAndMovesAProcessWhoseFolderWasRefusedAtItsStart) {
     EXPECT_CONTAINS(text, "  in no folder");
     repoint("b");
     if (is_asked) {
-      EXPECT_EQ(swap({folder_ / "b", "--wait"}).out, pid_line(*process, "moved"));
+      EXPECT_EQ(swap({folder_ / "b", "--wait"}).out,
+                pid_line(*process, "moved from no folder to " + (folder_ / "b")));
     } else {
       while (stats_json()["processes"].back()["folder"]["state"] == "refused") usleep(20'000);
     }
@@ -418,7 +451,7 @@ TEST_F(Swap, TellsAndMovesAProcessWhoseFolderWasRefusedAtItsStart) {
 // Nothing has been launched, or loaded.
 TEST_F(Swap, MovesAProcessThatHasOnlyMadeAContext) {
   const auto process = engine(0, 1);
-  EXPECT_EQ(swap({folder_ / "b", "--wait"}).out, pid_line(*process, "moved"));
+  EXPECT_EQ(swap({folder_ / "b", "--wait"}).out, moved_line(*process, "a", "b"));
   finish(process.get());
   EXPECT_EQ(hits(), (Counts{{"b", 1}}));
 }
@@ -430,8 +463,8 @@ TEST_F(Swap, MovesAJobTogether) {
   const auto second = engine(1, 2, {{"FIBSHIM_JOB", "train"}});
   const auto other = engine(1, 2, {{"FIBSHIM_JOB", "serve"}});
   const ProgramResult result = exits(0, swap({folder_ / "b", "--job", "train"}));
-  EXPECT_CONTAINS(result.out, pid_line(*first, "moved"));
-  EXPECT_CONTAINS(result.out, pid_line(*second, "moved"));
+  EXPECT_CONTAINS(result.out, moved_line(*first, "a", "b"));
+  EXPECT_CONTAINS(result.out, moved_line(*second, "a", "b"));
   EXPECT_LACKS(result.out, std::to_string(other->pid()));
   for (const auto& engine : {first.get(), second.get(), other.get()}) finish(engine);
   EXPECT_EQ(hits(), (Counts{{"a", 5}, {"b", 4}}));

@@ -16,6 +16,10 @@ int bench_command(int argc, const char* const* argv) {
   options.trial.is_bench = true;
   line.option("--baseline", &options.baseline, "DIR",
               "a config folder whose solutions for the same definitions are timed, too");
+  line.option("--against-original", &options.originals, "FILE",
+              "time the kernels that the solutions replace, too, launched as this recording of "
+              "`fibshim record "
+              "--keep-images` has them; its launches are the cases");
   add_judge_options(&line, &options);
   bool is_warm = false;
   line.number("--warmups", &options.trial.warmups, 0, INT_MAX, "N",
@@ -25,9 +29,21 @@ int bench_command(int argc, const char* const* argv) {
   line.number("--trials", &options.trial.trials, 1, INT_MAX, "N", "trials (3)");
   line.flag("--all-sizes", &options.trial.ignores_when,
             "solutions are timed at sizes that their \"when\" leaves to others, too");
+  line.flag(
+      "--keep", &options.keeps,
+      "keep the times in DIR/measurements.json, from which `fibshim check` says what was never "
+      "measured, and which sizes a solution is too slow for");
   line.flag("--warm", &is_warm, "do not flush the L2 cache between launches");
   line.flag("--graph", &options.trial.uses_graph,
             "time launches inside a replayed graph, as engines run them; implies --warm");
+  line.check([&options]() -> std::string {
+    if (options.originals.empty() || (options.baseline.empty() && options.trial.python.empty() &&
+                                      options.recording.empty() && options.axes.empty())) {
+      return "";
+    }
+    return "--against-original takes its cases from the recording: without --baseline, --python, "
+           "--recording and --axis";
+  });
   if (!line.parse(argc, argv)) return line.exit_code();
   options.trial.flushes_l2 = !is_warm && !options.trial.uses_graph;
   return judge::run_judge(options);

@@ -12,6 +12,7 @@
 #include "tools/base/folder_list.h"
 #include "tools/images/kernel_list.h"
 #include "tools/lint/advice.h"
+#include "tools/lint/measurements.h"
 #include "tools/processes/gpus.h"
 #include "tools/processes/installation.h"
 #include "tools/record/pattern_coverage.h"
@@ -141,16 +142,62 @@ void fix_sums(const FolderModel& model) {
   }
 }
 
-// What needs no judgement: rights, then sums.
-void fix_folder(const std::string& folder, CheckOptions options) {
+// Where a line's character begins, from 1; npos: the text has none such.
+size_t byte_at(std::string_view text, uint32_t line, uint32_t column) {
+  size_t at = 0;
+  for (uint32_t i = 1; i < line; ++i) {
+    at = text.find('\n', at);
+    if (at == std::string_view::npos) return at;
+    ++at;
+  }
+  for (uint32_t i = 1; i < column; ++i) {
+    if (at >= text.size()) return std::string_view::npos;
+    do ++at;
+    while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80);
+  }
+  return at;
+}
+
+// Writes the one key that a misspelt one must be. True: some were.
+bool fix_keys(const std::vector<Diagnostic>& findings) {
+  bool has_fixed = false;
+  // From the end of each file, so that the places before it stay.
+  for (auto one = findings.rbegin(); one != findings.rend(); ++one) {
+    if (one->rule != Rule::unknown_key || one->meant.empty()) continue;
+    auto text = read_file(one->place.file, kMaxJsonBytes);
+    if (!text) continue;
+    const size_t at = byte_at(*text, one->place.line, one->place.column);
+    const size_t end = at >= text->size() ? at : text->find('"', at + 1);
+    if (end >= text->size() || (*text)[at] != '"') continue;
+    const std::string before = text->substr(at + 1, end - at - 1);
+    const std::string fault =
+        write_file(one->place.file, text->replace(at + 1, before.size(), one->meant));
+    print_message(
+        "check", "{}:{}: {}", printable(one->place.file), one->place.line,
+        fault.empty() ? fmt::format("\"{}\" is \"{}\" now", printable(before), one->meant) : fault);
+    has_fixed = has_fixed || fault.empty();
+  }
+  return has_fixed;
+}
+
+// What needs no judgement: rights, then keys, then sums.
+void fix_folder(const std::string& folder, const CheckOptions& given) {
   FolderModel model;
-  options.model = &model;
-  const CheckReport report = check_folder(folder, options);
+  CheckReport report;
+  const auto look = [&] {
+    CheckLint lint;
+    CheckOptions options = given;
+    options.lint = &lint;
+    options.model = &model;
+    report = check_folder(folder, options);
+  };
   const auto has = [&](Rule rule) {
     return std::ranges::any_of(report.diagnostics,
                                [&](const auto& one) { return one.rule == rule; });
   };
+  look();
   if (has(Rule::untrusted)) fix_modes(folder);
+  if (fix_keys(report.diagnostics)) look();
   if (has(Rule::image_sha256)) fix_sums(model);
 }
 
@@ -202,10 +249,20 @@ bool add_sms_of_gpus(std::vector<uint32_t>* sms) {
   return driver.fault.empty();
 }
 
+// With what was measured.
+class FolderLintWithTimes : public CheckLint {
+ public:
+  using CheckLint::CheckLint;
+  void check_model(const FolderModel& model, Diagnostics* diagnostics) override {
+    CheckLint::check_model(model, diagnostics);
+    report_measurements(model, diagnostics);
+  }
+};
+
 // Checks one folder, and writes what was asked for. False: it has an error.
 bool check_one(const std::string& folder, const Arguments& arguments, CheckReport* report) {
   std::string fault;
-  CheckLint lint(arguments.sms);
+  FolderLintWithTimes lint(arguments.sms);
   CheckOptions options = arguments.options;
   if (arguments.fixes) fix_folder(folder, options);
   options.lint = &lint;
@@ -230,9 +287,10 @@ int check_command(int argc, const char* const* argv) {
   line.json(&given.wants_json);
   line.flag("--write-manifest", &given.writes_manifest,
             "write DIR/fibshim.manifest, the list of files that minisign then signs");
-  line.flag("--fix", &given.fixes,
-            "mend first what needs no judgement: sums of images that were rebuilt, and files that "
-            "others can write");
+  line.flag(
+      "--fix", &given.fixes,
+      "mend first what needs no judgement: sums of images that were rebuilt, files that others "
+      "can write, and misspelt keys where only one can be meant");
   line.option(
           "--sm", &given.sms, "NUMBER",
           "compute capability, such as 90, that every solution should have an image for (may be "

@@ -15,6 +15,7 @@
 
 #include "shim/abi/recorder_api.h"
 #include "tools/commands/commands.h"
+#include "tools/lint/mistakes.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/files.h"
 #include "tools/counters/counters_files.h"
@@ -216,7 +217,7 @@ Finding check_config_folder(const SettingValues& settings) {
             "FIBSHIM_CONFIG is not set: the shim does nothing in programs started from here",
             "set it, or use 'fibshim run -c DIR'"};
   }
-  const CheckReport report = check_folder(folder);
+  const CheckReport report = check_with_mistakes(folder);
   std::string summary = format_summary(folder, report);
   summary.pop_back();
   const Status status = report.error_count > 0     ? Status::error
@@ -253,6 +254,12 @@ Finding check_stats_folder(const SettingValues& settings) {
             fmt::format("{}: cannot write in {}: {}", folder, existing.string(), strerror(errno)),
             "name another folder with FIBSHIM_STATS_DIR; launches are redirected all the same, but "
             "not counted"};
+  }
+  if (const std::string why = why_no_counters(folder); !why.empty()) {
+    return {"stats_dir", Status::error,
+            fmt::format("{}: the shim keeps no counters there: {}", folder, why),
+            "launches are redirected all the same; mend it, or name another folder with "
+            "FIBSHIM_STATS_DIR"};
   }
   const uint64_t free_bytes = uint64_t{space.f_bavail} * space.f_frsize;
   const std::string detail = fmt::format(

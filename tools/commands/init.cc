@@ -1,6 +1,7 @@
 // fibshim init: writes a config folder that works as it is: a definition, a pattern and a solution with its
 // images, taken from the folder demo. The simulated driver computes it, so it can be tried without a GPU.
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <system_error>
@@ -58,13 +59,17 @@ int init_command(int argc, const char* const* argv) {
     return kExitWrong;
   }
   const std::string name = shell_quoted(folder);
+  const std::string example = example_program_path();
   const std::string text = fmt::format(
       "{0} holds RMSNorm of hidden size 4096, as PyTorch launches it. Change it, and see:\n"
       "  fibshim check {0}\n"
       "  fibshim run -c {0} -- PROGRAM               # on a GPU\n"
       "  fibshim run --simulate -c {0} -- PROGRAM    # without one\n"
-      "  fibshim stats\n",
-      name);
+      "  fibshim stats\n"
+      "A PROGRAM to try it with, which launches that kernel and checks the results{2}:\n"
+      "  {1} --demo\n",
+      name, shell_quoted(example),
+      access(example.c_str(), X_OK) == 0 ? "" : " (`make demo` builds it)");
   return print_data(text) ? kExitFine : kExitWrong;
 }
 

@@ -43,6 +43,7 @@ struct Options {
   bool shows_progress = false;
   bool skips_check = false;
   bool is_forced = false;
+  bool simulates = false;
   std::vector<std::string> command;
 };
 
@@ -178,6 +179,7 @@ sigset_t watched_signals() {
   if (!options.config.empty()) words.insert(words.end(), {"--config", options.config});
   if (options.skips_check) words.emplace_back("--no-check");
   if (options.is_forced) words.emplace_back("--force");
+  if (options.simulates) words.emplace_back("--simulate");
   words.emplace_back("--");
   words.insert(words.end(), options.command.begin(), options.command.end());
   std::vector<const char*> argv;
@@ -470,6 +472,9 @@ int record_command(int argc, const char* const* argv) {
   line.flag("--no-check", &options.skips_check, "do not check the config folder first");
   line.flag("--force", &options.is_forced,
             "run a program that cannot be preloaded: what it starts perhaps can be");
+  line.flag(
+      "--simulate", &options.simulates,
+      "without a GPU: on the simulated driver of `fibshim run --simulate`; times say nothing then");
   line.option("--summary", &options.summary, "FILE",
               "rank the kernels of this recording; run nothing");
   line.number("-n,--top", &options.top, 0u, UINT32_MAX, "N", "of the summary: this many kernels");
@@ -481,6 +486,7 @@ int record_command(int argc, const char* const* argv) {
     if (runs + !options.summary.empty() + !options.from.empty() != 1) {
       return "takes one of: a command, --summary FILE, --from DIR";
     }
+    if (options.simulates && !runs) return "--simulate goes with a command";
     if (!options.summary.empty()) return options.output.empty() ? "" : "--summary takes no -o";
     if (options.wants_json || options.top != 0) return "--json and --top go with --summary";
     if (!options.keep_images.empty() && !runs) return "--keep-images goes with a command";

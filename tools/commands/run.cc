@@ -12,6 +12,7 @@
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/folder_list.h"
+#include "tools/lint/mistakes.h"
 #include "tools/processes/installation.h"
 #include "tools/processes/programs.h"
 
@@ -103,8 +104,14 @@ bool parse(int argc, const char* const* argv, Options* options, int* exit_code) 
 
 // Prints what is wrong with the folder to stderr. True when nothing keeps the program from running.
 bool check_config(const std::string& folder) {
-  const CheckReport report = check_folder(folder);
-  if (report.error_count == 0) return true;
+  const CheckReport report = check_with_mistakes(folder);
+  const FoundMistakes found = count_mistakes(folder, report);
+  if (found.errors == 0) {
+    // The engine takes it, and the program runs; said once, in one line.
+    if (found.mistakes > 0)
+      print_message("run", "{} {}", printable(folder), printable(found.words));
+    return true;
+  }
   std::string text = format_findings(report) + format_summary(folder, report);
   text.pop_back();
   print_message("run",

@@ -380,7 +380,13 @@ void report_gaps(const CountersFolder& folder, const Options& options) {
                                (folder.foreign_count == 1 ? " of other users is left out"
                                                           : " of other users are left out"));
   }
-  if (folder.processes.empty() && folder.refused.empty()) {
+  // Another user's own processes may well count there.
+  const bool is_refused =
+      !folder.refusal.empty() && !(folder.is_anothers && !folder.processes.empty());
+  if (is_refused) {
+    print_message("stats", "{}: the shim keeps no counters there: {}", printable(options.folder),
+                  folder.refusal);
+  } else if (folder.processes.empty() && folder.refused.empty()) {
     print_message("stats",
                   "no counters in {}: no process that uses CUDA has run under the shim "
                   "since they were cleared, or it had another FIBSHIM_STATS_DIR. "

@@ -14,6 +14,7 @@
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/files.h"
 #include "tools/base/folder_list.h"
+#include "tools/lint/mistakes.h"
 #include "tools/processes/installation.h"
 #include "tools/processes/processes.h"
 #include "tools/base/setting_values.h"
@@ -36,21 +37,30 @@ struct Options {
   std::string wait;  // seconds as given; empty: does not wait
   bool wants_link = false;
   bool is_unchecked = false;
+  bool is_forced = false;
   bool wants_json = false;
   std::string stats_dir;
   double wait_seconds = kDefaultWaitSeconds;
 };
 
-// False, with every mistake on stderr: the processes would refuse it.
-bool passes_check(const std::string& folder) {
-  const CheckReport report = check_folder(folder);
-  if (report.snapshot != nullptr && report.error_count == 0) return true;
+// Empty, or what is wrong with it: the processes would refuse it, or take it with its mistakes. Every error is on
+// stderr then; where mistakes are taken, one line is.
+std::string fault_of(const std::string& folder, bool takes_mistakes) {
+  const CheckReport report = check_with_mistakes(folder);
+  const FoundMistakes found = count_mistakes(folder, report);
+  if (report.snapshot != nullptr && found.errors == 0 && (found.mistakes == 0 || takes_mistakes)) {
+    if (found.mistakes > 0)
+      print_message("swap", "{} {}", printable(folder), printable(found.words));
+    return "";
+  }
   for (const Diagnostic& diagnostic : report.diagnostics) {
     if (diagnostic.severity == Severity::error) {
       print_message("swap", printable(format_diagnostic(diagnostic)));
     }
   }
-  return false;
+  if (found.errors > 0) return "the config folder is not valid";
+  print_message("swap", "nobody was asked; --force moves them to a folder with such mistakes");
+  return "the config folder has mistakes";
 }
 
 // The folder that a process is in, as others are compared with it; that of the start where it was refused.
@@ -278,11 +288,28 @@ std::string destination(const Options& options) {
                                : options.folder;
 }
 
-std::string to_text(const std::vector<MoveResult>& results) {
+// Where it was, by the counters that were read before, and where it goes.
+std::string journey_of(const ProcessCounters& process, const Options& options) {
+  const FolderInForce& folder = process.folder;
+  const std::string target = destination_of(process, options);
+  return fmt::format("from {} to {}",
+                     folder.state == FolderState::off ? "off"
+                     : folder.config.path.empty()     ? "no folder"
+                                                      : folder.config.path,
+                     target.empty() ? "off" : target);
+}
+
+std::string to_text(const std::vector<ProcessCounters>& processes,
+                    const std::vector<MoveResult>& results, const Options& options) {
   std::string out;
-  for (const MoveResult& result : results) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    const MoveResult& result = results[i];
     out += fmt::format("pid {}: {}", result.pid, move_state_name(result.state));
     if (!result.reason.empty()) out += ": " + printable(result.reason);
+    const bool is_asked = result.state == MoveState::asked;
+    if (is_asked || result.state == MoveState::moved) {
+      out += (is_asked ? " to move " : " ") + printable(journey_of(processes[i], options));
+    }
     if (result.moved_graphs != 0) {
       out += fmt::format(", {} with it", counted(result.moved_graphs, "graph"));
     }
@@ -306,6 +333,7 @@ nlohmann::ordered_json to_json(const Options& options,
     out["processes"].push_back({{"pid", results[i].pid},
                                 {"file", results[i].file},
                                 {"from", processes[i].folder.config.path},
+                                {"to", destination_of(processes[i], options)},
                                 {"state", move_state_name(results[i].state)},
                                 {"reason", results[i].reason},
                                 {"graphs_moved", results[i].moved_graphs},
@@ -342,10 +370,7 @@ std::vector<MoveResult> foresee(const std::vector<ProcessCounters>& processes,
       result.state = MoveState::would_stay;
       result.reason = "it is there already";
     } else {
-      const std::string from = is_off || folder.config.path.empty()
-                                   ? folder_state_name(folder.state)
-                                   : folder.config.path;
-      result.reason = fmt::format("from {} to {}", from, target.empty() ? "off" : target);
+      result.reason = journey_of(process, options);
     }
     out.push_back(std::move(result));
   }
@@ -371,11 +396,10 @@ bool is_fine(const MoveResult& result, const ProcessCounters& process, const Opt
 }
 
 int swap(const Options& options) {
-  if (!options.folder.empty() && !options.is_unchecked && !passes_check(options.folder)) {
-    if (options.wants_json) {
-      (void)print_json(to_json(options, {}, {}, "the config folder is not valid"));
-    }
-    return kExitWrong;
+  if (!options.folder.empty() && !options.is_unchecked) {
+    const std::string fault = fault_of(options.folder, options.is_forced);
+    if (!fault.empty() && options.wants_json) (void)print_json(to_json(options, {}, {}, fault));
+    if (!fault.empty()) return kExitWrong;
   }
   const auto deadline =
       ControlClock::now() + std::chrono::duration_cast<ControlClock::duration>(
@@ -404,7 +428,7 @@ int swap(const Options& options) {
     are_fine = is_fine(results[i], processes[i], options) && are_fine;
   }
   const bool is_printed = options.wants_json ? print_json(to_json(options, processes, results, ""))
-                                             : print_data(to_text(results));
+                                             : print_data(to_text(processes, results, options));
   if (are_fine && !options.is_dry_run) are_fine = settle_stale_configs(&*stale);
   return are_fine && is_printed ? kExitFine : kExitWrong;
 }
@@ -471,6 +495,8 @@ int swap_command(int argc, const char* const* argv) {
       "moved; implies --wait");
   line.flag("--no-check", &options.is_unchecked,
             "do not check the folder from here first; the processes do in any case");
+  line.flag("--force", &options.is_forced,
+            "also to a folder with mistakes that only `fibshim check` looks for; they are counted");
   line.json(&options.wants_json);
   line.stats_dir(&options.stats_dir, "ask there instead of in FIBSHIM_STATS_DIR");
   line.check([&options] {

@@ -346,6 +346,17 @@ namespace {
 
 bool is_us_or_root(uid_t user) { return user == geteuid() || user == 0; }
 
+// Why another user could put another folder in its place; empty: nobody can.
+std::string exchange_fault(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string above = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  struct stat status;
+  const bool is_open = stat(above.c_str(), &status) == 0 && (status.st_mode & S_IWOTH) != 0 &&
+                       (status.st_mode & S_ISVTX) == 0;
+  return is_open ? "other users may exchange it: everybody may write in the folder that it lies in"
+                 : "";
+}
+
 // Whose the folder is, and what follows from it. Empty, or why it is not even read.
 std::string judge_folder(const std::string& path, OpenFolder* folder) {
   struct stat status;
@@ -357,6 +368,8 @@ std::string judge_folder(const std::string& path, OpenFolder* folder) {
     if (path == default_stats_folder()) return folder->change_fault;
   } else if ((status.st_mode & 0022) != 0 && (status.st_mode & S_ISVTX) == 0) {
     folder->change_fault = "other users may write there (chmod go-w, or set the sticky bit)";
+  } else {
+    folder->change_fault = exchange_fault(path);
   }
   return "";
 }
@@ -413,6 +426,12 @@ tl::expected<OpenFolder, std::string> open_counters_folder(const std::string& fo
   return out;
 }
 
+std::string why_no_counters(const std::string& folder) {
+  const auto opened = open_counters_folder(folder);
+  if (!opened) return opened.error();
+  return opened->fd ? opened->change_fault : exchange_fault(folder);
+}
+
 bool OpenFolder::is_read(uid_t file_owner) const {
   return geteuid() == 0 || is_us_or_root(file_owner) || file_owner == owner;
 }
@@ -440,6 +459,8 @@ tl::expected<CountersFolder, std::string> read_counters_folder(const std::string
   const auto opened = open_counters_folder(folder);
   if (!opened) return tl::unexpected(opened.error());
   CountersFolder out{static_cast<bool>(opened->fd), {}, {}};
+  out.refusal = opened->change_fault;
+  out.is_anothers = opened->fd && !is_us_or_root(opened->owner);
   ReadingBudget budget;
   size_t count = 0;
   for (const std::string& name : opened->names) {

@@ -93,11 +93,18 @@ struct CountersFolder {
   std::vector<ProcessCounters> processes;  // by pid, then start time
   std::vector<RefusedFile> refused;        // by name
   size_t foreign_count = 0;                // files of other users, which were left out
+  // Why processes of its owner, or of whoever reads it, keep no counters in it; empty: they do.
+  std::string refusal;
+  bool is_anothers = false;  // because it is another user's, whose own processes keep theirs there
 };
 
 // Reads every "*.counters" file of the folder. The error says why the folder itself cannot be read; a
 // folder that does not exist is no error.
 tl::expected<CountersFolder, std::string> read_counters_folder(const std::string& folder);
+
+// Why a process of this user would keep no counters there, as the shim decides it; empty: it would. The folder need
+// not exist.
+std::string why_no_counters(const std::string& folder);
 
 // A folder that may be anybody's: the default one lies where everybody can make names, and in one with
 // the sticky bit every user may keep counters.

@@ -4,15 +4,16 @@
 #include <time.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/chrono.h>
 
 #include "loader/check/choices.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/try.h"
+#include "tools/judge/check_references.h"
 #include "tools/judge/gpu_lock.h"
 #include "tools/judge/inputs.h"
+#include "tools/judge/kept_times.h"
 #include "tools/judge/made_pattern.h"
 #include "tools/judge/original.h"
 #include "tools/judge/worker.h"
@@ -39,23 +40,17 @@ bool is_right_or_unjudged(const CaseOutcome& outcome) {
   return outcome.status == kPassed || outcome.status == kNotJudged;
 }
 
-std::string digest_of(const SolutionSpec& solution) {
-  std::string all;
-  for (const SolutionImage& image : solution.images) all += sha256_hex(image.hash);
-  return sha256_hex(sha256(all));
-}
-
 class Judge {
  public:
   explicit Judge(const JudgeOptions& options)
       : options_(options),
         command_(options.trial.is_bench ? "bench" : "verify"),
         shows_progress_(!options.is_quiet && isatty(STDERR_FILENO) != 0) {
-    context_.mode = !options.originals.empty() ? "verify-original"
-                    : !options.trial.is_bench  ? "verify"
-                    : options.trial.uses_graph ? "bench-graph"
-                    : options.trial.flushes_l2 ? "bench"
-                                               : "bench-warm";
+    context_.mode = options.trial.is_bench       ? options.trial.uses_graph   ? "bench-graph"
+                                                   : options.trial.flushes_l2 ? "bench"
+                                                                              : "bench-warm"
+                    : !options.originals.empty() ? "verify-original"
+                                                 : "verify";
   }
 
   int run() {
@@ -63,7 +58,7 @@ class Judge {
     if (!options_.baseline.empty() && !read_folder(options_.baseline, &baseline_)) {
       return kExitWrong;
     }
-    if (options_.checks_references) return check_references();
+    if (options_.checks_references) return check_references(folder_, options_, command_);
     const std::string& path = options_.originals.empty() ? options_.recording : options_.originals;
     if (!path.empty()) {
       auto recording = tools::read_recording(path);
@@ -85,10 +80,16 @@ class Judge {
     trial_.data_root = root;
     trial_.originals = options_.originals;
 
+    if (options_.keeps && !kept_.read(folder_.model, command_)) return kExitWrong;
     if (!probe()) return kExitWrong;
     read_earlier();
     for (const uint32_t solution : chosen_) {
+      const size_t before = records_.size();
       if (!judge_solution(solution)) return kExitWrong;
+      if (options_.keeps && !kept_.add(folder_.model.solutions[solution], context_,
+                                       std::span(records_).subspan(before), command_)) {
+        return kExitWrong;
+      }
     }
     if (shows_progress_) fmt::print(stderr, "\r\033[K");
     return report();
@@ -349,7 +350,7 @@ class Judge {
                   definition.op_type,
                   solution.name.name,
                   solution.author,
-                  digest_of(solution),
+                  images_digest(solution),
                   {},
                   {},
                   {}};
@@ -382,6 +383,9 @@ class Judge {
       const CaseOutcome& rival = rivals[i].outcome;
       const bool is_timed = is_right_or_unjudged(rival);
       judged.baseline = {rivals[i].solution, is_timed ? rival.latency_ms : 0};
+      if (outcomes[i].original_ms > 0) {
+        judged.baseline = {cases[i].original->pattern, outcomes[i].original_ms};
+      }
       if (!rivals[i].solution.empty() && !is_timed) {
         print_message(command_, tools::printable(fmt::format(
                                     "baseline {} ({}): {}: {}", rivals[i].solution,
@@ -409,6 +413,10 @@ class Judge {
   }
 
   int report() {
+    if (options_.keeps && !options_.is_quiet) {
+      print_message(command_, fmt::format("{} kept in {}", tools::counted(kept_.count(), "time"),
+                                          tools::printable(kMeasurementsFile)));
+    }
     if (!options_.is_quiet) {
       for (const std::string& skip : skips_) print_message(command_, tools::printable(skip));
       if (resumed_ > 0) {
@@ -454,88 +462,6 @@ class Judge {
         records_, [&](const Json& record) { return record["evaluation"]["status"] == status; }));
   }
 
-  // Of one case. *outputs: what was compared.
-  static Result<std::vector<Comparison>> compare_references(const Subject& subject,
-                                                            const Workload& workload, int run,
-                                                            PythonReference* python,
-                                                            std::vector<OutputSpec>* outputs) {
-    const Definition& definition = *subject.definition;
-    CaseData data;
-    AxisValues axes = workload.axes;
-    for (const DefinitionAxis& axis : definition.axes) {
-      if (axis.is_const) axes[axis.name] = axis.value;
-    }
-    data.scalars["eps"] = eps_of(definition);
-    FIBSHIM_TRY(make_inputs({definition, subject.op, axes, run, {}}, &data));
-    for (const DefinitionArgument& argument : definition.arguments) {
-      if (!argument.is_output) continue;
-      outputs->push_back(
-          {argument.name, element_type_of(argument.dtype), shape_of(argument.shape, axes)});
-    }
-    const RowReference native =
-        FIBSHIM_TRY(make_reference({subject.op, definition, data, *outputs}));
-    std::map<std::string, Tensor> told = FIBSHIM_TRY(python->run(data));
-    std::vector<Tensor> found;
-    std::vector<Tolerance> tolerances;
-    for (const OutputSpec& output : *outputs) {
-      found.push_back(std::move(told.at(output.name)));
-      tolerances.push_back(default_tolerance(*output.type));
-    }
-    std::vector<int64_t> rows(static_cast<size_t>(outputs->empty() ? 0 : (*outputs)[0].shape[0]));
-    std::iota(rows.begin(), rows.end(), 0);
-    return compare_rows(native, *outputs, rows, found, tolerances);
-  }
-
-  // The native references against the definitions' own, on made inputs; no GPU needed.
-  int check_references() {
-    bool is_fine = true;
-    size_t compared = 0;
-    std::vector<std::vector<std::string>> rows = {
-        {"DEFINITION", "AXES", "OUTPUT", "VERDICT", ">MAX ABS", ">MAX REL"}};
-    std::string faults;
-    const SolutionSpec nobody;  // definitions need no solution for this
-    const VerifyBlock nothing;
-    for (const Definition& definition : folder_.model.definitions) {
-      const auto& wanted = options_.definitions;
-      if (!wanted.empty() && std::ranges::find(wanted, definition.name.name) == wanted.end()) {
-        continue;
-      }
-      const Subject subject{&definition, &nobody, &nothing, find_op(definition, "")};
-      if (subject.op.empty() || is_sampling_op(subject.op) || definition.reference.empty())
-        continue;
-      auto python = PythonReference::start(options_.trial.python, definition);
-      if (!python) {
-        print_message(command_, tools::printable(python.error().message));
-        return kExitWrong;
-      }
-      int run = 0;
-      for (const Workload& workload : make_cases(subject, options_, {})) {
-        std::vector<OutputSpec> outputs;
-        const auto comparisons =
-            compare_references(subject, workload, run++, python->get(), &outputs);
-        if (!comparisons) {
-          faults += fmt::format("{}: {}\n", definition.name.name, comparisons.error().message);
-          is_fine = false;
-          break;
-        }
-        for (size_t i = 0; i < outputs.size(); ++i) {
-          const Comparison& whole = (*comparisons)[i];
-          const std::string fault = whole.fault(default_tolerance(*outputs[i].type));
-          rows.push_back({definition.name.name, tools::pairs_words(workload.axes), outputs[i].name,
-                          fault.empty() ? "agree" : "DIFFER",
-                          fmt::format("{:.1e}", whole.max_absolute_error),
-                          fmt::format("{:.1e}", whole.max_relative_error)});
-          if (!fault.empty()) faults += fmt::format("{}: {}\n", definition.name.name, fault);
-          is_fine = is_fine && fault.empty();
-          ++compared;
-        }
-      }
-    }
-    const bool is_written = tools::print_data(tools::format_table(rows) + faults);
-    if (compared == 0) print_message(command_, "no definition has both references");
-    return is_written && is_fine && compared > 0 ? kExitFine : kExitWrong;
-  }
-
   const JudgeOptions& options_;
   const char* const command_;
   const bool shows_progress_;
@@ -546,6 +472,7 @@ class Judge {
   RecordContext context_;
   std::map<std::string, Json> earlier_;  // by record_key
   std::vector<Json> records_;
+  KeptTimes kept_;
   std::set<std::string> skips_;
   size_t skipped_ = 0, resumed_ = 0, done_solutions_ = 0;
 };
@@ -566,6 +493,7 @@ void visit_members(Outcome& outcome, const Visit& visit) {
   visit("max_relative_error", outcome.max_relative_error);
   visit("matched_ratio", outcome.matched_ratio);
   visit("latency_ms", outcome.latency_ms);
+  visit("original_ms", outcome.original_ms);
   visit("trial_ms", outcome.trial_ms);
   visit("lowest_ms", outcome.lowest_ms);
   visit("highest_ms", outcome.highest_ms);

@@ -17,6 +17,7 @@ struct JudgeOptions {
   std::string recording;  // of a program's launches; "": none
   std::string originals;  // the same, whose kernels are the references; "": references are
   std::string output;
+  bool keeps = false;  // times in the folder's measurements.json
   double timeout_s = 300;
   bool wants_json = false;
   bool is_quiet = false;

@@ -53,6 +53,7 @@ Result<OriginalAnswer> Originals::ask(Gpu* gpu, const OriginalCase& original, co
   };
   const auto function = load(gpu, *original.launch.kernel);
   if (!function) return says_nothing(function.error().message);
+  answer.kernel = *function;
   FIBSHIM_TRY(buffers->prepare(data));
   fputs(kOriginalRuns, stderr);
   auto ran = gpu->launch(*function, launch);

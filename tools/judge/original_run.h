@@ -11,6 +11,7 @@ inline constexpr char kOriginalRuns[] = "(the original kernel was running)\n";
 
 struct OriginalAnswer {
   std::map<std::string, Tensor> outputs;
+  CUfunction kernel = nullptr;
   std::string why;            // it says nothing; "" when it does
   bool is_no_launch = false;  // because such a launch was never made
   bool is_gpu_lost = false;   // because it faulted: nothing more can be run in this process

@@ -47,7 +47,8 @@ struct CaseOutcome {
   double max_absolute_error = 0;
   double max_relative_error = 0;
   double matched_ratio = 1;
-  double latency_ms = 0;  // mean of the trials' medians
+  double latency_ms = 0;   // mean of the trials' medians
+  double original_ms = 0;  // the same of the original, where `bench` has one
   std::vector<double> trial_ms;
   double lowest_ms = 0, highest_ms = 0;  // the 10th and the 90th percentile of all iterations
   int64_t bytes = 0;  // that a launch must move at least: inputs and outputs once
@@ -93,7 +94,7 @@ class Trial {
   Tolerance tolerance_of(const OutputSpec& output) const;
   Result<void> compare(const CaseData& data, const std::vector<BufferSpec>& specs,
                        DeviceBuffers* buffers, CaseOutcome* outcome);
-  Result<void> measure(const Launch& launch, CaseOutcome* outcome);
+  Result<void> measure(CUfunction kernel, const Launch& launch, CaseOutcome* outcome);
 
   Gpu* gpu_;
   const Folder& folder_;

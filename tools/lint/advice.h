@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tools/lint/mistakes.h"
+#include "tools/lint/schema.h"
 #include "tools/lint/verify_block.h"
 #include "loader/read/diagnostics.h"
 #include "loader/compile/model.h"
@@ -18,13 +19,16 @@ void advise(const FolderModel& model, const std::vector<uint32_t>& sms, Diagnost
 class CheckLint : public VerifyBlocks {
  public:
   explicit CheckLint(std::vector<uint32_t> sms = {}) : sms_(std::move(sms)) {}
+  void look_at(Kind kind, JsonValue root) override;
   void check_model(const FolderModel& model, Diagnostics* diagnostics) override {
     find_mistakes(model, diagnostics);
     advise(model, sms_, diagnostics);
   }
+  void finish(Diagnostics* diagnostics) override;
 
  private:
   std::vector<uint32_t> sms_;
+  std::vector<SchemaFault> schema_faults_;
 };
 
 }  // namespace fibshim

@@ -218,4 +218,40 @@ void find_mistakes(const FolderModel& model, Diagnostics* diagnostics) {
   MistakeFinder(model, diagnostics).run();
 }
 
+namespace {
+
+class MistakeLint : public FolderLint {
+ public:
+  void read_solution(JsonValue /*root*/, const SolutionSpec& /*solution*/,
+                     Diagnostics* /*diagnostics*/) override {}
+  void check_model(const FolderModel& model, Diagnostics* diagnostics) override {
+    find_mistakes(model, diagnostics);
+  }
+};
+
+}  // namespace
+
+CheckReport check_with_mistakes(const std::string& folder) {
+  MistakeLint lint;
+  CheckOptions options;
+  options.lint = &lint;
+  return check_folder(folder, options);
+}
+
+FoundMistakes count_mistakes(const std::string& folder, const CheckReport& report) {
+  FoundMistakes out;
+  const Diagnostic* first = nullptr;
+  for (const Diagnostic& one : report.diagnostics) {
+    if (rule_info(one.rule).effect != Effect::mistake) continue;
+    if (out.mistakes++ == 0) first = &one;
+  }
+  out.errors = report.error_count - out.mistakes;
+  if (first == nullptr) return out;
+  out.words = (out.mistakes == 1 ? "has a mistake: "
+                                 : "has " + std::to_string(out.mistakes) + " mistakes, such as ") +
+              format_diagnostic(*first) + "; 'fibshim check " + folder + "' shows " +
+              (out.mistakes == 1 ? "it" : "them");
+  return out;
+}
+
 }  // namespace fibshim

@@ -15,7 +15,7 @@ root=$folder$prefix
 licences=$root/share/doc/fibshim/third-party
 mkdir -p "$licences"
 for package in libelf1 zlib1g libpcre2-dev libsodium-dev liblz4-dev libzstd-dev nlohmann-json3-dev \
-  libcli11-dev libfmt-dev libxxhash-dev libexpected-dev libboost-dev; do
+  libcli11-dev libvalijson-dev libfmt-dev libxxhash-dev libexpected-dev libboost-dev; do
   terms=/usr/share/doc/$package/copyright
   # The names of some have a suffix, such as t64.
   [ -e "$terms" ] || terms=$(find /usr/share/doc -path "*/$package*/copyright" | head -n 1)

@@ -38,6 +38,11 @@ std::string simulator_path() {
       {"lib/fibshim-sim", "lib64/fibshim-sim", "lib/" FIBSHIM_MULTIARCH "/fibshim-sim", "sim"},
       "libcuda.so.1");
 }
+std::string example_program_path() {
+  return path_in({"lib/fibshim-sim/hosts", "lib64/fibshim-sim/hosts",
+                  "lib/" FIBSHIM_MULTIARCH "/fibshim-sim/hosts", "tests/hosts"},
+                 "engine");
+}
 std::string demo_folder_path() { return path_in({"share/fibshim/config", "config"}, "demo"); }
 
 std::string absolute_path(const std::string& path) {

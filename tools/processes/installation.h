@@ -14,8 +14,9 @@ std::string shim_library_path();
 std::string loader_library_path();
 std::string record_library_path();
 
-std::string simulator_path();    // libcuda.so.1, a driver that needs no GPU
-std::string demo_folder_path();  // a config folder that the simulator computes
+std::string simulator_path();        // libcuda.so.1, a driver that needs no GPU
+std::string demo_folder_path();      // a config folder that the simulator computes
+std::string example_program_path();  // launches what that folder replaces
 
 // `path` made absolute, without following links: FIBSHIM_CONFIG may name a link that is repointed
 // later.

@@ -34,6 +34,7 @@ libexpected-dev:/usr/include/tl/expected.hpp
 libpcre2-dev:/usr/include/pcre2.h
 libsodium-dev:/usr/include/sodium.h
 libcli11-dev:/usr/include/CLI/CLI.hpp
+libvalijson-dev:/usr/include/valijson/validator.hpp
 libfmt-dev:/usr/include/fmt/format.h
 liblz4-dev:/usr/include/lz4.h
 libzstd-dev:/usr/include/zstd.h

@@ -247,6 +247,40 @@ TEST_F(Original, OneThatCrashesOrHangsIsNotTheSolutionsFailure) {
   EXPECT_CONTAINS(exits(1, against_original()).out, "RUNTIME_ERROR");
 }
 
+// The engine's kernel is the slower one, or the solution is.
+TEST_F(Original, BenchTimesItBesideTheSolutionAndKeepsBoth) {
+  ProgramOptions options;
+  options.environment = {{"LD_LIBRARY_PATH", build_path("sim")},
+                         {"SIMCUDA_KERNELS", build_path("tests/data/libjudged_kernels.so")}};
+  const auto bench = [&](const std::string& original, const std::string& ours) {
+    write_folder(original, ours);
+    record(original);
+    std::filesystem::remove(folder_ / "config/measurements.json");
+    const ProgramResult result =
+        exits(0, run_fibshim({"bench", "--keep", folder_ / "config", "--against-original",
+                              folder_ / "recorded", "--iterations", "5", "--trials", "1"},
+                             options));
+    EXPECT_CONTAINS(result.out, "2 cases: 2 passed");
+    const auto kept = parse_json(read_text(folder_ / "config/measurements.json"));
+    EXPECT_EQ(kept["measurements"].size(), 1u);
+    EXPECT_EQ(kept["measurements"][0]["original"], "engine-mystery");
+    EXPECT_EQ(kept["measurements"][0]["mode"], "bench");
+    return kept["measurements"][0]["times"];
+  };
+  for (const auto& time : bench("norm_slow", "norm_right")) {
+    EXPECT_GT(time["original_us"].get<double>(), 2 * time["us"].get<double>()) << time;
+  }
+  EXPECT_LACKS(run_fibshim({"check", folder_ / "config"}).out, "[measured-slower]");
+  for (const auto& time : bench("norm_right", "norm_slow")) {
+    EXPECT_GT(time["us"].get<double>(), 2 * time["original_us"].get<double>()) << time;
+  }
+  EXPECT_CONTAINS(run_fibshim({"check", folder_ / "config"}).out, "[measured-slower]");
+  EXPECT_EQ(run_fibshim({"bench", folder_ / "config", "--against-original", folder_ / "recorded",
+                         "--axis", "batch_size=1"})
+                .exit_code,
+            2);
+}
+
 TEST_F(Original, BenchTimesWhatIsNotJudged) {
   write_folder("norm_right", "norm_right");
   ProgramOptions options;
