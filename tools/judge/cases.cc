@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "tools/judge/inputs.h"
-#include "tools/judge/judge.h"
+#include "tools/judge/cases.h"
 #include "tools/judge/usual_values.h"
 
 namespace fibshim::judge {

@@ -1,7 +1,7 @@
 // The native references against the definitions' own, on made inputs; no GPU needed.
 #pragma once
 
-#include "tools/judge/judge.h"
+#include "tools/judge/cases.h"
 
 namespace fibshim::judge {
 
