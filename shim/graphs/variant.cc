@@ -4,7 +4,7 @@
 
 #include "shim/base/log.h"
 #include "shim/driver/driver.h"
-#include "shim/graphs/early_nodes.h"
+#include "shim/graphs/rewrites.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/registry/generation.h"
 
@@ -52,50 +52,87 @@ bool find_kept(const Block<KernelNode>& nodes, CUgraphNode kept, size_t* index) 
 
 enum class Rewriting : uint8_t { done, refused, failed };
 
-// Rewrites a new copy of the originals. `is_refused`: nodes that keep their original, as the driver refuses another;
-// on `refused` there is one more, or nothing begins early any more, and the copy is of no use.
-Rewriting rewrite_copy(const Originals& originals, CUgraph copy, const Block<bool>& is_refused,
-                       Variant* variant, bool* lets_begin_early, bool* is_changed) {
+// What is tried of a copy, and given up where the driver refuses it.
+struct Attempt {
+  Block<bool> is_refused;  // nodes that keep their original
+  bool has_rewrites;
+  bool lets_begin_early;
+};
+
+// The kernel nodes of a copy, by their places among the originals'. Its nodes need not stand in their order.
+bool find_copies(const Originals& originals, CUgraph copy, const Block<CopiedKernel>& kernels) {
   size_t index = 0;
   size_t count = 0;
-  bool was_refused = false;
+  return for_each_copied_kernel(
+             originals.graph, copy,
+             [&](CUgraphNode kept, CUgraph graph, CUgraphNode node, bool is_certain) {
+               if (!find_kept(originals.nodes, kept, &index)) return false;
+               ++count;
+               kernels[index] = {graph, node, is_certain, false, kNoCounter};
+               return true;
+             }) &&
+         count == kernels.count();
+}
+
+// Replaces one node of the copy, if a solution is for it. False: the driver refuses.
+bool rewrite_kernel(const Originals& originals, const CopiedKernel& kernel, size_t index,
+                    bool is_refused, Variant* variant, const Block<RewrittenNode>& rewritten,
+                    bool* is_changed) {
+  NodeParams params;
+  if (!read_kernel(originals.nodes[index].kept, &params)) return false;
+  PlannedNode planned;
+  plan_copied_node(originals.nodes[index].kept, params, &planned);
+  if (planned.is_redirect() && is_refused) {
+    refuse_node(&planned.plan, Outcome::fallback_refused);
+    memset(&planned.shape, 0, sizeof planned.shape);
+  }
+  VariantNode& made = variant->nodes[index];
+  if (planned.is_redirect()) {
+    *is_changed = true;
+    if (!rewrite_node(kernel.graph, kernel.node, planned)) return false;
+    if (!originals.nodes[index].is_disabled) {
+      rewritten[index] = {kernel.graph, kernel.node, planned.plan.launch.decision->snapshot,
+                          &solution_of(planned.plan), &made.shape};
+    }
+  }
+  made.shape = planned.shape;
+  const bool is_unknown = planned.plan.launch.candidate == nullptr;
+  (void)count_node_as(variant, index,
+                      is_unknown && kernel.refused != kNoCounter ? kernel.refused
+                                                                 : planned.plan.counter,
+                      false);
+  return true;
+}
+
+// Rewrites a new copy of the originals. On `refused` the driver has refused something, which is not to be tried
+// again, and the copy is of no use.
+Rewriting rewrite_copy(const Originals& originals, CUgraph copy, Attempt* attempt, Variant* variant,
+                       bool* is_changed) {
+  const size_t count = variant->nodes.count();
   Block<RewrittenNode> rewritten;
-  if (!rewritten.allocate(variant->nodes.count())) return Rewriting::failed;
-  *is_changed = false;
-  const bool is_done = for_each_copied_kernel(
-      originals.graph, copy, [&](CUgraphNode kept, CUgraph graph, CUgraphNode node, bool) {
-        // A copy's nodes need not stand in the order of its original's.
-        if (!find_kept(originals.nodes, kept, &index)) return false;
-        NodeParams params;
-        if (!read_kernel(kept, &params)) return false;
-        ++count;
-        VariantNode& made = variant->nodes[index];
-        made.node = node;
-        PlannedNode planned;
-        plan_copied_node(kept, params, &planned);
-        if (planned.is_redirect() && is_refused[index]) {
-          refuse_node(&planned.plan, Outcome::fallback_refused);
-          memset(&planned.shape, 0, sizeof planned.shape);
-        }
-        if (planned.is_redirect()) {
-          *is_changed = true;
-          if (!rewrite_node(graph, node, planned)) {
-            is_refused[index] = was_refused = true;
-            return false;
-          }
-          if (!originals.nodes[index].is_disabled) {
-            rewritten[index] = {graph, node, planned.plan.launch.decision->snapshot,
-                                &solution_of(planned.plan), &made.shape};
-          }
-        }
-        made.shape = planned.shape;
-        (void)count_node_as(variant, index, planned.plan.counter, false);
-        return true;
-      });
-  if (was_refused) return Rewriting::refused;
-  if (!is_done || count != variant->nodes.count()) return Rewriting::failed;
-  if (!*lets_begin_early || let_nodes_begin_early(rewritten)) return Rewriting::done;
-  *lets_begin_early = false;
+  Block<CopiedKernel> kernels;
+  if (!rewritten.allocate(count) || !kernels.allocate(count) ||
+      !find_copies(originals, copy, kernels)) {
+    return Rewriting::failed;
+  }
+  for (size_t i = 0; i < count; ++i) variant->nodes[i].node = kernels[i].node;
+  if (attempt->has_rewrites) {
+    const Absorbed absorbed = absorb_kernels(originals, copy, kernels, variant, rewritten);
+    if (absorbed == Absorbed::failed) {
+      attempt->has_rewrites = false;
+      return Rewriting::refused;
+    }
+    *is_changed = variant->has_rewrites = absorbed == Absorbed::some;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (!kernels[i].is_taken && !rewrite_kernel(originals, kernels[i], i, attempt->is_refused[i],
+                                                variant, rewritten, is_changed)) {
+      attempt->is_refused[i] = true;
+      return Rewriting::refused;
+    }
+  }
+  if (!attempt->lets_begin_early || let_nodes_begin_early(rewritten)) return Rewriting::done;
+  attempt->lets_begin_early = false;
   return Rewriting::refused;
 }
 
@@ -183,10 +220,9 @@ void count_nodes(const Variant& variant) {
 Made make_rewritten(const Originals& originals, Variant** out) {
   *out = nullptr;
   const uint64_t generation = current_generation()->number;
-  Block<bool> is_refused;
-  if (!is_refused.allocate(originals.nodes.count())) return Made::failed;
-  bool lets_begin_early = originals.lets_begin_early;
-  for (int attempt = 0; attempt < kMostRefusals; ++attempt) {
+  Attempt attempt = {{}, true, originals.may_be_rearranged};
+  if (!attempt.is_refused.allocate(originals.nodes.count())) return Made::failed;
+  for (int refusals = 0; refusals < kMostRefusals; ++refusals) {
     Variant* const variant = make_variant(originals.nodes.count());
     if (variant == nullptr) return Made::failed;
     variant->generation = generation;
@@ -196,8 +232,8 @@ Made make_rewritten(const Originals& originals, Variant** out) {
       return Made::failed;
     }
     bool is_changed = false;
-    const Rewriting rewriting = rewrite_copy(originals, variant->graph, is_refused, variant,
-                                             &lets_begin_early, &is_changed);
+    const Rewriting rewriting =
+        rewrite_copy(originals, variant->graph, &attempt, variant, &is_changed);
     if (rewriting == Rewriting::done) {
       // What was counted as if all nodes ran.
       for (size_t i = 0; i < originals.nodes.count(); ++i) {
