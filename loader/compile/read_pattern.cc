@@ -36,9 +36,9 @@ class PatternReader {
   std::unique_ptr<PatternSpec> read() {
     if (!expect_kind(root_, JsonKind::object, "a pattern", diagnostics_)) return nullptr;
     const uint32_t errors_before = diagnostics_->error_count();
-    std::vector<std::string_view> accepted = {"label",     "benefit", "description",
-                                              "match",     "axes",    "arguments",
-                                              "writes",    "where",   "definition"};
+    std::vector<std::string_view> accepted = {"label",  "benefit", "description",
+                                              "match",  "axes",    "arguments",
+                                              "writes", "where",   "definition"};
     is_rewrite_ = root_.find("match") && root_.find("match").kind() == JsonKind::array;
     if (is_rewrite_) accepted.insert(accepted.end(), {"dead", "analysis"});
     accept_only(root_, accepted, is_rewrite_ ? "a rewrite pattern" : "a pattern", diagnostics_);
@@ -217,9 +217,8 @@ class PatternReader {
     if (value.kernel == 0) return {.kind = Source::Kind::geometry, .index = index};
     const MemberSpec& member = pattern_->members[value.kernel];
     const size_t at = member.first_param + member.params.size() + index;
-    return {.kind = Source::Kind::param,
-            .type = ValueType::uint32,
-            .index = static_cast<uint16_t>(at)};
+    return {
+        .kind = Source::Kind::param, .type = ValueType::uint32, .index = static_cast<uint16_t>(at)};
   }
 
   void read_param(JsonValue object, JsonValue arg, const std::string& what, PatternValue* value) {

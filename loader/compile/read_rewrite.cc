@@ -28,8 +28,8 @@ void read_members(JsonValue match, PatternSpec* pattern, Diagnostics* diagnostic
   }
   if (params.size() <= kMaxParams) return;
   diagnostics->add(Rule::limit, match.mark(),
-                   "the kernels have " + std::to_string(params.size()) +
-                       " parameters, with " + std::to_string(kGeometryCount) +
+                   "the kernels have " + std::to_string(params.size()) + " parameters, with " +
+                       std::to_string(kGeometryCount) +
                        " for the geometry of each after the first; at most " +
                        std::to_string(kMaxParams) + " are accepted");
 }

@@ -21,8 +21,8 @@ inline constexpr uint32_t kMaxParams = 128;     // parameters of one kernel, ori
 inline constexpr uint32_t kMaxKeyParts = 8;     // launch-time values in one definition name
 inline constexpr uint32_t kMaxCaptures = 8;     // named groups that a pattern uses
 inline constexpr uint32_t kMaxStackDepth = 16;  // values an expression may have in flight
-inline constexpr uint32_t kMaxNameLength = 512;  // bytes of a definition name, NUL included
-inline constexpr uint32_t kMaxChoices = 8;       // solutions of one definition
+inline constexpr uint32_t kMaxNameLength = 512;    // bytes of a definition name, NUL included
+inline constexpr uint32_t kMaxChoices = 8;         // solutions of one definition
 inline constexpr uint32_t kMaxRewriteKernels = 8;  // kernels of one rewrite pattern
 
 using Offset = uint32_t;
@@ -249,7 +249,7 @@ enum class PatternKind : uint8_t {
 
 struct Pattern {
   Offset label;  // of a member "label[0]" and so on
-  Offset file;  // path below the folder's root
+  Offset file;   // path below the folder's root
   int32_t benefit;
   uint32_t has_params;          // 1 when `param_sizes` was given
   Array<uint16_t> param_sizes;  // bytes, in order
@@ -280,8 +280,9 @@ struct RewriteBuffer {
 // Several kernels of a graph that become one launch. Its pattern reads the launch of all of them: their parameters
 // one behind the other, those of each but the first followed by its geometry, kGeometryCount parameters of four bytes.
 struct Rewrite {
-  uint32_t pattern;       // index into Snapshot::patterns
-  uint32_t first_member;  // the same, of the first of `member_count`, in the order in which they run
+  uint32_t pattern;  // index into Snapshot::patterns
+  uint32_t
+      first_member;  // the same, of the first of `member_count`, in the order in which they run
   uint8_t member_count;
   uint8_t is_analysis;  // counted where it could be, and never made
   uint16_t reserved;
@@ -395,9 +396,10 @@ struct Snapshot {
   Offset root;          // absolute path of the folder, links resolved; of several, ':' between them
   uint64_t
       root_device;  // what was opened: st_dev and st_ino of the folder that was read; of several,
-  uint64_t root_inode;      // mix_identity() (folder_list.h)
-  Array<Offset> roots;      // the single paths
-  Array<Pattern> patterns;  // by falling benefit, then label: the order of trial; then the members of rewrites
+  uint64_t root_inode;  // mix_identity() (folder_list.h)
+  Array<Offset> roots;  // the single paths
+  Array<Pattern>
+      patterns;  // by falling benefit, then label: the order of trial; then the members of rewrites
   Array<Rewrite> rewrites;  // in the order of trial
   Array<Solution> solutions;
   Array<Binding> bindings;

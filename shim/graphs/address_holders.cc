@@ -128,10 +128,10 @@ class Search {
     CUDA_MEMCPY3D copy;
     memset(&copy, 0, sizeof copy);
     if (get == nullptr || get(node, &copy) != CUDA_SUCCESS) return false;
-    return add_side(copy.srcMemoryType, copy.srcDevice, copy.srcHost, copy.srcPitch,
-                    copy.srcHeight, copy.srcXInBytes, copy.srcY, copy.srcZ, copy) &&
-           add_side(copy.dstMemoryType, copy.dstDevice, copy.dstHost, copy.dstPitch,
-                    copy.dstHeight, copy.dstXInBytes, copy.dstY, copy.dstZ, copy);
+    return add_side(copy.srcMemoryType, copy.srcDevice, copy.srcHost, copy.srcPitch, copy.srcHeight,
+                    copy.srcXInBytes, copy.srcY, copy.srcZ, copy) &&
+           add_side(copy.dstMemoryType, copy.dstDevice, copy.dstHost, copy.dstPitch, copy.dstHeight,
+                    copy.dstXInBytes, copy.dstY, copy.dstZ, copy);
   }
 
   bool look_into_fill(CUgraphNode node) {

@@ -36,7 +36,8 @@ class ExecChange {
     bool is_done = true;
     for_each_own([&](Variant* variant) {
       CUgraphNode copy = nullptr;
-      is_done = is_done && !undoes_rewrites(*variant) && find_in_clone(kept, variant->graph, &copy) &&
+      is_done = is_done && !undoes_rewrites(*variant) &&
+                find_in_clone(kept, variant->graph, &copy) &&
                 set_in(variant->exec, copy) == CUDA_SUCCESS;
     });
     if (!is_done) rebuild();

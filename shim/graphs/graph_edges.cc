@@ -43,8 +43,8 @@ bool GraphShape::read(CUgraph graph) {
   const size_t node_count = nodes.count();
   if (!from.allocate(count) || !to.allocate(count) || !data.allocate(count) ||
       !has_other_ports.allocate(node_count) || !room_.allocate(5 * node_count + 1 + count) ||
-      (count != 0 && get_edges(graph, from.begin(), to.begin(), data.begin(), &count) !=
-                         CUDA_SUCCESS)) {
+      (count != 0 &&
+       get_edges(graph, from.begin(), to.begin(), data.begin(), &count) != CUDA_SUCCESS)) {
     return false;
   }
   uint32_t* const first = room_.begin();

@@ -8,8 +8,9 @@ namespace fibshim {
 
 // Of one graph, without its child graphs.
 struct GraphShape {
-  Block<CUgraphNode> nodes;    // sorted
-  Block<bool> has_other_ports;  // somebody waits for something else of it than its end, or its word to begin early
+  Block<CUgraphNode> nodes;  // sorted
+  Block<bool>
+      has_other_ports;  // somebody waits for something else of it than its end, or its word to begin early
   Dag dag;
 
   // False: the driver does not tell, or there is no memory.

@@ -16,7 +16,8 @@ struct NodeShape {
   uint8_t has_full_edges;
   uint8_t begins_early;      // before the replacement before it has ended (early_nodes.h)
   uint8_t lets_begin_early;  // the one after it does
-  uint32_t runs_in;  // of a rewrite: one more than the index of the node that runs for all its kernels; 0: of none
+  uint32_t
+      runs_in;  // of a rewrite: one more than the index of the node that runs for all its kernels; 0: of none
 
   bool has_early_edge() const { return begins_early != 0 || lets_begin_early != 0; }
 };

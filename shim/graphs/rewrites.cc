@@ -61,8 +61,7 @@ class Absorption {
     return snapshot_.begin(snapshot_.rewrites)[instance.rewrite];
   }
   const char* label_of(const Instance& instance) const {
-    return snapshot_.text(
-        snapshot_.begin(snapshot_.patterns)[rewrite_of(instance).pattern].label);
+    return snapshot_.text(snapshot_.begin(snapshot_.patterns)[rewrite_of(instance).pattern].label);
   }
   uint32_t kernel_at(uint32_t node) const { return kernel_of_[node]; }
 
@@ -262,8 +261,8 @@ class Absorption {
     if (rewrite.is_analysis == 0) {
       const LaunchAction action = plan_rewrite(&call, &planned.plan);
       if (action == LaunchAction::fail) {
-        count_as(instance, counter_of(series_of_counter(planned.plan.counter),
-                                      Outcome::error_fallback));
+        count_as(instance,
+                 counter_of(series_of_counter(planned.plan.counter), Outcome::error_fallback));
         return Absorbed::none;
       }
       if (action != LaunchAction::redirect && planned.plan.launch.outcome != Outcome::observed) {
@@ -304,9 +303,9 @@ class Absorption {
       VariantNode& made = variant_->nodes[kernel];
       made.shape = planned->shape;
       if (i != 0) made.node = nullptr;
-      (void)count_node_as(
-          variant_, kernel,
-          i == 0 ? hit : counter_of(series_of_counter(hit), Outcome::absorbed), false);
+      (void)count_node_as(variant_, kernel,
+                          i == 0 ? hit : counter_of(series_of_counter(hit), Outcome::absorbed),
+                          false);
     }
     rewritten_[first] = {copy_, nodes[0], planned->plan.launch.decision->snapshot,
                          &solution_of(planned->plan), &variant_->nodes[first].shape};

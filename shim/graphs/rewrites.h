@@ -13,9 +13,9 @@ namespace fibshim {
 struct CopiedKernel {
   CUgraph graph;
   CUgraphNode node;
-  bool is_certain;        // it lies in the graph itself, not in a child graph
-  bool is_taken;          // a rewrite has it
-  CounterIndex refused;   // counts as this if nothing else knows it; kNoCounter: as ever
+  bool is_certain;       // it lies in the graph itself, not in a child graph
+  bool is_taken;         // a rewrite has it
+  CounterIndex refused;  // counts as this if nothing else knows it; kNoCounter: as ever
 };
 
 enum class Absorbed : uint8_t {

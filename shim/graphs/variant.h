@@ -42,6 +42,8 @@ struct Variant {
 Variant* make_variant(size_t node_count);
 // Its exec, unless that is the host's, and its graph too.
 void end_variant(Variant* variant);
+// Its graph, where that turns out to be the host's.
+void end_variant_graph(Variant* variant);
 
 // The node counts as `counter` from now on; kNoCounter: as nothing. False: no memory, and it counts as nothing.
 bool count_node_as(Variant* variant, size_t index, CounterIndex counter, bool is_disabled);
@@ -79,17 +81,5 @@ struct Originals {
   Instantiation instantiation;
   bool may_be_rearranged;  // the host has set none of its nodes: early_nodes.h, rewrites.h
 };
-
-enum class Made : uint8_t {
-  rewritten,  // it has a graph of its own
-  unchanged,  // nothing in it would be replaced: it has none
-  failed,     // and the log says why
-};
-
-// Makes a variant of the generation in force, without its exec. Within a read section.
-Made make_rewritten(const Originals& originals, Variant** out);
-
-// Gives it its exec. False: the driver refuses.
-bool instantiate_variant(const Originals& originals, Variant* variant);
 
 }  // namespace fibshim

@@ -261,7 +261,8 @@ void load_replacements(const HandleEntry& entry) {
   for (uint32_t i = 0; i < record->member_count; ++i) {
     const Snapshot& snapshot = *record->generation->snapshot;
     const Pattern* const patterns = snapshot.begin(snapshot.patterns);
-    const Rewrite& rewrite = snapshot.begin(snapshot.rewrites)[patterns[record->members[i]].rewrite];
+    const Rewrite& rewrite =
+        snapshot.begin(snapshot.rewrites)[patterns[record->members[i]].rewrite];
     load_replacements_of(*record->generation, patterns[rewrite.pattern]);
   }
 }
@@ -353,8 +354,8 @@ bool find_params(const void* handle, Param* params, uint32_t* count) {
   uint32_t known_count = kMaxParams + 1;
   const bool is_named =
       entry.kind == HandleKind::kernel
-          ? kernel_name != nullptr && kernel_name(&name, static_cast<CUkernel>(const_cast<void*>(
-                                                             handle))) == CUDA_SUCCESS
+          ? kernel_name != nullptr &&
+                kernel_name(&name, static_cast<CUkernel>(const_cast<void*>(handle))) == CUDA_SUCCESS
           : function_name != nullptr &&
                 function_name(&name, static_cast<CUfunction>(const_cast<void*>(handle))) ==
                     CUDA_SUCCESS;

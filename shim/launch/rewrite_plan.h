@@ -9,7 +9,7 @@ namespace fibshim {
 // One of the kernels.
 struct MemberLaunch {
   const Record* record;
-  NodeParams params;  // its node's; what it points to must live as long as the call
+  NodeParams params;    // its node's; what it points to must live as long as the call
   uint32_t cluster[3];  // 0: none
 };
 

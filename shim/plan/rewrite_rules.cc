@@ -32,8 +32,7 @@ bool overlap(const BufferRange& one, const BufferRange& other) {
 const char* find_conflict_of(const BufferRange& written, const BufferRange& other) {
   const bool is_earlier = written.member < other.member;
   if (!other.is_written) {
-    const bool is_flow =
-        is_earlier && other.begin == written.begin && other.end <= written.end;
+    const bool is_flow = is_earlier && other.begin == written.begin && other.end <= written.end;
     return is_flow ? nullptr : "a buffer that one of them writes overlaps one that another reads";
   }
   // The later one's stays.

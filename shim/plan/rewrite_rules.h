@@ -10,8 +10,9 @@ namespace fibshim {
 
 // A graph without circles, some of whose nodes have become one.
 struct Dag {
-  uint32_t count;         // of nodes
-  const uint32_t* first;  // [count + 1]; the nodes after node i are next[first[i]] up to next[first[i + 1]]
+  uint32_t count;  // of nodes
+  const uint32_t*
+      first;  // [count + 1]; the nodes after node i are next[first[i]] up to next[first[i + 1]]
   const uint32_t* next;
   uint32_t* position;  // [count]; every edge leads to a higher one
   uint32_t* sibling;   // [count]; the next of those that have become one with it, in a ring

@@ -141,8 +141,8 @@ size_t bytes_of_record(const Record& record) {
 Record* make_record(const NewHandle& given, HandleEntry* entry) {
   const size_t symbol_bytes = strlen(given.symbol) + 1;
   const size_t bytes = sizeof(Record) + given.candidate_count * sizeof(Candidate) +
-                       given.param_count * sizeof(Param) +
-                       given.member_count * sizeof(uint32_t) + symbol_bytes;
+                       given.param_count * sizeof(Param) + given.member_count * sizeof(uint32_t) +
+                       symbol_bytes;
   auto* const record = static_cast<Record*>(g_pool.allocate(bytes));
   if (record == nullptr) return nullptr;
   record->kind = given.kind;

@@ -133,8 +133,7 @@ std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, Gro
     const uint64_t executions = group.numbers.executions;
     const uint64_t hits = numbers_of(group, Outcome::hit).executions;
     // What a rewrite's hit does, too.
-    const uint64_t served =
-        saturating_add(hits, numbers_of(group, Outcome::absorbed).executions);
+    const uint64_t served = saturating_add(hits, numbers_of(group, Outcome::absorbed).executions);
     std::vector<std::string> row = {group.name.empty() ? "-" : printable(group.name)};
     if (has_rates) row.push_back(rate_words(group.per_second));
     row.insert(

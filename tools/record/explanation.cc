@@ -89,8 +89,9 @@ class Explainer {
   void explain_misfits() {
     for (const PatternFit& fit : fits_) {
       out_.push_back({"every launch", fit.label, "untracked",
-                      fit.fits ? "it is replaced in a graph, together with the rewrite's other kernels"
-                               : fit.why});
+                      fit.fits
+                          ? "it is replaced in a graph, together with the rewrite's other kernels"
+                          : fit.why});
     }
     if (fits_.empty())
       out_.push_back({"every launch", "", "untracked", "no pattern has its symbol"});

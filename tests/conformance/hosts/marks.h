@@ -9,7 +9,7 @@ enum Mark {
   kMarkCurated1,  // curated_n1 to curated_n3
   kMarkCurated2,
   kMarkCurated3,
-  kMarkSplit,   // conform_split and conform_join, and what runs in their place
+  kMarkSplit,  // conform_split and conform_join, and what runs in their place
   kMarkJoin,
   kMarkJoined,
   kMarkCount,

@@ -179,30 +179,34 @@ GPU_CASE(rewrite_needs_proof) {
       in, out);
   // Another kernel has an address within the sums.
   auto* const marks_in_sums = reinterpret_cast<uint32_t*>(work.sums.get(4));
-  pair_with([&](CUgraph graph, CUgraphNode, CUgraphNode join) {
-    work.add_free(graph, marks_in_sums, {join});
-  }, in, out);
+  pair_with([&](CUgraph graph, CUgraphNode,
+                CUgraphNode join) { work.add_free(graph, marks_in_sums, {join}); },
+            in, out);
   // A copy, and a fill.
-  pair_with([&](CUgraph graph, CUgraphNode, CUgraphNode join) {
-    CUDA_MEMCPY3D copy;
-    memset(&copy, 0, sizeof copy);
-    copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.srcDevice = work.sums.address();
-    copy.dstDevice = work.out.address();
-    copy.WidthInBytes = 16;
-    copy.Height = copy.Depth = 1;
-    CUgraphNode node = nullptr;
-    OK(cuda().cuGraphAddMemcpyNode(&node, graph, &join, 1, &copy, gpu.context()));
-  }, in, out);
-  pair_with([&](CUgraph graph, CUgraphNode, CUgraphNode join) {
-    CUDA_MEMSET_NODE_PARAMS fill;
-    memset(&fill, 0, sizeof fill);
-    fill.dst = work.sums.address() + 8;
-    fill.elementSize = 4;
-    fill.width = fill.height = 1;
-    CUgraphNode node = nullptr;
-    OK(cuda().cuGraphAddMemsetNode(&node, graph, &join, 1, &fill, gpu.context()));
-  }, in, out);
+  pair_with(
+      [&](CUgraph graph, CUgraphNode, CUgraphNode join) {
+        CUDA_MEMCPY3D copy;
+        memset(&copy, 0, sizeof copy);
+        copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        copy.srcDevice = work.sums.address();
+        copy.dstDevice = work.out.address();
+        copy.WidthInBytes = 16;
+        copy.Height = copy.Depth = 1;
+        CUgraphNode node = nullptr;
+        OK(cuda().cuGraphAddMemcpyNode(&node, graph, &join, 1, &copy, gpu.context()));
+      },
+      in, out);
+  pair_with(
+      [&](CUgraph graph, CUgraphNode, CUgraphNode join) {
+        CUDA_MEMSET_NODE_PARAMS fill;
+        memset(&fill, 0, sizeof fill);
+        fill.dst = work.sums.address() + 8;
+        fill.elementSize = 4;
+        fill.width = fill.height = 1;
+        CUgraphNode node = nullptr;
+        OK(cuda().cuGraphAddMemsetNode(&node, graph, &join, 1, &fill, gpu.context()));
+      },
+      in, out);
   // The one kernel would write where it has yet to read.
   const auto nothing = [](CUgraph, CUgraphNode, CUgraphNode) {};
   pair_with(nothing, in, work.in.get(8));
@@ -210,10 +214,12 @@ GPU_CASE(rewrite_needs_proof) {
   // Addresses right before the sums and right after them are others.
   const Ran ran = {.free = 2, .split = 6, .join = 6};
   gpu.expect_ran({.free = 2, .split = 6, .join = 6});
-  pair_with([&](CUgraph graph, CUgraphNode split, CUgraphNode join) {
-    work.add_free(graph, gpu.marks(), {split});
-    work.add_free(graph, gpu.marks(), {join});
-  }, in, out);
+  pair_with(
+      [&](CUgraph graph, CUgraphNode split, CUgraphNode join) {
+        work.add_free(graph, gpu.marks(), {split});
+        work.add_free(graph, gpu.marks(), {join});
+      },
+      in, out);
   gpu.finish({.free = ran.free + 2, .split = ran.split, .join = ran.join, .joined = 1},
              {.hit = 1, .untracked = 4, .graph = 12, .absorbed = 1});
 }
@@ -346,9 +352,8 @@ GPU_CASE(rewrite_survives_failures) {
   const Work work(gpu);
   Ran ran;
   Counts counts;
-  for (const char* name :
-       {"cuGraphGetEdges_v2", "cuGraphDestroyNode", "cuGraphAddDependencies_v2",
-        "cuGraphNodeGetDependencies_v2", "cuGraphNodeGetDependentNodes_v2"}) {
+  for (const char* name : {"cuGraphGetEdges_v2", "cuGraphDestroyNode", "cuGraphAddDependencies_v2",
+                           "cuGraphNodeGetDependencies_v2", "cuGraphNodeGetDependentNodes_v2"}) {
     const Graph graph(gpu.capture([&] {
       OK(gpu.launch(work.free, 1, 1));
       work.launch_pair(5);
