@@ -124,7 +124,7 @@ class Binder {
 
   void check_writes() {
     for (const MarkedName& written : pattern_.writes) {
-      if (takes(written.name)) continue;
+      if (takes(written.name) || pattern_.is_dead(written.name)) continue;
       refuse(Rule::refused_writes, written.mark,
              "the original writes " + quoted(written.name) + ", which the solution does not take");
     }

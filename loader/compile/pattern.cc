@@ -11,6 +11,11 @@ const PatternValue* PatternSpec::find_value(std::string_view wanted) const {
   return at == values.end() ? nullptr : &*at;
 }
 
+bool PatternSpec::is_dead(std::string_view wanted) const {
+  return std::any_of(dead.begin(), dead.end(),
+                     [&](const MarkedName& name) { return name.name == wanted; });
+}
+
 PatternSpec::Pin PatternSpec::pin_of(std::string_view wanted) const {
   for (const MarkedExpression& clause : where) {
     for (const Expression::Pin& pin : clause.expression.pins()) {

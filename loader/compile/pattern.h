@@ -17,6 +17,7 @@
 #include "loader/compile/definition.h"
 #include "loader/compile/compile_expression.h"
 #include "loader/compile/marked_expression.h"
+#include "loader/compile/read_match.h"
 #include "loader/compile/symbol_match.h"
 
 namespace fibshim {
@@ -32,6 +33,8 @@ struct PatternValue {
   bool is_pointer = false;                     // "arg" without "type"
   std::optional<uint8_t> dtype;                // index into kDtypes
   Mark dtype_mark;
+  uint8_t kernel = 0;                     // of a rewrite: which of its kernels has it
+  std::optional<MarkedExpression> bytes;  // of a rewrite's pointer: how much it leads to
 
   // A scalar parameter of the original, as opposed to what is derived from the launch.
   bool is_scalar_param() const { return reads_param && !is_pointer; }
@@ -44,6 +47,17 @@ struct TemplatePart {
   uint8_t index = 0;  // into keys or captures
 };
 
+// One kernel of a rewrite. Its parameters begin at `first_param` of the pattern's; but for the first kernel its
+// geometry follows them.
+struct MemberSpec : MatchSpec {
+  uint16_t first_param = 0;
+};
+
+// What is behind a pointer of a rewrite.
+struct BufferSpec : RewriteBuffer {
+  std::vector<Step> steps;  // of which the builder makes `bytes`
+};
+
 class PatternSpec : public Scope {
  public:
   uint16_t folder = 0;  // index into FolderModel::folders
@@ -51,10 +65,14 @@ class PatternSpec : public Scope {
   Mark label_mark;
   Mark mark;  // of the whole object
   int32_t benefit = 0;
-  std::shared_ptr<const SymbolPattern> symbol;
+  std::shared_ptr<const SymbolPattern> symbol;  // null of a rewrite
   bool has_params = false;
   std::vector<uint16_t> params;  // bytes
   std::vector<ImageHash> images;
+  std::vector<MemberSpec> members;  // of a rewrite; else none
+  std::vector<BufferSpec> buffers;
+  std::vector<MarkedName> dead;
+  bool is_analysis = false;
   std::vector<std::string> captures;  // the groups that are used, in the order of their indices
   uint32_t numeric_captures = 0;      // bit i: captures[i] must be a decimal number
   std::vector<PatternValue> values;
@@ -68,6 +86,8 @@ class PatternSpec : public Scope {
   std::vector<Step> where_steps;
   std::vector<Clause> where_clauses;  // what the steps check
 
+  bool is_rewrite() const { return !members.empty(); }
+  bool is_dead(std::string_view wanted) const;
   const PatternValue* find_value(std::string_view wanted) const;
   // The integer that a `where` clause pins the value to; a pin to a float gives no value.
   struct Pin {

@@ -1,15 +1,11 @@
 #include "loader/compile/read_pattern.h"
 
-#include <endian.h>
-
 #include <algorithm>
 
-#include "loader/read/sha256.h"
+#include "loader/compile/read_rewrite.h"
 
 namespace fibshim {
 namespace {
-
-constexpr uint32_t kMaxParamBytes = 32764;  // CUDA's bound of all parameters of one kernel
 
 struct TypeName {
   const char* name;
@@ -40,10 +36,12 @@ class PatternReader {
   std::unique_ptr<PatternSpec> read() {
     if (!expect_kind(root_, JsonKind::object, "a pattern", diagnostics_)) return nullptr;
     const uint32_t errors_before = diagnostics_->error_count();
-    accept_only(root_,
-                {"label", "benefit", "description", "match", "axes", "arguments", "writes", "where",
-                 "definition"},
-                "a pattern", diagnostics_);
+    std::vector<std::string_view> accepted = {"label",  "benefit", "description",
+                                              "match",  "axes",    "arguments",
+                                              "writes", "where",   "definition"};
+    is_rewrite_ = root_.find("match") && root_.find("match").kind() == JsonKind::array;
+    if (is_rewrite_) accepted.insert(accepted.end(), {"dead", "analysis"});
+    accept_only(root_, accepted, is_rewrite_ ? "a rewrite pattern" : "a pattern", diagnostics_);
     pattern_->mark = root_.mark();
     const auto label = read_name(require_member(root_, "label", "the pattern", diagnostics_),
                                  "\"label\"", diagnostics_);
@@ -59,6 +57,7 @@ class PatternReader {
     read_values("axes", true);
     read_values("arguments", false);
     read_writes();
+    if (is_rewrite_) read_rewrite_keys(root_, pattern_.get(), diagnostics_);
     pattern_->where = read_clauses(root_.find("where"), "where", diagnostics_);
     const auto definition =
         read_text(require_member(root_, "definition", "the pattern", diagnostics_),
@@ -80,61 +79,13 @@ class PatternReader {
 
   void read_match() {
     const JsonValue match = require_member(root_, "match", "the pattern", diagnostics_);
-    if (!expect_kind(match, JsonKind::object, "\"match\"", diagnostics_)) return;
-    accept_only(match, {"symbol", "params", "image"}, "\"match\"", diagnostics_);
-
-    const JsonValue symbol = require_member(match, "symbol", "\"match\"", diagnostics_);
-    if (const auto text = read_text(symbol, "\"symbol\"", diagnostics_)) {
-      auto parsed = SymbolPattern::parse(text->text);
-      if (parsed) {
-        pattern_->symbol = std::make_shared<SymbolPattern>(std::move(*parsed));
-      } else {
-        error(Rule::bad_symbol, text->at(parsed.error().offset), parsed.error().message);
-      }
-    }
-
-    const JsonValue params = match.find("params");
-    if (expect_kind(params, JsonKind::array, "\"params\"", diagnostics_)) {
-      pattern_->has_params = true;
-      const std::vector<JsonValue> elements = params.elements();
-      if (elements.size() > kMaxParams) {
-        error(Rule::limit, params.mark(),
-              "\"params\" has " + std::to_string(elements.size()) + " entries; at most " +
-                  std::to_string(kMaxParams) + " are accepted");
-      } else {
-        for (const JsonValue element : elements) {
-          const auto size =
-              read_integer(element, 1, kMaxParamBytes, "an entry of \"params\"", diagnostics_);
-          pattern_->params.push_back(static_cast<uint16_t>(size.value_or(0)));
-        }
-      }
-    }
-
-    const JsonValue images = match.find("image");
-    if (expect_kind(images, JsonKind::array, "\"image\"", diagnostics_) &&
-        check_entry_count(images, "\"image\"", diagnostics_)) {
-      if (images.elements().empty()) {
-        error(Rule::bad_value, images.mark(), "\"image\" is empty",
-              "leave it out when every image will do");
-      }
-      for (const JsonValue element : images.elements()) read_image_hash(element);
-    }
-  }
-
-  void read_image_hash(JsonValue value) {
-    const auto text = read_text(value, "an entry of \"image\"", diagnostics_);
-    if (!text) return;
-    const std::string_view words = text->text;
-    const std::string_view kind = words.substr(0, words.find(':') + 1);
-    uint64_t halves[2];  // as xxhsum prints it: the high half first
-    if ((kind != "xxh128:" && kind != "code:") ||
-        !parse_hex(words.substr(kind.size()), halves, sizeof halves)) {
-      error(Rule::bad_image_hash, text->mark,
-            "an image hash is \"xxh128:\" or \"code:\" and 32 hexadecimal digits, not " +
-                quoted(text->text));
-      return;
-    }
-    pattern_->images.push_back({.low = be64toh(halves[1]), .high = be64toh(halves[0])});
+    if (!match) return;
+    if (match.kind() == JsonKind::array) return read_members(match, pattern_.get(), diagnostics_);
+    MatchSpec own = fibshim::read_match(match, "\"match\"", diagnostics_);
+    pattern_->symbol = std::move(own.symbol);
+    pattern_->has_params = own.has_params;
+    pattern_->params = std::move(own.params);
+    pattern_->images = std::move(own.images);
   }
 
   void read_values(const char* key, bool is_axis) {
@@ -171,7 +122,10 @@ class PatternReader {
     std::vector<std::string_view> accepted(std::begin(kValueSources), std::end(kValueSources));
     accepted.insert(accepted.end(), {"type", "offset"});
     if (!value->is_axis) accepted.push_back("dtype");
+    if (is_rewrite_) accepted.push_back("kernel");
+    if (is_rewrite_ && !value->is_axis) accepted.push_back("bytes");
     accept_only(object, accepted, what, diagnostics_);
+    if (!read_value_of_rewrite(object, what, value, *pattern_, diagnostics_)) return;
 
     std::vector<std::string_view> given;
     for (const char* source : kValueSources) {
@@ -203,7 +157,7 @@ class PatternReader {
       if (is_wanted && !*is_wanted) {
         error(Rule::bad_value, from.mark(), where + " must be true");
       }
-      value->source = {Source::Kind::geometry, ValueType::int64, kSharedMem, 0, 0, 0};
+      value->source = geometry_source(*value, kSharedMem);
     } else if (source == "capture") {
       const auto group = read_text(from, where, diagnostics_);
       if (!group) return;
@@ -253,13 +207,18 @@ class PatternReader {
     }
     for (const DimensionName& dimension : kDimensions) {
       if (key != dimension.key) continue;
-      value->source = {Source::Kind::geometry,
-                       ValueType::int64,
-                       static_cast<uint16_t>(dimension.first + (axis[0] - 'x')),
-                       0,
-                       0,
-                       0};
+      value->source =
+          geometry_source(*value, static_cast<uint16_t>(dimension.first + (axis[0] - 'x')));
     }
+  }
+
+  // Of a rewrite's later kernels it lies behind their parameters.
+  Source geometry_source(const PatternValue& value, uint16_t index) const {
+    if (value.kernel == 0) return {.kind = Source::Kind::geometry, .index = index};
+    const MemberSpec& member = pattern_->members[value.kernel];
+    const size_t at = member.first_param + member.params.size() + index;
+    return {
+        .kind = Source::Kind::param, .type = ValueType::uint32, .index = static_cast<uint16_t>(at)};
   }
 
   void read_param(JsonValue object, JsonValue arg, const std::string& what, PatternValue* value) {
@@ -291,17 +250,21 @@ class PatternReader {
         offset ? read_integer(offset, 0, kMaxParamBytes, "\"offset\" of " + what, diagnostics_)
                : std::optional<int64_t>(0);
     if (!index || !bytes) return;
-    value->source.index = static_cast<uint16_t>(*index);
+    const bool is_in_rewrite = pattern_->is_rewrite();
+    const auto first = is_in_rewrite ? pattern_->members[value->kernel].first_param : 0;
+    const std::vector<uint16_t>& params =
+        is_in_rewrite ? pattern_->members[value->kernel].params : pattern_->params;
+    value->source.index = static_cast<uint16_t>(first + *index);
     value->source.offset = static_cast<uint32_t>(*bytes);
     if (!pattern_->has_params) return;
 
-    if (static_cast<size_t>(*index) >= pattern_->params.size()) {
+    if (static_cast<size_t>(*index) >= params.size()) {
       error(Rule::param_range, arg.mark(),
             "\"arg\" of " + what + " is " + std::to_string(*index) + ", but \"params\" has " +
-                std::to_string(pattern_->params.size()) + " entries, counted from 0");
+                std::to_string(params.size()) + " entries, counted from 0");
       return;
     }
-    const uint32_t param_bytes = pattern_->params[static_cast<size_t>(*index)];
+    const uint32_t param_bytes = params[static_cast<size_t>(*index)];
     const uint32_t size = size_of(value->source.type);
     if (param_bytes == 0) return;  // reported where it stands
     const std::string type_words =
@@ -477,6 +440,7 @@ class PatternReader {
                                           &pattern_->where_clauses);
       if (!compiled) report(compiled.error(), clause, diagnostics_);
     }
+    if (is_rewrite_) compile_buffers(pattern_.get(), diagnostics_);
   }
 
   void compile_template() {
@@ -550,6 +514,7 @@ class PatternReader {
   JsonValue root_;
   Diagnostics* diagnostics_;
   std::unique_ptr<PatternSpec> pattern_;
+  bool is_rewrite_ = false;
   std::vector<size_t> template_offsets_;  // of each name in the template
 };
 

@@ -24,6 +24,9 @@ std::vector<SymbolEntry> symbol_entries(const FolderModel& model) {
     }
     entries.push_back(std::move(entry));
   }
+  for (const auto& pattern : model.patterns) {
+    for (const MemberSpec& member : pattern->members) entries.push_back({member.symbol, {}, 0});
+  }
   return entries;
 }
 
@@ -166,6 +169,40 @@ Pattern make_pattern(const PatternSpec& spec, const std::string& file, BlobBuild
   return pattern;
 }
 
+Pattern make_member(const PatternSpec& spec, size_t index, const std::string& file,
+                    uint16_t rewrite, BlobBuilder* blob) {
+  const MemberSpec& member = spec.members[index];
+  auto pattern = zeroed<Pattern>();
+  pattern.label = blob->text(spec.label + "[" + std::to_string(index) + "]");
+  pattern.file = blob->text(file);
+  pattern.benefit = spec.benefit;
+  pattern.has_params = 1;
+  pattern.param_sizes = blob->array(member.params);
+  pattern.images = blob->array(member.images);
+  pattern.kind = PatternKind::member;
+  pattern.rewrite = rewrite;
+  return pattern;
+}
+
+Rewrite make_rewrite(const PatternSpec& spec, uint32_t pattern, uint32_t first_member,
+                     BlobBuilder* blob) {
+  auto rewrite = zeroed<Rewrite>();
+  rewrite.pattern = pattern;
+  rewrite.first_member = first_member;
+  rewrite.member_count = static_cast<uint8_t>(spec.members.size());
+  rewrite.is_analysis = spec.is_analysis;
+  for (size_t i = 0; i < spec.members.size(); ++i) {
+    rewrite.first_param[i] = spec.members[i].first_param;
+  }
+  std::vector<RewriteBuffer> buffers;
+  for (const BufferSpec& buffer : spec.buffers) {
+    buffers.push_back(buffer);
+    buffers.back().bytes = blob->program(buffer.steps);
+  }
+  rewrite.buffers = blob->array(buffers);
+  return rewrite;
+}
+
 Binding make_binding(const BindingSpec& spec, const FolderModel& model, BlobBuilder* blob) {
   auto binding = zeroed<Binding>();
   binding.pattern = spec.pattern;
@@ -241,6 +278,8 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   head.bindings = blob.array(bindings);
 
   std::vector<Pattern> patterns;
+  std::vector<Pattern> members;
+  std::vector<Rewrite> rewrites;
   for (size_t i = 0; i < model.patterns.size(); ++i) {
     Pattern pattern = make_pattern(*model.patterns[i], model.pattern_files[i], &blob);
     // Those of one definition follow each other, in the order of trial.
@@ -256,9 +295,21 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
       ++routes.back().count;
     }
     pattern.routes = blob.array(routes);
+    const PatternSpec& spec = *model.patterns[i];
+    if (spec.is_rewrite()) {
+      const auto first = static_cast<uint32_t>(model.patterns.size() + members.size());
+      pattern.kind = PatternKind::rewrite;
+      pattern.rewrite = static_cast<uint16_t>(rewrites.size());
+      rewrites.push_back(make_rewrite(spec, static_cast<uint32_t>(i), first, &blob));
+      for (size_t k = 0; k < spec.members.size(); ++k) {
+        members.push_back(make_member(spec, k, model.pattern_files[i], pattern.rewrite, &blob));
+      }
+    }
     patterns.push_back(pattern);
   }
+  patterns.insert(patterns.end(), members.begin(), members.end());
   head.patterns = blob.array(patterns);
+  head.rewrites = blob.array(rewrites);
 
   std::vector<Setting> settings;
   for (const auto& [name, value] : model.settings.of_process) {

@@ -210,6 +210,7 @@ SymbolMatcher::SymbolMatcher(std::vector<SymbolEntry> entries)
       limits_(make_limits(kMaxRegexSteps)),
       long_symbol_limits_(make_limits(kMaxLongSymbolRegexSteps)) {
   for (uint32_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].pattern == nullptr) continue;
     const SymbolPattern& pattern = *entries_[i].pattern;
     if (pattern.kind() == SymbolPattern::Kind::exact) {
       exact_[pattern.text()].push_back(i);

@@ -66,7 +66,7 @@ class SymbolPattern {
 
 // A pattern among others, and which of its groups a match hands out.
 struct SymbolEntry {
-  std::shared_ptr<const SymbolPattern> pattern;
+  std::shared_ptr<const SymbolPattern> pattern;  // null: it fits nothing
   std::vector<uint16_t> groups;   // numbers of the groups, in the order of SymbolMatch::captures
   uint32_t numeric_captures = 0;  // bit i: capture i must be a decimal number
 };

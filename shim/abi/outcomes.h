@@ -19,6 +19,7 @@ enum class Outcome : uint8_t {
   fallback_quarantined,
   error_fallback,
   fallback_graph,
+  absorbed,
 };
 
 struct OutcomeInfo {
@@ -47,6 +48,8 @@ inline constexpr OutcomeInfo kOutcomes[] = {
      "a matched solution failed to load or to launch, and the original ran"},
     {Outcome::fallback_graph, "fallback_graph",
      "a node of a graph that cannot be rewritten; the log says why"},
+    {Outcome::absorbed, "absorbed",
+     "a node of a graph that does not run: a hit does its work (rewrite patterns)"},
 };
 inline constexpr uint32_t kOutcomeCount = sizeof(kOutcomes) / sizeof(kOutcomes[0]);
 

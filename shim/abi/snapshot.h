@@ -13,7 +13,7 @@
 
 namespace fibshim {
 
-inline constexpr uint32_t kSnapshotVersion = 5;
+inline constexpr uint32_t kSnapshotVersion = 6;
 inline constexpr uint32_t kLoaderApiVersion = 6;
 
 // Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
@@ -21,8 +21,9 @@ inline constexpr uint32_t kMaxParams = 128;     // parameters of one kernel, ori
 inline constexpr uint32_t kMaxKeyParts = 8;     // launch-time values in one definition name
 inline constexpr uint32_t kMaxCaptures = 8;     // named groups that a pattern uses
 inline constexpr uint32_t kMaxStackDepth = 16;  // values an expression may have in flight
-inline constexpr uint32_t kMaxNameLength = 512;  // bytes of a definition name, NUL included
-inline constexpr uint32_t kMaxChoices = 8;       // solutions of one definition
+inline constexpr uint32_t kMaxNameLength = 512;    // bytes of a definition name, NUL included
+inline constexpr uint32_t kMaxChoices = 8;         // solutions of one definition
+inline constexpr uint32_t kMaxRewriteKernels = 8;  // kernels of one rewrite pattern
 
 using Offset = uint32_t;
 
@@ -240,9 +241,15 @@ struct FastForm {
 };
 static_assert(sizeof(FastForm) == 108);
 
+enum class PatternKind : uint8_t {
+  launch,   // a kernel's launch reads as a call of a definition
+  rewrite,  // launches of several kernels do; no symbol fits it
+  member,   // one of a rewrite's kernels: symbol, layout and image alone
+};
+
 struct Pattern {
-  Offset label;
-  Offset file;  // path below the folder's root
+  Offset label;  // of a member "label[0]" and so on
+  Offset file;   // path below the folder's root
   int32_t benefit;
   uint32_t has_params;          // 1 when `param_sizes` was given
   Array<uint16_t> param_sizes;  // bytes, in order
@@ -255,7 +262,32 @@ struct Pattern {
   FastKey fast_key;
   FastChecks fast_checks;
   uint8_t has_whole_checks;  // `where` is these checks and nothing else
+  PatternKind kind;
+  uint16_t rewrite;  // index into Snapshot::rewrites, of a rewrite and its members
+};
+
+// What the kernels of a rewrite read or write through one pointer.
+struct RewriteBuffer {
+  uint16_t param;  // of the rewrite
+  uint8_t member;
+  uint8_t is_written;
+  uint8_t is_dead;  // nobody but the rewrite's kernels reads it
   uint8_t reserved[3];
+  uint32_t offset;
+  Program bytes;  // how large it is
+};
+
+// Several kernels of a graph that become one launch. Its pattern reads the launch of all of them: their parameters
+// one behind the other, those of each but the first followed by its geometry, kGeometryCount parameters of four bytes.
+struct Rewrite {
+  uint32_t pattern;  // index into Snapshot::patterns
+  uint32_t
+      first_member;  // the same, of the first of `member_count`, in the order in which they run
+  uint8_t member_count;
+  uint8_t is_analysis;  // counted where it could be, and never made
+  uint16_t reserved;
+  uint16_t first_param[kMaxRewriteKernels];  // of each member, among the pattern's
+  Array<RewriteBuffer> buffers;
 };
 
 enum class ImageKind : uint8_t { cubin, fatbin, ptx };
@@ -364,9 +396,11 @@ struct Snapshot {
   Offset root;          // absolute path of the folder, links resolved; of several, ':' between them
   uint64_t
       root_device;  // what was opened: st_dev and st_ino of the folder that was read; of several,
-  uint64_t root_inode;      // mix_identity() (folder_list.h)
-  Array<Offset> roots;      // the single paths
-  Array<Pattern> patterns;  // by falling benefit, then label: the order of trial
+  uint64_t root_inode;  // mix_identity() (folder_list.h)
+  Array<Offset> roots;  // the single paths
+  Array<Pattern>
+      patterns;  // by falling benefit, then label: the order of trial; then the members of rewrites
+  Array<Rewrite> rewrites;  // in the order of trial
   Array<Solution> solutions;
   Array<Binding> bindings;
   Array<Setting> settings;

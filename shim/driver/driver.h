@@ -34,6 +34,10 @@ namespace fibshim {
   CALL(cuCtxPushCurrent_v2, PFN_cuCtxPushCurrent_v4000)                           \
   CALL(cuCtxPopCurrent_v2, PFN_cuCtxPopCurrent_v4000)                             \
   CALL(cuGraphGetNodes, PFN_cuGraphGetNodes_v10000)                               \
+  CALL(cuGraphGetEdges_v2, PFN_cuGraphGetEdges_v12030)                            \
+  CALL(cuGraphDestroyNode, PFN_cuGraphDestroyNode_v10000)                         \
+  CALL(cuGraphMemcpyNodeGetParams, PFN_cuGraphMemcpyNodeGetParams_v10000)         \
+  CALL(cuGraphMemsetNodeGetParams, PFN_cuGraphMemsetNodeGetParams_v10000)         \
   CALL(cuGraphNodeGetType, PFN_cuGraphNodeGetType_v10000)                         \
   CALL(cuGraphChildGraphNodeGetGraph, PFN_cuGraphChildGraphNodeGetGraph_v10000)   \
   CALL(cuGraphClone, PFN_cuGraphClone_v10000)                                     \

@@ -3,6 +3,7 @@
 #include "shim/base/read_section.h"
 #include "shim/driver/driver.h"
 #include "shim/graphs/exec_state.h"
+#include "shim/graphs/make_variant.h"
 #include "shim/launch/eager_plan.h"
 
 namespace fibshim {
@@ -69,7 +70,7 @@ void ExecChange::set_kernel(const NodeParams& params) {
   bool has_own = false;
   for_each_own([&](Variant* variant) {
     has_own = true;
-    is_done = is_done && follow_kernel(variant, params);
+    is_done = is_done && !undoes_rewrites(*variant) && follow_kernel(variant, params);
   });
   if (!is_done || (planned_.is_redirect() && !has_own)) return rebuild();
   // The host's exec, where that runs, holds the host's parameters already.
@@ -109,7 +110,9 @@ void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
   bool is_done = true;
   for_each_own([&](Variant* variant) {
     // What a disabled node's early edges mean, nobody says.
-    is_done = is_done && !variant->nodes[index].shape.has_early_edge() &&
+    const NodeShape& shape = variant->nodes[index].shape;
+    is_done = is_done && !shape.has_early_edge() &&
+              (shape.runs_in == 0 || !undoes_rewrites(*variant)) &&
               set_in(variant->exec, variant->nodes[index].node, is_enabled ? 1 : 0) == CUDA_SUCCESS;
     switch_node(variant, index, !is_enabled);
   });

@@ -36,7 +36,8 @@ class ExecChange {
     bool is_done = true;
     for_each_own([&](Variant* variant) {
       CUgraphNode copy = nullptr;
-      is_done = is_done && find_in_clone(kept, variant->graph, &copy) &&
+      is_done = is_done && !undoes_rewrites(*variant) &&
+                find_in_clone(kept, variant->graph, &copy) &&
                 set_in(variant->exec, copy) == CUDA_SUCCESS;
     });
     if (!is_done) rebuild();
@@ -52,6 +53,11 @@ class ExecChange {
                                    exec_->ready.load(std::memory_order_acquire)}) {
       if (variant != nullptr && !variant->is_host()) use(variant);
     }
+  }
+  // A rewrite held for the graph as it was: from now on there is none.
+  bool undoes_rewrites(const Variant& variant) {
+    if (variant.has_rewrites) exec_->has_set_nodes = true;
+    return variant.has_rewrites;
   }
   bool follow_kernel(Variant* variant, const NodeParams& params);
   CUresult remember_switch(CUgraphNode kept, bool is_enabled);

@@ -44,7 +44,8 @@ struct Exec {
   Block<uintptr_t> owners;  // modules and libraries that its kernels die with; 0: one is not known
   CUgraph originals;        // a copy of the host's graph; null: none is kept
   bool is_in_place;         // the host's own exec holds replacements
-  bool has_set_nodes;       // by the host, after it was instantiated
+  bool
+      has_set_nodes;  // by the host, after it was instantiated: what was known of them may not hold
   bool
       is_fixed;  // its kernels may have died: nothing is made of it, unless the host itself changes it
   uint64_t tried;  // generation for which a variant was made, or failed to be

@@ -117,22 +117,51 @@ NodeEdges edges_of(CUgraphNode node) {
   return out;
 }
 
-bool make_edges_full(CUgraph graph, CUgraphNode node) {
+bool is_known_edge(const CUgraphEdgeData& data) { return is_plain(data) || begins_early(data); }
+
+bool list_before(CUgraphNode node, Block<CUgraphNode>* nodes) {
   const ListEdges before = FIBSHIM_REAL(cuGraphNodeGetDependencies_v2);
+  Block<CUgraphEdgeData> data;
+  return before != nullptr && list_edges(before, node, nodes, &data);
+}
+
+bool list_after(CUgraphNode node, Block<CUgraphNode>* nodes) {
+  const ListEdges after = FIBSHIM_REAL(cuGraphNodeGetDependentNodes_v2);
+  Block<CUgraphEdgeData> data;
+  return after != nullptr && list_edges(after, node, nodes, &data);
+}
+
+namespace {
+
+bool make_edge_full(CUgraph graph, CUgraphNode before, CUgraphNode node,
+                    const CUgraphEdgeData& data) {
   const auto remove = FIBSHIM_REAL(cuGraphRemoveDependencies_v2);
   const auto add = FIBSHIM_REAL(cuGraphAddDependencies_v2);
+  return is_plain(data) || (remove != nullptr && add != nullptr &&
+                            remove(graph, &before, &node, &data, 1) == CUDA_SUCCESS &&
+                            add(graph, &before, &node, nullptr, 1) == CUDA_SUCCESS);
+}
+
+}  // namespace
+
+bool make_edges_full(CUgraph graph, CUgraphNode node) {
+  const ListEdges before = FIBSHIM_REAL(cuGraphNodeGetDependencies_v2);
   Block<CUgraphNode> nodes;
   Block<CUgraphEdgeData> data;
-  if (before == nullptr || remove == nullptr || add == nullptr ||
-      !list_edges(before, node, &nodes, &data)) {
-    return false;
-  }
+  if (before == nullptr || !list_edges(before, node, &nodes, &data)) return false;
   for (size_t i = 0; i < nodes.count(); ++i) {
-    if (is_plain(data[i])) continue;
-    if (remove(graph, &nodes[i], &node, &data[i], 1) != CUDA_SUCCESS ||
-        add(graph, &nodes[i], &node, nullptr, 1) != CUDA_SUCCESS) {
-      return false;
-    }
+    if (!make_edge_full(graph, nodes[i], node, data[i])) return false;
+  }
+  return true;
+}
+
+bool make_later_edges_full(CUgraph graph, CUgraphNode node) {
+  const ListEdges after = FIBSHIM_REAL(cuGraphNodeGetDependentNodes_v2);
+  Block<CUgraphNode> nodes;
+  Block<CUgraphEdgeData> data;
+  if (after == nullptr || !list_edges(after, node, &nodes, &data)) return false;
+  for (size_t i = 0; i < nodes.count(); ++i) {
+    if (!make_edge_full(graph, node, nodes[i], data[i])) return false;
   }
   return true;
 }

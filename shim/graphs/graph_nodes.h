@@ -88,8 +88,17 @@ struct NodeEdges {
 };
 NodeEdges edges_of(CUgraphNode node);
 
+// A plain edge, or one over which a kernel begins before the other has ended.
+bool is_known_edge(const CUgraphEdgeData& data);
+
+// The nodes that the node waits for, and those that wait for it.
+bool list_before(CUgraphNode node, Block<CUgraphNode>* nodes);
+bool list_after(CUgraphNode node, Block<CUgraphNode>* nodes);
+
 // The node waits for the whole of everything before it.
 bool make_edges_full(CUgraph graph, CUgraphNode node);
+// What comes after the node waits for the whole of it.
+bool make_later_edges_full(CUgraph graph, CUgraphNode node);
 
 // The node before `node`, where there is one alone and the edge is plain; else null.
 CUgraphNode find_only_before(CUgraphNode node);

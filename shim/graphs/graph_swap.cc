@@ -3,6 +3,7 @@
 #include "shim/base/read_section.h"
 #include "shim/driver/context_scope.h"
 #include "shim/graphs/exec_state.h"
+#include "shim/graphs/make_variant.h"
 #include "shim/registry/generation.h"
 
 namespace fibshim {

@@ -4,6 +4,7 @@
 #include "shim/base/read_section.h"
 #include "shim/driver/driver.h"
 #include "shim/graphs/exec_state.h"
+#include "shim/graphs/make_variant.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/registry/generation.h"
 

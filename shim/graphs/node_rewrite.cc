@@ -15,15 +15,9 @@ bool read_kernel(CUgraphNode node, NodeParams* params) {
   return true;
 }
 
-void plan_copied_node(CUgraphNode kept, const NodeParams& params, PlannedNode* out) {
-  memset(&out->shape, 0, sizeof out->shape);
-  NodeAttributes attributes = {};
-  if (is_tracked_kernel(handle_of(params))) attributes = attributes_of(kept);
-  if (plan_node(params, attributes.cluster, &out->plan) != LaunchAction::redirect) return;
-  const NodeEdges edges = edges_of(kept);
-  if (!edges.is_known || edges.has_other_ports) {
-    return refuse_node(&out->plan, Outcome::fallback_refused);
-  }
+namespace {
+
+void shape_node(const NodeAttributes& attributes, PlannedNode* out) {
   NodeShape& shape = out->shape;
   const LaunchPlan& launch = out->plan.launch;
   for (int i = 0; i < 3; ++i) {
@@ -34,7 +28,26 @@ void plan_copied_node(CUgraphNode kept, const NodeParams& params, PlannedNode* o
     }
   }
   shape.drops_cooperation = attributes.is_cooperative ? 1 : 0;
-  shape.has_full_edges = edges.begins_early && !solution_of(out->plan).may_begin_early() ? 1 : 0;
+}
+
+}  // namespace
+
+void plan_copied_node(CUgraphNode kept, const NodeParams& params, PlannedNode* out) {
+  memset(&out->shape, 0, sizeof out->shape);
+  NodeAttributes attributes = {};
+  if (is_tracked_kernel(handle_of(params))) attributes = attributes_of(kept);
+  if (plan_node(params, attributes.cluster, &out->plan) != LaunchAction::redirect) return;
+  const NodeEdges edges = edges_of(kept);
+  if (!edges.is_known || edges.has_other_ports) {
+    return refuse_node(&out->plan, Outcome::fallback_refused);
+  }
+  shape_node(attributes, out);
+  out->shape.has_full_edges =
+      edges.begins_early && !solution_of(out->plan).may_begin_early() ? 1 : 0;
+}
+
+void shape_replacement(CUgraphNode kept, PlannedNode* planned) {
+  shape_node(attributes_of(kept), planned);
 }
 
 bool rewrite_node(CUgraph graph, CUgraphNode copy, const PlannedNode& planned) {

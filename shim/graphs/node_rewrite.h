@@ -16,6 +16,8 @@ struct NodeShape {
   uint8_t has_full_edges;
   uint8_t begins_early;      // before the replacement before it has ended (early_nodes.h)
   uint8_t lets_begin_early;  // the one after it does
+  uint32_t
+      runs_in;  // of a rewrite: one more than the index of the node that runs for all its kernels; 0: of none
 
   bool has_early_edge() const { return begins_early != 0 || lets_begin_early != 0; }
 };
@@ -34,6 +36,9 @@ bool read_kernel(CUgraphNode node, NodeParams* params);
 
 // Plans what `params` put into the node `kept` of the originals' graph.
 void plan_copied_node(CUgraphNode kept, const NodeParams& params, PlannedNode* out);
+
+// What a redirect that is planned changes of the node beside its parameters.
+void shape_replacement(CUgraphNode kept, PlannedNode* planned);
 
 // Makes `copy`, a node of `graph` that holds the original, what was planned. False: the driver refuses, and the copy
 // of the graph is of no more use.

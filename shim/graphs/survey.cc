@@ -5,6 +5,7 @@
 #include "shim/base/read_section.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/recording.h"
+#include "shim/launch/rewrite_plan.h"
 #include "shim/registry/handles.h"
 
 namespace fibshim {
@@ -50,7 +51,7 @@ bool survey_node(CUgraphNode node, size_t index, Survey* survey) {
     fail_survey(planned, survey);
     return false;
   }
-  survey->has_redirects |= planned.is_redirect();
+  survey->has_redirects |= planned.is_redirect() || has_members(handle_of(params));
   survey->has_observed |= launch.outcome == Outcome::observed && launch.candidate != nullptr;
   return add_owner(params, &survey->owners);
 }

@@ -1,18 +1,10 @@
 #include "shim/graphs/variant.h"
 
-#include <string.h>
-
-#include "shim/base/log.h"
 #include "shim/driver/driver.h"
-#include "shim/graphs/early_nodes.h"
 #include "shim/launch/eager_plan.h"
-#include "shim/registry/generation.h"
 
 namespace fibshim {
 namespace {
-
-constexpr int kMostRefusals =
-    4;  // nodes that the driver refuses to change, before the graph is left alone
 
 Run* find_run(const Variant& variant, CounterIndex counter) {
   for (Run& run : variant.runs) {
@@ -32,104 +24,6 @@ bool change_run(Variant* variant, CounterIndex counter, int by) {
   }
   run->number += static_cast<uint32_t>(by);
   return true;
-}
-
-bool clone_graph(CUgraph graph, CUgraph* clone) {
-  const auto clone_real = FIBSHIM_REAL(cuGraphClone);
-  return clone_real != nullptr && clone_real(clone, graph) == CUDA_SUCCESS;
-}
-
-// The place of a kept node; most often the one behind the last.
-bool find_kept(const Block<KernelNode>& nodes, CUgraphNode kept, size_t* index) {
-  for (size_t i = 0; i < nodes.count(); ++i) {
-    const size_t at = (*index + i) % nodes.count();
-    if (nodes[at].kept != kept) continue;
-    *index = at;
-    return true;
-  }
-  return false;
-}
-
-enum class Rewriting : uint8_t { done, refused, failed };
-
-// Rewrites a new copy of the originals. `is_refused`: nodes that keep their original, as the driver refuses another;
-// on `refused` there is one more, or nothing begins early any more, and the copy is of no use.
-Rewriting rewrite_copy(const Originals& originals, CUgraph copy, const Block<bool>& is_refused,
-                       Variant* variant, bool* lets_begin_early, bool* is_changed) {
-  size_t index = 0;
-  size_t count = 0;
-  bool was_refused = false;
-  Block<RewrittenNode> rewritten;
-  if (!rewritten.allocate(variant->nodes.count())) return Rewriting::failed;
-  *is_changed = false;
-  const bool is_done = for_each_copied_kernel(
-      originals.graph, copy, [&](CUgraphNode kept, CUgraph graph, CUgraphNode node, bool) {
-        // A copy's nodes need not stand in the order of its original's.
-        if (!find_kept(originals.nodes, kept, &index)) return false;
-        NodeParams params;
-        if (!read_kernel(kept, &params)) return false;
-        ++count;
-        VariantNode& made = variant->nodes[index];
-        made.node = node;
-        PlannedNode planned;
-        plan_copied_node(kept, params, &planned);
-        if (planned.is_redirect() && is_refused[index]) {
-          refuse_node(&planned.plan, Outcome::fallback_refused);
-          memset(&planned.shape, 0, sizeof planned.shape);
-        }
-        if (planned.is_redirect()) {
-          *is_changed = true;
-          if (!rewrite_node(graph, node, planned)) {
-            is_refused[index] = was_refused = true;
-            return false;
-          }
-          if (!originals.nodes[index].is_disabled) {
-            rewritten[index] = {graph, node, planned.plan.launch.decision->snapshot,
-                                &solution_of(planned.plan), &made.shape};
-          }
-        }
-        made.shape = planned.shape;
-        (void)count_node_as(variant, index, planned.plan.counter, false);
-        return true;
-      });
-  if (was_refused) return Rewriting::refused;
-  if (!is_done || count != variant->nodes.count()) return Rewriting::failed;
-  if (!*lets_begin_early || let_nodes_begin_early(rewritten)) return Rewriting::done;
-  *lets_begin_early = false;
-  return Rewriting::refused;
-}
-
-// The host has told these not to run.
-bool disable_nodes(const Originals& originals, const Variant& variant) {
-  const auto set_enabled = FIBSHIM_REAL(cuGraphNodeSetEnabled);
-  const auto disable = [&](CUgraphNode node) {
-    return set_enabled != nullptr && set_enabled(variant.exec, node, 0) == CUDA_SUCCESS;
-  };
-  for (size_t i = 0; i < originals.nodes.count(); ++i) {
-    if (originals.nodes[i].is_disabled && !disable(variant.nodes[i].node)) return false;
-  }
-  for (const CUgraphNode other : originals.disabled_others) {
-    CUgraphNode node = nullptr;
-    if (!find_in_clone(other, variant.graph, &node) || !disable(node)) return false;
-  }
-  return true;
-}
-
-CUresult make_exec(const Instantiation& how, CUgraphExec* exec, CUgraph graph) {
-  const auto with_flags = FIBSHIM_REAL(cuGraphInstantiateWithFlags);
-  const auto with_params = how.is_per_thread_stream
-                               ? FIBSHIM_REAL(cuGraphInstantiateWithParams_ptsz)
-                               : FIBSHIM_REAL(cuGraphInstantiateWithParams);
-  if ((how.flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0) {
-    CUDA_GRAPH_INSTANTIATE_PARAMS params;
-    memset(&params, 0, sizeof params);
-    params.flags = how.flags;
-    params.hUploadStream = how.upload_stream;
-    return with_params == nullptr ? CUDA_ERROR_NOT_SUPPORTED : with_params(exec, graph, &params);
-  }
-  if (with_flags != nullptr) return with_flags(exec, graph, how.flags);
-  const auto plain = FIBSHIM_REAL(cuGraphInstantiate_v2);
-  return plain == nullptr ? CUDA_ERROR_NOT_SUPPORTED : plain(exec, graph, nullptr, nullptr, 0);
 }
 
 void end_graph(CUgraph graph) {
@@ -161,6 +55,11 @@ void end_variant(Variant* variant) {
   g_graph_pool.release(variant, sizeof *variant);
 }
 
+void end_variant_graph(Variant* variant) {
+  end_graph(variant->graph);
+  variant->graph = nullptr;
+}
+
 bool count_node_as(Variant* variant, size_t index, CounterIndex counter, bool is_disabled) {
   VariantNode& node = variant->nodes[index];
   if (!is_disabled) (void)change_run(variant, node.counter, -1);
@@ -178,50 +77,6 @@ void count_nodes(const Variant& variant) {
   for (const Run& run : variant.runs) {
     if (run.number != 0) count_many(counter_of_kind(run.counter, CountKind::node), run.number);
   }
-}
-
-Made make_rewritten(const Originals& originals, Variant** out) {
-  *out = nullptr;
-  const uint64_t generation = current_generation()->number;
-  Block<bool> is_refused;
-  if (!is_refused.allocate(originals.nodes.count())) return Made::failed;
-  bool lets_begin_early = originals.lets_begin_early;
-  for (int attempt = 0; attempt < kMostRefusals; ++attempt) {
-    Variant* const variant = make_variant(originals.nodes.count());
-    if (variant == nullptr) return Made::failed;
-    variant->generation = generation;
-    if (!clone_graph(originals.graph, &variant->graph)) {
-      log_message(LogLevel::info, "a graph cannot be copied once more; it runs as it is");
-      end_variant(variant);
-      return Made::failed;
-    }
-    bool is_changed = false;
-    const Rewriting rewriting = rewrite_copy(originals, variant->graph, is_refused, variant,
-                                             &lets_begin_early, &is_changed);
-    if (rewriting == Rewriting::done) {
-      // What was counted as if all nodes ran.
-      for (size_t i = 0; i < originals.nodes.count(); ++i) {
-        if (originals.nodes[i].is_disabled) switch_node(variant, i, true);
-      }
-      *out = variant;
-      if (is_changed) return Made::rewritten;
-      end_graph(variant->graph);
-      variant->graph = nullptr;
-      return Made::unchanged;
-    }
-    end_variant(variant);
-    if (rewriting == Rewriting::failed) break;
-  }
-  log_message(LogLevel::info, "the driver refuses to change a copy of a graph; it runs as it is");
-  return Made::failed;
-}
-
-bool instantiate_variant(const Originals& originals, Variant* variant) {
-  const CUresult result = make_exec(originals.instantiation, &variant->exec, variant->graph);
-  if (result == CUDA_SUCCESS && disable_nodes(originals, *variant)) return true;
-  log_message(LogLevel::info, "a rewritten graph is not instantiated (%s); it runs as it is",
-              ErrorText(result).text);
-  return false;
 }
 
 }  // namespace fibshim

@@ -15,7 +15,7 @@ struct KernelNode {
 };
 
 struct VariantNode {
-  CUgraphNode node;  // in `graph`; null where there is none
+  CUgraphNode node;  // in `graph`; null where there is none, and where another runs for it
   CounterIndex counter;
   NodeShape shape;
 };
@@ -33,6 +33,7 @@ struct Variant {
   Block<Run> runs;
   Variant* next;  // of those to be ended
   bool is_buried;
+  bool has_rewrites;  // some of its nodes run for several of the host's
 
   bool is_host() const { return graph == nullptr; }
 };
@@ -41,6 +42,8 @@ struct Variant {
 Variant* make_variant(size_t node_count);
 // Its exec, unless that is the host's, and its graph too.
 void end_variant(Variant* variant);
+// Its graph, where that turns out to be the host's.
+void end_variant_graph(Variant* variant);
 
 // The node counts as `counter` from now on; kNoCounter: as nothing. False: no memory, and it counts as nothing.
 bool count_node_as(Variant* variant, size_t index, CounterIndex counter, bool is_disabled);
@@ -48,7 +51,8 @@ void switch_node(Variant* variant, size_t index, bool is_disabled);
 
 // What a node counts as that would be a hit, but keeps its original.
 inline CounterIndex counter_of_unchanged(CounterIndex counter) {
-  return outcome_of_counter(counter) == Outcome::hit
+  const Outcome outcome = outcome_of_counter(counter);
+  return outcome == Outcome::hit || outcome == Outcome::absorbed
              ? counter_of(series_of_counter(counter), Outcome::fallback_graph)
              : counter;
 }
@@ -75,19 +79,7 @@ struct Originals {
   const Block<CUgraphNode>&
       disabled_others;  // nodes that are no kernels and disabled, among the originals
   Instantiation instantiation;
-  bool lets_begin_early;  // early_nodes.h
+  bool may_be_rearranged;  // the host has set none of its nodes: early_nodes.h, rewrites.h
 };
-
-enum class Made : uint8_t {
-  rewritten,  // it has a graph of its own
-  unchanged,  // nothing in it would be replaced: it has none
-  failed,     // and the log says why
-};
-
-// Makes a variant of the generation in force, without its exec. Within a read section.
-Made make_rewritten(const Originals& originals, Variant** out);
-
-// Gives it its exec. False: the driver refuses.
-bool instantiate_variant(const Originals& originals, Variant* variant);
 
 }  // namespace fibshim

@@ -141,6 +141,19 @@ bool complete(const Record& record, const Candidate& candidate, const int64_t* k
                                       : kind != DecisionKind::in_capture;
 }
 
+// False: it holds for this launch alone.
+bool make(const Record& record, const Candidate& candidate, int64_t* key, uint32_t count,
+          const LaunchRequest& request, Resolution* resolution, DecisionRoom* out) {
+  const uint32_t own = candidate.pattern->key.count;
+  if (count == own) key[own] = device_of_all_launches(record, request);
+  bool lasts = true;
+  make_decision(record, candidate, key, resolution, out,
+                [&](const Resolution& one, Decision* decision) {
+                  lasts = complete(record, candidate, key, count, request, one, decision) && lasts;
+                });
+  return lasts;
+}
+
 bool is_of_quarantined(const Decision& decision) {
   return decision.binding != nullptr && is_series_quarantined(decision.series);
 }
@@ -149,15 +162,10 @@ bool is_of_quarantined(const Decision& decision) {
 
 const Decision& decide(const Record& record, Candidate* candidate, int64_t* key, uint32_t count,
                        const LaunchRequest& request, DecisionRoom* scratch) {
-  const uint32_t own = candidate->pattern->key.count;
-  if (count == own) key[own] = device_of_all_launches(record, request);
   Resolution resolution;
-  bool lasts = true;
-  make_decision(record, *candidate, key, &resolution, scratch,
-                [&](const Resolution& one, Decision* out) {
-                  lasts = complete(record, *candidate, key, count, request, one, out) && lasts;
-                });
-  if (!lasts) return scratch->decision;
+  if (!make(record, *candidate, key, count, request, &resolution, scratch)) {
+    return scratch->decision;
+  }
   const Decision* const published = publish_decision(candidate, scratch->decision);
   // A quarantine may have begun since it was looked at.
   const bool is_choice = resolution.kind == DecisionKind::choice;
@@ -167,6 +175,13 @@ const Decision& decide(const Record& record, Candidate* candidate, int64_t* key,
   }
   if (is_quarantined) quarantine_decisions(is_series_quarantined);
   return *published;
+}
+
+const Decision& decide_once(const Record& record, const Candidate& candidate, int64_t* key,
+                            uint32_t count, const LaunchRequest& request, DecisionRoom* scratch) {
+  Resolution resolution;
+  (void)make(record, candidate, key, count, request, &resolution, scratch);
+  return scratch->decision;
 }
 
 }  // namespace fibshim

@@ -11,6 +11,10 @@ namespace fibshim {
 const Decision& decide(const Record& record, Candidate* candidate, int64_t* key, uint32_t count,
                        const LaunchRequest& request, DecisionRoom* scratch);
 
+// The same of a candidate that is not kept: nothing is cached.
+const Decision& decide_once(const Record& record, const Candidate& candidate, int64_t* key,
+                            uint32_t count, const LaunchRequest& request, DecisionRoom* scratch);
+
 // The series under which launches of a candidate are counted whose definition cannot be computed.
 uint32_t unresolved_series(const Candidate& candidate);
 

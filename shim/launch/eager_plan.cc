@@ -31,6 +31,8 @@ Mode mode_of(const Record& record) {
   return record.candidate_count == 0 ? Mode::apply : record.candidates[0].generation->mode;
 }
 
+}  // namespace
+
 CounterIndex counter_of_plan(const LaunchPlan& plan) {
   if (plan.action == LaunchAction::redirect) return plan.decision->counter;
   if (plan.candidate == nullptr) return kUntrackedCounter;
@@ -38,8 +40,6 @@ CounterIndex counter_of_plan(const LaunchPlan& plan) {
       plan.decision == nullptr ? unresolved_series(*plan.candidate) : plan.decision->series,
       plan.outcome);
 }
-
-}  // namespace
 
 CounterIndex plan_uncounted(LaunchRequest* request, LaunchPlan* plan) {
   CounterIndex untracked = kNoCounter;

@@ -13,6 +13,9 @@ namespace fibshim {
 inline constexpr CounterIndex kNoCounter = UINT32_MAX;
 CounterIndex plan_uncounted(LaunchRequest* request, LaunchPlan* plan);
 
+// Of a plan that is made.
+CounterIndex counter_of_plan(const LaunchPlan& plan);
+
 // The record of a handle that some pattern knows, or that is recorded; learnt if need be. Null: neither.
 const Record* find_tracked(const void* handle);
 

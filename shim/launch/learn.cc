@@ -127,6 +127,15 @@ class Matches {
 
   bool has_memory() const { return has_memory_; }
   uint32_t count() const { return count_; }
+  // Those of members come last, as their patterns do.
+  uint32_t count_members() const {
+    const Pattern* const patterns = generation_.snapshot->begin(generation_.snapshot->patterns);
+    uint32_t members = 0;
+    for (uint32_t i = 0; i < count_; ++i) {
+      members += patterns[matches_[i].pattern].kind == PatternKind::member ? 1 : 0;
+    }
+    return members;
+  }
   const SymbolMatch& operator[](uint32_t i) const { return matches_[i]; }
 
   // Keeps those whose patterns fit the kernel.
@@ -203,9 +212,10 @@ HandleEntry* build_entry(const Generation& generation, NewHandle kernel, const R
     return make_entry(kernel);
   }
   matches.keep_fitting(kernel.name, params, kernel.param_count, kernel.image_owner);
-  kernel.candidate_count = matches.count();
+  kernel.member_count = matches.count_members();
+  kernel.candidate_count = matches.count() - kernel.member_count;
   // Whether GPUs are of unlike kinds must be known before the first decision.
-  if (kernel.candidate_count != 0) (void)known_devices();
+  if (matches.count() != 0) (void)known_devices();
   HandleEntry* const entry = make_entry(kernel);
   if (entry == nullptr) return nullptr;
   Record& record = *entry->record;
@@ -215,32 +225,45 @@ HandleEntry* build_entry(const Generation& generation, NewHandle kernel, const R
     const Param& last = params[kernel.param_count - 1];
     record.params_bytes = last.offset + last.size;
   }
-  for (uint32_t i = 0; i < matches.count(); ++i) {
+  for (uint32_t i = 0; i < kernel.candidate_count; ++i) {
     fill_candidate(*generation.snapshot, matches[i], &record.candidates[i]);
     record.candidates[i].generation = &generation;
   }
+  if (kernel.member_count != 0) record.generation = &generation;
+  for (uint32_t i = 0; i < kernel.member_count; ++i) {
+    record.members[i] = matches[kernel.candidate_count + i].pattern;
+  }
   return entry;
+}
+
+void load_replacements_of(const Generation& generation, const Pattern& pattern) {
+  const Snapshot& snapshot = *generation.snapshot;
+  const Devices* const devices = known_devices();
+  const Route* const routes = snapshot.begin(pattern.routes);
+  for (uint32_t r = 0; r < pattern.routes.count; ++r) {
+    const Binding* const first = &snapshot.begin(snapshot.bindings)[routes[r].binding];
+    for (const Binding* binding = first; binding != first + routes[r].count; ++binding) {
+      if (binding->state != BindingState::ready || devices == nullptr) continue;
+      for (uint32_t c = 0; c < devices->class_count; ++c) {
+        (void)load_replacement(generation, *binding, c);
+      }
+    }
+  }
 }
 
 // Every image that a launch of this handle may need, for every kind of GPU.
 void load_replacements(const HandleEntry& entry) {
   const Record* const record = entry.record;
-  if (record == nullptr || record->candidate_count == 0) return;
-  const Devices* const devices = known_devices();
+  if (record == nullptr) return;
   for (uint32_t i = 0; i < record->candidate_count; ++i) {
-    const Generation& generation = *record->candidates[i].generation;
-    const Snapshot& snapshot = *generation.snapshot;
-    const Pattern& pattern = *record->candidates[i].pattern;
-    const Route* const routes = snapshot.begin(pattern.routes);
-    for (uint32_t r = 0; r < pattern.routes.count; ++r) {
-      const Binding* const first = &snapshot.begin(snapshot.bindings)[routes[r].binding];
-      for (const Binding* binding = first; binding != first + routes[r].count; ++binding) {
-        if (binding->state != BindingState::ready || devices == nullptr) continue;
-        for (uint32_t c = 0; c < devices->class_count; ++c) {
-          (void)load_replacement(generation, *binding, c);
-        }
-      }
-    }
+    load_replacements_of(*record->candidates[i].generation, *record->candidates[i].pattern);
+  }
+  for (uint32_t i = 0; i < record->member_count; ++i) {
+    const Snapshot& snapshot = *record->generation->snapshot;
+    const Pattern* const patterns = snapshot.begin(snapshot.patterns);
+    const Rewrite& rewrite =
+        snapshot.begin(snapshot.rewrites)[patterns[record->members[i]].rewrite];
+    load_replacements_of(*record->generation, patterns[rewrite.pattern]);
   }
 }
 
@@ -264,7 +287,7 @@ uintptr_t learn_handle(const void* handle, HandleKind kind, uintptr_t owner, con
     return known;
   }
   if (kind == HandleKind::function && context == nullptr) context = context_of_module(owner);
-  const NewHandle given = {handle, kind, owner, image_owner, context, symbol, nullptr, 0, 0};
+  const NewHandle given = {handle, kind, owner, image_owner, context, symbol, nullptr, 0, 0, 0};
   for (;;) {
     const Generation& generation = *current_generation();
     HandleEntry* const entry = build_entry(generation, given, nullptr);
@@ -314,6 +337,35 @@ uintptr_t learn_stranger(const void* handle) {
   return 0;
 }
 
+bool find_params(const void* handle, Param* params, uint32_t* count) {
+  const ReadSection section;
+  uintptr_t slot = find_handle(handle);
+  if (slot == 0 || (slot & kUnmatched) != 0) slot = learn_stranger(handle);
+  if (slot == 0) return false;
+  const HandleEntry& entry = *entry_of(slot);
+  if (entry.record != nullptr && entry.record->has_params) {
+    *count = entry.record->param_count;
+    memcpy(params, entry.record->params, *count * sizeof *params);
+    return true;
+  }
+  const auto kernel_name = FIBSHIM_REAL(cuKernelGetName);
+  const auto function_name = FIBSHIM_REAL(cuFuncGetName);
+  const char* name = nullptr;
+  uint32_t known_count = kMaxParams + 1;
+  const bool is_named =
+      entry.kind == HandleKind::kernel
+          ? kernel_name != nullptr &&
+                kernel_name(&name, static_cast<CUkernel>(const_cast<void*>(handle))) == CUDA_SUCCESS
+          : function_name != nullptr &&
+                function_name(&name, static_cast<CUfunction>(const_cast<void*>(handle))) ==
+                    CUDA_SUCCESS;
+  const uintptr_t image_owner = entry.image_owner == 0 ? entry.owner : entry.image_owner;
+  if (is_named) (void)find_param_count(image_owner, name, &known_count);
+  const NewHandle asked = {handle, entry.kind, entry.owner, image_owner, entry.context,
+                           name,   nullptr,    0,           0,           0};
+  return ask_params(asked, known_count, params, count) == Answer::known;
+}
+
 void lock_learning_for_fork() { g_match_pool.lock_for_fork(); }
 
 void unlock_learning_after_fork(bool is_child) { g_match_pool.unlock_after_fork(is_child); }
@@ -323,7 +375,7 @@ HandleEntry* learn_successor(const Generation& next, const HandleEntry& old) {
   HandleEntry* const entry =
       build_entry(next,
                   {reinterpret_cast<const void*>(old.handle), old.kind, old.owner, old.image_owner,
-                   old.context, before.symbol, nullptr, 0, 0},
+                   old.context, before.symbol, nullptr, 0, 0, 0},
                   &before);
   if (entry == nullptr) return nullptr;
   entry->record->recorded.store(before.recorded.load(std::memory_order_acquire),

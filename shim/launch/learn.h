@@ -26,6 +26,10 @@ HandleEntry* learn_successor(const Generation& next, const HandleEntry& old);
 // The library that a known CUkernel came from; 0 when that is not known.
 uintptr_t library_of(const void* kernel);
 
+// Where a kernel's parameters lie in a packed buffer, whether or not any pattern knows it: at most kMaxParams. False:
+// the driver does not tell.
+bool find_params(const void* handle, Param* params, uint32_t* count);
+
 // For the atfork handlers.
 void lock_learning_for_fork();
 void unlock_learning_after_fork(bool is_child);

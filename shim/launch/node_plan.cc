@@ -41,8 +41,11 @@ LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3],
   } else {
     plan->counter = plan_uncounted(&request, &plan->launch);
   }
-  if (plan->launch.action != LaunchAction::redirect) return plan->launch.action;
+  if (plan->launch.action == LaunchAction::redirect) fill_node(original, plan);
+  return plan->launch.action;
+}
 
+void fill_node(const NodeParams& original, NodePlan* plan) {
   const uint32_t* const planned = plan->launch.geometry;
   NodeParams& params = plan->params;
   params = original;
@@ -56,7 +59,6 @@ LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3],
   params.sharedMemBytes = planned[kSharedMem];
   params.kernelParams = plan->launch.params;
   params.extra = nullptr;
-  return LaunchAction::redirect;
 }
 
 void refuse_node(NodePlan* plan, Outcome outcome) {

@@ -28,6 +28,9 @@ bool is_tracked_kernel(const void* handle);
 // Plans a node, and counts nothing. `cluster`: of the original; 0: none. Within a read section.
 LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3], NodePlan* plan);
 
+// The parameters of a redirect, whose launch is planned, in the place of `original`.
+void fill_node(const NodeParams& original, NodePlan* plan);
+
 // A redirect turns out to be impossible.
 void refuse_node(NodePlan* plan, Outcome outcome);
 

@@ -118,7 +118,7 @@ inline uintptr_t find_handle(const void* handle) {
 
 // Everything below is for the slow paths.
 
-// An entry that nobody sees yet. `param_count` and `candidate_count` say what room its record gets; without a
+// An entry that nobody sees yet. The counts say what room its record gets; without a
 // symbol it has no record. Zeroed but for the handle's own values and the symbol. Null: no memory.
 struct NewHandle {
   const void* handle;
@@ -130,6 +130,7 @@ struct NewHandle {
   const char* symbol;  // kept; null: it gets no record
   uint32_t param_count;
   uint32_t candidate_count;
+  uint32_t member_count;
 };
 HandleEntry* make_entry(const NewHandle& given);
 

@@ -120,15 +120,18 @@ struct Candidate {
   SymbolMatch match;
 };
 
-// A kernel that some pattern fits, or, while launches are recorded, any kernel.
+// A kernel that some pattern fits, or a member of a rewrite, or, while launches are recorded, any kernel.
 struct Record {
   HandleKind kind;
-  uint8_t candidate_count;  // 0: no pattern knows this kernel
+  uint8_t candidate_count;  // 0: no pattern knows a launch of this kernel
   uint8_t param_count;      // at most kMaxParams
+  uint8_t member_count;     // of rewrites
   bool has_params;          // the driver has told them
   uint32_t params_bytes;    // end of the last parameter in a packed buffer
   Candidate* candidates;    // in order of trial
   Param* params;
+  uint32_t* members;             // patterns of rewrites' members that fit, of `generation`
+  const Generation* generation;  // null without members
   char* symbol;
   HandleEntry* entry;
   CUcontext context;                      // a CUfunction's; null: not known

@@ -183,7 +183,8 @@ TEST_F(Stats, PrintsJson) {
         {"observed", 0},
         {"fallback_quarantined", 0},
         {"error_fallback", 0},
-        {"fallback_graph", 0}}},
+        {"fallback_graph", 0},
+        {"absorbed", 0}}},
       {"refused", nlohmann::json::array()}};
   // Each launch ran once, and there is no node.
   expected["executions"] = expected["totals"];

@@ -49,13 +49,14 @@ LaunchNumbers numbers_of(const LaunchGroup& group, Outcome outcome) {
 
 bool is_fallback(uint32_t outcome) { return outcome_name(outcome).starts_with("fallback_"); }
 
-// Of the outcomes that are neither hits nor launches of unknown kernels, the most frequent one.
+// Of the outcomes that are neither hits, nor work that these do, nor launches of unknown kernels, the most frequent one.
 std::string main_reason(const LaunchGroup& group) {
   uint64_t most = 0;
   std::string out = "-";
   for (const auto& [outcome, numbers] : group.outcomes) {
     const uint64_t count = std::max(numbers.launches, numbers.executions);
     if (outcome == static_cast<uint32_t>(Outcome::hit) ||
+        outcome == static_cast<uint32_t>(Outcome::absorbed) ||
         outcome == static_cast<uint32_t>(Outcome::untracked) || count <= most) {
       continue;
     }
@@ -131,6 +132,8 @@ std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, Gro
     }
     const uint64_t executions = group.numbers.executions;
     const uint64_t hits = numbers_of(group, Outcome::hit).executions;
+    // What a rewrite's hit does, too.
+    const uint64_t served = saturating_add(hits, numbers_of(group, Outcome::absorbed).executions);
     std::vector<std::string> row = {group.name.empty() ? "-" : printable(group.name)};
     if (has_rates) row.push_back(rate_words(group.per_second));
     row.insert(
@@ -138,7 +141,7 @@ std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, Gro
         {fmt::format("{}", group.numbers.launches), fmt::format("{}", errors_of(group)),
          fmt::format("{}", executions),
          fmt::format("{:.1f}", executions == 0 ? 0.0
-                                               : 100.0 * static_cast<double>(hits) /
+                                               : 100.0 * static_cast<double>(served) /
                                                      static_cast<double>(executions)),
          fmt::format("{}", hits), fmt::format("{}", fallbacks),
          fmt::format("{}", numbers_of(group, Outcome::untracked).executions), main_reason(group)});

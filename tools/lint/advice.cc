@@ -123,6 +123,7 @@ class Adviser {
   bool shadows(size_t a_index, size_t b_index) const {
     const PatternSpec& a = *model_.patterns[a_index];
     const PatternSpec& b = *model_.patterns[b_index];
+    if (a.is_rewrite() || b.is_rewrite()) return false;
     if (a.has_params && (!b.has_params || a.params != b.params)) return false;
     const bool has_weaker_where =
         a.where.empty() || (a.captures == b.captures && is_same(a.where_steps, b.where_steps));

@@ -10,8 +10,6 @@
 namespace fibshim {
 namespace {
 
-constexpr int64_t kMaxParamBytes = 32764;  // of all parameters of one kernel: CUDA's bound
-
 constexpr char kNameWrites[] = "name every buffer that the original writes";
 
 class MistakeFinder {
@@ -28,9 +26,11 @@ class MistakeFinder {
     for (const auto& pattern : model_.patterns) {
       Ranges ranges(*pattern);
       report_where(pattern->where, &ranges, "pattern " + quoted(pattern->label));
-      report_params(*pattern);
-      report_shared_arg(*pattern);
-      report_any_kernel(*pattern);
+      if (!pattern->is_rewrite()) {
+        report_params(*pattern);
+        report_shared_arg(*pattern);
+        report_any_kernel(*pattern);
+      }
       if (pattern->writes.empty()) {
         add(Rule::unwritten_output, pattern->writes_mark, "\"writes\" is empty", kNameWrites);
       }
@@ -87,7 +87,7 @@ class MistakeFinder {
   void report_params(const PatternSpec& pattern) {
     int64_t bytes = 0;
     for (const uint16_t size : pattern.params) bytes += size;
-    if (bytes <= kMaxParamBytes) return;
+    if (bytes <= int64_t{kMaxParamBytes}) return;
     add(Rule::impossible_pattern, pattern.mark,
         "\"params\" are " + std::to_string(bytes) + " bytes; no kernel takes more than " +
             std::to_string(kMaxParamBytes));

@@ -21,7 +21,7 @@ class Explainer {
     std::vector<const SymbolMatch*> matches;
     fits_ = fit_patterns(snapshot, kernel);
     for (const PatternFit& fit : fits_) {
-      if (fit.fits) matches.push_back(&fit.match);
+      if (fit.fits && !is_member(fit)) matches.push_back(&fit.match);
     }
     candidates_ = std::vector<Candidate>(matches.size());
     for (size_t i = 0; i < matches.size(); ++i) {
@@ -82,9 +82,16 @@ class Explainer {
     memcpy(values_[param].data(), &value, std::min<size_t>(8, kernel_.params[param].size));
   }
 
+  bool is_member(const PatternFit& fit) const {
+    return snapshot_.begin(snapshot_.patterns)[fit.match.pattern].kind == PatternKind::member;
+  }
+
   void explain_misfits() {
     for (const PatternFit& fit : fits_) {
-      out_.push_back({"every launch", fit.label, "untracked", fit.why});
+      out_.push_back({"every launch", fit.label, "untracked",
+                      fit.fits
+                          ? "it is replaced in a graph, together with the rewrite's other kernels"
+                          : fit.why});
     }
     if (fits_.empty())
       out_.push_back({"every launch", "", "untracked", "no pattern has its symbol"});

@@ -235,6 +235,7 @@ Coverage cover_kernels(const Snapshot& snapshot, const KernelList& kernels) {
   }
   for (uint32_t i = 0; i < snapshot.patterns.count; ++i) {
     PatternCoverage& pattern = coverage.patterns[i];
+    if (patterns[i].kind == PatternKind::rewrite) continue;
     if (!pattern.fits.empty()) {
       pattern.nearest = nullptr;
       pattern.why_not.clear();
@@ -243,6 +244,12 @@ Coverage cover_kernels(const Snapshot& snapshot, const KernelList& kernels) {
       pattern.why_not = "its parameters have the sizes " + sizes_text(pattern.nearest->first);
     } else if (pattern.nearest == nullptr) {
       find_nearest(snapshot, i, kernels, &pattern);
+    }
+  }
+  // A rewrite is told by its members, which are listed, too.
+  for (uint32_t i = snapshot.patterns.count; i-- > 0;) {
+    if (patterns[i].kind == PatternKind::rewrite) {
+      coverage.patterns.erase(coverage.patterns.begin() + i);
     }
   }
   return coverage;

@@ -56,6 +56,7 @@ std::string reasons(const KernelRecord& kernel) {
   for (const auto& [outcome, count] : kernel.outcomes) {
     if (outcome == static_cast<uint32_t>(Outcome::hit) ||
         outcome == static_cast<uint32_t>(Outcome::observed) ||
+        outcome == static_cast<uint32_t>(Outcome::absorbed) ||
         outcome == static_cast<uint32_t>(Outcome::untracked) || outcome >= kOutcomeCount) {
       continue;
     }

@@ -37,6 +37,13 @@ extern "C" __global__ void curated_n3(int32_t value, uint32_t* marks) {
   leave_mark(marks, kMarkCurated3, value);
 }
 
+// What conform_split and conform_join do together.
+extern "C" __global__ void curated_joined(const float* in, float* out, uint32_t* marks, int32_t n,
+                                          int32_t value) {
+  leave_mark(marks, kMarkJoined, value);
+  for (int i = threadIdx.x; i < n; i += blockDim.x) out[i] = 2 * in[i] + 1;
+}
+
 #elif defined(CONFORM_OTHER)
 
 // Not the layout that the pattern names.
@@ -58,5 +65,17 @@ extern "C" __global__ void conform_free(uint32_t* marks, int32_t, int32_t value)
   leave_mark(marks, kMarkFree, value);
 }
 extern "C" __global__ void conform_void() {}
+
+// Two steps that a rewrite makes one.
+extern "C" __global__ void conform_split(const float* in, float* sums, uint32_t* marks, int32_t n,
+                                         int32_t value) {
+  leave_mark(marks, kMarkSplit, value);
+  for (int i = threadIdx.x; i < n; i += blockDim.x) sums[i] = 2 * in[i];
+}
+extern "C" __global__ void conform_join(const float* sums, float* out, uint32_t* marks, int32_t n,
+                                        int32_t value) {
+  leave_mark(marks, kMarkJoin, value);
+  for (int i = threadIdx.x; i < n; i += blockDim.x) out[i] = sums[i] + 1;
+}
 
 #endif

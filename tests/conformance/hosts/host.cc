@@ -189,7 +189,10 @@ Ran what_ran(const uint32_t* marks) {
               {&ran.other, "conform_other", kMarkOther},
               {&ran.curated1, "curated_n1", kMarkCurated1},
               {&ran.curated2, "curated_n2", kMarkCurated2},
-              {&ran.curated3, "curated_n3", kMarkCurated3}};
+              {&ran.curated3, "curated_n3", kMarkCurated3},
+              {&ran.split, "conform_split", kMarkSplit},
+              {&ran.join, "conform_join", kMarkJoin},
+              {&ran.joined, "curated_joined", kMarkJoined}};
   for (const auto& row : rows) {
     *row.count = cuda().is_simulated ? static_cast<long>(cuda().simcuda_launch_count(row.kernel))
                                      : static_cast<long>(marks[row.mark]);
@@ -211,6 +214,9 @@ void Gpu::expect_ran(const Ran& expected) const {
   EXPECT_EQUAL(expected.curated1, ran.curated1);
   EXPECT_EQUAL(expected.curated2, ran.curated2);
   EXPECT_EQUAL(expected.curated3, ran.curated3);
+  EXPECT_EQUAL(expected.split, ran.split);
+  EXPECT_EQUAL(expected.join, ran.join);
+  EXPECT_EQUAL(expected.joined, ran.joined);
   if (cuda().is_simulated) EXPECT_EQUAL(0, cuda().simcuda_stale_launch_count());
 }
 
@@ -233,7 +239,10 @@ void write_state(const Ran& ran, std::initializer_list<Stated> counts) {
                             {"ran:curated_n1", ran.curated1},
                             {"ran:curated_n2", ran.curated2},
                             {"ran:curated_n3", ran.curated3},
-                            {"ran:conform_void", ran.nothing}}) {
+                            {"ran:conform_void", ran.nothing},
+                            {"ran:conform_split", ran.split},
+                            {"ran:conform_join", ran.join},
+                            {"ran:curated_joined", ran.joined}}) {
     add(row);
   }
   for (const Stated& row : counts) add(row);
@@ -254,6 +263,7 @@ void state(const Ran& ran, const Counts& counts) {
                     {"error", counts.error},
                     {"error_fallback", counts.error_fallback},
                     {"fallback_graph", counts.graph},
+                    {"absorbed", counts.absorbed},
                     {"untracked", counts.untracked}});
 }
 

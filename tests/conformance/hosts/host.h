@@ -113,12 +113,13 @@ class Arguments {
 struct Ran {
   long step = 0, free = 0, other = 0, curated1 = 0, curated2 = 0, curated3 = 0;
   long nothing = 0;  // conform_void, which leaves no mark: only the simulated driver tells
+  long split = 0, join = 0, joined = 0;
 };
 
 // What the process's counters must say.
 struct Counts {
   long hit = 0, no_solution = 0, where = 0, arch = 0, refused = 0, in_capture = 0, error = 0,
-       untracked = 0, error_fallback = 0, graph = 0;
+       untracked = 0, error_fallback = 0, graph = 0, absorbed = 0;
 };
 
 // Says what this process must have run and counted in all, for the test that started it to compare

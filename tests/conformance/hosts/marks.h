@@ -9,6 +9,9 @@ enum Mark {
   kMarkCurated1,  // curated_n1 to curated_n3
   kMarkCurated2,
   kMarkCurated3,
+  kMarkSplit,  // conform_split and conform_join, and what runs in their place
+  kMarkJoin,
+  kMarkJoined,
   kMarkCount,
   kLastValue = kMarkCount,  // the value that the last kernel was given
   kMarksSize,

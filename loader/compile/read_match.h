@@ -1,0 +1,27 @@
+// Reads "match": which kernel a pattern is about, or which kernels.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "loader/compile/symbol_match.h"
+#include "loader/read/fields.h"
+
+namespace fibshim {
+
+// One kernel.
+struct MatchSpec {
+  Mark mark;  // of its object
+  std::shared_ptr<const SymbolPattern> symbol;
+  bool has_params = false;
+  std::vector<uint16_t> params;  // bytes
+  std::vector<ImageHash> images;
+};
+
+inline constexpr uint32_t kMaxParamBytes = 32764;  // CUDA's bound of all parameters of one kernel
+
+// `what` names the object. What is faulty is reported, and left out.
+MatchSpec read_match(JsonValue match, const std::string& what, Diagnostics* diagnostics);
+
+}  // namespace fibshim

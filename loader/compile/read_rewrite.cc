@@ -1,0 +1,127 @@
+#include "loader/compile/read_rewrite.h"
+
+#include <algorithm>
+
+namespace fibshim {
+
+void read_members(JsonValue match, PatternSpec* pattern, Diagnostics* diagnostics) {
+  const std::vector<JsonValue> kernels = match.elements();
+  if (kernels.size() < 2 || kernels.size() > kMaxRewriteKernels) {
+    diagnostics->add(Rule::bad_rewrite, match.mark(),
+                     "\"match\" lists " + std::to_string(kernels.size()) +
+                         " kernels; a rewrite has 2 to " + std::to_string(kMaxRewriteKernels));
+    return;
+  }
+  pattern->has_params = true;
+  std::vector<uint16_t>& params = pattern->params;
+  for (const JsonValue kernel : kernels) {
+    const std::string what = "kernel " + std::to_string(pattern->members.size()) + " of \"match\"";
+    MemberSpec member{read_match(kernel, what, diagnostics)};
+    member.first_param = static_cast<uint16_t>(params.size());
+    if (!member.has_params && kernel.kind() == JsonKind::object) {
+      diagnostics->add(Rule::bad_rewrite, kernel.mark(), what + " has no \"params\"",
+                       "give the sizes of its parameters in bytes");
+    }
+    params.insert(params.end(), member.params.begin(), member.params.end());
+    if (!pattern->members.empty()) params.insert(params.end(), kGeometryCount, 4);
+    pattern->members.push_back(std::move(member));
+  }
+  if (params.size() <= kMaxParams) return;
+  diagnostics->add(Rule::limit, match.mark(),
+                   "the kernels have " + std::to_string(params.size()) + " parameters, with " +
+                       std::to_string(kGeometryCount) +
+                       " for the geometry of each after the first; at most " +
+                       std::to_string(kMaxParams) + " are accepted");
+}
+
+bool read_value_of_rewrite(JsonValue object, const std::string& what, PatternValue* value,
+                           const PatternSpec& pattern, Diagnostics* diagnostics) {
+  const JsonValue kernel = object.find("kernel");
+  const JsonValue bytes = object.find("bytes");
+  const JsonValue capture = object.find("capture");
+  if (kernel) {
+    const auto most = static_cast<int64_t>(std::max<size_t>(pattern.members.size(), 1)) - 1;
+    const auto index = read_integer(kernel, 0, most, "\"kernel\" of " + what, diagnostics);
+    if (!index) return false;
+    value->kernel = static_cast<uint8_t>(*index);
+    if (object.find("value") || object.find("expr")) {
+      diagnostics->add(Rule::value_source, kernel.mark(),
+                       what + ": \"kernel\" goes with what is read of a launch only");
+    }
+  }
+  if (bytes) {
+    value->bytes = read_expression(bytes, true, "\"bytes\" of " + what, diagnostics);
+  }
+  if (pattern.is_rewrite() && capture) {
+    diagnostics->add(Rule::bad_rewrite, capture.mark(),
+                     what + ": a rewrite pattern has no captures",
+                     "write a pattern for each value, or read it from an argument");
+  }
+  return true;
+}
+
+void read_rewrite_keys(JsonValue root, PatternSpec* pattern, Diagnostics* diagnostics) {
+  pattern->is_analysis =
+      read_boolean(root.find("analysis"), "\"analysis\"", diagnostics).value_or(false);
+  const JsonValue dead = root.find("dead");
+  if (!expect_kind(dead, JsonKind::array, "\"dead\"", diagnostics) ||
+      !check_entry_count(dead, "\"dead\"", diagnostics)) {
+    return;
+  }
+  for (const JsonValue element : dead.elements()) {
+    const auto name = read_name(element, "an entry of \"dead\"", diagnostics);
+    if (!name) continue;
+    const bool is_written =
+        std::any_of(pattern->writes.begin(), pattern->writes.end(),
+                    [&](const MarkedName& written) { return written.name == name->name; });
+    if (!is_written) {
+      diagnostics->add(Rule::bad_rewrite, name->mark,
+                       "\"dead\" names " + quoted(name->name) + ", which is not in \"writes\"");
+    } else if (pattern->is_dead(name->name)) {
+      diagnostics->add(Rule::duplicate_name, name->mark,
+                       quoted(name->name) + " is twice in \"dead\"");
+    } else {
+      pattern->dead.push_back(*name);
+    }
+  }
+}
+
+void compile_buffers(PatternSpec* pattern, Diagnostics* diagnostics) {
+  for (const PatternValue& value : pattern->values) {
+    if (!value.is_pointer) {
+      if (value.bytes) {
+        diagnostics->add(Rule::bad_rewrite, value.mark,
+                         quoted(value.name) + " has \"bytes\", and is no pointer");
+      }
+      continue;
+    }
+    if (!value.bytes) {
+      diagnostics->add(Rule::bad_rewrite, value.mark,
+                       "argument " + quoted(value.name) + " has no \"bytes\"",
+                       "say how much the kernel reads or writes there, such as \"2 * M * K\"");
+      continue;
+    }
+    auto compiled = compile_value(value.bytes->expression, *pattern);
+    if (!compiled) {
+      report(compiled.error(), *value.bytes, diagnostics);
+      continue;
+    }
+    if (compiled->is_floating) {
+      diagnostics->add(Rule::expression_type, value.bytes->text.mark,
+                       "\"bytes\" of " + quoted(value.name) + " is a floating-point value");
+      continue;
+    }
+    BufferSpec buffer{};
+    buffer.param = value.source.index;
+    buffer.offset = value.source.offset;
+    buffer.member = value.kernel;
+    buffer.is_written =
+        std::any_of(pattern->writes.begin(), pattern->writes.end(),
+                    [&](const MarkedName& written) { return written.name == value.name; });
+    buffer.is_dead = pattern->is_dead(value.name);
+    buffer.steps = std::move(compiled->steps);
+    pattern->buffers.push_back(std::move(buffer));
+  }
+}
+
+}  // namespace fibshim

@@ -1,0 +1,21 @@
+// What a rewrite pattern has beyond other patterns: several kernels, sizes of buffers, and what nobody reads.
+#pragma once
+
+#include "loader/compile/pattern.h"
+
+namespace fibshim {
+
+// "match" of several kernels: their parameters become the pattern's, one kernel's behind the other's.
+void read_members(JsonValue match, PatternSpec* pattern, Diagnostics* diagnostics);
+
+// "kernel" and "bytes" of an axis or argument. False: which kernel is meant is not known.
+bool read_value_of_rewrite(JsonValue object, const std::string& what, PatternValue* value,
+                           const PatternSpec& pattern, Diagnostics* diagnostics);
+
+// "dead" and "analysis". After "writes".
+void read_rewrite_keys(JsonValue root, PatternSpec* pattern, Diagnostics* diagnostics);
+
+// Once all names are known.
+void compile_buffers(PatternSpec* pattern, Diagnostics* diagnostics);
+
+}  // namespace fibshim

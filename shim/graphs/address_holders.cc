@@ -1,0 +1,172 @@
+#include "shim/graphs/address_holders.h"
+
+#include <string.h>
+
+#include "shim/driver/driver.h"
+#include "shim/launch/learn.h"
+
+namespace fibshim {
+namespace {
+
+class Search {
+ public:
+  Search(uint64_t begin, uint64_t end, Growing<AddressHolder>* out)
+      : begin_(begin), end_(end), out_(out) {}
+
+  bool look_into_kernel(CUgraphNode node, uint32_t index) {
+    NodeParams params;
+    if (!read_kernel(node, &params)) return false;
+    if (params.kernelParams == nullptr) return look_into_packed(params.extra, index);
+    const Layout* const layout = layout_of(handle_of(params));
+    if (layout == nullptr) return false;
+    for (uint32_t i = 0; i < layout->count; ++i) {
+      if (!look_into(params.kernelParams[i], layout->params[i].size, index)) return false;
+    }
+    return true;
+  }
+
+  // All nodes of a graph, and of its child graphs, that are no kernels.
+  bool look_into_others(CUgraph graph) {
+    Block<CUgraphNode> nodes;
+    if (!list_nodes(graph, &nodes)) return false;
+    for (const CUgraphNode node : nodes) {
+      CUgraphNodeType type;
+      CUgraph child = nullptr;
+      if (!find_type(node, &type)) return false;
+      switch (type) {
+        case CU_GRAPH_NODE_TYPE_KERNEL:
+        case CU_GRAPH_NODE_TYPE_EMPTY:
+        case CU_GRAPH_NODE_TYPE_HOST:  // reads no memory of the device
+        case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        case CU_GRAPH_NODE_TYPE_WAIT_EVENT: break;
+        case CU_GRAPH_NODE_TYPE_GRAPH:
+          if (!find_child(node, &child) || !look_into_others(child)) return false;
+          break;
+        case CU_GRAPH_NODE_TYPE_MEMCPY:
+          if (!look_into_copy(node)) return false;
+          break;
+        case CU_GRAPH_NODE_TYPE_MEMSET:
+          if (!look_into_fill(node)) return false;
+          break;
+        default: return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  struct Layout {
+    const void* handle;
+    uint32_t count;
+    Param params[kMaxParams];
+  };
+
+  // Most often it is one of a few.
+  const Layout* layout_of(const void* handle) {
+    for (const Layout* const known : layouts_) {
+      if (known->handle == handle) return known;
+    }
+    auto* const layout = static_cast<Layout*>(g_graph_pool.allocate(sizeof(Layout)));
+    if (layout == nullptr) return nullptr;
+    layout->handle = handle;
+    const bool is_known = find_params(handle, layout->params, &layout->count);
+    Layout** const added = is_known ? layouts_.add() : nullptr;
+    if (added == nullptr) {
+      g_graph_pool.release(layout, sizeof(Layout));
+      return nullptr;
+    }
+    return *added = layout;
+  }
+
+  bool add(uint64_t begin, uint64_t end, uint32_t kernel) {
+    if (begin >= end_ || end <= begin_) return true;
+    AddressHolder* const holder = out_->add();
+    if (holder != nullptr) *holder = {begin, end, kernel};
+    return holder != nullptr;
+  }
+
+  // Addresses lie at multiples of four at least, whatever is packed.
+  bool look_into(const void* bytes, size_t size, uint32_t kernel) {
+    for (size_t at = 0; at + sizeof(uint64_t) <= size; at += 4) {
+      uint64_t word = 0;
+      memcpy(&word, static_cast<const char*>(bytes) + at, sizeof word);
+      if (word >= begin_ && word < end_ && !add(word, word + 1, kernel)) return false;
+    }
+    return true;
+  }
+
+  bool look_into_packed(void** extra, uint32_t kernel) {
+    const void* buffer = nullptr;
+    const size_t* size = nullptr;
+    if (extra == nullptr) return true;  // no parameters
+    for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+      if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+        buffer = extra[1];
+      } else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+        size = static_cast<const size_t*>(extra[1]);
+      } else {
+        return false;
+      }
+    }
+    return buffer != nullptr && size != nullptr && look_into(buffer, *size, kernel);
+  }
+
+  // One side of a copy. At most: up to the end of its last row, from the beginning of its first.
+  bool add_side(CUmemorytype type, CUdeviceptr device, const void* host, size_t pitch,
+                size_t height, size_t x, size_t y, size_t z, const CUDA_MEMCPY3D& copy) {
+    if (type == CU_MEMORYTYPE_ARRAY) return true;
+    const uint64_t begin = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(host) : device;
+    if (copy.Height == 0 || copy.Depth == 0 || copy.WidthInBytes == 0) return true;
+    const uint64_t row = pitch == 0 ? x + copy.WidthInBytes : pitch;
+    const uint64_t rows = height == 0 ? y + copy.Height : height;
+    const uint64_t last = ((copy.Depth - 1 + z) * rows + copy.Height - 1 + y) * row;
+    return add(begin, begin + last + x + copy.WidthInBytes, UINT32_MAX);
+  }
+
+  bool look_into_copy(CUgraphNode node) {
+    const auto get = FIBSHIM_REAL(cuGraphMemcpyNodeGetParams);
+    CUDA_MEMCPY3D copy;
+    memset(&copy, 0, sizeof copy);
+    if (get == nullptr || get(node, &copy) != CUDA_SUCCESS) return false;
+    return add_side(copy.srcMemoryType, copy.srcDevice, copy.srcHost, copy.srcPitch, copy.srcHeight,
+                    copy.srcXInBytes, copy.srcY, copy.srcZ, copy) &&
+           add_side(copy.dstMemoryType, copy.dstDevice, copy.dstHost, copy.dstPitch, copy.dstHeight,
+                    copy.dstXInBytes, copy.dstY, copy.dstZ, copy);
+  }
+
+  bool look_into_fill(CUgraphNode node) {
+    const auto get = FIBSHIM_REAL(cuGraphMemsetNodeGetParams);
+    CUDA_MEMSET_NODE_PARAMS fill;
+    memset(&fill, 0, sizeof fill);
+    if (get == nullptr || get(node, &fill) != CUDA_SUCCESS) return false;
+    const uint64_t row = fill.width * fill.elementSize;
+    const uint64_t before = fill.height > 1 ? (fill.height - 1) * fill.pitch : 0;
+    return add(fill.dst, fill.dst + before + row, UINT32_MAX);
+  }
+
+ public:
+  ~Search() {
+    for (Layout* const layout : layouts_) g_graph_pool.release(layout, sizeof(Layout));
+  }
+  Search(const Search&) = delete;
+  Search& operator=(const Search&) = delete;
+
+ private:
+  const uint64_t begin_;
+  const uint64_t end_;
+  Growing<AddressHolder>* out_;
+  Growing<Layout*> layouts_;
+};
+
+}  // namespace
+
+bool find_holders(const Originals& originals, uint64_t begin, uint64_t end,
+                  Growing<AddressHolder>* out) {
+  Search search(begin, end, out);
+  for (size_t i = 0; i < originals.nodes.count(); ++i) {
+    if (!search.look_into_kernel(originals.nodes[i].kept, static_cast<uint32_t>(i))) return false;
+  }
+  return search.look_into_others(originals.graph);
+}
+
+}  // namespace fibshim

@@ -1,0 +1,118 @@
+#include "shim/graphs/graph_edges.h"
+
+#include <stdlib.h>
+
+#include "shim/driver/driver.h"
+
+namespace fibshim {
+namespace {
+
+int compare(const void* one, const void* other) {
+  const auto first = reinterpret_cast<uintptr_t>(*static_cast<const CUgraphNode*>(one));
+  const auto second = reinterpret_cast<uintptr_t>(*static_cast<const CUgraphNode*>(other));
+  return first < second ? -1 : first > second ? 1 : 0;
+}
+
+bool contains(const CUgraphNode* nodes, uint32_t count, CUgraphNode node) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (nodes[i] == node) return true;
+  }
+  return false;
+}
+
+bool append_once(Block<CUgraphNode>* nodes, CUgraphNode node) {
+  if (contains(nodes->begin(), static_cast<uint32_t>(nodes->count()), node)) return true;
+  CUgraphNode* const added = nodes->append();
+  if (added != nullptr) *added = node;
+  return added != nullptr;
+}
+
+}  // namespace
+
+bool GraphShape::read(CUgraph graph) {
+  const auto get_edges = FIBSHIM_REAL(cuGraphGetEdges_v2);
+  size_t count = 0;
+  if (get_edges == nullptr || !list_nodes(graph, &nodes) || nodes.count() >= UINT32_MAX ||
+      get_edges(graph, nullptr, nullptr, nullptr, &count) != CUDA_SUCCESS) {
+    return false;
+  }
+  qsort(nodes.begin(), nodes.count(), sizeof(CUgraphNode), compare);
+  Block<CUgraphNode> from;
+  Block<CUgraphNode> to;
+  Block<CUgraphEdgeData> data;
+  const size_t node_count = nodes.count();
+  if (!from.allocate(count) || !to.allocate(count) || !data.allocate(count) ||
+      !has_other_ports.allocate(node_count) || !room_.allocate(5 * node_count + 1 + count) ||
+      (count != 0 &&
+       get_edges(graph, from.begin(), to.begin(), data.begin(), &count) != CUDA_SUCCESS)) {
+    return false;
+  }
+  uint32_t* const first = room_.begin();
+  uint32_t* const next = first + node_count + 1;
+  dag.count = static_cast<uint32_t>(node_count);
+  dag.first = first;
+  dag.next = next;
+  dag.position = next + count;
+  dag.sibling = dag.position + node_count;
+  uint32_t* const rest = dag.sibling + node_count;
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t before = number_of(from[i]);
+    const uint32_t after = number_of(to[i]);
+    if (before == UINT32_MAX || after == UINT32_MAX) return false;
+    if (!is_known_edge(data[i])) has_other_ports[before] = has_other_ports[after] = true;
+    ++first[before + 1];
+  }
+  for (size_t i = 0; i < node_count; ++i) first[i + 1] += first[i];
+  for (size_t i = 0; i < node_count; ++i) rest[i] = first[i];
+  for (size_t i = 0; i < count; ++i) next[rest[number_of(from[i])]++] = number_of(to[i]);
+  Block<uint32_t> room;
+  return room.allocate(2 * node_count) && order_nodes(&dag, room.begin());
+}
+
+uint32_t GraphShape::number_of(CUgraphNode node) const {
+  const void* const found =
+      bsearch(&node, nodes.begin(), nodes.count(), sizeof(CUgraphNode), compare);
+  return found == nullptr
+             ? UINT32_MAX
+             : static_cast<uint32_t>(static_cast<const CUgraphNode*>(found) - nodes.begin());
+}
+
+bool merge_nodes(CUgraph graph, const CUgraphNode* nodes, uint32_t count) {
+  const auto add = FIBSHIM_REAL(cuGraphAddDependencies_v2);
+  const auto destroy = FIBSHIM_REAL(cuGraphDestroyNode);
+  const CUgraphNode kept = nodes[0];
+  Block<CUgraphNode> listed;
+  Block<CUgraphNode> before;
+  Block<CUgraphNode> after;
+  if (add == nullptr || destroy == nullptr) return false;
+  for (uint32_t i = 1; i < count; ++i) {
+    if (!list_before(nodes[i], &listed)) return false;
+    for (const CUgraphNode node : listed) {
+      if (!contains(nodes, count, node) && !append_once(&before, node)) return false;
+    }
+    if (!list_after(nodes[i], &listed)) return false;
+    for (const CUgraphNode node : listed) {
+      if (!contains(nodes, count, node) && !append_once(&after, node)) return false;
+    }
+  }
+  for (uint32_t i = 1; i < count; ++i) {
+    if (destroy(nodes[i]) != CUDA_SUCCESS) return false;
+  }
+  if (!make_edges_full(graph, kept) || !make_later_edges_full(graph, kept) ||
+      !list_before(kept, &listed)) {
+    return false;
+  }
+  const auto has = [&](CUgraphNode node) {
+    return contains(listed.begin(), static_cast<uint32_t>(listed.count()), node);
+  };
+  for (const CUgraphNode node : before) {
+    if (!has(node) && add(graph, &node, &kept, nullptr, 1) != CUDA_SUCCESS) return false;
+  }
+  if (!list_after(kept, &listed)) return false;
+  for (const CUgraphNode node : after) {
+    if (!has(node) && add(graph, &kept, &node, nullptr, 1) != CUDA_SUCCESS) return false;
+  }
+  return true;
+}
+
+}  // namespace fibshim

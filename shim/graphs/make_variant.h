@@ -1,0 +1,20 @@
+// Makes what runs in the place of a host's exec: a copy of the originals, rewritten, and an exec of that.
+#pragma once
+
+#include "shim/graphs/variant.h"
+
+namespace fibshim {
+
+enum class Made : uint8_t {
+  rewritten,  // it has a graph of its own
+  unchanged,  // nothing in it would be replaced: it has none
+  failed,     // and the log says why
+};
+
+// Makes a variant of the generation in force, without its exec. Within a read section.
+Made make_rewritten(const Originals& originals, Variant** out);
+
+// Gives it its exec. False: the driver refuses.
+bool instantiate_variant(const Originals& originals, Variant* variant);
+
+}  // namespace fibshim

@@ -1,0 +1,342 @@
+#include "shim/graphs/rewrites.h"
+
+#include <string.h>
+
+#include "shim/base/log.h"
+#include "shim/graphs/address_holders.h"
+#include "shim/graphs/graph_edges.h"
+#include "shim/launch/eager_plan.h"
+#include "shim/launch/rewrite_plan.h"
+#include "shim/registry/generation.h"
+
+namespace fibshim {
+namespace {
+
+constexpr int kMostTrials = 64;  // ways to find the other kernels of a rewrite from its first
+
+// Kernels that a rewrite fits, by their numbers in the graph, in its order.
+struct Instance {
+  uint32_t rewrite;
+  uint32_t nodes[kMaxRewriteKernels];
+  uint32_t first_range;  // of what they read and write
+  uint32_t range_count;
+  const char* conflict;  // why they cannot be one launch; null: nothing is known yet
+};
+
+class Absorption {
+ public:
+  Absorption(const Originals& originals, CUgraph copy, const Block<CopiedKernel>& kernels,
+             Variant* variant, const Block<RewrittenNode>& rewritten)
+      : originals_(originals),
+        copy_(copy),
+        kernels_(kernels),
+        variant_(variant),
+        rewritten_(rewritten),
+        generation_(*current_generation()),
+        snapshot_(*generation_.snapshot) {}
+
+  Absorbed run() {
+    if (snapshot_.rewrites.count == 0 || generation_.mode == Mode::off || !find_records() ||
+        !shape_.read(copy_) || !number_kernels()) {
+      return Absorbed::none;
+    }
+    for (uint32_t i = 0; i < snapshot_.rewrites.count; ++i) {
+      if (!find_instances(i)) return Absorbed::none;
+    }
+    if (instances_.count() == 0) return Absorbed::none;
+    has_holders_ = collect_holders();
+    Absorbed result = Absorbed::none;
+    for (Instance& instance : instances_) {
+      switch (apply(instance)) {
+        case Absorbed::none: break;
+        case Absorbed::some: result = Absorbed::some; break;
+        case Absorbed::failed: return Absorbed::failed;
+      }
+    }
+    return result;
+  }
+
+ private:
+  const Rewrite& rewrite_of(const Instance& instance) const {
+    return snapshot_.begin(snapshot_.rewrites)[instance.rewrite];
+  }
+  const char* label_of(const Instance& instance) const {
+    return snapshot_.text(snapshot_.begin(snapshot_.patterns)[rewrite_of(instance).pattern].label);
+  }
+  uint32_t kernel_at(uint32_t node) const { return kernel_of_[node]; }
+
+  // Which kernels are members of rewrites. False: none.
+  bool find_records() {
+    bool has_any = false;
+    if (!records_.allocate(kernels_.count())) return false;
+    for (size_t i = 0; i < kernels_.count(); ++i) {
+      NodeParams params;
+      const KernelNode& node = originals_.nodes[i];
+      if (!kernels_[i].is_certain || node.is_disabled || !read_kernel(node.kept, &params)) continue;
+      records_[i] = find_member(handle_of(params), generation_);
+      has_any = has_any || records_[i] != nullptr;
+    }
+    return has_any;
+  }
+
+  bool number_kernels() {
+    if (!kernel_of_.allocate(shape_.nodes.count()) || !seen_.allocate(shape_.nodes.count()) ||
+        !room_.allocate(shape_.nodes.count())) {
+      return false;
+    }
+    for (uint32_t& kernel : kernel_of_) kernel = UINT32_MAX;
+    for (size_t i = 0; i < kernels_.count(); ++i) {
+      if (!kernels_[i].is_certain) continue;
+      const uint32_t number = shape_.number_of(kernels_[i].node);
+      if (number == UINT32_MAX) return false;
+      kernel_of_[number] = static_cast<uint32_t>(i);
+    }
+    return true;
+  }
+
+  // False: no memory.
+  bool find_instances(uint32_t index) {
+    const Rewrite& rewrite = snapshot_.begin(snapshot_.rewrites)[index];
+    for (size_t i = 0; i < kernels_.count(); ++i) {
+      if (records_[i] == nullptr || !is_member(*records_[i], rewrite, 0)) continue;
+      Instance instance = {};
+      instance.rewrite = index;
+      instance.nodes[0] = shape_.number_of(kernels_[i].node);
+      int trials = kMostTrials;
+      if (!place(rewrite, 1, &instance, &trials)) continue;
+      Instance* const added = instances_.add();
+      if (added == nullptr) return false;
+      *added = instance;
+    }
+    return true;
+  }
+
+  // Each kernel follows one of those before it directly. False: they are not there, or do not belong together.
+  bool place(const Rewrite& rewrite, uint32_t member, Instance* instance, int* trials) {
+    if (member == rewrite.member_count) return fits(rewrite, instance);
+    for (uint32_t before = 0; before < member; ++before) {
+      const uint32_t node = instance->nodes[before];
+      for (uint32_t i = shape_.dag.first[node]; i < shape_.dag.first[node + 1]; ++i) {
+        const uint32_t next = shape_.dag.next[i];
+        const uint32_t kernel = kernel_at(next);
+        if (kernel == UINT32_MAX || records_[kernel] == nullptr ||
+            !is_member(*records_[kernel], rewrite, member) || contains(*instance, member, next)) {
+          continue;
+        }
+        if (--*trials < 0) return false;
+        instance->nodes[member] = next;
+        if (place(rewrite, member + 1, instance, trials)) return true;
+      }
+    }
+    return false;
+  }
+
+  static bool contains(const Instance& instance, uint32_t count, uint32_t node) {
+    for (uint32_t i = 0; i < count; ++i) {
+      if (instance.nodes[i] == node) return true;
+    }
+    return false;
+  }
+
+  bool read(const Instance& instance, RewriteCall* call) const {
+    const Rewrite& rewrite = rewrite_of(instance);
+    MemberLaunch members[kMaxRewriteKernels];
+    for (uint32_t i = 0; i < rewrite.member_count; ++i) {
+      const uint32_t kernel = kernel_at(instance.nodes[i]);
+      const CUgraphNode kept = originals_.nodes[kernel].kept;
+      if (!read_kernel(kept, &members[i].params)) return false;
+      members[i].record = records_[kernel];
+      memcpy(members[i].cluster, attributes_of(kept).cluster, sizeof members[i].cluster);
+    }
+    return read_call(generation_, rewrite, members, call);
+  }
+
+  bool fits(const Rewrite& rewrite, Instance* instance) {
+    RewriteCall call;
+    if (!read(*instance, &call)) return false;
+    Block<BufferRange> ranges;
+    if (!ranges.allocate(rewrite.buffers.count)) return false;
+    instance->first_range = static_cast<uint32_t>(ranges_.count());
+    if (!read_buffers(call, ranges.begin(), &instance->range_count)) {
+      instance->range_count = 0;
+      instance->conflict = "the size of a buffer has no value";
+      return true;
+    }
+    for (uint32_t i = 0; i < instance->range_count; ++i) {
+      BufferRange* const added = ranges_.add();
+      if (added == nullptr) return false;
+      *added = ranges[i];
+    }
+    instance->conflict = find_conflict(ranges.begin(), instance->range_count);
+    return true;
+  }
+
+  // Of everything that is dead in some instance: others than its own kernels.
+  bool collect_holders() {
+    uint64_t begin = UINT64_MAX;
+    uint64_t end = 0;
+    for (const BufferRange& range : ranges_) {
+      if (!range.is_dead) continue;
+      if (range.begin < begin) begin = range.begin;
+      if (range.end > end) end = range.end;
+    }
+    Growing<AddressHolder> all;
+    if (begin < end && !find_holders(originals_, begin, end, &all)) return false;
+    for (const AddressHolder& holder : all) {
+      if (is_own(holder)) continue;
+      AddressHolder* const added = holders_.add();
+      if (added == nullptr) return false;
+      *added = holder;
+    }
+    return true;
+  }
+
+  // The kernel has the address as its own instance's dead buffer: that is written there before it is read.
+  bool is_own(const AddressHolder& holder) const {
+    for (const Instance& instance : instances_) {
+      if (instance.conflict != nullptr) continue;
+      bool has_it = false;
+      for (uint32_t i = 0; i < rewrite_of(instance).member_count; ++i) {
+        has_it = has_it || kernel_at(instance.nodes[i]) == holder.kernel;
+      }
+      for (uint32_t i = 0; has_it && i < instance.range_count; ++i) {
+        const BufferRange& range = ranges_[instance.first_range + i];
+        if (range.is_dead && holder.begin >= range.begin && holder.end <= range.end) return true;
+      }
+    }
+    return false;
+  }
+
+  // Why the kernels cannot become one launch; null: they can.
+  const char* find_obstacle(const Instance& instance) {
+    const Rewrite& rewrite = rewrite_of(instance);
+    if (!originals_.may_be_rearranged) return "the host has changed nodes of the graph";
+    if (instance.conflict != nullptr) return instance.conflict;
+    for (uint32_t i = 0; i < rewrite.member_count; ++i) {
+      if (shape_.has_other_ports[instance.nodes[i]]) return "an edge is of an unknown kind";
+    }
+    if (!may_become_one(shape_.dag, instance.nodes, rewrite.member_count, seen_.begin(),
+                        room_.begin())) {
+      return "another node comes between them";
+    }
+    for (uint32_t i = 0; i < instance.range_count; ++i) {
+      const BufferRange& range = ranges_[instance.first_range + i];
+      if (!range.is_dead) continue;
+      if (!has_holders_) return "a node of the graph cannot be looked into";
+      for (const AddressHolder& holder : holders_) {
+        if (holder.begin < range.end && range.begin < holder.end) {
+          return "another node has the address of a buffer that is dead";
+        }
+      }
+    }
+    return nullptr;
+  }
+
+  // Its kernels count as that if nothing else knows them.
+  void count_as(const Instance& instance, CounterIndex counter) {
+    for (uint32_t i = 0; i < rewrite_of(instance).member_count; ++i) {
+      CopiedKernel& kernel = kernels_[kernel_at(instance.nodes[i])];
+      if (!kernel.is_taken && kernel.refused == kNoCounter) kernel.refused = counter;
+    }
+  }
+
+  void refuse(const Instance& instance, const RewriteCall& call, const char* reason) {
+    if (reason != told_) {
+      log_message(LogLevel::info, "rewrite %s leaves kernels of a graph as they are: %s",
+                  label_of(instance), reason);
+    }
+    told_ = reason;
+    count_as(instance, counter_of_rewrite(call, Outcome::fallback_graph));
+  }
+
+  Absorbed apply(const Instance& instance) {
+    const Rewrite& rewrite = rewrite_of(instance);
+    for (uint32_t i = 0; i < rewrite.member_count; ++i) {
+      if (kernels_[kernel_at(instance.nodes[i])].is_taken) return Absorbed::none;
+    }
+    RewriteCall call;
+    if (!read(instance, &call)) return Absorbed::none;
+    PlannedNode planned;
+    memset(&planned.shape, 0, sizeof planned.shape);
+    if (rewrite.is_analysis == 0) {
+      const LaunchAction action = plan_rewrite(&call, &planned.plan);
+      if (action == LaunchAction::fail) {
+        count_as(instance,
+                 counter_of(series_of_counter(planned.plan.counter), Outcome::error_fallback));
+        return Absorbed::none;
+      }
+      if (action != LaunchAction::redirect && planned.plan.launch.outcome != Outcome::observed) {
+        count_as(instance, planned.plan.counter);
+        return Absorbed::none;
+      }
+    }
+    if (const char* const reason = find_obstacle(instance)) {
+      refuse(instance, call, reason);
+      return Absorbed::none;
+    }
+    if (rewrite.is_analysis != 0 || !planned.is_redirect()) {
+      count_as(instance, rewrite.is_analysis != 0 ? counter_of_rewrite(call, Outcome::observed)
+                                                  : planned.plan.counter);
+      return Absorbed::none;
+    }
+    return make(instance, &planned) ? Absorbed::some : Absorbed::failed;
+  }
+
+  bool make(const Instance& instance, PlannedNode* planned) {
+    const Rewrite& rewrite = rewrite_of(instance);
+    const uint32_t first = kernel_at(instance.nodes[0]);
+    CUgraphNode nodes[kMaxRewriteKernels];
+    for (uint32_t i = 0; i < rewrite.member_count; ++i) {
+      nodes[i] = kernels_[kernel_at(instance.nodes[i])].node;
+    }
+    shape_replacement(originals_.nodes[first].kept, planned);
+    planned->shape.runs_in = first + 1;
+    if (!rewrite_node(copy_, nodes[0], *planned) ||
+        !merge_nodes(copy_, nodes, rewrite.member_count)) {
+      return false;
+    }
+    become_one(&shape_.dag, instance.nodes, rewrite.member_count);
+    const CounterIndex hit = planned->plan.counter;
+    for (uint32_t i = 0; i < rewrite.member_count; ++i) {
+      const uint32_t kernel = kernel_at(instance.nodes[i]);
+      kernels_[kernel].is_taken = true;
+      VariantNode& made = variant_->nodes[kernel];
+      made.shape = planned->shape;
+      if (i != 0) made.node = nullptr;
+      (void)count_node_as(variant_, kernel,
+                          i == 0 ? hit : counter_of(series_of_counter(hit), Outcome::absorbed),
+                          false);
+    }
+    rewritten_[first] = {copy_, nodes[0], planned->plan.launch.decision->snapshot,
+                         &solution_of(planned->plan), &variant_->nodes[first].shape};
+    return true;
+  }
+
+  const Originals& originals_;
+  CUgraph copy_;
+  const Block<CopiedKernel>& kernels_;
+  Variant* variant_;
+  const Block<RewrittenNode>& rewritten_;
+  const Generation& generation_;
+  const Snapshot& snapshot_;
+  Block<const Record*> records_;  // of each kernel that is a member of something
+  GraphShape shape_;
+  Block<uint32_t> kernel_of_;  // each node's kernel; UINT32_MAX: it is none
+  Block<uint8_t> seen_;
+  Block<uint32_t> room_;
+  Growing<Instance> instances_;  // by falling benefit of their rewrites
+  Growing<BufferRange> ranges_;
+  Growing<AddressHolder> holders_;
+  bool has_holders_ = false;
+  const char* told_ = nullptr;
+};
+
+}  // namespace
+
+Absorbed absorb_kernels(const Originals& originals, CUgraph copy,
+                        const Block<CopiedKernel>& kernels, Variant* variant,
+                        const Block<RewrittenNode>& rewritten) {
+  return Absorption(originals, copy, kernels, variant, rewritten).run();
+}
+
+}  // namespace fibshim

@@ -1,0 +1,52 @@
+// The plan of a rewrite: the kernels of several nodes of a graph, read as one launch.
+#pragma once
+
+#include "shim/launch/node_plan.h"
+#include "shim/plan/rewrite_rules.h"
+
+namespace fibshim {
+
+// One of the kernels.
+struct MemberLaunch {
+  const Record* record;
+  NodeParams params;    // its node's; what it points to must live as long as the call
+  uint32_t cluster[3];  // 0: none
+};
+
+// All of them. Not movable: it points into itself.
+struct RewriteCall {
+  RewriteCall() = default;
+  RewriteCall(const RewriteCall&) = delete;
+  RewriteCall& operator=(const RewriteCall&) = delete;
+
+  const Rewrite* rewrite;
+  NodeParams first;
+  Record record;
+  Candidate candidate;
+  LaunchRequest request;
+  Param layout[kMaxParams];
+  void* params[kMaxParams];
+  uint32_t geometry[kMaxRewriteKernels][kGeometryCount];
+};
+
+// All within a read section.
+
+// The record of a kernel that is a member of some rewrite of the generation; learnt if need be. Null: of none.
+const Record* find_member(const void* handle, const Generation& generation);
+// The same of the generation in force.
+bool has_members(const void* handle);
+bool is_member(const Record& record, const Rewrite& rewrite, uint32_t member);
+
+// False: their arguments cannot be read, or the pattern's where does not hold.
+bool read_call(const Generation& generation, const Rewrite& rewrite, const MemberLaunch* members,
+               RewriteCall* out);
+// What they read and write: as many as the rewrite has buffers, but for those of no size. False: one has no value.
+bool read_buffers(const RewriteCall& call, BufferRange* out, uint32_t* count);
+
+// Plans the one launch, and counts nothing. What it is counted as stands in the plan.
+LaunchAction plan_rewrite(RewriteCall* call, NodePlan* plan);
+
+// The counter of a rewrite that needs no solution to be counted.
+CounterIndex counter_of_rewrite(const RewriteCall& call, Outcome outcome);
+
+}  // namespace fibshim

@@ -1,0 +1,115 @@
+#include "shim/plan/rewrite_rules.h"
+
+namespace fibshim {
+namespace {
+
+constexpr uint8_t kOutside = 1;  // follows one of the nodes
+constexpr uint8_t kInside = 2;   // is one of them
+
+// Beyond this position no path leads back to any of the nodes: neither by an edge, nor by a group.
+uint32_t find_limit(const Dag& dag, const uint32_t* nodes, uint32_t node_count) {
+  uint32_t limit = 0;
+  for (uint32_t i = 0; i < node_count; ++i) {
+    if (dag.position[nodes[i]] > limit) limit = dag.position[nodes[i]];
+  }
+  for (bool has_grown = true; has_grown;) {
+    has_grown = false;
+    for (uint32_t i = 0; i < dag.count; ++i) {
+      const uint32_t other = dag.position[dag.sibling[i]];
+      if (dag.position[i] > limit || other <= limit) continue;
+      limit = other;
+      has_grown = true;
+    }
+  }
+  return limit;
+}
+
+bool overlap(const BufferRange& one, const BufferRange& other) {
+  return one.begin < other.end && other.begin < one.end;
+}
+
+// `written` is of an earlier kernel, or of a later one; `other` of another.
+const char* find_conflict_of(const BufferRange& written, const BufferRange& other) {
+  const bool is_earlier = written.member < other.member;
+  if (!other.is_written) {
+    const bool is_flow = is_earlier && other.begin == written.begin && other.end <= written.end;
+    return is_flow ? nullptr : "a buffer that one of them writes overlaps one that another reads";
+  }
+  // The later one's stays.
+  const bool is_same = written.begin == other.begin && written.end == other.end;
+  const bool is_left_out = is_earlier ? written.is_dead : other.is_dead;
+  return is_same || is_left_out ? nullptr : "buffers that two of them write overlap";
+}
+
+}  // namespace
+
+bool order_nodes(Dag* dag, uint32_t* room) {
+  uint32_t* const waits = room;  // for how many nodes each waits
+  uint32_t* const queue = room + dag->count;
+  uint32_t ready = 0;
+  for (uint32_t i = 0; i < dag->count; ++i) waits[i] = 0;
+  for (uint32_t i = 0; i < dag->first[dag->count]; ++i) ++waits[dag->next[i]];
+  for (uint32_t i = 0; i < dag->count; ++i) {
+    dag->sibling[i] = i;
+    if (waits[i] == 0) queue[ready++] = i;
+  }
+  for (uint32_t at = 0; at < ready; ++at) {
+    const uint32_t node = queue[at];
+    dag->position[node] = at;
+    for (uint32_t i = dag->first[node]; i < dag->first[node + 1]; ++i) {
+      if (--waits[dag->next[i]] == 0) queue[ready++] = dag->next[i];
+    }
+  }
+  return ready == dag->count;
+}
+
+bool may_become_one(const Dag& dag, const uint32_t* nodes, uint32_t node_count, uint8_t* seen,
+                    uint32_t* room) {
+  const uint32_t limit = find_limit(dag, nodes, node_count);
+  uint32_t count = 0;
+  bool comes_back = false;
+  for (uint32_t i = 0; i < node_count; ++i) seen[nodes[i]] = kInside;
+  const auto follow = [&](uint32_t node, bool is_inside) {
+    for (uint32_t i = dag.first[node]; i < dag.first[node + 1]; ++i) {
+      const uint32_t next = dag.next[i];
+      comes_back = comes_back || (seen[next] == kInside && !is_inside);
+      if (seen[next] != 0 || dag.position[next] > limit) continue;
+      uint32_t one = next;
+      do {
+        seen[one] = kOutside;
+        room[count++] = one;
+        one = dag.sibling[one];
+      } while (one != next);
+    }
+  };
+  for (uint32_t i = 0; i < node_count; ++i) follow(nodes[i], true);
+  for (uint32_t i = 0; i < count && !comes_back; ++i) follow(room[i], false);
+  for (uint32_t i = 0; i < count; ++i) seen[room[i]] = 0;
+  for (uint32_t i = 0; i < node_count; ++i) seen[nodes[i]] = 0;
+  return !comes_back;
+}
+
+void become_one(Dag* dag, const uint32_t* nodes, uint32_t node_count) {
+  for (uint32_t i = 0; i < node_count; ++i) {
+    dag->sibling[nodes[i]] = nodes[i + 1 == node_count ? 0 : i + 1];
+  }
+}
+
+const char* find_conflict(const BufferRange* ranges, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    const BufferRange& written = ranges[i];
+    if (!written.is_written) continue;
+    for (uint32_t k = 0; k < count; ++k) {
+      const BufferRange& other = ranges[k];
+      if (k == i || !overlap(written, other)) continue;
+      if (other.member != written.member) {
+        if (const char* const conflict = find_conflict_of(written, other)) return conflict;
+      } else if (written.is_dead) {
+        return "a buffer that is dead overlaps another of the same kernel";
+      }
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace fibshim

@@ -1,0 +1,372 @@
+// Rewrites: two kernels of a graph that run as one, what keeps them apart, and what the host's changes make of them.
+#include <string.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/conformance/hosts/graphs.h"
+
+namespace conform {
+namespace {
+
+constexpr int kCount = 64;  // of floats, in each buffer: conform_join_n64 has a solution
+constexpr int kUnsolvedCount = 32;
+
+long calls(const char* name) { return static_cast<long>(cuda().simcuda_call_count(name)); }
+
+class Buffer {
+ public:
+  explicit Buffer(int count = kCount) { OK(cuda().cuMemAlloc_v2(&at_, sizeof(float) * count)); }
+  ~Buffer() { OK(cuda().cuMemFree_v2(at_)); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  float* get(int index = 0) const { return reinterpret_cast<float*>(at_) + index; }
+  CUdeviceptr address() const { return at_; }
+
+ private:
+  CUdeviceptr at_ = 0;
+};
+
+// The arguments of conform_split and conform_join.
+struct Floats {
+  const float* from;
+  float* to;
+  uint32_t* marks;
+  int32_t n;
+  int32_t value;
+  void* pointers[5] = {&from, &to, &marks, &n, &value};
+
+  Floats(const Gpu& gpu, const float* in, float* out, int32_t given, int32_t count = kCount)
+      : from(in), to(out), marks(gpu.marks()), n(count), value(given) {}
+  Floats(const Floats&) = delete;
+  Floats& operator=(const Floats&) = delete;
+
+  NodeParams2 params(CUfunction function) {
+    auto out = one_block<NodeParams2>();
+    out.func = function;
+    out.kernelParams = pointers;
+    return out;
+  }
+};
+
+// The kernels, and three buffers.
+struct Work {
+  explicit Work(const Gpu& on) : gpu(on), module(on.load_module()) {
+    split = gpu.function(module, "conform_split");
+    join = gpu.function(module, "conform_join");
+    free = gpu.function(module, kFree);
+    step = gpu.function(module, kStep);
+  }
+
+  void launch(CUfunction function, const float* from, float* to, int value,
+              int count = kCount) const {
+    Floats arguments(gpu, from, to, value, count);
+    OK(cuda().cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), arguments.pointers,
+                             nullptr));
+  }
+  void launch_pair(int value) const {
+    launch(split, in.get(), sums.get(), value);
+    launch(join, sums.get(), out.get(), value);
+  }
+  CUgraphNode add(CUgraph graph, CUfunction function, Floats* arguments,
+                  const std::vector<CUgraphNode>& after = {}) const {
+    const NodeParams2 params = arguments->params(function);
+    CUgraphNode node = nullptr;
+    OK(cuda().cuGraphAddKernelNode_v2(&node, graph, after.data(), after.size(), &params));
+    return node;
+  }
+  CUgraphNode add_free(CUgraph graph, uint32_t* marks,
+                       const std::vector<CUgraphNode>& after = {}) const {
+    Arguments arguments(marks, 1, 1);
+    const NodeParams2 params = node_params2(free, &arguments);
+    CUgraphNode node = nullptr;
+    OK(cuda().cuGraphAddKernelNode_v2(&node, graph, after.data(), after.size(), &params));
+    return node;
+  }
+
+  const Gpu& gpu;
+  CUmodule module;
+  CUfunction split, join, free, step;
+  Buffer in, sums, out;
+};
+
+// What the last launch of `kernel` was given for `value`, behind the others.
+int last_value_of(const char* kernel) {
+  const SimcudaLaunch last = last_launch(kernel);
+  int32_t value = 0;
+  memcpy(&value, last.params + last.param_bytes - sizeof value, sizeof value);
+  return value;
+}
+
+}  // namespace
+}  // namespace conform
+
+using namespace conform;
+
+// Two nodes are one, between what came before them and what comes after. The host's graph keeps its own.
+GPU_CASE(rewrite_runs_as_one) {
+  const Work work(gpu);
+  const Graph graph(gpu.capture([&] {
+    OK(gpu.launch(work.step, 1, 1));
+    work.launch_pair(5);
+    OK(gpu.launch(work.step, 2, 2));
+    work.launch_pair(6);
+  }));
+  const long destroyed = calls("cuGraphDestroyNode");
+  const Executable executable(graph.get());
+  EXPECT_EQUAL(destroyed + 2, calls("cuGraphDestroyNode"));
+  executable.run(gpu, 3);
+  EXPECT_EQUAL(6, last_value_of("curated_joined"));
+  const SimcudaLaunch last = last_launch("curated_joined");
+  const float* given[2];
+  memcpy(given, last.params, sizeof given);
+  CHECK(given[0] == work.in.get() && given[1] == work.out.get());
+  EXPECT_EQUAL(6, graph.nodes().size());
+  // Eager launches stay two.
+  work.launch_pair(7);
+  gpu.finish({.curated1 = 3, .curated2 = 3, .split = 1, .join = 1, .joined = 6},
+             {.hit = 4, .untracked = 2, .absorbed = 2});
+}
+
+// They do not belong together, or nothing is for them: another buffer, another size, a where that does not hold.
+GPU_CASE(rewrite_needs_its_ties) {
+  const Work work(gpu);
+  const Buffer other;
+  const auto run = [&](CUgraph captured) { Graph(captured).run(gpu); };
+  run(gpu.capture([&] {
+    work.launch(work.split, work.in.get(), work.sums.get(), 1);
+    work.launch(work.join, other.get(), work.out.get(), 1);
+  }));
+  run(gpu.capture([&] {
+    work.launch(work.split, work.in.get(), work.sums.get(), 1);
+    work.launch(work.join, work.sums.get(), work.out.get(), 1, kUnsolvedCount);
+  }));
+  run(gpu.capture([&] {
+    work.launch(work.join, work.sums.get(), work.out.get(), 1);
+    work.launch(work.split, work.in.get(), work.sums.get(), 1);
+  }));
+  run(gpu.capture([&] { work.launch_pair(kRefusedValue); }));
+  gpu.expect_ran({.split = 4, .join = 4});
+  // These do, but nothing solves that size.
+  run(gpu.capture([&] {
+    work.launch(work.split, work.in.get(), work.sums.get(), 1, kUnsolvedCount);
+    work.launch(work.join, work.sums.get(), work.out.get(), 1, kUnsolvedCount);
+  }));
+  gpu.finish({.split = 5, .join = 5}, {.no_solution = 2, .untracked = 8});
+}
+
+// What comes between, what else could read what is left out, and buffers that overlap: they stay two, and say so.
+GPU_CASE(rewrite_needs_proof) {
+  const Work work(gpu);
+  const auto pair_with = [&](const auto& add_more, const float* in, float* out) {
+    const Graph graph;
+    Floats first(gpu, in, work.sums.get(), 1);
+    Floats second(gpu, work.sums.get(), out, 1);
+    const CUgraphNode split = work.add(graph.get(), work.split, &first);
+    const CUgraphNode join = work.add(graph.get(), work.join, &second, {split});
+    add_more(graph.get(), split, join);
+    const Executable executable(graph.get());
+    executable.run(gpu);
+  };
+  const float* const in = work.in.get();
+  float* const out = work.out.get();
+  // A path from one to the other through a third.
+  pair_with(
+      [&](CUgraph graph, CUgraphNode split, CUgraphNode join) {
+        const CUgraphNode between = work.add_free(graph, gpu.marks(), {split});
+        OK(cuda().cuGraphAddDependencies_v2(graph, &between, &join, nullptr, 1));
+      },
+      in, out);
+  // Another kernel has an address within the sums.
+  auto* const marks_in_sums = reinterpret_cast<uint32_t*>(work.sums.get(4));
+  pair_with([&](CUgraph graph, CUgraphNode,
+                CUgraphNode join) { work.add_free(graph, marks_in_sums, {join}); },
+            in, out);
+  // A copy, and a fill.
+  pair_with(
+      [&](CUgraph graph, CUgraphNode, CUgraphNode join) {
+        CUDA_MEMCPY3D copy;
+        memset(&copy, 0, sizeof copy);
+        copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        copy.srcDevice = work.sums.address();
+        copy.dstDevice = work.out.address();
+        copy.WidthInBytes = 16;
+        copy.Height = copy.Depth = 1;
+        CUgraphNode node = nullptr;
+        OK(cuda().cuGraphAddMemcpyNode(&node, graph, &join, 1, &copy, gpu.context()));
+      },
+      in, out);
+  pair_with(
+      [&](CUgraph graph, CUgraphNode, CUgraphNode join) {
+        CUDA_MEMSET_NODE_PARAMS fill;
+        memset(&fill, 0, sizeof fill);
+        fill.dst = work.sums.address() + 8;
+        fill.elementSize = 4;
+        fill.width = fill.height = 1;
+        CUgraphNode node = nullptr;
+        OK(cuda().cuGraphAddMemsetNode(&node, graph, &join, 1, &fill, gpu.context()));
+      },
+      in, out);
+  // The one kernel would write where it has yet to read.
+  const auto nothing = [](CUgraph, CUgraphNode, CUgraphNode) {};
+  pair_with(nothing, in, work.in.get(8));
+  pair_with(nothing, work.sums.get(), out);
+  // Addresses right before the sums and right after them are others.
+  const Ran ran = {.free = 2, .split = 6, .join = 6};
+  gpu.expect_ran({.free = 2, .split = 6, .join = 6});
+  pair_with(
+      [&](CUgraph graph, CUgraphNode split, CUgraphNode join) {
+        work.add_free(graph, gpu.marks(), {split});
+        work.add_free(graph, gpu.marks(), {join});
+      },
+      in, out);
+  gpu.finish({.free = ran.free + 2, .split = ran.split, .join = ran.join, .joined = 1},
+             {.hit = 1, .untracked = 4, .graph = 12, .absorbed = 1});
+}
+
+// Many pairs have their sums in one place, as cuBLAS has its workspace: each writes it before it reads it. One that
+// has no solution does, too.
+GPU_CASE(rewrite_shares_a_workspace) {
+  const Work work(gpu);
+  const Graph graph(gpu.capture([&] {
+    for (int i = 0; i < 4; ++i) work.launch_pair(i);
+    work.launch(work.split, work.in.get(), work.sums.get(), 8, kUnsolvedCount);
+    work.launch(work.join, work.sums.get(), work.out.get(), 8, kUnsolvedCount);
+    work.launch_pair(9);
+  }));
+  graph.run(gpu, 2);
+  gpu.finish({.split = 2, .join = 2, .joined = 10}, {.hit = 5, .no_solution = 2, .absorbed = 5});
+}
+
+// Forks and joins: what waits for either waits for the one, and the one waits for what either waited for.
+GPU_CASE(rewrite_keeps_the_order) {
+  const Work work(gpu);
+  const Graph graph;
+  Floats first(gpu, work.in.get(), work.sums.get(), 1);
+  Floats second(gpu, work.sums.get(), work.out.get(), 1);
+  const CUgraphNode one = work.add_free(graph.get(), gpu.marks());
+  const CUgraphNode two = work.add_free(graph.get(), gpu.marks());
+  const CUgraphNode split = work.add(graph.get(), work.split, &first, {one});
+  const CUgraphNode join = work.add(graph.get(), work.join, &second, {split, two});
+  Arguments third(gpu.marks(), 1, 1);
+  const CUgraphNode after = graph.add(work.step, &third, split);
+  work.add_free(graph.get(), gpu.marks(), {join});
+  const long added = calls("cuGraphAddDependencies_v2");
+  const Executable executable(graph.get());
+  // `two` comes before the one now, and the last comes after it.
+  EXPECT_EQUAL(added + 2, calls("cuGraphAddDependencies_v2"));
+  executable.run(gpu);
+  CHECK(after != nullptr);
+  gpu.finish({.free = 3, .curated1 = 1, .joined = 1}, {.hit = 2, .untracked = 3, .absorbed = 1});
+}
+
+// Programmatic edges within go, those around become full.
+GPU_CASE(rewrite_among_programmatic_edges) {
+  const Work work(gpu);
+  CUlaunchAttribute attribute;
+  memset(&attribute, 0, sizeof attribute);
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attribute.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchConfig config = launch_config(gpu.stream());
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  const Graph graph(gpu.capture([&] {
+    Arguments before(gpu.marks(), 1, 1);
+    Floats first(gpu, work.in.get(), work.sums.get(), 3);
+    Floats second(gpu, work.sums.get(), work.out.get(), 3);
+    OK(cuda().cuLaunchKernelEx(&config, work.free, before.params(), nullptr));
+    OK(cuda().cuLaunchKernelEx(&config, work.split, first.pointers, nullptr));
+    OK(cuda().cuLaunchKernelEx(&config, work.join, second.pointers, nullptr));
+    OK(cuda().cuLaunchKernelEx(&config, work.free, before.params(), nullptr));
+  }));
+  const long removed = calls("cuGraphRemoveDependencies_v2");
+  const Executable executable(graph.get());
+  // One into it is made full; the one out of it went with its node.
+  EXPECT_EQUAL(removed + 1, calls("cuGraphRemoveDependencies_v2"));
+  executable.run(gpu, 2);
+  gpu.finish({.free = 4, .joined = 2}, {.hit = 1, .untracked = 2, .absorbed = 1});
+}
+
+// Whatever the host changes in its exec undoes the rewrite: it held for the graph as it was.
+GPU_CASE(rewrite_is_undone) {
+  const Work work(gpu);
+  const Graph graph;
+  Floats first(gpu, work.in.get(), work.sums.get(), 1);
+  Floats second(gpu, work.sums.get(), work.out.get(), 1);
+  Floats changed(gpu, work.sums.get(), work.out.get(), 4);
+  const CUgraphNode split = work.add(graph.get(), work.split, &first);
+  const CUgraphNode join = work.add(graph.get(), work.join, &second, {split});
+  const CUgraphNode other = work.add_free(graph.get(), gpu.marks(), {join});
+  // An absorbed node is set.
+  {
+    const Executable executable(graph.get());
+    executable.run(gpu);
+    const NodeParams2 params = changed.params(work.join);
+    OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable.get(), join, &params));
+    executable.run(gpu, 2);
+    EXPECT_EQUAL(4, last_value_of("conform_join"));
+    gpu.expect_ran({.free = 3, .split = 2, .join = 2, .joined = 1});
+  }
+  // Another node is given the sums' address.
+  {
+    const Executable executable(graph.get());
+    executable.run(gpu);
+    Arguments given(reinterpret_cast<uint32_t*>(work.sums.get()), 1, 2);
+    const NodeParams2 params = node_params2(work.free, &given);
+    OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable.get(), other, &params));
+    executable.run(gpu);
+  }
+  gpu.expect_ran({.free = 5, .split = 3, .join = 3, .joined = 2});
+  // One of the two is disabled, and enabled again.
+  {
+    const Executable executable(graph.get());
+    OK(cuda().cuGraphNodeSetEnabled(executable.get(), join, 0));
+    unsigned is_enabled = 1;
+    OK(cuda().cuGraphNodeGetEnabled(executable.get(), join, &is_enabled));
+    EXPECT_EQUAL(0, is_enabled);
+    executable.run(gpu);
+    OK(cuda().cuGraphNodeSetEnabled(executable.get(), join, 1));
+    executable.run(gpu);
+    gpu.expect_ran({.free = 7, .split = 5, .join = 4, .joined = 2});
+  }
+  // Another graph is taken over: that is rewritten, too.
+  {
+    Floats third(gpu, work.sums.get(), work.out.get(), 7);
+    const Graph next;
+    const CUgraphNode next_split = work.add(next.get(), work.split, &first);
+    const CUgraphNode next_join = work.add(next.get(), work.join, &third, {next_split});
+    work.add_free(next.get(), gpu.marks(), {next_join});
+    const Executable executable(graph.get());
+    executable.run(gpu);
+    CUgraphExecUpdateResultInfo info;
+    OK(cuda().cuGraphExecUpdate_v2(executable.get(), next.get(), &info));
+    executable.run(gpu);
+    EXPECT_EQUAL(7, last_value_of("curated_joined"));
+  }
+  gpu.finish({.free = 9, .split = 5, .join = 4, .joined = 4},
+             {.hit = 4, .untracked = 4, .absorbed = 4});
+}
+
+// Each call that the rewrite makes of its own fails once: the host's graph runs as it is, or all but the rewrite does.
+GPU_CASE(rewrite_survives_failures) {
+  const Work work(gpu);
+  Ran ran;
+  Counts counts;
+  for (const char* name : {"cuGraphGetEdges_v2", "cuGraphDestroyNode", "cuGraphAddDependencies_v2",
+                           "cuGraphNodeGetDependencies_v2", "cuGraphNodeGetDependentNodes_v2"}) {
+    const Graph graph(gpu.capture([&] {
+      OK(gpu.launch(work.free, 1, 1));
+      work.launch_pair(5);
+      OK(gpu.launch(work.free, 1, 1));
+    }));
+    CHECK(cuda().simcuda_set_faults((std::string(name) + "=2*1").c_str()) == 1);
+    const Executable executable(graph.get());
+    CHECK(cuda().simcuda_set_faults("") == 1);
+    executable.run(gpu);
+    ran.free += 2;
+    ran.split += 1;
+    ran.join += 1;
+    counts.untracked += 4;
+  }
+  gpu.finish(ran, counts);
+}
