@@ -102,11 +102,16 @@ TEST(Init, WritesAFolderThatIsSoundAndRunsOnTheSimulator) {
       umask(002);  // of users with a group of their own; the folder must be trusted all the same
   const std::string said = exits(0, run_fibshim({"init", own})).out;
   (void)umask(before);
-  EXPECT_CONTAINS(said, "fibshim run --simulate -c " + own);
-  // A program that the folder can be tried with, ready to be pasted.
+  // Ready to be pasted: the command, which is not on PATH here, and a program to try the folder with.
+  const std::string fibshim = std::filesystem::canonical(build_path("bin/fibshim"));
   const std::string program =
-      std::filesystem::canonical(build_path("tests/hosts/engine")).string() + " --demo\n";
-  EXPECT_CONTAINS(said, "\n  " + program);
+      std::filesystem::canonical(build_path("tests/hosts/engine")).string() + " --demo";
+  EXPECT_CONTAINS(said, "\n  " + fibshim + " run --simulate -c " + own + " -- " + program + " ");
+  EXPECT_CONTAINS(
+      run_program(
+          {"sh", "-c", "PATH=" + build_path("bin") + ":$PATH fibshim init " + (folder / "other")})
+          .out,
+      "\n  fibshim check ");
   exits(0, run_program({"sh", "-c",
                         build_path("bin/fibshim") + " run --simulate -c " + own + " --stats-dir " +
                             (folder / "tried") + " -- " + program}));

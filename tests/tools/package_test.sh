@@ -46,8 +46,19 @@ for unit in "$examples"/*.service; do
   done
 done
 
-# The installation that the manifest's paths lead into.
+# ---- the Debian package's tree, unpacked anywhere: a folder to begin with, and a program to try it with
 unset MAKEFLAGS MFLAGS MAKELEVEL
+if command -v dpkg-deb >/dev/null; then
+  DEB_COMPRESSION=none MAKE=make BUILD="$build" tools/packaging/deb.sh 0-1 "$scratch/fibshim.deb" || fail "deb.sh"
+  dpkg-deb -x "$scratch/fibshim.deb" "$scratch/deb"
+  fibshim=$scratch/deb/usr/bin/fibshim
+  said=$("$fibshim" init "$scratch/own") || fail "init of the package"
+  try=$(sed -n 's/^  \(.* run --simulate .*\)#.*/\1/p' <<<"$said")
+  FIBSHIM_STATS_DIR="$scratch/stats" sh -c "$try" >"$scratch/log" 2>&1 || { cat "$scratch/log"; fail "$try"; }
+  "$fibshim" stats --dir "$scratch/stats" | grep >/dev/null ' hit  *1 ' || fail "no hit: $try"
+fi
+
+# The installation that the manifest's paths lead into.
 make -s BUILD="$build" DESTDIR="$scratch/stage" PREFIX=/fibshim install >"$scratch/log" 2>&1 ||
   { cat "$scratch/log"; fail "make install"; }
 "$build/bin/fibshim" run -c "$scratch/stage/fibshim/share/fibshim/config/demo" --print-env \

@@ -10,6 +10,7 @@
 #include "tools/base/files.h"
 #include "tools/commands/commands.h"
 #include "tools/processes/installation.h"
+#include "tools/processes/programs.h"
 
 namespace fibshim::tools {
 namespace {
@@ -31,6 +32,11 @@ std::string write_folder(const std::string& folder) {
   (void)umask(umask(0) | 022);  // what others can write is not trusted
   std::error_code error;
   if (fs::exists(folder, error) && !fs::is_empty(folder, error)) return "exists, and is not empty";
+  for (const char* const file : kFiles) {
+    const fs::path from = fs::path(demo_folder_path()) / file;
+    if (!fs::exists(from, error))
+      return fmt::format("it is made of {}, which is not there", from.string());
+  }
   for (const char* const file : kFiles) {
     const fs::path from = fs::path(demo_folder_path()) / file;
     const fs::path to = fs::path(folder) / file;
@@ -58,17 +64,19 @@ int init_command(int argc, const char* const* argv) {
     print_message("init", "{}: {}", printable(folder), printable(fault));
     return kExitWrong;
   }
-  const std::string name = shell_quoted(folder);
+  // As they can be pasted: the command as a shell finds it.
+  std::error_code error;
+  const std::string own = own_path();
+  const bool is_on_path = fs::equivalent(find_program("fibshim"), own, error);
   const std::string example = example_program_path();
   const std::string text = fmt::format(
       "{0} holds RMSNorm of hidden size 4096, as PyTorch launches it. Change it, and see:\n"
-      "  fibshim check {0}\n"
-      "  fibshim run -c {0} -- PROGRAM               # on a GPU\n"
-      "  fibshim run --simulate -c {0} -- PROGRAM    # without one\n"
-      "  fibshim stats\n"
-      "A PROGRAM to try it with, which launches that kernel and checks the results{2}:\n"
-      "  {1} --demo\n",
-      name, shell_quoted(example),
+      "  {1} check {0}\n"
+      "  {1} run -c {0} -- {2} --demo               # on a GPU\n"
+      "  {1} run --simulate -c {0} -- {2} --demo    # without one\n"
+      "  {1} stats\n"
+      "That program launches this kernel and checks the results{3}; so may yours.\n",
+      shell_quoted(folder), is_on_path ? "fibshim" : shell_quoted(own), shell_quoted(example),
       access(example.c_str(), X_OK) == 0 ? "" : " (`make demo` builds it)");
   return print_data(text) ? kExitFine : kExitWrong;
 }

@@ -122,25 +122,26 @@ std::vector<SchemaFault> find_schema_faults(SchemaName schema, JsonValue root) {
   std::vector<SchemaFault> out;
   const std::vector<std::string>* last = nullptr;
   for (const auto& error : results) {
-    const auto is_same_or_outer = [&](const auto& other) {
+    const auto is_inner = [&](const auto& other) {
       return is_within(other.context, error.context);
     };
-    if (std::any_of(results.begin(), results.end(), is_same_or_outer)) continue;
+    if (std::any_of(results.begin(), results.end(), is_inner)) continue;
     if (last != nullptr && *last == error.context) continue;
     last = &error.context;
     JsonValue value = root;
     std::string what = "the file";
     for (size_t i = 1; i < error.context.size() && value; ++i) {
       const std::string& part = error.context[i];
-      what = value.kind() == JsonKind::object
-                 ? quoted(std::string_view(part).substr(1, part.size() - 2))
-             : i == 1 ? "an entry"
-                      : "an entry of " + what;
+      if (value.kind() == JsonKind::object) {
+        what = quoted(std::string_view(part).substr(1, part.size() - 2));
+      } else {
+        what.insert(0, "an entry of ");
+      }
       value = step(value, part);
     }
     if (!value) continue;
-    out.push_back(
-        {value.mark(), value.next_mark(), what + " does not fit the schema: " + error.description});
+    out.push_back({value.mark(), value.next_mark(),
+                   what.append(" does not fit the schema: ").append(error.description)});
   }
   return out;
 }

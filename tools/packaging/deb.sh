@@ -83,5 +83,5 @@ Description: replaces the GPU kernels that a program launches with curated ones
 END
 (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
 find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" '{}' +
-dpkg-deb --root-owner-group -Zxz --build "$root" "$file.tmp" >/dev/null
+dpkg-deb --root-owner-group -Z"${DEB_COMPRESSION:-xz}" --build "$root" "$file.tmp" >/dev/null
 mv "$file.tmp" "$file"

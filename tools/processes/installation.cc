@@ -12,7 +12,8 @@ std::string path_in(std::initializer_list<const char*> folders, const char* name
       std::filesystem::path(own_path()).parent_path().parent_path();
   std::error_code error;
   for (const char* const folder : folders) {
-    if (std::filesystem::exists(prefix / folder / name, error)) return prefix / folder / name;
+    const std::filesystem::path found = (prefix / folder / name).lexically_normal();
+    if (std::filesystem::exists(found, error)) return found;
   }
   return prefix / *folders.begin() / name;
 }
@@ -43,7 +44,10 @@ std::string example_program_path() {
                   "lib/" FIBSHIM_MULTIARCH "/fibshim-sim/hosts", "tests/hosts"},
                  "engine");
 }
-std::string demo_folder_path() { return path_in({"share/fibshim/config", "config"}, "demo"); }
+std::string demo_folder_path() {
+  // The Debian package's prefix is /usr/lib/fibshim, and its share /usr/share.
+  return path_in({"share/fibshim/config", "config", "../../share/fibshim/config"}, "demo");
+}
 
 std::string absolute_path(const std::string& path) {
   std::error_code error;
