@@ -91,8 +91,8 @@ def compile_flashinfer(folder, version):
     return cubin
 
 
-def kernels_of(wheel, glob):
-    """Symbol -> "OFFSET:SIZE,..." of the families' kernels."""
+def kernels_of(wheel, glob, wanted):
+    """Symbol -> "OFFSET:SIZE,..." of the kernels whose symbol `wanted` is found in, else of the families' kernels."""
     functions = collections.defaultdict(dict)
     with tempfile.TemporaryDirectory(dir=WHEELS) as folder, zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if fnmatch.fnmatch(name, glob)]
@@ -105,8 +105,8 @@ def kernels_of(wheel, glob):
             for cubin in cubins(json.loads(out)["files"]):
                 for kernel in cubin["kernels"]:
                     name = kernel["demangled"] or kernel["name"]
-                    if len(kernel["name"]) <= MOST_SYMBOL_BYTES and family_of(name):
-                        functions[function_name(name)][kernel["name"]] = ",".join(
+                    if re.search(wanted, kernel["name"]) if wanted else len(kernel["name"]) <= MOST_SYMBOL_BYTES and family_of(name):
+                        functions[kernel["name"] if wanted else function_name(name)][kernel["name"]] = ",".join(
                             f"{param['offset']}:{param['size']}" for param in kernel["params"]) or "-"
     kernels = {}
     for instances in functions.values():
@@ -117,8 +117,8 @@ def kernels_of(wheel, glob):
 
 def read(engine):
     versions = collections.defaultdict(lambda: collections.defaultdict(list))
-    for folder, package, version, glob in rows(engine):
-        kernels = kernels_of(wheel_of(package, version), glob)
+    for folder, package, version, glob, *wanted in rows(engine):
+        kernels = kernels_of(wheel_of(package, version), glob, *wanted or [None])
         print(f"{package} {version}: {len(kernels)} kernels", flush=True)
         for symbol, params in kernels.items():
             versions[folder][symbol, params].append(f"{package}-{version}")
@@ -147,7 +147,7 @@ def demangle(symbols):
 
 def show(engine, is_verbose):
     for folder in dict.fromkeys(row[0] for row in rows(engine)):
-        versions = [f"{folder} {package}-{version}" for _, package, version, _ in rows(folder)]
+        versions = [f"{folder} {package}-{version}" for _, package, version, *_ in rows(folder)]
         out = subprocess.run([FIBSHIM, "check", "--json", BUILD / "config" / folder, "--against",
                               HERE / f"data/{folder}.table", *(word for path in HERE.glob(f"data/{folder}.recorded")
                                                                for word in ("--against", path))], stdout=subprocess.PIPE, text=True).stdout

@@ -139,7 +139,7 @@ def main():
     if args.child:
         return child(args)
     build = args.build.resolve()
-    folders = [build / "config" / name for name in ("vllm", "cublas")]
+    folders = [build / "config" / name for name in ("vllm", "cublas", "flash_attention")]
     read = lambda pattern: [json.loads(path.read_text()) for folder in folders for path in folder.glob(pattern)]
     ours = {solution["launch"]["kernel"] for solution in read("solutions/**/*.json")}
     symbols = [pattern["match"]["symbol"] for pattern in read("patterns/**/*.json")]

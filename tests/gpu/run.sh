@@ -146,6 +146,15 @@ fi
 
 run "cuBLAS's matrix products" "$python" "$here/cublas.py" "$build"
 
+# ---- FlashAttention 3, as vLLM calls it
+
+if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("vllm") is None)'; then
+  run "FlashAttention's decode attention" "$python" "$here/flash_attention.py" "$build"
+else
+  echo "SKIP FlashAttention: vLLM is not installed (pip install vllm)"
+  skipped=$((skipped + 1))
+fi
+
 # ---- the judge
 
 run "the judge" "$here/judge.sh" "$build"

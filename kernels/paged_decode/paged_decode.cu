@@ -1,0 +1,473 @@
+// Attention of one query token of each sequence over a paged cache of keys and values: GQA with at most eight query
+// heads to a KV head, in bfloat16. In place of FlashAttention 3's forward kernel, whose contract it keeps.
+//
+//   paged_decode_d128_w6_bf16   heads of 128, six warps to a block
+//   paged_decode_d128_w4_bf16   four warps, for a few more blocks than an SM has room for
+//   paged_decode_d64_w6_bf16    heads of 64
+//
+// The work is one (sequence, KV head, part of the tokens) to a block. What decides about it lies in device memory, where
+// a replayed graph finds new values: lengths, first rows of Q, and into how many parts each sequence is cut. Of a
+// sequence in one part the block writes output and lse; else partial_output and partial_lse, which FlashAttention's
+// combine kernel merges. gridDim.x is the number of KV heads; gridDim.y may be
+// anything, but is best the number of all parts.
+//
+// A warp takes 16 tokens at a time. Their keys and values go from global memory straight into the registers of
+// tensor core instructions: a product does not care for the order of the columns that it sums over, so each lane loads
+// 16 bytes of a row wherever it needs two times two elements. What a tile needs is all in flight at once, and twelve warps
+// to an SM cover its latency: what takes fewer registers, or loads ahead, was slower (H200).
+#include "vector.cuh"
+
+namespace fibshim {
+namespace {
+
+constexpr int kTile = 16;           // tokens, all in one page
+constexpr int kHeads = 8;           // query heads that share a KV head, at most
+constexpr int kMaxSequences = 256;  // what comes after them is not seen
+
+struct Call {
+  const __nv_bfloat16* q;  // [rows, kv_heads * group, kHeadDim]
+  const __nv_bfloat16* k;  // by page, token and head
+  const __nv_bfloat16* v;
+  const int* page_table;     // [batch_size, max_pages]
+  const int* lengths;        // [batch_size] tokens of K and V
+  const int* first_rows;     // [batch_size + 1] of Q
+  const int* query_lengths;  // [batch_size] 0: nothing to do
+  const int* split_counts;   // [batch_size]; null: 1
+  __nv_bfloat16* output;     // as q
+  float* lse;                // [kv_heads * group, rows], natural logarithms
+  float* partial_output;     // [parts, kv_heads * group, rows, kHeadDim]
+  float* partial_lse;        // [parts, kv_heads * group, rows]
+  int64_t q_stride, output_stride, page_stride, token_stride, head_stride, table_stride;
+  float scale_log2;
+  int batch_size, rows, kv_heads, group, page_size, max_pages;
+};
+
+struct Work {
+  int sequence;
+  uint32_t part, parts;
+};
+
+__device__ inline float exp2_approximately(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// sums [16, 8] += A [16, 16] * B [16, 8]
+__device__ inline void multiply(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// What there is to do, one part of a sequence after the other. Sequences in several parts come first: theirs are the
+// longest. Where every sequence is in one part, and before anything is known, work number i is sequence i.
+class Schedule {
+ public:
+  __device__ Schedule(const int* split_counts, int batch_size, int lane)
+      : batch_size_(batch_size), lane_(lane) {
+#pragma unroll
+    for (int i = 0; i < kMaxSequences / 32; ++i) {
+      const int sequence = i * 32 + lane;
+      parts_[i] = 0;
+      if (sequence < batch_size) {
+        parts_[i] = split_counts == nullptr ? 1 : max(split_counts[sequence], 1);
+      }
+    }
+  }
+
+  // Waits for the counts. Returns how much there is to do.
+  __device__ int count() {
+    int all = 0, of_several = 0;
+#pragma unroll
+    for (int parts : parts_) {
+      all += parts;
+      of_several += parts > 1 ? parts : 0;
+    }
+    parts_of_several_ = __reduce_add_sync(~0u, of_several);
+    return __reduce_add_sync(~0u, all);
+  }
+
+  __device__ bool find(int index, Work* work) const {
+    if (parts_of_several_ == 0) {
+      *work = {index, 0, 1};
+      return index < batch_size_;
+    }
+    const bool is_of_several = index < parts_of_several_;
+    if (!is_of_several) index -= parts_of_several_;
+#pragma unroll
+    for (int i = 0; i < kMaxSequences / 32; ++i) {
+      const int count = (parts_[i] > 1) == is_of_several ? parts_[i] : 0;
+      int end = count;  // up to this lane's
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int before = __shfl_up_sync(~0u, end, distance);
+        if (lane_ >= distance) end += before;
+      }
+      const uint32_t beyond = __ballot_sync(~0u, end > index);
+      if (beyond != 0) {
+        const int found = __ffs(beyond) - 1;
+        work->sequence = i * 32 + found;
+        work->parts = __shfl_sync(~0u, count, found);
+        work->part = index - (__shfl_sync(~0u, end, found) - work->parts);
+        return true;
+      }
+      index -= __shfl_sync(~0u, end, 31);
+    }
+    return false;
+  }
+
+ private:
+  int batch_size_, lane_;
+  int parts_[kMaxSequences / 32];  // of every 32nd sequence
+  int parts_of_several_ = 0;
+};
+
+template <int kHeadDim, int kWarps>
+struct Shared {
+  float sums[kWarps][kHeads][kHeadDim + 4];  // rows begin in other banks
+  float largest[kWarps][kHeads];
+  float weights[kWarps][kHeads];
+};
+
+// A warp's sums over the tokens that it has seen. Lane 4 * g + quad has the largest score and the weights of head g, and
+// of heads 2 * quad and 2 * quad + 1 the elements of the output that store_sums names.
+template <int kHeadDim>
+struct Sums {
+  static constexpr int kTiles = kHeadDim / 16;
+  float output[kTiles][4] = {};
+  float largest = -INFINITY;
+  float weights = 0;  // of this lane's tokens only
+};
+
+template <int kHeadDim>
+class Tokens {
+ public:
+  static constexpr int kKeyParts = kHeadDim / 32;
+  static constexpr int kValueParts = kHeadDim / 64;
+
+  __device__ Tokens(const Call& call, int head, int lane) : call_(call), lane_(lane) {
+    const int64_t at = head * call.head_stride;
+    k_ = call.k + at + lane % 4 * 8;
+    v_ = call.v + at + lane / 4 * 8;
+  }
+
+  __device__ void load_query(int row, int head) {
+    const __nv_bfloat16* const at = call_.q + row * call_.q_stride +
+                                    (head * call_.group + lane_ / 4) * kHeadDim + lane_ % 4 * 8;
+#pragma unroll
+    for (int part = 0; part < kKeyParts; ++part) {
+      query_[part] = {};
+      if (lane_ / 4 < call_.group) query_[part] = load_shared_by_rows(at + part * 32);
+    }
+  }
+
+  // `offset`: of the tile's first token in the caches; `last`: its last token that counts.
+  __device__ void load_keys(int64_t offset, int last) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const __nv_bfloat16* const row =
+          k_ + offset + min(half * 8 + lane_ / 4, last) * static_cast<int>(call_.token_stride);
+#pragma unroll
+      for (int part = 0; part < kKeyParts; ++part) keys_[half][part] = load_once(row + part * 32);
+    }
+  }
+
+  __device__ void load_values(int64_t offset, int last) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const __nv_bfloat16* const row =
+          v_ + offset +
+          min(i / 2 * 8 + lane_ % 4 * 2 + i % 2, last) * static_cast<int>(call_.token_stride);
+#pragma unroll
+      for (int part = 0; part < kValueParts; ++part) {
+        values_[i][part] = load_once(row + part * 64);
+      }
+    }
+  }
+
+  // scores[half] [8 heads, 8 tokens] = Q * K^T; rows 8 to 15 of the instruction are zero.
+  __device__ void score(float (&scores)[2][2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sums[2][4] = {};  // two, since each waits for the one before it
+#pragma unroll
+      for (int part = 0; part < kKeyParts; ++part) {
+        const Vector& q = query_[part];
+        const Vector& key = keys_[half][part];
+        multiply(sums[0], q.pairs[0], 0, q.pairs[1], 0, key.pairs[0], key.pairs[1]);
+        multiply(sums[1], q.pairs[2], 0, q.pairs[3], 0, key.pairs[2], key.pairs[3]);
+      }
+      scores[half][0] = sums[0][0] + sums[1][0];
+      scores[half][1] = sums[0][1] + sums[1][1];
+    }
+  }
+
+  // sums->output += V^T * P^T
+  __device__ void add(const uint32_t (&weights)[2], Sums<kHeadDim>* sums) const {
+#pragma unroll
+    for (int tile = 0; tile < Sums<kHeadDim>::kTiles; ++tile) {
+      // Element g * 8 + tile of each 64; with heads of 64, g * 8 + tile and g * 8 + 4 + tile.
+      const int low = tile, high = kValueParts == 2 ? tile : tile + 4;
+      multiply(sums->output[tile], pair(0, 0, low), pair(0, kValueParts - 1, high), pair(2, 0, low),
+               pair(2, kValueParts - 1, high), weights[0], weights[1]);
+    }
+  }
+
+ private:
+  // An element of two neighbouring tokens.
+  __device__ uint32_t pair(int i, int part, int element) const {
+    return __byte_perm(values_[i][part].pairs[element / 2], values_[i + 1][part].pairs[element / 2],
+                       element % 2 == 0 ? 0x5410 : 0x7632);
+  }
+
+  const Call& call_;
+  const int lane_;
+  const __nv_bfloat16* k_;
+  const __nv_bfloat16* v_;
+  Vector query_[kKeyParts];
+  Vector keys_[2][kKeyParts];
+  Vector values_[4][kValueParts];
+};
+
+// Softmax's weights of a tile, and what was summed up before, brought to the same largest score.
+template <int kHeadDim>
+__device__ void weigh(const float (&scores)[2][2], float scale, int lane, Sums<kHeadDim>* sums,
+                      uint32_t (&weights)[2]) {
+  float largest = fmaxf(fmaxf(scores[0][0], scores[0][1]), fmaxf(scores[1][0], scores[1][1]));
+  largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
+  largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
+  if (__any_sync(~0u, largest > sums->largest)) {
+    largest = fmaxf(largest, sums->largest);
+    const float factor = exp2_approximately((sums->largest - largest) * scale);
+    sums->largest = largest;
+    sums->weights *= factor;
+    const float even = __shfl_sync(~0u, factor, lane % 4 * 8);
+    const float odd = __shfl_sync(~0u, factor, lane % 4 * 8 + 4);
+#pragma unroll
+    for (int tile = 0; tile < Sums<kHeadDim>::kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums->output[tile][i] *= i % 2 == 0 ? even : odd;
+    }
+  }
+  const float shift = sums->largest * scale;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float2 weight = {exp2_approximately(fmaf(scores[half][0], scale, -shift)),
+                           exp2_approximately(fmaf(scores[half][1], scale, -shift))};
+    sums->weights += weight.x + weight.y;
+    weights[half] = Pair<__nv_bfloat16>::pack(weight);
+  }
+}
+
+// The pages of a warp's tiles, of which there are 32 to a load: a lane has those of every 32nd.
+template <int kWarps>
+class Pages {
+ public:
+  // `max_pages`: of a sequence, as far as the launch tells.
+  __device__ Pages(const Call& call, int sequence, int lane)
+      : pages_(call.page_table + sequence * call.table_stride),
+        shift_(31 - __clz(call.page_size / kTile)),
+        lane_(lane),
+        last_(static_cast<int>(min(int64_t{call.max_pages}, call.table_stride)) - 1) {}
+
+  // May begin before it is known how many tiles there are.
+  __device__ void load(int tile) { known_ = pages_[min((tile + lane_ * kWarps) >> shift_, last_)]; }
+  // Whether what was loaded holds for a sequence of so many tiles, at least one. From then on no other page is read.
+  __device__ bool is_enough(uint32_t tiles) {
+    const int last = static_cast<int>((tiles - 1) >> shift_);
+    const bool was_enough = last <= last_;
+    last_ = last;
+    return was_enough;
+  }
+
+  // Of the warp's tile number `turn` since the load, where its tokens begin in the caches.
+  __device__ int64_t offset(const Call& call, int tile, int turn) const {
+    const int page = __shfl_sync(~0u, known_, turn);
+    return page * call.page_stride +
+           (tile & ((1 << shift_) - 1)) * kTile * static_cast<int>(call.token_stride);
+  }
+
+ private:
+  const int* pages_;
+  int shift_, lane_, last_;
+  int known_;
+};
+
+// The warp's tiles: first, first + kWarps, ... below `end`.
+template <int kHeadDim, int kWarps>
+__device__ void attend(const Call& call, Pages<kWarps>& pages, int row, int kv_head, int first,
+                       int end, int length, int lane, Sums<kHeadDim>* sums) {
+  Tokens<kHeadDim> tokens(call, kv_head, lane);
+  tokens.load_query(row, kv_head);
+  int turn = 0;
+  for (int tile = first; tile < end; tile += kWarps) {
+    if (turn == 32) {
+      pages.load(tile);
+      turn = 0;
+    }
+    const int64_t offset = pages.offset(call, tile, turn++);
+    const int last = length - 1 - tile * kTile;  // of the tile's tokens that counts
+    tokens.load_keys(offset, last);
+    tokens.load_values(offset, last);
+    float scores[2][2];
+    tokens.score(scores);
+    if (last < kTile - 1) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (i / 2 * 8 + lane % 4 * 2 + i % 2 > last) scores[i / 2][i % 2] = -INFINITY;
+      }
+    }
+    uint32_t weights[2];
+    weigh(scores, call.scale_log2, lane, sums, weights);
+    tokens.add(weights, sums);
+  }
+}
+
+template <int kHeadDim, int kWarps>
+__device__ void store_sums(const Sums<kHeadDim>& sums, int warp, int lane, int group,
+                           Shared<kHeadDim, kWarps>* shared) {
+  float weights = sums.weights + __shfl_xor_sync(~0u, sums.weights, 1);
+  weights += __shfl_xor_sync(~0u, weights, 2);
+  if (lane % 4 == 0) {
+    shared->largest[warp][lane / 4] = sums.largest;
+    shared->weights[warp][lane / 4] = weights;
+  }
+  constexpr int kVectors = Sums<kHeadDim>::kTiles / 4;  // of the output, of four tiles each
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int head = lane % 4 * 2 + i % 2;
+    if (head >= group) continue;
+#pragma unroll
+    for (int vector = 0; vector < kVectors; ++vector) {
+      const int element =
+          kHeadDim == 128 ? i / 2 * 64 + lane / 4 * 8 + vector * 4 : lane / 4 * 8 + i / 2 * 4;
+      *reinterpret_cast<float4*>(&shared->sums[warp][head][element]) = {
+          sums.output[vector * 4][i], sums.output[vector * 4 + 1][i],
+          sums.output[vector * 4 + 2][i], sums.output[vector * 4 + 3][i]};
+    }
+  }
+}
+
+// Adds up what the warps have, and writes it.
+template <int kHeadDim, int kWarps>
+__device__ void merge(const Call& call, const Work& work, int row, int kv_head,
+                      const Shared<kHeadDim, kWarps>& shared) {
+  const int heads = call.kv_heads * call.group;
+  for (int i = threadIdx.x; i < call.group * kHeadDim / 4; i += kWarps * 32) {
+    const int head = i / (kHeadDim / 4);
+    const int element = i % (kHeadDim / 4) * 4;
+    float largest = -INFINITY;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) largest = fmaxf(largest, shared.largest[warp][head]);
+    float4 sum = {0, 0, 0, 0};
+    float weights = 0;
+    if (largest > -INFINITY) {
+#pragma unroll
+      for (int warp = 0; warp < kWarps; ++warp) {
+        const float factor =
+            exp2_approximately((shared.largest[warp][head] - largest) * call.scale_log2);
+        const float4 part = *reinterpret_cast<const float4*>(&shared.sums[warp][head][element]);
+        weights = fmaf(factor, shared.weights[warp][head], weights);
+        sum.x = fmaf(factor, part.x, sum.x);
+        sum.y = fmaf(factor, part.y, sum.y);
+        sum.z = fmaf(factor, part.z, sum.z);
+        sum.w = fmaf(factor, part.w, sum.w);
+      }
+    }
+    const float one = weights > 0 ? 1 / weights : 0;
+    const float lse =
+        weights > 0 ? largest * call.scale_log2 * 0.693147180559945f + logf(weights) : -INFINITY;
+    const int64_t head_of_all = kv_head * call.group + head;
+    if (work.parts <= 1) {
+      *reinterpret_cast<uint2*>(call.output + row * call.output_stride + head_of_all * kHeadDim +
+                                element) = {Pair<__nv_bfloat16>::pack({sum.x * one, sum.y * one}),
+                                            Pair<__nv_bfloat16>::pack({sum.z * one, sum.w * one})};
+      if (element == 0) call.lse[head_of_all * call.rows + row] = lse;
+    } else {
+      const int64_t at = (int64_t{work.part} * heads + head_of_all) * call.rows + row;
+      *reinterpret_cast<float4*>(call.partial_output + at * kHeadDim + element) = {
+          sum.x * one, sum.y * one, sum.z * one, sum.w * one};
+      if (element == 0) call.partial_lse[at] = lse;
+    }
+  }
+}
+
+// What device memory says of a sequence.
+template <int kWarps>
+struct Sequence {
+  Pages<kWarps> pages;
+  int length, row, end_row, query_length;
+
+  __device__ Sequence(const Call& call, int index, int warp, int lane) : pages(call, index, lane) {
+    pages.load(warp);
+    length = call.lengths[index];
+    row = call.first_rows[index];
+    end_row = call.first_rows[index + 1];
+    query_length = call.query_lengths[index];
+  }
+};
+
+template <int kHeadDim, int kWarps>
+__device__ void decode(const Call& call) {
+  __shared__ __align__(16) Shared<kHeadDim, kWarps> shared;
+  const int lane = threadIdx.x % 32;
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the compiler sees that lanes agree
+  const int kv_head = blockIdx.x;
+  wait_for_kernel_before();
+  int index = blockIdx.y, count;
+  do {
+    // One round trip to memory, on the guess that all is in order.
+    Schedule schedule(call.split_counts, call.batch_size, lane);
+    Sequence<kWarps> sequence(call, min(index, call.batch_size - 1), warp, lane);
+    count = schedule.count();
+    Work work;
+    if (!schedule.find(index, &work)) return;
+    if (work.sequence != index) sequence = Sequence<kWarps>(call, work.sequence, warp, lane);
+    if (sequence.query_length > 0 && sequence.end_row > sequence.row) {
+      const uint32_t tiles = (sequence.length + kTile - 1) / kTile;
+      const int first = static_cast<int>(tiles * work.part / work.parts) + warp;
+      const int end = static_cast<int>(tiles * (work.part + 1) / work.parts);
+      Sums<kHeadDim> sums;
+      if (first < end) {
+        if (!sequence.pages.is_enough(tiles) || work.part > 0) sequence.pages.load(first);
+        attend<kHeadDim, kWarps>(call, sequence.pages, sequence.row, kv_head, first, end,
+                                 sequence.length, lane, &sums);
+      }
+      store_sums(sums, warp, lane, call.group, &shared);
+      __syncthreads();
+      merge(call, work, sequence.row, kv_head, shared);
+      __syncthreads();  // the next work may overwrite
+    }
+    index += gridDim.y;
+  } while (index < count);
+}
+
+}  // namespace
+}  // namespace fibshim
+
+// q, K and V aligned to 16 bytes, and so are their strides, which are in elements; output to 8, partial_output to 16.
+// The page size is 16 times a power of two.
+#define FIBSHIM_KERNEL(head_dim, warps, blocks)                                                 \
+  extern "C" __global__ void __launch_bounds__(warps * 32, blocks)                              \
+      paged_decode_d##head_dim##_w##warps##_bf16(                                               \
+          const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v,               \
+          const int* page_table, const int* lengths, const int* first_rows,                     \
+          const int* query_lengths, const int* split_counts, __nv_bfloat16* output, float* lse, \
+          float* partial_output, float* partial_lse, int64_t q_stride, int64_t output_stride,   \
+          int64_t page_stride, int64_t token_stride, int64_t head_stride, int64_t table_stride, \
+          float scale_log2, int batch_size, int rows, int kv_heads, int group, int page_size,   \
+          int max_pages) {                                                                      \
+    fibshim::decode<head_dim, warps>(                                                           \
+        fibshim::Call(q, k, v, page_table, lengths, first_rows, query_lengths, split_counts,    \
+                      output, lse, partial_output, partial_lse, q_stride, output_stride,        \
+                      page_stride, token_stride, head_stride, table_stride, scale_log2,         \
+                      batch_size, rows, kv_heads, group, page_size, max_pages));                \
+  }
+
+FIBSHIM_KERNEL(128, 6, 2)
+FIBSHIM_KERNEL(128, 4, 3)
+FIBSHIM_KERNEL(64, 6, 3)

@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""Decode attention that vLLM leaves to FlashAttention 3, without and with the folder for it (config/flash_attention).
+
+  tests/gpu/flash_attention.py BUILD
+
+Each side is a process of its own, makes the same inputs and calls vLLM's own function as its backend does: paged
+keys and values, scheduler metadata, at most 32 parts in captured graphs. Compared are the errors of output and lse from
+float64, of calls and of a graph that is replayed with other lengths, and the times of replayed graphs that read more
+keys and values than L2 holds, the kernel that merges parts included. What the folder is not for must run as before, and be counted.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+from counters import read_counts
+
+CACHES = 400 << 20  # bytes of keys and values that a timed graph reads at least
+PARTS = 32  # of a sequence at most, as in vLLM's graphs
+POISON = float("nan")
+
+
+def shapes():
+    """Name -> (lengths, heads, KV heads, head size, page size, parts)."""
+    draw = random.Random(3)
+    lengths = lambda count, low, high: [draw.randrange(low, high + 1) for _ in range(count)]
+    spread = lambda count, low, high: [round(low * (high / low) ** (i / (count - 1))) for i in range(count)]
+    out = {"one token": ([1], 32, 8, 128, 16, PARTS), "1 x 100": ([100], 32, 8, 128, 16, PARTS),
+           "1 x 32k": ([32000], 32, 8, 128, 16, PARTS), "mixed": ([1, 16, 17, 160, 0, 33, 5000, 300], 32, 8, 128, 16, PARTS),
+           "32 x 32..160": (lengths(32, 32, 160), 32, 8, 128, 16, PARTS), "in one part": (lengths(7, 1, 2000), 32, 8, 128, 16, 1),
+           "parts by its own rule": (lengths(3, 1, 9000), 32, 8, 128, 16, 0),
+           "16 x 32..32768": (spread(16, 32, 32768), 32, 8, 128, 16, PARTS), "40 x 1..4000": (lengths(40, 1, 4000), 32, 8, 128, 16, PARTS),
+           "200 x 1..500": (lengths(200, 1, 500), 32, 8, 128, 16, PARTS), "256 x 50": ([50] * 256, 32, 8, 128, 16, PARTS)}
+    for heads, kv_heads, head_dim, page in ((32, 32, 128, 16), (16, 8, 128, 32), (24, 8, 128, 16), (12, 2, 128, 64), (40, 8, 128, 16),
+                                            (28, 4, 128, 128), (64, 8, 128, 16), (4, 1, 128, 16), (32, 8, 64, 16), (14, 2, 64, 32)):
+        out[f"{heads} heads on {kv_heads} of {head_dim}, pages of {page}"] = (lengths(9, 1, 3000), heads, kv_heads, head_dim, page, PARTS)
+    return out
+
+
+def timed():
+    """Name -> lengths."""
+    spread = lambda count, low, high: [round(low * (high / low) ** (i / (count - 1))) for i in range(count)]
+    out = {f"{count} x {length}": [length] * count
+           for count, lengths in ((1, (96, 500, 4096, 32000)), (8, (96, 2048)), (16, (256,)), (32, (96, 256, 2048)), (48, (96, 2048)),
+                                  (64, (256, 2048)), (128, (96, 1024)), (256, (96, 1024)))
+           for length in lengths}
+    out["32 x 32..160"] = [32 + i * 128 // 31 for i in range(32)]
+    for count, high in ((16, 32768), (32, 4096), (64, 4096), (128, 2048)):
+        out[f"{count} x 32..{high}"] = spread(count, 32, high)
+        out[f"{count} x {high}..32"] = spread(count, high, 32)
+    for count in (32, 64):
+        out[f"1 x 4000, {count - 1} x 100"] = [4000] + [100] * (count - 1)
+    return out
+
+
+class Batch:
+    """Inputs as vLLM's backend has them. `room`: sequences that the buffers hold, those beyond `lengths` being padding."""
+
+    def __init__(self, lengths, heads, kv_heads, head_dim, page_size, parts, layers=1, room=None, longest=None, is_poisoned=True):
+        import torch
+        self.lengths, self.page_size, self.parts = lengths, page_size, parts
+        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
+        self.room = room or len(lengths)
+        self.longest = longest or max(lengths + [1])
+        self.generator = torch.Generator(device="cuda").manual_seed(len(lengths) * 31 + heads)
+        pages = sum(-(-length // page_size) for length in lengths) + 3
+        if room:
+            pages = self.room * -(-self.longest // page_size) + 3
+        self.caches = [torch.empty(pages, 2, page_size, kv_heads, head_dim, device="cuda", dtype=torch.bfloat16) for _ in range(layers)]
+        self.is_poisoned = is_poisoned
+        self.table = torch.zeros(self.room, -(-self.longest // page_size) + 5, device="cuda", dtype=torch.int32)
+        self.lengths_on_device = torch.zeros(self.room, device="cuda", dtype=torch.int32)
+        self.first_rows = torch.zeros(self.room + 1, device="cuda", dtype=torch.int32)
+        self.q = torch.empty(self.room, heads, head_dim, device="cuda", dtype=torch.bfloat16)
+        self.out = torch.empty_like(self.q)
+        self.metadata = None
+        self.fill(lengths)
+
+    def fill(self, lengths):
+        """New lengths, and all values, where the old ones were."""
+        import torch
+        self.lengths = lengths
+        padding = self.room - len(lengths)
+        pages = self.caches[0].shape[0]
+        order = torch.randperm(pages, generator=self.generator, device="cuda").int()
+        self.table.fill_(int(order[-1]))  # a page of nobody
+        at = 0
+        for row, length in enumerate(lengths):
+            count = -(-length // self.page_size)
+            self.table[row, :count] = order[at:at + count]
+            at += count
+        for cache in self.caches:
+            cache.normal_(generator=self.generator)
+            if self.is_poisoned:  # what belongs to no token may hold anything
+                cache[order[at:].long()] = POISON
+                for row, length in enumerate(lengths):
+                    if length % self.page_size:
+                        cache[self.table[row, length // self.page_size].long(), :, length % self.page_size:] = POISON
+        self.q.normal_(generator=self.generator)
+        self.out.fill_(POISON)
+        self.lengths_on_device.copy_(torch.tensor(lengths + [0] * padding))
+        self.first_rows.copy_(torch.tensor(list(range(len(lengths) + 1)) + [len(lengths)] * padding))
+
+    def schedule(self):
+        import torch
+        from vllm.vllm_flash_attn import get_scheduler_metadata
+        made = get_scheduler_metadata(
+            batch_size=self.room, max_seqlen_q=1, max_seqlen_k=self.longest, num_heads_q=self.heads, num_heads_kv=self.kv_heads,
+            headdim=self.head_dim, cache_seqlens=self.lengths_on_device, qkv_dtype=torch.bfloat16, cu_seqlens_q=self.first_rows,
+            page_size=self.page_size, causal=True, num_splits=self.parts)
+        if self.metadata is None:
+            self.metadata = made
+        else:
+            self.metadata.copy_(made)
+
+    def attend(self, layer=0, **changed):
+        from vllm.vllm_flash_attn import flash_attn_varlen_func
+        k, v = self.caches[layer].unbind(1)
+        return flash_attn_varlen_func(**{**dict(
+            q=self.q, k=k, v=v, out=self.out, max_seqlen_q=1, cu_seqlens_q=self.first_rows, max_seqlen_k=self.longest,
+            seqused_k=self.lengths_on_device, softmax_scale=self.head_dim**-0.5, causal=True, window_size=[-1, -1],
+            block_table=self.table, scheduler_metadata=self.metadata, num_splits=self.parts, fa_version=3,
+            return_softmax_lse=True), **changed})
+
+    def errors(self, lse):
+        """Mean and largest error of the output, largest of lse; what is not written counts as infinite."""
+        import torch
+        k_and_v = self.caches[0]
+        output, lses = [], []
+        for row, length in enumerate(self.lengths):
+            pages = self.table[row, :-(-length // self.page_size)].long()
+            k, v = (k_and_v[pages, which].double().flatten(0, 1)[:length] for which in (0, 1))
+            q = self.q[row].double().view(self.kv_heads, -1, self.head_dim)
+            scores = torch.einsum("hgd,thd->hgt", q, k) * self.head_dim**-0.5
+            lses.append(torch.logsumexp(scores, -1).flatten())
+            output.append(torch.einsum("hgt,thd->hgd", torch.softmax(scores, -1), v).reshape(self.heads, self.head_dim)
+                          if length else torch.zeros(self.heads, self.head_dim, device="cuda", dtype=torch.float64))
+        count = len(self.lengths)
+        error = (self.out[:count].double() - torch.stack(output)).abs().nan_to_num(float("inf"))
+        wanted = torch.stack(lses, 1)
+        of_lse = torch.where(lse[:, :count].double() == wanted, 0, (lse[:, :count].double() - wanted).abs()).nan_to_num(float("inf"))
+        is_padding_kept = bool(self.out[count:].isnan().all())
+        return {"mean": error.mean().item(), "largest": error.max().item(), "lse": of_lse.max().item(), "keeps_padding": is_padding_kept}
+
+
+def replayed():
+    """A graph captured with one set of lengths, replayed with others, some sequences being padding."""
+    import torch
+    draw = random.Random(5)
+    batch = Batch([8] * 20, 32, 8, 128, 16, PARTS, room=20, longest=4000)
+    batch.schedule()
+    batch.attend()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        _, lse = batch.attend()
+    out = {}
+    for turn, count in enumerate((20, 13, 1, 17)):
+        batch.fill([draw.randrange(1, 4000 if turn % 2 else 200) for _ in range(count)])
+        batch.schedule()
+        lse.fill_(POISON)
+        graph.replay()
+        out[f"replayed, {count} of 20"] = batch.errors(lse)
+    return out
+
+
+def others():
+    """What the folder is not for."""
+    import torch
+    batch = Batch([50, 700], 32, 8, 128, 16, PARTS)
+    batch.schedule()
+    sinks = torch.zeros(32, device="cuda", dtype=torch.bfloat16)
+    batch.attend(s_aux=sinks)
+    with_sinks = batch.out.double().sum().item()
+    two = Batch([50, 700], 32, 8, 128, 16, 0)
+    two.first_rows.copy_(torch.tensor([0, 1, 2]))
+    two.attend(max_seqlen_q=2)
+    odd = Batch([50, 700], 16, 1, 128, 16, PARTS)
+    odd.schedule()
+    odd.attend()
+    many_long = Batch([50] * 17, 32, 8, 128, 16, PARTS, longest=4097)
+    many_long.schedule()
+    many_long.attend()
+    return {"sinks": with_sinks, "many long": many_long.out.double().sum().item(), "two": two.out.double().sum().item(), "odd": odd.out.double().sum().item()}
+
+
+def child(args):
+    import torch
+    from graph_time import graph_us, nodes_for
+    out = {"errors": {}, "times": {}}
+    for name, shape in shapes().items():
+        batch = Batch(*shape)
+        batch.schedule()
+        _, lse = batch.attend()
+        once = batch.errors(lse)
+        first = batch.out.clone()
+        batch.out.fill_(POISON)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            batch.attend()
+        graph.replay()
+        out["errors"][name] = {**once, "same_in_graph": torch.equal(first, batch.out)}
+    out["errors"] |= replayed()
+    out["others"] = others()
+    for name, lengths in timed().items():
+        for heads, kv_heads, head_dim in ((32, 8, 128), (32, 8, 64))[:2 if name in ("1 x 500", "32 x 256", "32 x 2048") else 1]:
+            moved = sum(lengths) * kv_heads * head_dim * 4
+            layers = max(1, min(nodes_for(moved), CACHES // moved))
+            batch = Batch(lengths, heads, kv_heads, head_dim, 16, PARTS, layers=layers, is_poisoned=False,
+                          longest=4096 if len(lengths) > 16 else 32768)  # what the folder is for
+            batch.schedule()
+            turn = iter(range(1 << 30))
+            us = graph_us(lambda: batch.attend(next(turn) % layers), moved)
+            out["times"][f"{name}, heads of {head_dim}"] = {"us": us, "moved": moved}
+            del batch
+    copied = torch.empty(CACHES, device="cuda", dtype=torch.uint8)
+    to = torch.empty_like(copied)
+    out["copy"] = 2 * CACHES / graph_us(lambda: to.copy_(copied), 2 * CACHES) * 1e6
+    json.dump(out, open(args.child, "w"))
+
+
+def side(args, environment, prefix):
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        subprocess.run([*prefix, sys.executable, __file__, str(args.build), "--child", file.name], check=True,
+                       env={**os.environ, **environment})
+        return json.load(open(file.name))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        return child(args)
+    args.build = args.build.resolve()
+    say = lambda is_fine, text: print(f"{'PASS' if is_fine else 'FAIL'} flash_attention.{text}", flush=True)
+    with tempfile.TemporaryDirectory() as stats:
+        own = side(args, {}, [])
+        ours = side(args, {"FIBSHIM_STATS_DIR": stats},
+                    [args.build / "bin/fibshim", "run", "-c", args.build / "config/flash_attention", "--"])
+        counts = read_counts(stats)
+    for name, before in own["errors"].items():
+        after = ours["errors"][name]
+        is_right = (after["mean"] <= before["mean"] * 1.01 + 1e-9 and after["largest"] <= 2 * before["largest"] + 1e-9
+                    and after["lse"] <= 2 * before["lse"] + 1e-6 and after["keeps_padding"] and after.get("same_in_graph", True))
+        say(is_right, f"{name}: error {after['mean']:.2e} in the mean, {after['largest']:.2e} at most, of lse {after['lse']:.1e} "
+            f"(FlashAttention {before['mean']:.2e}, {before['largest']:.2e}, {before['lse']:.1e})")
+    say(own["others"] == ours["others"], f"others: what the folder is not for is FlashAttention's own: {own['others']}, {ours['others']}")
+    for outcome, expected in (("fallback_where", 3), ("fallback_no_solution", 1)):
+        found = sum(count for (_, which), count in counts.items() if which == outcome)
+        say(found == expected, f"others: {found} of {expected} counted as {outcome}")
+    for name, before in own["times"].items():
+        after = ours["times"][name]
+        say(after["us"] <= 1.02 * before["us"], f"{name}: {after['us']:.2f} us (FlashAttention {before['us']:.2f}), "
+            f"{after['moved'] / after['us'] / 1e6:.2f} TB/s of {own['copy'] / 1e12:.2f} that a copy reaches")
+    hits = {name: count for (name, outcome), count in counts.items() if outcome == "hit"}
+    say(len(hits) >= 11, f"hits: {hits}")
+    errors = sum(count for (_, outcome), count in counts.items() if outcome.startswith("error"))
+    say(errors == 0, f"errors: {errors}; {dict(counts)}")
+    return 0
+
+
+sys.exit(main())

@@ -1,0 +1,358 @@
+// The folder for FlashAttention 3 (config/flash_attention): its one parameter, a struct that no compiler checks, as vLLM
+// 0.25 filled it on an H200, and what of it makes the original run.
+#include <string.h>
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "shim/plan/plan.h"
+
+namespace fibshim {
+namespace {
+
+using Struct = std::array<char, 2688>;
+
+template <class T>
+void put(Struct* to, int offset, T value) {
+  memcpy(to->data() + offset, &value, sizeof value);
+}
+
+// Five sequences, 32 heads on 8, pages of 16, at most 32 parts, as recorded; addresses are made up.
+Struct recorded() {
+  Struct made = {};
+  const std::pair<int, int32_t> words[] = {
+      {8, 5},      {12, 128},  {16, 32},    {20, 1},    {48, 4},     {60, 8},
+      {112, 16},   {116, 128}, {120, 8},    {124, 37},  {160, 128},  {368, 512},
+      {416, 5},    {420, 32},  {432, 16},   {456, 4},   {1884, 511}, {1892, 32},
+      {1968, 1},   {2056, 5},  {2060, 128}, {2064, 32}, {2068, 1},   {2072, 32},
+      {2452, 132}, {2488, 8},  {2492, 5},   {2496, 4},  {2500, 1}};
+  for (const auto& [offset, word] : words) put(&made, offset, word);
+  const std::pair<int, int64_t> longs[] = {{0, 0x7000'0000'0000},
+                                           {24, 4096},
+                                           {32, 128},
+                                           {104, 0x7100'0000'0000},
+                                           {128, 1024},
+                                           {136, 128},
+                                           {144, 32768},
+                                           {152, 0x7100'0000'8000},
+                                           {168, 1024},
+                                           {176, 128},
+                                           {184, 32768},
+                                           {408, 0x7000'0001'0000},
+                                           {424, 517},
+                                           {1904, 0x7000'0002'0000},
+                                           {1936, 0x7000'0003'0000},
+                                           {2048, 0x7000'0004'0000},
+                                           {2080, 4096},
+                                           {2088, 128},
+                                           {2176, 0x7000'0005'0000},
+                                           {2184, 128},
+                                           {2192, 640},
+                                           {2208, 20480},
+                                           {2256, 0x7000'0006'0000},
+                                           {2264, 5},
+                                           {2344, 0x7000'0007'0000},
+                                           {2352, 5},
+                                           {2368, 160},
+                                           {2432, 0x7000'0002'0000},
+                                           {2528, 0x7000'0008'0060},
+                                           {2536, 0x7000'0002'0000},
+                                           {2552, 0x7000'0008'0020},
+                                           {2560, 0x7000'0008'0000},
+                                           {2576, 0x7000'0008'0040}};
+  for (const auto& [offset, value] : longs) put(&made, offset, value);
+  put(&made, 1800, 0.127517F);
+  return made;
+}
+
+Struct changed(int offset, int64_t value, int size) {
+  Struct made = recorded();
+  memcpy(made.data() + offset, &value, static_cast<size_t>(size));
+  return made;
+}
+
+// Of heads of 128: causal or not, cut into parts or not.
+std::string symbol(bool is_causal, bool is_split, const char* tile = "NS7_ILi128EEESB_",
+                   const char* others = "ELb0ELb0ELb1ELb1ELb0ELb0ELb1ELb1ELb1") {
+  const auto flag = [](bool is) { return is ? "Lb1" : "Lb0"; };
+  return std::string(
+             "_ZN7cutlass13device_kernelIN5flash20enable_sm90_or_laterINS1_16FlashAttnFwdSm90INS1_"
+             "25"
+             "CollectiveMainloopFwdSm90ILi2EN4cute5tupleIJNS5_1CILi1EEES8_S8_EEENS6_IJNS7_"
+             "ILi64EEE") +
+         tile + "EEELi128ENS_10bfloat16_tEfNS_4arch4Sm90E" + flag(is_causal) + others + "E" +
+         flag(is_split) + "ELb0ESD_Li1EEENS1_21CollectiveEpilogueFwdISC_S9_SD_SF_Li128ELb1ELb1E" +
+         flag(is_split) +
+         "ELb0ELi1EEENS1_36VarlenDynamicPersistentTileSchedulerILi64ELi128ELi128ELi128E" +
+         flag(is_split) + "ELb1ELb1E" + flag(is_causal) + "ELb0ELb1EEEEEEEEEvNT_6ParamsE";
+}
+
+struct Planned {
+  Outcome outcome = Outcome::untracked;
+  std::string solution;
+  std::array<uint32_t, 3> grid = {}, block = {};
+  std::vector<uint64_t> arguments;
+};
+
+class FlashAttentionFolder : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto build = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
+    char message[2048];
+    snapshot_ =
+        loader_.open((build / "config/flash_attention").c_str(), {}, message, sizeof message);
+    ASSERT_NE(snapshot_, nullptr) << message;
+    ASSERT_STREQ(message, "");
+  }
+  void TearDown() override {
+    if (snapshot_ != nullptr) loader_.close(snapshot_);
+  }
+
+  bool is_known(const std::string& symbol) const {
+    SymbolMatch match;
+    return loader_.match(snapshot_, symbol.c_str(), &match, 1) != 0;
+  }
+
+  Planned planned(Struct of_engine, std::string name = symbol(true, true)) const {
+    SymbolMatch match;
+    if (loader_.match(snapshot_, name.c_str(), &match, 1) != 1) return {};
+    Param param = {0, sizeof of_engine};
+    Record record = {};
+    Candidate candidate = {};
+    fill_candidate(*snapshot_, match, &candidate);
+    candidate.record = &record;
+    record.kind = HandleKind::kernel;
+    record.candidate_count = 1;
+    record.candidates = &candidate;
+    record.param_count = 1;
+    record.params = &param;
+    record.params_bytes = sizeof of_engine;
+    record.has_params = true;
+    record.symbol = name.data();
+    LaunchRequest request;
+    memset(static_cast<void*>(&request), 0, sizeof request);
+    std::fill_n(request.view.geometry, uint32_t{kSharedMem}, 1);
+    void* params[] = {of_engine.data()};
+    request.view.params = params;
+    LaunchPlan plan;
+    Resolution resolution;
+    DecisionRoom room;
+    plan_launch(record, Mode::apply, &request, &plan,
+                [&](Candidate& one, int64_t* key) -> const Decision& {
+                  const auto complete = [&](const Resolution& made, Decision* out) {
+                    fill_decision(one, made, made.kind, key, one.pattern->key.count, out);
+                  };
+                  make_decision(record, one, key, &resolution, &room, complete);
+                  return room.decision;
+                });
+    Planned out;
+    out.outcome = plan.outcome;
+    if (plan.action != LaunchAction::redirect) return out;
+    const Binding& binding = *plan.decision->binding;
+    out.solution = snapshot_->text(snapshot_->begin(snapshot_->solutions)[binding.solution].name);
+    for (int i = 0; i < 3; ++i) {
+      out.grid[i] = plan.geometry[kGridX + i];
+      out.block[i] = plan.geometry[kBlockX + i];
+    }
+    for (uint32_t i = 0; i < binding.arguments.count; ++i) {
+      uint64_t value = 0;
+      memcpy(&value, plan.params[i], snapshot_->begin(binding.arguments)[i].size);
+      out.arguments.push_back(value);
+    }
+    return out;
+  }
+
+  const LoaderApi& loader_ = *fibloader_api(kLoaderApiVersion);
+  const Snapshot* snapshot_ = nullptr;
+};
+
+TEST_F(FlashAttentionFolder, PassesOnWhatTheStructHolds) {
+  const Planned plan = planned(recorded());
+  EXPECT_EQ(plan.outcome, Outcome::hit);
+  EXPECT_EQ(plan.solution, "fibshim_gqa_page_table_decode_h32_kv8_d128_ps16_w6");
+  EXPECT_EQ(plan.grid, (std::array<uint32_t, 3>{8, 5 + 16, 1}));  // 128 blocks for further parts
+  EXPECT_EQ(plan.block, (std::array<uint32_t, 3>{192, 1, 1}));
+  uint32_t scale;
+  const float value = 0.127517F;
+  memcpy(&scale, &value, sizeof scale);
+  EXPECT_EQ(plan.arguments, (std::vector<uint64_t>{0x7000'0000'0000,
+                                                   0x7100'0000'0000,
+                                                   0x7100'0000'8000,
+                                                   0x7000'0001'0000,
+                                                   0x7000'0003'0000,
+                                                   0x7000'0002'0000,
+                                                   0x7000'0008'0000,
+                                                   0x7000'0008'0020,
+                                                   0x7000'0004'0000,
+                                                   0x7000'0006'0000,
+                                                   0x7000'0005'0000,
+                                                   0x7000'0007'0000,
+                                                   4096,
+                                                   4096,
+                                                   32768,
+                                                   1024,
+                                                   128,
+                                                   517,
+                                                   scale,
+                                                   5,
+                                                   5,
+                                                   8,
+                                                   4,
+                                                   16,
+                                                   32}));
+}
+
+TEST_F(FlashAttentionFolder, CountsThePageThatIsNotFull) {
+  const Planned plan = planned(changed(368, 513, 4));  // the struct's own count, at 420, is 32
+  EXPECT_EQ(plan.outcome, Outcome::hit);
+  EXPECT_EQ(plan.arguments.back(), 33U);
+}
+
+TEST_F(FlashAttentionFolder, TakesWhatIsInOnePart) {
+  Struct one_part = recorded();
+  for (const int offset : {1892, 2072}) put<int32_t>(&one_part, offset, 1);
+  for (const int offset : {2176, 2184, 2192, 2208, 2344, 2552}) put<int64_t>(&one_part, offset, 0);
+  for (const bool is_causal : {false, true}) {
+    const Planned plan = planned(one_part, symbol(is_causal, false));
+    EXPECT_EQ(plan.outcome, Outcome::hit);
+    EXPECT_EQ(plan.grid, (std::array<uint32_t, 3>{8, 5, 1}));
+  }
+}
+
+TEST_F(FlashAttentionFolder, ChoosesTheBlockByTheBatch) {
+  const std::pair<int, int> blocks[] = {{33, 192}, {34, 128}, {49, 128}, {50, 192}, {256, 192}};
+  for (const auto& [batch, block] : blocks) {
+    Struct of_engine = changed(2492, batch, 4);
+    put<int32_t>(&of_engine, 416, batch);
+    EXPECT_EQ(planned(of_engine).block[0], static_cast<uint32_t>(block)) << batch;
+  }
+  Struct too_many = changed(2492, 257, 4);
+  put<int32_t>(&too_many, 416, 257);
+  EXPECT_EQ(planned(too_many).outcome, Outcome::fallback_where);
+}
+
+TEST_F(FlashAttentionFolder, LeavesManyLongSequencesToTheOriginal) {
+  for (const auto& [batch, longest, outcome] :
+       {std::tuple(16, 1 << 20, Outcome::hit), std::tuple(17, 4096, Outcome::hit),
+        std::tuple(17, 4097, Outcome::fallback_where)}) {
+    Struct of_engine = changed(2492, batch, 4);
+    put<int32_t>(&of_engine, 416, batch);
+    put<int32_t>(&of_engine, 368, longest);
+    EXPECT_EQ(planned(of_engine).outcome, outcome) << batch << " sequences of " << longest;
+  }
+}
+
+TEST_F(FlashAttentionFolder, LeavesOtherHeadsToTheOriginal) {
+  Struct of_engine = changed(16, 128, 4);
+  for (const int offset : {48, 2496}) put<int32_t>(&of_engine, offset, 16);
+  put<int32_t>(&of_engine, 2064, 128);
+  put<int64_t>(&of_engine, 2208, 81920);
+  put<int64_t>(&of_engine, 2368, 640);
+  EXPECT_EQ(planned(of_engine).outcome, Outcome::fallback_no_solution);
+}
+
+struct Patch {
+  int offset;
+  int64_t value;
+  int size = 8;
+};
+struct Guard {
+  const char* what;
+  std::vector<Patch> patches;
+};
+
+TEST_F(FlashAttentionFolder, LeavesWhatItIsNotForToTheOriginal) {
+  const Guard guards[] = {
+      {"two tokens a sequence", {{2500, 2, 4}}},
+      {"another head size", {{12, 96, 4}}},
+      {"another head size of values", {{160, 64, 4}}},
+      {"heads not packed", {{48, 1, 4}}},
+      {"other groups in the schedule", {{2496, 8, 4}}},
+      {"other KV heads in the schedule", {{2488, 4, 4}}},
+      {"other heads in the output", {{2064, 16, 4}}},
+      {"another page size in the divisor", {{432, 32, 4}}},
+      {"other rows in the page table", {{416, 6, 4}}},
+      {"queries in batches", {{20, 5, 4}}},
+      {"other rows in the output", {{2056, 6, 4}}},
+      {"heads of Q apart", {{32, 256}}},
+      {"heads of the output apart", {{2088, 256}}},
+      {"other pages of V", {{184, 65536}}},
+      {"other tokens of V", {{168, 2048}}},
+      {"other heads of V", {{176, 256}}},
+      {"lse of another pitch", {{2264, 6}}},
+      {"other parts in the output", {{2072, 16, 4}}},
+      {"no counts of parts", {{2552, 0}}},
+      {"rows of parts apart", {{2184, 256}}},
+      {"heads of parts apart", {{2192, 128}}},
+      {"parts apart", {{2208, 128}}},
+      {"heads of the parts' lse apart", {{2352, 6}}},
+      {"the parts' lse apart", {{2368, 5}}},
+      {"no pages", {{408, 0}}},
+      {"no lengths", {{1936, 0}}},
+      {"no lengths of queries", {{2560, 0}}},
+      {"other first rows in the output", {{2432, 0x7000'0009'0000}}},
+      {"other first rows in the schedule", {{2536, 0x7000'0009'0000}}},
+      {"new keys", {{192, 0x7000'0009'0000}}},
+      {"a second query", {{272, 0x7000'0009'0000}}},
+      {"rotary embedding", {{360, 0x7000'0009'0000}}},
+      {"softcap", {{1880, 0x41f00000, 4}}},
+      {"rows of the cache named", {{1896, 0x7000'0009'0000}}},
+      {"first keys", {{1912, 0x7000'0009'0000}}},
+      {"first new keys", {{1920, 0x7000'0009'0000}}},
+      {"some queries unused", {{1928, 0x7000'0009'0000}}},
+      {"padding on the left", {{1944, 0x7000'0009'0000}}},
+      {"sinks", {{1960, 0x7000'0009'0000}}},
+      {"context parallelism", {{1968, 2, 4}}},
+      {"sequences out of order", {{2568, 0x7000'0009'0000}}},
+      {"Q not aligned", {{0, 0x7000'0000'0008}}},
+      {"K not aligned", {{104, 0x7100'0000'0008}}},
+      {"V not aligned", {{152, 0x7100'0000'8008}}},
+      {"groups that do not fit the heads", {{48, 2, 4}, {2496, 2, 4}}},
+      {"no first rows", {{1904, 0}, {2432, 0}, {2536, 0}}},
+      {"the output not aligned", {{2048, 0x700000040004}}},
+      {"the parts not aligned", {{2176, 0x700000050008}}},
+      {"rows of Q not aligned", {{24, 4100}}},
+      {"rows of the output not aligned", {{2080, 4098}}},
+      {"pages not aligned", {{144, 32772}, {184, 32772}}},
+      {"tokens not aligned", {{128, 1028}, {168, 1028}}},
+      {"heads not aligned", {{136, 132}, {176, 132}}},
+      {"tokens far apart", {{128, 134217728}, {168, 134217728}}},
+      {"no longest sequence", {{368, 0, 4}}},
+      {"a page table of no width", {{424, 0}}},
+  };
+  for (const Guard& guard : guards) {
+    Struct made = recorded();
+    for (const Patch& patch : guard.patches) {
+      memcpy(made.data() + patch.offset, &patch.value, static_cast<size_t>(patch.size));
+    }
+    EXPECT_EQ(planned(made).outcome, Outcome::fallback_where) << guard.what;
+  }
+}
+
+TEST_F(FlashAttentionFolder, KnowsTheNamesOfDecodeOnly) {
+  for (const bool is_causal : {false, true}) {
+    for (const bool is_split : {false, true}) EXPECT_TRUE(is_known(symbol(is_causal, is_split)));
+  }
+  constexpr char kTile[] = "NS7_ILi128EEESB_";
+  EXPECT_FALSE(is_known(symbol(true, true, "NS7_ILi176EEESB_")));  // pages by tensor maps
+  EXPECT_FALSE(
+      is_known(symbol(true, true, kTile, "ELb1ELb0ELb1ELb1ELb0ELb0ELb1ELb1ELb1")));  // window
+  EXPECT_FALSE(
+      is_known(symbol(true, true, kTile, "ELb0ELb1ELb1ELb1ELb0ELb0ELb1ELb1ELb1")));  // softcap
+  EXPECT_FALSE(
+      is_known(symbol(true, true, kTile, "ELb0ELb0ELb1ELb0ELb0ELb0ELb1ELb1ELb1")));  // not paged
+  EXPECT_FALSE(
+      is_known(symbol(true, true, kTile, "ELb0ELb0ELb1ELb1ELb1ELb0ELb1ELb1ELb1")));  // appends
+  EXPECT_FALSE(
+      is_known(symbol(true, true, kTile, "ELb0ELb0ELb1ELb1ELb0ELb0ELb1ELb1ELb0")));  // heads apart
+}
+
+}  // namespace
+}  // namespace fibshim
