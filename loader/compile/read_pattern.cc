@@ -36,12 +36,11 @@ class PatternReader {
   std::unique_ptr<PatternSpec> read() {
     if (!expect_kind(root_, JsonKind::object, "a pattern", diagnostics_)) return nullptr;
     const uint32_t errors_before = diagnostics_->error_count();
-    std::vector<std::string_view> accepted = {"label",  "benefit", "description",
-                                              "match",  "axes",    "arguments",
-                                              "writes", "where",   "definition"};
+    accept_only(root_,
+                {"label", "benefit", "description", "match", "axes", "arguments", "writes", "where",
+                 "definition", "dead", "analysis"},
+                "a pattern", diagnostics_);
     is_rewrite_ = root_.find("match") && root_.find("match").kind() == JsonKind::array;
-    if (is_rewrite_) accepted.insert(accepted.end(), {"dead", "analysis"});
-    accept_only(root_, accepted, is_rewrite_ ? "a rewrite pattern" : "a pattern", diagnostics_);
     pattern_->mark = root_.mark();
     const auto label = read_name(require_member(root_, "label", "the pattern", diagnostics_),
                                  "\"label\"", diagnostics_);
@@ -57,7 +56,7 @@ class PatternReader {
     read_values("axes", true);
     read_values("arguments", false);
     read_writes();
-    if (is_rewrite_) read_rewrite_keys(root_, pattern_.get(), diagnostics_);
+    read_rewrite_keys(root_, is_rewrite_, pattern_.get(), diagnostics_);
     pattern_->where = read_clauses(root_.find("where"), "where", diagnostics_);
     const auto definition =
         read_text(require_member(root_, "definition", "the pattern", diagnostics_),
@@ -122,10 +121,10 @@ class PatternReader {
     std::vector<std::string_view> accepted(std::begin(kValueSources), std::end(kValueSources));
     accepted.insert(accepted.end(), {"type", "offset"});
     if (!value->is_axis) accepted.push_back("dtype");
-    if (is_rewrite_) accepted.push_back("kernel");
-    if (is_rewrite_ && !value->is_axis) accepted.push_back("bytes");
+    accepted.push_back("kernel");
+    if (!value->is_axis) accepted.push_back("bytes");
     accept_only(object, accepted, what, diagnostics_);
-    if (!read_value_of_rewrite(object, what, value, *pattern_, diagnostics_)) return;
+    if (!read_value_of_rewrite(object, what, is_rewrite_, *pattern_, value, diagnostics_)) return;
 
     std::vector<std::string_view> given;
     for (const char* source : kValueSources) {

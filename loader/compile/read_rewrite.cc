@@ -3,6 +3,22 @@
 #include <algorithm>
 
 namespace fibshim {
+namespace {
+
+// False, and reported: a key that only a rewrite has.
+bool check_keys(JsonValue object, std::initializer_list<std::string_view> keys,
+                const std::string& what, bool is_rewrite, Diagnostics* diagnostics) {
+  for (const std::string_view key : keys) {
+    if (is_rewrite || !object.find(key)) continue;
+    diagnostics->add(Rule::bad_rewrite, object.find(key).mark(),
+                     quoted(key) + " of " + what + " is for rewrite patterns",
+                     "a rewrite's \"match\" is a list of kernels");
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 void read_members(JsonValue match, PatternSpec* pattern, Diagnostics* diagnostics) {
   const std::vector<JsonValue> kernels = match.elements();
@@ -34,8 +50,10 @@ void read_members(JsonValue match, PatternSpec* pattern, Diagnostics* diagnostic
                        std::to_string(kMaxParams) + " are accepted");
 }
 
-bool read_value_of_rewrite(JsonValue object, const std::string& what, PatternValue* value,
-                           const PatternSpec& pattern, Diagnostics* diagnostics) {
+bool read_value_of_rewrite(JsonValue object, const std::string& what, bool is_rewrite,
+                           const PatternSpec& pattern, PatternValue* value,
+                           Diagnostics* diagnostics) {
+  if (!check_keys(object, {"kernel", "bytes"}, what, is_rewrite, diagnostics)) return false;
   const JsonValue kernel = object.find("kernel");
   const JsonValue bytes = object.find("bytes");
   const JsonValue capture = object.find("capture");
@@ -52,7 +70,7 @@ bool read_value_of_rewrite(JsonValue object, const std::string& what, PatternVal
   if (bytes) {
     value->bytes = read_expression(bytes, true, "\"bytes\" of " + what, diagnostics);
   }
-  if (pattern.is_rewrite() && capture) {
+  if (is_rewrite && capture) {
     diagnostics->add(Rule::bad_rewrite, capture.mark(),
                      what + ": a rewrite pattern has no captures",
                      "write a pattern for each value, or read it from an argument");
@@ -60,7 +78,9 @@ bool read_value_of_rewrite(JsonValue object, const std::string& what, PatternVal
   return true;
 }
 
-void read_rewrite_keys(JsonValue root, PatternSpec* pattern, Diagnostics* diagnostics) {
+void read_rewrite_keys(JsonValue root, bool is_rewrite, PatternSpec* pattern,
+                       Diagnostics* diagnostics) {
+  if (!check_keys(root, {"dead", "analysis"}, "the pattern", is_rewrite, diagnostics)) return;
   pattern->is_analysis =
       read_boolean(root.find("analysis"), "\"analysis\"", diagnostics).value_or(false);
   const JsonValue dead = root.find("dead");

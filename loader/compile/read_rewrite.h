@@ -8,12 +8,14 @@ namespace fibshim {
 // "match" of several kernels: their parameters become the pattern's, one kernel's behind the other's.
 void read_members(JsonValue match, PatternSpec* pattern, Diagnostics* diagnostics);
 
-// "kernel" and "bytes" of an axis or argument. False: which kernel is meant is not known.
-bool read_value_of_rewrite(JsonValue object, const std::string& what, PatternValue* value,
-                           const PatternSpec& pattern, Diagnostics* diagnostics);
+// "kernel" and "bytes" of an axis or argument, which only a rewrite has. False: which kernel is meant is not known.
+bool read_value_of_rewrite(JsonValue object, const std::string& what, bool is_rewrite,
+                           const PatternSpec& pattern, PatternValue* value,
+                           Diagnostics* diagnostics);
 
-// "dead" and "analysis". After "writes".
-void read_rewrite_keys(JsonValue root, PatternSpec* pattern, Diagnostics* diagnostics);
+// "dead" and "analysis", which only a rewrite has. After "writes".
+void read_rewrite_keys(JsonValue root, bool is_rewrite, PatternSpec* pattern,
+                       Diagnostics* diagnostics);
 
 // Once all names are known.
 void compile_buffers(PatternSpec* pattern, Diagnostics* diagnostics);

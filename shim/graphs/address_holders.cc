@@ -16,11 +16,15 @@ class Search {
   bool look_into_kernel(CUgraphNode node, uint32_t index) {
     NodeParams params;
     if (!read_kernel(node, &params)) return false;
-    if (params.kernelParams == nullptr) return look_into_packed(params.extra, index);
     const Layout* const layout = layout_of(handle_of(params));
     if (layout == nullptr) return false;
+    const char* const packed =
+        params.kernelParams == nullptr ? find_packed(params.extra, *layout) : nullptr;
+    if (params.kernelParams == nullptr && packed == nullptr) return layout->count == 0;
     for (uint32_t i = 0; i < layout->count; ++i) {
-      if (!look_into(params.kernelParams[i], layout->params[i].size, index)) return false;
+      const Param& param = layout->params[i];
+      const void* const bytes = packed == nullptr ? params.kernelParams[i] : packed + param.offset;
+      if (!look_into(bytes, param.size, index, i)) return false;
     }
     return true;
   }
@@ -78,37 +82,42 @@ class Search {
     return *added = layout;
   }
 
-  bool add(uint64_t begin, uint64_t end, uint32_t kernel) {
-    if (begin >= end_ || end <= begin_) return true;
+  bool add(const AddressHolder& found) {
+    if (found.begin >= end_ || found.end <= begin_) return true;
     AddressHolder* const holder = out_->add();
-    if (holder != nullptr) *holder = {begin, end, kernel};
+    if (holder != nullptr) *holder = found;
     return holder != nullptr;
+  }
+  bool add_range(uint64_t begin, uint64_t end) {
+    return add({begin, end, UINT32_MAX, UINT32_MAX, 0});
   }
 
   // Addresses lie at multiples of four at least, whatever is packed.
-  bool look_into(const void* bytes, size_t size, uint32_t kernel) {
-    for (size_t at = 0; at + sizeof(uint64_t) <= size; at += 4) {
+  bool look_into(const void* bytes, size_t size, uint32_t kernel, uint32_t param) {
+    for (uint32_t at = 0; at + sizeof(uint64_t) <= size; at += 4) {
       uint64_t word = 0;
       memcpy(&word, static_cast<const char*>(bytes) + at, sizeof word);
-      if (word >= begin_ && word < end_ && !add(word, word + 1, kernel)) return false;
+      if (word < end_ && !add({word, word + 1, kernel, param, at})) return false;
     }
     return true;
   }
 
-  bool look_into_packed(void** extra, uint32_t kernel) {
-    const void* buffer = nullptr;
+  // Null: there are none, or not as many as the kernel takes.
+  static const char* find_packed(void** extra, const Layout& layout) {
+    const char* buffer = nullptr;
     const size_t* size = nullptr;
-    if (extra == nullptr) return true;  // no parameters
+    if (extra == nullptr || layout.count == 0) return nullptr;
     for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
       if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
-        buffer = extra[1];
+        buffer = static_cast<const char*>(extra[1]);
       } else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
         size = static_cast<const size_t*>(extra[1]);
       } else {
-        return false;
+        return nullptr;
       }
     }
-    return buffer != nullptr && size != nullptr && look_into(buffer, *size, kernel);
+    const Param& last = layout.params[layout.count - 1];
+    return size != nullptr && *size >= last.offset + last.size ? buffer : nullptr;
   }
 
   // One side of a copy. At most: up to the end of its last row, from the beginning of its first.
@@ -120,7 +129,7 @@ class Search {
     const uint64_t row = pitch == 0 ? x + copy.WidthInBytes : pitch;
     const uint64_t rows = height == 0 ? y + copy.Height : height;
     const uint64_t last = ((copy.Depth - 1 + z) * rows + copy.Height - 1 + y) * row;
-    return add(begin, begin + last + x + copy.WidthInBytes, UINT32_MAX);
+    return add_range(begin, begin + last + x + copy.WidthInBytes);
   }
 
   bool look_into_copy(CUgraphNode node) {
@@ -141,7 +150,7 @@ class Search {
     if (get == nullptr || get(node, &fill) != CUDA_SUCCESS) return false;
     const uint64_t row = fill.width * fill.elementSize;
     const uint64_t before = fill.height > 1 ? (fill.height - 1) * fill.pitch : 0;
-    return add(fill.dst, fill.dst + before + row, UINT32_MAX);
+    return add_range(fill.dst, fill.dst + before + row);
   }
 
  public:

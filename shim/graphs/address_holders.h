@@ -10,6 +10,8 @@ struct AddressHolder {
   uint64_t begin;
   uint64_t end;     // of a parameter's word: one byte
   uint32_t kernel;  // its index among the originals' kernels; UINT32_MAX: no kernel
+  uint32_t param;   // of a kernel: where the word stands
+  uint32_t offset;
 };
 
 // A list that grows.

@@ -183,7 +183,7 @@ class Absorption {
     Growing<AddressHolder> all;
     if (begin < end && !find_holders(originals_, begin, end, &all)) return false;
     for (const AddressHolder& holder : all) {
-      if (is_own(holder)) continue;
+      if (is_own(holder) || is_unused(holder)) continue;
       AddressHolder* const added = holders_.add();
       if (added == nullptr) return false;
       *added = holder;
@@ -205,6 +205,44 @@ class Absorption {
       }
     }
     return false;
+  }
+
+  // A pattern knows the kernel's launch as a call of a definition, and the word is none of the pointers that a solution
+  // takes: neither the kernel nor what may replace it reads there.
+  bool is_unused(const AddressHolder& holder) const {
+    if (holder.kernel == UINT32_MAX) return false;
+    NodeParams params;
+    PlannedNode planned;
+    const CUgraphNode kept = originals_.nodes[holder.kernel].kept;
+    if (!read_kernel(kept, &params)) return false;
+    plan_copied_node(kept, params, &planned);
+    const LaunchPlan& launch = planned.plan.launch;
+    if (!holds_for_node(launch, params, attributes_of(kept).cluster)) return false;
+    const Binding* const binding = find_binding(*launch.candidate);
+    if (binding == nullptr) return false;
+    const ArgumentMap* const arguments = snapshot_.begin(binding->arguments);
+    for (uint32_t i = 0; i < binding->arguments.count; ++i) {
+      const ArgumentMap& argument = arguments[i];
+      if (argument.kind != ArgumentMap::Kind::pass) continue;
+      const bool is_there = argument.param == holder.param &&
+                            argument.offset < holder.offset + sizeof(CUdeviceptr) &&
+                            holder.offset < argument.offset + argument.size;
+      if (is_there) return false;
+    }
+    return true;
+  }
+
+  // A solution that the pattern leads to: it takes all tensors of the definition. Null: there is none.
+  const Binding* find_binding(const Candidate& candidate) const {
+    if (candidate.snapshot != &snapshot_) return nullptr;
+    const Route* const routes = snapshot_.begin(candidate.pattern->routes);
+    for (uint32_t i = 0; i < candidate.pattern->routes.count; ++i) {
+      for (uint32_t k = 0; k < routes[i].count; ++k) {
+        const Binding& binding = snapshot_.begin(snapshot_.bindings)[routes[i].binding + k];
+        if (binding.state == BindingState::ready) return &binding;
+      }
+    }
+    return nullptr;
   }
 
   // Why the kernels cannot become one launch; null: they can.

@@ -138,6 +138,16 @@ bool read_buffers(const RewriteCall& call, BufferRange* out, uint32_t* count) {
   return true;
 }
 
+bool holds_for_node(const LaunchPlan& plan, const NodeParams& params,
+                    const uint32_t (&cluster)[3]) {
+  if (plan.candidate == nullptr || plan.arguments == nullptr) return false;
+  LaunchView view;
+  view.params = plan.arguments;
+  view.captures = plan.candidate->captures;
+  fill_geometry(params, cluster, view.geometry);
+  return pattern_holds(*plan.candidate, view);
+}
+
 LaunchAction plan_rewrite(RewriteCall* call, NodePlan* plan) {
   return in_context_of(call->first, [&] {
     const auto decide_now = [&](Candidate& candidate, int64_t* key) -> const Decision& {

@@ -43,6 +43,9 @@ bool read_call(const Generation& generation, const Rewrite& rewrite, const Membe
 // What they read and write: as many as the rewrite has buffers, but for those of no size. False: one has no value.
 bool read_buffers(const RewriteCall& call, BufferRange* out, uint32_t* count);
 
+// Whether the pattern that a node was planned by holds for it, whatever became of the plan.
+bool holds_for_node(const LaunchPlan& plan, const NodeParams& params, const uint32_t (&cluster)[3]);
+
 // Plans the one launch, and counts nothing. What it is counted as stands in the plan.
 LaunchAction plan_rewrite(RewriteCall* call, NodePlan* plan);
 

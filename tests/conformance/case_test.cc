@@ -68,6 +68,11 @@ const Row kRows[] = {
     {"RewriteKeepsTheOrder", {"rewrite_keeps_the_order"}, 0, kAsksWhatRan},
     {"RewriteAmongProgrammaticEdges", {"rewrite_among_programmatic_edges"}, 0, kAsksWhatRan},
     {"RewriteIsUndone", {"rewrite_is_undone"}, 0, kAsksWhatRan},
+    {"RewriteOfCublas",
+     {"rewrite_of_cublas"},
+     0,
+     kAsksWhatRan,
+     {{"FIBSHIM_CONFIG", build_dir() + "/config/cublas"}, {"SIMCUDA_LOG", ""}}},
     {"RewriteSurvivesFailures", {"rewrite_survives_failures"}, 0, kFaults},
     {"GraphExecChurn", {"exec_churn"}, 0},
     {"GraphExecAndFork", {"exec_and_fork"}, 12},
@@ -174,7 +179,8 @@ TEST_P(EveryCase, Holds) {
   const HostRun run(command, row.environment);
   if (run.was_skipped()) GTEST_SKIP() << run.process().out;
   run.expect_holds(row.messages);
-  if (std::string(row.name).starts_with("Graph")) run.expect_all_executed();
+  const std::string name = row.name;
+  if (name.starts_with("Graph") || name.starts_with("Rewrite")) run.expect_all_executed();
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, EveryCase, testing::ValuesIn(kRows), kByName);

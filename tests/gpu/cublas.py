@@ -2,9 +2,11 @@
 """Matrix products that PyTorch leaves to cuBLAS, without and with the folder for them (config/cublas).
 
   tests/gpu/cublas.py BUILD [--rows M,M...]
+  tests/gpu/cublas.py BUILD --parameters          what cuBLAS passes to the kernels of a product whose K is in parts
 
 Each side is a process of its own and makes the same inputs. Compared are the errors from float64, of one call and of one
-in a captured graph, and the times of replayed graphs that read more weights than L2 holds. Then norms and products in
+in a captured graph, and the times of replayed graphs that read more weights than L2 holds. A third side has the folder
+without its rewrite, so that the kernels of a product whose K is in parts are replaced one for one. Then norms and products in
 one graph, each of which begins before the one before it has ended, must give what they give one by one.
 """
 import argparse
@@ -13,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -50,6 +53,74 @@ def child(args):
                                    "same_in_graph": torch.equal(once, captured),
                                    "us": graph_us(lambda: F.linear(x, next(turn)), n * k * 2)}
     json.dump(out, open(args.child, "w"))
+
+
+def parameters(args):
+    """For the pattern of a rewrite: the words of cublasLt's sum, and which parameters of a captured step hold its workspace."""
+    import ctypes
+    import torch
+    import torch.nn.functional as F
+    cuda = ctypes.CDLL("libcuda.so.1")
+
+    class NodeParams(ctypes.Structure):
+        _fields_ = [("func", ctypes.c_void_p), ("geometry", ctypes.c_uint * 7), ("params", ctypes.POINTER(ctypes.c_void_p)),
+                    ("extra", ctypes.POINTER(ctypes.c_void_p)), ("kern", ctypes.c_void_p), ("ctx", ctypes.c_void_p)]
+
+    def call(name, *arguments):
+        result = getattr(cuda, name)(*arguments)
+        assert result == 0, f"{name}: {result}"
+
+    def kernels(graph):
+        count = ctypes.c_size_t()
+        call("cuGraphGetNodes", graph, None, ctypes.byref(count))
+        nodes = (ctypes.c_void_p * count.value)()
+        call("cuGraphGetNodes", graph, nodes, ctypes.byref(count))
+        for node in nodes:
+            node, kind = ctypes.c_void_p(node), ctypes.c_int()
+            call("cuGraphNodeGetType", node, ctypes.byref(kind))
+            if kind.value != 0:
+                continue
+            own, name = NodeParams(), ctypes.c_char_p()
+            call("cuGraphKernelNodeGetParams_v2", node, ctypes.byref(own))
+            call("cuFuncGetName", ctypes.byref(name), ctypes.c_void_p(own.func))
+            values = []
+            offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+            while own.params and cuda.cuFuncGetParamInfo(ctypes.c_void_p(own.func), ctypes.c_size_t(len(values)),
+                                                         ctypes.byref(offset), ctypes.byref(size)) == 0:
+                values.append(ctypes.string_at(own.params[len(values)], size.value))
+            yield name.value.decode(), values
+
+    stream = torch.cuda.Stream()
+    for n, k in args.shapes:
+        w = torch.randn(n, k, device="cuda").to(torch.bfloat16)
+        bias = torch.randn(n, device="cuda").to(torch.bfloat16)
+        for m in args.rows:
+            x = torch.randn(m, k, device="cuda").to(torch.bfloat16)
+            for what, run in (("plain", lambda: F.linear(x, w)), ("bias", lambda: F.linear(x, w, bias))):
+                graph = ctypes.c_void_p()
+                with torch.cuda.stream(stream):
+                    for _ in range(3):
+                        y = run()
+                    stream.synchronize()
+                    call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream.cuda_stream), 2)
+                    z = run()
+                    call("cuStreamEndCapture", ctypes.c_void_p(stream.cuda_stream), ctypes.byref(graph))
+                found = list(kernels(graph))
+                if not any("splitK" in name for name, _ in found):
+                    continue
+                print(f"n{n} k{k} m{m} {what}: y {z.data_ptr():#x}")
+                workspace = None
+                for name, values in found:
+                    if "splitKreduce" in name:
+                        words = [int.from_bytes(values[0][i:i + 4], "little") for i in range(0, len(values[0]), 4)]
+                        pointers = [int.from_bytes(value, "little") for value in values[1:]]
+                        workspace = pointers[0]
+                        print(f"  {name}\n    words {words}\n    pointers {[hex(p) for p in pointers]}")
+                for name, values in found:
+                    held = [(i, at) for i, value in enumerate(values) for at in range(0, len(value) - 7, 4)
+                            if workspace and workspace <= int.from_bytes(value[at:at + 8], "little") < workspace + (32 << 20)]
+                    print(f"  {name[:60]} holds addresses of the workspace at (parameter, byte) {held}")
+    return 0
 
 
 def chain(args):
@@ -100,8 +171,12 @@ def main():
     parser.add_argument("--shapes", help=argparse.SUPPRESS,
                         type=lambda text: [tuple(map(int, shape.split(","))) for shape in text.split()])
     parser.add_argument("--replays", type=int, default=300)
+    parser.add_argument("--parameters", action="store_true", help="show them, and test nothing")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.parameters:
+        args.shapes = [(4096, 4096), (4096, 14336)]
+        return parameters(args)
     if args.child == "chain":
         return chain(args)
     if args.child:
@@ -114,6 +189,10 @@ def main():
         own = side(args, {}, [])
         ours = side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", config, "--"])
         counts = read_counts(stats)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as stats:
+        shutil.copytree(config, folder, dirs_exist_ok=True)
+        os.remove(f"{folder}/patterns/cublas-nvjet-split-reduce.json")
+        one_for_one = side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", folder, "--"])
     folders = ":".join(str(args.build / "config" / name) for name in ("pytorch", "cublas"))
     with tempfile.TemporaryDirectory() as stats:
         subprocess.run([args.build / "bin/fibshim", "run", "-c", folders, "--", sys.executable, __file__, str(args.build),
@@ -128,12 +207,19 @@ def main():
         is_right = after["mean"] <= 1.01 * before["mean"] and after["largest"] <= 2 * before["largest"]
         print(f"{'PASS' if is_right and after['same_in_graph'] else 'FAIL'} cublas.n{n}.k{k}.m{m}: error {after['mean']:.3e} "
               f"(cuBLAS {before['mean']:.3e}), {after['us']:.2f} us (cuBLAS {before['us']:.2f}, "
-              f"{before['us'] / after['us']:.3f} times as long)")
+              f"{before['us'] / after['us']:.3f} times as long; without the rewrite {one_for_one[name]['us']:.2f})")
     for n, k in args.shapes:
         ours = {name: count for (name, outcome), count in counts.items()
                 if outcome == "hit" and re.fullmatch(f"gemm_n{n}_k{k}(_split[0-9]+)?", name)}
         others = {name for name, outcome in counts
                   if outcome == "fallback_no_solution" and name.startswith(f"gemm_n{n}_k{k}_split")}
+        absorbed = counts[f"gemm_n{n}_k{k}", "absorbed"]
+        is_whole = any(d["name"] == f"gemm_n{n}_k{k}" for d in definitions)
+        if is_whole and any(name.startswith(f"gemm_n{n}_k{k}_split") for name, _ in counts):
+            left = {outcome: count for (name, outcome), count in counts.items()
+                    if name == f"gemm_n{n}_k{k}" and outcome not in ("hit", "absorbed")}
+            print(f"{'PASS' if absorbed else 'FAIL'} cublas.n{n}.k{k}.rewrite: {absorbed} sums of parts absorbed in graphs; "
+                  f"left as they are: {left}")
         if ours:
             print(f"PASS cublas.n{n}.k{k}: hits {ours}")
         elif others:

@@ -11,7 +11,7 @@
 #include <set>
 #include <tuple>
 
-#include "tests/loader/test_folder.h"
+#include "tests/loader/rewrite_folder.h"
 #include "tests/support/text.h"
 #include "tools/lint/advice.h"
 
@@ -233,6 +233,58 @@ TEST_P(CheckFault, IsReportedAtItsPlace) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, CheckFault, testing::ValuesIn(kFaults), kByName);
+
+// Positions count from kRewrite in rewrite_folder.h.
+const Fault kRewriteFaults[] = {
+    {"OneKernel", kRewritePath,
+     R"([8, 8, 4]},
+    {"symbol": "engine_copy", "params": [8, 8, 4, 4]})",
+     "[8, 8, 4]}", "3:12", "bad-rewrite"},
+    {"KernelWithoutParams", kRewritePath, R"(, "params": [8, 8, 4]})", "}", "4:5", "bad-rewrite"},
+    {"MisspeltKeyInAKernel", kRewritePath, R"("engine_copy", "params")",
+     R"("engine_copy", "image_": 1, "params")", "5:31", "unknown-key"},
+    {"KernelBeyondTheList", kRewritePath, R"({"kernel": 1, "grid")", R"({"kernel": 2, "grid")",
+     "9:24", "bad-value"},
+    {"ArgumentOfTheOtherKernel", kRewritePath, R"({"kernel": 1, "arg": 3)", R"({"arg": 3)", "16:23",
+     "param-range"},
+    {"NoBytes", kRewritePath, R"({"arg": 0, "dtype": "float32", "bytes": "4 * n * rows"})",
+     R"({"arg": 0, "dtype": "float32"})", "12:10", "bad-rewrite"},
+    {"BytesOfAScalar", kRewritePath, R"("type": "float32")", R"("type": "float32", "bytes": 4)",
+     "16:15", "bad-rewrite"},
+    {"BytesOfWhatIsUnknown", kRewritePath,
+     R"("arg": 1, "dtype": "float32", "bytes": "4 * n * rows"},
+    "copied")",
+     R"("arg": 1, "dtype": "float32", "bytes": "4 * m"},
+    "copied")",
+     "13:59", "unknown-name"},
+    {"DeadIsNotWritten", kRewritePath, R"("dead": ["twice"])", R"("dead": ["copied"])", "19:12",
+     "bad-rewrite"},
+    {"DeadOfAnotherPattern", kPatternPath, R"("writes")", R"("dead": ["y"], "writes")", "17:11",
+     "bad-rewrite"},
+    {"KernelOfAnotherPattern", kPatternPath, R"({"arg": 3)", R"({"kernel": 0, "arg": 3)", "10:24",
+     "bad-rewrite"},
+    {"Capture", kRewritePath, R"({"kernel": 1, "grid": "x"})", R"({"capture": "T"})", "9:25",
+     "bad-rewrite"},
+};
+
+class CheckRewrite : public testing::TestWithParam<Fault> {};
+
+TEST_P(CheckRewrite, IsReportedAtItsPlaceAndVoidsTheFolder) {
+  const Fault& fault = GetParam();
+  const TestFolder folder;
+  folder.write(kRewritePath, kRewrite);
+  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+  folder.change(fault.file, fault.from, fault.to);
+  const CheckReport report = check_folder(folder.path());
+  const std::string place = fault.place_in(folder) + ":";
+  ASSERT_FALSE(report.diagnostics.empty());
+  const std::string first = format_diagnostic(report.diagnostics.front());
+  EXPECT_EQ(first.substr(0, place.size()), place) << all_of(report);
+  EXPECT_EQ(rule_info(report.diagnostics.front().rule).name, std::string(fault.rule)) << first;
+  EXPECT_EQ(report.snapshot, nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, CheckRewrite, testing::ValuesIn(kRewriteFaults), kByName);
 
 CheckReport advise(const TestFolder& folder) {
   CheckLint lint;
@@ -551,6 +603,7 @@ TEST(Check, EveryRuleHasATest) {
   std::set<std::string> tested(others.begin(), others.end());
   for (const Fault& fault : kFaults) tested.insert(fault.rule);
   for (const Fault& fault : kOddities) tested.insert(fault.rule);
+  for (const Fault& fault : kRewriteFaults) tested.insert(fault.rule);
   for (const RuleInfo& rule : kRules) EXPECT_EQ(tested.count(rule.name), 1u) << rule.name;
   EXPECT_EQ(tested.size(), kRuleCount);
 }

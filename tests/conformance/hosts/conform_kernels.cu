@@ -78,4 +78,21 @@ extern "C" __global__ void conform_join(const float* sums, float* out, uint32_t*
   for (int i = threadIdx.x; i < n; i += blockDim.x) out[i] = sums[i] + 1;
 }
 
+// cuBLAS's two kernels of a product whose K is in parts: their names and parameters, without their work.
+struct NvjetParams {
+  char bytes[1720];
+};
+extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT(NvjetParams) {}
+extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT(NvjetParams) {}
+struct SplitKParams {
+  uint32_t words[15];
+};
+#define SPLIT_K_REDUCE                                                                           \
+  _ZN8cublasLt19splitKreduce_kernelILi32ELi16Eif13__nv_bfloat16fS1_Lb0EfS1_S1_Lb1ELb0ELb0ELb0EEEvNS_18cublasSplitKParamsIT4_EEPKT2_PKT8_PT7_PT3_PKS3_SG_PKT9_S7_PSH_PvlPS3_PiSM_SM_SG_SG_SG_SG_SG_
+extern "C" __global__ void SPLIT_K_REDUCE(SplitKParams, const float*, const void*, float*, void*,
+                                          const float*, const float*, const void*, const float*,
+                                          void*, void*, long, float*, int*, float*, float*,
+                                          const float*, const float*, const float*, const float*,
+                                          const float*) {}
+
 #endif

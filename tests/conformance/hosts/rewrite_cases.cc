@@ -370,3 +370,176 @@ GPU_CASE(rewrite_survives_failures) {
   }
   gpu.finish(ran, counts);
 }
+
+namespace conform {
+namespace {
+
+constexpr char kNvjet[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT";
+constexpr char kWholeNvjet[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT";
+constexpr char kReduce[] =
+    "_ZN8cublasLt19splitKreduce_kernelILi32ELi16Eif13__nv_bfloat16fS1_Lb0EfS1_S1_"
+    "Lb1ELb0ELb0ELb0EEEvNS_"
+    "18cublasSplitKParamsIT4_EEPKT2_PKT8_PT7_PT3_PKS3_SG_PKT9_S7_PSH_PvlPS3_PiSM_SM_SG_SG_SG_SG_"
+    "SG_";
+
+// What cuBLAS passes to both (config/cublas).
+struct Product {
+  CUdeviceptr a, b, c, workspace;
+  int32_t m, n, k, splits;
+  uint32_t ends_with_c = 1;
+
+  void fill(char (&nvjet)[1720], uint32_t (&words)[15]) const {
+    memset(nvjet, 0, sizeof nvjet);
+    const auto put = [&](size_t at, const auto& value) {
+      memcpy(nvjet + at, &value, sizeof value);
+    };
+    const float one = 1;
+    for (const size_t at : {176, 432, 816, 1704}) put(at, b);
+    for (const size_t at : {240, 496, 880, 1712}) put(at, a);
+    for (const size_t at : {688, 752, 1608}) put(at, workspace);
+    for (const size_t at : {208, 272}) put(at, k - 1);
+    for (const size_t at : {212, 416}) put(at, n - 1);
+    for (const size_t at : {276, 420}) put(at, m - 1);
+    put(320, k / splits);
+    put(328, c);
+    put(344, one);
+    put(352, static_cast<int64_t>(n));
+    const auto columns = static_cast<uint32_t>(n);
+    const uint32_t given[15] = {0x3f800000,
+                                0,
+                                columns,
+                                static_cast<uint32_t>(m),
+                                columns,
+                                columns,
+                                columns,
+                                columns,
+                                1,
+                                static_cast<uint32_t>(n * m),
+                                static_cast<uint32_t>(splits),
+                                0,
+                                0,
+                                0,
+                                ends_with_c};
+    memcpy(words, given, sizeof given);
+  }
+};
+
+// As cuBLAS launches them: packed, the first in clusters, the second to begin early.
+void launch_packed(const Gpu& gpu, CUfunction function, const CUlaunchAttribute& attribute,
+                   unsigned grid, void* bytes, size_t size) {
+  CUlaunchConfig config = launch_config(gpu.stream());
+  CUlaunchAttribute given = attribute;
+  config.gridDimX = grid;
+  config.attrs = &given;
+  config.numAttrs = 1;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, bytes, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+                   CU_LAUNCH_PARAM_END};
+  OK(cuda().cuLaunchKernelEx(&config, function, nullptr, extra));
+}
+
+CUlaunchAttribute cluster_of_four() {
+  CUlaunchAttribute attribute;
+  memset(&attribute, 0, sizeof attribute);
+  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attribute.value.clusterDim = {4, 1, 1};
+  return attribute;
+}
+
+// A product in one kernel, which writes C itself. `third`: stands where the workspace would.
+void launch_whole(const Gpu& gpu, CUfunction nvjet, const Product& product, CUdeviceptr third) {
+  char bytes[1720];
+  uint32_t words[15];
+  product.fill(bytes, words);
+  for (const size_t at : {688, 752}) memcpy(bytes + at, &product.c, sizeof product.c);
+  memcpy(bytes + 1608, &third, sizeof third);
+  launch_packed(gpu, nvjet, cluster_of_four(), 128, bytes, sizeof bytes);
+}
+
+void launch_product(const Gpu& gpu, CUfunction nvjet, CUfunction reduce, const Product& product) {
+  char first[1720];
+  struct Second {
+    uint32_t words[15];
+    uint32_t padding = 0;
+    uint64_t values[20] = {};
+  } second;
+  product.fill(first, second.words);
+  second.values[0] = second.values[2] = product.workspace;
+  second.values[1] = second.values[3] = product.c;
+  launch_packed(gpu, nvjet, cluster_of_four(), 128, first, sizeof first);
+  CUlaunchAttribute attribute;
+  memset(&attribute, 0, sizeof attribute);
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attribute.value.programmaticStreamSerializationAllowed = 1;
+  launch_packed(gpu, reduce, attribute, 64, &second, sizeof second);
+}
+
+}  // namespace
+}  // namespace conform
+
+// The output of attention in a captured step: cuBLAS's two kernels are one of ours, in every layer, with one workspace
+// for all. A size that nothing solves, one with too many rows, and a sum that does more than add up stay as they are.
+GPU_CASE(rewrite_of_cublas) {
+  const CUmodule module = gpu.load_module();
+  const CUfunction nvjet = gpu.function(module, kNvjet);
+  const CUfunction reduce = gpu.function(module, kReduce);
+  CUdeviceptr memory = 0;
+  CUdeviceptr workspace = 0;
+  OK(cuda().cuMemAlloc_v2(&memory, size_t{4096} * 4096 * 2 * 3));
+  OK(cuda().cuMemAlloc_v2(&workspace, size_t{1} << 20));
+  const CUdeviceptr b = memory;
+  const CUdeviceptr a = memory + size_t{4096} * 4096 * 2 * 2;
+  const CUdeviceptr c = a + 65536;
+  const Product o = {a, b, c, workspace, 4, 4096, 4096, 2};
+  Product unknown = o;
+  unknown.k = 8192;
+  Product many = o;
+  many.m = 5;
+  Product more = o;
+  more.ends_with_c = 0;
+  const auto ran = [](const char* kernel) {
+    return static_cast<long>(cuda().simcuda_launch_count(kernel));
+  };
+  const Graph graph(gpu.capture([&] {
+    for (int layer = 0; layer < 3; ++layer) {
+      launch_product(gpu, nvjet, reduce, o);
+      launch_product(gpu, nvjet, reduce, unknown);
+    }
+  }));
+  graph.run(gpu, 2);
+  EXPECT_EQUAL(6, ran("gemm_k4096_m8_bf16"));
+  EXPECT_EQUAL(6, ran(kNvjet));
+  EXPECT_EQUAL(6, ran(kReduce));
+  // (A, B, C, M, N), with the solution's geometry and without the original's cluster.
+  const SimcudaLaunch last = last_launch("gemm_k4096_m8_bf16");
+  CUdeviceptr pointers[3];
+  int32_t sizes[2];
+  memcpy(pointers, last.params, sizeof pointers);
+  memcpy(sizes, last.params + sizeof pointers, sizeof sizes);
+  CHECK(pointers[0] == a && pointers[1] == b && pointers[2] == c);
+  EXPECT_EQUAL(4, sizes[0]);
+  EXPECT_EQUAL(4096, sizes[1]);
+  Graph(gpu.capture([&] { launch_product(gpu, nvjet, reduce, many); })).run(gpu);
+  EXPECT_EQUAL(7, ran(kNvjet));
+  EXPECT_EQUAL(7, ran(kReduce));
+  Graph(gpu.capture([&] { launch_product(gpu, nvjet, reduce, more); })).run(gpu);
+  EXPECT_EQUAL(8, ran(kReduce));
+  EXPECT_EQUAL(1, ran("gemm_part2048_m8_bf16"));
+  // A product in one kernel may have the workspace's address where nothing reads it, but not as one of its operands.
+  const CUfunction whole = gpu.function(module, kWholeNvjet);
+  const Product qkv = {a, b, c, 0, 4, 6144, 4096, 1};
+  Product of_sums = qkv;
+  of_sums.a = workspace;
+  Graph(gpu.capture([&] {
+    launch_whole(gpu, whole, qkv, workspace);
+    launch_product(gpu, nvjet, reduce, o);
+  })).run(gpu);
+  EXPECT_EQUAL(8, ran("gemm_k4096_m8_bf16"));
+  Graph(gpu.capture([&] {
+    launch_product(gpu, nvjet, reduce, o);
+    launch_whole(gpu, whole, of_sums, 0);
+  })).run(gpu);
+  EXPECT_EQUAL(9, ran("gemm_k4096_m8_bf16"));
+  EXPECT_EQUAL(2, ran("gemm_part2048_m8_bf16"));
+  EXPECT_EQUAL(9, ran(kReduce));
+  state({}, {.hit = 8, .no_solution = 6, .where = 2, .untracked = 1, .graph = 1, .absorbed = 4});
+}

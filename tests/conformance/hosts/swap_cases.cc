@@ -275,6 +275,36 @@ GPU_CASE(swap_and_changed_graphs) {
   gpu.finish(ran, {.hit = hits});
 }
 
+// From a folder with a rewrite to one without, and back: two nodes are one, two and one again.
+GPU_CASE(swap_and_rewrites) {
+  const CUmodule module = gpu.load_module();
+  Control control;
+  CUdeviceptr memory = 0;
+  OK(cuda().cuMemAlloc_v2(&memory, 4096));
+  const auto launch = [&](const char* kernel, CUdeviceptr from, CUdeviceptr to) {
+    uint32_t* marks = gpu.marks();
+    int32_t count = 64;
+    int32_t value = 3;
+    void* params[] = {&from, &to, &marks, &count, &value};
+    OK(cuda().cuLaunchKernel(gpu.function(module, kernel), 1, 1, 1, 32, 1, 1, 0, gpu.stream(),
+                             params, nullptr));
+  };
+  const Graph graph(gpu.capture([&] {
+    launch("conform_split", memory, memory + 1024);
+    launch("conform_join", memory + 1024, memory + 2048);
+  }));
+  const Executable executable(graph.get());
+  executable.run(gpu, 2);
+  gpu.expect_ran({.joined = 2});
+  control.must_move(folder(arguments, "b"));
+  EXPECT_EQUAL(1, control.block().moved_graphs);
+  executable.run(gpu, 3);
+  gpu.expect_ran({.split = 3, .join = 3, .joined = 2});
+  control.must_move(folder(arguments, "a"));
+  executable.run(gpu, 4);
+  gpu.finish({.split = 3, .join = 3, .joined = 6}, {.hit = 1, .absorbed = 1});
+}
+
 // Many graphs, launched in two streams while the process moves: each launch runs one folder's kernels.
 GPU_CASE(swap_and_many_graphs) {
   constexpr int kGraphs = 20;

@@ -1,0 +1,93 @@
+// What comes out of a rewrite pattern, seen through the API that the shim uses; its mistakes are in check_test.cc.
+#include "loader/check/check.h"
+#include "shim/abi/program.h"
+#include "tests/loader/rewrite_folder.h"
+
+namespace fibshim {
+namespace {
+
+std::string text_of(const CheckReport& report) {
+  std::string out;
+  for (const Diagnostic& one : report.diagnostics) out += format_diagnostic(one) + "\n";
+  return out;
+}
+
+TEST(Rewrite, ReadsItsKernelsOneBehindTheOther) {
+  const TestFolder folder;
+  folder.write(kRewritePath, kRewrite);
+  const CheckReport report = check_folder(folder.path());
+  ASSERT_NE(report.snapshot, nullptr) << text_of(report);
+  EXPECT_EQ(report.pattern_count, 2u);
+  EXPECT_EQ(report.ready_binding_count, 2u);
+  const Snapshot& snapshot = *report.snapshot;
+  ASSERT_EQ(snapshot.rewrites.count, 1u);
+  const Rewrite& rewrite = *snapshot.begin(snapshot.rewrites);
+  const Pattern* const patterns = snapshot.begin(snapshot.patterns);
+  ASSERT_EQ(snapshot.patterns.count, 4u);
+  EXPECT_EQ(patterns[rewrite.pattern].kind, PatternKind::rewrite);
+  EXPECT_STREQ(snapshot.text(patterns[rewrite.pattern].label), "engine-two");
+  EXPECT_EQ(patterns[rewrite.pattern].param_sizes.count, 3 + 4 + kGeometryCount);
+  EXPECT_EQ(rewrite.first_member, 2u);
+  EXPECT_EQ(rewrite.member_count, 2);
+  EXPECT_EQ(rewrite.first_param[1], 3);
+  for (uint32_t i = 0; i < 2; ++i) {
+    const Pattern& member = patterns[2 + i];
+    EXPECT_EQ(member.kind, PatternKind::member);
+    EXPECT_EQ(member.rewrite, 0);
+    EXPECT_EQ(snapshot.text(member.label), "engine-two[" + std::to_string(i) + "]");
+    EXPECT_EQ(member.routes.count, 0u);
+    SymbolMatch matches[4];
+    const char* const symbol = i == 0 ? "engine_double" : "engine_copy";
+    ASSERT_EQ(matcher_of(&snapshot).match(symbol, matches, 4), 1u);
+    EXPECT_EQ(matches[0].pattern, 2 + i);
+  }
+
+  // x, twice and copied of 4 * n * rows bytes; n is the first's, rows the grid of the second.
+  ASSERT_EQ(rewrite.buffers.count, 4u);
+  const RewriteBuffer* const buffers = snapshot.begin(rewrite.buffers);
+  uint64_t pointer = 0x1000;
+  int32_t n = 64;
+  uint32_t geometry[kGeometryCount] = {5};
+  std::vector<void*> params = {&pointer, &pointer, &n, &pointer, &pointer, &n, &n};
+  for (uint32_t& value : geometry) params.push_back(&value);
+  const LaunchView view = {params.data(), nullptr, {}};
+  struct {
+    int param, member, is_written, is_dead;
+  } const wanted[] = {{0, 0, 0, 0}, {1, 0, 1, 1}, {3, 1, 0, 0}, {4, 1, 1, 0}};
+  for (uint32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(buffers[i].param, wanted[i].param) << i;
+    EXPECT_EQ(buffers[i].member, wanted[i].member) << i;
+    EXPECT_EQ(buffers[i].is_written, wanted[i].is_written) << i;
+    EXPECT_EQ(buffers[i].is_dead, wanted[i].is_dead) << i;
+    int64_t bytes = 0;
+    ASSERT_TRUE(
+        run_program(snapshot.begin(buffers[i].bytes), buffers[i].bytes.count, view, &bytes));
+    EXPECT_EQ(bytes, 4 * 64 * 5);
+  }
+}
+
+// Only what is dead may be left out by a solution.
+TEST(Rewrite, ASolutionWritesWhatTheKernelsWrite) {
+  const TestFolder folder;
+  folder.write(kRewritePath, replaced(kRewrite, "  \"dead\": [\"twice\"],\n", ""));
+  const CheckReport report = check_folder(folder.path());
+  ASSERT_NE(report.snapshot, nullptr) << text_of(report);
+  EXPECT_EQ(report.ready_binding_count, 1u);
+  EXPECT_EQ(report.refused_binding_count, 1u);
+  EXPECT_NE(text_of(report).find("\"twice\", which the solution does not take"), std::string::npos)
+      << text_of(report);
+}
+
+TEST(Rewrite, HasAtMostAsManyParametersAsALaunch) {
+  const TestFolder folder;
+  std::string sizes = "8, 8, 4";
+  for (int i = 0; i < 120; ++i) sizes += ", 4";
+  folder.write(kRewritePath, replaced(kRewrite, R"("engine_double", "params": [8, 8, 4])",
+                                      R"("engine_double", "params": [)" + sizes + "]"));
+  const CheckReport report = check_folder(folder.path());
+  EXPECT_EQ(report.snapshot, nullptr);
+  EXPECT_NE(text_of(report).find("137 parameters"), std::string::npos) << text_of(report);
+}
+
+}  // namespace
+}  // namespace fibshim
