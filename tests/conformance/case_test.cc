@@ -60,6 +60,7 @@ const Row kRows[] = {
      {"exec_begins_early_on_its_own_memory"},
      0,
      kAsksWhatRan},
+    {"GraphExecTellsThatTheNextMayBegin", {"exec_tells_that_the_next_may_begin"}, 0, kAsksWhatRan},
     {"ExecSurvivesFailures", {"exec_survives_failures"}, 0, kFaults},
     {"GraphExecChurn", {"exec_churn"}, 0},
     {"GraphExecAndFork", {"exec_and_fork"}, 12},

@@ -189,7 +189,9 @@ Ran what_ran(const uint32_t* marks) {
               {&ran.other, "conform_other", kMarkOther},
               {&ran.curated1, "curated_n1", kMarkCurated1},
               {&ran.curated2, "curated_n2", kMarkCurated2},
-              {&ran.curated3, "curated_n3", kMarkCurated3}};
+              {&ran.curated3, "curated_n3", kMarkCurated3},
+              {&ran.curated5, "curated_n5", kMarkCurated5},
+              {&ran.curated6, "curated_n6", kMarkCurated6}};
   for (const auto& row : rows) {
     *row.count = cuda().is_simulated ? static_cast<long>(cuda().simcuda_launch_count(row.kernel))
                                      : static_cast<long>(marks[row.mark]);
@@ -211,6 +213,8 @@ void Gpu::expect_ran(const Ran& expected) const {
   EXPECT_EQUAL(expected.curated1, ran.curated1);
   EXPECT_EQUAL(expected.curated2, ran.curated2);
   EXPECT_EQUAL(expected.curated3, ran.curated3);
+  EXPECT_EQUAL(expected.curated5, ran.curated5);
+  EXPECT_EQUAL(expected.curated6, ran.curated6);
   if (cuda().is_simulated) EXPECT_EQUAL(0, cuda().simcuda_stale_launch_count());
 }
 
@@ -233,6 +237,8 @@ void write_state(const Ran& ran, std::initializer_list<Stated> counts) {
                             {"ran:curated_n1", ran.curated1},
                             {"ran:curated_n2", ran.curated2},
                             {"ran:curated_n3", ran.curated3},
+                            {"ran:curated_n5", ran.curated5},
+                            {"ran:curated_n6", ran.curated6},
                             {"ran:conform_void", ran.nothing}}) {
     add(row);
   }
