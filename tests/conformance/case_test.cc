@@ -80,7 +80,7 @@ const Row kRows[] = {
      0,
      nullptr,
      {{"FIBSHIM_DEEPBIND", "clear"}}},
-    {"FailurePasses", {"failure_passes"}, 11, kFaults, {}, 5},
+    {"FailurePasses", {"failure_passes"}, 11, kFaults, {}, 6},
     {"InitFailsFirst", {"init_fails_first"}, 11, kFaults},
     {"ForkBeforeCuda", {"fork_before_cuda"}, 12},
     {"ForkAfterImport", {"fork_after_import"}, 12},
