@@ -3,6 +3,7 @@
 // A kernel for each function (silu, gelu, gelu_tanh) and type, for every width:
 //   silu_and_mul_bf16       FlashInfer's and SGLang's: fp32, rounded once
 //   silu_and_mul_vllm_bf16  vLLM's: act(x) is rounded before the multiplication
+//   silu_and_mul_link_bf16  torch.compile's: fp32, rounded once; for few tokens, between two kernels of ours
 // grid = (num_tokens, parts of a token), block = any whole warps, up to 512 threads.
 #include "vector.cuh"
 
@@ -62,6 +63,21 @@ __device__ void activate_and_multiply(const T* input, T* output, uint32_t width)
 
 }  // namespace
 }  // namespace fibshim
+
+// A vector for each thread: grid = (num_tokens, width / 1024, rounded up), block = 128.
+extern "C" __global__ void __launch_bounds__(128)
+    silu_and_mul_link_bf16(const __nv_bfloat16* input, __nv_bfloat16* output, uint32_t width,
+                           int next_may_begin) {
+  using namespace fibshim;
+  let_next_begin(next_may_begin);
+  const uint32_t at = (blockIdx.y * blockDim.x + threadIdx.x) * kElementsPerVector;
+  const __nv_bfloat16* const from = input + int64_t{blockIdx.x} * 2 * width + at;
+  wait_for_kernel_before();
+  if (at >= width) return;
+  const Vector x = load_once(from);
+  const Vector y = load_once(from + width);
+  store(output + int64_t{blockIdx.x} * width + at, gate<__nv_bfloat16, Silu, false>(x, y));
+}
 
 #define FIBSHIM_KERNEL(name, Activation, kRoundsLikeVllm, T)                                       \
   extern "C" __global__ void __launch_bounds__(fibshim::kMaxThreads, fibshim::kBlocksPerSm)        \

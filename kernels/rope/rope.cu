@@ -60,11 +60,12 @@ __device__ void rotate(const T* from, T* to, const Cosines& angles) {
     rotated_first.pairs[i] = Pair<T>::pack({a.x * cos.x - b.x * sin.x, a.y * cos.y - b.y * sin.y});
     rotated_second.pairs[i] = Pair<T>::pack({b.x * cos.x + a.x * sin.x, b.y * cos.y + a.y * sin.y});
   }
-  store(to, rotated_first);
-  store(to + kHeadSize / 2, rotated_second);
+  store_whole(to, rotated_first);
+  store_whole(to + kHeadSize / 2, rotated_second);
 }
 
-template <class T, int kHeadSize, class Cache, class Position>
+// kReadsAnglesEarly: before the wait ("reads_before_wait").
+template <class T, int kHeadSize, bool kReadsAnglesEarly = false, class Cache, class Position>
 __device__ void apply_rope(const T* query, const T* key, T* query_out, T* key_out,
                            const Cache* cos_sin_cache, const Position* positions,
                            uint32_t num_q_heads, uint32_t num_k_heads, Heads query_heads,
@@ -74,13 +75,14 @@ __device__ void apply_rope(const T* query, const T* key, T* query_out, T* key_ou
   const int64_t token = blockIdx.x;
   const int first_element = threadIdx.x % kLanes * kElementsPerVector;
   const uint32_t first_head = blockIdx.y * kHeadsAtATime + threadIdx.x / kLanes;
-  wait_for_kernel_before();
+  if constexpr (!kReadsAnglesEarly) wait_for_kernel_before();
 
   Cosines angles;
   const Cache* const cache =
       cos_sin_cache + static_cast<int64_t>(positions[token]) * kHeadSize + first_element;
   load_angles(cache, angles.cos);
   load_angles(cache + kHeadSize / 2, angles.sin);
+  if constexpr (kReadsAnglesEarly) wait_for_kernel_before();
 
   query += token * query_heads.token_stride + first_element;
   query_out += token * query_out_heads.token_stride + first_element;
@@ -128,10 +130,13 @@ __device__ void apply_rope(const T* query, const T* key, T* query_out, T* key_ou
 extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
     rope_slice_d128_bf16(const __nv_bfloat16* qkv, __nv_bfloat16* output,
                          const __nv_bfloat16* cos_sin_cache, const int64_t* positions,
-                         int64_t row_stride, int64_t first, uint32_t num_heads) {
+                         int64_t row_stride, int64_t first, uint32_t num_heads,
+                         int next_may_begin) {
   const fibshim::Heads out = {int64_t{num_heads} * 128, 128};
-  fibshim::apply_rope<__nv_bfloat16, 128>(qkv + first, qkv, output, output, cos_sin_cache,
-                                          positions, num_heads, 0, {row_stride, 128}, {}, out, out);
+  fibshim::let_next_begin(next_may_begin);
+  fibshim::apply_rope<__nv_bfloat16, 128, true>(qkv + first, qkv, output, output, cos_sin_cache,
+                                                positions, num_heads, 0, {row_stride, 128}, {}, out,
+                                                out);
 }
 
 FIBSHIM_KERNELS(64)

@@ -76,7 +76,8 @@ void check_names(const SolutionSpec& solution, const Definition& definition,
   const SolutionScope scope(definition, solution, supplied);
   for (const MarkedName& argument : solution.arguments) {
     // A faulty pattern may be the one that supplies it.
-    if (scope.find(argument.name) || has_faulty_patterns) continue;
+    const bool is_known = argument.name == kNextMayBegin || scope.find(argument.name);
+    if (is_known || has_faulty_patterns) continue;
     const auto known = scope.names();
     diagnostics->add(Rule::unknown_argument, argument.mark,
                      quoted(argument.name) + " is neither in definition " +

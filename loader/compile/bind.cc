@@ -358,6 +358,7 @@ class Binder {
 }  // namespace
 
 std::optional<Scope::Meaning> BindingScope::find(std::string_view name) const {
+  if (name == kNextMayBegin) return Meaning{Source::constant(0)};
   const DefinitionAxis* const axis = definition_.find_axis(name);
   if (axis != nullptr && axis->is_const) return Meaning{Source::constant(axis->value)};
   if (pattern_.find_value(name) == nullptr) return std::nullopt;

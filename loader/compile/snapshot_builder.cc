@@ -128,6 +128,7 @@ Solution make_solution(const SolutionSpec& spec, BlobBuilder* blob) {
   }
   solution.param_sizes = blob->array(sizes);
   solution.early_params = spec.early_params;
+  solution.next_may_begin = spec.next_may_begin;
   solution.waits_for_previous = spec.waits_for_previous;
   solution.on_error = spec.on_error;
   solution.folder = spec.folder;
@@ -242,6 +243,36 @@ void set_max_shared_mem(const FolderModel& model, std::vector<Solution>* solutio
   }
 }
 
+// Inputs that nothing says are written.
+void set_kept_params(const FolderModel& model, std::vector<Solution>* solutions) {
+  for (size_t i = 0; i < solutions->size(); ++i) {
+    const SolutionSpec& spec = model.solutions[i];
+    const auto definition = std::ranges::find_if(model.definitions, [&](const Definition& one) {
+      return one.name.name == spec.definition.name;
+    });
+    if (definition == model.definitions.end()) continue;
+    const auto is_kept = [&](const std::string& name) {
+      const DefinitionArgument* const argument = definition->find_argument(name);
+      return argument != nullptr && !argument->is_output &&
+             std::ranges::none_of(definition->arguments, [&](const DefinitionArgument& output) {
+               return output.is_output && (output.name == name || output.written_into == name);
+             });
+    };
+    for (size_t k = 0; k < spec.arguments.size() && k < 32; ++k) {
+      if (is_kept(spec.arguments[k].name)) (*solutions)[i].kept_params |= uint32_t{1} << k;
+    }
+  }
+  for (const BindingSpec& binding : model.bindings) {
+    const std::vector<MarkedName>& arguments = model.solutions[binding.solution].arguments;
+    for (const MarkedName& written : model.patterns[binding.pattern]->writes) {
+      for (size_t k = 0; k < arguments.size() && k < 32; ++k) {
+        if (arguments[k].name != written.name) continue;
+        (*solutions)[binding.solution].kept_params &= ~(uint32_t{1} << k);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
@@ -266,6 +297,7 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
     solutions.push_back(make_solution(spec, &blob));
   }
   set_max_shared_mem(model, &solutions);
+  set_kept_params(model, &solutions);
   head.solutions = blob.array(solutions);
 
   std::vector<Binding> bindings;

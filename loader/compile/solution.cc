@@ -105,6 +105,18 @@ class SolutionReader {
     solution_.waits_for_previous =
         read_boolean(launch.find("pdl"), "\"pdl\"", diagnostics_).value_or(false);
     read_early_arguments(launch.find("reads_before_wait"));
+    find_next_may_begin();
+  }
+
+  void find_next_may_begin() {
+    const auto& passed = solution_.arguments;
+    const auto at = std::ranges::find(passed, kNextMayBegin, &MarkedName::name);
+    if (at == passed.end()) return;
+    if (!solution_.waits_for_previous) {
+      return error(Rule::bad_value, at->mark,
+                   "the argument " + quoted(kNextMayBegin) + " needs \"pdl\": true");
+    }
+    solution_.next_may_begin = static_cast<uint8_t>(at - passed.begin() + 1);
   }
 
   void read_early_arguments(JsonValue names) {

@@ -54,6 +54,9 @@ inline constexpr GeometryInfo kGeometry[kGeometryCount] = {
     {"shared_mem", "shared memory", 0, kMaxSharedMemBytes, 0},
 };
 
+// An argument that no pattern supplies: 1 where the next node of a graph may begin before this kernel's wait, else 0.
+inline constexpr std::string_view kNextMayBegin = "next_may_begin";
+
 struct SolutionSpec {
   uint16_t folder = 0;                // index into FolderModel::folders
   const std::string* file = nullptr;  // as in Marks
@@ -73,7 +76,8 @@ struct SolutionSpec {
   int32_t benefit = 0;                 // of several solutions, the one of the higher is tried first
   bool waits_for_previous = false;     // "pdl"
   Mark pdl_mark;
-  uint32_t early_params = 0;                          // "reads_before_wait": bits of `arguments`
+  uint32_t early_params = 0;   // "reads_before_wait": bits of `arguments`
+  uint8_t next_may_begin = 0;  // 1 and the place of kNextMayBegin among `arguments`; 0: it is none
   SolutionOnError on_error = SolutionOnError::unset;  // fibshim.json's for its definition
   // Arguments that "verify" supplies where no pattern does: a baseline's own.
   std::vector<std::pair<std::string, ValueType>> judged_arguments;

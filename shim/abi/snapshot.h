@@ -328,11 +328,14 @@ struct Solution {
   Array<uint16_t> param_sizes;  // of `kernel`, bytes; empty when only a fatbin or PTX is given
   uint32_t max_shared_mem;  // dynamic shared memory in bytes; UINT32_MAX when it is an expression
   uint32_t early_params;    // "reads_before_wait": bit i: its parameter i is read before that wait
+  uint32_t kept_params;     // bit i: the kernel writes nothing that its parameter i leads to
   uint8_t waits_for_previous;  // "pdl": the kernel executes griddepcontrol.wait itself
   SolutionOnError on_error;    // its definition's
   uint16_t folder;             // index into Snapshot::roots
   int32_t error_code;          // 0, or the CUresult that a launch must return
   Offset error_message;
+  uint8_t next_may_begin;  // 1 and the number of its parameter "next_may_begin"; 0: it has none
+  uint8_t reserved[3];
 
   // Whether it may begin before the kernel before it has ended, whatever that one is.
   bool may_begin_early() const { return waits_for_previous != 0 && early_params == 0; }

@@ -19,20 +19,18 @@ CUdeviceptr pointer_at(const NodeParams& params, uint32_t index) {
   return pointer;
 }
 
-// Whether none of `before`'s parameters leads into what `node` reads before its wait.
-bool is_apart(const RewrittenNode& node, const RewrittenNode& before) {
-  const uint32_t early = node.solution->early_params;
-  if (early == 0) return true;
+// Whether nothing that `other` may write lies in what `node` reads before its wait.
+bool is_apart(const RewrittenNode& node, const RewrittenNode& other) {
   NodeParams own;
-  NodeParams other;
-  if (!read_kernel(node.node, &own) || !read_kernel(before.node, &other)) return false;
+  NodeParams others;
+  if (!read_kernel(node.node, &own) || !read_kernel(other.node, &others)) return false;
   const auto& sizes = node.solution->param_sizes;
-  const auto& other_sizes = before.solution->param_sizes;
-  if (own.kernelParams == nullptr || other.kernelParams == nullptr || other_sizes.count == 0) {
+  const auto& other_sizes = other.solution->param_sizes;
+  if (own.kernelParams == nullptr || others.kernelParams == nullptr || other_sizes.count == 0) {
     return false;
   }
   for (uint32_t i = 0; i < 32; ++i) {
-    if ((early >> i & 1) == 0) continue;
+    if ((node.solution->early_params >> i & 1) == 0) continue;
     CUdeviceptr base = 0;
     size_t size = 0;
     if (i >= sizes.count || node.snapshot->begin(sizes)[i] != sizeof base ||
@@ -40,32 +38,81 @@ bool is_apart(const RewrittenNode& node, const RewrittenNode& before) {
       return false;
     }
     for (uint32_t k = 0; k < other_sizes.count; ++k) {
-      const uint16_t bytes = before.snapshot->begin(other_sizes)[k];
+      if (k < 32 && (other.solution->kept_params >> k & 1) != 0) continue;
+      const uint16_t bytes = other.snapshot->begin(other_sizes)[k];
       if (bytes > sizeof base) return false;  // a struct: pointers may be anywhere in it
-      if (bytes == sizeof base && pointer_at(other, k) - base < size) return false;
+      if (bytes == sizeof base && pointer_at(others, k) - base < size) return false;
     }
   }
   return true;
 }
 
+// The entry of a node; most often it is close before `near`.
+const RewrittenNode* find_rewritten(const Block<RewrittenNode>& nodes, CUgraphNode node,
+                                    const RewrittenNode& near) {
+  const size_t from = static_cast<size_t>(&near - nodes.begin());
+  for (size_t k = 1; node != nullptr && k < nodes.count(); ++k) {
+    const RewrittenNode& entry = nodes[(from + nodes.count() - k) % nodes.count()];
+    if (entry.graph == near.graph && entry.node == node) return &entry;
+  }
+  return nullptr;
+}
+
+// Whether what `node` reads before its wait is apart from all that may still run when it begins behind `before`, if
+// that, and each before it that can, lets the next begin before its own wait.
+bool is_apart_from_all(const Block<RewrittenNode>& nodes, const RewrittenNode& node,
+                       const RewrittenNode* before) {
+  for (size_t steps = 0; steps < nodes.count(); ++steps) {
+    if (!is_apart(node, *before)) return false;
+    if (before->solution->next_may_begin == 0) return true;
+    const NodesBefore further = nodes_before(before->node);
+    if (!further.is_known) return false;
+    const RewrittenNode* const entry = find_rewritten(nodes, further.only, *before);
+    // Else it has ended before that one begins.
+    if (entry == nullptr || entry->solution->waits_for_previous == 0) return further.is_plain;
+    before = entry;
+  }
+  return false;
+}
+
+// Tells the kernel of `before` that the next may begin before its wait. Where others follow it, too, it is not told:
+// they may be the host's.
+bool tell_next_may_begin(const RewrittenNode& before) {
+  const auto set_params = FIBSHIM_REAL(cuGraphKernelNodeSetParams_v2);
+  const Solution& solution = *before.solution;
+  if (solution.next_may_begin == 0 || !has_one_after(before.node)) return true;
+  const uint32_t at = solution.next_may_begin - 1u;
+  const auto& sizes = solution.param_sizes;
+  NodeParams params;
+  if (at >= sizes.count || before.snapshot->begin(sizes)[at] != sizeof(int32_t) ||
+      !read_kernel(before.node, &params) || params.kernelParams == nullptr) {
+    return true;
+  }
+  int32_t yes = 1;
+  Block<void*> values;
+  if (!values.allocate(sizes.count)) return true;
+  memcpy(values.begin(), params.kernelParams, sizes.count * sizeof(void*));
+  values[at] = &yes;
+  params.kernelParams = values.begin();
+  return set_params != nullptr && set_params(before.node, &params) == CUDA_SUCCESS;
+}
+
 }  // namespace
 
 bool let_nodes_begin_early(const Block<RewrittenNode>& nodes) {
-  for (size_t i = 0; i < nodes.count(); ++i) {
-    const RewrittenNode& node = nodes[i];
+  for (const RewrittenNode& node : nodes) {
     if (node.graph == nullptr || node.solution->waits_for_previous == 0) continue;
-    const CUgraphNode only = find_only_before(node.node);
-    if (only == nullptr) continue;
-    // Most often it is the one before it in the list.
-    for (size_t k = 1; k < nodes.count(); ++k) {
-      const RewrittenNode& before = nodes[(i + nodes.count() - k) % nodes.count()];
-      if (before.graph != node.graph || before.node != only) continue;
-      if (before.solution->waits_for_previous == 0 || !is_apart(node, before)) break;
-      if (!make_edge_early(node.graph, only, node.node)) return false;
-      node.shape->begins_early = 1;
-      before.shape->lets_begin_early = 1;
-      break;
-    }
+    const NodesBefore all = nodes_before(node.node);
+    if (!all.is_plain) continue;
+    const RewrittenNode* const before = find_rewritten(nodes, all.only, node);
+    if (before == nullptr || before->solution->waits_for_previous == 0) continue;
+    const bool reads_early = node.solution->early_params != 0;
+    if (reads_early && !is_apart(node, *before)) continue;
+    if (!make_edge_early(node.graph, before->node, node.node)) return false;
+    const bool is_free = !reads_early || is_apart_from_all(nodes, node, before);
+    if (is_free && !tell_next_may_begin(*before)) return false;
+    node.shape->begins_early = 1;
+    before->shape->lets_begin_early = 1;
   }
   return true;
 }

@@ -1,7 +1,10 @@
-// Lets replacements in a rewritten graph begin before the replacement before them has ended (programmatic dependent launch).
+// Lets replacements in a rewritten graph begin before the replacement before them has ended (programmatic dependent
+// launch).
 //
-// Both wait by themselves, and let the next begin after their wait only, so the one directly before is the only kernel
-// that may still run. What a kernel reads before its wait must not lie in memory that this one has a pointer to.
+// Each waits for the one before it before it ends, and lets the next begin after that wait, so that the one directly
+// before is the only kernel that may still run. One that takes "next_may_begin" lets the next begin before its wait
+// where the shim says so: then the one before it may still run, too, and so on. What a kernel reads before its wait
+// must not lie in memory that any of these may write.
 #pragma once
 
 #include "shim/graphs/node_rewrite.h"
@@ -16,7 +19,7 @@ struct RewrittenNode {
   NodeShape* shape;  // says afterwards that it begins early, or that the next does
 };
 
-// False: the driver has changed half of an edge, and the graph is of no more use.
+// False: the driver has changed a part of what must go together, and the graph is of no more use.
 bool let_nodes_begin_early(const Block<RewrittenNode>& nodes);
 
 }  // namespace fibshim

@@ -166,13 +166,21 @@ bool make_later_edges_full(CUgraph graph, CUgraphNode node) {
   return true;
 }
 
-CUgraphNode find_only_before(CUgraphNode node) {
+NodesBefore nodes_before(CUgraphNode node) {
   const ListEdges before = FIBSHIM_REAL(cuGraphNodeGetDependencies_v2);
   Block<CUgraphNode> nodes;
   Block<CUgraphEdgeData> data;
-  const bool is_only = before != nullptr && list_edges(before, node, &nodes, &data) &&
-                       nodes.count() == 1 && is_plain(data[0]);
-  return is_only ? nodes[0] : nullptr;
+  if (before == nullptr || !list_edges(before, node, &nodes, &data)) return {};
+  NodesBefore out = {true, true, nodes.count() == 1 ? nodes[0] : nullptr};
+  for (const CUgraphEdgeData& edge : data) out.is_plain = out.is_plain && is_plain(edge);
+  return out;
+}
+
+bool has_one_after(CUgraphNode node) {
+  const ListEdges after = FIBSHIM_REAL(cuGraphNodeGetDependentNodes_v2);
+  Block<CUgraphNode> nodes;
+  Block<CUgraphEdgeData> data;
+  return after != nullptr && list_edges(after, node, &nodes, &data) && nodes.count() == 1;
 }
 
 bool make_edge_early(CUgraph graph, CUgraphNode before, CUgraphNode node) {

@@ -100,8 +100,15 @@ bool make_edges_full(CUgraph graph, CUgraphNode node);
 // What comes after the node waits for the whole of it.
 bool make_later_edges_full(CUgraph graph, CUgraphNode node);
 
-// The node before `node`, where there is one alone and the edge is plain; else null.
-CUgraphNode find_only_before(CUgraphNode node);
+// What a node waits for.
+struct NodesBefore {
+  bool is_known;
+  bool is_plain;     // all of it must have ended
+  CUgraphNode only;  // null: there is none, or there are several
+};
+NodesBefore nodes_before(CUgraphNode node);
+// Whether one node alone waits for it.
+bool has_one_after(CUgraphNode node);
 // Of two kernels: `node` may begin once every block of `before` has let it, or has ended.
 bool make_edge_early(CUgraph graph, CUgraphNode before, CUgraphNode node);
 

@@ -128,15 +128,17 @@ def read(engine):
 
 
 def recorded(engine, version, recordings):
-    """Kernels without a mangled name come from a just-in-time compiler: the code tells them apart."""
+    """Kernels without a mangled name come from a just-in-time compiler: the code tells them apart. With cuBLAS's products
+    goes the kernel that adds their parts up."""
     lines = set()
     for path in recordings:
         for kernel in filter(lambda record: record["type"] == "kernel", map(json.loads, open(path))):
             code = kernel["image"]["code"]
             name = kernel["symbol"]
-            if code and not name.startswith("_Z") and (name.startswith(("triton_", "nvjet_")) or family_of(name)):
+            is_compiled = code and not name.startswith("_Z") and (name.startswith(("triton_", "nvjet_")) or family_of(name))
+            if is_compiled or name.startswith("_ZN8cublasLt19splitKreduce_kernel"):
                 params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"]) or "-"
-                lines.add(f"{version} {params} {kernel['symbol']} {code}")
+                lines.add(f"{version} {params} {name}" + (f" {code}" if is_compiled else ""))
     (HERE / f"data/{engine}.recorded").write_text(f"fibshim kernels 1: {engine}\n" + "\n".join(sorted(lines)) + "\n")
 
 

@@ -52,18 +52,29 @@ def move(where, build):
     return json.loads(done.stdout)["processes"][0]
 
 
-def child(args):
-    os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_ALLOW_INSECURE_SERIALIZATION="1", HF_HUB_OFFLINE="1")
-    from vllm import LLM, SamplingParams
+def make_engine(layers, is_eager=False):
+    from vllm import LLM
     with tempfile.TemporaryDirectory() as folder:
-        config = {**MODEL, "num_hidden_layers": args.layers}
+        config = {**MODEL, "num_hidden_layers": layers}
         pathlib.Path(folder, "config.json").write_text(json.dumps(config))
         llm = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=2048,
-                  gpu_memory_utilization=0.3, enforce_eager=args.eager, seed=0, enable_prefix_caching=False,
+                  gpu_memory_utilization=0.3, enforce_eager=is_eager, seed=0, enable_prefix_caching=False,
                   max_num_seqs=64)
     llm.apply_model(fill)
+    return llm
+
+
+def prompts_of(count, length, draw=None):
+    draw = draw or random.Random(7)
+    return [{"prompt_token_ids": [draw.randrange(3, 32000) for _ in range(length)]} for _ in range(count)]
+
+
+def child(args):
+    os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_ALLOW_INSECURE_SERIALIZATION="1", HF_HUB_OFFLINE="1")
+    from vllm import SamplingParams
+    llm = make_engine(args.layers, args.eager)
     draw = random.Random(7)
-    prompts = lambda n, length: [{"prompt_token_ids": [draw.randrange(3, 32000) for _ in range(length)]} for _ in range(n)]
+    prompts = lambda n, length: prompts_of(n, length, draw)
     phases = [(f"decode, batch {batch}", prompts(batch, 32), batch * DECODED) for batch in args.batches]
     phases.append(("prefill", prompts(8, 1024), 8 * 1024))
     many = SamplingParams(temperature=0, max_tokens=DECODED, ignore_eos=True, detokenize=False)
@@ -185,4 +196,5 @@ def main():
     return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

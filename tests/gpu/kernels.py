@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every solution of every ready folder on the GPU, against float64; and their times.
 
-    kernels.py [--times FILE [--flashinfer CUBIN]]
+    kernels.py [--times FILE [--flashinfer CUBIN]] [FAMILY...]
 
 `--times` also writes device times in a replayed graph, beside those of PyTorch's own kernels, as JSON. CUBIN
 holds FlashInfer's kernels, for its times: tests/gpu/flashinfer_kernels.cu says how to make it.
@@ -226,8 +226,27 @@ def layernorm(solution, dtype, size, rows):
     return problems
 
 
+def sum_rmsnorm(solution, dtype, size, rows):
+    draw = Draw(rows * 37 + size, dtype)
+    takes = solution.launch_block["arguments"]
+    x, first, second = (draw.rows(rows, size) for _ in range(3))
+    w = draw.normal(size, scale=0.5, offset=1.0)
+    sum64 = x.double() + first.double() + (second.double() if "second" in takes else 0)
+    # The first sum is rounded to fp32, and may cancel.
+    noise = 2.0**-23 * (x.double().abs() + first.double().abs() + second.double().abs())
+    r = reciprocal_root(sum64.pow(2), EPS)
+    y, z = poisoned(rows, size, dtype), poisoned(rows, size, dtype)
+    solution.launch({"hidden_states": x, "first": first, "second": second, "weight": w, "output": y, "sum": z, "eps": EPS,
+                     "batch_size": rows})
+    problems = wrong("output", y, sum64 * r * w.double(), noise * r * w.double().abs())
+    if "sum" in takes:
+        problems += wrong("sum", z, sum64, noise)
+    return problems
+
+
 ACTIVATIONS = {
     "silu_and_mul": lambda x: x * torch.sigmoid(x),
+    "silu_and_mul_once": lambda x: x * torch.sigmoid(x),
     "gelu_and_mul": F.gelu,
     "gelu_tanh_and_mul": lambda x: F.gelu(x, approximate="tanh"),
 }
@@ -281,6 +300,9 @@ def rope_cos_sin_cache(solution, dtype, size, rows):
         noise = 2.0**-22 * torch.cat([x.abs() + y.abs()] * 2, -1)
         return torch.cat([x * cos - y * sin, y * cos + x * sin], -1).view(rows, -1), noise.reshape(rows, -1)
 
+    if "_cache16" in solution.definition:
+        cache = cache.to(dtype)
+        cos, sin = cache.double()[positions].unsqueeze(1).chunk(2, -1)
     given = positions.to(torch.int64 if "_pos64" in solution.definition else torch.int32)
     problems = []
     for in_place in (False, True):
@@ -301,21 +323,76 @@ def rope_cos_sin_cache(solution, dtype, size, rows):
     return problems
 
 
+def rope_slice(solution, dtype, size, rows):
+    shape = numbers_of(solution.definition)
+    row, first, heads = shape["r"], shape["o"], shape["n"]
+    draw = Draw(rows * 31 + row + first, dtype)
+    problems = []
+    for tokens in (rows, rows + 1024):
+        qkv = draw.normal(tokens, row)
+        cache, positions = draw.normal(4096, size), torch.randint(4096, (tokens,), generator=draw.generator, device="cuda")
+        y = poisoned(tokens, heads * size, dtype)
+        solution.launch({"qkv": qkv, "output": y, "cos_sin_cache": cache, "positions": positions, "row_stride": row,
+                         "first": first, "head_count": heads, "nnz": tokens})
+        cos, sin = cache.double()[positions].unsqueeze(1).chunk(2, -1)
+        a, b = qkv[:, first:first + heads * size].double().view(tokens, heads, size).chunk(2, -1)
+        exact = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+        noise = 2.0**-22 * torch.cat([(a * cos).abs() + (b * sin).abs(), (b * cos).abs() + (a * sin).abs()], -1)
+        problems += wrong(f"{tokens} tokens", y, exact.view(tokens, -1), noise.view(tokens, -1))
+    return problems
+
+
+def append_paged_kv_cache_slots(solution, dtype, size, rows):
+    heads, pages, page_size = numbers_of(solution.definition)["kv"], 19, 16
+    draw = Draw(rows * 41 + heads, dtype)
+    width = heads * size
+    slots = torch.randperm(pages * page_size, generator=draw.generator, device="cuda")[:rows]
+    slots[3::7] = -1
+    # Keys and values of a page lie together, and those of a token in rows that hold more, as vLLM has them.
+    both, tokens = draw.normal(pages, 2, page_size, width), draw.normal(rows, 5 * width)
+    key, value = tokens[:, width:2 * width], tokens[:, 3 * width:4 * width]
+    expected = both.clone()
+    for new, cache in ((key, expected[:, 0]), (value, expected[:, 1])):
+        kept = slots >= 0
+        cache[slots[kept] // page_size, slots[kept] % page_size] = new[kept]
+    solution.launch({"key": key, "value": value, "key_cache_out": both[:, 0], "value_cache_out": both[:, 1],
+                     "slot_mapping": slots, "page_stride": 2 * page_size * width, "slot_stride": width,
+                     "key_stride": 5 * width, "value_stride": 5 * width, "page_size": page_size, "elements": width,
+                     "num_tokens": rows})
+    return [] if torch.equal(both, expected) else ["the cache is not what it should be"]
+
+
 FAMILIES = {
     "rmsnorm": rmsnorm, "gemma_rmsnorm": gemma_rmsnorm, "fused_add_rmsnorm": fused_add_rmsnorm,
     "gemma_fused_add_rmsnorm": gemma_fused_add_rmsnorm, "rmsnorm_quant": rmsnorm_quant,
     "fused_add_rmsnorm_quant": fused_add_rmsnorm_quant, "layernorm": layernorm, "silu_and_mul": gated_activation,
     "gelu_and_mul": gated_activation, "gelu_tanh_and_mul": gated_activation, "softmax": softmax,
-    "rope_cos_sin_cache": rope_cos_sin_cache,
+    "rope_cos_sin_cache": rope_cos_sin_cache, "rope_slice": rope_slice, "add_rmsnorm": sum_rmsnorm,
+    "add2_rmsnorm": sum_rmsnorm, "add2_rmsnorm_sum": sum_rmsnorm, "silu_and_mul_once": gated_activation,
+    "append_paged_kv_cache_slots": append_paged_kv_cache_slots,
 }
 
 
-def check_folder(report, folder, solutions, seen):
+def family_of(definition):
+    return re.fullmatch(r"(.+?)(?:_[a-z]+\d+)+", definition)[1]
+
+
+def numbers_of(definition):
+    """Of "rope_slice_r6144_o0_n32_d128": {"r": 6144, "o": 0, "n": 32, "d": 128}."""
+    parts = re.findall(r"_([a-z]+)(\d+)", definition[len(family_of(definition)):])
+    return {letters: int(digits) for letters, digits in parts}
+
+
+def check_folder(report, folder, solutions, seen, wanted):
     families = {}
     for definition, solution in solutions.items():
-        family, size, suffix = re.fullmatch(r"(.+)_[hvd](\d+)(?:_pos64)?(_fp16|_fp32)?", definition).groups()
-        families.setdefault(family, []).append((solution, int(size), suffix or ""))
+        numbers = numbers_of(definition)
+        size = next(numbers[letter] for letter in "hvd" if letter in numbers)
+        suffix = f"_fp{numbers['fp']}" if "fp" in numbers else ""
+        families.setdefault(family_of(definition), []).append((solution, size, suffix))
     for family, members in sorted(families.items()):
+        if wanted and family not in wanted:
+            continue
         with report.phase(f"{folder}: {family}, {len(members)} solutions, against float64") as problems:
             for solution, size, suffix in members:
                 if solution.identity() in seen:
@@ -330,6 +407,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", metavar="FILE")
     parser.add_argument("--flashinfer", metavar="CUBIN")
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help="these alone, such as rope_slice")
     options = parser.parse_args()
     torch.zeros(1, device="cuda")  # the primary context, current to this thread
     capability = torch.cuda.get_device_capability()
@@ -338,7 +416,7 @@ def main():
     folders = {name: load_folder(os.path.join(BUILD, "config", name), sm) for name in FOLDERS}
     seen = set()
     for name, solutions in folders.items():
-        check_folder(report, name, solutions, seen)
+        check_folder(report, name, solutions, seen, options.families)
     torch.cuda.synchronize()
     figures = {}
     if options.times:

@@ -59,6 +59,7 @@ class Kernel:
 
 # Every argument of a kernel that is neither a pointer nor an int32.
 TYPES = {
+    **dict.fromkeys(("row_stride", "first", "page_stride", "slot_stride", "key_stride", "value_stride"), ctypes.c_int64),
     "eps": ctypes.c_float,
     "weight_bias": ctypes.c_float,
     **{f"{name}_{unit}_stride": ctypes.c_int64
@@ -93,6 +94,7 @@ class Solution:
     def launch(self, arguments, is_dependent=False):
         """`arguments`: tensors and numbers by name, the definition's axes among them."""
         names = self.launch_block["arguments"]
+        arguments = {"next_may_begin": 1, **arguments}  # no kernel may depend on it
         values = {name: value.data_ptr() if isinstance(value, torch.Tensor) else value
                   for name, value in arguments.items()}
         for where in self.launch_block["where"]:

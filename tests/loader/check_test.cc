@@ -101,6 +101,8 @@ const Fault kFaults[] = {
      R"("reads_before_wait": ["x"], "grid")", "11:26", "bad-value"},
     {"ReadsBeforeTheWaitWhatItIsNotGiven", kSolutionPath, R"("grid")",
      R"("pdl": true, "reads_before_wait": ["z"], "grid")", "11:40", "bad-value"},
+    {"LetsTheNextBeginWithoutAWait", kSolutionPath, R"("factor"])", R"("next_may_begin"])", "13:37",
+     "bad-value"},
     {"TwoGridEntries", kSolutionPath, R"(["rows", 1, 1])", R"(["rows", 1])", "11:13", "bad-value"},
     {"ShortSha", kSolutionPath, R"({"path": "scale.sm_80.cubin", "sha256": ")",
      R"({"path": "scale.sm_80.cubin", "sha256": "0)", "8:47", "bad-value"},

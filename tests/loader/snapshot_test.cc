@@ -224,6 +224,39 @@ TEST(LoaderApi, ComputesWhatCannotBePassed) {
   EXPECT_EQ(snapshot.at(snapshot->solutions, 0).max_shared_mem, 256u);
 }
 
+// What the graph's side needs to know of a kernel that begins early, or lets others.
+TEST(LoaderApi, KnowsWhatAKernelKeepsAndWhereItIsToldOfTheNext) {
+  const TestFolder folder;
+  {
+    const Opened snapshot(folder.path());
+    const Solution& solution = snapshot.at(snapshot->solutions, 0);
+    EXPECT_EQ(solution.kept_params, 1u);  // x, not y
+    EXPECT_EQ(solution.next_may_begin, 0);
+  }
+  folder.change(kSolutionPath, R"("factor"])", R"("next_may_begin"], "pdl": true)");
+  {
+    const Opened snapshot(folder.path());
+    EXPECT_EQ(snapshot.at(snapshot->solutions, 0).next_may_begin, 4);
+    const Binding& binding = snapshot.at(snapshot->bindings, 0);
+    ASSERT_EQ(binding.state, BindingState::ready);
+    const ArgumentMap& told = snapshot.at(binding.arguments, 3);
+    EXPECT_EQ(told.kind, ArgumentMap::Kind::integer);
+    EXPECT_EQ(told.size, 4);
+    int64_t value = -1;
+    ASSERT_TRUE(run(snapshot, told.program, Launch(), &value));
+    EXPECT_EQ(value, 0);
+  }
+  folder.change(kPatternPath, R"(["y"])", R"(["y", "x"])");
+  {
+    const Opened snapshot(folder.path());
+    EXPECT_EQ(snapshot.at(snapshot->solutions, 0).kept_params, 0u);
+  }
+  folder.change(kPatternPath, R"(["y", "x"])", R"(["y"])");
+  folder.change(kDefinitionPath, R"("y": {)", R"("y": {"param": "x", )");
+  const Opened snapshot(folder.path());
+  EXPECT_EQ(snapshot.at(snapshot->solutions, 0).kept_params, 0u);
+}
+
 TEST(LoaderApi, KnowsAnIdenticalParameterList) {
   const TestFolder folder;
   folder.change(kPatternPath, "[8, 8, 4, 4, 4]", "[8, 8, 4, 4]");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 #include <regex>
 
@@ -85,6 +86,27 @@ void fill_rotations(Tensor* tensor) {
   }
 }
 
+// Places of a paged cache, no two alike: tokens that meet would leave either. Each seventh is no token's.
+Result<void> fill_slots(const InputRequest& request, Random* random, Tensor* tensor) {
+  const DefinitionArgument* const cache = request.definition.find_argument("key_cache");
+  if (cache == nullptr || cache->shape.size() < 2) {
+    return fail(ErrorCode::invalid_value,
+                "\"slot_mapping\" leads into \"key_cache\" [pages, slots of a page, ...], which "
+                "the definition lacks");
+  }
+  std::vector<int64_t> slots(
+      static_cast<size_t>(request.axes.at(cache->shape[0]) * request.axes.at(cache->shape[1])));
+  if (slots.size() < static_cast<size_t>(tensor->count())) {
+    return fail(ErrorCode::invalid_value, "the cache has fewer slots than there are tokens");
+  }
+  std::iota(slots.begin(), slots.end(), 0);
+  std::shuffle(slots.begin(), slots.end(), *random);
+  for (int64_t i = 0; i < tensor->count(); ++i) {
+    tensor->set(i, i % 7 == 3 ? -1 : static_cast<double>(slots[static_cast<size_t>(i)]));
+  }
+  return {};
+}
+
 Result<IntegerRange> range_of(const InputRequest& request, const DefinitionArgument& argument) {
   if (request.range_of) {
     const IntegerRange range = FIBSHIM_TRY(request.range_of(argument.name));
@@ -115,6 +137,7 @@ Result<void> fill_argument(const InputRequest& request, const DefinitionArgument
   const auto uniform = [&](double low, double high) {
     fill(tensor, [&] { return std::uniform_real_distribution<double>(low, high)(*random); });
   };
+  if (name == "slot_mapping") return fill_slots(request, random, tensor);
   if (!tensor->type->is_floating) {
     const IntegerRange range = FIBSHIM_TRY(range_of(request, argument));
     std::uniform_int_distribution<int64_t> draw(range.low, range.high - 1);

@@ -43,7 +43,9 @@ const Definition* find_definition(const FolderModel& model, const SolutionSpec& 
 
 std::vector<std::string> names_of_launch(const SolutionSpec& solution) {
   std::vector<std::string> names;
-  for (const MarkedName& argument : solution.arguments) names.push_back(argument.name);
+  for (const MarkedName& argument : solution.arguments) {
+    if (argument.name != kNextMayBegin) names.push_back(argument.name);
+  }
   for (const auto* expressions : {&solution.geometry, &solution.where, &solution.when}) {
     for (const MarkedExpression& one : *expressions) {
       for (std::string& name : one.expression.names()) names.push_back(std::move(name));

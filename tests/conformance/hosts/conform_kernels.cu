@@ -32,6 +32,21 @@ extern "C" __global__ void curated_n2(int32_t value, uint32_t* marks) {
 #endif
   leave_mark(marks, kMarkCurated2, value);
 }
+// The same, and is told whether the next may begin before that.
+extern "C" __global__ void curated_n5(int32_t value, uint32_t* marks, int32_t next_may_begin) {
+#if __CUDA_ARCH__ >= 900
+  if (next_may_begin != 0) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+  leave_mark(marks, kMarkCurated5, value);
+}
+// Waits, too, and has what it only reads beside the marks.
+extern "C" __global__ void curated_n6(int32_t value, uint32_t* marks, const uint32_t*) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+  leave_mark(marks, kMarkCurated6, value);
+}
 // Launched in clusters of two.
 extern "C" __global__ void curated_n3(int32_t value, uint32_t* marks) {
   leave_mark(marks, kMarkCurated3, value);
@@ -63,6 +78,10 @@ extern "C" __global__ void conform_step(uint32_t* marks, int32_t, int32_t value)
 // The same under a name that no pattern knows.
 extern "C" __global__ void conform_free(uint32_t* marks, int32_t, int32_t value) {
   leave_mark(marks, kMarkFree, value);
+}
+// Tracked, too: reads the first, and writes the second.
+extern "C" __global__ void conform_pair(const uint32_t*, uint32_t* marks, int32_t value) {
+  leave_mark(marks, kMarkStep, value);
 }
 extern "C" __global__ void conform_void() {}
 

@@ -203,25 +203,101 @@ GPU_CASE(exec_begins_early) {
   gpu.finish({.step = 1, .curated1 = 2, .curated2 = 9 + 6 + 2}, {.hit = 15, .no_solution = 1});
 }
 
-// What is read before the wait lies in an allocation of its own, which the kernel before does not have.
+// What is read before the wait lies in an allocation of its own, which the kernel before does not have, or only reads.
 GPU_CASE(exec_begins_early_on_its_own_memory) {
-  const CUfunction step = gpu.step();
+  const CUmodule module = gpu.load_module();
+  const CUfunction step = gpu.function(module);
+  const CUfunction pair = gpu.function(module, "conform_pair");
   CUdeviceptr own = 0;
   OK(cuda().cuMemAlloc_v2(&own, 4096));
-  for (const bool has_it : {false, true}) {
+  auto* const words = reinterpret_cast<uint32_t*>(own);
+  const auto launch = [&](CUfunction function, void** params) {
+    OK(cuda().cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), params, nullptr));
+  };
+  const auto early_edges_behind = [&](const auto& launch_first) {
     const Graph graph(gpu.capture([&] {
-      auto* const words = reinterpret_cast<uint32_t*>(own);
-      Arguments first(has_it ? words + 64 : gpu.marks(), 2, 1);
+      launch_first();
       Arguments second(words, 4, 2);
-      OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), first.params(), nullptr));
-      OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), second.params(), nullptr));
+      launch(step, second.params());
     }));
     const long added = calls("cuGraphAddDependencies_v2");
     const Executable executable(graph.get());
-    EXPECT_EQUAL(added + (has_it ? 0 : 1), calls("cuGraphAddDependencies_v2"));
+    return calls("cuGraphAddDependencies_v2") - added;
+  };
+  for (const bool has_it : {false, true}) {
+    EXPECT_EQUAL(has_it ? 0 : 1, early_edges_behind([&] {
+                   Arguments first(has_it ? words + 64 : gpu.marks(), 2, 1);
+                   launch(step, first.params());
+                 }));
+    EXPECT_EQUAL(has_it ? 0 : 1, early_edges_behind([&] {
+                   uint32_t* seed = words + 64;
+                   uint32_t* marks = has_it ? words + 128 : gpu.marks();
+                   int32_t value = 1;
+                   void* params[] = {&seed, &marks, &value};
+                   launch(pair, params);
+                 }));
   }
   OK(cuda().cuMemFree_v2(own));
-  gpu.finish({}, {.hit = 4});
+  gpu.finish({}, {.hit = 8});
+}
+
+// The replacement in the middle is told that the next may begin before its own wait where what that reads before its wait
+// lies apart from what the first may write, too, and where nothing else waits for it.
+GPU_CASE(exec_tells_that_the_next_may_begin) {
+  const CUfunction step = gpu.step();
+  CUdeviceptr own = 0;
+  OK(cuda().cuMemAlloc_v2(&own, 4096));
+  auto* const apart = reinterpret_cast<uint32_t*>(own);
+  const auto told = [&](const Executable& executable) {
+    executable.run(gpu);
+    OK(cuda().cuCtxSynchronize());
+    int32_t value = 0;
+    const SimcudaLaunch last = last_launch("curated_n5");
+    memcpy(&value, last.params + sizeof(void*) * 2, sizeof value);
+    return value;
+  };
+  const struct {
+    uint32_t* first_marks;
+    int first;
+    int last;
+    int told;
+  } rows[] = {
+      {gpu.marks(), 2, 2, 1},            // reads nothing before its wait
+      {gpu.marks(), 2, 4, 1},            // reads what neither writes
+      {apart + 64, 2, 4, 0},             // reads what the first may write
+      {apart + 64, 1, 4, 1},             // that has ended when the second begins
+      {apart + 64, 5, 4, 0},             // as the third
+      {gpu.marks(), 2, 1, 0},            // does not wait by itself
+      {gpu.marks(), 2, kNoSolution, 0},  // stays an original
+  };
+  for (const auto& row : rows) {
+    const Graph graph(gpu.capture([&] {
+      Arguments first(row.first_marks, row.first, 1);
+      Arguments second(gpu.marks(), 5, 2);
+      Arguments last(apart, row.last, 3);
+      for (Arguments* arguments : {&first, &second, &last}) {
+        OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), arguments->params(),
+                                 nullptr));
+      }
+    }));
+    EXPECT_EQUAL(row.told, told(Executable(graph.get())));
+  }
+  // Two wait for it; it ends the graph; the host sets it.
+  for (const int after : {2, 1, 0}) {
+    const Graph graph;
+    Arguments first(gpu.marks(), 5, 1);
+    Arguments second(gpu.marks(), 2, 2);
+    const CUgraphNode node = graph.add(step, &first);
+    for (int i = 0; i < after; ++i) graph.add(step, &second, node);
+    const Executable executable(graph.get());
+    EXPECT_EQUAL(after == 1 ? 1 : 0, told(executable));
+    if (after != 1) continue;
+    set(executable.get(), node, step, &first);
+    EXPECT_EQUAL(0, told(executable));
+  }
+  OK(cuda().cuMemFree_v2(own));
+  gpu.finish({.step = 1, .curated1 = 2, .curated2 = 14, .curated5 = 12},
+             {.hit = 26, .no_solution = 1});
 }
 
 // Each call that the shim makes of its own fails once: the host's call does what it says.

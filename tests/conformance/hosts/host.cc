@@ -190,6 +190,8 @@ Ran what_ran(const uint32_t* marks) {
               {&ran.curated1, "curated_n1", kMarkCurated1},
               {&ran.curated2, "curated_n2", kMarkCurated2},
               {&ran.curated3, "curated_n3", kMarkCurated3},
+              {&ran.curated5, "curated_n5", kMarkCurated5},
+              {&ran.curated6, "curated_n6", kMarkCurated6},
               {&ran.split, "conform_split", kMarkSplit},
               {&ran.join, "conform_join", kMarkJoin},
               {&ran.joined, "curated_joined", kMarkJoined}};
@@ -217,6 +219,8 @@ void Gpu::expect_ran(const Ran& expected) const {
   EXPECT_EQUAL(expected.split, ran.split);
   EXPECT_EQUAL(expected.join, ran.join);
   EXPECT_EQUAL(expected.joined, ran.joined);
+  EXPECT_EQUAL(expected.curated5, ran.curated5);
+  EXPECT_EQUAL(expected.curated6, ran.curated6);
   if (cuda().is_simulated) EXPECT_EQUAL(0, cuda().simcuda_stale_launch_count());
 }
 
@@ -239,6 +243,9 @@ void write_state(const Ran& ran, std::initializer_list<Stated> counts) {
                             {"ran:curated_n1", ran.curated1},
                             {"ran:curated_n2", ran.curated2},
                             {"ran:curated_n3", ran.curated3},
+                            {"ran:curated_n5", ran.curated5},
+                            {"ran:curated_n6", ran.curated6},
+                            {"ran:conform_void", ran.nothing}}) {
                             {"ran:conform_void", ran.nothing},
                             {"ran:conform_split", ran.split},
                             {"ran:conform_join", ran.join},

@@ -356,7 +356,7 @@ GPU_CASE(out_parameters) {
 
 // Facts 11: a failure that passes is not remembered.
 GPU_CASE(failure_passes) {
-  CHECK(cuda().simcuda_set_faults("cuLibraryLoadData=2*4") == 1);  // the four replacements
+  CHECK(cuda().simcuda_set_faults("cuLibraryLoadData=2*5") == 1);  // the five replacements
   const CUfunction step = gpu.step();
   CHECK(cuda().simcuda_set_faults("cuLibraryLoadData=2*2") == 1);
   EXPECT_CODE(CUDA_ERROR_OUT_OF_MEMORY, gpu.launch(step, 1));

@@ -340,6 +340,37 @@ TEST(Inputs, AskForTheRangeOfAnIntegerThatIsNotKnown) {
   EXPECT_EQ(data.tensors.at("pages").at(1), 5);
 }
 
+TEST(Inputs, NoTwoTokensShareASlot) {
+  const auto definition_with = [](const char* cache) {
+    return definition_of("append", {{"n", false, 0}, {"pages", false, 0}, {"size", true, 4}},
+                         {{"slot_mapping", false, dtype_index("int64"), false, {"n"}, ""},
+                          {cache, false, dtype_index("bfloat16"), false, {"pages", "size"}, ""}});
+  };
+  const Definition definition = definition_with("key_cache");
+  CaseData data;
+  ASSERT_TRUE(make_inputs({definition, "", {{"n", 16}, {"pages", 4}, {"size", 4}}, 0, {}}, &data));
+  const Tensor& slots = data.tensors.at("slot_mapping");
+  std::set<double> seen;
+  for (int64_t i = 0; i < 16; ++i) {
+    if (i % 7 == 3) {
+      EXPECT_EQ(slots.at(i), -1);
+    } else {
+      EXPECT_TRUE(seen.insert(slots.at(i)).second) << i;
+      EXPECT_GE(slots.at(i), 0);
+      EXPECT_LT(slots.at(i), 16);
+    }
+  }
+  CaseData none;
+  const auto few =
+      make_inputs({definition, "", {{"n", 17}, {"pages", 4}, {"size", 4}}, 0, {}}, &none);
+  ASSERT_FALSE(few);
+  EXPECT_CONTAINS(few.error().message, "fewer slots than there are tokens");
+  const Definition without = definition_with("cache");
+  const auto lost = make_inputs({without, "", {{"n", 1}, {"pages", 4}, {"size", 4}}, 0, {}}, &none);
+  ASSERT_FALSE(lost);
+  EXPECT_CONTAINS(lost.error().message, "which the definition lacks");
+}
+
 TEST(Inputs, EpsComesFromTheReference) {
   Definition definition;
   EXPECT_EQ(eps_of(definition), 1e-6);

@@ -1,0 +1,36 @@
+// Writes keys and values of new tokens into a paged cache, each where its slot says, which replaces vLLM's
+// reshape_and_cache_flash. A slot below zero is no token's. Copies bits: for every type of 2 bytes.
+//
+// grid = (tokens, 2): keys, then values; block = 128 threads.
+#include "vector.cuh"
+
+namespace fibshim {
+namespace {
+
+constexpr int kThreads = 128;
+
+}  // namespace
+}  // namespace fibshim
+
+// Strides in elements; a token's heads lie together, `elements` in all, which 8 divides. The slots do not depend on the
+// kernel before ("reads_before_wait").
+extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
+    append_paged_kv_cache_slots_16bit(const uint16_t* key, const uint16_t* value,
+                                      uint16_t* key_cache, uint16_t* value_cache,
+                                      const int64_t* slot_mapping, int64_t page_stride,
+                                      int64_t slot_stride, int64_t key_stride, int64_t value_stride,
+                                      int page_size, int elements, int next_may_begin) {
+  using namespace fibshim;
+  let_next_begin(next_may_begin);
+  const int64_t slot = __ldg(slot_mapping + blockIdx.x);
+  const bool is_key = blockIdx.y == 0;
+  const uint16_t* const from = is_key ? key + blockIdx.x * key_stride
+                                      : value + blockIdx.x * value_stride;
+  uint16_t* const to = (is_key ? key_cache : value_cache) + slot / page_size * page_stride +
+                       slot % page_size * slot_stride;
+  wait_for_kernel_before();
+  if (slot < 0) return;
+  for (int i = threadIdx.x * kElementsPerVector; i < elements; i += kThreads * kElementsPerVector) {
+    store(to + i, load_once(from + i));
+  }
+}
