@@ -102,7 +102,6 @@ __device__ inline void wait_for_kernel_before() {
 #endif
 }
 
-
 // Before that wait where nothing but the next kernel of ours can follow ("next_may_begin", which the shim sets in
 // graphs): then the next one is there, and waits, when this one ends.
 __device__ inline void let_next_begin(int next_may_begin) {

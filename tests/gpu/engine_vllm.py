@@ -153,7 +153,8 @@ def main():
     folders = [build / "config" / name for name in ("vllm", "cublas", "flash_attention")]
     read = lambda pattern: [json.loads(path.read_text()) for folder in folders for path in folder.glob(pattern)]
     ours = {solution["launch"]["kernel"] for solution in read("solutions/**/*.json")}
-    symbols = [pattern["match"]["symbol"] for pattern in read("patterns/**/*.json")]
+    matches = [pattern["match"] for pattern in read("patterns/**/*.json")]
+    symbols = [one["symbol"] for match in matches for one in (match if isinstance(match, list) else [match])]
     known = re.compile("|".join(f"(?:{symbol[3:]})" for symbol in symbols if symbol.startswith("re:")))
     mode = "eager" if args.eager else "default"
     with tempfile.TemporaryDirectory() as stats:
