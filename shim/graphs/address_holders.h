@@ -22,9 +22,7 @@ class Growing {
     if (count_ == items_.count()) {
       Block<Item> larger;
       if (!larger.allocate(count_ == 0 ? 16 : 2 * count_)) return nullptr;
-      if (count_ != 0) {
-        __builtin_memcpy(static_cast<void*>(larger.begin()), items_.begin(), count_ * sizeof(Item));
-      }
+      for (size_t i = 0; i < count_; ++i) larger[i] = items_[i];
       items_.swap(larger);
     }
     return &items_[count_++];

@@ -69,6 +69,7 @@ const Row kRows[] = {
     {"RewriteKeepsTheOrder", {"rewrite_keeps_the_order"}, 0, kAsksWhatRan},
     {"RewriteAmongProgrammaticEdges", {"rewrite_among_programmatic_edges"}, 0, kAsksWhatRan},
     {"RewriteIsUndone", {"rewrite_is_undone"}, 0, kAsksWhatRan},
+    {"RewriteByBenefit", {"rewrite_by_benefit"}, 0, kAsksWhatRan},
     {"RewriteOfCublas",
      {"rewrite_of_cublas"},
      0,

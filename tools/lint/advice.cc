@@ -150,7 +150,7 @@ class Adviser {
 
   void report_unrouted(size_t index) {
     const PatternSpec& pattern = *model_.patterns[index];
-    if (has_routes_[index]) return;
+    if (has_routes_[index] || pattern.is_analysis) return;  // none is needed to report
     const bool has_definition = std::ranges::any_of(
         model_.definitions,
         [&](const Definition& definition) { return pattern.can_name(definition.name.name, {}); });

@@ -271,6 +271,7 @@ void state(const Ran& ran, const Counts& counts) {
                     {"error_fallback", counts.error_fallback},
                     {"fallback_graph", counts.graph},
                     {"absorbed", counts.absorbed},
+                    {"observed", counts.observed},
                     {"untracked", counts.untracked}});
 }
 

@@ -238,6 +238,35 @@ GPU_CASE(rewrite_shares_a_workspace) {
   gpu.finish({.split = 2, .join = 2, .joined = 10}, {.hit = 5, .no_solution = 2, .absorbed = 5});
 }
 
+// Three kernels rather than two of them, as that has the higher benefit; the geometry of a later one is looked at. What
+// is to be reported alone is counted where nothing else takes its kernels, and made nowhere.
+GPU_CASE(rewrite_by_benefit) {
+  const Work work(gpu);
+  const CUfunction nothing = gpu.function(work.module, "conform_void");
+  const auto launch_nothing = [&](unsigned threads) {
+    OK(cuda().cuLaunchKernel(nothing, 1, 1, 1, threads, 1, 1, 0, gpu.stream(), nullptr, nullptr));
+  };
+  const auto run = [&](CUgraph captured) { Graph(captured).run(gpu, 2); };
+  run(gpu.capture([&] {
+    work.launch_pair(1);
+    launch_nothing(32);
+  }));
+  gpu.expect_ran({.joined = 2});
+  EXPECT_EQUAL(0, cuda().simcuda_launch_count("conform_void"));
+  run(gpu.capture([&] {
+    work.launch_pair(2);
+    launch_nothing(64);
+  }));
+  gpu.expect_ran({.joined = 4});
+  EXPECT_EQUAL(2, cuda().simcuda_launch_count("conform_void"));
+  run(gpu.capture([&] {
+    work.launch(work.join, work.sums.get(), work.out.get(), 3);
+    launch_nothing(32);
+  }));
+  gpu.finish({.nothing = 4, .join = 2, .joined = 4},
+             {.hit = 2, .untracked = 1, .absorbed = 3, .observed = 2});
+}
+
 // Forks and joins: what waits for either waits for the one, and the one waits for what either waited for.
 GPU_CASE(rewrite_keeps_the_order) {
   const Work work(gpu);
