@@ -18,7 +18,7 @@ struct CUstream_st;
 
 namespace fibshim {
 
-inline constexpr uint32_t kRecorderApiVersion = 2;
+inline constexpr uint32_t kRecorderApiVersion = 3;
 
 struct EventPair;
 
@@ -27,6 +27,7 @@ struct RecordingSettings {
   char folder[PATH_MAX];
   uint64_t limit_bytes;
   Mode mode;
+  RecordTimes times;
 };
 
 struct KernelOrigin {

@@ -21,6 +21,7 @@ void read_recording_settings(RecordingSettings* out) {
   expand_path(record_folder(), out->folder, sizeof out->folder);
   out->limit_bytes = record_limit();
   out->mode = mode();
+  out->times = record_times();
 }
 
 void find_origin(const void* record, KernelOrigin* out) {
