@@ -39,24 +39,24 @@ int add_cuda_folder(dl_phdr_info* info, size_t, void* data) {
   return 0;
 }
 
-void* open_in(const char* folder, const char* tail, const char* name) {
+void* open_in(const RecorderHost& host, const char* folder, const char* tail, const char* name) {
   char path[PATH_MAX];
   if (snprintf(path, sizeof path, "%s%s/%s", folder, tail, name) >= PATH_MAX) return nullptr;
-  return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  return host.open_library(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-void* open_beside_cuda(const CudaFolders& folders, const char* name) {
+void* open_beside_cuda(const RecorderHost& host, const CudaFolders& folders, const char* name) {
   // A toolkit's, and those of wheels: of CUDA 13 all in one folder, of CUDA 12 each in its own.
   constexpr const char* kTails[] = {"", "/../extras/CUPTI/lib64", "/../../cuda_cupti/lib"};
   for (size_t i = 0; i < folders.count; ++i) {
     for (const char* const tail : kTails) {
-      if (void* const library = open_in(folders.paths[i], tail, name)) return library;
+      if (void* const library = open_in(host, folders.paths[i], tail, name)) return library;
     }
   }
   return nullptr;
 }
 
-void* open_of_toolkit(const char* name) {
+void* open_of_toolkit(const RecorderHost& host, const char* name) {
   for (const char* const tail : {"extras/CUPTI/lib64", "lib64", "lib"}) {
     char pattern[PATH_MAX];
     snprintf(pattern, sizeof pattern, "/usr/local/cuda*/%s/%s", tail, name);
@@ -64,7 +64,7 @@ void* open_of_toolkit(const char* name) {
     void* library = nullptr;
     if (glob(pattern, 0, nullptr, &found) == 0) {
       for (size_t i = 0; i < found.gl_pathc && library == nullptr; ++i) {
-        library = dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
+        library = host.open_library(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
       }
     }
     globfree(&found);
@@ -73,25 +73,29 @@ void* open_of_toolkit(const char* name) {
   return nullptr;
 }
 
-void* find_library(int driver_version) {
-  char names[2][32];
-  for (size_t i = 0; i < 2; ++i) {
-    snprintf(names[i], sizeof names[i], "libcupti.so.%d", kMajors[i]);
-  }
+void* find_library(const RecorderHost& host, int driver_version) {
   static CudaFolders folders;  // too large for some threads' stacks
   folders.count = 0;
   dl_iterate_phdr(add_cuda_folder, &folders);
-  using Way = void* (*)(const char* name);
+  using Way = void* (*)(const RecorderHost& host, const char* name);
   const Way ways[] = {
-      [](const char* name) { return dlopen(name, RTLD_NOW | RTLD_NOLOAD); },
-      [](const char* name) { return open_beside_cuda(folders, name); },
-      [](const char* name) { return dlopen(name, RTLD_NOW | RTLD_LOCAL); },
+      [](const RecorderHost& host, const char* name) {
+        return host.open_library(name, RTLD_NOW | RTLD_NOLOAD);
+      },
+      [](const RecorderHost& host, const char* name) {
+        return open_beside_cuda(host, folders, name);
+      },
+      [](const RecorderHost& host, const char* name) {
+        return host.open_library(name, RTLD_NOW | RTLD_LOCAL);
+      },
       open_of_toolkit,
   };
   for (const Way way : ways) {
-    for (size_t i = 0; i < 2; ++i) {
-      if (driver_version < kMajors[i] * 1000) continue;
-      if (void* const library = way(names[i])) return library;
+    for (const int major : kMajors) {
+      char name[32];
+      snprintf(name, sizeof name, "libcupti.so.%d", major);
+      if (driver_version < major * 1000) continue;
+      if (void* const library = way(host, name)) return library;
     }
   }
   return nullptr;
@@ -99,12 +103,13 @@ void* find_library(int driver_version) {
 
 }  // namespace
 
-bool open_cupti(int driver_version, CuptiFunctions* out) {
-  void* const library = find_library(driver_version);
+bool open_cupti(const RecorderHost& host, int driver_version, CuptiFunctions* out) {
+  void* const library = find_library(host, driver_version);
+  (void)dlerror();  // what was not found is no business of the host's
   if (library == nullptr) return false;
   bool has_all = true;
-#define CALL(name, parameters)                                                    \
-  out->name = reinterpret_cast<CuptiResult(*) parameters>(dlsym(library, #name)); \
+#define CALL(name, parameters)                                                               \
+  out->name = reinterpret_cast<CuptiResult(*) parameters>(host.find_symbol(library, #name)); \
   has_all = has_all && out->name != nullptr;
   FIBSHIM_CUPTI_FUNCTIONS(CALL)
 #undef CALL

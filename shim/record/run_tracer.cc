@@ -200,7 +200,8 @@ int driver_version() {
 const char* try_to_start(uint32_t* version) {
   static char reason[96];
   CuptiFunctions& cupti = g_tracer.cupti;
-  if (!open_cupti(driver_version(), &cupti)) return "no libcupti of CUDA 12 or 13 was found";
+  if (!open_cupti(*g_tracer.host, driver_version(), &cupti))
+    return "no libcupti of CUDA 12 or 13 was found";
   if (cupti.cuptiGetVersion(version) != kCuptiSuccess || !is_known_cupti(*version)) {
     snprintf(reason, sizeof reason, "CUPTI's version %u is not known", *version);
     return reason;

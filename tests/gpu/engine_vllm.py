@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """vLLM as pip installs it, with random weights, without and with the folder for it.
 
-  tests/gpu/engine_vllm.py BUILD [--eager] [--layers N] [--rounds N]
+  tests/gpu/engine_vllm.py BUILD [--eager] [--layers N] [--rounds N] [--record]
 
 Each turn is a process of its own: without the shim, then with it. Printed are tokens per second, the share of the GPU
 time of decoding and prefill that the folder's kernels take, and how far the log probabilities of the tokens lie
 from those without the shim. Weights are random: kernels, shapes and times are the engine's own, the text is not.
+With --record the second turn is recorded instead: printed are tokens per second, and the shares of the kernels of decoding
+in graphs beside those that the profiler tells of the first turn.
 """
 import argparse
 import json
@@ -78,8 +80,11 @@ def child(args):
             begun = time.perf_counter()
             work()
             rates.append(tokens / (time.perf_counter() - begun))
-        out[name] = {"tokens_per_s": sorted(rates)[len(rates) // 2], "kernels": profile(work)}
-    if "libfibshim" in os.environ.get("LD_PRELOAD", "") and not args.eager:
+        # A profiler would take CUPTI from the recording.
+        out[name] = {"tokens_per_s": sorted(rates)[len(rates) // 2], "kernels": {} if args.record else profile(work)}
+    if args.record:
+        pass
+    elif "libfibshim" in os.environ.get("LD_PRELOAD", "") and not args.eager:
         out["moves"] = [moved(where, args.build, lambda: llm.generate(phases[0][1], many, use_tqdm=False))
                         for where in ("--off", "--on")]
     json.dump(out, open(args.child, "w"))
@@ -88,9 +93,45 @@ def child(args):
 def turn(args, build, environment, prefix):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         words = [*prefix, sys.executable, __file__, str(build), "--child", file.name, "--layers", str(args.layers),
-                 "--rounds", str(args.rounds), "--batches", ",".join(map(str, args.batches))] + (["--eager"] if args.eager else [])
+                 "--rounds", str(args.rounds), "--batches", ",".join(map(str, args.batches))] + (["--eager"] if args.eager else []) + \
+                (["--record"] if prefix and args.record else [])
         subprocess.run(words, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
         return json.load(open(file.name))
+
+
+def compare_recording(args, build, folders):
+    """Of default mode: what runs in graphs is decoding, of the first batch size alone."""
+    args.batches = args.batches[:1]
+    with tempfile.TemporaryDirectory() as work:
+        path = pathlib.Path(work, "vllm.jsonl")
+        base = turn(args, build, {}, [])
+        recorded = turn(args, build, {"FIBSHIM_STATS_DIR": work},
+                        [build / "bin/fibshim", "record", "-o", str(path), "--times", "cupti", "-c", ":".join(map(str, folders)), "--"])
+        print(subprocess.run([build / "bin/fibshim", "record", "--summary", path, "-n", "15"], stdout=subprocess.PIPE, text=True).stdout)
+        kernels = [json.loads(line) for line in path.read_text().splitlines()][1:]
+    phase = f"decode, batch {args.batches[0]}"
+    for name in (phase, "prefill"):
+        print(f"{name}: {base[name]['tokens_per_s']:.0f} tokens/s without, {recorded[name]['tokens_per_s']:.0f} recorded")
+    normal = lambda name: re.sub(r"\s+", "", name.replace("(anonymous namespace)", "{anonymous}"))
+    times = lambda one: sum(times["sum_us"] for times in (one["warm_up"], one["times"]) if times)
+    ran, profiled = {}, {}
+    for kernel in kernels:
+        for one in kernel["runs"]:
+            if one["in_graph"]:
+                name = normal(kernel["demangled"])
+                ran[name] = ran.get(name, 0) + times(one)
+    for name, us in base[phase]["kernels"].items():
+        if normal(name) in ran:
+            profiled[normal(name)] = profiled.get(normal(name), 0) + us
+    problems = ["nothing ran in graphs"] if not profiled else []
+    for name, us in sorted(profiled.items(), key=lambda item: -item[1]):
+        mine, its = ran[name] / sum(ran.values()), us / sum(profiled.values())
+        print(f"measured: {mine:7.2%} recorded {its:7.2%} profiled  {name[:80]}")
+        if abs(mine - its) > max(0.03 * its, 0.001):
+            problems.append(f"{mine:.2%} recorded, {its:.2%} profiled: {name[:80]}")
+    print(f"{'FAIL' if problems else 'PASS'} vllm.default.record: shares of decoding as the profiler tells them" +
+          (f": {problems[0]}" if problems else ""))
+    return 1 if problems else 0
 
 
 def main():
@@ -100,12 +141,15 @@ def main():
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 32])
+    parser.add_argument("--record", action="store_true", help="record in default mode, and compare with the profiler")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         return child(args)
     build = args.build.resolve()
     folders = [build / "config" / name for name in ("vllm", "cublas")]
+    if args.record:
+        return compare_recording(args, build, folders)
     read = lambda pattern: [json.loads(path.read_text()) for folder in folders for path in folder.glob(pattern)]
     ours = {solution["launch"]["kernel"] for solution in read("solutions/**/*.json")}
     symbols = [pattern["match"]["symbol"] for pattern in read("patterns/**/*.json")]
