@@ -74,7 +74,7 @@ int by_start(const void* a, const void* b) {
 }
 
 void add_kernels(const CuptiKernel** kernels, uint32_t count) {
-  qsort(kernels, count, sizeof *kernels, by_start);
+  qsort(kernels, count, sizeof(void*), by_start);
   add_runs(kernels, count);
 }
 
