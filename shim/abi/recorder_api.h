@@ -18,7 +18,7 @@ struct CUstream_st;
 
 namespace fibshim {
 
-inline constexpr uint32_t kRecorderApiVersion = 2;
+inline constexpr uint32_t kRecorderApiVersion = 3;
 
 struct EventPair;
 
@@ -27,6 +27,7 @@ struct RecordingSettings {
   char folder[PATH_MAX];
   uint64_t limit_bytes;
   Mode mode;
+  RecordTimes times;
 };
 
 struct KernelOrigin {
@@ -44,6 +45,9 @@ struct RecorderHost {
   void (*find_origin)(const void* record, KernelOrigin* out);
   // The driver's own function, never a hook. Null: the driver does not have it, or is not loaded.
   void* (*find_driver_function)(const char* name);
+  // libc's own dlopen and dlsym, past the shim's hooks.
+  void* (*open_library)(const char* path, int mode);
+  void* (*find_symbol)(void* library, const char* name);
 };
 
 // One launch, or one kernel node that is added to a graph. Everything it points to stays valid until

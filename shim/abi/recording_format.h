@@ -15,7 +15,7 @@
 namespace fibshim {
 
 inline constexpr char kRecordingMagic[8] = {'F', 'I', 'B', 'R', 'E', 'C', 'D', 0};
-inline constexpr uint32_t kRecordingVersion = 3;
+inline constexpr uint32_t kRecordingVersion = 4;
 inline constexpr char kRecordingSuffix[] = ".recording";
 // Beside the recordings: images of chosen kernels, each named "xxh128-<32 digits>" with an ending by its kind.
 inline constexpr char kRecordedImagesFolder[] = "images";
@@ -50,6 +50,16 @@ inline constexpr bool is_like_address(uint64_t value) {
   return value >= kLowestAddress && value < kHighestAddress;
 }
 
+// The first runs of a kernel with one geometry, eagerly and in graphs each: they load code and fill caches.
+inline constexpr uint32_t kWarmUpRuns = 3;
+
+// What kernels' times come from.
+enum class RecordedTiming : uint32_t {
+  events,
+  cupti,
+  taken_over,  // CUPTI, until the program used it itself; events from then on
+};
+
 struct RecordingHeader {
   char magic[8];
   uint32_t version;       // a reader refuses what it does not know
@@ -63,20 +73,24 @@ struct RecordingHeader {
   uint32_t uid;
   uint32_t mode;  // Mode, settings.h
   uint32_t timed_every;
-  uint32_t reserved;
+  RecordedTiming timing;  // atomic
 
   // atomic
   uint64_t unknown_launches;  // of handles that the driver has no name for
   uint64_t dropped_launches;  // of kernels that the limit left no room for
   uint64_t dropped_kernels;
+  uint64_t dropped_runs;   // that CUPTI, or the limit, had no room for
+  uint32_t cupti_version;  // as cuptiGetVersion has it: 26, 130001; 0: not used
+  uint32_t reserved;
 
-  char executable[256];  // /proc/self/exe
-  char command[512];     // the command line, blanks between arguments, cut to fit
-  char config[512];      // the config folder, resolved; empty: none
+  char timing_reason[128];  // why events; empty: CUPTI was not wanted, or tells all
+  char executable[256];     // /proc/self/exe
+  char command[512];        // the command line, blanks between arguments, cut to fit
+  char config[512];         // the config folder, resolved; empty: none
 };
 static_assert(sizeof(RecordingHeader) % 8 == 0);
 
-enum class RecordedKind : uint32_t { kernel = 1, geometry = 2 };
+enum class RecordedKind : uint32_t { kernel = 1, geometry = 2, name = 3, runs = 4, device = 5 };
 enum class RecordedImage : uint32_t { unknown, cubin, fatbin, ptx };
 
 struct RecordedBlock {
@@ -84,7 +98,7 @@ struct RecordedBlock {
   uint32_t bytes;  // of the whole block
 };
 
-// Times of launches, measured with events on their stream.
+// Times of launches, measured with events on their stream; or of runs, which CUPTI tells.
 struct RecordedTimes {
   uint64_t count;
   uint64_t sum_ns;
@@ -148,7 +162,36 @@ struct RecordedGeometry {
   uint64_t nodes;
   RecordedTimes times;
 };
+
+// What ran, as CUPTI tells it: the host's kernels, and what was launched in their place. A name is followed by the
+// symbol with its NUL.
+struct RecordedName {
+  RecordedBlock block;
+  uint32_t symbol_bytes;  // with its NUL
+  uint32_t geometry_count;
+};
+
+// The runs of a name with one geometry; in graphs as often as they ran there.
+struct RecordedRuns {
+  RecordedBlock block;
+  uint64_t name_at;                           // of its name's block in the file
+  uint32_t geometry[kRecordedGeometryCount];  // all 0: those that found no room
+  uint32_t is_in_graph;
+  uint32_t reserved;
+  RecordedTimes warm_up;  // the first kWarmUpRuns
+  RecordedTimes times;    // the others
+};
+
+// A GPU's time from the begin of its first kernel to the end of its last.
+struct RecordedDevice {
+  RecordedBlock block;
+  uint64_t device;    // CUDA's number of it in this process
+  uint64_t first_ns;  // on CUPTI's clock
+  uint64_t last_ns;
+  uint64_t busy_ns;  // in which some kernel ran
+};
 static_assert(sizeof(RecordedKernel) % 8 == 0 && sizeof(RecordedGeometry) % 8 == 0 &&
-              sizeof(RecordedParam) % 8 == 0);
+              sizeof(RecordedParam) % 8 == 0 && sizeof(RecordedName) % 8 == 0 &&
+              sizeof(RecordedRuns) % 8 == 0 && sizeof(RecordedDevice) % 8 == 0);
 
 }  // namespace fibshim

@@ -9,6 +9,8 @@ namespace fibshim {
 
 enum class Mode : uint8_t { off, observe, apply };
 enum class OnError : uint8_t { fail, fallback };
+// What a recording takes kernels' times with.
+enum class RecordTimes : uint8_t { automatic, cupti, events };
 enum class LogLevel : uint8_t { error, warn, info, debug };
 
 // Who may be able to write a file that is trusted.
@@ -33,6 +35,7 @@ enum class SettingId : uint8_t {
   record,
   record_limit,
   record_images,
+  record_times,
   job,
   quarantine,
   devices,
@@ -135,6 +138,13 @@ inline constexpr SettingInfo kSettings[] = {
      "glob of kernel names",
      "unset: none is kept",
      "keep these kernels' images, too, in images/ below that folder, within the same limit",
+     false},
+    {SettingId::record_times,
+     "FIBSHIM_RECORD_TIMES",
+     {"auto", "cupti", "events"},
+     "auto, cupti or events",
+     "auto",
+     "what times kernels: CUPTI where it can (cupti: warn where not), or events on their stream",
      false},
     {SettingId::job,
      "FIBSHIM_JOB",

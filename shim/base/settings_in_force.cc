@@ -78,6 +78,7 @@ const char* log_file() { return g_settings.log_file; }
 bool wants_recording() { return is_given("FIBSHIM_RECORD"); }
 const char* record_folder() { return g_settings.record_folder; }
 uint64_t record_limit() { return g_settings.record_limit; }
+RecordTimes record_times() { return g_settings.record_times; }
 const char* record_images() { return wants_recording() ? g_settings.record_images : ""; }
 const char* job_label() { return g_settings.job; }
 FolderRules folder_rules() { return {g_settings.required_key, g_settings.trust}; }

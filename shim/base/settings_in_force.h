@@ -35,6 +35,7 @@ struct SettingValues {
   char log_file[PATH_MAX];
   char record_folder[PATH_MAX];
   char record_images[1024];
+  RecordTimes record_times = RecordTimes::automatic;
   char job[kControlTextBytes];
   Trust trust = Trust::owner;
   char required_key[8192];
@@ -73,6 +74,7 @@ bool wants_recording();
 const char* record_folder();  // as given, but absolute
 uint64_t record_limit();      // bytes
 const char* record_images();  // glob of kernels' names; "": none
+RecordTimes record_times();
 
 // True once libfibrecord.so is told of every launch. Set before the first handle is remembered, and never
 // changed.

@@ -2,6 +2,7 @@
 
 #include "shim/base/log.h"
 #include "shim/driver/driver.h"
+#include "shim/driver/real_dl.h"
 #include "shim/driver/stream_context.h"
 #include "shim/launch/captures.h"
 #include "shim/base/slow_reasons.h"
@@ -21,6 +22,7 @@ void read_recording_settings(RecordingSettings* out) {
   expand_path(record_folder(), out->folder, sizeof out->folder);
   out->limit_bytes = record_limit();
   out->mode = mode();
+  out->times = record_times();
 }
 
 void find_origin(const void* record, KernelOrigin* out) {
@@ -48,8 +50,13 @@ void record(LaunchToRecord* launch) {
 }  // namespace
 
 void start_recording(const RecorderApi& recorder, const Snapshot& snapshot) {
-  g_host = {snapshot.text(snapshot.root), log_message, read_recording_settings, find_origin,
-            find_driver_function};
+  g_host = {snapshot.text(snapshot.root),
+            log_message,
+            read_recording_settings,
+            find_origin,
+            find_driver_function,
+            real_dlopen(),
+            real_dlsym()};
   g_recorder = &recorder;
   recorder.start(g_host);
   g_slow_reasons.fetch_add(1, std::memory_order_relaxed);

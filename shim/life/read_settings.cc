@@ -115,6 +115,7 @@ void set_value(const SettingInfo& setting, const char* value, const char* where)
         warn_of_value(setting, value, where);
       }
       break;
+    case SettingId::record_times: g_settings.record_times = static_cast<RecordTimes>(choice); break;
     case SettingId::job: snprintf(g_settings.job, sizeof g_settings.job, "%s", value); break;
     case SettingId::devices: g_settings.counts_devices_apart.store(choice == 0); break;
     case SettingId::quarantine:

@@ -4,88 +4,15 @@
 // atomic additions. When the file is full, what is known is still counted, and the rest together. Each
 // process writes its own file; a forked child begins one at its first launch. Nothing here waits for
 // the GPU, and a stream that captures is left alone.
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include "shim/abi/recorder_api.h"
-#include "shim/base/mutex.h"
-#include "shim/base/process_file.h"
 #include "shim/record/launch_timer.h"
+#include "shim/record/recording_file.h"
+#include "shim/record/run_tracer.h"
 
 namespace fibshim {
 namespace {
 
-constexpr uint64_t kGrowthBytes = 64 * 1024;
-constexpr uint32_t kLongestProbe = 64;  // slots of the index that a search reads
-
 // A handle is marked with this when the file had no room for its kernel.
 RecordedKernel g_dropped_kernel;
-
-// Blocks of the file by the hash of their key: open addressing of a fixed size. Readers take no lock.
-// A slot changes once, from null to a block.
-class Index {
- public:
-  using Slot = std::atomic<RecordedBlock*>;
-
-  // Room for at least that many blocks. False: no memory.
-  bool create(uint64_t block_count) {
-    uint64_t capacity = 1024;
-    while (capacity < block_count * 2) capacity *= 2;
-    void* const memory = mmap(nullptr, capacity * sizeof(Slot), PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) return false;
-    mask_ = capacity - 1;
-    slots_ = static_cast<Slot*>(memory);
-    return true;
-  }
-
-  // Null: it is not there.
-  template <class Block, class IsIt>
-  Block* find(RecordedKind kind, uint64_t hash, const IsIt& is_it) const {
-    for (uint32_t i = 0; i < kLongestProbe; ++i) {
-      RecordedBlock* const block = slots_[(hash + i) & mask_].load(std::memory_order_acquire);
-      if (block == nullptr) return nullptr;
-      auto* const found = reinterpret_cast<Block*>(block);
-      if (block->kind == kind && is_it(found)) return found;
-    }
-    return nullptr;
-  }
-
-  // Holding the lock: where a block of this hash goes. Null: too many have nearly this hash.
-  Slot* find_free(uint64_t hash) const {
-    for (uint32_t i = 0; i < kLongestProbe; ++i) {
-      Slot& slot = slots_[(hash + i) & mask_];
-      if (slot.load(std::memory_order_relaxed) == nullptr) return &slot;
-    }
-    return nullptr;
-  }
-
- private:
-  Slot* slots_ = nullptr;
-  uint64_t mask_ = 0;
-};
-
-// `lock` guards everything that is not atomic, except that readers who have seen `base` read the index
-// and `limit` without it.
-struct Recorder {
-  const RecorderHost* host;
-  Mutex lock;
-  std::atomic<char*> base;  // where the file is mapped; null until the first launch
-  uint64_t limit;
-  uint64_t reserved_bytes;  // of the file, with space
-  bool has_failed;          // there is no file and will be none
-  std::atomic<bool> is_full;
-  ProcessFile file;
-  Index index;
-};
-Recorder g_recorder;
-
-RecordingHeader* header_at(char* base) { return reinterpret_cast<RecordingHeader*>(base); }
-
-void add(uint64_t* counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
 
 RecordedParam* params_of(RecordedKernel* kernel) {
   return reinterpret_cast<RecordedParam*>(kernel + 1);
@@ -96,126 +23,6 @@ RecordedValue* values_of(RecordedKernel* kernel) {
 }
 char* symbol_of(RecordedKernel* kernel) {
   return reinterpret_cast<char*>(values_of(kernel) + kernel->value_count);
-}
-
-uint64_t mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15;
-  return hash ^ (hash >> 32);
-}
-
-// Maps a file of `limit` bytes, of which the first kGrowthBytes have space. Beyond them nothing
-// is touched until the file has grown. MAP_FAILED, and `reason` says why.
-void* map_new_file(int file, uint64_t limit, const char** reason) {
-  void* base = MAP_FAILED;
-  if (!is_within_file_limit(kGrowthBytes)) {
-    *reason = "the file would exceed RLIMIT_FSIZE";
-  } else if (!reserve_file_range(file, 0, kGrowthBytes) ||
-             (base = mmap(nullptr, limit, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)) ==
-                 MAP_FAILED) {
-    *reason = strerror(errno);
-  }
-  return base;
-}
-
-// Holding the lock. Null, or why there is no file.
-const char* create_file(const RecordingSettings& settings) {
-  Recorder& state = g_recorder;
-  const uint64_t start_time = process_start_time();
-  const char* reason = nullptr;
-  // Addresses and values of the process' own: not for others to read, wherever the folder lies.
-  const int file = create_process_file(settings.folder, start_time, kRecordingSuffix, 0600,
-                                       &state.file, &reason);
-  if (file < 0) return reason;
-  static_assert(sizeof(RecordingHeader) < kGrowthBytes && kGrowthBytes <= kSmallestRecordLimit);
-  void* const base = map_new_file(file, settings.limit_bytes, &reason);
-  close(file);
-  if (base != MAP_FAILED && !state.index.create(settings.limit_bytes / sizeof(RecordedGeometry))) {
-    munmap(base, settings.limit_bytes);
-    reason = strerror(ENOMEM);
-  }
-  if (reason != nullptr) {
-    (void)unlink(state.file.path);
-    return reason;
-  }
-  state.limit = settings.limit_bytes;
-  state.reserved_bytes = kGrowthBytes;
-  auto* header = static_cast<RecordingHeader*>(base);
-  header->version = kRecordingVersion;
-  header->header_bytes = sizeof(RecordingHeader);
-  header->used_bytes = sizeof(RecordingHeader);
-  header->limit_bytes = state.limit;
-  header->pid = static_cast<uint64_t>(getpid());
-  header->start_time = start_time;
-  header->created_unix_ns = unix_time_ns();
-  header->uid = geteuid();
-  header->mode = static_cast<uint32_t>(settings.mode);
-  header->timed_every = kTimedEvery;
-  read_executable(header->executable, sizeof header->executable);
-  read_command_line(header->command, sizeof header->command);
-  snprintf(header->config, sizeof header->config, "%s", state.host->config);
-  // The magic comes last: a reader ignores a header without it.
-  __atomic_thread_fence(__ATOMIC_RELEASE);
-  memcpy(header->magic, kRecordingMagic, sizeof header->magic);
-  state.base.store(static_cast<char*>(base), std::memory_order_release);
-  return nullptr;
-}
-
-// Holding the lock. Null: there is no recording.
-char* ensure_file() {
-  Recorder& state = g_recorder;
-  char* const base = state.base.load(std::memory_order_relaxed);
-  if (base != nullptr || state.has_failed) return base;
-  static RecordingSettings settings;  // too large for some threads' stacks
-  state.host->read_settings(&settings);
-  if (const char* reason = create_file(settings)) {
-    state.has_failed = true;
-    state.host->log(LogLevel::warn, "FIBSHIM_RECORD %s: cannot record there: %s", settings.folder,
-                    reason);
-  }
-  return state.base.load(std::memory_order_relaxed);
-}
-
-// Holding the lock. Gives the file space up to `end`, if that is possible.
-void grow_file(uint64_t end) {
-  Recorder& state = g_recorder;
-  uint64_t grown = (end + kGrowthBytes - 1) / kGrowthBytes * kGrowthBytes;
-  if (grown > state.limit) grown = state.limit;
-  const int file = is_within_file_limit(grown) ? reopen_process_file(state.file) : -1;
-  if (file < 0) return;
-  if (reserve_file_range(file, state.reserved_bytes, grown - state.reserved_bytes)) {
-    state.reserved_bytes = grown;
-  }
-  close(file);
-}
-
-// Holding the lock. Room for a block, with space in the file, not yet published. Null: none is left.
-template <class Block>
-Block* new_block(RecordedKind kind, uint64_t bytes) {
-  Recorder& state = g_recorder;
-  char* const base = state.base.load(std::memory_order_relaxed);
-  const uint64_t at = header_at(base)->used_bytes;
-  const uint64_t end = at + bytes;
-  if (end > state.reserved_bytes && end <= state.limit) grow_file(end);
-  if (end > state.reserved_bytes) {
-    if (!state.is_full.exchange(true, std::memory_order_relaxed)) {
-      state.host->log(LogLevel::warn,
-                      "%s: the recording is full (%s); what is in it is counted on, new kernels "
-                      "and geometries together",
-                      state.file.path,
-                      end > state.limit ? "FIBSHIM_RECORD_LIMIT" : "no space, or the file is gone");
-    }
-    return nullptr;
-  }
-  auto* block = reinterpret_cast<Block*>(base + at);
-  block->block = {kind, static_cast<uint32_t>(bytes)};
-  return block;
-}
-
-// Holding the lock. From here on readers of the file, and other threads, find the block.
-void publish(RecordedBlock* block, Index::Slot* slot) {
-  RecordingHeader* const header = header_at(g_recorder.base.load(std::memory_order_relaxed));
-  __atomic_store_n(&header->used_bytes, header->used_bytes + block->bytes, __ATOMIC_RELEASE);
-  slot->store(block, std::memory_order_release);
 }
 
 struct KernelKey {
@@ -490,6 +297,7 @@ void count_launch(const LaunchToRecord& launch) {
 void start(const RecorderHost& host) {
   g_recorder.host = &host;
   start_timer(host);
+  start_tracer(host);
 }
 
 void begin_launch(LaunchToRecord* launch) {
@@ -497,11 +305,12 @@ void begin_launch(LaunchToRecord* launch) {
   launch->timing = nullptr;
   launch->kernel = launch->symbol == nullptr ? nullptr : kernel_of(*launch);
   RecordedKernel* const kernel = launch->kernel;
+  if (kernel != nullptr) trace_launch(launch->is_node);
   if (kernel == nullptr || kernel == &g_dropped_kernel || launch->geometry == nullptr) return;
   launch->known_geometry = find_or_add_geometry(kernel, launch->geometry);
   if (launch->is_node || launch->has_captures) return;
   collect_times();
-  if (is_timed(__atomic_load_n(&kernel->launches, __ATOMIC_RELAXED))) {
+  if (!is_tracing() && is_timed(__atomic_load_n(&kernel->launches, __ATOMIC_RELAXED))) {
     launch->timing = begin_timing(launch->stream);
   }
 }
@@ -512,6 +321,7 @@ void end_launch(LaunchToRecord* launch, bool has_succeeded) {
   launch->timing = nullptr;
   if (!has_succeeded) {
     cancel_timing(timing);
+    if (kernel != nullptr && !launch->is_node) untrace_launch();
     if (kernel != nullptr && kernel != &g_dropped_kernel) add(&kernel->failed);
     return;
   }
@@ -528,15 +338,12 @@ void end_launch(LaunchToRecord* launch, bool has_succeeded) {
 void lock_for_fork() { g_recorder.lock.lock(); }
 
 void unlock_after_fork(bool is_child) {
-  Recorder& state = g_recorder;
   if (is_child) {
-    // The parent's file stays mapped: handles point into it until they are launched here.
-    state.base.store(nullptr, std::memory_order_relaxed);
-    state.is_full.store(false, std::memory_order_relaxed);
-    state.has_failed = false;
+    leave_file_to_parent();
     forget_events_in_child();
+    stop_tracing_in_child();
   }
-  state.lock.unlock_after_fork(is_child);
+  g_recorder.lock.unlock_after_fork(is_child);
 }
 
 constexpr RecorderApi kApi = {start,       begin_launch,  end_launch,

@@ -51,10 +51,15 @@ Environment host_environment(const std::string& preload, const std::string& stat
   Environment all = {{"LD_PRELOAD", preload},
                      {"FIBSHIM_STATS_DIR", stats_dir},
                      {"FIBSHIM_CONFIG", conform_path("config")}};
-  // The whole suite with every launch recorded, too: FIBSHIM_TEST_RECORD=1.
-  if (is_set("FIBSHIM_TEST_RECORD")) all["FIBSHIM_RECORD"] = stats_dir + "/recordings";
+  // The whole suite with every launch recorded, too: FIBSHIM_TEST_RECORD=events or cupti.
+  const bool is_recorded = is_set("FIBSHIM_TEST_RECORD");
+  if (is_recorded) {
+    all["FIBSHIM_RECORD"] = stats_dir + "/recordings";
+    all["FIBSHIM_RECORD_TIMES"] = getenv("FIBSHIM_TEST_RECORD");
+  }
   if (!is_real_driver()) {
-    all["LD_LIBRARY_PATH"] = build_dir() + "/sim";
+    all["LD_LIBRARY_PATH"] =
+        build_dir() + "/sim" + (is_recorded ? ":" + build_dir() + "/sim/cupti" : std::string());
   } else if (const char* path = getenv("LD_LIBRARY_PATH")) {
     all["LD_LIBRARY_PATH"] = path;
   }

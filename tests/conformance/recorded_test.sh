@@ -1,8 +1,12 @@
 #!/bin/sh
-# The conformance suite with every launch recorded: what is recorded changes nothing of what a host sees.
+# The conformance suite with every launch recorded, timed with events and by CUPTI: what is recorded changes nothing of what a host sees.
 # The cases and every hook, but for those that count the driver's calls, which timing adds to; and the
 # sanitized shim. What makes calls and resources fail, kills, and runs long is about other parts.
 set -eu
 build=${BUILD:-build}
-FIBSHIM_TEST_RECORD=1 exec "$build/tests/conformance_tests" --gtest_brief=1 \
-  --gtest_filter='*EveryCase*:*EveryHook*:*RandomPrograms.RunWhat*:*Swap.Holds*:-*NothingIsLoadedAtLaunch:*cuStreamDestroy*'
+run() {
+  FIBSHIM_TEST_RECORD=$1 "$build/tests/conformance_tests" --gtest_brief=1 \
+    --gtest_filter="$2:-*NothingIsLoadedAtLaunch:*cuStreamDestroy*"
+}
+run events '*EveryCase*:*EveryHook*:*RandomPrograms.RunWhat*:*Swap.Holds*'
+run cupti '*EveryCase*:*EveryHook*'

@@ -1,5 +1,6 @@
 # The simulated driver, the contract suite and the host programs, with the cubins that they load:
 #   build/sim/libcuda.so.1               the simulated driver
+#   build/sim/cupti/libcupti.so.13       CUPTI for it
 #   build/sim/versioned/libcuda.so.1     the same with a symbol version, for programs that use dlvsym
 #   build/tests/driver_contract_tests    runs against whichever libcuda.so.1 the linker finds first
 #   build/tests/hosts/engine[_linked]    an engine in small; build/tests/hosts/no_cuda
@@ -30,6 +31,13 @@ $(SIM_VERSIONED_LIB): $(SIM_OBJ) tests/driver/exports.map $(PRIVATE_LIBELF)
 	$(Q)sed '1s/^/libcuda.so.1 /' tests/driver/exports.map >$(@D)/exports.map
 	$(Q)$(CXX) -shared -o $@ $(SIM_OBJ) -Wl,--version-script=$(@D)/exports.map \
 	  -Wl,-rpath,'$$ORIGIN/../../lib' $(SIM_LINK)
+
+# Apart from the driver: tests say which programs find it.
+SIM_CUPTI := $(BUILD)/sim/cupti/libcupti.so.13
+$(SIM_CUPTI): $(BUILD)/obj/tests/driver/cupti/simcupti.o
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -shared -o $@ $< -Wl,-soname,$(@F) -Wl,-Bsymbolic -Wl,--no-undefined -static-libstdc++ -static-libgcc -lpthread -ldl
 
 # $(1) name, $(2) source, $(3) nvcc's flags
 define test_image

@@ -359,6 +359,10 @@ static void tell_once(const std::string& kernel) {
           kernel.c_str());
 }
 
+namespace {
+std::atomic<void (*)(const SimcudaLaunch*)> g_observer{nullptr};
+}
+
 void run_launch(const Launch& launch, const Origin& origin, const Stream& stream,
                 CUstream stream_handle) {
   const KernelInfo& info = *launch.info;
@@ -389,6 +393,7 @@ void run_launch(const Launch& launch, const Origin& origin, const Stream& stream
   record.was_emulated = info.emulate != nullptr;
   record.stream = stream_handle;
   if (g_log_fd >= 0) write_log_line(record);
+  if (const auto observe = g_observer.load(std::memory_order_acquire)) observe(&record);
 }
 
 }  // namespace simcuda
@@ -396,6 +401,10 @@ void run_launch(const Launch& launch, const Origin& origin, const Stream& stream
 using namespace simcuda;
 
 extern "C" {
+
+void simcuda_observe(void (*observe)(const SimcudaLaunch* launch)) {
+  g_observer.store(observe, std::memory_order_release);
+}
 
 #define LAUNCH_FORM(name, is_ptsz, is_cooperative, extra_parameter, extra_argument)        \
   CUresult name(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,    \

@@ -132,6 +132,9 @@ int simcuda_last_launch_of_thread(SimcudaLaunch* launch);
 // its ring. Returns how many were written.
 size_t simcuda_launches_of_thread(uint64_t after, SimcudaLaunch* launches, size_t capacity);
 
+// From here on `observe` is called with each executed launch, in the launching thread. NULL: no more.
+void simcuda_observe(void (*observe)(const SimcudaLaunch* launch));
+
 // What a graph's kernel node holds, or the copy of it in an executable graph. Returns 1, or 0 when
 // it is none.
 int simcuda_node(void* node, void* executable, SimcudaLaunch* launch);

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """vLLM as pip installs it, with random weights, without and with the folders for it.
 
-  tests/gpu/engine_vllm.py BUILD [--eager] [--layers N] [--rounds N] [--batches N,...] [--apart]
+  tests/gpu/engine_vllm.py BUILD [--eager] [--layers N] [--rounds N] [--batches N,...] [--apart | --record]
 
 One process, moved by `fibshim swap --off` and `--on` between rounds, so that its captured graphs run the engine's kernels
 and ours by turns. Printed are tokens per second, the share of the GPU time that the folders' kernels take, and how far log
-probabilities and decoded tokens lie from the engine's own. --apart: also a process without the shim. Weights are random:
+probabilities and decoded tokens lie from the engine's own. --apart: also a process without the shim. --record: the
+second process is recorded instead, and the shares of kernels in its decoding graphs stand beside those that the profiler tells of
+a first one, without the shim. Weights are random:
 kernels, shapes and times are the engine's own, the text is not.
 """
 import argparse
@@ -81,7 +83,8 @@ def child(args):
     one = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False)
     told = SamplingParams(temperature=0, max_tokens=1, detokenize=False, prompt_logprobs=0)
     chosen = SamplingParams(temperature=0, max_tokens=64, ignore_eos=True, detokenize=False, logprobs=2)
-    is_shimmed = "libfibshim" in os.environ.get("LD_PRELOAD", "")
+    is_shimmed = "libfibshim" in os.environ.get("LD_PRELOAD", "") and not args.record
+    is_recorded = args.record and "libfibshim" in os.environ.get("LD_PRELOAD", "")  # a profiler would take CUPTI from the recording
     ways = ("--off", "--on") if is_shimmed else ("apart",)
     out = {way: {"moves": []} for way in ways}
 
@@ -112,14 +115,15 @@ def child(args):
                 rates[way].append(tokens / (time.perf_counter() - begun))
         for way in ways:
             go(way)
-            out[way][name] = {"tokens_per_s": statistics.median(rates[way][1:]), "all": rates[way][1:], "kernels": profile(work)}
+            out[way][name] = {"tokens_per_s": statistics.median(rates[way][1:]), "all": rates[way][1:], "kernels": {} if is_recorded else profile(work)}
     json.dump(out, open(args.child, "w"))
 
 
 def turn(args, build, environment, prefix):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         words = [*prefix, sys.executable, __file__, str(build), "--child", file.name, "--layers", str(args.layers),
-                 "--rounds", str(args.rounds), "--batches", ",".join(map(str, args.batches))] + (["--eager"] if args.eager else [])
+                 "--rounds", str(args.rounds), "--batches", ",".join(map(str, args.batches))] + (["--eager"] if args.eager else []) + \
+                (["--record"] if prefix and args.record else [])
         subprocess.run(words, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
         return json.load(open(file.name))
 
@@ -136,6 +140,41 @@ def compare_tokens(own, ours):
     return distances, leads
 
 
+def compare_recording(args, build, folders):
+    """Of default mode: what runs in graphs is decoding, of the first batch size alone."""
+    args.batches = args.batches[:1]
+    with tempfile.TemporaryDirectory() as work:
+        path = pathlib.Path(work, "vllm.jsonl")
+        base = turn(args, build, {}, [])["apart"]
+        recorded = turn(args, build, {"FIBSHIM_STATS_DIR": work},
+                        [build / "bin/fibshim", "record", "-o", str(path), "--times", "cupti", "-c", ":".join(map(str, folders)), "--"])["apart"]
+        print(subprocess.run([build / "bin/fibshim", "record", "--summary", path, "-n", "15"], stdout=subprocess.PIPE, text=True).stdout)
+        kernels = [json.loads(line) for line in path.read_text().splitlines()][1:]
+    phase = f"decode, batch {args.batches[0]}"
+    for name in (phase, "prefill"):
+        print(f"{name}: {base[name]['tokens_per_s']:.0f} tokens/s without, {recorded[name]['tokens_per_s']:.0f} recorded")
+    normal = lambda name: re.sub(r"\s+", "", name.replace("(anonymous namespace)", "{anonymous}"))
+    times = lambda one: sum(times["sum_us"] for times in (one["warm_up"], one["times"]) if times)
+    ran, profiled = {}, {}
+    for kernel in kernels:
+        for one in kernel["runs"]:
+            if one["in_graph"]:
+                name = normal(kernel["demangled"])
+                ran[name] = ran.get(name, 0) + times(one)
+    for name, us in base[phase]["kernels"].items():
+        if normal(name) in ran:
+            profiled[normal(name)] = profiled.get(normal(name), 0) + us
+    problems = ["nothing ran in graphs"] if not profiled else []
+    for name, us in sorted(profiled.items(), key=lambda item: -item[1]):
+        mine, its = ran[name] / sum(ran.values()), us / sum(profiled.values())
+        print(f"measured: {mine:7.2%} recorded {its:7.2%} profiled  {name[:80]}")
+        if abs(mine - its) > max(0.03 * its, 0.001):
+            problems.append(f"{mine:.2%} recorded, {its:.2%} profiled: {name[:80]}")
+    print(f"{'FAIL' if problems else 'PASS'} vllm.default.record: shares of decoding as the profiler tells them" +
+          (f": {problems[0]}" if problems else ""))
+    return 1 if problems else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
@@ -145,12 +184,15 @@ def main():
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 32])
     parser.add_argument("--kernels", type=int, default=0, metavar="N", help="print the times of the N longest")
     parser.add_argument("--apart", action="store_true")
+    parser.add_argument("--record", action="store_true", help="record in default mode, and compare with the profiler")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         return child(args)
     build = args.build.resolve()
     folders = [build / "config" / name for name in ("vllm", "cublas", "flash_attention")]
+    if args.record:
+        return compare_recording(args, build, folders)
     read = lambda pattern: [json.loads(path.read_text()) for folder in folders for path in folder.glob(pattern)]
     ours = {solution["launch"]["kernel"] for solution in read("solutions/**/*.json")}
     matches = [pattern["match"] for pattern in read("patterns/**/*.json")]

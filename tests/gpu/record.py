@@ -2,6 +2,11 @@
 
   record.py workload PROFILE      runs PyTorch, Triton and cuBLAS kernels under PyTorch's profiler
   record.py compare RECORDING PROFILE
+  record.py decode KIND RESULT    decodes eagerly and in a CUDA graph; KIND: plain, profile, killed, profile_later
+  record.py shares RECORDING PROFILE
+  record.py speeds RESULT...      of plain ones; the first is without a recording
+  record.py killed RECORDING RESULT
+  record.py taken_over SUMMARY RESULT
   record.py suggest BUILD RECORDING FOLDER
   record.py cost FILE...          each has the nanoseconds of one launch, a line for each run
 """
@@ -10,9 +15,11 @@ import glob
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
+import time
 
 from report import Report
 
@@ -44,6 +51,12 @@ def workload(profile_path):
             add_one[(x.numel() // 1024,)](x, y, x.numel(), BLOCK=1024)
         torch.cuda.synchronize()
 
+    with open(profile_path, "w", encoding="utf-8") as file:
+        json.dump(kernels_of(profiler), file)
+
+
+def kernels_of(profiler):
+    """Counts and microseconds of what ran on the device, by name."""
     counts = collections.Counter()
     times_us = collections.Counter()
     for event in profiler.profiler.kineto_results.events():
@@ -56,8 +69,136 @@ def workload(profile_path):
     # Annotations are on the device's track too, and are no kernels.
     for name in [n for n in counts if n.startswith(("ProfilerStep", "gpu_user_annotation"))]:
         del counts[name]
-    with open(profile_path, "w", encoding="utf-8") as file:
-        json.dump({"counts": counts, "times_us": times_us}, file)
+    return {"counts": counts, "times_us": times_us}
+
+
+EAGER_STEPS, REPLAYS, ROUNDS = 5, 300, 5
+
+
+def decode(kind, result_path):
+    """A model's steps, eagerly and in a CUDA graph; `profile` has all of the process under the profiler."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+    import overhead_decode
+    overhead_decode.LAYERS = 8
+
+    result = {"rates": []}
+    profiler = profile(activities=[ProfilerActivity.CUDA])
+    if kind == "profile":
+        profiler.start()
+    with torch.no_grad():
+        model = overhead_decode.Model(overhead_decode.MLP_WIDTHS["gpu_bound"])
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(EAGER_STEPS):
+                model.step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            model.step()
+        if kind == "profile_later":
+            with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+                begun, result["steps"] = time.perf_counter(), 0
+                while time.perf_counter() - begun < 5:  # until it is noticed, and longer
+                    model.step()
+                    result["steps"] += 1
+                    if result["steps"] % 50 == 0:
+                        torch.cuda.synchronize()
+                torch.cuda.synchronize()
+            model.step()
+        if kind == "killed":
+            begun, steps = time.perf_counter(), 0
+            while time.perf_counter() - begun < 3.5:
+                graph.replay()
+                steps += 1
+                torch.cuda.synchronize()
+                if time.perf_counter() - begun < 2:
+                    result["steps"] = steps
+            with open(result_path, "w", encoding="utf-8") as file:
+                json.dump(result, file)
+            os.kill(os.getpid(), signal.SIGKILL)
+        for _ in range(ROUNDS):
+            begun = time.perf_counter()
+            for _ in range(REPLAYS):
+                graph.replay()
+            torch.cuda.synchronize()
+            result["rates"].append(REPLAYS / (time.perf_counter() - begun))
+    if kind == "profile":
+        profiler.stop()
+    if kind.startswith("profile"):
+        result.update(kernels_of(profiler))
+    with open(result_path, "w", encoding="utf-8") as file:
+        json.dump(result, file)
+
+
+def read_json(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def shares(recording_path, profile_path):
+    """Of a decode: the same counts as the profiler's, in graphs too, and the same shares of GPU time."""
+    report = Report("record-cupti")
+    profiled = read_json(profile_path)
+    lines = read_recording(recording_path)
+    ran, times_us, counts, us = (collections.Counter() for _ in range(4))
+    for kernel in lines[1:]:
+        ran[normal(kernel["demangled"])] += sum(runs["runs"] for runs in kernel["runs"])
+        times_us[normal(kernel["demangled"])] += kernel["gpu_time"]["estimated_us"] if kernel["gpu_time"] else 0
+    for name, count in profiled["counts"].items():
+        counts[normal(name)] += count
+        us[normal(name)] += profiled["times_us"][name]
+    problems = [f"{process['timing']}: {process['timing_reason']}" for process in lines[0]["processes"]
+                if process["timing"] != "cupti"]
+    report.check("record has CUPTI tell the times", problems)
+    problems = [f"{ran[name]} recorded, {counts[name]} profiled: {name}" for name in sorted(set(ran) | set(counts))
+                if ran[name] != counts[name]]
+    report.check("every kernel ran as often as the profiler says, eagerly and in graphs", problems)
+    all_us, all_profiled_us = sum(times_us.values()), sum(us.values())
+    problems = []
+    for name, of_profiler in us.most_common():
+        mine, its = times_us[name] / max(all_us, 1), of_profiler / all_profiled_us
+        print(f"measured:   {mine:7.2%} recorded {its:7.2%} profiled  {ran[name]:6d}  {name[:80]}")
+        # Two processes of one kind differ, too: by up to a tenth of a point.
+        if abs(mine - its) > max(0.03 * its, 0.001):
+            problems.append(f"{mine:.2%} recorded, {its:.2%} profiled: {name}")
+    report.check("shares of GPU time are within 3 % of the profiler's", problems)
+    sys.exit(report.finish())
+
+
+def speeds(paths):
+    report = Report("record-speed")
+    rates = {os.path.basename(path): statistics.median(read_json(path)["rates"]) for path in paths}
+    first = next(iter(rates.values()))
+    for name, rate in rates.items():
+        print(f"measured: {rate:8.1f} steps/s ({name}), {rate / first - 1:+.2%}")
+    report.check("a recording with CUPTI costs less than a tenth of the steps",
+                 [f"{name}: {rate:.1f} of {first:.1f}" for name, rate in rates.items() if rate < 0.9 * first])
+    sys.exit(report.finish())
+
+
+def killed(recording_path, result_path):
+    """What ran until a second and a half before the end is there."""
+    report = Report("record-killed")
+    steps = read_json(result_path)["steps"]
+    ran = max(sum(runs["runs"] for runs in kernel["runs"] if runs["in_graph"])
+              for kernel in read_recording(recording_path)[1:])
+    print(f"measured: {ran} runs in graphs of the commonest kernel; {steps} steps until 1.5 s before the end")
+    report.check("what ran is in the recording of a process that was killed", [] if ran >= steps else [f"{ran} of {steps}"])
+    sys.exit(report.finish())
+
+
+def taken_over(summary_path, result_path):
+    report = Report("record-taken-over")
+    time_of_gpu = read_json(summary_path)["gpu_time"]
+    result = read_json(result_path)
+    print(f"measured: {time_of_gpu}")
+    report.check("a profiler that begins later takes CUPTI over, and the summary says so",
+                 [] if time_of_gpu["source"] == "CUPTI and events" else [str(time_of_gpu)])
+    most = max(result["counts"].values(), default=0)
+    report.check("the profiler misses nothing",
+                 [] if most and most % result["steps"] == 0 else [f"{most} of a kernel in {result['steps']} steps"])
+    sys.exit(report.finish())
 
 
 def normal(name):
@@ -198,8 +339,10 @@ def cost(paths):
 
 
 if __name__ == "__main__":
-    steps = {"workload": workload, "compare": compare, "suggest": suggest}
-    if sys.argv[1] == "cost":
-        cost(sys.argv[2:])
+    steps = {"workload": workload, "compare": compare, "suggest": suggest, "decode": decode, "shares": shares,
+             "killed": killed, "taken_over": taken_over}
+    lists = {"cost": cost, "speeds": speeds}
+    if sys.argv[1] in lists:
+        lists[sys.argv[1]](sys.argv[2:])
     else:
         steps[sys.argv[1]](*sys.argv[2:])

@@ -20,6 +20,30 @@ code=0
 "$build/bin/fibshim" record --summary "$work/recording.jsonl" || code=1
 "$python" "$here/record.py" compare "$work/recording.jsonl" "$work/profile.json" || code=1
 
+# ---- kernel times by CUPTI: against the profiler's, in processes of their own; twice
+
+record() {
+  name=$1
+  shift
+  "$build/bin/fibshim" record -o "$work/$name.jsonl" "$@"
+}
+decode() { "$python" "$here/record.py" decode "$@" || code=1; }
+for round in 1 2; do
+  decode profile "$work/profile.json"
+  decode plain "$work/without.$round"
+  record cupti --times cupti -- "$python" "$here/record.py" decode plain "$work/cupti.$round" || code=1
+  record events --times events -- "$python" "$here/record.py" decode plain "$work/events.$round" || code=1
+  "$python" "$here/record.py" shares "$work/cupti.jsonl" "$work/profile.json" || code=1
+done
+"$build/bin/fibshim" record --summary "$work/cupti.jsonl" -c "$build/config/pytorch" || code=1
+"$build/bin/fibshim" record --compare "$work/cupti.jsonl" "$work/events.jsonl"  # they do differ
+"$python" "$here/record.py" speeds "$work"/without.? "$work"/cupti.? "$work"/events.? || code=1
+record killed -- "$python" "$here/record.py" decode killed "$work/killed.json"  # by a signal
+"$python" "$here/record.py" killed "$work/killed.jsonl" "$work/killed.json" || code=1
+record later -- "$python" "$here/record.py" decode profile_later "$work/later.json" || code=1
+"$build/bin/fibshim" record --summary "$work/later.jsonl" --json >"$work/later.summary"
+"$python" "$here/record.py" taken_over "$work/later.summary" "$work/later.json" || code=1
+
 # ---- from an unknown kernel to a redirect, writing nothing but the kernel
 
 "$python" "$here/record.py" suggest "$build" "$work/recording.jsonl" "$work/suggested" || code=1

@@ -446,7 +446,7 @@ TEST(Files, AreNotReadThroughALinkThatIsSwappedIn) {
 
 TEST(FolderSettings, NeverSayWhereToWriteOrWhomToTrust) {
   for (const char* name : {"config", "stats_dir", "log_file", "record", "record_limit",
-                           "record_images", "trust", "deepbind", "FIBSHIM_TRUST"}) {
+                           "record_images", "record_times", "trust", "deepbind", "FIBSHIM_TRUST"}) {
     const TestFolder folder;
     folder.write("fibshim.json", "{\"" + std::string(name) + "\": \"all\"}");
     EXPECT_CONTAINS(findings_of(folder.path()), "[unknown-setting]") << name;

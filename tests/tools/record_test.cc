@@ -18,14 +18,146 @@ namespace fs = std::filesystem;
 TEST_F(RecordFiles, SummaryRanksTheKernelsByTime) {
   ASSERT_EQ(gather({example().bytes()}).exit_code, 0);
   const ProgramResult result = exits(0, run_fibshim({"record", "--summary", output()}));
-  EXPECT_EQ(result.out,
-            "#  SHARE  GPU ms  MEAN us  LAUNCHES  IN GRAPHS  PATTERN  KERNEL\n"
-            "1  99.0%   1.000    10.00       100          0  -        scale\n"
-            "2   1.0%   0.010     2.00         5          2  -        triton_add_one\n"
-            "3      -       -        -         1          0  -        init\n"
-            "\n"
-            "3 kernels, 106 launches, 2 in graphs, about 1.010 ms of GPU time in 1 process\n");
+  EXPECT_EQ(
+      result.out,
+      "GPU time 1.010 ms by events; replays of graphs are not in it\n"
+      "\n"
+      "#  SHARE  GPU ms  MEAN us   SPREAD us  LAUNCHES  IN GRAPHS  REPLAYED  PATTERN  KERNEL\n"
+      "1  99.0%   1.000    10.00  8.00-12.00       100          0         -  -        scale\n"
+      "2   1.0%   0.010     2.00   2.00-2.00         5          2         -  -        "
+      "triton_add_one\n"
+      "3      -       -        -           -         1          0         -  -        init\n"
+      "\n"
+      "3 kernels, 106 launches, 2 in graphs in 1 process\n");
   EXPECT_EQ(result.err, "");
+}
+
+// A decode step in a graph, and its kernels eagerly before; 10 us busy of 20.
+RecordingBuilder traced() {
+  RecordingBuilder builder;
+  builder.timing(RecordedTiming::cupti);
+  builder.kernel("engine_scale", {{8, {}}, {8, {}}, {4, {}}, {1, {}}, {4, {}}}, 5, 1)
+      .geometry(16, 256, 5, 1, {});
+  builder.kernel("_Z3mulv", {}, 0, 1).geometry(1, 32, 0, 1, {});
+  builder.runs("engine_scale", 16, 256, false, {3, 60000, 10000, 30000}, {2, 4000, 1900, 2100})
+      .runs("engine_scale", 16, 256, true, {3, 6000, 2000, 2000}, {5, 10000, 1500, 2500})
+      .runs("_Z3mulv", 1, 32, true, {3, 3000, 1000, 1000}, {5, 5000, 900, 1100})
+      .runs("scale", 2, 64, true, {3, 3000, 1000, 1000}, {9, 9000, 1000, 1000});
+  return builder.device(1000, 21000, 10000);
+}
+
+TEST_F(RecordFiles, SummaryBeginsWithWhereTheTimeOfTheGpuWent) {
+  write_config_folder(folder_ / "config");
+  ASSERT_EQ(gather({traced().bytes()}).exit_code, 0);
+  const ProgramResult result =
+      exits(0, run_fibshim({"record", "--summary", output(), "-c", folder_ / "config"}));
+  // 80 us of the kernel that a pattern fits, 8 of another, 12 of the solution's.
+  EXPECT_EQ(
+      result.out,
+      "GPU time 0.100 ms by CUPTI, 72.0% of it in first runs\n"
+      "busy 50.0% of 0.020 ms from the first kernel that CUPTI told of to the last\n"
+      "92.0% of GPU time in kernels that a pattern knows, 12.0% in what replaced them\n"
+      "\n"
+      "#  SHARE  GPU ms  MEAN us  SPREAD us  LAUNCHES  IN GRAPHS  REPLAYED  PATTERN        KERNEL\n"
+      "1  80.0%   0.080     2.00  1.50-2.50         5          1         8  engine-scale   "
+      "engine_scale\n"
+      "2  12.0%   0.012     1.00  1.00-1.00         0          0        12  = scale_h4096  scale\n"
+      "3   8.0%   0.008     1.00  0.90-1.10         0          1         8  -              mul\n"
+      "\n"
+      "3 kernels, 5 launches, 2 in graphs in 1 process\n"
+      "patterns of " +
+          (folder_ / "config") + "\n");
+  const auto json = parse_json(
+      run_fibshim({"record", "--summary", output(), "-c", folder_ / "config", "--json"}).out);
+  EXPECT_EQ(json["gpu_time"], parse_json(R"({"total_us":100.0,"source":"CUPTI","warm_up_us":72.0,
+    "span_us":20.0,"busy_share":0.5,"known_share":0.92,"replaced_share":0.12,"dropped_runs":0,
+    "events_because":{}})"));
+  EXPECT_EQ(json["kernels"][0]["ran"], parse_json(R"({"eagerly":5,"in_graphs":8,
+    "eager_mean_us":2.0,"in_graph_mean_us":2.0})"));
+  EXPECT_EQ(json["kernels"][1]["replaces"], "scale_h4096");
+  EXPECT_EQ(json["kernels"][2]["replaces"], nullptr);
+}
+
+TEST_F(RecordFiles, RunsOfKernelsWithOneNameGoByTheirGeometryElseTogether) {
+  RecordingBuilder builder;
+  builder.timing(RecordedTiming::cupti);
+  builder.kernel("twin", {{8, {}}}, 4, 0, 1).geometry(1, 32, 2, 0, {}).geometry(2, 32, 2, 0, {});
+  builder.kernel("twin", {{8, {}}}, 6, 0, 2).geometry(2, 32, 4, 0, {}).geometry(3, 32, 2, 0, {});
+  builder.runs("twin", 1, 32, false, {2, 2000, 1000, 1000}, {})
+      .runs("twin", 2, 32, false, {3, 6000, 2000, 2000}, {3, 6000, 2000, 2000})
+      .runs("twin", 3, 32, false, {2, 10000, 5000, 5000}, {});
+  ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
+  const auto kernels =
+      parse_json(exits(0, run_fibshim({"record", "--summary", output(), "--json"})).out)["kernels"];
+  ASSERT_EQ(kernels.size(), 2u);
+  EXPECT_EQ(kernels[0]["ran"]["eagerly"], 2 + 6) << kernels;
+  EXPECT_EQ(kernels[1]["ran"]["eagerly"], 2);
+  for (const auto& kernel : kernels) EXPECT_EQ(kernel["shares_runs"], true);
+  const std::string text = run_fibshim({"record", "--summary", output()}).out;
+  EXPECT_CONTAINS(text, "#1 has the name and geometries of another kernel");
+}
+
+TEST_F(RecordFiles, SummarySaysWhyEventsWereMeasuredAndWhatIsMissing) {
+  RecordingBuilder builder = example();
+  builder.timing(RecordedTiming::taken_over, "the program, or a tool, used CUPTI itself");
+  ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
+  const std::string text = run_fibshim({"record", "--summary", output()}).out;
+  EXPECT_CONTAINS(text, "GPU time 1.010 ms by CUPTI and events\n");
+  EXPECT_CONTAINS(text,
+                  "events instead of CUPTI in 1 process: the program, or a tool, used CUPTI "
+                  "itself\n");
+}
+
+TEST_F(RecordFiles, ComparesTwoRecordings) {
+  const std::string a = folder_ / "a.jsonl";
+  const std::string b = folder_ / "b.jsonl";
+  const auto write = [&](const std::string& to, const RecordingBuilder& builder) {
+    ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
+    std::filesystem::rename(output(), to);
+  };
+  const auto build = [](const char* own, uint32_t grid, uint64_t launches, uint64_t sum_ns) {
+    RecordingBuilder builder;
+    builder.kernel("same", {}, 3).geometry(1, 32, 3, 0, {1, 5000, 5000, 5000});
+    builder.kernel("shaped", {}, 3).geometry(grid, 32, 3, 0, {1, 5000, 5000, 5000});
+    builder.kernel("counted", {}, launches).geometry(1, 32, launches, 0, {});
+    builder.kernel("timed", {}, 4).geometry(1, 32, 4, 0, {4, sum_ns, 1, 90000});
+    builder.kernel(own, {}, 2).geometry(1, 32, 2, 0, {});
+    return builder;
+  };
+  write(a, build("old", 1, 5, 40000));
+  write(b, build("new", 2, 6, 48000));
+  const ProgramResult same = exits(0, run_fibshim({"record", "--compare", a, a}));
+  EXPECT_EQ(same.out, "no difference; times within 10 %\n");
+  const ProgramResult text = exits(1, run_fibshim({"record", "--compare", a, b}));
+  EXPECT_EQ(text.out,
+            "only in A\n"
+            "GPU ms  LAUNCHES  IN GRAPHS  REPLAYED  KERNEL\n"
+            "     -         2          0         0  old\n"
+            "\n"
+            "only in B\n"
+            "GPU ms  LAUNCHES  IN GRAPHS  REPLAYED  KERNEL\n"
+            "     -         2          0         0  new\n"
+            "\n"
+            "other shapes\n"
+            "ONLY IN A        ONLY IN B        KERNEL\n"
+            "1x1x1 of 32x1x1  2x1x1 of 32x1x1  shaped\n"
+            "\n"
+            "other counts, A -> B\n"
+            "LAUNCHES  IN GRAPHS  RAN  REPLAYED  KERNEL\n"
+            "  5 -> 6          0    0         0  counted\n"
+            "\n"
+            "means further apart than 10 %\n"
+            " A us   B us  CHANGE  KERNEL\n"
+            "10.00  12.00  +20.0%  timed\n");
+  const auto json = parse_json(exits(1, run_fibshim({"record", "--compare", a, b, "--json"})).out);
+  EXPECT_EQ(json["equal"], false);
+  EXPECT_EQ(json["only_in_b"][0]["symbol"], "new");
+  EXPECT_EQ(json["differences"].size(), 3u);
+  // Within the tolerance times are alike.
+  const auto wide = parse_json(
+      exits(1, run_fibshim({"record", "--compare", a, b, "--json", "--tolerance", "25"})).out);
+  EXPECT_EQ(wide["differences"].size(), 2u);
+  EXPECT_CONTAINS(exits(1, run_fibshim({"record", "--compare", a, "nowhere"})).err, "nowhere");
 }
 
 TEST_F(RecordFiles, SummaryOfAFolderIsThatOfItsFile) {
@@ -74,9 +206,14 @@ TEST_F(RecordFiles, SummarySaysWhichPatternsFitAndWhyNot) {
   const ProgramResult result =
       exits(0, run_fibshim({"record", "--summary", output(), "-c", folder_ / "config"}));
   EXPECT_EQ(result.out,
-            "#  SHARE  GPU ms  MEAN us  LAUNCHES  IN GRAPHS  PATTERN         KERNEL\n"
-            "1      -       -        -         3          0  engine-scale    engine_scale\n"
-            "2      -       -        -         2          0  (engine-scale)  engine_scale\n"
+            "GPU time was not measured\n"
+            "\n"
+            "#  SHARE  GPU ms  MEAN us  SPREAD us  LAUNCHES  IN GRAPHS  REPLAYED  PATTERN         "
+            "KERNEL\n"
+            "1      -       -        -          -         3          0         -  engine-scale    "
+            "engine_scale (xxh128:00000000, params [8, 8, 4, 1, 4])\n"
+            "2      -       -        -          -         2          0         -  (engine-scale)  "
+            "engine_scale (xxh128:00000000, params [8, 8])\n"
             "\n"
             "  #2 engine-scale does not fit: params differ: the kernel's are [8, 8], the pattern's "
             "[8, 8, 4, 1, 4]\n"
@@ -134,7 +271,7 @@ TEST_F(RecordFiles, RefusesWhatIsNoRecordingWithTheReason) {
   std::string no_magic = fine;
   no_magic[0] = 'X';
   const std::pair<std::string, const char*> cases[] = {
-      {other_version, "format version 99; this fibshim reads version 3"},
+      {other_version, "format version 99; this fibshim reads version 4"},
       {no_magic, "not a recording"},
       {fine.substr(0, fine.size() - 8), "damaged: it claims"},
   };
@@ -147,7 +284,10 @@ TEST_F(RecordFiles, RefusesWhatIsNoRecordingWithTheReason) {
 }
 
 TEST_F(RecordFiles, DamageAnywhereIsRefusedOrReadButNeverACrash) {
-  const std::string fine = example().bytes();
+  RecordingBuilder builder = example();
+  const std::string fine = builder.runs("_Z4initv", 1, 1, true, {1, 1000, 1000, 1000}, {})
+                               .device(1000, 2000, 1000)
+                               .bytes();
   std::vector<std::string> damaged;
   for (size_t at = sizeof(RecordingHeader); at < fine.size(); at += 8) {
     for (const char byte : {'\xff', '\x7f'}) {
@@ -205,17 +345,21 @@ TEST_F(RecordFiles, RefusesNumbersThatAreNone) {
 }
 
 TEST_F(RecordFiles, RefusesWrongUsage) {
-  for (const std::vector<std::string>& arguments :
-       std::vector<std::vector<std::string>>{{"record"},
-                                             {"record", "--", "true"},
-                                             {"record", "-o", "x"},
-                                             {"record", "-o", "x", "--summary", "y"},
-                                             {"record", "-o", "x", "--json", "--", "true"},
-                                             {"record", "-o", "x", "--limit", "10", "--", "true"},
-                                             {"record", "-o", "x", "--mode", "off", "--", "true"},
-                                             {"record", "--summary", "x", "--", "true"},
-                                             {"suggest", "x", "1"},
-                                             {"suggest", "x", "-o", "y"}}) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"record"},
+           {"record", "--", "true"},
+           {"record", "-o", "x"},
+           {"record", "-o", "x", "--summary", "y"},
+           {"record", "-o", "x", "--json", "--", "true"},
+           {"record", "-o", "x", "--limit", "10", "--", "true"},
+           {"record", "-o", "x", "--mode", "off", "--", "true"},
+           {"record", "--summary", "x", "--", "true"},
+           {"record", "--compare", "x"},
+           {"record", "--compare", "x", "y", "--summary", "z"},
+           {"record", "-o", "x", "--tolerance", "5", "--", "true"},
+           {"record", "-o", "x", "--times", "cuda", "--", "true"},
+           {"suggest", "x", "1"},
+           {"suggest", "x", "-o", "y"}}) {
     EXPECT_EQ(run_fibshim(arguments).exit_code, 2) << arguments.back();
   }
 }

@@ -113,6 +113,41 @@ class RecordingBuilder {
     return *this;
   }
 
+  // What CUPTI told: of the name before, or of a new one.
+  RecordingBuilder& runs(const std::string& symbol, uint32_t grid, uint32_t block, bool in_graph,
+                         RecordedTimes warm_up, RecordedTimes times) {
+    if (symbol != last_name_) {
+      std::string text = symbol;
+      text.resize((symbol.size() + 8) / 8 * 8);
+      name_at_ = bytes_.size();
+      append(RecordedName{
+          {RecordedKind::name, static_cast<uint32_t>(sizeof(RecordedName) + text.size())},
+          static_cast<uint32_t>(symbol.size() + 1),
+          1});
+      bytes_ += text;
+      last_name_ = symbol;
+    }
+    append(RecordedRuns{{RecordedKind::runs, sizeof(RecordedRuns)},
+                        name_at_,
+                        {grid, 1, 1, block, 1, 1, 1, 1, 1, 0},
+                        in_graph,
+                        0,
+                        warm_up,
+                        times});
+    return *this;
+  }
+  RecordingBuilder& device(uint64_t first_ns, uint64_t last_ns, uint64_t busy_ns) {
+    append(RecordedDevice{
+        {RecordedKind::device, sizeof(RecordedDevice)}, 0, first_ns, last_ns, busy_ns});
+    return *this;
+  }
+  RecordingBuilder& timing(RecordedTiming timing, const std::string& reason = "") {
+    memcpy(bytes_.data() + offsetof(RecordingHeader, timing), &timing, sizeof timing);
+    memcpy(bytes_.data() + offsetof(RecordingHeader, timing_reason), reason.c_str(),
+           reason.size() + 1);
+    return *this;
+  }
+
   // Of the kernel before: the hash of its image.
   RecordingBuilder& image(uint64_t high, uint64_t low) {
     memcpy(bytes_.data() + kernel_at_ + offsetof(RecordedKernel, image_high), &high, sizeof high);
@@ -148,6 +183,8 @@ class RecordingBuilder {
 
   std::string bytes_;
   uint64_t kernel_at_ = 0;
+  uint64_t name_at_ = 0;
+  std::string last_name_;
 };
 
 constexpr char kScale[] =

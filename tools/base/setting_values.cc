@@ -24,6 +24,7 @@ std::string default_value(const SettingInfo& setting) {
     case SettingId::on_error:
     case SettingId::log:
     case SettingId::record_limit:
+    case SettingId::record_times:
     case SettingId::quarantine:
     case SettingId::devices:
     case SettingId::deepbind:

@@ -17,9 +17,10 @@
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/folder_list.h"
 #include "tools/processes/installation.h"
+#include "tools/record/comparison.h"
 #include "tools/record/kept_image.h"
-#include "tools/record/pattern_fit.h"
 #include "tools/record/recording_json.h"
+#include "tools/record/summary.h"
 
 namespace fibshim::tools {
 namespace {
@@ -36,7 +37,10 @@ struct Options {
   std::string from;
   std::string config;
   std::string mode = "observe";
+  std::string times;  // empty: FIBSHIM_RECORD_TIMES
   std::string keep_images;
+  std::vector<std::string> compared;  // none, or two
+  double tolerance_percent = 10;
   uint64_t limit = kDefaultRecordLimit;
   uint32_t top = 0;
   bool wants_json = false;
@@ -62,7 +66,7 @@ class Gatherer {
       return false;
     }
     recording_ = std::move(*recording);
-    const uint64_t seen = recording_.launches() + recording_.nodes();
+    const uint64_t seen = recording_.launches() + recording_.nodes() + recording_.runs();
     if (!is_last && (seen == seen_ || !is_replaceable(options_.output))) return true;
     seen_ = seen;
     JsonLines lines = to_json_lines(recording_, options_.limit);
@@ -175,6 +179,7 @@ sigset_t watched_signals() {
   if (!options.keep_images.empty()) {
     setenv(name_of(SettingId::record_images), options.keep_images.c_str(), 1);
   }
+  if (!options.times.empty()) setenv(name_of(SettingId::record_times), options.times.c_str(), 1);
   std::vector<std::string> words = {"run", "--mode", options.mode};
   if (!options.config.empty()) words.insert(words.end(), {"--config", options.config});
   if (options.skips_check) words.emplace_back("--no-check");
@@ -308,95 +313,14 @@ bool was_in_force(const std::string& config, const Recording& recording) {
   });
 }
 
-struct Summary {
-  Recording recording;
-  std::string config;                         // empty: no patterns were compared
-  std::vector<std::vector<PatternFit>> fits;  // of each kernel
-};
-
-std::string percent(double part, double whole) {
-  return whole > 0 && part > 0 ? fmt::format("{:.1f}%", part / whole * 100) : "-";
-}
-
-std::string pattern_cell(const std::vector<PatternFit>& fits) {
-  for (const PatternFit& fit : fits) {
-    if (fit.fits) return printable(fit.label);
-  }
-  return fits.empty() ? "-" : "(" + printable(fits[0].label) + ")";
-}
-
-// Long template arguments are cut in the middle, where they say least.
-std::string shortened(const std::string& text, size_t width) {
-  if (text.size() <= width) return text;
-  const size_t head = width * 2 / 3;
-  return text.substr(0, head) + "..." + text.substr(text.size() - (width - head - 3));
-}
-
-std::string summary_table(const Summary& summary, uint32_t top) {
-  constexpr size_t kNameWidth = 72;
-  const Recording& recording = summary.recording;
-  const double all_ns = recording.estimated_ns();
-  std::vector<std::vector<std::string>> table = {
-      {">#", ">SHARE", ">GPU ms", ">MEAN us", ">LAUNCHES", ">IN GRAPHS", "PATTERN", "KERNEL"}};
-  std::string notes;
-  const size_t shown =
-      top == 0 ? recording.kernels.size() : std::min<size_t>(top, recording.kernels.size());
-  for (size_t i = 0; i < shown; ++i) {
-    const KernelRecord& kernel = recording.kernels[i];
-    const double ns = kernel.estimated_ns();
-    const bool is_timed = kernel.times().count != 0 && kernel.launches != 0;
-    table.push_back(
-        {fmt::format("{}", i + 1), percent(ns, all_ns),
-         is_timed ? fmt::format("{:.3f}", ns / 1e6) : "-",
-         is_timed ? fmt::format("{:.2f}", ns / 1e3 / static_cast<double>(kernel.launches)) : "-",
-         fmt::format("{}", kernel.launches), fmt::format("{}", kernel.nodes),
-         summary.config.empty() ? "-" : pattern_cell(summary.fits[i]),
-         printable(shortened(function_name(kernel.symbol), kNameWidth))});
-    for (const PatternFit& fit : summary.fits[i]) {
-      if (fit.why.empty()) continue;
-      notes += fmt::format("  #{} {}{}: {}\n", i + 1, printable(fit.label),
-                           fit.fits ? "" : " does not fit", printable(fit.why));
-    }
-  }
-  std::string out = format_table(table);
-  if (shown < recording.kernels.size()) {
-    out += fmt::format("and {} more\n", recording.kernels.size() - shown);
-  }
-  out += "\n" + notes;
-  out += fmt::format("{}, {}, {} in graphs", counted(recording.kernels.size(), "kernel"),
-                     counted(recording.launches(), "launch", "launches"), recording.nodes());
-  if (all_ns > 0) out += fmt::format(", about {:.3f} ms of GPU time", all_ns / 1e6);
-  out += fmt::format(" in {} process{}\n", recording.processes.size(),
-                     recording.processes.size() == 1 ? "" : "es");
-  if (!summary.config.empty()) {
-    out += fmt::format("patterns of {}\n", printable(summary.config));
-  }
-  return out;
-}
-
-nlohmann::ordered_json summary_json(const Summary& summary, uint32_t top) {
-  const Recording& recording = summary.recording;
-  const double all_ns = recording.estimated_ns();
-  nlohmann::ordered_json out;
-  out["version"] = 1;
-  out["launches"] = recording.launches();
-  out["in_graph"] = recording.nodes();
-  out["estimated_us"] =
-      all_ns > 0 ? nlohmann::ordered_json(all_ns / 1e3) : nlohmann::ordered_json();
-  out["config"] = or_null(summary.config);
-  out["processes"] = processes_to_json(recording.processes);
-  out["kernels"] = nlohmann::ordered_json::array();
-  for (size_t i = 0; i < recording.kernels.size() && (top == 0 || i < top); ++i) {
-    const KernelRecord& kernel = recording.kernels[i];
-    nlohmann::ordered_json one =
-        kernel_to_json(kernel, all_ns > 0 ? kernel.estimated_ns() / all_ns : -1);
-    one.erase("type");
-    one["patterns"] = nlohmann::ordered_json::array();
-    for (const PatternFit& fit : summary.fits[i]) {
-      one["patterns"].push_back(
-          {{"label", fit.label}, {"fits", fit.fits}, {"why", or_null(fit.why)}});
-    }
-    out["kernels"].push_back(std::move(one));
+std::map<std::string, std::string> replacements_of(const Snapshot& snapshot) {
+  std::map<std::string, std::string> out;
+  const Solution* const solutions = snapshot.begin(snapshot.solutions);
+  for (uint32_t i = 0; i < snapshot.solutions.count; ++i) {
+    std::string& definitions = out[snapshot.text(solutions[i].kernel)];
+    const std::string definition = snapshot.text(solutions[i].definition);
+    if (("," + definitions + ",").find("," + definition + ",") != std::string::npos) continue;
+    definitions += (definitions.empty() ? "" : ",") + definition;
   }
   return out;
 }
@@ -407,7 +331,7 @@ int summarize(const Options& options) {
     print_message("record", "{}: {}", printable(options.summary), printable(recording.error()));
     return kExitWrong;
   }
-  Summary summary{std::move(*recording), "", {}};
+  Summary summary{std::move(*recording), "", {}, {}};
   report_losses(summary.recording);
   summary.config = config_of(options, summary.recording);
   summary.fits.resize(summary.recording.kernels.size());
@@ -417,6 +341,7 @@ int summarize(const Options& options) {
       print_message("record", "the config folder has mistakes:\n{}", format_findings(report));
       return kExitWrong;
     }
+    summary.replacements = replacements_of(*report.snapshot);
     for (size_t i = 0; i < summary.fits.size(); ++i) {
       summary.fits[i] = fit_patterns(*report.snapshot, summary.recording.kernels[i]);
       // What became of the launches was another folder's doing.
@@ -427,8 +352,27 @@ int summarize(const Options& options) {
     }
   }
   const bool is_written = options.wants_json ? print_json(summary_json(summary, options.top))
-                                             : print_data(summary_table(summary, options.top));
+                                             : print_data(summary_text(summary, options.top));
   return is_written && summary.recording.refused.empty() ? kExitFine : kExitWrong;
+}
+
+int compare(const Options& options) {
+  std::vector<Recording> recordings;
+  for (const std::string& path : options.compared) {
+    auto recording = read_recording(path);
+    if (!recording) {
+      print_message("record", "{}: {}", printable(path), printable(recording.error()));
+      return kExitWrong;
+    }
+    report_losses(*recording);
+    if (!recording->refused.empty()) return kExitWrong;
+    recordings.push_back(std::move(*recording));
+  }
+  const Comparison comparison =
+      compare_recordings(recordings[0], recordings[1], options.tolerance_percent);
+  const bool is_written = options.wants_json ? print_json(comparison_json(comparison))
+                                             : print_data(comparison_text(comparison));
+  return is_written && comparison.is_equal() ? kExitFine : kExitWrong;
 }
 
 int convert(const Options& options) {
@@ -447,12 +391,13 @@ int convert(const Options& options) {
 
 int record_command(int argc, const char* const* argv) {
   Options options;
-  CommandLine line("record",
-                   "Records every launch of a program, and ranks the kernels of a recording",
-                   "-o FILE [OPTIONS] [--] COMMAND [ARGUMENTS...] | --summary FILE | --from DIR -o "
-                   "FILE",
-                   "the program's own; 1 a recording or the installation is wrong; 2 wrong usage; "
-                   "126 the program cannot be run or preloaded; 127 it was not found.");
+  CommandLine line(
+      "record", "Records every launch of a program, and ranks the kernels of a recording",
+      "-o FILE [OPTIONS] [--] COMMAND [ARGUMENTS...] | --summary FILE | --compare A B | "
+      "--from DIR -o FILE",
+      "the program's own; 1 a recording or the installation is wrong, or two "
+      "recordings differ; 2 wrong usage; "
+      "126 the program cannot be run or preloaded; 127 it was not found.");
   line.option("-o,--output", &options.output, "FILE",
               "write the recording to this file; it is replaced as a whole about once a second");
   line.option("-c,--config", &options.config, "DIR",
@@ -464,6 +409,10 @@ int record_command(int argc, const char* const* argv) {
               "the size that the file, and each process's recording, may not exceed: a number, or "
               "one with kb, mb or gb (default 64 MB)")
       ->transform(CLI::AsSizeValue(false));
+  line.choice("--times", &options.times, {"auto", "cupti", "events"},
+              "what times kernels: CUPTI where it can, in graphs too (auto, and cupti, which warns "
+              "where it cannot), or events on their stream (default: FIBSHIM_RECORD_TIMES, else "
+              "auto)");
   line.option("--keep-images", &options.keep_images, "GLOB",
               "keep the images of kernels whose symbol fits, for `fibshim verify "
               "--against-original`: in FILE.images, each once, in all within the limit");
@@ -478,17 +427,28 @@ int record_command(int argc, const char* const* argv) {
   line.option("--summary", &options.summary, "FILE",
               "rank the kernels of this recording; run nothing");
   line.number("-n,--top", &options.top, 0u, UINT32_MAX, "N", "of the summary: this many kernels");
-  line.json(&options.wants_json, "of the summary: print JSON");
+  line.option("--compare", &options.compared, "A B",
+              "kernels, shapes, counts and times that differ between two recordings; run nothing")
+      ->expected(2);
+  line.number("--tolerance", &options.tolerance_percent, 0.0, 1e6, "PERCENT",
+              "of --compare: times differ where their means are further apart (default 10)");
+  line.json(&options.wants_json, "of the summary and the comparison: print JSON");
   line.option("--from", &options.from, "DIR",
               "make the file of what processes have recorded there; run nothing");
   line.check([&options]() -> std::string {
     const bool runs = !options.command.empty();
-    if (runs + !options.summary.empty() + !options.from.empty() != 1) {
-      return "takes one of: a command, --summary FILE, --from DIR";
+    const bool compares = !options.compared.empty();
+    if (runs + !options.summary.empty() + !options.from.empty() + compares != 1) {
+      return "takes one of: a command, --summary FILE, --compare A B, --from DIR";
     }
     if (options.simulates && !runs) return "--simulate goes with a command";
-    if (!options.summary.empty()) return options.output.empty() ? "" : "--summary takes no -o";
-    if (options.wants_json || options.top != 0) return "--json and --top go with --summary";
+    if (options.tolerance_percent != 10 && !compares) return "--tolerance goes with --compare";
+    if (options.top != 0 && options.summary.empty()) return "--top goes with --summary";
+    if (!options.times.empty() && !runs) return "--times goes with a command";
+    if (!options.summary.empty() || compares) {
+      return options.output.empty() ? "" : "--summary and --compare take no -o";
+    }
+    if (options.wants_json) return "--json goes with --summary or --compare";
     if (!options.keep_images.empty() && !runs) return "--keep-images goes with a command";
     if (options.output.empty()) return "-o: say where the recording goes";
     return options.limit < kSmallestRecordLimit
@@ -498,6 +458,7 @@ int record_command(int argc, const char* const* argv) {
   if (!line.parse_with_command(argc, argv, &options.command)) return line.exit_code();
   if (!options.config.empty()) options.config = absolute_folders(options.config);
   if (!options.summary.empty()) return summarize(options);
+  if (!options.compared.empty()) return compare(options);
   return options.command.empty() ? convert(options) : record_program(options);
 }
 

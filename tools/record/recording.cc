@@ -40,6 +40,8 @@ void add_kernel(KernelRecord* to, const KernelRecord& from) {
   for (const auto& [geometry, counts] : from.geometries) {
     to->geometries[geometry].add(counts);
   }
+  for (const auto& [key, runs] : from.runs) to->runs[key].add(runs);
+  to->shares_runs |= from.shares_runs;
   for (const auto& [outcome, count] : from.outcomes) add_to(&to->outcomes[outcome], count);
   add_params(&to->params, from.params);
 }
@@ -60,21 +62,31 @@ class BlockReader {
           block.bytes > header.used_bytes - at) {
         return fmt::format("the block at {} claims {} bytes", at, block.bytes);
       }
-      const bool is_fine = block.kind == RecordedKind::kernel     ? read_kernel(at, block.bytes)
-                           : block.kind == RecordedKind::geometry ? read_geometry(at, block.bytes)
-                                                                  : false;
-      if (!is_fine) return fmt::format("the block at {} makes no sense", at);
+      if (!read_block(block, at)) return fmt::format("the block at {} makes no sense", at);
       at += block.bytes;
     }
+    assign_runs();
     return "";
   }
 
   std::vector<KernelRecord> move_kernels() { return std::move(kernels_); }
+  std::vector<DeviceTime> move_devices() { return std::move(devices_); }
 
  private:
   template <class T>
   void copy(T* out, uint64_t at) const {
     memcpy(out, bytes_.data() + at, sizeof *out);
+  }
+
+  bool read_block(const RecordedBlock& block, uint64_t at) {
+    switch (block.kind) {
+      case RecordedKind::kernel: return read_kernel(at, block.bytes);
+      case RecordedKind::geometry: return read_geometry(at, block.bytes);
+      case RecordedKind::name: return read_name(at, block.bytes);
+      case RecordedKind::runs: return read_runs(at, block.bytes);
+      case RecordedKind::device: return read_device(at, block.bytes);
+    }
+    return false;
   }
 
   bool read_kernel(uint64_t at, uint64_t block_bytes) {
@@ -168,9 +180,80 @@ class BlockReader {
     return true;
   }
 
+  bool read_name(uint64_t at, uint64_t block_bytes) {
+    RecordedName raw;
+    if (block_bytes < sizeof raw) return false;
+    copy(&raw, at);
+    if (raw.symbol_bytes == 0 || raw.symbol_bytes > block_bytes - sizeof raw) return false;
+    const char* const symbol = bytes_.data() + at + sizeof raw;
+    names_[at].symbol.assign(symbol, strnlen(symbol, raw.symbol_bytes));
+    return !names_[at].symbol.empty();
+  }
+
+  bool read_runs(uint64_t at, uint64_t block_bytes) {
+    RecordedRuns raw;
+    if (block_bytes < sizeof raw) return false;
+    copy(&raw, at);
+    const auto name = names_.find(raw.name_at);  // it comes before its runs
+    if (name == names_.end()) return false;
+    Geometry geometry;
+    std::copy(std::begin(raw.geometry), std::end(raw.geometry), geometry.begin());
+    name->second.runs[{geometry, raw.is_in_graph != 0}].add(
+        {times_of(raw.warm_up), times_of(raw.times)});
+    return true;
+  }
+
+  bool read_device(uint64_t at, uint64_t block_bytes) {
+    RecordedDevice raw;
+    if (block_bytes < sizeof raw) return false;
+    copy(&raw, at);
+    // It may be written at this moment, and its numbers be of two.
+    const uint64_t span_ns = raw.last_ns - std::min(raw.first_ns, raw.last_ns);
+    devices_.push_back({raw.device, span_ns, std::min(raw.busy_ns, span_ns)});
+    return true;
+  }
+
+  // CUPTI knows names and geometries, not images: where several kernels have both, the first of them gets the runs.
+  void assign_runs() {
+    std::unordered_map<std::string_view, std::vector<size_t>> of_symbol;
+    const size_t launched = kernels_.size();
+    for (size_t i = 0; i < launched; ++i) of_symbol[kernels_[i].symbol].push_back(i);
+    std::vector<KernelRecord> others;
+    for (auto& [at, name] : names_) {
+      const auto found = of_symbol.find(name.symbol);
+      if (found == of_symbol.end()) {
+        others.push_back(std::move(name));
+      } else {
+        for (const auto& [key, runs] : name.runs) assign(key, runs, found->second);
+      }
+    }
+    std::ranges::move(others, std::back_inserter(kernels_));
+  }
+
+  void assign(const RunKey& key, const Runs& runs, const std::vector<size_t>& of_name) {
+    std::vector<size_t> candidates;
+    for (const size_t i : of_name) {
+      if (has_geometry(kernels_[i], key.first)) candidates.push_back(i);
+    }
+    if (candidates.empty()) candidates = of_name;
+    kernels_[candidates.front()].runs[key].add(runs);
+    for (const size_t i : candidates) kernels_[i].shares_runs |= candidates.size() > 1;
+  }
+
+  // But for the cluster: a kernel may have one of its own, which no launch says.
+  static bool has_geometry(const KernelRecord& kernel, const Geometry& wanted) {
+    return std::ranges::any_of(kernel.geometries, [&](const auto& one) {
+      const Geometry& geometry = one.first;
+      return std::equal(wanted.begin(), wanted.begin() + 6, geometry.begin()) &&
+             wanted[9] == geometry[9];
+    });
+  }
+
   std::string_view bytes_;
   std::vector<KernelRecord> kernels_;
+  std::vector<DeviceTime> devices_;
   std::unordered_map<uint64_t, size_t> index_;  // by the block's place
+  std::map<uint64_t, KernelRecord> names_;      // with their runs alone
 };
 
 // The error says why the file is refused.
@@ -211,6 +294,12 @@ tl::expected<void, std::string> read_file_into(const std::string& file, std::str
   process.unknown_launches = header.unknown_launches;
   process.dropped_launches = header.dropped_launches;
   process.dropped_kernels = header.dropped_kernels;
+  process.dropped_runs = header.dropped_runs;
+  process.cupti_version = header.cupti_version;
+  process.timing =
+      header.timing <= RecordedTiming::taken_over ? header.timing : RecordedTiming::events;
+  process.timing_reason = text_of(header.timing_reason);
+  process.devices = reader.move_devices();
   process.bytes = header.used_bytes;
   recording->processes.push_back(std::move(process));
   for (KernelRecord& kernel : reader.move_kernels()) kernels->push_back(std::move(kernel));
@@ -270,14 +359,44 @@ void Times::add(const Times& other) {
   longest_ns = std::max(longest_ns, other.longest_ns);
 }
 
-Times KernelRecord::times() const {
+void Runs::add(const Runs& more) {
+  warm_up.add(more.warm_up);
+  steady.add(more.steady);
+}
+
+Runs KernelRecord::all_runs(bool in_graph) const {
+  Runs all;
+  for (const auto& [key, one] : runs) {
+    if (key.second == in_graph) all.add(one);
+  }
+  return all;
+}
+
+Runs KernelRecord::all_runs() const {
+  Runs all = all_runs(false);
+  all.add(all_runs(true));
+  return all;
+}
+
+Times KernelRecord::event_times() const {
   Times all = other.times;
   for (const auto& [geometry, counts] : geometries) all.add(counts.times);
   return all;
 }
 
+Times KernelRecord::times() const { return runs.empty() ? event_times() : all_runs().typical(); }
+
 double KernelRecord::estimated_ns() const {
-  const Times all = times();
+  const uint64_t told = std::min(launches, all_runs(false).count());
+  const double by_events = launches == 0
+                               ? 0
+                               : estimated_by_events_ns() * static_cast<double>(launches - told) /
+                                     static_cast<double>(launches);
+  return static_cast<double>(all_runs().sum_ns()) + by_events;
+}
+
+double KernelRecord::estimated_by_events_ns() const {
+  const Times all = event_times();
   if (all.count == 0) return 0;
   const auto estimate = [&](const GeometryCounts& counts) {
     const Times& times = counts.times.count != 0 ? counts.times : all;
@@ -294,6 +413,12 @@ std::vector<ParamType> KernelRecord::param_types() const { return types_of_param
 uint64_t Recording::sum_of(uint64_t KernelRecord::*member) const {
   uint64_t sum = 0;
   for (const KernelRecord& kernel : kernels) add_to(&sum, kernel.*member);
+  return sum;
+}
+
+uint64_t Recording::runs() const {
+  uint64_t sum = 0;
+  for (const KernelRecord& kernel : kernels) add_to(&sum, kernel.all_runs().count());
   return sum;
 }
 

@@ -20,6 +20,18 @@ struct Times {
   void add(const Times& other);
 };
 
+// Runs that CUPTI told of. The first of each process are warm-up.
+struct Runs {
+  Times warm_up;
+  Times steady;
+
+  void add(const Runs& more);
+  uint64_t count() const { return saturating_add(warm_up.count, steady.count); }
+  uint64_t sum_ns() const { return saturating_add(warm_up.sum_ns, steady.sum_ns); }
+  // Those that a mean is taken of: all, where none came after the warm-up.
+  const Times& typical() const { return steady.count != 0 ? steady : warm_up; }
+};
+
 using Geometry = std::array<uint32_t, kRecordedGeometryCount>;
 
 struct GeometryCounts {
@@ -29,6 +41,9 @@ struct GeometryCounts {
 
   void add(const GeometryCounts& more);
 };
+
+// A geometry, and whether the runs were in graphs. Zeros: those that found no room.
+using RunKey = std::pair<Geometry, bool>;
 
 struct KernelRecord {
   std::string symbol;
@@ -44,14 +59,32 @@ struct KernelRecord {
   std::map<Geometry, GeometryCounts> geometries;
   GeometryCounts other;                   // geometries that found no room
   std::map<uint32_t, uint64_t> outcomes;  // index into kOutcomes -> launches and nodes
+  std::map<RunKey, Runs> runs;
+  // Another kernel of this process has the same name and geometry: runs of both are with the first of them.
+  bool shares_runs = false;
 
-  // All times that were measured.
+  // A name that ran and that the host did not launch: what was launched in place of its kernels, or by other ways.
+  bool only_ran() const { return launches == 0 && nodes == 0 && failed == 0 && !runs.empty(); }
+  Runs all_runs(bool in_graph) const;
+  Runs all_runs() const;
+  // Those of runs that a mean is taken of; else all that were measured with events.
   Times times() const;
-  // GPU time of all launches: measured ones stand for their geometry, else for the kernel. 0 where
-  // nothing was measured.
+  // GPU time: of what CUPTI told, and of the other launches, for which measured ones of their geometry stand, else of
+  // the kernel. 0 where nothing was measured.
   double estimated_ns() const;
   // One for each parameter.
   std::vector<ParamType> param_types() const;
+
+ private:
+  Times event_times() const;
+  double estimated_by_events_ns() const;  // of all launches
+};
+
+// From the begin of a GPU's first kernel to the end of its last.
+struct DeviceTime {
+  uint64_t device = 0;
+  uint64_t span_ns = 0;
+  uint64_t busy_ns = 0;
 };
 
 struct RecordedProcess {
@@ -67,6 +100,11 @@ struct RecordedProcess {
   uint64_t unknown_launches = 0;
   uint64_t dropped_launches = 0;
   uint64_t dropped_kernels = 0;
+  uint64_t dropped_runs = 0;
+  RecordedTiming timing = RecordedTiming::events;
+  std::string timing_reason;
+  uint64_t cupti_version = 0;
+  std::vector<DeviceTime> devices;
   uint64_t bytes = 0;
 };
 
@@ -79,6 +117,7 @@ struct Recording {
   uint64_t sum_of(uint64_t KernelRecord::*member) const;
   uint64_t launches() const { return sum_of(&KernelRecord::launches); }  // without nodes
   uint64_t nodes() const { return sum_of(&KernelRecord::nodes); }
+  uint64_t runs() const;
   double estimated_ns() const;
 
   void sort_kernels();

@@ -93,6 +93,32 @@ nlohmann::ordered_json geometry_to_json(const Geometry& geometry, const Geometry
           {"times", times_to_json(counts.times)}};
 }
 
+nlohmann::ordered_json runs_to_json(const KernelRecord& kernel) {
+  std::vector<std::pair<RunKey, Runs>> all(kernel.runs.begin(), kernel.runs.end());
+  std::ranges::stable_sort(
+      all, [](const auto& a, const auto& b) { return a.second.sum_ns() > b.second.sum_ns(); });
+  std::map<bool, Runs> others;  // in graphs
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  const auto append = [&](const RunKey& key, const Runs& runs) {
+    nlohmann::ordered_json one = geometry_to_json(key.first, {});
+    for (const char* const unknown : {"launches", "in_graph", "times"}) one.erase(unknown);
+    one["in_graph"] = key.second;
+    one["runs"] = runs.count();
+    one["warm_up"] = times_to_json(runs.warm_up);
+    one["times"] = times_to_json(runs.steady);
+    out.push_back(std::move(one));
+  };
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i < kJsonGeometries) {
+      append(all[i].first, all[i].second);
+    } else {
+      others[all[i].first.second].add(all[i].second);
+    }
+  }
+  for (const auto& [in_graph, runs] : others) append({Geometry{}, in_graph}, runs);
+  return out;
+}
+
 // The reader's half. A member that is missing or of another kind throws, and the line is refused.
 Times times_from_json(const nlohmann::json& value) {
   if (value.is_null()) return {};
@@ -108,6 +134,16 @@ Times times_from_json(const nlohmann::json& value) {
 GeometryCounts counts_from_json(const nlohmann::json& value) {
   return {integer_of<uint64_t>(value.at("launches")), integer_of<uint64_t>(value.at("in_graph")),
           times_from_json(value.at("times"))};
+}
+
+Geometry geometry_from_json(const nlohmann::json& value) {
+  Geometry out = {};
+  for (size_t i = 0; i < 9; ++i) {
+    const char* const names[] = {"grid", "block", "cluster"};
+    out[i] = integer_of<uint32_t>(value.at(names[i / 3]).at(i % 3));
+  }
+  out[9] = integer_of<uint32_t>(value.at("shared_mem"));
+  return out;
 }
 
 ParamRecord param_from_json(const nlohmann::json& value) {
@@ -198,13 +234,15 @@ KernelRecord kernel_from_json(const nlohmann::json& value) {
     }
   }
   for (const nlohmann::json& geometry : value.at("geometries")) {
-    Geometry key = {};
-    for (size_t i = 0; i < 9; ++i) {
-      const char* const names[] = {"grid", "block", "cluster"};
-      key[i] = integer_of<uint32_t>(geometry.at(names[i / 3]).at(i % 3));
+    kernel.geometries[geometry_from_json(geometry)].add(counts_from_json(geometry));
+  }
+  // Files of earlier versions have none of these.
+  if (const auto runs = value.find("runs"); runs != value.end()) {
+    for (const nlohmann::json& one : *runs) {
+      kernel.runs[{geometry_from_json(one), one.at("in_graph").get<bool>()}].add(
+          {times_from_json(one.at("warm_up")), times_from_json(one.at("times"))});
     }
-    key[9] = integer_of<uint32_t>(geometry.at("shared_mem"));
-    kernel.geometries[key].add(counts_from_json(geometry));
+    kernel.shares_runs = value.at("shares_runs").get<bool>();
   }
   kernel.other = counts_from_json(value.at("other_geometries"));
   for (const auto& [name, count] : value.at("outcomes").items()) {
@@ -228,6 +266,12 @@ constexpr NumberMember kProcessNumbers[] = {
     {"dropped_launches", &RecordedProcess::dropped_launches},
     {"dropped_kernels", &RecordedProcess::dropped_kernels},
 };
+// Which files of earlier versions do not have.
+constexpr NumberMember kTimingNumbers[] = {
+    {"dropped_runs", &RecordedProcess::dropped_runs},
+    {"cupti_version", &RecordedProcess::cupti_version},
+};
+constexpr const char* kTimings[] = {"events", "cupti", "cupti, then events"};
 struct TextMember {
   const char* name;
   std::string RecordedProcess::*member;
@@ -247,6 +291,19 @@ RecordedProcess process_from_json(const nlohmann::json& value) {
     process.*member = value.at(name).get<std::string>();
   }
   if (value.at("config").is_string()) process.config = value.at("config").get<std::string>();
+  if (!value.contains("timing")) return process;
+  for (uint32_t i = 0; i < std::size(kTimings); ++i) {
+    if (value.at("timing") == kTimings[i]) process.timing = static_cast<RecordedTiming>(i);
+  }
+  process.timing_reason = value.at("timing_reason").get<std::string>();
+  for (const auto& [name, member] : kTimingNumbers) {
+    process.*member = integer_of<uint64_t>(value.at(name));
+  }
+  for (const nlohmann::json& device : value.at("devices")) {
+    process.devices.push_back({integer_of<uint64_t>(device.at("device")),
+                               integer_of<uint64_t>(device.at("span_ns")),
+                               integer_of<uint64_t>(device.at("busy_ns"))});
+  }
   return process;
 }
 
@@ -306,6 +363,8 @@ nlohmann::ordered_json kernel_to_json(const KernelRecord& kernel, double share) 
   out["other_geometries"] = {{"launches", other.launches},
                              {"in_graph", other.nodes},
                              {"times", times_to_json(other.times)}};
+  out["runs"] = runs_to_json(kernel);
+  out["shares_runs"] = kernel.shares_runs;
   out["outcomes"] = nlohmann::ordered_json::object();
   for (const auto& [outcome, count] : kernel.outcomes) {
     out["outcomes"][outcome_name(outcome)] = count;
@@ -320,6 +379,14 @@ nlohmann::ordered_json processes_to_json(const std::vector<RecordedProcess>& pro
     for (const auto& [name, member] : kProcessNumbers) one[name] = process.*member;
     for (const auto& [name, member] : kProcessTexts) one[name] = process.*member;
     one["config"] = or_null(process.config);
+    one["timing"] = kTimings[static_cast<size_t>(process.timing)];
+    one["timing_reason"] = process.timing_reason;
+    for (const auto& [name, member] : kTimingNumbers) one[name] = process.*member;
+    one["devices"] = nlohmann::ordered_json::array();
+    for (const DeviceTime& device : process.devices) {
+      one["devices"].push_back(
+          {{"device", device.device}, {"span_ns", device.span_ns}, {"busy_ns", device.busy_ns}});
+    }
     out.push_back(std::move(one));
   }
   return out;

@@ -1,0 +1,31 @@
+// What `fibshim record --summary` says of a recording: where the GPU's time went, how much of it the patterns of a
+// folder know, and how much was replaced.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/record/pattern_fit.h"
+#include "tools/record/recording.h"
+
+namespace fibshim::tools {
+
+struct Summary {
+  Recording recording;
+  std::string config;                         // empty: no patterns were compared
+  std::vector<std::vector<PatternFit>> fits;  // of each kernel
+  std::map<std::string, std::string>
+      replacements;  // a solution's kernel -> its definition, or several
+};
+
+// The definition in whose place the kernel ran; empty: it is the host's own.
+std::string replaced_definition(const Summary& summary, const KernelRecord& kernel);
+
+// `top`: so many kernels; 0: all.
+std::string summary_text(const Summary& summary, uint32_t top);
+nlohmann::ordered_json summary_json(const Summary& summary, uint32_t top);
+
+}  // namespace fibshim::tools
