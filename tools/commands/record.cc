@@ -12,6 +12,8 @@
 #include <chrono>
 #include <filesystem>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/base/files.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
@@ -458,10 +460,9 @@ int record_command(int argc, const char* const* argv) {
               "the one of the recording)");
   line.choice("--mode", &options.mode, {"observe", "apply"},
               "observe (default): redirect nothing; apply: redirect");
-  line.option("--limit", &options.limit, "BYTES",
-              "the size that the file, and each process's recording, may not exceed: a number, or "
-              "one with kb, mb or gb (default 64 MB)")
-      ->transform(CLI::AsSizeValue(false));
+  line.size("--limit", &options.limit,
+            "the size that the file, and each process's recording, may not exceed: a number, or "
+            "one with kb, mb or gb (default 64 MB)");
   line.option("--keep-images", &options.keep_images, "GLOB",
               "keep the images of kernels whose symbol fits, for `fibshim verify "
               "--against-original`: in FILE.images, each once, in all within the limit");

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include <fmt/chrono.h>
+#include <nlohmann/json.hpp>
 
 #include "loader/check/choices.h"
 #include "tools/base/diagnostics_output.h"
