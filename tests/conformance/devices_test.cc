@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/conformance/conform_run.h"
 #include "tests/support/text.h"
 

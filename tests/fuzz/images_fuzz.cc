@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "loader/read/cubin.h"
 #include "shim/registry/image_bytes.h"
 #include "tests/fuzz/fuzz.h"

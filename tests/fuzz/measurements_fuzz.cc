@@ -10,6 +10,8 @@
 #include <set>
 #include <tuple>
 
+#include <nlohmann/json.hpp>
+
 #include "loader/check/check.h"
 #include "shim/abi/counters_format.h"
 #include "tests/fuzz/fuzz.h"

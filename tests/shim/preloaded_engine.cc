@@ -18,6 +18,10 @@ long EngineRun::launches_with(int code) const {
   return report.contains("codes") ? report["codes"].value(std::to_string(code), 0L) : 0;
 }
 
+long EngineRun::ran_original() const { return report.value("ran_original", -1L); }
+long EngineRun::ran_curated() const { return report.value("ran_curated", -1L); }
+long EngineRun::driver_errors() const { return report.value("driver_errors", -1L); }
+
 long EngineRun::outcome(const std::string& name) const {
   const auto found = counts.find(name);
   return found == counts.end() ? 0 : found->second;

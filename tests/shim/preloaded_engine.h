@@ -24,10 +24,10 @@ struct EngineRun {
 
   // Launches by return code, as the host saw them.
   long launches_with(int code) const;
-  long ran_original() const { return report.value("ran_original", -1L); }
-  long ran_curated() const { return report.value("ran_curated", -1L); }
+  long ran_original() const;
+  long ran_curated() const;
   // Calls of anybody's that the driver returned an error from.
-  long driver_errors() const { return report.value("driver_errors", -1L); }
+  long driver_errors() const;
   long outcome(const std::string& name) const;
   // Lines on stderr that the shim wrote.
   std::vector<std::string> messages() const;

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <stdexcept>
 
@@ -57,6 +58,15 @@ TemporaryFolder::TemporaryFolder() {
 TemporaryFolder::~TemporaryFolder() {
   std::error_code error;
   std::filesystem::remove_all(path_, error);
+}
+
+std::set<std::string> matches(const std::string& text, const std::string& pattern) {
+  std::set<std::string> out;
+  const std::regex regex(pattern);
+  for (std::sregex_iterator at(text.begin(), text.end(), regex), end; at != end; ++at) {
+    out.insert((*at)[1]);
+  }
+  return out;
 }
 
 }  // namespace fibshim::test

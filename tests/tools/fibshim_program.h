@@ -3,7 +3,6 @@
 #pragma once
 
 #include <map>
-#include <regex>
 #include <set>
 #include <string>
 #include <vector>
@@ -54,13 +53,6 @@ class TemporaryFolder {
 };
 
 // What the pattern's first group fits, wherever in the text.
-inline std::set<std::string> matches(const std::string& text, const std::string& pattern) {
-  std::set<std::string> out;
-  const std::regex regex(pattern);
-  for (std::sregex_iterator at(text.begin(), text.end(), regex), end; at != end; ++at) {
-    out.insert((*at)[1]);
-  }
-  return out;
-}
+std::set<std::string> matches(const std::string& text, const std::string& pattern);
 
 }  // namespace fibshim::test

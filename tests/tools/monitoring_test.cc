@@ -2,7 +2,6 @@
 // `fibshim stats --prometheus` writes.
 #include <gtest/gtest.h>
 
-#include <regex>
 #include <set>
 
 #include "shim/abi/outcomes.h"

@@ -3,6 +3,11 @@
 #include <string.h>
 
 #include <algorithm>
+#include <limits>
+#include <optional>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "loader/read/diagnostics.h"
 #include "tools/base/file_descriptor.h"
@@ -59,6 +64,12 @@ class OptionsFormatter : public CLI::Formatter {
   }
 };
 
+template <class T>
+CLI::Option* add_option(CLI::App* app, const char* names, T* value, const char* type,
+                        const char* help) {
+  return app->add_option(names, *value, help)->type_name(type)->allow_extra_args(false);
+}
+
 }  // namespace
 
 CommandLine::CommandLine(const char* command, const char* summary, const char* usage,
@@ -66,33 +77,81 @@ CommandLine::CommandLine(const char* command, const char* summary, const char* u
     : command_(command),
       usage_(usage),
       exit_codes_(exit_codes),
-      app_(summary, fmt::format("fibshim {}", command)) {
-  app_.get_help_ptr()->description("print the options and exit");
-  app_.formatter(std::make_shared<OptionsFormatter>());
-  app_.get_formatter()->label("Positionals", "Arguments");
+      app_(std::make_unique<CLI::App>(summary, fmt::format("fibshim {}", command))) {
+  app_->get_help_ptr()->description("print the options and exit");
+  app_->formatter(std::make_shared<OptionsFormatter>());
+  app_->get_formatter()->label("Positionals", "Arguments");
 }
 
-CLI::Option* CommandLine::choice(const char* names, std::string* value,
-                                 std::vector<std::string> words, const char* help) {
+CommandLine::~CommandLine() = default;
+
+Option Option::required() const { return Option(option_->required()); }
+Option Option::needs(Option other) const { return Option(option_->needs(other.option_)); }
+size_t Option::count() const { return option_->count(); }
+
+template <class T>
+Option CommandLine::flag(const char* names, T* value, const char* help) {
+  return Option(app_->add_flag(names, *value, help));
+}
+
+template <class T>
+Option CommandLine::option(const char* names, T* value, const char* type, const char* help) {
+  return Option(add_option(app_.get(), names, value, type, help));
+}
+
+template <class Value, class Number>
+Option CommandLine::number(const char* names, Value* value, Number least, Number most,
+                           const char* type, const char* help) {
+  CLI::Option* const option = add_option(app_.get(), names, value, type, help);
+  return Option(option->check([least, most](const std::string& text) {
+    Number number{};
+    // It takes "-1" for the largest of an unsigned type.
+    const bool is_number = !(std::is_unsigned_v<Number> && text.starts_with('-')) &&
+                           CLI::detail::lexical_cast(text, number);
+    if (is_number && number >= least && number <= most) return std::string();
+    return fmt::format(
+        "takes a {} from {}{}, not '{}'", std::is_integral_v<Number> ? "whole number" : "number",
+        least, most == std::numeric_limits<Number>::max() ? " on" : fmt::format(" to {}", most),
+        text);
+  }));
+}
+
+Option CommandLine::size(const char* names, uint64_t* value, const char* help) {
+  return Option(
+      add_option(app_.get(), names, value, "BYTES", help)->transform(CLI::AsSizeValue(false)));
+}
+
+template <class T>
+Option CommandLine::positional(const char* name, T* value, const char* help) {
+  return Option(app_->add_option(name, *value, help)->type_name(""));
+}
+
+Option CommandLine::choice(const char* names, std::string* value, std::vector<std::string> words,
+                           const char* help) {
   const std::string type = fmt::format("{}", fmt::join(words, "|"));
   CLI::IsMember is_choice(std::move(words), CLI::ignore_case);
   is_choice.description("");  // the type's name lists them
-  return option(names, value, type.c_str(), help)->check(is_choice);
+  return Option(add_option(app_.get(), names, value, type.c_str(), help)->check(is_choice));
 }
 
 void CommandLine::pids(std::vector<uint64_t>* pids, const char* help) {
   number("--pid", pids, uint64_t{1}, UINT64_MAX, "PID", help);
 }
 
-CLI::Option* CommandLine::stats_dir(std::string* folder, const char* help) {
-  auto* const option = this->option("--dir", folder, "DIR", help);
+void CommandLine::json(bool* value, const char* help) {
+  wants_json_ = value;
+  flag("--json", value, help);
+}
+
+Option CommandLine::stats_dir(std::string* folder, const char* help) {
+  auto* const option = add_option(app_.get(), "--dir", folder, "DIR", help);
   stats_dir_ = option;
   stats_folder_ = folder;
   check([option, folder] {
     if (option->count() == 0) *folder = stats_folder();
     return std::string(folder->empty() ? "--dir: needs the name of a folder" : "");
   });
-  return option;
+  return Option(option);
 }
 
 bool CommandLine::parse(int argc, const char* const* argv) {
@@ -101,12 +160,12 @@ bool CommandLine::parse(int argc, const char* const* argv) {
 
 bool CommandLine::parse_with_command(int argc, const char* const* argv,
                                      std::vector<std::string>* command) {
-  app_.prefix_command();
+  app_->prefix_command();
   const auto* const end = argv + argc;
   const auto* const dashes =
       std::find_if(argv, end, [](const char* word) { return strcmp(word, "--") == 0; });
   if (!parse_options(static_cast<int>(dashes - argv), argv)) return false;
-  *command = app_.remaining();
+  *command = app_->remaining();
   if (!command->empty() && command->front()[0] == '-') {
     exit_code_ = usage_error(command_, printable(unknown_words(command->front())));
     return false;
@@ -137,7 +196,7 @@ bool CommandLine::parse_options(int argc, const char* const* argv) {
     }
   }
   try {
-    app_.parse(argc, argv);
+    app_->parse(argc, argv);
     if (wants_json_ != nullptr && *wants_json_) expect_json();
     return true;
   } catch (const CLI::CallForHelp&) {
@@ -165,8 +224,8 @@ bool CommandLine::run_checks() {
 
 std::string CommandLine::words_of(const CLI::ParseError& error) const {
   const std::string text = error.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && app_.remaining_size() > 0) {
-    const std::vector<std::string> words = app_.remaining();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && app_->remaining_size() > 0) {
+    const std::vector<std::string> words = app_->remaining();
     const auto option =
         std::ranges::find_if(words, [](const auto& word) { return word[0] == '-'; });
     return unknown_words(option == words.end() ? words.front() : *option);
@@ -181,7 +240,7 @@ std::string CommandLine::unknown_words(const std::string& word) const {
   if (word[0] != '-') return fmt::format("unexpected argument '{}'", word);
   const std::string name = word.substr(0, word.find('='));
   std::vector<std::string> names;
-  for (const CLI::Option* option : app_.get_options()) {
+  for (const CLI::Option* option : app_->get_options()) {
     for (std::string& one : names_of(*option)) names.push_back(std::move(one));
   }
   const std::string_view meant = nearest_word(name, {names.begin(), names.end()});
@@ -191,15 +250,15 @@ std::string CommandLine::unknown_words(const std::string& word) const {
 
 std::string CommandLine::help() const {
   // CLI11 2.1 makes the usage line itself and has no way to set it.
-  const std::string help = app_.help();
+  const std::string help = app_->help();
   const size_t line = help.find("Usage:");
-  return fmt::format("Usage: {} {}\n\n{}{}Exit codes: {}\n", app_.get_name(), usage_,
+  return fmt::format("Usage: {} {}\n\n{}{}Exit codes: {}\n", app_->get_name(), usage_,
                      help.substr(0, line), help.substr(help.find('\n', line) + 1), exit_codes_);
 }
 
 std::string CommandLine::manual(std::string_view page) const {
   const std::string name = fmt::format("fibshim-{}", command_);
-  std::string summary = app_.get_description();
+  std::string summary = app_->get_description();
   summary[0] = static_cast<char>(tolower(summary[0]));
   const std::string head =
       fmt::format("{}.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n.B fibshim {}\n{}\n.SH DESCRIPTION\n",
@@ -210,7 +269,7 @@ std::string CommandLine::manual(std::string_view page) const {
            }
            if (keyword != "OPTIONS") return "";
            std::string out = ".SH OPTIONS\n";
-           for (const CLI::Option* option : app_.get_options()) {
+           for (const CLI::Option* option : app_->get_options()) {
              if (option->get_positional()) continue;
              out += fmt::format(".TP\n{} {}",
                                 roff(fmt::format("{}", fmt::join(names_of(*option), ", "))),
@@ -224,7 +283,7 @@ std::string CommandLine::manual(std::string_view page) const {
 
 std::string CommandLine::completion_words() const {
   std::string out;
-  for (const CLI::Option* option : app_.get_options()) {
+  for (const CLI::Option* option : app_->get_options()) {
     if (option->get_positional()) {
       out += fmt::format("\t{}\n", option->get_name(true));
     }
@@ -234,5 +293,27 @@ std::string CommandLine::completion_words() const {
   }
   return out;
 }
+
+// ---- the types of values
+
+template Option CommandLine::flag(const char*, bool*, const char*);
+template Option CommandLine::flag(const char*, std::string*, const char*);
+template Option CommandLine::option(const char*, std::string*, const char*, const char*);
+template Option CommandLine::option(const char*, std::vector<std::string>*, const char*,
+                                    const char*);
+template Option CommandLine::positional(const char*, std::string*, const char*);
+template Option CommandLine::positional(const char*, std::vector<std::string>*, const char*);
+template Option CommandLine::number(const char*, uint32_t*, uint32_t, uint32_t, const char*,
+                                    const char*);
+template Option CommandLine::number(const char*, uint64_t*, uint64_t, uint64_t, const char*,
+                                    const char*);
+template Option CommandLine::number(const char*, int*, int, int, const char*, const char*);
+template Option CommandLine::number(const char*, double*, double, double, const char*, const char*);
+template Option CommandLine::number(const char*, std::vector<uint32_t>*, uint32_t, uint32_t,
+                                    const char*, const char*);
+template Option CommandLine::number(const char*, std::vector<int>*, int, int, const char*,
+                                    const char*);
+template Option CommandLine::number(const char*, std::optional<double>*, double, double,
+                                    const char*, const char*);
 
 }  // namespace fibshim::tools

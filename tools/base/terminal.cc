@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include <nlohmann/json.hpp>
+
 namespace fibshim::tools {
 namespace {
 
@@ -68,6 +70,17 @@ bool print_data(std::string_view data) {
 
 std::string json_text(const nlohmann::ordered_json& document) {
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string json_line(const nlohmann::ordered_json& document) {
+  return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string json_string(std::string_view text) { return json_line(nlohmann::ordered_json(text)); }
+
+// The JSON writer is the one that replaces what is not.
+std::string valid_utf8(std::string_view text) {
+  return nlohmann::json::parse(json_string(text)).get<std::string>();
 }
 
 bool print_json(const nlohmann::ordered_json& document) { return print_data(json_text(document)); }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace fibshim::tools {
 
@@ -30,8 +30,15 @@ inline constexpr int kExitNotFound = 127;
 // Writes all of `data` to stdout. False, with a message on stderr, when that fails (disk full).
 [[nodiscard]] bool print_data(std::string_view data);
 
-// An indented JSON document. Bytes that are no UTF-8 become U+FFFD.
+// `text` with each byte that is no UTF-8 as U+FFFD.
+std::string valid_utf8(std::string_view text);
+
+// `text` as a JSON string, with its quotes.
+std::string json_string(std::string_view text);
+
+// An indented JSON document, or one without a line break. Bytes that are no UTF-8 become U+FFFD.
 std::string json_text(const nlohmann::ordered_json& document);
+std::string json_line(const nlohmann::ordered_json& document);
 
 // print_data of it.
 [[nodiscard]] bool print_json(const nlohmann::ordered_json& document);

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include <nlohmann/json.hpp>
+
 #include "loader/compile/model.h"
 #include "loader/read/file.h"
 #include "loader/read/limits.h"
@@ -291,24 +293,23 @@ int check_command(int argc, const char* const* argv) {
       "--fix", &given.fixes,
       "mend first what needs no judgement: sums of images that were rebuilt, files that others "
       "can write, and misspelt keys where only one can be meant");
-  line.option(
-          "--sm", &given.sms, "NUMBER",
-          "compute capability, such as 90, that every solution should have an image for (may be "
-          "repeated)")
-      ->check(CLI::Range(30, 999));
+  line.number(
+      "--sm", &given.sms, 30u, 999u, "NUMBER",
+      "compute capability, such as 90, that every solution should have an image for (may be "
+      "repeated)");
   line.flag("--gpu", &given.wants_gpus, "the same for every GPU of this machine");
   line.option(
       "--against", &given.against, "FILE",
       "a library, image, folder of them, or table of kernels: every pattern must fit one of its "
       "kernels (may be repeated)");
-  auto* const takes_key =
+  const Option takes_key =
       line.option("--key", &given.key, "KEY",
                   "minisign public key, or a file with one, that must have signed the folder "
                   "(default: FIBSHIM_REQUIRE_KEY)");
-  auto* const explains =
+  const Option explains =
       line.option("--explain", &given.rule, "RULE", "explain a rule, or all of them");
   line.check([&]() -> std::string {
-    if (explains->count() > 0) return given.folders.empty() ? "" : "--explain takes no folder";
+    if (explains.count() > 0) return given.folders.empty() ? "" : "--explain takes no folder";
     if (given.folders.empty()) return "name at least one config folder";
     const bool changes = given.fixes || given.writes_manifest;
     for (const std::string& list : given.folders) {
@@ -316,14 +317,14 @@ int check_command(int argc, const char* const* argv) {
       return fmt::format("{}: name each folder for itself, not {}",
                          given.fixes ? "--fix" : "--write-manifest", list);
     }
-    if (takes_key->count() == 0) return "";
+    if (takes_key.count() == 0) return "";
     if (given.fixes) return "--fix: a signed folder is not changed; leave out --key";
     if (given.key.empty()) return "--key: needs a public key, or a file with one";
     return given.writes_manifest ? "--write-manifest comes before the signature: leave out --key"
                                  : "";
   });
   if (!line.parse(argc, argv)) return line.exit_code();
-  if (explains->count() > 0) return explain(given.rule);
+  if (explains.count() > 0) return explain(given.rule);
 
   CheckOptions& options = given.options;
   if (given.wants_gpus && !add_sms_of_gpus(&given.sms)) return kExitWrong;

@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include <nlohmann/json.hpp>
+
 #include "shim/abi/recorder_api.h"
 #include "tools/commands/commands.h"
 #include "tools/lint/mistakes.h"

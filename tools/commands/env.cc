@@ -3,6 +3,8 @@
 #include <map>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include "loader/read/diagnostics.h"
 #include "tools/commands/commands.h"
 #include "tools/base/setting_values.h"

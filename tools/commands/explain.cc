@@ -1,5 +1,7 @@
 // fibshim explain: what a config folder would do with the launches of a recorded kernel, and which clause
 // keeps one from being redirected. Nothing runs.
+#include <nlohmann/json.hpp>
+
 #include "tools/base/diagnostics_output.h"
 #include "tools/commands/commands.h"
 #include "tools/record/explanation.h"

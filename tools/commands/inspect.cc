@@ -2,6 +2,8 @@
 // what a running process has of the shim. The numbers are those that the loader checks solutions
 // against.
 
+#include <nlohmann/json.hpp>
+
 #include "loader/read/file.h"
 #include "loader/read/sha256.h"
 #include "tools/commands/commands.h"

@@ -35,7 +35,7 @@ std::string read_axis(const std::string& text, judge::JudgeOptions* options) {
 
 void add_judge_options(CommandLine* line, judge::JudgeOptions* options) {
   judge::TrialOptions* const trial = &options->trial;
-  line->positional("DIR", &options->folder, "config folder")->required();
+  line->positional("DIR", &options->folder, "config folder").required();
   line->positional("DEFINITION", &options->definitions, "only these definitions");
   const auto axes = std::make_shared<std::vector<std::string>>();
   line->option("--axis", axes.get(), "NAME=N,N...",

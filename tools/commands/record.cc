@@ -12,6 +12,8 @@
 #include <chrono>
 #include <filesystem>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/base/files.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
@@ -405,10 +407,9 @@ int record_command(int argc, const char* const* argv) {
               "the one of the recording)");
   line.choice("--mode", &options.mode, {"observe", "apply"},
               "observe (default): redirect nothing; apply: redirect");
-  line.option("--limit", &options.limit, "BYTES",
-              "the size that the file, and each process's recording, may not exceed: a number, or "
-              "one with kb, mb or gb (default 64 MB)")
-      ->transform(CLI::AsSizeValue(false));
+  line.size("--limit", &options.limit,
+            "the size that the file, and each process's recording, may not exceed: a number, or "
+            "one with kb, mb or gb (default 64 MB)");
   line.choice("--times", &options.times, {"auto", "cupti", "events"},
               "what times kernels: CUPTI where it can, in graphs too (auto, and cupti, which warns "
               "where it cannot), or events on their stream (default: FIBSHIM_RECORD_TIMES, else "

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/base/files.h"
 #include "tools/commands/commands.h"
 #include "tools/judge/records.h"
@@ -18,7 +20,7 @@ int report_command(int argc, const char* const* argv) {
   std::vector<std::string> paths;
   std::string output, title = "fibshim report";
   bool wants_json = false;
-  line.positional("TRACES", &paths, "JSONL files, or folders of them")->required();
+  line.positional("TRACES", &paths, "JSONL files, or folders of them").required();
   line.option("-o,--output", &output, "FILE", "write to this file instead of stdout");
   line.option("--title", &title, "TEXT", "its title");
   line.json(&wants_json, "the records that count, as JSON, instead of the page");

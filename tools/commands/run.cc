@@ -91,12 +91,12 @@ bool parse(int argc, const char* const* argv, Options* options, int* exit_code) 
       "--simulate", &options->simulates,
       "without a GPU: on a simulated driver, which computes the kernels of the folder demo and "
       "of what fibshim init writes; launches of others are counted, and write nothing");
-  auto* const prints_env = line.flag("--print-env", &options->prints_env,
-                                     "print the environment that would be set, and run nothing");
+  const Option prints_env = line.flag("--print-env", &options->prints_env,
+                                      "print the environment that would be set, and run nothing");
   line.choice("--format", &options->format, {"shell", "docker", "kubernetes", "slurm"},
               "of --print-env: shell code (default), a file for docker's --env-file, a container's "
               "env in Kubernetes YAML, an option for srun and sbatch")
-      ->needs(prints_env);
+      .needs(prints_env);
   const bool is_fine = line.parse_with_command(argc, argv, &options->command);
   *exit_code = line.exit_code();
   return is_fine;
@@ -162,9 +162,7 @@ std::string docker_env_file(const Variables& variables) {
 std::string kubernetes_env(const Variables& variables) {
   std::string out = "env:\n";
   for (const auto& [name, value] : variables) {
-    const std::string quoted =
-        nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    out += fmt::format("- name: {}\n  value: {}\n", name, quoted);
+    out += fmt::format("- name: {}\n  value: {}\n", name, json_string(value));
   }
   return out;
 }

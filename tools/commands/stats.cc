@@ -3,6 +3,8 @@
 #include <set>
 #include <thread>
 
+#include <nlohmann/json.hpp>
+
 #include "shim/abi/outcomes.h"
 #include "tools/base/files.h"
 #include "tools/commands/commands.h"

@@ -130,14 +130,14 @@ int suggest_command(int argc, const char* const* argv) {
                    "[OPTIONS] -o DIR FILE KERNEL",
                    "0 fine; 1 the recording cannot be read, has no such kernel, or a file is there "
                    "already; 2 wrong usage.");
-  line.positional("FILE", &options.recording, "what 'fibshim record' wrote")->required();
+  line.positional("FILE", &options.recording, "what 'fibshim record' wrote").required();
   line.positional(
           "KERNEL", &options.kernel,
           "its number in 'fibshim record --summary FILE', its symbol, or a part of its name")
-      ->required();
+      .required();
   line.option("-o,--output", &options.folder, "DIR",
               "write into this folder; other files in it stay")
-      ->required();
+      .required();
   line.option("--name", &options.name, "NAME",
               "what the definition's name begins with (default: the kernel's)");
   line.flag("--force", &options.is_forced,

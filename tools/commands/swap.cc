@@ -8,6 +8,8 @@
 #include <set>
 #include <tuple>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/commands/commands.h"
 #include "tools/counters/control.h"
 #include "tools/counters/folders_in_force.h"
@@ -483,7 +485,7 @@ int swap_command(int argc, const char* const* argv) {
             "all processes of the stats folder, whatever folders they run on; without it a DIR is "
             "refused where these differ");
   line.option("--from", &options.from, "DIR", "only the processes that run on this folder");
-  auto* const job = line.option(
+  const Option job = line.option(
       "--job", &options.job, "NAME|VAR=VALUE",
       "the ranks of this job, by FIBSHIM_JOB or a variable of their environment: all of them, at "
       "once, or none; implies --wait");
@@ -505,7 +507,7 @@ int swap_command(int argc, const char* const* argv) {
   });
   line.check([&] {
     if (!parse_wait(&options)) return "--wait: takes seconds, more than 0 and at most 500";
-    return job->count() > 0 && options.job.empty() ? "--job: needs a name" : "";
+    return job.count() > 0 && options.job.empty() ? "--job: needs a name" : "";
   });
   return line.parse(argc, argv) ? swap(options) : line.exit_code();
 }

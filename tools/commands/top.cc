@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include <fmt/chrono.h>
+#include <nlohmann/json.hpp>
 
 #include "tools/commands/commands.h"
 #include "tools/counters/folders_in_force.h"
@@ -226,7 +227,7 @@ std::string block(const Readings& readings, const Options& options) {
   return out + "\n";
 }
 
-std::string json_line(const Readings& readings, const Options& options) {
+std::string reading_line(const Readings& readings, const Options& options) {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   nlohmann::ordered_json out;
@@ -240,7 +241,7 @@ std::string json_line(const Readings& readings, const Options& options) {
   out["ended"] = static_cast<std::ptrdiff_t>(processes.size()) - live;
   out["refused"] = readings.now().refused.size();
   out["groups"] = groups_to_json(readings.groups(options.by));
-  return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_line(out) + "\n";
 }
 
 // ---- the loop
@@ -273,7 +274,7 @@ class Top {
     if (screen_) {
       is_shown_ = screen_->show(picture(readings_, options_, screen_->size(), wants_colours()));
     } else {
-      is_shown_ = print_data(options_.wants_json ? json_line(readings_, options_)
+      is_shown_ = print_data(options_.wants_json ? reading_line(readings_, options_)
                                                  : block(readings_, options_));
     }
     return is_shown_;

@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/base/terminal.h"
 
 namespace fibshim::tools {

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "tools/counters/counters_files.h"
 

@@ -4,6 +4,8 @@
 #include <functional>
 #include <tuple>
 
+#include <nlohmann/json.hpp>
+
 #include "shim/abi/outcomes.h"
 #include "tools/base/terminal.h"
 

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <map>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "tools/counters/counters_files.h"
 

@@ -10,11 +10,8 @@ namespace fibshim::tools {
 namespace {
 
 std::string label_value(const std::string& text) {
-  // The format is UTF-8; the JSON writer is the one that replaces what is not.
-  const std::string valid = nlohmann::json::parse(
-      nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   std::string out;
-  for (const char c : valid) {
+  for (const char c : valid_utf8(text)) {
     switch (c) {
       case '\\': out += "\\\\"; break;
       case '"': out += "\\\""; break;

@@ -14,6 +14,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <nlohmann/json.hpp>
+
 #include "loader/read/code_hash.h"
 #include "loader/read/demangle.h"
 #include "loader/read/file.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include <fmt/chrono.h>
+#include <nlohmann/json.hpp>
 
 #include "loader/check/choices.h"
 #include "tools/base/diagnostics_output.h"

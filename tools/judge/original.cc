@@ -12,6 +12,7 @@
 #include "shim/plan/plan.h"
 #include "tools/judge/usual_values.h"
 #include "tools/judge/variants.h"
+#include "tools/judge/workloads.h"
 #include "tools/record/kept_image.h"
 #include "tools/record/pattern_fit.h"
 

@@ -6,11 +6,18 @@
 // a launch that leaves part of an output unwritten is none that was made.
 #pragma once
 
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "loader/compile/model.h"
-#include "tools/judge/workloads.h"
+#include "tools/judge/case_data.h"
 #include "tools/record/recording.h"
 
 namespace fibshim::judge {
+
+struct Workload;  // workloads.h, which needs all of nlohmann/json
 
 struct RecordedLaunch {
   const tools::KernelRecord* kernel = nullptr;

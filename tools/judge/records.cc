@@ -169,7 +169,7 @@ Result<void> append_record(const std::string& file, const Json& record) {
       return failed(strerror(errno));
     }
   }
-  line += record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  line += tools::json_line(record) + "\n";
   if (write(fd.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
     return failed(strerror(errno));
   }

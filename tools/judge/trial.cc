@@ -7,6 +7,7 @@
 #include "tools/base/try.h"
 #include "tools/judge/inputs.h"
 #include "tools/judge/sampling.h"
+#include "tools/judge/workloads.h"
 
 namespace fibshim::judge {
 namespace {

@@ -10,10 +10,12 @@
 #include "tools/judge/original_run.h"
 #include "tools/judge/python_reference.h"
 #include "tools/judge/references.h"
-#include "tools/judge/workloads.h"
+#include "tools/judge/case_data.h"
 #include "tools/record/recording.h"
 
 namespace fibshim::judge {
+
+struct Workload;  // workloads.h, which needs all of nlohmann/json
 
 struct Folder {
   CheckReport report;

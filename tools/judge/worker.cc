@@ -12,8 +12,10 @@
 #include <exception>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "tools/base/file_descriptor.h"
+#include "tools/base/terminal.h"
 
 namespace fibshim::judge {
 namespace {
@@ -45,8 +47,7 @@ void write_line(int fd, std::string text) {
   int code = 0;
   try {
     body([&](const nlohmann::ordered_json& message) {
-      write_line(messages,
-                 message.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+      write_line(messages, tools::json_line(message));
     });
   } catch (const std::exception& error) {
     fprintf(stderr, "%s\n", error.what());

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "loader/compile/snapshot_builder.h"
 #include "shim/plan/fit.h"

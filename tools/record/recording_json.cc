@@ -307,9 +307,7 @@ RecordedProcess process_from_json(const nlohmann::json& value) {
   return process;
 }
 
-std::string dump(const nlohmann::ordered_json& value) {
-  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
+std::string dump(const nlohmann::ordered_json& value) { return json_line(value) + "\n"; }
 
 std::string lower_case(std::string text) {
   std::ranges::transform(text, text.begin(),

@@ -1,7 +1,7 @@
 // A recording as JSON Lines: one line on the recording and its processes, then one for each kernel.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "tools/record/recording.h"
 
