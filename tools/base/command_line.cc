@@ -87,6 +87,7 @@ CommandLine::~CommandLine() = default;
 
 Option Option::required() const { return Option(option_->required()); }
 Option Option::needs(Option other) const { return Option(option_->needs(other.option_)); }
+Option Option::takes(int values) const { return Option(option_->expected(values)); }
 size_t Option::count() const { return option_->count(); }
 
 template <class T>

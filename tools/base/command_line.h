@@ -24,6 +24,8 @@ class Option {
   explicit Option(CLI::Option* option) : option_(option) {}
   Option required() const;
   Option needs(Option other) const;
+  // So many values each time.
+  Option takes(int values) const;
   // How often it was given.
   size_t count() const;
 

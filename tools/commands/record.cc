@@ -430,7 +430,7 @@ int record_command(int argc, const char* const* argv) {
   line.number("-n,--top", &options.top, 0u, UINT32_MAX, "N", "of the summary: this many kernels");
   line.option("--compare", &options.compared, "A B",
               "kernels, shapes, counts and times that differ between two recordings; run nothing")
-      ->expected(2);
+      .takes(2);
   line.number("--tolerance", &options.tolerance_percent, 0.0, 1e6, "PERCENT",
               "of --compare: times differ where their means are further apart (default 10)");
   line.json(&options.wants_json, "of the summary and the comparison: print JSON");

@@ -4,6 +4,7 @@
 #include "tools/judge/inputs.h"
 #include "tools/judge/cases.h"
 #include "tools/judge/usual_values.h"
+#include "tools/judge/workloads.h"
 
 namespace fibshim::judge {
 namespace {

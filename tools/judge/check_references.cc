@@ -5,6 +5,7 @@
 #include "tools/base/terminal.h"
 #include "tools/base/try.h"
 #include "tools/judge/inputs.h"
+#include "tools/judge/workloads.h"
 
 namespace fibshim::judge {
 namespace {
