@@ -245,12 +245,10 @@ void write_state(const Ran& ran, std::initializer_list<Stated> counts) {
                             {"ran:curated_n3", ran.curated3},
                             {"ran:curated_n5", ran.curated5},
                             {"ran:curated_n6", ran.curated6},
-                            {"ran:conform_void", ran.nothing}}) {
-    {"ran:conform_void", ran.nothing}, {"ran:conform_split", ran.split},
-        {"ran:conform_join", ran.join}, {
-      "ran:curated_joined", ran.joined
-    }
-  }) {
+                            {"ran:conform_void", ran.nothing},
+                            {"ran:conform_split", ran.split},
+                            {"ran:conform_join", ran.join},
+                            {"ran:curated_joined", ran.joined}}) {
     add(row);
   }
   for (const Stated& row : counts) add(row);
