@@ -72,7 +72,8 @@ TEST(Redirect, CausesNoErrorInTheDriver) {
   for (const char* more : {"--capture", "--threads=4", "--rounds=3"}) {
     const EngineRun run =
         exits(0, PreloadedEngine().run({"--hidden=128", more}, pytorch_config(),
-                                       {{"FIBSHIM_RECORD", make_temporary_dir() + "/recorded"}}));
+                                       {{"FIBSHIM_RECORD", make_temporary_dir() + "/recorded"},
+                                        {"FIBSHIM_RECORD_TIMES", "events"}}));
     EXPECT_GT(run.outcome(kBf16Hit), 0);
     EXPECT_EQ(run.driver_errors(), 0) << more;
   }
