@@ -35,7 +35,7 @@ $(2): private CPPFLAGS += -include $(BUILD)/obj/$(1) -Winvalid-pch
 endef
 ifeq ($(findstring ccache,$(CXX))$(SANITIZE),)
 $(eval $(call precompiled,tests/support/precompiled.h,$(call PRECOMPILED_FOR,tests/loader tests/shim/plan tests/driver/contract tests/fuzz)))
-$(eval $(call precompiled,tests/support/precompiled_json.h,$(filter-out %/plan_test.o,$(call PRECOMPILED_FOR,tests/tools tests/shim tests/conformance))))
+$(eval $(call precompiled,tests/support/precompiled_json.h,$(filter-out $(call PRECOMPILED_FOR,tests/shim/plan),$(call PRECOMPILED_FOR,tests/tools tests/shim tests/conformance))))
 endif
 
 EVERY_IMAGE := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
