@@ -8,5 +8,7 @@ run() {
   FIBSHIM_TEST_RECORD=$1 "$build/tests/conformance_tests" --gtest_brief=1 \
     --gtest_filter="$2:-*NothingIsLoadedAtLaunch:*cuStreamDestroy*"
 }
-run events '*EveryCase*:*EveryHook*:*RandomPrograms.RunWhat*:*Swap.Holds*'
-run cupti '*EveryCase*:*EveryHook*'
+run events '*EveryCase*:*EveryHook*:*RandomPrograms.RunWhat*:*Swap.Holds*' &
+events=$!
+run cupti '*EveryCase*'
+wait $events
