@@ -195,7 +195,8 @@ TEST(Soak, NothingGrowsAndEveryLaunchIsCounted) {
   EXPECT_LT(rise_of(samples, "rss_kib"),
             std::max(1024.0, static_cast<double>(first.at("rss_kib")) * 0.02));
   EXPECT_LT(rise_of(samples, "shim_kib"), kMostShimKib);
-  EXPECT_EQ(last.at("files"), first.at("files"));
+  // More at first, if a swap reads a folder just then.
+  EXPECT_LE(last.at("files"), first.at("files"));
   EXPECT_EQ(last.at("threads"), first.at("threads"));
   printf(
       "%ld s, 8 threads: %ld launches, %ld redirected, %ld programs; RSS %ld -> %ld KiB, the "
