@@ -93,6 +93,17 @@ __device__ inline void arrive_together(Vector& vector, const Vector& other, uint
   vector.pairs[0] ^= other.pairs[0] & zero;
 }
 
+// sums [16, 8] += A [16, 16] * B [16, 8] on the tensor cores. `upper`: rows 0 to 7 of A, `lower`: rows 8 to 15; 0 and 1: its
+// columns 0 to 7 and 8 to 15.
+__device__ inline void multiply(float (&sums)[4], uint32_t upper0, uint32_t lower0, uint32_t upper1,
+                                uint32_t lower1, uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(upper0), "r"(lower0), "r"(upper1), "r"(lower1), "r"(b0), "r"(b1));
+}
+
 // Programmatic dependent launch: waits until what the kernel before this one wrote can be read, then
 // lets the next kernel be scheduled, which waits here in its turn. Without the launch attribute both
 // do nothing.

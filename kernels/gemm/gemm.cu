@@ -65,16 +65,6 @@ __device__ inline Vector load_from_shared(uint32_t at) {
   return v;
 }
 
-// sums [16 rows of A, 8 rows of B] += 16 columns.
-__device__ inline void multiply(float (&sums)[4], uint32_t upper0, uint32_t lower0, uint32_t upper1,
-                                uint32_t lower1, uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(upper0), "r"(lower0), "r"(upper1), "r"(lower1), "r"(b0), "r"(b1));
-}
-
 __device__ inline void store_pair(__nv_bfloat16* to, float2 value) {
   *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(value.x, value.y);
 }

@@ -53,16 +53,6 @@ __device__ inline float exp2_approximately(float x) {
   return y;
 }
 
-// sums [16, 8] += A [16, 16] * B [16, 8]
-__device__ inline void multiply(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t a2,
-                                uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
 // What there is to do, one part of a sequence after the other. Sequences in several parts come first: theirs are the
 // longest. Where every sequence is in one part, and before anything is known, work number i is sequence i.
 class Schedule {

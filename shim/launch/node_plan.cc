@@ -20,21 +20,25 @@ void put_kernel(const NodeParams& original, const Decision& decision, NodeParams
 
 bool is_tracked_kernel(const void* handle) { return find_tracked(handle) != nullptr; }
 
+void read_geometry(const NodeParams& params, const uint32_t (&cluster)[3],
+                   uint32_t (&geometry)[kGeometryCount]) {
+  geometry[kGridX] = params.gridDimX;
+  geometry[kGridY] = params.gridDimY;
+  geometry[kGridZ] = params.gridDimZ;
+  geometry[kBlockX] = params.blockDimX;
+  geometry[kBlockY] = params.blockDimY;
+  geometry[kBlockZ] = params.blockDimZ;
+  for (int i = 0; i < 3; ++i) geometry[kClusterX + i] = cluster[0] == 0 ? 1 : cluster[i];
+  geometry[kSharedMem] = params.sharedMemBytes;
+}
+
 LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3], NodePlan* plan) {
   LaunchRequest request;
   memset(static_cast<void*>(&request), 0, sizeof request);
   request.handle = handle_of(original);
   request.view.params = original.kernelParams;
   request.extra = original.extra;
-  uint32_t* const given = request.view.geometry;
-  given[kGridX] = original.gridDimX;
-  given[kGridY] = original.gridDimY;
-  given[kGridZ] = original.gridDimZ;
-  given[kBlockX] = original.blockDimX;
-  given[kBlockY] = original.blockDimY;
-  given[kBlockZ] = original.blockDimZ;
-  for (int i = 0; i < 3; ++i) given[kClusterX + i] = cluster[0] == 0 ? 1 : cluster[i];
-  given[kSharedMem] = original.sharedMemBytes;
+  read_geometry(original, cluster, request.view.geometry);
   if (original.ctx != nullptr) {
     const ContextScope scope(original.ctx);
     plan->counter = plan_uncounted(&request, &plan->launch);

@@ -25,6 +25,10 @@ inline const void* handle_of(const NodeParams& params) {
 // Whether any pattern knows the kernel, or it is recorded; otherwise plan_node() need not be asked.
 bool is_tracked_kernel(const void* handle);
 
+// The geometry of a node's launch as expressions see it. `cluster`: of its attribute; 0: none.
+void read_geometry(const NodeParams& params, const uint32_t (&cluster)[3],
+                   uint32_t (&geometry)[kGeometryCount]);
+
 // Plans a node, and counts nothing. `cluster`: of the original; 0: none. Within a read section.
 LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3], NodePlan* plan);
 

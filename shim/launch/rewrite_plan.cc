@@ -14,19 +14,6 @@
 namespace fibshim {
 namespace {
 
-// As expressions see it, in the order of GeometryIndex.
-void fill_geometry(const NodeParams& params, const uint32_t (&cluster)[3],
-                   uint32_t (&out)[kGeometryCount]) {
-  out[kGridX] = params.gridDimX;
-  out[kGridY] = params.gridDimY;
-  out[kGridZ] = params.gridDimZ;
-  out[kBlockX] = params.blockDimX;
-  out[kBlockY] = params.blockDimY;
-  out[kBlockZ] = params.blockDimZ;
-  for (int i = 0; i < 3; ++i) out[kClusterX + i] = cluster[0] == 0 ? 1 : cluster[i];
-  out[kSharedMem] = params.sharedMemBytes;
-}
-
 // Appends the member's arguments to the call's.
 bool add_arguments(const MemberLaunch& member, uint32_t* used, RewriteCall* out) {
   const Record& record = *member.record;
@@ -86,7 +73,7 @@ bool read_call(const Generation& generation, const Rewrite& rewrite, const Membe
   uint32_t used = 0;
   for (uint32_t i = 0; i < rewrite.member_count; ++i) {
     if (used != rewrite.first_param[i] || !add_arguments(members[i], &used, out)) return false;
-    fill_geometry(members[i].params, members[i].cluster, out->geometry[i]);
+    read_geometry(members[i].params, members[i].cluster, out->geometry[i]);
     for (uint32_t k = 0; i != 0 && k < kGeometryCount; ++k) {
       if (used == kMaxParams) return false;
       out->params[used] = &out->geometry[i][k];
@@ -144,7 +131,7 @@ bool holds_for_node(const LaunchPlan& plan, const NodeParams& params,
   LaunchView view;
   view.params = plan.arguments;
   view.captures = plan.candidate->captures;
-  fill_geometry(params, cluster, view.geometry);
+  read_geometry(params, cluster, view.geometry);
   return pattern_holds(*plan.candidate, view);
 }
 

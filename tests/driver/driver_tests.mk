@@ -33,7 +33,6 @@ $(SIM_VERSIONED_LIB): $(SIM_OBJ) tests/driver/exports.map $(PRIVATE_LIBELF)
 	  -Wl,-rpath,'$$ORIGIN/../../lib' $(SIM_LINK)
 
 # Apart from the driver: tests say which programs find it.
-SIM_CUPTI := $(BUILD)/sim/cupti/libcupti.so.13
 $(SIM_CUPTI): $(BUILD)/obj/tests/driver/cupti/simcupti.o
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
