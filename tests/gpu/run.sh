@@ -197,6 +197,7 @@ run "two devices" "$python" "$here/two_devices.py"
 # ---- whole models
 
 run "whole models" "$python" "$here/models.py"
+run "decoding under transformers and JAX" "$python" "$here/decode_hosts.py"
 
 # ---- the worked example of tools/doc/example.md
 
