@@ -352,9 +352,8 @@ uint64_t control_offset() { return kControlAt; }
 
 StepTimes* own_step_times() {
   FileHeader* const file = g_counters.file_header.load(std::memory_order_acquire);
-  return file == nullptr
-             ? nullptr
-             : reinterpret_cast<StepTimes*>(reinterpret_cast<char*>(file) + kStepsAt);
+  return file == nullptr ? nullptr
+                         : reinterpret_cast<StepTimes*>(reinterpret_cast<char*>(file) + kStepsAt);
 }
 
 namespace {
