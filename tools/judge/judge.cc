@@ -11,6 +11,7 @@
 #include "loader/check/choices.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/try.h"
+#include "tools/judge/batch_invariance.h"
 #include "tools/judge/check_references.h"
 #include "tools/judge/gpu_lock.h"
 #include "tools/judge/inputs.h"
@@ -81,6 +82,10 @@ class Judge {
     trial_.data_root = root;
     trial_.originals = options_.originals;
 
+    if (options_.checks_batch_invariance) {
+      if (!probe()) return kExitWrong;
+      return check_batch_invariance(folder_, chosen_, options_, context_.device, command_);
+    }
     if (options_.keeps && !kept_.read(folder_.model, command_)) return kExitWrong;
     if (!probe()) return kExitWrong;
     read_earlier();

@@ -199,16 +199,20 @@ Result<CaseData> Trial::make_data(const Call& call, const Workload& workload,
   };
   if (workload.original != nullptr) data.scalars = workload.original->scalars;
   FIBSHIM_TRY(make_inputs({definition, subject_.op, axes, run, range_of}, &data));
-  const bool states_eps = data.scalars.count("eps") != 0;
-  call.add_scalars(run, &data);
+  add_numbers(call, run, &data);
+  return data;
+}
+
+void Trial::add_numbers(const Call& call, int run, CaseData* data) const {
+  const bool states_eps = data->scalars.count("eps") != 0;
+  call.add_scalars(run, data);
   // A kernel that takes eps gets others, too; one that does not is held to the reference's own.
   constexpr double kEpsFactors[] = {1, 10, 1e4};
-  if (data.scalars.count("eps") == 0) {
-    data.scalars["eps"] = eps_of(definition);
+  if (data->scalars.count("eps") == 0) {
+    data->scalars["eps"] = eps_of(*subject_.definition);
   } else if (call.takes("eps") && !states_eps && !python_ && !call.is_pinned("eps")) {
-    data.scalars["eps"] *= kEpsFactors[run % 3];
+    data->scalars["eps"] *= kEpsFactors[run % 3];
   }
-  return data;
 }
 
 Result<bool> Trial::run_once(const Call& call, const Workload& workload, const AxisValues& axes,
