@@ -59,6 +59,7 @@ class FolderCheck {
     read_all();
     check_all_choices();
     check_solutions();
+    leave_out_variant_solutions();
     report_missing();
     finish_trust();
     for (OneFolder& folder : folders_) {
@@ -463,6 +464,21 @@ class FolderCheck {
         at_->trust.look_at(image.relative, facts.stamp);
         at_->entries.push_back({image.relative, facts.size_bytes, facts.hash});
       }
+    }
+  }
+
+  // One folder that requires it does so for all of them.
+  void leave_out_variant_solutions() {
+    for (const FolderSettings& settings : settings_) {
+      model_.settings.requires_batch_invariant |= settings.requires_batch_invariant;
+    }
+    for (SolutionSpec& solution : model_.solutions) {
+      if (!model_.settings.requires_batch_invariant || solution.batch_invariant == true) continue;
+      solution.lacks_invariance = true;
+      diagnostics_.add(Rule::not_batch_invariant, solution.launch_mark,
+                       "solution " + quoted(solution.name.name) +
+                           " is not used: it does not claim to be batch-invariant, which " +
+                           kSettingsFile + " requires");
     }
   }
 

@@ -18,6 +18,10 @@ class Binder {
         scope_(pattern, definition) {}
 
   BindingSpec bind() {
+    if (solution_.lacks_invariance) {
+      binding_.state = BindingState::refused;  // `check` says it once for each solution
+      binding_.reason = "it does not claim to be batch-invariant, which fibshim.json requires";
+    }
     check_axes();
     check_dtypes();
     check_writes();

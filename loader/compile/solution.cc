@@ -72,7 +72,7 @@ class SolutionReader {
     solution_.launch_mark = launch.mark();
     accept_only(launch,
                 {"kernel", "images", "grid", "block", "cluster", "shared_mem", "arguments", "where",
-                 "when", "benefit", "pdl", "reads_before_wait"},
+                 "when", "benefit", "pdl", "reads_before_wait", "batch_invariant"},
                 what, diagnostics_);
     if (const auto kernel = read_name(require_member(launch, "kernel", what, diagnostics_),
                                       "\"kernel\"", diagnostics_)) {
@@ -105,6 +105,8 @@ class SolutionReader {
     solution_.waits_for_previous =
         read_boolean(launch.find("pdl"), "\"pdl\"", diagnostics_).value_or(false);
     read_early_arguments(launch.find("reads_before_wait"));
+    solution_.batch_invariant =
+        read_boolean(launch.find("batch_invariant"), "\"batch_invariant\"", diagnostics_);
     find_next_may_begin();
   }
 

@@ -78,6 +78,8 @@ struct SolutionSpec {
   Mark pdl_mark;
   uint32_t early_params = 0;   // "reads_before_wait": bits of `arguments`
   uint8_t next_may_begin = 0;  // 1 and the place of kNextMayBegin among `arguments`; 0: it is none
+  std::optional<bool> batch_invariant;  // as it claims; nothing: it says neither
+  bool lacks_invariance = false;        // a folder requires the claim, and it is not made
   SolutionOnError on_error = SolutionOnError::unset;  // fibshim.json's for its definition
   // Arguments that "verify" supplies where no pattern does: a baseline's own.
   std::vector<std::pair<std::string, ValueType>> judged_arguments;

@@ -172,6 +172,7 @@ constexpr size_t kMostReported = 8;  // files that others can write
 
 constexpr std::string_view kDefinitions = "definitions";
 constexpr std::string_view kFormat = "format";
+constexpr std::string_view kRequireBatchInvariant = "require_batch_invariant";
 
 constexpr std::string_view kPrefix = "FIBSHIM_";
 
@@ -387,6 +388,7 @@ FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics) {
   }
   names.emplace_back(kDefinitions);
   names.emplace_back(kFormat);
+  names.emplace_back(kRequireBatchInvariant);
   for (const JsonValue::Member& member : root.members()) {
     const JsonValue value = root.value_of(member);
     if (member.key == kDefinitions) {
@@ -394,6 +396,11 @@ FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics) {
       continue;
     }
     if (member.key == kFormat) continue;  // is_known_format()
+    if (member.key == kRequireBatchInvariant) {
+      settings.requires_batch_invariant =
+          read_boolean(value, quoted(kRequireBatchInvariant), diagnostics).value_or(false);
+      continue;
+    }
     const SettingInfo* const found = find_setting(member, names, diagnostics);
     if (found == nullptr) continue;
     if (!found->is_allowed_in_folder) {

@@ -78,6 +78,8 @@ struct FolderSetting {
 struct FolderSettings {
   std::vector<std::pair<std::string, FolderSetting>> of_process;  // names with the FIBSHIM_ prefix
   std::vector<DefinitionSetting> of_definitions;
+  // Only solutions that claim batch invariance are used.
+  bool requires_batch_invariant = false;
 
   // What holds for a definition: its own name's, else the first glob's that fits it. May be null.
   const DefinitionSetting* find(const std::string& definition) const;

@@ -18,9 +18,10 @@ struct CUstream_st;
 
 namespace fibshim {
 
-inline constexpr uint32_t kRecorderApiVersion = 3;
+inline constexpr uint32_t kRecorderApiVersion = 4;
 
 struct EventPair;
+struct KeptTensors;
 
 // Where and how this process records. A forked child's answer may differ from its parent's.
 struct RecordingSettings {
@@ -67,13 +68,21 @@ struct LaunchToRecord {
   bool has_captures;         // some stream of the process captures: nothing is timed
   CUstream_st* stream;       // the driver's own special values for the default streams
   const uint32_t* geometry;  // in the order of GeometryIndex; null: only the driver knows it
-  Outcome outcome;           // set before end_launch, as is `arguments`
+  Outcome outcome;           // set before end_launch
   void* const* arguments;    // one pointer for each parameter; null: they cannot be read
+
+  // What some pattern reads it as; `pattern` is null where none does.
+  const char* pattern;
+  const char* definition;
+  const int64_t* captures;  // the pattern's
+  uint32_t series;     // of the counters: one for each pattern, definition, solution and device
+  bool runs_original;  // not a solution in its place
 
   // Left by begin_launch for end_launch.
   RecordedKernel* kernel;
   RecordedGeometry* known_geometry;
   EventPair* timing;
+  KeptTensors* kept_tensors;
 };
 
 struct RecorderApi {

@@ -1,6 +1,9 @@
 #include "shim/launch/recording.h"
 
+#include <string.h>
+
 #include "shim/base/log.h"
+#include "shim/counters/counters.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/real_dl.h"
 #include "shim/driver/stream_context.h"
@@ -42,6 +45,21 @@ void set_kernel(LaunchToRecord* launch, const Record* record) {
   launch->known_kernel = &const_cast<Record*>(record)->recorded;
 }
 
+void set_reading(LaunchToRecord* launch, const LaunchPlan& plan) {
+  launch->arguments = plan.arguments;
+  launch->runs_original = plan.action == LaunchAction::original;
+  if (plan.candidate == nullptr || plan.decision == nullptr || plan.arguments == nullptr) return;
+  // One whose own where does not hold came near, and is no call of the definition.
+  LaunchView view;
+  view.params = plan.arguments;
+  view.captures = plan.candidate->captures;
+  memcpy(view.geometry, launch->geometry, sizeof view.geometry);
+  if (plan.outcome == Outcome::fallback_where && !pattern_holds(*plan.candidate, view)) return;
+  launch->series = plan.decision->series;
+  launch->captures = plan.candidate->captures;
+  names_of_series(launch->series, &launch->pattern, &launch->definition);
+}
+
 void record(LaunchToRecord* launch) {
   g_recorder->begin_launch(launch);
   g_recorder->end_launch(launch, true);
@@ -71,12 +89,12 @@ void LaunchRecording::begin(const LaunchRequest& request, const LaunchPlan& plan
                                                                              : request.stream;
   launch_.has_captures = g_active_captures.load(std::memory_order_relaxed) != 0;
   launch_.is_node = launch_.has_captures && is_capturing(launch_.stream, false);
+  set_reading(&launch_, plan);
   g_recorder->begin_launch(&launch_);
 }
 
 void LaunchRecording::finish(CUresult result) {
   launch_.outcome = plan_->outcome;
-  launch_.arguments = plan_->arguments;
   g_recorder->end_launch(&launch_, result == CUDA_SUCCESS);
 }
 
@@ -98,7 +116,7 @@ void record_node(const CUDA_KERNEL_NODE_PARAMS_v2& original, const LaunchPlan& p
   launch.is_node = true;
   launch.geometry = geometry;
   launch.outcome = plan.outcome;
-  launch.arguments = plan.arguments;
+  set_reading(&launch, plan);
   record(&launch);
 }
 

@@ -7,6 +7,7 @@
 #include "shim/record/launch_timer.h"
 #include "shim/record/recording_file.h"
 #include "shim/record/run_tracer.h"
+#include "shim/record/tensor_capture.h"
 
 namespace fibshim {
 namespace {
@@ -298,11 +299,13 @@ void start(const RecorderHost& host) {
   g_recorder.host = &host;
   start_timer(host);
   start_tracer(host);
+  start_tensors(host);
 }
 
 void begin_launch(LaunchToRecord* launch) {
   launch->known_geometry = nullptr;
   launch->timing = nullptr;
+  begin_tensors(launch);
   launch->kernel = launch->symbol == nullptr ? nullptr : kernel_of(*launch);
   RecordedKernel* const kernel = launch->kernel;
   if (kernel != nullptr) trace_launch(launch->is_node);
@@ -319,6 +322,7 @@ void end_launch(LaunchToRecord* launch, bool has_succeeded) {
   RecordedKernel* const kernel = launch->kernel;
   EventPair* const timing = launch->timing;
   launch->timing = nullptr;
+  end_tensors(launch, has_succeeded);
   if (!has_succeeded) {
     cancel_timing(timing);
     if (kernel != nullptr && !launch->is_node) untrace_launch();
@@ -335,6 +339,11 @@ void end_launch(LaunchToRecord* launch, bool has_succeeded) {
   count_launch(*launch);
 }
 
+void end_context() {
+  drop_events();
+  unpin_tensors();
+}
+
 void lock_for_fork() { g_recorder.lock.lock(); }
 
 void unlock_after_fork(bool is_child) {
@@ -342,12 +351,13 @@ void unlock_after_fork(bool is_child) {
     leave_file_to_parent();
     forget_events_in_child();
     stop_tracing_in_child();
+    stop_tensors_in_child();
   }
   g_recorder.lock.unlock_after_fork(is_child);
 }
 
 constexpr RecorderApi kApi = {start,       begin_launch,  end_launch,
-                              drop_events, lock_for_fork, unlock_after_fork};
+                              end_context, lock_for_fork, unlock_after_fork};
 
 }  // namespace
 }  // namespace fibshim

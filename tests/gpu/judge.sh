@@ -33,6 +33,22 @@ for folder in "$build"/config/*; do
   esac
   check "verify $(basename "$folder")" "$build/bin/fibshim" verify -q "$folder" -o "$work/records"
 done
+# Of cublas without the patterns, whose launches verify does not make: verify makes one for each solution then.
+for folder in "$build"/config/*; do
+  name=${folder##*/}
+  case $name in
+    flash_attention)
+      echo "SKIP batch invariance of $name: how many parts a sequence has is FlashAttention's scheduler's to say, by the batch"
+      continue
+      ;;
+    cublas)
+      mkdir "$work/cublas"
+      cp -r "$folder/definitions" "$folder/solutions" "$work/cublas"
+      folder=$work/cublas
+      ;;
+  esac
+  check "batch invariance of $name, as its solutions claim" "$build/bin/fibshim" verify -q --batch-invariant "$folder"
+done
 check "verify demo by the definitions' own references" \
   "$build/bin/fibshim" verify -q --python "$python" "$build/config/demo"
 # PyTorch's own kernel, recorded, is the reference of what replaces it.
@@ -41,6 +57,16 @@ check "record PyTorch's kernel with its image" \
   "$python" -c "import torch, torch.nn.functional as F; x=torch.randn(33,4096,device='cuda',dtype=torch.bfloat16); w=torch.randn(4096,device='cuda',dtype=torch.bfloat16); F.rms_norm(x,(4096,),w,1e-6); torch.cuda.synchronize()"
 check "verify against PyTorch's kernel" \
   "$build/bin/fibshim" verify "$build/config/pytorch" rmsnorm_h4096 --against-original "$work/torch.jsonl"
+# Tensors of a program as workloads: judged and timed here, read by flashinfer-bench.
+check "record tensors of PyTorch" \
+  "$build/bin/fibshim" record -o "$work/tensors.jsonl" -c "$build/config/pytorch" --tensors "$work/tensors" -- \
+  "$python" "$here/workloads.py" run
+check "verify the workloads recorded" \
+  "$build/bin/fibshim" verify "$build/config/pytorch" rmsnorm_h4096 softmax_v32000 --axis batch_size=1 --workloads "$work/tensors"
+check "bench the workloads recorded" \
+  "$build/bin/fibshim" bench "$build/config/pytorch" rmsnorm_h4096 --iterations 5 \
+  --workloads "$work/tensors/workloads/rmsnorm/rmsnorm_h4096.jsonl"
+"$python" "$here/workloads.py" load "$work/tensors"
 check "bench demo" "$build/bin/fibshim" bench -q "$build/config/demo" -o "$work/records" \
   --axis batch_size=1,1024
 check "report" "$build/bin/fibshim" report "$work/records" -o "$work/report.html"

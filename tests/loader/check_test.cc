@@ -97,6 +97,8 @@ const Fault kFaults[] = {
      "wrong-type"},
     {"AxisOfAnotherKind", kDefinitionPath, R"("var")", R"("dynamic")", "6:22", "bad-value"},
     {"NegativeAxis", kDefinitionPath, R"("value": 64)", R"("value": -64)", "5:37", "bad-value"},
+    {"NumberForABatchInvariance", kSolutionPath, R"("grid")", R"("batch_invariant": 1, "grid")",
+     "11:24", "wrong-type"},
     {"ReadsBeforeAWaitThatItLacks", kSolutionPath, R"("grid")",
      R"("reads_before_wait": ["x"], "grid")", "11:26", "bad-value"},
     {"ReadsBeforeTheWaitWhatItIsNotGiven", kSolutionPath, R"("grid")",
@@ -601,7 +603,7 @@ TEST(Check, EveryRuleHasATest) {
       refused-expression dropped-scalar shadowed-pattern unrouted-pattern
       unsolved-definition no-image-for-gpu mode-off folder-format kernel-tensors
       unserved-range shadowed shadowed-definition shadowed-solution
-      schema measured-slower unmeasured)");
+      schema measured-slower unmeasured not-batch-invariant split-invariance)");
   std::set<std::string> tested(others.begin(), others.end());
   for (const Fault& fault : kFaults) tested.insert(fault.rule);
   for (const Fault& fault : kOddities) tested.insert(fault.rule);

@@ -103,6 +103,48 @@ TEST(Choices, SizesThatNoSolutionIsForAreANote) {
   }
 }
 
+// All of a definition's solutions claim it, or none: a row's batch decides which of them computes it.
+TEST(Choices, OneThatClaimsBatchInvarianceBesideOneThatDoesNotIsAWarning) {
+  constexpr char kFew[] = R"("when": ["rows <= 8"], "batch_invariant": true,)";
+  for (const char* const claim : {"", R"( "batch_invariant": false,)"}) {
+    const TestFolder folder;
+    make_two(folder, kFew, std::string(R"("when": ["rows > 8"],)") + claim);
+    EXPECT_EQ(all_of(advise(folder)),
+              folder.path(kSolutionPath) +
+                  ":5:13: warning: solution \"my-scale\" claims to be batch-invariant, but "
+                  "\"other\", for other sizes of definition \"scale_n64\", does not "
+                  "[split-invariance]\n");
+  }
+  const TestFolder folder;
+  make_two(folder, kFew, R"("when": ["rows > 8"], "batch_invariant": true,)");
+  EXPECT_EQ(all_of(advise(folder)), "");
+}
+
+// What does not claim it is refused, and the other serves the sizes of both.
+TEST(Choices, AFolderMayRequireBatchInvariance) {
+  const TestFolder folder;
+  make_two(folder, R"("benefit": 1,)", R"("batch_invariant": true,)");
+  folder.write("fibshim.json", R"({"require_batch_invariant": true})");
+  const CheckReport report = check_folder(folder.path());
+  ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+  EXPECT_EQ(all_of(report),
+            folder.path(kSolutionPath) +
+                ":5:13: warning: solution \"my-scale\" is not used: it does not claim to be "
+                "batch-invariant, which fibshim.json requires [not-batch-invariant]\n");
+  const Snapshot& snapshot = *report.snapshot;
+  const Binding* const bindings = snapshot.begin(snapshot.bindings);
+  ASSERT_EQ(snapshot.bindings.count, 2u);
+  EXPECT_EQ(bindings[0].state, BindingState::refused);
+  EXPECT_EQ(bindings[1].state, BindingState::ready);
+  EXPECT_STREQ(snapshot.text(bindings[0].reason),
+               "it does not claim to be batch-invariant, which fibshim.json requires");
+  // `false` and a folder that does not ask.
+  folder.write("fibshim.json", R"({"require_batch_invariant": false})");
+  EXPECT_EQ(check_folder(folder.path()).ready_binding_count, 2u);
+  folder.write("fibshim.json", R"({"require_batch_invariant": "yes"})");
+  EXPECT_CONTAINS(all_of(check_folder(folder.path())), "fibshim.json:1:29: error: ");
+}
+
 TEST(Choices, AWhenTakesTheAxesOfTheDefinitionAndNothingElse) {
   const struct {
     const char* when;

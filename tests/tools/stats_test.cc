@@ -112,6 +112,69 @@ TEST_F(Stats, AddsUpShardsAndProcesses) {
   EXPECT_EQ(json["counters"].size(), 3u);
 }
 
+// Ranks of one job: how often, on which device and in which order they met a launch does not matter.
+TEST_F(Stats, TellsRanksOfAJobApartThatRunDifferentKernels) {
+  const auto rank = [&](uint64_t pid, const std::string& solution, uint64_t launches,
+                        const char* job = "JOB=7") {
+    CountersFileBuilder builder(pid, 1);
+    builder.add_config("/etc/fibshim/pytorch", 0xabc);
+    builder.control.status.version = 2;
+    CountersFileBuilder::copy(builder.control.status.job, job);
+    const auto add = [&](const char* definition, const std::string& by) {
+      builder.count(builder.add_series("p", definition, 0, static_cast<int16_t>(pid % 2), by),
+                    Outcome::hit, launches);
+    };
+    if (pid % 2 == 0) add("shared", "s");
+    add("d", solution);
+    if (pid % 2 == 1) add("shared", "s");
+    builder.count(0, Outcome::untracked, launches);
+    write(builder);
+  };
+  rank(kNoSuchPid, "fast", 1);
+  EXPECT_CONTAINS(exits(1, stats({"--diff"})).err, "nothing to compare");
+  rank(kNoSuchPid + 1, "fast", 100);
+  rank(kNoSuchPid + 9, "slow", 1, "JOB=8");  // of another job
+  CountersFileBuilder idle(kNoSuchPid + 3, 1);
+  idle.control.status.version = 2;
+  CountersFileBuilder::copy(idle.control.status.job, "JOB=7");
+  write(idle);
+  const ProgramResult alike = exits(0, stats({"--diff"}));
+  EXPECT_CONTAINS(alike.out, "job JOB=7: they decide alike\n");
+  EXPECT_EQ(alike.out.find("DEFINITION"), std::string::npos);
+  const std::string saved = folder_ / "saved.json";
+  exits(0, stats({"--json", "--output", saved}));
+  EXPECT_CONTAINS(exits(0, stats({"--diff", saved})).out, "they decide alike");
+
+  rank(kNoSuchPid + 2, "slow", 1);
+  const ProgramResult result = exits(1, stats({"--diff"}));
+  EXPECT_CONTAINS(result.out, "job JOB=7: they decide differently\n");
+  EXPECT_CONTAINS(result.out,
+                  "d           fast      p        hit      000000000000  pid 4194399, pid 4194400  "
+                  "pid 4194401\n");
+  EXPECT_CONTAINS(result.out,
+                  "d           slow      p        hit      000000000000  pid 4194401  "
+                  "             pid 4194399, pid 4194400\n");
+  const auto json = parse_json(exits(1, stats({"--diff", "--json"})).out);
+  EXPECT_EQ(json["same"], false);
+  EXPECT_EQ(json["groups"][0]["fingerprints"].size(), 2u);
+  EXPECT_EQ(json["groups"][0]["differences"].size(), 2u);
+  EXPECT_EQ(json["groups"].size(), 1u);  // JOB=8 has but one rank
+  const auto processes = parse_json(stats({"--json"}).out)["processes"];
+  EXPECT_EQ(processes[0]["decisions"], processes[1]["decisions"]);
+  EXPECT_NE(processes[0]["decisions"], processes[2]["decisions"]);
+  EXPECT_EQ(processes[3]["decisions"], "");
+
+  // The other job's rank has that solution, too: all processes together are as they were.
+  EXPECT_EQ(stats({"--diff", saved}).exit_code, 0);
+  EXPECT_CONTAINS(exits(1, stats({"--diff", "--pid", "4194399", saved})).out, "earlier");
+  EXPECT_EQ(stats({"--diff", "--pid", "4194399", "--definition", "s*", saved}).exit_code, 0);
+  EXPECT_CONTAINS(exits(1, stats({"--diff", folder_ / "none"})).err, "none");
+  write_text(folder_ / "other.json", "{}");
+  EXPECT_CONTAINS(exits(1, stats({"--diff", folder_ / "other.json"})).err, "not what");
+  EXPECT_CONTAINS(exits(2, stats({saved})).err, "FILE is for --diff");
+  EXPECT_CONTAINS(exits(2, stats({"--diff", "--rate", "1"})).err, "--diff takes");
+}
+
 TEST_F(Stats, PrintsJson) {
   write(engine());
   const ProgramResult result = exits(0, stats({"--json"}));
@@ -142,7 +205,8 @@ TEST_F(Stats, PrintsJson) {
            {"refusal", ""},
            {"images", {{"count", 0}, {"bytes", 0}, {"kept_count", 0}, {"kept_bytes", 0}}}}},
          {"devices", {{{"ordinal", 0}, {"sm", 90}, {"name", "NVIDIA H200"}}}},
-         {"file", "4194399-50.counters"}}}},
+         {"file", "4194399-50.counters"},
+         {"decisions", "5e46f463fe788648"}}}},
       {"counters",
        {{{"config", "/etc/fibshim/pytorch"},
          {"digest", "00000000000000000000000000000abc"},
@@ -530,6 +594,7 @@ TEST_F(Stats, PrintsEachProcessOnItsOwn) {
   EXPECT_CONTAINS(table.out,
                   "pid 4194399 (ended, mode apply): engine --serve\n"
                   "  config /etc/fibshim/pytorch (000000000000)\n"
+                  "  decisions 5e46f463fe788648\n"
                   "  device 0: NVIDIA H200, sm_90\n");
   EXPECT_CONTAINS(table.out, "pid 4194400 ");
   EXPECT_CONTAINS(table.out, "238 launches: 200 hit");

@@ -40,8 +40,10 @@ void add_judge_options(CommandLine* line, judge::JudgeOptions* options) {
   const auto axes = std::make_shared<std::vector<std::string>>();
   line->option("--axis", axes.get(), "NAME=N,N...",
                "values of a variable axis: batch_size=1,7,64 (may be repeated)");
-  line->option("--workloads", &options->workloads, "DIR",
-               "the dataset whose workloads/ are recorded cases (default: the config folder)");
+  line->option(
+      "--workloads", &options->workloads, "FILE|DIR",
+      "the dataset whose workloads/ are recorded cases, such as `fibshim record --tensors` "
+      "makes, or one .jsonl file of them (default: the config folder)");
   line->option(
       "--recording", &options->recording, "FILE",
       "what `fibshim record` wrote of a program: values of a launch that nothing else states "

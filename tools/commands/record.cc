@@ -18,6 +18,8 @@
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/folder_list.h"
+#include "tools/judge/tensor_capture.h"
+#include "tools/base/setting_values.h"
 #include "tools/processes/installation.h"
 #include "tools/record/comparison.h"
 #include "tools/record/kept_image.h"
@@ -50,6 +52,9 @@ struct Options {
   bool skips_check = false;
   bool is_forced = false;
   bool simulates = false;
+  std::string tensors;  // the dataset to make; empty: none
+  std::string tensors_keep;
+  judge::CaptureOptions capture;
   std::vector<std::string> command;
 };
 
@@ -250,9 +255,66 @@ bool keep_images(const Options& options, const std::string& folder) {
   return kept.has_value();
 }
 
+// ---- tensors
+
+// The folders whose patterns say what is a call of which definition.
+bool read_model(const Options& options, FolderModel* model) {
+  const std::string config =
+      options.config.empty() ? resolve_settings({})[SettingId::config].value : options.config;
+  if (config.empty()) {
+    print_message(
+        "record",
+        "--tensors needs a config folder, whose definitions say what tensors there are: -c DIR");
+    return false;
+  }
+  CheckOptions check;
+  check.model = model;
+  const CheckReport report = check_folder(config, check);
+  if (report.snapshot != nullptr) return true;
+  print_message("record", "the config folder has mistakes:\n{}", format_findings(report));
+  return false;
+}
+
+// Puts the plan where the processes look for it. False: there is none.
+bool plan_tensors(const Options& options, const std::string& folder) {
+  FolderModel model;
+  if (!read_model(options, &model)) return false;
+  std::vector<std::string> notes;
+  const auto plan = judge::make_tensor_plan(model, options.capture, &notes);
+  for (const std::string& note : notes) print_message("record", printable(note));
+  const std::string fault =
+      plan ? write_file(folder + "/" + kTensorPlanFile, *plan) : plan.error().message;
+  if (!fault.empty()) print_message("record", "--tensors: {}", printable(fault));
+  return fault.empty();
+}
+
+// Makes the dataset. False: not all of it.
+bool keep_tensors(const Options& options, const std::string& folder) {
+  FolderModel model;
+  if (!read_model(options, &model)) return false;
+  const mode_t before = umask(077);  // the program's own data
+  const auto kept = judge::write_workloads(model, folder, options.tensors);
+  umask(before);
+  if (!kept) {
+    print_message("record", printable(kept.error().message));
+    return false;
+  }
+  for (const std::string& fault : kept->faults) print_message("record", printable(fault));
+  for (const auto& [why, launches] : kept->losses) {
+    print_message("record", "{} not kept: {}", counted(launches, "launch", "launches"), why);
+  }
+  print_message(
+      "record", "{} ({}, {} more like them) of {} in {}{}", counted(kept->workloads, "workload"),
+      format_bytes(kept->bytes), kept->duplicates, counted(kept->processes, "process", "processes"),
+      printable(options.tensors),
+      options.capture.keeps_statistics ? "" : ": tensors of the program, which may be private");
+  return kept->faults.empty();
+}
+
 // Gathers a last time. False: not all of it could be read or written.
 bool finish(const Options& options, const std::string& folder, Gatherer* gatherer) {
-  const bool is_written = gatherer->gather(true) && keep_images(options, folder);
+  bool is_written = gatherer->gather(true) && keep_images(options, folder);
+  if (!options.tensors.empty()) is_written = keep_tensors(options, folder) && is_written;
   const Recording& recording = gatherer->recording();
   report_losses(recording);
   const auto running = std::ranges::count_if(recording.processes, &RecordedProcess::is_alive);
@@ -278,6 +340,11 @@ bool finish(const Options& options, const std::string& folder, Gatherer* gathere
 int record_program(const Options& options) {
   const std::string folder = absolute_path(options.output) + ".parts";
   if (!make_folder(folder)) return kExitWrong;
+  if (!options.tensors.empty() && !plan_tensors(options, folder)) {
+    std::error_code error;
+    fs::remove_all(folder, error);
+    return kExitWrong;
+  }
   Gatherer gatherer(options, folder);
   Progress progress(options.shows_progress);
   sigset_t before;
@@ -385,6 +452,7 @@ int convert(const Options& options) {
   Gatherer gatherer(options, options.from);
   if (!gatherer.gather(true) || !keep_images(options, options.from)) return kExitWrong;
   report_losses(gatherer.recording());
+  if (!options.tensors.empty() && !keep_tensors(options, options.from)) return kExitWrong;
   print_message("record", "{} in {}", gatherer.counts(), printable(options.output));
   return gatherer.recording().refused.empty() ? kExitFine : kExitWrong;
 }
@@ -417,6 +485,21 @@ int record_command(int argc, const char* const* argv) {
   line.option("--keep-images", &options.keep_images, "GLOB",
               "keep the images of kernels whose symbol fits, for `fibshim verify "
               "--against-original`: in FILE.images, each once, in all within the limit");
+  line.option("--tensors", &options.tensors, "DIR",
+              "keep inputs and outputs of launches that the config folder's patterns know, as "
+              "FlashInfer Trace workloads in this folder, which is made; they are the program's "
+              "own data");
+  line.option("--tensors-of", &options.capture.definitions, "GLOB",
+              "of these definitions alone (may be repeated)");
+  line.option("--tensors-keep", &options.tensors_keep, "POLICY",
+              "which launches of a definition each process keeps: first:K, every:N, shape:K (K of "
+              "each shape), axis:NAME:K (K for each value of an axis) (shape:3)");
+  line.size("--tensors-limit", &options.capture.limit_bytes,
+            "the size that no process's tensors may exceed (default 1 GB)");
+  line.number("--tensors-seconds", &options.capture.seconds, 1u, UINT32_MAX, "S",
+              "keep nothing later than this after the first launch of a definition");
+  line.flag("--tensors-stats", &options.capture.keeps_statistics,
+            "keep statistics alone: least, largest, mean, deviation, NaN and infinities");
   line.flag("--progress", &options.shows_progress,
             "say how far it is, also where stderr is no terminal");
   line.flag("--no-check", &options.skips_check, "do not check the config folder first");
@@ -451,6 +534,16 @@ int record_command(int argc, const char* const* argv) {
     }
     if (options.wants_json) return "--json goes with --summary or --compare";
     if (!options.keep_images.empty() && !runs) return "--keep-images goes with a command";
+    const judge::CaptureOptions unset;
+    const bool has_tensor_options =
+        !options.tensors_keep.empty() || !options.capture.definitions.empty() ||
+        options.capture.keeps_statistics || options.capture.seconds != unset.seconds ||
+        options.capture.limit_bytes != unset.limit_bytes;
+    if (has_tensor_options && options.tensors.empty()) return "--tensors-... go with --tensors DIR";
+    if (!options.tensors_keep.empty()) {
+      const std::string fault = judge::read_policy(options.tensors_keep, &options.capture);
+      if (!fault.empty()) return "--tensors-keep: " + fault;
+    }
     if (options.output.empty()) return "-o: say where the recording goes";
     return options.limit < kSmallestRecordLimit
                ? fmt::format("--limit: at least {} bytes", kSmallestRecordLimit)

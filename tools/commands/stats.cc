@@ -8,6 +8,7 @@
 #include "shim/abi/outcomes.h"
 #include "tools/base/files.h"
 #include "tools/commands/commands.h"
+#include "tools/counters/decisions.h"
 #include "tools/counters/folders_in_force.h"
 #include "tools/counters/launch_counts.h"
 #include "tools/counters/launch_groups.h"
@@ -31,6 +32,8 @@ struct Options {
   bool wants_prometheus = false;
   bool is_per_process = false;
   bool clears = false;
+  bool wants_diff = false;
+  std::string earlier;  // with `wants_diff`; empty: processes are compared
 };
 
 // What is printed: the folder, and how fast the counts grew where that was asked for.
@@ -166,6 +169,9 @@ std::string process_heading(const ProcessCounters& process) {
   if (!process.folder.refusal.empty()) {
     out += fmt::format("  refused: {}\n", printable(process.folder.refusal));
   }
+  if (const std::string decisions = fingerprint(decisions_of(process)); !decisions.empty()) {
+    out += fmt::format("  decisions {}\n", decisions);
+  }
   for (size_t i = 0; i < process.devices.size(); ++i) {
     out += fmt::format("  device {}: {}, sm_{}\n", i, printable(process.devices[i].name),
                        process.devices[i].sm);
@@ -252,6 +258,7 @@ nlohmann::ordered_json process_to_json(const ProcessCounters& process, const Opt
   }
   out["devices"] = std::move(devices);
   out["file"] = process.file;
+  out["decisions"] = fingerprint(decisions_of(process));
   if (options.is_per_process) {
     const std::vector<LaunchRow> rows = sorted_rows(counts_of(process));
     out["counters"] = rows_to_json(rows, nullptr);
@@ -362,6 +369,11 @@ const char* conflict_in(const Options& options) {
        !options.group_by.empty() || !options.output.empty())) {
     return "--clear takes no --pid, --per-process or other choice of what to print";
   }
+  if (options.wants_diff && (options.wants_prometheus || options.clears || options.is_per_process ||
+                             options.rate_seconds > 0 || !options.group_by.empty())) {
+    return "--diff takes --json, --output and the choice of processes and series, nothing else";
+  }
+  if (!options.wants_diff && !options.earlier.empty()) return "FILE is for --diff";
   if (options.is_per_process && !options.group_by.empty()) {
     return "--by and --per-process exclude each other";
   }
@@ -397,14 +409,40 @@ void report_gaps(const CountersFolder& folder, const Options& options) {
   }
 }
 
+// Nothing, with a message, where there is nothing to compare.
+std::optional<std::vector<SideGroup>> find_sides(const CountersFolder& folder,
+                                                 const Options& options) {
+  if (!options.earlier.empty()) {
+    auto group = beside_earlier(folder.processes, options.filter, options.earlier);
+    if (group) return std::vector{std::move(*group)};
+    print_message("stats", printable(group.error()));
+    return std::nullopt;
+  }
+  auto groups = ranks_of(folder.processes);
+  if (!groups.empty()) return groups;
+  print_message("stats", "nothing to compare: no two processes of one job have counted launches");
+  return std::nullopt;
+}
+
+int compare(const CountersFolder& folder, const Options& options) {
+  const auto groups = find_sides(folder, options);
+  if (!groups) return kExitWrong;
+  const bool is_written = write_output(
+      "stats", options.output,
+      options.wants_json ? json_text(differences_to_json(*groups)) : differences_text(*groups));
+  return is_written && std::ranges::none_of(*groups, &SideGroup::differs) ? kExitFine : kExitWrong;
+}
+
 }  // namespace
 
 int stats_command(int argc, const char* const* argv) {
   Options options;
   CommandLine line("stats", "What happened to the launches of all processes under the shim",
-                   "[OPTIONS]",
+                   "[OPTIONS] [FILE]",
                    "0 fine, also without any counters; 1 a file or the folder cannot be read, or a "
-                   "process of --pid has no counters; the others are printed; 2 wrong usage.");
+                   "process of --pid has no counters; the others are printed; of --diff: they "
+                   "differ, or there is nothing to compare; 2 wrong usage.");
+  line.positional("FILE", &options.earlier, "with --diff: what stats --json wrote earlier");
   add_filter_options(&line, &options.filter);
   line.choice(
       "--by", &options.group_by, group_by_names(),
@@ -414,6 +452,9 @@ int stats_command(int argc, const char* const* argv) {
             "each process on its own, with its config folder and GPUs");
   line.number("--rate", &options.rate_seconds, 0.1, 3600.0, "SECONDS",
               "look twice, this many seconds apart, and print launches per second");
+  line.flag("--diff", &options.wants_diff,
+            "whether the processes of each job decide alike; with FILE, whether all of them do as "
+            "those of an earlier stats --json did");
   line.json(&options.wants_json);
   line.flag("--prometheus", &options.wants_prometheus, "print the Prometheus text format");
   line.number("--max-series", &options.prometheus.max_series, size_t{1}, size_t{1000000}, "N",
@@ -433,6 +474,10 @@ int stats_command(int argc, const char* const* argv) {
   if (!reading) return kExitWrong;
   const CountersFolder& folder = reading->folder;
   if (has_all) report_gaps(folder, options);
+  if (options.wants_diff) {
+    const int code = compare(folder, options);
+    return has_all && folder.refused.empty() ? code : kExitWrong;
+  }
   const bool is_written = write_output("stats", options.output, to_text(*reading, options));
   return has_all && folder.refused.empty() && is_written ? kExitFine : kExitWrong;
 }

@@ -23,6 +23,9 @@ int verify_command(int argc, const char* const* argv) {
               "hold solutions to the kernels that they replace, launched as this recording of "
               "`fibshim record "
               "--keep-images` has them, not to references");
+  line.flag("--batch-invariant", &options.checks_batch_invariance,
+            "find out instead whether a row gets the same bits in batches of 1 to 256 and at every "
+            "place there, also where several solutions share the batches");
   line.flag("--check-references", &options.checks_references,
             "no GPU: compare the built-in references with the definitions' own (needs --python)");
   line.check([&options] {
@@ -32,6 +35,14 @@ int verify_command(int argc, const char* const* argv) {
       return std::string(
           "--against-original takes its cases from the recording: without --python, --recording, "
           "--axis and --check-references");
+    }
+    const judge::TrialOptions& trial = options.trial;
+    if (options.checks_batch_invariance &&
+        (!options.originals.empty() || !trial.python.empty() || !options.workloads.empty() ||
+         !options.output.empty() || options.checks_references)) {
+      return std::string(
+          "--batch-invariant compares a solution with itself: without --against-original, "
+          "--python, --workloads, --output and --check-references");
     }
     const bool lacks_python = options.checks_references && options.trial.python.empty();
     return std::string(lacks_python ? "--check-references needs --python" : "");

@@ -44,6 +44,11 @@ void add_filter_options(CommandLine* line, LaunchFilter* filter) {
                "only this GPU, as its process numbers them (CUDA_VISIBLE_DEVICES)");
 }
 
+bool is_wanted(const LaunchFilter& filter, const std::string& definition,
+               const std::string& pattern) {
+  return fits_any(filter.definitions, definition) && fits_any(filter.patterns, pattern);
+}
+
 std::vector<uint64_t> apply_filter(const LaunchFilter& filter, CountersFolder* folder,
                                    uint64_t* unattributed) {
   std::set<uint64_t> missing(filter.pids.begin(), filter.pids.end());
@@ -53,10 +58,7 @@ std::vector<uint64_t> apply_filter(const LaunchFilter& filter, CountersFolder* f
   });
   for (ProcessCounters& process : folder->processes) {
     std::erase_if(process.counts, [&](const Count& count) {
-      if (!fits_any(filter.definitions, count.definition) ||
-          !fits_any(filter.patterns, count.pattern)) {
-        return true;
-      }
+      if (!is_wanted(filter, count.definition, count.pattern)) return true;
       if (is_among(filter.devices, count.device)) return false;
       if (count.device < 0) *unattributed = saturating_add(*unattributed, count.numbers.launches);
       return true;

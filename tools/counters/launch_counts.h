@@ -42,6 +42,10 @@ struct LaunchFilter {
 // --pid, --definition, --pattern and --device.
 void add_filter_options(CommandLine* line, LaunchFilter* filter);
 
+// By its names alone.
+bool is_wanted(const LaunchFilter& filter, const std::string& definition,
+               const std::string& pattern);
+
 // Takes away what is not wanted, in place. Returns the pids that are wanted and not there, and adds
 // to *unattributed the launches that --device leaves out only because their device is not known.
 std::vector<uint64_t> apply_filter(const LaunchFilter& filter, CountersFolder* folder,

@@ -51,7 +51,8 @@ std::vector<int64_t> usual_sizes(const Definition& definition, const std::string
   return sizes;
 }
 
-// Around each size that a `when` names: where another solution takes over.
+}  // namespace
+
 void add_bounds(const SolutionSpec& solution, const std::string& axis,
                 std::vector<int64_t>* sizes) {
   for (const MarkedExpression& clause : solution.when) {
@@ -65,8 +66,6 @@ void add_bounds(const SolutionSpec& solution, const std::string& axis,
     }
   }
 }
-
-}  // namespace
 
 std::vector<Workload> make_cases(const Subject& subject, const JudgeOptions& options,
                                  const std::vector<Workload>& recorded) {

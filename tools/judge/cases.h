@@ -20,7 +20,11 @@ struct JudgeOptions {
   bool wants_json = false;
   bool is_quiet = false;
   bool checks_references = false;
+  bool checks_batch_invariance = false;
 };
+
+// Adds the sizes around each that a `when` names: where another solution takes over.
+void add_bounds(const SolutionSpec& solution, const std::string& axis, std::vector<int64_t>* sizes);
 
 // Cases of a definition: explicit values (of the command line, else of the "verify" block) in all
 // combinations; else, for verify, made ones and recorded ones, for bench recorded ones, or made ones

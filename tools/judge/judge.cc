@@ -11,6 +11,7 @@
 #include "loader/check/choices.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/try.h"
+#include "tools/judge/batch_invariance.h"
 #include "tools/judge/check_references.h"
 #include "tools/judge/gpu_lock.h"
 #include "tools/judge/inputs.h"
@@ -71,16 +72,24 @@ class Judge {
       folder_.recorded = std::move(recording->kernels);
     }
     if (const int code = choose_solutions(); code != kExitFine) return code;
-    const std::string root =
+    const std::string path_of_workloads =
         options_.workloads.empty() ? folder_.model.folders[0].root.path() : options_.workloads;
     std::vector<std::string> faults;
-    workloads_ = read_workloads(root, &faults);
+    workloads_ = read_workloads(path_of_workloads, &faults);
     for (const std::string& fault : faults) print_message(command_, tools::printable(fault));
+    if (!options_.workloads.empty() && workloads_.empty() && faults.empty()) {
+      print_message(command_, tools::printable(options_.workloads) + ": it has no workloads");
+      return kExitWrong;
+    }
     if (!faults.empty()) return kExitWrong;
     trial_ = options_.trial;
-    trial_.data_root = root;
+    trial_.data_root = root_of_workloads(path_of_workloads);
     trial_.originals = options_.originals;
 
+    if (options_.checks_batch_invariance) {
+      if (!probe()) return kExitWrong;
+      return check_batch_invariance(folder_, chosen_, options_, context_.device, command_);
+    }
     if (options_.keeps && !kept_.read(folder_.model, command_)) return kExitWrong;
     if (!probe()) return kExitWrong;
     read_earlier();
@@ -115,19 +124,20 @@ class Judge {
   }
 
   int choose_solutions() {
-    std::set<std::string> wanted(options_.definitions.begin(), options_.definitions.end());
+    const std::set<std::string> wanted(options_.definitions.begin(), options_.definitions.end());
+    std::set<std::string> missing = wanted;
     std::set<std::string> axes;
     const auto& solutions = folder_.model.solutions;
     for (uint32_t i = 0; i < solutions.size(); ++i) {
       const std::string& name = solutions[i].definition.name;
-      if (!options_.definitions.empty() && wanted.count(name) == 0) continue;
-      wanted.erase(name);
+      if (!wanted.empty() && wanted.count(name) == 0) continue;
+      missing.erase(name);
       chosen_.push_back(i);
       for (const DefinitionAxis& axis : find_definition(folder_.model, solutions[i])->axes) {
         if (!axis.is_const) axes.insert(axis.name);
       }
     }
-    for (const std::string& name : wanted) {
+    for (const std::string& name : missing) {
       std::vector<std::string_view> known;
       for (const SolutionSpec& one : solutions) known.push_back(one.definition.name);
       const std::string_view meant = nearest_word(name, known);

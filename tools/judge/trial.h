@@ -73,6 +73,16 @@ class Trial {
   // After an outcome of kRuntimeError nothing more can be run in this process.
   CaseOutcome judge(const Workload& workload);
 
+  // For what launches it otherwise (batch_invariance.h).
+  CUfunction kernel() const { return kernel_; }
+  const Subject& subject() const { return subject_; }
+  const std::vector<std::pair<Variant, Call>>& calls() const { return calls_; }
+  // The inputs of one case, and its numbers.
+  Result<CaseData> make_data(const Call& call, const Workload& workload, const AxisValues& axes,
+                             int run) const;
+  // Adds the numbers that the definition does not name. Of `run` 0 eps is the reference's.
+  void add_numbers(const Call& call, int run, CaseData* data) const;
+
  private:
   Trial(Gpu* gpu, const Folder& folder, const TrialOptions& options)
       : gpu_(gpu), folder_(folder), options_(options), originals_(options.originals) {}
@@ -91,8 +101,6 @@ class Trial {
   Result<Tensor> draw(const CaseData& data, DeviceBuffers* buffers, const Launch& launch,
                       const DefinitionArgument& samples, CaseOutcome* outcome);
   Result<void> renew_random_inputs(CaseData* data, int run) const;
-  Result<CaseData> make_data(const Call& call, const Workload& workload, const AxisValues& axes,
-                             int run) const;
   Tolerance tolerance_of(const OutputSpec& output) const;
   Result<void> compare(const CaseData& data, const std::vector<BufferSpec>& specs,
                        DeviceBuffers* buffers, CaseOutcome* outcome);

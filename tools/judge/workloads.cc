@@ -80,15 +80,37 @@ std::string read_workload(const Json& record, Workloads* workloads) {
     }
     workload.axes[name] = value.get<int64_t>();
   }
+  if (const Json* const scalars = tools::find_at(record, "/fibshim/scalars");
+      scalars != nullptr && scalars->is_object()) {
+    for (const auto& [name, value] : scalars->items()) {
+      if (value.is_number()) workload.scalars[name] = value.get<double>();
+    }
+  }
+  if (const Json* const outputs = tools::find_at(record, "/fibshim/outputs");
+      outputs != nullptr && outputs->is_object()) {
+    workload.outputs = *outputs;
+  }
   (*workloads)[definition->get<std::string>()].push_back(std::move(workload));
   return "";
 }
 
+std::string root_of_workloads(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return path;
+  constexpr std::string_view kFolder = "/workloads/";
+  const std::string absolute = std::filesystem::absolute(path, error).string();
+  const size_t at = absolute.rfind(kFolder);
+  return at == std::string::npos ? std::filesystem::path(absolute).parent_path().string()
+                                 : absolute.substr(0, at);
+}
+
 Workloads read_workloads(const std::string& root, std::vector<std::string>* faults) {
   Workloads workloads;
+  std::error_code error;
+  const bool is_file = std::filesystem::is_regular_file(root, error);
   read_jsonl(
-      root + "/workloads", [&](const Json& record) { return read_workload(record, &workloads); },
-      faults);
+      is_file ? root : root + "/workloads",
+      [&](const Json& record) { return read_workload(record, &workloads); }, faults);
   return workloads;
 }
 
@@ -109,6 +131,39 @@ Workload made_workload(const Definition& definition, const AxisValues& variable_
     if (!argument.is_output) workload.inputs[argument.name] = {{"type", "random"}};
   }
   return workload;
+}
+
+namespace {
+
+// A tensor of the dtype and shape that the definition says.
+Result<Tensor> read_argument(const std::string& path, const std::string& key,
+                             const DefinitionArgument& argument, const AxisValues& axes,
+                             const std::string& what) {
+  const ElementType* const type = element_type_of(argument.dtype);
+  const std::vector<int64_t> shape = shape_of(argument.shape, axes);
+  Tensor read = FIBSHIM_TRY(read_safetensor(path, key));
+  if (read.type == type && read.shape == shape) return read;
+  return bad(fmt::format("{} is {} [{}], the definition says {} [{}]", what, read.type->name,
+                         fmt::join(read.shape, ", "), kDtypes[argument.dtype].name,
+                         fmt::join(shape, ", ")));
+}
+
+}  // namespace
+
+Result<std::map<std::string, Tensor>> load_outputs(const Workload& workload,
+                                                   const Definition& definition,
+                                                   const AxisValues& axes,
+                                                   const std::string& root) {
+  std::map<std::string, Tensor> outputs;
+  if (!workload.outputs.is_object()) return outputs;
+  for (const auto& [name, output] : workload.outputs.items()) {
+    const DefinitionArgument* const argument = definition.find_argument(name);
+    if (argument == nullptr || !argument->is_output) continue;
+    outputs[name] = FIBSHIM_TRY(read_argument(
+        root + "/" + tools::text_at(output, "/path"), tools::text_at(output, "/tensor_key"),
+        *argument, axes, "output \"" + name + "\" of workload " + workload.uuid));
+  }
+  return outputs;
 }
 
 Result<void> load_inputs(const Workload& workload, const Definition& definition,
@@ -147,13 +202,8 @@ Result<void> load_inputs(const Workload& workload, const Definition& definition,
       return bad(what +
                  " is none of {random}, {scalar, value} and {safetensors, path, tensor_key}");
     }
-    Tensor read = FIBSHIM_TRY(
-        read_safetensor(root + "/" + path->get<std::string>(), key->get<std::string>()));
-    if (read.type != tensor.type || read.shape != tensor.shape) {
-      return bad(fmt::format("{} is {} [{}], the definition says {} [{}]", what, read.type->name,
-                             fmt::join(read.shape, ", "), kDtypes[argument->dtype].name,
-                             fmt::join(tensor.shape, ", ")));
-    }
+    Tensor read = FIBSHIM_TRY(read_argument(root + "/" + path->get<std::string>(),
+                                            key->get<std::string>(), *argument, axes, what));
     if (argument->is_scalar) {
       data->scalars[name] = read.at(0);
     } else {
@@ -217,8 +267,10 @@ Result<Tensor> read_safetensor(const std::string& path, const std::string& key) 
 }
 
 Result<void> write_safetensors(const std::string& path,
-                               const std::map<std::string, const Tensor*>& tensors) {
+                               const std::map<std::string, const Tensor*>& tensors,
+                               const std::string& note) {
   Json header = Json::object();
+  if (!note.empty()) header["__metadata__"] = {{"note", note}};
   uint64_t at = 0;
   for (const auto& [name, tensor] : tensors) {
     header[name] = {{"dtype", tensor->type->safetensors},

@@ -20,6 +20,9 @@ struct Workload {
   AxisValues axes;                // of the variable axes
   nlohmann::ordered_json inputs;  // as recorded; an object
   std::string uuid;
+  // What `fibshim record --tensors` adds: numbers that the definition does not name, and what the original has put out.
+  std::map<std::string, double> scalars = {};
+  nlohmann::ordered_json outputs = nullptr;
   // The launch of the original kernel that says what the outputs must be; null: a reference does (original.h).
   std::shared_ptr<const OriginalCase> original = nullptr;
 };
@@ -35,7 +38,10 @@ void parse_jsonl(const std::string& file, std::string_view text, const ReadRecor
 // The same of a file, or of all *.jsonl below a folder, by name. A file that does not exist holds none.
 void read_jsonl(const std::string& path, const ReadRecord& read, std::vector<std::string>* faults);
 
-// All of `root`/workloads/**/*.jsonl, in the order of files and lines; none when there is no such
+// A dataset, or one file of its workloads: the dataset's root.
+std::string root_of_workloads(const std::string& path);
+
+// All of `root`/workloads/**/*.jsonl, in the order of files and lines, or of the one file; none when there is no such
 // folder. Lines that cannot be read are named in *faults, with file and line.
 Workloads read_workloads(const std::string& root, std::vector<std::string>* faults);
 
@@ -54,11 +60,17 @@ std::string uuid_of(std::string_view key);
 Result<void> load_inputs(const Workload& workload, const Definition& definition,
                          const AxisValues& axes, const std::string& root, CaseData* data);
 
+// The outputs that were recorded with it; none where there are none.
+Result<std::map<std::string, Tensor>> load_outputs(const Workload& workload,
+                                                   const Definition& definition,
+                                                   const AxisValues& axes, const std::string& root);
+
 // One tensor of a safetensors file.
 Result<Tensor> read_safetensor(const std::string& path, const std::string& key);
 
-// A file of these tensors.
+// A file of these tensors. `note`: in its metadata, unless empty.
 Result<void> write_safetensors(const std::string& path,
-                               const std::map<std::string, const Tensor*>& tensors);
+                               const std::map<std::string, const Tensor*>& tensors,
+                               const std::string& note = "");
 
 }  // namespace fibshim::judge

@@ -66,6 +66,7 @@ class Adviser {
     }
     report_unsolved();
     report_unserved_ranges();
+    report_split_invariance();
     for (const BindingSpec& binding : model_.bindings) {
       if (binding.state == BindingState::ready) report_geometry(binding);
     }
@@ -170,12 +171,31 @@ class Adviser {
   }
 
   // Sizes for which no solution is.
-  void report_unserved_ranges() {
+  std::map<std::string_view, std::vector<const SolutionSpec*>> solutions_by_definition() const {
     std::map<std::string_view, std::vector<const SolutionSpec*>> by_definition;
     for (const SolutionSpec& solution : model_.solutions) {
       by_definition[solution.definition.name].push_back(&solution);
     }
-    for (const auto& [name, solutions] : by_definition) {
+    return by_definition;
+  }
+
+  // A row's batch decides which of the solutions computes it.
+  void report_split_invariance() {
+    if (model_.settings.requires_batch_invariant) return;
+    for (const auto& [name, solutions] : solutions_by_definition()) {
+      const auto claims = [](const SolutionSpec* one) { return one->batch_invariant == true; };
+      const auto one = std::ranges::find_if(solutions, claims);
+      const auto other = std::ranges::find_if_not(solutions, claims);
+      if (one == solutions.end() || other == solutions.end()) continue;
+      add(Rule::split_invariance, (*one)->launch_mark,
+          "solution " + quoted((*one)->name.name) + " claims to be batch-invariant, but " +
+              quoted((*other)->name.name) + ", for other sizes of definition " + quoted(name) +
+              ", does not");
+    }
+  }
+
+  void report_unserved_ranges() {
+    for (const auto& [name, solutions] : solutions_by_definition()) {
       if (std::ranges::any_of(solutions, [](const auto* one) { return one->when.empty(); }))
         continue;
       const ChoiceMap map = map_choices(*definitions_.at(std::string(name)), solutions);

@@ -207,6 +207,24 @@ KERNEL(norm_slow) {
   // Time by work, not by the clock.
   for (int i = 0; i < 20; ++i) Norm(params).run();
 }
+// Within every tolerance, but one bit depends on the batch, or on the place in it.
+KERNEL(norm_by_batch) {
+  const Norm norm(params);
+  norm.run();
+  if (norm.rows > 33) norm.rstd[2] = nextafterf(norm.rstd[2], INFINITY);
+}
+KERNEL(norm_by_place) {
+  const Norm norm(params);
+  norm.run();
+  if (norm.rows > 7) norm.rstd[7] = nextafterf(norm.rstd[7], INFINITY);
+}
+KERNEL(norm_of_other_bits) {
+  const Norm norm(params);
+  norm.run();
+  for (int64_t row = 0; row < norm.rows; ++row) {
+    norm.rstd[row] = nextafterf(norm.rstd[row], INFINITY);
+  }
+}
 KERNEL(add_norm_right) { AddNorm(params).run(false); }
 KERNEL(add_norm_not_in_place) { AddNorm(params).run(true); }
 KERNEL(sample_right) { Sampler(params).run(true); }

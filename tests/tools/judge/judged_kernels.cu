@@ -23,6 +23,9 @@ JUDGED_NORM(norm_reads_past_the_end)
 JUDGED_NORM(norm_assumes_alignment)
 JUDGED_NORM(norm_wrong_rstd)
 JUDGED_NORM(norm_slow)
+JUDGED_NORM(norm_by_batch)
+JUDGED_NORM(norm_by_place)
+JUDGED_NORM(norm_of_other_bits)
 
 #define JUDGED_ADD_NORM(name)                                                               \
   extern "C" __global__ void name(__nv_bfloat16* hidden_states, __nv_bfloat16* residual,    \

@@ -100,6 +100,82 @@ TEST_F(Judge, JudgesASolutionAtTheSizesThatItIsFor) {
                   "for_more: solution \"by_norm_right\" is for this size");
 }
 
+// Claims and batch sizes of solutions that share a definition.
+class BatchInvariance : public Judge {
+ protected:
+  void write_solutions(const std::vector<std::pair<std::string, std::string>>& all) {
+    write_norm(all[0].first);
+    for (size_t i = 0; i < all.size(); ++i) {
+      auto document =
+          parse_json(solution("rmsnorm_h64", all[i].first, kNormArguments, kAligned, ""));
+      document["name"] = "solution_" + std::to_string(i);
+      document["launch"].update(parse_json(all[i].second));
+      write_text(folder_ / (i == 0 ? "config/solutions/norm.json"
+                                   : "config/solutions/" + std::to_string(i) + ".json"),
+                 document.dump());
+    }
+  }
+  ProgramResult find_out(std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"verify", folder_ / "config", "--batch-invariant"});
+    return run(std::move(more));
+  }
+};
+
+TEST_F(BatchInvariance, IsWhatGivesARowTheSameBitsInEveryBatch) {
+  write_solutions({{"norm_right", "{}"}});
+  const ProgramResult result = exits(0, find_out());
+  EXPECT_CONTAINS(result.out, "1 to 256");
+  EXPECT_CONTAINS(result.out, "1 solution: 1 batch-invariant, 0 not");
+}
+
+TEST_F(BatchInvariance, IsNotWhatDependsOnTheBatchOrThePlaceByOneBit) {
+  write_solutions({{"norm_by_batch", "{}"}});
+  EXPECT_CONTAINS(
+      exits(1, find_out()).out,
+      "\"rstd\": row 2 has other bits at place 2 of a batch of 48 than in a batch of 1");
+  write_solutions({{"norm_by_place", R"({"batch_invariant": true})"}});
+  EXPECT_CONTAINS(exits(1, find_out()).out,
+                  "it claims to be batch-invariant, and is not: \"rstd\": row 7 has other bits at "
+                  "place 7 of a batch of 8 than in a batch of 1");
+  // What says so itself is no fault, and every tolerance holds.
+  write_solutions({{"norm_by_place", R"({"batch_invariant": false})"}});
+  EXPECT_CONTAINS(exits(0, find_out()).out, "0 batch-invariant, 1 not (1 claim not to be)");
+  EXPECT_EQ(verify().exit_code, 0);
+}
+
+TEST_F(BatchInvariance, IsAskedOfTheSolutionsOfADefinitionTogether) {
+  constexpr char kFew[] = R"({"when": ["batch_size <= 7"], "batch_invariant": true})";
+  constexpr char kMany[] = R"({"when": ["batch_size > 33"], "batch_invariant": true})";
+  write_solutions({{"norm_right", kFew}, {"norm_right", kMany}});
+  // Named or not, a definition has all of its solutions judged.
+  ProgramResult result = exits(0, find_out({"--json", "rmsnorm_h64"}));
+  auto records = parse_json(result.out)["records"];
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0]["batches"], (std::vector<int>{1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(records[1]["batches"][0], 34);
+  EXPECT_EQ(records[1]["status"], "INVARIANT");
+  EXPECT_EQ(records[1]["claim"], true);
+  // Each is by itself.
+  write_solutions(
+      {{"norm_right", kFew}, {"norm_of_other_bits", R"({"when": ["batch_size > 33"]})"}});
+  EXPECT_EQ(find_out({"--axis", "batch_size=1,2"}).exit_code, 0);
+  records = parse_json(exits(1, find_out({"--json", "--axis", "batch_size=1,64"})).out)["records"];
+  for (const auto& record : records) {
+    EXPECT_EQ(record["status"], "NOT_INVARIANT");
+    EXPECT_CONTAINS(record["log"].get<std::string>(),
+                    "\"rstd\": row 0 has other bits by \"solution_1\" in a batch of 64 than by "
+                    "\"solution_0\" in one of 1");
+  }
+}
+
+TEST_F(BatchInvariance, OfWhatCrashesOrCannotBeJudgedIsToldWithTheOthers) {
+  write_solutions({{"norm_crashes", "{}"}});
+  EXPECT_CONTAINS(exits(1, find_out()).out, "it crashed with signal");
+  write_solutions({{"norm_hangs", "{}"}});
+  EXPECT_CONTAINS(exits(1, find_out({"--timeout", "1"})).out, "no answer within 1 s");
+  EXPECT_CONTAINS(exits(2, find_out({"--output", "x"})).err, "--batch-invariant compares");
+}
+
 TEST_F(Judge, CatchesAnIgnoredEps) {
   expect_caught("norm_ignores_eps", "INCORRECT_NUMERICAL", "\"output\": ");
 }

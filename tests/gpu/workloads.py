@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Workloads that `fibshim record --tensors` keeps of PyTorch, as flashinfer-bench reads them.
+
+  workloads.py run       launches norms and softmax, eagerly, on two streams, and in a graph
+  workloads.py load DIR  reads the dataset with flashinfer-bench's loader and compares it with what run() made:
+                         prints PASS, FAIL or, without the package (pip install flashinfer-bench), SKIP
+"""
+import importlib.util
+import sys
+import types
+
+import torch
+import torch.nn.functional as F
+
+ROWS = (1, 7, 64)
+
+
+def tensors(rows):
+    generator = torch.Generator(device="cuda").manual_seed(rows)
+    x = torch.randn(rows, 4096, device="cuda", dtype=torch.bfloat16, generator=generator)
+    weight = torch.randn(4096, device="cuda", dtype=torch.bfloat16, generator=generator)
+    return x, weight
+
+
+def run():
+    stream = torch.cuda.Stream()
+    for repeat in range(3):
+        for rows in ROWS:
+            x, weight = tensors(rows)
+            y = F.rms_norm(x, (4096,), weight, 1e-5)
+            torch.softmax(torch.randn(rows, 32000, device="cuda", dtype=torch.bfloat16), -1)
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                x.add_(1)
+                F.rms_norm(x, (4096,), weight, 1e-5)
+                x.zero_()  # right behind it: what is kept was copied before
+            torch.cuda.current_stream().wait_stream(stream)
+    x, weight = tensors(7)
+    F.rms_norm(x, (4096,), weight, 1e-5)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        F.rms_norm(x, (4096,), weight, 1e-5)
+    graph.replay()
+    torch.cuda.synchronize()
+
+
+def load(root):
+    found = importlib.util.find_spec("flashinfer_bench")
+    if found is None:
+        print("SKIP flashinfer-bench reads the workloads: it is not installed (pip install flashinfer-bench)")
+        return 0
+    # Its data layer alone: the whole package needs all that it can benchmark.
+    package = types.ModuleType("flashinfer_bench")
+    package.__path__ = list(found.submodule_search_locations)
+    sys.modules["flashinfer_bench"] = package
+    import safetensors.torch
+    from flashinfer_bench.data import TraceSet
+
+    dataset = TraceSet.from_path(root)
+    seen = set()
+    for trace in dataset.workloads["rmsnorm_h4096"]:
+        definition, workload = dataset.definitions[trace.definition], trace.workload
+        shapes = dict(zip(definition.inputs, definition.get_input_shapes(workload.axes)))
+        rows = workload.axes["batch_size"]
+        x, weight = tensors(rows)
+        inputs = {}
+        for name, given in workload.inputs.items():
+            inputs[name] = safetensors.torch.load_file(str(dataset.root / given.path))[given.tensor_key].cuda()
+            assert list(inputs[name].shape) == list(shapes[name]), name
+        assert torch.equal(inputs["weight"], weight)
+        is_first = torch.equal(inputs["hidden_states"], x)
+        assert is_first or torch.equal(inputs["hidden_states"], x.add(1))
+        path = dataset.root / workload.inputs["weight"].path
+        output = safetensors.torch.load_file(str(path))["output.output"].cuda()
+        assert torch.equal(output, F.rms_norm(inputs["hidden_states"], (4096,), inputs["weight"], 1e-5))
+        assert (rows, is_first) not in seen
+        seen.add((rows, is_first))
+    assert seen == {(rows, is_first) for rows in ROWS for is_first in (True, False)}, seen
+    assert len(dataset.workloads["softmax_v32000"]) > 0
+    print(f"PASS flashinfer-bench reads {sum(map(len, dataset.workloads.values()))} workloads, bit for bit")
+    return 0
+
+
+if sys.argv[1] == "run":
+    run()
+else:
+    try:
+        sys.exit(load(sys.argv[2]))
+    except AssertionError as error:
+        print(f"FAIL flashinfer-bench reads the workloads: {error}")
+        raise

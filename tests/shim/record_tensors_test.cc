@@ -1,0 +1,192 @@
+// `fibshim record --tensors` on the simulated driver: what is kept are the launch's own bytes, no more launches than
+// were asked for, and every one that was left out is counted.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "tests/shim/recorded_program.h"
+
+namespace fibshim {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Dataset {
+  Lines records;
+  std::string err;
+};
+
+class RecordTensors : public Record {
+ protected:
+  std::string dataset() const { return folder_ + "/dataset"; }
+
+  Dataset keep(const std::vector<std::string>& engine,
+               const std::vector<std::string>& options = {}) const {
+    fs::remove_all(dataset());
+    std::vector<std::string> all = {"-c", pytorch_config(), "--tensors", dataset()};
+    all.insert(all.end(), options.begin(), options.end());
+    const Recorded run = record_engine(engine, all);
+    EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+    Dataset out{{}, run.process.err};
+    const std::string file = dataset() + "/workloads/rmsnorm/rmsnorm_h4096.jsonl";
+    if (fs::exists(file)) out.records = read_lines(file);
+    return out;
+  }
+
+  // The bytes of a tensor of a record, by the safetensors file's own header.
+  std::vector<uint16_t> tensor(const nlohmann::json& given) const {
+    std::ifstream file(dataset() + "/" + given["path"].get<std::string>(), std::ios::binary);
+    uint64_t bytes = 0;
+    file.read(reinterpret_cast<char*>(&bytes), sizeof bytes);
+    std::string header(bytes, 0);
+    file.read(header.data(), static_cast<std::streamsize>(bytes));
+    const auto entry = nlohmann::json::parse(header)[given["tensor_key"].get<std::string>()];
+    const auto begin = entry["data_offsets"][0].get<uint64_t>();
+    std::vector<uint16_t> out((entry["data_offsets"][1].get<uint64_t>() - begin) / 2);
+    file.seekg(static_cast<std::streamoff>(8 + bytes + begin));
+    file.read(reinterpret_cast<char*>(out.data()), static_cast<std::streamsize>(2 * out.size()));
+    EXPECT_TRUE(file);
+    return out;
+  }
+};
+
+double bf16(uint16_t bits) {
+  const uint32_t wide = uint32_t{bits} << 16;
+  float value;
+  memcpy(&value, &wide, sizeof value);
+  return value;
+}
+
+// The outputs follow from the inputs: neither is another launch's, nor from before or after.
+TEST_F(RecordTensors, KeepsInputsAndTheOriginalsOutputs) {
+  const Dataset kept = keep({"--launches=5", "--rows=3"});
+  ASSERT_EQ(kept.records.size(), 1u) << kept.err;
+  const nlohmann::json& record = kept.records[0];
+  EXPECT_EQ(record["definition"], "rmsnorm_h4096");
+  EXPECT_EQ(record["workload"]["axes"], (nlohmann::json{{"batch_size", 3}}));
+  EXPECT_TRUE(record["solution"].is_null());
+  EXPECT_CONTAINS(record["fibshim"]["note"].get<std::string>(), "private");
+  const auto x = tensor(record["workload"]["inputs"]["hidden_states"]);
+  const auto weight = tensor(record["workload"]["inputs"]["weight"]);
+  const auto y = tensor(record["fibshim"]["outputs"]["output"]);
+  ASSERT_EQ(x.size(), 3u * 4096);
+  ASSERT_EQ(weight.size(), 4096u);
+  ASSERT_EQ(y.size(), x.size());
+  const double eps = record["fibshim"]["scalars"]["eps"];
+  for (size_t row = 0; row < 3; ++row) {
+    double squares = 0;
+    for (size_t i = 0; i < 4096; ++i) squares += bf16(x[row * 4096 + i]) * bf16(x[row * 4096 + i]);
+    const double factor = 1 / sqrt(squares / 4096 + eps);
+    for (size_t i = 0; i < 4096; ++i) {
+      const double wanted = bf16(x[row * 4096 + i]) * factor * bf16(weight[i]);
+      ASSERT_NEAR(bf16(y[row * 4096 + i]), wanted, 1e-2 * std::max(1.0, std::abs(wanted)));
+    }
+  }
+  const nlohmann::json& statistics = record["fibshim"]["statistics"]["hidden_states"];
+  double least = bf16(x[0]), sum = 0;
+  for (const uint16_t bits : x) {
+    least = std::min(least, bf16(bits));
+    sum += bf16(bits);
+  }
+  EXPECT_EQ(statistics["least"], least);
+  EXPECT_NEAR(statistics["mean"].get<double>(), sum / static_cast<double>(x.size()), 1e-9);
+  // It is said, and for nobody else to read.
+  EXPECT_CONTAINS(kept.err, "values of the tensors of launches are kept");
+  struct stat status;
+  ASSERT_EQ(stat(dataset().c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 077, 0u);
+  // The judge takes it.
+  EXPECT_CONTAINS(exits(0, run_process({fibshim_program(), "verify", pytorch_config(),
+                                        "rmsnorm_h4096", "--axis", "batch_size=1", "--workloads",
+                                        dataset() + "/workloads/rmsnorm/rmsnorm_h4096.jsonl"},
+                                       environment()))
+                      .out,
+                  "2 cases: 2 passed");
+}
+
+struct Policy {
+  const char* name;
+  std::string policy;
+  const char* kept;  // of ten launches alike
+};
+class RecordTensorsBy : public RecordTensors, public testing::WithParamInterface<Policy> {};
+TEST_P(RecordTensorsBy, NoMoreThanThePolicyAsksForAndEqualOnesOnce) {
+  const Dataset kept = keep({"--launches=10", "--rows=2"}, {"--tensors-keep", GetParam().policy});
+  EXPECT_EQ(kept.records.size(), 1u);
+  EXPECT_CONTAINS(kept.err, GetParam().kept);
+}
+INSTANTIATE_TEST_SUITE_P(Policies, RecordTensorsBy,
+                         testing::Values(Policy{"First", "first:4", ", 3 more like them"},
+                                         Policy{"Every", "every:5", ", 1 more like them"},
+                                         Policy{"Shape", "shape:2", ", 1 more like them"},
+                                         Policy{"Axis", "axis:batch_size:6", ", 5 more like them"}),
+                         kByName);
+
+TEST_F(RecordTensors, KeepsStatisticsAlone) {
+  const Dataset kept = keep({"--launches=2", "--rows=3"}, {"--tensors-stats"});
+  ASSERT_EQ(kept.records.size(), 1u);
+  EXPECT_EQ(kept.records[0]["workload"]["inputs"]["weight"]["type"], "random");
+  EXPECT_EQ(kept.records[0]["fibshim"]["statistics"]["weight"]["count"], 4096);
+  EXPECT_FALSE(fs::exists(dataset() + "/blob"));
+}
+
+TEST_F(RecordTensors, CountsWhatItLeavesOut) {
+  Dataset kept = keep({"--capture"});
+  EXPECT_EQ(kept.records.size(), 0u);
+  EXPECT_CONTAINS(kept.err, "1 launch not kept: in a graph or while one was captured");
+  kept = keep({"--launches=3", "--rows=3"}, {"--tensors-limit", "30kb"});
+  EXPECT_EQ(kept.records.size(), 0u);
+  EXPECT_CONTAINS(kept.err, "3 launches not kept: beyond --tensors-limit");
+}
+
+// The solution's are not the original's.
+TEST_F(RecordTensors, KeepsNoOutputsOfASolution) {
+  const Dataset kept = keep({"--launches=2", "--rows=3"}, {"--mode", "apply"});
+  ASSERT_EQ(kept.records.size(), 1u) << kept.err;
+  EXPECT_EQ(kept.records[0]["workload"]["inputs"]["weight"]["type"], "safetensors");
+  EXPECT_EQ(kept.records[0]["fibshim"]["outputs"].size(), 0u);
+}
+
+TEST_F(RecordTensors, ManyThreadsAndNothingUnlessAsked) {
+  const Dataset kept =
+      keep({"--launches=50", "--threads=8", "--rows=2"}, {"--tensors-keep", "every:1"});
+  // A thread has tensors of its own; each launch is kept, like another, or left out for lack of room.
+  EXPECT_GE(kept.records.size(), 1u);
+  EXPECT_LE(kept.records.size(), 8u);
+  const auto number_before = [&](const std::string& words) {
+    const size_t at = kept.err.find(words);
+    if (at == std::string::npos) return 0;
+    return std::stoi(kept.err.substr(kept.err.find_last_of(" (", at - 1) + 1));
+  };
+  EXPECT_EQ(static_cast<int>(kept.records.size()) + number_before(" more like them") +
+                number_before(" launches not kept: while copies"),
+            400)
+      << kept.err;
+  fs::remove_all(dataset());
+  const Recorded plain = record_engine({"--launches=5"}, {"-c", pytorch_config()});
+  EXPECT_EQ(plain.process.err.find("tensors"), std::string::npos) << plain.process.err;
+}
+
+TEST_F(RecordTensors, SaysWhatItCannotDo) {
+  const auto fails = [&](const std::vector<std::string>& options, int code,
+                         const std::string& why) {
+    std::vector<std::string> all = {"-c", pytorch_config(), "--tensors", dataset()};
+    all.insert(all.end(), options.begin(), options.end());
+    const Recorded run = record_engine({}, all);
+    EXPECT_EQ(run.process.exit_code, code);
+    EXPECT_CONTAINS(run.process.err, why);
+  };
+  fails({"--tensors-keep", "some"}, 2, "takes first:K, every:N, shape:K or axis:NAME:K");
+  fails({"--tensors-keep", "first:0"}, 2, "takes first:K");
+  fails({"--tensors-keep", "axis:nothing:3"}, 1, "no definition's launches can be kept");
+  fails({"--tensors-of", "no_such*"}, 1, "no definition's launches can be kept");
+  EXPECT_EQ(record_engine({}, {"--tensors-stats"}).process.exit_code, 2);
+  EXPECT_FALSE(fs::exists(output() + ".parts"));
+  // A dataset is never mixed with another.
+  fs::create_directories(dataset() + "/x");
+  fails({}, 1, "is there already");
+}
+
+}  // namespace
+}  // namespace fibshim
