@@ -189,11 +189,12 @@ CUresult ExecUpdate::finish(CUresult result) {
     return result;
   }
   Variant* const before = exec_->running.load(std::memory_order_relaxed);
+  exec_->has_switched_others |= exec_->disabled_others.count() != 0;
   const bool was_disabled = [this] {
     for (const KernelNode& node : exec_->nodes) {
       if (node.is_disabled) return true;
     }
-    return exec_->disabled_others.count() != 0;
+    return exec_->has_switched_others;
   }();
   drop_originals(exec_);
   take_survey(&survey_, exec_);
