@@ -92,6 +92,7 @@ std::string miscounted(const HostRun& run, const std::map<std::string, std::stri
   const nlohmann::json stats = stats_json(run.stats_dir());
   compare("nodes", sum(stats["nodes"]), number("nodes"));
   compare("executions", sum(stats["executions"]), number("executions"));
+  compare("nodes in bodies", sum(stats["body_nodes"]), number("body_nodes"));
   if (is_real_driver()) return wrong;
   Tally hits;
   for (const auto& counter : stats["counters"]) {
