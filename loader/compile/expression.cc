@@ -435,6 +435,17 @@ std::vector<Expression::Pin> Expression::pins() const {
   return pins;
 }
 
+std::vector<std::pair<std::string, std::string>> Expression::equal_names() const {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const Node* clause : equal_nodes()) {
+    const Node& left = nodes_[clause->left];
+    const Node& right = nodes_[clause->right];
+    if (left.kind == Kind::name && right.kind == Kind::name)
+      names.emplace_back(left.name, right.name);
+  }
+  return names;
+}
+
 std::vector<Expression::Equality> Expression::equalities() const {
   std::vector<Equality> equalities;
   for (const Node* clause : equal_nodes()) {

@@ -89,6 +89,8 @@ class Expression {
     std::vector<std::string> others;
   };
   std::vector<Equality> equalities() const;  // of all clauses that && joins
+  // When it is `name == name`: both.
+  std::vector<std::pair<std::string, std::string>> equal_names() const;
 
  private:
   std::vector<const Node*> equal_nodes() const;

@@ -1,9 +1,26 @@
 #include "loader/compile/read_rewrite.h"
 
 #include <algorithm>
+#include <map>
 
 namespace fibshim {
 namespace {
+
+// The first of all names that `where` says have the value of this one.
+std::string same_value(const PatternSpec& pattern, const std::string& name) {
+  std::vector<std::string> same = {name};
+  for (size_t i = 0; i < same.size(); ++i) {
+    for (const MarkedExpression& clause : pattern.where) {
+      for (const auto& [left, right] : clause.expression.equal_names()) {
+        for (const auto& [one, other] : {std::pair(left, right), std::pair(right, left)}) {
+          const bool is_known = std::ranges::find(same, other) != same.end();
+          if (one == same[i] && !is_known) same.push_back(other);
+        }
+      }
+    }
+  }
+  return *std::ranges::min_element(same);
+}
 
 // False, and reported: a key that only a rewrite has.
 bool check_keys(JsonValue object, std::initializer_list<std::string_view> keys,
@@ -107,6 +124,7 @@ void read_rewrite_keys(JsonValue root, bool is_rewrite, PatternSpec* pattern,
 }
 
 void compile_buffers(PatternSpec* pattern, Diagnostics* diagnostics) {
+  std::map<std::string, uint8_t> groups;
   for (const PatternValue& value : pattern->values) {
     if (!value.is_pointer) {
       if (value.bytes) {
@@ -139,6 +157,9 @@ void compile_buffers(PatternSpec* pattern, Diagnostics* diagnostics) {
         std::any_of(pattern->writes.begin(), pattern->writes.end(),
                     [&](const MarkedName& written) { return written.name == value.name; });
     buffer.is_dead = pattern->is_dead(value.name);
+    buffer.group =
+        groups.emplace(same_value(*pattern, value.name), static_cast<uint8_t>(groups.size()))
+            .first->second;
     buffer.steps = std::move(compiled->steps);
     pattern->buffers.push_back(std::move(buffer));
   }

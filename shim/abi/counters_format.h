@@ -28,9 +28,10 @@ inline constexpr uint32_t kOutcomeSlots = 16;      // counters of one kind, room
 inline constexpr uint32_t kSeriesCapacity = 4096;  // beyond: counted under "(other)" names
 
 // What is counted of a series. A launch runs its kernel once, when it is made; a node is counted when a graph is
-// instantiated, and runs each time that the graph is launched.
-enum class CountKind : uint32_t { launch, node, node_run };
-inline constexpr uint32_t kCountKinds = 3;
+// instantiated, and runs each time that the graph is launched. A body_node is in the body of a conditional node: how
+// often it runs, the device decides.
+enum class CountKind : uint32_t { launch, node, node_run, body_node };
+inline constexpr uint32_t kCountKinds = 4;
 inline constexpr uint32_t kCountersPerSeries = kCountKinds * kOutcomeSlots;
 inline constexpr uint32_t kMaxCountedDevices = 16;
 // Folders that a process has been in, one after the other. Those beyond are counted under the last entry,

@@ -13,7 +13,7 @@
 
 namespace fibshim {
 
-inline constexpr uint32_t kSnapshotVersion = 6;
+inline constexpr uint32_t kSnapshotVersion = 7;
 inline constexpr uint32_t kLoaderApiVersion = 6;
 
 // Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
@@ -272,7 +272,8 @@ struct RewriteBuffer {
   uint8_t member;
   uint8_t is_written;
   uint8_t is_dead;  // nobody but the rewrite's kernels reads it
-  uint8_t reserved[3];
+  uint8_t group;    // those of one group are one buffer, as the pattern's `where` says
+  uint8_t reserved[2];
   uint32_t offset;
   Program bytes;  // how large it is
 };

@@ -59,6 +59,10 @@ HOOK(cuLaunchGrid, PFN_cuLaunchGrid_v2000)
 HOOK(cuLaunchGridAsync, PFN_cuLaunchGridAsync_v2000)
 HOOK(cuLaunchCooperativeKernelMultiDevice, PFN_cuLaunchCooperativeKernelMultiDevice_v9000)
 
+// Conditional nodes: their bodies, which the driver tells of here alone
+HOOK(cuGraphAddNode, PFN_cuGraphAddNode_v12020)
+HOOK(cuGraphAddNode_v2, PFN_cuGraphAddNode_v12030)
+
 // Executable graphs: what runs in their place is made, changed and ended with them
 HOOK(cuGraphInstantiate, PFN_fibshim_cuGraphInstantiate)
 HOOK(cuGraphInstantiate_v2, PFN_fibshim_cuGraphInstantiate)

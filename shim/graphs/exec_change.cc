@@ -67,14 +67,18 @@ void ExecChange::set_kernel(const NodeParams& params) {
   // A host that sets nodes does it again and again, and edges are not changed in an exec.
   exec_->has_set_nodes = true;
   bool is_done = true;
-  bool has_own = false;
-  for_each_own([&](Variant* variant) {
-    has_own = true;
-    is_done = is_done && !undoes_rewrites(*variant) && follow_kernel(variant, params);
+  for_each_variant([&](Variant* variant) {
+    if (!variant->is_host()) {
+      is_done = is_done && !undoes_rewrites(*variant) && follow_kernel(variant, params);
+      return;
+    }
+    // The host's exec holds the host's parameters already.
+    const bool is_redirect = planned_.is_redirect();
+    is_done = is_done && !is_redirect;
+    (void)count_node_as(variant, index_, is_redirect ? counter_of_unchanged(counter) : counter,
+                        known.is_disabled);
   });
-  if (!is_done || (planned_.is_redirect() && !has_own)) return rebuild();
-  // The host's exec, where that runs, holds the host's parameters already.
-  if (running->is_host()) (void)count_node_as(running, index_, counter, known.is_disabled);
+  if (!is_done) rebuild();
 }
 
 CUresult ExecChange::remember_switch(CUgraphNode kept, bool is_enabled) {
@@ -100,6 +104,7 @@ void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
   const size_t index = find_host_node(exec_->host_nodes, node);
   if (index == SIZE_MAX) {
     // A copy or a fill: those that are made anew must know.
+    exec_->has_switched_others |= exec_->originals == nullptr;
     return set_other(
         node, [&](CUgraphNode kept) { return remember_switch(kept, is_enabled); },
         [&](CUgraphExec exec, CUgraphNode copy) { return set_in(exec, copy, is_enabled ? 1 : 0); });
@@ -108,16 +113,16 @@ void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
   if (known.is_disabled == !is_enabled) return;
   known.is_disabled = !is_enabled;
   bool is_done = true;
-  for_each_own([&](Variant* variant) {
+  for_each_variant([&](Variant* variant) {
     // What a disabled node's early edges mean, nobody says.
     const NodeShape& shape = variant->nodes[index].shape;
-    is_done = is_done && !shape.has_early_edge() &&
-              (shape.runs_in == 0 || !undoes_rewrites(*variant)) &&
-              set_in(variant->exec, variant->nodes[index].node, is_enabled ? 1 : 0) == CUDA_SUCCESS;
+    is_done =
+        is_done &&
+        (variant->is_host() ||
+         (!shape.has_early_edge() && (shape.runs_in == 0 || !undoes_rewrites(*variant)) &&
+          set_in(variant->exec, variant->nodes[index].node, is_enabled ? 1 : 0) == CUDA_SUCCESS));
     switch_node(variant, index, !is_enabled);
   });
-  Variant* const running = exec_->running.load(std::memory_order_relaxed);
-  if (running->is_host()) switch_node(running, index, !is_enabled);
   if (!is_done) rebuild();
 }
 

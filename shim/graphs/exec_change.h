@@ -34,8 +34,9 @@ class ExecChange {
       return leave("a node of it is set that has no copy");
     }
     bool is_done = true;
-    for_each_own([&](Variant* variant) {
+    for_each_variant([&](Variant* variant) {
       CUgraphNode copy = nullptr;
+      if (variant->is_host()) return;  // it has it already
       is_done = is_done && !undoes_rewrites(*variant) &&
                 find_in_clone(kept, variant->graph, &copy) &&
                 set_in(variant->exec, copy) == CUDA_SUCCESS;
@@ -46,12 +47,12 @@ class ExecChange {
   void leave(const char* reason);
 
  private:
-  // What runs, and what is ready to: those that are not the host's exec.
+  // What runs, and what is ready to.
   template <class Use>
-  void for_each_own(const Use& use) {
+  void for_each_variant(const Use& use) {
     for (Variant* const variant : {exec_->running.load(std::memory_order_relaxed),
                                    exec_->ready.load(std::memory_order_acquire)}) {
-      if (variant != nullptr && !variant->is_host()) use(variant);
+      if (variant != nullptr) use(variant);
     }
   }
   // A rewrite held for the graph as it was: from now on there is none.

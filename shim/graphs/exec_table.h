@@ -46,6 +46,8 @@ struct Exec {
   CUgraph originals;        // a copy of the host's graph; null: none is kept
   bool is_in_place;         // the host's own exec holds replacements
   bool
+      has_switched_others;  // nodes that are no kernels may be disabled in the host's, and which is not known
+  bool
       has_set_nodes;  // by the host, after it was instantiated: what was known of them may not hold
   bool
       is_fixed;  // its kernels may have died: nothing is made of it, unless the host itself changes it

@@ -3,6 +3,7 @@
 #include "shim/base/log.h"
 #include "shim/base/read_section.h"
 #include "shim/driver/driver.h"
+#include "shim/graphs/bodies.h"
 #include "shim/graphs/exec_state.h"
 #include "shim/graphs/make_variant.h"
 #include "shim/launch/eager_plan.h"
@@ -129,7 +130,8 @@ NewExec::NewExec(CUgraph graph, const Instantiation& instantiation)
     const ReadSection section;
     return has_generation();
   };
-  if (!resolve_driver() || !is_on()) return;
+  is_on_ = resolve_driver() && is_on();
+  if (!is_on_) return;
   is_known_ = survey_.take(graph);
   if (is_known_ && survey_.has_redirects && survey_.has_uncopied &&
       !is_for_device_launch(instantiation)) {
@@ -142,6 +144,7 @@ NewExec::NewExec(CUgraph graph, const Instantiation& instantiation)
 
 CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
   swap_.put_back();
+  if (is_on_ && result == CUDA_SUCCESS) count_body_nodes(graph_);
   if (!is_known_ || result != CUDA_SUCCESS || handle == nullptr) return result;
   Exec* const exec = make_exec_record(*handle);
   if (exec == nullptr) return result;
@@ -189,11 +192,12 @@ CUresult ExecUpdate::finish(CUresult result) {
     return result;
   }
   Variant* const before = exec_->running.load(std::memory_order_relaxed);
+  exec_->has_switched_others |= exec_->disabled_others.count() != 0;
   const bool was_disabled = [this] {
     for (const KernelNode& node : exec_->nodes) {
       if (node.is_disabled) return true;
     }
-    return exec_->disabled_others.count() != 0;
+    return exec_->has_switched_others;
   }();
   drop_originals(exec_);
   take_survey(&survey_, exec_);

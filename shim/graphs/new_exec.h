@@ -22,6 +22,7 @@ class NewExec {
  private:
   CUgraph graph_;
   Instantiation instantiation_;
+  bool is_on_ = false;
   bool is_known_ = false;  // the survey is whole
   Survey survey_;
   NodeSwap swap_;

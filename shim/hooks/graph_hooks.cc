@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "shim/base/read_section.h"
+#include "shim/graphs/bodies.h"
 #include "shim/graphs/exec_change.h"
 #include "shim/graphs/exec_launch.h"
 #include "shim/graphs/new_exec.h"
@@ -114,6 +115,24 @@ CUresult set_alone(CUgraphExec executable, const char* reason, const Call& call)
 }  // namespace fibshim
 
 using namespace fibshim;  // NOLINT(google-build-using-namespace): this file is all hooks
+
+// --- bodies ---
+
+CUresult hook_cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                             size_t count, CUgraphNodeParams* params) {
+  const CUresult result = call_real(real::cuGraphAddNode, node, graph, dependencies, count, params);
+  if (result == CUDA_SUCCESS) remember_bodies(*node, *params);
+  return result;
+}
+
+CUresult hook_cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                                const CUgraphEdgeData* edges, size_t count,
+                                CUgraphNodeParams* params) {
+  const CUresult result =
+      call_real(real::cuGraphAddNode_v2, node, graph, dependencies, edges, count, params);
+  if (result == CUDA_SUCCESS) remember_bodies(*node, *params);
+  return result;
+}
 
 // --- make and end ---
 

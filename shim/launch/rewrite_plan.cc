@@ -119,8 +119,12 @@ bool read_buffers(const RewriteCall& call, BufferRange* out, uint32_t* count) {
       return false;
     }
     if (begin == 0 || bytes == 0) continue;
-    out[(*count)++] = {begin, begin + static_cast<uint64_t>(bytes), buffer.member,
-                       buffer.is_written != 0, buffer.is_dead != 0};
+    out[(*count)++] = {begin,
+                       begin + static_cast<uint64_t>(bytes),
+                       buffer.member,
+                       buffer.is_written != 0,
+                       buffer.is_dead != 0,
+                       buffer.group};
   }
   return true;
 }

@@ -31,12 +31,13 @@ bool overlap(const BufferRange& one, const BufferRange& other) {
 // `written` is of an earlier kernel, or of a later one; `other` of another.
 const char* find_conflict_of(const BufferRange& written, const BufferRange& other) {
   const bool is_earlier = written.member < other.member;
+  const bool is_one = written.group == other.group && written.begin == other.begin;
   if (!other.is_written) {
-    const bool is_flow = is_earlier && other.begin == written.begin && other.end <= written.end;
+    const bool is_flow = is_earlier && is_one && other.end <= written.end;
     return is_flow ? nullptr : "a buffer that one of them writes overlaps one that another reads";
   }
   // The later one's stays.
-  const bool is_same = written.begin == other.begin && written.end == other.end;
+  const bool is_same = is_one && written.end == other.end;
   const bool is_left_out = is_earlier ? written.is_dead : other.is_dead;
   return is_same || is_left_out ? nullptr : "buffers that two of them write overlap";
 }

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/conformance/conform_run.h"
+#include <nlohmann/json.hpp>
+
 #include "tests/support/text.h"
 
 namespace fibshim::conformance {
@@ -54,6 +56,7 @@ const Row kRows[] = {
     {"GraphExecOfOthersCostsNothing", {"exec_of_others_costs_nothing"}, 0, kAsksWhatRan},
     {"GraphExecWithMemoryNodes", {"exec_with_memory_nodes"}, 0},
     {"ExecWithConditionalNodes", {"exec_with_conditional_nodes"}, 0},
+    {"GraphExecUpdateKeepsWhatIsDisabled", {"exec_update_keeps_what_is_disabled"}, 0},
     {"GraphExecWithProgrammaticEdges", {"exec_with_programmatic_edges"}, 0, kAsksWhatRan},
     {"GraphExecBeginsEarly", {"exec_begins_early"}, 0, kAsksWhatRan},
     {"GraphExecBeginsEarlyOnItsOwnMemory",
@@ -186,6 +189,16 @@ TEST_P(EveryCase, Holds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, EveryCase, testing::ValuesIn(kRows), kByName);
+
+// Of the same body, once by each call: known, and left as it is.
+TEST(BodyNodes, AreListedApart) {
+  const HostRun run({"conform", "exec_with_bodies"});
+  run.expect_holds();
+  const nlohmann::json stats = stats_json(run.stats_dir());
+  EXPECT_EQ(stats["body_nodes"]["fallback_graph"], 3);
+  EXPECT_EQ(stats["body_nodes"]["untracked"], 2);
+  EXPECT_EQ(stats["executions"]["fallback_graph"], 0);
+}
 
 TEST(LostContexts, AreReportedOnceEachWithTheReplacementsThatRan) {
   if (is_real_driver()) GTEST_SKIP() << kFaults;

@@ -3,22 +3,23 @@
 # shim preloaded; with FIBSHIM_TEST_REAL_DRIVER=1 against the machine's own driver.
 #   build/tests/conformance/config   a config folder made for it
 #   build/tests/conformance/         the host programs, their images, and libraries that they load
+#   build/tests/conformance/graphs_config  another, for random graphs
 # CONFORMANCE_SEEDS=600 build/tests/conformance_tests --gtest_filter='*Random*' runs more random programs
 # than `make test` does.
 
 CONFORM       := $(BUILD)/tests/conformance
 CONFORM_TESTS := $(BUILD)/tests/conformance_tests
 
-CONFORM_HOST_SRC := $(addprefix tests/conformance/hosts/,conform.cc host.cc graphs.cc) \
+CONFORM_HOST_SRC := $(addprefix tests/conformance/hosts/,conform.cc host.cc graphs.cc graph_program.cc) \
   $(wildcard tests/conformance/hosts/*_cases.cc)
 CONFORM_TEST_SRC := $(wildcard tests/conformance/*.cc) tests/support/process.cc
 
 # ---- images: conform, conform_other (what modules hold), conform_curated (the replacements)
 
-# $(1) file, $(2) nvcc's flags
+# $(1) file, $(2) nvcc's flags, $(3) source, if not that of all but one
 define conform_image
 CONFORM_IMAGES += $(CONFORM)/$(1)
-$(CONFORM)/$(1): tests/conformance/hosts/conform_kernels.cu tests/conformance/hosts/marks.h | $(SETUP)
+$(CONFORM)/$(1): tests/conformance/hosts/$(or $(3),conform_kernels.cu) tests/conformance/hosts/marks.h | $(SETUP)
 	$$(call say,NVCC,$$@)
 	$(Q)mkdir -p $$(@D)
 	$(Q)$(NVCC) -O2 -I. $(2) $$< -o $$@
@@ -28,9 +29,14 @@ $(eval $(call conform_image,conform_other.fatbin,-fatbin --no-compress $(EVERY_S
 $(foreach sm,$(TEST_SMS),$(eval $(call conform_image,conform.sm_$(sm).cubin,-cubin -arch=sm_$(sm))))
 $(foreach sm,$(TEST_SMS),$(eval $(call conform_image,kernels/conform/conform_curated.sm_$(sm).cubin,-cubin -arch=sm_$(sm) -DCONFORM_CURATED)))
 
-$(CONFORM)/config: config/expand.sh $(shell find tests/conformance/config) $(CONFORM_IMAGES)
+# ---- images of random graphs: graphs, graphs_curated
+
+$(eval $(call conform_image,graphs.fatbin,-fatbin --no-compress $(EVERY_SM),graph_kernels.cu))
+$(foreach sm,$(TEST_SMS),$(eval $(call conform_image,kernels/graphs/graphs_curated.sm_$(sm).cubin,-cubin -arch=sm_$(sm) -DGRAPHS_CURATED,graph_kernels.cu)))
+
+$(CONFORM)/config $(CONFORM)/graphs_config: $(CONFORM)/%: config/expand.sh $(shell find tests/conformance/config tests/conformance/graphs_config) $(CONFORM_IMAGES)
 	$(call say,CONFIG,$@)
-	$(Q)config/expand.sh tests/conformance/config tests/conformance $(CONFORM)/kernels $@
+	$(Q)config/expand.sh tests/conformance/$* tests/conformance $(CONFORM)/kernels $@
 
 # ---- host programs: they run on the GPU machine too, so they bring libstdc++ with them
 
@@ -110,6 +116,8 @@ $(CONFORM)/libconform_libc_faults.so: tests/conformance/hosts/libc_faults.def
 $(eval $(call conform_library,libconform_link_flips.so,lib_link_flips.cc,))
 $(eval $(call conform_library,libconform_plugin.so,lib_plugin.cc,))
 $(eval $(call conform_library,libconform_hold.so,lib_hold.cc,))
+$(eval $(call conform_library,libgraph_kernels.so,lib_graph_kernels.cc,-Wl$(comma)-Bsymbolic))
+$(CONFORM)/libgraph_kernels.so: tests/conformance/hosts/graph_kernels.cu
 $(eval $(call conform_library,libconform_weak.so,lib_weak.cc,))
 $(CONFORM)/libconform_weak.so: shim/driver/hook_table.h
 $(eval $(call conform_library,private/libconform_private.so,lib_private.cc,))
@@ -120,7 +128,7 @@ $(CONFORM)/libconform_chain_a.so: $(CONFORM)/libconform_chain_b.so
 $(CONFORM)/workers.py: tests/conformance/hosts/workers.py
 	$(Q)install -D $< $@
 
-CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config) $(CONFORM_IMAGES) $(BUILD)/config/cublas \
+CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config graphs_config) $(CONFORM_IMAGES) $(BUILD)/config/cublas \
   $(CONFORM_LIBRARIES)
 
 # ---- the tests
@@ -134,3 +142,8 @@ $(CONFORM_TESTS): $(CONFORM_TEST_SRC:%.cc=$(BUILD)/obj/%.o) $(CONFORM_NEEDS) $(S
 	  -Wl,-Bdynamic -lpthread -ldl
 TEST_PROGRAMS += $(CONFORM_TESTS)
 test test-gpu: $(CONFORM_TESTS)
+
+.PHONY: random-graphs
+GRAPHS ?= 100000
+random-graphs: all $(REAPER) $(CONFORM_TESTS) ## random graphs with the shim and without it: GRAPHS=100000
+	$(Q)CONFORMANCE_GRAPHS=$$(($(GRAPHS) / 8)) BUILD=$(BUILD) tests/run.sh -t 3600 -f '*/RandomGraphs.*' $(CONFORM_TESTS)

@@ -535,7 +535,8 @@ CUresult check_legacy_rule(Stream& stream);
 // Adds a node behind the stream's captured work.
 Node* capture_node(Stream& stream, CUgraphNodeType type);
 // Runs `action` now, or makes it a node when the stream captures.
-CUresult submit(Stream& stream, CUgraphNodeType type, std::function<void()> action);
+CUresult submit(Stream& stream, CUgraphNodeType type, std::function<void()> action,
+                const std::function<void(Node&)>& describe = {});
 uint64_t now_ns();
 
 // module.cc

@@ -1,8 +1,10 @@
 // Graphs: nodes hold their parameters by value; an executable graph is a private copy, run in
 // dependency order when it is launched.
+#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
+#include <random>
 #include <set>
 
 #include "tests/driver/graph.h"
@@ -35,6 +37,35 @@ bool order_nodes(const Graph& graph, std::vector<Node*>* order) {
     if (order->size() == before) return false;
   }
   return true;
+}
+
+const bool g_is_order_random = getenv("SIMCUDA_ORDER") != nullptr;
+
+// Any order that the edges permit, another each time. Over a programmatic edge a kernel that does not wait by itself may
+// run before the other one has.
+std::vector<Node*> random_order(const Graph& graph) {
+  thread_local std::minstd_rand random(
+      static_cast<unsigned>(strtoul(getenv("SIMCUDA_ORDER"), nullptr, 10)));
+  std::vector<Node*> left = graph.nodes;
+  std::vector<Node*> order;
+  std::set<const Node*> placed;
+  const auto is_ready = [&](const Node* node) {
+    const bool waits = node->type != CU_GRAPH_NODE_TYPE_KERNEL || node->kernel.launch.info->waits;
+    for (size_t i = 0; i < node->dependencies.size(); ++i) {
+      const bool is_early = node->dependency_data[i].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+      if ((waits || !is_early) && placed.count(node->dependencies[i]) == 0) return false;
+    }
+    return true;
+  };
+  while (!left.empty()) {
+    const auto ready = std::partition(left.begin(), left.end(), is_ready);
+    const auto one = left.begin() +
+                     static_cast<long>(random() % static_cast<unsigned long>(ready - left.begin()));
+    placed.insert(*one);
+    order.push_back(*one);
+    left.erase(one);
+  }
+  return order;
 }
 
 CUDA_KERNEL_NODE_PARAMS_v2 widen(const CUDA_KERNEL_NODE_PARAMS_v1& params) {
@@ -204,7 +235,7 @@ CUresult instantiate_with_params(CUgraphExec* exec, CUgraph graph,
   return error;
 }
 
-CUresult run_nodes(const std::vector<Node*>& order, const Origin& origin, const Stream& stream,
+CUresult run_nodes(const Graph& graph, const Origin& origin, const Stream& stream,
                    CUstream stream_handle);
 
 CUresult run_node(const Node& node, const Origin& origin, const Stream& stream,
@@ -222,15 +253,11 @@ CUresult run_node(const Node& node, const Origin& origin, const Stream& stream,
     }
     run_launch(launch, origin, stream, stream_handle);
   } else if (node.child != nullptr) {
-    std::vector<Node*> order;
-    order_nodes(*node.child, &order);
-    return run_nodes(order, origin, stream, stream_handle);
+    return run_nodes(*node.child, origin, stream, stream_handle);
   } else if (node.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
     const size_t body = node.condition ? 0 : 1;
     if (body >= node.bodies.size()) return CUDA_SUCCESS;
-    std::vector<Node*> order;
-    order_nodes(*node.bodies[body], &order);
-    return run_nodes(order, origin, stream, stream_handle);
+    return run_nodes(*node.bodies[body], origin, stream, stream_handle);
   } else if (node.action) {
     node.action();
   }
@@ -243,6 +270,17 @@ CUresult run_nodes(const std::vector<Node*>& order, const Origin& origin, const 
     SIM_TRY(run_node(*node, origin, stream, stream_handle));
   }
   return CUDA_SUCCESS;
+}
+
+CUresult run_nodes(const Graph& graph, const Origin& origin, const Stream& stream,
+                   CUstream stream_handle) {
+  std::vector<Node*> order;
+  if (g_is_order_random) {
+    order = random_order(graph);
+  } else {
+    order_nodes(graph, &order);
+  }
+  return run_nodes(order, origin, stream, stream_handle);
 }
 
 CUresult launch_graph(Api api, bool is_ptsz, CUgraphExec handle, CUstream stream_handle,
@@ -258,7 +296,9 @@ CUresult launch_graph(Api api, bool is_ptsz, CUgraphExec handle, CUstream stream
     }
   }
   SIM_TRY(check_legacy_rule(*stream));
-  return run_nodes(exec->order, {api, is_ptsz, true, false}, *stream, stream_handle);
+  const Origin origin = {api, is_ptsz, true, false};
+  return g_is_order_random ? run_nodes(*exec->graph, origin, *stream, stream_handle)
+                           : run_nodes(exec->order, origin, *stream, stream_handle);
 }
 
 // Lock held. Whether `exec` can take the parameters of `graph`: same nodes, same edges.

@@ -172,6 +172,11 @@ bool ends_with(const std::string& text, const char* end) {
 
 }  // namespace
 
+bool waits_by_itself(const KernelInfo& info) {
+  return find_library_kernel(info.name.c_str()) == nullptr ||
+         find_library_kernel((info.name + "_waits").c_str()) != nullptr;
+}
+
 HostKernel find_host_kernel(const KernelInfo& info) {
   const std::string& name = info.name;
   if (find_library_kernel(name.c_str()) != nullptr) return run_library_kernel;

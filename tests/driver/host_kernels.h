@@ -27,4 +27,7 @@ using HostKernel = void (*)(const HostCall& call);
 // The host implementation for a kernel of this name and layout, or null.
 HostKernel find_host_kernel(const KernelInfo& info);
 
+// False only of a kernel of SIMCUDA_KERNELS.
+bool waits_by_itself(const KernelInfo& info);
+
 }  // namespace simcuda

@@ -154,6 +154,7 @@ const KernelInfo* intern(KernelInfo info) {
   if (place == nullptr) {
     info.name_id = intern_name(info.name);
     info.emulate = find_host_kernel(info);
+    info.waits = waits_by_itself(info);
     place = new KernelInfo(std::move(info));
   }
   return place;

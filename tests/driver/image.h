@@ -35,6 +35,7 @@ struct KernelInfo {
   uint32_t cluster[3] = {0, 0, 0};  // from __cluster_dims__; zeros: none
   int sm = 0;
   HostKernel emulate = nullptr;  // null: its launches are only recorded
+  bool waits = true;             // for the kernel before it, by itself
 };
 
 struct Global {

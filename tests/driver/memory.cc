@@ -89,7 +89,21 @@ CUresult copy_in_stream(Context* context, CUstream handle, bool is_ptsz, void* t
                         size_t bytes, CUdeviceptr device_to, CUdeviceptr device_from) {
   SIM_GET(Stream*, stream, find_stream(handle, is_ptsz, context, &stream));
   if (!can_copy(to, from, bytes, device_to, device_from)) return CUDA_ERROR_INVALID_VALUE;
-  return submit(*stream, CU_GRAPH_NODE_TYPE_MEMCPY, [=] { memmove(to, from, bytes); });
+  return submit(
+      *stream, CU_GRAPH_NODE_TYPE_MEMCPY, [=] { memmove(to, from, bytes); },
+      [=](Node& node) {
+        CUDA_MEMCPY3D& params = node.memcpy_params;
+        const bool is_unified = device_to == 0 && device_from == 0;
+        const CUmemorytype other = is_unified ? CU_MEMORYTYPE_UNIFIED : CU_MEMORYTYPE_HOST;
+        params.srcMemoryType = device_from != 0 ? CU_MEMORYTYPE_DEVICE : other;
+        params.dstMemoryType = device_to != 0 ? CU_MEMORYTYPE_DEVICE : other;
+        params.srcHost = from;
+        params.dstHost = to;
+        params.srcDevice = reinterpret_cast<CUdeviceptr>(from);
+        params.dstDevice = reinterpret_cast<CUdeviceptr>(to);
+        params.WidthInBytes = bytes;
+        params.Height = params.Depth = 1;
+      });
 }
 
 template <class T>
@@ -108,10 +122,13 @@ CUresult fill_in_stream(Context* context, CUstream handle, bool is_ptsz, CUdevic
   SIM_GET(Stream*, stream, find_stream(handle, is_ptsz, context, &stream));
   if (!is_device_range(to, count * sizeof(T)) || to % sizeof(T) != 0)
     return CUDA_ERROR_INVALID_VALUE;
-  return submit(*stream, CU_GRAPH_NODE_TYPE_MEMSET, [=] {
-    T* at = reinterpret_cast<T*>(to);
-    std::fill(at, at + count, value);
-  });
+  return submit(
+      *stream, CU_GRAPH_NODE_TYPE_MEMSET,
+      [=] {
+        T* at = reinterpret_cast<T*>(to);
+        std::fill(at, at + count, value);
+      },
+      [=](Node& node) { node.memset_params = {to, 0, value, sizeof(T), count, 1}; });
 }
 
 CUresult allocate_in_stream(Context* context, CUdeviceptr* pointer, size_t bytes, CUstream handle,

@@ -21,7 +21,9 @@
 //                    is killed
 //   SIMCUDA_TELL     1: each kernel that is launched and not computed is named once, on stderr
 //   SIMCUDA_KERNELS  path of a library whose functions (SimcudaKernel) stand for the kernels of their
-//                    names: called at each launch, in the launching thread, and done when it returns
+//                    names: called at each launch, in the launching thread, and done when it returns. One that
+//                    waits for the kernel before it by itself has a second function, <name>_waits
+//   SIMCUDA_ORDER    seed: the nodes of a graph run in a random order of those that its edges permit
 #pragma once
 
 #include <stddef.h>

@@ -384,12 +384,15 @@ Node* capture_node(Stream& stream, CUgraphNodeType type) {
   return node;
 }
 
-CUresult submit(Stream& stream, CUgraphNodeType type, std::function<void()> action) {
+CUresult submit(Stream& stream, CUgraphNodeType type, std::function<void()> action,
+                const std::function<void(Node&)>& describe) {
   if (stream.is_capturing.load(std::memory_order_acquire)) {
     const Lock guard(driver().lock);
     if (stream.capture != nullptr) {
       if (stream.capture->is_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-      capture_node(stream, type)->action = std::move(action);
+      Node* node = capture_node(stream, type);
+      node->action = std::move(action);
+      if (describe) describe(*node);
       return CUDA_SUCCESS;
     }
   }
@@ -490,7 +493,11 @@ static CUresult host_function(CUstream handle, bool is_ptsz, CUhostFn function, 
                               Context* context) {
   SIM_GET(Stream*, stream, find_stream(handle, is_ptsz, context, &stream));
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return submit(*stream, CU_GRAPH_NODE_TYPE_HOST, [=] { function(data); });
+  return submit(
+      *stream, CU_GRAPH_NODE_TYPE_HOST, [=] { function(data); },
+      [=](Node& node) {
+        node.host_params = {function, data};
+      });
 }
 ENTRY_PTSZ(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* data),
            host_function(stream, is_ptsz, function, data, context))

@@ -79,17 +79,25 @@ TEST_F(Stats, TellsLaunchesAndExecutionsApart) {
   builder.count(series, Outcome::hit, 2, 0, CountKind::node);
   builder.count(series, Outcome::hit, 10, 0, CountKind::node_run);
   builder.count(0, Outcome::untracked, 4, 0, CountKind::node_run);
+  builder.count(series, Outcome::fallback_graph, 6, 0, CountKind::body_node);
   write(builder);
   const std::string out = exits(0, stats()).out;
   EXPECT_CONTAINS(out, "d           p        hit               5          13\n");
   EXPECT_CONTAINS(out, "-           -        untracked         0           4\n");
-  EXPECT_CONTAINS(out, "5 launches: 5 hit, 0 untracked\n17 executions: 13 hit, 4 untracked\n");
+  EXPECT_CONTAINS(out,
+                  "5 launches: 5 hit, 0 untracked\n17 executions: 13 hit, 4 untracked\n"
+                  "6 kernel nodes in bodies of conditional nodes, which run as often as the device "
+                  "decides: 6 fallback_graph\n");
+  EXPECT_EQ(out.find("        fallback_graph "), std::string::npos) << out;
   const auto json = parse_json(stats({"--json", "--by", "definition"}).out);
   EXPECT_EQ(json["counters"][0]["count"], 5);
   EXPECT_EQ(json["counters"][0]["executions"], 13);
   EXPECT_EQ(json["totals"]["hit"], 5);
   EXPECT_EQ(json["nodes"]["hit"], 2);
   EXPECT_EQ(json["executions"]["hit"], 13);
+  EXPECT_EQ(json["body_nodes"]["fallback_graph"], 6);
+  EXPECT_EQ(json["executions"]["fallback_graph"], 0);
+  EXPECT_EQ(json["groups"][0]["body_nodes"], 6);
   EXPECT_EQ(json["groups"][0]["launches"], 5);
   EXPECT_EQ(json["groups"][0]["executions"], 13);
   EXPECT_EQ(json["groups"][0]["executed"]["hit"], 13);
@@ -97,6 +105,9 @@ TEST_F(Stats, TellsLaunchesAndExecutionsApart) {
   EXPECT_CONTAINS(metrics, "fibshim_launches_total{definition=\"d\",");
   EXPECT_CONTAINS(metrics, "start_time=\"1\"} 5\n");
   EXPECT_CONTAINS(metrics, "start_time=\"1\"} 13\n");
+  EXPECT_CONTAINS(
+      metrics,
+      "fibshim_body_nodes_total{definition=\"d\",pattern=\"p\",outcome=\"fallback_graph\"");
 }
 
 TEST_F(Stats, AddsUpShardsAndProcesses) {
@@ -254,6 +265,7 @@ TEST_F(Stats, PrintsJson) {
   expected["executions"] = expected["totals"];
   expected["nodes"] = expected["totals"];
   for (auto& count : expected["nodes"]) count = 0;
+  expected["body_nodes"] = expected["nodes"];
   EXPECT_EQ(parse_json(result.out), expected) << result.out;
 }
 
@@ -329,6 +341,9 @@ TEST_F(Stats, PrintsPrometheusTextWithEscapedLabels) {
       "# TYPE fibshim_executions_total counter\n"
       "fibshim_executions_total{definition=\"d\",pattern=\"quote\\\"line\\nend\",outcome=\"hit\","
       "config=\"/a\\\\b\",device=\"\",pid=\"4194399\",start_time=\"1\"} 3\n"
+      "# HELP fibshim_body_nodes_total Kernel nodes in bodies of conditional nodes of instantiated "
+      "graphs, which run as often as the device decides.\n"
+      "# TYPE fibshim_body_nodes_total counter\n"
       "# HELP fibshim_folded_counts Counts without a series of their own: they are in "
       "definition=\"(other)\".\n"
       "# TYPE fibshim_folded_counts gauge\n"

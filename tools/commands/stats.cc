@@ -85,6 +85,7 @@ std::string rows_table(const std::vector<LaunchRow>& rows, const Reading* rates)
   if (shows_config) heading.insert(heading.end(), {"CONFIG", "DIGEST"});
   std::vector<std::vector<std::string>> table = {std::move(heading)};
   for (const LaunchRow& row : rows) {
+    if (row.numbers.launches == 0 && row.numbers.executions == 0) continue;  // in bodies alone
     std::vector<std::string> line = {
         or_dash(row.key.definition), or_dash(row.key.pattern), outcome_name(row.key.outcome),
         fmt::format("{}", row.numbers.launches), fmt::format("{}", row.numbers.executions)};
@@ -103,7 +104,10 @@ std::string rows_table(const std::vector<LaunchRow>& rows, const Reading* rates)
 std::string parts_of(const std::map<uint32_t, LaunchNumbers>& totals,
                      uint64_t LaunchNumbers::*number) {
   std::string out;
+  const bool is_of_bodies = number == &LaunchNumbers::body_nodes;
   for (const auto& [outcome, numbers] : totals) {
+    const bool has_run = numbers.launches != 0 || numbers.executions != 0;
+    if (is_of_bodies ? numbers.body_nodes == 0 : !has_run) continue;
     out +=
         fmt::format("{}{} {}", out.empty() ? ": " : ", ", numbers.*number, outcome_name(outcome));
   }
@@ -119,6 +123,11 @@ std::string totals_lines(const std::map<uint32_t, LaunchNumbers>& totals) {
   if (all.executions != all.launches) {
     out += counted(all.executions, "execution", "executions") +
            parts_of(totals, &LaunchNumbers::executions) + "\n";
+  }
+  if (all.body_nodes != 0) {
+    out += counted(all.body_nodes, "kernel node", "kernel nodes") +
+           " in bodies of conditional nodes, which run as often as the device decides" +
+           parts_of(totals, &LaunchNumbers::body_nodes) + "\n";
   }
   return out;
 }
@@ -219,6 +228,7 @@ nlohmann::ordered_json rows_to_json(const std::vector<LaunchRow>& rows, const Re
     item["outcome"] = outcome_name(row.key.outcome);
     item["count"] = row.numbers.launches;
     item["executions"] = row.numbers.executions;
+    item["body_nodes"] = row.numbers.body_nodes;
     if (rates != nullptr) item["per_second"] = rate_of(row, *rates);
     list.push_back(std::move(item));
   }
@@ -265,6 +275,7 @@ nlohmann::ordered_json process_to_json(const ProcessCounters& process, const Opt
     out["totals"] = totals_to_json(rows, &LaunchNumbers::launches);
     out["nodes"] = totals_to_json(rows, &LaunchNumbers::nodes);
     out["executions"] = totals_to_json(rows, &LaunchNumbers::executions);
+    out["body_nodes"] = totals_to_json(rows, &LaunchNumbers::body_nodes);
   }
   return out;
 }
@@ -288,6 +299,7 @@ nlohmann::ordered_json to_json(const Reading& reading, const Options& options) {
   out["totals"] = totals_to_json(rows, &LaunchNumbers::launches);
   out["nodes"] = totals_to_json(rows, &LaunchNumbers::nodes);
   out["executions"] = totals_to_json(rows, &LaunchNumbers::executions);
+  out["body_nodes"] = totals_to_json(rows, &LaunchNumbers::body_nodes);
   out["refused"] = nlohmann::ordered_json::array();
   for (const RefusedFile& refused : folder.refused) {
     out["refused"].push_back({{"file", refused.file}, {"reason", refused.reason}});

@@ -115,7 +115,7 @@ std::string summary(const Readings& readings, const Options& options) {
   const auto& processes = readings.now().processes;
   const auto live = std::ranges::count_if(processes, &ProcessCounters::is_alive);
   return fmt::format(
-      "{} launches, {} executions, {}, {:.1f}% hits, {} per second; {} live, {} ended{}{}",
+      "{} launches, {} executions, {}, {:.1f}% hits, {} per second; {} live, {} ended{}{}{}",
       all.launches, all.executions, counted(errors, "error"),
       all.executions == 0
           ? 0.0
@@ -125,6 +125,7 @@ std::string summary(const Readings& readings, const Options& options) {
       readings.now().refused.empty()
           ? ""
           : fmt::format("; {} files refused, see 'fibshim stats'", readings.now().refused.size()),
+      all.body_nodes == 0 ? "" : fmt::format("; {} nodes in bodies", all.body_nodes),
       folder_words(processes).empty() ? "" : "; " + folder_words(processes));
 }
 

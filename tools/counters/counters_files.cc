@@ -309,9 +309,9 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
         return first[static_cast<uint32_t>(kind) * kOutcomeSlots];
       };
       const uint64_t made = number(CountKind::launch);
-      const LaunchNumbers numbers = {saturating_add(made, number(CountKind::node)),
-                                     number(CountKind::node),
-                                     saturating_add(made, number(CountKind::node_run))};
+      const LaunchNumbers numbers = {
+          saturating_add(made, number(CountKind::node)), number(CountKind::node),
+          saturating_add(made, number(CountKind::node_run)), number(CountKind::body_node)};
       if (numbers == LaunchNumbers{}) continue;
       const int32_t device = series[s].device >= 0 ? series[s].device : only_device(*header);
       out.counts.push_back({series[s].config, device, text_of(series[s].pattern),
@@ -510,6 +510,7 @@ void LaunchNumbers::add(const LaunchNumbers& more) {
   launches = saturating_add(launches, more.launches);
   nodes = saturating_add(nodes, more.nodes);
   executions = saturating_add(executions, more.executions);
+  body_nodes = saturating_add(body_nodes, more.body_nodes);
 }
 
 uint64_t saturating_add(uint64_t a, uint64_t b) {

@@ -52,6 +52,8 @@ struct LaunchNumbers {
   uint64_t launches = 0;
   uint64_t nodes = 0;  // of the launches
   uint64_t executions = 0;
+  uint64_t body_nodes =
+      0;  // in bodies of conditional nodes, which run as often as the device decides
 
   void add(const LaunchNumbers& more);
   bool operator==(const LaunchNumbers&) const = default;

@@ -160,6 +160,7 @@ nlohmann::ordered_json groups_to_json(const LaunchGroups& groups) {
     item["name"] = whole_name(group);
     item["launches"] = group.numbers.launches;
     item["executions"] = group.numbers.executions;
+    item["body_nodes"] = group.numbers.body_nodes;
     item["per_second"] =
         group.per_second < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(group.per_second);
     item["outcomes"] = nlohmann::ordered_json::object();

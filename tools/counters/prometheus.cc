@@ -117,6 +117,8 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
   const Series launches = launch_series(processes, options.max_series, &LaunchNumbers::launches);
   const Series executions =
       launch_series(processes, options.max_series, &LaunchNumbers::executions);
+  const Series body_nodes =
+      launch_series(processes, options.max_series, &LaunchNumbers::body_nodes);
 
   std::string out =
       head("fibshim_launches_total", "counter",
@@ -126,6 +128,11 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
               "Kernels that have run: a launch's once, a graph node's each time that its graph was "
               "launched.");
   out += executions.text("fibshim_executions_total");
+  out += head("fibshim_body_nodes_total", "counter",
+              "Kernel nodes in bodies of conditional nodes of instantiated graphs, which run as "
+              "often as the device "
+              "decides.");
+  out += body_nodes.text("fibshim_body_nodes_total");
   out += head("fibshim_folded_counts", "gauge",
               "Counts without a series of their own: they are in definition=\"(other)\".");
   out += fmt::format("fibshim_folded_counts {}\n", launches.folded_count());

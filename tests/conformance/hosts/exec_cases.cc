@@ -25,23 +25,6 @@ long resident_kb() {
   return resident * sysconf(_SC_PAGESIZE) / 1024;
 }
 
-// Adds an IF whose condition holds, and gives its body.
-CUgraph add_conditional(const Gpu& gpu, CUgraph graph) {
-  CUgraphConditionalHandle handle = 0;
-  OK(cuda().cuGraphConditionalHandleCreate(&handle, graph, gpu.context(), 1,
-                                           CU_GRAPH_COND_ASSIGN_DEFAULT));
-  CUgraphNodeParams params;
-  memset(&params, 0, sizeof params);
-  params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
-  params.conditional.handle = handle;
-  params.conditional.type = CU_GRAPH_COND_TYPE_IF;
-  params.conditional.size = 1;
-  params.conditional.ctx = gpu.context();
-  CUgraphNode node = nullptr;
-  OK(cuda().cuGraphAddNode_v2(&node, graph, nullptr, nullptr, 0, &params));
-  return params.conditional.phGraph_out[0];
-}
-
 void set(CUgraphExec executable, CUgraphNode node, CUfunction function, Arguments* arguments) {
   const NodeParams2 params = node_params2(function, arguments);
   OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable, node, &params));
@@ -109,12 +92,76 @@ GPU_CASE(exec_with_conditional_nodes) {
   Arguments outer(gpu.marks(), 2, 6);
   CUgraphNode in_body = nullptr;
   const NodeParams2 params = node_params2(own.step, &body);
-  OK(cuda().cuGraphAddKernelNode_v2(&in_body, add_conditional(gpu, graph.get()), nullptr, 0,
+  OK(cuda().cuGraphAddKernelNode_v2(&in_body, add_conditional(gpu, graph.get()).body, nullptr, 0,
                                     &params));
   graph.add(own.step, &outer);
   const Executable executable(graph.get());
   executable.run(gpu, 2);
   gpu.finish({.step = 2, .curated2 = 2}, {.hit = 1});
+}
+
+// Kernels in a body, in a child graph of it and in a body of that; another graph whose node has the handle of one that
+// is gone.
+GPU_CASE(exec_with_bodies) {
+  const auto own = gpu.handles();
+  Arguments arguments_of_step(gpu.marks(), 1, 5);
+  const auto fill = [&](CUgraph graph) {
+    CUgraphNode node = nullptr;
+    const NodeParams2 known = node_params2(own.step, &arguments_of_step);
+    const NodeParams2 other = node_params2(own.free, &arguments_of_step);
+    OK(cuda().cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &known));
+    OK(cuda().cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &other));
+  };
+  {
+    const Graph graph;
+    const CUgraph body = add_conditional(gpu, graph.get()).body;
+    fill(body);
+    const Graph child;
+    child.add(own.step, &arguments_of_step);
+    CUgraphNode node = nullptr;
+    OK(cuda().cuGraphAddChildGraphNode(&node, body, nullptr, 0, child.get()));
+    graph.run(gpu, 3);
+  }
+  const Graph graph;
+  fill(add_conditional(gpu, add_conditional(gpu, graph.get()).body, false).body);
+  graph.run(gpu, 2);
+  gpu.finish({.step = 6, .free = 3}, {});
+}
+
+// A fill that the host has disabled stays so when the exec takes over graphs, however often.
+GPU_CASE(exec_update_keeps_what_is_disabled) {
+  const CUfunction step = gpu.step();
+  CUdeviceptr filled = 0;
+  OK(cuda().cuMemAlloc_v2(&filled, 4));
+  OK(cuda().cuMemsetD32_v2(filled, 5, 1));
+  CUDA_MEMSET_NODE_PARAMS fill;
+  memset(&fill, 0, sizeof fill);
+  fill.dst = filled;
+  fill.elementSize = 4;
+  fill.value = 7;
+  fill.width = fill.height = 1;
+  Arguments arguments_of_step(gpu.marks(), 1, 5);
+  Graph graphs[3];
+  CUgraphNode fills[3];
+  for (int i = 0; i < 3; ++i) {
+    graphs[i].add(step, &arguments_of_step);
+    OK(cuda().cuGraphAddMemsetNode(&fills[i], graphs[i].get(), nullptr, 0, &fill, gpu.context()));
+  }
+  const Executable executable(graphs[0].get());
+  OK(cuda().cuGraphNodeSetEnabled(executable.get(), fills[0], 0));
+  for (int i = 1; i < 3; ++i) {
+    CUgraphExecUpdateResultInfo info;
+    memset(&info, 0, sizeof info);
+    OK(cuda().cuGraphExecUpdate_v2(executable.get(), graphs[i].get(), &info));
+  }
+  unsigned is_enabled = 1;
+  OK(cuda().cuGraphNodeGetEnabled(executable.get(), fills[2], &is_enabled));
+  executable.run(gpu);
+  uint32_t value = 0;
+  OK(cuda().cuMemcpyDtoH_v2(&value, filled, sizeof value));
+  EXPECT_EQUAL(is_enabled != 0 ? 7 : 5, value);
+  OK(cuda().cuMemFree_v2(filled));
+  gpu.finish({.step = 1}, {.hit = 1});
 }
 
 // Programmatic launches become programmatic edges. A replacement that does not wait by itself gets plain ones; one that

@@ -69,6 +69,38 @@ class Graph {
   CUgraph graph_ = nullptr;
 };
 
+// An IF, and its body.
+struct Conditional {
+  CUgraphNode node;
+  CUgraph body;
+};
+// `add`: cuGraphAddNode, of a CUgraphNode*, dependencies, their number, and parameters.
+template <class Add>
+Conditional add_conditional(const Gpu& gpu, CUgraph graph, bool condition,
+                            const std::vector<CUgraphNode>& after, const Add& add) {
+  CUgraphConditionalHandle handle = 0;
+  OK(cuda().cuGraphConditionalHandleCreate(&handle, graph, gpu.context(), condition ? 1 : 0,
+                                           CU_GRAPH_COND_ASSIGN_DEFAULT));
+  CUgraphNodeParams params;
+  memset(&params, 0, sizeof params);
+  params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+  params.conditional.handle = handle;
+  params.conditional.type = CU_GRAPH_COND_TYPE_IF;
+  params.conditional.size = 1;
+  params.conditional.ctx = gpu.context();
+  CUgraphNode node = nullptr;
+  OK(add(&node, after.data(), after.size(), &params));
+  return {node, params.conditional.phGraph_out[0]};
+}
+inline Conditional add_conditional(const Gpu& gpu, CUgraph graph, bool condition = true,
+                                   const std::vector<CUgraphNode>& after = {}) {
+  return add_conditional(gpu, graph, condition, after,
+                         [graph](CUgraphNode* node, const CUgraphNode* before, size_t count,
+                                 CUgraphNodeParams* params) {
+                           return cuda().cuGraphAddNode(node, graph, before, count, params);
+                         });
+}
+
 class Executable {
  public:
   explicit Executable(CUgraph graph) {

@@ -936,6 +936,34 @@ HOOK(cuGraphExecUpdate_v2) {
 HOOK_BY(sets_executable<NodeParams1>, cuGraphExecKernelNodeSetParams)
 HOOK_BY(sets_executable<NodeParams2>, cuGraphExecKernelNodeSetParams_v2)
 HOOK_BY(sets_executable<CUgraphNodeParams>, cuGraphExecNodeSetParams)
+// What is in the body runs as it is, and counts as no node.
+template <class Add>
+void adds_bodies(const Gpu& gpu, const Add& add) {
+  const CUfunction step = gpu.step();
+  const Graph graph;
+  const Graph body(add_conditional(gpu, graph.get(), true, {}, add(graph.get())).body);
+  Arguments inner(gpu.marks(), 1, 5);
+  Arguments outer(gpu.marks(), 2, 6);
+  (void)body.add(step, &inner);
+  (void)graph.add(step, &outer);
+  graph.run(gpu, 2);
+  (void)const_cast<Graph&>(body).release();
+  gpu.finish({.step = 2, .curated2 = 2}, {.hit = 1});
+}
+HOOK(cuGraphAddNode) {
+  adds_bodies(gpu, [](CUgraph graph) {
+    return [graph](auto* node, auto* before, size_t count, auto* params) {
+      return cuda().cuGraphAddNode(node, graph, before, count, params);
+    };
+  });
+}
+HOOK(cuGraphAddNode_v2) {
+  adds_bodies(gpu, [](CUgraph graph) {
+    return [graph](auto* node, auto* before, size_t count, auto* params) {
+      return cuda().cuGraphAddNode_v2(node, graph, before, nullptr, count, params);
+    };
+  });
+}
 HOOK(cuGraphExecMemcpyNodeSetParams) { sets_copies(gpu); }
 HOOK(cuGraphExecMemsetNodeSetParams) { sets_fills(gpu); }
 HOOK(cuGraphExecHostNodeSetParams) { sets_host_functions(gpu); }

@@ -1,0 +1,146 @@
+// What calls about graphs cost the host, for tests/bench/graph_costs.py, which runs this with the shim and without it:
+// `conform graph_costs NODES EXECS`, on a chain of as many kernels, every second of which is replaced. One line for each: a name and
+// a number, in ns where nothing else is said.
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "tests/conformance/hosts/graphs.h"
+
+namespace conform {
+namespace {
+
+constexpr int kRepeats = 25;
+
+template <class Work>
+double median_ns(int repeats, int calls, const Work& work) {
+  std::vector<double> all;
+  for (int i = 0; i < repeats; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int k = 0; k < calls; ++k) work();
+    const auto took = std::chrono::steady_clock::now() - begin;
+    all.push_back(std::chrono::duration<double, std::nano>(took).count() / calls);
+  }
+  std::sort(all.begin(), all.end());
+  return all[all.size() / 2];
+}
+
+long resident_bytes() {
+  malloc_trim(0);
+  FILE* const file = fopen("/proc/self/statm", "r");
+  long size = 0;
+  long pages = 0;
+  if (file == nullptr || fscanf(file, "%ld %ld", &size, &pages) != 2) {
+    fail(__FILE__, __LINE__, "/proc/self/statm cannot be read");
+  }
+  fclose(file);
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+long used_device_bytes() {
+  size_t free = 0;
+  size_t total = 0;
+  OK(cuda().cuMemGetInfo_v2(&free, &total));
+  return static_cast<long>(total - free);
+}
+
+void say(const char* name, double value) { printf("%s %.1f\n", name, value); }
+
+// Every second kernel is replaced.
+std::unique_ptr<Graph> make_chain(const Gpu& gpu, CUfunction step, int count, int value) {
+  auto graph = std::make_unique<Graph>();
+  CUgraphNode last = nullptr;
+  for (int i = 0; i < count; ++i) {
+    Arguments arguments(gpu.marks(), i % 2 == 0 ? 1 : kNoSolution, value);
+    last = graph->add(step, &arguments, last);
+  }
+  return graph;
+}
+
+CUgraphExec instantiate(const Graph& graph) {
+  CUgraphExec made = nullptr;
+  OK(cuda().cuGraphInstantiateWithFlags(&made, graph.get(), 0));
+  return made;
+}
+
+}  // namespace
+}  // namespace conform
+
+using namespace conform;
+
+GPU_CASE(graph_costs) {
+  const int nodes = atoi(arguments.at(0).c_str());
+  const int execs = atoi(arguments.at(1).c_str());
+  const CUfunction step = gpu.step();
+  const auto graph = make_chain(gpu, step, nodes, 1);
+  const auto other = make_chain(gpu, step, nodes, 2);
+  const auto small = make_chain(gpu, step, 1, 3);
+  for (int i = 0; i < 3; ++i) OK(cuda().cuGraphExecDestroy(instantiate(*graph)));
+
+  std::vector<CUgraphExec> made;
+  say("instantiate_per_node",
+      median_ns(kRepeats, 1, [&] { made.push_back(instantiate(*graph)); }) / nodes);
+  for (const CUgraphExec exec : made) OK(cuda().cuGraphExecDestroy(exec));
+
+  const CUgraphExec exec = instantiate(*graph);
+  const Graph* updated = other.get();
+  say("update_per_node", median_ns(kRepeats, 1, [&] {
+                           CUgraphExecUpdateResultInfo info;
+                           memset(&info, 0, sizeof info);
+                           OK(cuda().cuGraphExecUpdate_v2(exec, updated->get(), &info));
+                           updated = updated == other.get() ? graph.get() : other.get();
+                         }) / nodes);
+  OK(cuda().cuGraphExecDestroy(exec));
+
+  const CUgraphExec set = instantiate(*graph);
+  const CUgraphNode first = graph->nodes().at(0);
+  Arguments changed(gpu.marks(), 1, 4);
+  const NodeParams2 params = node_params2(step, &changed);
+  say("set_params", median_ns(kRepeats, 200, [&] {
+        OK(cuda().cuGraphExecKernelNodeSetParams_v2(set, first, &params));
+      }));
+  OK(cuda().cuGraphExecDestroy(set));
+
+  const CUgraphExec launched = instantiate(*small);
+  // As many as a queue takes, then what it holds is waited for, apart from what is measured.
+  std::vector<double> launches;
+  for (int i = 0; i < 4 * kRepeats; ++i) {
+    OK(cuda().cuStreamSynchronize(gpu.stream()));
+    launches.push_back(
+        median_ns(1, 100, [&] { OK(cuda().cuGraphLaunch(launched, gpu.stream())); }));
+  }
+  std::sort(launches.begin(), launches.end());
+  say("launch_of_one_node", launches[launches.size() / 2]);
+  OK(cuda().cuStreamSynchronize(gpu.stream()));
+
+  const long host_before = resident_bytes();
+  const long device_before = used_device_bytes();
+  made.clear();
+  const int kept = std::max(1, 50'000 / nodes);
+  for (int i = 0; i < kept; ++i) made.push_back(instantiate(*graph));
+  say("host_bytes_per_node", static_cast<double>(resident_bytes() - host_before) / kept / nodes);
+  for (const CUgraphExec one : made) OK(cuda().cuGraphUpload(one, gpu.stream()));
+  OK(cuda().cuStreamSynchronize(gpu.stream()));
+  say("device_bytes_per_node",
+      static_cast<double>(used_device_bytes() - device_before) / kept / nodes);
+  for (const CUgraphExec one : made) OK(cuda().cuGraphExecDestroy(one));
+
+  // Made and destroyed: what is left behind shows after the first tenth.
+  long early = 0;
+  for (int i = 0; i < execs; ++i) {
+    if (i == execs / 10) early = resident_bytes();
+    const CUgraphExec one = instantiate(*small);
+    if (i % 16 == 0) OK(cuda().cuGraphLaunch(one, gpu.stream()));
+    OK(cuda().cuGraphExecDestroy(one));
+  }
+  OK(cuda().cuStreamSynchronize(gpu.stream()));
+  say("growth_bytes_per_exec",
+      static_cast<double>(resident_bytes() - early) / (execs - execs / 10));
+  OK(cuda().cuGraphExecDestroy(launched));
+}

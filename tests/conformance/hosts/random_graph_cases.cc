@@ -1,0 +1,552 @@
+// Random programs of graphs (graph_program.h): `conform graphs SEED COUNT [FOLDERS]` runs as many, in up to three
+// threads, and says of each what it wrote: the same, whether the shim is there or not, and in whatever order the
+// simulated driver runs what the edges leave open (SIMCUDA_ORDER). At the end it says how many nodes were instantiated,
+// and how many kernels were to run. FOLDERS holds the config folders that it moves between.
+//
+// `conform graph SEED INDEX STEPS OPS [FOLDERS]` runs one, without those steps and operations (3,5 or -), and says what
+// it is.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "tests/conformance/hosts/control.h"
+#include "tests/conformance/hosts/graph_program.h"
+#include "tests/conformance/hosts/graphs.h"
+#include "tests/conformance/hosts/random.h"
+
+namespace conform {
+namespace {
+
+constexpr int kThreads = 3;
+constexpr const char* kFolders[] = {"a", "b", "c"};
+
+// What the counters must say.
+struct Totals {
+  long nodes = 0, executions = 0, body_nodes = 0, body_runs = 0;
+};
+
+// The one control block of the process.
+void move_to(const std::string& folder) {
+  static std::mutex lock;
+  const std::lock_guard guard(lock);
+  if (!is_shim_active()) return;
+  static Control* const control = new Control;
+  control->must_move(folder);
+}
+
+// Of several kernels, a module that stays.
+struct Kernels {
+  std::array<CUfunction, 128> by_letter{};
+
+  explicit Kernels(const Gpu& gpu) {
+    const CUmodule module = gpu.load_module("graphs.fatbin");
+    for (const char letter : std::string("abcdefghz")) {
+      by_letter[static_cast<size_t>(letter)] =
+          gpu.function(module, (std::string("graph_") + letter).c_str());
+    }
+  }
+  CUfunction of(const Step& step) const { return by_letter[static_cast<size_t>(step.letter)]; }
+};
+
+// The arguments of a kernel of graph_kernels.cu. Not movable: the pointers lead into it.
+struct StepArguments {
+  CUdeviceptr in, with, out;
+  int32_t words, salt;
+  void* pointers[5] = {&in, &with, &out, &words, &salt};
+  char packed[32];
+  size_t packed_bytes = sizeof packed;
+  void* extra[5] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE,
+                    &packed_bytes, CU_LAUNCH_PARAM_END};
+
+  StepArguments(CUdeviceptr base, const Step& step)
+      : in(base + 4 * static_cast<CUdeviceptr>(step.in)),
+        with(base + 4 * static_cast<CUdeviceptr>(step.with)),
+        out(base + 4 * static_cast<CUdeviceptr>(step.out)),
+        words(step.words),
+        salt(step.salt) {
+    memcpy(packed, &in, 8);
+    memcpy(packed + 8, &with, 8);
+    memcpy(packed + 16, &out, 8);
+    memcpy(packed + 24, &words, 4);
+    memcpy(packed + 28, &salt, 4);
+  }
+  StepArguments(const StepArguments&) = delete;
+  StepArguments& operator=(const StepArguments&) = delete;
+};
+
+void do_nothing(void*) {}
+
+// One thread's memory and streams, and the programs that it runs in them, one after the other.
+class GraphRunner {
+ public:
+  GraphRunner(const Gpu& gpu, const Kernels& kernels, const std::string& folders)
+      : gpu_(gpu), kernels_(kernels), folders_(folders) {
+    gpu.enter();
+    OK(cuda().cuMemAlloc_v2(&allocated_, 2 * kAlignment));
+    base_ = (allocated_ + kAlignment - 1) / kAlignment * kAlignment;
+    for (int i = 0; i < 2; ++i) OK(cuda().cuStreamCreate(&streams_[i], CU_STREAM_NON_BLOCKING));
+    streams_[2] = CU_STREAM_PER_THREAD;
+    for (CUevent& event : events_) OK(cuda().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+  }
+  ~GraphRunner() {
+    for (CUevent event : events_) OK(cuda().cuEventDestroy_v2(event));
+    for (int i = 0; i < 2; ++i) OK(cuda().cuStreamDestroy_v2(streams_[i]));
+    OK(cuda().cuMemFree_v2(allocated_));
+  }
+  GraphRunner(const GraphRunner&) = delete;
+  GraphRunner& operator=(const GraphRunner&) = delete;
+
+  // Returns a sum of all that it wrote, after each launch that was waited for.
+  uint64_t run(const Program& program, uint64_t seed) {
+    Random random(seed);
+    hash_ = 0xcbf29ce484222325u;
+    write(kLiveWords, 0, random.next());
+    write(kScratchWords, kScratch, random.next());
+    steps_ = program.steps;
+    condition_ = program.condition;
+    has_memory_node_ = program.has_memory_node;
+    if (program.is_captured) {
+      capture(program);
+    } else {
+      build();
+    }
+    instantiate(static_cast<int>(seed % 3));
+    for (const Op& op : program.ops) operate(op, &random);
+    synchronize(&random);
+    OK(cuda().cuGraphExecDestroy(exec_));
+    end_graph();
+    return hash_;
+  }
+
+  const Totals& totals() const { return totals_; }
+
+ private:
+  CUdeviceptr at(int word) const { return base_ + 4 * static_cast<CUdeviceptr>(word); }
+
+  void write(int words, int from, uint64_t seed) {
+    Random random(seed);
+    std::vector<uint32_t> all(static_cast<size_t>(words));
+    for (uint32_t& word : all) word = static_cast<uint32_t>(random.next());
+    OK(cuda().cuMemcpyHtoD_v2(at(from), all.data(), 4 * all.size()));
+  }
+
+  // Waits, reads what others may, and spoils what they may not.
+  void synchronize(Random* random) {
+    for (const CUstream stream : streams_) OK(cuda().cuStreamSynchronize(stream));
+    uint32_t all[kLiveWords];
+    OK(cuda().cuMemcpyDtoH_v2(all, at(0), sizeof all));
+    for (const uint32_t word : all) hash_ = (hash_ ^ word) * 0x100000001b3u;
+    write(kScratchWords, kScratch, random->next());
+  }
+
+  // --- nodes
+
+  NodeParams2 kernel_params(const Step& step, StepArguments* arguments) const {
+    auto params = one_block<NodeParams2>();
+    params.func = kernels_.of(step);
+    params.blockDimX = 64;
+    params.kernelParams = arguments->pointers;
+    return params;
+  }
+  CUDA_MEMSET_NODE_PARAMS fill_params(const Step& step) const {
+    CUDA_MEMSET_NODE_PARAMS params;
+    memset(&params, 0, sizeof params);
+    params.dst = at(step.out);
+    params.elementSize = 4;
+    params.value = static_cast<unsigned>(step.salt);
+    params.width = static_cast<size_t>(step.words);
+    params.height = 1;
+    return params;
+  }
+  CUDA_MEMCPY3D copy_params(const Step& step) const {
+    CUDA_MEMCPY3D params;
+    memset(&params, 0, sizeof params);
+    params.srcMemoryType = params.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    params.srcDevice = at(step.in);
+    params.dstDevice = at(step.out);
+    params.WidthInBytes = 4 * static_cast<size_t>(step.words);
+    params.Height = params.Depth = 1;
+    return params;
+  }
+
+  CUgraphNode add(CUgraph graph, const Step& step, const std::vector<CUgraphNode>& after) const {
+    CUgraphNode node = nullptr;
+    const CUgraphNode* const before = step.begins_early ? nullptr : after.data();
+    const size_t count = step.begins_early ? 0 : after.size();
+    switch (step.kind) {
+      case StepKind::kernel: {
+        StepArguments arguments(base_, step);
+        const NodeParams2 params = kernel_params(step, &arguments);
+        OK(cuda().cuGraphAddKernelNode_v2(&node, graph, before, count, &params));
+        break;
+      }
+      case StepKind::fill: {
+        const CUDA_MEMSET_NODE_PARAMS params = fill_params(step);
+        OK(cuda().cuGraphAddMemsetNode(&node, graph, before, count, &params, gpu_.context()));
+        break;
+      }
+      case StepKind::copy: {
+        const CUDA_MEMCPY3D params = copy_params(step);
+        OK(cuda().cuGraphAddMemcpyNode(&node, graph, before, count, &params, gpu_.context()));
+        break;
+      }
+      case StepKind::child: {
+        CUgraph child = nullptr;
+        OK(cuda().cuGraphCreate(&child, 0));
+        std::vector<CUgraphNode> last;
+        for (const Step& one : step.body) last = {add(child, one, last)};
+        OK(cuda().cuGraphAddChildGraphNode(&node, graph, before, count, child));
+        OK(cuda().cuGraphDestroy(child));
+        break;
+      }
+      case StepKind::empty: OK(cuda().cuGraphAddEmptyNode(&node, graph, before, count)); break;
+      case StepKind::host: {
+        const CUDA_HOST_NODE_PARAMS params = {do_nothing, nullptr};
+        OK(cuda().cuGraphAddHostNode(&node, graph, before, count, &params));
+        break;
+      }
+    }
+    if (step.begins_early) {
+      CUgraphEdgeData data;
+      memset(&data, 0, sizeof data);
+      data.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
+      data.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+      OK(cuda().cuGraphAddDependencies_v2(graph, after.data(), &node, &data, 1));
+    }
+    return node;
+  }
+
+  std::vector<CUgraphNode> nodes_before(const Step& step) const {
+    std::vector<CUgraphNode> all;
+    for (const int one : step.after) all.push_back(nodes_[static_cast<size_t>(one)]);
+    return all;
+  }
+
+  void build() {
+    OK(cuda().cuGraphCreate(&graph_, 0));
+    nodes_.clear();
+    is_enabled_.assign(steps_.size(), true);
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const bool is_body = condition_ >= 0 && i + 1 == steps_.size();
+      nodes_.push_back(is_body ? add_in_body(steps_[i])
+                               : add(graph_, steps_[i], nodes_before(steps_[i])));
+    }
+    if (has_memory_node_) {
+      CUDA_MEM_ALLOC_NODE_PARAMS params;
+      memset(&params, 0, sizeof params);
+      params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+      params.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu_.device()};
+      params.bytesize = 4096;
+      CUgraphNode made = nullptr;
+      CUgraphNode freed = nullptr;
+      OK(cuda().cuGraphAddMemAllocNode(&made, graph_, nullptr, 0, &params));
+      OK(cuda().cuGraphAddMemFreeNode(&freed, graph_, &made, 1, params.dptr));
+    }
+  }
+
+  CUgraphNode add_in_body(const Step& step) const {
+    const Conditional made = add_conditional(gpu_, graph_, condition_ != 0, nodes_before(step));
+    (void)add(made.body, step, {});
+    return made.node;
+  }
+
+  // Into two streams, by turns of the salt.
+  void capture(const Program& program) {
+    nodes_.clear();
+    is_enabled_.assign(program.steps.size(), true);
+    std::vector<int> stream_of;
+    OK(cuda().cuStreamBeginCapture_v2(streams_[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(cuda().cuEventRecord(events_[0], streams_[0]));
+    bool has_second = false;
+    const auto wait = [&](int on, int stream) {
+      OK(cuda().cuEventRecord(events_[1], streams_[on]));
+      OK(cuda().cuStreamWaitEvent(streams_[stream], events_[1], 0));
+    };
+    for (const Step& step : program.steps) {
+      const int stream = step.salt & 1;
+      if (stream == 1 && !has_second) {
+        OK(cuda().cuStreamWaitEvent(streams_[1], events_[0], 0));
+        has_second = true;
+      }
+      for (const int one : step.after) {
+        if (stream_of[static_cast<size_t>(one)] == stream) continue;
+        wait(1 - stream, stream);
+        break;
+      }
+      launch_captured(step, streams_[stream]);
+      stream_of.push_back(stream);
+      CUstreamCaptureStatus status;
+      const CUgraphNode* last = nullptr;
+      size_t count = 0;
+      OK(cuda().cuStreamGetCaptureInfo_v2(streams_[stream], &status, nullptr, nullptr, &last,
+                                          &count));
+      CHECK(count == 1);
+      nodes_.push_back(last[0]);
+    }
+    if (has_second) wait(1, 0);
+    OK(cuda().cuStreamEndCapture(streams_[0], &graph_));
+  }
+
+  void launch_captured(const Step& step, CUstream stream) const {
+    switch (step.kind) {
+      case StepKind::kernel: {
+        StepArguments arguments(base_, step);
+        const bool is_packed = step.salt % 4 == 0;
+        OK(cuda().cuLaunchKernel(kernels_.of(step), 1, 1, 1, 64, 1, 1, 0, stream,
+                                 is_packed ? nullptr : arguments.pointers,
+                                 is_packed ? arguments.extra : nullptr));
+        break;
+      }
+      case StepKind::fill:
+        OK(cuda().cuMemsetD32Async(at(step.out), static_cast<unsigned>(step.salt),
+                                   static_cast<size_t>(step.words), stream));
+        break;
+      case StepKind::copy:
+        OK(cuda().cuMemcpyDtoDAsync_v2(at(step.out), at(step.in),
+                                       4 * static_cast<size_t>(step.words), stream));
+        break;
+      default: OK(cuda().cuLaunchHostFunc(stream, do_nothing, nullptr));
+    }
+  }
+
+  // --- operations
+
+  static bool is_switchable(const Step& step) {
+    return step.kind == StepKind::kernel || step.kind == StepKind::fill ||
+           step.kind == StepKind::copy;
+  }
+  bool is_in_body(size_t step) const { return condition_ >= 0 && step + 1 == steps_.size(); }
+
+  // Kernel nodes, that are enabled or all.
+  long count_kernels(bool all) const {
+    long count = 0;
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const Step& step = steps_[i];
+      if (is_in_body(i)) continue;
+      if (step.kind == StepKind::kernel && (all || is_enabled_[i])) ++count;
+      if (step.kind == StepKind::child) count += static_cast<long>(step.body.size());
+    }
+    return count;
+  }
+
+  void instantiate(int way) {
+    if (way == 0) {
+      OK(cuda().cuGraphInstantiate_v2(&exec_, graph_, nullptr, nullptr, 0));
+    } else if (way == 1) {
+      OK(cuda().cuGraphInstantiateWithFlags(&exec_, graph_, 0));
+    } else {
+      CUDA_GRAPH_INSTANTIATE_PARAMS params;
+      memset(&params, 0, sizeof params);
+      OK(cuda().cuGraphInstantiateWithParams(&exec_, graph_, &params));
+    }
+    is_enabled_.assign(steps_.size(), true);
+    totals_.nodes += count_kernels(true);
+    if (condition_ >= 0) ++totals_.body_nodes;
+  }
+
+  void end_graph() {
+    if (graph_ != nullptr) OK(cuda().cuGraphDestroy(graph_));
+    graph_ = nullptr;
+  }
+
+  void operate(const Op& op, Random* random) {
+    const auto index = static_cast<size_t>(op.step);
+    Random spoiler(random->next());
+    // What a launch has left there, the next one may read only if it is of the same nodes.
+    if (op.kind != OpKind::launch) synchronize(&spoiler);
+    switch (op.kind) {
+      case OpKind::launch:
+        OK(cuda().cuGraphLaunch(exec_, streams_[op.stream]));
+        totals_.executions += count_kernels(false);
+        if (condition_ == 1) ++totals_.body_runs;
+        if (op.way != 0) synchronize(&spoiler);
+        break;
+      case OpKind::set: return set(index, op.steps[0], op.way);
+      case OpKind::enable:
+      case OpKind::disable:
+        if (graph_ == nullptr || !is_switchable(steps_[index]) || is_in_body(index)) return;
+        is_enabled_[index] = op.kind == OpKind::enable;
+        OK(cuda().cuGraphNodeSetEnabled(exec_, nodes_[index], is_enabled_[index] ? 1 : 0));
+        break;
+      case OpKind::update: return update(op);
+      case OpKind::swap:
+        if (!folders_.empty()) move_to(folders_ + "/" + kFolders[op.way % 3]);
+        break;
+      case OpKind::end_graph: end_graph(); break;
+      case OpKind::instantiate:
+        if (graph_ == nullptr) return;
+        OK(cuda().cuGraphExecDestroy(exec_));
+        instantiate(op.way % 3);
+        break;
+    }
+  }
+
+  void set(size_t index, const Step& step, int way) {
+    if (graph_ == nullptr) return;
+    const CUgraphNode node = nodes_[index];
+    if (step.kind == StepKind::fill) {
+      const CUDA_MEMSET_NODE_PARAMS params = fill_params(step);
+      OK(cuda().cuGraphExecMemsetNodeSetParams(exec_, node, &params, gpu_.context()));
+    } else if (step.kind == StepKind::copy) {
+      // A copy keeps its direction, which a captured one has been told apart.
+      CUDA_MEMCPY3D params;
+      OK(cuda().cuGraphMemcpyNodeGetParams(node, &params));
+      params.srcDevice = at(step.in);
+      params.dstDevice = at(step.out);
+      OK(cuda().cuGraphExecMemcpyNodeSetParams(exec_, node, &params, gpu_.context()));
+    } else {
+      StepArguments arguments(base_, step);
+      NodeParams2 params = kernel_params(step, &arguments);
+      if (way == 3) {
+        params.kernelParams = nullptr;
+        params.extra = arguments.extra;
+      }
+      if (way == 0) {
+        NodeParams1 narrow;
+        memcpy(&narrow, &params, sizeof narrow);
+        OK(cuda().cuGraphExecKernelNodeSetParams(exec_, node, &narrow));
+      } else if (way == 1) {
+        CUgraphNodeParams any;
+        memset(&any, 0, sizeof any);
+        any.type = CU_GRAPH_NODE_TYPE_KERNEL;
+        memcpy(&any.kernel, &params, sizeof params);
+        OK(cuda().cuGraphExecNodeSetParams(exec_, node, &any));
+      } else {
+        OK(cuda().cuGraphExecKernelNodeSetParams_v2(exec_, node, &params));
+      }
+    }
+  }
+
+  // The exec takes over another graph, whose nodes are its own from here on.
+  void update(const Op& op) {
+    end_graph();
+    steps_ = op.steps;
+    const std::vector<bool> was_enabled = is_enabled_;
+    build();
+    is_enabled_ = was_enabled;
+    CUgraphExecUpdateResultInfo info;
+    memset(&info, 0, sizeof info);
+    OK(cuda().cuGraphExecUpdate_v2(exec_, graph_, &info));
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      if (!is_switchable(steps_[i])) continue;
+      unsigned is_enabled = 1;
+      OK(cuda().cuGraphNodeGetEnabled(exec_, nodes_[i], &is_enabled));
+      is_enabled_[i] = is_enabled != 0;
+    }
+  }
+
+  const Gpu& gpu_;
+  const Kernels& kernels_;
+  std::string folders_;
+  CUdeviceptr allocated_ = 0;
+  CUdeviceptr base_ = 0;
+  CUstream streams_[3] = {};
+  CUevent events_[2] = {};
+  CUgraph graph_ = nullptr;
+  CUgraphExec exec_ = nullptr;
+  std::vector<Step> steps_;
+  std::vector<CUgraphNode> nodes_;
+  std::vector<bool> is_enabled_;
+  int condition_ = -1;
+  bool has_memory_node_ = false;
+  uint64_t hash_ = 0;
+  Totals totals_;
+};
+
+uint64_t seed_of(uint64_t seed, uint64_t index) { return seed << 24 | index; }
+
+// What was made for graphs is gone, but for what the shim's own thread is about to end.
+void expect_nothing_left() {
+  if (!cuda().is_simulated) return;
+  for (int i = 0; cuda().simcuda_live_count("graph_exec") + cuda().simcuda_live_count("graph") != 0;
+       ++i) {
+    if (i == 2000) fail(__FILE__, __LINE__, "graphs are left");
+    usleep(10'000);
+  }
+  EXPECT_EQUAL(0, cuda().simcuda_stale_launch_count());
+}
+
+void say(const Totals& totals) {
+  printf("nodes %ld\nexecutions %ld\nbody_nodes %ld\nbody_runs %ld\n", totals.nodes,
+         totals.executions, totals.body_nodes, totals.body_runs);
+  if (!cuda().is_simulated) return;
+  for (const char* name :
+       {"graph_a", "graph_b", "graph_c", "graph_d", "graph_e", "graph_f", "graph_g", "graph_h",
+        "graph_z", "curated_a", "curated_c", "curated_f", "curated_ab", "curated_abc", "curated_cd",
+        "curated_de", "curated_efgh", "curated_gh", "curated_b8"}) {
+    printf("%s %lu\n", name, static_cast<unsigned long>(cuda().simcuda_launch_count(name)));
+  }
+}
+
+std::vector<int> read_list(const std::string& text) {
+  std::vector<int> all;
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ',');) {
+    if (word != "-") all.push_back(atoi(word.c_str()));
+  }
+  return all;
+}
+
+}  // namespace
+}  // namespace conform
+
+using namespace conform;
+
+CASE(graphs) {
+  const uint64_t seed = strtoull(arguments.at(0).c_str(), nullptr, 10);
+  const auto count = static_cast<uint64_t>(atoi(arguments.at(1).c_str()));
+  const std::string folders = arguments.size() > 2 ? arguments[2] : "";
+  const Gpu gpu;
+  const Kernels kernels(gpu);
+  std::vector<uint64_t> sums(count);
+  Totals totals;
+  std::mutex lock;
+  std::atomic<uint64_t> next{0};
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i <= seed % kThreads; ++i) {
+    threads.emplace_back([&] {
+      GraphRunner runner(gpu, kernels, folders);
+      for (uint64_t index; (index = next++) < count;) {
+        sums[index] = runner.run(make_program(seed_of(seed, index)), seed_of(seed, index));
+      }
+      const std::lock_guard guard(lock);
+      totals.nodes += runner.totals().nodes;
+      totals.executions += runner.totals().executions;
+      totals.body_nodes += runner.totals().body_nodes;
+      totals.body_runs += runner.totals().body_runs;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  expect_nothing_left();
+  for (uint64_t i = 0; i < count; ++i) {
+    printf("graph %lu %016lx\n", static_cast<unsigned long>(i),
+           static_cast<unsigned long>(sums[i]));
+  }
+  say(totals);
+}
+
+CASE(graph) {
+  const uint64_t seed = seed_of(strtoull(arguments.at(0).c_str(), nullptr, 10),
+                                strtoull(arguments.at(1).c_str(), nullptr, 10));
+  const std::string folders = arguments.size() > 4 ? arguments[4] : "";
+  const Gpu gpu;
+  const Kernels kernels(gpu);
+  const Program whole = make_program(seed);
+  const Program program = shrink(whole, read_list(arguments.at(2)), read_list(arguments.at(3)));
+  Totals totals;
+  {
+    GraphRunner runner(gpu, kernels, folders);
+    printf("graph 0 %016lx\n", static_cast<unsigned long>(runner.run(program, seed)));
+    totals = runner.totals();
+  }
+  expect_nothing_left();
+  say(totals);
+  printf("steps %zu\nops %zu\n%s", whole.steps.size(), whole.ops.size(), describe(program).c_str());
+}

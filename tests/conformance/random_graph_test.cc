@@ -1,0 +1,212 @@
+// Random graphs (hosts/graph_program.h): each program is run without the shim, which tells what it writes, and with it,
+// while it moves between folders. Every byte that may be read must be the same, whatever ran for whatever; every node
+// and every execution must be counted once, and as what it was.
+//
+// CONFORMANCE_GRAPHS      how many graphs each of the shards runs (default 100)
+// CONFORMANCE_FIRST_SEED  the first seed (default 1)
+//
+// A difference is made smaller before it is shown: `conform graph SEED INDEX STEPS OPS` runs what is left.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/conformance/conform_run.h"
+
+namespace fibshim::conformance {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kShards = 8;
+constexpr long kGraphsOfAProcess = 500;
+constexpr int kTimeLimitS = 250;
+
+// Folders "a", "b" and "c", of which the last two lack what these rows name.
+std::string make_folders() {
+  const std::string root = make_temporary_dir();
+  const std::map<std::string, std::vector<std::string>> lacking = {
+      {"a", {}}, {"b", {"abc", "cd", "a"}}, {"c", {"ab", "de", "gh", "b8", "bd"}}};
+  for (const auto& [name, labels] : lacking) {
+    fs::copy(conform_path("graphs_config"), root + "/" + name, fs::copy_options::recursive);
+    for (const std::string& label : labels) {
+      fs::remove(root + "/" + name + "/patterns/graph-" + label + ".json");
+      fs::remove(root + "/" + name + "/solutions/curated_graph_" + label + "_n64.json");
+    }
+  }
+  return root;
+}
+
+const std::string& folders() {
+  static const std::string made = make_folders();
+  return made;
+}
+
+// Orders are told apart by their numbers.
+HostRun run_graphs(std::vector<std::string> words, bool has_shim, long order) {
+  words.insert(words.begin(), "conform");
+  words.push_back(folders());
+  return HostRun(words,
+                 {{"FIBSHIM_CONFIG", folders() + "/a"},
+                  {"SIMCUDA_KERNELS", conform_path("libgraph_kernels.so")},
+                  {"SIMCUDA_ORDER", std::to_string(order)},
+                  {"SIMCUDA_LOG", ""}},
+                 has_shim ? shim_path() : "", kTimeLimitS);
+}
+
+// What a run says, line by line: "graph 3" -> what it wrote; "curated_ab" -> how often it ran.
+std::map<std::string, std::string> said(const HostRun& run) {
+  std::map<std::string, std::string> all;
+  std::istringstream in(run.process().out);
+  for (std::string line; std::getline(in, line);) {
+    const size_t space = line.rfind(' ');
+    if (!line.starts_with(' ')) all[line.substr(0, space)] = line.substr(space + 1);
+  }
+  return all;
+}
+
+std::string list(const std::vector<int>& all) {
+  std::string text;
+  for (const int one : all) text += (text.empty() ? "" : ",") + std::to_string(one);
+  return text.empty() ? "-" : text;
+}
+
+long sum(const nlohmann::json& numbers) {
+  long all = 0;
+  for (const auto& [outcome, number] : numbers.items()) all += number.get<long>();
+  return all;
+}
+
+// Every node and every execution, and as what ran. Returns what is wrong; "" when nothing is.
+std::string miscounted(const HostRun& run, const std::map<std::string, std::string>& stated) {
+  std::string wrong;
+  const auto number = [&](const std::string& name) { return std::stol(stated.at(name)); };
+  const auto compare = [&](const std::string& what, long counted, long expected) {
+    if (counted != expected) {
+      wrong += what + ": " + std::to_string(counted) + " counted, not " + std::to_string(expected) +
+               "\n";
+    }
+  };
+  const nlohmann::json stats = stats_json(run.stats_dir());
+  compare("nodes", sum(stats["nodes"]), number("nodes"));
+  compare("executions", sum(stats["executions"]), number("executions"));
+  compare("nodes in bodies", sum(stats["body_nodes"]), number("body_nodes"));
+  if (is_real_driver()) return wrong;
+  Tally hits;
+  for (const auto& counter : stats["counters"]) {
+    if (counter["outcome"] != "hit") continue;
+    const auto definition = counter["definition"].get<std::string>();
+    hits[definition.substr(6, definition.rfind('_') - 6)] += counter["executions"].get<long>();
+  }
+  long ran = 0;
+  long absorbed = 0;
+  for (const auto& [name, count] : stated) {
+    if (!name.starts_with("graph_") && !name.starts_with("curated_")) continue;
+    ran += std::stol(count);
+    if (!name.starts_with("curated_")) continue;
+    const std::string letters = name.substr(8);
+    compare("hits of " + letters, hits[letters], std::stol(count));
+    absorbed += std::stol(count) * (letters == "b8" ? 7 : static_cast<long>(letters.size()) - 1);
+  }
+  compare("absorbed", stats["executions"]["absorbed"].get<long>(), absorbed);
+  compare("what ran, and what need not", number("executions") + number("body_runs"),
+          ran + absorbed);
+  return wrong;
+}
+
+class Shrinker {
+ public:
+  Shrinker(long seed, long index) : seed_(seed), index_(index) {}
+
+  std::string run() {
+    const std::map<std::string, std::string> whole = said(run_one(false, 1));
+    if (!differs()) return "";
+    for (bool is_smaller = true; is_smaller;) {
+      is_smaller = leave_out(std::stoi(whole.at("ops")), &ops_);
+      is_smaller |= leave_out(std::stoi(whole.at("steps")), &steps_);
+    }
+    return "conform graph " + std::to_string(seed_) + " " + std::to_string(index_) + " " +
+           list(steps_) + " " + list(ops_) + "\n" + run_one(false, 1).process().out +
+           "with the shim:\n" + run_one(true, 1).process().out;
+  }
+
+ private:
+  HostRun run_one(bool has_shim, long order) const {
+    return run_graphs(
+        {"graph", std::to_string(seed_), std::to_string(index_), list(steps_), list(ops_)},
+        has_shim, order);
+  }
+
+  // Where orders that the edges permit write the same, and with the shim something else is written, or miscounted.
+  bool differs() const {
+    const auto truth = said(run_one(false, 1))["graph 0"];
+    if (truth.empty() || truth != said(run_one(false, 2))["graph 0"]) return false;
+    for (long order = 1; order <= 4; ++order) {
+      const HostRun run = run_one(true, order);
+      auto stated = said(run);
+      if (stated["graph 0"] != truth || !miscounted(run, stated).empty()) return true;
+    }
+    return false;
+  }
+
+  bool leave_out(int count, std::vector<int>* left_out) {
+    bool is_smaller = false;
+    for (int i = 0; i < count; ++i) {
+      if (std::find(left_out->begin(), left_out->end(), i) != left_out->end()) continue;
+      left_out->push_back(i);
+      if (differs()) {
+        is_smaller = true;
+      } else {
+        left_out->pop_back();
+      }
+    }
+    return is_smaller;
+  }
+
+  long seed_, index_;
+  std::vector<int> steps_, ops_;
+};
+
+class RandomGraphs : public testing::TestWithParam<int> {};
+
+TEST_P(RandomGraphs, WriteWhatTheyWriteAndAreCounted) {
+  const long graphs = number_from("CONFORMANCE_GRAPHS", is_real_driver() ? 40 : 100);
+  const long first = number_from("CONFORMANCE_FIRST_SEED", 1);
+  long absorbed = 0;
+  for (long done = 0; done < graphs && !HasFailure(); done += kGraphsOfAProcess) {
+    const long seed = first + done / kGraphsOfAProcess * kShards + GetParam();
+    const std::string count = std::to_string(std::min(kGraphsOfAProcess, graphs - done));
+    SCOPED_TRACE("conform graphs " + std::to_string(seed) + " " + count);
+    const HostRun truth = run_graphs({"graphs", std::to_string(seed), count}, false, 2 * seed);
+    ASSERT_EQ(truth.process().exit_code, 0) << truth.process().err;
+    const HostRun run = run_graphs({"graphs", std::to_string(seed), count}, true, 2 * seed + 1);
+    ASSERT_EQ(run.process().exit_code, 0) << run.process().err;
+    EXPECT_EQ(run.process().err, "");
+    const std::map<std::string, std::string> expected = said(truth);
+    const std::map<std::string, std::string> stated = said(run);
+    std::string wrong = miscounted(run, stated);
+    std::string first_wrong;
+    for (const auto& [name, text] : expected) {
+      if (!name.starts_with("graph ") || stated.at(name) == text) continue;
+      wrong += name + " writes something else\n";
+      if (first_wrong.empty()) first_wrong = name.substr(6);
+    }
+    if (!wrong.empty()) {
+      std::string smaller;
+      for (long i = 0; smaller.empty() && i < std::min(kGraphsOfAProcess, graphs - done); ++i) {
+        if (first_wrong.empty() || std::stol(first_wrong) == i) smaller = Shrinker(seed, i).run();
+      }
+      FAIL() << wrong << (smaller.empty() ? "no graph alone shows it" : smaller);
+    }
+    absorbed += stats_json(run.stats_dir())["executions"]["absorbed"].get<long>();
+  }
+  // A graph in five has a rewrite, by the way they are made.
+  EXPECT_GT(absorbed, graphs / 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, RandomGraphs, testing::Range(0, kShards));
+
+}  // namespace
+}  // namespace fibshim::conformance
