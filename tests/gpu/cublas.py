@@ -22,7 +22,7 @@ import tempfile
 
 from counters import read_counts
 
-ROWS = (1, 2, 4, 8, 16)
+ROWS = (1, 2, 4, 8, 16, 32)
 WEIGHTS = 1 << 30  # bytes that a graph reads at least
 
 
