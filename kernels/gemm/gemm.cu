@@ -1,6 +1,7 @@
 // C = A * B^T for at most 32 rows of A: a stream of the weights B, which are read once.
 //
 //   gemm_k4096_m8_bf16, _m16_, _m32_      C [M, N] in bfloat16; K = 4096, at most 8, 16 or 32 rows
+//   gemm_k2048_m8_bf16, _k3584_, ...      the same of other K, at most 8 rows
 //   gemm_part2048_m8_bf16                 partial sums [K / 2048, M, N] in fp32, of 2048 columns of K each
 //   gemm_part3584_m8_bf16                 the same, of 3584
 //   gemm_part4096_m8_bf16                 the same, of 4096
@@ -330,7 +331,12 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
   }
 
 //                                            warps, columns, groups of rows, cluster, stages
+FIBSHIM_KERNEL(gemm_k2048_m8_bf16, __nv_bfloat16, 8, 256, 1, 1, 12)
+FIBSHIM_KERNEL(gemm_k3584_m8_bf16, __nv_bfloat16, 14, 256, 1, 1, 7)
 FIBSHIM_KERNEL(gemm_k4096_m8_bf16, __nv_bfloat16, 16, 256, 1, 1, 6)
+FIBSHIM_KERNEL(gemm_k5120_m8_bf16, __nv_bfloat16, 20, 256, 1, 1, 5)
+FIBSHIM_KERNEL(gemm_k7168_m8_bf16, __nv_bfloat16, 14, 256, 1, 2, 7)
+FIBSHIM_KERNEL(gemm_k8192_m8_bf16, __nv_bfloat16, 16, 256, 1, 2, 6)
 FIBSHIM_KERNEL(gemm_k4096_m16_bf16, __nv_bfloat16, 16, 128, 2, 2, 5)
 FIBSHIM_KERNEL(gemm_k4096_m32_bf16, __nv_bfloat16, 8, 128, 4, 4, 4)
 FIBSHIM_KERNEL(gemm_part2048_m8_bf16, float, 8, 256, 1, 1, 12)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Matrix products that PyTorch leaves to cuBLAS, without and with the folder for them (config/cublas).
 
-  tests/gpu/cublas.py BUILD [--rows M,M...]
+  tests/gpu/cublas.py BUILD [--rows M,M...] [--shapes "N,K N,K..."]
   tests/gpu/cublas.py BUILD --parameters          what cuBLAS passes to the kernels of a product whose K is in parts
 
 Each side is a process of its own and makes the same inputs. Compared are the errors from float64, of one call and of one
@@ -22,7 +22,7 @@ import tempfile
 
 from counters import read_counts
 
-ROWS = (1, 2, 4, 8, 16)
+ROWS = (1, 2, 4, 8, 16, 32)
 WEIGHTS = 1 << 30  # bytes that a graph reads at least
 
 
@@ -184,7 +184,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--rows", type=lambda text: [int(m) for m in text.split(",")], default=list(ROWS))
-    parser.add_argument("--shapes", help=argparse.SUPPRESS,
+    parser.add_argument("--shapes", help="only these: N,K N,K...",
                         type=lambda text: [tuple(map(int, shape.split(","))) for shape in text.split()])
     parser.add_argument("--replays", type=int, default=300)
     parser.add_argument("--parameters", action="store_true", help="show them, and test nothing")
@@ -200,7 +200,8 @@ def main():
     args.build = args.build.resolve()
     config = args.build / "config/cublas"
     definitions = [json.loads(path.read_text()) for path in config.glob("definitions/**/*.json")]
-    args.shapes = sorted({(d["axes"]["N"]["value"], d["axes"]["K"]["value"]) for d in definitions if "K" in d["axes"]})
+    args.shapes = args.shapes or sorted({(d["axes"]["N"]["value"], d["axes"]["K"]["value"])
+                                         for d in definitions if "K" in d["axes"]})
     with tempfile.TemporaryDirectory() as stats:
         own = side(args, {}, [])
         ours = side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", config, "--"])
