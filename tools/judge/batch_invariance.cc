@@ -55,7 +55,7 @@ struct Finding {
 struct Layout {
   const BufferSpec* spec = nullptr;
   size_t outer = 1, row_bytes = 0, bytes = 0;  // bytes: of all rows
-  CUdeviceptr work = 0, pool = 0;              // pool: all rows of an input
+  CUdeviceptr work = 0, pool = 0;              // pool: all rows, of an output what they were given
 };
 
 size_t bytes_of_shape(const std::vector<int64_t>& shape, size_t first, size_t last) {
@@ -78,12 +78,26 @@ Layout layout_of(const BufferSpec& spec, const BufferSpec& grown) {
   return layout;
 }
 
-// What each row was given, and by which batch; of one solution, called in one way.
+// What each row was given in the smallest batch; by one solution, called in one way.
 struct Rows {
+  struct Output {
+    size_t outer, row_bytes;
+    std::vector<uint8_t> bytes;  // of all rows
+  };
   std::string solution;
-  std::map<std::string, std::vector<std::vector<uint8_t>>> outputs;  // by row; empty: not yet
-  std::vector<int64_t> batch;                                        // by row
+  int64_t count;
+  std::map<std::string, Output> outputs;
+  int64_t batch = 0;
 };
+
+bool is_same_row(size_t outer, size_t row_bytes, int64_t rows, int64_t row,
+                 const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
+  for (size_t o = 0; o < outer; ++o) {
+    const size_t at = (o * static_cast<size_t>(rows) + static_cast<size_t>(row)) * row_bytes;
+    if (memcmp(a.data() + at, b.data() + at, row_bytes) != 0) return false;
+  }
+  return true;
+}
 
 // One solution, called in one way, with one set of the other axes.
 class RowRun {
@@ -103,7 +117,6 @@ class RowRun {
   RowRun& operator=(const RowRun&) = delete;
 
   Result<void> run(const std::vector<int64_t>& sizes, Rows* rows, Finding* finding) {
-    rows->batch.resize(static_cast<size_t>(row_count_));
     FIBSHIM_TRY(prepare(finding));
     for (const int64_t size : sizes) {
       if (finding->status == kNotInvariant || finding->status == kNotJudged) return {};
@@ -124,9 +137,11 @@ class RowRun {
       finding->batches.insert(size);
       // Each row twice, at neighbouring places; of the batches together every place is taken.
       for (const int64_t begin : {0, 1}) {
-        for (int64_t first = begin; first < row_count_ + begin; first += size) {
-          FIBSHIM_TRY(compute(*launch, size, first % row_count_, rows, finding));
+        for (int64_t done = 0; done < row_count_; done += size) {
+          FIBSHIM_TRY(compute(*launch, size, (begin + done) % row_count_,
+                              std::min(size, row_count_ - done)));
         }
+        FIBSHIM_TRY(compare(size, begin, rows, finding));
         if (size == 1) break;
       }
     }
@@ -179,70 +194,74 @@ class RowRun {
       } else {
         FIBSHIM_TRY(gpu_->fill8(layout.work, DeviceBuffers::kPoison, layout.bytes));
       }
-    }
-    return {};
-  }
-
-  Result<void> gather(const Layout& layout, int64_t size, int64_t first) {
-    for (size_t o = 0; o < layout.outer; ++o) {
-      const CUdeviceptr to = layout.work + o * static_cast<size_t>(size) * layout.row_bytes;
-      const CUdeviceptr from = layout.pool + o * static_cast<size_t>(row_count_) * layout.row_bytes;
-      const auto before_end = static_cast<size_t>(std::min(size, row_count_ - first));
-      const size_t wrapped = static_cast<size_t>(size) - before_end;
-      FIBSHIM_TRY(gpu_->copy(to, from + static_cast<size_t>(first) * layout.row_bytes,
-                             before_end * layout.row_bytes));
-      if (wrapped == 0) continue;
-      FIBSHIM_TRY(gpu_->copy(to + before_end * layout.row_bytes, from, wrapped * layout.row_bytes));
-    }
-    return {};
-  }
-
-  // One launch with rows `first` and following.
-  Result<void> compute(const Launch& launch, int64_t size, int64_t first, Rows* rows,
-                       Finding* finding) {
-    for (const Layout& layout : layouts_) {
-      if (layout.row_bytes == 0 || !layout.spec->shares.empty()) continue;
-      const size_t bytes = layout.outer * static_cast<size_t>(size) * layout.row_bytes;
-      FIBSHIM_TRY(layout.spec->is_output ? gpu_->fill8(layout.work, DeviceBuffers::kPoison, bytes)
-                                         : gather(layout, size, first));
-    }
-    FIBSHIM_TRY(gpu_->launch(trial_.kernel(), launch));
-    FIBSHIM_TRY(gpu_->synchronize());
-    for (const Layout& layout : layouts_) {
-      if (!layout.spec->is_output || layout.row_bytes == 0) continue;
-      found_.resize(layout.outer * static_cast<size_t>(size) * layout.row_bytes);
-      FIBSHIM_TRY(gpu_->to_host(found_.data(), layout.work, found_.size()));
-      auto& known = rows->outputs[layout.spec->name];
-      known.resize(static_cast<size_t>(row_count_));
-      for (int64_t place = 0; place < size; ++place) {
-        const auto row = static_cast<size_t>((first + place) % row_count_);
-        if (!compare(layout, size, place, &known[row])) {
-          finding->add(kNotInvariant,
-                       fmt::format("\"{}\": row {} has other bits at place {} of a batch of {} "
-                                   "than in a batch of {}",
-                                   layout.spec->name, row, place, size, rows->batch[row]));
-          return {};
-        }
-        if (rows->batch[row] == 0) rows->batch[row] = size;
+      if (spec.is_output && layout.row_bytes != 0) {
+        layout.pool = FIBSHIM_TRY(allocate(layout.bytes));
       }
     }
     return {};
   }
 
-  // What the batch in found_ has at `place`, with what is known of that row; fills it in where nothing is.
-  bool compare(const Layout& layout, int64_t size, int64_t place, std::vector<uint8_t>* known) {
-    const bool is_new = known->empty();
-    if (is_new) known->resize(layout.outer * layout.row_bytes);
-    bool is_same = true;
+  // Copies rows between the first `count` places of a batch and the pool from row `first` on, where the last is
+  // followed by row 0.
+  Result<void> move_rows(const Layout& layout, int64_t size, int64_t first, int64_t count,
+                         bool is_to_pool) {
+    const int64_t before_end = std::min(count, row_count_ - first);
+    const auto copy = [&](CUdeviceptr batch, CUdeviceptr pool, int64_t rows) -> Result<void> {
+      if (rows == 0) return {};
+      return gpu_->copy(is_to_pool ? pool : batch, is_to_pool ? batch : pool,
+                        static_cast<size_t>(rows) * layout.row_bytes);
+    };
     for (size_t o = 0; o < layout.outer; ++o) {
-      const uint8_t* const found =
-          found_.data() +
-          (o * static_cast<size_t>(size) + static_cast<size_t>(place)) * layout.row_bytes;
-      uint8_t* const kept = known->data() + o * layout.row_bytes;
-      if (is_new) memcpy(kept, found, layout.row_bytes);
-      is_same = is_same && memcmp(kept, found, layout.row_bytes) == 0;
+      const CUdeviceptr batch = layout.work + o * static_cast<size_t>(size) * layout.row_bytes;
+      const CUdeviceptr pool = layout.pool + o * static_cast<size_t>(row_count_) * layout.row_bytes;
+      FIBSHIM_TRY(copy(batch, pool + static_cast<size_t>(first) * layout.row_bytes, before_end));
+      FIBSHIM_TRY(copy(batch + static_cast<size_t>(before_end) * layout.row_bytes, pool,
+                       count - before_end));
     }
-    return is_same;
+    return {};
+  }
+
+  // Puts one launch with row `first` and following into the stream. What the first `count` places get is kept.
+  Result<void> compute(const Launch& launch, int64_t size, int64_t first, int64_t count) {
+    for (const Layout& layout : layouts_) {
+      if (layout.row_bytes == 0 || !layout.spec->shares.empty()) continue;
+      const size_t bytes = layout.outer * static_cast<size_t>(size) * layout.row_bytes;
+      FIBSHIM_TRY(layout.spec->is_output ? gpu_->fill8(layout.work, DeviceBuffers::kPoison, bytes)
+                                         : move_rows(layout, size, first, size, false));
+    }
+    FIBSHIM_TRY(gpu_->launch(trial_.kernel(), launch));
+    for (const Layout& layout : layouts_) {
+      if (!layout.spec->is_output || layout.row_bytes == 0) continue;
+      FIBSHIM_TRY(move_rows(layout, size, first, count, true));
+    }
+    return {};
+  }
+
+  // What all rows have been given in batches of `size`, the first of which begins with row `begin`, with what is known.
+  Result<void> compare(int64_t size, int64_t begin, Rows* rows, Finding* finding) {
+    FIBSHIM_TRY(gpu_->synchronize());
+    for (const Layout& layout : layouts_) {
+      if (!layout.spec->is_output || layout.row_bytes == 0) continue;
+      found_.resize(layout.bytes);
+      FIBSHIM_TRY(gpu_->to_host(found_.data(), layout.pool, found_.size()));
+      std::vector<uint8_t>& known = rows->outputs[layout.spec->name].bytes;
+      if (known.empty()) {
+        rows->outputs[layout.spec->name] = {layout.outer, layout.row_bytes, found_};
+        rows->batch = size;
+        continue;
+      }
+      if (known == found_) continue;
+      for (int64_t place = 0; place < row_count_; ++place) {
+        const int64_t row = (begin + place) % row_count_;
+        if (is_same_row(layout.outer, layout.row_bytes, row_count_, row, known, found_)) continue;
+        finding->add(kNotInvariant,
+                     fmt::format("\"{}\": row {} has other bits at place {} of a batch of {} than "
+                                 "in a batch of {}",
+                                 layout.spec->name, row, place % size, size, rows->batch));
+        return {};
+      }
+    }
+    return {};
   }
 
   Gpu* gpu_;
@@ -343,7 +362,7 @@ bool find_out(Gpu* gpu, const Folder& folder, const Unit& unit, const JudgeOptio
           if (meets_constraints(*unit.definition, axes)) sizes.push_back(size);
         }
         if (sizes.empty()) continue;
-        Rows rows{solution.name.name, {}, {}};
+        Rows rows{solution.name.name, sizes.back(), {}};
         RowRun run(gpu, **trial, call, unit.axis, others, sizes.back());
         const auto done = run.run(sizes, &rows, &finding);
         if (!done) {
@@ -363,19 +382,22 @@ bool find_out(Gpu* gpu, const Folder& folder, const Unit& unit, const JudgeOptio
     for (size_t i = 1; i < all.size(); ++i) {
       auto& [other, rows] = all[i];
       auto& [first, first_rows] = all[0];
-      for (const auto& [output, values] : rows.outputs) {
-        const auto& wanted = first_rows.outputs[output];
-        for (size_t row = 0; row < std::min(values.size(), wanted.size()); ++row) {
-          if (values[row] == wanted[row]) continue;
-          const std::string why = fmt::format(
-              "\"{}\": row {} has other bits by \"{}\" in a batch of {} than by \"{}\" in one of "
-              "{}",
-              output, row, rows.solution, rows.batch[row], first_rows.solution,
-              first_rows.batch[row]);
-          (*findings)[first].add(kNotInvariant, why);
-          (*findings)[other].add(kNotInvariant, why);
-          break;
+      for (const auto& [output, given] : rows.outputs) {
+        const auto wanted = first_rows.outputs.find(output);
+        if (wanted == first_rows.outputs.end() || first_rows.count != rows.count ||
+            wanted->second.bytes == given.bytes) {
+          continue;
         }
+        int64_t row = 0;
+        while (is_same_row(given.outer, given.row_bytes, rows.count, row, given.bytes,
+                           wanted->second.bytes)) {
+          ++row;
+        }
+        const std::string why = fmt::format(
+            "\"{}\": row {} has other bits by \"{}\" in a batch of {} than by \"{}\" in one of {}",
+            output, row, rows.solution, rows.batch, first_rows.solution, first_rows.batch);
+        (*findings)[first].add(kNotInvariant, why);
+        (*findings)[other].add(kNotInvariant, why);
       }
     }
   }
