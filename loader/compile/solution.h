@@ -79,6 +79,11 @@ struct SolutionSpec {
   uint32_t early_params = 0;   // "reads_before_wait": bits of `arguments`
   uint8_t next_may_begin = 0;  // 1 and the place of kNextMayBegin among `arguments`; 0: it is none
   SolutionOnError on_error = SolutionOnError::unset;  // fibshim.json's for its definition
+  OnMismatch on_mismatch = OnMismatch::unset;         // the same
+  uint32_t shadow_interval = kShadowUnset;            // the same
+  // What "verify" says that it may be off by; else less than 0.
+  double atol = -1, rtol = -1;
+  double matched_ratio = 1;
   // Arguments that "verify" supplies where no pattern does: a baseline's own.
   std::vector<std::pair<std::string, ValueType>> judged_arguments;
   bool is_complete = false;  // nothing in it was reported

@@ -20,6 +20,7 @@ enum class Outcome : uint8_t {
   error_fallback,
   fallback_graph,
   absorbed,
+  shadowed,
 };
 
 struct OutcomeInfo {
@@ -50,6 +51,8 @@ inline constexpr OutcomeInfo kOutcomes[] = {
      "a node of a graph that cannot be rewritten; the log says why"},
     {Outcome::absorbed, "absorbed",
      "a node of a graph that does not run: a hit does its work (rewrite patterns)"},
+    {Outcome::shadowed, "shadowed",
+     "would have been a hit; the original ran, to be compared with the solution (FIBSHIM_SHADOW)"},
 };
 inline constexpr uint32_t kOutcomeCount = sizeof(kOutcomes) / sizeof(kOutcomes[0]);
 

@@ -183,6 +183,19 @@ inline typename Launch::End launch_directly(Launch launch, const Decision& decis
   return launch_replacement(launch, decision, reader, geometry, arguments);
 }
 
+// A decision some of whose launches are checked. Its checks hold.
+template <class Launch>
+__attribute__((noinline)) typename Launch::End launch_sampled(Launch launch,
+                                                              const Candidate& candidate,
+                                                              const Decision& decision,
+                                                              ReaderState* reader) {
+  const bool goes_slowly = Launch::kHasAttributes && decision.fast.may_begin_early != 0;
+  if (goes_slowly || !skip_sample(decision)) return leave_for_slow_side(launch, reader);
+  return decision.fast.way == FastWay::direct
+             ? launch_directly(launch, decision, reader)
+             : launch_computed(launch, candidate, decision, reader);
+}
+
 // A decision, as `way` says, which is its own.
 template <class Launch>
 inline typename Launch::End launch_decided(Launch launch, const Candidate& candidate,
@@ -202,6 +215,7 @@ inline typename Launch::End launch_decided(Launch launch, const Candidate& candi
     case Way::computed:
       if (Launch::kHasAttributes && decision.fast.may_begin_early != 0) break;
       return launch_computed(launch, candidate, decision, reader);
+    case Way::sampled: return launch_sampled(launch, candidate, decision, reader);
     case Way::slow:
     case Way::chosen: break;
   }

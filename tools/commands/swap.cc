@@ -93,16 +93,7 @@ std::vector<ProcessCounters> choose(CountersFolder folder, const Options& option
     missing.erase(process.pid);
     out.push_back(std::move(process));
   }
-  // Of the programs that a process went on with by exec, the last one runs.
-  for (size_t i = 0; i + 1 < out.size();) {
-    const bool is_same = out[i].pid == out[i + 1].pid && out[i].start_time == out[i + 1].start_time;
-    if (is_same) {
-      out.erase(out.begin() + static_cast<std::ptrdiff_t>(
-                                  out[i].created_unix_ns > out[i + 1].created_unix_ns ? i + 1 : i));
-    } else {
-      ++i;
-    }
-  }
+  keep_last_programs(&out);
   for (const uint64_t pid : missing) {
     print_message("swap", "no counters of process {} in {}", pid, printable(options.stats_dir));
   }

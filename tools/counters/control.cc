@@ -172,7 +172,10 @@ class Asked {
     block->hold_ms = decider == nullptr ? 0 : static_cast<uint32_t>(decider->hold.count());
     block->decision_id = decider == nullptr ? 0 : decider->id;
     copy_text(block->decider, decider == nullptr ? "" : decider->file);
-    const AskVerb verb = decider == nullptr ? AskVerb::move : AskVerb::prepare;
+    block->asked_interval = move.shadow_interval.value_or(0);
+    const AskVerb verb = move.shadow_interval  ? AskVerb::shadow
+                         : decider == nullptr ? AskVerb::move
+                                              : AskVerb::prepare;
     __atomic_store_n(&block->ask, control_word(number_, verb), __ATOMIC_SEQ_CST);
     wake_all(&block->ask);
     asked_at_ = ControlClock::now();
@@ -297,6 +300,38 @@ const char* move_state_name(MoveState state) {
   return kNames[static_cast<size_t>(state)];
 }
 
+const char* shadow_state_name(MoveState state) {
+  return state == MoveState::moved ? "done" : move_state_name(state);
+}
+
+void keep_last_programs(std::vector<ProcessCounters>* processes) {
+  for (size_t i = 0; i + 1 < processes->size();) {
+    const ProcessCounters& one = (*processes)[i];
+    const ProcessCounters& next = (*processes)[i + 1];
+    if (one.pid == next.pid && one.start_time == next.start_time) {
+      const size_t earlier = one.created_unix_ns > next.created_unix_ns ? i + 1 : i;
+      processes->erase(processes->begin() + static_cast<std::ptrdiff_t>(earlier));
+    } else {
+      ++i;
+    }
+  }
+}
+
+Chosen choose_processes(CountersFolder folder, const std::vector<uint64_t>& pids) {
+  Chosen out;
+  out.missing = pids;
+  for (ProcessCounters& process : folder.processes) {
+    const bool is_named = std::ranges::count(pids, process.pid) != 0;
+    const bool is_meant =
+        pids.empty() ? process.is_alive && is_ours_to_change(process.owner) : is_named;
+    if (!is_meant) continue;
+    std::erase(out.missing, process.pid);
+    out.processes.push_back(std::move(process));
+  }
+  keep_last_programs(&out.processes);
+  return out;
+}
+
 tl::expected<AskingRight, std::string> AskingRight::acquire(const std::string& folder,
                                                             ControlClock::time_point deadline) {
   auto opened = open_counters_folder(folder);
@@ -325,6 +360,13 @@ std::vector<MoveResult> move_each(const AskingRight& right,
     for (Asked& one : all) one.check_watcher();
   }
   return results_of(all);
+}
+
+std::vector<MoveResult> ask_shadow(const AskingRight& right,
+                                   const std::vector<ProcessCounters>& processes,
+                                   const std::string& definition, uint32_t interval,
+                                   ControlClock::time_point deadline) {
+  return move_each(right, processes, {AskTarget::folder, definition, interval}, &deadline);
 }
 
 std::vector<MoveResult> move_together(const AskingRight& right,
