@@ -209,6 +209,7 @@ run "captured graphs: executions and moves" "$python" "$here/graphs.py"
 
 # ---- recordings
 
+run "shadow checks" "$python" "$here/shadow.py"
 run "recordings" "$here/record.sh"
 
 [ "$skipped" -eq 0 ] || echo "$skipped skipped, listed above with the reason"

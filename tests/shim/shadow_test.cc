@@ -254,5 +254,33 @@ TEST(Shadow, NothingOfItIsCaptured) {
   EXPECT_EQ(checked.outcome("hit"), 50);
 }
 
+// `fibshim shadow` reaches a process that runs: decisions that it has made, too.
+TEST(Shadow, ARunningProcessIsToldHowManyLaunchesToCheck) {
+  const PreloadedEngine engine;
+  PausedEngine paused(engine.environment(pytorch_config()), {"--hidden=128"});
+  const auto tell = [&](const std::vector<std::string>& arguments) {
+    std::vector<std::string> command = {build_dir() + "/bin/fibshim", "shadow", "--json"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return run_process(command, {{"FIBSHIM_STATS_DIR", engine.stats_dir()}});
+  };
+  EXPECT_EQ(tell({"1/0"}).exit_code, 2);
+  EXPECT_EQ(tell({"often"}).exit_code, 2);
+  EXPECT_EQ(tell({"1/1", "--definition", "softmax_*"}).exit_code, 0);
+  const ProcessResult told = tell({"1/1", "--definition", "rmsnorm_*"});
+  EXPECT_EQ(told.exit_code, 0) << told.err;
+  const Json answer = Json::parse(told.out, nullptr, false);
+  ASSERT_EQ(answer["processes"].size(), 1u) << told.out;
+  EXPECT_EQ(answer["processes"][0]["state"], "done");
+  (void)paused.resume();
+  std::map<std::string, long> counts;
+  const Json stats = engine.stats();
+  for (const Json& one : stats["counters"]) {
+    counts[one["outcome"].get<std::string>()] += one["count"].get<long>();
+  }
+  // Three threads have made 40 launches each before.
+  EXPECT_EQ(counts["hit"], 120);
+  EXPECT_EQ(counts["shadowed"], 180);
+}
+
 }  // namespace
 }  // namespace fibshim

@@ -111,9 +111,14 @@ nlohmann::ordered_json shadow_to_json(const ShadowSums& sums) {
     item["largest_mean_difference"] = numbers.largest_mean;
     nlohmann::ordered_json histogram = nlohmann::ordered_json::array();
     for (uint32_t i = 0; i < kShadowBuckets; ++i) {
-      const bool is_last = i + 1 == kShadowBuckets;
-      histogram.push_back({{"most", is_last ? nlohmann::ordered_json() : kShadowBounds[i]},
-                           {"checks", numbers.buckets[i]}});
+      nlohmann::ordered_json bucket;
+      if (i + 1 < kShadowBuckets) {
+        bucket["most"] = kShadowBounds[i];
+      } else {
+        bucket["most"] = nullptr;
+      }
+      bucket["checks"] = numbers.buckets[i];
+      histogram.push_back(std::move(bucket));
     }
     item["worst_of_tolerance"] = std::move(histogram);
     list.push_back(std::move(item));
