@@ -470,7 +470,8 @@ class PatternReader {
   void compile_layout(const PatternValue& value, const Use& use_captures_of) {
     if (!value.layout) return;
     if (!value.is_pointer) {
-      error(Rule::value_source, value.mark, quoted(value.name) + ": \"layout\" goes with a pointer");
+      error(Rule::value_source, value.mark,
+            quoted(value.name) + ": \"layout\" goes with a pointer");
     }
     for (const auto& [count, stride] : *value.layout) {
       for (const MarkedExpression* const one : {&count, &stride}) {

@@ -83,9 +83,23 @@ class TensorBinder {
 
 }  // namespace
 
+namespace {
+
+// What is drawn at random may be another each time.
+bool has_samples(const Definition& definition) {
+  return definition.op_type.find("sampling") != std::string::npos &&
+         std::ranges::any_of(definition.arguments, [](const DefinitionArgument& argument) {
+           const ElementKind element = element_of(argument.dtype);
+           return argument.is_output && element != ElementKind::unknown &&
+                  !kElements[static_cast<size_t>(element)].is_floating;
+         });
+}
+
+}  // namespace
+
 void bind_tensors(const PatternSpec& pattern, const Definition& definition, const Scope& scope,
                   BindingSpec* binding) {
-  if (pattern.is_rewrite() || definition.op_type.find("sampling") != std::string::npos) return;
+  if (pattern.is_rewrite() || has_samples(definition)) return;
   const TensorBinder binder(pattern, definition, scope);
   for (const PatternValue& value : pattern.values) {
     if (!value.is_pointer || value.expression || !value.dtype) continue;

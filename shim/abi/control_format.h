@@ -23,7 +23,7 @@ enum class AskVerb : uint32_t {
   none,
   move,     // prepare, and go at once
   prepare,  // then do as the decision says
-  shadow,   // check one of `asked_interval` launches of the definitions that the glob in `asked_folder` fits
+  shadow,  // check one of `asked_interval` launches of the definitions that the glob in `asked_folder` fits
 };
 
 enum class AskTarget : uint32_t {
@@ -92,7 +92,7 @@ struct ControlBlock {
 
   uint32_t ask;  // atomic, futex; control_word(number, AskVerb)
   AskTarget asked_target;
-  uint32_t hold_ms;  // prepare: how long to wait for the decision
+  uint32_t hold_ms;         // prepare: how long to wait for the decision
   uint32_t asked_interval;  // shadow: 0 for none
   uint64_t decision_id;
   char asked_folder[kControlPathBytes];

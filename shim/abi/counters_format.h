@@ -104,7 +104,8 @@ inline constexpr uint32_t kShadowBuckets = sizeof(kShadowBounds) / sizeof(kShado
 struct ShadowEntry {
   uint32_t series;
   uint32_t reserved;
-  char shape[88];  // "batch_size=7, heads=8", cut to fit; "(other)": of all shapes beyond the room for them
+  char shape
+      [88];  // "batch_size=7, heads=8", cut to fit; "(other)": of all shapes beyond the room for them
   uint64_t checks;
   uint64_t mismatches;
   uint64_t not_checked[kShadowMisses];  // by ShadowMiss

@@ -44,7 +44,8 @@ inline constexpr OutcomeInfo kOutcomes[] = {
     {Outcome::untracked, "untracked", "no pattern knows this kernel"},
     {Outcome::observed, "observed", "would have been a hit, but FIBSHIM_MODE is observe"},
     {Outcome::fallback_quarantined, "fallback_quarantined",
-     "its solution failed too often (FIBSHIM_QUARANTINE)"},
+     "its solution failed too often (FIBSHIM_QUARANTINE), or was found wrong "
+     "(FIBSHIM_ON_MISMATCH)"},
     {Outcome::error_fallback, "error_fallback",
      "a matched solution failed to load or to launch, and the original ran"},
     {Outcome::fallback_graph, "fallback_graph",

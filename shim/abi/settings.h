@@ -179,7 +179,8 @@ inline constexpr SettingInfo kSettings[] = {
      {},
      "off or 1/N",
      "off",
-     "in one of N launches that would be hits the original runs, and the solution beside it on copies, to compare",
+     "in one of N launches that would be hits the original runs, and the solution beside it on "
+     "copies, to compare",
      true},
     {SettingId::shadow_memory,
      "FIBSHIM_SHADOW_MEMORY",

@@ -9,8 +9,8 @@ namespace fibshim {
 namespace {
 
 constexpr char kOther[] = "(other)";
-constexpr uint32_t kMostShapes = 64;               // of one series
-constexpr uint32_t kKept = kShadowCapacity / 4;    // entries that only "(other)" may take
+constexpr uint32_t kMostShapes = 64;             // of one series
+constexpr uint32_t kKept = kShadowCapacity / 4;  // entries that only "(other)" may take
 
 struct ShadowCounts {
   Mutex lock;
@@ -36,7 +36,8 @@ uint32_t find_or_add(uint32_t series, const char* shape, uint32_t room_kept) {
     ++of_series;
     if (strncmp(g_counts.keys[i].shape, shape, sizeof g_counts.keys[i].shape - 1) == 0) return i;
   }
-  const bool has_room = count + room_kept < kShadowCapacity && (room_kept == 0 || of_series < kMostShapes);
+  const bool has_room =
+      count + room_kept < kShadowCapacity && (room_kept == 0 || of_series < kMostShapes);
   if (!has_room) return UINT32_MAX;
   auto& key = g_counts.keys[count];
   key.series = series;

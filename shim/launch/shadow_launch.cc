@@ -137,16 +137,19 @@ void report_mismatch(uint32_t entry, const ShadowFinding& finding, bool is_quara
   const char* pattern = nullptr;
   const char* definition = nullptr;
   names_of_series(series, &pattern, &definition);
-  log_message(LogLevel::warn,
-              "%s (pattern %s), %s: solution %s differs from the original: %llu of %llu elements are wrong, the "
-              "largest difference is %.6g%s; %s",
-              definition, pattern, shape_of_shadow_entry(entry), solution_of_series(series),
-              static_cast<unsigned long long>(finding.wrong_elements),
-              static_cast<unsigned long long>(finding.elements), finding.largest_difference,
-              finding.nans + finding.infinities == 0 ? "" : ", and some are not finite",
-              is_quarantined ? "it is left alone: the original runs until the folder is swapped or the process starts "
-                               "again"
-                             : "FIBSHIM_ON_MISMATCH=quarantine would leave it alone");
+  log_message(
+      LogLevel::warn,
+      "%s (pattern %s), %s: solution %s differs from the original: %llu of %llu elements are "
+      "wrong, the "
+      "largest difference is %.6g%s; %s",
+      definition, pattern, shape_of_shadow_entry(entry), solution_of_series(series),
+      static_cast<unsigned long long>(finding.wrong_elements),
+      static_cast<unsigned long long>(finding.elements), finding.largest_difference,
+      finding.nans + finding.infinities == 0 ? "" : ", and some are not finite",
+      is_quarantined
+          ? "it is left alone: the original runs until the folder is swapped or the process starts "
+            "again"
+          : "FIBSHIM_ON_MISMATCH=quarantine would leave it alone");
 }
 
 void record_result(const ShadowResult& result) {
@@ -162,15 +165,15 @@ void record_result(const ShadowResult& result) {
     finding.largest_difference = larger(finding.largest_difference, totals.largest_difference);
     finding.worst = larger(finding.worst, totals.worst);
     if (totals.elements != 0) {
-      finding.mean_difference = larger(
-          finding.mean_difference,
-          totals.sum_of_differences / static_cast<double>(totals.elements));
+      finding.mean_difference =
+          larger(finding.mean_difference,
+                 totals.sum_of_differences / static_cast<double>(totals.elements));
     }
   }
   count_shadow_check(result.entry, finding);
   if (!finding.is_mismatch) return;
-  const bool is_quarantined = result.quarantines != 0 &&
-                              quarantine_solution(series_of_shadow_entry(result.entry));
+  const bool is_quarantined =
+      result.quarantines != 0 && quarantine_solution(series_of_shadow_entry(result.entry));
   report_mismatch(result.entry, finding, is_quarantined);
 }
 
@@ -238,9 +241,8 @@ ShadowMiss ShadowLaunch::find_blocks(const LaunchPlan& plan, const LaunchView& v
                                                              tensor.stride, &tensor.bytes);
     const uint64_t element_bytes = kElements[static_cast<uint32_t>(uses[i].element)].bytes;
     uint64_t end;
-    if (uses[i].is_written != 0 &&
-        (!is_known || tensor.address % element_bytes != 0 ||
-         __builtin_add_overflow(tensor.address, tensor.bytes, &end))) {
+    if (uses[i].is_written != 0 && (!is_known || tensor.address % element_bytes != 0 ||
+                                    __builtin_add_overflow(tensor.address, tensor.bytes, &end))) {
       return ShadowMiss::extent;
     }
     if (uses[i].is_written != 0 && tensor.bytes != 0 &&

@@ -58,7 +58,8 @@ const LoaderApi* load_loader_library(Message& message) {
 }
 
 const RecorderApi* load_recorder_library(Message& message) {
-  return load_library<RecorderApi>("libfibrecord.so", "fibrecord_api", kRecorderApiVersion, message);
+  return load_library<RecorderApi>("libfibrecord.so", "fibrecord_api", kRecorderApiVersion,
+                                   message);
 }
 
 const ShadowApi* load_shadow_library(Message& message) {

@@ -63,7 +63,7 @@ struct alignas(64) Decision {
   DecisionKind kind;
   OnError on_error;  // what a failure does to the call
   uint8_t is_quarantined;
-  FastForm fast;  // the binding's; of another kind than `ready` the pattern's checks alone
+  FastForm fast;       // the binding's; of another kind than `ready` the pattern's checks alone
   uint32_t sample_in;  // the launch that is checked next: 1 for the next one; 0: none is
 
   // What computed and slow launches read.

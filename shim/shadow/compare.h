@@ -68,8 +68,8 @@ FIBSHIM_EVERYWHERE double decode_float(uint32_t bits, uint32_t exponent_bits,
   }
   if (exponent == highest && fraction == (1u << fraction_bits) - 1) return static_cast<double>(NAN);
   const uint32_t whole = exponent == 0 ? fraction : fraction | 1u << fraction_bits;
-  const int power = static_cast<int>(exponent == 0 ? 1 : exponent) - bias -
-                    static_cast<int>(fraction_bits);
+  const int power =
+      static_cast<int>(exponent == 0 ? 1 : exponent) - bias - static_cast<int>(fraction_bits);
   return sign * ldexp(static_cast<double>(whole), power);
 }
 
@@ -82,7 +82,8 @@ FIBSHIM_EVERYWHERE double load_element(ElementKind kind, uint64_t address, uint6
   switch (kind) {
     case ElementKind::float64: return element_at<double>(address, index);
     case ElementKind::float32: return element_at<float>(address, index);
-    case ElementKind::float16: return decode_float(element_at<uint16_t>(address, index), 5, 10, true);
+    case ElementKind::float16:
+      return decode_float(element_at<uint16_t>(address, index), 5, 10, true);
     case ElementKind::bfloat16: {
       const uint32_t bits = uint32_t{element_at<uint16_t>(address, index)} << 16;
       float value;

@@ -37,10 +37,10 @@ ShadowMiss take_room(Pool* pool, ShadowCheck* check) {
   if (pool->taken == 0) pool->head = pool->tail = 0;
   uint64_t head = 0;
   const bool is_wrapped = pool->taken != 0 && pool->head <= pool->tail;
-  const bool fits =
-      is_wrapped ? place_blocks(check, pool->memory, pool->head, pool->tail, &head)
-                 : place_blocks(check, pool->memory, pool->head, pool->bytes, &head) ||
-                       place_blocks(check, pool->memory, 0, pool->tail, &head);
+  const bool fits = is_wrapped
+                        ? place_blocks(check, pool->memory, pool->head, pool->tail, &head)
+                        : place_blocks(check, pool->memory, pool->head, pool->bytes, &head) ||
+                              place_blocks(check, pool->memory, 0, pool->tail, &head);
   if (!fits) return ShadowMiss::busy;
   const uint32_t index = (pool->first + pool->taken) % kMaxSlots;
   Slot& slot = pool->slots[index];

@@ -34,8 +34,8 @@ struct Pool {
   CUdeviceptr device_answers;
   CUkernel kernel;
 
-  uint64_t head, tail;      // of the ring: the room between tail and head is taken
-  uint32_t first, taken;    // slots
+  uint64_t head, tail;    // of the ring: the room between tail and head is taken
+  uint32_t first, taken;  // slots
   uint32_t next_number;
   Slot slots[kMaxSlots];
 };

@@ -16,24 +16,24 @@ namespace {
 
 constexpr uint32_t kMaxPools = 16;
 
-#define FIBSHIM_SHADOW_FUNCTIONS(CALL)                                                            \
-  CALL(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)                                                \
-  CALL(cuCtxGetDevice, PFN_cuCtxGetDevice_v2000)                                                  \
-  CALL(cuCtxPushCurrent_v2, PFN_cuCtxPushCurrent_v4000)                                           \
-  CALL(cuCtxPopCurrent_v2, PFN_cuCtxPopCurrent_v4000)                                             \
-  CALL(cuMemAlloc_v2, PFN_cuMemAlloc_v3020)                                                       \
-  CALL(cuMemFree_v2, PFN_cuMemFree_v3020)                                                         \
-  CALL(cuMemHostRegister_v2, PFN_cuMemHostRegister_v6050)                                         \
-  CALL(cuMemHostUnregister, PFN_cuMemHostUnregister_v4000)                                        \
-  CALL(cuMemHostGetDevicePointer_v2, PFN_cuMemHostGetDevicePointer_v3020)                         \
-  CALL(cuMemcpyDtoDAsync_v2, PFN_cuMemcpyDtoDAsync_v3020)                                         \
-  CALL(cuMemsetD8Async, PFN_cuMemsetD8Async_v3020)                                                \
-  CALL(cuStreamCreate, PFN_cuStreamCreate_v2000)                                                  \
-  CALL(cuStreamSynchronize, PFN_cuStreamSynchronize_v2000)                                        \
-  CALL(cuStreamDestroy_v2, PFN_cuStreamDestroy_v4000)                                             \
-  CALL(cuLibraryLoadData, PFN_cuLibraryLoadData_v12000)                                           \
-  CALL(cuLibraryGetKernel, PFN_cuLibraryGetKernel_v12000)                                         \
-  CALL(cuLaunchKernel, PFN_cuLaunchKernel_v4000)                                                  \
+#define FIBSHIM_SHADOW_FUNCTIONS(CALL)                                    \
+  CALL(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)                        \
+  CALL(cuCtxGetDevice, PFN_cuCtxGetDevice_v2000)                          \
+  CALL(cuCtxPushCurrent_v2, PFN_cuCtxPushCurrent_v4000)                   \
+  CALL(cuCtxPopCurrent_v2, PFN_cuCtxPopCurrent_v4000)                     \
+  CALL(cuMemAlloc_v2, PFN_cuMemAlloc_v3020)                               \
+  CALL(cuMemFree_v2, PFN_cuMemFree_v3020)                                 \
+  CALL(cuMemHostRegister_v2, PFN_cuMemHostRegister_v6050)                 \
+  CALL(cuMemHostUnregister, PFN_cuMemHostUnregister_v4000)                \
+  CALL(cuMemHostGetDevicePointer_v2, PFN_cuMemHostGetDevicePointer_v3020) \
+  CALL(cuMemcpyDtoDAsync_v2, PFN_cuMemcpyDtoDAsync_v3020)                 \
+  CALL(cuMemsetD8Async, PFN_cuMemsetD8Async_v3020)                        \
+  CALL(cuStreamCreate, PFN_cuStreamCreate_v2000)                          \
+  CALL(cuStreamSynchronize, PFN_cuStreamSynchronize_v2000)                \
+  CALL(cuStreamDestroy_v2, PFN_cuStreamDestroy_v4000)                     \
+  CALL(cuLibraryLoadData, PFN_cuLibraryLoadData_v12000)                   \
+  CALL(cuLibraryGetKernel, PFN_cuLibraryGetKernel_v12000)                 \
+  CALL(cuLaunchKernel, PFN_cuLaunchKernel_v4000)                          \
   CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)
 
 struct Functions {
@@ -55,7 +55,7 @@ bool find_driver() {
   if (g_has_driver) return true;
   Functions found = {};
   bool has_all = true;
-#define CALL(name, type)                                                          \
+#define CALL(name, type)                                                    \
   found.name = reinterpret_cast<type>(g_host->find_driver_function(#name)); \
   has_all = has_all && found.name != nullptr;
   FIBSHIM_SHADOW_FUNCTIONS(CALL)
@@ -106,12 +106,12 @@ bool fill_with_zeros(CUdeviceptr memory, uint64_t bytes) {
 // What the driver gives for it, in the current context. False: not all, and nothing is kept.
 bool make_memory(Pool* pool) {
   pool->bytes = g_host->memory_bytes;
-  void* const answers = mmap(nullptr, kAnswersBytes, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const answers =
+      mmap(nullptr, kAnswersBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (answers == MAP_FAILED) return false;
   pool->answers = static_cast<CompareAnswer*>(answers);
-  CUresult result = g_driver.cuMemHostRegister_v2(answers, kAnswersBytes,
-                                                  CU_MEMHOSTREGISTER_DEVICEMAP);
+  CUresult result =
+      g_driver.cuMemHostRegister_v2(answers, kAnswersBytes, CU_MEMHOSTREGISTER_DEVICEMAP);
   if (result == CUDA_SUCCESS) {
     result = g_driver.cuMemHostGetDevicePointer_v2(&pool->device_answers, answers, 0);
     if (result == CUDA_SUCCESS) {
@@ -330,7 +330,7 @@ void unlock_after_fork(bool is_child) {
   g_making.unlock_after_fork(is_child);
 }
 
-const ShadowApi kApi = {start, prepare,      begin,       compare,       work,
+const ShadowApi kApi = {start,        prepare,     begin,         compare,          work,
                         drop_context, drop_device, lock_for_fork, unlock_after_fork};
 
 }  // namespace

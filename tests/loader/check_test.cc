@@ -924,12 +924,14 @@ TEST(Check, RejectsALayoutThatIsNone) {
       {R"([["rows"]])", Rule::bad_value, "is its length and its stride in elements"},
       {R"([["rows", "n"], [1, 1], [1, 1], [1, 1], [1, 1]])", Rule::limit, "has more than 4 axes"},
       {R"([["rowz", 1]])", Rule::unknown_name, "unknown name \"rowz\""},
-      {R"([["factor", 1]])", Rule::expression_type, "\"layout\" of \"y\" has a floating-point value"},
+      {R"([["factor", 1]])", Rule::expression_type,
+       "\"layout\" of \"y\" has a floating-point value"},
   };
   for (const auto& one : cases) {
-    folder.write(kPatternPath, replaced(kPattern, R"("y": {"arg": 0, "dtype": "float32"})",
-                                        std::string(R"("y": {"arg": 0, "dtype": "float32", "layout": )") +
-                                            one.layout + "}"));
+    folder.write(kPatternPath,
+                 replaced(kPattern, R"("y": {"arg": 0, "dtype": "float32"})",
+                          std::string(R"("y": {"arg": 0, "dtype": "float32", "layout": )") +
+                              one.layout + "}"));
     EXPECT_CONTAINS(lines_of(check_folder(folder.path()), one.rule), one.line)
         << all_of(check_folder(folder.path()));
   }

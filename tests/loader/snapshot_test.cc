@@ -554,8 +554,8 @@ std::map<std::string, Extent> extents_of(const Opened& snapshot) {
 TEST(Tensors, AreDenseWithTheDefinitionsShape) {
   const TestFolder folder;
   const Opened snapshot(folder.path());
-  EXPECT_EQ(extents_of(snapshot), (std::map<std::string, Extent>{
-                                      {"x", {true, false, {{320, 1}}}}, {"y", {true, true, {{320, 1}}}}}));
+  EXPECT_EQ(extents_of(snapshot), (std::map<std::string, Extent>{{"x", {true, false, {{320, 1}}}},
+                                                                 {"y", {true, true, {{320, 1}}}}}));
   const Binding& binding = snapshot.at(snapshot->bindings, 0);
   ASSERT_EQ(binding.axes.count, 1u);
   EXPECT_EQ(snapshot.text(snapshot.at(binding.axes, 0).name), "rows");
@@ -563,9 +563,10 @@ TEST(Tensors, AreDenseWithTheDefinitionsShape) {
 
 TEST(Tensors, HaveTheLayoutThatThePatternSays) {
   const TestFolder folder;
-  folder.write(kPatternPath,
-               replaced(kPattern, R"("y": {"arg": 0, "dtype": "float32"})",
-                        R"("y": {"arg": 0, "dtype": "float32", "layout": [["rows", "2 * n"], ["n", 1]]})"));
+  folder.write(
+      kPatternPath,
+      replaced(kPattern, R"("y": {"arg": 0, "dtype": "float32"})",
+               R"("y": {"arg": 0, "dtype": "float32", "layout": [["rows", "2 * n"], ["n", 1]]})"));
   const Opened snapshot(folder.path());
   EXPECT_EQ(extents_of(snapshot)["y"], (Extent{true, true, {{5, 128}, {64, 1}}}));
 }
@@ -585,11 +586,23 @@ TEST(Tensors, AreUnknownBesideAStrideThatNothingPins) {
   EXPECT_TRUE(is_known(R"("factor == 0.1", "row_stride == 64")"));
 }
 
+// Softmax has that op_type, too.
 TEST(Tensors, OfSamplesAreNotCompared) {
   const TestFolder folder;
-  folder.write(kDefinitionPath, replaced(kDefinition, R"("op_type": "scale")", R"("op_type": "sampling")"));
-  const Opened snapshot(folder.path());
-  EXPECT_EQ(snapshot.at(snapshot->bindings, 0).tensors.count, 0u);
+  const auto count = [&](const std::string& dtype) {
+    const std::string definition =
+        replaced(kDefinition, R"("op_type": "scale")", R"("op_type": "sampling")");
+    folder.write(kDefinitionPath,
+                 replaced(definition, R"("y": {"shape": ["rows", "n"], "dtype": "float32"})",
+                          R"("y": {"shape": ["rows", "n"], "dtype": ")" + dtype + R"("})"));
+    folder.write(kPatternPath, replaced(kPattern, R"("y": {"arg": 0, "dtype": "float32"})",
+                                        R"("y": {"arg": 0, "dtype": ")" + dtype + R"("})"));
+    const Opened snapshot(folder.path());
+    EXPECT_EQ(snapshot.at(snapshot->bindings, 0).state, BindingState::ready);
+    return snapshot.at(snapshot->bindings, 0).tensors.count;
+  };
+  EXPECT_EQ(count("int32"), 0u);
+  EXPECT_EQ(count("float32"), 2u);
 }
 
 TEST(Tensors, HaveTheTolerancesOfTheSolutionsVerify) {
@@ -599,8 +612,9 @@ TEST(Tensors, HaveTheTolerancesOfTheSolutionsVerify) {
     EXPECT_LT(snapshot.at(snapshot->solutions, 0).atol, 0);
     EXPECT_EQ(snapshot.at(snapshot->solutions, 0).matched_ratio, 1);
   }
-  folder.write_solution(replaced(kSolution, R"("author": "me",)",
-                                 R"("author": "me", "verify": {"atol": 0.5, "rtol": 2, "required_matched_ratio": 0.75},)"));
+  folder.write_solution(replaced(
+      kSolution, R"("author": "me",)",
+      R"("author": "me", "verify": {"atol": 0.5, "rtol": 2, "required_matched_ratio": 0.75},)"));
   const Opened snapshot(folder.path());
   const Solution& solution = snapshot.at(snapshot->solutions, 0);
   EXPECT_EQ(solution.atol, 0.5);
@@ -610,8 +624,9 @@ TEST(Tensors, HaveTheTolerancesOfTheSolutionsVerify) {
 
 TEST(Settings, ShadowAndMismatchAreOfSingleDefinitionsToo) {
   const TestFolder folder;
-  folder.write("fibshim.json",
-               R"({"shadow": "1/1000", "definitions": {"scale_*": {"shadow": "1/7", "on_mismatch": "quarantine"}}})");
+  folder.write(
+      "fibshim.json",
+      R"({"shadow": "1/1000", "definitions": {"scale_*": {"shadow": "1/7", "on_mismatch": "quarantine"}}})");
   const Opened snapshot(folder.path());
   EXPECT_EQ(snapshot.at(snapshot->solutions, 0).shadow_interval, 7u);
   EXPECT_EQ(snapshot.at(snapshot->solutions, 0).on_mismatch, OnMismatch::quarantine);

@@ -63,7 +63,8 @@ TEST(OpenedLibraries, ExportTheirOneEntryPoint) {
 
 // The shim, and the recorder that it opens: both are in engines' processes.
 class SmallLibrary : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(All, SmallLibrary, testing::Values("libfibshim.so", "libfibrecord.so", "libfibshadow.so"));
+INSTANTIATE_TEST_SUITE_P(All, SmallLibrary,
+                         testing::Values("libfibshim.so", "libfibrecord.so", "libfibshadow.so"));
 
 TEST_P(SmallLibrary, NeedsLibcOnly) {
   const auto needed = needed_by(library(GetParam()));

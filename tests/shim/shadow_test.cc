@@ -37,7 +37,9 @@ struct Shadowed {
     }
     return sum;
   }
-  long outcome(const std::string& name) const { return run.outcome("torch-rms-norm-bf16 rmsnorm_h128 " + name); }
+  long outcome(const std::string& name) const {
+    return run.outcome("torch-rms-norm-bf16 rmsnorm_h128 " + name);
+  }
   std::string digest() const { return run.report.value("digest", ""); }
 };
 
@@ -92,9 +94,9 @@ TEST(Shadow, ChecksAboutOneOfSoManyLaunches) {
 
 struct Fault {
   const char* name;
-  long launches;           // within which it must be found at 1/1
-  bool is_found = true;    // within the tolerance: it must not be
-  bool is_often = true;    // in more than a tenth of the launches
+  long launches;         // within which it must be found at 1/1
+  bool is_found = true;  // within the tolerance: it must not be
+  bool is_often = true;  // in more than a tenth of the launches
 };
 constexpr Fault kFaults[] = {
     {"wrong_for_one_shape", 400, true, false},
@@ -147,9 +149,9 @@ class PlantedFault : public testing::TestWithParam<Fault> {
  protected:
   // After how many launches it was found: the solution is left alone from then on. 0: it was not.
   static long launches_until_found(const Fault& fault, const std::string& rate, long launches) {
-    const Shadowed checked =
-        run_host({std::to_string(launches)},
-                 with_fault(fault.name, {{"FIBSHIM_SHADOW", rate}, {"FIBSHIM_ON_MISMATCH", "quarantine"}}));
+    const Shadowed checked = run_host(
+        {std::to_string(launches)},
+        with_fault(fault.name, {{"FIBSHIM_SHADOW", rate}, {"FIBSHIM_ON_MISMATCH", "quarantine"}}));
     EXPECT_EQ(checked.outcome("hit") + checked.outcome("shadowed") +
                   checked.outcome("fallback_quarantined"),
               launches);
@@ -180,8 +182,8 @@ TEST_P(PlantedFault, IsFound) {
 INSTANTIATE_TEST_SUITE_P(Shadow, PlantedFault, testing::ValuesIn(kFaults), fault_name);
 
 TEST(Shadow, AMismatchLeavesTheSolutionAloneWhereThatIsAskedFor) {
-  const Environment environment = with_fault(
-      "nan", {{"FIBSHIM_SHADOW", "1/1"}, {"FIBSHIM_ON_MISMATCH", "quarantine"}});
+  const Environment environment =
+      with_fault("nan", {{"FIBSHIM_SHADOW", "1/1"}, {"FIBSHIM_ON_MISMATCH", "quarantine"}});
   const Shadowed checked = run_host({"100"}, environment);
   EXPECT_GE(checked.outcome("shadowed"), 1);
   EXPECT_LE(checked.outcome("shadowed"), 3);
@@ -231,7 +233,8 @@ TEST(Shadow, WhatCannotBeCheckedIsCountedAndTheOriginalRuns) {
   EXPECT_EQ(unknown.digest(), plain.digest());
   // No memory.
   const Shadowed short_of_memory = run_host(
-      {"60"}, with_fault("two_ulps", {{"FIBSHIM_SHADOW", "1/1"}, {"SIMCUDA_FAIL", "cuMemHostRegister=2"}}));
+      {"60"},
+      with_fault("two_ulps", {{"FIBSHIM_SHADOW", "1/1"}, {"SIMCUDA_FAIL", "cuMemHostRegister=2"}}));
   EXPECT_EQ(short_of_memory.not_checked(), 60);
   EXPECT_GT(short_of_memory.shadow[0]["not_checked"]["memory"], 0);
   EXPECT_EQ(short_of_memory.digest(), plain.digest());
@@ -246,8 +249,7 @@ TEST(Shadow, WhatCannotBeCheckedIsCountedAndTheOriginalRuns) {
 
 // Captured launches become nodes as they are; eager ones beside them are checked.
 TEST(Shadow, NothingOfItIsCaptured) {
-  const Shadowed checked =
-      run_host({"200", "4"}, with_fault("none", {{"FIBSHIM_SHADOW", "1/1"}}));
+  const Shadowed checked = run_host({"200", "4"}, with_fault("none", {{"FIBSHIM_SHADOW", "1/1"}}));
   EXPECT_EQ(checked.outcome("shadowed"), 150);
   EXPECT_EQ(checked.sum("checks") + checked.not_checked(), 150);
   EXPECT_EQ(checked.sum("mismatches"), 0);

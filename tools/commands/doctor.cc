@@ -187,7 +187,8 @@ Finding check_opened_library(const char* name, const std::string& path, const ch
   if (probe.is_fine) return {name, Status::ok, path, ""};
   return {name, Status::error,
           fmt::format("{}: {}", path, probe.exit_code ? probe.output : probe.words),
-          "libfibloader.so, libfibrecord.so, libfibshadow.so and the libfibshim-*.so libraries belong beside "
+          "libfibloader.so, libfibrecord.so, libfibshadow.so and the libfibshim-*.so libraries "
+          "belong beside "
           "libfibshim.so, from the same build"};
 }
 

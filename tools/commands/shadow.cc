@@ -69,8 +69,8 @@ int shadow(const Options& options) {
     const bool has_ended = result.state == MoveState::dead && options.pids.empty();
     are_fine = are_fine && (result.state == MoveState::moved || has_ended);
   }
-  const bool is_printed = options.wants_json ? print_json(to_json(options, results, ""))
-                                             : print_data(text);
+  const bool is_printed =
+      options.wants_json ? print_json(to_json(options, results, "")) : print_data(text);
   return are_fine && is_printed ? kExitFine : kExitWrong;
 }
 
@@ -78,9 +78,9 @@ int shadow(const Options& options) {
 
 int shadow_command(int argc, const char* const* argv) {
   Options options;
-  CommandLine line("shadow", "Has running processes compare solutions with originals",
-                   "[OPTIONS] RATE",
-                   "0 all do as asked; 1 there is no such process, or one does not; 2 wrong usage.");
+  CommandLine line(
+      "shadow", "Has running processes compare solutions with originals", "[OPTIONS] RATE",
+      "0 all do as asked; 1 there is no such process, or one does not; 2 wrong usage.");
   line.positional("RATE", &options.rate, "1/N: one of N launches; off: none");
   line.option("--definition", &options.definition, "GLOB",
               "only launches of the definitions whose names it fits; of the others what was said "

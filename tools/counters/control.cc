@@ -173,7 +173,7 @@ class Asked {
     block->decision_id = decider == nullptr ? 0 : decider->id;
     copy_text(block->decider, decider == nullptr ? "" : decider->file);
     block->asked_interval = move.shadow_interval.value_or(0);
-    const AskVerb verb = move.shadow_interval  ? AskVerb::shadow
+    const AskVerb verb = move.shadow_interval ? AskVerb::shadow
                          : decider == nullptr ? AskVerb::move
                                               : AskVerb::prepare;
     __atomic_store_n(&block->ask, control_word(number_, verb), __ATOMIC_SEQ_CST);

@@ -16,7 +16,8 @@ using ControlClock = std::chrono::steady_clock;
 struct Move {
   AskTarget target;
   std::string folder;  // absolute; of `folder` alone
-  std::optional<uint32_t> shadow_interval = {};  // no move: launches of `folder`, a glob, are to be checked
+  std::optional<uint32_t> shadow_interval =
+      {};  // no move: launches of `folder`, a glob, are to be checked
 };
 
 enum class MoveState : uint8_t {

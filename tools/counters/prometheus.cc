@@ -151,33 +151,38 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
   const ShadowSums checked = shadow_sums_of(folder.processes);
   out += head("fibshim_shadow_checks_total", "counter",
               "Launches whose solution was compared with the original (FIBSHIM_SHADOW).");
-  out += shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
-           add("", numbers.checks);
-         }).text("fibshim_shadow_checks_total");
+  out +=
+      shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
+        add("", numbers.checks);
+      }).text("fibshim_shadow_checks_total");
   out += head("fibshim_shadow_mismatches_total", "counter",
               "Those whose solution was further from the original than it may be.");
-  out += shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
-           add("", numbers.mismatches);
-         }).text("fibshim_shadow_mismatches_total");
+  out +=
+      shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
+        add("", numbers.mismatches);
+      }).text("fibshim_shadow_mismatches_total");
   out += head("fibshim_shadow_not_checked_total", "counter",
               "Launches that were to be compared and were not, by reason.");
-  out += shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
-           for (uint32_t i = 1; i < kShadowMisses; ++i) {
-             if (numbers.not_checked[i] == 0) continue;
-             add(fmt::format(",reason=\"{}\"", kShadowMissNames[i]), numbers.not_checked[i]);
-           }
-         }).text("fibshim_shadow_not_checked_total");
+  out +=
+      shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
+        for (uint32_t i = 1; i < kShadowMisses; ++i) {
+          if (numbers.not_checked[i] == 0) continue;
+          add(fmt::format(",reason=\"{}\"", kShadowMissNames[i]), numbers.not_checked[i]);
+        }
+      }).text("fibshim_shadow_not_checked_total");
   out += head("fibshim_shadow_worst_of_tolerance", "gauge",
-              "Comparisons by how far off the worst element was, as a share of what it may be: at most le.");
-  out += shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
-           uint64_t sum = 0;
-           for (uint32_t i = 0; i < kShadowBuckets; ++i) {
-             sum = saturating_add(sum, numbers.buckets[i]);
-             add(i + 1 == kShadowBuckets ? std::string(",le=\"+Inf\"")
-                                         : fmt::format(",le=\"{}\"", kShadowBounds[i]),
-                 sum);
-           }
-         }).text("fibshim_shadow_worst_of_tolerance");
+              "Comparisons by how far off the worst element was, as a share of what it may be: at "
+              "most le.");
+  out +=
+      shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
+        uint64_t sum = 0;
+        for (uint32_t i = 0; i < kShadowBuckets; ++i) {
+          sum = saturating_add(sum, numbers.buckets[i]);
+          add(i + 1 == kShadowBuckets ? std::string(",le=\"+Inf\"")
+                                      : fmt::format(",le=\"{}\"", kShadowBounds[i]),
+              sum);
+        }
+      }).text("fibshim_shadow_worst_of_tolerance");
   const FolderTotals totals = folder_totals(folder.processes);
   out +=
       head("fibshim_folder_processes", "gauge", "Live processes, by what became of their folder.");

@@ -79,8 +79,9 @@ ShadowSums shadow_sums_of(const std::vector<ProcessCounters>& processes) {
 
 std::string shadow_table(const ShadowSums& sums) {
   if (sums.empty()) return "";
-  std::vector<std::vector<std::string>> table = {
-      {"CHECKED", "SOLUTION", "SHAPE", ">CHECKS", ">MISMATCHES", ">LARGEST DIFFERENCE", "NOT CHECKED"}};
+  std::vector<std::vector<std::string>> table = {{"CHECKED", "SOLUTION", "SHAPE", ">CHECKS",
+                                                  ">MISMATCHES", ">LARGEST DIFFERENCE",
+                                                  "NOT CHECKED"}};
   for (const auto& [key, numbers] : sums) {
     const std::string reasons = reasons_of(numbers);
     table.push_back({printable(key.definition), printable(key.solution),
@@ -95,9 +96,10 @@ std::string shadow_table(const ShadowSums& sums) {
 nlohmann::ordered_json shadow_to_json(const ShadowSums& sums) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const auto& [key, numbers] : sums) {
-    nlohmann::ordered_json item = {{"definition", key.definition}, {"solution", key.solution},
-                                   {"pattern", key.pattern},       {"shape", key.shape},
-                                   {"checks", numbers.checks},     {"mismatches", numbers.mismatches}};
+    nlohmann::ordered_json item = {
+        {"definition", key.definition}, {"solution", key.solution},
+        {"pattern", key.pattern},       {"shape", key.shape},
+        {"checks", numbers.checks},     {"mismatches", numbers.mismatches}};
     nlohmann::ordered_json misses = nlohmann::ordered_json::object();
     for (uint32_t i = 1; i < kShadowMisses; ++i) {
       misses[kShadowMissNames[i]] = numbers.not_checked[i];

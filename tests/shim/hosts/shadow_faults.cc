@@ -97,7 +97,8 @@ void spoil(const Call& call, const std::vector<float>& x, const std::vector<floa
   static std::vector<float> earlier_x, earlier_weight;
   static long rows_so_far = 0;
   if (is_fault("wrong_for_one_shape")) {
-    if (rows == 7) for_all([](uint16_t value, size_t) { return static_cast<uint16_t>(value ^ 0x8000); });
+    if (rows == 7)
+      for_all([](uint16_t value, size_t) { return static_cast<uint16_t>(value ^ 0x8000); });
   } else if (is_fault("wrong_for_many_rows")) {
     if (rows > 20) leave_row(rows - 1);
   } else if (is_fault("wrong_for_one_row_alone")) {
@@ -212,7 +213,8 @@ void spoil(const Call& call, const std::vector<float>& x, const std::vector<floa
     for_all([](uint16_t value, size_t) { return static_cast<uint16_t>(value & 0x7fff); });
   } else if (is_fault("race")) {  // a warp reads its neighbour's sum
     for (int row = 1; row < rows; ++row) {
-      if (hash_of(static_cast<uint64_t>(call.number) * 64 + static_cast<uint64_t>(row)) % 50 != 0) continue;
+      if (hash_of(static_cast<uint64_t>(call.number) * 64 + static_cast<uint64_t>(row)) % 50 != 0)
+        continue;
       again(row, result->rstd[static_cast<size_t>(row) - 1] * 1.5f,
             &x[static_cast<size_t>(row) * kHidden], weight.data());
     }

@@ -50,7 +50,8 @@ uint64_t draw() {
 // bfloat16 from about -4 to 4.
 void fill(std::vector<uint16_t>* values) {
   for (uint16_t& value : *values) {
-    const float number = static_cast<float>(static_cast<int64_t>(draw() >> 40) - (1 << 23)) / (1 << 21);
+    const float number =
+        static_cast<float>(static_cast<int64_t>(draw() >> 40) - (1 << 23)) / (1 << 21);
     uint32_t bits;
     memcpy(&bits, &number, sizeof bits);
     value = static_cast<uint16_t>(bits >> 16);
