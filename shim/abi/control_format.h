@@ -92,8 +92,9 @@ struct ControlBlock {
 
   uint32_t ask;  // atomic, futex; control_word(number, AskVerb)
   AskTarget asked_target;
-  uint32_t hold_ms;         // prepare: how long to wait for the decision
-  uint32_t asked_interval;  // shadow: 0 for none
+  uint32_t hold_ms;  // prepare: how long to wait for the decision
+  uint32_t
+      times_steps;  // atomic; not 0: StepTimes are kept, with another number from the first graph on
   uint64_t decision_id;
   char asked_folder[kControlPathBytes];
   char decider[256];  // name of the counters file that holds the decision
@@ -102,7 +103,7 @@ struct ControlBlock {
   // Executable graphs: made ready for the folder that was moved to; and that keep what they run, as that failed.
   uint32_t moved_graphs;
   uint32_t kept_graphs;
-  uint32_t reserved2;
+  uint32_t asked_interval;  // of the ask: shadow: 0 for none
   char message[kControlTextBytes];
 
   uint64_t decision;  // atomic; decision_id << kDecisionBits | Verdict

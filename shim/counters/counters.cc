@@ -28,7 +28,8 @@ constexpr uint64_t to_pages(uint64_t bytes) {
   return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 constexpr uint64_t kControlAt = to_pages(sizeof(FileHeader));
-constexpr uint64_t kShadowAt = kControlAt + to_pages(sizeof(ControlBlock));
+constexpr uint64_t kStepsAt = kControlAt + to_pages(sizeof(ControlBlock));
+constexpr uint64_t kShadowAt = kStepsAt + to_pages(sizeof(StepTimes) * kTimedGraphs);
 constexpr uint64_t kShadowBytes = to_pages(sizeof(ShadowEntry) * kShadowCapacity);
 constexpr uint64_t kSeriesAt = kShadowAt + kShadowBytes;
 constexpr uint64_t kShardsAt = kSeriesAt + sizeof(SeriesEntry) * kSeriesCapacity;
@@ -69,6 +70,7 @@ void describe_process() {
   head.series_entry_bytes = sizeof(SeriesEntry);
   head.series_at = kSeriesAt;
   head.control_at = kControlAt;
+  head.steps_at = kStepsAt;
   head.shadow_at = kShadowAt;
   head.shadow_capacity = kShadowCapacity;
   head.shadow_entry_bytes = sizeof(ShadowEntry);
@@ -367,6 +369,12 @@ ShadowEntry* reserve_shadow_entries(std::atomic<uint32_t>** count) {
   }
   *count = reinterpret_cast<std::atomic<uint32_t>*>(&header->shadow_count);
   return reinterpret_cast<ShadowEntry*>(reinterpret_cast<char*>(header) + kShadowAt);
+}
+
+StepTimes* own_step_times() {
+  FileHeader* const file = g_counters.file_header.load(std::memory_order_acquire);
+  return file == nullptr ? nullptr
+                         : reinterpret_cast<StepTimes*>(reinterpret_cast<char*>(file) + kStepsAt);
 }
 
 namespace {

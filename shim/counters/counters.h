@@ -117,6 +117,9 @@ void publish_mode(Mode mode);
 ControlBlock* own_control();
 uint64_t control_offset();
 
+// kTimedGraphs of them. Null: no file.
+StepTimes* own_step_times();
+
 // Space in the file for what shadow checks find, and where it says how many entries there are. Null: no file, or no
 // space.
 ShadowEntry* reserve_shadow_entries(std::atomic<uint32_t>** count);

@@ -11,6 +11,7 @@ int run_command(int argc, const char* const* argv);
 int stats_command(int argc, const char* const* argv);
 int top_command(int argc, const char* const* argv);
 int swap_command(int argc, const char* const* argv);
+int rollout_command(int argc, const char* const* argv);
 int shadow_command(int argc, const char* const* argv);
 int serve_command(int argc, const char* const* argv);
 int record_command(int argc, const char* const* argv);
@@ -37,6 +38,7 @@ inline constexpr Command kCommands[] = {
     {"stats", "what happened to the launches: hits and fallbacks, live", stats_command},
     {"top", "a live view of the counters", top_command},
     {"swap", "move running processes to another config folder", swap_command},
+    {"rollout", "move processes a share at a time, and back where they do worse", rollout_command},
     {"shadow", "have running processes compare solutions with originals", shadow_command},
     {"serve", "the counters over HTTP, for Prometheus", serve_command},
     {"record", "record every launch of a program, and rank its kernels", record_command},

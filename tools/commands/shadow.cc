@@ -3,6 +3,7 @@
 
 #include "tools/base/setting_values.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/move_options.h"
 #include "tools/counters/control.h"
 
 namespace fibshim::tools {
@@ -13,8 +14,7 @@ constexpr std::chrono::seconds kMostWait{30};
 struct Options {
   std::string rate;
   std::string definition = "*";
-  std::vector<uint64_t> pids;
-  std::string stats_dir;
+  MoveOptions choice;  // of processes
   bool wants_json = false;
   uint32_t interval = 0;
 };
@@ -43,30 +43,28 @@ int fail(const Options& options, const std::string& error) {
 }
 
 int shadow(const Options& options) {
+  const std::string& folder = options.choice.stats_dir;
   const auto deadline = ControlClock::now() + kMostWait;
-  const auto right = AskingRight::acquire(options.stats_dir, deadline);
-  auto found = read_counters_folder(options.stats_dir);
+  const auto right = AskingRight::acquire(folder, deadline);
+  auto found = read_counters_folder(folder);
   if (!right || !found) {
+    return fail(options, fmt::format("{}: {}", folder, right ? found.error() : right.error()));
+  }
+  bool are_fine = true;
+  const std::vector<ProcessCounters> processes =
+      choose_processes("shadow", std::move(*found), options.choice, &are_fine);
+  if (processes.empty()) {
     return fail(options,
-                fmt::format("{}: {}", options.stats_dir, right ? found.error() : right.error()));
-  }
-  const Chosen chosen = choose_processes(std::move(*found), options.pids);
-  for (const uint64_t pid : chosen.missing) {
-    print_message("shadow", "no counters of process {} in {}", pid, printable(options.stats_dir));
-  }
-  if (chosen.processes.empty()) {
-    return fail(options, fmt::format("no such process runs under the shim with counters in {}",
-                                     options.stats_dir));
+                fmt::format("no such process runs under the shim with counters in {}", folder));
   }
   const std::vector<MoveResult> results =
-      ask_shadow(*right, chosen.processes, options.definition, options.interval, deadline);
-  bool are_fine = chosen.missing.empty();
+      ask_shadow(*right, processes, options.definition, options.interval, deadline);
   std::string text;
   for (size_t i = 0; i < results.size(); ++i) {
     const MoveResult& result = results[i];
     text += fmt::format("pid {}: {}{}{}\n", result.pid, shadow_state_name(result.state),
                         result.reason.empty() ? "" : ": ", printable(result.reason));
-    const bool has_ended = result.state == MoveState::dead && options.pids.empty();
+    const bool has_ended = result.state == MoveState::dead && processes[i].is_alive;
     are_fine = are_fine && (result.state == MoveState::moved || has_ended);
   }
   const bool is_printed =
@@ -85,9 +83,9 @@ int shadow_command(int argc, const char* const* argv) {
   line.option("--definition", &options.definition, "GLOB",
               "only launches of the definitions whose names it fits; of the others what was said "
               "before goes on");
-  line.pids(&options.pids, "only this process (may be repeated)");
+  line.pids(&options.choice.pids, "only this process (may be repeated)");
   line.json(&options.wants_json);
-  line.stats_dir(&options.stats_dir, "ask there instead of in FIBSHIM_STATS_DIR");
+  line.stats_dir(&options.choice.stats_dir, "ask there instead of in FIBSHIM_STATS_DIR");
   line.check([&options]() -> std::string {
     if (!parse_shadow(options.rate.c_str(), &options.interval)) {
       return "RATE: is off or 1/N, with N from 1 to 1000000000";

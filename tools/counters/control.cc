@@ -304,34 +304,6 @@ const char* shadow_state_name(MoveState state) {
   return state == MoveState::moved ? "done" : move_state_name(state);
 }
 
-void keep_last_programs(std::vector<ProcessCounters>* processes) {
-  for (size_t i = 0; i + 1 < processes->size();) {
-    const ProcessCounters& one = (*processes)[i];
-    const ProcessCounters& next = (*processes)[i + 1];
-    if (one.pid == next.pid && one.start_time == next.start_time) {
-      const size_t earlier = one.created_unix_ns > next.created_unix_ns ? i + 1 : i;
-      processes->erase(processes->begin() + static_cast<std::ptrdiff_t>(earlier));
-    } else {
-      ++i;
-    }
-  }
-}
-
-Chosen choose_processes(CountersFolder folder, const std::vector<uint64_t>& pids) {
-  Chosen out;
-  out.missing = pids;
-  for (ProcessCounters& process : folder.processes) {
-    const bool is_named = std::ranges::count(pids, process.pid) != 0;
-    const bool is_meant =
-        pids.empty() ? process.is_alive && is_ours_to_change(process.owner) : is_named;
-    if (!is_meant) continue;
-    std::erase(out.missing, process.pid);
-    out.processes.push_back(std::move(process));
-  }
-  keep_last_programs(&out.processes);
-  return out;
-}
-
 tl::expected<AskingRight, std::string> AskingRight::acquire(const std::string& folder,
                                                             ControlClock::time_point deadline) {
   auto opened = open_counters_folder(folder);
@@ -347,6 +319,15 @@ tl::expected<AskingRight, std::string> AskingRight::acquire(const std::string& f
     std::this_thread::sleep_for(kPollInterval);
   }
   return AskingRight(std::move(opened->fd));
+}
+
+void time_steps(int folder_fd, const std::vector<ProcessCounters>& processes, bool is_wanted) {
+  // Another number than that of whoever asked before.
+  const uint32_t number = is_wanted ? static_cast<uint32_t>(draw_id()) | 1 : 0;
+  for (const ProcessCounters& process : processes) {
+    const auto control = MappedControl::open(folder_fd, process.file);
+    if (control) __atomic_store_n(&(*control)->times_steps, number, __ATOMIC_RELAXED);
+  }
 }
 
 std::vector<MoveResult> move_each(const AskingRight& right,

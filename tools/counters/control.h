@@ -47,16 +47,6 @@ struct MoveResult {
 // The same of processes that were asked to check launches.
 const char* shadow_state_name(MoveState state);
 
-// The processes that can be asked: those that are named, else all live ones of ours.
-struct Chosen {
-  std::vector<ProcessCounters> processes;
-  std::vector<uint64_t> missing;  // named, and not there
-};
-Chosen choose_processes(CountersFolder folder, const std::vector<uint64_t>& pids);
-
-// Of the programs that a process went on with by exec, leaves the last one: it runs.
-void keep_last_programs(std::vector<ProcessCounters>* processes);
-
 // The lock of a stats folder: one `fibshim swap` at a time asks its processes.
 class AskingRight {
  public:
@@ -69,6 +59,9 @@ class AskingRight {
   explicit AskingRight(FileDescriptor folder) : folder_(std::move(folder)) {}
   FileDescriptor folder_;
 };
+
+// Has the shim of each process keep StepTimes (step_times.h), from the first launch on, or no longer.
+void time_steps(int folder_fd, const std::vector<ProcessCounters>& processes, bool is_wanted);
 
 // Asks each process for itself. Until `deadline` it waits for them, unless it is null.
 std::vector<MoveResult> move_each(const AskingRight& right,
