@@ -96,7 +96,7 @@ struct FileHeader {
   CountedConfig configs[kMaxCountedConfigs];
   uint64_t control_at;  // bytes from the file's start
   uint64_t steps_at;
-  uint64_t shadow_at;   // the same
+  uint64_t shadow_at;  // the same
   uint32_t shadow_capacity;
   uint32_t shadow_count;  // atomic
   uint32_t shadow_entry_bytes;
