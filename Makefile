@@ -63,7 +63,7 @@ include config/config.mk
 include tools/tools.mk
 include tests/tests.mk
 
-all: $(SHIM_LIB) $(RECORD_LIB) $(LOADER_LIB) $(CLI) $(CONFIG_FOLDERS)
+all: $(SHIM_LIB) $(RECORD_LIB) $(SHADOW_LIB) $(LOADER_LIB) $(CLI) $(CONFIG_FOLDERS)
 
 help: ## this list
 	@printf 'make targets:\n'

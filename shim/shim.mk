@@ -1,7 +1,8 @@
-# libfibshim.so, the preloaded library, and libfibrecord.so, which it opens where launches are recorded.
+# libfibshim.so, the preloaded library; libfibrecord.so, which it opens where launches are recorded; libfibshadow.so,
+# where launches are checked.
 # C++ without a C++ runtime; they link libc and nothing else.
 
-SHIM_SRC := $(filter-out shim/record/%,$(wildcard shim/*/*.cc))
+SHIM_SRC := $(filter-out shim/record/% shim/shadow/%,$(wildcard shim/*/*.cc))
 SHIM_OBJ := $(SHIM_SRC:%.cc=$(BUILD)/obj/%.o)
 SHIM_LIB := $(BUILD)/lib/libfibshim.so
 # Pure: the CLI and tests link it, too.
@@ -11,7 +12,21 @@ RECORD_SRC := $(wildcard shim/record/*.cc) shim/base/process_file.cc
 RECORD_OBJ := $(RECORD_SRC:%.cc=$(BUILD)/obj/%.o)
 RECORD_LIB := $(BUILD)/lib/libfibrecord.so
 
-$(SHIM_OBJ) $(RECORD_OBJ): ROOM_FLAGS = -fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics \
+SHADOW_SRC := $(wildcard shim/shadow/*.cc)
+SHADOW_OBJ := $(SHADOW_SRC:%.cc=$(BUILD)/obj/%.o) $(BUILD)/obj/shim/shadow/compare_image.o
+SHADOW_LIB := $(BUILD)/lib/libfibshadow.so
+
+# The kernel that compares, for the GPUs that curated kernels are built for; PTX for later ones.
+$(BUILD)/obj/shim/shadow/compare.fatbin: shim/shadow/compare.cu shim/shadow/compare.h shim/abi/shadow_api.h shim/shim.mk | $(SETUP)
+	$(call say,NVCC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(NVCC) -fatbin -std=c++20 -O3 --Werror all-warnings -I. \
+	  $(foreach sm,80 90 100,-gencode arch=compute_$(sm)$(comma)code=sm_$(sm)) -gencode arch=compute_80$(comma)code=compute_80 $< -o $@
+$(BUILD)/obj/shim/shadow/compare_image.o: $(BUILD)/obj/shim/shadow/compare.fatbin
+	$(Q)printf '.section .rodata\n.balign 64\n.global fibshim_compare_image\n.hidden fibshim_compare_image\nfibshim_compare_image:\n.incbin "%s"\n.section .note.GNU-stack,"",%%progbits\n' $< | \
+	  $(CC) -c -x assembler - -o $@
+
+$(SHIM_OBJ) $(RECORD_OBJ) $(SHADOW_SRC:%.cc=$(BUILD)/obj/%.o): ROOM_FLAGS = -fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics \
   -ftls-model=initial-exec
 
 # The exported names are the hook table's, so the version script is made from it.
@@ -21,10 +36,11 @@ $(BUILD)/obj/shim/exports.map: shim/driver/hook_table.h
 	$(Q)sed -nE 's/^ *(HOOK|EXPORT)\(([A-Za-z0-9_]+).*/\2;/p' $< | \
 	  { printf '{\n  global:\n'; sed 's/^/    /'; printf '  local: *;\n};\n'; } > $@
 
-# The recorder comes with the shim: whatever runs the shim may record.
-$(SHIM_LIB): $(SHIM_OBJ) $(BUILD)/obj/shim/exports.map | $(RECORD_LIB)
+# They come with the shim: whatever runs it may record and check.
+$(SHIM_LIB): $(SHIM_OBJ) $(BUILD)/obj/shim/exports.map | $(RECORD_LIB) $(SHADOW_LIB)
 $(RECORD_LIB): $(RECORD_OBJ) shim/record/exports.map
-$(SHIM_LIB) $(RECORD_LIB):
+$(SHADOW_LIB): $(SHADOW_OBJ) shim/shadow/exports.map
+$(SHIM_LIB) $(RECORD_LIB) $(SHADOW_LIB):
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -shared -o $@ $(filter %.o,$^) -Wl,--version-script=$(filter %.map,$^) \

@@ -12,7 +12,7 @@ PLAN_TEST_SRC     := $(filter-out $(if $(SANITIZE),tests/shim/plan/flash_attenti
 
 SIM_LIB   := $(BUILD)/sim/libcuda.so.1
 SIM_CUPTI := $(BUILD)/sim/cupti/libcupti.so.13
-HOSTS     := $(addprefix $(BUILD)/tests/hosts/,engine engine_linked launch_cost no_cuda)
+HOSTS     := $(addprefix $(BUILD)/tests/hosts/,engine engine_linked launch_cost no_cuda shadow_host)
 TEST_OBJ   = $(1:%.cc=$(BUILD)/obj/%.o)
 
 # The tests of the tools run the CLI, which looks for the libraries beside it, on images made here.
@@ -71,7 +71,7 @@ $(eval $(call test_program,loader_tests,$(call TEST_OBJ,$(LOADER_TEST_SRC) $(wil
 $(eval $(call test_program,plan_tests,$(call TEST_OBJ,$(PLAN_TEST_SRC) $(PLAN_SRC)),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 $(BUILD)/tests/plan_tests: | $(if $(SANITIZE),,$(BUILD)/config/flash_attention)
 $(eval $(call test_program,tools_tests,$(call TEST_OBJ,$(TOOLS_TEST_SRC) tests/support/process.cc),$(CLI) $(MAN_PAGES) $(TOOLS_TEST_NEEDS),))
-$(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_CUPTI) $(HOSTS),))
+$(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_CUPTI) $(HOSTS) $(BUILD)/tests/data/libshadow_faults.so,))
 
 .SECONDARY:
 

@@ -47,7 +47,7 @@ LIBDIR ?= $(PREFIX)/lib
 STRIP  ?= strip --strip-unneeded
 DEST = $(DESTDIR)$(PREFIX)
 LIBDEST = $(DESTDIR)$(LIBDIR)
-LIBS = $(SHIM_LIB) $(RECORD_LIB) $(LOADER_LIB)
+LIBS = $(SHIM_LIB) $(RECORD_LIB) $(SHADOW_LIB) $(LOADER_LIB)
 # What `fibshim run --simulate` needs, and a program to try it with.
 SIM_DEST = $(LIBDEST)/fibshim-sim
 SIM_PROGRAM = $(BUILD)/tests/hosts/engine

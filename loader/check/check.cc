@@ -406,6 +406,8 @@ class FolderCheck {
         const DefinitionSetting* const setting = settings.find(solution.definition.name);
         if (setting == nullptr) continue;
         solution.on_error = setting->on_error;
+        solution.on_mismatch = setting->on_mismatch;
+        solution.shadow_interval = setting->shadow_interval;
         break;
       }
     }

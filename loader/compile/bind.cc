@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "loader/compile/tensors.h"
+
 namespace fibshim {
 namespace {
 
@@ -36,7 +38,9 @@ class Binder {
         binding_.reason = solution_.error_message;
       }
     }
-    if (binding_.state != BindingState::ready) {
+    if (binding_.state == BindingState::ready) {
+      bind_tensors(pattern_, definition_, scope_, &binding_);
+    } else {
       binding_.arguments.clear();
       binding_.where.clear();
       binding_.where_clauses.clear();

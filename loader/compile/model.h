@@ -27,6 +27,11 @@ struct GeometrySpec : GeometryMap {
   std::optional<SimpleValue> simple;  // of a copy or a program
 };
 
+struct TensorSpec : TensorUse {
+  std::string name_text;
+  std::vector<std::pair<std::vector<Step>, std::vector<Step>>> axis_steps;  // count, stride
+};
+
 struct BindingSpec {
   uint32_t pattern = 0;   // index into FolderModel::patterns
   uint32_t solution = 0;  // index into FolderModel::solutions
@@ -40,6 +45,8 @@ struct BindingSpec {
   std::vector<Clause> where_clauses;  // what the steps check
   std::vector<Step> when;             // of one that is refused or broken, too
   std::vector<Clause> when_clauses;
+  std::vector<TensorSpec> tensors;
+  std::vector<std::pair<std::string, std::vector<Step>>> variable_axes;
 };
 
 struct FolderModel {

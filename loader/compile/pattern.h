@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "loader/compile/definition.h"
@@ -35,6 +36,8 @@ struct PatternValue {
   Mark dtype_mark;
   uint8_t kernel = 0;                     // of a rewrite: which of its kernels has it
   std::optional<MarkedExpression> bytes;  // of a rewrite's pointer: how much it leads to
+  // "layout" of a pointer: of each axis how long it is, and elements from one to the next.
+  std::optional<std::vector<std::pair<MarkedExpression, MarkedExpression>>> layout;
 
   // A scalar parameter of the original, as opposed to what is derived from the launch.
   bool is_scalar_param() const { return reads_param && !is_pointer; }

@@ -131,6 +131,11 @@ Solution make_solution(const SolutionSpec& spec, BlobBuilder* blob) {
   solution.next_may_begin = spec.next_may_begin;
   solution.waits_for_previous = spec.waits_for_previous;
   solution.on_error = spec.on_error;
+  solution.on_mismatch = spec.on_mismatch;
+  solution.shadow_interval = spec.shadow_interval;
+  solution.atol = spec.atol;
+  solution.rtol = spec.rtol;
+  solution.matched_ratio = spec.matched_ratio;
   solution.folder = spec.folder;
   solution.error_code = static_cast<int32_t>(spec.error_code);
   if (!spec.error_message.empty()) solution.error_message = blob->text(spec.error_message);
@@ -227,6 +232,23 @@ Binding make_binding(const BindingSpec& spec, const FolderModel& model, BlobBuil
   binding.range = make_fast_range(spec);
   binding.fast =
       make_fast_form(spec, *model.patterns[spec.pattern], model.solutions[spec.solution]);
+  std::vector<TensorUse> tensors;
+  for (const TensorSpec& tensor : spec.tensors) {
+    auto& entry = tensors.emplace_back(zeroed<TensorUse>());
+    entry = tensor;
+    entry.name = blob->text(tensor.name_text);
+    std::vector<TensorAxis> tensor_axes;
+    for (const auto& [count, stride] : tensor.axis_steps) {
+      tensor_axes.push_back({blob->program(count), blob->program(stride)});
+    }
+    entry.axes = blob->array(tensor_axes);
+  }
+  binding.tensors = blob->array(tensors);
+  std::vector<NamedAxis> axes;
+  for (const auto& [name, steps] : spec.variable_axes) {
+    axes.push_back({blob->text(name), blob->program(steps)});
+  }
+  binding.axes = blob->array(axes);
   return binding;
 }
 

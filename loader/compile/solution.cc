@@ -37,6 +37,7 @@ class SolutionReader {
     const JsonValue launch = require_member(root_, "launch", what, diagnostics_);
     if (expect_kind(launch, JsonKind::object, "\"launch\"", diagnostics_)) read_launch(launch);
     read_judged_arguments(root_.find("verify"));
+    read_tolerance(root_.find("verify"));
     if (const JsonValue author = root_.find("author"); author.kind() == JsonKind::string) {
       solution_.author = author.string();
     }
@@ -65,6 +66,19 @@ class SolutionReader {
       if (argument.find("shape")) read_as = ValueType::address;
       solution_.judged_arguments.emplace_back(member.key, read_as);
     }
+  }
+
+  // What is no number is told where the block is checked (tools/lint/verify_block.h).
+  void read_tolerance(JsonValue verify) {
+    if (verify.kind() != JsonKind::object) return;
+    const auto read = [&](const char* key, double* out) {
+      const JsonValue value = verify.find(key);
+      if (value.kind() == JsonKind::integer) *out = static_cast<double>(value.integer());
+      if (value.kind() == JsonKind::floating) *out = value.floating();
+    };
+    read("atol", &solution_.atol);
+    read("rtol", &solution_.rtol);
+    read("required_matched_ratio", &solution_.matched_ratio);
   }
 
   void read_launch(JsonValue launch) {

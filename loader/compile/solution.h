@@ -81,6 +81,11 @@ struct SolutionSpec {
   std::optional<bool> batch_invariant;  // as it claims; nothing: it says neither
   bool lacks_invariance = false;        // a folder requires the claim, and it is not made
   SolutionOnError on_error = SolutionOnError::unset;  // fibshim.json's for its definition
+  OnMismatch on_mismatch = OnMismatch::unset;         // the same
+  uint32_t shadow_interval = kShadowUnset;            // the same
+  // What "verify" says that it may be off by; else less than 0.
+  double atol = -1, rtol = -1;
+  double matched_ratio = 1;
   // Arguments that "verify" supplies where no pattern does: a baseline's own.
   std::vector<std::pair<std::string, ValueType>> judged_arguments;
   bool is_complete = false;  // nothing in it was reported

@@ -216,6 +216,8 @@ std::optional<std::string> accept_setting_value(const SettingInfo& setting, cons
   uint32_t count = 0;
   if (setting.id == SettingId::quarantine) {
     is_accepted = parse_count(text.c_str(), kMostQuarantine, &count);
+  } else if (setting.id == SettingId::shadow) {
+    is_accepted = parse_shadow(text.c_str(), &count);
   }
   if (is_accepted) return text;
   diagnostics->add(Rule::setting_value, mark,
@@ -237,12 +239,14 @@ std::optional<std::string> read_setting_value(const SettingInfo& setting, const 
 
 // One definition's, or those of all that a glob fits.
 void read_definition_setting(JsonValue object, DefinitionSetting* out, Diagnostics* diagnostics) {
-  const SettingInfo& on_error = kSettings[static_cast<size_t>(SettingId::on_error)];
-  const std::vector<std::string> accepted = {name_in_file(on_error)};
+  std::vector<std::string> accepted;
+  for (const SettingId id : {SettingId::on_error, SettingId::shadow, SettingId::on_mismatch}) {
+    accepted.push_back(name_in_file(kSettings[static_cast<size_t>(id)]));
+  }
   for (const JsonValue::Member& member : object.members()) {
     const SettingInfo* const found = find_setting(member, accepted, diagnostics);
     if (found == nullptr) continue;
-    if (found != &on_error) {
+    if (std::ranges::find(accepted, name_in_file(*found)) == accepted.end()) {
       diagnostics->add(Rule::unknown_setting, member.key_mark,
                        quoted(member.key) + " cannot be set for one definition",
                        "set it beside \"definitions\"");
@@ -251,9 +255,13 @@ void read_definition_setting(JsonValue object, DefinitionSetting* out, Diagnosti
     const auto text =
         read_setting_value(*found, quoted(member.key), object.value_of(member), diagnostics);
     if (!text) continue;
-    out->on_error = *text == on_error.choices[static_cast<size_t>(OnError::fail)]
-                        ? SolutionOnError::fail
-                        : SolutionOnError::fallback;
+    if (found->id == SettingId::shadow) {
+      (void)parse_shadow(text->c_str(), &out->shadow_interval);
+    } else if (found->id == SettingId::on_mismatch) {
+      out->on_mismatch = *text == "warn" ? OnMismatch::warn : OnMismatch::quarantine;
+    } else {
+      out->on_error = *text == "fail" ? SolutionOnError::fail : SolutionOnError::fallback;
+    }
   }
 }
 

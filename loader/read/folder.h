@@ -65,6 +65,8 @@ inline constexpr char kSettingsFile[] = "fibshim.json";
 struct DefinitionSetting {
   MarkedName definition;  // a name, or a glob over names
   SolutionOnError on_error = SolutionOnError::unset;
+  OnMismatch on_mismatch = OnMismatch::unset;
+  uint32_t shadow_interval = kShadowUnset;
 
   bool is_glob() const { return definition.name.find_first_of("*?[") != std::string::npos; }
   bool fits(const std::string& name) const;

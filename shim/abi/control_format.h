@@ -23,6 +23,7 @@ enum class AskVerb : uint32_t {
   none,
   move,     // prepare, and go at once
   prepare,  // then do as the decision says
+  shadow,  // check one of `asked_interval` launches of the definitions that the glob in `asked_folder` fits
 };
 
 enum class AskTarget : uint32_t {
@@ -102,7 +103,7 @@ struct ControlBlock {
   // Executable graphs: made ready for the folder that was moved to; and that keep what they run, as that failed.
   uint32_t moved_graphs;
   uint32_t kept_graphs;
-  uint32_t reserved2;
+  uint32_t asked_interval;  // of the ask: shadow: 0 for none
   char message[kControlTextBytes];
 
   uint64_t decision;  // atomic; decision_id << kDecisionBits | Verdict

@@ -4,6 +4,7 @@
 //   FileHeader                      at 0
 //   ControlBlock                    at control_at (control_format.h)
 //   StepTimes[kTimedGraphs]         at steps_at
+//   ShadowEntry[shadow_capacity]    at shadow_at: what shadow checks have found, one per (series, shape)
 //   SeriesEntry[series_capacity]    at series_at: one per (config, pattern, definition,
 //                                   solution, device)
 //   shard 0, shard 1, ...           at shards_at + i * shard_stride; uint64 counters, that of (series s,
@@ -96,7 +97,50 @@ struct FileHeader {
   CountedConfig configs[kMaxCountedConfigs];
   uint64_t control_at;  // bytes from the file's start
   uint64_t steps_at;
+  uint64_t shadow_at;  // the same
+  uint32_t shadow_capacity;
+  uint32_t shadow_count;  // atomic
+  uint32_t shadow_entry_bytes;
+  uint32_t reserved;
 };
+
+// Why a launch that was to be checked was not.
+enum class ShadowMiss : uint32_t {
+  none,
+  extent,   // it is not known how large something is that is written
+  size,     // that is more than all of FIBSHIM_SHADOW_MEMORY
+  memory,   // there is no such memory in this context, or not yet
+  busy,     // checks that are under way have all of it
+  capture,  // a stream of the process captures
+  launch,   // the solution could not be launched on the copies
+};
+inline constexpr uint32_t kShadowMisses = 7;
+inline constexpr const char* kShadowMissNames[kShadowMisses] = {
+    "", "extent", "size", "memory", "busy", "capture", "launch"};
+
+inline constexpr uint32_t kShadowCapacity = 1024;
+// Checks by how far off the worst element was, as a share of what it may be: at most these, or more.
+inline constexpr double kShadowBounds[] = {0, 0.1, 0.5, 1, 10};
+inline constexpr uint32_t kShadowBuckets = sizeof(kShadowBounds) / sizeof(kShadowBounds[0]) + 1;
+
+// Published by storing `shadow_count` (release) after series and shape. The rest is atomic.
+struct ShadowEntry {
+  uint32_t series;
+  uint32_t reserved;
+  // "batch_size=7, heads=8", cut to fit; "(other)": of all shapes beyond the room for them.
+  char shape[88];
+  uint64_t checks;
+  uint64_t mismatches;
+  uint64_t not_checked[kShadowMisses];  // by ShadowMiss
+  uint64_t elements;                    // compared, and those that were wrong
+  uint64_t wrong_elements;
+  uint64_t nans;  // that the solution wrote
+  uint64_t infinities;
+  double largest_difference;  // absolute, of finite elements; and the largest mean of one check
+  double largest_mean;
+  uint64_t buckets[kShadowBuckets];
+};
+static_assert(sizeof(ShadowEntry) == 264);
 
 struct SeriesEntry {
   uint16_t config;  // index into FileHeader::configs

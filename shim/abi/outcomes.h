@@ -20,6 +20,7 @@ enum class Outcome : uint8_t {
   error_fallback,
   fallback_graph,
   absorbed,
+  shadowed,
 };
 
 struct OutcomeInfo {
@@ -43,13 +44,16 @@ inline constexpr OutcomeInfo kOutcomes[] = {
     {Outcome::untracked, "untracked", "no pattern knows this kernel"},
     {Outcome::observed, "observed", "would have been a hit, but FIBSHIM_MODE is observe"},
     {Outcome::fallback_quarantined, "fallback_quarantined",
-     "its solution failed too often (FIBSHIM_QUARANTINE)"},
+     "its solution failed too often (FIBSHIM_QUARANTINE), or was found wrong "
+     "(FIBSHIM_ON_MISMATCH)"},
     {Outcome::error_fallback, "error_fallback",
      "a matched solution failed to load or to launch, and the original ran"},
     {Outcome::fallback_graph, "fallback_graph",
      "a node of a graph that cannot be rewritten; the log says why"},
     {Outcome::absorbed, "absorbed",
      "a node of a graph that does not run: a hit does its work (rewrite patterns)"},
+    {Outcome::shadowed, "shadowed",
+     "would have been a hit; the original ran, to be compared with the solution (FIBSHIM_SHADOW)"},
 };
 inline constexpr uint32_t kOutcomeCount = sizeof(kOutcomes) / sizeof(kOutcomes[0]);
 

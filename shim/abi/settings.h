@@ -20,6 +20,9 @@ enum class Trust : uint8_t {
   all,    // anybody
 };
 
+// What becomes of a solution whose result is not the original's.
+enum class MismatchAction : uint8_t { warn, quarantine };
+
 enum class Deepbind : uint8_t { keep, clear };
 
 enum class SettingId : uint8_t {
@@ -39,6 +42,9 @@ enum class SettingId : uint8_t {
   job,
   quarantine,
   devices,
+  shadow,
+  shadow_memory,
+  on_mismatch,
 };
 
 struct SettingInfo {
@@ -168,6 +174,28 @@ inline constexpr SettingInfo kSettings[] = {
      "together: do not count by device what several like ones launch through one handle, which "
      "costs",
      true},
+    {SettingId::shadow,
+     "FIBSHIM_SHADOW",
+     {},
+     "off or 1/N",
+     "off",
+     "in one of N launches that would be hits the original runs, and the solution beside it on "
+     "copies, to compare",
+     true},
+    {SettingId::shadow_memory,
+     "FIBSHIM_SHADOW_MEMORY",
+     {},
+     "bytes, or with k, M, G",
+     "64M",
+     "the GPU memory that those copies may take, of each context",
+     false},
+    {SettingId::on_mismatch,
+     "FIBSHIM_ON_MISMATCH",
+     {"warn", "quarantine"},
+     "warn or quarantine",
+     "warn",
+     "what becomes of a solution that such a comparison finds wrong; quarantine: it is left alone",
+     true},
 };
 
 // Settings of earlier versions: where one is still set, a warning says once what to use instead.
@@ -197,6 +225,19 @@ constexpr bool parse_count(const char* text, uint32_t most, uint32_t* out) {
   *out = static_cast<uint32_t>(value);
   return true;
 }
+// Reads "off" (0) or "1/N".
+constexpr bool parse_shadow(const char* text, uint32_t* interval) {
+  constexpr uint32_t kMostInterval = 1'000'000'000;
+  if (text[0] == 'o' && text[1] == 'f' && text[2] == 'f' && text[3] == 0) {
+    *interval = 0;
+    return true;
+  }
+  return text[0] == '1' && text[1] == '/' && parse_count(text + 2, kMostInterval, interval) &&
+         *interval != 0;
+}
+inline constexpr uint64_t kDefaultShadowMemory = uint64_t{64} << 20;
+inline constexpr uint64_t kSmallestShadowMemory = uint64_t{64} << 10;
+
 inline constexpr uint64_t kDefaultRecordLimit = uint64_t{64} << 20;
 inline constexpr uint64_t kSmallestRecordLimit = uint64_t{64} << 10;
 inline constexpr uint32_t kSettingCount = sizeof(kSettings) / sizeof(kSettings[0]);

@@ -11,10 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "shim/abi/element.h"
+
 namespace fibshim {
 
 inline constexpr uint32_t kSnapshotVersion = 7;
-inline constexpr uint32_t kLoaderApiVersion = 6;
+inline constexpr uint32_t kLoaderApiVersion = 7;
 
 // Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
 inline constexpr uint32_t kMaxParams = 128;     // parameters of one kernel, original or replacement
@@ -318,6 +320,10 @@ constexpr uint32_t image_rank(const Image& image, uint32_t sm) {
 // What fibshim.json says of a definition's errors; `unset`: what holds for all of them.
 enum class SolutionOnError : uint8_t { unset, fail, fallback };
 
+// The same of mismatches that shadow checks find.
+enum class OnMismatch : uint8_t { unset, warn, quarantine };
+inline constexpr uint32_t kShadowUnset = UINT32_MAX;
+
 // A solution is `broken` when one of its files is: check reports it, and a launch that it would
 // serve returns `error_code` (or falls back, FIBSHIM_ON_ERROR=fallback).
 struct Solution {
@@ -336,7 +342,13 @@ struct Solution {
   int32_t error_code;          // 0, or the CUresult that a launch must return
   Offset error_message;
   uint8_t next_may_begin;  // 1 and the number of its parameter "next_may_begin"; 0: it has none
-  uint8_t reserved[3];
+  OnMismatch on_mismatch;  // its definition's
+  uint8_t reserved[2];
+  // Its definition's: one of how many launches is checked; 0: none; kShadowUnset: what holds for all of them.
+  uint32_t shadow_interval;
+  // What it may be off by, if its "verify" says so; else less than 0.
+  double atol, rtol;
+  double matched_ratio;  // of elements that must be within it
 
   // Whether it may begin before the kernel before it has ended, whatever that one is.
   bool may_begin_early() const { return waits_for_previous != 0 && early_params == 0; }
@@ -366,6 +378,31 @@ struct GeometryMap {
   Program program;
 };
 
+// One axis of a tensor: how long it is, and elements from one to the next.
+struct TensorAxis {
+  Program count, stride;
+};
+inline constexpr uint32_t kMaxTensorAxes = 4;
+inline constexpr uint32_t kMaxTensors = 32;  // of one binding
+
+// What a pointer of the original's launch leads to.
+struct TensorUse {
+  Offset name;
+  uint32_t offset;  // of the pointer within the parameter
+  uint16_t param;
+  ElementKind element;
+  uint8_t is_written;  // by the original
+  uint8_t has_extent;  // `axes` say how large it is
+  uint8_t reserved[3];
+  Array<TensorAxis> axes;
+};
+
+// An axis of the definition that each launch has a value of its own for.
+struct NamedAxis {
+  Offset name;
+  Program value;
+};
+
 enum class BindingState : uint8_t { ready, refused, broken };
 
 // One pattern joined with one solution: everything a redirected launch needs.
@@ -384,6 +421,9 @@ struct Binding {
   Program when;     // which launches it is for; of one that is not ready, too. None: for all
   FastRange range;  // `when` as a range
   FastForm fast;
+  // For shadow checks. No tensors: there is no telling right from wrong (samples).
+  Array<TensorUse> tensors;
+  Array<NamedAxis> axes;
 };
 
 // A setting from the folder's fibshim.json. `name` carries the FIBSHIM_ prefix.

@@ -69,6 +69,22 @@ OnError on_error_of(SolutionOnError of_definition) {
 bool counts_devices_apart() {
   return g_settings.counts_devices_apart.load(std::memory_order_relaxed);
 }
+uint32_t shadow_interval_of(uint32_t of_definition) {
+  const bool is_set = g_settings.is_set[static_cast<size_t>(SettingId::shadow)];
+  return is_set || of_definition == kShadowUnset
+             ? g_settings.shadow_interval.load(std::memory_order_relaxed)
+             : of_definition;
+}
+
+MismatchAction on_mismatch_of(OnMismatch of_definition) {
+  const bool is_set = g_settings.is_set[static_cast<size_t>(SettingId::on_mismatch)];
+  if (is_set || of_definition == OnMismatch::unset) {
+    return g_settings.on_mismatch.load(std::memory_order_relaxed);
+  }
+  return of_definition == OnMismatch::warn ? MismatchAction::warn : MismatchAction::quarantine;
+}
+
+uint64_t shadow_memory() { return g_settings.shadow_memory; }
 uint32_t quarantine_limit() { return g_settings.quarantine_limit.load(std::memory_order_relaxed); }
 
 const char* config_path() { return g_settings.config_path; }

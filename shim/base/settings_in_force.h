@@ -17,6 +17,7 @@ namespace fibshim {
 struct FolderRules;
 struct Snapshot;
 enum class SolutionOnError : uint8_t;
+enum class OnMismatch : uint8_t;
 
 // False when neither FIBSHIM_CONFIG nor FIBSHIM_RECORD names a folder, or FIBSHIM_MODE=off: then no
 // hook is handed out.
@@ -43,6 +44,9 @@ struct SettingValues {
   std::atomic<LogLevel> log_level{LogLevel::warn};
   std::atomic<bool> counts_devices_apart{true};
   std::atomic<uint32_t> quarantine_limit{0};
+  std::atomic<uint32_t> shadow_interval{0};
+  std::atomic<MismatchAction> on_mismatch{MismatchAction::warn};
+  uint64_t shadow_memory = kDefaultShadowMemory;
   bool is_set[kSettingCount];  // by the environment
 };
 extern SettingValues g_settings;
@@ -59,6 +63,10 @@ inline OnError on_error() { return g_on_error.load(std::memory_order_relaxed); }
 OnError on_error_of(SolutionOnError of_definition);
 bool counts_devices_apart();
 uint32_t quarantine_limit();  // 0: none
+// As on_error_of(): one of how many launches is checked, 0 for none; and what a mismatch does.
+uint32_t shadow_interval_of(uint32_t of_definition);
+MismatchAction on_mismatch_of(OnMismatch of_definition);
+uint64_t shadow_memory();  // bytes
 LogLevel log_level();
 const char* stats_dir();
 const char* log_file();  // "" for stderr

@@ -29,7 +29,9 @@ constexpr uint64_t to_pages(uint64_t bytes) {
 }
 constexpr uint64_t kControlAt = to_pages(sizeof(FileHeader));
 constexpr uint64_t kStepsAt = kControlAt + to_pages(sizeof(ControlBlock));
-constexpr uint64_t kSeriesAt = kStepsAt + to_pages(sizeof(StepTimes) * kTimedGraphs);
+constexpr uint64_t kShadowAt = kStepsAt + to_pages(sizeof(StepTimes) * kTimedGraphs);
+constexpr uint64_t kShadowBytes = to_pages(sizeof(ShadowEntry) * kShadowCapacity);
+constexpr uint64_t kSeriesAt = kShadowAt + kShadowBytes;
 constexpr uint64_t kShardsAt = kSeriesAt + sizeof(SeriesEntry) * kSeriesCapacity;
 constexpr uint64_t kShardBytes = uint64_t{8} * kCountersPerSeries * kSeriesCapacity;
 constexpr uint32_t kCountsBetweenClaims = 100'000;
@@ -69,6 +71,9 @@ void describe_process() {
   head.series_at = kSeriesAt;
   head.control_at = kControlAt;
   head.steps_at = kStepsAt;
+  head.shadow_at = kShadowAt;
+  head.shadow_capacity = kShadowCapacity;
+  head.shadow_entry_bytes = sizeof(ShadowEntry);
   head.shards_at = kShardsAt;
   head.shard_stride = kShardBytes;
   head.shard_count = 1;
@@ -130,7 +135,8 @@ const char* create_file() {
   state.series_pages = pages_of_series(count);
   state.shard_pages = pages_of_shard(count);
   bool is_fine = ftruncate(file, static_cast<off_t>(kShardsAt + kShardBytes)) == 0 &&
-                 reserve_file_range(file, 0, kSeriesAt + state.series_pages * kPageBytes) &&
+                 reserve_file_range(file, 0, kShadowAt) &&
+                 reserve_file_range(file, kSeriesAt, state.series_pages * kPageBytes) &&
                  reserve_file_range(file, kShardsAt, state.shard_pages * kPageBytes);
   void* head = MAP_FAILED;
   void* shard = MAP_FAILED;
@@ -349,6 +355,21 @@ ControlBlock* own_control() {
 }
 
 uint64_t control_offset() { return kControlAt; }
+
+ShadowEntry* reserve_shadow_entries(std::atomic<uint32_t>** count) {
+  MutexGuard guard(g_counters.lock);
+  FileHeader* const header = file_header();
+  if (header == nullptr) return nullptr;
+  const int file = reopen_process_file(g_counters.file);
+  const bool is_fine = file >= 0 && reserve_file_range(file, kShadowAt, kShadowBytes);
+  if (file >= 0) close(file);
+  if (!is_fine) {
+    warn_of_space("what shadow checks find");
+    return nullptr;
+  }
+  *count = reinterpret_cast<std::atomic<uint32_t>*>(&header->shadow_count);
+  return reinterpret_cast<ShadowEntry*>(reinterpret_cast<char*>(header) + kShadowAt);
+}
 
 StepTimes* own_step_times() {
   FileHeader* const file = g_counters.file_header.load(std::memory_order_acquire);

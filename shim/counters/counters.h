@@ -9,6 +9,7 @@
 // many there are, is read from private copies.
 #pragma once
 
+#include <atomic>
 #include <stdint.h>
 
 #include "shim/abi/counters_format.h"
@@ -118,6 +119,10 @@ uint64_t control_offset();
 
 // kTimedGraphs of them. Null: no file.
 StepTimes* own_step_times();
+
+// Space in the file for what shadow checks find, and where it says how many entries there are. Null: no file, or no
+// space.
+ShadowEntry* reserve_shadow_entries(std::atomic<uint32_t>** count);
 
 // Describes the devices in the file's header, once.
 void describe_device(uint32_t ordinal, uint32_t sm, const char* name);

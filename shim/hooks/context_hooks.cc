@@ -8,6 +8,7 @@
 #include "shim/launch/captures.h"
 #include "shim/launch/lost_context.h"
 #include "shim/launch/recording.h"
+#include "shim/launch/shadow_launch.h"
 #include "shim/registry/devices.h"
 #include "shim/registry/handles.h"
 
@@ -31,6 +32,7 @@ void end_functions() {
 template <class Function>
 CUresult end_context(const std::atomic<Function>& function, CUcontext context) {
   end_functions();
+  drop_shadow_of_context(context);
   end_captures_of_context(context);
   fix_execs_of_context(context);
   count_ended_stream();
@@ -46,7 +48,9 @@ CUresult end_primary_context(const std::atomic<Function>& function, CUdevice dev
   count_ended_stream();
   const CUresult result = call_real(function, device);
   // Others may hold a context that was released; whether it was the last is known only now.
-  if (!is_reset && !is_primary_context_active(device)) fix_all_execs();
+  const bool has_ended = is_reset || !is_primary_context_active(device);
+  if (has_ended) drop_shadow_of_device(device);
+  if (!is_reset && has_ended) fix_all_execs();
   end_captures_of_primary_context(device, is_reset);
   forget_lost_primary_context(device);
   return result;
@@ -120,6 +124,7 @@ CUresult hook_cuGreenCtxDestroy(CUgreenCtx context) {
   end_functions();
   end_captures_of_green_context(context);
   fix_all_execs();
+  drop_shadow_of_device(-1);
   count_ended_stream();
   return call_real(real::cuGreenCtxDestroy, context);
 }

@@ -8,6 +8,8 @@
 #include "shim/driver/context_scope.h"
 #include "shim/driver/stream_context.h"
 #include "shim/launch/served_solutions.h"
+#include "shim/launch/shadow_launch.h"
+#include "shim/launch/shadow_rules.h"
 #include "shim/registry/decisions.h"
 #include "shim/registry/devices.h"
 #include "shim/registry/generation.h"
@@ -129,6 +131,10 @@ bool complete(const Record& record, const Candidate& candidate, const int64_t* k
     record_solution(out->series, snapshot.text(solution->name));
     out->is_quarantined = is_series_quarantined(out->series);
     if (out->is_quarantined != 0) out->way = Way::slow;
+    if (kind == DecisionKind::ready && out->is_quarantined == 0) {
+      begin_sampling(snapshot, *solution, out);
+      if (out->sample_in != 0) prepare_shadow();
+    }
   }
   if (kind == DecisionKind::ready) {
     out->node_kernel = replacement.kernel;
@@ -163,17 +169,19 @@ bool is_of_quarantined(const Decision& decision) {
 const Decision& decide(const Record& record, Candidate* candidate, int64_t* key, uint32_t count,
                        const LaunchRequest& request, DecisionRoom* scratch) {
   Resolution resolution;
+  const uint32_t rules = shadow_rules_number();
   if (!make(record, *candidate, key, count, request, &resolution, scratch)) {
     return scratch->decision;
   }
   const Decision* const published = publish_decision(candidate, scratch->decision);
-  // A quarantine may have begun since it was looked at.
+  // A quarantine may have begun since it was looked at, and `fibshim shadow` been told something.
   const bool is_choice = resolution.kind == DecisionKind::choice;
   bool is_quarantined = !is_choice && is_of_quarantined(scratch->decision);
   for (uint32_t i = 0; is_choice && i < resolution.route->count; ++i) {
     is_quarantined = is_quarantined || is_of_quarantined(scratch->chosen[i]);
   }
   if (is_quarantined) quarantine_decisions(is_series_quarantined);
+  if (rules != shadow_rules_number()) apply_shadow_rules();
   return *published;
 }
 

@@ -183,6 +183,21 @@ inline typename Launch::End launch_directly(Launch launch, const Decision& decis
   return launch_replacement(launch, decision, reader, geometry, arguments);
 }
 
+// A decision that the fast side carries out for some launches at most: those that are not to be checked. Apart, so that
+// the others do not pay for it.
+template <class Launch>
+__attribute__((noinline)) typename Launch::End launch_unless_checked(Launch launch,
+                                                                     const Candidate& candidate,
+                                                                     const Decision& decision,
+                                                                     ReaderState* reader) {
+  const bool goes_slowly = way_now(decision) != Way::sampled ||
+                           (Launch::kHasAttributes && decision.fast.may_begin_early != 0);
+  if (goes_slowly || !skip_sample(decision)) return leave_for_slow_side(launch, reader);
+  return decision.fast.way == FastWay::direct
+             ? launch_directly(launch, decision, reader)
+             : launch_computed(launch, candidate, decision, reader);
+}
+
 // A decision, as `way` says, which is its own.
 template <class Launch>
 inline typename Launch::End launch_decided(Launch launch, const Candidate& candidate,
@@ -203,9 +218,10 @@ inline typename Launch::End launch_decided(Launch launch, const Candidate& candi
       if (Launch::kHasAttributes && decision.fast.may_begin_early != 0) break;
       return launch_computed(launch, candidate, decision, reader);
     case Way::slow:
+    case Way::sampled:
     case Way::chosen: break;
   }
-  return leave_for_slow_side(launch, reader);
+  return launch_unless_checked(launch, candidate, decision, reader);
 }
 
 // No solution is for the launch. Whether or not the pattern's own where holds, it falls back, and is counted

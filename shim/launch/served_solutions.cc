@@ -72,8 +72,7 @@ void record_failure(uint32_t series, CUresult result) {
   if (limit == 0 || first == 0 || !tells_of_the_solution(result)) return;
   Served& served = g_served[first];
   if (served.failures.fetch_add(1, std::memory_order_relaxed) + 1 != limit) return;
-  served.is_quarantined.store(true, std::memory_order_release);
-  quarantine_decisions(is_series_quarantined);
+  if (!quarantine_solution(series)) return;
   const char* pattern = nullptr;
   const char* definition = nullptr;
   names_of_series(series, &pattern, &definition);
@@ -82,6 +81,13 @@ void record_failure(uint32_t series, CUresult result) {
       "%s: solution %s is left alone after %u failures (FIBSHIM_QUARANTINE=%u): the original "
       "runs until the folder is swapped or the process starts again",
       definition, solution_of_series(series), limit, limit);
+}
+
+bool quarantine_solution(uint32_t series) {
+  const uint32_t first = first_of(series);
+  if (first == 0 || g_served[first].is_quarantined.exchange(true)) return false;
+  quarantine_decisions(is_series_quarantined);
+  return true;
 }
 
 bool is_series_quarantined(uint32_t series) {

@@ -13,6 +13,8 @@
 #include "shim/launch/lost_context.h"
 #include "shim/launch/recording.h"
 #include "shim/launch/served_solutions.h"
+#include "shim/launch/shadow_launch.h"
+#include "shim/launch/shadow_rules.h"
 
 namespace fibshim {
 namespace {
@@ -52,6 +54,28 @@ CUresult launch_planned(const SlowLaunch& launch, const LaunchPlan& plan,
   return launch_ex(&config, kernel, plan.params, nullptr);
 }
 
+// The host's launch goes to the original; the solution runs beside it, on copies.
+template <class Original>
+__attribute__((noinline)) CUresult launch_checked(const SlowLaunch& launch, LaunchPlan* plan,
+                                                  const Original& original) {
+  plan->outcome = Outcome::shadowed;
+  const CounterIndex counter = counter_of(plan->decision->series, Outcome::shadowed);
+  count(counter);
+  ShadowLaunch shadow(launch.request, *plan);
+  if (const LaunchPlan* const copied = shadow.plan()) {
+    SlowLaunch bare = launch;
+    bare.config = nullptr;
+    CUlaunchAttribute attributes[kMaxAttributes];
+    unsigned attribute_count = 0;
+    (void)plan_attributes(nullptr, 0, *copied, attributes, &attribute_count);
+    const CUresult result = launch_planned(bare, *copied, attributes, attribute_count);
+    if (result != CUDA_SUCCESS) shadow.give_up(result);
+  }
+  const CUresult result = original();
+  shadow.compare(result == CUDA_SUCCESS);
+  return result;
+}
+
 // `call_original`: makes the host's own launch.
 template <class CallOriginal>
 CUresult launch_slowly(SlowLaunch* launch, const CallOriginal& call_original) {
@@ -77,6 +101,9 @@ CUresult launch_slowly(SlowLaunch* launch, const CallOriginal& call_original) {
   if (!fits) {
     refuse_redirect(&plan);
     return original();
+  }
+  if (__builtin_expect(take_sample(*plan.decision), 0)) {
+    return launch_checked(*launch, &plan, original);
   }
   count(plan.decision->counter);
   const CUresult result = recording.end(launch_planned(*launch, plan, attributes, attribute_count));

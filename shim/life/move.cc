@@ -10,6 +10,7 @@
 #include "shim/graphs/graph_swap.h"
 #include "shim/launch/learn.h"
 #include "shim/launch/served_solutions.h"
+#include "shim/launch/shadow_rules.h"
 #include "shim/life/read_settings.h"
 #include "shim/life/start_gate.h"
 #include "shim/registry/handle_swap.h"
@@ -113,7 +114,10 @@ bool put_generation_in_force(Generation* next, bool is_off, const char* wanted,
       snprintf(message, sizeof message, "no memory for the handles that are in use");
       return false;
     }
-    if (!is_off) apply_settings_of_next(*next->snapshot, next->mode);
+    if (!is_off) {
+      apply_settings_of_next(*next->snapshot, next->mode);
+      apply_shadow_rules();
+    }
     publish_mode(next->mode);
   }
   g_watch.retry_at_ms = 0;

@@ -25,7 +25,7 @@ int find_choice(const SettingInfo& setting, const char* value) {
 }
 
 // "65536", "64k", "1M", "2G". 0: not understood, or too small.
-uint64_t parse_record_limit(const char* value) {
+uint64_t parse_bytes(const char* value, uint64_t smallest) {
   char* end = nullptr;
   errno = 0;
   const uint64_t number = strtoull(value, &end, 10);
@@ -38,7 +38,7 @@ uint64_t parse_record_limit(const char* value) {
   }
   if (*end != 0 || number > (UINT64_MAX >> 1 >> shift)) return 0;
   const uint64_t bytes = number << shift;
-  return bytes < kSmallestRecordLimit ? 0 : bytes;
+  return bytes < smallest ? 0 : bytes;
 }
 
 void warn_of_value(const SettingInfo& setting, const char* value, const char* where) {
@@ -101,7 +101,7 @@ void set_value(const SettingInfo& setting, const char* value, const char* where)
         g_settings.record_folder[0] = 0;
       break;
     case SettingId::record_limit:
-      if (const uint64_t bytes = parse_record_limit(value)) {
+      if (const uint64_t bytes = parse_bytes(value, kSmallestRecordLimit)) {
         g_settings.record_limit = bytes;
       } else {
         warn_of_value(setting, value, where);
@@ -117,6 +117,23 @@ void set_value(const SettingInfo& setting, const char* value, const char* where)
       break;
     case SettingId::record_times: g_settings.record_times = static_cast<RecordTimes>(choice); break;
     case SettingId::job: snprintf(g_settings.job, sizeof g_settings.job, "%s", value); break;
+    case SettingId::shadow:
+      if (uint32_t interval = 0; parse_shadow(value, &interval)) {
+        g_settings.shadow_interval.store(interval);
+      } else {
+        warn_of_value(setting, value, where);
+      }
+      break;
+    case SettingId::shadow_memory:
+      if (const uint64_t bytes = parse_bytes(value, kSmallestShadowMemory)) {
+        g_settings.shadow_memory = bytes;
+      } else {
+        warn_of_value(setting, value, where);
+      }
+      break;
+    case SettingId::on_mismatch:
+      g_settings.on_mismatch.store(static_cast<MismatchAction>(choice));
+      break;
     case SettingId::devices: g_settings.counts_devices_apart.store(choice == 0); break;
     case SettingId::quarantine:
       if (uint32_t limit = 0; parse_count(value, kMostQuarantine, &limit)) {
@@ -148,15 +165,15 @@ Choice choice_with(const Snapshot& snapshot, SettingId id, Choice set, Choice un
   return choice;
 }
 
-// The limit of a process that goes on with this folder.
-void set_quarantine_of(const Snapshot& snapshot) {
-  constexpr auto kAt = static_cast<size_t>(SettingId::quarantine);
-  if (g_settings.is_set[kAt]) return;
-  g_settings.quarantine_limit.store(0);
+// A number of a process that goes on with this folder.
+void set_number_of(const Snapshot& snapshot, SettingId id, std::atomic<uint32_t>* number) {
+  const auto at = static_cast<size_t>(id);
+  if (g_settings.is_set[at]) return;
+  number->store(0);
   const Setting* folder_settings = snapshot.begin(snapshot.settings);
   for (uint32_t i = 0; i < snapshot.settings.count; ++i) {
-    if (strcmp(snapshot.text(folder_settings[i].name), kSettings[kAt].name) != 0) continue;
-    set_value(kSettings[kAt], snapshot.text(folder_settings[i].value), "fibshim.json");
+    if (strcmp(snapshot.text(folder_settings[i].name), kSettings[at].name) != 0) continue;
+    set_value(kSettings[at], snapshot.text(folder_settings[i].value), "fibshim.json");
   }
 }
 
@@ -212,7 +229,11 @@ void apply_settings_of_next(const Snapshot& snapshot, Mode mode) {
                    std::memory_order_relaxed);
   g_settings.log_level.store(choice_with(snapshot, SettingId::log, log_level(), LogLevel::warn),
                              std::memory_order_relaxed);
-  set_quarantine_of(snapshot);
+  g_settings.on_mismatch.store(choice_with(snapshot, SettingId::on_mismatch,
+                                           g_settings.on_mismatch.load(), MismatchAction::warn),
+                               std::memory_order_relaxed);
+  set_number_of(snapshot, SettingId::quarantine, &g_settings.quarantine_limit);
+  set_number_of(snapshot, SettingId::shadow, &g_settings.shadow_interval);
 }
 
 }  // namespace fibshim

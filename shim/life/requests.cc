@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shim/base/log.h"
+#include "shim/launch/shadow_rules.h"
 #include "shim/life/move.h"
 #include "shim/life/watch.h"
 
@@ -15,6 +17,7 @@ constexpr uint32_t kMostHoldMs = 600'000;
 struct Request {
   AskTarget target;
   uint32_t hold_ms;
+  uint32_t interval;
   uint64_t decision_id;
   char folder[kControlPathBytes];
   char decider[256];
@@ -25,6 +28,7 @@ constinit Request g_request = {};  // too large for a stack
 bool copy_request(const ControlBlock& control, uint32_t word, Request* out) {
   out->target = control.asked_target;
   out->hold_ms = control.hold_ms;
+  out->interval = control.asked_interval;
   out->decision_id = control.decision_id;
   memcpy(out->folder, control.asked_folder, sizeof out->folder);
   memcpy(out->decider, control.decider, sizeof out->decider);
@@ -92,6 +96,16 @@ bool prepare_move(bool is_off, const char* wanted, Faults faults,
   return true;
 }
 
+// `fibshim shadow`
+void follow_shadow_rule() {
+  if (add_shadow_rule(g_request.folder, g_request.interval)) {
+    log_message(LogLevel::info, "FIBSHIM_SHADOW: %s%u of %s", g_request.interval == 0 ? "" : "1/",
+                g_request.interval, g_request.folder);
+    return write_answer(AnswerState::moved, "");
+  }
+  write_answer(AnswerState::refused, "it was told of too many definitions apart");
+}
+
 }  // namespace
 
 void serve_request(uint32_t word) {
@@ -99,6 +113,7 @@ void serve_request(uint32_t word) {
   if (!copy_request(*watch.control, word, &g_request)) return;
   watch.seen_ask = word;
   const auto verb = control_state<AskVerb>(word);
+  if (verb == AskVerb::shadow) return follow_shadow_rule();
   if (verb != AskVerb::move && verb != AskVerb::prepare) return;
   // A new request came before the last one was decided.
   if (watch.prepared.exists) carry_out(watch.prepared.decision.abort());

@@ -1,9 +1,7 @@
 #include "shim/life/runtime.h"
 
 #include <atomic>
-#include <dlfcn.h>
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,11 +10,14 @@
 #include "shim/base/read_section.h"
 #include "shim/base/settings_in_force.h"
 #include "shim/counters/counters.h"
-#include "shim/driver/real_dl.h"
+#include "shim/counters/shadow_counts.h"
 #include "shim/graphs/exec_table.h"
 #include "shim/launch/captures.h"
 #include "shim/launch/learn.h"
 #include "shim/launch/recording.h"
+#include "shim/launch/shadow_launch.h"
+#include "shim/launch/shadow_rules.h"
+#include "shim/life/libraries.h"
 #include "shim/life/read_settings.h"
 #include "shim/life/start_gate.h"
 #include "shim/life/swap.h"
@@ -33,63 +34,23 @@ namespace {
 enum State : uint32_t { kNotStarted, kStarting, kRunning, kOff };
 std::atomic<uint32_t> g_state{kNotStarted};
 
-// The loader and the recorder lie beside this library.
-bool find_beside(const char* name, char* out, size_t out_size) {
-  Dl_info info;
-  if (dladdr(reinterpret_cast<void*>(&find_beside), &info) == 0 || info.dli_fname == nullptr) {
-    return false;
-  }
-  char self[PATH_MAX];
-  if (!make_absolute(info.dli_fname, self, sizeof self)) return false;
-  char* slash = strrchr(self, '/');
-  if (slash == nullptr) return false;
-  *slash = 0;
-  const int length = snprintf(out, out_size, "%s/%s", self, name);
-  return length > 0 && static_cast<size_t>(length) < out_size;
-}
-
-using Message = char[1024];
-
-// Opens the library and asks its one entry point for its functions. Null: `message` says why.
-template <class Api>
-const Api* load_library(const char* name, const char* entry_name, uint32_t version,
-                        Message& message) {
-  char path[PATH_MAX];
-  if (!find_beside(name, path, sizeof path)) {
-    snprintf(message, sizeof message, "cannot tell where libfibshim.so lies, so not %s either",
-             name);
-    return nullptr;
-  }
-  // Never closed: its code and its data stay in use.
-  void* library = real_dlopen()(path, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    snprintf(message, sizeof message, "%s", dlerror());
-    return nullptr;
-  }
-  using Entry = const Api* (*)(uint32_t);
-  const auto entry = reinterpret_cast<Entry>(real_dlsym()(library, entry_name));
-  const Api* api = entry == nullptr ? nullptr : entry(version);
-  if (api == nullptr) {
-    snprintf(message, sizeof message, "%.900s is of another version than libfibshim.so", path);
-  }
-  return api;
-}
-
 // What a start needs of other libraries. Null: not there, or not needed, and the message says why.
 struct Libraries {
   const LoaderApi* loader;
   const RecorderApi* recorder;
+  const ShadowApi* shadow;
   Message loader_message;
   Message recorder_message;
+  Message shadow_message;
 };
 
 void load_libraries(Libraries* out) {
-  out->loader = load_library<LoaderApi>("libfibloader.so", "fibloader_api", kLoaderApiVersion,
-                                        out->loader_message);
-  out->recorder = !wants_recording()
-                      ? nullptr
-                      : load_library<RecorderApi>("libfibrecord.so", "fibrecord_api",
-                                                  kRecorderApiVersion, out->recorder_message);
+  out->loader = load_loader_library(out->loader_message);
+  out->recorder = !wants_recording() ? nullptr : load_recorder_library(out->recorder_message);
+  // Where the folder asks for it, or `fibshim shadow`, the watcher opens it.
+  out->shadow = is_given(kSettings[static_cast<size_t>(SettingId::shadow)].name)
+                    ? load_shadow_library(out->shadow_message)
+                    : nullptr;
 }
 
 // In the order in which the slow paths take them.
@@ -100,23 +61,29 @@ void before_fork() {
   lock_handles_for_fork();
   lock_readers_for_fork();
   lock_decisions_for_fork();
+  lock_shadow_rules_for_fork();
   lock_graphs_for_fork();
   lock_modules_for_fork();
   lock_devices_for_fork();
   lock_loaded_images_for_fork();
   lock_generations_for_fork();
+  lock_shadow_counts_for_fork();
   lock_counters_for_fork();
   lock_recording_for_fork();
+  lock_shadow_for_fork();
 }
 
 void after_fork(bool is_child) {
+  unlock_shadow_after_fork(is_child);
   unlock_recording_after_fork(is_child);
   unlock_counters_after_fork(is_child);
+  unlock_shadow_counts_after_fork(is_child);
   unlock_generations_after_fork(is_child);
   unlock_loaded_images_after_fork(is_child);
   unlock_devices_after_fork(is_child);
   unlock_modules_after_fork(is_child);
   unlock_graphs_after_fork(is_child);
+  unlock_shadow_rules_after_fork(is_child);
   unlock_decisions_after_fork(is_child);
   unlock_readers_after_fork(is_child);
   unlock_handles_after_fork(is_child);
@@ -163,6 +130,7 @@ Generation* start(const Libraries& libraries) {
   apply_folder_settings(*snapshot);
   if (mode() == Mode::off) return nullptr;
   if (recorder != nullptr) start_recording(*recorder, *snapshot);
+  if (libraries.shadow != nullptr) start_shadow(*libraries.shadow);
   Generation* const generation = make_generation(snapshot, mode(), 1);
   if (generation == nullptr) {
     log_message(LogLevel::warn, "no memory for %u solutions; kernels run unchanged",

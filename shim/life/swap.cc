@@ -11,6 +11,9 @@
 #include "shim/base/settings_in_force.h"
 #include "shim/counters/counters.h"
 #include "shim/graphs/exec_table.h"
+#include "shim/launch/shadow_launch.h"
+#include "shim/launch/shadow_rules.h"
+#include "shim/life/libraries.h"
 #include "shim/life/move.h"
 #include "shim/life/requests.h"
 #include "shim/life/watch.h"
@@ -53,6 +56,7 @@ void wait_for_watcher_at_exit() {
          monotonic_ms() - begun < kLongestExitWaitMs) {
     wait_on(&g_is_busy, 1, 50);
   }
+  (void)work_on_shadow(false);  // what is known by now
 }
 
 // Moves to what FIBSHIM_CONFIG leads to where that has changed, or was refused a while ago.
@@ -89,6 +93,22 @@ void update_totals() {
   write_status();
 }
 
+// Checks of launches. True: there is more to do soon.
+bool watch_shadow() {
+  static bool has_failed = false;
+  if (!has_shadow() && wants_shadow() && !has_failed) {
+    Message message;
+    const ShadowApi* const shadow = load_shadow_library(message);
+    has_failed = shadow == nullptr;
+    if (has_failed) {
+      log_message(LogLevel::warn, "FIBSHIM_SHADOW: %s; no launch is checked", message);
+    } else {
+      start_shadow(*shadow);
+    }
+  }
+  return work_on_shadow(true);
+}
+
 // The control block, which a child has only once it has counted. Null: none yet.
 ControlBlock* find_control() {
   ControlBlock* const control = own_control();
@@ -114,8 +134,10 @@ bool do_due_work(uint32_t* ask, bool* has_more) {
     update_totals();
     watch_graphs();
   }
+  const bool has_checks = watch_shadow();
   end_buried_variants();
   while (Generation* ended = take_ended_generation(has_more)) end_generation(ended);
+  *has_more = *has_more || has_checks;
   leave_busy();
   return true;
 }

@@ -161,11 +161,7 @@ void fill_decision(const Candidate& candidate, const Resolution& resolution, Dec
   memcpy(out->key, key, key_count * sizeof key[0]);
   if (kind == DecisionKind::ready) {
     out->fast = resolution.binding->fast;
-    switch (out->fast.way) {
-      case FastWay::direct: out->way = Way::direct; break;
-      case FastWay::computed: out->way = Way::computed; break;
-      case FastWay::slow: out->way = Way::slow; break;
-    }
+    out->way = plain_way(out->fast);
     return;
   }
   if (kind == DecisionKind::choice) {  // no checks: those of what is chosen hold the pattern's

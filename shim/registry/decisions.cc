@@ -161,6 +161,31 @@ void quarantine_decisions(bool (*is_quarantined)(uint32_t series)) {
   }
 }
 
+uint32_t draw_sample(uint32_t interval) {
+  static std::atomic<uint64_t> state{0};
+  // splitmix64
+  uint64_t bits = state.fetch_add(0x9e3779b97f4a7c15u, std::memory_order_relaxed);
+  bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
+  bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
+  return static_cast<uint32_t>((bits ^ bits >> 31) % (uint64_t{interval} * 2 - 1)) + 1;
+}
+
+void sample_decision(Decision* decision, uint32_t interval) {
+  __atomic_store_n(&decision->sample_in, interval == 0 ? 0 : draw_sample(interval),
+                   __ATOMIC_RELAXED);
+  Way way = plain_way(decision->fast);
+  if (interval != 0 && way != Way::slow) way = Way::sampled;
+  __atomic_store(&decision->way, &way, __ATOMIC_RELAXED);
+}
+
+void sample_decisions(uint32_t (*interval_of)(const Decision& decision)) {
+  MutexGuard guard(g_lock);
+  for (Decision* at = g_newest; at != nullptr; at = at->older) {
+    if (at->kind != DecisionKind::ready || at->is_quarantined != 0) continue;
+    sample_decision(at, interval_of(*at));
+  }
+}
+
 void lock_decisions_for_fork() {
   g_lock.lock();
   g_table_pool.lock_for_fork();

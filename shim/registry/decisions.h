@@ -69,6 +69,13 @@ void release_decisions(Candidate* candidate);
 // Marks the decisions of quarantined series, and takes them off the fast side.
 void quarantine_decisions(bool (*is_quarantined)(uint32_t series));
 
+// Has one of `interval` launches of a decision checked, from now on; 0: none.
+void sample_decision(Decision* decision, uint32_t interval);
+// The same of all decisions that may redirect.
+void sample_decisions(uint32_t (*interval_of)(const Decision& decision));
+// How many launches until the next one that is checked: any number from 1 on, on the average `interval`.
+uint32_t draw_sample(uint32_t interval);
+
 // For the atfork handlers.
 void lock_decisions_for_fork();
 void unlock_decisions_after_fork(bool is_child);

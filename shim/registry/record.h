@@ -3,7 +3,8 @@
 //
 // A launch reads them within a read section (base/read_section.h). A Record and a Candidate never change once
 // their handle's slot is published, but for what is atomic; a Decision never changes once it is published,
-// but for its way, which may become `slow`, and `is_quarantined`.
+// but for its way, which may become `slow` or `sampled`, `sample_in` and
+// `is_quarantined`.
 #pragma once
 
 #include <atomic>
@@ -44,6 +45,7 @@ enum class Way : uint8_t {
   direct,    // launches the replacement by its fast form, if the checks hold
   computed,  // launches the replacement, with expressions
   slow,      // on the slow side
+  sampled,   // as `fast` says, but for launches that are to be checked: those are on the slow side
   chosen,    // as the decision does that the launch chooses
 };
 
@@ -61,7 +63,8 @@ struct alignas(64) Decision {
   DecisionKind kind;
   OnError on_error;  // what a failure does to the call
   uint8_t is_quarantined;
-  FastForm fast;  // the binding's; of another kind than `ready` the pattern's checks alone
+  FastForm fast;       // the binding's; of another kind than `ready` the pattern's checks alone
+  uint32_t sample_in;  // the launch that is checked next: 1 for the next one; 0: none is
 
   // What computed and slow launches read.
   const Snapshot* snapshot;
@@ -94,7 +97,7 @@ struct Choices {
   Choice list[kMaxChoices];
 };
 
-// The two things that change after a decision is published.
+// What changes after a decision is published.
 inline Way way_now(const Decision& decision) {
   Way way;
   __atomic_load(&decision.way, &way, __ATOMIC_RELAXED);
@@ -102,6 +105,25 @@ inline Way way_now(const Decision& decision) {
 }
 inline bool is_quarantined(const Decision& decision) {
   return __atomic_load_n(&decision.is_quarantined, __ATOMIC_RELAXED) != 0;
+}
+
+// How it is carried out when none of its launches are to be checked.
+inline Way plain_way(const FastForm& form) {
+  switch (form.way) {
+    case FastWay::direct: return Way::direct;
+    case FastWay::computed: return Way::computed;
+    case FastWay::slow: break;
+  }
+  return Way::slow;
+}
+
+// Counts a launch towards the next that is checked. False: it is that one, or none is counted. Two threads may count
+// as one: which launches are checked is chance anyway.
+inline bool skip_sample(const Decision& decision) {
+  const uint32_t left = __atomic_load_n(&decision.sample_in, __ATOMIC_RELAXED);
+  if (left <= 1) return false;
+  __atomic_store_n(&const_cast<Decision&>(decision).sample_in, left - 1, __ATOMIC_RELAXED);
+  return true;
 }
 
 // One pattern that fits a handle's symbol and layout.

@@ -80,10 +80,10 @@ $(CONFORM)/conform_$(1): $(CONFORM_HOST_SRC:%.cc=$(BUILD)/obj/conform_$(1)/%.o)
 	$(Q)mkdir -p $$(@D)
 	$(Q)$(CXX) -o $$@ $$^ -rdynamic $(2) -lpthread -ldl
 # The shim looks for the loader and the recorder beside itself.
-$(CONFORM)/$(1)/libfibshim.so: $(SHIM_SRC:%.cc=$(BUILD)/obj/conform_$(1)/%.o) $(BUILD)/obj/shim/exports.map $(LOADER_LIB) $(RECORD_LIB)
+$(CONFORM)/$(1)/libfibshim.so: $(SHIM_SRC:%.cc=$(BUILD)/obj/conform_$(1)/%.o) $(BUILD)/obj/shim/exports.map $(LOADER_LIB) $(RECORD_LIB) $(SHADOW_LIB)
 	$$(call say,LINK,$$@)
 	$(Q)mkdir -p $$(@D)
-	$(Q)cp -p $(LOADER_LIB) $(RECORD_LIB) $(dir $(LOADER_LIB))libfibshim-*.so $$(@D)/
+	$(Q)cp -p $(LOADER_LIB) $(RECORD_LIB) $(SHADOW_LIB) $(dir $(LOADER_LIB))libfibshim-*.so $$(@D)/
 	$(Q)$(CXX) -shared -o $$@ $$(filter %.o,$$^) -Wl,--version-script=$(BUILD)/obj/shim/exports.map \
 	  -Wl,-soname,libfibshim.so -Wl,-z,now -Wl,-Bsymbolic $(2)
 endef

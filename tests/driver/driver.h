@@ -352,6 +352,7 @@ struct Driver {
     size_t bytes;
     Context* context;
     bool is_host;
+    bool is_registered = false;  // the host's own memory
   };
   std::map<uintptr_t, Allocation> allocations;
   std::vector<std::shared_ptr<Capture>> captures;  // in progress

@@ -86,6 +86,17 @@ $(BUILD)/tests/hosts/launch_cost: $(BUILD)/obj/tests/shim/hosts/launch_cost.o $(
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) -o $@ $< $(HOST_LINK)
 
+$(BUILD)/tests/hosts/shadow_host: $(BUILD)/obj/tests/shim/hosts/shadow_host.o $(TEST_IMAGES)
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -o $@ $< $(HOST_LINK)
+
+# What its solution does, with faults in it.
+$(BUILD)/tests/data/libshadow_faults.so: $(BUILD)/obj/tests/shim/hosts/shadow_faults.o
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CXX) -shared -o $@ $< -static-libstdc++ -static-libgcc
+
 $(BUILD)/tests/hosts/no_cuda: $(BUILD)/obj/tests/shim/hosts/no_cuda.o
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)

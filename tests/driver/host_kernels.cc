@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "shim/shadow/compare.h"
 #include "tests/driver/image.h"
 #include "tests/driver/simcuda.h"
 
@@ -126,6 +127,20 @@ void double_f32(const HostCall& call) {
   for (int64_t i = 0; i < n; ++i) call.arg<float*>(1)[i] = 2 * call.arg<const float*>(0)[i];
 }
 
+// shim/shadow/compare.cu
+void shadow_compare(const HostCall& call) {
+  const auto job = call.arg<fibshim::CompareJob>(0);
+  for (uint32_t i = 0; i < job.output_count; ++i) {
+    fibshim::ShadowTotals totals = {};
+    const uint64_t count = fibshim::element_count(job.outputs[i]);
+    for (uint64_t at = 0; at < count; ++at) {
+      fibshim::compare_element(job.outputs[i], at, &totals);
+    }
+    job.answer->totals[i] = totals;
+  }
+  __atomic_store_n(&job.answer->done, job.number, __ATOMIC_RELEASE);
+}
+
 // The library of SIMCUDA_KERNELS, or null. One that cannot be opened would let tests pass that run
 // nothing.
 void* kernel_library() {
@@ -195,6 +210,7 @@ HostKernel find_host_kernel(const KernelInfo& info) {
   if (ends_with(name, "plus_one") && has_layout(info, {8, 8, 4})) return plus_one;
   if (name == "plus_one_f32" || name == "plus_one_clustered_f32") return plus_one;
   if (name == "double_f32") return double_f32;
+  if (name == fibshim::kCompareKernel) return shadow_compare;
   if (name == "sim_store" && has_layout(info, {8, 4})) return sim_store;
   if (name == "sim_increment" && has_layout(info, {8})) return sim_increment;
   return nullptr;

@@ -157,7 +157,7 @@ void free_memory_of(Context& context) {
       ++place;
       continue;
     }
-    free(reinterpret_cast<void*>(place->first));
+    if (!place->second.is_registered) free(reinterpret_cast<void*>(place->first));
     place = allocations.erase(place);
   }
 }
@@ -212,6 +212,27 @@ CUresult cuMemFreeHost(void* pointer) {
   SIM_ENTER_CONTEXT(cuMemFreeHost);
   SIM_TRY(check_unsafe_call());
   return release(reinterpret_cast<uintptr_t>(pointer), true);
+}
+CUresult cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned int) {
+  SIM_ENTER_CONTEXT(cuMemHostRegister_v2);
+  SIM_TRY(check_unsafe_call());
+  if (pointer == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  const Lock guard(driver().lock);
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  if (is_allocated(address, 1)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  driver().allocations[address] = {bytes, context, true, true};
+  return CUDA_SUCCESS;
+}
+CUresult cuMemHostUnregister(void* pointer) {
+  SIM_ENTER_CONTEXT(cuMemHostUnregister);
+  SIM_TRY(check_unsafe_call());
+  const Lock guard(driver().lock);
+  const auto found = driver().allocations.find(reinterpret_cast<uintptr_t>(pointer));
+  if (found == driver().allocations.end() || !found->second.is_registered) {
+    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  }
+  driver().allocations.erase(found);
+  return CUDA_SUCCESS;
 }
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pointer, void* host, unsigned int) {
   SIM_ENTER_CONTEXT(cuMemHostGetDevicePointer_v2);

@@ -73,7 +73,7 @@ run() {
 
 # ---- what must be there
 
-for file in lib/libfibshim.so lib/libfibrecord.so lib/libfibloader.so bin/fibshim config/demo config/pytorch \
+for file in lib/libfibshim.so lib/libfibrecord.so lib/libfibshadow.so lib/libfibloader.so bin/fibshim config/demo config/pytorch \
   config/flashinfer config/sglang config/vllm config/cublas \
   tests/driver_contract_tests tests/conformance_tests tests/conformance/conform tests/data/engine_stubs.fatbin tests/data/faulty_kernels.fatbin tests/data/slow_kernels.fatbin tests/frameworks/devices \
   tests/hosts/engine tests/hosts/engine_linked; do
@@ -211,6 +211,7 @@ run "rollouts over eight processes" "$python" "$here/rollout.py"
 
 # ---- recordings
 
+run "shadow checks" "$python" "$here/shadow.py"
 run "recordings" "$here/record.sh"
 
 [ "$skipped" -eq 0 ] || echo "$skipped skipped, listed above with the reason"

@@ -24,7 +24,7 @@ import sys
 # The order of folders, highest first. Folders in one row are equals: no arrow leads from one to another.
 # "" holds the files that lie in the room itself.
 ORDER = {
-    "shim": [["hooks"], ["life"], ["graphs"], ["record", "launch"], ["plan"], ["registry"], ["counters"],
+    "shim": [["hooks"], ["life"], ["graphs"], ["record", "shadow", "launch"], ["plan"], ["registry"], ["counters"],
              ["driver"], ["base"], ["abi"]],
     "loader": [["check"], ["compile"], ["read"]],
     "tools": [[""], ["commands"], ["judge"], ["lint"], ["record"], ["images"], ["counters"], ["processes"],

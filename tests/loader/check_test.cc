@@ -915,6 +915,34 @@ TEST(Check, ReadsADefinitionsOwnOnError) {
   }
 }
 
+TEST(Check, RejectsALayoutThatIsNone) {
+  const TestFolder folder;
+  struct {
+    const char* layout;
+    Rule rule;
+    const char* line;
+  } const cases[] = {
+      {R"("rows")", Rule::wrong_type, "\"layout\" of argument \"y\""},
+      {R"([["rows"]])", Rule::bad_value, "is its length and its stride in elements"},
+      {R"([["rows", "n"], [1, 1], [1, 1], [1, 1], [1, 1]])", Rule::limit, "has more than 4 axes"},
+      {R"([["rowz", 1]])", Rule::unknown_name, "unknown name \"rowz\""},
+      {R"([["factor", 1]])", Rule::expression_type,
+       "\"layout\" of \"y\" has a floating-point value"},
+  };
+  for (const auto& one : cases) {
+    folder.write(kPatternPath,
+                 replaced(kPattern, R"("y": {"arg": 0, "dtype": "float32"})",
+                          std::string(R"("y": {"arg": 0, "dtype": "float32", "layout": )") +
+                              one.layout + "}"));
+    EXPECT_CONTAINS(lines_of(check_folder(folder.path()), one.rule), one.line)
+        << all_of(check_folder(folder.path()));
+  }
+  folder.write(kPatternPath, replaced(kPattern, R"("factor": {"arg": 4, "type": "float32"})",
+                                      R"("factor": {"arg": 4, "type": "float32", "layout": []})"));
+  EXPECT_CONTAINS(lines_of(check_folder(folder.path()), Rule::value_source),
+                  "\"layout\" goes with a pointer");
+}
+
 TEST(Check, RejectsWhatADefinitionCannotSet) {
   const TestFolder folder;
   struct {
@@ -930,8 +958,12 @@ TEST(Check, RejectsWhatADefinitionCannotSet) {
       {R"({"scale_n64": {"on_error": "ignore"}})", Rule::setting_value,
        "fibshim.json:1:44: error: \"on_error\" is \"ignore\"; accepted are fail or fallback"},
       {R"({"scale_n64": {"on_eror": "fail"}})", Rule::unknown_setting,
-       "fibshim.json:1:32: error: unknown setting \"on_eror\"; accepted is \"on_error\"; did you "
-       "mean \"on_error\"?"},
+       "fibshim.json:1:32: error: unknown setting \"on_eror\"; accepted are \"on_error\", "
+       "\"shadow\" and \"on_mismatch\"; did you mean \"on_error\"?"},
+      {R"({"scale_n64": {"shadow": "1/0"}})", Rule::setting_value,
+       "fibshim.json:1:42: error: \"shadow\" is \"1/0\"; accepted are off or 1/N"},
+      {R"({"scale_n64": {"on_mismatch": "stop"}})", Rule::setting_value,
+       "fibshim.json:1:47: error: \"on_mismatch\" is \"stop\"; accepted are warn or quarantine"},
       {R"({"scale_n64": {"mode": "off"}})", Rule::unknown_setting,
        "fibshim.json:1:32: error: \"mode\" cannot be set for one definition"},
       {R"({"scale_n64": "fail"})", Rule::wrong_type, "fibshim.json:1:31: error: \"scale_n64\""},

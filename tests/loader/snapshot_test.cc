@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <map>
 #include <stdexcept>
 #include <thread>
 
@@ -520,6 +521,116 @@ TEST(Snapshot, DigestChangesWithEveryFile) {
   EXPECT_NE(with_settings, changed);
   folder.write(kOtherImagePath, test_image("sm_80.cubin") + "x");  // broken, but another one
   EXPECT_NE(digest(), with_settings);
+}
+
+// What shadow checks must know of a launch's pointers.
+struct Extent {
+  bool is_known;
+  bool is_written;
+  std::vector<std::pair<int64_t, int64_t>> axes;  // count, stride
+  bool operator==(const Extent&) const = default;
+};
+
+std::map<std::string, Extent> extents_of(const Opened& snapshot) {
+  std::map<std::string, Extent> out;
+  const Binding& binding = snapshot.at(snapshot->bindings, 0);
+  for (uint32_t i = 0; i < binding.tensors.count; ++i) {
+    const TensorUse& tensor = snapshot.at(binding.tensors, i);
+    Extent& extent = out[snapshot.text(tensor.name)];
+    extent.is_known = tensor.has_extent != 0;
+    extent.is_written = tensor.is_written != 0;
+    EXPECT_EQ(tensor.element, ElementKind::float32);
+    for (uint32_t k = 0; k < tensor.axes.count; ++k) {
+      const TensorAxis& axis = snapshot.at(tensor.axes, k);
+      int64_t count = 0, stride = 0;
+      EXPECT_TRUE(run(snapshot, axis.count, Launch(), &count));
+      EXPECT_TRUE(run(snapshot, axis.stride, Launch(), &stride));
+      extent.axes.emplace_back(count, stride);
+    }
+  }
+  return out;
+}
+
+TEST(Tensors, AreDenseWithTheDefinitionsShape) {
+  const TestFolder folder;
+  const Opened snapshot(folder.path());
+  EXPECT_EQ(extents_of(snapshot), (std::map<std::string, Extent>{{"x", {true, false, {{320, 1}}}},
+                                                                 {"y", {true, true, {{320, 1}}}}}));
+  const Binding& binding = snapshot.at(snapshot->bindings, 0);
+  ASSERT_EQ(binding.axes.count, 1u);
+  EXPECT_EQ(snapshot.text(snapshot.at(binding.axes, 0).name), "rows");
+}
+
+TEST(Tensors, HaveTheLayoutThatThePatternSays) {
+  const TestFolder folder;
+  folder.write(
+      kPatternPath,
+      replaced(kPattern, R"("y": {"arg": 0, "dtype": "float32"})",
+               R"("y": {"arg": 0, "dtype": "float32", "layout": [["rows", "2 * n"], ["n", 1]]})"));
+  const Opened snapshot(folder.path());
+  EXPECT_EQ(extents_of(snapshot)["y"], (Extent{true, true, {{5, 128}, {64, 1}}}));
+}
+
+// Nobody knows what a stride without a layout is about.
+TEST(Tensors, AreUnknownBesideAStrideThatNothingPins) {
+  const auto is_known = [](const std::string& where) {
+    const TestFolder folder;
+    folder.write(kPatternPath, replaced(replaced(kPattern, R"("rows": {"arg": 3, "type": "int32"})",
+                                                 R"("rows": {"grid": "x"},
+    "row_stride": {"arg": 3, "type": "int32"})"),
+                                        R"("factor == 0.1")", where));
+    const Opened snapshot(folder.path());
+    return extents_of(snapshot)["y"].is_known;
+  };
+  EXPECT_FALSE(is_known(R"("factor == 0.1")"));
+  EXPECT_TRUE(is_known(R"("factor == 0.1", "row_stride == 64")"));
+}
+
+// Softmax has that op_type, too.
+TEST(Tensors, OfSamplesAreNotCompared) {
+  const TestFolder folder;
+  const auto count = [&](const std::string& dtype) {
+    const std::string definition =
+        replaced(kDefinition, R"("op_type": "scale")", R"("op_type": "sampling")");
+    folder.write(kDefinitionPath,
+                 replaced(definition, R"("y": {"shape": ["rows", "n"], "dtype": "float32"})",
+                          R"("y": {"shape": ["rows", "n"], "dtype": ")" + dtype + R"("})"));
+    folder.write(kPatternPath, replaced(kPattern, R"("y": {"arg": 0, "dtype": "float32"})",
+                                        R"("y": {"arg": 0, "dtype": ")" + dtype + R"("})"));
+    const Opened snapshot(folder.path());
+    EXPECT_EQ(snapshot.at(snapshot->bindings, 0).state, BindingState::ready);
+    return snapshot.at(snapshot->bindings, 0).tensors.count;
+  };
+  EXPECT_EQ(count("int32"), 0u);
+  EXPECT_EQ(count("float32"), 2u);
+}
+
+TEST(Tensors, HaveTheTolerancesOfTheSolutionsVerify) {
+  const TestFolder folder;
+  {
+    const Opened snapshot(folder.path());
+    EXPECT_LT(snapshot.at(snapshot->solutions, 0).atol, 0);
+    EXPECT_EQ(snapshot.at(snapshot->solutions, 0).matched_ratio, 1);
+  }
+  folder.write_solution(replaced(
+      kSolution, R"("author": "me",)",
+      R"("author": "me", "verify": {"atol": 0.5, "rtol": 2, "required_matched_ratio": 0.75},)"));
+  const Opened snapshot(folder.path());
+  const Solution& solution = snapshot.at(snapshot->solutions, 0);
+  EXPECT_EQ(solution.atol, 0.5);
+  EXPECT_EQ(solution.rtol, 2);
+  EXPECT_EQ(solution.matched_ratio, 0.75);
+}
+
+TEST(Settings, ShadowAndMismatchAreOfSingleDefinitionsToo) {
+  const TestFolder folder;
+  folder.write(
+      "fibshim.json",
+      R"({"shadow": "1/1000", "definitions": {"scale_*": {"shadow": "1/7", "on_mismatch": "quarantine"}}})");
+  const Opened snapshot(folder.path());
+  EXPECT_EQ(snapshot.at(snapshot->solutions, 0).shadow_interval, 7u);
+  EXPECT_EQ(snapshot.at(snapshot->solutions, 0).on_mismatch, OnMismatch::quarantine);
+  EXPECT_EQ(snapshot.text(snapshot.at(snapshot->settings, 0).value), "1/1000");
 }
 
 }  // namespace

@@ -58,11 +58,13 @@ TEST(ShimBinary, ExportsDlsymWithoutAVersion) {
 TEST(OpenedLibraries, ExportTheirOneEntryPoint) {
   EXPECT_EQ(exports_of(library("libfibloader.so")), std::set<std::string>{"fibloader_api"});
   EXPECT_EQ(exports_of(library("libfibrecord.so")), std::set<std::string>{"fibrecord_api"});
+  EXPECT_EQ(exports_of(library("libfibshadow.so")), std::set<std::string>{"fibshadow_api"});
 }
 
 // The shim, and the recorder that it opens: both are in engines' processes.
 class SmallLibrary : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(All, SmallLibrary, testing::Values("libfibshim.so", "libfibrecord.so"));
+INSTANTIATE_TEST_SUITE_P(All, SmallLibrary,
+                         testing::Values("libfibshim.so", "libfibrecord.so", "libfibshadow.so"));
 
 TEST_P(SmallLibrary, NeedsLibcOnly) {
   const auto needed = needed_by(library(GetParam()));

@@ -59,5 +59,25 @@ TEST(LaunchPath, AddsNoMoreInstructionsThanItsCeiling) {
   }
 }
 
+// Launches of definitions of which some are checked count down to the next, and no more.
+TEST(LaunchPath, AddsOneCounterWhereSomeLaunchesAreChecked) {
+  const std::vector<std::string> kernels = {"bench_untracked", "bench_hit", "bench_hit_remap"};
+  const auto count = [&](const char* rate) {
+    const PreloadedEngine engine;
+    auto environment = engine.environment(build_dir() + "/bench/config");
+    environment["FIBSHIM_SHADOW"] = rate;
+    return bench::count_instructions(kernels, environment);
+  };
+  const auto without = count("off");
+  const auto checked = count("1/1000000000");
+  EXPECT_EQ(checked.at("bench_untracked"), without.at("bench_untracked"));
+  for (const char* kernel : {"bench_hit", "bench_hit_remap"}) {
+    const double added = checked.at(kernel) - without.at(kernel);
+    EXPECT_GT(added, 0) << kernel;
+    EXPECT_LE(added, 25) << kernel;
+    printf("%-16s adds %g instructions\n", kernel, added);
+  }
+}
+
 }  // namespace
 }  // namespace fibshim

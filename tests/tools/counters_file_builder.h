@@ -18,13 +18,16 @@ namespace fibshim::test {
 struct CountersFileBuilder {
   static constexpr uint32_t kCapacity = 8;
   static constexpr uint64_t kControlAt = 49152;
-  static constexpr uint64_t kSeriesAt = kControlAt + 24576;
-  static_assert(kControlAt >= sizeof(FileHeader) && kSeriesAt >= kControlAt + sizeof(ControlBlock));
+  static constexpr uint64_t kShadowAt = kControlAt + 24576;
+  static constexpr uint32_t kShadowRoom = 4;
+  static constexpr uint64_t kSeriesAt = kShadowAt + kShadowRoom * sizeof(ShadowEntry);
+  static_assert(kControlAt >= sizeof(FileHeader) && kShadowAt >= kControlAt + sizeof(ControlBlock));
   static constexpr uint64_t kShardsAt = kSeriesAt + kCapacity * sizeof(SeriesEntry);
   static constexpr uint64_t kShardStride = 4096;
 
   FileHeader header{};
   ControlBlock control{};
+  std::vector<ShadowEntry> shadow;
   std::vector<SeriesEntry> series;
   std::vector<std::vector<uint64_t>> shards;
 
@@ -37,6 +40,9 @@ struct CountersFileBuilder {
     header.series_capacity = kCapacity;
     header.series_entry_bytes = sizeof(SeriesEntry);
     header.control_at = kControlAt;
+    header.shadow_at = kShadowAt;
+    header.shadow_capacity = kShadowRoom;
+    header.shadow_entry_bytes = sizeof(ShadowEntry);
     header.series_at = kSeriesAt;
     header.shards_at = kShardsAt;
     header.shard_stride = kShardStride;
@@ -83,6 +89,14 @@ struct CountersFileBuilder {
     return series.size() - 1;
   }
 
+  ShadowEntry& add_shadow(size_t series_index, const std::string& shape) {
+    ShadowEntry& entry = shadow.emplace_back();
+    entry.series = static_cast<uint32_t>(series_index);
+    copy(entry.shape, shape);
+    header.shadow_count = static_cast<uint32_t>(shadow.size());
+    return entry;
+  }
+
   size_t add_shard() {
     shards.emplace_back(kCapacity * kCountersPerSeries);
     header.shard_count = static_cast<uint32_t>(shards.size());
@@ -103,6 +117,7 @@ struct CountersFileBuilder {
     std::string out(kShardsAt + shards.size() * kShardStride, '\0');
     memcpy(out.data(), &header, sizeof header);
     memcpy(out.data() + kControlAt, &control, sizeof control);
+    memcpy(out.data() + kShadowAt, shadow.data(), shadow.size() * sizeof(ShadowEntry));
     memcpy(out.data() + kSeriesAt, series.data(), series.size() * sizeof(SeriesEntry));
     for (size_t i = 0; i < shards.size(); ++i) {
       memcpy(out.data() + kShardsAt + i * kShardStride, shards[i].data(),

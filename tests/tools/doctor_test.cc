@@ -112,17 +112,18 @@ TEST_F(Doctor, SaysWhenTheShimIsMissing) {
 
 TEST_F(Doctor, SaysWhenTheLoaderOrTheRecorderIsMissingOrDamaged) {
   const std::string program = copy_installation();
-  for (const char* file : {"libfibloader.so", "libfibrecord.so"}) {
+  for (const char* file : {"libfibloader.so", "libfibrecord.so", "libfibshadow.so"}) {
     std::filesystem::resize_file(folder_ / ("copy/lib/" + std::string(file)), 1000);
   }
   for (const bool is_missing : {false, true}) {
     const ProgramResult result =
         exits(1, run_program({program, "doctor", "--json"}, {environment_, ""}));
-    for (const char* name : {"loader_library", "record_library"}) {
+    for (const char* name : {"loader_library", "record_library", "shadow_library"}) {
       EXPECT_EQ(check(parse_json(result.out), name)["status"], "error") << is_missing;
     }
     std::filesystem::remove(folder_ / "copy/lib/libfibloader.so");
     std::filesystem::remove(folder_ / "copy/lib/libfibrecord.so");
+    std::filesystem::remove(folder_ / "copy/lib/libfibshadow.so");
   }
 }
 

@@ -14,7 +14,7 @@ fail() {
 
 # ---- symbol versions. A newer system's glibc gives newer versions to what is built on it.
 own=$(getconf GNU_LIBC_VERSION | sed 's/.* //')
-files=("$build"/bin/fibshim "$build"/lib/libfibshim.so "$build"/lib/libfibrecord.so "$build"/lib/libfibloader.so "$build"/lib/libfibshim-*.so)
+files=("$build"/bin/fibshim "$build"/lib/libfibshim.so "$build"/lib/libfibrecord.so "$build"/lib/libfibshadow.so "$build"/lib/libfibloader.so "$build"/lib/libfibshim-*.so)
 if [ "$(printf '%s\n2.36\n' "$own" | sort -V | tail -n 1)" = 2.36 ]; then
   tools/packaging/symbol_versions.sh "${files[@]}" || fail "symbol versions"
 else

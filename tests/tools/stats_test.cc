@@ -259,7 +259,9 @@ TEST_F(Stats, PrintsJson) {
         {"fallback_quarantined", 0},
         {"error_fallback", 0},
         {"fallback_graph", 0},
-        {"absorbed", 0}}},
+        {"absorbed", 0},
+        {"shadowed", 0}}},
+      {"shadow", nlohmann::json::array()},
       {"refused", nlohmann::json::array()}};
   // Each launch ran once, and there is no node.
   expected["executions"] = expected["totals"];
@@ -309,6 +311,60 @@ TEST_F(Stats, ShowsTheFolderInForceAndWhatIsKept) {
   }
   const std::string top = run_fibshim({"top", "--count", "1", "--dir", folder_.path()}).out;
   EXPECT_CONTAINS(top, "; 1 process in /b (000000000000); 5 moves, 1 refusal\n");
+}
+
+// What shadow checks have found, by definition, solution and shape; of two processes together.
+TEST_F(Stats, ShowsWhatShadowChecksFound) {
+  for (const uint64_t pid : {4194398, 4194399}) {
+    CountersFileBuilder builder(pid, 1);
+    builder.add_config("/a", 1);
+    ShadowEntry& entry =
+        builder.add_shadow(builder.add_series("p", "norm_h8", 0, -1, "mine"), "rows=3");
+    entry.checks = 10;
+    entry.mismatches = 1;
+    entry.not_checked[static_cast<size_t>(ShadowMiss::busy)] = 2;
+    entry.elements = 240;
+    entry.wrong_elements = 5;
+    entry.nans = 1;
+    entry.largest_difference = pid == 4194398 ? 0.25 : 0.5;
+    entry.largest_mean = 0.125;
+    entry.buckets[0] = 9;
+    entry.buckets[kShadowBuckets - 1] = 1;
+    write(builder);
+  }
+  EXPECT_CONTAINS(stats({}).out,
+                  "CHECKED  SOLUTION  SHAPE   CHECKS  MISMATCHES  LARGEST DIFFERENCE  NOT CHECKED\n"
+                  "norm_h8  mine      rows=3      20           2                 0.5  busy 4\n");
+  const auto shadow = parse_json(stats({"--json"}).out)["shadow"];
+  ASSERT_EQ(shadow.size(), 1u);
+  EXPECT_EQ(shadow[0]["definition"], "norm_h8");
+  EXPECT_EQ(shadow[0]["solution"], "mine");
+  EXPECT_EQ(shadow[0]["shape"], "rows=3");
+  EXPECT_EQ(shadow[0]["checks"], 20);
+  EXPECT_EQ(shadow[0]["not_checked"]["busy"], 4);
+  EXPECT_EQ(shadow[0]["not_checked"]["extent"], 0);
+  EXPECT_EQ(shadow[0]["largest_difference"], 0.5);
+  EXPECT_EQ(shadow[0]["worst_of_tolerance"].back()["checks"], 2);
+  const std::string prometheus = stats({"--prometheus"}).out;
+  const std::string labels = "{definition=\"norm_h8\",solution=\"mine\",shape=\"rows=3\"";
+  for (const std::string& line :
+       {"fibshim_shadow_checks_total" + labels + "} 20\n",
+        "fibshim_shadow_mismatches_total" + labels + "} 2\n",
+        "fibshim_shadow_not_checked_total" + labels + ",reason=\"busy\"} 4\n",
+        "fibshim_shadow_worst_of_tolerance" + labels + ",le=\"10\"} 18\n",
+        "fibshim_shadow_worst_of_tolerance" + labels + ",le=\"+Inf\"} 20\n"}) {
+    EXPECT_CONTAINS(prometheus, line) << line;
+  }
+  EXPECT_CONTAINS(run_fibshim({"top", "--count", "1", "--dir", folder_.path()}).out,
+                  "; 20 shadow checks, 2 mismatches, 4 not checked\n");
+}
+
+// Counters are data from elsewhere.
+TEST_F(Stats, RefusesShadowEntriesThatLieElsewhere) {
+  CountersFileBuilder builder(4194399, 1);
+  builder.header.shadow_count = CountersFileBuilder::kShadowRoom + 1;
+  write(builder);
+  EXPECT_CONTAINS(run_fibshim({"stats", "--dir", folder_.path()}).err, "shadow checks elsewhere");
 }
 
 // A process that was killed while it wrote leaves an odd version; what is there is shown.

@@ -27,6 +27,9 @@ std::string default_value(const SettingInfo& setting) {
     case SettingId::record_times:
     case SettingId::quarantine:
     case SettingId::devices:
+    case SettingId::shadow:
+    case SettingId::shadow_memory:
+    case SettingId::on_mismatch:
     case SettingId::deepbind:
     case SettingId::trust: return setting.default_words;
   }

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shim/abi/recorder_api.h"
+#include "shim/abi/shadow_api.h"
 #include "tools/commands/commands.h"
 #include "tools/lint/mistakes.h"
 #include "tools/base/diagnostics_output.h"
@@ -186,7 +187,8 @@ Finding check_opened_library(const char* name, const std::string& path, const ch
   if (probe.is_fine) return {name, Status::ok, path, ""};
   return {name, Status::error,
           fmt::format("{}: {}", path, probe.exit_code ? probe.output : probe.words),
-          "libfibloader.so, libfibrecord.so and the libfibshim-*.so libraries belong beside "
+          "libfibloader.so, libfibrecord.so, libfibshadow.so and the libfibshim-*.so libraries "
+          "belong beside "
           "libfibshim.so, from the same build"};
 }
 
@@ -402,6 +404,8 @@ int doctor_command(int argc, const char* const* argv) {
                                       kLoaderApiVersion),
       check_opened_library<RecorderApi>("record_library", record_library_path(), "fibrecord_api",
                                         kRecorderApiVersion),
+      check_opened_library<ShadowApi>("shadow_library", shadow_library_path(), "fibshadow_api",
+                                      kShadowApiVersion),
       check_settings(settings),
       check_config_folder(settings),
       check_stats_folder(settings),

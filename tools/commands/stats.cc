@@ -206,6 +206,9 @@ std::string to_table(const Reading& reading, const Options& options) {
   } else if (!options.is_per_process) {
     out += rows_table(rows, rates) + "\n";
   }
+  if (const std::string checks = shadow_table(shadow_sums_of(processes)); !checks.empty()) {
+    out += checks + "\n";
+  }
   out += totals_lines(totals) + reasons(totals) + processes_line(processes, options.folder);
   for (const std::string& words : {folder_words(processes), image_words(processes)}) {
     if (!words.empty()) out += words + "\n";
@@ -300,6 +303,7 @@ nlohmann::ordered_json to_json(const Reading& reading, const Options& options) {
   out["nodes"] = totals_to_json(rows, &LaunchNumbers::nodes);
   out["executions"] = totals_to_json(rows, &LaunchNumbers::executions);
   out["body_nodes"] = totals_to_json(rows, &LaunchNumbers::body_nodes);
+  out["shadow"] = shadow_to_json(shadow_sums_of(folder.processes));
   out["refused"] = nlohmann::ordered_json::array();
   for (const RefusedFile& refused : folder.refused) {
     out["refused"].push_back({{"file", refused.file}, {"reason", refused.reason}});

@@ -114,8 +114,9 @@ std::string summary(const Readings& readings, const Options& options) {
   }
   const auto& processes = readings.now().processes;
   const auto live = std::ranges::count_if(processes, &ProcessCounters::is_alive);
+  const std::string checks = shadow_words(shadow_sums_of(processes));
   return fmt::format(
-      "{} launches, {} executions, {}, {:.1f}% hits, {} per second; {} live, {} ended{}{}{}",
+      "{} launches, {} executions, {}, {:.1f}% hits, {} per second; {} live, {} ended{}{}{}{}",
       all.launches, all.executions, counted(errors, "error"),
       all.executions == 0
           ? 0.0
@@ -126,7 +127,8 @@ std::string summary(const Readings& readings, const Options& options) {
           ? ""
           : fmt::format("; {} files refused, see 'fibshim stats'", readings.now().refused.size()),
       all.body_nodes == 0 ? "" : fmt::format("; {} nodes in bodies", all.body_nodes),
-      folder_words(processes).empty() ? "" : "; " + folder_words(processes));
+      folder_words(processes).empty() ? "" : "; " + folder_words(processes),
+      checks.empty() ? "" : "; " + checks);
 }
 
 std::string shortened(const std::string& text, size_t width) {

@@ -172,7 +172,10 @@ class Asked {
     block->hold_ms = decider == nullptr ? 0 : static_cast<uint32_t>(decider->hold.count());
     block->decision_id = decider == nullptr ? 0 : decider->id;
     copy_text(block->decider, decider == nullptr ? "" : decider->file);
-    const AskVerb verb = decider == nullptr ? AskVerb::move : AskVerb::prepare;
+    block->asked_interval = move.shadow_interval.value_or(0);
+    const AskVerb verb = move.shadow_interval ? AskVerb::shadow
+                         : decider == nullptr ? AskVerb::move
+                                              : AskVerb::prepare;
     __atomic_store_n(&block->ask, control_word(number_, verb), __ATOMIC_SEQ_CST);
     wake_all(&block->ask);
     asked_at_ = ControlClock::now();
@@ -297,6 +300,10 @@ const char* move_state_name(MoveState state) {
   return kNames[static_cast<size_t>(state)];
 }
 
+const char* shadow_state_name(MoveState state) {
+  return state == MoveState::moved ? "done" : move_state_name(state);
+}
+
 tl::expected<AskingRight, std::string> AskingRight::acquire(const std::string& folder,
                                                             ControlClock::time_point deadline) {
   auto opened = open_counters_folder(folder);
@@ -334,6 +341,13 @@ std::vector<MoveResult> move_each(const AskingRight& right,
     for (Asked& one : all) one.check_watcher();
   }
   return results_of(all);
+}
+
+std::vector<MoveResult> ask_shadow(const AskingRight& right,
+                                   const std::vector<ProcessCounters>& processes,
+                                   const std::string& definition, uint32_t interval,
+                                   ControlClock::time_point deadline) {
+  return move_each(right, processes, {AskTarget::folder, definition, interval}, &deadline);
 }
 
 std::vector<MoveResult> move_together(const AskingRight& right,

@@ -16,6 +16,8 @@ using ControlClock = std::chrono::steady_clock;
 struct Move {
   AskTarget target;
   std::string folder;  // absolute; of `folder` alone
+  std::optional<uint32_t> shadow_interval =
+      {};  // no move: launches of `folder`, a glob, are to be checked
 };
 
 enum class MoveState : uint8_t {
@@ -42,6 +44,9 @@ struct MoveResult {
   uint32_t kept_graphs = 0;
 };
 
+// The same of processes that were asked to check launches.
+const char* shadow_state_name(MoveState state);
+
 // The lock of a stats folder: one `fibshim swap` at a time asks its processes.
 class AskingRight {
  public:
@@ -62,6 +67,12 @@ void time_steps(int folder_fd, const std::vector<ProcessCounters>& processes, bo
 std::vector<MoveResult> move_each(const AskingRight& right,
                                   const std::vector<ProcessCounters>& processes, const Move& move,
                                   const ControlClock::time_point* deadline);
+
+// Asks each to check one of `interval` launches of these definitions, none where that is 0, and waits.
+std::vector<MoveResult> ask_shadow(const AskingRight& right,
+                                   const std::vector<ProcessCounters>& processes,
+                                   const std::string& definition, uint32_t interval,
+                                   ControlClock::time_point deadline);
 
 // All of them or none: each prepares, then all go.
 std::vector<MoveResult> move_together(const AskingRight& right,

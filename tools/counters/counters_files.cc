@@ -67,6 +67,12 @@ std::string header_fault(const FileHeader& header, uint64_t file_bytes) {
       header.control_at % sizeof(uint64_t) != 0) {
     return "its control block lies elsewhere";
   }
+  if (header.shadow_entry_bytes != sizeof(ShadowEntry) ||
+      header.shadow_capacity > kShadowCapacity || header.shadow_count > header.shadow_capacity ||
+      header.shadow_at < sizeof(FileHeader) || header.shadow_at > file_bytes ||
+      file_bytes - header.shadow_at < uint64_t{header.shadow_capacity} * sizeof(ShadowEntry)) {
+    return fmt::format("it claims {} entries of shadow checks elsewhere", header.shadow_count);
+  }
   const uint64_t series_bytes = uint64_t{header.series_capacity} * sizeof(SeriesEntry);
   const uint64_t shard_bytes =
       uint64_t{header.series_capacity} * kCountersPerSeries * sizeof(uint64_t);
@@ -163,6 +169,10 @@ uint64_t kept_bytes(const ProcessCounters& process) {
   }
   for (const Count& count : process.counts) {
     out += sizeof count + count.pattern.size() + count.definition.size() + count.solution.size();
+  }
+  for (const ShadowCount& count : process.shadow) {
+    out += sizeof count + count.pattern.size() + count.definition.size() + count.solution.size() +
+           count.shape.size();
   }
   return out;
 }
@@ -318,6 +328,16 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
                             text_of(series[s].definition), text_of(series[s].solution), outcome,
                             numbers});
     }
+  }
+  std::vector<ShadowEntry> entries(header->shadow_count);
+  if (!read_exactly(fd, entries.data(), entries.size() * sizeof(ShadowEntry), header->shadow_at)) {
+    return tl::unexpected(read_failure("its shadow checks"));
+  }
+  for (const ShadowEntry& entry : entries) {
+    if (entry.series >= series.size()) continue;
+    const SeriesEntry& of = series[entry.series];
+    out.shadow.push_back({of.config, text_of(of.pattern), text_of(of.definition),
+                          text_of(of.solution), text_of(entry.shape), numbers_of(entry)});
   }
   if (budget != nullptr && !spend_bytes(kept_bytes(out), &budget->kept_left)) {
     budget->kept_left = 0;  // files from here on are not even read

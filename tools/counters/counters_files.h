@@ -16,6 +16,7 @@
 
 #include "shim/abi/control_format.h"
 #include "tools/base/file_descriptor.h"
+#include "tools/counters/shadow_counts.h"
 
 namespace fibshim::tools {
 
@@ -83,6 +84,7 @@ struct ProcessCounters {
   std::vector<ConfigIdentity> configs;  // that it has been in, in the order of the first time
   FolderInForce folder;
   std::vector<Count> counts;
+  std::vector<ShadowCount> shadow;
 };
 
 struct RefusedFile {

@@ -49,7 +49,11 @@ LaunchNumbers numbers_of(const LaunchGroup& group, Outcome outcome) {
   return at == group.outcomes.end() ? LaunchNumbers{} : at->second;
 }
 
-bool is_fallback(uint32_t outcome) { return outcome_name(outcome).starts_with("fallback_"); }
+// The original ran, for whatever reason.
+bool is_fallback(uint32_t outcome) {
+  return outcome_name(outcome).starts_with("fallback_") ||
+         outcome == static_cast<uint32_t>(Outcome::shadowed);
+}
 
 // Of the outcomes that are neither hits, nor work that these do, nor launches of unknown kernels, the most frequent one.
 std::string main_reason(const LaunchGroup& group) {

@@ -101,6 +101,21 @@ Series config_series(const std::vector<const ProcessCounters*>& processes, size_
   return out;
 }
 
+// One of a shadow check's numbers, by definition, solution and shape.
+template <class NumberOf>
+Series shadow_series(const ShadowSums& sums, size_t max_series, const NumberOf& number_of) {
+  Series out(max_series);
+  for (const auto& [key, numbers] : sums) {
+    number_of(numbers, [&](const std::string& more, uint64_t number) {
+      out.add(fmt::format("definition=\"{}\",solution=\"{}\",shape=\"{}\"{}",
+                          label_value(key.definition), label_value(key.solution),
+                          label_value(key.shape), more),
+              "definition=\"(other)\",solution=\"\",shape=\"\"" + more, number);
+    });
+  }
+  return out;
+}
+
 std::string head(const char* metric, const char* type, const char* help) {
   return fmt::format("# HELP {} {}\n# TYPE {} {}\n", metric, help, metric, type);
 }
@@ -140,6 +155,41 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
   out += fmt::format(
       "fibshim_processes{{state=\"live\"}} {}\nfibshim_processes{{state=\"ended\"}} {}\n", live,
       ended);
+  const ShadowSums checked = shadow_sums_of(folder.processes);
+  out += head("fibshim_shadow_checks_total", "counter",
+              "Launches whose solution was compared with the original (FIBSHIM_SHADOW).");
+  out +=
+      shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
+        add("", numbers.checks);
+      }).text("fibshim_shadow_checks_total");
+  out += head("fibshim_shadow_mismatches_total", "counter",
+              "Those whose solution was further from the original than it may be.");
+  out +=
+      shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
+        add("", numbers.mismatches);
+      }).text("fibshim_shadow_mismatches_total");
+  out += head("fibshim_shadow_not_checked_total", "counter",
+              "Launches that were to be compared and were not, by reason.");
+  out +=
+      shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
+        for (uint32_t i = 1; i < kShadowMisses; ++i) {
+          if (numbers.not_checked[i] == 0) continue;
+          add(fmt::format(",reason=\"{}\"", kShadowMissNames[i]), numbers.not_checked[i]);
+        }
+      }).text("fibshim_shadow_not_checked_total");
+  out += head("fibshim_shadow_worst_of_tolerance", "gauge",
+              "Comparisons by how far off the worst element was, as a share of what it may be: at "
+              "most le.");
+  out +=
+      shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
+        uint64_t sum = 0;
+        for (uint32_t i = 0; i < kShadowBuckets; ++i) {
+          sum = saturating_add(sum, numbers.buckets[i]);
+          add(i + 1 == kShadowBuckets ? std::string(",le=\"+Inf\"")
+                                      : fmt::format(",le=\"{}\"", kShadowBounds[i]),
+              sum);
+        }
+      }).text("fibshim_shadow_worst_of_tolerance");
   const FolderTotals totals = folder_totals(folder.processes);
   out +=
       head("fibshim_folder_processes", "gauge", "Live processes, by what became of their folder.");

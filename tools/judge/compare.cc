@@ -8,15 +8,16 @@
 
 #include <fmt/format.h>
 
+#include "shim/abi/element.h"
+
 namespace fibshim::judge {
 
 Tolerance default_tolerance(const ElementType& type) {
+  for (const ElementInfo& element : kElements) {
+    if (std::string_view(type.name) == element.dtype) return {element.tolerance, element.tolerance};
+  }
   if (!type.is_floating) return {0, 0};
-  const std::string_view name = type.name;
-  double limit = 1e-5;
-  if (name == "float16") limit = 1e-3;
-  if (name == "bfloat16") limit = 1e-2;
-  if (type.bytes == 1) limit = 1e-1;
+  const double limit = type.bytes == 1 ? 1e-1 : 1e-5;
   return {limit, limit};
 }
 
@@ -35,7 +36,7 @@ void Comparison::add(const double* found_values, const double* expected_values, 
       }
     } else {
       const double absolute = fabs(x - y);
-      const double relative = absolute / (fabs(y) + 1e-8);
+      const double relative = absolute / (fabs(y) + kRelativeFloor);
       max_absolute_error = std::max(max_absolute_error, absolute);
       max_relative_error = std::max(max_relative_error, relative);
       is_bad = absolute > tolerance.atol && relative > tolerance.rtol;

@@ -6,7 +6,7 @@ VERSION := $(shell sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' tools/base/termin
 PACKAGE := $(BUILD)/package
 TARBALL := $(PACKAGE)/fibshim-$(VERSION)-linux-$(shell uname -m).tar.gz
 DEB     := $(PACKAGE)/fibshim_$(VERSION)-1_$(shell dpkg --print-architecture 2>/dev/null || echo all).deb
-PACKAGED = $(SHIM_LIB) $(RECORD_LIB) $(LOADER_LIB) $(CLI) $(CONFIG_FOLDERS) README.md CHANGELOG.md LICENSE \
+PACKAGED = $(SHIM_LIB) $(RECORD_LIB) $(SHADOW_LIB) $(LOADER_LIB) $(CLI) $(CONFIG_FOLDERS) README.md CHANGELOG.md LICENSE \
   $(SIM_LIB) $(wildcard tools/schema/* tools/man/* tools/completion/* tools/packaging/* tools/packaging/examples/* tools/packaging/monitoring/*)
 
 .PHONY: tarball deb test-package

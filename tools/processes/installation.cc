@@ -33,6 +33,7 @@ std::string own_path() {
 std::string shim_library_path() { return library_path("libfibshim.so"); }
 std::string loader_library_path() { return library_path("libfibloader.so"); }
 std::string record_library_path() { return library_path("libfibrecord.so"); }
+std::string shadow_library_path() { return library_path("libfibshadow.so"); }
 
 std::string simulator_path() {
   return path_in(

@@ -13,6 +13,7 @@ std::string own_path();
 std::string shim_library_path();
 std::string loader_library_path();
 std::string record_library_path();
+std::string shadow_library_path();
 
 std::string simulator_path();        // libcuda.so.1, a driver that needs no GPU
 std::string demo_folder_path();      // a config folder that the simulator computes

@@ -1,0 +1,119 @@
+#include "loader/compile/tensors.h"
+
+#include <algorithm>
+
+namespace fibshim {
+namespace {
+
+ElementKind element_of(uint8_t dtype) {
+  const std::string_view name = kDtypes[dtype].name;
+  if (name == "bool") return ElementKind::uint8;
+  for (size_t i = 1; i < std::size(kElements); ++i) {
+    if (name == kElements[i].dtype) return static_cast<ElementKind>(i);
+  }
+  return ElementKind::unknown;
+}
+
+class TensorBinder {
+ public:
+  TensorBinder(const PatternSpec& pattern, const Definition& definition, const Scope& scope)
+      : pattern_(pattern), definition_(definition), scope_(scope) {}
+
+  TensorSpec bind(const PatternValue& value) const {
+    TensorSpec tensor{};
+    tensor.name_text = value.name;
+    tensor.param = value.source.index;
+    tensor.offset = value.source.offset;
+    tensor.element = element_of(*value.dtype);
+    tensor.is_written = is_written(value.name);
+    tensor.has_extent = tensor.element != ElementKind::unknown &&
+                        (value.layout ? add_layout(value, &tensor) : add_shape(value, &tensor));
+    if (tensor.has_extent == 0) tensor.axis_steps.clear();
+    return tensor;
+  }
+
+ private:
+  bool is_written(const std::string& name) const {
+    const auto is_name = [&](const MarkedName& written) { return written.name == name; };
+    return std::ranges::any_of(pattern_.writes, is_name) ||
+           std::ranges::any_of(definition_.arguments, [&](const DefinitionArgument& argument) {
+             return argument.is_output && (argument.name == name || argument.written_into == name);
+           });
+  }
+
+  bool add_axis(const Expression& count, const Expression& stride, TensorSpec* tensor) const {
+    auto length = compile_value(count, scope_);
+    auto step = compile_value(stride, scope_);
+    if (!length || !step) return false;
+    tensor->axis_steps.emplace_back(std::move(length->steps), std::move(step->steps));
+    return true;
+  }
+
+  bool add_layout(const PatternValue& value, TensorSpec* tensor) const {
+    return std::ranges::all_of(*value.layout, [&](const auto& axis) {
+      return add_axis(axis.first.expression, axis.second.expression, tensor);
+    });
+  }
+
+  // Without a layout it is as dense as the definition has it. Where the launch has strides that nothing pins, nobody
+  // knows.
+  bool add_shape(const PatternValue& value, TensorSpec* tensor) const {
+    const DefinitionArgument* const argument = definition_.find_argument(value.name);
+    if (argument == nullptr || argument->is_scalar) return false;
+    if (argument->shape.size() > 1 && has_stride()) return false;
+    std::string product = "1";
+    for (const std::string& axis : argument->shape) product += " * " + axis;
+    const auto count = Expression::parse(product);
+    return count && add_axis(*count, Expression::constant(1), tensor);
+  }
+
+  bool has_stride() const {
+    return std::ranges::any_of(pattern_.values, [&](const PatternValue& value) {
+      return !value.is_pointer && (value.expression || !value.source.is_constant()) &&
+             (value.name.find("stride") != std::string::npos ||
+              value.name.find("pitch") != std::string::npos) &&
+             !pattern_.pin_of(value.name).is_pinned;
+    });
+  }
+
+  const PatternSpec& pattern_;
+  const Definition& definition_;
+  const Scope& scope_;
+};
+
+}  // namespace
+
+namespace {
+
+// What is drawn at random may be another each time.
+bool has_samples(const Definition& definition) {
+  return definition.op_type.find("sampling") != std::string::npos &&
+         std::ranges::any_of(definition.arguments, [](const DefinitionArgument& argument) {
+           const ElementKind element = element_of(argument.dtype);
+           return argument.is_output && element != ElementKind::unknown &&
+                  !kElements[static_cast<size_t>(element)].is_floating;
+         });
+}
+
+}  // namespace
+
+void bind_tensors(const PatternSpec& pattern, const Definition& definition, const Scope& scope,
+                  BindingSpec* binding) {
+  if (pattern.is_rewrite() || has_samples(definition)) return;
+  const TensorBinder binder(pattern, definition, scope);
+  for (const PatternValue& value : pattern.values) {
+    if (!value.is_pointer || value.expression || !value.dtype) continue;
+    // Without room for all of them none is known.
+    if (binding->tensors.size() == kMaxTensors) return binding->tensors.clear();
+    binding->tensors.push_back(binder.bind(value));
+  }
+  for (const DefinitionAxis& axis : definition.axes) {
+    const auto name = axis.is_const ? std::nullopt : std::optional(Expression::parse(axis.name));
+    if (!name || !*name) continue;
+    auto compiled = compile_value(**name, scope);
+    if (!compiled || compiled->is_floating) continue;
+    binding->variable_axes.emplace_back(axis.name, std::move(compiled->steps));
+  }
+}
+
+}  // namespace fibshim

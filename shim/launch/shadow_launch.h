@@ -1,0 +1,67 @@
+// One launch that is checked (FIBSHIM_SHADOW): the solution runs on copies of what the launch writes, the original on
+// the host's own memory, and a kernel compares both (abi/shadow_api.h). The host sees what the original has written.
+//
+// The solution runs first: nothing of what it reads has changed then, and what it reads of what it writes is copied.
+// Nothing here is in the way of the original: what cannot be checked is counted, by its reason.
+#pragma once
+
+#include "shim/abi/shadow_api.h"
+#include "shim/plan/plan.h"
+
+namespace fibshim {
+
+// libfibshadow.so is there. Once.
+void start_shadow(const ShadowApi& api);
+bool has_shadow();
+
+// Memory for the checks of the current context, where `decision` is of launches to be checked. No stream may capture.
+void prepare_shadow();
+
+class ShadowLaunch {
+ public:
+  // Of a launch that `plan` would redirect. Takes room and copies.
+  ShadowLaunch(const LaunchRequest& request, const LaunchPlan& plan);
+  ShadowLaunch(const ShadowLaunch&) = delete;
+  ShadowLaunch& operator=(const ShadowLaunch&) = delete;
+
+  // The solution's launch on the copies; null: there is no check.
+  const LaunchPlan* plan() const { return miss_ == ShadowMiss::none ? &plan_ : nullptr; }
+  // It could not be made.
+  void give_up(CUresult result);
+  // Behind the original's launch.
+  void compare(bool has_original);
+
+ private:
+  void begin(const LaunchRequest& request, const LaunchPlan& plan);
+  ShadowMiss find_blocks(const LaunchPlan& plan, const LaunchView& view);
+  ShadowMiss redirect_to_copies(const LaunchRequest& request, const LaunchPlan& plan);
+
+  ShadowMiss miss_ = ShadowMiss::none;
+  bool has_room_ = false;
+  ShadowCheck check_;
+  struct Tensor {
+    const TensorUse* use;
+    uint64_t address, bytes;
+    uint64_t count[kMaxShadowAxes], stride[kMaxShadowAxes];
+  };
+  uint32_t tensor_count_ = 0;
+  Tensor tensors_[kMaxTensors];
+  LaunchPlan plan_;
+  void* params_[kMaxParams];
+  uint32_t patched_bytes_ = 0;
+  alignas(16) char patched_[2048];  // parameters with pointers to copies
+};
+
+// What the watcher does about checks: hands on what was found. `may_call_driver`: makes memory that launches have
+// asked for, too. True: more is to come.
+bool work_on_shadow(bool may_call_driver);
+
+// Before a context ends, and after all of a device's may have ended.
+void drop_shadow_of_context(CUcontext context);
+void drop_shadow_of_device(int32_t device);
+
+// For the atfork handlers.
+void lock_shadow_for_fork();
+void unlock_shadow_after_fork(bool is_child);
+
+}  // namespace fibshim

@@ -1,0 +1,33 @@
+// Which launches are checked (FIBSHIM_SHADOW): one of how many, by definition. What `fibshim shadow` has said of a
+// definition holds, the last first; else the settings.
+//
+// Slow side; any thread.
+#pragma once
+
+#include "shim/registry/record.h"
+
+namespace fibshim {
+
+// One of `interval` launches of the definitions that the glob fits is checked from now on; 0: none. "*": of all,
+// whatever was said before. False: too many globs, or one that is too long.
+bool add_shadow_rule(const char* glob, uint32_t interval);
+
+// Begins to have launches of a decision checked, if they are to be. It is not published, and redirects.
+void begin_sampling(const Snapshot& snapshot, const Solution& solution, Decision* decision);
+
+// After a decision was published, or the settings have changed: all decisions follow the rules in force. The number
+// of the rules tells whether those have changed since.
+void apply_shadow_rules();
+uint32_t shadow_rules_number();
+
+// Whether this launch of a decision that redirects is to be checked.
+bool take_sample(const Decision& decision);
+
+// Whether the launches of some definition are, or were, to be checked.
+bool wants_shadow();
+
+// For the atfork handlers.
+void lock_shadow_rules_for_fork();
+void unlock_shadow_rules_after_fork(bool is_child);
+
+}  // namespace fibshim

@@ -1,0 +1,342 @@
+// libfibshadow.so: the checks' memory, copies and comparisons, by the driver (abi/shadow_api.h).
+//
+// One lock guards all pools; it is not held while the driver is called, but where a pool is made: that excludes the end
+// of its context.
+#include "shim/abi/shadow_api.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include "shim/base/mutex.h"
+#include "shim/shadow/compare_image.h"
+#include "shim/shadow/pool.h"
+
+namespace fibshim {
+namespace {
+
+constexpr uint32_t kMaxPools = 16;
+
+#define FIBSHIM_SHADOW_FUNCTIONS(CALL)                                    \
+  CALL(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)                        \
+  CALL(cuCtxGetDevice, PFN_cuCtxGetDevice_v2000)                          \
+  CALL(cuCtxPushCurrent_v2, PFN_cuCtxPushCurrent_v4000)                   \
+  CALL(cuCtxPopCurrent_v2, PFN_cuCtxPopCurrent_v4000)                     \
+  CALL(cuMemAlloc_v2, PFN_cuMemAlloc_v3020)                               \
+  CALL(cuMemFree_v2, PFN_cuMemFree_v3020)                                 \
+  CALL(cuMemHostRegister_v2, PFN_cuMemHostRegister_v6050)                 \
+  CALL(cuMemHostUnregister, PFN_cuMemHostUnregister_v4000)                \
+  CALL(cuMemHostGetDevicePointer_v2, PFN_cuMemHostGetDevicePointer_v3020) \
+  CALL(cuMemcpyDtoDAsync_v2, PFN_cuMemcpyDtoDAsync_v3020)                 \
+  CALL(cuMemsetD8Async, PFN_cuMemsetD8Async_v3020)                        \
+  CALL(cuStreamCreate, PFN_cuStreamCreate_v2000)                          \
+  CALL(cuStreamSynchronize, PFN_cuStreamSynchronize_v2000)                \
+  CALL(cuStreamDestroy_v2, PFN_cuStreamDestroy_v4000)                     \
+  CALL(cuLibraryLoadData, PFN_cuLibraryLoadData_v12000)                   \
+  CALL(cuLibraryGetKernel, PFN_cuLibraryGetKernel_v12000)                 \
+  CALL(cuLaunchKernel, PFN_cuLaunchKernel_v4000)                          \
+  CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)
+
+struct Functions {
+#define CALL(name, type) type name;
+  FIBSHIM_SHADOW_FUNCTIONS(CALL)
+#undef CALL
+};
+
+const ShadowHost* g_host;
+Mutex g_making;  // before g_lock
+Mutex g_lock;
+Functions g_driver;
+bool g_has_driver;
+CUkernel g_kernel;
+Pool g_pools[kMaxPools];
+CUcontext g_wanted[kMaxPools];  // contexts without a pool in which a check would have begun
+
+bool find_driver() {
+  if (g_has_driver) return true;
+  Functions found = {};
+  bool has_all = true;
+#define CALL(name, type)                                                    \
+  found.name = reinterpret_cast<type>(g_host->find_driver_function(#name)); \
+  has_all = has_all && found.name != nullptr;
+  FIBSHIM_SHADOW_FUNCTIONS(CALL)
+#undef CALL
+  g_driver = found;
+  g_has_driver = has_all;
+  return has_all;
+}
+
+// Holding g_lock.
+Pool* find_pool(CUcontext context) {
+  for (Pool& pool : g_pools) {
+    if (pool.context == context) return &pool;
+  }
+  return nullptr;
+}
+
+void want_pool(CUcontext context) {
+  for (CUcontext& wanted : g_wanted) {
+    if (wanted == context) return;
+    if (wanted != nullptr) continue;
+    wanted = context;
+    return;
+  }
+}
+
+bool load_kernel() {
+  if (g_kernel != nullptr) return true;
+  CUlibrary library = nullptr;
+  return g_driver.cuLibraryLoadData(&library, fibshim_compare_image, nullptr, nullptr, 0, nullptr,
+                                    nullptr, 0) == CUDA_SUCCESS &&
+         g_driver.cuLibraryGetKernel(&g_kernel, library, kCompareKernel) == CUDA_SUCCESS;
+}
+
+constexpr uint64_t kTotalsBytes = sizeof(ShadowTotals) * kMaxShadowOutputs * kMaxSlots;
+constexpr uint64_t kWordsBytes = sizeof(uint32_t) * kMaxSlots;
+constexpr uint64_t kAnswersBytes = sizeof(CompareAnswer) * kMaxSlots;
+
+bool fill_with_zeros(CUdeviceptr memory, uint64_t bytes) {
+  CUstream stream = nullptr;
+  if (g_driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return false;
+  const bool is_fine = g_driver.cuMemsetD8Async(memory, 0, bytes, stream) == CUDA_SUCCESS &&
+                       g_driver.cuStreamSynchronize(stream) == CUDA_SUCCESS;
+  (void)g_driver.cuStreamDestroy_v2(stream);
+  return is_fine;
+}
+
+// What the driver gives for it, in the current context. False: not all, and nothing is kept.
+bool make_memory(Pool* pool) {
+  pool->bytes = g_host->memory_bytes;
+  void* const answers =
+      mmap(nullptr, kAnswersBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (answers == MAP_FAILED) return false;
+  pool->answers = static_cast<CompareAnswer*>(answers);
+  CUresult result =
+      g_driver.cuMemHostRegister_v2(answers, kAnswersBytes, CU_MEMHOSTREGISTER_DEVICEMAP);
+  if (result == CUDA_SUCCESS) {
+    result = g_driver.cuMemHostGetDevicePointer_v2(&pool->device_answers, answers, 0);
+    if (result == CUDA_SUCCESS) {
+      result = g_driver.cuMemAlloc_v2(&pool->memory, pool->bytes + kTotalsBytes + kWordsBytes);
+    }
+    if (result == CUDA_SUCCESS) {
+      pool->totals = pool->memory + pool->bytes / 8 * 8;
+      pool->blocks_done = pool->totals + kTotalsBytes;
+      if (fill_with_zeros(pool->totals, kTotalsBytes + kWordsBytes) && load_kernel()) return true;
+      (void)g_driver.cuMemFree_v2(pool->memory);
+    }
+    (void)g_driver.cuMemHostUnregister(answers);
+  }
+  munmap(answers, kAnswersBytes);
+  return false;
+}
+
+// In the current context. Holding g_making.
+void make_pool(CUcontext context) {
+  Pool* pool = nullptr;
+  {
+    MutexGuard guard(g_lock);
+    if (find_pool(context) != nullptr) return;
+    pool = find_pool(nullptr);
+    if (pool == nullptr) return;
+    memset(static_cast<void*>(pool), 0, sizeof *pool);
+    pool->context = context;
+  }
+  CUdevice device = -1;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  const bool is_relaxed = g_driver.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
+  const bool is_made = g_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && make_memory(pool);
+  if (is_relaxed) (void)g_driver.cuThreadExchangeStreamCaptureMode(&mode);
+  MutexGuard guard(g_lock);
+  pool->device = device;
+  pool->kernel = g_kernel;
+  pool->is_ready = is_made;
+  if (is_made) return;
+  g_host->log(LogLevel::warn,
+              "FIBSHIM_SHADOW: %llu bytes of GPU memory cannot be had; no launch is checked",
+              static_cast<unsigned long long>(g_host->memory_bytes));
+}
+
+void start(const ShadowHost& host) { g_host = &host; }
+
+void prepare() {
+  MutexGuard making(g_making);
+  CUcontext context = nullptr;
+  if (find_driver() && g_driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS && context != nullptr) {
+    make_pool(context);
+  }
+}
+
+void make_wanted_pools() {
+  MutexGuard making(g_making);
+  for (;;) {
+    CUcontext context = nullptr;
+    {
+      MutexGuard guard(g_lock);
+      for (CUcontext& wanted : g_wanted) {
+        if (wanted == nullptr || context != nullptr) continue;
+        context = wanted;
+        wanted = nullptr;
+      }
+    }
+    if (context == nullptr) return;
+    if (g_driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS) continue;
+    make_pool(context);
+    (void)g_driver.cuCtxPopCurrent_v2(&context);
+  }
+}
+
+// Hands on what one check has found. False: none has.
+bool hand_on_one(bool* has_more) {
+  ShadowResult result;
+  bool is_abandoned = false;
+  {
+    MutexGuard guard(g_lock);
+    const Slot* slot = nullptr;
+    *has_more = false;
+    for (Pool& pool : g_pools) {
+      if (!pool.is_ready || pool.taken == 0) continue;
+      *has_more = true;
+      slot = take_finished(&pool);
+      if (slot != nullptr) break;
+    }
+    if (slot == nullptr) return false;
+    result = slot->result;
+    is_abandoned = slot->is_abandoned;
+  }
+  if (!is_abandoned) g_host->record_result(result);
+  return true;
+}
+
+// True: more is to come.
+bool hand_on_all() {
+  bool has_more = false;
+  while (hand_on_one(&has_more)) {
+  }
+  return has_more;
+}
+
+bool work(bool may_call_driver) {
+  if (g_host == nullptr) return false;
+  const bool has_more = hand_on_all();
+  if (!may_call_driver) return has_more;
+  bool is_wanted = false;
+  {
+    MutexGuard guard(g_lock);
+    for (CUcontext wanted : g_wanted) is_wanted = is_wanted || wanted != nullptr;
+  }
+  if (is_wanted) make_wanted_pools();
+  return has_more;
+}
+
+ShadowMiss begin(ShadowCheck* check) {
+  CUcontext context = nullptr;
+  if (!g_has_driver) {
+    MutexGuard making(g_making);
+    if (!find_driver()) return ShadowMiss::memory;
+  }
+  if (g_driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) {
+    return ShadowMiss::memory;
+  }
+  hand_on_all();
+  {
+    MutexGuard guard(g_lock);
+    Pool* const pool = find_pool(context);
+    if (pool == nullptr) want_pool(context);
+    if (pool == nullptr || !pool->is_ready) return ShadowMiss::memory;
+    const ShadowMiss miss = take_room(pool, check);
+    if (miss != ShadowMiss::none) return miss;
+  }
+  for (uint32_t i = 0; i < check->block_count; ++i) {
+    const ShadowBlock& block = check->blocks[i];
+    if (g_driver.cuMemcpyDtoDAsync_v2(block.copy, block.address, block.bytes, check->stream) ==
+        CUDA_SUCCESS) {
+      continue;
+    }
+    check->output_count = 0;
+    return ShadowMiss::extent;
+  }
+  return ShadowMiss::none;
+}
+
+void compare(ShadowCheck* check) {
+  Pool& pool = *static_cast<Pool*>(check->pool);
+  CompareJob job = {};
+  uint64_t elements = 1;
+  {
+    MutexGuard guard(g_lock);
+    if (!pool.is_ready) return;  // its context has ended
+    Slot& slot = pool.slots[check->slot];
+    slot.is_abandoned = check->output_count == 0;
+    slot.result.entry = check->entry;
+    slot.result.quarantines = check->quarantines;
+    slot.result.matched_ratio = check->matched_ratio;
+    slot.result.output_count = check->output_count;
+    for (uint32_t i = 0; i < check->output_count; ++i) {
+      slot.result.elements[i] = check->outputs[i].element;
+      elements += element_count(check->outputs[i]);
+    }
+    memcpy(job.outputs, check->outputs, sizeof job.outputs);
+    job.totals = totals_of_slot(pool, check->slot);
+    job.blocks_done =
+        reinterpret_cast<uint32_t*>(pool.blocks_done + check->slot * sizeof(uint32_t));
+    job.answer = reinterpret_cast<CompareAnswer*>(pool.device_answers) + check->slot;
+    job.output_count = check->output_count;
+    job.number = slot.number;
+  }
+  constexpr uint64_t kOfBlock = uint64_t{kCompareThreads} * kCompareElementsOfThread;
+  const uint64_t blocks = (elements + kOfBlock - 1) / kOfBlock;
+  void* params[] = {&job};
+  if (g_driver.cuLaunchKernel(
+          reinterpret_cast<CUfunction>(pool.kernel),
+          static_cast<unsigned>(blocks < kMostCompareBlocks ? blocks : kMostCompareBlocks), 1, 1,
+          kCompareThreads, 1, 1, 0, check->stream, params, nullptr) == CUDA_SUCCESS) {
+    return;
+  }
+  // Nobody will say when its room is free.
+  MutexGuard guard(g_lock);
+  pool.is_ready = false;
+}
+
+// The memory goes with the context. What its checks have found is lost, but for what is there already.
+template <class Ends>
+void drop(const Ends& ends) {
+  (void)hand_on_all();
+  MutexGuard making(g_making);
+  MutexGuard guard(g_lock);
+  for (Pool& pool : g_pools) {
+    if (pool.context == nullptr || !ends(pool)) continue;
+    pool.is_ready = false;
+    pool.context = nullptr;
+  }
+  memset(g_wanted, 0, sizeof g_wanted);
+}
+
+void drop_context(CUcontext context) {
+  drop([&](const Pool& pool) { return pool.context == context; });
+}
+
+void drop_device(int32_t device) {
+  drop([&](const Pool& pool) { return device < 0 || pool.device == device; });
+}
+
+void lock_for_fork() {
+  g_making.lock();
+  g_lock.lock();
+}
+
+// The parent's contexts are of no use to the child.
+void unlock_after_fork(bool is_child) {
+  if (is_child) memset(static_cast<void*>(g_pools), 0, sizeof g_pools);
+  g_lock.unlock_after_fork(is_child);
+  g_making.unlock_after_fork(is_child);
+}
+
+const ShadowApi kApi = {start,        prepare,     begin,         compare,          work,
+                        drop_context, drop_device, lock_for_fork, unlock_after_fork};
+
+}  // namespace
+}  // namespace fibshim
+
+extern "C" __attribute__((visibility("default"))) const fibshim::ShadowApi* fibshadow_api(
+    uint32_t version) {
+  return version == fibshim::kShadowApiVersion ? &fibshim::kApi : nullptr;
+}

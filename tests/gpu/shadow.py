@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Shadow checks under PyTorch, on a real GPU: what the host gets, what they find, what they cost.
+
+    shadow.py                                  everything; this very program runs the parts below under the shim
+    shadow.py work [--graph] [--seconds N]     norms and softmax of many shapes; prints a digest of all results as JSON
+    shadow.py time                             what one launch costs the thread that makes it, in microseconds
+"""
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from counters import BUILD, SHIM, read_stats
+from report import Report
+
+CONFIG = os.path.join(BUILD, "config", "pytorch")
+ROUNDS = 40
+SECONDS = float(os.environ.get("SHADOW_SECONDS", "20"))  # of checks at 1/1 without a fault
+
+
+# ---- the work, under the shim
+
+
+def operations(torch, F, round_number):
+    """Those of one round: other shapes and values each time."""
+    generator = torch.Generator(device="cuda").manual_seed(round_number)
+
+    def values(*shape):
+        return torch.randn(*shape, generator=generator, device="cuda").to(torch.bfloat16)
+
+    rows = (1, 3, 7, 64, 129, 1000, 2048)[round_number % 7]
+    hidden = (4096, 2048, 128)[round_number % 3]
+    x, w = values(rows, hidden), values(hidden)
+    y, scale, bias = values(rows, 768), values(768), values(768)
+    logits = values(min(rows, 64), 32000)
+    return (lambda: F.rms_norm(x, (hidden,), w, 1e-6),
+            lambda: F.layer_norm(y, (768,), scale, bias, 1e-5),
+            lambda: torch.softmax(logits, -1))
+
+
+def work(uses_graph, seconds):
+    import torch
+    import torch.nn.functional as F
+
+    digest = hashlib.sha256()
+    launches = 0
+    begun = time.monotonic()
+    round_number = 0
+    while round_number < ROUNDS or time.monotonic() - begun < seconds:
+        for operation in operations(torch, F, round_number % ROUNDS):
+            result = operation()
+            launches += 1
+            if round_number < ROUNDS:
+                digest.update(result.view(torch.int16).cpu().numpy().tobytes())
+        round_number += 1
+    replays = 0
+    if uses_graph:
+        x = torch.randn(64, 4096, device="cuda", dtype=torch.bfloat16)
+        w = torch.randn(4096, device="cuda", dtype=torch.bfloat16)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = F.rms_norm(x, (4096,), w, 1e-6)
+        for _ in range(20):
+            graph.replay()
+            F.rms_norm(x, (4096,), w, 1e-6)
+            launches += 1
+        torch.cuda.synchronize()
+        replays = 20
+        assert bool(torch.isfinite(y.float()).all())
+    torch.cuda.synchronize()
+    print(json.dumps({"digest": digest.hexdigest(), "launches": launches, "replays": replays}))
+
+
+def measure():
+    import torch
+
+    x = torch.randn(1, 4096, device="cuda", dtype=torch.bfloat16)
+    w = torch.randn(4096, device="cuda", dtype=torch.bfloat16)
+    norm = torch.ops.aten._fused_rms_norm
+    times, late = [], []
+    for _ in range(60):
+        torch.cuda.synchronize()
+        begun = time.perf_counter_ns()
+        for _ in range(500):
+            norm(x, (4096,), w, 1e-6)
+        times.append((time.perf_counter_ns() - begun) / 500e3)
+    for _ in range(20000):
+        begun = time.perf_counter_ns()
+        norm(x, (4096,), w, 1e-6)
+        late.append((time.perf_counter_ns() - begun) / 1e3)
+        if len(late) % 500 == 0:
+            torch.cuda.synchronize()
+    times.sort()
+    late.sort()
+    print(json.dumps({"median_us": times[len(times) // 2], "p99_us": late[len(late) * 99 // 100]}))
+
+
+# ---- runs of it
+
+
+def run(part, config=CONFIG, **settings):
+    """The part's JSON, the counters, and what the shim said."""
+    with tempfile.TemporaryDirectory() as stats:
+        environment = dict(os.environ, FIBSHIM_STATS_DIR=stats, **settings)
+        environment.pop("LD_PRELOAD", None)
+        if config is not None:
+            environment.update(LD_PRELOAD=SHIM, FIBSHIM_CONFIG=config)
+        done = subprocess.run([sys.executable, os.path.abspath(__file__), *part], env=environment, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if done.returncode != 0:
+            print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+            done.check_returncode()
+        said = [line for line in done.stderr.splitlines() if line.startswith("fibshim[")]
+        counts = read_stats(stats) if config is not None else None
+        return json.loads(done.stdout.splitlines()[-1]), counts, said
+
+
+def sums(counts):
+    """(checks, mismatches, not checked by reason, outcomes)"""
+    missed, outcomes = {}, {}
+    for one in counts["shadow"]:
+        for reason, count in one["not_checked"].items():
+            if count:
+                missed[reason] = missed.get(reason, 0) + count
+    for one in counts["counters"]:
+        if one["outcome"] != "untracked":
+            outcomes[one["outcome"]] = outcomes.get(one["outcome"], 0) + one["count"]
+    return (sum(one["checks"] for one in counts["shadow"]), sum(one["mismatches"] for one in counts["shadow"]),
+            missed, outcomes)
+
+
+def wrong_config(folder):
+    """A copy of the folder whose rmsnorm_h4096 leaves the last row of several unwritten."""
+    copy = os.path.join(folder, "wrong")
+    shutil.copytree(CONFIG, copy)
+    for place, _, names in os.walk(copy):
+        for name in names:
+            if name != "fibshim_rmsnorm_h4096.json":
+                continue
+            with open(os.path.join(place, name)) as file:
+                solution = json.load(file)
+            solution["launch"]["grid"][0] = "max(1, (%s) - 1)" % solution["launch"]["grid"][0]
+            with open(os.path.join(place, name), "w") as file:
+                json.dump(solution, file)
+    subprocess.run(["chmod", "-R", "go-w", copy], check=True)
+    return copy
+
+
+def main():
+    report = Report("shadow.py")
+
+    def holds(name, condition, found=""):
+        report.check(name, [] if condition else [f"found {found}"])
+
+    plain, _, _ = run(["work"], config=None)
+
+    checked, counts, said = run(["work"], FIBSHIM_SHADOW="1/1")
+    checks, mismatches, missed, outcomes = sums(counts)
+    print(f"at 1/1: {checks} checks, {mismatches} mismatches, not checked: {missed}, outcomes: {outcomes}")
+    for one in counts["shadow"]:
+        if one["mismatches"] or one["largest_difference"] > 0.1:
+            print("  ", one["definition"], one["shape"], one["mismatches"], one["largest_difference"])
+    holds("at 1/1 all results are the original's, bit for bit", checked["digest"] == plain["digest"])
+    holds("at 1/1 every launch that a pattern knows runs the original",
+                 outcomes.get("shadowed") == checked["launches"] and "hit" not in outcomes)
+    holds("at 1/1 most are compared", checks > 0.9 * checked["launches"])
+    holds("at 1/1 no mismatch is found in what is shipped", mismatches == 0 and not said)
+
+    for rate, seconds in (("1/100", SECONDS / 2), ("1/1", SECONDS)):
+        done, counts, said = run(["work", "--graph", "--seconds", str(seconds)], FIBSHIM_SHADOW=rate)
+        checks, mismatches, missed, outcomes = sums(counts)
+        print(f"at {rate}, {seconds:g} s: {done['launches']} launches, {checks} checks, not checked: {missed}, "
+              f"outcomes: {outcomes}")
+        holds(f"at {rate} with a graph, {seconds:g} s: checks, and no mismatch",
+                     checks > 0 and mismatches == 0 and not said)
+        holds(f"at {rate} the graph's node is a hit", outcomes.get("hit", 0) >= 1)
+
+    with tempfile.TemporaryDirectory() as folder:
+        wrong = wrong_config(folder)
+        done, counts, said = run(["work"], config=wrong, FIBSHIM_SHADOW="1/1")
+        checks, mismatches, missed, outcomes = sums(counts)
+        holds("a wrong solution is found", mismatches > 0 and len(said) == 1 and "rmsnorm_h4096" in said[0])
+        print("  ", *said)
+        holds("and at 1/1 the host sees nothing of it", done["digest"] == plain["digest"])
+        done, counts, said = run(["work"], config=wrong, FIBSHIM_SHADOW="1/1", FIBSHIM_ON_MISMATCH="quarantine")
+        outcomes = sums(counts)[3]
+        holds("with quarantine it is left alone", outcomes.get("fallback_quarantined", 0) > 0)
+
+    for rate in ("off", "1/1000000000", "1/1000", "1/100", "1/1"):
+        took, _, _ = run(["time"], FIBSHIM_SHADOW=rate)
+        print(f"one launch at {rate}: median {took['median_us']:.3f} us, 99 of 100 within {took['p99_us']:.2f} us")
+    return report.finish()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["work"]:
+        work("--graph" in sys.argv, float(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 0)
+    elif sys.argv[1:2] == ["time"]:
+        measure()
+    else:
+        sys.exit(main())

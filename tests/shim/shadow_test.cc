@@ -1,0 +1,288 @@
+// Shadow checks (FIBSHIM_SHADOW): some launches run the original, and beside it the solution on copies, and what
+// both have written is compared. Planted faults are found, what is within the tolerance is not reported, and the host
+// sees the original's results.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/shim/preloaded_engine.h"
+#include "tests/support/text.h"
+
+namespace fibshim {
+namespace {
+
+using Json = nlohmann::json;
+
+Environment with_fault(const std::string& fault, Environment more) {
+  more["SIMCUDA_KERNELS"] = build_dir() + "/tests/data/libshadow_faults.so";
+  more["SHADOW_FAULT"] = fault;
+  return more;
+}
+
+// What one run of shadow_host came to.
+struct Shadowed {
+  EngineRun run;
+  Json shadow;  // stats: one entry for each shape
+
+  long sum(const std::string& key) const {
+    long sum = 0;
+    for (const Json& one : shadow) sum += one[key].get<long>();
+    return sum;
+  }
+  long not_checked() const {
+    long sum = 0;
+    for (const Json& one : shadow) {
+      for (const auto& [reason, count] : one["not_checked"].items()) sum += count.get<long>();
+    }
+    return sum;
+  }
+  long outcome(const std::string& name) const {
+    return run.outcome("torch-rms-norm-bf16 rmsnorm_h128 " + name);
+  }
+  std::string digest() const { return run.report.value("digest", ""); }
+};
+
+Shadowed run_host(const std::vector<std::string>& arguments, const Environment& environment,
+                  const std::string& config = pytorch_config()) {
+  const PreloadedEngine engine;
+  Shadowed out{exits(0, engine.run(arguments, config, environment, "shadow_host")), {}};
+  out.shadow = engine.stats()["shadow"];
+  return out;
+}
+
+TEST(Shadow, EachLaunchIsCheckedAtOneInOneAndTheHostSeesTheOriginalsResults) {
+  const Shadowed checked = run_host({"300"}, with_fault("two_ulps", {{"FIBSHIM_SHADOW", "1/1"}}));
+  EXPECT_EQ(checked.outcome("shadowed"), 300);
+  EXPECT_EQ(checked.outcome("hit"), 0);
+  EXPECT_EQ(checked.sum("checks"), 300);
+  EXPECT_GT(checked.sum("mismatches"), 290);
+  EXPECT_EQ(checked.not_checked(), 0);
+  const Shadowed plain = run_host({"300"}, with_fault("two_ulps", {{"FIBSHIM_MODE", "observe"}}));
+  EXPECT_EQ(checked.digest(), plain.digest());
+  EXPECT_TRUE(plain.shadow.empty());
+  // The fault is one that the host would see.
+  EXPECT_NE(run_host({"300"}, with_fault("two_ulps", {})).digest(), plain.digest());
+}
+
+TEST(Shadow, OneWarningNamesDefinitionShapeSolutionAndDifference) {
+  const Shadowed checked = run_host({"50"}, with_fault("just_beyond", {{"FIBSHIM_SHADOW", "1/1"}}));
+  ASSERT_EQ(checked.run.messages().size(), 1u) << checked.run.process.err;
+  const std::string message = checked.run.messages()[0];
+  for (const char* part : {"warn: rmsnorm_h128", "batch_size=", "fibshim_rmsnorm_h128", "1 of ",
+                           "the largest difference is"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+}
+
+TEST(Shadow, WhatIsRightIsNotReported) {
+  const Shadowed checked = run_host({"20000"}, with_fault("none", {{"FIBSHIM_SHADOW", "1/1"}}));
+  EXPECT_EQ(checked.sum("checks"), 20000);
+  EXPECT_EQ(checked.sum("mismatches"), 0);
+  EXPECT_EQ(checked.sum("wrong_elements"), 0);
+  EXPECT_TRUE(checked.run.messages().empty()) << checked.run.process.err;
+}
+
+// The interval is drawn: about one in so many.
+TEST(Shadow, ChecksAboutOneOfSoManyLaunches) {
+  const Shadowed checked = run_host({"20000"}, with_fault("none", {{"FIBSHIM_SHADOW", "1/100"}}));
+  EXPECT_GT(checked.outcome("shadowed"), 140);
+  EXPECT_LT(checked.outcome("shadowed"), 270);
+  EXPECT_EQ(checked.outcome("shadowed") + checked.outcome("hit"), 20000);
+  EXPECT_EQ(checked.sum("checks"), checked.outcome("shadowed"));
+}
+
+struct Fault {
+  const char* name;
+  long launches;         // within which it must be found at 1/1
+  bool is_found = true;  // within the tolerance: it must not be
+  bool is_often = true;  // in more than a tenth of the launches
+};
+constexpr Fault kFaults[] = {
+    {"wrong_for_one_shape", 400, true, false},
+    {"wrong_for_many_rows", 100},
+    {"wrong_for_one_row_alone", 400, true, false},
+    {"wrong_for_even_rows", 50},
+    {"one_row_in_a_thousand", 400, true, false},
+    {"nan", 1},
+    {"nan_everywhere", 1},
+    {"nan_in_the_last_element", 1},
+    {"nan_in_one_launch_of_ten", 10, true, false},
+    {"infinite", 1},
+    {"minus_infinite", 1},
+    {"just_beyond", 1},
+    {"just_beyond_everywhere", 1},
+    {"two_ulps", 20},
+    {"one_ulp", 2000, false},
+    {"just_within", 2000, false},
+    {"stale_read", 50},
+    {"stale_weight", 50},
+    {"stale_first_row", 50},
+    {"nothing_written", 50},
+    {"unwritten_tail", 50},
+    {"unwritten_last_element", 50},
+    {"unwritten_last_row", 50},
+    {"unwritten_first_row", 50},
+    {"unwritten_rstd", 50},
+    {"wrong_input_stride", 20},
+    {"wrong_output_stride", 20},
+    {"shifted", 1},
+    {"rows_exchanged", 20},
+    {"first_row_repeated", 20},
+    {"weight_ignored", 1},
+    {"weight_plus_one", 1},
+    {"sum_of_half_a_row", 1},
+    {"rstd_of_a_shorter_row", 1},
+    {"rstd_squared", 1},
+    {"eps_is_another", 1},
+    {"saturated", 20},
+    {"sign_lost", 1},
+    {"race", 200, true, false},
+    {"torn_write", 400, true, false},
+    {"wrong_in_place", 60},
+};
+static_assert(sizeof kFaults / sizeof kFaults[0] >= 30 + 2);
+
+std::string fault_name(const testing::TestParamInfo<Fault>& info) { return info.param.name; }
+
+class PlantedFault : public testing::TestWithParam<Fault> {
+ protected:
+  // After how many launches it was found: the solution is left alone from then on. 0: it was not.
+  static long launches_until_found(const Fault& fault, const std::string& rate, long launches) {
+    const Shadowed checked = run_host(
+        {std::to_string(launches)},
+        with_fault(fault.name, {{"FIBSHIM_SHADOW", rate}, {"FIBSHIM_ON_MISMATCH", "quarantine"}}));
+    EXPECT_EQ(checked.outcome("hit") + checked.outcome("shadowed") +
+                  checked.outcome("fallback_quarantined"),
+              launches);
+    if (checked.outcome("fallback_quarantined") == 0 && checked.sum("mismatches") == 0) return 0;
+    return checked.outcome("hit") + checked.outcome("shadowed");
+  }
+};
+
+TEST_P(PlantedFault, IsFound) {
+  const Fault& fault = GetParam();
+  const long at_all = launches_until_found(fault, "1/1", fault.launches + 100);
+  RecordProperty("one_in_1", std::to_string(at_all));
+  if (!fault.is_found) {
+    EXPECT_EQ(at_all, 0) << "reported, though it is within the tolerance";
+    return;
+  }
+  EXPECT_GT(at_all, 0);
+  // A check is known when the next begins.
+  EXPECT_LE(at_all, fault.launches + 2);
+  const long at_100 = launches_until_found(fault, "1/100", fault.is_often ? 4000 : 8000);
+  RecordProperty("one_in_100", std::to_string(at_100));
+  if (fault.is_often) {
+    EXPECT_GT(at_100, 0);
+  }
+  printf("%-28s found after %ld launches at 1/1, %ld at 1/100\n", fault.name, at_all, at_100);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shadow, PlantedFault, testing::ValuesIn(kFaults), fault_name);
+
+TEST(Shadow, AMismatchLeavesTheSolutionAloneWhereThatIsAskedFor) {
+  const Environment environment =
+      with_fault("nan", {{"FIBSHIM_SHADOW", "1/1"}, {"FIBSHIM_ON_MISMATCH", "quarantine"}});
+  const Shadowed checked = run_host({"100"}, environment);
+  EXPECT_GE(checked.outcome("shadowed"), 1);
+  EXPECT_LE(checked.outcome("shadowed"), 3);
+  EXPECT_EQ(checked.outcome("shadowed") + checked.outcome("fallback_quarantined"), 100);
+  ASSERT_EQ(checked.run.messages().size(), 1u) << checked.run.process.err;
+  EXPECT_NE(checked.run.messages()[0].find("it is left alone"), std::string::npos);
+}
+
+// A folder's settings, and those of single definitions.
+TEST(Shadow, FoldersSayHowManyLaunchesAreChecked) {
+  struct Case {
+    const char* settings;
+    const char* environment;
+    long shadowed;  // of 50
+  };
+  for (const Case& one : {
+           Case{R"({"shadow": "1/1"})", "", 50},
+           Case{R"({"shadow": "off"})", "", 0},
+           Case{R"({"definitions": {"rmsnorm_*": {"shadow": "1/1"}}})", "", 50},
+           Case{R"({"shadow": "1/1", "definitions": {"rmsnorm_h128": {"shadow": "off"}}})", "", 0},
+           Case{R"({"shadow": "1/1"})", "off", 0},
+           Case{R"({"definitions": {"rmsnorm_h128": {"shadow": "off"}}})", "1/1", 50},
+       }) {
+    SCOPED_TRACE(one.settings);
+    const std::string config = copy_of_pytorch_config();
+    std::ofstream(config + "/fibshim.json") << one.settings;
+    Environment environment = with_fault("none", {});
+    if (*one.environment != 0) environment["FIBSHIM_SHADOW"] = one.environment;
+    EXPECT_EQ(run_host({"50"}, environment, config).outcome("shadowed"), one.shadowed);
+  }
+}
+
+TEST(Shadow, WhatCannotBeCheckedIsCountedAndTheOriginalRuns) {
+  const Shadowed plain = run_host({"60"}, with_fault("two_ulps", {{"FIBSHIM_MODE", "observe"}}));
+  // Rows of 256 bytes: of more than half of the launches more than 64k cannot be, of all of them less.
+  const std::string config = copy_of_pytorch_config();
+  edit_file(find_file(config, "torch-rms-norm-bf16.json"),
+            R"("rstd": {"arg": 6, "dtype": "float32", "layout": [["batch_size", 1]]})",
+            R"("rstd": {"arg": 6, "dtype": "float32"})");
+  const Shadowed unknown =
+      run_host({"60"}, with_fault("two_ulps", {{"FIBSHIM_SHADOW", "1/1"}}), config);
+  EXPECT_EQ(unknown.outcome("shadowed"), 60);
+  EXPECT_EQ(unknown.sum("checks"), 0);
+  ASSERT_FALSE(unknown.shadow.empty());
+  EXPECT_EQ(unknown.not_checked(), 60);
+  EXPECT_GT(unknown.shadow[0]["not_checked"]["extent"], 0);
+  EXPECT_EQ(unknown.digest(), plain.digest());
+  // No memory.
+  const Shadowed short_of_memory = run_host(
+      {"60"},
+      with_fault("two_ulps", {{"FIBSHIM_SHADOW", "1/1"}, {"SIMCUDA_FAIL", "cuMemHostRegister=2"}}));
+  EXPECT_EQ(short_of_memory.not_checked(), 60);
+  EXPECT_GT(short_of_memory.shadow[0]["not_checked"]["memory"], 0);
+  EXPECT_EQ(short_of_memory.digest(), plain.digest());
+  // The solution cannot be launched.
+  const Shadowed failing =
+      run_host({"60"}, with_fault("two_ulps", {{"FIBSHIM_SHADOW", "1/1"},
+                                               {"SIMCUDA_FAIL", "cuLaunchKernel:rmsnorm_*=1"}}));
+  EXPECT_EQ(failing.not_checked(), 60);
+  EXPECT_GT(failing.shadow[0]["not_checked"]["launch"], 0);
+  EXPECT_EQ(failing.digest(), plain.digest());
+}
+
+// Captured launches become nodes as they are; eager ones beside them are checked.
+TEST(Shadow, NothingOfItIsCaptured) {
+  const Shadowed checked = run_host({"200", "4"}, with_fault("none", {{"FIBSHIM_SHADOW", "1/1"}}));
+  EXPECT_EQ(checked.outcome("shadowed"), 150);
+  EXPECT_EQ(checked.sum("checks") + checked.not_checked(), 150);
+  EXPECT_EQ(checked.sum("mismatches"), 0);
+  EXPECT_EQ(checked.outcome("hit"), 50);
+}
+
+// `fibshim shadow` reaches a process that runs: decisions that it has made, too.
+TEST(Shadow, ARunningProcessIsToldHowManyLaunchesToCheck) {
+  const PreloadedEngine engine;
+  PausedEngine paused(engine.environment(pytorch_config()), {"--hidden=128"});
+  const auto tell = [&](const std::vector<std::string>& arguments) {
+    std::vector<std::string> command = {build_dir() + "/bin/fibshim", "shadow", "--json"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return run_process(command, {{"FIBSHIM_STATS_DIR", engine.stats_dir()}});
+  };
+  EXPECT_EQ(tell({"1/0"}).exit_code, 2);
+  EXPECT_EQ(tell({"often"}).exit_code, 2);
+  EXPECT_EQ(tell({"1/1", "--definition", "softmax_*"}).exit_code, 0);
+  const ProcessResult told = tell({"1/1", "--definition", "rmsnorm_*"});
+  EXPECT_EQ(told.exit_code, 0) << told.err;
+  const Json answer = Json::parse(told.out, nullptr, false);
+  ASSERT_EQ(answer["processes"].size(), 1u) << told.out;
+  EXPECT_EQ(answer["processes"][0]["state"], "done");
+  (void)paused.resume();
+  std::map<std::string, long> counts;
+  const Json stats = engine.stats();
+  for (const Json& one : stats["counters"]) {
+    counts[one["outcome"].get<std::string>()] += one["count"].get<long>();
+  }
+  // Three threads have made 40 launches each before.
+  EXPECT_EQ(counts["hit"], 120);
+  EXPECT_EQ(counts["shadowed"], 180);
+}
+
+}  // namespace
+}  // namespace fibshim
