@@ -15,6 +15,7 @@
 #include "tools/commands/move_options.h"
 #include "tools/counters/control.h"
 #include "tools/counters/launch_groups.h"
+#include "tools/counters/shadow_counts.h"
 #include "tools/counters/step_times.h"
 #include "tools/base/folder_list.h"
 
@@ -44,6 +45,7 @@ struct Look {
   ProcessCounters process;
   LaunchNumbers all, hits;
   uint64_t errors = 0;
+  uint64_t mismatches = 0;  // that shadow checks have found
   std::vector<StepTimes> steps;
 };
 using Looks = std::map<uint64_t, Look>;  // by pid
@@ -180,6 +182,9 @@ class Rollout {
         const auto hits = group.outcomes.find(static_cast<uint32_t>(Outcome::hit));
         if (hits != group.outcomes.end()) look.hits.add(hits->second);
       }
+      for (const auto& [key, numbers] : shadow_sums_of({look.process})) {
+        look.mismatches += numbers.mismatches;
+      }
       look.steps = read_step_times(folder_.get(), known.file);
       out.emplace(known.pid, std::move(look));
     }
@@ -195,6 +200,9 @@ class Rollout {
       if (found == now.end()) return fmt::format("process {} has ended", process.pid);
       if (found->second.process.folder.swap_count != then->second.process.folder.swap_count) {
         return fmt::format("process {} was moved by somebody else", process.pid);
+      }
+      if (found->second.mismatches > then->second.mismatches) {
+        return fmt::format("process {}: shadow checks found a solution wrong", process.pid);
       }
       const uint64_t errors = found->second.errors - then->second.errors;
       const auto before = watched_before_.find(process.pid);
