@@ -20,12 +20,12 @@ CUresult ExecChange::plan_kernel(CUgraphNode node, const NodeParams& params) {
   if (exec_ == nullptr) return CUDA_SUCCESS;
   index_ = find_host_node(exec_->host_nodes, node);
   if (index_ == SIZE_MAX) return CUDA_SUCCESS;
-  const KernelNode& known = exec_->nodes[index_];
+  KernelNode& known = exec_->nodes[index_];
   const CUgraphNode attributed = known.kept == nullptr ? node : known.kept;
   if (exec_->is_in_place) {
-    plan_in_exec(attributed, params, &planned_);
+    plan_in_exec(attributed, params, &known.facts, &planned_);
   } else {
-    plan_copied_node(attributed, params, &planned_);
+    plan_copied_node(attributed, params, &known.facts, &planned_);
   }
   const LaunchPlan& launch = planned_.plan.launch;
   if (launch.action != LaunchAction::fail) return CUDA_SUCCESS;
