@@ -213,7 +213,8 @@ CUresult ExecUpdate::finish(CUresult result) {
   bool is_told = true;
   for (size_t i = 0; was_disabled && i < exec_->host_nodes.count(); ++i) {
     const HostNode& node = exec_->host_nodes[i];
-    unsigned is_enabled = 1;
+    // Of a graph that is gone it does not tell: then as before.
+    unsigned is_enabled = survey_.nodes[node.index].is_disabled ? 0 : 1;
     is_told = is_told && get_enabled != nullptr &&
               get_enabled(exec_->host, node.node, &is_enabled) == CUDA_SUCCESS;
     exec_->nodes[node.index].is_disabled = is_enabled == 0;
