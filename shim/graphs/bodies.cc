@@ -33,7 +33,8 @@ void count_body_node(CUgraphNode node) {
   NodeParams params;
   PlannedNode planned;
   if (!read_kernel(node, &params)) return;
-  plan_copied_node(node, params, &planned);
+  NodeFacts facts = {};
+  plan_copied_node(node, params, &facts, &planned);
   CounterIndex counter = planned.plan.counter;
   if (counter == kNoCounter) return;
   if (planned.is_redirect() || planned.plan.launch.action == LaunchAction::fail) {

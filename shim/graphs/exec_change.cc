@@ -7,6 +7,11 @@
 #include "shim/launch/eager_plan.h"
 
 namespace fibshim {
+namespace {
+
+constexpr char kSetAfterUpdate[] = "a node of it is set after it took over another graph";
+
+}  // namespace
 
 ExecChange::ExecChange(CUgraphExec handle) : exec_(find_exec(handle)) {
   if (exec_ != nullptr) exec_->lock.lock();
@@ -20,12 +25,15 @@ CUresult ExecChange::plan_kernel(CUgraphNode node, const NodeParams& params) {
   if (exec_ == nullptr) return CUDA_SUCCESS;
   index_ = find_host_node(exec_->host_nodes, node);
   if (index_ == SIZE_MAX) return CUDA_SUCCESS;
-  const KernelNode& known = exec_->nodes[index_];
-  const CUgraphNode attributed = known.kept == nullptr ? node : known.kept;
+  KernelNode& known = exec_->nodes[index_];
+  const bool is_own = known.kept == nullptr || exec_->is_updated;
+  const CUgraphNode attributed = is_own ? node : known.kept;
+  NodeFacts own_facts = {};
+  NodeFacts* const facts = exec_->is_updated ? &own_facts : &known.facts;
   if (exec_->is_in_place) {
-    plan_in_exec(attributed, params, &planned_);
+    plan_in_exec(attributed, params, facts, &planned_);
   } else {
-    plan_copied_node(attributed, params, &planned_);
+    plan_copied_node(attributed, params, facts, &planned_);
   }
   const LaunchPlan& launch = planned_.plan.launch;
   if (launch.action != LaunchAction::fail) return CUDA_SUCCESS;
@@ -51,6 +59,7 @@ bool ExecChange::follow_kernel(Variant* variant, const NodeParams& params) {
 void ExecChange::set_kernel(const NodeParams& params) {
   if (exec_ == nullptr) return;
   if (index_ == SIZE_MAX) return leave("a node of another graph than its own is set in it");
+  if (exec_->is_updated) leave(kSetAfterUpdate);
   const KernelNode& known = exec_->nodes[index_];
   const CounterIndex counter = planned_.plan.counter;
   Variant* const running = exec_->running.load(std::memory_order_relaxed);
@@ -104,11 +113,13 @@ void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
   const size_t index = find_host_node(exec_->host_nodes, node);
   if (index == SIZE_MAX) {
     // A copy or a fill: those that are made anew must know.
-    exec_->has_switched_others |= exec_->originals == nullptr;
-    return set_other(
+    set_other(
         node, [&](CUgraphNode kept) { return remember_switch(kept, is_enabled); },
         [&](CUgraphExec exec, CUgraphNode copy) { return set_in(exec, copy, is_enabled ? 1 : 0); });
+    exec_->has_switched_others |= exec_->originals == nullptr;
+    return;
   }
+  if (exec_->is_updated) leave(kSetAfterUpdate);
   KernelNode& known = exec_->nodes[index];
   if (known.is_disabled == !is_enabled) return;
   known.is_disabled = !is_enabled;

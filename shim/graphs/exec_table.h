@@ -45,8 +45,9 @@ struct Exec {
   Block<uintptr_t> owners;  // modules and libraries that its kernels die with; 0: one is not known
   CUgraph originals;        // a copy of the host's graph; null: none is kept
   bool is_in_place;         // the host's own exec holds replacements
-  bool
-      has_switched_others;  // nodes that are no kernels may be disabled in the host's, and which is not known
+  bool is_updated;          // it has taken over a graph whose nodes are not those that it goes by
+  // Nodes that are no kernels may be disabled in the host's, and which is not known.
+  bool has_switched_others;
   bool
       has_set_nodes;  // by the host, after it was instantiated: what was known of them may not hold
   bool

@@ -61,7 +61,7 @@ bool rewrite_kernel(const Originals& originals, const CopiedKernel& kernel, size
   NodeParams params;
   if (!read_kernel(originals.nodes[index].kept, &params)) return false;
   PlannedNode planned;
-  plan_copied_node(originals.nodes[index].kept, params, &planned);
+  plan_copied_node(originals.nodes[index].kept, params, &originals.nodes[index].facts, &planned);
   if (planned.is_redirect() && is_refused) {
     refuse_node(&planned.plan, Outcome::fallback_refused);
     memset(&planned.shape, 0, sizeof planned.shape);

@@ -201,6 +201,11 @@ CUresult ExecUpdate::finish(CUresult result) {
   }();
   drop_originals(exec_);
   take_survey(&survey_, exec_);
+  // The driver goes on by the nodes of the graph that it was made from. How it pairs them with these it does not say:
+  // most likely in their order, which is enough to count by.
+  exec_->host_nodes.swap(survey_.host_nodes);
+  if (exec_->host_nodes.count() != exec_->nodes.count()) (void)exec_->host_nodes.allocate(0);
+  exec_->is_updated = true;
   exec_->is_fixed = false;  // its kernels are others now
   (void)exec_->disabled_others.allocate(0);
   // What the driver makes of disabled nodes at an update is its own: it is asked.
@@ -208,7 +213,8 @@ CUresult ExecUpdate::finish(CUresult result) {
   bool is_told = true;
   for (size_t i = 0; was_disabled && i < exec_->host_nodes.count(); ++i) {
     const HostNode& node = exec_->host_nodes[i];
-    unsigned is_enabled = 1;
+    // Of a graph that is gone it does not tell: then as before.
+    unsigned is_enabled = survey_.nodes[node.index].is_disabled ? 0 : 1;
     is_told = is_told && get_enabled != nullptr &&
               get_enabled(exec_->host, node.node, &is_enabled) == CUDA_SUCCESS;
     exec_->nodes[node.index].is_disabled = is_enabled == 0;

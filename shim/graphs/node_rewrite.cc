@@ -32,12 +32,21 @@ void shape_node(const NodeAttributes& attributes, PlannedNode* out) {
 
 }  // namespace
 
-void plan_copied_node(CUgraphNode kept, const NodeParams& params, PlannedNode* out) {
+const NodeAttributes& attributes_of(CUgraphNode node, NodeFacts* facts) {
+  if (!facts->has_attributes) facts->attributes = attributes_of(node);
+  facts->has_attributes = true;
+  return facts->attributes;
+}
+
+void plan_copied_node(CUgraphNode kept, const NodeParams& params, NodeFacts* facts,
+                      PlannedNode* out) {
   memset(&out->shape, 0, sizeof out->shape);
   NodeAttributes attributes = {};
-  if (is_tracked_kernel(handle_of(params))) attributes = attributes_of(kept);
+  if (is_tracked_kernel(handle_of(params))) attributes = attributes_of(kept, facts);
   if (plan_node(params, attributes.cluster, &out->plan) != LaunchAction::redirect) return;
-  const NodeEdges edges = edges_of(kept);
+  if (!facts->has_edges) facts->edges = edges_of(kept);
+  facts->has_edges = true;
+  const NodeEdges& edges = facts->edges;
   if (!edges.is_known || edges.has_other_ports) {
     return refuse_node(&out->plan, Outcome::fallback_refused);
   }
@@ -46,8 +55,8 @@ void plan_copied_node(CUgraphNode kept, const NodeParams& params, PlannedNode* o
       edges.begins_early && !solution_of(out->plan).may_begin_early() ? 1 : 0;
 }
 
-void shape_replacement(CUgraphNode kept, PlannedNode* planned) {
-  shape_node(attributes_of(kept), planned);
+void shape_replacement(const NodeAttributes& kept, PlannedNode* planned) {
+  shape_node(kept, planned);
 }
 
 bool rewrite_node(CUgraph graph, CUgraphNode copy, const PlannedNode& planned) {

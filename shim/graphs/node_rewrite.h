@@ -34,11 +34,21 @@ struct PlannedNode {
 
 bool read_kernel(CUgraphNode node, NodeParams* params);
 
+// What nobody changes of a node of a kept graph, read at first need: each is several driver calls.
+struct NodeFacts {
+  NodeAttributes attributes;
+  NodeEdges edges;
+  bool has_attributes;
+  bool has_edges;
+};
+const NodeAttributes& attributes_of(CUgraphNode node, NodeFacts* facts);
+
 // Plans what `params` put into the node `kept` of the originals' graph.
-void plan_copied_node(CUgraphNode kept, const NodeParams& params, PlannedNode* out);
+void plan_copied_node(CUgraphNode kept, const NodeParams& params, NodeFacts* facts,
+                      PlannedNode* out);
 
 // What a redirect that is planned changes of the node beside its parameters.
-void shape_replacement(CUgraphNode kept, PlannedNode* planned);
+void shape_replacement(const NodeAttributes& kept, PlannedNode* planned);
 
 // Makes `copy`, a node of `graph` that holds the original, what was planned. False: the driver refuses, and the copy
 // of the graph is of no more use.

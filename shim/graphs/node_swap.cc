@@ -30,8 +30,8 @@ bool set_params(CUgraphNode node, const NodeParams& params) {
 
 }  // namespace
 
-void plan_in_exec(CUgraphNode node, const NodeParams& params, PlannedNode* out) {
-  plan_copied_node(node, params, out);
+void plan_in_exec(CUgraphNode node, const NodeParams& params, NodeFacts* facts, PlannedNode* out) {
+  plan_copied_node(node, params, facts, out);
   if (out->is_redirect() && !has_plain_shape(*out)) {
     refuse_node(&out->plan, Outcome::fallback_graph);
   }
@@ -44,9 +44,10 @@ void NodeSwap::replace(CUgraph graph, Survey* survey) {
   (void)for_each_kernel(graph, &has_uncopied, [&](CUgraph, CUgraphNode node) {
     NodeParams params;
     const size_t at = index++;
+    NodeFacts* const facts = &survey->nodes[at].facts;
     if (!read_kernel(node, &params)) return true;
     PlannedNode planned;
-    plan_in_exec(node, params, &planned);
+    plan_in_exec(node, params, facts, &planned);
     survey->counters[at] = planned.plan.counter;
     if (!planned.is_redirect()) return true;
     if (params.kernelParams == nullptr && planned.plan.launch.record->param_count != 0) {
@@ -74,7 +75,7 @@ void NodeSwap::replace(CUgraph graph, Survey* survey) {
     kept->params = params;
     kept->params.kernelParams = record.param_count == 0 ? nullptr : pointers;
     kept->params.extra = nullptr;
-    plan_in_exec(node, kept->params, &planned);  // now with arguments in the copy
+    plan_in_exec(node, kept->params, facts, &planned);  // now with arguments in the copy
     if (planned.is_redirect() && set_params(node, planned.plan.params)) {
       kept->next = kept_;
       kept_ = kept;

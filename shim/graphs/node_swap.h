@@ -25,6 +25,6 @@ class NodeSwap {
 };
 
 // The same for parameters that the host sets in an exec. Within a read section.
-void plan_in_exec(CUgraphNode node, const NodeParams& params, PlannedNode* out);
+void plan_in_exec(CUgraphNode node, const NodeParams& params, NodeFacts* facts, PlannedNode* out);
 
 }  // namespace fibshim

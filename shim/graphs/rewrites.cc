@@ -146,7 +146,8 @@ class Absorption {
       const CUgraphNode kept = originals_.nodes[kernel].kept;
       if (!read_kernel(kept, &members[i].params)) return false;
       members[i].record = records_[kernel];
-      memcpy(members[i].cluster, attributes_of(kept).cluster, sizeof members[i].cluster);
+      memcpy(members[i].cluster, attributes_of(kept, &originals_.nodes[kernel].facts).cluster,
+             sizeof members[i].cluster);
     }
     return read_call(generation_, rewrite, members, call);
   }
@@ -215,9 +216,10 @@ class Absorption {
     PlannedNode planned;
     const CUgraphNode kept = originals_.nodes[holder.kernel].kept;
     if (!read_kernel(kept, &params)) return false;
-    plan_copied_node(kept, params, &planned);
+    NodeFacts* const facts = &originals_.nodes[holder.kernel].facts;
+    plan_copied_node(kept, params, facts, &planned);
     const LaunchPlan& launch = planned.plan.launch;
-    if (!holds_for_node(launch, params, attributes_of(kept).cluster)) return false;
+    if (!holds_for_node(launch, params, attributes_of(kept, facts).cluster)) return false;
     const Binding* const binding = find_binding(*launch.candidate);
     if (binding == nullptr) return false;
     const ArgumentMap* const arguments = snapshot_.begin(binding->arguments);
@@ -327,7 +329,8 @@ class Absorption {
     for (uint32_t i = 0; i < rewrite.member_count; ++i) {
       nodes[i] = kernels_[kernel_at(instance.nodes[i])].node;
     }
-    shape_replacement(originals_.nodes[first].kept, planned);
+    shape_replacement(attributes_of(originals_.nodes[first].kept, &originals_.nodes[first].facts),
+                      planned);
     planned->shape.runs_in = first + 1;
     if (!rewrite_node(copy_, nodes[0], *planned) ||
         !merge_nodes(copy_, nodes, rewrite.member_count)) {

@@ -38,8 +38,7 @@ bool survey_node(CUgraphNode node, size_t index, Survey* survey) {
   NodeParams params;
   if (!read_kernel(node, &params)) return false;
   PlannedNode planned;
-  plan_copied_node(node, params, &planned);
-  survey->nodes[index] = {};
+  plan_copied_node(node, params, &survey->nodes[index].facts, &planned);
   survey->host_nodes[index] = {node, static_cast<uint32_t>(index)};
   survey->counters[index] = planned.plan.counter;
   const LaunchPlan& launch = planned.plan.launch;

@@ -12,6 +12,7 @@ struct KernelNode {
   CUgraphNode kept;  // its copy among the originals; null: there is none
   bool is_certain;   // false: that copy may be another's (for_each_copied_kernel)
   bool is_disabled;  // in the exec
+  NodeFacts facts;   // of its copy, and of the host's node
 };
 
 struct VariantNode {

@@ -67,7 +67,7 @@ const Row kRows[] = {
     {"ExecSurvivesFailures", {"exec_survives_failures"}, 0, kFaults},
     {"RewriteRunsAsOne", {"rewrite_runs_as_one"}, 0, kAsksWhatRan},
     {"RewriteNeedsItsTies", {"rewrite_needs_its_ties"}, 0},
-    {"RewriteNeedsProof", {"rewrite_needs_proof"}, 0},
+    {"RewriteNeedsProof", {"rewrite_needs_proof"}, 0, "a kernel leaves its mark elsewhere"},
     {"RewriteSharesAWorkspace", {"rewrite_shares_a_workspace"}, 0},
     {"RewriteKeepsTheOrder", {"rewrite_keeps_the_order"}, 0, kAsksWhatRan},
     {"RewriteAmongProgrammaticEdges", {"rewrite_among_programmatic_edges"}, 0, kAsksWhatRan},

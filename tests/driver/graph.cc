@@ -193,7 +193,7 @@ CUresult set_any(Node& node, CUgraphNodeParams& params) {
   }
 }
 
-// Lock held. The exec's own node for one of the graph it was made from.
+// Lock held. The exec's own node for one of the graph it was made from, whichever it has taken over since.
 Node* copy_of(const GraphExec& exec, CUgraphNode handle) {
   Node* source = find_node(handle);
   if (source == nullptr) return nullptr;
@@ -336,7 +336,7 @@ CUgraphExecUpdateResult compare(const Graph& exec, const Graph& graph, const Nod
 }
 
 // Lock held.
-void take_params(Graph& exec, const Graph& graph, NodeCopies* copies) {
+void take_params(Graph& exec, const Graph& graph) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     Node& to = *exec.nodes[i];
     Node& from = *graph.nodes[i];
@@ -347,8 +347,7 @@ void take_params(Graph& exec, const Graph& graph, NodeCopies* copies) {
     to.memcpy_params = from.memcpy_params;
     to.host_params = from.host_params;
     to.event = from.event;
-    (*copies)[&from] = {from.generation, &to};
-    if (to.child != nullptr) take_params(*to.child, *from.child, copies);
+    if (to.child != nullptr) take_params(*to.child, *from.child);
   }
 }
 
@@ -364,7 +363,7 @@ CUresult update_exec(CUgraphExec exec_handle, CUgraph graph_handle, CUgraphNode*
   if (error_node != nullptr)
     *error_node = reinterpret_cast<CUgraphNode>(const_cast<Node*>(culprit));
   if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-  take_params(*exec->graph, *graph, &exec->copies);
+  take_params(*exec->graph, *graph);
   return CUDA_SUCCESS;
 }
 

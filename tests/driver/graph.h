@@ -16,7 +16,7 @@ inline GraphExec* find_exec(CUgraphExec handle) {
 
 // Everything below: lock held.
 
-// The exec's own node for one of the graph that it was made from, or last updated from; null for any other.
+// The exec's own node for one of the graph that it was made from; null for any other.
 Node* node_of(CUgraphExec handle, CUgraphNode node);
 
 // Makes a node, lets `fill` set it up, and takes it back when something is wrong.

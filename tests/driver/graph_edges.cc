@@ -48,8 +48,10 @@ std::vector<Edge> edges_of(const Graph& graph) {
 
 std::vector<Edge> edges_out_of(const Node& node) {
   std::vector<Edge> out;
-  for (const Edge& edge : edges_of(*node.graph))
-    if (edge.from == &node) out.push_back(edge);
+  for (Node* after : node.graph->nodes)
+    for (size_t i = 0; i < after->dependencies.size(); ++i)
+      if (after->dependencies[i] == &node)
+        out.push_back({after->dependencies[i], after, after->dependency_data[i]});
   return out;
 }
 

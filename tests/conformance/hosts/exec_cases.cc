@@ -155,7 +155,7 @@ GPU_CASE(exec_update_keeps_what_is_disabled) {
     OK(cuda().cuGraphExecUpdate_v2(executable.get(), graphs[i].get(), &info));
   }
   unsigned is_enabled = 1;
-  OK(cuda().cuGraphNodeGetEnabled(executable.get(), fills[2], &is_enabled));
+  OK(cuda().cuGraphNodeGetEnabled(executable.get(), fills[0], &is_enabled));
   executable.run(gpu);
   uint32_t value = 0;
   OK(cuda().cuMemcpyDtoH_v2(&value, filled, sizeof value));

@@ -262,7 +262,6 @@ class Maker {
   void add_ops() {
     std::vector<Step> now = program_.steps;
     bool has_graph = true;
-    bool has_changed_body = false;
     for (int i = 2 + random_.below(9); i >= 0; --i) {
       Op op{OpKind::launch, 0, random_.below(3), {}, random_.below(4)};
       const int kind = i == 0 ? 0 : random_.below(20);
@@ -279,7 +278,7 @@ class Maker {
       } else if (kind >= 13 && kind < 15 && can_switch && has_graph && !is_in_body) {
         op.kind = random_.one_in(2) ? OpKind::disable : OpKind::enable;
       } else if (kind == 15 && !program_.is_captured && program_.condition < 0 &&
-                 !program_.has_memory_node && !has_changed_body) {
+                 !program_.has_memory_node) {
         op.kind = OpKind::update;
         for (size_t at = 0; at < now.size(); ++at) {
           if (random_.one_in(2) && now[at].kind != StepKind::child &&
@@ -288,20 +287,15 @@ class Maker {
           }
         }
         op.steps = now;
-        has_graph = true;
       } else if (kind == 16) {
         op.kind = OpKind::swap;
       } else if (kind == 17 && has_graph) {
         op.kind = OpKind::end_graph;
         has_graph = false;
       } else if (kind == 18 && has_graph) {
-        op.kind = OpKind::instantiate;  // of the graph as it was first, or was last taken over
-        if (last_whole_.empty())
-          now = program_.steps;
-        else
-          now = last_whole_;
+        op.kind = OpKind::instantiate;  // of the graph as it is
+        now = program_.steps;
       }
-      if (op.kind == OpKind::update) last_whole_ = now;
       program_.ops.push_back(std::move(op));
     }
   }
@@ -309,7 +303,6 @@ class Maker {
   Random random_;
   Program program_;
   std::vector<uint64_t> before_;  // of each step, which come before it
-  std::vector<Step> last_whole_;
   int next_scratch_ = 0;
 };
 

@@ -941,14 +941,14 @@ template <class Add>
 void adds_bodies(const Gpu& gpu, const Add& add) {
   const CUfunction step = gpu.step();
   const Graph graph;
-  const Graph body(add_conditional(gpu, graph.get(), true, {}, add(graph.get())).body);
+  const Graph body(add_conditional(gpu, graph.get(), false, {}, add(graph.get())).body);
   Arguments inner(gpu.marks(), 1, 5);
   Arguments outer(gpu.marks(), 2, 6);
   (void)body.add(step, &inner);
   (void)graph.add(step, &outer);
   graph.run(gpu, 2);
   (void)const_cast<Graph&>(body).release();
-  gpu.finish({.step = 2, .curated2 = 2}, {.hit = 1});
+  gpu.finish({.curated2 = 2}, {.hit = 1});
 }
 HOOK(cuGraphAddNode) {
   adds_bodies(gpu, [](CUgraph graph) {

@@ -109,7 +109,7 @@ class GraphRunner {
     hash_ = 0xcbf29ce484222325u;
     write(kLiveWords, 0, random.next());
     write(kScratchWords, kScratch, random.next());
-    steps_ = program.steps;
+    steps_ = first_steps_ = program.steps;
     condition_ = program.condition;
     has_memory_node_ = program.has_memory_node;
     if (program.is_captured) {
@@ -383,6 +383,7 @@ class GraphRunner {
       case OpKind::instantiate:
         if (graph_ == nullptr) return;
         OK(cuda().cuGraphExecDestroy(exec_));
+        steps_ = first_steps_;
         instantiate(op.way % 3);
         break;
     }
@@ -424,22 +425,20 @@ class GraphRunner {
     }
   }
 
-  // The exec takes over another graph, whose nodes are its own from here on.
+  // The exec takes over another graph. It still goes by the nodes of the one that it was made from.
   void update(const Op& op) {
-    end_graph();
-    steps_ = op.steps;
+    const CUgraph own = graph_;
+    const std::vector<CUgraphNode> own_nodes = nodes_;
     const std::vector<bool> was_enabled = is_enabled_;
+    steps_ = op.steps;
     build();
     is_enabled_ = was_enabled;
     CUgraphExecUpdateResultInfo info;
     memset(&info, 0, sizeof info);
     OK(cuda().cuGraphExecUpdate_v2(exec_, graph_, &info));
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      if (!is_switchable(steps_[i])) continue;
-      unsigned is_enabled = 1;
-      OK(cuda().cuGraphNodeGetEnabled(exec_, nodes_[i], &is_enabled));
-      is_enabled_[i] = is_enabled != 0;
-    }
+    OK(cuda().cuGraphDestroy(graph_));
+    graph_ = own;
+    nodes_ = own_nodes;
   }
 
   const Gpu& gpu_;
@@ -452,6 +451,7 @@ class GraphRunner {
   CUgraph graph_ = nullptr;
   CUgraphExec exec_ = nullptr;
   std::vector<Step> steps_;
+  std::vector<Step> first_steps_;  // of the graph itself
   std::vector<CUgraphNode> nodes_;
   std::vector<bool> is_enabled_;
   int condition_ = -1;
