@@ -81,7 +81,7 @@ $(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_L
 # own: models, asan, tsan, fuzz, lint; .ci/run runs what of those fits into 20 minutes. FILTER=Stats runs tests of that name only.
 TEST_SCRIPTS := $(filter-out tests/model/%,$(wildcard tests/*/*_test.sh))
 test: all $(REAPER) $(TEST_PROGRAMS) ## build everything, run all tests that need no GPU
-	$(Q)BUILD=$(BUILD) tests/run.sh -j $$(($$(nproc) + 1)) $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS)
+	$(Q)BUILD=$(BUILD) NVCC='$(NVCC)' tests/run.sh -j $$(($$(nproc) + 1)) $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS)
 models: $(REAPER) $(BUILD)/setup-test ## check the models of the lock-free protocols with spin
 	$(Q)BUILD=$(BUILD) tests/run.sh -t 1200 tests/model/model_test.sh
 

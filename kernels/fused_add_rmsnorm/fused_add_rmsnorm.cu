@@ -6,22 +6,26 @@
 //                                      rounds once. Gemma's (1 + w).
 //   fused_add_rmsnorm_vllm_h4096_bf16  vLLM's: normalises the rounded sum. Before 0.25 it also rounds
 //                                      before the weight.
+// and two that also do what vLLM's next kernel does, which makes fp8 (e4m3) of the output:
+//   fused_add_rmsnorm_then_quant_h4096_bf16            with one scale for all
+//   fused_add_rmsnorm_then_quant_per_token_h4096_bf16  with a scale for each row, which it finds
 // Engines pass output == hidden_states and residual_output == residual: a thread reads an element
 // before it overwrites it.
-#include "row.cuh"
+#include "fp8.cuh"
 
 namespace fibshim {
 namespace {
 
-template <class T, class Plan, bool kRoundsSum>
+template <class T, class Plan, bool kRoundsSum, class Quantization>
 __device__ void add_and_normalize(const T* hidden_states, const T* residual, const T* weight,
                                   T* output, T* residual_output, float eps, float weight_bias,
                                   bool rounds_before_weight, int batch_size, uint32_t input_stride,
-                                  uint32_t residual_stride) {
+                                  uint32_t residual_stride, Quantization quantization) {
   const Place<Plan> place(batch_size);
   const int64_t offset = int64_t{place.row} * input_stride;
   const int64_t residual_offset = int64_t{place.row} * residual_stride;
   wait_for_kernel_before();
+  quantization.begin();
 
   RowPart<Plan> x = {};
   RowPart<Plan> r = {};
@@ -52,18 +56,19 @@ __device__ void add_and_normalize(const T* hidden_states, const T* residual, con
   const float rstd =
       reciprocal_root(sum_over_row<Plan, float>(squares) * (1.0f / Plan::kElements), eps);
   if (!place.is_row) return;
-  store_row<Plan>(
-      output + offset, place.thread, make_row<T, Plan>([&](int i, int j) -> float2 {
-        const float2 scale = unpack<T>(w, i, j);
-        if (kRoundsSum) {
-          const float2 sum = unpack<T>(z, i, j);
-          float2 normal = {sum.x * rstd, sum.y * rstd};
-          if (rounds_before_weight) normal = round_to<T>(normal);
-          return {normal.x * scale.x, normal.y * scale.y};
-        }
-        const float2 sum = sum_of(i, j);
-        return {sum.x * rstd * (weight_bias + scale.x), sum.y * rstd * (weight_bias + scale.y)};
-      }));
+  const RowPart<Plan> y = make_row<T, Plan>([&](int i, int j) -> float2 {
+    const float2 scale = unpack<T>(w, i, j);
+    if (kRoundsSum) {
+      const float2 sum = unpack<T>(z, i, j);
+      float2 normal = {sum.x * rstd, sum.y * rstd};
+      if (rounds_before_weight) normal = round_to<T>(normal);
+      return {normal.x * scale.x, normal.y * scale.y};
+    }
+    const float2 sum = sum_of(i, j);
+    return {sum.x * rstd * (weight_bias + scale.x), sum.y * rstd * (weight_bias + scale.y)};
+  });
+  store_row<Plan>(output + offset, place.thread, y);
+  quantization.template finish<T>(place, y);
 }
 
 template <int kHidden>
@@ -79,14 +84,30 @@ using PlanFor = SumPlan<kHidden>;
       uint32_t residual_stride) {                                                                \
     fibshim::add_and_normalize<T, fibshim::PlanFor<hidden>, false>(                              \
         hidden_states, residual, weight, output, residual_output, eps, weight_bias, false,       \
-        batch_size, input_stride, residual_stride);                                              \
+        batch_size, input_stride, residual_stride, fibshim::NotQuantized());                     \
   }                                                                                              \
   extern "C" __global__ void FIBSHIM_BOUNDS(hidden) fused_add_rmsnorm_vllm_h##hidden##_##dtype(  \
       const T* hidden_states, const T* residual, const T* weight, T* output, T* residual_output, \
       float eps, int rounds_before_weight, int batch_size, uint32_t input_stride) {              \
     fibshim::add_and_normalize<T, fibshim::PlanFor<hidden>, true>(                               \
         hidden_states, residual, weight, output, residual_output, eps, 0.0f,                     \
-        rounds_before_weight != 0, batch_size, input_stride, hidden);                            \
+        rounds_before_weight != 0, batch_size, input_stride, hidden, fibshim::NotQuantized());   \
+  }                                                                                              \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden)                                              \
+      fused_add_rmsnorm_then_quant_h##hidden##_##dtype(                                          \
+          const T* hidden_states, const T* residual, const T* weight, const float* scale,        \
+          T* output, T* residual_output, uint8_t* quantized, float eps, int batch_size) {        \
+    fibshim::add_and_normalize<T, fibshim::PlanFor<hidden>, true>(                               \
+        hidden_states, residual, weight, output, residual_output, eps, 0.0f, false, batch_size,  \
+        hidden, hidden, fibshim::QuantizedWithOneScale{scale, quantized});                       \
+  }                                                                                              \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden)                                              \
+      fused_add_rmsnorm_then_quant_per_token_h##hidden##_##dtype(                                \
+          const T* hidden_states, const T* residual, const T* weight, T* output,                 \
+          T* residual_output, uint8_t* quantized, float* scales, float eps, int batch_size) {    \
+    fibshim::add_and_normalize<T, fibshim::PlanFor<hidden>, true>(                               \
+        hidden_states, residual, weight, output, residual_output, eps, 0.0f, false, batch_size,  \
+        hidden, hidden, fibshim::QuantizedPerToken{scales, quantized});                          \
   }
 
 FIBSHIM_HIDDEN_SIZES(FIBSHIM_BOTH_TYPES)

@@ -3,9 +3,12 @@
 // A kernel for each function (silu, gelu, gelu_tanh) and type, for every width:
 //   silu_and_mul_bf16       FlashInfer's and SGLang's: fp32, rounded once
 //   silu_and_mul_vllm_bf16  vLLM's: act(x) is rounded before the multiplication
+//   silu_and_mul_then_quant_bf16   the same, and fp8 (e4m3) with one scale of what it has written
+//   silu_and_mul_then_quant_per_token2_bf16  the same with a scale for each token, which it finds: one block for a token,
+//                                  two vectors for a thread
 //   silu_and_mul_link_bf16  torch.compile's: fp32, rounded once; for few tokens, between two kernels of ours
 // grid = (num_tokens, parts of a token), block = any whole warps, up to 512 threads.
-#include "vector.cuh"
+#include "fp8.cuh"
 
 namespace fibshim {
 namespace {
@@ -44,20 +47,70 @@ __device__ Vector gate(const Vector& x, const Vector& y) {
   return result;
 }
 
-// `width` elements in x, a multiple of 8.
-template <class T, class Activation, bool kRoundsLikeVllm>
-__device__ void activate_and_multiply(const T* input, T* output, uint32_t width) {
-  const uint32_t vectors = width / kElementsPerVector;
-  const int64_t token = blockIdx.x;
-  const uint4* const x_row = reinterpret_cast<const uint4*>(input) + token * 2 * vectors;
-  const uint4* const y_row = x_row + vectors;
-  uint4* const to = reinterpret_cast<uint4*>(output) + token * vectors;
+// Where the halves of a token are read, and where its output goes, as vectors. `width` elements in x, a multiple of 8.
+struct Token {
+  uint32_t vectors;
+  const uint4* x;
+  const uint4* y;
+  uint4* output;
+  template <class T>
+  __device__ Token(const T* input, T* output, uint32_t width)
+      : vectors(width / kElementsPerVector),
+        x(reinterpret_cast<const uint4*>(input) + int64_t{blockIdx.x} * 2 * vectors),
+        y(x + vectors),
+        output(reinterpret_cast<uint4*>(output) + int64_t{blockIdx.x} * vectors) {}
+  // Of fp8: half the bytes.
+  __device__ uint2* quantized(uint8_t* out) const {
+    return reinterpret_cast<uint2*>(out) + int64_t{blockIdx.x} * vectors;
+  }
+};
+
+// quantized: null where it is not wanted.
+template <class T, class Activation, bool kRoundsLikeVllm, bool kQuantizes = false>
+__device__ void activate_and_multiply(const T* input, T* output, uint32_t width,
+                                      const float* scale = nullptr, uint8_t* quantized = nullptr) {
+  const Token token(input, output, width);
   wait_for_kernel_before();
-  for (uint32_t i = blockIdx.y * blockDim.x + threadIdx.x; i < vectors;
+  const float reciprocal = kQuantizes ? 1.0f / *scale : 1.0f;
+  for (uint32_t i = blockIdx.y * blockDim.x + threadIdx.x; i < token.vectors;
        i += gridDim.y * blockDim.x) {
-    const Vector x = load_once(x_row + i);
-    const Vector y = load_once(y_row + i);
-    store_streaming(to + i, gate<T, Activation, kRoundsLikeVllm>(x, y));
+    const Vector x = load_once(token.x + i);
+    const Vector y = load_once(token.y + i);
+    const Vector result = gate<T, Activation, kRoundsLikeVllm>(x, y);
+    store_streaming(token.output + i, result);
+    if (kQuantizes)
+      token.quantized(quantized)[i] = quantize_like_vllm<T, false>(result, reciprocal);
+  }
+}
+
+template <class T, int kVectors>
+__device__ void multiply_and_quantize_token(const T* input, T* output, uint8_t* quantized,
+                                            float* scales, uint32_t width) {
+  const Token token(input, output, width);
+  wait_for_kernel_before();
+  Vector x[kVectors] = {};
+  Vector y[kVectors] = {};
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const uint32_t at = i * blockDim.x + threadIdx.x;
+    if (at >= token.vectors) continue;
+    x[i] = load_once(token.x + at);
+    y[i] = load_once(token.y + at);
+  }
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    x[i] = gate<T, Silu, true>(x[i], y[i]);
+    largest = fmaxf(largest, largest_of<T>(x[i]));
+  }
+  const float scale = scale_of_token(largest_in_block(largest));
+  if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const uint32_t at = i * blockDim.x + threadIdx.x;
+    if (at >= token.vectors) continue;
+    store_streaming(token.output + at, x[i]);
+    token.quantized(quantized)[at] = quantize_like_vllm<T, true>(x[i], scale);
   }
 }
 
@@ -93,3 +146,26 @@ extern "C" __global__ void __launch_bounds__(128)
 FIBSHIM_KERNELS(silu_and_mul, Silu)
 FIBSHIM_KERNELS(gelu_and_mul, Gelu)
 FIBSHIM_KERNELS(gelu_tanh_and_mul, GeluTanh)
+
+#define FIBSHIM_QUANT_KERNELS(dtype, T)                                                       \
+  extern "C" __global__ void __launch_bounds__(fibshim::kMaxThreads, fibshim::kBlocksPerSm)   \
+      silu_and_mul_then_quant_##dtype(const T* input, const float* scale, T* output,          \
+                                      uint8_t* quantized, uint32_t width) {                   \
+    fibshim::activate_and_multiply<T, fibshim::Silu, true, true>(input, output, width, scale, \
+                                                                 quantized);                  \
+  }
+#define FIBSHIM_TOKEN_KERNEL(vectors, dtype, T)                                                \
+  extern "C" __global__ void __launch_bounds__(vectors == 4 ? 896 : 1024)                      \
+      silu_and_mul_then_quant_per_token##vectors##_##dtype(                                    \
+          const T* input, T* output, uint8_t* quantized, float* scales, uint32_t width) {      \
+    fibshim::multiply_and_quantize_token<T, vectors>(input, output, quantized, scales, width); \
+  }
+
+FIBSHIM_QUANT_KERNELS(bf16, __nv_bfloat16)
+FIBSHIM_QUANT_KERNELS(fp16, __half)
+FIBSHIM_TOKEN_KERNEL(1, bf16, __nv_bfloat16)
+FIBSHIM_TOKEN_KERNEL(1, fp16, __half)
+FIBSHIM_TOKEN_KERNEL(2, bf16, __nv_bfloat16)
+FIBSHIM_TOKEN_KERNEL(2, fp16, __half)
+FIBSHIM_TOKEN_KERNEL(4, bf16, __nv_bfloat16)
+FIBSHIM_TOKEN_KERNEL(4, fp16, __half)

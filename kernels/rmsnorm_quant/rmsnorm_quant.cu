@@ -4,24 +4,10 @@
 //   rmsnorm_quant_h4096_bf16            z = x
 //   fused_add_rmsnorm_quant_h4096_bf16  z = x + residual, not rounded; z also goes to
 //                                       `residual_output`, which may be `residual`
-#include <cuda_fp8.h>
-
-#include "row.cuh"
+#include "fp8.cuh"
 
 namespace fibshim {
 namespace {
-
-// The eight elements of a vector as fp8, rounded to nearest. NaN stays NaN.
-__device__ uint2 quantize(const float2 (&values)[kPairsPerVector]) {
-  uint32_t words[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const uint32_t low = __nv_cvt_float2_to_fp8x2(values[2 * i], __NV_SATFINITE, __NV_E4M3);
-    const uint32_t high = __nv_cvt_float2_to_fp8x2(values[2 * i + 1], __NV_SATFINITE, __NV_E4M3);
-    words[i] = low | high << 16;
-  }
-  return {words[0], words[1]};
-}
 
 // residual is null where there is none.
 template <class T, class Plan, bool kHasResidual>

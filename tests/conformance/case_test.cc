@@ -28,6 +28,7 @@ constexpr char kAfterEnd[] = "a real driver need not survive calls after its end
 
 // Too many launches to write them all down.
 const Environment kNoLog = {{"SIMCUDA_LOG", ""}};
+const Environment kVllm = {{"FIBSHIM_CONFIG", build_dir() + "/config/vllm"}, {"SIMCUDA_LOG", ""}};
 
 const Row kRows[] = {
     {"AbiVersions", {"abi_versions"}, 2},
@@ -78,6 +79,12 @@ const Row kRows[] = {
      0,
      kAsksWhatRan,
      {{"FIBSHIM_CONFIG", build_dir() + "/config/cublas"}, {"SIMCUDA_LOG", ""}}},
+    {"RewriteOfVllmFp8", {"rewrite_of_vllm_fp8"}, 0, kAsksWhatRan, kVllm},
+    {"RewriteOfVllmFp8NeedsItsTies",
+     {"rewrite_of_vllm_fp8_needs_its_ties"},
+     0,
+     kAsksWhatRan,
+     kVllm},
     {"RewriteSurvivesFailures", {"rewrite_survives_failures"}, 0, kFaults},
     {"GraphExecChurn", {"exec_churn"}, 0},
     {"GraphExecAndFork", {"exec_and_fork"}, 12},

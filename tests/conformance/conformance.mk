@@ -128,7 +128,8 @@ $(CONFORM)/libconform_chain_a.so: $(CONFORM)/libconform_chain_b.so
 $(CONFORM)/workers.py: tests/conformance/hosts/workers.py
 	$(Q)install -D $< $@
 
-CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config graphs_config) $(CONFORM_IMAGES) $(BUILD)/config/cublas \
+CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config graphs_config) $(CONFORM_IMAGES) \
+  $(BUILD)/config/cublas $(BUILD)/config/vllm \
   $(CONFORM_LIBRARIES)
 
 # ---- the tests

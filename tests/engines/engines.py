@@ -9,6 +9,8 @@
 
   tests/engines/engines.py recorded ENGINE VERSION RECORDING...   writes what a run of the engine compiled, of a
                                            recording (fibshim record), to tests/engines/data/ENGINE.recorded
+  tests/engines/engines.py cute            compiles FlashInfer's CuTe-DSL norms, for which no GPU is needed, and writes
+                                           tests/engines/data/flashinfer.recorded and config/flashinfer/cute_*.table
 
 A table has symbols and parameters of the families below, no code: tests/engines/engines_test.sh works on it.
 """
@@ -35,11 +37,21 @@ FAMILIES = {name: re.compile(words, re.IGNORECASE) for name, words in {
     "RoPE": r"rotary|rope",
     "quantised norm": r"norm\w*quant|quant\w*norm|norm.*_quant",
     "norm": r"rms_?norm|layer_?norm",
+    "quantisation": r"scaled_fp8_quant|segmented_max",
     "activation": r"act_and_mul|silu|gelu|activation_kernel|relu",
     "MoE routing": r"topk_?gating|group\w*_topk|moe_align|moe_sum|moe_?topk|expert",
     "sampling": r"sampl|top_?k|top_?p|penalt|softmax",
     "attention": r"paged_attention|merge_attn|merge_state|cascade|fmha|mla",
 }.items()}
+# FlashInfer's norms are compiled with: of both versions the code is the same.
+CUTE = (("0.6.18", "4.8.1"), ("0.7.2", "4.8.1"), ("0.7.2", "4.8.1[cu13]"))
+CUTE_TYPES = {"bfloat16": ("bf16", "-", "bf16"), "float16": ("fp16", "_fp16", "f16")}
+# By how rows lie, cells of config/flashinfer/cute_*.table: the bytes of a tensor's parameter, its shape in the symbol, and the
+# strides of the first three parameters, where they are tensors.
+CUTE_ROWS = {
+    "dense": ("16", r"i64(?<hidden_size>\\d+)\\k<hidden_size>1_.*", *['{"expr":"hidden_size"}'] * 3),
+    "strided": ("24", r"i64(?<hidden_size>\\d+)i64div81_.*", *(f'{{"arg":{arg},"offset":16,"type":"int64"}}' for arg in range(3))),
+}
 MOST_SYMBOL_BYTES = 500  # longer ones are CUTLASS's, and would be most of the table
 MOST_INSTANCES = 100  # of one template in one wheel; of more, a sample is kept
 SAMPLE = 10
@@ -142,6 +154,55 @@ def recorded(engine, version, recordings):
     (HERE / f"data/{engine}.recorded").write_text(f"fibshim kernels 1: {engine}\n" + "\n".join(sorted(lines)) + "\n")
 
 
+def sizes_of(table):
+    """The first column of a table of config/shared."""
+    lines = (HERE.parent.parent / "config/shared" / table).read_text().splitlines()
+    return [line.split()[0] for line in lines if line[:1].isdigit()]
+
+
+def cute():
+    """The code tells what no launch says, such as Gemma's weight bias: it stands in the tables of the patterns."""
+    kinds = {kind: sizes_of(f"{kind.replace('fused_add_', '') if 'quant' in kind else kind}/sizes.table") for kind in
+             ("rmsnorm", "fused_add_rmsnorm", "rmsnorm_quant", "fused_add_rmsnorm_quant")}
+    kinds["qk_rmsnorm"] = ["64", "128", "256", "512"]
+    kernels, codes = collections.defaultdict(list), collections.defaultdict(set)
+    for version, dsl in CUTE:
+        environment = BUILD / f"cute-{dsl}"
+        if not environment.exists():
+            subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+            name, bracket, extra = dsl.partition("[")
+            subprocess.run([environment / "bin/pip", "install", "-q", f"nvidia-cutlass-dsl{bracket}{extra}=={name}",
+                            "apache-tvm-ffi"], check=True)
+        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel_of("flashinfer-python", version)) as archive:
+            archive.extractall(folder, [name for name in archive.namelist() if re.match("flashinfer/(norm|cute_dsl)/", name)])
+            made = pathlib.Path(os.environ.get("CUTE_NORMS", folder), f"{version}-{dsl}")
+            if not made.exists():
+                made.mkdir()
+                for kind, sizes in kinds.items():
+                    subprocess.run([environment / "bin/python", HERE / "cute_norms.py", folder, made, kind, ",".join(sizes)], check=True)
+            paths = sorted(made.glob("*.cubin"))
+            out = subprocess.run([FIBSHIM, "inspect", "--json", *paths], check=True, capture_output=True).stdout
+            for path, cubin in zip(paths, json.loads(out)["files"], strict=True):
+                kernel, = cubin["kernels"]
+                params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"])
+                kernels[params, kernel["name"], cubin["code"]].append(f"flashinfer-python-{version}")
+                kind, dtype, _, bias, how, _ = path.stem.split(".")
+                codes[kind, dtype, bias, how].add(cubin["code"])
+    lines = [f"{','.join(dict.fromkeys(origin))} {' '.join(key)}" for key, origin in sorted(kernels.items())]
+    (HERE / "data/flashinfer.recorded").write_text("fibshim kernels 1: flashinfer\n" + "\n".join(lines) + "\n")
+    for kind in kinds:
+        table = [f"# Made by `tests/engines/engines.py cute`: the codes of CuTe-DSL {', '.join(sorted({dsl for _, dsl in CUTE}))} for sm_90a.",
+                 "gemma family bias type dtype suffix cute_type rows bytes shape stride0 stride1 stride2 codes"]
+        for (of, dtype, bias, how), found in sorted(codes.items()):
+            if of != kind:
+                continue
+            gemma = ("-", "-") if bias == "0" else ("gemma-", "gemma_")
+            suffixes = CUTE_TYPES[dtype]
+            table.append(" ".join((*gemma, bias, suffixes[0], dtype, *suffixes[1:], how, *CUTE_ROWS[how],
+                                   ", ".join(f'"{code}"' for code in sorted(found)))))
+        (HERE.parent.parent / f"config/flashinfer/cute_{kind}.table").write_text("\n".join(table) + "\n")
+
+
 def demangle(symbols):
     out = subprocess.run(["c++filt"], input="\n".join(symbols), capture_output=True, text=True, check=True).stdout
     return out.splitlines()
@@ -173,7 +234,7 @@ def show(engine, is_verbose):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["read", "show", "recorded"])
+    parser.add_argument("what", choices=["read", "show", "recorded", "cute"])
     parser.add_argument("engine", nargs="?")
     parser.add_argument("version", nargs="?")
     parser.add_argument("recordings", nargs="*")
@@ -181,6 +242,8 @@ def main():
     args = parser.parse_args()
     if args.what == "recorded":
         recorded(args.engine, args.version, args.recordings)
+    elif args.what == "cute":
+        cute()
     elif args.what == "read":
         read(args.engine)
     else:

@@ -104,6 +104,8 @@ std::shared_ptr<std::vector<double>> load_all(const Tensor* tensor) {
   return values;
 }
 
+constexpr double kLargestFp8 = 448;  // float8_e4m3fn
+
 // rmsnorm, layernorm and what is fused with them.
 struct NormKind {
   bool subtracts_mean = false;
@@ -114,7 +116,43 @@ struct NormKind {
   double weight_bias = 0;
 };
 
-RowReference make_norm(Roles* roles, NormKind kind) {
+// The output once more in fp8 (e4m3), with one scale or with one for each row.
+struct Quantization {
+  int quantized = -1;
+  int scales = -1;  // -1: one scale for all
+  double scale = 1;
+  const ElementType* type = nullptr;  // of what is quantised
+
+  void run(const double* row, size_t width, double* const* out) const {
+    if (quantized < 0) return;
+    std::vector<double> values(row, row + width);
+    double largest = 0;
+    for (double& value : values) {
+      value = rounded_to(*type, value);
+      largest = std::max(largest, fabs(value));
+    }
+    const double divisor =
+        scales < 0 ? scale : std::max(largest / kLargestFp8, 1 / (kLargestFp8 * 512));
+    if (scales >= 0) out[scales][0] = divisor;
+    for (size_t i = 0; i < width; ++i) {
+      out[quantized][i] = std::clamp(values[i] / divisor, -kLargestFp8, kLargestFp8);
+    }
+  }
+};
+
+Quantization find_quantization(Roles* roles, std::string_view op) {
+  Quantization found;
+  if (op.find("then_quant") == std::string_view::npos) return found;
+  const Tensor* const x = roles->require(kX);
+  if (x == nullptr) return found;
+  found.type = x->type;
+  found.quantized = roles->output({"quantized"});
+  found.scales = roles->output({"scales"});
+  found.scale = roles->scalar({"scale"}, 1);
+  return found;
+}
+
+RowReference make_norm(Roles* roles, NormKind kind, const Quantization& then) {
   const Tensor* const x = roles->require(kX);
   const Tensor* const residual = kind.adds_residual ? roles->require({"residual"}) : nullptr;
   const auto weight = load_all(roles->find(kWeight));
@@ -160,9 +198,9 @@ RowReference make_norm(Roles* roles, NormKind kind) {
       if (kind.rounds_normed) value = rounded_to(*x->type, value);
       if (weight != nullptr) value *= (*weight)[i] + kind.weight_bias;
       if (bias != nullptr) value += (*bias)[i];
-      // 448: the largest of float8_e4m3fn.
-      out[y][i] = kind.is_quantized ? std::clamp(value / scale, -448.0, 448.0) : value;
+      out[y][i] = kind.is_quantized ? std::clamp(value / scale, -kLargestFp8, kLargestFp8) : value;
     }
+    then.run(out[y], values.size(), out);
   };
 }
 
@@ -173,18 +211,22 @@ double gelu_tanh(double x) {
 }
 
 template <double (*activation)(double)>
-RowReference make_act_and_mul(Roles* roles) {
+RowReference make_act_and_mul(Roles* roles, std::string_view op) {
   const Tensor* const x = roles->require(kX);
   const int y = roles->output(kOutput);
+  const Quantization then = find_quantization(roles, op);
   if (x == nullptr || y < 0) return nullptr;
   const int64_t half = x->width() / 2;
   return [=](int64_t row, double* const* out) {
     std::vector<double> values(static_cast<size_t>(2 * half));
     load(*x, row * 2 * half, 2 * half, values.data());
     for (int64_t i = 0; i < half; ++i) {
-      out[y][i] =
-          activation(values[static_cast<size_t>(i)]) * values[static_cast<size_t>(half + i)];
+      double activated = activation(values[static_cast<size_t>(i)]);
+      // vLLM rounds it: what is quantised next is the engine's own output.
+      if (then.quantized >= 0) activated = rounded_to(*x->type, activated);
+      out[y][i] = activated * values[static_cast<size_t>(half + i)];
     }
+    then.run(out[y], static_cast<size_t>(half), out);
   };
 }
 
@@ -287,10 +329,12 @@ RowReference make_norm_op(Roles* roles, std::string_view op) {
   const auto has = [&](std::string_view part) { return op.find(part) != std::string_view::npos; };
   kind.subtracts_mean = has("layernorm");
   kind.adds_residual = has("fused_add");
-  kind.is_quantized = has("quant");
+  const Quantization then = find_quantization(roles, op);
+  kind.is_quantized = has("quant") && !has("then_quant");
   kind.rounds_sum = kind.rounds_normed = has("_vllm");
+  kind.rounds_sum = kind.rounds_sum || then.quantized >= 0;
   kind.weight_bias = has("gemma") ? 1 : 0;
-  return make_norm(roles, kind);
+  return make_norm(roles, kind, then);
 }
 
 struct Op {
@@ -315,9 +359,11 @@ constexpr Op kOps[] = {
     {"rmsnorm_quant_vllm", make_norm_op},
     {"fused_add_rmsnorm_quant", make_norm_op},
     {"fused_add_rmsnorm_quant_vllm", make_norm_op},
-    {"silu_and_mul", make_op<make_act_and_mul<silu>>},
-    {"gelu_and_mul", make_op<make_act_and_mul<gelu>>},
-    {"gelu_tanh_and_mul", make_op<make_act_and_mul<gelu_tanh>>},
+    {"fused_add_rmsnorm_then_quant", make_norm_op},
+    {"silu_and_mul", make_act_and_mul<silu>},
+    {"silu_and_mul_then_quant", make_act_and_mul<silu>},
+    {"gelu_and_mul", make_act_and_mul<gelu>},
+    {"gelu_tanh_and_mul", make_act_and_mul<gelu_tanh>},
     {"softmax", make_op<make_softmax>},
     {"rope_cos_sin_cache", make_op<make_rope>},
     {"top_k_renorm_probs", make_op<make_renorm<true>>},

@@ -14,6 +14,7 @@ std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution, 
     const BindingSpec& binding = model.bindings[i];
     if (binding.solution != solution || binding.state != BindingState::ready) continue;
     const PatternSpec& pattern = *model.patterns[binding.pattern];
+    if (pattern.is_rewrite()) continue;
     Variant variant{pattern.label, &pattern, i, {}, {}, ignores_when};
     std::map<std::pair<uint16_t, uint32_t>, std::string> owners;
     std::map<std::string, std::string> given;

@@ -17,7 +17,8 @@ struct Variant {
   bool ignores_when = false;  // as if the solution were the only one, and for all sizes
 };
 
-// Of the patterns that lead to the solution: one for each way of calling it.
+// Of the patterns that lead to the solution: one for each way of calling it. Rewrites have none: what ties their kernels
+// is a graph's.
 std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution,
                                    bool ignores_when = false);
 

@@ -106,12 +106,29 @@ extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT(NvjetParams) {
 struct SplitKParams {
   uint32_t words[15];
 };
-#define SPLIT_K_REDUCE                                                                           \
+#define SPLIT_K_REDUCE \
   _ZN8cublasLt19splitKreduce_kernelILi32ELi16Eif13__nv_bfloat16fS1_Lb0EfS1_S1_Lb1ELb0ELb0ELb0EEEvNS_18cublasSplitKParamsIT4_EEPKT2_PKT8_PT7_PT3_PKS3_SG_PKT9_S7_PSH_PvlPS3_PiSM_SM_SG_SG_SG_SG_SG_
 extern "C" __global__ void SPLIT_K_REDUCE(SplitKParams, const float*, const void*, float*, void*,
                                           const float*, const float*, const void*, const float*,
                                           void*, void*, long, float*, int*, float*, float*,
                                           const float*, const float*, const float*, const float*,
                                           const float*) {}
+
+// vLLM 0.25's kernels for models in fp8, likewise.
+#define FUSED_ADD_RMS_NORM \
+  _ZN4vllm25fused_add_rms_norm_kernelIN3c108BFloat16ELi8ELb1EEENSt9enable_ifIXaagtT0_Li0Esr4vllm12_typeConvertIT_EE6existsEvE4typeEPS4_lS7_PKS4_fii
+#define SILU_AND_MUL \
+  _ZN4vllm18act_and_mul_kernelIN3c108BFloat16E14__nv_bfloat162XadL_ZNS_11silu_kernelIS2_EET_RKS5_fEEXadL_ZNS_18packed_silu_kernelIS3_EES5_S7_fEELb1ELb1ELb0ELb0EEEvPS5_PS6_ifff
+#define STATIC_QUANT \
+  _ZN4vllm43scaled_fp8_quant_kernel_strided_group_shapeIN3c108BFloat16ENS1_13Float8_e4m3fnELb1ELb1EEEvPT0_PKT_PKfilliill
+#define DYNAMIC_QUANT \
+  _ZN4vllm49dynamic_per_token_scaled_fp8_quant_kernel_stridedIN3c108BFloat16ENS1_13Float8_e4m3fnEEEvPT0_PfPKT_PKfill
+extern "C" __global__ void FUSED_ADD_RMS_NORM(void*, int64_t, void*, const void*, float, int, int) {
+}
+extern "C" __global__ void SILU_AND_MUL(void*, const void*, int, float, float, float) {}
+extern "C" __global__ void STATIC_QUANT(void*, const void*, const float*, int, int64_t, int64_t,
+                                        int, int, int64_t, int64_t) {}
+extern "C" __global__ void DYNAMIC_QUANT(void*, float*, const void*, const float*, int, int64_t,
+                                         int64_t) {}
 
 #endif

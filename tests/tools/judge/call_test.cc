@@ -285,5 +285,24 @@ TEST_F(Calls, GoThroughAMadePatternWhereNoneLeadsToTheSolution) {
   EXPECT_EQ(outcome_, "its \"where\" does not hold");
 }
 
+// What ties a rewrite's kernels no launch of one kernel can state.
+TEST_F(Calls, GoThroughAMadePatternWhereARewriteLeadsToTheSolution) {
+  write(
+      R"({"label": "rewrite", "match": [{"symbol": "norm", "params": [8, 8, 8, 8, 4]}, {"symbol": "next", "params": [8]}],
+            "axes": {"batch_size": {"grid": "x"}},
+            "arguments": {"hidden_states": {"arg": 0, "dtype": "bfloat16", "bytes": "128 * batch_size"},
+                          "weight": {"arg": 1, "dtype": "bfloat16", "bytes": "128"},
+                          "output": {"arg": 2, "dtype": "bfloat16", "bytes": "128 * batch_size"},
+                          "rstd": {"arg": 3, "dtype": "float32", "bytes": "4 * batch_size"},
+                          "eps": {"arg": 4, "type": "float32"},
+                          "again": {"kernel": 1, "arg": 0, "dtype": "bfloat16", "bytes": "128 * batch_size"}},
+            "writes": ["output", "rstd"], "where": ["again == output"], "definition": "rmsnorm_h64"})",
+      test::kAligned,
+      R"("verify": {"arguments": {"rstd": {"shape": ["batch_size"], "dtype": "float32"}}}, )");
+  open();
+  EXPECT_EQ(variant_.name, "made for rmsnorm_h64");
+  EXPECT_TRUE(launch(3)) << outcome_;
+}
+
 }  // namespace
 }  // namespace fibshim::judge

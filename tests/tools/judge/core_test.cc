@@ -227,6 +227,35 @@ TEST(References, QuantDividesByTheScaleAndSaturates) {
             (std::vector<double>{8, 448}));
 }
 
+TEST(References, WhatIsQuantisedNextIsTheRoundedOutput) {
+  CaseData data;
+  data.tensors["hidden_states"] = tensor_of("bfloat16", {1, 2}, {1, 1});
+  data.tensors["residual"] = tensor_of("bfloat16", {1, 2}, {1.0 / 256, 1.0 / 256});
+  data.tensors["weight"] = tensor_of("bfloat16", {2}, {1, 7});
+  data.tensors["scale"] = tensor_of("float32", {}, {0.01});
+  data.scalars["eps"] = 0;
+  std::vector<OutputSpec> outputs = {{"output", &type("bfloat16"), {1, 2}},
+                                     {"residual_output", &type("bfloat16"), {1, 2}},
+                                     {"quantized", &type("float8_e4m3fn"), {1, 2}}};
+  const Definition definition = definition_of("x", {}, {});
+  const std::string op = "fused_add_rmsnorm_then_quant";
+  auto values = evaluate_reference(op, data, outputs, definition);
+  EXPECT_EQ(values[1], (std::vector<double>{1, 1}));
+  EXPECT_NEAR(values[2][0], 100, 1e-12);
+  EXPECT_EQ(values[2][1], 448);
+  outputs.push_back({"scales", &type("float32"), {1}});
+  values = evaluate_reference(op, data, outputs, definition);
+  EXPECT_EQ(values[2], (std::vector<double>{64, 448}));
+  EXPECT_EQ(values[3][0], 1.0 / 64);
+  data.tensors["input"] = tensor_of("bfloat16", {1, 2}, {0, 3});
+  data.tensors.erase("hidden_states");
+  outputs.erase(outputs.begin() + 1);
+  for (OutputSpec& output : outputs) output.shape.back() = 1;
+  values = evaluate_reference("silu_and_mul_then_quant", data, outputs, definition);
+  EXPECT_EQ(values[1][0], 0);
+  EXPECT_EQ(values[2][0], 1.0 / (448 * 512));
+}
+
 TEST(References, Activations) {
   CaseData data;
   data.tensors["input"] = tensor_of("float32", {1, 2}, {2, 3});
@@ -280,6 +309,7 @@ TEST(References, AreFoundByNameThenOpType) {
     return find_op(definition, "");
   };
   EXPECT_EQ(op("fused_add_rmsnorm_quant_h4096", "rmsnorm"), "fused_add_rmsnorm_quant");
+  EXPECT_EQ(op("silu_and_mul_then_quant_per_token_h64", ""), "silu_and_mul_then_quant");
   EXPECT_EQ(op("rmsnorm_h4096_fp16", "x"), "rmsnorm");
   EXPECT_EQ(op("norm_of_ours", "softmax"), "softmax");
   EXPECT_EQ(op("rmsnormal_h1", "x"), "");

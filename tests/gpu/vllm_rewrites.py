@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Rewrites of vLLM's kernels on the GPU: the kernels of a vLLM wheel in captured graphs, alone, replaced one for one, and as one.
+
+  tests/gpu/vllm_rewrites.py BUILD KERNELS [--out FILE] [WHAT...]
+
+KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. Each side is a process of its own and makes the same inputs. Compared
+are all bytes that the kernels write, and how far they are from what float64 says; timed are replayed graphs. A rewrite must be
+made wherever it can be, must not be further from float64 than vLLM, and must be faster than both other sides.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from counters import read_counts
+
+ROWS = (1, 8, 32, 128, 1024, 8192)
+EPS = 1e-5
+FP8_MAX = 448.0
+
+
+class Norm:
+    """Residual addition, norm, fp8."""
+    sizes = (1024, 2048, 4096, 5120, 7168, 8192, 16384)
+
+    def __init__(self, size, rows, dtype, per_token):
+        import torch
+        generator = torch.Generator(device="cuda").manual_seed(size + rows)
+        normal = lambda *shape: torch.randn(*shape, generator=generator, device="cuda")
+        self.x0, self.r0 = normal(rows, size).to(dtype), (3 * normal(rows, size)).to(dtype)
+        self.w = (1 + 0.2 * normal(size)).to(dtype)
+        self.x, self.r = self.x0.clone(), self.r0.clone()
+        self.per_token = per_token
+        self.q, self.scale = quantized(rows, size, per_token)
+
+    def reset(self):
+        self.x.copy_(self.x0)
+        self.r.copy_(self.r0)
+
+    def run(self):
+        import torch
+        torch.ops._C.fused_add_rms_norm(self.x, self.r, self.w, EPS)
+        quantize(self.q, self.x, self.scale, self.per_token)
+
+    def outputs(self):
+        return {"output": self.x, "residual": self.r, "quantized": self.q, "scale": self.scale}
+
+    def exact(self):
+        total = (self.x0.float() + self.r0.float()).to(self.x0.dtype).double()
+        return total * (total.pow(2).mean(-1, keepdim=True) + EPS).rsqrt() * self.w.double()
+
+    def moved_bytes(self):
+        return 9 * self.x.numel()
+
+
+class Silu:
+    """silu_and_mul, fp8."""
+    sizes = (3072, 6144, 12288, 16384, 24576, 28672, 37888, 51200, 57344)
+
+    def __init__(self, size, rows, dtype, per_token):
+        import torch
+        generator = torch.Generator(device="cuda").manual_seed(size + rows)
+        self.x = (2 * torch.randn(rows, size, generator=generator, device="cuda")).to(dtype)
+        self.y = torch.empty(rows, size // 2, dtype=dtype, device="cuda")
+        self.per_token = per_token
+        self.q, self.scale = quantized(rows, size // 2, per_token)
+
+    def reset(self):
+        pass
+
+    def run(self):
+        import torch
+        torch.ops._C.silu_and_mul(self.y, self.x)
+        quantize(self.q, self.y, self.scale, self.per_token)
+
+    def outputs(self):
+        return {"output": self.y, "quantized": self.q, "scale": self.scale}
+
+    def exact(self):
+        import torch
+        a, b = self.x.double().chunk(2, dim=-1)
+        return torch.nn.functional.silu(a).to(self.x.dtype).double() * b
+
+    def moved_bytes(self):
+        return 7 * self.y.numel()
+
+
+def quantized(rows, width, per_token):
+    import torch
+    scale = torch.zeros(rows, 1, device="cuda") if per_token else torch.full((1,), 0.013, device="cuda")
+    return torch.zeros(rows, width, dtype=torch.float8_e4m3fn, device="cuda"), scale
+
+
+def quantize(q, x, scale, per_token):
+    import torch
+    if per_token:
+        torch.ops._C.dynamic_per_token_scaled_fp8_quant(q, x, scale, None)
+    else:
+        torch.ops._C.static_scaled_fp8_quant(q, x, scale, None)
+
+
+WHAT = {"norm": (Norm, False), "norm-per-token": (Norm, True), "silu": (Silu, False), "silu-per-token": (Silu, True)}
+
+
+def child(args):
+    import torch
+    from graph_time import graph_us
+    torch.ops.load_library(str(args.kernels))
+    out = {}
+    warm = torch.randn(8192, 8192, device="cuda")
+    for _ in range(20):
+        warm @ warm
+    for what in args.what:
+        kind, per_token = WHAT[what]
+        for size in kind.sizes:
+            for rows in ROWS:
+                case = kind(size, rows, torch.bfloat16, per_token)
+                case.run()
+                torch.cuda.synchronize()
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    case.run()
+                case.reset()
+                graph.replay()
+                torch.cuda.synchronize()
+                error = (case.outputs()["output"].double() - case.exact()).abs()
+                digest = {name: (tensor.contiguous().view(torch.uint8).cpu() if rows <= 128 else None)
+                          for name, tensor in case.outputs().items()}
+                out[f"{what} {size} {rows}"] = {"bytes": digest, "error": error.mean().item(),
+                                                "us": graph_us(case.run, case.moved_bytes())}
+                del graph
+    torch.save(out, args.child)
+
+
+def side(args, name, environment):
+    import torch
+    with tempfile.TemporaryDirectory() as stats:
+        file = os.path.join(stats, "out.pt")
+        subprocess.run([sys.executable, __file__, str(args.build), str(args.kernels), "--child", file, *args.what], check=True,
+                       env={**os.environ, **environment, "FIBSHIM_STATS_DIR": stats})
+        counts = read_counts(stats)
+        return torch.load(file), {outcome: sum(n for (_, o), n in counts.items() if o == outcome) for _, outcome in counts}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("kernels", type=pathlib.Path)
+    parser.add_argument("what", nargs="*")
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_intermixed_args()
+    args.what = args.what or list(WHAT)
+    if args.child:
+        return child(args)
+    import torch
+    build = args.build.resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        single = os.path.join(folder, "vllm")
+        shutil.copytree(build / "config/vllm", single)
+        for pattern in pathlib.Path(single, "patterns").glob("*-then-*"):
+            pattern.unlink()
+        shim = {"LD_PRELOAD": str(build / "lib/libfibshim.so")}
+        alone, _ = side(args, "alone", {})
+        singly, counted_singly = side(args, "singly", {**shim, "FIBSHIM_CONFIG": single})
+        as_one, counted = side(args, "as one", {**shim, "FIBSHIM_CONFIG": str(build / "config/vllm")})
+    print("counted", counted_singly, counted)
+    failed = 0 if counted.get("absorbed") and "fallback_graph" not in counted else 1
+    table = {}
+    for key, mine in as_one.items():
+        his = alone[key]
+        differ = {name: (mine["bytes"][name] != value).float().mean().item()
+                  for name, value in his["bytes"].items() if value is not None}
+        others = his["us"], singly[key]["us"]
+        is_good = mine["us"] <= min(others) and mine["error"] <= his["error"] * 1.01 and all(v < 1e-3 for v in differ.values())
+        failed += not is_good
+        table[key] = {"us": mine["us"], "alone_us": others[0], "singly_us": others[1], "error": mine["error"],
+                      "alone_error": his["error"], "bytes_that_differ": differ}
+        shown = " ".join(f"{name} {share:.1e}" for name, share in differ.items() if share)
+        print(f"{'ok  ' if is_good else 'FAIL'} {key}: {mine['us']:.2f} us; vLLM {others[0]:.2f}, one for one {others[1]:.2f}; "
+              f"error {mine['error']:.3e}, vLLM {his['error']:.3e}; bytes that differ: {shown or 'none'}")
+    if args.out:
+        args.out.write_text(json.dumps(table, indent=1))
+    print(f"{'FAIL' if failed else 'PASS'} vllm_rewrites: {failed} of {len(table)} cases")
+    return failed != 0
+
+
+sys.exit(main())
