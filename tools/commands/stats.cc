@@ -376,7 +376,7 @@ std::string to_text(const Reading& reading, const Options& options) {
   return reading.folder.processes.empty() ? "" : to_table(reading, options);
 }
 
-const char* conflict_in(const Options& options) {
+std::string conflict_in(const Options& options) {
   if (options.wants_json + options.wants_prometheus + options.clears > 1) {
     return "--json, --prometheus and --clear exclude each other";
   }
@@ -389,7 +389,9 @@ const char* conflict_in(const Options& options) {
                              options.rate_seconds > 0 || !options.group_by.empty())) {
     return "--diff takes --json, --output and the choice of processes and series, nothing else";
   }
-  if (!options.wants_diff && !options.earlier.empty()) return "FILE is for --diff";
+  if (!options.wants_diff && !options.earlier.empty()) {
+    return fmt::format("unexpected argument '{}': FILE is for --diff", options.earlier);
+  }
   if (options.is_per_process && !options.group_by.empty()) {
     return "--by and --per-process exclude each other";
   }
@@ -480,7 +482,7 @@ int stats_command(int argc, const char* const* argv) {
               "rename");
   line.stats_dir(&options.folder, "read this folder instead of FIBSHIM_STATS_DIR");
   line.flag("--clear", &options.clears, "delete the counters of processes that ended, at once");
-  line.check([&options] { return std::string(conflict_in(options)); });
+  line.check([&options] { return conflict_in(options); });
   if (!line.parse(argc, argv)) return line.exit_code();
   if (options.clears) return clear(options);
 
