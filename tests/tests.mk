@@ -93,8 +93,8 @@ engines: all ## get published engines by pip, write the tables of their kernels,
 mutations: all $(REAPER) $(TEST_PROGRAMS) ## prove that the tests see faults: each of tests/mutations in a copy of the tree; MUTATIONS=name
 	$(Q)tests/mutations/run.py --build $(BUILD) $(MUTATIONS)
 
-# Kernels of engines that are not there, and a replacement that faults.
-ENGINE_STUBS := $(BUILD)/tests/data/engine_stubs.fatbin $(BUILD)/tests/data/faulty_kernels.fatbin
+# Kernels of engines that are not there, and replacements that fault or are slow.
+ENGINE_STUBS := $(addprefix $(BUILD)/tests/data/,engine_stubs.fatbin faulty_kernels.fatbin slow_kernels.fatbin)
 $(ENGINE_STUBS): $(BUILD)/tests/data/%.fatbin: tests/gpu/%.cu | $(SETUP)
 	$(call say,NVCC,$@)
 	$(Q)mkdir -p $(@D)

@@ -92,7 +92,8 @@ struct ControlBlock {
   uint32_t ask;  // atomic, futex; control_word(number, AskVerb)
   AskTarget asked_target;
   uint32_t hold_ms;  // prepare: how long to wait for the decision
-  uint32_t reserved;
+  uint32_t
+      times_steps;  // atomic; not 0: StepTimes are kept, with another number from the first graph on
   uint64_t decision_id;
   char asked_folder[kControlPathBytes];
   char decider[256];  // name of the counters file that holds the decision

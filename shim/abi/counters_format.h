@@ -3,6 +3,7 @@
 //
 //   FileHeader                      at 0
 //   ControlBlock                    at control_at (control_format.h)
+//   StepTimes[kTimedGraphs]         at steps_at
 //   SeriesEntry[series_capacity]    at series_at: one per (config, pattern, definition,
 //                                   solution, device)
 //   shard 0, shard 1, ...           at shards_at + i * shard_stride; uint64 counters, that of (series s,
@@ -36,6 +37,26 @@ inline constexpr uint32_t kMaxCountedDevices = 16;
 // Folders that a process has been in, one after the other. Those beyond are counted under the last entry,
 // whose path is "(other)".
 inline constexpr uint32_t kMaxCountedConfigs = 64;
+
+// How long the steps of a graph take: the intervals between two launches of an executable graph, while someone asks for them
+// (ControlBlock::times_steps). The graphs that are launched first from then on have one each.
+inline constexpr uint32_t kTimedGraphs = 32;
+inline constexpr uint32_t kStepBuckets = 384;
+struct StepTimes {
+  uint32_t intervals[kStepBuckets];  // by step_bucket()
+};
+
+// 16 buckets of equal width from each power of two of nanoseconds to the next, from 1 us to 17 s.
+constexpr uint32_t step_bucket(uint64_t ns) {
+  if (ns < 1 << 10) return 0;
+  const auto power = static_cast<uint32_t>(63 - __builtin_clzll(ns));
+  const auto bucket = (power - 10) * 16 + static_cast<uint32_t>(ns >> (power - 4) & 15);
+  return bucket < kStepBuckets ? bucket : kStepBuckets - 1;
+}
+// The least nanoseconds of a bucket.
+constexpr uint64_t step_bucket_begin(uint32_t bucket) {
+  return uint64_t{16 + bucket % 16} << (bucket / 16 + 6);
+}
 
 struct CountedDevice {
   uint32_t sm;    // 90 for compute capability 9.0
@@ -74,6 +95,7 @@ struct FileHeader {
   CountedDevice devices[kMaxCountedDevices];
   CountedConfig configs[kMaxCountedConfigs];
   uint64_t control_at;  // bytes from the file's start
+  uint64_t steps_at;
 };
 
 struct SeriesEntry {

@@ -28,7 +28,8 @@ constexpr uint64_t to_pages(uint64_t bytes) {
   return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 constexpr uint64_t kControlAt = to_pages(sizeof(FileHeader));
-constexpr uint64_t kSeriesAt = kControlAt + to_pages(sizeof(ControlBlock));
+constexpr uint64_t kStepsAt = kControlAt + to_pages(sizeof(ControlBlock));
+constexpr uint64_t kSeriesAt = kStepsAt + to_pages(sizeof(StepTimes) * kTimedGraphs);
 constexpr uint64_t kShardsAt = kSeriesAt + sizeof(SeriesEntry) * kSeriesCapacity;
 constexpr uint64_t kShardBytes = uint64_t{8} * kCountersPerSeries * kSeriesCapacity;
 constexpr uint32_t kCountsBetweenClaims = 100'000;
@@ -67,6 +68,7 @@ void describe_process() {
   head.series_entry_bytes = sizeof(SeriesEntry);
   head.series_at = kSeriesAt;
   head.control_at = kControlAt;
+  head.steps_at = kStepsAt;
   head.shards_at = kShardsAt;
   head.shard_stride = kShardBytes;
   head.shard_count = 1;
@@ -347,6 +349,12 @@ ControlBlock* own_control() {
 }
 
 uint64_t control_offset() { return kControlAt; }
+
+StepTimes* own_step_times() {
+  FileHeader* const file = g_counters.file_header.load(std::memory_order_acquire);
+  return file == nullptr ? nullptr
+                         : reinterpret_cast<StepTimes*>(reinterpret_cast<char*>(file) + kStepsAt);
+}
 
 namespace {
 

@@ -116,6 +116,9 @@ void publish_mode(Mode mode);
 ControlBlock* own_control();
 uint64_t control_offset();
 
+// kTimedGraphs of them. Null: no file.
+StepTimes* own_step_times();
+
 // Describes the devices in the file's header, once.
 void describe_device(uint32_t ordinal, uint32_t sm, const char* name);
 

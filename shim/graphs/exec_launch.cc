@@ -60,6 +60,7 @@ __attribute__((noinline)) Variant* take_over(Exec* exec, CUstream stream,
 
 void end_launch(Exec* exec, Variant* variant, CUstream stream, bool is_per_thread_stream) {
   count_executions(*variant);
+  if (__builtin_expect(are_steps_timed(), 0)) time_step(&exec->step_clock);
   Variant* const before = exec->last.variant;
   exec->last = describe_launch(variant, stream, is_per_thread_stream);
   if (__builtin_expect(before != variant, 0)) bury_variant(before);

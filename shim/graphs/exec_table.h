@@ -11,6 +11,7 @@
 #include <atomic>
 
 #include "shim/base/mutex.h"
+#include "shim/counters/step_times.h"
 #include "shim/graphs/variant.h"
 
 namespace fibshim {
@@ -56,6 +57,7 @@ struct Exec {
   std::atomic<Variant*> running;  // what a launch runs; the host's calls alone write it
   std::atomic<Variant*> ready;    // what the next launch is to run; null: that
   LastLaunch last;
+  StepClock step_clock;  // the launching thread's, too
 
   // The table's.
   Exec* newer;

@@ -5,15 +5,13 @@
     poison.py redirected|own|nothing   (under the shim, by the above) a PyTorch program that ends so
 """
 import ctypes
-import hashlib
-import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 
 from counters import BUILD, SHIM, unshimmed_environment
+from planted import folder_with_image
 from report import Report
 
 SOLUTION = "fibshim_rmsnorm_h4096"
@@ -62,27 +60,6 @@ def run_child(part):
     return 0
 
 
-def faulty_folder(root):
-    """A copy of build/config/pytorch whose RMSNorm of 4096 faults."""
-    folder = os.path.join(root, "config")
-    shutil.copytree(os.path.join(BUILD, "config", "pytorch"), folder)
-    for where, _, names in os.walk(folder):
-        if SOLUTION + ".json" not in names:
-            continue
-        image = os.path.join(where, "faulty.fatbin")
-        shutil.copyfile(FAULTY, image)
-        with open(image, "rb") as file:
-            digest = hashlib.sha256(file.read()).hexdigest()
-        path = os.path.join(where, SOLUTION + ".json")
-        with open(path) as file:
-            solution = json.load(file)
-        solution["launch"]["images"] = [{"path": "faulty.fatbin", "sha256": digest}]
-        with open(path, "w") as file:
-            json.dump(solution, file)
-        return folder
-    raise FileNotFoundError(f"{folder} has no {SOLUTION}.json")
-
-
 def problems_of(part, folder, code, expected, environment):
     """Runs a child. `code`: what PyTorch's message must name; `expected`: in the shim's lines, in order."""
     child_environment = {**unshimmed_environment(), "LD_PRELOAD": SHIM, "FIBSHIM_CONFIG": folder, **environment}
@@ -112,7 +89,7 @@ def main():
     asserted = "returns CUDA_ERROR_ASSERT (710)"
     good = os.path.join(BUILD, "config", "pytorch")
     with tempfile.TemporaryDirectory() as root:
-        faulty = faulty_folder(root)
+        faulty = folder_with_image(os.path.join(root, "config"), SOLUTION, FAULTY)
         cases = [
             ("a replacement that faults is named", "redirected", faulty, "illegal memory access",
              [illegal, "replacements that have run there: ", "compute-sanitizer or"]),

@@ -75,7 +75,7 @@ run() {
 
 for file in lib/libfibshim.so lib/libfibrecord.so lib/libfibloader.so bin/fibshim config/demo config/pytorch \
   config/flashinfer config/sglang config/vllm config/cublas \
-  tests/driver_contract_tests tests/conformance_tests tests/conformance/conform tests/data/engine_stubs.fatbin tests/data/faulty_kernels.fatbin tests/frameworks/devices \
+  tests/driver_contract_tests tests/conformance_tests tests/conformance/conform tests/data/engine_stubs.fatbin tests/data/faulty_kernels.fatbin tests/data/slow_kernels.fatbin tests/frameworks/devices \
   tests/hosts/engine tests/hosts/engine_linked; do
   [ -e "$build/$file" ] || fail "$build/$file is missing"
 done
@@ -197,6 +197,7 @@ run "two devices" "$python" "$here/two_devices.py"
 # ---- whole models
 
 run "whole models" "$python" "$here/models.py"
+run "decoding under transformers and JAX" "$python" "$here/decode_hosts.py"
 
 # ---- the worked example of tools/doc/example.md
 
@@ -206,6 +207,7 @@ run "the worked example" "$python" "$here/worked_example.py"
 
 run "moves under load" "$python" "$here/swap.py"
 run "captured graphs: executions and moves" "$python" "$here/graphs.py"
+run "rollouts over eight processes" "$python" "$here/rollout.py"
 
 # ---- recordings
 

@@ -11,6 +11,7 @@ int run_command(int argc, const char* const* argv);
 int stats_command(int argc, const char* const* argv);
 int top_command(int argc, const char* const* argv);
 int swap_command(int argc, const char* const* argv);
+int rollout_command(int argc, const char* const* argv);
 int serve_command(int argc, const char* const* argv);
 int record_command(int argc, const char* const* argv);
 int suggest_command(int argc, const char* const* argv);
@@ -36,6 +37,7 @@ inline constexpr Command kCommands[] = {
     {"stats", "what happened to the launches: hits and fallbacks, live", stats_command},
     {"top", "a live view of the counters", top_command},
     {"swap", "move running processes to another config folder", swap_command},
+    {"rollout", "move processes a share at a time, and back where they do worse", rollout_command},
     {"serve", "the counters over HTTP, for Prometheus", serve_command},
     {"record", "record every launch of a program, and rank its kernels", record_command},
     {"suggest", "begin a config folder for a kernel that was recorded", suggest_command},

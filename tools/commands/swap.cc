@@ -11,12 +11,10 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/commands/commands.h"
+#include "tools/commands/move_options.h"
 #include "tools/counters/control.h"
-#include "tools/counters/folders_in_force.h"
-#include "tools/base/diagnostics_output.h"
 #include "tools/base/files.h"
 #include "tools/base/folder_list.h"
-#include "tools/lint/mistakes.h"
 #include "tools/processes/installation.h"
 #include "tools/processes/processes.h"
 #include "tools/base/setting_values.h"
@@ -27,116 +25,24 @@ namespace {
 constexpr double kDefaultWaitSeconds = 30;
 
 struct Options {
-  std::string folder;  // where to go: absolute, with links as they are
+  MoveOptions move;
   bool is_off = false;
   bool is_on = false;
   bool is_rollback = false;
   bool is_dry_run = false;
-  std::string from;  // only processes in this folder; empty: of any
-  std::vector<uint64_t> pids;
-  bool wants_all = false;
-  std::string job;
   std::string wait;  // seconds as given; empty: does not wait
   bool wants_link = false;
-  bool is_unchecked = false;
-  bool is_forced = false;
   bool wants_json = false;
-  std::string stats_dir;
   double wait_seconds = kDefaultWaitSeconds;
 };
-
-// Empty, or what is wrong with it: the processes would refuse it, or take it with its mistakes. Every error is on
-// stderr then; where mistakes are taken, one line is.
-std::string fault_of(const std::string& folder, bool takes_mistakes) {
-  const CheckReport report = check_with_mistakes(folder);
-  const FoundMistakes found = count_mistakes(folder, report);
-  if (report.snapshot != nullptr && found.errors == 0 && (found.mistakes == 0 || takes_mistakes)) {
-    if (found.mistakes > 0)
-      print_message("swap", "{} {}", printable(folder), printable(found.words));
-    return "";
-  }
-  for (const Diagnostic& diagnostic : report.diagnostics) {
-    if (diagnostic.severity == Severity::error) {
-      print_message("swap", printable(format_diagnostic(diagnostic)));
-    }
-  }
-  if (found.errors > 0) return "the config folder is not valid";
-  print_message("swap", "nobody was asked; --force moves them to a folder with such mistakes");
-  return "the config folder has mistakes";
-}
-
-// The folder that a process is in, as others are compared with it; that of the start where it was refused.
-std::string folder_in(const ProcessCounters& process) {
-  const FolderInForce& folder = process.folder;
-  return folder.config.path.empty() ? resolved_folders(folder.configured) : folder.config.path;
-}
-
-// A label, or VAR=VALUE, which may also stand in the environment that the process was started with.
-bool is_in_job(const ProcessCounters& process, const std::string& job) {
-  if (process.folder.job == job) return true;
-  if (job.find('=') == std::string::npos) return false;
-  const std::string environment = read_small_file(fmt::format("/proc/{}/environ", process.pid));
-  return std::ranges::count(split(environment, '\0'), job) != 0;
-}
-
-// The processes that are meant. *has_all: every --pid has counters.
-std::vector<ProcessCounters> choose(CountersFolder folder, const Options& options, bool* has_all) {
-  std::set<uint64_t> missing(options.pids.begin(), options.pids.end());
-  const std::set<uint64_t> wanted = missing;
-  std::vector<ProcessCounters> out;
-  for (ProcessCounters& process : folder.processes) {
-    const bool is_named = wanted.contains(process.pid);
-    if (!wanted.empty() && !is_named) continue;
-    if (!(process.is_alive && is_ours_to_change(process.owner)) && !is_named) continue;
-    if (!options.job.empty() && !is_in_job(process, options.job)) continue;
-    if (!options.from.empty() && folder_in(process) != resolved_folders(options.from)) continue;
-    missing.erase(process.pid);
-    out.push_back(std::move(process));
-  }
-  // Of the programs that a process went on with by exec, the last one runs.
-  for (size_t i = 0; i + 1 < out.size();) {
-    const bool is_same = out[i].pid == out[i + 1].pid && out[i].start_time == out[i + 1].start_time;
-    if (is_same) {
-      out.erase(out.begin() + static_cast<std::ptrdiff_t>(
-                                  out[i].created_unix_ns > out[i + 1].created_unix_ns ? i + 1 : i));
-    } else {
-      ++i;
-    }
-  }
-  for (const uint64_t pid : missing) {
-    print_message("swap", "no counters of process {} in {}", pid, printable(options.stats_dir));
-  }
-  *has_all = missing.empty();
-  return out;
-}
 
 // Where the process is to be; empty: in none.
 std::string destination_of(const ProcessCounters& process, const Options& options) {
   const FolderInForce& folder = process.folder;
   if (options.is_off) return "";
-  if (!options.folder.empty()) return options.folder;
+  if (!options.move.folder.empty()) return options.move.folder;
   return options.is_rollback && folder.state != FolderState::off ? folder.previous
                                                                  : folder.config.path;
-}
-
-// Why a folder that was named for all is not meant for all of these; empty: it may be.
-std::string difference_in(const std::vector<ProcessCounters>& processes, const Options& options) {
-  const bool is_chosen = options.wants_all || !options.pids.empty() || !options.job.empty();
-  if (options.folder.empty() || is_chosen) return "";
-  std::map<std::string, std::string> pids_in;
-  for (const ProcessCounters& process : processes) {
-    const std::string folder = folder_in(process);
-    if (folder == resolved_folders(options.folder)) continue;
-    pids_in[folder] += fmt::format(" {}", process.pid);
-  }
-  if (pids_in.size() < 2) return "";
-  std::string out;
-  for (const auto& [folder, pids] : pids_in) {
-    out += fmt::format("{}{} (pid{})", out.empty() ? "" : ", ", folder.empty() ? "none" : folder,
-                       pids);
-  }
-  return "the processes run on different folders: " + out +
-         "; --from DIR moves those of one, --all moves all of them";
 }
 
 // Why root does not repoint a link for this user, who has named it; empty: he could do it himself.
@@ -287,7 +193,7 @@ std::string destination(const Options& options) {
   return options.is_off        ? "off"
          : options.is_on       ? "on"
          : options.is_rollback ? "rollback"
-                               : options.folder;
+                               : options.move.folder;
 }
 
 // Where it was, by the counters that were read before, and where it goes.
@@ -385,8 +291,8 @@ std::vector<MoveResult> ask(const AskingRight& right, const std::vector<ProcessC
                            : options.is_on       ? AskTarget::on
                            : options.is_rollback ? AskTarget::back
                                                  : AskTarget::folder;
-  const Move move = {target, options.folder};
-  if (!options.job.empty()) return move_together(right, processes, move, deadline);
+  const Move move = {target, options.move.folder};
+  if (!options.move.job.empty()) return move_together(right, processes, move, deadline);
   return move_each(right, processes, move, options.wait.empty() ? nullptr : &deadline);
 }
 
@@ -394,31 +300,32 @@ std::vector<MoveResult> ask(const AskingRight& right, const std::vector<ProcessC
 bool is_fine(const MoveResult& result, const ProcessCounters& process, const Options& options) {
   return result.state == MoveState::moved || result.state == MoveState::asked ||
          result.state == MoveState::would_move || result.state == MoveState::would_stay ||
-         (result.state == MoveState::dead && process.is_alive && options.job.empty());
+         (result.state == MoveState::dead && process.is_alive && options.move.job.empty());
 }
 
 int swap(const Options& options) {
-  if (!options.folder.empty() && !options.is_unchecked) {
-    const std::string fault = fault_of(options.folder, options.is_forced);
+  if (!options.move.folder.empty() && !options.move.is_unchecked) {
+    const std::string fault = fault_of("swap", options.move);
     if (!fault.empty() && options.wants_json) (void)print_json(to_json(options, {}, {}, fault));
     if (!fault.empty()) return kExitWrong;
   }
   const auto deadline =
       ControlClock::now() + std::chrono::duration_cast<ControlClock::duration>(
                                 std::chrono::duration<double>(options.wait_seconds));
-  const auto right = AskingRight::acquire(options.stats_dir, deadline);
-  auto found = read_counters_folder(options.stats_dir);
+  const auto right = AskingRight::acquire(options.move.stats_dir, deadline);
+  auto found = read_counters_folder(options.move.stats_dir);
   if (!right || !found) {
-    return fail(options,
-                fmt::format("{}: {}", options.stats_dir, right ? found.error() : right.error()));
+    return fail(options, fmt::format("{}: {}", options.move.stats_dir,
+                                     right ? found.error() : right.error()));
   }
   bool has_all = true;
-  const std::vector<ProcessCounters> processes = choose(std::move(*found), options, &has_all);
+  const std::vector<ProcessCounters> processes =
+      choose_processes("swap", std::move(*found), options.move, &has_all);
   if (processes.empty()) {
     return fail(options, fmt::format("no such process runs under the shim with counters in {}",
-                                     options.stats_dir));
+                                     options.move.stats_dir));
   }
-  if (const std::string why = difference_in(processes, options); !why.empty()) {
+  if (const std::string why = difference_in(processes, options.move); !why.empty()) {
     return fail(options, why);
   }
   auto stale = find_stale_configs(processes, options);
@@ -438,23 +345,18 @@ int swap(const Options& options) {
 // What does not go together; empty: nothing.
 const char* conflict_in(const Options& options) {
   const int targets =
-      !options.folder.empty() + options.is_off + options.is_on + options.is_rollback;
+      !options.move.folder.empty() + options.is_off + options.is_on + options.is_rollback;
   if (targets == 0) return "name a folder, or --off, --on or --rollback";
   if (targets > 1) return "DIR, --off, --on and --rollback exclude each other";
-  if (!options.pids.empty() + options.wants_all + !options.job.empty() > 1) {
-    return "--pid, --all and --job exclude each other";
-  }
-  if (options.wants_all && !options.from.empty()) return "--all and --from exclude each other";
-  if (options.wants_link && split_folders(options.folder).size() != 1) {
+  if (options.wants_link && split_folders(options.move.folder).size() != 1) {
     return "--link takes one folder";
   }
-  if (options.folder.size() >= kControlPathBytes) return "DIR: the path is too long";
-  return "";
+  return conflict_in(options.move);
 }
 
 bool parse_wait(Options* options) {
   // A repointed link is for good: first all have moved.
-  if (options->wait.empty() && (options->wants_link || !options->job.empty())) {
+  if (options->wait.empty() && (options->wants_link || !options->move.job.empty())) {
     options->wait = fmt::format("{}", kDefaultWaitSeconds);
   }
   if (options->wait.empty()) return true;
@@ -473,20 +375,16 @@ int swap_command(int argc, const char* const* argv) {
       "[OPTIONS] DIR | --off | --on | --rollback",
       "0 all have moved (without --wait: were asked); 1 the folder is wrong, there is no "
       "such process, or one has not moved; 2 wrong usage.");
-  line.positional("DIR", &options.folder, "the folder to go to");
+  line.positional("DIR", &options.move.folder, "the folder to go to");
   line.flag("--off", &options.is_off, "to none: originals run until --on, or another folder");
   line.flag("--on", &options.is_on,
             "back to the folder before --off, or to where the link leads by now; it is read anew");
   line.flag("--rollback", &options.is_rollback,
             "each process to the folder that it was in before its last swap");
   line.flag("--dry-run", &options.is_dry_run, "say what would be done, and ask nobody");
-  line.pids(&options.pids, "only this process (may be repeated)");
-  line.flag("--all", &options.wants_all,
-            "all processes of the stats folder, whatever folders they run on; without it a DIR is "
-            "refused where these differ");
-  line.option("--from", &options.from, "DIR", "only the processes that run on this folder");
+  add_choice_options(&line, &options.move);
   const Option job = line.option(
-      "--job", &options.job, "NAME|VAR=VALUE",
+      "--job", &options.move.job, "NAME|VAR=VALUE",
       "the ranks of this job, by FIBSHIM_JOB or a variable of their environment: all of them, at "
       "once, or none; implies --wait");
   line.flag("--wait{30}", &options.wait,
@@ -495,19 +393,16 @@ int swap_command(int argc, const char* const* argv) {
       "--link", &options.wants_link,
       "repoint the link that FIBSHIM_CONFIG is, for processes that start later, once all have "
       "moved; implies --wait");
-  line.flag("--no-check", &options.is_unchecked,
-            "do not check the folder from here first; the processes do in any case");
-  line.flag("--force", &options.is_forced,
-            "also to a folder with mistakes that only `fibshim check` looks for; they are counted");
+  add_check_options(&line, &options.move);
   line.json(&options.wants_json);
-  line.stats_dir(&options.stats_dir, "ask there instead of in FIBSHIM_STATS_DIR");
+  line.stats_dir(&options.move.stats_dir, "ask there instead of in FIBSHIM_STATS_DIR");
   line.check([&options] {
-    if (!options.folder.empty()) options.folder = absolute_folders(options.folder);
+    if (!options.move.folder.empty()) options.move.folder = absolute_folders(options.move.folder);
     return std::string(conflict_in(options));
   });
   line.check([&] {
     if (!parse_wait(&options)) return "--wait: takes seconds, more than 0 and at most 500";
-    return job.count() > 0 && options.job.empty() ? "--job: needs a name" : "";
+    return job.count() > 0 && options.move.job.empty() ? "--job: needs a name" : "";
   });
   return line.parse(argc, argv) ? swap(options) : line.exit_code();
 }

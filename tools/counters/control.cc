@@ -314,6 +314,15 @@ tl::expected<AskingRight, std::string> AskingRight::acquire(const std::string& f
   return AskingRight(std::move(opened->fd));
 }
 
+void time_steps(int folder_fd, const std::vector<ProcessCounters>& processes, bool is_wanted) {
+  // Another number than that of whoever asked before.
+  const uint32_t number = is_wanted ? static_cast<uint32_t>(draw_id()) | 1 : 0;
+  for (const ProcessCounters& process : processes) {
+    const auto control = MappedControl::open(folder_fd, process.file);
+    if (control) __atomic_store_n(&(*control)->times_steps, number, __ATOMIC_RELAXED);
+  }
+}
+
 std::vector<MoveResult> move_each(const AskingRight& right,
                                   const std::vector<ProcessCounters>& processes, const Move& move,
                                   const ControlClock::time_point* deadline) {

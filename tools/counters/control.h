@@ -55,6 +55,9 @@ class AskingRight {
   FileDescriptor folder_;
 };
 
+// Has the shim of each process keep StepTimes (step_times.h), from the first launch on, or no longer.
+void time_steps(int folder_fd, const std::vector<ProcessCounters>& processes, bool is_wanted);
+
 // Asks each process for itself. Until `deadline` it waits for them, unless it is null.
 std::vector<MoveResult> move_each(const AskingRight& right,
                                   const std::vector<ProcessCounters>& processes, const Move& move,

@@ -92,6 +92,8 @@ struct Options {
   int threads = 1;
   int launches = 1;
   int pause_after = -1;
+  int step_us = 0;
+  std::string slow_file;
   int rounds = 1;
   int hidden = 4096;
   int rows = 64;
@@ -145,6 +147,7 @@ constexpr TextOption kTextOptions[] = {
     {"--dtype", &Options::dtype, "bf16|fp16", ""},
     {"--kernel", &Options::kernel, nullptr, "symbol; PyTorch's fused RMSNorm when not given"},
     {"--image", &Options::image, nullptr, "cubin or fatbin; the one built with this program"},
+    {"--slow-file", &Options::slow_file, nullptr, "while it is there, --step-us counts twice"},
 };
 constexpr NumberOption kNumberOptions[] = {
     {"--threads", &Options::threads, 1, ""},
@@ -154,6 +157,7 @@ constexpr NumberOption kNumberOptions[] = {
      "before "
      "the kernel is loaded"},
     {"--rounds", &Options::rounds, 1, "load, launch and unload so often"},
+    {"--step-us", &Options::step_us, 0, "wait so long before each launch of a graph"},
     {"--hidden", &Options::hidden, 1, "elements in a row"},
     {"--rows", &Options::rows, 1, ""},
     {"--device", &Options::device, 0, "ordinal"},
@@ -689,8 +693,17 @@ class Worker {
       MUST(cuda.cuGraphInstantiateWithFlags_(&exec_, graph, 0));
       MUST(cuda.cuGraphDestroy_(graph));
     }
-    for (int i = 0; i < launches; ++i)
+    for (int i = 0; i < launches; ++i) {
+      wait_for_step();
       ++outcome_.launch_codes[g_driver->cuGraphLaunch_(exec_, stream_)];
+    }
+  }
+
+  void wait_for_step() const {
+    if (options_.step_us == 0) return;
+    const bool is_slow =
+        !options_.slow_file.empty() && access(options_.slow_file.c_str(), F_OK) == 0;
+    usleep(static_cast<useconds_t>(options_.step_us) * (is_slow ? 2 : 1));
   }
 
   const Options& options_;

@@ -1,0 +1,173 @@
+// fibshim rollout on engines that replay a graph under the shim on the simulated driver.
+#include <gtest/gtest.h>
+
+#include <signal.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "shim/abi/counters_format.h"
+#include "tests/support/text.h"
+#include "tests/tools/fibshim_program.h"
+#include "tests/tools/live_program.h"
+
+namespace fibshim::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Rollout : public testing::Test {
+ protected:
+  Rollout() {
+    for (const char* name : {"a", "b", "bad"}) {
+      fs::copy(build_path("config/demo"), folder_ / name, fs::copy_options::recursive);
+    }
+    for (const auto& entry : fs::recursive_directory_iterator(folder_ / "bad/patterns")) {
+      if (entry.is_regular_file()) write_text(entry.path(), "{\n  \"label\": nothing\n}\n");
+    }
+  }
+
+  // Replays a graph every 2 ms until the test ends; every 4 ms while the file `slow` is there.
+  LiveProgram* start_engine(const std::map<std::string, std::string>& added = {},
+                            const std::string& slow_file = "") {
+    ProgramOptions options;
+    options.environment = {{"LD_PRELOAD", build_path("lib/libfibshim.so")},
+                           {"LD_LIBRARY_PATH", build_path("sim")},
+                           {"FIBSHIM_STATS_DIR", stats()},
+                           {"FIBSHIM_CONFIG", folder_ / "a"}};
+    for (const auto& [name, value] : added) options.environment[name] = value;
+    std::vector<std::string> command = {build_path("tests/hosts/engine"),
+                                        "--capture",
+                                        "--rows=1",
+                                        "--launches=1000000",
+                                        "--pause-after=1",
+                                        "--step-us=2000"};
+    if (!slow_file.empty()) command.push_back("--slow-file=" + slow_file);
+    engines_.push_back(std::make_unique<LiveProgram>(command, options));
+    LiveProgram* const engine = engines_.back().get();
+    EXPECT_TRUE(engine->read_until("paused\n")) << engine->text();
+    engine->write("\n");
+    return engine;
+  }
+
+  std::vector<std::string> command(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {build_path("bin/fibshim"), "rollout", "--dir=" + stats()});
+    return arguments;
+  }
+  ProgramResult rollout(const std::vector<std::string>& arguments) const {
+    return run_program(command(arguments), {});
+  }
+  // The last names of the folders that the engines are in, in their order.
+  std::vector<std::string> folders() const {
+    const nlohmann::json json =
+        parse_json(run_fibshim({"stats", "--json", "--per-process", "--dir=" + stats()}, {}).out);
+    std::vector<std::string> out;
+    for (const auto& engine : engines_) {
+      for (const auto& process : json["processes"]) {
+        if (process["pid"] != engine->pid()) continue;
+        out.push_back(fs::path(process["folder"]["path"].get<std::string>()).filename());
+      }
+    }
+    return out;
+  }
+  std::string stats() const { return folder_ / "stats"; }
+
+  TemporaryFolder folder_;
+  std::vector<std::unique_ptr<LiveProgram>> engines_;
+};
+
+using Folders = std::vector<std::string>;
+
+TEST_F(Rollout, MovesAShareAtATime) {
+  for (int i = 0; i < 3; ++i) start_engine();
+  const ProgramResult result = exits(
+      0, rollout({folder_ / "b", "--to", "10%,60%,100", "--watch", "0.5", "--slower", "900"}));
+  EXPECT_CONTAINS(result.out, "before: 0.5 s, 3 processes or jobs: ");
+  EXPECT_CONTAINS(result.out, " of the busiest graph, median ");
+  EXPECT_CONTAINS(result.out, "; 0 errors; 100.0 % of ");
+  EXPECT_EQ(matches(result.out, "\n(.*) %: pid [0-9]*: moved").size(), 3U) << result.out;
+  EXPECT_CONTAINS(result.out, "complete: 3 processes or jobs in " + (folder_ / "b"));
+  EXPECT_EQ(folders(), (Folders{"b", "b", "b"}));
+  // Nobody is left to move.
+  EXPECT_CONTAINS(exits(1, rollout({folder_ / "b"})).err, "runs on another folder");
+}
+
+TEST_F(Rollout, SaysWhoWouldMove) {
+  const LiveProgram* const one = start_engine();
+  start_engine({{"FIBSHIM_JOB", "train"}});
+  start_engine({{"FIBSHIM_JOB", "train"}});
+  const ProgramResult result = exits(0, rollout({folder_ / "b", "--to=50%,100%", "--dry-run"}));
+  const std::string pid = "pid " + std::to_string(one->pid());
+  EXPECT_CONTAINS(result.out, pid + "\n");
+  EXPECT_CONTAINS(result.out, "job train\n");
+  EXPECT_EQ(folders(), (Folders{"a", "a", "a"}));
+}
+
+TEST_F(Rollout, TakesBackWhereStepsAreSlower) {
+  start_engine({}, folder_ / "slow0");
+  start_engine({}, folder_ / "slow1");
+  LiveProgram work(command({folder_ / "b", "--to=50%,100%", "--watch=1", "--slower=40", "--json"}),
+                   {});
+  ASSERT_TRUE(work.read_until(": moved\n")) << work.text();
+  // That one is slow from now on.
+  const std::string first = "pid " + std::to_string(engines_[0]->pid()) + ": moved";
+  const bool is_first = work.text().find(first) != std::string::npos;
+  write_text(folder_ / (is_first ? "slow0" : "slow1"), "");
+  EXPECT_EQ(work.wait(), 1) << work.text();
+  EXPECT_CONTAINS(work.text(), "% longer than before, more than where nothing has moved");
+  EXPECT_CONTAINS(work.text(), ": taken back\n");
+  const nlohmann::json json = parse_json(work.text().substr(work.text().find("\n{") + 1));
+  EXPECT_EQ(json["state"], "taken_back");
+  EXPECT_EQ(json["stages"].size(), 1U);
+  EXPECT_GE(json["stages"][0]["step_median_us"],
+            1.4 * json["before"]["step_median_us"].get<double>());
+  EXPECT_EQ(folders(), (Folders{"a", "a"}));
+}
+
+TEST_F(Rollout, TakesBackWhereAProcessEnds) {
+  start_engine();
+  start_engine();
+  LiveProgram work(command({folder_ / "b", "--to=100%", "--watch=1", "--slower=900"}), {});
+  ASSERT_TRUE(work.read_until(": moved\n")) << work.text();
+  ASSERT_TRUE(work.read_until(": moved\n", work.text().find(": moved\n") + 1)) << work.text();
+  const std::string pid = std::to_string(engines_[0]->pid());
+  kill(engines_[0]->pid(), SIGKILL);
+  EXPECT_EQ(work.wait(), 1);
+  EXPECT_CONTAINS(work.text(), "stopped: process " + pid + " has ended\n");
+  EXPECT_CONTAINS(work.text(), "pid " + std::to_string(engines_[1]->pid()) + ": taken back\n");
+  EXPECT_EQ(folders().back(), "a");
+}
+
+TEST_F(Rollout, TakesBackWhenInterrupted) {
+  start_engine();
+  LiveProgram work(command({folder_ / "b", "--watch=0.5", "--slower=900", "--to=100%"}), {});
+  ASSERT_TRUE(work.read_until(": moved\n")) << work.text();
+  kill(work.pid(), SIGINT);
+  EXPECT_EQ(work.wait(), 1);
+  EXPECT_CONTAINS(work.text(), "stopped: interrupted\n");
+  EXPECT_EQ(folders(), (Folders{"a"}));
+}
+
+TEST_F(Rollout, RefusesWhatCannotBe) {
+  exits(1, rollout({folder_ / "b"}));  // no stats folder
+  fs::create_directories(stats());
+  EXPECT_CONTAINS(exits(1, rollout({folder_ / "bad"})).err, "the config folder is not valid");
+  EXPECT_CONTAINS(exits(1, rollout({folder_ / "b"})).err, "runs on another folder");
+  for (const char* shares : {"50%,10%", "0", "101%", "half", ","}) {
+    EXPECT_CONTAINS(exits(2, rollout({folder_ / "b", "--to", shares})).err,
+                    "--to: takes rising shares");
+  }
+  exits(2, rollout({}));
+}
+
+TEST(StepBuckets, LieOneAfterTheOther) {
+  for (uint32_t bucket = 1; bucket < kStepBuckets; ++bucket) {
+    EXPECT_EQ(step_bucket(step_bucket_begin(bucket)), bucket);
+    EXPECT_EQ(step_bucket(step_bucket_begin(bucket) - 1), bucket - 1);
+  }
+  EXPECT_EQ(step_bucket(0), 0U);
+  EXPECT_EQ(step_bucket(UINT64_MAX), kStepBuckets - 1);
+}
+
+}  // namespace
+}  // namespace fibshim::test

@@ -1,0 +1,457 @@
+// fibshim rollout: moves processes to another config folder a share at a time, watches those that have moved, and takes all
+// back where they do worse than before.
+#include <math.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "shim/abi/outcomes.h"
+#include "tools/commands/commands.h"
+#include "tools/commands/move_options.h"
+#include "tools/counters/control.h"
+#include "tools/counters/launch_groups.h"
+#include "tools/counters/step_times.h"
+#include "tools/base/folder_list.h"
+
+namespace fibshim::tools {
+namespace {
+
+constexpr std::chrono::seconds kMoveTime{60};
+constexpr std::chrono::milliseconds kPollInterval{500};
+constexpr std::chrono::milliseconds kInterruptInterval{50};
+constexpr uint64_t kLeastSteps = 20;  // fewer say nothing
+
+volatile sig_atomic_t g_is_interrupted = 0;
+void interrupt(int) { g_is_interrupted = 1; }
+
+struct Options {
+  MoveOptions move;
+  std::string shares = "10%,50%,100%";
+  std::vector<double> stages;  // percent, rising
+  double watch_seconds = 60;
+  double slower_percent = 5;
+  bool is_dry_run = false;
+  bool wants_json = false;
+};
+
+// What is known of a process at one time.
+struct Look {
+  ProcessCounters process;
+  LaunchNumbers all, hits;
+  uint64_t errors = 0;
+  std::vector<StepTimes> steps;
+};
+using Looks = std::map<uint64_t, Look>;  // by pid
+
+// What processes did between two looks.
+struct Watched {
+  Steps steps;
+  uint64_t errors = 0, executions = 0, hits = 0;
+
+  void add(const Watched& more) {
+    errors += more.errors;
+    executions += more.executions;
+    hits += more.hits;
+    if (more.steps.count > steps.count) steps = more.steps;
+  }
+};
+
+Watched between(const Look& before, const Look& after) {
+  return {steps_between(before.steps, after.steps), after.errors - before.errors,
+          after.all.executions - before.all.executions,
+          after.hits.executions - before.hits.executions};
+}
+
+// What goes together: the ranks of a job, or one process.
+struct Unit {
+  std::string name;  // "job train", "pid 17"
+  std::vector<ProcessCounters> processes;
+};
+
+std::vector<Unit> units_of(const std::vector<ProcessCounters>& processes) {
+  std::vector<Unit> out;
+  for (const ProcessCounters& process : processes) {
+    const std::string& job = process.folder.job;
+    const std::string name = job.empty() ? fmt::format("pid {}", process.pid) : "job " + job;
+    const auto found = std::ranges::find(out, name, &Unit::name);
+    if (found != out.end()) {
+      found->processes.push_back(process);
+    } else {
+      out.push_back({name, {process}});
+    }
+  }
+  return out;
+}
+
+std::string words_of(const Watched& watched, const Watched* before) {
+  std::string out;
+  if (watched.steps.count > 0) {
+    out = fmt::format("{} of the busiest graph, median {:.4g} us",
+                      counted(watched.steps.count, "step"), watched.steps.median_us);
+    if (before != nullptr && before->steps.count > 0) {
+      out += fmt::format(" ({:.4g} us before)", before->steps.median_us);
+    }
+  } else {
+    out = "no graph was launched";
+  }
+  out += fmt::format("; {}", counted(watched.errors, "error"));
+  if (watched.executions == 0) return out + "; nothing was launched";
+  return out + fmt::format("; {:.1f} % of {} replaced",
+                           100.0 * static_cast<double>(watched.hits) /
+                               static_cast<double>(watched.executions),
+                           counted(watched.executions, "execution"));
+}
+
+nlohmann::ordered_json json_of(const Watched& watched) {
+  nlohmann::ordered_json out;
+  out["steps"] = watched.steps.count;
+  out["step_median_us"] = watched.steps.count > 0 ? nlohmann::ordered_json(watched.steps.median_us)
+                                                  : nlohmann::ordered_json();
+  out["errors"] = watched.errors;
+  out["executions"] = watched.executions;
+  out["hits"] = watched.hits;
+  return out;
+}
+
+class Rollout {
+ public:
+  Rollout(const Options& options, FileDescriptor folder, std::vector<Unit> units)
+      : options_(options), folder_(std::move(folder)), units_(std::move(units)) {}
+
+  // False: something was worse, or failed; what had moved was taken back.
+  bool run() {
+    time_steps(folder_.get(), all_processes(), true);
+    const bool is_done = run_stages();
+    if (!is_done && moved_count_ > 0) take_back();
+    time_steps(folder_.get(), all_processes(), false);
+    return is_done;
+  }
+
+  nlohmann::ordered_json to_json() const {
+    nlohmann::ordered_json out;
+    out["version"] = 1;
+    out["to"] = options_.move.folder;
+    out["state"] = reason_.empty() ? "complete" : "taken_back";
+    out["reason"] = reason_;
+    out["not_taken_back"] = not_taken_back_;
+    out["before"] = json_of(before_);
+    out["stages"] = stages_;
+    return out;
+  }
+
+ private:
+  std::vector<ProcessCounters> all_processes() const {
+    std::vector<ProcessCounters> out;
+    for (const Unit& unit : units_) {
+      out.insert(out.end(), unit.processes.begin(), unit.processes.end());
+    }
+    return out;
+  }
+
+  void say(const std::string& text) const {
+    if (options_.wants_json) {
+      print_message("rollout", printable(text));
+    } else {
+      (void)print_data(printable(text) + "\n");
+    }
+  }
+
+  bool stop(std::string reason) {
+    reason_ = std::move(reason);
+    say("stopped: " + reason_);
+    return false;
+  }
+
+  Looks look() const {
+    Looks out;
+    for (const ProcessCounters& known : all_processes()) {
+      auto process = read_counters_file(folder_.get(), known.file);
+      if (!process || !process->has_value() || !(*process)->is_alive) continue;
+      Look look;
+      look.process = std::move(**process);
+      for (const LaunchGroup& group : group_launches({look.process}, GroupBy::process)) {
+        look.all.add(group.numbers);
+        look.errors += errors_of(group);
+        const auto hits = group.outcomes.find(static_cast<uint32_t>(Outcome::hit));
+        if (hits != group.outcomes.end()) look.hits.add(hits->second);
+      }
+      look.steps = read_step_times(folder_.get(), known.file);
+      out.emplace(known.pid, std::move(look));
+    }
+    return out;
+  }
+
+  // What a process that has moved does that it may not; empty: nothing.
+  std::string fault_in(const Unit& unit, const Looks& begin, const Looks& now) const {
+    for (const ProcessCounters& process : unit.processes) {
+      const auto then = begin.find(process.pid);
+      if (then == begin.end()) continue;
+      const auto found = now.find(process.pid);
+      if (found == now.end()) return fmt::format("process {} has ended", process.pid);
+      if (found->second.process.folder.swap_count != then->second.process.folder.swap_count) {
+        return fmt::format("process {} was moved by somebody else", process.pid);
+      }
+      const uint64_t errors = found->second.errors - then->second.errors;
+      const auto before = watched_before_.find(process.pid);
+      const uint64_t errors_before = before == watched_before_.end() ? 0 : before->second.errors;
+      if (errors > errors_before) {
+        return fmt::format(
+            "process {}: {} ({} before)", process.pid,
+            counted(errors, "launch failed in its solution", "launches failed in their solutions"),
+            errors_before);
+      }
+    }
+    return "";
+  }
+
+  // Until the time is up, or the first fault of one that has moved.
+  std::string watch(Looks* begin, Looks* end) {
+    *begin = look();
+    const auto deadline =
+        ControlClock::now() + std::chrono::duration_cast<ControlClock::duration>(
+                                  std::chrono::duration<double>(options_.watch_seconds));
+    while (true) {
+      const auto next = std::min(ControlClock::now() + kPollInterval, deadline);
+      while (ControlClock::now() < next && g_is_interrupted == 0) {
+        std::this_thread::sleep_for(
+            std::min<ControlClock::duration>(kInterruptInterval, next - ControlClock::now()));
+      }
+      if (g_is_interrupted != 0) return "interrupted";
+      *end = look();
+      for (size_t i = 0; i < moved_count_; ++i) {
+        if (std::string fault = fault_in(units_[i], *begin, *end); !fault.empty()) return fault;
+      }
+      if (ControlClock::now() >= deadline) return "";
+    }
+  }
+
+  // How many times as long its steps take as before; 0: too few to tell.
+  double step_ratio(const ProcessCounters& process, const Looks& begin, const Looks& end) const {
+    const auto before = watched_before_.find(process.pid);
+    const auto from = begin.find(process.pid);
+    const auto to = end.find(process.pid);
+    if (before == watched_before_.end() || from == begin.end() || to == end.end()) return 0;
+    const Steps now = between(from->second, to->second).steps;
+    if (now.count < kLeastSteps || before->second.steps.count < kLeastSteps) return 0;
+    return now.median_us / before->second.steps.median_us;
+  }
+
+  // Which process has slower steps, beyond what those that have not moved have, too; empty: none.
+  std::string slowness(const Looks& begin, const Looks& end) const {
+    std::vector<double> others;
+    for (size_t i = moved_count_; i < units_.size(); ++i) {
+      for (const ProcessCounters& process : units_[i].processes) {
+        if (const double ratio = step_ratio(process, begin, end); ratio > 0) {
+          others.push_back(ratio);
+        }
+      }
+    }
+    std::ranges::sort(others);
+    const double usual = others.empty() ? 1 : others[others.size() / 2];
+    for (size_t i = 0; i < moved_count_; ++i) {
+      for (const ProcessCounters& process : units_[i].processes) {
+        const double percent = (step_ratio(process, begin, end) / usual - 1) * 100;
+        if (percent <= options_.slower_percent) continue;
+        return fmt::format("process {}: a step takes {:.1f} % longer than before{}", process.pid,
+                           percent, others.empty() ? "" : ", more than where nothing has moved");
+      }
+    }
+    return "";
+  }
+
+  // Of the units that have moved, or of all.
+  Watched sum(const Looks& begin, const Looks& end, size_t units) const {
+    Watched out;
+    for (size_t i = 0; i < units; ++i) {
+      for (const ProcessCounters& process : units_[i].processes) {
+        const auto from = begin.find(process.pid);
+        const auto to = end.find(process.pid);
+        if (from != begin.end() && to != end.end()) out.add(between(from->second, to->second));
+      }
+    }
+    return out;
+  }
+
+  // Empty, or why not: all of a unit go, or none. Back go all that still run, each for itself.
+  std::string move_unit(const Unit& unit, const Move& move) const {
+    const bool is_back = move.target != AskTarget::folder;
+    const auto deadline = ControlClock::now() + kMoveTime;
+    const auto right = AskingRight::acquire(options_.move.stats_dir, deadline);
+    if (!right) return right.error();
+    const std::vector<MoveResult> results =
+        is_back ? move_each(*right, unit.processes, move, &deadline)
+                : move_together(*right, unit.processes, move, deadline);
+    for (const MoveResult& result : results) {
+      if (result.state == MoveState::moved) continue;
+      if (is_back && result.state == MoveState::dead) continue;
+      return fmt::format("process {}: {}: {}", result.pid, move_state_name(result.state),
+                         result.reason);
+    }
+    return "";
+  }
+
+  void take_back() {
+    for (; moved_count_ > 0; --moved_count_) {
+      const Unit& unit = units_[moved_count_ - 1];
+      const bool was_on = unit.processes.front().folder.state == FolderState::on;
+      const std::string fault = move_unit(unit, {was_on ? AskTarget::back : AskTarget::off, ""});
+      if (!fault.empty()) not_taken_back_.push_back(unit.name + ": " + fault);
+      say(fault.empty() ? unit.name + ": taken back" : unit.name + ": not taken back: " + fault);
+    }
+  }
+
+  bool run_stages() {
+    Looks begin, end;
+    if (std::string fault = watch(&begin, &end); !fault.empty()) return stop(std::move(fault));
+    for (const auto& [pid, look] : begin) {
+      if (end.contains(pid)) watched_before_[pid] = between(look, end.at(pid));
+    }
+    before_ = sum(begin, end, units_.size());
+    say(fmt::format("before: {:g} s, {}: {}", options_.watch_seconds,
+                    counted(units_.size(), "process or job", "processes or jobs"),
+                    words_of(before_, nullptr)));
+    for (const double share : options_.stages) {
+      const auto wanted =
+          static_cast<size_t>(ceil(share / 100 * static_cast<double>(units_.size()) - 1e-9));
+      if (wanted <= moved_count_) continue;
+      while (moved_count_ < wanted) {
+        const Unit& unit = units_[moved_count_];
+        const std::string fault = move_unit(unit, {AskTarget::folder, options_.move.folder});
+        if (!fault.empty()) return stop(unit.name + ": " + fault);
+        ++moved_count_;
+        say(fmt::format("{:g} %: {}: moved", share, unit.name));
+      }
+      std::string fault = watch(&begin, &end);
+      if (fault.empty()) fault = slowness(begin, end);
+      const Watched watched = sum(begin, end, moved_count_);
+      say(fmt::format("{:g} %: {:g} s: {}", share, options_.watch_seconds,
+                      words_of(watched, &before_)));
+      nlohmann::ordered_json stage = {{"percent", share}, {"moved", moved_count_}};
+      stage.update(json_of(watched));
+      stages_.push_back(std::move(stage));
+      if (!fault.empty()) return stop(std::move(fault));
+    }
+    say(fmt::format("complete: {} in {}",
+                    counted(units_.size(), "process or job", "processes or jobs"),
+                    options_.move.folder));
+    return true;
+  }
+
+  const Options& options_;
+  FileDescriptor folder_;
+  std::vector<Unit> units_;
+  size_t moved_count_ = 0;  // the first of them
+  std::map<uint64_t, Watched> watched_before_;
+  Watched before_;
+  nlohmann::ordered_json stages_ = nlohmann::ordered_json::array();
+  std::vector<std::string> not_taken_back_;
+  std::string reason_;
+};
+
+int fail(const std::string& error) {
+  print_message("rollout", printable(error));
+  return kExitWrong;
+}
+
+int rollout(const Options& options) {
+  if (!options.move.is_unchecked) {
+    if (const std::string fault = fault_of("rollout", options.move); !fault.empty())
+      return fail(fault);
+  }
+  auto opened = open_counters_folder(options.move.stats_dir);
+  if (!opened) return fail(options.move.stats_dir + ": " + opened.error());
+  auto found = read_counters_folder(options.move.stats_dir);
+  if (!found) return fail(options.move.stats_dir + ": " + found.error());
+  bool has_all = true;
+  std::vector<ProcessCounters> processes =
+      choose_processes("rollout", std::move(*found), options.move, &has_all);
+  if (!has_all) return kExitWrong;
+  std::erase_if(processes, [&](const ProcessCounters& process) {
+    return process.folder.state == FolderState::on &&
+           folder_in(process) == resolved_folders(options.move.folder);
+  });
+  if (processes.empty()) {
+    return fail(fmt::format("no process with counters in {} runs on another folder",
+                            options.move.stats_dir));
+  }
+  if (const std::string why = difference_in(processes, options.move); !why.empty()) {
+    return fail(why);
+  }
+  std::vector<Unit> units = units_of(processes);
+  if (options.is_dry_run) {
+    size_t moved = 0;
+    std::string out;
+    for (const double share : options.stages) {
+      const auto wanted =
+          static_cast<size_t>(ceil(share / 100 * static_cast<double>(units.size()) - 1e-9));
+      for (; moved < wanted; ++moved) {
+        out += fmt::format("{:g} %: {}\n", share, printable(units[moved].name));
+      }
+    }
+    return print_data(out) ? kExitFine : kExitWrong;
+  }
+  struct sigaction action {};
+  action.sa_handler = interrupt;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+  Rollout work(options, std::move(opened->fd), std::move(units));
+  const bool is_done = work.run();
+  const bool is_printed = !options.wants_json || print_json(work.to_json());
+  return is_done && is_printed ? kExitFine : kExitWrong;
+}
+
+// "10%,50%,100%", rising. Empty, or what is wrong with it.
+std::string parse_stages(Options* options) {
+  for (std::string_view word : split(options->shares, ',')) {
+    if (word.ends_with('%')) word.remove_suffix(1);
+    double share = 0;
+    const auto parsed = std::from_chars(word.data(), word.data() + word.size(), share);
+    const double before = options->stages.empty() ? 0 : options->stages.back();
+    if (parsed.ec != std::errc() || parsed.ptr != word.data() + word.size() || !(share > before) ||
+        share > 100) {
+      return "--to: takes rising shares, such as 10%,50%,100%";
+    }
+    options->stages.push_back(share);
+  }
+  return options->stages.empty() ? "--to: needs a share" : "";
+}
+
+}  // namespace
+
+int rollout_command(int argc, const char* const* argv) {
+  Options options;
+  CommandLine line(
+      "rollout",
+      "Moves running processes to another config folder a share at a time, and takes "
+      "them back where they do worse",
+      "[OPTIONS] DIR",
+      "0 all stages were passed; 1 what had moved was taken back, or nothing was done; "
+      "2 wrong usage.");
+  line.positional("DIR", &options.move.folder, "the folder to go to").required();
+  line.option("--to", &options.shares, "SHARES",
+              "the stages, as shares of the processes; the ranks of a job go together "
+              "(10%,50%,100%)");
+  line.number("--watch", &options.watch_seconds, 0.1, 86400.0, "SECONDS",
+              "how long to watch before the first stage and after each (60)");
+  line.number("--slower", &options.slower_percent, 0.0, 1000.0, "PERCENT",
+              "how much longer the steps of graphs may take (5)");
+  line.flag("--dry-run", &options.is_dry_run, "say who would move when, and ask nobody");
+  add_choice_options(&line, &options.move);
+  line.option("--job", &options.move.job, "NAME|VAR=VALUE",
+              "only the ranks of this job, by FIBSHIM_JOB or a variable of their environment");
+  add_check_options(&line, &options.move);
+  line.json(&options.wants_json);
+  line.stats_dir(&options.move.stats_dir, "ask there instead of in FIBSHIM_STATS_DIR");
+  line.check([&options] {
+    if (!options.move.folder.empty()) options.move.folder = absolute_folders(options.move.folder);
+    return std::string(conflict_in(options.move));
+  });
+  line.check([&options] { return parse_stages(&options); });
+  return line.parse(argc, argv) ? rollout(options) : line.exit_code();
+}
+
+}  // namespace fibshim::tools
