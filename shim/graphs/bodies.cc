@@ -18,7 +18,7 @@ struct Bodies {
 };
 
 constinit Mutex g_lock;
-HashMap<Bodies> g_bodies(&g_graph_pool);
+constinit HashMap<Bodies> g_bodies{&g_graph_pool};
 
 bool find_bodies(CUgraphNode node, const CUgraph** graphs, unsigned* count) {
   MutexGuard guard(g_lock);

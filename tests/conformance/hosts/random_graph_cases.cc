@@ -135,6 +135,8 @@ class GraphRunner {
     std::vector<uint32_t> all(static_cast<size_t>(words));
     for (uint32_t& word : all) word = static_cast<uint32_t>(random.next());
     OK(cuda().cuMemcpyHtoD_v2(at(from), all.data(), 4 * all.size()));
+    // It may return before the bytes are there, and the streams do not wait for it.
+    OK(cuda().cuStreamSynchronize(CU_STREAM_LEGACY));
   }
 
   // Waits, reads what others may, and spoils what they may not.
