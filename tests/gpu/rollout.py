@@ -19,7 +19,7 @@ from report import Report
 
 PROCESSES = 8
 SOLUTION = "fibshim_rmsnorm_h4096"
-WATCH_S = 4
+WATCH_S = 3
 
 
 def run_child(end):
