@@ -4,6 +4,7 @@
 // of its context.
 #include "shim/abi/shadow_api.h"
 
+#include <atomic>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -46,13 +47,13 @@ const ShadowHost* g_host;
 Mutex g_making;  // before g_lock
 Mutex g_lock;
 Functions g_driver;
-bool g_has_driver;
+std::atomic<bool> g_has_driver;
 CUkernel g_kernel;
 Pool g_pools[kMaxPools];
 CUcontext g_wanted[kMaxPools];  // contexts without a pool in which a check would have begun
 
 bool find_driver() {
-  if (g_has_driver) return true;
+  if (g_has_driver.load(std::memory_order_acquire)) return true;
   Functions found = {};
   bool has_all = true;
 #define CALL(name, type)                                                    \
@@ -61,7 +62,7 @@ bool find_driver() {
   FIBSHIM_SHADOW_FUNCTIONS(CALL)
 #undef CALL
   g_driver = found;
-  g_has_driver = has_all;
+  g_has_driver.store(has_all, std::memory_order_release);
   return has_all;
 }
 
@@ -229,7 +230,7 @@ bool work(bool may_call_driver) {
 
 ShadowMiss begin(ShadowCheck* check) {
   CUcontext context = nullptr;
-  if (!g_has_driver) {
+  if (!g_has_driver.load(std::memory_order_acquire)) {
     MutexGuard making(g_making);
     if (!find_driver()) return ShadowMiss::memory;
   }

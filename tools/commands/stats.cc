@@ -12,6 +12,7 @@
 #include "tools/counters/folders_in_force.h"
 #include "tools/counters/launch_counts.h"
 #include "tools/counters/launch_groups.h"
+#include "tools/counters/shadow_counts.h"
 #include "tools/counters/prometheus.h"
 #include "tools/base/setting_values.h"
 #include "tools/counters/ended_counters.h"

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <memory>
 #include <tuple>
 
@@ -153,6 +154,25 @@ FolderInForce folder_of(const ControlStatus& status, const std::vector<ConfigIde
   out.image_bytes = status.image_bytes;
   out.kept_image_count = status.kept_image_count;
   out.kept_image_bytes = status.kept_image_bytes;
+  return out;
+}
+
+// What is no difference counts as none.
+double sound(double difference) {
+  return std::isfinite(difference) && difference > 0 ? difference : 0;
+}
+
+ShadowNumbers numbers_of(const ShadowEntry& entry) {
+  ShadowNumbers out{.checks = entry.checks,
+                    .mismatches = entry.mismatches,
+                    .elements = entry.elements,
+                    .wrong_elements = entry.wrong_elements,
+                    .nans = entry.nans,
+                    .infinities = entry.infinities,
+                    .largest_difference = sound(entry.largest_difference),
+                    .largest_mean = sound(entry.largest_mean)};
+  std::ranges::copy(entry.not_checked, out.not_checked);
+  std::ranges::copy(entry.buckets, out.buckets);
   return out;
 }
 

@@ -16,7 +16,7 @@
 
 #include "shim/abi/control_format.h"
 #include "tools/base/file_descriptor.h"
-#include "tools/counters/shadow_counts.h"
+#include "tools/counters/shadow_numbers.h"
 
 namespace fibshim::tools {
 

@@ -5,6 +5,7 @@
 
 #include "tools/base/terminal.h"
 #include "tools/counters/folders_in_force.h"
+#include "tools/counters/shadow_counts.h"
 
 namespace fibshim::tools {
 namespace {

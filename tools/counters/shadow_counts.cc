@@ -1,20 +1,13 @@
 #include "tools/counters/shadow_counts.h"
 
-#include <math.h>
-
 #include <algorithm>
 
 #include <nlohmann/json.hpp>
 
 #include "tools/base/terminal.h"
-#include "tools/counters/counters_files.h"
 
 namespace fibshim::tools {
 namespace {
-
-double sound(double difference) {
-  return std::isfinite(difference) && difference > 0 ? difference : 0;
-}
 
 // "size 3, busy 1"; empty: none.
 std::string reasons_of(const ShadowNumbers& numbers) {
@@ -29,49 +22,27 @@ std::string reasons_of(const ShadowNumbers& numbers) {
 
 }  // namespace
 
-void ShadowNumbers::add(const ShadowNumbers& more) {
-  checks = saturating_add(checks, more.checks);
-  mismatches = saturating_add(mismatches, more.mismatches);
+void add(const ShadowNumbers& more, ShadowNumbers* sum) {
+  const auto add_to = [](uint64_t* to, uint64_t number) { *to = saturating_add(*to, number); };
+  add_to(&sum->checks, more.checks);
+  add_to(&sum->mismatches, more.mismatches);
   for (uint32_t i = 0; i < kShadowMisses; ++i) {
-    not_checked[i] = saturating_add(not_checked[i], more.not_checked[i]);
+    add_to(&sum->not_checked[i], more.not_checked[i]);
   }
-  elements = saturating_add(elements, more.elements);
-  wrong_elements = saturating_add(wrong_elements, more.wrong_elements);
-  nans = saturating_add(nans, more.nans);
-  infinities = saturating_add(infinities, more.infinities);
-  largest_difference = std::max(largest_difference, more.largest_difference);
-  largest_mean = std::max(largest_mean, more.largest_mean);
-  for (uint32_t i = 0; i < kShadowBuckets; ++i) {
-    buckets[i] = saturating_add(buckets[i], more.buckets[i]);
-  }
-}
-
-uint64_t ShadowNumbers::all_not_checked() const {
-  uint64_t sum = 0;
-  for (const uint64_t number : not_checked) sum = saturating_add(sum, number);
-  return sum;
-}
-
-ShadowNumbers numbers_of(const ShadowEntry& entry) {
-  ShadowNumbers out;
-  out.checks = entry.checks;
-  out.mismatches = entry.mismatches;
-  std::ranges::copy(entry.not_checked, out.not_checked);
-  out.elements = entry.elements;
-  out.wrong_elements = entry.wrong_elements;
-  out.nans = entry.nans;
-  out.infinities = entry.infinities;
-  out.largest_difference = sound(entry.largest_difference);
-  out.largest_mean = sound(entry.largest_mean);
-  std::ranges::copy(entry.buckets, out.buckets);
-  return out;
+  add_to(&sum->elements, more.elements);
+  add_to(&sum->wrong_elements, more.wrong_elements);
+  add_to(&sum->nans, more.nans);
+  add_to(&sum->infinities, more.infinities);
+  sum->largest_difference = std::max(sum->largest_difference, more.largest_difference);
+  sum->largest_mean = std::max(sum->largest_mean, more.largest_mean);
+  for (uint32_t i = 0; i < kShadowBuckets; ++i) add_to(&sum->buckets[i], more.buckets[i]);
 }
 
 ShadowSums shadow_sums_of(const std::vector<ProcessCounters>& processes) {
   ShadowSums out;
   for (const ProcessCounters& process : processes) {
     for (const ShadowCount& count : process.shadow) {
-      out[{count.definition, count.solution, count.pattern, count.shape}].add(count.numbers);
+      add(count.numbers, &out[{count.definition, count.solution, count.pattern, count.shape}]);
     }
   }
   return out;
@@ -131,9 +102,13 @@ nlohmann::ordered_json shadow_to_json(const ShadowSums& sums) {
 std::string shadow_words(const ShadowSums& sums) {
   if (sums.empty()) return "";
   ShadowNumbers all;
-  for (const auto& [key, numbers] : sums) all.add(numbers);
+  uint64_t missed = 0;
+  for (const auto& [key, numbers] : sums) {
+    add(numbers, &all);
+    for (const uint64_t count : numbers.not_checked) missed = saturating_add(missed, count);
+  }
   return fmt::format("{}, {}, {} not checked", counted(all.checks, "shadow check"),
-                     counted(all.mismatches, "mismatch", "mismatches"), all.all_not_checked());
+                     counted(all.mismatches, "mismatch", "mismatches"), missed);
 }
 
 }  // namespace fibshim::tools

@@ -1,0 +1,32 @@
+// What shadow checks have found (FIBSHIM_SHADOW), as counters files have it.
+#pragma once
+
+#include <stdint.h>
+
+#include <string>
+
+#include "shim/abi/counters_format.h"
+
+namespace fibshim::tools {
+
+struct ShadowNumbers {
+  uint64_t checks = 0;
+  uint64_t mismatches = 0;
+  uint64_t not_checked[kShadowMisses] = {};  // by ShadowMiss
+  uint64_t elements = 0;
+  uint64_t wrong_elements = 0;
+  uint64_t nans = 0;
+  uint64_t infinities = 0;
+  double largest_difference = 0;
+  double largest_mean = 0;
+  uint64_t buckets[kShadowBuckets] = {};
+};
+
+// Of one process: one entry of its file.
+struct ShadowCount {
+  uint32_t config;
+  std::string pattern, definition, solution, shape;
+  ShadowNumbers numbers;
+};
+
+}  // namespace fibshim::tools
