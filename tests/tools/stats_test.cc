@@ -227,7 +227,8 @@ TEST_F(Stats, PrintsJson) {
          {"solution", ""},
          {"outcome", "hit"},
          {"count", 100},
-         {"executions", 100}},
+         {"executions", 100},
+         {"body_nodes", 0}},
         {{"config", "/etc/fibshim/pytorch"},
          {"digest", "00000000000000000000000000000abc"},
          {"device", 0},
@@ -236,7 +237,8 @@ TEST_F(Stats, PrintsJson) {
          {"solution", ""},
          {"outcome", "fallback_no_solution"},
          {"count", 7},
-         {"executions", 7}},
+         {"executions", 7},
+         {"body_nodes", 0}},
         {{"config", ""},
          {"digest", ""},
          {"device", 0},
@@ -245,7 +247,8 @@ TEST_F(Stats, PrintsJson) {
          {"solution", ""},
          {"outcome", "untracked"},
          {"count", 12},
-         {"executions", 12}}}},
+         {"executions", 12},
+         {"body_nodes", 0}}}},
       {"totals",
        {{"hit", 100},
         {"fallback_no_solution", 7},
@@ -408,6 +411,18 @@ TEST_F(Stats, PrintsPrometheusTextWithEscapedLabels) {
       "# TYPE fibshim_processes gauge\n"
       "fibshim_processes{state=\"live\"} 0\n"
       "fibshim_processes{state=\"ended\"} 1\n"
+      "# HELP fibshim_shadow_checks_total Launches whose solution was compared with the original "
+      "(FIBSHIM_SHADOW).\n"
+      "# TYPE fibshim_shadow_checks_total counter\n"
+      "# HELP fibshim_shadow_mismatches_total Those whose solution was further from the original "
+      "than it may be.\n"
+      "# TYPE fibshim_shadow_mismatches_total counter\n"
+      "# HELP fibshim_shadow_not_checked_total Launches that were to be compared and were not, by "
+      "reason.\n"
+      "# TYPE fibshim_shadow_not_checked_total counter\n"
+      "# HELP fibshim_shadow_worst_of_tolerance Comparisons by how far off the worst element was, "
+      "as a share of what it may be: at most le.\n"
+      "# TYPE fibshim_shadow_worst_of_tolerance gauge\n"
       "# HELP fibshim_folder_processes Live processes, by what became of their folder.\n"
       "# TYPE fibshim_folder_processes gauge\n"
       "fibshim_folder_processes{state=\"on\"} 0\n"
@@ -825,10 +840,11 @@ TEST_F(Stats, ReadsTextThatFillsItsFieldToTheLastByte) {
 
 TEST_F(Stats, NamesOutcomesOfANewerShimByNumber) {
   CountersFileBuilder builder(kNoSuchPid, 1);
-  builder.count(0, static_cast<Outcome>(13), 4);
+  const std::string name = "outcome_" + std::to_string(kOutcomeCount);
+  builder.count(0, static_cast<Outcome>(kOutcomeCount), 4);
   write(builder);
-  EXPECT_EQ(parse_json(stats({"--json"}).out)["totals"]["outcome_13"], 4);
-  EXPECT_CONTAINS(stats().out, "outcome_13: written by a newer shim");
+  EXPECT_EQ(parse_json(stats({"--json"}).out)["totals"][name], 4);
+  EXPECT_CONTAINS(stats().out, name + ": written by a newer shim");
 }
 
 TEST_F(Stats, SumsThatOverflowStayAtTheLargestNumber) {
@@ -863,9 +879,9 @@ const Hostile kHostile[] = {
     {"Foreign", nullptr, "not a counters file: it does not begin with 'FIBCNTR'",
      [](std::string* bytes) { bytes->assign(200000, 'x'); }},
     {"OtherVersion", [](FileHeader* h) { h->version = kCountersVersion + 1; },
-     "format version 7; this fibshim reads version 6"},
+     "format version 8; this fibshim reads version 7"},
     {"OtherHeaderSize", [](FileHeader* h) { h->header_bytes = 8; },
-     "damaged: its record sizes (8, 16, 3, 384) are not those of version 6"},
+     "damaged: its record sizes (8, 16, 4, 384) are not those of version 7"},
     {"OtherSlots", [](FileHeader* h) { h->outcome_slots = 1 << 30; }, "damaged: its record sizes"},
     {"NoCapacity", [](FileHeader* h) { h->series_capacity = 0; },
      "damaged: it claims room for 0 series"},
@@ -926,8 +942,8 @@ TEST_F(Stats, RefusesAHugeSparseFileInsteadOfReadingItAll) {
   builder.header.shard_stride = kSeriesCapacity * kCountersPerSeries * 8;
   builder.header.shard_count = 65536;
   write(builder);
-  std::filesystem::resize_file(folder_ / builder.file_name(), uint64_t{128} << 30);
-  EXPECT_CONTAINS(exits(1, stats()).err, "damaged: it claims 103079215104 bytes of counters");
+  std::filesystem::resize_file(folder_ / builder.file_name(), uint64_t{129} << 30);
+  EXPECT_CONTAINS(exits(1, stats()).err, "damaged: it claims 137438953472 bytes of counters");
 }
 
 // Each of the sparse files may be read; all of them together may not.
@@ -938,7 +954,7 @@ TEST_F(Stats, ReadsNoMoreThanItsBudgetOfAllFilesTogether) {
     builder.header.series_count = kSeriesCapacity;
     builder.header.shards_at = 32 << 20;
     builder.header.shard_stride = kSeriesCapacity * kCountersPerSeries * 8;
-    builder.header.shard_count = 633;  // 950 MiB
+    builder.header.shard_count = 475;  // 950 MiB
     write(builder);
     std::filesystem::resize_file(folder_ / builder.file_name(), uint64_t{982} << 20);
   }

@@ -99,6 +99,7 @@ TEST_F(Top, PrintsJsonLines) {
   EXPECT_EQ(first["groups"][0], nlohmann::json({{"name", "hit"},
                                                 {"launches", 90},
                                                 {"executions", 90},
+                                                {"body_nodes", 0},
                                                 {"per_second", nullptr},
                                                 {"outcomes", {{"hit", 90}}},
                                                 {"executed", {{"hit", 90}}}}));
