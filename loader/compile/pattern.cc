@@ -102,7 +102,8 @@ bool PatternSpec::can_name(std::string_view definition_name,
         if (definition_name.substr(begin, literal.size()) == literal) {
           next.set(begin + literal.size());
         }
-      } else if (part.kind == TemplatePart::Kind::capture) {
+      } else if (part.kind == TemplatePart::Kind::capture &&
+                 (numeric_captures >> part.index & 1) == 0) {
         for (size_t end = begin; end <= definition_name.size(); ++end) next.set(end);
         break;  // whatever begins later ends no earlier
       } else {

@@ -287,6 +287,21 @@ TEST(LoaderApi, NamesADefinitionByACapture) {
   EXPECT_EQ(match.captures[0].length, 2);
 }
 
+// A capture that must be a number names no definition with a word behind it.
+TEST(LoaderApi, NamesNoOtherDefinitionByANumericCapture) {
+  const TestFolder folder;
+  folder.change(kPatternPath, "I(?<T>[a-z])E", "I(?<T>[a-z])Li(?<N>[0-9]+)E");
+  folder.change(kPatternPath, "{\"arg\": 2, \"type\": \"int32\"}", "{\"capture\": \"N\"}");
+  folder.write("definitions/scale/scale_n64_fp16.json",
+               replaced(kDefinition, "scale_n64\"", "scale_n64_fp16\""));
+  folder.write("solutions/me/scale_n64_fp16.json",
+               replaced(replaced(folder.read(kSolutionPath), "scale_n64\"", "scale_n64_fp16\""),
+                        "my-scale", "my-scale-fp16"));
+  const Opened snapshot(folder.path());
+  EXPECT_EQ(snapshot->solutions.count, 2u);
+  EXPECT_EQ(snapshot.at(snapshot->patterns, 0).routes.count, 1u);
+}
+
 TEST(LoaderApi, MatchesFromManyThreads) {
   const TestFolder folder;
   const Opened snapshot(folder.path());
