@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "tools/base/terminal.h"
@@ -32,7 +33,9 @@ class Roles {
   const Tensor* find(Names names) const {
     for (const std::string_view name : names) {
       const auto at = request_.data.tensors.find(std::string(name));
-      if (at != request_.data.tensors.end()) return &at->second;
+      if (at == request_.data.tensors.end()) continue;
+      read_.insert(at->first);
+      return &at->second;
     }
     return nullptr;
   }
@@ -56,6 +59,17 @@ class Roles {
   std::string uncovered() const {
     for (size_t i = 0; i < is_covered_.size(); ++i) {
       if (!is_covered_[i]) return request_.outputs[i].name;
+    }
+    return "";
+  }
+  // The name of an input of several elements that the operation asked for by no name; "" when there is none.
+  std::string unread() const {
+    for (const DefinitionArgument& input : request_.definition.arguments) {
+      const auto at = request_.data.tensors.find(input.name);
+      if (!input.is_output && at != request_.data.tensors.end() && at->second.count() > 1 &&
+          !read_.contains(input.name)) {
+        return input.name;
+      }
     }
     return "";
   }
@@ -90,6 +104,7 @@ class Roles {
   const ReferenceRequest& request_;
   std::string missing_;
   std::vector<bool> is_covered_;
+  mutable std::set<std::string> read_;
 };
 
 void load(const Tensor& tensor, int64_t first, int64_t count, double* to) {
@@ -428,6 +443,10 @@ Result<RowReference> make_reference(const ReferenceRequest& request) {
   if (const std::string name = roles.uncovered(); !name.empty()) {
     return fail(ErrorCode::not_found, "the reference of \"" + std::string(request.op) +
                                           "\" does not know the output \"" + name + "\"");
+  }
+  if (const std::string name = roles.unread(); !name.empty()) {
+    return fail(ErrorCode::not_found, "the reference of \"" + std::string(request.op) +
+                                          "\" does not read the input \"" + name + "\"");
   }
   return reference;
 }

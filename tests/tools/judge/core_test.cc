@@ -301,6 +301,21 @@ TEST(References, RefuseOutputsThatTheyDoNotKnow) {
   EXPECT_CONTAINS(reference.error().message, "\"norms\"");
 }
 
+TEST(References, RefuseInputsThatTheyDoNotRead) {
+  CaseData data;
+  data.tensors["hidden_states"] = tensor_of("float32", {1, 2}, {1, 2});
+  data.tensors["second"] = tensor_of("float32", {1, 2}, {1, 2});
+  const std::vector<OutputSpec> outputs = {{"output", &type("float32"), {1, 2}}};
+  Definition definition = definition_of("rmsnorm_h2", {}, {});
+  EXPECT_TRUE(make_reference({"rmsnorm", definition, data, outputs}));
+  DefinitionArgument second;
+  second.name = "second";
+  definition.arguments.push_back(second);
+  const auto reference = make_reference({"rmsnorm", definition, data, outputs});
+  ASSERT_FALSE(reference);
+  EXPECT_CONTAINS(reference.error().message, "does not read the input \"second\"");
+}
+
 TEST(References, AreFoundByNameThenOpType) {
   const auto op = [](const char* name, const char* op_type) {
     Definition definition = definition_of(name, {}, {});
