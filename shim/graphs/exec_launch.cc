@@ -34,13 +34,20 @@ bool is_same_stream(const LastLaunch& one, const LastLaunch& other) {
          one.ended_streams == other.ended_streams;
 }
 
-// What goes into the stream from here on waits for the launches of `exec`.
-void wait_for_launches(CUgraphExec exec, CUstream stream, bool is_per_thread_stream) {
+// What goes into the stream from here on waits for the last launch. Where the upload fails this thread waits: for that launch's
+// stream if it is still there, since waiting for the context invalidates every capture in it.
+void wait_for_launches(const LastLaunch& last, CUstream stream, bool is_per_thread_stream) {
   const auto upload =
       is_per_thread_stream ? FIBSHIM_REAL(cuGraphUpload_ptsz) : FIBSHIM_REAL(cuGraphUpload);
-  if (upload != nullptr && upload(exec, stream) == CUDA_SUCCESS) return;
-  const auto synchronize = FIBSHIM_REAL(cuCtxSynchronize);
+  if (upload != nullptr && upload(last.variant->exec, stream) == CUDA_SUCCESS) return;
   const RelaxedCapture relaxed;
+  const auto synchronize_stream = FIBSHIM_REAL(cuStreamSynchronize);
+  const bool is_named = last.context == nullptr;
+  if (is_named && last.ended_streams == ended_stream_count() && synchronize_stream != nullptr &&
+      synchronize_stream(last.stream) == CUDA_SUCCESS) {
+    return;
+  }
+  const auto synchronize = FIBSHIM_REAL(cuCtxSynchronize);
   if (synchronize != nullptr) (void)synchronize();
 }
 
@@ -53,7 +60,7 @@ __attribute__((noinline)) Variant* take_over(Exec* exec, CUstream stream,
   const Variant* const last = exec->last.variant;
   if (last != nullptr && last->exec != variant->exec &&
       !is_same_stream(exec->last, describe_launch(variant, stream, is_per_thread_stream))) {
-    wait_for_launches(last->exec, stream, is_per_thread_stream);
+    wait_for_launches(exec->last, stream, is_per_thread_stream);
   }
   return variant;
 }
@@ -73,7 +80,7 @@ __attribute__((noinline)) CUresult launch_host_exec(const LaunchGraph& launch, E
   if (find_sticky_error(result) != nullptr) return result;
   const Variant* const last = exec->last.variant;
   if (last != nullptr && last->exec != exec->host) {
-    wait_for_launches(last->exec, stream, is_per_thread_stream);
+    wait_for_launches(exec->last, stream, is_per_thread_stream);
   }
   const CUresult own_result = launch.load(std::memory_order_relaxed)(exec->host, stream);
   if (own_result != CUDA_SUCCESS) return own_result;
