@@ -356,12 +356,11 @@ bool take_room(uint64_t bytes, uint64_t* at) {
   if (is_empty) g_state.pool_begin = g_state.pool_end = 0;
   const uint64_t begin = g_state.pool_begin, end = g_state.pool_end;
   const bool is_wrapped = !is_empty && end <= begin;
-  if (!is_wrapped && bytes <= g_state.pool_bytes - end) {
+  const uint64_t room_behind = (is_wrapped ? begin : g_state.pool_bytes) - end;
+  if (bytes <= room_behind) {
     *at = end;
   } else if (!is_wrapped && bytes <= begin) {
     *at = 0;
-  } else if (is_wrapped && bytes <= begin - end) {
-    *at = end;
   } else {
     return false;
   }
