@@ -1,5 +1,6 @@
 // Threads that are within a launch while something else happens: they are cancelled there, or the process
 // forks. lib_hold.cc holds them.
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,13 +82,18 @@ CASE(cancelled_launches) {
   const CUfunction step = gpu.step();
   constexpr int kCancelled = 4;
   for (int i = 0; i < kCancelled; ++i) HeldThread(gpu, step).cancel();
-  use_modules(gpu, kRounds / 4);
-  const long before = resident_bytes();
-  use_modules(gpu, kRounds);
-  const long grown = resident_bytes() - before;
+  // What grows once, such as CUPTI's buffers while they are first filled, is no leak: a leak grows in every turn.
+  int turns = 0;
+  long grown = LONG_MAX;
+  while (grown > 1 << 20 && turns < 4) {
+    const long before = resident_bytes();
+    use_modules(gpu, kRounds);
+    grown = resident_bytes() - before;
+    ++turns;
+  }
   if (grown > 1 << 20) fail(__FILE__, __LINE__, std::to_string(grown) + " bytes more");
   // Those that were cancelled never returned, and had been counted.
-  state({}, {.hit = kRounds / 4 + kRounds + kCancelled});
+  state({}, {.hit = turns * kRounds + kCancelled});
 }
 
 // The child has no thread to wait for, and its parent's held launch ends as it began.
