@@ -30,7 +30,7 @@ CUresult ExecChange::plan_kernel(CUgraphNode node, const NodeParams& params) {
   const CUgraphNode attributed = is_own ? node : known.kept;
   NodeFacts own_facts = {};
   NodeFacts* const facts = exec_->is_updated ? &own_facts : &known.facts;
-  if (exec_->is_in_place) {
+  if (exec_->is_in_place && exec_->originals == nullptr) {
     plan_in_exec(attributed, params, facts, &planned_);
   } else {
     plan_copied_node(attributed, params, facts, &planned_);
@@ -44,7 +44,8 @@ CUresult ExecChange::plan_kernel(CUgraphNode node, const NodeParams& params) {
 
 const NodeParams* ExecChange::replacement_in_place() const {
   const bool has_one = exec_ != nullptr && exec_->is_in_place && index_ != SIZE_MAX;
-  return has_one && planned_.is_redirect() ? &planned_.plan.params : nullptr;
+  return has_one && planned_.is_redirect() && planned_.has_plain_shape() ? &planned_.plan.params
+                                                                         : nullptr;
 }
 
 bool ExecChange::follow_kernel(Variant* variant, const NodeParams& params) {
@@ -61,17 +62,18 @@ void ExecChange::set_kernel(const NodeParams& params) {
   if (index_ == SIZE_MAX) return leave("a node of another graph than its own is set in it");
   if (exec_->is_updated) leave(kSetAfterUpdate);
   const KernelNode& known = exec_->nodes[index_];
-  const CounterIndex counter = planned_.plan.counter;
-  Variant* const running = exec_->running.load(std::memory_order_relaxed);
+  const bool keeps_original = planned_.is_redirect() && replacement_in_place() == nullptr;
+  CounterIndex of_host = planned_.plan.counter;  // in the host's exec
+  if (keeps_original) of_host = counter_of_unchanged(of_host);
+  const auto set_kept = FIBSHIM_REAL(cuGraphKernelNodeSetParams_v2);
+  if (exec_->originals != nullptr && (!known.is_certain || set_kept == nullptr ||
+                                      set_kept(known.kept, &params) != CUDA_SUCCESS)) {
+    leave("a node of it is set that has no copy");
+  }
   if (exec_->originals == nullptr) {
-    const bool runs_original = !exec_->is_in_place && counter != kNoCounter;
-    (void)count_node_as(running, index_, runs_original ? counter_of_unchanged(counter) : counter,
+    (void)count_node_as(exec_->running.load(std::memory_order_relaxed), index_, of_host,
                         known.is_disabled);
     return;
-  }
-  const auto set_kept = FIBSHIM_REAL(cuGraphKernelNodeSetParams_v2);
-  if (!known.is_certain || set_kept == nullptr || set_kept(known.kept, &params) != CUDA_SUCCESS) {
-    return leave("a node of it is set that has no copy");
   }
   // A host that sets nodes does it again and again, and edges are not changed in an exec.
   exec_->has_set_nodes = true;
@@ -81,11 +83,8 @@ void ExecChange::set_kernel(const NodeParams& params) {
       is_done = is_done && !undoes_rewrites(*variant) && follow_kernel(variant, params);
       return;
     }
-    // The host's exec holds the host's parameters already.
-    const bool is_redirect = planned_.is_redirect();
-    is_done = is_done && !is_redirect;
-    (void)count_node_as(variant, index_, is_redirect ? counter_of_unchanged(counter) : counter,
-                        known.is_disabled);
+    is_done = is_done && (variant == exec_->idle || !keeps_original);
+    (void)count_node_as(variant, index_, of_host, known.is_disabled);
   });
   if (!is_done) rebuild();
 }

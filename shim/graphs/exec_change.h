@@ -47,11 +47,11 @@ class ExecChange {
   void leave(const char* reason);
 
  private:
-  // What runs, and what is ready to.
+  // What runs, what is ready to, and what the host's exec would.
   template <class Use>
   void for_each_variant(const Use& use) {
     for (Variant* const variant : {exec_->running.load(std::memory_order_relaxed),
-                                   exec_->ready.load(std::memory_order_acquire)}) {
+                                   exec_->ready.load(std::memory_order_acquire), exec_->idle}) {
       if (variant != nullptr) use(variant);
     }
   }

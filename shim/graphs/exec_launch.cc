@@ -70,7 +70,7 @@ void end_launch(Exec* exec, Variant* variant, CUstream stream, bool is_per_threa
   if (__builtin_expect(are_steps_timed(), 0)) time_step(&exec->step_clock);
   Variant* const before = exec->last.variant;
   exec->last = describe_launch(variant, stream, is_per_thread_stream);
-  if (__builtin_expect(before != variant, 0)) bury_variant(before);
+  if (__builtin_expect(before != variant, 0) && before != exec->idle) bury_variant(before);
 }
 
 // Ours was not launched: the host's own call tells whether that is its fault.

@@ -8,11 +8,20 @@ namespace fibshim {
 
 void run_variant(Exec* exec, Variant* variant) {
   Variant* const before = exec->running.exchange(variant, std::memory_order_acq_rel);
+  if (exec->is_in_place && before->is_host() && !variant->is_host()) {
+    exec->idle = before;
+    return;
+  }
   // What was launched is ended when a launch of the next one waits for it.
   if (before != exec->last.variant) end_variant(before);
 }
 
 void drop_ready_variant(Exec* exec) { end_variant(exec->ready.exchange(nullptr)); }
+
+void drop_idle_variant(Exec* exec) {
+  if (exec->idle != exec->last.variant) end_variant(exec->idle);
+  exec->idle = nullptr;
+}
 
 Variant* make_host_variant(const Exec& exec, const Block<CounterIndex>& counters) {
   Variant* const variant = make_variant(exec.nodes.count());
@@ -30,8 +39,12 @@ void run_host_exec(Exec* exec, const char* reason) {
   const auto destroy = FIBSHIM_REAL(cuGraphDestroy);
   if (exec->originals != nullptr && destroy != nullptr) (void)destroy(exec->originals);
   exec->originals = nullptr;
+  if (Variant* const idle = exec->idle) {
+    exec->idle = nullptr;
+    return run_variant(exec, idle);
+  }
+  if (exec->is_in_place) return;
   const Variant* const running = exec->running.load(std::memory_order_relaxed);
-  if (running->is_host()) return;
   Block<CounterIndex> counters;
   Variant* variant = nullptr;
   if (counters.allocate(exec->nodes.count())) {

@@ -7,16 +7,18 @@ namespace fibshim {
 
 inline Originals originals_of(const Exec& exec) {
   return {exec.originals, exec.nodes, exec.disabled_others, exec.instantiation,
-          !exec.has_set_nodes};
+          !exec.has_set_nodes, exec.is_in_place};
 }
 
 // From the next launch on. What ran before is ended once no launch waits for it.
 void run_variant(Exec* exec, Variant* variant);
 // The watcher's variant, if there is one, is of no more use.
 void drop_ready_variant(Exec* exec);
+// What the host's exec runs where it does not run is of no more use, neither: that is changed altogether.
+void drop_idle_variant(Exec* exec);
 
-// The host's own exec, from now on: nothing is replaced in it any more, and what would have been a hit counts as
-// fallback_graph. `reason` goes to the log.
+// The host's own exec, from now on, and no swap reaches it: it keeps the replacements that it holds itself; otherwise what
+// would have been a hit counts as fallback_graph. `reason` goes to the log.
 void run_host_exec(Exec* exec, const char* reason);
 
 // A variant that runs the host's exec and counts each node as `counters` says. Null: no memory.

@@ -77,14 +77,16 @@ void forget_variant(Variant* variant) {
 void end_variants(Exec* exec, bool has_driver) {
   Variant* const running = exec->running.exchange(nullptr);
   Variant* const ready = exec->ready.exchange(nullptr);
+  Variant* const idle = exec->idle;
   Variant* const last = exec->last.variant;
   const auto end = [has_driver](Variant* variant) {
     has_driver ? end_variant(variant) : forget_variant(variant);
   };
-  if (last != running && last != ready) end(last);
+  if (last != running && last != ready && last != idle) end(last);
+  end(idle);
   if (ready != running) end(ready);
   end(running);
-  exec->last.variant = nullptr;
+  exec->idle = exec->last.variant = nullptr;
 }
 
 template <class Is>

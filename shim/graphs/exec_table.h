@@ -44,7 +44,7 @@ struct Exec {
   Block<CUgraphNode> disabled_others;
   Block<uintptr_t> owners;  // modules and libraries that its kernels die with; 0: one is not known
   CUgraph originals;        // a copy of the host's graph; null: none is kept
-  bool is_in_place;         // the host's own exec holds replacements
+  bool is_in_place;         // the host's own exec holds replacements, or may
   bool is_updated;          // it has taken over a graph whose nodes are not those that it goes by
   // Nodes that are no kernels may be disabled in the host's, and which is not known.
   bool has_switched_others;
@@ -56,6 +56,7 @@ struct Exec {
 
   std::atomic<Variant*> running;  // what a launch runs; the host's calls alone write it
   std::atomic<Variant*> ready;    // what the next launch is to run; null: that
+  Variant* idle;                  // the host's exec, which holds replacements and does not run; else null
   LastLaunch last;
   StepClock step_clock;  // the launching thread's, too
 

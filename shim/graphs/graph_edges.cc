@@ -30,21 +30,15 @@ bool append_once(Block<CUgraphNode>* nodes, CUgraphNode node) {
 }  // namespace
 
 bool GraphShape::read(CUgraph graph) {
-  const auto get_edges = FIBSHIM_REAL(cuGraphGetEdges_v2);
-  size_t count = 0;
-  if (get_edges == nullptr || !list_nodes(graph, &nodes) || nodes.count() >= UINT32_MAX ||
-      get_edges(graph, nullptr, nullptr, nullptr, &count) != CUDA_SUCCESS) {
+  GraphEdges edges;
+  if (FIBSHIM_REAL(cuGraphGetEdges_v2) == nullptr || !list_nodes(graph, &nodes) ||
+      nodes.count() >= UINT32_MAX || !edges.read(graph)) {
     return false;
   }
   qsort(nodes.begin(), nodes.count(), sizeof(CUgraphNode), compare);
-  Block<CUgraphNode> from;
-  Block<CUgraphNode> to;
-  Block<CUgraphEdgeData> data;
   const size_t node_count = nodes.count();
-  if (!from.allocate(count) || !to.allocate(count) || !data.allocate(count) ||
-      !has_other_ports.allocate(node_count) || !room_.allocate(5 * node_count + 1 + count) ||
-      (count != 0 &&
-       get_edges(graph, from.begin(), to.begin(), data.begin(), &count) != CUDA_SUCCESS)) {
+  const size_t count = edges.data.count();
+  if (!has_other_ports.allocate(node_count) || !room_.allocate(5 * node_count + 1 + count)) {
     return false;
   }
   uint32_t* const first = room_.begin();
@@ -56,15 +50,18 @@ bool GraphShape::read(CUgraph graph) {
   dag.sibling = dag.position + node_count;
   uint32_t* const rest = dag.sibling + node_count;
   for (size_t i = 0; i < count; ++i) {
-    const uint32_t before = number_of(from[i]);
-    const uint32_t after = number_of(to[i]);
+    const uint32_t before = number_of(edges.from[i]);
+    const uint32_t after = number_of(edges.to[i]);
+    const CUgraphEdgeData& data = edges.data[i];
     if (before == UINT32_MAX || after == UINT32_MAX) return false;
-    if (!is_known_edge(data[i])) has_other_ports[before] = has_other_ports[after] = true;
+    if (!is_plain_edge(data) && !is_early_edge(data)) has_other_ports[before] = has_other_ports[after] = true;
     ++first[before + 1];
   }
   for (size_t i = 0; i < node_count; ++i) first[i + 1] += first[i];
   for (size_t i = 0; i < node_count; ++i) rest[i] = first[i];
-  for (size_t i = 0; i < count; ++i) next[rest[number_of(from[i])]++] = number_of(to[i]);
+  for (size_t i = 0; i < count; ++i) {
+    next[rest[number_of(edges.from[i])]++] = number_of(edges.to[i]);
+  }
   Block<uint32_t> room;
   return room.allocate(2 * node_count) && order_nodes(&dag, room.begin());
 }

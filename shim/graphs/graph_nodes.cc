@@ -16,16 +16,6 @@ bool read_attribute(CUgraphNode node, CUlaunchAttributeID id, CUkernelNodeAttrVa
   return get != nullptr && get(node, id, value) == CUDA_SUCCESS;
 }
 
-bool is_plain(const CUgraphEdgeData& data) {
-  const CUgraphEdgeData plain = {};
-  return memcmp(&data, &plain, sizeof data) == 0;
-}
-
-bool begins_early(const CUgraphEdgeData& data) {
-  return data.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC &&
-         data.from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC && data.to_port == 0;
-}
-
 // One side of a node's edges.
 using ListEdges = CUresult(CUDAAPI*)(CUgraphNode, CUgraphNode*, CUgraphEdgeData*, size_t*);
 bool list_edges(ListEdges list, CUgraphNode node, Block<CUgraphNode>* nodes,
@@ -44,6 +34,26 @@ bool list_nodes(CUgraph graph, Block<CUgraphNode>* out) {
   return get_nodes != nullptr && get_nodes(graph, nullptr, &count) == CUDA_SUCCESS &&
          out->allocate(count) &&
          (count == 0 || get_nodes(graph, out->begin(), &count) == CUDA_SUCCESS);
+}
+
+bool is_plain_edge(const CUgraphEdgeData& data) {
+  const CUgraphEdgeData plain = {};
+  return memcmp(&data, &plain, sizeof data) == 0;
+}
+
+bool is_early_edge(const CUgraphEdgeData& data) {
+  return data.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC &&
+         data.from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC && data.to_port == 0;
+}
+
+bool GraphEdges::read(CUgraph graph) {
+  const auto get_edges = FIBSHIM_REAL(cuGraphGetEdges_v2);
+  size_t count = 0;
+  if (get_edges == nullptr) return true;
+  return get_edges(graph, nullptr, nullptr, nullptr, &count) == CUDA_SUCCESS &&
+         from.allocate(count) && to.allocate(count) && data.allocate(count) &&
+         (count == 0 ||
+          get_edges(graph, from.begin(), to.begin(), data.begin(), &count) == CUDA_SUCCESS);
 }
 
 bool find_type(CUgraphNode node, CUgraphNodeType* type) {
@@ -107,17 +117,15 @@ NodeEdges edges_of(CUgraphNode node) {
   Block<CUgraphEdgeData> data;
   if (!list_edges(before, node, &nodes, &data)) return {false, false, false};
   for (const CUgraphEdgeData& edge : data) {
-    if (is_plain(edge)) continue;
-    (begins_early(edge) ? out.begins_early : out.has_other_ports) = true;
+    if (is_plain_edge(edge)) continue;
+    (is_early_edge(edge) ? out.begins_early : out.has_other_ports) = true;
   }
   if (!list_edges(after, node, &nodes, &data)) return {false, false, false};
   for (const CUgraphEdgeData& edge : data) {
-    if (!is_plain(edge) && !begins_early(edge)) out.has_other_ports = true;
+    if (!is_plain_edge(edge) && !is_early_edge(edge)) out.has_other_ports = true;
   }
   return out;
 }
-
-bool is_known_edge(const CUgraphEdgeData& data) { return is_plain(data) || begins_early(data); }
 
 bool list_before(CUgraphNode node, Block<CUgraphNode>* nodes) {
   const ListEdges before = FIBSHIM_REAL(cuGraphNodeGetDependencies_v2);
@@ -137,7 +145,7 @@ bool make_edge_full(CUgraph graph, CUgraphNode before, CUgraphNode node,
                     const CUgraphEdgeData& data) {
   const auto remove = FIBSHIM_REAL(cuGraphRemoveDependencies_v2);
   const auto add = FIBSHIM_REAL(cuGraphAddDependencies_v2);
-  return is_plain(data) || (remove != nullptr && add != nullptr &&
+  return is_plain_edge(data) || (remove != nullptr && add != nullptr &&
                             remove(graph, &before, &node, &data, 1) == CUDA_SUCCESS &&
                             add(graph, &before, &node, nullptr, 1) == CUDA_SUCCESS);
 }
@@ -172,7 +180,7 @@ NodesBefore nodes_before(CUgraphNode node) {
   Block<CUgraphEdgeData> data;
   if (before == nullptr || !list_edges(before, node, &nodes, &data)) return {};
   NodesBefore out = {true, true, nodes.count() == 1 ? nodes[0] : nullptr};
-  for (const CUgraphEdgeData& edge : data) out.is_plain = out.is_plain && is_plain(edge);
+  for (const CUgraphEdgeData& edge : data) out.is_plain = out.is_plain && is_plain_edge(edge);
   return out;
 }
 

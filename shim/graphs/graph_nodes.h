@@ -61,8 +61,40 @@ class Block {
   size_t count_ = 0;
 };
 
+// A list that grows.
+template <class Item>
+class Growing {
+ public:
+  Item* add() {
+    if (count_ == items_.count()) {
+      Block<Item> larger;
+      if (!larger.allocate(count_ == 0 ? 16 : 2 * count_)) return nullptr;
+      for (size_t i = 0; i < count_; ++i) larger[i] = items_[i];
+      items_.swap(larger);
+    }
+    return &items_[count_++];
+  }
+  size_t count() const { return count_; }
+  Item* begin() const { return items_.begin(); }
+  Item* end() const { return items_.begin() + count_; }
+  Item& operator[](size_t index) const { return items_[index]; }
+
+ private:
+  Block<Item> items_;
+  size_t count_ = 0;
+};
+
 // The nodes of a graph, in the driver's order. False: it does not tell.
 bool list_nodes(CUgraph graph, Block<CUgraphNode>* out);
+
+// The edges of a graph. False: the driver does not tell. One that knows no edge data, before 12.3, tells none.
+struct GraphEdges {
+  Block<CUgraphNode> from;
+  Block<CUgraphNode> to;
+  Block<CUgraphEdgeData> data;
+
+  bool read(CUgraph graph);
+};
 
 // False: the driver does not tell.
 bool find_type(CUgraphNode node, CUgraphNodeType* type);
@@ -88,8 +120,9 @@ struct NodeEdges {
 };
 NodeEdges edges_of(CUgraphNode node);
 
-// A plain edge, or one over which a kernel begins before the other has ended.
-bool is_known_edge(const CUgraphEdgeData& data);
+bool is_plain_edge(const CUgraphEdgeData& data);
+// Over it a kernel begins before the other has ended.
+bool is_early_edge(const CUgraphEdgeData& data);
 
 // The nodes that the node waits for, and those that wait for it.
 bool list_before(CUgraphNode node, Block<CUgraphNode>* nodes);
@@ -112,35 +145,9 @@ bool has_one_after(CUgraphNode node);
 // Of two kernels: `node` may begin once every block of `before` has let it, or has ended.
 bool make_edge_early(CUgraph graph, CUgraphNode before, CUgraphNode node);
 
-// Calls `use(graph, node)` for every kernel node of a graph and its child graphs, in the driver's order, until that
-// returns false. `*has_uncopied`: there are nodes with which
-// no graph can be copied. False: the driver does not tell, or `use`.
-template <class Use>
-bool for_each_kernel(CUgraph graph, bool* has_uncopied, const Use& use) {
-  Block<CUgraphNode> nodes;
-  if (!list_nodes(graph, &nodes)) return false;
-  for (const CUgraphNode node : nodes) {
-    CUgraphNodeType type;
-    CUgraph child = nullptr;
-    if (!find_type(node, &type)) return false;
-    switch (type) {
-      case CU_GRAPH_NODE_TYPE_KERNEL:
-        if (!use(graph, node)) return false;
-        break;
-      case CU_GRAPH_NODE_TYPE_GRAPH:
-        if (!find_child(node, &child) || !for_each_kernel(child, has_uncopied, use)) return false;
-        break;
-      case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-      case CU_GRAPH_NODE_TYPE_MEM_FREE:
-      case CU_GRAPH_NODE_TYPE_CONDITIONAL: *has_uncopied = true; break;
-      default: break;
-    }
-  }
-  return true;
-}
-
-// The same for a graph and its copy, side by side: `use(node, copy's graph, copy, is_certain)`. Not certain: within
-// a child graph, where the driver names no copies; they stand in the same order.
+// Calls `use(node, copy's graph, copy, is_certain)` for every kernel node of a graph and its child graphs, in the driver's
+// order, until that returns false. Not certain: within a child graph, where the driver names no copies; they stand in the
+// same order. False: the driver does not tell, or `use`.
 template <class Use>
 bool for_each_copied_kernel(CUgraph graph, CUgraph copy, const Use& use, bool is_child = false) {
   Block<CUgraphNode> nodes;

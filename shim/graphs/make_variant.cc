@@ -41,6 +41,12 @@ struct Attempt {
 
 // The kernel nodes of a copy, by their places among the originals'. Its nodes need not stand in their order.
 bool find_copies(const Originals& originals, CUgraph copy, const Block<CopiedKernel>& kernels) {
+  bool is_flat = true;
+  for (size_t i = 0; is_flat && i < kernels.count(); ++i) {
+    kernels[i] = {copy, nullptr, true, false, kNoCounter};
+    is_flat = find_in_clone(originals.nodes[i].kept, copy, &kernels[i].node);
+  }
+  if (is_flat) return true;
   size_t index = 0;
   size_t count = 0;
   return for_each_copied_kernel(
@@ -173,7 +179,7 @@ Made make_rewritten(const Originals& originals, Variant** out) {
         if (originals.nodes[i].is_disabled) switch_node(variant, i, true);
       }
       *out = variant;
-      if (is_changed) return Made::rewritten;
+      if (is_changed || originals.needs_exec) return Made::rewritten;
       end_variant_graph(variant);
       return Made::unchanged;
     }

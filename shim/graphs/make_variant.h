@@ -7,7 +7,7 @@ namespace fibshim {
 
 enum class Made : uint8_t {
   rewritten,  // it has a graph of its own
-  unchanged,  // nothing in it would be replaced: it has none
+  unchanged,  // nothing in it would be replaced: it has none, and the host's exec runs
   failed,     // and the log says why
 };
 

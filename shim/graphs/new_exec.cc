@@ -7,6 +7,7 @@
 #include "shim/graphs/exec_state.h"
 #include "shim/graphs/make_variant.h"
 #include "shim/launch/eager_plan.h"
+#include "shim/launch/shadow_rules.h"
 #include "shim/registry/generation.h"
 
 namespace fibshim {
@@ -27,16 +28,21 @@ void leave_as_it_is(Survey* survey, const char* reason) {
 
 void take_survey(Survey* survey, Exec* exec) {
   exec->nodes.swap(survey->nodes);
-  exec->host_nodes.swap(survey->host_nodes);
   exec->owners.swap(survey->owners);
 }
 
 // A copy of the host's graph, and where its nodes are in it. False: there can be none.
-bool keep_originals(CUgraph graph, Exec* exec) {
+bool keep_originals(CUgraph graph, const Survey& survey, Exec* exec) {
   const auto clone = FIBSHIM_REAL(cuGraphClone);
   CUgraph copy = nullptr;
   if (clone == nullptr || clone(&copy, graph) != CUDA_SUCCESS) return false;
   exec->originals = copy;
+  bool is_flat = true;
+  for (size_t i = 0; is_flat && i < survey.host_nodes.count(); ++i) {
+    KernelNode& node = exec->nodes[survey.host_nodes[i].index];
+    node.is_certain = is_flat = find_in_clone(survey.host_nodes[i].node, copy, &node.kept);
+  }
+  if (is_flat) return true;
   size_t index = 0;
   return for_each_copied_kernel(graph, copy,
                                 [&](CUgraphNode, CUgraph, CUgraphNode kept, bool is_certain) {
@@ -87,15 +93,7 @@ bool update_variant(Variant* running, Variant* variant) {
 // returned; null: nothing does. Returns null where the host's exec is to run.
 Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
   if (!survey->has_redirects && !survey->has_observed) return nullptr;
-  if (is_for_device_launch(exec->instantiation)) {
-    leave_as_it_is(survey, "the device may launch it");
-    return nullptr;
-  }
-  if (has_updatable_nodes(graph)) {
-    leave_as_it_is(survey, "the device may change its nodes");
-    return nullptr;
-  }
-  if (!keep_originals(graph, exec)) {
+  if (survey->has_uncopied || !keep_originals(graph, *survey, exec)) {
     drop_originals(exec);
     leave_as_it_is(survey, "the driver does not copy it");
     return nullptr;
@@ -124,6 +122,46 @@ Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
 
 }  // namespace
 
+void HostGraph::prepare(const Instantiation& instantiation) {
+  {
+    const ReadSection section;
+    const Generation* const generation = current_generation();
+    generation_ = generation == nullptr ? 0 : generation->number;
+  }
+  is_known_ = survey_.take(graph_);
+  if (!is_known_) return;
+  is_in_place_ = survey_.has_uncopied;
+  if (!survey_.has_redirects && !survey_.has_observed) return;
+  const bool is_for_device = is_for_device_launch(instantiation);
+  if (is_for_device || survey_.has_updatable_nodes()) {
+    is_in_place_ = false;
+    return leave_as_it_is(
+        &survey_, is_for_device ? "the device may launch it" : "the device may change its nodes");
+  }
+  // A launch that is to be checked needs an exec of the originals.
+  is_in_place_ |= survey_.has_redirects && survey_.is_one_for_one && !wants_shadow();
+  if (!is_in_place_ || !survey_.has_redirects) return;
+  if (survey_.has_uncopied) {
+    log_message(LogLevel::info,
+                "a graph with memory or conditional nodes cannot be copied: its kernels are "
+                "replaced one for one, and a swap does not reach it");
+  }
+  swap_.replace(&survey_);
+}
+
+bool HostGraph::take_back() {
+  if (!swap_.put_back()) return false;
+  is_in_place_ = false;
+  return true;
+}
+
+void HostGraph::keep(Exec* exec) {
+  exec->tried = generation_;
+  if (survey_.has_uncopied || keep_originals(graph_, survey_, exec)) return;
+  drop_originals(exec);
+  log_message(LogLevel::info, "a swap does not reach a graph: the driver does not copy it");
+}
+
 NewExec::NewExec(CUgraph graph, const Instantiation& instantiation)
     : graph_(graph), instantiation_(instantiation) {
   const auto is_on = [] {
@@ -131,33 +169,29 @@ NewExec::NewExec(CUgraph graph, const Instantiation& instantiation)
     return has_generation();
   };
   is_on_ = resolve_driver() && is_on();
-  if (!is_on_) return;
-  is_known_ = survey_.take(graph);
-  if (is_known_ && survey_.has_redirects && survey_.has_uncopied &&
-      !is_for_device_launch(instantiation)) {
-    log_message(LogLevel::info,
-                "a graph with memory or conditional nodes cannot be copied: its kernels are "
-                "replaced one for one, and a swap does not reach it");
-    swap_.replace(graph, &survey_);
-  }
+  if (is_on_) graph_.prepare(instantiation);
 }
 
 CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
-  swap_.put_back();
-  if (is_on_ && result == CUDA_SUCCESS) count_body_nodes(graph_);
-  if (!is_known_ || result != CUDA_SUCCESS || handle == nullptr) return result;
+  graph_.put_back();
+  if (is_on_ && result == CUDA_SUCCESS) count_body_nodes(graph_.get());
+  if (!graph_.is_known() || result != CUDA_SUCCESS || handle == nullptr) return result;
   Exec* const exec = make_exec_record(*handle);
   if (exec == nullptr) return result;
   const auto get_current = FIBSHIM_REAL(cuCtxGetCurrent);
   if (get_current != nullptr) (void)get_current(&exec->context);
   exec->instantiation = instantiation_;
-  take_survey(&survey_, exec);
-  exec->is_in_place = survey_.has_uncopied;
-  if (exec->is_in_place && is_for_device_launch(instantiation_)) {
-    leave_as_it_is(&survey_, "the device may launch it");
+  Survey& survey = graph_.survey();
+  take_survey(&survey, exec);
+  exec->is_in_place = graph_.is_in_place();
+  Variant* variant = nullptr;
+  if (exec->is_in_place) {
+    graph_.keep(exec);
+  } else {
+    variant = make_own(graph_.get(), &survey, exec, nullptr);
   }
-  Variant* variant = exec->is_in_place ? nullptr : make_own(graph_, &survey_, exec, nullptr);
-  if (variant == nullptr) variant = make_host_variant(*exec, survey_.counters);
+  if (variant == nullptr) variant = make_host_variant(*exec, survey.counters);
+  exec->host_nodes.swap(survey.host_nodes);
   // From here on there is no upload with it.
   exec->instantiation.flags &= ~static_cast<unsigned long long>(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
   if (variant == nullptr) {
@@ -175,8 +209,7 @@ ExecUpdate::ExecUpdate(CUgraphExec handle, CUgraph graph)
     : exec_(find_exec(handle)), graph_(graph) {
   if (exec_ == nullptr) return;
   exec_->lock.lock();
-  is_known_ = survey_.take(graph);
-  if (is_known_ && exec_->is_in_place && survey_.has_redirects) swap_.replace(graph, &survey_);
+  graph_.prepare(exec_->instantiation);
 }
 
 ExecUpdate::~ExecUpdate() {
@@ -184,13 +217,16 @@ ExecUpdate::~ExecUpdate() {
 }
 
 CUresult ExecUpdate::finish(CUresult result) {
-  swap_.put_back();
+  graph_.put_back();
   if (exec_ == nullptr || result != CUDA_SUCCESS) return result;
   drop_ready_variant(exec_);
-  if (!is_known_) {
+  drop_idle_variant(exec_);
+  exec_->is_in_place = graph_.is_in_place();
+  if (!graph_.is_known()) {
     run_host_exec(exec_, "it took over a graph that the driver does not tell of");
     return result;
   }
+  Survey& survey = graph_.survey();
   Variant* const before = exec_->running.load(std::memory_order_relaxed);
   exec_->has_switched_others |= exec_->disabled_others.count() != 0;
   const bool was_disabled = [this] {
@@ -200,10 +236,9 @@ CUresult ExecUpdate::finish(CUresult result) {
     return exec_->has_switched_others;
   }();
   drop_originals(exec_);
-  take_survey(&survey_, exec_);
+  take_survey(&survey, exec_);
   // The driver goes on by the nodes of the graph that it was made from. How it pairs them with these it does not say:
   // most likely in their order, which is enough to count by.
-  exec_->host_nodes.swap(survey_.host_nodes);
   if (exec_->host_nodes.count() != exec_->nodes.count()) (void)exec_->host_nodes.allocate(0);
   exec_->is_updated = true;
   exec_->is_fixed = false;  // its kernels are others now
@@ -214,21 +249,25 @@ CUresult ExecUpdate::finish(CUresult result) {
   for (size_t i = 0; was_disabled && i < exec_->host_nodes.count(); ++i) {
     const HostNode& node = exec_->host_nodes[i];
     // Of a graph that is gone it does not tell: then as before.
-    unsigned is_enabled = survey_.nodes[node.index].is_disabled ? 0 : 1;
+    unsigned is_enabled = survey.nodes[node.index].is_disabled ? 0 : 1;
     is_told = is_told && get_enabled != nullptr &&
               get_enabled(exec_->host, node.node, &is_enabled) == CUDA_SUCCESS;
     exec_->nodes[node.index].is_disabled = is_enabled == 0;
   }
   Variant* variant = nullptr;
   if (was_disabled) {
-    // Of other nodes it is not asked.
-    leave_as_it_is(&survey_, is_told ? "it was updated with nodes disabled"
-                                     : "the driver does not tell which of its nodes run");
-  } else if (!exec_->is_in_place) {
-    variant = make_own(graph_, &survey_, exec_, before);
+    // Of other nodes it is not asked: nothing else can be made of it.
+    if (!exec_->is_in_place) {
+      leave_as_it_is(&survey, is_told ? "it was updated with nodes disabled"
+                                      : "the driver does not tell which of its nodes run");
+    }
+  } else if (exec_->is_in_place) {
+    graph_.keep(exec_);
+  } else {
+    variant = make_own(graph_.get(), &survey, exec_, before);
   }
-  if (variant == before) return result;
-  if (variant == nullptr) variant = make_host_variant(*exec_, survey_.counters);
+  if (variant != nullptr && variant == before) return result;
+  if (variant == nullptr) variant = make_host_variant(*exec_, survey.counters);
   if (variant == nullptr) variant = make_variant(0);
   if (variant == nullptr) return result;
   if (variant->exec == nullptr) variant->exec = exec_->host;

@@ -1,31 +1,60 @@
 // An executable graph is instantiated, or takes over another graph (cuGraphExecUpdate).
 //
-// The host's own call is made with its own arguments: its exec is the host's graph as it is, and stays so. Beside it an
-// exec of a rewritten copy is made, which runs in its place. Whatever fails on the way there leaves the host's.
+// The host's own call is made with its own arguments. Where only parameters of nodes change, these are set in the graph
+// before it and set back after it. Else its exec is the host's graph as it is, and stays so; beside it an exec of a
+// rewritten copy is made, which runs in its place. Whatever fails on the way there leaves the host's.
 #pragma once
 
 #include "shim/graphs/node_swap.h"
 
 namespace fibshim {
 
-// From before the host's call until the driver has answered.
+// The host's graph, from before the host's call until the driver has answered.
+class HostGraph {
+ public:
+  explicit HostGraph(CUgraph graph) : graph_(graph) {}
+
+  // Finds out what would become of it, and replaces what can be in place.
+  void prepare(const Instantiation& instantiation);
+  // It holds its own kernels again. Where it held replacements that is true, and is_in_place() no more.
+  bool take_back();
+
+  CUgraph get() const { return graph_; }
+  Survey& survey() { return survey_; }
+  const Survey& survey() const { return survey_; }
+  bool is_known() const { return is_known_; }  // the survey is whole
+  // The exec that is made of it, or takes it over, holds replacements, or could.
+  bool is_in_place() const { return is_in_place_; }
+  // Keeps copies of what an exec was made of in place, for swaps.
+  void keep(Exec* exec);
+
+  // After the driver has answered.
+  void put_back() { (void)swap_.put_back(); }
+
+ private:
+  CUgraph graph_;
+  bool is_known_ = false;
+  bool is_in_place_ = false;
+  uint64_t generation_ = 0;  // whose solutions it holds
+  Survey survey_;
+  NodeSwap swap_;
+};
+
 class NewExec {
  public:
   NewExec(CUgraph graph, const Instantiation& instantiation);
 
   // Not CUDA_SUCCESS: the host gets this, and its call is not made.
-  CUresult failure() const { return survey_.failure; }
-
+  CUresult failure() const { return graph_.survey().failure; }
+  // After the driver has refused. True: that may be because of replacements, and the call is to be made once more.
+  bool take_back() { return graph_.take_back(); }
   // Returns `result`, which is the driver's. `handle` is read only after success, and may be null.
   CUresult finish(CUresult result, const CUgraphExec* handle);
 
  private:
-  CUgraph graph_;
+  HostGraph graph_;
   Instantiation instantiation_;
   bool is_on_ = false;
-  bool is_known_ = false;  // the survey is whole
-  Survey survey_;
-  NodeSwap swap_;
 };
 
 class ExecUpdate {
@@ -35,15 +64,13 @@ class ExecUpdate {
   ExecUpdate(const ExecUpdate&) = delete;
   ExecUpdate& operator=(const ExecUpdate&) = delete;
 
-  CUresult failure() const { return survey_.failure; }
+  CUresult failure() const { return graph_.survey().failure; }
+  bool take_back() { return graph_.take_back(); }
   CUresult finish(CUresult result);
 
  private:
   Exec* exec_;
-  CUgraph graph_;
-  bool is_known_ = false;
-  Survey survey_;
-  NodeSwap swap_;
+  HostGraph graph_;
 };
 
 // After the host's own exec has ended. `exec`: what take_exec() gave before; null: not known.

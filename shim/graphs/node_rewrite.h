@@ -30,6 +30,8 @@ struct PlannedNode {
   NodeShape shape;  // zero where the original stays
 
   bool is_redirect() const { return plan.launch.action == LaunchAction::redirect; }
+  // The parameters are all that changes of the node.
+  bool has_plain_shape() const { return is_same_shape(shape, NodeShape{}); }
 };
 
 bool read_kernel(CUgraphNode node, NodeParams* params);

@@ -1,5 +1,5 @@
-// Replacements in the host's own nodes, for as long as one call of the driver lasts: where a graph cannot be copied,
-// because of memory or conditional nodes.
+// Replacements in the host's own nodes, for as long as one call of the driver lasts: the exec that the call makes, or
+// changes, has them then, and there need not be another.
 #pragma once
 
 #include "shim/graphs/survey.h"
@@ -11,16 +11,18 @@ namespace fibshim {
 class NodeSwap {
  public:
   NodeSwap() = default;
-  ~NodeSwap() { put_back(); }
+  ~NodeSwap() { (void)put_back(); }
   NodeSwap(const NodeSwap&) = delete;
   NodeSwap& operator=(const NodeSwap&) = delete;
 
   // `survey`: of the graph; what is not replaced is changed in it.
-  void replace(CUgraph graph, Survey* survey);
-  void put_back();
+  void replace(Survey* survey);
+  // False: there was nothing.
+  bool put_back();
 
  private:
   struct Kept;
+  CounterIndex replace_node(CUgraphNode node, NodeFacts* facts, CounterIndex counter);
   Kept* kept_ = nullptr;
 };
 

@@ -34,56 +34,159 @@ void fail_survey(const PlannedNode& planned, Survey* survey) {
   survey->failure = planned.plan.launch.decision->error;
 }
 
-bool survey_node(CUgraphNode node, size_t index, Survey* survey) {
-  NodeParams params;
-  if (!read_kernel(node, &params)) return false;
-  PlannedNode planned;
-  plan_copied_node(node, params, &survey->nodes[index].facts, &planned);
-  survey->host_nodes[index] = {node, static_cast<uint32_t>(index)};
-  survey->counters[index] = planned.plan.counter;
-  const LaunchPlan& launch = planned.plan.launch;
-  if (launch.record != nullptr) {
-    record_failed_plan(launch);
-    record_node(params, launch);
+// The kernel nodes of a graph and its child graphs, in the driver's order; and all these graphs.
+struct Contents {
+  Growing<CUgraphNode> kernels;
+  Growing<CUgraph> graphs;
+  bool has_uncopied = false;
+
+  // False: the driver does not tell, or there is no memory.
+  bool list(CUgraph graph) {
+    Block<CUgraphNode> nodes;
+    CUgraph* const added = graphs.add();
+    if (added == nullptr || !list_nodes(graph, &nodes)) return false;
+    *added = graph;
+    for (const CUgraphNode node : nodes) {
+      CUgraphNodeType type;
+      CUgraph child = nullptr;
+      if (!find_type(node, &type)) return false;
+      switch (type) {
+        case CU_GRAPH_NODE_TYPE_KERNEL: {
+          CUgraphNode* const kernel = kernels.add();
+          if (kernel == nullptr) return false;
+          *kernel = node;
+          break;
+        }
+        case CU_GRAPH_NODE_TYPE_GRAPH:
+          if (!find_child(node, &child) || !list(child)) return false;
+          break;
+        case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        case CU_GRAPH_NODE_TYPE_CONDITIONAL: has_uncopied = true; break;
+        default: break;
+      }
+    }
+    return true;
   }
-  if (launch.action == LaunchAction::fail) {
-    fail_survey(planned, survey);
-    return false;
+};
+
+// Two kernels, by their indexes: the second waits for the whole of the first.
+struct PlainEdge {
+  size_t from;
+  size_t to;
+};
+
+class Surveyor {
+ public:
+  Surveyor(const Contents& contents, Survey* survey) : contents_(contents), survey_(*survey) {}
+
+  bool run() {
+    if (!waits_.allocate(contents_.kernels.count())) return false;
+    for (size_t i = 0; i < contents_.kernels.count(); ++i) {
+      if (!look_at(contents_.kernels[i], i)) return false;
+    }
+    // A replacement that waits by itself may begin early behind another (early_nodes.h).
+    for (const PlainEdge& edge : edges_) {
+      if (waits_[edge.from] && waits_[edge.to]) survey_.is_one_for_one = false;
+    }
+    return true;
   }
-  survey->has_redirects |= planned.is_redirect() || has_members(handle_of(params));
-  survey->has_observed |= launch.outcome == Outcome::observed && launch.candidate != nullptr;
-  return add_owner(params, &survey->owners);
-}
+
+ private:
+  bool look_at(CUgraphNode node, size_t index) {
+    NodeParams params;
+    if (!read_kernel(node, &params)) return false;
+    if (!has_edges_ && is_tracked_kernel(handle_of(params))) read_edges();
+    PlannedNode planned;
+    plan_copied_node(node, params, &survey_.nodes[index].facts, &planned);
+    survey_.counters[index] = planned.plan.counter;
+    const LaunchPlan& launch = planned.plan.launch;
+    if (launch.record != nullptr) {
+      record_failed_plan(launch);
+      record_node(params, launch);
+    }
+    if (launch.action == LaunchAction::fail) {
+      fail_survey(planned, &survey_);
+      return false;
+    }
+    const bool is_member = has_members(handle_of(params));
+    survey_.has_redirects |= planned.is_redirect() || is_member;
+    survey_.has_observed |= launch.outcome == Outcome::observed && launch.candidate != nullptr;
+    survey_.is_one_for_one &= !is_member;
+    if (planned.is_redirect()) {
+      waits_[index] = solution_of(planned.plan).waits_for_previous != 0;
+      // Packed arguments are not set back as they were.
+      survey_.is_one_for_one &= planned.has_plain_shape() && params.extra == nullptr;
+    }
+    return add_owner(params, &survey_.owners);
+  }
+
+  // Of all nodes at once: each by itself is several driver calls.
+  void read_edges() {
+    has_edges_ = true;
+    bool is_known = true;
+    for (const CUgraph graph : contents_.graphs) {
+      GraphEdges edges;
+      is_known = is_known && edges.read(graph);
+      for (size_t i = 0; is_known && i < edges.data.count(); ++i) {
+        is_known = add_edge(find_host_node(survey_.host_nodes, edges.from[i]),
+                            find_host_node(survey_.host_nodes, edges.to[i]), edges.data[i]);
+      }
+    }
+    for (KernelNode& node : survey_.nodes) {
+      node.facts.edges.is_known = is_known;
+      node.facts.has_edges = true;
+    }
+  }
+
+  // False: no memory.
+  bool add_edge(size_t from, size_t to, const CUgraphEdgeData& data) {
+    if (is_plain_edge(data)) {
+      if (from == SIZE_MAX || to == SIZE_MAX) return true;
+      PlainEdge* const added = edges_.add();
+      if (added != nullptr) *added = {from, to};
+      return added != nullptr;
+    }
+    const bool is_early = is_early_edge(data);
+    if (to != SIZE_MAX) {
+      NodeEdges& edges = survey_.nodes[to].facts.edges;
+      (is_early ? edges.begins_early : edges.has_other_ports) = true;
+    }
+    if (from != SIZE_MAX && !is_early) survey_.nodes[from].facts.edges.has_other_ports = true;
+    return true;
+  }
+
+  const Contents& contents_;
+  Survey& survey_;
+  Block<bool> waits_;  // its replacement, by itself
+  Growing<PlainEdge> edges_;
+  bool has_edges_ = false;
+};
 
 }  // namespace
 
 bool Survey::take(CUgraph graph) {
-  size_t count = 0;
-  if (!for_each_kernel(graph, &has_uncopied, [&count](CUgraph, CUgraphNode) {
-        ++count;
-        return true;
-      })) {
-    return false;
-  }
+  Contents contents;
+  if (!contents.list(graph)) return false;
+  has_uncopied = contents.has_uncopied;
+  const size_t count = contents.kernels.count();
   if (count == 0 || !nodes.allocate(count) || !host_nodes.allocate(count) ||
       !counters.allocate(count)) {
     return false;
   }
-  const ReadSection section;
-  size_t index = 0;
-  const bool is_whole = for_each_kernel(graph, &has_uncopied, [&](CUgraph, CUgraphNode node) {
-    return index < count && survey_node(node, index++, this);
-  });
-  if (!is_whole || index != count) return false;
+  for (size_t i = 0; i < count; ++i) {
+    host_nodes[i] = {contents.kernels[i], static_cast<uint32_t>(i)};
+  }
   qsort(host_nodes.begin(), count, sizeof(HostNode), compare);
-  return true;
+  const ReadSection section;
+  return Surveyor(contents, this).run();
 }
 
-bool has_updatable_nodes(CUgraph graph) {
-  bool has_uncopied = false;
-  return !for_each_kernel(graph, &has_uncopied, [](CUgraph, CUgraphNode node) {
-    return !is_device_updatable_node(node);
-  });
+bool Survey::has_updatable_nodes() const {
+  for (const HostNode& node : host_nodes) {
+    if (is_device_updatable_node(node.node)) return true;
+  }
+  return false;
 }
 
 size_t find_host_node(const Block<HostNode>& nodes, CUgraphNode node) {

@@ -11,17 +11,17 @@ struct Survey {
   Block<CounterIndex> counters;  // of each node, if it can be replaced
   Block<uintptr_t> owners;
   bool has_redirects = false;
-  bool has_observed = false;  // would be redirected, but for the mode
-  bool has_uncopied = false;  // cuGraphClone refuses it
+  bool has_observed = false;     // would be redirected, but for the mode
+  bool has_uncopied = false;     // cuGraphClone refuses it
+  bool is_one_for_one = true;    // what is replaced differs from the original in its parameters alone
   CUresult failure =
       CUDA_SUCCESS;  // what the host's call is to return: a solution that cannot load
 
   // False: the driver does not tell, or there is no memory; the graph is none of ours. Counts failures.
   bool take(CUgraph graph);
+  // No kernel of it may be replaced: the device itself changes its nodes.
+  bool has_updatable_nodes() const;
 };
-
-// No kernel of it may be replaced: the device itself changes its nodes.
-bool has_updatable_nodes(CUgraph graph);
 
 // The place of a host's kernel node among the exec's; SIZE_MAX: it is none.
 size_t find_host_node(const Block<HostNode>& nodes, CUgraphNode node);

@@ -7,7 +7,7 @@
 
 namespace fibshim {
 
-// A kernel node of the graph that a host's exec was made from, in the order of for_each_kernel().
+// A kernel node of the graph that a host's exec was made from, in the driver's order.
 struct KernelNode {
   CUgraphNode kept;  // its copy among the originals; null: there is none
   bool is_certain;   // false: that copy may be another's (for_each_copied_kernel)
@@ -81,6 +81,7 @@ struct Originals {
       disabled_others;  // nodes that are no kernels and disabled, among the originals
   Instantiation instantiation;
   bool may_be_rearranged;  // the host has set none of its nodes: early_nodes.h, rewrites.h
+  bool needs_exec;         // the host's own exec does not run them as they are
 };
 
 }  // namespace fibshim

@@ -58,7 +58,10 @@ template <class Call>
 CUresult make_exec(CUgraphExec* executable, CUgraph graph, const Instantiation& how,
                    const Call& call) {
   NewExec made(graph, how);
-  return made.failure() != CUDA_SUCCESS ? made.failure() : made.finish(call(), executable);
+  if (made.failure() != CUDA_SUCCESS) return made.failure();
+  CUresult result = call();
+  if (result != CUDA_SUCCESS && made.take_back()) result = call();
+  return made.finish(result, executable);
 }
 
 Instantiation instantiation_of(const CUDA_GRAPH_INSTANTIATE_PARAMS* params,
@@ -70,7 +73,10 @@ Instantiation instantiation_of(const CUDA_GRAPH_INSTANTIATE_PARAMS* params,
 template <class Call>
 CUresult update_exec(CUgraphExec executable, CUgraph graph, const Call& call) {
   ExecUpdate update(executable, graph);
-  return update.failure() != CUDA_SUCCESS ? update.failure() : update.finish(call());
+  if (update.failure() != CUDA_SUCCESS) return update.failure();
+  CUresult result = call();
+  if (result != CUDA_SUCCESS && update.take_back()) result = call();
+  return update.finish(result);
 }
 
 // Sets a kernel node. `call(params)` is the host's own, with what it is given.

@@ -51,6 +51,52 @@ GPU_CASE(exec_of_others_costs_nothing) {
   gpu.finish({.step = 3, .free = 3}, {.no_solution = 1, .untracked = 1});
 }
 
+// What the shim asks of the driver beyond the host's own call: so much for each node of a chain, every second of which is
+// replaced, and so much for the graph. One exec is all that there is.
+GPU_CASE(exec_costs) {
+  constexpr int kNodes = 300;
+  constexpr double kFixed = 12;  // calls for the graph as a whole
+  const CUfunction step = gpu.step();
+  Graph graphs[2];
+  for (int value = 0; value < 2; ++value) {
+    CUgraphNode last = nullptr;
+    for (int i = 0; i < kNodes; ++i) {
+      Arguments of_node(gpu.marks(), i % 2 == 0 ? 1 : kNoSolution, value);
+      last = graphs[value].add(step, &of_node, last);
+    }
+  }
+  const Executable warm(graphs[0].get());
+  bool is_cheap = true;
+  const auto expect_at_most = [&](const char* what, double of_each_node, const auto& work) {
+    const long before = calls("*");
+    work();
+    const auto made = static_cast<double>(calls("*") - before);
+    printf("%s: %.0f calls\n", what, made);
+    is_cheap = is_cheap && made <= of_each_node * kNodes + kFixed;
+  };
+  const int64_t live = cuda().simcuda_live_count("graph");
+  CUgraphExec executable = nullptr;
+  expect_at_most("instantiation", 8, [&] {
+    OK(cuda().cuGraphInstantiateWithFlags(&executable, graphs[0].get(), 0));
+  });
+  printf("%ld graphs\n", static_cast<long>(cuda().simcuda_live_count("graph") - live));
+  expect_at_most("update", 8, [&] {
+    CUgraphExecUpdateResultInfo info;
+    memset(&info, 0, sizeof info);
+    OK(cuda().cuGraphExecUpdate_v2(executable, graphs[1].get(), &info));
+  });
+  OK(cuda().cuGraphExecDestroy(executable));
+  OK(cuda().cuGraphInstantiateWithFlags(&executable, graphs[0].get(), 0));
+  Arguments changed(gpu.marks(), 1, 2);
+  const CUgraphNode first = graphs[0].nodes().at(0);
+  expect_at_most("a node that is set", 0, [&] { set(executable, first, step, &changed); });
+  expect_at_most("a launch", 0, [&] { OK(cuda().cuGraphLaunch(executable, gpu.stream())); });
+  OK(cuda().cuGraphExecDestroy(executable));
+  CHECK(is_cheap);
+  gpu.finish({.step = kNodes / 2, .curated1 = kNodes / 2},
+             {.hit = 3 * kNodes / 2, .no_solution = 3 * kNodes / 2});
+}
+
 // The driver does not copy it: its nodes are replaced in the host's own exec, and the host's graph is as before. What
 // needs a cluster keeps its original.
 GPU_CASE(exec_with_memory_nodes) {
