@@ -6,6 +6,7 @@
 #include "shim/graphs/bodies.h"
 #include "shim/graphs/exec_state.h"
 #include "shim/graphs/make_variant.h"
+#include "shim/graphs/rewrites.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/shadow_rules.h"
 #include "shim/registry/generation.h"
@@ -23,7 +24,12 @@ void leave_as_it_is(Survey* survey, const char* reason) {
   for (CounterIndex& counter : survey->counters) {
     if (counter != kNoCounter) counter = counter_of_unchanged(counter);
   }
-  survey->has_redirects = survey->has_observed = false;
+  survey->has_redirects = survey->has_members = survey->has_observed = false;
+}
+
+// It may be replaced, if not now, then after a swap.
+bool is_concerned(const Survey& survey) {
+  return survey.has_redirects || survey.has_members || survey.has_observed;
 }
 
 void take_survey(Survey* survey, Exec* exec) {
@@ -92,7 +98,7 @@ bool update_variant(Variant* running, Variant* variant) {
 // Keeps copies, and makes what is to run of them. `running`: what runs until now, which may take that over and is then
 // returned; null: nothing does. Returns null where the host's exec is to run.
 Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
-  if (!survey->has_redirects && !survey->has_observed) return nullptr;
+  if (!is_concerned(*survey)) return nullptr;
   if (survey->has_uncopied || !keep_originals(graph, *survey, exec)) {
     drop_originals(exec);
     leave_as_it_is(survey, "the driver does not copy it");
@@ -100,7 +106,7 @@ Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
   }
   const ReadSection section;
   exec->tried = current_generation()->number;
-  if (!survey->has_redirects) return nullptr;
+  if (!survey->has_redirects && survey->is_one_for_one) return nullptr;
   Variant* variant = nullptr;
   const Originals originals = originals_of(*exec);
   const Made made = make_rewritten(originals, &variant);
@@ -131,12 +137,17 @@ void HostGraph::prepare(const Instantiation& instantiation) {
   is_known_ = survey_.take(graph_);
   if (!is_known_) return;
   is_in_place_ = survey_.has_uncopied;
-  if (!survey_.has_redirects && !survey_.has_observed) return;
+  if (!is_concerned(survey_)) return;
   const bool is_for_device = is_for_device_launch(instantiation);
   if (is_for_device || survey_.has_updatable_nodes()) {
     is_in_place_ = false;
     return leave_as_it_is(
         &survey_, is_for_device ? "the device may launch it" : "the device may change its nodes");
+  }
+  if (!survey_.has_uncopied && survey_.is_one_for_one && survey_.has_members) {
+    for (const HostNode& host : survey_.host_nodes) survey_.nodes[host.index].kept = host.node;
+    survey_.is_one_for_one = !may_be_rewritten(graph_, survey_.nodes);
+    for (KernelNode& node : survey_.nodes) node.kept = nullptr;
   }
   // A launch that is to be checked needs an exec of the originals.
   is_in_place_ |= survey_.has_redirects && survey_.is_one_for_one && !wants_shadow();

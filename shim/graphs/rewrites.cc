@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "shim/base/log.h"
+#include "shim/base/read_section.h"
 #include "shim/graphs/address_holders.h"
 #include "shim/graphs/graph_edges.h"
 #include "shim/launch/eager_plan.h"
@@ -35,15 +36,20 @@ class Absorption {
         generation_(*current_generation()),
         snapshot_(*generation_.snapshot) {}
 
-  Absorbed run() {
+  // Whether there are instances; without memory, none.
+  bool find() {
     if (snapshot_.rewrites.count == 0 || generation_.mode == Mode::off || !find_records() ||
         !shape_.read(copy_) || !number_kernels()) {
-      return Absorbed::none;
+      return false;
     }
     for (uint32_t i = 0; i < snapshot_.rewrites.count; ++i) {
-      if (!find_instances(i)) return Absorbed::none;
+      if (!find_instances(i)) return false;
     }
-    if (instances_.count() == 0) return Absorbed::none;
+    return instances_.count() != 0;
+  }
+
+  Absorbed run() {
+    if (!find()) return Absorbed::none;
     has_holders_ = collect_holders();
     Absorbed result = Absorbed::none;
     for (Instance& instance : instances_) {
@@ -373,6 +379,20 @@ class Absorption {
 };
 
 }  // namespace
+
+bool may_be_rewritten(CUgraph graph, const Block<KernelNode>& nodes) {
+  const ReadSection section;
+  if (!has_generation()) return false;
+  Block<CopiedKernel> kernels;
+  if (!kernels.allocate(nodes.count())) return true;
+  for (size_t i = 0; i < nodes.count(); ++i) {
+    kernels[i] = {graph, nodes[i].kept, true, false, kNoCounter};
+  }
+  const Block<CUgraphNode> none_disabled;
+  const Block<RewrittenNode> none_rewritten;
+  const Originals originals = {graph, nodes, none_disabled, {}, true, false};
+  return Absorption(originals, graph, kernels, nullptr, none_rewritten).find();
+}
 
 Absorbed absorb_kernels(const Originals& originals, CUgraph copy,
                         const Block<CopiedKernel>& kernels, Variant* variant,

@@ -24,6 +24,9 @@ enum class Absorbed : uint8_t {
   failed,  // the copy is half changed, and of no more use
 };
 
+// Whether some kernels of a graph without child graphs may become one. `nodes`: its own in the place of copies.
+bool may_be_rewritten(CUgraph graph, const Block<KernelNode>& nodes);
+
 // `rewritten`: gets what runs, by index. Counts, in `variant`, the nodes that it has rewritten.
 Absorbed absorb_kernels(const Originals& originals, CUgraph copy,
                         const Block<CopiedKernel>& kernels, Variant* variant,

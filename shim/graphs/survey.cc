@@ -109,10 +109,9 @@ class Surveyor {
       fail_survey(planned, &survey_);
       return false;
     }
-    const bool is_member = has_members(handle_of(params));
-    survey_.has_redirects |= planned.is_redirect() || is_member;
+    survey_.has_members |= has_members(handle_of(params));
+    survey_.has_redirects |= planned.is_redirect();
     survey_.has_observed |= launch.outcome == Outcome::observed && launch.candidate != nullptr;
-    survey_.is_one_for_one &= !is_member;
     if (planned.is_redirect()) {
       waits_[index] = solution_of(planned.plan).waits_for_previous != 0;
       // Packed arguments are not set back as they were.
@@ -169,6 +168,8 @@ bool Survey::take(CUgraph graph) {
   Contents contents;
   if (!contents.list(graph)) return false;
   has_uncopied = contents.has_uncopied;
+  // The host may set a child graph, and all that is in it.
+  is_one_for_one = contents.graphs.count() == 1;
   const size_t count = contents.kernels.count();
   if (count == 0 || !nodes.allocate(count) || !host_nodes.allocate(count) ||
       !counters.allocate(count)) {

@@ -55,6 +55,7 @@ const Row kRows[] = {
     {"GraphOutlivesItsModule", {"graph_outlives_its_module"}, 5},
     {"GraphCaptureFails", {"graph_capture_fails"}, 5},
     {"GraphExecOfOthersCostsNothing", {"exec_of_others_costs_nothing"}, 0, kAsksWhatRan},
+    {"GraphExecCosts", {"exec_costs"}, 0, kAsksWhatRan},
     {"GraphExecWithMemoryNodes", {"exec_with_memory_nodes"}, 0},
     {"ExecWithConditionalNodes", {"exec_with_conditional_nodes"}, 0},
     {"GraphExecUpdateKeepsWhatIsDisabled", {"exec_update_keeps_what_is_disabled"}, 0},

@@ -67,6 +67,7 @@ const Row kRows[] = {
     {"AndManyGraphs", "swap_and_many_graphs", 0, false},
     {"AndRewrites", "swap_and_rewrites", 0, false},
     {"GraphDetails", "swap_graph_details", 0, false, "it makes driver calls fail"},
+    {"GraphGoesBack", "swap_graph_goes_back", 0, false, "it makes driver calls fail"},
     {"Refused", "swap_refused", 4},
     {"Unloadable", "swap_unloadable", 1, false, "it makes driver calls fail"},
     {"LinkToWhatIsNotYetWhole", "swap_link_to_half", 1, false},

@@ -174,40 +174,43 @@ GPU_CASE(exec_with_bodies) {
   gpu.finish({.step = 6, .free = 3}, {});
 }
 
-// A fill that the host has disabled stays so when the exec takes over graphs, however often.
+// A fill that the host has disabled stays so when the exec takes over graphs, however often. Where a replacement is no
+// matter of parameters alone, the original runs from then on.
 GPU_CASE(exec_update_keeps_what_is_disabled) {
   const CUfunction step = gpu.step();
   CUdeviceptr filled = 0;
   OK(cuda().cuMemAlloc_v2(&filled, 4));
-  OK(cuda().cuMemsetD32_v2(filled, 5, 1));
   CUDA_MEMSET_NODE_PARAMS fill;
   memset(&fill, 0, sizeof fill);
   fill.dst = filled;
   fill.elementSize = 4;
   fill.value = 7;
   fill.width = fill.height = 1;
-  Arguments arguments_of_step(gpu.marks(), 1, 5);
-  Graph graphs[3];
-  CUgraphNode fills[3];
-  for (int i = 0; i < 3; ++i) {
-    graphs[i].add(step, &arguments_of_step);
-    OK(cuda().cuGraphAddMemsetNode(&fills[i], graphs[i].get(), nullptr, 0, &fill, gpu.context()));
+  for (const int shape : {1, 3}) {
+    OK(cuda().cuMemsetD32_v2(filled, 5, 1));
+    Arguments arguments_of_step(gpu.marks(), shape, 5);
+    Graph graphs[3];
+    CUgraphNode fills[3];
+    for (int i = 0; i < 3; ++i) {
+      graphs[i].add(step, &arguments_of_step);
+      OK(cuda().cuGraphAddMemsetNode(&fills[i], graphs[i].get(), nullptr, 0, &fill, gpu.context()));
+    }
+    const Executable executable(graphs[0].get());
+    OK(cuda().cuGraphNodeSetEnabled(executable.get(), fills[0], 0));
+    for (int i = 1; i < 3; ++i) {
+      CUgraphExecUpdateResultInfo info;
+      memset(&info, 0, sizeof info);
+      OK(cuda().cuGraphExecUpdate_v2(executable.get(), graphs[i].get(), &info));
+    }
+    unsigned is_enabled = 1;
+    OK(cuda().cuGraphNodeGetEnabled(executable.get(), fills[0], &is_enabled));
+    executable.run(gpu);
+    uint32_t value = 0;
+    OK(cuda().cuMemcpyDtoH_v2(&value, filled, sizeof value));
+    EXPECT_EQUAL(is_enabled != 0 ? 7 : 5, value);
   }
-  const Executable executable(graphs[0].get());
-  OK(cuda().cuGraphNodeSetEnabled(executable.get(), fills[0], 0));
-  for (int i = 1; i < 3; ++i) {
-    CUgraphExecUpdateResultInfo info;
-    memset(&info, 0, sizeof info);
-    OK(cuda().cuGraphExecUpdate_v2(executable.get(), graphs[i].get(), &info));
-  }
-  unsigned is_enabled = 1;
-  OK(cuda().cuGraphNodeGetEnabled(executable.get(), fills[0], &is_enabled));
-  executable.run(gpu);
-  uint32_t value = 0;
-  OK(cuda().cuMemcpyDtoH_v2(&value, filled, sizeof value));
-  EXPECT_EQUAL(is_enabled != 0 ? 7 : 5, value);
   OK(cuda().cuMemFree_v2(filled));
-  gpu.finish({.step = 1}, {.hit = 1});
+  gpu.finish({.step = 1, .curated1 = 1}, {.hit = 2});
 }
 
 // Programmatic launches become programmatic edges. A replacement that does not wait by itself gets plain ones; one that
@@ -399,7 +402,7 @@ GPU_CASE(exec_survives_failures) {
   Ran ran;
   for (const char* name :
        {"cuGraphClone", "cuGraphNodeFindInClone", "cuGraphKernelNodeSetParams_v2",
-        "cuGraphGetNodes", "cuGraphKernelNodeGetParams_v2"}) {
+        "cuGraphGetNodes", "cuGraphKernelNodeGetParams_v2", "cuGraphInstantiateWithFlags"}) {
     const Graph graph;
     Arguments first(gpu.marks(), 1, 7);
     const CUgraphNode node = graph.add(step, &first);
@@ -416,21 +419,37 @@ GPU_CASE(exec_survives_failures) {
   // A launch of ours that fails: the host's exec is launched, from then on.
   {
     const Graph graph;
-    Arguments first(gpu.marks(), 1, 8);
+    Arguments first(gpu.marks(), 3, 8);
     graph.add(step, &first);
     const Executable executable(graph.get());
     executable.run(gpu);
-    ++ran.curated1;
+    ++ran.curated3;
     CHECK(cuda().simcuda_set_faults("cuGraphLaunch=2*1") == 1);
     executable.run_for(gpu, 8);
     executable.run_for(gpu, 8);
     ran.step += 2;
     CHECK(cuda().simcuda_set_faults("") == 1);
   }
+  // An update that fails with replacements is made without them.
+  {
+    Graph graphs[2];
+    Arguments first(gpu.marks(), 1, 9);
+    CUgraphNode node = nullptr;
+    for (const Graph& graph : graphs) node = graph.add(step, &first);
+    const Executable executable(graphs[0].get());
+    CHECK(cuda().simcuda_set_faults("cuGraphExecUpdate_v2=2*1") == 1);
+    CUgraphExecUpdateResultInfo info;
+    memset(&info, 0, sizeof info);
+    OK(cuda().cuGraphExecUpdate_v2(executable.get(), graphs[1].get(), &info));
+    CHECK(cuda().simcuda_set_faults("") == 1);
+    executable.run_for(gpu, 9);
+    ++ran.curated1;
+    CHECK(kernel_name(params_of(node)) == kStep);
+  }
   gpu.expect_ran(ran);
-  // Those of which nothing can be learnt, and those that cannot be copied: cuGraphGetNodes and
-  // cuGraphKernelNodeGetParams_v2 leave the graph uncounted.
-  gpu.finish(ran, {.hit = 1, .refused = 1, .graph = 2});
+  // One that cannot be set keeps its original. cuGraphGetNodes and cuGraphKernelNodeGetParams_v2, without which nothing
+  // can be learnt, leave the graph uncounted.
+  gpu.finish(ran, {.hit = 5, .graph = 1});
 }
 
 // Many are made and ended: neither memory nor the driver's objects grow.

@@ -301,6 +301,53 @@ GPU_CASE(swap_graph_details) {
   gpu.finish({.curated1 = 4, .curated2 = 4}, {.hit = 1});
 }
 
+// The host's own exec holds the replacements of the folder that was in force, and what the host has set since. It runs
+// again where the one that a move has made fails.
+GPU_CASE(swap_graph_goes_back) {
+  const auto own = gpu.handles();
+  Arguments first(gpu.marks(), 1, 7);
+  const Graph graph;
+  CUgraphNode nodes[3] = {};
+  for (int i = 0; i < 3; ++i) nodes[i] = graph.add(own.step, &first, i == 0 ? nullptr : nodes[i - 1]);
+  const long execs = static_cast<long>(cuda().simcuda_call_count("cuGraphInstantiate*"));
+  const Executable executable(graph.get());
+  const auto set = [&](int node, CUfunction function) {
+    const NodeParams2 params = node_params2(function, &first);
+    OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable.get(), nodes[node], &params));
+  };
+  executable.run(gpu);
+  EXPECT_EQUAL(execs + 1, cuda().simcuda_call_count("cuGraphInstantiate*"));
+  Ran ran = {.curated1 = 3};
+  Control control;
+  control.must_move(folder(arguments, "b"));
+  set(0, own.free);
+  executable.run(gpu);
+  ran.free += 1;
+  ran.curated2 += 2;
+  set(1, own.step);
+  OK(cuda().cuGraphNodeSetEnabled(executable.get(), nodes[2], 0));
+  executable.run(gpu);
+  ran.free += 1;
+  ran.curated2 += 1;
+  OK(cuda().cuGraphNodeSetEnabled(executable.get(), nodes[2], 1));
+  gpu.expect_ran(ran);
+  CHECK(cuda().simcuda_set_faults("cuGraphLaunch=2*1") == 1);
+  executable.run(gpu);
+  CHECK(cuda().simcuda_set_faults("") == 1);
+  ran.free += 1;
+  ran.curated1 += 1;
+  ran.curated2 += 1;
+  gpu.expect_ran(ran);
+  // From then on no move reaches it.
+  control.must_move(folder(arguments, "a"));
+  EXPECT_EQUAL(0, control.block().moved_graphs + control.block().kept_graphs);
+  executable.run(gpu);
+  ran.free += 1;
+  ran.curated1 += 1;
+  ran.curated2 += 1;
+  gpu.finish(ran, {.hit = 3});
+}
+
 // A folder that is refused, or is none, changes nothing.
 GPU_CASE(swap_refused) {
   const CUfunction step = gpu.step();
