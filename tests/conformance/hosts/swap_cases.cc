@@ -324,27 +324,26 @@ GPU_CASE(swap_graph_goes_back) {
   executable.run(gpu);
   ran.free += 1;
   ran.curated2 += 2;
-  set(1, own.step);
+  set(1, own.free);
   OK(cuda().cuGraphNodeSetEnabled(executable.get(), nodes[2], 0));
   executable.run(gpu);
-  ran.free += 1;
-  ran.curated2 += 1;
+  ran.free += 2;
   OK(cuda().cuGraphNodeSetEnabled(executable.get(), nodes[2], 1));
+  control.must_move(folder(arguments, "a"));
+  executable.run(gpu);
+  ran.free += 2;
+  ran.curated1 += 1;
   gpu.expect_ran(ran);
+  control.must_move(folder(arguments, "b"));
   CHECK(cuda().simcuda_set_faults("cuGraphLaunch=2*1") == 1);
   executable.run(gpu);
   CHECK(cuda().simcuda_set_faults("") == 1);
-  ran.free += 1;
-  ran.curated1 += 1;
-  ran.curated2 += 1;
-  gpu.expect_ran(ran);
   // From then on no move reaches it.
   control.must_move(folder(arguments, "a"));
   EXPECT_EQUAL(0, control.block().moved_graphs + control.block().kept_graphs);
   executable.run(gpu);
-  ran.free += 1;
-  ran.curated1 += 1;
-  ran.curated2 += 1;
+  ran.free += 4;
+  ran.curated1 += 2;
   gpu.finish(ran, {.hit = 3});
 }
 
