@@ -66,8 +66,8 @@ void ExecChange::set_kernel(const NodeParams& params) {
   CounterIndex of_host = planned_.plan.counter;  // in the host's exec
   if (keeps_original) of_host = counter_of_unchanged(of_host);
   const auto set_kept = FIBSHIM_REAL(cuGraphKernelNodeSetParams_v2);
-  if (exec_->originals != nullptr && (!known.is_certain || set_kept == nullptr ||
-                                      set_kept(known.kept, &params) != CUDA_SUCCESS)) {
+  if (exec_->originals != nullptr &&
+      (!known.is_certain || set_kept == nullptr || set_kept(known.kept, &params) != CUDA_SUCCESS)) {
     leave("a node of it is set that has no copy");
   }
   if (exec_->originals == nullptr) {

@@ -6,8 +6,8 @@
 namespace fibshim {
 
 inline Originals originals_of(const Exec& exec) {
-  return {exec.originals, exec.nodes, exec.disabled_others, exec.instantiation,
-          !exec.has_set_nodes, exec.is_in_place};
+  return {exec.originals,     exec.nodes,          exec.disabled_others,
+          exec.instantiation, !exec.has_set_nodes, exec.is_in_place};
 }
 
 // From the next launch on. What ran before is ended once no launch waits for it.

@@ -56,7 +56,7 @@ struct Exec {
 
   std::atomic<Variant*> running;  // what a launch runs; the host's calls alone write it
   std::atomic<Variant*> ready;    // what the next launch is to run; null: that
-  Variant* idle;                  // the host's exec, which holds replacements and does not run; else null
+  Variant* idle;  // the host's exec, which holds replacements and does not run; else null
   LastLaunch last;
   StepClock step_clock;  // the launching thread's, too
 

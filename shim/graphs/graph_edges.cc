@@ -54,7 +54,8 @@ bool GraphShape::read(CUgraph graph) {
     const uint32_t after = number_of(edges.to[i]);
     const CUgraphEdgeData& data = edges.data[i];
     if (before == UINT32_MAX || after == UINT32_MAX) return false;
-    if (!is_plain_edge(data) && !is_early_edge(data)) has_other_ports[before] = has_other_ports[after] = true;
+    if (!is_plain_edge(data) && !is_early_edge(data))
+      has_other_ports[before] = has_other_ports[after] = true;
     ++first[before + 1];
   }
   for (size_t i = 0; i < node_count; ++i) first[i + 1] += first[i];

@@ -146,8 +146,8 @@ bool make_edge_full(CUgraph graph, CUgraphNode before, CUgraphNode node,
   const auto remove = FIBSHIM_REAL(cuGraphRemoveDependencies_v2);
   const auto add = FIBSHIM_REAL(cuGraphAddDependencies_v2);
   return is_plain_edge(data) || (remove != nullptr && add != nullptr &&
-                            remove(graph, &before, &node, &data, 1) == CUDA_SUCCESS &&
-                            add(graph, &before, &node, nullptr, 1) == CUDA_SUCCESS);
+                                 remove(graph, &before, &node, &data, 1) == CUDA_SUCCESS &&
+                                 add(graph, &before, &node, nullptr, 1) == CUDA_SUCCESS);
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ void NodeSwap::replace(Survey* survey) {
 
 CounterIndex NodeSwap::replace_node(CUgraphNode node, NodeFacts* facts, CounterIndex counter) {
   NodeParams params;
-  const Record* const record = read_kernel(node, &params) ? find_tracked(handle_of(params)) : nullptr;
+  const Record* const record =
+      read_kernel(node, &params) ? find_tracked(handle_of(params)) : nullptr;
   if (record == nullptr || (params.kernelParams == nullptr && record->param_count != 0)) {
     return counter_of_unchanged(counter);
   }

@@ -11,7 +11,7 @@ struct Survey {
   Block<CounterIndex> counters;  // of each node, if it can be replaced
   Block<uintptr_t> owners;
   bool has_redirects = false;
-  bool has_members = false;  // kernels of rewrites
+  bool has_members = false;    // kernels of rewrites
   bool has_observed = false;   // would be redirected, but for the mode
   bool has_uncopied = false;   // cuGraphClone refuses it
   bool is_one_for_one = true;  // what is replaced differs from the original in its parameters alone

@@ -46,6 +46,10 @@ Cuda open_driver() {
   resolve(library, "cuModuleLoadData", &cuda.load_module);
   resolve(library, "cuModuleUnload", &cuda.unload_module);
   resolve(library, "cuModuleGetFunction", &cuda.get_function);
+  resolve(library, "cuGraphCreate", &cuda.create_graph);
+  resolve(library, "cuGraphAddKernelNode_v2", &cuda.add_kernel_node);
+  resolve(library, "cuGraphInstantiateWithFlags", &cuda.instantiate);
+  resolve(library, "cuGraphLaunch", &cuda.launch_graph);
   resolve(library, "cuLaunchKernel", &cuda.launch);
   // libc's own dlsym, as the shim finds it: nothing stands before that one.
   cuda.direct_launch =

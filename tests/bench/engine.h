@@ -25,6 +25,10 @@ struct Cuda {
   PFN_cuModuleLoadData_v2000 load_module;
   PFN_cuModuleUnload_v2000 unload_module;
   PFN_cuModuleGetFunction_v2000 get_function;
+  PFN_cuGraphCreate_v10000 create_graph;
+  PFN_cuGraphAddKernelNode_v12000 add_kernel_node;
+  PFN_cuGraphInstantiateWithFlags_v11040 instantiate;
+  PFN_cuGraphLaunch_v10000 launch_graph;
   PFN_cuLaunchKernel_v4000 launch;         // what dlsym gives: a preload's, where there is one
   PFN_cuLaunchKernel_v4000 direct_launch;  // the driver's own, past any preload
 };

@@ -2,8 +2,11 @@
 // so that the difference is COUNT launches and nothing else. Each run ends in a dump of its own.
 //
 //   launch_loop COUNT KERNEL...
+//
+// "graph": of a graph with one bench_hit.
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <valgrind/callgrind.h>
 
 #include <string>
@@ -22,19 +25,47 @@ __attribute__((noinline)) void launch_often(CUfunction kernel, CUstream stream,
   }
 }
 
-void measure(const char* name, CUstream stream, long count) {
-  const CUfunction kernel = load_kernel("launches", name);
-  Arguments arguments;
-  // The first launches learn, decide and claim the thread's counters. After that a dump separates
-  // the runs, so that nothing but their launches lies between two.
+__attribute__((noinline)) void replay_often(CUgraphExec exec, CUstream stream, long count) {
+  const auto function = cuda().launch_graph;
+  for (long i = 0; i < count; ++i) require(function(exec, stream), "cuGraphLaunch");
+}
+
+// The first launches learn, decide and claim the thread's counters. After that a dump separates
+// the runs, so that nothing but their launches lies between two.
+template <class Launch>
+void measure(const char* name, long count, const Launch& launch_times) {
   const std::string names[] = {std::string(name) + " 0", std::string(name) + " 1",
                                std::string(name) + " 2"};
   const long counts[] = {8, count, 2 * count};
   for (int i = 0; i < 3; ++i) {
-    launch_often(kernel, stream, arguments, counts[i]);
+    launch_times(counts[i]);
     const char* const dump = names[i].c_str();
     CALLGRIND_DUMP_STATS_AT(dump);
   }
+}
+
+void measure_kernel(const char* name, CUstream stream, long count) {
+  const CUfunction kernel = load_kernel("launches", name);
+  Arguments arguments;
+  measure(name, count, [&](long times) { launch_often(kernel, stream, arguments, times); });
+}
+
+void measure_graph(const char* name, CUstream stream, long count) {
+  Arguments arguments;
+  CUDA_KERNEL_NODE_PARAMS_v2 params;
+  memset(&params, 0, sizeof params);
+  params.func = load_function("launches", "bench_hit");
+  params.gridDimX = 64;
+  params.blockDimX = 128;
+  params.gridDimY = params.gridDimZ = params.blockDimY = params.blockDimZ = 1;
+  params.kernelParams = arguments.params();
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  CUgraphExec exec = nullptr;
+  require(cuda().create_graph(&graph, 0), "cuGraphCreate");
+  require(cuda().add_kernel_node(&node, graph, nullptr, 0, &params), "cuGraphAddKernelNode_v2");
+  require(cuda().instantiate(&exec, graph, 0), "cuGraphInstantiateWithFlags");
+  measure(name, count, [&](long times) { replay_often(exec, stream, times); });
 }
 
 }  // namespace
@@ -48,6 +79,8 @@ int main(int argc, char** argv) {
   }
   const long count = atol(argv[1]);
   const CUstream stream = start_thread();
-  for (int i = 2; i < argc; ++i) measure(argv[i], stream, count);
+  for (int i = 2; i < argc; ++i) {
+    (strcmp(argv[i], "graph") == 0 ? measure_graph : measure_kernel)(argv[i], stream, count);
+  }
   return 0;
 }

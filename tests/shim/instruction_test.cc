@@ -79,5 +79,21 @@ TEST(LaunchPath, AddsOneCounterWhereSomeLaunchesAreChecked) {
   }
 }
 
+// A graph's launch looks its exec up and adds each outcome's number. What execs cost beside that is counted in driver
+// calls (tests/conformance/hosts/exec_cases.cc).
+TEST(GraphLaunch, AddsNoMoreInstructionsThanItsCeiling) {
+  constexpr double kMostInstructions = 161;
+  const PreloadedEngine engine;
+  const double added =
+      bench::count_instructions({"graph"}, engine.environment(build_dir() + "/bench/config"))
+          .at("graph") -
+      bench::count_instructions({"graph"}, {}).at("graph");
+  const nlohmann::json executions = engine.stats()["executions"];
+  EXPECT_EQ(executions["hit"].get<long>(), bench::kCountedLaunches);
+  EXPECT_LE(added, kMostInstructions);
+  EXPECT_GT(added, 0);
+  printf("%-16s adds %g instructions (at most %g)\n", "graph", added, kMostInstructions);
+}
+
 }  // namespace
 }  // namespace fibshim

@@ -76,9 +76,8 @@ GPU_CASE(exec_costs) {
   };
   const int64_t live = cuda().simcuda_live_count("graph");
   CUgraphExec executable = nullptr;
-  expect_at_most("instantiation", 8, [&] {
-    OK(cuda().cuGraphInstantiateWithFlags(&executable, graphs[0].get(), 0));
-  });
+  expect_at_most("instantiation", 8,
+                 [&] { OK(cuda().cuGraphInstantiateWithFlags(&executable, graphs[0].get(), 0)); });
   printf("%ld graphs\n", static_cast<long>(cuda().simcuda_live_count("graph") - live));
   expect_at_most("update", 8, [&] {
     CUgraphExecUpdateResultInfo info;

@@ -308,7 +308,8 @@ GPU_CASE(swap_graph_goes_back) {
   Arguments first(gpu.marks(), 1, 7);
   const Graph graph;
   CUgraphNode nodes[3] = {};
-  for (int i = 0; i < 3; ++i) nodes[i] = graph.add(own.step, &first, i == 0 ? nullptr : nodes[i - 1]);
+  for (int i = 0; i < 3; ++i)
+    nodes[i] = graph.add(own.step, &first, i == 0 ? nullptr : nodes[i - 1]);
   const long execs = static_cast<long>(cuda().simcuda_call_count("cuGraphInstantiate*"));
   const Executable executable(graph.get());
   const auto set = [&](int node, CUfunction function) {
