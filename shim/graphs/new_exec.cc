@@ -106,7 +106,7 @@ Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
   }
   const ReadSection section;
   exec->tried = current_generation()->number;
-  if (!survey->has_redirects && survey->is_one_for_one) return nullptr;
+  if (!survey->has_redirects && (survey->is_one_for_one || !survey->has_members)) return nullptr;
   Variant* variant = nullptr;
   const Originals originals = originals_of(*exec);
   const Made made = make_rewritten(originals, &variant);

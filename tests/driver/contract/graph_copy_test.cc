@@ -374,6 +374,45 @@ TEST_F(GraphCopies, AnUpdateTakesAnotherKernel) {
   end(exec);
 }
 
+// Where nothing but parameters changes there is no copy: another kernel stands in the host's node for as long as the
+// instantiation, or an update, lasts. The graph is as before, and the exec has the other kernel and takes that node.
+TEST_F(GraphCopies, ANodeIsSetForOneCallAndBack) {
+  for (const bool is_kernel : {false, true}) {
+    CUgraph graph = nullptr;
+    ASSERT_OK(cuda().cuGraphCreate(&graph, 0));
+    const CUgraphNode node = is_kernel ? add_store_kernel(graph, 40) : add_store(graph, 40);
+    const std::string handles = handles_of(params_of(node));
+    const auto set_for = [&](const auto& call) {
+      ASSERT_OK(set_increment(node));
+      call();
+      int32_t value = 40;
+      void* pointers[2];
+      CUDA_KERNEL_NODE_PARAMS_v2 params = store_params(pointers, &value);
+      if (is_kernel) {
+        params.func = nullptr;
+        params.kern = kernel(library_, "sim_store");
+      }
+      ASSERT_OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
+      EXPECT_EQ(handles, handles_of(params_of(node)));
+      EXPECT_EQ(40, run_once(graph));
+    };
+    CUgraphExec exec = nullptr;
+    set_for([&] { exec = instantiate(graph); });
+    EXPECT_EQ(41, run(exec));
+    ASSERT_OK(set_in(exec, node, 42));
+    EXPECT_EQ(42, run(exec));
+    set_for([&] {
+      CUgraphExecUpdateResultInfo info{};
+      ASSERT_OK(cuda().cuGraphExecUpdate_v2(exec, graph, &info));
+    });
+    EXPECT_EQ(41, run(exec));
+    ASSERT_OK(set_in(exec, node, 43));
+    EXPECT_EQ(43, run(exec));
+    end(exec);
+    end(graph);
+  }
+}
+
 // What becomes of a node that was disabled.
 TEST_F(GraphCopies, AnUpdateAndADisabledNode) {
   const CUgraphNode first = add_store(graph_, 26);
