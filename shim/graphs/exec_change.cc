@@ -5,6 +5,7 @@
 #include "shim/graphs/exec_state.h"
 #include "shim/graphs/make_variant.h"
 #include "shim/launch/eager_plan.h"
+#include "shim/launch/shadow_rules.h"
 
 namespace fibshim {
 namespace {
@@ -14,7 +15,9 @@ constexpr char kSetAfterUpdate[] = "a node of it is set after it took over anoth
 }  // namespace
 
 ExecChange::ExecChange(CUgraphExec handle) : exec_(find_exec(handle)) {
-  if (exec_ != nullptr) exec_->lock.lock();
+  if (exec_ == nullptr) return;
+  exec_->lock.lock();
+  drop_shadow(exec_);
 }
 
 ExecChange::~ExecChange() {
@@ -53,6 +56,8 @@ bool ExecChange::follow_kernel(Variant* variant, const NodeParams& params) {
   if (!is_same_shape(node.shape, planned_.shape) || set_in == nullptr) return false;
   const NodeParams& given = planned_.is_redirect() ? planned_.plan.params : params;
   if (set_in(variant->exec, node.node, &given) != CUDA_SUCCESS) return false;
+  variant->nodes[index_].solution = solution_number(planned_);
+  if (wants_shadow()) find_sample_interval(variant);
   return count_node_as(variant, index_, planned_.plan.counter, exec_->nodes[index_].is_disabled);
 }
 
@@ -87,7 +92,8 @@ void ExecChange::set_kernel(const NodeParams& params) {
     (void)count_node_as(variant, index_, is_redirect ? counter_of_unchanged(counter) : counter,
                         known.is_disabled);
   });
-  if (!is_done) rebuild();
+  if (!is_done) return rebuild();
+  follow_interval(exec_);
 }
 
 CUresult ExecChange::remember_switch(CUgraphNode kept, bool is_enabled) {

@@ -3,16 +3,37 @@
 #include "shim/base/log.h"
 #include "shim/driver/driver.h"
 #include "shim/launch/eager_plan.h"
+#include "shim/registry/decisions.h"
 
 namespace fibshim {
 
 void run_variant(Exec* exec, Variant* variant) {
   Variant* const before = exec->running.exchange(variant, std::memory_order_acq_rel);
-  // What was launched is ended when a launch of the next one waits for it.
-  if (before != exec->last.variant) end_variant(before);
+  // What was launched is ended when a launch of the next one waits for it. The watcher may look at the others.
+  if (before != exec->last.variant) bury_variant(before);
+  follow_interval(exec);
+}
+
+void follow_interval(Exec* exec) {
+  const uint32_t interval = sample_interval_of(*exec->running.load(std::memory_order_relaxed));
+  if (interval != 0) {
+    const uint32_t left = exec->sample_in.load(std::memory_order_relaxed);
+    if (left == 0 || left / 2 > interval) {
+      exec->sample_in.store(draw_sample(interval), std::memory_order_relaxed);
+    }
+    exec->asks.fetch_or(kIsSampled, std::memory_order_relaxed);
+  } else if ((exec->asks.load(std::memory_order_relaxed) & kIsSampled) != 0) {
+    exec->asks.fetch_and(~kIsSampled, std::memory_order_relaxed);
+  }
 }
 
 void drop_ready_variant(Exec* exec) { end_variant(exec->ready.exchange(nullptr)); }
+
+void drop_shadow(Exec* exec) {
+  if (exec->shadow.load(std::memory_order_relaxed) != nullptr) {
+    end_variant(exec->shadow.exchange(nullptr));
+  }
+}
 
 Variant* make_host_variant(const Exec& exec, const Block<CounterIndex>& counters) {
   Variant* const variant = make_variant(exec.nodes.count());
@@ -27,6 +48,7 @@ Variant* make_host_variant(const Exec& exec, const Block<CounterIndex>& counters
 void run_host_exec(Exec* exec, const char* reason) {
   log_message(LogLevel::info, "a graph runs as it is from now on: %s", reason);
   drop_ready_variant(exec);
+  drop_shadow(exec);
   const auto destroy = FIBSHIM_REAL(cuGraphDestroy);
   if (exec->originals != nullptr && destroy != nullptr) (void)destroy(exec->originals);
   exec->originals = nullptr;

@@ -12,8 +12,12 @@ inline Originals originals_of(const Exec& exec) {
 
 // From the next launch on. What ran before is ended once no launch waits for it.
 void run_variant(Exec* exec, Variant* variant);
+// What runs has changed: its launches are checked as often as it says.
+void follow_interval(Exec* exec);
 // The watcher's variant, if there is one, is of no more use.
 void drop_ready_variant(Exec* exec);
+// The same of what was to be launched for checks.
+void drop_shadow(Exec* exec);
 
 // The host's own exec, from now on: nothing is replaced in it any more, and what would have been a hit counts as
 // fallback_graph. `reason` goes to the log.

@@ -77,11 +77,13 @@ void forget_variant(Variant* variant) {
 void end_variants(Exec* exec, bool has_driver) {
   Variant* const running = exec->running.exchange(nullptr);
   Variant* const ready = exec->ready.exchange(nullptr);
+  Variant* const shadow = exec->shadow.exchange(nullptr);
   Variant* const last = exec->last.variant;
   const auto end = [has_driver](Variant* variant) {
     has_driver ? end_variant(variant) : forget_variant(variant);
   };
-  if (last != running && last != ready) end(last);
+  if (last != running && last != ready && last != &exec->plain) end(last);
+  end(shadow);
   if (ready != running) end(ready);
   end(running);
   exec->last.variant = nullptr;
@@ -113,6 +115,8 @@ Exec* make_exec_record(CUgraphExec handle) {
   if (exec == nullptr) return nullptr;
   new (static_cast<void*>(exec)) Exec();
   exec->host = handle;
+  exec->plain.exec = handle;
+  exec->plain.is_sample = true;
   return exec;
 }
 

@@ -78,6 +78,7 @@ bool update_variant(Variant* running, Variant* variant) {
   running->graph = variant->graph;
   variant->graph = graph;
   running->generation = variant->generation;
+  running->sample_interval = sample_interval_of(*variant);
   running->nodes.swap(variant->nodes);
   running->runs.swap(variant->runs);
   return true;
@@ -167,6 +168,7 @@ CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
   }
   count_nodes(*variant);
   exec->running.store(variant, std::memory_order_relaxed);
+  follow_interval(exec);
   add_exec(exec);
   return result;
 }
@@ -175,6 +177,7 @@ ExecUpdate::ExecUpdate(CUgraphExec handle, CUgraph graph)
     : exec_(find_exec(handle)), graph_(graph) {
   if (exec_ == nullptr) return;
   exec_->lock.lock();
+  drop_shadow(exec_);
   is_known_ = survey_.take(graph);
   if (is_known_ && exec_->is_in_place && survey_.has_redirects) swap_.replace(graph, &survey_);
 }
@@ -227,7 +230,10 @@ CUresult ExecUpdate::finish(CUresult result) {
   } else if (!exec_->is_in_place) {
     variant = make_own(graph_, &survey_, exec_, before);
   }
-  if (variant == before) return result;
+  if (variant == before) {
+    follow_interval(exec_);
+    return result;
+  }
   if (variant == nullptr) variant = make_host_variant(*exec_, survey_.counters);
   if (variant == nullptr) variant = make_variant(0);
   if (variant == nullptr) return result;
