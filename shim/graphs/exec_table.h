@@ -56,7 +56,7 @@ struct Exec {
       has_set_nodes;  // by the host, after it was instantiated: what was known of them may not hold
   bool
       is_fixed;  // its kernels may have died: nothing is made of it, unless the host itself changes it
-  uint64_t tried;  // generation for which a variant was made, or failed to be
+  uint64_t tried;        // generation for which a variant was made, or failed to be
   uint32_t quarantines;  // how many there had been then
 
   // Of checks (shadow_exec.h); the watcher's.
@@ -68,7 +68,8 @@ struct Exec {
   std::atomic<Variant*> running;  // what a launch runs; the host's calls alone write it
   std::atomic<Variant*> ready;    // what the next launch is to run; null: that
   std::atomic<uint32_t> asks;     // set behind what it says is there
-  std::atomic<Variant*> shadow;   // what the next launch that is checked is to run; null: the host's exec
+  std::atomic<Variant*>
+      shadow;  // what the next launch that is checked is to run; null: the host's exec
   std::atomic<uint32_t> sample_in;  // the launch that is checked next: 1 for the next one
   std::atomic<bool> lacks_shadow;   // a launch had none
   Variant plain;                    // the host's exec, launched in place of what runs

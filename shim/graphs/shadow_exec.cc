@@ -14,7 +14,9 @@ namespace fibshim {
 namespace {
 
 constexpr uint32_t kChecksOfSample = 8;
-constexpr uint32_t kIdleLooks = 40;  // after which a sample that no launch has taken gives its room to others
+constexpr uint32_t kMoreLooks = 50;  // soon after each other, once a launch had none
+constexpr uint32_t kIdleLooks =
+    100;  // after which a sample that no launch has taken gives its room to others
 
 bool is_replaced(CounterIndex counter) {
   const Outcome outcome = outcome_of_counter(counter);
@@ -120,8 +122,8 @@ class Sample {
     const auto add = FIBSHIM_REAL(cuGraphAddKernelNode_v2);
     const NodeParams params = params_of(original, launch);
     CUgraphNode node = nullptr;
-    if (add == nullptr || add(&node, variant_->graph, nodes.copies, nodes.copy_count, &params) !=
-                              CUDA_SUCCESS) {
+    if (add == nullptr ||
+        add(&node, variant_->graph, nodes.copies, nodes.copy_count, &params) != CUDA_SUCCESS) {
       return nullptr;
     }
     const uint32_t cluster[3] = {launch.geometry[kClusterX], launch.geometry[kClusterY],
@@ -141,7 +143,7 @@ class Sample {
   Block<CopiedKernel> kernels_;
 };
 
-// Holding its lock, within a read section. True: it has one now that it did not have.
+// Holding its lock, within a read section. True: it was launched meanwhile, and had none.
 bool prepare(Exec* exec) {
   const Generation* const generation = current_generation();
   // A launch may be taking over another one: what it ran until now is ended by this thread alone.
@@ -169,7 +171,7 @@ bool prepare(Exec* exec) {
   const RelaxedCapture relaxed;
   Variant* const made = Sample(exec, *running).make();
   exec->shadow.store(made, std::memory_order_release);
-  return made != nullptr;
+  return true;
 }
 
 }  // namespace
@@ -206,14 +208,15 @@ void count_sample(Exec* exec, Variant* sample) {
 
 bool prepare_shadows() {
   if (!wants_shadow() || !has_shadow()) return false;
-  bool has_made = false;
+  static uint32_t looks_left;
+  if (looks_left != 0) --looks_left;
   PinnedExecs execs;
   for (size_t i = 0; i < execs.count(); ++i) {
     MutexGuard guard(execs[i]->lock);
     const ReadSection section;
-    has_made |= prepare(execs[i]);
+    if (prepare(execs[i])) looks_left = kMoreLooks;
   }
-  return has_made;
+  return looks_left != 0;
 }
 
 }  // namespace fibshim

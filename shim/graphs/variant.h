@@ -19,7 +19,8 @@ struct VariantNode {
   CUgraphNode node;  // in `graph`; null where there is none, and where another runs for it
   CounterIndex counter;
   NodeShape shape;
-  uint32_t solution;  // that runs, one more than its index in the generation's snapshot; 0: the original does
+  uint32_t
+      solution;  // that runs, one more than its index in the generation's snapshot; 0: the original does
 };
 
 struct Run {
@@ -36,10 +37,11 @@ struct Variant {
   Variant* next;  // of those to be ended
   bool is_buried;
   bool has_rewrites;  // some of its nodes run for several of the host's
-  uint32_t sample_interval;  // atomic: one of so many launches is to be checked (shadow_exec.h); 0: none
-  bool is_sample;            // it runs the originals, to be launched once
-  bool was_launched;         // of a sample
-  Block<uint32_t> checks;    // in a sample (launch/shadow_launch.h)
+  uint32_t
+      sample_interval;  // atomic: one of so many launches is to be checked (shadow_exec.h); 0: none
+  bool is_sample;       // it runs the originals, to be launched once
+  bool was_launched;    // of a sample
+  Block<uint32_t> checks;  // in a sample (launch/shadow_launch.h)
 
   bool is_host() const { return graph == nullptr; }
 };

@@ -39,7 +39,7 @@ struct Pool {
   CUcontext context;  // null: a free place
   int32_t device;
   CUdeviceptr memory;
-  uint64_t bytes;           // of the ring; graphs' are behind that
+  uint64_t bytes;  // of the ring; graphs' are behind that
   uint64_t graph_bytes;
   CUdeviceptr totals;       // ShadowTotals of each slot's outputs
   CUdeviceptr blocks_done;  // a word of each slot

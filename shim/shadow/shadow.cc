@@ -426,9 +426,9 @@ void unlock_after_fork(bool is_child) {
   g_making.unlock_after_fork(is_child);
 }
 
-const ShadowApi kApi = {
-    start,        prepare, begin,        compare,     begin_in_graph, compare_in_graph,
-    end_in_graph, work,    drop_context, drop_device, lock_for_fork,  unlock_after_fork};
+const ShadowApi kApi = {start,          prepare,          begin,         compare,
+                        begin_in_graph, compare_in_graph, end_in_graph,  work,
+                        drop_context,   drop_device,      lock_for_fork, unlock_after_fork};
 
 }  // namespace
 }  // namespace fibshim

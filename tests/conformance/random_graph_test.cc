@@ -198,7 +198,8 @@ void RandomGraphs::run(long graphs, const std::string& shadow) {
     const long seed = first + done / kGraphsOfAProcess * kShards + GetParam();
     const std::string count = std::to_string(std::min(kGraphsOfAProcess, graphs - done));
     SCOPED_TRACE("conform graphs " + std::to_string(seed) + " " + count);
-    const HostRun truth = run_graphs({"graphs", std::to_string(seed), count}, false, 2 * seed, shadow);
+    const HostRun truth =
+        run_graphs({"graphs", std::to_string(seed), count}, false, 2 * seed, shadow);
     ASSERT_EQ(truth.process().exit_code, 0) << truth.process().err;
     const HostRun run =
         run_graphs({"graphs", std::to_string(seed), count}, true, 2 * seed + 1, shadow);
@@ -216,7 +217,8 @@ void RandomGraphs::run(long graphs, const std::string& shadow) {
     if (!wrong.empty()) {
       std::string smaller;
       for (long i = 0; smaller.empty() && i < std::min(kGraphsOfAProcess, graphs - done); ++i) {
-        if (first_wrong.empty() || std::stol(first_wrong) == i) smaller = Shrinker(seed, i, shadow).run();
+        if (first_wrong.empty() || std::stol(first_wrong) == i)
+          smaller = Shrinker(seed, i, shadow).run();
       }
       FAIL() << wrong << (smaller.empty() ? "no graph alone shows it" : smaller);
     }

@@ -73,23 +73,23 @@ void digest(const std::vector<T>& values) {
   }
 }
 
-#define FUNCTIONS(FUNCTION)                                         \
-  FUNCTION(cuInit, cuInit)                                          \
-  FUNCTION(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)      \
-  FUNCTION(cuCtxSetCurrent, cuCtxSetCurrent)                        \
-  FUNCTION(cuModuleLoad, cuModuleLoad)                              \
-  FUNCTION(cuModuleGetFunction, cuModuleGetFunction)                \
-  FUNCTION(cuMemAlloc, cuMemAlloc_v2)                               \
-  FUNCTION(cuMemcpyHtoD, cuMemcpyHtoD_v2)                           \
-  FUNCTION(cuMemcpyDtoH, cuMemcpyDtoH_v2)                           \
-  FUNCTION(cuStreamCreate, cuStreamCreate)                          \
-  FUNCTION(cuStreamSynchronize, cuStreamSynchronize)                \
-  FUNCTION(cuStreamBeginCapture, cuStreamBeginCapture_v2)           \
-  FUNCTION(cuStreamEndCapture, cuStreamEndCapture)                  \
+#define FUNCTIONS(FUNCTION)                                          \
+  FUNCTION(cuInit, cuInit)                                           \
+  FUNCTION(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)       \
+  FUNCTION(cuCtxSetCurrent, cuCtxSetCurrent)                         \
+  FUNCTION(cuModuleLoad, cuModuleLoad)                               \
+  FUNCTION(cuModuleGetFunction, cuModuleGetFunction)                 \
+  FUNCTION(cuMemAlloc, cuMemAlloc_v2)                                \
+  FUNCTION(cuMemcpyHtoD, cuMemcpyHtoD_v2)                            \
+  FUNCTION(cuMemcpyDtoH, cuMemcpyDtoH_v2)                            \
+  FUNCTION(cuStreamCreate, cuStreamCreate)                           \
+  FUNCTION(cuStreamSynchronize, cuStreamSynchronize)                 \
+  FUNCTION(cuStreamBeginCapture, cuStreamBeginCapture_v2)            \
+  FUNCTION(cuStreamEndCapture, cuStreamEndCapture)                   \
   FUNCTION(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags) \
-  FUNCTION(cuGraphLaunch, cuGraphLaunch)                            \
-  FUNCTION(cuGraphExecDestroy, cuGraphExecDestroy)                  \
-  FUNCTION(cuGraphDestroy, cuGraphDestroy)                          \
+  FUNCTION(cuGraphLaunch, cuGraphLaunch)                             \
+  FUNCTION(cuGraphExecDestroy, cuGraphExecDestroy)                   \
+  FUNCTION(cuGraphDestroy, cuGraphDestroy)                           \
   FUNCTION(cuLaunchKernel, cuLaunchKernel)
 #define FUNCTION(name, exported) decltype(&::name) name##_;
 FUNCTIONS(FUNCTION)
