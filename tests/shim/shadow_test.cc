@@ -91,6 +91,31 @@ TEST(Shadow, WhatIsRightIsNotReported) {
   EXPECT_TRUE(checked.run.messages().empty()) << checked.run.process.err;
 }
 
+// What is right, and what is as far off as it may be. SHADOW_CHECKS: how many of each (`make shadow-proof`).
+class ManyChecks : public testing::TestWithParam<const char*> {};
+
+TEST_P(ManyChecks, ReportNothing) {
+  constexpr long kOfProcess = 100000;
+  const char* const given = getenv("SHADOW_CHECKS");
+  const long all = given == nullptr ? 20000 : atol(given);
+  long checks = 0;
+  for (long done = 0; done < all && !HasFailure(); done += kOfProcess) {
+    const long launches = std::min(kOfProcess, all - done);
+    const Shadowed checked =
+        run_host({"many", std::to_string(launches), std::to_string(done / kOfProcess)},
+                 with_fault(GetParam(), {{"FIBSHIM_SHADOW", "1/1"}}));
+    EXPECT_EQ(checked.sum("checks"), launches);
+    EXPECT_EQ(checked.sum("mismatches"), 0);
+    EXPECT_EQ(checked.sum("wrong_elements"), 0);
+    EXPECT_TRUE(checked.run.messages().empty()) << checked.run.process.err;
+    checks += checked.sum("checks");
+  }
+  printf("%s: %ld checks\n", GetParam(), checks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shadow, ManyChecks, testing::Values("none", "one_ulp", "just_within"),
+                         [](const auto& one) { return std::string(one.param); });
+
 // The interval is drawn: about one in so many.
 TEST(Shadow, ChecksAboutOneOfSoManyLaunches) {
   const Shadowed checked = run_host({"20000"}, with_fault("none", {{"FIBSHIM_SHADOW", "1/100"}}));

@@ -2,10 +2,12 @@
 // number of rows, some in place. Prints a digest of all results, so that two runs can be compared bit for bit.
 //
 //   shadow_host LAUNCHES [GRAPH_EVERY] [PAUSE_AFTER]
+//   shadow_host many LAUNCHES SEED
 //   shadow_host replay REPLAYS CHECKS
 //
 // GRAPH_EVERY: of so many launches one goes through a graph, captured for it alone. After PAUSE_AFTER launches it says
 // "paused" and waits for a line.
+// many: as fast as can be, on rows anywhere among many, which change now and then.
 // replay: launches one graph of norms, in two streams by turns, on the same few inputs again and again: REPLAYS times,
 // and on until the simulated driver has compared as often as CHECKS says; -1: until the solution is left alone. A time
 // limit ends it, too. Says how many of the results were unlike those of the same input before.
@@ -223,11 +225,39 @@ int replay(long replays, long checks) {
   return 0;
 }
 
+int launch_many(long launches, uint64_t seed) {
+  constexpr unsigned kAllRows = 512, kRowBytes = kHidden * 2, kMostOfLaunch = 8;
+  constexpr long kRefill = 2000;
+  std::vector<uint16_t> x(size_t{kHidden} * kAllRows), weight(kHidden);
+  const CUdeviceptr x_at = allocate(x.size() * 2), y_at = allocate(x.size() * 2),
+                    weight_at = allocate(weight.size() * 2), rstd_at = allocate(kAllRows * 4);
+  g_random += seed * 0x9e3779b97f4a7c15u;
+  for (long i = 0; i < launches; ++i) {
+    if (i % kRefill == 0) {
+      MUST(cuStreamSynchronize_(g_stream));
+      fill(&x);
+      fill(&weight);
+      MUST(cuMemcpyHtoD_(x_at, x.data(), x.size() * 2));
+      MUST(cuMemcpyHtoD_(weight_at, weight.data(), weight.size() * 2));
+    }
+    const auto rows = static_cast<unsigned>(1 + draw() % kMostOfLaunch);
+    const CUdeviceptr from = draw() % (kAllRows - rows) * kRowBytes;
+    const CUdeviceptr out = draw() % 64 == 0 ? x_at + from : y_at + from;
+    launch({x_at + from, weight_at, rstd_at + from / kRowBytes * 4, out, rows}, g_stream);
+  }
+  MUST(cuStreamSynchronize_(g_stream));
+  printf("{\"launches\": %ld}\n", launches);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   start();
   if (argc > 3 && strcmp(argv[1], "replay") == 0) return replay(atol(argv[2]), atol(argv[3]));
+  if (argc > 3 && strcmp(argv[1], "many") == 0) {
+    return launch_many(atol(argv[2]), strtoull(argv[3], nullptr, 10));
+  }
   const long launches = argc > 1 ? atol(argv[1]) : 100;
   const long graph_every = argc > 2 ? atol(argv[2]) : 0;
   const long pause_after = argc > 3 ? atol(argv[3]) : -1;
