@@ -6,7 +6,7 @@
 #pragma once
 
 #include "shim/abi/shadow_api.h"
-#include "shim/launch/node_plan.h"
+#include "shim/plan/plan.h"
 
 namespace fibshim {
 

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "tests/shim/preloaded_engine.h"
 #include "tests/support/text.h"
@@ -367,6 +368,32 @@ TEST(ShadowInGraphs, AMismatchLeavesTheSolutionAloneWhereThatIsAskedFor) {
                 checked.executed("shadowed"),
             kNorms * checked.launches());
   ASSERT_EQ(checked.run.messages().size(), 1u) << checked.run.process.err;
+}
+
+// `fibshim shadow` reaches graphs that were instantiated before.
+TEST(ShadowInGraphs, ARunningProcessIsToldHowManyLaunchesToCheck) {
+  const PreloadedEngine engine;
+  EngineRun run;
+  std::thread host([&] {
+    run = engine.run({"replay", "100", "100"}, pytorch_config(), with_fault("none", {}),
+                     "shadow_host");
+  });
+  Json answer;
+  for (int i = 0; i < 200 && answer["processes"].empty(); ++i) {
+    const ProcessResult told =
+        run_process({build_dir() + "/bin/fibshim", "shadow", "--json", "1/2"},
+                    {{"FIBSHIM_STATS_DIR", engine.stats_dir()}});
+    answer = Json::parse(told.out, nullptr, false);
+    if (!answer.is_object()) answer = Json::object();
+  }
+  host.join();
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+  const Json stats = engine.stats();
+  EXPECT_GT(stats["executions"]["hit"], 0);
+  EXPECT_GT(stats["executions"]["shadowed"], 0);
+  long checks = 0;
+  for (const Json& one : stats["shadow"]) checks += one["checks"].get<long>();
+  EXPECT_GE(checks, 90);
 }
 
 TEST_P(PlantedFault, IsFoundInGraphs) {
