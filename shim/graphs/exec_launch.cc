@@ -133,7 +133,8 @@ CUresult launch_exec(const LaunchGraph& launch, CUgraphExec handle, CUstream str
     return call_driver(launch, handle, stream);
   }
   Variant* variant = exec->running.load(std::memory_order_acquire);
-  if (exec->last.variant != variant || exec->asks.load(std::memory_order_relaxed) != 0) {
+  const uint32_t asks = exec->asks.load(std::memory_order_relaxed);
+  if (exec->last.variant != variant || (asks != 0 && !skip_sample(exec, asks))) {
     variant = take_over(exec, stream, is_per_thread_stream);
     if (variant->is_sample) {
       return launch_sample(launch, exec, variant, stream, is_per_thread_stream);

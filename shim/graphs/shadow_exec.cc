@@ -178,11 +178,7 @@ bool prepare(Exec* exec) {
 
 Variant* take_sample(Exec* exec) {
   Variant* const running = exec->running.load(std::memory_order_relaxed);
-  const uint32_t left = exec->sample_in.load(std::memory_order_relaxed);
-  if (left > 1) {
-    exec->sample_in.store(left - 1, std::memory_order_relaxed);
-    return running;
-  }
+  if (skip_sample(exec, kIsSampled)) return running;
   const uint32_t interval = sample_interval_of(*running);
   if (interval == 0) return running;
   exec->sample_in.store(draw_sample(interval), std::memory_order_relaxed);

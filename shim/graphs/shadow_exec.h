@@ -11,6 +11,14 @@
 
 namespace fibshim {
 
+// Counts a launch towards the next that is checked. False: there is more to see to.
+inline bool skip_sample(Exec* exec, uint32_t asks) {
+  const uint32_t left = exec->sample_in.load(std::memory_order_relaxed);
+  if (asks != kIsSampled || left <= 1) return false;
+  exec->sample_in.store(left - 1, std::memory_order_relaxed);
+  return true;
+}
+
 // What this launch of an exec that is sampled runs. The launching thread.
 Variant* take_sample(Exec* exec);
 
