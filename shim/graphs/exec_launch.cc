@@ -64,15 +64,18 @@ void wait_for_last(const Exec& exec, Variant* variant, CUstream stream, bool is_
 // The variant to launch, where it may be another than at the launch before.
 __attribute__((noinline)) Variant* take_over(Exec* exec, CUstream stream,
                                              bool is_per_thread_stream) {
-  const uint32_t asks = exec->asks.load(std::memory_order_acquire);
-  if ((asks & kHasReady) != 0) {
+  if ((exec->asks.load(std::memory_order_acquire) & kHasReady) != 0) {
     exec->asks.fetch_and(~kHasReady, std::memory_order_acq_rel);
     if (Variant* const ready = exec->ready.exchange(nullptr, std::memory_order_acq_rel)) {
-      run_variant(exec, ready);
+      Variant* const before = exec->running.exchange(ready, std::memory_order_acq_rel);
+      // Without the lock: the watcher may be looking at it.
+      if (before != exec->last.variant) bury_variant(before);
+      follow_interval(exec);
     }
   }
-  Variant* const running = exec->running.load(std::memory_order_relaxed);
-  Variant* const variant = (asks & kIsSampled) != 0 ? take_sample(exec) : running;
+  const bool is_sampled = (exec->asks.load(std::memory_order_relaxed) & kIsSampled) != 0;
+  Variant* const variant =
+      is_sampled ? take_sample(exec) : exec->running.load(std::memory_order_relaxed);
   wait_for_last(*exec, variant, stream, is_per_thread_stream);
   return variant;
 }

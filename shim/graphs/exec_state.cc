@@ -9,8 +9,8 @@ namespace fibshim {
 
 void run_variant(Exec* exec, Variant* variant) {
   Variant* const before = exec->running.exchange(variant, std::memory_order_acq_rel);
-  // What was launched is ended when a launch of the next one waits for it. The watcher may look at the others.
-  if (before != exec->last.variant) bury_variant(before);
+  // What was launched is ended when a launch of the next one waits for it.
+  if (before != exec->last.variant) end_variant(before);
   follow_interval(exec);
 }
 

@@ -10,7 +10,7 @@ inline Originals originals_of(const Exec& exec) {
           !exec.has_set_nodes};
 }
 
-// From the next launch on. What ran before is ended once no launch waits for it.
+// From the next launch on. What ran before is ended once no launch waits for it. Holding the lock.
 void run_variant(Exec* exec, Variant* variant);
 // What runs has changed: its launches are checked as often as it says.
 void follow_interval(Exec* exec);

@@ -198,8 +198,8 @@ void count_sample(Exec* exec, Variant* sample) {
     if (would_be_hit && series == 0) series = series_of_counter(run.counter);
     count_many(counter_of_kind(counter, CountKind::node_run), run.number);
   }
-  if (sample == &exec->plain) return count_unchecked_graph(series);
   sample->was_launched = true;
+  if (sample == &exec->plain && series != 0) count_unchecked_graph(series);
 }
 
 bool prepare_shadows() {
