@@ -82,6 +82,11 @@ $(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_L
 TEST_SCRIPTS := $(filter-out tests/model/%,$(wildcard tests/*/*_test.sh))
 test: all $(REAPER) $(TEST_PROGRAMS) ## build everything, run all tests that need no GPU
 	$(Q)BUILD=$(BUILD) NVCC='$(NVCC)' tests/run.sh -j $$(($$(nproc) + 1)) $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS)
+.PHONY: shadow-proof
+CHECKS ?= 10000000
+shadow-proof: all $(REAPER) $(BUILD)/tests/shim_tests ## launches with shadow checks, of which none may report anything: CHECKS=10000000
+	$(Q)SHADOW_CHECKS=$$((($(CHECKS) + 2) / 3)) BUILD=$(BUILD) tests/run.sh -t 7200 -f '*ManyChecks.*' $(BUILD)/tests/shim_tests
+	$(Q)grep -h ' checks$$' $(BUILD)/tests/logs/shim_tests.*ManyChecks*
 models: $(REAPER) $(BUILD)/setup-test ## check the models of the lock-free protocols with spin
 	$(Q)BUILD=$(BUILD) tests/run.sh -t 1200 tests/model/model_test.sh
 

@@ -3,7 +3,8 @@
 // The shim opens the library where launches are to be checked. A check of a launch: begin() takes room and copies into
 // it what the launch writes; the shim launches the solution on the copies, and the original; compare() has a kernel
 // compare both. What it finds is read later, by work(), and handed to RecordResult. All of that goes into the launch's
-// own stream. Both libraries come from one build: the version refuses a pair that does not.
+// own stream. In a graph the same are nodes beside that of the original, which every launch of it runs again: its check is
+// for one launch. Both libraries come from one build: the version refuses a pair that does not.
 #pragma once
 
 #include <stddef.h>
@@ -15,10 +16,12 @@
 
 struct CUstream_st;
 struct CUctx_st;
+struct CUgraph_st;
+struct CUgraphNode_st;
 
 namespace fibshim {
 
-inline constexpr uint32_t kShadowApiVersion = 1;
+inline constexpr uint32_t kShadowApiVersion = 2;
 inline constexpr uint32_t kMaxShadowBlocks = 8;   // pieces of memory that one launch writes
 inline constexpr uint32_t kMaxShadowOutputs = 8;  // tensors in them that are compared
 inline constexpr uint32_t kMaxShadowAxes = 4;
@@ -64,6 +67,17 @@ struct ShadowCheck {
   uint32_t slot;
 };
 
+// A check of a node of a graph.
+struct ShadowNodes {
+  CUgraph_st* graph;
+  CUgraphNode_st* const* before;  // what the node waits for
+  size_t before_count;
+  // Left by begin_in_graph().
+  uint32_t number;  // for end_in_graph(); 0: it has taken no room
+  uint32_t copy_count;
+  CUgraphNode_st* copies[kMaxShadowBlocks];
+};
+
 struct ShadowResult {
   uint32_t entry;
   uint32_t quarantines;
@@ -92,6 +106,13 @@ struct ShadowApi {
   ShadowMiss (*begin)(ShadowCheck* check);
   // Compares, and gives the room back behind that. Without outputs: only gives it back.
   void (*compare)(ShadowCheck* check);
+  // The same with nodes of a graph, in the current context; may make its memory. A check in a graph is of one launch.
+  ShadowMiss (*begin_in_graph)(ShadowCheck* check, ShadowNodes* nodes);
+  // Adds the comparison, behind `node`. Null: the driver refuses.
+  CUgraphNode_st* (*compare_in_graph)(const ShadowCheck& check, const ShadowNodes& nodes,
+                                      CUgraphNode_st* node);
+  // The graph is not launched any more: gives the room back, of one that was launched once its answer is there.
+  void (*end_in_graph)(uint32_t number, bool was_launched);
   // Hands on what has been found. `may_call_driver`: makes memory that is wanted, too. True: more is to come.
   bool (*work)(bool may_call_driver);
   // A context, or all of a device, is about to end or has ended: what was made there is not used any more.

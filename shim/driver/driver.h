@@ -49,6 +49,7 @@ namespace fibshim {
   CALL(cuGraphKernelNodeSetAttribute, PFN_cuGraphKernelNodeSetAttribute_v11000)   \
   CALL(cuGraphNodeGetDependencies_v2, PFN_cuGraphNodeGetDependencies_v12030)      \
   CALL(cuGraphNodeGetDependentNodes_v2, PFN_cuGraphNodeGetDependentNodes_v12030)  \
+  CALL(cuGraphAddKernelNode_v2, PFN_cuGraphAddKernelNode_v12000)                  \
   CALL(cuGraphAddDependencies_v2, PFN_cuGraphAddDependencies_v12030)              \
   CALL(cuGraphRemoveDependencies_v2, PFN_cuGraphRemoveDependencies_v12030)        \
   CALL(cuGraphNodeGetEnabled, PFN_cuGraphNodeGetEnabled_v11060)                   \

@@ -5,16 +5,24 @@
 #include "shim/graphs/exec_state.h"
 #include "shim/graphs/make_variant.h"
 #include "shim/launch/eager_plan.h"
+#include "shim/launch/shadow_rules.h"
 
 namespace fibshim {
 namespace {
 
 constexpr char kSetAfterUpdate[] = "a node of it is set after it took over another graph";
 
+void set_solution(Variant* variant, size_t index, uint32_t solution) {
+  variant->nodes[index].solution = solution;
+  if (wants_shadow()) find_sample_interval(variant);
+}
+
 }  // namespace
 
 ExecChange::ExecChange(CUgraphExec handle) : exec_(find_exec(handle)) {
-  if (exec_ != nullptr) exec_->lock.lock();
+  if (exec_ == nullptr) return;
+  exec_->lock.lock();
+  drop_shadow(exec_);
 }
 
 ExecChange::~ExecChange() {
@@ -54,6 +62,7 @@ bool ExecChange::follow_kernel(Variant* variant, const NodeParams& params) {
   if (!is_same_shape(node.shape, planned_.shape) || set_in == nullptr) return false;
   const NodeParams& given = planned_.is_redirect() ? planned_.plan.params : params;
   if (set_in(variant->exec, node.node, &given) != CUDA_SUCCESS) return false;
+  set_solution(variant, index_, solution_number(planned_));
   return count_node_as(variant, index_, planned_.plan.counter, exec_->nodes[index_].is_disabled);
 }
 
@@ -84,9 +93,11 @@ void ExecChange::set_kernel(const NodeParams& params) {
       return;
     }
     is_done = is_done && (variant == exec_->idle || !keeps_original);
+    set_solution(variant, index_, keeps_original ? 0 : solution_number(planned_));
     (void)count_node_as(variant, index_, of_host, known.is_disabled);
   });
-  if (!is_done) rebuild();
+  if (!is_done) return rebuild();
+  follow_interval(exec_);
 }
 
 CUresult ExecChange::remember_switch(CUgraphNode kept, bool is_enabled) {

@@ -10,6 +10,7 @@
 #include "shim/driver/sticky_errors.h"
 #include "shim/driver/stream_context.h"
 #include "shim/graphs/exec_state.h"
+#include "shim/graphs/shadow_exec.h"
 #include "shim/launch/captures.h"
 
 namespace fibshim {
@@ -51,17 +52,29 @@ void wait_for_launches(const LastLaunch& last, CUstream stream, bool is_per_thre
   if (synchronize != nullptr) (void)synchronize();
 }
 
+// What goes into the stream from here on waits for the last launch, where that was of another exec.
+void wait_for_last(const Exec& exec, Variant* variant, CUstream stream, bool is_per_thread_stream) {
+  const Variant* const last = exec.last.variant;
+  if (last != nullptr && last->exec != variant->exec &&
+      !is_same_stream(exec.last, describe_launch(variant, stream, is_per_thread_stream))) {
+    wait_for_launches(exec.last, stream, is_per_thread_stream);
+  }
+}
+
 // The variant to launch, where it may be another than at the launch before.
 __attribute__((noinline)) Variant* take_over(Exec* exec, CUstream stream,
                                              bool is_per_thread_stream) {
-  Variant* const ready = exec->ready.exchange(nullptr, std::memory_order_acq_rel);
-  if (ready != nullptr) run_variant(exec, ready);
-  Variant* const variant = exec->running.load(std::memory_order_relaxed);
-  const Variant* const last = exec->last.variant;
-  if (last != nullptr && last->exec != variant->exec &&
-      !is_same_stream(exec->last, describe_launch(variant, stream, is_per_thread_stream))) {
-    wait_for_launches(exec->last, stream, is_per_thread_stream);
+  if ((exec->asks.load(std::memory_order_acquire) & kHasReady) != 0) {
+    exec->asks.fetch_and(~kHasReady, std::memory_order_acq_rel);
+    if (Variant* const ready = exec->ready.exchange(nullptr, std::memory_order_acq_rel)) {
+      // Without the lock: the watcher may be looking at what ran before.
+      bury_variant(switch_running(exec, ready));
+    }
   }
+  const bool is_sampled = (exec->asks.load(std::memory_order_relaxed) & kIsSampled) != 0;
+  Variant* const variant =
+      is_sampled ? take_sample(exec) : exec->running.load(std::memory_order_relaxed);
+  wait_for_last(*exec, variant, stream, is_per_thread_stream);
   return variant;
 }
 
@@ -70,7 +83,7 @@ void end_launch(Exec* exec, Variant* variant, CUstream stream, bool is_per_threa
   if (__builtin_expect(are_steps_timed(), 0)) time_step(&exec->step_clock);
   Variant* const before = exec->last.variant;
   exec->last = describe_launch(variant, stream, is_per_thread_stream);
-  if (__builtin_expect(before != variant, 0) && before != exec->idle) bury_variant(before);
+  if (__builtin_expect(before != variant, 0) && !is_kept(*exec, before)) bury_variant(before);
 }
 
 // Ours was not launched: the host's own call tells whether that is its fault.
@@ -90,6 +103,41 @@ __attribute__((noinline)) CUresult launch_host_exec(const LaunchGraph& launch, E
   return own_result;
 }
 
+// A launch of what runs.
+inline CUresult launch_running(const LaunchGraph& launch, Exec* exec, Variant* variant,
+                               CUstream stream, bool is_per_thread_stream) {
+  const CUresult result = launch.load(std::memory_order_relaxed)(variant->exec, stream);
+  if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
+    end_launch(exec, variant, stream, is_per_thread_stream);
+    return result;
+  }
+  return variant->is_host() ? result
+                            : launch_host_exec(launch, exec, result, stream, is_per_thread_stream);
+}
+
+// A launch that is to be checked, or had no checks at hand: the originals run.
+__attribute__((noinline)) CUresult launch_sample(const LaunchGraph& launch, Exec* exec,
+                                                 Variant* sample, CUstream stream,
+                                                 bool is_per_thread_stream) {
+  CUresult result = launch.load(std::memory_order_relaxed)(sample->exec, stream);
+  if (result != CUDA_SUCCESS && sample != &exec->plain && find_sticky_error(result) == nullptr) {
+    bury_variant(sample);
+    sample = unchecked_variant(exec);
+    wait_for_last(*exec, sample, stream, is_per_thread_stream);
+    if (!sample->is_sample) {
+      return launch_running(launch, exec, sample, stream, is_per_thread_stream);
+    }
+    result = launch.load(std::memory_order_relaxed)(sample->exec, stream);
+  }
+  if (result == CUDA_SUCCESS) {
+    count_sample(exec, sample);
+    end_launch(exec, sample, stream, is_per_thread_stream);
+  } else if (sample != &exec->plain) {
+    bury_variant(sample);
+  }
+  return result;
+}
+
 }  // namespace
 
 CUresult launch_exec(const LaunchGraph& launch, CUgraphExec handle, CUstream stream,
@@ -101,16 +149,14 @@ CUresult launch_exec(const LaunchGraph& launch, CUgraphExec handle, CUstream str
     return call_driver(launch, handle, stream);
   }
   Variant* variant = exec->running.load(std::memory_order_acquire);
-  if (exec->last.variant != variant || exec->ready.load(std::memory_order_relaxed) != nullptr) {
+  const uint32_t asks = exec->asks.load(std::memory_order_relaxed);
+  if (exec->last.variant != variant || (asks != 0 && !skip_sample(exec, asks))) {
     variant = take_over(exec, stream, is_per_thread_stream);
+    if (variant->is_sample) {
+      return launch_sample(launch, exec, variant, stream, is_per_thread_stream);
+    }
   }
-  const CUresult result = launch.load(std::memory_order_relaxed)(variant->exec, stream);
-  if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
-    end_launch(exec, variant, stream, is_per_thread_stream);
-    return result;
-  }
-  return variant->is_host() ? result
-                            : launch_host_exec(launch, exec, result, stream, is_per_thread_stream);
+  return launch_running(launch, exec, variant, stream, is_per_thread_stream);
 }
 
 CUresult upload_exec(const LaunchGraph& upload, CUgraphExec handle, CUstream stream,

@@ -3,17 +3,34 @@
 #include "shim/base/log.h"
 #include "shim/driver/driver.h"
 #include "shim/launch/eager_plan.h"
+#include "shim/registry/decisions.h"
 
 namespace fibshim {
 
-void run_variant(Exec* exec, Variant* variant) {
+Variant* switch_running(Exec* exec, Variant* variant) {
   Variant* const before = exec->running.exchange(variant, std::memory_order_acq_rel);
+  follow_interval(exec);
   if (exec->is_in_place && before->is_host() && !variant->is_host()) {
     exec->idle = before;
-    return;
+    return nullptr;
   }
   // What was launched is ended when a launch of the next one waits for it.
-  if (before != exec->last.variant) end_variant(before);
+  return before == exec->last.variant ? nullptr : before;
+}
+
+void run_variant(Exec* exec, Variant* variant) { end_variant(switch_running(exec, variant)); }
+
+void follow_interval(Exec* exec) {
+  const uint32_t interval = sample_interval_of(*exec->running.load(std::memory_order_relaxed));
+  if (interval != 0) {
+    const uint32_t left = exec->sample_in.load(std::memory_order_relaxed);
+    if (left == 0 || left / 2 > interval) {
+      exec->sample_in.store(draw_sample(interval), std::memory_order_relaxed);
+    }
+    exec->asks.fetch_or(kIsSampled, std::memory_order_relaxed);
+  } else if ((exec->asks.load(std::memory_order_relaxed) & kIsSampled) != 0) {
+    exec->asks.fetch_and(~kIsSampled, std::memory_order_relaxed);
+  }
 }
 
 void drop_ready_variant(Exec* exec) { end_variant(exec->ready.exchange(nullptr)); }
@@ -21,6 +38,12 @@ void drop_ready_variant(Exec* exec) { end_variant(exec->ready.exchange(nullptr))
 void drop_idle_variant(Exec* exec) {
   if (exec->idle != exec->last.variant) end_variant(exec->idle);
   exec->idle = nullptr;
+}
+
+void drop_shadow(Exec* exec) {
+  if (exec->shadow.load(std::memory_order_relaxed) != nullptr) {
+    end_variant(exec->shadow.exchange(nullptr));
+  }
 }
 
 Variant* make_host_variant(const Exec& exec, const Block<CounterIndex>& counters) {
@@ -36,6 +59,7 @@ Variant* make_host_variant(const Exec& exec, const Block<CounterIndex>& counters
 void run_host_exec(Exec* exec, const char* reason) {
   log_message(LogLevel::info, "a graph runs as it is from now on: %s", reason);
   drop_ready_variant(exec);
+  drop_shadow(exec);
   const auto destroy = FIBSHIM_REAL(cuGraphDestroy);
   if (exec->originals != nullptr && destroy != nullptr) (void)destroy(exec->originals);
   exec->originals = nullptr;

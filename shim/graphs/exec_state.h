@@ -10,12 +10,18 @@ inline Originals originals_of(const Exec& exec) {
           exec.instantiation, !exec.has_set_nodes, exec.is_in_place};
 }
 
-// From the next launch on. What ran before is ended once no launch waits for it.
+// From the next launch on. Returns what ran before, if that is to be ended.
+Variant* switch_running(Exec* exec, Variant* variant);
+// The same. What ran before is ended once no launch waits for it. Holding the lock.
 void run_variant(Exec* exec, Variant* variant);
+// What runs has changed: its launches are checked as often as it says.
+void follow_interval(Exec* exec);
 // The watcher's variant, if there is one, is of no more use.
 void drop_ready_variant(Exec* exec);
 // What the host's exec runs where it does not run is of no more use, neither: that is changed altogether.
 void drop_idle_variant(Exec* exec);
+// The same of what was to be launched for checks.
+void drop_shadow(Exec* exec);
 
 // The host's own exec, from now on, and no swap reaches it: it keeps the replacements that it holds itself; otherwise what
 // would have been a hit counts as fallback_graph. `reason` goes to the log.

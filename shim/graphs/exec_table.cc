@@ -78,12 +78,14 @@ void end_variants(Exec* exec, bool has_driver) {
   Variant* const running = exec->running.exchange(nullptr);
   Variant* const ready = exec->ready.exchange(nullptr);
   Variant* const idle = exec->idle;
+  Variant* const shadow = exec->shadow.exchange(nullptr);
   Variant* const last = exec->last.variant;
   const auto end = [has_driver](Variant* variant) {
     has_driver ? end_variant(variant) : forget_variant(variant);
   };
-  if (last != running && last != ready && last != idle) end(last);
+  if (last != running && last != ready && last != idle && last != &exec->plain) end(last);
   end(idle);
+  end(shadow);
   if (ready != running) end(ready);
   end(running);
   exec->idle = exec->last.variant = nullptr;
@@ -115,6 +117,8 @@ Exec* make_exec_record(CUgraphExec handle) {
   if (exec == nullptr) return nullptr;
   new (static_cast<void*>(exec)) Exec();
   exec->host = handle;
+  exec->plain.exec = handle;
+  exec->plain.is_sample = true;
   return exec;
 }
 

@@ -18,12 +18,16 @@ namespace fibshim {
 
 // Where an exec was last launched; the thread that launches it alone reads and writes this.
 struct LastLaunch {
-  Variant* variant;  // null: it was not launched
+  Variant* variant;  // null: it was not launched; may be a sample
   CUstream stream;
   CUcontext context;       // of a default stream
   uint64_t thread;         // of a per-thread stream
   uint64_t ended_streams;  // how many streams had ended by then
 };
+
+// What a launch must see to first: in Exec::asks.
+inline constexpr uint32_t kHasReady = 1;
+inline constexpr uint32_t kIsSampled = 2;  // some launches are to be checked (shadow_exec.h)
 
 // A kernel node of the host's graph, and its place among the exec's.
 struct HostNode {
@@ -52,11 +56,24 @@ struct Exec {
       has_set_nodes;  // by the host, after it was instantiated: what was known of them may not hold
   bool
       is_fixed;  // its kernels may have died: nothing is made of it, unless the host itself changes it
-  uint64_t tried;  // generation for which a variant was made, or failed to be
+  uint64_t tried;        // generation for which a variant was made, or failed to be
+  uint32_t quarantines;  // how many there had been then
+
+  // Of checks (shadow_exec.h); the watcher's.
+  uint32_t rules;         // those that were in force when its interval was found
+  uint32_t seen_sample;   // sample_in at the last look
+  uint32_t idle_looks;    // since it was launched last
+  uint32_t next_checked;  // the node that is checked next
 
   std::atomic<Variant*> running;  // what a launch runs; the host's calls alone write it
   std::atomic<Variant*> ready;    // what the next launch is to run; null: that
   Variant* idle;  // the host's exec, which holds replacements and does not run; else null
+  std::atomic<uint32_t> asks;     // set behind what it says is there
+  std::atomic<Variant*>
+      shadow;  // what the next launch that is checked is to run; null: the host's exec
+  std::atomic<uint32_t> sample_in;  // the launch that is checked next: 1 for the next one
+  std::atomic<bool> lacks_shadow;   // a launch had none
+  Variant plain;                    // the host's exec, launched in place of what runs
   LastLaunch last;
   StepClock step_clock;  // the launching thread's, too
 

@@ -4,28 +4,25 @@
 #include "shim/driver/context_scope.h"
 #include "shim/graphs/exec_state.h"
 #include "shim/graphs/make_variant.h"
+#include "shim/launch/served_solutions.h"
 #include "shim/registry/generation.h"
 
 namespace fibshim {
 namespace {
 
-// Puts what a launch needs on the device, so that the first one need not.
-void upload(CUgraphExec exec) {
-  const auto create = FIBSHIM_REAL(cuStreamCreate);
-  const auto destroy = FIBSHIM_REAL(cuStreamDestroy_v2);
-  const auto synchronize = FIBSHIM_REAL(cuStreamSynchronize);
-  const auto upload_real = FIBSHIM_REAL(cuGraphUpload);
-  CUstream stream = nullptr;
-  if (create == nullptr || destroy == nullptr || synchronize == nullptr || upload_real == nullptr ||
-      create(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
-    return;
-  }
-  if (upload_real(exec, stream) == CUDA_SUCCESS) (void)synchronize(stream);
-  (void)destroy(stream);
-}
+bool may_be_made(const Exec& exec) { return exec.originals != nullptr && !exec.is_fixed; }
 
-bool is_due(const Exec& exec, uint64_t generation) {
-  return exec.originals != nullptr && !exec.is_fixed && exec.tried != generation;
+// Whether a solution that runs in it is to be left alone, and was not when it was made.
+bool has_quarantined(Exec* exec) {
+  const uint32_t count = quarantine_count();
+  if (exec->quarantines == count) return false;
+  exec->quarantines = count;
+  // What a launch takes over runs then, and what ran may be ended by nobody but this thread.
+  const Variant* const running = exec->running.load(std::memory_order_acquire);
+  for (const VariantNode& node : running->nodes) {
+    if (node.solution != 0 && is_series_quarantined(series_of_counter(node.counter))) return true;
+  }
+  return false;
 }
 
 // Holding its lock. False: it keeps what it runs.
@@ -43,10 +40,12 @@ bool prepare(Exec* exec) {
         end_variant(variant);
         return false;
       }
-      upload(variant->exec);
+      upload_variant(*variant);
       break;
   }
+  drop_shadow(exec);
   end_variant(exec->ready.exchange(variant, std::memory_order_acq_rel));
+  exec->asks.fetch_or(kHasReady, std::memory_order_release);
   return true;
 }
 
@@ -60,9 +59,14 @@ MovedGraphs prepare_graphs() {
     MutexGuard guard(exec->lock);
     const ReadSection section;
     const Generation* const generation = current_generation();
-    if (generation == nullptr || !is_due(*exec, generation->number)) continue;
-    exec->tried = generation->number;
-    ++(prepare(exec) ? out.moved : out.kept);
+    if (generation == nullptr || !may_be_made(*exec)) continue;
+    if (exec->tried != generation->number) {
+      exec->tried = generation->number;
+      exec->quarantines = quarantine_count();
+      ++(prepare(exec) ? out.moved : out.kept);
+    } else if (has_quarantined(exec)) {
+      (void)prepare(exec);
+    }
   }
   return out;
 }

@@ -82,6 +82,7 @@ bool rewrite_kernel(const Originals& originals, const CopiedKernel& kernel, size
     }
   }
   made.shape = planned.shape;
+  made.solution = solution_number(planned);
   const bool is_unknown = planned.plan.launch.candidate == nullptr;
   (void)count_node_as(
       variant, index,
@@ -178,6 +179,7 @@ Made make_rewritten(const Originals& originals, Variant** out) {
       for (size_t i = 0; i < originals.nodes.count(); ++i) {
         if (originals.nodes[i].is_disabled) switch_node(variant, i, true);
       }
+      find_sample_interval(variant);
       *out = variant;
       if (is_changed || originals.needs_exec) return Made::rewritten;
       end_variant_graph(variant);
@@ -188,6 +190,30 @@ Made make_rewritten(const Originals& originals, Variant** out) {
   }
   log_message(LogLevel::info, "the driver refuses to change a copy of a graph; it runs as it is");
   return Made::failed;
+}
+
+bool copy_originals(const Originals& originals, Variant* variant, Block<CopiedKernel>* kernels) {
+  if (!clone_graph(originals.graph, &variant->graph) ||
+      !kernels->allocate(originals.nodes.count()) ||
+      !find_copies(originals, variant->graph, *kernels)) {
+    return false;
+  }
+  for (size_t i = 0; i < kernels->count(); ++i) variant->nodes[i].node = (*kernels)[i].node;
+  return true;
+}
+
+void upload_variant(const Variant& variant) {
+  const auto create = FIBSHIM_REAL(cuStreamCreate);
+  const auto destroy = FIBSHIM_REAL(cuStreamDestroy_v2);
+  const auto synchronize = FIBSHIM_REAL(cuStreamSynchronize);
+  const auto upload = FIBSHIM_REAL(cuGraphUpload);
+  CUstream stream = nullptr;
+  if (create == nullptr || destroy == nullptr || synchronize == nullptr || upload == nullptr ||
+      create(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
+    return;
+  }
+  if (upload(variant.exec, stream) == CUDA_SUCCESS) (void)synchronize(stream);
+  (void)destroy(stream);
 }
 
 bool instantiate_variant(const Originals& originals, Variant* variant) {

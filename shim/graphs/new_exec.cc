@@ -37,6 +37,19 @@ void take_survey(Survey* survey, Exec* exec) {
   exec->owners.swap(survey->owners);
 }
 
+// What the host's exec runs.
+Variant* make_in_host(const Exec& exec, const Survey& survey) {
+  Variant* const variant = make_host_variant(exec, survey.counters);
+  if (variant == nullptr || survey.solutions.count() == 0) return variant;
+  variant->generation = exec.tried;
+  for (size_t i = 0; i < survey.solutions.count(); ++i) {
+    variant->nodes[i].solution = survey.solutions[i];
+  }
+  const ReadSection section;
+  find_sample_interval(variant);
+  return variant;
+}
+
 // A copy of the host's graph, and where its nodes are in it. False: there can be none.
 bool keep_originals(CUgraph graph, const Survey& survey, Exec* exec) {
   const auto clone = FIBSHIM_REAL(cuGraphClone);
@@ -90,6 +103,7 @@ bool update_variant(Variant* running, Variant* variant) {
   running->graph = variant->graph;
   variant->graph = graph;
   running->generation = variant->generation;
+  running->sample_interval = sample_interval_of(*variant);
   running->nodes.swap(variant->nodes);
   running->runs.swap(variant->runs);
   return true;
@@ -162,6 +176,7 @@ void HostGraph::prepare(const Instantiation& instantiation) {
 
 bool HostGraph::take_back() {
   if (!swap_.put_back()) return false;
+  (void)survey_.solutions.allocate(0);
   is_in_place_ = false;
   return true;
 }
@@ -201,7 +216,7 @@ CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
   } else {
     variant = make_own(graph_.get(), &survey, exec, nullptr);
   }
-  if (variant == nullptr) variant = make_host_variant(*exec, survey.counters);
+  if (variant == nullptr) variant = make_in_host(*exec, survey);
   exec->host_nodes.swap(survey.host_nodes);
   // From here on there is no upload with it.
   exec->instantiation.flags &= ~static_cast<unsigned long long>(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
@@ -212,6 +227,7 @@ CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
   }
   count_nodes(*variant);
   exec->running.store(variant, std::memory_order_relaxed);
+  follow_interval(exec);
   add_exec(exec);
   return result;
 }
@@ -220,6 +236,7 @@ ExecUpdate::ExecUpdate(CUgraphExec handle, CUgraph graph)
     : exec_(find_exec(handle)), graph_(graph) {
   if (exec_ == nullptr) return;
   exec_->lock.lock();
+  drop_shadow(exec_);
   graph_.prepare(exec_->instantiation);
 }
 
@@ -277,8 +294,11 @@ CUresult ExecUpdate::finish(CUresult result) {
   } else {
     variant = make_own(graph_.get(), &survey, exec_, before);
   }
-  if (variant != nullptr && variant == before) return result;
-  if (variant == nullptr) variant = make_host_variant(*exec_, survey.counters);
+  if (variant != nullptr && variant == before) {
+    follow_interval(exec_);
+    return result;
+  }
+  if (variant == nullptr) variant = make_in_host(*exec_, survey);
   if (variant == nullptr) variant = make_variant(0);
   if (variant == nullptr) return result;
   if (variant->exec == nullptr) variant->exec = exec_->host;

@@ -38,22 +38,29 @@ void NodeSwap::replace(Survey* survey) {
   for (const HostNode& host : survey->host_nodes) {
     CounterIndex& counter = survey->counters[host.index];
     if (counter == kNoCounter || outcome_of_counter(counter) != Outcome::hit) continue;
-    counter = replace_node(host.node, &survey->nodes[host.index].facts, counter);
+    const uint32_t solution = replace_node(host.node, &survey->nodes[host.index].facts, &counter);
+    if (solution == 0) {
+      if (counter != kNoCounter) counter = counter_of_unchanged(counter);
+      continue;
+    }
+    if (survey->solutions.count() == 0) (void)survey->solutions.allocate(survey->nodes.count());
+    // Without memory its launches are not checked.
+    if (survey->solutions.count() != 0) survey->solutions[host.index] = solution;
   }
 }
 
-CounterIndex NodeSwap::replace_node(CUgraphNode node, NodeFacts* facts, CounterIndex counter) {
+uint32_t NodeSwap::replace_node(CUgraphNode node, NodeFacts* facts, CounterIndex* counter) {
   NodeParams params;
   const Record* const record =
       read_kernel(node, &params) ? find_tracked(handle_of(params)) : nullptr;
   if (record == nullptr || (params.kernelParams == nullptr && record->param_count != 0)) {
-    return counter_of_unchanged(counter);
+    return 0;
   }
   // What was read lies in the node, which is about to be set.
   const size_t pointer_bytes = record->param_count * sizeof(void*);
   const size_t block_bytes = sizeof(Kept) + pointer_bytes + record->params_bytes;
   auto* const kept = static_cast<Kept*>(g_graph_pool.allocate(block_bytes));
-  if (kept == nullptr) return counter_of_unchanged(counter);
+  if (kept == nullptr) return 0;
   auto** const pointers = reinterpret_cast<void**>(kept + 1);
   char* const bytes = reinterpret_cast<char*>(pointers) + pointer_bytes;
   for (uint32_t i = 0; i < record->param_count; ++i) {
@@ -68,14 +75,14 @@ CounterIndex NodeSwap::replace_node(CUgraphNode node, NodeFacts* facts, CounterI
   kept->params.extra = nullptr;
   PlannedNode planned;
   plan_in_exec(node, kept->params, facts, &planned);
-  counter = planned.plan.counter;
+  *counter = planned.plan.counter;
   if (planned.is_redirect() && set_params(node, planned.plan.params)) {
     kept->next = kept_;
     kept_ = kept;
-    return counter;
+    return solution_number(planned);
   }
   g_graph_pool.release(kept, block_bytes);
-  return counter == kNoCounter ? counter : counter_of_unchanged(counter);
+  return 0;
 }
 
 bool NodeSwap::put_back() {

@@ -22,7 +22,8 @@ class NodeSwap {
 
  private:
   struct Kept;
-  CounterIndex replace_node(CUgraphNode node, NodeFacts* facts, CounterIndex counter);
+  // Returns the solution (VariantNode); 0: the original stays.
+  uint32_t replace_node(CUgraphNode node, NodeFacts* facts, CounterIndex* counter);
   Kept* kept_ = nullptr;
 };
 

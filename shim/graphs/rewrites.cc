@@ -349,6 +349,7 @@ class Absorption {
       kernels_[kernel].is_taken = true;
       VariantNode& made = variant_->nodes[kernel];
       made.shape = planned->shape;
+      made.solution = solution_number(*planned);
       if (i != 0) made.node = nullptr;
       (void)count_node_as(variant_, kernel,
                           i == 0 ? hit : counter_of(series_of_counter(hit), Outcome::absorbed),

@@ -2,6 +2,9 @@
 
 #include "shim/driver/driver.h"
 #include "shim/launch/eager_plan.h"
+#include "shim/launch/shadow_launch.h"
+#include "shim/launch/shadow_rules.h"
+#include "shim/registry/generation.h"
 
 namespace fibshim {
 namespace {
@@ -51,6 +54,7 @@ void end_variant(Variant* variant) {
     if (variant->exec != nullptr && destroy != nullptr) (void)destroy(variant->exec);
     end_graph(variant->graph);
   }
+  for (const uint32_t check : variant->checks) end_check_in_graph(check, variant->was_launched);
   variant->~Variant();
   g_graph_pool.release(variant, sizeof *variant);
 }
@@ -71,6 +75,25 @@ bool count_node_as(Variant* variant, size_t index, CounterIndex counter, bool is
 void switch_node(Variant* variant, size_t index, bool is_disabled) {
   VariantNode& node = variant->nodes[index];
   if (!change_run(variant, node.counter, is_disabled ? -1 : 1)) node.counter = kNoCounter;
+}
+
+uint32_t solution_number(const PlannedNode& planned) {
+  return planned.is_redirect() ? planned.plan.launch.decision->binding->solution + 1 : 0;
+}
+
+void find_sample_interval(Variant* variant) {
+  const Generation& generation = *current_generation();
+  if (variant->generation != generation.number) return;
+  const Snapshot& snapshot = *generation.snapshot;
+  uint32_t interval = 0;
+  uint32_t last = 0;
+  for (const VariantNode& node : variant->nodes) {
+    if (node.solution == 0 || node.solution == last) continue;
+    last = node.solution;
+    const uint32_t own = shadow_interval(snapshot, snapshot.begin(snapshot.solutions)[last - 1]);
+    if (own != 0 && (interval == 0 || own < interval)) interval = own;
+  }
+  __atomic_store_n(&variant->sample_interval, interval, __ATOMIC_RELAXED);
 }
 
 void count_nodes(const Variant& variant) {

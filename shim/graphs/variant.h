@@ -19,6 +19,8 @@ struct VariantNode {
   CUgraphNode node;  // in `graph`; null where there is none, and where another runs for it
   CounterIndex counter;
   NodeShape shape;
+  uint32_t
+      solution;  // that runs, one more than its index in the generation's snapshot; 0: the original does
 };
 
 struct Run {
@@ -35,6 +37,11 @@ struct Variant {
   Variant* next;  // of those to be ended
   bool is_buried;
   bool has_rewrites;  // some of its nodes run for several of the host's
+  uint32_t
+      sample_interval;  // atomic: one of so many launches is to be checked (shadow_exec.h); 0: none
+  bool is_sample;       // it runs the originals, to be launched once
+  bool was_launched;    // of a sample
+  Block<uint32_t> checks;  // in a sample (launch/shadow_launch.h)
 
   bool is_host() const { return graph == nullptr; }
 };
@@ -49,6 +56,16 @@ void end_variant_graph(Variant* variant);
 // The node counts as `counter` from now on; kNoCounter: as nothing. False: no memory, and it counts as nothing.
 bool count_node_as(Variant* variant, size_t index, CounterIndex counter, bool is_disabled);
 void switch_node(Variant* variant, size_t index, bool is_disabled);
+
+// The solution of a redirect.
+uint32_t solution_number(const PlannedNode& planned);
+
+// How often its launches are to be checked, by the rules in force; of an earlier generation that stays. Within a read
+// section.
+void find_sample_interval(Variant* variant);
+inline uint32_t sample_interval_of(const Variant& variant) {
+  return __atomic_load_n(&variant.sample_interval, __ATOMIC_RELAXED);
+}
 
 // What a node counts as that would be a hit, but keeps its original.
 inline CounterIndex counter_of_unchanged(CounterIndex counter) {

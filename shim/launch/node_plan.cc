@@ -34,26 +34,34 @@ void read_geometry(const NodeParams& params, const uint32_t (&cluster)[3],
 
 LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3], NodePlan* plan) {
   LaunchRequest request;
-  memset(static_cast<void*>(&request), 0, sizeof request);
-  request.handle = handle_of(original);
-  request.view.params = original.kernelParams;
-  request.extra = original.extra;
-  read_geometry(original, cluster, request.view.geometry);
+  return plan_node(original, cluster, &request, plan);
+}
+
+LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3],
+                       LaunchRequest* request, NodePlan* plan) {
+  memset(static_cast<void*>(request), 0, sizeof *request);
+  request->handle = handle_of(original);
+  request->view.params = original.kernelParams;
+  request->extra = original.extra;
+  read_geometry(original, cluster, request->view.geometry);
   if (original.ctx != nullptr) {
     const ContextScope scope(original.ctx);
-    plan->counter = plan_uncounted(&request, &plan->launch);
+    plan->counter = plan_uncounted(request, &plan->launch);
   } else {
-    plan->counter = plan_uncounted(&request, &plan->launch);
+    plan->counter = plan_uncounted(request, &plan->launch);
   }
   if (plan->launch.action == LaunchAction::redirect) fill_node(original, plan);
   return plan->launch.action;
 }
 
 void fill_node(const NodeParams& original, NodePlan* plan) {
-  const uint32_t* const planned = plan->launch.geometry;
-  NodeParams& params = plan->params;
-  params = original;
-  put_kernel(original, *plan->launch.decision, &params);
+  plan->params = params_of(original, plan->launch);
+}
+
+NodeParams params_of(const NodeParams& original, const LaunchPlan& launch) {
+  const uint32_t* const planned = launch.geometry;
+  NodeParams params = original;
+  put_kernel(original, *launch.decision, &params);
   params.gridDimX = planned[kGridX];
   params.gridDimY = planned[kGridY];
   params.gridDimZ = planned[kGridZ];
@@ -61,8 +69,9 @@ void fill_node(const NodeParams& original, NodePlan* plan) {
   params.blockDimY = planned[kBlockY];
   params.blockDimZ = planned[kBlockZ];
   params.sharedMemBytes = planned[kSharedMem];
-  params.kernelParams = plan->launch.params;
+  params.kernelParams = launch.params;
   params.extra = nullptr;
+  return params;
 }
 
 void refuse_node(NodePlan* plan, Outcome outcome) {

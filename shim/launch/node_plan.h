@@ -31,9 +31,13 @@ void read_geometry(const NodeParams& params, const uint32_t (&cluster)[3],
 
 // Plans a node, and counts nothing. `cluster`: of the original; 0: none. Within a read section.
 LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3], NodePlan* plan);
+// The same, with the launch that the node is.
+LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3],
+                       LaunchRequest* request, NodePlan* plan);
 
 // The parameters of a redirect, whose launch is planned, in the place of `original`.
 void fill_node(const NodeParams& original, NodePlan* plan);
+NodeParams params_of(const NodeParams& original, const LaunchPlan& launch);
 
 // A redirect turns out to be impossible.
 void refuse_node(NodePlan* plan, Outcome outcome);

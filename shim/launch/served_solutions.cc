@@ -23,6 +23,7 @@ struct Served {
   char solution[118];  // written before `first`
 };
 constinit Served g_served[kSeriesCapacity] = {};
+std::atomic<uint32_t> g_quarantines{0};
 std::atomic<uint32_t> g_end{0};  // past the last series that has a solution
 
 // 0: not known.
@@ -87,6 +88,7 @@ bool quarantine_solution(uint32_t series) {
   const uint32_t first = first_of(series);
   if (first == 0 || g_served[first].is_quarantined.exchange(true)) return false;
   quarantine_decisions(is_series_quarantined);
+  g_quarantines.fetch_add(1, std::memory_order_release);
   return true;
 }
 
@@ -94,6 +96,8 @@ bool is_series_quarantined(uint32_t series) {
   const uint32_t first = first_of(series);
   return first != 0 && g_served[first].is_quarantined.load(std::memory_order_acquire);
 }
+
+uint32_t quarantine_count() { return g_quarantines.load(std::memory_order_acquire); }
 
 void end_quarantines() {
   const uint32_t end = g_end.load(std::memory_order_acquire);

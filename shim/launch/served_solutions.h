@@ -34,6 +34,8 @@ void record_failure(uint32_t series, CUresult result);
 bool quarantine_solution(uint32_t series);
 
 bool is_series_quarantined(uint32_t series);
+// How many were, ever.
+uint32_t quarantine_count();
 
 // A folder is about to be used: all its solutions are tried.
 void end_quarantines();

@@ -192,7 +192,8 @@ void prepare_shadow() {
   api()->prepare();
 }
 
-ShadowLaunch::ShadowLaunch(const LaunchRequest& request, const LaunchPlan& plan) {
+ShadowLaunch::ShadowLaunch(const LaunchRequest& request, const LaunchPlan& plan, ShadowNodes* nodes)
+    : nodes_(nodes) {
   check_.block_count = 0;
   check_.output_count = 0;
   const Decision& decision = *plan.decision;
@@ -213,7 +214,7 @@ void ShadowLaunch::begin(const LaunchRequest& request, const LaunchPlan& plan) {
   check_.stream = named_stream(request.stream, request.is_per_thread_stream);
   miss_ = find_blocks(plan, request.view);
   if (miss_ != ShadowMiss::none) return;
-  if (g_active_captures.load(std::memory_order_relaxed) != 0) {
+  if (nodes_ == nullptr && g_active_captures.load(std::memory_order_relaxed) != 0) {
     miss_ = ShadowMiss::capture;
     return;
   }
@@ -222,8 +223,8 @@ void ShadowLaunch::begin(const LaunchRequest& request, const LaunchPlan& plan) {
     return;
   }
   check_.pool = nullptr;
-  miss_ = api()->begin(&check_);
-  has_room_ = check_.pool != nullptr;
+  miss_ = nodes_ == nullptr ? api()->begin(&check_) : api()->begin_in_graph(&check_, nodes_);
+  has_room_ = nodes_ == nullptr && check_.pool != nullptr;
   if (miss_ == ShadowMiss::none) miss_ = redirect_to_copies(request, plan);
 }
 
@@ -319,6 +320,19 @@ void ShadowLaunch::compare(bool has_original) {
   if (!has_room_) return;
   if (miss_ != ShadowMiss::none || !has_original) check_.output_count = 0;
   api()->compare(&check_);
+}
+
+CUgraphNode ShadowLaunch::compare_in_graph(CUgraphNode node) const {
+  return api()->compare_in_graph(check_, *nodes_, node);
+}
+
+void count_unchecked_graph(uint32_t series) {
+  count_shadow_miss(find_shadow_entry(series, "(graph)"),
+                    api() == nullptr ? ShadowMiss::memory : ShadowMiss::busy);
+}
+
+void end_check_in_graph(uint32_t number, bool was_launched) {
+  if (api() != nullptr) api()->end_in_graph(number, was_launched);
 }
 
 bool work_on_shadow(bool may_call_driver) {

@@ -19,8 +19,9 @@ void prepare_shadow();
 
 class ShadowLaunch {
  public:
-  // Of a launch that `plan` would redirect. Takes room and copies.
-  ShadowLaunch(const LaunchRequest& request, const LaunchPlan& plan);
+  // Of a launch that `plan` would redirect. Takes room and copies. With `nodes` it is that of a node of a graph, which
+  // gets nodes that copy.
+  ShadowLaunch(const LaunchRequest& request, const LaunchPlan& plan, ShadowNodes* nodes = nullptr);
   ShadowLaunch(const ShadowLaunch&) = delete;
   ShadowLaunch& operator=(const ShadowLaunch&) = delete;
 
@@ -30,12 +31,15 @@ class ShadowLaunch {
   void give_up(CUresult result);
   // Behind the original's launch.
   void compare(bool has_original);
+  // Behind the original's node. Null: the driver refuses.
+  CUgraphNode compare_in_graph(CUgraphNode node) const;
 
  private:
   void begin(const LaunchRequest& request, const LaunchPlan& plan);
   ShadowMiss find_blocks(const LaunchPlan& plan, const LaunchView& view);
   ShadowMiss redirect_to_copies(const LaunchRequest& request, const LaunchPlan& plan);
 
+  ShadowNodes* const nodes_;  // null: a launch
   ShadowMiss miss_ = ShadowMiss::none;
   bool has_room_ = false;
   ShadowCheck check_;
@@ -51,6 +55,11 @@ class ShadowLaunch {
   uint32_t patched_bytes_ = 0;
   alignas(16) char patched_[2048];  // parameters with pointers to copies
 };
+
+// A launch of a graph that is to be checked had no checks with it. `series`: of a node that would have had one.
+void count_unchecked_graph(uint32_t series);
+// A graph with checks is not launched any more; each goes by its ShadowNodes::number.
+void end_check_in_graph(uint32_t number, bool was_launched);
 
 // What the watcher does about checks: hands on what was found. `may_call_driver`: makes memory that launches have
 // asked for, too. True: more is to come.

@@ -24,7 +24,14 @@ uint32_t g_rule_count;
 std::atomic<uint32_t> g_number{0};
 std::atomic<bool> g_is_wanted{false};
 
-uint32_t interval_of(const Snapshot& snapshot, const Solution& solution) {
+uint32_t interval_of_decision(const Decision& decision) {
+  const Snapshot& snapshot = *decision.snapshot;
+  return shadow_interval(snapshot, snapshot.begin(snapshot.solutions)[decision.binding->solution]);
+}
+
+}  // namespace
+
+uint32_t shadow_interval(const Snapshot& snapshot, const Solution& solution) {
   uint32_t interval = shadow_interval_of(solution.shadow_interval);
   {
     MutexGuard guard(g_lock);
@@ -38,13 +45,6 @@ uint32_t interval_of(const Snapshot& snapshot, const Solution& solution) {
   if (interval != 0) g_is_wanted.store(true, std::memory_order_relaxed);
   return interval;
 }
-
-uint32_t interval_of_decision(const Decision& decision) {
-  const Snapshot& snapshot = *decision.snapshot;
-  return interval_of(snapshot, snapshot.begin(snapshot.solutions)[decision.binding->solution]);
-}
-
-}  // namespace
 
 bool add_shadow_rule(const char* glob, uint32_t interval) {
   {
@@ -65,7 +65,7 @@ bool add_shadow_rule(const char* glob, uint32_t interval) {
 }
 
 void begin_sampling(const Snapshot& snapshot, const Solution& solution, Decision* decision) {
-  const uint32_t interval = interval_of(snapshot, solution);
+  const uint32_t interval = shadow_interval(snapshot, solution);
   if (interval != 0) sample_decision(decision, interval);
 }
 

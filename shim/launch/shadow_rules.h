@@ -20,6 +20,9 @@ void begin_sampling(const Snapshot& snapshot, const Solution& solution, Decision
 void apply_shadow_rules();
 uint32_t shadow_rules_number();
 
+// One of how many launches of a solution's definition is to be checked; 0: none.
+uint32_t shadow_interval(const Snapshot& snapshot, const Solution& solution);
+
 // Whether this launch of a decision that redirects is to be checked.
 bool take_sample(const Decision& decision);
 

@@ -11,6 +11,7 @@
 #include "shim/base/settings_in_force.h"
 #include "shim/counters/counters.h"
 #include "shim/graphs/exec_table.h"
+#include "shim/graphs/shadow_exec.h"
 #include "shim/launch/shadow_launch.h"
 #include "shim/launch/shadow_rules.h"
 #include "shim/life/libraries.h"
@@ -134,7 +135,7 @@ bool do_due_work(uint32_t* ask, bool* has_more) {
     update_totals();
     watch_graphs();
   }
-  const bool has_checks = watch_shadow();
+  const bool has_checks = watch_shadow() | prepare_shadows();
   end_buried_variants();
   while (Generation* ended = take_ended_generation(has_more)) end_generation(ended);
   *has_more = *has_more || has_checks;

@@ -1,5 +1,7 @@
 #include "shim/shadow/pool.h"
 
+#include <string.h>
+
 namespace fibshim {
 namespace {
 
@@ -24,15 +26,43 @@ bool place_blocks(ShadowCheck* check, uint64_t memory, uint64_t at, uint64_t end
   return true;
 }
 
+bool is_free(const Pool& pool, uint64_t at) {
+  for (const GraphSlot& slot : pool.graph_slots) {
+    if (slot.number != 0 && slot.begin <= at && at < slot.end) return false;
+  }
+  return true;
+}
+
+// Places the blocks in the free room from `at` on. False: it is too small.
+bool place_in_graphs(const Pool& pool, ShadowCheck* check, uint64_t at, uint64_t* new_head) {
+  uint64_t end = pool.bytes + pool.graph_bytes;
+  for (const GraphSlot& slot : pool.graph_slots) {
+    if (slot.number != 0 && slot.begin >= at && slot.begin < end) end = slot.begin;
+  }
+  return is_free(pool, at) && place_blocks(check, pool.memory, at, end, new_head);
+}
+
+bool fits_at_all(const ShadowCheck& check, uint64_t bytes) {
+  uint64_t wanted = 0;
+  for (uint32_t i = 0; i < check.block_count; ++i) {
+    if (check.blocks[i].bytes > bytes) return false;
+    wanted += check.blocks[i].bytes + kShadowAlignment;
+  }
+  return wanted <= bytes;
+}
+
+void copy_answer(const CompareAnswer& answer, ShadowResult* result) {
+  for (uint32_t i = 0; i < result->output_count; ++i) result->totals[i] = answer.totals[i];
+}
+
+bool is_there(const CompareAnswer& answer, uint32_t number) {
+  return __atomic_load_n(&answer.done, __ATOMIC_ACQUIRE) == number;
+}
+
 }  // namespace
 
 ShadowMiss take_room(Pool* pool, ShadowCheck* check) {
-  uint64_t wanted = 0;
-  for (uint32_t i = 0; i < check->block_count; ++i) {
-    if (check->blocks[i].bytes > pool->bytes) return ShadowMiss::size;
-    wanted += check->blocks[i].bytes + kShadowAlignment;
-  }
-  if (wanted > pool->bytes) return ShadowMiss::size;
+  if (!fits_at_all(*check, pool->bytes)) return ShadowMiss::size;
   if (pool->taken == kMaxSlots) return ShadowMiss::busy;
   if (pool->taken == 0) pool->head = pool->tail = 0;
   uint64_t head = 0;
@@ -54,15 +84,62 @@ ShadowMiss take_room(Pool* pool, ShadowCheck* check) {
   return ShadowMiss::none;
 }
 
+GraphSlot* take_graph_room(Pool* pool, ShadowCheck* check, ShadowMiss* miss) {
+  static uint32_t last_number;
+  *miss = ShadowMiss::size;
+  if (!fits_at_all(*check, pool->graph_bytes)) return nullptr;
+  *miss = ShadowMiss::busy;
+  GraphSlot* slot = nullptr;
+  for (GraphSlot& one : pool->graph_slots) {
+    if (one.number == 0) slot = &one;
+  }
+  if (slot == nullptr) return nullptr;
+  uint64_t begin = pool->bytes;
+  uint64_t end = 0;
+  bool is_placed = place_in_graphs(*pool, check, begin, &end);
+  for (const GraphSlot& one : pool->graph_slots) {
+    if (is_placed) break;
+    if (one.number == 0) continue;
+    begin = one.end;
+    is_placed = place_in_graphs(*pool, check, begin, &end);
+  }
+  if (!is_placed) return nullptr;
+  memset(static_cast<void*>(slot), 0, sizeof *slot);
+  slot->begin = begin;
+  slot->end = end;
+  if (++last_number == 0) ++last_number;
+  slot->number = last_number;
+  check->pool = pool;
+  check->slot = kMaxSlots + static_cast<uint32_t>(slot - pool->graph_slots);
+  *miss = ShadowMiss::none;
+  return slot;
+}
+
+void end_graph_slot(GraphSlot* slot, bool was_launched) {
+  slot->is_ended = true;
+  if (!was_launched || slot->is_answered) slot->number = 0;
+}
+
+const GraphSlot* take_finished_in_graph(Pool* pool) {
+  for (uint32_t i = 0; i < kMaxGraphSlots; ++i) {
+    GraphSlot& slot = pool->graph_slots[i];
+    const CompareAnswer& answer = pool->answers[kMaxSlots + i];
+    if (slot.number == 0 || slot.is_answered || !is_there(answer, slot.number)) continue;
+    copy_answer(answer, &slot.result);
+    slot.is_answered = true;
+    if (slot.is_ended) slot.number = 0;
+    return &slot;
+  }
+  return nullptr;
+}
+
 const Slot* take_finished(Pool* pool) {
   if (pool->taken == 0) return nullptr;
   const uint32_t index = pool->first;
   Slot& slot = pool->slots[index];
   const CompareAnswer& answer = pool->answers[index];
-  if (__atomic_load_n(&answer.done, __ATOMIC_ACQUIRE) != slot.number) return nullptr;
-  for (uint32_t i = 0; i < slot.result.output_count; ++i) {
-    slot.result.totals[i] = answer.totals[i];
-  }
+  if (!is_there(answer, slot.number)) return nullptr;
+  copy_answer(answer, &slot.result);
   pool->tail = slot.end;
   pool->first = (index + 1) % kMaxSlots;
   --pool->taken;

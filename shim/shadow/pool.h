@@ -1,5 +1,5 @@
 // GPU memory for the checks of one context, made once: a ring that checks take room in, in the order in which they
-// begin, and give it back in. What they find comes through memory of the host's that the driver knows: it stays
+// begin, and give it back in; and a part for checks in graphs, which hold theirs as long as their graph is there. What they find comes through memory of the host's that the driver knows: it stays
 // readable when the context ends.
 //
 // Only memory and places here; the driver is called by shadow.cc. Holding its lock.
@@ -12,6 +12,9 @@
 namespace fibshim {
 
 inline constexpr uint32_t kMaxSlots = 256;  // checks under way in one context
+inline constexpr uint32_t kMaxGraphSlots = 64;
+inline constexpr uint32_t kAllSlots = kMaxSlots + kMaxGraphSlots;
+inline constexpr uint64_t kGraphShare = 4;  // of all memory one part of so many is for graphs
 
 // One check, from begin() until it is reclaimed.
 struct Slot {
@@ -21,13 +24,23 @@ struct Slot {
   ShadowResult result;
 };
 
+// One check in a graph.
+struct GraphSlot {
+  uint64_t begin, end;  // its room
+  uint32_t number;      // 0: free
+  bool is_answered;
+  bool is_ended;  // the graph is not launched any more
+  ShadowResult result;
+};
+
 struct Pool {
   // Ready is set last, and again cleared when the context ends or a check could not be ended.
   bool is_ready;
   CUcontext context;  // null: a free place
   int32_t device;
   CUdeviceptr memory;
-  uint64_t bytes;
+  uint64_t bytes;  // of the ring; graphs' are behind that
+  uint64_t graph_bytes;
   CUdeviceptr totals;       // ShadowTotals of each slot's outputs
   CUdeviceptr blocks_done;  // a word of each slot
   CompareAnswer* answers;   // of each slot
@@ -38,13 +51,21 @@ struct Pool {
   uint32_t first, taken;  // slots
   uint32_t next_number;
   Slot slots[kMaxSlots];
+  GraphSlot graph_slots[kMaxGraphSlots];
 };
 
 // Room for the blocks: fills in their copies, and the slot. Not `none`: there is none, now or ever.
 ShadowMiss take_room(Pool* pool, ShadowCheck* check);
 
+// The same for a check in a graph. Null: there is none, and why is in `miss`.
+GraphSlot* take_graph_room(Pool* pool, ShadowCheck* check, ShadowMiss* miss);
+// Gives it back, where nothing is to come any more.
+void end_graph_slot(GraphSlot* slot, bool was_launched);
+
 // The next check whose answer is there, and gives its room back. Null: none.
 const Slot* take_finished(Pool* pool);
+// The same of graphs.
+const GraphSlot* take_finished_in_graph(Pool* pool);
 inline ShadowTotals* totals_of_slot(const Pool& pool, uint32_t slot) {
   return reinterpret_cast<ShadowTotals*>(pool.totals) + uint64_t{slot} * kMaxShadowOutputs;
 }

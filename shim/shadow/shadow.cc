@@ -35,6 +35,8 @@ constexpr uint32_t kMaxPools = 16;
   CALL(cuLibraryLoadData, PFN_cuLibraryLoadData_v12000)                   \
   CALL(cuLibraryGetKernel, PFN_cuLibraryGetKernel_v12000)                 \
   CALL(cuLaunchKernel, PFN_cuLaunchKernel_v4000)                          \
+  CALL(cuGraphAddMemcpyNode, PFN_cuGraphAddMemcpyNode_v10000)             \
+  CALL(cuGraphAddKernelNode_v2, PFN_cuGraphAddKernelNode_v12000)          \
   CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)
 
 struct Functions {
@@ -91,9 +93,9 @@ bool load_kernel() {
          g_driver.cuLibraryGetKernel(&g_kernel, library, kCompareKernel) == CUDA_SUCCESS;
 }
 
-constexpr uint64_t kTotalsBytes = sizeof(ShadowTotals) * kMaxShadowOutputs * kMaxSlots;
-constexpr uint64_t kWordsBytes = sizeof(uint32_t) * kMaxSlots;
-constexpr uint64_t kAnswersBytes = sizeof(CompareAnswer) * kMaxSlots;
+constexpr uint64_t kTotalsBytes = sizeof(ShadowTotals) * kMaxShadowOutputs * kAllSlots;
+constexpr uint64_t kWordsBytes = sizeof(uint32_t) * kAllSlots;
+constexpr uint64_t kAnswersBytes = sizeof(CompareAnswer) * kAllSlots;
 
 bool fill_with_zeros(CUdeviceptr memory, uint64_t bytes) {
   CUstream stream = nullptr;
@@ -106,7 +108,9 @@ bool fill_with_zeros(CUdeviceptr memory, uint64_t bytes) {
 
 // What the driver gives for it, in the current context. False: not all, and nothing is kept.
 bool make_memory(Pool* pool) {
-  pool->bytes = g_host->memory_bytes;
+  const uint64_t all_bytes = g_host->memory_bytes;
+  pool->graph_bytes = all_bytes / kGraphShare;
+  pool->bytes = all_bytes - pool->graph_bytes;
   void* const answers =
       mmap(nullptr, kAnswersBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (answers == MAP_FAILED) return false;
@@ -116,10 +120,10 @@ bool make_memory(Pool* pool) {
   if (result == CUDA_SUCCESS) {
     result = g_driver.cuMemHostGetDevicePointer_v2(&pool->device_answers, answers, 0);
     if (result == CUDA_SUCCESS) {
-      result = g_driver.cuMemAlloc_v2(&pool->memory, pool->bytes + kTotalsBytes + kWordsBytes);
+      result = g_driver.cuMemAlloc_v2(&pool->memory, all_bytes + kTotalsBytes + kWordsBytes);
     }
     if (result == CUDA_SUCCESS) {
-      pool->totals = pool->memory + pool->bytes / 8 * 8;
+      pool->totals = pool->memory + all_bytes / 8 * 8;
       pool->blocks_done = pool->totals + kTotalsBytes;
       if (fill_with_zeros(pool->totals, kTotalsBytes + kWordsBytes) && load_kernel()) return true;
       (void)g_driver.cuMemFree_v2(pool->memory);
@@ -185,23 +189,35 @@ void make_wanted_pools() {
   }
 }
 
+bool is_any_under_way(const Pool& pool) {
+  bool is_any = pool.taken != 0;
+  for (const GraphSlot& slot : pool.graph_slots) {
+    is_any = is_any || (slot.number != 0 && slot.is_ended);
+  }
+  return is_any;
+}
+
 // Hands on what one check has found. False: none has.
 bool hand_on_one(bool* has_more) {
   ShadowResult result;
   bool is_abandoned = false;
   {
     MutexGuard guard(g_lock);
-    const Slot* slot = nullptr;
     *has_more = false;
+    bool is_there = false;
     for (Pool& pool : g_pools) {
-      if (!pool.is_ready || pool.taken == 0) continue;
-      *has_more = true;
-      slot = take_finished(&pool);
-      if (slot != nullptr) break;
+      if (!pool.is_ready || is_there) continue;
+      *has_more = *has_more || is_any_under_way(pool);
+      if (const Slot* const slot = take_finished(&pool)) {
+        result = slot->result;
+        is_abandoned = slot->is_abandoned;
+        is_there = true;
+      } else if (const GraphSlot* const of_graph = take_finished_in_graph(&pool)) {
+        result = of_graph->result;
+        is_there = true;
+      }
     }
-    if (slot == nullptr) return false;
-    result = slot->result;
-    is_abandoned = slot->is_abandoned;
+    if (!is_there) return false;
   }
   if (!is_abandoned) g_host->record_result(result);
   return true;
@@ -258,43 +274,122 @@ ShadowMiss begin(ShadowCheck* check) {
   return ShadowMiss::none;
 }
 
+// What the result is of, and what the kernel is to do. Returns how many blocks it takes.
+unsigned fill_job(const ShadowCheck& check, const Pool& pool, uint32_t number, ShadowResult* result,
+                  CompareJob* job) {
+  uint64_t elements = 1;
+  result->entry = check.entry;
+  result->quarantines = check.quarantines;
+  result->matched_ratio = check.matched_ratio;
+  result->output_count = check.output_count;
+  for (uint32_t i = 0; i < check.output_count; ++i) {
+    result->elements[i] = check.outputs[i].element;
+    elements += element_count(check.outputs[i]);
+  }
+  memset(static_cast<void*>(job), 0, sizeof *job);
+  memcpy(job->outputs, check.outputs, sizeof job->outputs);
+  job->totals = totals_of_slot(pool, check.slot);
+  job->blocks_done = reinterpret_cast<uint32_t*>(pool.blocks_done + check.slot * sizeof(uint32_t));
+  job->answer = reinterpret_cast<CompareAnswer*>(pool.device_answers) + check.slot;
+  job->output_count = check.output_count;
+  job->number = number;
+  constexpr uint64_t kOfBlock = uint64_t{kCompareThreads} * kCompareElementsOfThread;
+  const uint64_t blocks = (elements + kOfBlock - 1) / kOfBlock;
+  return static_cast<unsigned>(blocks < kMostCompareBlocks ? blocks : kMostCompareBlocks);
+}
+
 void compare(ShadowCheck* check) {
   Pool& pool = *static_cast<Pool*>(check->pool);
-  CompareJob job = {};
-  uint64_t elements = 1;
+  CompareJob job;
+  unsigned blocks;
   {
     MutexGuard guard(g_lock);
     if (!pool.is_ready) return;  // its context has ended
     Slot& slot = pool.slots[check->slot];
     slot.is_abandoned = check->output_count == 0;
-    slot.result.entry = check->entry;
-    slot.result.quarantines = check->quarantines;
-    slot.result.matched_ratio = check->matched_ratio;
-    slot.result.output_count = check->output_count;
-    for (uint32_t i = 0; i < check->output_count; ++i) {
-      slot.result.elements[i] = check->outputs[i].element;
-      elements += element_count(check->outputs[i]);
-    }
-    memcpy(job.outputs, check->outputs, sizeof job.outputs);
-    job.totals = totals_of_slot(pool, check->slot);
-    job.blocks_done =
-        reinterpret_cast<uint32_t*>(pool.blocks_done + check->slot * sizeof(uint32_t));
-    job.answer = reinterpret_cast<CompareAnswer*>(pool.device_answers) + check->slot;
-    job.output_count = check->output_count;
-    job.number = slot.number;
+    blocks = fill_job(*check, pool, slot.number, &slot.result, &job);
   }
-  constexpr uint64_t kOfBlock = uint64_t{kCompareThreads} * kCompareElementsOfThread;
-  const uint64_t blocks = (elements + kOfBlock - 1) / kOfBlock;
   void* params[] = {&job};
-  if (g_driver.cuLaunchKernel(
-          reinterpret_cast<CUfunction>(pool.kernel),
-          static_cast<unsigned>(blocks < kMostCompareBlocks ? blocks : kMostCompareBlocks), 1, 1,
-          kCompareThreads, 1, 1, 0, check->stream, params, nullptr) == CUDA_SUCCESS) {
+  if (g_driver.cuLaunchKernel(reinterpret_cast<CUfunction>(pool.kernel), blocks, 1, 1,
+                              kCompareThreads, 1, 1, 0, check->stream, params,
+                              nullptr) == CUDA_SUCCESS) {
     return;
   }
   // Nobody will say when its room is free.
   MutexGuard guard(g_lock);
   pool.is_ready = false;
+}
+
+// The slot of a check in a graph. Holding g_lock. Null: its context has ended.
+GraphSlot* find_graph_slot(uint32_t number) {
+  for (Pool& pool : g_pools) {
+    for (GraphSlot& slot : pool.graph_slots) {
+      if (pool.is_ready && slot.number == number) return &slot;
+    }
+  }
+  return nullptr;
+}
+
+ShadowMiss begin_in_graph(ShadowCheck* check, ShadowNodes* nodes) {
+  CUcontext context = nullptr;
+  nodes->number = 0;
+  nodes->copy_count = 0;
+  prepare();
+  if (!g_has_driver.load(std::memory_order_acquire) ||
+      g_driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) {
+    return ShadowMiss::memory;
+  }
+  {
+    MutexGuard guard(g_lock);
+    Pool* const pool = find_pool(context);
+    if (pool == nullptr || !pool->is_ready) return ShadowMiss::memory;
+    ShadowMiss miss = ShadowMiss::none;
+    const GraphSlot* const slot = take_graph_room(pool, check, &miss);
+    if (slot == nullptr) return miss;
+    nodes->number = slot->number;
+  }
+  for (uint32_t i = 0; i < check->block_count; ++i) {
+    const ShadowBlock& block = check->blocks[i];
+    CUDA_MEMCPY3D copy = {};
+    copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.srcDevice = block.address;
+    copy.dstDevice = block.copy;
+    copy.WidthInBytes = copy.srcPitch = copy.dstPitch = block.bytes;
+    copy.Height = copy.Depth = copy.srcHeight = copy.dstHeight = 1;
+    if (g_driver.cuGraphAddMemcpyNode(&nodes->copies[nodes->copy_count++], nodes->graph,
+                                      nodes->before, nodes->before_count, &copy,
+                                      context) != CUDA_SUCCESS) {
+      return ShadowMiss::extent;
+    }
+  }
+  return ShadowMiss::none;
+}
+
+CUgraphNode compare_in_graph(const ShadowCheck& check, const ShadowNodes& nodes, CUgraphNode node) {
+  const Pool& pool = *static_cast<const Pool*>(check.pool);
+  CompareJob job;
+  CUDA_KERNEL_NODE_PARAMS_v2 params = {};
+  {
+    MutexGuard guard(g_lock);
+    GraphSlot* const slot = find_graph_slot(nodes.number);
+    if (slot == nullptr) return nullptr;
+    params.gridDimX = fill_job(check, pool, nodes.number, &slot->result, &job);
+  }
+  void* arguments[] = {&job};
+  params.kern = pool.kernel;
+  params.gridDimY = params.gridDimZ = params.blockDimY = params.blockDimZ = 1;
+  params.blockDimX = kCompareThreads;
+  params.kernelParams = arguments;
+  CUgraphNode added = nullptr;
+  return g_driver.cuGraphAddKernelNode_v2(&added, nodes.graph, &node, 1, &params) == CUDA_SUCCESS
+             ? added
+             : nullptr;
+}
+
+void end_in_graph(uint32_t number, bool was_launched) {
+  MutexGuard guard(g_lock);
+  GraphSlot* const slot = find_graph_slot(number);
+  if (slot != nullptr) end_graph_slot(slot, was_launched);
 }
 
 // The memory goes with the context. What its checks have found is lost, but for what is there already.
@@ -331,8 +426,9 @@ void unlock_after_fork(bool is_child) {
   g_making.unlock_after_fork(is_child);
 }
 
-const ShadowApi kApi = {start,        prepare,     begin,         compare,          work,
-                        drop_context, drop_device, lock_for_fork, unlock_after_fork};
+const ShadowApi kApi = {start,          prepare,          begin,         compare,
+                        begin_in_graph, compare_in_graph, end_in_graph,  work,
+                        drop_context,   drop_device,      lock_for_fork, unlock_after_fork};
 
 }  // namespace
 }  // namespace fibshim

@@ -5,6 +5,9 @@
 // CONFORMANCE_GRAPHS      how many graphs each of the shards runs (default 100)
 // CONFORMANCE_FIRST_SEED  the first seed (default 1)
 //
+// With shadow checks (FIBSHIM_SHADOW) some launches run the originals, and solutions beside them: nobody may see any of it,
+// and no check may find a difference, as there is none.
+//
 // A difference is made smaller before it is shown: `conform graph SEED INDEX STEPS OPS` runs what is left.
 #include <gtest/gtest.h>
 
@@ -23,6 +26,7 @@ namespace fs = std::filesystem;
 constexpr int kShards = 8;
 constexpr long kGraphsOfAProcess = 500;
 constexpr int kTimeLimitS = 250;
+constexpr char kNoShadow[] = "off";
 
 // Folders "a", "b" and "c", of which the last two lack what these rows name.
 std::string make_folders() {
@@ -45,13 +49,15 @@ const std::string& folders() {
 }
 
 // Orders are told apart by their numbers.
-HostRun run_graphs(std::vector<std::string> words, bool has_shim, long order) {
+HostRun run_graphs(std::vector<std::string> words, bool has_shim, long order,
+                   const std::string& shadow) {
   words.insert(words.begin(), "conform");
   words.push_back(folders());
   return HostRun(words,
                  {{"FIBSHIM_CONFIG", folders() + "/a"},
                   {"SIMCUDA_KERNELS", conform_path("libgraph_kernels.so")},
                   {"SIMCUDA_ORDER", std::to_string(order)},
+                  {"FIBSHIM_SHADOW", shadow},
                   {"SIMCUDA_LOG", ""}},
                  has_shim ? shim_path() : "", kTimeLimitS);
 }
@@ -80,7 +86,8 @@ long sum(const nlohmann::json& numbers) {
 }
 
 // Every node and every execution, and as what ran. Returns what is wrong; "" when nothing is.
-std::string miscounted(const HostRun& run, const std::map<std::string, std::string>& stated) {
+std::string miscounted(const HostRun& run, const std::map<std::string, std::string>& stated,
+                       const std::string& shadow) {
   std::string wrong;
   const auto number = [&](const std::string& name) { return std::stol(stated.at(name)); };
   const auto compare = [&](const std::string& what, long counted, long expected) {
@@ -93,7 +100,11 @@ std::string miscounted(const HostRun& run, const std::map<std::string, std::stri
   compare("nodes", sum(stats["nodes"]), number("nodes"));
   compare("executions", sum(stats["executions"]), number("executions"));
   compare("nodes in bodies", sum(stats["body_nodes"]), number("body_nodes"));
-  if (is_real_driver()) return wrong;
+  for (const auto& shape : stats["shadow"]) {
+    compare("differences found", shape["mismatches"].get<long>(), 0);
+  }
+  // A solution that is checked runs, too.
+  if (is_real_driver() || shadow != kNoShadow) return wrong;
   Tally hits;
   for (const auto& counter : stats["counters"]) {
     if (counter["outcome"] != "hit") continue;
@@ -118,7 +129,8 @@ std::string miscounted(const HostRun& run, const std::map<std::string, std::stri
 
 class Shrinker {
  public:
-  Shrinker(long seed, long index) : seed_(seed), index_(index) {}
+  Shrinker(long seed, long index, std::string shadow)
+      : seed_(seed), index_(index), shadow_(std::move(shadow)) {}
 
   std::string run() {
     const std::map<std::string, std::string> whole = said(run_one(false, 1));
@@ -136,7 +148,7 @@ class Shrinker {
   HostRun run_one(bool has_shim, long order) const {
     return run_graphs(
         {"graph", std::to_string(seed_), std::to_string(index_), list(steps_), list(ops_)},
-        has_shim, order);
+        has_shim, order, shadow_);
   }
 
   // Where orders that the edges permit write the same, and with the shim something else is written, or miscounted.
@@ -146,7 +158,9 @@ class Shrinker {
     for (long order = 1; order <= 4; ++order) {
       const HostRun run = run_one(true, order);
       auto stated = said(run);
-      if (stated["graph 0"] != truth || !miscounted(run, stated).empty()) return true;
+      if (stated["graph 0"] != truth || !miscounted(run, stated, shadow_).empty()) {
+        return true;
+      }
     }
     return false;
   }
@@ -166,27 +180,34 @@ class Shrinker {
   }
 
   long seed_, index_;
+  std::string shadow_;
   std::vector<int> steps_, ops_;
 };
 
-class RandomGraphs : public testing::TestWithParam<int> {};
+class RandomGraphs : public testing::TestWithParam<int> {
+ protected:
+  void run(long graphs, const std::string& shadow);
+  // In all that has run.
+  long absorbed_ = 0;
+  long checks_ = 0;
+};
 
-TEST_P(RandomGraphs, WriteWhatTheyWriteAndAreCounted) {
-  const long graphs = number_from("CONFORMANCE_GRAPHS", is_real_driver() ? 40 : 100);
+void RandomGraphs::run(long graphs, const std::string& shadow) {
   const long first = number_from("CONFORMANCE_FIRST_SEED", 1);
-  long absorbed = 0;
   for (long done = 0; done < graphs && !HasFailure(); done += kGraphsOfAProcess) {
     const long seed = first + done / kGraphsOfAProcess * kShards + GetParam();
     const std::string count = std::to_string(std::min(kGraphsOfAProcess, graphs - done));
     SCOPED_TRACE("conform graphs " + std::to_string(seed) + " " + count);
-    const HostRun truth = run_graphs({"graphs", std::to_string(seed), count}, false, 2 * seed);
+    const HostRun truth =
+        run_graphs({"graphs", std::to_string(seed), count}, false, 2 * seed, shadow);
     ASSERT_EQ(truth.process().exit_code, 0) << truth.process().err;
-    const HostRun run = run_graphs({"graphs", std::to_string(seed), count}, true, 2 * seed + 1);
+    const HostRun run =
+        run_graphs({"graphs", std::to_string(seed), count}, true, 2 * seed + 1, shadow);
     ASSERT_EQ(run.process().exit_code, 0) << run.process().err;
     EXPECT_EQ(run.process().err, "");
     const std::map<std::string, std::string> expected = said(truth);
     const std::map<std::string, std::string> stated = said(run);
-    std::string wrong = miscounted(run, stated);
+    std::string wrong = miscounted(run, stated, shadow);
     std::string first_wrong;
     for (const auto& [name, text] : expected) {
       if (!name.starts_with("graph ") || stated.at(name) == text) continue;
@@ -196,14 +217,29 @@ TEST_P(RandomGraphs, WriteWhatTheyWriteAndAreCounted) {
     if (!wrong.empty()) {
       std::string smaller;
       for (long i = 0; smaller.empty() && i < std::min(kGraphsOfAProcess, graphs - done); ++i) {
-        if (first_wrong.empty() || std::stol(first_wrong) == i) smaller = Shrinker(seed, i).run();
+        if (first_wrong.empty() || std::stol(first_wrong) == i)
+          smaller = Shrinker(seed, i, shadow).run();
       }
       FAIL() << wrong << (smaller.empty() ? "no graph alone shows it" : smaller);
     }
-    absorbed += stats_json(run.stats_dir())["executions"]["absorbed"].get<long>();
+    const nlohmann::json stats = stats_json(run.stats_dir());
+    absorbed_ += stats["executions"]["absorbed"].get<long>();
+    for (const auto& shape : stats["shadow"]) checks_ += shape["checks"].get<long>();
   }
+}
+
+TEST_P(RandomGraphs, WriteWhatTheyWriteAndAreCounted) {
+  const long graphs = number_from("CONFORMANCE_GRAPHS", is_real_driver() ? 40 : 100);
+  run(graphs, kNoShadow);
   // A graph in five has a rewrite, by the way they are made.
-  EXPECT_GT(absorbed, graphs / 10);
+  EXPECT_GT(absorbed_, graphs / 10);
+}
+
+TEST_P(RandomGraphs, WriteWhatTheyWriteWhileSolutionsAreChecked) {
+  const long graphs = number_from("CONFORMANCE_GRAPHS", 100) / 4;
+  run(graphs, "1/2");
+  printf("%ld checks\n", checks_);
+  EXPECT_GT(checks_, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, RandomGraphs, testing::Range(0, kShards));

@@ -3,7 +3,10 @@
 
     shadow.py                                  everything; this very program runs the parts below under the shim
     shadow.py work [--graph] [--seconds N]     norms and softmax of many shapes; prints a digest of all results as JSON
+    shadow.py replay [--seconds N]             a graph of them, launched again and again on a few inputs
     shadow.py time                             what one launch costs the thread that makes it, in microseconds
+
+What checks cost vLLM: FIBSHIM_SHADOW=1/1000 tests/gpu/engine_vllm.py build, and the same with off and with 1/100.
 """
 import hashlib
 import json
@@ -19,6 +22,7 @@ from report import Report
 
 CONFIG = os.path.join(BUILD, "config", "pytorch")
 ROUNDS = 40
+REPLAYED = 8  # inputs of the graph
 SECONDS = float(os.environ.get("SHADOW_SECONDS", "20"))  # of checks at 1/1 without a fault
 
 
@@ -73,6 +77,52 @@ def work(uses_graph, seconds):
         assert bool(torch.isfinite(y.float()).all())
     torch.cuda.synchronize()
     print(json.dumps({"digest": digest.hexdigest(), "launches": launches, "replays": replays}))
+
+
+def replay(seconds):
+    import torch
+    import torch.nn.functional as F
+
+    def values(*shape):
+        return torch.zeros(*shape, device="cuda", dtype=torch.bfloat16)
+
+    inputs = [values(rows, hidden) for rows, hidden in ((1, 4096), (64, 4096), (7, 2048), (512, 4096))]
+    weights = [values(x.shape[1]) for x in inputs]
+    layer, logits = values(32, 768), values(16, 32000)
+    scale, bias = values(768), values(768)
+
+    def work():
+        # What is between is freed, and its memory is taken again within the graph.
+        results = []
+        for x, w in zip(inputs, weights):
+            y = x
+            for _ in range(4):
+                y = F.rms_norm(y, (x.shape[1],), w, 1e-6)
+            results.append(y)
+        return results + [F.layer_norm(layer, (768,), scale, bias, 1e-5), torch.softmax(logits, -1)]
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = work()
+    known, unlike, replays = {}, 0, 0
+    begun = time.monotonic()
+    while replays < 3 * REPLAYED or time.monotonic() - begun < seconds:
+        turn = replays % REPLAYED
+        generator = torch.Generator(device="cuda").manual_seed(turn)
+        for one in (*inputs, *weights, layer, logits, scale, bias):
+            one.copy_(torch.randn(one.shape, generator=generator, device="cuda"))
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream if replays % 5 < 2 else torch.cuda.default_stream()):
+            graph.replay()
+        torch.cuda.synchronize()
+        digest = hashlib.sha256(b"".join(one.view(torch.int16).cpu().numpy().tobytes() for one in results)).hexdigest()
+        unlike += known.setdefault(turn, digest) != digest
+        replays += 1
+    print(json.dumps({"digest": "".join(known[turn] for turn in sorted(known)), "unlike": unlike, "replays": replays}))
 
 
 def measure():
@@ -190,6 +240,23 @@ def main():
         outcomes = sums(counts)[3]
         holds("with quarantine it is left alone", outcomes.get("fallback_quarantined", 0) > 0)
 
+    plain, _, _ = run(["replay"], config=None)
+    for rate in ("1/1", "1/10"):
+        done, counts, said = run(["replay", "--seconds", str(SECONDS)], FIBSHIM_SHADOW=rate)
+        checks, mismatches, missed, _ = sums(counts)
+        executions = {outcome: count for outcome, count in counts["executions"].items() if count}
+        print(f"a graph at {rate}, {SECONDS:g} s: {done['replays']} replays, {checks} checks, not checked: {missed}, "
+              f"executions: {executions}")
+        holds(f"in graphs at {rate}: checks, and no mismatch", checks > 0 and mismatches == 0 and not said, said)
+        if rate == "1/1":
+            holds("in graphs at 1/1 all results are the original's, bit for bit",
+                  done["digest"] == plain["digest"] and done["unlike"] == 0, done["unlike"])
+            holds("in graphs at 1/1 every replay runs the originals", executions.get("hit", 0) == 0, executions)
+    with tempfile.TemporaryDirectory() as folder:
+        done, counts, said = run(["replay", "--seconds", str(SECONDS / 2)], config=wrong_config(folder), FIBSHIM_SHADOW="1/1")
+        holds("in graphs a wrong solution is found", sums(counts)[1] > 0 and len(said) == 1 and "rmsnorm_h4096" in said[0], said)
+        holds("and at 1/1 the host sees nothing of it", done["digest"] == plain["digest"] and done["unlike"] == 0)
+
     for rate in ("off", "1/1000000000", "1/1000", "1/100", "1/1"):
         took, _, _ = run(["time"], FIBSHIM_SHADOW=rate)
         print(f"one launch at {rate}: median {took['median_us']:.3f} us, 99 of 100 within {took['p99_us']:.2f} us")
@@ -199,6 +266,8 @@ def main():
 if __name__ == "__main__":
     if sys.argv[1:2] == ["work"]:
         work("--graph" in sys.argv, float(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 0)
+    elif sys.argv[1:2] == ["replay"]:
+        replay(float(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 0)
     elif sys.argv[1:2] == ["time"]:
         measure()
     else:

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "tests/shim/preloaded_engine.h"
 #include "tests/support/text.h"
@@ -41,13 +42,21 @@ struct Shadowed {
     return run.outcome("torch-rms-norm-bf16 rmsnorm_h128 " + name);
   }
   std::string digest() const { return run.report.value("digest", ""); }
+  long launches() const { return run.report.value("launches", -1L); }
+  // Of graphs: results unlike those of the same input before.
+  long unlike() const { return run.report.value("unlike", -1L); }
+  // Of graphs' nodes.
+  Json executions;
+  long executed(const std::string& outcome) const { return executions[outcome].get<long>(); }
 };
 
 Shadowed run_host(const std::vector<std::string>& arguments, const Environment& environment,
                   const std::string& config = pytorch_config()) {
   const PreloadedEngine engine;
-  Shadowed out{exits(0, engine.run(arguments, config, environment, "shadow_host")), {}};
-  out.shadow = engine.stats()["shadow"];
+  Shadowed out{exits(0, engine.run(arguments, config, environment, "shadow_host")), {}, {}};
+  const Json stats = engine.stats();
+  out.shadow = stats["shadow"];
+  out.executions = stats["executions"];
   return out;
 }
 
@@ -82,6 +91,31 @@ TEST(Shadow, WhatIsRightIsNotReported) {
   EXPECT_EQ(checked.sum("wrong_elements"), 0);
   EXPECT_TRUE(checked.run.messages().empty()) << checked.run.process.err;
 }
+
+// What is right, and what is as far off as it may be. SHADOW_CHECKS: how many of each (`make shadow-proof`).
+class ManyChecks : public testing::TestWithParam<const char*> {};
+
+TEST_P(ManyChecks, ReportNothing) {
+  constexpr long kOfProcess = 100000;
+  const char* const given = getenv("SHADOW_CHECKS");
+  const long all = given == nullptr ? 20000 : atol(given);
+  long checks = 0;
+  for (long done = 0; done < all && !HasFailure(); done += kOfProcess) {
+    const long launches = std::min(kOfProcess, all - done);
+    const Shadowed checked =
+        run_host({"many", std::to_string(launches), std::to_string(done / kOfProcess)},
+                 with_fault(GetParam(), {{"FIBSHIM_SHADOW", "1/1"}}));
+    EXPECT_EQ(checked.sum("checks"), launches);
+    EXPECT_EQ(checked.sum("mismatches"), 0);
+    EXPECT_EQ(checked.sum("wrong_elements"), 0);
+    EXPECT_TRUE(checked.run.messages().empty()) << checked.run.process.err;
+    checks += checked.sum("checks");
+  }
+  printf("%s: %ld checks\n", GetParam(), checks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shadow, ManyChecks, testing::Values("none", "one_ulp", "just_within"),
+                         [](const auto& one) { return std::string(one.param); });
 
 // The interval is drawn: about one in so many.
 TEST(Shadow, ChecksAboutOneOfSoManyLaunches) {
@@ -247,13 +281,129 @@ TEST(Shadow, WhatCannotBeCheckedIsCountedAndTheOriginalRuns) {
   EXPECT_EQ(failing.digest(), plain.digest());
 }
 
-// Captured launches become nodes as they are; eager ones beside them are checked.
+// Captured launches become nodes as they are; eager ones beside them are checked. Of a graph that is launched once
+// nothing is ready.
 TEST(Shadow, NothingOfItIsCaptured) {
   const Shadowed checked = run_host({"200", "4"}, with_fault("none", {{"FIBSHIM_SHADOW", "1/1"}}));
   EXPECT_EQ(checked.outcome("shadowed"), 150);
-  EXPECT_EQ(checked.sum("checks") + checked.not_checked(), 150);
+  EXPECT_EQ(checked.executed("shadowed"), 200);
+  EXPECT_EQ(checked.sum("checks") + checked.not_checked(), 200);
   EXPECT_EQ(checked.sum("mismatches"), 0);
   EXPECT_EQ(checked.outcome("hit"), 50);
+}
+
+constexpr long kNorms = 10;  // of the host's graph
+constexpr size_t kShapes = 9;
+
+TEST(ShadowInGraphs, AtOneInOneTheHostSeesTheOriginalsResultsAndEachNodeIsChecked) {
+  const Shadowed checked =
+      run_host({"replay", "100", "120"}, with_fault("two_ulps", {{"FIBSHIM_SHADOW", "1/1"}}));
+  EXPECT_EQ(checked.executed("shadowed"), kNorms * checked.launches());
+  EXPECT_EQ(checked.executed("hit"), 0);
+  EXPECT_EQ(checked.unlike(), 0);
+  EXPECT_GE(checked.sum("checks"), 110);
+  EXPECT_GT(checked.sum("mismatches"), 100);
+  long shapes = 0;
+  long launched_alone = 0;
+  for (const Json& one : checked.shadow) {
+    if (one["checks"].get<long>() > 0) ++shapes;
+    if (one["shape"] == "(graph)") launched_alone = one["not_checked"]["busy"].get<long>();
+  }
+  EXPECT_EQ(shapes, kShapes);
+  // Each launch has checks with it, at most eight, or is counted as not checked.
+  EXPECT_LE(checked.sum("checks"), 8 * (checked.launches() - launched_alone));
+  EXPECT_EQ(checked.not_checked(), launched_alone);
+  const Shadowed plain =
+      run_host({"replay", "100", "0"}, with_fault("two_ulps", {{"FIBSHIM_MODE", "observe"}}));
+  EXPECT_EQ(checked.digest(), plain.digest());
+  // The fault is one that the host would see.
+  EXPECT_NE(run_host({"replay", "100", "0"}, with_fault("two_ulps", {})).digest(), plain.digest());
+}
+
+TEST(ShadowInGraphs, AboutOneOfSoManyLaunchesRunsTheOriginals) {
+  const Shadowed checked =
+      run_host({"replay", "3000", "80"}, with_fault("none", {{"FIBSHIM_SHADOW", "1/10"}}));
+  const long sampled = checked.executed("shadowed") / kNorms;
+  EXPECT_GT(sampled, checked.launches() / 15);
+  EXPECT_LT(sampled, checked.launches() / 7);
+  EXPECT_EQ(checked.executed("shadowed") + checked.executed("hit"), kNorms * checked.launches());
+  EXPECT_GE(checked.sum("checks"), 70);
+  EXPECT_EQ(checked.sum("mismatches"), 0);
+  EXPECT_EQ(checked.unlike(), 0);
+  EXPECT_TRUE(checked.run.messages().empty()) << checked.run.process.err;
+}
+
+TEST(ShadowInGraphs, TheirMemoryIsBounded) {
+  // A quarter of it is for graphs: each norm has room there, but not eight at once.
+  const Shadowed checked = run_host(
+      {"replay", "100", "60"},
+      with_fault("two_ulps", {{"FIBSHIM_SHADOW", "1/1"}, {"FIBSHIM_SHADOW_MEMORY", "64k"}}));
+  long busy = 0;
+  for (const Json& one : checked.shadow) {
+    if (one["shape"] == "(graph)") continue;
+    EXPECT_GT(one["checks"].get<long>(), 0) << one;
+    busy += one["not_checked"]["busy"].get<long>();
+  }
+  EXPECT_EQ(checked.shadow.size(), kShapes + 1);
+  EXPECT_GT(busy, 0);
+  EXPECT_EQ(checked.unlike(), 0);
+}
+
+TEST(ShadowInGraphs, WhatTheDriverRefusesLeavesTheOriginals) {
+  const Shadowed checked = run_host(
+      {"replay", "300", "0"}, with_fault("two_ulps", {{"FIBSHIM_SHADOW", "1/1"},
+                                                      {"SIMCUDA_FAIL", "cuGraphAddMemcpyNode=1"}}));
+  EXPECT_EQ(checked.executed("shadowed"), kNorms * checked.launches());
+  EXPECT_EQ(checked.sum("checks"), 0);
+  EXPECT_EQ(checked.unlike(), 0);
+}
+
+TEST(ShadowInGraphs, AMismatchLeavesTheSolutionAloneWhereThatIsAskedFor) {
+  const Shadowed checked = run_host(
+      {"replay", "100", "-1"},
+      with_fault("nan", {{"FIBSHIM_SHADOW", "1/2"}, {"FIBSHIM_ON_MISMATCH", "quarantine"}}));
+  EXPECT_GT(checked.sum("mismatches"), 0);
+  EXPECT_GT(checked.executed("fallback_quarantined"), 0);
+  EXPECT_EQ(checked.executed("fallback_quarantined") + checked.executed("hit") +
+                checked.executed("shadowed"),
+            kNorms * checked.launches());
+  ASSERT_EQ(checked.run.messages().size(), 1u) << checked.run.process.err;
+}
+
+// `fibshim shadow` reaches graphs that were instantiated before.
+TEST(ShadowInGraphs, ARunningProcessIsToldHowManyLaunchesToCheck) {
+  const PreloadedEngine engine;
+  EngineRun run;
+  std::thread host([&] {
+    run = engine.run({"replay", "100", "100"}, pytorch_config(), with_fault("none", {}),
+                     "shadow_host");
+  });
+  Json answer;
+  for (int i = 0; i < 200 && answer["processes"].empty(); ++i) {
+    const ProcessResult told =
+        run_process({build_dir() + "/bin/fibshim", "shadow", "--json", "1/2"},
+                    {{"FIBSHIM_STATS_DIR", engine.stats_dir()}});
+    answer = Json::parse(told.out, nullptr, false);
+    if (!answer.is_object()) answer = Json::object();
+  }
+  host.join();
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+  const Json stats = engine.stats();
+  EXPECT_GT(stats["executions"]["hit"], 0);
+  EXPECT_GT(stats["executions"]["shadowed"], 0);
+  long checks = 0;
+  for (const Json& one : stats["shadow"]) checks += one["checks"].get<long>();
+  EXPECT_GE(checks, 90);
+}
+
+TEST_P(PlantedFault, IsFoundInGraphs) {
+  const Fault& fault = GetParam();
+  const Shadowed checked =
+      run_host({"replay", "1", "150"}, with_fault(fault.name, {{"FIBSHIM_SHADOW", "1/1"}}));
+  EXPECT_GE(checked.sum("checks"), 140);
+  EXPECT_EQ(checked.sum("mismatches") > 0, fault.is_found);
+  EXPECT_EQ(checked.run.messages().size(), fault.is_found ? 1u : 0u) << checked.run.process.err;
+  EXPECT_EQ(checked.unlike(), 0);
 }
 
 // `fibshim shadow` reaches a process that runs: decisions that it has made, too.

@@ -317,6 +317,39 @@ TEST_F(GraphCopies, AReplacedNodeOfACloneRunsTheReplacement) {
   end(copy);
 }
 
+// As shadow checks do: before a node, what it writes is copied, and another kernel runs on the copy.
+TEST_F(GraphCopies, NodesAreAddedToAClone) {
+  const CUgraphNode first = add_store(graph_, 15);
+  const CUgraph copy = clone(graph_);
+  const CUgraphNode found = find_in(copy, first);
+  CUdeviceptr other = make_int();
+  expect_stores(store_, to_, 7);
+  CUDA_MEMCPY3D bytes{};
+  bytes.srcMemoryType = bytes.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  bytes.srcDevice = to_;
+  bytes.dstDevice = other;
+  bytes.WidthInBytes = bytes.srcPitch = bytes.dstPitch = sizeof(int32_t);
+  bytes.Height = bytes.Depth = bytes.srcHeight = bytes.dstHeight = 1;
+  CUgraphNode copied = nullptr;
+  ASSERT_OK(cuda().cuGraphAddMemcpyNode(&copied, copy, nullptr, 0, &bytes, context_));
+  void* pointers[] = {&other};
+  CUDA_KERNEL_NODE_PARAMS_v2 params = store_node(pointers);
+  params.kern = kernel(library_, "sim_increment");
+  CUgraphNode added = nullptr;
+  ASSERT_OK(cuda().cuGraphAddKernelNode_v2(&added, copy, &copied, 1, &params));
+  ASSERT_OK(cuda().cuGraphAddDependencies_v2(copy, &added, &found, nullptr, 1));
+  const CUgraphExec exec = instantiate(copy);
+  EXPECT_EQ(15, run(exec));
+  EXPECT_EQ(8, read_int(other));
+  expect_stores(store_, to_, 20);
+  EXPECT_EQ(15, run_once(graph_));
+  EXPECT_EQ(8, read_int(other));
+  EXPECT_EQ(15, run(exec));
+  EXPECT_EQ(16, read_int(other));
+  end(exec);
+  end(copy);
+}
+
 TEST_F(GraphCopies, NodesAreDisabledAndEnabledInAnExec) {
   const CUgraphNode first = add_store(graph_, 18);
   const CUgraphNode second = add_store_after(graph_, first, 19);

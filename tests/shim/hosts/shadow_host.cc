@@ -2,9 +2,15 @@
 // number of rows, some in place. Prints a digest of all results, so that two runs can be compared bit for bit.
 //
 //   shadow_host LAUNCHES [GRAPH_EVERY] [PAUSE_AFTER]
+//   shadow_host many LAUNCHES SEED
+//   shadow_host replay REPLAYS CHECKS
 //
 // GRAPH_EVERY: of so many launches one goes through a graph, captured for it alone. After PAUSE_AFTER launches it says
 // "paused" and waits for a line.
+// many: as fast as can be, on rows anywhere among many, which change now and then.
+// replay: launches one graph of norms, in two streams by turns, on the same few inputs again and again: REPLAYS times,
+// and on until the simulated driver has compared as often as CHECKS says; -1: until the solution is left alone. A time
+// limit ends it, too. Says how many of the results were unlike those of the same input before.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <limits.h>
@@ -12,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <string>
@@ -68,38 +75,41 @@ void digest(const std::vector<T>& values) {
   }
 }
 
-}  // namespace
-
-#define FIND(name, exported) const auto name##_ = find<decltype(&::name)>(exported)
+#define FUNCTIONS(FUNCTION)                                          \
+  FUNCTION(cuInit, cuInit)                                           \
+  FUNCTION(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)       \
+  FUNCTION(cuCtxSetCurrent, cuCtxSetCurrent)                         \
+  FUNCTION(cuModuleLoad, cuModuleLoad)                               \
+  FUNCTION(cuModuleGetFunction, cuModuleGetFunction)                 \
+  FUNCTION(cuMemAlloc, cuMemAlloc_v2)                                \
+  FUNCTION(cuMemcpyHtoD, cuMemcpyHtoD_v2)                            \
+  FUNCTION(cuMemcpyDtoH, cuMemcpyDtoH_v2)                            \
+  FUNCTION(cuStreamCreate, cuStreamCreate)                           \
+  FUNCTION(cuStreamSynchronize, cuStreamSynchronize)                 \
+  FUNCTION(cuStreamBeginCapture, cuStreamBeginCapture_v2)            \
+  FUNCTION(cuStreamEndCapture, cuStreamEndCapture)                   \
+  FUNCTION(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags) \
+  FUNCTION(cuGraphLaunch, cuGraphLaunch)                             \
+  FUNCTION(cuGraphExecDestroy, cuGraphExecDestroy)                   \
+  FUNCTION(cuGraphDestroy, cuGraphDestroy)                           \
+  FUNCTION(cuLaunchKernel, cuLaunchKernel)
+#define FUNCTION(name, exported) decltype(&::name) name##_;
+FUNCTIONS(FUNCTION)
+#undef FUNCTION
 #define MUST(call) must(call, #call)
 
-int main(int argc, char** argv) {
-  const long launches = argc > 1 ? atol(argv[1]) : 100;
-  const long graph_every = argc > 2 ? atol(argv[2]) : 0;
-  const long pause_after = argc > 3 ? atol(argv[3]) : -1;
+CUfunction g_kernel;
+CUstream g_stream;
+
+void start() {
   g_library = dlopen("libcuda.so.1", RTLD_NOW);
   if (g_library == nullptr) {
     fprintf(stderr, "shadow_host: %s\n", dlerror());
-    return 1;
+    exit(1);
   }
-  FIND(cuInit, "cuInit");
-  FIND(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
-  FIND(cuCtxSetCurrent, "cuCtxSetCurrent");
-  FIND(cuModuleLoad, "cuModuleLoad");
-  FIND(cuModuleGetFunction, "cuModuleGetFunction");
-  FIND(cuMemAlloc, "cuMemAlloc_v2");
-  FIND(cuMemcpyHtoD, "cuMemcpyHtoD_v2");
-  FIND(cuMemcpyDtoH, "cuMemcpyDtoH_v2");
-  FIND(cuStreamCreate, "cuStreamCreate");
-  FIND(cuStreamSynchronize, "cuStreamSynchronize");
-  FIND(cuStreamBeginCapture, "cuStreamBeginCapture_v2");
-  FIND(cuStreamEndCapture, "cuStreamEndCapture");
-  FIND(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags");
-  FIND(cuGraphLaunch, "cuGraphLaunch");
-  FIND(cuGraphExecDestroy, "cuGraphExecDestroy");
-  FIND(cuGraphDestroy, "cuGraphDestroy");
-  FIND(cuLaunchKernel, "cuLaunchKernel");
-
+#define FUNCTION(name, exported) name##_ = find<decltype(&::name)>(#exported);
+  FUNCTIONS(FUNCTION)
+#undef FUNCTION
   char self[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self);
   const std::string program(self, length > 0 ? static_cast<size_t>(length) : 0);
@@ -107,23 +117,154 @@ int main(int argc, char** argv) {
       program.substr(0, program.rfind('/')) + "/../data/engine_kernels.fatbin";
   CUcontext context = nullptr;
   CUmodule module = nullptr;
-  CUfunction kernel = nullptr;
-  CUstream stream = nullptr;
   MUST(cuInit_(0));
   MUST(cuDevicePrimaryCtxRetain_(&context, 0));
   MUST(cuCtxSetCurrent_(context));
   MUST(cuModuleLoad_(&module, image.c_str()));
-  MUST(cuModuleGetFunction_(&kernel, module, kSymbol));
-  MUST(cuStreamCreate_(&stream, CU_STREAM_NON_BLOCKING));
+  MUST(cuModuleGetFunction_(&g_kernel, module, kSymbol));
+  MUST(cuStreamCreate_(&g_stream, CU_STREAM_NON_BLOCKING));
+}
+
+// What is normed.
+struct Norm {
+  CUdeviceptr x, weight, rstd, out;
+  unsigned rows;
+};
+
+void launch(Norm norm, CUstream stream) {
+  int hidden = kHidden;
+  float eps = 1e-5f;
+  CUdeviceptr none = 0;
+  void* params[] = {&hidden, &eps, &norm.x, &norm.weight, &none, &none, &norm.rstd, &norm.out};
+  MUST(cuLaunchKernel_(g_kernel, norm.rows, 1, 1, 32, 4, 1, 0, stream, params, nullptr));
+}
+
+CUdeviceptr allocate(size_t bytes) {
+  CUdeviceptr made = 0;
+  MUST(cuMemAlloc_(&made, bytes));
+  const std::vector<char> zeros(bytes);
+  MUST(cuMemcpyHtoD_(made, zeros.data(), bytes));
+  return made;
+}
+
+template <class Work>
+CUgraphExec capture(const Work& work) {
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  MUST(cuStreamBeginCapture_(g_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  work();
+  MUST(cuStreamEndCapture_(g_stream, &graph));
+  MUST(cuGraphInstantiateWithFlags_(&exec, graph, 0));
+  MUST(cuGraphDestroy_(graph));
+  return exec;
+}
+
+constexpr unsigned kRows[] = {1, 7, 24, 2, 21, 16, 13, 8, 24, 5};
+constexpr int kNorms = sizeof kRows / sizeof kRows[0], kInputs = 7;
+constexpr time_t kLimitS = 60;
+constexpr long kAlone = 500;
+
+int replay(long replays, long checks) {
+  const auto launch_count = find<uint64_t (*)(const char*)>("simcuda_launch_count");
+  std::vector<uint16_t> x(kHidden * kMostRows), y(x.size()), weight(kHidden);
+  std::vector<float> rstd(kMostRows);
+  const CUdeviceptr weight_at = allocate(weight.size() * 2);
+  Norm norms[kNorms];
+  for (int i = 0; i < kNorms; ++i) {
+    norms[i] = {allocate(x.size() * 2), weight_at, allocate(rstd.size() * 4), 0, kRows[i]};
+    norms[i].out = i % 4 == 2 ? norms[i].x : allocate(x.size() * 2);
+  }
+  CUstream streams[2] = {g_stream, nullptr};
+  MUST(cuStreamCreate_(&streams[1], CU_STREAM_NON_BLOCKING));
+  const CUgraphExec exec = capture([&] {
+    for (const Norm& norm : norms) launch(norm, g_stream);
+  });
+  uint64_t known[kInputs] = {};
+  long done = 0;
+  long unlike = 0;
+  const time_t begun = time(nullptr);
+  long last_ran = 0;
+  uint64_t ran = 0;
+  const auto is_over = [&] {
+    if (checks >= 0) return static_cast<long>(launch_count("fibshim_shadow_compare")) >= checks;
+    const uint64_t now = launch_count("rmsnorm_h128_bf16");
+    if (now != ran) last_ran = done;
+    ran = now;
+    return done - last_ran > kAlone;
+  };
+  for (; !is_over() || done < replays; ++done) {
+    if (done >= replays && time(nullptr) - begun > kLimitS) break;
+    g_random = 88172645463325252u + static_cast<uint64_t>(done % kInputs) * 0x9e3779b97f4a7c15u;
+    fill(&weight);
+    MUST(cuMemcpyHtoD_(weight_at, weight.data(), weight.size() * 2));
+    for (const Norm& norm : norms) {
+      fill(&x);
+      MUST(cuMemcpyHtoD_(norm.x, x.data(), x.size() * 2));
+    }
+    const CUstream stream = streams[done / 3 % 2];
+    MUST(cuGraphLaunch_(exec, stream));
+    MUST(cuStreamSynchronize_(stream));
+    g_digest = 14695981039346656037u;
+    for (const Norm& norm : norms) {
+      y.resize(norm.rows * kHidden);
+      rstd.resize(norm.rows);
+      MUST(cuMemcpyDtoH_(y.data(), norm.out, y.size() * 2));
+      MUST(cuMemcpyDtoH_(rstd.data(), norm.rstd, rstd.size() * 4));
+      digest(y);
+      digest(rstd);
+    }
+    uint64_t& before = known[done % kInputs];
+    if (before != 0 && before != g_digest) ++unlike;
+    if (before == 0) before = g_digest;
+  }
+  MUST(cuGraphExecDestroy_(exec));
+  g_digest = 14695981039346656037u;
+  for (const uint64_t one : known) g_digest = (g_digest ^ one) * 1099511628211u;
+  printf("{\"launches\": %ld, \"unlike\": %ld, \"digest\": \"%016llx\"}\n", done, unlike,
+         static_cast<unsigned long long>(g_digest));
+  return 0;
+}
+
+int launch_many(long launches, uint64_t seed) {
+  constexpr unsigned kAllRows = 512, kRowBytes = kHidden * 2, kMostOfLaunch = 8;
+  constexpr long kRefill = 2000;
+  std::vector<uint16_t> x(size_t{kHidden} * kAllRows), weight(kHidden);
+  const CUdeviceptr x_at = allocate(x.size() * 2), y_at = allocate(x.size() * 2),
+                    weight_at = allocate(weight.size() * 2), rstd_at = allocate(kAllRows * 4);
+  g_random += seed * 0x9e3779b97f4a7c15u;
+  for (long i = 0; i < launches; ++i) {
+    if (i % kRefill == 0) {
+      MUST(cuStreamSynchronize_(g_stream));
+      fill(&x);
+      fill(&weight);
+      MUST(cuMemcpyHtoD_(x_at, x.data(), x.size() * 2));
+      MUST(cuMemcpyHtoD_(weight_at, weight.data(), weight.size() * 2));
+    }
+    const auto rows = static_cast<unsigned>(1 + draw() % kMostOfLaunch);
+    const CUdeviceptr from = draw() % (kAllRows - rows) * kRowBytes;
+    const CUdeviceptr out = draw() % 64 == 0 ? x_at + from : y_at + from;
+    launch({x_at + from, weight_at, rstd_at + from / kRowBytes * 4, out, rows}, g_stream);
+  }
+  MUST(cuStreamSynchronize_(g_stream));
+  printf("{\"launches\": %ld}\n", launches);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  start();
+  if (argc > 3 && strcmp(argv[1], "replay") == 0) return replay(atol(argv[2]), atol(argv[3]));
+  if (argc > 3 && strcmp(argv[1], "many") == 0) {
+    return launch_many(atol(argv[2]), strtoull(argv[3], nullptr, 10));
+  }
+  const long launches = argc > 1 ? atol(argv[1]) : 100;
+  const long graph_every = argc > 2 ? atol(argv[2]) : 0;
+  const long pause_after = argc > 3 ? atol(argv[3]) : -1;
   std::vector<uint16_t> x(kHidden * kMostRows), y(kHidden * kMostRows), weight(kHidden);
   std::vector<float> rstd(kMostRows);
-  CUdeviceptr x_at = 0, y_at = 0, weight_at = 0, rstd_at = 0;
-  MUST(cuMemAlloc_(&x_at, x.size() * 2));
-  MUST(cuMemAlloc_(&y_at, y.size() * 2));
-  MUST(cuMemAlloc_(&weight_at, weight.size() * 2));
-  MUST(cuMemAlloc_(&rstd_at, rstd.size() * 4));
-  MUST(cuMemcpyHtoD_(y_at, y.data(), y.size() * 2));
-  MUST(cuMemcpyHtoD_(rstd_at, rstd.data(), rstd.size() * 4));
+  const CUdeviceptr x_at = allocate(x.size() * 2), y_at = allocate(y.size() * 2),
+                    weight_at = allocate(weight.size() * 2), rstd_at = allocate(rstd.size() * 4);
   for (long i = 0; i < launches; ++i) {
     if (i == pause_after) {
       printf("paused\n");
@@ -136,28 +277,16 @@ int main(int argc, char** argv) {
     MUST(cuMemcpyHtoD_(weight_at, weight.data(), weight.size() * 2));
     const auto rows = static_cast<unsigned>(1 + draw() % kMostRows);
     const bool is_in_place = draw() % 4 == 0;
-    int hidden = kHidden;
-    float eps = 1e-5f;
-    CUdeviceptr none = 0;
-    CUdeviceptr out = is_in_place ? x_at : y_at;
-    void* params[] = {&hidden, &eps, &x_at, &weight_at, &none, &none, &rstd_at, &out};
-    const auto launch = [&] {
-      MUST(cuLaunchKernel_(kernel, rows, 1, 1, 32, 4, 1, 0, stream, params, nullptr));
-    };
+    const CUdeviceptr out = is_in_place ? x_at : y_at;
+    const Norm norm = {x_at, weight_at, rstd_at, out, rows};
     if (graph_every > 0 && i % graph_every == 0) {
-      CUgraph graph = nullptr;
-      CUgraphExec exec = nullptr;
-      MUST(cuStreamBeginCapture_(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-      launch();
-      MUST(cuStreamEndCapture_(stream, &graph));
-      MUST(cuGraphInstantiateWithFlags_(&exec, graph, 0));
-      MUST(cuGraphLaunch_(exec, stream));
-      MUST(cuStreamSynchronize_(stream));
+      const CUgraphExec exec = capture([&] { launch(norm, g_stream); });
+      MUST(cuGraphLaunch_(exec, g_stream));
+      MUST(cuStreamSynchronize_(g_stream));
       MUST(cuGraphExecDestroy_(exec));
-      MUST(cuGraphDestroy_(graph));
     } else {
-      launch();
-      MUST(cuStreamSynchronize_(stream));
+      launch(norm, g_stream);
+      MUST(cuStreamSynchronize_(g_stream));
     }
     MUST(cuMemcpyDtoH_(y.data(), out, y.size() * 2));
     MUST(cuMemcpyDtoH_(rstd.data(), rstd_at, rstd.size() * 4));

@@ -1,0 +1,229 @@
+#include "shim/graphs/shadow_exec.h"
+
+#include "shim/base/read_section.h"
+#include "shim/driver/context_scope.h"
+#include "shim/graphs/exec_state.h"
+#include "shim/graphs/make_variant.h"
+#include "shim/launch/eager_plan.h"
+#include "shim/launch/shadow_launch.h"
+#include "shim/launch/shadow_rules.h"
+#include "shim/registry/decisions.h"
+#include "shim/registry/generation.h"
+
+namespace fibshim {
+namespace {
+
+constexpr uint32_t kChecksOfSample = 8;
+constexpr uint32_t kMoreLooks = 50;  // soon after each other, once a launch had none
+constexpr uint32_t kIdleLooks =
+    100;  // after which a sample that no launch has taken gives its room to others
+
+bool is_replaced(CounterIndex counter) {
+  const Outcome outcome = outcome_of_counter(counter);
+  return outcome == Outcome::hit || outcome == Outcome::absorbed;
+}
+
+// Whether it was launched since the last look, but for the first one.
+bool has_moved(Exec* exec) {
+  const uint32_t before = exec->seen_sample;
+  exec->seen_sample = exec->sample_in.load(std::memory_order_relaxed);
+  return exec->lacks_shadow.load(std::memory_order_relaxed) ||
+         (before != 0 && exec->seen_sample != before);
+}
+
+enum class Added : uint8_t { check, nothing, failed };
+
+// A sample that is being made.
+class Sample {
+ public:
+  Sample(Exec* exec, const Variant& running)
+      : exec_(*exec), running_(running), originals_(originals_of(*exec)) {}
+  ~Sample() { end_variant(variant_); }
+  Sample(const Sample&) = delete;
+  Sample& operator=(const Sample&) = delete;
+
+  // Null: it has no check, or the driver refuses.
+  Variant* make() {
+    const size_t count = exec_.nodes.count();
+    variant_ = make_variant(count);
+    if (variant_ == nullptr) return nullptr;
+    variant_->is_sample = true;
+    if (!copy_originals(originals_, variant_, &kernels_)) return nullptr;
+    uint32_t tried = 0;
+    for (size_t i = 0; i < count && tried < kChecksOfSample; ++i) {
+      const size_t index = exec_.next_checked % count;
+      exec_.next_checked = static_cast<uint32_t>(index + 1);
+      if (!may_be_checked(index)) continue;
+      ++tried;
+      if (add_check(index) == Added::failed) return nullptr;
+    }
+    if (variant_->checks.count() == 0 || !instantiate_variant(originals_, variant_)) return nullptr;
+    upload_variant(*variant_);
+    Variant* const made = variant_;
+    variant_ = nullptr;
+    return made;
+  }
+
+ private:
+  // Not in child graphs, and not what a rewrite has made of several.
+  bool may_be_checked(size_t index) const {
+    const VariantNode& node = running_.nodes[index];
+    return node.solution != 0 && node.shape.runs_in == 0 && kernels_[index].is_certain &&
+           !exec_.nodes[index].is_disabled;
+  }
+
+  Added add_check(size_t index) {
+    KernelNode& known = exec_.nodes[index];
+    NodeParams params;
+    NodePlan plan;
+    LaunchRequest request;
+    if (!read_kernel(known.kept, &params) ||
+        plan_node(params, attributes_of(known.kept, &known.facts).cluster, &request, &plan) !=
+            LaunchAction::redirect ||
+        !is_sampled(plan)) {
+      return Added::nothing;
+    }
+    CUgraph const graph = variant_->graph;
+    CUgraphNode const node = kernels_[index].node;
+    Block<CUgraphNode> before;
+    Block<CUgraphNode> after;
+    if (!make_edges_full(graph, node) || !make_later_edges_full(graph, node) ||
+        !list_before(node, &before) || !list_after(node, &after)) {
+      return Added::failed;
+    }
+    ShadowNodes nodes = {graph, before.begin(), before.count(), 0, 0, {}};
+    ShadowLaunch shadow(request, plan.launch, &nodes);
+    if (nodes.number != 0) {
+      uint32_t* const added = variant_->checks.append();
+      if (added == nullptr) {
+        end_check_in_graph(nodes.number, false);
+        return Added::failed;
+      }
+      *added = nodes.number;
+    }
+    if (shadow.plan() == nullptr) return nodes.number == 0 ? Added::nothing : Added::failed;
+    CUgraphNode const solution = add_solution(params, *shadow.plan(), nodes);
+    if (solution == nullptr || !add_edge(solution, node)) return Added::failed;
+    CUgraphNode const comparison = shadow.compare_in_graph(node);
+    if (comparison == nullptr) return Added::failed;
+    for (const CUgraphNode later : after) {
+      if (!add_edge(comparison, later)) return Added::failed;
+    }
+    return Added::check;
+  }
+
+  static bool is_sampled(const NodePlan& plan) {
+    return shadow_interval(*plan.launch.decision->snapshot, solution_of(plan)) != 0;
+  }
+
+  // Null: the driver refuses.
+  CUgraphNode add_solution(const NodeParams& original, const LaunchPlan& launch,
+                           const ShadowNodes& nodes) const {
+    const auto add = FIBSHIM_REAL(cuGraphAddKernelNode_v2);
+    const NodeParams params = params_of(original, launch);
+    CUgraphNode node = nullptr;
+    if (add == nullptr ||
+        add(&node, variant_->graph, nodes.copies, nodes.copy_count, &params) != CUDA_SUCCESS) {
+      return nullptr;
+    }
+    const uint32_t cluster[3] = {launch.geometry[kClusterX], launch.geometry[kClusterY],
+                                 launch.geometry[kClusterZ]};
+    return !has_cluster(launch) || set_cluster(node, cluster) ? node : nullptr;
+  }
+
+  bool add_edge(CUgraphNode before, CUgraphNode node) const {
+    const auto add = FIBSHIM_REAL(cuGraphAddDependencies_v2);
+    return add != nullptr && add(variant_->graph, &before, &node, nullptr, 1) == CUDA_SUCCESS;
+  }
+
+  Exec& exec_;
+  const Variant& running_;
+  const Originals originals_;
+  Variant* variant_ = nullptr;
+  Block<CopiedKernel> kernels_;
+};
+
+// Holding its lock, within a read section. True: it was launched meanwhile, and had none.
+bool prepare(Exec* exec) {
+  const Generation* const generation = current_generation();
+  // A launch may be taking over another one: what it ran until now is ended by this thread alone.
+  Variant* const running = exec->running.load(std::memory_order_acquire);
+  if (exec->originals == nullptr || exec->is_fixed || generation == nullptr ||
+      running->generation != generation->number) {
+    return false;
+  }
+  if (exec->rules != shadow_rules_number()) {
+    exec->rules = shadow_rules_number();
+    find_sample_interval(running);
+    follow_interval(exec);
+  }
+  if (sample_interval_of(*running) == 0) {
+    drop_shadow(exec);
+    return false;
+  }
+  const bool is_idle = !has_moved(exec);
+  exec->idle_looks = is_idle ? exec->idle_looks + 1 : 0;
+  if (exec->idle_looks > kIdleLooks) drop_shadow(exec);
+  if (is_idle || exec->shadow.load(std::memory_order_relaxed) != nullptr) return false;
+  exec->lacks_shadow.store(false, std::memory_order_relaxed);
+  const ContextScope scope(exec->context);
+  if (!scope.is_current()) return false;
+  const RelaxedCapture relaxed;
+  Variant* const made = Sample(exec, *running).make();
+  exec->shadow.store(made, std::memory_order_release);
+  return true;
+}
+
+}  // namespace
+
+Variant* take_sample(Exec* exec) {
+  Variant* const running = exec->running.load(std::memory_order_relaxed);
+  if (skip_sample(exec, kIsSampled)) return running;
+  const uint32_t interval = sample_interval_of(*running);
+  if (interval == 0) return running;
+  exec->sample_in.store(draw_sample(interval), std::memory_order_relaxed);
+  Variant* const shadow = exec->shadow.exchange(nullptr, std::memory_order_acq_rel);
+  exec->lacks_shadow.store(true, std::memory_order_relaxed);
+  return shadow != nullptr ? shadow : unchecked_variant(exec);
+}
+
+Variant* unchecked_variant(Exec* exec) {
+  if (!exec->is_in_place) return &exec->plain;
+  Variant* const running = exec->running.load(std::memory_order_relaxed);
+  for (const Run& run : running->runs) {
+    if (run.number == 0 || !is_replaced(run.counter)) continue;
+    count_unchecked_graph(series_of_counter(run.counter));
+    break;
+  }
+  return running;
+}
+
+void count_sample(Exec* exec, Variant* sample) {
+  const Variant& running = *exec->running.load(std::memory_order_relaxed);
+  uint32_t series = 0;
+  for (const Run& run : running.runs) {
+    if (run.number == 0) continue;
+    const bool would_be_hit = is_replaced(run.counter);
+    const CounterIndex counter =
+        would_be_hit ? counter_of(series_of_counter(run.counter), Outcome::shadowed) : run.counter;
+    if (would_be_hit && series == 0) series = series_of_counter(run.counter);
+    count_many(counter_of_kind(counter, CountKind::node_run), run.number);
+  }
+  sample->was_launched = true;
+  if (sample == &exec->plain && series != 0) count_unchecked_graph(series);
+}
+
+bool prepare_shadows() {
+  if (!wants_shadow() || !has_shadow()) return false;
+  static uint32_t looks_left;
+  if (looks_left != 0) --looks_left;
+  PinnedExecs execs;
+  for (size_t i = 0; i < execs.count(); ++i) {
+    MutexGuard guard(execs[i]->lock);
+    const ReadSection section;
+    if (prepare(execs[i])) looks_left = kMoreLooks;
+  }
+  return looks_left != 0;
+}
+
+}  // namespace fibshim

@@ -1,0 +1,41 @@
+// Shadow checks in executable graphs (FIBSHIM_SHADOW). Of a host's exec with replaced nodes one of so many launches runs
+// the originals: a sample, an exec of another copy of the host's graph in which, beside a few of the nodes that are
+// replaced otherwise, the solution runs on copies of what the node writes and a kernel compares both. Where none is
+// there the host's own exec runs, and the launch is counted as not checked.
+//
+// A sample is made in the background, beside other nodes each time, launched once, and ended. Whatever the host changes
+// in its exec ends the one that is there. The launching thread owns the sample that it has taken.
+#pragma once
+
+#include "shim/graphs/exec_table.h"
+
+namespace fibshim {
+
+// Counts a launch towards the next that is checked. False: there is more to see to.
+inline bool skip_sample(Exec* exec, uint32_t asks) {
+  const uint32_t left = exec->sample_in.load(std::memory_order_relaxed);
+  if (asks != kIsSampled || left <= 1) return false;
+  exec->sample_in.store(left - 1, std::memory_order_relaxed);
+  return true;
+}
+
+// What this launch of an exec that is sampled runs. The launching thread.
+Variant* take_sample(Exec* exec);
+
+// What a launch runs that was to be checked and cannot be: the originals, or what runs anyway where the host's exec does not
+// hold them; then the launch is counted as one that is not checked.
+Variant* unchecked_variant(Exec* exec);
+
+// It was launched.
+void count_sample(Exec* exec, Variant* sample);
+
+// Whether an exec that was launched may be launched again.
+inline bool is_kept(const Exec& exec, const Variant* variant) {
+  return variant == &exec.plain || variant == exec.idle ||
+         variant == exec.running.load(std::memory_order_relaxed);
+}
+
+// For the watcher: makes samples for execs that are being launched. True: there may be more to do soon.
+bool prepare_shadows();
+
+}  // namespace fibshim
