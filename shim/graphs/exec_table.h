@@ -68,7 +68,7 @@ struct Exec {
   std::atomic<Variant*> running;  // what a launch runs; the host's calls alone write it
   std::atomic<Variant*> ready;    // what the next launch is to run; null: that
   Variant* idle;  // the host's exec, which holds replacements and does not run; else null
-  std::atomic<uint32_t> asks;     // set behind what it says is there
+  std::atomic<uint32_t> asks;  // set behind what it says is there
   std::atomic<Variant*>
       shadow;  // what the next launch that is checked is to run; null: the host's exec
   std::atomic<uint32_t> sample_in;  // the launch that is checked next: 1 for the next one

@@ -9,7 +9,7 @@ struct Survey {
   Block<KernelNode> nodes;
   Block<HostNode> host_nodes;
   Block<CounterIndex> counters;  // of each node, if it can be replaced
-  Block<uint32_t> solutions;     // of those that are replaced in place (VariantNode); empty: none is
+  Block<uint32_t> solutions;  // of those that are replaced in place (VariantNode); empty: none is
   Block<uintptr_t> owners;
   bool has_redirects = false;
   bool has_members = false;    // kernels of rewrites
