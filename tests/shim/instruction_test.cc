@@ -5,6 +5,7 @@
 // The ceilings are what was measured when they were last set, with at most a twentieth more for compilers
 // that differ, and never above the aim. Who makes the path shorter lowers them.
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <map>
 #include <string>
@@ -93,6 +94,32 @@ TEST(GraphLaunch, AddsNoMoreInstructionsThanItsCeiling) {
   EXPECT_LE(added, kMostInstructions);
   EXPECT_GT(added, 0);
   printf("%-16s adds %g instructions (at most %g)\n", "graph", added, kMostInstructions);
+}
+
+// The same of graphs.
+TEST(LaunchPath, AddsOneCounterWhereSomeGraphLaunchesAreChecked) {
+  const auto count = [](const char* rate, long launches) {
+    const PreloadedEngine engine;
+    auto environment = engine.environment(pytorch_config());
+    environment["SIMCUDA_FAST"] = "1";
+    environment["FIBSHIM_SHADOW"] = rate;
+    const ProcessResult result =
+        run_process({"valgrind", "--tool=callgrind", "--toggle-collect=fibshim::launch_exec(*",
+                     "--callgrind-out-file=/dev/null", build_dir() + "/tests/hosts/shadow_host",
+                     "replay", std::to_string(launches), "0"},
+                    environment);
+    const std::string before = "Collected : ";
+    const size_t at = result.err.find(before);
+    EXPECT_NE(at, std::string::npos) << result.err;
+    return at == std::string::npos ? 0 : atof(result.err.c_str() + at + before.size());
+  };
+  const auto per_launch = [&](const char* rate) {
+    return (count(rate, 300) - count(rate, 100)) / 200;
+  };
+  const double added = per_launch("1/1000000000") - per_launch("off");
+  EXPECT_GT(added, 0);
+  EXPECT_LE(added, 10);
+  printf("a graph's launch adds %g instructions\n", added);
 }
 
 }  // namespace
