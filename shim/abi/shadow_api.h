@@ -18,7 +18,7 @@ struct CUctx_st;
 
 namespace fibshim {
 
-inline constexpr uint32_t kShadowApiVersion = 1;
+inline constexpr uint32_t kShadowApiVersion = 2;
 inline constexpr uint32_t kMaxShadowBlocks = 8;   // pieces of memory that one launch writes
 inline constexpr uint32_t kMaxShadowOutputs = 8;  // tensors in them that are compared
 inline constexpr uint32_t kMaxShadowAxes = 4;
@@ -57,7 +57,7 @@ struct ShadowCheck {
   ShadowOutput outputs[kMaxShadowOutputs];
   // The caller's, handed to record_result.
   uint32_t entry;
-  uint32_t quarantines;  // a mismatch does
+  MismatchAction action;  // what a mismatch does
   double matched_ratio;
   // Left by begin() for compare().
   void* pool;
@@ -66,7 +66,7 @@ struct ShadowCheck {
 
 struct ShadowResult {
   uint32_t entry;
-  uint32_t quarantines;
+  MismatchAction action;
   double matched_ratio;
   uint32_t output_count;
   ElementKind elements[kMaxShadowOutputs];

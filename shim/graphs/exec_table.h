@@ -52,7 +52,8 @@ struct Exec {
       has_set_nodes;  // by the host, after it was instantiated: what was known of them may not hold
   bool
       is_fixed;  // its kernels may have died: nothing is made of it, unless the host itself changes it
-  uint64_t tried;  // generation for which a variant was made, or failed to be
+  uint64_t tried;              // generation for which a variant was made, or failed to be
+  uint32_t tried_quarantines;  // how many there were by then
 
   std::atomic<Variant*> running;  // what a launch runs; the host's calls alone write it
   std::atomic<Variant*> ready;    // what the next launch is to run; null: that

@@ -4,6 +4,7 @@
 #include "shim/driver/context_scope.h"
 #include "shim/graphs/exec_state.h"
 #include "shim/graphs/make_variant.h"
+#include "shim/launch/served_solutions.h"
 #include "shim/registry/generation.h"
 
 namespace fibshim {
@@ -24,8 +25,23 @@ void upload(CUgraphExec exec) {
   (void)destroy(stream);
 }
 
-bool is_due(const Exec& exec, uint64_t generation) {
-  return exec.originals != nullptr && !exec.is_fixed && exec.tried != generation;
+// Holding its lock: whether its next launch runs a solution that is left alone by now.
+bool runs_quarantined(const Exec& exec) {
+  const Variant* variant = exec.ready.load(std::memory_order_acquire);
+  if (variant == nullptr) variant = exec.running.load(std::memory_order_acquire);
+  for (const Run& run : variant->runs) {
+    if (run.number != 0 && outcome_of_counter(run.counter) == Outcome::hit &&
+        is_series_quarantined(series_of_counter(run.counter))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool is_due(const Exec& exec, uint64_t generation, uint32_t quarantines) {
+  return exec.originals != nullptr && !exec.is_fixed &&
+         (exec.tried != generation ||
+          (exec.tried_quarantines != quarantines && runs_quarantined(exec)));
 }
 
 // Holding its lock. False: it keeps what it runs.
@@ -60,8 +76,10 @@ MovedGraphs prepare_graphs() {
     MutexGuard guard(exec->lock);
     const ReadSection section;
     const Generation* const generation = current_generation();
-    if (generation == nullptr || !is_due(*exec, generation->number)) continue;
+    const uint32_t quarantines = quarantine_count();
+    if (generation == nullptr || !is_due(*exec, generation->number, quarantines)) continue;
     exec->tried = generation->number;
+    exec->tried_quarantines = quarantines;
     ++(prepare(exec) ? out.moved : out.kept);
   }
   return out;

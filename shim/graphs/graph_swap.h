@@ -11,7 +11,8 @@ struct MovedGraphs {
   uint32_t kept;   // could not be made ready: they run what they ran
 };
 
-// Makes ready what is of another generation than the one in force, and was not tried for it.
+// Makes ready what is of another generation than the one in force, and was not tried for it; and what runs a solution that is
+// left alone by now.
 MovedGraphs prepare_graphs();
 
 }  // namespace fibshim

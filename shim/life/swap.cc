@@ -11,8 +11,10 @@
 #include "shim/base/settings_in_force.h"
 #include "shim/counters/counters.h"
 #include "shim/graphs/exec_table.h"
+#include "shim/launch/served_solutions.h"
 #include "shim/launch/shadow_launch.h"
 #include "shim/launch/shadow_rules.h"
+#include "shim/life/job_quarantine.h"
 #include "shim/life/libraries.h"
 #include "shim/life/move.h"
 #include "shim/life/requests.h"
@@ -135,6 +137,12 @@ bool do_due_work(uint32_t* ask, bool* has_more) {
     watch_graphs();
   }
   const bool has_checks = watch_shadow();
+  follow_job_quarantines();
+  static uint32_t quarantines = 0;
+  if (quarantines != quarantine_count()) {
+    quarantines = quarantine_count();
+    watch_graphs();
+  }
   end_buried_variants();
   while (Generation* ended = take_ended_generation(has_more)) end_generation(ended);
   *has_more = *has_more || has_checks;

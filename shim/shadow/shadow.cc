@@ -268,7 +268,7 @@ void compare(ShadowCheck* check) {
     Slot& slot = pool.slots[check->slot];
     slot.is_abandoned = check->output_count == 0;
     slot.result.entry = check->entry;
-    slot.result.quarantines = check->quarantines;
+    slot.result.action = check->action;
     slot.result.matched_ratio = check->matched_ratio;
     slot.result.output_count = check->output_count;
     for (uint32_t i = 0; i < check->output_count; ++i) {

@@ -2,12 +2,18 @@
 // number of rows, some in place. Prints a digest of all results, so that two runs can be compared bit for bit.
 //
 //   shadow_host LAUNCHES [GRAPH_EVERY] [PAUSE_AFTER]
+//   shadow_host serve
 //
 // GRAPH_EVERY: of so many launches one goes through a graph, captured for it alone. After PAUSE_AFTER launches it says
 // "paused" and waits for a line.
+//
+// serve: a request each millisecond, every second one a replay of one graph for each number of rows, until stdin ends. It says
+// "serving" after the first ones, and at the end how many requests there were and how many had a result that is wrong.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <limits.h>
+#include <math.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,11 +76,45 @@ void digest(const std::vector<T>& values) {
 
 }  // namespace
 
+namespace {
+
+double number_of(uint16_t bits) {
+  const uint32_t wide = uint32_t{bits} << 16;
+  float value;
+  memcpy(&value, &wide, sizeof value);
+  return value;
+}
+
+// By the rule of the judge.
+bool is_right(const std::vector<uint16_t>& x, const std::vector<uint16_t>& weight, unsigned rows,
+              float eps, const std::vector<uint16_t>& y) {
+  for (unsigned row = 0; row < rows; ++row) {
+    double sum = 0;
+    for (int i = 0; i < kHidden; ++i) sum += pow(number_of(x[row * kHidden + i]), 2);
+    const double factor = 1 / sqrt(sum / kHidden + eps);
+    for (int i = 0; i < kHidden; ++i) {
+      const double expected = number_of(x[row * kHidden + i]) * factor * number_of(weight[i]);
+      const double difference = fabs(number_of(y[row * kHidden + i]) - expected);
+      if (!(difference <= 2e-2 || difference <= 2e-2 * fabs(expected))) return false;
+    }
+  }
+  return true;
+}
+
+bool has_stdin_ended() {
+  pollfd in = {0, POLLIN, 0};
+  char byte;
+  return poll(&in, 1, 0) > 0 && read(0, &byte, 1) == 0;
+}
+
+}  // namespace
+
 #define FIND(name, exported) const auto name##_ = find<decltype(&::name)>(exported)
 #define MUST(call) must(call, #call)
 
 int main(int argc, char** argv) {
-  const long launches = argc > 1 ? atol(argv[1]) : 100;
+  const bool serves = argc > 1 && strcmp(argv[1], "serve") == 0;
+  const long launches = serves ? LONG_MAX : argc > 1 ? atol(argv[1]) : 100;
   const long graph_every = argc > 2 ? atol(argv[2]) : 0;
   const long pause_after = argc > 3 ? atol(argv[3]) : -1;
   g_library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -124,7 +164,9 @@ int main(int argc, char** argv) {
   MUST(cuMemAlloc_(&rstd_at, rstd.size() * 4));
   MUST(cuMemcpyHtoD_(y_at, y.data(), y.size() * 2));
   MUST(cuMemcpyHtoD_(rstd_at, rstd.data(), rstd.size() * 4));
-  for (long i = 0; i < launches; ++i) {
+  CUgraphExec served[kMostRows + 1] = {};
+  long requests = 0, wrong = 0;
+  for (long i = 0; i < launches && !(serves && has_stdin_ended()); ++i) {
     if (i == pause_after) {
       printf("paused\n");
       fflush(stdout);
@@ -135,7 +177,7 @@ int main(int argc, char** argv) {
     MUST(cuMemcpyHtoD_(x_at, x.data(), x.size() * 2));
     MUST(cuMemcpyHtoD_(weight_at, weight.data(), weight.size() * 2));
     const auto rows = static_cast<unsigned>(1 + draw() % kMostRows);
-    const bool is_in_place = draw() % 4 == 0;
+    const bool is_in_place = draw() % 4 == 0 && !serves;
     int hidden = kHidden;
     float eps = 1e-5f;
     CUdeviceptr none = 0;
@@ -144,7 +186,19 @@ int main(int argc, char** argv) {
     const auto launch = [&] {
       MUST(cuLaunchKernel_(kernel, rows, 1, 1, 32, 4, 1, 0, stream, params, nullptr));
     };
-    if (graph_every > 0 && i % graph_every == 0) {
+    if (serves && i % 2 != 0) {
+      CUgraphExec& exec = served[rows];
+      if (exec == nullptr) {
+        CUgraph graph = nullptr;
+        MUST(cuStreamBeginCapture_(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        launch();
+        MUST(cuStreamEndCapture_(stream, &graph));
+        MUST(cuGraphInstantiateWithFlags_(&exec, graph, 0));
+        MUST(cuGraphDestroy_(graph));
+      }
+      MUST(cuGraphLaunch_(exec, stream));
+      MUST(cuStreamSynchronize_(stream));
+    } else if (graph_every > 0 && i % graph_every == 0) {
       CUgraph graph = nullptr;
       CUgraphExec exec = nullptr;
       MUST(cuStreamBeginCapture_(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -163,6 +217,18 @@ int main(int argc, char** argv) {
     MUST(cuMemcpyDtoH_(rstd.data(), rstd_at, rstd.size() * 4));
     digest(y);
     digest(rstd);
+    if (!serves) continue;
+    ++requests;
+    wrong += is_right(x, weight, rows, eps, y) ? 0 : 1;
+    if (i == 200) {
+      printf("serving\n");
+      fflush(stdout);
+    }
+    usleep(1000);
+  }
+  if (serves) {
+    printf("{\"requests\": %ld, \"wrong\": %ld}\n", requests, wrong);
+    return 0;
   }
   printf("{\"launches\": %ld, \"digest\": \"%016llx\"}\n", launches,
          static_cast<unsigned long long>(g_digest));
