@@ -20,7 +20,8 @@ class Serving : public testing::Test {
   Serving() {
     for (const char* name : {"old", "new", "bad"}) {
       fs::copy(build_path("config/pytorch"), folder_ / name, fs::copy_options::recursive);
-      const fs::path path = folder_ / name / "solutions/fibshim/rmsnorm/fibshim_rmsnorm_h128.json";
+      const std::string path =
+          folder_ / (std::string(name) + "/solutions/fibshim/rmsnorm/fibshim_rmsnorm_h128.json");
       std::string text = read_text(path);
       const std::string block = "\"block\": [256, 1, 1]";
       const size_t at = text.find(block);
@@ -69,7 +70,8 @@ class Serving : public testing::Test {
   long count(const LiveProgram* engine, const std::string& outcome, Of of = Of::launches,
              const std::string& solution = "") const {
     long sum = 0;
-    for (const auto& process : stats_json()["processes"]) {
+    const nlohmann::json stats = stats_json();
+    for (const auto& process : stats["processes"]) {
       if (process["pid"] != engine->pid()) continue;
       for (const auto& one : process["counters"]) {
         if (one["outcome"] != outcome) continue;
@@ -89,7 +91,8 @@ class Serving : public testing::Test {
     return false;
   }
   std::string folder_of(const LiveProgram* engine) const {
-    for (const auto& process : stats_json()["processes"]) {
+    const nlohmann::json stats = stats_json();
+    for (const auto& process : stats["processes"]) {
       if (process["pid"] == engine->pid()) return process["folder"]["path"];
     }
     return "";
@@ -159,9 +162,10 @@ TEST_F(Serving, ARolloutIsStoppedByAPlantedFaultAmongEightProcesses) {
     EXPECT_EQ(fs::path(folder_of(engine.get())).filename(), "old");
     const bool was_moved =
         result.out.find("pid " + std::to_string(engine->pid()) + ": moved") != std::string::npos;
+    const pid_t pid = engine->pid();
     const Users users = end(engine.get());
-    printf("%-9d %-7s %9ld %14ld %7.2f%%\n", engine->pid(), was_moved ? "bad" : "old",
-           users.requests, users.wrong,
+    printf("%-9d %-7s %9ld %14ld %7.2f%%\n", pid, was_moved ? "bad" : "old", users.requests,
+           users.wrong,
            100.0 * static_cast<double>(users.wrong) / static_cast<double>(users.requests));
     if (!was_moved) EXPECT_EQ(users.wrong, 0);
     touched += was_moved ? 1 : 0;
@@ -176,7 +180,7 @@ TEST_F(Serving, OneProcessTakesAShareOfItsLaunchesFirst) {
   const std::string moved =
       "pid " + std::to_string(engine->pid()) + ": moved for 30 % of its launches\n";
   ASSERT_TRUE(work.read_until(moved)) << work.text();
-  EXPECT_EQ(folder_of(engine), (folder_ / "new@30%:") + (folder_ / "old").string());
+  EXPECT_EQ(folder_of(engine), (folder_ / "new@30%:") + (folder_ / "old"));
   EXPECT_EQ(work.wait(), 0) << work.text();
   EXPECT_EQ(folder_of(engine), folder_ / "new");
   const nlohmann::json json = parse_json(work.text().substr(work.text().find("\n{") + 1));
@@ -211,7 +215,7 @@ TEST_F(Serving, RanksOfAJobShareTheSameLaunches) {
   EXPECT_EQ(work.wait(), 0) << work.text();
   EXPECT_CONTAINS(work.text(), "job train: moved for 40 % of its launches\n");
   for (LiveProgram* const rank : {one, two}) {
-    EXPECT_EQ(folder_of(rank), (folder_ / "new@40%:") + (folder_ / "old").string());
+    EXPECT_EQ(folder_of(rank), (folder_ / "new@40%:") + (folder_ / "old"));
   }
   const ProgramResult diff = run_fibshim({"stats", "--diff", "--dir=" + stats()}, {});
   EXPECT_EQ(diff.exit_code, 0) << diff.out << diff.err;
@@ -227,7 +231,7 @@ TEST_F(Serving, WholeProcessesMoveWhereThatIsAskedForOrLaunchesCannotBeShared) {
       exits(0, run_program(rollout({folder_ / "new", "--dry-run", "--force", "--whole"}))).out,
       "10 %: " + pid + "\n");
   // Another definition of the same name.
-  const fs::path definition = folder_ / "new/definitions/rmsnorm/rmsnorm_h128.json";
+  const std::string definition = folder_ / "new/definitions/rmsnorm/rmsnorm_h128.json";
   std::string text = read_text(definition);
   const size_t at = text.find("\"batch_size\"");
   ASSERT_NE(at, std::string::npos);
