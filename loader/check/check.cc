@@ -131,8 +131,8 @@ class FolderCheck {
       model_.folders.push_back(std::move(*listing));
     }
     if (model_.folders.size() != given.size()) return false;
-    while (shared_count_ < given.size() && model_.folders[shared_count_].share != 0)
-      ++shared_count_;
+    shared_count_ = static_cast<size_t>(
+        std::ranges::find(model_.folders, 0u, &FolderListing::share) - model_.folders.begin());
     for (size_t i = 0; i < given.size(); ++i) {
       if (model_.folders[i].share == (i < shared_count_ ? model_.folders[0].share : 0)) continue;
       diagnostics_.add(Rule::folder, {list, 0, 0},
@@ -319,11 +319,10 @@ class FolderCheck {
     }
     if (first.axes == definition.axes && first.arguments == definition.arguments) return;
     if (model_.folders[first.folder].share != at_->listing.share) {
-      diagnostics_.add(Rule::duplicate_definition, definition.name.mark,
-                       "definition " + quoted(definition.name.name) + " is another one in " +
-                           *first.name.mark.file + ":" + std::to_string(first.name.mark.line) +
-                           ": folders that share launches need the same definitions");
-      return;
+      return report_duplicate(Rule::duplicate_definition, definition.name,
+                              "folders that share launches need the same definitions: another " +
+                                  quoted(definition.name.name),
+                              first.name.mark);
     }
     const auto key = std::pair(at_->index, definition.name.name);
     if (const auto other = shadows_.definitions.find(key); other != shadows_.definitions.end()) {
@@ -465,17 +464,13 @@ class FolderCheck {
 
   void check_all_choices() {
     std::unordered_map<std::string, std::vector<const SolutionSpec*>> by_definition;
+    std::unordered_map<std::string, size_t> counts;  // with a share and without together
     for (const SolutionSpec& solution : model_.solutions) {
       by_definition[solution.definition.name + share_text(solution.share)].push_back(&solution);
-    }
-    std::unordered_map<std::string, size_t> counts;
-    for (const SolutionSpec& solution : model_.solutions) {
-      // Of the folders with a share and of the others together.
       if (++counts[solution.definition.name] != kMaxChoices + 1 || shared_count_ == 0) continue;
       diagnostics_.add(Rule::limit, solution.definition.mark,
-                       "definition " + quoted(solution.definition.name) + " has more than " +
-                           std::to_string(kMaxChoices) +
-                           " solutions in folders that share its launches");
+                       "more than " + std::to_string(kMaxChoices) +
+                           " solutions in folders that share the launches of a definition");
     }
     for (const auto& [name, solutions] : by_definition) {
       if (solutions.size() > 1)
