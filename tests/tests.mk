@@ -18,7 +18,7 @@ TEST_OBJ   = $(1:%.cc=$(BUILD)/obj/%.o)
 # The tests of the tools run the CLI, which looks for the libraries beside it, on images made here.
 # A sanitized build gets the plain libraries, and the same program runs its command: see `asan`.
 TOOLS_TEST_IMAGES := $(addprefix $(BUILD)/tests/data/kernels.,sm_90.cubin fatbin compressed.fatbin lz4.fatbin ptx so)
-TOOLS_TEST_NEEDS  := $(TOOLS_TEST_IMAGES) $(if $(SANITIZE),,$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS))
+TOOLS_TEST_NEEDS  := $(TOOLS_TEST_IMAGES) $(if $(SANITIZE),,$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS) $(BUILD)/tests/data/libshadow_faults.so)
 $(call TEST_OBJ,$(filter tests/shim/%,$(SHIM_TEST_SRC) $(PLAN_TEST_SRC))): ROOM_FLAGS = -O0 -g1
 $(call TEST_OBJ,$(TOOLS_TEST_SRC)): ROOM_FLAGS = -O0 -g1 -DFIBSHIM_SOURCE_FOLDER='"$(CURDIR)"'
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <exception>
+#include <map>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -122,10 +123,22 @@ class FolderCheck {
       return false;
     }
     for (const std::string& folder : given) {
-      auto listing = list_folder(folder, options_.trust, &diagnostics_);
-      if (listing) model_.folders.push_back(std::move(*listing));
+      size_t name_length = folder.size();
+      const uint32_t share = take_share(folder.c_str(), &name_length);
+      auto listing = list_folder(folder.substr(0, name_length), options_.trust, &diagnostics_);
+      if (!listing) continue;
+      listing->share = share;
+      model_.folders.push_back(std::move(*listing));
     }
     if (model_.folders.size() != given.size()) return false;
+    shared_count_ = static_cast<size_t>(
+        std::ranges::find(model_.folders, 0u, &FolderListing::share) - model_.folders.begin());
+    for (size_t i = 0; i < given.size(); ++i) {
+      if (model_.folders[i].share == (i < shared_count_ ? model_.folders[0].share : 0)) continue;
+      diagnostics_.add(Rule::folder, {list, 0, 0},
+                       "folders with a share of the launches come first, and all have the same");
+      return false;
+    }
     for (const FolderListing& listing : model_.folders) {
       folders_.emplace_back(listing, folders_.size(), &diagnostics_);
     }
@@ -249,6 +262,7 @@ class FolderCheck {
     }
     at_->trust.look_at(relative, content->stamp);
     const std::string& bytes = content->bytes;
+    text_hash_ = XXH3_128bits(bytes.data(), bytes.size());
     if (!take_entry(relative, bytes)) return;
     digest_bytes(relative);
     digest_bytes(bytes);
@@ -269,6 +283,8 @@ class FolderCheck {
       is_known = is_known_format(root, &diagnostics_);
       if (is_known) own = read_settings(root, &diagnostics_);
     });
+    // What holds for the process is not the share's to say.
+    if (at_->listing.share != 0 && shared_count_ < folders_.size()) own.of_process.clear();
     auto& known = model_.settings.of_process;
     for (auto& setting : own.of_process) {
       const auto first = std::ranges::find_if(
@@ -302,6 +318,12 @@ class FolderCheck {
                               "definition " + quoted(definition.name.name), first.name.mark);
     }
     if (first.axes == definition.axes && first.arguments == definition.arguments) return;
+    if (model_.folders[first.folder].share != at_->listing.share) {
+      return report_duplicate(Rule::duplicate_definition, definition.name,
+                              "folders that share launches need the same definitions: another " +
+                                  quoted(definition.name.name),
+                              first.name.mark);
+    }
     const auto key = std::pair(at_->index, definition.name.name);
     if (const auto other = shadows_.definitions.find(key); other != shadows_.definitions.end()) {
       return report_duplicate(Rule::duplicate_definition, definition.name,
@@ -313,8 +335,10 @@ class FolderCheck {
 
   void add_solution(SolutionSpec solution) {
     solution.folder = at_->index;
+    solution.share = at_->listing.share;
     const auto [known, is_new] =
-        solved_.emplace(solution.definition.name, std::pair(at_->index, solution.definition.mark));
+        solved_.emplace(solution.definition.name + share_text(solution.share),
+                        std::pair(at_->index, solution.definition.mark));
     const auto& [folder, mark] = known->second;
     if (folder == at_->index) return model_.solutions.push_back(std::move(solution));
     for (const SolutionImage& image : solution.images) at_->unused_images.insert(image.relative);
@@ -324,11 +348,22 @@ class FolderCheck {
 
   void add_pattern(std::unique_ptr<PatternSpec> pattern, const std::string& relative) {
     pattern->folder = at_->index;
-    const auto [known, is_new] =
-        labels_.emplace(pattern->label, std::pair(at_->index, pattern->label_mark));
+    const uint32_t share = at_->listing.share;
+    pattern->reads_share = share != 0;
+    pattern->reads_rest = share == 0;
+    const auto [known, is_new] = labels_.emplace(pattern->label + share_text(share),
+                                                 std::pair(at_->index, pattern->label_mark));
     const auto& [folder, mark] = known->second;
     if (is_new) {
-      patterns_.emplace_back(std::move(pattern), relative);
+      // One that both say alike reads for both: its launches are not tried twice.
+      const auto [first, is_first] =
+          texts_.emplace(std::pair(text_hash_.low64, text_hash_.high64), pattern.get());
+      if (!is_first && share == 0 && first->second->reads_share &&
+          first->second->label == pattern->label) {
+        first->second->reads_rest = true;
+      } else {
+        patterns_.emplace_back(std::move(pattern), relative);
+      }
     } else if (folder == at_->index) {
       report_duplicate(Rule::duplicate_label, {pattern->label, pattern->label_mark},
                        "pattern " + quoted(pattern->label), mark);
@@ -402,9 +437,9 @@ class FolderCheck {
       for (const DefinitionSetting& setting : settings.of_definitions) report_unless_known(setting);
     }
     for (SolutionSpec& solution : model_.solutions) {
-      for (const FolderSettings& settings : settings_) {
-        const DefinitionSetting* const setting = settings.find(solution.definition.name);
-        if (setting == nullptr) continue;
+      for (size_t i = 0; i < settings_.size(); ++i) {
+        const DefinitionSetting* const setting = settings_[i].find(solution.definition.name);
+        if (setting == nullptr || model_.folders[i].share != solution.share) continue;
         solution.on_error = setting->on_error;
         solution.on_mismatch = setting->on_mismatch;
         solution.shadow_interval = setting->shadow_interval;
@@ -428,9 +463,14 @@ class FolderCheck {
   }
 
   void check_all_choices() {
-    std::unordered_map<std::string_view, std::vector<const SolutionSpec*>> by_definition;
+    std::unordered_map<std::string, std::vector<const SolutionSpec*>> by_definition;
+    std::unordered_map<std::string, size_t> counts;  // with a share and without together
     for (const SolutionSpec& solution : model_.solutions) {
-      by_definition[solution.definition.name].push_back(&solution);
+      by_definition[solution.definition.name + share_text(solution.share)].push_back(&solution);
+      if (++counts[solution.definition.name] != kMaxChoices + 1 || shared_count_ == 0) continue;
+      diagnostics_.add(Rule::limit, solution.definition.mark,
+                       "more than " + std::to_string(kMaxChoices) +
+                           " solutions in folders that share the launches of a definition");
     }
     for (const auto& [name, solutions] : by_definition) {
       if (solutions.size() > 1)
@@ -522,6 +562,9 @@ class FolderCheck {
   Shadows shadows_;
   std::unordered_map<std::string, std::pair<uint16_t, Mark>> solved_;  // by which folder, and where
   std::unordered_map<std::string, std::pair<uint16_t, Mark>> labels_;
+  std::map<std::pair<uint64_t, uint64_t>, PatternSpec*> texts_;  // by hash, the first of each
+  XXH128_hash_t text_hash_ = {};                                 // of the file that was read last
+  size_t shared_count_ = 0;                                      // folders that have a share
   std::vector<std::pair<std::unique_ptr<PatternSpec>, std::string>> patterns_;  // with their files
   SuppliedNames supplied_;
   uint64_t total_bytes_ = 0;

@@ -130,6 +130,7 @@ class ChoiceMapper {
 }  // namespace
 
 bool is_tried_before(const SolutionSpec& a, const SolutionSpec& b) {
+  if (a.share != b.share) return a.share != 0;
   return a.benefit != b.benefit ? a.benefit > b.benefit : a.name.name < b.name.name;
 }
 

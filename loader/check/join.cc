@@ -37,6 +37,8 @@ class Joiner {
       const std::string_view prefix = pattern.name_prefix();
       auto at = first_with_prefix(by_name, prefix);
       for (; at != by_name.end() && at->first.substr(0, prefix.size()) == prefix; ++at) {
+        const bool has_share = model_->solutions[at->second].share != 0;
+        if (!(has_share ? pattern.reads_share : pattern.reads_rest)) continue;
         if (pattern.can_name(at->first, {})) pairs.emplace_back(i, at->second);
       }
     }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "loader/compile/tensors.h"
+#include "shim/abi/folder_list.h"
 
 namespace fibshim {
 namespace {
@@ -300,6 +301,37 @@ class Binder {
       binding_.when.clear();
       return binding_.when_clauses.clear();
     }
+    if (solution_.share != 0) bind_share();
+  }
+
+  // Which shapes a folder with a share serves: those whose number, made of the definition's name and the values of its
+  // variable axes, is small. So all ranks of a job choose alike, and a larger share keeps what a smaller one has.
+  void bind_share() {
+    constexpr uint64_t kModulus = 2147483647;  // prime, and below it no product overflows
+    uint64_t hash = 0xcbf29ce484222325u;       // FNV-1a
+    for (const char byte : definition_.name.name) {
+      hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
+    }
+    std::string number = std::to_string(hash % kModulus);
+    for (const DefinitionAxis& axis : definition_.axes) {
+      const auto name = axis.is_const ? std::nullopt : std::optional(Expression::parse(axis.name));
+      const auto value =
+          name && *name ? std::optional(compile_value(**name, scope_)) : std::nullopt;
+      if (!value || !*value || (*value)->is_floating) continue;
+      number = "(" + number + " + " + axis.name + " % 2147483647) * 1583458089 % 2147483647";
+    }
+    const uint64_t end = kModulus * solution_.share / kWholeShare;
+    const auto clause = Expression::parse(number + " < " + std::to_string(end));
+    if (number.find(' ') == std::string::npos) {
+      if (hash % kModulus >= end) serve_nothing();
+    } else if (!clause || !compile_where(*clause, scope_, &binding_.when, &binding_.when_clauses)) {
+      serve_nothing();
+    }
+  }
+
+  void serve_nothing() {
+    binding_.when = {Step{.op = Op::push}, Step{.op = Op::require}};
+    binding_.when_clauses = {Clause{}};
   }
 
   bool is_used_by_solution(const std::string& name) const {

@@ -68,6 +68,8 @@ class PatternSpec : public Scope {
   Mark label_mark;
   Mark mark;  // of the whole object
   int32_t benefit = 0;
+  // For solutions of folders with a share of the launches, and for those of the others.
+  bool reads_share = false, reads_rest = true;
   std::shared_ptr<const SymbolPattern> symbol;  // null of a rewrite
   bool has_params = false;
   std::vector<uint16_t> params;  // bytes

@@ -107,7 +107,7 @@ T zeroed() {
 
 Solution make_solution(const SolutionSpec& spec, BlobBuilder* blob) {
   auto solution = zeroed<Solution>();
-  solution.name = blob->text(spec.name.name);
+  solution.name = blob->text(spec.name.name + share_text(spec.share));
   solution.definition = blob->text(spec.definition.name);
   solution.file = blob->text(spec.relative);
   solution.kernel = blob->text(spec.kernel.name);
@@ -311,7 +311,7 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
     head.root_inode = mix_identity(head.root_inode, folder.root.inode());
     roots.push_back(blob.text(folder.root.path()));
     if (!all_roots.empty()) all_roots += kFolderSeparator;
-    all_roots += folder.root.path();
+    all_roots += folder.root.path() + share_text(folder.share);
   }
 
   std::vector<Solution> solutions;

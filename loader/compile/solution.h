@@ -59,6 +59,7 @@ inline constexpr std::string_view kNextMayBegin = "next_may_begin";
 
 struct SolutionSpec {
   uint16_t folder = 0;                // index into FolderModel::folders
+  uint32_t share = 0;                 // that its folder has of the launches; 0: all
   const std::string* file = nullptr;  // as in Marks
   std::string relative;               // below the folder's root
   MarkedName name;

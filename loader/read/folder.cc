@@ -258,7 +258,9 @@ void read_definition_setting(JsonValue object, DefinitionSetting* out, Diagnosti
     if (found->id == SettingId::shadow) {
       (void)parse_shadow(text->c_str(), &out->shadow_interval);
     } else if (found->id == SettingId::on_mismatch) {
-      out->on_mismatch = *text == "warn" ? OnMismatch::warn : OnMismatch::quarantine;
+      out->on_mismatch = *text == "warn"         ? OnMismatch::warn
+                         : *text == "quarantine" ? OnMismatch::quarantine
+                                                 : OnMismatch::quarantine_job;
     } else {
       out->on_error = *text == "fail" ? SolutionOnError::fail : SolutionOnError::fallback;
     }
@@ -431,6 +433,16 @@ FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics) {
     known.emplace_back(found->name, FolderSetting{*text, *member.key_mark.file});
   }
   return settings;
+}
+
+std::string share_text(uint32_t share) {
+  if (share == 0) return "";
+  std::string out = "@" + std::to_string(share / 100);
+  if (share % 100 != 0) {
+    const std::string places = std::to_string(100 + share % 100).substr(1);
+    out += "." + (places[1] == '0' ? places.substr(0, 1) : places);
+  }
+  return out + "%";
 }
 
 }  // namespace fibshim

@@ -22,7 +22,8 @@ struct PathStamp {
 // Paths below the root, sorted, so that nothing depends on the file system's order. Hidden files
 // (editors' copies) are left out. Links are followed where they stay inside.
 struct FolderListing {
-  std::string given;  // as the user named it, without slashes at its end
+  std::string given;   // as the user named it, without slashes at its end
+  uint32_t share = 0;  // that it has of the launches (shim/abi/folder_list.h); 0: all
   RootFolder root;
   TrustRule trust;
   std::vector<PathStamp> folders;  // every folder listed
@@ -71,6 +72,9 @@ struct DefinitionSetting {
   bool is_glob() const { return definition.name.find_first_of("*?[") != std::string::npos; }
   bool fits(const std::string& name) const;
 };
+
+// "@10%"; "" for none (shim/abi/folder_list.h).
+std::string share_text(uint32_t share);
 
 struct FolderSetting {
   std::string text;

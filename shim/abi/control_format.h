@@ -58,6 +58,7 @@ constexpr State control_state(uint32_t word) {
 enum class Verdict : uint64_t { undecided, commit, abort };
 inline constexpr uint32_t kDecisionBits = 2;
 
+inline constexpr uint32_t kMaxJobQuarantines = 64;
 inline constexpr uint32_t kControlPathBytes = 4096;
 inline constexpr uint32_t kControlTextBytes = 1024;
 
@@ -107,6 +108,10 @@ struct ControlBlock {
   char message[kControlTextBytes];
 
   uint64_t decision;  // atomic; decision_id << kDecisionBits | Verdict
+
+  // Solutions that processes of the job have found wrong; atomic, filled from the first. Any of them adds one, and wakes
+  // `ask`; the process itself empties it at a swap.
+  uint64_t quarantines[kMaxJobQuarantines];
 };
 
 }  // namespace fibshim

@@ -23,7 +23,7 @@
 namespace fibshim {
 
 inline constexpr char kCountersMagic[8] = {'F', 'I', 'B', 'C', 'N', 'T', 'R', 0};
-inline constexpr uint32_t kCountersVersion = 7;
+inline constexpr uint32_t kCountersVersion = 8;
 inline constexpr char kCountersSuffix[] = ".counters";
 inline constexpr uint32_t kOutcomeSlots = 16;      // counters of one kind, room for later outcomes
 inline constexpr uint32_t kSeriesCapacity = 4096;  // beyond: counted under "(other)" names

@@ -1,5 +1,6 @@
 // FIBSHIM_CONFIG names one config folder, or several with ':' between them, of which the first that has something
-// wins. A path that holds a ':' cannot be named; empty places are left out.
+// wins. A path that holds a ':' cannot be named; empty places are left out. "new@10%:old": new serves a tenth of the shapes,
+// old the others; what is before the others all have that share.
 #pragma once
 
 #include <stdint.h>
@@ -17,6 +18,30 @@ inline const char* next_folder(const char** list, size_t* length) {
   *length = strcspn(begin, ":");
   *list += *length;
   return *length == 0 ? nullptr : begin;
+}
+
+// Hundredths of a percent.
+inline constexpr uint32_t kWholeShare = 10000;
+
+// Takes the share off a folder's name. 0: none is given.
+inline uint32_t take_share(const char* folder, size_t* length) {
+  size_t at = *length;
+  if (at == 0 || folder[at - 1] != '%') return 0;
+  while (at != 0 && folder[at - 1] != '@' && folder[at - 1] != '/') --at;
+  if (at < 2 || folder[at - 1] != '@') return 0;
+  uint32_t share = 0;
+  uint32_t places = 0;  // read behind the point, which counts as one
+  for (size_t i = at; i + 1 < *length; ++i) {
+    const bool is_point = folder[i] == '.' && places == 0;
+    if (!is_point && (folder[i] < '0' || folder[i] > '9')) return 0;
+    if (is_point || places != 0) ++places;
+    if (!is_point) share = share * 10 + static_cast<uint32_t>(folder[i] - '0');
+    if (share > kWholeShare || places > 3) return 0;
+  }
+  for (uint32_t i = places == 0 ? 1 : places; i < 3; ++i) share *= 10;
+  if (share == 0 || share > kWholeShare) return 0;
+  *length = at - 1;
+  return share;
 }
 
 // st_dev, or st_ino, of several folders in one number: of a single one its own.

@@ -21,7 +21,7 @@ enum class Trust : uint8_t {
 };
 
 // What becomes of a solution whose result is not the original's.
-enum class MismatchAction : uint8_t { warn, quarantine };
+enum class MismatchAction : uint8_t { warn, quarantine, quarantine_job };
 
 enum class Deepbind : uint8_t { keep, clear };
 
@@ -191,10 +191,11 @@ inline constexpr SettingInfo kSettings[] = {
      false},
     {SettingId::on_mismatch,
      "FIBSHIM_ON_MISMATCH",
-     {"warn", "quarantine"},
-     "warn or quarantine",
+     {"warn", "quarantine", "quarantine_job"},
+     "warn, quarantine or quarantine_job",
      "warn",
-     "what becomes of a solution that such a comparison finds wrong; quarantine: it is left alone",
+     "what becomes of a solution that such a comparison finds wrong; quarantine: it is left alone; "
+     "quarantine_job: by all ranks of the job",
      true},
 };
 

@@ -60,7 +60,7 @@ struct ShadowCheck {
   ShadowOutput outputs[kMaxShadowOutputs];
   // The caller's, handed to record_result.
   uint32_t entry;
-  uint32_t quarantines;  // a mismatch does
+  MismatchAction action;  // what a mismatch does
   double matched_ratio;
   // Left by begin() for compare().
   void* pool;
@@ -80,7 +80,7 @@ struct ShadowNodes {
 
 struct ShadowResult {
   uint32_t entry;
-  uint32_t quarantines;
+  MismatchAction action;
   double matched_ratio;
   uint32_t output_count;
   ElementKind elements[kMaxShadowOutputs];

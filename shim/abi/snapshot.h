@@ -321,7 +321,7 @@ constexpr uint32_t image_rank(const Image& image, uint32_t sm) {
 enum class SolutionOnError : uint8_t { unset, fail, fallback };
 
 // The same of mismatches that shadow checks find.
-enum class OnMismatch : uint8_t { unset, warn, quarantine };
+enum class OnMismatch : uint8_t { unset, warn, quarantine, quarantine_job };
 inline constexpr uint32_t kShadowUnset = UINT32_MAX;
 
 // A solution is `broken` when one of its files is: check reports it, and a launch that it would

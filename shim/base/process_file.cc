@@ -137,9 +137,10 @@ bool is_within_file_limit(uint64_t bytes) {
   return getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur;
 }
 
-uint64_t process_start_time() {
+uint64_t process_start_time(const char* pid) {
   char text[1024];
-  const int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+  snprintf(text, sizeof text, "/proc/%s/stat", pid);
+  const int file = open(text, O_RDONLY | O_CLOEXEC);
   if (file < 0) return 0;
   const ssize_t length = read(file, text, sizeof text - 1);
   close(file);

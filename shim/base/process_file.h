@@ -41,8 +41,8 @@ bool reserve_file_range(int file, uint64_t at, uint64_t bytes);
 // Growing a file past RLIMIT_FSIZE raises a signal that kills.
 bool is_within_file_limit(uint64_t bytes);
 
-// Field 22 of /proc/self/stat: with the pid it names this process for good.
-uint64_t process_start_time();
+// Field 22 of /proc/<pid>/stat: with the pid it names a process for good. 0: there is no such process.
+uint64_t process_start_time(const char* pid = "self");
 
 uint64_t unix_time_ns();
 

@@ -81,7 +81,13 @@ MismatchAction on_mismatch_of(OnMismatch of_definition) {
   if (is_set || of_definition == OnMismatch::unset) {
     return g_settings.on_mismatch.load(std::memory_order_relaxed);
   }
-  return of_definition == OnMismatch::warn ? MismatchAction::warn : MismatchAction::quarantine;
+  switch (of_definition) {
+    case OnMismatch::unset: break;
+    case OnMismatch::warn: return MismatchAction::warn;
+    case OnMismatch::quarantine: return MismatchAction::quarantine;
+    case OnMismatch::quarantine_job: return MismatchAction::quarantine_job;
+  }
+  return MismatchAction::warn;
 }
 
 uint64_t shadow_memory() { return g_settings.shadow_memory; }

@@ -56,8 +56,8 @@ struct Exec {
       has_set_nodes;  // by the host, after it was instantiated: what was known of them may not hold
   bool
       is_fixed;  // its kernels may have died: nothing is made of it, unless the host itself changes it
-  uint64_t tried;        // generation for which a variant was made, or failed to be
-  uint32_t quarantines;  // how many there had been then
+  uint64_t tried;              // generation for which a variant was made, or failed to be
+  uint32_t tried_quarantines;  // how many there were by then
 
   // Of checks (shadow_exec.h); the watcher's.
   uint32_t rules;         // those that were in force when its interval was found

@@ -12,15 +12,17 @@ namespace {
 
 bool may_be_made(const Exec& exec) { return exec.originals != nullptr && !exec.is_fixed; }
 
-// Whether a solution that runs in it is to be left alone, and was not when it was made.
-bool has_quarantined(Exec* exec) {
-  const uint32_t count = quarantine_count();
-  if (exec->quarantines == count) return false;
-  exec->quarantines = count;
-  // What a launch takes over runs then, and what ran may be ended by nobody but this thread.
-  const Variant* const running = exec->running.load(std::memory_order_acquire);
-  for (const VariantNode& node : running->nodes) {
-    if (node.solution != 0 && is_series_quarantined(series_of_counter(node.counter))) return true;
+bool may_be_made(const Exec& exec) { return exec.originals != nullptr && !exec.is_fixed; }
+
+// Holding its lock: whether its next launch runs a solution that is left alone by now.
+bool runs_quarantined(const Exec& exec) {
+  const Variant* variant = exec.ready.load(std::memory_order_acquire);
+  if (variant == nullptr) variant = exec.running.load(std::memory_order_acquire);
+  for (const Run& run : variant->runs) {
+    if (run.number != 0 && outcome_of_counter(run.counter) == Outcome::hit &&
+        is_series_quarantined(series_of_counter(run.counter))) {
+      return true;
+    }
   }
   return false;
 }
@@ -59,14 +61,15 @@ MovedGraphs prepare_graphs() {
     MutexGuard guard(exec->lock);
     const ReadSection section;
     const Generation* const generation = current_generation();
+    const uint32_t quarantines = quarantine_count();
     if (generation == nullptr || !may_be_made(*exec)) continue;
     if (exec->tried != generation->number) {
       exec->tried = generation->number;
-      exec->quarantines = quarantine_count();
       ++(prepare(exec) ? out.moved : out.kept);
-    } else if (has_quarantined(exec)) {
+    } else if (exec->tried_quarantines != quarantines && runs_quarantined(*exec)) {
       (void)prepare(exec);
     }
+    exec->tried_quarantines = quarantines;
   }
   return out;
 }

@@ -128,7 +128,7 @@ bool complete(const Record& record, const Candidate& candidate, const int64_t* k
   out->counter = counter_of(out->series, outcome_of(kind));
   if (solution != nullptr) {
     out->on_error = on_error_of(solution->on_error);
-    record_solution(out->series, snapshot.text(solution->name));
+    record_solution(out->series, snapshot, *solution);
     out->is_quarantined = is_series_quarantined(out->series);
     if (out->is_quarantined != 0) out->way = Way::slow;
     if (kind == DecisionKind::ready && out->is_quarantined == 0) {

@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <stdio.h>
+#include <string.h>
 
+#include "shim/abi/control_format.h"
 #include "shim/abi/snapshot.h"
 #include "shim/counters/counters.h"
 #include "shim/registry/decisions.h"
@@ -20,16 +22,66 @@ struct Served {
   std::atomic<uint32_t> first;  // series; 0: no solution is known
   std::atomic<uint32_t> failures;
   std::atomic<bool> is_quarantined;
-  char solution[118];  // written before `first`
+  std::atomic<bool> is_to_be_told;
+  char solution[110];  // written before `first`, as is
+  uint64_t identity;
 };
 constinit Served g_served[kSeriesCapacity] = {};
-std::atomic<uint32_t> g_quarantines{0};
 std::atomic<uint32_t> g_end{0};  // past the last series that has a solution
+std::atomic<uint32_t> g_quarantine_count{0};
+std::atomic<bool> g_has_found{false};  // something is to be told
+// What the job has found wrong, from the first on.
+std::atomic<uint64_t> g_job_quarantines[kMaxJobQuarantines];
 
 // 0: not known.
 uint32_t first_of(uint32_t series) {
   const uint32_t first = g_served[series].first.load(std::memory_order_acquire);
   return first == kBeingWritten ? 0 : first;
+}
+
+uint64_t add_to_hash(uint64_t hash, const void* bytes, size_t count) {
+  // FNV-1a
+  for (size_t i = 0; i < count; ++i) {
+    hash = (hash ^ static_cast<const uint8_t*>(bytes)[i]) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+uint64_t identity_of(const Snapshot& snapshot, const Solution& solution) {
+  uint64_t hash = add_to_hash(0xcbf29ce484222325u, snapshot.digest, sizeof snapshot.digest);
+  for (const Offset at : {solution.definition, solution.name}) {
+    hash = add_to_hash(hash, snapshot.text(at), strlen(snapshot.text(at)) + 1);
+  }
+  return hash | 1;
+}
+
+bool is_of_job(uint64_t identity) {
+  for (const std::atomic<uint64_t>& known : g_job_quarantines) {
+    const uint64_t one = known.load();
+    if (one == 0 || one == identity) return one != 0;
+  }
+  return false;
+}
+
+// False: it was known, or there is no room.
+bool add_of_job(uint64_t identity) {
+  for (std::atomic<uint64_t>& place : g_job_quarantines) {
+    uint64_t known = 0;
+    if (place.compare_exchange_strong(known, identity)) return true;
+    if (known == identity) return false;
+  }
+  return false;
+}
+
+void obey_job(uint32_t series) {
+  if (!quarantine_solution(series, false)) return;
+  const char* pattern = nullptr;
+  const char* definition = nullptr;
+  names_of_series(series, &pattern, &definition);
+  log_message(LogLevel::warn,
+              "%s: solution %s is left alone: a process of job %s has found it wrong; the original "
+              "runs until the folder is swapped or the process starts again",
+              definition, solution_of_series(series), job_label());
 }
 
 bool tells_of_the_solution(CUresult result) {
@@ -50,17 +102,20 @@ bool tells_of_the_solution(CUresult result) {
 
 }  // namespace
 
-void record_solution(uint32_t series, const char* solution) {
+void record_solution(uint32_t series, const Snapshot& snapshot, const Solution& solution) {
   const uint32_t first = first_series_like(series);
   if (first == 0) return;
   Served& served = g_served[series];
   uint32_t unknown = 0;
   if (!served.first.compare_exchange_strong(unknown, kBeingWritten)) return;
-  snprintf(served.solution, sizeof served.solution, "%s", solution);
-  served.first.store(first, std::memory_order_release);
+  snprintf(served.solution, sizeof served.solution, "%s", snapshot.text(solution.name));
+  served.identity = identity_of(snapshot, solution);
+  served.first.store(first);
   uint32_t end = g_end.load(std::memory_order_relaxed);
   while (end <= series && !g_end.compare_exchange_weak(end, series + 1)) {
   }
+  // What is added to those meanwhile finds this series.
+  if (is_of_job(served.identity)) obey_job(series);
 }
 
 const char* solution_of_series(uint32_t series) {
@@ -73,7 +128,7 @@ void record_failure(uint32_t series, CUresult result) {
   if (limit == 0 || first == 0 || !tells_of_the_solution(result)) return;
   Served& served = g_served[first];
   if (served.failures.fetch_add(1, std::memory_order_relaxed) + 1 != limit) return;
-  if (!quarantine_solution(series)) return;
+  if (!quarantine_solution(series, false)) return;
   const char* pattern = nullptr;
   const char* definition = nullptr;
   names_of_series(series, &pattern, &definition);
@@ -84,26 +139,51 @@ void record_failure(uint32_t series, CUresult result) {
       definition, solution_of_series(series), limit, limit);
 }
 
-bool quarantine_solution(uint32_t series) {
+bool quarantine_solution(uint32_t series, bool tells_job) {
   const uint32_t first = first_of(series);
   if (first == 0 || g_served[first].is_quarantined.exchange(true)) return false;
   quarantine_decisions(is_series_quarantined);
-  g_quarantines.fetch_add(1, std::memory_order_release);
+  g_quarantine_count.fetch_add(1);
+  if (tells_job) {
+    g_served[series].is_to_be_told.store(true);
+    g_has_found.store(true);
+  }
   return true;
 }
+
+uint64_t next_found_quarantine() {
+  if (!g_has_found.exchange(false)) return 0;
+  const uint32_t end = g_end.load(std::memory_order_acquire);
+  for (uint32_t series = 0; series < end; ++series) {
+    if (!g_served[series].is_to_be_told.exchange(false)) continue;
+    g_has_found.store(true);
+    return g_served[series].identity;
+  }
+  return 0;
+}
+
+void quarantine_identity(uint64_t identity) {
+  if (!add_of_job(identity)) return;
+  const uint32_t end = g_end.load();
+  for (uint32_t series = 0; series < end; ++series) {
+    if (first_of(series) != 0 && g_served[series].identity == identity) obey_job(series);
+  }
+}
+
+uint32_t quarantine_count() { return g_quarantine_count.load(std::memory_order_relaxed); }
 
 bool is_series_quarantined(uint32_t series) {
   const uint32_t first = first_of(series);
   return first != 0 && g_served[first].is_quarantined.load(std::memory_order_acquire);
 }
 
-uint32_t quarantine_count() { return g_quarantines.load(std::memory_order_acquire); }
-
 void end_quarantines() {
+  for (std::atomic<uint64_t>& identity : g_job_quarantines) identity.store(0);
   const uint32_t end = g_end.load(std::memory_order_acquire);
   for (uint32_t series = 0; series < end; ++series) {
     g_served[series].failures.store(0, std::memory_order_relaxed);
     g_served[series].is_quarantined.store(false, std::memory_order_relaxed);
+    g_served[series].is_to_be_told.store(false, std::memory_order_relaxed);
   }
 }
 

@@ -172,8 +172,10 @@ void record_result(const ShadowResult& result) {
   }
   count_shadow_check(result.entry, finding);
   if (!finding.is_mismatch) return;
-  const bool is_quarantined =
-      result.quarantines != 0 && quarantine_solution(series_of_shadow_entry(result.entry));
+  const MismatchAction action = result.action;
+  const bool is_quarantined = action != MismatchAction::warn &&
+                              quarantine_solution(series_of_shadow_entry(result.entry),
+                                                  action == MismatchAction::quarantine_job);
   report_mismatch(result.entry, finding, is_quarantined);
 }
 
@@ -210,7 +212,7 @@ ShadowLaunch::ShadowLaunch(const LaunchRequest& request, const LaunchPlan& plan,
 void ShadowLaunch::begin(const LaunchRequest& request, const LaunchPlan& plan) {
   const Solution& solution = solution_of(*plan.decision);
   check_.matched_ratio = solution.matched_ratio;
-  check_.quarantines = on_mismatch_of(solution.on_mismatch) == MismatchAction::quarantine;
+  check_.action = on_mismatch_of(solution.on_mismatch);
   check_.stream = named_stream(request.stream, request.is_per_thread_stream);
   miss_ = find_blocks(plan, request.view);
   if (miss_ != ShadowMiss::none) return;

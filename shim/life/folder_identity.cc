@@ -11,12 +11,13 @@ namespace fibshim {
 namespace {
 
 // Adds one folder. False: it is not there.
-bool add_folder(const char* path, FolderIdentity* identity) {
+bool add_folder(const char* path, uint32_t share, FolderIdentity* identity) {
   char resolved[PATH_MAX];
   struct stat status;
   if (realpath(path, resolved) == nullptr || stat(resolved, &status) != 0) return false;
   identity->device = mix_identity(identity->device, status.st_dev);
   identity->inode = mix_identity(identity->inode, status.st_ino);
+  identity->path_hash += share;
   // With the NUL, which keeps the paths apart.
   for (size_t i = 0; i <= strlen(resolved); ++i) {
     identity->path_hash =
@@ -33,10 +34,11 @@ FolderIdentity identify_folder(const char* list) {
   size_t length = 0;
   while (const char* const folder = next_folder(&list, &length)) {
     char path[PATH_MAX];
+    const uint32_t share = take_share(folder, &length);
     if (length >= sizeof path) return {};
     memcpy(path, folder, length);
     path[length] = 0;
-    if (!add_folder(path, &identity)) return {};
+    if (!add_folder(path, share, &identity)) return {};
     identity.is_there = true;
   }
   return identity.is_there ? identity : FolderIdentity{};

@@ -11,6 +11,7 @@
 #include "shim/launch/learn.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/launch/shadow_rules.h"
+#include "shim/life/job_quarantine.h"
 #include "shim/life/read_settings.h"
 #include "shim/life/start_gate.h"
 #include "shim/registry/handle_swap.h"
@@ -108,6 +109,7 @@ bool put_generation_in_force(Generation* next, bool is_off, const char* wanted,
     if (!is_off) {
       next->config = add_config(*next->snapshot);
       end_quarantines();
+      forget_job_quarantines();
     }
     if (!put_in_force(next, learn_successor, load_into_contexts)) {
       end_generation(next);

@@ -12,8 +12,10 @@
 #include "shim/counters/counters.h"
 #include "shim/graphs/exec_table.h"
 #include "shim/graphs/shadow_exec.h"
+#include "shim/launch/served_solutions.h"
 #include "shim/launch/shadow_launch.h"
 #include "shim/launch/shadow_rules.h"
+#include "shim/life/job_quarantine.h"
 #include "shim/life/libraries.h"
 #include "shim/life/move.h"
 #include "shim/life/requests.h"
@@ -133,6 +135,12 @@ bool do_due_work(uint32_t* ask, bool* has_more) {
   } else if (monotonic_ms() - watch.resolved_ms >= kResolveMs) {
     follow_link();
     update_totals();
+    watch_graphs();
+  }
+  follow_job_quarantines();
+  static uint32_t quarantines = 0;
+  if (quarantines != quarantine_count()) {
+    quarantines = quarantine_count();
     watch_graphs();
   }
   const bool has_checks = watch_shadow() | prepare_shadows();

@@ -279,7 +279,7 @@ unsigned fill_job(const ShadowCheck& check, const Pool& pool, uint32_t number, S
                   CompareJob* job) {
   uint64_t elements = 1;
   result->entry = check.entry;
-  result->quarantines = check.quarantines;
+  result->action = check.action;
   result->matched_ratio = check.matched_ratio;
   result->output_count = check.output_count;
   for (uint32_t i = 0; i < check.output_count; ++i) {

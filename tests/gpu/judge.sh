@@ -33,22 +33,7 @@ for folder in "$build"/config/*; do
   esac
   check "verify $(basename "$folder")" "$build/bin/fibshim" verify -q "$folder" -o "$work/records"
 done
-# Of cublas without the patterns, whose launches verify does not make: verify makes one for each solution then.
-for folder in "$build"/config/*; do
-  name=${folder##*/}
-  case $name in
-    flash_attention)
-      echo "SKIP batch invariance of $name: how many parts a sequence has is FlashAttention's scheduler's to say, by the batch"
-      continue
-      ;;
-    cublas)
-      mkdir "$work/cublas"
-      cp -r "$folder/definitions" "$folder/solutions" "$work/cublas"
-      folder=$work/cublas
-      ;;
-  esac
-  check "batch invariance of $name, as its solutions claim" "$build/bin/fibshim" verify -q --batch-invariant "$folder"
-done
+"$python" "$here/batch_invariance.py" "$build" || echo "FAIL batch_invariance.py"
 check "verify demo by the definitions' own references" \
   "$build/bin/fibshim" verify -q --python "$python" "$build/config/demo"
 # PyTorch's own kernel, recorded, is the reference of what replaces it.

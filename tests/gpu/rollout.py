@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`fibshim rollout` over eight PyTorch processes that replay graphs: a good folder arrives everywhere; one whose kernel is slow, and
-one whose kernel faults, are stopped after the first process.
+one whose kernel faults, are stopped after the first process. Then one process, which takes a share of its launches first.
 
     rollout.py                  all of it
     rollout.py --child FILE     (under the shim, by the above) replays until FILE is there
@@ -42,7 +42,7 @@ def run_child(end):
 
 
 class Processes:
-    def __init__(self, root):
+    def __init__(self, root, count):
         self.root = tempfile.mkdtemp(dir=root)
         self.stats = os.path.join(self.root, "stats")
         self.end = os.path.join(self.root, "end")
@@ -51,12 +51,12 @@ class Processes:
                        "FIBSHIM_CONFIG": os.path.join(self.root, "first")}
         self.children = [subprocess.Popen([sys.executable, os.path.abspath(__file__), "--child", self.end], env=environment,
                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                         for _ in range(PROCESSES)]
+                         for _ in range(count)]
         for child in self.children:
             child.stdout.readline()
 
-    def rollout(self, folder):
-        return subprocess.run([FIBSHIM, "rollout", folder, "--to", "10%,50%,100%", "--watch", str(WATCH_S), "--slower", "100", "--force",
+    def rollout(self, folder, options):
+        return subprocess.run([FIBSHIM, "rollout", folder, *options, "--watch", str(WATCH_S), "--slower", "100", "--force",
                                "--dir", self.stats], env=unshimmed_environment(), text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
 
@@ -70,15 +70,18 @@ class Processes:
         return sum(child.wait() != 0 for child in self.children)
 
 
-def judge(report, name, root, folder, code, expected, in_folder, failed):
+EIGHT = ["--to", "10%,50%,100%", "--whole"]
+
+
+def judge(report, name, root, folder, code, expected, in_folder, failed, count=PROCESSES, options=EIGHT):
     with report.phase(name) as problems:
-        processes = Processes(root)
+        processes = Processes(root, count)
         begin = time.monotonic()
-        done = processes.rollout(folder)
+        done = processes.rollout(folder, options)
         took = time.monotonic() - begin
         print(done.stdout, end="")
         print(f"measured: {name}: {took:.1f} s, {WATCH_S} of them before the first move; "
-              f"{len(re.findall(': moved', done.stdout))} of {PROCESSES} processes moved")
+              f"{len(re.findall(': moved', done.stdout))} of {count} processes moved")
         if done.returncode != code:
             problems.append(f"exit code {done.returncode}")
         if expected not in done.stdout:
@@ -101,6 +104,8 @@ def main():
         judge(report, "a good folder", root, good, 0, "complete: 8 processes", "good", 0)
         judge(report, "a slow kernel", root, slow, 1, "% longer than before", "first", 0)
         judge(report, "a kernel that faults", root, faulty, 1, "stopped: process", "first", 1)
+        judge(report, "a share of one process's launches", root, good, 0, "moved for 50 % of its launches", "good", 0, 1,
+              ["--to", "50%,100%"])
     return report.finish()
 
 

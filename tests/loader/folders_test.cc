@@ -1,13 +1,18 @@
 // Several folders in force together: the first that has something wins, and what is not used is told.
 #include <sodium.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
+#include <tuple>
 
 #include "loader/check/check.h"
 #include "loader/read/manifest.h"
 #include "shim/abi/folder_list.h"
+#include "shim/abi/program.h"
 #include "tests/loader/test_folder.h"
 #include "tests/support/text.h"
 #include "tools/lint/advice.h"
@@ -225,6 +230,125 @@ TEST(Folders, TheListMayHaveEmptyPlacesButNotTooManyFolders) {
   std::string list;
   for (uint32_t i = 0; i <= kMaxFolders; ++i) list += a.path() + ":";
   EXPECT_CONTAINS(all_of(check_folder(list)), "17 folders; at most 16 are accepted");
+}
+
+// ---- "new@10%:old"
+
+TEST(SharedFolders, AShareIsReadOffAFoldersName) {
+  const std::vector<std::tuple<const char*, uint32_t, size_t>> cases = {
+      {"new@10%", 1000, 3},       {"new@0.01%", 1, 3},      {"new@12.5%", 1250, 3},
+      {"new@100%", 10000, 3},     {"/a@5%/new@7%", 700, 9}, {"new", 0, 3},
+      {"new@10", 0, 6},           {"new@%", 0, 5},          {"new@0%", 0, 6},
+      {"new@101%", 0, 8},         {"new@1.234%", 0, 10},    {"new@x%", 0, 6},
+      {"/a@5%/new%", 0, 10},      {"@10%", 0, 4},           {"new@10%/", 0, 8},
+      {"new@99999999999%", 0, 16}};
+  for (const auto& [text, share, length] : cases) {
+    size_t rest = strlen(text);
+    EXPECT_EQ(take_share(text, &rest), share) << text;
+    EXPECT_EQ(rest, length) << text;
+  }
+  for (const auto& [share, text] : std::map<uint32_t, std::string>{
+           {0, ""}, {1, "@0.01%"}, {1250, "@12.5%"}, {1000, "@10%"}, {10000, "@100%"}}) {
+    EXPECT_EQ(share_text(share), text);
+  }
+}
+
+// Which rows, from 1 on, the first solution of the first pattern's only route has.
+std::vector<bool> rows_served(const Snapshot& snapshot) {
+  const Pattern& pattern = snapshot.begin(snapshot.patterns)[0];
+  const Route& route = snapshot.begin(pattern.routes)[0];
+  const Binding& first = snapshot.begin(snapshot.bindings)[route.binding];
+  std::vector<bool> out;
+  for (int32_t rows = 1; rows <= 1000; ++rows) {
+    std::vector<void*> params(16, &rows);
+    LaunchView view{};
+    view.params = params.data();
+    out.push_back(run_program(snapshot.begin(first.when), first.when.count, view, nullptr));
+  }
+  return out;
+}
+
+TEST(SharedFolders, HaveThatShareOfTheShapesAndALargerShareHasThemToo) {
+  const TestFolder a;
+  const TestFolder b;
+  a.change(kSolutionPath, "[\"n\", 1, 1]", "[32, 1, 1]");
+  std::vector<bool> before(1000, false);
+  for (const uint32_t percent : {1, 10, 50, 90, 100}) {
+    const std::string list = a.path() + "@" + std::to_string(percent) + "%:" + b.path();
+    const CheckReport report = check_folder(list);
+    ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+    const Snapshot& snapshot = *report.snapshot;
+    EXPECT_EQ(snapshot.text(snapshot.root), list);
+    EXPECT_EQ(snapshot.text(snapshot.begin(snapshot.roots)[0]), a.path());
+    ASSERT_EQ(snapshot.patterns.count, 1u);
+    ASSERT_EQ(snapshot.solutions.count, 2u);
+    const Solution* const solutions = snapshot.begin(snapshot.solutions);
+    const Binding* const bindings = snapshot.begin(snapshot.bindings);
+    EXPECT_EQ(snapshot.text(solutions[bindings[0].solution].name),
+              "my-scale@" + std::to_string(percent) + "%");
+    EXPECT_STREQ(snapshot.text(solutions[bindings[1].solution].name), "my-scale");
+    EXPECT_EQ(bindings[1].when.count, 0u);
+    const std::vector<bool> served = rows_served(snapshot);
+    EXPECT_NEAR(std::ranges::count(served, true), percent * 10, 20);
+    for (size_t i = 0; i < served.size(); ++i) EXPECT_TRUE(served[i] || !before[i]);
+    before = served;
+  }
+}
+
+// Without the others the rest is the originals'.
+TEST(SharedFolders, MayStandAlone) {
+  const TestFolder a;
+  const CheckReport report = check_folder(a.path() + "@10%");
+  ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+  EXPECT_NEAR(std::ranges::count(rows_served(*report.snapshot), true), 100, 20);
+}
+
+TEST(SharedFolders, PatternsThatDifferLeadToTheirOwnSide) {
+  const TestFolder a;
+  const TestFolder b;
+  a.change(kPatternPath, "\"factor == 0.1\"", "\"factor == 0.2\"");
+  const CheckReport report = check_folder(a.path() + "@10%:" + b.path());
+  ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+  const Snapshot& snapshot = *report.snapshot;
+  ASSERT_EQ(snapshot.patterns.count, 2u);
+  ASSERT_EQ(snapshot.bindings.count, 2u);
+  for (uint32_t i = 0; i < 2; ++i) {
+    const Binding& binding = snapshot.begin(snapshot.bindings)[i];
+    EXPECT_EQ(binding.pattern, i);
+    EXPECT_EQ(snapshot.begin(snapshot.solutions)[binding.solution].folder, i);
+  }
+}
+
+TEST(SharedFolders, TheShareSaysNothingOfTheProcess) {
+  const TestFolder a;
+  const TestFolder b;
+  a.write("fibshim.json",
+          R"({"mode": "off", "definitions": {"scale_n64": {"on_error": "fallback"}}})");
+  const CheckReport report = check_folder(a.path() + "@10%:" + b.path());
+  ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+  const Snapshot& snapshot = *report.snapshot;
+  EXPECT_EQ(snapshot.settings.count, 0u);
+  for (uint32_t i = 0; i < 2; ++i) {
+    const Solution& solution = snapshot.begin(snapshot.solutions)[i];
+    EXPECT_EQ(solution.on_error,
+              solution.folder == 0 ? SolutionOnError::fallback : SolutionOnError::unset);
+  }
+}
+
+TEST(SharedFolders, AreRefusedWhereTheyDoNotGoTogether) {
+  const TestFolder a;
+  const TestFolder b;
+  for (const std::string& list :
+       {a.path() + ":" + b.path() + "@10%", a.path() + "@10%:" + b.path() + "@20%"}) {
+    const CheckReport report = check_folder(list);
+    EXPECT_EQ(report.snapshot, nullptr);
+    EXPECT_CONTAINS(all_of(report), "folders with a share of the launches come first");
+  }
+  a.change(kDefinitionPath, "\"op_type\": \"scale\",\n  \"axes\": {\n    \"n\"",
+           "\"op_type\": \"scale\",\n  \"axes\": {\n    \"m\": {\"type\": \"var\"}, \"n\"");
+  const CheckReport report = check_folder(a.path() + "@10%:" + b.path());
+  EXPECT_EQ(report.snapshot, nullptr);
+  EXPECT_CONTAINS(all_of(report), "folders that share launches need the same definitions");
 }
 
 }  // namespace

@@ -123,6 +123,50 @@ INSTANTIATE_TEST_SUITE_P(Policies, RecordTensorsBy,
                                          Policy{"Axis", "axis:batch_size:6", ", 5 more like them"}),
                          kByName);
 
+// Launches on other values each time, of 1 to 24 rows.
+TEST_F(RecordTensors, EachPolicyKeepsItsOwnOfLaunchesThatDiffer) {
+  const std::string file = dataset() + "/workloads/rmsnorm/rmsnorm_h128.jsonl";
+  for (const auto& [policy, records] : std::map<std::string, size_t>{
+           {"first:3", 3}, {"every:100", 4}, {"shape:2", 48}, {"axis:batch_size:1", 24}}) {
+    const Recorded run =
+        record({build_dir() + "/tests/hosts/shadow_host", "400"},
+               {"-c", pytorch_config(), "--tensors", dataset(), "--tensors-keep", policy});
+    EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+    EXPECT_EQ(read_lines(file).size(), records) << policy << "\n" << run.process.err;
+    fs::remove_all(dataset());
+  }
+}
+
+TEST_F(RecordTensors, KeepsNothingOnceItsTimeIsOver) {
+  // After ten of twenty launches it waits for a line.
+  const ProcessResult run = run_process(
+      {"bash",
+       "-c",
+       "coproc R { exec \"$@\"; }; pid=$R_PID; read -r -u ${R[0]} line; sleep 1.1; echo >&${R[1]}; "
+       "wait $pid",
+       "bash",
+       fibshim_program(),
+       "record",
+       "-c",
+       pytorch_config(),
+       "-o",
+       output(),
+       "--tensors",
+       dataset(),
+       "--tensors-keep",
+       "every:1",
+       "--tensors-seconds",
+       "1",
+       "--",
+       build_dir() + "/tests/hosts/shadow_host",
+       "20",
+       "0",
+       "10"},
+      environment());
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_CONTAINS(run.err, "10 launches not kept: after --tensors-seconds");
+}
+
 TEST_F(RecordTensors, KeepsStatisticsAlone) {
   const Dataset kept = keep({"--launches=2", "--rows=3"}, {"--tensors-stats"});
   ASSERT_EQ(kept.records.size(), 1u);

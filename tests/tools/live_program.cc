@@ -92,6 +92,11 @@ void LiveProgram::write(const std::string& text) {
   }
 }
 
+void LiveProgram::end_input() {
+  close(in_);
+  in_ = -1;
+}
+
 void LiveProgram::resize(Terminal terminal) {
   winsize size{};
   size.ws_row = terminal.rows;

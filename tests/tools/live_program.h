@@ -40,6 +40,7 @@ class LiveProgram {
   bool read_until(const std::string& wanted, size_t from = 0);
 
   void write(const std::string& text);
+  void end_input();
   void resize(Terminal terminal);
   termios terminal_settings() const;
   const termios& settings_before() const { return settings_before_; }  // before it began

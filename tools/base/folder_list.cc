@@ -30,6 +30,12 @@ std::vector<std::string> split_folders(const std::string& list) {
   return out;
 }
 
+std::string path_of_folder(const std::string& folder) {
+  size_t length = folder.size();
+  (void)take_share(folder.c_str(), &length);
+  return folder.substr(0, length);
+}
+
 std::string absolute_folders(const std::string& list) {
   return change_each(list, [](const std::string& folder) {
     std::error_code error;
@@ -43,8 +49,9 @@ std::string absolute_folders(const std::string& list) {
 
 std::string resolved_folders(const std::string& list) {
   return change_each(list, [](const std::string& folder) {
+    const std::string path = path_of_folder(folder);
     char out[PATH_MAX];
-    return realpath(folder.c_str(), out) == nullptr ? folder : std::string(out);
+    return realpath(path.c_str(), out) == nullptr ? folder : out + folder.substr(path.size());
   });
 }
 

@@ -8,6 +8,9 @@ namespace fibshim::tools {
 
 std::vector<std::string> split_folders(const std::string& list);
 
+// One of them without its share ("@10%").
+std::string path_of_folder(const std::string& folder);
+
 // The list with each folder's path absolute.
 std::string absolute_folders(const std::string& list);
 

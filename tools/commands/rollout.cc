@@ -10,6 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "loader/check/check.h"
+#include "shim/abi/folder_list.h"
 #include "shim/abi/outcomes.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/move_options.h"
@@ -36,6 +38,7 @@ struct Options {
   std::vector<double> stages;  // percent, rising
   double watch_seconds = 60;
   double slower_percent = 5;
+  bool wants_whole = false;
   bool is_dry_run = false;
   bool wants_json = false;
 };
@@ -90,6 +93,47 @@ std::vector<Unit> units_of(const std::vector<ProcessCounters>& processes) {
   return out;
 }
 
+// What one stage moves.
+struct Stage {
+  size_t units;        // the first of them
+  uint32_t share = 0;  // of the only one's launches (shim/abi/folder_list.h); 0: all
+};
+
+Stage stage_of(double percent, size_t units, bool can_share) {
+  const double wanted = percent / 100 * static_cast<double>(units);
+  const auto share = static_cast<uint32_t>(lround(wanted * kWholeShare));
+  if (can_share && share < kWholeShare) return {1, std::max(share, 1u)};
+  return {static_cast<size_t>(ceil(wanted - 1e-9))};
+}
+
+// The list that has a process take the folder for a share of its launches, and the one that it is in for the others.
+std::string shared_list(const std::string& folder, uint32_t share, const ProcessCounters& process) {
+  std::string out;
+  for (const std::string& one : split_folders(folder)) {
+    out += one + share_text(share) + kFolderSeparator;
+  }
+  return out + (process.folder.state == FolderState::on ? process.folder.config.path : "");
+}
+
+std::string share_words(const Stage& stage) {
+  return stage.share == 0 ? "" : fmt::format(" for {:g} % of its launches", stage.share / 100.0);
+}
+
+// Why the launches of its processes cannot be shared between two folders; empty: they can.
+std::string why_not_shared(const Unit& unit, const std::string& folder) {
+  const std::string list = shared_list(folder, 1, unit.processes.front());
+  for (const ProcessCounters& process : unit.processes) {
+    if (shared_list(folder, 1, process) != list) return "its processes run on different folders";
+  }
+  if (list.size() >= kControlPathBytes) return "the paths are too long";
+  const CheckReport report = check_folder(list);
+  if (report.snapshot != nullptr) return "";
+  for (const Diagnostic& diagnostic : report.diagnostics) {
+    if (diagnostic.severity == Severity::error) return format_diagnostic(diagnostic);
+  }
+  return "the folders do not go together";
+}
+
 std::string words_of(const Watched& watched, const Watched* before) {
   std::string out;
   if (watched.steps.count > 0) {
@@ -122,8 +166,11 @@ nlohmann::ordered_json json_of(const Watched& watched) {
 
 class Rollout {
  public:
-  Rollout(const Options& options, FileDescriptor folder, std::vector<Unit> units)
-      : options_(options), folder_(std::move(folder)), units_(std::move(units)) {}
+  Rollout(const Options& options, FileDescriptor folder, std::vector<Unit> units, bool can_share)
+      : options_(options),
+        folder_(std::move(folder)),
+        units_(std::move(units)),
+        can_share_(can_share) {}
 
   // False: something was worse, or failed; what had moved was taken back.
   bool run() {
@@ -303,11 +350,16 @@ class Rollout {
     return "";
   }
 
+  // To where it came from. Empty, or why not.
+  std::string move_back(const Unit& unit) const {
+    const bool was_on = unit.processes.front().folder.state == FolderState::on;
+    return move_unit(unit, {was_on ? AskTarget::back : AskTarget::off, ""});
+  }
+
   void take_back() {
     for (; moved_count_ > 0; --moved_count_) {
       const Unit& unit = units_[moved_count_ - 1];
-      const bool was_on = unit.processes.front().folder.state == FolderState::on;
-      const std::string fault = move_unit(unit, {was_on ? AskTarget::back : AskTarget::off, ""});
+      const std::string fault = move_back(unit);
       if (!fault.empty()) not_taken_back_.push_back(unit.name + ": " + fault);
       say(fault.empty() ? unit.name + ": taken back" : unit.name + ": not taken back: " + fault);
     }
@@ -324,24 +376,37 @@ class Rollout {
                     counted(units_.size(), "process or job", "processes or jobs"),
                     words_of(before_, nullptr)));
     for (const double share : options_.stages) {
-      const auto wanted =
-          static_cast<size_t>(ceil(share / 100 * static_cast<double>(units_.size()) - 1e-9));
-      if (wanted <= moved_count_) continue;
-      while (moved_count_ < wanted) {
+      const Stage stage = stage_of(share, units_.size(), can_share_);
+      // From a share it goes back first, so that `back` leads to where it came from later, too.
+      if (share_ != 0) {
+        if (const std::string fault = move_back(units_[0]); !fault.empty()) {
+          return stop(units_[0].name + ": " + fault);
+        }
+        moved_count_ = 0;
+        share_ = 0;
+      }
+      if (stage.units <= moved_count_) continue;
+      while (moved_count_ < stage.units) {
         const Unit& unit = units_[moved_count_];
-        const std::string fault = move_unit(unit, {AskTarget::folder, options_.move.folder});
+        const std::string& folder = options_.move.folder;
+        const std::string fault = move_unit(
+            unit,
+            {AskTarget::folder,
+             stage.share == 0 ? folder : shared_list(folder, stage.share, unit.processes.front())});
         if (!fault.empty()) return stop(unit.name + ": " + fault);
         ++moved_count_;
-        say(fmt::format("{:g} %: {}: moved", share, unit.name));
+        share_ = stage.share;
+        say(fmt::format("{:g} %: {}: moved{}", share, unit.name, share_words(stage)));
       }
       std::string fault = watch(&begin, &end);
       if (fault.empty()) fault = slowness(begin, end);
       const Watched watched = sum(begin, end, moved_count_);
       say(fmt::format("{:g} %: {:g} s: {}", share, options_.watch_seconds,
                       words_of(watched, &before_)));
-      nlohmann::ordered_json stage = {{"percent", share}, {"moved", moved_count_}};
-      stage.update(json_of(watched));
-      stages_.push_back(std::move(stage));
+      nlohmann::ordered_json json = {{"percent", share}, {"moved", moved_count_}};
+      json["launches_percent"] = share_ == 0 ? 100 : share_ / 100.0;
+      json.update(json_of(watched));
+      stages_.push_back(std::move(json));
       if (!fault.empty()) return stop(std::move(fault));
     }
     say(fmt::format("complete: {} in {}",
@@ -353,7 +418,9 @@ class Rollout {
   const Options& options_;
   FileDescriptor folder_;
   std::vector<Unit> units_;
+  const bool can_share_;
   size_t moved_count_ = 0;  // the first of them
+  uint32_t share_ = 0;      // that the only one that has moved has of its launches; 0: all
   std::map<uint64_t, Watched> watched_before_;
   Watched before_;
   nlohmann::ordered_json stages_ = nlohmann::ordered_json::array();
@@ -391,22 +458,33 @@ int rollout(const Options& options) {
     return fail(why);
   }
   std::vector<Unit> units = units_of(processes);
+  bool can_share =
+      !options.wants_whole && stage_of(options.stages.front(), units.size(), true).share != 0;
+  if (can_share) {
+    const std::string why = why_not_shared(units.front(), options.move.folder);
+    if (!why.empty()) {
+      print_message("rollout", "{} moves as a whole: {}", printable(units.front().name),
+                    printable(why));
+    }
+    can_share = why.empty();
+  }
   if (options.is_dry_run) {
     size_t moved = 0;
     std::string out;
     for (const double share : options.stages) {
-      const auto wanted =
-          static_cast<size_t>(ceil(share / 100 * static_cast<double>(units.size()) - 1e-9));
-      for (; moved < wanted; ++moved) {
-        out += fmt::format("{:g} %: {}\n", share, printable(units[moved].name));
+      const Stage stage = stage_of(share, units.size(), can_share);
+      for (; moved < stage.units; ++moved) {
+        out +=
+            fmt::format("{:g} %: {}{}\n", share, printable(units[moved].name), share_words(stage));
       }
+      if (stage.share != 0) moved = 0;
     }
     return print_data(out) ? kExitFine : kExitWrong;
   }
   struct sigaction action {};
   action.sa_handler = interrupt;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
-  Rollout work(options, std::move(opened->fd), std::move(units));
+  Rollout work(options, std::move(opened->fd), std::move(units), can_share);
   const bool is_done = work.run();
   const bool is_printed = !options.wants_json || print_json(work.to_json());
   return is_done && is_printed ? kExitFine : kExitWrong;
@@ -440,9 +518,12 @@ int rollout_command(int argc, const char* const* argv) {
       "0 all stages were passed; 1 what had moved was taken back, or nothing was done; "
       "2 wrong usage.");
   line.positional("DIR", &options.move.folder, "the folder to go to").required();
-  line.option("--to", &options.shares, "SHARES",
-              "the stages, as shares of the processes; the ranks of a job go together "
-              "(10%,50%,100%)");
+  line.option(
+      "--to", &options.shares, "SHARES",
+      "the stages, as shares of the processes; the ranks of a job go together; what is less than a "
+      "process or job is a share of its launches (10%,50%,100%)");
+  line.flag("--whole", &options.wants_whole,
+            "share no launches: the first stage moves one process or job as a whole");
   line.number("--watch", &options.watch_seconds, 0.1, 86400.0, "SECONDS",
               "how long to watch before the first stage and after each (60)");
   line.number("--slower", &options.slower_percent, 0.0, 1000.0, "PERCENT",

@@ -130,7 +130,7 @@ struct StaleConfig {
 // What processes that start later with this FIBSHIM_CONFIG will do, unless it leads to `target`.
 std::optional<std::string> later_reading(const std::string& path, const std::string& target) {
   for (const std::string& folder : split_folders(path)) {
-    if (access(folder.c_str(), F_OK) == 0) continue;
+    if (access(path_of_folder(folder).c_str(), F_OK) == 0) continue;
     return fmt::format("find no folder there: {}", strerror(errno));
   }
   const std::string now = resolved_folders(path);
@@ -348,8 +348,10 @@ const char* conflict_in(const Options& options) {
       !options.move.folder.empty() + options.is_off + options.is_on + options.is_rollback;
   if (targets == 0) return "name a folder, or --off, --on or --rollback";
   if (targets > 1) return "DIR, --off, --on and --rollback exclude each other";
-  if (options.wants_link && split_folders(options.move.folder).size() != 1) {
-    return "--link takes one folder";
+  const std::string& folder = options.move.folder;
+  const bool is_one = split_folders(folder).size() == 1 && path_of_folder(folder) == folder;
+  if (options.wants_link && !is_one) {
+    return "--link takes one folder, without a share";
   }
   return conflict_in(options.move);
 }

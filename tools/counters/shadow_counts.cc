@@ -20,6 +20,21 @@ std::string reasons_of(const ShadowNumbers& numbers) {
   return out;
 }
 
+// How far off the worst element was, as a share of what it may be: "at most 0.1: 9, more than 10: 1"; "-": none was checked.
+std::string histogram_of(const ShadowNumbers& numbers) {
+  std::string out;
+  for (uint32_t i = 0; i < kShadowBuckets; ++i) {
+    if (numbers.buckets[i] == 0) continue;
+    const bool is_last = i + 1 == kShadowBuckets;
+    out += fmt::format("{}{}{:g}: {}", out.empty() ? "" : ", ",
+                       is_last  ? ">"
+                       : i == 0 ? ""
+                                : "<=",
+                       kShadowBounds[is_last ? i - 1 : i], numbers.buckets[i]);
+  }
+  return out.empty() ? "-" : out;
+}
+
 }  // namespace
 
 void add(const ShadowNumbers& more, ShadowNumbers* sum) {
@@ -52,13 +67,13 @@ std::string shadow_table(const ShadowSums& sums) {
   if (sums.empty()) return "";
   std::vector<std::vector<std::string>> table = {{"CHECKED", "SOLUTION", "SHAPE", ">CHECKS",
                                                   ">MISMATCHES", ">LARGEST DIFFERENCE",
-                                                  "NOT CHECKED"}};
+                                                  "WORST OF TOLERANCE", "NOT CHECKED"}};
   for (const auto& [key, numbers] : sums) {
     const std::string reasons = reasons_of(numbers);
     table.push_back({printable(key.definition), printable(key.solution),
                      key.shape.empty() ? "-" : printable(key.shape),
                      fmt::format("{}", numbers.checks), fmt::format("{}", numbers.mismatches),
-                     fmt::format("{:.3g}", numbers.largest_difference),
+                     fmt::format("{:.3g}", numbers.largest_difference), histogram_of(numbers),
                      reasons.empty() ? "-" : reasons});
   }
   return format_table(table);
@@ -103,12 +118,20 @@ std::string shadow_words(const ShadowSums& sums) {
   if (sums.empty()) return "";
   ShadowNumbers all;
   uint64_t missed = 0;
+  const auto worst =
+      std::ranges::max_element(sums, {}, [](const auto& sum) { return sum.second.mismatches; });
   for (const auto& [key, numbers] : sums) {
     add(numbers, &all);
     for (const uint64_t count : numbers.not_checked) missed = saturating_add(missed, count);
   }
-  return fmt::format("{}, {}, {} not checked", counted(all.checks, "shadow check"),
-                     counted(all.mismatches, "mismatch", "mismatches"), missed);
+  std::string most;
+  if (all.mismatches != 0) {
+    const ShadowKey& key = worst->first;
+    most = fmt::format(", most of {}{}{}", printable(key.definition),
+                       key.shape.empty() ? "" : " at ", printable(key.shape));
+  }
+  return fmt::format("{}, {}{}, {} not checked", counted(all.checks, "shadow check"),
+                     counted(all.mismatches, "mismatch", "mismatches"), most, missed);
 }
 
 }  // namespace fibshim::tools

@@ -1,5 +1,6 @@
 // What fibshim's RMSNorm of rows of 128 in bfloat16 does on the simulated driver, with one of many faults in it: the
-// one that SHADOW_FAULT names (SIMCUDA_KERNELS). "none": it is right.
+// one that SHADOW_FAULT names (SIMCUDA_KERNELS). "none": it is right. With SHADOW_FAULT_BLOCK only launches with so many
+// threads to a block have the fault: one folder's.
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -239,7 +240,7 @@ void spoil(const Call& call, const std::vector<float>& x, const std::vector<floa
 
 // (hidden_states, weight, output, rstd, eps, batch_size)
 extern "C" void rmsnorm_h128_bf16(const void* const* params, const uint32_t* /*grid*/,
-                                  const uint32_t* /*block*/) {
+                                  const uint32_t* block) {
   static long number = 0;
   Call call{};
   memcpy(&call.x, params[0], sizeof call.x);
@@ -263,7 +264,10 @@ extern "C" void rmsnorm_h128_bf16(const void* const* params, const uint32_t* /*g
       result.y[row * kHidden + i] = store(x[row * kHidden + i] * factor * weight[i]);
     }
   }
-  spoil(call, x, weight, &result);
+  const char* const faulty_block = getenv("SHADOW_FAULT_BLOCK");
+  if (faulty_block == nullptr || static_cast<uint32_t>(atol(faulty_block)) == block[0]) {
+    spoil(call, x, weight, &result);
+  }
   for (size_t i = 0; i < elements; ++i) {
     if (result.is_written[i]) call.y[i] = result.y[i];
   }

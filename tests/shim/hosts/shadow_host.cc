@@ -4,6 +4,7 @@
 //   shadow_host LAUNCHES [GRAPH_EVERY] [PAUSE_AFTER]
 //   shadow_host many LAUNCHES SEED
 //   shadow_host replay REPLAYS CHECKS
+//   shadow_host serve
 //
 // GRAPH_EVERY: of so many launches one goes through a graph, captured for it alone. After PAUSE_AFTER launches it says
 // "paused" and waits for a line.
@@ -11,9 +12,13 @@
 // replay: launches one graph of norms, in two streams by turns, on the same few inputs again and again: REPLAYS times,
 // and on until the simulated driver has compared as often as CHECKS says; -1: until the solution is left alone. A time
 // limit ends it, too. Says how many of the results were unlike those of the same input before.
+// serve: a request each millisecond, every second one a replay of one graph for each number of rows, until stdin ends. It says
+// "serving" after the first ones, and at the end how many requests there were and how many had a result that is wrong.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <limits.h>
+#include <math.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +35,7 @@ constexpr char kSymbol[] =
     "_ZN2at6native53_GLOBAL__N__a25d6a36_20_layer_norm_kernel_cu_9c5ada8a28vectorized_layer_norm_"
     "kernelIN3c108BFloat16EfLb1EEEviT0_PKT_S8_S8_PS5_S9_PS6_";
 constexpr int kHidden = 128, kMostRows = 24;
+constexpr float kEps = 1e-5f;
 
 void* g_library;
 
@@ -133,7 +139,7 @@ struct Norm {
 
 void launch(Norm norm, CUstream stream) {
   int hidden = kHidden;
-  float eps = 1e-5f;
+  float eps = kEps;
   CUdeviceptr none = 0;
   void* params[] = {&hidden, &eps, &norm.x, &norm.weight, &none, &none, &norm.rstd, &norm.out};
   MUST(cuLaunchKernel_(g_kernel, norm.rows, 1, 1, 32, 4, 1, 0, stream, params, nullptr));
@@ -250,10 +256,73 @@ int launch_many(long launches, uint64_t seed) {
   return 0;
 }
 
+double number_of(uint16_t bits) {
+  const uint32_t wide = uint32_t{bits} << 16;
+  float value;
+  memcpy(&value, &wide, sizeof value);
+  return value;
+}
+
+// By the rule of the judge.
+bool is_right(const std::vector<uint16_t>& x, const std::vector<uint16_t>& weight, unsigned rows,
+              float eps, const std::vector<uint16_t>& y) {
+  for (unsigned row = 0; row < rows; ++row) {
+    double sum = 0;
+    for (int i = 0; i < kHidden; ++i) sum += pow(number_of(x[row * kHidden + i]), 2);
+    const double factor = 1 / sqrt(sum / kHidden + eps);
+    for (int i = 0; i < kHidden; ++i) {
+      const double expected = number_of(x[row * kHidden + i]) * factor * number_of(weight[i]);
+      const double difference = fabs(number_of(y[row * kHidden + i]) - expected);
+      if (!(difference <= 2e-2 || difference <= 2e-2 * fabs(expected))) return false;
+    }
+  }
+  return true;
+}
+
+bool has_stdin_ended() {
+  pollfd in = {0, POLLIN, 0};
+  char byte;
+  return poll(&in, 1, 0) > 0 && read(0, &byte, 1) == 0;
+}
+
+int serve() {
+  std::vector<uint16_t> x(kHidden * kMostRows), y(x.size()), weight(kHidden);
+  Norm norm = {allocate(x.size() * 2), allocate(weight.size() * 2), allocate(kMostRows * 4),
+               allocate(y.size() * 2), 0};
+  CUgraphExec served[kMostRows + 1] = {};
+  long requests = 0;
+  long wrong = 0;
+  for (; !has_stdin_ended(); ++requests) {
+    fill(&x);
+    fill(&weight);
+    MUST(cuMemcpyHtoD_(norm.x, x.data(), x.size() * 2));
+    MUST(cuMemcpyHtoD_(norm.weight, weight.data(), weight.size() * 2));
+    norm.rows = static_cast<unsigned>(1 + draw() % kMostRows);
+    if (requests % 2 != 0) {
+      CUgraphExec& exec = served[norm.rows];
+      if (exec == nullptr) exec = capture([&] { launch(norm, g_stream); });
+      MUST(cuGraphLaunch_(exec, g_stream));
+    } else {
+      launch(norm, g_stream);
+    }
+    MUST(cuStreamSynchronize_(g_stream));
+    MUST(cuMemcpyDtoH_(y.data(), norm.out, y.size() * 2));
+    wrong += is_right(x, weight, norm.rows, kEps, y) ? 0 : 1;
+    if (requests == 200) {
+      printf("serving\n");
+      fflush(stdout);
+    }
+    usleep(1000);
+  }
+  printf("{\"requests\": %ld, \"wrong\": %ld}\n", requests, wrong);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   start();
+  if (argc > 1 && strcmp(argv[1], "serve") == 0) return serve();
   if (argc > 3 && strcmp(argv[1], "replay") == 0) return replay(atol(argv[2]), atol(argv[3]));
   if (argc > 3 && strcmp(argv[1], "many") == 0) {
     return launch_many(atol(argv[2]), strtoull(argv[3], nullptr, 10));

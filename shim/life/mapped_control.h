@@ -1,0 +1,77 @@
+// The control block of another process of this user's, mapped from its counters file (abi/control_format.h). The watcher
+// alone uses it.
+#pragma once
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shim/abi/control_format.h"
+#include "shim/abi/counters_format.h"
+#include "shim/base/settings_in_force.h"
+#include "shim/counters/counters.h"
+
+namespace fibshim {
+
+// To be closed: lies among globals, too, which nothing destroys.
+class MappedControl {
+ public:
+  constexpr MappedControl() = default;
+
+  // Null, or why it cannot be had.
+  const char* open(const char* file_name) {
+    close();
+    char path[PATH_MAX];
+    if (file_name[0] == 0 || file_name[0] == '.' || strchr(file_name, '/') != nullptr ||
+        snprintf(path, sizeof path, "%s/%s", stats_dir(), file_name) >=
+            static_cast<int>(sizeof path)) {
+      return "its name is none of a counters file";
+    }
+    const int file = ::open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (file < 0) return strerror(errno);
+    struct stat status;
+    FileHeader header;
+    const bool is_ours =
+        fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+        status.st_size >= static_cast<off_t>(control_offset() + kBytes) &&
+        pread(file, &header, sizeof header, 0) == sizeof header &&
+        memcmp(header.magic, kCountersMagic, sizeof header.magic) == 0 &&
+        header.version == kCountersVersion && header.control_at == control_offset();
+    void* at = MAP_FAILED;
+    if (is_ours) {
+      at = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                static_cast<off_t>(control_offset()));
+    }
+    ::close(file);
+    if (at == MAP_FAILED) return "it is no counters file of this user's";
+    block_ = static_cast<ControlBlock*>(at);
+    pid_ = header.pid;
+    start_time_ = header.start_time;
+    return nullptr;
+  }
+
+  void close() {
+    if (block_ != nullptr) munmap(block_, kBytes);
+    block_ = nullptr;
+  }
+
+  ControlBlock* operator->() const { return block_; }
+  ControlBlock& operator*() const { return *block_; }
+  // Of the process.
+  uint64_t pid() const { return pid_; }
+  uint64_t start_time() const { return start_time_; }
+
+ private:
+  static constexpr size_t kBytes = sizeof(ControlBlock);
+
+  ControlBlock* block_ = nullptr;
+  uint64_t pid_ = 0;
+  uint64_t start_time_ = 0;
+};
+
+}  // namespace fibshim

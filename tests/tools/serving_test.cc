@@ -1,0 +1,250 @@
+// Engines that serve requests and look at each result, eager and from graphs, under the shim on the simulated driver: what users
+// see while a solution that is wrong is rolled out, and that what one rank of a job finds wrong all of them leave alone.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "tests/support/text.h"
+#include "tests/tools/fibshim_program.h"
+#include "tests/tools/live_program.h"
+
+namespace fibshim::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Serving : public testing::Test {
+ protected:
+  // `bad` launches with 128 threads to a block, and is wrong: SHADOW_FAULT_BLOCK.
+  Serving() {
+    for (const char* name : {"old", "new", "bad"}) {
+      fs::copy(build_path("config/pytorch"), folder_ / name, fs::copy_options::recursive);
+      const std::string path =
+          folder_ / (std::string(name) + "/solutions/fibshim/rmsnorm/fibshim_rmsnorm_h128.json");
+      std::string text = read_text(path);
+      const std::string block = "\"block\": [256, 1, 1]";
+      const size_t at = text.find(block);
+      EXPECT_NE(at, std::string::npos);
+      const char* const other = name[0] == 'b' ? "128" : name[0] == 'n' ? "64" : "256";
+      text.replace(at + 10, 3, other);
+      write_text(path, text);
+    }
+  }
+
+  LiveProgram* start(const std::string& config, std::map<std::string, std::string> environment) {
+    ProgramOptions options;
+    options.environment = {{"LD_PRELOAD", build_path("lib/libfibshim.so")},
+                           {"LD_LIBRARY_PATH", build_path("sim")},
+                           {"SIMCUDA_KERNELS", build_path("tests/data/libshadow_faults.so")},
+                           {"SHADOW_FAULT", "wrong_for_even_rows"},
+                           {"SHADOW_FAULT_BLOCK", "128"},
+                           {"FIBSHIM_STATS_DIR", stats()},
+                           {"FIBSHIM_CONFIG", folder_ / config}};
+    for (const auto& [name, value] : environment) options.environment[name] = value;
+    engines_.push_back(std::make_unique<LiveProgram>(
+        std::vector<std::string>{build_path("tests/hosts/shadow_host"), "serve"}, options));
+    EXPECT_TRUE(engines_.back()->read_until("serving\n")) << engines_.back()->text();
+    return engines_.back().get();
+  }
+
+  // How many requests it has served, and how many results were wrong.
+  struct Users {
+    long requests, wrong;
+  };
+  static Users end(LiveProgram* engine) {
+    engine->end_input();
+    EXPECT_EQ(engine->wait(), 0) << engine->text();
+    const size_t at = engine->text().rfind("{\"requests\"");
+    if (at == std::string::npos) return {0, 0};
+    const nlohmann::json json = parse_json(engine->text().substr(at));
+    return {json["requests"], json["wrong"]};
+  }
+
+  nlohmann::json stats_json() const {
+    return parse_json(
+        run_fibshim({"stats", "--json", "--per-process", "--dir=" + stats()}, {}).out);
+  }
+  // Launches, or what graphs have run, of one outcome; of a solution, or of any.
+  enum class Of { launches, graphs };
+  long count(const LiveProgram* engine, const std::string& outcome, Of of = Of::launches,
+             const std::string& solution = "") const {
+    long sum = 0;
+    const nlohmann::json stats = stats_json();
+    for (const auto& process : stats["processes"]) {
+      if (process["pid"] != engine->pid()) continue;
+      for (const auto& one : process["counters"]) {
+        if (one["outcome"] != outcome) continue;
+        if (!solution.empty() && one["solution"] != solution) continue;
+        const long launches = one["count"];
+        sum += of == Of::launches ? launches : one["executions"].get<long>() - launches;
+      }
+    }
+    return sum;
+  }
+  template <class Holds>
+  static bool wait_until(const Holds& holds) {
+    for (int i = 0; i < 400; ++i) {
+      if (holds()) return true;
+      usleep(50'000);
+    }
+    return false;
+  }
+  std::string folder_of(const LiveProgram* engine) const {
+    const nlohmann::json stats = stats_json();
+    for (const auto& process : stats["processes"]) {
+      if (process["pid"] == engine->pid()) return process["folder"]["path"];
+    }
+    return "";
+  }
+
+  std::vector<std::string> rollout(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {build_path("bin/fibshim"), "rollout", "--dir=" + stats()});
+    return arguments;
+  }
+  std::string stats() const { return folder_ / "stats"; }
+
+  TemporaryFolder folder_;
+  std::vector<std::unique_ptr<LiveProgram>> engines_;
+};
+
+const std::map<std::string, std::string> kQuarantines = {{"FIBSHIM_ON_MISMATCH", "quarantine_job"},
+                                                         {"FIBSHIM_JOB", "train"}};
+
+std::map<std::string, std::string> with(std::map<std::string, std::string> environment,
+                                        const std::string& name, const std::string& value) {
+  environment[name] = value;
+  return environment;
+}
+
+TEST_F(Serving, WhatOneRankFindsWrongTheWholeJobLeavesAlone) {
+  LiveProgram* const two = start("bad", kQuarantines);
+  LiveProgram* const alone = start("bad", {{"FIBSHIM_ON_MISMATCH", "quarantine_job"}});
+  LiveProgram* const other = start("bad", with(kQuarantines, "FIBSHIM_JOB", "train2"));
+  EXPECT_EQ(count(two, "fallback_quarantined"), 0);
+  LiveProgram* const one = start("bad", with(kQuarantines, "FIBSHIM_SHADOW", "1/10"));
+  for (LiveProgram* const rank : {one, two}) {
+    EXPECT_TRUE(wait_until([&] { return count(rank, "fallback_quarantined") > 0; }));
+    // Its graphs, too.
+    EXPECT_TRUE(wait_until([&] { return count(rank, "fallback_quarantined", Of::graphs) > 0; }));
+  }
+  // One that joins later.
+  LiveProgram* const three = start("bad", kQuarantines);
+  EXPECT_TRUE(wait_until([&] { return count(three, "fallback_quarantined") > 0; }));
+  for (LiveProgram* const rank : {one, two, three}) {
+    const long hits = count(rank, "hit");
+    EXPECT_TRUE(wait_until([&, before = count(rank, "fallback_quarantined")] {
+      return count(rank, "fallback_quarantined") > before;
+    }));
+    EXPECT_EQ(count(rank, "hit"), hits);
+  }
+  EXPECT_EQ(count(alone, "fallback_quarantined"), 0);
+  EXPECT_EQ(count(other, "fallback_quarantined"), 0);
+  for (LiveProgram* const rank : {two, three}) {
+    (void)end(rank);
+    EXPECT_CONTAINS(rank->text(), "a process of job train has found it wrong");
+  }
+}
+
+// The demo of tests/bench/RESULTS.md.
+TEST_F(Serving, ARolloutIsStoppedByAPlantedFaultAmongEightProcesses) {
+  for (int i = 0; i < 8; ++i) start("old", {{"FIBSHIM_SHADOW", "1/20"}});
+  const std::vector<std::string> command =
+      rollout({folder_ / "bad", "--to=25%,50%,100%", "--watch=3", "--slower=900", "--force"});
+  const ProgramResult result = exits(1, run_program(command));
+  EXPECT_CONTAINS(result.out, "shadow checks found a solution wrong");
+  EXPECT_EQ(matches(result.out, "(pid [0-9]*): taken back\n").size(), 2U) << result.out;
+  printf("fibshim rollout bad --to=25%%,50%%,100%% --watch=3, under FIBSHIM_SHADOW=1/20\n%s\n",
+         result.out.c_str());
+  printf("%-9s %-7s %9s %14s %8s\n", "process", "folder", "requests", "wrong results", "share");
+  size_t touched = 0;
+  for (const auto& engine : engines_) {
+    EXPECT_EQ(fs::path(folder_of(engine.get())).filename(), "old");
+    const bool was_moved =
+        result.out.find("pid " + std::to_string(engine->pid()) + ": moved") != std::string::npos;
+    const pid_t pid = engine->pid();
+    const Users users = end(engine.get());
+    printf("%-9d %-7s %9ld %14ld %7.2f%%\n", pid, was_moved ? "bad" : "old", users.requests,
+           users.wrong,
+           100.0 * static_cast<double>(users.wrong) / static_cast<double>(users.requests));
+    if (!was_moved) EXPECT_EQ(users.wrong, 0);
+    touched += was_moved ? 1 : 0;
+  }
+  EXPECT_EQ(touched, 2U);
+}
+
+TEST_F(Serving, OneProcessTakesAShareOfItsLaunchesFirst) {
+  LiveProgram* const engine = start("old", {});
+  LiveProgram work(rollout(
+      {folder_ / "new", "--to=30%,100%", "--watch=1", "--slower=900", "--force", "--json"}));
+  const std::string moved =
+      "pid " + std::to_string(engine->pid()) + ": moved for 30 % of its launches\n";
+  ASSERT_TRUE(work.read_until(moved)) << work.text();
+  EXPECT_EQ(folder_of(engine), (folder_ / "new@30%:") + (folder_ / "old"));
+  EXPECT_EQ(work.wait(), 0) << work.text();
+  EXPECT_EQ(folder_of(engine), folder_ / "new");
+  const nlohmann::json json = parse_json(work.text().substr(work.text().find("\n{") + 1));
+  EXPECT_EQ(json["stages"][0]["launches_percent"], 30);
+  EXPECT_EQ(json["stages"][1]["launches_percent"], 100);
+  // Both folders' solutions have run, eager and in graphs.
+  const std::string name = "fibshim_rmsnorm_h128";
+  for (const Of of : {Of::launches, Of::graphs}) {
+    EXPECT_GT(count(engine, "hit", of, name + "@30%"), 0);
+    EXPECT_GT(count(engine, "hit", of, name), 0);
+  }
+  EXPECT_EQ(end(engine).wrong, 0);
+}
+
+TEST_F(Serving, AShareThatIsWrongIsTakenBack) {
+  LiveProgram* const engine = start("old", {{"FIBSHIM_SHADOW", "1/5"}});
+  const ProgramResult result = exits(
+      1, run_program(
+             rollout({folder_ / "bad", "--to=50%,100%", "--watch=5", "--slower=900", "--force"})));
+  EXPECT_CONTAINS(result.out, ": moved for 50 % of its launches\n");
+  EXPECT_CONTAINS(result.out, "shadow checks found a solution wrong");
+  EXPECT_CONTAINS(result.out, ": taken back\n");
+  EXPECT_EQ(folder_of(engine), folder_ / "old");
+  EXPECT_LT(end(engine).wrong, 5000);
+}
+
+// Every rank of a job takes the same shapes from the new folder.
+TEST_F(Serving, RanksOfAJobShareTheSameLaunches) {
+  LiveProgram* const one = start("old", {{"FIBSHIM_JOB", "train"}});
+  LiveProgram* const two = start("old", {{"FIBSHIM_JOB", "train"}});
+  LiveProgram work(rollout({folder_ / "new", "--to=40%", "--watch=1", "--slower=900", "--force"}));
+  EXPECT_EQ(work.wait(), 0) << work.text();
+  EXPECT_CONTAINS(work.text(), "job train: moved for 40 % of its launches\n");
+  for (LiveProgram* const rank : {one, two}) {
+    EXPECT_EQ(folder_of(rank), (folder_ / "new@40%:") + (folder_ / "old"));
+  }
+  const ProgramResult diff = run_fibshim({"stats", "--diff", "--dir=" + stats()}, {});
+  EXPECT_EQ(diff.exit_code, 0) << diff.out << diff.err;
+}
+
+TEST_F(Serving, WholeProcessesMoveWhereThatIsAskedForOrLaunchesCannotBeShared) {
+  LiveProgram* const engine = start("old", {});
+  const std::string pid = "pid " + std::to_string(engine->pid());
+  EXPECT_CONTAINS(exits(0, run_program(rollout({folder_ / "new", "--dry-run", "--force"}))).out,
+                  "10 %: " + pid + " for 10 % of its launches\n50 %: " + pid +
+                      " for 50 % of its launches\n100 %: " + pid + "\n");
+  EXPECT_EQ(
+      exits(0, run_program(rollout({folder_ / "new", "--dry-run", "--force", "--whole"}))).out,
+      "10 %: " + pid + "\n");
+  // Another definition of the same name.
+  const std::string definition = folder_ / "new/definitions/rmsnorm/rmsnorm_h128.json";
+  std::string text = read_text(definition);
+  const size_t at = text.find("\"batch_size\"");
+  ASSERT_NE(at, std::string::npos);
+  for (size_t i = text.find("batch_size"); i != std::string::npos; i = text.find("batch_size", i)) {
+    text.replace(i, 10, "batch_count");
+  }
+  write_text(definition, text);
+  const ProgramResult refused =
+      run_program(rollout({folder_ / "new", "--dry-run", "--force", "--no-check"}));
+  EXPECT_CONTAINS(refused.err, pid + " moves as a whole: ");
+  EXPECT_CONTAINS(refused.err, "folders that share launches need the same definitions");
+  EXPECT_EQ(refused.out, "10 %: " + pid + "\n");
+}
+
+}  // namespace
+}  // namespace fibshim::test
