@@ -14,7 +14,7 @@ inline Originals originals_of(const Exec& exec) {
 void run_variant(Exec* exec, Variant* variant);
 // The watcher's variant, if there is one, is of no more use.
 void drop_ready_variant(Exec* exec);
-// What the host's exec runs where it does not run is of no more use, neither: that is changed altogether.
+// Exec::idle is of no more use: the host's exec has taken over another graph.
 void drop_idle_variant(Exec* exec);
 
 // The host's own exec, from now on, and no swap reaches it: it keeps the replacements that it holds itself; otherwise what
