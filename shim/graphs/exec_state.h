@@ -18,7 +18,7 @@ void run_variant(Exec* exec, Variant* variant);
 void follow_interval(Exec* exec);
 // The watcher's variant, if there is one, is of no more use.
 void drop_ready_variant(Exec* exec);
-// What the host's exec runs where it does not run is of no more use, neither: that is changed altogether.
+// Exec::idle is of no more use: the host's exec has taken over another graph.
 void drop_idle_variant(Exec* exec);
 // The same of what was to be launched for checks.
 void drop_shadow(Exec* exec);

@@ -114,7 +114,7 @@ class Surveyor {
     survey_.has_observed |= launch.outcome == Outcome::observed && launch.candidate != nullptr;
     if (planned.is_redirect()) {
       waits_[index] = solution_of(planned.plan).waits_for_previous != 0;
-      // Packed arguments are not set back as they were.
+      // Packed arguments could not be set back as they were.
       survey_.is_one_for_one &= planned.has_plain_shape() && params.extra == nullptr;
     }
     return add_owner(params, &survey_.owners);
