@@ -12,8 +12,6 @@ namespace {
 
 bool may_be_made(const Exec& exec) { return exec.originals != nullptr && !exec.is_fixed; }
 
-bool may_be_made(const Exec& exec) { return exec.originals != nullptr && !exec.is_fixed; }
-
 // Holding its lock: whether its next launch runs a solution that is left alone by now.
 bool runs_quarantined(const Exec& exec) {
   const Variant* variant = exec.ready.load(std::memory_order_acquire);
