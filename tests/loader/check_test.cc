@@ -963,7 +963,8 @@ TEST(Check, RejectsWhatADefinitionCannotSet) {
       {R"({"scale_n64": {"shadow": "1/0"}})", Rule::setting_value,
        "fibshim.json:1:42: error: \"shadow\" is \"1/0\"; accepted are off or 1/N"},
       {R"({"scale_n64": {"on_mismatch": "stop"}})", Rule::setting_value,
-       "fibshim.json:1:47: error: \"on_mismatch\" is \"stop\"; accepted are warn or quarantine"},
+       "fibshim.json:1:47: error: \"on_mismatch\" is \"stop\"; accepted are warn, quarantine or "
+       "quarantine_job"},
       {R"({"scale_n64": {"mode": "off"}})", Rule::unknown_setting,
        "fibshim.json:1:32: error: \"mode\" cannot be set for one definition"},
       {R"({"scale_n64": "fail"})", Rule::wrong_type, "fibshim.json:1:31: error: \"scale_n64\""},
