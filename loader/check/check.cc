@@ -3,11 +3,8 @@
 #include <string.h>
 
 #include <algorithm>
-#include <deque>
 #include <exception>
-#include <optional>
 #include <set>
-#include <unordered_map>
 #include <unordered_set>
 
 #define XXH_INLINE_ALL

@@ -1,18 +1,13 @@
 // fibshim check: reads config folders as the shim does and prints every mistake with its place.
-#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
 
-#include "loader/compile/model.h"
-#include "loader/read/file.h"
-#include "loader/read/limits.h"
 #include "tools/base/files.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/folder_list.h"
-#include "tools/images/kernel_list.h"
 #include "tools/lint/advice.h"
 #include "tools/lint/measurements.h"
 #include "tools/processes/gpus.h"
