@@ -6,7 +6,6 @@
 // CONFORMANCE_FIRST_SEED  the first seed (default 1)
 //
 // A difference is made smaller before it is shown: `conform graph SEED INDEX STEPS OPS` runs what is left.
-#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <sstream>
