@@ -3,12 +3,10 @@
 #include <string.h>
 
 #include <algorithm>
-#include <deque>
 #include <exception>
 #include <map>
 #include <optional>
 #include <set>
-#include <unordered_map>
 #include <unordered_set>
 
 #define XXH_INLINE_ALL

@@ -2,19 +2,9 @@
 // one and the same, so they cannot disagree.
 #pragma once
 
-#include <stdint.h>
-
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "loader/compile/snapshot_builder.h"
-#include "loader/read/diagnostics.h"
-#include "loader/read/folder.h"
-#include "loader/read/json_document.h"
 #include "loader/read/manifest.h"
 #include "loader/read/signature.h"
-#include "shim/abi/snapshot.h"
 
 namespace fibshim {
 

@@ -5,14 +5,8 @@
 // make; with more, some may be missed. What is reported was seen.
 #pragma once
 
-#include <stdint.h>
-
-#include <string>
-#include <vector>
-
 #include "loader/compile/definition.h"
 #include "loader/compile/solution.h"
-#include "loader/read/diagnostics.h"
 
 namespace fibshim {
 

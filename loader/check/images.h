@@ -2,18 +2,11 @@
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <string>
 #include <unordered_map>
-#include <vector>
 
-#include "loader/read/cubin.h"
 #include "loader/compile/definition.h"
-#include "loader/read/diagnostics.h"
-#include "loader/read/file.h"
 #include "loader/read/folder.h"
 #include "loader/read/manifest.h"
-#include "loader/read/sha256.h"
 #include "loader/compile/solution.h"
 
 namespace fibshim {

@@ -1,8 +1,6 @@
 #include "loader/check/join.h"
 
 #include <algorithm>
-#include <string_view>
-#include <unordered_map>
 
 #include "loader/check/choices.h"
 #include "loader/compile/bind.h"

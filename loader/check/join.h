@@ -1,14 +1,9 @@
 // Joins the patterns of a model with the solutions that they can lead to.
 #pragma once
 
-#include <map>
 #include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "loader/compile/model.h"
-#include "loader/read/diagnostics.h"
 
 namespace fibshim {
 

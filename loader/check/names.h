@@ -2,13 +2,9 @@
 #pragma once
 
 #include <functional>
-#include <map>
-#include <string>
 
-#include "loader/compile/definition.h"
 #include "loader/compile/pattern.h"
 #include "loader/compile/solution.h"
-#include "loader/read/diagnostics.h"
 
 namespace fibshim {
 

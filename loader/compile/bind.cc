@@ -1,7 +1,6 @@
 #include "loader/compile/bind.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "loader/compile/tensors.h"

@@ -2,11 +2,7 @@
 // of the solution's kernel, or why it must not be.
 #pragma once
 
-#include "loader/compile/definition.h"
-#include "loader/read/diagnostics.h"
 #include "loader/compile/model.h"
-#include "loader/compile/pattern.h"
-#include "loader/compile/solution.h"
 
 namespace fibshim {
 

@@ -8,15 +8,10 @@
 // Whatever is returned as a Program runs in kMaxStackDepth values: the launch path relies on it.
 #pragma once
 
-#include <stdint.h>
-
 #include <optional>
-#include <string_view>
-#include <vector>
 
 #include "loader/compile/expression.h"
 #include "shim/abi/program.h"
-#include "shim/abi/snapshot.h"
 
 namespace fibshim {
 

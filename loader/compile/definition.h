@@ -3,13 +3,6 @@
 // well-formed and left out where they are not: no folder is refused for them.
 #pragma once
 
-#include <stdint.h>
-
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "loader/read/fields.h"
 
 namespace fibshim {

@@ -2,17 +2,8 @@
 // programs of it.
 #pragma once
 
-#include <stdint.h>
-
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <tl/expected.hpp>
-
 #include "loader/read/diagnostics.h"
 #include "loader/read/limits.h"
-#include "shim/abi/snapshot.h"
 
 namespace fibshim {
 

@@ -3,8 +3,6 @@
 // `computed`, `slow` or "not whole" wherever it cannot say exactly what the programs say.
 #pragma once
 
-#include <vector>
-
 #include "loader/compile/model.h"
 
 namespace fibshim {

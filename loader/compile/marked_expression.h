@@ -1,10 +1,6 @@
 // Expressions as they stand in a folder's JSON.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "loader/compile/expression.h"
 #include "loader/read/fields.h"
 

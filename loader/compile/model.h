@@ -1,16 +1,6 @@
 // A config folder once read and cross-checked: what the checks fill in and the snapshot is made of.
 #pragma once
 
-#include <stdint.h>
-
-#include <deque>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "loader/compile/definition.h"
 #include "loader/read/folder.h"
 #include "loader/compile/pattern.h"
 #include "loader/compile/solution.h"

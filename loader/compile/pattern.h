@@ -5,21 +5,12 @@
 // definition's name, and `where`.
 #pragma once
 
-#include <stdint.h>
-
 #include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "loader/compile/definition.h"
 #include "loader/compile/compile_expression.h"
 #include "loader/compile/marked_expression.h"
 #include "loader/compile/read_match.h"
-#include "loader/compile/symbol_match.h"
 
 namespace fibshim {
 

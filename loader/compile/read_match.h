@@ -1,10 +1,6 @@
 // Reads "match": which kernel a pattern is about, or which kernels.
 #pragma once
 
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "loader/compile/symbol_match.h"
 #include "loader/read/fields.h"
 

@@ -1,8 +1,6 @@
 // Reads a pattern's JSON, strictly: an unknown key is an error, since a misspelt guard is no guard.
 #pragma once
 
-#include <memory>
-
 #include "loader/compile/pattern.h"
 
 namespace fibshim {

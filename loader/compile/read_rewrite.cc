@@ -1,7 +1,6 @@
 #include "loader/compile/read_rewrite.h"
 
 #include <algorithm>
-#include <map>
 
 namespace fibshim {
 namespace {

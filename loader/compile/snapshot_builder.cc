@@ -1,13 +1,9 @@
 #include "loader/compile/snapshot_builder.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include <algorithm>
-#include <memory>
 #include <new>
-#include <string_view>
-#include <unordered_map>
 
 #include "loader/compile/fast_form.h"
 #include "shim/abi/folder_list.h"

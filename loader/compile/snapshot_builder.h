@@ -1,11 +1,7 @@
 // Turns a checked folder into a Snapshot: one contiguous block of plain structs.
 #pragma once
 
-#include <memory>
-
 #include "loader/compile/model.h"
-#include "loader/read/result.h"
-#include "loader/compile/symbol_match.h"
 
 namespace fibshim {
 

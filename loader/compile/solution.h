@@ -5,13 +5,6 @@
 // say is looked at later, by the folder's checks.
 #pragma once
 
-#include <stdint.h>
-
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "loader/read/cubin.h"
 #include "loader/compile/marked_expression.h"
 #include "loader/read/sha256.h"

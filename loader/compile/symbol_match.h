@@ -5,9 +5,6 @@
 // by one. A glob is matched as a regular expression, too. match() is thread-safe and never throws.
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,7 +14,6 @@
 #include <tl/expected.hpp>
 
 #include "loader/read/limits.h"
-#include "shim/abi/snapshot.h"
 
 // PCRE2's types, without its header.
 struct pcre2_real_code_8;

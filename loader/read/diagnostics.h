@@ -7,9 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "loader/read/result.h"

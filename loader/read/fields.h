@@ -4,16 +4,7 @@
 // the thing in messages, quotes included where it is a key: "\"benefit\"", "an entry of \"grid\"".
 #pragma once
 
-#include <stdint.h>
-
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include "loader/read/diagnostics.h"
 #include "loader/read/json_document.h"
-#include "loader/read/limits.h"
 
 namespace fibshim {
 

@@ -22,9 +22,6 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <string_view>
-
-#include "shim/abi/settings.h"
 
 namespace fibshim {
 namespace {

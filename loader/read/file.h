@@ -7,13 +7,8 @@
 // and what was stepped on is kept: who can write there decides which folder the path names.
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include <optional>
-#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "loader/read/limits.h"

@@ -11,8 +11,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "shim/abi/settings.h"
-
 namespace fibshim {
 namespace {
 

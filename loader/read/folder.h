@@ -1,16 +1,8 @@
 // Which files make up a config folder, and its settings.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "loader/read/diagnostics.h"
 #include "loader/read/fields.h"
 #include "loader/read/file.h"
-#include "loader/read/json_document.h"
-#include "shim/abi/snapshot.h"
 
 namespace fibshim {
 

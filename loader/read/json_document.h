@@ -4,13 +4,8 @@
 // are views: they live as long as the document. Not thread-safe, never throws but for lack of memory.
 #pragma once
 
-#include <stdint.h>
-
 #include <deque>
 #include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "loader/read/diagnostics.h"
 #include "loader/read/limits.h"

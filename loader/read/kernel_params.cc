@@ -1,8 +1,5 @@
 #include "loader/read/kernel_params.h"
 
-#include <optional>
-
-#include "loader/read/cubin.h"
 #include "loader/read/fatbin_payload.h"
 
 namespace fibshim {

@@ -3,9 +3,6 @@
 // Those of the launch path itself are in snapshot.h, for the shim.
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "shim/abi/snapshot.h"
 
 namespace fibshim {

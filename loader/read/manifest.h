@@ -10,15 +10,9 @@
 // of the bytes at hand, and every file that it names must be there.
 #pragma once
 
-#include <stdint.h>
-
 #include <map>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "loader/read/file.h"
-#include "loader/read/result.h"
 #include "loader/read/sha256.h"
 
 namespace fibshim {

@@ -3,10 +3,7 @@
 // half: whoever serves never holds a secret key. All functions are pure but for read_public_key().
 #pragma once
 
-#include <stdint.h>
-
 #include <array>
-#include <string>
 #include <string_view>
 
 #include "loader/read/result.h"

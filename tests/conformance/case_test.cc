@@ -1,7 +1,6 @@
 // The cases of the host program `conform`, one small process each. A row says which of the failures
 // in tools/doc/driver_facts.md, section 7, it is about, and why it cannot run against a real driver, if it cannot.
 // What must run and be counted is stated by the case itself, next to what it does.
-#include <gtest/gtest.h>
 
 #include "tests/conformance/conform_run.h"
 #include <nlohmann/json.hpp>

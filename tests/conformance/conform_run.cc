@@ -1,6 +1,5 @@
 #include "tests/conformance/conform_run.h"
 
-#include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <fstream>

@@ -1,8 +1,6 @@
 // Counts by device, in a process that uses two: however the second one's context was made.
 #include <regex>
 
-#include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
 #include "tests/conformance/conform_run.h"

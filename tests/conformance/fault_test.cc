@@ -4,7 +4,6 @@
 // makes sure of.
 //
 // CONFORMANCE_FAULTS=all  every single call fails once, and once for good; without it a sample does
-#include <gtest/gtest.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

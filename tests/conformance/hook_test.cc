@@ -1,5 +1,4 @@
 // Every row of shim/driver/hook_table.h: reached in every way that a host has, and doing what it is for.
-#include <gtest/gtest.h>
 
 #include "tests/conformance/conform_run.h"
 #include "tests/support/text.h"

@@ -1,7 +1,6 @@
 // Patterns that name the image their kernel comes from (tools/doc/contract.md, "Pattern"; numbers
 // 17 and 24 of tools/doc/driver_facts.md, section 7): known however the image came in and the handle
 // came out, and no other image's kernel of that name is taken for it.
-#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>

@@ -1,7 +1,6 @@
 // The shim beside other preloaded libraries: allocators that call dlsym from malloc (number 7 of
 // tools/doc/driver_facts.md, section 7), AddressSanitizer, which wants to be first (23). And in processes where there is nothing for
 // it to do, or that end in the middle of everything.
-#include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
 

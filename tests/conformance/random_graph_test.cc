@@ -9,7 +9,6 @@
 // and no check may find a difference, as there is none.
 //
 // A difference is made smaller before it is shown: `conform graph SEED INDEX STEPS OPS` runs what is left.
-#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <sstream>

@@ -4,7 +4,6 @@
 // CONFORMANCE_SEEDS  how many programs each of the tests runs (default 8, of 8 tests; 2 with a real
 //                    driver), and each sanitizer (default 8)
 // CONFORMANCE_FIRST_SEED  the first seed (default 1): another thousand programs; or one again
-#include <gtest/gtest.h>
 
 #include "tests/conformance/conform_run.h"
 

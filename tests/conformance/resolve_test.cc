@@ -1,6 +1,5 @@
 // How a host finds functions, driver's and others: every hooked one is the shim's by every way, and
 // all else is as it is without the shim, to the letter.
-#include <gtest/gtest.h>
 
 #include <sstream>
 

@@ -8,7 +8,6 @@
 //   SOAK_SWAPS    1, 0: swap, or do not (default: where `fibshim swap` is known). Each second the
 //                 symlink that FIBSHIM_CONFIG names leads elsewhere: to one folder, to another, now
 //                 and then to a broken one, which must be refused; or all is switched off and on
-#include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -17,7 +16,6 @@
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <sstream>

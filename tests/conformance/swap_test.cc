@@ -1,6 +1,5 @@
 // Moving to another config folder while the process launches: the cases of swap_cases.cc, each with
 // folders of its own, and the counts by folder.
-#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>

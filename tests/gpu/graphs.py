@@ -16,32 +16,16 @@ import collections
 import gc
 import json
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 
-from counters import read_stats
 from report import Report
-from swap import BUILD, FIBSHIM, SHIM, HIDDEN, Model, plain_environment
+from swap import HIDDEN, Model, make_folders, start_inside, stats, swap
 
 WORK = "FIBSHIM_GRAPHS_TEST_WORK"
 GRAPHS = 4
 REPLAYS = 7
-
-
-def stats():
-    return read_stats(os.environ["FIBSHIM_STATS_DIR"], "--pid", str(os.getpid()))
-
-
-def swap(*where):
-    done = subprocess.run([FIBSHIM, "swap", *where, "--pid", str(os.getpid()), "--wait", "--json", "--no-check"],
-                          env={**plain_environment(), "FIBSHIM_STATS_DIR": os.environ["FIBSHIM_STATS_DIR"]},
-                          text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    if done.returncode != 0:
-        raise RuntimeError(f"fibshim swap {where}: {done.stdout}{done.stderr}")
-    return json.loads(done.stdout)["processes"][0]
 
 
 def seen_by_cupti(torch, work):
@@ -160,20 +144,8 @@ def inside(work):
 
 def outside():
     with tempfile.TemporaryDirectory() as work:
-        for name in "ab":
-            shutil.copytree(os.path.join(BUILD, "config", "pytorch"), os.path.join(work, name))
-        for root, _, files in os.walk(os.path.join(work, "b", "solutions")):
-            for file in files:
-                path = os.path.join(root, file)
-                if not file.endswith(".json"):
-                    continue
-                with open(path, encoding="utf-8") as opened:
-                    if json.load(opened)["definition"] == f"rmsnorm_h{HIDDEN[0]}":
-                        os.remove(path)
-        environment = plain_environment()
-        environment.update({"LD_PRELOAD": SHIM, "FIBSHIM_CONFIG": os.path.join(work, "a"),
-                            "FIBSHIM_STATS_DIR": os.path.join(work, "stats"), WORK: work})
-        return subprocess.run([sys.executable, os.path.abspath(__file__)], env=environment, check=False).returncode
+        make_folders(work)
+        return start_inside(__file__, work, os.path.join(work, "stats"), WORK)
 
 
 if __name__ == "__main__":

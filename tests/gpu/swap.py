@@ -11,6 +11,7 @@ first move and after it. Every output must be bitwise what A or B gives: capture
 add to the launches' tail. The counts of both folders must add up to the launches.
 """
 import array
+import glob
 import json
 import os
 import shutil
@@ -20,10 +21,9 @@ import tempfile
 import threading
 import time
 
-BUILD = os.environ.get("FIBSHIM_TEST_BUILD",
-                       os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build"))
-FIBSHIM = os.path.join(BUILD, "bin", "fibshim")
-SHIM = os.path.join(BUILD, "lib", "libfibshim.so")
+from counters import BUILD, FIBSHIM, SHIM, read_stats
+from report import Report
+
 HIDDEN = (2048, 4096)  # B has no solution for the first
 ROWS = 64
 LAYERS = 4
@@ -88,12 +88,19 @@ def digests(model):
     return {hidden: out[hidden].view(model.torch.int16).cpu().numpy().tobytes().hex() for hidden in HIDDEN}
 
 
-def swap(folder):
-    done = subprocess.run([FIBSHIM, "swap", folder, "--pid", str(os.getpid()), "--wait", "--json", "--no-check"],
+def stats():
+    """Of this process."""
+    return read_stats(os.environ["FIBSHIM_STATS_DIR"], "--pid", str(os.getpid()))
+
+
+def swap(*where):
+    """Moves this process; returns what `fibshim swap` says of it."""
+    done = subprocess.run([FIBSHIM, "swap", *where, "--pid", str(os.getpid()), "--wait", "--json", "--no-check"],
                           env={**plain_environment(), "FIBSHIM_STATS_DIR": os.environ["FIBSHIM_STATS_DIR"]},
                           text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode != 0:
-        raise RuntimeError(f"fibshim swap {folder}: {done.stdout}{done.stderr}")
+        raise RuntimeError(f"fibshim swap {where}: {done.stdout}{done.stderr}")
+    return json.loads(done.stdout)["processes"][0]
 
 
 def percentiles(seconds):
@@ -208,10 +215,6 @@ def inside(work, seconds):
     """Under the shim, in folder A."""
     import torch
 
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    from counters import read_stats
-    from report import Report
-
     report = Report("swap.py")
     folders = {name: os.path.join(work, name) for name in "ab"}
     model = Model(1)
@@ -258,11 +261,8 @@ def inside(work, seconds):
     workers.start(workers.replay, model, *graph_a, "a")
     workers.start(workers.replay, model, *graph_b, "b")
 
-    def look():  # as much beside the loop as a move, but no move
-        read_stats(os.environ["FIBSHIM_STATS_DIR"], "--pid", str(os.getpid()))
-
     quiet_seconds = min(seconds / 2, 30)
-    quiet, _, failed_looks = time_launches(quiet_seconds, look)
+    quiet, _, failed_looks = time_launches(quiet_seconds, stats)  # as much beside the loop as a move, but no move
     problems += failed_looks
     now = ["a"]
 
@@ -281,14 +281,13 @@ def inside(work, seconds):
             problems.append(f"only {moves} moves in {seconds - quiet_seconds:.0f} s")
         if workers.seen_a == 0 or workers.seen_b == 0:
             problems.append(f"outputs of A {workers.seen_a}, of B {workers.seen_b}")
-        process = read_stats(os.environ["FIBSHIM_STATS_DIR"], "--pid", str(os.getpid()))["processes"][0]
+        process = stats()["processes"][0]
         if process["folder"]["swaps"] != moves + 2:
             problems.append(f"{process['folder']['swaps']} moves are counted, {moves + 2} were made")
 
     with report.phase(f"{launches} launches of rms_norm are counted, each once") as problems:
-        rows = read_stats(os.environ["FIBSHIM_STATS_DIR"], "--pid", str(os.getpid()))["counters"]
         counted = {}
-        for row in rows:
+        for row in stats()["counters"]:
             if row["definition"].startswith("rmsnorm"):
                 key = os.path.basename(row["config"]), row["definition"], row["outcome"]
                 counted[key] = counted.get(key, 0) + row["count"]
@@ -305,24 +304,33 @@ def inside(work, seconds):
     return report.finish()
 
 
+def make_folders(work):
+    """A and B; returns how many solutions for the first hidden size B has lost."""
+    for name in "ab":
+        shutil.copytree(os.path.join(BUILD, "config", "pytorch"), os.path.join(work, name))
+    removed = 0
+    for path in glob.glob(os.path.join(work, "b", "solutions", "**", "*.json"), recursive=True):
+        with open(path, encoding="utf-8") as opened:
+            if json.load(opened)["definition"] == f"rmsnorm_h{HIDDEN[0]}":
+                os.remove(path)
+                removed += 1
+    return removed
+
+
+def start_inside(program, work, stats_dir, marker, *arguments):
+    """The program again, under the shim in folder A; returns its exit code."""
+    environment = {**plain_environment(), "LD_PRELOAD": SHIM, "FIBSHIM_CONFIG": os.path.join(work, "a"),
+                   "FIBSHIM_STATS_DIR": stats_dir, marker: work}
+    return subprocess.run([sys.executable, os.path.abspath(program), *arguments], env=environment,
+                          check=False).returncode
+
+
 def outside(seconds):
     with tempfile.TemporaryDirectory() as work:
-        for name in "ab":
-            shutil.copytree(os.path.join(BUILD, "config", "pytorch"), os.path.join(work, name))
-        removed = 0
-        for root, _, files in os.walk(os.path.join(work, "b", "solutions")):
-            for file in files:
-                path = os.path.join(root, file)
-                if not file.endswith(".json"):
-                    continue
-                with open(path, encoding="utf-8") as opened:
-                    if json.load(opened)["definition"] == f"rmsnorm_h{HIDDEN[0]}":
-                        os.remove(path)
-                        removed += 1
+        removed = make_folders(work)
         if removed != 1:
             print(f"FAIL swap: {removed} solutions for rmsnorm_h{HIDDEN[0]} in the folder, not 1")
             return 1
-        stats = os.environ.get("FIBSHIM_STATS_DIR") or os.path.join(work, "stats")
         alone = {}
         for name in ("none", "a", "b"):
             environment = plain_environment()
@@ -334,11 +342,8 @@ def outside(seconds):
             alone[name] = json.loads(done.stdout)
         with open(os.path.join(work, "alone.json"), "w", encoding="utf-8") as opened:
             json.dump(alone, opened)
-        environment = plain_environment()
-        environment.update({"LD_PRELOAD": SHIM, "FIBSHIM_CONFIG": os.path.join(work, "a"),
-                            "FIBSHIM_STATS_DIR": stats, WORK: work})
-        return subprocess.run([sys.executable, os.path.abspath(__file__), str(seconds)], env=environment,
-                              check=False).returncode
+        stats_dir = os.environ.get("FIBSHIM_STATS_DIR") or os.path.join(work, "stats")
+        return start_inside(__file__, work, stats_dir, WORK, str(seconds))
 
 
 def main():

@@ -1,43 +1,20 @@
 // What is said about a config folder: every rule, with its place.
-#include "loader/check/check.h"
-
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
 #include <random>
 #include <set>
 #include <tuple>
 
+#include "tests/loader/checked_folder.h"
 #include "tests/loader/rewrite_folder.h"
 #include "tests/support/text.h"
-#include "tools/lint/advice.h"
 
 namespace fibshim {
 namespace {
 
-std::string all_of(const CheckReport& report) {
-  std::string text;
-  for (const Diagnostic& diagnostic : report.diagnostics) {
-    text += format_diagnostic(diagnostic) + "\n";
-  }
-  return text;
-}
-
-// The diagnostics of a rule, as check prints them.
-std::string lines_of(const CheckReport& report, Rule rule) {
-  std::string text;
-  for (const Diagnostic& diagnostic : report.diagnostics) {
-    if (diagnostic.rule == rule) text += format_diagnostic(diagnostic) + "\n";
-  }
-  return text;
-}
-
 TEST(Check, ASoundFolderDrawsNoWord) {
   const TestFolder folder;
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   EXPECT_EQ(all_of(report), "");
   EXPECT_EQ(report.error_count, 0u);
   EXPECT_EQ(report.definition_count, 1u);
@@ -216,9 +193,8 @@ class CheckFault : public testing::TestWithParam<Fault> {};
 
 TEST_P(CheckFault, IsReportedAtItsPlace) {
   const Fault& fault = GetParam();
-  const TestFolder folder;
-  folder.change(fault.file, fault.from, fault.to);
-  const CheckReport report = check_folder(folder.path());
+  const TestFolder folder(fault.file, fault.from, fault.to);
+  const CheckReport report = check(folder);
   const RuleInfo* const rule = find_rule(fault.rule);
   ASSERT_NE(rule, nullptr) << fault.rule;
   const std::string place = fault.place_in(folder) + ":";
@@ -277,9 +253,9 @@ TEST_P(CheckRewrite, IsReportedAtItsPlaceAndVoidsTheFolder) {
   const Fault& fault = GetParam();
   const TestFolder folder;
   folder.write(kRewritePath, kRewrite);
-  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+  EXPECT_EQ(all_of(check(folder)), "");
   folder.change(fault.file, fault.from, fault.to);
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   const std::string place = fault.place_in(folder) + ":";
   ASSERT_FALSE(report.diagnostics.empty());
   const std::string first = format_diagnostic(report.diagnostics.front());
@@ -289,13 +265,6 @@ TEST_P(CheckRewrite, IsReportedAtItsPlaceAndVoidsTheFolder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, CheckRewrite, testing::ValuesIn(kRewriteFaults), kByName);
-
-CheckReport advise(const TestFolder& folder) {
-  CheckLint lint;
-  CheckOptions options;
-  options.lint = &lint;
-  return check_folder(folder.path(), options);
-}
 
 // What is said of a folder that loads.
 const Fault kOddities[] = {
@@ -370,14 +339,13 @@ TEST_P(CheckOddity, IsPointedOut) {
   const bool is_mistake = rule_info(diagnostic.rule).effect == Effect::mistake;
   EXPECT_EQ(is_mistake ? report.error_count : report.warning_count, 1u);
   // An engine that loads the folder hears nothing of it.
-  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+  EXPECT_EQ(all_of(check(folder)), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, CheckOddity, testing::ValuesIn(kOddities), kByName);
 
 TEST(Check, MissesNoTensorOfTheDefinition) {
-  const TestFolder folder;
-  folder.change(kSolutionPath, R"(["x", "y", "rows")", R"(["y", "y", "rows")");
+  const TestFolder folder(kSolutionPath, R"(["x", "y", "rows")", R"(["y", "y", "rows")");
   EXPECT_EQ(all_of(advise(folder)),
             folder.path(kSolutionPath) +
                 ":13:18: error: input \"x\" of definition \"scale_n64\" is never passed to kernel "
@@ -418,7 +386,7 @@ TEST(Check, NamesFilesThatWouldNotBeRead) {
         {kPatternPath, "patterns/engine-scale.JSON", "let it end in \".json\""}}) {
     const TestFolder folder;
     std::filesystem::rename(folder.path(row.from), folder.path(row.to));
-    const CheckReport report = check_folder(folder.path());
+    const CheckReport report = check(folder);
     EXPECT_CONTAINS(all_of(report), folder.path(row.to) + ": error: not read: ");
     EXPECT_CONTAINS(all_of(report), row.said);
     EXPECT_EQ(report.snapshot, nullptr);
@@ -429,7 +397,7 @@ TEST(Check, NamesFilesThatWouldNotBeRead) {
   std::filesystem::create_symlink("loop", folder.path("patterns/loop"));
   std::filesystem::create_symlink("..", folder.path("definitions/up"));
   EXPECT_EQ(
-      all_of(check_folder(folder.path())),
+      all_of(check(folder)),
       folder.path("definitions/up") + ": error: a link to a folder that it lies in [folder]\n" +
           folder.path("patterns/loop") + ": error: a link that comes back to itself [folder]\n" +
           folder.path("solutions") + ": error: not a folder [folder]\n");
@@ -440,31 +408,28 @@ TEST(Check, KnowsAGitLfsPointer) {
   for (const char* const path : {kPatternPath, kImagePath}) {
     folder.write(path, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n");
   }
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   EXPECT_EQ(report.error_count, 2u) << all_of(report);
   EXPECT_CONTAINS(lines_of(report, Rule::file_read), "run \"git lfs pull\"");
   EXPECT_CONTAINS(lines_of(report, Rule::image_missing), "run \"git lfs pull\"");
 }
 
 TEST(Check, KnowsWhatOthersCallATypeAndAKey) {
-  const TestFolder folder;
-  folder.change(kPatternPath, R"({"arg": 2, "type": "int32"})", R"({"arg": 2, "type": "int"})");
+  const TestFolder folder(kPatternPath, R"({"arg": 2, "type": "int32"})",
+                          R"({"arg": 2, "type": "int"})");
   folder.change(kDefinitionPath, R"("inputs")", R"("input")");
-  const std::string said = all_of(check_folder(folder.path()));
+  const std::string said = all_of(check(folder));
   EXPECT_CONTAINS(said, "did you mean \"int32\"?");
   EXPECT_CONTAINS(said, "the definition has no \"inputs\"; is \"input\" meant to be that?");
 }
 
 TEST(Check, NamesEveryKnownNameOnce) {
-  const TestFolder folder;
-  folder.change(kSolutionPath, R"("rows > 0")", R"("qqq > 0")");
-  EXPECT_CONTAINS(all_of(check_folder(folder.path())),
-                  "known are \"n\", \"rows\", \"x\", \"y\" and \"factor\"");
+  const TestFolder folder(kSolutionPath, R"("rows > 0")", R"("qqq > 0")");
+  EXPECT_CONTAINS(all_of(check(folder)), "known are \"n\", \"rows\", \"x\", \"y\" and \"factor\"");
 }
 
 TEST(Check, NamesTheFirstSizeThatAGridCannotHave) {
-  const TestFolder folder;
-  folder.change(kSolutionPath, "[\"rows\", 1, 1]", "[1, \"ceil_div(rows, 2)\", 1]");
+  const TestFolder folder(kSolutionPath, "[\"rows\", 1, 1]", "[1, \"ceil_div(rows, 2)\", 1]");
   EXPECT_EQ(all_of(advise(folder)),
             folder.path(kSolutionPath) +
                 ":11:17: warning: when \"rows\" is 131071, grid y is 65536; CUDA takes 1 to 65535; "
@@ -479,8 +444,7 @@ TEST(Check, NamesTheFirstSizeThatAGridCannotHave) {
 }
 
 TEST(Check, SaysNothingOfSizesThatAConditionMayExclude) {
-  const TestFolder folder;
-  folder.change(kSolutionPath, "[\"rows\", 1, 1]", "[1, \"rows\", 1]");
+  const TestFolder folder(kSolutionPath, "[\"rows\", 1, 1]", "[1, \"rows\", 1]");
   folder.change(kSolutionPath, "\"rows > 0\"", "\"rows * (x % 16) < 9\"");
   EXPECT_EQ(all_of(advise(folder)), "");
 }
@@ -584,9 +548,8 @@ TEST(Check, NotesGpusThatASolutionHasNoImageFor) {
 TEST(Check, ComparesComputedBlocksWithLaunchBounds) {
   const TestFolder folder;  // the kernel takes 256 threads
   folder.change(kSolutionPath, "[\"n\", 1, 1]", "[\"n * 8\", 1, 1]");
-  EXPECT_CONTAINS(lines_of(check_folder(folder.path()), Rule::kernel_geometry),
-                  "scale_n64.json:12:15: error")
-      << all_of(check_folder(folder.path()));
+  EXPECT_CONTAINS(lines_of(check(folder), Rule::kernel_geometry), "scale_n64.json:12:15: error")
+      << all_of(check(folder));
 }
 
 std::vector<std::string> words(const char* text) {
@@ -613,12 +576,11 @@ TEST(Check, EveryRuleHasATest) {
 }
 
 TEST(Check, KeepsAllFindingsOfAllFiles) {
-  const TestFolder folder;
-  folder.change(kPatternPath, "\"where\"", "\"wher\"");
+  const TestFolder folder(kPatternPath, "\"where\"", "\"wher\"");
   folder.change(kPatternPath, "\"benefit\": 3", "\"benefit\": true");
   folder.change(kDefinitionPath, "\"var\"", "\"dynamic\"");
   folder.change(kSolutionPath, "\"my-scale\"", "\"\"");
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   EXPECT_EQ(report.error_count, 4u) << all_of(report);
   EXPECT_TRUE(std::is_sorted(report.diagnostics.begin(), report.diagnostics.end(),
                              [](const Diagnostic& a, const Diagnostic& b) {
@@ -652,7 +614,7 @@ TEST(Check, FollowsLinksThatStayInsideTheFolder) {
   std::filesystem::create_symlink("..2024_01_01", folder.path("..data"));
   folder.write("..2024_01_01/fibshim.json", R"({"mode": "observe"})");
   std::filesystem::create_symlink("..data/fibshim.json", folder.path("fibshim.json"));
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   EXPECT_EQ(all_of(report), "");
   ASSERT_NE(report.snapshot, nullptr);
   EXPECT_EQ(report.ready_binding_count, 1u);
@@ -660,14 +622,14 @@ TEST(Check, FollowsLinksThatStayInsideTheFolder) {
   // An absolute link is as good.
   std::filesystem::remove(folder.path("..data"));
   std::filesystem::create_symlink(folder.path("..2024_01_01"), folder.path("..data"));
-  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+  EXPECT_EQ(all_of(check(folder)), "");
 }
 
 TEST(Check, RefusesLinksThatLeaveTheFolder) {
   const TestFolder folder;
   const TestFolder outside;
   std::filesystem::create_directory_symlink(outside.path("patterns"), folder.path("patterns/more"));
-  EXPECT_EQ(all_of(check_folder(folder.path())),
+  EXPECT_EQ(all_of(check(folder)),
             folder.path("patterns/more") +
                 ": error: a link that leaves the config folder; put the folder itself here, or "
                 "point FIBSHIM_CONFIG at a link to the whole [folder]\n");
@@ -678,7 +640,7 @@ TEST(Check, RefusesLinksThatLeaveTheFolder) {
     std::filesystem::remove(folder.path("patterns/more"));
     std::filesystem::remove(folder.path("patterns/more.json"));
     std::filesystem::create_symlink(target, folder.path("patterns/more.json"));
-    const CheckReport report = check_folder(folder.path());
+    const CheckReport report = check(folder);
     EXPECT_EQ(lines_of(report, Rule::file_read),
               folder.path("patterns/more.json") + ": error: " + folder.path("patterns/more.json") +
                   " lies outside the config folder [file-read]\n")
@@ -691,9 +653,9 @@ TEST(Check, RefusesLinksThatComeBack) {
   const TestFolder folder;
   std::filesystem::create_directory_symlink("..", folder.path("patterns/up"));
   std::filesystem::create_directory_symlink("me", folder.path("solutions/me/self"));
-  EXPECT_CONTAINS(lines_of(check_folder(folder.path()), Rule::folder),
+  EXPECT_CONTAINS(lines_of(check(folder), Rule::folder),
                   "patterns/up: error: a link to a folder that it lies in")
-      << all_of(check_folder(folder.path()));
+      << all_of(check(folder));
 }
 
 TEST(Check, BoundsTheDepthOfFolders) {
@@ -701,7 +663,7 @@ TEST(Check, BoundsTheDepthOfFolders) {
   std::string deep = "patterns";
   for (int i = 0; i < 40; ++i) deep += "/d";
   std::filesystem::create_directories(folder.path(deep));
-  EXPECT_CONTAINS(lines_of(check_folder(folder.path()), Rule::folder),
+  EXPECT_CONTAINS(lines_of(check(folder), Rule::folder),
                   "folders are nested too deeply; at most 32 are accepted");
 }
 
@@ -733,7 +695,7 @@ TEST(Check, RefusesWhatOthersCanWriteUnlessTheyAreTrusted) {
     const char* const words[] = {"owner", "Group", "all"};
     for (int i = 0; i < 3; ++i) {
       const TrustSetting trust(words[i]);
-      const CheckReport report = check_folder(folder.path());
+      const CheckReport report = check(folder);
       EXPECT_EQ(report.snapshot != nullptr, row.is_accepted[i])
           << row.path << " " << std::oct << row.mode << " " << words[i] << "\n"
           << all_of(report);
@@ -749,7 +711,7 @@ TEST(Check, SaysWhatToDoAboutRights) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a file to another group";
   const TestFolder folder;
   share(folder.path(kPatternPath), 0664);
-  EXPECT_EQ(all_of(check_folder(folder.path())),
+  EXPECT_EQ(all_of(check(folder)),
             folder.path(kPatternPath) +
                 ": error: writable by its group (mode 0664); take the right away (chmod -R go-w " +
                 folder.path() + "), or say with FIBSHIM_TRUST whom to trust [untrusted]\n");
@@ -759,10 +721,10 @@ TEST(Check, RefusesFilesOfAnotherUser) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   const TestFolder folder;
   ASSERT_EQ(chown(folder.path(kPatternPath).c_str(), 12345, 0), 0);
-  EXPECT_CONTAINS(lines_of(check_folder(folder.path()), Rule::untrusted), "owned by user 12345");
+  EXPECT_CONTAINS(lines_of(check(folder), Rule::untrusted), "owned by user 12345");
   const TrustSetting trust("all");
   ASSERT_EQ(chown(folder.path(kImagePath).c_str(), 54321, 0), 0);
-  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+  EXPECT_EQ(all_of(check(folder)), "");
 }
 
 TEST(Check, NamesAFewOfManyThatOthersCanWrite) {
@@ -772,7 +734,7 @@ TEST(Check, NamesAFewOfManyThatOthersCanWrite) {
     folder.write(path, replaced(kPattern, "engine-scale", "p" + std::to_string(i)));
     ASSERT_EQ(chmod(folder.path(path).c_str(), 0666), 0);
   }
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   EXPECT_EQ(report.error_count, 9u) << all_of(report);
   EXPECT_CONTAINS(lines_of(report, Rule::untrusted),
                   folder.path() + ": error: 22 more files and folders that others can write")
@@ -792,19 +754,19 @@ TEST(Check, ReadsAFolderThroughALinkAndKeepsItsRealPath) {
 TEST(Check, DoesNotWaitForAFifo) {
   const TestFolder folder;
   ASSERT_EQ(mkfifo(folder.path("patterns/fifo.json").c_str(), 0600), 0);
-  EXPECT_CONTAINS(lines_of(check_folder(folder.path()), Rule::file_read), "not a regular file");
+  EXPECT_CONTAINS(lines_of(check(folder), Rule::file_read), "not a regular file");
 }
 
 TEST(Check, BoundsTheSizeOfAFile) {
   const TestFolder folder;
   folder.write("patterns/large.json", std::string((16 << 20) + 1, ' '));
-  EXPECT_CONTAINS(lines_of(check_folder(folder.path()), Rule::file_read), "larger than 16777216");
+  EXPECT_CONTAINS(lines_of(check(folder), Rule::file_read), "larger than 16777216");
 }
 
 TEST(Check, BoundsTheDepthOfJson) {
   const TestFolder folder;
   folder.write("definitions/deep.json", std::string(100000, '['));
-  EXPECT_EQ(lines_of(check_folder(folder.path()), Rule::json_limits),
+  EXPECT_EQ(lines_of(check(folder), Rule::json_limits),
             folder.path("definitions/deep.json") +
                 ":1:65: error: more than 64 objects and arrays inside one another [json-limits]\n");
 }
@@ -814,7 +776,7 @@ TEST(Check, BoundsTheNumberOfJsonValues) {
   std::string text = "[0";
   for (int i = 0; i < (1 << 20); ++i) text += ",0";
   folder.write("definitions/wide.json", text + "]");
-  EXPECT_NE(lines_of(check_folder(folder.path()), Rule::json_limits), "");
+  EXPECT_NE(lines_of(check(folder), Rule::json_limits), "");
 }
 
 TEST(Check, IgnoresHiddenAndForeignFiles) {
@@ -822,14 +784,13 @@ TEST(Check, IgnoresHiddenAndForeignFiles) {
   folder.write("patterns/.engine-scale.json", "not json");
   folder.write("patterns/README.md", "not json");
   folder.write("traces/a.json", "not json");
-  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+  EXPECT_EQ(all_of(check(folder)), "");
 }
 
 TEST(Check, IsLenientTowardsKeysOfUpstream) {
-  const TestFolder folder;
-  folder.change(kDefinitionPath, "\"op_type\"", "\"novelty\": {\"a\": [1]}, \"op_type\"");
+  const TestFolder folder(kDefinitionPath, "\"op_type\"", "\"novelty\": {\"a\": [1]}, \"op_type\"");
   folder.change(kSolutionPath, "\"author\"", "\"spec\": null, \"author\"");
-  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+  EXPECT_EQ(all_of(check(folder)), "");
 }
 
 TEST(Check, NamesBothFilesOfADuplicate) {
@@ -837,7 +798,7 @@ TEST(Check, NamesBothFilesOfADuplicate) {
   folder.write("definitions/again.json", kDefinition);
   folder.write_solution(replaced(kSolution, "my-scale", "other"), "solutions/me/zzz.json");
   folder.write("patterns/zzz.json", kPattern);
-  EXPECT_EQ(all_of(check_folder(folder.path())),
+  EXPECT_EQ(all_of(check(folder)),
             // "definitions/again.json" is read first.
             folder.path(kDefinitionPath) + ":2:11: error: definition \"scale_n64\" is already in " +
                 folder.path("definitions/again.json") + ":2 [duplicate-definition]\n" +
@@ -852,7 +813,7 @@ TEST(Check, NamesBothFilesOfADuplicate) {
 TEST(Check, ReadsSettings) {
   const TestFolder folder;
   folder.write("fibshim.json", R"({"mode": "observe", "On_Error": "fallback"})");
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   ASSERT_NE(report.snapshot, nullptr) << all_of(report);
   const Snapshot& snapshot = *report.snapshot;
   ASSERT_EQ(snapshot.settings.count, 2u);
@@ -865,7 +826,7 @@ TEST(Check, ReadsSettings) {
 TEST(Check, RejectsSettingsThatItDoesNotKnow) {
   const TestFolder folder;
   folder.write("fibshim.json", R"({"mod": "off", "config": "x", "mode": "maybe"})");
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   const std::string unknown = lines_of(report, Rule::unknown_setting);
   EXPECT_CONTAINS(unknown, "fibshim.json:1:2: error: unknown setting \"mod\"");
   EXPECT_CONTAINS(unknown, "did you mean \"mode\"?");
@@ -875,10 +836,10 @@ TEST(Check, RejectsSettingsThatItDoesNotKnow) {
                   "or apply");
   EXPECT_EQ(report.snapshot, nullptr);
   folder.write("fibshim.json", R"({"quarantine": 3})");
-  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+  EXPECT_EQ(all_of(check(folder)), "");
   for (const char* value : {"-1", "\"some\"", "1000000001"}) {
     folder.write("fibshim.json", std::string("{\"quarantine\": ") + value + "}");
-    EXPECT_CONTAINS(lines_of(check_folder(folder.path()), Rule::setting_value),
+    EXPECT_CONTAINS(lines_of(check(folder), Rule::setting_value),
                     "fibshim.json:1:16: error: \"quarantine\" is ")
         << value;
   }
@@ -890,7 +851,7 @@ SolutionOnError on_error_of(const CheckReport& report) {
 
 TEST(Check, ReadsADefinitionsOwnOnError) {
   const TestFolder folder;
-  EXPECT_EQ(on_error_of(check_folder(folder.path())), SolutionOnError::unset);
+  EXPECT_EQ(on_error_of(check(folder)), SolutionOnError::unset);
   struct {
     const char* definitions;
     SolutionOnError on_error;
@@ -908,7 +869,7 @@ TEST(Check, ReadsADefinitionsOwnOnError) {
   for (const auto& one : cases) {
     folder.write("fibshim.json",
                  std::string(R"({"on_error": "fail", "definitions": )") + one.definitions + "}");
-    const CheckReport report = check_folder(folder.path());
+    const CheckReport report = check(folder);
     ASSERT_NE(report.snapshot, nullptr) << all_of(report);
     EXPECT_EQ(on_error_of(report), one.on_error) << one.definitions;
     EXPECT_EQ(report.snapshot->settings.count, 1u);
@@ -934,13 +895,11 @@ TEST(Check, RejectsALayoutThatIsNone) {
                  replaced(kPattern, R"("y": {"arg": 0, "dtype": "float32"})",
                           std::string(R"("y": {"arg": 0, "dtype": "float32", "layout": )") +
                               one.layout + "}"));
-    EXPECT_CONTAINS(lines_of(check_folder(folder.path()), one.rule), one.line)
-        << all_of(check_folder(folder.path()));
+    EXPECT_CONTAINS(lines_of(check(folder), one.rule), one.line) << all_of(check(folder));
   }
   folder.write(kPatternPath, replaced(kPattern, R"("factor": {"arg": 4, "type": "float32"})",
                                       R"("factor": {"arg": 4, "type": "float32", "layout": []})"));
-  EXPECT_CONTAINS(lines_of(check_folder(folder.path()), Rule::value_source),
-                  "\"layout\" goes with a pointer");
+  EXPECT_CONTAINS(lines_of(check(folder), Rule::value_source), "\"layout\" goes with a pointer");
 }
 
 TEST(Check, RejectsWhatADefinitionCannotSet) {
@@ -973,7 +932,7 @@ TEST(Check, RejectsWhatADefinitionCannotSet) {
   };
   for (const auto& one : cases) {
     folder.write("fibshim.json", std::string(R"({"definitions": )") + one.definitions + "}");
-    const CheckReport report = check_folder(folder.path());
+    const CheckReport report = check(folder);
     EXPECT_CONTAINS(lines_of(report, one.rule), one.line) << all_of(report);
     EXPECT_EQ(report.error_count, 1u) << all_of(report);
     EXPECT_EQ(report.snapshot, nullptr);
@@ -983,7 +942,7 @@ TEST(Check, RejectsWhatADefinitionCannotSet) {
 TEST(Check, ATruncatedCubinBreaksItsSolutionOnly) {
   const TestFolder folder;
   folder.write(kImagePath, test_image("sm_90.cubin").substr(0, 5000));
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   EXPECT_CONTAINS(lines_of(report, Rule::image_sha256), "scale_n64.json:9:47: error")
       << all_of(report);
   EXPECT_CONTAINS(lines_of(report, Rule::image_invalid), "scale_n64.json:9:16: error");
@@ -999,7 +958,7 @@ TEST(Check, ATruncatedCubinBreaksItsSolutionOnly) {
 TEST(Check, AnotherImageThanTheHashStatesIsBroken) {
   const TestFolder folder;
   folder.write(kImagePath, test_image("sm_90a.cubin"));
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   EXPECT_EQ(report.error_count, 1u) << all_of(report);
   EXPECT_NE(lines_of(report, Rule::image_sha256), "");
 }
@@ -1013,7 +972,7 @@ TEST(Check, AKernelThatRequiresAClusterTakesNoOther) {
     solution =
         replaced(solution, "      {\"path\": \"scale.sm_80.cubin\", \"sha256\": \"@80@\"},\n", "");
     folder.write_solution(replaced(solution, R"("grid": ["rows", 1, 1])", geometry));
-    return lines_of(check_folder(folder.path()), Rule::kernel_geometry);
+    return lines_of(check(folder), Rule::kernel_geometry);
   };
   EXPECT_EQ(check_clusters(R"("grid": [8, 1, 1], "cluster": [2, 1, 1])"), "");
   EXPECT_CONTAINS(check_clusters(R"("grid": [8, 1, 1], "cluster": [4, 1, 1])"),
@@ -1028,7 +987,7 @@ TEST(Check, ACubinOfAnotherSmThanItsNameSaysIsBroken) {
   const TestFolder folder;
   folder.write(kImagePath, test_image("sm_100.cubin"));
   folder.write_solution(kSolution);
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   EXPECT_EQ(lines_of(report, Rule::image_sm),
             folder.path(kSolutionPath) +
                 ":9:16: error: image \"scale.sm_90.cubin\" is for sm_100, not for sm_90 as its "
@@ -1041,7 +1000,7 @@ TEST(Check, ALiteralsTypeSaysWhetherItIsAFloat) {
   const auto check_factor = [](const std::string& factor) {
     const TestFolder folder;
     folder.write(kPatternPath, replaced(kPattern, "{\"arg\": 4, \"type\": \"float32\"}", factor));
-    return all_of(check_folder(folder.path()));
+    return all_of(check(folder));
   };
   EXPECT_EQ(check_factor("{\"value\": 1, \"type\": \"float32\"}"), "");
   EXPECT_EQ(check_factor("{\"value\": 1.5}"), "");
@@ -1054,7 +1013,7 @@ TEST(Check, AMislabelledImageBreaksItsSolutionOnly) {
   const TestFolder folder;
   folder.write("solutions/me/scale.sm_80.cubin", test_image("sm_90.cubin"));
   folder.write_solution(replaced(kSolution, "@80@", "@90@"));
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   EXPECT_EQ(lines_of(report, Rule::duplicate_image), "") << all_of(report);
   EXPECT_NE(lines_of(report, Rule::image_sm), "") << all_of(report);
   ASSERT_NE(report.snapshot, nullptr);
@@ -1066,7 +1025,7 @@ TEST(Check, TwoCubinsOfOneSmAreAnError) {
   folder.write("solutions/me/scale.cubin", test_image("sm_90.cubin"));
   folder.write_solution(replaced(kSolution, "scale.sm_80.cubin\", \"sha256\": \"@80@",
                                  "scale.cubin\", \"sha256\": \"@90@"));
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   EXPECT_CONTAINS(lines_of(report, Rule::duplicate_image), "two images for sm_90")
       << all_of(report);
 }
@@ -1076,7 +1035,7 @@ TEST(Check, AnImageMayNotLeaveTheFolderThroughALink) {
   const TestFolder outside;
   folder.remove(kImagePath);
   std::filesystem::create_symlink(outside.path(kImagePath), folder.path(kImagePath));
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   EXPECT_CONTAINS(lines_of(report, Rule::image_path), "leaves the config folder") << all_of(report);
   EXPECT_EQ(report.snapshot, nullptr);
 }
@@ -1086,14 +1045,14 @@ TEST(Check, AnImageMayBeALinkWithinTheFolder) {
   folder.write("blob/scale.cubin", test_image("sm_90.cubin"));
   folder.remove(kImagePath);
   std::filesystem::create_symlink("../../blob/scale.cubin", folder.path(kImagePath));
-  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+  EXPECT_EQ(all_of(check(folder)), "");
 }
 
 TEST(Check, RefusesASolutionThatDoesNotTakeAllThatIsWritten) {
-  const TestFolder folder;
-  folder.change(kPatternPath, "\"factor\": {", "\"scratch\": {\"grid\": \"x\"},\n\"factor\": {");
+  const TestFolder folder(kPatternPath, "\"factor\": {",
+                          "\"scratch\": {\"grid\": \"x\"},\n\"factor\": {");
   folder.change(kPatternPath, "[\"y\"]", "[\"y\", \"scratch\"]");
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   EXPECT_CONTAINS(lines_of(report, Rule::refused_writes),
                   "engine-scale.json:18:19: warning: pattern \"engine-scale\", solution "
                   "\"my-scale\": the original writes \"scratch\"")
@@ -1104,31 +1063,28 @@ TEST(Check, RefusesASolutionThatDoesNotTakeAllThatIsWritten) {
 }
 
 TEST(Check, RefusesAGeometryThatThePatternMakesImpossible) {
-  const TestFolder folder;
-  folder.change(kPatternPath, "\"rows\": {\"arg\": 3, \"type\": \"int32\"}",
-                "\"rows\": {\"value\": 0}");
-  const CheckReport report = check_folder(folder.path());
+  const TestFolder folder(kPatternPath, "\"rows\": {\"arg\": 3, \"type\": \"int32\"}",
+                          "\"rows\": {\"value\": 0}");
+  const CheckReport report = check(folder);
   EXPECT_CONTAINS(lines_of(report, Rule::refused_expression), "grid x is 0") << all_of(report);
   EXPECT_NE(report.snapshot, nullptr);
 }
 
 TEST(Check, WarnsOfADroppedScalarUnlessItIsPinned) {
-  const TestFolder folder;
-  folder.change(kPatternPath, "[8, 8, 4, 4, 4]", "[8, 8, 4, 4, 4, 4]");
+  const TestFolder folder(kPatternPath, "[8, 8, 4, 4, 4]", "[8, 8, 4, 4, 4, 4]");
   folder.change(kPatternPath, "\"factor\": {",
                 "\"bias\": {\"arg\": 5, \"type\": \"float32\"},\n    \"factor\": {");
-  EXPECT_EQ(all_of(check_folder(folder.path())),
+  EXPECT_EQ(all_of(check(folder)),
             folder.path(kPatternPath) +
                 ":15:13: warning: pattern \"engine-scale\", solution \"my-scale\": the original "
                 "takes \"bias\", which the solution drops; take it as an argument, or pin its "
                 "value with \"where\" [dropped-scalar]\n");
   folder.change(kPatternPath, "\"x != 0\"", "\"x != 0 && bias == 0\"");
-  EXPECT_EQ(all_of(check_folder(folder.path())), "");
+  EXPECT_EQ(all_of(check(folder)), "");
 }
 
 TEST(Check, AScalarThatFollowsFromOthersIsNotDropped) {
-  const TestFolder folder;
-  folder.change(kPatternPath, "[8, 8, 4, 4, 4]", "[8, 8, 4, 4, 4, 4, 4]");
+  const TestFolder folder(kPatternPath, "[8, 8, 4, 4, 4]", "[8, 8, 4, 4, 4, 4, 4]");
   folder.change(kPatternPath, "\"rows\": {\"arg\": 3, \"type\": \"int32\"}",
                 "\"rows\": {\"expr\": \"last_row + 1\"}");
   folder.change(kPatternPath, "\"factor\": {",
@@ -1137,7 +1093,7 @@ TEST(Check, AScalarThatFollowsFromOthersIsNotDropped) {
                 "    \"other\": {\"arg\": 6, \"type\": \"int32\"},\n    \"factor\": {");
   const auto dropped = [&](const std::string& from, const std::string& to) {
     folder.change(kPatternPath, from, to);
-    return lines_of(check_folder(folder.path()), Rule::dropped_scalar);
+    return lines_of(check(folder), Rule::dropped_scalar);
   };
   // Equal to each other, the two follow from nothing.
   const std::string both = dropped("\"x != 0\"", "\"x != 0\", \"pitch == other\"");
@@ -1152,7 +1108,7 @@ TEST(Check, BoundsWhatTheLaunchPathHasRoomFor) {
   std::string params = "[4";
   for (int i = 0; i < 128; ++i) params += ", 4";
   folder.change(kPatternPath, "[8, 8, 4, 4, 4]", params + "]");
-  EXPECT_CONTAINS(lines_of(check_folder(folder.path()), Rule::limit), "at most 128");
+  EXPECT_CONTAINS(lines_of(check(folder), Rule::limit), "at most 128");
 }
 
 TEST(Check, BoundsTheSizeOfExpressions) {
@@ -1160,7 +1116,7 @@ TEST(Check, BoundsTheSizeOfExpressions) {
   std::string deep = "n";
   for (int i = 0; i < 20; ++i) deep = "(n + 1) * (rows - " + deep + ")";
   folder.change(kPatternPath, "x != 0", deep + " > 0");
-  EXPECT_CONTAINS(lines_of(check_folder(folder.path()), Rule::expression_size), "in flight");
+  EXPECT_CONTAINS(lines_of(check(folder), Rule::expression_size), "in flight");
 }
 
 // Each axis uses the one before twice: 2^40 parts if nobody counted them.
@@ -1172,7 +1128,7 @@ TEST(Check, BoundsExpressionsThatUseOneAnother) {
     axes += ", \"a" + std::to_string(i) + "\": {\"expr\": \"" + before + " + " + before + "\"}";
   }
   folder.change(kPatternPath, "\"axes\": {", "\"axes\": {" + axes + ",");
-  EXPECT_NE(lines_of(check_folder(folder.path()), Rule::expression_size), "");
+  EXPECT_NE(lines_of(check(folder), Rule::expression_size), "");
 }
 
 TEST(Check, ReportsALackOfMemoryAsADiagnostic) {
@@ -1209,7 +1165,7 @@ TEST(Check, SurvivesDamagedFiles) {
       if (text.empty()) text = " ";
     }
     folder.write(file, text);
-    const CheckReport report = check_folder(folder.path());
+    const CheckReport report = check(folder);
     EXPECT_EQ(report.snapshot == nullptr, report.invalid_count > 0) << text;
     EXPECT_EQ(lines_of(report, Rule::internal), "") << text;
     rejected += report.invalid_count > 0;

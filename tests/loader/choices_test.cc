@@ -1,28 +1,11 @@
 // Several solutions for one definition: what is said of them, and what the snapshot has.
 #include "loader/check/choices.h"
 
-#include "loader/check/check.h"
-#include "tests/loader/test_folder.h"
+#include "tests/loader/checked_folder.h"
 #include "tests/support/text.h"
-#include "tools/lint/advice.h"
 
 namespace fibshim {
 namespace {
-
-std::string all_of(const CheckReport& report) {
-  std::string text;
-  for (const Diagnostic& diagnostic : report.diagnostics) {
-    text += format_diagnostic(diagnostic) + "\n";
-  }
-  return text;
-}
-
-CheckReport advise(const TestFolder& folder) {
-  CheckLint lint;
-  CheckOptions options;
-  options.lint = &lint;
-  return check_folder(folder.path(), options);
-}
 
 constexpr char kOtherPath[] = "solutions/me/scale_n64_other.json";
 
@@ -58,7 +41,7 @@ TEST(Choices, OfTwoSolutionsForTheSameSizesAreAnErrorThatNamesBothAndASize) {
     SCOPED_TRACE(std::string(row.first) + " and " + row.second);
     const TestFolder folder;
     make_two(folder, row.first, row.second);
-    const CheckReport report = check_folder(folder.path());
+    const CheckReport report = check(folder);
     const bool is_sound = *row.sizes == 0;
     EXPECT_EQ(report.snapshot != nullptr, is_sound) << all_of(report);
     if (is_sound) {
@@ -99,7 +82,7 @@ TEST(Choices, SizesThatNoSolutionIsForAreANote) {
                           row.where + " the original runs there [unserved-range]");
     }
     // An engine does not ask.
-    EXPECT_EQ(all_of(check_folder(folder.path())), "");
+    EXPECT_EQ(all_of(check(folder)), "");
   }
 }
 
@@ -125,7 +108,7 @@ TEST(Choices, AFolderMayRequireBatchInvariance) {
   const TestFolder folder;
   make_two(folder, R"("benefit": 1,)", R"("batch_invariant": true,)");
   folder.write("fibshim.json", R"({"require_batch_invariant": true})");
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   ASSERT_NE(report.snapshot, nullptr) << all_of(report);
   EXPECT_EQ(all_of(report),
             folder.path(kSolutionPath) +
@@ -140,9 +123,9 @@ TEST(Choices, AFolderMayRequireBatchInvariance) {
                "it does not claim to be batch-invariant, which fibshim.json requires");
   // `false` and a folder that does not ask.
   folder.write("fibshim.json", R"({"require_batch_invariant": false})");
-  EXPECT_EQ(check_folder(folder.path()).ready_binding_count, 2u);
+  EXPECT_EQ(check(folder).ready_binding_count, 2u);
   folder.write("fibshim.json", R"({"require_batch_invariant": "yes"})");
-  EXPECT_CONTAINS(all_of(check_folder(folder.path())), "fibshim.json:1:29: error: ");
+  EXPECT_CONTAINS(all_of(check(folder)), "fibshim.json:1:29: error: ");
 }
 
 TEST(Choices, AWhenTakesTheAxesOfTheDefinitionAndNothingElse) {
@@ -175,7 +158,7 @@ TEST(Choices, AreInTheOrderOfTrialInTheSnapshot) {
   const TestFolder folder;
   make_two(folder, R"("when": ["rows <= 8"],)", R"("when": ["rows > 4"], "benefit": 7,)");
   add_solution(folder, "last", "solutions/me/a.json", R"("benefit": -2,)");
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   ASSERT_NE(report.snapshot, nullptr) << all_of(report);
   const Snapshot& snapshot = *report.snapshot;
   const Pattern& pattern = snapshot.begin(snapshot.patterns)[0];
@@ -205,7 +188,7 @@ TEST(Choices, ABrokenSolutionKeepsItsWhen) {
   const TestFolder folder;
   make_two(folder, R"("when": ["rows <= 8"],)", R"("when": ["rows > 8"],)");
   folder.change(kOtherPath, R"("kernel": "scale")", R"("kernel": "missing")");
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   ASSERT_NE(report.snapshot, nullptr) << all_of(report);
   const Snapshot& snapshot = *report.snapshot;
   const Binding* const bindings = snapshot.begin(snapshot.bindings);
@@ -227,7 +210,7 @@ TEST(Choices, APatternWithoutTheAxisDoesNotUseTheSolution) {
     folder.change(path, R"("arguments": ["x", "y", "rows", "factor"])",
                   R"("arguments": ["x", "y", "m", "factor"])");
   }
-  const CheckReport report = check_folder(folder.path());
+  const CheckReport report = check(folder);
   ASSERT_NE(report.snapshot, nullptr) << all_of(report);
   EXPECT_EQ(report.refused_binding_count, 2u);
   EXPECT_CONTAINS(all_of(report),

@@ -3,14 +3,11 @@
 #include "loader/compile/fast_form.h"
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "loader/compile/bind.h"
 #include "loader/compile/read_pattern.h"
-#include "loader/read/json_document.h"
 
 namespace fibshim {
 namespace {

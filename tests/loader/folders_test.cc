@@ -2,38 +2,16 @@
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <map>
 #include <tuple>
 
-#include "loader/check/check.h"
-#include "loader/read/manifest.h"
 #include "shim/abi/folder_list.h"
 #include "shim/abi/program.h"
-#include "tests/loader/test_folder.h"
+#include "tests/loader/checked_folder.h"
 #include "tests/support/text.h"
-#include "tools/lint/advice.h"
 
 namespace fibshim {
 namespace {
-
-std::string all_of(const CheckReport& report) {
-  std::string text;
-  for (const Diagnostic& diagnostic : report.diagnostics) {
-    text += format_diagnostic(diagnostic) + "\n";
-  }
-  return text;
-}
-
-CheckReport advise(const std::string& list) {
-  CheckLint lint;
-  CheckOptions options;
-  options.lint = &lint;
-  return check_folder(list, options);
-}
 
 // The sound folder, with other names.
 void rename(const TestFolder& folder, const std::string& definition, const std::string& label) {
@@ -168,14 +146,8 @@ TEST(Folders, APatternThatCannotUseTheFirstsSolutionIsAWarningOnce) {
   a.change("patterns/own.json", "engine_scale", "own_scale");
   a.remove(kPatternPath);
   for (const char* const n : {"65", "66"}) {
-    for (const TestFolder* folder : {&a, &b}) {
-      const std::string name = std::string("scale_n") + n;
-      folder->write(
-          "definitions/scale/" + name + ".json",
-          replaced(replaced(kDefinition, "scale_n64", name), ": 64", std::string(": ") + n));
-      folder->write_solution(replaced(folder->read(kSolutionPath), "scale_n64", name),
-                             "solutions/me/" + name + ".json");
-    }
+    a.add_size(n);
+    b.add_size(n);
   }
   const CheckReport report = advise(a.path() + ":" + b.path());
   EXPECT_EQ(report.warning_count, 1u) << all_of(report);

@@ -1,8 +1,6 @@
 // JSON with places: every key and value knows its line and column.
 #include "loader/read/json_document.h"
 
-#include <gtest/gtest.h>
-
 #include "tests/support/text.h"
 
 namespace fibshim {

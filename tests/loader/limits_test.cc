@@ -1,17 +1,10 @@
 // A folder one step beyond each limit of loader/read/limits.h is refused by the rule that its row names,
 // soon and without the memory that it asks for.
-#include "loader/read/limits.h"
-
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <functional>
-#include <map>
 
 #include "loader/check/check.h"
-#include "shim/abi/snapshot.h"
 #include "tests/loader/test_folder.h"
 #include "tests/support/text.h"
 
@@ -246,8 +239,7 @@ TEST(Limits, OfAManifestMakeTheFolderUnsigned) {
 }
 
 uint32_t match_count(const std::string& pattern, const std::string& symbol) {
-  const TestFolder folder;
-  folder.change(kPatternPath, "re:_Z12engine_scaleI(?<T>[a-z])EvPT_PKT_iif", pattern);
+  const TestFolder folder(kPatternPath, "re:_Z12engine_scaleI(?<T>[a-z])EvPT_PKT_iif", pattern);
   const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
   char message[1024];
   const Snapshot* const snapshot = api.open(folder.path().c_str(), {}, message, sizeof message);

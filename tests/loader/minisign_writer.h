@@ -1,9 +1,6 @@
 // Writes keys and signatures in minisign's formats: the other half of loader/read/signature.h.
 #pragma once
 
-#include <string>
-#include <string_view>
-
 #include <sodium/utils.h>
 
 #include "loader/read/signature.h"

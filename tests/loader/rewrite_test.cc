@@ -1,6 +1,5 @@
 // What comes out of a rewrite pattern, seen through the API that the shim uses; its mistakes are in check_test.cc.
 #include "loader/check/check.h"
-#include "shim/abi/program.h"
 #include "tests/loader/rewrite_folder.h"
 
 namespace fibshim {

@@ -1,14 +1,8 @@
 // Folders that a key must have signed: what was signed is used, and nothing else.
-#include "loader/read/signature.h"
-
-#include <stdlib.h>
-#include <sys/stat.h>
 
 #include <sodium.h>
 
 #include "loader/check/check.h"
-#include "loader/read/manifest.h"
-#include "shim/abi/snapshot.h"
 #include "tests/loader/minisign_writer.h"
 #include "tests/loader/test_folder.h"
 #include "tests/support/text.h"

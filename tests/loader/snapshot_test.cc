@@ -1,17 +1,13 @@
 // The block that the shim gets, seen through the API that it uses.
-#include "shim/abi/snapshot.h"
 
 #include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <map>
 #include <stdexcept>
 #include <thread>
 
 #include "loader/check/check.h"
-#include "shim/abi/program.h"
 #include "tests/loader/test_folder.h"
 #include "tests/support/text.h"
 
@@ -196,9 +192,8 @@ TEST(LoaderApi, BindsArgumentsAndGeometry) {
 }
 
 TEST(LoaderApi, ComputesWhatCannotBePassed) {
-  const TestFolder folder;
-  folder.change(kPatternPath, "\"rows\": {\"arg\": 3, \"type\": \"int32\"}",
-                "\"rows\": {\"grid\": \"x\"}");
+  const TestFolder folder(kPatternPath, "\"rows\": {\"arg\": 3, \"type\": \"int32\"}",
+                          "\"rows\": {\"grid\": \"x\"}");
   folder.change(kPatternPath, "{\"arg\": 4, \"type\": \"float32\"}", "{\"value\": 0.5}");
   folder.change(kPatternPath, ", \"factor == 0.1\"", "");
   folder.change(kSolutionPath, "\"block\"",
@@ -259,8 +254,7 @@ TEST(LoaderApi, KnowsWhatAKernelKeepsAndWhereItIsToldOfTheNext) {
 }
 
 TEST(LoaderApi, KnowsAnIdenticalParameterList) {
-  const TestFolder folder;
-  folder.change(kPatternPath, "[8, 8, 4, 4, 4]", "[8, 8, 4, 4]");
+  const TestFolder folder(kPatternPath, "[8, 8, 4, 4, 4]", "[8, 8, 4, 4]");
   folder.change(kPatternPath, "\"y\": {\"arg\": 0", "\"y\": {\"arg\": 1");
   folder.change(kPatternPath, "\"x\": {\"arg\": 1", "\"x\": {\"arg\": 0");
   folder.change(kPatternPath, "\"rows\": {\"arg\": 3", "\"rows\": {\"arg\": 2");
@@ -272,8 +266,7 @@ TEST(LoaderApi, KnowsAnIdenticalParameterList) {
 }
 
 TEST(LoaderApi, NamesADefinitionByACapture) {
-  const TestFolder folder;
-  folder.change(kPatternPath, "I(?<T>[a-z])E", "I(?<T>[a-z])Li(?<N>[0-9]+)E");
+  const TestFolder folder(kPatternPath, "I(?<T>[a-z])E", "I(?<T>[a-z])Li(?<N>[0-9]+)E");
   folder.change(kPatternPath, "{\"arg\": 2, \"type\": \"int32\"}", "{\"capture\": \"N\"}");
   const Opened snapshot(folder.path());
   const Pattern& pattern = snapshot.at(snapshot->patterns, 0);
@@ -289,8 +282,7 @@ TEST(LoaderApi, NamesADefinitionByACapture) {
 
 // A capture that must be a number names no definition with a word behind it.
 TEST(LoaderApi, NamesNoOtherDefinitionByANumericCapture) {
-  const TestFolder folder;
-  folder.change(kPatternPath, "I(?<T>[a-z])E", "I(?<T>[a-z])Li(?<N>[0-9]+)E");
+  const TestFolder folder(kPatternPath, "I(?<T>[a-z])E", "I(?<T>[a-z])Li(?<N>[0-9]+)E");
   folder.change(kPatternPath, "{\"arg\": 2, \"type\": \"int32\"}", "{\"capture\": \"N\"}");
   folder.write("definitions/scale/scale_n64_fp16.json",
                replaced(kDefinition, "scale_n64\"", "scale_n64_fp16\""));
@@ -340,13 +332,7 @@ TEST(LoaderApi, OrdersPatternsByBenefitThenLabel) {
 
 TEST(LoaderApi, SortsRoutesByDefinition) {
   const TestFolder folder;
-  for (const char* n : {"8", "128", "9"}) {
-    const std::string name = std::string("scale_n") + n;
-    folder.write("definitions/" + name + ".json",
-                 replaced(replaced(kDefinition, "scale_n64", name), ": 64", std::string(": ") + n));
-    folder.write_solution(replaced(replaced(kSolution, "my-scale", "s" + name), "scale_n64", name),
-                          "solutions/me/" + name + ".json");
-  }
+  for (const char* n : {"8", "128", "9"}) folder.add_size(n);
   const Opened snapshot(folder.path());
   const Pattern& pattern = snapshot.at(snapshot->patterns, 0);
   std::string names;
@@ -361,8 +347,7 @@ TEST(LoaderApi, SortsRoutesByDefinition) {
 }
 
 TEST(LoaderApi, RejectsAnInvalidFolderWithItsFirstError) {
-  const TestFolder folder;
-  folder.change(kPatternPath, "\"where\"", "\"wher\"");
+  const TestFolder folder(kPatternPath, "\"where\"", "\"wher\"");
   folder.change(kPatternPath, "\"benefit\"", "\"benfit\"");
   const Opened snapshot(folder.path(), false);
   EXPECT_EQ(snapshot.message().substr(0, folder.path(kPatternPath).size() + 43),
@@ -371,8 +356,7 @@ TEST(LoaderApi, RejectsAnInvalidFolderWithItsFirstError) {
 }
 
 TEST(LoaderApi, CutsAMessageToFit) {
-  const TestFolder folder;
-  folder.change(kPatternPath, "\"where\"", "\"\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\"");
+  const TestFolder folder(kPatternPath, "\"where\"", "\"\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4\"");
   for (size_t size = 0; size < 200; ++size) {
     std::vector<char> message(size + 1, 'x');
     EXPECT_EQ(api().open(folder.path().c_str(), {}, message.data(), size), nullptr);
@@ -404,8 +388,7 @@ TEST(LoaderApi, GivesEveryKindOfBreakageItsCudaError) {
   for (const BrokenCase& row : {BrokenCase{"\"kernel\": \"scale\"", "\"kernel\": \"skale\"", 500},
                                 BrokenCase{"\"rows\", \"factor\"]", "\"rows\"]", 1},
                                 BrokenCase{"scale.sm_80.cubin", "scale.sm_70.cubin", 301}}) {
-    const TestFolder folder;
-    folder.change(kSolutionPath, row.from, row.to);
+    const TestFolder folder(kSolutionPath, row.from, row.to);
     const Opened snapshot(folder.path());
     EXPECT_EQ(snapshot.at(snapshot->solutions, 0).error_code, row.code) << snapshot.message();
     EXPECT_NE(snapshot.message(), "");
@@ -432,22 +415,8 @@ TEST(LoaderApi, TakesFatbinsAndPtx) {
   EXPECT_EQ(snapshot.at(solution.images, 2).sm, 90);
 }
 
-TEST(LoaderApi, CountsTheParametersOfPtx) {
-  const TestFolder folder;
-  folder.write("solutions/me/scale.ptx", test_image("ptx"));
-  const std::string hash = sha256_hex(sha256(test_image("ptx")));
-  std::string solution = kSolution;
-  const size_t begin = solution.find("      {\"path\"");
-  const size_t end = solution.find("    ],");
-  solution.replace(begin, end - begin, R"({"path": "scale.ptx", "sha256": ")" + hash + "\"}\n");
-  folder.write_solution(replaced(solution, "\"rows\", \"factor\"]", "\"rows\"]"));
-  const Opened snapshot(folder.path());
-  EXPECT_EQ(snapshot.at(snapshot->solutions, 0).error_code, 1);
-  EXPECT_CONTAINS(snapshot.message(), "takes 4 parameters, \"arguments\" has 3");
-}
-
-TEST(LoaderApi, WithoutAParameterTableIntegersTravelInEightBytes) {
-  const TestFolder folder;
+// The sound solution has PTX alone.
+void use_ptx(const TestFolder& folder) {
   folder.write("solutions/me/scale.ptx", test_image("ptx"));
   const std::string hash = sha256_hex(sha256(test_image("ptx")));
   std::string solution = kSolution;
@@ -455,6 +424,20 @@ TEST(LoaderApi, WithoutAParameterTableIntegersTravelInEightBytes) {
   const size_t end = solution.find("    ],");
   solution.replace(begin, end - begin, R"({"path": "scale.ptx", "sha256": ")" + hash + "\"}\n");
   folder.write_solution(solution);
+}
+
+TEST(LoaderApi, CountsTheParametersOfPtx) {
+  const TestFolder folder;
+  use_ptx(folder);
+  folder.change(kSolutionPath, "\"rows\", \"factor\"]", "\"rows\"]");
+  const Opened snapshot(folder.path());
+  EXPECT_EQ(snapshot.at(snapshot->solutions, 0).error_code, 1);
+  EXPECT_CONTAINS(snapshot.message(), "takes 4 parameters, \"arguments\" has 3");
+}
+
+TEST(LoaderApi, WithoutAParameterTableIntegersTravelInEightBytes) {
+  const TestFolder folder;
+  use_ptx(folder);
   folder.change(kPatternPath, "\"rows\": {\"arg\": 3, \"type\": \"int32\"}",
                 "\"rows\": {\"grid\": \"x\"}");
   const Opened snapshot(folder.path());
@@ -490,9 +473,8 @@ TEST(LoaderApi, HashesAsXxhsumPrintsIt) {
   api().identify_image("", 0, &hashes);
   EXPECT_EQ(hashes.file, (ImageHash{0x6001c324468d497fu, 0x99aa06d3014798d8u}));
   EXPECT_EQ(hashes.code, ImageHash{});
-  const TestFolder folder;
-  folder.change(kPatternPath, "\"params\":",
-                "\"image\": [\"xxh128:99aa06d3014798d86001c324468d497f\"], \"params\":");
+  const TestFolder folder(kPatternPath, "\"params\":",
+                          "\"image\": [\"xxh128:99aa06d3014798d86001c324468d497f\"], \"params\":");
   const Opened snapshot(folder.path());
   const Pattern& pattern = snapshot.at(snapshot->patterns, 0);
   EXPECT_EQ(snapshot.at(pattern.images, 0).high, hashes.file.high);

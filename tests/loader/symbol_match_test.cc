@@ -1,8 +1,6 @@
 // Which patterns fit a symbol, in which order, with which captures, and at what cost.
 #include "loader/compile/symbol_match.h"
 
-#include <gtest/gtest.h>
-
 #include "tests/support/text.h"
 
 namespace fibshim {

@@ -9,8 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <string>
-#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -117,6 +115,11 @@ class TestFolder {
     write_solution(kSolution);
     write(kPatternPath, kPattern);
   }
+  // With one change.
+  TestFolder(const std::string& relative, std::string_view from, std::string_view to)
+      : TestFolder() {
+    change(relative, from, to);
+  }
   ~TestFolder() { std::filesystem::remove_all(root_); }
   TestFolder(const TestFolder&) = delete;
   TestFolder& operator=(const TestFolder&) = delete;
@@ -143,6 +146,13 @@ class TestFolder {
       }
     }
     write(relative, text);
+  }
+  // The definition and its solution for another n.
+  void add_size(const std::string& n) const {
+    const std::string name = "scale_n" + n;
+    write("definitions/scale/" + name + ".json",
+          replaced(replaced(kDefinition, "scale_n64", name), ": 64", ": " + n));
+    write("solutions/me/" + name + ".json", replaced(read(kSolutionPath), "scale_n64", name));
   }
   void change(const std::string& relative, std::string_view from, std::string_view to) const {
     write(relative, replaced(read(relative), from, to));

@@ -5,24 +5,19 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <fstream>
 #include <functional>
 #include <thread>
 
 #include "loader/check/check.h"
-#include "shim/abi/snapshot.h"
 #include "tests/loader/test_folder.h"
 #include "tests/support/text.h"
 

@@ -1,8 +1,6 @@
 // The "verify" block of a solution: what it may hold, and that mistakes in it are found.
 #include "tools/lint/verify_block.h"
 
-#include "loader/check/check.h"
-#include "loader/compile/model.h"
 #include "tests/loader/test_folder.h"
 #include "tests/support/text.h"
 

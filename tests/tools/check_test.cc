@@ -1,13 +1,11 @@
 // fibshim check: what people and programs see of a folder's mistakes. Which mistakes there are is
 // the loader's matter and tested there.
-#include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "loader/read/diagnostics.h"
 #include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
-#include "tests/tools/fibshim_program.h"
 
 namespace fibshim::test {
 namespace {

@@ -2,8 +2,6 @@
 // of. Its kernel is `scale` of tests/tools/data/kernels.cu.
 #pragma once
 
-#include <string>
-
 #include "tests/tools/fibshim_program.h"
 
 namespace fibshim::test {

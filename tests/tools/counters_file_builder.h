@@ -3,7 +3,6 @@
 // on a mistake.
 #pragma once
 
-#include <stdint.h>
 #include <string.h>
 
 #include <string>

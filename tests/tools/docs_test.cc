@@ -1,12 +1,10 @@
 // What is written for people agrees with the tables in the code: man pages, README and completion
 // name every command, option, setting, outcome and rule, and no other.
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <regex>
-#include <set>
 
 #include "loader/read/limits.h"
 #include "shim/abi/outcomes.h"

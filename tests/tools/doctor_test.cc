@@ -1,5 +1,4 @@
 // fibshim doctor: on the simulated driver everything is in order; each fault is found and named.
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,7 +6,6 @@
 
 #include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
-#include "tests/tools/fibshim_program.h"
 
 namespace fibshim::test {
 namespace {
@@ -32,6 +30,11 @@ class Doctor : public testing::Test {
   ProgramResult doctor(std::vector<std::string> arguments = {}) {
     arguments.insert(arguments.begin(), "doctor");
     return run_fibshim(arguments, {environment_, ""});
+  }
+
+  // One of its checks.
+  nlohmann::json found(const std::string& name, int exit_code) {
+    return check(parse_json(exits(exit_code, doctor({"--json"})).out), name);
   }
 
   // A copy of the installation, to take parts away from.
@@ -71,8 +74,7 @@ TEST_F(Doctor, SaysWhenADriverIsNoDriver) {
   std::filesystem::create_directories(folder_ / "driver");
   std::filesystem::copy_file(build_path("lib/libfibloader.so"), folder_ / "driver/libcuda.so.1");
   environment_["LD_LIBRARY_PATH"] = (folder_ / "driver") + ":" + build_path("lib");
-  const ProgramResult result = exits(1, doctor({"--json"}));
-  const auto driver = check(parse_json(result.out), "driver");
+  const auto driver = found("driver", 1);
   EXPECT_EQ(driver["status"], "error");
   EXPECT_EQ(driver["detail"], "libcuda.so.1 lacks functions that every CUDA driver has");
 }
@@ -80,8 +82,7 @@ TEST_F(Doctor, SaysWhenADriverIsNoDriver) {
 TEST_F(Doctor, SaysWhenTheDriverCannotBeLoaded) {
   write_text(folder_ / "driver/libcuda.so.1", "not a library");
   environment_["LD_LIBRARY_PATH"] = folder_ / "driver";
-  const ProgramResult result = exits(1, doctor({"--json"}));
-  const auto driver = check(parse_json(result.out), "driver");
+  const auto driver = found("driver", 1);
   EXPECT_EQ(driver["status"], "error");
   EXPECT_CONTAINS(driver["detail"].get<std::string>(), "libcuda.so.1");
   EXPECT_NE(driver["advice"], "");
@@ -96,8 +97,7 @@ TEST_F(Doctor, SurvivesADriverThatCrashes) {
                 .exit_code,
             0);
   environment_["LD_LIBRARY_PATH"] = folder_ / "driver";
-  const ProgramResult result = exits(1, doctor({"--json"}));
-  EXPECT_EQ(check(parse_json(result.out), "driver")["detail"],
+  EXPECT_EQ(found("driver", 1)["detail"],
             "the driver did not start: it crashed with signal 6 (Aborted)");
 }
 
@@ -142,16 +142,14 @@ TEST_F(Doctor, SaysWhenAPreloadedLibraryNeedsMoreThanLibc) {
 
 TEST_F(Doctor, SaysWhenTheFolderHasMistakes) {
   write_text(folder_ / "config/patterns/broken.json", "{");
-  const ProgramResult result = exits(1, doctor({"--json"}));
-  const auto config = check(parse_json(result.out), "config");
+  const auto config = found("config", 1);
   EXPECT_EQ(config["status"], "error");
   EXPECT_CONTAINS(config["advice"].get<std::string>(), "fibshim check");
 }
 
 TEST_F(Doctor, NotesThatNoFolderIsSet) {
   environment_.erase("FIBSHIM_CONFIG");
-  const ProgramResult result = exits(0, doctor({"--json"}));
-  EXPECT_EQ(check(parse_json(result.out), "config")["status"], "note");
+  EXPECT_EQ(found("config", 0)["status"], "note");
 }
 
 TEST_F(Doctor, WarnsOfSettingsThatAreNotUnderstood) {
@@ -164,16 +162,14 @@ TEST_F(Doctor, WarnsOfSettingsThatAreNotUnderstood) {
 TEST_F(Doctor, SaysWhenCountersCannotBeWritten) {
   write_text(folder_ / "file", "");
   environment_["FIBSHIM_STATS_DIR"] = folder_ / "file";
-  const ProgramResult result = exits(1, doctor({"--json"}));
-  EXPECT_EQ(check(parse_json(result.out), "stats_dir")["detail"],
-            (folder_ / "file") + " is not a folder");
+  EXPECT_EQ(found("stats_dir", 1)["detail"], (folder_ / "file") + " is not a folder");
 }
 
 TEST_F(Doctor, SaysThatTheShimRefusesTheStatsFolder) {
   ASSERT_EQ(mkdir((folder_ / "stats").c_str(), 0700), 0);
   EXPECT_EQ(check(parse_json(doctor({"--json"}).out), "stats_dir")["status"], "ok");
   ASSERT_EQ(chmod((folder_ / "stats").c_str(), 0777), 0);
-  const auto refused = check(parse_json(exits(1, doctor({"--json"})).out), "stats_dir");
+  const auto refused = found("stats_dir", 1);
   EXPECT_EQ(refused["status"], "error");
   EXPECT_EQ(refused["detail"],
             (folder_ / "stats") +
@@ -181,9 +177,8 @@ TEST_F(Doctor, SaysThatTheShimRefusesTheStatsFolder) {
                 "(chmod go-w, or set the sticky bit)");
   // One that would be made where others could exchange it.
   environment_["FIBSHIM_STATS_DIR"] = folder_ / "stats/below";
-  EXPECT_CONTAINS(
-      check(parse_json(exits(1, doctor({"--json"})).out), "stats_dir")["detail"].get<std::string>(),
-      "other users may exchange it");
+  EXPECT_CONTAINS(found("stats_dir", 1)["detail"].get<std::string>(),
+                  "other users may exchange it");
 }
 
 TEST_F(Doctor, JudgesDamagedProgramsWithoutHarm) {

@@ -1,11 +1,9 @@
 // fibshim env: the table of settings, with the value in force and its source.
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include "shim/abi/settings.h"
 #include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
-#include "tests/tools/fibshim_program.h"
 
 namespace fibshim::test {
 namespace {

@@ -1,13 +1,10 @@
 // fibshim explain and init: what a folder would do with a recording, and a folder to begin with.
 #include <sys/stat.h>
 
-#include <gtest/gtest.h>
-
 #include <filesystem>
 
 #include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
-#include "tests/tools/fibshim_program.h"
 #include "tests/tools/recording_file_builder.h"
 
 namespace fibshim::test {

@@ -2,10 +2,7 @@
 // Nothing of this process's FIBSHIM_ variables, LD_PRELOAD or LD_LIBRARY_PATH reaches it.
 #pragma once
 
-#include <map>
 #include <set>
-#include <string>
-#include <vector>
 
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,4 @@
 // fibshim inspect: the tables of images compiled from data/kernels.cu, and files that are none.
-#include <gtest/gtest.h>
 
 #include <string.h>
 #include <unistd.h>
@@ -8,7 +7,6 @@
 
 #include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
-#include "tests/tools/fibshim_program.h"
 #include "tests/tools/live_program.h"
 
 namespace fibshim::test {

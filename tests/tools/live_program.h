@@ -6,9 +6,6 @@
 #include <sys/types.h>
 #include <termios.h>
 
-#include <string>
-#include <vector>
-
 #include "tests/tools/fibshim_program.h"
 
 namespace fibshim::test {

@@ -1,9 +1,7 @@
 // fibshim itself: dispatch, help, version, exit codes, and what holds for every subcommand.
-#include <gtest/gtest.h>
 
 #include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
-#include "tests/tools/fibshim_program.h"
 
 namespace fibshim::test {
 namespace {

@@ -1,12 +1,10 @@
 // check --write-manifest, minisign, check --key and FIBSHIM_REQUIRE_KEY, as an operator uses them.
-#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <regex>
 
 #include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
-#include "tests/tools/fibshim_program.h"
 
 namespace fibshim::test {
 namespace {

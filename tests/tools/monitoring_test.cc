@@ -1,10 +1,6 @@
 // The alert rules and the dashboard that are installed: every metric, label and outcome in them is one that
 // `fibshim stats --prometheus` writes.
-#include <gtest/gtest.h>
 
-#include <set>
-
-#include "shim/abi/outcomes.h"
 #include "tests/support/text.h"
 #include "tests/tools/counters_file_builder.h"
 #include "tests/tools/fibshim_program.h"

@@ -1,7 +1,6 @@
 // What another user puts into a counters folder leads nobody who looks there, root first of all, to
 // remove, repoint or believe anything that is not that user's own.
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
@@ -14,10 +13,8 @@
 #include <filesystem>
 #include <functional>
 
-#include "shim/abi/control_format.h"
 #include "tests/support/text.h"
 #include "tests/tools/counters_file_builder.h"
-#include "tests/tools/fibshim_program.h"
 #include "tests/tools/live_program.h"
 
 namespace fibshim::test {

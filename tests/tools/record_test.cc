@@ -1,11 +1,5 @@
 // fibshim record on recordings that are made here: what is shown and what is refused. Recordings of programs: tests/shim/record_test.cc.
-#include <gtest/gtest.h>
-#include <string.h>
 
-#include <algorithm>
-#include <filesystem>
-
-#include "shim/abi/outcomes.h"
 #include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
 #include "tests/tools/recorded_files.h"

@@ -2,10 +2,7 @@
 // shipped file is one of them.
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "tests/tools/config_folder.h"
-#include "tests/tools/fibshim_program.h"
 
 namespace fibshim::test {
 namespace {

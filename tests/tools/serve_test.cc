@@ -1,7 +1,6 @@
 // fibshim serve: answers what it must and nothing else, to clients that behave and to those that
 // do not.
 #include <arpa/inet.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,7 +14,6 @@
 
 #include "tests/support/text.h"
 #include "tests/tools/counters_file_builder.h"
-#include "tests/tools/fibshim_program.h"
 #include "tests/tools/live_program.h"
 
 namespace fibshim::test {

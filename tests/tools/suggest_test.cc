@@ -1,8 +1,4 @@
 // fibshim suggest on recordings that are made here: what it writes, and what it leaves alone.
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <map>
 
 #include "tests/support/text.h"
 #include "tests/tools/recorded_files.h"

@@ -1,6 +1,5 @@
 // fibshim swap on engines that run under the shim on the simulated driver: alone, several, ranks of a job,
 // and what is said where a process does not move.
-#include <gtest/gtest.h>
 
 #include <signal.h>
 #include <unistd.h>
@@ -10,7 +9,6 @@
 
 #include "tests/support/text.h"
 #include "tests/tools/counters_file_builder.h"
-#include "tests/tools/fibshim_program.h"
 #include "tests/tools/live_program.h"
 
 namespace fibshim::test {

@@ -1,7 +1,6 @@
 // What happens to the counters of processes that ended: kept a day, then deleted by the next stats or serve
 // of their owner, and never taken from a process that still writes them.
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -11,7 +10,6 @@
 
 #include "tests/support/text.h"
 #include "tests/tools/counters_file_builder.h"
-#include "tests/tools/fibshim_program.h"
 #include "tests/tools/live_program.h"
 
 namespace fibshim::test {

@@ -1,8 +1,6 @@
 // fibshim top: plain lines where nobody can draw, a picture that fits where one can, and a terminal
 // that is as it was, however the view ends.
-#include <gtest/gtest.h>
 #include <signal.h>
-#include <string.h>
 
 #include <filesystem>
 #include <regex>
@@ -10,7 +8,6 @@
 
 #include "tests/support/text.h"
 #include "tests/tools/counters_file_builder.h"
-#include "tests/tools/fibshim_program.h"
 #include "tests/tools/live_program.h"
 
 namespace fibshim::test {

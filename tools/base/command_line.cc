@@ -1,15 +1,9 @@
 #include "tools/base/command_line.h"
 
-#include <string.h>
-
-#include <algorithm>
 #include <limits>
-#include <optional>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
-#include "loader/read/diagnostics.h"
 #include "tools/base/file_descriptor.h"
 #include "tools/base/files.h"
 #include "tools/base/manual.h"

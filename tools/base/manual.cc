@@ -2,8 +2,6 @@
 
 #include <ctype.h>
 
-#include <algorithm>
-
 #include "loader/read/limits.h"
 #include "shim/abi/outcomes.h"
 #include "shim/abi/settings.h"

@@ -6,8 +6,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "tools/base/terminal.h"
 
 namespace fibshim::tools {

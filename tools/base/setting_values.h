@@ -4,12 +4,7 @@
 // default.
 #pragma once
 
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "loader/check/check.h"
-#include "shim/abi/settings.h"
 
 namespace fibshim::tools {
 

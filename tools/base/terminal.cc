@@ -6,7 +6,6 @@
 #include <wchar.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 
 #include <nlohmann/json.hpp>

@@ -1,18 +1,13 @@
 // fibshim check: reads config folders as the shim does and prints every mistake with its place.
-#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
 
-#include "loader/compile/model.h"
-#include "loader/read/file.h"
-#include "loader/read/limits.h"
 #include "tools/base/files.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/folder_list.h"
-#include "tools/images/kernel_list.h"
 #include "tools/lint/advice.h"
 #include "tools/lint/measurements.h"
 #include "tools/processes/gpus.h"
@@ -263,17 +258,13 @@ class FolderLintWithTimes : public CheckLint {
 
 // Checks one folder, and writes what was asked for. False: it has an error.
 bool check_one(const std::string& folder, const Arguments& arguments, CheckReport* report) {
-  std::string fault;
   FolderLintWithTimes lint(arguments.sms);
   CheckOptions options = arguments.options;
   if (arguments.fixes) fix_folder(folder, options);
   options.lint = &lint;
   *report = check_folder(folder, options);
-  if (arguments.writes_manifest) {
-    fault = write_manifest(folder, *report);
-    if (!fault.empty()) fault = fmt::format("{}: {}", folder, fault);
-  }
-  if (!fault.empty()) print_message("check", printable(fault));
+  const std::string fault = arguments.writes_manifest ? write_manifest(folder, *report) : "";
+  if (!fault.empty()) print_message("check", printable(fmt::format("{}: {}", folder, fault)));
   return fault.empty() && report->error_count == 0;
 }
 

@@ -2,15 +2,11 @@
 // what is missing and what to do. What may crash or hang (a driver, a library's start-up) is tried
 // in a child process with a time limit.
 #include <dlfcn.h>
-#include <errno.h>
 #include <gnu/libc-version.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include <nlohmann/json.hpp>

@@ -1,11 +1,8 @@
 // fibshim env: every setting, the value that a program started from here would get, and why.
-#include <algorithm>
-#include <map>
 #include <set>
 
 #include <nlohmann/json.hpp>
 
-#include "loader/read/diagnostics.h"
 #include "tools/commands/commands.h"
 #include "tools/base/setting_values.h"
 

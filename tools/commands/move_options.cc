@@ -1,11 +1,8 @@
 #include "tools/commands/move_options.h"
 
-#include <algorithm>
 #include <cstddef>
-#include <map>
 #include <set>
 
-#include "shim/abi/control_format.h"
 #include "tools/base/files.h"
 #include "tools/base/folder_list.h"
 #include "tools/base/terminal.h"

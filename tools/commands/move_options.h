@@ -1,9 +1,6 @@
 // What `swap` and `rollout` share: which processes are moved, and whether the folder is fit for it.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "tools/base/command_line.h"
 #include "tools/counters/counters_files.h"
 

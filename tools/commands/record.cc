@@ -8,11 +8,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
-
-#include <nlohmann/json.hpp>
 
 #include "tools/base/files.h"
 #include "tools/commands/commands.h"

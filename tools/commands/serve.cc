@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <charconv>
-#include <memory>
 
 #include <utility>  // before Asio: that of Boost 1.74 forgets it
 

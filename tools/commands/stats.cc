@@ -1,6 +1,4 @@
 // fibshim stats: what happened to the launches, from the counters files of all processes or some.
-#include <algorithm>
-#include <set>
 #include <thread>
 
 #include <nlohmann/json.hpp>
@@ -10,7 +8,6 @@
 #include "tools/commands/commands.h"
 #include "tools/counters/decisions.h"
 #include "tools/counters/folders_in_force.h"
-#include "tools/counters/launch_counts.h"
 #include "tools/counters/launch_groups.h"
 #include "tools/counters/shadow_counts.h"
 #include "tools/counters/prometheus.h"

@@ -3,14 +3,10 @@
 //
 // What a recording cannot tell is chosen so that no launch is taken for what it is not: a value that
 // never changed is asked for, every buffer that may be written counts as written.
-#include <sys/stat.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
-#include "loader/read/file.h"
-#include "loader/read/limits.h"
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/json_input.h"

@@ -2,9 +2,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include <algorithm>
 #include <charconv>
-#include <map>
 #include <set>
 #include <tuple>
 

@@ -5,8 +5,6 @@
 #include <sys/signalfd.h>
 #include <time.h>
 
-#include <algorithm>
-
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 

@@ -15,8 +15,6 @@
 
 #include <fmt/format.h>
 
-#include "shim/abi/counters_format.h"
-
 namespace fibshim::tools {
 namespace {
 

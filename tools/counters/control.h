@@ -4,9 +4,7 @@
 
 #include <chrono>
 
-#include "shim/abi/control_format.h"
 #include "tools/counters/counters_files.h"
-#include "tools/base/file_descriptor.h"
 
 namespace fibshim::tools {
 

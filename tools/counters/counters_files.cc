@@ -3,18 +3,14 @@
 #include <dirent.h>
 #include <sched.h>
 #include <signal.h>
-#include <stddef.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <memory>
 #include <tuple>
 
 #include <fmt/format.h>
 
-#include "shim/abi/control_format.h"
-#include "shim/abi/counters_format.h"
 #include "shim/abi/outcomes.h"
 #include "tools/base/files.h"
 #include "tools/base/setting_values.h"

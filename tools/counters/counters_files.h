@@ -4,11 +4,9 @@
 // pread, not mapped, so that one cut short meanwhile is an error and not a SIGBUS.
 #pragma once
 
-#include <stdint.h>
 #include <sys/types.h>
 
 #include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 

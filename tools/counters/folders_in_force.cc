@@ -1,7 +1,5 @@
 #include "tools/counters/folders_in_force.h"
 
-#include <map>
-
 #include <nlohmann/json.hpp>
 
 #include "tools/base/terminal.h"

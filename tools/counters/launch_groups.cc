@@ -1,6 +1,5 @@
 #include "tools/counters/launch_groups.h"
 
-#include <algorithm>
 #include <functional>
 #include <tuple>
 

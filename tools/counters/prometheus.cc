@@ -1,8 +1,5 @@
 #include "tools/counters/prometheus.h"
 
-#include <algorithm>
-#include <map>
-
 #include "tools/base/terminal.h"
 #include "tools/counters/folders_in_force.h"
 #include "tools/counters/shadow_counts.h"

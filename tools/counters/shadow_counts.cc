@@ -1,7 +1,5 @@
 #include "tools/counters/shadow_counts.h"
 
-#include <algorithm>
-
 #include <nlohmann/json.hpp>
 
 #include "tools/base/terminal.h"

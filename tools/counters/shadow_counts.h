@@ -2,8 +2,6 @@
 #pragma once
 
 #include <map>
-#include <string>
-#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -1,8 +1,6 @@
 // What shadow checks have found (FIBSHIM_SHADOW), as counters files have it.
 #pragma once
 
-#include <stdint.h>
-
 #include <string>
 
 #include "shim/abi/counters_format.h"

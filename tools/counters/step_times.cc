@@ -1,8 +1,5 @@
 #include "tools/counters/step_times.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <memory>
 
 #include "tools/base/file_descriptor.h"

@@ -3,9 +3,6 @@
 // what does not add up is an Error.
 #pragma once
 
-#include <string_view>
-#include <vector>
-
 #include <nlohmann/json_fwd.hpp>
 
 #include "loader/read/cubin.h"

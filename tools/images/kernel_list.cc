@@ -2,12 +2,10 @@
 
 #include <charconv>
 #include <filesystem>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "loader/read/cubin.h"
 #include "loader/read/file.h"
 #include "tools/images/image_report.h"
 

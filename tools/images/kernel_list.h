@@ -10,9 +10,7 @@
 
 #include <map>
 #include <set>
-#include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "loader/read/result.h"

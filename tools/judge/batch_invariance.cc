@@ -1,17 +1,12 @@
 #include "tools/judge/batch_invariance.h"
 
-#include <string.h>
-
-#include <algorithm>
 #include <numeric>
 
 #include "loader/check/choices.h"
 #include "tools/base/terminal.h"
-#include "tools/base/try.h"
 #include "tools/judge/gpu_lock.h"
 #include "tools/judge/records.h"
 #include "tools/judge/worker.h"
-#include "tools/judge/workloads.h"
 
 namespace fibshim::judge {
 namespace {

@@ -9,7 +9,6 @@
 #include "tools/judge/inputs.h"
 #include "tools/judge/references.h"
 #include "tools/record/pattern_fit.h"
-#include "tools/base/try.h"
 
 namespace fibshim::judge {
 namespace {

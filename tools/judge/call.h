@@ -12,8 +12,6 @@
 // to one launch, and that is launched once.
 #pragma once
 
-#include "loader/read/result.h"
-#include "tools/judge/case_data.h"
 #include "tools/judge/gpu.h"
 #include "tools/judge/original.h"
 #include "tools/judge/usual_values.h"

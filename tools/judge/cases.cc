@@ -3,7 +3,6 @@
 
 #include "tools/judge/inputs.h"
 #include "tools/judge/cases.h"
-#include "tools/judge/usual_values.h"
 #include "tools/judge/workloads.h"
 
 namespace fibshim::judge {

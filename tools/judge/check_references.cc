@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "tools/base/terminal.h"
-#include "tools/base/try.h"
 #include "tools/judge/inputs.h"
 #include "tools/judge/workloads.h"
 

@@ -1,7 +1,6 @@
 #include "tools/judge/described_launch.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include <algorithm>
 

@@ -1,7 +1,6 @@
 // A launch of the kernel that a pattern describes, as the shim would meet it, and what becomes of it.
 #pragma once
 
-#include "loader/read/result.h"
 #include "shim/plan/plan.h"
 #include "tools/judge/gpu.h"
 #include "tools/judge/original.h"

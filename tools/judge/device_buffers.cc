@@ -4,8 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "tools/base/try.h"
-
 namespace fibshim::judge {
 namespace {
 

@@ -1,10 +1,7 @@
 // The buffers of one launch on the device, each between guard zones.
 #pragma once
 
-#include <string>
-
 #include "tools/judge/call.h"
-#include "tools/judge/gpu.h"
 
 namespace fibshim::judge {
 

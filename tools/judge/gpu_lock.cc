@@ -1,11 +1,6 @@
 #include "tools/judge/gpu_lock.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
 #include <sys/file.h>
-
-#include <fmt/format.h>
 
 #include "tools/base/terminal.h"
 

@@ -11,7 +11,6 @@
 #include <functional>
 
 #include "loader/compile/definition.h"
-#include "loader/read/result.h"
 #include "tools/judge/case_data.h"
 
 namespace fibshim::judge {

@@ -3,21 +3,16 @@
 #include <math.h>
 #include <time.h>
 
-#include <algorithm>
-
 #include <fmt/chrono.h>
-#include <nlohmann/json.hpp>
 
 #include "loader/check/choices.h"
 #include "tools/base/diagnostics_output.h"
-#include "tools/base/try.h"
 #include "tools/judge/batch_invariance.h"
 #include "tools/judge/check_references.h"
 #include "tools/judge/gpu_lock.h"
 #include "tools/judge/inputs.h"
 #include "tools/judge/kept_times.h"
 #include "tools/judge/made_pattern.h"
-#include "tools/judge/original.h"
 #include "tools/judge/worker.h"
 #include "tools/record/recording_json.h"
 #include "tools/base/terminal.h"

@@ -1,10 +1,5 @@
 #include "tools/judge/kept_times.h"
 
-#include <math.h>
-#include <unistd.h>
-
-#include <map>
-
 #include "tools/base/files.h"
 #include "tools/base/json_input.h"
 #include "tools/base/terminal.h"

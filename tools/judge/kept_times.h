@@ -3,7 +3,6 @@
 
 #include <span>
 
-#include "loader/compile/model.h"
 #include "tools/judge/records.h"
 #include "tools/lint/measurements.h"
 

@@ -1,7 +1,5 @@
 #include "tools/judge/made_pattern.h"
 
-#include <algorithm>
-
 #include <nlohmann/json.hpp>
 
 #include "loader/compile/bind.h"

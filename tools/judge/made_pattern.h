@@ -1,9 +1,6 @@
 // Patterns for solutions to which none of the folder leads, so that these too are launched through the plan.
 #pragma once
 
-#include "loader/compile/model.h"
-#include "loader/compile/snapshot_builder.h"
-#include "loader/read/result.h"
 #include "tools/lint/verify_block.h"
 
 namespace fibshim::judge {

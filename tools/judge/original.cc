@@ -1,14 +1,10 @@
 #include "tools/judge/original.h"
 
-#include <string.h>
-
 #include <algorithm>
-#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "shim/abi/program.h"
 #include "shim/plan/plan.h"
 #include "tools/judge/usual_values.h"
 #include "tools/judge/variants.h"

@@ -6,11 +6,6 @@
 // a launch that leaves part of an output unwritten is none that was made.
 #pragma once
 
-#include <map>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "loader/compile/model.h"
 #include "tools/judge/case_data.h"
 #include "tools/record/recording.h"

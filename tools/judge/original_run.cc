@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "tools/base/try.h"
 #include "tools/record/kept_image.h"
 
 namespace fibshim::judge {

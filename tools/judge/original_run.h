@@ -2,7 +2,6 @@
 #pragma once
 
 #include "tools/judge/device_buffers.h"
-#include "tools/judge/original.h"
 
 namespace fibshim::judge {
 

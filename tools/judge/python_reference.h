@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "loader/compile/definition.h"
-#include "loader/read/result.h"
 #include "tools/base/file_descriptor.h"
 #include "tools/judge/case_data.h"
 

@@ -1,13 +1,9 @@
 #include "tools/judge/records.h"
 
-#include <math.h>
-
 #include <filesystem>
 
 #include "tools/base/terminal.h"
-#include "tools/base/file_descriptor.h"
 #include "tools/base/json_input.h"
-#include "tools/base/try.h"
 
 namespace fibshim::judge {
 namespace {

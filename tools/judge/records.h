@@ -3,8 +3,6 @@
 // correctness.extra; flashinfer-bench's reader ignores the one and keeps the other.
 #pragma once
 
-#include "loader/read/result.h"
-#include "tools/judge/gpu.h"
 #include "tools/judge/trial.h"
 #include "tools/judge/workloads.h"
 

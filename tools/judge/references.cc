@@ -2,7 +2,6 @@
 
 #include <math.h>
 
-#include <algorithm>
 #include <atomic>
 #include <initializer_list>
 #include <memory>

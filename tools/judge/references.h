@@ -10,7 +10,6 @@
 #include <functional>
 
 #include "loader/compile/definition.h"
-#include "loader/read/result.h"
 #include "tools/judge/case_data.h"
 #include "tools/judge/compare.h"
 

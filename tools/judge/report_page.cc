@@ -1,9 +1,5 @@
 #include "tools/judge/report_page.h"
 
-#include <math.h>
-
-#include <set>
-
 #include "tools/base/json_input.h"
 #include "tools/judge/judge.h"
 #include "tools/base/terminal.h"

@@ -1,5 +1,4 @@
 // Records as people read them: see judge.h.
-#include <math.h>
 
 #include "tools/base/json_input.h"
 #include "tools/judge/judge.h"

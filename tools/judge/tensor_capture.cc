@@ -3,16 +3,12 @@
 #include <fnmatch.h>
 #include <string.h>
 
-#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
-#include <nlohmann/json.hpp>
-
 #include "loader/compile/bind.h"
-#include "loader/read/file.h"
 #include "tools/base/files.h"
 #include "tools/base/terminal.h"
 #include "tools/base/try.h"

@@ -2,10 +2,7 @@
 // recorder carries out (shim/abi/tensor_plan.h), and a dataset of what it left.
 #pragma once
 
-#include <map>
-
 #include "loader/compile/model.h"
-#include "loader/read/result.h"
 #include "shim/abi/tensor_plan.h"
 
 namespace fibshim::judge {

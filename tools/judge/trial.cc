@@ -1,10 +1,8 @@
 #include "tools/judge/trial.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "tools/base/terminal.h"
-#include "tools/base/try.h"
 #include "tools/judge/inputs.h"
 #include "tools/judge/sampling.h"
 #include "tools/judge/workloads.h"

@@ -1,17 +1,9 @@
 // Judging one solution on the GPU, inside a worker process: every case of it, in order.
 #pragma once
 
-#include <functional>
-
-#include "loader/check/check.h"
-#include "loader/compile/model.h"
-#include "tools/judge/compare.h"
-#include "tools/judge/device_buffers.h"
 #include "tools/judge/original_run.h"
 #include "tools/judge/python_reference.h"
 #include "tools/judge/references.h"
-#include "tools/judge/case_data.h"
-#include "tools/record/recording.h"
 
 namespace fibshim::judge {
 

@@ -1,10 +1,6 @@
 // What a case's numbers are where nothing states them: by their names, and from the axes.
 #pragma once
 
-#include "loader/compile/compile_expression.h"
-#include "loader/compile/definition.h"
-#include "loader/compile/solution.h"
-#include "loader/read/result.h"
 #include "tools/judge/case_data.h"
 #include "tools/lint/verify_block.h"
 

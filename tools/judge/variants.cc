@@ -1,6 +1,5 @@
 #include "tools/judge/variants.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "tools/base/terminal.h"

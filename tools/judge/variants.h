@@ -3,7 +3,6 @@
 
 #include <set>
 
-#include "loader/compile/model.h"
 #include "tools/lint/verify_block.h"
 
 namespace fibshim::judge {

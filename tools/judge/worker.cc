@@ -7,11 +7,9 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include <algorithm>
 #include <chrono>
 #include <exception>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tools/base/file_descriptor.h"

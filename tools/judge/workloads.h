@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/compile/definition.h"
-#include "loader/read/result.h"
 #include "tools/judge/case_data.h"
 
 namespace fibshim::judge {

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include <algorithm>
 #include <set>
 
 #include "loader/check/choices.h"

@@ -6,8 +6,6 @@
 #include "tools/lint/mistakes.h"
 #include "tools/lint/schema.h"
 #include "tools/lint/verify_block.h"
-#include "loader/read/diagnostics.h"
-#include "loader/compile/model.h"
 
 namespace fibshim {
 

@@ -9,8 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/check/choices.h"
-#include "loader/compile/compile_expression.h"
-#include "loader/read/fields.h"
 #include "tools/lint/schema.h"
 
 namespace fibshim {

@@ -2,13 +2,7 @@
 // `fibshim bench --keep` writes it, `fibshim check` reads it; serving does not. fibshim-config(5) describes it.
 #pragma once
 
-#include <map>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "loader/compile/model.h"
-#include "loader/read/diagnostics.h"
 
 namespace fibshim {
 

@@ -1,10 +1,7 @@
 #include "tools/lint/mistakes.h"
 
-#include <algorithm>
 #include <set>
-#include <unordered_map>
 
-#include "shim/abi/settings.h"
 #include "tools/lint/ranges.h"
 
 namespace fibshim {

@@ -2,11 +2,7 @@
 // check` names them as errors; an engine, which loads the folder, does not look for them.
 #pragma once
 
-#include <string>
-
 #include "loader/check/check.h"
-#include "loader/compile/model.h"
-#include "loader/read/diagnostics.h"
 
 namespace fibshim {
 

@@ -4,14 +4,8 @@
 // others nothing is said.
 #pragma once
 
-#include <stdint.h>
-
 #include <algorithm>
-#include <map>
-#include <optional>
-#include <string>
 
-#include "loader/compile/definition.h"
 #include "loader/compile/pattern.h"
 
 namespace fibshim {

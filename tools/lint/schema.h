@@ -3,9 +3,6 @@
 // schema sees.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "loader/read/json_document.h"
 
 namespace fibshim {

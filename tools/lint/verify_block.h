@@ -16,7 +16,6 @@
 #pragma once
 
 #include "loader/check/check.h"
-#include "loader/compile/marked_expression.h"
 
 namespace fibshim {
 

@@ -4,12 +4,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
-
-#include <fmt/format.h>
 
 #include "tools/base/files.h"
 #include "tools/base/terminal.h"

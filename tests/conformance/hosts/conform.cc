@@ -4,7 +4,6 @@
 // Exit status: 0 the case holds, 1 it does not (stderr says where), 2 usage, 77 this driver or
 // machine lacks what the case is about.
 #include <stdio.h>
-#include <string.h>
 
 #include "tests/conformance/hosts/host.h"
 

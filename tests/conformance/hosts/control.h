@@ -8,10 +8,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <string>
 
 #include "shim/abi/control_format.h"
 #include "shim/abi/counters_format.h"

@@ -1,37 +1,9 @@
 // Executable graphs beyond what hook_cases.cc has for each function: what they cost where nothing is replaced, graphs
 // that the driver does not copy, edges, failures on the shim's side, and the order of launches when another exec comes
 // in the place of one.
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <string>
 #include <tuple>
 
 #include "tests/conformance/hosts/graphs.h"
-
-namespace conform {
-namespace {
-
-long calls(const char* name) { return static_cast<long>(cuda().simcuda_call_count(name)); }
-
-long resident_kb() {
-  FILE* const file = fopen("/proc/self/statm", "r");
-  CHECK(file != nullptr);
-  long pages = 0;
-  long resident = 0;
-  CHECK(fscanf(file, "%ld %ld", &pages, &resident) == 2);
-  fclose(file);
-  return resident * sysconf(_SC_PAGESIZE) / 1024;
-}
-
-void set(CUgraphExec executable, CUgraphNode node, CUfunction function, Arguments* arguments) {
-  const NodeParams2 params = node_params2(function, arguments);
-  OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable, node, &params));
-}
-
-}  // namespace
-}  // namespace conform
 
 using namespace conform;
 
@@ -39,9 +11,8 @@ using namespace conform;
 GPU_CASE(exec_of_others_costs_nothing) {
   const auto own = gpu.handles();
   const Graph graph;
-  Arguments first(gpu.marks(), kNoSolution, 1);
-  Arguments second(gpu.marks(), 1, 2);
-  graph.add(own.free, &second, graph.add(own.step, &first));
+  const CUgraphNode one = graph.add(own.step, Arguments(gpu.marks(), kNoSolution, 1));
+  graph.add(own.free, Arguments(gpu.marks(), 1, 2), one);
   const long clones = calls("cuGraphClone");
   const long execs = calls("cuGraphInstantiate*");
   const Executable executable(graph.get());
@@ -101,8 +72,7 @@ GPU_CASE(exec_costs) {
 GPU_CASE(exec_with_memory_nodes) {
   const auto own = gpu.handles();
   const Graph graph;
-  CUDA_MEM_ALLOC_NODE_PARAMS memory;
-  memset(&memory, 0, sizeof memory);
+  auto memory = zeroed<CUDA_MEM_ALLOC_NODE_PARAMS>();
   memory.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   memory.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   memory.poolProps.location.id = gpu.device();
@@ -111,20 +81,17 @@ GPU_CASE(exec_with_memory_nodes) {
   CUgraphNode freed = nullptr;
   OK(cuda().cuGraphAddMemAllocNode(&made, graph.get(), nullptr, 0, &memory));
   OK(cuda().cuGraphAddMemFreeNode(&freed, graph.get(), &made, 1, memory.dptr));
-  Arguments first(gpu.marks(), 1, 1);
-  Arguments third(gpu.marks(), 3, 3);
-  const CUgraphNode one = graph.add(own.step, &first, made);
-  const CUgraphNode three = graph.add(own.step, &third, one);
+  const CUgraphNode one = graph.add(own.step, Arguments(gpu.marks(), 1, 1), made);
+  const CUgraphNode three = graph.add(own.step, Arguments(gpu.marks(), 3, 3), one);
   const Executable executable(graph.get());
   for (const CUgraphNode node : {one, three}) CHECK(kernel_name(params_of(node)) == kStep);
   EXPECT_EQUAL(1, value_of(params_of(one)));
   executable.run(gpu, 2);
   gpu.expect_ran({.step = 2, .curated1 = 2});
-  Arguments second(gpu.marks(), 2, 2);
-  set(executable.get(), one, own.step, &second);
-  set(executable.get(), three, own.free, &second);
+  executable.set(one, own.step, Arguments(gpu.marks(), 2, 2));
+  executable.set(three, own.free, Arguments(gpu.marks(), 2, 2));
   executable.run(gpu);
-  set(executable.get(), one, own.step, &third);
+  executable.set(one, own.step, Arguments(gpu.marks(), 3, 3));
   executable.run_for(gpu, 2);
   gpu.finish({.step = 3, .free = 2, .curated1 = 2, .curated2 = 1}, {.hit = 1, .graph = 1});
 }
@@ -134,12 +101,8 @@ GPU_CASE(exec_with_conditional_nodes) {
   const auto own = gpu.handles();
   const Graph graph;
   Arguments body(gpu.marks(), 1, 5);
-  Arguments outer(gpu.marks(), 2, 6);
-  CUgraphNode in_body = nullptr;
-  const NodeParams2 params = node_params2(own.step, &body);
-  OK(cuda().cuGraphAddKernelNode_v2(&in_body, add_conditional(gpu, graph.get()).body, nullptr, 0,
-                                    &params));
-  graph.add(own.step, &outer);
+  add_kernel(add_conditional(gpu, graph.get()).body, node_params2(own.step, &body));
+  graph.add(own.step, Arguments(gpu.marks(), 2, 6));
   const Executable executable(graph.get());
   executable.run(gpu, 2);
   gpu.finish({.step = 2, .curated2 = 2}, {.hit = 1});
@@ -151,11 +114,8 @@ GPU_CASE(exec_with_bodies) {
   const auto own = gpu.handles();
   Arguments arguments_of_step(gpu.marks(), 1, 5);
   const auto fill = [&](CUgraph graph) {
-    CUgraphNode node = nullptr;
-    const NodeParams2 known = node_params2(own.step, &arguments_of_step);
-    const NodeParams2 other = node_params2(own.free, &arguments_of_step);
-    OK(cuda().cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &known));
-    OK(cuda().cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &other));
+    add_kernel(graph, node_params2(own.step, &arguments_of_step));
+    add_kernel(graph, node_params2(own.free, &arguments_of_step));
   };
   {
     const Graph graph;
@@ -177,36 +137,23 @@ GPU_CASE(exec_with_bodies) {
 // matter of parameters alone, the original runs from then on.
 GPU_CASE(exec_update_keeps_what_is_disabled) {
   const CUfunction step = gpu.step();
-  CUdeviceptr filled = 0;
-  OK(cuda().cuMemAlloc_v2(&filled, 4));
-  CUDA_MEMSET_NODE_PARAMS fill;
-  memset(&fill, 0, sizeof fill);
-  fill.dst = filled;
-  fill.elementSize = 4;
-  fill.value = 7;
-  fill.width = fill.height = 1;
+  const CUdeviceptr filled = device_memory(4);
+  const CUDA_MEMSET_NODE_PARAMS fill = fill_of(filled, 7);
   for (const int shape : {1, 3}) {
     OK(cuda().cuMemsetD32_v2(filled, 5, 1));
-    Arguments arguments_of_step(gpu.marks(), shape, 5);
     Graph graphs[3];
     CUgraphNode fills[3];
     for (int i = 0; i < 3; ++i) {
-      graphs[i].add(step, &arguments_of_step);
+      graphs[i].add(step, Arguments(gpu.marks(), shape, 5));
       OK(cuda().cuGraphAddMemsetNode(&fills[i], graphs[i].get(), nullptr, 0, &fill, gpu.context()));
     }
     const Executable executable(graphs[0].get());
-    OK(cuda().cuGraphNodeSetEnabled(executable.get(), fills[0], 0));
-    for (int i = 1; i < 3; ++i) {
-      CUgraphExecUpdateResultInfo info;
-      memset(&info, 0, sizeof info);
-      OK(cuda().cuGraphExecUpdate_v2(executable.get(), graphs[i].get(), &info));
-    }
-    unsigned is_enabled = 1;
-    OK(cuda().cuGraphNodeGetEnabled(executable.get(), fills[0], &is_enabled));
+    executable.enable(fills[0], false);
+    for (int i = 1; i < 3; ++i) executable.update(graphs[i]);
     executable.run(gpu);
     uint32_t value = 0;
     OK(cuda().cuMemcpyDtoH_v2(&value, filled, sizeof value));
-    EXPECT_EQUAL(is_enabled != 0 ? 7 : 5, value);
+    EXPECT_EQUAL(executable.is_enabled(fills[0]) ? 7 : 5, value);
   }
   OK(cuda().cuMemFree_v2(filled));
   gpu.finish({.step = 1, .curated1 = 1}, {.hit = 2});
@@ -216,10 +163,7 @@ GPU_CASE(exec_update_keeps_what_is_disabled) {
 // waits keeps them. The host's graph keeps its own.
 GPU_CASE(exec_with_programmatic_edges) {
   const CUfunction step = gpu.step();
-  CUlaunchAttribute attribute;
-  memset(&attribute, 0, sizeof attribute);
-  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  attribute.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchAttribute attribute = programmatic();
   CUlaunchConfig config = launch_config(gpu.stream());
   config.attrs = &attribute;
   config.numAttrs = 1;
@@ -283,17 +227,16 @@ GPU_CASE(exec_begins_early) {
   const Executable executable(graph.get());
   executable.run_for(gpu, 2);
   const long added = calls("cuGraphAddDependencies_v2");
-  Arguments changed(gpu.marks(), 2, 5);
-  set(executable.get(), second, step, &changed);
-  executable.run_for(gpu, 5);
-  set(executable.get(), second, step, &changed);
-  executable.run_for(gpu, 5);
+  for (int i = 0; i < 2; ++i) {
+    executable.set(second, step, Arguments(gpu.marks(), 2, 5));
+    executable.run_for(gpu, 5);
+  }
   EXPECT_EQUAL(added, calls("cuGraphAddDependencies_v2"));
   const Executable other(graph.get());
-  OK(cuda().cuGraphNodeSetEnabled(other.get(), second, 0));
+  other.enable(second, false);
   other.run_for(gpu, 1);
-  OK(cuda().cuGraphNodeSetEnabled(other.get(), second, 1));
-  OK(cuda().cuGraphNodeSetEnabled(other.get(), first, 0));
+  other.enable(second, true);
+  other.enable(first, false);
   other.run_for(gpu, 2);
   gpu.finish({.step = 1, .curated1 = 2, .curated2 = 9 + 6 + 2}, {.hit = 15, .no_solution = 1});
 }
@@ -303,8 +246,7 @@ GPU_CASE(exec_begins_early_on_its_own_memory) {
   const CUmodule module = gpu.load_module();
   const CUfunction step = gpu.function(module);
   const CUfunction pair = gpu.function(module, "conform_pair");
-  CUdeviceptr own = 0;
-  OK(cuda().cuMemAlloc_v2(&own, 4096));
+  const CUdeviceptr own = device_memory(4096);
   auto* const words = reinterpret_cast<uint32_t*>(own);
   const auto launch = [&](CUfunction function, void** params) {
     OK(cuda().cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), params, nullptr));
@@ -340,8 +282,7 @@ GPU_CASE(exec_begins_early_on_its_own_memory) {
 // lies apart from what the first may write, too, and where nothing else waits for it.
 GPU_CASE(exec_tells_that_the_next_may_begin) {
   const CUfunction step = gpu.step();
-  CUdeviceptr own = 0;
-  OK(cuda().cuMemAlloc_v2(&own, 4096));
+  const CUdeviceptr own = device_memory(4096);
   auto* const apart = reinterpret_cast<uint32_t*>(own);
   const auto told = [&](const Executable& executable) {
     executable.run(gpu);
@@ -380,14 +321,12 @@ GPU_CASE(exec_tells_that_the_next_may_begin) {
   // Two wait for it; it ends the graph; the host sets it.
   for (const int after : {2, 1, 0}) {
     const Graph graph;
-    Arguments first(gpu.marks(), 5, 1);
-    Arguments second(gpu.marks(), 2, 2);
-    const CUgraphNode node = graph.add(step, &first);
-    for (int i = 0; i < after; ++i) graph.add(step, &second, node);
+    const CUgraphNode node = graph.add(step, Arguments(gpu.marks(), 5, 1));
+    for (int i = 0; i < after; ++i) graph.add(step, Arguments(gpu.marks(), 2, 2), node);
     const Executable executable(graph.get());
     EXPECT_EQUAL(after == 1 ? 1 : 0, told(executable));
     if (after != 1) continue;
-    set(executable.get(), node, step, &first);
+    executable.set(node, step, Arguments(gpu.marks(), 5, 1));
     EXPECT_EQUAL(0, told(executable));
   }
   OK(cuda().cuMemFree_v2(own));
@@ -398,80 +337,72 @@ GPU_CASE(exec_tells_that_the_next_may_begin) {
 // Each call that the shim makes of its own fails once: the host's call does what it says.
 GPU_CASE(exec_survives_failures) {
   const CUfunction step = gpu.step();
-  Ran ran;
+  Ran all;
   for (const char* name :
        {"cuGraphClone", "cuGraphNodeFindInClone", "cuGraphKernelNodeSetParams_v2",
         "cuGraphGetNodes", "cuGraphKernelNodeGetParams_v2", "cuGraphInstantiateWithFlags"}) {
     const Graph graph;
-    Arguments first(gpu.marks(), 1, 7);
-    const CUgraphNode node = graph.add(step, &first);
+    const CUgraphNode node = graph.add(step, Arguments(gpu.marks(), 1, 7));
     CHECK(cuda().simcuda_set_faults((std::string(name) + "=2*1").c_str()) == 1);
     const Executable executable(graph.get());
     CHECK(cuda().simcuda_set_faults("") == 1);
-    const long replaced = static_cast<long>(cuda().simcuda_launch_count("curated_n1"));
+    const long replaced = ran("curated_n1");
     executable.run_for(gpu, 7);
-    const bool is_replaced =
-        static_cast<long>(cuda().simcuda_launch_count("curated_n1")) > replaced;
-    (is_replaced ? ran.curated1 : ran.step) += 1;
+    (ran("curated_n1") > replaced ? all.curated1 : all.step) += 1;
     CHECK(kernel_name(params_of(node)) == kStep);
   }
   // A launch of ours that fails: the host's exec is launched, from then on.
   {
     const Graph graph;
-    Arguments first(gpu.marks(), 3, 8);
-    graph.add(step, &first);
+    graph.add(step, Arguments(gpu.marks(), 3, 8));
     const Executable executable(graph.get());
     executable.run(gpu);
-    ++ran.curated3;
+    ++all.curated3;
     CHECK(cuda().simcuda_set_faults("cuGraphLaunch=2*1") == 1);
     executable.run_for(gpu, 8);
     executable.run_for(gpu, 8);
-    ran.step += 2;
+    all.step += 2;
     CHECK(cuda().simcuda_set_faults("") == 1);
   }
   // An update that fails with replacements is made without them.
   {
     Graph graphs[2];
-    Arguments first(gpu.marks(), 1, 9);
     CUgraphNode node = nullptr;
-    for (const Graph& graph : graphs) node = graph.add(step, &first);
+    for (const Graph& graph : graphs) node = graph.add(step, Arguments(gpu.marks(), 1, 9));
     const Executable executable(graphs[0].get());
     CHECK(cuda().simcuda_set_faults("cuGraphExecUpdate_v2=2*1") == 1);
-    CUgraphExecUpdateResultInfo info;
-    memset(&info, 0, sizeof info);
-    OK(cuda().cuGraphExecUpdate_v2(executable.get(), graphs[1].get(), &info));
+    executable.update(graphs[1]);
     CHECK(cuda().simcuda_set_faults("") == 1);
     executable.run_for(gpu, 9);
-    ++ran.curated1;
+    ++all.curated1;
     CHECK(kernel_name(params_of(node)) == kStep);
   }
-  gpu.expect_ran(ran);
+  gpu.expect_ran(all);
   // One that cannot be set keeps its original. cuGraphGetNodes and cuGraphKernelNodeGetParams_v2, without which nothing
   // can be learnt, leave the graph uncounted.
-  gpu.finish(ran, {.hit = 5, .graph = 1});
+  gpu.finish(all, {.hit = 5, .graph = 1});
 }
 
 // Many are made and ended: neither memory nor the driver's objects grow.
 GPU_CASE(exec_churn) {
   const CUfunction step = gpu.step();
-  Arguments first(gpu.marks(), 1, 9);
   const Graph graph;
-  const CUgraphNode node = graph.add(step, &first);
+  const CUgraphNode node = graph.add(step, Arguments(gpu.marks(), 1, 9));
   const int rounds = cuda().is_simulated ? 20000 : 2000;
   long before_kb = 0;
   int64_t live = 0;
   for (int i = 0; i < rounds; ++i) {
-    CUgraphExec executable = nullptr;
-    OK(cuda().cuGraphInstantiateWithFlags(&executable, graph.get(), 0));
-    set(executable, node, step, &first);
-    if (i % 10 == 0) OK(cuda().cuGraphLaunch(executable, gpu.stream()));
-    OK(cuda().cuGraphExecDestroy(executable));
+    {
+      const Executable executable(graph.get());
+      executable.set(node, step, Arguments(gpu.marks(), 1, 9));
+      if (i % 10 == 0) OK(cuda().cuGraphLaunch(executable.get(), gpu.stream()));
+    }
     // By then the simulated driver's record of launches is full.
     if (i != rounds / 2) continue;
-    before_kb = resident_kb();
+    before_kb = resident_bytes() / 1024;
     if (cuda().is_simulated) live = cuda().simcuda_live_count("graph");
   }
-  const long grown_kb = resident_kb() - before_kb;
+  const long grown_kb = resident_bytes() / 1024 - before_kb;
   printf("grown by %ld KiB\n", grown_kb);
   CHECK(grown_kb < 512);
   if (cuda().is_simulated) EXPECT_EQUAL(live, cuda().simcuda_live_count("graph"));
@@ -481,9 +412,8 @@ GPU_CASE(exec_churn) {
 // A child has the handles, and a driver that does not work there.
 GPU_CASE(exec_and_fork) {
   const CUfunction step = gpu.step();
-  Arguments first(gpu.marks(), 1, 10);
   const Graph graph;
-  graph.add(step, &first);
+  graph.add(step, Arguments(gpu.marks(), 1, 10));
   const Executable executable(graph.get());
   executable.run(gpu);
   const pid_t child = fork();
@@ -496,9 +426,7 @@ GPU_CASE(exec_and_fork) {
     }
     _exit(0);
   }
-  int status = 0;
-  CHECK(waitpid(child, &status, 0) == child);
-  EXPECT_EQUAL(0, status);
+  expect_exit(child);
   executable.run_for(gpu, 10);
   gpu.finish({.curated1 = 2}, {.hit = 1});
 }

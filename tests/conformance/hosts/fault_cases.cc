@@ -8,12 +8,9 @@
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -101,8 +98,7 @@ void capture_and_replay(const Gpu& gpu, CUstream stream, CUfunction step, Walked
 Walked walk_once(const Gpu& gpu, bool captures = true) {
   Walked walked;
   gpu.enter();
-  CUstream stream = nullptr;
-  OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  const CUstream stream = new_stream();
   for (int round = 0; round < 2; ++round) {
     const CUmodule module = gpu.load_module();
     const CUlibrary library = gpu.load_library();

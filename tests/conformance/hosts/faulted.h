@@ -5,7 +5,6 @@
 #pragma once
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "tests/conformance/hosts/host.h"
 

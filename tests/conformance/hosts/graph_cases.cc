@@ -2,7 +2,6 @@
 // tools/doc/driver_facts.md, section 7). A caller that reads a node's
 // parameters back and sets them again ends with a graph that computes what it asked for, whatever
 // else it does in between; replays cost nothing; copies and updates carry what was put in.
-#include <string.h>
 
 #include <utility>
 
@@ -23,9 +22,8 @@ using namespace conform;
 // Read back and set unchanged, many times over, added and captured.
 GPU_CASE(graph_read_and_set_again) {
   const CUfunction step = gpu.step();
-  Arguments own(gpu.marks(), 1, 11);
   const Graph added;
-  added.add(step, &own);
+  added.add(step, Arguments(gpu.marks(), 1, 11));
   const Graph captured(capture_of(gpu, step, 2, 12));
   for (int i = 0; i < 3; ++i) {
     for (const Graph* graph : {&added, &captured}) {
@@ -91,8 +89,7 @@ GPU_CASE(graph_write_through_pointers) {
 GPU_CASE(graph_cluster_comes_and_goes) {
   const auto own = gpu.handles();
   const Graph graph;
-  Arguments clustered(gpu.marks(), 3, 35);
-  const CUgraphNode node = graph.add(own.step, &clustered);
+  const CUgraphNode node = graph.add(own.step, Arguments(gpu.marks(), 3, 35));
   const auto run = [&](CUfunction function, int shape, unsigned cluster) {
     Arguments passed(gpu.marks(), shape, 36);
     const NodeParams2 params = node_params2(function, &passed);
@@ -118,11 +115,10 @@ GPU_CASE(graph_cluster_comes_and_goes) {
 GPU_CASE(graph_copy_between_nodes) {
   const CUmodule module = gpu.load_module();
   const Graph graph;
-  Arguments first(gpu.marks(), 1, 41);
-  Arguments second(gpu.marks(), 2, 42);
-  const CUgraphNode one = graph.add(gpu.function(module), &first);
-  const CUgraphNode two = graph.add(gpu.function(module, kFree), &second, one);
-  NodeParams2 params = params_of(one);
+  const CUgraphNode one = graph.add(gpu.function(module), Arguments(gpu.marks(), 1, 41));
+  const CUgraphNode two =
+      graph.add(gpu.function(module, kFree), Arguments(gpu.marks(), 2, 42), one);
+  const NodeParams2 params = params_of(one);
   OK(cuda().cuGraphKernelNodeSetParams_v2(two, &params));
   graph.run(gpu);
   gpu.expect_ran({.curated1 = 2});
@@ -130,9 +126,7 @@ GPU_CASE(graph_copy_between_nodes) {
   EXPECT_EQUAL(41, value_of(params_of(two)));
   // A node of another graph, made from what was read.
   const Graph other;
-  params = params_of(two);
-  CUgraphNode made = nullptr;
-  OK(cuda().cuGraphAddKernelNode_v2(&made, other.get(), nullptr, 0, &params));
+  add_kernel(other.get(), params_of(two));
   other.run(gpu);
   gpu.finish({.curated1 = 3}, {.hit = 3});
 }
@@ -142,10 +136,8 @@ GPU_CASE(graph_kernel_handles) {
   const CUkernel kernel = gpu.kernel(gpu.load_library());
   const Graph graph;
   Arguments own(gpu.marks(), 1, 51);
-  NodeParams2 params = node_params2(kernel, &own);
-  CUgraphNode node = nullptr;
-  OK(cuda().cuGraphAddKernelNode_v2(&node, graph.get(), nullptr, 0, &params));
-  params = params_of(node);
+  const CUgraphNode node = add_kernel(graph.get(), node_params2(kernel, &own));
+  const NodeParams2 params = params_of(node);
   CHECK(kernel_name(params) == kStep);
   EXPECT_EQUAL(51, value_of(params));
   OK(cuda().cuGraphKernelNodeSetParams_v2(node, &params));
@@ -170,8 +162,7 @@ GPU_CASE(graph_packed_arguments) {
   NodeParams2 params = node_params2(step, &own);
   params.kernelParams = nullptr;
   params.extra = own.extra();
-  CUgraphNode node = nullptr;
-  OK(cuda().cuGraphAddKernelNode_v2(&node, graph.get(), nullptr, 0, &params));
+  const CUgraphNode node = add_kernel(graph.get(), params);
   memset(own.packed(), 0xff, own.packed_bytes());
   EXPECT_EQUAL(61, value_of(params_of(node)));
   graph.run_for(gpu, 61);
@@ -182,8 +173,7 @@ GPU_CASE(graph_packed_arguments) {
 GPU_CASE(graph_clone_and_child) {
   const CUfunction step = gpu.step();
   const Graph graph;
-  Arguments own(gpu.marks(), 1, 71);
-  graph.add(step, &own);
+  graph.add(step, Arguments(gpu.marks(), 1, 71));
 
   CUgraph cloned = nullptr;
   OK(cuda().cuGraphClone(&cloned, graph.get()));
@@ -194,8 +184,7 @@ GPU_CASE(graph_clone_and_child) {
   const Graph parent;
   CUgraphNode child_node = nullptr;
   OK(cuda().cuGraphAddChildGraphNode(&child_node, parent.get(), nullptr, 0, graph.get()));
-  Arguments more(gpu.marks(), 2, 72);
-  parent.add(step, &more, child_node);
+  parent.add(step, Arguments(gpu.marks(), 2, 72), child_node);
   parent.run(gpu, 2);
   gpu.expect_ran({.curated1 = 3, .curated2 = 2});
   gpu.expect_last_value(72);
@@ -207,8 +196,7 @@ GPU_CASE(graph_clone_and_child) {
 GPU_CASE(graph_clone_read_and_set) {
   const CUfunction step = gpu.step();
   const Graph graph;
-  Arguments own(gpu.marks(), 2, 75);
-  graph.add(step, &own);
+  graph.add(step, Arguments(gpu.marks(), 2, 75));
 
   CUgraph cloned = nullptr;
   OK(cuda().cuGraphClone(&cloned, graph.get()));
@@ -242,9 +230,7 @@ GPU_CASE(graph_update) {
   executable.run_for(gpu, 81);
   for (const auto& [shape, value] : {std::pair(1, 82), {2, 83}, {kNoSolution, 84}}) {
     const Graph next(capture_of(gpu, step, shape, value));
-    CUgraphExecUpdateResultInfo info;
-    memset(&info, 0, sizeof info);
-    OK(cuda().cuGraphExecUpdate_v2(executable.get(), next.get(), &info));
+    executable.update(next);
     executable.run_for(gpu, value);
   }
   gpu.finish({.step = 1, .curated1 = 2, .curated2 = 1}, {.hit = 1});
@@ -254,9 +240,9 @@ GPU_CASE(graph_update) {
 GPU_CASE(graph_replays_cost_nothing) {
   const Graph graph(capture_of(gpu, gpu.step(), 1, 91));
   const Executable executable(graph.get());
-  const uint64_t before = cuda().simcuda_call_count("*");
+  const long before = calls("*");
   for (int i = 0; i < 50; ++i) OK(cuda().cuGraphLaunch(executable.get(), gpu.stream()));
-  EXPECT_EQUAL(before + 50, cuda().simcuda_call_count("*"));
+  EXPECT_EQUAL(before + 50, calls("*"));
   gpu.finish({.curated1 = 50}, {.hit = 1});
 }
 
@@ -264,8 +250,7 @@ GPU_CASE(graph_replays_cost_nothing) {
 GPU_CASE(graph_outlives_its_module) {
   const CUmodule module = gpu.load_module();
   const Graph graph;
-  Arguments own(gpu.marks(), 1, 95);
-  graph.add(gpu.function(module), &own);
+  graph.add(gpu.function(module), Arguments(gpu.marks(), 1, 95));
   const Executable executable(graph.get());
   OK(cuda().cuModuleUnload(module));
   // Its handles go to another kernel.

@@ -4,8 +4,6 @@
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -31,16 +29,9 @@ double median_ns(int repeats, int calls, const Work& work) {
   return all[all.size() / 2];
 }
 
-long resident_bytes() {
+long trimmed_bytes() {
   malloc_trim(0);
-  FILE* const file = fopen("/proc/self/statm", "r");
-  long size = 0;
-  long pages = 0;
-  if (file == nullptr || fscanf(file, "%ld %ld", &size, &pages) != 2) {
-    fail(__FILE__, __LINE__, "/proc/self/statm cannot be read");
-  }
-  fclose(file);
-  return pages * sysconf(_SC_PAGESIZE);
+  return resident_bytes();
 }
 
 long used_device_bytes() {
@@ -91,8 +82,7 @@ GPU_CASE(graph_costs) {
   const CUgraphExec exec = instantiate(*graph);
   const Graph* updated = other.get();
   say("update_per_node", median_ns(kRepeats, 1, [&] {
-                           CUgraphExecUpdateResultInfo info;
-                           memset(&info, 0, sizeof info);
+                           auto info = zeroed<CUgraphExecUpdateResultInfo>();
                            OK(cuda().cuGraphExecUpdate_v2(exec, updated->get(), &info));
                            updated = updated == other.get() ? graph.get() : other.get();
                          }) / nodes);
@@ -119,12 +109,12 @@ GPU_CASE(graph_costs) {
   say("launch_of_one_node", launches[launches.size() / 2]);
   OK(cuda().cuStreamSynchronize(gpu.stream()));
 
-  const long host_before = resident_bytes();
+  const long host_before = trimmed_bytes();
   const long device_before = used_device_bytes();
   made.clear();
   const int kept = std::max(1, 50'000 / nodes);
   for (int i = 0; i < kept; ++i) made.push_back(instantiate(*graph));
-  say("host_bytes_per_node", static_cast<double>(resident_bytes() - host_before) / kept / nodes);
+  say("host_bytes_per_node", static_cast<double>(trimmed_bytes() - host_before) / kept / nodes);
   for (const CUgraphExec one : made) OK(cuda().cuGraphUpload(one, gpu.stream()));
   OK(cuda().cuStreamSynchronize(gpu.stream()));
   say("device_bytes_per_node",
@@ -134,13 +124,12 @@ GPU_CASE(graph_costs) {
   // Made and destroyed: what is left behind shows after the first tenth.
   long early = 0;
   for (int i = 0; i < execs; ++i) {
-    if (i == execs / 10) early = resident_bytes();
+    if (i == execs / 10) early = trimmed_bytes();
     const CUgraphExec one = instantiate(*small);
     if (i % 16 == 0) OK(cuda().cuGraphLaunch(one, gpu.stream()));
     OK(cuda().cuGraphExecDestroy(one));
   }
   OK(cuda().cuStreamSynchronize(gpu.stream()));
-  say("growth_bytes_per_exec",
-      static_cast<double>(resident_bytes() - early) / (execs - execs / 10));
+  say("growth_bytes_per_exec", static_cast<double>(trimmed_bytes() - early) / (execs - execs / 10));
   OK(cuda().cuGraphExecDestroy(launched));
 }

@@ -1,8 +1,6 @@
 // See graphs.h.
 #include "tests/conformance/hosts/graphs.h"
 
-#include <string.h>
-
 namespace conform {
 namespace {
 
@@ -15,9 +13,39 @@ Params one_block_of(Arguments* arguments) {
 
 }  // namespace
 
+CUlaunchAttribute attribute_of(CUlaunchAttributeID id) {
+  auto attribute = zeroed<CUlaunchAttribute>();
+  attribute.id = id;
+  return attribute;
+}
+
+CUlaunchAttribute programmatic() {
+  CUlaunchAttribute attribute = attribute_of(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+  attribute.value.programmaticStreamSerializationAllowed = 1;
+  return attribute;
+}
+
+CUDA_MEMSET_NODE_PARAMS fill_of(CUdeviceptr to, unsigned value) {
+  auto fill = zeroed<CUDA_MEMSET_NODE_PARAMS>();
+  fill.dst = to;
+  fill.value = value;
+  fill.elementSize = 4;
+  fill.width = fill.height = 1;
+  return fill;
+}
+
+CUDA_MEMCPY3D copy_of(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  auto copy = zeroed<CUDA_MEMCPY3D>();
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = from;
+  copy.dstDevice = to;
+  copy.WidthInBytes = bytes;
+  copy.Height = copy.Depth = 1;
+  return copy;
+}
+
 NodeParams2 params_of(CUgraphNode node) {
-  NodeParams2 params;
-  memset(&params, 0, sizeof params);
+  auto params = zeroed<NodeParams2>();
   OK(cuda().cuGraphKernelNodeGetParams_v2(node, &params));
   return params;
 }
@@ -41,8 +69,7 @@ NodeParams2 node_params2(CUkernel kernel, Arguments* arguments) {
 }
 
 CUgraphNodeParams node_params(CUfunction function, Arguments* arguments) {
-  CUgraphNodeParams params;
-  memset(&params, 0, sizeof params);
+  auto params = zeroed<CUgraphNodeParams>();
   params.type = CU_GRAPH_NODE_TYPE_KERNEL;
   params.kernel = one_block_of<CUDA_KERNEL_NODE_PARAMS_v3>(arguments);
   params.kernel.func = function;
@@ -87,9 +114,7 @@ CUgraph Graph::release() {
 
 CUgraphNode Graph::add(CUfunction function, Arguments* arguments, CUgraphNode after) const {
   const NodeParams2 params = node_params2(function, arguments);
-  CUgraphNode node = nullptr;
-  OK(cuda().cuGraphAddKernelNode_v2(&node, graph_, &after, after == nullptr ? 0 : 1, &params));
-  return node;
+  return after == nullptr ? add_kernel(graph_, params) : add_kernel(graph_, params, {after});
 }
 
 std::vector<CUgraphNode> Graph::nodes() const {
@@ -100,14 +125,27 @@ std::vector<CUgraphNode> Graph::nodes() const {
   return nodes;
 }
 
-std::string Graph::first_kernel() const {
-  NodeParams2 params;
-  memset(&params, 0, sizeof params);
-  OK(cuda().cuGraphKernelNodeGetParams_v2(nodes().at(0), &params));
-  return kernel_name(params);
+CUgraphNode add_kernel(CUgraph graph, const NodeParams2& params,
+                       const std::vector<CUgraphNode>& after) {
+  CUgraphNode node = nullptr;
+  OK(cuda().cuGraphAddKernelNode_v2(&node, graph, after.data(), after.size(), &params));
+  return node;
 }
 
+std::string Graph::first_kernel() const { return kernel_name(params_of(nodes().at(0))); }
+
 void Graph::run(const Gpu& gpu, int times) const { Executable(graph_).run(gpu, times); }
+
+bool Executable::is_enabled(CUgraphNode node) const {
+  unsigned out = 2;
+  OK(cuda().cuGraphNodeGetEnabled(executable_, node, &out));
+  return out != 0;
+}
+
+void Executable::update(const Graph& graph) const {
+  auto info = zeroed<CUgraphExecUpdateResultInfo>();
+  OK(cuda().cuGraphExecUpdate_v2(executable_, graph.get(), &info));
+}
 
 void Executable::run(const Gpu& gpu, int times) const {
   for (int i = 0; i < times; ++i) OK(cuda().cuGraphLaunch(executable_, gpu.stream()));

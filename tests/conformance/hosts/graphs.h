@@ -1,8 +1,6 @@
 // Graphs of one kernel node or a few, for the cases.
 #pragma once
 
-#include <string.h>
-
 #include "tests/conformance/hosts/host.h"
 
 namespace conform {
@@ -13,8 +11,7 @@ using NodeParams2 = CUDA_KERNEL_NODE_PARAMS_v2;
 // Zeros, but for one block of 32 threads.
 template <class Params>
 Params one_block() {
-  Params params;
-  memset(&params, 0, sizeof params);
+  auto params = zeroed<Params>();
   params.gridDimX = params.gridDimY = params.gridDimZ = 1;
   params.blockDimX = 32;
   params.blockDimY = params.blockDimZ = 1;
@@ -26,6 +23,14 @@ inline CUlaunchConfig launch_config(CUstream stream) {
   config.hStream = stream;
   return config;
 }
+
+// With one attribute: none but its id, or that it may begin before the launch before it ends.
+CUlaunchAttribute attribute_of(CUlaunchAttributeID id);
+CUlaunchAttribute programmatic();
+
+// One word.
+CUDA_MEMSET_NODE_PARAMS fill_of(CUdeviceptr to, unsigned value);
+CUDA_MEMCPY3D copy_of(CUdeviceptr to, CUdeviceptr from, size_t bytes);
 
 // A node's parameters, in its own words.
 NodeParams2 params_of(CUgraphNode node);
@@ -41,6 +46,9 @@ std::string kernel_name(const NodeParams2& params);
 int value_of(const NodeParams2& params);
 int shape_of(const NodeParams2& params);
 
+CUgraphNode add_kernel(CUgraph graph, const NodeParams2& params,
+                       const std::vector<CUgraphNode>& after = {});
+
 class Graph {
  public:
   Graph() { OK(cuda().cuGraphCreate(&graph_, 0)); }
@@ -54,6 +62,9 @@ class Graph {
   CUgraph get() const { return graph_; }
   CUgraph release();
   CUgraphNode add(CUfunction function, Arguments* arguments, CUgraphNode after = nullptr) const;
+  CUgraphNode add(CUfunction function, Arguments&& arguments, CUgraphNode after = nullptr) const {
+    return add(function, &arguments, after);
+  }
   std::vector<CUgraphNode> nodes() const;
   // As the host reads it from the first node.
   std::string first_kernel() const;
@@ -81,8 +92,7 @@ Conditional add_conditional(const Gpu& gpu, CUgraph graph, bool condition,
   CUgraphConditionalHandle handle = 0;
   OK(cuda().cuGraphConditionalHandleCreate(&handle, graph, gpu.context(), condition ? 1 : 0,
                                            CU_GRAPH_COND_ASSIGN_DEFAULT));
-  CUgraphNodeParams params;
-  memset(&params, 0, sizeof params);
+  auto params = zeroed<CUgraphNodeParams>();
   params.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
   params.conditional.handle = handle;
   params.conditional.type = CU_GRAPH_COND_TYPE_IF;
@@ -110,6 +120,17 @@ class Executable {
   Executable& operator=(const Executable&) = delete;
   ~Executable() { OK(cuda().cuGraphExecDestroy(executable_)); }
   CUgraphExec get() const { return executable_; }
+  void set(CUgraphNode node, const NodeParams2& params) const {
+    OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable_, node, &params));
+  }
+  void set(CUgraphNode node, CUfunction function, Arguments&& arguments) const {
+    set(node, node_params2(function, &arguments));
+  }
+  void enable(CUgraphNode node, bool is_enabled) const {
+    OK(cuda().cuGraphNodeSetEnabled(executable_, node, is_enabled ? 1 : 0));
+  }
+  bool is_enabled(CUgraphNode node) const;
+  void update(const Graph& graph) const;
   void run(const Gpu& gpu, int times = 1) const;
   void run_for(const Gpu& gpu, int value) const {
     run(gpu);

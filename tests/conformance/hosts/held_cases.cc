@@ -4,9 +4,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "tests/conformance/hosts/host.h"
 
@@ -62,15 +59,6 @@ void use_modules(const Gpu& gpu, int rounds) {
   }
 }
 
-long resident_bytes() {
-  FILE* const file = fopen("/proc/self/statm", "r");
-  long size = 0;
-  long resident = 0;
-  CHECK(file != nullptr && fscanf(file, "%ld %ld", &size, &resident) == 2);
-  fclose(file);
-  return resident * sysconf(_SC_PAGESIZE);
-}
-
 }  // namespace
 }  // namespace conform
 
@@ -113,8 +101,7 @@ GPU_CASE(fork_in_a_launch) {
     state({}, {.error = 1, .untracked = 2});
     _exit(0);
   }
-  int status = 0;
-  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  expect_exit(child);
   use_modules(gpu, 100);
   held.let_go();
   use_modules(gpu, 100);

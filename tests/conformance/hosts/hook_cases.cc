@@ -1,8 +1,6 @@
 // One check of behaviour for every row of the hook table: `conform hook NAME`. A row without an
 // entry here fails, so a new hook comes with its check. Each check calls the function by that very
 // name and says what must have run; the test that starts this compares the counters.
-#include <dlfcn.h>
-#include <string.h>
 
 #include <type_traits>
 
@@ -148,11 +146,9 @@ void instantiates(const Gpu& gpu, Make make) {
   const Graph graph;
   CUgraphNode last = nullptr;
   for (const int shape : {1, 2, 3, kNoSolution}) {
-    Arguments arguments(gpu.marks(), shape, 40 + shape);
-    last = graph.add(gpu.function(module), &arguments, last);
+    last = graph.add(gpu.function(module), Arguments(gpu.marks(), shape, 40 + shape), last);
   }
-  Arguments arguments(gpu.marks(), 1, 44);
-  graph.add(gpu.function(module, kFree), &arguments, last);
+  graph.add(gpu.function(module, kFree), Arguments(gpu.marks(), 1, 44), last);
   CUgraphExec made = nullptr;
   OK(make(&made, graph.get()));
   for (const CUgraphNode node : graph.nodes()) {
@@ -178,8 +174,7 @@ void instantiates_with_log(const Gpu& gpu, Instantiate instantiate) {
 template <class Instantiate>
 void instantiates_with_params(const Gpu& gpu, Instantiate instantiate) {
   instantiates(gpu, [&](CUgraphExec* made, CUgraph graph) {
-    CUDA_GRAPH_INSTANTIATE_PARAMS params;
-    memset(&params, 0, sizeof params);
+    auto params = zeroed<CUDA_GRAPH_INSTANTIATE_PARAMS>();
     params.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
     params.hUploadStream = gpu.stream();
     const CUresult result = instantiate(made, graph, &params);
@@ -230,9 +225,9 @@ void ends_execs(const Gpu& gpu) {
   const int64_t before = live();
   for (int round = 0; round < 20; ++round) {
     const bool is_tracked = round % 2 == 0;
-    Arguments arguments(gpu.marks(), 1, 100 + round);
     const Graph graph;
-    graph.add(gpu.function(module, is_tracked ? kStep : kFree), &arguments);
+    graph.add(gpu.function(module, is_tracked ? kStep : kFree),
+              Arguments(gpu.marks(), 1, 100 + round));
     const Executable executable(graph.get());
     executable.run_for(gpu, 100 + round);
   }
@@ -253,8 +248,7 @@ void updates_execs(const Gpu& gpu, Update update) {
                                         {own.step, 3},
                                         {own.step, 1}}) {
     const Graph next;
-    Arguments arguments(gpu.marks(), shape, 82 + shape);
-    next.add(function, &arguments);
+    next.add(function, Arguments(gpu.marks(), shape, 82 + shape));
     OK(update(executable.get(), next.get()));
     executable.run_for(gpu, 82 + shape);
   }
@@ -302,27 +296,14 @@ void sets_other_nodes(const Gpu& gpu, Add add, Set set, Read read) {
   executable.run_for(gpu, 71);
   EXPECT_EQUAL(2, read());
   // A change of the kernel node leaves the other as it was set.
-  Arguments arguments(gpu.marks(), 3, 73);
-  const NodeParams2 params = node_params2(one.step, &arguments);
-  OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable.get(), one.node, &params));
+  executable.set(one.node, one.step, Arguments(gpu.marks(), 3, 73));
   executable.run_for(gpu, 73);
   EXPECT_EQUAL(2, read());
   gpu.finish({.curated1 = 2, .curated3 = 1}, {.hit = 1});
 }
 
-CUDA_MEMSET_NODE_PARAMS fill_of(CUdeviceptr to, unsigned value) {
-  CUDA_MEMSET_NODE_PARAMS fill;
-  memset(&fill, 0, sizeof fill);
-  fill.dst = to;
-  fill.value = value;
-  fill.elementSize = 4;
-  fill.width = fill.height = 1;
-  return fill;
-}
-
 CUdeviceptr device_word(unsigned value) {
-  CUdeviceptr out = 0;
-  OK(cuda().cuMemAlloc_v2(&out, sizeof value));
+  const CUdeviceptr out = device_memory(sizeof value);
   OK(cuda().cuMemcpyHtoD_v2(out, &value, sizeof value));
   return out;
 }
@@ -353,13 +334,7 @@ void sets_fills(const Gpu& gpu) {
 void sets_copies(const Gpu& gpu) {
   const CUdeviceptr to = device_word(0);
   const CUdeviceptr from[2] = {device_word(1), device_word(2)};
-  CUDA_MEMCPY3D copy;
-  memset(&copy, 0, sizeof copy);
-  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-  copy.srcDevice = from[0];
-  copy.dstDevice = to;
-  copy.WidthInBytes = sizeof(unsigned);
-  copy.Height = copy.Depth = 1;
+  CUDA_MEMCPY3D copy = copy_of(to, from[0], sizeof(unsigned));
   sets_other_nodes(
       gpu,
       [&](CUgraph graph) {
@@ -376,8 +351,7 @@ void sets_copies(const Gpu& gpu) {
 
 void sets_host_functions(const Gpu& gpu) {
   static int seen = 0;
-  CUDA_HOST_NODE_PARAMS host;
-  memset(&host, 0, sizeof host);
+  auto host = zeroed<CUDA_HOST_NODE_PARAMS>();
   host.fn = [](void* data) { seen = *static_cast<int*>(data); };
   int values[2] = {1, 2};
   sets_other_nodes(
@@ -444,29 +418,19 @@ void sets_awaited_events(const Gpu& gpu) {
 void switches_nodes(const Gpu& gpu) {
   const auto own = gpu.handles();
   const Graph graph;
-  Arguments first(gpu.marks(), 1, 91);
-  Arguments second(gpu.marks(), 2, 92);
-  const CUgraphNode one = graph.add(own.step, &first);
-  const CUgraphNode two = graph.add(own.step, &second, one);
+  const CUgraphNode one = graph.add(own.step, Arguments(gpu.marks(), 1, 91));
+  const CUgraphNode two = graph.add(own.step, Arguments(gpu.marks(), 2, 92), one);
   const Executable executable(graph.get());
-  const auto is_enabled = [&](CUgraphNode node) {
-    unsigned out = 2;
-    OK(cuda().cuGraphNodeGetEnabled(executable.get(), node, &out));
-    return out;
-  };
   executable.run_for(gpu, 92);
-  OK(cuda().cuGraphNodeSetEnabled(executable.get(), two, 0));
-  EXPECT_EQUAL(0, is_enabled(two));
-  EXPECT_EQUAL(1, is_enabled(one));
+  executable.enable(two, false);
+  CHECK(!executable.is_enabled(two) && executable.is_enabled(one));
   executable.run_for(gpu, 91);
   // Set meanwhile, to what needs another exec of ours: it stays off.
-  Arguments third(gpu.marks(), 3, 93);
-  const NodeParams2 params = node_params2(own.step, &third);
-  OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable.get(), two, &params));
+  executable.set(two, own.step, Arguments(gpu.marks(), 3, 93));
   executable.run_for(gpu, 91);
-  OK(cuda().cuGraphNodeSetEnabled(executable.get(), two, 1));
-  OK(cuda().cuGraphNodeSetEnabled(executable.get(), two, 1));
-  EXPECT_EQUAL(1, is_enabled(two));
+  executable.enable(two, true);
+  executable.enable(two, true);
+  CHECK(executable.is_enabled(two));
   executable.run_for(gpu, 93);
   gpu.finish({.curated1 = 4, .curated2 = 1, .curated3 = 1}, {.hit = 2});
 }
@@ -476,8 +440,7 @@ void sets_child_graphs(const Gpu& gpu) {
   const auto own = gpu.handles();
   const Graph children[2];
   for (int i = 0; i < 2; ++i) {
-    Arguments arguments(gpu.marks(), 1 + i, 94 + i);
-    children[i].add(own.step, &arguments);
+    children[i].add(own.step, Arguments(gpu.marks(), 1 + i, 94 + i));
   }
   const Graph graph;
   CUgraphNode node = nullptr;
@@ -517,8 +480,7 @@ void captures(const Gpu& gpu, Begin begin, End end) {
   EXPECT_EQUAL(4, graph.nodes().size());
   gpu.expect_ran({});
   // Reading a captured node gives what was launched.
-  NodeParams2 params;
-  OK(cuda().cuGraphKernelNodeGetParams_v2(graph.nodes().at(1), &params));
+  const NodeParams2 params = params_of(graph.nodes().at(1));
   CHECK(kernel_name(params) == kStep);
   EXPECT_EQUAL(2, shape_of(params));
   graph.run(gpu, 2);
@@ -579,8 +541,7 @@ void ends_captures(const Gpu& gpu, CUresult (*destroy)(CUstream)) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step));
   for (int round = 0; round < 3; ++round) {
-    CUstream stream = nullptr;
-    OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    const CUstream stream = new_stream();
     OK(cuda().cuStreamBeginCapture_v2(stream, kMode));
     OK(gpu.launch_on(stream, step));
     (void)destroy(stream);  // an error where a capture forbids it
@@ -643,8 +604,7 @@ void ends_contexts(const Gpu& gpu, Make make, End end) {
     auto context = make();
     run(gpu.function(gpu.load_module()), Arguments(gpu.marks(), 1, 7));
     // Captures in it end with it.
-    CUstream stream = nullptr;
-    OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    const CUstream stream = new_stream();
     OK(cuda().cuStreamBeginCapture_v2(stream, kMode));
     OK(end(context));
     context = make();
@@ -702,8 +662,7 @@ struct Green {
 };
 
 Green new_green_context_of(CUdevice device) {
-  CUdevResource resource;
-  memset(&resource, 0, sizeof resource);
+  auto resource = zeroed<CUdevResource>();
   OK(cuda().cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
   CUdevResourceDesc description = nullptr;
   OK(cuda().cuDevResourceGenerateDesc(&description, &resource, 1));
@@ -928,8 +887,7 @@ HOOK(cuGraphExecUpdate) {
 }
 HOOK(cuGraphExecUpdate_v2) {
   updates_execs(gpu, [](CUgraphExec executable, CUgraph graph) {
-    CUgraphExecUpdateResultInfo info;
-    memset(&info, 0, sizeof info);
+    auto info = zeroed<CUgraphExecUpdateResultInfo>();
     return cuda().cuGraphExecUpdate_v2(executable, graph, &info);
   });
 }
@@ -942,10 +900,8 @@ void adds_bodies(const Gpu& gpu, const Add& add) {
   const CUfunction step = gpu.step();
   const Graph graph;
   const Graph body(add_conditional(gpu, graph.get(), false, {}, add(graph.get())).body);
-  Arguments inner(gpu.marks(), 1, 5);
-  Arguments outer(gpu.marks(), 2, 6);
-  (void)body.add(step, &inner);
-  (void)graph.add(step, &outer);
+  (void)body.add(step, Arguments(gpu.marks(), 1, 5));
+  (void)graph.add(step, Arguments(gpu.marks(), 2, 6));
   graph.run(gpu, 2);
   (void)const_cast<Graph&>(body).release();
   gpu.finish({.curated2 = 2}, {.hit = 1});

@@ -1,12 +1,10 @@
 // See host.h and cuda.h.
 #include "tests/conformance/hosts/host.h"
 
-#include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include <sys/wait.h>
 
 #include <map>
 #include <mutex>
@@ -41,6 +39,36 @@ void skip(const std::string& reason) {
   printf("skipped: %s\n", reason.c_str());
   fflush(stdout);
   _exit(77);
+}
+
+void expect_exit(pid_t child, int code) {
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  if (!WIFEXITED(status)) {
+    fail(__FILE__, __LINE__, "a child was ended by signal " + std::to_string(WTERMSIG(status)));
+  }
+  EXPECT_EQUAL(code, WEXITSTATUS(status));
+}
+
+long resident_bytes() {
+  FILE* const file = fopen("/proc/self/statm", "r");
+  long all = 0;
+  long resident = 0;
+  CHECK(file != nullptr && fscanf(file, "%ld %ld", &all, &resident) == 2);
+  fclose(file);
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+CUstream new_stream() {
+  CUstream stream = nullptr;
+  OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  return stream;
+}
+
+CUdeviceptr device_memory(size_t bytes) {
+  CUdeviceptr memory = 0;
+  OK(cuda().cuMemAlloc_v2(&memory, bytes));
+  return memory;
 }
 
 void check_code(CUresult expected, CUresult got, const char* call, const char* file, int line) {

@@ -5,7 +5,7 @@
 // leave. It is never asked of the shim.
 #pragma once
 
-#include <stdint.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <string>
@@ -41,6 +41,30 @@ inline void end_child_under_asan() {
   _exit(0);
 #endif
 }
+
+// All bytes 0, also those of unions and between members.
+template <class T>
+T zeroed() {
+  T out;
+  memset(&out, 0, sizeof out);
+  return out;
+}
+
+// Waits for a child, which must end with this status.
+void expect_exit(pid_t child, int code = 0);
+
+// Of this process.
+long resident_bytes();
+
+// How often a function was called (NAME* for several), and a kernel ran. The simulated driver knows.
+inline long calls(const char* name) { return static_cast<long>(cuda().simcuda_call_count(name)); }
+inline long ran(const char* kernel) {
+  return static_cast<long>(cuda().simcuda_launch_count(kernel));
+}
+
+// In the current context.
+CUstream new_stream();
+CUdeviceptr device_memory(size_t bytes);
 
 // ---- the cases
 

@@ -1,18 +1,10 @@
 // Ways into a launch, beyond what hook_cases.cc has for each function: argument forms, attributes,
 // wrong calls, out-parameters, failures that pass.
-#include <string.h>
 
 #include "tests/conformance/hosts/graphs.h"
 
 namespace conform {
 namespace {
-
-CUlaunchAttribute attribute_of(CUlaunchAttributeID id) {
-  CUlaunchAttribute attribute;
-  memset(&attribute, 0, sizeof attribute);
-  attribute.id = id;
-  return attribute;
-}
 
 // Whether the launch that ran last was given the attribute. The simulated driver knows.
 bool ran_with(CUlaunchAttributeID id) {
@@ -250,8 +242,7 @@ GPU_CASE(capture_beside_primary_context) {
   CUcontext own = nullptr;
   OK(cuda().cuCtxCreate_v2(&own, 0, gpu.device()));
   const CUfunction step = gpu.step();
-  CUstream stream = nullptr;
-  OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  const CUstream stream = new_stream();
   OK(cuda().cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
   OK(cuda().cuDevicePrimaryCtxRelease_v2(gpu.device()));
   OK(gpu.launch_on(stream, step));

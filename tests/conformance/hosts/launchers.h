@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <thread>
-#include <vector>
 
 #include "tests/conformance/hosts/host.h"
 

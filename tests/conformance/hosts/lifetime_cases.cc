@@ -1,11 +1,8 @@
 // Handles that die, and others that come in their place (number 16 of
 // tools/doc/driver_facts.md, section 7). Whatever the shim remembers of a
 // handle ends with it, and the records of others hold, under load from other threads.
-#include <string.h>
 
-#include <atomic>
 #include <set>
-#include <thread>
 
 #include "tests/conformance/hosts/graphs.h"
 #include "tests/conformance/hosts/launchers.h"
@@ -128,8 +125,7 @@ GPU_CASE(strangers) {
   OK(cuda().cuCtxDestroy_v2(make_context(gpu)));
   gpu.enter();
   const Graph added;
-  Arguments passed(gpu.marks(), 2, 7);
-  added.add(own.step, &passed);
+  added.add(own.step, Arguments(gpu.marks(), 2, 7));
   added.run(gpu);
   gpu.finish({.free = 5, .curated1 = 6, .curated2 = 6}, {.hit = 12, .untracked = 5});
 }
@@ -140,8 +136,7 @@ GPU_CASE(several_contexts) {
   const CUfunction own = gpu.step();
   const CUcontext other = make_context(gpu);
   const CUfunction there = gpu.step();
-  CUstream stream = nullptr;
-  OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  const CUstream stream = new_stream();
   OK(gpu.launch_on(stream, reinterpret_cast<CUfunction>(kernel)));
   OK(gpu.launch_on(stream, there));
   OK(cuda().cuCtxSynchronize());
@@ -173,8 +168,7 @@ CASE(captures_beside_ends) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       gpu.enter();
-      CUstream stream = nullptr;
-      OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+      const CUstream stream = new_stream();
       for (int k = 0; k < rounds_of_contexts(); ++k) {
         capture(nullptr);
         capture(stream);

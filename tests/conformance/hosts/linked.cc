@@ -1,9 +1,7 @@
 // A program that is linked against libcuda.so.1, as few are: its references to hooked functions
 // bind to the shim's exports. It says of each where it was bound to, one "NAME OBJECT" a line, and
 // launches a kernel.
-#include <dlfcn.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "tests/conformance/hosts/host.h"
 

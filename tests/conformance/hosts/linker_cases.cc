@@ -1,10 +1,8 @@
 // What the dynamic linker answers to a host that has nothing to do with the driver, or mixes both.
 // Each case prints what it finds, without addresses: the test runs it with and without the shim, and
 // the two must be the same to the letter.
-#include <dlfcn.h>
 #include <link.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "tests/conformance/hosts/host.h"
 

@@ -1,17 +1,14 @@
 // Processes: fork in every order, spawn, exec, daemons, exits and kills with launches in flight,
 // libraries that use CUDA while they are loaded. Facts 10, 12 to 15, 20 and 21. Each process that
 // uses CUDA states for itself what it must have run and counted.
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -20,15 +17,6 @@
 
 namespace conform {
 namespace {
-
-void expect_exit(pid_t child, int code) {
-  int status = 0;
-  CHECK(waitpid(child, &status, 0) == child);
-  if (!WIFEXITED(status)) {
-    fail(__FILE__, __LINE__, "a child was ended by signal " + std::to_string(WTERMSIG(status)));
-  }
-  EXPECT_EQUAL(code, WEXITSTATUS(status));
-}
 
 // Launches a tracked and an untracked kernel so often, and states it.
 void use_cuda(int launches) {

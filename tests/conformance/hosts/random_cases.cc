@@ -4,11 +4,7 @@
 // original, none went to a dead handle. And each process states what its counters must say; with
 // faults, how many launches were hits, and how many there were.
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <memory>
 #include <thread>
 
 #include "tests/conformance/hosts/random_worker.h"
@@ -89,12 +85,5 @@ CASE(random) {
     children.push_back(child);
   }
   run_process(random.next());
-  for (const pid_t child : children) {
-    int status = 0;
-    CHECK(waitpid(child, &status, 0) == child);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-      fail(__FILE__, __LINE__,
-           "a process of the program ended with status " + std::to_string(status));
-    }
-  }
+  for (const pid_t child : children) expect_exit(child);
 }

@@ -5,10 +5,6 @@
 //
 // `conform graph SEED INDEX STEPS OPS [FOLDERS]` runs one, without those steps and operations (3,5 or -), and says what
 // it is.
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -164,24 +160,12 @@ class GraphRunner {
     return params;
   }
   CUDA_MEMSET_NODE_PARAMS fill_params(const Step& step) const {
-    CUDA_MEMSET_NODE_PARAMS params;
-    memset(&params, 0, sizeof params);
-    params.dst = at(step.out);
-    params.elementSize = 4;
-    params.value = static_cast<unsigned>(step.salt);
+    CUDA_MEMSET_NODE_PARAMS params = fill_of(at(step.out), static_cast<unsigned>(step.salt));
     params.width = static_cast<size_t>(step.words);
-    params.height = 1;
     return params;
   }
   CUDA_MEMCPY3D copy_params(const Step& step) const {
-    CUDA_MEMCPY3D params;
-    memset(&params, 0, sizeof params);
-    params.srcMemoryType = params.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    params.srcDevice = at(step.in);
-    params.dstDevice = at(step.out);
-    params.WidthInBytes = 4 * static_cast<size_t>(step.words);
-    params.Height = params.Depth = 1;
-    return params;
+    return copy_of(at(step.out), at(step.in), 4 * static_cast<size_t>(step.words));
   }
 
   CUgraphNode add(CUgraph graph, const Step& step, const std::vector<CUgraphNode>& after) const {
@@ -222,8 +206,7 @@ class GraphRunner {
       }
     }
     if (step.begins_early) {
-      CUgraphEdgeData data;
-      memset(&data, 0, sizeof data);
+      auto data = zeroed<CUgraphEdgeData>();
       data.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
       data.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
       OK(cuda().cuGraphAddDependencies_v2(graph, after.data(), &node, &data, 1));
@@ -247,8 +230,7 @@ class GraphRunner {
                                : add(graph_, steps_[i], nodes_before(steps_[i])));
     }
     if (has_memory_node_) {
-      CUDA_MEM_ALLOC_NODE_PARAMS params;
-      memset(&params, 0, sizeof params);
+      auto params = zeroed<CUDA_MEM_ALLOC_NODE_PARAMS>();
       params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
       params.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu_.device()};
       params.bytesize = 4096;
@@ -350,8 +332,7 @@ class GraphRunner {
     } else if (way == 1) {
       OK(cuda().cuGraphInstantiateWithFlags(&exec_, graph_, 0));
     } else {
-      CUDA_GRAPH_INSTANTIATE_PARAMS params;
-      memset(&params, 0, sizeof params);
+      auto params = zeroed<CUDA_GRAPH_INSTANTIATE_PARAMS>();
       OK(cuda().cuGraphInstantiateWithParams(&exec_, graph_, &params));
     }
     is_enabled_.assign(steps_.size(), true);
@@ -433,8 +414,7 @@ class GraphRunner {
         memcpy(&narrow, &params, sizeof narrow);
         OK(cuda().cuGraphExecKernelNodeSetParams(exec_, node, &narrow));
       } else if (way == 1) {
-        CUgraphNodeParams any;
-        memset(&any, 0, sizeof any);
+        auto any = zeroed<CUgraphNodeParams>();
         any.type = CU_GRAPH_NODE_TYPE_KERNEL;
         memcpy(&any.kernel, &params, sizeof params);
         OK(cuda().cuGraphExecNodeSetParams(exec_, node, &any));
@@ -452,8 +432,7 @@ class GraphRunner {
     steps_ = op.steps;
     build();
     is_enabled_ = was_enabled;
-    CUgraphExecUpdateResultInfo info;
-    memset(&info, 0, sizeof info);
+    auto info = zeroed<CUgraphExecUpdateResultInfo>();
     OK(cuda().cuGraphExecUpdate_v2(exec_, graph_, &info));
     OK(cuda().cuGraphDestroy(graph_));
     graph_ = own;

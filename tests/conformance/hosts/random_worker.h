@@ -10,11 +10,6 @@
 // the handles' values wander between threads: the driver gives a dead one out at once.
 #pragma once
 
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <memory>
 
@@ -361,10 +356,7 @@ class Worker {
     void** extra = is_packed ? arguments->extra() : nullptr;
     Way way = Way::launch;
     CUlaunchConfig config = launch_config(stream);
-    CUlaunchAttribute attribute;
-    memset(&attribute, 0, sizeof attribute);
-    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-    attribute.value.programmaticStreamSerializationAllowed = 1;
+    CUlaunchAttribute attribute = programmatic();
     config.attrs = &attribute;
     config.numAttrs = random_.one_in(2) ? 1 : 0;
     // The oldest calls know no CUkernel, and a real driver does not capture them.
@@ -604,8 +596,7 @@ class Worker {
     HOST(cuGraphCreate, &graph, 0);
     CUgraphNode node = nullptr;
     const Launched next = add_node(graph, one->handle, random_shape(), random_value(), &node);
-    CUgraphExecUpdateResultInfo info;
-    memset(&info, 0, sizeof info);
+    auto info = zeroed<CUgraphExecUpdateResultInfo>();
     if (FOR_GRAPH(cuGraphExecUpdate_v2, one->executable, graph, &info).is_done()) {
       one->nodes[0] = next;
       one->has_lost_copy = false;
@@ -711,9 +702,7 @@ class Worker {
       state({}, counts);
       _exit(0);
     }
-    int status = 0;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    expect_exit(child);
   }
 
   const Gpu& gpu_;

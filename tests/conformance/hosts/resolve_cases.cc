@@ -1,9 +1,7 @@
 // How functions of the driver are found: what dlsym, dlvsym and cuGetProcAddress answer, and a
 // replay of what libcudart asks. `reach` is about the hooked functions; what the others print must be
 // the same with and without the shim, so it holds no addresses.
-#include <dlfcn.h>
 #include <stdio.h>
-#include <string.h>
 
 #include <set>
 
@@ -255,8 +253,7 @@ CASE(before_init) {
   CUlibrary library = nullptr;
   CUfunction function = nullptr;
   CUgraphNode node = nullptr;
-  CUlaunchConfig config;
-  memset(&config, 0, sizeof config);
+  auto config = zeroed<CUlaunchConfig>();
   printf("%d\n", launch(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr));
   printf("%d\n", cuda().cuLaunchKernelEx(&config, nullptr, nullptr, nullptr));
   printf("%d\n", cuda().cuLaunchCooperativeKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr));

@@ -1,8 +1,4 @@
 // Rewrites: two kernels of a graph that run as one, what keeps them apart, and what the host's changes make of them.
-#include <string.h>
-
-#include <string>
-#include <vector>
 
 #include "tests/conformance/hosts/graphs.h"
 
@@ -11,8 +7,6 @@ namespace {
 
 constexpr int kCount = 64;  // of floats, in each buffer: conform_join_n64 has a solution
 constexpr int kUnsolvedCount = 32;
-
-long calls(const char* name) { return static_cast<long>(cuda().simcuda_call_count(name)); }
 
 class Buffer {
  public:
@@ -70,18 +64,12 @@ struct Work {
   }
   CUgraphNode add(CUgraph graph, CUfunction function, Floats* arguments,
                   const std::vector<CUgraphNode>& after = {}) const {
-    const NodeParams2 params = arguments->params(function);
-    CUgraphNode node = nullptr;
-    OK(cuda().cuGraphAddKernelNode_v2(&node, graph, after.data(), after.size(), &params));
-    return node;
+    return add_kernel(graph, arguments->params(function), after);
   }
   CUgraphNode add_free(CUgraph graph, uint32_t* marks,
                        const std::vector<CUgraphNode>& after = {}) const {
     Arguments arguments(marks, 1, 1);
-    const NodeParams2 params = node_params2(free, &arguments);
-    CUgraphNode node = nullptr;
-    OK(cuda().cuGraphAddKernelNode_v2(&node, graph, after.data(), after.size(), &params));
-    return node;
+    return add_kernel(graph, node_params2(free, &arguments), after);
   }
 
   const Gpu& gpu;
@@ -192,24 +180,14 @@ GPU_CASE(rewrite_needs_proof) {
   // A copy, and a fill.
   pair_with(
       [&](CUgraph graph, CUgraphNode, CUgraphNode join) {
-        CUDA_MEMCPY3D copy;
-        memset(&copy, 0, sizeof copy);
-        copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-        copy.srcDevice = work.sums.address();
-        copy.dstDevice = work.out.address();
-        copy.WidthInBytes = 16;
-        copy.Height = copy.Depth = 1;
+        const CUDA_MEMCPY3D copy = copy_of(work.out.address(), work.sums.address(), 16);
         CUgraphNode node = nullptr;
         OK(cuda().cuGraphAddMemcpyNode(&node, graph, &join, 1, &copy, gpu.context()));
       },
       in, out);
   pair_with(
       [&](CUgraph graph, CUgraphNode, CUgraphNode join) {
-        CUDA_MEMSET_NODE_PARAMS fill;
-        memset(&fill, 0, sizeof fill);
-        fill.dst = work.sums.address() + 8;
-        fill.elementSize = 4;
-        fill.width = fill.height = 1;
+        const CUDA_MEMSET_NODE_PARAMS fill = fill_of(work.sums.address() + 8, 0);
         CUgraphNode node = nullptr;
         OK(cuda().cuGraphAddMemsetNode(&node, graph, &join, 1, &fill, gpu.context()));
       },
@@ -219,7 +197,6 @@ GPU_CASE(rewrite_needs_proof) {
   pair_with(nothing, in, work.in.get(8));
   pair_with(nothing, work.sums.get(), out);
   // Addresses right before the sums and right after them are others.
-  const Ran ran = {.free = 2, .split = 6, .join = 6};
   gpu.expect_ran({.free = 2, .split = 6, .join = 6});
   pair_with(
       [&](CUgraph graph, CUgraphNode split, CUgraphNode join) {
@@ -227,7 +204,7 @@ GPU_CASE(rewrite_needs_proof) {
         work.add_free(graph, gpu.marks(), {join});
       },
       in, out);
-  gpu.finish({.free = ran.free + 2, .split = ran.split, .join = ran.join, .joined = 1},
+  gpu.finish({.free = 4, .split = 6, .join = 6, .joined = 1},
              {.hit = 1, .untracked = 4, .graph = 12, .absorbed = 1});
 }
 
@@ -259,13 +236,13 @@ GPU_CASE(rewrite_by_benefit) {
     launch_nothing(32);
   }));
   gpu.expect_ran({.joined = 2});
-  EXPECT_EQUAL(0, cuda().simcuda_launch_count("conform_void"));
+  EXPECT_EQUAL(0, ran("conform_void"));
   run(gpu.capture([&] {
     work.launch_pair(2);
     launch_nothing(64);
   }));
   gpu.expect_ran({.joined = 4});
-  EXPECT_EQUAL(2, cuda().simcuda_launch_count("conform_void"));
+  EXPECT_EQUAL(2, ran("conform_void"));
   run(gpu.capture([&] {
     work.launch(work.join, work.sums.get(), work.out.get(), 3);
     launch_nothing(32);
@@ -284,8 +261,7 @@ GPU_CASE(rewrite_keeps_the_order) {
   const CUgraphNode two = work.add_free(graph.get(), gpu.marks());
   const CUgraphNode split = work.add(graph.get(), work.split, &first, {one});
   const CUgraphNode join = work.add(graph.get(), work.join, &second, {split, two});
-  Arguments third(gpu.marks(), 1, 1);
-  const CUgraphNode after = graph.add(work.step, &third, split);
+  const CUgraphNode after = graph.add(work.step, Arguments(gpu.marks(), 1, 1), split);
   work.add_free(graph.get(), gpu.marks(), {join});
   const long added = calls("cuGraphAddDependencies_v2");
   const Executable executable(graph.get());
@@ -299,10 +275,7 @@ GPU_CASE(rewrite_keeps_the_order) {
 // Programmatic edges within go, those around become full.
 GPU_CASE(rewrite_among_programmatic_edges) {
   const Work work(gpu);
-  CUlaunchAttribute attribute;
-  memset(&attribute, 0, sizeof attribute);
-  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  attribute.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchAttribute attribute = programmatic();
   CUlaunchConfig config = launch_config(gpu.stream());
   config.attrs = &attribute;
   config.numAttrs = 1;
@@ -337,8 +310,7 @@ GPU_CASE(rewrite_is_undone) {
   {
     const Executable executable(graph.get());
     executable.run(gpu);
-    const NodeParams2 params = changed.params(work.join);
-    OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable.get(), join, &params));
+    executable.set(join, changed.params(work.join));
     executable.run(gpu, 2);
     EXPECT_EQUAL(4, last_value_of("conform_join"));
     gpu.expect_ran({.free = 3, .split = 2, .join = 2, .joined = 1});
@@ -347,21 +319,17 @@ GPU_CASE(rewrite_is_undone) {
   {
     const Executable executable(graph.get());
     executable.run(gpu);
-    Arguments given(reinterpret_cast<uint32_t*>(work.sums.get()), 1, 2);
-    const NodeParams2 params = node_params2(work.free, &given);
-    OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable.get(), other, &params));
+    executable.set(other, work.free, Arguments(reinterpret_cast<uint32_t*>(work.sums.get()), 1, 2));
     executable.run(gpu);
   }
   gpu.expect_ran({.free = 5, .split = 3, .join = 3, .joined = 2});
   // One of the two is disabled, and enabled again.
   {
     const Executable executable(graph.get());
-    OK(cuda().cuGraphNodeSetEnabled(executable.get(), join, 0));
-    unsigned is_enabled = 1;
-    OK(cuda().cuGraphNodeGetEnabled(executable.get(), join, &is_enabled));
-    EXPECT_EQUAL(0, is_enabled);
+    executable.enable(join, false);
+    CHECK(!executable.is_enabled(join));
     executable.run(gpu);
-    OK(cuda().cuGraphNodeSetEnabled(executable.get(), join, 1));
+    executable.enable(join, true);
     executable.run(gpu);
     gpu.expect_ran({.free = 7, .split = 5, .join = 4, .joined = 2});
   }
@@ -374,8 +342,7 @@ GPU_CASE(rewrite_is_undone) {
     work.add_free(next.get(), gpu.marks(), {next_join});
     const Executable executable(graph.get());
     executable.run(gpu);
-    CUgraphExecUpdateResultInfo info;
-    OK(cuda().cuGraphExecUpdate_v2(executable.get(), next.get(), &info));
+    executable.update(next);
     executable.run(gpu);
     EXPECT_EQUAL(7, last_value_of("curated_joined"));
   }
@@ -474,9 +441,7 @@ void launch_packed(const Gpu& gpu, CUfunction function, const CUlaunchAttribute&
 }
 
 CUlaunchAttribute cluster_of_four() {
-  CUlaunchAttribute attribute;
-  memset(&attribute, 0, sizeof attribute);
-  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  CUlaunchAttribute attribute = attribute_of(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
   attribute.value.clusterDim = {4, 1, 1};
   return attribute;
 }
@@ -502,11 +467,7 @@ void launch_product(const Gpu& gpu, CUfunction nvjet, CUfunction reduce, const P
   second.values[0] = second.values[2] = product.workspace;
   second.values[1] = second.values[3] = product.c;
   launch_packed(gpu, nvjet, cluster_of_four(), 128, first, sizeof first);
-  CUlaunchAttribute attribute;
-  memset(&attribute, 0, sizeof attribute);
-  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  attribute.value.programmaticStreamSerializationAllowed = 1;
-  launch_packed(gpu, reduce, attribute, 64, &second, sizeof second);
+  launch_packed(gpu, reduce, programmatic(), 64, &second, sizeof second);
 }
 
 }  // namespace
@@ -518,12 +479,9 @@ GPU_CASE(rewrite_of_cublas) {
   const CUmodule module = gpu.load_module();
   const CUfunction nvjet = gpu.function(module, kNvjet);
   const CUfunction reduce = gpu.function(module, kReduce);
-  CUdeviceptr memory = 0;
-  CUdeviceptr workspace = 0;
-  OK(cuda().cuMemAlloc_v2(&memory, size_t{4096} * 4096 * 2 * 3));
-  OK(cuda().cuMemAlloc_v2(&workspace, size_t{1} << 20));
-  const CUdeviceptr b = memory;
-  const CUdeviceptr a = memory + size_t{4096} * 4096 * 2 * 2;
+  const CUdeviceptr workspace = device_memory(size_t{1} << 20);
+  const CUdeviceptr b = device_memory(size_t{4096} * 4096 * 2 * 3);
+  const CUdeviceptr a = b + size_t{4096} * 4096 * 2 * 2;
   const CUdeviceptr c = a + 65536;
   const Product o = {a, b, c, workspace, 4, 4096, 4096, 2};
   Product unknown = o;
@@ -532,9 +490,6 @@ GPU_CASE(rewrite_of_cublas) {
   many.m = 33;
   Product more = o;
   more.ends_with_c = 0;
-  const auto ran = [](const char* kernel) {
-    return static_cast<long>(cuda().simcuda_launch_count(kernel));
-  };
   const Graph graph(gpu.capture([&] {
     for (int layer = 0; layer < 3; ++layer) {
       launch_product(gpu, nvjet, reduce, o);

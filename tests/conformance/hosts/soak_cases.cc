@@ -5,12 +5,8 @@
 //
 //   sample round=3 launches=81240 hits=31200 rss_kib=61240 shim_kib=1664 files=7 threads=1
 #include <dirent.h>
-#include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <thread>
 
@@ -57,16 +53,6 @@ long entries_of(const char* folder) {
   while (const dirent* entry = readdir(dir)) count += entry->d_name[0] != '.';
   closedir(dir);
   return count;
-}
-
-long resident_kib() {
-  FILE* file = fopen("/proc/self/statm", "r");
-  CHECK(file != nullptr);
-  long total = 0;
-  long resident = 0;
-  CHECK(fscanf(file, "%ld %ld", &total, &resident) == 2);
-  fclose(file);
-  return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
 long shim_kib() {
@@ -144,7 +130,7 @@ CASE(soak) {
     printf(
         "sample round=%d programs=%ld launches=%ld hits=%ld rss_kib=%ld shim_kib=%ld files=%ld "
         "threads=%ld\n",
-        round, all.programs, launches, hits, resident_kib(), shim_kib(),
+        round, all.programs, launches, hits, resident_bytes() / 1024, shim_kib(),
         entries_of("/proc/self/fd"), entries_of("/proc/self/task"));
     fflush(stdout);
   }

@@ -3,23 +3,6 @@
 //
 // The cases ask as `fibshim swap` does, through the control block of the process's own counters file; the
 // command itself is tested in tests/tools.
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <linux/futex.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <filesystem>
-#include <thread>
-
-#include "shim/abi/control_format.h"
-#include "shim/abi/counters_format.h"
 #include "tests/conformance/hosts/control.h"
 #include "tests/conformance/hosts/graphs.h"
 #include "tests/conformance/hosts/launchers.h"
@@ -49,15 +32,6 @@ long ran_a(const Ran& before, const uint32_t* marks) {
 }
 long ran_b(const Ran& before, const uint32_t* marks) {
   return what_ran(marks).curated2 - before.curated2;
-}
-
-long resident_kb() {
-  FILE* const file = fopen("/proc/self/statm", "r");
-  long all = 0;
-  long resident = 0;
-  CHECK(file != nullptr && fscanf(file, "%ld %ld", &all, &resident) == 2);
-  fclose(file);
-  return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
 }  // namespace
@@ -145,36 +119,26 @@ GPU_CASE(swap_and_changed_graphs) {
   Control control;
   Ran ran;
   long hits = 0;
-  const auto set = [&](CUgraphExec executable, CUgraphNode node, CUfunction function, int shape,
-                       int value) {
-    Arguments changed(gpu.marks(), shape, value);
-    const NodeParams2 params = node_params2(function, &changed);
-    OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable, node, &params));
-  };
   for (int i = 0; i < 6; ++i) {
     const bool is_b = i % 2 == 0;
     const Graph graph;
-    Arguments first(gpu.marks(), 1, 10);
-    Arguments second(gpu.marks(), 2, 11);
-    const CUgraphNode one = graph.add(own.step, &first);
-    const CUgraphNode two = graph.add(own.step, &second, one);
+    const CUgraphNode one = graph.add(own.step, Arguments(gpu.marks(), 1, 10));
+    const CUgraphNode two = graph.add(own.step, Arguments(gpu.marks(), 2, 11), one);
     const Executable executable(graph.get());
     hits += 2;
-    set(executable.get(), one, own.step, 1, 12);
-    if (i % 3 == 0) OK(cuda().cuGraphNodeSetEnabled(executable.get(), two, 0));
+    executable.set(one, own.step, Arguments(gpu.marks(), 1, 12));
+    if (i % 3 == 0) executable.enable(two, false);
     executable.run(gpu);
     add_curated(&ran, is_b ? 1 : 2);
     if (i % 3 != 0) add_curated(&ran, 2);
     control.must_move(folder(arguments, is_b ? "b" : "a"));
-    if (i % 3 == 0) OK(cuda().cuGraphNodeSetEnabled(executable.get(), two, 1));
-    if (i % 3 == 1) set(executable.get(), two, own.free, 1, 13);
+    if (i % 3 == 0) executable.enable(two, true);
+    if (i % 3 == 1) executable.set(two, own.free, Arguments(gpu.marks(), 1, 13));
     if (i % 3 == 2) {
       const Graph next;
       Arguments third(gpu.marks(), 1, 14);
       next.add(own.step, &third, next.add(own.step, &third));
-      CUgraphExecUpdateResultInfo info;
-      memset(&info, 0, sizeof info);
-      OK(cuda().cuGraphExecUpdate_v2(executable.get(), next.get(), &info));
+      executable.update(next);
     }
     executable.run(gpu);
     const int shape1 = is_b ? 2 : 1;
@@ -191,8 +155,7 @@ GPU_CASE(swap_and_changed_graphs) {
 GPU_CASE(swap_and_rewrites) {
   const CUmodule module = gpu.load_module();
   Control control;
-  CUdeviceptr memory = 0;
-  OK(cuda().cuMemAlloc_v2(&memory, 4096));
+  const CUdeviceptr memory = device_memory(4096);
   const auto launch = [&](const char* kernel, CUdeviceptr from, CUdeviceptr to) {
     uint32_t* marks = gpu.marks();
     int32_t count = 64;
@@ -221,8 +184,7 @@ GPU_CASE(swap_and_rewrites) {
 GPU_CASE(swap_and_many_graphs) {
   constexpr int kGraphs = 20;
   const CUfunction step = gpu.step();
-  CUstream streams[2] = {};
-  for (CUstream& stream : streams) OK(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  const CUstream streams[2] = {new_stream(), new_stream()};
   std::vector<CUgraphExec> executables(kGraphs);
   for (CUgraphExec& executable : executables) {
     const Graph graph(
@@ -255,18 +217,16 @@ GPU_CASE(swap_and_many_graphs) {
 GPU_CASE(swap_graph_details) {
   const CUmodule module = gpu.load_module();
   const CUfunction step = gpu.function(module);
-  Arguments first(gpu.marks(), 1, 7);
   const Graph graph;
-  graph.add(step, &first);
+  graph.add(step, Arguments(gpu.marks(), 1, 7));
   const Executable executable(graph.get());
-  CUstream other = nullptr;
-  OK(cuda().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  const CUstream other = new_stream();
   Control control;
   // Runs it in a stream, and gives how often the shim has uploaded something for that.
   const auto run_in = [&](CUstream stream) {
-    const uint64_t before = cuda().simcuda_call_count("cuGraphUpload");
+    const long before = calls("cuGraphUpload");
     OK(cuda().cuGraphLaunch(executable.get(), stream));
-    return cuda().simcuda_call_count("cuGraphUpload") - before;
+    return calls("cuGraphUpload") - before;
   };
   EXPECT_EQUAL(0, run_in(gpu.stream()));
   control.must_move(folder(arguments, "b"));
@@ -384,9 +344,7 @@ GPU_CASE(swap_link_to_half) {
   const CUfunction step = gpu.step();
   OK(gpu.launch(step, 1));
   Control control;
-  const std::string link = folder(arguments, "link");
-  CHECK(symlink("bad", (link + ".new").c_str()) == 0);
-  CHECK(rename((link + ".new").c_str(), link.c_str()) == 0);
+  repoint(folder(arguments, "link"), "bad");
   while (__atomic_load_n(&control.block().status.refused_count, __ATOMIC_RELAXED) == 0)
     usleep(1000);
   OK(gpu.launch(step, 1));
@@ -667,9 +625,7 @@ GPU_CASE(swap_and_fork) {
     state({}, {.error = 2});
     _exit(0);
   }
-  int status = 0;
-  CHECK(waitpid(child, &status, 0) == child);
-  EXPECT_EQUAL(0, status);
+  expect_exit(child);
   OK(gpu.launch(step, 1));
   gpu.finish({.curated1 = 1, .curated2 = 2}, {.hit = 3});
 }
@@ -696,9 +652,7 @@ GPU_CASE(swap_while_forking) {
       state({}, {.error = 1});
       _exit(0);
     }
-    int status = 0;
-    CHECK(waitpid(child, &status, 0) == child);
-    EXPECT_EQUAL(0, status);
+    expect_exit(child);
   }
   is_over.store(true);
   mover.join();
@@ -725,9 +679,9 @@ GPU_CASE(swap_memory) {
     add_curated(&ran, i % 2 == 0 ? 2 : 1);
     add_curated(&ran, 2);
     if (cuda().is_simulated && i == 1) libraries = cuda().simcuda_live_count("library");
-    if (i == count / 3) before_kb = resident_kb();
+    if (i == count / 3) before_kb = resident_bytes() / 1024;
   }
-  const long grown_kb = resident_kb() - before_kb;
+  const long grown_kb = resident_bytes() / 1024 - before_kb;
   printf("grown by %ld KiB over %d moves\n", grown_kb, count - count / 3);
   // Of whatever was lost at each move, even 256 bytes would show.
   CHECK(grown_kb < 256);

@@ -1,5 +1,4 @@
 // Rewrites of vLLM's kernels (config/vllm): what it launches for a model in fp8, captured.
-#include <string.h>
 
 #include <tuple>
 
@@ -30,9 +29,7 @@ constexpr int kWidth = 14336;
 
 // Buffers of a layer, and its launches as vLLM makes them.
 struct Layer {
-  explicit Layer(const Gpu& on) : gpu(on), module(on.load_module()) {
-    OK(cuda().cuMemAlloc_v2(&memory, size_t{16} << 20));
-  }
+  explicit Layer(const Gpu& on) : gpu(on), module(on.load_module()) {}
   CUdeviceptr at(int megabyte) const { return memory + (static_cast<CUdeviceptr>(megabyte) << 20); }
 
   template <class... Arguments>
@@ -62,7 +59,7 @@ struct Layer {
 
   const Gpu& gpu;
   CUmodule module;
-  CUdeviceptr memory = 0;
+  CUdeviceptr memory = device_memory(size_t{16} << 20);
   unsigned rows = 3;
   CUdeviceptr hidden = 0, residual = 0, weight = 0, gate_up = 0, active = 0, quantized = 0,
               scale = 0, scales = 0;
@@ -80,8 +77,6 @@ Layer make_layer(const Gpu& gpu) {
   layer.scales = layer.at(7);
   return layer;
 }
-
-long ran(const char* kernel) { return static_cast<long>(cuda().simcuda_launch_count(kernel)); }
 
 template <class Function>
 void run(const Gpu& gpu, Function record) {

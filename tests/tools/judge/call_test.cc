@@ -1,18 +1,13 @@
 // How solutions are launched: without a driver, from a folder that the loader has read. What a call says is
 // held against the snapshot, which some tests change: the compiled binding decides, not the JSON.
-#include <string.h>
 
 #include <filesystem>
 
-#include <gtest/gtest.h>
-
-#include "loader/check/check.h"
 #include "tests/support/text.h"
 #include "tests/tools/judge/judged_folder.h"
 #include "tools/judge/call.h"
 #include "tools/judge/made_pattern.h"
 #include "tools/judge/references.h"
-#include "tools/record/recording.h"
 
 namespace fibshim::judge {
 namespace {

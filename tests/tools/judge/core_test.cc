@@ -5,16 +5,10 @@
 #include <filesystem>
 #include <limits>
 
-#include <gtest/gtest.h>
-
-#include "loader/check/check.h"
 #include "tests/support/text.h"
 #include "tests/tools/fibshim_program.h"
-#include "tools/judge/compare.h"
 #include "tools/judge/inputs.h"
 #include "tools/judge/judge.h"
-#include "tools/judge/records.h"
-#include "tools/judge/references.h"
 #include "tools/judge/report_page.h"
 #include "tools/judge/sampling.h"
 

@@ -1,8 +1,6 @@
 // Definition, pattern and solution of the kernels in judged_kernels.cu, as JSON.
 #pragma once
 
-#include <string>
-
 #include "tests/tools/fibshim_program.h"
 
 namespace fibshim::test {

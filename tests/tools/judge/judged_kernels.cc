@@ -1,7 +1,6 @@
 // What the kernels of judged_kernels.cu do on the simulated driver (SIMCUDA_KERNELS): the right ones,
 // and each mistake that the judge must find.
 #include <math.h>
-#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 

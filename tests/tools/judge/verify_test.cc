@@ -5,9 +5,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <set>
-
-#include <gtest/gtest.h>
 
 #include "tests/support/text.h"
 #include "tests/tools/judge/judged_folder.h"
@@ -42,13 +39,6 @@ class Judge : public ::testing::Test {
                                           "batch_size=1,3,8"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments);
-  }
-  void expect_caught(const std::string& kernel, const std::string& status, const std::string& why,
-                     const std::string& where = kAligned) {
-    write_norm(kernel, where);
-    const ProgramResult result = exits(1, verify({"--timeout", "2"}));
-    EXPECT_CONTAINS(result.out, status);
-    EXPECT_CONTAINS(result.out, why);
   }
 
   TemporaryFolder folder_;
@@ -176,41 +166,44 @@ TEST_F(BatchInvariance, OfWhatCrashesOrCannotBeJudgedIsToldWithTheOthers) {
   EXPECT_CONTAINS(exits(2, find_out({"--output", "x"})).err, "--batch-invariant compares");
 }
 
-TEST_F(Judge, CatchesAnIgnoredEps) {
-  expect_caught("norm_ignores_eps", "INCORRECT_NUMERICAL", "\"output\": ");
+// What a solution does wrong, and what is said of it.
+struct Mistake {
+  const char* name;
+  const char* kernel;
+  const char* status;
+  const char* why;
+  const char* where = kAligned;
+};
+
+constexpr char kWrong[] = "INCORRECT_NUMERICAL";
+const Mistake kMistakes[] = {
+    {"AnIgnoredEps", "norm_ignores_eps", kWrong, "\"output\": "},
+    {"AnElementLeftUnwritten", "norm_leaves_one", kWrong, "element 63 is nan"},
+    {"Nan", "norm_writes_nan", kWrong, "not finite"},
+    {"ResultsOfEarlierInputs", "norm_stale", kWrong, "(run 2)"},
+    {"WritesPastTheEnd", "norm_past_the_end", kWrong, "it writes past \"output\""},
+    {"WritesBeforeTheStart", "norm_before_the_start", kWrong, "it writes before \"output\""},
+    {"WritesToAnInput", "norm_writes_input", kWrong, "it writes the input \"weight\""},
+    {"ReadsPastTheEnd", "norm_reads_past_the_end", kWrong, "not finite"},
+    {"AWrongBufferBesideTheDefinition", "norm_wrong_rstd", kWrong, "\"rstd\": "},
+    {"AKernelThatHangs", "norm_hangs", "TIMEOUT", "no answer within 2 s"},
+    {"AKernelThatCrashes", "norm_crashes", "RUNTIME_ERROR", "it crashed with signal"},
+    {"AlignmentThatNoWhereAsksFor", "norm_assumes_alignment", kWrong, "aligned to one element only",
+     "[]"},
+};
+
+class JudgeCatches : public Judge, public testing::WithParamInterface<Mistake> {};
+
+TEST_P(JudgeCatches, TheMistake) {
+  const Mistake& mistake = GetParam();
+  write_norm(mistake.kernel, mistake.where);
+  const ProgramResult result = exits(1, verify({"--timeout", "2"}));
+  EXPECT_CONTAINS(result.out, mistake.status);
+  EXPECT_CONTAINS(result.out, mistake.why);
 }
-TEST_F(Judge, CatchesAnElementLeftUnwritten) {
-  expect_caught("norm_leaves_one", "INCORRECT_NUMERICAL", "element 63 is nan");
-}
-TEST_F(Judge, CatchesNan) { expect_caught("norm_writes_nan", "INCORRECT_NUMERICAL", "not finite"); }
-TEST_F(Judge, CatchesResultsOfEarlierInputs) {
-  expect_caught("norm_stale", "INCORRECT_NUMERICAL", "(run 2)");
-}
-TEST_F(Judge, CatchesWritesPastTheEnd) {
-  expect_caught("norm_past_the_end", "INCORRECT_NUMERICAL", "it writes past \"output\"");
-}
-TEST_F(Judge, CatchesWritesBeforeTheStart) {
-  expect_caught("norm_before_the_start", "INCORRECT_NUMERICAL", "it writes before \"output\"");
-}
-TEST_F(Judge, CatchesWritesToAnInput) {
-  expect_caught("norm_writes_input", "INCORRECT_NUMERICAL", "it writes the input \"weight\"");
-}
-TEST_F(Judge, CatchesReadsPastTheEnd) {
-  expect_caught("norm_reads_past_the_end", "INCORRECT_NUMERICAL", "not finite");
-}
-TEST_F(Judge, CatchesAWrongBufferBesideTheDefinition) {
-  expect_caught("norm_wrong_rstd", "INCORRECT_NUMERICAL", "\"rstd\": ");
-}
-TEST_F(Judge, KillsAKernelThatHangs) {
-  expect_caught("norm_hangs", "TIMEOUT", "no answer within 2 s");
-}
-TEST_F(Judge, SurvivesAKernelThatCrashes) {
-  expect_caught("norm_crashes", "RUNTIME_ERROR", "it crashed with signal");
-}
-TEST_F(Judge, CatchesAlignmentThatNoWhereAsksFor) {
-  expect_caught("norm_assumes_alignment", "INCORRECT_NUMERICAL", "aligned to one element only",
-                "[]");
-}
+
+INSTANTIATE_TEST_SUITE_P(, JudgeCatches, testing::ValuesIn(kMistakes), kByName);
+
 TEST_F(Judge, LetsAWhereKeepUnalignedBuffersOut) {
   write_norm("norm_assumes_alignment");
   EXPECT_EQ(verify().exit_code, 0);
