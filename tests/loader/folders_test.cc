@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "shim/abi/folder_list.h"
