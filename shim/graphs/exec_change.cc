@@ -73,6 +73,7 @@ void ExecChange::set_kernel(const NodeParams& params) {
   if (!known.is_certain || set_kept == nullptr || set_kept(known.kept, &params) != CUDA_SUCCESS) {
     return leave("a node of it is set that has no copy");
   }
+  if (!add_owner(params, &exec_->owners)) return leave("there is no memory for a change");
   // A host that sets nodes does it again and again, and edges are not changed in an exec.
   exec_->has_set_nodes = true;
   bool is_done = true;

@@ -17,17 +17,6 @@ int compare(const void* one, const void* other) {
   return first < second ? -1 : first > second ? 1 : 0;
 }
 
-bool add_owner(const NodeParams& params, Block<uintptr_t>* owners) {
-  const uintptr_t slot = find_handle(handle_of(params));
-  const uintptr_t owner = slot == 0 ? 0 : entry_of(slot)->owner;
-  for (const uintptr_t one : *owners) {
-    if (one == owner) return true;
-  }
-  uintptr_t* const added = owners->append();
-  if (added != nullptr) *added = owner;
-  return added != nullptr;
-}
-
 // A plan that makes the host's call fail.
 void fail_survey(const PlannedNode& planned, Survey* survey) {
   count_many(counter_of_kind(planned.plan.counter, CountKind::node), 1);
@@ -77,6 +66,17 @@ bool Survey::take(CUgraph graph) {
   if (!is_whole || index != count) return false;
   qsort(host_nodes.begin(), count, sizeof(HostNode), compare);
   return true;
+}
+
+bool add_owner(const NodeParams& params, Block<uintptr_t>* owners) {
+  const uintptr_t slot = find_handle(handle_of(params));
+  const uintptr_t owner = slot == 0 ? 0 : entry_of(slot)->owner;
+  for (const uintptr_t one : *owners) {
+    if (one == owner) return true;
+  }
+  uintptr_t* const added = owners->append();
+  if (added != nullptr) *added = owner;
+  return added != nullptr;
 }
 
 bool has_updatable_nodes(CUgraph graph) {

@@ -20,6 +20,9 @@ struct Survey {
   bool take(CUgraph graph);
 };
 
+// Adds what a node's kernel dies with. False: no memory.
+bool add_owner(const NodeParams& params, Block<uintptr_t>* owners);
+
 // No kernel of it may be replaced: the device itself changes its nodes.
 bool has_updatable_nodes(CUgraph graph);
 
