@@ -1,10 +1,10 @@
 // A host whose launches never repeat: PyTorch's fused RMSNorm on rows of 128, each time on other values and another
 // number of rows, some in place. Prints a digest of all results, so that two runs can be compared bit for bit.
 //
-//   shadow_host LAUNCHES [GRAPH_EVERY] [PAUSE_AFTER]
+//   shadow_host LAUNCHES [GRAPH_EVERY] [PAUSE_AFTER] [beside]
 //
 // GRAPH_EVERY: of so many launches one goes through a graph, captured for it alone. After PAUSE_AFTER launches it says
-// "paused" and waits for a line.
+// "paused" and waits for a line. "beside": while it captures it launches the same in another stream.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <limits.h>
@@ -77,6 +77,7 @@ int main(int argc, char** argv) {
   const long launches = argc > 1 ? atol(argv[1]) : 100;
   const long graph_every = argc > 2 ? atol(argv[2]) : 0;
   const long pause_after = argc > 3 ? atol(argv[3]) : -1;
+  const bool launches_beside = argc > 4;
   g_library = dlopen("libcuda.so.1", RTLD_NOW);
   if (g_library == nullptr) {
     fprintf(stderr, "shadow_host: %s\n", dlerror());
@@ -108,13 +109,14 @@ int main(int argc, char** argv) {
   CUcontext context = nullptr;
   CUmodule module = nullptr;
   CUfunction kernel = nullptr;
-  CUstream stream = nullptr;
+  CUstream stream = nullptr, other_stream = nullptr;
   MUST(cuInit_(0));
   MUST(cuDevicePrimaryCtxRetain_(&context, 0));
   MUST(cuCtxSetCurrent_(context));
   MUST(cuModuleLoad_(&module, image.c_str()));
   MUST(cuModuleGetFunction_(&kernel, module, kSymbol));
   MUST(cuStreamCreate_(&stream, CU_STREAM_NON_BLOCKING));
+  MUST(cuStreamCreate_(&other_stream, CU_STREAM_NON_BLOCKING));
   std::vector<uint16_t> x(kHidden * kMostRows), y(kHidden * kMostRows), weight(kHidden);
   std::vector<float> rstd(kMostRows);
   CUdeviceptr x_at = 0, y_at = 0, weight_at = 0, rstd_at = 0;
@@ -141,22 +143,24 @@ int main(int argc, char** argv) {
     CUdeviceptr none = 0;
     CUdeviceptr out = is_in_place ? x_at : y_at;
     void* params[] = {&hidden, &eps, &x_at, &weight_at, &none, &none, &rstd_at, &out};
-    const auto launch = [&] {
-      MUST(cuLaunchKernel_(kernel, rows, 1, 1, 32, 4, 1, 0, stream, params, nullptr));
+    const auto launch_in = [&](CUstream where) {
+      MUST(cuLaunchKernel_(kernel, rows, 1, 1, 32, 4, 1, 0, where, params, nullptr));
     };
     if (graph_every > 0 && i % graph_every == 0) {
       CUgraph graph = nullptr;
       CUgraphExec exec = nullptr;
       MUST(cuStreamBeginCapture_(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-      launch();
+      launch_in(stream);
+      if (launches_beside) launch_in(other_stream);
       MUST(cuStreamEndCapture_(stream, &graph));
+      MUST(cuStreamSynchronize_(other_stream));
       MUST(cuGraphInstantiateWithFlags_(&exec, graph, 0));
       MUST(cuGraphLaunch_(exec, stream));
       MUST(cuStreamSynchronize_(stream));
       MUST(cuGraphExecDestroy_(exec));
       MUST(cuGraphDestroy_(graph));
     } else {
-      launch();
+      launch_in(stream);
       MUST(cuStreamSynchronize_(stream));
     }
     MUST(cuMemcpyDtoH_(y.data(), out, y.size() * 2));
