@@ -84,6 +84,7 @@ void ExecChange::set_kernel(const NodeParams& params) {
                         known.is_disabled);
     return;
   }
+  if (!add_owner(params, &exec_->owners)) return leave("there is no memory for a change");
   // A host that sets nodes does it again and again, and edges are not changed in an exec.
   exec_->has_set_nodes = true;
   bool is_done = true;

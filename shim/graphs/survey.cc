@@ -17,17 +17,6 @@ int compare(const void* one, const void* other) {
   return first < second ? -1 : first > second ? 1 : 0;
 }
 
-bool add_owner(const NodeParams& params, Block<uintptr_t>* owners) {
-  const uintptr_t slot = find_handle(handle_of(params));
-  const uintptr_t owner = slot == 0 ? 0 : entry_of(slot)->owner;
-  for (const uintptr_t one : *owners) {
-    if (one == owner) return true;
-  }
-  uintptr_t* const added = owners->append();
-  if (added != nullptr) *added = owner;
-  return added != nullptr;
-}
-
 // A plan that makes the host's call fail.
 void fail_survey(const PlannedNode& planned, Survey* survey) {
   count_many(counter_of_kind(planned.plan.counter, CountKind::node), 1);
@@ -188,6 +177,17 @@ bool Survey::has_updatable_nodes() const {
     if (is_device_updatable_node(node.node)) return true;
   }
   return false;
+}
+
+bool add_owner(const NodeParams& params, Block<uintptr_t>* owners) {
+  const uintptr_t slot = find_handle(handle_of(params));
+  const uintptr_t owner = slot == 0 ? 0 : entry_of(slot)->owner;
+  for (const uintptr_t one : *owners) {
+    if (one == owner) return true;
+  }
+  uintptr_t* const added = owners->append();
+  if (added != nullptr) *added = owner;
+  return added != nullptr;
 }
 
 size_t find_host_node(const Block<HostNode>& nodes, CUgraphNode node) {

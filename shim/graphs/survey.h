@@ -25,6 +25,9 @@ struct Survey {
   bool has_updatable_nodes() const;
 };
 
+// Adds what a node's kernel dies with. False: no memory.
+bool add_owner(const NodeParams& params, Block<uintptr_t>* owners);
+
 // The place of a host's kernel node among the exec's; SIZE_MAX: it is none.
 size_t find_host_node(const Block<HostNode>& nodes, CUgraphNode node);
 

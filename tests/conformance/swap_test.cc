@@ -57,6 +57,7 @@ struct Row {
   int messages = 0;               // lines that the shim writes
   bool is_told_by_kernel = true;  // what ran says in which folder: only shape 1 differs, in "b"
   const char* only_simulated = nullptr;  // why, if so
+  const char* chaos = "";                // SIMCUDA_CHAOS
 };
 
 const Row kRows[] = {
@@ -67,13 +68,14 @@ const Row kRows[] = {
     {"AndRewrites", "swap_and_rewrites", 0, false},
     {"GraphDetails", "swap_graph_details", 0, false, "it makes driver calls fail"},
     {"GraphGoesBack", "swap_graph_goes_back", 0, false, "it makes driver calls fail"},
+    {"AndSetModules", "swap_and_set_modules", 0, false},
     {"Refused", "swap_refused", 4},
     {"Unloadable", "swap_unloadable", 1, false, "it makes driver calls fail"},
     {"LinkToWhatIsNotYetWhole", "swap_link_to_half", 1, false},
     {"OffAndOn", "swap_off_and_on"},
     {"Link", "swap_link"},
     {"AndUnload", "swap_and_unload"},
-    {"AndHandOut", "swap_and_hand_out"},
+    {"AndHandOut", "swap_and_hand_out", 0, true, nullptr, "seed=1,slow=1000,pause=4000"},
     {"DecidedForAnother", "swap_decided_for_another"},
     {"AndFork", "swap_and_fork", 1},
     {"WhileForking", "swap_while_forking", 50},
@@ -100,8 +102,10 @@ TEST_P(Swap, Holds) {
   const Row& row = GetParam();
   if (row.only_simulated != nullptr && is_real_driver()) GTEST_SKIP() << row.only_simulated;
   const std::string folders = make_swap_folders();
-  const HostRun run({"conform", row.words, folders},
-                    {{"FIBSHIM_CONFIG", folders + "/link"}, {"SIMCUDA_LOG", ""}}, shim_path(), 120);
+  const HostRun run(
+      {"conform", row.words, folders},
+      {{"FIBSHIM_CONFIG", folders + "/link"}, {"SIMCUDA_LOG", ""}, {"SIMCUDA_CHAOS", row.chaos}},
+      shim_path(), 120);
   if (run.was_skipped()) GTEST_SKIP() << run.process().out;
   run.expect_holds(row.messages);
   Tally ran;

@@ -25,8 +25,9 @@ struct Chaos {
   uint64_t own = 0;
   uint64_t host = 0;
   uint64_t slow = 0;
-  int64_t images = 0;  // that fit into the device's memory; 0: all
-  uint64_t kill = 0;   // at that call, by whomever, the process is killed; 0: never
+  uint64_t pause = 64;  // microseconds that a slow one takes at most
+  int64_t images = 0;   // that fit into the device's memory; 0: all
+  uint64_t kill = 0;    // at that call, by whomever, the process is killed; 0: never
 };
 
 bool read_number(const char** at, const char* name, uint64_t* value) {
@@ -43,7 +44,8 @@ bool parse(const char* text, Chaos* chaos) {
   for (const char* at = text; *at != 0;) {
     if (!read_number(&at, "seed", &chaos->seed) && !read_number(&at, "own", &chaos->own) &&
         !read_number(&at, "host", &chaos->host) && !read_number(&at, "slow", &chaos->slow) &&
-        !read_number(&at, "images", &images) && !read_number(&at, "kill", &chaos->kill))
+        !read_number(&at, "pause", &chaos->pause) && !read_number(&at, "images", &images) &&
+        !read_number(&at, "kill", &chaos->kill))
       return false;
     if (*at == ',') ++at;
   }
@@ -176,8 +178,9 @@ CUresult find_seeded_fault(Api api, const char* kernel) {
   const bool is_hosts = is_the_hosts(thread, api);
   if (is_hosts) thread.was_forwarded = true;
   if (next_random(&thread.random) % 1000 < g_chaos.slow) {
-    const uint64_t how = next_random(&thread.random) % 64;
-    const timespec pause = {0, static_cast<long>(how * 1000)};
+    const uint64_t how = next_random(&thread.random) % g_chaos.pause;
+    const timespec pause = {static_cast<time_t>(how / 1000000),
+                            static_cast<long>(how % 1000000 * 1000)};
     if (how % 2 == 0) {
       sched_yield();
     } else {

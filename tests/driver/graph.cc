@@ -351,6 +351,22 @@ void take_params(Graph& exec, const Graph& graph) {
   }
 }
 
+// Lock held.
+bool has_other_clusters(const Graph& exec, const Graph& graph) {
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& before = *exec.nodes[i];
+    const Node& after = *graph.nodes[i];
+    const bool is_other =
+        before.child != nullptr
+            ? has_other_clusters(*before.child, *after.child)
+            : before.type == CU_GRAPH_NODE_TYPE_KERNEL &&
+                  memcmp(before.kernel.launch.cluster, after.kernel.launch.cluster,
+                         sizeof before.kernel.launch.cluster) != 0;
+    if (is_other) return true;
+  }
+  return false;
+}
+
 CUresult update_exec(CUgraphExec exec_handle, CUgraph graph_handle, CUgraphNode* error_node,
                      CUgraphExecUpdateResult* result_out) {
   const Lock guard(driver().lock);
@@ -363,6 +379,8 @@ CUresult update_exec(CUgraphExec exec_handle, CUgraph graph_handle, CUgraphNode*
   if (error_node != nullptr)
     *error_node = reinterpret_cast<CUgraphNode>(const_cast<Node*>(culprit));
   if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+  // It then runs what it ran before (driver_facts.md, section 8).
+  if (has_other_clusters(*exec->graph, *graph)) return CUDA_SUCCESS;
   take_params(*exec->graph, *graph);
   return CUDA_SUCCESS;
 }

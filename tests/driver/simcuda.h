@@ -17,8 +17,8 @@
 //                    that it forwards for the host (host) fail, with any code that the call may
 //                    give; so many are slow; and no more images than these fit into the device's
 //                    memory. Only calls made within a host call that was announced: see
-//                    simcuda_begin_host_call. "kill=N" alone: at the N-th call of all the process
-//                    is killed
+//                    simcuda_begin_host_call. A slow one takes up to "pause=64" microseconds.
+//                    "kill=N" alone: at the N-th call of all the process is killed
 //   SIMCUDA_TELL     1: each kernel that is launched and not computed is named once, on stderr
 //   SIMCUDA_KERNELS  path of a library whose functions (SimcudaKernel) stand for the kernels of their
 //                    names: called at each launch, in the launching thread, and done when it returns. One that

@@ -2,7 +2,8 @@
 """Proves that the tests see faults: puts each fault of tests/mutations/*.fault into a copy of the tree, builds
 what it touches and runs the test that must fail. Prints a table; exit code 1 where a fault was missed.
 
-  tests/mutations/run.py [--build FOLDER] [--keep COPY] [NAME...]
+  tests/mutations/run.py [--build FOLDER] [--keep COPY] [--jobs N] [NAME...]
+  tests/mutations/run.py --check      does the text of each fault stand in the tree? builds nothing
 
 A fault:
 
@@ -16,8 +17,10 @@ There may be several such replacements. A text that is not found, a fault that d
 that fails without any fault or finds nothing to run are errors, not catches.
 """
 import argparse
+import concurrent.futures
 import glob
 import os
+import queue
 import re
 import shutil
 import subprocess
@@ -27,7 +30,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
-TIME_LIMIT_S = 120
+TIME_LIMIT_S = 300
 
 
 class Fault:
@@ -43,20 +46,24 @@ class Fault:
         if not self.edits:
             raise ValueError(f"{path}: no replacement")
 
-    def apply(self, tree):
+    def find(self, tree, old):
+        """The one place of a text: its file, that file's text, and where."""
         place = os.path.join(tree, self.place)
         files = [place] if os.path.isfile(place) else [
             path for ending in ("h", "cc") for path in glob.glob(f"{place}/**/*.{ending}", recursive=True)]
+        pattern = re.compile(r"\s+".join(re.escape(word) for word in old.split()))
+        found = []
+        for path in sorted(files):
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            found += [(path, text, match) for match in pattern.finditer(text)]
+        if len(found) != 1:
+            raise ValueError(f"the text stands {len(found)} times in {self.place}: {old.strip()!r}")
+        return found[0]
+
+    def apply(self, tree):
         for old, new in self.edits:
-            pattern = re.compile(r"\s+".join(re.escape(word) for word in old.split()))
-            found = []
-            for path in sorted(files):
-                with open(path, encoding="utf-8") as file:
-                    text = file.read()
-                found += [(path, text, match) for match in pattern.finditer(text)]
-            if len(found) != 1:
-                raise ValueError(f"the text stands {len(found)} times in {self.place}: {old.strip()!r}")
-            path, text, match = found[0]
+            path, text, match = self.find(tree, old)
             # Later by a second, whatever the clock: make must see it.
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text[:match.start()] + new.strip() + text[match.end():])
@@ -87,48 +94,75 @@ def restore(pristine, tree):
             shutil.copy2(a, b, follow_symlinks=False)
 
 
-def make(tree, *targets):
-    command = ["make", "--no-print-directory", f"-j{os.cpu_count()}", *targets]
+def make(tree, jobs, *targets):
+    command = ["make", "--no-print-directory", f"-j{jobs}", *targets]
     if cxx := os.environ.get("CXX"):
         command.append(f"CXX={cxx}")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     return subprocess.run(command, cwd=tree, capture_output=True, text=True, env=environment)
 
 
-def run_test(tree, fault):
-    """The exit code, how many tests ran, and the output."""
+def run_test(tree, program, tests):
+    """Up to the first that fails: the exit code, how many tests ran, its name, and the output."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FIBSHIM_")}
-    if fault.program.startswith("driver_"):
+    if program.startswith("driver_"):
         environment["LD_LIBRARY_PATH"] = os.path.join(tree, "build/sim")
     with tempfile.TemporaryDirectory() as scratch:
         os.chmod(scratch, 0o711)
         environment["TMPDIR"] = scratch
         ran = subprocess.run(
             [os.path.join(tree, "build/tests/reaper"), "-t", str(TIME_LIMIT_S),
-             os.path.join(tree, "build/tests", fault.program), "--gtest_color=no",
-             f"--gtest_filter={fault.filter}"],
+             os.path.join(tree, "build/tests", program), "--gtest_color=no", "--gtest_fail_fast", f"--gtest_filter={tests}"],
             cwd=tree, capture_output=True, text=True, errors="replace", env=environment)
     count = re.search(r"^\[==========\] Running (\d+) tests? ", ran.stdout, re.M)
     skipped = re.search(r"^\[  SKIPPED \] (\d+) tests?", ran.stdout, re.M)
-    return ran.returncode, int(count[1] if count else 0) - int(skipped[1] if skipped else 0), ran.stdout + ran.stderr
+    # One that ends the program has only begun.
+    ended = (re.findall(r"^\[  FAILED  \] ([^\s,]+).* \(\d+ ms\)$", ran.stdout, re.M) or
+             re.findall(r"^\[ RUN      \] (\S+)", ran.stdout, re.M)[-1:] or [""])
+    return (ran.returncode, int(count[1] if count else 0) - int(skipped[1] if skipped else 0), ended[0],
+            ran.stdout + ran.stderr)
 
 
-def try_fault(tree, fault):
+def try_fault(pristine, tree, fault, jobs):
     """caught, missed or an error, with what there is to say."""
+    restore(pristine, tree)
     try:
         fault.apply(tree)
     except ValueError as error:
         return "ERROR", str(error)
-    built = make(tree, f"build/tests/{fault.program}")
+    built = make(tree, jobs, f"build/tests/{fault.program}")
     if built.returncode != 0:
         return "ERROR", "it does not build: " + "\n".join((built.stdout + built.stderr).splitlines()[-15:])
-    code, _, _ = run_test(tree, fault)
-    return ("missed", "") if code == 0 else ("caught", "")
+    code, count, failed, output = run_test(tree, fault.program, fault.filter)
+    if count == 0:
+        return "ERROR", f"no test ran\n{output[-2000:]}"
+    if code == 0:
+        return "missed", ""
+    # The same test holds without the fault.
+    code, count, _, output = run_test(pristine, fault.program, failed)
+    if code != 0 or count == 0:
+        return "ERROR", f"{failed} without the fault: {count} tests run, exit code {code}\n{output[-2000:]}"
+    return "caught", failed
+
+
+def check_texts(faults):
+    """What does not stand in the tree as a fault has it."""
+    is_fine = True
+    for fault in faults:
+        try:
+            for old, _ in fault.edits:
+                fault.find(ROOT, old)
+        except ValueError as error:
+            is_fine = False
+            print(f"tests/mutations/{fault.name}.fault: {error}")
+    return 0 if is_fine else 1
 
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
+    parser.add_argument("--check", action="store_true", help="only: does the text of each fault stand in the tree?")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="faults at a time")
     parser.add_argument("--keep", default=None, help="the folder of the copies, kept for a next time")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
@@ -136,9 +170,14 @@ def main():
     if unknown := set(options.names) - {fault.name for fault in faults}:
         sys.exit("tests/mutations/run.py: no fault " + ", ".join(sorted(unknown)))
     faults = [fault for fault in faults if not options.names or fault.name in options.names]
+    if options.check:
+        return check_texts(faults)
 
     work = options.keep or tempfile.mkdtemp(prefix="fibshim-mutations-")
-    pristine, tree = os.path.join(work, "pristine"), os.path.join(work, "tree")
+    pristine = os.path.join(work, "pristine")
+    trees = queue.Queue()
+    for i in range(options.jobs):
+        trees.put(os.path.join(work, f"tree{i}"))
     try:
         listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
                                 check=True, capture_output=True, text=True).stdout.split("\0")
@@ -151,23 +190,22 @@ def main():
             shutil.copytree(options.build, os.path.join(pristine, "build"), symlinks=True,
                             ignore=shutil.ignore_patterns("asan", "tsan", "ubsan", "logs", "conform_asan"))
         targets = ["build/tests/reaper"] + sorted({f"build/tests/{fault.program}" for fault in faults})
-        built = make(pristine, *targets)
+        built = make(pristine, os.cpu_count(), *targets)
         if built.returncode != 0:
             sys.exit("tests/mutations/run.py: the tree does not build\n" + built.stdout + built.stderr)
-        outcomes = []
-        for fault in faults:
+
+        def try_one(fault):
             started = time.monotonic()
-            code, count, output = run_test(pristine, fault)
-            if code != 0 or count == 0:
-                outcome, why = "ERROR", f"without the fault: {count} tests run, exit code {code}\n{output[-2000:]}"
-            else:
-                restore(pristine, tree)
-                outcome, why = try_fault(tree, fault)
-            outcomes.append(outcome)
+            tree = trees.get()
+            outcome, why = try_fault(pristine, tree, fault, max(1, os.cpu_count() // options.jobs))
+            trees.put(tree)
             print(f"{outcome:7} {fault.name:34} {fault.what} [{fault.program} {fault.filter}] "
-                  f"{time.monotonic() - started:.0f} s", flush=True)
-            if why:
-                print("        " + why.replace("\n", "\n        "), flush=True)
+                  f"{time.monotonic() - started:.0f} s\n" +
+                  ("        " + why.replace("\n", "\n        ") + "\n" if why else ""), end="", flush=True)
+            return outcome
+
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            outcomes = list(pool.map(try_one, faults))
         caught = outcomes.count("caught")
         print(f"{len(faults)} faults: {caught} caught, {outcomes.count('missed')} missed, "
               f"{outcomes.count('ERROR')} errors")

@@ -167,6 +167,14 @@ TEST_F(RecordTensors, KeepsNothingOnceItsTimeIsOver) {
   EXPECT_CONTAINS(run.err, "10 launches not kept: after --tensors-seconds");
 }
 
+// 64 launches of 40 KB may be under way; of those that are written there is one.
+TEST_F(RecordTensors, EqualOnesCountOnceAgainstTheLimit) {
+  const Dataset kept =
+      keep({"--launches=400", "--rows=2"}, {"--tensors-keep", "every:1", "--tensors-limit", "3mb"});
+  EXPECT_EQ(kept.records.size(), 1u);
+  EXPECT_EQ(kept.err.find("beyond --tensors-limit"), std::string::npos) << kept.err;
+}
+
 TEST_F(RecordTensors, KeepsStatisticsAlone) {
   const Dataset kept = keep({"--launches=2", "--rows=3"}, {"--tensors-stats"});
   ASSERT_EQ(kept.records.size(), 1u);
@@ -182,6 +190,18 @@ TEST_F(RecordTensors, CountsWhatItLeavesOut) {
   kept = keep({"--launches=3", "--rows=3"}, {"--tensors-limit", "30kb"});
   EXPECT_EQ(kept.records.size(), 0u);
   EXPECT_CONTAINS(kept.err, "3 launches not kept: beyond --tensors-limit");
+}
+
+// The shape is the definition's word: what would be read beyond the allocation is not.
+TEST_F(RecordTensors, ReadsNothingBeyondAnAllocation) {
+  const std::string config = copy_of_pytorch_config();
+  edit_file(find_file(config, "torch-rms-norm-bf16.json"), R"("batch_size": {"grid": "x"})",
+            R"("batch_size": {"block": "x"})");
+  const Recorded run =
+      record_engine({"--launches=3", "--rows=3"}, {"-c", config, "--tensors", dataset()});
+  EXPECT_EQ(run.process.exit_code, 0) << run.process.err;
+  EXPECT_CONTAINS(run.process.err, "3 launches not kept: of a shape or memory that is not known");
+  EXPECT_FALSE(fs::exists(dataset() + "/workloads/rmsnorm/rmsnorm_h4096.jsonl"));
 }
 
 // The solution's are not the original's.

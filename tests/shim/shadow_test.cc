@@ -226,6 +226,21 @@ TEST(Shadow, AMismatchLeavesTheSolutionAloneWhereThatIsAskedFor) {
   EXPECT_NE(checked.run.messages()[0].find("it is left alone"), std::string::npos);
 }
 
+// One element may be wrong where a share must be right; none may be NaN.
+TEST(Shadow, ARatioForgivesNoNaN) {
+  const std::string config = copy_of_pytorch_config();
+  edit_file(find_file(config, "fibshim_rmsnorm_h128.json"), R"("launch":)",
+            R"("verify": {"required_matched_ratio": 0.5}, "launch":)");
+  const auto check = [&](const char* fault) {
+    return run_host({"50"}, with_fault(fault, {{"FIBSHIM_SHADOW", "1/1"}}), config);
+  };
+  const Shadowed wrong = check("just_beyond");
+  EXPECT_EQ(wrong.sum("checks"), 50);
+  EXPECT_GT(wrong.sum("wrong_elements"), 0);
+  EXPECT_EQ(wrong.sum("mismatches"), 0);
+  EXPECT_GT(check("nan").sum("mismatches"), 0);
+}
+
 // A folder's settings, and those of single definitions.
 TEST(Shadow, FoldersSayHowManyLaunchesAreChecked) {
   struct Case {
@@ -277,6 +292,7 @@ TEST(Shadow, WhatCannotBeCheckedIsCountedAndTheOriginalRuns) {
       run_host({"60"}, with_fault("two_ulps", {{"FIBSHIM_SHADOW", "1/1"},
                                                {"SIMCUDA_FAIL", "cuLaunchKernel:rmsnorm_*=1"}}));
   EXPECT_EQ(failing.not_checked(), 60);
+  EXPECT_EQ(failing.sum("checks"), 0);
   EXPECT_GT(failing.shadow[0]["not_checked"]["launch"], 0);
   EXPECT_EQ(failing.digest(), plain.digest());
 }
@@ -290,6 +306,14 @@ TEST(Shadow, NothingOfItIsCaptured) {
   EXPECT_EQ(checked.sum("checks") + checked.not_checked(), 200);
   EXPECT_EQ(checked.sum("mismatches"), 0);
   EXPECT_EQ(checked.outcome("hit"), 50);
+  // Nothing is copied, and no memory taken, while any stream captures.
+  const Shadowed beside =
+      run_host({"200", "4", "-1", "beside"}, with_fault("none", {{"FIBSHIM_SHADOW", "1/1"}}));
+  EXPECT_EQ(beside.outcome("shadowed"), 200);
+  EXPECT_EQ(beside.sum("checks") + beside.not_checked(), 200);
+  long in_captures = 0;
+  for (const Json& one : beside.shadow) in_captures += one["not_checked"]["capture"].get<long>();
+  EXPECT_EQ(in_captures, 50);
 }
 
 constexpr long kNorms = 10;  // of the host's graph

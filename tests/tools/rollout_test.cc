@@ -140,12 +140,14 @@ TEST_F(Rollout, TakesBackWhereAProcessEnds) {
 
 TEST_F(Rollout, TakesBackWhenInterrupted) {
   start_engine();
+  start_engine();
   LiveProgram work(command({folder_ / "b", "--watch=0.5", "--slower=900", "--to=100%"}), {});
   ASSERT_TRUE(work.read_until(": moved\n")) << work.text();
+  ASSERT_TRUE(work.read_until(": moved\n", work.text().find(": moved\n") + 1)) << work.text();
   kill(work.pid(), SIGINT);
   EXPECT_EQ(work.wait(), 1);
   EXPECT_CONTAINS(work.text(), "stopped: interrupted\n");
-  EXPECT_EQ(folders(), (Folders{"a"}));
+  EXPECT_EQ(folders(), (Folders{"a", "a"}));
 }
 
 TEST_F(Rollout, RefusesWhatCannotBe) {

@@ -59,7 +59,10 @@ GPU_CASE(exec_costs) {
   OK(cuda().cuGraphInstantiateWithFlags(&executable, graphs[0].get(), 0));
   Arguments changed(gpu.marks(), 1, 2);
   const CUgraphNode first = graphs[0].nodes().at(0);
-  expect_at_most("a node that is set", 0, [&] { set(executable, first, step, &changed); });
+  expect_at_most("a node that is set", 0, [&] {
+    const NodeParams2 params = node_params2(step, &changed);
+    OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable, first, &params));
+  });
   expect_at_most("a launch", 0, [&] { OK(cuda().cuGraphLaunch(executable, gpu.stream())); });
   OK(cuda().cuGraphExecDestroy(executable));
   CHECK(is_cheap);

@@ -228,12 +228,14 @@ GPU_CASE(graph_update) {
   const Graph first(capture_of(gpu, step, 1, 81));
   const Executable executable(first.get());
   executable.run_for(gpu, 81);
-  for (const auto& [shape, value] : {std::pair(1, 82), {2, 83}, {kNoSolution, 84}}) {
+  // The replacement of the third has a cluster, which no exec gets by an update.
+  for (const auto& [shape, value] :
+       {std::pair(1, 82), {2, 83}, {3, 84}, {2, 85}, {kNoSolution, 86}}) {
     const Graph next(capture_of(gpu, step, shape, value));
     executable.update(next);
     executable.run_for(gpu, value);
   }
-  gpu.finish({.step = 1, .curated1 = 2, .curated2 = 1}, {.hit = 1});
+  gpu.finish({.step = 1, .curated1 = 2, .curated2 = 2, .curated3 = 1}, {.hit = 1});
 }
 
 // A replay is one call of the driver; no other of the shim's own.

@@ -127,6 +127,7 @@ GPU_CASE(swap_and_changed_graphs) {
     const Executable executable(graph.get());
     hits += 2;
     executable.set(one, own.step, Arguments(gpu.marks(), 1, 12));
+    executable.set(two, own.step, Arguments(gpu.marks(), 2, 15));
     if (i % 3 == 0) executable.enable(two, false);
     executable.run(gpu);
     add_curated(&ran, is_b ? 1 : 2);
@@ -146,12 +147,13 @@ GPU_CASE(swap_and_changed_graphs) {
     if (i % 3 == 0) add_curated(&ran, 2);
     if (i % 3 == 1) ++ran.free;
     if (i % 3 == 2) add_curated(&ran, shape1);
-    gpu.expect_last_value(i % 3 == 0 ? 11 : i % 3 == 1 ? 13 : 14);
+    gpu.expect_last_value(i % 3 == 0 ? 15 : i % 3 == 1 ? 13 : 14);
   }
   gpu.finish(ran, {.hit = hits});
 }
 
-// From a folder with a rewrite to one without, and back: two nodes are one, two and one again.
+// From a folder with a rewrite to one without, and back: two nodes are one, two and one again; but two where the host has
+// disabled one.
 GPU_CASE(swap_and_rewrites) {
   const CUmodule module = gpu.load_module();
   Control control;
@@ -177,7 +179,15 @@ GPU_CASE(swap_and_rewrites) {
   gpu.expect_ran({.split = 3, .join = 3, .joined = 2});
   control.must_move(folder(arguments, "a"));
   executable.run(gpu, 4);
-  gpu.finish({.split = 3, .join = 3, .joined = 6}, {.hit = 1, .absorbed = 1});
+  gpu.expect_ran({.split = 3, .join = 3, .joined = 6});
+  control.must_move(folder(arguments, "b"));
+  executable.run(gpu);
+  OK(cuda().cuGraphNodeSetEnabled(executable.get(), graph.nodes().at(0), 0));
+  control.must_move(folder(arguments, "a"));
+  executable.run(gpu, 2);
+  OK(cuda().cuGraphNodeSetEnabled(executable.get(), graph.nodes().at(0), 1));
+  executable.run(gpu);
+  gpu.finish({.split = 5, .join = 7, .joined = 6}, {.hit = 1, .absorbed = 1});
 }
 
 // Many graphs, launched in two streams while the process moves: each launch runs one folder's kernels.
@@ -235,6 +245,16 @@ GPU_CASE(swap_graph_details) {
   control.must_move(folder(arguments, "a"));
   EXPECT_EQUAL(0, run_in(gpu.stream()));
   gpu.expect_ran({.curated1 = 2, .curated2 = 2});
+  // Where the upload fails, the host waits for the stream of the last launch, not for all of the context.
+  control.must_move(folder(arguments, "b"));
+  CHECK(cuda().simcuda_set_faults("cuGraphUpload=2*1") == 1);
+  const uint64_t waits = cuda().simcuda_call_count("cuCtxSynchronize");
+  EXPECT_EQUAL(1, run_in(other));
+  EXPECT_EQUAL(waits, cuda().simcuda_call_count("cuCtxSynchronize"));
+  CHECK(cuda().simcuda_set_faults("") == 1);
+  control.must_move(folder(arguments, "a"));
+  EXPECT_EQUAL(1, run_in(gpu.stream()));
+  gpu.expect_ran({.curated1 = 3, .curated2 = 3});
   // A stream that has ended may have given its value to another.
   OK(cuda().cuStreamDestroy_v2(other));
   control.must_move(folder(arguments, "b"));
@@ -246,7 +266,7 @@ GPU_CASE(swap_graph_details) {
   EXPECT_EQUAL(1, control.block().kept_graphs);
   CHECK(cuda().simcuda_set_faults("") == 1);
   EXPECT_EQUAL(0, run_in(gpu.stream()));
-  gpu.expect_ran({.curated1 = 2, .curated2 = 4});
+  gpu.expect_ran({.curated1 = 3, .curated2 = 5});
   // At the next move it goes along.
   control.must_move(folder(arguments, "b"));
   control.must_move(folder(arguments, "a"));
@@ -258,7 +278,30 @@ GPU_CASE(swap_graph_details) {
   EXPECT_EQUAL(0, control.block().moved_graphs + control.block().kept_graphs);
   EXPECT_EQUAL(0, run_in(gpu.stream()));
   // Nothing is left of those that were replaced, once the watcher has been there.
-  gpu.finish({.curated1 = 4, .curated2 = 4}, {.hit = 1});
+  gpu.finish({.curated1 = 5, .curated2 = 5}, {.hit = 1});
+}
+
+// What has lost the module of a kernel that the host has set in it runs on as it is, too.
+GPU_CASE(swap_and_set_modules) {
+  const CUfunction step = gpu.step();
+  const CUmodule module = gpu.load_module();
+  Arguments first(gpu.marks(), 1, 7);
+  Arguments second(gpu.marks(), 2, 8);
+  const Graph graph;
+  graph.add(step, &first);
+  const CUgraphNode node = graph.add(step, &second);
+  const Executable executable(graph.get());
+  executable.run(gpu);
+  const NodeParams2 params = node_params2(gpu.function(module), &second);
+  OK(cuda().cuGraphExecKernelNodeSetParams_v2(executable.get(), node, &params));
+  executable.run(gpu);
+  Control control;
+  control.must_move(folder(arguments, "b"));
+  EXPECT_EQUAL(1, control.block().moved_graphs);
+  OK(cuda().cuModuleUnload(module));
+  control.must_move(folder(arguments, "a"));
+  EXPECT_EQUAL(0, control.block().moved_graphs + control.block().kept_graphs);
+  gpu.finish({.curated1 = 2, .curated2 = 2}, {.hit = 2});
 }
 
 // The host's own exec holds the replacements of the folder that was in force, and what the host has set since. It runs
@@ -562,15 +605,15 @@ GPU_CASE(swap_decided_for_another) {
 }
 
 // A handle that is handed out while the process moves is the new folder's once it has moved, whichever folder
-// it was matched in first.
+// it was matched in first. The simulated driver is slow to answer what the shim asks meanwhile.
 GPU_CASE(swap_and_hand_out) {
   OK(gpu.launch(gpu.step(), 1));
   Ran ran = {.curated1 = 1};
   long launches = 1;
   Control control;
-  for (int i = 0; i < rounds(20); ++i) {
+  for (int i = 0; i < rounds(10); ++i) {
     // Loaded beforehand: nearly all that the threads do is to learn handles.
-    constexpr int kModules = 300;
+    constexpr int kModules = 100;
     std::atomic<bool> is_over{false};
     std::atomic<int> begun{0};
     std::vector<CUmodule> modules[4];
@@ -583,7 +626,10 @@ GPU_CASE(swap_and_hand_out) {
         gpu.enter();
         for (size_t at = 0; !is_over.load(); ++at) {
           if (at == own.size()) own.push_back(gpu.load_module());
+          SimcudaHostCall host_call;
+          if (cuda().is_simulated) cuda().simcuda_begin_host_call("cuModuleGetFunction");
           (void)gpu.function(own[at]);
+          if (cuda().is_simulated) cuda().simcuda_end_host_call(&host_call);
           if (at == 0) begun.fetch_add(1);
         }
       });

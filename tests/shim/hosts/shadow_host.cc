@@ -1,13 +1,13 @@
 // A host whose launches never repeat: PyTorch's fused RMSNorm on rows of 128, each time on other values and another
 // number of rows, some in place. Prints a digest of all results, so that two runs can be compared bit for bit.
 //
-//   shadow_host LAUNCHES [GRAPH_EVERY] [PAUSE_AFTER]
+//   shadow_host LAUNCHES [GRAPH_EVERY] [PAUSE_AFTER] [beside]
 //   shadow_host many LAUNCHES SEED
 //   shadow_host replay REPLAYS CHECKS
 //   shadow_host serve
 //
 // GRAPH_EVERY: of so many launches one goes through a graph, captured for it alone. After PAUSE_AFTER launches it says
-// "paused" and waits for a line.
+// "paused" and waits for a line. "beside": while it captures it launches the same in another stream.
 // many: as fast as can be, on rows anywhere among many, which change now and then.
 // replay: launches one graph of norms, in two streams by turns, on the same few inputs again and again: REPLAYS times,
 // and on until the simulated driver has compared as often as CHECKS says; -1: until the solution is left alone. A time
@@ -330,6 +330,9 @@ int main(int argc, char** argv) {
   const long launches = argc > 1 ? atol(argv[1]) : 100;
   const long graph_every = argc > 2 ? atol(argv[2]) : 0;
   const long pause_after = argc > 3 ? atol(argv[3]) : -1;
+  const bool launches_beside = argc > 4;
+  CUstream other_stream = nullptr;
+  MUST(cuStreamCreate_(&other_stream, CU_STREAM_NON_BLOCKING));
   std::vector<uint16_t> x(kHidden * kMostRows), y(kHidden * kMostRows), weight(kHidden);
   std::vector<float> rstd(kMostRows);
   const CUdeviceptr x_at = allocate(x.size() * 2), y_at = allocate(y.size() * 2),
@@ -349,7 +352,11 @@ int main(int argc, char** argv) {
     const CUdeviceptr out = is_in_place ? x_at : y_at;
     const Norm norm = {x_at, weight_at, rstd_at, out, rows};
     if (graph_every > 0 && i % graph_every == 0) {
-      const CUgraphExec exec = capture([&] { launch(norm, g_stream); });
+      const CUgraphExec exec = capture([&] {
+        launch(norm, g_stream);
+        if (launches_beside) launch(norm, other_stream);
+      });
+      MUST(cuStreamSynchronize_(other_stream));
       MUST(cuGraphLaunch_(exec, g_stream));
       MUST(cuStreamSynchronize_(g_stream));
       MUST(cuGraphExecDestroy_(exec));

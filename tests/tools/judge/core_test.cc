@@ -247,6 +247,10 @@ TEST(References, WhatIsQuantisedNextIsTheRoundedOutput) {
   values = evaluate_reference("silu_and_mul_then_quant", data, outputs, definition);
   EXPECT_EQ(values[1][0], 0);
   EXPECT_EQ(values[2][0], 1.0 / (448 * 512));
+  // silu(2) is rounded before it is multiplied, too.
+  data.tensors["input"] = tensor_of("bfloat16", {1, 2}, {2, 1.125});
+  values = evaluate_reference("silu_and_mul_then_quant", data, outputs, definition);
+  EXPECT_FLOAT_EQ(static_cast<float>(values[2][0]), 253.0f / 128 / 448);
 }
 
 TEST(References, Activations) {
