@@ -1,0 +1,13 @@
+// What many files of the command line include, which make compiles once (Makefile). A file names what it needs itself all the same.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>

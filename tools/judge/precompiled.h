@@ -1,0 +1,2 @@
+// The same for the judge, which is optimised more.
+#include "tools/base/precompiled.h"
