@@ -214,7 +214,13 @@ void ensure_watcher() {
   static std::atomic<bool> has_exit_handler{false};
   // After the driver has made its own: this one then runs before it.
   if (!has_exit_handler.exchange(true)) (void)atexit(wait_for_watcher_at_exit);
-  if (!start_thread()) g_has_watcher.store(false);
+  // Before the host goes on: it can be seen, and moved, from now on.
+  (void)find_control();
+  if (!start_thread()) {
+    if (g_watch.control != nullptr)
+      __atomic_store_n(&g_watch.control->status.has_watcher, 0, __ATOMIC_RELAXED);
+    g_has_watcher.store(false);
+  }
   errno = saved_errno;
 }
 
