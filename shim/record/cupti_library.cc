@@ -73,7 +73,7 @@ void* open_of_toolkit(const RecorderHost& host, const char* name) {
   return nullptr;
 }
 
-void* find_library(const RecorderHost& host, int driver_version) {
+void* find_library(const RecorderHost& opener, int driver_version) {
   static CudaFolders folders;  // too large for some threads' stacks
   folders.count = 0;
   dl_iterate_phdr(add_cuda_folder, &folders);
@@ -95,7 +95,7 @@ void* find_library(const RecorderHost& host, int driver_version) {
       char name[32];
       snprintf(name, sizeof name, "libcupti.so.%d", major);
       if (driver_version < major * 1000) continue;
-      if (void* const library = way(host, name)) return library;
+      if (void* const library = way(opener, name)) return library;
     }
   }
   return nullptr;
