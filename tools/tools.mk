@@ -16,12 +16,9 @@ MULTIARCH := $(shell $(CC) -print-multiarch)
 # `make ubsan` has that.
 # fmt_library.cc holds the code of {fmt} for the versions that it knows.
 FMT_FLAGS := $(if $(shell grep -sE 'define FMT_VERSION [89][0-9]{4}$$' /usr/include/fmt/core.h),,-DFMT_HEADER_ONLY)
-CLI_FLAGS = $(FMT_FLAGS) -fvisibility=hidden -Og -g1
-$(CLI_OBJ): ROOM_FLAGS = $(if $(SANITIZE),$(FMT_FLAGS) -O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),$(CLI_FLAGS))
-$(eval $(call precompiled,tools/base/precompiled.h,$(filter-out $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)),$(CLI_FLAGS)))
+$(CLI_OBJ): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),-fvisibility=hidden -Og -g1)
 $(BUILD)/obj/tools/processes/installation.o: CPPFLAGS += -DFIBSHIM_MULTIARCH='"$(MULTIARCH)"'
-$(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)): ROOM_FLAGS = $(if $(SANITIZE),$(FMT_FLAGS) -O0,$(CLI_FLAGS) -O1)
-$(eval $(call precompiled,tools/judge/precompiled.h,$(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)),$(CLI_FLAGS) -O1))
+$(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0,-fvisibility=hidden -O1 -g1)
 
 # Which holds the schemas.
 $(BUILD)/obj/tools/lint/schema.o: $(wildcard tools/schema/*.json)

@@ -317,7 +317,8 @@ class Binder {
       const auto value =
           name && *name ? std::optional(compile_value(**name, scope_)) : std::nullopt;
       if (!value || !*value || (*value)->is_floating) continue;
-      number = "(" + number + " + " + axis.name + " % 2147483647) * 1583458089 % 2147483647";
+      number.insert(0, "(").append(" + ").append(axis.name);
+      number.append(" % 2147483647) * 1583458089 % 2147483647");
     }
     const uint64_t end = kModulus * solution_.share / kWholeShare;
     const auto clause = Expression::parse(number + " < " + std::to_string(end));

@@ -13,7 +13,7 @@ const PatternValue* PatternSpec::find_value(std::string_view wanted) const {
 
 bool PatternSpec::is_dead(std::string_view wanted) const {
   return std::any_of(dead.begin(), dead.end(),
-                     [&](const MarkedName& name) { return name.name == wanted; });
+                     [&](const MarkedName& one) { return one.name == wanted; });
 }
 
 PatternSpec::Pin PatternSpec::pin_of(std::string_view wanted) const {

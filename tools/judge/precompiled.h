@@ -1,2 +1,0 @@
-// The same for the judge, which is optimised more.
-#include "tools/base/precompiled.h"
