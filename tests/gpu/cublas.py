@@ -131,16 +131,16 @@ def chain(args):
     import torch.nn.functional as F
     generator = torch.Generator(device="cuda").manual_seed(5)
     normal = lambda *shape: torch.randn(*shape, generator=generator, device="cuda").to(torch.bfloat16)
-    weights = [(0.02 * normal(6144, 4096), 0.02 * normal(4096, 4096), normal(4096)) for _ in range(16)]
+    weights = [(0.02 * normal(6144, 4096), 0.02 * normal(14336, 4096), 0.02 * normal(4096, 4096), normal(4096)) for _ in range(16)]
     wrong = 0
     for m in (1, 4, 12, 24):
         x = normal(m, 4096)
 
         def run(step):
             out, y = [], x
-            for w, in_parts, norm in weights:
+            for w, wide, in_parts, norm in weights:
                 y = step(lambda: F.rms_norm(y, (4096,), norm, 1e-6))
-                out += [step(lambda: F.linear(y, w)), step(lambda: F.linear(y, w))]
+                out += [step(lambda: F.linear(y, wide)), step(lambda: F.linear(y, w))]
                 y = step(lambda: out[-1][:, :4096].clone(memory_format=torch.contiguous_format))
                 y = step(lambda: F.linear(y, in_parts))
                 out.append(y)
@@ -216,7 +216,7 @@ def main():
                         "--child", "chain", "--replays", str(args.replays)], check=True,
                        env={**os.environ, "FIBSHIM_STATS_DIR": stats})
         of_chain = read_counts(stats)
-    links = ("rmsnorm_h4096", "gemm_n6144_k4096", "gemm_n4096_k4096_split2", "splitk_reduce_n4096_split2")
+    links = ("rmsnorm_h4096", "gemm_n6144_k4096", "gemm_n14336_k4096", "gemm_n4096_k4096_split2", "splitk_reduce_n4096_split2")
     is_replaced = all(of_chain[name, "hit"] > 0 for name in links)
     print(f"{'PASS' if is_replaced else 'FAIL'} cublas.chain: {dict(of_chain)}")
     for name, before in own.items():
