@@ -6,7 +6,7 @@
     shadow.py replay [--seconds N]             a graph of them, launched again and again on a few inputs
     shadow.py time                             what one launch costs the thread that makes it, in microseconds
 
-What checks cost vLLM: FIBSHIM_SHADOW=1/1000 tests/gpu/engine_vllm.py build, and the same with off and with 1/100.
+What checks cost vLLM: vllm_shadow.py.
 """
 import hashlib
 import json
