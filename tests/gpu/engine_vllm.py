@@ -57,14 +57,14 @@ def move(where, build):
     return json.loads(done.stdout)["processes"][0]
 
 
-def make_engine(layers, is_eager=False):
+def make_engine(layers, is_eager=False, **more):
     from vllm import LLM
     with tempfile.TemporaryDirectory() as folder:
         config = {**MODEL, "num_hidden_layers": layers}
         pathlib.Path(folder, "config.json").write_text(json.dumps(config))
         llm = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=2048,
                   gpu_memory_utilization=0.3, enforce_eager=is_eager, seed=0, enable_prefix_caching=False,
-                  max_num_seqs=64)
+                  **{"max_num_seqs": 64, **more})
     llm.apply_model(fill)
     return llm
 
