@@ -38,7 +38,11 @@ def judge(build, folder, work):
     def judge_some(names):
         done = subprocess.run([build / "bin/fibshim", "verify", "--json", "-q", "--batch-invariant", path, *names], text=True,
                               stdout=subprocess.PIPE)
-        return json.loads(done.stdout)["records"]
+        try:
+            return json.loads(done.stdout)["records"]
+        except (ValueError, KeyError):
+            print(f"FAIL batch invariance of {folder}: verify tells nothing of {' '.join(names)}: {done.stdout[-500:]}")
+            return []
 
     parts = [part for part in (definitions[first::PROCESSES] for first in range(PROCESSES)) if part]
     with concurrent.futures.ThreadPoolExecutor(PROCESSES) as pool:
@@ -65,7 +69,9 @@ def report(folder, records, took):
             print(f"  {record['solution']}: {record['status']}: {record['log'][:200]}")
     broken = [record["solution"] for record in records if record["claim"] and record["status"] not in HELD]
     claims = sum(record["claim"] is True for record in records)
-    if broken:
+    if not records:
+        print(f"FAIL batch invariance of {folder}: nothing was judged")
+    elif broken:
         print(f"FAIL batch invariance of {folder}: {len(broken)} of {claims} claims do not hold: {' '.join(broken[:20])}")
     else:
         print(f"PASS batch invariance of {folder}: {claims} of {len(records)} solutions claim it, and none of these is not ({took:.0f} s)")
