@@ -137,7 +137,6 @@ def read(root):
     if dataset is None:
         return
     import safetensors.torch
-    import torch
     for name, traces in sorted(dataset.workloads.items()):
         definition, worst, problems = dataset.definitions[name], 0.0, []
         scope = {}
