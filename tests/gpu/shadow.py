@@ -5,6 +5,7 @@
     shadow.py work [--graph] [--seconds N]     norms and softmax of many shapes; prints a digest of all results as JSON
     shadow.py replay [--seconds N]             a graph of them, launched again and again on a few inputs
     shadow.py time                             what one launch costs the thread that makes it, in microseconds
+    shadow.py costs                            the same at each rate
     SHADOW_SECONDS=600 shadow.py soak          eager launches and a graph side by side, all checked, for that long
 
 What checks cost vLLM: vllm_shadow.py.
@@ -184,6 +185,12 @@ def sums(counts):
             missed, outcomes)
 
 
+def print_costs():
+    for rate in ("off", "1/1000000000", "1/1000", "1/100", "1/1"):
+        took, _, _ = run(["time"], FIBSHIM_SHADOW=rate)
+        print(f"measured: one launch at {rate}: median {took['median_us']:.3f} us, 99 of 100 within {took['p99_us']:.2f} us")
+
+
 def soak():
     """No mismatch where there is none."""
     report = Report("shadow.py soak")
@@ -295,9 +302,7 @@ def main():
         holds("in graphs a wrong solution is found", sums(counts)[1] > 0 and len(said) == 1 and "rmsnorm_h4096" in said[0], said)
         holds("and at 1/1 the host sees nothing of it", done["digest"] == plain["digest"] and done["unlike"] == 0)
 
-    for rate in ("off", "1/1000000000", "1/1000", "1/100", "1/1"):
-        took, _, _ = run(["time"], FIBSHIM_SHADOW=rate)
-        print(f"one launch at {rate}: median {took['median_us']:.3f} us, 99 of 100 within {took['p99_us']:.2f} us")
+    print_costs()
     return report.finish()
 
 
@@ -308,6 +313,8 @@ if __name__ == "__main__":
         replay(float(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 0)
     elif sys.argv[1:2] == ["time"]:
         measure()
+    elif sys.argv[1:2] == ["costs"]:
+        print_costs()
     elif sys.argv[1:2] == ["soak"]:
         sys.exit(soak())
     else:
