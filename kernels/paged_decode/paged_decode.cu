@@ -570,24 +570,24 @@ FIBSHIM_KERNEL(128, 4, 3)
 FIBSHIM_KERNEL(64, 6, 3)
 
 // Of any page size. Aligned are q, K and V to 16 bytes, with their strides, and output to 8.
-#define FIBSHIM_PLANNED_KERNEL(head_dim)                                                      \
-  extern "C" __global__ void __launch_bounds__(128, 4) planned_decode_d##head_dim##_bf16(     \
-      const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v,                 \
-      const int* page_indices, const int* first_pages, const int* last_page_lengths,          \
-      const int* sequences, const int* chunks, const int* chunk_size, const bool* is_part,    \
-      __nv_bfloat16* output, float* lse, double scale, int64_t q_stride, int64_t page_stride, \
-      int64_t token_stride, int64_t head_stride, int kv_heads, int group, int page_size,      \
-      int is_cut) {                                                                           \
-    fibshim::Call call = {};                                                                  \
-    call.q = q, call.k = k, call.v = v;                                                       \
-    call.q_stride = q_stride, call.page_stride = page_stride;                                 \
-    call.token_stride = token_stride, call.head_stride = head_stride;                         \
-    call.scale_log2 = static_cast<float>(scale * 1.44269504088896340736f);                    \
-    call.kv_heads = kv_heads, call.group = group, call.page_size = page_size;                 \
-    fibshim::decode_planned<head_dim, 4>(                                                     \
-        call, fibshim::Plan(page_indices, first_pages, last_page_lengths, sequences, chunks,  \
-                            chunk_size, is_part, output, lse, is_cut));                       \
+#define FIBSHIM_PLANNED_KERNEL(head_dim, blocks)                                               \
+  extern "C" __global__ void __launch_bounds__(128, blocks) planned_decode_d##head_dim##_bf16( \
+      const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v,                  \
+      const int* page_indices, const int* first_pages, const int* last_page_lengths,           \
+      const int* sequences, const int* chunks, const int* chunk_size, const bool* is_part,     \
+      __nv_bfloat16* output, float* lse, double scale, int64_t q_stride, int64_t page_stride,  \
+      int64_t token_stride, int64_t head_stride, int kv_heads, int group, int page_size,       \
+      int is_cut) {                                                                            \
+    fibshim::Call call = {};                                                                   \
+    call.q = q, call.k = k, call.v = v;                                                        \
+    call.q_stride = q_stride, call.page_stride = page_stride;                                  \
+    call.token_stride = token_stride, call.head_stride = head_stride;                          \
+    call.scale_log2 = static_cast<float>(scale * 1.44269504088896340736f);                     \
+    call.kv_heads = kv_heads, call.group = group, call.page_size = page_size;                  \
+    fibshim::decode_planned<head_dim, 4>(                                                      \
+        call, fibshim::Plan(page_indices, first_pages, last_page_lengths, sequences, chunks,   \
+                            chunk_size, is_part, output, lse, is_cut));                        \
   }
 
-FIBSHIM_PLANNED_KERNEL(128)
-FIBSHIM_PLANNED_KERNEL(64)
+FIBSHIM_PLANNED_KERNEL(128, 3)
+FIBSHIM_PLANNED_KERNEL(64, 4)
