@@ -5,6 +5,8 @@
 //   paged_decode_d128_w4_bf16   four warps, for a few more blocks than an SM has room for
 //   paged_decode_d64_w6_bf16    heads of 64
 //
+// And in place of FlashInfer's decode kernel, whose plan it keeps: planned_decode_d128_bf16, planned_decode_d64_bf16.
+//
 // The work is one (sequence, KV head, part of the tokens) to a block. What decides about it lies in device memory, where
 // a replayed graph finds new values: lengths, first rows of Q, and into how many parts each sequence is cut. Of a
 // sequence in one part the block writes output and lse; else partial_output and partial_lse, which FlashAttention's
@@ -155,23 +157,22 @@ class Tokens {
     }
   }
 
-  // `offset`: of the tile's first token in the caches; `last`: its last token that counts.
-  __device__ void load_keys(int64_t offset, int last) {
+  // `rows(cache, token)`: where a token of the tile lies.
+  template <class Rows>
+  __device__ void load_keys(const Rows& rows) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const __nv_bfloat16* const row =
-          k_ + offset + min(half * 8 + lane_ / 4, last) * static_cast<int>(call_.token_stride);
+      const __nv_bfloat16* const row = rows(k_, half * 8 + lane_ / 4);
 #pragma unroll
       for (int part = 0; part < kKeyParts; ++part) keys_[half][part] = load_once(row + part * 32);
     }
   }
 
-  __device__ void load_values(int64_t offset, int last) {
+  template <class Rows>
+  __device__ void load_values(const Rows& rows) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const __nv_bfloat16* const row =
-          v_ + offset +
-          min(i / 2 * 8 + lane_ % 4 * 2 + i % 2, last) * static_cast<int>(call_.token_stride);
+      const __nv_bfloat16* const row = rows(v_, i / 2 * 8 + lane_ % 4 * 2 + i % 2);
 #pragma unroll
       for (int part = 0; part < kValueParts; ++part) {
         values_[i][part] = load_once(row + part * 64);
@@ -226,7 +227,7 @@ class Tokens {
 // Softmax's weights of a tile, and what was summed up before, brought to the same largest score.
 template <int kHeadDim>
 __device__ void weigh(const float (&scores)[2][2], float scale, int lane, Sums<kHeadDim>* sums,
-                      uint32_t (&weights)[2]) {
+                      float2 (&weights)[2]) {
   float largest = fmaxf(fmaxf(scores[0][0], scores[0][1]), fmaxf(scores[1][0], scores[1][1]));
   largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
   largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
@@ -246,10 +247,40 @@ __device__ void weigh(const float (&scores)[2][2], float scale, int lane, Sums<k
   const float shift = sums->largest * scale;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float2 weight = {exp2_approximately(fmaf(scores[half][0], scale, -shift)),
-                           exp2_approximately(fmaf(scores[half][1], scale, -shift))};
-    sums->weights += weight.x + weight.y;
-    weights[half] = Pair<__nv_bfloat16>::pack(weight);
+    weights[half] = {exp2_approximately(fmaf(scores[half][0], scale, -shift)),
+                     exp2_approximately(fmaf(scores[half][1], scale, -shift))};
+    sums->weights += weights[half].x + weights[half].y;
+  }
+}
+
+// Adds a tile, of which the tokens up to `last` count. kIsExact: weights are not rounded to bfloat16, but are a sum of two.
+template <bool kIsExact, int kHeadDim, class Rows>
+__device__ void add_tile(const Rows& rows, int last, float scale, int lane,
+                         Tokens<kHeadDim>* tokens, Sums<kHeadDim>* sums) {
+  tokens->load_keys(rows);
+  tokens->load_values(rows);
+  float scores[2][2];
+  tokens->score(scores);
+  if (last < kTile - 1) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i / 2 * 8 + lane % 4 * 2 + i % 2 > last) scores[i / 2][i % 2] = -INFINITY;
+    }
+  }
+  float2 weights[2];
+  weigh(scores, scale, lane, sums, weights);
+  uint32_t rounded[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) rounded[half] = Pair<__nv_bfloat16>::pack(weights[half]);
+  tokens->add(rounded, sums);
+  if constexpr (kIsExact) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float2 added = Pair<__nv_bfloat16>::unpack(rounded[half]);
+      rounded[half] =
+          Pair<__nv_bfloat16>::pack({weights[half].x - added.x, weights[half].y - added.y});
+    }
+    tokens->add(rounded, sums);
   }
 }
 
@@ -300,20 +331,11 @@ __device__ void attend(const Call& call, Pages<kWarps>& pages, int row, int kv_h
       turn = 0;
     }
     const int64_t offset = pages.offset(call, tile, turn++);
-    const int last = length - 1 - tile * kTile;  // of the tile's tokens that counts
-    tokens.load_keys(offset, last);
-    tokens.load_values(offset, last);
-    float scores[2][2];
-    tokens.score(scores);
-    if (last < kTile - 1) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (i / 2 * 8 + lane % 4 * 2 + i % 2 > last) scores[i / 2][i % 2] = -INFINITY;
-      }
-    }
-    uint32_t weights[2];
-    weigh(scores, call.scale_log2, lane, sums, weights);
-    tokens.add(weights, sums);
+    const int last = length - 1 - tile * kTile;
+    const auto rows = [&](const __nv_bfloat16* cache, int token) {
+      return cache + offset + min(token, last) * static_cast<int>(call.token_stride);
+    };
+    add_tile<false>(rows, last, call.scale_log2, lane, &tokens, sums);
   }
 }
 
@@ -342,12 +364,12 @@ __device__ void store_sums(const Sums<kHeadDim>& sums, int warp, int lane, int g
   }
 }
 
-// Adds up what the warps have, and writes it.
-template <int kHeadDim, int kWarps>
-__device__ void merge(const Call& call, const Work& work, int row, int kv_head,
-                      const Shared<kHeadDim, kWarps>& shared) {
-  const int heads = call.kv_heads * call.group;
-  for (int i = threadIdx.x; i < call.group * kHeadDim / 4; i += kWarps * 32) {
+// Adds up what the warps have. `write` gets a head of the group, an element of its output, this and the three behind it, what
+// to multiply them by, and lse.
+template <int kHeadDim, int kWarps, class Write>
+__device__ void merge(int group, float scale_log2, const Shared<kHeadDim, kWarps>& shared,
+                      const Write& write) {
+  for (int i = threadIdx.x; i < group * kHeadDim / 4; i += kWarps * 32) {
     const int head = i / (kHeadDim / 4);
     const int element = i % (kHeadDim / 4) * 4;
     float largest = -INFINITY;
@@ -359,7 +381,7 @@ __device__ void merge(const Call& call, const Work& work, int row, int kv_head,
 #pragma unroll
       for (int warp = 0; warp < kWarps; ++warp) {
         const float factor =
-            exp2_approximately((shared.largest[warp][head] - largest) * call.scale_log2);
+            exp2_approximately((shared.largest[warp][head] - largest) * scale_log2);
         const float4 part = *reinterpret_cast<const float4*>(&shared.sums[warp][head][element]);
         weights = fmaf(factor, shared.weights[warp][head], weights);
         sum.x = fmaf(factor, part.x, sum.x);
@@ -370,19 +392,29 @@ __device__ void merge(const Call& call, const Work& work, int row, int kv_head,
     }
     const float one = weights > 0 ? 1 / weights : 0;
     const float lse =
-        weights > 0 ? largest * call.scale_log2 * 0.693147180559945f + logf(weights) : -INFINITY;
-    const int64_t head_of_all = kv_head * call.group + head;
-    if (work.parts <= 1) {
-      *reinterpret_cast<uint2*>(call.output + row * call.output_stride + head_of_all * kHeadDim +
-                                element) = {Pair<__nv_bfloat16>::pack({sum.x * one, sum.y * one}),
-                                            Pair<__nv_bfloat16>::pack({sum.z * one, sum.w * one})};
-      if (element == 0) call.lse[head_of_all * call.rows + row] = lse;
-    } else {
-      const int64_t at = (int64_t{work.part} * heads + head_of_all) * call.rows + row;
-      *reinterpret_cast<float4*>(call.partial_output + at * kHeadDim + element) = {
-          sum.x * one, sum.y * one, sum.z * one, sum.w * one};
-      if (element == 0) call.partial_lse[at] = lse;
-    }
+        weights > 0 ? largest * scale_log2 * 0.693147180559945f + logf(weights) : -INFINITY;
+    write(head, element, sum, one, lse);
+  }
+}
+
+__device__ inline uint2 pack(const float4& sum, float one) {
+  return {Pair<__nv_bfloat16>::pack({sum.x * one, sum.y * one}),
+          Pair<__nv_bfloat16>::pack({sum.z * one, sum.w * one})};
+}
+
+template <int kHeadDim>
+__device__ void write(const Call& call, const Work& work, int row, int64_t head, int element,
+                      const float4& sum, float one, float lse) {
+  if (work.parts <= 1) {
+    *reinterpret_cast<uint2*>(call.output + row * call.output_stride + head * kHeadDim + element) =
+        pack(sum, one);
+    if (element == 0) call.lse[head * call.rows + row] = lse;
+  } else {
+    const int heads = call.kv_heads * call.group;
+    const int64_t at = (int64_t{work.part} * heads + head) * call.rows + row;
+    *reinterpret_cast<float4*>(call.partial_output + at * kHeadDim + element) = {
+        sum.x * one, sum.y * one, sum.z * one, sum.w * one};
+    if (element == 0) call.partial_lse[at] = lse;
   }
 }
 
@@ -429,11 +461,86 @@ __device__ void decode(const Call& call) {
       }
       store_sums(sums, warp, lane, call.group, &shared);
       __syncthreads();
-      merge(call, work, sequence.row, kv_head, shared);
+      merge(call.group, call.scale_log2, shared,
+            [&](int head, int element, const float4& sum, float one, float lse) {
+              write<kHeadDim>(call, work, sequence.row, kv_head * call.group + head, element, sum,
+                              one, lse);
+            });
       __syncthreads();  // the next work may overwrite
     }
     index += gridDim.y;
   } while (index < count);
+}
+
+// FlashInfer's plan: a part is a chunk of a sequence's tokens, or all of them. A block has one, and a KV head.
+struct Plan {
+  const int* page_indices;       // of all sequences
+  const int* first_pages;        // [batch_size + 1] of each in page_indices
+  const int* last_page_lengths;  // [batch_size]
+  const int* sequences;          // [parts]
+  const int* chunks;             // [parts] which of the sequence
+  const int* chunk_size;         // tokens; read where is_cut
+  const bool* is_part;           // [parts] false: nothing to do; null: all are
+  __nv_bfloat16* output;         // [parts, heads, kHeadDim]
+  float* lse;                    // [parts, heads], logarithms to base 2; null: not asked for
+  int is_cut;
+};
+
+// The page of a token, and the token's place there.
+struct Place {
+  int page, slot;
+
+  __device__ Place(const Call& call, const int* pages, int token)
+      : page(pages[static_cast<uint32_t>(token) / static_cast<uint32_t>(call.page_size)]),
+        slot(static_cast<uint32_t>(token) % static_cast<uint32_t>(call.page_size)) {}
+};
+
+template <int kHeadDim, int kWarps>
+__device__ void decode_planned(const Call& call, const Plan& plan) {
+  __shared__ __align__(16) Shared<kHeadDim, kWarps> shared;
+  const int lane = threadIdx.x % 32;
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+  const int kv_head = blockIdx.x;
+  const int64_t part = blockIdx.y;
+  wait_for_kernel_before();
+  if (plan.is_part != nullptr && !plan.is_part[part]) return;
+  const int sequence = plan.sequences[part];
+  const int first_page = plan.first_pages[sequence];
+  const int pages = plan.first_pages[sequence + 1] - first_page;
+  int begin = 0;
+  int end = pages > 0 ? (pages - 1) * call.page_size + plan.last_page_lengths[sequence] : 0;
+  if (plan.is_cut != 0) {
+    const int size = *plan.chunk_size;
+    begin = plan.chunks[part] * size;
+    end = min(begin + size, end);
+  }
+  Sums<kHeadDim> sums;
+  int first = begin + warp * kTile;  // of the warp's tile
+  if (first < end) {
+    const int* const page_indices = plan.page_indices + first_page;
+    Place next(call, page_indices, min(first + lane % kTile, end - 1));
+    Tokens<kHeadDim> tokens(call, kv_head, lane);
+    tokens.load_query(sequence, kv_head);
+    do {
+      const int64_t own = next.page * call.page_stride + next.slot * call.token_stride;
+      const int last = end - 1 - first;
+      first += kWarps * kTile;
+      // A tile ahead: keys and values need not wait for their pages.
+      next = Place(call, page_indices, min(first + lane % kTile, end - 1));
+      const auto rows = [&](const __nv_bfloat16* cache, int token) {
+        return cache + __shfl_sync(~0u, own, token);
+      };
+      add_tile<true>(rows, last, call.scale_log2, lane, &tokens, &sums);
+    } while (first < end);
+  }
+  store_sums(sums, warp, lane, call.group, &shared);
+  __syncthreads();
+  merge(call.group, call.scale_log2, shared,
+        [&](int head, int element, const float4& sum, float one, float lse) {
+          const int64_t at = (part * call.kv_heads + kv_head) * call.group + head;
+          *reinterpret_cast<uint2*>(plan.output + at * kHeadDim + element) = pack(sum, one);
+          if (element == 0 && plan.lse != nullptr) plan.lse[at] = lse * 1.44269504088896340736f;
+        });
 }
 
 }  // namespace
@@ -461,3 +568,26 @@ __device__ void decode(const Call& call) {
 FIBSHIM_KERNEL(128, 6, 2)
 FIBSHIM_KERNEL(128, 4, 3)
 FIBSHIM_KERNEL(64, 6, 3)
+
+// Of any page size. Aligned are q, K and V to 16 bytes, with their strides, and output to 8.
+#define FIBSHIM_PLANNED_KERNEL(head_dim, blocks)                                               \
+  extern "C" __global__ void __launch_bounds__(128, blocks) planned_decode_d##head_dim##_bf16( \
+      const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v,                  \
+      const int* page_indices, const int* first_pages, const int* last_page_lengths,           \
+      const int* sequences, const int* chunks, const int* chunk_size, const bool* is_part,     \
+      __nv_bfloat16* output, float* lse, double scale, int64_t q_stride, int64_t page_stride,  \
+      int64_t token_stride, int64_t head_stride, int kv_heads, int group, int page_size,       \
+      int is_cut) {                                                                            \
+    fibshim::Call call = {};                                                                   \
+    call.q = q, call.k = k, call.v = v;                                                        \
+    call.q_stride = q_stride, call.page_stride = page_stride;                                  \
+    call.token_stride = token_stride, call.head_stride = head_stride;                          \
+    call.scale_log2 = static_cast<float>(scale * 1.44269504088896340736f);                     \
+    call.kv_heads = kv_heads, call.group = group, call.page_size = page_size;                  \
+    fibshim::decode_planned<head_dim, 4>(                                                      \
+        call, fibshim::Plan(page_indices, first_pages, last_page_lengths, sequences, chunks,   \
+                            chunk_size, is_part, output, lse, is_cut));                        \
+  }
+
+FIBSHIM_PLANNED_KERNEL(128, 3)
+FIBSHIM_PLANNED_KERNEL(64, 4)

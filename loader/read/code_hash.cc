@@ -10,6 +10,9 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "loader/read/fatbin_payload.h"
+#include "loader/read/kernel_params.h"
+
 namespace fibshim {
 namespace {
 
@@ -216,9 +219,7 @@ bool append_section(const Sections& sections, const Elf64_Shdr& section, int kin
   return true;
 }
 
-}  // namespace
-
-std::optional<ImageHash> hash_code(std::string_view image) {
+std::optional<ImageHash> hash_cubin(std::string_view image) {
   Sections sections(image);
   if (!sections.read()) return std::nullopt;
   bool has_code = false;
@@ -250,6 +251,18 @@ std::optional<ImageHash> hash_code(std::string_view image) {
   append(&digest, sections.header().e_ident[EI_OSABI]);
   for (const ImageHash& hash : hashes) append(&digest, hash);
   return hash_of(digest);
+}
+
+}  // namespace
+
+std::optional<ImageHash> hash_code(std::string_view image) {
+  if (detect_image_format(image) != ImageFormat::fatbin) return hash_cubin(image);
+  const auto fatbin = read_fatbin(image);
+  if (!fatbin || fatbin->entries.size() != 1) return std::nullopt;
+  const FatbinEntry& entry = fatbin->entries.front();
+  if (entry.kind != FatbinEntryKind::elf || entry.raw_bytes > kMaxListedBytes) return std::nullopt;
+  const auto cubin = unpack_payload(entry);
+  return cubin ? hash_cubin(*cubin) : std::nullopt;
 }
 
 }  // namespace fibshim

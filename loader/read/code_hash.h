@@ -15,7 +15,8 @@
 
 namespace fibshim {
 
-// `image` may be any bytes. Nothing: it is no whole cubin, or one without code.
+// Of a cubin, or of the one image in a fatbin, as compilers make them at run time for the GPU at hand. `image` may be any bytes.
+// Nothing: it is neither, not whole, or without code.
 std::optional<ImageHash> hash_code(std::string_view image);
 
 }  // namespace fibshim

@@ -150,7 +150,7 @@ struct ImageHash {
 
 struct ImageHashes {
   ImageHash file;  // of all its bytes
-  ImageHash code;  // of what it does alone (loader/read/code_hash.h); 0: it is no cubin
+  ImageHash code;  // of what it does alone (loader/read/code_hash.h); 0: it is no single cubin
 };
 
 // Where a definition name leads to for one pattern.

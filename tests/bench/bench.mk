@@ -10,6 +10,7 @@
 #   build/bench/libforwarder.so a preload that only forwards: what any interposition costs
 #   build/bench/libswitch.so    the same, before another preload, with a way past that one
 #   build/bench/libempty.so     a preload with nothing in it: what any preload costs a process
+# step.svg is drawn by step.py, of what tests/gpu/engine_timeline.py wrote on a GPU.
 # On another machine: copy build/ and start build/bench/run there.
 # PEER=library: another preload to compare one launch with, as peer_ns and peer_instructions.
 

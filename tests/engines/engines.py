@@ -11,6 +11,9 @@
                                            recording (fibshim record), to tests/engines/data/ENGINE.recorded
   tests/engines/engines.py cute            compiles FlashInfer's CuTe-DSL norms, for which no GPU is needed, and writes
                                            tests/engines/data/flashinfer.recorded and config/flashinfer/cute_*.table
+  tests/engines/engines.py decode          compiles FlashInfer's decode attention as it does itself at run time, with the nvcc of NVCC (or
+                                           several, with : between), and writes tests/engines/data/flash_attention.recorded and
+                                           config/flash_attention/planned.table; FLASHINFER_DECODE=FOLDER keeps the cubins there
 
 A table has symbols and parameters of the families below, no code: tests/engines/engines_test.sh works on it.
 """
@@ -52,6 +55,17 @@ CUTE_ROWS = {
     "dense": ("16", r"i64(?<hidden_size>\\d+)\\k<hidden_size>1_.*", *['{"expr":"hidden_size"}'] * 3),
     "strided": ("24", r"i64(?<hidden_size>\\d+)i64div81_.*", *(f'{{"arg":{arg},"offset":16,"type":"int64"}}' for arg in range(3))),
 }
+# Versions whose decode attention is compiled, and by head size how many threads a token has, which the name tells.
+DECODE = ("0.6.18", "0.7.2")
+DECODE_THREADS = {64: 8, 128: 16}
+# As flashinfer/jit/attention fills in its templates: bfloat16, and no window, softcap, rotary embedding or slopes.
+DECODE_VALUES = {
+    "additional_params_decl": "float* maybe_alibi_slopes; double logits_soft_cap, sm_scale, rope_rcp_scale, rope_rcp_theta;",
+    "additional_func_params": "", "additional_params_setter": "", "variant_decl": "#include <flashinfer/attention/variants.cuh>",
+    "variant_name": "DefaultAttention<false, false, false, false>", "idtype": "int32_t", "pos_encoding_mode": "PosEncodingMode::kNone",
+    "use_sliding_window": "false", "use_logits_soft_cap": "false", **dict.fromkeys(("dtype_q", "dtype_kv", "dtype_o"), "nv_bfloat16")}
+DECODE_FLAGS = ("-std=c++17", "-O3", "-use_fast_math", "-DNDEBUG", "--expt-relaxed-constexpr", "-gencode=arch=compute_90a,code=sm_90a",
+                *(f"-DFLASHINFER_ENABLE_{name}" for name in ("F16", "BF16", "FP8_E4M3", "FP8_E5M2", "FP8_E8M0", "FP4_E2M1")))
 MOST_SYMBOL_BYTES = 500  # longer ones are CUTLASS's, and would be most of the table
 MOST_INSTANCES = 100  # of one template in one wheel; of more, a sample is kept
 SAMPLE = 10
@@ -203,6 +217,45 @@ def cute():
         (HERE.parent.parent / f"config/flashinfer/cute_{kind}.table").write_text("\n".join(table) + "\n")
 
 
+def compile_decode(data, head_dim, nvcc, cubin):
+    values = {**DECODE_VALUES, "head_dim_qk": str(head_dim), "head_dim_vo": str(head_dim)}
+    with tempfile.TemporaryDirectory() as folder:
+        for template, name in (("customize_config", "config.inc"), ("kernel_inst", "kernel.cu")):
+            text = (data / f"csrc/batch_decode_{template}.jinja").read_text()
+            filled = re.sub(r"\{\{ *(\w+) *\}\}", lambda found: values[found[1]], text)
+            pathlib.Path(folder, f"batch_decode_{name}").write_text(filled)
+        includes = [folder, *(data / path for path in ("include", "cccl/libcudacxx/include", "cccl/cub", "cccl/thrust"))]
+        subprocess.run([nvcc, "-cubin", "-w", *DECODE_FLAGS, *(f"-I{path}" for path in includes), "-o", cubin,
+                        f"{folder}/batch_decode_kernel.cu"], check=True)
+
+
+def decode():
+    """The type of queries, keys and values stands in no name and no argument: the code tells it."""
+    kernels, codes = collections.defaultdict(list), collections.defaultdict(set)
+    for version in DECODE:
+        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel_of("flashinfer-python", version)) as archive:
+            archive.extractall(folder, [name for name in archive.namelist() if re.match("flashinfer/data/(include|csrc|cccl)/", name)])
+            made = pathlib.Path(os.environ.get("FLASHINFER_DECODE", folder))
+            made.mkdir(exist_ok=True)
+            for at, nvcc in enumerate(os.environ.get("NVCC", "nvcc").split(":")):
+                for head_dim, threads in DECODE_THREADS.items():
+                    path = made / f"{version}.{head_dim}.{at}.cubin"
+                    compile_decode(pathlib.Path(folder, "flashinfer/data"), head_dim, nvcc, path)
+                    out = subprocess.run([FIBSHIM, "inspect", "--json", path], check=True, capture_output=True).stdout
+                    cubin, = json.loads(out)["files"]
+                    codes[head_dim, threads].add(cubin["code"])
+                    for kernel in cubin["kernels"]:
+                        if "BatchDecodeWithPagedKVCacheKernel" in kernel["name"]:
+                            params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"])
+                            kernels[params, kernel["name"], cubin["code"]].append(f"flashinfer-python-{version}")
+    lines = [f"{','.join(dict.fromkeys(origin))} {' '.join(key)}" for key, origin in sorted(kernels.items())]
+    (HERE / "data/flash_attention.recorded").write_text("fibshim kernels 1: flash_attention\n" + "\n".join(lines) + "\n")
+    table = ["# Made by `tests/engines/engines.py decode`: the codes of FlashInfer " + " and ".join(DECODE) + " for sm_90a.", "head_dim threads codes"]
+    for (head_dim, threads), found in sorted(codes.items()):
+        table.append(f"{head_dim} {threads} " + ", ".join(f'"{code}"' for code in sorted(found)))
+    (HERE.parent.parent / "config/flash_attention/planned.table").write_text("\n".join(table) + "\n")
+
+
 def demangle(symbols):
     out = subprocess.run(["c++filt"], input="\n".join(symbols), capture_output=True, text=True, check=True).stdout
     return out.splitlines()
@@ -234,7 +287,7 @@ def show(engine, is_verbose):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["read", "show", "recorded", "cute"])
+    parser.add_argument("what", choices=["read", "show", "recorded", "cute", "decode"])
     parser.add_argument("engine", nargs="?")
     parser.add_argument("version", nargs="?")
     parser.add_argument("recordings", nargs="*")
@@ -244,6 +297,8 @@ def main():
         recorded(args.engine, args.version, args.recordings)
     elif args.what == "cute":
         cute()
+    elif args.what == "decode":
+        decode()
     elif args.what == "read":
         read(args.engine)
     else:

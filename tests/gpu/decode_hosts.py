@@ -2,14 +2,14 @@
 """Decoding under hosts other than vLLM, without and with the folders pytorch and cublas: how many matrix products are replaced,
 what is gained, how exact the result is.
 
-  tests/gpu/decode_hosts.py [-r ROUNDS] [-b BATCH,BATCH...] [HOST...]
+  tests/gpu/decode_hosts.py [-b BATCH,BATCH...] [-t SECONDS] [HOST...]
 
     transformers  its LlamaForCausalLM, eager, 4 layers of Llama 3 8B's shape and its logits
     jax           the products of one such layer and the logits, fused as vLLM has them, in one jitted function
     jax-cublas    the same with XLA's own Triton products switched off
 
-Weights are random and bf16. Each side is a process of its own. Results are compared with those of the same weights in float32: they
-must not be further from them than the host's own.
+Weights are random and bf16. A host is one process, moved by `fibshim swap --off` and `--on` between samples. Results are compared
+with those of the same weights in float32: they must not be further from them than the host's own.
 """
 import argparse
 import json
@@ -20,25 +20,36 @@ import sys
 import tempfile
 import time
 
-from counters import BUILD, SHIM, read_counts, unshimmed_environment
+from counters import BUILD, FIBSHIM, SHIM, read_counts, unshimmed_environment
 from report import Report
 
 HIDDEN, INNER, VOCABULARY, LAYERS = 4096, 14336, 128256, 4
 STEPS, SAMPLES = 32, 5
 # Both distances from float32 are sums of the same many roundings, drawn anew.
 DISTANCE_SLACK = 1.05
+SIDES = ("--off", "--on")
 
 
-def rates_of(step, wait, batch):
-    rates = []
-    for _ in range(SAMPLES):
-        wait()
-        begin = time.perf_counter()
-        for _ in range(STEPS):
+def move(side):
+    subprocess.run([FIBSHIM, "swap", side, "--pid", str(os.getpid()), "--wait"], check=True, stdout=subprocess.DEVNULL,
+                   env=unshimmed_environment())
+
+
+def sides_of(step, wait, batch):
+    """By side: rows a second, and the result."""
+    rates, results = {side: [] for side in SIDES}, {}
+    for turn in range(SAMPLES):
+        for side in SIDES if turn % 2 else reversed(SIDES):
+            move(side)
+            results[side] = step()
             step()
-        wait()
-        rates.append(batch * STEPS / (time.perf_counter() - begin))
-    return statistics.median(rates[1:])
+            wait()
+            begin = time.perf_counter()
+            for _ in range(STEPS):
+                step()
+            wait()
+            rates[side].append(batch * STEPS / (time.perf_counter() - begin))
+    return {side: statistics.median(rates[side]) for side in SIDES}, results
 
 
 def run_transformers(batches):
@@ -63,15 +74,12 @@ def run_transformers(batches):
             return model(tokens[:, 64:], past_key_values=cache, use_cache=True).logits
         return step
 
-    rates, results = {}, {}
-    for batch in batches:
-        step = step_of(batch)
-        rates[batch] = rates_of(step, torch.cuda.synchronize, batch)
-        results[batch] = step().float()
+    measured = {batch: sides_of(step_of(batch), torch.cuda.synchronize, batch) for batch in batches}
     model.float()
     exact = {batch: step_of(batch)() for batch in batches}
-    distance = lambda x, y: ((x - y).pow(2).mean() / y.pow(2).mean()).sqrt().item()
-    return {batch: {"rate": rates[batch], "distance": distance(results[batch], exact[batch])} for batch in batches}
+    distance = lambda x, y: ((x.float() - y).pow(2).mean() / y.pow(2).mean()).sqrt().item()
+    return {batch: {"rate": rates, "distance": {side: distance(result, exact[batch]) for side, result in results.items()}}
+            for batch, (rates, results) in measured.items()}
 
 
 def run_jax(batches):
@@ -91,20 +99,21 @@ def run_jax(batches):
         return multiply(y, logits)
 
     function = jax.jit(layer)
-    results = {}
+    every_x = jax.random.normal(jax.random.key(1), (max(batches), HIDDEN), jnp.bfloat16)
+    with jax.default_matmul_precision("highest"):  # compiled once for all batches
+        exact = jax.jit(lambda x, weights: layer(x.astype(jnp.float32), [w.astype(jnp.float32) for w in weights]))(every_x, weights)
+    distance = lambda x, y: float(jnp.sqrt(jnp.mean((x.astype(jnp.float32) - y) ** 2) / jnp.mean(y ** 2)))
+    out = {}
     for batch in batches:
-        x = jax.random.normal(jax.random.key(batch), (batch, HIDDEN), jnp.bfloat16)
-        got = function(x, weights).astype(jnp.float32)
+        x = every_x[:batch]
         last = []
 
         def step():
             last[:] = [function(x, weights)]
-        rate = rates_of(step, lambda: last and last[0].block_until_ready(), batch)
-        with jax.default_matmul_precision("highest"):
-            exact = layer(x.astype(jnp.float32), [w.astype(jnp.float32) for w in weights])
-        distance = jnp.sqrt(jnp.mean((got - exact) ** 2) / jnp.mean(exact ** 2))
-        results[batch] = {"rate": rate, "distance": float(distance)}
-    return results
+            return last[0]
+        rates, results = sides_of(step, lambda: last[0].block_until_ready(), batch)
+        out[batch] = {"rate": rates, "distance": {side: distance(result, exact[:batch]) for side, result in results.items()}}
+    return out
 
 
 HOSTS = {"transformers": (run_transformers, {}),
@@ -112,53 +121,45 @@ HOSTS = {"transformers": (run_transformers, {}),
          "jax-cublas": (run_jax, {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": "--xla_gpu_enable_triton_gemm=false"})}
 
 
-def run_child(host, batches, stats):
-    environment = {**unshimmed_environment(), **HOSTS[host][1]}
-    if stats is not None:
-        folders = ":".join(os.path.join(BUILD, "config", name) for name in ("pytorch", "cublas"))
-        environment.update(LD_PRELOAD=SHIM, FIBSHIM_CONFIG=folders, FIBSHIM_STATS_DIR=stats)
+def run_child(host, batches, stats, seconds):
+    folders = ":".join(os.path.join(BUILD, "config", name) for name in ("pytorch", "cublas"))
+    environment = {**unshimmed_environment(), **HOSTS[host][1], "LD_PRELOAD": SHIM, "FIBSHIM_CONFIG": folders, "FIBSHIM_STATS_DIR": stats}
     done = subprocess.run([sys.executable, __file__, "--child", host, "-b", ",".join(map(str, batches))], env=environment,
-                          text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds)
     if done.returncode != 0:
         raise RuntimeError(f"exit code {done.returncode}: {done.stderr[-2000:]}")
     return {int(batch): values for batch, values in json.loads(done.stdout.splitlines()[-1]).items()}
 
 
-def judge(report, host, batches, rounds):
-    sides = {False: [], True: []}
-    with report.phase(f"{host}: products are replaced, without an error") as problems:
-        for turn in range(rounds):
-            for is_shimmed in (False, True) if turn % 2 == 0 else (True, False):
-                with tempfile.TemporaryDirectory() as stats:
-                    sides[is_shimmed].append(run_child(host, batches, stats if is_shimmed else None))
-                    if not is_shimmed:
-                        continue
-                    counts = read_counts(stats)
-                    for definition in sorted({definition for definition, _ in counts if definition}):
-                        print(f"measured: {host}: {definition}:",
-                              ", ".join(f"{count:,} {outcome}" for (name, outcome), count in sorted(counts.items())
-                                        if name == definition))
-                    print(f"measured: {host}: {counts.untracked:,} launches that no pattern knows")
-                    if not any(outcome == "hit" for _, outcome in counts):
-                        problems.append("no hit")
-                    problems += [f"{count} {outcome} of {definition}" for (definition, outcome), count in counts.items()
-                                 if "error" in outcome and count]
-    if not all(sides.values()):
-        return
-    for batch in batches:
-        rate, distance = ({side: statistics.median(one[batch][what] for one in values) for side, values in sides.items()}
-                          for what in ("rate", "distance"))
-        print(f"measured: {host}: batch {batch}: {rate[False]:,.0f} rows/s without, {rate[True]:,.0f} with "
-              f"(x{rate[True] / rate[False]:.2f}); distance from float32 {distance[False]:.6f} without, {distance[True]:.6f} with")
-        report.check(f"{host}: batch {batch}: as near to float32", [] if distance[True] <= DISTANCE_SLACK * distance[False]
-                     else [f"{distance[True]:.6f}, the host's own {distance[False]:.6f}"])
+def judge(report, host, batches, seconds):
+    values = {}
+    begin = time.perf_counter()
+    with report.phase(f"{host}: products are replaced, without an error") as problems, tempfile.TemporaryDirectory() as stats:
+        values = run_child(host, batches, stats, seconds)
+        counts = read_counts(stats)
+        for definition in sorted({definition for definition, _ in counts if definition}):
+            print(f"measured: {host}: {definition}:",
+                  ", ".join(f"{count:,} {outcome}" for (name, outcome), count in sorted(counts.items()) if name == definition))
+        hits = sum(count for (_, outcome), count in counts.items() if outcome == "hit")
+        print(f"measured: {host}: {hits:,} hits in all, {counts.untracked:,} launches that no pattern knows, "
+              f"{time.perf_counter() - begin:.0f} s")
+        if hits == 0:
+            problems.append("no hit")
+        problems += [f"{count} {outcome} of {definition}" for (definition, outcome), count in counts.items()
+                     if "error" in outcome and count]
+    for batch, value in values.items():
+        (off, on), (own, ours) = ([value[what][side] for side in SIDES] for what in ("rate", "distance"))
+        print(f"measured: {host}: batch {batch}: {off:,.0f} rows/s without, {on:,.0f} with (x{on / off:.2f}); "
+              f"distance from float32 {own:.6f} without, {ours:.6f} with")
+        report.check(f"{host}: batch {batch}: as near to float32", [] if ours <= DISTANCE_SLACK * own
+                     else [f"{ours:.6f}, the host's own {own:.6f}"])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("hosts", nargs="*", help=", ".join(HOSTS))
-    parser.add_argument("-r", "--rounds", type=int, default=2, help="processes of each kind")
-    parser.add_argument("-b", "--batches", default="1,4,8", type=lambda s: [int(n) for n in s.split(",")])
+    parser.add_argument("-t", "--seconds", type=float, default=100, help="for all hosts together")
+    parser.add_argument("-b", "--batches", default="1,8", type=lambda s: [int(n) for n in s.split(",")])
     parser.add_argument("--child", choices=HOSTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -168,8 +169,9 @@ def main():
     if unknown:
         parser.error(f"unknown host {unknown[0]}; there are {', '.join(HOSTS)}")
     report = Report("decode_hosts")
+    end = time.perf_counter() + options.seconds
     for host in options.hosts or HOSTS:
-        judge(report, host, options.batches, options.rounds)
+        judge(report, host, options.batches, max(1, end - time.perf_counter()))
     return report.finish()
 
 

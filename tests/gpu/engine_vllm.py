@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """vLLM as pip installs it, with random weights, without and with the folders for it.
 
-  tests/gpu/engine_vllm.py BUILD [--eager] [--layers N] [--rounds N] [--batches N,...] [--apart | --record]
+  tests/gpu/engine_vllm.py BUILD [--eager] [--layers N] [--rounds N] [--batches N,...] [--contexts N,...] [--apart | --record]
 
 One process, moved by `fibshim swap --off` and `--on` between rounds, so that its captured graphs run the engine's kernels
 and ours by turns. Printed are tokens per second, the share of the GPU time that the folders' kernels take, and how far log
@@ -9,8 +9,12 @@ probabilities and decoded tokens lie from the engine's own. --apart: also a proc
 second process is recorded instead, and the shares of kernels in its decoding graphs stand beside those that the profiler tells of
 a first one, without the shim. Weights are random:
 kernels, shapes and times are the engine's own, the text is not.
+
+--contexts: sequences that end at these lengths, instead of prompts of 32 tokens. They are prefilled once, and vLLM's prefix cache holds them
+for all rounds, so that what is timed is decoding alone.
 """
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -26,7 +30,7 @@ MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_s
          "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 14336, "vocab_size": 32000,
          "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
          "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
-DECODED = 128
+DECODED, DECODED_IN_CONTEXT = 128, 64
 
 # Before vLLM is imported.
 os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_ALLOW_INSECURE_SERIALIZATION="1", HF_HUB_OFFLINE="1")
@@ -57,14 +61,14 @@ def move(where, build):
     return json.loads(done.stdout)["processes"][0]
 
 
-def make_engine(layers, is_eager=False, **more):
+def make_engine(layers, is_eager=False, contexts=(), **more):
     from vllm import LLM
     with tempfile.TemporaryDirectory() as folder:
         config = {**MODEL, "num_hidden_layers": layers}
         pathlib.Path(folder, "config.json").write_text(json.dumps(config))
-        llm = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=2048,
-                  gpu_memory_utilization=0.3, enforce_eager=is_eager, seed=0, enable_prefix_caching=False,
-                  **{"max_num_seqs": 64, **more})
+        llm = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=max([2048, *contexts]),
+                  enforce_eager=is_eager, seed=0, enable_prefix_caching=bool(contexts),
+                  **{"gpu_memory_utilization": 0.3, "max_num_seqs": 64, **more})
     llm.apply_model(fill)
     return llm
 
@@ -87,17 +91,35 @@ def tell(llm, asked, starts):
                         for prompts in starts for answer in llm.generate(prompts, chosen, use_tqdm=False)]}
 
 
+def phase_of(batch, context=None):
+    return f"decode, batch {batch}" + (f", context {context}" if context else "")
+
+
+def decoding_phases(args, llm, prompts):
+    """(name, requests, tokens of each) by batch, and by context where those are given."""
+    if not args.contexts:
+        return [(phase_of(batch), prompts(batch, 32), DECODED) for batch in args.batches]
+    cache = llm.llm_engine.vllm_config.cache_config
+    room = (cache.num_gpu_blocks or 1 << 30) * cache.block_size
+    needed = max(args.batches) * max(args.contexts) + 2 * 8192  # prefill's, too
+    if room < needed:
+        sys.exit(f"the KV cache holds {room:,} tokens of {needed:,}: give a larger --memory")
+    longest = prompts(max(args.batches), max(args.contexts))
+    # One token more than whole pages: all the rest comes from the prefix cache, and the first step decodes, too.
+    length = lambda context: (context - DECODED_IN_CONTEXT - 1) // cache.block_size * cache.block_size + 1
+    return [(phase_of(batch, context), [{"prompt_token_ids": one["prompt_token_ids"][:length(context)]} for one in longest[:batch]],
+             DECODED_IN_CONTEXT) for context in args.contexts for batch in args.batches]
+
+
 def child(args):
     from vllm import SamplingParams
-    llm = make_engine(args.layers, args.eager)
+    llm = make_engine(args.layers, args.eager, args.contexts, gpu_memory_utilization=args.memory)
     draw = random.Random(7)
     prompts = lambda n, length: prompts_of(n, length, draw)
-    phases = [(f"decode, batch {batch}", prompts(batch, 32), batch * DECODED) for batch in args.batches]
-    phases.append(("prefill", prompts(8, 1024), 8 * 1024))
-    many = SamplingParams(temperature=0, max_tokens=DECODED, ignore_eos=True, detokenize=False)
-    one = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False)
+    phases = [*decoding_phases(args, llm, prompts), ("prefill", prompts(8, 1024), 1)]
     is_shimmed = "libfibshim" in os.environ.get("LD_PRELOAD", "") and not args.record
     is_recorded = args.record and "libfibshim" in os.environ.get("LD_PRELOAD", "")  # a profiler would take CUPTI from the recording
+    salts = itertools.count()
     ways = ("--off", "--on") if is_shimmed else ("apart",)
     out = {way: {"moves": []} for way in ways}
 
@@ -105,31 +127,41 @@ def child(args):
         if is_shimmed:
             out[way]["moves"].append(move(way, args.build))
 
+    def work(name, requests, decoded):
+        if name == "prefill":  # never from the prefix cache
+            requests = [{**one, "cache_salt": str(next(salts))} for one in requests]
+        llm.generate(requests, SamplingParams(temperature=0, max_tokens=decoded, ignore_eos=True, detokenize=False), use_tqdm=False)
+
     asked = prompts(8, 300)
     starts = [prompts(batch, 100) for batch in args.batches]
     for way in ways:
         go(way)
+        if args.contexts:
+            llm.reset_prefix_cache()
         out[way].update(tell(llm, asked, starts))
-    for name, requests, tokens in phases:
-        params = one if name == "prefill" else many
-        work = lambda: llm.generate(requests, params, use_tqdm=False)
-        rates = {way: [] for way in ways}
-        for turn in range(args.rounds + 1):
-            for way in ways if turn % 2 else reversed(ways):
-                go(way)
-                begun = time.perf_counter()
-                work()
-                rates[way].append(tokens / (time.perf_counter() - begun))
-        for way in ways:
+    rates = {(way, name): [] for way in ways for name, *_ in phases}
+    for turn in range(args.rounds + 1):
+        for way in ways if turn % 2 else reversed(ways):
             go(way)
-            out[way][name] = {"tokens_per_s": statistics.median(rates[way][1:]), "all": rates[way][1:], "kernels": {} if is_recorded else profile(work)}
+            for name, requests, decoded in phases:
+                begun = time.perf_counter()
+                work(name, requests, decoded)
+                tokens = len(requests) * (1024 if name == "prefill" else decoded)
+                rates[way, name].append(tokens / (time.perf_counter() - begun))
+    for way in ways:
+        go(way)
+        for name, *rest in phases:
+            timed = rates[way, name][1:]
+            out[way][name] = {"tokens_per_s": statistics.median(timed), "all": timed,
+                              "kernels": {} if is_recorded else profile(lambda: work(name, *rest))}
     json.dump(out, open(args.child, "w"))
 
 
 def turn(args, build, environment, prefix):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         words = [*prefix, sys.executable, __file__, str(build), "--child", file.name, "--layers", str(args.layers),
-                 "--rounds", str(args.rounds), "--batches", ",".join(map(str, args.batches))] + (["--eager"] if args.eager else []) + \
+                 "--rounds", str(args.rounds), "--batches", ",".join(map(str, args.batches)),
+                 "--contexts", ",".join(map(str, args.contexts)), "--memory", str(args.memory)] + (["--eager"] if args.eager else []) + \
                 (["--record"] if prefix and args.record else [])
         subprocess.run(words, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
         return json.load(open(file.name))
@@ -149,7 +181,7 @@ def compare_tokens(own, ours):
 
 def compare_recording(args, build, folders):
     """Of default mode: what runs in graphs is decoding, of the first batch size alone."""
-    args.batches = args.batches[:1]
+    args.batches, args.contexts = args.batches[:1], []
     with tempfile.TemporaryDirectory() as work:
         path = pathlib.Path(work, "vllm.jsonl")
         base = turn(args, build, {}, [])["apart"]
@@ -157,7 +189,7 @@ def compare_recording(args, build, folders):
                         [build / "bin/fibshim", "record", "-o", str(path), "--times", "cupti", "-c", ":".join(map(str, folders)), "--"])["apart"]
         print(subprocess.run([build / "bin/fibshim", "record", "--summary", path, "-n", "15"], stdout=subprocess.PIPE, text=True).stdout)
         kernels = [json.loads(line) for line in path.read_text().splitlines()][1:]
-    phase = f"decode, batch {args.batches[0]}"
+    phase = phase_of(args.batches[0])
     for name in (phase, "prefill"):
         print(f"{name}: {base[name]['tokens_per_s']:.0f} tokens/s without, {recorded[name]['tokens_per_s']:.0f} recorded")
     normal = lambda name: re.sub(r"\s+", "", name.replace("(anonymous namespace)", "{anonymous}"))
@@ -188,12 +220,16 @@ def main():
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 32])
+    numbers = lambda text: [int(n) for n in text.split(",") if n]
+    parser.add_argument("--batches", type=numbers, default=[1, 32])
+    parser.add_argument("--contexts", type=numbers, default=[], help="lengths at which sequences end; below 4097, 81 at least")
+    parser.add_argument("--memory", type=float, help="vLLM's share of the GPU's memory; 0.3, with --contexts 0.5")
     parser.add_argument("--kernels", type=int, default=0, metavar="N", help="print the times of the N longest")
     parser.add_argument("--apart", action="store_true")
     parser.add_argument("--record", action="store_true", help="record in default mode, and compare with the profiler")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.memory = args.memory or (0.5 if args.contexts else 0.3)
     if args.child:
         return child(args)
     build = args.build.resolve()
@@ -217,7 +253,7 @@ def main():
     off, on = result["--off"], result["--on"]
     for way, side in (("off", off), ("on", on)):
         last = side["moves"][-1]
-        count = sum(name in ours for name in side[f"decode, batch {args.batches[0]}"]["kernels"])
+        count = sum(name in ours for name in side[phase_of(args.batches[0], *args.contexts[:1])]["kernels"])
         print(f"{'PASS' if (count == 0) == (way == 'off') else 'FAIL'} vllm.{mode}.swap_{way}: {len(side['moves'])} moves, the last of "
               f"{last['graphs_moved']} graphs, {last['graphs_kept']} kept; {count} kernels of the folders then decode")
     for phase in [phase for phase in on if phase.startswith(("decode, ", "prefill"))]:
@@ -229,7 +265,7 @@ def main():
         print(f"{mode}, {phase}: {100 * share(before, known.fullmatch):.1f} % of GPU time known by name, {100 * replaced:.1f} % replaced; "
               f"tokens/s {rate(off)} off, {rate(on)} on, x{on[phase]['tokens_per_s'] / off[phase]['tokens_per_s']:.3f}{apart}; GPU "
               f"{sum(before.values()) / 1e3:.1f} ms off, {sum(after.values()) / 1e3:.1f} on")
-        print(f"{'PASS' if replaced > 0 else 'FAIL'} vllm.{mode}.{phase.replace(', batch ', '')}: kernels of the folder ran")
+        print(f"{'PASS' if replaced > 0 else 'FAIL'} vllm.{mode}.{phase.replace(', batch ', '').replace(', context ', '_')}: kernels of the folder ran")
         if args.kernels:
             for name in sorted({*before, *after}, key=lambda name: -max(before.get(name, 0), after.get(name, 0)))[:args.kernels]:
                 print(f"  {before.get(name, 0) / 1e3:9.3f} ms off {after.get(name, 0) / 1e3:9.3f} on  {name[:110]}")

@@ -42,6 +42,13 @@ TEST(CodeHash, DiffersWithEachByteOfWhatItCovers) {
   EXPECT_GT(covered, 512u);
 }
 
+TEST(CodeHash, OfAFatbinIsThatOfTheOnlyCubinInIt) {
+  const auto code = hash_code(read_image("sm_90.cubin"));
+  ASSERT_TRUE(code);
+  EXPECT_EQ(hash_code(read_image("only_sm_90.fatbin")), code);
+  EXPECT_FALSE(hash_code(read_image("compressed.fatbin")));  // with PTX beside it
+}
+
 TEST(CodeHash, IsOnlyThatOfAWholeCubin) {
   EXPECT_FALSE(hash_code(""));
   EXPECT_FALSE(hash_code(read_image("ptx")));

@@ -10,7 +10,7 @@ $(CODE_IMAGES): tests/loader/data/named.cu | $(SETUP)
 	$(Q)mkdir -p $(@D)/$(@F).d && cp $< $(@D)/$(@F).d/
 	$(Q)$(NVCC) -cubin -arch=sm_90 $(CODE_FLAGS) -o $@ $(@D)/$(@F).d/$(<F)
 
-LOADER_TEST_DATA := $(CODE_IMAGES) $(addprefix $(BUILD)/tests/data/loader/,sm_75.cubin sm_80.cubin sm_90.cubin \
+LOADER_TEST_DATA := $(CODE_IMAGES) $(addprefix $(BUILD)/tests/data/loader/,only_sm_90.fatbin sm_75.cubin sm_80.cubin sm_90.cubin \
   sm_90a.cubin sm_100.cubin ptx plain.fatbin compressed.fatbin $(foreach sm,75 80 90 100 121,tables.sm_$(sm).cubin \
   relocatable.sm_$(sm).cubin))
 
@@ -27,6 +27,7 @@ $(foreach sm,75 80 90 100 121,$(eval $(call loader_test_image,tables.sm_$(sm).cu
 $(foreach sm,75 80 90 100 121,$(eval $(call loader_test_image,relocatable.sm_$(sm).cubin,-dc -cubin -arch=sm_$(sm),tables)))
 $(eval $(call loader_test_image,ptx,-ptx -arch=compute_90))
 $(eval $(call loader_test_image,plain.fatbin,-fatbin -no-compress $(SM90_AND_PTX)))
+$(eval $(call loader_test_image,only_sm_90.fatbin,-fatbin -compress-mode=size -Xfatbin=-compress-all -gencode arch=compute_90$(comma)code=sm_90))
 $(eval $(call loader_test_image,compressed.fatbin,-fatbin -compress-mode=size $(SM90_AND_PTX)))
 
 $(BUILD)/obj/tests/loader/%.o: ROOM_FLAGS = -O0 -g1 -DLOADER_TEST_DATA='"$(abspath $(BUILD)/tests/data/loader)"'

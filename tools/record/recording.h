@@ -48,7 +48,7 @@ using RunKey = std::pair<Geometry, bool>;
 struct KernelRecord {
   std::string symbol;
   std::string image;  // "xxh128:" and 32 digits; empty: not known
-  std::string code;   // "code:" and 32 digits; empty: the image is no cubin
+  std::string code;   // "code:" and 32 digits; empty: the image is no single cubin
   RecordedImage image_kind = RecordedImage::unknown;
   uint32_t sm = 0;
   bool has_params = false;

@@ -1,5 +1,5 @@
-// The folder for FlashAttention 3 (config/flash_attention): its one parameter, a struct that no compiler checks, as vLLM
-// 0.25 filled it on an H200, and what of it makes the original run.
+// The folder for attention (config/flash_attention): the one parameter of FlashAttention 3's kernel, a struct that no compiler
+// checks, as vLLM 0.25 filled it on an H200, that of FlashInfer's, and what of them makes the original run.
 #include <string.h>
 
 #include <array>
@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include "shim/plan/fit.h"
 #include "shim/plan/plan.h"
 
 namespace fibshim {
@@ -19,8 +20,8 @@ namespace {
 
 using Struct = std::array<char, 2688>;
 
-template <class T>
-void put(Struct* to, int offset, T value) {
+template <class T, class Any>
+void put(Any* to, int offset, T value) {
   memcpy(to->data() + offset, &value, sizeof value);
 }
 
@@ -120,10 +121,15 @@ class FlashAttentionFolder : public testing::Test {
     return loader_.match(snapshot_, symbol.c_str(), &match, 1) != 0;
   }
 
-  Planned planned(Struct of_engine, std::string name = symbol(true, true)) const {
+  Planned planned(Struct of_engine, const std::string& name = symbol(true, true)) const {
+    return planned(of_engine.data(), sizeof of_engine, name, 1, 1);
+  }
+
+  Planned planned(char* of_engine, uint32_t bytes, std::string name, uint32_t grid_x,
+                  uint32_t grid_y) const {
     SymbolMatch match;
     if (loader_.match(snapshot_, name.c_str(), &match, 1) != 1) return {};
-    Param param = {0, sizeof of_engine};
+    Param param = {0, bytes};
     Record record = {};
     Candidate candidate = {};
     fill_candidate(*snapshot_, match, &candidate);
@@ -133,13 +139,15 @@ class FlashAttentionFolder : public testing::Test {
     record.candidates = &candidate;
     record.param_count = 1;
     record.params = &param;
-    record.params_bytes = sizeof of_engine;
+    record.params_bytes = bytes;
     record.has_params = true;
     record.symbol = name.data();
     LaunchRequest request;
     memset(static_cast<void*>(&request), 0, sizeof request);
     std::fill_n(request.view.geometry, uint32_t{kSharedMem}, 1);
-    void* params[] = {of_engine.data()};
+    request.view.geometry[kGridX] = grid_x;
+    request.view.geometry[kGridY] = grid_y;
+    void* params[] = {of_engine};
     request.view.params = params;
     LaunchPlan plan;
     Resolution resolution;
@@ -352,6 +360,140 @@ TEST_F(FlashAttentionFolder, KnowsTheNamesOfDecodeOnly) {
       is_known(symbol(true, true, kTile, "ELb0ELb0ELb1ELb1ELb1ELb0ELb1ELb1ELb1")));  // appends
   EXPECT_FALSE(
       is_known(symbol(true, true, kTile, "ELb0ELb0ELb1ELb1ELb0ELb0ELb1ELb1ELb0")));  // heads apart
+}
+
+// FlashInfer's: 5 sequences of 32 heads on 8, pages of 16, in 7 parts; addresses are made up.
+struct FlashInferFolder : FlashAttentionFolder {
+  using Struct = std::array<char, 240>;
+
+  static Struct filled() {
+    Struct made = {};
+    const std::pair<int, int32_t> words[] = {
+        {8, 16},     {20, 4},    {24, 16},    {28, 8},     {32, 128},  {36, 5},
+        {40, 16384}, {44, 1024}, {48, 128},   {52, 16384}, {56, 1024}, {60, 128},
+        {168, 7},    {172, 32},  {176, 4096}, {180, 128},  {184, -1},  {232, 1}};
+    for (const auto& [offset, word] : words) put(&made, offset, word);
+    for (const int offset : {0, 64, 72, 80, 88, 96, 112, 120, 192, 200, 208, 216, 224}) {
+      put(&made, offset, address(offset));
+    }
+    put(&made, 144, 0.0883883);
+    return made;
+  }
+  static int64_t address(int offset) { return 0x7000'0000'0000 + offset * int64_t{1 << 20}; }
+
+  static std::string name_of(const char* tile = "ELj1ELj8ELj16ELj4ELj2E",
+                             const char* variant = "ILb0ELb0ELb0ELb0E", int positions = 0) {
+    return "_ZN10flashinfer33BatchDecodeWithPagedKVCacheKernelILNS_15PosEncodingModeE" +
+           std::to_string(positions) + "ELj2" + tile + "NS_16DefaultAttention" + variant +
+           "EE6ParamsEEvT7_";
+  }
+
+  Planned plan(Struct of_engine, const std::string& name = name_of(), uint32_t kv_heads = 8) const {
+    return planned(of_engine.data(), sizeof of_engine, name, 7, kv_heads);
+  }
+};
+
+TEST_F(FlashInferFolder, PassesOnThePlan) {
+  const Planned made = plan(filled());
+  EXPECT_EQ(made.outcome, Outcome::hit);
+  EXPECT_EQ(made.solution, "fibshim_gqa_paged_decode_planned_h32_kv8_d128");
+  EXPECT_EQ(made.grid, (std::array<uint32_t, 3>{8, 7, 1}));
+  EXPECT_EQ(made.block, (std::array<uint32_t, 3>{128, 1, 1}));
+  std::vector<uint64_t> expected;
+  for (const int offset : {0, 64, 72, 80, 88, 96, 192, 200, 216, 224, 112, 120}) {
+    expected.push_back(static_cast<uint64_t>(address(offset)));
+  }
+  const double scale = 0.0883883;
+  uint64_t bits;
+  memcpy(&bits, &scale, sizeof bits);
+  for (const uint64_t value : {bits, uint64_t{4096}, uint64_t{16384}, uint64_t{1024}, uint64_t{128},
+                               uint64_t{8}, uint64_t{4}, uint64_t{16}, uint64_t{1}}) {
+    expected.push_back(value);
+  }
+  EXPECT_EQ(made.arguments, expected);
+}
+
+TEST_F(FlashInferFolder, TakesWholeSequencesWithoutLse) {
+  Struct whole = filled();
+  put<char>(&whole, 232, 0);
+  for (const int offset : {120, 208, 224}) put<int64_t>(&whole, offset, 0);
+  const Planned made = plan(whole);
+  EXPECT_EQ(made.outcome, Outcome::hit);
+  EXPECT_EQ(made.arguments.back(), 0U);
+}
+
+TEST_F(FlashInferFolder, LeavesWhatItIsNotForToTheOriginal) {
+  struct Wrong {
+    const char* what;
+    int offset;
+    int64_t value;
+    int size = 4;
+  };
+  const Wrong wrongs[] = {{"another head size", 32, 64},
+                          {"heads that do not fit the group", 172, 16},
+                          {"other parts than the grid", 168, 8},
+                          {"another page size", 8, 32},
+                          {"heads of Q apart", 180, 256},
+                          {"other pages of V", 52, 32768},
+                          {"other tokens of V", 56, 2048},
+                          {"other heads of V", 60, 256},
+                          {"rotary positions", 104, 1 << 20, 8},
+                          {"slopes", 128, 1 << 20, 8},
+                          {"softcap", 136, 0x403e000000000000, 8},
+                          {"a window", 184, 100},
+                          {"no scale", 144, 0, 8},
+                          {"a flag that is none", 232, 2, 1},
+                          {"no pages", 80, 0, 8},
+                          {"no first pages", 88, 0, 8},
+                          {"no lengths", 96, 0, 8},
+                          {"no sequences", 192, 0, 8},
+                          {"no chunks", 200, 0, 8},
+                          {"no chunk size", 216, 0, 8},
+                          {"Q not aligned", 0, 0x7000'0000'0008, 8},
+                          {"K not aligned", 64, 0x7000'0000'0008, 8},
+                          {"V not aligned", 72, 0x7000'0000'0008, 8},
+                          {"the output not aligned", 112, 0x7000'0000'0004, 8},
+                          {"rows of Q not aligned", 176, 4100}};
+  for (const Wrong& wrong : wrongs) {
+    Struct made = filled();
+    memcpy(made.data() + wrong.offset, &wrong.value, static_cast<size_t>(wrong.size));
+    EXPECT_EQ(plan(made).outcome, Outcome::fallback_where) << wrong.what;
+  }
+  for (const auto& [mine, of_v, what] :
+       {std::tuple(40, 52, "pages"), std::tuple(44, 56, "tokens"), std::tuple(48, 60, "heads")}) {
+    Struct made = filled();
+    for (const int offset : {mine, of_v}) put<int32_t>(&made, offset, 1028);
+    EXPECT_EQ(plan(made).outcome, Outcome::fallback_where) << what << " not aligned";
+  }
+  Struct no_page_size = filled();
+  for (const int offset : {8, 24}) put<int32_t>(&no_page_size, offset, 0);
+  EXPECT_EQ(plan(no_page_size).outcome, Outcome::fallback_where);
+  EXPECT_EQ(plan(filled(), name_of(), 4).outcome, Outcome::fallback_where);  // heads of the grid
+}
+
+TEST_F(FlashInferFolder, KnowsOnlyPlainKernelsForHopperAndTheirCode) {
+  EXPECT_TRUE(is_known(name_of("ELj4ELj8ELj16ELj1ELj8E")));
+  EXPECT_TRUE(is_known(name_of("ELj1ELj8ELj8ELj4ELj4E")));     // heads of 64
+  EXPECT_FALSE(is_known(name_of("ELj1ELj8ELj32ELj4ELj1E")));   // of 256
+  EXPECT_FALSE(is_known(name_of("ELj1ELj8ELj16ELj16ELj1E")));  // groups of 16
+  EXPECT_FALSE(is_known(name_of("ELj1ELj16ELj8ELj4ELj4E")));   // fp8
+  for (const char* variant : {"ILb1ELb0ELb0ELb0E", "ILb0ELb1ELb0ELb0E", "ILb0ELb0ELb1ELb0E",
+                              "ILb0ELb0ELb0ELb1E"}) {  // mask, window, softcap, slopes
+    EXPECT_FALSE(is_known(name_of("ELj1ELj8ELj16ELj4ELj2E", variant))) << variant;
+  }
+  EXPECT_FALSE(is_known(name_of("ELj1ELj8ELj16ELj4ELj2E", "ILb0ELb0ELb0ELb0E", 1)));  // RoPE
+
+  SymbolMatch match;
+  ASSERT_EQ(loader_.match(snapshot_, name_of().c_str(), &match, 1), 1U);
+  Candidate candidate = {};
+  fill_candidate(*snapshot_, match, &candidate);
+  const Param param = {0, 240};
+  const ImageHash* const codes = snapshot_->begin(candidate.pattern->images);
+  ImageHashes image = {{1, 2}, codes[0]};
+  EXPECT_EQ(fit_pattern(*snapshot_, *candidate.pattern, &param, 1, &image), Fit::fits);
+  image.code.low ^= 1;  // of half, for one
+  EXPECT_EQ(fit_pattern(*snapshot_, *candidate.pattern, &param, 1, &image), Fit::other_image);
+  EXPECT_EQ(fit_pattern(*snapshot_, *candidate.pattern, &param, 1, nullptr), Fit::other_image);
 }
 
 }  // namespace
