@@ -132,12 +132,14 @@ for engine in flashinfer sglang vllm; do
     FIBSHIM_CONFIG="$build/config/$engine" "$python" "$here/engine_patterns.py" "$engine"
 done
 
+run "the memory behind a pointer" "$python" "$here/memory_range.py"
+
 # ---- a real engine, from its wheel
 
 if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("vllm") is None)'; then
   run "vLLM, default mode" "$python" "$here/engine_vllm.py" "$build"
   run "vLLM, eager" "$python" "$here/engine_vllm.py" "$build" --eager
-  run "vLLM's fp8 quantisation, two kernels as one" "$python" "$here/vllm_rewrites.py" "$build" \
+  run "vLLM's kernels, two or four as one" "$python" "$here/vllm_rewrites.py" "$build" \
     "$("$python" -c 'import importlib.util; print(importlib.util.find_spec("vllm").submodule_search_locations[0])')/_C_stable_libtorch.abi3.so"
 else
   echo "SKIP vLLM: it is not installed (pip install vllm)"
