@@ -304,11 +304,11 @@ GPU_CASE(rewrite_of_vllm_qk_norm_needs_room) {
   EXPECT_EQUAL(1, ran("qk_rope_append_d128_bf16"));
   shared.cache = layer.key - (1 << 20);  // may reach the keys
   run(gpu, [&] { shared.all(); });
-  shared = layer;
-  shared.angles = layer.query - (1 << 20);  // may reach the normed query
-  run(gpu, [&] { shared.all(); });
-  shared.angles = CUdeviceptr{33} << 32 | 4096;  // nobody knows anything of it
-  run(gpu, [&] { shared.all(); });
+  Attention cached = layer;
+  cached.angles = layer.query - (1 << 20);  // may reach the normed query
+  run(gpu, [&] { cached.all(); });
+  cached.angles = CUdeviceptr{33} << 32 | 4096;  // nobody knows anything of it
+  run(gpu, [&] { cached.all(); });
   EXPECT_EQUAL(1, ran("qk_rope_append_d128_bf16"));
   EXPECT_EQUAL(3, ran("append_paged_kv_cache_slots_16bit"));
   state({}, {.hit = 13, .absorbed = 3});
