@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_append_d
     const __nv_bfloat16* query_weight, const __nv_bfloat16* key_weight,
     const __nv_bfloat16* cos_sin_cache, const int64_t* positions, const int64_t* slot_mapping,
     __nv_bfloat16* query_out, __nv_bfloat16* key_out, __nv_bfloat16* key_cache,
-    __nv_bfloat16* value_cache, int64_t token_stride, int64_t page_stride, int64_t slot_stride,
+    __nv_bfloat16* value_cache, int64_t row_stride, int64_t page_stride, int64_t slot_stride,
     float eps, int page_size, uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
   using namespace fibshim;
   let_next_begin(next_may_begin);
@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_append_d
 
   const __nv_bfloat16* const rows = is_query ? query : is_value ? value : key;
   Vector x = {};
-  if (is_head) x = load_once(rows + token * token_stride + head * kHeadSize + element);
+  if (is_head) x = load_once(rows + token * row_stride + head * kHeadSize + element);
   const Vector rotated = rotate(normalize(x, weight, eps), cosines, sines, lane < kLanes / 2);
   if (!is_head) return;
   if (!is_value) {
