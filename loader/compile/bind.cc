@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "loader/compile/read_rewrite.h"
 #include "loader/compile/tensors.h"
 #include "shim/abi/folder_list.h"
 
@@ -130,9 +131,16 @@ class Binder {
                        [&](const MarkedName& argument) { return argument.name == name; });
   }
 
+  // A buffer that several kernels of a rewrite write has several names.
+  bool takes_buffer(const std::string& name) const {
+    return takes(name) || std::ranges::any_of(pattern_.writes, [&](const MarkedName& written) {
+             return takes(written.name) && is_one_buffer(pattern_, written.name, name);
+           });
+  }
+
   void check_writes() {
     for (const MarkedName& written : pattern_.writes) {
-      if (takes(written.name) || pattern_.is_dead(written.name)) continue;
+      if (takes_buffer(written.name) || pattern_.is_dead(written.name)) continue;
       refuse(Rule::refused_writes, written.mark,
              "the original writes " + quoted(written.name) + ", which the solution does not take");
     }

@@ -27,6 +27,7 @@ struct PatternValue {
   Mark dtype_mark;
   uint8_t kernel = 0;                     // of a rewrite: which of its kernels has it
   std::optional<MarkedExpression> bytes;  // of a rewrite's pointer: how much it leads to
+  bool reaches_end = false;               // the same: all that lies behind it in its allocation
   // "layout" of a pointer: of each axis how long it is, and elements from one to the next.
   std::optional<std::vector<std::pair<MarkedExpression, MarkedExpression>>> layout;
 

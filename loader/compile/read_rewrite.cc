@@ -5,6 +5,8 @@
 namespace fibshim {
 namespace {
 
+constexpr std::string_view kToTheEnd = "*";  // no expression
+
 // The first of all names that `where` says have the value of this one.
 std::string same_value(const PatternSpec& pattern, const std::string& name) {
   std::vector<std::string> same = {name};
@@ -34,7 +36,35 @@ bool check_keys(JsonValue object, std::initializer_list<std::string_view> keys,
   return true;
 }
 
+// False, and reported: there is no such value.
+bool compile_bytes(const PatternValue& value, const PatternSpec& pattern, BufferSpec* buffer,
+                   Diagnostics* diagnostics) {
+  if (!value.bytes) {
+    diagnostics->add(Rule::bad_rewrite, value.mark,
+                     "argument " + quoted(value.name) + " has no \"bytes\"",
+                     "say how much the kernel reads or writes there, such as \"2 * M * K\"; \"*\": "
+                     "up to the end of its allocation");
+    return false;
+  }
+  auto compiled = compile_value(value.bytes->expression, pattern);
+  if (!compiled) {
+    report(compiled.error(), *value.bytes, diagnostics);
+    return false;
+  }
+  if (compiled->is_floating) {
+    diagnostics->add(Rule::expression_type, value.bytes->text.mark,
+                     "\"bytes\" of " + quoted(value.name) + " is a floating-point value");
+    return false;
+  }
+  buffer->steps = std::move(compiled->steps);
+  return true;
+}
+
 }  // namespace
+
+bool is_one_buffer(const PatternSpec& pattern, const std::string& one, const std::string& other) {
+  return same_value(pattern, one) == same_value(pattern, other);
+}
 
 void read_members(JsonValue match, PatternSpec* pattern, Diagnostics* diagnostics) {
   const std::vector<JsonValue> kernels = match.elements();
@@ -83,7 +113,8 @@ bool read_value_of_rewrite(JsonValue object, const std::string& what, bool is_re
                        what + ": \"kernel\" goes with what is read of a launch only");
     }
   }
-  if (bytes) {
+  value->reaches_end = bytes && bytes.kind() == JsonKind::string && bytes.string() == kToTheEnd;
+  if (bytes && !value->reaches_end) {
     value->bytes = read_expression(bytes, true, "\"bytes\" of " + what, diagnostics);
   }
   if (is_rewrite && capture) {
@@ -126,29 +157,15 @@ void compile_buffers(PatternSpec* pattern, Diagnostics* diagnostics) {
   std::map<std::string, uint8_t> groups;
   for (const PatternValue& value : pattern->values) {
     if (!value.is_pointer) {
-      if (value.bytes) {
+      if (value.bytes || value.reaches_end) {
         diagnostics->add(Rule::bad_rewrite, value.mark,
                          quoted(value.name) + " has \"bytes\", and is no pointer");
       }
       continue;
     }
-    if (!value.bytes) {
-      diagnostics->add(Rule::bad_rewrite, value.mark,
-                       "argument " + quoted(value.name) + " has no \"bytes\"",
-                       "say how much the kernel reads or writes there, such as \"2 * M * K\"");
-      continue;
-    }
-    auto compiled = compile_value(value.bytes->expression, *pattern);
-    if (!compiled) {
-      report(compiled.error(), *value.bytes, diagnostics);
-      continue;
-    }
-    if (compiled->is_floating) {
-      diagnostics->add(Rule::expression_type, value.bytes->text.mark,
-                       "\"bytes\" of " + quoted(value.name) + " is a floating-point value");
-      continue;
-    }
     BufferSpec buffer{};
+    buffer.reaches_end = value.reaches_end;
+    if (!value.reaches_end && !compile_bytes(value, *pattern, &buffer, diagnostics)) continue;
     buffer.param = value.source.index;
     buffer.offset = value.source.offset;
     buffer.member = value.kernel;
@@ -159,7 +176,6 @@ void compile_buffers(PatternSpec* pattern, Diagnostics* diagnostics) {
     buffer.group =
         groups.emplace(same_value(*pattern, value.name), static_cast<uint8_t>(groups.size()))
             .first->second;
-    buffer.steps = std::move(compiled->steps);
     pattern->buffers.push_back(std::move(buffer));
   }
 }

@@ -4,6 +4,7 @@
 
 #include "shim/abi/program.h"
 #include "shim/driver/context_scope.h"
+#include "shim/driver/memory_range.h"
 #include "shim/launch/decide.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/learn.h"
@@ -29,6 +30,22 @@ bool add_arguments(const MemberLaunch& member, uint32_t* used, RewriteCall* out)
     out->params[*used] = request.view.params[i];
     out->layout[(*used)++] = record.params[i];
   }
+  return true;
+}
+
+// False: nobody can tell.
+bool find_end(const RewriteCall& call, const RewriteBuffer& buffer, uint64_t begin, uint64_t* end) {
+  if (buffer.reaches_end != 0) {
+    *end = find_end_of_memory(begin);
+    return *end != 0;
+  }
+  const Snapshot& snapshot = *call.candidate.snapshot;
+  int64_t bytes = 0;
+  if (!run_program(snapshot.begin(buffer.bytes), buffer.bytes.count, call.request.view, &bytes) ||
+      bytes < 0 || begin > UINT64_MAX - static_cast<uint64_t>(bytes)) {
+    return false;
+  }
+  *end = begin + static_cast<uint64_t>(bytes);
   return true;
 }
 
@@ -111,19 +128,13 @@ bool read_buffers(const RewriteCall& call, BufferRange* out, uint32_t* count) {
   for (uint32_t i = 0; i < call.rewrite->buffers.count; ++i) {
     const RewriteBuffer& buffer = buffers[i];
     uint64_t begin = 0;
-    int64_t bytes = 0;
+    uint64_t end = 0;
     memcpy(&begin, static_cast<const char*>(call.params[buffer.param]) + buffer.offset,
            sizeof begin);
-    if (!run_program(snapshot.begin(buffer.bytes), buffer.bytes.count, call.request.view, &bytes) ||
-        bytes < 0 || begin > UINT64_MAX - static_cast<uint64_t>(bytes)) {
-      return false;
-    }
-    if (begin == 0 || bytes == 0) continue;
-    out[(*count)++] = {begin,
-                       begin + static_cast<uint64_t>(bytes),
-                       buffer.member,
-                       buffer.is_written != 0,
-                       buffer.is_dead != 0,
+    if (begin == 0) continue;
+    if (!find_end(call, buffer, begin, &end)) return false;
+    if (end == begin) continue;
+    out[(*count)++] = {begin,       end, buffer.member, buffer.is_written != 0, buffer.is_dead != 0,
                        buffer.group};
   }
   return true;

@@ -262,7 +262,9 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attribu
     if (cuPointerGetAttribute(data[i], attributes[i], pointer) == CUDA_SUCCESS) continue;
     const bool is_wide = attributes[i] == CU_POINTER_ATTRIBUTE_CONTEXT ||
                          attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ||
-                         attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER;
+                         attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER ||
+                         attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+                         attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE;
     memset(data[i], 0, is_wide ? 8 : 4);
   }
   return CUDA_SUCCESS;
@@ -271,8 +273,10 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   SIM_ENTER_CONTEXT(cuPointerGetAttribute);
   const Lock guard(driver().lock);
   if (data == nullptr || !is_allocated(pointer, 1)) return CUDA_ERROR_INVALID_VALUE;
-  const Driver::Allocation& allocation = (--driver().allocations.upper_bound(pointer))->second;
+  const auto& [begin, allocation] = *--driver().allocations.upper_bound(pointer);
   switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *static_cast<CUdeviceptr*>(data) = begin; break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *static_cast<size_t*>(data) = allocation.bytes; break;
     case CU_POINTER_ATTRIBUTE_CONTEXT: *static_cast<void**>(data) = allocation.context; break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       *static_cast<unsigned*>(data) =

@@ -362,6 +362,38 @@ def append_paged_kv_cache_slots(solution, dtype, size, rows):
     return [] if torch.equal(both, expected) else ["the cache is not what it should be"]
 
 
+def qk_rmsnorm_rope_append(solution, dtype, size, rows):
+    numbers = numbers_of(solution.definition)
+    q_heads, kv_heads, pages, page_size = numbers["q"], numbers["kv"], 19, 16
+    draw = Draw(rows * 43 + q_heads, dtype)
+    qkv = draw.rows(rows * (q_heads + 2 * kv_heads), size).view(rows, -1)
+    q, k, v = (part.unflatten(-1, (-1, size)) for part in qkv.split([q_heads * size, kv_heads * size, kv_heads * size], -1))
+    weights = [draw.normal(size, scale=0.5, offset=1.0) for _ in range(2)]
+    angles, positions = draw.normal(4096, size), torch.randint(4096, (rows,), generator=draw.generator, device="cuda")
+    slots = torch.randperm(pages * page_size, generator=draw.generator, device="cuda")[:rows]
+    slots[3::7] = -1
+    both = draw.normal(pages, 2, page_size, kv_heads * size)
+    expected = both.clone()
+    q_out, k_out = poisoned(rows, q_heads * size, dtype), poisoned(rows, kv_heads * size, dtype)
+    solution.launch({"query": q, "key": k, "value": v, "query_weight": weights[0], "key_weight": weights[1],
+                     "cos_sin_cache": angles, "positions": positions, "slot_mapping": slots, "query_out": q_out,
+                     "key_out": k_out, "key_cache_out": both[:, 0], "value_cache_out": both[:, 1], "row_stride": qkv.stride(0),
+                     "page_stride": both.stride(0), "slot_stride": both.stride(2), "eps": EPS, "page_size": page_size,
+                     "num_q_heads": q_heads, "num_kv_heads": kv_heads, "num_tokens": rows})
+    cos, sin = angles.double()[positions].unsqueeze(1).chunk(2, -1)
+    problems = []
+    for name, out, heads, weight in (("query_out", q_out, q, weights[0]), ("key_out", k_out, k, weights[1])):
+        x = heads.double()
+        a, b = (x * reciprocal_root(x.pow(2), EPS) * weight.double()).to(dtype).double().chunk(2, -1)
+        rotated = torch.cat([a * cos - b * sin, b * cos + a * sin], -1).flatten(1).to(dtype)
+        tipped = torch.cat([a.abs() + b.abs()] * 2, -1).flatten(1) * 2.0**-7  # by a rounding of the norm
+        problems += wrong_rounded_twice(name, out, rotated, tipped)
+    kept = slots >= 0
+    for new, cache in ((k_out, expected[:, 0]), (v.flatten(1), expected[:, 1])):
+        cache[slots[kept] // page_size, slots[kept] % page_size] = new[kept]
+    return problems + ([] if torch.equal(both, expected) else ["the cache is not what it should be"])
+
+
 FAMILIES = {
     "rmsnorm": rmsnorm, "gemma_rmsnorm": gemma_rmsnorm, "fused_add_rmsnorm": fused_add_rmsnorm,
     "gemma_fused_add_rmsnorm": gemma_fused_add_rmsnorm, "rmsnorm_quant": rmsnorm_quant,
@@ -369,7 +401,7 @@ FAMILIES = {
     "gelu_and_mul": gated_activation, "gelu_tanh_and_mul": gated_activation, "softmax": softmax,
     "rope_cos_sin_cache": rope_cos_sin_cache, "rope_slice": rope_slice, "add_rmsnorm": sum_rmsnorm,
     "add2_rmsnorm": sum_rmsnorm, "add2_rmsnorm_sum": sum_rmsnorm, "silu_and_mul_once": gated_activation,
-    "append_paged_kv_cache_slots": append_paged_kv_cache_slots,
+    "append_paged_kv_cache_slots": append_paged_kv_cache_slots, "qk_rmsnorm_rope_append": qk_rmsnorm_rope_append,
 }
 
 

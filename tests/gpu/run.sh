@@ -132,6 +132,8 @@ for engine in flashinfer sglang vllm; do
     FIBSHIM_CONFIG="$build/config/$engine" "$python" "$here/engine_patterns.py" "$engine"
 done
 
+run "the memory behind a pointer" "$python" "$here/memory_range.py"
+
 # ---- a real engine, from its wheel
 
 if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("vllm") is None)'; then
@@ -140,7 +142,7 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
   run "shadow checks under vLLM, default mode" "$python" "$here/vllm_shadow.py" "$build"
   run "shadow checks under vLLM, eager" "$python" "$here/vllm_shadow.py" "$build" --eager
   run "vLLM's tensors as workloads" "$python" "$here/vllm_workloads.py" "$build"
-  run "vLLM's fp8 quantisation, two kernels as one" "$python" "$here/vllm_rewrites.py" "$build" \
+  run "vLLM's kernels, two or four as one" "$python" "$here/vllm_rewrites.py" "$build" \
     "$("$python" -c 'import importlib.util; print(importlib.util.find_spec("vllm").submodule_search_locations[0])')/_C_stable_libtorch.abi3.so"
 else
   echo "SKIP vLLM: it is not installed (pip install vllm)"

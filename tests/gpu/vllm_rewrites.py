@@ -3,9 +3,10 @@
 
   tests/gpu/vllm_rewrites.py BUILD KERNELS [--out FILE] [WHAT...]
 
-KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. Each side is a process of its own and makes the same inputs. Compared
-are all bytes that the kernels write, and how far they are from what float64 says; timed are replayed graphs. A rewrite must be
-made wherever it can be, must not be further from float64 than vLLM, and must be faster than both other sides.
+KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk; all, if left
+out. Each side is a process of its own and makes the same inputs. Compared are all bytes that the kernels write, and how far they
+are from what float64 says; timed are replayed graphs. A rewrite must be made wherever it can be, must not be further from float64
+than vLLM, and must be faster than both other sides; of qk every byte must be vLLM's.
 """
 import argparse
 import json
@@ -18,12 +19,17 @@ import tempfile
 
 from counters import read_counts
 
-ROWS = (1, 8, 32, 128, 1024, 8192)
 EPS = 1e-5
 FP8_MAX = 448.0
 
 
-class Norm:
+class Fp8:
+    """Two kernels: something, and its fp8."""
+    rows = (1, 8, 32, 128, 1024, 8192)
+    most_that_differ = 1e-3  # of the bytes of an output
+
+
+class Norm(Fp8):
     """Residual addition, norm, fp8."""
     sizes = (1024, 2048, 4096, 5120, 7168, 8192, 16384)
 
@@ -57,7 +63,7 @@ class Norm:
         return 9 * self.x.numel()
 
 
-class Silu:
+class Silu(Fp8):
     """silu_and_mul, fp8."""
     sizes = (3072, 6144, 12288, 16384, 24576, 28672, 37888, 51200, 57344)
 
@@ -89,6 +95,69 @@ class Silu:
         return 7 * self.y.numel()
 
 
+class Heads:
+    """Norms of the heads of query and key, their rotation, and the keys and values into a paged cache: four kernels."""
+    sizes = ((16, 8), (32, 4), (32, 8), (40, 8), (64, 4), (64, 8))
+    rows = (1, 8, 32, 256, 512)
+    most_that_differ = 0
+    HEAD, PAGE, PAGES, POSITIONS = 128, 16, 512, 40960
+    memory = {}  # the caches, each an allocation of its own, as an engine's are
+
+    def __init__(self, size, rows, dtype, _):
+        import torch
+        self.q_heads, self.kv_heads = size
+        generator = torch.Generator(device="cuda").manual_seed(self.q_heads + self.kv_heads + rows)
+        normal = lambda *shape: torch.randn(*shape, generator=generator, device="cuda")
+        if not self.memory:
+            torch.cuda.empty_cache()
+            for heads in {heads for _, heads in self.sizes}:
+                self.memory[heads] = torch.zeros(self.PAGES, 2, self.PAGE, heads, self.HEAD, dtype=dtype, device="cuda")
+            angle = torch.outer(torch.arange(self.POSITIONS).float(), 1e6 ** -(torch.arange(64) / 64))
+            self.memory["angles"] = torch.cat([angle.cos(), angle.sin()], -1).to(dtype).cuda()
+        self.angles, self.cache = self.memory["angles"], self.memory[self.kv_heads]
+        self.reset()
+        self.qkv = normal(rows, (self.q_heads + 2 * self.kv_heads) * self.HEAD).to(dtype)
+        self.weights = [(1 + 0.2 * normal(self.HEAD)).to(dtype) for _ in range(2)]
+        choose = lambda most: torch.randperm(most, generator=generator, device="cuda")[:rows]
+        self.positions, self.slots = choose(self.POSITIONS), choose(self.PAGES * self.PAGE)
+        self.slots[rows // 2 + 1:rows // 2 + 2] = -1  # a token without one
+        self.scale = torch.ones((), device="cuda")
+
+    def reset(self):
+        self.cache.zero_()
+
+    def heads(self):
+        q, kv = self.q_heads * self.HEAD, self.kv_heads * self.HEAD
+        return [part.view(len(self.qkv), -1, self.HEAD) for part in self.qkv.split([q, kv, kv], -1)]
+
+    def run(self):
+        import torch
+        q, k, v = self.heads()
+        self.q, self.k = (torch.empty(x.shape, dtype=x.dtype, device="cuda") for x in (q, k))
+        torch.ops._C.rms_norm(self.q, q, self.weights[0], EPS)
+        torch.ops._C.rms_norm(self.k, k, self.weights[1], EPS)
+        torch.ops._C.rotary_embedding(self.positions, self.q.flatten(1), self.k.flatten(1), self.HEAD, self.angles, True)
+        torch.ops._C_cache_ops.reshape_and_cache_flash(self.k, v, *self.cache.unbind(1), self.slots, "auto", self.scale,
+                                                       self.scale)
+
+    def outputs(self):
+        keys_and_values = self.cache.transpose(1, 2).flatten(0, 1)
+        written = keys_and_values[self.slots[self.slots >= 0]]
+        elsewhere = self.cache.count_nonzero() - written.count_nonzero()
+        return {"output": self.q, "key": self.k, "written": written, "elsewhere": elsewhere[None]}
+
+    def exact(self):
+        import torch
+        x = self.heads()[0].double()
+        normal = (x * (x.pow(2).mean(-1, keepdim=True) + EPS).rsqrt() * self.weights[0].double()).to(self.q.dtype).double()
+        cos, sin = self.angles[self.positions].double().unsqueeze(1).chunk(2, -1)
+        a, b = normal.chunk(2, -1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+    def moved_bytes(self):
+        return 4 * self.qkv.numel()
+
+
 def quantized(rows, width, per_token):
     import torch
     scale = torch.zeros(rows, 1, device="cuda") if per_token else torch.full((1,), 0.013, device="cuda")
@@ -103,13 +172,16 @@ def quantize(q, x, scale, per_token):
         torch.ops._C.static_scaled_fp8_quant(q, x, scale, None)
 
 
-WHAT = {"norm": (Norm, False), "norm-per-token": (Norm, True), "silu": (Silu, False), "silu-per-token": (Silu, True)}
+WHAT = {"norm": (Norm, False), "norm-per-token": (Norm, True), "silu": (Silu, False), "silu-per-token": (Silu, True),
+        "qk": (Heads, False)}
 
 
 def child(args):
     import torch
     from graph_time import graph_us
     torch.ops.load_library(str(args.kernels))
+    if not hasattr(torch.ops._C_cache_ops, "reshape_and_cache_flash"):
+        torch.ops.load_library(str(args.kernels.with_name("_C.abi3.so")))
     out = {}
     warm = torch.randn(8192, 8192, device="cuda")
     for _ in range(20):
@@ -117,7 +189,7 @@ def child(args):
     for what in args.what:
         kind, per_token = WHAT[what]
         for size in kind.sizes:
-            for rows in ROWS:
+            for rows in kind.rows:
                 case = kind(size, rows, torch.bfloat16, per_token)
                 case.run()
                 torch.cuda.synchronize()
@@ -128,7 +200,7 @@ def child(args):
                 graph.replay()
                 torch.cuda.synchronize()
                 error = (case.outputs()["output"].double() - case.exact()).abs()
-                digest = {name: (tensor.contiguous().view(torch.uint8).cpu() if rows <= 128 else None)
+                digest = {name: (tensor.contiguous().view(torch.uint8).cpu() if rows <= 512 else None)
                           for name, tensor in case.outputs().items()}
                 out[f"{what} {size} {rows}"] = {"bytes": digest, "error": error.mean().item(),
                                                 "us": graph_us(case.run, case.moved_bytes())}
@@ -162,8 +234,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         single = os.path.join(folder, "vllm")
         shutil.copytree(build / "config/vllm", single)
-        for pattern in pathlib.Path(single, "patterns").glob("*-then-*"):
-            pattern.unlink()
+        for pattern in pathlib.Path(single, "patterns").glob("*.json"):
+            if isinstance(json.loads(pattern.read_text())["match"], list):
+                pattern.unlink()
         shim = {"LD_PRELOAD": str(build / "lib/libfibshim.so")}
         alone, _ = side(args, "alone", {})
         singly, counted_singly = side(args, "singly", {**shim, "FIBSHIM_CONFIG": single})
@@ -176,7 +249,8 @@ def main():
         differ = {name: (mine["bytes"][name] != value).float().mean().item()
                   for name, value in his["bytes"].items() if value is not None}
         others = his["us"], singly[key]["us"]
-        is_good = mine["us"] <= min(others) and mine["error"] <= his["error"] * 1.01 and all(v < 1e-3 for v in differ.values())
+        limit = WHAT[key.split()[0]][0].most_that_differ
+        is_good = mine["us"] <= min(others) and mine["error"] <= his["error"] * 1.01 and max(differ.values(), default=0) <= limit
         failed += not is_good
         table[key] = {"us": mine["us"], "alone_us": others[0], "singly_us": others[1], "error": mine["error"],
                       "alone_error": his["error"], "bytes_that_differ": differ}

@@ -231,6 +231,8 @@ const Fault kRewriteFaults[] = {
      R"({"arg": 0, "dtype": "float32"})", "12:10", "bad-rewrite"},
     {"BytesOfAScalar", kRewritePath, R"("type": "float32")", R"("type": "float32", "bytes": 4)",
      "16:15", "bad-rewrite"},
+    {"TheRestOfAScalar", kRewritePath, R"("type": "float32")", R"("type": "float32", "bytes": "*")",
+     "16:15", "bad-rewrite"},
     {"BytesOfWhatIsUnknown", kRewritePath,
      R"("arg": 1, "dtype": "float32", "bytes": "4 * n * rows"},
     "copied")",

@@ -77,6 +77,34 @@ TEST(Rewrite, ASolutionWritesWhatTheKernelsWrite) {
       << text_of(report);
 }
 
+TEST(Rewrite, ABufferMayReachToTheEndOfItsAllocation) {
+  const TestFolder folder;
+  folder.write(
+      kRewritePath,
+      replaced(kRewrite,
+               R"("y": {"kernel": 1, "arg": 1, "dtype": "float32", "bytes": "4 * n * rows"})",
+               R"("y": {"kernel": 1, "arg": 1, "dtype": "float32", "bytes": "*"})"));
+  const CheckReport report = check_folder(folder.path());
+  ASSERT_NE(report.snapshot, nullptr) << text_of(report);
+  const Rewrite& rewrite = *report.snapshot->begin(report.snapshot->rewrites);
+  for (uint32_t i = 0; i < 4; ++i) {
+    const RewriteBuffer& buffer = report.snapshot->begin(rewrite.buffers)[i];
+    EXPECT_EQ(buffer.reaches_end, i == 3) << i;
+    EXPECT_EQ(buffer.bytes.count == 0, i == 3) << i;
+  }
+}
+
+// It has a name for each kernel that writes it.
+TEST(Rewrite, ASolutionTakesABufferThatTwoKernelsWriteByOneName) {
+  const TestFolder folder;
+  folder.write(kRewritePath,
+               replaced(replaced(kRewrite, "  \"dead\": [\"twice\"],\n", ""), "\"copied == twice\"",
+                        "\"copied == twice\", \"y == twice\""));
+  const CheckReport report = check_folder(folder.path());
+  ASSERT_NE(report.snapshot, nullptr) << text_of(report);
+  EXPECT_EQ(report.ready_binding_count, 2u) << text_of(report);
+}
+
 TEST(Rewrite, HasAtMostAsManyParametersAsALaunch) {
   const TestFolder folder;
   std::string sizes = "8, 8, 4";

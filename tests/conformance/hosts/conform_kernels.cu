@@ -131,4 +131,18 @@ extern "C" __global__ void STATIC_QUANT(void*, const void*, const float*, int, i
 extern "C" __global__ void DYNAMIC_QUANT(void*, float*, const void*, const float*, int, int64_t,
                                          int64_t) {}
 
+// And those of an attention layer with norms of the heads.
+#define RMS_NORM _ZN4vllm15rms_norm_kernelIN3c108BFloat16ELi8ELi3ELb1EEEvPT_PKS3_lllllS6_lfii
+#define ROTARY_EMBEDDING \
+  _ZN4vllm23rotary_embedding_kernelIN3c108BFloat16ES2_Lb1EEEvPKlPT_S6_PKT0_illliiilb
+#define RESHAPE_AND_CACHE \
+  _ZN4vllm30reshape_and_cache_flash_kernelI13__nv_bfloat16S1_LNS_18Fp8KVCacheDataTypeE0EEEvPKT_S5_PT0_S7_PKlllllliiiPKfSB_i
+extern "C" __global__ void RMS_NORM(void*, const void*, int64_t, int64_t, int64_t, int64_t, int64_t,
+                                    const void*, int64_t, float, int, int) {}
+extern "C" __global__ void ROTARY_EMBEDDING(const int64_t*, void*, void*, const void*, int, int64_t,
+                                            int64_t, int64_t, int, int, int, int64_t, bool) {}
+extern "C" __global__ void RESHAPE_AND_CACHE(const void*, const void*, void*, void*, const int64_t*,
+                                             int64_t, int64_t, int64_t, int64_t, int64_t, int, int,
+                                             int, const float*, const float*, int) {}
+
 #endif

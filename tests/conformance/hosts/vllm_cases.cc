@@ -1,4 +1,5 @@
-// Rewrites of vLLM's kernels (config/vllm): what it launches for a model in fp8, captured.
+// Rewrites of vLLM's kernels (config/vllm): what it launches for a model in fp8, and for one that norms the heads of query
+// and key, captured.
 
 #include <tuple>
 
@@ -24,8 +25,28 @@ constexpr char kDynamicQuant[] =
     "e4m3fnEEEv"
     "PT0_PfPKT_PKfill";
 
+constexpr char kRmsNorm[] =
+    "_ZN4vllm15rms_norm_kernelIN3c108BFloat16ELi8ELi3ELb1EEEvPT_PKS3_lllllS6_lfii";
+constexpr char kRotary[] =
+    "_ZN4vllm23rotary_embedding_kernelIN3c108BFloat16ES2_Lb1EEEvPKlPT_S6_PKT0_illliiilb";
+constexpr char kReshapeAndCache[] =
+    "_ZN4vllm30reshape_and_cache_flash_kernelI13__nv_bfloat16S1_LNS_"
+    "18Fp8KVCacheDataTypeE0EEEvPKT_S5_PT0_S7_PKlllllliiiPKfSB_i";
+
 constexpr int kHidden = 4096;
 constexpr int kWidth = 14336;
+
+template <class... Arguments>
+void launch_kernel(const Gpu& gpu, CUfunction kernel, unsigned grid, Arguments... values) {
+  std::tuple<Arguments...> held(values...);
+  std::apply(
+      [&](auto&... each) {
+        void* pointers[] = {&each...};
+        OK(cuda().cuLaunchKernel(kernel, grid, 1, 1, 256, 1, 1, 0, gpu.stream(), pointers,
+                                 nullptr));
+      },
+      held);
+}
 
 // Buffers of a layer, and its launches as vLLM makes them.
 struct Layer {
@@ -34,14 +55,7 @@ struct Layer {
 
   template <class... Arguments>
   void launch(const char* name, Arguments... values) const {
-    std::tuple<Arguments...> held(values...);
-    std::apply(
-        [&](auto&... each) {
-          void* pointers[] = {&each...};
-          OK(cuda().cuLaunchKernel(gpu.function(module, name), rows, 1, 1, 256, 1, 1, 0,
-                                   gpu.stream(), pointers, nullptr));
-        },
-        held);
+    launch_kernel(gpu, gpu.function(module, name), rows, values...);
   }
 
   void fused_add(int64_t stride = kHidden) const {
@@ -77,6 +91,58 @@ Layer make_layer(const Gpu& gpu) {
   layer.scales = layer.at(7);
   return layer;
 }
+
+// What an attention layer with norms of its heads launches before attention.
+struct Attention {
+  static constexpr int64_t kHead = 128;
+
+  explicit Attention(const Gpu& on) : gpu(on), module(on.load_module()) {
+    qkv = device_memory(size_t{32} << 20);
+    query = qkv + (8 << 20);
+    key = qkv + (16 << 20);
+    weights = qkv + (24 << 20);
+    positions = slots = weights + 1024;
+    angles = device_memory(1 << 20);
+    cache = device_memory(size_t{2} << 20);
+  }
+
+  int64_t width() const { return (q_heads + 2 * kv_heads) * kHead; }
+  CUdeviceptr row_of(int64_t head) const {
+    return qkv + static_cast<CUdeviceptr>(2 * head * kHead);
+  }
+
+  void norm(CUdeviceptr to, CUdeviceptr from, int64_t heads, float eps = 1e-6f) const {
+    launch_kernel(gpu, gpu.function(module, kRmsNorm), tokens * static_cast<unsigned>(heads), to,
+                  from, kHead, width(), int64_t{0}, heads, int64_t{0}, weights, int64_t{0}, eps,
+                  static_cast<int>(tokens * heads), static_cast<int>(kHead));
+  }
+  void rotate(CUdeviceptr rotated_query, bool is_inverse = false) const {
+    launch_kernel(gpu, gpu.function(module, kRotary), tokens, positions, rotated_query, key, angles,
+                  static_cast<int>(kHead), q_heads * kHead, kv_heads * kHead, kHead,
+                  static_cast<int>(q_heads), static_cast<int>(kv_heads), static_cast<int>(kHead),
+                  int64_t{0}, is_inverse);
+  }
+  void append(CUdeviceptr from, unsigned count) const {
+    launch_kernel(gpu, gpu.function(module, kReshapeAndCache), count, from,
+                  row_of(q_heads + kv_heads), cache, cache + 2 * 16 * kv_heads * kHead, slots,
+                  2 * 16 * kv_heads * kHead, kv_heads * kHead, kHead, kv_heads * kHead, width(),
+                  static_cast<int>(kv_heads), static_cast<int>(kHead), 16, CUdeviceptr{0},
+                  CUdeviceptr{0}, 1);
+  }
+  void all() const {
+    norm(query, row_of(0), q_heads);
+    norm(key, row_of(q_heads), kv_heads);
+    rotate(query);
+    append(key, tokens);
+  }
+
+  const Gpu& gpu;
+  CUmodule module;
+  unsigned tokens = 3;
+  int64_t q_heads = 16, kv_heads = 8;
+  CUdeviceptr qkv = 0, query = 0, key = 0, weights = 0, positions = 0, slots = 0, angles = 0,
+              cache = 0;
+};
 
 template <class Function>
 void run(const Gpu& gpu, Function record) {
@@ -159,4 +225,91 @@ GPU_CASE(rewrite_of_vllm_fp8_needs_its_ties) {
   EXPECT_EQUAL(1, ran(kDynamicQuant));
   EXPECT_EQUAL(1, ran(kSilu));
   state({}, {.hit = 5, .where = 1, .untracked = 5, .graph = 1});
+}
+
+GPU_CASE(rewrite_of_vllm_qk_norm) {
+  const Attention layer(gpu);
+  run(gpu, [&] { layer.all(); });
+  const SimcudaLaunch last = last_launch("qk_rope_append_d128_bf16");
+  const CUdeviceptr given[] = {layer.row_of(0), layer.row_of(16), layer.row_of(24),
+                               layer.weights,   layer.weights,    layer.angles,
+                               layer.positions, layer.slots,      layer.query,
+                               layer.key,       layer.cache,      layer.cache + 32768};
+  CHECK(memcmp(last.params, given, sizeof given) == 0);
+  const int64_t strides[] = {32 * 128, 2 * 16 * 8 * 128, 8 * 128};
+  CHECK(memcmp(last.params + sizeof given, strides, sizeof strides) == 0);
+  const size_t scalars = sizeof given + sizeof strides;
+  CHECK(param<float>(last, scalars) == 1e-6f);
+  EXPECT_EQUAL(16, param<int32_t>(last, scalars + 4));
+  EXPECT_EQUAL(16, param<int32_t>(last, scalars + 8));
+  EXPECT_EQUAL(8, param<int32_t>(last, scalars + 12));
+  EXPECT_EQUAL(3, last.grid[0]);
+  EXPECT_EQUAL(4, last.grid[1]);
+  // Another size of the model, and the most tokens that it is for.
+  Attention large = layer;
+  large.q_heads = 32;
+  large.tokens = 512;
+  run(gpu, [&] { large.all(); });
+  EXPECT_EQUAL(2, ran("qk_rope_append_d128_bf16"));
+  state({}, {.hit = 2, .absorbed = 6});
+}
+
+// One of the four is of another buffer, more or less of it, or does something else: one for one.
+GPU_CASE(rewrite_of_vllm_qk_norm_needs_its_ties) {
+  const Attention layer(gpu);
+  const auto norms = [&] {
+    layer.norm(layer.query, layer.row_of(0), layer.q_heads);
+    layer.norm(layer.key, layer.row_of(16), layer.kv_heads);
+  };
+  run(gpu, [&] {
+    norms();
+    layer.rotate(layer.query + (1 << 20));
+    layer.append(layer.key, layer.tokens);
+  });
+  run(gpu, [&] {
+    norms();
+    layer.rotate(layer.query);
+    layer.append(layer.key + (1 << 20), layer.tokens);
+  });
+  run(gpu, [&] {
+    norms();
+    layer.rotate(layer.query);
+    layer.append(layer.key, layer.tokens - 1);
+  });
+  run(gpu, [&] {
+    layer.norm(layer.query, layer.row_of(0), layer.q_heads);
+    layer.norm(layer.key, layer.row_of(16), layer.kv_heads, 1e-5f);
+    layer.rotate(layer.query);
+    layer.append(layer.key, layer.tokens);
+  });
+  run(gpu, [&] {
+    norms();
+    layer.rotate(layer.query, true);
+    layer.append(layer.key, layer.tokens);
+  });
+  Attention many = layer;
+  many.tokens = 513;
+  run(gpu, [&] { many.all(); });
+  EXPECT_EQUAL(0, ran("qk_rope_append_d128_bf16"));
+  EXPECT_EQUAL(1, ran(kRotary));
+  state({}, {.hit = 23, .where = 1});
+}
+
+// Nobody says how large the caches are: they may reach to the end of their allocations, and no further.
+GPU_CASE(rewrite_of_vllm_qk_norm_needs_room) {
+  const Attention layer(gpu);
+  Attention shared = layer;
+  shared.cache = layer.weights + (1 << 20);  // behind all else there
+  run(gpu, [&] { shared.all(); });
+  EXPECT_EQUAL(1, ran("qk_rope_append_d128_bf16"));
+  shared.cache = layer.key - (1 << 20);  // may reach the keys
+  run(gpu, [&] { shared.all(); });
+  Attention cached = layer;
+  cached.angles = layer.query - (1 << 20);  // may reach the normed query
+  run(gpu, [&] { cached.all(); });
+  cached.angles = CUdeviceptr{33} << 32 | 4096;  // nobody knows anything of it
+  run(gpu, [&] { cached.all(); });
+  EXPECT_EQUAL(1, ran("qk_rope_append_d128_bf16"));
+  EXPECT_EQUAL(3, ran("append_paged_kv_cache_slots_16bit"));
+  state({}, {.hit = 13, .absorbed = 3});
 }

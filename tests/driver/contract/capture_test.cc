@@ -115,6 +115,17 @@ TEST_P(CaptureMode, AllowsAskingAboutHandlesAndContexts) {
   EXPECT_EQ(CU_MEMORYTYPE_DEVICE, type);
   EXPECT_OK(cuda().cuPointerGetAttributes(1, &wanted, answers, CUdeviceptr{33} << 32 | 4096));
   EXPECT_EQ(0u, type);
+  // Where what lies there begins, and how much there is.
+  CUpointer_attribute range[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                 CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  CUdeviceptr begin = 0;
+  size_t bytes = 0;
+  void* of_range[] = {&begin, &bytes};
+  EXPECT_OK(cuda().cuPointerGetAttributes(2, range, of_range, to_ + 1));
+  EXPECT_LE(begin, to_);
+  EXPECT_GE(begin + bytes, to_ + sizeof(int));
+  EXPECT_OK(cuda().cuPointerGetAttributes(2, range, of_range, CUdeviceptr{33} << 32 | 4096));
+  EXPECT_EQ(0u, bytes);
   EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_ACTIVE, status(stream_));
   EXPECT_OK(cuda().cuGraphDestroy(end_capture(stream_)));
 }

@@ -171,6 +171,22 @@ TEST_F(Original, HoldsASolutionToItsRecordedLaunches) {
   }
 }
 
+// The one output has a row for each of the batch, the other one in all.
+TEST_F(Original, OutputsNeedNotShareTheirFirstAxis) {
+  std::string definition = kDefinition;
+  definition.replace(definition.find(R"("axes": {)"), 9,
+                     R"("axes": {"one": {"type": "const", "value": 1}, )");
+  const size_t end = definition.rfind("}\n}");
+  definition.insert(end, R"(, "rstd": {"shape": ["one", "batch_size"], "dtype": "float32"})");
+  for (const auto& [kernel, exit_code] : {std::pair("norm_right", 0), {"norm_wrong_rstd", 1}}) {
+    write_folder("norm_right", kernel, R"("eps": {"arg": 4, "type": "float32"},)", "");
+    write_text(folder_ / "config/definitions/mystery_h64.json", definition);
+    record("norm_right");
+    EXPECT_CONTAINS(exits(exit_code, against_original()).out,
+                    exit_code == 0 ? "2 cases: 2 passed" : "INCORRECT_NUMERICAL");
+  }
+}
+
 TEST_F(Original, EveryPatternIsHeldToItsOwnKernel) {
   write_folder("norm_right", "norm_right");
   record("norm_right");

@@ -1,0 +1,110 @@
+// RMSNorm of the heads of query and key, their rotation, and the new keys and values into a paged cache, which replaces
+// four kernels of vLLM: rms_norm twice, rotary_embedding, and reshape_and_cache_flash.
+//
+// 16 lanes share a head of 128. Every intermediate is rounded as where it was stored before, and the squares are added
+// up in the order of vLLM's rms_norm: eight elements one after the other, then neighbours by doubling distance. So the
+// results are the same bits.
+//
+// grid = (tokens, heads of query, key and value together / 8), block = 128 threads.
+#include "vector.cuh"
+
+namespace fibshim {
+namespace {
+
+constexpr int kHeadSize = 128;
+constexpr int kThreads = 128;
+constexpr int kLanes = kHeadSize / kElementsPerVector;
+constexpr int kHeadsAtATime = kThreads / kLanes;
+
+using Type = __nv_bfloat16;
+
+__device__ float sum_of_squares(const Vector& x) {
+  float sum = 0;
+#pragma unroll
+  for (const uint32_t bits : x.pairs) {
+    const float2 pair = Pair<Type>::unpack(bits);
+    sum = fmaf(pair.x, pair.x, sum);
+    sum = fmaf(pair.y, pair.y, sum);
+  }
+#pragma unroll
+  for (int distance = 1; distance < kLanes; distance *= 2) {
+    sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+  }
+  return sum;
+}
+
+__device__ Vector normalize(const Vector& x, const Vector& weight, float eps) {
+  const float rstd = rsqrtf(sum_of_squares(x) * (1.0f / kHeadSize) + eps);
+  Vector normal;
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) {
+    const float2 value = Pair<Type>::unpack(x.pairs[i]);
+    const float2 scale = Pair<Type>::unpack(weight.pairs[i]);
+    normal.pairs[i] = Pair<Type>::pack({value.x * rstd * scale.x, value.y * rstd * scale.y});
+  }
+  return normal;
+}
+
+// A lane of the head's first half has x, and its sine is negative: x cos - y sin. The second half: y cos + x sin.
+__device__ Vector rotate(const Vector& own, const Vector& cosines, const Vector& sines,
+                         bool is_first_half) {
+  Vector rotated;
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) {
+    const uint32_t bits = __shfl_xor_sync(0xffffffffu, own.pairs[i], kLanes / 2);
+    const float2 a = Pair<Type>::unpack(own.pairs[i]);
+    const float2 b = Pair<Type>::unpack(bits);
+    const float2 cos = Pair<Type>::unpack(cosines.pairs[i]);
+    float2 sin = Pair<Type>::unpack(sines.pairs[i]);
+    if (is_first_half) sin = {-sin.x, -sin.y};
+    rotated.pairs[i] = Pair<Type>::pack({a.x * cos.x + b.x * sin.x, a.y * cos.y + b.y * sin.y});
+  }
+  return rotated;
+}
+
+}  // namespace
+}  // namespace fibshim
+
+// Strides in elements. Query, key and value are rows of one stride, the outputs of query and key are dense. A slot below
+// zero is no token's. Weights, positions, angles and slots do not depend on the kernel before ("reads_before_wait").
+extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_append_d128_bf16(
+    const __nv_bfloat16* query, const __nv_bfloat16* key, const __nv_bfloat16* value,
+    const __nv_bfloat16* query_weight, const __nv_bfloat16* key_weight,
+    const __nv_bfloat16* cos_sin_cache, const int64_t* positions, const int64_t* slot_mapping,
+    __nv_bfloat16* query_out, __nv_bfloat16* key_out, __nv_bfloat16* key_cache,
+    __nv_bfloat16* value_cache, int64_t row_stride, int64_t page_stride, int64_t slot_stride,
+    float eps, int page_size, uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
+  using namespace fibshim;
+  let_next_begin(next_may_begin);
+  const int64_t token = blockIdx.x;
+  const int lane = threadIdx.x % kLanes;
+  const int element = lane * kElementsPerVector;
+  const uint32_t all_head = blockIdx.y * kHeadsAtATime + threadIdx.x / kLanes;
+  // Others take part in the shuffles.
+  const bool is_head = all_head < num_q_heads + 2 * num_kv_heads;
+  const bool is_query = all_head < num_q_heads;
+  const bool is_value = all_head >= num_q_heads + num_kv_heads;
+  const uint32_t head = all_head - (is_query ? 0 : num_q_heads) - (is_value ? num_kv_heads : 0);
+
+  const Vector weight = load_shared_by_rows((is_query ? query_weight : key_weight) + element);
+  const int64_t slot = __ldg(slot_mapping + token);
+  const __nv_bfloat16* const angles =
+      cos_sin_cache + __ldg(positions + token) * kHeadSize + element % (kHeadSize / 2);
+  const Vector cosines = load_shared_by_rows(angles);
+  const Vector sines = load_shared_by_rows(angles + kHeadSize / 2);
+  const int64_t place = slot / page_size * page_stride + slot % page_size * slot_stride;
+  wait_for_kernel_before();
+
+  const __nv_bfloat16* const rows = is_query ? query : is_value ? value : key;
+  Vector x = {};
+  if (is_head) x = load_once(rows + token * row_stride + head * kHeadSize + element);
+  const Vector rotated = rotate(normalize(x, weight, eps), cosines, sines, lane < kLanes / 2);
+  if (!is_head) return;
+  if (!is_value) {
+    const uint32_t heads = is_query ? num_q_heads : num_kv_heads;
+    store((is_query ? query_out : key_out) + (token * heads + head) * kHeadSize + element, rotated);
+  }
+  if (is_query || slot < 0) return;
+  store((is_value ? value_cache : key_cache) + place + head * kHeadSize + element,
+        is_value ? x : rotated);
+}
