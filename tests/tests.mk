@@ -74,6 +74,7 @@ $(eval $(call test_program,plan_tests,$(call TEST_OBJ,$(PLAN_TEST_SRC) $(PLAN_SR
 $(BUILD)/tests/plan_tests: | $(if $(SANITIZE),,$(BUILD)/config/flash_attention)
 $(eval $(call test_program,tools_tests,$(call TEST_OBJ,$(TOOLS_TEST_SRC) tests/support/process.cc),$(CLI) $(MAN_PAGES) $(TOOLS_TEST_NEEDS),))
 $(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_CUPTI) $(HOSTS) $(BUILD)/tests/data/libshadow_faults.so,))
+$(BUILD)/tests/shim_tests: $(BUILD)/tests/data/engine_kernels.only_sm_90.fatbin
 
 .SECONDARY:
 

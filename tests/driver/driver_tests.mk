@@ -54,6 +54,7 @@ endef
 $(call test_images,contract,tests/driver/contract/contract_kernels.cu)
 $(call test_images,renamed,tests/driver/contract/renamed_kernels.cu)
 $(call test_images,engine_kernels,tests/shim/hosts/engine_kernels.cu)
+$(eval $(call test_image,engine_kernels.only_sm_90.fatbin,tests/shim/hosts/engine_kernels.cu,-fatbin --no-compress -gencode arch=compute_90$(comma)code=sm_90))
 $(eval $(call test_image,contract.ptx,tests/driver/contract/contract_kernels.cu,-ptx -arch=compute_80))
 
 DRIVER_CONTRACT_TESTS := $(BUILD)/tests/driver_contract_tests

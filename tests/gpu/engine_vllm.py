@@ -128,7 +128,7 @@ def child(args):
             out[way]["moves"].append(move(way, args.build))
 
     def work(name, requests, decoded):
-        if name == "prefill":  # never from the prefix cache
+        if args.contexts and name == "prefill":  # never from the prefix cache
             requests = [{**one, "cache_salt": str(next(salts))} for one in requests]
         llm.generate(requests, SamplingParams(temperature=0, max_tokens=decoded, ignore_eos=True, detokenize=False), use_tqdm=False)
 
@@ -222,13 +222,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=4)
     numbers = lambda text: [int(n) for n in text.split(",") if n]
     parser.add_argument("--batches", type=numbers, default=[1, 32])
-    parser.add_argument("--contexts", type=numbers, default=[], help="lengths at which sequences end; below 4097, 81 at least")
+    parser.add_argument("--contexts", type=numbers, default=[], help="lengths at which sequences end, 81 to 4096")
     parser.add_argument("--memory", type=float, help="vLLM's share of the GPU's memory; 0.3, with --contexts 0.5")
     parser.add_argument("--kernels", type=int, default=0, metavar="N", help="print the times of the N longest")
     parser.add_argument("--apart", action="store_true")
     parser.add_argument("--record", action="store_true", help="record in default mode, and compare with the profiler")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if not all(81 <= context <= MODEL["max_position_embeddings"] for context in args.contexts):
+        parser.error("--contexts: lengths from 81 to 4096")
     args.memory = args.memory or (0.5 if args.contexts else 0.3)
     if args.child:
         return child(args)

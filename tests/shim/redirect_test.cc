@@ -5,6 +5,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -342,6 +343,25 @@ TEST_P(ImageOfAKernel, DecidesWhereAPatternAsksForIt) {
         run.process.err.find("this one is " + xxh128_of(file)) != std::string::npos;
     EXPECT_EQ(is_told, !is_right) << run.process.err;
   }
+}
+
+// As a compiler at run time leaves it in a library that it makes.
+TEST(Redirect, KnowsTheCodeOfTheOnlyCubinInAFatbin) {
+  const std::string images = build_dir() + "/tests/data/engine_kernels.";
+  const auto run_with = [&](const std::string& code, const std::string& image) {
+    const std::string config = copy_of_pytorch_config();
+    edit_file(find_file(config, "torch-rms-norm-bf16.json"),
+              "\"params\":", "\"image\": [\"" + code + "\"],\n    \"params\":");
+    return exits(0, PreloadedEngine().run({"--hidden=128", "--launches=3", "--image=" + image},
+                                          config, {{"FIBSHIM_LOG", "info"}}));
+  };
+  const EngineRun other = run_with("code:" + std::string(31, '0') + "1", images + "sm_90.cubin");
+  EXPECT_EQ(other.ran_curated(), 0);
+  const size_t told = other.process.err.find("its code code:");
+  ASSERT_NE(told, std::string::npos) << other.process.err;
+  const std::string code = other.process.err.substr(told + strlen("its code "), 37);
+  EXPECT_EQ(run_with(code, images + "only_sm_90.fatbin").ran_curated(), 3) << code;
+  EXPECT_EQ(run_with(code, images + "fatbin").ran_curated(), 0);  // other GPUs' cubins, too
 }
 
 INSTANTIATE_TEST_SUITE_P(
