@@ -65,15 +65,18 @@ __device__ Vector rotate(const Vector& own, const Vector& cosines, const Vector&
 }  // namespace
 }  // namespace fibshim
 
-// Strides in elements. Query, key and value are rows of one stride, the outputs of query and key are dense. A slot below
+// Strides in elements, from token to token; the outputs of query and key are dense. A slot below
 // zero is no token's. Weights, positions, angles and slots do not depend on the kernel before ("reads_before_wait").
-extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_append_d128_bf16(
-    const __nv_bfloat16* query, const __nv_bfloat16* key, const __nv_bfloat16* value,
-    const __nv_bfloat16* query_weight, const __nv_bfloat16* key_weight,
-    const __nv_bfloat16* cos_sin_cache, const int64_t* positions, const int64_t* slot_mapping,
-    __nv_bfloat16* query_out, __nv_bfloat16* key_out, __nv_bfloat16* key_cache,
-    __nv_bfloat16* value_cache, int64_t row_stride, int64_t page_stride, int64_t slot_stride,
-    float eps, int page_size, uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
+extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
+    qk_rope_append_d128_bf16(const __nv_bfloat16* query, const __nv_bfloat16* key,
+                             const __nv_bfloat16* value, const __nv_bfloat16* query_weight,
+                             const __nv_bfloat16* key_weight, const __nv_bfloat16* cos_sin_cache,
+                             const int64_t* positions, const int64_t* slot_mapping,
+                             __nv_bfloat16* query_out, __nv_bfloat16* key_out,
+                             __nv_bfloat16* key_cache, __nv_bfloat16* value_cache,
+                             int64_t query_stride, int64_t key_stride, int64_t value_stride,
+                             int64_t page_stride, int64_t slot_stride, float eps, int page_size,
+                             uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
   using namespace fibshim;
   let_next_begin(next_may_begin);
   const int64_t token = blockIdx.x;
@@ -96,8 +99,9 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads) qk_rope_append_d
   wait_for_kernel_before();
 
   const __nv_bfloat16* const rows = is_query ? query : is_value ? value : key;
+  const int64_t stride = is_query ? query_stride : is_value ? value_stride : key_stride;
   Vector x = {};
-  if (is_head) x = load_once(rows + token * row_stride + head * kHeadSize + element);
+  if (is_head) x = load_once(rows + token * stride + head * kHeadSize + element);
   const Vector rotated = rotate(normalize(x, weight, eps), cosines, sines, lane < kLanes / 2);
   if (!is_head) return;
   if (!is_value) {

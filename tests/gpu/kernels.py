@@ -377,8 +377,8 @@ def qk_rmsnorm_rope_append(solution, dtype, size, rows):
     q_out, k_out = poisoned(rows, q_heads * size, dtype), poisoned(rows, kv_heads * size, dtype)
     solution.launch({"query": q, "key": k, "value": v, "query_weight": weights[0], "key_weight": weights[1],
                      "cos_sin_cache": angles, "positions": positions, "slot_mapping": slots, "query_out": q_out,
-                     "key_out": k_out, "key_cache_out": both[:, 0], "value_cache_out": both[:, 1], "row_stride": qkv.stride(0),
-                     "page_stride": both.stride(0), "slot_stride": both.stride(2), "eps": EPS, "page_size": page_size,
+                     "key_out": k_out, "key_cache_out": both[:, 0], "value_cache_out": both[:, 1], "query_stride": qkv.stride(0),
+                     "key_stride": qkv.stride(0), "value_stride": qkv.stride(0), "page_stride": both.stride(0), "slot_stride": both.stride(2), "eps": EPS, "page_size": page_size,
                      "num_q_heads": q_heads, "num_kv_heads": kv_heads, "num_tokens": rows})
     cos, sin = angles.double()[positions].unsqueeze(1).chunk(2, -1)
     problems = []

@@ -136,7 +136,9 @@ class Heads:
         self.q, self.k = (torch.empty(x.shape, dtype=x.dtype, device="cuda") for x in (q, k))
         torch.ops._C.rms_norm(self.q, q, self.weights[0], EPS)
         torch.ops._C.rms_norm(self.k, k, self.weights[1], EPS)
-        torch.ops._C.rotary_embedding(self.positions, self.q.flatten(1), self.k.flatten(1), self.HEAD, self.angles, True)
+        rotate = torch.ops._C.rotary_embedding.default
+        rotate(self.positions, self.q.flatten(1), self.k.flatten(1), self.HEAD, self.angles, True,
+               *(0, False)[:len(rotate._schema.arguments) - 6])
         torch.ops._C_cache_ops.reshape_and_cache_flash(self.k, v, *self.cache.unbind(1), self.slots, "auto", self.scale,
                                                        self.scale)
 
