@@ -207,6 +207,19 @@ TEST_F(Serving, AShareThatIsWrongIsTakenBack) {
   EXPECT_LT(end(engine).wrong, 5000);
 }
 
+TEST_F(Serving, LaunchesThatFailAreTakenBack) {
+  fs::remove(folder_ / "old/solutions/fibshim/rmsnorm/fibshim_rmsnorm_h128.json");
+  LiveProgram* const engine = start(
+      "old", {{"FIBSHIM_ON_ERROR", "fallback"}, {"SIMCUDA_FAIL", "cuLaunchKernel:rmsnorm_h*=1"}});
+  const ProgramResult result = exits(
+      1,
+      run_program(rollout({folder_ / "new", "--to=100%", "--watch=1", "--slower=900", "--force"})));
+  EXPECT_CONTAINS(result.out, " in their solutions (0 before)\n");
+  EXPECT_CONTAINS(result.out, ": taken back\n");
+  EXPECT_EQ(folder_of(engine), folder_ / "old");
+  EXPECT_EQ(end(engine).wrong, 0);
+}
+
 // Every rank of a job takes the same shapes from the new folder.
 TEST_F(Serving, RanksOfAJobShareTheSameLaunches) {
   LiveProgram* const one = start("old", {{"FIBSHIM_JOB", "train"}});
