@@ -354,8 +354,8 @@ GPU_CASE(exec_tells_that_the_next_may_begin) {
       Arguments first(row.first_marks, row.first, 1);
       Arguments second(gpu.marks(), 5, 2);
       Arguments last(apart, row.last, 3);
-      for (Arguments* arguments : {&first, &second, &last}) {
-        OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), arguments->params(),
+      for (Arguments* of_one : {&first, &second, &last}) {
+        OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), of_one->params(),
                                  nullptr));
       }
     }));
