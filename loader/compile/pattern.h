@@ -1,5 +1,5 @@
 // A pattern: how one engine's kernel launch reads as a call of a definition
-// (tools/doc/contract.md, "Pattern").
+// (fibshim-config(5)).
 //
 // It is compiled as far as it can be without a definition: the symbol, the launch-time parts of the
 // definition's name, and `where`.

@@ -305,7 +305,7 @@ struct Image {
 };
 
 // How well an image suits a GPU: the exact SM, else the highest same-major lower-minor one, else a
-// fatbin, else PTX (tools/doc/contract.md, "Image choice"). 0: not at all.
+// fatbin, else PTX (fibshim-config(5), images). 0: not at all.
 constexpr uint32_t image_rank(const Image& image, uint32_t sm) {
   switch (image.kind) {
     case ImageKind::cubin:

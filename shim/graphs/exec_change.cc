@@ -154,6 +154,36 @@ void ExecChange::leave(const char* reason) {
   run_host_exec(exec_, reason);
 }
 
+void ExecChange::set_child(CUgraphNode node, CUgraph child) {
+  if (exec_ == nullptr) return;
+  leave("a child graph of it is set");
+  Variant* const running = exec_->running.load(std::memory_order_relaxed);
+  CUgraph before = nullptr;
+  const ReadSection section;
+  const auto count_kernel = [&](CUgraphNode known, CUgraph, CUgraphNode set, bool) {
+    const size_t index = find_host_node(exec_->host_nodes, known);
+    NodeParams params;
+    if (index >= running->nodes.count() || !read_kernel(set, &params)) return false;
+    // What is set in it later is planned by what this one is, and stays an original.
+    NodeFacts& facts = exec_->nodes[index].facts = {};
+    PlannedNode planned;
+    (void)attributes_of(set, &facts);
+    plan_copied_node(set, params, &facts, &planned);
+    facts.edges.is_known = false;
+    facts.has_edges = true;
+    if (planned.plan.launch.action != LaunchAction::original) {
+      refuse_node(&planned.plan, Outcome::fallback_graph);
+    }
+    set_solution(running, index, 0);
+    return count_node_as(running, index, planned.plan.counter, exec_->nodes[index].is_disabled);
+  };
+  if (find_child(node, &before) && for_each_copied_kernel(before, child, count_kernel, true))
+    return;
+  // Which of its kernels run nobody knows: it counts nothing.
+  for (VariantNode& one : running->nodes) one.counter = kNoCounter;
+  (void)running->runs.allocate(0);
+}
+
 void ExecChange::rebuild() {
   drop_ready_variant(exec_);
   const ReadSection section;

@@ -43,6 +43,8 @@ class ExecChange {
     });
     if (!is_done) rebuild();
   }
+  // The child graph of a node: its kernels run as they are.
+  void set_child(CUgraphNode node, CUgraph child);
   // It is changed in a way that is not followed.
   void leave(const char* reason);
 

@@ -157,7 +157,7 @@ bool Survey::take(CUgraph graph) {
   Contents contents;
   if (!contents.list(graph)) return false;
   has_uncopied = contents.has_uncopied;
-  // The host may set a child graph, and all that is in it.
+  // may_be_rewritten() takes no child graphs.
   is_one_for_one = contents.graphs.count() == 1;
   const size_t count = contents.kernels.count();
   if (count == 0 || !nodes.allocate(count) || !host_nodes.allocate(count) ||

@@ -108,6 +108,14 @@ CUresult set_other(CUgraphExec executable, CUgraphNode node, const Call& call,
   return result;
 }
 
+template <class Call>
+CUresult set_child(CUgraphExec executable, CUgraphNode node, CUgraph child, const Call& call) {
+  ExecChange change(executable);
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS) change.set_child(node, child);
+  return result;
+}
+
 // The same of nodes that only the host's exec follows.
 template <class Call>
 CUresult set_alone(CUgraphExec executable, const char* reason, const Call& call) {
@@ -240,6 +248,9 @@ CUresult hook_cuGraphExecNodeSetParams(CUgraphExec executable, CUgraphNode node,
   if (params == nullptr || params->type == CU_GRAPH_NODE_TYPE_KERNEL) {
     return set_kernel(executable, node, params, call);
   }
+  if (params->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+    return set_child(executable, node, params->graph.graph, [&] { return call(params); });
+  }
   return set_other(
       executable, node, [&] { return call(params); },
       [&](CUgraphNode kept) { return call_driver(real::cuGraphNodeSetParams, kept, params); },
@@ -323,7 +334,7 @@ CUresult hook_cuGraphNodeSetEnabled(CUgraphExec executable, CUgraphNode node, un
 
 CUresult hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec executable, CUgraphNode node,
                                                  CUgraph child) {
-  return set_alone(executable, "a child graph of it is set", [&] {
+  return set_child(executable, node, child, [&] {
     return call_real(real::cuGraphExecChildGraphNodeSetParams, executable, node, child);
   });
 }

@@ -1,7 +1,7 @@
 // The modules and libraries that the host has loaded: which image each came from, which context it lives in.
 //
 // An image's hash is XXH3-128 over the ELF file, the PTX text (without its NUL) or the fat binary's region; an ELF
-// file also has one of its code (tools/doc/contract.md, pattern key "image"). They are computed also where no
+// file also has one of its code (fibshim-config(5), match.image). They are computed also where no
 // pattern asks for them: one of the next folder may. Then
 //   * at once for what the host passes from memory of its own, which it may free after the call;
 //   * for a fat binary wrapper, as compilers lay it into a program, only when a kernel of it is

@@ -56,6 +56,7 @@ const Row kRows[] = {
     {"GraphExecOfOthersCostsNothing", {"exec_of_others_costs_nothing"}, 0, kAsksWhatRan},
     {"GraphExecCosts", {"exec_costs"}, 0, kAsksWhatRan},
     {"GraphExecWithMemoryNodes", {"exec_with_memory_nodes"}, 0},
+    {"GraphExecWithChildGraphsSet", {"exec_with_child_graphs_set"}, 0},
     {"ExecWithConditionalNodes", {"exec_with_conditional_nodes"}, 0},
     {"GraphExecUpdateKeepsWhatIsDisabled", {"exec_update_keeps_what_is_disabled"}, 0},
     {"GraphExecWithProgrammaticEdges", {"exec_with_programmatic_edges"}, 0, kAsksWhatRan},

@@ -1,4 +1,4 @@
-// Patterns that name the image their kernel comes from (tools/doc/contract.md, "Pattern"; numbers
+// Patterns that name the image their kernel comes from (fibshim-config(5), match.image; numbers
 // 17 and 24 of tools/doc/driver_facts.md, section 7): known however the image came in and the handle
 // came out, and no other image's kernel of that name is taken for it.
 

@@ -33,17 +33,12 @@ class Serving : public testing::Test {
   }
 
   LiveProgram* start(const std::string& config, std::map<std::string, std::string> environment) {
-    ProgramOptions options;
-    options.environment = {{"LD_PRELOAD", build_path("lib/libfibshim.so")},
-                           {"LD_LIBRARY_PATH", build_path("sim")},
-                           {"SIMCUDA_KERNELS", build_path("tests/data/libshadow_faults.so")},
-                           {"SHADOW_FAULT", "wrong_for_even_rows"},
-                           {"SHADOW_FAULT_BLOCK", "128"},
-                           {"FIBSHIM_STATS_DIR", stats()},
-                           {"FIBSHIM_CONFIG", folder_ / config}};
-    for (const auto& [name, value] : environment) options.environment[name] = value;
+    environment.insert({{"SIMCUDA_KERNELS", build_path("tests/data/libshadow_faults.so")},
+                        {"SHADOW_FAULT", "wrong_for_even_rows"},
+                        {"SHADOW_FAULT_BLOCK", "128"}});
     engines_.push_back(std::make_unique<LiveProgram>(
-        std::vector<std::string>{build_path("tests/hosts/shadow_host"), "serve"}, options));
+        std::vector<std::string>{build_path("tests/hosts/shadow_host"), "serve"},
+        under_shim(folder_ / config, stats(), environment)));
     EXPECT_TRUE(engines_.back()->read_until("serving\n")) << engines_.back()->text();
     return engines_.back().get();
   }
@@ -205,6 +200,19 @@ TEST_F(Serving, AShareThatIsWrongIsTakenBack) {
   EXPECT_CONTAINS(result.out, ": taken back\n");
   EXPECT_EQ(folder_of(engine), folder_ / "old");
   EXPECT_LT(end(engine).wrong, 5000);
+}
+
+TEST_F(Serving, LaunchesThatFailAreTakenBack) {
+  fs::remove(folder_ / "old/solutions/fibshim/rmsnorm/fibshim_rmsnorm_h128.json");
+  LiveProgram* const engine = start(
+      "old", {{"FIBSHIM_ON_ERROR", "fallback"}, {"SIMCUDA_FAIL", "cuLaunchKernel:rmsnorm_h*=1"}});
+  const ProgramResult result = exits(
+      1,
+      run_program(rollout({folder_ / "new", "--to=100%", "--watch=1", "--slower=900", "--force"})));
+  EXPECT_CONTAINS(result.out, " in their solutions (0 before)\n");
+  EXPECT_CONTAINS(result.out, ": taken back\n");
+  EXPECT_EQ(folder_of(engine), folder_ / "old");
+  EXPECT_EQ(end(engine).wrong, 0);
 }
 
 // Every rank of a job takes the same shapes from the new folder.

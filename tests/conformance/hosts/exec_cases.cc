@@ -70,11 +70,10 @@ GPU_CASE(exec_costs) {
              {.hit = 3 * kNodes / 2, .no_solution = 3 * kNodes / 2});
 }
 
-// The driver does not copy it: its nodes are replaced in the host's own exec, and the host's graph is as before. What
-// needs a cluster keeps its original.
-GPU_CASE(exec_with_memory_nodes) {
-  const auto own = gpu.handles();
-  const Graph graph;
+namespace {
+
+// Allocated and freed.
+CUgraphNode add_memory(const Gpu& gpu, CUgraph graph) {
   auto memory = zeroed<CUDA_MEM_ALLOC_NODE_PARAMS>();
   memory.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   memory.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -82,9 +81,20 @@ GPU_CASE(exec_with_memory_nodes) {
   memory.bytesize = 256;
   CUgraphNode made = nullptr;
   CUgraphNode freed = nullptr;
-  OK(cuda().cuGraphAddMemAllocNode(&made, graph.get(), nullptr, 0, &memory));
-  OK(cuda().cuGraphAddMemFreeNode(&freed, graph.get(), &made, 1, memory.dptr));
-  const CUgraphNode one = graph.add(own.step, Arguments(gpu.marks(), 1, 1), made);
+  OK(cuda().cuGraphAddMemAllocNode(&made, graph, nullptr, 0, &memory));
+  OK(cuda().cuGraphAddMemFreeNode(&freed, graph, &made, 1, memory.dptr));
+  return made;
+}
+
+}  // namespace
+
+// The driver does not copy it: its nodes are replaced in the host's own exec, and the host's graph is as before. What
+// needs a cluster keeps its original.
+GPU_CASE(exec_with_memory_nodes) {
+  const auto own = gpu.handles();
+  const Graph graph;
+  const CUgraphNode one =
+      graph.add(own.step, Arguments(gpu.marks(), 1, 1), add_memory(gpu, graph.get()));
   const CUgraphNode three = graph.add(own.step, Arguments(gpu.marks(), 3, 3), one);
   const Executable executable(graph.get());
   for (const CUgraphNode node : {one, three}) CHECK(kernel_name(params_of(node)) == kStep);
@@ -97,6 +107,36 @@ GPU_CASE(exec_with_memory_nodes) {
   executable.set(one, own.step, Arguments(gpu.marks(), 3, 3));
   executable.run_for(gpu, 2);
   gpu.finish({.step = 3, .free = 2, .curated1 = 2, .curated2 = 1}, {.hit = 1, .graph = 1});
+}
+
+// The child graph of an exec is set: what was replaced in it runs as it is from then on, and counts as that, whether
+// replaced in place or in a copy.
+GPU_CASE(exec_with_child_graphs_set) {
+  const auto own = gpu.handles();
+  for (const bool has_memory : {false, true}) {
+    for (const bool is_by_type : {false, true}) {
+      const Graph children[3];
+      children[0].add(own.step, Arguments(gpu.marks(), 1, 1));
+      children[1].add(own.step, Arguments(gpu.marks(), 2, 2));
+      children[2].add(own.free, Arguments(gpu.marks(), 1, 3));
+      const Graph graph;
+      if (has_memory) (void)add_memory(gpu, graph.get());
+      CUgraphNode node = nullptr;
+      OK(cuda().cuGraphAddChildGraphNode(&node, graph.get(), nullptr, 0, children[0].get()));
+      const Executable executable(graph.get());
+      executable.run_for(gpu, 1);
+      for (const int i : {1, 2}) {
+        auto params = zeroed<CUgraphNodeParams>();
+        params.type = CU_GRAPH_NODE_TYPE_GRAPH;
+        params.graph.graph = children[i].get();
+        OK(is_by_type ? cuda().cuGraphExecNodeSetParams(executable.get(), node, &params)
+                      : cuda().cuGraphExecChildGraphNodeSetParams(executable.get(), node,
+                                                                  children[i].get()));
+        executable.run_for(gpu, i + 1);
+      }
+    }
+  }
+  gpu.finish({.step = 4, .free = 4, .curated1 = 4}, {.hit = 4});
 }
 
 // The body runs as it is, and nobody knows how often.
@@ -314,8 +354,8 @@ GPU_CASE(exec_tells_that_the_next_may_begin) {
       Arguments first(row.first_marks, row.first, 1);
       Arguments second(gpu.marks(), 5, 2);
       Arguments last(apart, row.last, 3);
-      for (Arguments* arguments : {&first, &second, &last}) {
-        OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), arguments->params(),
+      for (Arguments* of_one : {&first, &second, &last}) {
+        OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), of_one->params(),
                                  nullptr));
       }
     }));

@@ -235,7 +235,22 @@ GPU_CASE(graph_update) {
     executable.update(next);
     executable.run_for(gpu, value);
   }
-  gpu.finish({.step = 1, .curated1 = 2, .curated2 = 2, .curated3 = 1}, {.hit = 1});
+  // Nor does one of ours that has a cluster elsewhere.
+  const auto capture_two = [&](int shape, int value) {
+    return gpu.capture([&] {
+      OK(gpu.launch(step, 3, value));
+      OK(gpu.launch(step, shape, value));
+    });
+  };
+  const Graph two(capture_two(1, 87));
+  const Executable own(two.get());
+  own.run_for(gpu, 87);
+  for (const auto& [shape, value] : {std::pair(3, 88), {1, 89}}) {
+    const Graph next(capture_two(shape, value));
+    own.update(next);
+    own.run_for(gpu, value);
+  }
+  gpu.finish({.step = 1, .curated1 = 4, .curated2 = 2, .curated3 = 5}, {.hit = 3});
 }
 
 // A replay is one call of the driver; no other of the shim's own.
