@@ -30,14 +30,14 @@ def shapes():
     lengths = lambda count, low, high: [draw.randrange(low, high + 1) for _ in range(count)]
     spread = lambda count, low, high: [round(low * (high / low) ** (i / (count - 1))) for i in range(count)]
     out = {"one token": ([1], 32, 8, 128, 16, PARTS), "1 x 100": ([100], 32, 8, 128, 16, PARTS),
-           "1 x 32k": ([32000], 32, 8, 128, 16, PARTS), "mixed": ([1, 16, 17, 160, 0, 33, 5000, 300], 32, 8, 128, 16, PARTS),
+           "1 x 32k": ([32000], 32, 8, 128, 16, PARTS), "mixed": ([1, 16, 17, 160, 0, 33, 1900, 300], 32, 8, 128, 16, PARTS),
            "32 x 32..160": (lengths(32, 32, 160), 32, 8, 128, 16, PARTS), "in one part": (lengths(7, 1, 2000), 32, 8, 128, 16, 1),
-           "parts by its own rule": (lengths(3, 1, 9000), 32, 8, 128, 16, 0),
-           "16 x 32..32768": (spread(16, 32, 32768), 32, 8, 128, 16, PARTS), "40 x 1..4000": (lengths(40, 1, 4000), 32, 8, 128, 16, PARTS),
+           "parts by its own rule": (lengths(2, 1, 9000), 32, 8, 128, 16, 0),
+           "16 x 32..2048": (spread(16, 32, 2048), 32, 8, 128, 16, PARTS), "40 x 1..2000": (lengths(40, 1, 2000), 32, 8, 128, 16, PARTS),
            "200 x 1..500": (lengths(200, 1, 500), 32, 8, 128, 16, PARTS), "256 x 50": ([50] * 256, 32, 8, 128, 16, PARTS)}
     for heads, kv_heads, head_dim, page in ((32, 32, 128, 16), (16, 8, 128, 32), (24, 8, 128, 16), (12, 2, 128, 64), (40, 8, 128, 16),
                                             (28, 4, 128, 128), (64, 8, 128, 16), (4, 1, 128, 16), (32, 8, 64, 16), (14, 2, 64, 32)):
-        out[f"{heads} heads on {kv_heads} of {head_dim}, pages of {page}"] = (lengths(9, 1, 3000), heads, kv_heads, head_dim, page, PARTS)
+        out[f"{heads} heads on {kv_heads} of {head_dim}, pages of {page}"] = (lengths(9, 1, 2000), heads, kv_heads, head_dim, page, PARTS)
     return out
 
 
@@ -49,11 +49,11 @@ def timed():
                                   (64, (256, 2048)), (128, (96, 1024)), (256, (96, 1024)))
            for length in lengths}
     out["32 x 32..160"] = [32 + i * 128 // 31 for i in range(32)]
-    for count, high in ((16, 32768), (32, 4096), (64, 4096), (128, 2048)):
+    for count, high in ((16, 2048), (32, 2048), (64, 2048), (128, 2048)):
         out[f"{count} x 32..{high}"] = spread(count, 32, high)
         out[f"{count} x {high}..32"] = spread(count, high, 32)
     for count in (32, 64):
-        out[f"1 x 4000, {count - 1} x 100"] = [4000] + [100] * (count - 1)
+        out[f"1 x 2000, {count - 1} x 100"] = [2000] + [100] * (count - 1)
     return out
 
 
@@ -151,7 +151,7 @@ def replayed():
     """A graph captured with one set of lengths, replayed with others, some sequences being padding."""
     import torch
     draw = random.Random(5)
-    batch = Batch([8] * 20, 32, 8, 128, 16, PARTS, room=20, longest=4000)
+    batch = Batch([8] * 20, 32, 8, 128, 16, PARTS, room=20, longest=2000)
     batch.schedule()
     batch.attend()
     torch.cuda.synchronize()
@@ -160,7 +160,7 @@ def replayed():
         _, lse = batch.attend()
     out = {}
     for turn, count in enumerate((20, 13, 1, 17)):
-        batch.fill([draw.randrange(1, 4000 if turn % 2 else 200) for _ in range(count)])
+        batch.fill([draw.randrange(1, 2000 if turn % 2 else 200) for _ in range(count)])
         batch.schedule()
         lse.fill_(POISON)
         graph.replay()
@@ -182,7 +182,7 @@ def others():
     odd = Batch([50, 700], 16, 1, 128, 16, PARTS)
     odd.schedule()
     odd.attend()
-    many_long = Batch([50] * 17, 32, 8, 128, 16, PARTS, longest=4097)
+    many_long = Batch([50] * 17, 32, 8, 128, 16, PARTS, longest=2049)
     many_long.schedule()
     many_long.attend()
     return {"sinks": with_sinks, "many long": many_long.out.double().sum().item(), "two": two.out.double().sum().item(), "odd": odd.out.double().sum().item()}
@@ -211,7 +211,7 @@ def child(args):
             moved = sum(lengths) * kv_heads * head_dim * 4
             layers = max(1, min(nodes_for(moved), CACHES // moved))
             batch = Batch(lengths, heads, kv_heads, head_dim, 16, PARTS, layers=layers, is_poisoned=False,
-                          longest=4096 if len(lengths) > 16 else 32768)  # what the folder is for
+                          longest=2048 if len(lengths) > 2 else 32768)  # what the folder is for
             batch.schedule()
             turn = iter(range(1 << 30))
             us = graph_us(lambda: batch.attend(next(turn) % layers), moved)

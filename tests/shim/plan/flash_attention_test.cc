@@ -248,8 +248,8 @@ TEST_F(FlashAttentionFolder, ChoosesTheBlockByTheBatch) {
 
 TEST_F(FlashAttentionFolder, LeavesManyLongSequencesToTheOriginal) {
   for (const auto& [batch, longest, outcome] :
-       {std::tuple(16, 1 << 20, Outcome::hit), std::tuple(17, 4096, Outcome::hit),
-        std::tuple(17, 4097, Outcome::fallback_where)}) {
+       {std::tuple(2, 1 << 20, Outcome::hit), std::tuple(3, 2048, Outcome::hit),
+        std::tuple(3, 2049, Outcome::fallback_where)}) {
     Struct of_engine = changed(2492, batch, 4);
     put<int32_t>(&of_engine, 416, batch);
     put<int32_t>(&of_engine, 368, longest);
