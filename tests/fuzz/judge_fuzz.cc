@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "loader/compile/definition.h"
 #include "tests/fuzz/fuzz.h"
 #include "tools/judge/judge.h"

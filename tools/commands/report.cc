@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/base/files.h"
 #include "tools/commands/commands.h"
 #include "tools/judge/records.h"

@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include <nlohmann/json.hpp>
+
 #include "loader/check/choices.h"
 #include "tools/base/terminal.h"
 #include "tools/judge/gpu_lock.h"

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <fmt/chrono.h>
+#include <nlohmann/json.hpp>
 
 #include "loader/check/choices.h"
 #include "tools/base/diagnostics_output.h"

@@ -12,7 +12,7 @@
 
 namespace fibshim::judge {
 
-struct Workload;  // workloads.h, which needs all of nlohmann/json
+struct Workload;
 
 struct RecordedLaunch {
   const tools::KernelRecord* kernel = nullptr;

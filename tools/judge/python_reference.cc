@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <nlohmann/json.hpp>
+
 #include "loader/compile/compile_expression.h"
 #include "tools/judge/workloads.h"
 #include "tools/base/try.h"

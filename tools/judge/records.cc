@@ -92,7 +92,7 @@ Json make_record(const Judged& judged, const RecordContext& context) {
   return {{"definition", judged.definition},
           {"workload",
            {{"axes", judged.workload.axes},
-            {"inputs", judged.workload.inputs},
+            {"inputs", *judged.workload.inputs},
             {"uuid", judged.workload.uuid}}},
           {"solution", judged.solution},
           {"evaluation", evaluation}};

@@ -17,6 +17,7 @@
 #include "tools/judge/workloads.h"
 
 #define XXH_INLINE_ALL
+#include <nlohmann/json.hpp>
 #include <xxhash.h>
 
 namespace fibshim::judge {

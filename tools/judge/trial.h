@@ -7,7 +7,7 @@
 
 namespace fibshim::judge {
 
-struct Workload;  // workloads.h, which needs all of nlohmann/json
+struct Workload;
 
 struct Folder {
   CheckReport report;

@@ -72,7 +72,7 @@ std::string read_workload(const Json& record, Workloads* workloads) {
       uuid == nullptr || !uuid->is_string()) {
     return "the workload lacks one of \"axes\", \"inputs\" and \"uuid\"";
   }
-  Workload workload{{}, *inputs, uuid->get<std::string>()};
+  Workload workload{{}, std::make_shared<Json>(*inputs), uuid->get<std::string>()};
   for (const auto& [name, value] : axes->items()) {
     // A number above int64 reads as a negative one.
     if (!value.is_number_integer() || value.get<int64_t>() < 0) {
@@ -87,8 +87,8 @@ std::string read_workload(const Json& record, Workloads* workloads) {
     }
   }
   if (const Json* const outputs = tools::find_at(record, "/fibshim/outputs");
-      outputs != nullptr && outputs->is_object()) {
-    workload.outputs = *outputs;
+      outputs != nullptr && outputs->is_object() && !outputs->empty()) {
+    workload.outputs = std::make_shared<Json>(*outputs);
   }
   (*workloads)[definition->get<std::string>()].push_back(std::move(workload));
   return "";
@@ -126,11 +126,11 @@ std::string uuid_of(std::string_view key) {
 Workload made_workload(const Definition& definition, const AxisValues& variable_axes) {
   std::string key = definition.name.name;
   for (const auto& [axis, value] : variable_axes) key += fmt::format("/{}={}", axis, value);
-  Workload workload{variable_axes, Json::object(), uuid_of(key)};
+  Json inputs = Json::object();
   for (const DefinitionArgument& argument : definition.arguments) {
-    if (!argument.is_output) workload.inputs[argument.name] = {{"type", "random"}};
+    if (!argument.is_output) inputs[argument.name] = {{"type", "random"}};
   }
-  return workload;
+  return {variable_axes, std::make_shared<Json>(std::move(inputs)), uuid_of(key)};
 }
 
 namespace {
@@ -155,8 +155,8 @@ Result<std::map<std::string, Tensor>> load_outputs(const Workload& workload,
                                                    const AxisValues& axes,
                                                    const std::string& root) {
   std::map<std::string, Tensor> outputs;
-  if (!workload.outputs.is_object()) return outputs;
-  for (const auto& [name, output] : workload.outputs.items()) {
+  if (workload.outputs == nullptr) return outputs;
+  for (const auto& [name, output] : workload.outputs->items()) {
     const DefinitionArgument* const argument = definition.find_argument(name);
     if (argument == nullptr || !argument->is_output) continue;
     outputs[name] = FIBSHIM_TRY(read_argument(
@@ -168,7 +168,7 @@ Result<std::map<std::string, Tensor>> load_outputs(const Workload& workload,
 
 Result<void> load_inputs(const Workload& workload, const Definition& definition,
                          const AxisValues& axes, const std::string& root, CaseData* data) {
-  for (const auto& [name, input] : workload.inputs.items()) {
+  for (const auto& [name, input] : workload.inputs->items()) {
     const std::string what = "input \"" + name + "\" of workload " + workload.uuid;
     const std::string type = tools::text_at(input, "/type");
     if (type == "random") continue;

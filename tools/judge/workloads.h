@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "loader/compile/definition.h"
 #include "tools/judge/case_data.h"
@@ -16,12 +16,12 @@ namespace fibshim::judge {
 struct OriginalCase;
 
 struct Workload {
-  AxisValues axes;                // of the variable axes
-  nlohmann::ordered_json inputs;  // as recorded; an object
+  AxisValues axes;                                       // of the variable axes
+  std::shared_ptr<const nlohmann::ordered_json> inputs;  // as recorded: an object
   std::string uuid;
   // What `fibshim record --tensors` adds: numbers that the definition does not name, and what the original has put out.
   std::map<std::string, double> scalars = {};
-  nlohmann::ordered_json outputs = nullptr;
+  std::shared_ptr<const nlohmann::ordered_json> outputs = nullptr;  // an object; null: none
   // The launch of the original kernel that says what the outputs must be; null: a reference does (original.h).
   std::shared_ptr<const OriginalCase> original = nullptr;
 };

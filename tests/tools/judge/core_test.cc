@@ -450,7 +450,8 @@ TEST(Cases, BenchPrefersWhatWasRecorded) {
   SolutionSpec solution;
   JudgeOptions options;
   options.trial.is_bench = true;
-  const std::vector<Workload> recorded = {{{{"b", 77}}, Json::object(), "id"}};
+  const std::vector<Workload> recorded = {
+      {{{"b", 77}}, std::make_shared<Json>(Json::object()), "id"}};
   const VerifyBlock verify;
   const Subject subject{&definition, &solution, &verify, "softmax"};
   ASSERT_EQ(make_cases(subject, options, recorded).size(), 1u);
@@ -463,7 +464,8 @@ TEST(Cases, BenchPrefersWhatWasRecorded) {
 
 Judged judged_case(const std::string& status) {
   Judged judged{"rmsnorm_h64", "rmsnorm", "ours", "au/thor", "abc", {}, {}, {}};
-  judged.workload = {{{"batch_size", 64}}, {{"x", {{"type", "random"}}}}, "some-uuid"};
+  judged.workload = {
+      {{"batch_size", 64}}, std::make_shared<Json>(Json{{"x", {{"type", "random"}}}}), "some-uuid"};
   judged.outcome.status = status;
   judged.outcome.log = status == kPassed ? "" : "because <it> is";
   judged.outcome.max_absolute_error = 0.5;
