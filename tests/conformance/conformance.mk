@@ -49,8 +49,10 @@ $(CONFORM)/include/conform_questions.def: tests/conformance/conformance.mk | $(S
 	$(Q)mkdir -p $(@D)
 	$(Q)sed -nE 's/^typedef .*\*PFN_(cu[A-Za-z0-9]+)_v([0-9]+)(_ptsz|_ptds)?\).*/QUESTION(\1, \2)/p' \
 	  $(CUDA_INCLUDE)/cudaTypedefs.h | sort -u >$@
+# Only those that make up programs and graphs have much to do.
+$(filter-out %/random_cases.o %/random_graph_cases.o %/graph_program.o %/soak_cases.o,$(CONFORM_OBJ)): ROOM_FLAGS = -O0 -g1
 $(BUILD)/obj/tests/conformance/hosts/resolve_cases.o: $(CONFORM)/include/conform_questions.def
-$(BUILD)/obj/tests/conformance/hosts/resolve_cases.o: ROOM_FLAGS = -I$(CONFORM)/include
+$(BUILD)/obj/tests/conformance/hosts/resolve_cases.o: ROOM_FLAGS = -O0 -g1 -I$(CONFORM)/include
 
 $(CONFORM)/conform: $(CONFORM_OBJ)
 	$(call say,LINK,$@)
