@@ -219,11 +219,7 @@ TEST(InspectProcess, TellsShimSettingsAndCounters) {
   TemporaryFolder folder;
   write_config_folder(folder / "config");
   LiveProgram engine({build_path("tests/hosts/engine"), "--launches=6", "--pause-after=3"},
-                     {{{"LD_PRELOAD", build_path("lib/libfibshim.so")},
-                       {"LD_LIBRARY_PATH", build_path("sim")},
-                       {"FIBSHIM_CONFIG", folder / "config"},
-                       {"FIBSHIM_STATS_DIR", folder / "stats"}},
-                      ""});
+                     under_shim(folder / "config", folder / "stats"));
   ASSERT_TRUE(engine.read_until("paused\n")) << engine.text();
   const std::string pid = std::to_string(engine.pid());
   const ProgramResult result = exits(0, run_fibshim({"inspect", "--json", "--pid", pid}));

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <utmp.h>
 
+#include <filesystem>
 #include <sstream>
 #include <stdexcept>
 
@@ -20,6 +21,27 @@ uint64_t start_time_of(pid_t pid) {
   std::string field;
   for (int i = 3; i <= 22; ++i) fields >> field;
   return std::stoull(field);
+}
+
+ProgramOptions under_shim(const std::string& config, const std::string& stats,
+                          const std::map<std::string, std::string>& more) {
+  ProgramOptions options;
+  options.environment = more;
+  options.environment.insert({{"LD_PRELOAD", build_path("lib/libfibshim.so")},
+                              {"LD_LIBRARY_PATH", build_path("sim")},
+                              {"FIBSHIM_CONFIG", config},
+                              {"FIBSHIM_STATS_DIR", stats}});
+  return options;
+}
+
+void copy_demo_folders(const std::string& folder) {
+  namespace fs = std::filesystem;
+  for (const char* name : {"a", "b", "bad"}) {
+    fs::copy(build_path("config/demo"), fs::path(folder) / name, fs::copy_options::recursive);
+  }
+  for (const auto& entry : fs::recursive_directory_iterator(folder + "/bad/patterns")) {
+    if (entry.is_regular_file()) write_text(entry.path(), "{\n  \"label\": nothing\n}\n");
+  }
 }
 
 LiveProgram::LiveProgram(const std::vector<std::string>& command, const ProgramOptions& options) {

@@ -13,6 +13,13 @@ namespace fibshim::test {
 // Field 22 of /proc/<pid>/stat.
 uint64_t start_time_of(pid_t pid);
 
+// Of a program under the shim, on the simulated driver; `more` over these.
+ProgramOptions under_shim(const std::string& config, const std::string& stats,
+                          const std::map<std::string, std::string>& more = {});
+
+// Copies of the config folder demo: a, b, and bad, whose patterns are none.
+void copy_demo_folders(const std::string& folder);
+
 class LiveProgram {
  public:
   // stdin is a pipe that stays open; stdout and stderr are one pipe.

@@ -18,24 +18,11 @@ namespace fs = std::filesystem;
 
 class Rollout : public testing::Test {
  protected:
-  Rollout() {
-    for (const char* name : {"a", "b", "bad"}) {
-      fs::copy(build_path("config/demo"), folder_ / name, fs::copy_options::recursive);
-    }
-    for (const auto& entry : fs::recursive_directory_iterator(folder_ / "bad/patterns")) {
-      if (entry.is_regular_file()) write_text(entry.path(), "{\n  \"label\": nothing\n}\n");
-    }
-  }
+  Rollout() { copy_demo_folders(folder_.path()); }
 
   // Replays a graph every 2 ms until the test ends; every 4 ms while the file `slow` is there.
   LiveProgram* start_engine(const std::map<std::string, std::string>& added = {},
                             const std::string& slow_file = "") {
-    ProgramOptions options;
-    options.environment = {{"LD_PRELOAD", build_path("lib/libfibshim.so")},
-                           {"LD_LIBRARY_PATH", build_path("sim")},
-                           {"FIBSHIM_STATS_DIR", stats()},
-                           {"FIBSHIM_CONFIG", folder_ / "a"}};
-    for (const auto& [name, value] : added) options.environment[name] = value;
     std::vector<std::string> command = {build_path("tests/hosts/engine"),
                                         "--capture",
                                         "--rows=1",
@@ -43,7 +30,8 @@ class Rollout : public testing::Test {
                                         "--pause-after=1",
                                         "--step-us=2000"};
     if (!slow_file.empty()) command.push_back("--slow-file=" + slow_file);
-    engines_.push_back(std::make_unique<LiveProgram>(command, options));
+    engines_.push_back(
+        std::make_unique<LiveProgram>(command, under_shim(folder_ / "a", stats(), added)));
     LiveProgram* const engine = engines_.back().get();
     EXPECT_TRUE(engine->read_until("paused\n")) << engine->text();
     engine->write("\n");

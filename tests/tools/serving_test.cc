@@ -33,17 +33,12 @@ class Serving : public testing::Test {
   }
 
   LiveProgram* start(const std::string& config, std::map<std::string, std::string> environment) {
-    ProgramOptions options;
-    options.environment = {{"LD_PRELOAD", build_path("lib/libfibshim.so")},
-                           {"LD_LIBRARY_PATH", build_path("sim")},
-                           {"SIMCUDA_KERNELS", build_path("tests/data/libshadow_faults.so")},
-                           {"SHADOW_FAULT", "wrong_for_even_rows"},
-                           {"SHADOW_FAULT_BLOCK", "128"},
-                           {"FIBSHIM_STATS_DIR", stats()},
-                           {"FIBSHIM_CONFIG", folder_ / config}};
-    for (const auto& [name, value] : environment) options.environment[name] = value;
+    environment.insert({{"SIMCUDA_KERNELS", build_path("tests/data/libshadow_faults.so")},
+                        {"SHADOW_FAULT", "wrong_for_even_rows"},
+                        {"SHADOW_FAULT_BLOCK", "128"}});
     engines_.push_back(std::make_unique<LiveProgram>(
-        std::vector<std::string>{build_path("tests/hosts/shadow_host"), "serve"}, options));
+        std::vector<std::string>{build_path("tests/hosts/shadow_host"), "serve"},
+        under_shim(folder_ / config, stats(), environment)));
     EXPECT_TRUE(engines_.back()->read_until("serving\n")) << engines_.back()->text();
     return engines_.back().get();
   }

@@ -19,33 +19,18 @@ namespace fs = std::filesystem;
 class Swap : public testing::Test {
  protected:
   Swap() {
-    for (const char* name : {"a", "b", "bad"}) {
-      fs::copy(build_path("config/demo"), folder_ / name, fs::copy_options::recursive);
-    }
+    copy_demo_folders(folder_.path());
     fs::create_directory_symlink("a", folder_ / "link");
-    for (const auto& entry : fs::recursive_directory_iterator(folder_ / "bad/patterns")) {
-      if (entry.is_regular_file()) write_text(entry.path(), "{\n  \"label\": nothing\n}\n");
-    }
-  }
-
-  std::map<std::string, std::string> environment() const {
-    return {{"LD_PRELOAD", build_path("lib/libfibshim.so")},
-            {"LD_LIBRARY_PATH", build_path("sim")},
-            {"FIBSHIM_STATS_DIR", stats()},
-            {"FIBSHIM_CONFIG", folder_ / "link"}};
   }
 
   // Stops after `before` launches, for a line, and launches `after` more.
   std::unique_ptr<LiveProgram> engine(int before, int after,
                                       const std::map<std::string, std::string>& added = {}) const {
-    ProgramOptions options;
-    options.environment = environment();
-    for (const auto& [name, value] : added) options.environment[name] = value;
     auto out = std::make_unique<LiveProgram>(
         std::vector<std::string>{build_path("tests/hosts/engine"), "--hidden=4096", "--rows=1",
                                  "--launches=" + std::to_string(before + after),
                                  "--pause-after=" + std::to_string(before)},
-        options);
+        under_shim(folder_ / "link", stats(), added));
     EXPECT_TRUE(out->read_until("paused\n")) << out->text();
     return out;
   }
