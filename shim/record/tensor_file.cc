@@ -150,8 +150,6 @@ void count_loss(TensorLoss loss) {
   __atomic_fetch_add(&g_header->losses[static_cast<uint32_t>(loss)], 1, __ATOMIC_RELAXED);
 }
 
-uint64_t tensor_file_bytes() { return __atomic_load_n(&g_header->used_bytes, __ATOMIC_RELAXED); }
-
 bool append_block(const Piece* pieces, uint32_t count) {
   uint64_t at = g_header->used_bytes;
   uint64_t end = at;

@@ -22,7 +22,6 @@ ReadPlan open_tensors(const RecorderHost& host, const char* folder);
 // Counts; may be called from any thread once the file is there.
 void count_kept();
 void count_loss(TensorLoss loss);
-uint64_t tensor_file_bytes();
 
 // By one thread at a time: appends a block, whose pieces follow one another. False: it could not be written.
 struct Piece {
