@@ -104,6 +104,7 @@ bool update_variant(Variant* running, Variant* variant) {
   variant->graph = graph;
   running->generation = variant->generation;
   running->sample_interval = sample_interval_of(*variant);
+  running->rules = variant->rules;
   running->nodes.swap(variant->nodes);
   running->runs.swap(variant->runs);
   return true;
@@ -237,6 +238,7 @@ ExecUpdate::ExecUpdate(CUgraphExec handle, CUgraph graph)
   if (exec_ == nullptr) return;
   exec_->lock.lock();
   drop_shadow(exec_);
+  drop_unreplaced(exec_);
   graph_.prepare(exec_->instantiation);
 }
 
