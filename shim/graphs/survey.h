@@ -15,6 +15,7 @@ struct Survey {
   bool has_members = false;    // kernels of rewrites
   bool has_observed = false;   // would be redirected, but for the mode
   bool has_uncopied = false;   // cuGraphClone refuses it
+  bool is_always_checked = false;  // each launch is to run the originals (FIBSHIM_SHADOW=1/1)
   bool is_one_for_one = true;  // what is replaced differs from the original in its parameters alone
   CUresult failure =
       CUDA_SUCCESS;  // what the host's call is to return: a solution that cannot load
