@@ -44,7 +44,8 @@ class ExecChange {
     });
     change_unreplaced([&](const Variant& variant) {
       CUgraphNode copy = nullptr;
-      return find_in_clone(kept, variant.graph, &copy) && set_in(variant.exec, copy) == CUDA_SUCCESS;
+      return find_in_clone(kept, variant.graph, &copy) &&
+             set_in(variant.exec, copy) == CUDA_SUCCESS;
     });
     if (!is_done) rebuild();
   }

@@ -110,8 +110,7 @@ class Sample {
     if (shadow.plan() == nullptr) {
       if (nodes.number != 0) return Added::failed;
       if (shadow.miss() == ShadowMiss::busy) return Added::no_room;
-      known.has_no_check =
-          shadow.miss() == ShadowMiss::extent || shadow.miss() == ShadowMiss::size;
+      known.has_no_check = shadow.miss() == ShadowMiss::extent || shadow.miss() == ShadowMiss::size;
       return Added::nothing;
     }
     CUgraphNode const solution = add_solution(params, *shadow.plan(), nodes);

@@ -9,11 +9,11 @@ namespace fibshim {
 
 // A kernel node of the graph that a host's exec was made from, in the driver's order.
 struct KernelNode {
-  CUgraphNode kept;  // its copy among the originals; null: there is none
-  bool is_certain;   // false: that copy may be another's (for_each_copied_kernel)
-  bool is_disabled;  // in the exec
+  CUgraphNode kept;   // its copy among the originals; null: there is none
+  bool is_certain;    // false: that copy may be another's (for_each_copied_kernel)
+  bool is_disabled;   // in the exec
   bool has_no_check;  // what it writes is not known, or too large (shadow_exec.h)
-  NodeFacts facts;   // of its copy, and of the host's node
+  NodeFacts facts;    // of its copy, and of the host's node
 };
 
 struct VariantNode {

@@ -29,7 +29,7 @@ struct Slot {
 struct GraphSlot {
   uint64_t begin, end;  // its room
   uint32_t number;      // 0: free
-  bool is_ended;  // the graph is not launched any more
+  bool is_ended;        // the graph is not launched any more
   ShadowResult result;
 };
 

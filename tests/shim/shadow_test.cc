@@ -432,8 +432,10 @@ TEST(ShadowInGraphs, AtOneInOneTheOriginalsRunFromWhenTheProcessWasTold) {
     for (const bool moves_first : {false, true}) {
       SCOPED_TRACE(at_start + (moves_first ? ", moved" : ""));
       std::vector<std::string> words = {"replay", std::to_string(kLaunches), "20"};
-      for (size_t i = moves_first ? 0 : 3; i < moves.size(); ++i) words.push_back(command(moves[i]));
-      const Shadowed checked = run_host(words, with_fault("two_ulps", {{"FIBSHIM_SHADOW", at_start}}));
+      for (size_t i = moves_first ? 0 : 3; i < moves.size(); ++i)
+        words.push_back(command(moves[i]));
+      const Shadowed checked =
+          run_host(words, with_fault("two_ulps", {{"FIBSHIM_SHADOW", at_start}}));
       EXPECT_EQ(checked.executed("hit"), kNorms * kLaunches * (moves_first ? 3 : 1));
       EXPECT_GE(checked.sum("checks"), 10);
       EXPECT_EQ(checked.unlike(), 0);

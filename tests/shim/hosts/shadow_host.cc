@@ -332,7 +332,8 @@ int serve() {
 int main(int argc, char** argv) {
   start();
   if (argc > 1 && strcmp(argv[1], "serve") == 0) return serve();
-  if (argc > 3 && strcmp(argv[1], "replay") == 0) return replay(atol(argv[2]), atol(argv[3]), argv + 4);
+  if (argc > 3 && strcmp(argv[1], "replay") == 0)
+    return replay(atol(argv[2]), atol(argv[3]), argv + 4);
   if (argc > 3 && strcmp(argv[1], "many") == 0) {
     return launch_many(atol(argv[2]), strtoull(argv[3], nullptr, 10));
   }
