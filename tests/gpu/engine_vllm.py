@@ -28,6 +28,9 @@ MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_s
          "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
 DECODED = 128
 
+# Before vLLM is imported.
+os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_ALLOW_INSECURE_SERIALIZATION="1", HF_HUB_OFFLINE="1")
+
 
 def fill(model):
     import torch
@@ -54,14 +57,14 @@ def move(where, build):
     return json.loads(done.stdout)["processes"][0]
 
 
-def make_engine(layers, is_eager=False):
+def make_engine(layers, is_eager=False, **more):
     from vllm import LLM
     with tempfile.TemporaryDirectory() as folder:
         config = {**MODEL, "num_hidden_layers": layers}
         pathlib.Path(folder, "config.json").write_text(json.dumps(config))
         llm = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=2048,
                   gpu_memory_utilization=0.3, enforce_eager=is_eager, seed=0, enable_prefix_caching=False,
-                  max_num_seqs=64)
+                  **{"max_num_seqs": 64, **more})
     llm.apply_model(fill)
     return llm
 
@@ -71,8 +74,20 @@ def prompts_of(count, length, draw=None):
     return [{"prompt_token_ids": [draw.randrange(3, 32000) for _ in range(length)]} for _ in range(count)]
 
 
+def tell(llm, asked, starts):
+    """Log probabilities of the prompts asked, and of 64 tokens decoded from each batch of the starts: of each step the token,
+    its log probability, and the second's."""
+    from vllm import SamplingParams
+    told = SamplingParams(temperature=0, max_tokens=1, detokenize=False, prompt_logprobs=0)
+    chosen = SamplingParams(temperature=0, max_tokens=64, ignore_eos=True, detokenize=False, logprobs=2)
+    return {"logprobs": [[next(iter(step.values())).logprob for step in answer.prompt_logprobs if step]
+                         for answer in llm.generate(asked, told, use_tqdm=False)],
+            "decoded": [[(token, *sorted((one.logprob for one in step.values()), reverse=True)[:2])
+                         for token, step in zip(answer.outputs[0].token_ids, answer.outputs[0].logprobs)]
+                        for prompts in starts for answer in llm.generate(prompts, chosen, use_tqdm=False)]}
+
+
 def child(args):
-    os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_ALLOW_INSECURE_SERIALIZATION="1", HF_HUB_OFFLINE="1")
     from vllm import SamplingParams
     llm = make_engine(args.layers, args.eager)
     draw = random.Random(7)
@@ -81,8 +96,6 @@ def child(args):
     phases.append(("prefill", prompts(8, 1024), 8 * 1024))
     many = SamplingParams(temperature=0, max_tokens=DECODED, ignore_eos=True, detokenize=False)
     one = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True, detokenize=False)
-    told = SamplingParams(temperature=0, max_tokens=1, detokenize=False, prompt_logprobs=0)
-    chosen = SamplingParams(temperature=0, max_tokens=64, ignore_eos=True, detokenize=False, logprobs=2)
     is_shimmed = "libfibshim" in os.environ.get("LD_PRELOAD", "") and not args.record
     is_recorded = args.record and "libfibshim" in os.environ.get("LD_PRELOAD", "")  # a profiler would take CUPTI from the recording
     ways = ("--off", "--on") if is_shimmed else ("apart",)
@@ -93,16 +106,10 @@ def child(args):
             out[way]["moves"].append(move(way, args.build))
 
     asked = prompts(8, 300)
-    starts = {batch: prompts(batch, 100) for batch in args.batches}
+    starts = [prompts(batch, 100) for batch in args.batches]
     for way in ways:
         go(way)
-        out[way]["logprobs"] = [[next(iter(step.values())).logprob for step in answer.prompt_logprobs if step]
-                                for answer in llm.generate(asked, told, use_tqdm=False)]
-        # Of each step: the token, its log probability, and by how much it leads.
-        out[way]["decoded"] = [
-            [(token, *sorted((one.logprob for one in step.values()), reverse=True)[:2])
-             for token, step in zip(answer.outputs[0].token_ids, answer.outputs[0].logprobs)]
-            for batch in args.batches for answer in llm.generate(starts[batch], chosen, use_tqdm=False)]
+        out[way].update(tell(llm, asked, starts))
     for name, requests, tokens in phases:
         params = one if name == "prefill" else many
         work = lambda: llm.generate(requests, params, use_tqdm=False)

@@ -6,7 +6,6 @@ one whose kernel faults, are stopped after the first process. Then one process, 
     rollout.py --child FILE     (under the shim, by the above) replays until FILE is there
 """
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -81,7 +80,7 @@ def judge(report, name, root, folder, code, expected, in_folder, failed, count=P
         took = time.monotonic() - begin
         print(done.stdout, end="")
         print(f"measured: {name}: {took:.1f} s, {WATCH_S} of them before the first move; "
-              f"{len(re.findall(': moved', done.stdout))} of {count} processes moved")
+              f"{done.stdout.count(': moved')} moves of {count} processes")
         if done.returncode != code:
             problems.append(f"exit code {done.returncode}")
         if expected not in done.stdout:

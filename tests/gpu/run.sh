@@ -137,6 +137,9 @@ done
 if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("vllm") is None)'; then
   run "vLLM, default mode" "$python" "$here/engine_vllm.py" "$build"
   run "vLLM, eager" "$python" "$here/engine_vllm.py" "$build" --eager
+  run "shadow checks under vLLM, default mode" "$python" "$here/vllm_shadow.py" "$build"
+  run "shadow checks under vLLM, eager" "$python" "$here/vllm_shadow.py" "$build" --eager
+  run "vLLM's tensors as workloads" "$python" "$here/vllm_workloads.py" "$build"
   run "vLLM's fp8 quantisation, two kernels as one" "$python" "$here/vllm_rewrites.py" "$build" \
     "$("$python" -c 'import importlib.util; print(importlib.util.find_spec("vllm").submodule_search_locations[0])')/_C_stable_libtorch.abi3.so"
 else

@@ -5,8 +5,10 @@
     shadow.py work [--graph] [--seconds N]     norms and softmax of many shapes; prints a digest of all results as JSON
     shadow.py replay [--seconds N]             a graph of them, launched again and again on a few inputs
     shadow.py time                             what one launch costs the thread that makes it, in microseconds
+    shadow.py costs                            the same at each rate
+    SHADOW_SECONDS=600 shadow.py soak          eager launches and a graph side by side, all checked, for that long
 
-What checks cost vLLM: FIBSHIM_SHADOW=1/1000 tests/gpu/engine_vllm.py build, and the same with off and with 1/100.
+What checks cost vLLM: vllm_shadow.py.
 """
 import hashlib
 import json
@@ -183,6 +185,49 @@ def sums(counts):
             missed, outcomes)
 
 
+def print_costs():
+    for rate in ("off", "1/1000000000", "1/1000", "1/100", "1/1"):
+        took, _, _ = run(["time"], FIBSHIM_SHADOW=rate)
+        print(f"measured: one launch at {rate}: median {took['median_us']:.3f} us, 99 of 100 within {took['p99_us']:.2f} us")
+
+
+def soak():
+    """No mismatch where there is none."""
+    report = Report("shadow.py soak")
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.monotonic()
+        children = {}
+        for part in ("work", "replay"):
+            stats, log = os.path.join(folder, part), os.path.join(folder, part + ".log")
+            environment = dict(os.environ, LD_PRELOAD=SHIM, FIBSHIM_CONFIG=CONFIG, FIBSHIM_SHADOW="1/1", FIBSHIM_STATS_DIR=stats,
+                               FIBSHIM_LOG_FILE=log)
+            children[part] = stats, log, subprocess.Popen(
+                [sys.executable, os.path.abspath(__file__), part, "--seconds", str(SECONDS)], env=environment, text=True,
+                stdout=subprocess.PIPE)
+
+        def look(part):
+            checks, mismatches, missed, _ = sums(read_stats(children[part][0]))
+            print(f"{part} after {time.monotonic() - begun:.0f} s: {checks} checks, {mismatches} mismatches, not checked: {missed}", flush=True)
+            return checks, mismatches
+
+        due = 60
+        while any(child.poll() is None for _, _, child in children.values()):
+            time.sleep(0.2)
+            if time.monotonic() - begun > due:
+                due += 60
+                for part in children:
+                    look(part)
+        for part, (_, log, child) in children.items():
+            text = child.communicate()[0]
+            done = json.loads(text.splitlines()[-1]) if child.returncode == 0 else {}
+            checks, mismatches = look(part)
+            said = open(log).read() if os.path.exists(log) else ""
+            report.check(f"soak of {part}, {SECONDS:g} s at 1/1: {checks} checks, and no mismatch",
+                         [f"exit code {child.returncode}, {mismatches} mismatches, {done}: {said[:500]}"]
+                         if not done or not checks or mismatches or said or done.get("unlike") else [])
+    return report.finish()
+
+
 def wrong_config(folder):
     """A copy of the folder whose rmsnorm_h4096 leaves the last row of several unwritten."""
     copy = os.path.join(folder, "wrong")
@@ -257,9 +302,7 @@ def main():
         holds("in graphs a wrong solution is found", sums(counts)[1] > 0 and len(said) == 1 and "rmsnorm_h4096" in said[0], said)
         holds("and at 1/1 the host sees nothing of it", done["digest"] == plain["digest"] and done["unlike"] == 0)
 
-    for rate in ("off", "1/1000000000", "1/1000", "1/100", "1/1"):
-        took, _, _ = run(["time"], FIBSHIM_SHADOW=rate)
-        print(f"one launch at {rate}: median {took['median_us']:.3f} us, 99 of 100 within {took['p99_us']:.2f} us")
+    print_costs()
     return report.finish()
 
 
@@ -270,5 +313,9 @@ if __name__ == "__main__":
         replay(float(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 0)
     elif sys.argv[1:2] == ["time"]:
         measure()
+    elif sys.argv[1:2] == ["costs"]:
+        print_costs()
+    elif sys.argv[1:2] == ["soak"]:
+        sys.exit(soak())
     else:
         sys.exit(main())

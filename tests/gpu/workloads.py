@@ -44,19 +44,25 @@ def run():
     torch.cuda.synchronize()
 
 
-def load(root):
+def read_dataset(root):
+    """As flashinfer-bench reads it. None, and said: it is not installed."""
     found = importlib.util.find_spec("flashinfer_bench")
     if found is None:
         print("SKIP flashinfer-bench reads the workloads: it is not installed (pip install flashinfer-bench)")
-        return 0
+        return None
     # Its data layer alone: the whole package needs all that it can benchmark.
     package = types.ModuleType("flashinfer_bench")
     package.__path__ = list(found.submodule_search_locations)
     sys.modules["flashinfer_bench"] = package
-    import safetensors.torch
     from flashinfer_bench.data import TraceSet
+    return TraceSet.from_path(root)
 
-    dataset = TraceSet.from_path(root)
+
+def load(root):
+    dataset = read_dataset(root)
+    if dataset is None:
+        return 0
+    import safetensors.torch
     seen = set()
     for trace in dataset.workloads["rmsnorm_h4096"]:
         definition, workload = dataset.definitions[trace.definition], trace.workload
@@ -81,11 +87,15 @@ def load(root):
     return 0
 
 
-if sys.argv[1] == "run":
-    run()
-else:
+def main():
+    if sys.argv[1] == "run":
+        return run()
     try:
-        sys.exit(load(sys.argv[2]))
+        return load(sys.argv[2])
     except AssertionError as error:
         print(f"FAIL flashinfer-bench reads the workloads: {error}")
         raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -100,10 +100,14 @@ std::optional<double> usual_value(const std::string& name, const Subject& subjec
     cut("");
     return static_cast<double>(head_size.value_or(0));
   }
-  if (!cut("token")) cut("row");
+  const bool is_of_rows = cut("token") || cut("row");
   cut("");
   const DefinitionArgument* const tensor = tensor_called(definition, word);
   if (tensor == nullptr) return std::nullopt;
+  // One weight is that of all rows.
+  if (is_of_rows && tensor->shape.size() == 1 && definition.find_axis(tensor->shape[0])->is_const) {
+    return 0;
+  }
   return static_cast<double>(width_of(*tensor, axes));
 }
 

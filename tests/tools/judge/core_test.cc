@@ -11,6 +11,7 @@
 #include "tools/judge/judge.h"
 #include "tools/judge/report_page.h"
 #include "tools/judge/sampling.h"
+#include "tools/judge/usual_values.h"
 
 namespace fibshim::judge {
 namespace {
@@ -420,6 +421,26 @@ TEST(Inputs, EpsComesFromTheReference) {
   EXPECT_EQ(eps_of(definition), 1e-5);
   definition.reference = "def run(x, eps: float = 0.25):\n";
   EXPECT_EQ(eps_of(definition), 0.25);
+}
+
+TEST(Inputs, StridesAreThoseOfContiguousTensors) {
+  const Definition definition =
+      definition_of("rmsnorm_h8", {{"n", false, 0}, {"h", true, 8}},
+                    {{"hidden_states", false, dtype_index("bfloat16"), false, {"n", "h"}, ""},
+                     {"weight", false, dtype_index("bfloat16"), false, {"h"}, ""},
+                     {"output", false, dtype_index("bfloat16"), true, {"n", "h"}, ""},
+                     {"rstd", false, dtype_index("float32"), true, {"n"}, ""}});
+  const SolutionSpec solution;
+  const VerifyBlock verify;
+  const Subject subject{&definition, &solution, &verify, "rmsnorm"};
+  const auto usual = [&](const char* name) {
+    return usual_value(name, subject, {{"n", 3}, {"h", 8}}, 0);
+  };
+  EXPECT_EQ(usual("input_stride"), 8);
+  EXPECT_EQ(usual("output_token_stride"), 8);
+  EXPECT_EQ(usual("rstd_row_stride"), 1);
+  EXPECT_EQ(usual("weight_row_stride"), 0);  // all rows have the same
+  EXPECT_EQ(usual("other_stride"), std::nullopt);
 }
 
 // ---- cases
