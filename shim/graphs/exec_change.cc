@@ -87,6 +87,12 @@ void ExecChange::set_kernel(const NodeParams& params) {
   if (!add_owner(params, &exec_->owners)) return leave("there is no memory for a change");
   // A host that sets nodes does it again and again, and edges are not changed in an exec.
   exec_->has_set_nodes = true;
+  exec_->nodes[index_].has_no_check = false;
+  change_unreplaced([&](const Variant& variant) {
+    const auto set_in = FIBSHIM_REAL(cuGraphExecKernelNodeSetParams_v2);
+    return set_in != nullptr &&
+           set_in(variant.exec, variant.nodes[index_].node, &params) == CUDA_SUCCESS;
+  });
   bool is_done = true;
   for_each_variant([&](Variant* variant) {
     if (!variant->is_host()) {
@@ -134,6 +140,9 @@ void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
   KernelNode& known = exec_->nodes[index];
   if (known.is_disabled == !is_enabled) return;
   known.is_disabled = !is_enabled;
+  change_unreplaced([&](const Variant& variant) {
+    return set_in(variant.exec, variant.nodes[index].node, is_enabled ? 1 : 0) == CUDA_SUCCESS;
+  });
   bool is_done = true;
   for_each_variant([&](Variant* variant) {
     // What a disabled node's early edges mean, nobody says.

@@ -2,6 +2,7 @@
 // originals, are changed alike. Where that cannot be, the host's exec runs from then on.
 #pragma once
 
+#include "shim/graphs/exec_state.h"
 #include "shim/graphs/node_swap.h"
 
 namespace fibshim {
@@ -41,6 +42,11 @@ class ExecChange {
                 find_in_clone(kept, variant->graph, &copy) &&
                 set_in(variant->exec, copy) == CUDA_SUCCESS;
     });
+    change_unreplaced([&](const Variant& variant) {
+      CUgraphNode copy = nullptr;
+      return find_in_clone(kept, variant.graph, &copy) &&
+             set_in(variant.exec, copy) == CUDA_SUCCESS;
+    });
     if (!is_done) rebuild();
   }
   // The child graph of a node: its kernels run as they are.
@@ -61,6 +67,12 @@ class ExecChange {
   bool undoes_rewrites(const Variant& variant) {
     if (variant.has_rewrites) exec_->has_set_nodes = true;
     return variant.has_rewrites;
+  }
+  // False of `change`: there is to be another.
+  template <class Change>
+  void change_unreplaced(const Change& change) {
+    const Variant* const variant = exec_->unreplaced.load(std::memory_order_relaxed);
+    if (variant != nullptr && !change(*variant)) drop_unreplaced(exec_);
   }
   bool follow_kernel(Variant* variant, const NodeParams& params);
   CUresult remember_switch(CUgraphNode kept, bool is_enabled);

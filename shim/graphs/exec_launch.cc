@@ -121,8 +121,12 @@ __attribute__((noinline)) CUresult launch_sample(const LaunchGraph& launch, Exec
                                                  bool is_per_thread_stream) {
   CUresult result = launch.load(std::memory_order_relaxed)(sample->exec, stream);
   if (result != CUDA_SUCCESS && sample != &exec->plain && find_sticky_error(result) == nullptr) {
-    bury_variant(sample);
-    sample = unchecked_variant(exec);
+    if (is_kept(*exec, sample)) {
+      sample = unchecked_running(exec);
+    } else {
+      bury_variant(sample);
+      sample = unchecked_variant(exec);
+    }
     wait_for_last(*exec, sample, stream, is_per_thread_stream);
     if (!sample->is_sample) {
       return launch_running(launch, exec, sample, stream, is_per_thread_stream);
@@ -132,7 +136,7 @@ __attribute__((noinline)) CUresult launch_sample(const LaunchGraph& launch, Exec
   if (result == CUDA_SUCCESS) {
     count_sample(exec, sample);
     end_launch(exec, sample, stream, is_per_thread_stream);
-  } else if (sample != &exec->plain) {
+  } else if (!is_kept(*exec, sample)) {
     bury_variant(sample);
   }
   return result;

@@ -20,11 +20,21 @@ Variant* switch_running(Exec* exec, Variant* variant) {
 
 void run_variant(Exec* exec, Variant* variant) { end_variant(switch_running(exec, variant)); }
 
+namespace {
+
+// Or they are not known, and what cannot be checked is counted.
+bool can_run_originals(const Exec& exec) {
+  return !exec.is_in_place || exec.originals == nullptr ||
+         exec.unreplaced.load(std::memory_order_relaxed) != nullptr;
+}
+
+}  // namespace
+
 void follow_interval(Exec* exec) {
   const uint32_t interval = sample_interval_of(*exec->running.load(std::memory_order_relaxed));
-  if (interval != 0) {
+  if (interval != 0 && can_run_originals(*exec)) {
     const uint32_t left = exec->sample_in.load(std::memory_order_relaxed);
-    if (left == 0 || left / 2 > interval) {
+    if (left == 0 || left > 2 * interval - 1) {
       exec->sample_in.store(draw_sample(interval), std::memory_order_relaxed);
     }
     exec->asks.fetch_or(kIsSampled, std::memory_order_relaxed);
@@ -46,6 +56,14 @@ void drop_shadow(Exec* exec) {
   }
 }
 
+void drop_unreplaced(Exec* exec) {
+  Variant* const unreplaced = exec->unreplaced.exchange(nullptr, std::memory_order_acq_rel);
+  if (unreplaced == nullptr) return;
+  follow_interval(exec);
+  // What was launched is ended when a launch of the next one waits for it.
+  if (unreplaced != exec->last.variant) end_variant(unreplaced);
+}
+
 Variant* make_host_variant(const Exec& exec, const Block<CounterIndex>& counters) {
   Variant* const variant = make_variant(exec.nodes.count());
   if (variant == nullptr) return nullptr;
@@ -60,6 +78,7 @@ void run_host_exec(Exec* exec, const char* reason) {
   log_message(LogLevel::info, "a graph runs as it is from now on: %s", reason);
   drop_ready_variant(exec);
   drop_shadow(exec);
+  drop_unreplaced(exec);
   const auto destroy = FIBSHIM_REAL(cuGraphDestroy);
   if (exec->originals != nullptr && destroy != nullptr) (void)destroy(exec->originals);
   exec->originals = nullptr;

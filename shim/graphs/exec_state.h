@@ -22,6 +22,8 @@ void drop_ready_variant(Exec* exec);
 void drop_idle_variant(Exec* exec);
 // The same of what was to be launched for checks.
 void drop_shadow(Exec* exec);
+// The same of Exec::unreplaced: until there is another, no launch is to be checked.
+void drop_unreplaced(Exec* exec);
 
 // The host's own exec, from now on, and no swap reaches it: it keeps the replacements that it holds itself; otherwise what
 // would have been a hit counts as fallback_graph. `reason` goes to the log.

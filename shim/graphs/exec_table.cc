@@ -79,11 +79,16 @@ void end_variants(Exec* exec, bool has_driver) {
   Variant* const ready = exec->ready.exchange(nullptr);
   Variant* const idle = exec->idle;
   Variant* const shadow = exec->shadow.exchange(nullptr);
+  Variant* const unreplaced = exec->unreplaced.exchange(nullptr);
   Variant* const last = exec->last.variant;
   const auto end = [has_driver](Variant* variant) {
     has_driver ? end_variant(variant) : forget_variant(variant);
   };
-  if (last != running && last != ready && last != idle && last != &exec->plain) end(last);
+  if (last != running && last != ready && last != idle && last != unreplaced &&
+      last != &exec->plain) {
+    end(last);
+  }
+  end(unreplaced);
   end(idle);
   end(shadow);
   if (ready != running) end(ready);

@@ -60,7 +60,6 @@ struct Exec {
   uint32_t tried_quarantines;  // how many there were by then
 
   // Of checks (shadow_exec.h); the watcher's.
-  uint32_t rules;         // those that were in force when its interval was found
   uint32_t seen_sample;   // sample_in at the last look
   uint32_t idle_looks;    // since it was launched last
   uint32_t next_checked;  // the node that is checked next
@@ -71,6 +70,8 @@ struct Exec {
   std::atomic<uint32_t> asks;  // set behind what it says is there
   std::atomic<Variant*>
       shadow;  // what the next launch that is checked is to run; null: the host's exec
+  // In place of the host's exec, which holds replacements: launches that are to be checked and have none run this.
+  std::atomic<Variant*> unreplaced;
   std::atomic<uint32_t> sample_in;  // the launch that is checked next: 1 for the next one
   std::atomic<bool> lacks_shadow;   // a launch had none
   Variant plain;                    // the host's exec, launched in place of what runs

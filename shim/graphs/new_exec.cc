@@ -18,6 +18,15 @@ bool is_for_device_launch(const Instantiation& instantiation) {
   return (instantiation.flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0;
 }
 
+// Null: its nodes may be replaced.
+const char* reason_to_leave(const Survey& survey, const Instantiation& instantiation) {
+  if (is_for_device_launch(instantiation)) return "the device may launch it";
+  if (survey.has_updatable_nodes()) return "the device may change its nodes";
+  const bool cannot_be_checked = survey.has_uncopied && survey.is_always_checked;
+  return cannot_be_checked ? "each launch is to be checked, and the driver does not copy it"
+                           : nullptr;
+}
+
 // Keeps the original of every node.
 void leave_as_it_is(Survey* survey, const char* reason) {
   log_message(LogLevel::info, "a graph runs as it is: %s", reason);
@@ -104,6 +113,7 @@ bool update_variant(Variant* running, Variant* variant) {
   variant->graph = graph;
   running->generation = variant->generation;
   running->sample_interval = sample_interval_of(*variant);
+  running->rules = variant->rules;
   running->nodes.swap(variant->nodes);
   running->runs.swap(variant->runs);
   return true;
@@ -152,11 +162,9 @@ void HostGraph::prepare(const Instantiation& instantiation) {
   if (!is_known_) return;
   is_in_place_ = survey_.has_uncopied;
   if (!is_concerned(survey_)) return;
-  const bool is_for_device = is_for_device_launch(instantiation);
-  if (is_for_device || survey_.has_updatable_nodes()) {
+  if (const char* const reason = reason_to_leave(survey_, instantiation)) {
     is_in_place_ = false;
-    return leave_as_it_is(
-        &survey_, is_for_device ? "the device may launch it" : "the device may change its nodes");
+    return leave_as_it_is(&survey_, reason);
   }
   if (!survey_.has_uncopied && survey_.is_one_for_one && survey_.has_members) {
     for (const HostNode& host : survey_.host_nodes) survey_.nodes[host.index].kept = host.node;
@@ -237,6 +245,7 @@ ExecUpdate::ExecUpdate(CUgraphExec handle, CUgraph graph)
   if (exec_ == nullptr) return;
   exec_->lock.lock();
   drop_shadow(exec_);
+  drop_unreplaced(exec_);
   graph_.prepare(exec_->instantiation);
 }
 

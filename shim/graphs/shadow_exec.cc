@@ -15,23 +15,25 @@ namespace {
 
 constexpr uint32_t kChecksOfSample = 8;
 constexpr uint32_t kMoreLooks = 50;  // soon after each other, once a launch had none
-constexpr uint32_t kIdleLooks =
-    100;  // after which a sample that no launch has taken gives its room to others
+// After which a sample that no launch has taken gives its room to others.
+constexpr uint32_t kIdleLooks = 100;
+constexpr uint32_t kLooksAhead = 32;  // within which a launch is to take what is made now
 
 bool is_replaced(CounterIndex counter) {
   const Outcome outcome = outcome_of_counter(counter);
   return outcome == Outcome::hit || outcome == Outcome::absorbed;
 }
 
-// Whether it was launched since the last look, but for the first one.
-bool has_moved(Exec* exec) {
+// How often it was launched since the last look, about; 0 at the first one.
+uint32_t count_launches(Exec* exec) {
   const uint32_t before = exec->seen_sample;
-  exec->seen_sample = exec->sample_in.load(std::memory_order_relaxed);
-  return exec->lacks_shadow.load(std::memory_order_relaxed) ||
-         (before != 0 && exec->seen_sample != before);
+  const uint32_t left = exec->seen_sample = exec->sample_in.load(std::memory_order_relaxed);
+  if (before > left) return before - left;
+  return exec->lacks_shadow.load(std::memory_order_relaxed) || (before != 0 && before != left) ? 1
+                                                                                               : 0;
 }
 
-enum class Added : uint8_t { check, nothing, failed };
+enum class Added : uint8_t { check, nothing, no_room, failed };
 
 // A sample that is being made.
 class Sample {
@@ -49,13 +51,17 @@ class Sample {
     if (variant_ == nullptr) return nullptr;
     variant_->is_sample = true;
     if (!copy_originals(originals_, variant_, &kernels_)) return nullptr;
-    uint32_t tried = 0;
-    for (size_t i = 0; i < count && tried < kChecksOfSample; ++i) {
+    uint32_t checks = 0;
+    for (size_t i = 0; i < count && checks < kChecksOfSample; ++i) {
       const size_t index = exec_.next_checked % count;
       exec_.next_checked = static_cast<uint32_t>(index + 1);
       if (!may_be_checked(index)) continue;
-      ++tried;
-      if (add_check(index) == Added::failed) return nullptr;
+      const Added added = add_check(index);
+      if (added == Added::failed) return nullptr;
+      if (added == Added::check) ++checks;
+      if (added != Added::no_room) continue;
+      exec_.next_checked = static_cast<uint32_t>(index);
+      break;
     }
     if (variant_->checks.count() == 0 || !instantiate_variant(originals_, variant_)) return nullptr;
     upload_variant(*variant_);
@@ -69,7 +75,7 @@ class Sample {
   bool may_be_checked(size_t index) const {
     const VariantNode& node = running_.nodes[index];
     return node.solution != 0 && node.shape.runs_in == 0 && kernels_[index].is_certain &&
-           !exec_.nodes[index].is_disabled;
+           !exec_.nodes[index].is_disabled && !exec_.nodes[index].has_no_check;
   }
 
   Added add_check(size_t index) {
@@ -101,7 +107,12 @@ class Sample {
       }
       *added = nodes.number;
     }
-    if (shadow.plan() == nullptr) return nodes.number == 0 ? Added::nothing : Added::failed;
+    if (shadow.plan() == nullptr) {
+      if (nodes.number != 0) return Added::failed;
+      if (shadow.miss() == ShadowMiss::busy) return Added::no_room;
+      known.has_no_check = shadow.miss() == ShadowMiss::extent || shadow.miss() == ShadowMiss::size;
+      return Added::nothing;
+    }
     CUgraphNode const solution = add_solution(params, *shadow.plan(), nodes);
     if (solution == nullptr || !add_edge(solution, node)) return Added::failed;
     CUgraphNode const comparison = shadow.compare_in_graph(node);
@@ -143,35 +154,78 @@ class Sample {
   Block<CopiedKernel> kernels_;
 };
 
+// Null: the driver refuses.
+Variant* make_unreplaced(const Exec& exec) {
+  const Originals originals = originals_of(exec);
+  Variant* const variant = make_variant(exec.nodes.count());
+  Block<CopiedKernel> kernels;
+  if (variant == nullptr) return nullptr;
+  variant->is_sample = true;
+  if (copy_originals(originals, variant, &kernels) && instantiate_variant(originals, variant)) {
+    upload_variant(*variant);
+    return variant;
+  }
+  end_variant(variant);
+  return nullptr;
+}
+
+// What runs, and what the next launch is to run, as often as the rules say. Holding its lock, within a read section.
+// False: no launch is to be checked, or none can be.
+bool follow_rules(Exec* exec) {
+  const Generation* const generation = current_generation();
+  if (exec->originals == nullptr || exec->is_fixed || generation == nullptr) return false;
+  // A launch may be taking over another one: what it ran until now is ended by this thread alone.
+  Variant* const ready = exec->ready.load(std::memory_order_acquire);
+  Variant* const running = exec->running.load(std::memory_order_acquire);
+  bool is_wanted = false;
+  for (Variant* const variant : {ready, running}) {
+    if (variant == nullptr || variant->generation != generation->number) continue;
+    if (variant->rules != shadow_rules_number()) find_sample_interval(variant);
+    is_wanted |= sample_interval_of(*variant) != 0;
+  }
+  if (is_wanted && exec->is_in_place &&
+      exec->unreplaced.load(std::memory_order_relaxed) == nullptr) {
+    const ContextScope scope(exec->context);
+    const RelaxedCapture relaxed;
+    if (scope.is_current()) {
+      exec->unreplaced.store(make_unreplaced(*exec), std::memory_order_release);
+    }
+  }
+  follow_interval(exec);
+  return running->generation == generation->number && sample_interval_of(*running) != 0;
+}
+
 // Holding its lock, within a read section. True: it was launched meanwhile, and had none.
 bool prepare(Exec* exec) {
-  const Generation* const generation = current_generation();
-  // A launch may be taking over another one: what it ran until now is ended by this thread alone.
-  Variant* const running = exec->running.load(std::memory_order_acquire);
-  if (exec->originals == nullptr || exec->is_fixed || generation == nullptr ||
-      running->generation != generation->number) {
-    return false;
-  }
-  if (exec->rules != shadow_rules_number()) {
-    exec->rules = shadow_rules_number();
-    find_sample_interval(running);
-    follow_interval(exec);
-  }
-  if (sample_interval_of(*running) == 0) {
+  if (!follow_rules(exec)) {
     drop_shadow(exec);
     return false;
   }
-  const bool is_idle = !has_moved(exec);
-  exec->idle_looks = is_idle ? exec->idle_looks + 1 : 0;
+  const uint32_t launches = count_launches(exec);
+  exec->idle_looks = launches == 0 ? exec->idle_looks + 1 : 0;
   if (exec->idle_looks > kIdleLooks) drop_shadow(exec);
-  if (is_idle || exec->shadow.load(std::memory_order_relaxed) != nullptr) return false;
+  if (launches == 0 || exec->shadow.load(std::memory_order_relaxed) != nullptr) return false;
   exec->lacks_shadow.store(false, std::memory_order_relaxed);
+  // Its room is better used by others.
+  if (exec->seen_sample / kLooksAhead > launches) return false;
   const ContextScope scope(exec->context);
   if (!scope.is_current()) return false;
   const RelaxedCapture relaxed;
+  Variant* const running = exec->running.load(std::memory_order_acquire);
   Variant* const made = Sample(exec, *running).make();
   exec->shadow.store(made, std::memory_order_release);
   return true;
+}
+
+// Of each exec that is there.
+template <class Use>
+void for_each_exec(const Use& use) {
+  PinnedExecs execs;
+  for (size_t i = 0; i < execs.count(); ++i) {
+    MutexGuard guard(execs[i]->lock);
+    const ReadSection section;
+    use(execs[i]);
+  }
 }
 
 }  // namespace
@@ -189,6 +243,11 @@ Variant* take_sample(Exec* exec) {
 
 Variant* unchecked_variant(Exec* exec) {
   if (!exec->is_in_place) return &exec->plain;
+  Variant* const unreplaced = exec->unreplaced.load(std::memory_order_acquire);
+  return unreplaced != nullptr ? unreplaced : unchecked_running(exec);
+}
+
+Variant* unchecked_running(Exec* exec) {
   Variant* const running = exec->running.load(std::memory_order_relaxed);
   for (const Run& run : running->runs) {
     if (run.number == 0 || !is_replaced(run.counter)) continue;
@@ -210,19 +269,20 @@ void count_sample(Exec* exec, Variant* sample) {
     count_many(counter_of_kind(counter, CountKind::node_run), run.number);
   }
   sample->was_launched = true;
-  if (sample == &exec->plain && series != 0) count_unchecked_graph(series);
+  if (sample->checks.count() == 0 && series != 0) count_unchecked_graph(series);
+}
+
+void follow_shadow_rules() {
+  if (wants_shadow()) for_each_exec([](Exec* exec) { (void)follow_rules(exec); });
 }
 
 bool prepare_shadows() {
   if (!wants_shadow() || !has_shadow()) return false;
   static uint32_t looks_left;
   if (looks_left != 0) --looks_left;
-  PinnedExecs execs;
-  for (size_t i = 0; i < execs.count(); ++i) {
-    MutexGuard guard(execs[i]->lock);
-    const ReadSection section;
-    if (prepare(execs[i])) looks_left = kMoreLooks;
-  }
+  for_each_exec([](Exec* exec) {
+    if (prepare(exec)) looks_left = kMoreLooks;
+  });
   return looks_left != 0;
 }
 

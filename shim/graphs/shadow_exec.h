@@ -3,8 +3,11 @@
 // replaced otherwise, the solution runs on copies of what the node writes and a kernel compares both. Where none is
 // there the host's own exec runs, and the launch is counted as not checked.
 //
-// A sample is made in the background, beside other nodes each time, launched once, and ended. Whatever the host changes
-// in its exec ends the one that is there. The launching thread owns the sample that it has taken.
+// A sample is made in the background shortly before its launch, beside other nodes each time, launched once, and ended.
+// Whatever the host changes in its exec ends the one that is there. The launching thread owns the sample that it has taken.
+//
+// An exec that holds replacements itself gets one of the originals before its first launch that is to be checked
+// (Exec::unreplaced).
 #pragma once
 
 #include "shim/graphs/exec_table.h"
@@ -22,9 +25,10 @@ inline bool skip_sample(Exec* exec, uint32_t asks) {
 // What this launch of an exec that is sampled runs. The launching thread.
 Variant* take_sample(Exec* exec);
 
-// What a launch runs that was to be checked and cannot be: the originals, or what runs anyway where the host's exec does not
-// hold them; then the launch is counted as one that is not checked.
+// What a launch runs that was to be checked and cannot be: the originals, or what runs anyway where these are not known.
 Variant* unchecked_variant(Exec* exec);
+// The latter. Counts the launch as one that is not checked.
+Variant* unchecked_running(Exec* exec);
 
 // It was launched.
 void count_sample(Exec* exec, Variant* sample);
@@ -32,10 +36,13 @@ void count_sample(Exec* exec, Variant* sample);
 // Whether an exec that was launched may be launched again.
 inline bool is_kept(const Exec& exec, const Variant* variant) {
   return variant == &exec.plain || variant == exec.idle ||
-         variant == exec.running.load(std::memory_order_relaxed);
+         variant == exec.running.load(std::memory_order_relaxed) ||
+         variant == exec.unreplaced.load(std::memory_order_relaxed);
 }
 
-// For the watcher: makes samples for execs that are being launched. True: there may be more to do soon.
+// For the watcher. After `fibshim shadow`: what is launched from now on is checked as often as it says.
+void follow_shadow_rules();
+// Makes samples for execs that are being launched. True: there may be more to do soon.
 bool prepare_shadows();
 
 }  // namespace fibshim

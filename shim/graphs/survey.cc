@@ -6,6 +6,7 @@
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/recording.h"
 #include "shim/launch/rewrite_plan.h"
+#include "shim/launch/shadow_rules.h"
 #include "shim/registry/handles.h"
 
 namespace fibshim {
@@ -102,7 +103,9 @@ class Surveyor {
     survey_.has_redirects |= planned.is_redirect();
     survey_.has_observed |= launch.outcome == Outcome::observed && launch.candidate != nullptr;
     if (planned.is_redirect()) {
-      waits_[index] = solution_of(planned.plan).waits_for_previous != 0;
+      const Solution& solution = solution_of(planned.plan);
+      waits_[index] = solution.waits_for_previous != 0;
+      survey_.is_always_checked |= shadow_interval(*launch.decision->snapshot, solution) == 1;
       // Packed arguments could not be set back as they were.
       survey_.is_one_for_one &= planned.has_plain_shape() && params.extra == nullptr;
     }

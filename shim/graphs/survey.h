@@ -12,9 +12,10 @@ struct Survey {
   Block<uint32_t> solutions;  // of those that are replaced in place (VariantNode); empty: none is
   Block<uintptr_t> owners;
   bool has_redirects = false;
-  bool has_members = false;    // kernels of rewrites
-  bool has_observed = false;   // would be redirected, but for the mode
-  bool has_uncopied = false;   // cuGraphClone refuses it
+  bool has_members = false;        // kernels of rewrites
+  bool has_observed = false;       // would be redirected, but for the mode
+  bool has_uncopied = false;       // cuGraphClone refuses it
+  bool is_always_checked = false;  // each launch is to run the originals (FIBSHIM_SHADOW=1/1)
   bool is_one_for_one = true;  // what is replaced differs from the original in its parameters alone
   CUresult failure =
       CUDA_SUCCESS;  // what the host's call is to return: a solution that cannot load

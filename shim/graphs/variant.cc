@@ -84,6 +84,7 @@ uint32_t solution_number(const PlannedNode& planned) {
 void find_sample_interval(Variant* variant) {
   const Generation& generation = *current_generation();
   if (variant->generation != generation.number) return;
+  variant->rules = shadow_rules_number();
   const Snapshot& snapshot = *generation.snapshot;
   uint32_t interval = 0;
   uint32_t last = 0;

@@ -9,10 +9,11 @@ namespace fibshim {
 
 // A kernel node of the graph that a host's exec was made from, in the driver's order.
 struct KernelNode {
-  CUgraphNode kept;  // its copy among the originals; null: there is none
-  bool is_certain;   // false: that copy may be another's (for_each_copied_kernel)
-  bool is_disabled;  // in the exec
-  NodeFacts facts;   // of its copy, and of the host's node
+  CUgraphNode kept;   // its copy among the originals; null: there is none
+  bool is_certain;    // false: that copy may be another's (for_each_copied_kernel)
+  bool is_disabled;   // in the exec
+  bool has_no_check;  // what it writes is not known, or too large (shadow_exec.h)
+  NodeFacts facts;    // of its copy, and of the host's node
 };
 
 struct VariantNode {
@@ -39,7 +40,8 @@ struct Variant {
   bool has_rewrites;  // some of its nodes run for several of the host's
   uint32_t
       sample_interval;  // atomic: one of so many launches is to be checked (shadow_exec.h); 0: none
-  bool is_sample;       // it runs the originals, to be launched once
+  uint32_t rules;       // the watcher's: those that were in force when that was found
+  bool is_sample;       // it runs the originals
   bool was_launched;    // of a sample
   Block<uint32_t> checks;  // in a sample (launch/shadow_launch.h)
 

@@ -206,7 +206,9 @@ ShadowLaunch::ShadowLaunch(const LaunchRequest& request, const LaunchPlan& plan,
   write_shape(decision, seen.view, shape, sizeof shape);
   check_.entry = find_shadow_entry(decision.series, shape);
   begin(seen, plan);
-  if (miss_ != ShadowMiss::none) count_shadow_miss(check_.entry, miss_);
+  // In a graph it is tried again when there is room: nothing has been missed yet.
+  const bool is_tried_again = nodes_ != nullptr && miss_ == ShadowMiss::busy;
+  if (miss_ != ShadowMiss::none && !is_tried_again) count_shadow_miss(check_.entry, miss_);
 }
 
 void ShadowLaunch::begin(const LaunchRequest& request, const LaunchPlan& plan) {

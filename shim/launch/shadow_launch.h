@@ -27,6 +27,7 @@ class ShadowLaunch {
 
   // The solution's launch on the copies; null: there is no check.
   const LaunchPlan* plan() const { return miss_ == ShadowMiss::none ? &plan_ : nullptr; }
+  ShadowMiss miss() const { return miss_; }
   // It could not be made.
   void give_up(CUresult result);
   // Behind the original's launch.

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shim/base/log.h"
+#include "shim/graphs/shadow_exec.h"
 #include "shim/launch/shadow_rules.h"
 #include "shim/life/move.h"
 #include "shim/life/watch.h"
@@ -101,6 +102,7 @@ void follow_shadow_rule() {
   if (add_shadow_rule(g_request.folder, g_request.interval)) {
     log_message(LogLevel::info, "FIBSHIM_SHADOW: %s%u of %s", g_request.interval == 0 ? "" : "1/",
                 g_request.interval, g_request.folder);
+    follow_shadow_rules();
     return write_answer(AnswerState::moved, "");
   }
   write_answer(AnswerState::refused, "it was told of too many definitions apart");

@@ -117,17 +117,16 @@ GraphSlot* take_graph_room(Pool* pool, ShadowCheck* check, ShadowMiss* miss) {
 
 void end_graph_slot(GraphSlot* slot, bool was_launched) {
   slot->is_ended = true;
-  if (!was_launched || slot->is_answered) slot->number = 0;
+  if (!was_launched) slot->number = 0;
 }
 
 const GraphSlot* take_finished_in_graph(Pool* pool) {
   for (uint32_t i = 0; i < kMaxGraphSlots; ++i) {
     GraphSlot& slot = pool->graph_slots[i];
     const CompareAnswer& answer = pool->answers[kMaxSlots + i];
-    if (slot.number == 0 || slot.is_answered || !is_there(answer, slot.number)) continue;
+    if (slot.number == 0 || !is_there(answer, slot.number)) continue;
     copy_answer(answer, &slot.result);
-    slot.is_answered = true;
-    if (slot.is_ended) slot.number = 0;
+    slot.number = 0;
     return &slot;
   }
   return nullptr;

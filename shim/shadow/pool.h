@@ -1,5 +1,6 @@
 // GPU memory for the checks of one context, made once: a ring that checks take room in, in the order in which they
-// begin, and give it back in; and a part for checks in graphs, which hold theirs as long as their graph is there. What they find comes through memory of the host's that the driver knows: it stays
+// begin, and give it back in; and a part for checks in graphs, which hold theirs until their one launch has been answered, or the graph
+// ended without one. What they find comes through memory of the host's that the driver knows: it stays
 // readable when the context ends.
 //
 // Only memory and places here; the driver is called by shadow.cc. Holding its lock.
@@ -12,7 +13,7 @@
 namespace fibshim {
 
 inline constexpr uint32_t kMaxSlots = 256;  // checks under way in one context
-inline constexpr uint32_t kMaxGraphSlots = 64;
+inline constexpr uint32_t kMaxGraphSlots = 128;
 inline constexpr uint32_t kAllSlots = kMaxSlots + kMaxGraphSlots;
 inline constexpr uint64_t kGraphShare = 4;  // of all memory one part of so many is for graphs
 
@@ -28,8 +29,7 @@ struct Slot {
 struct GraphSlot {
   uint64_t begin, end;  // its room
   uint32_t number;      // 0: free
-  bool is_answered;
-  bool is_ended;  // the graph is not launched any more
+  bool is_ended;        // the graph is not launched any more
   ShadowResult result;
 };
 

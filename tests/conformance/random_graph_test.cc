@@ -26,6 +26,7 @@ constexpr int kShards = 8;
 constexpr long kGraphsOfAProcess = 500;
 constexpr int kTimeLimitS = 250;
 constexpr char kNoShadow[] = "off";
+constexpr char kAllShadow[] = "1/1";
 
 // Folders "a", "b" and "c", of which the last two lack what these rows name.
 std::string make_folders() {
@@ -101,6 +102,11 @@ std::string miscounted(const HostRun& run, const std::map<std::string, std::stri
   compare("nodes in bodies", sum(stats["body_nodes"]), number("body_nodes"));
   for (const auto& shape : stats["shadow"]) {
     compare("differences found", shape["mismatches"].get<long>(), 0);
+  }
+  if (shadow == kAllShadow) {
+    for (const char* const outcome : {"hit", "absorbed"}) {
+      compare(outcome, stats["executions"][outcome].get<long>(), 0);
+    }
   }
   // A solution that is checked runs, too.
   if (is_real_driver() || shadow != kNoShadow) return wrong;
@@ -239,6 +245,10 @@ TEST_P(RandomGraphs, WriteWhatTheyWriteWhileSolutionsAreChecked) {
   run(graphs, "1/2");
   printf("%ld checks\n", checks_);
   EXPECT_GT(checks_, 0);
+}
+
+TEST_P(RandomGraphs, RunOriginalsAloneWhileEachLaunchIsChecked) {
+  run(number_from("CONFORMANCE_GRAPHS", 100) / 4, kAllShadow);
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, RandomGraphs, testing::Range(0, kShards));

@@ -3,7 +3,7 @@
 //
 //   shadow_host LAUNCHES [GRAPH_EVERY] [PAUSE_AFTER] [beside]
 //   shadow_host many LAUNCHES SEED
-//   shadow_host replay REPLAYS CHECKS
+//   shadow_host replay REPLAYS CHECKS [COMMAND...]
 //   shadow_host serve
 //
 // GRAPH_EVERY: of so many launches one goes through a graph, captured for it alone. After PAUSE_AFTER launches it says
@@ -11,7 +11,8 @@
 // many: as fast as can be, on rows anywhere among many, which change now and then.
 // replay: launches one graph of norms, in two streams by turns, on the same few inputs again and again: REPLAYS times,
 // and on until the simulated driver has compared as often as CHECKS says; -1: until the solution is left alone. A time
-// limit ends it, too. Says how many of the results were unlike those of the same input before.
+// limit ends it, too. Says how many of the results were unlike those of the same input before. After REPLAYS launches it
+// has the first command run, after so many more the next, and what it says is of what comes after the last one.
 // serve: a request each millisecond, every second one a replay of one graph for each number of rows, until stdin ends. It says
 // "serving" after the first ones, and at the end how many requests there were and how many had a result that is wrong.
 #include <cuda.h>
@@ -170,7 +171,7 @@ constexpr int kNorms = sizeof kRows / sizeof kRows[0], kInputs = 7;
 constexpr time_t kLimitS = 60;
 constexpr long kAlone = 500;
 
-int replay(long replays, long checks) {
+int replay(long replays, long checks, char** commands) {
   const auto launch_count = find<uint64_t (*)(const char*)>("simcuda_launch_count");
   std::vector<uint16_t> x(kHidden * kMostRows), y(x.size()), weight(kHidden);
   std::vector<float> rstd(kMostRows);
@@ -186,6 +187,8 @@ int replay(long replays, long checks) {
     for (const Norm& norm : norms) launch(norm, g_stream);
   });
   uint64_t known[kInputs] = {};
+  const long between = replays;
+  for (char** command = commands; *command != nullptr; ++command) replays += between;
   long done = 0;
   long unlike = 0;
   const time_t begun = time(nullptr);
@@ -200,6 +203,12 @@ int replay(long replays, long checks) {
   };
   for (; !is_over() || done < replays; ++done) {
     if (done >= replays && time(nullptr) - begun > kLimitS) break;
+    if (*commands != nullptr && done != 0 && done % between == 0) {
+      if (system(*commands) != 0) fprintf(stderr, "shadow_host: failed: %s\n", *commands);
+      ++commands;
+      memset(known, 0, sizeof known);
+      unlike = 0;
+    }
     g_random = 88172645463325252u + static_cast<uint64_t>(done % kInputs) * 0x9e3779b97f4a7c15u;
     fill(&weight);
     MUST(cuMemcpyHtoD_(weight_at, weight.data(), weight.size() * 2));
@@ -323,7 +332,8 @@ int serve() {
 int main(int argc, char** argv) {
   start();
   if (argc > 1 && strcmp(argv[1], "serve") == 0) return serve();
-  if (argc > 3 && strcmp(argv[1], "replay") == 0) return replay(atol(argv[2]), atol(argv[3]));
+  if (argc > 3 && strcmp(argv[1], "replay") == 0)
+    return replay(atol(argv[2]), atol(argv[3]), argv + 4);
   if (argc > 3 && strcmp(argv[1], "many") == 0) {
     return launch_many(atol(argv[2]), strtoull(argv[3], nullptr, 10));
   }
