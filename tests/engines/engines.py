@@ -19,6 +19,7 @@ A table has symbols and parameters of the families below, no code: tests/engines
 """
 import argparse
 import collections
+import concurrent.futures
 import fnmatch
 import json
 import os
@@ -142,9 +143,14 @@ def kernels_of(wheel, glob, wanted):
 
 
 def read(engine):
+    def kernels_of_row(row):
+        _, package, version, glob, *wanted = row
+        return row, kernels_of(wheel_of(package, version), glob, *wanted or [None])
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(kernels_of_row, rows(engine)))
     versions = collections.defaultdict(lambda: collections.defaultdict(list))
-    for folder, package, version, glob, *wanted in rows(engine):
-        kernels = kernels_of(wheel_of(package, version), glob, *wanted or [None])
+    for (folder, package, version, *_), kernels in found:
         print(f"{package} {version}: {len(kernels)} kernels", flush=True)
         for symbol, params in kernels.items():
             versions[folder][symbol, params].append(f"{package}-{version}")
