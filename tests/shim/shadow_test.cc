@@ -427,7 +427,8 @@ TEST(ShadowInGraphs, AtOneInOneTheOriginalsRunFromWhenTheProcessWasTold) {
   constexpr long kLaunches = 50;
   const Shadowed plain =
       run_host({"replay", "50", "0"}, with_fault("two_ulps", {{"FIBSHIM_MODE", "observe"}}));
-  const std::vector<std::string> moves = {"shadow off", "swap --off", "swap --on", "shadow 1/1"};
+  const std::vector<std::string> moves = {"shadow off", "swap --off --wait", "swap --on --wait",
+                                          "shadow 1/1"};
   for (const std::string at_start : {"off", "1/1000000000"}) {
     for (const bool moves_first : {false, true}) {
       SCOPED_TRACE(at_start + (moves_first ? ", moved" : ""));
