@@ -8,7 +8,7 @@ LOADER_TEST_SRC   := $(wildcard tests/loader/*_test.cc)
 TOOLS_TEST_SRC    := $(wildcard tests/tools/*.cc)
 SHIM_TEST_SRC     := $(wildcard tests/shim/*.cc tests/support/*.cc)
 # A sanitized build has no config folders.
-PLAN_TEST_SRC     := $(filter-out $(if $(SANITIZE),tests/shim/plan/flash_attention_test.cc),$(wildcard tests/shim/*/*_test.cc) tests/shim/plan/planned_folder.cc)
+PLAN_TEST_SRC     := $(filter-out $(if $(SANITIZE),tests/shim/plan/flash_attention_test.cc tests/shim/plan/shipped_extents_test.cc),$(wildcard tests/shim/*/*_test.cc) tests/shim/plan/planned_folder.cc)
 # What they test beside shim/plan.
 PLAN_TESTED_SRC   := shim/base/pool.cc shim/base/read_section.cc shim/shadow/pool.cc
 
@@ -73,7 +73,7 @@ endef
 # With the lint, whose findings stand among the loader's.
 $(eval $(call test_program,loader_tests,$(call TEST_OBJ,$(LOADER_TEST_SRC) $(wildcard tools/lint/*.cc) tools/base/fmt_library.cc),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 $(eval $(call test_program,plan_tests,$(call TEST_OBJ,$(PLAN_TEST_SRC) $(PLAN_SRC) $(PLAN_TESTED_SRC)),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
-$(BUILD)/tests/plan_tests: | $(if $(SANITIZE),,$(BUILD)/config/flash_attention)
+$(BUILD)/tests/plan_tests: | $(if $(SANITIZE),,$(addprefix $(BUILD)/config/,cublas flash_attention vllm))
 $(eval $(call test_program,tools_tests,$(call TEST_OBJ,$(TOOLS_TEST_SRC) tests/support/process.cc),$(CLI) $(MAN_PAGES) $(TOOLS_TEST_NEEDS),))
 $(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_CUPTI) $(HOSTS) $(BUILD)/tests/data/libshadow_faults.so,))
 $(BUILD)/tests/shim_tests: $(BUILD)/tests/data/engine_kernels.only_sm_90.fatbin

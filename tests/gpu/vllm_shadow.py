@@ -53,9 +53,8 @@ class Engine:
         step = self.llm.llm_engine.step
 
         def timed_step():
-            outputs = step()
-            if outputs:
-                self.returns.append(time.perf_counter())
+            outputs = step()  # empty until a request is done
+            self.returns.append(time.perf_counter())
             return outputs
 
         self.llm.llm_engine.step = timed_step
@@ -81,6 +80,15 @@ class Engine:
         return rate, [after - before for before, after in zip(self.returns[1:], self.returns[2:])]
 
 
+def hits_of(stats):
+    """definition -> how often its solution has run in the original's place."""
+    out = collections.Counter()
+    for one in read_stats(stats)["counters"]:
+        if one["outcome"] in ("hit", "absorbed"):
+            out[one["definition"]] += one["count"] + one.get("executions", 0)
+    return out
+
+
 def used_memory():
     import torch
     free, all_of_it = torch.cuda.mem_get_info()
@@ -92,7 +100,7 @@ def compare(engine, args, out):
     draw = random.Random(5)
     asked = engine_vllm.prompts_of(8, 300, draw)
     starts = [engine_vllm.prompts_of(batch, 100, draw) for batch in args.batches]
-    results = {}
+    results, replaced = {}, {}
     begun = engine.set_rate("off")
     engine_vllm.move("--off", engine.build)
     for name in ("own", "own again"):
@@ -100,7 +108,10 @@ def compare(engine, args, out):
     engine_vllm.move("--on", engine.build)
     for rate in ("off", "1/1", "1/100"):  # a graph that has moved follows the rate once it was launched
         engine.set_rate(rate)
+        hits = hits_of(engine.stats)
         results[rate] = engine_vllm.tell(engine.llm, asked, starts)
+        replaced[rate] = hits_of(engine.stats) - hits
+    out["replaced at 1/1"] = dict(+replaced["1/1"])
     out["compared"] = {name: {**apart(results["own"], one), "is_same": one == results["own"]}
                        for name, one in results.items() if name != "own"}
     out["found while compared"] = dict(engine.set_rate("off") - begun)
@@ -110,7 +121,9 @@ def apart(own, other):
     distances = [abs(a - b) for x, y in zip(own["logprobs"], other["logprobs"]) for a, b in zip(x, y)]
     decoded, leads = engine_vllm.compare_tokens(own["decoded"], other["decoded"])
     return {"mean": statistics.mean(distances), "largest": max(distances), "decoded": statistics.mean(decoded or [0]),
-            "largest_decoded": max(decoded, default=0), "parted": len(leads), "lead": max(leads, default=0)}
+            "largest_decoded": max(decoded, default=0), "parted": len(leads), "lead": max(leads, default=0),
+            "unlike_from": sorted(next((i for i, (a, b) in enumerate(zip(x, y)) if a != b), -1)
+                                  for x, y in zip(own["decoded"], other["decoded"]))}
 
 
 def child(args):
@@ -175,7 +188,8 @@ def say_compared(mode, told, rate):
     one = told["compared"][rate]
     return (f"{'the same bits' if one['is_same'] else 'other bits'}, log probabilities of prompts differ by {one['mean']:.4f} in the mean, "
             f"{one['largest']:.3f} at most, of decoded tokens by {one['decoded']:.4f}, {one['largest_decoded']:.3f}; {one['parted']} sequences "
-            f"part, where the engine's token led by {one['lead']:.4f} at most")
+            f"part, where the engine's token led by {one['lead']:.4f} at most; decoded steps from which on they are unlike (-1: none): "
+            f"{one['unlike_from'][0]} to {one['unlike_from'][-1]}")
 
 
 def judge_results(mode, told):
@@ -188,6 +202,7 @@ def judge_results(mode, told):
         one = told["compared"][rate]
         is_fine = one["mean"] < 0.1 and one["decoded"] < 0.1 and one["lead"] <= 2 * one["largest_decoded"]
         say(is_fine, f"vllm.{mode}.shadow: at {rate} results are near the engine's own", say_compared(mode, told, rate))
+    say(not told["replaced at 1/1"], f"vllm.{mode}.shadow: at 1/1 nothing is replaced", told["replaced at 1/1"] or "no hits")
     found = told["found while compared"]
     say(found.get("checks", 0) > 0 and found.get("mismatches", 0) == 0, f"vllm.{mode}.shadow: checks at 1/1, and no mismatch", counted(found))
 

@@ -3,13 +3,13 @@
 //
 //   shadow_host LAUNCHES [GRAPH_EVERY] [PAUSE_AFTER] [beside]
 //   shadow_host many LAUNCHES SEED
-//   shadow_host replay REPLAYS CHECKS [COMMAND...]
+//   shadow_host replay | replay_one REPLAYS CHECKS [COMMAND...]
 //   shadow_host serve
 //
 // GRAPH_EVERY: of so many launches one goes through a graph, captured for it alone. After PAUSE_AFTER launches it says
 // "paused" and waits for a line. "beside": while it captures it launches the same in another stream.
 // many: as fast as can be, on rows anywhere among many, which change now and then.
-// replay: launches one graph of norms, in two streams by turns, on the same few inputs again and again: REPLAYS times,
+// replay: launches one graph of norms, or of one alone, in two streams by turns, on the same few inputs again and again: REPLAYS times,
 // and on until the simulated driver has compared as often as CHECKS says; -1: until the solution is left alone. A time
 // limit ends it, too. Says how many of the results were unlike those of the same input before. After REPLAYS launches it
 // has the first command run, after so many more the next, and what it says is of what comes after the last one.
@@ -171,13 +171,13 @@ constexpr int kNorms = sizeof kRows / sizeof kRows[0], kInputs = 7;
 constexpr time_t kLimitS = 60;
 constexpr long kAlone = 500;
 
-int replay(long replays, long checks, char** commands) {
+int replay(int norm_count, long replays, long checks, char** commands) {
   const auto launch_count = find<uint64_t (*)(const char*)>("simcuda_launch_count");
   std::vector<uint16_t> x(kHidden * kMostRows), y(x.size()), weight(kHidden);
   std::vector<float> rstd(kMostRows);
   const CUdeviceptr weight_at = allocate(weight.size() * 2);
-  Norm norms[kNorms];
-  for (int i = 0; i < kNorms; ++i) {
+  std::vector<Norm> norms(static_cast<size_t>(norm_count));
+  for (size_t i = 0; i < norms.size(); ++i) {
     norms[i] = {allocate(x.size() * 2), weight_at, allocate(rstd.size() * 4), 0, kRows[i]};
     norms[i].out = i % 4 == 2 ? norms[i].x : allocate(x.size() * 2);
   }
@@ -332,8 +332,9 @@ int serve() {
 int main(int argc, char** argv) {
   start();
   if (argc > 1 && strcmp(argv[1], "serve") == 0) return serve();
-  if (argc > 3 && strcmp(argv[1], "replay") == 0)
-    return replay(atol(argv[2]), atol(argv[3]), argv + 4);
+  const bool replays_one = argc > 1 && strcmp(argv[1], "replay_one") == 0;
+  if (argc > 3 && (replays_one || strcmp(argv[1], "replay") == 0))
+    return replay(replays_one ? 1 : kNorms, atol(argv[2]), atol(argv[3]), argv + 4);
   if (argc > 3 && strcmp(argv[1], "many") == 0) {
     return launch_many(atol(argv[2]), strtoull(argv[3], nullptr, 10));
   }

@@ -15,7 +15,7 @@ constexpr uint64_t kBytes = 16 * 1024;
 
 class ShadowPool : public testing::Test {
  protected:
-  ShadowPool() : pool_(new Pool()), answers_(new CompareAnswer[kMaxSlots]()) {
+  ShadowPool() : pool_(new Pool()), answers_(new CompareAnswer[kAllSlots]()) {
     pool_->memory = kMemory;
     pool_->bytes = kBytes;
     pool_->answers = answers_.get();
@@ -131,6 +131,28 @@ TEST_F(ShadowPool, EachCheckHasItsOwnAnswer) {
     ASSERT_EQ(begin({{i, 1, 0}}), ShadowMiss::none);
     EXPECT_FALSE(reclaim());
   }
+}
+
+// A graph that was launched may be there for long, and is not launched again.
+TEST_F(ShadowPool, RoomOfAGraphComesBackWithItsAnswer) {
+  pool_->graph_bytes = kBytes;
+  ShadowMiss miss = ShadowMiss::none;
+  const auto take = [&] {
+    ShadowCheck check = {};
+    check.blocks[check.block_count++] = {0x5000, kBytes / 2, 0};
+    return take_graph_room(pool_.get(), &check, &miss);
+  };
+  GraphSlot* const launched = take();
+  ASSERT_NE(launched, nullptr);
+  EXPECT_EQ(take(), nullptr);
+  EXPECT_EQ(miss, ShadowMiss::busy);
+  answers_[kMaxSlots + static_cast<size_t>(launched - pool_->graph_slots)].done = launched->number;
+  EXPECT_EQ(take_finished_in_graph(pool_.get()), launched);
+  EXPECT_EQ(take_finished_in_graph(pool_.get()), nullptr);
+  GraphSlot* const never_launched = take();
+  ASSERT_NE(never_launched, nullptr);
+  end_graph_slot(never_launched, false);
+  EXPECT_NE(take(), nullptr);
 }
 
 }  // namespace
