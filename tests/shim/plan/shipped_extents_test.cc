@@ -43,7 +43,9 @@ TEST(ShippedExtents, AreKnownOfWhatIsWritten) {
             (Names{"flash-attention-3-decode-d128: partial_lse",
                    "flash-attention-3-decode-d128: partial_output",
                    "flash-attention-3-decode-d64: partial_lse",
-                   "flash-attention-3-decode-d64: partial_output"}));
+                   "flash-attention-3-decode-d64: partial_output", "flashinfer-decode-d128: lse",
+                   "flashinfer-decode-d128: output", "flashinfer-decode-d64: lse",
+                   "flashinfer-decode-d64: output"}));
   for (const std::string& name : unknown_extents("vllm")) {
     EXPECT_NE(name.find("reshape-and-cache"), std::string::npos) << name;
   }
