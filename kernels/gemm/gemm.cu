@@ -13,7 +13,7 @@
 // delivers fastest (H200: 4.5 TB/s; rows cut into 128 bytes, as tensor maps do, 3.9), and warps meet only where
 // their sums are added up, once for every 16 rows. Loading A costs every block its share of the bandwidth of L2,
 // about 0.023 us for each KB; that is what blocks that share K have less of.
-#include "vector.cuh"
+#include "product.cuh"
 
 namespace fibshim {
 namespace {
@@ -49,28 +49,12 @@ struct Shape {
   static_assert(kBytes <= 227 * 1024);
 };
 
-__device__ inline uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ inline void copy_16_bytes(uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
-               : "memory");
-}
-
 __device__ inline Vector load_from_shared(uint32_t at) {
   Vector v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.pairs[0]), "=r"(v.pairs[1]), "=r"(v.pairs[2]), "=r"(v.pairs[3])
                : "r"(at));
   return v;
-}
-
-__device__ inline void store_pair(__nv_bfloat16* to, float2 value) {
-  *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(value.x, value.y);
-}
-__device__ inline void store_pair(float* to, float2 value) {
-  *reinterpret_cast<float2*>(to) = value;
 }
 
 // The sum of `count` pairs, `pitch` floats apart.
@@ -100,10 +84,6 @@ __device__ inline void share_among_warps(int tile, Work work) {
 }
 
 // Barriers of a slot: the bytes that the blocks of the cluster send for a tile.
-__device__ inline void expect_bytes(uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
 __device__ inline void wait_for_bytes(uint32_t barrier, int parity) {
   asm volatile(
       "{\n\t.reg .pred done;\n\tagain:\n\t"
@@ -236,7 +216,7 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
       if (row_of_a >= m) return;
       const float2 sum = add_up<kWarps>(buffer + sum_index(row_of_a, pair), Shape::kWarpSums);
       if constexpr (kCluster == 1) {
-        store_pair(out + int64_t{row_of_a} * n + tile * kTileRows + pair * 2, sum);
+        store_pair(out + int64_t{row_of_a} * n + tile * kTileRows + pair * 2, sum.x, sum.y);
       } else {
         const int at = ((tile % kSlots * kCluster + rank) * kRows + row_of_a) * kOwnPairs;
         send(shared_address(inbox + (at + pair % kOwnPairs) * 2), barriers + tile % kSlots * 8,
@@ -256,7 +236,7 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
                                           kRows * kOwnPairs * 2);
       store_pair(out + int64_t{row_of_a} * n + tile * kTileRows +
                      (rank * kOwnPairs + index % kOwnPairs) * 2,
-                 sum);
+                 sum.x, sum.y);
     });
   };
 
@@ -299,8 +279,8 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
       for (int half = 0; half < kHalves; ++half) {
         float* const to = own + sum_index(half * 16 + group, eight * 4 + quad);
         const float(&sum)[4] = sums[eight][half];
-        store_pair(to, float2{sum[0], sum[1]});
-        if (half * 2 + 1 < kGroups) store_pair(to + 8 * kTileRows, float2{sum[2], sum[3]});
+        store_pair(to, sum[0], sum[1]);
+        if (half * 2 + 1 < kGroups) store_pair(to + 8 * kTileRows, sum[2], sum[3]);
       }
     }
     if (kCluster > 1 && threadIdx.x == 0) {

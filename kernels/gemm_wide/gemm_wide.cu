@@ -9,7 +9,7 @@
 // one more warp streams A, in pieces that all warps share. What A takes of the bandwidth of L2 falls with the rows that
 // a block holds: 224 of 28672 in each of 128 blocks read A as often as an eighth of B. Blocks begin at different columns,
 // so that they do not ask for the same piece of A at once.
-#include "vector.cuh"
+#include "product.cuh"
 
 namespace fibshim {
 namespace {
@@ -35,15 +35,6 @@ struct Shape {
   static_assert(kBytes <= 227 * 1024);
 };
 
-__device__ inline uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ inline void copy_16_bytes(uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
-               : "memory");
-}
-
 __device__ inline void copy_piece(uint32_t to, const void* from, int bytes, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
@@ -54,10 +45,6 @@ __device__ inline void copy_piece(uint32_t to, const void* from, int bytes, uint
 
 __device__ inline void make_barrier(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-__device__ inline void expect_bytes(uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
 }
 __device__ inline void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -79,13 +66,6 @@ __device__ inline Vector load_matrices(uint32_t row) {
                : "r"(row)
                : "memory");
   return v;
-}
-
-__device__ inline void store_pair(__nv_bfloat16* to, float x, float y) {
-  *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(x, y);
-}
-__device__ inline void store_pair(float* to, float x, float y) {
-  *reinterpret_cast<float2*>(to) = float2{x, y};
 }
 
 // A position in a ring of stages, and the parity of the barrier that tells that it is full.
