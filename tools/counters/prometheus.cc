@@ -103,8 +103,9 @@ Series config_series(const std::vector<const ProcessCounters*>& processes, size_
 template <class NumberOf>
 Series shadow_series(const ShadowSums& sums, size_t max_series, const NumberOf& number_of) {
   Series out(max_series);
-  for (const auto& [key, numbers] : sums) {
-    number_of(numbers, [&](const std::string& more, uint64_t number) {
+  for (const auto& sum : sums) {
+    const auto& key = sum.first;  // clang 14 takes no structured binding into a lambda
+    number_of(sum.second, [&](const std::string& more, uint64_t number) {
       out.add(fmt::format("definition=\"{}\",solution=\"{}\",shape=\"{}\"{}",
                           label_value(key.definition), label_value(key.solution),
                           label_value(key.shape), more),
