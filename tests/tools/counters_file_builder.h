@@ -56,6 +56,12 @@ struct CountersFileBuilder {
     header.shard_count = 1;
   }
 
+  template <class Entry>
+  static void copy_into(std::string* bytes, uint64_t at, const std::vector<Entry>& entries) {
+    // memcpy takes no null pointer, also of nothing.
+    if (!entries.empty()) memcpy(&(*bytes)[at], entries.data(), entries.size() * sizeof(Entry));
+  }
+
   template <size_t size>
   static void copy(char (&field)[size], const std::string& text) {
     memset(field, 0, size);
@@ -116,11 +122,10 @@ struct CountersFileBuilder {
     std::string out(kShardsAt + shards.size() * kShardStride, '\0');
     memcpy(out.data(), &header, sizeof header);
     memcpy(out.data() + kControlAt, &control, sizeof control);
-    memcpy(out.data() + kShadowAt, shadow.data(), shadow.size() * sizeof(ShadowEntry));
-    memcpy(out.data() + kSeriesAt, series.data(), series.size() * sizeof(SeriesEntry));
+    copy_into(&out, kShadowAt, shadow);
+    copy_into(&out, kSeriesAt, series);
     for (size_t i = 0; i < shards.size(); ++i) {
-      memcpy(out.data() + kShardsAt + i * kShardStride, shards[i].data(),
-             shards[i].size() * sizeof(uint64_t));
+      copy_into(&out, kShardsAt + i * kShardStride, shards[i]);
     }
     return out;
   }
