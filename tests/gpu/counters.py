@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BUILD = os.environ.get("FIBSHIM_TEST_BUILD", os.path.join(ROOT, "build"))
@@ -82,3 +83,13 @@ class Watch:
         for key in sorted(set(counted) | set(self.expected)):
             if counted[key] != self.expected[key]:
                 self.problems.append(f"{key[0]} {key[1]}: counted {counted[key]}, launched {self.expected[key]}")
+
+
+def run_side(arguments, environment):
+    """This very program again, as a process that writes JSON into the file which is its last argument: what it wrote, and its counts."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "out.json")
+        subprocess.run([sys.executable, sys.argv[0], *arguments, out], check=True,
+                       env={**os.environ, **environment, "FIBSHIM_STATS_DIR": folder})
+        with open(out) as file:
+            return json.load(file), read_counts(folder)

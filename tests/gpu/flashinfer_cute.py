@@ -14,9 +14,8 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 
-from counters import FIBSHIM, read_counts
+from counters import FIBSHIM, run_side
 
 ROWS = (1, 77)
 EPS = 1e-6
@@ -81,20 +80,12 @@ def child(cubins, out):
     json.dump(errors, open(out, "w"))
 
 
-def side(build, cubins, environment):
-    with tempfile.TemporaryDirectory() as folder:
-        out = os.path.join(folder, "errors.json")
-        subprocess.run([sys.executable, __file__, build, cubins, out], check=True,
-                       env={**os.environ, **environment, "FIBSHIM_STATS_DIR": folder})
-        return json.load(open(out)), read_counts(folder)
-
-
 def main():
     build, cubins = os.path.abspath(sys.argv[1]), sys.argv[2]
     if len(sys.argv) > 3:
         return child(cubins, sys.argv[3])
-    stock, _ = side(build, cubins, {})
-    ours, counts = side(build, cubins, {"LD_PRELOAD": f"{build}/lib/libfibshim.so", "FIBSHIM_CONFIG": f"{build}/config/flashinfer"})
+    stock, _ = run_side([build, cubins], {})
+    ours, counts = run_side([build, cubins], {"LD_PRELOAD": f"{build}/lib/libfibshim.so", "FIBSHIM_CONFIG": f"{build}/config/flashinfer"})
     hits = sum(count for (_, outcome), count in counts.items() if outcome == "hit")
     worse = [case for case, (error, of_sum) in ours.items()
              if not (error <= 1.02 * stock[case][0] + 1e-9 and of_sum <= 1.001 * stock[case][1] + 1e-9)]

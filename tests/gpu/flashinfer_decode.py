@@ -18,9 +18,8 @@ import re
 import struct
 import subprocess
 import sys
-import tempfile
 
-from counters import FIBSHIM, read_counts
+from counters import FIBSHIM, run_side
 
 CACHES = 400 << 20  # bytes of keys and values that a timed graph reads at least
 POISON = float("nan")
@@ -220,21 +219,13 @@ def child(cubins, out_path):
     json.dump(out, open(out_path, "w"))
 
 
-def side(build, cubins, environment):
-    with tempfile.TemporaryDirectory() as folder:
-        out = os.path.join(folder, "out.json")
-        subprocess.run([sys.executable, __file__, build, cubins, out], check=True,
-                       env={**os.environ, **environment, "FIBSHIM_STATS_DIR": folder})
-        return json.load(open(out)), read_counts(folder)
-
-
 def main():
     build, cubins = os.path.abspath(sys.argv[1]), sys.argv[2]
     if len(sys.argv) > 3:
         return child(cubins, sys.argv[3])
     say = lambda is_fine, text: print(f"{'PASS' if is_fine else 'FAIL'} flashinfer_decode.{text}", flush=True) or is_fine
-    own, _ = side(build, cubins, {})
-    ours, counts = side(build, cubins, {"LD_PRELOAD": f"{build}/lib/libfibshim.so", "FIBSHIM_CONFIG": f"{build}/config/flash_attention"})
+    own, _ = run_side([build, cubins], {})
+    ours, counts = run_side([build, cubins], {"LD_PRELOAD": f"{build}/lib/libfibshim.so", "FIBSHIM_CONFIG": f"{build}/config/flash_attention"})
     fine = True
     for name, before in own["errors"].items():
         after = ours["errors"][name]
