@@ -198,14 +198,18 @@ void HostRun::expect_holds() const {
   expect_replaced(ran);
 }
 
-// Executions of hits are what ran as a replacement.
+// Executions of hits are what ran as a replacement; but for what a fault left in a graph of the host's.
 void HostRun::expect_replaced(const Tally& ran) const {
   long replaced = 0;
   for (const auto& [name, count] : ran) {
     if (name.starts_with("ran:curated")) replaced += count;
   }
-  EXPECT_EQ(stats_json(stats_dir_, {})["executions"]["hit"].get<long>(), replaced)
-      << process_.out << process_.err;
+  const long counted = stats_json(stats_dir_, {})["executions"]["hit"].get<long>();
+  if (process_.err.find("it keeps a replacement") != std::string::npos) {
+    EXPECT_LE(counted, replaced) << process_.out << process_.err;
+  } else {
+    EXPECT_EQ(counted, replaced) << process_.out << process_.err;
+  }
 }
 
 void HostRun::expect_all_executed() const {

@@ -137,7 +137,7 @@ bool may_be_repeated(Api api) {
                          Api::cuGraphExecKernelNodeSetParams_v2, Api::cuGraphExecNodeSetParams});
 }
 
-// The host's call, as it was made or with something else in it.
+// The host's call, as it was made or with something else in it; once more after it has failed, too.
 bool is_the_hosts(const ThreadChaos& thread, Api api) {
   if (is_launch(api)) return is_launch(thread.host_call);
   return api == thread.host_call && (!thread.was_forwarded || may_be_repeated(api));
@@ -191,6 +191,7 @@ CUresult find_seeded_fault(Api api, const char* kernel) {
       cannot_fail(api))
     return CUDA_SUCCESS;
   const CUresult code = pick_code(api, &thread.random);
+  if (is_hosts) thread.was_forwarded = false;
   note_fault(&thread, api, is_hosts, code);
   return code;
 }

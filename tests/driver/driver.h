@@ -368,7 +368,7 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 struct ThreadChaos {
   uint64_t random = 0;  // state of its generator
   bool is_in_host_call = false;
-  bool was_forwarded = false;  // the call that the host makes has come in
+  bool was_forwarded = false;  // the call that the host makes has come in, and did not fail
   Api host_call{};
   SimcudaHostCall result{};
 };
