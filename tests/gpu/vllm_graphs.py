@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""vLLM's captured graphs on a real GPU: executions against CUPTI, and moves between config folders while it decodes.
+
+  tests/gpu/vllm_graphs.py BUILD [--layers N] [--batches N,...]
+
+One process, in default mode:
+
+  * for each batch, 32 tokens are decoded under torch.profiler: the kernels that CUPTI sees are the executions and eager launches that
+    `fibshim stats` counts, and those of the folders' kernels are its hits;
+  * while it decodes, `fibshim swap --off` and `--on` move it: the first and the last kernel of either kind, by CUPTI, lie less than a
+    second behind the command's start;
+  * what a move adds to a decode step: between the folders and a copy of them, so that the kernels stay the same;
+  * requests begun after the moves get the tokens and log probabilities that the same requests got before.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from counters import read_stats
+
+FOLDERS = ("vllm", "cublas", "flash_attention")
+APART_S = 0.7  # from one move to the next
+LIMIT_S = 1.0
+
+
+def folder_list(root):
+    return ":".join(str(root / name) for name in FOLDERS)
+
+
+def count_executions(engine, prompts, ours):
+    import torch
+
+    from graphs import seen_by_cupti
+    executions = lambda: read_stats(engine.stats)["executions"]
+    before = executions()
+    names = seen_by_cupti(torch, lambda: engine.decode(prompts, 32))
+    after = executions()
+    grown = {outcome: after[outcome] - before[outcome] for outcome in after if after[outcome] != before[outcome]}
+    return {"seen": sum(names.values()), "ours": sum(count for name, count in names.items() if name in ours), "counted": grown}
+
+
+def moving(engine, places, out):
+    """Moves this process to each place in turn, some time apart; a thread."""
+    from engine_vllm import move
+
+    def go():
+        for place in places:
+            time.sleep(APART_S)
+            begun = time.time_ns()
+            moved = move(place, engine.build)
+            out.append({"begun": begun, "ended": time.time_ns(), "graphs": moved["graphs_moved"], "kept": moved["graphs_kept"]})
+        time.sleep(APART_S)
+
+    thread = threading.Thread(target=go)
+    thread.start()
+    return thread
+
+
+def follow_moves(engine, prompts, ours):
+    """By CUPTI, off and on again while it decodes: ms from the command's start to the last kernel of the old kind, and the first new one."""
+    import torch
+    from torch.autograd import DeviceType
+    moves = []
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        torch.cuda.synchronize()
+        mark = time.time_ns()
+        torch.zeros(1, device="cuda")
+        torch.cuda.synchronize()
+        thread = moving(engine, ("--off", "--on"), moves)
+        while thread.is_alive():
+            engine.decode(prompts, 128)
+        thread.join()
+        torch.cuda.synchronize()
+    kernels = sorted((event.start_ns(), event.name() in ours) for event in profile.profiler.kineto_results.events()
+                     if event.device_type() == DeviceType.CUDA and not event.name().startswith(("Memcpy", "Memset")))
+    shift = mark - kernels[0][0]
+    of_ours = [at + shift for at, is_ours in kernels if is_ours]
+    off, on = moves
+    before = [at for at in of_ours if at < on["begun"]]
+    after = [at for at in of_ours if at >= on["begun"]]
+    return {"moves": moves, "kernels": len(kernels), "ours": len(of_ours),
+            "last_of_ours_ms": (before[-1] - off["begun"]) / 1e6 if before else None,
+            "first_of_ours_ms": (after[0] - on["begun"]) / 1e6 if after else None}
+
+
+def time_steps(engine, prompts, places):
+    """Milliseconds of the steps of a while, in which it moves to these places."""
+    moves, steps = [], []
+    thread = moving(engine, places, moves)
+    while thread.is_alive():
+        steps += engine.decode(prompts, 128)[1]
+    thread.join()
+    steps = sorted(1e3 * step for step in steps)
+    at = lambda share: steps[min(int(share * len(steps)), len(steps) - 1)]
+    return {"steps": len(steps), "p50": at(0.5), "p99": at(0.99), "largest": steps[-1],
+            "moves_ms": [(one["ended"] - one["begun"]) / 1e6 for one in moves], "graphs": [one["graphs"] for one in moves]}
+
+
+def child(args):
+    import engine_vllm
+    from vllm_shadow import Engine
+    engine = Engine(args)
+    ours = {json.loads(path.read_text())["launch"]["kernel"] for name in FOLDERS
+            for path in (engine.build / "config" / name).glob("solutions/**/*.json")}
+    draw = random.Random(3)
+    asked = engine_vllm.prompts_of(8, 300, draw)
+    prompts = {batch: engine_vllm.prompts_of(batch, 32, draw) for batch in args.batches}
+    tell = lambda: engine_vllm.tell(engine.llm, asked, list(prompts.values()))
+    told = [tell(), tell()]
+    out = {"executions": {}}
+    for batch in args.batches:
+        engine.decode(prompts[batch], 32)
+        out["executions"][batch] = count_executions(engine, prompts[batch], ours)
+    first = prompts[args.batches[0]]
+    out["followed"] = follow_moves(engine, first, ours)
+    with tempfile.TemporaryDirectory() as copy:
+        for name in FOLDERS:
+            shutil.copytree(engine.build / "config" / name, pathlib.Path(copy, name))
+        there, back = folder_list(pathlib.Path(copy)), folder_list(engine.build / "config")
+        engine_vllm.move(there, engine.build)
+        engine_vllm.move(back, engine.build)
+        out["still"] = time_steps(engine, first, [])
+        out["moved"] = time_steps(engine, first, [there, back, there, back])
+        out["still again"] = time_steps(engine, first, [])
+    told.append(tell())
+    out["repeats"], out["same_after_moves"] = told[0] == told[1], told[0] == told[2]
+    json.dump(out, open(args.child, "w"))
+
+
+def say(is_fine, name, found):
+    print(f"{'PASS' if is_fine else 'FAIL'} vllm_graphs: {name}: {found}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 32])
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.eager = False
+    if args.child:
+        return child(args)
+    build = args.build.resolve()
+    with tempfile.TemporaryDirectory() as work:
+        told = os.path.join(work, "told.json")
+        subprocess.run([build / "bin/fibshim", "run", "-c", folder_list(build / "config"), "--", sys.executable, __file__, str(build),
+                        "--child", told, "--layers", str(args.layers), "--batches", ",".join(map(str, args.batches))], check=True,
+                       stdout=subprocess.DEVNULL,
+                       env={**os.environ, "FIBSHIM_STATS_DIR": os.path.join(work, "stats"), "FIBSHIM_TEST_BUILD": str(build)})
+        out = json.load(open(told))
+    for batch, one in out["executions"].items():
+        ran = sum(count for outcome, count in one["counted"].items() if outcome != "absorbed")
+        say(0 < one["ours"] == one["counted"].get("hit", 0) and one["seen"] == ran, f"batch {batch}: executions are what CUPTI sees",
+            f"CUPTI {one['seen']} kernels, {one['ours']} of the folders; counted {one['counted']}")
+    followed = out["followed"]
+    last, first = followed["last_of_ours_ms"], followed["first_of_ours_ms"]
+    is_fine = last is not None and first is not None and max(last, first) < 1e3 * LIMIT_S
+    say(is_fine and all(one["graphs"] > 0 == one["kept"] for one in followed["moves"]), "old, new and old kernels within a second each", followed)
+    still, moved = out["still"], out["moved"]
+    print(f"measured: a decode step, ms: p50 {still['p50']:.3f}, p99 {still['p99']:.3f}, largest {still['largest']:.2f} of {still['steps']}; moved "
+          f"{len(moved['moves_ms'])} times {moved['p50']:.3f}, {moved['p99']:.3f}, {moved['largest']:.2f} of {moved['steps']}; then "
+          f"{out['still again']['p50']:.3f}, {out['still again']['p99']:.3f}, {out['still again']['largest']:.2f}; moves of {moved['graphs']} graphs took "
+          + ", ".join(f"{one:.0f}" for one in moved["moves_ms"]) + " ms")
+    say(out["same_after_moves"] or not out["repeats"], "results after moves are those before", "the same" if out["same_after_moves"] else
+        "other, and the engine does not repeat itself" if not out["repeats"] else "other")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
