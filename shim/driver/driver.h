@@ -59,7 +59,6 @@ namespace fibshim {
   CALL(cuGraphHostNodeSetParams, PFN_cuGraphHostNodeSetParams_v10000)             \
   CALL(cuGraphEventRecordNodeSetEvent, PFN_cuGraphEventRecordNodeSetEvent_v11010) \
   CALL(cuGraphEventWaitNodeSetEvent, PFN_cuGraphEventWaitNodeSetEvent_v11010)     \
-  CALL(cuMemGetAddressRange_v2, PFN_cuMemGetAddressRange_v3020)                   \
   CALL(cuPointerGetAttributes, PFN_cuPointerGetAttributes_v7000)                  \
   CALL(cuStreamCreate, PFN_cuStreamCreate_v2000)                                  \
   CALL(cuStreamSynchronize, PFN_cuStreamSynchronize_v2000)                        \

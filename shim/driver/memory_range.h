@@ -1,24 +1,28 @@
-// Where memory ends. A slow path: one driver call.
+// What memory a pointer leads into. A slow path: one driver call.
 #pragma once
 
 #include "shim/driver/driver.h"
 
 namespace fibshim {
 
-// The end of the allocation that a pointer leads into; of memory that is mapped piece by piece (cuMemMap) that of the
-// reserved addresses, as cuMemGetAddressRange knows of one piece only. 0: there is none, or the driver does not tell.
-inline uint64_t find_end_of_memory(CUdeviceptr pointer) {
+// The allocation; of memory that is mapped piece by piece (cuMemMap) the reserved addresses, as cuMemGetAddressRange
+// knows of one piece only. False: there is none, or the driver does not tell.
+inline bool find_memory(CUdeviceptr pointer, CUdeviceptr* begin, size_t* size) {
   const auto get_attributes = FIBSHIM_REAL(cuPointerGetAttributes);
   CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE};
-  CUdeviceptr begin = 0;
-  size_t size = 0;
-  void* answers[] = {&begin, &size};
-  if (get_attributes == nullptr || get_attributes(2, wanted, answers, pointer) != CUDA_SUCCESS ||
-      pointer - begin >= size) {
-    return 0;
-  }
-  return begin + size;
+  *begin = 0;
+  *size = 0;
+  void* answers[] = {begin, size};
+  return get_attributes != nullptr &&
+         get_attributes(2, wanted, answers, pointer) == CUDA_SUCCESS && pointer - *begin < *size;
+}
+
+// Where that ends. 0: there is none, or the driver does not tell.
+inline uint64_t find_end_of_memory(CUdeviceptr pointer) {
+  CUdeviceptr begin;
+  size_t size;
+  return find_memory(pointer, &begin, &size) ? begin + size : 0;
 }
 
 }  // namespace fibshim

@@ -2,16 +2,10 @@
 
 #include <string.h>
 
-#include "shim/driver/driver.h"
+#include "shim/driver/memory_range.h"
 
 namespace fibshim {
 namespace {
-
-// The allocation that a pointer leads into. False: there is none, or the driver does not tell.
-bool find_allocation(CUdeviceptr pointer, CUdeviceptr* base, size_t* size) {
-  const auto get_range = FIBSHIM_REAL(cuMemGetAddressRange_v2);
-  return get_range != nullptr && get_range(base, size, pointer) == CUDA_SUCCESS;
-}
 
 CUdeviceptr pointer_at(const NodeParams& params, uint32_t index) {
   CUdeviceptr pointer = 0;
@@ -34,7 +28,7 @@ bool is_apart(const RewrittenNode& node, const RewrittenNode& other) {
     CUdeviceptr base = 0;
     size_t size = 0;
     if (i >= sizes.count || node.snapshot->begin(sizes)[i] != sizeof base ||
-        !find_allocation(pointer_at(own, i), &base, &size)) {
+        !find_memory(pointer_at(own, i), &base, &size)) {
       return false;
     }
     for (uint32_t k = 0; k < other_sizes.count; ++k) {
