@@ -74,7 +74,7 @@ endef
 $(eval $(call test_program,loader_tests,$(call TEST_OBJ,$(LOADER_TEST_SRC) $(wildcard tools/lint/*.cc) tools/base/fmt_library.cc),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 $(eval $(call test_program,plan_tests,$(call TEST_OBJ,$(PLAN_TEST_SRC) $(PLAN_SRC) $(PLAN_TESTED_SRC)),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 $(BUILD)/tests/plan_tests: | $(if $(SANITIZE),,$(addprefix $(BUILD)/config/,cublas flash_attention vllm))
-$(eval $(call test_program,tools_tests,$(call TEST_OBJ,$(TOOLS_TEST_SRC) tests/support/process.cc),$(CLI) $(MAN_PAGES) $(TOOLS_TEST_NEEDS),))
+$(eval $(call test_program,tools_tests,$(call TEST_OBJ,$(TOOLS_TEST_SRC) tests/support/process.cc tools/base/json_input.cc),$(CLI) $(MAN_PAGES) $(TOOLS_TEST_NEEDS),))
 $(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_CUPTI) $(HOSTS) $(BUILD)/tests/data/libshadow_faults.so,))
 $(BUILD)/tests/shim_tests: $(BUILD)/tests/data/engine_kernels.only_sm_90.fatbin
 

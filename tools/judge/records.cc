@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/base/terminal.h"
 #include "tools/base/json_input.h"
 
