@@ -52,6 +52,14 @@ std::string cuda_version(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
+Json device_to_json(const DeviceInfo& device, int number) {
+  return {{"name", device.name},
+          {"number", number},
+          {"uuid", device.uuid},
+          {"sm", device.sm},
+          {"driver", cuda_version(device.driver_version)}};
+}
+
 Json make_record(const Judged& judged, const RecordContext& context) {
   const CaseOutcome& outcome = judged.outcome;
   if (outcome.status == kSkipped) return nullptr;
