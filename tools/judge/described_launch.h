@@ -3,7 +3,7 @@
 
 #include "shim/plan/plan.h"
 #include "tools/judge/gpu.h"
-#include "tools/judge/original.h"
+#include "tools/judge/recorded_launch.h"
 #include "tools/judge/variants.h"
 
 namespace fibshim::judge {
