@@ -26,22 +26,10 @@ $(call TEST_OBJ,$(filter tests/shim/%,$(SHIM_TEST_SRC) $(PLAN_TEST_SRC))): ROOM_
 $(BUILD)/obj/tests/shim/plan/rewrite_rules_test.o: ROOM_FLAGS =
 $(call TEST_OBJ,$(TOOLS_TEST_SRC)): ROOM_FLAGS = -O0 -g1 -DFIBSHIM_SOURCE_FOLDER='"$(CURDIR)"'
 
-# The headers of GoogleTest and of JSON take half of the time that a test takes to compile: they are compiled once.
-# Not with ccache, which would have to hash them again for each, nor with a sanitizer, which clang may bring.
 GTEST_SRC := $(filter-out %/rewrite_rules_test.cc,$(wildcard tests/*/*_test.cc tests/*/*/*_test.cc))
 PRECOMPILED_FOR = $(call TEST_OBJ,$(filter $(addsuffix /%,$(1)),$(GTEST_SRC)))
-define precompiled
-$(BUILD)/obj/$(1).gch: $(1) | $(SETUP)
-	$$(call say,CXX,$$<)
-	$$(Q)mkdir -p $$(@D)
-	$$(Q)$(CXX) $$(CPPFLAGS) $$(CXXFLAGS) -O0 -g1 $$(DEPFLAGS) -x c++-header $$< -o $$@
-$(2): $(BUILD)/obj/$(1).gch
-$(2): private CPPFLAGS += -include $(BUILD)/obj/$(1) -Winvalid-pch
-endef
-ifeq ($(findstring ccache,$(CXX))$(SANITIZE),)
-$(eval $(call precompiled,tests/support/precompiled.h,$(call PRECOMPILED_FOR,tests/loader tests/shim/plan tests/driver/contract tests/fuzz)))
-$(eval $(call precompiled,tests/support/precompiled_json.h,$(filter-out $(call PRECOMPILED_FOR,tests/shim/plan),$(call PRECOMPILED_FOR,tests/tools tests/shim tests/conformance))))
-endif
+$(eval $(call precompiled,tests/support/precompiled.h,$(call PRECOMPILED_FOR,tests/loader tests/shim/plan tests/driver/contract tests/fuzz),-O0 -g1))
+$(eval $(call precompiled,tests/support/precompiled_json.h,$(filter-out $(call PRECOMPILED_FOR,tests/shim/plan),$(call PRECOMPILED_FOR,tests/tools tests/shim tests/conformance)),-O0 -g1))
 
 EVERY_IMAGE := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 $(BUILD)/tests/data/kernels.sm_90.cubin: IMAGE_FLAGS = -cubin -arch=sm_90
@@ -74,7 +62,7 @@ endef
 $(eval $(call test_program,loader_tests,$(call TEST_OBJ,$(LOADER_TEST_SRC) $(wildcard tools/lint/*.cc) tools/base/fmt_library.cc),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 $(eval $(call test_program,plan_tests,$(call TEST_OBJ,$(PLAN_TEST_SRC) $(PLAN_SRC) $(PLAN_TESTED_SRC)),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 $(BUILD)/tests/plan_tests: | $(if $(SANITIZE),,$(addprefix $(BUILD)/config/,cublas flash_attention vllm))
-$(eval $(call test_program,tools_tests,$(call TEST_OBJ,$(TOOLS_TEST_SRC) tests/support/process.cc),$(CLI) $(MAN_PAGES) $(TOOLS_TEST_NEEDS),))
+$(eval $(call test_program,tools_tests,$(call TEST_OBJ,$(TOOLS_TEST_SRC) tests/support/process.cc tools/base/json_input.cc),$(CLI) $(MAN_PAGES) $(TOOLS_TEST_NEEDS),))
 $(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_CUPTI) $(HOSTS) $(BUILD)/tests/data/libshadow_faults.so,))
 $(BUILD)/tests/shim_tests: $(BUILD)/tests/data/engine_kernels.only_sm_90.fatbin
 

@@ -11,14 +11,18 @@ PLAN_OBJ := $(PLAN_SRC:%.cc=$(BUILD)/obj/%.o)
 CLI     := $(BUILD)/bin/fibshim
 MULTIARCH := $(shell $(CC) -print-multiarch)
 
-# Less optimised than the libraries: nothing here is hot, and the headers of its libraries are large.
+# Less optimised than the libraries: little here is hot, and the headers of its libraries are large.
 # For the same reason AddressSanitizer comes without UBSan here, but for what fuzz targets read:
 # `make ubsan` has that.
 # fmt_library.cc holds the code of {fmt} for the versions that it knows.
 FMT_FLAGS := $(if $(shell grep -sE 'define FMT_VERSION [89][0-9]{4}$$' /usr/include/fmt/core.h),,-DFMT_HEADER_ONLY)
-$(CLI_OBJ): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),-fvisibility=hidden -Og -g1)
+CLI_FLAGS := $(FMT_FLAGS) -fvisibility=hidden -Og -g1
+$(CLI_OBJ): ROOM_FLAGS = $(if $(SANITIZE),$(FMT_FLAGS) -O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),$(CLI_FLAGS))
+# What reads and writes each element of a tensor is optimised.
+ELEMENT_OBJ := $(patsubst %,$(JUDGE_BUILD)/obj/tools/judge/%.o,compare device_buffers element_types inputs original_run references sampling)
+$(ELEMENT_OBJ): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0,-fvisibility=hidden -O1 -g1)
+$(eval $(call precompiled,tools/base/precompiled.h,$(patsubst %.cc,$(BUILD)/obj/%.o,$(shell grep -lF '<nlohmann/json.hpp>' tools/*/*.cc)),$(CLI_FLAGS)))
 $(BUILD)/obj/tools/processes/installation.o: CPPFLAGS += -DFIBSHIM_MULTIARCH='"$(MULTIARCH)"'
-$(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0,-fvisibility=hidden -O1 -g1)
 
 # Which holds the schemas.
 $(BUILD)/obj/tools/lint/schema.o: $(wildcard tools/schema/*.json)

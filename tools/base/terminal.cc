@@ -10,6 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tools/base/json_input.h"
+
 namespace fibshim::tools {
 namespace {
 
@@ -79,7 +81,7 @@ std::string json_string(std::string_view text) { return json_line(nlohmann::orde
 
 // The JSON writer is the one that replaces what is not.
 std::string valid_utf8(std::string_view text) {
-  return nlohmann::json::parse(json_string(text)).get<std::string>();
+  return parse_json(json_string(text)).get<std::string>();
 }
 
 bool print_json(const nlohmann::ordered_json& document) { return print_data(json_text(document)); }

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/commands/commands.h"
 #include "tools/base/diagnostics_output.h"
 #include "tools/base/json_input.h"

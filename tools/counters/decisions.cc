@@ -5,6 +5,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <nlohmann/json.hpp>
+
 #include "loader/read/file.h"
 #include "shim/abi/outcomes.h"
 #include "tools/base/json_input.h"

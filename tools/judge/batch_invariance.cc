@@ -453,12 +453,7 @@ class Report {
     if (options.wants_json) {
       is_written = tools::print_json({{"version", 1},
                                       {"mode", "verify-batch-invariant"},
-                                      {"device",
-                                       {{"name", device.name},
-                                        {"number", options.trial.device},
-                                        {"uuid", device.uuid},
-                                        {"sm", device.sm},
-                                        {"driver", cuda_version(device.driver_version)}}},
+                                      {"device", device_to_json(device, options.trial.device)},
                                       {"records", records_}});
     } else {
       std::string verdict =

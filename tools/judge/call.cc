@@ -24,26 +24,13 @@ const DefinitionArgument* find_input(const Definition& definition, std::string_v
 
 std::string quoted_name(const std::string& name) { return "\"" + name + "\""; }
 
-// The value that most launches had; nothing where none was kept.
-std::optional<uint64_t> commonest(const std::map<uint64_t, uint64_t>& values) {
-  const auto most = std::ranges::max_element(
-      values, [](const auto& a, const auto& b) { return a.second < b.second; });
-  return most == values.end() ? std::nullopt : std::optional(most->first);
-}
-
 // What the recorded launches had there; nothing where that was not kept.
 std::optional<double> recorded_number(const tools::KernelRecord* kernel, const Source& source) {
   if (kernel == nullptr || kernel->geometries.empty()) return std::nullopt;
-  if (source.kind == Source::Kind::geometry) {
-    const auto most =
-        std::ranges::max_element(kernel->geometries, [](const auto& a, const auto& b) {
-          return a.second.launches + a.second.nodes < b.second.launches + b.second.nodes;
-        });
-    return most->first[source.index];
-  }
+  if (source.kind == Source::Kind::geometry) return (*kernel->commonest_geometry())[source.index];
   const bool is_kept = source.kind == Source::Kind::param && source.index < kernel->params.size() &&
                        source.offset + size_of(source.type) <= sizeof(uint64_t);
-  const auto bits = is_kept ? commonest(kernel->params[source.index].values) : std::nullopt;
+  const auto bits = is_kept ? kernel->params[source.index].commonest_value() : std::nullopt;
   if (!bits) return std::nullopt;
   uint64_t bytes = *bits;
   void* const params[] = {&bytes};

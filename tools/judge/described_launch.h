@@ -3,7 +3,7 @@
 
 #include "shim/plan/plan.h"
 #include "tools/judge/gpu.h"
-#include "tools/judge/original.h"
+#include "tools/judge/recorded_launch.h"
 #include "tools/judge/variants.h"
 
 namespace fibshim::judge {
@@ -23,6 +23,12 @@ class DescribedLaunch {
   // Adds a capture's text to the symbol, in the order of their indexes.
   void add_capture(uint16_t index, const std::string& text);
 
+  // The symbol as a whole, and the captures in it.
+  void set_symbol(const std::string& symbol, const SymbolMatch& match) {
+    symbol_ = symbol;
+    match_ = match;
+  }
+
   // The launch itself, with values of at most 8 bytes.
   Launch original() const;
 
@@ -31,6 +37,9 @@ class DescribedLaunch {
   // other than the plan.
   Result<std::optional<Launch>> plan(const Snapshot& snapshot, const Variant& variant,
                                      std::string* reason);
+
+  // What the pattern reads, once planned.
+  const LaunchView& view() const { return request_.view; }
 
  private:
   char* at(const Source& source) {

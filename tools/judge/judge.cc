@@ -437,12 +437,8 @@ class Judge {
       Json document;
       document["version"] = 1;
       document["mode"] = context_.mode;
-      document["device"] = {{"name", context_.device.name},
-                            {"number", trial_.device},
-                            {"uuid", context_.device.uuid},
-                            {"sm", context_.device.sm},
-                            {"driver", cuda_version(context_.device.driver_version)},
-                            {"copy_gigabytes_per_second", context_.copy_bytes_per_second / 1e9}};
+      document["device"] = device_to_json(context_.device, trial_.device);
+      document["device"]["copy_gigabytes_per_second"] = context_.copy_bytes_per_second / 1e9;
       document["skipped"] = skipped_;
       document["not_judged"] = count_status(kNotJudged);
       document["records"] = records_;

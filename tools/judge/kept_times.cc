@@ -1,5 +1,7 @@
 #include "tools/judge/kept_times.h"
 
+#include <nlohmann/json.hpp>
+
 #include "tools/base/files.h"
 #include "tools/base/json_input.h"
 #include "tools/base/terminal.h"

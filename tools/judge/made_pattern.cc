@@ -67,13 +67,12 @@ std::string make_text(const SolutionSpec& solution, const VerifyBlock& verify,
       value = scalar(told != nullptr && told->type ? *told->type : type_by_size(name, solution));
     }
   }
-  return Json{{"label", "made for " + definition.name.name},
-              {"match", {{"symbol", "made_by_the_judge"}, {"params", params}}},
-              {"axes", axes},
-              {"arguments", arguments},
-              {"writes", Json::array()},
-              {"definition", definition.name.name}}
-      .dump();
+  return tools::json_line({{"label", "made for " + definition.name.name},
+                           {"match", {{"symbol", "made_by_the_judge"}, {"params", params}}},
+                           {"axes", axes},
+                           {"arguments", arguments},
+                           {"writes", Json::array()},
+                           {"definition", definition.name.name}});
 }
 
 // Empty, or why the solution cannot be called.

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "shim/plan/plan.h"
+#include "tools/judge/described_launch.h"
 #include "tools/judge/usual_values.h"
 #include "tools/judge/variants.h"
 #include "tools/judge/workloads.h"
@@ -27,12 +27,6 @@ constexpr int64_t kMostBytes = int64_t{512} << 20;  // of one case's tensors
 constexpr uint64_t kSomeAddress = kLowestAddress * 2;
 
 bool has_value(uint32_t size) { return size == 1 || size == 2 || size == 4 || size == 8; }
-
-uint64_t most_often(const ParamRecord& param) {
-  const auto found =
-      std::ranges::max_element(param.values, {}, [](const auto& value) { return value.second; });
-  return found == param.values.end() ? 0 : found->first;
-}
 
 // Whether each launch had this value, and it means the same in another process.
 bool is_constant(const ParamRecord& param) {
@@ -60,24 +54,9 @@ class RecordedOriginal {
                    const SymbolMatch& match, uint32_t binding)
       : request_(request),
         kernel_(kernel),
+        match_(match),
         binding_(binding),
-        pattern_(*request.model.patterns[request.model.bindings[binding].pattern]),
-        symbol_(kernel.symbol) {
-    fill_candidate(request.snapshot, match, &candidate_);
-    candidate_.record = &record_;
-    for (const ParamRecord& param : kernel.params) {
-      sizes_.push_back({param.offset, param.size});
-      record_.params_bytes = std::max(record_.params_bytes, param.offset + param.size);
-    }
-    record_.candidate_count = 1;
-    record_.candidates = &candidate_;
-    record_.param_count = static_cast<uint8_t>(sizes_.size());
-    record_.params = sizes_.data();
-    record_.has_params = true;
-    record_.symbol = symbol_.data();
-  }
-  RecordedOriginal(const RecordedOriginal&) = delete;
-  RecordedOriginal& operator=(const RecordedOriginal&) = delete;
+        pattern_(*request.model.patterns[request.model.bindings[binding].pattern]) {}
 
   // Why it cannot be launched again; empty when it can.
   std::string find_fault() const {
@@ -146,13 +125,12 @@ class RecordedOriginal {
     const ParamRecord& record = kernel_.params[param];
     const PatternValue* const value = value_of_param(pattern_, param, record.size);
     if (value != nullptr && value->is_pointer) {
-      const uint64_t recorded = most_often(record);
-      return recorded == 0 && record.values.empty() ? kSomeAddress : recorded;
+      return record.commonest_value().value_or(kSomeAddress);
     }
     for (const auto& [one, count] : record.values) {
       if (count == launches && belongs_to_one(param, count, geometries)) return one;
     }
-    return most_often(record);
+    return record.commonest_value().value_or(0);
   }
 
   bool is_certain(const RecordedLaunch& launch, const Geometries& geometries) const {
@@ -172,31 +150,18 @@ class RecordedOriginal {
                 std::vector<Workload>* cases, std::set<std::string>* known,
                 std::string* why) const {
     if (cases->size() == kMostCases) return;
-    std::vector<uint64_t> values = launch.values;
-    std::vector<void*> params;
-    for (uint64_t& value : values) params.push_back(&value);
-    LaunchRequest asked{};
-    asked.view.params = params.data();
-    std::copy(launch.geometry.begin(), launch.geometry.end(), asked.view.geometry);
-    LaunchPlan plan;
-    Resolution resolution{};
-    const auto decide = [&](const Candidate& one, const int64_t* key) -> const Decision& {
-      const auto complete = [&](const Resolution& each, Decision* out) {
-        fill_decision(one, each, each.kind, key, one.pattern->key.count, out);
-      };
-      make_decision(record_, one, key, &resolution, &plan.uncached, complete);
-      return plan.uncached.decision;
-    };
-    plan_launch(record_, Mode::apply, &asked, &plan, decide);
-    const Binding* const binding = request_.snapshot.begin(request_.snapshot.bindings) + binding_;
-    if (plan.action != LaunchAction::redirect || plan.decision->binding != binding) {
+    DescribedLaunch described(pattern_, &launch);
+    described.set_symbol(kernel_.symbol, match_);
+    std::string reason;
+    const Variant variant{pattern_.label, &pattern_, binding_, {}, {}};
+    const auto planned = described.plan(request_.snapshot, variant, &reason);
+    if (!planned || !*planned) {
       *why =
           "none of its recorded launches is one that the solution takes (fibshim explain says "
           "which clause is in the way)";
       return;
     }
-    asked.view.captures = candidate_.captures;
-    add_read(launch, asked.view, is_certain(launch, geometries), cases, known, why);
+    add_read(launch, described.view(), is_certain(launch, geometries), cases, known, why);
   }
 
   void add_read(const RecordedLaunch& launch, const LaunchView& view, bool is_certain,
@@ -256,12 +221,9 @@ class RecordedOriginal {
 
   const OriginalRequest& request_;
   const KernelRecord& kernel_;
+  const SymbolMatch match_;
   const uint32_t binding_;
   const PatternSpec& pattern_;
-  std::string symbol_;
-  std::vector<Param> sizes_;
-  Record record_{};
-  Candidate candidate_{};
 };
 
 }  // namespace

@@ -8,17 +8,11 @@
 
 #include "loader/compile/model.h"
 #include "tools/judge/case_data.h"
-#include "tools/record/recording.h"
+#include "tools/judge/recorded_launch.h"
 
 namespace fibshim::judge {
 
 struct Workload;
-
-struct RecordedLaunch {
-  const tools::KernelRecord* kernel = nullptr;
-  tools::Geometry geometry{};
-  std::vector<uint64_t> values;  // of each parameter, zero-extended
-};
 
 struct OriginalCase {
   std::string pattern;  // the label

@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/compile/compile_expression.h"
+#include "tools/base/json_input.h"
+#include "tools/base/terminal.h"
 #include "tools/judge/workloads.h"
 #include "tools/base/try.h"
 
@@ -122,7 +124,7 @@ Result<std::unique_ptr<PythonReference>> PythonReference::start(const std::strin
                        {"inputs", inputs},
                        {"outputs", outputs},
                        {"reference", definition.reference}};
-  std::ofstream(folder + "/definition.json") << record.dump();
+  std::ofstream(folder + "/definition.json") << tools::json_line(record);
   std::ofstream(folder + "/serve.py") << kScript;
   const std::string script = folder + "/serve.py", argument = folder + "/definition.json";
   const pid_t process = fork();
@@ -168,7 +170,7 @@ Result<std::string> PythonReference::ask(const std::string& request) {
     if (next == '\n') break;
     line += next;
   }
-  const Json answer = Json::parse(line, nullptr, false);
+  const Json answer = tools::parse_json<Json>(line);
   if (answer.is_discarded()) return fail(ErrorCode::operating_system, "it answered: " + line);
   if (answer.contains("error")) {
     return fail(ErrorCode::operating_system, answer["error"].get<std::string>());
@@ -194,7 +196,7 @@ Result<std::map<std::string, Tensor>> PythonReference::run(const CaseData& data)
   const std::string from = folder_ + "/inputs", to = folder_ + "/outputs";
   FIBSHIM_TRY(write_safetensors(from, inputs));
   const Json request = {{"inputs", from}, {"outputs", to}, {"scalars", scalars}};
-  if (const auto done = ask(request.dump()); !done) {
+  if (const auto done = ask(tools::json_line(request)); !done) {
     return fail(ErrorCode::operating_system,
                 "reference of " + definition_.name.name + ": " + done.error().message);
   }

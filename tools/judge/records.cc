@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/base/terminal.h"
 #include "tools/base/json_input.h"
 
@@ -48,6 +50,14 @@ ReadRecord add_evaluations_to(std::vector<Json>* records) {
 
 std::string cuda_version(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+Json device_to_json(const DeviceInfo& device, int number) {
+  return {{"name", device.name},
+          {"number", number},
+          {"uuid", device.uuid},
+          {"sm", device.sm},
+          {"driver", cuda_version(device.driver_version)}};
 }
 
 Json make_record(const Judged& judged, const RecordContext& context) {

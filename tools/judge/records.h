@@ -35,6 +35,9 @@ nlohmann::ordered_json make_record(const Judged& judged, const RecordContext& co
 // "13.0" of 13000, as the driver spells its version.
 std::string cuda_version(int version);
 
+// The device as the JSON of verify and bench names it. `number`: --device.
+nlohmann::ordered_json device_to_json(const DeviceInfo& device, int number);
+
 // What makes two records speak of the same thing: judged again, it may be skipped.
 std::string record_key(const nlohmann::ordered_json& record);
 std::string record_key(const Judged& judged, const RecordContext& context);

@@ -1,5 +1,7 @@
 #include "tools/judge/report_page.h"
 
+#include <nlohmann/json.hpp>
+
 #include "tools/base/json_input.h"
 #include "tools/judge/judge.h"
 #include "tools/base/terminal.h"

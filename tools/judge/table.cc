@@ -1,5 +1,7 @@
 // Records as people read them: see judge.h.
 
+#include <nlohmann/json.hpp>
+
 #include "tools/base/json_input.h"
 #include "tools/judge/judge.h"
 #include "tools/base/terminal.h"
@@ -26,7 +28,7 @@ std::string axes_words(const Json& record) {
   const Json* const axes = find_at(record, "/workload/axes");
   if (axes == nullptr || !axes->is_object()) return words;
   for (const auto& [name, value] : axes->items()) {
-    words += fmt::format("{}{}={}", words.empty() ? "" : " ", name, value.dump());
+    words += fmt::format("{}{}={}", words.empty() ? "" : " ", name, tools::json_line(value));
   }
   return words;
 }

@@ -344,7 +344,7 @@ class Writer {
         scalars[value_name] = values[i];
       }
     }
-    std::string key = name + axes.dump() + scalars.dump();
+    std::string key = name + tools::json_line(axes) + tools::json_line(scalars);
     std::map<std::string, const Tensor*> file;
     for (size_t i = 0; i < kept.size(); ++i) {
       const DefinitionArgument& argument = *entry.tensors[kept[i].tensor];
@@ -360,7 +360,7 @@ class Writer {
       if (argument.is_output) continue;
       const XXH128_hash_t hash = XXH3_128bits(tensors[i].bytes.data(), tensors[i].bytes.size());
       key += fmt::format("/{}{:016x}{:016x}", tensor_key, hash.high64, hash.low64);
-      if (!has_values) key += statistics[tensor_key].dump();
+      if (!has_values) key += tools::json_line(statistics[tensor_key]);
     }
     const std::string uuid = uuid_of(key);
     if (!uuids_.insert(uuid).second) {

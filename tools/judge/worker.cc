@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/base/file_descriptor.h"
+#include "tools/base/json_input.h"
 #include "tools/base/terminal.h"
 
 namespace fibshim::judge {
@@ -99,7 +100,7 @@ WorkerEnd run_worker(const std::function<void(const Tell& tell)>& body,
     if (got <= 0) break;
     text.append(buffer, static_cast<size_t>(got));
     for (size_t newline; (newline = text.find('\n')) != std::string::npos;) {
-      const auto message = nlohmann::ordered_json::parse(text.substr(0, newline), nullptr, false);
+      const auto message = tools::parse_json<nlohmann::ordered_json>(text.substr(0, newline));
       text.erase(0, newline + 1);
       if (!message.is_discarded()) on_message(message);
       deadline = Clock::now() + patience;

@@ -9,6 +9,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <nlohmann/json.hpp>
+
 #include "loader/read/file.h"
 #include "tools/base/json_input.h"
 #include "tools/base/terminal.h"
@@ -278,7 +280,7 @@ Result<void> write_safetensors(const std::string& path,
                     {"data_offsets", {at, at + tensor->bytes.size()}}};
     at += tensor->bytes.size();
   }
-  const std::string text = header.dump();
+  const std::string text = tools::json_line(header);
   const uint64_t header_bytes = text.size();
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes);

@@ -33,7 +33,7 @@ class Explainer {
       record_.params_bytes = std::max(record_.params_bytes, param.offset + param.size);
       values_.emplace_back((param.size + 7) / 8);
       params_.push_back(values_.back().data());
-      set(values_.size() - 1, most_often(param));
+      set(values_.size() - 1, param.commonest_value().value_or(0));
     }
     symbol_ = kernel.symbol;
     record_.candidate_count = static_cast<uint8_t>(std::min<size_t>(candidates_.size(), UINT8_MAX));
@@ -49,17 +49,10 @@ class Explainer {
       explain_misfits();
       return std::move(out_);
     }
-    const Geometry* usual = nullptr;
-    uint64_t most = 0;
-    for (const auto& [geometry, counts] : kernel_.geometries) {
-      explain(geometry, "");
-      const uint64_t count = counts.launches + counts.nodes;
-      if (usual != nullptr && count <= most) continue;
-      usual = &geometry;
-      most = count;
-    }
+    for (const auto& [geometry, counts] : kernel_.geometries) explain(geometry, "");
+    const Geometry* const usual = kernel_.commonest_geometry();
     for (size_t i = 0; usual != nullptr && i < kernel_.params.size(); ++i) {
-      const uint64_t before = most_often(kernel_.params[i]);
+      const uint64_t before = kernel_.params[i].commonest_value().value_or(0);
       for (const auto& [value, count] : kernel_.params[i].values) {
         if (value == before) continue;
         set(i, value);
@@ -72,12 +65,6 @@ class Explainer {
   }
 
  private:
-  static uint64_t most_often(const ParamRecord& param) {
-    const auto found =
-        std::ranges::max_element(param.values, {}, [](const auto& value) { return value.second; });
-    return found == param.values.end() ? 0 : found->first;
-  }
-
   void set(size_t param, uint64_t value) {
     memcpy(values_[param].data(), &value, std::min<size_t>(8, kernel_.params[param].size));
   }

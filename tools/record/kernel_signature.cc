@@ -229,6 +229,11 @@ ParamRecord half_of(const ParamRecord& word, uint32_t shift) {
 
 }  // namespace
 
+std::optional<uint64_t> ParamRecord::commonest_value() const {
+  const auto at = std::ranges::max_element(values, {}, [](const auto& one) { return one.second; });
+  return at == values.end() ? std::nullopt : std::optional(at->first);
+}
+
 ParamType type_of_word(const ParamRecord& word) {
   ParamType type = guess(word);
   if (word.size == 8 && word.memory != RecordedMemory::unknown) {

@@ -15,8 +15,8 @@
 
 #include "shim/abi/recording_format.h"
 
-#include <optional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +37,8 @@ struct ParamRecord {
     constexpr uint32_t kMostBytes = 32764;  // of all parameters of one kernel
     return size != 0 && size <= kMostBytes && offset <= kMostBytes;
   }
+  // Nothing where none was kept.
+  std::optional<uint64_t> commonest_value() const;
 };
 
 enum class ParamSource : uint8_t { signature, values, size };

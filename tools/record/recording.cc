@@ -384,6 +384,12 @@ Times KernelRecord::event_times() const {
   return all;
 }
 
+const Geometry* KernelRecord::commonest_geometry() const {
+  const auto at = std::ranges::max_element(
+      geometries, {}, [](const auto& one) { return one.second.launches + one.second.nodes; });
+  return at == geometries.end() ? nullptr : &at->first;
+}
+
 Times KernelRecord::times() const { return runs.empty() ? event_times() : all_runs().typical(); }
 
 double KernelRecord::estimated_ns() const {

@@ -74,6 +74,8 @@ struct KernelRecord {
   double estimated_ns() const;
   // One for each parameter.
   std::vector<ParamType> param_types() const;
+  // Null where none was kept.
+  const Geometry* commonest_geometry() const;
 
  private:
   Times event_times() const;

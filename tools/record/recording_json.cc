@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "loader/read/file.h"
 #include "shim/abi/outcomes.h"

@@ -219,10 +219,8 @@ class Suggester {
 
   const Geometry& commonest_geometry() const {
     static constexpr Geometry kNone = {1, 1, 1, 1, 1, 1, 1, 1, 1, 0};
-    const auto at = std::ranges::max_element(kernel_.geometries, [](const auto& a, const auto& b) {
-      return a.second.launches + a.second.nodes < b.second.launches + b.second.nodes;
-    });
-    return at == kernel_.geometries.end() ? kNone : at->first;
+    const Geometry* const commonest = kernel_.commonest_geometry();
+    return commonest == nullptr ? kNone : *commonest;
   }
 
   void add_grid() {

@@ -4,9 +4,9 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "shim/abi/outcomes.h"
-#include "tools/base/json_input.h"
 #include "tools/base/terminal.h"
 #include "tools/record/recording_json.h"
 
