@@ -91,6 +91,14 @@ TEST(Env, AProcessWarnsOnceOfFoldersThatAreNoneOrTooLong) {
   EXPECT_CONTAINS(result.err, "FIBSHIM_LOG_FILE is too long for a path; stderr holds\n");
 }
 
+TEST(Env, AProcessSaysWhyAFolderForCountersCannotBeMade) {
+  TemporaryFolder folder;
+  const ProgramResult result = exits(0, run_program({build_path("tests/hosts/engine")},
+                                                    under_shim(folder.path(), "/sys/fibshim")));
+  EXPECT_CONTAINS(result.err, "/sys/fibshim: cannot keep counters there: ");
+  EXPECT_LACKS(result.err, "/sys/fibshim: cannot keep counters there: No such file");
+}
+
 TEST(Env, SaysWhenAVariableIsNoSetting) {
   const ProgramOptions options{{{"FIBSHIM_MODEE", "off"}, {"FIBSHIM_", "1"}}, ""};
   const ProgramResult result = exits(1, run_fibshim({"env", "--json"}, options));
