@@ -207,15 +207,9 @@ const SettingInfo* find_setting(const JsonValue::Member& member,
 std::optional<std::string> accept_setting_value(const SettingInfo& setting, const std::string& what,
                                                 const std::string& text, const Mark& mark,
                                                 Diagnostics* diagnostics) {
-  bool is_accepted = setting.choices[0] == nullptr;
+  bool is_accepted = setting.choices[0] == nullptr && takes_text(setting.id, text.c_str());
   for (const char* choice : setting.choices) {
     if (choice != nullptr && text == choice) is_accepted = true;
-  }
-  uint32_t count = 0;
-  if (setting.id == SettingId::quarantine) {
-    is_accepted = parse_count(text.c_str(), kMostQuarantine, &count);
-  } else if (setting.id == SettingId::shadow) {
-    is_accepted = parse_shadow(text.c_str(), &count);
   }
   if (is_accepted) return text;
   diagnostics->add(Rule::setting_value, mark,

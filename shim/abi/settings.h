@@ -134,7 +134,7 @@ inline constexpr SettingInfo kSettings[] = {
     {SettingId::record_limit,
      "FIBSHIM_RECORD_LIMIT",
      {},
-     "bytes, or with k, M, G",
+     "64k or more, in bytes or with k, M, G",
      "64M",
      "the size that no process's recording may exceed",
      false},
@@ -185,7 +185,7 @@ inline constexpr SettingInfo kSettings[] = {
     {SettingId::shadow_memory,
      "FIBSHIM_SHADOW_MEMORY",
      {},
-     "bytes, or with k, M, G",
+     "64k or more, in bytes or with k, M, G",
      "64M",
      "the GPU memory that those copies may take, of each context",
      false},
@@ -237,10 +237,39 @@ constexpr bool parse_shadow(const char* text, uint32_t* interval) {
          *interval != 0;
 }
 inline constexpr uint64_t kDefaultShadowMemory = uint64_t{64} << 20;
-inline constexpr uint64_t kSmallestShadowMemory = uint64_t{64} << 10;
-
 inline constexpr uint64_t kDefaultRecordLimit = uint64_t{64} << 20;
-inline constexpr uint64_t kSmallestRecordLimit = uint64_t{64} << 10;
+inline constexpr uint64_t kSmallestBytes = uint64_t{64} << 10;  // of both
+
+// Reads "65536", "64k", "1M", "2G". False: not understood, or too small.
+constexpr bool parse_bytes(const char* text, uint64_t* out) {
+  constexpr uint64_t kMost = UINT64_MAX >> 1;
+  uint64_t number = 0;
+  const char* at = text;
+  for (; *at >= '0' && *at <= '9'; ++at) {
+    const auto digit = static_cast<uint64_t>(*at - '0');
+    if (number > (kMost - digit) / 10) return false;
+    number = number * 10 + digit;
+  }
+  const int shift = *at == 'k' || *at == 'K' ? 10 : *at == 'M' ? 20 : *at == 'G' ? 30 : 0;
+  if (at == text || at[shift == 0 ? 0 : 1] != 0 || number > kMost >> shift) return false;
+  if (number << shift < kSmallestBytes) return false;
+  *out = number << shift;
+  return true;
+}
+
+// Whether a setting that has no choices takes the text.
+constexpr bool takes_text(SettingId id, const char* text) {
+  uint32_t count = 0;
+  uint64_t bytes = 0;
+  switch (id) {
+    case SettingId::quarantine: return parse_count(text, kMostQuarantine, &count);
+    case SettingId::shadow: return parse_shadow(text, &count);
+    case SettingId::record_limit:
+    case SettingId::shadow_memory: return parse_bytes(text, &bytes);
+    default: return true;
+  }
+}
+
 inline constexpr uint32_t kSettingCount = sizeof(kSettings) / sizeof(kSettings[0]);
 
 }  // namespace fibshim

@@ -20,8 +20,10 @@ bool is_open_to_all(const struct stat& folder) {
 
 bool is_ours(const struct stat& status) { return status.st_uid == geteuid() || status.st_uid == 0; }
 
-void make_folder(const char* path) {
-  if (mkdir(path, 0700) == 0 || errno != ENOENT) return;
+// 0, or why it cannot be made.
+int make_folder(const char* path) {
+  if (mkdir(path, 0700) == 0 || errno == EEXIST) return 0;
+  if (errno != ENOENT) return errno;
   char part[PATH_MAX];
   snprintf(part, sizeof part, "%s", path);
   for (char* slash = strchr(part + 1, '/'); slash != nullptr; slash = strchr(slash + 1, '/')) {
@@ -29,7 +31,7 @@ void make_folder(const char* path) {
     (void)mkdir(part, 0755);
     *slash = '/';
   }
-  (void)mkdir(path, 0700);
+  return mkdir(path, 0700) == 0 ? 0 : errno;
 }
 
 }  // namespace
@@ -41,7 +43,7 @@ int open_process_folder(const char* given, const char** reason) {
   if (length >= sizeof path) length = 0;
   memcpy(path, given, length);
   path[length] = 0;
-  make_folder(path);
+  const int fault = make_folder(path);
   constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
   struct stat status;
   int folder = open(path, kFlags | O_NOFOLLOW);
@@ -55,7 +57,9 @@ int open_process_folder(const char* given, const char** reason) {
     }
     if (is_link) folder = open(path, kFlags);
     if (folder < 0) {
-      *reason = !is_link && failure == ENOTDIR ? "not a folder" : strerror(errno);
+      *reason = !is_link && failure == ENOTDIR                ? "not a folder"
+                : !is_link && failure == ENOENT && fault != 0 ? strerror(fault)
+                                                              : strerror(errno);
       return -1;
     }
   }

@@ -24,23 +24,6 @@ int find_choice(const SettingInfo& setting, const char* value) {
   return -1;
 }
 
-// "65536", "64k", "1M", "2G". 0: not understood, or too small.
-uint64_t parse_bytes(const char* value, uint64_t smallest) {
-  char* end = nullptr;
-  errno = 0;
-  const uint64_t number = strtoull(value, &end, 10);
-  if (value[0] < '0' || value[0] > '9' || errno != 0) return 0;
-  int shift = 0;
-  const char unit = *end == 'K' ? 'k' : *end;
-  if (unit == 'k' || unit == 'M' || unit == 'G') {
-    shift = unit == 'k' ? 10 : unit == 'M' ? 20 : 30;
-    ++end;
-  }
-  if (*end != 0 || number > (UINT64_MAX >> 1 >> shift)) return 0;
-  const uint64_t bytes = number << shift;
-  return bytes < smallest ? 0 : bytes;
-}
-
 void warn_of_value(const SettingInfo& setting, const char* value, const char* where) {
   log_message(LogLevel::warn, "%s: %s is \"%.64s\", expected %s; %s holds", where, setting.name,
               value, setting.value_words, setting.default_words);
@@ -63,6 +46,17 @@ bool make_all_absolute(const char* list, char* out, size_t out_size) {
   return true;
 }
 
+// What is too long leaves the default.
+void set_path(const SettingInfo& setting, const char* value, char (&out)[PATH_MAX]) {
+  char path[PATH_MAX];
+  if (make_absolute(value, path, sizeof path)) {
+    strcpy(out, path);
+  } else {
+    log_message(LogLevel::warn, "%s is too long for a path; %s holds", setting.name,
+                setting.default_words);
+  }
+}
+
 void set_value(const SettingInfo& setting, const char* value, const char* where) {
   int choice = 0;
   if (setting.choices[0] != nullptr) {
@@ -70,23 +64,25 @@ void set_value(const SettingInfo& setting, const char* value, const char* where)
     if (choice < 0) {
       return warn_of_value(setting, value, where);
     }
+  } else if (!takes_text(setting.id, value)) {
+    return warn_of_value(setting, value, where);
   }
   switch (setting.id) {
     case SettingId::config:
       if (!make_all_absolute(value, g_settings.config_path, sizeof g_settings.config_path))
         g_settings.config_path[0] = 0;
+      if (g_settings.config_path[0] == 0) {
+        log_message(LogLevel::warn,
+                    "FIBSHIM_CONFIG names no folder, or is too long: \"%.64s\"; "
+                    "kernels run unchanged",
+                    value);
+      }
       break;
     case SettingId::mode: g_mode.store(static_cast<Mode>(choice)); break;
     case SettingId::on_error: g_on_error.store(static_cast<OnError>(choice)); break;
-    case SettingId::stats_dir:
-      if (!make_absolute(value, g_settings.stats_dir, sizeof g_settings.stats_dir))
-        g_settings.stats_dir[0] = 0;
-      break;
+    case SettingId::stats_dir: set_path(setting, value, g_settings.stats_dir); break;
     case SettingId::log: g_settings.log_level.store(static_cast<LogLevel>(choice)); break;
-    case SettingId::log_file:
-      if (!make_absolute(value, g_settings.log_file, sizeof g_settings.log_file))
-        g_settings.log_file[0] = 0;
-      break;
+    case SettingId::log_file: set_path(setting, value, g_settings.log_file); break;
     case SettingId::trust: g_settings.trust = static_cast<Trust>(choice); break;
     case SettingId::require_key:
       // One that is cut could be another key's: nothing has signed anything with this one.
@@ -100,13 +96,7 @@ void set_value(const SettingInfo& setting, const char* value, const char* where)
       if (!make_absolute(value, g_settings.record_folder, sizeof g_settings.record_folder))
         g_settings.record_folder[0] = 0;
       break;
-    case SettingId::record_limit:
-      if (const uint64_t bytes = parse_bytes(value, kSmallestRecordLimit)) {
-        g_settings.record_limit = bytes;
-      } else {
-        warn_of_value(setting, value, where);
-      }
-      break;
+    case SettingId::record_limit: (void)parse_bytes(value, &g_settings.record_limit); break;
     case SettingId::record_images:
       // One that is cut would fit other kernels.
       if (snprintf(g_settings.record_images, sizeof g_settings.record_images, "%s", value) >=
@@ -117,31 +107,23 @@ void set_value(const SettingInfo& setting, const char* value, const char* where)
       break;
     case SettingId::record_times: g_settings.record_times = static_cast<RecordTimes>(choice); break;
     case SettingId::job: snprintf(g_settings.job, sizeof g_settings.job, "%s", value); break;
-    case SettingId::shadow:
-      if (uint32_t interval = 0; parse_shadow(value, &interval)) {
-        g_settings.shadow_interval.store(interval);
-      } else {
-        warn_of_value(setting, value, where);
-      }
+    case SettingId::shadow: {
+      uint32_t interval = 0;
+      (void)parse_shadow(value, &interval);
+      g_settings.shadow_interval.store(interval);
       break;
-    case SettingId::shadow_memory:
-      if (const uint64_t bytes = parse_bytes(value, kSmallestShadowMemory)) {
-        g_settings.shadow_memory = bytes;
-      } else {
-        warn_of_value(setting, value, where);
-      }
-      break;
+    }
+    case SettingId::shadow_memory: (void)parse_bytes(value, &g_settings.shadow_memory); break;
     case SettingId::on_mismatch:
       g_settings.on_mismatch.store(static_cast<MismatchAction>(choice));
       break;
     case SettingId::devices: g_settings.counts_devices_apart.store(choice == 0); break;
-    case SettingId::quarantine:
-      if (uint32_t limit = 0; parse_count(value, kMostQuarantine, &limit)) {
-        g_settings.quarantine_limit.store(limit);
-      } else {
-        warn_of_value(setting, value, where);
-      }
+    case SettingId::quarantine: {
+      uint32_t limit = 0;
+      (void)parse_count(value, kMostQuarantine, &limit);
+      g_settings.quarantine_limit.store(limit);
       break;
+    }
   }
 }
 

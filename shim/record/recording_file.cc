@@ -35,7 +35,7 @@ const char* create_file(const RecordingSettings& settings) {
   const int file = create_process_file(settings.folder, start_time, kRecordingSuffix, 0600,
                                        &state.file, &reason);
   if (file < 0) return reason;
-  static_assert(sizeof(RecordingHeader) < kGrowthBytes && kGrowthBytes <= kSmallestRecordLimit);
+  static_assert(sizeof(RecordingHeader) < kGrowthBytes && kGrowthBytes <= kSmallestBytes);
   void* const base = map_new_file(file, settings.limit_bytes, &reason);
   close(file);
   if (base != MAP_FAILED && !state.index.create(settings.limit_bytes / sizeof(RecordedGeometry))) {

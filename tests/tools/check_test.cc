@@ -353,6 +353,10 @@ TEST_F(Check, ReadsKernelsOfLibrariesAndFolders) {
     write_text(engine / "bad", bad);
     EXPECT_EQ(run_fibshim({"check", folder_.path(), "--against", engine / "bad"}).exit_code, 1);
   }
+  // What could not be read says nothing of the patterns.
+  const ProgramResult result = run_fibshim({"check", folder_.path(), "--against", engine / "none"});
+  EXPECT_CONTAINS(exits(1, result).err, "No such file or directory");
+  EXPECT_LACKS(result.out, "fit");
 }
 
 }  // namespace

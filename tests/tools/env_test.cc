@@ -4,6 +4,7 @@
 #include "shim/abi/settings.h"
 #include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
+#include "tests/tools/live_program.h"
 
 namespace fibshim::test {
 namespace {
@@ -58,6 +59,44 @@ TEST(Env, SaysWhenAValueIsNotUnderstood) {
   EXPECT_EQ(mode["value"], "apply");
   EXPECT_EQ(mode["source"], "default");
   EXPECT_EQ(mode["not_understood"], "on\x1b[0m");
+}
+
+TEST(Env, SaysWhenANumberIsNotUnderstood) {
+  const ProgramOptions options{{{"FIBSHIM_SHADOW", "2"},
+                                {"FIBSHIM_QUARANTINE", "-1"},
+                                {"FIBSHIM_RECORD_LIMIT", "1k"},
+                                {"FIBSHIM_SHADOW_MEMORY", "64X"}},
+                               ""};
+  const ProgramResult result = exits(1, run_fibshim({"env", "--json"}, options));
+  for (const auto& [name, value] : options.environment) {
+    EXPECT_EQ(setting(parse_json(result.out), name)["not_understood"], value);
+    EXPECT_EQ(setting(parse_json(result.out), name)["source"], "default");
+  }
+  EXPECT_CONTAINS(result.err, "accepted: 64k or more, in bytes or with k, M, G; the default, 64M");
+}
+
+TEST(Env, AProcessWarnsOnceOfFoldersThatAreNoneOrTooLong) {
+  const TemporaryFolder folder;
+  const std::string long_path = "/" + std::string(5000, 'x');
+  for (const std::string& config : {std::string(":"), long_path}) {
+    const ProgramResult result = exits(
+        0, run_program({build_path("tests/hosts/engine")}, under_shim(config, folder / "stats")));
+    const std::string words = "FIBSHIM_CONFIG names no folder, or is too long";
+    EXPECT_CONTAINS(result.err, words);
+    EXPECT_EQ(result.err.find(words), result.err.rfind(words)) << result.err;
+  }
+  const ProgramResult result = exits(0, run_program({build_path("tests/hosts/engine")},
+                                                    under_shim(folder.path(), folder / "stats",
+                                                               {{"FIBSHIM_LOG_FILE", long_path}})));
+  EXPECT_CONTAINS(result.err, "FIBSHIM_LOG_FILE is too long for a path; stderr holds\n");
+}
+
+TEST(Env, AProcessSaysWhyAFolderForCountersCannotBeMade) {
+  TemporaryFolder folder;
+  const ProgramResult result = exits(0, run_program({build_path("tests/hosts/engine")},
+                                                    under_shim(folder.path(), "/sys/fibshim")));
+  EXPECT_CONTAINS(result.err, "/sys/fibshim: cannot keep counters there: ");
+  EXPECT_LACKS(result.err, "/sys/fibshim: cannot keep counters there: No such file");
 }
 
 TEST(Env, SaysWhenAVariableIsNoSetting) {

@@ -134,6 +134,16 @@ TEST(Init, WritesAFolderThatIsSoundAndRunsOnTheSimulator) {
   EXPECT_EQ(stats["totals"]["fallback_no_solution"], 5);
 }
 
+TEST(Init, WritesNoFolderThatCannotBeNamed) {
+  const TemporaryFolder folder;
+  for (const std::string name : {"a:b", "a@10%"}) {
+    EXPECT_CONTAINS(exits(2, run_fibshim({"init", folder / name})).err, "no config folder can be");
+    EXPECT_FALSE(std::filesystem::exists(folder / name));
+  }
+  EXPECT_CONTAINS(exits(0, run_fibshim({"init", "--", "-x"}, {{}, folder.path()})).out,
+                  " check ./-x\n");
+}
+
 TEST(Simulate, RecordsAProgramWithoutAGpu) {
   const TemporaryFolder folder;
   exits(0, run_fibshim({"init", folder / "own"}));

@@ -56,6 +56,16 @@ TEST(Main, SaysWhatIsWrongWithAnOptionInPlainWords) {
       {{"stats", "--pid", "-1"}, "fibshim stats: --pid: takes a whole number from 1 on, not '-1'"},
       {{"top", "--interval", "abc"}, "--interval: takes a number from 0.1 to 3600, not 'abc'"},
       {{"verify", "x", "--device", "foo"}, "--device: takes a whole number from 0 on, not 'foo'"},
+      {{"stats", "--pid", "99999999999999999999"},
+       "--pid: takes a whole number from 1 on, not '99999999999999999999'"},
+      {{"stats", "--dir", "x", "--dir", "y"}, "--dir: is given more than once"},
+      {{"top", "--by", "patern"},
+       "--by: takes definition|solution|pattern|process|device|config|outcome, not 'patern'; did "
+       "you mean pattern?"},
+      {{"record", "-o", "x", "--limit", "-5", "--", "true"},
+       "--limit: takes a number of bytes, or one with kb, mb or gb, not '-5'"},
+      {{"record", "-o", "x", "--limit", "64x", "--", "true"}, "or gb, not '64x'"},
+      {{"record", "-o", "x", "--limit", "9223372036gb", "--", "true"}, "not '9223372036gb'"},
       {{"swap", "--on", "--off"}, "DIR, --off, --on and --rollback exclude each other"},
   };
   for (const auto& row : rows) EXPECT_CONTAINS(exits(2, run_fibshim(row.command)).err, row.words);
@@ -65,6 +75,36 @@ TEST(Main, SaysWhatIsWrongWithAnOptionInPlainWords) {
          {":UINT", ":POSITIVE", ":NONNEGATIVE", ":FLOAT", " REQUIRED", "{30}", "[]"}) {
       EXPECT_LACKS(help, odd) << name;
     }
+  }
+}
+
+TEST(Main, RefusesEmptyNamesOfFilesAndFolders) {
+  const std::vector<std::vector<std::string>> commands = {{"init", ""},
+                                                          {"check", ""},
+                                                          {"swap", ""},
+                                                          {"inspect", ""},
+                                                          {"report", ""},
+                                                          {"verify", ""},
+                                                          {"stats", "--dir", ""},
+                                                          {"stats", "--output", ""},
+                                                          {"run", "--log-file", "", "--", "true"},
+                                                          {"suggest", "", "1", "-o", "x"},
+                                                          {"explain", "", "1"},
+                                                          {"record", "--summary", ""},
+                                                          {"check", "--against", "", "x"}};
+  for (const auto& command : commands) {
+    EXPECT_CONTAINS(exits(2, run_fibshim(command)).err, ": needs the name of a f") << command[0];
+  }
+}
+
+TEST(Main, WrongUsageIsToldAsJsonToo) {
+  const std::vector<std::vector<std::string>> commands = {
+      {"verify", "--json"}, {"suggest", "--json", "x"}, {"stats", "--json", "--by", "what"}};
+  for (const auto& command : commands) {
+    const ProgramResult result = exits(2, run_fibshim(command));
+    const nlohmann::json json = parse_json(result.out);
+    EXPECT_EQ(json["version"], 1);
+    EXPECT_CONTAINS(result.err, json["error"].get<std::string>());
   }
 }
 

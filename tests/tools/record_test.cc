@@ -367,6 +367,28 @@ TEST_F(RecordFiles, SaysWhereTheOutputIsNotWritten) {
   }
 }
 
+TEST_F(RecordFiles, RefusesWhereItCannotWriteBeforeTheProgramRuns) {
+  write_text(folder_ / "file", "");
+  for (const std::vector<std::string>& where : std::vector<std::vector<std::string>>{
+           {"-o", folder_.path()}, {"-o", folder_ / "x", "--tensors", folder_ / "file"}}) {
+    std::vector<std::string> command = {"record", "--", "touch", folder_ / "ran"};
+    command.insert(command.begin() + 1, where.begin(), where.end());
+    exits(1, run_fibshim(command));
+    EXPECT_FALSE(fs::exists(folder_ / "ran"));
+    EXPECT_FALSE(fs::exists(folder_ / "x.parts"));
+  }
+}
+
+TEST_F(RecordFiles, AFolderWithoutRecordingsIsNoRecording) {
+  fs::create_directories(folder_ / "empty");
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"record", "--summary", folder_ / "empty"},
+           {"record", "--from", folder_ / "empty", "-o", folder_ / "made"}}) {
+    EXPECT_CONTAINS(exits(1, run_fibshim(command)).err, "empty: a folder without recordings");
+  }
+  EXPECT_FALSE(fs::exists(folder_ / "made"));
+}
+
 TEST_F(RecordFiles, ControlCharactersOfARecordingReachNoTerminal) {
   RecordingBuilder builder;
   builder.kernel("bad\x1b[31m\n", {}, 1).geometry(1, 1, 1, 0, {});

@@ -88,6 +88,13 @@ TEST_F(Rollout, SaysWhoWouldMove) {
   const std::string pid = "pid " + std::to_string(one->pid());
   EXPECT_CONTAINS(result.out, pid + "\n");
   EXPECT_CONTAINS(result.out, "job train\n");
+  const nlohmann::json json =
+      parse_json(exits(0, rollout({folder_ / "b", "--to=50%,100%", "--dry-run", "--json"})).out);
+  EXPECT_EQ(json["state"], "foreseen");
+  ASSERT_EQ(json["stages"].size(), 2U);
+  EXPECT_EQ(json["stages"][0]["percent"], 50);
+  EXPECT_EQ(json["stages"][0]["moves"].size(), 1U);
+  EXPECT_EQ(json["stages"][1]["moves"].size(), 1U);
   EXPECT_EQ(folders(), (Folders{"a", "a", "a"}));
 }
 
@@ -135,7 +142,31 @@ TEST_F(Rollout, TakesBackWhenInterrupted) {
   kill(work.pid(), SIGINT);
   EXPECT_EQ(work.wait(), 1);
   EXPECT_CONTAINS(work.text(), "stopped: interrupted\n");
+  // No difference with a time before.
+  EXPECT_EQ(matches(work.text(), "([0-9]{9,})").size(), 0U) << work.text();
   EXPECT_EQ(folders(), (Folders{"a", "a"}));
+}
+
+TEST_F(Rollout, TakesBackWhenNobodyReadsItsOutput) {
+  start_engine();
+  std::vector<std::string> piped = {"bash", "-c",
+                                    "\"$0\" \"$@\" | head -n 1; exit ${PIPESTATUS[0]}"};
+  const auto words = command({folder_ / "b", "--watch=0.5", "--slower=900", "--to=100%"});
+  piped.insert(piped.end(), words.begin(), words.end());
+  EXPECT_CONTAINS(exits(1, run_program(piped)).out, "before: ");
+  EXPECT_EQ(folders(), (Folders{"a"}));
+}
+
+TEST_F(Rollout, GoesOnWithoutItsTerminalUnderNohup) {
+  start_engine();
+  std::vector<std::string> nohup = {"sh", "-c", "trap '' HUP; exec \"$0\" \"$@\""};
+  const auto words = command({folder_ / "b", "--watch=0.5", "--slower=900", "--to=100%"});
+  nohup.insert(nohup.end(), words.begin(), words.end());
+  LiveProgram work(nohup, {});
+  ASSERT_TRUE(work.read_until(": moved\n")) << work.text();
+  kill(work.pid(), SIGHUP);
+  EXPECT_EQ(work.wait(), 0) << work.text();
+  EXPECT_EQ(folders(), (Folders{"b"}));
 }
 
 TEST_F(Rollout, RefusesWhatCannotBe) {

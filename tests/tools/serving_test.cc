@@ -168,6 +168,35 @@ TEST_F(Serving, ARolloutIsStoppedByAPlantedFaultAmongEightProcesses) {
   EXPECT_EQ(touched, 2U);
 }
 
+// It comes while the second process of the stage has not moved yet, and never again.
+TEST_F(Serving, ARolloutSeesTheOnlyFaultOfASolutionThatIsLeftAlone) {
+  for (int i = 0; i < 2; ++i) {
+    start("old", {{"FIBSHIM_SHADOW", "1/1"}, {"FIBSHIM_ON_MISMATCH", "quarantine"}});
+  }
+  const std::vector<std::string> options = {folder_ / "bad", "--to=100%", "--watch=1",
+                                            "--slower=900", "--force"};
+  std::vector<std::string> foreseen = options;
+  foreseen.insert(foreseen.end(), {"--dry-run", "--json"});
+  const nlohmann::json moves =
+      parse_json(exits(0, run_program(rollout(foreseen))).out)["stages"][0]["moves"];
+  ASSERT_EQ(moves.size(), 2U);
+  const bool is_in_order = moves[0] == "pid " + std::to_string(engines_[0]->pid());
+  const LiveProgram* const first = engines_[is_in_order ? 0 : 1].get();
+  const LiveProgram* const second = engines_[is_in_order ? 1 : 0].get();
+  // The other's faults are not seen at all.
+  exits(0, run_fibshim(
+               {"shadow", "off", "--pid=" + std::to_string(second->pid()), "--dir=" + stats()}));
+  kill(second->pid(), SIGSTOP);
+  LiveProgram work(rollout(options));
+  EXPECT_TRUE(work.read_until(": moved\n")) << work.text();
+  EXPECT_TRUE(wait_until([&] { return count(first, "fallback_quarantined") > 0; }));
+  kill(second->pid(), SIGCONT);
+  EXPECT_EQ(work.wait(), 1) << work.text();
+  EXPECT_CONTAINS(work.text(), "shadow checks found a solution wrong");
+  EXPECT_EQ(folder_of(first), folder_ / "old");
+  EXPECT_EQ(folder_of(second), folder_ / "old");
+}
+
 TEST_F(Serving, OneProcessTakesAShareOfItsLaunchesFirst) {
   LiveProgram* const engine = start("old", {});
   LiveProgram work(rollout(

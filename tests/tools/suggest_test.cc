@@ -139,6 +139,8 @@ TEST_F(Suggest, SaysWhichKernelsAreMeant) {
             "     3  init\n");
   EXPECT_EQ(suggest({output(), "nothing", "-o", folder_ / "config"}).exit_code, 1);
   EXPECT_EQ(suggest({output(), "4", "-o", folder_ / "config"}).exit_code, 1);
+  EXPECT_CONTAINS(exits(1, suggest({output(), "", "-o", folder_ / "config"})).err,
+                  "the kernel's name is empty");
   EXPECT_FALSE(fs::exists(folder_ / "config"));
 }
 

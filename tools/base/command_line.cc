@@ -1,5 +1,8 @@
 #include "tools/base/command_line.h"
 
+#include <errno.h>
+#include <strings.h>
+
 #include <limits>
 
 #include <CLI/CLI.hpp>
@@ -44,6 +47,22 @@ std::string type_of(const CLI::Option& option) {
   if (option.get_expected_max() == 0) return "";
   const std::string type = option.get_type_name();
   return type.substr(0, type.find(':'));  // CLI11 appends what it checks
+}
+
+// Which value that names a file or folder is empty, as of a variable of a script that is not set; or "".
+std::string empty_name(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const bool is_positional = option->get_positional();
+    const std::string name = is_positional ? option->get_name(true) : names_of(*option).back();
+    const std::string type = is_positional ? name : type_of(*option);
+    const bool is_folder = type == "DIR";
+    if (!is_folder && type != "FILE" && type != "FILE|DIR" && type != "A B" && type != "TRACES") {
+      continue;
+    }
+    if (std::ranges::count(option->results(), "") == 0) continue;
+    return fmt::format("{}: needs the name of a {}", name, is_folder ? "folder" : "file");
+  }
+  return "";
 }
 
 // In place of CLI11's "TIME:UINT []", "--wait{30}" and "REQUIRED".
@@ -100,9 +119,10 @@ Option CommandLine::number(const char* names, Value* value, Number least, Number
   CLI::Option* const option = add_option(app_.get(), names, value, type, help);
   return Option(option->check([least, most](const std::string& text) {
     Number number{};
-    // It takes "-1" for the largest of an unsigned type.
+    // It takes "-1" for the largest of an unsigned type, and the largest of all for what is larger.
+    errno = 0;
     const bool is_number = !(std::is_unsigned_v<Number> && text.starts_with('-')) &&
-                           CLI::detail::lexical_cast(text, number);
+                           CLI::detail::lexical_cast(text, number) && errno == 0;
     if (is_number && number >= least && number <= most) return std::string();
     return fmt::format(
         "takes a {} from {}{}, not '{}'", std::is_integral_v<Number> ? "whole number" : "number",
@@ -112,8 +132,22 @@ Option CommandLine::number(const char* names, Value* value, Number least, Number
 }
 
 Option CommandLine::size(const char* names, uint64_t* value, const char* help) {
+  const auto as_bytes = [](std::string& text) {
+    const std::string given = text;
+    const bool is_number = !given.empty() && given[0] >= '0' && given[0] <= '9';
+    try {
+      uint64_t bytes = 0;
+      // No more than what is positive as a signed number, as in the shim.
+      if (is_number && CLI::AsSizeValue(false)(text).empty() &&
+          CLI::detail::lexical_cast(text, bytes) && bytes <= INT64_MAX) {
+        return std::string();
+      }
+    } catch (const CLI::ValidationError&) {  // of the unit, or too large
+    }
+    return fmt::format("takes a number of bytes, or one with kb, mb or gb, not '{}'", given);
+  };
   return Option(
-      add_option(app_.get(), names, value, "BYTES", help)->transform(CLI::AsSizeValue(false)));
+      add_option(app_.get(), names, value, "BYTES", help)->transform(CLI::Validator(as_bytes, "")));
 }
 
 template <class T>
@@ -124,9 +158,18 @@ Option CommandLine::positional(const char* name, T* value, const char* help) {
 Option CommandLine::choice(const char* names, std::string* value, std::vector<std::string> words,
                            const char* help) {
   const std::string type = fmt::format("{}", fmt::join(words, "|"));
-  CLI::IsMember is_choice(std::move(words), CLI::ignore_case);
-  is_choice.description("");  // the type's name lists them
-  return Option(add_option(app_.get(), names, value, type.c_str(), help)->check(is_choice));
+  const auto as_choice = [words](std::string& text) {
+    for (const std::string& word : words) {
+      if (strcasecmp(word.c_str(), text.c_str()) != 0) continue;
+      text = word;
+      return std::string();
+    }
+    const std::string_view meant = nearest_word(text, {words.begin(), words.end()});
+    return fmt::format("takes {}, not '{}'{}", fmt::join(words, "|"), text,
+                       meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
+  };
+  return Option(add_option(app_.get(), names, value, type.c_str(), help)
+                    ->transform(CLI::Validator(as_choice, "")));
 }
 
 void CommandLine::pids(std::vector<uint64_t>* pids, const char* help) {
@@ -144,7 +187,7 @@ Option CommandLine::stats_dir(std::string* folder, const char* help) {
   stats_folder_ = folder;
   check([option, folder] {
     if (option->count() == 0) *folder = stats_folder();
-    return std::string(folder->empty() ? "--dir: needs the name of a folder" : "");
+    return std::string();
   });
   return Option(option);
 }
@@ -193,10 +236,13 @@ bool CommandLine::parse_options(int argc, const char* const* argv) {
   try {
     app_->parse(argc, argv);
     if (wants_json_ != nullptr && *wants_json_) expect_json();
-    return true;
+    const std::string fault = empty_name(*app_);
+    if (fault.empty()) return true;
+    exit_code_ = usage_error(command_, fault);
   } catch (const CLI::CallForHelp&) {
     exit_code_ = print_data(help()) ? kExitFine : kExitWrong;
   } catch (const CLI::ParseError& error) {
+    if (wants_json_ != nullptr && app_->get_option("--json")->count() > 0) expect_json();
     exit_code_ = usage_error(command_, printable(words_of(error)));
   }
   return false;
@@ -226,7 +272,9 @@ std::string CommandLine::words_of(const CLI::ParseError& error) const {
     return unknown_words(option == words.end() ? words.front() : *option);
   }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && text.starts_with('-')) {
-    return text.substr(0, text.find_first_of(": ")) + ": needs a value";
+    const bool is_repeated = text.find("At Most") != std::string::npos;
+    return text.substr(0, text.find_first_of(": ")) +
+           (is_repeated ? ": is given more than once" : ": needs a value");
   }
   return text;
 }

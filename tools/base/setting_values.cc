@@ -38,7 +38,8 @@ std::string default_value(const SettingInfo& setting) {
 
 // Sets the value if it is one of the accepted words, in any case as in the shim.
 void set_value(SettingValue* setting, const std::string& given, SettingSource source) {
-  if (setting->info->choices[0] == nullptr) {
+  const bool is_text = setting->info->choices[0] == nullptr;
+  if (is_text && takes_text(setting->info->id, given.c_str())) {
     setting->value = given;
     setting->source = source;
     return;

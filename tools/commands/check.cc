@@ -335,7 +335,7 @@ int check_command(int argc, const char* const* argv) {
     is_fine = check_one(folder, given, &report) && is_fine;
     auto& json = document["folders"].emplace_back(to_json(folder, report));
     text += format_findings(report) + format_summary(folder, report);
-    if (given.against.empty() || report.snapshot == nullptr) continue;
+    if (kernels.origins.empty() || report.snapshot == nullptr) continue;  // none was read
     const Coverage coverage = cover_kernels(*report.snapshot, kernels);
     is_fine = coverage.is_whole() && is_fine;
     json["against"] = coverage_json(coverage);

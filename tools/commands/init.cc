@@ -8,6 +8,7 @@
 
 #include "loader/check/check.h"
 #include "tools/base/files.h"
+#include "tools/base/folder_list.h"
 #include "tools/commands/commands.h"
 #include "tools/processes/installation.h"
 #include "tools/processes/programs.h"
@@ -57,8 +58,17 @@ int init_command(int argc, const char* const* argv) {
   std::vector<std::string> folders;
   line.positional("DIR", &folders, "a folder that does not exist, or is empty");
   line.check([&] { return std::string(folders.size() == 1 ? "" : "name one folder"); });
+  line.check([&] {
+    const std::vector<std::string> named = split_folders(absolute_path(folders[0]));
+    return named.size() == 1 && path_of_folder(named[0]) == named[0]
+               ? ""
+               : fmt::format(
+                     "DIR: no config folder can be named {}: ':' separates folders, and "
+                     "'@10%' at the end is a share of launches",
+                     absolute_path(folders[0]));
+  });
   if (!line.parse(argc, argv)) return line.exit_code();
-  const std::string& folder = folders[0];
+  const std::string folder = (folders[0][0] == '-' ? "./" : "") + folders[0];
   const std::string fault = write_folder(folder);
   if (!fault.empty()) {
     print_message("init", "{}: {}", printable(folder), printable(fault));

@@ -336,7 +336,25 @@ bool finish(const Options& options, const std::string& folder, Gatherer* gathere
   return is_written && recording.refused.empty();
 }
 
+// Before the program runs: what it records would find no place.
+bool can_write(const Options& options) {
+  std::error_code error;
+  if (fs::is_directory(options.output, error)) {
+    print_message("record", "{}: cannot write it: it is a folder", printable(options.output));
+    return false;
+  }
+  if (options.tensors.empty()) return true;
+  const mode_t before = umask(077);
+  fs::create_directories(options.tensors, error);
+  umask(before);
+  if (!error && fs::is_directory(options.tensors, error)) return true;
+  print_message("record", "--tensors: {}: {}", printable(options.tensors),
+                error ? error.message() : "it is no folder");
+  return false;
+}
+
 int record_program(const Options& options) {
+  if (!can_write(options)) return kExitWrong;
   const std::string folder = absolute_path(options.output) + ".parts";
   if (!make_folder(folder)) return kExitWrong;
   if (!options.tensors.empty() && !plan_tensors(options, folder)) {
@@ -448,6 +466,10 @@ int convert(const Options& options) {
     print_message("record", "{}: not a folder of recordings", printable(options.from));
     return kExitWrong;
   }
+  if (const auto recording = read_recording(options.from); !recording) {
+    print_message("record", "{}: {}", printable(options.from), printable(recording.error()));
+    return kExitWrong;
+  }
   Gatherer gatherer(options, options.from);
   if (!gatherer.gather(true) || !keep_images(options, options.from)) return kExitWrong;
   report_losses(gatherer.recording());
@@ -544,8 +566,8 @@ int record_command(int argc, const char* const* argv) {
       if (!fault.empty()) return "--tensors-keep: " + fault;
     }
     if (options.output.empty()) return "-o: say where the recording goes";
-    return options.limit < kSmallestRecordLimit
-               ? fmt::format("--limit: at least {} bytes", kSmallestRecordLimit)
+    return options.limit < kSmallestBytes
+               ? fmt::format("--limit: at least {} bytes", kSmallestBytes)
                : "";
   });
   if (!line.parse_with_command(argc, argv, &options.command)) return line.exit_code();

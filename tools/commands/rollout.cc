@@ -181,6 +181,8 @@ class Rollout {
     return is_done;
   }
 
+  bool is_output_gone() const { return is_output_gone_; }
+
   nlohmann::ordered_json to_json() const {
     nlohmann::ordered_json out;
     out["version"] = 1;
@@ -202,11 +204,11 @@ class Rollout {
     return out;
   }
 
-  void say(const std::string& text) const {
+  void say(const std::string& text) {
     if (options_.wants_json) {
       print_message("rollout", printable(text));
     } else {
-      (void)print_data(printable(text) + "\n");
+      is_output_gone_ = !print_data(printable(text) + "\n") || is_output_gone_;
     }
   }
 
@@ -238,20 +240,24 @@ class Rollout {
     return out;
   }
 
-  // What a process that has moved does that it may not; empty: nothing.
-  std::string fault_in(const Unit& unit, const Looks& begin, const Looks& now) const {
+  // What a process that has moved does that it may not; empty: nothing. What it has launched since `before_move` counts:
+  // a solution that is left alone after its first fault has no other.
+  std::string fault_in(const Unit& unit, const Looks& before_move, const Looks& begin,
+                       const Looks& now) const {
     for (const ProcessCounters& process : unit.processes) {
-      const auto then = begin.find(process.pid);
-      if (then == begin.end()) continue;
+      const auto before_moving = before_move.find(process.pid);
+      if (before_moving == before_move.end()) continue;
       const auto found = now.find(process.pid);
       if (found == now.end()) return fmt::format("process {} has ended", process.pid);
+      const auto then = begin.find(process.pid);
+      if (then == begin.end()) continue;
       if (found->second.process.folder.swap_count != then->second.process.folder.swap_count) {
         return fmt::format("process {} was moved by somebody else", process.pid);
       }
-      if (found->second.mismatches > then->second.mismatches) {
+      if (found->second.mismatches > before_moving->second.mismatches) {
         return fmt::format("process {}: shadow checks found a solution wrong", process.pid);
       }
-      const uint64_t errors = found->second.errors - then->second.errors;
+      const uint64_t errors = found->second.errors - before_moving->second.errors;
       const auto before = watched_before_.find(process.pid);
       const uint64_t errors_before = before == watched_before_.end() ? 0 : before->second.errors;
       if (errors > errors_before) {
@@ -265,21 +271,23 @@ class Rollout {
   }
 
   // Until the time is up, or the first fault of one that has moved.
-  std::string watch(Looks* begin, Looks* end) {
-    *begin = look();
+  std::string watch(const Looks& before_move, Looks* begin, Looks* end) {
+    *begin = *end = look();
     const auto deadline =
         ControlClock::now() + std::chrono::duration_cast<ControlClock::duration>(
                                   std::chrono::duration<double>(options_.watch_seconds));
     while (true) {
       const auto next = std::min(ControlClock::now() + kPollInterval, deadline);
-      while (ControlClock::now() < next && g_is_interrupted == 0) {
+      while (ControlClock::now() < next && g_is_interrupted == 0 && !is_output_gone_) {
         std::this_thread::sleep_for(
             std::min<ControlClock::duration>(kInterruptInterval, next - ControlClock::now()));
       }
       if (g_is_interrupted != 0) return "interrupted";
+      if (is_output_gone_) return "the output is gone";
       *end = look();
       for (size_t i = 0; i < moved_count_; ++i) {
-        if (std::string fault = fault_in(units_[i], *begin, *end); !fault.empty()) return fault;
+        if (std::string fault = fault_in(units_[i], before_move, *begin, *end); !fault.empty())
+          return fault;
       }
       if (ControlClock::now() >= deadline) return "";
     }
@@ -367,7 +375,7 @@ class Rollout {
 
   bool run_stages() {
     Looks begin, end;
-    if (std::string fault = watch(&begin, &end); !fault.empty()) return stop(std::move(fault));
+    if (std::string fault = watch({}, &begin, &end); !fault.empty()) return stop(std::move(fault));
     for (const auto& [pid, look] : begin) {
       if (end.contains(pid)) watched_before_[pid] = between(look, end.at(pid));
     }
@@ -386,6 +394,7 @@ class Rollout {
         share_ = 0;
       }
       if (stage.units <= moved_count_) continue;
+      const Looks before_move = end;
       while (moved_count_ < stage.units) {
         const Unit& unit = units_[moved_count_];
         const std::string& folder = options_.move.folder;
@@ -398,7 +407,7 @@ class Rollout {
         share_ = stage.share;
         say(fmt::format("{:g} %: {}: moved{}", share, unit.name, share_words(stage)));
       }
-      std::string fault = watch(&begin, &end);
+      std::string fault = watch(before_move, &begin, &end);
       if (fault.empty()) fault = slowness(begin, end);
       const Watched watched = sum(begin, end, moved_count_);
       say(fmt::format("{:g} %: {:g} s: {}", share, options_.watch_seconds,
@@ -426,6 +435,7 @@ class Rollout {
   nlohmann::ordered_json stages_ = nlohmann::ordered_json::array();
   std::vector<std::string> not_taken_back_;
   std::string reason_;
+  bool is_output_gone_ = false;
 };
 
 int fail(const std::string& error) {
@@ -471,23 +481,37 @@ int rollout(const Options& options) {
   if (options.is_dry_run) {
     size_t moved = 0;
     std::string out;
+    nlohmann::ordered_json stages = nlohmann::ordered_json::array();
     for (const double share : options.stages) {
       const Stage stage = stage_of(share, units.size(), can_share);
+      nlohmann::ordered_json json = {{"percent", share}, {"moves", nlohmann::json::array()}};
+      json["launches_percent"] = stage.share == 0 ? 100 : stage.share / 100.0;
       for (; moved < stage.units; ++moved) {
         out +=
             fmt::format("{:g} %: {}{}\n", share, printable(units[moved].name), share_words(stage));
+        json["moves"].push_back(units[moved].name);
       }
       if (stage.share != 0) moved = 0;
+      stages.push_back(std::move(json));
     }
-    return print_data(out) ? kExitFine : kExitWrong;
+    const nlohmann::ordered_json document = {
+        {"version", 1}, {"to", options.move.folder}, {"state", "foreseen"}, {"stages", stages}};
+    return (options.wants_json ? print_json(document) : print_data(out)) ? kExitFine : kExitWrong;
   }
   struct sigaction action {};
   action.sa_handler = interrupt;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    const bool is_ignored =
+        sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;  // nohup
+    if (!is_ignored) sigaction(signal, &action, nullptr);
+  }
+  action.sa_handler = SIG_IGN;  // a pipe without a reader takes back what has moved, too
+  sigaction(SIGPIPE, &action, nullptr);
   Rollout work(options, std::move(opened->fd), std::move(units), can_share);
   const bool is_done = work.run();
   const bool is_printed = !options.wants_json || print_json(work.to_json());
-  return is_done && is_printed ? kExitFine : kExitWrong;
+  return is_done && is_printed && !work.is_output_gone() ? kExitFine : kExitWrong;
 }
 
 // "10%,50%,100%", rising. Empty, or what is wrong with it.

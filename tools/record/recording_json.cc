@@ -419,7 +419,13 @@ JsonLines to_json_lines(const Recording& recording, uint64_t limit) {
 }
 
 tl::expected<Recording, std::string> read_recording(const std::string& path) {
-  if (std::filesystem::is_directory(path)) return read_recording_folder(path);
+  if (std::filesystem::is_directory(path)) {
+    auto recording = read_recording_folder(path);
+    if (recording && recording->processes.empty() && recording->refused.empty()) {
+      return tl::unexpected(std::string("a folder without recordings"));
+    }
+    return recording;
+  }
   if (access(path.c_str(), R_OK) != 0) return tl::unexpected(std::string(strerror(errno)));
   const auto bytes = read_file(path, kMaxRecordingBytes);
   if (!bytes) return tl::unexpected(bytes.error().message);
@@ -457,6 +463,10 @@ tl::expected<Recording, std::string> parse_json_lines(std::string_view text) {
 
 const KernelRecord* find_kernel(const Recording& recording, const std::string& wanted,
                                 std::string* problem) {
+  if (wanted.empty()) {
+    *problem = "the kernel's name is empty";
+    return nullptr;
+  }
   const auto is_number =
       std::ranges::all_of(wanted, [](unsigned char c) { return isdigit(c) != 0; });
   if (is_number && wanted.size() < 10) {
