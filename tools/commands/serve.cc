@@ -14,7 +14,6 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <system_error>
 #include <thread>
 
