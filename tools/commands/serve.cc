@@ -1,26 +1,19 @@
 // fibshim serve: the counters over HTTP, for Prometheus to scrape.
 //
-// It answers GET and HEAD of /metrics, /healthz and /, and nothing else. A few threads take one connection
-// after the other; each has few bytes and little time: a client that does not behave takes a thread for some
-// seconds and no more. Beyond that clients wait in the kernel's queue, which is bounded, too.
-#include <netdb.h>
-#include <netinet/in.h>
-#include <poll.h>
+// It answers GET and HEAD of /metrics, /healthz and /, and nothing else. Every connection has few
+// bytes and little time, and there are few of them at once: a client that does not behave takes a
+// place for some seconds and no more. One thread does it all, so nothing here is locked.
 #include <signal.h>
-#include <sys/socket.h>
 
-#include <atomic>
-#include <charconv>
 #include <chrono>
-#include <memory>
-#include <mutex>
-#include <system_error>
-#include <thread>
+#include <charconv>
 
-#include <boost/beast/http/empty_body.hpp>
-#include <boost/beast/http/parser.hpp>
+#include <utility>  // before Asio: that of Boost 1.74 forgets it
 
-#include "tools/base/file_descriptor.h"
+#include <boost/asio.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+
 #include "tools/commands/commands.h"
 #include "tools/counters/prometheus.h"
 #include "tools/base/setting_values.h"
@@ -29,8 +22,10 @@
 namespace fibshim::tools {
 namespace {
 
+namespace asio = boost::asio;
+namespace beast = boost::beast;
 namespace http = boost::beast::http;
-using Clock = std::chrono::steady_clock;
+using Tcp = asio::ip::tcp;
 
 constexpr size_t kMaxConnections = 32;
 constexpr std::chrono::seconds kConnectionTime{10};  // from the first byte to the last
@@ -51,8 +46,6 @@ struct Answer {
 constexpr char kPlain[] = "text/plain; charset=utf-8";
 
 Answer metrics(const Options& options) {
-  static std::mutex one_at_a_time;
-  const std::lock_guard guard(one_at_a_time);
   delete_old_counters(options.folder);
   const auto folder = read_counters_folder(options.folder);
   if (!folder) {
@@ -76,181 +69,181 @@ Answer answer(const Options& options, http::verb method, std::string_view target
   return {http::status::ok, kPlain, fmt::format("fibshim {}\n/metrics\n/healthz\n", kVersion)};
 }
 
-std::string_view view_of(boost::beast::string_view text) { return {text.data(), text.size()}; }
+std::string_view view_of(beast::string_view text) { return {text.data(), text.size()}; }
 
-// One connection: one request, one answer.
-class Connection {
+// One connection: one request, one answer. Keeps itself alive until both are done or time is up.
+class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(int socket, const Options& options) : socket_(socket), options_(options) {
+  Connection(Tcp::socket socket, const Options& options, std::shared_ptr<void> place)
+      : stream_(std::move(socket)), options_(options), place_(std::move(place)) {
     parser_.header_limit(kMaxHeaderBytes);
     // No body is ever read. (boost::none, for no limit, refuses all of them in Boost 1.74.)
     parser_.body_limit(UINT64_MAX);
+    // Once for the whole connection: a client that sends a byte now and then gains nothing.
+    stream_.expires_after(kConnectionTime);
   }
 
-  void run() {
-    const std::string response = read_request();
-    if (response.empty()) return;
-    for (size_t at = 0; at < response.size();) {
-      if (!is_ready(POLLOUT)) return;
-      const ssize_t sent =
-          send(socket_, response.data() + at, response.size() - at, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (sent < 0 && errno != EAGAIN && errno != EINTR) return;
-      at += static_cast<size_t>(std::max<ssize_t>(sent, 0));
-    }
-    // Half closed, then read to the end: closing while bytes of the client are unread would throw
-    // away the answer on its way.
-    shutdown(socket_, SHUT_WR);
-    for (size_t drained = 0; drained < kMaxHeaderBytes;) {
-      const std::string_view got = receive();
-      if (got.empty()) return;
-      drained += got.size();
-    }
+  void start() {
+    http::async_read_header(
+        stream_, buffer_, parser_,
+        [self = shared_from_this()](beast::error_code error, size_t) { self->on_request(error); });
   }
 
  private:
-  // Until the time of the whole connection is up: a client that sends a byte now and then gains nothing.
-  bool is_ready(short events) const {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - Clock::now()).count();
-    pollfd wanted{socket_, events, 0};
-    return left > 0 && poll(&wanted, 1, static_cast<int>(left)) > 0;
-  }
-
-  // Nothing: the client has closed, or time is up.
-  std::string_view receive() {
-    if (!is_ready(POLLIN)) return {};
-    const ssize_t got = recv(socket_, bytes_, sizeof bytes_, 0);
-    return {bytes_, static_cast<size_t>(std::max<ssize_t>(got, 0))};
-  }
-
-  // The whole response; empty: there is nobody to give it to.
-  std::string read_request() {
-    std::string unread;
-    while (!parser_.is_header_done()) {
-      const std::string_view got = receive();
-      if (got.empty()) return "";
-      unread += got;
-      boost::beast::error_code error;
-      unread.erase(0, parser_.put(boost::asio::buffer(unread), error));
-      if (error == http::error::header_limit) {
-        return respond({http::status::request_header_fields_too_large, kPlain, "too long\n"});
-      }
-      if (error && error != http::error::need_more) {
-        return respond({http::status::bad_request, kPlain, "not HTTP\n"});
-      }
+  void on_request(beast::error_code error) {
+    if (!error) {
+      const auto& request = parser_.get();
+      respond(answer(options_, request.method(), view_of(request.target())),
+              request.method() == http::verb::head, request.version());
+    } else if (error == http::error::header_limit) {
+      respond({http::status::request_header_fields_too_large, kPlain, "too long\n"}, false, 11);
+    } else if (error.category() == http::make_error_code(http::error::bad_method).category() &&
+               error != http::error::end_of_stream && error != http::error::partial_message) {
+      respond({http::status::bad_request, kPlain, "not HTTP\n"}, false, 11);
     }
-    const auto& request = parser_.get();
-    return respond(answer(options_, request.method(), view_of(request.target())),
-                   request.method() == http::verb::head, request.version());
   }
 
-  static std::string respond(const Answer& answer, bool is_head = false, unsigned version = 11) {
-    const bool is_refused = answer.status == http::status::method_not_allowed;
-    return fmt::format(
-        "HTTP/{}.{} {} {}\r\nServer: fibshim/{}\r\nContent-Type: {}\r\nCache-Control: no-store\r\n"
-        "{}Connection: close\r\nContent-Length: {}\r\n\r\n{}",
-        version / 10, version % 10, static_cast<unsigned>(answer.status),
-        view_of(http::obsolete_reason(answer.status)), kVersion, answer.content_type,
-        is_refused ? "Allow: GET, HEAD\r\n" : "", answer.body.size(), is_head ? "" : answer.body);
+  void respond(Answer answer, bool is_head, unsigned version) {
+    response_.result(answer.status);
+    response_.version(version);
+    response_.set(http::field::server, fmt::format("fibshim/{}", kVersion));
+    response_.set(http::field::content_type, answer.content_type);
+    response_.set(http::field::cache_control, "no-store");
+    if (answer.status == http::status::method_not_allowed) {
+      response_.set(http::field::allow, "GET, HEAD");
+    }
+    response_.keep_alive(false);
+    response_.content_length(answer.body.size());
+    if (!is_head) response_.body() = std::move(answer.body);
+    serializer_.emplace(response_);
+    http::async_write(stream_, *serializer_,
+                      [self = shared_from_this()](beast::error_code, size_t) { self->finish(); });
   }
 
-  const int socket_;
+  // Half closed, then read to the end: closing while bytes of the client are unread would throw
+  // away the answer on its way.
+  void finish() {
+    beast::error_code ignored;
+    stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
+    drain();
+  }
+
+  void drain() {
+    stream_.async_read_some(asio::buffer(rest_),
+                            [self = shared_from_this()](beast::error_code error, size_t got) {
+                              self->drained_ += got;
+                              if (!error && self->drained_ < kMaxHeaderBytes) self->drain();
+                            });
+  }
+
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_{2 * kMaxHeaderBytes};
+  http::request_parser<http::buffer_body> parser_;
+  http::response<http::string_body> response_;
+  std::optional<http::response_serializer<http::string_body>> serializer_;
+  char rest_[1024];
+  size_t drained_ = 0;
   const Options& options_;
-  const Clock::time_point end_ = Clock::now() + kConnectionTime;
-  http::request_parser<http::empty_body> parser_;
-  char bytes_[1024];
+  std::shared_ptr<void> place_;  // given back when this ends
 };
 
-using Address = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+class Server {
+ public:
+  Server(asio::io_context* context, const Tcp::endpoint& endpoint, const Options& options)
+      : acceptor_(*context, endpoint, /*reuse_addr=*/true), retry_(*context), options_(options) {}
 
-// "HOST:PORT", "[::1]:PORT" or ":PORT" (all addresses). Only numbers: nothing is looked up. Null: it is none.
-Address parse_address(const std::string& text) {
-  Address none(nullptr, freeaddrinfo);
+  Tcp::endpoint endpoint() const { return acceptor_.local_endpoint(); }
+
+  void accept() {
+    is_accepting_ = true;
+    acceptor_.async_accept([this](beast::error_code error, Tcp::socket socket) {
+      if (error == asio::error::operation_aborted) return;
+      if (error) {
+        // Out of descriptors, mostly. Trying again at once would spin.
+        retry_.expires_after(kPauseAfterFailure);
+        retry_.async_wait([this](beast::error_code stopped) {
+          if (!stopped) accept();
+        });
+        return;
+      }
+      is_accepting_ = false;
+      ++connections_;
+      std::shared_ptr<void> place(nullptr, [this](void*) { on_place_free(); });
+      std::make_shared<Connection>(std::move(socket), options_, std::move(place))->start();
+      // Beyond the limit clients wait in the kernel's queue, which is bounded, too.
+      if (connections_ < kMaxConnections) accept();
+    });
+  }
+
+  void stop() {
+    is_stopped_ = true;
+    beast::error_code ignored;
+    acceptor_.close(ignored);
+    retry_.cancel();
+  }
+
+ private:
+  void on_place_free() {
+    --connections_;
+    if (!is_accepting_ && !is_stopped_ && connections_ + 1 == kMaxConnections) accept();
+  }
+
+  Tcp::acceptor acceptor_;
+  asio::steady_timer retry_;
+  const Options& options_;
+  size_t connections_ = 0;
+  bool is_accepting_ = false;
+  bool is_stopped_ = false;
+};
+
+// "HOST:PORT", "[::1]:PORT" or ":PORT" (all addresses). Only numbers: nothing is looked up.
+std::optional<Tcp::endpoint> parse_address(const std::string& text) {
   const size_t colon = text.rfind(':');
-  if (colon == std::string::npos) return none;
+  if (colon == std::string::npos) return std::nullopt;
   std::string host = text.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   if (host == "localhost") host = "127.0.0.1";
   if (host.empty()) host = "::";
-  const char* const port = text.data() + colon + 1;
-  const char* const end = text.data() + text.size();
-  uint16_t number = 0;
-  const auto [at, error] = std::from_chars(port, end, number);
-  addrinfo wanted{}, *found = nullptr;
-  wanted.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  wanted.ai_socktype = SOCK_STREAM;
-  if (error != std::errc() || at != end || getaddrinfo(host.c_str(), port, &wanted, &found) != 0) {
-    return none;
+  const std::string port_text = text.substr(colon + 1);
+  uint16_t port = 0;
+  const auto [end, port_error] =
+      std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
+  beast::error_code error;
+  const asio::ip::address address = asio::ip::make_address(host, error);
+  if (error || port_text.empty() || port_error != std::errc() ||
+      end != port_text.data() + port_text.size()) {
+    return std::nullopt;
   }
-  return {found, freeaddrinfo};
+  return Tcp::endpoint(address, port);
 }
 
-bool is_loopback(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET6) {
-    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
-  }
-  return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 ==
-         IN_LOOPBACKNET;
-}
-
-void accept_connections(int listener, const Options& options, const std::atomic<bool>& is_stopped) {
-  while (!is_stopped) {
-    const FileDescriptor client(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
-    if (client) {
-      Connection(client.get(), options).run();
-    } else if (!is_stopped) {
-      // Out of descriptors, mostly. Trying again at once would spin.
-      std::this_thread::sleep_for(kPauseAfterFailure);
-    }
-  }
-}
-
-int serve(const Options& options, const std::string& listen_words, const addrinfo& address) {
-  const FileDescriptor listener(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int yes = 1;
-  if (!listener || setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
-      bind(listener.get(), address.ai_addr, address.ai_addrlen) != 0 ||
-      listen(listener.get(), SOMAXCONN) != 0) {
-    print_message("serve", "cannot listen on {}: {}", printable(listen_words), strerror(errno));
+int serve(const Options& options, const std::string& listen, const Tcp::endpoint& endpoint) {
+  asio::io_context context(1);
+  std::optional<Server> server;
+  try {
+    server.emplace(&context, endpoint, options);
+  } catch (const boost::system::system_error& error) {
+    print_message(
+        "serve", fmt::format("cannot listen on {}: {}", printable(listen), error.code().message()));
     return kExitWrong;
   }
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-
-  sockaddr_storage bound{};
-  socklen_t size = sizeof bound;
-  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
-  getsockname(listener.get(), reinterpret_cast<sockaddr*>(&bound), &size);
-  getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, host, sizeof host, port, sizeof port,
-              NI_NUMERICHOST | NI_NUMERICSERV);
-  const bool is_six = bound.ss_family == AF_INET6;
+  asio::signal_set signals(context, SIGTERM, SIGINT);
+  signals.async_wait([&](beast::error_code, int) {
+    // Connections that are under way get their answer: they end within their time.
+    server->stop();
+  });
+  const Tcp::endpoint bound = server->endpoint();
+  const std::string host = bound.address().to_string();
+  const bool is_six = bound.address().is_v6();
   print_message("serve", "listening on http://{}{}{}:{}/metrics", is_six ? "[" : "", host,
-                is_six ? "]" : "", port);
-  if (!is_loopback(bound)) {
+                is_six ? "]" : "", bound.port());
+  if (!bound.address().is_loopback()) {
     print_message("serve",
                   "anyone who reaches this address sees the names of kernels and config folders: "
                   "there is no password and no encryption");
   }
-  std::atomic<bool> is_stopped{false};
-  std::vector<std::jthread> threads;
-  try {
-    while (threads.size() < kMaxConnections) {
-      threads.emplace_back([&] { accept_connections(listener.get(), options, is_stopped); });
-    }
-  } catch (const std::system_error& error) {
-    // Fewer are served at once.
-    if (threads.empty()) {
-      print_message("serve", error.what());
-      return kExitWrong;
-    }
-  }
-  int signal = 0;
-  sigwait(&signals, &signal);
-  // Connections that are under way get their answer: they end within their time.
-  is_stopped = true;
-  shutdown(listener.get(), SHUT_RDWR);
+  server->accept();
+  context.run();
   return kExitFine;
 }
 
@@ -261,7 +254,7 @@ int serve_command(int argc, const char* const* argv) {
   CommandLine line("serve", "The counters over HTTP, for Prometheus to scrape", "[OPTIONS]",
                    "0 it was stopped; 1 it cannot listen there; 2 wrong usage.");
   std::string listen = "127.0.0.1:9464";
-  Address address(nullptr, freeaddrinfo);
+  std::optional<Tcp::endpoint> endpoint;
   line.option(
       "--listen", &listen, "HOST:PORT",
       "address and port (default 127.0.0.1:9464): a number or localhost, \"[::1]:9464\" for "
@@ -270,12 +263,12 @@ int serve_command(int argc, const char* const* argv) {
               kMaxSeriesHelp);
   line.stats_dir(&options.folder, "read this folder instead of FIBSHIM_STATS_DIR");
   line.check([&] {
-    address = parse_address(listen);
-    return address ? ""
-                   : fmt::format("--listen: {}: not an address and a port, such as 127.0.0.1:9464",
-                                 listen);
+    endpoint = parse_address(listen);
+    return endpoint ? ""
+                    : fmt::format("--listen: {}: not an address and a port, such as 127.0.0.1:9464",
+                                  listen);
   });
-  return line.parse(argc, argv) ? serve(options, listen, *address) : line.exit_code();
+  return line.parse(argc, argv) ? serve(options, listen, *endpoint) : line.exit_code();
 }
 
 }  // namespace fibshim::tools
