@@ -219,7 +219,7 @@ TEST_F(Record, WhatItKeepsIsAReferenceForVerify) {
                             "--against-original", output()},
                            environment()));
   EXPECT_CONTAINS(result.out, "batch_size=33  PASSED");
-  EXPECT_CONTAINS(result.out, "1 cases: 1 passed, 0 failed");
+  EXPECT_CONTAINS(result.out, "1 case: 1 passed, 0 failed");
 }
 
 TEST_F(Record, RedirectsNothingUnlessTold) {

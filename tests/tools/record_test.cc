@@ -370,10 +370,11 @@ TEST_F(RecordFiles, SaysWhereTheOutputIsNotWritten) {
 TEST_F(RecordFiles, RefusesWhereItCannotWriteBeforeTheProgramRuns) {
   write_text(folder_ / "file", "");
   for (const std::vector<std::string>& where : std::vector<std::vector<std::string>>{
-           {"-o", folder_.path()}, {"-o", folder_ / "x", "--tensors", folder_ / "file"}}) {
+           {"-o", folder_.path()},
+           {"-o", folder_ / "x", "-c", build_path("config/demo"), "--tensors", folder_ / "file"}}) {
     std::vector<std::string> command = {"record", "--", "touch", folder_ / "ran"};
     command.insert(command.begin() + 1, where.begin(), where.end());
-    exits(1, run_fibshim(command));
+    EXPECT_CONTAINS(exits(1, run_fibshim(command)).err, where.back() + ": ");
     EXPECT_FALSE(fs::exists(folder_ / "ran"));
     EXPECT_FALSE(fs::exists(folder_ / "x.parts"));
   }

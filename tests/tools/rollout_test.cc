@@ -133,6 +133,25 @@ TEST_F(Rollout, TakesBackWhereAProcessEnds) {
   EXPECT_EQ(folders().back(), "a");
 }
 
+TEST_F(Rollout, LeavesAProcessWhereSomebodyElseMovesIt) {
+  fs::copy(folder_ / "a", folder_ / "c", fs::copy_options::recursive);
+  start_engine();
+  start_engine();
+  LiveProgram work(command({folder_ / "b", "--to=100%", "--watch=2", "--slower=900", "--json"}),
+                   {});
+  ASSERT_TRUE(work.read_until(": moved\n")) << work.text();
+  ASSERT_TRUE(work.read_until(": moved\n", work.text().find(": moved\n") + 1)) << work.text();
+  const std::string pid = std::to_string(engines_[0]->pid());
+  exits(0, run_fibshim({"swap", "--pid=" + pid, "--wait", "--dir=" + stats(), folder_ / "c"}));
+  EXPECT_EQ(work.wait(), 1);
+  EXPECT_CONTAINS(work.text(), "stopped: process " + pid + " was moved by somebody else\n");
+  const nlohmann::json json = parse_json(work.text().substr(work.text().find("\n{") + 1));
+  EXPECT_EQ(json["not_taken_back"],
+            (nlohmann::json{"pid " + pid +
+                            ": left where somebody else has moved it: " + (folder_ / "c")}));
+  EXPECT_EQ(folders(), (Folders{"c", "a"}));
+}
+
 TEST_F(Rollout, TakesBackWhenInterrupted) {
   start_engine();
   start_engine();

@@ -337,13 +337,8 @@ bool finish(const Options& options, const std::string& folder, Gatherer* gathere
 }
 
 // Before the program runs: what it records would find no place.
-bool can_write(const Options& options) {
+bool make_tensors_folder(const Options& options) {
   std::error_code error;
-  if (fs::is_directory(options.output, error)) {
-    print_message("record", "{}: cannot write it: it is a folder", printable(options.output));
-    return false;
-  }
-  if (options.tensors.empty()) return true;
   const mode_t before = umask(077);
   fs::create_directories(options.tensors, error);
   umask(before);
@@ -354,11 +349,15 @@ bool can_write(const Options& options) {
 }
 
 int record_program(const Options& options) {
-  if (!can_write(options)) return kExitWrong;
+  std::error_code error;
+  if (fs::is_directory(options.output, error)) {
+    print_message("record", "{}: cannot write it: it is a folder", printable(options.output));
+    return kExitWrong;
+  }
   const std::string folder = absolute_path(options.output) + ".parts";
   if (!make_folder(folder)) return kExitWrong;
-  if (!options.tensors.empty() && !plan_tensors(options, folder)) {
-    std::error_code error;
+  if (!options.tensors.empty() &&
+      !(plan_tensors(options, folder) && make_tensors_folder(options))) {
     fs::remove_all(folder, error);
     return kExitWrong;
   }

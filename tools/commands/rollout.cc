@@ -240,18 +240,27 @@ class Rollout {
     return out;
   }
 
+  void remember_moves(const Unit& unit) {
+    const Looks now = look();
+    for (const ProcessCounters& process : unit.processes) {
+      const auto found = now.find(process.pid);
+      if (found != now.end()) swaps_[process.pid] = found->second.process.folder.swap_count;
+    }
+  }
+  bool is_moved_by_another(const ProcessCounters& process) const {
+    const auto swaps = swaps_.find(process.pid);
+    return swaps != swaps_.end() && swaps->second != process.folder.swap_count;
+  }
+
   // What a process that has moved does that it may not; empty: nothing. What it has launched since `before_move` counts:
   // a solution that is left alone after its first fault has no other.
-  std::string fault_in(const Unit& unit, const Looks& before_move, const Looks& begin,
-                       const Looks& now) const {
+  std::string fault_in(const Unit& unit, const Looks& before_move, const Looks& now) const {
     for (const ProcessCounters& process : unit.processes) {
       const auto before_moving = before_move.find(process.pid);
       if (before_moving == before_move.end()) continue;
       const auto found = now.find(process.pid);
       if (found == now.end()) return fmt::format("process {} has ended", process.pid);
-      const auto then = begin.find(process.pid);
-      if (then == begin.end()) continue;
-      if (found->second.process.folder.swap_count != then->second.process.folder.swap_count) {
+      if (is_moved_by_another(found->second.process)) {
         return fmt::format("process {} was moved by somebody else", process.pid);
       }
       if (found->second.mismatches > before_moving->second.mismatches) {
@@ -286,7 +295,7 @@ class Rollout {
       if (is_output_gone_) return "the output is gone";
       *end = look();
       for (size_t i = 0; i < moved_count_; ++i) {
-        if (std::string fault = fault_in(units_[i], before_move, *begin, *end); !fault.empty())
+        if (std::string fault = fault_in(units_[i], before_move, *end); !fault.empty())
           return fault;
       }
       if (ControlClock::now() >= deadline) return "";
@@ -366,7 +375,20 @@ class Rollout {
 
   void take_back() {
     for (; moved_count_ > 0; --moved_count_) {
-      const Unit& unit = units_[moved_count_ - 1];
+      Unit unit = units_[moved_count_ - 1];
+      const Looks now = look();
+      // "Back" of a process that somebody else has moved is where it was before that.
+      const auto is_left = [&](const ProcessCounters& process) {
+        const auto found = now.find(process.pid);
+        if (found == now.end() || !is_moved_by_another(found->second.process)) return false;
+        const std::string words = fmt::format("pid {}: left where somebody else has moved it: {}",
+                                              process.pid, folder_in(found->second.process));
+        not_taken_back_.push_back(words);
+        say(words);
+        return true;
+      };
+      std::erase_if(unit.processes, is_left);
+      if (unit.processes.empty()) continue;
       const std::string fault = move_back(unit);
       if (!fault.empty()) not_taken_back_.push_back(unit.name + ": " + fault);
       say(fault.empty() ? unit.name + ": taken back" : unit.name + ": not taken back: " + fault);
@@ -404,6 +426,7 @@ class Rollout {
              stage.share == 0 ? folder : shared_list(folder, stage.share, unit.processes.front())});
         if (!fault.empty()) return stop(unit.name + ": " + fault);
         ++moved_count_;
+        remember_moves(unit);
         share_ = stage.share;
         say(fmt::format("{:g} %: {}: moved{}", share, unit.name, share_words(stage)));
       }
@@ -430,6 +453,7 @@ class Rollout {
   const bool can_share_;
   size_t moved_count_ = 0;  // the first of them
   uint32_t share_ = 0;      // that the only one that has moved has of its launches; 0: all
+  std::map<uint64_t, uint64_t> swaps_;  // of each process that has moved, its moves until then
   std::map<uint64_t, Watched> watched_before_;
   Watched before_;
   nlohmann::ordered_json stages_ = nlohmann::ordered_json::array();

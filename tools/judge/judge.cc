@@ -273,13 +273,14 @@ class Judge {
       const WorkerEnd end = run_worker(body, listen, options_.timeout_s);
       if (is_refused) break;
       if (active == cases.size()) {
-        fail_from(next, end.is_timed_out ? kTimeout : kRuntimeError, end.words + end.output);
+        fail_from(next, end.is_timed_out ? kTimeout : kRuntimeError, end.words + ": " + end.output);
         break;
       }
       if (outcomes[active].status.empty()) {
         std::string why = end.is_fine ? "the worker ended early" : end.words;
         const size_t kept = std::min(end.output.size(), kLoggedOutput);
         if (kept > 0) why += ": " + end.output.substr(end.output.size() - kept);
+        while (why.ends_with('\n')) why.pop_back();
         const bool was_original = end.output.ends_with(kOriginalRuns);
         outcomes[active].status = was_original       ? kNotJudged
                                   : end.is_timed_out ? kTimeout

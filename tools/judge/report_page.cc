@@ -271,9 +271,11 @@ std::string make_report_page(const std::string& title, const std::vector<Json>& 
       "content=\"width=device-width, initial-scale=1\">\n<title>{0}</title>\n<style>{1}</style>\n"
       "</head>\n<body>\n<main>\n<h1>{0}</h1>\n",
       escaped(title), kStyle);
-  out += fmt::format("<p>{} cases of {} definitions on {}: {} passed, {} failed.", rows.size(),
-                     by_definition.size(), escaped(fmt::format("{}", fmt::join(hardware, ", "))),
-                     rows.size() - failed.size(), failed.size());
+  out +=
+      fmt::format("<p>{} of {} on {}: {} passed, {} failed.", tools::counted(rows.size(), "case"),
+                  tools::counted(by_definition.size(), "definition"),
+                  escaped(fmt::format("{}", fmt::join(hardware, ", "))),
+                  rows.size() - failed.size(), failed.size());
   if (compared > 0) {
     out += fmt::format(" Speed-up over the baseline: geometric mean {:.2f}, least {:.2f}.",
                        exp(logarithms / static_cast<double>(compared)), least);

@@ -111,8 +111,9 @@ std::string format_verdict(const std::vector<Json>& records, size_t skipped, boo
     logarithms += log(speedup);
     worst = std::min(worst, speedup);
   }
-  std::string words = fmt::format("{} cases: {} passed, {} failed", records.size(), passed,
-                                  records.size() - passed - not_judged);
+  std::string words =
+      fmt::format("{}: {} passed, {} failed", tools::counted(records.size(), "case"), passed,
+                  records.size() - passed - not_judged);
   if (not_judged > 0) words += fmt::format(", {} not judged", not_judged);
   if (skipped > 0) words += fmt::format(", {} outside what the solution takes", skipped);
   if (is_bench && compared > 0) {

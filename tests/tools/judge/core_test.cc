@@ -605,7 +605,7 @@ TEST(Page, CountsTheLastRecordOfACaseAndCopesWithAnything) {
   const Json last = make_record(judged_case(kPassed), context());
   const std::string page = make_report_page("t", {first, last});
   EXPECT_CONTAINS(page,
-                  "1 cases of 1 definitions on NVIDIA H200: 1 passed, 0 failed. Speed-up over "
+                  "1 case of 1 definition on NVIDIA H200: 1 passed, 0 failed. Speed-up over "
                   "the baseline: geometric mean 2.50, least 2.50. Copy bandwidth: 4000 GB/s.");
   for (const char* const odd :
        {R"({"evaluation":{}})", R"({"definition":3,"workload":[],"evaluation":{"performance":7}})",

@@ -53,6 +53,14 @@ TEST_F(Judge, PassesARightSolution) {
   EXPECT_EQ(has_waited ? result.err.substr(result.err.find('\n') + 1) : result.err, "");
 }
 
+TEST_F(Judge, SaysInOneLineWhyACaseCouldNotRun) {
+  write_norm("norm_right");
+  const ProgramResult result =
+      exits(1, run({"verify", folder_ / "config", "--axis", "batch_size=999999999999"}));
+  EXPECT_CONTAINS(result.out, "1 case: 0 passed, 1 failed");
+  EXPECT_LACKS(result.out + result.err, "\\x0a");
+}
+
 // Around what a "when" names, and only where it holds; bench times other sizes if asked to.
 TEST_F(Judge, JudgesASolutionAtTheSizesThatItIsFor) {
   write_norm("norm_right");
@@ -483,7 +491,7 @@ TEST_F(Judge, ReportDrawsOnePage) {
   }
   const std::string page = read_text(folder_ / "report.html");
   EXPECT_EQ(page.find("<!DOCTYPE html>"), 0u);
-  EXPECT_CONTAINS(page, "3 cases of 1 definitions on Simulated GPU (sm_90): 3 passed");
+  EXPECT_CONTAINS(page, "3 cases of 1 definition on Simulated GPU (sm_90): 3 passed");
   for (const char* const foreign : {"<script", "http:", "https:", "src=", "@import", "url("}) {
     EXPECT_LACKS(page, foreign) << foreign;
   }
