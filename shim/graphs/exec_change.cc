@@ -4,6 +4,7 @@
 #include "shim/driver/driver.h"
 #include "shim/graphs/exec_state.h"
 #include "shim/graphs/make_variant.h"
+#include "shim/graphs/shadow_exec.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/shadow_rules.h"
 
@@ -40,6 +41,12 @@ CUresult ExecChange::plan_kernel(CUgraphNode node, const NodeParams& params) {
   NodeFacts* const facts = exec_->is_updated ? &own_facts : &known.facts;
   if (exec_->is_in_place && exec_->originals == nullptr) {
     plan_in_exec(attributed, params, facts, &planned_);
+    if (planned_.is_redirect() && wants_shadow() &&
+        shadow_interval(*planned_.plan.launch.decision->snapshot, solution_of(planned_.plan)) ==
+            1) {
+      // Each launch is to be checked, and nothing is known of the originals.
+      refuse_replacement();
+    }
   } else {
     plan_copied_node(attributed, params, facts, &planned_);
   }
@@ -104,6 +111,11 @@ void ExecChange::set_kernel(const NodeParams& params) {
     (void)count_node_as(variant, index_, of_host, known.is_disabled);
   });
   if (!is_done) return rebuild();
+  check_running();
+}
+
+void ExecChange::check_running() {
+  (void)keep_unreplaced(exec_, *exec_->running.load(std::memory_order_relaxed));
   follow_interval(exec_);
 }
 
@@ -206,6 +218,7 @@ void ExecChange::rebuild() {
   }
   if (made == Made::unchanged) variant->exec = exec_->host;
   exec_->tried = variant->generation;
+  (void)keep_unreplaced(exec_, *variant);
   run_variant(exec_, variant);
 }
 

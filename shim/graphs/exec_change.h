@@ -68,12 +68,16 @@ class ExecChange {
     if (variant.has_rewrites) exec_->has_set_nodes = true;
     return variant.has_rewrites;
   }
-  // False of `change`: there is to be another.
+  // False of `change`: it is made anew, of the originals, which are changed already.
   template <class Change>
   void change_unreplaced(const Change& change) {
     const Variant* const variant = exec_->unreplaced.load(std::memory_order_relaxed);
-    if (variant != nullptr && !change(*variant)) drop_unreplaced(exec_);
+    if (variant == nullptr || change(*variant)) return;
+    drop_unreplaced(exec_);
+    check_running();
   }
+  // What runs has changed, or what its launches that are checked run.
+  void check_running();
   bool follow_kernel(Variant* variant, const NodeParams& params);
   CUresult remember_switch(CUgraphNode kept, bool is_enabled);
   // Makes anew what runs, of the originals.

@@ -4,8 +4,6 @@
 // it uploads and before what follows in its stream (tests/driver/contract/graph_copy_test.cc).
 #include "shim/graphs/exec_launch.h"
 
-#include <pthread.h>
-
 #include "shim/driver/driver.h"
 #include "shim/driver/sticky_errors.h"
 #include "shim/driver/stream_context.h"
@@ -22,12 +20,19 @@ CUcontext current_context() {
   return get_current != nullptr && get_current(&context) == CUDA_SUCCESS ? context : nullptr;
 }
 
+// Of the calling thread: others never had it, whereas pthread_self() may come again.
+uint32_t thread_number() {
+  static std::atomic<uint32_t> last{0};
+  static __thread uint32_t t_number __attribute__((tls_model("initial-exec")));
+  if (t_number == 0) t_number = last.fetch_add(1, std::memory_order_relaxed) + 1;
+  return t_number;
+}
+
 LastLaunch describe_launch(Variant* variant, CUstream stream, bool is_per_thread_stream) {
   stream = named_stream(stream, is_per_thread_stream);
   const bool is_default = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
   return {variant, stream, is_default ? current_context() : nullptr,
-          stream == CU_STREAM_PER_THREAD ? static_cast<uint64_t>(pthread_self()) : 0,
-          ended_stream_count()};
+          stream == CU_STREAM_PER_THREAD ? thread_number() : 0, ended_stream_count()};
 }
 
 bool is_same_stream(const LastLaunch& one, const LastLaunch& other) {
@@ -69,6 +74,13 @@ __attribute__((noinline)) Variant* take_over(Exec* exec, CUstream stream,
     if (Variant* const ready = exec->ready.exchange(nullptr, std::memory_order_acq_rel)) {
       // Without the lock: the watcher may be looking at what ran before.
       bury_variant(switch_running(exec, ready));
+    }
+  }
+  if ((exec->asks.load(std::memory_order_relaxed) & kIsNoMore) != 0) {
+    MutexGuard guard(exec->lock);
+    if ((exec->asks.fetch_and(~kIsNoMore, std::memory_order_relaxed) & kIsNoMore) != 0) {
+      Variant* const unreplaced = exec->unreplaced.exchange(nullptr);
+      if (unreplaced != exec->last.variant) bury_variant(unreplaced);
     }
   }
   const bool is_sampled = (exec->asks.load(std::memory_order_relaxed) & kIsSampled) != 0;

@@ -30,6 +30,7 @@ bool can_run_originals(const Exec& exec) {
 
 }  // namespace
 
+// The watcher and a launch that takes over what is ready may come here at once: the last to look finds both done.
 void follow_interval(Exec* exec) {
   const uint32_t interval = sample_interval_of(*exec->running.load(std::memory_order_relaxed));
   if (interval != 0 && can_run_originals(*exec)) {
@@ -40,6 +41,10 @@ void follow_interval(Exec* exec) {
     exec->asks.fetch_or(kIsSampled, std::memory_order_relaxed);
   } else if ((exec->asks.load(std::memory_order_relaxed) & kIsSampled) != 0) {
     exec->asks.fetch_and(~kIsSampled, std::memory_order_relaxed);
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (sample_interval_of(*exec->running.load(std::memory_order_relaxed)) != interval) {
+    follow_interval(exec);
   }
 }
 
@@ -86,7 +91,7 @@ void run_host_exec(Exec* exec, const char* reason) {
     exec->idle = nullptr;
     return run_variant(exec, idle);
   }
-  if (exec->is_in_place) return;
+  if (exec->is_in_place) return follow_interval(exec);
   const Variant* const running = exec->running.load(std::memory_order_relaxed);
   Block<CounterIndex> counters;
   Variant* variant = nullptr;

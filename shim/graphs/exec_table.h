@@ -28,6 +28,7 @@ struct LastLaunch {
 // What a launch must see to first: in Exec::asks.
 inline constexpr uint32_t kHasReady = 1;
 inline constexpr uint32_t kIsSampled = 2;  // some launches are to be checked (shadow_exec.h)
+inline constexpr uint32_t kIsNoMore = 4;   // none is any more: Exec::unreplaced is to go
 
 // A kernel node of the host's graph, and its place among the exec's.
 struct HostNode {

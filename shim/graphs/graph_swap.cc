@@ -4,6 +4,7 @@
 #include "shim/driver/context_scope.h"
 #include "shim/graphs/exec_state.h"
 #include "shim/graphs/make_variant.h"
+#include "shim/graphs/shadow_exec.h"
 #include "shim/launch/served_solutions.h"
 #include "shim/registry/generation.h"
 
@@ -44,6 +45,8 @@ bool prepare(Exec* exec) {
       break;
   }
   drop_shadow(exec);
+  // Before a launch can take it over.
+  if (keep_unreplaced(exec, *variant)) upload_variant(*exec->unreplaced.load());
   end_variant(exec->ready.exchange(variant, std::memory_order_acq_rel));
   exec->asks.fetch_or(kHasReady, std::memory_order_release);
   return true;

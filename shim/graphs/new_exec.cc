@@ -7,6 +7,7 @@
 #include "shim/graphs/exec_state.h"
 #include "shim/graphs/make_variant.h"
 #include "shim/graphs/rewrites.h"
+#include "shim/graphs/shadow_exec.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/shadow_rules.h"
 #include "shim/registry/generation.h"
@@ -210,6 +211,7 @@ CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
   graph_.put_back();
   if (is_on_ && result == CUDA_SUCCESS) count_body_nodes(graph_.get());
   if (!graph_.is_known() || result != CUDA_SUCCESS || handle == nullptr) return result;
+  const uint32_t rules = shadow_rules_number();
   Exec* const exec = make_exec_record(*handle);
   if (exec == nullptr) return result;
   const auto get_current = FIBSHIM_REAL(cuCtxGetCurrent);
@@ -235,8 +237,15 @@ CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
   }
   count_nodes(*variant);
   exec->running.store(variant, std::memory_order_relaxed);
+  (void)keep_unreplaced(exec, *variant);
   follow_interval(exec);
   add_exec(exec);
+  if (rules != shadow_rules_number()) {
+    // Said before the watcher could find it.
+    MutexGuard guard(exec->lock);
+    const ReadSection section;
+    (void)follow_shadow_rules(exec);
+  }
   return result;
 }
 
@@ -245,7 +254,6 @@ ExecUpdate::ExecUpdate(CUgraphExec handle, CUgraph graph)
   if (exec_ == nullptr) return;
   exec_->lock.lock();
   drop_shadow(exec_);
-  drop_unreplaced(exec_);
   graph_.prepare(exec_->instantiation);
 }
 
@@ -258,6 +266,7 @@ CUresult ExecUpdate::finish(CUresult result) {
   if (exec_ == nullptr || result != CUDA_SUCCESS) return result;
   drop_ready_variant(exec_);
   drop_idle_variant(exec_);
+  drop_unreplaced(exec_);
   exec_->is_in_place = graph_.is_in_place();
   if (!graph_.is_known()) {
     run_host_exec(exec_, "it took over a graph that the driver does not tell of");
@@ -311,6 +320,7 @@ CUresult ExecUpdate::finish(CUresult result) {
   if (variant == nullptr) variant = make_variant(0);
   if (variant == nullptr) return result;
   if (variant->exec == nullptr) variant->exec = exec_->host;
+  (void)keep_unreplaced(exec_, *variant);
   run_variant(exec_, variant);
   return result;
 }

@@ -9,6 +9,7 @@
 #include "shim/launch/shadow_rules.h"
 #include "shim/registry/decisions.h"
 #include "shim/registry/generation.h"
+#include "shim/registry/handles.h"
 
 namespace fibshim {
 namespace {
@@ -83,7 +84,7 @@ class Sample {
     NodeParams params;
     NodePlan plan;
     LaunchRequest request;
-    if (!read_kernel(known.kept, &params) ||
+    if (!read_kernel(known.kept, &params) || !is_in_context(params) ||
         plan_node(params, attributes_of(known.kept, &known.facts).cluster, &request, &plan) !=
             LaunchAction::redirect ||
         !is_sampled(plan)) {
@@ -121,6 +122,14 @@ class Sample {
       if (!add_edge(comparison, later)) return Added::failed;
     }
     return Added::check;
+  }
+
+  // Of another one, copies may be out of the kernel's reach.
+  bool is_in_context(const NodeParams& params) const {
+    CUcontext context = params.ctx;
+    const uintptr_t known = find_handle(handle_of(params));
+    if (context == nullptr && known != 0) context = entry_of(known)->context;
+    return context == nullptr || context == exec_.context;
   }
 
   static bool is_sampled(const NodePlan& plan) {
@@ -162,42 +171,15 @@ Variant* make_unreplaced(const Exec& exec) {
   if (variant == nullptr) return nullptr;
   variant->is_sample = true;
   if (copy_originals(originals, variant, &kernels) && instantiate_variant(originals, variant)) {
-    upload_variant(*variant);
     return variant;
   }
   end_variant(variant);
   return nullptr;
 }
 
-// What runs, and what the next launch is to run, as often as the rules say. Holding its lock, within a read section.
-// False: no launch is to be checked, or none can be.
-bool follow_rules(Exec* exec) {
-  const Generation* const generation = current_generation();
-  if (exec->originals == nullptr || exec->is_fixed || generation == nullptr) return false;
-  // A launch may be taking over another one: what it ran until now is ended by this thread alone.
-  Variant* const ready = exec->ready.load(std::memory_order_acquire);
-  Variant* const running = exec->running.load(std::memory_order_acquire);
-  bool is_wanted = false;
-  for (Variant* const variant : {ready, running}) {
-    if (variant == nullptr || variant->generation != generation->number) continue;
-    if (variant->rules != shadow_rules_number()) find_sample_interval(variant);
-    is_wanted |= sample_interval_of(*variant) != 0;
-  }
-  if (is_wanted && exec->is_in_place &&
-      exec->unreplaced.load(std::memory_order_relaxed) == nullptr) {
-    const ContextScope scope(exec->context);
-    const RelaxedCapture relaxed;
-    if (scope.is_current()) {
-      exec->unreplaced.store(make_unreplaced(*exec), std::memory_order_release);
-    }
-  }
-  follow_interval(exec);
-  return running->generation == generation->number && sample_interval_of(*running) != 0;
-}
-
 // Holding its lock, within a read section. True: it was launched meanwhile, and had none.
 bool prepare(Exec* exec) {
-  if (!follow_rules(exec)) {
+  if (!follow_shadow_rules(exec)) {
     drop_shadow(exec);
     return false;
   }
@@ -230,12 +212,51 @@ void for_each_exec(const Use& use) {
 
 }  // namespace
 
+bool keep_unreplaced(Exec* exec, const Variant& variant) {
+  if (!exec->is_in_place || exec->originals == nullptr || sample_interval_of(variant) == 0 ||
+      exec->unreplaced.load(std::memory_order_relaxed) != nullptr) {
+    return false;
+  }
+  const ContextScope scope(exec->context);
+  const RelaxedCapture relaxed;
+  Variant* const made = scope.is_current() ? make_unreplaced(*exec) : nullptr;
+  exec->unreplaced.store(made, std::memory_order_release);
+  return made != nullptr;
+}
+
+bool follow_shadow_rules(Exec* exec) {
+  const Generation* const generation = current_generation();
+  if (exec->originals == nullptr || exec->is_fixed || generation == nullptr) return false;
+  // A launch may be taking over another one: what it ran until now is ended by this thread alone.
+  Variant* const ready = exec->ready.load(std::memory_order_acquire);
+  Variant* const running = exec->running.load(std::memory_order_acquire);
+  bool is_wanted = false;
+  for (Variant* const variant : {ready, running}) {
+    if (variant == nullptr) continue;
+    if (variant->generation == generation->number && variant->rules != shadow_rules_number()) {
+      find_sample_interval(variant);
+    }
+    is_wanted |= sample_interval_of(*variant) != 0;
+    if (keep_unreplaced(exec, *variant)) upload_variant(*exec->unreplaced.load());
+  }
+  if (is_wanted) {
+    exec->asks.fetch_and(~kIsNoMore, std::memory_order_relaxed);
+  } else if (exec->unreplaced.load(std::memory_order_relaxed) != nullptr) {
+    exec->asks.fetch_or(kIsNoMore, std::memory_order_relaxed);
+  }
+  follow_interval(exec);
+  return running->generation == generation->number && sample_interval_of(*running) != 0;
+}
+
 Variant* take_sample(Exec* exec) {
   Variant* const running = exec->running.load(std::memory_order_relaxed);
   if (skip_sample(exec, kIsSampled)) return running;
   const uint32_t interval = sample_interval_of(*running);
   if (interval == 0) return running;
   exec->sample_in.store(draw_sample(interval), std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // What the rules say meanwhile holds.
+  if (sample_interval_of(*running) != interval) exec->sample_in.store(1, std::memory_order_relaxed);
   Variant* const shadow = exec->shadow.exchange(nullptr, std::memory_order_acq_rel);
   exec->lacks_shadow.store(true, std::memory_order_relaxed);
   return shadow != nullptr ? shadow : unchecked_variant(exec);
@@ -273,7 +294,7 @@ void count_sample(Exec* exec, Variant* sample) {
 }
 
 void follow_shadow_rules() {
-  if (wants_shadow()) for_each_exec([](Exec* exec) { (void)follow_rules(exec); });
+  if (wants_shadow()) for_each_exec([](Exec* exec) { (void)follow_shadow_rules(exec); });
 }
 
 bool prepare_shadows() {

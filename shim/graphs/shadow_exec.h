@@ -7,7 +7,7 @@
 // Whatever the host changes in its exec ends the one that is there. The launching thread owns the sample that it has taken.
 //
 // An exec that holds replacements itself gets one of the originals before its first launch that is to be checked
-// (Exec::unreplaced).
+// (Exec::unreplaced), and loses it at a launch after none is to be checked any more.
 #pragma once
 
 #include "shim/graphs/exec_table.h"
@@ -16,10 +16,9 @@ namespace fibshim {
 
 // Counts a launch towards the next that is checked. False: there is more to see to.
 inline bool skip_sample(Exec* exec, uint32_t asks) {
-  const uint32_t left = exec->sample_in.load(std::memory_order_relaxed);
-  if (asks != kIsSampled || left <= 1) return false;
-  exec->sample_in.store(left - 1, std::memory_order_relaxed);
-  return true;
+  uint32_t left = exec->sample_in.load(std::memory_order_relaxed);
+  return asks == kIsSampled && left > 1 &&
+         exec->sample_in.compare_exchange_strong(left, left - 1, std::memory_order_relaxed);
 }
 
 // What this launch of an exec that is sampled runs. The launching thread.
@@ -32,6 +31,14 @@ Variant* unchecked_running(Exec* exec);
 
 // It was launched.
 void count_sample(Exec* exec, Variant* sample);
+
+// Holding the lock of an exec that runs `variant`, or is about to: makes Exec::unreplaced where that is wanted and not there.
+// False: nothing was made.
+bool keep_unreplaced(Exec* exec, const Variant& variant);
+
+// Its launches are checked as often as the rules say; what they need for that is made. Holding its lock, within a read section.
+// False: none is to be checked, or none can be.
+bool follow_shadow_rules(Exec* exec);
 
 // Whether an exec that was launched may be launched again.
 inline bool is_kept(const Exec& exec, const Variant* variant) {

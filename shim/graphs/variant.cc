@@ -83,13 +83,18 @@ uint32_t solution_number(const PlannedNode& planned) {
 
 void find_sample_interval(Variant* variant) {
   const Generation& generation = *current_generation();
-  if (variant->generation != generation.number) return;
+  const bool is_known = variant->generation == generation.number;
+  if (!is_known && (sample_interval_of(*variant) != 0 || !wants_shadow())) return;
   variant->rules = shadow_rules_number();
   const Snapshot& snapshot = *generation.snapshot;
   uint32_t interval = 0;
   uint32_t last = 0;
   for (const VariantNode& node : variant->nodes) {
     if (node.solution == 0 || node.solution == last) continue;
+    if (!is_known) {
+      interval = 1;
+      break;
+    }
     last = node.solution;
     const uint32_t own = shadow_interval(snapshot, snapshot.begin(snapshot.solutions)[last - 1]);
     if (own != 0 && (interval == 0 || own < interval)) interval = own;

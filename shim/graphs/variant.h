@@ -62,8 +62,8 @@ void switch_node(Variant* variant, size_t index, bool is_disabled);
 // The solution of a redirect.
 uint32_t solution_number(const PlannedNode& planned);
 
-// How often its launches are to be checked, by the rules in force; of an earlier generation that stays. Within a read
-// section.
+// How often its launches are to be checked, by the rules in force. Of an earlier generation that stays; if it was not known,
+// the process having moved while it was made, each is. Within a read section.
 void find_sample_interval(Variant* variant);
 inline uint32_t sample_interval_of(const Variant& variant) {
   return __atomic_load_n(&variant.sample_interval, __ATOMIC_RELAXED);

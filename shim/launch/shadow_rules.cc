@@ -58,7 +58,6 @@ bool add_shadow_rule(const char* glob, uint32_t interval) {
     if (at == g_rule_count) ++g_rule_count;
     strcpy(g_rules[0].glob, glob);
     g_rules[0].interval = interval;
-    g_number.fetch_add(1);
   }
   apply_shadow_rules();
   return true;
@@ -69,7 +68,10 @@ void begin_sampling(const Snapshot& snapshot, const Solution& solution, Decision
   if (interval != 0) sample_decision(decision, interval);
 }
 
-void apply_shadow_rules() { sample_decisions(interval_of_decision); }
+void apply_shadow_rules() {
+  g_number.fetch_add(1);
+  sample_decisions(interval_of_decision);
+}
 
 uint32_t shadow_rules_number() { return g_number.load(); }
 
@@ -77,10 +79,15 @@ bool take_sample(const Decision& decision) {
   if (__atomic_load_n(&decision.sample_in, __ATOMIC_RELAXED) == 0 || skip_sample(decision)) {
     return false;
   }
-  const uint32_t interval = interval_of_decision(decision);
+  uint32_t interval = interval_of_decision(decision);
   if (interval == 0) return false;
-  __atomic_store_n(&const_cast<Decision&>(decision).sample_in, draw_sample(interval),
-                   __ATOMIC_RELAXED);
+  // What the rules say meanwhile holds.
+  for (uint32_t drawn_of = 0; interval != 0 && drawn_of != interval;) {
+    __atomic_store_n(&const_cast<Decision&>(decision).sample_in, draw_sample(interval),
+                     __ATOMIC_RELAXED);
+    drawn_of = interval;
+    interval = interval_of_decision(decision);
+  }
   return true;
 }
 

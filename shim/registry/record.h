@@ -117,13 +117,18 @@ inline Way plain_way(const FastForm& form) {
   return Way::slow;
 }
 
-// Counts a launch towards the next that is checked. False: it is that one, or none is counted. Two threads may count
-// as one: which launches are checked is chance anyway.
+// Counts a launch towards the next that is checked. False: it is that one, or none is counted. What the rules say meanwhile
+// is not overwritten.
 inline bool skip_sample(const Decision& decision) {
-  const uint32_t left = __atomic_load_n(&decision.sample_in, __ATOMIC_RELAXED);
-  if (left <= 1) return false;
-  __atomic_store_n(&const_cast<Decision&>(decision).sample_in, left - 1, __ATOMIC_RELAXED);
-  return true;
+  uint32_t* const sample_in = &const_cast<Decision&>(decision).sample_in;
+  uint32_t left = __atomic_load_n(sample_in, __ATOMIC_RELAXED);
+  while (left > 1) {
+    if (__atomic_compare_exchange_n(sample_in, &left, left - 1, true, __ATOMIC_RELAXED,
+                                    __ATOMIC_RELAXED)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 // One pattern that fits a handle's symbol and layout.

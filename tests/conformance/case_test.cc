@@ -98,6 +98,23 @@ const Row kRows[] = {
      kAsksWhatRan,
      kVllm},
     {"RewriteSurvivesFailures", {"rewrite_survives_failures"}, 0, kFaults},
+    {"CheckGraphInPlace", {"check_graph_in_place"}, 0, kFaults},
+    {"CheckGraphSetInPlace", {"check_graph_set_in_place"}, 0, kFaults},
+    {"CheckGraphSetUncopied",
+     {"check_graph_set_uncopied"},
+     0,
+     nullptr,
+     {{"FIBSHIM_SHADOW", "1/1"}}},
+    {"CheckGraphsWhenOn", {"check_graphs_when_on"}, 0, kFaults},
+    {"CheckGraphNoMore", {"check_graph_no_more"}, 0, kFaults},
+    {"CheckGraphWhileTold", {"check_graph_while_told"}, 0, kFaults, kNoLog},
+    {"CheckLaunchedGraphWhileTold", {"check_launched_graph_while_told"}, 0, kFaults, kNoLog},
+    {"CheckLaunchesWhileTold", {"check_launches_while_told"}, 0, kFaults, kNoLog},
+    {"CheckGraphOfTwoContexts",
+     {"check_graph_of_two_contexts"},
+     0,
+     kAsksWhatRan,
+     {{"FIBSHIM_SHADOW", "1/1"}, {"SIMCUDA_LOG", ""}}},
     {"GraphExecChurn", {"exec_churn"}, 0},
     {"GraphExecAndFork", {"exec_and_fork"}, 12},
     {"CaptureBesidePrimaryContext",
@@ -217,6 +234,18 @@ TEST(BodyNodes, AreListedApart) {
   EXPECT_EQ(stats["body_nodes"]["fallback_graph"], 3);
   EXPECT_EQ(stats["body_nodes"]["untracked"], 2);
   EXPECT_EQ(stats["executions"]["fallback_graph"], 0);
+}
+
+TEST(UncheckedLaunches, AreCountedOfGraphsThatAreLeft) {
+  if (is_real_driver()) GTEST_SKIP() << kFaults;
+  const HostRun run({"conform", "check_graph_left"});
+  run.expect_holds();
+  const nlohmann::json shadow = stats_json(run.stats_dir())["shadow"];
+  ASSERT_EQ(shadow.size(), 1u) << shadow;
+  EXPECT_EQ(shadow[0]["shape"], "(graph)");
+  EXPECT_EQ(
+      shadow[0]["not_checked"]["busy"].get<long>() + shadow[0]["not_checked"]["memory"].get<long>(),
+      2);
 }
 
 TEST(LostContexts, AreReportedOnceEachWithTheReplacementsThatRan) {

@@ -6,7 +6,8 @@
 // CONFORMANCE_FIRST_SEED  the first seed (default 1)
 //
 // With shadow checks (FIBSHIM_SHADOW) some launches run the originals, and solutions beside them: nobody may see any of it,
-// and no check may find a difference, as there is none.
+// and no check may find a difference, as there is none. Where each launch is checked, replacements that compute something
+// else make no difference either.
 //
 // A difference is made smaller before it is shown: `conform graph SEED INDEX STEPS OPS` runs what is left.
 
@@ -23,10 +24,15 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kShards = 8;
-constexpr long kGraphsOfAProcess = 500;
 constexpr int kTimeLimitS = 250;
-constexpr char kNoShadow[] = "off";
-constexpr char kAllShadow[] = "1/1";
+
+// What is checked.
+struct Checks {
+  std::string shadow = "off";  // FIBSHIM_SHADOW
+  bool may_change = false;     // the programs change it
+  bool are_wrong = false;      // replacements compute something else
+  long graphs_of_process = 500;
+};
 
 // Folders "a", "b" and "c", of which the last two lack what these rows name.
 std::string make_folders() {
@@ -50,16 +56,18 @@ const std::string& folders() {
 
 // Orders are told apart by their numbers.
 HostRun run_graphs(std::vector<std::string> words, bool has_shim, long order,
-                   const std::string& shadow) {
+                   const Checks& checks) {
   words.insert(words.begin(), "conform");
   words.push_back(folders());
-  return HostRun(words,
-                 {{"FIBSHIM_CONFIG", folders() + "/a"},
-                  {"SIMCUDA_KERNELS", conform_path("libgraph_kernels.so")},
-                  {"SIMCUDA_ORDER", std::to_string(order)},
-                  {"FIBSHIM_SHADOW", shadow},
-                  {"SIMCUDA_LOG", ""}},
-                 has_shim ? shim_path() : "", kTimeLimitS);
+  Environment environment = {{"FIBSHIM_CONFIG", folders() + "/a"},
+                             {"SIMCUDA_KERNELS", conform_path("libgraph_kernels.so")},
+                             {"SIMCUDA_ORDER", std::to_string(order)},
+                             {"SIMCUDA_LATER", std::to_string(order)},
+                             {"FIBSHIM_SHADOW", checks.shadow},
+                             {"SIMCUDA_LOG", ""}};
+  if (checks.may_change) environment["GRAPHS_RATES"] = "1";
+  if (checks.are_wrong) environment["GRAPHS_WRONG"] = "1";
+  return HostRun(words, environment, has_shim ? shim_path() : "", kTimeLimitS);
 }
 
 // What a run says, line by line: "graph 3" -> what it wrote; "curated_ab" -> how often it ran.
@@ -87,7 +95,7 @@ long sum(const nlohmann::json& numbers) {
 
 // Every node and every execution, and as what ran. Returns what is wrong; "" when nothing is.
 std::string miscounted(const HostRun& run, const std::map<std::string, std::string>& stated,
-                       const std::string& shadow) {
+                       const Checks& checks) {
   std::string wrong;
   const auto number = [&](const std::string& name) { return std::stol(stated.at(name)); };
   const auto compare = [&](const std::string& what, long counted, long expected) {
@@ -101,15 +109,15 @@ std::string miscounted(const HostRun& run, const std::map<std::string, std::stri
   compare("executions", sum(stats["executions"]), number("executions"));
   compare("nodes in bodies", sum(stats["body_nodes"]), number("body_nodes"));
   for (const auto& shape : stats["shadow"]) {
-    compare("differences found", shape["mismatches"].get<long>(), 0);
+    if (!checks.are_wrong) compare("differences found", shape["mismatches"].get<long>(), 0);
   }
-  if (shadow == kAllShadow) {
+  if (checks.shadow == "1/1") {
     for (const char* const outcome : {"hit", "absorbed"}) {
       compare(outcome, stats["executions"][outcome].get<long>(), 0);
     }
   }
   // A solution that is checked runs, too.
-  if (is_real_driver() || shadow != kNoShadow) return wrong;
+  if (is_real_driver() || checks.shadow != "off" || checks.may_change) return wrong;
   Tally hits;
   for (const auto& counter : stats["counters"]) {
     if (counter["outcome"] != "hit") continue;
@@ -134,8 +142,8 @@ std::string miscounted(const HostRun& run, const std::map<std::string, std::stri
 
 class Shrinker {
  public:
-  Shrinker(long seed, long index, std::string shadow)
-      : seed_(seed), index_(index), shadow_(std::move(shadow)) {}
+  Shrinker(long seed, long index, Checks checks)
+      : seed_(seed), index_(index), checks_(std::move(checks)) {}
 
   std::string run() {
     const std::map<std::string, std::string> whole = said(run_one(false, 1));
@@ -153,7 +161,7 @@ class Shrinker {
   HostRun run_one(bool has_shim, long order) const {
     return run_graphs(
         {"graph", std::to_string(seed_), std::to_string(index_), list(steps_), list(ops_)},
-        has_shim, order, shadow_);
+        has_shim, order, checks_);
   }
 
   // Where orders that the edges permit write the same, and with the shim something else is written, or miscounted.
@@ -163,7 +171,7 @@ class Shrinker {
     for (long order = 1; order <= 4; ++order) {
       const HostRun run = run_one(true, order);
       auto stated = said(run);
-      if (stated["graph 0"] != truth || !miscounted(run, stated, shadow_).empty()) {
+      if (stated["graph 0"] != truth || !miscounted(run, stated, checks_).empty()) {
         return true;
       }
     }
@@ -185,34 +193,36 @@ class Shrinker {
   }
 
   long seed_, index_;
-  std::string shadow_;
+  Checks checks_;
   std::vector<int> steps_, ops_;
 };
 
 class RandomGraphs : public testing::TestWithParam<int> {
  protected:
-  void run(long graphs, const std::string& shadow);
+  void run(long graphs, const Checks& checks);
   // In all that has run.
   long absorbed_ = 0;
   long checks_ = 0;
 };
 
-void RandomGraphs::run(long graphs, const std::string& shadow) {
+void RandomGraphs::run(long graphs, const Checks& checks) {
   const long first = number_from("CONFORMANCE_FIRST_SEED", 1);
-  for (long done = 0; done < graphs && !HasFailure(); done += kGraphsOfAProcess) {
-    const long seed = first + done / kGraphsOfAProcess * kShards + GetParam();
-    const std::string count = std::to_string(std::min(kGraphsOfAProcess, graphs - done));
+  for (long done = 0; done < graphs && !HasFailure(); done += checks.graphs_of_process) {
+    const long seed = first + done / checks.graphs_of_process * kShards + GetParam();
+    const std::string count = std::to_string(std::min(checks.graphs_of_process, graphs - done));
     SCOPED_TRACE("conform graphs " + std::to_string(seed) + " " + count);
     const HostRun truth =
-        run_graphs({"graphs", std::to_string(seed), count}, false, 2 * seed, shadow);
+        run_graphs({"graphs", std::to_string(seed), count}, false, 2 * seed, checks);
     ASSERT_EQ(truth.process().exit_code, 0) << truth.process().err;
     const HostRun run =
-        run_graphs({"graphs", std::to_string(seed), count}, true, 2 * seed + 1, shadow);
+        run_graphs({"graphs", std::to_string(seed), count}, true, 2 * seed + 1, checks);
     ASSERT_EQ(run.process().exit_code, 0) << run.process().err;
-    EXPECT_EQ(run.process().err, "");
+    if (!checks.are_wrong) {
+      EXPECT_EQ(run.process().err, "");
+    }
     const std::map<std::string, std::string> expected = said(truth);
     const std::map<std::string, std::string> stated = said(run);
-    std::string wrong = miscounted(run, stated, shadow);
+    std::string wrong = miscounted(run, stated, checks);
     std::string first_wrong;
     for (const auto& [name, text] : expected) {
       if (!name.starts_with("graph ") || stated.at(name) == text) continue;
@@ -221,9 +231,10 @@ void RandomGraphs::run(long graphs, const std::string& shadow) {
     }
     if (!wrong.empty()) {
       std::string smaller;
-      for (long i = 0; smaller.empty() && i < std::min(kGraphsOfAProcess, graphs - done); ++i) {
+      for (long i = 0; smaller.empty() && i < std::min(checks.graphs_of_process, graphs - done);
+           ++i) {
         if (first_wrong.empty() || std::stol(first_wrong) == i)
-          smaller = Shrinker(seed, i, shadow).run();
+          smaller = Shrinker(seed, i, checks).run();
       }
       FAIL() << wrong << (smaller.empty() ? "no graph alone shows it" : smaller);
     }
@@ -235,20 +246,30 @@ void RandomGraphs::run(long graphs, const std::string& shadow) {
 
 TEST_P(RandomGraphs, WriteWhatTheyWriteAndAreCounted) {
   const long graphs = number_from("CONFORMANCE_GRAPHS", is_real_driver() ? 40 : 100);
-  run(graphs, kNoShadow);
+  run(graphs, {});
   // A graph in five has a rewrite, by the way they are made.
   EXPECT_GT(absorbed_, graphs / 10);
 }
 
 TEST_P(RandomGraphs, WriteWhatTheyWriteWhileSolutionsAreChecked) {
   const long graphs = number_from("CONFORMANCE_GRAPHS", 100) / 4;
-  run(graphs, "1/2");
+  run(graphs, {.shadow = "1/2"});
   printf("%ld checks\n", checks_);
   EXPECT_GT(checks_, 0);
 }
 
 TEST_P(RandomGraphs, RunOriginalsAloneWhileEachLaunchIsChecked) {
-  run(number_from("CONFORMANCE_GRAPHS", 100) / 4, kAllShadow);
+  run(number_from("CONFORMANCE_GRAPHS", 100) / 4, {.shadow = "1/1", .are_wrong = true});
+}
+
+TEST_P(RandomGraphs, WriteWhatTheyWriteWhileRatesChange) {
+  run(number_from("CONFORMANCE_GRAPHS", 100) / 10, {.may_change = true});
+}
+
+// Few graphs of each process: once something was checked, no exec of the host holds replacements.
+TEST_P(RandomGraphs, RunOriginalsAloneWhenTheyAreTold) {
+  run(number_from("CONFORMANCE_GRAPHS", 100) / 10,
+      {.may_change = true, .are_wrong = true, .graphs_of_process = 5});
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, RandomGraphs, testing::Range(0, kShards));

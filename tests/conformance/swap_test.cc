@@ -69,6 +69,8 @@ const Row kRows[] = {
     {"GraphDetails", "swap_graph_details", 0, false, "it makes driver calls fail"},
     {"GraphGoesBack", "swap_graph_goes_back", 0, false, "it makes driver calls fail"},
     {"AndSetModules", "swap_and_set_modules", 0, false},
+    {"GraphInThreads", "swap_graph_in_threads", 0, false, "it asks which calls were made"},
+    {"WhileChecked", "swap_while_checked", 0, false, "it makes driver calls fail"},
     {"Refused", "swap_refused", 4},
     {"Unloadable", "swap_unloadable", 1, false, "it makes driver calls fail"},
     {"LinkToWhatIsNotYetWhole", "swap_link_to_half", 1, false},

@@ -2,7 +2,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
-#include "tests/driver/driver.h"
+#include "tests/driver/later.h"
 
 namespace simcuda {
 
@@ -102,6 +102,7 @@ CUresult find_fault_of(const std::string& exported, const char* kernel) {
 }  // namespace
 
 CUresult find_fault(Api api, const char* kernel) {
+  if (kernel == nullptr && runs_later()) run_before(api);
   SIM_TRY(find_seeded_fault(api, kernel));
   return find_fault_of(api_name(api), kernel);
 }
@@ -116,6 +117,6 @@ extern "C" int simcuda_set_faults(const char* text) {
   if (!parse(text != nullptr ? text : "", &parsed)) return 0;
   const std::lock_guard guard(fault_lock());
   faults() = std::move(parsed);
-  g_has_faults.store(!faults().empty() || is_chaos_on());
+  g_has_faults.store(!faults().empty() || is_chaos_on() || runs_later());
   return 1;
 }

@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-#include "tests/driver/graph.h"
+#include "tests/driver/later.h"
 
 namespace simcuda {
 namespace {
@@ -238,6 +238,8 @@ CUresult instantiate_with_params(CUgraphExec* exec, CUgraph graph,
 CUresult run_nodes(const Graph& graph, const Origin& origin, const Stream& stream,
                    CUstream stream_handle);
 
+}  // namespace
+
 CUresult run_node(const Node& node, const Origin& origin, const Stream& stream,
                   CUstream stream_handle) {
   if (!node.is_enabled) return CUDA_SUCCESS;
@@ -264,6 +266,18 @@ CUresult run_node(const Node& node, const Origin& origin, const Stream& stream,
   return CUDA_SUCCESS;
 }
 
+std::vector<Node*> order_of(const Graph& graph) {
+  std::vector<Node*> order;
+  if (g_is_order_random) {
+    order = random_order(graph);
+  } else {
+    order_nodes(graph, &order);
+  }
+  return order;
+}
+
+namespace {
+
 CUresult run_nodes(const std::vector<Node*>& order, const Origin& origin, const Stream& stream,
                    CUstream stream_handle) {
   for (const Node* node : order) {
@@ -274,13 +288,15 @@ CUresult run_nodes(const std::vector<Node*>& order, const Origin& origin, const 
 
 CUresult run_nodes(const Graph& graph, const Origin& origin, const Stream& stream,
                    CUstream stream_handle) {
-  std::vector<Node*> order;
-  if (g_is_order_random) {
-    order = random_order(graph);
-  } else {
-    order_nodes(graph, &order);
-  }
-  return run_nodes(order, origin, stream, stream_handle);
+  return run_nodes(order_of(graph), origin, stream, stream_handle);
+}
+
+// As it is now, with what is disabled in it.
+Graph* copy_as_it_is(const Graph& graph) {
+  NodeCopies copies;
+  Graph* const copy = clone_graph(graph, &copies);
+  for (const auto& [from, to] : copies) to.second->is_enabled = from->is_enabled;
+  return copy;
 }
 
 CUresult launch_graph(Api api, bool is_ptsz, CUgraphExec handle, CUstream stream_handle,
@@ -297,8 +313,26 @@ CUresult launch_graph(Api api, bool is_ptsz, CUgraphExec handle, CUstream stream
   }
   SIM_TRY(check_legacy_rule(*stream));
   const Origin origin = {api, is_ptsz, true, false};
+  if (runs_later()) {
+    Graph* copy = nullptr;
+    {
+      const Lock guard(driver().lock);
+      copy = copy_as_it_is(*exec->graph);
+    }
+    put_off(exec, copy, origin, stream, stream_handle);
+    return CUDA_SUCCESS;
+  }
   return g_is_order_random ? run_nodes(*exec->graph, origin, *stream, stream_handle)
                            : run_nodes(exec->order, origin, *stream, stream_handle);
+}
+
+CUresult upload_graph(Api api, bool is_ptsz, CUgraphExec handle, CUstream stream_handle,
+                      Context* context) {
+  SIM_FIND(exec, find_exec(handle), CUDA_ERROR_INVALID_VALUE);
+  if (!runs_later()) return CUDA_SUCCESS;
+  SIM_GET(Stream*, stream, find_stream(stream_handle, is_ptsz, context, &stream));
+  put_off(exec, nullptr, {api, is_ptsz, true, false}, stream, stream_handle);
+  return CUDA_SUCCESS;
 }
 
 // Lock held. Whether `exec` can take the parameters of `graph`: same nodes, same edges.
@@ -691,10 +725,8 @@ CUresult cuGraphExecDestroy(CUgraphExec handle) {
   return CUDA_SUCCESS;
 }
 
-ENTRY(cuGraphUpload, (CUgraphExec exec, CUstream),
-      find_exec(exec) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE)
-ENTRY(cuGraphUpload_ptsz, (CUgraphExec exec, CUstream),
-      find_exec(exec) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE)
+ENTRY_PTSZ(cuGraphUpload, (CUgraphExec exec, CUstream stream),
+           upload_graph(api, is_ptsz, exec, stream, context))
 ENTRY_PTSZ(cuGraphLaunch, (CUgraphExec exec, CUstream stream),
            launch_graph(api, is_ptsz, exec, stream, context))
 

@@ -24,6 +24,8 @@
 //                    names: called at each launch, in the launching thread, and done when it returns. One that
 //                    waits for the kernel before it by itself has a second function, <name>_waits
 //   SIMCUDA_ORDER    seed: the nodes of a graph run in a random order of those that its edges permit
+//   SIMCUDA_LATER    seed: launches of graphs run when a call may see what they do, in a random order of those that
+//                    their streams and executable graphs permit
 #pragma once
 
 #include <stddef.h>

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "tests/driver/driver.h"
+#include "tests/driver/later.h"
 
 namespace simcuda {
 namespace {
@@ -174,6 +174,7 @@ CUresult wait_for(CUstream handle, bool is_ptsz, Context* context) {
     if (stream->capture != nullptr) invalidate(*stream->capture);
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
+  run_stream(*stream);
   return check_legacy_rule(*stream);
 }
 
@@ -260,6 +261,9 @@ CUresult destroy_event(CUevent handle) {
 }
 
 CUresult destroy_stream(CUstream handle) {
+  if (const Stream* const ended = driver().pools.streams.find(handle, Kind::stream)) {
+    run_stream(*ended);
+  }
   const Lock guard(driver().lock);
   Stream* stream = driver().pools.streams.find(handle, Kind::stream);
   if (stream == nullptr || stream->stream_kind != simcuda_stream_created)

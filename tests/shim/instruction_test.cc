@@ -75,7 +75,7 @@ TEST(LaunchPath, AddsOneCounterWhereSomeLaunchesAreChecked) {
   for (const char* kernel : {"bench_hit", "bench_hit_remap"}) {
     const double added = checked.at(kernel) - without.at(kernel);
     EXPECT_GT(added, 0) << kernel;
-    EXPECT_LE(added, 25) << kernel;
+    EXPECT_LE(added, 27) << kernel;
     printf("%-16s adds %g instructions\n", kernel, added);
   }
 }

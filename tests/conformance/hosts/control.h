@@ -77,6 +77,11 @@ class Control {
       fail(__FILE__, __LINE__, folder + ": " + block_->message);
     }
   }
+  // 1 of `interval` launches of the definitions that the glob fits is checked from now on; 0: none.
+  void must_check(uint32_t interval, const std::string& definitions = "*") {
+    block_->asked_interval = interval;
+    CHECK(ask(AskVerb::shadow, AskTarget::folder, definitions) == AnswerState::moved);
+  }
   const ControlBlock& block() const { return *block_; }
 
  private:

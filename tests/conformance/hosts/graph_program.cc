@@ -135,7 +135,7 @@ class Maker {
       step.letter = kLetters[random_.below(static_cast<int>(sizeof kLetters) - 1)];
       step.in = place();
       step.with = place();
-      step.out = place();
+      step.out = random_.one_in(6) ? step.in : place();
       step.words = random_.one_in(10) ? kSlotWords / 2 + 16 : kSlotWords;
       step.salt = salt();
     } while (!is_fine(step));
@@ -295,6 +295,8 @@ class Maker {
       } else if (kind == 18 && has_graph) {
         op.kind = OpKind::instantiate;  // of the graph as it is
         now = program_.steps;
+      } else if (kind == 19) {
+        op.kind = OpKind::rate;
       }
       program_.ops.push_back(std::move(op));
     }
@@ -393,13 +395,14 @@ std::string describe(const Program& program) {
     for (const int one : program.steps[i].after) text += " <" + std::to_string(one);
     text += program.steps[i].begins_early ? " early\n" : "\n";
   }
-  static const char* const kNames[] = {"launch", "set",  "enable",    "disable",
-                                       "update", "swap", "end_graph", "instantiate"};
+  static const char* const kNames[] = {"launch", "set",       "enable",      "disable", "update",
+                                       "swap",   "end_graph", "instantiate", "rate"};
   for (const Op& op : program.ops) {
     text += std::string("  ") + kNames[static_cast<int>(op.kind)];
     if (op.kind == OpKind::launch) text += " into stream " + std::to_string(op.stream);
     if (op.kind == OpKind::set || op.kind == OpKind::enable || op.kind == OpKind::disable)
       text += " " + std::to_string(op.step);
+    if (op.kind == OpKind::rate) text += " " + std::to_string(op.way);
     if (op.kind == OpKind::set) text += ": " + describe(op.steps[0]);
     text += "\n";
     for (size_t i = 0; op.kind == OpKind::update && i < op.steps.size(); ++i) {

@@ -33,9 +33,10 @@ struct Step {
   bool begins_early = false;  // its edge from the kernel before it is programmatic
 };
 
-enum class OpKind { launch, set, enable, disable, update, swap, end_graph, instantiate };
+enum class OpKind { launch, set, enable, disable, update, swap, end_graph, instantiate, rate };
 
-// What the host does. set: a node's parameters; update: those of some nodes, by cuGraphExecUpdate.
+// What the host does. set: a node's parameters; update: those of some nodes, by cuGraphExecUpdate; rate: has 1 of so many
+// launches checked, 0: none.
 struct Op {
   OpKind kind;
   int step = 0;

@@ -299,6 +299,7 @@ void state(const Ran& ran, const Counts& counts) {
                     {"fallback_graph", counts.graph},
                     {"absorbed", counts.absorbed},
                     {"observed", counts.observed},
+                    {"shadowed", counts.shadowed},
                     {"untracked", counts.untracked}});
 }
 

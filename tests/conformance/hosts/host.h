@@ -144,7 +144,7 @@ struct Ran {
 // What the process's counters must say.
 struct Counts {
   long hit = 0, no_solution = 0, where = 0, arch = 0, refused = 0, in_capture = 0, error = 0,
-       untracked = 0, error_fallback = 0, graph = 0, absorbed = 0, observed = 0;
+       untracked = 0, error_fallback = 0, graph = 0, absorbed = 0, observed = 0, shadowed = 0;
 };
 
 // Says what this process must have run and counted in all, for the test that started it to compare

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <sstream>
 #include <thread>
@@ -28,13 +29,13 @@ struct Totals {
   long nodes = 0, executions = 0, body_nodes = 0, body_runs = 0;
 };
 
-// The one control block of the process.
-void move_to(const std::string& folder) {
+// Calls `ask(control)` with the one control block of the process.
+void ask_shim(const std::function<void(Control*)>& ask) {
   static std::mutex lock;
   const std::lock_guard guard(lock);
   if (!is_shim_active()) return;
   static Control* const control = new Control;
-  control->must_move(folder);
+  ask(control);
 }
 
 // Of several kernels, a module that stays.
@@ -108,12 +109,20 @@ class GraphRunner {
   uint64_t run(const Program& program, uint64_t seed) {
     Random random(seed);
     hash_ = 0xcbf29ce484222325u;
-    write(kLiveWords, 0, random.next());
-    write(kScratchWords, kScratch, random.next());
+    refresh(&random);
     steps_ = first_steps_ = program.steps;
     condition_ = program.condition;
     has_memory_node_ = program.has_memory_node;
     launches_ = 0;
+    // What the driver does not copy keeps what it was instantiated with.
+    can_change_rate_ =
+        has_rates_ && !(is_wrong_ && (program.condition >= 0 || program.has_memory_node));
+    const int interval = random.below(3);
+    if (has_rates_ && totals_.nodes == 0) {
+      interval_ = 0;  // nobody can be asked before something was counted
+    } else if (has_rates_) {
+      check_one_of(can_change_rate_ ? interval : 1);
+    }
     if (program.is_captured) {
       capture(program);
     } else {
@@ -141,12 +150,19 @@ class GraphRunner {
     OK(cuda().cuStreamSynchronize(CU_STREAM_LEGACY));
   }
 
+  void refresh(Random* random) {
+    write(kLiveWords, 0, random->next());
+    write(kScratchWords, kScratch, random->next());
+  }
+
   // Waits, reads what others may, and spoils what they may not.
   void synchronize(Random* random) {
     for (const CUstream stream : streams_) OK(cuda().cuStreamSynchronize(stream));
     uint32_t all[kLiveWords];
     OK(cuda().cuMemcpyDtoH_v2(all, at(0), sizeof all));
-    for (const uint32_t word : all) hash_ = (hash_ ^ word) * 0x100000001b3u;
+    // Of what is wrong only originals give what can be foretold.
+    const bool is_known = !is_wrong_ || interval_ == 1;
+    for (const uint32_t word : all) hash_ = is_known ? (hash_ ^ word) * 0x100000001b3u : hash_;
     write(kScratchWords, kScratch, random->next());
   }
 
@@ -364,7 +380,7 @@ class GraphRunner {
         if (!has_checks_ || ++launches_ % 3 != 1) break;
         for (int i = 0; i < 4; ++i) {
           usleep(25'000);
-          launch(op.stream);
+          launch((op.stream + i) % 3);
         }
         if (op.way != 0) synchronize(&spoiler);
         break;
@@ -377,7 +393,10 @@ class GraphRunner {
         break;
       case OpKind::update: return update(op);
       case OpKind::swap:
-        if (!folders_.empty()) move_to(folders_ + "/" + kFolders[op.way % 3]);
+        if (!folders_.empty()) {
+          ask_shim(
+              [&](Control* control) { control->must_move(folders_ + "/" + kFolders[op.way % 3]); });
+        }
         break;
       case OpKind::end_graph: end_graph(); break;
       case OpKind::instantiate:
@@ -386,7 +405,16 @@ class GraphRunner {
         steps_ = first_steps_;
         instantiate(op.way % 3);
         break;
+      case OpKind::rate:
+        if (can_change_rate_) check_one_of(op.way);
+        if (is_wrong_ && interval_ == 1) refresh(&spoiler);
+        break;
     }
+  }
+
+  void check_one_of(int interval) {
+    interval_ = interval;
+    ask_shim([&](Control* control) { control->must_check(static_cast<uint32_t>(interval)); });
   }
 
   void set(size_t index, const Step& step, int way) {
@@ -456,7 +484,14 @@ class GraphRunner {
   bool has_memory_node_ = false;
   uint64_t hash_ = 0;
   long launches_ = 0;
-  const bool has_checks_ = strncmp(getenv_or_empty("FIBSHIM_SHADOW"), "1/", 2) == 0;
+  const bool has_checks_ = strncmp(getenv_or_empty("FIBSHIM_SHADOW"), "1/", 2) == 0 ||
+                           *getenv_or_empty("GRAPHS_RATES") != 0;
+  // GRAPHS_RATES: programs change how many launches are checked.
+  const bool has_rates_ = *getenv_or_empty("GRAPHS_RATES") != 0;
+  // GRAPHS_WRONG: replacements compute something else.
+  const bool is_wrong_ = *getenv_or_empty("GRAPHS_WRONG") != 0;
+  bool can_change_rate_ = false;
+  int interval_ = 1;
   Totals totals_;
 };
 
@@ -510,7 +545,10 @@ CASE(graphs) {
   std::mutex lock;
   std::atomic<uint64_t> next{0};
   std::vector<std::thread> threads;
-  for (uint64_t i = 0; i <= seed % kThreads; ++i) {
+  // Of several threads one would not know what the other has asked for.
+  const bool is_alone =
+      *getenv_or_empty("GRAPHS_RATES") != 0 && *getenv_or_empty("GRAPHS_WRONG") != 0;
+  for (uint64_t i = 0; i <= (is_alone ? 0 : seed % kThreads); ++i) {
     threads.emplace_back([&] {
       GraphRunner runner(gpu, kernels, folders);
       for (uint64_t index; (index = next++) < count;) {

@@ -351,6 +351,51 @@ GPU_CASE(swap_graph_goes_back) {
   gpu.finish(ran, {.hit = 3});
 }
 
+// A thread's own stream ends with it, and another thread may have its pthread_t: the first launch of what a move has made
+// waits for the last one before.
+GPU_CASE(swap_graph_in_threads) {
+  const auto own = gpu.handles();
+  const Graph graph;
+  (void)graph.add(own.step, Arguments(gpu.marks(), 1, 7));
+  const Executable executable(graph.get());
+  const auto launch = [&] {
+    std::thread([&] {
+      gpu.enter();
+      OK(cuda().cuGraphLaunch(executable.get(), CU_STREAM_PER_THREAD));
+    }).join();
+    OK(cuda().cuCtxSynchronize());
+  };
+  launch();
+  Control control;
+  for (int i = 1; i <= 4; ++i) {
+    control.must_move(folder(arguments, i % 2 == 1 ? "b" : "a"));
+    const uint64_t uploads = cuda().simcuda_call_count("cuGraphUpload*");
+    launch();
+    EXPECT_EQUAL(uploads + 1, cuda().simcuda_call_count("cuGraphUpload*"));
+  }
+  gpu.finish({.curated1 = 3, .curated2 = 2}, {.hit = 1});
+}
+
+// Where each launch is to be checked, a graph that is instantiated while the process moves runs its originals, too.
+GPU_CASE(swap_while_checked) {
+  const auto own = gpu.handles();
+  CHECK(cuda().simcuda_set_faults("cuGraphAddMemcpyNode=1") == 1);
+  const Graph graph;
+  (void)graph.add(own.step, Arguments(gpu.marks(), 1, 7));
+  graph.run(gpu);
+  Control control;
+  control.must_check(1);
+  std::atomic<bool> is_over{false};
+  std::thread mover([&] {
+    for (int i = 0; i < 300; ++i) control.must_move(folder(arguments, i % 2 == 0 ? "b" : "a"));
+    is_over = true;
+  });
+  long runs = 0;
+  for (; !is_over; ++runs) graph.run(gpu);
+  mover.join();
+  gpu.finish({.step = runs, .curated1 = 1}, {.hit = runs + 1});
+}
+
 // A folder that is refused, or is none, changes nothing.
 GPU_CASE(swap_refused) {
   const CUfunction step = gpu.step();

@@ -1,0 +1,256 @@
+// Launches of graphs that are to be checked (FIBSHIM_SHADOW), from the moment on at which they are: the originals run,
+// whatever the host does with its executable graphs. Nothing is compared here: the driver refuses the copies.
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "tests/conformance/hosts/control.h"
+#include "tests/conformance/hosts/graphs.h"
+
+namespace conform {
+namespace {
+
+// A chain of kernels of one shape.
+struct Chain {
+  Graph graph;
+  std::vector<CUgraphNode> nodes;
+
+  Chain(const Gpu& gpu, CUfunction kernel, int shape, int count = 2) {
+    for (int i = 0; i < count; ++i) {
+      nodes.push_back(graph.add(kernel, Arguments(gpu.marks(), shape, 1 + i % 4),
+                                nodes.empty() ? nullptr : nodes.back()));
+    }
+  }
+};
+
+// In turn has all launches checked, and one of `interval`, so often, while others are made.
+class Teller {
+ public:
+  Teller(int times, uint32_t interval)
+      : times_(times), thread_([this, interval] {
+          Control control;
+          while (changes_ < times_) {
+            control.must_check(1);
+            ++changes_;
+            usleep(500);
+            ++changes_;
+            control.must_check(interval);
+          }
+        }) {}
+  ~Teller() { thread_.join(); }
+
+  // Makes some launches. False: it is over. Where all were to be checked no replacement may have run.
+  template <class Launch>
+  bool run(const Launch& launch) {
+    const int before = changes_;
+    const long ran = curated();
+    launch();
+    ++runs_;
+    if (before % 2 == 1 && before == changes_) EXPECT_EQUAL(ran, curated());
+    return changes_ < times_;
+  }
+  long runs() const { return runs_; }
+  static long curated() { return static_cast<long>(cuda().simcuda_launch_count("curated_n1")); }
+
+ private:
+  const int times_;
+  std::atomic<int> changes_{0};  // odd: all launches are to be checked
+  long runs_ = 0;
+  std::thread thread_;
+};
+
+void fail(const std::string& calls) {
+  CHECK(cuda().simcuda_set_faults((calls + ",cuGraphAddMemcpyNode=1").c_str()) == 1);
+}
+
+}  // namespace
+}  // namespace conform
+
+using namespace conform;
+
+// The host's own exec holds the replacements.
+GPU_CASE(check_graph_in_place) {
+  const auto own = gpu.handles();
+  fail("");
+  const Chain chain(gpu, own.step, 1);
+  const Executable executable(chain.graph.get());
+  executable.run(gpu);
+  Control control;
+  control.must_check(1);
+  executable.run(gpu);
+  // What the driver refuses changes nothing.
+  const Chain longer(gpu, own.step, 1, 3);
+  auto info = zeroed<CUgraphExecUpdateResultInfo>();
+  CHECK(cuda().cuGraphExecUpdate_v2(executable.get(), longer.graph.get(), &info) != CUDA_SUCCESS);
+  executable.run(gpu);
+  // What the exec of the originals does not take makes another one.
+  executable.set(chain.nodes[0], own.free, Arguments(gpu.marks(), 1, 1));
+  fail("cuGraphExecKernelNodeSetParams_v2=1@2*1");
+  executable.set(chain.nodes[0], own.step, Arguments(gpu.marks(), 1, 1));
+  fail("");
+  executable.run(gpu);
+  const Chain other(gpu, own.step, 1);
+  executable.update(other.graph);
+  executable.run(gpu);
+  gpu.finish({.step = 8, .curated1 = 2}, {.hit = 2});
+}
+
+// A node that the host sets becomes one that is to be checked, in an exec of which nothing was.
+GPU_CASE(check_graph_set_in_place) {
+  const auto own = gpu.handles();
+  fail("");
+  const Chain chain(gpu, own.step, 1);
+  const Executable executable(chain.graph.get());
+  Control control;
+  control.must_check(1, "conform_n2");
+  executable.run(gpu);
+  executable.set(chain.nodes[0], own.step, Arguments(gpu.marks(), 2, 1));
+  executable.run(gpu);
+  gpu.finish({.step = 2, .curated1 = 2}, {.hit = 2});
+}
+
+// Of what the driver does not copy there are no originals to run: a node that is set keeps its own.
+GPU_CASE(check_graph_set_uncopied) {
+  const auto own = gpu.handles();
+  const Graph graph;
+  auto memory = zeroed<CUDA_MEM_ALLOC_NODE_PARAMS>();
+  memory.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  memory.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu.device()};
+  memory.bytesize = 256;
+  CUgraphNode made = nullptr;
+  CUgraphNode freed = nullptr;
+  OK(cuda().cuGraphAddMemAllocNode(&made, graph.get(), nullptr, 0, &memory));
+  OK(cuda().cuGraphAddMemFreeNode(&freed, graph.get(), &made, 1, memory.dptr));
+  const CUgraphNode node = graph.add(own.free, Arguments(gpu.marks(), 1, 1), made);
+  const Executable executable(graph.get());
+  executable.run(gpu);
+  executable.set(node, own.step, Arguments(gpu.marks(), 1, 1));
+  executable.run(gpu);
+  gpu.finish({.step = 1, .free = 1}, {.untracked = 1});
+}
+
+// The originals of one whose own exec holds replacements are not known any more. Two launches are not checked.
+GPU_CASE(check_graph_left) {
+  const auto own = gpu.handles();
+  fail("");
+  const Chain chain(gpu, own.step, 1);
+  const Chain other(gpu, own.step, 1);
+  const Executable executable(chain.graph.get());
+  executable.update(other.graph);
+  executable.run(gpu);
+  Control control;
+  control.must_check(1);
+  executable.run(gpu);
+  executable.set(chain.nodes[0], own.step, Arguments(gpu.marks(), 1, 1));
+  executable.run(gpu);
+  gpu.finish({.step = 2, .curated1 = 4}, {.hit = 2});
+}
+
+// The graphs of a process that was told to check all of them while it was off, when it is on again.
+GPU_CASE(check_graphs_when_on) {
+  const auto own = gpu.handles();
+  fail("");
+  constexpr int kGraphs = 300;
+  const Chain chain(gpu, own.step, 1);
+  std::vector<std::unique_ptr<Executable>> executables;
+  for (int i = 0; i < kGraphs; ++i) {
+    executables.push_back(std::make_unique<Executable>(chain.graph.get()));
+  }
+  Control control;
+  CHECK(control.move(AskTarget::off) == AnswerState::moved);
+  control.must_check(1);
+  CHECK(control.move(AskTarget::on) == AnswerState::moved);
+  for (auto one = executables.rbegin(); one != executables.rend(); ++one) (*one)->run(gpu);
+  gpu.finish({.step = 2 * kGraphs}, {.hit = 2 * kGraphs});
+}
+
+// The exec of the originals goes when nothing is checked any more.
+GPU_CASE(check_graph_no_more) {
+  const auto own = gpu.handles();
+  fail("");
+  const Chain chain(gpu, own.step, 1);
+  const Executable executable(chain.graph.get());
+  Control control;
+  executable.run(gpu);
+  for (int i = 0; i < 3; ++i) {
+    control.must_check(1);
+    executable.run(gpu);
+    EXPECT_EQUAL(2, cuda().simcuda_live_count("graph_exec"));
+    control.must_check(0);
+    executable.run(gpu, 2);
+    for (int k = 0; k < 1000 && cuda().simcuda_live_count("graph_exec") != 1; ++k) usleep(10'000);
+    EXPECT_EQUAL(1, cuda().simcuda_live_count("graph_exec"));
+  }
+  gpu.finish({.step = 6, .curated1 = 14}, {.hit = 2});
+}
+
+// Kernels of another context than the graph's are left out: the memory for checks is the graph's.
+GPU_CASE(check_graph_of_two_contexts) {
+  const CUfunction step = gpu.step();
+  CUcontext other = nullptr;
+  OK(cuda().cuCtxCreate_v2(&other, 0, gpu.device()));
+  const CUfunction there = gpu.step();
+  gpu.enter();
+  long launches = 0;
+  const auto checks = [] { return cuda().simcuda_launch_count("curated_n1"); };
+  {
+    const Graph graph;
+    (void)graph.add(step, Arguments(gpu.marks(), 1, 1));
+    (void)graph.add(there, Arguments(gpu.marks(), 2, 1));
+    const Executable executable(graph.get());
+    for (; checks() < 5 && launches < 3000; ++launches) {
+      executable.run(gpu);
+      usleep(5'000);
+    }
+    CHECK(checks() >= 5);
+    EXPECT_EQUAL(0, cuda().simcuda_launch_count("curated_n2"));
+  }
+  OK(cuda().cuCtxDestroy_v2(other));
+  gpu.finish({.step = 2 * launches, .curated1 = static_cast<long>(checks())}, {.hit = 2});
+}
+
+// A graph that is instantiated while the process is told.
+GPU_CASE(check_graph_while_told) {
+  const auto own = gpu.handles();
+  fail("");
+  constexpr int kNodes = 30;  // it takes a while
+  const Chain chain(gpu, own.step, 1, kNodes);
+  chain.graph.run(gpu);
+  Teller teller(2400, 0);
+  for (bool goes_on = true; goes_on;) {
+    const Executable executable(chain.graph.get());
+    goes_on = teller.run([&] { executable.run(gpu); });
+  }
+  const long curated = teller.curated();
+  gpu.finish({.step = kNodes * (1 + teller.runs()) - curated, .curated1 = curated},
+             {.hit = kNodes * (1 + teller.runs())});
+}
+
+// One that is launched meanwhile.
+GPU_CASE(check_launched_graph_while_told) {
+  const auto own = gpu.handles();
+  fail("");
+  const Chain chain(gpu, own.step, 1);
+  const Executable executable(chain.graph.get());
+  executable.run(gpu);
+  Teller teller(1000, 1'000'000);
+  while (teller.run([&] { executable.run(gpu, 5); })) {
+  }
+  const long curated = teller.curated();
+  gpu.finish({.step = 2 + 10 * teller.runs() - curated, .curated1 = curated}, {.hit = 2});
+}
+
+// Launches outside graphs.
+GPU_CASE(check_launches_while_told) {
+  const auto own = gpu.handles();
+  fail("cuMemcpyDtoDAsync_v2=1");
+  OK(gpu.launch(own.step));
+  Teller teller(2000, 1'000'000);
+  while (teller.run([&] {
+    for (int i = 0; i < 20; ++i) OK(gpu.launch(own.step));
+  })) {
+  }
+  const long curated = teller.curated();
+  const long shadowed = 1 + 20 * teller.runs() - curated;
+  gpu.finish({.step = shadowed, .curated1 = curated}, {.hit = curated, .shadowed = shadowed});
+}
