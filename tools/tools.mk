@@ -17,6 +17,8 @@ MULTIARCH := $(shell $(CC) -print-multiarch)
 # fmt_library.cc holds the code of {fmt} for the versions that it knows.
 FMT_FLAGS := $(if $(shell grep -sE 'define FMT_VERSION [89][0-9]{4}$$' /usr/include/fmt/core.h),,-DFMT_HEADER_ONLY)
 $(CLI_OBJ): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),-fvisibility=hidden -Og -g1)
+# But for what reads libraries of a hundred thousand kernels.
+$(patsubst %,$(BUILD)/obj/tools/%.o,images/image_contents images/image_report base/json_writer): ROOM_FLAGS += $(if $(SANITIZE),,-O2)
 $(BUILD)/obj/tools/processes/installation.o: CPPFLAGS += -DFIBSHIM_MULTIARCH='"$(MULTIARCH)"'
 $(filter $(BUILD)/obj/tools/judge/%,$(CLI_OBJ)): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0,-fvisibility=hidden -O1 -g1)
 
