@@ -27,12 +27,13 @@ void read_facts(std::string_view bytes, ImageKind kind, ImageFacts* facts) {
         facts->format_error = fatbin.error();
         return;
       }
+      std::string memory;
       for (const FatbinEntry& entry : fatbin->entries) {
         if (entry.kind == FatbinEntryKind::other) {
           facts->has_unreadable_entries = true;
           continue;
         }
-        const auto raw = unpack_payload(entry);
+        const auto raw = unpack_payload(entry, &memory);
         if (!raw) {
           facts->format_error = raw.error();
           return;

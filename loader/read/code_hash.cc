@@ -261,7 +261,8 @@ std::optional<ImageHash> hash_code(std::string_view image) {
   if (!fatbin || fatbin->entries.size() != 1) return std::nullopt;
   const FatbinEntry& entry = fatbin->entries.front();
   if (entry.kind != FatbinEntryKind::elf || entry.raw_bytes > kMaxListedBytes) return std::nullopt;
-  const auto cubin = unpack_payload(entry);
+  std::string memory;
+  const auto cubin = unpack_payload(entry, &memory);
   return cubin ? hash_cubin(*cubin) : std::nullopt;
 }
 

@@ -13,28 +13,29 @@
 
 namespace fibshim {
 
-Result<std::string> unpack_payload(const FatbinEntry& entry) {
-  if (entry.compression == FatbinCompression::none) return std::string(entry.payload);
+Result<std::string_view> unpack_payload(const FatbinEntry& entry, std::string* memory) {
+  if (entry.compression == FatbinCompression::none) return entry.payload;
   static_assert(kMaxImageBytes <= INT_MAX);
   if (entry.raw_bytes > kMaxImageBytes || entry.payload.size() > kMaxImageBytes) {
     return fail(ErrorCode::invalid_image,
                 "it claims to unpack to " + std::to_string(entry.raw_bytes) + " bytes");
   }
-  std::string out(static_cast<size_t>(entry.raw_bytes), '\0');
+  const auto size = static_cast<size_t>(entry.raw_bytes);
+  if (memory->size() < size) memory->resize(size);
   bool is_whole = false;
   if (entry.compression == FatbinCompression::zstd) {
     const size_t got =
-        ZSTD_decompress(out.data(), out.size(), entry.payload.data(), entry.payload.size());
-    is_whole = ZSTD_isError(got) == 0 && got == out.size();
+        ZSTD_decompress(memory->data(), size, entry.payload.data(), entry.payload.size());
+    is_whole = ZSTD_isError(got) == 0 && got == size;
   } else {
     // A block without a frame: its size is known only from the entry.
     const int got =
-        LZ4_decompress_safe(entry.payload.data(), out.data(),
-                            static_cast<int>(entry.payload.size()), static_cast<int>(out.size()));
-    is_whole = got >= 0 && static_cast<size_t>(got) == out.size();
+        LZ4_decompress_safe(entry.payload.data(), memory->data(),
+                            static_cast<int>(entry.payload.size()), static_cast<int>(size));
+    is_whole = got >= 0 && static_cast<size_t>(got) == size;
   }
   if (!is_whole) return fail(ErrorCode::invalid_image, "its compressed bytes are damaged");
-  return out;
+  return std::string_view(*memory).substr(0, size);
 }
 
 std::optional<UnpackedFrame> unpack_cubin_frame(std::string_view bytes, uint64_t* budget) {

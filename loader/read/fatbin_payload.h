@@ -7,9 +7,9 @@
 
 namespace fibshim {
 
-// The entry's image: an ELF file or PTX text. An entry that is damaged, or larger than
-// kMaxImageBytes, is an Error (invalid_image).
-Result<std::string> unpack_payload(const FatbinEntry& entry);
+// The entry's image: an ELF file or PTX text, in `memory` where it was compressed, which may be used again
+// for the next. An entry that is damaged, or larger than kMaxImageBytes, is an Error (invalid_image).
+Result<std::string_view> unpack_payload(const FatbinEntry& entry, std::string* memory);
 
 // A zstd frame at the beginning of `bytes`, with the number of bytes that it takes there.
 struct UnpackedFrame {

@@ -26,13 +26,14 @@ void add_ptx(std::string_view bytes, Counts* counts) {
 // The entries of one kind, and of cubins those for the first architecture.
 void add_entries(const FatbinInfo& fatbin, FatbinEntryKind kind, Counts* counts) {
   std::optional<uint16_t> sm;
+  std::string memory;
   size_t budget = kMaxListedBytes;
   for (const FatbinEntry& entry : fatbin.entries) {
     if (entry.kind != kind || sm.value_or(entry.sm) != entry.sm) continue;
     sm = entry.sm;
     if (entry.raw_bytes > budget) return;
     budget -= static_cast<size_t>(entry.raw_bytes);
-    const auto raw = unpack_payload(entry);
+    const auto raw = unpack_payload(entry, &memory);
     if (raw) (kind == FatbinEntryKind::elf ? add_cubin : add_ptx)(*raw, counts);
   }
 }

@@ -21,6 +21,8 @@ import argparse
 import collections
 import concurrent.futures
 import fnmatch
+import functools
+import hashlib
 import json
 import os
 import pathlib
@@ -83,6 +85,7 @@ def function_name(demangled):
     return re.split(r"[<(]", name, maxsplit=1)[0]
 
 
+@functools.cache
 def family_of(demangled):
     name = function_name(demangled)
     return next((family for family, words in FAMILIES.items() if words.search(name)), None)
@@ -107,14 +110,21 @@ def cubins(nodes):
         yield from cubins(inner + node.get("entries", []) + node.get("fatbins", []) + node.get("cubins", []))
 
 
-def compile_flashinfer(folder, version):
-    """What its just-in-time compiler makes of its headers."""
-    data = folder / "flashinfer/data"
-    includes = [data / path for path in ("include", "cccl/libcudacxx/include", "cccl/cub", "cccl/thrust")]
-    cubin = folder / "kernels.cubin"
-    subprocess.run([os.environ.get("NVCC", "nvcc"), "-std=c++17", "-cubin", "-arch=sm_90", "-w", "-o", cubin,
-                    f"-DFLASHINFER_VERSION={version.split('.')[1]}", *(f"-I{path}" for path in includes),
-                    HERE / "flashinfer_kernels.cu"], check=True)
+def compile_flashinfer(wheel):
+    """What its just-in-time compiler makes of its headers, beside the wheel. Names and parameters are wanted, no code: -O0."""
+    nvcc, source = os.environ.get("NVCC", "nvcc"), HERE / "flashinfer_kernels.cu"
+    compiler = subprocess.run([nvcc, "--version"], check=True, capture_output=True).stdout
+    cubin = wheel.with_suffix(f".{hashlib.sha256(source.read_bytes() + compiler).hexdigest()[:16]}.cubin")
+    if cubin.exists():
+        return cubin
+    with tempfile.TemporaryDirectory(dir=WHEELS) as folder, zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder, [name for name in archive.namelist() if re.match("flashinfer/data/(include|cccl)/", name)])
+        data = pathlib.Path(folder, "flashinfer/data")
+        includes = [data / path for path in ("include", "cccl/libcudacxx/include", "cccl/cub", "cccl/thrust")]
+        subprocess.run([nvcc, "-std=c++17", "-cubin", "-arch=sm_90", "-w", "-Xcicc", "-O0", "-Xptxas", "-O0", "-o", f"{folder}/new",
+                        f"-DFLASHINFER_VERSION={wheel.name.split('-')[1].split('.')[1]}", *(f"-I{path}" for path in includes),
+                        source], check=True)
+        os.replace(f"{folder}/new", cubin)
     return cubin
 
 
@@ -122,13 +132,17 @@ def kernels_of(wheel, glob, wanted):
     """Symbol -> "OFFSET:SIZE,..." of the kernels whose symbol `wanted` is found in, else of the families' kernels."""
     functions = collections.defaultdict(dict)
     with tempfile.TemporaryDirectory(dir=WHEELS) as folder, zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if fnmatch.fnmatch(name, glob)]
-        archive.extractall(folder, names)
-        paths = [os.path.join(folder, name) for name in names]
-        if glob.startswith("flashinfer/"):
-            paths = [compile_flashinfer(pathlib.Path(folder), wheel.name.split("-")[1])]
+        if glob == "-":
+            paths = [compile_flashinfer(wheel)]
+        else:
+            names = [name for name in archive.namelist() if fnmatch.fnmatch(name, glob)]
+            archive.extractall(folder, names)
+            paths = [os.path.join(folder, name) for name in names]
+        # In the mangled name are the words, too.
+        words = wanted or "(?i:" + "|".join(family.pattern for family in FAMILIES.values()) + ")"
         for path in paths:
-            out = subprocess.run([FIBSHIM, "inspect", "--json", path], check=True, capture_output=True).stdout
+            out = subprocess.run([FIBSHIM, "inspect", "--json", "--kernel", f"re:.*?(?:{words}).*", path], check=True,
+                                 capture_output=True).stdout
             for cubin in cubins(json.loads(out)["files"]):
                 for kernel in cubin["kernels"]:
                     name = kernel["demangled"] or kernel["name"]
@@ -274,6 +288,9 @@ def show(engine, is_verbose):
                               HERE / f"data/{folder}.table", *(word for path in HERE.glob(f"data/{folder}.recorded")
                                                                for word in ("--against", path))], stdout=subprocess.PIPE, text=True).stdout
         against = json.loads(out)["folders"][0]["against"]
+        # With what was compiled at run time, of a recording.
+        versions += sorted({version for pattern in against["patterns"] for kernel in pattern["fits"] for version in kernel["in"]}
+                           - set(versions))
         print(f"\n{folder}: kernels that each pattern fits, in " + ", ".join(v.split()[1] for v in versions))
         for pattern in against["patterns"]:
             counts = [sum(version in kernel["in"] for kernel in pattern["fits"]) for version in versions]
@@ -282,7 +299,7 @@ def show(engine, is_verbose):
         unknown = collections.defaultdict(list)
         symbols = [kernel["symbol"] for kernel in against["unknown_kernels"]]
         for name in demangle(symbols):
-            unknown[family_of(name)].append(name)
+            unknown[family_of(name) or "other"].append(name)
         print("  no pattern fits:")
         for family, names in sorted(unknown.items()):
             functions = collections.Counter(map(function_name, names))

@@ -14,7 +14,6 @@
 #include "loader/read/fatbin_payload.h"
 #include "loader/read/kernel_params.h"
 #include "tools/images/image_report.h"
-#include "tools/base/terminal.h"
 
 namespace fibshim::fuzz {
 namespace {
@@ -76,11 +75,12 @@ void check_cubin(std::string_view bytes) {
 void check_fatbin(std::string_view bytes) {
   const auto fatbin = read_fatbin(bytes);
   if (!fatbin) return;
+  std::string memory;
   for (const FatbinEntry& entry : fatbin->entries) {
     require(entry.payload.data() >= bytes.data() &&
                 entry.payload.data() + entry.payload.size() <= bytes.data() + bytes.size(),
             "an entry lies in the fatbin");
-    const auto raw = unpack_payload(entry);
+    const auto raw = unpack_payload(entry, &memory);
     if (!raw) continue;
     require(entry.compression == FatbinCompression::none || raw->size() == entry.raw_bytes,
             "an entry unpacks to what it says");
@@ -105,8 +105,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case ImageFormat::ptx: (void)read_ptx(exact); break;
     case ImageFormat::unknown: break;
   }
-  if (const auto report = tools::image_json(exact, {})) {
-    require(!tools::image_text(*report, "").empty() && !tools::json_text(*report).empty(),
+  if (const auto image = tools::read_image(exact, {}, true)) {
+    std::string json;
+    tools::JsonWriter writer(&json);
+    writer.open('{');
+    tools::write_image(*image, &writer);
+    writer.close();
+    require(!tools::image_text(*image, "").empty() && nlohmann::json::accept(json),
             "what was read has a text");
   }
   measure(bytes);

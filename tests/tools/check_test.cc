@@ -329,9 +329,32 @@ TEST_F(Check, TakesTheDifferenceToTheNearestSymbolOut) {
       run_fibshim({"check", folder_.path(), "--against", tables / "toy.table"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_NE(result.out.find("engine-scale: fits nothing: fits but for one more template argument, "
-                            "Lb1E\n      engine_sLb1Ecale (toy 2.0)\n"),
+                            "Lb1E\n      engine_sLb1Ecale (toy 2.0)\n      the pattern's: "
+                            "engine_scale\n"),
             std::string::npos)
       << result.out;
+}
+
+// A kernel that each GPU has an image of is one; a pattern of another version names the one of this.
+TEST_F(Check, CountsAKernelOnceAndNamesThePatternThatFitsIt) {
+  auto newer = parse_json(read_text(folder_ / "patterns/engine-scale.json"));
+  newer["label"] = "engine-scale-newer";
+  newer["match"]["symbol"] = "engine_scale_by";
+  write_text(folder_ / "patterns/newer.json", newer.dump());
+  TemporaryFolder tables;
+  const std::string kernel = " 0:8,8:8,16:4,20:1,24:4 engine_scale_by code:";
+  write_text(tables / "toy.table", "fibshim kernels 1: toy\n1.1" + kernel + std::string(32, '1') +
+                                       "\n1.2" + kernel + std::string(32, '2') + "\n");
+  const ProgramResult result =
+      run_fibshim({"check", folder_.path(), "--against", tables / "toy.table"});
+  EXPECT_CONTAINS(result.out,
+                  "  against 1 kernel of toy 1.1, toy 1.2: 1 of 2 patterns fit nothing\n"
+                  "    engine-scale: fits nothing: the symbol differs\n"
+                  "      engine_scale_by (toy 1.1)\n"
+                  "      the pattern's: engine_scale\n"
+                  "      engine-scale-newer fits that kernel\n"
+                  "    engine-scale-newer: fits 1 kernel\n"
+                  "      engine_scale_by (toy 1.1, toy 1.2)\n");
 }
 
 TEST_F(Check, ReadsKernelsOfLibrariesAndFolders) {

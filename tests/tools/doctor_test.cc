@@ -6,6 +6,7 @@
 
 #include "tests/support/text.h"
 #include "tests/tools/config_folder.h"
+#include "tests/tools/live_program.h"
 
 namespace fibshim::test {
 namespace {
@@ -60,6 +61,22 @@ TEST_F(Doctor, FindsNothingWrongOnTheSimulatedDriver) {
   }
   EXPECT_CONTAINS(check(document, "driver")["detail"].get<std::string>(), build_path("sim"));
   EXPECT_CONTAINS(check(document, "driver")["detail"].get<std::string>(), "GPU 0: ");
+}
+
+TEST_F(Doctor, NamesPatternsThatFittedNoKernelOfManyThatRan) {
+  copy_demo_folders(folder_.path());
+  const auto patterns_after = [&](const std::string& launches) {
+    LiveProgram engine({build_path("tests/hosts/engine"), "--rows=1", "--launches=10001",
+                        "--pause-after=" + launches},
+                       under_shim(folder_ / "a", folder_ / "stats"));
+    EXPECT_TRUE(engine.read_until("paused\n")) << engine.text();
+    return found("patterns", 0);
+  };
+  EXPECT_EQ(patterns_after("3")["status"], "ok");
+  const auto patterns = patterns_after("10000");
+  EXPECT_EQ(patterns["status"], "note");
+  EXPECT_EQ(patterns["detail"],
+            (folder_ / "a") + ": 1 pattern fitted no kernel of 1 process: torch-rms-norm-fp16");
 }
 
 TEST_F(Doctor, PrintsOneLineForEachCheck) {

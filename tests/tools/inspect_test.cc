@@ -195,6 +195,18 @@ TEST(Inspect, ShowsOnlyTheWantedKernels) {
       EXPECT_EQ(entry["image"]["kernels"][0]["name"], "_ZN4idle7nothingEv");
     }
   }
+  // As a pattern's symbol: all of the mangled name, or of the readable one.
+  for (const auto& [symbol, count] : std::map<std::string, size_t>{
+           {"re:_ZN(?i:4IDLE).*", 1}, {"re:idle.*", 0}, {"demangled:idle::*", 1}, {"glob:s*", 1}}) {
+    const auto file = parse_json(exits(0, run_fibshim({"inspect", "--json", "--kernel", symbol,
+                                                       image("kernels.sm_90.cubin")}))
+                                     .out)["files"][0];
+    EXPECT_EQ(file["kernels"].size(), count) << symbol;
+    EXPECT_EQ(file["kernels_in_all"], 2);
+  }
+  const ProgramResult bad = run_fibshim({"inspect", "--kernel", "re:(", image("kernels.fatbin")});
+  EXPECT_EQ(bad.exit_code, 2);
+  EXPECT_CONTAINS(bad.err, "--kernel: re:(: the regular expression: ");
   const auto none =
       parse_json(run_fibshim({"inspect", "--json", "--kernel", "absent", image("kernels.so")}).out);
   EXPECT_EQ(none["files"][0]["fatbins"], nlohmann::json::array());
@@ -309,6 +321,24 @@ TEST(Inspect, SurvivesDamagedFiles) {
     }
     const ProgramResult result = run_fibshim(command);
     EXPECT_LE(result.exit_code, 1) << name << ": " << result.err;
+  }
+}
+
+// Many entries, with enough to unpack for several threads: each is read as it is alone, in order.
+TEST(Inspect, ReadsManyImagesAsItReadsOne) {
+  TemporaryFolder folder;
+  const std::string one = read_text(image("kernels.compressed.fatbin"));
+  uint64_t unpacked = 0;
+  const auto alone = inspect_json(image("kernels.compressed.fatbin"));
+  for (const auto& entry : alone["entries"]) unpacked += entry["raw_bytes"].get<uint64_t>();
+  std::string many;
+  const size_t count = (size_t{17} << 20) / unpacked + 1;
+  for (size_t i = 0; i < count; ++i) many += one;
+  write_text(folder / "many.fatbin", many);
+  const auto file = inspect_json(folder / "many.fatbin");
+  ASSERT_EQ(file["entries"].size(), count * alone["entries"].size());
+  for (size_t i = 0; i < file["entries"].size(); ++i) {
+    ASSERT_EQ(file["entries"][i], alone["entries"][i % alone["entries"].size()]) << i;
   }
 }
 

@@ -230,7 +230,7 @@ bool read_kernels(const std::vector<std::string>& paths, KernelList* list) {
 std::string against_text(const KernelList& kernels, const Coverage& coverage) {
   const auto dead = std::count_if(coverage.patterns.begin(), coverage.patterns.end(),
                                   [](const PatternCoverage& one) { return one.fits.empty(); });
-  return fmt::format("  against {} of {}: {}\n{}", counted(kernels.kernels.size(), "kernel"),
+  return fmt::format("  against {} of {}: {}\n{}", counted(coverage.kernel_count, "kernel"),
                      printable(fmt::format("{}", fmt::join(kernels.origins, ", "))),
                      dead == 0 ? std::string("every pattern fits one")
                                : fmt::format("{} of {} fit nothing", dead,

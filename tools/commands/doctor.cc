@@ -8,6 +8,8 @@
 #include <sys/utsname.h>
 
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -32,6 +34,8 @@ namespace {
 constexpr double kProbeTimeoutS = 60;
 // A counters file with all its series and a shard for each of many threads.
 constexpr uint64_t kWantedStatsBytes = 64 << 20;
+// After so many a pattern that has fitted none is worth a word.
+constexpr uint64_t kEnoughKernels = 10'000;
 
 enum class Status : uint8_t { ok, note, warning, error };
 
@@ -295,6 +299,56 @@ Finding check_folders_in_force(const SettingValues& settings) {
       "correct the folder: they try it again within a minute; or move them with 'fibshim swap'"};
 }
 
+// Of each folder in force the patterns that no kernel has fitted, once enough kernels ran to tell.
+Finding check_unused_patterns(const SettingValues& settings) {
+  struct Use {
+    size_t processes = 0;
+    std::set<std::string> labels;
+  };
+  std::map<std::string, Use> uses;  // by folder
+  const auto folder = read_counters_folder(settings[SettingId::stats_dir].value);
+  for (const ProcessCounters& process :
+       folder ? folder->processes : std::vector<ProcessCounters>()) {
+    uint64_t kernels = 0;
+    for (const Count& count : process.counts) kernels += count.numbers.executions;
+    if (!process.is_alive || process.folder.state != FolderState::on ||
+        process.folder.config.path.empty() || kernels < kEnoughKernels) {
+      continue;
+    }
+    Use& use = uses[process.folder.config.path];
+    ++use.processes;
+    for (const Count& count : process.counts) use.labels.insert(count.pattern);
+  }
+  std::vector<std::string> unused;
+  for (const auto& [path, use] : uses) {
+    const CheckReport report = check_folder(path);
+    if (report.snapshot == nullptr) continue;  // changed since
+    std::vector<std::string> labels;
+    for (uint32_t i = 0; i < report.snapshot->patterns.count; ++i) {
+      const Pattern& pattern = report.snapshot->begin(report.snapshot->patterns)[i];
+      const std::string label = report.snapshot->text(pattern.label);
+      if (pattern.kind != PatternKind::member && !use.labels.contains(label)) {
+        labels.push_back(label);
+      }
+    }
+    if (labels.empty()) continue;
+    unused.push_back(
+        fmt::format("{}: {} fitted no kernel of {}: {}", path, counted(labels.size(), "pattern"),
+                    counted(use.processes, "process", "processes"), fmt::join(labels, ", ")));
+  }
+  if (!unused.empty()) {
+    return {
+        "patterns", Status::note, fmt::format("{}", fmt::join(unused, "; ")),
+        "they may be for other models, or for another version of the engine: 'fibshim check DIR "
+        "--against LIBRARY' tells"};
+  }
+  return {"patterns", Status::ok,
+          uses.empty()
+              ? fmt::format("no live process has run {} kernels in a folder yet", kEnoughKernels)
+              : "every pattern has fitted a kernel",
+          ""};
+}
+
 // ---- other processes
 
 Finding judge_processes(const std::vector<ProcessInfo>& processes, size_t unreadable) {
@@ -405,7 +459,8 @@ int doctor_command(int argc, const char* const* argv) {
       check_settings(settings),
       check_config_folder(settings),
       check_stats_folder(settings),
-      check_folders_in_force(settings)};
+      check_folders_in_force(settings),
+      check_unused_patterns(settings)};
   for (const std::string& program : programs) findings.push_back(check_program(program));
   size_t unreadable = 0;
   const std::vector<ProcessInfo> processes = find_gpu_processes(&unreadable);

@@ -20,18 +20,30 @@ using Json = nlohmann::ordered_json;
 // A framework's largest library has somewhat more than one GB.
 constexpr size_t kMaxLibraryBytes = size_t{4} << 30;
 
-Result<Json> inspect_file(const std::string& path, const KernelGlobs& globs) {
+// Appends what the file holds, and its problems.
+Result<std::vector<std::string>> inspect_file(const std::string& path, const KernelGlobs& globs,
+                                              JsonWriter* json, std::string* text) {
   const auto bytes = read_file(path, kMaxLibraryBytes);
   if (!bytes) return tl::unexpected(bytes.error());
-  const auto image = image_json(*bytes, globs);
+  auto image = read_image(*bytes, globs, json != nullptr);
   if (!image) return tl::unexpected(image.error());
-  Json out;
-  out["path"] = path;
-  out["bytes"] = bytes->size();
-  out["sha256"] = sha256_hex(sha256(*bytes));
-  if (image->contains("image")) out["image"] = (*image)["image"];
-  out.update(*image);
-  return out;
+  const std::string sum = sha256_hex(sha256(*bytes));
+  if (json != nullptr) {
+    json->open('{');
+    json->key("path");
+    json->text(path);
+    json->key("bytes");
+    json->number(bytes->size());
+    json->key("sha256");
+    json->text(sum);
+    write_image(*image, json);
+    json->close();
+  } else {
+    *text += fmt::format("{}: {} bytes, sha256 {}\n", printable(path), bytes->size(), sum);
+    if (!image->image.empty()) *text += fmt::format("  image     {}\n", image->image);
+    *text += image_text(*image, "  ");
+  }
+  return std::move(image->problems);
 }
 
 // ---- processes
@@ -159,46 +171,58 @@ int inspect_command(int argc, const char* const* argv) {
   line.pids(&pids,
             "a running process: is the shim in it, with which folder (may be repeated; another "
             "user's needs root)");
-  line.option("--kernel", &globs, "GLOB",
-              "only kernels whose name, mangled or readable, fits (may be repeated)");
+  line.option(
+      "--kernel", &globs, "GLOB",
+      "only kernels whose name, mangled or readable, fits; re:, glob: and demangled: as in a "
+      "pattern's symbol (may be repeated)");
   line.json(&wants_json);
   line.check([&] {
-    const bool has_none = paths.empty() && pids.empty();
-    return std::string(has_none ? "name at least one file, or a process with --pid" : "");
+    if (paths.empty() && pids.empty())
+      return std::string("name at least one file, or a process with --pid");
+    const std::string mistake = globs_mistake(globs);
+    return mistake.empty() ? mistake : "--kernel: " + printable(mistake);
   });
   if (!line.parse(argc, argv)) return line.exit_code();
 
   bool is_fine = true;
   std::string text;
-  Json document;
-  document["version"] = 1;
-  document["files"] = Json::array();
+  JsonWriter json(&text);
+  if (wants_json) {
+    json.open('{');
+    json.key("version");
+    json.number(1);
+    json.key("files");
+    json.open('[');
+  }
   for (const std::string& path : paths) {
-    auto file = inspect_file(path, globs);
-    if (!file) {
+    const auto problems = inspect_file(path, globs, wants_json ? &json : nullptr, &text);
+    if (!problems) {
       is_fine = false;
       // Messages about reading name the path already.
-      const std::string& reason = file.error().message;
+      const std::string& reason = problems.error().message;
       print_message("inspect", printable(reason.find(path) == std::string::npos
                                              ? fmt::format("{}: {}", path, reason)
                                              : reason));
       continue;
     }
-    text += fmt::format("{}: {} bytes, sha256 {}\n", printable(path),
-                        (*file)["bytes"].get<uint64_t>(), (*file)["sha256"].get<std::string>());
-    if (file->contains("image")) {
-      text += fmt::format("  image     {}\n", (*file)["image"].get<std::string>());
-    }
-    text += image_text(*file, "  ");
-    for (const Json& problem : (*file)["problems"]) {
+    for (const std::string& problem : *problems) {
       is_fine = false;
-      print_message("inspect", "{}: {}", printable(path), text_of(problem));
+      print_message("inspect", "{}: {}", printable(path), printable(problem));
     }
-    document["files"].push_back(std::move(*file));
   }
-  document["processes"] = Json::array();
-  is_fine = inspect_processes(pids, &document["processes"], &text) && is_fine;
-  is_fine = (wants_json ? print_json(document) : print_data(text)) && is_fine;
+  Json processes = Json::array();
+  std::string processes_text;
+  is_fine = inspect_processes(pids, &processes, &processes_text) && is_fine;
+  if (wants_json) {
+    json.close();
+    json.key("processes");
+    json.document(json_text(processes));
+    json.close();
+    text += '\n';
+  } else {
+    text += processes_text;
+  }
+  is_fine = print_data(text) && is_fine;
   return is_fine ? kExitFine : kExitWrong;
 }
 

@@ -4,15 +4,12 @@
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "loader/read/file.h"
-#include "tools/images/image_report.h"
+#include "tools/images/image_contents.h"
 
 namespace fibshim::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // A framework's largest library has somewhat more than one GB.
 constexpr size_t kMaxLibraryBytes = size_t{4} << 30;
@@ -73,26 +70,28 @@ Result<void> add_table(std::string_view text, KernelList* list) {
   return {};
 }
 
-// Of an image as image_json() shows it, and of the images within. PTX tells no parameters.
-void add_image(const Json& image, const std::string& hash, const std::string& origin,
-               KernelList* list) {
-  const std::string own = image.contains("image") && image["image"].is_string()
-                              ? image["image"].get<std::string>()
-                              : hash;
-  for (const char* const key : {"fatbins", "cubins", "entries"}) {
-    if (!image.contains(key)) continue;
-    for (const Json& inner : image[key]) add_image(inner, own, origin, list);
-  }
-  if (image.contains("image") && image["image"].is_object()) {
-    add_image(image["image"], hash, origin, list);
-  }
-  if (!image.contains("kernels") || image["format"] != "cubin") return;
-  for (const Json& kernel : image["kernels"]) {
-    KnownKernel known{kernel["name"], {}, own, image.value("code", "")};
-    for (const Json& param : kernel["params"])
-      known.params.push_back({param["offset"], param["size"]});
+// PTX tells no parameters.
+void add_code(CodeContents* code, const std::string& image, const std::string& origin,
+              KernelList* list) {
+  if (!code->ptx_version.empty()) return;
+  for (CubinKernel& kernel : code->kernels) {
+    KnownKernel known{std::move(kernel.name), {}, image, code->code};
+    known.params.reserve(kernel.params.size());
+    for (const KernelParam& param : kernel.params) {
+      known.params.push_back({param.offset, param.size});
+    }
     list->kernels[std::move(known)].insert(origin);
   }
+}
+
+void add_image(ImageContents* image, const std::string& origin, KernelList* list) {
+  add_code(&image->code, image->image, origin, list);
+  for (FatbinContents& fatbin : image->fatbins) {
+    for (EntryContents& entry : fatbin.entries) {
+      if (entry.image) add_code(&*entry.image, fatbin.image, origin, list);
+    }
+  }
+  for (PackedCubin& cubin : image->cubins) add_code(&cubin.code, cubin.image, origin, list);
 }
 
 bool may_hold_kernels(std::string_view bytes) {
@@ -102,12 +101,12 @@ bool may_hold_kernels(std::string_view bytes) {
 
 Result<void> add_file(const std::string& path, std::string_view bytes, KernelList* list) {
   if (bytes.substr(0, kTableHead.size()) == kTableHead) return add_table(bytes, list);
-  const auto image = image_json(bytes, {});
+  auto image = read_image(bytes, {}, false);
   if (!image) return tl::unexpected(image.error());
   list->origins.insert(path);
-  add_image(*image, "", path, list);
-  for (const Json& problem : (*image)["problems"]) {
-    list->problems.push_back(fmt::format("{}: {}", path, problem.get<std::string>()));
+  add_image(&*image, path, list);
+  for (const std::string& problem : image->problems) {
+    list->problems.push_back(fmt::format("{}: {}", path, problem));
   }
   return {};
 }

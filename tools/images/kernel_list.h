@@ -31,8 +31,9 @@ struct KnownKernel {
 
 struct KernelList {
   std::map<KnownKernel, std::set<std::string>> kernels;  // -> the files or versions that have it
-  std::set<std::string> origins;                         // all of them, without kernels too
-  std::vector<std::string> problems;                     // images that could not be read
+  using Entry = decltype(kernels)::value_type;
+  std::set<std::string> origins;      // all of them, without kernels too
+  std::vector<std::string> problems;  // images that could not be read
 };
 
 // Adds what a library, an image, a table or every such file of a folder holds.

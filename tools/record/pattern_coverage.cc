@@ -51,16 +51,31 @@ Fit fit_of(const Snapshot& snapshot, const Pattern& pattern, const KnownKernel& 
                      kernel.image.empty() && kernel.code.empty() ? nullptr : &image);
 }
 
-// The names in a pattern's symbol, most of which the symbols that it fits contain.
+bool are_one(const KnownKernel& a, const KnownKernel& b) {
+  return a.symbol == b.symbol && a.params == b.params;
+}
+
+// The list is in order: kernels that are one follow each other.
+void add(const KernelList::Entry& kernel, std::vector<FoundKernel>* found) {
+  if (found->empty() || !are_one(*found->back().kernel, kernel.first)) {
+    found->push_back({&kernel.first, {}});
+  }
+  found->back().origins.insert(kernel.second.begin(), kernel.second.end());
+}
+
+// The names in a pattern's symbol, most of which the symbols that it fits contain: none of a group, which may
+// be one of several.
 std::vector<std::string> names_in(const SymbolPattern& pattern) {
   constexpr size_t kShortestName = 4;
   if (pattern.kind() == SymbolPattern::Kind::demangled) return {};
   std::vector<std::string> out;
   std::string name;
   bool is_escaped = false;
+  int groups = 0;
   for (const char c : pattern.text() + " ") {
     const bool is_name = isalnum(static_cast<unsigned char>(c)) || c == '_';
-    if (is_name && !is_escaped) {
+    if (!is_escaped) groups += c == '(' ? 1 : c == ')' ? -1 : 0;
+    if (is_name && !is_escaped && groups == 0) {
       name += c;
     } else {
       if (name.size() >= kShortestName) out.push_back(name);
@@ -119,18 +134,23 @@ void find_nearest(const Snapshot& snapshot, uint32_t index, const KernelList& ke
   size_t whole = 0;
   for (const std::string& literal : literals) whole += literal.size();
   size_t best = whole / 3;  // what shares less is no relative
-  for (const KernelAndOrigins& kernel : kernels.kernels) {
+  for (const KernelList::Entry& kernel : kernels.kernels) {
     size_t score = 0;
     for (const std::string& literal : literals) {
       score += contained_prefix(kernel.first.symbol, literal);
     }
     if (score <= best) continue;
     best = score;
-    pattern->nearest = &kernel;
+    pattern->nearest = FoundKernel{&kernel.first, kernel.second};
   }
-  pattern->why_not = pattern->nearest == nullptr
-                         ? "no kernel has a similar name"
-                         : difference(matcher_of(&snapshot), index, pattern->nearest->first.symbol);
+  if (pattern->nearest) {
+    pattern->why_not = difference(matcher_of(&snapshot), index, pattern->nearest->kernel->symbol);
+    return;
+  }
+  pattern->why_not = "no kernel has a similar name";
+  if (snapshot.begin(snapshot.patterns)[index].images.count != 0) {
+    pattern->why_not += "; it asks for an image, which the engine may compile at run time";
+  }
 }
 
 std::string sizes_text(const KnownKernel& kernel) {
@@ -139,21 +159,21 @@ std::string sizes_text(const KnownKernel& kernel) {
   return fmt::format("[{}]", out.empty() ? "" : out.substr(2));
 }
 
-nlohmann::ordered_json kernel_json(const KernelAndOrigins& kernel) {
+nlohmann::ordered_json kernel_json(const FoundKernel& kernel) {
   nlohmann::ordered_json sizes = nlohmann::ordered_json::array();
-  for (const auto& [offset, size] : kernel.first.params) sizes.push_back(size);
-  return {{"symbol", kernel.first.symbol}, {"params", sizes}, {"in", kernel.second}};
+  for (const auto& [offset, size] : kernel.kernel->params) sizes.push_back(size);
+  return {{"symbol", kernel.kernel->symbol}, {"params", sizes}, {"in", kernel.origins}};
 }
 
-nlohmann::ordered_json kernels_json(const std::vector<const KernelAndOrigins*>& kernels) {
+nlohmann::ordered_json kernels_json(const std::vector<FoundKernel>& kernels) {
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
-  for (const KernelAndOrigins* const kernel : kernels) out.push_back(kernel_json(*kernel));
+  for (const FoundKernel& kernel : kernels) out.push_back(kernel_json(kernel));
   return out;
 }
 
-std::string kernel_text(const KernelAndOrigins& kernel) {
-  return fmt::format("      {} ({})\n", printable(kernel.first.symbol),
-                     printable(fmt::format("{}", fmt::join(kernel.second, ", "))));
+std::string kernel_text(const FoundKernel& kernel) {
+  return fmt::format("      {} ({})\n", printable(kernel.kernel->symbol),
+                     printable(fmt::format("{}", fmt::join(kernel.origins, ", "))));
 }
 
 constexpr size_t kMostKernelsShown = 4;
@@ -162,17 +182,25 @@ std::string pattern_text(const PatternCoverage& pattern) {
   std::string out = fmt::format("    {}: ", printable(pattern.label));
   if (pattern.fits.empty()) {
     out += fmt::format("fits nothing: {}\n", pattern.why_not);
-    return pattern.nearest == nullptr ? out : out + kernel_text(*pattern.nearest);
+    if (!pattern.nearest) return out;
+    out += kernel_text(*pattern.nearest);
+    if (pattern.other_params.empty()) {
+      out += fmt::format("      the pattern's: {}\n", printable(pattern.symbol));
+    }
+    if (!pattern.instead.empty()) {
+      out += fmt::format("      {} fits that kernel\n", printable(pattern.instead));
+    }
+    return out;
   }
   out += fmt::format("fits {}\n", counted(pattern.fits.size(), "kernel"));
   const size_t shown = std::min(kMostKernelsShown, pattern.fits.size());
-  for (size_t i = 0; i < shown; ++i) out += kernel_text(*pattern.fits[i]);
+  for (size_t i = 0; i < shown; ++i) out += kernel_text(pattern.fits[i]);
   if (shown < pattern.fits.size()) {
     out += fmt::format("      and {} more\n", pattern.fits.size() - shown);
   }
-  for (const KernelAndOrigins* const kernel : pattern.other_params) {
-    out += fmt::format("     not for its parameters, {}:\n{}", sizes_text(kernel->first),
-                       kernel_text(*kernel));
+  for (const FoundKernel& kernel : pattern.other_params) {
+    out += fmt::format("     not for its parameters, {}:\n{}", sizes_text(*kernel.kernel),
+                       kernel_text(kernel));
   }
   return out;
 }
@@ -189,13 +217,14 @@ nlohmann::ordered_json coverage_json(const Coverage& coverage) {
   nlohmann::ordered_json out = nlohmann::ordered_json::object();
   out["patterns"] = nlohmann::ordered_json::array();
   for (const PatternCoverage& pattern : coverage.patterns) {
-    const bool has_nearest = pattern.nearest != nullptr;
     out["patterns"].push_back(
         {{"label", pattern.label},
+         {"symbol", pattern.symbol},
          {"fits", kernels_json(pattern.fits)},
          {"other_params", kernels_json(pattern.other_params)},
-         {"nearest", has_nearest ? kernel_json(*pattern.nearest) : nlohmann::ordered_json()},
-         {"why_not", pattern.why_not}});
+         {"nearest", pattern.nearest ? kernel_json(*pattern.nearest) : nlohmann::ordered_json()},
+         {"why_not", pattern.why_not},
+         {"instead", or_null(pattern.instead)}});
   }
   out["unknown_kernels"] = kernels_json(coverage.unknown_kernels);
   return out;
@@ -207,45 +236,68 @@ std::string coverage_text(const Coverage& coverage) {
   return out;
 }
 
+namespace {
+
+// Its label; empty: none does.
+std::string pattern_that_fits(const Coverage& coverage, const KnownKernel& kernel) {
+  for (const PatternCoverage& pattern : coverage.patterns) {
+    for (const FoundKernel& found : pattern.fits) {
+      if (are_one(*found.kernel, kernel)) return pattern.label;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 Coverage cover_kernels(const Snapshot& snapshot, const KernelList& kernels) {
   Coverage coverage;
   const Pattern* const patterns = snapshot.begin(snapshot.patterns);
   for (uint32_t i = 0; i < snapshot.patterns.count; ++i) {
-    coverage.patterns.emplace_back().label = snapshot.text(patterns[i].label);
+    PatternCoverage& pattern = coverage.patterns.emplace_back();
+    pattern.label = snapshot.text(patterns[i].label);
+    if (patterns[i].kind == PatternKind::rewrite) continue;  // which has none
+    pattern.symbol = matcher_of(&snapshot).pattern(i).text();
   }
-  for (const KernelAndOrigins& kernel : kernels.kernels) {
+  const KnownKernel* before = nullptr;
+  for (const KernelList::Entry& kernel : kernels.kernels) {
+    if (before == nullptr || !are_one(*before, kernel.first)) ++coverage.kernel_count;
+    before = &kernel.first;
     bool is_known = false;
     for (const SymbolMatch& match : matches_of(matcher_of(&snapshot), kernel.first.symbol)) {
       PatternCoverage& pattern = coverage.patterns[match.pattern];
       switch (fit_of(snapshot, patterns[match.pattern], kernel.first)) {
         case Fit::fits:
-          pattern.fits.push_back(&kernel);
+          add(kernel, &pattern.fits);
           is_known = true;
           break;
         case Fit::other_layout:
           // Where the image tells, others of that name are none of the pattern's.
-          if (patterns[match.pattern].images.count == 0) pattern.other_params.push_back(&kernel);
+          if (patterns[match.pattern].images.count == 0) add(kernel, &pattern.other_params);
           break;
         case Fit::other_image:
-          pattern.nearest = &kernel;
+          pattern.nearest = FoundKernel{&kernel.first, kernel.second};
           pattern.why_not = "its image is another, or not known";
           break;
       }
     }
-    if (!is_known) coverage.unknown_kernels.push_back(&kernel);
+    if (!is_known) add(kernel, &coverage.unknown_kernels);
   }
   for (uint32_t i = 0; i < snapshot.patterns.count; ++i) {
     PatternCoverage& pattern = coverage.patterns[i];
     if (patterns[i].kind == PatternKind::rewrite) continue;
     if (!pattern.fits.empty()) {
-      pattern.nearest = nullptr;
+      pattern.nearest.reset();
       pattern.why_not.clear();
     } else if (!pattern.other_params.empty()) {
       pattern.nearest = pattern.other_params.front();
-      pattern.why_not = "its parameters have the sizes " + sizes_text(pattern.nearest->first);
-    } else if (pattern.nearest == nullptr) {
+      pattern.why_not = "its parameters have the sizes " + sizes_text(*pattern.nearest->kernel);
+    } else if (!pattern.nearest) {
       find_nearest(snapshot, i, kernels, &pattern);
     }
+  }
+  for (PatternCoverage& pattern : coverage.patterns) {
+    if (pattern.nearest) pattern.instead = pattern_that_fits(coverage, *pattern.nearest->kernel);
   }
   // A rewrite is told by its members, which are listed, too.
   for (uint32_t i = snapshot.patterns.count; i-- > 0;) {

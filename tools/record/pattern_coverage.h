@@ -2,6 +2,7 @@
 // one that fits nothing, and which kernels no pattern fits. The shim's own matcher and fit decide.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,23 +13,31 @@
 
 namespace fibshim::tools {
 
-using KernelAndOrigins = std::map<KnownKernel, std::set<std::string>>::value_type;
+// With all the images that have it, one for each GPU, say.
+struct FoundKernel {
+  const KnownKernel* kernel;  // of the first of them
+  std::set<std::string> origins;
+};
 
 struct PatternCoverage {
   std::string label;
-  std::vector<const KernelAndOrigins*> fits;
-  std::vector<const KernelAndOrigins*> other_params;  // the symbol fits, the parameters do not
-  // Where it fits nothing: the kernel whose symbol comes nearest, if one is near, and what is between.
-  const KernelAndOrigins* nearest = nullptr;
+  std::string symbol;  // as the pattern asks for it
+  std::vector<FoundKernel> fits;
+  std::vector<FoundKernel> other_params;  // the symbol fits, the parameters do not
+  // Where it fits nothing: the kernel whose symbol comes nearest, if one is near, what is between, and a
+  // pattern that fits that kernel, if there is one.
+  std::optional<FoundKernel> nearest;
   std::string why_not;
+  std::string instead;
 };
 
 struct Coverage {
   // Whether every pattern fits a kernel, and none has the symbol of one with other parameters.
   bool is_whole() const;
 
-  std::vector<PatternCoverage> patterns;                 // in the order of trial
-  std::vector<const KernelAndOrigins*> unknown_kernels;  // that no pattern fits
+  std::vector<PatternCoverage> patterns;     // in the order of trial
+  std::vector<FoundKernel> unknown_kernels;  // that no pattern fits
+  size_t kernel_count = 0;                   // in all
 };
 
 // `kernels` must outlive what is returned.
