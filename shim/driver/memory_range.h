@@ -14,8 +14,8 @@ inline bool find_memory(CUdeviceptr pointer, CUdeviceptr* begin, size_t* size) {
   *begin = 0;
   *size = 0;
   void* answers[] = {begin, size};
-  return get_attributes != nullptr &&
-         get_attributes(2, wanted, answers, pointer) == CUDA_SUCCESS && pointer - *begin < *size;
+  return get_attributes != nullptr && get_attributes(2, wanted, answers, pointer) == CUDA_SUCCESS &&
+         pointer - *begin < *size;
 }
 
 // Where that ends. 0: there is none, or the driver does not tell.
