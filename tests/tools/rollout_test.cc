@@ -101,7 +101,7 @@ TEST_F(Rollout, SaysWhoWouldMove) {
 TEST_F(Rollout, TakesBackWhereStepsAreSlower) {
   start_engine({}, folder_ / "slow0");
   start_engine({}, folder_ / "slow1");
-  LiveProgram work(command({folder_ / "b", "--to=50%,100%", "--watch=1", "--slower=40", "--json"}),
+  LiveProgram work(command({folder_ / "b", "--to=50%,100%", "--watch=2", "--slower=40", "--json"}),
                    {});
   ASSERT_TRUE(work.read_until(": moved\n")) << work.text();
   // That one is slow from now on.
@@ -122,7 +122,7 @@ TEST_F(Rollout, TakesBackWhereStepsAreSlower) {
 TEST_F(Rollout, TakesBackWhereAProcessEnds) {
   start_engine();
   start_engine();
-  LiveProgram work(command({folder_ / "b", "--to=100%", "--watch=1", "--slower=900"}), {});
+  LiveProgram work(command({folder_ / "b", "--to=100%", "--watch=3", "--slower=900"}), {});
   ASSERT_TRUE(work.read_until(": moved\n")) << work.text();
   ASSERT_TRUE(work.read_until(": moved\n", work.text().find(": moved\n") + 1)) << work.text();
   const std::string pid = std::to_string(engines_[0]->pid());
@@ -137,7 +137,7 @@ TEST_F(Rollout, LeavesAProcessWhereSomebodyElseMovesIt) {
   fs::copy(folder_ / "a", folder_ / "c", fs::copy_options::recursive);
   start_engine();
   start_engine();
-  LiveProgram work(command({folder_ / "b", "--to=100%", "--watch=2", "--slower=900", "--json"}),
+  LiveProgram work(command({folder_ / "b", "--to=100%", "--watch=4", "--slower=900", "--json"}),
                    {});
   ASSERT_TRUE(work.read_until(": moved\n")) << work.text();
   ASSERT_TRUE(work.read_until(": moved\n", work.text().find(": moved\n") + 1)) << work.text();
@@ -155,7 +155,7 @@ TEST_F(Rollout, LeavesAProcessWhereSomebodyElseMovesIt) {
 TEST_F(Rollout, TakesBackWhenInterrupted) {
   start_engine();
   start_engine();
-  LiveProgram work(command({folder_ / "b", "--watch=0.5", "--slower=900", "--to=100%"}), {});
+  LiveProgram work(command({folder_ / "b", "--watch=3", "--slower=900", "--to=100%"}), {});
   ASSERT_TRUE(work.read_until(": moved\n")) << work.text();
   ASSERT_TRUE(work.read_until(": moved\n", work.text().find(": moved\n") + 1)) << work.text();
   kill(work.pid(), SIGINT);
