@@ -240,12 +240,15 @@ TEST(UncheckedLaunches, AreCountedOfGraphsThatAreLeft) {
   if (is_real_driver()) GTEST_SKIP() << kFaults;
   const HostRun run({"conform", "check_graph_left"});
   run.expect_holds();
-  const nlohmann::json shadow = stats_json(run.stats_dir())["shadow"];
-  ASSERT_EQ(shadow.size(), 1u) << shadow;
-  EXPECT_EQ(shadow[0]["shape"], "(graph)");
-  EXPECT_EQ(
-      shadow[0]["not_checked"]["busy"].get<long>() + shadow[0]["not_checked"]["memory"].get<long>(),
-      2);
+  // A sample that was made in time says of its node why there is no check of it.
+  long unchecked = 0;
+  const nlohmann::json stats = stats_json(run.stats_dir());
+  for (const nlohmann::json& one : stats["shadow"]) {
+    if (one["shape"] != "(graph)") continue;
+    const nlohmann::json& reasons = one["not_checked"];
+    unchecked += reasons["busy"].get<long>() + reasons["memory"].get<long>();
+  }
+  EXPECT_EQ(unchecked, 2);
 }
 
 TEST(LostContexts, AreReportedOnceEachWithTheReplacementsThatRan) {
