@@ -526,8 +526,8 @@ int rollout(const Options& options) {
   action.sa_handler = interrupt;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
-    const bool is_ignored =
-        sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;  // nohup
+    const bool is_ignored = signal == SIGHUP && sigaction(signal, nullptr, &before) == 0 &&
+                            before.sa_handler == SIG_IGN;  // nohup
     if (!is_ignored) sigaction(signal, &action, nullptr);
   }
   action.sa_handler = SIG_IGN;  // a pipe without a reader takes back what has moved, too
