@@ -1,5 +1,7 @@
 // RMSNorm of the heads of query and key, their rotation, and the new keys and values into a paged cache, which replaces
-// four kernels of vLLM: rms_norm twice, rotary_embedding, and reshape_and_cache_flash.
+// four kernels of vLLM: rms_norm twice, rotary_embedding, and reshape_and_cache_flash. And the same without the norms,
+// which replaces three of its default mode: Inductor's rotation of the query's heads and of the key's, and
+// reshape_and_cache_flash.
 //
 // 16 lanes share a head of 128. Every intermediate is rounded as where it was stored before, and the squares are added
 // up in the order of vLLM's rms_norm: eight elements one after the other, then neighbours by doubling distance. So the
@@ -62,6 +64,93 @@ __device__ Vector rotate(const Vector& own, const Vector& cosines, const Vector&
   return rotated;
 }
 
+struct Heads {
+  const Type* query;
+  const Type* key;
+  const Type* value;
+  int64_t query_stride;  // from token to token, in elements
+  int64_t key_stride;
+  int64_t value_stride;
+  uint32_t num_q_heads;
+  uint32_t num_kv_heads;
+};
+
+struct Weights {
+  const Type* query;
+  const Type* key;
+  float eps;
+};
+
+struct Angles {
+  const Type* cos_sin_cache;
+  const int64_t* positions;
+};
+
+struct Outputs {
+  Type* query;
+  Type* key;
+};
+
+struct PagedCache {
+  Type* key;
+  Type* value;
+  const int64_t* slot_mapping;
+  int64_t page_stride;
+  int64_t slot_stride;
+  int page_size;
+};
+
+template <bool kHasNorms>
+__device__ void rotate_and_append(const Heads& heads, const Weights& weights, const Angles& angles,
+                                  const Outputs& out, const PagedCache& cache, int next_may_begin) {
+  let_next_begin(next_may_begin);
+  const int64_t token = blockIdx.x;
+  const int lane = threadIdx.x % kLanes;
+  const int element = lane * kElementsPerVector;
+  const uint32_t all_head = blockIdx.y * kHeadsAtATime + threadIdx.x / kLanes;
+  // Others take part in the shuffles.
+  const bool is_head = all_head < heads.num_q_heads + 2 * heads.num_kv_heads;
+  const bool is_query = all_head < heads.num_q_heads;
+  const bool is_value = all_head >= heads.num_q_heads + heads.num_kv_heads;
+  const uint32_t head =
+      all_head - (is_query ? 0 : heads.num_q_heads) - (is_value ? heads.num_kv_heads : 0);
+
+  Vector weight;
+  if constexpr (kHasNorms) {
+    weight = load_shared_by_rows((is_query ? weights.query : weights.key) + element);
+  }
+  const int64_t slot = __ldg(cache.slot_mapping + token);
+  const Type* const angle = angles.cos_sin_cache + __ldg(angles.positions + token) * kHeadSize +
+                            element % (kHeadSize / 2);
+  const Vector cosines = load_shared_by_rows(angle);
+  const Vector sines = load_shared_by_rows(angle + kHeadSize / 2);
+  const int64_t place =
+      slot / cache.page_size * cache.page_stride + slot % cache.page_size * cache.slot_stride;
+  wait_for_kernel_before();
+
+  const Type* const rows = is_query ? heads.query : is_value ? heads.value : heads.key;
+  const int64_t stride = is_query   ? heads.query_stride
+                         : is_value ? heads.value_stride
+                                    : heads.key_stride;
+  Vector x = {};
+  if (is_head) x = load_once(rows + token * stride + head * kHeadSize + element);
+  Vector rotated = x;
+  if constexpr (kHasNorms) rotated = normalize(x, weight, weights.eps);
+  rotated = rotate(rotated, cosines, sines, lane < kLanes / 2);
+  if (!is_head) return;
+  if (!is_value) {
+    const uint32_t count = is_query ? heads.num_q_heads : heads.num_kv_heads;
+    store((is_query ? out.query : out.key) + (token * count + head) * kHeadSize + element, rotated);
+  }
+  if (is_query || slot < 0) return;
+    // By element: a choice between two vectors would put both into local memory.
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) {
+    if (is_value) rotated.pairs[i] = x.pairs[i];
+  }
+  store((is_value ? cache.value : cache.key) + place + head * kHeadSize + element, rotated);
+}
+
 }  // namespace
 }  // namespace fibshim
 
@@ -77,38 +166,25 @@ extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
                              int64_t query_stride, int64_t key_stride, int64_t value_stride,
                              int64_t page_stride, int64_t slot_stride, float eps, int page_size,
                              uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
-  using namespace fibshim;
-  let_next_begin(next_may_begin);
-  const int64_t token = blockIdx.x;
-  const int lane = threadIdx.x % kLanes;
-  const int element = lane * kElementsPerVector;
-  const uint32_t all_head = blockIdx.y * kHeadsAtATime + threadIdx.x / kLanes;
-  // Others take part in the shuffles.
-  const bool is_head = all_head < num_q_heads + 2 * num_kv_heads;
-  const bool is_query = all_head < num_q_heads;
-  const bool is_value = all_head >= num_q_heads + num_kv_heads;
-  const uint32_t head = all_head - (is_query ? 0 : num_q_heads) - (is_value ? num_kv_heads : 0);
+  fibshim::rotate_and_append<true>(
+      {query, key, value, query_stride, key_stride, value_stride, num_q_heads, num_kv_heads},
+      {query_weight, key_weight, eps}, {cos_sin_cache, positions}, {query_out, key_out},
+      {key_cache, value_cache, slot_mapping, page_stride, slot_stride, page_size}, next_may_begin);
+}
 
-  const Vector weight = load_shared_by_rows((is_query ? query_weight : key_weight) + element);
-  const int64_t slot = __ldg(slot_mapping + token);
-  const __nv_bfloat16* const angles =
-      cos_sin_cache + __ldg(positions + token) * kHeadSize + element % (kHeadSize / 2);
-  const Vector cosines = load_shared_by_rows(angles);
-  const Vector sines = load_shared_by_rows(angles + kHeadSize / 2);
-  const int64_t place = slot / page_size * page_stride + slot % page_size * slot_stride;
-  wait_for_kernel_before();
-
-  const __nv_bfloat16* const rows = is_query ? query : is_value ? value : key;
-  const int64_t stride = is_query ? query_stride : is_value ? value_stride : key_stride;
-  Vector x = {};
-  if (is_head) x = load_once(rows + token * stride + head * kHeadSize + element);
-  const Vector rotated = rotate(normalize(x, weight, eps), cosines, sines, lane < kLanes / 2);
-  if (!is_head) return;
-  if (!is_value) {
-    const uint32_t heads = is_query ? num_q_heads : num_kv_heads;
-    store((is_query ? query_out : key_out) + (token * heads + head) * kHeadSize + element, rotated);
-  }
-  if (is_query || slot < 0) return;
-  store((is_value ? value_cache : key_cache) + place + head * kHeadSize + element,
-        is_value ? x : rotated);
+// The same without norms. A row of qkv begins with the heads of the query, behind which are those of the key; the values
+// may lie anywhere.
+extern "C" __global__ void __launch_bounds__(fibshim::kThreads)
+    rope_append_d128_bf16(const __nv_bfloat16* qkv, const __nv_bfloat16* value,
+                          const __nv_bfloat16* cos_sin_cache, const int64_t* positions,
+                          const int64_t* slot_mapping, __nv_bfloat16* query_out,
+                          __nv_bfloat16* key_out, __nv_bfloat16* key_cache,
+                          __nv_bfloat16* value_cache, int64_t row_size, int64_t value_stride,
+                          int64_t page_stride, int64_t slot_stride, int page_size,
+                          uint32_t num_q_heads, uint32_t num_kv_heads, int next_may_begin) {
+  fibshim::rotate_and_append<false>(
+      {qkv, qkv + num_q_heads * fibshim::kHeadSize, value, row_size, row_size, value_stride,
+       num_q_heads, num_kv_heads},
+      {}, {cos_sin_cache, positions}, {query_out, key_out},
+      {key_cache, value_cache, slot_mapping, page_stride, slot_stride, page_size}, next_may_begin);
 }
