@@ -68,6 +68,9 @@ extern "C" __global__ void conform_step(int64_t value, uint32_t* marks) {
 extern "C" __global__ void conform_other(int64_t value, uint32_t* marks) {
   leave_mark(marks, kMarkOther, static_cast<int32_t>(value));
 }
+// Rotation of the key heads in vLLM's default mode; that of the query heads is in the first image.
+extern "C" __global__ void triton_poi_fused_2(const void*, const int64_t*, const void*, void*, int,
+                                              void*, void*) {}
 
 #else
 
@@ -144,5 +147,7 @@ extern "C" __global__ void ROTARY_EMBEDDING(const int64_t*, void*, void*, const 
 extern "C" __global__ void RESHAPE_AND_CACHE(const void*, const void*, void*, void*, const int64_t*,
                                              int64_t, int64_t, int64_t, int64_t, int64_t, int, int,
                                              int, const float*, const float*, int) {}
+extern "C" __global__ void triton_poi_fused_1(const void*, const int64_t*, const void*, void*, int,
+                                              void*, void*) {}
 
 #endif

@@ -147,6 +147,43 @@ struct Attention {
               cache = 0;
 };
 
+// The same without norms in the default mode: torch.compile's kernels, each in an image of its own, take the heads out
+// of the rows of qkv.
+struct CompiledAttention : Attention {
+  explicit CompiledAttention(const Gpu& on) : Attention(on), other_module(on.load_module(kOther)) {
+    q_heads = 32;
+    // Nothing is written there.
+    positions = angles + (512 << 10);
+    slots = positions + 8192;
+    key_source = qkv;
+    key_positions = positions;
+    key_angles = angles;
+  }
+
+  void rotate_query() const {
+    rotate(gpu.function(module, "triton_poi_fused_1"), qkv, positions, angles, query, q_heads);
+  }
+  void rotate_key() const {
+    rotate(gpu.function(other_module, "triton_poi_fused_2"), key_source, key_positions, key_angles,
+           key, kv_heads);
+  }
+  void all() const {
+    rotate_query();
+    rotate_key();
+    append(key, tokens);
+  }
+
+  CUmodule other_module;
+  CUdeviceptr key_source = 0, key_positions = 0, key_angles = 0;
+
+ private:
+  void rotate(CUfunction kernel, CUdeviceptr from, CUdeviceptr of, CUdeviceptr by, CUdeviceptr to,
+              int64_t heads) const {
+    launch_kernel(gpu, kernel, tokens * static_cast<unsigned>(heads) / 4, from, of, by, to,
+                  static_cast<int>(tokens * heads * kHead), CUdeviceptr{0}, CUdeviceptr{0});
+  }
+};
+
 template <class Function>
 void run(const Gpu& gpu, Function record) {
   Graph(gpu.capture(record)).run(gpu);
@@ -317,4 +354,89 @@ GPU_CASE(rewrite_of_vllm_qk_norm_needs_room) {
   EXPECT_EQUAL(1, ran("qk_rope_append_d128_bf16"));
   EXPECT_EQUAL(3, ran("append_paged_kv_cache_slots_16bit"));
   state({}, {.hit = 13, .absorbed = 3});
+}
+
+GPU_CASE(rewrite_of_vllm_rope) {
+  const CompiledAttention layer(gpu);
+  run(gpu, [&] { layer.all(); });
+  const SimcudaLaunch last = last_launch("rope_append_d128_bf16");
+  const CUdeviceptr given[] = {layer.qkv,       layer.row_of(40), layer.angles,
+                               layer.positions, layer.slots,      layer.query,
+                               layer.key,       layer.cache,      layer.cache + 32768};
+  CHECK(memcmp(last.params, given, sizeof given) == 0);
+  const int64_t sizes[] = {48 * 128, 48 * 128, 2 * 16 * 8 * 128, 8 * 128};
+  CHECK(memcmp(last.params + sizeof given, sizes, sizeof sizes) == 0);
+  const size_t scalars = sizeof given + sizeof sizes;
+  EXPECT_EQUAL(16, param<int32_t>(last, scalars));
+  EXPECT_EQUAL(32, param<int32_t>(last, scalars + 4));
+  EXPECT_EQUAL(8, param<int32_t>(last, scalars + 8));
+  EXPECT_EQUAL(0, param<int32_t>(last, scalars + 12));
+  EXPECT_EQUAL(3, last.grid[0]);
+  EXPECT_EQUAL(6, last.grid[1]);
+  // The key's heads first; the most tokens that it is for, and the fewest.
+  run(gpu, [&] {
+    layer.rotate_key();
+    layer.rotate_query();
+    layer.append(layer.key, layer.tokens);
+  });
+  CHECK(memcmp(last_launch("rope_append_d128_bf16").params, given, sizeof given) == 0);
+  CompiledAttention other = layer;
+  other.tokens = 512;
+  run(gpu, [&] { other.all(); });
+  other.tokens = 1;
+  run(gpu, [&] { other.all(); });
+  // Another replacement follows, which may begin before this one waits.
+  run(gpu, [&] {
+    layer.all();
+    layer.append(layer.key, layer.tokens);
+  });
+  EXPECT_EQUAL(1, param<int32_t>(last_launch("rope_append_d128_bf16"), scalars + 12));
+  EXPECT_EQUAL(5, ran("rope_append_d128_bf16"));
+  state({}, {.hit = 6, .absorbed = 10});
+}
+
+// One of the three is of another buffer, more or less of it, or lies apart: one for one.
+GPU_CASE(rewrite_of_vllm_rope_needs_its_ties) {
+  const CompiledAttention layer(gpu);
+  CompiledAttention elsewhere = layer;
+  elsewhere.key_source = layer.qkv + (1 << 20);
+  run(gpu, [&] { elsewhere.all(); });
+  CompiledAttention later = layer;
+  later.key_positions = layer.positions + 8;
+  run(gpu, [&] { later.all(); });
+  CompiledAttention turned = layer;
+  turned.key_angles = layer.angles + 4096;
+  run(gpu, [&] { turned.all(); });
+  const auto rotations = [&] {
+    layer.rotate_query();
+    layer.rotate_key();
+  };
+  run(gpu, [&] {
+    rotations();
+    layer.append(layer.key + (1 << 20), layer.tokens);
+  });
+  run(gpu, [&] {
+    rotations();
+    layer.append(layer.key, layer.tokens - 1);
+  });
+  CompiledAttention fewer = layer;
+  fewer.tokens = 2;
+  run(gpu, [&] {
+    fewer.rotate_query();
+    layer.rotate_key();
+    layer.append(layer.key, layer.tokens);
+  });
+  run(gpu, [&] {
+    layer.rotate_query();
+    fewer.rotate_key();
+    layer.append(layer.key, layer.tokens);
+  });
+  EXPECT_EQUAL(14, ran("rope_slice_d128_bf16"));
+  EXPECT_EQUAL(7, ran("append_paged_kv_cache_slots_16bit"));
+  CompiledAttention many = layer;
+  many.tokens = 513;  // for which the key's rotation stays as it is
+  run(gpu, [&] { many.all(); });
+  EXPECT_EQUAL(0, ran("rope_append_d128_bf16"));
+  EXPECT_EQUAL(1, ran("triton_poi_fused_2"));
+  state({}, {.hit = 23, .where = 1});
 }
