@@ -19,6 +19,7 @@ import collections
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -65,7 +66,7 @@ def figures_of(steps):
 def layer_of(rows):
     """The same of one layer, from a KV write to the next: means over the middle layers."""
     names = [row[0] for row in rows]
-    writes = [at for at, name in enumerate(names) if "reshape_and_cache" in name or "append_paged_kv_cache" in name]
+    writes = [at for at, name in enumerate(names) if re.search("reshape_and_cache|append_paged_kv_cache|rope_append", name)]
     if len(writes) < 4:
         raise ValueError("fewer than four layers: " + ", ".join(sorted(set(names))))
     width = writes[2] - writes[1]

@@ -362,36 +362,68 @@ def append_paged_kv_cache_slots(solution, dtype, size, rows):
     return [] if torch.equal(both, expected) else ["the cache is not what it should be"]
 
 
+class HeadsAndCache:
+    """Rows of query, key and value heads, angles, and a paged cache to write to, as vLLM has them."""
+    PAGES, PAGE_SIZE = 19, 16
+
+    def __init__(self, solution, dtype, size, rows):
+        numbers = numbers_of(solution.definition)
+        self.q_heads, self.kv_heads = numbers["q"], numbers["kv"]
+        self.draw = draw = Draw(rows * 43 + self.q_heads, dtype)
+        self.qkv = draw.rows(rows * (self.q_heads + 2 * self.kv_heads), size).view(rows, -1)
+        split = self.qkv.split([heads * size for heads in (self.q_heads, self.kv_heads, self.kv_heads)], -1)
+        self.q, self.k, self.v = (part.unflatten(-1, (-1, size)) for part in split)
+        self.angles, self.positions = draw.normal(4096, size), torch.randint(4096, (rows,), generator=draw.generator, device="cuda")
+        self.slots = torch.randperm(self.PAGES * self.PAGE_SIZE, generator=draw.generator, device="cuda")[:rows]
+        self.slots[3::7] = -1
+        self.both = draw.normal(self.PAGES, 2, self.PAGE_SIZE, self.kv_heads * size)
+        self.before = self.both.clone()
+        self.q_out, self.k_out = poisoned(rows, self.q_heads * size, dtype), poisoned(rows, self.kv_heads * size, dtype)
+
+    def arguments(self):
+        return {"value": self.v, "cos_sin_cache": self.angles, "positions": self.positions, "slot_mapping": self.slots,
+                "query_out": self.q_out, "key_out": self.k_out, "key_cache_out": self.both[:, 0], "value_cache_out": self.both[:, 1],
+                "value_stride": self.qkv.stride(0), "page_stride": self.both.stride(0), "slot_stride": self.both.stride(2),
+                "page_size": self.PAGE_SIZE, "num_q_heads": self.q_heads, "num_kv_heads": self.kv_heads, "num_tokens": len(self.qkv)}
+
+    def rotated(self, heads):
+        """In float64, and how large what is added up is."""
+        cos, sin = self.angles.double()[self.positions].unsqueeze(1).chunk(2, -1)
+        a, b = heads.double().chunk(2, -1)
+        sizes = torch.cat([(a * cos).abs() + (b * sin).abs(), (b * cos).abs() + (a * sin).abs()], -1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).flatten(1), sizes.flatten(1)
+
+    def cache_problems(self):
+        kept = self.slots >= 0
+        for new, cache in ((self.k_out, self.before[:, 0]), (self.v.flatten(1), self.before[:, 1])):
+            cache[self.slots[kept] // self.PAGE_SIZE, self.slots[kept] % self.PAGE_SIZE] = new[kept]
+        return [] if torch.equal(self.both, self.before) else ["the cache is not what it should be"]
+
+
 def qk_rmsnorm_rope_append(solution, dtype, size, rows):
-    numbers = numbers_of(solution.definition)
-    q_heads, kv_heads, pages, page_size = numbers["q"], numbers["kv"], 19, 16
-    draw = Draw(rows * 43 + q_heads, dtype)
-    qkv = draw.rows(rows * (q_heads + 2 * kv_heads), size).view(rows, -1)
-    q, k, v = (part.unflatten(-1, (-1, size)) for part in qkv.split([q_heads * size, kv_heads * size, kv_heads * size], -1))
-    weights = [draw.normal(size, scale=0.5, offset=1.0) for _ in range(2)]
-    angles, positions = draw.normal(4096, size), torch.randint(4096, (rows,), generator=draw.generator, device="cuda")
-    slots = torch.randperm(pages * page_size, generator=draw.generator, device="cuda")[:rows]
-    slots[3::7] = -1
-    both = draw.normal(pages, 2, page_size, kv_heads * size)
-    expected = both.clone()
-    q_out, k_out = poisoned(rows, q_heads * size, dtype), poisoned(rows, kv_heads * size, dtype)
-    solution.launch({"query": q, "key": k, "value": v, "query_weight": weights[0], "key_weight": weights[1],
-                     "cos_sin_cache": angles, "positions": positions, "slot_mapping": slots, "query_out": q_out,
-                     "key_out": k_out, "key_cache_out": both[:, 0], "value_cache_out": both[:, 1], "query_stride": qkv.stride(0),
-                     "key_stride": qkv.stride(0), "value_stride": qkv.stride(0), "page_stride": both.stride(0), "slot_stride": both.stride(2), "eps": EPS, "page_size": page_size,
-                     "num_q_heads": q_heads, "num_kv_heads": kv_heads, "num_tokens": rows})
-    cos, sin = angles.double()[positions].unsqueeze(1).chunk(2, -1)
+    case = HeadsAndCache(solution, dtype, size, rows)
+    weights = [case.draw.normal(size, scale=0.5, offset=1.0) for _ in range(2)]
+    stride = case.qkv.stride(0)
+    solution.launch({**case.arguments(), "query": case.q, "key": case.k, "query_weight": weights[0], "key_weight": weights[1],
+                     "query_stride": stride, "key_stride": stride, "eps": EPS})
     problems = []
-    for name, out, heads, weight in (("query_out", q_out, q, weights[0]), ("key_out", k_out, k, weights[1])):
+    for name, out, heads, weight in (("query_out", case.q_out, case.q, weights[0]), ("key_out", case.k_out, case.k, weights[1])):
         x = heads.double()
-        a, b = (x * reciprocal_root(x.pow(2), EPS) * weight.double()).to(dtype).double().chunk(2, -1)
-        rotated = torch.cat([a * cos - b * sin, b * cos + a * sin], -1).flatten(1).to(dtype)
-        tipped = torch.cat([a.abs() + b.abs()] * 2, -1).flatten(1) * 2.0**-7  # by a rounding of the norm
-        problems += wrong_rounded_twice(name, out, rotated, tipped)
-    kept = slots >= 0
-    for new, cache in ((k_out, expected[:, 0]), (v.flatten(1), expected[:, 1])):
-        cache[slots[kept] // page_size, slots[kept] % page_size] = new[kept]
-    return problems + ([] if torch.equal(both, expected) else ["the cache is not what it should be"])
+        normal = (x * reciprocal_root(x.pow(2), EPS) * weight.double()).to(dtype)
+        a, b = normal.double().abs().chunk(2, -1)
+        tipped = torch.cat([a + b] * 2, -1).flatten(1) * 2.0**-7  # by a rounding of the norm
+        problems += wrong_rounded_twice(name, out, case.rotated(normal)[0].to(dtype), tipped)
+    return problems + case.cache_problems()
+
+
+def rope_append(solution, dtype, size, rows):
+    case = HeadsAndCache(solution, dtype, size, rows)
+    solution.launch({**case.arguments(), "qkv": case.qkv, "row_size": case.qkv.shape[1]})
+    problems = []
+    for name, out, heads in (("query_out", case.q_out, case.q), ("key_out", case.k_out, case.k)):
+        exact, sizes = case.rotated(heads)
+        problems += wrong(name, out, exact, 2.0**-22 * sizes)
+    return problems + case.cache_problems()
 
 
 FAMILIES = {
@@ -402,6 +434,7 @@ FAMILIES = {
     "rope_cos_sin_cache": rope_cos_sin_cache, "rope_slice": rope_slice, "add_rmsnorm": sum_rmsnorm,
     "add2_rmsnorm": sum_rmsnorm, "add2_rmsnorm_sum": sum_rmsnorm, "silu_and_mul_once": gated_activation,
     "append_paged_kv_cache_slots": append_paged_kv_cache_slots, "qk_rmsnorm_rope_append": qk_rmsnorm_rope_append,
+    "rope_append": rope_append,
 }
 
 

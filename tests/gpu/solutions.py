@@ -60,7 +60,7 @@ class Kernel:
 # Every argument of a kernel that is neither a pointer nor an int32.
 TYPES = {
     **dict.fromkeys(("row_stride", "first", "page_stride", "slot_stride", "query_stride", "key_stride",
-                     "value_stride"), ctypes.c_int64),
+                     "value_stride", "row_size"), ctypes.c_int64),
     "eps": ctypes.c_float,
     "weight_bias": ctypes.c_float,
     **{f"{name}_{unit}_stride": ctypes.c_int64

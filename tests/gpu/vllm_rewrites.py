@@ -3,10 +3,11 @@
 
   tests/gpu/vllm_rewrites.py BUILD KERNELS [--out FILE] [WHAT...]
 
-KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk; all, if left
-out. Each side is a process of its own and makes the same inputs. Compared are all bytes that the kernels write, and how far they
+KERNELS is _C_stable_libtorch.abi3.so of a vLLM 0.25 wheel. WHAT: norm, norm-per-token, silu, silu-per-token, qk, rope; all, if left
+out. In place of the two kernels of rope that torch.compile makes are two like them, by Triton, whose code the folder is told.
+Each side is a process of its own and makes the same inputs. Compared are all bytes that the kernels write, and how far they
 are from what float64 says; timed are replayed graphs. A rewrite must be made wherever it can be, must not be further from float64
-than vLLM, and must be faster than both other sides; of qk every byte must be vLLM's.
+than vLLM, and must be faster than both other sides; of qk and rope every byte must be vLLM's.
 """
 import argparse
 import json
@@ -133,12 +134,20 @@ class Heads:
     def run(self):
         import torch
         q, k, v = self.heads()
-        self.q, self.k = (torch.empty(x.shape, dtype=x.dtype, device="cuda") for x in (q, k))
+        self.make_outputs()
         torch.ops._C.rms_norm(self.q, q, self.weights[0], EPS)
         torch.ops._C.rms_norm(self.k, k, self.weights[1], EPS)
         rotate = torch.ops._C.rotary_embedding.default
         rotate(self.positions, self.q.flatten(1), self.k.flatten(1), self.HEAD, self.angles, True,
                *(0, False)[:len(rotate._schema.arguments) - 6])
+        self.append(v)
+
+    def make_outputs(self):
+        import torch
+        self.q, self.k = (torch.empty(x.shape, dtype=x.dtype, device="cuda") for x in self.heads()[:2])
+
+    def append(self, v):
+        import torch
         torch.ops._C_cache_ops.reshape_and_cache_flash(self.k, v, *self.cache.unbind(1), self.slots, "auto", self.scale,
                                                        self.scale)
 
@@ -149,15 +158,80 @@ class Heads:
         return {"output": self.q, "key": self.k, "written": written, "elsewhere": elsewhere[None]}
 
     def exact(self):
-        import torch
         x = self.heads()[0].double()
-        normal = (x * (x.pow(2).mean(-1, keepdim=True) + EPS).rsqrt() * self.weights[0].double()).to(self.q.dtype).double()
+        return self.rotated((x * (x.pow(2).mean(-1, keepdim=True) + EPS).rsqrt() * self.weights[0].double()).to(self.q.dtype))
+
+    def rotated(self, heads):
+        import torch
         cos, sin = self.angles[self.positions].double().unsqueeze(1).chunk(2, -1)
-        a, b = normal.chunk(2, -1)
+        a, b = heads.double().chunk(2, -1)
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
     def moved_bytes(self):
         return 4 * self.qkv.numel()
+
+
+class Rotation(Heads):
+    """The same without norms, as in vLLM's default mode: three kernels, of which Triton compiles two."""
+    sizes = ((32, 8), (64, 8))
+    memory = {}
+    kernel = None
+
+    @classmethod
+    def parts(cls):
+        """Row, first element and heads of what a kernel rotates."""
+        rows = {(q, kv): (q + 2 * kv) * cls.HEAD for q, kv in cls.sizes}
+        return [part for (q, kv), row in rows.items() for part in ((row, 0, q), (row, q * cls.HEAD, kv))]
+
+    @classmethod
+    def rotate(cls, qkv, positions, angles, out, first):
+        cls.kernel = cls.kernel or make_rotation()
+        block = 512
+        return cls.kernel[(-(-out.numel() // block),)](qkv, positions, angles, out, out.numel(), ROW=qkv.shape[1], FIRST=first,
+                                                       HEADS=out.shape[1], XBLOCK=block)
+
+    def run(self):
+        self.make_outputs()
+        self.rotate(self.qkv, self.positions, self.angles, self.q, 0)
+        self.rotate(self.qkv, self.positions, self.angles, self.k, self.q_heads * self.HEAD)
+        self.append(self.heads()[2])
+
+    def exact(self):
+        return self.rotated(self.heads()[0])
+
+    @classmethod
+    def compile(cls, folder):
+        """A cubin for each of the parts."""
+        import torch
+        angles, positions = torch.zeros(8, cls.HEAD, dtype=torch.bfloat16, device="cuda"), torch.zeros(2, dtype=torch.int64, device="cuda")
+        for row, first, heads in cls.parts():
+            qkv, out = (torch.zeros(2, *shape, dtype=torch.bfloat16, device="cuda") for shape in ((row,), (heads, cls.HEAD)))
+            compiled = cls.rotate(qkv, positions, angles, out, first)
+            pathlib.Path(folder, f"r{row}-o{first}-n{heads}.cubin").write_bytes(compiled.asm["cubin"])
+
+
+def make_rotation():
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def triton_poi_fused_1(in_ptr0, in_ptr1, in_ptr2, out_ptr0, xnumel, ROW: tl.constexpr, FIRST: tl.constexpr,
+                           HEADS: tl.constexpr, XBLOCK: tl.constexpr):
+        xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)
+        xmask = xindex < xnumel
+        x0 = xindex % 128
+        x1 = xindex // 128 % HEADS
+        x2 = xindex // (128 * HEADS)
+        head = in_ptr0 + FIRST + 128 * x1 + ROW * x2
+        angle = in_ptr2 + x0 % 64 + 128 * tl.load(in_ptr1 + x2, xmask)
+        own = tl.load(head + x0, xmask).to(tl.float32)
+        other = tl.load(head + (x0 + 64) % 128, xmask).to(tl.float32)
+        cos = tl.load(angle, xmask).to(tl.float32)
+        sin = tl.load(angle + 64, xmask).to(tl.float32)
+        rotated = tl.where(x0 < 64, own * cos - other * sin, own * cos + other * sin)
+        tl.store(out_ptr0 + xindex, rotated.to(tl.bfloat16), xmask)
+
+    return triton_poi_fused_1
 
 
 def quantized(rows, width, per_token):
@@ -175,7 +249,7 @@ def quantize(q, x, scale, per_token):
 
 
 WHAT = {"norm": (Norm, False), "norm-per-token": (Norm, True), "silu": (Silu, False), "silu-per-token": (Silu, True),
-        "qk": (Heads, False)}
+        "qk": (Heads, False), "rope": (Rotation, False)}
 
 
 def child(args):
@@ -210,6 +284,28 @@ def child(args):
     torch.save(out, args.child)
 
 
+def tell_codes(args, folders):
+    """The patterns of these folders know the kernels compiled here in place of torch.compile's."""
+    with tempfile.TemporaryDirectory() as work:
+        subprocess.run([sys.executable, __file__, str(args.build), str(args.kernels), "--compile", work], check=True)
+        codes = {}
+        for cubin in pathlib.Path(work).glob("*.cubin"):
+            told = subprocess.run([args.build / "bin/fibshim", "inspect", "--json", cubin], check=True, stdout=subprocess.PIPE).stdout
+            codes[cubin.stem] = [json.loads(told)["files"][0]["code"]]
+    for folder in folders:
+        paths = list(pathlib.Path(folder, "patterns").glob("*.json"))
+        patterns = {path: json.loads(path.read_text()) for path in paths}
+        images = {json.dumps(pattern["match"]["image"]): codes[path.stem.removeprefix("vllm-inductor-rope-")]
+                  for path, pattern in patterns.items() if path.stem.removeprefix("vllm-inductor-rope-") in codes}
+        for path, pattern in patterns.items():
+            matches = pattern["match"] if isinstance(pattern["match"], list) else [pattern["match"]]
+            for match in matches:
+                if "image" in match:
+                    match["image"] = images.get(json.dumps(match["image"]), match["image"])
+            path.unlink()  # it may be one file under two names
+            path.write_text(json.dumps(pattern))
+
+
 def side(args, name, environment):
     import torch
     with tempfile.TemporaryDirectory() as stats:
@@ -227,25 +323,31 @@ def main():
     parser.add_argument("what", nargs="*")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--compile", help=argparse.SUPPRESS)
     args = parser.parse_intermixed_args()
     args.what = args.what or list(WHAT)
+    if args.compile:
+        return Rotation.compile(args.compile)
     if args.child:
         return child(args)
     import torch
     build = args.build.resolve()
     with tempfile.TemporaryDirectory() as folder:
-        single = os.path.join(folder, "vllm")
-        shutil.copytree(build / "config/vllm", single)
+        single, whole = os.path.join(folder, "single/vllm"), os.path.join(folder, "whole/vllm")
+        for copy in (single, whole):
+            shutil.copytree(build / "config/vllm", copy)
+        if "rope" in args.what:
+            tell_codes(args, (single, whole))
         for pattern in pathlib.Path(single, "patterns").glob("*.json"):
             if isinstance(json.loads(pattern.read_text())["match"], list):
                 pattern.unlink()
         # What no other pattern supplies is an argument of nothing then.
-        for solution in pathlib.Path(single, "solutions").glob("**/*qk_rmsnorm_rope_append*.json"):
+        for solution in pathlib.Path(single, "solutions").glob("**/*rope_append*.json"):
             solution.unlink()
         shim = {"LD_PRELOAD": str(build / "lib/libfibshim.so")}
         alone, _ = side(args, "alone", {})
         singly, counted_singly = side(args, "singly", {**shim, "FIBSHIM_CONFIG": single})
-        as_one, counted = side(args, "as one", {**shim, "FIBSHIM_CONFIG": str(build / "config/vllm")})
+        as_one, counted = side(args, "as one", {**shim, "FIBSHIM_CONFIG": whole})
     print("counted", counted_singly, counted)
     failed = 0 if counted.get("absorbed") and "fallback_graph" not in counted else 1
     table = {}
