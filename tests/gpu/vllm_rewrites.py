@@ -302,7 +302,6 @@ def tell_codes(args, folders):
             for match in matches:
                 if "image" in match:
                     match["image"] = images.get(json.dumps(match["image"]), match["image"])
-            path.unlink()  # it may be one file under two names
             path.write_text(json.dumps(pattern))
 
 
