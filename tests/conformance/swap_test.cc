@@ -66,6 +66,7 @@ const Row kRows[] = {
     {"AndChangedGraphs", "swap_and_changed_graphs", 0, false},
     {"AndManyGraphs", "swap_and_many_graphs", 0, false},
     {"AndRewrites", "swap_and_rewrites", 0, false},
+    {"AndUserObjects", "swap_and_user_objects", 0, false},
     {"GraphDetails", "swap_graph_details", 0, false, "it makes driver calls fail"},
     {"GraphGoesBack", "swap_graph_goes_back", 0, false, "it makes driver calls fail"},
     {"AndSetModules", "swap_and_set_modules", 0, false},

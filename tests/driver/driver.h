@@ -306,8 +306,18 @@ struct Node : Slot {
 // Nodes of a graph that was copied -> the generation that they had then, and their copies.
 using NodeCopies = std::map<Node*, std::pair<uint32_t, Node*>>;
 
+// What graphs keep alive for the host: it ends with its last reference.
+struct UserObject {
+  CUhostFn destroy;
+  void* data;
+  unsigned references;
+};
+// Each as often as it is held.
+using UserObjects = std::vector<UserObject*>;
+
 struct Graph : Slot {
   std::vector<Node*> nodes;
+  UserObjects objects;
   bool is_owned = false;  // by a node, an executable graph or a capture: not to be destroyed
   NodeCopies originals;   // of a clone: those that it was made from
 };

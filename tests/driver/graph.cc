@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "tests/driver/later.h"
 
@@ -383,6 +384,9 @@ void take_params(Graph& exec, const Graph& graph) {
     to.event = from.event;
     if (to.child != nullptr) take_params(*to.child, *from.child);
   }
+  const UserObjects before = std::exchange(exec.objects, {});
+  hold_objects(exec, graph.objects);
+  release_objects(before);
 }
 
 // Lock held.
@@ -463,6 +467,7 @@ Graph* make_graph() { return driver().pools.graphs.allocate(Kind::graph); }
 void end_graph(Graph& graph) {
   for (Node* node : graph.nodes) end_node(*node);
   graph.nodes.clear();
+  release_objects(std::exchange(graph.objects, {}));
   driver().pools.graphs.release(&graph);
 }
 
@@ -538,6 +543,7 @@ Graph* clone_graph(const Graph& source, NodeCopies* copies) {
     for (const Node* on : from->dependencies) made[from]->dependencies.push_back(made[on]);
     made[from]->dependency_data = from->dependency_data;
   }
+  hold_objects(*graph, source.objects);
   return graph;
 }
 

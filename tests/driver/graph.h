@@ -31,6 +31,10 @@ CUresult set_host(Node& node, CUhostFn function, void* data);
 CUresult set_event(Node& node, CUevent event);
 CUresult set_conditional(Node& node, CUDA_CONDITIONAL_NODE_PARAMS* params);
 
+// What graphs keep alive (user_objects.cc).
+void hold_objects(Graph& graph, const UserObjects& objects);
+void release_objects(const UserObjects& objects);
+
 // Whether cuGraphClone, and a child graph node, can copy it: neither memory nor conditional nodes.
 bool can_be_cloned(const Graph& graph);
 

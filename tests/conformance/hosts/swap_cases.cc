@@ -3,6 +3,9 @@
 //
 // The cases ask as `fibshim swap` does, through the control block of the process's own counters file; the
 // command itself is tested in tests/tools.
+#include <atomic>
+#include <memory>
+
 #include "tests/conformance/hosts/control.h"
 #include "tests/conformance/hosts/graphs.h"
 #include "tests/conformance/hosts/launchers.h"
@@ -188,6 +191,66 @@ GPU_CASE(swap_and_rewrites) {
   OK(cuda().cuGraphNodeSetEnabled(executable.get(), graph.nodes().at(0), 1));
   executable.run(gpu);
   gpu.finish({.split = 5, .join = 7, .joined = 6}, {.hit = 1, .absorbed = 1});
+}
+
+// What a graph keeps alive for the host ends with its exec, or when that takes over another graph, whatever ran in its place.
+GPU_CASE(swap_and_user_objects) {
+  Control control;
+  const CUmodule module = gpu.load_module();
+  const CUdeviceptr memory = device_memory(4096);
+  const CUfunction pair[] = {gpu.function(module, "conform_split"),
+                             gpu.function(module, "conform_join")};
+  const CUfunction step = gpu.step();
+  const auto launch_pair = [&] {
+    for (int i = 0; i < 2; ++i) {
+      CUdeviceptr from = memory + 1024 * i, to = from + 1024;
+      uint32_t* marks = gpu.marks();
+      int32_t count = 64, value = 3;
+      void* params[] = {&from, &to, &marks, &count, &value};
+      OK(cuda().cuLaunchKernel(pair[i], 1, 1, 1, 32, 1, 1, 0, gpu.stream(), params, nullptr));
+    }
+  };
+  const auto capture = [&](bool is_rewritten, std::atomic<int>* ended) {
+    CUgraph graph = gpu.capture([&] {
+      if (is_rewritten) {
+        launch_pair();
+      } else {
+        OK(gpu.launch(step, 1, 1));
+      }
+    });
+    CUuserObject object = nullptr;
+    const CUhostFn destroy = [](void* data) { ++*static_cast<std::atomic<int>*>(data); };
+    OK(cuda().cuUserObjectCreate(&object, ended, destroy, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    OK(cuda().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    return graph;
+  };
+  // The driver calls destructors on a thread of its own, and the shim ends what ran before on another.
+  const auto must_end = [](const std::atomic<int>& ended) {
+    for (int i = 0; i < 10'000 && ended == 0; ++i) usleep(1'000);
+    EXPECT_EQUAL(1, ended.load());
+  };
+  for (const bool is_rewritten : {false, true}) {
+    std::atomic<int> first = 0, second = 0;
+    {
+      auto graph = std::make_unique<Graph>(capture(is_rewritten, &first));
+      const Executable executable(graph->get());
+      graph.reset();
+      executable.run(gpu);
+      control.must_move(folder(arguments, "b"));
+      executable.run(gpu);
+      control.must_move(folder(arguments, "a"));
+      executable.run(gpu);
+      EXPECT_EQUAL(0, first.load());
+      executable.update(Graph(capture(is_rewritten, &second)));
+      executable.run(gpu);
+      must_end(first);
+      EXPECT_EQUAL(0, second.load());
+    }
+    must_end(second);
+  }
+  OK(cuda().cuMemFree_v2(memory));
+  gpu.finish({.curated1 = 3, .curated2 = 1, .split = 1, .join = 1, .joined = 3},
+             {.hit = 2, .absorbed = 1});
 }
 
 // Many graphs, launched in two streams while the process moves: each launch runs one folder's kernels.

@@ -1,7 +1,9 @@
 // What the shim does with a host's graph: it copies it, changes the copy, instantiates both, and keeps the two
 // execs alike while the host changes its own.
 #include <string.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -602,6 +604,68 @@ TEST_F(GraphCopies, EventsAreSetInTheGraphAndInAnExec) {
   end(exec);
   EXPECT_OK(cuda().cuEventDestroy_v2(one));
   EXPECT_OK(cuda().cuEventDestroy_v2(two));
+}
+
+// --- user objects ---
+
+class UserObjects : public GraphCopies {
+ protected:
+  // What a graph holds alone; `ended` is told.
+  void give_object(CUgraph graph, std::atomic<int>* ended) {
+    CUuserObject object = nullptr;
+    const CUhostFn destroy = [](void* data) { ++*static_cast<std::atomic<int>*>(data); };
+    ASSERT_OK(
+        cuda().cuUserObjectCreate(&object, ended, destroy, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    ASSERT_OK(cuda().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+  }
+  // The driver calls destructors on a thread of its own.
+  static int wait_for(const std::atomic<int>& ended) {
+    for (int i = 0; i < 10'000 && ended == 0; ++i) usleep(1'000);
+    return ended;
+  }
+  CUgraph graph_with(std::atomic<int>* ended, int32_t value) {
+    CUgraph graph = nullptr;
+    EXPECT_OK(cuda().cuGraphCreate(&graph, 0));
+    add_store(graph, value);
+    give_object(graph, ended);
+    return graph;
+  }
+  std::atomic<int> ended_ = 0, other_ended_ = 0;
+};
+
+TEST_F(UserObjects, AreHeldByClones) {
+  const CUgraph graph = graph_with(&ended_, 41);
+  const CUgraph copy = clone(graph);
+  end(graph);
+  EXPECT_EQ(41, run_once(copy));
+  EXPECT_EQ(0, ended_);
+  end(copy);
+  EXPECT_EQ(1, wait_for(ended_));
+}
+
+TEST_F(UserObjects, AreHeldByExecs) {
+  const CUgraph graph = graph_with(&ended_, 42);
+  const CUgraphExec exec = instantiate(graph);
+  end(graph);
+  EXPECT_EQ(42, run(exec));
+  EXPECT_EQ(0, ended_);
+  end(exec);
+  EXPECT_EQ(1, wait_for(ended_));
+}
+
+TEST_F(UserObjects, AreThoseOfTheGraphThatAnExecTookOver) {
+  const CUgraph graph = graph_with(&ended_, 43);
+  const CUgraph other = graph_with(&other_ended_, 44);
+  const CUgraphExec exec = instantiate(graph);
+  end(graph);
+  CUgraphExecUpdateResultInfo info{};
+  ASSERT_OK(cuda().cuGraphExecUpdate_v2(exec, other, &info));
+  end(other);
+  EXPECT_EQ(44, run(exec));
+  EXPECT_EQ(1, wait_for(ended_));
+  EXPECT_EQ(0, other_ended_);
+  end(exec);
+  EXPECT_EQ(1, wait_for(other_ended_));
 }
 
 // --- captures ---
