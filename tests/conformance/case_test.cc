@@ -28,6 +28,9 @@ constexpr char kAfterEnd[] = "a real driver need not survive calls after its end
 // Too many launches to write them all down.
 const Environment kNoLog = {{"SIMCUDA_LOG", ""}};
 const Environment kVllm = {{"FIBSHIM_CONFIG", build_dir() + "/config/vllm"}, {"SIMCUDA_LOG", ""}};
+const Environment kVllmAndCublas = {
+    {"FIBSHIM_CONFIG", conform_path("vllm_config") + ":" + build_dir() + "/config/cublas"},
+    {"SIMCUDA_LOG", ""}};
 
 const Row kRows[] = {
     {"AbiVersions", {"abi_versions"}, 2},
@@ -97,6 +100,17 @@ const Row kRows[] = {
      0,
      kAsksWhatRan,
      kVllm},
+    {"RewriteOfVllmSumNorm", {"rewrite_of_vllm_sum_norm"}, 0, kAsksWhatRan, kVllmAndCublas},
+    {"RewriteOfVllmSumNormAlone",
+     {"rewrite_of_vllm_sum_norm_alone"},
+     0,
+     kAsksWhatRan,
+     {{"FIBSHIM_CONFIG", conform_path("vllm_config")}, {"SIMCUDA_LOG", ""}}},
+    {"RewriteOfVllmSumNormNeedsItsTies",
+     {"rewrite_of_vllm_sum_norm_needs_its_ties"},
+     0,
+     kAsksWhatRan,
+     kVllmAndCublas},
     {"RewriteSurvivesFailures", {"rewrite_survives_failures"}, 0, kFaults},
     {"CheckGraphInPlace", {"check_graph_in_place"}, 0, kFaults},
     {"CheckGraphSetInPlace", {"check_graph_set_in_place"}, 0, kFaults},

@@ -38,6 +38,18 @@ $(CONFORM)/config $(CONFORM)/graphs_config: $(CONFORM)/%: config/expand.sh $(she
 	$(call say,CONFIG,$@)
 	$(Q)config/expand.sh tests/conformance/$* tests/conformance $(CONFORM)/kernels $@
 
+# The folder for vLLM, whose norms by torch.compile are told apart by their numbers instead of their codes.
+$(CONFORM)/vllm_config: $(BUILD)/config/vllm tests/conformance/conformance.mk
+	$(call say,CONFIG,$@)
+	$(Q)rm -rf $@ $@.new && cp -a $< $@.new
+	$(Q)number=0; for kind in add-rms-norm add2-rms-norm add2-rms-norm-sum; do \
+	  sed -i -z -e 's/\(rms_norm_\)\\\\d+/\1'$$number/ -e 's/,\s*"image": \[[^]]*\]//' \
+	    $@.new/patterns/vllm-*-$$kind-h4096.json; \
+	  number=$$((number + 1)); \
+	done
+	$(Q)rm $@.new/patterns/vllm-inductor-*-h8192.json $@.new/patterns/vllm-splitk-*-h8192.json
+	$(Q)mv $@.new $@
+
 # ---- host programs: they run on the GPU machine too, so they bring libstdc++ with them
 
 CONFORM_OBJ  := $(CONFORM_HOST_SRC:%.cc=$(BUILD)/obj/%.o)
@@ -130,7 +142,7 @@ $(CONFORM)/libconform_chain_a.so: $(CONFORM)/libconform_chain_b.so
 $(CONFORM)/workers.py: tests/conformance/hosts/workers.py
 	$(Q)install -D $< $@
 
-CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config graphs_config) $(CONFORM_IMAGES) \
+CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config graphs_config vllm_config) $(CONFORM_IMAGES) \
   $(BUILD)/config/cublas $(BUILD)/config/vllm \
   $(CONFORM_LIBRARIES)
 

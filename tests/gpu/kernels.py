@@ -244,6 +244,29 @@ def sum_rmsnorm(solution, dtype, size, rows):
     return problems
 
 
+def splitk_reduce_sum_rmsnorm(solution, dtype, size, rows):
+    draw = Draw(rows * 47 + size, dtype)
+    takes = solution.launch_block["arguments"]
+    parts = torch.stack([draw.rows(rows, size).float() for _ in range(numbers_of(solution.definition)["split"])])
+    first, second = draw.rows(rows, size), draw.rows(rows, size) if "second" in takes else torch.zeros_like(parts[0], dtype=dtype)
+    w = draw.normal(size, scale=0.5, offset=1.0)
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    c = total.to(dtype)
+    sum64 = c.double() + first.double() + second.double()
+    noise = 2.0**-23 * (c.double().abs() + first.double().abs() + second.double().abs())
+    r = reciprocal_root(sum64.pow(2), EPS)
+    outputs = {name: poisoned(rows, size, dtype) for name in ("C", "output", "sum")}
+    solution.launch({"partial_sums": parts, "first": first, "second": second, "weight": w, "eps": EPS, "batch_size": rows, **outputs})
+    problems = wrong("output", outputs["output"], sum64 * r * w.double(), noise * r * w.double().abs())
+    if "C" in takes and not torch.equal(outputs["C"], c):
+        problems.append("the sum of the parts is not what it should be")
+    if "sum" in takes:
+        problems += wrong("sum", outputs["sum"], sum64, noise)
+    return problems
+
+
 ACTIVATIONS = {
     "silu_and_mul": lambda x: x * torch.sigmoid(x),
     "silu_and_mul_once": lambda x: x * torch.sigmoid(x),
@@ -435,6 +458,8 @@ FAMILIES = {
     "add2_rmsnorm": sum_rmsnorm, "add2_rmsnorm_sum": sum_rmsnorm, "silu_and_mul_once": gated_activation,
     "append_paged_kv_cache_slots": append_paged_kv_cache_slots, "qk_rmsnorm_rope_append": qk_rmsnorm_rope_append,
     "rope_append": rope_append,
+    **dict.fromkeys(("splitk_reduce_add_rmsnorm", "splitk_reduce_add2_rmsnorm", "splitk_reduce_add2_rmsnorm_sum"),
+                    splitk_reduce_sum_rmsnorm),
 }
 
 

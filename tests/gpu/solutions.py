@@ -19,7 +19,7 @@ def call(name, *arguments):
 class LaunchAttribute(ctypes.Structure):
     """CUlaunchAttribute: an id, and a value in a union of 64 bytes."""
 
-    _fields_ = [("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60)]
+    _fields_ = [("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int * 3), ("rest", ctypes.c_char * 52)]
 
 
 class LaunchConfig(ctypes.Structure):
@@ -29,7 +29,8 @@ class LaunchConfig(ctypes.Structure):
                 ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("attribute_count", ctypes.c_uint)]
 
 
-PROGRAMMATIC_STREAM_SERIALIZATION = 6
+CLUSTER_DIMENSION, PROGRAMMATIC_STREAM_SERIALIZATION = 4, 6
+MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 
 
 class Kernel:
@@ -46,14 +47,21 @@ class Kernel:
         self.function = ctypes.c_void_p()
         call("cuModuleGetFunction", ctypes.byref(self.function), Kernel.images[image], name.encode())
         self.types = types
+        self.shared_mem = 48 << 10  # what it may have
 
-    def launch(self, grid, block, values, shared_mem=0, is_dependent=False):
+    def launch(self, grid, block, values, shared_mem=0, is_dependent=False, cluster=(1, 1, 1)):
         """On PyTorch's current stream. `is_dependent`: it may begin before the kernel before it ends."""
         parameters = [kind(value) for kind, value in zip(self.types, values, strict=True)]
         pointers = (ctypes.c_void_p * len(parameters))(*(ctypes.addressof(value) for value in parameters))
-        attribute = LaunchAttribute(PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1)
+        given = [LaunchAttribute(PROGRAMMATIC_STREAM_SERIALIZATION, 0, (1,))] if is_dependent else []
+        if cluster != (1, 1, 1):
+            given.append(LaunchAttribute(CLUSTER_DIMENSION, 0, cluster))
+        attributes = (LaunchAttribute * len(given))(*given)
+        if shared_mem > self.shared_mem:
+            call("cuFuncSetAttribute", self.function, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_mem)
+            self.shared_mem = shared_mem
         config = LaunchConfig((ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), shared_mem,
-                              torch.cuda.current_stream().cuda_stream, ctypes.addressof(attribute), int(is_dependent))
+                              torch.cuda.current_stream().cuda_stream, ctypes.addressof(attributes), len(given))
         call("cuLaunchKernelEx", ctypes.byref(config), self.function, pointers, None)
 
 
@@ -84,8 +92,8 @@ class Solution:
         self.definition = record["definition"]
         self.launch_block = record["launch"]
         self.kernel_name = self.launch_block["kernel"]
-        image = next(image["path"] for image in self.launch_block["images"] if f".sm_{sm}." in image["path"])
-        self.image = os.path.join(os.path.dirname(path), image)
+        images = [image["path"] for image in self.launch_block["images"] if f".sm_{sm}." in image["path"]]
+        self.image = os.path.join(os.path.dirname(path), images[0]) if images else None
         self.kernel = None
 
     def identity(self):
@@ -105,12 +113,19 @@ class Solution:
             types = [ctypes.c_void_p if arguments[name] is None or isinstance(arguments[name], torch.Tensor)
                      else TYPES.get(name, ctypes.c_int32) for name in names]
             self.kernel = Kernel(self.image, self.kernel_name, types)
-        grid, block = ([evaluate(entry, values) for entry in self.launch_block[key]] for key in ("grid", "block"))
-        self.kernel.launch(grid, block, [values[name] for name in names], is_dependent=is_dependent)
+        grid, block, cluster = (tuple(evaluate(entry, values) for entry in self.launch_block.get(key, (1, 1, 1)))
+                                for key in ("grid", "block", "cluster"))
+        self.kernel.launch(grid, block, [values[name] for name in names], evaluate(self.launch_block.get("shared_mem", 0), values),
+                           is_dependent, cluster)
+
+
+def load_all(folder, sm=90):
+    """The folder's solutions that have an image for the GPU."""
+    paths = sorted(glob.glob(os.path.join(folder, "solutions", "**", "*.json"), recursive=True))
+    solutions = (Solution(path, sm) for path in paths)
+    return [solution for solution in solutions if solution.image is not None]
 
 
 def load_folder(folder, sm=90):
-    """The folder's solutions by definition."""
-    paths = glob.glob(os.path.join(folder, "solutions", "**", "*.json"), recursive=True)
-    solutions = [Solution(path, sm) for path in sorted(paths)]
-    return {solution.definition: solution for solution in solutions}
+    """The same by definition."""
+    return {solution.definition: solution for solution in load_all(folder, sm)}

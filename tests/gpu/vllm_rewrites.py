@@ -341,8 +341,9 @@ def main():
             if isinstance(json.loads(pattern.read_text())["match"], list):
                 pattern.unlink()
         # What no other pattern supplies is an argument of nothing then.
-        for solution in pathlib.Path(single, "solutions").glob("**/*rope_append*.json"):
-            solution.unlink()
+        for kind in ("rope_append", "splitk_reduce"):
+            for solution in pathlib.Path(single, "solutions").glob(f"**/*{kind}*.json"):
+                solution.unlink()
         shim = {"LD_PRELOAD": str(build / "lib/libfibshim.so")}
         alone, _ = side(args, "alone", {})
         singly, counted_singly = side(args, "singly", {**shim, "FIBSHIM_CONFIG": single})

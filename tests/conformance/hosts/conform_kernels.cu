@@ -150,4 +150,15 @@ extern "C" __global__ void RESHAPE_AND_CACHE(const void*, const void*, void*, vo
 extern "C" __global__ void triton_poi_fused_1(const void*, const int64_t*, const void*, void*, int,
                                               void*, void*) {}
 
+// torch.compile's norms of a sum in vLLM's default mode: of two, of three in place, and of three which is kept.
+extern "C" __global__ void triton_red_fused_fused_add_rms_norm_0(const void*, const void*,
+                                                                 const void*, void*, int, int,
+                                                                 void*, void*) {}
+extern "C" __global__ void triton_red_fused_fused_add_rms_norm_1(void*, const void*, const void*,
+                                                                 const void*, int, int, void*,
+                                                                 void*) {}
+extern "C" __global__ void triton_red_fused_fused_add_rms_norm_2(const void*, const void*,
+                                                                 const void*, const void*, void*,
+                                                                 void*, int, int, void*, void*) {}
+
 #endif

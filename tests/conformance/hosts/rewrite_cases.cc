@@ -1,6 +1,6 @@
 // Rewrites: two kernels of a graph that run as one, what keeps them apart, and what the host's changes make of them.
 
-#include "tests/conformance/hosts/graphs.h"
+#include "tests/conformance/hosts/cublas.h"
 
 namespace conform {
 namespace {
@@ -382,105 +382,6 @@ GPU_CASE(rewrite_survives_failures) {
   }
   gpu.finish(ran, counts);
 }
-
-namespace conform {
-namespace {
-
-constexpr char kNvjet[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT";
-constexpr char kWholeNvjet[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT";
-constexpr char kReduce[] =
-    "_ZN8cublasLt19splitKreduce_kernelILi32ELi16Eif13__nv_bfloat16fS1_Lb0EfS1_S1_"
-    "Lb1ELb0ELb0ELb0EEEvNS_"
-    "18cublasSplitKParamsIT4_EEPKT2_PKT8_PT7_PT3_PKS3_SG_PKT9_S7_PSH_PvlPS3_PiSM_SM_SG_SG_SG_SG_"
-    "SG_";
-
-// What cuBLAS passes to both (config/cublas).
-struct Product {
-  CUdeviceptr a, b, c, workspace;
-  int32_t m, n, k, splits;
-  uint32_t ends_with_c = 1;
-
-  void fill(char (&nvjet)[1720], uint32_t (&words)[15]) const {
-    memset(nvjet, 0, sizeof nvjet);
-    const auto put = [&](size_t at, const auto& value) {
-      memcpy(nvjet + at, &value, sizeof value);
-    };
-    const float one = 1;
-    for (const size_t at : {176, 432, 816, 1704}) put(at, b);
-    for (const size_t at : {240, 496, 880, 1712}) put(at, a);
-    for (const size_t at : {688, 752, 1608}) put(at, workspace);
-    for (const size_t at : {208, 272}) put(at, k - 1);
-    for (const size_t at : {212, 416}) put(at, n - 1);
-    for (const size_t at : {276, 420}) put(at, m - 1);
-    put(320, k / splits);
-    put(328, c);
-    put(344, one);
-    put(352, static_cast<int64_t>(n));
-    const auto columns = static_cast<uint32_t>(n);
-    const uint32_t given[15] = {0x3f800000,
-                                0,
-                                columns,
-                                static_cast<uint32_t>(m),
-                                columns,
-                                columns,
-                                columns,
-                                columns,
-                                1,
-                                static_cast<uint32_t>(n * m),
-                                static_cast<uint32_t>(splits),
-                                0,
-                                0,
-                                0,
-                                ends_with_c};
-    memcpy(words, given, sizeof given);
-  }
-};
-
-// As cuBLAS launches them: packed, the first in clusters, the second to begin early.
-void launch_packed(const Gpu& gpu, CUfunction function, const CUlaunchAttribute& attribute,
-                   unsigned grid, void* bytes, size_t size) {
-  CUlaunchConfig config = launch_config(gpu.stream());
-  CUlaunchAttribute given = attribute;
-  config.gridDimX = grid;
-  config.attrs = &given;
-  config.numAttrs = 1;
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, bytes, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
-                   CU_LAUNCH_PARAM_END};
-  OK(cuda().cuLaunchKernelEx(&config, function, nullptr, extra));
-}
-
-CUlaunchAttribute cluster_of_four() {
-  CUlaunchAttribute attribute = attribute_of(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
-  attribute.value.clusterDim = {4, 1, 1};
-  return attribute;
-}
-
-// A product in one kernel, which writes C itself. `third`: stands where the workspace would.
-void launch_whole(const Gpu& gpu, CUfunction nvjet, const Product& product, CUdeviceptr third) {
-  char bytes[1720];
-  uint32_t words[15];
-  product.fill(bytes, words);
-  for (const size_t at : {688, 752}) memcpy(bytes + at, &product.c, sizeof product.c);
-  memcpy(bytes + 1608, &third, sizeof third);
-  launch_packed(gpu, nvjet, cluster_of_four(), 128, bytes, sizeof bytes);
-}
-
-void launch_product(const Gpu& gpu, CUfunction nvjet, CUfunction reduce, const Product& product) {
-  char first[1720];
-  struct Second {
-    uint32_t words[15];
-    uint32_t padding = 0;
-    uint64_t values[20] = {};
-  } second;
-  product.fill(first, second.words);
-  second.values[0] = second.values[2] = product.workspace;
-  second.values[1] = second.values[3] = product.c;
-  launch_packed(gpu, nvjet, cluster_of_four(), 128, first, sizeof first);
-  launch_packed(gpu, reduce, programmatic(), 64, &second, sizeof second);
-}
-
-}  // namespace
-}  // namespace conform
 
 // The output of attention in a captured step: cuBLAS's two kernels are one of ours, in every layer, with one workspace
 // for all. A size that nothing solves, one with too many rows, and a sum that does more than add up stay as they are.

@@ -1,0 +1,111 @@
+// cuBLAS's kernels of a product, captured: their names, and what it passes to them (config/cublas).
+#pragma once
+
+#include "tests/conformance/hosts/graphs.h"
+
+namespace conform {
+
+inline constexpr char kNvjet[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT";
+inline constexpr char kWholeNvjet[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT";
+inline constexpr char kReduce[] =
+    "_ZN8cublasLt19splitKreduce_kernelILi32ELi16Eif13__nv_bfloat16fS1_Lb0EfS1_S1_"
+    "Lb1ELb0ELb0ELb0EEEvNS_"
+    "18cublasSplitKParamsIT4_EEPKT2_PKT8_PT7_PT3_PKS3_SG_PKT9_S7_PSH_PvlPS3_PiSM_SM_SG_SG_SG_SG_"
+    "SG_";
+
+// What cuBLAS passes to both (config/cublas).
+struct Product {
+  CUdeviceptr a, b, c, workspace;
+  int32_t m, n, k, splits;
+  uint32_t ends_with_c = 1;
+
+  void fill(char (&nvjet)[1720], uint32_t (&words)[15]) const {
+    memset(nvjet, 0, sizeof nvjet);
+    const auto put = [&](size_t at, const auto& value) {
+      memcpy(nvjet + at, &value, sizeof value);
+    };
+    const float one = 1;
+    for (const size_t at : {176, 432, 816, 1704}) put(at, b);
+    for (const size_t at : {240, 496, 880, 1712}) put(at, a);
+    for (const size_t at : {688, 752, 1608}) put(at, workspace);
+    for (const size_t at : {208, 272}) put(at, k - 1);
+    for (const size_t at : {212, 416}) put(at, n - 1);
+    for (const size_t at : {276, 420}) put(at, m - 1);
+    put(320, k / splits);
+    put(328, c);
+    put(344, one);
+    put(352, static_cast<int64_t>(n));
+    const auto columns = static_cast<uint32_t>(n);
+    const uint32_t given[15] = {0x3f800000,
+                                0,
+                                columns,
+                                static_cast<uint32_t>(m),
+                                columns,
+                                columns,
+                                columns,
+                                columns,
+                                1,
+                                static_cast<uint32_t>(n * m),
+                                static_cast<uint32_t>(splits),
+                                0,
+                                0,
+                                0,
+                                ends_with_c};
+    memcpy(words, given, sizeof given);
+  }
+};
+
+// As cuBLAS launches them: packed, the first in clusters, the second to begin early.
+inline void launch_packed(const Gpu& gpu, CUfunction function, const CUlaunchAttribute& attribute,
+                          unsigned grid, void* bytes, size_t size) {
+  CUlaunchConfig config = launch_config(gpu.stream());
+  CUlaunchAttribute given = attribute;
+  config.gridDimX = grid;
+  config.attrs = &given;
+  config.numAttrs = 1;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, bytes, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+                   CU_LAUNCH_PARAM_END};
+  OK(cuda().cuLaunchKernelEx(&config, function, nullptr, extra));
+}
+
+inline CUlaunchAttribute cluster_of_four() {
+  CUlaunchAttribute attribute = attribute_of(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+  attribute.value.clusterDim = {4, 1, 1};
+  return attribute;
+}
+
+// A product in one kernel, which writes C itself. `third`: stands where the workspace would.
+inline void launch_whole(const Gpu& gpu, CUfunction nvjet, const Product& product,
+                         CUdeviceptr third) {
+  char bytes[1720];
+  uint32_t words[15];
+  product.fill(bytes, words);
+  for (const size_t at : {688, 752}) memcpy(bytes + at, &product.c, sizeof product.c);
+  memcpy(bytes + 1608, &third, sizeof third);
+  launch_packed(gpu, nvjet, cluster_of_four(), 128, bytes, sizeof bytes);
+}
+
+// The sum of the parts.
+inline void launch_reduce(const Gpu& gpu, CUfunction reduce, const Product& product) {
+  char unused[1720];
+  struct Second {
+    uint32_t words[15];
+    uint32_t padding = 0;
+    uint64_t values[20] = {};
+  } second;
+  product.fill(unused, second.words);
+  second.values[0] = second.values[2] = product.workspace;
+  second.values[1] = second.values[3] = product.c;
+  launch_packed(gpu, reduce, programmatic(), 64, &second, sizeof second);
+}
+
+inline void launch_product(const Gpu& gpu, CUfunction nvjet, CUfunction reduce,
+                           const Product& product) {
+  char bytes[1720];
+  uint32_t words[15];
+  product.fill(bytes, words);
+  launch_packed(gpu, nvjet, cluster_of_four(), 128, bytes, sizeof bytes);
+  launch_reduce(gpu, reduce, product);
+}
+
+}  // namespace conform
