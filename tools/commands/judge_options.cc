@@ -36,7 +36,7 @@ std::string read_axis(const std::string& text, judge::JudgeOptions* options) {
 void add_judge_options(CommandLine* line, judge::JudgeOptions* options) {
   judge::TrialOptions* const trial = &options->trial;
   line->positional("DIR", &options->folder, "config folder").required();
-  line->positional("DEFINITION", &options->definitions, "only these definitions");
+  line->positional("DEFINITION", &options->definitions, "only these definitions (names or globs)");
   const auto axes = std::make_shared<std::vector<std::string>>();
   line->option("--axis", axes.get(), "NAME=N,N...",
                "values of a variable axis: batch_size=1,7,64 (may be repeated)");

@@ -1,5 +1,6 @@
 #include "tools/judge/judge.h"
 
+#include <fnmatch.h>
 #include <math.h>
 #include <time.h>
 
@@ -122,12 +123,20 @@ class Judge {
   int choose_solutions() {
     const std::set<std::string> wanted(options_.definitions.begin(), options_.definitions.end());
     std::set<std::string> missing = wanted;
+    const auto is_wanted = [&](const std::string& name) {
+      bool fits = wanted.empty();
+      for (const std::string& glob : wanted) {
+        if (fnmatch(glob.c_str(), name.c_str(), 0) != 0) continue;
+        missing.erase(glob);
+        fits = true;
+      }
+      return fits;
+    };
     std::set<std::string> axes;
     const auto& solutions = folder_.model.solutions;
     for (uint32_t i = 0; i < solutions.size(); ++i) {
       const std::string& name = solutions[i].definition.name;
-      if (!wanted.empty() && wanted.count(name) == 0) continue;
-      missing.erase(name);
+      if (!is_wanted(name)) continue;
       chosen_.push_back(i);
       for (const DefinitionAxis& axis : find_definition(folder_.model, solutions[i])->axes) {
         if (!axis.is_const) axes.insert(axis.name);

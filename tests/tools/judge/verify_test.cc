@@ -425,6 +425,8 @@ TEST_F(Judge, SaysWhatIsMissing) {
   write_norm("norm_right");
   EXPECT_CONTAINS(exits(2, run({"verify", folder_ / "config", "rmsnorm_h65"})).err,
                   "did you mean 'rmsnorm_h64'?");
+  EXPECT_EQ(run({"verify", folder_ / "config", "rmsnorm_h6?", "softmax*"}).exit_code, 2);
+  EXPECT_CONTAINS(exits(0, run({"verify", folder_ / "config", "rmsnorm_h6?"})).out, "5 passed");
   const ProgramResult axis = exits(2, run({"verify", folder_ / "config", "--axis", "rows=1"}));
   EXPECT_CONTAINS(axis.err, "there are batch_size");
   EXPECT_EQ(run({"verify", folder_ / "config", "--axis", "batch_size=x"}).exit_code, 2);
