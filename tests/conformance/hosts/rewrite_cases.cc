@@ -121,7 +121,8 @@ GPU_CASE(rewrite_needs_its_ties) {
   const Work work(gpu);
   const Buffer other;
   const auto run = [&](CUgraph captured) { Graph(captured).run(gpu); };
-  const long execs = calls("cuGraphInstantiate*");
+  const auto count_execs = [] { return cuda().is_simulated ? calls("cuGraphInstantiate*") : 0; };
+  const long execs = count_execs();
   run(gpu.capture([&] {
     work.launch(work.split, work.in.get(), work.sums.get(), 1);
     work.launch(work.join, other.get(), work.out.get(), 1);
@@ -131,7 +132,7 @@ GPU_CASE(rewrite_needs_its_ties) {
     work.launch(work.split, work.in.get(), work.sums.get(), 1);
     OK(gpu.launch(work.step, 1, 1));
   }));
-  EXPECT_EQUAL(execs + 2, calls("cuGraphInstantiate*"));
+  if (cuda().is_simulated) EXPECT_EQUAL(execs + 2, count_execs());
   run(gpu.capture([&] {
     work.launch(work.split, work.in.get(), work.sums.get(), 1);
     work.launch(work.join, work.sums.get(), work.out.get(), 1, kUnsolvedCount);
