@@ -1,5 +1,7 @@
 // Rewrites: two kernels of a graph that run as one, what keeps them apart, and what the host's changes make of them.
 
+#include <sched.h>
+
 #include "tests/conformance/hosts/graphs.h"
 
 namespace conform {
@@ -543,4 +545,28 @@ GPU_CASE(rewrite_of_cublas) {
   EXPECT_EQUAL(2, ran("gemm_part2048_m8_bf16"));
   EXPECT_EQUAL(8, ran("splitk_reduce2_bf16"));
   state({}, {.hit = 13, .no_solution = 3, .where = 2, .absorbed = 4});
+}
+
+// Each launch is to be checked: both kernels run, and beside them, in some launches, the solution that would run for both.
+GPU_CASE(check_rewrite_of_cublas) {
+  const CUmodule module = gpu.load_module();
+  const CUfunction nvjet = gpu.function(module, kNvjet);
+  const CUfunction reduce = gpu.function(module, kReduce);
+  const CUdeviceptr workspace = device_memory(size_t{1} << 20);
+  const CUdeviceptr b = device_memory(size_t{4096} * 4096 * 2 * 3);
+  const CUdeviceptr a = b + size_t{4096} * 4096 * 2 * 2;
+  const Product o = {a, b, a + 65536, workspace, 4, 4096, 4096, 2};
+  const Graph graph(gpu.capture([&] {
+    for (int layer = 0; layer < 3; ++layer) launch_product(gpu, nvjet, reduce, o);
+  }));
+  const Executable executable(graph.get());
+  int launches = 0;
+  for (; ran("fibshim_shadow_compare") < 6; ++launches) {
+    executable.run(gpu);
+    sched_yield();
+  }
+  EXPECT_EQUAL(3 * launches, ran(kNvjet));
+  EXPECT_EQUAL(3 * launches, ran(kReduce));
+  EXPECT_EQUAL(ran("fibshim_shadow_compare"), ran("gemm_k4096_m8_bf16"));
+  state({}, {.hit = 3, .absorbed = 3});
 }
