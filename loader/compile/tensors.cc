@@ -99,10 +99,12 @@ bool has_samples(const Definition& definition) {
 
 void bind_tensors(const PatternSpec& pattern, const Definition& definition, const Scope& scope,
                   BindingSpec* binding) {
-  if (pattern.is_rewrite() || has_samples(definition)) return;
+  if (has_samples(definition)) return;
   const TensorBinder binder(pattern, definition, scope);
   for (const PatternValue& value : pattern.values) {
     if (!value.is_pointer || value.expression || !value.dtype) continue;
+    // Nobody reads it but the originals, which write it themselves.
+    if (pattern.is_dead(value.name)) continue;
     // Without room for all of them none is known.
     if (binding->tensors.size() == kMaxTensors) return binding->tensors.clear();
     binding->tensors.push_back(binder.bind(value));

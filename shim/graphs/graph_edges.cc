@@ -75,6 +75,31 @@ uint32_t GraphShape::number_of(CUgraphNode node) const {
              : static_cast<uint32_t>(static_cast<const CUgraphNode*>(found) - nodes.begin());
 }
 
+bool list_around(const CUgraphNode* nodes, uint32_t count, Block<CUgraphNode>* before,
+                 Block<CUgraphNode>* after) {
+  Block<CUgraphNode> listed;
+  const auto add_listed = [&](Block<CUgraphNode>* out) {
+    for (const CUgraphNode node : listed) {
+      if (!contains(nodes, count, node) && !append_once(out, node)) return false;
+    }
+    return true;
+  };
+  for (uint32_t i = 0; i < count; ++i) {
+    if (!list_before(nodes[i], &listed) || !add_listed(before) || !list_after(nodes[i], &listed) ||
+        !add_listed(after)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool make_all_edges_full(CUgraph graph, const CUgraphNode* nodes, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (!make_edges_full(graph, nodes[i]) || !make_later_edges_full(graph, nodes[i])) return false;
+  }
+  return true;
+}
+
 bool merge_nodes(CUgraph graph, const CUgraphNode* nodes, uint32_t count) {
   const auto add = FIBSHIM_REAL(cuGraphAddDependencies_v2);
   const auto destroy = FIBSHIM_REAL(cuGraphDestroyNode);
@@ -83,16 +108,7 @@ bool merge_nodes(CUgraph graph, const CUgraphNode* nodes, uint32_t count) {
   Block<CUgraphNode> before;
   Block<CUgraphNode> after;
   if (add == nullptr || destroy == nullptr) return false;
-  for (uint32_t i = 1; i < count; ++i) {
-    if (!list_before(nodes[i], &listed)) return false;
-    for (const CUgraphNode node : listed) {
-      if (!contains(nodes, count, node) && !append_once(&before, node)) return false;
-    }
-    if (!list_after(nodes[i], &listed)) return false;
-    for (const CUgraphNode node : listed) {
-      if (!contains(nodes, count, node) && !append_once(&after, node)) return false;
-    }
-  }
+  if (!list_around(nodes, count, &before, &after)) return false;
   for (uint32_t i = 1; i < count; ++i) {
     if (destroy(nodes[i]) != CUDA_SUCCESS) return false;
   }

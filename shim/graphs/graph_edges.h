@@ -21,6 +21,13 @@ struct GraphShape {
   Block<uint32_t> room_;
 };
 
+// The nodes beside these that any of them waits for, and those that wait for any of them, each once.
+bool list_around(const CUgraphNode* nodes, uint32_t count, Block<CUgraphNode>* before,
+                 Block<CUgraphNode>* after);
+
+// They wait for the whole of everything, and everything for the whole of them. False: the driver refuses.
+bool make_all_edges_full(CUgraph graph, const CUgraphNode* nodes, uint32_t count);
+
 // Destroys all nodes but the first, which gets their edges: all of them full. False: the driver refuses, and the
 // graph is of no more use.
 bool merge_nodes(CUgraph graph, const CUgraphNode* nodes, uint32_t count);

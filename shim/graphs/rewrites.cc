@@ -24,6 +24,21 @@ struct Instance {
   const char* conflict;  // why they cannot be one launch; null: nothing is known yet
 };
 
+// The launch of a rewrite's kernels, by their indexes.
+bool read_kernels(const Originals& originals, const Generation& generation, const Rewrite& rewrite,
+                  const uint32_t (&kernels)[kMaxRewriteKernels], RewriteCall* call) {
+  MemberLaunch members[kMaxRewriteKernels];
+  for (uint32_t i = 0; i < rewrite.member_count; ++i) {
+    KernelNode& node = originals.nodes[kernels[i]];
+    if (!read_kernel(node.kept, &members[i].params)) return false;
+    members[i].record = find_member(handle_of(members[i].params), generation);
+    if (members[i].record == nullptr) return false;
+    memcpy(members[i].cluster, attributes_of(node.kept, &node.facts).cluster,
+           sizeof members[i].cluster);
+  }
+  return read_call(generation, rewrite, members, call);
+}
+
 class Absorption {
  public:
   Absorption(const Originals& originals, CUgraph copy, const Block<CopiedKernel>& kernels,
@@ -146,16 +161,9 @@ class Absorption {
 
   bool read(const Instance& instance, RewriteCall* call) const {
     const Rewrite& rewrite = rewrite_of(instance);
-    MemberLaunch members[kMaxRewriteKernels];
-    for (uint32_t i = 0; i < rewrite.member_count; ++i) {
-      const uint32_t kernel = kernel_at(instance.nodes[i]);
-      const CUgraphNode kept = originals_.nodes[kernel].kept;
-      if (!read_kernel(kept, &members[i].params)) return false;
-      members[i].record = records_[kernel];
-      memcpy(members[i].cluster, attributes_of(kept, &originals_.nodes[kernel].facts).cluster,
-             sizeof members[i].cluster);
-    }
-    return read_call(generation_, rewrite, members, call);
+    uint32_t kernels[kMaxRewriteKernels];
+    for (uint32_t i = 0; i < rewrite.member_count; ++i) kernels[i] = kernel_at(instance.nodes[i]);
+    return read_kernels(originals_, generation_, rewrite, kernels, call);
   }
 
   bool fits(const Rewrite& rewrite, Instance* instance) {
@@ -350,6 +358,8 @@ class Absorption {
       VariantNode& made = variant_->nodes[kernel];
       made.shape = planned->shape;
       made.solution = solution_number(*planned);
+      made.rewrite = instance.rewrite + 1;
+      made.member = i;
       if (i != 0) made.node = nullptr;
       (void)count_node_as(variant_, kernel,
                           i == 0 ? hit : counter_of(series_of_counter(hit), Outcome::absorbed),
@@ -399,6 +409,24 @@ Absorbed absorb_kernels(const Originals& originals, CUgraph copy,
                         const Block<CopiedKernel>& kernels, Variant* variant,
                         const Block<RewrittenNode>& rewritten) {
   return Absorption(originals, copy, kernels, variant, rewritten).run();
+}
+
+bool read_instance(const Originals& originals, const Variant& variant, size_t first,
+                   uint32_t (&kernels)[kMaxRewriteKernels], RewriteCall* call) {
+  const Generation& generation = *current_generation();
+  const Snapshot& snapshot = *generation.snapshot;
+  const VariantNode& node = variant.nodes[first];
+  if (node.rewrite == 0 || node.rewrite > snapshot.rewrites.count || node.member != 0) return false;
+  const Rewrite& rewrite = snapshot.begin(snapshot.rewrites)[node.rewrite - 1];
+  uint32_t count = 0;
+  for (size_t i = 0; i < variant.nodes.count(); ++i) {
+    const VariantNode& one = variant.nodes[i];
+    if (one.shape.runs_in != first + 1 || one.member >= rewrite.member_count) continue;
+    kernels[one.member] = static_cast<uint32_t>(i);
+    ++count;
+  }
+  return count == rewrite.member_count &&
+         read_kernels(originals, generation, rewrite, kernels, call);
 }
 
 }  // namespace fibshim

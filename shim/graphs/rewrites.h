@@ -6,6 +6,7 @@
 
 #include "shim/graphs/early_nodes.h"
 #include "shim/graphs/variant.h"
+#include "shim/launch/rewrite_plan.h"
 
 namespace fibshim {
 
@@ -31,5 +32,10 @@ bool may_be_rewritten(CUgraph graph, const Block<KernelNode>& nodes);
 Absorbed absorb_kernels(const Originals& originals, CUgraph copy,
                         const Block<CopiedKernel>& kernels, Variant* variant,
                         const Block<RewrittenNode>& rewritten);
+
+// The launch of an instance in `variant`, of the generation in force, which runs in the node of the kernel `first`.
+// `kernels`: gets all of them, in the rewrite's order. False: it is none, or it cannot be read.
+bool read_instance(const Originals& originals, const Variant& variant, size_t first,
+                   uint32_t (&kernels)[kMaxRewriteKernels], RewriteCall* call);
 
 }  // namespace fibshim

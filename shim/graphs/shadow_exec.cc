@@ -3,7 +3,9 @@
 #include "shim/base/read_section.h"
 #include "shim/driver/context_scope.h"
 #include "shim/graphs/exec_state.h"
+#include "shim/graphs/graph_edges.h"
 #include "shim/graphs/make_variant.h"
+#include "shim/graphs/rewrites.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/shadow_launch.h"
 #include "shim/launch/shadow_rules.h"
@@ -72,30 +74,51 @@ class Sample {
   }
 
  private:
-  // Not in child graphs, and not what a rewrite has made of several.
+  // Not in child graphs; a rewrite at the first of its kernels.
   bool may_be_checked(size_t index) const {
     const VariantNode& node = running_.nodes[index];
-    return node.solution != 0 && node.shape.runs_in == 0 && kernels_[index].is_certain &&
-           !exec_.nodes[index].is_disabled && !exec_.nodes[index].has_no_check;
+    return node.solution != 0 && (node.shape.runs_in == 0 || node.shape.runs_in == index + 1) &&
+           kernels_[index].is_certain && !exec_.nodes[index].is_disabled &&
+           !exec_.nodes[index].has_no_check;
   }
 
   Added add_check(size_t index) {
+    if (running_.nodes[index].shape.runs_in != 0) return add_check_of_rewrite(index);
     KernelNode& known = exec_.nodes[index];
     NodeParams params;
     NodePlan plan;
     LaunchRequest request;
-    if (!read_kernel(known.kept, &params) || !is_in_context(params) ||
+    if (!read_kernel(known.kept, &params) ||
         plan_node(params, attributes_of(known.kept, &known.facts).cluster, &request, &plan) !=
-            LaunchAction::redirect ||
-        !is_sampled(plan)) {
+            LaunchAction::redirect) {
       return Added::nothing;
     }
+    const auto only = static_cast<uint32_t>(index);
+    return add_check_of(&only, 1, params, request, plan);
+  }
+
+  Added add_check_of_rewrite(size_t first) {
+    RewriteCall call;
+    NodePlan plan;
+    uint32_t members[kMaxRewriteKernels];
+    if (!read_instance(originals_, running_, first, members, &call) ||
+        plan_rewrite(&call, &plan) != LaunchAction::redirect) {
+      return Added::nothing;
+    }
+    return add_check_of(members, call.rewrite->member_count, call.first, call.request, plan);
+  }
+
+  // Of kernels that are replaced as one: the solution runs before all of them, the comparison behind them.
+  Added add_check_of(const uint32_t* indexes, uint32_t count, const NodeParams& params,
+                     const LaunchRequest& request, const NodePlan& plan) {
+    if (!is_in_context(params) || !is_sampled(plan)) return Added::nothing;
     CUgraph const graph = variant_->graph;
-    CUgraphNode const node = kernels_[index].node;
+    CUgraphNode members[kMaxRewriteKernels];
     Block<CUgraphNode> before;
     Block<CUgraphNode> after;
-    if (!make_edges_full(graph, node) || !make_later_edges_full(graph, node) ||
-        !list_before(node, &before) || !list_after(node, &after)) {
+    for (uint32_t i = 0; i < count; ++i) members[i] = kernels_[indexes[i]].node;
+    if (!make_all_edges_full(graph, members, count) ||
+        !list_around(members, count, &before, &after)) {
       return Added::failed;
     }
     ShadowNodes nodes = {graph, before.begin(), before.count(), 0, 0, {}};
@@ -111,13 +134,19 @@ class Sample {
     if (shadow.plan() == nullptr) {
       if (nodes.number != 0) return Added::failed;
       if (shadow.miss() == ShadowMiss::busy) return Added::no_room;
-      known.has_no_check = shadow.miss() == ShadowMiss::extent || shadow.miss() == ShadowMiss::size;
+      exec_.nodes[indexes[0]].has_no_check =
+          shadow.miss() == ShadowMiss::extent || shadow.miss() == ShadowMiss::size;
       return Added::nothing;
     }
     CUgraphNode const solution = add_solution(params, *shadow.plan(), nodes);
-    if (solution == nullptr || !add_edge(solution, node)) return Added::failed;
-    CUgraphNode const comparison = shadow.compare_in_graph(node);
+    CUgraphNode const comparison =
+        solution == nullptr ? nullptr : shadow.compare_in_graph(members[0]);
     if (comparison == nullptr) return Added::failed;
+    for (uint32_t i = 0; i < count; ++i) {
+      if (!add_edge(solution, members[i]) || (i != 0 && !add_edge(members[i], comparison))) {
+        return Added::failed;
+      }
+    }
     for (const CUgraphNode later : after) {
       if (!add_edge(comparison, later)) return Added::failed;
     }

@@ -22,6 +22,8 @@ struct VariantNode {
   NodeShape shape;
   uint32_t
       solution;  // that runs, one more than its index in the generation's snapshot; 0: the original does
+  uint32_t rewrite;  // of which it is a kernel, one more than its index there; 0: of none
+  uint32_t member;   // which one
 };
 
 struct Run {

@@ -265,6 +265,24 @@ TEST(UncheckedLaunches, AreCountedOfGraphsThatAreLeft) {
   EXPECT_EQ(unchecked, 2);
 }
 
+TEST(ChecksInGraphs, AreMadeOfRewrites) {
+  if (is_real_driver()) GTEST_SKIP() << kAsksWhatRan;
+  const HostRun run({"conform", "check_rewrite_of_cublas"},
+                    {{"FIBSHIM_CONFIG", build_dir() + "/config/cublas"},
+                     {"FIBSHIM_SHADOW", "1/1"},
+                     {"SIMCUDA_LOG", ""}});
+  run.expect_holds();
+  const nlohmann::json stats = stats_json(run.stats_dir());
+  EXPECT_EQ(stats["executions"]["hit"], 0);
+  long checks = 0;
+  for (const nlohmann::json& one : stats["shadow"]) {
+    EXPECT_EQ(one["definition"], "gemm_n4096_k4096");
+    EXPECT_EQ(one["mismatches"], 0);
+    checks += one["checks"].get<long>();
+  }
+  EXPECT_GE(checks, 3);
+}
+
 TEST(LostContexts, AreReportedOnceEachWithTheReplacementsThatRan) {
   if (is_real_driver()) GTEST_SKIP() << kFaults;
   const HostRun run({"conform", "lost_contexts"});

@@ -253,18 +253,20 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr po
   if (size != nullptr) *size = next->second.bytes;
   return CUDA_SUCCESS;
 }
-// Asks nothing of a pointer that is none: its attributes are 0, and that is no error.
+// Of a pointer that is none its attributes are 0, its range stays as it was, and that is no error.
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attributes, void** data,
                                 CUdeviceptr pointer) {
   SIM_ENTER_CONTEXT(cuPointerGetAttributes);
   if (count == 0 || attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   for (unsigned int i = 0; i < count; ++i) {
     if (cuPointerGetAttribute(data[i], attributes[i], pointer) == CUDA_SUCCESS) continue;
+    if (attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+        attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
+      continue;
+    }
     const bool is_wide = attributes[i] == CU_POINTER_ATTRIBUTE_CONTEXT ||
                          attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ||
-                         attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER ||
-                         attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
-                         attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE;
+                         attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER;
     memset(data[i], 0, is_wide ? 8 : 4);
   }
   return CUDA_SUCCESS;

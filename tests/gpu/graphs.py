@@ -28,17 +28,27 @@ GRAPHS = 4
 REPLAYS = 7
 
 
-def seen_by_cupti(torch, work):
-    """How often each kernel ran, by its name."""
+def traced(torch, work):
+    """[(name, kind, by)] of what the GPU did, as torch.profiler's trace has it: kind "kernel", "gpu_memcpy", "gpu_memset" or another;
+    by: the call that launched it, "?" where the trace has none."""
     torch.cuda.synchronize()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         work()
         torch.cuda.synchronize()
-    names = collections.Counter()
-    for event in profile.events():
-        is_kernel = event.device_type == torch.autograd.DeviceType.CUDA and not event.name.startswith(("Memcpy", "Memset"))
-        names[event.name] += is_kernel
-    return +names
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        profile.export_chrome_trace(path)
+        with open(path) as file:
+            events = [event for event in json.load(file)["traceEvents"] if "args" in event and "cat" in event]
+    calls = {event["args"]["correlation"]: event["name"] for event in events
+             if event["cat"] in ("cuda_runtime", "cuda_driver") and "correlation" in event["args"]}
+    return [(event["name"], event["cat"], calls.get(event["args"].get("correlation"), "?")) for event in events
+            if event["cat"] == "kernel" or event["cat"].startswith("gpu_") or event["cat"] in ("cuda_sync", "cuda_event")]
+
+
+def seen_by_cupti(torch, work):
+    """How often each kernel ran, by its name."""
+    return collections.Counter(name for name, kind, _ in traced(torch, work) if kind == "kernel")
 
 
 def ours(names):

@@ -13,6 +13,7 @@ One process, in default mode:
   * requests begun after the moves get the tokens and log probabilities that the same requests got before.
 """
 import argparse
+import collections
 import json
 import os
 import pathlib
@@ -36,15 +37,35 @@ def folder_list(root):
 
 
 def count_executions(engine, prompts, ours):
+    """By CUPTI, by the call that launched it and by name; and what the shim counts, eagerly and in all."""
     import torch
 
-    from graphs import seen_by_cupti
-    executions = lambda: read_stats(engine.stats)["executions"]
-    before = executions()
-    names = seen_by_cupti(torch, lambda: engine.decode(prompts, 32))
-    after = executions()
-    grown = {outcome: after[outcome] - before[outcome] for outcome in after if after[outcome] != before[outcome]}
-    return {"seen": sum(names.values()), "ours": sum(count for name, count in names.items() if name in ours), "counted": grown}
+    from graphs import traced
+    before = read_stats(engine.stats)
+    events = traced(torch, lambda: engine.decode(prompts, 32))
+    after = read_stats(engine.stats)
+    grown = {kind: {outcome: after[kind][outcome] - before[kind][outcome] for outcome in after[kind] if after[kind][outcome] != before[kind][outcome]}
+             for kind in ("totals", "executions", "body_nodes")}
+    kernels = [(name, by) for name, kind, by in events if kind == "kernel"]
+    return {"seen": len(kernels), "ours": sum(name in ours for name, _ in kernels), "counted": grown["executions"], "eager": grown["totals"],
+            "bodies": grown["body_nodes"], "by": collections.Counter(by for _, by in kernels), "kinds": collections.Counter(kind for _, kind, _ in events),
+            "names": [(name, kind, by, count) for (name, kind, by), count in collections.Counter(events).items()]}
+
+
+def ran_of(counted):
+    return sum(count for outcome, count in counted.items() if outcome != "absorbed")
+
+
+def explain(one):
+    """Where the two differ: kernels of graphs or others, and which names come in the number that is missing."""
+    in_graphs = sum(count for by, count in one["by"].items() if "GraphLaunch" in by)
+    yield f"of graphs: CUPTI {in_graphs}, counted {ran_of(one['counted']) - ran_of(one['eager'])}; others: CUPTI {one['seen'] - in_graphs}, " \
+          f"counted {ran_of(one['eager'])}"
+    yield f"by call: {one['by']}; kinds: {one['kinds']}; nodes in bodies: {one['bodies'] or 'none'}"
+    missing = abs(one["seen"] - ran_of(one["counted"]))
+    for name, kind, by, count in sorted(one["names"], key=lambda row: (row[2], row[3])):
+        if missing and count % missing == 0:
+            yield f"{count} {kind} by {by}: {name[:160]}"
 
 
 def moving(engine, places, out):
@@ -158,9 +179,11 @@ def main():
                        env={**os.environ, "FIBSHIM_STATS_DIR": os.path.join(work, "stats"), "FIBSHIM_TEST_BUILD": str(build)})
         out = json.load(open(told))
     for batch, one in out["executions"].items():
-        ran = sum(count for outcome, count in one["counted"].items() if outcome != "absorbed")
-        say(0 < one["ours"] == one["counted"].get("hit", 0) and one["seen"] == ran, f"batch {batch}: executions are what CUPTI sees",
+        is_fine = 0 < one["ours"] == one["counted"].get("hit", 0) and one["seen"] == ran_of(one["counted"])
+        say(is_fine, f"batch {batch}: executions are what CUPTI sees",
             f"CUPTI {one['seen']} kernels, {one['ours']} of the folders; counted {one['counted']}")
+        for line in [] if is_fine else explain(one):
+            print(f"batch {batch}: {line}")
     followed = out["followed"]
     last, first = followed["last_of_ours_ms"], followed["first_of_ours_ms"]
     is_fine = last is not None and first is not None and max(last, first) < 1e3 * LIMIT_S

@@ -124,8 +124,12 @@ TEST_P(CaptureMode, AllowsAskingAboutHandlesAndContexts) {
   EXPECT_OK(cuda().cuPointerGetAttributes(2, range, of_range, to_ + 1));
   EXPECT_LE(begin, to_);
   EXPECT_GE(begin + bytes, to_ + sizeof(int));
+  // Of an address that is none the size stays as it was.
+  begin = 1;
+  bytes = 2;
   EXPECT_OK(cuda().cuPointerGetAttributes(2, range, of_range, CUdeviceptr{33} << 32 | 4096));
-  EXPECT_EQ(0u, bytes);
+  EXPECT_EQ(2u, bytes);
+  record("range_start_of_no_memory", begin == 1 ? "as it was" : std::to_string(begin));
   EXPECT_EQ(CU_STREAM_CAPTURE_STATUS_ACTIVE, status(stream_));
   EXPECT_OK(cuda().cuGraphDestroy(end_capture(stream_)));
 }
