@@ -249,6 +249,9 @@ def main():
                       [build / "bin/fibshim", "run", "-c", ":".join(map(str, folders)), "--"])
         text = subprocess.run([build / "bin/fibshim", "stats", "--json", "--dir", stats], check=True,
                               stdout=subprocess.PIPE, text=True).stdout
+        if args.kernels:
+            for by in ("definition", "pattern"):
+                subprocess.run([build / "bin/fibshim", "stats", "--by", by, "--dir", stats], check=True)
     if args.apart:
         result.update(turn(args, build, {}, []))
     totals = json.loads(text)["totals"]

@@ -75,32 +75,32 @@ expect 0 '1 passed, 0 failed' -f First fake_tests
 expect 1 '0 passed, 1 failed' -f Fails/0 fake_tests
 
 # A process that has left its session and its parent holds a pipe open for as long as it lives.
-# $1: how the test that started it ends
+# $1: how the test that started it ends, once it holds the pipe
 left_behind() {
   mkfifo "$root/held"
   # shellcheck disable=SC2016  # expanded in the script
-  script leaving "(setsid sh -c 'exec sleep 1000' 3>\"$root/held\" >/dev/null 2>&1 &); $1"
+  script leaving "(setsid sh -c ': >\"$root/started\"; exec sleep 1000' 3>\"$root/held\" >/dev/null 2>&1 &)
+until [ -e \"$root/started\" ]; do sleep 0.01; done; $1"
 }
-# Returns once somebody has held it and nobody does any more.
-expect_gone() { # what ended
-  timeout 30 cat <&4 >/dev/null || { echo "a process outlives $1"; failures=1; }
-  exec 4<&-
-  rm "$root/held"
+# Waits until somebody holds it, then for process $1, then until nobody does any more.
+expect_gone() { # process, what ended
+  local runner_failed=0 reader
+  timeout 60 cat "$root/held" &
+  reader=$!
+  [ -z "${3-}" ] || { until [ -e "$root/started" ]; do sleep 0.01; done; kill -"$3" "$1"; }
+  wait "$1" 2>/dev/null || runner_failed=1
+  [ -n "${3-}" ] || [ $runner_failed = 0 ] || failures=1
+  [ -e "$root/started" ] || { echo "nothing was left behind $2"; failures=1; }
+  wait $reader || { echo "a process outlives $2"; failures=1; }
+  rm -f "$root/held" "$root/started"
 }
 left_behind 'exit 0'
 (expect 0 '1 passed, 0 failed' leaving_test.sh; [ $failures = 0 ]) &
-exec 4<"$root/held"
-wait $! || failures=1
-expect_gone 'a test that has ended'
+expect_gone $! 'a test that has ended'
 left_behind 'exec sleep 1000'
-(expect 1 '0 passed, 1 failed' -t 1 leaving_test.sh; [ $failures = 0 ]) &
-exec 4<"$root/held"
-wait $! || failures=1
-expect_gone 'a test that was stopped'
+(expect 1 '0 passed, 1 failed' -t 5 leaving_test.sh; [ $failures = 0 ]) &
+expect_gone $! 'a test that was stopped'
 left_behind 'exec sleep 1000'
 (cd "$root" && LOG_FOLDER=$root/logs exec "$runner" leaving_test.sh >/dev/null 2>&1) &
-exec 4<"$root/held"
-kill -KILL $!
-wait $! 2>/dev/null || true
-expect_gone 'a killed runner'
+expect_gone $! 'a killed runner' KILL
 [ $failures = 0 ]

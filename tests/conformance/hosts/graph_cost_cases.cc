@@ -60,6 +60,42 @@ CUgraphExec instantiate(const Graph& graph) {
   return made;
 }
 
+// The calls that the shim itself makes of a host's graph, each of all its kernels.
+void time_calls(const Graph& graph, const NodeParams2& params) {
+  const auto per_node = [&](const char* name, auto call) {
+    say(name, median_ns(kRepeats, 1, [&] {
+          for (const CUgraphNode node : graph.nodes()) OK(call(node));
+        }) / static_cast<double>(graph.nodes().size()));
+  };
+  per_node("call_type", [](CUgraphNode node) {
+    CUgraphNodeType type;
+    return cuda().cuGraphNodeGetType(node, &type);
+  });
+  per_node("call_get_params", [](CUgraphNode node) {
+    auto read = zeroed<NodeParams2>();
+    return cuda().cuGraphKernelNodeGetParams_v2(node, &read);
+  });
+  per_node("call_get_attribute", [](CUgraphNode node) {
+    auto value = zeroed<CUlaunchAttributeValue>();
+    return cuda().cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value);
+  });
+  std::vector<CUgraph> copies;
+  say("call_clone", median_ns(kRepeats, 1, [&] {
+                      copies.emplace_back();
+                      OK(cuda().cuGraphClone(&copies.back(), graph.get()));
+                    }) / static_cast<double>(graph.nodes().size()));
+  per_node("call_find_in_clone", [&](CUgraphNode node) {
+    CUgraphNode found = nullptr;
+    return cuda().cuGraphNodeFindInClone(&found, node, copies.front());
+  });
+  size_t next = 0;
+  say("call_destroy",
+      median_ns(kRepeats, 1, [&] { OK(cuda().cuGraphDestroy(copies[next++])); }) /
+          static_cast<double>(graph.nodes().size()));
+  per_node("call_set_params",
+           [&](CUgraphNode node) { return cuda().cuGraphKernelNodeSetParams_v2(node, &params); });
+}
+
 }  // namespace
 }  // namespace conform
 
@@ -96,6 +132,10 @@ GPU_CASE(graph_costs) {
         OK(cuda().cuGraphExecKernelNodeSetParams_v2(set, first, &params));
       }));
   OK(cuda().cuGraphExecDestroy(set));
+
+  const auto called = make_chain(gpu, step, nodes, 5);
+  Arguments original(gpu.marks(), kNoSolution, 5);
+  time_calls(*called, node_params2(step, &original));
 
   const CUgraphExec launched = instantiate(*small);
   // As many as a queue takes, then what it holds is waited for, apart from what is measured.
