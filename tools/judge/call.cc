@@ -266,12 +266,13 @@ Result<std::vector<BufferSpec>> Call::buffers(const AxisValues& axes, bool for_o
     if (!argument.is_output) continue;
     BufferSpec output{argument.name, element_type_of(argument.dtype),
                       shape_of(argument.shape, axes), true, ""};
-    // In place: an output of an input's name, one that FlashInfer says is written into it, or one
-    // that the pattern takes from the same parameter.
+    // In place: an output of an input's name, one that FlashInfer says is written into it, unless the
+    // solution takes both, or one that the pattern takes from the same parameter.
     const auto alias = variant_.aliases.find(argument.name);
     if (find_input(definition, argument.name) != nullptr) {
       output.shares = argument.name;
-    } else if (!takes(argument.name) && find_input(definition, argument.written_into) != nullptr) {
+    } else if (find_input(definition, argument.written_into) != nullptr &&
+               !(takes(argument.name) && takes(argument.written_into))) {
       output.shares = argument.written_into;
     } else if (!takes(argument.name)) {
       return fail(ErrorCode::invalid_value,

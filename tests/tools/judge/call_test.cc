@@ -32,6 +32,35 @@ class Calls : public ::testing::Test {
                                std::filesystem::copy_options::overwrite_existing);
   }
 
+  // Its output is written into an input, and a solution takes these arguments.
+  void write_in_place(const std::string& arguments) {
+    write("");
+    std::string definition = test::kNormDefinition;
+    const std::string cache =
+        R"("cache": {"shape": ["batch_size", "hidden_size"], "dtype": "bfloat16"}, "weight")";
+    definition.replace(definition.find("\"weight\""), 8, cache);
+    const std::string shape = R"("output": {)";
+    definition.insert(definition.find(shape) + shape.size(), R"("param": "cache", )");
+    write_text(folder_ / "definitions/rmsnorm_h64.json", definition);
+    write_text(folder_ / "solutions/norm.json",
+               test::solution("rmsnorm_h64", "norm_right", arguments, test::kAligned,
+                              R"("verify": {"arguments": {"eps": {"value": 1e-6, "type": "float32"}, "rstd": {"shape": ["batch_size"], "dtype": "float32"}}}, )"));
+  }
+
+  // The input that the output shares its memory with.
+  std::string shared_by_output() {
+    open();
+    const SolutionSpec& solution = model_.solutions[solution_];
+    const Subject subject{definition_, &solution, &verify_blocks_.of(solution), "rmsnorm"};
+    const auto specs = Call(subject, variant_, *report_.snapshot, recorded_)
+                           .buffers({{"batch_size", 3}, {"hidden_size", 64}});
+    if (!specs) return specs.error().message;
+    for (const BufferSpec& spec : *specs) {
+      if (spec.name == "output") return spec.shares;
+    }
+    return "there is none";
+  }
+
   // Reads the folder. The solution that is judged is the one of rmsnorm_h64.
   void open() {
     CheckOptions options;
@@ -297,6 +326,17 @@ TEST_F(Calls, GoThroughAMadePatternWhereARewriteLeadsToTheSolution) {
   open();
   EXPECT_EQ(variant_.name, "made for rmsnorm_h64");
   EXPECT_TRUE(launch(3)) << outcome_;
+}
+
+// What is not written keeps what was there.
+TEST_F(Calls, WriteIntoAnInputThatTheSolutionDoesNotTake) {
+  write_in_place(test::kNormArguments);
+  EXPECT_EQ(shared_by_output(), "cache");
+}
+
+TEST_F(Calls, WriteBesideAnInputThatTheSolutionTakes) {
+  write_in_place(R"(["hidden_states", "cache", "output", "rstd", "eps", "batch_size"])");
+  EXPECT_EQ(shared_by_output(), "");
 }
 
 }  // namespace
