@@ -242,7 +242,8 @@ def main():
     ours = {solution["launch"]["kernel"] for solution in read("solutions/**/*.json")}
     matches = [pattern["match"] for pattern in read("patterns/**/*.json")]
     symbols = [one["symbol"] for match in matches for one in (match if isinstance(match, list) else [match])]
-    known = re.compile("|".join(f"(?:{symbol[3:]})" for symbol in symbols if symbol.startswith("re:")))
+    without_names = lambda symbol: re.sub(r"\(\?<\w+>", "(?:", symbol)
+    known = re.compile("|".join(f"(?:{without_names(symbol[3:])})" for symbol in symbols if symbol.startswith("re:")))
     mode = "eager" if args.eager else "default"
     with tempfile.TemporaryDirectory() as stats:
         result = turn(args, build, {"FIBSHIM_STATS_DIR": stats},
