@@ -14,6 +14,7 @@ One process, in default mode:
 """
 import argparse
 import collections
+import gc
 import json
 import os
 import pathlib
@@ -77,9 +78,9 @@ def moving(engine, places, out):
     def go():
         for place in places:
             time.sleep(APART_S)
-            begun = time.time_ns()
+            begun, clock = time.time_ns(), time.perf_counter()
             moved = move(place, engine.build)
-            out.append({"begun": begun, "ended": time.time_ns(), "graphs": moved["graphs_moved"], "kept": moved["graphs_kept"]})
+            out.append({"begun": begun, "ended": time.time_ns(), "during": (clock, time.perf_counter()), "graphs": moved["graphs_moved"], "kept": moved["graphs_kept"]})
         time.sleep(APART_S)
 
     thread = threading.Thread(target=go)
@@ -116,14 +117,20 @@ def follow_moves(engine, prompts, ours):
 
 def time_steps(engine, prompts, places):
     """Milliseconds of the steps of a while, in which it moves to these places."""
-    moves, steps = [], []
+    moves, steps, ends = [], [], []
+    gc.collect()
+    gc.disable()  # its pauses are Python's
     thread = moving(engine, places, moves)
     while thread.is_alive():
         steps += engine.decode(prompts, 128)[1]
+        ends += engine.returns[2:]
     thread.join()
+    gc.enable()
+    longest, end = max(zip(steps, ends))
+    in_move = any(begun < end and end - longest < ended for begun, ended in (one["during"] for one in moves))
     steps = sorted(1e3 * step for step in steps)
     at = lambda share: steps[min(int(share * len(steps)), len(steps) - 1)]
-    return {"steps": len(steps), "p50": at(0.5), "p99": at(0.99), "largest": steps[-1],
+    return {"steps": len(steps), "p50": at(0.5), "p99": at(0.99), "largest": steps[-1], "in_move": in_move,
             "moves_ms": [(one["ended"] - one["begun"]) / 1e6 for one in moves], "graphs": [one["graphs"] for one in moves]}
 
 
@@ -192,7 +199,8 @@ def main():
     say(is_fine and all(one["graphs"] > 0 == one["kept"] for one in followed["moves"]), "old, new and old kernels within a second each", followed)
     still, moved = out["still"], out["moved"]
     print(f"measured: a decode step, ms: p50 {still['p50']:.3f}, p99 {still['p99']:.3f}, largest {still['largest']:.2f} of {still['steps']}; moved "
-          f"{len(moved['moves_ms'])} times {moved['p50']:.3f}, {moved['p99']:.3f}, {moved['largest']:.2f} of {moved['steps']}; then "
+          f"{len(moved['moves_ms'])} times {moved['p50']:.3f}, {moved['p99']:.3f}, {moved['largest']:.2f} "
+          f"({'in' if moved['in_move'] else 'outside'} a move) of {moved['steps']}; then "
           f"{out['still again']['p50']:.3f}, {out['still again']['p99']:.3f}, {out['still again']['largest']:.2f}; moves of {moved['graphs']} graphs took "
           + ", ".join(f"{one:.0f}" for one in moved["moves_ms"]) + " ms")
     say(out["same_after_moves"] or not out["repeats"], "results after moves are those before", "the same" if out["same_after_moves"] else
