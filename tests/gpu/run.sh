@@ -222,6 +222,7 @@ run "the worked example" "$python" "$here/worked_example.py"
 
 run "moves under load" "$python" "$here/swap.py"
 run "captured graphs: executions and moves" "$python" "$here/graphs.py"
+run "graphs that a host goes on changing" "$python" "$here/graph_updates.py"
 run "chains that become one kernel" "$python" "$here/rewrite_chains.py"
 run "rollouts over eight processes" "$python" "$here/rollout.py"
 
