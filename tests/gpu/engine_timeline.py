@@ -12,7 +12,8 @@ the middle layers of medians over steps:
   us     how long it runs, waiting for the kernel before included
   adds   from the last end before it to its own: what it adds to the step. These add up to the layer
 
-JSON holds the same, tokens per second without the profiler, and for each step its span from first start to last end.
+JSON holds the same, tokens per second without the profiler, and for each step its span from first start to last end; what lies between two
+steps, and how long the GPU is busy in it; and how long the host's call that replays a graph takes, without the profiler.
 """
 import argparse
 import collections
@@ -30,7 +31,7 @@ DECODED = 48
 
 
 def steps_of(work):
-    """Of each graph that was replayed while `work` ran: (name, start ns, end ns) of its kernels, by start."""
+    """Of each graph that was replayed while `work` ran: (name, start ns, end ns) of its kernels, by start. And what ran besides."""
     import torch
     from torch.autograd import DeviceType
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
@@ -42,11 +43,24 @@ def steps_of(work):
             begun = event.start_ns()
             launches[event.correlation_id()].append((event.name(), begun, begun + event.duration_ns()))
     most = max(map(len, launches.values()))
-    return [sorted(kernels, key=lambda kernel: kernel[1]) for kernels in launches.values() if len(kernels) == most]
+    others = [kernel for kernels in launches.values() if len(kernels) != most for kernel in kernels]
+    return [sorted(kernels, key=lambda kernel: kernel[1]) for kernels in launches.values() if len(kernels) == most], others
 
 
-def figures_of(steps):
+def between_steps(steps, others):
+    """Median microseconds from a step's end to the next one's start, and of them those in which the GPU is busy."""
+    steps = sorted((step[0][1], max(end for _, _, end in step)) for step in steps)
+    gaps, busy = [], []
+    for (_, ended), (begun, _) in zip(steps, steps[1:]):
+        inside = [(start, end) for _, start, end in others if start >= ended and end <= begun]
+        gaps.append(begun - ended)
+        busy.append(sum(end - start for start, end in inside))
+    return statistics.median(gaps) / 1e3, statistics.median(busy) / 1e3
+
+
+def figures_of(steps, others):
     """Medians over the steps, of each kernel in turn."""
+    between_us, busy_us = between_steps(steps, others)
     names = [name for name, _, _ in steps[0]]
     steps = [step for step in steps if [name for name, _, _ in step] == names]
     rows = []
@@ -60,7 +74,8 @@ def figures_of(steps):
             added.append(max(0, end - ended))
         rows.append([name, *(statistics.median(values) / 1e3 for values in (gaps, times, added))])
     spans = [max(end for _, _, end in step) - step[0][1] for step in steps]
-    return {"steps": len(steps), "step_us": statistics.median(spans) / 1e3, "kernels": rows}
+    return {"steps": len(steps), "step_us": statistics.median(spans) / 1e3, "between_us": between_us, "between_busy_us": busy_us,
+            "kernels": rows}
 
 
 def layer_of(rows):
@@ -77,8 +92,17 @@ def layer_of(rows):
 
 def child(args):
     os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_ALLOW_INSECURE_SERIALIZATION="1", HF_HUB_OFFLINE="1")
+    import torch
     from engine_vllm import make_engine, prompts_of
     from vllm import SamplingParams
+    replays, replay = [], torch.cuda.CUDAGraph.replay
+
+    def timed_replay(graph):
+        begun = time.perf_counter()
+        replay(graph)
+        replays.append(time.perf_counter() - begun)
+
+    torch.cuda.CUDAGraph.replay = timed_replay
     llm = make_engine(args.layers)
     params = SamplingParams(temperature=0, max_tokens=DECODED, ignore_eos=True, detokenize=False)
     told = SamplingParams(temperature=0, max_tokens=DECODED, ignore_eos=True, detokenize=False, logprobs=0)
@@ -92,13 +116,15 @@ def child(args):
             work = lambda: llm.generate(requests, params, use_tqdm=False)
             work()
             rates = []
+            replays.clear()
             for _ in range(args.rounds):
                 begun = time.perf_counter()
                 work()
                 rates.append(batch * DECODED / (time.perf_counter() - begun))
+            replay_us = 1e6 * statistics.median(replays)
             answers = [answer.outputs[0] for answer in llm.generate(requests, told, use_tqdm=False)]
             out[f"{name}, batch {batch}"] = {
-                "tokens_per_s": round(statistics.median(rates), 1), **figures_of(steps_of(work)),
+                "tokens_per_s": round(statistics.median(rates), 1), "replay_us": replay_us, **figures_of(*steps_of(work)),
                 "tokens": [[[token, step[token].logprob] for token, step in zip(answer.token_ids, answer.logprobs)]
                            for answer in answers]}
             json.dump(out, open(args.child, "w"))
@@ -120,7 +146,8 @@ def show(out):
         first = next(one for other, one in out.items() if other.split(", ")[1] == name.split(", ")[1])
         layer = layer_of(figures["kernels"])
         print(f"{name}: {figures['tokens_per_s']:.0f} tokens/s, step {figures['step_us']:.0f} us ({figures['steps']} steps of "
-              f"{len(figures['kernels'])} kernels), layer {sum(row[3] for row in layer):.1f} us; beside the first folder "
+              f"{len(figures['kernels'])} kernels), layer {sum(row[3] for row in layer):.1f} us; between steps {figures['between_us']:.0f} us, busy "
+              f"{figures['between_busy_us']:.0f}; a replay's call {figures['replay_us']:.0f} us; beside the first folder "
               + distance(first["tokens"], figures["tokens"]))
         for kernel, gap, us, adds in layer:
             print(f"  {gap:7.2f} {us:7.2f} {adds:7.2f}  {kernel[:90]}")
