@@ -35,7 +35,7 @@ struct BufferRange {
   uint8_t member;
   bool is_written;
   bool is_dead;
-  uint8_t group;  // equal: the same buffer, by the pattern's word
+  uint8_t group;                  // equal: the same buffer, by the pattern's word
   bool is_written_first = false;  // the one launch writes it before all that is not
 };
 

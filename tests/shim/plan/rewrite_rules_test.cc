@@ -280,8 +280,8 @@ TEST(RewriteRules, BuffersThatOverlap) {
     std::vector<BufferRange> ranges;
     for (const auto& [begin, end, member, kind] : row.ranges) {
       const auto group = static_cast<uint8_t>(row.is_tied ? begin / 50 : ranges.size());
-      ranges.push_back({begin, end, static_cast<uint8_t>(member), kind != 'r', kind == 'd', group,
-                        kind == 'f'});
+      ranges.push_back(
+          {begin, end, static_cast<uint8_t>(member), kind != 'r', kind == 'd', group, kind == 'f'});
     }
     const char* const conflict = find_conflict(ranges.data(), static_cast<uint32_t>(ranges.size()));
     EXPECT_EQ(conflict == nullptr, row.is_fine)
