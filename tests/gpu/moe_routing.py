@@ -31,8 +31,7 @@ MODELS = ((8, 2, True), (64, 8, False), (128, 8, True), (256, 8, True))
 TIMED = (8, 128)
 TOKENS = (1, 2, 4, 8, 16, 32, 64)
 MORE_TOKENS = (3, 33, 63)
-BLOCK_SIZES = (16, 32, 64, 128)
-TIMED_BLOCK_SIZES = (16, 32, 64)
+BLOCK_SIZES = (16, 32, 64)
 # As drawn; many alike; with what is no number; with an output that nobody keeps in the memory of a later one.
 KINDS = ("normal", "ties", "odd", "reused")
 GUARD = 64  # elements before and behind each output
@@ -181,7 +180,7 @@ class Case:
 def keys(has_times):
     """(model, block size, tokens, dtype, kind, whether it is timed)"""
     for model, block_size, dtype, kind in itertools.product(MODELS, BLOCK_SIZES, ("bfloat16", "float32"), KINDS):
-        is_timed = has_times and kind == "normal" and dtype == "bfloat16" and model[0] in TIMED and block_size in TIMED_BLOCK_SIZES
+        is_timed = has_times and kind == "normal" and dtype == "bfloat16" and model[0] in TIMED
         for tokens in sorted(TOKENS + MORE_TOKENS):
             yield model, block_size, tokens, dtype, kind, is_timed and tokens in TOKENS
 
