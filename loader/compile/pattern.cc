@@ -16,6 +16,11 @@ bool PatternSpec::is_dead(std::string_view wanted) const {
                      [&](const MarkedName& one) { return one.name == wanted; });
 }
 
+bool PatternSpec::is_written_first(std::string_view wanted) const {
+  return std::any_of(written_first.begin(), written_first.end(),
+                     [&](const MarkedName& one) { return one.name == wanted; });
+}
+
 PatternSpec::Pin PatternSpec::pin_of(std::string_view wanted) const {
   for (const MarkedExpression& clause : where) {
     for (const Expression::Pin& pin : clause.expression.pins()) {

@@ -68,7 +68,7 @@ class PatternSpec : public Scope {
   std::vector<ImageHash> images;
   std::vector<MemberSpec> members;  // of a rewrite; else none
   std::vector<BufferSpec> buffers;
-  std::vector<MarkedName> dead;
+  std::vector<MarkedName> dead, written_first;
   bool is_analysis = false;
   std::vector<std::string> captures;  // the groups that are used, in the order of their indices
   uint32_t numeric_captures = 0;      // bit i: captures[i] must be a decimal number
@@ -85,6 +85,7 @@ class PatternSpec : public Scope {
 
   bool is_rewrite() const { return !members.empty(); }
   bool is_dead(std::string_view wanted) const;
+  bool is_written_first(std::string_view wanted) const;
   const PatternValue* find_value(std::string_view wanted) const;
   // The integer that a `where` clause pins the value to; a pin to a float gives no value.
   struct Pin {

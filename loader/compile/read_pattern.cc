@@ -38,7 +38,7 @@ class PatternReader {
     const uint32_t errors_before = diagnostics_->error_count();
     accept_only(root_,
                 {"label", "benefit", "description", "match", "axes", "arguments", "writes", "where",
-                 "definition", "dead", "analysis"},
+                 "definition", "dead", "written_first", "analysis"},
                 "a pattern", diagnostics_);
     is_rewrite_ = root_.find("match") && root_.find("match").kind() == JsonKind::array;
     pattern_->mark = root_.mark();

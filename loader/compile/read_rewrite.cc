@@ -36,6 +36,33 @@ bool check_keys(JsonValue object, std::initializer_list<std::string_view> keys,
   return true;
 }
 
+// The list of names of "writes" under `key`.
+void read_written(JsonValue root, const char* key, const PatternSpec& pattern,
+                  std::vector<MarkedName>* names, Diagnostics* diagnostics) {
+  const JsonValue list = root.find(key);
+  if (!expect_kind(list, JsonKind::array, quoted(key), diagnostics) ||
+      !check_entry_count(list, quoted(key), diagnostics)) {
+    return;
+  }
+  const auto has = [](const std::vector<MarkedName>& all, const MarkedName& wanted) {
+    return std::ranges::any_of(all, [&](const MarkedName& one) { return one.name == wanted.name; });
+  };
+  for (const JsonValue element : list.elements()) {
+    const auto name = read_name(element, "an entry of " + quoted(key), diagnostics);
+    if (!name) continue;
+    if (!has(pattern.writes, *name)) {
+      diagnostics->add(
+          Rule::bad_rewrite, name->mark,
+          quoted(key) + " names " + quoted(name->name) + ", which is not in \"writes\"");
+    } else if (has(*names, *name)) {
+      diagnostics->add(Rule::duplicate_name, name->mark,
+                       quoted(name->name) + " is twice in " + quoted(key));
+    } else {
+      names->push_back(*name);
+    }
+  }
+}
+
 // False, and reported: there is no such value.
 bool compile_bytes(const PatternValue& value, const PatternSpec& pattern, BufferSpec* buffer,
                    Diagnostics* diagnostics) {
@@ -127,30 +154,14 @@ bool read_value_of_rewrite(JsonValue object, const std::string& what, bool is_re
 
 void read_rewrite_keys(JsonValue root, bool is_rewrite, PatternSpec* pattern,
                        Diagnostics* diagnostics) {
-  if (!check_keys(root, {"dead", "analysis"}, "the pattern", is_rewrite, diagnostics)) return;
-  pattern->is_analysis =
-      read_boolean(root.find("analysis"), "\"analysis\"", diagnostics).value_or(false);
-  const JsonValue dead = root.find("dead");
-  if (!expect_kind(dead, JsonKind::array, "\"dead\"", diagnostics) ||
-      !check_entry_count(dead, "\"dead\"", diagnostics)) {
+  if (!check_keys(root, {"dead", "written_first", "analysis"}, "the pattern", is_rewrite,
+                  diagnostics)) {
     return;
   }
-  for (const JsonValue element : dead.elements()) {
-    const auto name = read_name(element, "an entry of \"dead\"", diagnostics);
-    if (!name) continue;
-    const bool is_written =
-        std::any_of(pattern->writes.begin(), pattern->writes.end(),
-                    [&](const MarkedName& written) { return written.name == name->name; });
-    if (!is_written) {
-      diagnostics->add(Rule::bad_rewrite, name->mark,
-                       "\"dead\" names " + quoted(name->name) + ", which is not in \"writes\"");
-    } else if (pattern->is_dead(name->name)) {
-      diagnostics->add(Rule::duplicate_name, name->mark,
-                       quoted(name->name) + " is twice in \"dead\"");
-    } else {
-      pattern->dead.push_back(*name);
-    }
-  }
+  pattern->is_analysis =
+      read_boolean(root.find("analysis"), "\"analysis\"", diagnostics).value_or(false);
+  read_written(root, "dead", *pattern, &pattern->dead, diagnostics);
+  read_written(root, "written_first", *pattern, &pattern->written_first, diagnostics);
 }
 
 void compile_buffers(PatternSpec* pattern, Diagnostics* diagnostics) {
@@ -173,6 +184,7 @@ void compile_buffers(PatternSpec* pattern, Diagnostics* diagnostics) {
         std::any_of(pattern->writes.begin(), pattern->writes.end(),
                     [&](const MarkedName& written) { return written.name == value.name; });
     buffer.is_dead = pattern->is_dead(value.name);
+    buffer.is_written_first = pattern->is_written_first(value.name);
     buffer.group =
         groups.emplace(same_value(*pattern, value.name), static_cast<uint8_t>(groups.size()))
             .first->second;

@@ -16,7 +16,7 @@ bool read_value_of_rewrite(JsonValue object, const std::string& what, bool is_re
 // Whether `where` says that the two names have one value.
 bool is_one_buffer(const PatternSpec& pattern, const std::string& one, const std::string& other);
 
-// "dead" and "analysis", which only a rewrite has. After "writes".
+// "dead", "written_first" and "analysis", which only a rewrite has. After "writes".
 void read_rewrite_keys(JsonValue root, bool is_rewrite, PatternSpec* pattern,
                        Diagnostics* diagnostics);
 

@@ -85,8 +85,9 @@ class TensorBinder {
 
 namespace {
 
-// What is drawn at random may be another each time.
-bool has_samples(const Definition& definition) {
+// What is drawn at random may be another each time, and so may what stands in an order that the original leaves open.
+bool may_vary(const Definition& definition) {
+  if (std::ranges::find(definition.tags, "order:any") != definition.tags.end()) return true;
   return definition.op_type.find("sampling") != std::string::npos &&
          std::ranges::any_of(definition.arguments, [](const DefinitionArgument& argument) {
            const ElementKind element = element_of(argument.dtype);
@@ -99,7 +100,7 @@ bool has_samples(const Definition& definition) {
 
 void bind_tensors(const PatternSpec& pattern, const Definition& definition, const Scope& scope,
                   BindingSpec* binding) {
-  if (has_samples(definition)) return;
+  if (may_vary(definition)) return;
   const TensorBinder binder(pattern, definition, scope);
   for (const PatternValue& value : pattern.values) {
     if (!value.is_pointer || value.expression || !value.dtype) continue;

@@ -273,10 +273,10 @@ struct RewriteBuffer {
   uint16_t param;  // of the rewrite
   uint8_t member;
   uint8_t is_written;
-  uint8_t is_dead;      // nobody but the rewrite's kernels reads it
-  uint8_t group;        // those of one group are one buffer, as the pattern's `where` says
-  uint8_t reaches_end;  // it is all that lies behind the pointer in its allocation; no `bytes`
-  uint8_t reserved;
+  uint8_t is_dead;           // nobody but the rewrite's kernels reads it
+  uint8_t group;             // those of one group are one buffer, as the pattern's `where` says
+  uint8_t reaches_end;       // it is all that lies behind the pointer in its allocation; no `bytes`
+  uint8_t is_written_first;  // by solutions: later kernels may write there, too
   uint32_t offset;
   Program bytes;  // how large it is
 };

@@ -134,8 +134,13 @@ bool read_buffers(const RewriteCall& call, BufferRange* out, uint32_t* count) {
     if (begin == 0) continue;
     if (!find_end(call, buffer, begin, &end)) return false;
     if (end == begin) continue;
-    out[(*count)++] = {begin,       end, buffer.member, buffer.is_written != 0, buffer.is_dead != 0,
-                       buffer.group};
+    out[(*count)++] = {begin,
+                       end,
+                       buffer.member,
+                       buffer.is_written != 0,
+                       buffer.is_dead != 0,
+                       buffer.group,
+                       buffer.is_written_first != 0};
   }
   return true;
 }

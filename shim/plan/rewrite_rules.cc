@@ -36,10 +36,13 @@ const char* find_conflict_of(const BufferRange& written, const BufferRange& othe
     const bool is_flow = is_earlier && is_one && other.end <= written.end;
     return is_flow ? nullptr : "a buffer that one of them writes overlaps one that another reads";
   }
-  // The later one's stays.
+  // The later one's stays: the earlier is left out, or written before it.
   const bool is_same = is_one && written.end == other.end;
-  const bool is_left_out = is_earlier ? written.is_dead : other.is_dead;
-  return is_same || is_left_out ? nullptr : "buffers that two of them write overlap";
+  const BufferRange& earlier = is_earlier ? written : other;
+  const BufferRange& later = is_earlier ? other : written;
+  const bool is_in_order = earlier.is_written_first && !later.is_written_first;
+  return is_same || earlier.is_dead || is_in_order ? nullptr
+                                                   : "buffers that two of them write overlap";
 }
 
 }  // namespace

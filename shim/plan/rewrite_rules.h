@@ -35,12 +35,13 @@ struct BufferRange {
   uint8_t member;
   bool is_written;
   bool is_dead;
-  uint8_t group;  // equal: the same buffer, by the pattern's word
+  uint8_t group;                  // equal: the same buffer, by the pattern's word
+  bool is_written_first = false;  // the one launch writes it before all that is not
 };
 
 // Why one launch cannot read and write them all, in whatever order; null: it can. A buffer that one kernel writes may
-// be another's, later in the order, to read or to write, where the pattern says that they are one; otherwise nothing
-// that is written overlaps what another kernel has.
+// be another's, later in the order, to read or to write, where the pattern says that they are one, and to write where it
+// is written first; otherwise nothing that is written overlaps what another kernel has.
 const char* find_conflict(const BufferRange* ranges, uint32_t count);
 
 }  // namespace fibshim

@@ -111,6 +111,17 @@ const Row kRows[] = {
      0,
      kAsksWhatRan,
      kVllmAndCublas},
+    {"RewriteOfVllmRouting", {"rewrite_of_vllm_routing"}, 0, kAsksWhatRan, kVllm},
+    {"RewriteOfVllmRoutingNeedsItsTies",
+     {"rewrite_of_vllm_routing_needs_its_ties"},
+     0,
+     kAsksWhatRan,
+     kVllm},
+    {"RewriteOfVllmRoutingReusesMemory",
+     {"rewrite_of_vllm_routing_reuses_memory"},
+     0,
+     kAsksWhatRan,
+     kVllm},
     {"RewriteSurvivesFailures", {"rewrite_survives_failures"}, 0, kFaults},
     {"CheckGraphInPlace", {"check_graph_in_place"}, 0, kFaults},
     {"CheckGraphSetInPlace", {"check_graph_set_in_place"}, 0, kFaults},
@@ -281,6 +292,21 @@ TEST(ChecksInGraphs, AreMadeOfRewrites) {
     checks += one["checks"].get<long>();
   }
   EXPECT_GE(checks, 3);
+}
+
+TEST(ChecksInGraphs, AreMadeOfVllmsRoutingWhereItsOrderIsKnown) {
+  if (is_real_driver()) GTEST_SKIP() << kAsksWhatRan;
+  const HostRun run({"conform", "check_rewrite_of_vllm_routing"},
+                    {{"FIBSHIM_CONFIG", build_dir() + "/config/vllm"},
+                     {"FIBSHIM_SHADOW", "1/1"},
+                     {"SIMCUDA_LOG", ""}});
+  run.expect_holds();
+  const nlohmann::json stats = stats_json(run.stats_dir());
+  for (const nlohmann::json& one : stats["shadow"]) {
+    const bool is_checked = one["definition"] == "moe_routing_small_e8_k2_b64_n1";
+    EXPECT_EQ(one["checks"].get<long>() != 0, is_checked) << one.dump();
+    EXPECT_EQ(one["mismatches"], 0);
+  }
 }
 
 TEST(LostContexts, AreReportedOnceEachWithTheReplacementsThatRan) {

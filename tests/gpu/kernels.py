@@ -10,6 +10,7 @@ A result is right when it is the nearest number of its type to the float64 resul
 the kernel that is replaced rounds on the way, so does the reference. Outputs are poisoned before each launch.
 """
 import argparse
+import glob
 import json
 import math
 import os
@@ -449,6 +450,31 @@ def rope_append(solution, dtype, size, rows):
     return problems + case.cache_problems()
 
 
+def reference_of(folder, definition):
+    """The definition's own, in Python."""
+    path, = glob.glob(os.path.join(BUILD, "config", folder, "definitions", "**", f"{definition}.json"), recursive=True)
+    with open(path) as file:
+        record, names = json.load(file), {}
+    exec(record["reference"], names)  # from this repository's own folders
+    return lambda *inputs: dict(zip(record["outputs"], names["run"](*inputs), strict=True))
+
+
+def moe_routing(solution, dtype, experts, rows):
+    numbers, tokens = numbers_of(solution.definition), min(rows, 64)
+    draw = Draw(rows * 53 + experts, dtype)
+    logits = draw.normal(tokens, experts, scale=2.0)
+    expected = reference_of("vllm", solution.definition)(logits)
+    outputs = {name: torch.full_like(value, -7) for name, value in expected.items()}
+    solution.launch({"router_logits": logits, **outputs, "num_tokens": tokens, "block_size": numbers["b"], "renormalize": numbers["n"],
+                     "max_num_tokens_padded": len(outputs["sorted_token_ids"])})
+    problems = [f"{name} is not what it should be" for name, value in expected.items()
+                if name != "topk_weights" and not torch.equal(outputs[name], value)]
+    exact = torch.softmax(logits.double(), -1).gather(1, expected["topk_ids"].long())
+    if numbers["n"]:
+        exact = exact / exact.sum(-1, keepdim=True)
+    return problems + wrong("topk_weights", outputs["topk_weights"], exact)
+
+
 FAMILIES = {
     "rmsnorm": rmsnorm, "gemma_rmsnorm": gemma_rmsnorm, "fused_add_rmsnorm": fused_add_rmsnorm,
     "gemma_fused_add_rmsnorm": gemma_fused_add_rmsnorm, "rmsnorm_quant": rmsnorm_quant,
@@ -457,7 +483,7 @@ FAMILIES = {
     "rope_cos_sin_cache": rope_cos_sin_cache, "rope_slice": rope_slice, "add_rmsnorm": sum_rmsnorm,
     "add2_rmsnorm": sum_rmsnorm, "add2_rmsnorm_sum": sum_rmsnorm, "silu_and_mul_once": gated_activation,
     "append_paged_kv_cache_slots": append_paged_kv_cache_slots, "qk_rmsnorm_rope_append": qk_rmsnorm_rope_append,
-    "rope_append": rope_append,
+    "rope_append": rope_append, "moe_routing": moe_routing, "moe_routing_small": moe_routing,
     **dict.fromkeys(("splitk_reduce_add_rmsnorm", "splitk_reduce_add2_rmsnorm", "splitk_reduce_add2_rmsnorm_sum"),
                     splitk_reduce_sum_rmsnorm),
 }
@@ -477,7 +503,7 @@ def check_folder(report, folder, solutions, seen, wanted):
     families = {}
     for definition, solution in solutions.items():
         numbers = numbers_of(definition)
-        size = next(numbers[letter] for letter in "hvd" if letter in numbers)
+        size = next(numbers[letter] for letter in "hvde" if letter in numbers)
         suffix = f"_fp{numbers['fp']}" if "fp" in numbers else ""
         families.setdefault(family_of(definition), []).append((solution, size, suffix))
     for family, members in sorted(families.items()):

@@ -77,6 +77,18 @@ TEST(Rewrite, ASolutionWritesWhatTheKernelsWrite) {
       << text_of(report);
 }
 
+TEST(Rewrite, ABufferMayBeWrittenFirst) {
+  const TestFolder folder;
+  folder.write(kRewritePath,
+               replaced(kRewrite, R"("dead": ["twice"])", R"("written_first": ["twice"])"));
+  const CheckReport report = check_folder(folder.path());
+  ASSERT_NE(report.snapshot, nullptr) << text_of(report);
+  const Rewrite& rewrite = *report.snapshot->begin(report.snapshot->rewrites);
+  for (uint32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(report.snapshot->begin(rewrite.buffers)[i].is_written_first, i == 1) << i;
+  }
+}
+
 TEST(Rewrite, ABufferMayReachToTheEndOfItsAllocation) {
   const TestFolder folder;
   folder.write(

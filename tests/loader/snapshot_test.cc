@@ -602,6 +602,15 @@ TEST(Tensors, OfSamplesAreNotCompared) {
   EXPECT_EQ(count("float32"), 2u);
 }
 
+TEST(Tensors, OfAnOrderThatIsLeftOpenAreNotCompared) {
+  const TestFolder folder;
+  folder.write(kDefinitionPath, replaced(kDefinition, R"("op_type": "scale")",
+                                         R"("op_type": "scale", "tags": ["fused", "order:any"])"));
+  const Opened snapshot(folder.path());
+  EXPECT_EQ(snapshot.at(snapshot->bindings, 0).state, BindingState::ready);
+  EXPECT_EQ(snapshot.at(snapshot->bindings, 0).tensors.count, 0u);
+}
+
 TEST(Tensors, HaveTheTolerancesOfTheSolutionsVerify) {
   const TestFolder folder;
   {

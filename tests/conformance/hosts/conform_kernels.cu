@@ -150,6 +150,26 @@ extern "C" __global__ void RESHAPE_AND_CACHE(const void*, const void*, void*, vo
 extern "C" __global__ void triton_poi_fused_1(const void*, const int64_t*, const void*, void*, int,
                                               void*, void*) {}
 
+// And those that route tokens to experts: of 128 and of 8.
+#define TOP_K_GATING(experts, type) \
+  _ZN4vllm3moe10topkGatingILi8ELi##experts##ELi4ELi16ELi32Ei##type##LNS0_11ScoringFuncE0EEEvPKT5_PKbPfiPT4_PiiiibPKf
+#define ALIGN_BLOCK_SIZE _ZN4vllm3moe27moe_align_block_size_kernelIiEEvPKT_PiS5_S5_S5_iiiimS5_iib
+#define COUNT_AND_SORT _ZN4vllm3moe35count_and_sort_expert_tokens_kernelIiEEvPKT_PiS5_S5_miiib
+#define ALIGN_SMALL_BATCH \
+  _ZN4vllm3moe46moe_align_block_size_small_batch_expert_kernelIiLi256EEEvPKT_PiS5_S5_S5_iimiib
+extern "C" __global__ void TOP_K_GATING(128, 13__nv_bfloat16)(const void*, const bool*, float*, int,
+                                                              int*, int*, int, int, int, bool,
+                                                              const float*) {}
+extern "C" __global__ void TOP_K_GATING(8, 13__nv_bfloat16)(const void*, const bool*, float*, int,
+                                                            int*, int*, int, int, int, bool,
+                                                            const float*) {}
+extern "C" __global__ void ALIGN_BLOCK_SIZE(const int*, int*, int*, int*, int*, int, int, int, int,
+                                            size_t, int*, int, int, bool) {}
+extern "C" __global__ void COUNT_AND_SORT(const int*, int*, int*, int*, size_t, int, int, int,
+                                          bool) {}
+extern "C" __global__ void ALIGN_SMALL_BATCH(const int*, int*, int*, int*, int*, int, int, size_t,
+                                             int, int, bool) {}
+
 // torch.compile's norms of a sum in vLLM's default mode: of two, of three in place, and of three which is kept.
 extern "C" __global__ void triton_red_fused_fused_add_rms_norm_0(const void*, const void*,
                                                                  const void*, void*, int, int,

@@ -230,7 +230,7 @@ TEST(RewriteRules, ACircleHasNoOrder) {
   EXPECT_FALSE(Numbered(graph).is_ordered());
 }
 
-// [begin, end) of a kernel; 'r' read, 'w' written, 'd' written and dead.
+// [begin, end) of a kernel; 'r' read, 'w' written, 'd' written and dead, 'f' written first.
 struct Row {
   std::vector<std::tuple<uint64_t, uint64_t, int, char>> ranges;
   bool is_fine;
@@ -259,6 +259,15 @@ TEST(RewriteRules, BuffersThatOverlap) {
       {{{100, 200, 0, 'w'}, {100, 150, 1, 'w'}}, false},
       {{{100, 200, 0, 'd'}, {100, 150, 1, 'w'}}, true},
       {{{100, 200, 0, 'w'}, {100, 150, 1, 'd'}}, false},
+      // the first kernel's is written first: the second writes there; reads there; both are; the second's is
+      {{{100, 200, 0, 'f'}, {150, 250, 1, 'w'}}, true},
+      {{{100, 200, 0, 'f'}, {150, 250, 1, 'r'}}, false},
+      {{{100, 200, 0, 'f'}, {150, 250, 1, 'f'}}, false},
+      {{{100, 200, 0, 'w'}, {150, 250, 1, 'f'}}, false},
+      {{{100, 200, 0, 'f'}, {100, 200, 1, 'w'}}, true, false},
+      // and a third reads: what the second has written; the rest of what the first has
+      {{{100, 200, 0, 'f'}, {150, 250, 1, 'w'}, {150, 250, 2, 'r'}}, false},
+      {{{100, 200, 0, 'f'}, {150, 250, 1, 'w'}, {100, 150, 2, 'r'}}, true},
       // the first two, and the last two but two, by chance
       {{{100, 200, 0, 'r'}, {200, 300, 0, 'd'}, {200, 300, 1, 'r'}, {300, 400, 1, 'w'}},
        false,
@@ -271,7 +280,8 @@ TEST(RewriteRules, BuffersThatOverlap) {
     std::vector<BufferRange> ranges;
     for (const auto& [begin, end, member, kind] : row.ranges) {
       const auto group = static_cast<uint8_t>(row.is_tied ? begin / 50 : ranges.size());
-      ranges.push_back({begin, end, static_cast<uint8_t>(member), kind != 'r', kind == 'd', group});
+      ranges.push_back(
+          {begin, end, static_cast<uint8_t>(member), kind != 'r', kind == 'd', group, kind == 'f'});
     }
     const char* const conflict = find_conflict(ranges.data(), static_cast<uint32_t>(ranges.size()));
     EXPECT_EQ(conflict == nullptr, row.is_fine)
@@ -335,7 +345,8 @@ class Cells {
     for (const BufferRange& range : ranges_) {
       if (!range.is_written || cell < range.begin || range.end <= cell) continue;
       const bool is_one = range.group == last->group && range.end == last->end;
-      if (range.member != last->member && !is_one) return false;
+      const bool is_in_order = range.is_written_first && !last->is_written_first;
+      if (range.member != last->member && !is_one && !is_in_order) return false;
     }
     return true;
   }
@@ -349,8 +360,8 @@ uint64_t check_all_buffers(size_t count, uint64_t cells) {
   for (uint64_t begin = 0; begin < cells; ++begin) {
     for (uint64_t end = begin + 1; end <= cells; ++end) {
       for (uint8_t member = 0; member < Cells::kMembers; ++member) {
-        for (int kind = 0; kind < 3; ++kind) {
-          all.push_back({begin, end, member, kind != 0, kind == 2, 0});
+        for (int kind = 0; kind < 4; ++kind) {
+          all.push_back({begin, end, member, kind != 0, kind == 2, 0, kind == 3});
         }
       }
     }
@@ -365,9 +376,10 @@ uint64_t check_all_buffers(size_t count, uint64_t cells) {
         std::string text;
         for (const BufferRange& range : ranges) {
           text += std::to_string(range.member) +
-                  (range.is_dead      ? 'd'
-                   : range.is_written ? 'w'
-                                      : 'r') +
+                  (range.is_dead            ? 'd'
+                   : range.is_written_first ? 'f'
+                   : range.is_written       ? 'w'
+                                            : 'r') +
                   std::to_string(range.begin) + "-" + std::to_string(range.end) + " of " +
                   std::to_string(range.group) + "  ";
         }

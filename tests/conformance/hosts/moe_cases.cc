@@ -1,0 +1,235 @@
+// The routing of tokens to experts (config/vllm), as vLLM launches it for a layer of experts, captured.
+
+#include <sched.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "tests/conformance/hosts/graphs.h"
+
+namespace conform {
+namespace {
+
+constexpr char kGatingOf128[] =
+    "_ZN4vllm3moe10topkGatingILi8ELi128ELi4ELi16ELi32Ei13__nv_bfloat16LNS0_11ScoringFuncE0EEEvPKT5_"
+    "PKbPfiPT4_PiiiibPKf";
+constexpr char kGatingOf8[] =
+    "_ZN4vllm3moe10topkGatingILi8ELi8ELi4ELi16ELi32Ei13__nv_bfloat16LNS0_11ScoringFuncE0EEEvPKT5_"
+    "PKbPfiPT4_PiiiibPKf";
+constexpr char kAlign[] =
+    "_ZN4vllm3moe27moe_align_block_size_kernelIiEEvPKT_PiS5_S5_S5_iiiimS5_iib";
+constexpr char kSort[] = "_ZN4vllm3moe35count_and_sort_expert_tokens_kernelIiEEvPKT_PiS5_S5_miiib";
+constexpr char kAlignSmall[] =
+    "_ZN4vllm3moe46moe_align_block_size_small_batch_expert_kernelIiLi256EEEvPKT_PiS5_S5_S5_iimiib";
+
+constexpr char kRouting[] = "moe_routing_e128_k8_bf16";
+constexpr char kSmallRouting[] = "moe_routing_small_e8_k2_bf16";
+
+struct Geometry {
+  unsigned grid, block_x, block_y;
+};
+
+template <class... Arguments>
+void launch_kernel(const Gpu& gpu, CUfunction kernel, const Geometry& geometry,
+                   Arguments... values) {
+  std::tuple<Arguments...> held(values...);
+  std::apply(
+      [&](auto&... each) {
+        void* pointers[] = {&each...};
+        OK(cuda().cuLaunchKernel(kernel, geometry.grid, 1, 1, geometry.block_x, geometry.block_y, 1,
+                                 0, gpu.stream(), pointers, nullptr));
+      },
+      held);
+}
+
+struct Layer {
+  explicit Layer(const Gpu& on) : gpu(on), module(on.load_module()) {
+    memory = device_memory(size_t{16} << 20);
+    logits = at(0), weights = at(1), ids = at(2), indices = at(3);
+    sorted = at(4), expert_ids = at(5), total = at(6), cumsum = at(7);
+  }
+  CUdeviceptr at(int megabyte) const { return memory + (static_cast<CUdeviceptr>(megabyte) << 20); }
+  int choices() const { return tokens * topk; }
+  int padded() const { return choices() + std::min(choices(), experts) * (block_size - 1); }
+
+  void choose() const {
+    launch_kernel(gpu, gpu.function(module, experts == 8 ? kGatingOf8 : kGatingOf128), {1, 32, 4},
+                  logits, CUdeviceptr{0}, weights, tokens, ids, indices, topk, 0, experts, true,
+                  bias);
+  }
+  void align(CUdeviceptr from, int count) const {
+    const auto numel = static_cast<size_t>(count);
+    const CUdeviceptr map = has_map ? at(8) : 0;
+    if (experts == 8) {
+      launch_kernel(gpu, gpu.function(module, kAlignSmall), {1, threads, 1}, from, sorted,
+                    expert_ids, total, map, experts, block_size, numel, padded(), topk, has_map);
+    } else {
+      launch_kernel(gpu, gpu.function(module, kAlign), {2, 1024, 1}, from, sorted, expert_ids,
+                    total, map, experts, experts, 32, block_size, numel, cumsum, padded(), topk,
+                    has_map);
+    }
+  }
+  void sort(CUdeviceptr to, CUdeviceptr by) const {
+    launch_kernel(gpu, gpu.function(module, kSort), {1, 256, 1}, ids, to, by,
+                  has_map ? at(8) : CUdeviceptr{0}, static_cast<size_t>(choices()), experts,
+                  padded(), topk, has_map);
+  }
+  void all() const {
+    choose();
+    align(ids, choices());
+    if (experts != 8) sort(sorted, cumsum);
+  }
+
+  const Gpu& gpu;
+  CUmodule module;
+  int tokens = 8, topk = 8, experts = 128, block_size = 16;
+  unsigned threads = 288;
+  bool has_map = false;
+  CUdeviceptr memory = 0, logits = 0, weights = 0, ids = 0, indices = 0, sorted = 0, expert_ids = 0,
+              total = 0, cumsum = 0, bias = 0;
+};
+
+Layer mixtral(const Gpu& gpu) {
+  Layer layer(gpu);
+  layer.experts = 8, layer.topk = 2, layer.block_size = 64;
+  return layer;
+}
+
+template <class Function>
+void run(const Gpu& gpu, Function record) {
+  Graph(gpu.capture(record)).run(gpu);
+}
+
+template <class T>
+T param(const SimcudaLaunch& launch, size_t offset) {
+  T value;
+  memcpy(&value, launch.params + offset, sizeof value);
+  return value;
+}
+
+}  // namespace
+}  // namespace conform
+
+using namespace conform;
+
+GPU_CASE(rewrite_of_vllm_routing) {
+  Layer layer(gpu);
+  run(gpu, [&] { layer.all(); });
+  const SimcudaLaunch last = last_launch(kRouting);
+  const CUdeviceptr given[] = {layer.logits, layer.weights,    layer.ids,   layer.indices,
+                               layer.sorted, layer.expert_ids, layer.total, layer.cumsum};
+  CHECK(memcmp(last.params, given, sizeof given) == 0);
+  const int32_t sizes[] = {8, 16, 1024, 1, 0};
+  CHECK(memcmp(last.params + sizeof given, sizes, sizeof sizes) == 0);
+  EXPECT_EQUAL(1, last.grid[0]);
+  EXPECT_EQUAL(1024, last.block[0]);
+  // The most tokens that it is for, blocks of another size, and the fewest.
+  layer.tokens = 64, layer.block_size = 64;
+  run(gpu, [&] { layer.all(); });
+  EXPECT_EQUAL(8576, param<int32_t>(last_launch(kRouting), sizeof given + 8));
+  layer.tokens = 1;
+  run(gpu, [&] { layer.all(); });
+  EXPECT_EQUAL(3, ran(kRouting));
+  // Of few experts.
+  const Layer small = mixtral(gpu);
+  run(gpu, [&] { small.all(); });
+  const SimcudaLaunch of_few = last_launch(kSmallRouting);
+  CHECK(param<CUdeviceptr>(of_few, 0) == small.logits);
+  CHECK(param<CUdeviceptr>(of_few, 48) == small.total);
+  const int32_t few[] = {8, 64, 520, 1, 0};
+  CHECK(memcmp(of_few.params + 56, few, sizeof few) == 0);
+  EXPECT_EQUAL(256, of_few.block[0]);
+  EXPECT_EQUAL(0,
+               ran(kGatingOf128) + ran(kGatingOf8) + ran(kAlign) + ran(kSort) + ran(kAlignSmall));
+  state({}, {.hit = 4, .absorbed = 7});
+}
+
+// One of them is of other choices, or does something else, or they are too many: as they are.
+GPU_CASE(rewrite_of_vllm_routing_needs_its_ties) {
+  const Layer layer(gpu);
+  run(gpu, [&] {
+    layer.choose();
+    layer.align(layer.at(9), layer.choices());
+    layer.sort(layer.sorted, layer.cumsum);
+  });
+  run(gpu, [&] {
+    layer.choose();
+    layer.align(layer.ids, layer.choices() - 1);
+    layer.sort(layer.sorted, layer.cumsum);
+  });
+  run(gpu, [&] {
+    layer.choose();
+    layer.align(layer.ids, layer.choices());
+    layer.sort(layer.at(9), layer.cumsum);
+  });
+  run(gpu, [&] {
+    layer.choose();
+    layer.align(layer.ids, layer.choices());
+    layer.sort(layer.sorted, layer.at(9));
+  });
+  Layer mapped = layer;
+  mapped.has_map = true;
+  run(gpu, [&] { mapped.all(); });
+  Layer biased = layer;
+  biased.bias = layer.at(9);
+  run(gpu, [&] { biased.all(); });
+  // Another kernel has the choices before they are sorted.
+  const CUfunction other = gpu.function(layer.module, kFree);
+  run(gpu, [&] {
+    layer.choose();
+    OK(gpu.launch(other, 1, 1));
+    layer.align(layer.ids, layer.choices());
+    layer.sort(layer.sorted, layer.cumsum);
+  });
+  Layer many = layer;
+  many.tokens = 65;
+  run(gpu, [&] { many.all(); });
+  Layer small = mixtral(gpu);
+  small.threads = 320;  // which sort in another order
+  run(gpu, [&] { small.all(); });
+  EXPECT_EQUAL(0, ran(kRouting) + ran(kSmallRouting));
+  EXPECT_EQUAL(8, ran(kGatingOf128));
+  EXPECT_EQUAL(8, ran(kSort));
+  state({}, {.where = 3, .untracked = 24});
+}
+
+// Nobody keeps token_expert_indices: what the later kernels write may lie there. Elsewhere it may not.
+GPU_CASE(rewrite_of_vllm_routing_reuses_memory) {
+  const Layer layer(gpu);
+  const auto run_with = [&](CUdeviceptr Layer::*buffer, CUdeviceptr address) {
+    Layer reused = layer;
+    reused.*buffer = address;
+    run(gpu, [&] { reused.all(); });
+  };
+  run_with(&Layer::expert_ids, layer.indices);
+  run_with(&Layer::sorted, layer.indices - 512);
+  run_with(&Layer::cumsum, layer.indices);
+  EXPECT_EQUAL(3, ran(kRouting));
+  run_with(&Layer::sorted, layer.logits + 512);
+  run_with(&Layer::expert_ids, layer.weights);
+  EXPECT_EQUAL(3, ran(kRouting));
+  EXPECT_EQUAL(2, ran(kSort));
+  state({}, {.hit = 3, .graph = 6, .absorbed = 6});
+}
+
+// Each launch is to be checked. vLLM's kernel for few experts has its own order, the others have any: those are not checked.
+GPU_CASE(check_rewrite_of_vllm_routing) {
+  const Layer layer(gpu);
+  Layer small = mixtral(gpu);
+  small.expert_ids = small.indices;  // what is written first may be written over in the copies, too
+  const Graph graph(gpu.capture([&] {
+    layer.all();
+    small.all();
+  }));
+  const Executable executable(graph.get());
+  int launches = 0;
+  for (; ran("fibshim_shadow_compare") < 6; ++launches) {
+    executable.run(gpu);
+    sched_yield();
+  }
+  EXPECT_EQUAL(launches, ran(kGatingOf128));
+  EXPECT_EQUAL(launches, ran(kAlignSmall));
+  EXPECT_EQUAL(0, ran(kRouting));
+  EXPECT_EQUAL(ran("fibshim_shadow_compare"), ran(kSmallRouting));
+  state({}, {.hit = 2, .absorbed = 3});
+}
