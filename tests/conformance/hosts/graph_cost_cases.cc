@@ -64,8 +64,8 @@ CUgraphExec instantiate(const Graph& graph) {
 void time_calls(const Graph& graph, const NodeParams2& params) {
   const auto per_node = [&](const char* name, auto call) {
     say(name, median_ns(kRepeats, 1, [&] {
-          for (const CUgraphNode node : graph.nodes()) OK(call(node));
-        }) / static_cast<double>(graph.nodes().size()));
+                for (const CUgraphNode node : graph.nodes()) OK(call(node));
+              }) / static_cast<double>(graph.nodes().size()));
   };
   per_node("call_type", [](CUgraphNode node) {
     CUgraphNodeType type;
@@ -89,9 +89,8 @@ void time_calls(const Graph& graph, const NodeParams2& params) {
     return cuda().cuGraphNodeFindInClone(&found, node, copies.front());
   });
   size_t next = 0;
-  say("call_destroy",
-      median_ns(kRepeats, 1, [&] { OK(cuda().cuGraphDestroy(copies[next++])); }) /
-          static_cast<double>(graph.nodes().size()));
+  say("call_destroy", median_ns(kRepeats, 1, [&] { OK(cuda().cuGraphDestroy(copies[next++])); }) /
+                          static_cast<double>(graph.nodes().size()));
   per_node("call_set_params",
            [&](CUgraphNode node) { return cuda().cuGraphKernelNodeSetParams_v2(node, &params); });
 }

@@ -42,9 +42,11 @@ class Calls : public ::testing::Test {
     const std::string shape = R"("output": {)";
     definition.insert(definition.find(shape) + shape.size(), R"("param": "cache", )");
     write_text(folder_ / "definitions/rmsnorm_h64.json", definition);
-    write_text(folder_ / "solutions/norm.json",
-               test::solution("rmsnorm_h64", "norm_right", arguments, test::kAligned,
-                              R"("verify": {"arguments": {"eps": {"value": 1e-6, "type": "float32"}, "rstd": {"shape": ["batch_size"], "dtype": "float32"}}}, )"));
+    write_text(
+        folder_ / "solutions/norm.json",
+        test::solution(
+            "rmsnorm_h64", "norm_right", arguments, test::kAligned,
+            R"("verify": {"arguments": {"eps": {"value": 1e-6, "type": "float32"}, "rstd": {"shape": ["batch_size"], "dtype": "float32"}}}, )"));
   }
 
   // The input that the output shares its memory with.
