@@ -24,6 +24,13 @@ struct Instance {
   const char* conflict;  // why they cannot be one launch; null: nothing is known yet
 };
 
+// Somebody who has an address within a dead buffer, and the instances of which that is a dead buffer, too.
+struct Holder {
+  AddressHolder holder;
+  uint32_t first_owner;
+  uint32_t owner_count;
+};
+
 // The launch of a rewrite's kernels, by their indexes.
 bool read_kernels(const Originals& originals, const Generation& generation, const Rewrite& rewrite,
                   const uint32_t (&kernels)[kMaxRewriteKernels], RewriteCall* call) {
@@ -186,7 +193,7 @@ class Absorption {
     return true;
   }
 
-  // Of everything that is dead in some instance: others than its own kernels.
+  // Of everything that is dead in some instance.
   bool collect_holders() {
     uint64_t begin = UINT64_MAX;
     uint64_t end = 0;
@@ -198,26 +205,48 @@ class Absorption {
     Growing<AddressHolder> all;
     if (begin < end && !find_holders(originals_, begin, end, &all)) return false;
     for (const AddressHolder& holder : all) {
-      if (is_own(holder) || is_unused(holder)) continue;
-      AddressHolder* const added = holders_.add();
+      const auto first_owner = static_cast<uint32_t>(owners_.count());
+      for (uint32_t i = 0; i < instances_.count(); ++i) {
+        if (!is_owner(instances_[i], holder)) continue;
+        uint32_t* const owner = owners_.add();
+        if (owner == nullptr) return false;
+        *owner = i;
+      }
+      const auto owner_count = static_cast<uint32_t>(owners_.count()) - first_owner;
+      if (owner_count == 0 && is_unused(holder)) continue;
+      Holder* const added = holders_.add();
       if (added == nullptr) return false;
-      *added = holder;
+      *added = {holder, first_owner, owner_count};
     }
     return true;
   }
 
-  // The kernel has the address as its own instance's dead buffer: that is written there before it is read.
-  bool is_own(const AddressHolder& holder) const {
-    for (const Instance& instance : instances_) {
-      if (instance.conflict != nullptr) continue;
-      bool has_it = false;
-      for (uint32_t i = 0; i < rewrite_of(instance).member_count; ++i) {
-        has_it = has_it || kernel_at(instance.nodes[i]) == holder.kernel;
-      }
-      for (uint32_t i = 0; has_it && i < instance.range_count; ++i) {
-        const BufferRange& range = ranges_[instance.first_range + i];
-        if (range.is_dead && holder.begin >= range.begin && holder.end <= range.end) return true;
-      }
+  // The kernel has the address as its instance's dead buffer: that is written there before it is read.
+  bool is_owner(const Instance& instance, const AddressHolder& holder) const {
+    if (instance.conflict != nullptr) return false;
+    bool has_it = false;
+    for (uint32_t i = 0; i < rewrite_of(instance).member_count; ++i) {
+      has_it = has_it || kernel_at(instance.nodes[i]) == holder.kernel;
+    }
+    for (uint32_t i = 0; has_it && i < instance.range_count; ++i) {
+      const BufferRange& range = ranges_[instance.first_range + i];
+      if (range.is_dead && holder.begin >= range.begin && holder.end <= range.end) return true;
+    }
+    return false;
+  }
+
+  // The holder reads nothing there that the instance's kernels have written, since kernels that are none of these write
+  // it before.
+  bool may_hold(const Holder& holder, const Instance& instance) const {
+    for (uint32_t i = 0; i < holder.owner_count; ++i) {
+      const Instance& owner = instances_[owners_[holder.first_owner + i]];
+      if (&owner == &instance || !has_common_kernel(owner, instance)) return true;
+    }
+    return false;
+  }
+  bool has_common_kernel(const Instance& one, const Instance& other) const {
+    for (uint32_t i = 0; i < rewrite_of(one).member_count; ++i) {
+      if (contains(other, rewrite_of(other).member_count, one.nodes[i])) return true;
     }
     return false;
   }
@@ -277,8 +306,9 @@ class Absorption {
       const BufferRange& range = ranges_[instance.first_range + i];
       if (!range.is_dead) continue;
       if (!has_holders_) return "a node of the graph cannot be looked into";
-      for (const AddressHolder& holder : holders_) {
-        if (holder.begin < range.end && range.begin < holder.end) {
+      for (const Holder& one : holders_) {
+        if (one.holder.begin < range.end && range.begin < one.holder.end &&
+            !may_hold(one, instance) && (one.owner_count == 0 || !is_unused(one.holder))) {
           return "another node has the address of a buffer that is dead";
         }
       }
@@ -384,7 +414,8 @@ class Absorption {
   Block<uint32_t> room_;
   Growing<Instance> instances_;  // by falling benefit of their rewrites
   Growing<BufferRange> ranges_;
-  Growing<AddressHolder> holders_;
+  Growing<Holder> holders_;
+  Growing<uint32_t> owners_;
   bool has_holders_ = false;
   const char* told_ = nullptr;
 };

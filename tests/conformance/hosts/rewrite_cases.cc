@@ -234,6 +234,30 @@ GPU_CASE(rewrite_shares_a_workspace) {
   gpu.finish({.split = 2, .join = 2, .joined = 10}, {.hit = 5, .no_solution = 2, .absorbed = 5});
 }
 
+// A kernel may read the sums of the same launch in each of two rewrites: neither may leave them out.
+GPU_CASE(rewrite_leaves_out_nothing_that_another_reads) {
+  const Work work(gpu);
+  const Buffer other;
+  const CUfunction nothing = gpu.function(work.module, "conform_void");
+  for (const bool is_pair_first : {true, false}) {
+    const Graph graph;
+    Floats first(gpu, work.in.get(), work.sums.get(), 1);
+    Floats second(gpu, work.sums.get(), work.out.get(), 1);
+    Floats third(gpu, work.sums.get(), other.get(), 1);
+    auto last = one_block<NodeParams2>();
+    last.func = nothing;
+    const CUgraphNode split = work.add(graph.get(), work.split, &first);
+    const auto add_pair = [&] { work.add(graph.get(), work.join, &third, {split}); };
+    if (is_pair_first) add_pair();
+    const CUgraphNode join = work.add(graph.get(), work.join, &second, {split});
+    add_kernel(graph.get(), last, {join});
+    if (!is_pair_first) add_pair();
+    const Executable executable(graph.get());
+    executable.run(gpu);
+  }
+  gpu.finish({.nothing = 2, .split = 2, .join = 4}, {.untracked = 1, .graph = 7});
+}
+
 // Three kernels rather than two of them, as that has the higher benefit; the geometry of a later one is looked at. What
 // is to be reported alone is counted where nothing else takes its kernels, and made nowhere.
 GPU_CASE(rewrite_by_benefit) {
