@@ -37,7 +37,7 @@ void leave_as_it_is(Survey* survey, const char* reason) {
   survey->has_redirects = survey->has_members = survey->has_observed = false;
 }
 
-// It may be replaced, if not now, then after a swap.
+// The folder in force knows of it.
 bool is_concerned(const Survey& survey) {
   return survey.has_redirects || survey.has_members || survey.has_observed;
 }
@@ -154,15 +154,21 @@ Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
 }  // namespace
 
 void HostGraph::prepare(const Instantiation& instantiation) {
+  bool is_off = false;
   {
     const ReadSection section;
     const Generation* const generation = current_generation();
     generation_ = generation == nullptr ? 0 : generation->number;
+    is_off = generation != nullptr && generation->mode == Mode::off;
   }
   is_known_ = survey_.take(graph_);
   if (!is_known_) return;
   is_in_place_ = survey_.has_uncopied;
-  if (!is_concerned(survey_)) return;
+  if (!is_concerned(survey_)) {
+    is_kept_ =
+        is_off && !survey_.has_uncopied && reason_to_leave(survey_, instantiation) == nullptr;
+    return;
+  }
   if (const char* const reason = reason_to_leave(survey_, instantiation)) {
     is_in_place_ = false;
     return leave_as_it_is(&survey_, reason);
@@ -221,7 +227,7 @@ CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
   take_survey(&survey, exec);
   exec->is_in_place = graph_.is_in_place();
   Variant* variant = nullptr;
-  if (exec->is_in_place) {
+  if (exec->is_in_place || graph_.is_kept()) {
     graph_.keep(exec);
   } else {
     variant = make_own(graph_.get(), &survey, exec, nullptr);
@@ -307,7 +313,7 @@ CUresult ExecUpdate::finish(CUresult result) {
       leave_as_it_is(&survey, is_told ? "it was updated with nodes disabled"
                                       : "the driver does not tell which of its nodes run");
     }
-  } else if (exec_->is_in_place) {
+  } else if (exec_->is_in_place || graph_.is_kept()) {
     graph_.keep(exec_);
   } else {
     variant = make_own(graph_.get(), &survey, exec_, before);

@@ -25,7 +25,9 @@ class HostGraph {
   bool is_known() const { return is_known_; }  // the survey is whole
   // The exec that is made of it, or takes it over, holds replacements, or could.
   bool is_in_place() const { return is_in_place_; }
-  // Keeps copies of what an exec was made of in place, for swaps.
+  // The process is off: nothing is known of it, but may be later.
+  bool is_kept() const { return is_kept_; }
+  // Keeps copies of what an exec was made of, for swaps.
   void keep(Exec* exec);
 
   // After the driver has answered.
@@ -35,6 +37,7 @@ class HostGraph {
   CUgraph graph_;
   bool is_known_ = false;
   bool is_in_place_ = false;
+  bool is_kept_ = false;
   uint64_t generation_ = 0;  // whose solutions it holds
   Survey survey_;
   NodeSwap swap_;

@@ -76,6 +76,7 @@ const Row kRows[] = {
     {"Unloadable", "swap_unloadable", 1, false, "it makes driver calls fail"},
     {"LinkToWhatIsNotYetWhole", "swap_link_to_half", 1, false},
     {"OffAndOn", "swap_off_and_on"},
+    {"OffAndGraphs", "swap_off_and_graphs", 0, false},
     {"Link", "swap_link"},
     {"AndUnload", "swap_and_unload"},
     {"AndHandOut", "swap_and_hand_out", 0, true, nullptr, "seed=1,slow=1000,pause=4000"},

@@ -555,6 +555,26 @@ GPU_CASE(swap_off_and_on) {
   gpu.finish({.step = 3, .free = 7, .curated1 = 4}, {.hit = 4, .untracked = 10});
 }
 
+// What is instantiated, or taken over by an exec, while the process is off, is reached when it comes back.
+GPU_CASE(swap_off_and_graphs) {
+  Graph graphs[2];
+  for (int i = 0; i < 2; ++i) graphs[i].add(gpu.step(), Arguments(gpu.marks(), 1, i + 1));
+  const Executable before(graphs[0].get());
+  Control control;
+  for (int round = 0; round < 2; ++round) {
+    CHECK(control.move(AskTarget::off) == AnswerState::moved);
+    const Executable meanwhile(graphs[0].get());
+    before.update(graphs[1]);
+    meanwhile.run_for(gpu, 1);
+    before.run_for(gpu, 2);
+    CHECK(control.move(AskTarget::on) == AnswerState::moved);
+    gpu.expect_ran({.step = 2 + 2 * round, .curated1 = 2 * round});
+    meanwhile.run_for(gpu, 1);
+    before.run_for(gpu, 2);
+  }
+  gpu.finish({.step = 4, .curated1 = 4}, {.hit = 1, .untracked = 2});
+}
+
 // The link that FIBSHIM_CONFIG is, repointed a thousand times under load, ends where it leads.
 GPU_CASE(swap_link) {
   const auto own = gpu.handles();
