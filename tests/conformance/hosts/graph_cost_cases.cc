@@ -60,6 +60,55 @@ CUgraphExec instantiate(const Graph& graph) {
   return made;
 }
 
+// A chain in which so many edges in a row of `period` let the next kernel begin early.
+std::unique_ptr<Graph> make_early_chain(const Gpu& gpu, CUfunction step, int count, int period,
+                                        int early) {
+  auto graph = std::make_unique<Graph>();
+  const CUgraphEdgeData data = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                                .to_port = 0,
+                                .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC,
+                                .reserved = {}};
+  CUgraphNode last = nullptr;
+  for (int i = 0; i < count; ++i) {
+    Arguments arguments(gpu.marks(), kNoSolution, 1);
+    const CUgraphNode node = graph->add(step, &arguments);
+    if (last != nullptr) {
+      OK(cuda().cuGraphAddDependencies_v2(graph->get(), &last, &node,
+                                          i % period < early ? &data : nullptr, 1));
+    }
+    last = node;
+  }
+  return graph;
+}
+
+// The host's call that launches a graph, while nothing else runs; and until all of it has run.
+void time_launches(const Gpu& gpu, CUfunction step, int nodes) {
+  struct Row {
+    const char* name;
+    int period;
+    int early;
+  };
+  constexpr Row kRows[] = {
+      {"plain", 1, 0}, {"one_early", 1 << 20, 2}, {"half_early", 2, 1}, {"all_early", 1, 1}};
+  for (const Row& row : kRows) {
+    const auto graph = make_early_chain(gpu, step, nodes, row.period, row.early);
+    const CUgraphExec exec = instantiate(*graph);
+    std::vector<double> calls, runs;
+    for (int i = 0; i < 4 * kRepeats; ++i) {
+      OK(cuda().cuStreamSynchronize(gpu.stream()));
+      runs.push_back(median_ns(1, 1, [&] {
+        calls.push_back(median_ns(1, 1, [&] { OK(cuda().cuGraphLaunch(exec, gpu.stream())); }));
+        OK(cuda().cuStreamSynchronize(gpu.stream()));
+      }));
+    }
+    std::sort(calls.begin(), calls.end());
+    std::sort(runs.begin(), runs.end());
+    say((std::string("launch_") + row.name).c_str(), calls[calls.size() / 2]);
+    say((std::string("run_") + row.name).c_str(), runs[runs.size() / 2]);
+    OK(cuda().cuGraphExecDestroy(exec));
+  }
+}
+
 // The calls that the shim itself makes of a host's graph, each of all its kernels.
 void time_calls(const Graph& graph, const NodeParams2& params) {
   const auto per_node = [&](const char* name, auto call) {
@@ -91,6 +140,9 @@ void time_calls(const Graph& graph, const NodeParams2& params) {
   size_t next = 0;
   say("call_destroy", median_ns(kRepeats, 1, [&] { OK(cuda().cuGraphDestroy(copies[next++])); }) /
                           static_cast<double>(graph.nodes().size()));
+  per_node("call_copy_attributes", [&](CUgraphNode node) {
+    return cuda().cuGraphKernelNodeCopyAttributes(graph.nodes().back(), node);
+  });
   per_node("call_set_params",
            [&](CUgraphNode node) { return cuda().cuGraphKernelNodeSetParams_v2(node, &params); });
 }
@@ -135,6 +187,8 @@ GPU_CASE(graph_costs) {
   const auto called = make_chain(gpu, step, nodes, 5);
   Arguments original(gpu.marks(), kNoSolution, 5);
   time_calls(*called, node_params2(step, &original));
+
+  time_launches(gpu, gpu.handles().free, nodes);
 
   const CUgraphExec launched = instantiate(*small);
   // As many as a queue takes, then what it holds is waited for, apart from what is measured.
