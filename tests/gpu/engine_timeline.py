@@ -13,7 +13,8 @@ the middle layers of medians over steps:
   adds   from the last end before it to its own: what it adds to the step. These add up to the layer
 
 JSON holds the same, tokens per second without the profiler, and for each step its span from first start to last end; what lies between two
-steps, and how long the GPU is busy in it; and how long the host's call that replays a graph takes, without the profiler.
+steps, and how long the GPU is busy in it; and, without the profiler, how long the host's call that replays a graph takes, a replay by events
+of the GPU around it, and what lies between two of them.
 """
 import argparse
 import collections
@@ -95,12 +96,19 @@ def child(args):
     import torch
     from engine_vllm import make_engine, prompts_of
     from vllm import SamplingParams
-    replays, replay = [], torch.cuda.CUDAGraph.replay
+    replays, events, replay = [], None, torch.cuda.CUDAGraph.replay
+    mark = lambda: torch.cuda.Event(enable_timing=True)
 
     def timed_replay(graph):
+        around = mark(), mark()
+        if events is not None:
+            around[0].record()
         begun = time.perf_counter()
         replay(graph)
         replays.append(time.perf_counter() - begun)
+        if events is not None:
+            around[1].record()
+            events.append(around)
 
     torch.cuda.CUDAGraph.replay = timed_replay
     llm = make_engine(args.layers)
@@ -122,9 +130,16 @@ def child(args):
                 work()
                 rates.append(batch * DECODED / (time.perf_counter() - begun))
             replay_us = 1e6 * statistics.median(replays)
+            events = []
+            work()
+            torch.cuda.synchronize()
+            by_events = {"replay_by_events_us": statistics.median(1e3 * begun.elapsed_time(ended) for begun, ended in events),
+                         "between_by_events_us": statistics.median(1e3 * before.elapsed_time(after)
+                                                                   for (_, before), (after, _) in zip(events, events[1:]))}
+            events = None
             answers = [answer.outputs[0] for answer in llm.generate(requests, told, use_tqdm=False)]
             out[f"{name}, batch {batch}"] = {
-                "tokens_per_s": round(statistics.median(rates), 1), "replay_us": replay_us, **figures_of(*steps_of(work)),
+                "tokens_per_s": round(statistics.median(rates), 1), "replay_us": replay_us, **by_events, **figures_of(*steps_of(work)),
                 "tokens": [[[token, step[token].logprob] for token, step in zip(answer.token_ids, answer.logprobs)]
                            for answer in answers]}
             json.dump(out, open(args.child, "w"))
@@ -147,7 +162,8 @@ def show(out):
         layer = layer_of(figures["kernels"])
         print(f"{name}: {figures['tokens_per_s']:.0f} tokens/s, step {figures['step_us']:.0f} us ({figures['steps']} steps of "
               f"{len(figures['kernels'])} kernels), layer {sum(row[3] for row in layer):.1f} us; between steps {figures['between_us']:.0f} us, busy "
-              f"{figures['between_busy_us']:.0f}; a replay's call {figures['replay_us']:.0f} us; beside the first folder "
+              f"{figures['between_busy_us']:.0f}; a replay's call {figures['replay_us']:.0f} us, by events "
+              f"{figures['replay_by_events_us']:.0f} and {figures['between_by_events_us']:.0f} between; beside the first folder "
               + distance(first["tokens"], figures["tokens"]))
         for kernel, gap, us, adds in layer:
             print(f"  {gap:7.2f} {us:7.2f} {adds:7.2f}  {kernel[:90]}")
