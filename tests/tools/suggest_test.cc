@@ -218,6 +218,17 @@ TEST_F(Suggest, FindsTheOutputInAStructOfOneWord) {
   EXPECT_EQ(pattern["writes"], parse_json(R"(["output0_0"])"));
 }
 
+// Of three halves, say: no type has as many bytes.
+TEST_F(Suggest, LeavesOutAStructThatIsNoWord) {
+  RecordingBuilder builder;
+  builder.kernel("_Z4fill5ThreePf", {{6, {{0x3c0040004200, 7}}}, {8, {{kAddress, 7}}}}, 7);
+  ASSERT_EQ(gather({builder.bytes()}).exit_code, 0);
+  const std::string config = folder_ / "config";
+  EXPECT_CONTAINS(exits(0, suggest({output(), "1", "-o", config})).out,
+                  "parameter 0, a struct of 6 bytes: those from 0 on are not in the recording");
+  EXPECT_EQ(run_fibshim({"check", config}).exit_code, 0);
+}
+
 TEST_F(Suggest, TellsKernelsOfOneNameApartByTheirParameters) {
   RecordingBuilder builder;
   builder.kernel("_Z4copyPfi", {{8, {{kAddress, 9}}}, {4, {{2, 9}}}}, 9).geometry(1, 1, 9, 0, {});

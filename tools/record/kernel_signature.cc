@@ -245,8 +245,10 @@ ParamType type_of_word(const ParamRecord& word) {
 
 std::vector<Field> fields_of_struct(const ParamRecord& param) {
   std::vector<Field> out;
+  // No scalar has three, five, six or seven bytes.
   const auto append = [&](const ParamRecord& record) {
-    out.push_back({record, type_of_word(record)});
+    const ParamType type = type_of_word(record);
+    if (!type.name.empty()) out.push_back({record, type});
   };
   // One of 8 bytes or fewer is its own word.
   std::vector<ParamRecord> words = param.words;
