@@ -103,12 +103,12 @@ test-gpu: all $(REAPER) $(DRIVER_CONTRACT_TESTS) $(HOSTS) $(ENGINE_STUBS) ## the
 # $(1) its folder, $(2) what -fsanitize= takes, $(3) settings of its build
 define sanitizer
 .PHONY: $(1)-loader $(1)-build
-$(1)-loader: $(REAPER) $(BUILD)/config/demo $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS) $(BUILD)/tests/loader_tests
+$(1)-loader: $(REAPER) $(addprefix $(BUILD)/config/,demo pytorch) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS) $(BUILD)/tests/loader_tests
 	$$(Q)mkdir -p $(BUILD)/$(1)/lib $(BUILD)/$(1)/sim $(BUILD)/$(1)/tests/hosts
 	$$(Q)cp -pu $(BUILD)/lib/*.so $(BUILD)/$(1)/lib/
 	$$(Q)cp -pru $(BUILD)/sim/. $(BUILD)/$(1)/sim/
 	$$(Q)cp -pru $(BUILD)/tests/hosts/. $(BUILD)/$(1)/tests/hosts/
-	$$(Q)mkdir -p $(BUILD)/$(1)/config && cp -pru $(BUILD)/config/demo $(BUILD)/$(1)/config/
+	$$(Q)mkdir -p $(BUILD)/$(1)/config && cp -pru $(addprefix $(BUILD)/config/,demo pytorch) $(BUILD)/$(1)/config/
 	$$(Q)mkdir -p $(BUILD)/$(1)/tests/data && cp -pru $(BUILD)/tests/data/. $(BUILD)/$(1)/tests/data/
 	$$(Q)$$(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) SETUP=$(SETUP) SANITIZE=$(2) OPT='-O0 -g1' $(3) \
 	  $(BUILD)/$(1)/tests/loader_tests
