@@ -141,4 +141,18 @@ class Executable {
   CUgraphExec executable_ = nullptr;
 };
 
+// Captures what `record` launches on the host's stream, and runs it once.
+template <class Function>
+void run_captured(const Gpu& gpu, Function record) {
+  Graph(gpu.capture(record)).run(gpu);
+}
+
+// A value among the parameters of a launch that the simulator recorded.
+template <class T>
+T param_at(const SimcudaLaunch& launch, size_t offset) {
+  T value;
+  memcpy(&value, launch.params + offset, sizeof value);
+  return value;
+}
+
 }  // namespace conform

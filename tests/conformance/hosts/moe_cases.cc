@@ -95,18 +95,6 @@ Layer mixtral(const Gpu& gpu) {
   return layer;
 }
 
-template <class Function>
-void run(const Gpu& gpu, Function record) {
-  Graph(gpu.capture(record)).run(gpu);
-}
-
-template <class T>
-T param(const SimcudaLaunch& launch, size_t offset) {
-  T value;
-  memcpy(&value, launch.params + offset, sizeof value);
-  return value;
-}
-
 }  // namespace
 }  // namespace conform
 
@@ -114,7 +102,7 @@ using namespace conform;
 
 GPU_CASE(rewrite_of_vllm_routing) {
   Layer layer(gpu);
-  run(gpu, [&] { layer.all(); });
+  run_captured(gpu, [&] { layer.all(); });
   const SimcudaLaunch last = last_launch(kRouting);
   const CUdeviceptr given[] = {layer.logits, layer.weights,    layer.ids,   layer.indices,
                                layer.sorted, layer.expert_ids, layer.total, layer.cumsum};
@@ -125,17 +113,17 @@ GPU_CASE(rewrite_of_vllm_routing) {
   EXPECT_EQUAL(1024, last.block[0]);
   // The most tokens that it is for, blocks of another size, and the fewest.
   layer.tokens = 64, layer.block_size = 64;
-  run(gpu, [&] { layer.all(); });
-  EXPECT_EQUAL(8576, param<int32_t>(last_launch(kRouting), sizeof given + 8));
+  run_captured(gpu, [&] { layer.all(); });
+  EXPECT_EQUAL(8576, param_at<int32_t>(last_launch(kRouting), sizeof given + 8));
   layer.tokens = 1;
-  run(gpu, [&] { layer.all(); });
+  run_captured(gpu, [&] { layer.all(); });
   EXPECT_EQUAL(3, ran(kRouting));
   // Of few experts.
   const Layer small = mixtral(gpu);
-  run(gpu, [&] { small.all(); });
+  run_captured(gpu, [&] { small.all(); });
   const SimcudaLaunch of_few = last_launch(kSmallRouting);
-  CHECK(param<CUdeviceptr>(of_few, 0) == small.logits);
-  CHECK(param<CUdeviceptr>(of_few, 48) == small.total);
+  CHECK(param_at<CUdeviceptr>(of_few, 0) == small.logits);
+  CHECK(param_at<CUdeviceptr>(of_few, 48) == small.total);
   const int32_t few[] = {8, 64, 520, 1, 0};
   CHECK(memcmp(of_few.params + 56, few, sizeof few) == 0);
   EXPECT_EQUAL(256, of_few.block[0]);
@@ -147,35 +135,35 @@ GPU_CASE(rewrite_of_vllm_routing) {
 // One of them is of other choices, or does something else, or they are too many: as they are.
 GPU_CASE(rewrite_of_vllm_routing_needs_its_ties) {
   const Layer layer(gpu);
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.choose();
     layer.align(layer.at(9), layer.choices());
     layer.sort(layer.sorted, layer.cumsum);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.choose();
     layer.align(layer.ids, layer.choices() - 1);
     layer.sort(layer.sorted, layer.cumsum);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.choose();
     layer.align(layer.ids, layer.choices());
     layer.sort(layer.at(9), layer.cumsum);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.choose();
     layer.align(layer.ids, layer.choices());
     layer.sort(layer.sorted, layer.at(9));
   });
   Layer mapped = layer;
   mapped.has_map = true;
-  run(gpu, [&] { mapped.all(); });
+  run_captured(gpu, [&] { mapped.all(); });
   Layer biased = layer;
   biased.bias = layer.at(9);
-  run(gpu, [&] { biased.all(); });
+  run_captured(gpu, [&] { biased.all(); });
   // Another kernel has the choices before they are sorted.
   const CUfunction other = gpu.function(layer.module, kFree);
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.choose();
     OK(gpu.launch(other, 1, 1));
     layer.align(layer.ids, layer.choices());
@@ -183,10 +171,10 @@ GPU_CASE(rewrite_of_vllm_routing_needs_its_ties) {
   });
   Layer many = layer;
   many.tokens = 65;
-  run(gpu, [&] { many.all(); });
+  run_captured(gpu, [&] { many.all(); });
   Layer small = mixtral(gpu);
   small.threads = 320;  // which sort in another order
-  run(gpu, [&] { small.all(); });
+  run_captured(gpu, [&] { small.all(); });
   EXPECT_EQUAL(0, ran(kRouting) + ran(kSmallRouting));
   EXPECT_EQUAL(8, ran(kGatingOf128));
   EXPECT_EQUAL(8, ran(kSort));
@@ -199,7 +187,7 @@ GPU_CASE(rewrite_of_vllm_routing_reuses_memory) {
   const auto run_with = [&](CUdeviceptr Layer::*buffer, CUdeviceptr address) {
     Layer reused = layer;
     reused.*buffer = address;
-    run(gpu, [&] { reused.all(); });
+    run_captured(gpu, [&] { reused.all(); });
   };
   run_with(&Layer::expert_ids, layer.indices);
   run_with(&Layer::sorted, layer.indices - 512);

@@ -69,18 +69,6 @@ struct Layer {
   Product o, down;
 };
 
-template <class Function>
-void run(const Gpu& gpu, Function record) {
-  Graph(gpu.capture(record)).run(gpu);
-}
-
-template <class T>
-T param(const SimcudaLaunch& launch, size_t offset) {
-  T value;
-  memcpy(&value, launch.params + offset, sizeof value);
-  return value;
-}
-
 }  // namespace
 }  // namespace conform
 
@@ -89,7 +77,7 @@ using namespace conform;
 // Where a product and the sum of its parts are one launch, they stay that.
 GPU_CASE(rewrite_of_vllm_sum_norm) {
   Layer layer(gpu);
-  run(gpu, [&] { layer.all(); });
+  run_captured(gpu, [&] { layer.all(); });
   EXPECT_EQUAL(1, ran("gemm_k4096_m8_bf16"));
   EXPECT_EQUAL(1, ran("add_rmsnorm_h4096_bf16"));
   EXPECT_EQUAL(1, ran("gemm_part3584_m8_bf16"));
@@ -97,12 +85,12 @@ GPU_CASE(rewrite_of_vllm_sum_norm) {
   const CUdeviceptr given[] = {layer.down.workspace, layer.o.c,    layer.residual, layer.weight,
                                layer.down.c,         layer.normed, layer.summed};
   CHECK(memcmp(last.params, given, sizeof given) == 0);
-  CHECK(param<float>(last, sizeof given) == 1e-5f);
-  EXPECT_EQUAL(4, param<int32_t>(last, sizeof given + 4));
+  CHECK(param_at<float>(last, sizeof given) == 1e-5f);
+  EXPECT_EQUAL(4, param_at<int32_t>(last, sizeof given + 4));
   EXPECT_EQUAL(4 * last.cluster[0], last.grid[0]);
   EXPECT_EQUAL(512, last.block[0] * last.cluster[0]);
   // The last norm, in place.
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.multiply(layer.down);
     layer.last_norm();
   });
@@ -113,23 +101,23 @@ GPU_CASE(rewrite_of_vllm_sum_norm) {
   // Between products it begins early, and lets the next begin.
   Product qkv = layer.o;
   qkv.a = layer.normed, qkv.n = 6144, qkv.splits = 1;
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.multiply(layer.down);
     layer.norm_of_down(layer.down.c, 4);
     launch_whole(gpu, gpu.function(layer.module, kWholeNvjet), qkv, 0);
   });
   const SimcudaLaunch told = last_launch(kBothKept);
-  EXPECT_EQUAL(1, param<int32_t>(told, sizeof given + 8));
-  EXPECT_EQUAL(0, param<int32_t>(last, sizeof given + 8));
+  EXPECT_EQUAL(1, param_at<int32_t>(told, sizeof given + 8));
+  EXPECT_EQUAL(0, param_at<int32_t>(last, sizeof given + 8));
   // More rows than our products are for: cuBLAS's, both times.
   layer.set_rows(64);
-  run(gpu, [&] { layer.all(); });
+  run_captured(gpu, [&] { layer.all(); });
   EXPECT_EQUAL(2, ran(kNvjet));
   EXPECT_EQUAL(1, ran(kBoth));
   EXPECT_EQUAL(3, ran(kBothKept));
   // And more than the sum is for.
   layer.set_rows(65);
-  run(gpu, [&] { layer.all(); });
+  run_captured(gpu, [&] { layer.all(); });
   EXPECT_EQUAL(2, ran(kReduce));
   EXPECT_EQUAL(2, ran("add_rmsnorm_h4096_bf16"));
   EXPECT_EQUAL(1, ran("add2_rmsnorm_sum_h4096_bf16"));
@@ -145,7 +133,7 @@ GPU_CASE(rewrite_of_vllm_sum_norm) {
 // Without a folder for cuBLAS.
 GPU_CASE(rewrite_of_vllm_sum_norm_alone) {
   const Layer layer(gpu);
-  run(gpu, [&] { layer.all(); });
+  run_captured(gpu, [&] { layer.all(); });
   EXPECT_EQUAL(2, ran(kNvjet));
   EXPECT_EQUAL(1, ran(kBoth));
   EXPECT_EQUAL(1, ran(kBothKept));
@@ -156,31 +144,31 @@ GPU_CASE(rewrite_of_vllm_sum_norm_alone) {
 // the other reads: one for one.
 GPU_CASE(rewrite_of_vllm_sum_norm_needs_its_ties) {
   const Layer layer(gpu);
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.reduce(layer.down);
     layer.norm_of_down(layer.active, 4);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.reduce(layer.down);
     layer.norm_of_down(layer.down.c, 3);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.reduce(layer.o);
     layer.norm(kAddNorm, 4, layer.residual, layer.o.c, layer.weight, layer.normed);
   });
   Product more = layer.down;
   more.ends_with_c = 0;
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.reduce(more);
     layer.norm_of_down(more.c, 4);
   });
   Product other_sums = layer.down;
   other_sums.workspace = layer.summed;  // which the norm writes
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.reduce(other_sums);
     layer.norm_of_down(other_sums.c, 4);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.reduce(layer.down);
     layer.norm(kAdd2NormSum, 4, layer.down.c, layer.o.c, layer.residual, layer.weight, layer.summed,
                layer.down.c);

@@ -184,18 +184,6 @@ struct CompiledAttention : Attention {
   }
 };
 
-template <class Function>
-void run(const Gpu& gpu, Function record) {
-  Graph(gpu.capture(record)).run(gpu);
-}
-
-template <class T>
-T param(const SimcudaLaunch& launch, size_t offset) {
-  T value;
-  memcpy(&value, launch.params + offset, sizeof value);
-  return value;
-}
-
 }  // namespace
 }  // namespace conform
 
@@ -203,7 +191,7 @@ using namespace conform;
 
 GPU_CASE(rewrite_of_vllm_fp8) {
   const Layer layer = make_layer(gpu);
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.fused_add();
     layer.quantize(layer.hidden, kHidden);
     layer.silu();
@@ -217,12 +205,12 @@ GPU_CASE(rewrite_of_vllm_fp8) {
   const CUdeviceptr given[] = {layer.hidden, layer.residual, layer.weight,   layer.scale,
                                layer.hidden, layer.residual, layer.quantized};
   CHECK(memcmp(norm.params, given, sizeof given) == 0);
-  CHECK(param<float>(norm, sizeof given) == 1e-5f);
-  EXPECT_EQUAL(3, param<int32_t>(norm, sizeof given + 4));
+  CHECK(param_at<float>(norm, sizeof given) == 1e-5f);
+  EXPECT_EQUAL(3, param_at<int32_t>(norm, sizeof given + 4));
   const SimcudaLaunch silu = last_launch("silu_and_mul_then_quant_per_token2_bf16");
   const CUdeviceptr of_silu[] = {layer.gate_up, layer.active, layer.quantized, layer.scales};
   CHECK(memcmp(silu.params, of_silu, sizeof of_silu) == 0);
-  EXPECT_EQUAL(kWidth, param<int32_t>(silu, sizeof of_silu));
+  EXPECT_EQUAL(kWidth, param_at<int32_t>(silu, sizeof of_silu));
   EXPECT_EQUAL(1, ran("fused_add_rmsnorm_then_quant_per_token_h4096_bf16"));
   EXPECT_EQUAL(1, ran("silu_and_mul_then_quant_bf16"));
   EXPECT_EQUAL(0, ran(kStaticQuant) + ran(kDynamicQuant));
@@ -232,32 +220,32 @@ GPU_CASE(rewrite_of_vllm_fp8) {
 // The second kernel is not of the first one's output, or does more, or the rows lie apart: one for one.
 GPU_CASE(rewrite_of_vllm_fp8_needs_its_ties) {
   const Layer layer = make_layer(gpu);
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.fused_add();
     layer.quantize(layer.residual, kHidden);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.fused_add(2 * kHidden);
     layer.quantize(layer.hidden, kHidden);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.silu();
     layer.quantize_per_token(layer.active, kWidth, layer.scale);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.silu();
     Layer fewer = layer;
     fewer.rows = 2;
     fewer.quantize(layer.active, kWidth);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.silu(2);
     layer.quantize(layer.active, kWidth);
   });
   // The output lies where the input of the activation is, which other blocks have yet to read.
   Layer reused = layer;
   reused.quantized = layer.gate_up + 4096;
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     reused.silu();
     reused.quantize(layer.active, kWidth);
   });
@@ -269,7 +257,7 @@ GPU_CASE(rewrite_of_vllm_fp8_needs_its_ties) {
 
 GPU_CASE(rewrite_of_vllm_qk_norm) {
   const Attention layer(gpu);
-  run(gpu, [&] { layer.all(); });
+  run_captured(gpu, [&] { layer.all(); });
   const SimcudaLaunch last = last_launch("qk_rope_append_d128_bf16");
   const CUdeviceptr given[] = {layer.row_of(0), layer.row_of(16), layer.row_of(24),
                                layer.weights,   layer.weights,    layer.angles,
@@ -279,19 +267,19 @@ GPU_CASE(rewrite_of_vllm_qk_norm) {
   const int64_t strides[] = {32 * 128, 32 * 128, 32 * 128, 2 * 16 * 8 * 128, 8 * 128};
   CHECK(memcmp(last.params + sizeof given, strides, sizeof strides) == 0);
   const size_t scalars = sizeof given + sizeof strides;
-  CHECK(param<float>(last, scalars) == 1e-6f);
-  EXPECT_EQUAL(16, param<int32_t>(last, scalars + 4));
-  EXPECT_EQUAL(16, param<int32_t>(last, scalars + 8));
-  EXPECT_EQUAL(8, param<int32_t>(last, scalars + 12));
+  CHECK(param_at<float>(last, scalars) == 1e-6f);
+  EXPECT_EQUAL(16, param_at<int32_t>(last, scalars + 4));
+  EXPECT_EQUAL(16, param_at<int32_t>(last, scalars + 8));
+  EXPECT_EQUAL(8, param_at<int32_t>(last, scalars + 12));
   EXPECT_EQUAL(3, last.grid[0]);
   EXPECT_EQUAL(4, last.grid[1]);
   // Another size of the model, and the most tokens that it is for.
   Attention large = layer;
   large.q_heads = 32;
   large.tokens = 512;
-  run(gpu, [&] { large.all(); });
+  run_captured(gpu, [&] { large.all(); });
   large.tokens = 1;
-  run(gpu, [&] { large.all(); });
+  run_captured(gpu, [&] { large.all(); });
   EXPECT_EQUAL(3, ran("qk_rope_append_d128_bf16"));
   state({}, {.hit = 3, .absorbed = 9});
 }
@@ -303,35 +291,35 @@ GPU_CASE(rewrite_of_vllm_qk_norm_needs_its_ties) {
     layer.norm(layer.query, layer.row_of(0), layer.q_heads);
     layer.norm(layer.key, layer.row_of(16), layer.kv_heads);
   };
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     norms();
     layer.rotate(layer.query + (1 << 20));
     layer.append(layer.key, layer.tokens);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     norms();
     layer.rotate(layer.query);
     layer.append(layer.key + (1 << 20), layer.tokens);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     norms();
     layer.rotate(layer.query);
     layer.append(layer.key, layer.tokens - 1);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.norm(layer.query, layer.row_of(0), layer.q_heads);
     layer.norm(layer.key, layer.row_of(16), layer.kv_heads, 1e-5f);
     layer.rotate(layer.query);
     layer.append(layer.key, layer.tokens);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     norms();
     layer.rotate(layer.query, true);
     layer.append(layer.key, layer.tokens);
   });
   Attention many = layer;
   many.tokens = 513;
-  run(gpu, [&] { many.all(); });
+  run_captured(gpu, [&] { many.all(); });
   EXPECT_EQUAL(0, ran("qk_rope_append_d128_bf16"));
   EXPECT_EQUAL(1, ran(kRotary));
   state({}, {.hit = 23, .where = 1});
@@ -342,15 +330,15 @@ GPU_CASE(rewrite_of_vllm_qk_norm_needs_room) {
   const Attention layer(gpu);
   Attention shared = layer;
   shared.cache = layer.weights + (1 << 20);  // behind all else there
-  run(gpu, [&] { shared.all(); });
+  run_captured(gpu, [&] { shared.all(); });
   EXPECT_EQUAL(1, ran("qk_rope_append_d128_bf16"));
   shared.cache = layer.key - (1 << 20);  // may reach the keys
-  run(gpu, [&] { shared.all(); });
+  run_captured(gpu, [&] { shared.all(); });
   Attention cached = layer;
   cached.angles = layer.query - (1 << 20);  // may reach the normed query
-  run(gpu, [&] { cached.all(); });
+  run_captured(gpu, [&] { cached.all(); });
   cached.angles = CUdeviceptr{33} << 32 | 4096;  // nobody knows anything of it
-  run(gpu, [&] { cached.all(); });
+  run_captured(gpu, [&] { cached.all(); });
   EXPECT_EQUAL(1, ran("qk_rope_append_d128_bf16"));
   EXPECT_EQUAL(3, ran("append_paged_kv_cache_slots_16bit"));
   state({}, {.hit = 13, .absorbed = 3});
@@ -358,7 +346,7 @@ GPU_CASE(rewrite_of_vllm_qk_norm_needs_room) {
 
 GPU_CASE(rewrite_of_vllm_rope) {
   const CompiledAttention layer(gpu);
-  run(gpu, [&] { layer.all(); });
+  run_captured(gpu, [&] { layer.all(); });
   const SimcudaLaunch last = last_launch("rope_append_d128_bf16");
   const CUdeviceptr given[] = {layer.qkv,       layer.row_of(40), layer.angles,
                                layer.positions, layer.slots,      layer.query,
@@ -367,14 +355,14 @@ GPU_CASE(rewrite_of_vllm_rope) {
   const int64_t sizes[] = {48 * 128, 48 * 128, 2 * 16 * 8 * 128, 8 * 128};
   CHECK(memcmp(last.params + sizeof given, sizes, sizeof sizes) == 0);
   const size_t scalars = sizeof given + sizeof sizes;
-  EXPECT_EQUAL(16, param<int32_t>(last, scalars));
-  EXPECT_EQUAL(32, param<int32_t>(last, scalars + 4));
-  EXPECT_EQUAL(8, param<int32_t>(last, scalars + 8));
-  EXPECT_EQUAL(0, param<int32_t>(last, scalars + 12));
+  EXPECT_EQUAL(16, param_at<int32_t>(last, scalars));
+  EXPECT_EQUAL(32, param_at<int32_t>(last, scalars + 4));
+  EXPECT_EQUAL(8, param_at<int32_t>(last, scalars + 8));
+  EXPECT_EQUAL(0, param_at<int32_t>(last, scalars + 12));
   EXPECT_EQUAL(3, last.grid[0]);
   EXPECT_EQUAL(6, last.grid[1]);
   // The key's heads first; the most tokens that it is for, and the fewest.
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.rotate_key();
     layer.rotate_query();
     layer.append(layer.key, layer.tokens);
@@ -382,15 +370,15 @@ GPU_CASE(rewrite_of_vllm_rope) {
   CHECK(memcmp(last_launch("rope_append_d128_bf16").params, given, sizeof given) == 0);
   CompiledAttention other = layer;
   other.tokens = 512;
-  run(gpu, [&] { other.all(); });
+  run_captured(gpu, [&] { other.all(); });
   other.tokens = 1;
-  run(gpu, [&] { other.all(); });
+  run_captured(gpu, [&] { other.all(); });
   // Another replacement follows, which may begin before this one waits.
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.all();
     layer.append(layer.key, layer.tokens);
   });
-  EXPECT_EQUAL(1, param<int32_t>(last_launch("rope_append_d128_bf16"), scalars + 12));
+  EXPECT_EQUAL(1, param_at<int32_t>(last_launch("rope_append_d128_bf16"), scalars + 12));
   EXPECT_EQUAL(5, ran("rope_append_d128_bf16"));
   state({}, {.hit = 6, .absorbed = 10});
 }
@@ -400,33 +388,33 @@ GPU_CASE(rewrite_of_vllm_rope_needs_its_ties) {
   const CompiledAttention layer(gpu);
   CompiledAttention elsewhere = layer;
   elsewhere.key_source = layer.qkv + (1 << 20);
-  run(gpu, [&] { elsewhere.all(); });
+  run_captured(gpu, [&] { elsewhere.all(); });
   CompiledAttention later = layer;
   later.key_positions = layer.positions + 8;
-  run(gpu, [&] { later.all(); });
+  run_captured(gpu, [&] { later.all(); });
   CompiledAttention turned = layer;
   turned.key_angles = layer.angles + 4096;
-  run(gpu, [&] { turned.all(); });
+  run_captured(gpu, [&] { turned.all(); });
   const auto rotations = [&] {
     layer.rotate_query();
     layer.rotate_key();
   };
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     rotations();
     layer.append(layer.key + (1 << 20), layer.tokens);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     rotations();
     layer.append(layer.key, layer.tokens - 1);
   });
   CompiledAttention fewer = layer;
   fewer.tokens = 2;
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     fewer.rotate_query();
     layer.rotate_key();
     layer.append(layer.key, layer.tokens);
   });
-  run(gpu, [&] {
+  run_captured(gpu, [&] {
     layer.rotate_query();
     fewer.rotate_key();
     layer.append(layer.key, layer.tokens);
@@ -435,7 +423,7 @@ GPU_CASE(rewrite_of_vllm_rope_needs_its_ties) {
   EXPECT_EQUAL(7, ran("append_paged_kv_cache_slots_16bit"));
   CompiledAttention many = layer;
   many.tokens = 513;  // for which the key's rotation stays as it is
-  run(gpu, [&] { many.all(); });
+  run_captured(gpu, [&] { many.all(); });
   EXPECT_EQUAL(0, ran("rope_append_d128_bf16"));
   EXPECT_EQUAL(1, ran("triton_poi_fused_2"));
   state({}, {.hit = 23, .where = 1});
