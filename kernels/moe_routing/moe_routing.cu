@@ -231,7 +231,7 @@ __device__ uint32_t place_of(uint32_t token, uint32_t k, uint32_t num_tokens) {
 
 template <class T, int E, int K, bool kIsSmall>
 __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
-  using Row = std::conditional_t < E<32, ThreadRow<T, E>, WarpRow<T, E>>;
+  using Row = std::conditional_t<(E < 32), ThreadRow<T, E>, WarpRow<T, E>>;
   constexpr int kThreads = kThreadsFor<E>;
   constexpr int kRowsAtATime = kThreads / Row::kLanes;
   constexpr int kRounds = (kMostTokens + kRowsAtATime - 1) / kRowsAtATime;

@@ -140,7 +140,7 @@ class Binder {
 
   void check_writes() {
     for (const MarkedName& written : pattern_.writes) {
-      if (takes_buffer(written.name) || pattern_.is_dead(written.name)) continue;
+      if (takes_buffer(written.name) || has_name(pattern_.dead, written.name)) continue;
       refuse(Rule::refused_writes, written.mark,
              "the original writes " + quoted(written.name) + ", which the solution does not take");
     }

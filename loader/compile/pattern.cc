@@ -11,16 +11,6 @@ const PatternValue* PatternSpec::find_value(std::string_view wanted) const {
   return at == values.end() ? nullptr : &*at;
 }
 
-bool PatternSpec::is_dead(std::string_view wanted) const {
-  return std::any_of(dead.begin(), dead.end(),
-                     [&](const MarkedName& one) { return one.name == wanted; });
-}
-
-bool PatternSpec::is_written_first(std::string_view wanted) const {
-  return std::any_of(written_first.begin(), written_first.end(),
-                     [&](const MarkedName& one) { return one.name == wanted; });
-}
-
 PatternSpec::Pin PatternSpec::pin_of(std::string_view wanted) const {
   for (const MarkedExpression& clause : where) {
     for (const Expression::Pin& pin : clause.expression.pins()) {

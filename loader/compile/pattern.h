@@ -84,8 +84,6 @@ class PatternSpec : public Scope {
   std::vector<Clause> where_clauses;  // what the steps check
 
   bool is_rewrite() const { return !members.empty(); }
-  bool is_dead(std::string_view wanted) const;
-  bool is_written_first(std::string_view wanted) const;
   const PatternValue* find_value(std::string_view wanted) const;
   // The integer that a `where` clause pins the value to; a pin to a float gives no value.
   struct Pin {

@@ -44,17 +44,14 @@ void read_written(JsonValue root, const char* key, const PatternSpec& pattern,
       !check_entry_count(list, quoted(key), diagnostics)) {
     return;
   }
-  const auto has = [](const std::vector<MarkedName>& all, const MarkedName& wanted) {
-    return std::ranges::any_of(all, [&](const MarkedName& one) { return one.name == wanted.name; });
-  };
   for (const JsonValue element : list.elements()) {
     const auto name = read_name(element, "an entry of " + quoted(key), diagnostics);
     if (!name) continue;
-    if (!has(pattern.writes, *name)) {
+    if (!has_name(pattern.writes, name->name)) {
       diagnostics->add(
           Rule::bad_rewrite, name->mark,
           quoted(key) + " names " + quoted(name->name) + ", which is not in \"writes\"");
-    } else if (has(*names, *name)) {
+    } else if (has_name(*names, name->name)) {
       diagnostics->add(Rule::duplicate_name, name->mark,
                        quoted(name->name) + " is twice in " + quoted(key));
     } else {
@@ -180,11 +177,9 @@ void compile_buffers(PatternSpec* pattern, Diagnostics* diagnostics) {
     buffer.param = value.source.index;
     buffer.offset = value.source.offset;
     buffer.member = value.kernel;
-    buffer.is_written =
-        std::any_of(pattern->writes.begin(), pattern->writes.end(),
-                    [&](const MarkedName& written) { return written.name == value.name; });
-    buffer.is_dead = pattern->is_dead(value.name);
-    buffer.is_written_first = pattern->is_written_first(value.name);
+    buffer.is_written = has_name(pattern->writes, value.name);
+    buffer.is_dead = has_name(pattern->dead, value.name);
+    buffer.is_written_first = has_name(pattern->written_first, value.name);
     buffer.group =
         groups.emplace(same_value(*pattern, value.name), static_cast<uint8_t>(groups.size()))
             .first->second;

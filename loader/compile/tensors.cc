@@ -105,7 +105,7 @@ void bind_tensors(const PatternSpec& pattern, const Definition& definition, cons
   for (const PatternValue& value : pattern.values) {
     if (!value.is_pointer || value.expression || !value.dtype) continue;
     // Nobody reads it but the originals, which write it themselves.
-    if (pattern.is_dead(value.name)) continue;
+    if (has_name(pattern.dead, value.name)) continue;
     // Without room for all of them none is known.
     if (binding->tensors.size() == kMaxTensors) return binding->tensors.clear();
     binding->tensors.push_back(binder.bind(value));

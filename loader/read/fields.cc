@@ -6,6 +6,10 @@ namespace fibshim {
 
 std::string quoted(std::string_view name) { return '"' + std::string(name) + '"'; }
 
+bool has_name(const std::vector<MarkedName>& names, std::string_view wanted) {
+  return std::ranges::find(names, wanted, &MarkedName::name) != names.end();
+}
+
 bool expect_kind(JsonValue value, JsonKind kind, const std::string& what,
                  Diagnostics* diagnostics) {
   if (!value) return false;

@@ -13,6 +13,7 @@ struct MarkedName {
   std::string name;
   Mark mark;
 };
+bool has_name(const std::vector<MarkedName>& names, std::string_view wanted);
 
 // Reports a wrong-type unless `value` is of that kind. A missing value is reported by nobody here.
 bool expect_kind(JsonValue value, JsonKind kind, const std::string& what, Diagnostics* diagnostics);

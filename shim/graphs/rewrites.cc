@@ -24,7 +24,7 @@ struct Instance {
   const char* conflict;  // why they cannot be one launch; null: nothing is known yet
 };
 
-// Somebody who has an address within a dead buffer, and the instances of which that is a dead buffer, too.
+// Who has an address within a dead buffer, and the instances whose own dead buffer that is: those of its kernel.
 struct Holder {
   AddressHolder holder;
   uint32_t first_owner;
@@ -235,14 +235,14 @@ class Absorption {
     return false;
   }
 
-  // The holder reads nothing there that the instance's kernels have written, since kernels that are none of these write
-  // it before.
+  // The instance may leave out a dead buffer whose address the holder has: the holder is one of its kernels, or reads
+  // what another instance's kernels write, none of which are this one's, or does not read it at all.
   bool may_hold(const Holder& holder, const Instance& instance) const {
     for (uint32_t i = 0; i < holder.owner_count; ++i) {
       const Instance& owner = instances_[owners_[holder.first_owner + i]];
       if (&owner == &instance || !has_common_kernel(owner, instance)) return true;
     }
-    return false;
+    return holder.owner_count != 0 && is_unused(holder.holder);
   }
   bool has_common_kernel(const Instance& one, const Instance& other) const {
     for (uint32_t i = 0; i < rewrite_of(one).member_count; ++i) {
@@ -308,7 +308,7 @@ class Absorption {
       if (!has_holders_) return "a node of the graph cannot be looked into";
       for (const Holder& one : holders_) {
         if (one.holder.begin < range.end && range.begin < one.holder.end &&
-            !may_hold(one, instance) && (one.owner_count == 0 || !is_unused(one.holder))) {
+            !may_hold(one, instance)) {
           return "another node has the address of a buffer that is dead";
         }
       }

@@ -100,13 +100,13 @@ def child(args):
     mark = lambda: torch.cuda.Event(enable_timing=True)
 
     def timed_replay(graph):
-        around = mark(), mark()
-        if events is not None:
+        around = None if events is None else (mark(), mark())
+        if around:
             around[0].record()
         begun = time.perf_counter()
         replay(graph)
         replays.append(time.perf_counter() - begun)
-        if events is not None:
+        if around:
             around[1].record()
             events.append(around)
 

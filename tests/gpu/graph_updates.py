@@ -14,11 +14,10 @@ bits that its model gives eagerly. Then the process moves without a change by th
 import ctypes
 import os
 import sys
-import tempfile
 
 from graphs import grown, ours, seen_by_cupti
 from report import Report
-from swap import HIDDEN, Model, make_folders, start_inside, swap
+from swap import HIDDEN, Model, start_in_folders, swap
 
 WORK = "FIBSHIM_GRAPH_UPDATES_TEST_WORK"
 LAUNCHES = 12
@@ -138,11 +137,5 @@ def inside(work):
     return report.finish()
 
 
-def outside():
-    with tempfile.TemporaryDirectory() as work:
-        make_folders(work)
-        return start_inside(__file__, work, os.path.join(work, "stats"), WORK)
-
-
 if __name__ == "__main__":
-    sys.exit(inside(os.environ[WORK]) if WORK in os.environ else outside())
+    sys.exit(inside(os.environ[WORK]) if WORK in os.environ else start_in_folders(__file__, WORK))

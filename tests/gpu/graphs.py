@@ -21,7 +21,7 @@ import tempfile
 import time
 
 from report import Report
-from swap import HIDDEN, Model, make_folders, start_inside, stats, swap
+from swap import HIDDEN, Model, start_in_folders, stats, swap
 
 WORK = "FIBSHIM_GRAPHS_TEST_WORK"
 GRAPHS = 4
@@ -152,11 +152,5 @@ def inside(work):
     return report.finish()
 
 
-def outside():
-    with tempfile.TemporaryDirectory() as work:
-        make_folders(work)
-        return start_inside(__file__, work, os.path.join(work, "stats"), WORK)
-
-
 if __name__ == "__main__":
-    sys.exit(inside(os.environ[WORK]) if WORK in os.environ else outside())
+    sys.exit(inside(os.environ[WORK]) if WORK in os.environ else start_in_folders(__file__, WORK))

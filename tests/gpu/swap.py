@@ -325,6 +325,13 @@ def start_inside(program, work, stats_dir, marker, *arguments):
                           check=False).returncode
 
 
+def start_in_folders(program, marker):
+    """The program again, under the shim in folder A of two that are made for it; returns its exit code."""
+    with tempfile.TemporaryDirectory() as work:
+        make_folders(work)
+        return start_inside(program, work, os.path.join(work, "stats"), marker)
+
+
 def outside(seconds):
     with tempfile.TemporaryDirectory() as work:
         removed = make_folders(work)
