@@ -153,7 +153,7 @@ Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
 
 }  // namespace
 
-void HostGraph::prepare(const Instantiation& instantiation) {
+void HostGraph::prepare(const Instantiation& instantiation, bool is_update) {
   bool is_off = false;
   {
     const ReadSection section;
@@ -165,8 +165,9 @@ void HostGraph::prepare(const Instantiation& instantiation) {
   if (!is_known_) return;
   is_in_place_ = survey_.has_uncopied;
   if (!is_concerned(survey_)) {
-    is_kept_ =
-        is_off && !survey_.has_uncopied && reason_to_leave(survey_, instantiation) == nullptr;
+    // A host that updates an exec does it again: then it is planned anew.
+    is_kept_ = (is_off || !is_update) && !survey_.has_uncopied &&
+               reason_to_leave(survey_, instantiation) == nullptr;
     return;
   }
   if (const char* const reason = reason_to_leave(survey_, instantiation)) {
@@ -210,7 +211,7 @@ NewExec::NewExec(CUgraph graph, const Instantiation& instantiation)
     return has_generation();
   };
   is_on_ = resolve_driver() && is_on();
-  if (is_on_) graph_.prepare(instantiation);
+  if (is_on_) graph_.prepare(instantiation, false);
 }
 
 CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
@@ -260,7 +261,7 @@ ExecUpdate::ExecUpdate(CUgraphExec handle, CUgraph graph)
   if (exec_ == nullptr) return;
   exec_->lock.lock();
   drop_shadow(exec_);
-  graph_.prepare(exec_->instantiation);
+  graph_.prepare(exec_->instantiation, true);
 }
 
 ExecUpdate::~ExecUpdate() {

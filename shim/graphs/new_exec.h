@@ -14,8 +14,8 @@ class HostGraph {
  public:
   explicit HostGraph(CUgraph graph) : graph_(graph) {}
 
-  // Finds out what would become of it, and replaces what can be in place.
-  void prepare(const Instantiation& instantiation);
+  // Finds out what would become of it, and replaces what can be in place. `is_update`: an exec takes it over.
+  void prepare(const Instantiation& instantiation, bool is_update);
   // It holds its own kernels again. Where it held replacements that is true, and is_in_place() no more.
   bool take_back();
 
@@ -25,7 +25,7 @@ class HostGraph {
   bool is_known() const { return is_known_; }  // the survey is whole
   // The exec that is made of it, or takes it over, holds replacements, or could.
   bool is_in_place() const { return is_in_place_; }
-  // The process is off: nothing is known of it, but may be later.
+  // No solution is for it, but one of another folder may be.
   bool is_kept() const { return is_kept_; }
   // Keeps copies of what an exec was made of, for swaps.
   void keep(Exec* exec);

@@ -56,7 +56,7 @@ const Row kRows[] = {
     {"GraphReplaysCostNothing", {"graph_replays_cost_nothing"}, 5, kAsksWhatRan},
     {"GraphOutlivesItsModule", {"graph_outlives_its_module"}, 5},
     {"GraphCaptureFails", {"graph_capture_fails"}, 5},
-    {"GraphExecOfOthersCostsNothing", {"exec_of_others_costs_nothing"}, 0, kAsksWhatRan},
+    {"GraphExecOfOthersCostsACopy", {"exec_of_others_costs_a_copy"}, 0, kAsksWhatRan},
     {"GraphExecCosts", {"exec_costs"}, 0, kAsksWhatRan},
     {"GraphExecWithMemoryNodes", {"exec_with_memory_nodes"}, 0},
     {"GraphExecWithChildGraphsSet", {"exec_with_child_graphs_set"}, 0},

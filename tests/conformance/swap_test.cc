@@ -16,11 +16,11 @@ namespace fs = std::filesystem;
 
 }  // namespace
 
-// "a" is the suite's own folder; in "b" shape 1 has the kernel of shape 2, and no rewrite; "bad" is refused; the images
+// "a" is the suite's own folder; in "b" shape 1 has the kernel of shape 2, and no rewrite; "none" has no pattern for conform_step; "bad" is refused; the images
 // of "torn" are not those that it names, the ones of "fresh" are in no other folder; "link" leads to "a".
 std::string make_swap_folders() {
   std::string root = make_temporary_dir();
-  for (const char* name : {"a", "b", "bad", "torn", "fresh"}) {
+  for (const char* name : {"a", "b", "none", "bad", "torn", "fresh"}) {
     fs::copy(conform_path("config"), root + "/" + name, fs::copy_options::recursive);
   }
   (void)exits(
@@ -44,6 +44,7 @@ std::string make_swap_folders() {
     std::ofstream(entry.path()) << solution.dump(2);
   }
   fs::remove(root + "/b/patterns/conform-join.json");
+  fs::remove(root + "/none/patterns/conform-step.json");
   std::ofstream(root + "/bad/patterns/conform-step.json") << "{\n  \"label\": nothing\n}\n";
   fs::create_symlink("a", root + "/link");
   return root;
@@ -51,7 +52,7 @@ std::string make_swap_folders() {
 
 namespace {
 
-struct Row {
+struct Move {
   const char* name;
   const char* words;
   int messages = 0;               // lines that the shim writes
@@ -60,7 +61,7 @@ struct Row {
   const char* chaos = "";                // SIMCUDA_CHAOS
 };
 
-const Row kRows[] = {
+const Move kMoves[] = {
     {"UnderLoad", "swap_under_load"},
     {"AndGraphs", "swap_and_graphs", 0, false},
     {"AndChangedGraphs", "swap_and_changed_graphs", 0, false},
@@ -77,6 +78,7 @@ const Row kRows[] = {
     {"LinkToWhatIsNotYetWhole", "swap_link_to_half", 1, false},
     {"OffAndOn", "swap_off_and_on"},
     {"OffAndGraphs", "swap_off_and_graphs", 0, false},
+    {"AndUnknownGraphs", "swap_and_unknown_graphs", 0, false},
     {"Link", "swap_link"},
     {"AndUnload", "swap_and_unload"},
     {"AndHandOut", "swap_and_hand_out", 0, true, nullptr, "seed=1,slow=1000,pause=4000"},
@@ -86,7 +88,7 @@ const Row kRows[] = {
     {"Memory", "swap_memory", 0, false},
 };
 
-void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
+void PrintTo(const Move& row, std::ostream* out) { *out << row.name; }
 
 // Hits by folder, its path's last name.
 Tally hits_by_folder(const std::string& stats_dir) {
@@ -100,10 +102,10 @@ Tally hits_by_folder(const std::string& stats_dir) {
   return tally;
 }
 
-class Swap : public testing::TestWithParam<Row> {};
+class Swap : public testing::TestWithParam<Move> {};
 
 TEST_P(Swap, Holds) {
-  const Row& row = GetParam();
+  const Move& row = GetParam();
   if (row.only_simulated != nullptr && is_real_driver()) GTEST_SKIP() << row.only_simulated;
   const std::string folders = make_swap_folders();
   const HostRun run(
@@ -128,7 +130,7 @@ TEST_P(Swap, Holds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Conformance, Swap, testing::ValuesIn(kRows), kByName);
+INSTANTIATE_TEST_SUITE_P(Conformance, Swap, testing::ValuesIn(kMoves), kByName);
 
 TEST(SwapLink, IsFollowedHoweverItIsRepointed) {
   const std::string preload = conform_path("libconform_link_flips.so") + ":" + shim_path();

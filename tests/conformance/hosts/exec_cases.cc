@@ -7,8 +7,8 @@
 
 using namespace conform;
 
-// Where nothing would be replaced, there is no copy and no second exec.
-GPU_CASE(exec_of_others_costs_nothing) {
+// Where nothing would be replaced there is no second exec, and a copy of the graph, for swaps, until another is taken over.
+GPU_CASE(exec_of_others_costs_a_copy) {
   const auto own = gpu.handles();
   const Graph graph;
   const CUgraphNode one = graph.add(own.step, Arguments(gpu.marks(), kNoSolution, 1));
@@ -16,10 +16,15 @@ GPU_CASE(exec_of_others_costs_nothing) {
   const long clones = calls("cuGraphClone");
   const long execs = calls("cuGraphInstantiate*");
   const Executable executable(graph.get());
-  EXPECT_EQUAL(clones, calls("cuGraphClone"));
-  EXPECT_EQUAL(execs + 1, calls("cuGraphInstantiate*"));
   executable.run(gpu, 3);
-  gpu.finish({.step = 3, .free = 3}, {.no_solution = 1, .untracked = 1});
+  EXPECT_EQUAL(clones + 1, calls("cuGraphClone"));
+  const int64_t live = cuda().simcuda_live_count("graph");
+  for (int i = 0; i < 3; ++i) executable.update(graph);
+  EXPECT_EQUAL(clones + 1, calls("cuGraphClone"));
+  EXPECT_EQUAL(live - 1, cuda().simcuda_live_count("graph"));
+  executable.run(gpu, 3);
+  EXPECT_EQUAL(execs + 1, calls("cuGraphInstantiate*"));
+  gpu.finish({.step = 6, .free = 6}, {.no_solution = 1, .untracked = 1});
 }
 
 // What the shim asks of the driver beyond the host's own call: so much for each node of a chain, every second of which is

@@ -140,7 +140,7 @@ struct Replayable {
   CUgraph graph;  // null: only captured
   CUgraphExec executable;
   std::vector<Launched> nodes;
-  // Its originals are kept, as one of its nodes was replaced: what is set in it may be, too.
+  // Its originals are kept: what is set in it may be replaced.
   bool is_kept;
   std::vector<int> owners;
   int place;
@@ -428,9 +428,8 @@ class Worker {
     if (!FOR_GRAPH(cuGraphInstantiateWithFlags, &made->executable, graph, 0).is_done()) {
       return false;
     }
-    made->is_kept = false;
+    made->is_kept = true;
     for (const Launched& one : made->nodes) {
-      made->is_kept = made->is_kept || one.effect.counts.hit != 0;
       // With faults nodes are left out of what is compared: see conform_run.h.
       if (!has_faults()) add(&counts_, one.effect.counts);
     }

@@ -575,6 +575,39 @@ GPU_CASE(swap_off_and_graphs) {
   gpu.finish({.step = 4, .curated1 = 4}, {.hit = 1, .untracked = 2});
 }
 
+// A graph none of whose kernels the folder in force knew is reached all the same, unless an exec has taken it over: then
+// from the next one on.
+GPU_CASE(swap_and_unknown_graphs) {
+  Control control;
+  control.must_move(folder(arguments, "none"));
+  Graph graphs[2];
+  for (int i = 0; i < 2; ++i) graphs[i].add(gpu.step(), Arguments(gpu.marks(), 1, i + 1));
+  const Executable kept(graphs[0].get());
+  const Executable set(graphs[0].get());
+  const Executable updated(graphs[0].get());
+  set.set(graphs[0].nodes()[0], gpu.step(), Arguments(gpu.marks(), 1, 3));
+  updated.update(graphs[1]);
+  const auto run_all = [&] {
+    kept.run_for(gpu, 1);
+    set.run_for(gpu, 3);
+    updated.run_for(gpu, 2);
+  };
+  run_all();
+  control.must_move(folder(arguments, "a"));
+  gpu.expect_ran({.step = 3});
+  run_all();
+  gpu.expect_ran({.step = 4, .curated1 = 2});
+  updated.update(graphs[0]);
+  kept.run_for(gpu, 1);
+  set.run_for(gpu, 3);
+  updated.run_for(gpu, 1);
+  control.must_move(folder(arguments, "none"));
+  gpu.expect_ran({.step = 4, .curated1 = 5});
+  updated.update(graphs[1]);
+  run_all();
+  gpu.finish({.step = 7, .curated1 = 5}, {.untracked = 3});
+}
+
 // The link that FIBSHIM_CONFIG is, repointed a thousand times under load, ends where it leads.
 GPU_CASE(swap_link) {
   const auto own = gpu.handles();
