@@ -35,20 +35,21 @@ def read_stats(stats_dir, *options):
     return json.loads(done.stdout)
 
 
-def add_up(rows):
+def add_up(rows, kind="count"):
+    """`kind`: "executions" are also those in graphs."""
     counts = Counts()
     for row in rows:
         if row["outcome"] == "untracked":
-            counts.untracked += row["count"]
+            counts.untracked += row[kind]
         else:
-            counts[row["definition"], row["outcome"]] += row["count"]
+            counts[row["definition"], row["outcome"]] += row[kind]
     return counts
 
 
-def read_counts(stats_dir, pid=None):
+def read_counts(stats_dir, pid=None, kind="count"):
     """What all processes below `stats_dir` counted, or one of them."""
     stats = read_stats(stats_dir, *([] if pid is None else ["--pid", str(pid)]))
-    counts = add_up(stats["counters"])
+    counts = add_up(stats["counters"], kind)
     counts.processes = len(stats["processes"])
     return counts
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """vLLM as pip installs it, with random weights, without and with the folders for it.
 
-  tests/gpu/engine_vllm.py BUILD [--eager] [--layers N] [--rounds N] [--batches N,...] [--contexts N,...] [--apart | --record]
+  tests/gpu/engine_vllm.py BUILD [--eager] [--layers N] [--experts N] [--rounds N] [--batches N,...] [--contexts N,...] [--apart | --record]
 
 One process, moved by `fibshim swap --off` and `--on` between rounds, so that its captured graphs run the engine's kernels
 and ours by turns. Printed are tokens per second, the share of the GPU time that the folders' kernels take, and how far log
 probabilities and decoded tokens lie from the engine's own. --apart: also a process without the shim. --record: the
 second process is recorded instead, and the shares of kernels in its decoding graphs stand beside those that the profiler tells of
 a first one, without the shim. Weights are random:
-kernels, shapes and times are the engine's own, the text is not.
+kernels, shapes and times are the engine's own, the text is not. --experts: a Mixtral of so many, of which a token takes two.
 
 --contexts: sequences that end at these lengths, instead of prompts of 32 tokens. They are prefilled once, and vLLM's prefix cache holds them
 for all rounds, so that what is timed is decoding alone.
@@ -30,6 +30,7 @@ MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_s
          "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 14336, "vocab_size": 32000,
          "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
          "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
+MODEL_OF_EXPERTS = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_experts_per_tok": 2}
 DECODED, DECODED_IN_CONTEXT = 128, 64
 
 # Before vLLM is imported.
@@ -61,10 +62,12 @@ def move(where, build):
     return json.loads(done.stdout)["processes"][0]
 
 
-def make_engine(layers, is_eager=False, contexts=(), **more):
+def make_engine(layers, is_eager=False, contexts=(), experts=0, **more):
     from vllm import LLM
     with tempfile.TemporaryDirectory() as folder:
         config = {**MODEL, "num_hidden_layers": layers}
+        if experts:
+            config |= {**MODEL_OF_EXPERTS, "num_local_experts": experts, "intermediate_size": MODEL["intermediate_size"] * 8 // experts}
         pathlib.Path(folder, "config.json").write_text(json.dumps(config))
         llm = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=max([2048, *contexts]),
                   enforce_eager=is_eager, seed=0, enable_prefix_caching=bool(contexts),
@@ -113,7 +116,7 @@ def decoding_phases(args, llm, prompts):
 
 def child(args):
     from vllm import SamplingParams
-    llm = make_engine(args.layers, args.eager, args.contexts, gpu_memory_utilization=args.memory)
+    llm = make_engine(args.layers, args.eager, args.contexts, args.experts, gpu_memory_utilization=args.memory)
     draw = random.Random(7)
     prompts = lambda n, length: prompts_of(n, length, draw)
     phases = [*decoding_phases(args, llm, prompts), ("prefill", prompts(8, 1024), 1)]
@@ -138,7 +141,8 @@ def child(args):
         go(way)
         if args.contexts:
             llm.reset_prefix_cache()
-        out[way].update(tell(llm, asked, starts))
+        if not args.record:  # whose graphs are to run what the profiler sees
+            out[way].update(tell(llm, asked, starts))
     rates = {(way, name): [] for way in ways for name, *_ in phases}
     for turn in range(args.rounds + 1):
         for way in ways if turn % 2 else reversed(ways):
@@ -161,7 +165,7 @@ def turn(args, build, environment, prefix):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         words = [*prefix, sys.executable, __file__, str(build), "--child", file.name, "--layers", str(args.layers),
                  "--rounds", str(args.rounds), "--batches", ",".join(map(str, args.batches)),
-                 "--contexts", ",".join(map(str, args.contexts)), "--memory", str(args.memory)] + (["--eager"] if args.eager else []) + \
+                 "--contexts", ",".join(map(str, args.contexts)), "--memory", str(args.memory), "--experts", str(args.experts)] + (["--eager"] if args.eager else []) + \
                 (["--record"] if prefix and args.record else [])
         subprocess.run(words, check=True, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
         return json.load(open(file.name))
@@ -219,6 +223,7 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--experts", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=4)
     numbers = lambda text: [int(n) for n in text.split(",") if n]
     parser.add_argument("--batches", type=numbers, default=[1, 32])

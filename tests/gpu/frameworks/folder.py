@@ -45,7 +45,7 @@ class Finder:
 
     line = re.compile(r"fibshim\[\d+\] info: (?P<symbol>.*): (?:"
                       r"fits the symbol of pattern looking-for-params, but its params are \[(?P<params>[\d, ]*)\]|"
-                      r"pattern looking-for-images asks for another image; this one is (?P<image>xxh128:[0-9a-f]{32})|"
+                      r"pattern looking-for-images asks for another image; this one is (?P<image>xxh128:[0-9a-f]{32})(?:, its code .*)?|"
                       r"pattern looking-for-images asks for an image, and this one's is not known)$")
 
     def __init__(self, path):

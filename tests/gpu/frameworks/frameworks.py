@@ -202,7 +202,7 @@ class Run:
         outcome = child.answer()["parts"][part.name]
         problems = verdict_problems(part, outcome, is_redirected=False)
         kernels = {}
-        grids = found_grids(read_counts(child.stats_dir))
+        grids = found_grids(read_counts(child.stats_dir, kind="executions"))
         for n in TIMES:
             fitting = [kernel for kernel in outcome["kernels"][str(n)] if re.search(part.finds, kernel["symbol"])]
             distinct = {json.dumps(kernel, sort_keys=True) for kernel in fitting}
@@ -210,7 +210,7 @@ class Run:
                 problems.append(f"n = {n}: {len(distinct)} kernels fit: {sorted(distinct)}")
             # A shape may have no kernel of its own.
             kernel = fitting[0] if fitting else kernels.get(min(TIMES))
-            kernels[n] = kernel and {**kernel, "grid": grids.get(part.counts(TIMES[n]))}
+            kernels[n] = kernel and {**kernel, "grid": grids.get(part.runs(TIMES[n]))}
         if kernels[min(TIMES)] is None:
             symbols = sorted({kernel["symbol"] for some in outcome["kernels"].values() for kernel in some})
             problems.append(f"no symbol fits {part.finds!r}; there were {symbols}")
@@ -299,7 +299,7 @@ class Run:
 
     def counted(self, parts, child, problems):
         """Compares the counters; a row of the table for each part."""
-        counted = read_counts(child.stats_dir)
+        counted = read_counts(child.stats_dir, kind="executions")
         problems += count_problems({key: count for key, count in counted.items() if count}, add_expected(parts))
         if counted.processes != 1:
             problems.append(f"{counted.processes} processes have counted, not 1")
@@ -308,7 +308,7 @@ class Run:
             mine = {outcome: sum(count for (definition, kind), count in counted.items()
                                  if kind == outcome and definition in {part.definition(n) for n in TIMES})
                     for outcome in ("hit", "fallback_no_solution")}
-            launches = sum(map(part.counts, TIMES.values()))
+            launches = sum(map(part.runs, TIMES.values()))
             rows.append((part.name, part.found_by, launches, mine["hit"], mine["fallback_no_solution"]))
         return problems, rows
 

@@ -64,12 +64,8 @@ class Part:
     def definition(self, n):
         return f"plus_one_{self.name}_n{n}"
 
-    def counts(self, times):
-        """How often a launch is counted for that many that are asked for."""
-        return times
-
     def runs(self, times):
-        """How often a kernel runs for that many launches."""
+        """How often a kernel runs, and is counted, for that many launches."""
         return times
 
     def name_in_profile(self, symbol):
@@ -80,7 +76,7 @@ class Part:
 
     def expected(self):
         """(definition, outcome) -> launches."""
-        return {(self.definition(n), self.outcome(n)): self.counts(times)
+        return {(self.definition(n), self.outcome(n)): self.runs(times)
                 for n, times in TIMES.items() if n in self.counted}
 
 
@@ -179,15 +175,11 @@ class InductorPlain(Inductor):
 
 
 class InductorGraph(Inductor):
-    """Captured into a CUDA graph, but for one launch that warms up; replays are not counted."""
+    """Captured into a CUDA graph, but for one launch that warms up."""
     name = "inductor_graph"
     finds = r"triton_poi_fused_neg\w*"
     is_static = True
     replays = 3
-
-    def counts(self, times):
-        """How often a launch is counted for that many that are asked for."""
-        return times
 
     def runs(self, times):
         return 1 + self.replays * (times - 1)
@@ -296,8 +288,7 @@ class Jax(Part):
 
 class JaxGraph(Jax):
     """The same inside the CUDA graphs that XLA makes. It makes a graph's node at the first call, and sets it
-    anew where a later call's output lies elsewhere: counted each time. Calls whose output lies where the last
-    one's did are replays, which are not: as launches they would be."""
+    anew where a later call's output lies elsewhere."""
     name = "jax_graph"
     environment = {"XLA_FLAGS": "--xla_gpu_graph_min_graph_size=1"}
     replays = 3
@@ -311,8 +302,8 @@ class JaxGraph(Jax):
         copies = [numpy.array(self.compiled(x)) for _ in range(1 + self.replays)]
         return verdict(n, [numpy.asarray(y) for y in kept] + copies)
 
-    def counts(self, times):
-        return times + 1
+    def runs(self, times):
+        return times + 1 + self.replays
 
 
 class Host(Part):
