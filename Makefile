@@ -56,8 +56,8 @@ endif
 NVCC         = $(CUDA_HOME)/bin/nvcc
 CUDA_INCLUDE = $(CUDA_HOME)/include
 
-# $(1) a header, compiled once with the flags $(3) for the objects $(2): those of GoogleTest, {fmt} and JSON take half of the
-# time that a file takes. Not with ccache, which would hash them again for each, nor with a sanitizer, which clang may bring.
+# $(1) a header, compiled once with the flags $(3) for the objects $(2): the headers of libraries take half of the time that
+# a file takes. Not with ccache, which would hash them again for each, nor with a sanitizer, which clang may bring.
 define precompiled
 ifeq ($(findstring ccache,$(CXX))$(SANITIZE),)
 $(BUILD)/obj/$(1).gch: $(1) | $(SETUP)

@@ -6,7 +6,7 @@ GTEST_LIBS := -lgtest -lgtest_main -lpthread -ldl
 
 LOADER_TEST_SRC   := $(wildcard tests/loader/*_test.cc)
 TOOLS_TEST_SRC    := $(wildcard tests/tools/*.cc)
-SHIM_TEST_SRC     := $(wildcard tests/shim/*.cc tests/support/*.cc)
+SHIM_TEST_SRC     := $(wildcard tests/shim/*.cc)
 # A sanitized build has no config folders.
 PLAN_TEST_SRC     := $(filter-out $(if $(SANITIZE),tests/shim/plan/flash_attention_test.cc tests/shim/plan/shipped_extents_test.cc),$(wildcard tests/shim/*/*_test.cc) tests/shim/plan/planned_folder.cc)
 # What they test beside shim/plan.
@@ -16,20 +16,36 @@ SIM_LIB   := $(BUILD)/sim/libcuda.so.1
 SIM_CUPTI := $(BUILD)/sim/cupti/libcupti.so.13
 HOSTS     := $(addprefix $(BUILD)/tests/hosts/,engine engine_linked launch_cost no_cuda shadow_host)
 TEST_OBJ   = $(1:%.cc=$(BUILD)/obj/%.o)
+TEST_FLAGS ?= -O0 $(if $(SANITIZE),-g1,-g0)
+
+# Tests are compiled several files at a time: what they include takes longer than they themselves. So names that are
+# a file's own must differ within a program. BATCH=1 compiles each file by itself, while one is worked on.
+BATCH ?= 12
+# $(1) a name, $(2) sources: their objects. For := alone, since it makes the rules.
+batches = $(if $(2),$(call batch,$(1)_$(words $(2)),$(wordlist 1,$(BATCH),$(2))) \
+  $(call batches,$(1),$(filter-out $(wordlist 1,$(BATCH),$(2)),$(2))))
+batch   = $(eval $(call batch_rule,$(BUILD)/obj/tests/batches/$(1),$(2)))$(BUILD)/obj/tests/batches/$(1).o
+define batch_rule
+$(1).cc: FORCE
+	$(Q)mkdir -p $$(@D)
+	$(Q)printf '#include "%s"\n' $(2) | cmp -s - $$@ || printf '#include "%s"\n' $(2) >$$@
+$(1).o: $(1).cc | $(SETUP)
+	$$(call say,CXX,$(2))
+	$(Q)$(CXX) $$(CPPFLAGS) $$(CXXFLAGS) $(SANITIZE_FLAGS) $$(ROOM_FLAGS) $(DEPFLAGS) -c $$< -o $$@
+endef
+.PHONY: FORCE
 
 # The tests of the tools run the CLI, which looks for the libraries beside it, on images made here.
 # A sanitized build gets the plain libraries, and the same program runs its command: see `asan`.
 TOOLS_TEST_IMAGES := $(addprefix $(BUILD)/tests/data/kernels.,sm_90.cubin fatbin compressed.fatbin lz4.fatbin ptx so)
 TOOLS_TEST_NEEDS  := $(TOOLS_TEST_IMAGES) $(if $(SANITIZE),,$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(HOSTS) $(BUILD)/tests/data/libshadow_faults.so)
-$(call TEST_OBJ,$(filter tests/shim/%,$(SHIM_TEST_SRC) $(PLAN_TEST_SRC))): ROOM_FLAGS = -O0 -g1
-# Which looks at millions of graphs, and so is optimised, without the headers below.
-$(BUILD)/obj/tests/shim/plan/rewrite_rules_test.o: ROOM_FLAGS =
-$(call TEST_OBJ,$(TOOLS_TEST_SRC)): ROOM_FLAGS = -O0 -g1 -DFIBSHIM_SOURCE_FOLDER='"$(CURDIR)"'
-
-GTEST_SRC := $(filter-out %/rewrite_rules_test.cc,$(wildcard tests/*/*_test.cc tests/*/*/*_test.cc))
-PRECOMPILED_FOR = $(call TEST_OBJ,$(filter $(addsuffix /%,$(1)),$(GTEST_SRC)))
-$(eval $(call precompiled,tests/support/precompiled.h,$(call PRECOMPILED_FOR,tests/loader tests/shim/plan tests/driver/contract tests/fuzz),-O0 -g1))
-$(eval $(call precompiled,tests/support/precompiled_json.h,$(filter-out $(call PRECOMPILED_FOR,tests/shim/plan),$(call PRECOMPILED_FOR,tests/tools tests/shim tests/conformance)),-O0 -g1))
+LOADER_TEST_OBJ := $(call batches,loader,$(LOADER_TEST_SRC))
+TOOLS_TEST_OBJ  := $(call batches,tools,$(filter-out %/fibshim_program.cc,$(TOOLS_TEST_SRC)))
+SHIM_TEST_OBJ   := $(call batches,shim,$(SHIM_TEST_SRC))
+# Of which one looks at millions of graphs, and so is optimised.
+PLAN_TEST_OBJ   := $(call batches,plan,$(filter-out %/rewrite_rules_test.cc,$(PLAN_TEST_SRC))) $(BUILD)/obj/tests/shim/plan/rewrite_rules_test.o
+$(SHIM_TEST_OBJ) $(filter-out %/rewrite_rules_test.o,$(PLAN_TEST_OBJ)) $(call TEST_OBJ,$(wildcard tests/support/*.cc)): ROOM_FLAGS = $(TEST_FLAGS)
+$(TOOLS_TEST_OBJ) $(BUILD)/obj/tests/tools/fibshim_program.o: ROOM_FLAGS = $(TEST_FLAGS) -DFIBSHIM_SOURCE_FOLDER='"$(CURDIR)"'
 
 EVERY_IMAGE := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 $(BUILD)/tests/data/kernels.sm_90.cubin: IMAGE_FLAGS = -cubin -arch=sm_90
@@ -59,11 +75,11 @@ TEST_PROGRAMS += $(BUILD)/tests/$(1)
 endef
 
 # With the lint, whose findings stand among the loader's.
-$(eval $(call test_program,loader_tests,$(call TEST_OBJ,$(LOADER_TEST_SRC) $(wildcard tools/lint/*.cc) tools/base/fmt_library.cc),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
-$(eval $(call test_program,plan_tests,$(call TEST_OBJ,$(PLAN_TEST_SRC) $(PLAN_SRC) $(PLAN_TESTED_SRC)),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
+$(eval $(call test_program,loader_tests,$(LOADER_TEST_OBJ) $(call TEST_OBJ,$(wildcard tools/lint/*.cc) tools/base/fmt_library.cc),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
+$(eval $(call test_program,plan_tests,$(PLAN_TEST_OBJ) $(call TEST_OBJ,$(PLAN_SRC) $(PLAN_TESTED_SRC)),$(LOADER_AR) $(PRIVATE_LIBELF),$(LOADER_AR) $(LOADER_LINK) -Wl$(comma)-rpath$(comma)'$$$$ORIGIN/../lib'))
 $(BUILD)/tests/plan_tests: | $(if $(SANITIZE),,$(addprefix $(BUILD)/config/,cublas flash_attention vllm))
-$(eval $(call test_program,tools_tests,$(call TEST_OBJ,$(TOOLS_TEST_SRC) tests/support/process.cc tools/base/json_input.cc),$(CLI) $(MAN_PAGES) $(TOOLS_TEST_NEEDS),))
-$(eval $(call test_program,shim_tests,$(call TEST_OBJ,$(SHIM_TEST_SRC)),$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_CUPTI) $(HOSTS) $(BUILD)/tests/data/libshadow_faults.so,))
+$(eval $(call test_program,tools_tests,$(TOOLS_TEST_OBJ) $(call TEST_OBJ,tests/tools/fibshim_program.cc tests/support/process.cc tools/base/json_input.cc),$(CLI) $(MAN_PAGES) $(TOOLS_TEST_NEEDS),))
+$(eval $(call test_program,shim_tests,$(SHIM_TEST_OBJ) $(call TEST_OBJ,$(wildcard tests/support/*.cc)),$(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_CUPTI) $(HOSTS) $(BUILD)/tests/data/libshadow_faults.so,))
 $(BUILD)/tests/shim_tests: $(BUILD)/tests/data/engine_kernels.only_sm_90.fatbin
 
 .SECONDARY:
@@ -74,7 +90,7 @@ $(BUILD)/tests/shim_tests: $(BUILD)/tests/data/engine_kernels.only_sm_90.fatbin
 # own: models, asan, tsan, fuzz, lint; .ci/run runs what of those fits into 20 minutes. FILTER=Stats runs tests of that name only.
 TEST_SCRIPTS := $(filter-out tests/model/%,$(wildcard tests/*/*_test.sh))
 test: all $(REAPER) $(TEST_PROGRAMS) ## build everything, run all tests that need no GPU
-	$(Q)BUILD=$(BUILD) NVCC='$(NVCC)' tests/run.sh -j $$(($$(nproc) + 1)) $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS)
+	$(Q)BUILD=$(BUILD) NVCC='$(NVCC)' tests/run.sh -j $$(($$(nproc) + 4)) $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS)
 .PHONY: shadow-proof
 CHECKS ?= 10000000
 shadow-proof: all $(REAPER) $(BUILD)/tests/shim_tests ## launches with shadow checks, of which none may report anything: CHECKS=10000000

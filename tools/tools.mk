@@ -16,13 +16,17 @@ MULTIARCH := $(shell $(CC) -print-multiarch)
 # `make ubsan` has that.
 # fmt_library.cc holds the code of {fmt} for the versions that it knows.
 FMT_FLAGS := $(if $(shell grep -sE 'define FMT_VERSION [89][0-9]{4}$$' /usr/include/fmt/core.h),,-DFMT_HEADER_ONLY)
-CLI_FLAGS := $(FMT_FLAGS) -fvisibility=hidden -Og -g1
+CLI_FLAGS := $(FMT_FLAGS) -fvisibility=hidden -Og -g0
 $(CLI_OBJ): ROOM_FLAGS = $(if $(SANITIZE),$(FMT_FLAGS) -O0 $(if $(findstring address,$(SANITIZE)),-fno-sanitize=undefined),$(CLI_FLAGS))
 # What reads and writes each element of a tensor is optimised, and what reads libraries of a hundred thousand kernels.
 ELEMENT_OBJ := $(patsubst %,$(JUDGE_BUILD)/obj/tools/judge/%.o,compare device_buffers element_types inputs original_run references sampling)
 $(ELEMENT_OBJ): ROOM_FLAGS = $(FMT_FLAGS) $(if $(SANITIZE),-O0,-fvisibility=hidden -O1 -g1)
-$(patsubst %,$(BUILD)/obj/tools/%.o,images/image_contents images/image_report base/json_writer): ROOM_FLAGS += $(if $(SANITIZE),,-O2)
-$(eval $(call precompiled,tools/base/precompiled.h,$(patsubst %.cc,$(BUILD)/obj/%.o,$(shell grep -lF '<nlohmann/json.hpp>' tools/*/*.cc)),$(CLI_FLAGS)))
+IMAGE_OBJ := $(patsubst %,$(BUILD)/obj/tools/%.o,images/image_contents images/image_report base/json_writer)
+$(IMAGE_OBJ): ROOM_FLAGS += $(if $(SANITIZE),,-O2)
+# A header is for what is compiled by the same flags.
+WITH_JSON := $(patsubst %.cc,$(BUILD)/obj/%.o,$(shell grep -lF '<nlohmann/json.hpp>' tools/*/*.cc))
+$(eval $(call precompiled,tools/base/precompiled_json.h,$(filter-out $(ELEMENT_OBJ) $(IMAGE_OBJ),$(WITH_JSON)),$(CLI_FLAGS)))
+$(eval $(call precompiled,tools/base/precompiled.h,$(filter-out $(ELEMENT_OBJ) $(IMAGE_OBJ) $(WITH_JSON),$(CLI_OBJ)),$(CLI_FLAGS)))
 $(BUILD)/obj/tools/processes/installation.o: CPPFLAGS += -DFIBSHIM_MULTIARCH='"$(MULTIARCH)"'
 
 # Which holds the schemas.

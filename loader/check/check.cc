@@ -300,7 +300,7 @@ class FolderCheck {
   void report_shadowed(const char* kind, const std::string& name, Place place, Place by) {
     const std::string what = std::string(kind) + (strcmp(kind, "solution") == 0 ? " of " : " ");
     diagnostics_.add(Rule::shadowed, place,
-                     what + quoted(name) + " is not used: that in " + by.file +
+                     what + in_quotes(name) + " is not used: that in " + by.file +
                          (by.line == 0 ? "" : ":" + std::to_string(by.line)) + " comes first");
     report_->shadowed.push_back({kind, name, std::move(place), std::move(by)});
   }
@@ -313,19 +313,19 @@ class FolderCheck {
     const Definition& first = model_.definitions[known->second];
     if (first.folder == at_->index) {
       return report_duplicate(Rule::duplicate_definition, definition.name,
-                              "definition " + quoted(definition.name.name), first.name.mark);
+                              "definition " + in_quotes(definition.name.name), first.name.mark);
     }
     if (first.axes == definition.axes && first.arguments == definition.arguments) return;
     if (model_.folders[first.folder].share != at_->listing.share) {
       return report_duplicate(Rule::duplicate_definition, definition.name,
                               "folders that share launches need the same definitions: another " +
-                                  quoted(definition.name.name),
+                                  in_quotes(definition.name.name),
                               first.name.mark);
     }
     const auto key = std::pair(at_->index, definition.name.name);
     if (const auto other = shadows_.definitions.find(key); other != shadows_.definitions.end()) {
       return report_duplicate(Rule::duplicate_definition, definition.name,
-                              "definition " + quoted(definition.name.name), other->second);
+                              "definition " + in_quotes(definition.name.name), other->second);
     }
     shadows_.definitions.emplace(key, definition.name.mark);
     report_shadowed("definition", definition.name.name, definition.name.mark, first.name.mark);
@@ -364,7 +364,7 @@ class FolderCheck {
       }
     } else if (folder == at_->index) {
       report_duplicate(Rule::duplicate_label, {pattern->label, pattern->label_mark},
-                       "pattern " + quoted(pattern->label), mark);
+                       "pattern " + in_quotes(pattern->label), mark);
     } else {
       report_shadowed("pattern", pattern->label, pattern->label_mark, mark);
     }
@@ -516,7 +516,7 @@ class FolderCheck {
       if (!model_.settings.requires_batch_invariant || solution.batch_invariant == true) continue;
       solution.lacks_invariance = true;
       diagnostics_.add(Rule::not_batch_invariant, solution.launch_mark,
-                       "solution " + quoted(solution.name.name) +
+                       "solution " + in_quotes(solution.name.name) +
                            " is not used: it does not claim to be batch-invariant, which " +
                            kSettingsFile + " requires");
     }
@@ -529,7 +529,7 @@ class FolderCheck {
       for (const Definition& definition : model_.definitions) known.push_back(definition.name.name);
     }
     diagnostics_.add(Rule::unknown_definition, name.mark,
-                     "no file below definitions/ has the definition " + quoted(name.name),
+                     "no file below definitions/ has the definition " + in_quotes(name.name),
                      diagnostics_.suggestion(name.name, known));
   }
 
@@ -538,7 +538,7 @@ class FolderCheck {
       const SolutionSpec& solution = model_.solutions[i];
       if (is_reached[i]) continue;
       diagnostics_.add(Rule::unreachable_solution, solution.definition.mark,
-                       "no pattern leads to definition " + quoted(solution.definition.name));
+                       "no pattern leads to definition " + in_quotes(solution.definition.name));
     }
   }
 

@@ -157,7 +157,7 @@ void check_when(const SolutionSpec& solution, const Definition& definition,
     if (compiled) continue;
     ExpressionError error = compiled.error();
     if (error.rule == Rule::unknown_name) {
-      error.message += ": \"when\" takes the axes of definition " + quoted(definition.name.name);
+      error.message += ": \"when\" takes the axes of definition " + in_quotes(definition.name.name);
       if (error.hint.empty()) error.hint = "conditions on arguments belong into \"where\"";
     }
     report(error, clause, diagnostics);
@@ -169,7 +169,7 @@ void check_choices(const Definition* definition, const std::vector<const Solutio
   if (solutions.size() > kMaxChoices) {
     const SolutionSpec& beyond = *solutions[kMaxChoices];
     diagnostics->add(Rule::limit, beyond.definition.mark,
-                     "definition " + quoted(beyond.definition.name) + " has " +
+                     "definition " + in_quotes(beyond.definition.name) + " has " +
                          std::to_string(solutions.size()) + " solutions; at most " +
                          std::to_string(kMaxChoices) + " are accepted");
     return;
@@ -183,8 +183,9 @@ void check_choices(const Definition* definition, const std::vector<const Solutio
       const std::string place = *first.file + ":" + std::to_string(first.definition.mark.line);
       if (first.when.empty() && second.when.empty()) {
         diagnostics->add(Rule::duplicate_solution, second.definition.mark,
-                         "definition " + quoted(second.definition.name) + " is already solved by " +
-                             quoted(first.name.name) + " in " + place);
+                         "definition " + in_quotes(second.definition.name) +
+                             " is already solved by " + in_quotes(first.name.name) + " in " +
+                             place);
         break;
       }
       const uint32_t both = 1u << before | 1u << i;
@@ -194,8 +195,8 @@ void check_choices(const Definition* definition, const std::vector<const Solutio
       const Mark mark = second.when.empty() ? second.definition.mark : second.when[0].text.mark;
       diagnostics->add(Rule::duplicate_solution, mark,
                        "where " + values_text(map, *sample) + ", definition " +
-                           quoted(second.definition.name) + " is already solved by " +
-                           quoted(first.name.name) + " in " + place + ", of the same benefit",
+                           in_quotes(second.definition.name) + " is already solved by " +
+                           in_quotes(first.name.name) + " in " + place + ", of the same benefit",
                        "narrow one \"when\", or give one solution the higher \"benefit\"");
       break;
     }

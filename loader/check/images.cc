@@ -134,7 +134,7 @@ class ImageChecker {
 
   void check_image(SolutionImage* image) {
     const ImageFacts& facts = store_->facts(image->relative, image->kind);
-    const std::string name = "image " + quoted(image->path.text);
+    const std::string name = "image " + in_quotes(image->path.text);
     image->sm = facts.sm;
     image->scope = facts.scope;
     if (facts.leaves_folder) {
@@ -205,17 +205,17 @@ class ImageChecker {
       hint = "it has " + list_words(known);
     } else if (known.size() <= 256) {
       const std::string_view nearest = nearest_word(wanted, known);
-      if (!nearest.empty()) hint = "did you mean " + quoted(nearest) + "?";
+      if (!nearest.empty()) hint = "did you mean " + in_quotes(nearest) + "?";
     }
     broken(ErrorCode::not_found, Rule::kernel_missing, solution_->kernel.mark,
-           name + " has no kernel " + quoted(wanted), hint);
+           name + " has no kernel " + in_quotes(wanted), hint);
   }
 
   // PTX tells how many there are; their sizes the driver.
   void check_param_count(uint32_t count, const std::string& name) {
     if (count == solution_->arguments.size()) return;
     broken(ErrorCode::invalid_value, Rule::kernel_params, solution_->arguments_mark,
-           "kernel " + quoted(solution_->kernel.name) + " of " + name + " takes " +
+           "kernel " + in_quotes(solution_->kernel.name) + " of " + name + " takes " +
                std::to_string(count) + " parameters, \"arguments\" has " +
                std::to_string(solution_->arguments.size()));
   }
@@ -233,7 +233,7 @@ class ImageChecker {
                    });
     if (!is_same) {
       broken(ErrorCode::invalid_value, Rule::kernel_params, solution_->arguments_mark,
-             "kernel " + quoted(solution_->kernel.name) + " of " + name +
+             "kernel " + in_quotes(solution_->kernel.name) + " of " + name +
                  " takes other parameters than that of the images before");
     }
   }
@@ -255,7 +255,7 @@ class ImageChecker {
     };
     const auto fault = [&](uint32_t index, const std::string& message) {
       broken(ErrorCode::invalid_value, Rule::kernel_geometry, solution_->geometry[index].text.mark,
-             "kernel " + quoted(kernel.name) + " of " + name + " " + message);
+             "kernel " + in_quotes(kernel.name) + " of " + name + " " + message);
     };
     if (kernel.max_threads != 0) {
       uint32_t& most = solution_->max_threads;
@@ -307,7 +307,7 @@ class ImageChecker {
   void check_arguments() {
     const auto& arguments = solution_->arguments;
     const auto& params = solution_->params;
-    const std::string kernel = "kernel " + quoted(solution_->kernel.name);
+    const std::string kernel = "kernel " + in_quotes(solution_->kernel.name);
     if (arguments.size() != params.size()) {
       broken(ErrorCode::invalid_value, Rule::kernel_params, solution_->arguments_mark,
              kernel + " takes " + std::to_string(params.size()) +
@@ -321,7 +321,7 @@ class ImageChecker {
       const auto fault = [&](const std::string& found) {
         std::string message = kernel;
         message.append(" takes ").append(std::to_string(size)).append(" bytes for ");
-        message.append(quoted(name)).append(", but it is ").append(found);
+        message.append(in_quotes(name)).append(", but it is ").append(found);
         broken(ErrorCode::invalid_value, Rule::kernel_params, arguments[i].mark,
                std::move(message));
       };
@@ -360,9 +360,9 @@ class ImageChecker {
         const std::string what = images[i].kind == ImageKind::fatbin
                                      ? "two fatbins"
                                      : "two images for " + arch_name(images[i].sm, images[i].scope);
-        diagnostics_->add(
-            Rule::duplicate_image, images[i].path.mark,
-            what + ": " + quoted(images[j].path.text) + " and " + quoted(images[i].path.text));
+        diagnostics_->add(Rule::duplicate_image, images[i].path.mark,
+                          what + ": " + in_quotes(images[j].path.text) + " and " +
+                              in_quotes(images[i].path.text));
         break;
       }
     }

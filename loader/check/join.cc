@@ -105,12 +105,12 @@ class Joiner {
     const Rule rule = is_other ? Rule::shadowed_definition : Rule::shadowed_solution;
     if (!told_.emplace(&pattern, rule).second) return binding;
     const auto at = [](const Mark& mark) { return *mark.file + ":" + std::to_string(mark.line); };
-    const std::string name = quoted(solution.definition.name);
+    const std::string name = in_quotes(solution.definition.name);
     diagnostics_->add(rule, pattern.definition.mark,
-                      "pattern " + quoted(pattern.label) + " does not fit " +
+                      "pattern " + in_quotes(pattern.label) + " does not fit " +
                           (is_other ? "definition " + name + " of " + at(definition.name.mark) +
                                           ", which comes before that of " + at(other->second)
-                                    : "solution " + quoted(solution.name.name) + " of " +
+                                    : "solution " + in_quotes(solution.name.name) + " of " +
                                           at(solution.definition.mark) +
                                           ", which comes before that of its own folder") +
                           ": " + binding.reason);

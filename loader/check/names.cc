@@ -80,8 +80,8 @@ void check_names(const SolutionSpec& solution, const Definition& definition,
     if (is_known || has_faulty_patterns) continue;
     const auto known = scope.names();
     diagnostics->add(Rule::unknown_argument, argument.mark,
-                     quoted(argument.name) + " is neither in definition " +
-                         quoted(definition.name.name) + " nor supplied by any pattern",
+                     in_quotes(argument.name) + " is neither in definition " +
+                         in_quotes(definition.name.name) + " nor supplied by any pattern",
                      diagnostics->suggestion(argument.name, known));
   }
   int64_t block_threads = 1;

@@ -52,7 +52,7 @@ class Binder {
 
  private:
   std::string whose() const {
-    return "pattern " + quoted(pattern_.label) + ", solution " + quoted(solution_.name.name);
+    return "pattern " + in_quotes(pattern_.label) + ", solution " + in_quotes(solution_.name.name);
   }
 
   void refuse(Rule rule, Mark mark, const std::string& why) {
@@ -76,12 +76,12 @@ class Binder {
       }
       if (known && *known != axis.value) {
         refuse(Rule::refused_axis, value->mark,
-               "the pattern's " + quoted(axis.name) + " is " + std::to_string(*known) +
-                   ", but definition " + quoted(definition_.name.name) + " says " +
+               "the pattern's " + in_quotes(axis.name) + " is " + std::to_string(*known) +
+                   ", but definition " + in_quotes(definition_.name.name) + " says " +
                    std::to_string(axis.value));
       } else if (!known && !pin.is_pinned && !pattern_.is_tied_to_name(axis.name)) {
         diagnostics_->add(Rule::unpinned_axis, value->mark,
-                          whose() + ": the definition fixes " + quoted(axis.name) + " to " +
+                          whose() + ": the definition fixes " + in_quotes(axis.name) + " to " +
                               std::to_string(axis.value) +
                               ", which neither the name nor a \"where\" ensures",
                           "add \"" + axis.name + " == " + std::to_string(axis.value) +
@@ -90,7 +90,7 @@ class Binder {
     }
     if (!pattern_.can_name(definition_.name.name, fixed)) {
       refuse(Rule::refused_axis, pattern_.definition.mark,
-             "the axes of definition " + quoted(definition_.name.name) +
+             "the axes of definition " + in_quotes(definition_.name.name) +
                  " have other values than the name gives them");
     }
   }
@@ -120,8 +120,8 @@ class Binder {
       }
       if (found.empty()) continue;
       refuse(Rule::refused_dtype, mark,
-             quoted(value.name) + " is " + found + ", but definition " +
-                 quoted(definition_.name.name) + " says " +
+             in_quotes(value.name) + " is " + found + ", but definition " +
+                 in_quotes(definition_.name.name) + " says " +
                  (argument->is_scalar ? "a scalar of " : "a tensor of ") + wanted.name);
     }
   }
@@ -141,8 +141,9 @@ class Binder {
   void check_writes() {
     for (const MarkedName& written : pattern_.writes) {
       if (takes_buffer(written.name) || has_name(pattern_.dead, written.name)) continue;
-      refuse(Rule::refused_writes, written.mark,
-             "the original writes " + quoted(written.name) + ", which the solution does not take");
+      refuse(
+          Rule::refused_writes, written.mark,
+          "the original writes " + in_quotes(written.name) + ", which the solution does not take");
     }
   }
 
@@ -150,8 +151,8 @@ class Binder {
   void break_size(const MarkedName& argument, uint32_t size, const std::string& found) {
     // The solution's own faults are reported once, without any pattern.
     if (solution_.error_code != ErrorCode::success) return;
-    const std::string why = "kernel " + quoted(solution_.kernel.name) + " takes " +
-                            std::to_string(size) + " bytes for " + quoted(argument.name) +
+    const std::string why = "kernel " + in_quotes(solution_.kernel.name) + " takes " +
+                            std::to_string(size) + " bytes for " + in_quotes(argument.name) +
                             ", but it is " + found;
     diagnostics_->add(Rule::kernel_params, argument.mark, whose() + ": " + why);
     if (binding_.state != BindingState::ready) return;
@@ -164,9 +165,9 @@ class Binder {
       const MarkedName& argument = solution_.arguments[i];
       const auto meaning = scope_.find(argument.name);
       if (!meaning) {
-        refuse(
-            Rule::refused_argument, argument.mark,
-            "the solution takes " + quoted(argument.name) + ", which the pattern does not supply");
+        refuse(Rule::refused_argument, argument.mark,
+               "the solution takes " + in_quotes(argument.name) +
+                   ", which the pattern does not supply");
         continue;
       }
       // Without a parameter table every value travels in eight bytes: a kernel that reads fewer
@@ -390,7 +391,7 @@ class Binder {
       if (dropped.count(value.name) == 0) continue;
       diagnostics_->add(
           Rule::dropped_scalar, value.mark,
-          whose() + ": the original takes " + quoted(value.name) + ", which the solution drops",
+          whose() + ": the original takes " + in_quotes(value.name) + ", which the solution drops",
           "take it as an argument, or pin its value with \"where\"");
     }
   }

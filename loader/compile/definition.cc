@@ -11,7 +11,7 @@ void read_axes(JsonValue axes, Definition* definition, Diagnostics* diagnostics)
     return;
   }
   for (const JsonValue::Member& member : axes.members()) {
-    const std::string what = "axis " + quoted(member.key);
+    const std::string what = "axis " + in_quotes(member.key);
     const JsonValue value = axes.value_of(member);
     if (!check_name(member.key, member.key_mark, "an axis' name", diagnostics)) continue;
     // Declared even when it is faulty, so that shapes which name it draw no second message.
@@ -27,7 +27,7 @@ void read_axes(JsonValue axes, Definition* definition, Diagnostics* diagnostics)
           axis.value = constant.value_or(0);
         } else if (type.string() != "var") {
           diagnostics->add(Rule::bad_value, type.mark(),
-                           "\"type\" of " + what + " is " + quoted(type.string()) +
+                           "\"type\" of " + what + " is " + in_quotes(type.string()) +
                                "; accepted are \"const\" and \"var\"");
         }
       }
@@ -53,14 +53,15 @@ std::vector<std::string> texts_of(JsonValue array) {
 void read_arguments(JsonValue arguments, const char* key, bool has_axes, Definition* definition,
                     Diagnostics* diagnostics) {
   const bool is_output = std::string_view(key) == "outputs";
-  if (!expect_kind(arguments, JsonKind::object, quoted(key), diagnostics) ||
-      !check_entry_count(arguments, quoted(key), diagnostics)) {
+  if (!expect_kind(arguments, JsonKind::object, in_quotes(key), diagnostics) ||
+      !check_entry_count(arguments, in_quotes(key), diagnostics)) {
     return;
   }
   for (const JsonValue::Member& member : arguments.members()) {
-    const std::string what = quoted(member.key) + " in " + quoted(key);
+    const std::string what = in_quotes(member.key) + " in " + in_quotes(key);
     const JsonValue value = arguments.value_of(member);
-    if (!check_name(member.key, member.key_mark, "a name in " + quoted(key), diagnostics)) continue;
+    if (!check_name(member.key, member.key_mark, "a name in " + in_quotes(key), diagnostics))
+      continue;
     if (!expect_kind(value, JsonKind::object, what, diagnostics)) continue;
 
     const JsonValue shape = require_member(value, "shape", what, diagnostics);
@@ -75,10 +76,10 @@ void read_arguments(JsonValue arguments, const char* key, bool has_axes, Definit
         if (!has_axes || definition->find_axis(axis.string()) != nullptr) continue;
         std::vector<std::string_view> known;
         for (const DefinitionAxis& declared : definition->axes) known.push_back(declared.name);
-        diagnostics->add(
-            Rule::unknown_axis, axis.mark(),
-            what + " has the axis " + quoted(axis.string()) + ", which \"axes\" does not declare",
-            diagnostics->suggestion(axis.string(), known));
+        diagnostics->add(Rule::unknown_axis, axis.mark(),
+                         what + " has the axis " + in_quotes(axis.string()) +
+                             ", which \"axes\" does not declare",
+                         diagnostics->suggestion(axis.string(), known));
       }
     }
     const auto dtype = read_dtype(require_member(value, "dtype", what, diagnostics),
@@ -101,9 +102,10 @@ std::optional<uint8_t> read_dtype(JsonValue value, const std::string& what,
     if (value.string() == dtype.name) return static_cast<uint8_t>(names.size());
     names.push_back(dtype.name);
   }
-  diagnostics->add(Rule::unknown_dtype, value.mark(),
-                   what + " is " + quoted(value.string()) + "; accepted are " + list_words(names),
-                   diagnostics->suggestion(value.string(), names));
+  diagnostics->add(
+      Rule::unknown_dtype, value.mark(),
+      what + " is " + in_quotes(value.string()) + "; accepted are " + list_words(names),
+      diagnostics->suggestion(value.string(), names));
   return std::nullopt;
 }
 

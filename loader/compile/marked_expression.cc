@@ -28,7 +28,7 @@ std::optional<MarkedExpression> read_expression(JsonValue value, bool accepts_nu
 std::vector<MarkedExpression> read_clauses(JsonValue value, const char* key,
                                            Diagnostics* diagnostics) {
   std::vector<MarkedExpression> clauses;
-  const std::string what = quoted(key);
+  const std::string what = in_quotes(key);
   if (!expect_kind(value, JsonKind::array, what, diagnostics) ||
       !check_entry_count(value, what, diagnostics)) {
     return clauses;

@@ -17,7 +17,7 @@ void read_image_hash(JsonValue value, MatchSpec* out, Diagnostics* diagnostics) 
       !parse_hex(words.substr(kind.size()), halves, sizeof halves)) {
     diagnostics->add(Rule::bad_image_hash, text->mark,
                      "an image hash is \"xxh128:\" or \"code:\" and 32 hexadecimal digits, not " +
-                         quoted(text->text));
+                         in_quotes(text->text));
     return;
   }
   out->images.push_back({.low = be64toh(halves[1]), .high = be64toh(halves[0])});

@@ -89,8 +89,8 @@ class PatternReader {
 
   void read_values(const char* key, bool is_axis) {
     const JsonValue values = root_.find(key);
-    if (!expect_kind(values, JsonKind::object, quoted(key), diagnostics_) ||
-        !check_entry_count(values, quoted(key), diagnostics_)) {
+    if (!expect_kind(values, JsonKind::object, in_quotes(key), diagnostics_) ||
+        !check_entry_count(values, in_quotes(key), diagnostics_)) {
       return;
     }
     for (const JsonValue::Member& member : values.members()) {
@@ -102,11 +102,11 @@ class PatternReader {
         // Within one object this is a duplicate key, and reported as such.
         if (!is_axis && pattern_->find_value(member.key)->is_axis) {
           error(Rule::duplicate_name, member.key_mark,
-                quoted(member.key) + " is an axis and an argument");
+                in_quotes(member.key) + " is an axis and an argument");
         }
         continue;
       }
-      const std::string what = kind + " " + quoted(member.key);
+      const std::string what = kind + " " + in_quotes(member.key);
       PatternValue value;
       value.name = member.key;
       value.is_axis = is_axis;
@@ -139,13 +139,13 @@ class PatternReader {
     }
     const std::string_view source = given[0];
     const JsonValue from = object.find(source);
-    const std::string where = quoted(source) + " of " + what;
+    const std::string where = in_quotes(source) + " of " + what;
     if (source != "arg") {
       for (const std::string_view key : {"type", "dtype", "offset", "layout"}) {
         const bool is_literal_type = source == "value" && key == "type";
         if (object.find(key) && !is_literal_type) {
           error(Rule::value_source, object.find(key).mark(),
-                what + ": " + quoted(key) + " goes with \"arg\" only");
+                what + ": " + in_quotes(key) + " goes with \"arg\" only");
         }
       }
     }
@@ -201,7 +201,7 @@ class PatternReader {
     const std::string_view axis = from.string();
     if (axis != "x" && axis != "y" && axis != "z") {
       error(Rule::bad_value, from.mark(),
-            where + " is " + quoted(axis) + "; accepted are \"x\", \"y\" and \"z\"");
+            where + " is " + in_quotes(axis) + "; accepted are \"x\", \"y\" and \"z\"");
       return;
     }
     for (const DimensionName& dimension : kDimensions) {
@@ -269,7 +269,7 @@ class PatternReader {
     if (param_bytes == 0) return;  // reported where it stands
     const std::string type_words =
         value->is_pointer ? "a pointer"
-                          : quoted(type.kind() == JsonKind::string ? type.string() : "");
+                          : in_quotes(type.kind() == JsonKind::string ? type.string() : "");
     if (!offset && size != param_bytes) {
       error(Rule::param_size, type ? type.mark() : arg.mark(),
             what + ": " + type_words + " has " + std::to_string(size) + " bytes, but parameter " +
@@ -317,7 +317,7 @@ class PatternReader {
       names.push_back(known.name);
     }
     error(Rule::bad_value, type.mark(),
-          "\"type\" of " + what + " is " + quoted(type.string()) + "; accepted are " +
+          "\"type\" of " + what + " is " + in_quotes(type.string()) + "; accepted are " +
               list_words(names),
           diagnostics_->suggestion(type.string(), names));
     return false;
@@ -337,7 +337,7 @@ class PatternReader {
           std::any_of(pattern_->writes.begin(), pattern_->writes.end(),
                       [&](const MarkedName& other) { return other.name == name->name; });
       if (is_repeated) {
-        error(Rule::duplicate_name, name->mark, quoted(name->name) + " is twice in \"writes\"");
+        error(Rule::duplicate_name, name->mark, in_quotes(name->name) + " is twice in \"writes\"");
         continue;
       }
       const PatternValue* const value = pattern_->find_value(name->name);
@@ -347,13 +347,13 @@ class PatternReader {
           if (known.is_pointer) pointers.push_back(known.name);
         }
         error(Rule::unknown_name, name->mark,
-              "\"writes\" names " + quoted(name->name) + ", which is no argument of the pattern",
+              "\"writes\" names " + in_quotes(name->name) + ", which is no argument of the pattern",
               diagnostics_->suggestion(name->name, pointers));
         continue;
       }
       if (!value->is_pointer && value->reads_param) {
         error(Rule::bad_value, name->mark,
-              "\"writes\" names " + quoted(name->name) + ", which is a scalar, not a pointer");
+              "\"writes\" names " + in_quotes(name->name) + ", which is a scalar, not a pointer");
       }
       pattern_->writes.push_back(*name);
     }
@@ -372,7 +372,7 @@ class PatternReader {
         std::vector<std::string_view> groups(pattern_->symbol->groups().begin(),
                                              pattern_->symbol->groups().end());
         error(Rule::unknown_name, mark,
-              "the symbol has no group named " + quoted(name) +
+              "the symbol has no group named " + in_quotes(name) +
                   (groups.empty() ? "" : "; it has " + list_words(groups)),
               groups.empty() ? "write (?<" + name + ">...) in a re: symbol" : "");
       }
@@ -453,7 +453,7 @@ class PatternReader {
         report(compiled.error(), *value.expression, diagnostics_);
       } else if (compiled->is_floating) {
         error(Rule::expression_type, value.expression->text.mark,
-              "\"expr\" of " + quoted(value.name) + " is a floating-point value",
+              "\"expr\" of " + in_quotes(value.name) + " is a floating-point value",
               "name the argument itself where its value is needed");
       }
     }
@@ -471,7 +471,7 @@ class PatternReader {
     if (!value.layout) return;
     if (!value.is_pointer) {
       error(Rule::value_source, value.mark,
-            quoted(value.name) + ": \"layout\" goes with a pointer");
+            in_quotes(value.name) + ": \"layout\" goes with a pointer");
     }
     for (const auto& [count, stride] : *value.layout) {
       for (const MarkedExpression* const one : {&count, &stride}) {
@@ -481,7 +481,7 @@ class PatternReader {
           report(compiled.error(), *one, diagnostics_);
         } else if (compiled->is_floating) {
           error(Rule::expression_type, one->text.mark,
-                "\"layout\" of " + quoted(value.name) + " has a floating-point value");
+                "\"layout\" of " + in_quotes(value.name) + " has a floating-point value");
         }
       }
     }
@@ -502,13 +502,13 @@ class PatternReader {
         }
         const auto known = pattern_->names();
         error(Rule::bad_template, mark,
-              quoted(part.text) + " is no axis, integer argument or capture of the pattern",
+              in_quotes(part.text) + " is no axis, integer argument or capture of the pattern",
               diagnostics_->suggestion(part.text, known));
         continue;
       }
       if (value->is_pointer || value->source.is_floating()) {
         error(Rule::bad_template, mark,
-              quoted(part.text) + " is a " +
+              in_quotes(part.text) + " is a " +
                   (value->is_pointer ? "pointer" : "floating-point value") +
                   "; a name takes integers");
         continue;

@@ -29,7 +29,7 @@ bool check_keys(JsonValue object, std::initializer_list<std::string_view> keys,
   for (const std::string_view key : keys) {
     if (is_rewrite || !object.find(key)) continue;
     diagnostics->add(Rule::bad_rewrite, object.find(key).mark(),
-                     quoted(key) + " of " + what + " is for rewrite patterns",
+                     in_quotes(key) + " of " + what + " is for rewrite patterns",
                      "a rewrite's \"match\" is a list of kernels");
     return false;
   }
@@ -40,20 +40,20 @@ bool check_keys(JsonValue object, std::initializer_list<std::string_view> keys,
 void read_written(JsonValue root, const char* key, const PatternSpec& pattern,
                   std::vector<MarkedName>* names, Diagnostics* diagnostics) {
   const JsonValue list = root.find(key);
-  if (!expect_kind(list, JsonKind::array, quoted(key), diagnostics) ||
-      !check_entry_count(list, quoted(key), diagnostics)) {
+  if (!expect_kind(list, JsonKind::array, in_quotes(key), diagnostics) ||
+      !check_entry_count(list, in_quotes(key), diagnostics)) {
     return;
   }
   for (const JsonValue element : list.elements()) {
-    const auto name = read_name(element, "an entry of " + quoted(key), diagnostics);
+    const auto name = read_name(element, "an entry of " + in_quotes(key), diagnostics);
     if (!name) continue;
     if (!has_name(pattern.writes, name->name)) {
       diagnostics->add(
           Rule::bad_rewrite, name->mark,
-          quoted(key) + " names " + quoted(name->name) + ", which is not in \"writes\"");
+          in_quotes(key) + " names " + in_quotes(name->name) + ", which is not in \"writes\"");
     } else if (has_name(*names, name->name)) {
       diagnostics->add(Rule::duplicate_name, name->mark,
-                       quoted(name->name) + " is twice in " + quoted(key));
+                       in_quotes(name->name) + " is twice in " + in_quotes(key));
     } else {
       names->push_back(*name);
     }
@@ -65,7 +65,7 @@ bool compile_bytes(const PatternValue& value, const PatternSpec& pattern, Buffer
                    Diagnostics* diagnostics) {
   if (!value.bytes) {
     diagnostics->add(Rule::bad_rewrite, value.mark,
-                     "argument " + quoted(value.name) + " has no \"bytes\"",
+                     "argument " + in_quotes(value.name) + " has no \"bytes\"",
                      "say how much the kernel reads or writes there, such as \"2 * M * K\"; \"*\": "
                      "up to the end of its allocation");
     return false;
@@ -77,7 +77,7 @@ bool compile_bytes(const PatternValue& value, const PatternSpec& pattern, Buffer
   }
   if (compiled->is_floating) {
     diagnostics->add(Rule::expression_type, value.bytes->text.mark,
-                     "\"bytes\" of " + quoted(value.name) + " is a floating-point value");
+                     "\"bytes\" of " + in_quotes(value.name) + " is a floating-point value");
     return false;
   }
   buffer->steps = std::move(compiled->steps);
@@ -167,7 +167,7 @@ void compile_buffers(PatternSpec* pattern, Diagnostics* diagnostics) {
     if (!value.is_pointer) {
       if (value.bytes || value.reaches_end) {
         diagnostics->add(Rule::bad_rewrite, value.mark,
-                         quoted(value.name) + " has \"bytes\", and is no pointer");
+                         in_quotes(value.name) + " has \"bytes\", and is no pointer");
       }
       continue;
     }

@@ -130,7 +130,7 @@ class SolutionReader {
     if (at == passed.end()) return;
     if (!solution_.waits_for_previous) {
       return error(Rule::bad_value, at->mark,
-                   "the argument " + quoted(kNextMayBegin) + " needs \"pdl\": true");
+                   "the argument " + in_quotes(kNextMayBegin) + " needs \"pdl\": true");
     }
     solution_.next_may_begin = static_cast<uint8_t>(at - passed.begin() + 1);
   }
@@ -150,7 +150,7 @@ class SolutionReader {
       });
       if (at == passed.end() || at - passed.begin() >= 32) {
         error(Rule::bad_value, element.mark(),
-              quoted(name->name) + " is none of the first 32 \"arguments\"");
+              in_quotes(name->name) + " is none of the first 32 \"arguments\"");
         continue;
       }
       solution_.early_params |= uint32_t{1} << (at - passed.begin());
@@ -158,16 +158,17 @@ class SolutionReader {
   }
 
   void read_dim3(JsonValue value, const char* key, uint32_t first) {
-    if (!expect_kind(value, JsonKind::array, quoted(key), diagnostics_)) return;
+    if (!expect_kind(value, JsonKind::array, in_quotes(key), diagnostics_)) return;
     const std::vector<JsonValue> elements = value.elements();
     if (elements.size() != 3) {
-      error(
-          Rule::bad_value, value.mark(),
-          quoted(key) + " has " + std::to_string(elements.size()) + " entries; it takes [x, y, z]");
+      error(Rule::bad_value, value.mark(),
+            in_quotes(key) + " has " + std::to_string(elements.size()) +
+                " entries; it takes [x, y, z]");
       return;
     }
     for (uint32_t i = 0; i < 3; ++i) {
-      auto entry = read_expression(elements[i], true, "an entry of " + quoted(key), diagnostics_);
+      auto entry =
+          read_expression(elements[i], true, "an entry of " + in_quotes(key), diagnostics_);
       if (entry) solution_.geometry[first + i] = std::move(*entry);
     }
   }
@@ -219,7 +220,7 @@ class SolutionReader {
     if (!resolve_path(&image)) return;
     for (const SolutionImage& other : solution_.images) {
       if (other.relative == image.relative) {
-        error(Rule::duplicate_image, path->mark, quoted(path->text) + " is twice in \"images\"");
+        error(Rule::duplicate_image, path->mark, in_quotes(path->text) + " is twice in \"images\"");
         return;
       }
     }
@@ -229,7 +230,8 @@ class SolutionReader {
   bool resolve_path(SolutionImage* image) {
     const std::string& path = image->path.text;
     if (path[0] == '/') {
-      error(Rule::image_path, image->path.mark, "the image path " + quoted(path) + " is absolute",
+      error(Rule::image_path, image->path.mark,
+            "the image path " + in_quotes(path) + " is absolute",
             "write it relative to the solution's file");
       return false;
     }
@@ -239,7 +241,7 @@ class SolutionReader {
     }
     if (found == nullptr) {
       error(Rule::image_path, image->path.mark,
-            "the image path " + quoted(path) + " ends in none of .cubin, .fatbin and .ptx");
+            "the image path " + in_quotes(path) + " ends in none of .cubin, .fatbin and .ptx");
       return false;
     }
     image->kind = found->kind;
@@ -251,7 +253,7 @@ class SolutionReader {
       const std::string_view part = std::string_view(path).substr(begin, end - begin);
       if (part == "..") {
         error(Rule::image_path, image->path.at(begin),
-              "the image path " + quoted(path) + " holds \"..\"",
+              "the image path " + in_quotes(path) + " holds \"..\"",
               "images lie in the folder of the solution's file, or below it");
         return false;
       }

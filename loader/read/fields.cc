@@ -4,7 +4,7 @@
 
 namespace fibshim {
 
-std::string quoted(std::string_view name) { return '"' + std::string(name) + '"'; }
+std::string in_quotes(std::string_view name) { return '"' + std::string(name) + '"'; }
 
 bool has_name(const std::vector<MarkedName>& names, std::string_view wanted) {
   return std::ranges::find(names, wanted, &MarkedName::name) != names.end();
@@ -49,8 +49,8 @@ JsonValue require_member(JsonValue object, std::string_view key, const std::stri
     for (const JsonValue::Member& member : object.members()) {
       if (member.key == meant && diagnostics->has(Rule::unknown_key, member.key_mark)) return value;
     }
-    diagnostics->add(Rule::missing_key, object.mark(), what + " has no " + quoted(key),
-                     meant.empty() ? "" : "is " + quoted(meant) + " meant to be that?");
+    diagnostics->add(Rule::missing_key, object.mark(), what + " has no " + in_quotes(key),
+                     meant.empty() ? "" : "is " + in_quotes(meant) + " meant to be that?");
   }
   return value;
 }
@@ -68,7 +68,7 @@ void accept_only(JsonValue object, const std::vector<std::string_view>& accepted
     if (!hint.empty()) meant = only_word(member.key, accepted);
     if (object.find(meant)) meant = {};  // it stands there already
     diagnostics->add(Rule::unknown_key, member.key_mark,
-                     "unknown key " + quoted(member.key) + " in " + what + "; accepted are " +
+                     "unknown key " + in_quotes(member.key) + " in " + what + "; accepted are " +
                          list_words(accepted),
                      hint, meant);
   }
@@ -123,13 +123,13 @@ bool check_identifier(std::string_view name, Mark mark, const std::string& what,
   const bool is_identifier =
       std::all_of(name.begin(), name.end(), is_word) && !(name[0] >= '0' && name[0] <= '9');
   if (!is_identifier) {
-    diagnostics->add(Rule::bad_name, mark, what + " " + quoted(name) + " is not an identifier",
+    diagnostics->add(Rule::bad_name, mark, what + " " + in_quotes(name) + " is not an identifier",
                      "use letters, digits and _, beginning with no digit");
     return false;
   }
   if (name == "min" || name == "max" || name == "ceil_div") {
     diagnostics->add(Rule::bad_name, mark,
-                     what + " " + quoted(name) + " has the name of a function");
+                     what + " " + in_quotes(name) + " has the name of a function");
     return false;
   }
   return true;

@@ -52,6 +52,6 @@ std::optional<bool> read_boolean(JsonValue value, const std::string& what,
                                  Diagnostics* diagnostics);
 
 // "name" in double quotes.
-std::string quoted(std::string_view name);
+std::string in_quotes(std::string_view name);
 
 }  // namespace fibshim

@@ -49,7 +49,8 @@ class FolderWalk {
       if (name[0] == '.' || std::ranges::find(ours, name) != ours.end()) continue;
       const std::string_view meant = nearest_word(lower(name), ours);
       if (meant.empty() || is_there(std::string(meant).c_str())) continue;
-      error(name, "not read: it is called " + quoted(name), "did you mean " + quoted(meant) + "?");
+      error(name, "not read: it is called " + in_quotes(name),
+            "did you mean " + in_quotes(meant) + "?");
     }
   }
 
@@ -140,7 +141,7 @@ class FolderWalk {
         folders.push_back(below);
       } else if (name.size() > 5 && name.substr(name.size() - 5) != kJson &&
                  lower(name).ends_with(kJson)) {
-        error(below, "not read: its name ends in " + quoted(name.substr(name.size() - 5)),
+        error(below, "not read: its name ends in " + in_quotes(name.substr(name.size() - 5)),
               "let it end in \".json\"");
       } else if (type == DT_LNK && errno == ELOOP) {
         error(below, "a link that comes back to itself");
@@ -188,7 +189,7 @@ const SettingInfo* find_setting(const JsonValue::Member& member,
   }
   for (const RemovedSetting& removed : kRemovedSettings) {
     if (key != lower(std::string_view(removed.name).substr(kPrefix.size()))) continue;
-    diagnostics->add(Rule::unknown_setting, member.key_mark, quoted(member.key) + " is gone",
+    diagnostics->add(Rule::unknown_setting, member.key_mark, in_quotes(member.key) + " is gone",
                      removed.instead);
     return nullptr;
   }
@@ -196,7 +197,7 @@ const SettingInfo* find_setting(const JsonValue::Member& member,
   const bool has_prefix = key.substr(0, kPrefix.size()) == lower(kPrefix);
   const std::string_view word = has_prefix ? std::string_view(key).substr(kPrefix.size()) : key;
   diagnostics->add(Rule::unknown_setting, member.key_mark,
-                   "unknown setting " + quoted(member.key) +
+                   "unknown setting " + in_quotes(member.key) +
                        (words.size() == 1 ? "; accepted is " : "; accepted are ") +
                        list_words(words),
                    diagnostics->suggestion(word, words));
@@ -213,7 +214,7 @@ std::optional<std::string> accept_setting_value(const SettingInfo& setting, cons
   }
   if (is_accepted) return text;
   diagnostics->add(Rule::setting_value, mark,
-                   what + " is " + quoted(text) + "; accepted are " + setting.value_words);
+                   what + " is " + in_quotes(text) + "; accepted are " + setting.value_words);
   return std::nullopt;
 }
 
@@ -240,12 +241,12 @@ void read_definition_setting(JsonValue object, DefinitionSetting* out, Diagnosti
     if (found == nullptr) continue;
     if (std::ranges::find(accepted, name_in_file(*found)) == accepted.end()) {
       diagnostics->add(Rule::unknown_setting, member.key_mark,
-                       quoted(member.key) + " cannot be set for one definition",
+                       in_quotes(member.key) + " cannot be set for one definition",
                        "set it beside \"definitions\"");
       continue;
     }
     const auto text =
-        read_setting_value(*found, quoted(member.key), object.value_of(member), diagnostics);
+        read_setting_value(*found, in_quotes(member.key), object.value_of(member), diagnostics);
     if (!text) continue;
     if (found->id == SettingId::shadow) {
       (void)parse_shadow(text->c_str(), &out->shadow_interval);
@@ -261,7 +262,7 @@ void read_definition_setting(JsonValue object, DefinitionSetting* out, Diagnosti
 
 void read_definition_settings(JsonValue object, std::vector<DefinitionSetting>* out,
                               Diagnostics* diagnostics) {
-  const std::string what = quoted(kDefinitions);
+  const std::string what = in_quotes(kDefinitions);
   if (!expect_kind(object, JsonKind::object, what, diagnostics) ||
       !check_entry_count(object, what, diagnostics)) {
     return;
@@ -271,7 +272,7 @@ void read_definition_settings(JsonValue object, std::vector<DefinitionSetting>* 
     setting.definition = {std::string(member.key), member.key_mark};
     const JsonValue value = object.value_of(member);
     if (!check_name(member.key, member.key_mark, "a definition's name", diagnostics) ||
-        !expect_kind(value, JsonKind::object, quoted(member.key), diagnostics)) {
+        !expect_kind(value, JsonKind::object, in_quotes(member.key), diagnostics)) {
       continue;
     }
     read_definition_setting(value, &setting, diagnostics);
@@ -372,7 +373,7 @@ const DefinitionSetting* FolderSettings::find(const std::string& definition) con
 bool is_known_format(JsonValue settings, Diagnostics* diagnostics) {
   const JsonValue value =
       settings.kind() == JsonKind::object ? settings.find(kFormat) : JsonValue();
-  const auto format = read_integer(value, 1, INT64_MAX, quoted(kFormat), diagnostics);
+  const auto format = read_integer(value, 1, INT64_MAX, in_quotes(kFormat), diagnostics);
   if (!format || *format <= kFolderFormat) return true;
   diagnostics->add(Rule::folder_format, value.mark(),
                    "the folder was made for a newer fibshim: it has format " +
@@ -400,18 +401,18 @@ FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics) {
     if (member.key == kFormat) continue;  // is_known_format()
     if (member.key == kRequireBatchInvariant) {
       settings.requires_batch_invariant =
-          read_boolean(value, quoted(kRequireBatchInvariant), diagnostics).value_or(false);
+          read_boolean(value, in_quotes(kRequireBatchInvariant), diagnostics).value_or(false);
       continue;
     }
     const SettingInfo* const found = find_setting(member, names, diagnostics);
     if (found == nullptr) continue;
     if (!found->is_allowed_in_folder) {
       diagnostics->add(Rule::unknown_setting, member.key_mark,
-                       quoted(member.key) + " cannot be set in a folder",
+                       in_quotes(member.key) + " cannot be set in a folder",
                        std::string("set ") + found->name + " in the environment");
       continue;
     }
-    const auto text = read_setting_value(*found, quoted(member.key), value, diagnostics);
+    const auto text = read_setting_value(*found, in_quotes(member.key), value, diagnostics);
     if (!text) continue;
     auto& known = settings.of_process;
     const bool is_repeated = std::any_of(
@@ -419,7 +420,7 @@ FolderSettings read_settings(JsonValue root, Diagnostics* diagnostics) {
     if (is_repeated) {
       // The same key in another case; JSON itself sees two keys.
       diagnostics->add(Rule::duplicate_key, member.key_mark,
-                       "setting " + quoted(member.key) + " is there twice");
+                       "setting " + in_quotes(member.key) + " is there twice");
       continue;
     }
     known.emplace_back(found->name, FolderSetting{*text, *member.key_mark.file});

@@ -12,7 +12,7 @@ CONFORM_TESTS := $(BUILD)/tests/conformance_tests
 
 CONFORM_HOST_SRC := $(addprefix tests/conformance/hosts/,conform.cc host.cc graphs.cc graph_program.cc) \
   $(wildcard tests/conformance/hosts/*_cases.cc)
-CONFORM_TEST_SRC := $(wildcard tests/conformance/*.cc) tests/support/process.cc
+CONFORM_TEST_OBJ := $(call batches,conformance,$(wildcard tests/conformance/*.cc))
 
 # ---- images: conform, conform_other (what modules hold), conform_curated (the replacements)
 
@@ -62,9 +62,9 @@ $(CONFORM)/include/conform_questions.def: tests/conformance/conformance.mk | $(S
 	$(Q)sed -nE 's/^typedef .*\*PFN_(cu[A-Za-z0-9]+)_v([0-9]+)(_ptsz|_ptds)?\).*/QUESTION(\1, \2)/p' \
 	  $(CUDA_INCLUDE)/cudaTypedefs.h | sort -u >$@
 # Only those that make up programs and graphs have much to do.
-$(filter-out %/random_cases.o %/random_graph_cases.o %/graph_program.o %/soak_cases.o,$(CONFORM_OBJ)): ROOM_FLAGS = -O0 -g1
+$(filter-out %/random_cases.o %/random_graph_cases.o %/graph_program.o %/soak_cases.o,$(CONFORM_OBJ)): ROOM_FLAGS = $(TEST_FLAGS)
 $(BUILD)/obj/tests/conformance/hosts/resolve_cases.o: $(CONFORM)/include/conform_questions.def
-$(BUILD)/obj/tests/conformance/hosts/resolve_cases.o: ROOM_FLAGS = -O0 -g1 -I$(CONFORM)/include
+$(BUILD)/obj/tests/conformance/hosts/resolve_cases.o: ROOM_FLAGS = $(TEST_FLAGS) -I$(CONFORM)/include
 
 $(CONFORM)/conform: $(CONFORM_OBJ)
 	$(call say,LINK,$@)
@@ -148,9 +148,9 @@ CONFORM_NEEDS := $(addprefix $(CONFORM)/,conform linked workers.py config graphs
 
 # ---- the tests
 
-$(filter $(BUILD)/obj/tests/conformance/%,$(CONFORM_TEST_SRC:%.cc=$(BUILD)/obj/%.o)): ROOM_FLAGS = -O0 -g1 -DCONFORMANCE_FOLDER='"$(CURDIR)/tests/conformance"'
+$(CONFORM_TEST_OBJ): ROOM_FLAGS = $(TEST_FLAGS) -DCONFORMANCE_FOLDER='"$(CURDIR)/tests/conformance"'
 
-$(CONFORM_TESTS): $(CONFORM_TEST_SRC:%.cc=$(BUILD)/obj/%.o) $(CONFORM_NEEDS) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_VERSIONED_LIB) $(CLI)
+$(CONFORM_TESTS): $(CONFORM_TEST_OBJ) $(call TEST_OBJ,tests/support/process.cc) $(CONFORM_NEEDS) $(SHIM_LIB) $(LOADER_LIB) $(SIM_LIB) $(SIM_VERSIONED_LIB) $(CLI)
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CXX) -o $@ $(filter %.o,$^) -static-libstdc++ -static-libgcc -Wl,-Bstatic -lgtest -lgtest_main \

@@ -9,8 +9,9 @@
 namespace fibshim::conformance {
 namespace {
 
-const char* const kWays[] = {"cuDevicePrimaryCtxRetain", "cuCtxCreate",    "cuCtxCreate_v2",
-                             "cuCtxCreate_v3",           "cuCtxCreate_v4", "cuGreenCtxCreate"};
+const char* const kContextCalls[] = {"cuDevicePrimaryCtxRetain", "cuCtxCreate",
+                                     "cuCtxCreate_v2",           "cuCtxCreate_v3",
+                                     "cuCtxCreate_v4",           "cuGreenCtxCreate"};
 
 // Device -> hits; -1: not told.
 std::map<int, long> hits_by_device(const HostRun& run) {
@@ -39,7 +40,8 @@ TEST_P(DevicesInCounters, AreToldApart) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Conformance, DevicesInCounters, testing::ValuesIn(kWays), kByItself);
+INSTANTIATE_TEST_SUITE_P(Conformance, DevicesInCounters, testing::ValuesIn(kContextCalls),
+                         kByItself);
 
 TEST(DevicesInCounters, AreNotToldApartForKernelsWhereThatIsNotWanted) {
   if (is_real_driver()) GTEST_SKIP() << "not for a real driver: it needs two GPUs that are alike";

@@ -37,7 +37,7 @@ struct Way {
   const char* only_simulated = nullptr;
 };
 
-const Way kWays[] = {
+const Way kImageWays[] = {
     {"ModuleLoad", {"hook", "cuModuleLoad"}},
     {"ModuleLoadData", {"hook", "cuModuleLoadData"}},
     {"ModuleLoadDataEx", {"hook", "cuModuleLoadDataEx"}},
@@ -75,7 +75,7 @@ TEST_P(Images, AreKnown) {
   HostRun(command, {{"FIBSHIM_CONFIG", config_for_image(way.image)}}).expect_holds();
 }
 
-INSTANTIATE_TEST_SUITE_P(Conformance, Images, testing::ValuesIn(kWays), kByName);
+INSTANTIATE_TEST_SUITE_P(Conformance, Images, testing::ValuesIn(kImageWays), kByName);
 
 TEST(OtherImages, AreLeftAlone) {
   const Environment other = {{"FIBSHIM_CONFIG", config_for_image("conform_other.fatbin")}};

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kShards = 8;
+constexpr int kGraphShards = 8;
 constexpr int kTimeLimitS = 250;
 
 // What is checked.
@@ -213,7 +213,7 @@ class RandomGraphs : public testing::TestWithParam<int> {
 void RandomGraphs::run(long graphs, const Checks& checks) {
   const long first = number_from("CONFORMANCE_FIRST_SEED", 1);
   for (long done = 0; done < graphs && !HasFailure(); done += checks.graphs_of_process) {
-    const long seed = first + done / checks.graphs_of_process * kShards + GetParam();
+    const long seed = first + done / checks.graphs_of_process * kGraphShards + GetParam();
     const std::string count = std::to_string(std::min(checks.graphs_of_process, graphs - done));
     SCOPED_TRACE("conform graphs " + std::to_string(seed) + " " + count);
     const HostRun truth =
@@ -282,7 +282,7 @@ TEST_P(RandomGraphs, RunOriginalsAloneWhenTheyAreTold) {
       {.may_change = true, .are_wrong = true, .graphs_of_process = 5});
 }
 
-INSTANTIATE_TEST_SUITE_P(Conformance, RandomGraphs, testing::Range(0, kShards));
+INSTANTIATE_TEST_SUITE_P(Conformance, RandomGraphs, testing::Range(0, kGraphShards));
 
 }  // namespace
 }  // namespace fibshim::conformance

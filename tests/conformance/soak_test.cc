@@ -2,7 +2,7 @@
 // The host compares every launch and every count with the driver's record as it goes; here it is
 // seen that nothing grows.
 //
-//   SOAK_SECONDS  how long (default 20)
+//   SOAK_SECONDS  how long (default 10)
 //   SOAK_LOAD     percent of its time that each of the threads is busy (default 100)
 //   SOAK_TABLE    file that gets the samples, as JSON lines
 //   SOAK_SWAPS    1, 0: swap, or do not (default: where `fibshim swap` is known). Each second the
@@ -176,7 +176,7 @@ TEST(Soak, NothingGrowsAndEveryLaunchIsCounted) {
   std::vector<Sample> samples;
   // A peak of what waits for a grace period, on a busy machine, takes one more chunk of 256 KiB for each of several
   // pools, once. A leak goes on: it rises as fast in the longer run, and so farther.
-  long seconds = number_from("SOAK_SECONDS", 20);
+  long seconds = number_from("SOAK_SECONDS", 10);
   for (const bool is_last : {false, true}) {
     samples = soak(seconds);
     if (HasFailure()) return;
@@ -222,7 +222,7 @@ TEST(Soak, ALinkIsRepointedAThousandTimes) {
     point(folders.link, folders.root / "b");
     is_over.store(true);
   });
-  const HostRun run({"conform", "soak", "10", "5", "100"}, environment,
+  const HostRun run({"conform", "soak", "5", "5", "100"}, environment,
                     conform_path("libconform_libc_faults.so") + ":" + shim_path());
   pointer.join();
   ASSERT_EQ(run.process().exit_code, 0) << run.process().out << run.process().err;

@@ -13,8 +13,8 @@ TEST_SMS := 80 90 100
 SIM_SRC      := $(wildcard tests/driver/*.cc)
 CONTRACT_SRC := $(wildcard tests/driver/contract/*.cc)
 SIM_OBJ      := $(SIM_SRC:%.cc=$(BUILD)/obj/%.o)
-CONTRACT_OBJ := $(CONTRACT_SRC:%.cc=$(BUILD)/obj/%.o)
-$(CONTRACT_OBJ): ROOM_FLAGS = -O0 -g1
+CONTRACT_OBJ := $(call batches,contract,$(CONTRACT_SRC))
+$(CONTRACT_OBJ): ROOM_FLAGS = $(TEST_FLAGS)
 
 SIM_LINK := -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,now -Wl,--gc-sections -Wl,--no-undefined \
   -static-libstdc++ -L$(BUILD)/lib -lfibshim-elf -lpthread -ldl

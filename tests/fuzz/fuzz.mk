@@ -44,8 +44,8 @@ else
 
 # What the targets read, as the libraries and the CLI have it.
 FUZZ_OBJ := $(FUZZ_NAMES:%=$(BUILD)/obj/tests/fuzz/%_fuzz.o)
-$(FUZZ_OBJ): ROOM_FLAGS = -O0 -g1 $(FMT_FLAGS) -DLLVMFuzzerTestOneInput=fuzz_$(patsubst %_fuzz.o,%,$(@F))
-$(BUILD)/obj/tests/fuzz/replay_test.o: ROOM_FLAGS = -O0 -g1 -DFUZZ_FOLDER='"$(CURDIR)/tests/fuzz"' -DFUZZ_TARGETS='$(foreach name,$(FUZZ_NAMES),TARGET($(name)))'
+$(FUZZ_OBJ): ROOM_FLAGS = $(TEST_FLAGS) $(FMT_FLAGS) -DLLVMFuzzerTestOneInput=fuzz_$(patsubst %_fuzz.o,%,$(@F))
+$(BUILD)/obj/tests/fuzz/replay_test.o: ROOM_FLAGS = $(TEST_FLAGS) -DFUZZ_FOLDER='"$(CURDIR)/tests/fuzz"' -DFUZZ_TARGETS='$(foreach name,$(FUZZ_NAMES),TARGET($(name)))'
 $(BUILD)/obj/tests/fuzz/libreaders.a: $(filter-out $(BUILD)/obj/tools/main.o,$(CLI_OBJ)) $(patsubst %.cc,$(BUILD)/obj/%.o,$(wildcard shim/*/image_bytes.cc))
 	$(call say,AR,$@)
 	$(Q)mkdir -p $(@D)

@@ -13,7 +13,7 @@ namespace fibshim {
 namespace {
 
 // Parameters p0 to p9 are pointers; the others have one name each.
-constexpr char kPattern[] = R"json({
+constexpr char kFormPattern[] = R"json({
   "label": "a",
   "match": {"symbol": "k", "params": [8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 8, 2, 16, 4]},
   "axes": {
@@ -38,11 +38,11 @@ constexpr char kPattern[] = R"json({
   "definition": "@definition@"
 })json";
 
-constexpr char kDefinition[] = R"json({
+constexpr char kFormDefinition[] = R"json({
   "name": "d", "axes": {}, "inputs": {}, "outputs": {}, "op_type": "x", "reference": ""
 })json";
 
-constexpr char kSolution[] = R"json({
+constexpr char kFormSolution[] = R"json({
   "name": "s", "definition": "d",
   "launch": {
     "kernel": "k",
@@ -84,7 +84,7 @@ struct Row {
 class Compiled {
  public:
   explicit Compiled(const Row& row) {
-    std::string pattern = kPattern;
+    std::string pattern = kFormPattern;
     std::string pointers;
     for (int i = 0; i < 10; ++i) {
       pointers += "\"p" + std::to_string(i) + "\": {\"arg\": " + std::to_string(i) +
@@ -93,7 +93,7 @@ class Compiled {
     fill_in(&pattern, "@pointers@", pointers);
     fill_in(&pattern, "@where@", quoted_list(row.where));
     fill_in(&pattern, "@definition@", row.definition);
-    std::string solution = kSolution;
+    std::string solution = kFormSolution;
     fill_in(&solution, "@grid@", row.grid);
     fill_in(&solution, "@grid_y@", row.grid_y);
     fill_in(&solution, "@block@", row.block);
@@ -105,7 +105,7 @@ class Compiled {
     fill_in(&solution, "@early@", row.reads_before_wait ? "\"p0\"" : "");
     const auto pattern_json = JsonDocument::parse(pattern, &file_, &diagnostics_);
     const auto solution_json = JsonDocument::parse(solution, &file_, &diagnostics_);
-    const auto definition_json = JsonDocument::parse(kDefinition, &file_, &diagnostics_);
+    const auto definition_json = JsonDocument::parse(kFormDefinition, &file_, &diagnostics_);
     pattern_ = read_pattern(pattern_json->root(), &diagnostics_);
     solution_ = *read_solution(solution_json->root(), "s.json", &diagnostics_);
     const Definition definition = *read_definition(definition_json->root(), &diagnostics_);

@@ -30,5 +30,5 @@ $(eval $(call loader_test_image,plain.fatbin,-fatbin -no-compress $(SM90_AND_PTX
 $(eval $(call loader_test_image,only_sm_90.fatbin,-fatbin -compress-mode=size -Xfatbin=-compress-all -gencode arch=compute_90$(comma)code=sm_90))
 $(eval $(call loader_test_image,compressed.fatbin,-fatbin -compress-mode=size $(SM90_AND_PTX)))
 
-$(BUILD)/obj/tests/loader/%.o: ROOM_FLAGS = -O0 -g1 -DLOADER_TEST_DATA='"$(abspath $(BUILD)/tests/data/loader)"'
+$(LOADER_TEST_OBJ): ROOM_FLAGS = $(TEST_FLAGS) -DLOADER_TEST_DATA='"$(abspath $(BUILD)/tests/data/loader)"'
 $(BUILD)/tests/loader_tests: $(LOADER_TEST_DATA)

@@ -377,7 +377,7 @@ TEST(Files, GivenOutAreThoseThatWereHashed) {
         }
         case 1:  // by another file
           folder.write("blob/new", content);
-          (void)rename(folder.path("blob/new").c_str(), path.c_str());
+          (void)::rename(folder.path("blob/new").c_str(), path.c_str());
           break;
         case 2:  // by a link
           (void)unlink(path.c_str());

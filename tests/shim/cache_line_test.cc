@@ -18,15 +18,15 @@ namespace {
 
 constexpr uintptr_t kLineBytes = 64;
 
-struct Lines {
+struct WrittenLines {
   std::set<uintptr_t> touched;
   std::set<uintptr_t> written;
   long stores = 0;
 };
 
 // The lines that each of the two turns touches. The trace: " S 04222cac,8", L and M (load, store).
-void read_trace(const std::string& trace, Lines (&turns)[2]) {
-  Lines* lines = nullptr;
+void read_trace(const std::string& trace, WrittenLines (&turns)[2]) {
+  WrittenLines* lines = nullptr;
   std::istringstream in(trace);
   for (std::string line; std::getline(in, line);) {
     char kind = 0;
@@ -69,9 +69,9 @@ void expect_nothing_shared(const std::string& kernels,
           first + ",/,/^ S 0*" + last + ",/p' | grep '^ [SLM]'",
       environment);
   EXPECT_EQ(result.err, "");
-  Lines turns[2];
+  WrittenLines turns[2];
   read_trace(result.out, turns);
-  for (const Lines& turn : turns) {
+  for (const WrittenLines& turn : turns) {
     // At the least, each launch counts itself.
     ASSERT_GE(turn.stores, bench::kLaunchesPerTurn) << result.out.substr(0, 1000);
   }

@@ -14,6 +14,8 @@
 
 namespace fibshim::test {
 
+constexpr uint64_t kNoSuchPid = 4194399;  // beyond the largest pid_max (2^22)
+
 struct CountersFileBuilder {
   static constexpr uint32_t kCapacity = 8;
   static constexpr uint64_t kControlAt = 49152;

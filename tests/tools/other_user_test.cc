@@ -21,7 +21,6 @@ namespace fibshim::test {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr uint64_t kNoSuchPid = 4194399;  // beyond the largest pid_max (2^22)
 constexpr uid_t kEve = 54321;
 constexpr uid_t kBob = 54322;
 

@@ -9,8 +9,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr char kPattern[] = "patterns/engine-scale.json";
-constexpr char kSolution[] = "solutions/scale_by_hand.json";
+constexpr char kPatternFile[] = "patterns/engine-scale.json";
+constexpr char kSolutionFile[] = "solutions/scale_by_hand.json";
 
 struct Level {
   const char* name;
@@ -62,33 +62,33 @@ TEST_P(Schema, KnowsWhatTheLoaderKnows) {
 
 INSTANTIATE_TEST_SUITE_P(
     Every, Schema,
-    testing::Values(Level{"Pattern", "pattern.schema.json", kPattern, "", "/properties", ""},
-                    Level{"Match", "pattern.schema.json", kPattern, "/match",
+    testing::Values(Level{"Pattern", "pattern.schema.json", kPatternFile, "", "/properties", ""},
+                    Level{"Match", "pattern.schema.json", kPatternFile, "/match",
                           "/properties/match/properties", ""},
-                    Level{"Axis", "pattern.schema.json", kPattern, "/axes/hidden_size",
+                    Level{"Axis", "pattern.schema.json", kPatternFile, "/axes/hidden_size",
                           "/definitions/axis/properties", ""},
-                    Level{"AxisType", "pattern.schema.json", kPattern, "/axes/hidden_size",
+                    Level{"AxisType", "pattern.schema.json", kPatternFile, "/axes/hidden_size",
                           "/definitions/axis/properties/type/enum", "type"},
-                    Level{"Argument", "pattern.schema.json", kPattern, "/arguments/count",
+                    Level{"Argument", "pattern.schema.json", kPatternFile, "/arguments/count",
                           "/definitions/argument/properties", ""},
-                    Level{"ArgumentType", "pattern.schema.json", kPattern, "/arguments/count",
+                    Level{"ArgumentType", "pattern.schema.json", kPatternFile, "/arguments/count",
                           "/definitions/argument/properties/type/enum", "type"},
-                    Level{"Dtype", "pattern.schema.json", kPattern, "/arguments/input",
+                    Level{"Dtype", "pattern.schema.json", kPatternFile, "/arguments/input",
                           "/definitions/argument/properties/dtype/enum", "dtype"},
-                    Level{"Dimension", "pattern.schema.json", kPattern, "/axes/rows",
+                    Level{"Dimension", "pattern.schema.json", kPatternFile, "/axes/rows",
                           "/definitions/axis/properties/grid/enum", "grid"},
-                    Level{"Launch", "solution.schema.json", kSolution, "/launch",
+                    Level{"Launch", "solution.schema.json", kSolutionFile, "/launch",
                           "/properties/launch/properties", ""},
-                    Level{"Image", "solution.schema.json", kSolution, "/launch/images/0",
+                    Level{"Image", "solution.schema.json", kSolutionFile, "/launch/images/0",
                           "/properties/launch/properties/images/items/properties", ""}),
     [](const auto& row) { return row.param.name; });
 
 TEST(SchemaOfText, MayBeLong) {
   const TemporaryFolder folder;
   write_config_folder(folder.path());
-  Json solution = parse_json(read_text(folder / kSolution));
+  Json solution = parse_json(read_text(folder / kSolutionFile));
   solution["launch"]["images"][0]["path"] = std::string(1 << 20, 'a') + ".cubin";
-  write_text(folder / kSolution, solution.dump());
+  write_text(folder / kSolutionFile, solution.dump());
   EXPECT_EQ(run_fibshim({"check", folder.path()}).exit_code, 1);
 }
 
@@ -120,15 +120,15 @@ TEST_P(SchemaAlone, IsAskedByCheck) {
   EXPECT_NE(result.out.find("1 error, 0 warnings"), std::string::npos) << result.out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, SchemaAlone,
-                         testing::Values(Mismatch{"Author", kSolution, "\"tests\"", "7", "4:13"},
-                                         Mismatch{"Hardware", kSolution, "[\"NVIDIA H200\"]",
-                                                  "\"NVIDIA H200\"", "7:24"},
-                                         Mismatch{"SourceText", kSolution, "\"content\": \"scale\"",
-                                                  "\"content\": [1]", "12:49"},
-                                         Mismatch{"SourceWithoutPath", kSolution,
-                                                  "{\"path\": \"kernels.cu\", ", "{", "12:15"}),
-                         [](const auto& row) { return row.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Every, SchemaAlone,
+    testing::Values(
+        Mismatch{"Author", kSolutionFile, "\"tests\"", "7", "4:13"},
+        Mismatch{"Hardware", kSolutionFile, "[\"NVIDIA H200\"]", "\"NVIDIA H200\"", "7:24"},
+        Mismatch{"SourceText", kSolutionFile, "\"content\": \"scale\"", "\"content\": [1]",
+                 "12:49"},
+        Mismatch{"SourceWithoutPath", kSolutionFile, "{\"path\": \"kernels.cu\", ", "{", "12:15"}),
+    [](const auto& row) { return row.param.name; });
 
 }  // namespace
 }  // namespace fibshim::test

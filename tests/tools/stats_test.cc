@@ -11,8 +11,6 @@
 namespace fibshim::test {
 namespace {
 
-constexpr uint64_t kNoSuchPid = 4194399;  // beyond the largest pid_max (2^22)
-
 class Stats : public testing::Test {
  protected:
   void write(const CountersFileBuilder& builder) {

@@ -15,8 +15,6 @@
 namespace fibshim::test {
 namespace {
 
-constexpr uint64_t kNoSuchPid = 4194399;  // beyond the largest pid_max (2^22)
-
 class EndedCounters : public testing::Test {
  protected:
   // An ended process with this many hits. Returns the file's name.

@@ -13,7 +13,6 @@
 namespace fibshim::test {
 namespace {
 
-constexpr uint64_t kNoSuchPid = 4194399;
 constexpr char kEnter[] = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 constexpr char kLeave[] = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 constexpr char kHome[] = "\x1b[H";

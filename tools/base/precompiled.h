@@ -1,14 +1,4 @@
-// What files include that write JSON, which make compiles once for them (Makefile). A file names what it needs itself
-// all the same.
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <map>
-#include <memory>
-#include <set>
-#include <string>
-#include <vector>
+// The same for the tools, which write text.
+#include "loader/read/precompiled.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>

@@ -141,8 +141,8 @@ class Adviser {
       const PatternSpec& pattern = *model_.patterns[index];
       const PatternSpec& first = *model_.patterns[before];
       add(Rule::shadowed_pattern, pattern.label_mark,
-          "pattern " + quoted(first.label) + " in " + model_.shown_pattern(before) +
-              " is tried first and takes every launch that " + quoted(pattern.label) + " fits",
+          "pattern " + in_quotes(first.label) + " in " + model_.shown_pattern(before) +
+              " is tried first and takes every launch that " + in_quotes(pattern.label) + " fits",
           "give this one the higher \"benefit\", or narrow the other");
       return;
     }
@@ -156,7 +156,7 @@ class Adviser {
         [&](const Definition& definition) { return pattern.can_name(definition.name.name, {}); });
     if (has_definition) return;
     add(Rule::unrouted_pattern, pattern.definition.mark,
-        "no definition of the folder has a name like " + quoted(pattern.definition.text));
+        "no definition of the folder has a name like " + in_quotes(pattern.definition.text));
   }
 
   void report_unsolved() {
@@ -165,7 +165,7 @@ class Adviser {
     for (const Definition& definition : model_.definitions) {
       if (solved.count(definition.name.name) != 0) continue;
       add(Rule::unsolved_definition, definition.name.mark,
-          "no solution solves definition " + quoted(definition.name.name));
+          "no solution solves definition " + in_quotes(definition.name.name));
     }
   }
 
@@ -187,9 +187,9 @@ class Adviser {
       const auto other = std::ranges::find_if_not(solutions, claims);
       if (one == solutions.end() || other == solutions.end()) continue;
       add(Rule::split_invariance, (*one)->launch_mark,
-          "solution " + quoted((*one)->name.name) + " claims to be batch-invariant, but " +
-              quoted((*other)->name.name) + ", for other sizes of definition " + quoted(name) +
-              ", does not");
+          "solution " + in_quotes((*one)->name.name) + " claims to be batch-invariant, but " +
+              in_quotes((*other)->name.name) + ", for other sizes of definition " +
+              in_quotes(name) + ", does not");
     }
   }
 
@@ -200,7 +200,7 @@ class Adviser {
       const ChoiceMap map = map_choices(*definitions_.at(std::string(name)), solutions);
       if (const std::string where = unserved_text(map); !where.empty()) {
         add(Rule::unserved_range, solutions[0]->when[0].text.mark,
-            "no solution of definition " + quoted(name) + " is for " + where +
+            "no solution of definition " + in_quotes(name) + " is for " + where +
                 ": the original runs there");
       }
     }
@@ -360,7 +360,8 @@ class Adviser {
     if (!reported_.emplace(binding.solution, fault->index).second) return;
     const std::string value = std::to_string(trial.axes.at(name));
     add(Rule::geometry_overflow, trial.solution.geometry[fault->index].text.mark,
-        "when " + quoted(name) + " is " + value + ", " + fault->message + "; the launch would fail",
+        "when " + in_quotes(name) + " is " + value + ", " + fault->message +
+            "; the launch would fail",
         has_bound ? "add \"" + name + " < " + value + "\" to \"where\", so that it falls back"
                   : "let a \"where\" exclude it, so that it falls back");
   }
@@ -381,8 +382,8 @@ class Adviser {
         continue;
       }
       add(Rule::no_image_for_gpu, solution.launch_mark,
-          "solution " + quoted(solution.name.name) + " has no image for sm_" + std::to_string(sm) +
-              ": its launches there fall back");
+          "solution " + in_quotes(solution.name.name) + " has no image for sm_" +
+              std::to_string(sm) + ": its launches there fall back");
     }
   }
 

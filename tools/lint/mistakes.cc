@@ -22,7 +22,7 @@ class MistakeFinder {
     for (const Definition& definition : model_.definitions) report_file_name(definition);
     for (const auto& pattern : model_.patterns) {
       Ranges ranges(*pattern);
-      report_where(pattern->where, &ranges, "pattern " + quoted(pattern->label));
+      report_where(pattern->where, &ranges, "pattern " + in_quotes(pattern->label));
       if (!pattern->is_rewrite()) {
         report_params(*pattern);
         report_shared_arg(*pattern);
@@ -35,7 +35,7 @@ class MistakeFinder {
     for (const SolutionSpec& solution : model_.solutions) {
       const Definition& definition = *definitions_.at(solution.definition.name);
       Ranges ranges(definition);
-      const std::string whose = "solution " + quoted(solution.name.name);
+      const std::string whose = "solution " + in_quotes(solution.name.name);
       report_where(solution.where, &ranges, whose);
       Ranges sizes(definition);
       report_where(solution.when, &sizes, whose);
@@ -60,8 +60,8 @@ class MistakeFinder {
     // A file's name cannot hold these.
     if (file == definition.name.name || definition.name.name.find('/') != std::string::npos) return;
     add(Rule::definition_file_name, definition.name.mark,
-        "definition " + quoted(definition.name.name) + " is in a file of another name",
-        "call the file " + quoted(definition.name.name + ".json"));
+        "definition " + in_quotes(definition.name.name) + " is in a file of another name",
+        "call the file " + in_quotes(definition.name.name + ".json"));
   }
 
   // Clauses that no value can fulfil, and those that every value does.
@@ -110,8 +110,9 @@ class MistakeFinder {
           readers.emplace(std::pair(value.source.index, value.source.offset), &value);
       if (is_new) continue;
       add(Rule::shared_arg, value.mark,
-          quoted(first->second->name) + " and " + quoted(value.name) + " are both parameter " +
-              std::to_string(value.source.index) + ", while nothing is parameter " + unnamed,
+          in_quotes(first->second->name) + " and " + in_quotes(value.name) +
+              " are both parameter " + std::to_string(value.source.index) +
+              ", while nothing is parameter " + unnamed,
           "correct the \"arg\" of one, or name the other parameter");
     }
   }
@@ -124,7 +125,7 @@ class MistakeFinder {
                               : symbol.fits("~") && symbol.fits("");
     if (!fits_any) return;
     add(Rule::any_kernel, pattern.label_mark,
-        "pattern " + quoted(pattern.label) + " fits every kernel, whatever its parameters",
+        "pattern " + in_quotes(pattern.label) + " fits every kernel, whatever its parameters",
         "narrow the symbol, or say with \"params\" which parameters the kernel has");
   }
 
@@ -136,16 +137,16 @@ class MistakeFinder {
         if (passed.name != argument.name) continue;
         if (found != nullptr) {
           add(Rule::kernel_tensors, passed.mark,
-              quoted(argument.name) + " is passed to kernel " + quoted(solution.kernel.name) +
+              in_quotes(argument.name) + " is passed to kernel " + in_quotes(solution.kernel.name) +
                   " twice");
         }
         found = &passed;
       }
       if (found != nullptr || is_overwritten(solution, definition, argument)) continue;
       add(Rule::kernel_tensors, solution.arguments_mark,
-          std::string(argument.is_output ? "output " : "input ") + quoted(argument.name) +
-              " of definition " + quoted(definition.name.name) + " is never passed to kernel " +
-              quoted(solution.kernel.name));
+          std::string(argument.is_output ? "output " : "input ") + in_quotes(argument.name) +
+              " of definition " + in_quotes(definition.name.name) + " is never passed to kernel " +
+              in_quotes(solution.kernel.name));
     }
   }
 
@@ -168,8 +169,8 @@ class MistakeFinder {
   void report_missing_wait(const SolutionSpec& solution) {
     if (!solution.waits_for_previous || solution.image_without_wait.empty()) return;
     add(Rule::missing_wait, solution.pdl_mark,
-        "\"pdl\" is true, but kernel " + quoted(solution.kernel.name) + " of image " +
-            quoted(solution.image_without_wait) +
+        "\"pdl\" is true, but kernel " + in_quotes(solution.kernel.name) + " of image " +
+            in_quotes(solution.image_without_wait) +
             " never waits for the kernel before it (griddepcontrol.wait)",
         "call cudaGridDependencySynchronize() before the first read, or leave \"pdl\" out");
   }
@@ -187,8 +188,8 @@ class MistakeFinder {
       if (!output.is_output || writes(output.name) || writes(output.written_into)) continue;
       if (!reported_.emplace(binding.pattern, output.name).second) continue;
       add(Rule::unwritten_output, pattern.writes_mark,
-          "\"writes\" lacks " + quoted(output.name) + ", an output of definition " +
-              quoted(solution.definition.name),
+          "\"writes\" lacks " + in_quotes(output.name) + ", an output of definition " +
+              in_quotes(solution.definition.name),
           kNameWrites);
     }
   }

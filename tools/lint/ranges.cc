@@ -70,7 +70,7 @@ Op inverse(Op op) {
 }
 
 std::string only(const std::string& name, int64_t value) {
-  return quoted(name) + " is " + std::to_string(value);
+  return in_quotes(name) + " is " + std::to_string(value);
 }
 
 }  // namespace
@@ -130,7 +130,7 @@ std::string Ranges::add(const Expression& clause, uint16_t index, bool is_negate
     if (ranges_.find(left.name) == ranges_.end() && pinned && op == Op::eq) {
       const auto [known, is_new] = floats_.emplace(left.name, *pinned);
       if (!is_new && known->second != *pinned) {
-        return quoted(left.name) + " is to have another value before";
+        return in_quotes(left.name) + " is to have another value before";
       }
       return {};
     }
@@ -186,7 +186,8 @@ std::string Ranges::narrow(const std::string& name, Op op, int64_t bound) {
   if (!range.is_empty()) return {};
   range = before;
   if (before.low == before.high) return only(name, before.low);
-  return quoted(name) + " is " + std::to_string(before.low) + " to " + std::to_string(before.high);
+  return in_quotes(name) + " is " + std::to_string(before.low) + " to " +
+         std::to_string(before.high);
 }
 
 }  // namespace fibshim

@@ -134,7 +134,7 @@ std::vector<SchemaFault> find_schema_faults(SchemaName schema, JsonValue root) {
     for (size_t i = 1; i < error.context.size() && value; ++i) {
       const std::string& part = error.context[i];
       if (value.kind() == JsonKind::object) {
-        what = quoted(std::string_view(part).substr(1, part.size() - 2));
+        what = in_quotes(std::string_view(part).substr(1, part.size() - 2));
       } else {
         what.insert(0, "an entry of ");
       }

@@ -43,7 +43,7 @@ void read_axes(JsonValue axes, VerifyBlock* block, Diagnostics* diagnostics) {
   }
   for (const JsonValue::Member& member : axes.members()) {
     const JsonValue values = axes.value_of(member);
-    const std::string what = "axis " + quoted(member.key);
+    const std::string what = "axis " + in_quotes(member.key);
     if (!expect_kind(values, JsonKind::array, what, diagnostics) ||
         !check_entry_count(values, what, diagnostics)) {
       continue;
@@ -74,7 +74,7 @@ void read_type(JsonValue value, const std::string& what, VerifyArgument* argumen
     names.emplace_back(type.name);
   }
   diagnostics->add(Rule::bad_value, value.mark(),
-                   "\"type\" of " + what + " is " + quoted(value.string()) + "; accepted are " +
+                   "\"type\" of " + what + " is " + in_quotes(value.string()) + "; accepted are " +
                        list_words(names));
 }
 
@@ -82,7 +82,7 @@ std::optional<VerifyArgument> read_argument(JsonValue value, std::string_view na
                                             Diagnostics* diagnostics) {
   VerifyArgument argument;
   argument.name = name;
-  const std::string what = "argument " + quoted(name);
+  const std::string what = "argument " + in_quotes(name);
   if (!expect_kind(value, JsonKind::object, what, diagnostics)) return std::nullopt;
   accept_only(value, {"value", "expr", "type", "shape", "dtype", "low", "high"}, what, diagnostics);
   const JsonValue number = value.find("value"), expression = value.find("expr"),

@@ -13,8 +13,8 @@ namespace {
 constexpr int kRounds = 300;
 
 // Of the cases under load. A real driver waits for the launches of others before it unloads.
-int rounds_of_modules() { return cuda().is_simulated ? 5000 : 20; }
-int rounds_of_contexts() { return cuda().is_simulated ? 5000 : 5; }
+int rounds_of_modules() { return cuda().is_simulated ? 2000 : 20; }
+int rounds_of_contexts() { return cuda().is_simulated ? 2000 : 5; }
 
 CUcontext make_context(const Gpu& gpu) {
   CUcontext context = nullptr;

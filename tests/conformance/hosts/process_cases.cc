@@ -143,7 +143,7 @@ GPU_CASE(fork_under_load) {
       ++loads;
     }
   });
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 40; ++i) {
     expect_exit(in_child([&] {
                   end_child_under_asan();
                   // The slow paths that take locks: looking up, forgetting, counting anew.

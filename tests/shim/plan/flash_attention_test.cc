@@ -95,7 +95,7 @@ std::string symbol(bool is_causal, bool is_split, const char* tile = "NS7_ILi128
          flag(is_split) + "ELb1ELb1E" + flag(is_causal) + "ELb0ELb1EEEEEEEEEvNT_6ParamsE";
 }
 
-struct Planned {
+struct PlannedCall {
   Outcome outcome = Outcome::untracked;
   std::string solution;
   std::array<uint32_t, 3> grid = {}, block = {};
@@ -121,12 +121,12 @@ class FlashAttentionFolder : public testing::Test {
     return loader_.match(snapshot_, symbol.c_str(), &match, 1) != 0;
   }
 
-  Planned planned(Struct of_engine, const std::string& name = symbol(true, true)) const {
+  PlannedCall planned(Struct of_engine, const std::string& name = symbol(true, true)) const {
     return planned(of_engine.data(), sizeof of_engine, name, 1, 1);
   }
 
-  Planned planned(char* of_engine, uint32_t bytes, std::string name, uint32_t grid_x,
-                  uint32_t grid_y) const {
+  PlannedCall planned(char* of_engine, uint32_t bytes, std::string name, uint32_t grid_x,
+                      uint32_t grid_y) const {
     SymbolMatch match;
     if (loader_.match(snapshot_, name.c_str(), &match, 1) != 1) return {};
     Param param = {0, bytes};
@@ -160,7 +160,7 @@ class FlashAttentionFolder : public testing::Test {
                   make_decision(record, one, key, &resolution, &room, complete);
                   return room.decision;
                 });
-    Planned out;
+    PlannedCall out;
     out.outcome = plan.outcome;
     if (plan.action != LaunchAction::redirect) return out;
     const Binding& binding = *plan.decision->binding;
@@ -182,7 +182,7 @@ class FlashAttentionFolder : public testing::Test {
 };
 
 TEST_F(FlashAttentionFolder, PassesOnWhatTheStructHolds) {
-  const Planned plan = planned(recorded());
+  const PlannedCall plan = planned(recorded());
   EXPECT_EQ(plan.outcome, Outcome::hit);
   EXPECT_EQ(plan.solution, "fibshim_gqa_page_table_decode_h32_kv8_d128_ps16_w6");
   EXPECT_EQ(plan.grid, (std::array<uint32_t, 3>{8, 5 + 16, 1}));  // 128 blocks for further parts
@@ -218,7 +218,7 @@ TEST_F(FlashAttentionFolder, PassesOnWhatTheStructHolds) {
 }
 
 TEST_F(FlashAttentionFolder, CountsThePageThatIsNotFull) {
-  const Planned plan = planned(changed(368, 513, 4));  // the struct's own count, at 420, is 32
+  const PlannedCall plan = planned(changed(368, 513, 4));  // the struct's own count, at 420, is 32
   EXPECT_EQ(plan.outcome, Outcome::hit);
   EXPECT_EQ(plan.arguments.back(), 33U);
 }
@@ -228,7 +228,7 @@ TEST_F(FlashAttentionFolder, TakesWhatIsInOnePart) {
   for (const int offset : {1892, 2072}) put<int32_t>(&one_part, offset, 1);
   for (const int offset : {2176, 2184, 2192, 2208, 2344, 2552}) put<int64_t>(&one_part, offset, 0);
   for (const bool is_causal : {false, true}) {
-    const Planned plan = planned(one_part, symbol(is_causal, false));
+    const PlannedCall plan = planned(one_part, symbol(is_causal, false));
     EXPECT_EQ(plan.outcome, Outcome::hit);
     EXPECT_EQ(plan.grid, (std::array<uint32_t, 3>{8, 5, 1}));
   }
@@ -388,13 +388,14 @@ struct FlashInferFolder : FlashAttentionFolder {
            "EE6ParamsEEvT7_";
   }
 
-  Planned plan(Struct of_engine, const std::string& name = name_of(), uint32_t kv_heads = 8) const {
+  PlannedCall plan(Struct of_engine, const std::string& name = name_of(),
+                   uint32_t kv_heads = 8) const {
     return planned(of_engine.data(), sizeof of_engine, name, 7, kv_heads);
   }
 };
 
 TEST_F(FlashInferFolder, PassesOnThePlan) {
-  const Planned made = plan(filled());
+  const PlannedCall made = plan(filled());
   EXPECT_EQ(made.outcome, Outcome::hit);
   EXPECT_EQ(made.solution, "fibshim_gqa_paged_decode_planned_h32_kv8_d128");
   EXPECT_EQ(made.grid, (std::array<uint32_t, 3>{8, 7, 1}));
@@ -417,7 +418,7 @@ TEST_F(FlashInferFolder, TakesWholeSequencesWithoutLse) {
   Struct whole = filled();
   put<char>(&whole, 232, 0);
   for (const int offset : {120, 208, 224}) put<int64_t>(&whole, offset, 0);
-  const Planned made = plan(whole);
+  const PlannedCall made = plan(whole);
   EXPECT_EQ(made.outcome, Outcome::hit);
   EXPECT_EQ(made.arguments.back(), 0U);
 }

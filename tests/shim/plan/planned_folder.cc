@@ -16,7 +16,7 @@ constexpr char kPtx[] =
     ".visible .entry norm(.param .u64 y, .param .u64 x, .param .u64 w, .param .u32 rows)\n"
     "{\n  ret;\n}\n";
 
-constexpr char kDefinition[] = R"({
+constexpr char kNormDefinition[] = R"({
   "name": "norm_h4096", "op_type": "norm",
   "axes": {"hidden": {"type": "const", "value": 4096}, "rows": {"type": "var"}},
   "inputs": {"x": {"shape": ["rows", "hidden"], "dtype": "bfloat16"},
@@ -54,7 +54,7 @@ PlannedFolder::PlannedFolder(const FolderText& text) {
   root_ = (std::filesystem::temp_directory_path() / "fibshim-XXXXXX").string();
   if (mkdtemp(root_.data()) == nullptr) abort();
   umask(022);
-  write(root_ + "/definitions/norm_h4096.json", kDefinition);
+  write(root_ + "/definitions/norm_h4096.json", kNormDefinition);
   write(root_ + "/solutions/norm.ptx", kPtx);
   const auto solution =
       [&](const std::string& name, int benefit, const std::string& when, const std::string& block) {

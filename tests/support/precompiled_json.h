@@ -1,4 +1,0 @@
-// The same for tests of programs, which print JSON.
-#include "tests/support/precompiled.h"
-
-#include <nlohmann/json.hpp>
