@@ -165,7 +165,7 @@ void HostGraph::prepare(const Instantiation& instantiation, bool is_update) {
   if (!is_known_) return;
   is_in_place_ = survey_.has_uncopied;
   if (!is_concerned(survey_)) {
-    // A host that updates an exec does it again: then it is planned anew.
+    // A copy would double the time of an update, and the next update is planned by the folder in force then.
     is_kept_ = (is_off || !is_update) && !survey_.has_uncopied &&
                reason_to_leave(survey_, instantiation) == nullptr;
     return;

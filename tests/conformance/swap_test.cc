@@ -16,8 +16,9 @@ namespace fs = std::filesystem;
 
 }  // namespace
 
-// "a" is the suite's own folder; in "b" shape 1 has the kernel of shape 2, and no rewrite; "none" has no pattern for conform_step; "bad" is refused; the images
-// of "torn" are not those that it names, the ones of "fresh" are in no other folder; "link" leads to "a".
+// "a" is the suite's own folder; in "b" shape 1 has the kernel of shape 2, and no rewrite; "none" has no pattern for
+// conform_step; "bad" is refused; the images of "torn" are not those that it names, the ones of "fresh" are in no other
+// folder; "link" leads to "a".
 std::string make_swap_folders() {
   std::string root = make_temporary_dir();
   for (const char* name : {"a", "b", "none", "bad", "torn", "fresh"}) {

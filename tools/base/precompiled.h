@@ -1,4 +1,4 @@
-// The same for the tools, which write text.
+// The headers of libraries that most tools include, which make compiles once for them (Makefile).
 #include "loader/read/precompiled.h"
 
 #include <fmt/format.h>

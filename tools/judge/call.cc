@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "loader/read/fields.h"
 #include "tools/judge/described_launch.h"
 #include "tools/judge/inputs.h"
 #include "tools/judge/references.h"
@@ -21,8 +22,6 @@ const DefinitionArgument* find_input(const Definition& definition, std::string_v
   }
   return nullptr;
 }
-
-std::string quoted_name(const std::string& name) { return "\"" + name + "\""; }
 
 // What the recorded launches had there; nothing where that was not kept.
 std::optional<double> recorded_number(const tools::KernelRecord* kernel, const Source& source) {
@@ -252,7 +251,7 @@ Result<std::vector<BufferSpec>> Call::buffers(const AxisValues& axes, bool for_o
   const auto add = [&](BufferSpec buffer) -> Result<void> {
     if (buffer.type == nullptr) {
       return fail(ErrorCode::invalid_value,
-                  quoted_name(buffer.name) + " has a dtype that cannot be made or compared");
+                  in_quotes(buffer.name) + " has a dtype that cannot be made or compared");
     }
     buffers.push_back(std::move(buffer));
     return {};
@@ -276,7 +275,7 @@ Result<std::vector<BufferSpec>> Call::buffers(const AxisValues& axes, bool for_o
       output.shares = argument.written_into;
     } else if (!takes(argument.name)) {
       return fail(ErrorCode::invalid_value,
-                  "the solution does not take the output " + quoted_name(argument.name));
+                  "the solution does not take the output " + in_quotes(argument.name));
     } else if (alias != variant_.aliases.end()) {
       output.shares = alias->second;
     } else {
@@ -304,8 +303,8 @@ Result<std::vector<BufferSpec>> Call::buffers(const AxisValues& axes, bool for_o
       for (const std::string& axis : told->shape) {
         const auto value = axes.find(axis);
         if (value == axes.end()) {
-          return fail(ErrorCode::invalid_value, "\"verify\" gives " + quoted_name(name) +
-                                                    " the axis " + quoted_name(axis) +
+          return fail(ErrorCode::invalid_value, "\"verify\" gives " + in_quotes(name) +
+                                                    " the axis " + in_quotes(axis) +
                                                     ", which the definition does not have");
         }
         extra.shape.push_back(value->second);
@@ -318,7 +317,7 @@ Result<std::vector<BufferSpec>> Call::buffers(const AxisValues& axes, bool for_o
       continue;
     } else {
       return fail(ErrorCode::invalid_value,
-                  "the buffer " + quoted_name(name) +
+                  "the buffer " + in_quotes(name) +
                       " is not in the definition, and its shape is not known: give the solution a "
                       "\"verify\": {\"arguments\": {\"" +
                       name + "\": {\"shape\": [...], \"dtype\": ...}}}");
@@ -377,12 +376,12 @@ Result<std::optional<Launch>> Call::resolve_alone(const CaseData& data,
       values.settle();
     } else if (used_.count(field.name) != 0) {
       return fail(ErrorCode::invalid_value,
-                  quoted_name(field.name) +
+                  in_quotes(field.name) +
                       " is not in the definition, and what it should be is not known: give the "
                       "solution a \"verify\": {\"arguments\": {\"" +
                       field.name + "\": {\"value\": ...}}}");
     } else {
-      unknown += (unknown.empty() ? "" : ", ") + quoted_name(field.name);
+      unknown += (unknown.empty() ? "" : ", ") + in_quotes(field.name);
     }
   }
 
@@ -396,10 +395,10 @@ Result<std::optional<Launch>> Call::resolve_alone(const CaseData& data,
     } else if (const auto address = addresses.find(value.name); address != addresses.end()) {
       described.store_address(value, address->second);
     } else if (used_.count(value.name) != 0) {
-      return fail(ErrorCode::invalid_value, quoted_name(value.name) + " has no buffer");
+      return fail(ErrorCode::invalid_value, in_quotes(value.name) + " has no buffer");
     } else if (recorded != nullptr && recorded->values.at(value.source.index) != 0) {
       return fail(ErrorCode::not_found,
-                  "the original takes the buffer " + quoted_name(value.name) +
+                  "the original takes the buffer " + in_quotes(value.name) +
                       ", whose shape is not known: give the solution a \"verify\": {\"arguments\": "
                       "{\"" +
                       value.name + "\": {\"shape\": [...], \"dtype\": ...}}}");

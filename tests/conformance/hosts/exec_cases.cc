@@ -7,7 +7,7 @@
 
 using namespace conform;
 
-// Where nothing would be replaced there is no second exec, and a copy of the graph, for swaps, until another is taken over.
+// A graph in which nothing would be replaced is copied once, for swaps, and gets no second exec; an update drops the copy.
 GPU_CASE(exec_of_others_costs_a_copy) {
   const auto own = gpu.handles();
   const Graph graph;
