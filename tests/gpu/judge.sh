@@ -26,13 +26,15 @@ check "the built-in references agree with PyTorch" \
 for folder in "$build"/config/*; do
   case ${folder##*/} in
     cublas | flash_attention)
-      echo "SKIP verify ${folder##*/}: a launch that it describes holds pointers twice, which verify does not make;" \
+      echo "SKIP verify ${folder##*/}: of a launch that it describes verify does not know all;" \
         "${folder##*/}.py judges it"
       continue
       ;;
   esac
   check "verify $(basename "$folder")" "$build/bin/fibshim" verify -q "$folder" -o "$work/records"
 done
+check "verify the merge of attention's parts by its definition" \
+  "$build/bin/fibshim" verify -q --python "$python" "$build/config/flash_attention" decode_combine_d64 decode_combine_d128
 "$python" "$here/batch_invariance.py" "$build" || echo "FAIL batch_invariance.py"
 check "verify demo by the definitions' own references" \
   "$build/bin/fibshim" verify -q --python "$python" "$build/config/demo"

@@ -1,5 +1,7 @@
 #include "tools/judge/call.h"
 
+#include <string.h>
+
 #include <algorithm>
 #include <tuple>
 
@@ -61,6 +63,7 @@ class Call::Values : public Scope {
       if (pattern_.find_value(name) == nullptr)
         fields_.push_back({name, pattern_.find(name)->source});
     }
+    for (const MarkedExpression& clause : pattern_.where) add_tie(clause);
     for (const VerifyArgument& told : call.subject_.verify->arguments) {
       if (told.kind != VerifyArgument::Kind::expression || find_number(told.name)) continue;
       fields_.push_back({told.name, {}, &told.expression->expression});
@@ -82,6 +85,12 @@ class Call::Values : public Scope {
     for (bool has_changed = true; has_changed;) {
       has_changed = false;
       for (const Field& field : fields_) has_changed = settle_field(field) || has_changed;
+      for (const auto& [name, other] : ties_) {
+        const auto value = find_number(name) ? Result<int64_t>(fail(ErrorCode::invalid_value, ""))
+                                             : evaluate(other, *this);
+        if (value) give(name, static_cast<double>(*value));
+        has_changed = value.has_value() || has_changed;
+      }
     }
   }
 
@@ -112,6 +121,19 @@ class Call::Values : public Scope {
 
  private:
   using Place = std::tuple<Source::Kind, uint16_t, uint32_t>;
+
+  // "name == expression" in a "where" says what the one is.
+  void add_tie(const MarkedExpression& clause) {
+    const Expression& expression = clause.expression;
+    const Expression::Node& root = expression.node(expression.root());
+    if (root.kind != Expression::Kind::binary || root.op != Op::eq) return;
+    const Expression::Node& left = expression.node(root.left);
+    const PatternValue* const value =
+        left.kind == Expression::Kind::name ? pattern_.find_value(left.name) : nullptr;
+    if (value == nullptr || value->is_pointer) return;
+    auto other = Expression::parse(clause.text.text.substr(root.offset + strlen("==")));
+    if (other) ties_.emplace_back(left.name, std::move(*other));
+  }
 
   // True when that made something known.
   bool settle_field(const Field& field) {
@@ -192,6 +214,7 @@ class Call::Values : public Scope {
   const PatternSpec& pattern_;
   const std::string& definition_;
   std::vector<Field> fields_;
+  std::vector<std::pair<std::string, Expression>> ties_;
   std::map<std::string, double> numbers_;
   std::map<Place, double> places_;
   std::map<uint16_t, std::string> captures_;
@@ -365,6 +388,12 @@ Result<std::optional<Launch>> Call::resolve_alone(const CaseData& data,
                                                   Launch* original) const {
   const PatternSpec& pattern = *variant_.pattern;
   Values values(*this, data);
+  // A struct may hold an address twice, which a "where" says.
+  for (const PatternValue& value : pattern.values) {
+    const auto address = value.is_pointer ? addresses.find(value.name) : addresses.end();
+    if (address != addresses.end()) values.give(value.name, static_cast<double>(address->second));
+  }
+  values.settle();
   std::string unknown;
   reason->clear();
   for (const Values::Field& field : values.fields()) {

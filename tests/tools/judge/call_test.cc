@@ -170,6 +170,18 @@ TEST_F(Calls, ComputeWhatThePatternsExpressionsImply) {
   EXPECT_TRUE(launch(3)) << outcome_;
 }
 
+TEST_F(Calls, KnowWhatAWhereTiesToTheRest) {
+  std::string pattern =
+      norm_pattern(R"("batches": {"arg": 5, "type": "int32"})",
+                   R"("weight_again == weight", "batches == ceil_div(batch_size, 2) + 1")");
+  pattern = replaced(pattern, "8, 4, 4]", "8, 4, 4, 8]");
+  pattern =
+      replaced(pattern, R"("eps": {)", R"("weight_again": {"arg": 6, "type": "int64"}, "eps": {)");
+  write(pattern);
+  open();
+  EXPECT_TRUE(launch(3)) << outcome_;
+}
+
 TEST_F(Calls, MakeCapturesUpFromTheDefinitionsName) {
   std::string pattern =
       norm_pattern(R"("spare": {"block": "y"})", R"("h > 32 && h < 65")", "{kind}_h{h}");
