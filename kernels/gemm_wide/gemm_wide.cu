@@ -2,7 +2,7 @@
 //
 //   gemm_wide_m16_bf16, _m32_, _m64_          C [M, N] in bfloat16; at most 16, 32 or 64 rows
 //   gemm_wide_pair_m16_bf16, _m32_            the same by clusters of two blocks, each with half of K, where a block's
-//                                             share of N would be small; at most 256 rows of B to a cluster
+//                                             share of N would be small; at most 128 rows of B to a cluster
 //   gemm_wide_part_m16_bf16, _m32_            partial sums [gridDim.y, M, N] in fp32, each of a part of K
 //
 // N is a multiple of 8, what a block has of K one of 256. The blocks share the rows of B.
@@ -385,10 +385,10 @@ __device__ void multiply_rows(const __nv_bfloat16* a, const __nv_bfloat16* b,
   }
 
 //                                                      rows, tiles, KB of ring, stages of A, cluster
-FIBSHIM_KERNEL(gemm_wide_m16_bf16, __nv_bfloat16, 16, 4, 196, 3, 1)
+FIBSHIM_KERNEL(gemm_wide_m16_bf16, __nv_bfloat16, 16, 4, 168, 3, 1)
 FIBSHIM_KERNEL(gemm_wide_m32_bf16, __nv_bfloat16, 32, 4, 168, 3, 1)
 FIBSHIM_KERNEL(gemm_wide_m64_bf16, __nv_bfloat16, 64, 4, 128, 3, 1)
-FIBSHIM_KERNEL(gemm_wide_pair_m16_bf16, __nv_bfloat16, 16, 4, 192, 3, 2)
-FIBSHIM_KERNEL(gemm_wide_pair_m32_bf16, __nv_bfloat16, 32, 4, 160, 3, 2)
-FIBSHIM_KERNEL(gemm_wide_part_m16_bf16, float, 16, 2, 196, 3, 1)
-FIBSHIM_KERNEL(gemm_wide_part_m32_bf16, float, 32, 2, 168, 3, 1)
+FIBSHIM_KERNEL(gemm_wide_pair_m16_bf16, __nv_bfloat16, 16, 2, 144, 3, 2)
+FIBSHIM_KERNEL(gemm_wide_pair_m32_bf16, __nv_bfloat16, 32, 2, 144, 3, 2)
+FIBSHIM_KERNEL(gemm_wide_part_m16_bf16, float, 16, 2, 160, 3, 1)
+FIBSHIM_KERNEL(gemm_wide_part_m32_bf16, float, 32, 2, 160, 3, 1)
