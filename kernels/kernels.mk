@@ -6,8 +6,9 @@ KERNEL_SMS_gemm         := 90  # measured nowhere else, and 227 KB of shared mem
 KERNEL_SMS_gemm_wide    := 90
 KERNEL_ARCH_gemm_wide   := a  # of Hopper alone: warpgroups multiply
 KERNEL_SMS_paged_decode := 90  # in place of a kernel for Hopper
+KERNEL_SMS_decode_combine := 90  # the same
 KERNEL_SMS_reduce_sum_rmsnorm := 90  # the same, and clusters
-KERNEL_FAMILIES         := fused_add_rmsnorm gated_activation gemm gemm_wide layernorm moe_routing paged_decode paged_kv_cache qk_rope_append reduce_sum_rmsnorm rmsnorm rmsnorm_quant rope softmax splitk_reduce sum_rmsnorm
+KERNEL_FAMILIES         := decode_combine fused_add_rmsnorm gated_activation gemm gemm_wide layernorm moe_routing paged_decode paged_kv_cache qk_rope_append reduce_sum_rmsnorm rmsnorm rmsnorm_quant rope softmax splitk_reduce sum_rmsnorm
 
 NVCCFLAGS := -cubin -std=c++20 -O3 --Werror all-warnings -Ikernels/common
 

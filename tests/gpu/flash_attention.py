@@ -7,12 +7,17 @@ Each side is a process of its own, makes the same inputs and calls vLLM's own fu
 keys and values, scheduler metadata, at most 32 parts in captured graphs. Compared are the errors of output and lse from
 float64, of calls and of a graph that is replayed with other lengths, and the times of replayed graphs that read more
 keys and values than L2 holds, the kernel that merges parts included. What the folder is not for must run as before, and be counted.
+
+The kernel that merges parts is told apart by folders without it, and with it alone: whatever has left the parts, the results have the
+same bits as with FlashAttention's. `fibshim verify` holds it to its definition.
 """
 import argparse
+import hashlib
 import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,6 +43,11 @@ def shapes():
     for heads, kv_heads, head_dim, page in ((32, 32, 128, 16), (16, 8, 128, 32), (24, 8, 128, 16), (12, 2, 128, 64), (40, 8, 128, 16),
                                             (28, 4, 128, 128), (64, 8, 128, 16), (4, 1, 128, 16), (32, 8, 64, 16), (14, 2, 64, 32)):
         out[f"{heads} heads on {kv_heads} of {head_dim}, pages of {page}"] = (lengths(9, 1, 2000), heads, kv_heads, head_dim, page, PARTS)
+    # What merges parts: up to 16, 32, 64 and more of heads of 64 and 128; a few long sequences among many.
+    for head_dim, heads, kv_heads in ((128, 4, 1), (64, 14, 2), (128, 8, 1)):
+        for parts in (2, 16, 32, 60, 100, 200):
+            out[f"{heads} heads of {head_dim}, up to {parts} parts"] = ([32000, 1, 9000], heads, kv_heads, head_dim, 16, parts)
+    out["100, three of them long"] = ([2000 if i in (0, 40, 99) else 60 for i in range(100)], 32, 8, 128, 16, PARTS)
     return out
 
 
@@ -144,7 +154,16 @@ class Batch:
         wanted = torch.stack(lses, 1)
         of_lse = torch.where(lse[:, :count].double() == wanted, 0, (lse[:, :count].double() - wanted).abs()).nan_to_num(float("inf"))
         is_padding_kept = bool(self.out[count:].isnan().all())
-        return {"mean": error.mean().item(), "largest": error.max().item(), "lse": of_lse.max().item(), "keeps_padding": is_padding_kept}
+        return {"mean": error.mean().item(), "largest": error.max().item(), "lse": of_lse.max().item(), "keeps_padding": is_padding_kept,
+                "bits": self.bits(lse), "counts_from_0": self.metadata is None or int(self.metadata[-1]) == 0}
+
+    def bits(self, lse):
+        """Of all that was written; NaNs are alike."""
+        import torch
+        made = hashlib.sha256()
+        for tensor in (self.out, lse[:, :len(self.lengths)]):
+            made.update(torch.where(tensor.isnan(), 0.5, tensor.float()).cpu().contiguous().numpy().tobytes())
+        return made.hexdigest()
 
 
 def replayed():
@@ -175,6 +194,9 @@ def others():
     batch.schedule()
     sinks = torch.zeros(32, device="cuda", dtype=torch.bfloat16)
     batch.attend(s_aux=sinks)
+    once = batch.out.clone()
+    batch.attend(s_aux=sinks)  # by the same metadata: whoever counts there finds 0 again
+    assert torch.equal(once, batch.out)
     with_sinks = batch.out.double().sum().item()
     two = Batch([50, 700], 32, 8, 128, 16, 0)
     two.first_rows.copy_(torch.tensor([0, 1, 2]))
@@ -206,7 +228,7 @@ def child(args):
         out["errors"][name] = {**once, "same_in_graph": torch.equal(first, batch.out)}
     out["errors"] |= replayed()
     out["others"] = others()
-    for name, lengths in timed().items():
+    for name, lengths in timed().items() if args.times else ():
         for heads, kv_heads, head_dim in ((32, 8, 128), (32, 8, 64))[:2 if name in ("1 x 500", "32 x 256", "32 x 2048") else 1]:
             moved = sum(lengths) * kv_heads * head_dim * 4
             layers = max(1, min(nodes_for(moved), CACHES // moved))
@@ -223,9 +245,33 @@ def child(args):
     json.dump(out, open(args.child, "w"))
 
 
-def side(args, environment, prefix):
+def folder_of(args, path, has_attention, has_combine, has_patterns=True):
+    """The folder with a part of it."""
+    shutil.copytree(args.build / "config/flash_attention", path)
+    families = {"gqa_page_table_decode": has_attention, "gqa_paged_decode_planned": has_attention, "decode_combine": has_combine}
+    for family, is_kept in families.items():
+        for kind in ("definitions", "solutions/fibshim") if not is_kept else ():
+            shutil.rmtree(path / kind / family)
+    for pattern in (path / "patterns").iterdir():
+        if not has_patterns or not (has_combine if pattern.name.startswith("flash-attention-3-combine") else has_attention):
+            pattern.unlink()
+    return path
+
+
+def verified(args, path):
+    """What merges parts, by its definition: without the pattern, whose struct has addresses twice, which verify does not make."""
+    folder = folder_of(args, path, False, True, has_patterns=False)
+    made = subprocess.run([args.build / "bin/fibshim", "verify", "--python", sys.executable, folder, "-o", path.parent / "records.jsonl"], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if made.returncode:
+        print(made.stdout)
+    cases = next((line for line in made.stdout.splitlines() if " cases: " in line), "no case")
+    return made.returncode == 0 and cases.startswith("24 cases: 24 passed"), f"verify: {cases}"
+
+
+def side(args, environment, prefix, has_times=True):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        subprocess.run([*prefix, sys.executable, __file__, str(args.build), "--child", file.name], check=True,
+        subprocess.run([*prefix, sys.executable, __file__, str(args.build), "--child", file.name, *["--times"] * has_times], check=True,
                        env={**os.environ, **environment})
         return json.load(open(file.name))
 
@@ -234,32 +280,43 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--times", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         return child(args)
     args.build = args.build.resolve()
     say = lambda is_fine, text: print(f"{'PASS' if is_fine else 'FAIL'} flash_attention.{text}", flush=True)
     with tempfile.TemporaryDirectory() as stats:
+        under = lambda folder, **others: side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", folder, "--"], **others)
         own = side(args, {}, [])
-        ours = side(args, {"FIBSHIM_STATS_DIR": stats},
-                    [args.build / "bin/fibshim", "run", "-c", args.build / "config/flash_attention", "--"])
+        ours = under(args.build / "config/flash_attention")
         counts = read_counts(stats)
+        folders = pathlib.Path(stats)
+        without = under(folder_of(args, folders / "without", True, False))
+        alone = under(folder_of(args, folders / "alone", False, True), has_times=False)
+        say(*verified(args, folders / "verified"))
     for name, before in own["errors"].items():
         after = ours["errors"][name]
         is_right = (after["mean"] <= before["mean"] * 1.01 + 1e-9 and after["largest"] <= 2 * before["largest"] + 1e-9
                     and after["lse"] <= 2 * before["lse"] + 1e-6 and after["keeps_padding"] and after.get("same_in_graph", True))
         say(is_right, f"{name}: error {after['mean']:.2e} in the mean, {after['largest']:.2e} at most, of lse {after['lse']:.1e} "
             f"(FlashAttention {before['mean']:.2e}, {before['largest']:.2e}, {before['lse']:.1e})")
+    for name, before in own["errors"].items():
+        for what, one, other in (("FlashAttention's parts", before, alone["errors"][name]), ("our parts", without["errors"][name], ours["errors"][name])):
+            say(one["bits"] == other["bits"] and other["counts_from_0"], f"merge of {what}, {name}: {'the same' if one['bits'] == other['bits'] else 'other'} "
+                f"bits as by FlashAttention, the count is {'0' if other['counts_from_0'] else 'not 0'} again")
     say(own["others"] == ours["others"], f"others: what the folder is not for is FlashAttention's own: {own['others']}, {ours['others']}")
     for outcome, expected in (("fallback_where", 3), ("fallback_no_solution", 1)):
         found = sum(count for (_, which), count in counts.items() if which == outcome)
         say(found == expected, f"others: {found} of {expected} counted as {outcome}")
     for name, before in own["times"].items():
         after = ours["times"][name]
-        say(after["us"] <= 1.02 * before["us"], f"{name}: {after['us']:.2f} us (FlashAttention {before['us']:.2f}), "
+        say(after["us"] <= 1.02 * before["us"], f"{name}: {after['us']:.2f} us (FlashAttention {before['us']:.2f}; its merge behind our parts "
+            f"{without['times'][name]['us']:.2f}), "
             f"{after['moved'] / after['us'] / 1e6:.2f} TB/s of {own['copy'] / 1e12:.2f} that a copy reaches")
     hits = {name: count for (name, outcome), count in counts.items() if outcome == "hit"}
-    say(len(hits) >= 11, f"hits: {hits}")
+    merged = {"decode_combine_d64", "decode_combine_d128"}
+    say(len(hits) >= 13 and merged <= hits.keys(), f"hits: {hits}")
     errors = sum(count for (_, outcome), count in counts.items() if outcome.startswith("error"))
     say(errors == 0, f"errors: {errors}; {dict(counts)}")
     return 0

@@ -107,6 +107,15 @@ Result<void> fill_slots(const InputRequest& request, Random* random, Tensor* ten
   return {};
 }
 
+// Where each sequence's rows begin: it has one, but each fifth has none.
+void fill_first_rows(Tensor* tensor) {
+  int64_t row = 0;
+  for (int64_t i = 0; i < tensor->count(); ++i) {
+    tensor->set(i, static_cast<double>(row));
+    row += i % 5 == 4 ? 0 : 1;
+  }
+}
+
 Result<IntegerRange> range_of(const InputRequest& request, const DefinitionArgument& argument) {
   if (request.range_of) {
     const IntegerRange range = FIBSHIM_TRY(request.range_of(argument.name));
@@ -138,7 +147,9 @@ Result<void> fill_argument(const InputRequest& request, const DefinitionArgument
     fill(tensor, [&] { return std::uniform_real_distribution<double>(low, high)(*random); });
   };
   if (name == "slot_mapping") return fill_slots(request, random, tensor);
-  if (!tensor->type->is_floating) {
+  if (name == "first_rows") {
+    fill_first_rows(tensor);
+  } else if (!tensor->type->is_floating) {
     const IntegerRange range = FIBSHIM_TRY(range_of(request, argument));
     std::uniform_int_distribution<int64_t> draw(range.low, range.high - 1);
     fill(tensor, [&] { return static_cast<double>(draw(*random)); });

@@ -1,11 +1,13 @@
 // The folder for attention (config/flash_attention): the one parameter of FlashAttention 3's kernel, a struct that no compiler
-// checks, as vLLM 0.25 filled it on an H200, that of FlashInfer's, and what of them makes the original run.
+// checks, as vLLM 0.25 filled it on an H200, that of the kernel that merges its parts, that of FlashInfer's, and what of them makes
+// the original run.
 #include <string.h>
 
 #include <array>
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -360,6 +362,158 @@ TEST_F(FlashAttentionFolder, KnowsTheNamesOfDecodeOnly) {
       is_known(symbol(true, true, kTile, "ELb0ELb0ELb1ELb1ELb1ELb0ELb1ELb1ELb1")));  // appends
   EXPECT_FALSE(
       is_known(symbol(true, true, kTile, "ELb0ELb0ELb1ELb1ELb0ELb0ELb1ELb1ELb0")));  // heads apart
+}
+
+// What merges the parts: of the same five sequences, with 32 heads of 128 and at most 32 parts.
+struct CombineFolder : FlashAttentionFolder {
+  using Struct = std::array<char, 288>;
+
+  static Struct filled() {
+    Struct made = {};
+    const std::pair<int, int32_t> words[] = {
+        {0, 5},   {16, 5}, {20, 128}, {24, 32},  {28, 32}, {32, 1},   {80, 5},  {84, 32},
+        {88, 32}, {92, 1}, {176, 5},  {188, 32}, {240, 5}, {244, 32}, {248, 8}, {280, 1}};
+    for (const auto& [offset, word] : words) put(&made, offset, word);
+    const std::pair<int, int64_t> strides[] = {{40, 128}, {48, 20480}, {56, 640},  {96, 160},
+                                               {104, 5},  {128, 4096}, {136, 128}, {160, 5}};
+    for (const auto& [offset, stride] : strides) put(&made, offset, stride);
+    for (const int offset : {8, 72, 120, 152, 200, 216, 232, 272}) {
+      put(&made, offset, address(offset));
+    }
+    put(&made, 252, true);
+    put(&made, 256, address(200));
+    return made;
+  }
+  static int64_t address(int offset) { return 0x7000'0000'0000 + offset * int64_t{1 << 20}; }
+
+  static std::string name_of(const char* tile = "ILi8EEENS5_ILi128E", int log_of_parts = 5,
+                             const char* rest = "ELb0ELb1ENS_10bfloat16_tEf") {
+    return std::string(
+               "_ZN7cutlass13device_kernelIN5flash19FlashAttnFwdCombineIN4cute5tupleIJNS3_1C") +
+           tile + "EEEEELi" + std::to_string(log_of_parts) + "ELi256ELi1" + rest +
+           "NS_4arch4Sm90EEEEEvNT_6ParamsE";
+  }
+
+  PlannedCall plan(Struct of_engine, const std::string& name = name_of()) const {
+    return planned(of_engine.data(), sizeof of_engine, name, 25, 1);
+  }
+};
+
+TEST_F(CombineFolder, PassesOnWhatTheStructHolds) {
+  const PlannedCall made = plan(filled());
+  EXPECT_EQ(made.outcome, Outcome::hit);
+  EXPECT_EQ(made.solution, "fibshim_decode_combine_d128");
+  EXPECT_EQ(made.grid, (std::array<uint32_t, 3>{8, 5, 1}));
+  EXPECT_EQ(made.block, (std::array<uint32_t, 3>{128, 1, 1}));
+  std::vector<uint64_t> expected;
+  for (const int offset : {8, 72, 200, 272, 216, 120, 152, 232}) {
+    expected.push_back(static_cast<uint64_t>(address(offset)));
+  }
+  // The stride of the output's rows, the batch, the rows, the heads; and that the next kernel waits.
+  for (const uint64_t value : {4096, 5, 5, 32, 0}) expected.push_back(value);
+  EXPECT_EQ(made.arguments, expected);
+}
+
+TEST_F(CombineFolder, HasFewBlocksWhateverTheBatch) {
+  for (const auto& [batch, heads, x, y] :
+       {std::tuple(1, 32, 8U, 1U), std::tuple(8, 32, 8U, 8U), std::tuple(256, 32, 8U, 8U),
+        std::tuple(256, 6, 2U, 32U), std::tuple(3, 512, 128U, 1U)}) {
+    Struct made = filled();
+    for (const int offset : {0, 16, 80, 176, 240}) put<int32_t>(&made, offset, batch);
+    for (const int offset : {28, 88, 188, 244}) put<int32_t>(&made, offset, heads);
+    for (const int offset : {104, 160}) put<int64_t>(&made, offset, batch);
+    put<int64_t>(&made, 48, batch * heads * 128);
+    put<int64_t>(&made, 56, batch * 128);
+    put<int64_t>(&made, 96, batch * heads);
+    EXPECT_EQ(plan(made).grid, (std::array<uint32_t, 3>{x, y, 1})) << batch << " x " << heads;
+  }
+}
+
+TEST_F(CombineFolder, KnowsTheNamesOfSequencesOfTheirOwnLengthsInBfloat16) {
+  for (const int log_of_parts : {5, 6, 7, 8})
+    EXPECT_TRUE(is_known(name_of("ILi8EEENS5_ILi128E", log_of_parts)));
+  for (const int log_of_parts : {4, 5, 8})
+    EXPECT_TRUE(is_known(name_of("ILi16EEENS5_ILi64E", log_of_parts)));
+  EXPECT_FALSE(is_known(name_of("ILi8EEENS5_ILi256E")));
+  EXPECT_FALSE(is_known(name_of("ILi8EEENS5_ILi128E", 5, "ELb0ELb0ENS_10bfloat16_tEf")));
+  EXPECT_FALSE(is_known(name_of("ILi8EEENS5_ILi128E", 5, "ELb0ELb1ENS_6half_tEf")));
+  EXPECT_FALSE(is_known(name_of("ILi8EEENS5_ILi128E", 5, "ELb0ELb1Eff")));
+}
+
+TEST_F(CombineFolder, TakesHeadsOf64) {
+  Struct made = filled();
+  put<int32_t>(&made, 20, 64);
+  for (const int offset : {40, 136}) put<int64_t>(&made, offset, 64);
+  put<int64_t>(&made, 48, 10240);
+  put<int64_t>(&made, 56, 320);
+  put<int64_t>(&made, 128, 2048);
+  const PlannedCall planned = plan(made, name_of("ILi16EEENS5_ILi64E"));
+  EXPECT_EQ(planned.solution, "fibshim_decode_combine_d64");
+  EXPECT_EQ(planned.grid, (std::array<uint32_t, 3>{4, 5, 1}));
+}
+
+TEST_F(CombineFolder, LeavesWhatItIsNotForToTheOriginal) {
+  const Guard guards[] = {
+      {"no sequences", {{0, 0, 4}, {240, 0, 4}}},
+      {"one part", {{24, 1, 4}, {84, 1, 4}}},
+      {"another head size", {{20, 96, 4}}},
+      {"parts in batches", {{32, 5, 4}}},
+      {"rows of parts apart", {{40, 256}}},
+      {"heads of parts apart", {{56, 128}}},
+      {"parts apart", {{48, 128}}},
+      {"other rows in the parts' lse", {{80, 6, 4}}},
+      {"other parts in the parts' lse", {{84, 16, 4}}},
+      {"other heads in the parts' lse", {{88, 16, 4}}},
+      {"the parts' lse in batches", {{92, 5, 4}}},
+      {"heads of the parts' lse apart", {{104, 6}}},
+      {"the parts' lse apart", {{96, 5}}},
+      {"heads of the output apart", {{136, 256}}},
+      {"lse of another pitch", {{160, 6}}},
+      {"other rows in the divisor", {{176, 6, 4}}},
+      {"other heads in the divisor", {{188, 16, 4}}},
+      {"other sequences in the schedule", {{240, 6, 4}}},
+      {"other heads in the schedule", {{244, 16, 4}}},
+      {"heads not packed", {{252, 0, 1}}},
+      {"other first rows in the schedule", {{256, 0x7000'0009'0000}}},
+      {"no first rows", {{200, 0}, {256, 0}}},
+      {"no lengths of queries", {{272, 0}}},
+      {"no counts of parts", {{216, 0}}},
+      {"nothing to count by", {{232, 0}}},
+      {"some queries unused", {{208, 0x7000'0009'0000}}},
+      {"some queries unused in the schedule", {{264, 0x7000'0009'0000}}},
+      {"sequences out of order", {{224, 0x7000'0009'0000}}},
+      {"several rows a sequence", {{0, 4, 4}, {240, 4, 4}}},
+      {"parts not aligned", {{8, 0x7000'0000'0008}}},
+      {"the output not aligned", {{120, 0x7000'0000'0004}}},
+      {"rows of the output not aligned", {{128, 4098}}},
+  };
+  for (const Guard& guard : guards) {
+    Struct made = filled();
+    for (const Patch& patch : guard.patches) {
+      memcpy(made.data() + patch.offset, &patch.value, static_cast<size_t>(patch.size));
+    }
+    EXPECT_EQ(plan(made).outcome, Outcome::fallback_where) << guard.what;
+  }
+}
+
+TEST_F(CombineFolder, SaysWhatIsWritten) {
+  SymbolMatch match;
+  ASSERT_EQ(loader_.match(snapshot_, name_of().c_str(), &match, 1), 1U);
+  std::set<std::string> written;
+  const Binding* const bindings = snapshot_->begin(snapshot_->bindings);
+  for (uint32_t i = 0; i < snapshot_->bindings.count; ++i) {
+    if (bindings[i].pattern != match.pattern) continue;
+    const TensorUse* const tensors = snapshot_->begin(bindings[i].tensors);
+    for (uint32_t k = 0; k < bindings[i].tensors.count; ++k) {
+      if (tensors[k].is_written != 0) written.insert(snapshot_->text(tensors[k].name));
+    }
+    // What the next kernel reads before its wait may lie beside what this one reads: not beside what it writes.
+    const Solution& solution = snapshot_->begin(snapshot_->solutions)[bindings[i].solution];
+    EXPECT_EQ(solution.kept_params, 0x1fU);
+    EXPECT_EQ(solution.next_may_begin, 13);
+    EXPECT_TRUE(solution.may_begin_early());
+  }
+  EXPECT_EQ(written, (std::set<std::string>{"lse", "output", "semaphore"}));
 }
 
 // FlashInfer's: 5 sequences of 32 heads on 8, pages of 16, in 7 parts; addresses are made up.

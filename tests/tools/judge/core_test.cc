@@ -383,6 +383,16 @@ TEST(Inputs, AskForTheRangeOfAnIntegerThatIsNotKnown) {
   EXPECT_EQ(data.tensors.at("pages").at(1), 5);
 }
 
+TEST(Inputs, EachFifthSequenceHasNoRows) {
+  const Definition definition =
+      definition_of("combine", {{"n", false, 0}},
+                    {{"first_rows", false, dtype_index("int32"), false, {"n"}, ""}});
+  CaseData data;
+  ASSERT_TRUE(make_inputs({definition, "", {{"n", 8}}, 0, {}}, &data));
+  const int rows[] = {0, 1, 2, 3, 4, 4, 5, 6};
+  for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(data.tensors.at("first_rows").at(i), rows[i]) << i;
+}
+
 TEST(Inputs, NoTwoTokensShareASlot) {
   const auto definition_with = [](const char* cache) {
     return definition_of("append", {{"n", false, 0}, {"pages", false, 0}, {"size", true, 4}},
