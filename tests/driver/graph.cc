@@ -336,6 +336,14 @@ CUresult upload_graph(Api api, bool is_ptsz, CUgraphExec handle, CUstream stream
   return CUDA_SUCCESS;
 }
 
+bool is_updatable(const Node& node) {
+  return std::any_of(node.kernel.attributes.begin(), node.kernel.attributes.end(),
+                     [](const CUlaunchAttribute& one) {
+                       return one.id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE &&
+                              one.value.deviceUpdatableKernelNode.deviceUpdatable != 0;
+                     });
+}
+
 // Lock held. Whether `exec` can take the parameters of `graph`: same nodes, same edges.
 CUgraphExecUpdateResult compare(const Graph& exec, const Graph& graph, const Node** culprit) {
   if (exec.nodes.size() != graph.nodes.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
@@ -361,6 +369,10 @@ CUgraphExecUpdateResult compare(const Graph& exec, const Graph& graph, const Nod
     if (before.type == CU_GRAPH_NODE_TYPE_KERNEL &&
         before.kernel.launch.context != after.kernel.launch.context)
       return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+    if (is_updatable(before) || is_updatable(after))
+      return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+    if (before.kernel.launch.is_cooperative != after.kernel.launch.is_cooperative)
+      return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
     if (before.child != nullptr) {
       const CUgraphExecUpdateResult result = compare(*before.child, *after.child, culprit);
       if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return result;
