@@ -95,6 +95,7 @@ void ExecChange::set_kernel(const NodeParams& params) {
   // A host that sets nodes does it again and again, and edges are not changed in an exec.
   exec_->has_set_nodes = true;
   exec_->nodes[index_].has_no_check = false;
+  exec_->nodes[index_].function = nullptr;
   change_unreplaced([&](const Variant& variant) {
     const auto set_in = FIBSHIM_REAL(cuGraphExecKernelNodeSetParams_v2);
     return set_in != nullptr &&
@@ -208,7 +209,7 @@ void ExecChange::set_child(CUgraphNode node, CUgraph child) {
 void ExecChange::rebuild() {
   drop_ready_variant(exec_);
   const ReadSection section;
-  const Originals originals = originals_of(*exec_);
+  const Originals originals = current_originals(exec_);
   Variant* variant = nullptr;
   Made made = make_rewritten(originals, &variant);
   if (made == Made::rewritten && !instantiate_variant(originals, variant)) made = Made::failed;

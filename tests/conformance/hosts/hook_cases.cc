@@ -2,6 +2,7 @@
 // entry here fails, so a new hook comes with its check. Each check calls the function by that very
 // name and says what must have run; the test that starts this compares the counters.
 
+#include <atomic>
 #include <type_traits>
 
 #include "tests/conformance/hosts/graphs.h"
@@ -890,6 +891,32 @@ HOOK(cuGraphExecUpdate_v2) {
     auto info = zeroed<CUgraphExecUpdateResultInfo>();
     return cuda().cuGraphExecUpdate_v2(executable, graph, &info);
   });
+}
+// What a graph keeps alive ends with the graph, and with the exec that has taken it over: a copy of ours must not keep it.
+HOOK(cuGraphRetainUserObject) {
+  const CUfunction step = gpu.step();
+  const CUhostFn destroy = [](void* data) { ++*static_cast<std::atomic<int>*>(data); };
+  std::atomic<int> ended[4] = {};
+  const OneNode one(gpu, 1);
+  const Executable executable(one.graph.get());
+  for (int i = 0; i < 4; ++i) {
+    {
+      const Graph next;
+      next.add(step, Arguments(gpu.marks(), 1, 2 + i));
+      CUuserObject object = nullptr;
+      OK(cuda().cuUserObjectCreate(&object, &ended[i], destroy, 1,
+                                   CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+      OK(cuda().cuGraphRetainUserObject(next.get(), object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+      executable.update(next);
+    }
+    executable.run_for(gpu, 2 + i);
+    EXPECT_EQUAL(0, ended[i].load());
+    if (i == 0) continue;
+    // The driver calls it on a thread of its own.
+    for (int k = 0; k < 10'000 && ended[i - 1] == 0; ++k) usleep(1'000);
+    EXPECT_EQUAL(1, ended[i - 1].load());
+  }
+  gpu.finish({.curated1 = 4}, {.hit = 1});
 }
 HOOK_BY(sets_executable<NodeParams1>, cuGraphExecKernelNodeSetParams)
 HOOK_BY(sets_executable<NodeParams2>, cuGraphExecKernelNodeSetParams_v2)

@@ -1,0 +1,102 @@
+// The parameters that an exec has taken over (cuGraphExecUpdate) since its graph was copied.
+//
+// A copy of the host's graph takes longer than the update. So the kept one stays as it is, what its nodes would hold is written
+// here, as bytes, and the copy is given that when somebody wants it. Only where both are the same but for parameters: nodes
+// of the same types, in the same order, with the same edges. Anything else is copied as before. Holding the exec's lock.
+#pragma once
+
+#include "shim/abi/param.h"
+#include "shim/graphs/variant.h"
+
+namespace fibshim {
+
+// A host lets graphs keep objects alive: from now on each update is copied, or the copy would keep those of an earlier graph.
+void remember_user_objects();
+
+class TakenOver {
+ public:
+  // Two nodes, by their places in the graph.
+  struct Edge {
+    uint32_t from;
+    uint32_t to;
+    CUgraphEdgeData data;
+  };
+
+  TakenOver() = default;
+  ~TakenOver() { forget(); }
+  TakenOver(const TakenOver&) = delete;
+  TakenOver& operator=(const TakenOver&) = delete;
+
+  // `copy` was just made of `graph`, whose kernels `nodes` are, and `host_nodes` by their places there. Where that cannot be
+  // followed, every update is copied.
+  void learn(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes,
+             const Block<HostNode>& host_nodes);
+  void forget();
+
+  // Before the host's call. False: `graph` is to be copied. Else its kernels are written next, all of them.
+  bool begin(CUgraph graph);
+  size_t kernel_count() const { return places_of_kernels_.count(); }
+  CUgraphNode kernel(size_t index) const { return nodes_[places_of_kernels_[index]]; }
+  const Block<Edge>& edges() const { return edges_; }
+  // SIZE_MAX: it is none.
+  size_t kernel_at(size_t place) const { return places_[place].kernel; }
+  // False: how large its parameters are is not known.
+  bool write_kernel(size_t kernel, const NodeParams& params);
+  // What was written; with room for kMaxParams pointers, which go into it.
+  NodeParams written_kernel(size_t kernel, void** pointers) const;
+  // After it: that is what the copy is to hold.
+  void commit();
+
+  bool is_behind() const { return is_behind_; }
+  // It was not the copied graph that the exec has taken over last.
+  bool is_of_another_graph() const { return is_of_another_graph_; }
+  // Gives the copy what it is to hold. False: the driver refuses, and the copy is of no use.
+  bool bring_up_to_date();
+
+ private:
+  struct Layout;
+  struct Place {
+    CUgraphNode kept;
+    CUgraphNodeType type;
+    size_t kernel;  // its index among them; SIZE_MAX: it is none
+  };
+  struct Written {
+    const Layout* layout;  // of a kernel
+    size_t at;             // its bytes: what the driver reads and sets, and of a kernel the packed parameters
+  };
+  struct Set {
+    Block<Written> nodes;
+    Block<char> bytes;
+    size_t used = 0;
+
+    char* add(Written* node, size_t count);
+  };
+
+  bool learn_nodes(const Block<CUgraphNode>& listed, CUgraph copy, const Block<KernelNode>& nodes,
+                   const Block<HostNode>& host_nodes);
+  bool learn_edges(CUgraph graph, const Block<CUgraphNode>& listed);
+  bool lists_same(CUgraph graph);
+  bool write_other(size_t place);
+  const Layout* layout_of(const void* handle);
+  static NodeParams read_written(const Set& set, size_t place, void** pointers);
+  Set& next() { return sets_[1 - last_]; }
+  const Set& next() const { return sets_[1 - last_]; }
+
+  CUgraph graph_ = nullptr;  // that was copied
+  CUgraph updating_ = nullptr;
+  Block<Place> places_;
+  Growing<uint32_t> places_of_kernels_;
+  Block<Edge> edges_;
+  Growing<Layout*> layouts_;
+  Set sets_[2];  // the one that was written last, and the next: the driver may refuse it
+  int last_ = 0;
+  // What the driver lists, with room for one more than there should be.
+  Block<CUgraphNode> nodes_;
+  Block<CUgraphNode> from_;
+  Block<CUgraphNode> to_;
+  Block<CUgraphEdgeData> data_;
+  bool is_behind_ = false;
+  bool is_of_another_graph_ = false;
+};
+
+}  // namespace fibshim
