@@ -95,7 +95,6 @@ void ExecChange::set_kernel(const NodeParams& params) {
   // A host that sets nodes does it again and again, and edges are not changed in an exec.
   exec_->has_set_nodes = true;
   exec_->nodes[index_].has_no_check = false;
-  exec_->nodes[index_].function = nullptr;
   change_unreplaced([&](const Variant& variant) {
     const auto set_in = FIBSHIM_REAL(cuGraphExecKernelNodeSetParams_v2);
     return set_in != nullptr &&

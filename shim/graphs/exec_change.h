@@ -78,8 +78,7 @@ class ExecChange {
   }
   // False: it has no copy, or not in a copy of the graph that the exec has taken over.
   bool find_kept(CUgraphNode node, CUgraphNode* kept) {
-    return !exec_->taken_over.is_of_another_graph() &&
-           current_originals(exec_).graph != nullptr &&
+    return !exec_->taken_over.is_of_another_graph() && current_originals(exec_).graph != nullptr &&
            find_in_clone(node, exec_->originals, kept);
   }
   // What runs has changed, or what its launches that are checked run.

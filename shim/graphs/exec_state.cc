@@ -9,8 +9,8 @@ namespace fibshim {
 
 Originals current_originals(Exec* exec) {
   // Kernels that may have died cannot be set.
-  const bool is_current = !exec->taken_over.is_behind() ||
-                          (!exec->is_fixed && exec->taken_over.bring_up_to_date());
+  const bool is_current =
+      !exec->taken_over.is_behind() || (!exec->is_fixed && exec->taken_over.bring_up_to_date());
   if (!is_current) {
     log_message(LogLevel::info, "the copy of a graph cannot be given what its exec has taken over");
   }

@@ -121,10 +121,6 @@ struct NodeAttributes {
   bool is_cooperative;
 };
 NodeAttributes attributes_of(CUgraphNode node);
-inline bool has_same_attributes(const NodeAttributes& one, const NodeAttributes& other) {
-  return __builtin_memcmp(one.cluster, other.cluster, sizeof one.cluster) == 0 &&
-         one.is_cooperative == other.is_cooperative;
-}
 bool is_device_updatable_node(CUgraphNode node);
 
 bool set_cluster(CUgraphNode node, const uint32_t (&cluster)[3]);

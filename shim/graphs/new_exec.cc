@@ -68,6 +68,7 @@ bool keep_originals(CUgraph graph, const Survey& survey, Exec* exec) {
   CUgraph copy = nullptr;
   if (clone == nullptr || clone(&copy, graph) != CUDA_SUCCESS) return false;
   exec->originals = copy;
+  exec->taken_over.remember_copied(graph);
   bool is_flat = true;
   for (size_t i = 0; is_flat && i < survey.host_nodes.count(); ++i) {
     KernelNode& node = exec->nodes[survey.host_nodes[i].index];
@@ -215,13 +216,7 @@ void HostGraph::keep(Exec* exec) {
 }
 
 void HostGraph::keep_update(Exec* exec) {
-  if (!survey_.is_written) {
-    keep(exec);
-    if (exec->originals != nullptr) {
-      exec->taken_over.learn(graph_, exec->originals, exec->nodes, survey_.host_nodes);
-    }
-    return;
-  }
+  if (!survey_.is_written) return keep(exec);
   exec->tried = generation_;
   exec->taken_over.commit();
 }

@@ -99,8 +99,7 @@ class Surveyor {
     NodeParams params;
     if (!read_kernel(node, &params)) return false;
     if (!has_edges_ && is_tracked_kernel(handle_of(params))) read_edges();
-    survey_.nodes[index].function = handle_of(params);
-    if (updated_ != nullptr && !write(node, params, index)) updated_ = nullptr;
+    if (updated_ != nullptr && !write(params, index)) updated_ = nullptr;
     PlannedNode planned;
     plan_copied_node(node, params, &survey_.nodes[index].facts, &planned);
     survey_.counters[index] = planned.plan.counter;
@@ -126,16 +125,11 @@ class Surveyor {
     return add_owner(params, &survey_.owners);
   }
 
-  // For the copy, without reading what it has beside the parameters: the attributes of a node whose function stays are those
-  // that it had, or the driver does not take them over (driver_facts.md, section 8). False: the graph is to be copied.
-  bool write(CUgraphNode node, const NodeParams& params, size_t index) {
+  // For the copy, whose attributes stay, as the exec's do (driver_facts.md, section 8). False: the graph is to be copied.
+  bool write(const NodeParams& params, size_t index) {
     KernelNode& known = updated_->nodes[index];
     NodeFacts& facts = survey_.nodes[index].facts;
-    if (known.function != handle_of(params) &&
-        !has_same_attributes(attributes_of(node, &facts),
-                             attributes_of(known.kept, &known.facts))) {
-      return false;
-    }
+    if (is_tracked_kernel(handle_of(params))) (void)attributes_of(known.kept, &known.facts);
     facts.attributes = known.facts.attributes;
     facts.has_attributes = known.facts.has_attributes;
     return updated_->taken_over.write_kernel(index, params);
@@ -148,8 +142,8 @@ class Surveyor {
     if (updated_ != nullptr) {
       const TakenOver& same = updated_->taken_over;
       for (const TakenOver::Edge& edge : same.edges()) {
-        is_known = is_known &&
-                   add_edge(same.kernel_at(edge.from), same.kernel_at(edge.to), edge.data);
+        is_known =
+            is_known && add_edge(same.kernel_at(edge.from), same.kernel_at(edge.to), edge.data);
       }
       return set_edges_known(is_known);
     }
@@ -199,7 +193,7 @@ class Surveyor {
 }  // namespace
 
 bool Survey::take(CUgraph graph, Exec* updated) {
-  if (updated != nullptr && updated->taken_over.begin(graph)) {
+  if (updated != nullptr && updated->taken_over.begin(graph, updated->originals, updated->nodes)) {
     Contents contents;
     if (contents.list_as_in(updated->taken_over, graph) && run(contents, updated)) return true;
     if (failure != CUDA_SUCCESS) return false;

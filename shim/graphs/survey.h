@@ -20,7 +20,8 @@ struct Survey {
   CUresult failure =
       CUDA_SUCCESS;  // what the host's call is to return: a solution that cannot load
 
-  bool is_written = false;     // the exec that it was taken for needs no copy of the graph (taken_over.h)
+  bool is_written =
+      false;  // the exec that it was taken for needs no copy of the graph (taken_over.h)
 
   // False: the driver does not tell, or there is no memory; the graph is none of ours. Counts failures. `updated`: the exec
   // that takes the graph over, where its copy may do; else null.

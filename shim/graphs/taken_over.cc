@@ -1,6 +1,7 @@
 #include "shim/graphs/taken_over.h"
 
 #include <atomic>
+#include <stdlib.h>
 #include <string.h>
 
 #include "shim/abi/snapshot.h"
@@ -21,7 +22,8 @@ struct TakenOver::Layout {
 
 namespace {
 
-constexpr size_t kMostBytesOfNode = 384;  // on average; there are two sets, in blocks of powers of two
+constexpr size_t kMostBytesOfNode =
+    384;  // on average; there are two sets, in blocks of powers of two
 
 constexpr size_t kMostLayouts = 64;  // more than nodes: of functions that are there no longer
 
@@ -86,76 +88,113 @@ void TakenOver::forget() {
   }
   for (Block<CUgraphNode>* const block : {&nodes_, &from_, &to_}) (void)block->allocate(0);
   (void)data_.allocate(0);
-  is_behind_ = is_of_another_graph_ = false;
+  is_behind_ = false;
 }
 
-void TakenOver::learn(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes,
-                      const Block<HostNode>& host_nodes) {
-  Block<CUgraphNode> listed;
-  forget();
-  graph_ = graph;
-  if (g_has_user_objects.load(std::memory_order_relaxed) || !list_nodes(graph, &listed) ||
-      !learn_nodes(listed, copy, nodes, host_nodes) || !learn_edges(graph, listed)) {
-    forget();
+bool TakenOver::begin(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes) {
+  if (g_has_user_objects.load(std::memory_order_relaxed)) return false;
+  if (!lists_same(graph) && (!learn(graph, copy, nodes) || !lists_same(graph))) return false;
+  updating_ = graph;
+  next().used = 0;
+  for (size_t i = 0; i < places_.count(); ++i) {
+    if (places_[i].kernel == SIZE_MAX && !write_other(i)) return false;
   }
+  return true;
 }
 
-bool TakenOver::learn_nodes(const Block<CUgraphNode>& listed, CUgraph copy,
-                            const Block<KernelNode>& nodes, const Block<HostNode>& host_nodes) {
+bool TakenOver::learn(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes) {
+  Block<CUgraphNode> listed;
+  Block<CUgraphNode> kept;
+  // What was written is by the places that there were.
+  if (is_behind_ && !bring_up_to_date()) return false;
+  forget();
+  if (list_nodes(graph, &listed) && list_nodes(copy, &kept) && listed.count() == kept.count() &&
+      learn_nodes(listed, kept, nodes) && learn_edges(graph, copy, listed)) {
+    return true;
+  }
+  forget();
+  return false;
+}
+
+// Kernels in their order; the others, which may stand elsewhere in the copy, in theirs. The edges show whether that is right.
+bool TakenOver::learn_nodes(const Block<CUgraphNode>& listed, const Block<CUgraphNode>& kept,
+                            const Block<KernelNode>& nodes) {
   const size_t count = listed.count();
   if (!places_.allocate(count) || !nodes_.allocate(count + 1) || !sets_[0].nodes.allocate(count) ||
       !sets_[1].nodes.allocate(count)) {
     return false;
   }
+  size_t next_kept = 0;
   for (size_t i = 0; i < count; ++i) {
     Place& place = places_[i];
-    place.kernel = find_host_node(host_nodes, listed[i]);
-    if (place.kernel != SIZE_MAX) {
-      uint32_t* const added = places_of_kernels_.add();
-      // In the order of both lists.
-      if (added == nullptr || place.kernel + 1 != places_of_kernels_.count()) return false;
-      *added = static_cast<uint32_t>(i);
-      place.type = CU_GRAPH_NODE_TYPE_KERNEL;
-      place.kept = nodes[place.kernel].kept;
-      continue;
-    }
-    if (!find_type(listed[i], &place.type) || !find_in_clone(listed[i], copy, &place.kept) ||
-        (place.type != CU_GRAPH_NODE_TYPE_MEMCPY && place.type != CU_GRAPH_NODE_TYPE_MEMSET &&
-         place.type != CU_GRAPH_NODE_TYPE_EMPTY)) {
-      return false;
+    place.kernel = SIZE_MAX;
+    if (!find_type(listed[i], &place.type)) return false;
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
+    switch (place.type) {
+      case CU_GRAPH_NODE_TYPE_KERNEL: {
+        place.kernel = places_of_kernels_.count();
+        uint32_t* const added = places_of_kernels_.add();
+        if (added == nullptr || place.kernel >= nodes.count()) return false;
+        *added = static_cast<uint32_t>(i);
+        place.kept = nodes[place.kernel].kept;
+        break;
+      }
+      case CU_GRAPH_NODE_TYPE_MEMCPY:
+      case CU_GRAPH_NODE_TYPE_MEMSET:
+      case CU_GRAPH_NODE_TYPE_EMPTY:
+        for (; type == CU_GRAPH_NODE_TYPE_KERNEL; ++next_kept) {
+          if (next_kept == count || !find_type(kept[next_kept], &type)) return false;
+          place.kept = kept[next_kept];
+        }
+        if (type != place.type) return false;
+        break;
+      default: return false;
     }
   }
-  return true;
+  return places_of_kernels_.count() == nodes.count();
 }
 
-bool TakenOver::learn_edges(CUgraph graph, const Block<CUgraphNode>& listed) {
-  GraphEdges edges;
+namespace {
+
+int compare_edges(const void* one, const void* other) {
+  return memcmp(one, other, sizeof(TakenOver::Edge));
+}
+
+}  // namespace
+
+bool TakenOver::learn_edges(CUgraph graph, CUgraph copy, const Block<CUgraphNode>& listed) {
+  Block<CUgraphNode> kept;
   // A driver that tells no edges cannot be followed.
-  if (FIBSHIM_REAL(cuGraphGetEdges_v2) == nullptr || !edges.read(graph)) return false;
-  const size_t count = edges.data.count();
-  Block<HostNode> sorted;
-  if (!edges_.allocate(count) || !from_.allocate(count + 1) || !to_.allocate(count + 1) ||
-      !data_.allocate(count + 1) || !sort_nodes(listed.begin(), listed.count(), &sorted)) {
+  if (FIBSHIM_REAL(cuGraphGetEdges_v2) == nullptr || !kept.allocate(places_.count())) return false;
+  for (size_t i = 0; i < places_.count(); ++i) kept[i] = places_[i].kept;
+  Block<Edge> sorted;
+  Block<Edge> sorted_kept;
+  if (!read_edges(graph, listed, &edges_) || !read_edges(graph, listed, &sorted) ||
+      !read_edges(copy, kept, &sorted_kept) || sorted.count() != sorted_kept.count()) {
     return false;
   }
-  for (size_t i = 0; i < count; ++i) {
-    const size_t from = find_host_node(sorted, edges.from[i]);
-    const size_t to = find_host_node(sorted, edges.to[i]);
-    if (from == SIZE_MAX || to == SIZE_MAX) return false;
-    edges_[i] = {static_cast<uint32_t>(from), static_cast<uint32_t>(to), edges.data[i]};
+  const size_t count = edges_.count();
+  if (count != 0) {
+    qsort(sorted.begin(), count, sizeof(Edge), compare_edges);
+    qsort(sorted_kept.begin(), count, sizeof(Edge), compare_edges);
+    if (memcmp(sorted.begin(), sorted_kept.begin(), count * sizeof(Edge)) != 0) return false;
   }
-  return true;
+  return from_.allocate(count + 1) && to_.allocate(count + 1) && data_.allocate(count + 1);
 }
 
-bool TakenOver::begin(CUgraph graph) {
-  if (places_.count() == 0 || g_has_user_objects.load(std::memory_order_relaxed) ||
-      !lists_same(graph)) {
+// The edges of a graph whose nodes those are.
+bool TakenOver::read_edges(CUgraph graph, const Block<CUgraphNode>& nodes, Block<Edge>* out) {
+  GraphEdges edges;
+  Block<HostNode> places;
+  if (!edges.read(graph) || !out->allocate(edges.data.count()) ||
+      !sort_nodes(nodes.begin(), nodes.count(), &places)) {
     return false;
   }
-  updating_ = graph;
-  next().used = 0;
-  for (size_t i = 0; i < places_.count(); ++i) {
-    if (places_[i].kernel == SIZE_MAX && !write_other(i)) return false;
+  for (size_t i = 0; i < edges.data.count(); ++i) {
+    const size_t from = find_host_node(places, edges.from[i]);
+    const size_t to = find_host_node(places, edges.to[i]);
+    if (from == SIZE_MAX || to == SIZE_MAX) return false;
+    (*out)[i] = {static_cast<uint32_t>(from), static_cast<uint32_t>(to), edges.data[i]};
   }
   return true;
 }
@@ -167,7 +206,7 @@ bool TakenOver::lists_same(CUgraph graph) {
   const auto get_edges = FIBSHIM_REAL(cuGraphGetEdges_v2);
   size_t node_count = nodes_.count();
   size_t edge_count = data_.count();
-  if (get_nodes(graph, nodes_.begin(), &node_count) != CUDA_SUCCESS ||
+  if (places_.count() == 0 || get_nodes(graph, nodes_.begin(), &node_count) != CUDA_SUCCESS ||
       node_count != places_.count() ||
       get_edges(graph, from_.begin(), to_.begin(), data_.begin(), &edge_count) != CUDA_SUCCESS ||
       edge_count != edges_.count()) {
@@ -253,7 +292,7 @@ bool TakenOver::write_kernel(size_t kernel, const NodeParams& params) {
 void TakenOver::commit() {
   last_ = 1 - last_;
   is_behind_ = true;
-  is_of_another_graph_ |= updating_ != graph_;
+  is_of_another_graph_ = updating_ != copied_;
 }
 
 bool TakenOver::bring_up_to_date() {

@@ -2,7 +2,9 @@
 //
 // A copy of the host's graph takes longer than the update. So the kept one stays as it is, what its nodes would hold is written
 // here, as bytes, and the copy is given that when somebody wants it. Only where both are the same but for parameters: nodes
-// of the same types, in the same order, with the same edges. Anything else is copied as before. Holding the exec's lock.
+// of the same types, in the same order, with the same edges, and neither child graphs nor anything else than kernels, copies and
+// fills. Any other graph is copied. Attributes of kernels stay in the copy as they were: an update takes none over. Holding the
+// exec's lock.
 #pragma once
 
 #include "shim/abi/param.h"
@@ -27,14 +29,16 @@ class TakenOver {
   TakenOver(const TakenOver&) = delete;
   TakenOver& operator=(const TakenOver&) = delete;
 
-  // `copy` was just made of `graph`, whose kernels `nodes` are, and `host_nodes` by their places there. Where that cannot be
-  // followed, every update is copied.
-  void learn(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes,
-             const Block<HostNode>& host_nodes);
+  // The copy was just made of this graph.
+  void remember_copied(CUgraph graph) {
+    copied_ = graph;
+    is_of_another_graph_ = false;
+  }
   void forget();
 
-  // Before the host's call. False: `graph` is to be copied. Else its kernels are written next, all of them.
-  bool begin(CUgraph graph);
+  // Before the host's call. `copy`: the kept one, whose kernels `nodes` are. False: `graph` is to be copied. Else its kernels are
+  // written next, all of them.
+  bool begin(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes);
   size_t kernel_count() const { return places_of_kernels_.count(); }
   CUgraphNode kernel(size_t index) const { return nodes_[places_of_kernels_[index]]; }
   const Block<Edge>& edges() const { return edges_; }
@@ -62,7 +66,7 @@ class TakenOver {
   };
   struct Written {
     const Layout* layout;  // of a kernel
-    size_t at;             // its bytes: what the driver reads and sets, and of a kernel the packed parameters
+    size_t at;  // its bytes: what the driver reads and sets, and of a kernel the packed parameters
   };
   struct Set {
     Block<Written> nodes;
@@ -72,9 +76,11 @@ class TakenOver {
     char* add(Written* node, size_t count);
   };
 
-  bool learn_nodes(const Block<CUgraphNode>& listed, CUgraph copy, const Block<KernelNode>& nodes,
-                   const Block<HostNode>& host_nodes);
-  bool learn_edges(CUgraph graph, const Block<CUgraphNode>& listed);
+  bool learn(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes);
+  bool learn_nodes(const Block<CUgraphNode>& listed, const Block<CUgraphNode>& kept,
+                   const Block<KernelNode>& nodes);
+  bool learn_edges(CUgraph graph, CUgraph copy, const Block<CUgraphNode>& listed);
+  static bool read_edges(CUgraph graph, const Block<CUgraphNode>& nodes, Block<Edge>* out);
   bool lists_same(CUgraph graph);
   bool write_other(size_t place);
   const Layout* layout_of(const void* handle);
@@ -82,7 +88,7 @@ class TakenOver {
   Set& next() { return sets_[1 - last_]; }
   const Set& next() const { return sets_[1 - last_]; }
 
-  CUgraph graph_ = nullptr;  // that was copied
+  CUgraph copied_ = nullptr;
   CUgraph updating_ = nullptr;
   Block<Place> places_;
   Growing<uint32_t> places_of_kernels_;

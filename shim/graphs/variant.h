@@ -14,7 +14,6 @@ struct KernelNode {
   bool is_disabled;   // in the exec
   bool has_no_check;  // what it writes is not known, or too large (shadow_exec.h)
   NodeFacts facts;    // of its copy, and of the host's node
-  const void* function;  // of both; null: it may be another
 };
 
 struct VariantNode {

@@ -152,8 +152,7 @@ CUresult hook_cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphN
 
 CUresult hook_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count,
                                       unsigned flags) {
-  const CUresult result =
-      call_real(real::cuGraphRetainUserObject, graph, object, count, flags);
+  const CUresult result = call_real(real::cuGraphRetainUserObject, graph, object, count, flags);
   if (result == CUDA_SUCCESS) remember_user_objects();
   return result;
 }
