@@ -176,8 +176,9 @@ void HostGraph::prepare(const Instantiation& instantiation, Exec* updated) {
   if (!is_known_) return;
   is_in_place_ = survey_.has_uncopied;
   if (!is_concerned(survey_)) {
-    // A copy would double the time of an update, and the next update is planned by the folder in force then.
-    is_kept_ = (is_off || !is_update) && !survey_.has_uncopied &&
+    // Where there must be another copy, it would double the time of an update, and the next one is planned by the folder in
+    // force then.
+    is_kept_ = (is_off || !is_update || survey_.is_written) && !survey_.has_uncopied &&
                reason_to_leave(survey_, instantiation, is_update) == nullptr;
     return;
   }

@@ -169,12 +169,13 @@ bool TakenOver::learn_edges(CUgraph graph, CUgraph copy, const Block<CUgraphNode
   for (size_t i = 0; i < places_.count(); ++i) kept[i] = places_[i].kept;
   Block<Edge> sorted;
   Block<Edge> sorted_kept;
-  if (!read_edges(graph, listed, &edges_) || !read_edges(graph, listed, &sorted) ||
-      !read_edges(copy, kept, &sorted_kept) || sorted.count() != sorted_kept.count()) {
+  if (!read_edges(graph, listed, &edges_) || !read_edges(copy, kept, &sorted_kept) ||
+      edges_.count() != sorted_kept.count() || !sorted.allocate(edges_.count())) {
     return false;
   }
   const size_t count = edges_.count();
   if (count != 0) {
+    memcpy(sorted.begin(), edges_.begin(), count * sizeof(Edge));
     qsort(sorted.begin(), count, sizeof(Edge), compare_edges);
     qsort(sorted_kept.begin(), count, sizeof(Edge), compare_edges);
     if (memcmp(sorted.begin(), sorted_kept.begin(), count * sizeof(Edge)) != 0) return false;
