@@ -76,18 +76,20 @@ char* TakenOver::Set::add(Written* node, size_t count) {
   return bytes.begin() + node->at;
 }
 
+void TakenOver::Set::release() {
+  (void)nodes.allocate(0);
+  (void)bytes.allocate(0);
+  used = 0;
+}
+
 void TakenOver::forget() {
   for (Layout* const layout : layouts_) g_graph_pool.release(layout, layout->size());
   layouts_.clear();
   (void)places_.allocate(0);
   places_of_kernels_.clear();
   (void)edges_.allocate(0);
-  for (Set& set : sets_) {
-    (void)set.nodes.allocate(0);
-    (void)set.bytes.allocate(0);
-  }
-  for (Block<CUgraphNode>* const block : {&nodes_, &from_, &to_}) (void)block->allocate(0);
-  (void)data_.allocate(0);
+  for (Set& set : sets_) set.release();
+  (void)nodes_.allocate(0);
   is_behind_ = false;
 }
 
@@ -95,7 +97,10 @@ bool TakenOver::begin(CUgraph graph, CUgraph copy, const Block<KernelNode>& node
   if (g_has_user_objects.load(std::memory_order_relaxed)) return false;
   if (!lists_same(graph) && (!learn(graph, copy, nodes) || !lists_same(graph))) return false;
   updating_ = graph;
-  next().used = 0;
+  next().release();
+  if (!next().nodes.allocate(places_.count()) || !next().bytes.allocate(sets_[last_].used)) {
+    return false;
+  }
   for (size_t i = 0; i < places_.count(); ++i) {
     if (places_[i].kernel == SIZE_MAX && !write_other(i)) return false;
   }
@@ -120,10 +125,7 @@ bool TakenOver::learn(CUgraph graph, CUgraph copy, const Block<KernelNode>& node
 bool TakenOver::learn_nodes(const Block<CUgraphNode>& listed, const Block<CUgraphNode>& kept,
                             const Block<KernelNode>& nodes) {
   const size_t count = listed.count();
-  if (!places_.allocate(count) || !nodes_.allocate(count + 1) || !sets_[0].nodes.allocate(count) ||
-      !sets_[1].nodes.allocate(count)) {
-    return false;
-  }
+  if (!places_.allocate(count)) return false;
   size_t next_kept = 0;
   for (size_t i = 0; i < count; ++i) {
     Place& place = places_[i];
@@ -180,7 +182,7 @@ bool TakenOver::learn_edges(CUgraph graph, CUgraph copy, const Block<CUgraphNode
     qsort(sorted_kept.begin(), count, sizeof(Edge), compare_edges);
     if (memcmp(sorted.begin(), sorted_kept.begin(), count * sizeof(Edge)) != 0) return false;
   }
-  return from_.allocate(count + 1) && to_.allocate(count + 1) && data_.allocate(count + 1);
+  return true;
 }
 
 // The edges of a graph whose nodes those are.
@@ -205,18 +207,24 @@ bool TakenOver::read_edges(CUgraph graph, const Block<CUgraphNode>& nodes, Block
 bool TakenOver::lists_same(CUgraph graph) {
   const auto get_nodes = FIBSHIM_REAL(cuGraphGetNodes);
   const auto get_edges = FIBSHIM_REAL(cuGraphGetEdges_v2);
-  size_t node_count = nodes_.count();
-  size_t edge_count = data_.count();
-  if (places_.count() == 0 || get_nodes(graph, nodes_.begin(), &node_count) != CUDA_SUCCESS ||
+  // With room for one more than there should be.
+  size_t node_count = places_.count() + 1;
+  size_t edge_count = edges_.count() + 1;
+  Block<CUgraphNode> from;
+  Block<CUgraphNode> to;
+  Block<CUgraphEdgeData> data;
+  if (places_.count() == 0 || !nodes_.allocate(node_count) || !from.allocate(edge_count) ||
+      !to.allocate(edge_count) || !data.allocate(edge_count) ||
+      get_nodes(graph, nodes_.begin(), &node_count) != CUDA_SUCCESS ||
       node_count != places_.count() ||
-      get_edges(graph, from_.begin(), to_.begin(), data_.begin(), &edge_count) != CUDA_SUCCESS ||
+      get_edges(graph, from.begin(), to.begin(), data.begin(), &edge_count) != CUDA_SUCCESS ||
       edge_count != edges_.count()) {
     return false;
   }
   for (size_t i = 0; i < edge_count; ++i) {
     const Edge& edge = edges_[i];
-    if (nodes_[edge.from] != from_[i] || nodes_[edge.to] != to_[i] ||
-        memcmp(&edge.data, &data_[i], sizeof edge.data) != 0) {
+    if (nodes_[edge.from] != from[i] || nodes_[edge.to] != to[i] ||
+        memcmp(&edge.data, &data[i], sizeof edge.data) != 0) {
       return false;
     }
   }
@@ -265,7 +273,8 @@ const TakenOver::Layout* TakenOver::layout_of(const void* handle) {
 
 bool TakenOver::write_kernel(size_t kernel, const NodeParams& params) {
   const size_t place = places_of_kernels_[kernel];
-  const Layout* const before = sets_[last_].nodes[place].layout;
+  const Set& last = sets_[last_];
+  const Layout* const before = last.nodes.count() == 0 ? nullptr : last.nodes[place].layout;
   const void* const handle = handle_of(params);
   const bool is_before = before != nullptr && before->handle == handle;
   const Layout* const layout = is_before ? before : layout_of(handle);
@@ -292,6 +301,7 @@ bool TakenOver::write_kernel(size_t kernel, const NodeParams& params) {
 
 void TakenOver::commit() {
   last_ = 1 - last_;
+  next().release();
   is_behind_ = true;
   is_of_another_graph_ = updating_ != copied_;
 }

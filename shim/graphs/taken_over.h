@@ -74,6 +74,7 @@ class TakenOver {
     size_t used = 0;
 
     char* add(Written* node, size_t count);
+    void release();
   };
 
   bool learn(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes);
@@ -94,13 +95,10 @@ class TakenOver {
   Growing<uint32_t> places_of_kernels_;
   Block<Edge> edges_;
   Growing<Layout*> layouts_;
-  Set sets_[2];  // the one that was written last, and the next: the driver may refuse it
+  // The one that was written last, and while an update lasts the next: the driver may refuse it.
+  Set sets_[2];
   int last_ = 0;
-  // What the driver lists, with room for one more than there should be.
-  Block<CUgraphNode> nodes_;
-  Block<CUgraphNode> from_;
-  Block<CUgraphNode> to_;
-  Block<CUgraphEdgeData> data_;
+  Block<CUgraphNode> nodes_;  // of the graph that is taken over
   bool is_behind_ = false;
   bool is_of_another_graph_ = false;
 };

@@ -3,6 +3,7 @@
 // name and says what must have run; the test that starts this compares the counters.
 
 #include <atomic>
+#include <memory>
 #include <type_traits>
 
 #include "tests/conformance/hosts/graphs.h"
@@ -897,21 +898,21 @@ HOOK(cuGraphRetainUserObject) {
   const CUfunction step = gpu.step();
   const CUhostFn destroy = [](void* data) { ++*static_cast<std::atomic<int>*>(data); };
   std::atomic<int> ended[4] = {};
-  const OneNode one(gpu, 1);
-  const Executable executable(one.graph.get());
-  for (int i = 0; i < 4; ++i) {
-    {
-      const Graph next;
-      next.add(step, Arguments(gpu.marks(), 1, 2 + i));
-      CUuserObject object = nullptr;
-      OK(cuda().cuUserObjectCreate(&object, &ended[i], destroy, 1,
-                                   CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
-      OK(cuda().cuGraphRetainUserObject(next.get(), object, 1, CU_GRAPH_USER_OBJECT_MOVE));
-      executable.update(next);
-    }
-    executable.run_for(gpu, 2 + i);
+  const auto make = [&](int i) {
+    auto graph = std::make_unique<Graph>();
+    graph->add(step, Arguments(gpu.marks(), 1, i));
+    CUuserObject object = nullptr;
+    OK(cuda().cuUserObjectCreate(&object, &ended[i], destroy, 1,
+                                 CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    OK(cuda().cuGraphRetainUserObject(graph->get(), object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    return graph;
+  };
+  const Executable executable(make(0)->get());
+  executable.run_for(gpu, 0);
+  for (int i = 1; i < 4; ++i) {
+    executable.update(*make(i));
+    executable.run_for(gpu, i);
     EXPECT_EQUAL(0, ended[i].load());
-    if (i == 0) continue;
     // The driver calls it on a thread of its own.
     for (int k = 0; k < 10'000 && ended[i - 1] == 0; ++k) usleep(1'000);
     EXPECT_EQUAL(1, ended[i - 1].load());
