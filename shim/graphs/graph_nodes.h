@@ -74,6 +74,7 @@ class Growing {
     }
     return &items_[count_++];
   }
+  void shorten(size_t count) { count_ = count; }
   void clear() {
     (void)items_.allocate(0);
     count_ = 0;

@@ -82,9 +82,17 @@ void TakenOver::Set::release() {
   used = 0;
 }
 
+void TakenOver::release_layouts(size_t from) {
+  for (size_t i = from; i < layouts_.count(); ++i) {
+    g_graph_pool.release(layouts_[i], layouts_[i]->size());
+  }
+  layouts_.shorten(from);
+}
+
 void TakenOver::forget() {
-  for (Layout* const layout : layouts_) g_graph_pool.release(layout, layout->size());
+  release_layouts(0);
   layouts_.clear();
+  lasting_layouts_ = 0;
   (void)places_.allocate(0);
   places_of_kernels_.clear();
   (void)edges_.allocate(0);
@@ -95,6 +103,8 @@ void TakenOver::forget() {
 
 bool TakenOver::begin(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes) {
   if (g_has_user_objects.load(std::memory_order_relaxed)) return false;
+  if (has_other_types_) return false;
+  release_layouts(lasting_layouts_);
   if (!lists_same(graph) && (!learn(graph, copy, nodes) || !lists_same(graph))) return false;
   updating_ = graph;
   next().release();
@@ -150,7 +160,7 @@ bool TakenOver::learn_nodes(const Block<CUgraphNode>& listed, const Block<CUgrap
         }
         if (type != place.type) return false;
         break;
-      default: return false;
+      default: has_other_types_ = true; return false;
     }
   }
   return places_of_kernels_.count() == nodes.count();
@@ -202,8 +212,7 @@ bool TakenOver::read_edges(CUgraph graph, const Block<CUgraphNode>& nodes, Block
   return true;
 }
 
-// Its nodes and edges, by their places. The driver has said, or will, that it is the same by the edges alone: two nodes may
-// stand in each other's place then, and do not here.
+// Its nodes and edges, by their places: then the copy becomes the same graph, whatever nodes the driver pairs with each other.
 bool TakenOver::lists_same(CUgraph graph) {
   const auto get_nodes = FIBSHIM_REAL(cuGraphGetNodes);
   const auto get_edges = FIBSHIM_REAL(cuGraphGetEdges_v2);
@@ -302,6 +311,7 @@ bool TakenOver::write_kernel(size_t kernel, const NodeParams& params) {
 void TakenOver::commit() {
   last_ = 1 - last_;
   next().release();
+  lasting_layouts_ = layouts_.count();
   is_behind_ = true;
   is_of_another_graph_ = updating_ != copied_;
 }

@@ -77,6 +77,7 @@ class TakenOver {
     void release();
   };
 
+  void release_layouts(size_t from);
   bool learn(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes);
   bool learn_nodes(const Block<CUgraphNode>& listed, const Block<CUgraphNode>& kept,
                    const Block<KernelNode>& nodes);
@@ -95,11 +96,14 @@ class TakenOver {
   Growing<uint32_t> places_of_kernels_;
   Block<Edge> edges_;
   Growing<Layout*> layouts_;
+  size_t lasting_layouts_ =
+      0;  // the others are of an update that was refused: nobody says when these functions die
   // The one that was written last, and while an update lasts the next: the driver may refuse it.
   Set sets_[2];
   int last_ = 0;
   Block<CUgraphNode> nodes_;  // of the graph that is taken over
   bool is_behind_ = false;
+  bool has_other_types_ = false;  // nodes that are not written, which no update changes
   bool is_of_another_graph_ = false;
 };
 

@@ -82,6 +82,7 @@ const Move kMoves[] = {
     {"AndUpdatedGraphs", "swap_and_updated_graphs", 0, false},
     {"AndSetAfterUpdates", "swap_and_set_after_updates", 0, false},
     {"AndRefusedUpdates", "swap_and_refused_updates", 0, false, "it makes driver calls fail"},
+    {"AndRefusedFunctions", "swap_and_refused_functions", 0, false, "it makes driver calls fail"},
     {"AndUpdatesOfEndedModules", "swap_and_updates_of_ended_modules", 0, false},
     {"AndUpdatedClusters", "swap_and_updated_clusters", 0, false, "it asks which calls were made"},
     {"AndUnknownGraphs", "swap_and_unknown_graphs", 0, false},

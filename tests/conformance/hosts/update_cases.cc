@@ -150,6 +150,37 @@ GPU_CASE(swap_and_refused_updates) {
   gpu.finish({.curated1 = 1, .curated2 = 2}, {.hit = 1});
 }
 
+// A function that a refused update would have brought, whose handle another one has afterwards, with other parameters.
+GPU_CASE(swap_and_refused_functions) {
+  const CUfunction step = gpu.step();
+  const Graph first;
+  first.add(step, Arguments(gpu.marks(), 1, 1));
+  const Executable executable(first.get());
+  Control control;
+  const CUmodule module = gpu.load_module(kOther);
+  const CUfunction other = gpu.function(module);
+  {
+    const Graph refused;
+    refused.add(other, Arguments(Arguments::Other{}, gpu.marks(), 2));
+    CHECK(cuda().simcuda_set_faults("cuGraphExecUpdate_v2=2*2") == 1);
+    auto info = zeroed<CUgraphExecUpdateResultInfo>();
+    CHECK(cuda().cuGraphExecUpdate_v2(executable.get(), refused.get(), &info) != CUDA_SUCCESS);
+    CHECK(cuda().simcuda_set_faults("") == 1);
+  }
+  OK(cuda().cuModuleUnload(module));
+  const CUfunction again = gpu.function(gpu.load_module());
+  CHECK(other == again);
+  {
+    const Graph next;
+    next.add(again, Arguments(gpu.marks(), 1, 3));
+    executable.update(next);
+  }
+  control.must_move(folder(arguments, "b"));
+  EXPECT_EQUAL(1, control.block().moved_graphs);
+  executable.run_for(gpu, 3);
+  gpu.finish({.curated2 = 1}, {.hit = 1});
+}
+
 // The copy still holds a kernel that the exec has given up, and whose module ends: it cannot be set then. The next update
 // copies the graph.
 GPU_CASE(swap_and_updates_of_ended_modules) {
