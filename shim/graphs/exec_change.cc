@@ -162,7 +162,7 @@ void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
     is_done =
         is_done &&
         (variant->is_host() ||
-         (!shape.has_early_edge() && (shape.runs_in == 0 || !undoes_rewrites(*variant)) &&
+         (!shape.has_early_edge() && !undoes_rewrites(*variant) &&
           set_in(variant->exec, variant->nodes[index].node, is_enabled ? 1 : 0) == CUDA_SUCCESS));
     switch_node(variant, index, !is_enabled);
   });
