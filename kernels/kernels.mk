@@ -4,6 +4,7 @@
 KERNEL_SMS              := 80 90 100
 KERNEL_SMS_gemm         := 90  # measured nowhere else, and 227 KB of shared memory
 KERNEL_SMS_gemm_wide    := 90
+KERNEL_ARCH_gemm_wide   := a  # of Hopper alone: warpgroups multiply
 KERNEL_SMS_paged_decode := 90  # in place of a kernel for Hopper
 KERNEL_SMS_decode_combine := 90  # the same
 KERNEL_SMS_reduce_sum_rmsnorm := 90  # the same, and clusters
@@ -17,6 +18,6 @@ KERNEL_CUBINS += $(BUILD)/kernels/$(1)/$(1).sm_$(2).cubin
 $(BUILD)/kernels/$(1)/$(1).sm_$(2).cubin: kernels/$(1)/$(1).cu $(wildcard kernels/common/*.cuh) kernels/kernels.mk | $(SETUP)
 	$$(call say,NVCC,$$@)
 	$(Q)mkdir -p $$(@D)
-	$(Q)$(NVCC) $(NVCCFLAGS) -arch=sm_$(2) $$< -o $$@
+	$(Q)$(NVCC) $(NVCCFLAGS) -arch=sm_$(2)$(strip $(KERNEL_ARCH_$(1))) $$< -o $$@
 endef
 $(foreach family,$(KERNEL_FAMILIES),$(foreach sm,$(or $(KERNEL_SMS_$(family)),$(KERNEL_SMS)),$(eval $(call family_cubin,$(family),$(sm)))))

@@ -1,7 +1,6 @@
-// C = A * B^T for at most 32 rows of A: a stream of the weights B, which are read once.
+// C = A * B^T for at most 8 rows of A: a stream of the weights B, which are read once.
 //
-//   gemm_k4096_m8_bf16, _m16_, _m32_      C [M, N] in bfloat16; K = 4096, at most 8, 16 or 32 rows
-//   gemm_k2048_m8_bf16, _k3584_, ...      the same of other K, at most 8 rows
+//   gemm_k4096_m8_bf16, _k2048_, ...      C [M, N] in bfloat16, by K
 //   gemm_part2048_m8_bf16                 partial sums [K / 2048, M, N] in fp32, of 2048 columns of K each
 //   gemm_part3584_m8_bf16                 the same, of 3584
 //   gemm_part4096_m8_bf16                 the same, of 4096
@@ -18,6 +17,7 @@
 namespace fibshim {
 namespace {
 
+constexpr int kRows = 8;             // of A at most
 constexpr int kStageColumns = 128;  // of K, in one stage of a warp's ring
 constexpr int kStageRows = 8;       // of B
 constexpr int kStageBytes = kStageRows * kStageColumns * 2;
@@ -31,13 +31,11 @@ __device__ inline int sum_index(int row, int pair) {
 }
 
 // What a kernel is made of. The launch must give it kBytes of shared memory (config/shared/gemm).
-template <int warps, int warp_columns, int row_groups, int cluster, int stages, class Type>
+template <int warps, int warp_columns, int cluster, int stages, class Type>
 struct Shape {
   using Out = Type;
   static constexpr int kWarps = warps;
   static constexpr int kWarpColumns = warp_columns;  // of K, that a warp holds
-  static constexpr int kGroups = row_groups;         // of 8 rows of A
-  static constexpr int kRows = kGroups * 8;          // of A at most
   static constexpr int kCluster = cluster;           // blocks, each with its part of K
   static constexpr int kStages = stages;
   static constexpr int kWarpSums = kRows * kTileRows;
@@ -152,12 +150,9 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
                                   typename Shape::Out* out, int m, int n) {
   constexpr int kWarps = Shape::kWarps;
   constexpr int kWarpColumns = Shape::kWarpColumns;
-  constexpr int kGroups = Shape::kGroups;
-  constexpr int kRows = Shape::kRows;
   constexpr int kCluster = Shape::kCluster;
   constexpr int kStages = Shape::kStages;
   constexpr int kOwnPairs = Shape::kOwnPairs;
-  constexpr int kHalves = (kGroups + 1) / 2;  // of 16 rows of A: an instruction's
   using Stream = WeightStream<kWarpColumns>;
   extern __shared__ __align__(128) char shared[];
   const int lane = threadIdx.x % 32;
@@ -196,14 +191,11 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
   wait_for_kernel_before();
 
   // Of every 32 columns a lane holds eight neighbours, of A as of B: sums do not care for the order.
-  Vector row[kWarpColumns / 32][kGroups] = {};
+  Vector row[kWarpColumns / 32] = {};
+  if (group < m) {
+    const __nv_bfloat16* const from = a + group * k + column + quad * 8;
 #pragma unroll
-  for (int g = 0; g < kGroups; ++g) {
-    if (g * 8 + group < m) {
-      const __nv_bfloat16* const from = a + (g * 8 + group) * k + column + quad * 8;
-#pragma unroll
-      for (int i = 0; i < kWarpColumns / 32; ++i) row[i][g] = load_once(from + i * 32);
-    }
+    for (int i = 0; i < kWarpColumns / 32; ++i) row[i] = load_once(from + i * 32);
   }
   if constexpr (kCluster > 1) wait_for_cluster();
 
@@ -243,7 +235,7 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
   const uint32_t read_at = ring + group * kStageColumns * 2;
   int stage = 0;
   for (int tile = 0; tile < tiles; ++tile) {
-    float sums[kTileRows / 8][kHalves][4] = {};
+    float sums[kTileRows / 8][4] = {};
 #pragma unroll
     for (int eight = 0; eight < kTileRows / 8; ++eight) {
 #pragma unroll
@@ -255,16 +247,10 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
         for (int i = 0; i < kStageColumns / 32; ++i) {
           const Vector w = load_from_shared(read_at + stage * kStageBytes +
                                             ((i * 4 + quad) ^ (group % 2 * 4)) * 16);
-          const Vector* const x = row[step * (kStageColumns / 32) + i];
+          const Vector& x = row[step * (kStageColumns / 32) + i];
 #pragma unroll
-          for (int j = 0; j < 4; j += 2) {
-#pragma unroll
-            for (int half = 0; half < kHalves; ++half) {
-              const Vector& upper = x[half * 2];
-              const Vector lower = half * 2 + 1 < kGroups ? x[(half * 2 + 1) % kGroups] : Vector{};
-              multiply(sums[eight][half], upper.pairs[j], lower.pairs[j], upper.pairs[j + 1],
-                       lower.pairs[j + 1], w.pairs[j], w.pairs[j + 1]);
-            }
+          for (int j = 0; j < 4; j += 2) {  // the instruction's other eight rows are none
+            multiply(sums[eight], x.pairs[j], 0, x.pairs[j + 1], 0, w.pairs[j], w.pairs[j + 1]);
           }
         }
         stage = stage + 1 == kStages ? 0 : stage + 1;
@@ -275,13 +261,7 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
     float* const own = sums_of_warps + (tile % 2 * kWarps + warp) * Shape::kWarpSums;
 #pragma unroll
     for (int eight = 0; eight < kTileRows / 8; ++eight) {
-#pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        float* const to = own + sum_index(half * 16 + group, eight * 4 + quad);
-        const float(&sum)[4] = sums[eight][half];
-        store_pair(to, sum[0], sum[1]);
-        if (half * 2 + 1 < kGroups) store_pair(to + 8 * kTileRows, sum[2], sum[3]);
-      }
+      store_pair(own + sum_index(group, eight * 4 + quad), sums[eight][0], sums[eight][1]);
     }
     if (kCluster > 1 && threadIdx.x == 0) {
       expect_bytes(barriers + tile % kSlots * 8, kCluster * min(m, kRows) * kOwnPairs * 8);
@@ -302,7 +282,7 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
 }  // namespace
 }  // namespace fibshim
 
-// M at most the rows of the name; A [M, K], B [N, K], aligned to 16 bytes; C or partial sums to 8.
+// M at most 8; A [M, K], B [N, K], aligned to 16 bytes; C or partial sums to 8.
 #define FIBSHIM_KERNEL(name, type, ...)                                               \
   using name##_shape = fibshim::Shape<__VA_ARGS__, type>;                             \
   extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)          \
@@ -310,15 +290,13 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
     fibshim::multiply_few_rows<name##_shape>(a, b, out, m, n);                        \
   }
 
-//                                            warps, columns, groups of rows, cluster, stages
-FIBSHIM_KERNEL(gemm_k2048_m8_bf16, __nv_bfloat16, 8, 256, 1, 1, 12)
-FIBSHIM_KERNEL(gemm_k3584_m8_bf16, __nv_bfloat16, 14, 256, 1, 1, 7)
-FIBSHIM_KERNEL(gemm_k4096_m8_bf16, __nv_bfloat16, 16, 256, 1, 1, 6)
-FIBSHIM_KERNEL(gemm_k5120_m8_bf16, __nv_bfloat16, 20, 256, 1, 1, 5)
-FIBSHIM_KERNEL(gemm_k7168_m8_bf16, __nv_bfloat16, 14, 256, 1, 2, 7)
-FIBSHIM_KERNEL(gemm_k8192_m8_bf16, __nv_bfloat16, 16, 256, 1, 2, 6)
-FIBSHIM_KERNEL(gemm_k4096_m16_bf16, __nv_bfloat16, 16, 128, 2, 2, 5)
-FIBSHIM_KERNEL(gemm_k4096_m32_bf16, __nv_bfloat16, 8, 128, 4, 4, 4)
-FIBSHIM_KERNEL(gemm_part2048_m8_bf16, float, 8, 256, 1, 1, 12)
-FIBSHIM_KERNEL(gemm_part3584_m8_bf16, float, 14, 256, 1, 1, 7)
-FIBSHIM_KERNEL(gemm_part4096_m8_bf16, float, 16, 256, 1, 1, 6)
+//                                            warps, columns, cluster, stages
+FIBSHIM_KERNEL(gemm_k2048_m8_bf16, __nv_bfloat16, 8, 256, 1, 12)
+FIBSHIM_KERNEL(gemm_k3584_m8_bf16, __nv_bfloat16, 14, 256, 1, 7)
+FIBSHIM_KERNEL(gemm_k4096_m8_bf16, __nv_bfloat16, 16, 256, 1, 6)
+FIBSHIM_KERNEL(gemm_k5120_m8_bf16, __nv_bfloat16, 20, 256, 1, 5)
+FIBSHIM_KERNEL(gemm_k7168_m8_bf16, __nv_bfloat16, 14, 256, 2, 7)
+FIBSHIM_KERNEL(gemm_k8192_m8_bf16, __nv_bfloat16, 16, 256, 2, 6)
+FIBSHIM_KERNEL(gemm_part2048_m8_bf16, float, 8, 256, 1, 12)
+FIBSHIM_KERNEL(gemm_part3584_m8_bf16, float, 14, 256, 1, 7)
+FIBSHIM_KERNEL(gemm_part4096_m8_bf16, float, 16, 256, 1, 6)

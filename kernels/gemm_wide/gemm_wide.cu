@@ -1,53 +1,62 @@
-// C = A * B^T for 9 to 32 rows of A: a stream of the weights B, which are read once.
+// C = A * B^T for up to 64 rows of A: a stream of the weights B, which are read once.
 //
-//   gemm_wide_m16_bf16, _m32_          C [M, N] in bfloat16; at most 16 or 32 rows
-//   gemm_wide_part_m16_bf16, _m32_     partial sums [gridDim.y, M, N] in fp32, each of a part of K
+//   gemm_wide_m16_bf16, _m32_, _m64_          C [M, N] in bfloat16; at most 16, 32 or 64 rows
+//   gemm_wide_pair_m16_bf16, _m32_            the same by clusters of two blocks, each with half of K, where a block's
+//                                             share of N would be small; at most 128 rows of B to a cluster
+//   gemm_wide_part_m16_bf16, _m32_            partial sums [gridDim.y, M, N] in fp32, each of a part of K
 //
-// N is a multiple of 8, each part of K one of 256. The blocks share the rows of B.
+// N is a multiple of 8, what a block has of K one of 256. The blocks share the rows of B.
 //
-// A warp holds the sums of up to 8 * kTiles rows of B and streams their columns through its own part of shared memory;
-// one more warp streams A, in pieces that all warps share. What A takes of the bandwidth of L2 falls with the rows that
-// a block holds: 224 of 28672 in each of 128 blocks read A as often as an eighth of B. Blocks begin at different columns,
-// so that they do not ask for the same piece of A at once.
+// Four warps stream B through a ring in shared memory, one streams A, and a warpgroup multiplies: its instructions take
+// 64 rows of B as their first operand, and A as their second. It holds the sums of all rows of the block while K goes
+// by, so a block reads A once, however many rows of B it has: 224 of 28672 in each of 128 blocks read A as often as an
+// eighth of B. Blocks begin at different columns, so that they do not ask for the same piece of A at once.
 #include "product.cuh"
 
 namespace fibshim {
 namespace {
 
 constexpr int kColumns = 256;  // of K, in a stage
-constexpr int kTileRows = 8;   // of B
-constexpr int kStageBytes = kTileRows * kColumns * 2;
-constexpr int kTogether = 2;                // tiles that use what is loaded of A
-constexpr int kPitchOfA = kColumns * 2 + 16;  // so that 8 rows lie in different banks
+constexpr int kRowBytes = kColumns * 2;
+constexpr int kUnitRows = 8;      // of B: what blocks share, and an atom's
+constexpr int kUnitsOfTile = 8;   // at most: an instruction's 64 rows
+constexpr int kAtomBytes = 1024;  // 8 rows of 128 bytes, whose 16 bytes are exchanged by the row's number
+constexpr int kPieces = kRowBytes / 128;  // of a row in a stage, each in an atom of its own
+constexpr int kMultipliers = 4;           // warps: a warpgroup
+constexpr int kStreams = 4;               // warps that copy B
+constexpr int kThreads = (kMultipliers + kStreams + 1) * 32;
+constexpr int kMaxStages = 32;
 
 // What a kernel is made of. The launch must give it kBytes of shared memory (config/shared/gemm_wide).
-template <int warps, int tiles, int rows, int stages, int stages_of_a, class Type>
+template <int rows, int tiles, int ring_kb, int stages_of_a, int cluster, class Type>
 struct Shape {
   using Out = Type;
-  static constexpr int kWarps = warps;
-  static constexpr int kTiles = tiles;  // whose sums a warp holds
   static constexpr int kRows = rows;    // of A at most
-  static constexpr int kStages = stages;
+  static constexpr int kTiles = tiles;  // whose sums are held: 64 rows of B each
+  static constexpr int kCluster = cluster;
+  static constexpr int kGroups = rows / 8;
+  static constexpr int kOwnGroups = kGroups / cluster;  // of 8 rows of A: whose sums a block finishes
+  static constexpr int kRing = ring_kb * 1024;
   static constexpr int kStagesOfA = stages_of_a;
-  static constexpr int kA = kWarps * kStages * kStageBytes;
-  static constexpr int kBarriers = kA + kStagesOfA * kRows * kPitchOfA;
-  static constexpr int kBytes = kBarriers + 2 * kStagesOfA * 8;
+  static constexpr int kStageOfA = rows * kRowBytes;
+  static constexpr int kBarriers = kRing + kStagesOfA * kStageOfA;
+  static constexpr int kInbox = kBarriers + 2 * (kMaxStages + kStagesOfA) * 8;
+  static constexpr int kInboxStep = kMultipliers * 32 * 16;  // four sums of each thread
+  static constexpr int kBytes = kInbox + (cluster > 1 ? tiles * kOwnGroups * kInboxStep : 0);
   static_assert(kBytes <= 227 * 1024);
+  // An instruction reads 64 rows where a tile has fewer; the sums of the others are not used.
+  static_assert(kBarriers - kRing >= kUnitsOfTile * kAtomBytes);
 };
-
-__device__ inline void copy_piece(uint32_t to, const void* from, int bytes, uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(to),
-      "l"(from), "r"(bytes), "r"(barrier)
-      : "memory");
-}
 
 __device__ inline void make_barrier(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 __device__ inline void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// As soon as all copies are done that this thread has begun.
+__device__ inline void arrive_when_copied(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 __device__ inline void wait(uint32_t barrier, int parity) {
   asm volatile(
@@ -57,20 +66,43 @@ __device__ inline void wait(uint32_t barrier, int parity) {
       "r"(parity)
       : "memory");
 }
-
-// Four matrices of 8 rows of 16 bytes; each lane gives the address of one row.
-__device__ inline Vector load_matrices(uint32_t row) {
-  Vector v;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.pairs[0]), "=r"(v.pairs[1]), "=r"(v.pairs[2]), "=r"(v.pairs[3])
-               : "r"(row)
-               : "memory");
-  return v;
+__device__ inline void arrive_at_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ inline void wait_for_cluster() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// The descriptor of an operand: atoms of rows one behind the other.
+__device__ inline uint64_t operand_at(uint32_t shared) {
+  return uint64_t{1} << 62 | uint64_t{kAtomBytes / 16} << 32 | uint64_t{1} << 16 | shared / 16;
+}
+
+// Adds the product of 64 rows of B and all rows of A, 16 columns of each, to `d`: of a thread's four sums in turn the
+// first two are of its first row of B and two neighbouring rows of A, the others of its second.
+#define FIBSHIM_MULTIPLY(n, list, b_at, a_at, ...)                                             \
+  __device__ inline void multiply_tile(float(&d)[n / 2], uint64_t b, uint64_t a) {             \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" list "}, " b_at  \
+                 ", " a_at ", 1, 1, 1, 0, 0;"                                                  \
+                 : __VA_ARGS__                                                                 \
+                 : "l"(b), "l"(a));                                                            \
+  }
+#define FIBSHIM_8(i)                                                                      \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
+#define FIBSHIM_LIST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define FIBSHIM_LIST_16 FIBSHIM_LIST_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define FIBSHIM_LIST_32 \
+  FIBSHIM_LIST_16       \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+FIBSHIM_MULTIPLY(16, FIBSHIM_LIST_8, "%8", "%9", FIBSHIM_8(0))
+FIBSHIM_MULTIPLY(32, FIBSHIM_LIST_16, "%16", "%17", FIBSHIM_8(0), FIBSHIM_8(8))
+FIBSHIM_MULTIPLY(64, FIBSHIM_LIST_32, "%32", "%33", FIBSHIM_8(0), FIBSHIM_8(8), FIBSHIM_8(16),
+                 FIBSHIM_8(24))
+
 // A position in a ring of stages, and the parity of the barrier that tells that it is full.
-template <int stages>
 struct RingPosition {
+  int stages;
   int stage = 0;
   int parity = 0;
   __device__ void advance() {
@@ -78,219 +110,264 @@ struct RingPosition {
   }
 };
 
-// The part of the matrices that a block works on, in the order of its work: passes over K, each with some tiles of 8
-// rows of B, which the warps take in turn. Chunks of K begin with `first_chunk`, and go round.
-template <class Shape>
+// What a block works on: passes over K, each with some tiles. Stages are one tile's of one chunk of K, chunk by chunk,
+// from `first_chunk` on and round.
 struct Work {
-  int64_t k;
-  int tiles;
+  int units;
   int passes;
-  int tiles_of_pass;
+  int tiles;
   int chunks;
   int first_chunk;
+  int units_of_stage;  // which has room for them
 
-  __device__ int tiles_of(int warp, int pass) const {
-    const int of_pass = min(tiles - pass * tiles_of_pass, tiles_of_pass);
-    return (of_pass - warp + Shape::kWarps - 1) / Shape::kWarps;
-  }
-  // In tiles, from the first one of the block on.
-  __device__ int tile(int pass, int index, int warp) const {
-    return pass * tiles_of_pass + index * Shape::kWarps + warp;
-  }
+  __device__ int first_unit(int pass) const { return units * pass / passes; }
+  __device__ int units_of(int pass) const { return first_unit(pass + 1) - first_unit(pass); }
+  // In units, from the pass's first on: where a tile begins, and the one before it ends.
+  __device__ int begin_of(int tile, int pass) const { return units_of(pass) * tile / tiles; }
 };
 
+// Warp `stream` copies two rows of each unit. A lane copies 16 bytes of a row.
+__device__ void stream_b(const Work& work, const char* b, int64_t pitch, int stream, uint32_t ring,
+                         uint32_t full, uint32_t empty, RingPosition at) {
+  const int lane = threadIdx.x % 32;
+  const int row = stream * 2;
+  const uint32_t piece = lane / 8 * work.units_of_stage * kAtomBytes;
+  const uint32_t to = ring + piece + row * 128 + (lane % 8 ^ row) * 16;
+  const uint32_t to_next_row = ring + piece + (row + 1) * 128 + (lane % 8 ^ (row + 1)) * 16;
+  b += row * pitch + lane * 16;
+  for (int pass = 0; pass < work.passes; ++pass) {
+    int chunk = work.first_chunk;
+    for (int i = 0; i < work.chunks; ++i) {
+      for (int tile = 0; tile < work.tiles; ++tile) {
+        const int begin = work.begin_of(tile, pass);
+        const int units = work.begin_of(tile + 1, pass) - begin;
+        const char* from = b + (work.first_unit(pass) + begin) * kUnitRows * pitch + chunk * kRowBytes;
+        uint32_t offset = at.stage * work.units_of_stage * kPieces * kAtomBytes;
+        wait(empty + at.stage * 8, at.parity ^ 1);
+#pragma unroll 4
+        for (int unit = 0; unit < units; ++unit) {
+          copy_16_bytes(to + offset, from);
+          copy_16_bytes(to_next_row + offset, from + pitch);
+          from += kUnitRows * pitch;
+          offset += kAtomBytes;
+        }
+        arrive_when_copied(full + at.stage * 8);
+        at.advance();
+      }
+      if (++chunk == work.chunks) chunk = 0;
+    }
+  }
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 template <class Shape>
-__device__ void stream_a(const Work<Shape>& work, const __nv_bfloat16* a, int rows, uint32_t ring,
+__device__ void stream_a(const Work& work, const char* a, int64_t pitch, int rows, uint32_t ring,
                          uint32_t full, uint32_t empty) {
   const int lane = threadIdx.x % 32;
-  RingPosition<Shape::kStagesOfA> at;
+  RingPosition at{Shape::kStagesOfA};
   int chunk = work.first_chunk;
   for (int i = 0; i < work.chunks * work.passes; ++i) {
+    const char* from = a + chunk * kRowBytes + lane * 16;
+    const uint32_t to = ring + at.stage * Shape::kStageOfA + lane / 8 * Shape::kRows * 128;
     wait(empty + at.stage * 8, at.parity ^ 1);
-    if (lane == 0) expect_bytes(full + at.stage * 8, rows * kColumns * 2);
-    __syncwarp();
-    if (lane < rows) {
-      copy_piece(ring + (at.stage * Shape::kRows + lane) * kPitchOfA,
-                 a + lane * work.k + chunk * kColumns, kColumns * 2, full + at.stage * 8);
+#pragma unroll 8
+    for (int row = 0; row < rows; ++row) {
+      copy_16_bytes(to + row * 128 + (lane % 8 ^ row % 8) * 16, from);
+      from += pitch;
     }
-    if (++chunk == work.chunks) chunk = 0;
+    arrive_when_copied(full + at.stage * 8);
     at.advance();
+    if (++chunk == work.chunks) chunk = 0;
+  }
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+// The sums of `kCount` groups of 8 rows of A, from group `kFirst` on, of the tiles of a pass.
+template <int kFirst, int kCount, int kTiles, int kSums, class Out>
+__device__ void store_sums(const float (&sums)[kTiles][kSums], const Work& work, int pass, Out* c,
+                           int m, int n) {
+  const int lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    if (tile >= work.tiles) break;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int unit = work.begin_of(tile, pass) + warp * 2 + half;
+      if (unit >= work.begin_of(tile + 1, pass)) break;
+      Out* const columns = c + int64_t{unit} * kUnitRows;
+#pragma unroll
+      for (int group = kFirst; group < kFirst + kCount; ++group) {
+        const float x = sums[tile][group * 4 + half * 2];
+        const float y = sums[tile][group * 4 + half * 2 + 1];
+        if constexpr (sizeof(Out) == 2) {
+          // A thread has two rows of one column: turned, two columns of one row.
+          const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
+          uint32_t turned;
+          asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
+              : "=r"(turned)
+              : "r"(*reinterpret_cast<const uint32_t*>(&pair)));
+          const int row = group * 8 + lane / 4;
+          if (row < m) {
+            *reinterpret_cast<uint32_t*>(columns + int64_t{row} * n + lane % 4 * 2) = turned;
+          }
+        } else {
+          const int row = group * 8 + lane % 4 * 2;
+          Out* const to = columns + int64_t{row} * n + lane / 4;
+          if (row < m) to[0] = x;
+          if (row + 1 < m) to[n] = y;
+        }
+      }
+    }
   }
 }
 
-// A warp's tiles of B. In shared memory the 16 bytes of a row are exchanged by its number: matrices of 8 rows then lie
-// in different banks.
-template <class Shape>
-class WeightStream {
- public:
-  __device__ WeightStream(const Work<Shape>& work, const __nv_bfloat16* b, int warp, uint32_t ring)
-      : work_(work),
-        from_(reinterpret_cast<const char*>(b) + threadIdx.x % 32 * 16),
-        ring_(ring),
-        warp_(warp),
-        chunk_(work.first_chunk) {
-    begin_pass();
-  }
-
-  // Starts to load the next stage, if there is one, and counts as one group of copies.
-  __device__ void load() {
-    if (pass_ < work_.passes) {
-      const int row = work_.tile(pass_, tile_, warp_) * kTileRows;
-      const char* const from = from_ + (row * work_.k + chunk_ * kColumns) * 2;
-      const int lane = threadIdx.x % 32;
+// Sends the sums of the other block's groups, which begin with kOther, and adds what comes to the own ones.
+template <class Shape, int kFirst, int kOther>
+__device__ void add_of_pair(float (&sums)[Shape::kTiles][Shape::kRows / 2], int tiles, uint32_t inbox,
+                            int peer) {
+  constexpr int kOwn = Shape::kOwnGroups;
+  inbox += threadIdx.x * 16;
+  uint32_t to;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(inbox), "r"(peer));
+  wait_for_cluster();  // it has begun
 #pragma unroll
-      for (int i = 0; i < kTileRows; ++i) {
-        copy_16_bytes(ring_ + stage_ * kStageBytes + i * kColumns * 2 + (lane ^ i) * 16,
-                      from + i * work_.k * 2);
-      }
-      if (++stage_ == Shape::kStages) stage_ = 0;
-      if (++tile_ == tiles_) advance_chunk();
+  for (int tile = 0; tile < Shape::kTiles; ++tile) {
+    if (tile >= tiles) break;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const float* const x = &sums[tile][(kOther + i) * 4];
+      asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
+                       to + (tile * kOwn + i) * Shape::kInboxStep),
+                   "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                   : "memory");
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
   }
-
- private:
-  __device__ void advance_chunk() {
-    tile_ = 0;
-    if (++chunk_ == work_.chunks) chunk_ = 0;
-    if (chunk_ != work_.first_chunk) return;
-    ++pass_;
-    begin_pass();
+  arrive_at_cluster();
+  wait_for_cluster();
+#pragma unroll
+  for (int tile = 0; tile < Shape::kTiles; ++tile) {
+    if (tile >= tiles) break;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      float x[4];
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+                   : "r"(inbox + (tile * kOwn + i) * Shape::kInboxStep)
+                   : "memory");
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sums[tile][(kFirst + i) * 4 + j] += x[j];
+    }
   }
-  __device__ void begin_pass() {
-    tiles_ = work_.tiles_of(warp_, pass_);
-    if (tiles_ <= 0) pass_ = work_.passes;
-  }
-
-  const Work<Shape>& work_;
-  const char* from_;
-  uint32_t ring_;
-  int warp_;
-  int chunk_;
-  int pass_ = 0;
-  int tile_ = 0;
-  int tiles_ = 0;
-  int stage_ = 0;
-};
+}
 
 template <class Shape>
 __device__ void multiply_rows(const __nv_bfloat16* a, const __nv_bfloat16* b,
                               typename Shape::Out* out, int m, int n, int k) {
-  constexpr int kWarps = Shape::kWarps;
+  constexpr int kRows = Shape::kRows;
   constexpr int kTiles = Shape::kTiles;
-  constexpr int kHalves = Shape::kRows / 16;  // an instruction's rows of A
-  static_assert(kTiles % kTogether == 0 && kHalves >= 1);
-  extern __shared__ __align__(128) char shared[];
+  constexpr int kCluster = Shape::kCluster;
+  extern __shared__ __align__(1024) char shared[];
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
-  const uint32_t base = shared_address(shared);
-  const uint32_t full = base + Shape::kBarriers;  // of A's ring
-  const uint32_t empty = full + Shape::kStagesOfA * 8;
+  const uint32_t ring = shared_address(shared);
+  const uint32_t ring_of_a = ring + Shape::kRing;
+  const uint32_t full = ring + Shape::kBarriers;
+  const uint32_t empty = full + kMaxStages * 8;
+  const uint32_t full_of_a = empty + kMaxStages * 8;
+  const uint32_t empty_of_a = full_of_a + Shape::kStagesOfA * 8;
+
+  const int rank = blockIdx.x % kCluster;
+  const int share = blockIdx.x / kCluster;
+  const int shares = gridDim.x / kCluster;
+  const int part = blockIdx.y * kCluster + rank;  // of K
+  const int all_units = n / kUnitRows;
+  const int first = static_cast<int>(int64_t{all_units} * share / shares);
+  Work work;
+  work.units = static_cast<int>(int64_t{all_units} * (share + 1) / shares) - first;
+  work.passes = (work.units + kTiles * kUnitsOfTile - 1) / (kTiles * kUnitsOfTile);
+  if (work.passes == 0) {
+    wait_for_kernel_before();
+    return;
+  }
+  const int most_units = (work.units + work.passes - 1) / work.passes;
+  work.tiles = (most_units + kUnitsOfTile - 1) / kUnitsOfTile;
+  work.chunks = k / kColumns / (gridDim.y * kCluster);
+  work.first_chunk = blockIdx.x % work.chunks;
+  work.units_of_stage = (most_units + work.tiles - 1) / work.tiles;
+  const int stage_bytes = work.units_of_stage * kPieces * kAtomBytes;
+  RingPosition at{min(Shape::kRing / stage_bytes, kMaxStages)};
+
   if (threadIdx.x == 0) {
+    for (int i = 0; i < at.stages; ++i) {
+      make_barrier(full + i * 8, kStreams * 32);
+      make_barrier(empty + i * 8, kMultipliers);
+    }
     for (int i = 0; i < Shape::kStagesOfA; ++i) {
-      make_barrier(full + i * 8, 1);
-      make_barrier(empty + i * 8, kWarps);
+      make_barrier(full_of_a + i * 8, 32);
+      make_barrier(empty_of_a + i * 8, kMultipliers);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
+  __syncthreads();
+  if constexpr (kCluster > 1) arrive_at_cluster();
 
-  const int k_of_part = k / gridDim.y;
-  const int all_tiles = n / kTileRows;
-  const int first = static_cast<int>(int64_t{all_tiles} * blockIdx.x / gridDim.x);
-  Work<Shape> work;
-  work.k = k;
-  work.tiles = static_cast<int>(int64_t{all_tiles} * (blockIdx.x + 1) / gridDim.x) - first;
-  work.passes = (work.tiles + kWarps * kTiles - 1) / (kWarps * kTiles);
-  work.tiles_of_pass = work.passes == 0 ? 0 : (work.tiles + work.passes - 1) / work.passes;
-  work.chunks = k_of_part / kColumns;
-  work.first_chunk = blockIdx.x % work.chunks;
-  a += int64_t{blockIdx.y} * k_of_part;
-  b += int64_t{blockIdx.y} * k_of_part + int64_t{first} * kTileRows * k;
-  out += int64_t{blockIdx.y} * m * n + first * kTileRows;
-
-  if (warp == kWarps) {
-    __syncthreads();
+  const int64_t pitch = int64_t{k} * 2;
+  const int64_t offset = int64_t{part} * work.chunks * kRowBytes;
+  if (warp == kMultipliers + kStreams) {
     wait_for_kernel_before();
-    stream_a(work, a, min(m, Shape::kRows), base + Shape::kA, full, empty);
+    stream_a<Shape>(work, reinterpret_cast<const char*>(a) + offset, pitch, min(m, kRows), ring_of_a,
+                    full_of_a, empty_of_a);
     return;
   }
-  const uint32_t ring = base + warp * Shape::kStages * kStageBytes;
-  WeightStream<Shape> weights(work, b, warp, ring);
-  // Weights need not wait for the kernel before ("reads_before_wait").
-  for (int i = 0; i < Shape::kStages; ++i) weights.load();
-  __syncthreads();
+  if (warp >= kMultipliers) {
+    // Weights need not wait for the kernel before ("reads_before_wait").
+    stream_b(work, reinterpret_cast<const char*>(b) + offset + int64_t{first} * kUnitRows * pitch,
+             pitch, warp - kMultipliers, ring, full, empty, at);
+    return;
+  }
 
-  // A load gives 16 rows and 16 columns of A, or 8 rows and 32 columns of B.
-  const uint32_t read_a_at = base + Shape::kA + lane % 16 * kPitchOfA + lane / 16 * 16;
-  const uint32_t read_b_at = ring + lane % 8 * kColumns * 2;
-  RingPosition<Shape::kStagesOfA> at;
-  int stage = 0;
+  out += int64_t{blockIdx.y} * m * n + int64_t{first} * kUnitRows;
+  RingPosition at_a{Shape::kStagesOfA};
   for (int pass = 0; pass < work.passes; ++pass) {
-    const int own = work.tiles_of(warp, pass);
-    float sums[kTiles][kHalves][4] = {};
+    float sums[kTiles][kRows / 2] = {};
     for (int chunk = 0; chunk < work.chunks; ++chunk) {
-      wait(full + at.stage * 8, at.parity);
-      const uint32_t rows_of_a = read_a_at + at.stage * Shape::kRows * kPitchOfA;
+      wait(full_of_a + at_a.stage * 8, at_a.parity);
+      const uint64_t a_at = operand_at(ring_of_a + at_a.stage * Shape::kStageOfA);
 #pragma unroll
-      for (int tile = 0; tile < kTiles; tile += kTogether) {
-        if (tile >= own) break;
-        asm volatile("cp.async.wait_group %0;" ::"n"(Shape::kStages - kTogether) : "memory");
-        __syncwarp();  // what other lanes have copied
-        // The second may be no tile of this warp: then its sums are not used.
-        uint32_t rows_of_b[kTogether];
+      for (int tile = 0; tile < kTiles; ++tile) {
+        if (tile >= work.tiles) break;
+        wait(full + at.stage * 8, at.parity);
+        const uint64_t b_at = operand_at(ring + at.stage * stage_bytes);
+        // What was copied the usual way is read by the instructions' own.
+        asm volatile("fence.proxy.async.shared::cta;\n\twgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-        for (int i = 0; i < kTogether; ++i) {
-          rows_of_b[i] = read_b_at + stage * kStageBytes;
-          if (tile + i < own && ++stage == Shape::kStages) stage = 0;
-        }
+        for (int piece = 0; piece < kPieces; ++piece) {
 #pragma unroll
-        for (int step = 0; step < kColumns / 32; ++step) {
-          Vector w[kTogether];
-          Vector x[2][kHalves];
-#pragma unroll
-          for (int i = 0; i < kTogether; ++i) {
-            w[i] = load_matrices(rows_of_b[i] + ((step * 4 + lane / 8) ^ lane % 8) * 16);
-          }
-#pragma unroll
-          for (int j = 0; j < 2; ++j) {
-#pragma unroll
-            for (int half = 0; half < kHalves; ++half) {
-              x[j][half] = load_matrices(rows_of_a + half * 16 * kPitchOfA + (step * 2 + j) * 32);
-            }
-          }
-#pragma unroll
-          for (int j = 0; j < 2; ++j) {
-#pragma unroll
-            for (int i = 0; i < kTogether; ++i) {
-#pragma unroll
-              for (int half = 0; half < kHalves; ++half) {
-                const uint32_t(&pairs)[kPairsPerVector] = x[j][half].pairs;
-                multiply(sums[tile + i][half], pairs[0], pairs[1], pairs[2], pairs[3],
-                         w[i].pairs[j * 2], w[i].pairs[j * 2 + 1]);
-              }
-            }
+          for (int i = 0; i < 4; ++i) {  // 16 columns are 32 bytes
+            multiply_tile(sums[tile], b_at + piece * work.units_of_stage * (kAtomBytes / 16) + i * 2,
+                          a_at + piece * (kRows * 128 / 16) + i * 2);
           }
         }
-        __syncwarp();  // all have read the stages that come next
-#pragma unroll
-        for (int i = 0; i < kTogether; ++i) {
-          if (tile + i < own) weights.load();
-        }
+        asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::
+                         : "memory");
+        if (lane == 0) arrive(empty + at.stage * 8);
+        at.advance();
       }
-      __syncwarp();
-      if (lane == 0) arrive(empty + at.stage * 8);
-      at.advance();
+      if (lane == 0) arrive(empty_of_a + at_a.stage * 8);
+      at_a.advance();
     }
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      if (tile >= own) break;
-      const int column = work.tile(pass, tile, warp) * kTileRows + lane % 4 * 2;
-#pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        const float(&sum)[4] = sums[tile][half];
-        const int row = half * 16 + lane / 4;
-        if (row < m) store_pair(out + int64_t{row} * n + column, sum[0], sum[1]);
-        if (row + 8 < m) store_pair(out + int64_t{row + 8} * n + column, sum[2], sum[3]);
+    typename Shape::Out* const c = out + int64_t{work.first_unit(pass)} * kUnitRows;
+    if constexpr (kCluster == 1) {
+      store_sums<0, Shape::kGroups>(sums, work, pass, c, m, n);
+    } else {
+      constexpr int kOwn = Shape::kOwnGroups;
+      if (rank == 0) {
+        add_of_pair<Shape, 0, kOwn>(sums, work.tiles, ring + Shape::kInbox, 1);
+        store_sums<0, kOwn>(sums, work, pass, c, m, n);
+      } else {
+        add_of_pair<Shape, kOwn, 0>(sums, work.tiles, ring + Shape::kInbox, 0);
+        store_sums<kOwn, kOwn>(sums, work, pass, c, m, n);
       }
     }
   }
@@ -299,16 +376,19 @@ __device__ void multiply_rows(const __nv_bfloat16* a, const __nv_bfloat16* b,
 }  // namespace
 }  // namespace fibshim
 
-// M at most the rows of the name; A [M, K], B [N, K], aligned to 16 bytes; C to 4, partial sums to 8.
+// M at most the rows of the name; A [M, K], B [N, K], aligned to 16 bytes; C and partial sums to 4.
 #define FIBSHIM_KERNEL(name, type, ...)                                                      \
   using name##_shape = fibshim::Shape<__VA_ARGS__, type>;                                    \
-  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32 + 32, 1)            \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 1)                         \
       name(const __nv_bfloat16* a, const __nv_bfloat16* b, type* out, int m, int n, int k) { \
     fibshim::multiply_rows<name##_shape>(a, b, out, m, n, k);                                \
   }
 
-//                                               warps, tiles, rows, stages, stages of A
-FIBSHIM_KERNEL(gemm_wide_m16_bf16, __nv_bfloat16, 7, 4, 16, 6, 4)
-FIBSHIM_KERNEL(gemm_wide_m32_bf16, __nv_bfloat16, 7, 4, 32, 6, 3)
-FIBSHIM_KERNEL(gemm_wide_part_m16_bf16, float, 8, 2, 16, 5, 4)
-FIBSHIM_KERNEL(gemm_wide_part_m32_bf16, float, 8, 2, 32, 5, 3)
+//                                                      rows, tiles, KB of ring, stages of A, cluster
+FIBSHIM_KERNEL(gemm_wide_m16_bf16, __nv_bfloat16, 16, 4, 168, 3, 1)
+FIBSHIM_KERNEL(gemm_wide_m32_bf16, __nv_bfloat16, 32, 4, 168, 3, 1)
+FIBSHIM_KERNEL(gemm_wide_m64_bf16, __nv_bfloat16, 64, 4, 128, 3, 1)
+FIBSHIM_KERNEL(gemm_wide_pair_m16_bf16, __nv_bfloat16, 16, 2, 144, 3, 2)
+FIBSHIM_KERNEL(gemm_wide_pair_m32_bf16, __nv_bfloat16, 32, 2, 144, 3, 2)
+FIBSHIM_KERNEL(gemm_wide_part_m16_bf16, float, 16, 2, 160, 3, 1)
+FIBSHIM_KERNEL(gemm_wide_part_m32_bf16, float, 32, 2, 160, 3, 1)

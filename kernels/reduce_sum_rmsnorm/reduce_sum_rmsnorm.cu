@@ -190,9 +190,10 @@ __device__ void reduce_and_normalize(const float* partial_sums, const Type* firs
   extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 2)                              \
       splitk_reduce##splits##_add_rmsnorm_h4096_bf16(                                             \
           const float* partial_sums, const __nv_bfloat16* first, const __nv_bfloat16* weight,     \
-          __nv_bfloat16* c, __nv_bfloat16* output, float eps, int batch_size) {                   \
+          __nv_bfloat16* c, __nv_bfloat16* output, float eps, int batch_size,                     \
+          int next_may_begin) {                                                                   \
     fibshim::reduce_and_normalize<splits>(partial_sums, first, nullptr, weight, c, output,        \
-                                          nullptr, eps, batch_size, 0);                           \
+                                          nullptr, eps, batch_size, next_may_begin);              \
   }                                                                                               \
   extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 2)                              \
       splitk_reduce##splits##_add2_rmsnorm_h4096_bf16(                                            \

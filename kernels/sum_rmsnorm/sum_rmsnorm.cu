@@ -6,9 +6,6 @@
 //   add2_rmsnorm_sum_h4096_bf16  the same, and z goes to `sum`
 //
 // output may be hidden_states: a thread reads an element before it overwrites it.
-//
-// The first stands before the widest product of a layer, whose loads, begun before its wait, would delay this one and
-// the sum before it by more than they gain (H200, 1 to 8 rows): it takes no next_may_begin.
 #include "row.cuh"
 
 namespace fibshim {
@@ -72,9 +69,9 @@ __device__ void normalize_sum(const T* hidden_states, const T* first, const T* s
 #define FIBSHIM_KERNELS(hidden)                                                                    \
   extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add_rmsnorm_h##hidden##_bf16(                  \
       const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* weight, \
-      __nv_bfloat16* output, float eps, int batch_size) {                                          \
+      __nv_bfloat16* output, float eps, int batch_size, int next_may_begin) {                      \
     fibshim::normalize_sum<__nv_bfloat16, fibshim::PlanFor<hidden>>(                               \
-        hidden_states, first, nullptr, weight, output, nullptr, eps, batch_size, 0);               \
+        hidden_states, first, nullptr, weight, output, nullptr, eps, batch_size, next_may_begin);  \
   }                                                                                                \
   extern "C" __global__ void FIBSHIM_BOUNDS(hidden) add2_rmsnorm_h##hidden##_bf16(                 \
       const __nv_bfloat16* hidden_states, const __nv_bfloat16* first, const __nv_bfloat16* second, \

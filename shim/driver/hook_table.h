@@ -63,6 +63,9 @@ HOOK(cuLaunchCooperativeKernelMultiDevice, PFN_cuLaunchCooperativeKernelMultiDev
 HOOK(cuGraphAddNode, PFN_cuGraphAddNode_v12020)
 HOOK(cuGraphAddNode_v2, PFN_cuGraphAddNode_v12030)
 
+// What graphs keep alive, which nobody tells
+HOOK(cuGraphRetainUserObject, PFN_cuGraphRetainUserObject_v11030)
+
 // Executable graphs: what runs in their place is made, changed and ended with them
 HOOK(cuGraphInstantiate, PFN_fibshim_cuGraphInstantiate)
 HOOK(cuGraphInstantiate_v2, PFN_fibshim_cuGraphInstantiate)

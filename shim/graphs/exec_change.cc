@@ -162,7 +162,7 @@ void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
     is_done =
         is_done &&
         (variant->is_host() ||
-         (!shape.has_early_edge() && (shape.runs_in == 0 || !undoes_rewrites(*variant)) &&
+         (!shape.has_early_edge() && !undoes_rewrites(*variant) &&
           set_in(variant->exec, variant->nodes[index].node, is_enabled ? 1 : 0) == CUDA_SUCCESS));
     switch_node(variant, index, !is_enabled);
   });
@@ -208,7 +208,7 @@ void ExecChange::set_child(CUgraphNode node, CUgraph child) {
 void ExecChange::rebuild() {
   drop_ready_variant(exec_);
   const ReadSection section;
-  const Originals originals = originals_of(*exec_);
+  const Originals originals = current_originals(exec_);
   Variant* variant = nullptr;
   Made made = make_rewritten(originals, &variant);
   if (made == Made::rewritten && !instantiate_variant(originals, variant)) made = Made::failed;

@@ -31,7 +31,7 @@ class ExecChange {
   void set_other(CUgraphNode node, const SetKept& set_kept, const SetIn& set_in) {
     CUgraphNode kept = nullptr;
     if (exec_ == nullptr || exec_->originals == nullptr) return;
-    if (!find_in_clone(node, exec_->originals, &kept) || set_kept(kept) != CUDA_SUCCESS) {
+    if (!find_kept(node, &kept) || set_kept(kept) != CUDA_SUCCESS) {
       return leave("a node of it is set that has no copy");
     }
     bool is_done = true;
@@ -75,6 +75,11 @@ class ExecChange {
     if (variant == nullptr || change(*variant)) return;
     drop_unreplaced(exec_);
     check_running();
+  }
+  // False: it has no copy, or not in a copy of the graph that the exec has taken over.
+  bool find_kept(CUgraphNode node, CUgraphNode* kept) {
+    return !exec_->taken_over.is_of_another_graph() && current_originals(exec_).graph != nullptr &&
+           find_in_clone(node, exec_->originals, kept);
   }
   // What runs has changed, or what its launches that are checked run.
   void check_running();

@@ -7,6 +7,29 @@
 
 namespace fibshim {
 
+Originals current_originals(Exec* exec) {
+  // Kernels that may have died cannot be set.
+  const bool is_current =
+      !exec->taken_over.is_behind() || (!exec->is_fixed && exec->taken_over.bring_up_to_date());
+  if (!is_current) {
+    log_message(LogLevel::info, "the copy of a graph cannot be given what its exec has taken over");
+  }
+  return {is_current ? exec->originals : nullptr,
+          exec->nodes,
+          exec->disabled_others,
+          exec->instantiation,
+          !exec->has_set_nodes,
+          exec->is_in_place};
+}
+
+void drop_originals(Exec* exec) {
+  const auto destroy = FIBSHIM_REAL(cuGraphDestroy);
+  if (exec->originals != nullptr && destroy != nullptr) (void)destroy(exec->originals);
+  exec->originals = nullptr;
+  exec->taken_over.forget();
+  for (KernelNode& node : exec->nodes) node.kept = nullptr;
+}
+
 Variant* switch_running(Exec* exec, Variant* variant) {
   Variant* const before = exec->running.exchange(variant, std::memory_order_acq_rel);
   follow_interval(exec);
@@ -84,9 +107,7 @@ void run_host_exec(Exec* exec, const char* reason) {
   drop_ready_variant(exec);
   drop_shadow(exec);
   drop_unreplaced(exec);
-  const auto destroy = FIBSHIM_REAL(cuGraphDestroy);
-  if (exec->originals != nullptr && destroy != nullptr) (void)destroy(exec->originals);
-  exec->originals = nullptr;
+  drop_originals(exec);
   if (Variant* const idle = exec->idle) {
     exec->idle = nullptr;
     return run_variant(exec, idle);

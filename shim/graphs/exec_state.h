@@ -5,10 +5,10 @@
 
 namespace fibshim {
 
-inline Originals originals_of(const Exec& exec) {
-  return {exec.originals,     exec.nodes,          exec.disabled_others,
-          exec.instantiation, !exec.has_set_nodes, exec.is_in_place};
-}
+// The originals, with what the exec has taken over since they were copied. Their graph is null where the driver refuses that: then
+// nothing can be made of them.
+Originals current_originals(Exec* exec);
+void drop_originals(Exec* exec);
 
 // From the next launch on. Returns what ran before, if that is to be ended.
 Variant* switch_running(Exec* exec, Variant* variant);

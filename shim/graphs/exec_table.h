@@ -12,6 +12,7 @@
 
 #include "shim/base/mutex.h"
 #include "shim/counters/step_times.h"
+#include "shim/graphs/taken_over.h"
 #include "shim/graphs/variant.h"
 
 namespace fibshim {
@@ -30,12 +31,6 @@ inline constexpr uint32_t kHasReady = 1;
 inline constexpr uint32_t kIsSampled = 2;  // some launches are to be checked (shadow_exec.h)
 inline constexpr uint32_t kIsNoMore = 4;   // none is any more: Exec::unreplaced is to go
 
-// A kernel node of the host's graph, and its place among the exec's.
-struct HostNode {
-  CUgraphNode node;
-  uint32_t index;
-};
-
 struct Exec {
   CUgraphExec host;
   CUcontext context;  // current when it was made
@@ -49,6 +44,7 @@ struct Exec {
   Block<CUgraphNode> disabled_others;
   Block<uintptr_t> owners;  // modules and libraries that its kernels die with; 0: one is not known
   CUgraph originals;        // a copy of the host's graph; null: none is kept
+  TakenOver taken_over;     // since it was made; current_originals() gives it that
   bool is_in_place;         // the host's own exec holds replacements, or may
   bool is_updated;          // it has taken over a graph whose nodes are not those that it goes by
   // Nodes that are no kernels may be disabled in the host's, and which is not known.

@@ -1,5 +1,6 @@
 #include "shim/graphs/graph_nodes.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "shim/driver/driver.h"
@@ -26,7 +27,40 @@ bool list_edges(ListEdges list, CUgraphNode node, Block<CUgraphNode>* nodes,
          (count == 0 || list(node, nodes->begin(), data->begin(), &count) == CUDA_SUCCESS);
 }
 
+int compare_nodes(const void* one, const void* other) {
+  const auto first = reinterpret_cast<uintptr_t>(static_cast<const HostNode*>(one)->node);
+  const auto second = reinterpret_cast<uintptr_t>(static_cast<const HostNode*>(other)->node);
+  return first < second ? -1 : first > second ? 1 : 0;
+}
+
 }  // namespace
+
+// A driver often gives them out in the order of their addresses.
+bool sort_nodes(const CUgraphNode* nodes, size_t count, Block<HostNode>* out) {
+  if (!out->allocate(count)) return false;
+  bool is_sorted = true;
+  for (size_t i = 0; i < count; ++i) {
+    (*out)[i] = {nodes[i], static_cast<uint32_t>(i)};
+    is_sorted = is_sorted && (i == 0 || compare_nodes(&(*out)[i - 1], &(*out)[i]) < 0);
+  }
+  if (!is_sorted) qsort(out->begin(), count, sizeof(HostNode), compare_nodes);
+  return true;
+}
+
+size_t find_host_node(const Block<HostNode>& nodes, CUgraphNode node) {
+  size_t low = 0;
+  size_t high = nodes.count();
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    if (nodes[middle].node == node) return nodes[middle].index;
+    if (reinterpret_cast<uintptr_t>(nodes[middle].node) < reinterpret_cast<uintptr_t>(node)) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return SIZE_MAX;
+}
 
 bool list_nodes(CUgraph graph, Block<CUgraphNode>* out) {
   const auto get_nodes = FIBSHIM_REAL(cuGraphGetNodes);

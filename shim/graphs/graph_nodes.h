@@ -74,6 +74,11 @@ class Growing {
     }
     return &items_[count_++];
   }
+  void shorten(size_t count) { count_ = count; }
+  void clear() {
+    (void)items_.allocate(0);
+    count_ = 0;
+  }
   size_t count() const { return count_; }
   Item* begin() const { return items_.begin(); }
   Item* end() const { return items_.begin() + count_; }
@@ -83,6 +88,16 @@ class Growing {
   Block<Item> items_;
   size_t count_ = 0;
 };
+
+// A node of a list, and its place there.
+struct HostNode {
+  CUgraphNode node;
+  uint32_t index;
+};
+// By their handles. False: no memory.
+bool sort_nodes(const CUgraphNode* nodes, size_t count, Block<HostNode>* out);
+// The place of a node; SIZE_MAX: it is none of these.
+size_t find_host_node(const Block<HostNode>& nodes, CUgraphNode node);
 
 // The nodes of a graph, in the driver's order. False: it does not tell.
 bool list_nodes(CUgraph graph, Block<CUgraphNode>* out);

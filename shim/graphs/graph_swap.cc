@@ -31,7 +31,7 @@ bool prepare(Exec* exec) {
   const ContextScope scope(exec->context);
   if (!scope.is_current()) return false;
   const RelaxedCapture relaxed;
-  const Originals originals = originals_of(*exec);
+  const Originals originals = current_originals(exec);
   Variant* variant = nullptr;
   switch (make_rewritten(originals, &variant)) {
     case Made::failed: return false;

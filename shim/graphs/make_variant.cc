@@ -16,7 +16,7 @@ constexpr int kMostRefusals =
 
 bool clone_graph(CUgraph graph, CUgraph* clone) {
   const auto clone_real = FIBSHIM_REAL(cuGraphClone);
-  return clone_real != nullptr && clone_real(clone, graph) == CUDA_SUCCESS;
+  return clone_real != nullptr && graph != nullptr && clone_real(clone, graph) == CUDA_SUCCESS;
 }
 
 // The place of a kept node; most often the one behind the last.

@@ -20,9 +20,11 @@ bool is_for_device_launch(const Instantiation& instantiation) {
 }
 
 // Null: its nodes may be replaced.
-const char* reason_to_leave(const Survey& survey, const Instantiation& instantiation) {
+const char* reason_to_leave(const Survey& survey, const Instantiation& instantiation,
+                            bool is_update) {
   if (is_for_device_launch(instantiation)) return "the device may launch it";
-  if (survey.has_updatable_nodes()) return "the device may change its nodes";
+  // The driver refuses updates with such nodes.
+  if (!is_update && survey.has_updatable_nodes()) return "the device may change its nodes";
   const bool cannot_be_checked = survey.has_uncopied && survey.is_always_checked;
   return cannot_be_checked ? "each launch is to be checked, and the driver does not copy it"
                            : nullptr;
@@ -66,6 +68,7 @@ bool keep_originals(CUgraph graph, const Survey& survey, Exec* exec) {
   CUgraph copy = nullptr;
   if (clone == nullptr || clone(&copy, graph) != CUDA_SUCCESS) return false;
   exec->originals = copy;
+  exec->taken_over.remember_copied(graph);
   bool is_flat = true;
   for (size_t i = 0; is_flat && i < survey.host_nodes.count(); ++i) {
     KernelNode& node = exec->nodes[survey.host_nodes[i].index];
@@ -84,11 +87,17 @@ bool keep_originals(CUgraph graph, const Survey& survey, Exec* exec) {
          index == exec->nodes.count();
 }
 
-void drop_originals(Exec* exec) {
-  const auto destroy = FIBSHIM_REAL(cuGraphDestroy);
-  if (exec->originals != nullptr && destroy != nullptr) (void)destroy(exec->originals);
-  exec->originals = nullptr;
-  for (KernelNode& node : exec->nodes) node.kept = nullptr;
+// The kept copy stays, with what it dies with: its nodes hold their own kernels until it is brought up to date. False: no
+// memory.
+bool keep_copies(const Exec& exec, Survey* survey) {
+  for (size_t i = 0; i < exec.nodes.count(); ++i) {
+    survey->nodes[i].kept = exec.nodes[i].kept;
+    survey->nodes[i].is_certain = exec.nodes[i].is_certain;
+  }
+  for (const uintptr_t owner : exec.owners) {
+    if (!add_owner(owner, &survey->owners)) return false;
+  }
+  return true;
 }
 
 // What an exec keeps as it was instantiated is the same in both.
@@ -133,7 +142,7 @@ Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
   exec->tried = current_generation()->number;
   if (!survey->has_redirects && (survey->is_one_for_one || !survey->has_members)) return nullptr;
   Variant* variant = nullptr;
-  const Originals originals = originals_of(*exec);
+  const Originals originals = current_originals(exec);
   const Made made = make_rewritten(originals, &variant);
   if (made == Made::rewritten && update_variant(running, variant)) {
     end_variant(variant);
@@ -153,7 +162,9 @@ Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
 
 }  // namespace
 
-void HostGraph::prepare(const Instantiation& instantiation, bool is_update) {
+void HostGraph::prepare(const Instantiation& instantiation, Exec* updated) {
+  const bool is_update = updated != nullptr;
+  const bool has_copy = is_update && updated->originals != nullptr && !updated->is_fixed;
   bool is_off = false;
   {
     const ReadSection section;
@@ -161,16 +172,17 @@ void HostGraph::prepare(const Instantiation& instantiation, bool is_update) {
     generation_ = generation == nullptr ? 0 : generation->number;
     is_off = generation != nullptr && generation->mode == Mode::off;
   }
-  is_known_ = survey_.take(graph_);
+  is_known_ = survey_.take(graph_, has_copy ? updated : nullptr);
   if (!is_known_) return;
   is_in_place_ = survey_.has_uncopied;
   if (!is_concerned(survey_)) {
-    // A copy would double the time of an update, and the next update is planned by the folder in force then.
-    is_kept_ = (is_off || !is_update) && !survey_.has_uncopied &&
-               reason_to_leave(survey_, instantiation) == nullptr;
+    // Where there must be another copy, it would double the time of an update, and the next one is planned by the folder in
+    // force then.
+    is_kept_ = (is_off || !is_update || survey_.is_written) && !survey_.has_uncopied &&
+               reason_to_leave(survey_, instantiation, is_update) == nullptr;
     return;
   }
-  if (const char* const reason = reason_to_leave(survey_, instantiation)) {
+  if (const char* const reason = reason_to_leave(survey_, instantiation, is_update)) {
     is_in_place_ = false;
     return leave_as_it_is(&survey_, reason);
   }
@@ -187,7 +199,7 @@ void HostGraph::prepare(const Instantiation& instantiation, bool is_update) {
                 "a graph with memory or conditional nodes cannot be copied: its kernels are "
                 "replaced one for one, and a swap does not reach it");
   }
-  swap_.replace(&survey_);
+  swap_.replace(&survey_, survey_.is_written ? &updated->taken_over : nullptr);
 }
 
 bool HostGraph::take_back() {
@@ -204,6 +216,12 @@ void HostGraph::keep(Exec* exec) {
   log_message(LogLevel::info, "a swap does not reach a graph: the driver does not copy it");
 }
 
+void HostGraph::keep_update(Exec* exec) {
+  if (!survey_.is_written) return keep(exec);
+  exec->tried = generation_;
+  exec->taken_over.commit();
+}
+
 NewExec::NewExec(CUgraph graph, const Instantiation& instantiation)
     : graph_(graph), instantiation_(instantiation) {
   const auto is_on = [] {
@@ -211,7 +229,7 @@ NewExec::NewExec(CUgraph graph, const Instantiation& instantiation)
     return has_generation();
   };
   is_on_ = resolve_driver() && is_on();
-  if (is_on_) graph_.prepare(instantiation, false);
+  if (is_on_) graph_.prepare(instantiation, nullptr);
 }
 
 CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
@@ -261,7 +279,7 @@ ExecUpdate::ExecUpdate(CUgraphExec handle, CUgraph graph)
   if (exec_ == nullptr) return;
   exec_->lock.lock();
   drop_shadow(exec_);
-  graph_.prepare(exec_->instantiation, true);
+  graph_.prepare(exec_->instantiation, exec_);
 }
 
 ExecUpdate::~ExecUpdate() {
@@ -288,7 +306,9 @@ CUresult ExecUpdate::finish(CUresult result) {
     }
     return exec_->has_switched_others;
   }();
-  drop_originals(exec_);
+  survey.is_written = survey.is_written && !was_disabled &&
+                      (exec_->is_in_place || graph_.is_kept()) && keep_copies(*exec_, &survey);
+  if (!survey.is_written) drop_originals(exec_);
   take_survey(&survey, exec_);
   // The driver goes on by the nodes of the graph that it was made from. How it pairs them with these it does not say:
   // most likely in their order, which is enough to count by.
@@ -315,7 +335,7 @@ CUresult ExecUpdate::finish(CUresult result) {
                                       : "the driver does not tell which of its nodes run");
     }
   } else if (exec_->is_in_place || graph_.is_kept()) {
-    graph_.keep(exec_);
+    graph_.keep_update(exec_);
   } else {
     variant = make_own(graph_.get(), &survey, exec_, before);
   }

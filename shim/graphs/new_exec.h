@@ -14,8 +14,9 @@ class HostGraph {
  public:
   explicit HostGraph(CUgraph graph) : graph_(graph) {}
 
-  // Finds out what would become of it, and replaces what can be in place. `is_update`: an exec takes it over.
-  void prepare(const Instantiation& instantiation, bool is_update);
+  // Finds out what would become of it, and replaces what can be in place. `updated`: the exec that takes it over; null: one
+  // is made of it.
+  void prepare(const Instantiation& instantiation, Exec* updated);
   // It holds its own kernels again. Where it held replacements that is true, and is_in_place() no more.
   bool take_back();
 
@@ -29,6 +30,8 @@ class HostGraph {
   bool is_kept() const { return is_kept_; }
   // Keeps copies of what an exec was made of, for swaps.
   void keep(Exec* exec);
+  // The same of an exec that takes it over, which may have a copy that will do.
+  void keep_update(Exec* exec);
 
   // After the driver has answered.
   void put_back() { (void)swap_.put_back(); }

@@ -24,6 +24,12 @@ bool set_params(CUgraphNode node, const NodeParams& params) {
   return set != nullptr && set(node, &params) == CUDA_SUCCESS;
 }
 
+void put_back_params(CUgraphNode node, const NodeParams& params) {
+  if (set_params(node, params)) return;
+  log_message(LogLevel::error,
+              "a graph's node cannot be given its own kernel back: it keeps a replacement");
+}
+
 }  // namespace
 
 void plan_in_exec(CUgraphNode node, const NodeParams& params, NodeFacts* facts, PlannedNode* out) {
@@ -33,12 +39,15 @@ void plan_in_exec(CUgraphNode node, const NodeParams& params, NodeFacts* facts, 
   }
 }
 
-void NodeSwap::replace(Survey* survey) {
+void NodeSwap::replace(Survey* survey, const TakenOver* written) {
+  written_ = written;
   const ReadSection section;
   for (const HostNode& host : survey->host_nodes) {
     CounterIndex& counter = survey->counters[host.index];
     if (counter == kNoCounter || outcome_of_counter(counter) != Outcome::hit) continue;
-    const uint32_t solution = replace_node(host.node, &survey->nodes[host.index].facts, &counter);
+    NodeFacts* const facts = &survey->nodes[host.index].facts;
+    const uint32_t solution = written == nullptr ? replace_node(host.node, facts, &counter)
+                                                 : replace_written(host, facts, &counter);
     if (solution == 0) {
       if (counter != kNoCounter) counter = counter_of_unchanged(counter);
       continue;
@@ -85,15 +94,34 @@ uint32_t NodeSwap::replace_node(CUgraphNode node, NodeFacts* facts, CounterIndex
   return 0;
 }
 
+uint32_t NodeSwap::replace_written(const HostNode& host, NodeFacts* facts, CounterIndex* counter) {
+  void* pointers[kMaxParams];
+  const NodeParams params = written_->written_kernel(host.index, pointers);
+  if (find_tracked(handle_of(params)) == nullptr) return 0;
+  PlannedNode planned;
+  plan_in_exec(host.node, params, facts, &planned);
+  *counter = planned.plan.counter;
+  if (!planned.is_redirect() || !set_params(host.node, planned.plan.params)) return 0;
+  HostNode* const added = replaced_.add();
+  if (added == nullptr) {
+    put_back_params(host.node, params);
+    return 0;
+  }
+  *added = host;
+  return solution_number(planned);
+}
+
 bool NodeSwap::put_back() {
-  const bool has_any = kept_ != nullptr;
+  const bool has_any = kept_ != nullptr || replaced_.count() != 0;
+  for (const HostNode& host : replaced_) {
+    void* pointers[kMaxParams];
+    put_back_params(host.node, written_->written_kernel(host.index, pointers));
+  }
+  replaced_.clear();
   while (kept_ != nullptr) {
     Kept* const kept = kept_;
     kept_ = kept->next;
-    if (!set_params(kept->node, kept->params)) {
-      log_message(LogLevel::error,
-                  "a graph's node cannot be given its own kernel back: it keeps a replacement");
-    }
+    put_back_params(kept->node, kept->params);
     g_graph_pool.release(kept, kept->block_bytes);
   }
   return has_any;

@@ -15,8 +15,8 @@ class NodeSwap {
   NodeSwap(const NodeSwap&) = delete;
   NodeSwap& operator=(const NodeSwap&) = delete;
 
-  // `survey`: of the graph; what is not replaced is changed in it.
-  void replace(Survey* survey);
+  // `survey`: of the graph; what is not replaced is changed in it. `written`: holds the nodes' parameters; null: they are read.
+  void replace(Survey* survey, const TakenOver* written);
   // False: there was nothing.
   bool put_back();
 
@@ -24,7 +24,10 @@ class NodeSwap {
   struct Kept;
   // Returns the solution (VariantNode); 0: the original stays.
   uint32_t replace_node(CUgraphNode node, NodeFacts* facts, CounterIndex* counter);
+  uint32_t replace_written(const HostNode& host, NodeFacts* facts, CounterIndex* counter);
   Kept* kept_ = nullptr;
+  Growing<HostNode> replaced_;  // whose parameters are written
+  const TakenOver* written_ = nullptr;
 };
 
 // The same for parameters that the host sets in an exec. Within a read section.

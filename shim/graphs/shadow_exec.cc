@@ -42,7 +42,7 @@ enum class Added : uint8_t { check, nothing, no_room, failed };
 class Sample {
  public:
   Sample(Exec* exec, const Variant& running)
-      : exec_(*exec), running_(running), originals_(originals_of(*exec)) {}
+      : exec_(*exec), running_(running), originals_(current_originals(exec)) {}
   ~Sample() { end_variant(variant_); }
   Sample(const Sample&) = delete;
   Sample& operator=(const Sample&) = delete;
@@ -193,9 +193,9 @@ class Sample {
 };
 
 // Null: the driver refuses.
-Variant* make_unreplaced(const Exec& exec) {
-  const Originals originals = originals_of(exec);
-  Variant* const variant = make_variant(exec.nodes.count());
+Variant* make_unreplaced(Exec* exec) {
+  const Originals originals = current_originals(exec);
+  Variant* const variant = make_variant(exec->nodes.count());
   Block<CopiedKernel> kernels;
   if (variant == nullptr) return nullptr;
   variant->is_sample = true;
@@ -248,7 +248,7 @@ bool keep_unreplaced(Exec* exec, const Variant& variant) {
   }
   const ContextScope scope(exec->context);
   const RelaxedCapture relaxed;
-  Variant* const made = scope.is_current() ? make_unreplaced(*exec) : nullptr;
+  Variant* const made = scope.is_current() ? make_unreplaced(exec) : nullptr;
   exec->unreplaced.store(made, std::memory_order_release);
   return made != nullptr;
 }

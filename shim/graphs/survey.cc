@@ -1,7 +1,5 @@
 #include "shim/graphs/survey.h"
 
-#include <stdlib.h>
-
 #include "shim/base/read_section.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/recording.h"
@@ -12,20 +10,16 @@
 namespace fibshim {
 namespace {
 
-int compare(const void* one, const void* other) {
-  const auto first = reinterpret_cast<uintptr_t>(static_cast<const HostNode*>(one)->node);
-  const auto second = reinterpret_cast<uintptr_t>(static_cast<const HostNode*>(other)->node);
-  return first < second ? -1 : first > second ? 1 : 0;
-}
-
 // A plan that makes the host's call fail.
 void fail_survey(const PlannedNode& planned, Survey* survey) {
   count_many(counter_of_kind(planned.plan.counter, CountKind::node), 1);
   survey->failure = planned.plan.launch.decision->error;
 }
 
+}  // namespace
+
 // The kernel nodes of a graph and its child graphs, in the driver's order; and all these graphs.
-struct Contents {
+struct Survey::Contents {
   Growing<CUgraphNode> kernels;
   Growing<CUgraph> graphs;
   bool has_uncopied = false;
@@ -58,7 +52,22 @@ struct Contents {
     }
     return true;
   }
+
+  // The same of a graph whose nodes were listed already. False: no memory.
+  bool list_as_in(const TakenOver& same, CUgraph graph) {
+    CUgraph* const added = graphs.add();
+    if (added == nullptr) return false;
+    *added = graph;
+    for (size_t i = 0; i < same.kernel_count(); ++i) {
+      CUgraphNode* const kernel = kernels.add();
+      if (kernel == nullptr) return false;
+      *kernel = same.kernel(i);
+    }
+    return true;
+  }
 };
+
+namespace {
 
 // Two kernels, by their indexes: the second waits for the whole of the first.
 struct PlainEdge {
@@ -68,13 +77,16 @@ struct PlainEdge {
 
 class Surveyor {
  public:
-  Surveyor(const Contents& contents, Survey* survey) : contents_(contents), survey_(*survey) {}
+  // `updated`: the exec that takes the graph over, which is like the one that it has a copy of; null: none.
+  Surveyor(const Survey::Contents& contents, Exec* updated, Survey* survey)
+      : contents_(contents), updated_(updated), survey_(*survey) {}
 
   bool run() {
     if (!waits_.allocate(contents_.kernels.count())) return false;
     for (size_t i = 0; i < contents_.kernels.count(); ++i) {
       if (!look_at(contents_.kernels[i], i)) return false;
     }
+    survey_.is_written = updated_ != nullptr;
     // A replacement that waits by itself may begin early behind another (early_nodes.h).
     for (const PlainEdge& edge : edges_) {
       if (waits_[edge.from] && waits_[edge.to]) survey_.is_one_for_one = false;
@@ -87,6 +99,7 @@ class Surveyor {
     NodeParams params;
     if (!read_kernel(node, &params)) return false;
     if (!has_edges_ && is_tracked_kernel(handle_of(params))) read_edges();
+    if (updated_ != nullptr && !write(params, index)) updated_ = nullptr;
     PlannedNode planned;
     plan_copied_node(node, params, &survey_.nodes[index].facts, &planned);
     survey_.counters[index] = planned.plan.counter;
@@ -112,10 +125,28 @@ class Surveyor {
     return add_owner(params, &survey_.owners);
   }
 
+  // For the copy, whose attributes stay, as the exec's do (driver_facts.md, section 8). False: the graph is to be copied.
+  bool write(const NodeParams& params, size_t index) {
+    KernelNode& known = updated_->nodes[index];
+    NodeFacts& facts = survey_.nodes[index].facts;
+    if (is_tracked_kernel(handle_of(params))) (void)attributes_of(known.kept, &known.facts);
+    facts.attributes = known.facts.attributes;
+    facts.has_attributes = known.facts.has_attributes;
+    return updated_->taken_over.write_kernel(index, params);
+  }
+
   // Of all nodes at once: each by itself is several driver calls.
   void read_edges() {
     has_edges_ = true;
     bool is_known = true;
+    if (updated_ != nullptr) {
+      const TakenOver& same = updated_->taken_over;
+      for (const TakenOver::Edge& edge : same.edges()) {
+        is_known =
+            is_known && add_edge(same.kernel_at(edge.from), same.kernel_at(edge.to), edge.data);
+      }
+      return set_edges_known(is_known);
+    }
     for (const CUgraph graph : contents_.graphs) {
       GraphEdges edges;
       is_known = is_known && edges.read(graph);
@@ -124,6 +155,10 @@ class Surveyor {
                             find_host_node(survey_.host_nodes, edges.to[i]), edges.data[i]);
       }
     }
+    set_edges_known(is_known);
+  }
+
+  void set_edges_known(bool is_known) {
     for (KernelNode& node : survey_.nodes) {
       node.facts.edges.is_known = is_known;
       node.facts.has_edges = true;
@@ -147,7 +182,8 @@ class Surveyor {
     return true;
   }
 
-  const Contents& contents_;
+  const Survey::Contents& contents_;
+  Exec* updated_;
   Survey& survey_;
   Block<bool> waits_;  // its replacement, by itself
   Growing<PlainEdge> edges_;
@@ -156,23 +192,34 @@ class Surveyor {
 
 }  // namespace
 
-bool Survey::take(CUgraph graph) {
+bool Survey::take(CUgraph graph, Exec* updated) {
+  if (updated != nullptr && updated->taken_over.begin(graph, updated->originals, updated->nodes)) {
+    Contents contents;
+    if (contents.list_as_in(updated->taken_over, graph) && run(contents, updated)) return true;
+    if (failure != CUDA_SUCCESS) return false;
+    // A node is no kernel where the graph before had one.
+    forget();
+  }
   Contents contents;
-  if (!contents.list(graph)) return false;
+  return contents.list(graph) && run(contents, nullptr);
+}
+
+void Survey::forget() {
+  (void)owners.allocate(0);
+  has_redirects = has_members = has_observed = is_always_checked = is_written = false;
+}
+
+bool Survey::run(const Contents& contents, Exec* updated) {
   has_uncopied = contents.has_uncopied;
   // may_be_rewritten() takes no child graphs.
   is_one_for_one = contents.graphs.count() == 1;
   const size_t count = contents.kernels.count();
-  if (count == 0 || !nodes.allocate(count) || !host_nodes.allocate(count) ||
-      !counters.allocate(count)) {
+  if (count == 0 || !nodes.allocate(count) || !counters.allocate(count) ||
+      !sort_nodes(contents.kernels.begin(), count, &host_nodes)) {
     return false;
   }
-  for (size_t i = 0; i < count; ++i) {
-    host_nodes[i] = {contents.kernels[i], static_cast<uint32_t>(i)};
-  }
-  qsort(host_nodes.begin(), count, sizeof(HostNode), compare);
   const ReadSection section;
-  return Surveyor(contents, this).run();
+  return Surveyor(contents, updated, this).run();
 }
 
 bool Survey::has_updatable_nodes() const {
@@ -184,28 +231,16 @@ bool Survey::has_updatable_nodes() const {
 
 bool add_owner(const NodeParams& params, Block<uintptr_t>* owners) {
   const uintptr_t slot = find_handle(handle_of(params));
-  const uintptr_t owner = slot == 0 ? 0 : entry_of(slot)->owner;
+  return add_owner(slot == 0 ? 0 : entry_of(slot)->owner, owners);
+}
+
+bool add_owner(uintptr_t owner, Block<uintptr_t>* owners) {
   for (const uintptr_t one : *owners) {
     if (one == owner) return true;
   }
   uintptr_t* const added = owners->append();
   if (added != nullptr) *added = owner;
   return added != nullptr;
-}
-
-size_t find_host_node(const Block<HostNode>& nodes, CUgraphNode node) {
-  size_t low = 0;
-  size_t high = nodes.count();
-  while (low < high) {
-    const size_t middle = (low + high) / 2;
-    if (nodes[middle].node == node) return nodes[middle].index;
-    if (reinterpret_cast<uintptr_t>(nodes[middle].node) < reinterpret_cast<uintptr_t>(node)) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return SIZE_MAX;
 }
 
 }  // namespace fibshim

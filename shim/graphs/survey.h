@@ -20,16 +20,24 @@ struct Survey {
   CUresult failure =
       CUDA_SUCCESS;  // what the host's call is to return: a solution that cannot load
 
-  // False: the driver does not tell, or there is no memory; the graph is none of ours. Counts failures.
-  bool take(CUgraph graph);
+  bool is_written =
+      false;  // the exec that it was taken for needs no copy of the graph (taken_over.h)
+
+  // False: the driver does not tell, or there is no memory; the graph is none of ours. Counts failures. `updated`: the exec
+  // that takes the graph over, where its copy may do; else null.
+  bool take(CUgraph graph, Exec* updated);
   // No kernel of it may be replaced: the device itself changes its nodes.
   bool has_updatable_nodes() const;
+
+  struct Contents;
+
+ private:
+  bool run(const Contents& contents, Exec* updated);
+  void forget();
 };
 
 // Adds what a node's kernel dies with. False: no memory.
 bool add_owner(const NodeParams& params, Block<uintptr_t>* owners);
-
-// The place of a host's kernel node among the exec's; SIZE_MAX: it is none.
-size_t find_host_node(const Block<HostNode>& nodes, CUgraphNode node);
+bool add_owner(uintptr_t owner, Block<uintptr_t>* owners);
 
 }  // namespace fibshim

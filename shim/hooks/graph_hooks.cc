@@ -148,6 +148,15 @@ CUresult hook_cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphN
   return result;
 }
 
+// --- objects that graphs keep alive ---
+
+CUresult hook_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count,
+                                      unsigned flags) {
+  const CUresult result = call_real(real::cuGraphRetainUserObject, graph, object, count, flags);
+  if (result == CUDA_SUCCESS) remember_user_objects();
+  return result;
+}
+
 // --- make and end ---
 
 CUresult hook_cuGraphInstantiate(CUgraphExec* executable, CUgraph graph, CUgraphNode* error_node,

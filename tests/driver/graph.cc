@@ -336,6 +336,21 @@ CUresult upload_graph(Api api, bool is_ptsz, CUgraphExec handle, CUstream stream
   return CUDA_SUCCESS;
 }
 
+bool is_updatable(const Node& node) {
+  return std::any_of(node.kernel.attributes.begin(), node.kernel.attributes.end(),
+                     [](const CUlaunchAttribute& one) {
+                       return one.id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE &&
+                              one.value.deviceUpdatableKernelNode.deviceUpdatable != 0;
+                     });
+}
+
+// Lock held.
+bool has_updatable(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node* node) {
+    return is_updatable(*node) || (node->child != nullptr && has_updatable(*node->child));
+  });
+}
+
 // Lock held. Whether `exec` can take the parameters of `graph`: same nodes, same edges.
 CUgraphExecUpdateResult compare(const Graph& exec, const Graph& graph, const Node** culprit) {
   if (exec.nodes.size() != graph.nodes.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
@@ -361,6 +376,8 @@ CUgraphExecUpdateResult compare(const Graph& exec, const Graph& graph, const Nod
     if (before.type == CU_GRAPH_NODE_TYPE_KERNEL &&
         before.kernel.launch.context != after.kernel.launch.context)
       return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+    if (before.kernel.launch.is_cooperative != after.kernel.launch.is_cooperative)
+      return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
     if (before.child != nullptr) {
       const CUgraphExecUpdateResult result = compare(*before.child, *after.child, culprit);
       if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return result;
@@ -370,12 +387,21 @@ CUgraphExecUpdateResult compare(const Graph& exec, const Graph& graph, const Nod
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
+// All but its attributes, which stay (driver_facts.md, section 8).
+void take_kernel(OwnedLaunch& to, const OwnedLaunch& from) {
+  Launch launch = from.launch;
+  launch.attributes = to.launch.attributes;
+  launch.attribute_count = to.launch.attribute_count;
+  memcpy(launch.cluster, to.launch.cluster, sizeof launch.cluster);
+  to = OwnedLaunch(launch);
+}
+
 // Lock held.
 void take_params(Graph& exec, const Graph& graph) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     Node& to = *exec.nodes[i];
     Node& from = *graph.nodes[i];
-    to.kernel = from.kernel;
+    if (to.type == CU_GRAPH_NODE_TYPE_KERNEL) take_kernel(to.kernel, from.kernel);
     to.is_given_as_kernel = from.is_given_as_kernel;
     to.action = from.action;
     to.memset_params = from.memset_params;
@@ -389,22 +415,6 @@ void take_params(Graph& exec, const Graph& graph) {
   release_objects(before);
 }
 
-// Lock held.
-bool has_other_clusters(const Graph& exec, const Graph& graph) {
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    const Node& before = *exec.nodes[i];
-    const Node& after = *graph.nodes[i];
-    const bool is_other =
-        before.child != nullptr
-            ? has_other_clusters(*before.child, *after.child)
-            : before.type == CU_GRAPH_NODE_TYPE_KERNEL &&
-                  memcmp(before.kernel.launch.cluster, after.kernel.launch.cluster,
-                         sizeof before.kernel.launch.cluster) != 0;
-    if (is_other) return true;
-  }
-  return false;
-}
-
 CUresult update_exec(CUgraphExec exec_handle, CUgraph graph_handle, CUgraphNode* error_node,
                      CUgraphExecUpdateResult* result_out) {
   const Lock guard(driver().lock);
@@ -412,13 +422,12 @@ CUresult update_exec(CUgraphExec exec_handle, CUgraph graph_handle, CUgraphNode*
   const Graph* graph = find_graph(graph_handle);
   if (exec == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Node* culprit = nullptr;
+  if (has_updatable(*exec->graph) || has_updatable(*graph)) return CUDA_ERROR_NOT_SUPPORTED;
   const CUgraphExecUpdateResult result = compare(*exec->graph, *graph, &culprit);
   if (result_out != nullptr) *result_out = result;
   if (error_node != nullptr)
     *error_node = reinterpret_cast<CUgraphNode>(const_cast<Node*>(culprit));
   if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-  // It then runs what it ran before (driver_facts.md, section 8).
-  if (has_other_clusters(*exec->graph, *graph)) return CUDA_SUCCESS;
   take_params(*exec->graph, *graph);
   return CUDA_SUCCESS;
 }

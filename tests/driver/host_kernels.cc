@@ -116,6 +116,9 @@ void sim_store(const HostCall& call) { *call.arg<int32_t*>(0) = call.arg<int32_t
 void sim_increment(const HostCall& call) {
   *call.arg<uint32_t*>(0) += call.grid[0] * call.grid[1] * call.grid[2];
 }
+void sim_cluster(const HostCall& call) {
+  *call.arg<int32_t*>(0) = static_cast<int32_t>(call.cluster[0]) + call.arg<int32_t>(1);
+}
 
 // Those of tests/gpu/frameworks: (x, y, int n), one element to a thread.
 void plus_one(const HostCall& call) {
@@ -213,6 +216,7 @@ HostKernel find_host_kernel(const KernelInfo& info) {
   if (name == fibshim::kCompareKernel) return shadow_compare;
   if (name == "sim_store" && has_layout(info, {8, 4})) return sim_store;
   if (name == "sim_increment" && has_layout(info, {8})) return sim_increment;
+  if (name == "sim_cluster" && has_layout(info, {8, 4})) return sim_cluster;
   return nullptr;
 }
 

@@ -16,7 +16,7 @@ struct KernelInfo;
 struct HostCall {
   const KernelInfo& info;
   const uint8_t* params;  // packed
-  uint32_t grid[3], block[3];
+  uint32_t grid[3], block[3], cluster[3];
 
   template <class T>
   T arg(size_t index) const;

@@ -375,9 +375,10 @@ void run_launch(const Launch& launch, const Origin& origin, const Stream& stream
     if (poison != CUDA_SUCCESS) launch.context->sticky_error.store(poison);
   }
   if (info.emulate != nullptr) {
-    HostCall call{info, launch.params, {}, {}};
+    HostCall call{info, launch.params, {}, {}, {}};
     memcpy(call.grid, launch.grid, sizeof call.grid);
     memcpy(call.block, launch.block, sizeof call.block);
+    memcpy(call.cluster, launch.cluster, sizeof call.cluster);
     info.emulate(call);
   } else if (g_tells) {
     tell_once(info.name);

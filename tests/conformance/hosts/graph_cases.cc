@@ -249,6 +249,11 @@ GPU_CASE(graph_update) {
     const Graph next(capture_two(shape, value));
     own.update(next);
     own.run_for(gpu, value);
+    SimcudaLaunch last;
+    const char* const kernel = shape == 3 ? "curated_n3" : "curated_n1";
+    if (cuda().is_simulated && cuda().simcuda_last_launch(kernel, &last) == 1) {
+      EXPECT_EQUAL(shape == 3 ? 2 : 1, last.cluster[0]);
+    }
   }
   gpu.finish({.step = 1, .curated1 = 4, .curated2 = 2, .curated3 = 5}, {.hit = 3});
 }

@@ -2,6 +2,8 @@
 // entry here fails, so a new hook comes with its check. Each check calls the function by that very
 // name and says what must have run; the test that starts this compares the counters.
 
+#include <atomic>
+#include <memory>
 #include <type_traits>
 
 #include "tests/conformance/hosts/graphs.h"
@@ -890,6 +892,32 @@ HOOK(cuGraphExecUpdate_v2) {
     auto info = zeroed<CUgraphExecUpdateResultInfo>();
     return cuda().cuGraphExecUpdate_v2(executable, graph, &info);
   });
+}
+// What a graph keeps alive ends with the graph, and with the exec that has taken it over: a copy of ours must not keep it.
+HOOK(cuGraphRetainUserObject) {
+  const CUfunction step = gpu.step();
+  const CUhostFn destroy = [](void* data) { ++*static_cast<std::atomic<int>*>(data); };
+  std::atomic<int> ended[4] = {};
+  const auto make = [&](int i) {
+    auto graph = std::make_unique<Graph>();
+    graph->add(step, Arguments(gpu.marks(), 1, i));
+    CUuserObject object = nullptr;
+    OK(cuda().cuUserObjectCreate(&object, &ended[i], destroy, 1,
+                                 CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    OK(cuda().cuGraphRetainUserObject(graph->get(), object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    return graph;
+  };
+  const Executable executable(make(0)->get());
+  executable.run_for(gpu, 0);
+  for (int i = 1; i < 4; ++i) {
+    executable.update(*make(i));
+    executable.run_for(gpu, i);
+    EXPECT_EQUAL(0, ended[i].load());
+    // The driver calls it on a thread of its own.
+    for (int k = 0; k < 10'000 && ended[i - 1] == 0; ++k) usleep(1'000);
+    EXPECT_EQUAL(1, ended[i - 1].load());
+  }
+  gpu.finish({.curated1 = 4}, {.hit = 1});
 }
 HOOK_BY(sets_executable<NodeParams1>, cuGraphExecKernelNodeSetParams)
 HOOK_BY(sets_executable<NodeParams2>, cuGraphExecKernelNodeSetParams_v2)

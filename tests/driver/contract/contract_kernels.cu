@@ -1,5 +1,5 @@
-// Kernels of the contract suite. Plain C names, so that a test can name them. sim_store and
-// sim_increment have host forms in the simulated driver (tests/driver/host_kernels.cc); the others
+// Kernels of the contract suite. Plain C names, so that a test can name them. sim_store,
+// sim_increment and sim_cluster have host forms in the simulated driver (tests/driver/host_kernels.cc); the others
 // are only launched, or only described.
 #include <stdint.h>
 
@@ -46,4 +46,13 @@ extern "C" __global__ void sim_dynamic(int32_t* to, int32_t last) {
   extern __shared__ int32_t values[];
   values[last] = last;
   *to = values[last];
+}
+
+// How many blocks its cluster has, and what it was given.
+extern "C" __global__ void sim_cluster(int32_t* to, int32_t more) {
+  uint32_t blocks = 1;
+#if __CUDA_ARCH__ >= 900
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+#endif
+  if (blockIdx.x == 0 && threadIdx.x == 0) *to = static_cast<int32_t>(blocks) + more;
 }

@@ -1,0 +1,366 @@
+#include "shim/graphs/taken_over.h"
+
+#include <atomic>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/abi/snapshot.h"
+#include "shim/driver/driver.h"
+#include "shim/launch/learn.h"
+
+namespace fibshim {
+
+// Of one function.
+struct TakenOver::Layout {
+  const void* handle;
+  uint32_t count;
+  uint32_t bytes;  // of all parameters
+  Param* params() { return reinterpret_cast<Param*>(this + 1); }
+  const Param* params() const { return reinterpret_cast<const Param*>(this + 1); }
+  size_t size() const { return sizeof(Layout) + count * sizeof(Param); }
+};
+
+namespace {
+
+constexpr size_t kMostBytesOfNode =
+    384;  // on average; there are two sets, in blocks of powers of two
+
+constexpr size_t kMostLayouts = 64;  // more than nodes: of functions that are there no longer
+
+constinit std::atomic<bool> g_has_user_objects{false};
+
+// Of memory that was copied, which has no alignment of its own.
+template <class Params>
+Params read_as(const char* bytes) {
+  Params params;
+  memcpy(&params, bytes, sizeof params);
+  return params;
+}
+
+template <class Params, class Get>
+bool get_params(Get get, CUgraphNode node, char* bytes) {
+  Params params;
+  memset(&params, 0, sizeof params);
+  if (get == nullptr || get(node, &params) != CUDA_SUCCESS) return false;
+  memcpy(bytes, &params, sizeof params);
+  return true;
+}
+
+// What a node has already is not set: not all that a copy was made with can be read and set again.
+template <class Params, class Get, class Set>
+bool set_params(Get get, Set set, CUgraphNode node, const char* bytes) {
+  char before[sizeof(Params)];
+  if (!get_params<Params>(get, node, before) || set == nullptr) return false;
+  const auto params = read_as<Params>(bytes);
+  return memcmp(before, bytes, sizeof before) == 0 || set(node, &params) == CUDA_SUCCESS;
+}
+
+}  // namespace
+
+void remember_user_objects() { g_has_user_objects.store(true, std::memory_order_relaxed); }
+
+// Null: no memory, or too much of it.
+char* TakenOver::Set::add(Written* node, size_t count) {
+  constexpr size_t kAlignment = 8;
+  const size_t aligned = (count + kAlignment - 1) / kAlignment * kAlignment;
+  if (used + aligned > kMostBytesOfNode * nodes.count()) return nullptr;
+  if (used + aligned > bytes.count()) {
+    Block<char> larger;
+    const size_t doubled = 2 * bytes.count();
+    if (!larger.allocate(doubled > used + aligned ? doubled : used + aligned)) return nullptr;
+    if (used != 0) memcpy(larger.begin(), bytes.begin(), used);
+    bytes.swap(larger);
+  }
+  node->at = used;
+  used += aligned;
+  return bytes.begin() + node->at;
+}
+
+void TakenOver::Set::release() {
+  (void)nodes.allocate(0);
+  (void)bytes.allocate(0);
+  used = 0;
+}
+
+void TakenOver::release_layouts(size_t from) {
+  for (size_t i = from; i < layouts_.count(); ++i) {
+    g_graph_pool.release(layouts_[i], layouts_[i]->size());
+  }
+  layouts_.shorten(from);
+}
+
+void TakenOver::forget() {
+  release_layouts(0);
+  layouts_.clear();
+  lasting_layouts_ = 0;
+  (void)places_.allocate(0);
+  places_of_kernels_.clear();
+  (void)edges_.allocate(0);
+  for (Set& set : sets_) set.release();
+  (void)nodes_.allocate(0);
+  is_behind_ = false;
+}
+
+bool TakenOver::begin(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes) {
+  if (g_has_user_objects.load(std::memory_order_relaxed)) return false;
+  if (has_other_types_) return false;
+  release_layouts(lasting_layouts_);
+  if (!lists_same(graph) && (!learn(graph, copy, nodes) || !lists_same(graph))) return false;
+  updating_ = graph;
+  next().release();
+  if (!next().nodes.allocate(places_.count()) || !next().bytes.allocate(sets_[last_].used)) {
+    return false;
+  }
+  for (size_t i = 0; i < places_.count(); ++i) {
+    if (places_[i].kernel == SIZE_MAX && !write_other(i)) return false;
+  }
+  return true;
+}
+
+bool TakenOver::learn(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes) {
+  Block<CUgraphNode> listed;
+  Block<CUgraphNode> kept;
+  // What was written is by the places that there were.
+  if (is_behind_ && !bring_up_to_date()) return false;
+  forget();
+  if (list_nodes(graph, &listed) && list_nodes(copy, &kept) && listed.count() == kept.count() &&
+      learn_nodes(listed, kept, nodes) && learn_edges(graph, copy, listed)) {
+    return true;
+  }
+  forget();
+  return false;
+}
+
+// Kernels in their order; the others, which may stand elsewhere in the copy, in theirs. The edges show whether that is right.
+bool TakenOver::learn_nodes(const Block<CUgraphNode>& listed, const Block<CUgraphNode>& kept,
+                            const Block<KernelNode>& nodes) {
+  const size_t count = listed.count();
+  if (!places_.allocate(count)) return false;
+  size_t next_kept = 0;
+  for (size_t i = 0; i < count; ++i) {
+    Place& place = places_[i];
+    place.kernel = SIZE_MAX;
+    if (!find_type(listed[i], &place.type)) return false;
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
+    switch (place.type) {
+      case CU_GRAPH_NODE_TYPE_KERNEL: {
+        place.kernel = places_of_kernels_.count();
+        uint32_t* const added = places_of_kernels_.add();
+        if (added == nullptr || place.kernel >= nodes.count()) return false;
+        *added = static_cast<uint32_t>(i);
+        place.kept = nodes[place.kernel].kept;
+        break;
+      }
+      case CU_GRAPH_NODE_TYPE_MEMCPY:
+      case CU_GRAPH_NODE_TYPE_MEMSET:
+      case CU_GRAPH_NODE_TYPE_EMPTY:
+        for (; type == CU_GRAPH_NODE_TYPE_KERNEL; ++next_kept) {
+          if (next_kept == count || !find_type(kept[next_kept], &type)) return false;
+          place.kept = kept[next_kept];
+        }
+        if (type != place.type) return false;
+        break;
+      default: has_other_types_ = true; return false;
+    }
+  }
+  return places_of_kernels_.count() == nodes.count();
+}
+
+namespace {
+
+int compare_edges(const void* one, const void* other) {
+  return memcmp(one, other, sizeof(TakenOver::Edge));
+}
+
+}  // namespace
+
+bool TakenOver::learn_edges(CUgraph graph, CUgraph copy, const Block<CUgraphNode>& listed) {
+  Block<CUgraphNode> kept;
+  // A driver that tells no edges cannot be followed.
+  if (FIBSHIM_REAL(cuGraphGetEdges_v2) == nullptr || !kept.allocate(places_.count())) return false;
+  for (size_t i = 0; i < places_.count(); ++i) kept[i] = places_[i].kept;
+  Block<Edge> sorted;
+  Block<Edge> sorted_kept;
+  if (!read_edges(graph, listed, &edges_) || !read_edges(copy, kept, &sorted_kept) ||
+      edges_.count() != sorted_kept.count() || !sorted.allocate(edges_.count())) {
+    return false;
+  }
+  const size_t count = edges_.count();
+  if (count != 0) {
+    memcpy(sorted.begin(), edges_.begin(), count * sizeof(Edge));
+    qsort(sorted.begin(), count, sizeof(Edge), compare_edges);
+    qsort(sorted_kept.begin(), count, sizeof(Edge), compare_edges);
+    if (memcmp(sorted.begin(), sorted_kept.begin(), count * sizeof(Edge)) != 0) return false;
+  }
+  return true;
+}
+
+// The edges of a graph whose nodes those are.
+bool TakenOver::read_edges(CUgraph graph, const Block<CUgraphNode>& nodes, Block<Edge>* out) {
+  GraphEdges edges;
+  Block<HostNode> places;
+  if (!edges.read(graph) || !out->allocate(edges.data.count()) ||
+      !sort_nodes(nodes.begin(), nodes.count(), &places)) {
+    return false;
+  }
+  for (size_t i = 0; i < edges.data.count(); ++i) {
+    const size_t from = find_host_node(places, edges.from[i]);
+    const size_t to = find_host_node(places, edges.to[i]);
+    if (from == SIZE_MAX || to == SIZE_MAX) return false;
+    (*out)[i] = {static_cast<uint32_t>(from), static_cast<uint32_t>(to), edges.data[i]};
+  }
+  return true;
+}
+
+// Its nodes and edges, by their places: then the copy becomes the same graph, whatever nodes the driver pairs with each other.
+bool TakenOver::lists_same(CUgraph graph) {
+  const auto get_nodes = FIBSHIM_REAL(cuGraphGetNodes);
+  const auto get_edges = FIBSHIM_REAL(cuGraphGetEdges_v2);
+  // With room for one more than there should be.
+  size_t node_count = places_.count() + 1;
+  size_t edge_count = edges_.count() + 1;
+  Block<CUgraphNode> from;
+  Block<CUgraphNode> to;
+  Block<CUgraphEdgeData> data;
+  if (places_.count() == 0 || !nodes_.allocate(node_count) || !from.allocate(edge_count) ||
+      !to.allocate(edge_count) || !data.allocate(edge_count) ||
+      get_nodes(graph, nodes_.begin(), &node_count) != CUDA_SUCCESS ||
+      node_count != places_.count() ||
+      get_edges(graph, from.begin(), to.begin(), data.begin(), &edge_count) != CUDA_SUCCESS ||
+      edge_count != edges_.count()) {
+    return false;
+  }
+  for (size_t i = 0; i < edge_count; ++i) {
+    const Edge& edge = edges_[i];
+    if (nodes_[edge.from] != from[i] || nodes_[edge.to] != to[i] ||
+        memcmp(&edge.data, &data[i], sizeof edge.data) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool TakenOver::write_other(size_t place) {
+  CUgraphNode const node = nodes_[place];
+  const CUgraphNodeType type = places_[place].type;
+  CUgraphNodeType own_type;
+  if (!find_type(node, &own_type) || own_type != type) return false;
+  if (type == CU_GRAPH_NODE_TYPE_EMPTY) return true;
+  const bool is_copy = type == CU_GRAPH_NODE_TYPE_MEMCPY;
+  const size_t size = is_copy ? sizeof(CUDA_MEMCPY3D) : sizeof(CUDA_MEMSET_NODE_PARAMS);
+  char* const bytes = next().add(&next().nodes[place], size);
+  if (bytes == nullptr) return false;
+  return is_copy ? get_params<CUDA_MEMCPY3D>(FIBSHIM_REAL(cuGraphMemcpyNodeGetParams), node, bytes)
+                 : get_params<CUDA_MEMSET_NODE_PARAMS>(FIBSHIM_REAL(cuGraphMemsetNodeGetParams),
+                                                       node, bytes);
+}
+
+// Null: the driver does not tell, or there is no memory.
+const TakenOver::Layout* TakenOver::layout_of(const void* handle) {
+  for (const Layout* const known : layouts_) {
+    if (known->handle == handle) return known;
+  }
+  if (layouts_.count() > kMostLayouts + places_.count()) return nullptr;
+  Param params[kMaxParams];
+  Layout found = {handle, 0, 0};
+  if (!find_params(handle, params, &found.count)) return nullptr;
+  for (uint32_t i = 0; i < found.count; ++i) {
+    const uint32_t end = params[i].offset + params[i].size;
+    if (end > found.bytes) found.bytes = end;
+  }
+  auto* const layout = static_cast<Layout*>(g_graph_pool.allocate(found.size()));
+  if (layout == nullptr) return nullptr;
+  *layout = found;
+  memcpy(layout->params(), params, found.count * sizeof *params);
+  Layout** const added = layouts_.add();
+  if (added == nullptr) {
+    g_graph_pool.release(layout, found.size());
+    return nullptr;
+  }
+  return *added = layout;
+}
+
+bool TakenOver::write_kernel(size_t kernel, const NodeParams& params) {
+  const size_t place = places_of_kernels_[kernel];
+  const Set& last = sets_[last_];
+  const Layout* const before = last.nodes.count() == 0 ? nullptr : last.nodes[place].layout;
+  const void* const handle = handle_of(params);
+  const bool is_before = before != nullptr && before->handle == handle;
+  const Layout* const layout = is_before ? before : layout_of(handle);
+  if (layout == nullptr || params.extra != nullptr ||
+      (params.kernelParams == nullptr && layout->count != 0)) {
+    return false;
+  }
+  Written& written = next().nodes[place];
+  written.layout = layout;
+  char* const bytes = next().add(&written, sizeof params + layout->bytes);
+  if (bytes == nullptr) return false;
+  memcpy(bytes, &params, sizeof params);
+  char* const packed = bytes + sizeof params;
+  const Param* const list = layout->params();
+  for (uint32_t i = 0; i < layout->count; ++i) {
+    if (list[i].size == sizeof(void*)) {  // most are pointers
+      memcpy(packed + list[i].offset, params.kernelParams[i], sizeof(void*));
+    } else {
+      memcpy(packed + list[i].offset, params.kernelParams[i], list[i].size);
+    }
+  }
+  return true;
+}
+
+void TakenOver::commit() {
+  last_ = 1 - last_;
+  next().release();
+  lasting_layouts_ = layouts_.count();
+  is_behind_ = true;
+  is_of_another_graph_ = updating_ != copied_;
+}
+
+bool TakenOver::bring_up_to_date() {
+  if (!is_behind_) return true;
+  const Set& set = sets_[last_];
+  const auto set_kernel = FIBSHIM_REAL(cuGraphKernelNodeSetParams_v2);
+  for (size_t i = 0; i < places_.count(); ++i) {
+    CUgraphNode const kept = places_[i].kept;
+    const char* const bytes = set.bytes.begin() + set.nodes[i].at;
+    bool is_set = true;
+    switch (places_[i].type) {
+      case CU_GRAPH_NODE_TYPE_KERNEL: {
+        void* pointers[kMaxParams];
+        const NodeParams params = read_written(set, i, pointers);
+        is_set = set_kernel != nullptr && set_kernel(kept, &params) == CUDA_SUCCESS;
+        break;
+      }
+      case CU_GRAPH_NODE_TYPE_MEMCPY:
+        is_set = set_params<CUDA_MEMCPY3D>(FIBSHIM_REAL(cuGraphMemcpyNodeGetParams),
+                                           FIBSHIM_REAL(cuGraphMemcpyNodeSetParams), kept, bytes);
+        break;
+      case CU_GRAPH_NODE_TYPE_MEMSET:
+        is_set = set_params<CUDA_MEMSET_NODE_PARAMS>(FIBSHIM_REAL(cuGraphMemsetNodeGetParams),
+                                                     FIBSHIM_REAL(cuGraphMemsetNodeSetParams), kept,
+                                                     bytes);
+        break;
+      default: break;
+    }
+    if (!is_set) return false;
+  }
+  is_behind_ = false;
+  return true;
+}
+
+NodeParams TakenOver::read_written(const Set& set, size_t place, void** pointers) {
+  const Layout& layout = *set.nodes[place].layout;
+  char* const bytes = set.bytes.begin() + set.nodes[place].at;
+  auto params = read_as<NodeParams>(bytes);
+  for (uint32_t i = 0; i < layout.count; ++i) {
+    pointers[i] = bytes + sizeof params + layout.params()[i].offset;
+  }
+  params.kernelParams = layout.count == 0 ? nullptr : pointers;
+  return params;
+}
+
+NodeParams TakenOver::written_kernel(size_t kernel, void** pointers) const {
+  return read_written(next(), places_of_kernels_[kernel], pointers);
+}
+
+}  // namespace fibshim

@@ -1,0 +1,286 @@
+// An exec takes over one graph after the other, and then the process moves: what runs is the last graph's, by the folder in
+// force. The shim writes down what an update brings (shim/graphs/taken_over.h), and copies the graph only where it must.
+#include "tests/conformance/hosts/control.h"
+#include "tests/conformance/hosts/graphs.h"
+
+namespace conform {
+namespace {
+
+std::string folder(const std::vector<std::string>& arguments, const char* name) {
+  CHECK(arguments.size() == 1);
+  return arguments[0] + "/" + name;
+}
+
+long clones() { return calls("cuGraphClone"); }
+
+// Two kernels, a fill, a copy of what it fills and a node that does nothing, in a chain.
+struct Chain {
+  Chain(const Gpu& gpu, CUfunction first, int shape, CUfunction second, int value,
+        CUdeviceptr memory) {
+    CUgraphNode last = graph.add(first, Arguments(gpu.marks(), shape, value));
+    const CUDA_MEMSET_NODE_PARAMS fill = fill_of(memory, static_cast<unsigned>(value));
+    OK(cuda().cuGraphAddMemsetNode(&last, graph.get(), &last, 1, &fill, gpu.context()));
+    const CUDA_MEMCPY3D copy = copy_of(memory + 8, memory, 4);
+    OK(cuda().cuGraphAddMemcpyNode(&last, graph.get(), &last, 1, &copy, gpu.context()));
+    copied = last;
+    OK(cuda().cuGraphAddEmptyNode(&last, graph.get(), &last, 1));
+    graph.add(second, Arguments(gpu.marks(), shape, value + 1), last);
+  }
+  Graph graph;
+  CUgraphNode copied = nullptr;
+};
+
+uint32_t word_at(CUdeviceptr at) {
+  uint32_t word = 0;
+  OK(cuda().cuMemcpyDtoH_v2(&word, at, sizeof word));
+  return word;
+}
+
+// What was copied is what the chain fills, and its last kernel ran last.
+void expect_chain(const Gpu& gpu, const Executable& executable, int value, CUdeviceptr copy) {
+  executable.run_for(gpu, value + 1);
+  EXPECT_EQUAL(value, word_at(copy));
+}
+
+}  // namespace
+}  // namespace conform
+
+using namespace conform;
+
+// Other parameters, kernels, memory; and after each the process moves elsewhere.
+GPU_CASE(swap_and_updated_graphs) {
+  const auto own = gpu.handles();
+  const CUdeviceptr memory[2] = {device_memory(16), device_memory(16)};
+  const Chain first(gpu, own.step, 1, own.free, 10, memory[0]);
+  const Executable executable(first.graph.get());
+  expect_chain(gpu, executable, 10, memory[0] + 8);
+  Control control;
+  Ran ran = {.free = 1, .curated1 = 1};
+  const auto move = [&](const char* to) {
+    if (to == nullptr) {
+      CHECK(control.move(AskTarget::off) == AnswerState::moved);
+    } else {
+      control.must_move(folder(arguments, to));
+    }
+    EXPECT_EQUAL(1, control.block().moved_graphs);
+    EXPECT_EQUAL(0, control.block().kept_graphs);
+  };
+  const long before = cuda().is_simulated ? clones() : 0;
+  int value = 20;
+  for (const char* const to : {"b", static_cast<const char*>(nullptr), "a", "none", "b", "a"}) {
+    for (int i = 0; i < 2; ++i) {
+      // The other way round the second time.
+      value += 10;
+      const Chain next(gpu, i == 0 ? own.step : own.free, 1, i == 0 ? own.free : own.step, value,
+                       memory[i]);
+      executable.update(next.graph);
+    }
+    move(to);
+    expect_chain(gpu, executable, value, memory[1] + 8);
+    ++ran.free;
+    if (to == nullptr || *to == 'n') {
+      ++ran.step;
+    } else {
+      ++(*to == 'a' ? ran.curated1 : ran.curated2);
+    }
+    gpu.expect_ran(ran);
+    // The folder that is left must not run what it ran.
+    OK(cuda().cuMemsetD32_v2(memory[1], 0, 4));
+  }
+  // Each move copies the originals once, to change them; no update has copied a graph.
+  if (cuda().is_simulated) EXPECT_EQUAL(before + 6, clones());
+  gpu.finish(ran, {.hit = 1, .untracked = 1});
+}
+
+// What the host sets after an update is what runs after a move, where the exec has taken over its own graph, and the copy follows.
+// Where it was another's, nobody knows which node that is: the graph stays with what it runs.
+GPU_CASE(swap_and_set_after_updates) {
+  const auto own = gpu.handles();
+  const CUdeviceptr memory = device_memory(32);
+  const Chain chain(gpu, own.step, 1, own.free, 10, memory);
+  const Chain other(gpu, own.step, 1, own.free, 20, memory);
+  const Executable executable(chain.graph.get());
+  Control control;
+  const CUDA_MEMCPY3D copy = copy_of(memory + 16, memory, 4);
+  executable.update(chain.graph);
+  OK(cuda().cuGraphExecMemcpyNodeSetParams(executable.get(), chain.copied, &copy, gpu.context()));
+  control.must_move(folder(arguments, "b"));
+  EXPECT_EQUAL(1, control.block().moved_graphs);
+  expect_chain(gpu, executable, 10, memory + 16);
+  executable.update(other.graph);
+  OK(cuda().cuGraphExecMemcpyNodeSetParams(executable.get(), chain.copied, &copy, gpu.context()));
+  control.must_move(folder(arguments, "a"));
+  EXPECT_EQUAL(0, control.block().moved_graphs + control.block().kept_graphs);
+  OK(cuda().cuMemsetD32_v2(memory, 0, 8));
+  expect_chain(gpu, executable, 20, memory + 16);
+  gpu.finish({.free = 2, .curated2 = 2}, {.hit = 1, .untracked = 1});
+}
+
+// An update that the driver refuses changes nothing, and a copy that cannot be given what was taken over is not used.
+GPU_CASE(swap_and_refused_updates) {
+  const CUfunction step = gpu.step();
+  const auto make = [&](int value) {
+    auto graph = std::make_unique<Graph>();
+    graph->add(step, Arguments(gpu.marks(), 1, value));
+    return graph;
+  };
+  const auto graph = make(1);
+  const Executable executable(graph->get());
+  Control control;
+  executable.update(*make(2));
+  CHECK(cuda().simcuda_set_faults("cuGraphExecUpdate_v2=2*2") == 1);
+  auto info = zeroed<CUgraphExecUpdateResultInfo>();
+  CHECK(cuda().cuGraphExecUpdate_v2(executable.get(), make(3)->get(), &info) != CUDA_SUCCESS);
+  CHECK(cuda().simcuda_set_faults("") == 1);
+  control.must_move(folder(arguments, "b"));
+  EXPECT_EQUAL(1, control.block().moved_graphs);
+  executable.run_for(gpu, 2);
+
+  executable.update(*make(4));
+  CHECK(cuda().simcuda_set_faults("cuGraphKernelNodeSetParams_v2=2*1") == 1);
+  control.must_move(folder(arguments, "a"));
+  CHECK(cuda().simcuda_set_faults("") == 1);
+  EXPECT_EQUAL(1, control.block().kept_graphs);
+  executable.run_for(gpu, 4);
+  gpu.expect_ran({.curated2 = 2});
+  control.must_move(folder(arguments, "b"));
+  control.must_move(folder(arguments, "a"));
+  EXPECT_EQUAL(1, control.block().moved_graphs);
+  executable.run_for(gpu, 4);
+  gpu.finish({.curated1 = 1, .curated2 = 2}, {.hit = 1});
+}
+
+// A function that a refused update would have brought, whose handle another one has afterwards, with other parameters.
+GPU_CASE(swap_and_refused_functions) {
+  const CUfunction step = gpu.step();
+  const Graph first;
+  first.add(step, Arguments(gpu.marks(), 1, 1));
+  const Executable executable(first.get());
+  Control control;
+  const CUmodule module = gpu.load_module(kOther);
+  const CUfunction other = gpu.function(module);
+  {
+    const Graph refused;
+    refused.add(other, Arguments(Arguments::Other{}, gpu.marks(), 2));
+    CHECK(cuda().simcuda_set_faults("cuGraphExecUpdate_v2=2*2") == 1);
+    auto info = zeroed<CUgraphExecUpdateResultInfo>();
+    CHECK(cuda().cuGraphExecUpdate_v2(executable.get(), refused.get(), &info) != CUDA_SUCCESS);
+    CHECK(cuda().simcuda_set_faults("") == 1);
+  }
+  OK(cuda().cuModuleUnload(module));
+  const CUfunction again = gpu.function(gpu.load_module());
+  CHECK(other == again);
+  {
+    const Graph next;
+    next.add(again, Arguments(gpu.marks(), 1, 3));
+    executable.update(next);
+  }
+  control.must_move(folder(arguments, "b"));
+  EXPECT_EQUAL(1, control.block().moved_graphs);
+  executable.run_for(gpu, 3);
+  gpu.finish({.curated2 = 1}, {.hit = 1});
+}
+
+// The copy still holds a kernel that the exec has given up, and whose module ends: it cannot be set then. The next update
+// copies the graph.
+GPU_CASE(swap_and_updates_of_ended_modules) {
+  const CUfunction step = gpu.step();
+  const CUmodule module = gpu.load_module();
+  const auto make = [&](CUfunction function, int value) {
+    auto graph = std::make_unique<Graph>();
+    graph->add(function, Arguments(gpu.marks(), 1, value));
+    return graph;
+  };
+  auto graph = make(gpu.function(module), 1);
+  const Executable executable(graph->get());
+  Control control;
+  executable.update(*make(step, 2));
+  graph.reset();
+  OK(cuda().cuModuleUnload(module));
+  control.must_move(folder(arguments, "b"));
+  EXPECT_EQUAL(0, control.block().moved_graphs + control.block().kept_graphs);
+  executable.run_for(gpu, 2);
+  executable.update(*make(step, 3));
+  control.must_move(folder(arguments, "a"));
+  EXPECT_EQUAL(1, control.block().moved_graphs);
+  executable.run_for(gpu, 3);
+  gpu.finish({.curated1 = 2}, {.hit = 1});
+}
+
+namespace {
+
+// The second kernel waits for two others; `early` is the one of which it need not wait for the end.
+CUgraph make_join(const Gpu& gpu, CUfunction step, int value, int early, bool is_reversed) {
+  CUgraph graph = nullptr;
+  OK(cuda().cuGraphCreate(&graph, 0));
+  CUgraphNode nodes[3];
+  for (CUgraphNode& node : nodes) {
+    Arguments of_node(gpu.marks(), 1, value);
+    node = add_kernel(graph, node_params2(step, &of_node));
+  }
+  for (int k = 0; k < 2; ++k) {
+    const int i = is_reversed ? 1 - k : k;
+    const CUgraphEdgeData data = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                                  .to_port = 0,
+                                  .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC,
+                                  .reserved = {}};
+    OK(cuda().cuGraphAddDependencies_v2(graph, &nodes[i], &nodes[2], i == early ? &data : nullptr,
+                                        1));
+  }
+  return graph;
+}
+
+}  // namespace
+
+// The copy stays where edges are added in another order, not where another one lets a kernel begin early: no kernel of these is
+// known, so there is no other copy then.
+GPU_CASE(updates_keep_a_copy_with_the_same_edges) {
+  const CUfunction free = gpu.handles().free;
+  const Graph first(make_join(gpu, free, 1, 0, false));
+  const Executable executable(first.get());
+  const int64_t live = cuda().simcuda_live_count("graph");
+  const long before = clones();
+  const auto update = [&](int value, int early, bool is_reversed) {
+    executable.update(Graph(make_join(gpu, free, value, early, is_reversed)));
+    executable.run_for(gpu, value);
+    return live - cuda().simcuda_live_count("graph");
+  };
+  EXPECT_EQUAL(0, update(2, 0, true));
+  EXPECT_EQUAL(0, update(3, 0, false));
+  EXPECT_EQUAL(1, update(4, 1, false));
+  EXPECT_EQUAL(before, clones());
+  gpu.finish({.free = 9}, {.untracked = 3});
+}
+
+// The exec keeps the clusters that it was made with (driver_facts.md, section 8), and so does what a move makes of it.
+GPU_CASE(swap_and_updated_clusters) {
+  const CUfunction free = gpu.handles().free;
+  const auto make = [&](unsigned cluster, int value) {
+    auto graph = std::make_unique<Graph>();
+    Arguments of_node(gpu.marks(), 1, value);
+    NodeParams2 params = node_params2(free, &of_node);
+    params.gridDimX = 4;
+    const CUgraphNode node = add_kernel(graph->get(), params);
+    auto size = zeroed<CUlaunchAttributeValue>();
+    size.clusterDim = {cluster, 1, 1};
+    OK(cuda().cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &size));
+    graph->add(gpu.step(), Arguments(gpu.marks(), 1, value), node);
+    return graph;
+  };
+  const auto graph = make(2, 1);
+  const Executable executable(graph->get());
+  Control control;
+  const auto expect_cluster = [&](int value) {
+    executable.run_for(gpu, value);
+    SimcudaLaunch launch;
+    CHECK(cuda().simcuda_last_launch(kFree, &launch) == 1);
+    EXPECT_EQUAL(2, launch.cluster[0]);
+  };
+  expect_cluster(1);
+  executable.update(*make(4, 2));
+  expect_cluster(2);
+  control.must_move(folder(arguments, "b"));
+  EXPECT_EQUAL(1, control.block().moved_graphs);
+  expect_cluster(2);
+  gpu.finish({.free = 3, .curated1 = 2, .curated2 = 1}, {.hit = 1, .untracked = 1});
+}
