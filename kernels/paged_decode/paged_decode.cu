@@ -9,9 +9,9 @@
 //
 // The work is one (sequence, KV head, part of the tokens) to a block. What decides about it lies in device memory, where
 // a replayed graph finds new values: lengths, first rows of Q, and into how many parts each sequence is cut. Of a
-// sequence in one part the block writes output and lse; else partial_output and partial_lse, which FlashAttention's
-// combine kernel merges. gridDim.x is the number of KV heads; gridDim.y may be
-// anything, but is best the number of all parts.
+// sequence in one part the block writes output and lse; else partial_output and partial_lse, which decode_combine merges, or
+// FlashAttention's combine kernel. gridDim.x is the number of KV heads; gridDim.y may be anything, but is best the number of
+// all parts.
 //
 // A warp takes 16 tokens at a time. Their keys and values go from global memory straight into the registers of
 // tensor core instructions: a product does not care for the order of the columns that it sums over, so each lane loads

@@ -1,5 +1,5 @@
 // What shadow checks know of the folders for vLLM: how large everything is that a launch writes, but for KV caches and
-// what FlashAttention leaves to its combine kernel.
+// the parts that attention leaves to be merged.
 #include <filesystem>
 #include <set>
 #include <string>
