@@ -56,11 +56,6 @@ __device__ inline float load_lse(const float* from) {
   return lse;
 }
 
-// Into L2, where the kernel before writes, too: reads nothing, but finds the address's page.
-__device__ inline void prefetch(const void* at) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-}
-
 // A row's head, by as many lanes as it has vectors of four elements. All lanes of the warp come here, with the same number
 // of parts; those of a head beyond the last (`is_written` is false) compute another one's.
 template <int kHeadDim>
@@ -146,17 +141,6 @@ __device__ void combine(const Call& call, int* semaphore, int next_may_begin) {
   const int lane = threadIdx.x % 32;
   const int first_head = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32) * kHeads;
   const int head = first_head + lane / kLanes;
-  const int first_sequence = static_cast<int>(blockIdx.y) + lane * static_cast<int>(gridDim.y);
-  if (first_sequence < call.batch_size) {
-    prefetch(call.query_lengths + first_sequence);
-    prefetch(call.split_counts + first_sequence);
-    prefetch(call.first_rows + first_sequence);
-  }
-  if (lane == 0 && first_head < call.heads && static_cast<int>(blockIdx.y) < call.rows) {
-    const int64_t at = int64_t{first_head} * call.rows + blockIdx.y;  // of the row, most often
-    prefetch(call.partial_lse + at);
-    prefetch(call.partial_output + at * kHeadDim);
-  }
   wait_for_kernel_before();
   if (semaphore != nullptr && blockIdx.x + blockIdx.y + threadIdx.x == 0) *semaphore = 0;
   if (first_head >= call.heads) return;
