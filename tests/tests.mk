@@ -20,7 +20,7 @@ TEST_FLAGS ?= -O0 $(if $(SANITIZE),-g1,-g0)
 
 # Tests are compiled several files at a time: what they include takes longer than they themselves. So names that are
 # a file's own must differ within a program. BATCH=1 compiles each file by itself, while one is worked on.
-BATCH ?= 12
+BATCH ?= 14
 # $(1) a name, $(2) sources: their objects. For := alone, since it makes the rules.
 batches = $(if $(2),$(call batch,$(1)_$(words $(2)),$(wordlist 1,$(BATCH),$(2))) \
   $(call batches,$(1),$(filter-out $(wordlist 1,$(BATCH),$(2)),$(2))))
