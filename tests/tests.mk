@@ -20,7 +20,7 @@ TEST_FLAGS ?= -O0 $(if $(SANITIZE),-g1,-g0)
 
 # Tests are compiled several files at a time: what they include takes longer than they themselves. So names that are
 # a file's own must differ within a program. BATCH=1 compiles each file by itself, while one is worked on.
-BATCH ?= 12
+BATCH ?= 14
 # $(1) a name, $(2) sources: their objects. For := alone, since it makes the rules.
 batches = $(if $(2),$(call batch,$(1)_$(words $(2)),$(wordlist 1,$(BATCH),$(2))) \
   $(call batches,$(1),$(filter-out $(wordlist 1,$(BATCH),$(2)),$(2))))
@@ -90,7 +90,7 @@ $(BUILD)/tests/shim_tests: $(BUILD)/tests/data/engine_kernels.only_sm_90.fatbin
 # own: models, asan, tsan, fuzz, lint; .ci/run runs what of those fits into 20 minutes. FILTER=Stats runs tests of that name only.
 TEST_SCRIPTS := $(filter-out tests/model/%,$(wildcard tests/*/*_test.sh))
 test: all $(REAPER) $(TEST_PROGRAMS) ## build everything, run all tests that need no GPU
-	$(Q)BUILD=$(BUILD) NVCC='$(NVCC)' tests/run.sh -j $$(($$(nproc) + 4)) $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS)
+	$(Q)BUILD=$(BUILD) NVCC='$(NVCC)' tests/run.sh -j $$(($$(nproc) + 10)) $(if $(FILTER),-f '$(FILTER)') $(TEST_SCRIPTS) $(TEST_PROGRAMS)
 .PHONY: shadow-proof
 CHECKS ?= 10000000
 shadow-proof: all $(REAPER) $(BUILD)/tests/shim_tests ## launches with shadow checks, of which none may report anything: CHECKS=10000000

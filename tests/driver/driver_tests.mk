@@ -12,7 +12,7 @@ TEST_SMS := 80 90 100
 
 SIM_SRC      := $(wildcard tests/driver/*.cc)
 CONTRACT_SRC := $(wildcard tests/driver/contract/*.cc)
-SIM_OBJ      := $(SIM_SRC:%.cc=$(BUILD)/obj/%.o)
+SIM_OBJ      := $(call batches,driver,$(SIM_SRC))
 CONTRACT_OBJ := $(call batches,contract,$(CONTRACT_SRC))
 $(CONTRACT_OBJ): ROOM_FLAGS = $(TEST_FLAGS)
 
