@@ -85,6 +85,7 @@ const Row kRows[] = {
     {"RewriteKeepsTheOrder", {"rewrite_keeps_the_order"}, 0, kAsksWhatRan},
     {"RewriteAmongProgrammaticEdges", {"rewrite_among_programmatic_edges"}, 0, kAsksWhatRan},
     {"RewriteIsUndone", {"rewrite_is_undone"}, 0, kAsksWhatRan},
+    {"RewriteIsUndoneByASwitch", {"rewrite_is_undone_by_a_switch"}, 0},
     {"RewriteByBenefit", {"rewrite_by_benefit"}, 0, kAsksWhatRan},
     {"RewriteOfCublas",
      {"rewrite_of_cublas"},

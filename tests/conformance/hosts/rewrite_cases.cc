@@ -386,6 +386,31 @@ GPU_CASE(rewrite_is_undone) {
              {.hit = 4, .untracked = 4, .absorbed = 4});
 }
 
+// What one pair leaves out another's first kernel overwrites before its second reads it. Where the host disables that kernel,
+// the second reads what the first pair has left there.
+GPU_CASE(rewrite_is_undone_by_a_switch) {
+  const Work work(gpu);
+  const Buffer other;
+  const Graph graph;
+  Floats first(gpu, work.in.get(), work.sums.get(), 1);
+  Floats second(gpu, work.sums.get(), work.out.get(), 1);
+  Floats third(gpu, work.in.get(), work.sums.get(), 2, kUnsolvedCount);
+  Floats fourth(gpu, work.sums.get(), other.get(), 2, kUnsolvedCount);
+  const CUgraphNode split = work.add(graph.get(), work.split, &first);
+  const CUgraphNode join = work.add(graph.get(), work.join, &second, {split});
+  const CUgraphNode overwrites = work.add(graph.get(), work.split, &third, {join});
+  work.add(graph.get(), work.join, &fourth, {overwrites});
+  const Executable executable(graph.get());
+  executable.run(gpu);
+  gpu.expect_ran({.split = 1, .join = 1, .joined = 1});
+  executable.enable(overwrites, false);
+  executable.run(gpu);
+  gpu.expect_ran({.split = 2, .join = 3, .joined = 1});
+  executable.enable(overwrites, true);
+  executable.run(gpu);
+  gpu.finish({.split = 4, .join = 5, .joined = 1}, {.hit = 1, .no_solution = 2, .absorbed = 1});
+}
+
 // Each call that the rewrite makes of its own fails: the host's graph runs as it is, or all but the rewrite does.
 GPU_CASE(rewrite_survives_failures) {
   const Work work(gpu);
