@@ -14,10 +14,35 @@ __device__ inline void copy_16_bytes(uint32_t to, const void* from) {
                : "memory");
 }
 
-// Arrives at a barrier in shared memory, which then waits for so many bytes.
+// Barriers in shared memory, which wait for arrivals, and for bytes that the blocks of a cluster send.
+__device__ inline void make_barrier(uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// Behind the last one that is made: other threads, and the cluster, find them.
+__device__ inline void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+// Arrives, and lets it wait for so many bytes.
 __device__ inline void expect_bytes(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
+}
+
+__device__ inline void wait_for_bytes(uint32_t barrier, int parity) {
+  asm volatile(
+      "{\n\t.reg .pred done;\n\tagain:\n\t"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
+      "@!done bra again;\n\t}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// All threads of the cluster that have not ended come to the one, and the other waits for them.
+__device__ inline void arrive_at_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ inline void wait_for_cluster() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 __device__ inline void store_pair(__nv_bfloat16* to, float x, float y) {

@@ -81,15 +81,6 @@ __device__ inline void share_among_warps(int tile, Work work) {
   }
 }
 
-// Barriers of a slot: the bytes that the blocks of the cluster send for a tile.
-__device__ inline void wait_for_bytes(uint32_t barrier, int parity) {
-  asm volatile(
-      "{\n\t.reg .pred done;\n\tagain:\n\t"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
-      "@!done bra again;\n\t}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
 // `to` and `barrier` are this block's addresses of what is meant in block `rank`.
 __device__ inline void send(uint32_t to, uint32_t barrier, int rank, float2 value) {
   asm volatile(
@@ -99,12 +90,6 @@ __device__ inline void send(uint32_t to, uint32_t barrier, int rank, float2 valu
           "r"(to),
       "r"(barrier), "r"(rank), "f"(value.x), "f"(value.y)
       : "memory");
-}
-__device__ inline void arrive_at_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-__device__ inline void wait_for_cluster() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // B's rows as a warp reads them: stages of kStageRows rows by kStageColumns columns, in the order of the sums.
@@ -181,9 +166,9 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
   if constexpr (kCluster > 1) {
     if (threadIdx.x == 0) {
       for (int slot = 0; slot < kSlots; ++slot) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barriers + slot * 8));
+        make_barrier(barriers + slot * 8, 1);
       }
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      publish_barriers();
     }
     __syncwarp();
     arrive_at_cluster();

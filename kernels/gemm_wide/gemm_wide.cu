@@ -48,9 +48,6 @@ struct Shape {
   static_assert(kBarriers - kRing >= kUnitsOfTile * kAtomBytes);
 };
 
-__device__ inline void make_barrier(uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
 __device__ inline void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -65,12 +62,6 @@ __device__ inline void wait(uint32_t barrier, int parity) {
       "@!done bra again;\n\t}" ::"r"(barrier),
       "r"(parity)
       : "memory");
-}
-__device__ inline void arrive_at_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-__device__ inline void wait_for_cluster() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // The descriptor of an operand: atoms of rows one behind the other.
@@ -307,7 +298,7 @@ __device__ void multiply_rows(const __nv_bfloat16* a, const __nv_bfloat16* b,
       make_barrier(full_of_a + i * 8, 32);
       make_barrier(empty_of_a + i * 8, kMultipliers);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    publish_barriers();
   }
   __syncthreads();
   if constexpr (kCluster > 1) arrive_at_cluster();

@@ -42,15 +42,11 @@ struct WarpSums {
 __device__ void begin_sums(WarpSums& all) {
   if (threadIdx.x == 0) {
     const uint32_t barrier = shared_address(&all.barrier);
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    make_barrier(barrier, 1);
+    publish_barriers();
     expect_bytes(barrier, sizeof all.sums);
   }
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-
-__device__ void wait_for_cluster() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  arrive_at_cluster();
 }
 
 // Lane i sends to block i.
@@ -69,17 +65,6 @@ __device__ void send_sum(WarpSums& all, int warp, uint32_t blocks, float sum) {
                : "memory");
 }
 
-__device__ void wait_for_sums(WarpSums& all) {
-  asm volatile(
-      "{\n\t"
-      ".reg .pred done;\n\t"
-      "again:\n\t"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n\t"
-      "@!done bra again;\n\t"
-      "}" ::"r"(shared_address(&all.barrier))
-      : "memory");
-}
-
 // In the order of sum_over_row.
 __device__ float sum_over_row(WarpSums& all, int thread, uint32_t blocks, float value) {
 #pragma unroll
@@ -91,7 +76,7 @@ __device__ float sum_over_row(WarpSums& all, int thread, uint32_t blocks, float 
     __syncthreads();
   } else {
     send_sum(all, thread / 32, blocks, value);
-    wait_for_sums(all);
+    wait_for_bytes(shared_address(&all.barrier), 0);
   }
   float4 sums = reinterpret_cast<const float4*>(all.sums)[0];
 #pragma unroll
