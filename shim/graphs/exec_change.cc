@@ -160,10 +160,9 @@ void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
     // What a disabled node's early edges mean, nobody says.
     const NodeShape& shape = variant->nodes[index].shape;
     is_done =
-        is_done &&
-        (variant->is_host() ||
-         (!shape.has_early_edge() && !undoes_rewrites(*variant) &&
-          set_in(variant->exec, variant->nodes[index].node, is_enabled ? 1 : 0) == CUDA_SUCCESS));
+        is_done && (variant->is_host() || (!shape.has_early_edge() && !undoes_rewrites(*variant) &&
+                                           set_in(variant->exec, variant->nodes[index].node,
+                                                  is_enabled ? 1 : 0) == CUDA_SUCCESS));
     switch_node(variant, index, !is_enabled);
   });
   if (!is_done) rebuild();

@@ -306,8 +306,10 @@ CUresult ExecUpdate::finish(CUresult result) {
     }
     return exec_->has_switched_others;
   }();
-  survey.is_written = survey.is_written && !was_disabled &&
-                      (exec_->is_in_place || graph_.is_kept()) && keep_copies(*exec_, &survey);
+  if (survey.is_written && (was_disabled || !(exec_->is_in_place || graph_.is_kept()) ||
+                            !keep_copies(*exec_, &survey))) {
+    survey.forget_written();
+  }
   if (!survey.is_written) drop_originals(exec_);
   take_survey(&survey, exec_);
   // The driver goes on by the nodes of the graph that it was made from. How it pairs them with these it does not say:

@@ -99,15 +99,16 @@ class Surveyor {
     NodeParams params;
     if (!read_kernel(node, &params)) return false;
     if (!has_edges_ && is_tracked_kernel(handle_of(params))) read_edges();
-    if (updated_ != nullptr && !write(params, index)) updated_ = nullptr;
+    if (updated_ != nullptr && !write(params, index)) return false;
     PlannedNode planned;
     plan_copied_node(node, params, &survey_.nodes[index].facts, &planned);
     survey_.counters[index] = planned.plan.counter;
     const LaunchPlan& launch = planned.plan.launch;
-    if (launch.record != nullptr) {
+    if (launch.record != nullptr && index >= survey_.looked_at) {
       record_failed_plan(launch);
       record_node(params, launch);
     }
+    if (index >= survey_.looked_at) survey_.looked_at = index + 1;
     if (launch.action == LaunchAction::fail) {
       fail_survey(planned, &survey_);
       return false;
@@ -197,7 +198,8 @@ bool Survey::take(CUgraph graph, Exec* updated) {
     Contents contents;
     if (contents.list_as_in(updated->taken_over, graph) && run(contents, updated)) return true;
     if (failure != CUDA_SUCCESS) return false;
-    // A node is no kernel where the graph before had one.
+    // A node is no kernel where the graph before had one, or its parameters cannot be written. By the attributes of the copy
+    // before nothing may be planned then.
     forget();
   }
   Contents contents;
@@ -207,6 +209,11 @@ bool Survey::take(CUgraph graph, Exec* updated) {
 void Survey::forget() {
   (void)owners.allocate(0);
   has_redirects = has_members = has_observed = is_always_checked = is_written = false;
+}
+
+void Survey::forget_written() {
+  is_written = false;
+  for (KernelNode& node : nodes) node.facts.has_attributes = false;
 }
 
 bool Survey::run(const Contents& contents, Exec* updated) {

@@ -22,6 +22,10 @@ struct Survey {
 
   bool is_written =
       false;  // the exec that it was taken for needs no copy of the graph (taken_over.h)
+  // It needs one: the attributes that were read of the kept copy do not hold for that.
+  void forget_written();
+
+  size_t looked_at = 0;  // so many nodes: they are recorded once, whatever makes it begin again
 
   // False: the driver does not tell, or there is no memory; the graph is none of ours. Counts failures. `updated`: the exec
   // that takes the graph over, where its copy may do; else null.

@@ -85,6 +85,7 @@ const Move kMoves[] = {
     {"AndRefusedFunctions", "swap_and_refused_functions", 0, false, "it makes driver calls fail"},
     {"AndUpdatesOfEndedModules", "swap_and_updates_of_ended_modules", 0, false},
     {"AndUpdatedClusters", "swap_and_updated_clusters", 0, false, "it asks which calls were made"},
+    {"AndCopiedClusters", "swap_and_copied_clusters", 0, false},
     {"AndUnknownGraphs", "swap_and_unknown_graphs", 0, false},
     {"Link", "swap_link"},
     {"AndUnload", "swap_and_unload"},

@@ -1,6 +1,7 @@
 // An exec takes over one graph after the other, and then the process moves: what runs is the last graph's, by the folder in
 // force. The shim writes down what an update brings (shim/graphs/taken_over.h), and copies the graph only where it must.
 #include "tests/conformance/hosts/control.h"
+#include "tests/conformance/hosts/cublas.h"
 #include "tests/conformance/hosts/graphs.h"
 
 namespace conform {
@@ -283,4 +284,54 @@ GPU_CASE(swap_and_updated_clusters) {
   EXPECT_EQUAL(1, control.block().moved_graphs);
   expect_cluster(2);
   gpu.finish({.free = 3, .curated1 = 2, .curated2 = 1}, {.hit = 1, .untracked = 1});
+}
+
+// A graph that the shim copies is planned by the clusters of that copy, not by those of the one before: what replaces a kernel
+// of it leaves the kernel's own cluster. It copies a graph of which something runs beside the host's exec, here a replacement
+// with a cluster, and one whose parameters are too large to write down.
+GPU_CASE(swap_and_copied_clusters) {
+  const CUfunction step = gpu.step();
+  const CUfunction large = gpu.function(gpu.load_module(), kNvjet);
+  const auto make = [&](bool is_large, unsigned cluster, int value) {
+    auto graph = std::make_unique<Graph>();
+    Arguments of_node(gpu.marks(), 1, value);
+    NodeParams2 params = node_params2(step, &of_node);
+    params.gridDimX = 4;
+    const CUgraphNode node = add_kernel(graph->get(), params);
+    if (is_large) {
+      char bytes[1720] = {};
+      void* pointers[] = {bytes};
+      auto of_large = one_block<NodeParams2>();
+      of_large.func = large;
+      of_large.kernelParams = pointers;
+      add_kernel(graph->get(), of_large, {node});
+    } else {
+      graph->add(step, Arguments(gpu.marks(), 3, value), node);
+    }
+    if (cluster == 0) return graph;
+    auto size = zeroed<CUlaunchAttributeValue>();
+    size.clusterDim = {cluster, 1, 1};
+    OK(cuda().cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &size));
+    return graph;
+  };
+  Control control;
+  Ran ran;
+  for (const bool is_large : {false, true}) {
+    const auto graph = make(is_large, 0, 1);
+    const Executable executable(graph->get());
+    executable.run(gpu);
+    executable.update(*make(is_large, 4, 2));
+    executable.run(gpu);
+    ran.curated1 += 2;
+    ran.curated3 += is_large ? 0 : 2;
+    gpu.expect_ran(ran);
+    control.must_move(folder(arguments, "b"));
+    EXPECT_EQUAL(1, control.block().moved_graphs);
+    executable.run(gpu);
+    ran.curated2 += 1;
+    ran.curated3 += is_large ? 0 : 1;
+    gpu.expect_ran(ran);
+    control.must_move(folder(arguments, "a"));
+  }
+  gpu.finish(ran, {.hit = 3, .untracked = 1});
 }
