@@ -8,9 +8,9 @@
 // N is a multiple of 8, what a block has of K one of 256. The blocks share the rows of B.
 //
 // Four warps stream B through a ring in shared memory, one streams A, and a warpgroup multiplies: its instructions take
-// 64 rows of B as their first operand, and A as their second. It holds the sums of all rows of the block while K goes
-// by, so a block reads A once, however many rows of B it has: 224 of 28672 in each of 128 blocks read A as often as an
-// eighth of B. Blocks begin at different columns, so that they do not ask for the same piece of A at once.
+// 64 rows of B as their first operand, and A as their second. It holds the sums of up to `tiles` times 64 rows of B while
+// K goes by, so a block reads A once for as many: with 224 of 28672 rows of B in each of 128 blocks, 32 rows of A are a
+// seventh of what B is. Blocks begin at different columns, so that they do not ask for the same piece of A at once.
 #include "product.cuh"
 
 namespace fibshim {
@@ -27,7 +27,8 @@ constexpr int kStreams = 4;               // warps that copy B
 constexpr int kThreads = (kMultipliers + kStreams + 1) * 32;
 constexpr int kMaxStages = 32;
 
-// What a kernel is made of. The launch must give it kBytes of shared memory (config/shared/gemm_wide).
+// What a kernel is made of. The launch must give it kBytes of shared memory (config/shared/gemm_wide), and
+// with clusters no more rows of B than the tiles hold: blocks meet once (tests/shim/plan/shipped_products_test.cc).
 template <int rows, int tiles, int ring_kb, int stages_of_a, int cluster, class Type>
 struct Shape {
   using Out = Type;
