@@ -20,8 +20,8 @@ struct Survey {
   CUresult failure =
       CUDA_SUCCESS;  // what the host's call is to return: a solution that cannot load
 
-  bool is_written =
-      false;  // the exec that it was taken for needs no copy of the graph (taken_over.h)
+  // The exec that it was taken for needs no copy of the graph (taken_over.h).
+  bool is_written = false;
   // It needs one: the attributes that were read of the kept copy do not hold for that.
   void forget_written();
 

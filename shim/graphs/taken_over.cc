@@ -22,10 +22,10 @@ struct TakenOver::Layout {
 
 namespace {
 
-constexpr size_t kMostBytesOfNode =
-    384;  // on average; there are two sets, in blocks of powers of two
-
-constexpr size_t kMostLayouts = 64;  // more than nodes: of functions that are there no longer
+// On average; there are two sets, in blocks of powers of two.
+constexpr size_t kMostBytesOfNode = 384;
+// More than nodes: of functions that the graph no longer has.
+constexpr size_t kMostLayouts = 64;
 
 constinit std::atomic<bool> g_has_user_objects{false};
 

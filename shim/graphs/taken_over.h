@@ -96,8 +96,8 @@ class TakenOver {
   Growing<uint32_t> places_of_kernels_;
   Block<Edge> edges_;
   Growing<Layout*> layouts_;
-  size_t lasting_layouts_ =
-      0;  // the others are of an update that was refused: nobody says when these functions die
+  // The others are of an update that was refused: nobody says when these functions die.
+  size_t lasting_layouts_ = 0;
   // The one that was written last, and while an update lasts the next: the driver may refuse it.
   Set sets_[2];
   int last_ = 0;
