@@ -1,10 +1,9 @@
 // The parameters that an exec has taken over (cuGraphExecUpdate) since its graph was copied.
 //
 // A copy of the host's graph takes longer than the update. So the kept one stays as it is, what its nodes would hold is written
-// here, as bytes, and the copy is given that when somebody wants it. Only where both are the same but for parameters: nodes
-// of the same types, in the same order, with the same edges, and neither child graphs nor anything else than kernels, copies and
-// fills. Any other graph is copied. Attributes of kernels stay in the copy as they were: an update takes none over. Holding the
-// exec's lock.
+// here, as bytes, and the copy is given that when it is needed. Only where both are the same but for parameters: nodes of the
+// same types, in the same order, with the same edges, and none but kernels, copies, fills and empty ones. Any other graph is
+// copied. Attributes of kernels stay in the copy as they were: an update takes none over. Callers hold the exec's lock.
 #pragma once
 
 #include "shim/abi/param.h"
