@@ -142,6 +142,8 @@ if "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("
   run "shadow checks under vLLM, default mode" "$python" "$here/vllm_shadow.py" "$build"
   run "shadow checks under vLLM, eager" "$python" "$here/vllm_shadow.py" "$build" --eager
   run "vLLM's tensors as workloads" "$python" "$here/vllm_workloads.py" "$build"
+  run "vLLM's graphs, counted and moved" "$python" "$here/vllm_graphs.py" "$build"
+  run "vLLM begun with a folder that knows nothing of it" "$python" "$here/vllm_from_nothing.py" "$build"
   vllm=$("$python" -c 'import importlib.util; print(importlib.util.find_spec("vllm").submodule_search_locations[0])')
   run "vLLM's kernels, two or four as one" "$python" "$here/vllm_rewrites.py" "$build" "$vllm/_C_stable_libtorch.abi3.so"
   run "vLLM's routing to experts as one" "$python" "$here/moe_routing.py" "$build" "$vllm/_moe_C_stable_libtorch.abi3.so"
