@@ -8,14 +8,11 @@ by `fibshim swap`; wherever the same kernels run, tokens and log probabilities a
 """
 import argparse
 import json
-import os
 import pathlib
 import random
-import subprocess
 import sys
-import tempfile
 
-from vllm_graphs import folder_list
+from vllm_graphs import folder_list, run_child
 
 PLACES = (("own", None), ("own again", None), ("moved", "folders"), ("off", "--off"), ("on", "--on"))
 
@@ -37,15 +34,6 @@ def child(args):
     json.dump(out, open(args.child, "w"))
 
 
-def begin(args, build, folders):
-    with tempfile.TemporaryDirectory() as work:
-        told = os.path.join(work, "told.json")
-        subprocess.run([build / "bin/fibshim", "run", "-c", folders, "--", sys.executable, __file__, str(build), "--child", told,
-                        "--layers", str(args.layers)], check=True, stdout=subprocess.DEVNULL,
-                       env={**os.environ, "FIBSHIM_STATS_DIR": os.path.join(work, "stats"), "FIBSHIM_TEST_BUILD": str(build)})
-        return json.load(open(told))
-
-
 def say(is_fine, what):
     print(f"{'PASS' if is_fine else 'FAIL'} vllm_from_nothing: {what}", flush=True)
 
@@ -60,8 +48,8 @@ def main():
     if args.child:
         return child(args)
     build = args.build.resolve()
-    moved = begin(args, build, str(build / "config/demo"))
-    begun = begin(args, build, folder_list(build / "config"))
+    moved = run_child(__file__, args, str(build / "config/demo"))
+    begun = run_child(__file__, args, folder_list(build / "config"))
     same = lambda one, other: one["told"] == other["told"]
     say(moved["own"]["hits"] == 0 and same(moved["own"], moved["own again"]), "begun with config/demo: no hits, and the engine repeats itself")
     say(moved["moved"]["moved"] > 0 == moved["moved"]["kept"] and moved["moved"]["hits"] > 0,

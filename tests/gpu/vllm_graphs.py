@@ -39,6 +39,17 @@ def folder_list(root):
     return ":".join(str(root / name) for name in FOLDERS)
 
 
+def run_child(script, args, folders, *more):
+    """What a child of this script, under the shim with these folders, has told."""
+    build = args.build.resolve()
+    with tempfile.TemporaryDirectory() as work:
+        told = os.path.join(work, "told.json")
+        subprocess.run([build / "bin/fibshim", "run", "-c", folders, "--", sys.executable, script, str(build), "--child", told,
+                        "--layers", str(args.layers), *more], check=True, stdout=subprocess.DEVNULL,
+                       env={**os.environ, "FIBSHIM_STATS_DIR": os.path.join(work, "stats"), "FIBSHIM_TEST_BUILD": str(build)})
+        return json.load(open(told))
+
+
 def count_executions(engine, prompts, ours):
     """By CUPTI, by the call that launched it and by name; and what the shim counts, eagerly and in all."""
     import torch
@@ -180,13 +191,7 @@ def main():
     if args.child:
         return child(args)
     build = args.build.resolve()
-    with tempfile.TemporaryDirectory() as work:
-        told = os.path.join(work, "told.json")
-        subprocess.run([build / "bin/fibshim", "run", "-c", folder_list(build / "config"), "--", sys.executable, __file__, str(build),
-                        "--child", told, "--layers", str(args.layers), "--batches", ",".join(map(str, args.batches))], check=True,
-                       stdout=subprocess.DEVNULL,
-                       env={**os.environ, "FIBSHIM_STATS_DIR": os.path.join(work, "stats"), "FIBSHIM_TEST_BUILD": str(build)})
-        out = json.load(open(told))
+    out = run_child(__file__, args, folder_list(build / "config"), "--batches", ",".join(map(str, args.batches)))
     for batch, one in out["executions"].items():
         is_fine = 0 < one["ours"] == one["counted"].get("hit", 0) and one["seen"] == ran_of(one["counted"])
         say(is_fine, f"batch {batch}: executions are what CUPTI sees",
