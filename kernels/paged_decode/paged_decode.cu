@@ -17,6 +17,9 @@
 // tensor core instructions: a product does not care for the order of the columns that it sums over, so each lane loads
 // 16 bytes of a row wherever it needs two times two elements. What a tile needs is all in flight at once, and twelve warps
 // to an SM cover its latency: what takes fewer registers, or loads ahead, was slower (H200).
+//
+// Its solutions have no `pdl`: a block that begins before the kernel before it has ended finds few SMs free, shares one where
+// another stays empty, and has less L1 for its loads, as an SM keeps the division that the shared memory of a product asked for.
 #include "vector.cuh"
 
 namespace fibshim {
