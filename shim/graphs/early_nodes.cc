@@ -58,12 +58,14 @@ bool is_apart_from_all(const Block<RewrittenNode>& nodes, const RewrittenNode& n
                        const RewrittenNode* before) {
   for (size_t steps = 0; steps < nodes.count(); ++steps) {
     if (!is_apart(node, *before)) return false;
-    if (before->solution->next_may_begin == 0) return true;
+    // One that does not wait begins when all before it has ended.
+    if (before->solution->next_may_begin == 0 || before->solution->waits_for_previous == 0) {
+      return true;
+    }
     const NodesBefore further = nodes_before(before->node);
     if (!further.is_known) return false;
     const RewrittenNode* const entry = find_rewritten(nodes, further.only, *before);
-    // Else it has ended before that one begins.
-    if (entry == nullptr || entry->solution->waits_for_previous == 0) return further.is_plain;
+    if (entry == nullptr) return further.is_plain;  // the same holds of this one
     before = entry;
   }
   return false;
@@ -99,7 +101,7 @@ bool let_nodes_begin_early(const Block<RewrittenNode>& nodes) {
     const NodesBefore all = nodes_before(node.node);
     if (!all.is_plain) continue;
     const RewrittenNode* const before = find_rewritten(nodes, all.only, node);
-    if (before == nullptr || before->solution->waits_for_previous == 0) continue;
+    if (before == nullptr) continue;
     const bool reads_early = node.solution->early_params != 0;
     if (reads_early && !is_apart(node, *before)) continue;
     if (!make_edge_early(node.graph, before->node, node.node)) return false;

@@ -82,14 +82,15 @@ class Surveyor {
       : contents_(contents), updated_(updated), survey_(*survey) {}
 
   bool run() {
-    if (!waits_.allocate(contents_.kernels.count())) return false;
-    for (size_t i = 0; i < contents_.kernels.count(); ++i) {
+    const size_t count = contents_.kernels.count();
+    if (!is_replaced_.allocate(count) || !waits_.allocate(count)) return false;
+    for (size_t i = 0; i < count; ++i) {
       if (!look_at(contents_.kernels[i], i)) return false;
     }
     survey_.is_written = updated_ != nullptr;
     // A replacement that waits by itself may begin early behind another (early_nodes.h).
     for (const PlainEdge& edge : edges_) {
-      if (waits_[edge.from] && waits_[edge.to]) survey_.is_one_for_one = false;
+      if (is_replaced_[edge.from] && waits_[edge.to]) survey_.is_one_for_one = false;
     }
     return true;
   }
@@ -118,6 +119,7 @@ class Surveyor {
     survey_.has_observed |= launch.outcome == Outcome::observed && launch.candidate != nullptr;
     if (planned.is_redirect()) {
       const Solution& solution = solution_of(planned.plan);
+      is_replaced_[index] = true;
       waits_[index] = solution.waits_for_previous != 0;
       survey_.is_always_checked |= shadow_interval(*launch.decision->snapshot, solution) == 1;
       // Packed arguments could not be set back as they were.
@@ -186,6 +188,7 @@ class Surveyor {
   const Survey::Contents& contents_;
   Exec* updated_;
   Survey& survey_;
+  Block<bool> is_replaced_;
   Block<bool> waits_;  // its replacement, by itself
   Growing<PlainEdge> edges_;
   bool has_edges_ = false;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Decode steps of vLLM, kernel by kernel as the GPU runs them, by config folders, all in one process.
 
-  tests/gpu/engine_timeline.py BUILD OUT.json [--folders NAME=DIR:DIR]... [--batches N,N...] [--layers N] [--rounds N]
+  tests/gpu/engine_timeline.py BUILD OUT.json [--folders NAME=DIR:DIR]... [--batches N,N...] [--context N] [--layers N] [--rounds N]
   tests/gpu/engine_timeline.py --show OUT.json
 
 A step is what one replayed graph runs. It is moved from folder to folder by `fibshim swap`; "off" are vLLM's own
@@ -111,7 +111,9 @@ def child(args):
             events.append(around)
 
     torch.cuda.CUDAGraph.replay = timed_replay
-    llm = make_engine(args.layers)
+    llm = make_engine(args.layers, contexts=[args.context] if args.context else (), gpu_memory_utilization=0.6 if args.context else 0.3)
+    # One token more than whole pages of 16: all the rest comes from the prefix cache.
+    length = (args.context - DECODED - 1) // 16 * 16 + 1 if args.context else 32
     params = SamplingParams(temperature=0, max_tokens=DECODED, ignore_eos=True, detokenize=False)
     told = SamplingParams(temperature=0, max_tokens=DECODED, ignore_eos=True, detokenize=False, logprobs=0)
     out = collections.defaultdict(dict)
@@ -122,7 +124,7 @@ def child(args):
             subprocess.run([args.build / "bin/fibshim", "swap", where or "--off", "--pid", str(os.getpid()), "--wait"], check=True,
                            stdout=sys.stderr, env=own)
             for batch in args.batches:
-                requests = prompts_of(batch, 32)
+                requests = prompts_of(batch, length)
                 yield out[f"{name}, batch {batch}"], batch, requests, lambda: llm.generate(requests, params, use_tqdm=False)
 
     for found, batch, requests, work in each():
@@ -184,6 +186,7 @@ def main():
     parser.add_argument("out", nargs="?")
     parser.add_argument("--folders", type=folder, action="append", metavar="NAME=DIR:DIR")
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 8, 32])
+    parser.add_argument("--context", type=int, help="where sequences end, whose beginnings vLLM's prefix cache holds (default: 80, without one)")
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--show")

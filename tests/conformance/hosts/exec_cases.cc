@@ -258,7 +258,7 @@ GPU_CASE(exec_begins_early) {
     return calls("cuGraphAddDependencies_v2") - added;
   };
   for (const auto& [before, shape, edges] :
-       {std::tuple(2, 2, 1), {1, 2, 0}, {2, 1, 0}, {kNoSolution, 2, 0}, {2, 4, 0}, {4, 2, 1}}) {
+       {std::tuple(2, 2, 1), {1, 2, 1}, {2, 1, 0}, {kNoSolution, 2, 0}, {2, 4, 0}, {4, 2, 1}}) {
     const Graph graph(graph_of(before, shape));
     EXPECT_EQUAL(edges, early_edges_of(graph.get()));
     size_t count = 0;
@@ -351,7 +351,7 @@ GPU_CASE(exec_tells_that_the_next_may_begin) {
       {gpu.marks(), 2, 2, 1},            // reads nothing before its wait
       {gpu.marks(), 2, 4, 1},            // reads what neither writes
       {apart + 64, 2, 4, 0},             // reads what the first may write
-      {apart + 64, 1, 4, 1},             // that has ended when the second begins
+      {apart + 64, 1, 4, 0},             // as that, which does not wait for one before it
       {apart + 64, 5, 4, 0},             // as the third
       {gpu.marks(), 2, 1, 0},            // does not wait by itself
       {gpu.marks(), 2, kNoSolution, 0},  // stays an original
@@ -368,6 +368,18 @@ GPU_CASE(exec_tells_that_the_next_may_begin) {
     }));
     EXPECT_EQUAL(row.told, told(Executable(graph.get())));
   }
+  // Before all three runs what writes it. It has ended when the next begins, if that does not wait by itself.
+  for (const int second : {1, 2}) {
+    const Graph graph(gpu.capture([&] {
+      Arguments arguments[] = {
+          {apart + 64, 2, 1}, {gpu.marks(), second, 2}, {gpu.marks(), 5, 3}, {apart, 4, 4}};
+      for (Arguments& of_one : arguments) {
+        OK(cuda().cuLaunchKernel(step, 1, 1, 1, 32, 1, 1, 0, gpu.stream(), of_one.params(),
+                                 nullptr));
+      }
+    }));
+    EXPECT_EQUAL(1, told(Executable(graph.get())));
+  }
   // Two wait for it; it ends the graph; the host sets it.
   for (const int after : {2, 1, 0}) {
     const Graph graph;
@@ -380,8 +392,8 @@ GPU_CASE(exec_tells_that_the_next_may_begin) {
     EXPECT_EQUAL(0, told(executable));
   }
   OK(cuda().cuMemFree_v2(own));
-  gpu.finish({.step = 1, .curated1 = 2, .curated2 = 14, .curated5 = 12},
-             {.hit = 26, .no_solution = 1});
+  gpu.finish({.step = 1, .curated1 = 3, .curated2 = 19, .curated5 = 14},
+             {.hit = 34, .no_solution = 1});
 }
 
 // Each call that the shim makes of its own fails once: the host's call does what it says.
