@@ -10,8 +10,11 @@
 // The work is one (sequence, KV head, part of the tokens) to a block. What decides about it lies in device memory, where
 // a replayed graph finds new values: lengths, first rows of Q, and into how many parts each sequence is cut. Of a
 // sequence in one part the block writes output and lse; else partial_output and partial_lse, which decode_combine merges, or
-// FlashAttention's combine kernel. gridDim.x is the number of KV heads; gridDim.y may be anything, but is best the number of
-// all parts.
+// FlashAttention's combine kernel. Where one part is much longer than others, the two blocks of a cluster share it, and those
+// come first: else what the launch takes is what the longest takes.
+//
+// gridDim.x is the number of KV heads; gridDim.y is even. Best is the number of all parts, or of all blocks for which there is
+// room at once, if that is enough for all sequences: what comes next may begin when the last block has begun.
 //
 // A warp takes 16 tokens at a time. Their keys and values go from global memory straight into the registers of
 // tensor core instructions: a product does not care for the order of the columns that it sums over, so each lane loads
@@ -20,7 +23,7 @@
 //
 // Its solutions have no `pdl`: a block that begins before the kernel before it has ended finds few SMs free, shares one where
 // another stays empty, and has less L1 for its loads, as an SM keeps the division that the shared memory of a product asked for.
-#include "vector.cuh"
+#include "product.cuh"
 
 namespace fibshim {
 namespace {
@@ -28,6 +31,9 @@ namespace {
 constexpr int kTile = 16;           // tokens, all in one page
 constexpr int kHeads = 8;           // query heads that share a KV head, at most
 constexpr int kMaxSequences = 256;  // what comes after them is not seen
+constexpr int kCluster = 2;
+constexpr int kBlocks = 256;         // about as many as an H200 has room for
+constexpr int kFewestShared = 1024;  // tokens of a part that two blocks share, at least: they wait for one another
 
 struct Call {
   const __nv_bfloat16* q;  // [rows, kv_heads * group, kHeadDim]
@@ -58,44 +64,61 @@ __device__ inline float exp2_approximately(float x) {
   return y;
 }
 
-// What there is to do, one part of a sequence after the other. Sequences in several parts come first: theirs are the
-// longest. Where every sequence is in one part, and before anything is known, work number i is sequence i.
+// What there is to do: first what the blocks of a cluster share, then one part of a sequence after the other for each block.
+// Where nothing is shared and every sequence is in one part, and before anything is known, work number i is sequence i.
 class Schedule {
  public:
-  __device__ Schedule(const int* split_counts, int batch_size, int lane)
+  __device__ Schedule(const int* split_counts, const int* lengths, int batch_size, int lane)
       : batch_size_(batch_size), lane_(lane) {
 #pragma unroll
     for (int i = 0; i < kMaxSequences / 32; ++i) {
       const int sequence = i * 32 + lane;
       parts_[i] = 0;
+      tokens_[i] = 0;
       if (sequence < batch_size) {
         parts_[i] = split_counts == nullptr ? 1 : max(split_counts[sequence], 1);
+        tokens_[i] = lengths[sequence];
       }
     }
   }
 
-  // Waits for the counts. Returns how much there is to do.
-  __device__ int count() {
-    int all = 0, of_several = 0;
+  // Waits for the counts. `blocks`: of the launch.
+  __device__ void count(int kv_heads, int blocks) {
+    uint32_t tokens = 0;
+    int parts = 0, shared = 0;
 #pragma unroll
-    for (int parts : parts_) {
-      all += parts;
-      of_several += parts > 1 ? parts : 0;
+    for (int i = 0; i < kMaxSequences / 32; ++i) {
+      tokens += tokens_[i];
+      parts += parts_[i];
     }
-    parts_of_several_ = __reduce_add_sync(~0u, of_several);
-    return __reduce_add_sync(~0u, all);
+    // A fourth more than what a block has if all have as much.
+    const uint32_t bound = max(__reduce_add_sync(~0u, tokens) / static_cast<uint32_t>(min(blocks, kBlocks)) *
+                                       static_cast<uint32_t>(kv_heads) / 4 * 5,
+                               static_cast<uint32_t>(kFewestShared));
+#pragma unroll
+    for (int i = 0; i < kMaxSequences / 32; ++i) {
+      if (static_cast<uint32_t>(tokens_[i]) > bound * static_cast<uint32_t>(parts_[i])) {
+        is_shared_ |= 1u << i;
+        shared += parts_[i];
+      }
+    }
+    shared_ = __reduce_add_sync(~0u, shared);
+    all_ = __reduce_add_sync(~0u, parts);
   }
 
-  __device__ bool find(int index, Work* work) const {
-    if (parts_of_several_ == 0) {
+  __device__ int shared() const { return shared_; }
+  // How much there is for a cluster at a time.
+  __device__ int items() const { return shared_ + (all_ - shared_ + kCluster - 1) / kCluster; }
+
+  // Of those that are shared, or of the others.
+  __device__ bool find(bool is_shared, int index, Work* work) const {
+    if (shared_ == 0 && all_ == batch_size_) {
       *work = {index, 0, 1};
       return index < batch_size_;
     }
-    const bool is_of_several = index < parts_of_several_;
-    if (!is_of_several) index -= parts_of_several_;
 #pragma unroll
     for (int i = 0; i < kMaxSequences / 32; ++i) {
-      const int count = (parts_[i] > 1) == is_of_several ? parts_[i] : 0;
+      const int count = ((is_shared_ >> i & 1) != 0) == is_shared ? parts_[i] : 0;
       int end = count;  // up to this lane's
 #pragma unroll
       for (int distance = 1; distance < 32; distance *= 2) {
@@ -118,14 +141,17 @@ class Schedule {
  private:
   int batch_size_, lane_;
   int parts_[kMaxSequences / 32];  // of every 32nd sequence
-  int parts_of_several_ = 0;
+  int tokens_[kMaxSequences / 32];
+  uint32_t is_shared_ = 0;
+  int shared_ = 0, all_ = 0;
 };
 
-template <int kHeadDim, int kWarps>
+// What warps have summed up; or, the last one's, the other block of the cluster.
+template <int kHeadDim, int kCount>
 struct Shared {
-  float sums[kWarps][kHeads][kHeadDim + 4];  // rows begin in other banks
-  float largest[kWarps][kHeads];
-  float weights[kWarps][kHeads];
+  float sums[kCount][kHeads][kHeadDim + 4];  // rows begin in other banks
+  float largest[kCount][kHeads];
+  float weights[kCount][kHeads];
 };
 
 // A warp's sums over the tokens that it has seen. Lane 4 * g + quad has the largest score and the weights of head g, and
@@ -288,7 +314,6 @@ __device__ void add_tile(const Rows& rows, int last, float scale, int lane,
 }
 
 // The pages of a warp's tiles, of which there are 32 to a load: a lane has those of every 32nd.
-template <int kWarps>
 class Pages {
  public:
   // `max_pages`: of a sequence, as far as the launch tells.
@@ -298,8 +323,10 @@ class Pages {
         lane_(lane),
         last_(static_cast<int>(min(int64_t{call.max_pages}, call.table_stride)) - 1) {}
 
-  // May begin before it is known how many tiles there are.
-  __device__ void load(int tile) { known_ = pages_[min((tile + lane_ * kWarps) >> shift_, last_)]; }
+  // Of the tiles from `tile` on, `step` apart. May begin before it is known how many there are.
+  __device__ void load(int tile, int step) {
+    known_ = pages_[min((tile + lane_ * step) >> shift_, last_)];
+  }
   // Whether what was loaded holds for a sequence of so many tiles, at least one. From then on no other page is read.
   __device__ bool is_enough(uint32_t tiles) {
     const int last = static_cast<int>((tiles - 1) >> shift_);
@@ -321,16 +348,16 @@ class Pages {
   int known_;
 };
 
-// The warp's tiles: first, first + kWarps, ... below `end`.
-template <int kHeadDim, int kWarps>
-__device__ void attend(const Call& call, Pages<kWarps>& pages, int row, int kv_head, int first,
+// The warp's tiles: first, first + step, ... below `end`.
+template <int kHeadDim>
+__device__ void attend(const Call& call, Pages& pages, int row, int kv_head, int first, int step,
                        int end, int length, int lane, Sums<kHeadDim>* sums) {
   Tokens<kHeadDim> tokens(call, kv_head, lane);
   tokens.load_query(row, kv_head);
   int turn = 0;
-  for (int tile = first; tile < end; tile += kWarps) {
+  for (int tile = first; tile < end; tile += step) {
     if (turn == 32) {
-      pages.load(tile);
+      pages.load(tile, step);
       turn = 0;
     }
     const int64_t offset = pages.offset(call, tile, turn++);
@@ -342,9 +369,9 @@ __device__ void attend(const Call& call, Pages<kWarps>& pages, int row, int kv_h
   }
 }
 
-template <int kHeadDim, int kWarps>
+template <int kHeadDim, int kCount>
 __device__ void store_sums(const Sums<kHeadDim>& sums, int warp, int lane, int group,
-                           Shared<kHeadDim, kWarps>* shared) {
+                           Shared<kHeadDim, kCount>* shared) {
   float weights = sums.weights + __shfl_xor_sync(~0u, sums.weights, 1);
   weights += __shfl_xor_sync(~0u, weights, 2);
   if (lane % 4 == 0) {
@@ -367,22 +394,22 @@ __device__ void store_sums(const Sums<kHeadDim>& sums, int warp, int lane, int g
   }
 }
 
-// Adds up what the warps have. `write` gets a head of the group, an element of its output, this and the three behind it, what
-// to multiply them by, and lse.
-template <int kHeadDim, int kWarps, class Write>
-__device__ void merge(int group, float scale_log2, const Shared<kHeadDim, kWarps>& shared,
+// Adds up the first kAdded of what there is. `write` gets a head of the group, an element of its output, this and the three
+// behind it as they were summed up, the largest score and the weights' sum.
+template <int kAdded, int kHeadDim, int kCount, class Write>
+__device__ void merge(int group, float scale_log2, const Shared<kHeadDim, kCount>& shared,
                       const Write& write) {
-  for (int i = threadIdx.x; i < group * kHeadDim / 4; i += kWarps * 32) {
+  for (int i = threadIdx.x; i < group * kHeadDim / 4; i += static_cast<int>(blockDim.x)) {
     const int head = i / (kHeadDim / 4);
     const int element = i % (kHeadDim / 4) * 4;
     float largest = -INFINITY;
 #pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) largest = fmaxf(largest, shared.largest[warp][head]);
+    for (int warp = 0; warp < kAdded; ++warp) largest = fmaxf(largest, shared.largest[warp][head]);
     float4 sum = {0, 0, 0, 0};
     float weights = 0;
     if (largest > -INFINITY) {
 #pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) {
+      for (int warp = 0; warp < kAdded; ++warp) {
         const float factor =
             exp2_approximately((shared.largest[warp][head] - largest) * scale_log2);
         const float4 part = *reinterpret_cast<const float4*>(&shared.sums[warp][head][element]);
@@ -393,11 +420,40 @@ __device__ void merge(int group, float scale_log2, const Shared<kHeadDim, kWarps
         sum.w = fmaf(factor, part.w, sum.w);
       }
     }
-    const float one = weights > 0 ? 1 / weights : 0;
-    const float lse =
-        weights > 0 ? largest * scale_log2 * 0.693147180559945f + logf(weights) : -INFINITY;
-    write(head, element, sum, one, lse);
+    write(head, element, sum, largest, weights);
   }
+}
+
+__device__ inline float reciprocal(float weights) { return weights > 0 ? 1 / weights : 0; }
+
+__device__ inline float lse_of(float largest, float weights, float scale_log2) {
+  return weights > 0 ? largest * scale_log2 * 0.693147180559945f + logf(weights) : -INFINITY;
+}
+
+// Puts a block's sums where the first block of the cluster adds them up as those of one more warp.
+template <int kHeadDim, int kCount>
+__device__ void send_sums(int group, float scale_log2, const Shared<kHeadDim, kCount>& shared) {
+  const auto address_there = [](const void* own) {
+    uint32_t there;
+    asm("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(there) : "r"(shared_address(own)));
+    return there;
+  };
+  const auto send = [](uint32_t to, float value) {
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
+  };
+  const uint32_t sums = address_there(shared.sums[kCount - 1]);
+  const uint32_t scores = address_there(shared.largest[kCount - 1]);
+  const uint32_t all_weights = address_there(shared.weights[kCount - 1]);
+  merge<kCount - 1>(group, scale_log2, shared,
+                    [&](int head, int element, const float4& sum, float largest, float weights) {
+                      asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
+                                       sums + (head * (kHeadDim + 4) + element) * 4),
+                                   "f"(sum.x), "f"(sum.y), "f"(sum.z), "f"(sum.w)
+                                   : "memory");
+                      if (element != 0) return;
+                      send(scores + head * 4, largest);
+                      send(all_weights + head * 4, weights);
+                    });
 }
 
 __device__ inline uint2 pack(const float4& sum, float one) {
@@ -407,7 +463,9 @@ __device__ inline uint2 pack(const float4& sum, float one) {
 
 template <int kHeadDim>
 __device__ void write(const Call& call, const Work& work, int row, int64_t head, int element,
-                      const float4& sum, float one, float lse) {
+                      const float4& sum, float largest, float weights) {
+  const float one = reciprocal(weights);
+  const float lse = lse_of(largest, weights, call.scale_log2);
   if (work.parts <= 1) {
     *reinterpret_cast<uint2*>(call.output + row * call.output_stride + head * kHeadDim + element) =
         pack(sum, one);
@@ -422,13 +480,13 @@ __device__ void write(const Call& call, const Work& work, int row, int64_t head,
 }
 
 // What device memory says of a sequence.
-template <int kWarps>
 struct Sequence {
-  Pages<kWarps> pages;
+  Pages pages;
   int length, row, end_row, query_length;
 
-  __device__ Sequence(const Call& call, int index, int warp, int lane) : pages(call, index, lane) {
-    pages.load(warp);
+  __device__ Sequence(const Call& call, int index, int warp, int warps, int lane)
+      : pages(call, index, lane) {
+    pages.load(warp, warps);
     length = call.lengths[index];
     row = call.first_rows[index];
     end_row = call.first_rows[index + 1];
@@ -438,41 +496,64 @@ struct Sequence {
 
 template <int kHeadDim, int kWarps>
 __device__ void decode(const Call& call) {
-  __shared__ __align__(16) Shared<kHeadDim, kWarps> shared;
+  __shared__ __align__(16) Shared<kHeadDim, kWarps + 1> shared;
   const int lane = threadIdx.x % 32;
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the compiler sees that lanes agree
   const int kv_head = blockIdx.x;
+  const int rank = blockIdx.y % kCluster;
+  const int clusters = static_cast<int>(gridDim.y) / kCluster;
   wait_for_kernel_before();
-  int index = blockIdx.y, count;
+  int before = 0, place = blockIdx.y / kCluster, items;
   do {
+    const int item = before + place;
     // One round trip to memory, on the guess that all is in order.
-    Schedule schedule(call.split_counts, call.batch_size, lane);
-    Sequence<kWarps> sequence(call, min(index, call.batch_size - 1), warp, lane);
-    count = schedule.count();
+    Schedule schedule(call.split_counts, call.lengths, call.batch_size, lane);
+    const int guess = item * kCluster + rank;
+    Sequence sequence(call, min(guess, call.batch_size - 1), warp, kWarps, lane);
+    schedule.count(call.kv_heads, static_cast<int>(gridDim.x * gridDim.y));
+    items = schedule.items();
+    const bool is_shared = item < schedule.shared();
+    const int index = is_shared ? item : (item - schedule.shared()) * kCluster + rank;
     Work work;
-    if (!schedule.find(index, &work)) return;
-    if (work.sequence != index) sequence = Sequence<kWarps>(call, work.sequence, warp, lane);
+    if (!schedule.find(is_shared, index, &work)) return;
+    const int warps = is_shared ? kWarps * kCluster : kWarps;
+    const int own = is_shared ? rank * kWarps + warp : warp;
+    if (work.sequence != guess || is_shared) {
+      sequence = Sequence(call, work.sequence, own, warps, lane);
+    }
     if (sequence.query_length > 0 && sequence.end_row > sequence.row) {
       const uint32_t tiles = (sequence.length + kTile - 1) / kTile;
-      const int first = static_cast<int>(tiles * work.part / work.parts) + warp;
+      const int first = static_cast<int>(tiles * work.part / work.parts) + own;
       const int end = static_cast<int>(tiles * (work.part + 1) / work.parts);
       Sums<kHeadDim> sums;
       if (first < end) {
-        if (!sequence.pages.is_enough(tiles) || work.part > 0) sequence.pages.load(first);
-        attend<kHeadDim, kWarps>(call, sequence.pages, sequence.row, kv_head, first, end,
-                                 sequence.length, lane, &sums);
+        if (!sequence.pages.is_enough(tiles) || work.part > 0) sequence.pages.load(first, warps);
+        attend<kHeadDim>(call, sequence.pages, sequence.row, kv_head, first, warps, end,
+                         sequence.length, lane, &sums);
       }
       store_sums(sums, warp, lane, call.group, &shared);
       __syncthreads();
-      merge(call.group, call.scale_log2, shared,
-            [&](int head, int element, const float4& sum, float one, float lse) {
-              write<kHeadDim>(call, work, sequence.row, kv_head * call.group + head, element, sum,
-                              one, lse);
-            });
+      const auto write_sums = [&](int head, int element, const float4& sum, float largest,
+                                  float weights) {
+        write<kHeadDim>(call, work, sequence.row, kv_head * call.group + head, element, sum,
+                        largest, weights);
+      };
+      if (!is_shared) {
+        merge<kWarps>(call.group, call.scale_log2, shared, write_sums);
+      } else {
+        // Both have begun, and what was sent before is read.
+        arrive_at_cluster();
+        wait_for_cluster();
+        if (rank != 0) send_sums(call.group, call.scale_log2, shared);
+        arrive_at_cluster();
+        wait_for_cluster();
+        if (rank == 0) merge<kWarps + 1>(call.group, call.scale_log2, shared, write_sums);
+      }
       __syncthreads();  // the next work may overwrite
     }
-    index += gridDim.y;
-  } while (index < count);
+    before += clusters;
+    place = clusters - 1 - place;  // who had the longest goes last
+  } while (before + place < items);
 }
 
 // FlashInfer's plan: a part is a chunk of a sequence's tokens, or all of them. A block has one, and a KV head.
@@ -538,12 +619,16 @@ __device__ void decode_planned(const Call& call, const Plan& plan) {
   }
   store_sums(sums, warp, lane, call.group, &shared);
   __syncthreads();
-  merge(call.group, call.scale_log2, shared,
-        [&](int head, int element, const float4& sum, float one, float lse) {
-          const int64_t at = (part * call.kv_heads + kv_head) * call.group + head;
-          *reinterpret_cast<uint2*>(plan.output + at * kHeadDim + element) = pack(sum, one);
-          if (element == 0 && plan.lse != nullptr) plan.lse[at] = lse * 1.44269504088896340736f;
-        });
+  merge<kWarps>(
+      call.group, call.scale_log2, shared,
+      [&](int head, int element, const float4& sum, float largest, float weights) {
+        const int64_t at = (part * call.kv_heads + kv_head) * call.group + head;
+        *reinterpret_cast<uint2*>(plan.output + at * kHeadDim + element) =
+            pack(sum, reciprocal(weights));
+        if (element == 0 && plan.lse != nullptr) {
+          plan.lse[at] = lse_of(largest, weights, call.scale_log2) * 1.44269504088896340736f;
+        }
+      });
 }
 
 }  // namespace
