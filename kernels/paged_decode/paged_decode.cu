@@ -1,20 +1,21 @@
 // Attention of one query token of each sequence over a paged cache of keys and values: GQA with at most eight query
 // heads to a KV head, in bfloat16. In place of FlashAttention 3's forward kernel, whose contract it keeps.
 //
-//   paged_decode_d128_w6_bf16   heads of 128, six warps to a block
-//   paged_decode_d128_w4_bf16   four warps, for a few more blocks than an SM has room for
-//   paged_decode_d64_w6_bf16    heads of 64
+//   paged_decode_d128_w6_bf16        heads of 128, six warps to a block
+//   paged_decode_d128_w4_bf16        four warps, for a few more blocks than an SM has room for
+//   paged_decode_d128_w6_pair_bf16   clusters of two blocks, for long sequences
+//   paged_decode_d64_w6_bf16, paged_decode_d64_w6_pair_bf16   heads of 64
 //
 // And in place of FlashInfer's decode kernel, whose plan it keeps: planned_decode_d128_bf16, planned_decode_d64_bf16.
 //
 // The work is one (sequence, KV head, part of the tokens) to a block. What decides about it lies in device memory, where
 // a replayed graph finds new values: lengths, first rows of Q, and into how many parts each sequence is cut. Of a
 // sequence in one part the block writes output and lse; else partial_output and partial_lse, which decode_combine merges, or
-// FlashAttention's combine kernel. Where one part is much longer than others, the two blocks of a cluster share it, and those
-// come first: else what the launch takes is what the longest takes.
+// FlashAttention's combine kernel. Long parts come first. What is much longer than others, the two blocks of a cluster
+// share, if there are clusters: else what the launch takes is what the longest takes.
 //
-// gridDim.x is the number of KV heads; gridDim.y is even. Best is the number of all parts, or of all blocks for which there is
-// room at once, if that is enough for all sequences: what comes next may begin when the last block has begun.
+// gridDim.x is the number of KV heads; gridDim.y may be any multiple of the cluster's size, but is best the number of all parts,
+// or that of all blocks for which there is room at once, if that is enough for all sequences.
 //
 // A warp takes 16 tokens at a time. Their keys and values go from global memory straight into the registers of
 // tensor core instructions: a product does not care for the order of the columns that it sums over, so each lane loads
@@ -31,9 +32,9 @@ namespace {
 constexpr int kTile = 16;           // tokens, all in one page
 constexpr int kHeads = 8;           // query heads that share a KV head, at most
 constexpr int kMaxSequences = 256;  // what comes after them is not seen
-constexpr int kCluster = 2;
-constexpr int kBlocks = 256;         // about as many as an H200 has room for
-constexpr int kFewestShared = 1024;  // tokens of a part that two blocks share, at least: they wait for one another
+constexpr int kBlocks = 256;  // about as many as an H200 has room for
+constexpr uint32_t kFewestFirst = 512;    // tokens of a part that comes before others, at least: its block guesses wrong
+constexpr uint32_t kFewestShared = 1024;  // of one that two blocks share: they wait for one another
 
 struct Call {
   const __nv_bfloat16* q;  // [rows, kv_heads * group, kHeadDim]
@@ -64,12 +65,13 @@ __device__ inline float exp2_approximately(float x) {
   return y;
 }
 
-// What there is to do: first what the blocks of a cluster share, then one part of a sequence after the other for each block.
-// Where nothing is shared and every sequence is in one part, and before anything is known, work number i is sequence i.
+// What there is to do: what the blocks of a cluster share, then one part of a sequence after the other for each block, the
+// longer ones first. Before anything is known, work number i is sequence i.
+template <int kCluster>
 class Schedule {
  public:
   __device__ Schedule(const int* split_counts, const int* lengths, int batch_size, int lane)
-      : batch_size_(batch_size), lane_(lane) {
+      : lane_(lane) {
 #pragma unroll
     for (int i = 0; i < kMaxSequences / 32; ++i) {
       const int sequence = i * 32 + lane;
@@ -77,33 +79,32 @@ class Schedule {
       tokens_[i] = 0;
       if (sequence < batch_size) {
         parts_[i] = split_counts == nullptr ? 1 : max(split_counts[sequence], 1);
-        tokens_[i] = lengths[sequence];
+        tokens_[i] = static_cast<uint32_t>(lengths[sequence]);
       }
     }
   }
 
   // Waits for the counts. `blocks`: of the launch.
   __device__ void count(int kv_heads, int blocks) {
-    uint32_t tokens = 0;
-    int parts = 0, shared = 0;
+    uint32_t tokens = 0, parts = 0;
 #pragma unroll
     for (int i = 0; i < kMaxSequences / 32; ++i) {
       tokens += tokens_[i];
       parts += parts_[i];
     }
-    // A fourth more than what a block has if all have as much.
-    const uint32_t bound = max(__reduce_add_sync(~0u, tokens) / static_cast<uint32_t>(min(blocks, kBlocks)) *
-                                       static_cast<uint32_t>(kv_heads) / 4 * 5,
-                               static_cast<uint32_t>(kFewestShared));
-#pragma unroll
-    for (int i = 0; i < kMaxSequences / 32; ++i) {
-      if (static_cast<uint32_t>(tokens_[i]) > bound * static_cast<uint32_t>(parts_[i])) {
-        is_shared_ |= 1u << i;
-        shared += parts_[i];
-      }
+    all_ = static_cast<int>(__reduce_add_sync(~0u, parts));
+    // Of a block, if all have as much.
+    const uint32_t mean = __reduce_add_sync(~0u, tokens) * static_cast<uint32_t>(kv_heads) /
+                          static_cast<uint32_t>(min(blocks, kBlocks));
+    shared_ = 0;
+    if constexpr (kCluster > 1) {
+      uint32_t longer = find_longer(max(mean / 4 * 5, kFewestShared));
+      if (__any_sync(~0u, longer != 0)) longer = find_longer(max(mean / 2, kFewestShared));
+      is_shared_ = longer;
+      shared_ = count_parts(longer);
     }
-    shared_ = __reduce_add_sync(~0u, shared);
-    all_ = __reduce_add_sync(~0u, parts);
+    is_long_ = find_longer(max(mean / 2, kFewestFirst)) & ~is_shared_;
+    long_ = count_parts(is_long_);
   }
 
   __device__ int shared() const { return shared_; }
@@ -112,13 +113,13 @@ class Schedule {
 
   // Of those that are shared, or of the others.
   __device__ bool find(bool is_shared, int index, Work* work) const {
-    if (shared_ == 0 && all_ == batch_size_) {
-      *work = {index, 0, 1};
-      return index < batch_size_;
-    }
+    const bool is_long = !is_shared && index < long_;
+    if (!is_shared && !is_long) index -= long_;
+    const uint32_t rest = ~(is_shared_ | is_long_);
+    const uint32_t searched = is_shared ? is_shared_ : is_long ? is_long_ : rest;
 #pragma unroll
     for (int i = 0; i < kMaxSequences / 32; ++i) {
-      const int count = ((is_shared_ >> i & 1) != 0) == is_shared ? parts_[i] : 0;
+      const int count = (searched >> i & 1) != 0 ? parts_[i] : 0;
       int end = count;  // up to this lane's
 #pragma unroll
       for (int distance = 1; distance < 32; distance *= 2) {
@@ -139,11 +140,28 @@ class Schedule {
   }
 
  private:
-  int batch_size_, lane_;
-  int parts_[kMaxSequences / 32];  // of every 32nd sequence
-  int tokens_[kMaxSequences / 32];
-  uint32_t is_shared_ = 0;
-  int shared_ = 0, all_ = 0;
+  // A bit for each of this lane's sequences: whether its parts have more tokens than that.
+  __device__ uint32_t find_longer(uint32_t tokens) const {
+    uint32_t found = 0;
+#pragma unroll
+    for (int i = 0; i < kMaxSequences / 32; ++i) {
+      if (tokens_[i] > tokens * parts_[i]) found |= 1u << i;
+    }
+    return found;
+  }
+
+  __device__ int count_parts(uint32_t of) const {
+    uint32_t count = 0;
+#pragma unroll
+    for (int i = 0; i < kMaxSequences / 32; ++i) count += (of >> i & 1) != 0 ? parts_[i] : 0;
+    return static_cast<int>(__reduce_add_sync(~0u, count));
+  }
+
+  int lane_;
+  uint32_t parts_[kMaxSequences / 32];  // of every 32nd sequence
+  uint32_t tokens_[kMaxSequences / 32];
+  uint32_t is_shared_ = 0, is_long_ = 0;
+  int shared_, long_, all_;
 };
 
 // What warps have summed up; or, the last one's, the other block of the cluster.
@@ -494,9 +512,10 @@ struct Sequence {
   }
 };
 
-template <int kHeadDim, int kWarps>
+template <int kHeadDim, int kWarps, int kCluster>
 __device__ void decode(const Call& call) {
-  __shared__ __align__(16) Shared<kHeadDim, kWarps + 1> shared;
+  constexpr int kCount = kWarps + kCluster - 1;
+  __shared__ __align__(16) Shared<kHeadDim, kCount> shared;
   const int lane = threadIdx.x % 32;
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the compiler sees that lanes agree
   const int kv_head = blockIdx.x;
@@ -507,12 +526,12 @@ __device__ void decode(const Call& call) {
   do {
     const int item = before + place;
     // One round trip to memory, on the guess that all is in order.
-    Schedule schedule(call.split_counts, call.lengths, call.batch_size, lane);
+    Schedule<kCluster> schedule(call.split_counts, call.lengths, call.batch_size, lane);
     const int guess = item * kCluster + rank;
     Sequence sequence(call, min(guess, call.batch_size - 1), warp, kWarps, lane);
     schedule.count(call.kv_heads, static_cast<int>(gridDim.x * gridDim.y));
     items = schedule.items();
-    const bool is_shared = item < schedule.shared();
+    const bool is_shared = kCluster > 1 && item < schedule.shared();
     const int index = is_shared ? item : (item - schedule.shared()) * kCluster + rank;
     Work work;
     if (!schedule.find(is_shared, index, &work)) return;
@@ -538,17 +557,18 @@ __device__ void decode(const Call& call) {
         write<kHeadDim>(call, work, sequence.row, kv_head * call.group + head, element, sum,
                         largest, weights);
       };
-      if (!is_shared) {
-        merge<kWarps>(call.group, call.scale_log2, shared, write_sums);
-      } else {
-        // Both have begun, and what was sent before is read.
-        arrive_at_cluster();
-        wait_for_cluster();
-        if (rank != 0) send_sums(call.group, call.scale_log2, shared);
-        arrive_at_cluster();
-        wait_for_cluster();
-        if (rank == 0) merge<kWarps + 1>(call.group, call.scale_log2, shared, write_sums);
+      if constexpr (kCluster > 1) {
+        if (is_shared) {
+          // Both have begun, and what was sent before is read.
+          arrive_at_cluster();
+          wait_for_cluster();
+          if (rank != 0) send_sums(call.group, call.scale_log2, shared);
+          arrive_at_cluster();
+          wait_for_cluster();
+          if (rank == 0) merge<kCount>(call.group, call.scale_log2, shared, write_sums);
+        }
       }
+      if (!is_shared) merge<kWarps>(call.group, call.scale_log2, shared, write_sums);
       __syncthreads();  // the next work may overwrite
     }
     before += clusters;
@@ -636,26 +656,28 @@ __device__ void decode_planned(const Call& call, const Plan& plan) {
 
 // q, K and V aligned to 16 bytes, and so are their strides, which are in elements; output to 8, partial_output to 16.
 // The page size is 16 times a power of two.
-#define FIBSHIM_KERNEL(head_dim, warps, blocks)                                                 \
+#define FIBSHIM_KERNEL(name, head_dim, warps, cluster, blocks)                                  \
   extern "C" __global__ void __launch_bounds__(warps * 32, blocks)                              \
-      paged_decode_d##head_dim##_w##warps##_bf16(                                               \
-          const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v,               \
-          const int* page_table, const int* lengths, const int* first_rows,                     \
-          const int* query_lengths, const int* split_counts, __nv_bfloat16* output, float* lse, \
-          float* partial_output, float* partial_lse, int64_t q_stride, int64_t output_stride,   \
-          int64_t page_stride, int64_t token_stride, int64_t head_stride, int64_t table_stride, \
-          float scale_log2, int batch_size, int rows, int kv_heads, int group, int page_size,   \
-          int max_pages) {                                                                      \
-    fibshim::decode<head_dim, warps>(                                                           \
+      name(const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v,              \
+           const int* page_table, const int* lengths, const int* first_rows,                    \
+           const int* query_lengths, const int* split_counts, __nv_bfloat16* output,            \
+           float* lse, float* partial_output, float* partial_lse, int64_t q_stride,             \
+           int64_t output_stride, int64_t page_stride, int64_t token_stride,                    \
+           int64_t head_stride, int64_t table_stride, float scale_log2, int batch_size,         \
+           int rows, int kv_heads, int group, int page_size, int max_pages) {                   \
+    fibshim::decode<head_dim, warps, cluster>(                                                  \
         fibshim::Call(q, k, v, page_table, lengths, first_rows, query_lengths, split_counts,    \
                       output, lse, partial_output, partial_lse, q_stride, output_stride,        \
                       page_stride, token_stride, head_stride, table_stride, scale_log2,         \
                       batch_size, rows, kv_heads, group, page_size, max_pages));                \
   }
 
-FIBSHIM_KERNEL(128, 6, 2)
-FIBSHIM_KERNEL(128, 4, 3)
-FIBSHIM_KERNEL(64, 6, 3)
+FIBSHIM_KERNEL(paged_decode_d128_w6_bf16, 128, 6, 1, 2)
+FIBSHIM_KERNEL(paged_decode_d128_w4_bf16, 128, 4, 1, 3)
+FIBSHIM_KERNEL(paged_decode_d64_w6_bf16, 64, 6, 1, 3)
+// In clusters of two along y.
+FIBSHIM_KERNEL(paged_decode_d128_w6_pair_bf16, 128, 6, 2, 2)
+FIBSHIM_KERNEL(paged_decode_d64_w6_pair_bf16, 64, 6, 2, 3)
 
 // Of any page size. Aligned are q, K and V to 16 bytes, with their strides, and output to 8.
 #define FIBSHIM_PLANNED_KERNEL(head_dim, blocks)                                               \
