@@ -248,14 +248,18 @@ TEST_F(FlashAttentionFolder, ChoosesTheBlockByTheBatch) {
   EXPECT_EQ(planned(too_many).outcome, Outcome::fallback_where);
 }
 
-TEST_F(FlashAttentionFolder, LeavesManyLongSequencesToTheOriginal) {
-  for (const auto& [batch, longest, outcome] :
-       {std::tuple(2, 1 << 20, Outcome::hit), std::tuple(3, 2048, Outcome::hit),
-        std::tuple(3, 2049, Outcome::fallback_where)}) {
+TEST_F(FlashAttentionFolder, GivesLongSequencesToClusters) {
+  for (const auto& [batch, longest, kernel, grid_y] :
+       {std::tuple(2, 1 << 20, "w6_pair", 32), std::tuple(32, 2048, "w6", 48),
+        std::tuple(32, 2049, "w6_pair", 32), std::tuple(33, 2049, "w6_pair", 50),
+        std::tuple(40, 2048, "w4", 56), std::tuple(40, 2049, "w6_pair", 56)}) {
     Struct of_engine = changed(2492, batch, 4);
     put<int32_t>(&of_engine, 416, batch);
     put<int32_t>(&of_engine, 368, longest);
-    EXPECT_EQ(planned(of_engine).outcome, outcome) << batch << " sequences of " << longest;
+    const PlannedCall plan = planned(of_engine);
+    EXPECT_EQ(plan.solution,
+              std::string("fibshim_gqa_page_table_decode_h32_kv8_d128_ps16_") + kernel);
+    EXPECT_EQ(plan.grid[1], static_cast<uint32_t>(grid_y)) << batch << " sequences of " << longest;
   }
 }
 
