@@ -2,6 +2,7 @@
 //
 //   gemm_k4096_m8_bf16, _k2048_, ...      C [M, N] in bfloat16, by K
 //   gemm_k4096_m8_bias_bf16, ...          the same, with a bias [N] added to each row in fp32
+//   gemm_k4096_m8_add_bf16, ...           the same, with an addend [M, N], in whose place C may come
 //   gemm_part2048_m8_bf16                 partial sums [K / 2048, M, N] in fp32, of 2048 columns of K each
 //   gemm_part3584_m8_bf16                 the same, of 3584
 //   gemm_part4096_m8_bf16                 the same, of 4096
@@ -32,13 +33,16 @@ __device__ inline int sum_index(int row, int pair) {
   return row * kTileRows + (pair ^ (row / 2 % 2 * 4)) * 2;
 }
 
+// What is added to the sums.
+enum class Operand { kNone, kBias, kAddend };
+
 // What a kernel is made of. The launch must give it kBytes of shared memory (config/shared/gemm).
-template <class InType, class OutType, bool has_bias, int warps, int warp_columns, int cluster,
+template <class InType, class OutType, Operand more, int warps, int warp_columns, int cluster,
           int stages>
 struct Shape {
   using In = InType;
   using Out = OutType;
-  static constexpr bool kHasBias = has_bias;
+  static constexpr Operand kMore = more;
   static constexpr int kWarps = warps;
   static constexpr int kWarpColumns = warp_columns;  // of K, that a warp holds
   static constexpr int kCluster = cluster;           // blocks, each with its part of K
@@ -135,10 +139,10 @@ class WeightStream {
   int left_;  // stages
 };
 
-// bias: null without one.
+// more: the bias or the addend, or null.
 template <class Shape>
 __device__ void multiply_few_rows(const typename Shape::In* a, const typename Shape::In* b,
-                                  const typename Shape::In* bias, typename Shape::Out* out, int m,
+                                  const typename Shape::In* more, typename Shape::Out* out, int m,
                                   int n) {
   using In = typename Shape::In;
   constexpr int kWarps = Shape::kWarps;
@@ -162,7 +166,7 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
   const int first = static_cast<int>(int64_t{all_tiles} * share / shares);
   const int tiles = static_cast<int>(int64_t{all_tiles} * (share + 1) / shares) - first;
   out += int64_t{blockIdx.y} * m * n + int64_t{first} * kTileRows;
-  if constexpr (Shape::kHasBias) bias += int64_t{first} * kTileRows;
+  if constexpr (Shape::kMore != Operand::kNone) more += int64_t{first} * kTileRows;
 
   const uint32_t ring = shared_address(shared) + warp * kStages * kStageBytes;
   float* const sums_of_warps = reinterpret_cast<float*>(shared + Shape::kSums);
@@ -193,11 +197,15 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
   }
   if constexpr (kCluster > 1) wait_for_cluster();
 
-  const auto add_bias = [&](float2& sum, int column_of_c) {
-    if constexpr (Shape::kHasBias) {
-      const float2 more = load_pair(bias + column_of_c);
-      sum = {sum.x + more.x, sum.y + more.y};
+  const auto add_more = [&](float2& sum, [[maybe_unused]] int row_of_a, [[maybe_unused]] int at) {
+    [[maybe_unused]] float2 x;
+    if constexpr (Shape::kMore == Operand::kNone) return;
+    if constexpr (Shape::kMore == Operand::kBias) x = load_pair(more + at);
+    if constexpr (Shape::kMore == Operand::kAddend) {
+      const In* const from = more + int64_t{row_of_a} * n + at;
+      x = {to_float(from[0]), to_float(from[1])};
     }
+    if constexpr (Shape::kMore != Operand::kNone) sum = {sum.x + x.x, sum.y + x.y};
   };
   // A tile's sums in this block: written, or sent to the block of the cluster that finishes their columns.
   const auto add_warps = [&](int tile) {
@@ -208,7 +216,7 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
       if (row_of_a >= m) return;
       float2 sum = add_up<kWarps>(buffer + sum_index(row_of_a, pair), Shape::kWarpSums);
       if constexpr (kCluster == 1) {
-        add_bias(sum, tile * kTileRows + pair * 2);
+        add_more(sum, row_of_a, tile * kTileRows + pair * 2);
         store_pair(out + int64_t{row_of_a} * n + tile * kTileRows + pair * 2, sum.x, sum.y);
       } else {
         const int at = ((tile % kSlots * kCluster + rank) * kRows + row_of_a) * kOwnPairs;
@@ -227,7 +235,7 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
       wait_for_bytes(barriers + slot * 8, tile / kSlots % 2);
       float2 sum = add_up<kCluster>(inbox + (slot * kCluster * kRows * kOwnPairs + index) * 2,
                                     kRows * kOwnPairs * 2);
-      add_bias(sum, tile * kTileRows + (rank * kOwnPairs + index % kOwnPairs) * 2);
+      add_more(sum, row_of_a, tile * kTileRows + (rank * kOwnPairs + index % kOwnPairs) * 2);
       store_pair(out + int64_t{row_of_a} * n + tile * kTileRows +
                      (rank * kOwnPairs + index % kOwnPairs) * 2,
                  sum.x, sum.y);
@@ -286,24 +294,27 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
 }  // namespace fibshim
 
 // M at most 8; A [M, K], B [N, K], aligned to 16 bytes; C or partial sums to 8.
-#define FIBSHIM_KERNEL(name, in, out_type, ...)                              \
-  using name##_shape = fibshim::Shape<in, out_type, false, __VA_ARGS__>;     \
-  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1) \
-      name(const in* a, const in* b, out_type* out, int m, int n) {          \
-    fibshim::multiply_few_rows<name##_shape>(a, b, nullptr, out, m, n);      \
+#define FIBSHIM_KERNEL(name, in, out_type, ...)                                            \
+  using name##_shape = fibshim::Shape<in, out_type, fibshim::Operand::kNone, __VA_ARGS__>; \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)               \
+      name(const in* a, const in* b, out_type* out, int m, int n) {                        \
+    fibshim::multiply_few_rows<name##_shape>(a, b, nullptr, out, m, n);                    \
   }
-#define FIBSHIM_KERNEL_WITH_BIAS(name, type, ...)                                   \
-  using name##_shape = fibshim::Shape<type, type, true, __VA_ARGS__>;               \
-  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)        \
-      name(const type* a, const type* b, const type* bias, type* c, int m, int n) { \
-    fibshim::multiply_few_rows<name##_shape>(a, b, bias, c, m, n);                  \
+#define FIBSHIM_KERNEL_WITH(operand, name, type, ...)                                      \
+  using name##_shape = fibshim::Shape<type, type, fibshim::Operand::operand, __VA_ARGS__>; \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)               \
+      name(const type* a, const type* b, const type* more, type* c, int m, int n) {        \
+    fibshim::multiply_few_rows<name##_shape>(a, b, more, c, m, n);                         \
   }
 #define FIBSHIM_KERNELS(name, ...)                                       \
   FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, __nv_bfloat16, __VA_ARGS__) \
   FIBSHIM_KERNEL(name##_fp16, __half, __half, __VA_ARGS__)
-#define FIBSHIM_KERNELS_WITH_BIAS(name, ...)                             \
-  FIBSHIM_KERNEL_WITH_BIAS(name##_bias_bf16, __nv_bfloat16, __VA_ARGS__) \
-  FIBSHIM_KERNEL_WITH_BIAS(name##_bias_fp16, __half, __VA_ARGS__)
+#define FIBSHIM_KERNELS_WITH_BIAS(name, ...)                               \
+  FIBSHIM_KERNEL_WITH(kBias, name##_bias_bf16, __nv_bfloat16, __VA_ARGS__) \
+  FIBSHIM_KERNEL_WITH(kBias, name##_bias_fp16, __half, __VA_ARGS__)
+#define FIBSHIM_KERNELS_WITH_ADDEND(name, ...)                              \
+  FIBSHIM_KERNEL_WITH(kAddend, name##_add_bf16, __nv_bfloat16, __VA_ARGS__) \
+  FIBSHIM_KERNEL_WITH(kAddend, name##_add_fp16, __half, __VA_ARGS__)
 #define FIBSHIM_KERNELS_OF_PARTS(name, ...)                      \
   FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, float, __VA_ARGS__) \
   FIBSHIM_KERNEL(name##_fp16, __half, float, __VA_ARGS__)
@@ -320,6 +331,10 @@ FIBSHIM_KERNELS_WITH_BIAS(gemm_k3584_m8, 14, 256, 1, 7)
 FIBSHIM_KERNELS_WITH_BIAS(gemm_k4096_m8, 16, 256, 1, 6)
 FIBSHIM_KERNELS_WITH_BIAS(gemm_k5120_m8, 20, 256, 1, 5)
 FIBSHIM_KERNELS_WITH_BIAS(gemm_k8192_m8, 16, 256, 2, 6)
+FIBSHIM_KERNELS_WITH_ADDEND(gemm_k3584_m8, 14, 256, 1, 7)
+FIBSHIM_KERNELS_WITH_ADDEND(gemm_k4096_m8, 16, 256, 1, 6)
+FIBSHIM_KERNELS_WITH_ADDEND(gemm_k5120_m8, 20, 256, 1, 5)
+FIBSHIM_KERNELS_WITH_ADDEND(gemm_k8192_m8, 16, 256, 2, 6)
 FIBSHIM_KERNELS_OF_PARTS(gemm_part2048_m8, 8, 256, 1, 12)
 FIBSHIM_KERNELS_OF_PARTS(gemm_part3584_m8, 14, 256, 1, 7)
 FIBSHIM_KERNELS_OF_PARTS(gemm_part4096_m8, 16, 256, 1, 6)

@@ -5,6 +5,7 @@
 //                                             share of N would be small; at most 128 rows of B to a cluster
 //   gemm_wide_part_m16_bf16, _m32_            partial sums [gridDim.y, M, N] in fp32, each of a part of K
 //   gemm_wide_m16_bias_bf16, ...              the first two, with a bias [N] added to each row in fp32
+//   gemm_wide_m16_add_bf16, ...               or with an addend [M, N], in whose place C may come
 //   gemm_wide_m16_fp16, ...                   all of these in fp16
 //   gemm_wide_m16_fp8, ...                    the first two of A and B in e4m3, times the scales of both, in bfloat16
 //
@@ -201,12 +202,13 @@ __device__ void stream_a(const Work& work, const char* a, int64_t pitch, int row
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// What is done to the sums beside. begin: before a pass, and before the wait for the kernel before; read: once, after it.
+// What is done to the sums beside. begin: before a pass, and before the wait for the kernel before; read: once, after the
+// first piece of A has come.
 struct Nothing {
   static constexpr bool kReadsLate = false;
   template <int kTiles>
   __device__ void begin(const Work&, int, int) {}
-  __device__ float finish(float sum, int, int) const { return sum; }
+  __device__ float finish(float sum, int, int, int, int, int, int) const { return sum; }
 };
 
 // Of the columns of C, added to each row.
@@ -231,7 +233,27 @@ struct Bias {
       }
     }
   }
-  __device__ float finish(float sum, int tile, int half) const { return sum + values[tile][half]; }
+  __device__ float finish(float sum, int tile, int half, int, int, int, int) const {
+    return sum + values[tile][half];
+  }
+};
+
+// [M, N]. C may come in its place: a warp reads what it then writes.
+template <class T>
+struct Addend {
+  static constexpr bool kReadsLate = true;
+  const T* from;
+  int64_t columns = 0;  // before the pass's
+
+  template <int kTiles>
+  __device__ void begin(const Work& work, int pass, int first_unit) {
+    columns = int64_t{first_unit + work.first_unit(pass)} * kUnitRows;
+  }
+  __device__ void read() { wait_for_kernel_before(); }
+  __device__ float finish(float sum, int, int, int unit, int row, int m, int n) const {
+    const int column = unit * kUnitRows + threadIdx.x % 32 / 4;
+    return row < m ? sum + to_float(from[int64_t{row} * n + columns + column]) : sum;
+  }
 };
 
 // Of A and B as wholes.
@@ -244,9 +266,10 @@ struct Scales {
   template <int kTiles>
   __device__ void begin(const Work&, int, int) {}
   __device__ void read() {
-    value = *static_cast<const volatile float*>(a) * *static_cast<const volatile float*>(b);
+    wait_for_kernel_before();
+    value = *a * *b;
   }
-  __device__ float finish(float sum, int, int) const { return sum * value; }
+  __device__ float finish(float sum, int, int, int, int, int, int) const { return sum * value; }
 };
 
 // The sums of `kCount` groups of 8 rows of A, from group `kFirst` on, of the tiles of a pass.
@@ -265,8 +288,11 @@ __device__ void store_sums(const float (&sums)[kTiles][kSums], const More& more,
       Out* const columns = c + int64_t{unit} * kUnitRows;
 #pragma unroll
       for (int group = kFirst; group < kFirst + kCount; ++group) {
-        const float x = more.finish(sums[tile][group * 4 + half * 2], tile, half);
-        const float y = more.finish(sums[tile][group * 4 + half * 2 + 1], tile, half);
+        const int first_row = group * 8 + lane % 4 * 2;
+        const float x =
+            more.finish(sums[tile][group * 4 + half * 2], tile, half, unit, first_row, m, n);
+        const float y = more.finish(sums[tile][group * 4 + half * 2 + 1], tile, half, unit,
+                                    first_row + 1, m, n);
         if constexpr (sizeof(Out) == 2) {
           // A thread has two rows of one column: turned, two columns of one row.
           uint32_t turned;
@@ -485,11 +511,11 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
       name(const in* a, const in* b, out_type* out, int m, int n, int k) {          \
     fibshim::multiply_rows<name##_shape>(a, b, {}, out, m, n, k);                   \
   }
-#define FIBSHIM_KERNEL_WITH_BIAS(name, type, ...)                                          \
-  using name##_shape = fibshim::Shape<type, type, fibshim::Bias<type>, __VA_ARGS__>;       \
+#define FIBSHIM_KERNEL_WITH(operand, name, type, ...)                                      \
+  using name##_shape = fibshim::Shape<type, type, fibshim::operand<type>, __VA_ARGS__>;    \
   extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 1)                       \
-      name(const type* a, const type* b, const type* bias, type* c, int m, int n, int k) { \
-    fibshim::multiply_rows<name##_shape>(a, b, {bias}, c, m, n, k);                        \
+      name(const type* a, const type* b, const type* more, type* c, int m, int n, int k) { \
+    fibshim::multiply_rows<name##_shape>(a, b, {more}, c, m, n, k);                        \
   }
 #define FIBSHIM_KERNEL_OF_FP8(name, ...)                                                           \
   using name##_shape = fibshim::Shape<__nv_fp8_e4m3, __nv_bfloat16, fibshim::Scales, __VA_ARGS__>; \
@@ -498,12 +524,15 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
            const float* scale_b, __nv_bfloat16* c, int m, int n, int k) {                          \
     fibshim::multiply_rows<name##_shape>(a, b, {scale_a, scale_b}, c, m, n, k);                    \
   }
-#define FIBSHIM_KERNELS(name, ...)                                       \
-  FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, __nv_bfloat16, __VA_ARGS__) \
-  FIBSHIM_KERNEL(name##_fp16, __half, __half, __VA_ARGS__)               \
-  FIBSHIM_KERNEL_WITH_BIAS(name##_bias_bf16, __nv_bfloat16, __VA_ARGS__) \
-  FIBSHIM_KERNEL_WITH_BIAS(name##_bias_fp16, __half, __VA_ARGS__)        \
-  FIBSHIM_KERNEL_OF_FP8(name##_fp8, __VA_ARGS__)
+#define FIBSHIM_KERNELS(name, ...)                                        \
+  FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, __nv_bfloat16, __VA_ARGS__)  \
+  FIBSHIM_KERNEL(name##_fp16, __half, __half, __VA_ARGS__)                \
+  FIBSHIM_KERNEL_OF_FP8(name##_fp8, __VA_ARGS__)                          \
+  FIBSHIM_KERNEL_WITH(Bias, name##_bias_bf16, __nv_bfloat16, __VA_ARGS__) \
+  FIBSHIM_KERNEL_WITH(Bias, name##_bias_fp16, __half, __VA_ARGS__)
+#define FIBSHIM_KERNELS_WITH_ADDEND(name, ...)                             \
+  FIBSHIM_KERNEL_WITH(Addend, name##_add_bf16, __nv_bfloat16, __VA_ARGS__) \
+  FIBSHIM_KERNEL_WITH(Addend, name##_add_fp16, __half, __VA_ARGS__)
 #define FIBSHIM_KERNELS_OF_PARTS(name, ...)                      \
   FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, float, __VA_ARGS__) \
   FIBSHIM_KERNEL(name##_fp16, __half, float, __VA_ARGS__)
@@ -514,5 +543,7 @@ FIBSHIM_KERNELS(gemm_wide_m32, 32, 4, 168, 3, 1)
 FIBSHIM_KERNELS(gemm_wide_m64, 64, 4, 128, 3, 1)
 FIBSHIM_KERNELS(gemm_wide_pair_m16, 16, 2, 144, 3, 2)
 FIBSHIM_KERNELS(gemm_wide_pair_m32, 32, 2, 144, 3, 2)
+FIBSHIM_KERNELS_WITH_ADDEND(gemm_wide_pair_m16, 16, 2, 144, 3, 2)
+FIBSHIM_KERNELS_WITH_ADDEND(gemm_wide_pair_m32, 32, 2, 144, 3, 2)
 FIBSHIM_KERNELS_OF_PARTS(gemm_wide_part_m16, 16, 2, 160, 3, 1)
 FIBSHIM_KERNELS_OF_PARTS(gemm_wide_part_m32, 32, 2, 160, 3, 1)

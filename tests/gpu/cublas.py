@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Matrix products that PyTorch leaves to cuBLAS, without and with the folder for them (config/cublas).
 
-  tests/gpu/cublas.py BUILD [--dtype float16|float8_e4m3fn] [--bias] [--rows M,M...] [--shapes "N,K N,K..."]
+  tests/gpu/cublas.py BUILD [--dtype float16|float8_e4m3fn] [--bias | --add] [--rows M,M...] [--shapes "N,K N,K..."]
   tests/gpu/cublas.py BUILD --parameters          what cuBLAS passes to its kernels, and what it calls them
 
 Each side is a process of its own and makes the same inputs. Compared are the errors from float64, of one call and of one
@@ -29,10 +29,10 @@ WEIGHTS = 1 << 30  # bytes that a graph reads at least
 class Products:
     """Of one kind: what the folder calls them, and how PyTorch is asked for them."""
 
-    def __init__(self, dtype, bias):
-        self.dtype, self.bias, self.is_fp8 = dtype, bias, dtype == "float8_e4m3fn"
+    def __init__(self, dtype, bias=False, add=False):
+        self.dtype, self.bias, self.add, self.is_fp8 = dtype, bias, add, dtype == "float8_e4m3fn"
         self.size = 1 if self.is_fp8 else 2
-        self.kind = "_fp8" if self.is_fp8 else "_bias" if bias else ""
+        self.kind = "_fp8" if self.is_fp8 else "_bias" if bias else "_add" if add else ""
         self.suffix = "_fp16" if dtype == "float16" else ""
 
     def name(self, n, k):
@@ -53,6 +53,8 @@ class Products:
         weights = [((40 if self.is_fp8 else 0.02) * random(n, k)).to(dtype) for _ in range(count)]
         if self.is_fp8:
             return weights, [torch.tensor(scale, device="cuda") for scale in (0.03, 0.0005)]
+        if self.add:
+            return weights, [random(256, n).to(dtype)]
         return weights, [random(n).to(dtype)] if self.bias else []
 
     def rows(self, generator, m, k):
@@ -64,12 +66,16 @@ class Products:
         import torch
         if self.is_fp8:
             return torch._scaled_mm(x, weight.T, scale_a=more[0], scale_b=more[1], out_dtype=torch.bfloat16)
+        if self.add:
+            return torch.addmm(more[0][:len(x)], x, weight.T)
         return torch.nn.functional.linear(x, weight, *more)
 
     def exact(self, x, weight, more):
         product = x.double() @ weight.double().T
         if self.is_fp8:
             return product * more[0].double() * more[1].double()
+        if self.add:
+            return product + more[0][:len(x)].double()
         return product + more[0].double() if more else product
 
 
@@ -259,7 +265,7 @@ def side(args, environment, prefix):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         shapes = " ".join(f"{n},{k}" for n, k in args.shapes)
         subprocess.run([*prefix, sys.executable, __file__, str(args.build), "--child", file.name, "--shapes", shapes,
-                        "--rows", ",".join(map(str, args.rows)), "--dtype", args.dtype, *["--bias"] * args.bias], check=True, env={**os.environ, **environment})
+                        "--rows", ",".join(map(str, args.rows)), "--dtype", args.dtype, *["--bias"] * args.bias, *["--add"] * args.add], check=True, env={**os.environ, **environment})
         return json.load(open(file.name))
 
 
@@ -272,14 +278,15 @@ def main():
     parser.add_argument("--replays", type=int, default=300)
     parser.add_argument("--dtype", choices=("bfloat16", "float16", "float8_e4m3fn"), default="bfloat16")
     parser.add_argument("--bias", action="store_true", help="added to each row")
+    parser.add_argument("--add", action="store_true", help="torch.addmm with an addend of the product's shape")
     parser.add_argument("--parameters", action="store_true", help="show them, and test nothing")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    args.products = products = Products(args.dtype, args.bias)
+    args.products = products = Products(args.dtype, args.bias, args.add)
     args.build = args.build.resolve()
     config = args.build / "config/cublas"
     if args.parameters:
-        kind = Products("bfloat16", True)
+        kind = Products("bfloat16", bias=True)
         args.shapes = args.shapes or sorted(filter(None, (kind.shape_of(path.stem) for path in config.glob("definitions/*/*.json"))))
         return parameters(args)
     if args.child == "chain":
@@ -301,7 +308,7 @@ def main():
         for path in pathlib.Path(folder).glob("patterns/cublas-nvjet-split-reduce*.json"):
             path.unlink()
         one_for_one = side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", folder, "--"])
-    if args.dtype == "bfloat16" and not args.bias:
+    if args.dtype == "bfloat16" and not products.kind:
         folders = ":".join(str(args.build / "config" / name) for name in ("pytorch", "cublas"))
         with tempfile.TemporaryDirectory() as stats:
             subprocess.run([args.build / "bin/fibshim", "run", "-c", folders, "--", sys.executable, __file__, str(args.build),

@@ -108,6 +108,7 @@ extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT(NvjetPa
 extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT(NvjetParams) {}
 extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_bz_bias_TNT(NvjetParams) {}
 extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_bias_TNT(NvjetParams) {}
+extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_badd_TNT(NvjetParams) {}
 extern "C" __global__ void nvjet_sm90_hsh_64x8_64x16_4x1_v_bz_TNT(NvjetParams) {}
 extern "C" __global__ void nvjet_sm90_qqtst_64x16_128x16_4x1_v_bz_algo2_TNT(NvjetParams) {}
 struct SplitKParams {

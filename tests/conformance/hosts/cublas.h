@@ -9,6 +9,7 @@ inline constexpr char kNvjet[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT"
 inline constexpr char kWholeNvjet[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT";
 inline constexpr char kNvjetWithBias[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_bias_TNT";
 inline constexpr char kSplitNvjetWithBias[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_bias_TNT";
+inline constexpr char kNvjetWithAddend[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_badd_TNT";
 inline constexpr char kNvjetInFp16[] = "nvjet_sm90_hsh_64x8_64x16_4x1_v_bz_TNT";
 inline constexpr char kNvjetInFp8[] = "nvjet_sm90_qqtst_64x16_128x16_4x1_v_bz_algo2_TNT";
 inline constexpr char kReduce[] =
@@ -27,7 +28,7 @@ struct Product {
   CUdeviceptr a, b, c, workspace;
   int32_t m, n, k, splits;
   uint32_t epilogue = 1;  // nothing; 4: a bias
-  CUdeviceptr bias = 0, scale_a = 0, scale_b = 0;
+  CUdeviceptr bias = 0, addend = 0, scale_a = 0, scale_b = 0;
   int32_t last_product = 0;  // of several in one launch
 
   void fill(char (&nvjet)[1720], uint32_t (&words)[15]) const {
@@ -44,7 +45,9 @@ struct Product {
     for (const size_t at : {276, 420}) put(at, m - 1);
     put(320, k / splits);
     put(328, c);
+    put(336, addend);
     put(344, one);
+    if (addend != 0) put(348, one);
     put(352, static_cast<int64_t>(n));
     put(384, scale_b);
     put(392, scale_a);
