@@ -71,7 +71,7 @@ class Products:
         return torch.nn.functional.linear(x, weight, *more)
 
     def exact(self, x, weight, more):
-        product = x.double() @ weight.double().T
+        product = x.float().double() @ weight.float().double().T
         if self.is_fp8:
             return product * more[0].double() * more[1].double()
         if self.add:
