@@ -20,7 +20,7 @@
 namespace fibshim {
 namespace {
 
-constexpr int kRows = 8;            // of A at most
+constexpr int kRows = 8;             // of A at most
 constexpr int kStageColumns = 128;  // of K, in one stage of a warp's ring
 constexpr int kStageRows = 8;       // of B
 constexpr int kStageBytes = kStageRows * kStageColumns * 2;
@@ -198,14 +198,13 @@ __device__ void multiply_few_rows(const typename Shape::In* a, const typename Sh
   if constexpr (kCluster > 1) wait_for_cluster();
 
   const auto add_more = [&](float2& sum, [[maybe_unused]] int row_of_a, [[maybe_unused]] int at) {
-    [[maybe_unused]] float2 x;
-    if constexpr (Shape::kMore == Operand::kNone) return;
-    if constexpr (Shape::kMore == Operand::kBias) x = load_pair(more + at);
-    if constexpr (Shape::kMore == Operand::kAddend) {
+    if constexpr (Shape::kMore == Operand::kBias) {
+      const float2 x = load_pair(more + at);
+      sum = {sum.x + x.x, sum.y + x.y};
+    } else if constexpr (Shape::kMore == Operand::kAddend) {
       const In* const from = more + int64_t{row_of_a} * n + at;
-      x = {to_float(from[0]), to_float(from[1])};
+      sum = {sum.x + to_float(from[0]), sum.y + to_float(from[1])};
     }
-    if constexpr (Shape::kMore != Operand::kNone) sum = {sum.x + x.x, sum.y + x.y};
   };
   // A tile's sums in this block: written, or sent to the block of the cluster that finishes their columns.
   const auto add_warps = [&](int tile) {

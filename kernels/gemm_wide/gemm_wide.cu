@@ -22,11 +22,10 @@
 namespace fibshim {
 namespace {
 
-constexpr int kRowBytes = 512;   // of K, in a stage
-constexpr int kUnitRows = 8;     // of B: what blocks share, and an atom's
-constexpr int kUnitsOfTile = 8;  // at most: an instruction's 64 rows
-constexpr int kAtomBytes =
-    1024;  // 8 rows of 128 bytes, whose 16 bytes are exchanged by the row's number
+constexpr int kRowBytes = 512;    // of K, in a stage
+constexpr int kUnitRows = 8;      // of B: what blocks share, and an atom's
+constexpr int kUnitsOfTile = 8;   // at most: an instruction's 64 rows
+constexpr int kAtomBytes = 1024;  // 8 rows of 128 bytes, whose 16 bytes are exchanged by the row's number
 constexpr int kPieces = kRowBytes / 128;  // of a row in a stage, each in an atom of its own
 constexpr int kMultipliers = 4;           // warps: a warpgroup
 constexpr int kStreams = 4;               // warps that copy B
@@ -43,12 +42,11 @@ struct Shape {
   using Out = OutType;
   using More = MoreOfC;
   static constexpr int kColumns = kRowBytes / sizeof(In);  // of K, in a stage
-  static constexpr int kRows = rows;                       // of A at most
-  static constexpr int kTiles = tiles;                     // whose sums are held: 64 rows of B each
+  static constexpr int kRows = rows;    // of A at most
+  static constexpr int kTiles = tiles;  // whose sums are held: 64 rows of B each
   static constexpr int kCluster = cluster;
   static constexpr int kGroups = rows / 8;
-  static constexpr int kOwnGroups =
-      kGroups / cluster;  // of 8 rows of A: whose sums a block finishes
+  static constexpr int kOwnGroups = kGroups / cluster;  // of 8 rows of A: whose sums a block finishes
   static constexpr int kRing = ring_kb * 1024;
   static constexpr int kStagesOfA = stages_of_a;
   static constexpr int kStageOfA = rows * kRowBytes;
@@ -94,7 +92,7 @@ struct Of {};
                  : __VA_ARGS__                                                               \
                  : "l"(b), "l"(a));                                                          \
   }
-#define FIBSHIM_8(i)                                                                          \
+#define FIBSHIM_8(i)                                                                      \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
 #define FIBSHIM_LIST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
@@ -160,8 +158,7 @@ __device__ void stream_b(const Work& work, const char* b, int64_t pitch, int str
       for (int tile = 0; tile < work.tiles; ++tile) {
         const int begin = work.begin_of(tile, pass);
         const int units = work.begin_of(tile + 1, pass) - begin;
-        const char* from =
-            b + (work.first_unit(pass) + begin) * kUnitRows * pitch + chunk * kRowBytes;
+        const char* from = b + (work.first_unit(pass) + begin) * kUnitRows * pitch + chunk * kRowBytes;
         uint32_t offset = at.stage * work.units_of_stage * kPieces * kAtomBytes;
         wait(empty + at.stage * 8, at.parity ^ 1);
 #pragma unroll 4
@@ -316,8 +313,8 @@ __device__ void store_sums(const float (&sums)[kTiles][kSums], const More& more,
 
 // Sends the sums of the other block's groups, which begin with kOther, and adds what comes to the own ones.
 template <class Shape, int kFirst, int kOther>
-__device__ void add_of_pair(float (&sums)[Shape::kTiles][Shape::kRows / 2], int tiles,
-                            uint32_t inbox, int peer) {
+__device__ void add_of_pair(float (&sums)[Shape::kTiles][Shape::kRows / 2], int tiles, uint32_t inbox,
+                            int peer) {
   constexpr int kOwn = Shape::kOwnGroups;
   inbox += threadIdx.x * 16;
   uint32_t to;
@@ -445,8 +442,8 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
   const int64_t offset = int64_t{part} * work.chunks * kRowBytes;
   if (warp == kMultipliers + kStreams) {
     wait_for_kernel_before();
-    stream_a<Shape>(work, reinterpret_cast<const char*>(a) + offset, pitch, min(m, kRows),
-                    ring_of_a, full_of_a, empty_of_a);
+    stream_a<Shape>(work, reinterpret_cast<const char*>(a) + offset, pitch, min(m, kRows), ring_of_a,
+                    full_of_a, empty_of_a);
     return;
   }
   if (warp >= kMultipliers) {
