@@ -85,12 +85,13 @@ struct Of {};
 
 // Adds the product of 64 rows of B and all rows of A, 32 bytes of each, to `d`: of a thread's four sums in turn the
 // first two are of its first row of B and two neighbouring rows of A, the others of its second.
-#define FIBSHIM_MULTIPLY(type, n, kind, rest, list, b_at, a_at, ...)                         \
-  __device__ inline void multiply_tile(Of<type>, float(&d)[n / 2], uint64_t b, uint64_t a) { \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, " b_at ", " a_at  \
-                 ", 1, 1, 1" rest ";"                                                        \
-                 : __VA_ARGS__                                                               \
-                 : "l"(b), "l"(a));                                                          \
+#define FIBSHIM_MULTIPLY(type, n, kind, rest, list, b_at, a_at, ...)                        \
+  [[maybe_unused]] __device__ inline void multiply_tile(Of<type>, float(&d)[n / 2],         \
+                                                        uint64_t b, uint64_t a) {           \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, " b_at ", " a_at \
+                 ", 1, 1, 1" rest ";"                                                       \
+                 : __VA_ARGS__                                                              \
+                 : "l"(b), "l"(a));                                                         \
   }
 #define FIBSHIM_8(i)                                                                      \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
@@ -521,9 +522,11 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
            const float* scale_b, __nv_bfloat16* c, int m, int n, int k) {                          \
     fibshim::multiply_rows<name##_shape>(a, b, {scale_a, scale_b}, c, m, n, k);                    \
   }
-#define FIBSHIM_KERNELS(name, ...)                                        \
-  FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, __nv_bfloat16, __VA_ARGS__)  \
-  FIBSHIM_KERNEL(name##_fp16, __half, __half, __VA_ARGS__)                \
+#define FIBSHIM_KERNELS(name, ...)                                       \
+  FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, __nv_bfloat16, __VA_ARGS__) \
+  FIBSHIM_KERNEL(name##_fp16, __half, __half, __VA_ARGS__)
+#define FIBSHIM_KERNELS_OF_ALL(name, ...)                                 \
+  FIBSHIM_KERNELS(name, __VA_ARGS__)                                      \
   FIBSHIM_KERNEL_OF_FP8(name##_fp8, __VA_ARGS__)                          \
   FIBSHIM_KERNEL_WITH(Bias, name##_bias_bf16, __nv_bfloat16, __VA_ARGS__) \
   FIBSHIM_KERNEL_WITH(Bias, name##_bias_fp16, __half, __VA_ARGS__)
@@ -534,12 +537,12 @@ __device__ void multiply_rows(const typename Shape::In* a, const typename Shape:
   FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, float, __VA_ARGS__) \
   FIBSHIM_KERNEL(name##_fp16, __half, float, __VA_ARGS__)
 
-//                                rows, tiles, KB of ring, stages of A, cluster
-FIBSHIM_KERNELS(gemm_wide_m16, 16, 4, 168, 3, 1)
-FIBSHIM_KERNELS(gemm_wide_m32, 32, 4, 168, 3, 1)
+//                                        rows, tiles, KB of ring, stages of A, cluster
+FIBSHIM_KERNELS_OF_ALL(gemm_wide_m16, 16, 4, 168, 3, 1)
+FIBSHIM_KERNELS_OF_ALL(gemm_wide_m32, 32, 4, 168, 3, 1)
 FIBSHIM_KERNELS(gemm_wide_m64, 64, 4, 128, 3, 1)
-FIBSHIM_KERNELS(gemm_wide_pair_m16, 16, 2, 144, 3, 2)
-FIBSHIM_KERNELS(gemm_wide_pair_m32, 32, 2, 144, 3, 2)
+FIBSHIM_KERNELS_OF_ALL(gemm_wide_pair_m16, 16, 2, 144, 3, 2)
+FIBSHIM_KERNELS_OF_ALL(gemm_wide_pair_m32, 32, 2, 144, 3, 2)
 FIBSHIM_KERNELS_WITH_ADDEND(gemm_wide_pair_m16, 16, 2, 144, 3, 2)
 FIBSHIM_KERNELS_WITH_ADDEND(gemm_wide_pair_m32, 32, 2, 144, 3, 2)
 FIBSHIM_KERNELS_OF_PARTS(gemm_wide_part_m16, 16, 2, 160, 3, 1)

@@ -138,10 +138,16 @@ def parameters(args):
             call("cuGraphKernelNodeGetParams_v2", node, ctypes.byref(own))
             call("cuFuncGetName", ctypes.byref(name), ctypes.c_void_p(own.func))
             values = []
+            packed = None
+            for i in range(0, 4, 2):  # CU_LAUNCH_PARAM_BUFFER_POINTER is 1
+                if not own.extra or not own.extra[i]:
+                    break
+                packed = own.extra[i + 1] if own.extra[i] == 1 else packed
             offset, size = ctypes.c_size_t(), ctypes.c_size_t()
-            while own.params and cuda.cuFuncGetParamInfo(ctypes.c_void_p(own.func), ctypes.c_size_t(len(values)),
-                                                         ctypes.byref(offset), ctypes.byref(size)) == 0:
-                values.append(ctypes.string_at(own.params[len(values)], size.value))
+            while (own.params or packed) and cuda.cuFuncGetParamInfo(ctypes.c_void_p(own.func), ctypes.c_size_t(len(values)),
+                                                                     ctypes.byref(offset), ctypes.byref(size)) == 0:
+                at = packed + offset.value if packed else own.params[len(values)]
+                values.append(ctypes.string_at(at, size.value))
             yield name.value.decode(), values
 
     stream = torch.cuda.Stream()
@@ -165,7 +171,7 @@ def parameters(args):
         found = list(kernels(graph))
         pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
         for name, values in found:
-            if "splitKreduce" in name:
+            if "splitKreduce" in name and values:
                 pointers["workspace"] = int.from_bytes(values[1], "little")
         for name, values in found:
             short = re.sub("EEEvNS_18cublasSplitKParams.*", "EEE...", name)
@@ -174,9 +180,9 @@ def parameters(args):
                 at = [(i, at) for i, value in enumerate(values) for at in range(0, len(value) - 7, 4)
                       if int.from_bytes(value[at:at + 8], "little") == address]
                 print(f"    {tensor}: {at}")
-            if "splitKreduce" in name:
+            if "splitKreduce" in name and values:
                 print(f"    words {[int.from_bytes(values[0][i:i + 4], 'little') for i in range(0, len(values[0]), 4)]}")
-            elif len(values[0]) == 1720:
+            elif values and len(values[0]) == 1720:
                 words = {at: int.from_bytes(values[0][at:at + 4], "little")
                          for at in (208, 212, 216, 272, 276, 280, 320, 336, 344, 348, 352, 400, 408, 416, 420, 424)}
                 print(f"    words {words}")

@@ -535,7 +535,7 @@ GPU_CASE(products_of_cublas) {
   launch_whole(gpu, adds, added, 0);
   EXPECT_EQUAL(1, ran(kNvjetWithAddend));
 
-  Product scaled = {a, b, c, 0, 16, 6144, 4096, 1};
+  Product scaled = {a, b, c, 0, 16, 8192, 4096, 1};
   scaled.scale_a = bias;
   scaled.scale_b = bias + 4;
   launch_whole(gpu, gpu.function(module, kNvjetInFp8), scaled, 0);
