@@ -1,6 +1,8 @@
 // What the matrix products share: copies into shared memory, barriers that count their bytes, pairs of sums.
 #pragma once
 
+#include <type_traits>
+
 #include "vector.cuh"
 
 namespace fibshim {
@@ -48,8 +50,26 @@ __device__ inline void wait_for_cluster() {
 __device__ inline void store_pair(__nv_bfloat16* to, float x, float y) {
   *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(x, y);
 }
+__device__ inline void store_pair(__half* to, float x, float y) {
+  *reinterpret_cast<__half2*>(to) = __floats2half2_rn(x, y);
+}
 __device__ inline void store_pair(float* to, float x, float y) {
   *reinterpret_cast<float2*>(to) = float2{x, y};
+}
+
+// `multiply` of vector.cuh, of bfloat16 or fp16.
+template <class T>
+__device__ inline void multiply_pairs(float (&sums)[4], uint32_t upper0, uint32_t lower0,
+                                      uint32_t upper1, uint32_t lower1, uint32_t b0, uint32_t b1) {
+  if constexpr (std::is_same_v<T, __half>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(upper0), "r"(lower0), "r"(upper1), "r"(lower1), "r"(b0), "r"(b1));
+  } else {
+    multiply(sums, upper0, lower0, upper1, lower1, b0, b1);
+  }
 }
 
 }  // namespace fibshim

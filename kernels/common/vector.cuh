@@ -83,6 +83,15 @@ __device__ inline void store_streaming(void* to, const Vector& vector) {
          uint4{vector.pairs[0], vector.pairs[1], vector.pairs[2], vector.pairs[3]});
 }
 
+__device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ inline float to_float(__half x) { return __half2float(x); }
+
+// An element and the next, each for itself: aligned to no more than an element.
+template <class T>
+__device__ inline float2 load_pair(const T* from) {
+  return {to_float(__ldg(from)), to_float(__ldg(from + 1))};
+}
+
 // 0 for any count, which is never negative; the compiler does not know that.
 __device__ inline uint32_t zero_of(int count) { return static_cast<uint32_t>(count) >> 31; }
 

@@ -1,10 +1,13 @@
 // C = A * B^T for at most 8 rows of A: a stream of the weights B, which are read once.
 //
 //   gemm_k4096_m8_bf16, _k2048_, ...      C [M, N] in bfloat16, by K
+//   gemm_k4096_m8_bias_bf16, ...          the same, with a bias [N] added to each row in fp32
+//   gemm_k4096_m8_add_bf16, ...           the same, with an addend [M, N], in whose place C may come
 //   gemm_part2048_m8_bf16                 partial sums [K / 2048, M, N] in fp32, of 2048 columns of K each
 //   gemm_part3584_m8_bf16                 the same, of 3584
 //   gemm_part4096_m8_bf16                 the same, of 4096
 //
+// and each with fp16 in place of bf16.
 // N is a multiple of 16. Clusters share the rows of B, the blocks of a cluster and gridDim.y share K.
 //
 // A stays in registers: a warp holds some columns of it for all rows, and streams the same columns of B's rows
@@ -30,10 +33,16 @@ __device__ inline int sum_index(int row, int pair) {
   return row * kTileRows + (pair ^ (row / 2 % 2 * 4)) * 2;
 }
 
+// What is added to the sums.
+enum class Operand { kNone, kBias, kAddend };
+
 // What a kernel is made of. The launch must give it kBytes of shared memory (config/shared/gemm).
-template <int warps, int warp_columns, int cluster, int stages, class Type>
+template <class InType, class OutType, Operand more, int warps, int warp_columns, int cluster,
+          int stages>
 struct Shape {
-  using Out = Type;
+  using In = InType;
+  using Out = OutType;
+  static constexpr Operand kMore = more;
   static constexpr int kWarps = warps;
   static constexpr int kWarpColumns = warp_columns;  // of K, that a warp holds
   static constexpr int kCluster = cluster;           // blocks, each with its part of K
@@ -99,8 +108,8 @@ template <int kWarpColumns>
 class WeightStream {
  public:
   // `rows`: how many rows from `first` on.
-  __device__ WeightStream(const __nv_bfloat16* first, int64_t pitch, int rows, uint32_t ring,
-                          int lane)
+  template <class In>
+  __device__ WeightStream(const In* first, int64_t pitch, int rows, uint32_t ring, int lane)
       : from_(reinterpret_cast<const char*>(first + lane / 16 * pitch + lane % 16 * 8)),
         pitch_(pitch * 2),
         to_(ring + lane / 16 * kStageColumns * 2 + ((lane % 16) ^ (lane / 16 * 4)) * 16),
@@ -130,9 +139,12 @@ class WeightStream {
   int left_;  // stages
 };
 
+// more: the bias or the addend, or null.
 template <class Shape>
-__device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b,
-                                  typename Shape::Out* out, int m, int n) {
+__device__ void multiply_few_rows(const typename Shape::In* a, const typename Shape::In* b,
+                                  const typename Shape::In* more, typename Shape::Out* out, int m,
+                                  int n) {
+  using In = typename Shape::In;
   constexpr int kWarps = Shape::kWarps;
   constexpr int kWarpColumns = Shape::kWarpColumns;
   constexpr int kCluster = Shape::kCluster;
@@ -154,6 +166,7 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
   const int first = static_cast<int>(int64_t{all_tiles} * share / shares);
   const int tiles = static_cast<int>(int64_t{all_tiles} * (share + 1) / shares) - first;
   out += int64_t{blockIdx.y} * m * n + int64_t{first} * kTileRows;
+  if constexpr (Shape::kMore != Operand::kNone) more += int64_t{first} * kTileRows;
 
   const uint32_t ring = shared_address(shared) + warp * kStages * kStageBytes;
   float* const sums_of_warps = reinterpret_cast<float*>(shared + Shape::kSums);
@@ -178,12 +191,21 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
   // Of every 32 columns a lane holds eight neighbours, of A as of B: sums do not care for the order.
   Vector row[kWarpColumns / 32] = {};
   if (group < m) {
-    const __nv_bfloat16* const from = a + group * k + column + quad * 8;
+    const In* const from = a + group * k + column + quad * 8;
 #pragma unroll
     for (int i = 0; i < kWarpColumns / 32; ++i) row[i] = load_once(from + i * 32);
   }
   if constexpr (kCluster > 1) wait_for_cluster();
 
+  const auto add_more = [&](float2& sum, [[maybe_unused]] int row_of_a, [[maybe_unused]] int at) {
+    if constexpr (Shape::kMore == Operand::kBias) {
+      const float2 x = load_pair(more + at);
+      sum = {sum.x + x.x, sum.y + x.y};
+    } else if constexpr (Shape::kMore == Operand::kAddend) {
+      const In* const from = more + int64_t{row_of_a} * n + at;
+      sum = {sum.x + to_float(from[0]), sum.y + to_float(from[1])};
+    }
+  };
   // A tile's sums in this block: written, or sent to the block of the cluster that finishes their columns.
   const auto add_warps = [&](int tile) {
     const float* const buffer = sums_of_warps + tile % 2 * kWarps * Shape::kWarpSums;
@@ -191,8 +213,9 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
       const int row_of_a = index / kPairs;
       const int pair = index % kPairs;
       if (row_of_a >= m) return;
-      const float2 sum = add_up<kWarps>(buffer + sum_index(row_of_a, pair), Shape::kWarpSums);
+      float2 sum = add_up<kWarps>(buffer + sum_index(row_of_a, pair), Shape::kWarpSums);
       if constexpr (kCluster == 1) {
+        add_more(sum, row_of_a, tile * kTileRows + pair * 2);
         store_pair(out + int64_t{row_of_a} * n + tile * kTileRows + pair * 2, sum.x, sum.y);
       } else {
         const int at = ((tile % kSlots * kCluster + rank) * kRows + row_of_a) * kOwnPairs;
@@ -209,8 +232,9 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
       if (row_of_a >= min(m, kRows)) return;
       const int slot = tile % kSlots;
       wait_for_bytes(barriers + slot * 8, tile / kSlots % 2);
-      const float2 sum = add_up<kCluster>(inbox + (slot * kCluster * kRows * kOwnPairs + index) * 2,
-                                          kRows * kOwnPairs * 2);
+      float2 sum = add_up<kCluster>(inbox + (slot * kCluster * kRows * kOwnPairs + index) * 2,
+                                    kRows * kOwnPairs * 2);
+      add_more(sum, row_of_a, tile * kTileRows + (rank * kOwnPairs + index % kOwnPairs) * 2);
       store_pair(out + int64_t{row_of_a} * n + tile * kTileRows +
                      (rank * kOwnPairs + index % kOwnPairs) * 2,
                  sum.x, sum.y);
@@ -235,7 +259,8 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
           const Vector& x = row[step * (kStageColumns / 32) + i];
 #pragma unroll
           for (int j = 0; j < 4; j += 2) {  // the instruction's other eight rows are none
-            multiply(sums[eight], x.pairs[j], 0, x.pairs[j + 1], 0, w.pairs[j], w.pairs[j + 1]);
+            multiply_pairs<In>(sums[eight], x.pairs[j], 0, x.pairs[j + 1], 0, w.pairs[j],
+                               w.pairs[j + 1]);
           }
         }
         stage = stage + 1 == kStages ? 0 : stage + 1;
@@ -268,20 +293,47 @@ __device__ void multiply_few_rows(const __nv_bfloat16* a, const __nv_bfloat16* b
 }  // namespace fibshim
 
 // M at most 8; A [M, K], B [N, K], aligned to 16 bytes; C or partial sums to 8.
-#define FIBSHIM_KERNEL(name, type, ...)                                               \
-  using name##_shape = fibshim::Shape<__VA_ARGS__, type>;                             \
-  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)          \
-      name(const __nv_bfloat16* a, const __nv_bfloat16* b, type* out, int m, int n) { \
-    fibshim::multiply_few_rows<name##_shape>(a, b, out, m, n);                        \
+#define FIBSHIM_KERNEL(name, in, out_type, ...)                                            \
+  using name##_shape = fibshim::Shape<in, out_type, fibshim::Operand::kNone, __VA_ARGS__>; \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)               \
+      name(const in* a, const in* b, out_type* out, int m, int n) {                        \
+    fibshim::multiply_few_rows<name##_shape>(a, b, nullptr, out, m, n);                    \
   }
+#define FIBSHIM_KERNEL_WITH(operand, name, type, ...)                                      \
+  using name##_shape = fibshim::Shape<type, type, fibshim::Operand::operand, __VA_ARGS__>; \
+  extern "C" __global__ void __launch_bounds__(name##_shape::kWarps * 32, 1)               \
+      name(const type* a, const type* b, const type* more, type* c, int m, int n) {        \
+    fibshim::multiply_few_rows<name##_shape>(a, b, more, c, m, n);                         \
+  }
+#define FIBSHIM_KERNELS(name, ...)                                       \
+  FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, __nv_bfloat16, __VA_ARGS__) \
+  FIBSHIM_KERNEL(name##_fp16, __half, __half, __VA_ARGS__)
+#define FIBSHIM_KERNELS_WITH_BIAS(name, ...)                               \
+  FIBSHIM_KERNEL_WITH(kBias, name##_bias_bf16, __nv_bfloat16, __VA_ARGS__) \
+  FIBSHIM_KERNEL_WITH(kBias, name##_bias_fp16, __half, __VA_ARGS__)
+#define FIBSHIM_KERNELS_WITH_ADDEND(name, ...)                              \
+  FIBSHIM_KERNEL_WITH(kAddend, name##_add_bf16, __nv_bfloat16, __VA_ARGS__) \
+  FIBSHIM_KERNEL_WITH(kAddend, name##_add_fp16, __half, __VA_ARGS__)
+#define FIBSHIM_KERNELS_OF_PARTS(name, ...)                      \
+  FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, float, __VA_ARGS__) \
+  FIBSHIM_KERNEL(name##_fp16, __half, float, __VA_ARGS__)
 
-//                                            warps, columns, cluster, stages
-FIBSHIM_KERNEL(gemm_k2048_m8_bf16, __nv_bfloat16, 8, 256, 1, 12)
-FIBSHIM_KERNEL(gemm_k3584_m8_bf16, __nv_bfloat16, 14, 256, 1, 7)
-FIBSHIM_KERNEL(gemm_k4096_m8_bf16, __nv_bfloat16, 16, 256, 1, 6)
-FIBSHIM_KERNEL(gemm_k5120_m8_bf16, __nv_bfloat16, 20, 256, 1, 5)
-FIBSHIM_KERNEL(gemm_k7168_m8_bf16, __nv_bfloat16, 14, 256, 2, 7)
-FIBSHIM_KERNEL(gemm_k8192_m8_bf16, __nv_bfloat16, 16, 256, 2, 6)
-FIBSHIM_KERNEL(gemm_part2048_m8_bf16, float, 8, 256, 1, 12)
-FIBSHIM_KERNEL(gemm_part3584_m8_bf16, float, 14, 256, 1, 7)
-FIBSHIM_KERNEL(gemm_part4096_m8_bf16, float, 16, 256, 1, 6)
+//              warps, columns, cluster, stages
+FIBSHIM_KERNELS(gemm_k2048_m8, 8, 256, 1, 12)
+FIBSHIM_KERNELS(gemm_k3584_m8, 14, 256, 1, 7)
+FIBSHIM_KERNELS(gemm_k4096_m8, 16, 256, 1, 6)
+FIBSHIM_KERNELS(gemm_k5120_m8, 20, 256, 1, 5)
+FIBSHIM_KERNELS(gemm_k7168_m8, 14, 256, 2, 7)
+FIBSHIM_KERNELS(gemm_k8192_m8, 16, 256, 2, 6)
+FIBSHIM_KERNELS_WITH_BIAS(gemm_k2048_m8, 8, 256, 1, 12)
+FIBSHIM_KERNELS_WITH_BIAS(gemm_k3584_m8, 14, 256, 1, 7)
+FIBSHIM_KERNELS_WITH_BIAS(gemm_k4096_m8, 16, 256, 1, 6)
+FIBSHIM_KERNELS_WITH_BIAS(gemm_k5120_m8, 20, 256, 1, 5)
+FIBSHIM_KERNELS_WITH_BIAS(gemm_k8192_m8, 16, 256, 2, 6)
+FIBSHIM_KERNELS_WITH_ADDEND(gemm_k3584_m8, 14, 256, 1, 7)
+FIBSHIM_KERNELS_WITH_ADDEND(gemm_k4096_m8, 16, 256, 1, 6)
+FIBSHIM_KERNELS_WITH_ADDEND(gemm_k5120_m8, 20, 256, 1, 5)
+FIBSHIM_KERNELS_WITH_ADDEND(gemm_k8192_m8, 16, 256, 2, 6)
+FIBSHIM_KERNELS_OF_PARTS(gemm_part2048_m8, 8, 256, 1, 12)
+FIBSHIM_KERNELS_OF_PARTS(gemm_part3584_m8, 14, 256, 1, 7)
+FIBSHIM_KERNELS_OF_PARTS(gemm_part4096_m8, 16, 256, 1, 6)

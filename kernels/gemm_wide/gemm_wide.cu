@@ -4,20 +4,25 @@
 //   gemm_wide_pair_m16_bf16, _m32_            the same by clusters of two blocks, each with half of K, where a block's
 //                                             share of N would be small; at most 128 rows of B to a cluster
 //   gemm_wide_part_m16_bf16, _m32_            partial sums [gridDim.y, M, N] in fp32, each of a part of K
+//   gemm_wide_m16_bias_bf16, ...              the first two, with a bias [N] added to each row in fp32
+//   gemm_wide_m16_add_bf16, ...               or with an addend [M, N], in whose place C may come
+//   gemm_wide_m16_fp16, ...                   all of these in fp16
+//   gemm_wide_m16_fp8, ...                    the first two of A and B in e4m3, times the scales of both, in bfloat16
 //
-// N is a multiple of 8, what a block has of K one of 256. The blocks share the rows of B.
+// N is a multiple of 8, what a block has of K one of 256, in fp8 of 512. The blocks share the rows of B.
 //
 // Four warps stream B through a ring in shared memory, one streams A, and a warpgroup multiplies: its instructions take
 // 64 rows of B as their first operand, and A as their second. It holds the sums of up to `tiles` times 64 rows of B while
 // K goes by, so a block reads A once for as many: with 224 of 28672 rows of B in each of 128 blocks, 32 rows of A are a
 // seventh of what B is. Blocks begin at different columns, so that they do not ask for the same piece of A at once.
+#include <cuda_fp8.h>
+
 #include "product.cuh"
 
 namespace fibshim {
 namespace {
 
-constexpr int kColumns = 256;  // of K, in a stage
-constexpr int kRowBytes = kColumns * 2;
+constexpr int kRowBytes = 512;    // of K, in a stage
 constexpr int kUnitRows = 8;      // of B: what blocks share, and an atom's
 constexpr int kUnitsOfTile = 8;   // at most: an instruction's 64 rows
 constexpr int kAtomBytes = 1024;  // 8 rows of 128 bytes, whose 16 bytes are exchanged by the row's number
@@ -26,12 +31,17 @@ constexpr int kMultipliers = 4;           // warps: a warpgroup
 constexpr int kStreams = 4;               // warps that copy B
 constexpr int kThreads = (kMultipliers + kStreams + 1) * 32;
 constexpr int kMaxStages = 32;
+constexpr int kMaxTiles = 4;
 
 // What a kernel is made of. The launch must give it kBytes of shared memory (config/shared/gemm_wide), and
 // with clusters no more rows of B than the tiles hold: blocks meet once (tests/shim/plan/shipped_products_test.cc).
-template <int rows, int tiles, int ring_kb, int stages_of_a, int cluster, class Type>
+template <class InType, class OutType, class MoreOfC, int rows, int tiles, int ring_kb,
+          int stages_of_a, int cluster>
 struct Shape {
-  using Out = Type;
+  using In = InType;
+  using Out = OutType;
+  using More = MoreOfC;
+  static constexpr int kColumns = kRowBytes / sizeof(In);  // of K, in a stage
   static constexpr int kRows = rows;    // of A at most
   static constexpr int kTiles = tiles;  // whose sums are held: 64 rows of B each
   static constexpr int kCluster = cluster;
@@ -44,7 +54,7 @@ struct Shape {
   static constexpr int kInbox = kBarriers + 2 * (kMaxStages + kStagesOfA) * 8;
   static constexpr int kInboxStep = kMultipliers * 32 * 16;  // four sums of each thread
   static constexpr int kBytes = kInbox + (cluster > 1 ? tiles * kOwnGroups * kInboxStep : 0);
-  static_assert(kBytes <= 227 * 1024);
+  static_assert(kBytes <= 227 * 1024 && tiles <= kMaxTiles);
   // An instruction reads 64 rows where a tile has fewer; the sums of the others are not used.
   static_assert(kBarriers - kRing >= kUnitsOfTile * kAtomBytes);
 };
@@ -70,14 +80,18 @@ __device__ inline uint64_t operand_at(uint32_t shared) {
   return uint64_t{1} << 62 | uint64_t{kAtomBytes / 16} << 32 | uint64_t{1} << 16 | shared / 16;
 }
 
-// Adds the product of 64 rows of B and all rows of A, 16 columns of each, to `d`: of a thread's four sums in turn the
+template <class In>
+struct Of {};
+
+// Adds the product of 64 rows of B and all rows of A, 32 bytes of each, to `d`: of a thread's four sums in turn the
 // first two are of its first row of B and two neighbouring rows of A, the others of its second.
-#define FIBSHIM_MULTIPLY(n, list, b_at, a_at, ...)                                             \
-  __device__ inline void multiply_tile(float(&d)[n / 2], uint64_t b, uint64_t a) {             \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" list "}, " b_at  \
-                 ", " a_at ", 1, 1, 1, 0, 0;"                                                  \
-                 : __VA_ARGS__                                                                 \
-                 : "l"(b), "l"(a));                                                            \
+#define FIBSHIM_MULTIPLY(type, n, kind, rest, list, b_at, a_at, ...)                        \
+  [[maybe_unused]] __device__ inline void multiply_tile(Of<type>, float(&d)[n / 2],         \
+                                                        uint64_t b, uint64_t a) {           \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n kind " {" list "}, " b_at ", " a_at \
+                 ", 1, 1, 1" rest ";"                                                       \
+                 : __VA_ARGS__                                                              \
+                 : "l"(b), "l"(a));                                                         \
   }
 #define FIBSHIM_8(i)                                                                      \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
@@ -87,10 +101,22 @@ __device__ inline uint64_t operand_at(uint32_t shared) {
 #define FIBSHIM_LIST_32 \
   FIBSHIM_LIST_16       \
   ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-FIBSHIM_MULTIPLY(16, FIBSHIM_LIST_8, "%8", "%9", FIBSHIM_8(0))
-FIBSHIM_MULTIPLY(32, FIBSHIM_LIST_16, "%16", "%17", FIBSHIM_8(0), FIBSHIM_8(8))
-FIBSHIM_MULTIPLY(64, FIBSHIM_LIST_32, "%32", "%33", FIBSHIM_8(0), FIBSHIM_8(8), FIBSHIM_8(16),
-                 FIBSHIM_8(24))
+#define FIBSHIM_MULTIPLY_OF(type, kind, rest)                                         \
+  FIBSHIM_MULTIPLY(type, 16, kind, rest, FIBSHIM_LIST_8, "%8", "%9", FIBSHIM_8(0))    \
+  FIBSHIM_MULTIPLY(type, 32, kind, rest, FIBSHIM_LIST_16, "%16", "%17", FIBSHIM_8(0), \
+                   FIBSHIM_8(8))                                                      \
+  FIBSHIM_MULTIPLY(type, 64, kind, rest, FIBSHIM_LIST_32, "%32", "%33", FIBSHIM_8(0), \
+                   FIBSHIM_8(8), FIBSHIM_8(16), FIBSHIM_8(24))
+FIBSHIM_MULTIPLY_OF(__nv_bfloat16, "k16.f32.bf16.bf16", ", 0, 0")
+FIBSHIM_MULTIPLY_OF(__half, "k16.f32.f16.f16", ", 0, 0")
+FIBSHIM_MULTIPLY_OF(__nv_fp8_e4m3, "k32.f32.e4m3.e4m3", "")
+
+// The compiler neither uses them before this, nor changes them behind it without need.
+template <int kCount>
+__device__ inline void fence_sums(float (&sums)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
 
 // A position in a ring of stages, and the parity of the barrier that tells that it is full.
 struct RingPosition {
@@ -174,10 +200,80 @@ __device__ void stream_a(const Work& work, const char* a, int64_t pitch, int row
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+// What is done to the sums beside. begin: before a pass, and before the wait for the kernel before; read: once, after the
+// first piece of A has come.
+struct Nothing {
+  static constexpr bool kReadsLate = false;
+  template <int kTiles>
+  __device__ void begin(const Work&, int, int) {}
+  __device__ float finish(float sum, int, int, int, int, int, int) const { return sum; }
+};
+
+// Of the columns of C, added to each row.
+template <class T>
+struct Bias {
+  static constexpr bool kReadsLate = false;
+  const T* from;
+  float values[kMaxTiles][2] = {};
+
+  template <int kTiles>
+  __device__ void begin(const Work& work, int pass, int first_unit) {
+    const int warp = threadIdx.x / 32;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      if (tile >= work.tiles) break;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int unit = work.begin_of(tile, pass) + warp * 2 + half;
+        if (unit >= work.begin_of(tile + 1, pass)) break;
+        const int column = (first_unit + work.first_unit(pass) + unit) * kUnitRows;
+        values[tile][half] = to_float(__ldg(from + column + threadIdx.x % 32 / 4));
+      }
+    }
+  }
+  __device__ float finish(float sum, int tile, int half, int, int, int, int) const {
+    return sum + values[tile][half];
+  }
+};
+
+// [M, N]. C may come in its place: a warp reads what it then writes.
+template <class T>
+struct Addend {
+  static constexpr bool kReadsLate = true;
+  const T* from;
+  int64_t columns = 0;  // before the pass's
+
+  template <int kTiles>
+  __device__ void begin(const Work& work, int pass, int first_unit) {
+    columns = int64_t{first_unit + work.first_unit(pass)} * kUnitRows;
+  }
+  __device__ void read() { wait_for_kernel_before(); }
+  __device__ float finish(float sum, int, int, int unit, int row, int m, int n) const {
+    const int column = unit * kUnitRows + threadIdx.x % 32 / 4;
+    return row < m ? sum + to_float(from[int64_t{row} * n + columns + column]) : sum;
+  }
+};
+
+// Of A and B as wholes.
+struct Scales {
+  static constexpr bool kReadsLate = true;
+  const float* a;
+  const float* b;
+  float value = 0;
+
+  template <int kTiles>
+  __device__ void begin(const Work&, int, int) {}
+  __device__ void read() {
+    wait_for_kernel_before();
+    value = *a * *b;
+  }
+  __device__ float finish(float sum, int, int, int, int, int, int) const { return sum * value; }
+};
+
 // The sums of `kCount` groups of 8 rows of A, from group `kFirst` on, of the tiles of a pass.
-template <int kFirst, int kCount, int kTiles, int kSums, class Out>
-__device__ void store_sums(const float (&sums)[kTiles][kSums], const Work& work, int pass, Out* c,
-                           int m, int n) {
+template <int kFirst, int kCount, int kTiles, int kSums, class More, class Out>
+__device__ void store_sums(const float (&sums)[kTiles][kSums], const More& more, const Work& work,
+                           int pass, Out* c, int m, int n) {
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
 #pragma unroll
@@ -190,15 +286,17 @@ __device__ void store_sums(const float (&sums)[kTiles][kSums], const Work& work,
       Out* const columns = c + int64_t{unit} * kUnitRows;
 #pragma unroll
       for (int group = kFirst; group < kFirst + kCount; ++group) {
-        const float x = sums[tile][group * 4 + half * 2];
-        const float y = sums[tile][group * 4 + half * 2 + 1];
+        const int first_row = group * 8 + lane % 4 * 2;
+        const float x =
+            more.finish(sums[tile][group * 4 + half * 2], tile, half, unit, first_row, m, n);
+        const float y = more.finish(sums[tile][group * 4 + half * 2 + 1], tile, half, unit,
+                                    first_row + 1, m, n);
         if constexpr (sizeof(Out) == 2) {
           // A thread has two rows of one column: turned, two columns of one row.
-          const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
           uint32_t turned;
           asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
               : "=r"(turned)
-              : "r"(*reinterpret_cast<const uint32_t*>(&pair)));
+              : "r"(Pair<Out>::pack({x, y})));
           const int row = group * 8 + lane / 4;
           if (row < m) {
             *reinterpret_cast<uint32_t*>(columns + int64_t{row} * n + lane % 4 * 2) = turned;
@@ -253,9 +351,46 @@ __device__ void add_of_pair(float (&sums)[Shape::kTiles][Shape::kRows / 2], int 
   }
 }
 
+// The product of a stage's rows of B, `units` times 8, and of A.
+template <class In, int kRows>
+__device__ void multiply_stage(float (&sums)[kRows / 2], uint64_t b, uint64_t a, int units) {
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      multiply_tile(Of<In>{}, sums, b + piece * units * (kAtomBytes / 16) + i * 2,
+                    a + piece * (kRows * 128 / 16) + i * 2);
+    }
+  }
+  asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+
+// In fp8 instructions add up with fewer bits than fp32 has: no more than 128 columns.
+template <int kRows>
+__device__ void multiply_stage_of_fp8(float (&sums)[kRows / 2], uint64_t b, uint64_t a, int units) {
+#pragma unroll 1
+  for (int piece = 0; piece < kPieces; ++piece) {
+    float part[kRows / 2] = {};
+    fence_sums(part);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      multiply_tile(Of<__nv_fp8_e4m3>{}, part, b + piece * units * (kAtomBytes / 16) + i * 2,
+                    a + piece * (kRows * 128 / 16) + i * 2);
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::
+                     : "memory");
+    fence_sums(part);
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) sums[i] += part[i];
+  }
+}
+
 template <class Shape>
-__device__ void multiply_rows(const __nv_bfloat16* a, const __nv_bfloat16* b,
-                              typename Shape::Out* out, int m, int n, int k) {
+__device__ void multiply_rows(const typename Shape::In* a, const typename Shape::In* b,
+                              typename Shape::More more, typename Shape::Out* out, int m, int n,
+                              int k) {
+  using In = typename Shape::In;
   constexpr int kRows = Shape::kRows;
   constexpr int kTiles = Shape::kTiles;
   constexpr int kCluster = Shape::kCluster;
@@ -284,7 +419,7 @@ __device__ void multiply_rows(const __nv_bfloat16* a, const __nv_bfloat16* b,
   }
   const int most_units = (work.units + work.passes - 1) / work.passes;
   work.tiles = (most_units + kUnitsOfTile - 1) / kUnitsOfTile;
-  work.chunks = k / kColumns / (gridDim.y * kCluster);
+  work.chunks = k / Shape::kColumns / (gridDim.y * kCluster);
   work.first_chunk = blockIdx.x % work.chunks;
   work.units_of_stage = (most_units + work.tiles - 1) / work.tiles;
   const int stage_bytes = work.units_of_stage * kPieces * kAtomBytes;
@@ -304,7 +439,7 @@ __device__ void multiply_rows(const __nv_bfloat16* a, const __nv_bfloat16* b,
   __syncthreads();
   if constexpr (kCluster > 1) arrive_at_cluster();
 
-  const int64_t pitch = int64_t{k} * 2;
+  const int64_t pitch = int64_t{k} * sizeof(In);
   const int64_t offset = int64_t{part} * work.chunks * kRowBytes;
   if (warp == kMultipliers + kStreams) {
     wait_for_kernel_before();
@@ -323,8 +458,12 @@ __device__ void multiply_rows(const __nv_bfloat16* a, const __nv_bfloat16* b,
   RingPosition at_a{Shape::kStagesOfA};
   for (int pass = 0; pass < work.passes; ++pass) {
     float sums[kTiles][kRows / 2] = {};
+    more.template begin<kTiles>(work, pass, first);
     for (int chunk = 0; chunk < work.chunks; ++chunk) {
       wait(full_of_a + at_a.stage * 8, at_a.parity);
+      if constexpr (Shape::More::kReadsLate) {
+        if (pass == 0 && chunk == 0) more.read();
+      }
       const uint64_t a_at = operand_at(ring_of_a + at_a.stage * Shape::kStageOfA);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
@@ -333,16 +472,11 @@ __device__ void multiply_rows(const __nv_bfloat16* a, const __nv_bfloat16* b,
         const uint64_t b_at = operand_at(ring + at.stage * stage_bytes);
         // What was copied the usual way is read by the instructions' own.
         asm volatile("fence.proxy.async.shared::cta;\n\twgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-        for (int piece = 0; piece < kPieces; ++piece) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {  // 16 columns are 32 bytes
-            multiply_tile(sums[tile], b_at + piece * work.units_of_stage * (kAtomBytes / 16) + i * 2,
-                          a_at + piece * (kRows * 128 / 16) + i * 2);
-          }
+        if constexpr (sizeof(In) == 1) {
+          multiply_stage_of_fp8<kRows>(sums[tile], b_at, a_at, work.units_of_stage);
+        } else {
+          multiply_stage<In, kRows>(sums[tile], b_at, a_at, work.units_of_stage);
         }
-        asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::
-                         : "memory");
         if (lane == 0) arrive(empty + at.stage * 8);
         at.advance();
       }
@@ -351,15 +485,15 @@ __device__ void multiply_rows(const __nv_bfloat16* a, const __nv_bfloat16* b,
     }
     typename Shape::Out* const c = out + int64_t{work.first_unit(pass)} * kUnitRows;
     if constexpr (kCluster == 1) {
-      store_sums<0, Shape::kGroups>(sums, work, pass, c, m, n);
+      store_sums<0, Shape::kGroups>(sums, more, work, pass, c, m, n);
     } else {
       constexpr int kOwn = Shape::kOwnGroups;
       if (rank == 0) {
         add_of_pair<Shape, 0, kOwn>(sums, work.tiles, ring + Shape::kInbox, 1);
-        store_sums<0, kOwn>(sums, work, pass, c, m, n);
+        store_sums<0, kOwn>(sums, more, work, pass, c, m, n);
       } else {
         add_of_pair<Shape, kOwn, 0>(sums, work.tiles, ring + Shape::kInbox, 0);
-        store_sums<kOwn, kOwn>(sums, work, pass, c, m, n);
+        store_sums<kOwn, kOwn>(sums, more, work, pass, c, m, n);
       }
     }
   }
@@ -369,18 +503,47 @@ __device__ void multiply_rows(const __nv_bfloat16* a, const __nv_bfloat16* b,
 }  // namespace fibshim
 
 // M at most the rows of the name; A [M, K], B [N, K], aligned to 16 bytes; C and partial sums to 4.
-#define FIBSHIM_KERNEL(name, type, ...)                                                      \
-  using name##_shape = fibshim::Shape<__VA_ARGS__, type>;                                    \
-  extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 1)                         \
-      name(const __nv_bfloat16* a, const __nv_bfloat16* b, type* out, int m, int n, int k) { \
-    fibshim::multiply_rows<name##_shape>(a, b, out, m, n, k);                                \
+#define FIBSHIM_KERNEL(name, in, out_type, ...)                                     \
+  using name##_shape = fibshim::Shape<in, out_type, fibshim::Nothing, __VA_ARGS__>; \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 1)                \
+      name(const in* a, const in* b, out_type* out, int m, int n, int k) {          \
+    fibshim::multiply_rows<name##_shape>(a, b, {}, out, m, n, k);                   \
   }
+#define FIBSHIM_KERNEL_WITH(operand, name, type, ...)                                      \
+  using name##_shape = fibshim::Shape<type, type, fibshim::operand<type>, __VA_ARGS__>;    \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 1)                       \
+      name(const type* a, const type* b, const type* more, type* c, int m, int n, int k) { \
+    fibshim::multiply_rows<name##_shape>(a, b, {more}, c, m, n, k);                        \
+  }
+#define FIBSHIM_KERNEL_OF_FP8(name, ...)                                                           \
+  using name##_shape = fibshim::Shape<__nv_fp8_e4m3, __nv_bfloat16, fibshim::Scales, __VA_ARGS__>; \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads, 1)                               \
+      name(const __nv_fp8_e4m3* a, const __nv_fp8_e4m3* b, const float* scale_a,                   \
+           const float* scale_b, __nv_bfloat16* c, int m, int n, int k) {                          \
+    fibshim::multiply_rows<name##_shape>(a, b, {scale_a, scale_b}, c, m, n, k);                    \
+  }
+#define FIBSHIM_KERNELS(name, ...)                                       \
+  FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, __nv_bfloat16, __VA_ARGS__) \
+  FIBSHIM_KERNEL(name##_fp16, __half, __half, __VA_ARGS__)
+#define FIBSHIM_KERNELS_OF_ALL(name, ...)                                 \
+  FIBSHIM_KERNELS(name, __VA_ARGS__)                                      \
+  FIBSHIM_KERNEL_OF_FP8(name##_fp8, __VA_ARGS__)                          \
+  FIBSHIM_KERNEL_WITH(Bias, name##_bias_bf16, __nv_bfloat16, __VA_ARGS__) \
+  FIBSHIM_KERNEL_WITH(Bias, name##_bias_fp16, __half, __VA_ARGS__)
+#define FIBSHIM_KERNELS_WITH_ADDEND(name, ...)                             \
+  FIBSHIM_KERNEL_WITH(Addend, name##_add_bf16, __nv_bfloat16, __VA_ARGS__) \
+  FIBSHIM_KERNEL_WITH(Addend, name##_add_fp16, __half, __VA_ARGS__)
+#define FIBSHIM_KERNELS_OF_PARTS(name, ...)                      \
+  FIBSHIM_KERNEL(name##_bf16, __nv_bfloat16, float, __VA_ARGS__) \
+  FIBSHIM_KERNEL(name##_fp16, __half, float, __VA_ARGS__)
 
-//                                                      rows, tiles, KB of ring, stages of A, cluster
-FIBSHIM_KERNEL(gemm_wide_m16_bf16, __nv_bfloat16, 16, 4, 168, 3, 1)
-FIBSHIM_KERNEL(gemm_wide_m32_bf16, __nv_bfloat16, 32, 4, 168, 3, 1)
-FIBSHIM_KERNEL(gemm_wide_m64_bf16, __nv_bfloat16, 64, 4, 128, 3, 1)
-FIBSHIM_KERNEL(gemm_wide_pair_m16_bf16, __nv_bfloat16, 16, 2, 144, 3, 2)
-FIBSHIM_KERNEL(gemm_wide_pair_m32_bf16, __nv_bfloat16, 32, 2, 144, 3, 2)
-FIBSHIM_KERNEL(gemm_wide_part_m16_bf16, float, 16, 2, 160, 3, 1)
-FIBSHIM_KERNEL(gemm_wide_part_m32_bf16, float, 32, 2, 160, 3, 1)
+//                                        rows, tiles, KB of ring, stages of A, cluster
+FIBSHIM_KERNELS_OF_ALL(gemm_wide_m16, 16, 4, 168, 3, 1)
+FIBSHIM_KERNELS_OF_ALL(gemm_wide_m32, 32, 4, 168, 3, 1)
+FIBSHIM_KERNELS(gemm_wide_m64, 64, 4, 128, 3, 1)
+FIBSHIM_KERNELS_OF_ALL(gemm_wide_pair_m16, 16, 2, 144, 3, 2)
+FIBSHIM_KERNELS_OF_ALL(gemm_wide_pair_m32, 32, 2, 144, 3, 2)
+FIBSHIM_KERNELS_WITH_ADDEND(gemm_wide_pair_m16, 16, 2, 144, 3, 2)
+FIBSHIM_KERNELS_WITH_ADDEND(gemm_wide_pair_m32, 32, 2, 144, 3, 2)
+FIBSHIM_KERNELS_OF_PARTS(gemm_wide_part_m16, 16, 2, 160, 3, 1)
+FIBSHIM_KERNELS_OF_PARTS(gemm_wide_part_m32, 32, 2, 160, 3, 1)

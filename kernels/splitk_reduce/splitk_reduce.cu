@@ -1,7 +1,8 @@
 // The sum over the parts of K of a matrix product: C = the sum of partial_sums [splits, M, N], in fp32 and in order, as
 // cuBLAS's splitKreduce_kernel makes it of what the kernel before has left.
 //
-// A kernel for each number of parts: splitk_reduce4_bf16. A thread makes four elements.
+// A kernel for each number of parts: splitk_reduce4_bf16, _fp16; with a bias [N] added to each row in fp32:
+// splitk_reduce4_bias_bf16. A thread makes four elements.
 // grid = count / 512, rounded up; block = 128 threads.
 #include "vector.cuh"
 
@@ -11,11 +12,17 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kElements = 4;  // of a thread
 
-// `count`: M * N, a multiple of 4.
-template <int kSplits>
-__device__ void add_up(const float* partial_sums, __nv_bfloat16* c, int count, int next_may_begin) {
+// `count`: M * N. N is a multiple of 4. bias: null without one.
+template <class T, int kSplits, bool kHasBias>
+__device__ void add_up(const float* partial_sums, const T* bias, T* c, int count, int n,
+                       int next_may_begin) {
   let_next_begin(next_may_begin);
   const int at = (blockIdx.x * kThreads + threadIdx.x) * kElements;
+  [[maybe_unused]] float2 more[2];
+  if constexpr (kHasBias) {  // need not wait ("reads_before_wait")
+    more[0] = load_pair(bias + at % n);
+    more[1] = load_pair(bias + at % n + 2);
+  }
   wait_for_kernel_before();
   if (at >= count) return;
   Vector parts[kSplits];
@@ -27,19 +34,31 @@ __device__ void add_up(const float* partial_sums, __nv_bfloat16* c, int count, i
 #pragma unroll
     for (int k = 0; k < kElements; ++k) sums[k] += __uint_as_float(part.pairs[k]);
   }
-  *reinterpret_cast<uint2*>(c + at) = {Pair<__nv_bfloat16>::pack({sums[0], sums[1]}),
-                                       Pair<__nv_bfloat16>::pack({sums[2], sums[3]})};
+  if constexpr (kHasBias) {
+    sums[0] += more[0].x, sums[1] += more[0].y;
+    sums[2] += more[1].x, sums[3] += more[1].y;
+  }
+  *reinterpret_cast<uint2*>(c + at) = {Pair<T>::pack({sums[0], sums[1]}),
+                                       Pair<T>::pack({sums[2], sums[3]})};
 }
 
 }  // namespace
 }  // namespace fibshim
 
-#define FIBSHIM_KERNEL(splits)                                                                  \
-  extern "C" __global__ void __launch_bounds__(fibshim::kThreads) splitk_reduce##splits##_bf16( \
-      const float* partial_sums, __nv_bfloat16* c, int count, int next_may_begin) {             \
-    fibshim::add_up<splits>(partial_sums, c, count, next_may_begin);                            \
+#define FIBSHIM_KERNELS(name, type, splits)                                                       \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads) splitk_reduce##splits##_##name( \
+      const float* partial_sums, type* c, int count, int next_may_begin) {                        \
+    fibshim::add_up<type, splits, false>(partial_sums, nullptr, c, count, 0, next_may_begin);     \
+  }                                                                                               \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreads)                                 \
+      splitk_reduce##splits##_bias_##name(const float* partial_sums, const type* bias, type* c,   \
+                                          int count, int n, int next_may_begin) {                 \
+    fibshim::add_up<type, splits, true>(partial_sums, bias, c, count, n, next_may_begin);         \
   }
 
-FIBSHIM_KERNEL(2)
-FIBSHIM_KERNEL(3)
-FIBSHIM_KERNEL(4)
+FIBSHIM_KERNELS(bf16, __nv_bfloat16, 2)
+FIBSHIM_KERNELS(bf16, __nv_bfloat16, 3)
+FIBSHIM_KERNELS(bf16, __nv_bfloat16, 4)
+FIBSHIM_KERNELS(fp16, __half, 2)
+FIBSHIM_KERNELS(fp16, __half, 3)
+FIBSHIM_KERNELS(fp16, __half, 4)

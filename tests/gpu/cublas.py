@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Matrix products that PyTorch leaves to cuBLAS, without and with the folder for them (config/cublas).
 
-  tests/gpu/cublas.py BUILD [--rows M,M...] [--shapes "N,K N,K..."]
-  tests/gpu/cublas.py BUILD --parameters          what cuBLAS passes to the kernels of a product whose K is in parts
+  tests/gpu/cublas.py BUILD [--dtype float16|float8_e4m3fn] [--bias | --add] [--rows M,M...] [--shapes "N,K N,K..."]
+  tests/gpu/cublas.py BUILD --parameters          what cuBLAS passes to its kernels, and what it calls them
 
 Each side is a process of its own and makes the same inputs. Compared are the errors from float64, of one call and of one
 in a captured graph, and the times of replayed graphs that read more weights than L2 holds. A third side has the folder
@@ -26,38 +26,91 @@ ROWS = (1, 2, 4, 8, 16, 32)
 WEIGHTS = 1 << 30  # bytes that a graph reads at least
 
 
+class Products:
+    """Of one kind: what the folder calls them, and how PyTorch is asked for them."""
+
+    def __init__(self, dtype, bias=False, add=False):
+        self.dtype, self.bias, self.add, self.is_fp8 = dtype, bias, add, dtype == "float8_e4m3fn"
+        self.size = 1 if self.is_fp8 else 2
+        self.kind = "_fp8" if self.is_fp8 else "_bias" if bias else "_add" if add else ""
+        self.suffix = "_fp16" if dtype == "float16" else ""
+
+    def name(self, n, k):
+        return f"gemm{self.kind}_n{n}_k{k}{self.suffix}"
+
+    def split_names(self, n, k):  # the bias comes with the sum
+        return re.compile(f"gemm_n{n}_k{k}_split[0-9]+{self.suffix}")
+
+    def shape_of(self, name):
+        found = re.fullmatch(f"gemm{self.kind}_n([0-9]+)_k([0-9]+){self.suffix}", name)
+        return found and tuple(map(int, found.groups()))
+
+    def inputs(self, generator, count, n, k):
+        """Weights, then a bias or scales."""
+        import torch
+        dtype = getattr(torch, self.dtype)
+        random = lambda *shape: torch.randn(*shape, generator=generator, device="cuda")
+        weights = [((40 if self.is_fp8 else 0.02) * random(n, k)).to(dtype) for _ in range(count)]
+        if self.is_fp8:
+            return weights, [torch.tensor(scale, device="cuda") for scale in (0.03, 0.0005)]
+        if self.add:
+            return weights, [random(256, n).to(dtype)]
+        return weights, [random(n).to(dtype)] if self.bias else []
+
+    def rows(self, generator, m, k):
+        import torch
+        x = torch.randn(m, k, generator=generator, device="cuda")
+        return ((30 * x) if self.is_fp8 else x).to(getattr(torch, self.dtype))
+
+    def run(self, x, weight, more):
+        import torch
+        if self.is_fp8:
+            return torch._scaled_mm(x, weight.T, scale_a=more[0], scale_b=more[1], out_dtype=torch.bfloat16)
+        if self.add:
+            return torch.addmm(more[0][:len(x)], x, weight.T)
+        return torch.nn.functional.linear(x, weight, *more)
+
+    def exact(self, x, weight, more):
+        product = x.float().double() @ weight.float().double().T
+        if self.is_fp8:
+            return product * more[0].double() * more[1].double()
+        if self.add:
+            return product + more[0][:len(x)].double()
+        return product + more[0].double() if more else product
+
+
 def child(args):
     import torch
-    import torch.nn.functional as F
     from graph_time import graph_us
     out = {}
+    products = args.products
     for n, k in args.shapes:
         generator = torch.Generator(device="cuda").manual_seed(n * 31 + k)
-        count = max(2, -(-WEIGHTS // (n * k * 2)))
-        weights = [0.02 * torch.randn(n, k, generator=generator, device="cuda") for _ in range(count)]
-        weights = [w.to(torch.bfloat16) for w in weights]
+        moved = n * k * products.size
+        weights, more = products.inputs(generator, max(2, -(-WEIGHTS // moved)), n, k)
         turn = itertools.cycle(weights)
-        graph_us(lambda: F.linear(weights[0][:1], next(turn)), n * k * 2)  # clocks fall while libraries make kernels
+        first = products.rows(generator, 1, k)
+        graph_us(lambda: products.run(first, next(turn), more), moved)  # clocks fall while libraries make kernels
         for m in args.rows:
-            x = torch.randn(m, k, generator=generator, device="cuda").to(torch.bfloat16)
-            want = x.double() @ weights[1].double().T
-            once = F.linear(x, weights[1])
+            x = products.rows(generator, m, k)
+            want = products.exact(x, weights[1], more)
+            once = products.run(x, weights[1], more)
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                captured = F.linear(x, weights[1])
+                captured = products.run(x, weights[1], more)
             captured.zero_()
             graph.replay()
             errors = [(y.double() - want).abs() for y in (once, captured)]
             out[f"{n} {k} {m}"] = {"mean": max(error.mean().item() for error in errors),
                                    "largest": max(error.max().item() for error in errors),
                                    "same_in_graph": torch.equal(once, captured),
-                                   "us": graph_us(lambda: F.linear(x, next(turn)), n * k * 2)}
+                                   "us": graph_us(lambda: products.run(x, next(turn), more), moved)}
     json.dump(out, open(args.child, "w"))
 
 
 def parameters(args):
-    """For the pattern of a rewrite: the words of cublasLt's sum, and which parameters of a captured step hold its workspace."""
+    """For patterns: the kernels of captured products, and where in their parameters their tensors stand."""
     import ctypes
     import torch
     import torch.nn.functional as F
@@ -85,42 +138,84 @@ def parameters(args):
             call("cuGraphKernelNodeGetParams_v2", node, ctypes.byref(own))
             call("cuFuncGetName", ctypes.byref(name), ctypes.c_void_p(own.func))
             values = []
+            packed = None
+            for i in range(0, 4, 2):  # CU_LAUNCH_PARAM_BUFFER_POINTER is 1
+                if not own.extra or not own.extra[i]:
+                    break
+                packed = own.extra[i + 1] if own.extra[i] == 1 else packed
             offset, size = ctypes.c_size_t(), ctypes.c_size_t()
-            while own.params and cuda.cuFuncGetParamInfo(ctypes.c_void_p(own.func), ctypes.c_size_t(len(values)),
-                                                         ctypes.byref(offset), ctypes.byref(size)) == 0:
-                values.append(ctypes.string_at(own.params[len(values)], size.value))
+            while (own.params or packed) and cuda.cuFuncGetParamInfo(ctypes.c_void_p(own.func), ctypes.c_size_t(len(values)),
+                                                                     ctypes.byref(offset), ctypes.byref(size)) == 0:
+                at = packed + offset.value if packed else own.params[len(values)]
+                values.append(ctypes.string_at(at, size.value))
             yield name.value.decode(), values
 
     stream = torch.cuda.Stream()
-    for n, k in args.shapes:
-        w = torch.randn(n, k, device="cuda").to(torch.bfloat16)
-        bias = torch.randn(n, device="cuda").to(torch.bfloat16)
-        for m in args.rows:
-            x = torch.randn(m, k, device="cuda").to(torch.bfloat16)
-            for what, run in (("plain", lambda: F.linear(x, w)), ("bias", lambda: F.linear(x, w, bias))):
-                graph = ctypes.c_void_p()
-                with torch.cuda.stream(stream):
-                    for _ in range(3):
-                        y = run()
-                    stream.synchronize()
-                    call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream.cuda_stream), 2)
-                    z = run()
+
+    def show(what, run, **tensors):
+        graph = ctypes.c_void_p()
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(3):
+                    run()
+                stream.synchronize()
+                call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream.cuda_stream), 2)
+                try:
+                    tensors["y"] = run()
+                finally:
                     call("cuStreamEndCapture", ctypes.c_void_p(stream.cuda_stream), ctypes.byref(graph))
-                found = list(kernels(graph))
-                if not any("splitK" in name for name, _ in found):
-                    continue
-                print(f"n{n} k{k} m{m} {what}: y {z.data_ptr():#x}")
-                workspace = None
-                for name, values in found:
-                    if "splitKreduce" in name:
-                        words = [int.from_bytes(values[0][i:i + 4], "little") for i in range(0, len(values[0]), 4)]
-                        pointers = [int.from_bytes(value, "little") for value in values[1:]]
-                        workspace = pointers[0]
-                        print(f"  {name}\n    words {words}\n    pointers {[hex(p) for p in pointers]}")
-                for name, values in found:
-                    held = [(i, at) for i, value in enumerate(values) for at in range(0, len(value) - 7, 4)
-                            if workspace and workspace <= int.from_bytes(value[at:at + 8], "little") < workspace + (32 << 20)]
-                    print(f"  {name[:60]} holds addresses of the workspace at (parameter, byte) {held}")
+        except (RuntimeError, NotImplementedError) as error:
+            print(f"{what}: {str(error).splitlines()[0]}")
+            return
+        print(what)
+        found = list(kernels(graph))
+        pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+        for name, values in found:
+            if "splitKreduce" in name and values:
+                pointers["workspace"] = int.from_bytes(values[1], "little")
+        for name, values in found:
+            short = re.sub("EEEvNS_18cublasSplitKParams.*", "EEE...", name)
+            print(f"  {short[:150]} {[len(value) for value in values][:3]}")
+            for tensor, address in pointers.items():
+                at = [(i, at) for i, value in enumerate(values) for at in range(0, len(value) - 7, 4)
+                      if int.from_bytes(value[at:at + 8], "little") == address]
+                print(f"    {tensor}: {at}")
+            if "splitKreduce" in name and values:
+                print(f"    words {[int.from_bytes(values[0][i:i + 4], 'little') for i in range(0, len(values[0]), 4)]}")
+            elif values and len(values[0]) == 1720:
+                words = {at: int.from_bytes(values[0][at:at + 4], "little")
+                         for at in (208, 212, 216, 272, 276, 280, 320, 336, 344, 348, 352, 400, 408, 416, 420, 424)}
+                print(f"    words {words}")
+                others = {at: hex(int.from_bytes(values[0][at:at + 4], "little"))
+                          for at in (*range(120, 176, 4), *range(1320, 1704, 4)) if any(values[0][at:at + 4])}
+                print(f"    others {others}")
+
+    bf16 = torch.bfloat16
+    normal = lambda *shape, dtype=bf16: torch.randn(*shape, device="cuda").to(dtype)
+    for n, k in args.shapes:
+        for dtype in (bf16, torch.float16):
+            w, bias = normal(n, k, dtype=dtype), normal(n, dtype=dtype)
+            for m in args.rows:
+                x = normal(m, k, dtype=dtype)
+                show(f"bias {dtype} n{n} k{k} m{m}", lambda: F.linear(x, w, bias), x=x, w=w, bias=bias)
+    for m in (8, 32):  # what must not be taken for a product with a bias, or for one product
+        w, bias, x, c = normal(6144, 4096), normal(6144), normal(m, 4096), normal(m, 6144)
+        show(f"relu m{m}", lambda: torch._addmm_activation(bias, x, w.T), x=x, w=w, bias=bias)
+        show(f"gelu m{m}", lambda: torch._addmm_activation(bias, x, w.T, use_gelu=True), x=x, w=w, bias=bias)
+        show(f"c m{m}", lambda: torch.addmm(c, x, w.T), x=x, w=w, c=c)
+        show(f"alpha m{m}", lambda: torch.addmm(bias, x, w.T, alpha=0.5), x=x, w=w, bias=bias)
+        w, x = normal(3, 4096, 4096), normal(3, m, 4096)
+        show(f"three m{m}", lambda: torch.bmm(x, w.mT), x=x, w=w)
+    e4m3, e5m2 = torch.float8_e4m3fn, torch.float8_e5m2
+    for n, k in ((6144, 4096), (4096, 14336), (8192, 8192)):
+        for m in (1, 16, 64):
+            for fast in (False, True):
+                for of_x, of_w, out in ((e4m3, e4m3, bf16), (e5m2, e4m3, bf16), (e4m3, e4m3, torch.float16)):
+                    x, w = normal(m, k, dtype=of_x), normal(n, k, dtype=of_w)
+                    a, b = (torch.tensor(scale, device="cuda") for scale in (0.5, 0.25))
+                    show(f"fp8 {of_x} {of_w} {out} n{n} k{k} m{m} fast {fast}",
+                         lambda: torch._scaled_mm(x, w.T, scale_a=a, scale_b=b, out_dtype=out, use_fast_accum=fast),
+                         x=x, w=w, scale_a=a, scale_b=b)
     return 0
 
 
@@ -176,7 +271,7 @@ def side(args, environment, prefix):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         shapes = " ".join(f"{n},{k}" for n, k in args.shapes)
         subprocess.run([*prefix, sys.executable, __file__, str(args.build), "--child", file.name, "--shapes", shapes,
-                        "--rows", ",".join(map(str, args.rows))], check=True, env={**os.environ, **environment})
+                        "--rows", ",".join(map(str, args.rows)), "--dtype", args.dtype, *["--bias"] * args.bias, *["--add"] * args.add], check=True, env={**os.environ, **environment})
         return json.load(open(file.name))
 
 
@@ -187,56 +282,65 @@ def main():
     parser.add_argument("--shapes", help="only these: N,K N,K...",
                         type=lambda text: [tuple(map(int, shape.split(","))) for shape in text.split()])
     parser.add_argument("--replays", type=int, default=300)
+    parser.add_argument("--dtype", choices=("bfloat16", "float16", "float8_e4m3fn"), default="bfloat16")
+    parser.add_argument("--bias", action="store_true", help="added to each row")
+    parser.add_argument("--add", action="store_true", help="torch.addmm with an addend of the product's shape")
     parser.add_argument("--parameters", action="store_true", help="show them, and test nothing")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.products = products = Products(args.dtype, args.bias, args.add)
+    args.build = args.build.resolve()
+    config = args.build / "config/cublas"
     if args.parameters:
-        args.shapes = [(4096, 4096), (4096, 14336)]
+        kind = Products("bfloat16", bias=True)
+        args.shapes = args.shapes or sorted(filter(None, (kind.shape_of(path.stem) for path in config.glob("definitions/*/*.json"))))
         return parameters(args)
     if args.child == "chain":
         return chain(args)
     if args.child:
         return child(args)
-    args.build = args.build.resolve()
-    config = args.build / "config/cublas"
     definitions = [json.loads(path.read_text()) for path in config.glob("definitions/**/*.json")]
-    args.shapes = args.shapes or sorted({(d["axes"]["N"]["value"], d["axes"]["K"]["value"])
-                                         for d in definitions if "K" in d["axes"]})
+    names = {d["name"] for d in definitions}
+    in_parts = lambda name, n, k: products.split_names(n, k).fullmatch(name)
+    args.shapes = args.shapes or sorted({(d["axes"]["N"]["value"], d["axes"]["K"]["value"]) for d in definitions
+                                         if "K" in d["axes"] and (products.shape_of(d["name"]) or (not products.kind and
+                                         in_parts(d["name"], d["axes"]["N"]["value"], d["axes"]["K"]["value"])))})
     with tempfile.TemporaryDirectory() as stats:
         own = side(args, {}, [])
         ours = side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", config, "--"])
         counts = read_counts(stats)
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as stats:
         shutil.copytree(config, folder, dirs_exist_ok=True)
-        os.remove(f"{folder}/patterns/cublas-nvjet-split-reduce.json")
+        for path in pathlib.Path(folder).glob("patterns/cublas-nvjet-split-reduce*.json"):
+            path.unlink()
         one_for_one = side(args, {"FIBSHIM_STATS_DIR": stats}, [args.build / "bin/fibshim", "run", "-c", folder, "--"])
-    folders = ":".join(str(args.build / "config" / name) for name in ("pytorch", "cublas"))
-    with tempfile.TemporaryDirectory() as stats:
-        subprocess.run([args.build / "bin/fibshim", "run", "-c", folders, "--", sys.executable, __file__, str(args.build),
-                        "--child", "chain", "--replays", str(args.replays)], check=True,
-                       env={**os.environ, "FIBSHIM_STATS_DIR": stats})
-        of_chain = read_counts(stats)
-    links = ("rmsnorm_h4096", "gemm_n6144_k4096", "gemm_n14336_k4096", "gemm_n4096_k4096_split2", "splitk_reduce_n4096_split2")
-    is_replaced = all(of_chain[name, "hit"] > 0 for name in links)
-    print(f"{'PASS' if is_replaced else 'FAIL'} cublas.chain: {dict(of_chain)}")
+    if args.dtype == "bfloat16" and not products.kind:
+        folders = ":".join(str(args.build / "config" / name) for name in ("pytorch", "cublas"))
+        with tempfile.TemporaryDirectory() as stats:
+            subprocess.run([args.build / "bin/fibshim", "run", "-c", folders, "--", sys.executable, __file__, str(args.build),
+                            "--child", "chain", "--replays", str(args.replays)], check=True,
+                           env={**os.environ, "FIBSHIM_STATS_DIR": stats})
+            of_chain = read_counts(stats)
+        links = ("rmsnorm_h4096", "gemm_n6144_k4096", "gemm_n14336_k4096", "gemm_n4096_k4096_split2", "splitk_reduce_n4096_split2")
+        is_replaced = all(of_chain[name, "hit"] > 0 for name in links)
+        print(f"{'PASS' if is_replaced else 'FAIL'} cublas.chain: {dict(of_chain)}")
     for name, before in own.items():
         after = ours[name]
         n, k, m = map(int, name.split())
         is_right = after["mean"] <= 1.01 * before["mean"] and after["largest"] <= 2 * before["largest"]
-        is_same = after["same_in_graph"] or counts[f"gemm_n{n}_k{k}", "absorbed"] > 0  # whole, it is summed in another order
+        is_same = after["same_in_graph"] or counts[products.name(n, k), "absorbed"] > 0  # whole, it is summed in another order
         print(f"{'PASS' if is_right and is_same else 'FAIL'} cublas.n{n}.k{k}.m{m}: error {after['mean']:.3e} "
               f"(cuBLAS {before['mean']:.3e}), {after['us']:.2f} us (cuBLAS {before['us']:.2f}, "
               f"{before['us'] / after['us']:.3f} times as long; without the rewrite {one_for_one[name]['us']:.2f})")
     for n, k in args.shapes:
+        whole = products.name(n, k)
         ours = {name: count for (name, outcome), count in counts.items()
-                if outcome == "hit" and re.fullmatch(f"gemm_n{n}_k{k}(_split[0-9]+)?", name)}
-        others = {name for name, outcome in counts
-                  if outcome == "fallback_no_solution" and name.startswith(f"gemm_n{n}_k{k}_split")}
-        absorbed = counts[f"gemm_n{n}_k{k}", "absorbed"]
-        is_whole = any(d["name"] == f"gemm_n{n}_k{k}" for d in definitions)
-        if is_whole and any(name.startswith(f"gemm_n{n}_k{k}_split") for name, _ in counts):
+                if outcome == "hit" and (name == whole or in_parts(name, n, k))}
+        others = {name for name, outcome in counts if outcome == "fallback_no_solution" and in_parts(name, n, k)}
+        absorbed = counts[whole, "absorbed"]
+        if whole in names and any(in_parts(name, n, k) for name, _ in counts):
             left = {outcome: count for (name, outcome), count in counts.items()
-                    if name == f"gemm_n{n}_k{k}" and outcome not in ("hit", "absorbed")}
+                    if name == whole and outcome not in ("hit", "absorbed")}
             print(f"{'PASS' if absorbed else 'FAIL'} cublas.n{n}.k{k}.rewrite: {absorbed} sums of parts absorbed in graphs; "
                   f"left as they are: {left}")
         if ours:

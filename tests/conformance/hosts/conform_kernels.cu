@@ -106,16 +106,22 @@ struct NvjetParams {
 };
 extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT(NvjetParams) {}
 extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT(NvjetParams) {}
+extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_bz_bias_TNT(NvjetParams) {}
+extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_bias_TNT(NvjetParams) {}
+extern "C" __global__ void nvjet_sm90_tst_64x8_64x16_4x1_v_badd_TNT(NvjetParams) {}
+extern "C" __global__ void nvjet_sm90_hsh_64x8_64x16_4x1_v_bz_TNT(NvjetParams) {}
+extern "C" __global__ void nvjet_sm90_qqtst_64x16_128x16_4x1_v_bz_algo2_TNT(NvjetParams) {}
 struct SplitKParams {
   uint32_t words[15];
 };
-#define SPLIT_K_REDUCE \
-  _ZN8cublasLt19splitKreduce_kernelILi32ELi16Eif13__nv_bfloat16fS1_Lb0EfS1_S1_Lb1ELb0ELb0ELb0EEEvNS_18cublasSplitKParamsIT4_EEPKT2_PKT8_PT7_PT3_PKS3_SG_PKT9_S7_PSH_PvlPS3_PiSM_SM_SG_SG_SG_SG_SG_
-extern "C" __global__ void SPLIT_K_REDUCE(SplitKParams, const float*, const void*, float*, void*,
-                                          const float*, const float*, const void*, const float*,
-                                          void*, void*, long, float*, int*, float*, float*,
-                                          const float*, const float*, const float*, const float*,
-                                          const float*) {}
+#define SPLIT_K_REDUCE(has_bias) \
+  _ZN8cublasLt19splitKreduce_kernelILi32ELi16Eif13__nv_bfloat16fS1_Lb0EfS1_S1_Lb1ELb##has_bias##ELb0ELb0EEEvNS_18cublasSplitKParamsIT4_EEPKT2_PKT8_PT7_PT3_PKS3_SG_PKT9_S7_PSH_PvlPS3_PiSM_SM_SG_SG_SG_SG_SG_
+#define SPLIT_K_PARAMS                                                                             \
+  SplitKParams, const float*, const void*, float*, void*, const float*, const float*, const void*, \
+      const float*, void*, void*, long, float*, int*, float*, float*, const float*, const float*,  \
+      const float*, const float*, const float*
+extern "C" __global__ void SPLIT_K_REDUCE(0)(SPLIT_K_PARAMS) {}
+extern "C" __global__ void SPLIT_K_REDUCE(1)(SPLIT_K_PARAMS) {}
 
 // vLLM 0.25's kernels for models in fp8, likewise.
 #define FUSED_ADD_RMS_NORM \

@@ -7,9 +7,19 @@ namespace conform {
 
 inline constexpr char kNvjet[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT";
 inline constexpr char kWholeNvjet[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT";
+inline constexpr char kNvjetWithBias[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_bias_TNT";
+inline constexpr char kSplitNvjetWithBias[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_bias_TNT";
+inline constexpr char kNvjetWithAddend[] = "nvjet_sm90_tst_64x8_64x16_4x1_v_badd_TNT";
+inline constexpr char kNvjetInFp16[] = "nvjet_sm90_hsh_64x8_64x16_4x1_v_bz_TNT";
+inline constexpr char kNvjetInFp8[] = "nvjet_sm90_qqtst_64x16_128x16_4x1_v_bz_algo2_TNT";
 inline constexpr char kReduce[] =
     "_ZN8cublasLt19splitKreduce_kernelILi32ELi16Eif13__nv_bfloat16fS1_Lb0EfS1_S1_"
     "Lb1ELb0ELb0ELb0EEEvNS_"
+    "18cublasSplitKParamsIT4_EEPKT2_PKT8_PT7_PT3_PKS3_SG_PKT9_S7_PSH_PvlPS3_PiSM_SM_SG_SG_SG_SG_"
+    "SG_";
+inline constexpr char kReduceWithBias[] =
+    "_ZN8cublasLt19splitKreduce_kernelILi32ELi16Eif13__nv_bfloat16fS1_Lb0EfS1_S1_"
+    "Lb1ELb1ELb0ELb0EEEvNS_"
     "18cublasSplitKParamsIT4_EEPKT2_PKT8_PT7_PT3_PKS3_SG_PKT9_S7_PSH_PvlPS3_PiSM_SM_SG_SG_SG_SG_"
     "SG_";
 
@@ -17,7 +27,9 @@ inline constexpr char kReduce[] =
 struct Product {
   CUdeviceptr a, b, c, workspace;
   int32_t m, n, k, splits;
-  uint32_t ends_with_c = 1;
+  uint32_t epilogue = 1;  // nothing; 4: a bias
+  CUdeviceptr bias = 0, addend = 0, scale_a = 0, scale_b = 0;
+  int32_t last_product = 0;  // of several in one launch
 
   void fill(char (&nvjet)[1720], uint32_t (&words)[15]) const {
     memset(nvjet, 0, sizeof nvjet);
@@ -33,8 +45,14 @@ struct Product {
     for (const size_t at : {276, 420}) put(at, m - 1);
     put(320, k / splits);
     put(328, c);
+    put(336, addend);
     put(344, one);
+    if (addend != 0) put(348, one);
     put(352, static_cast<int64_t>(n));
+    put(384, scale_b);
+    put(392, scale_a);
+    put(424, last_product);
+    put(1632, bias);
     const auto columns = static_cast<uint32_t>(n);
     const uint32_t given[15] = {0x3f800000,
                                 0,
@@ -50,7 +68,7 @@ struct Product {
                                 0,
                                 0,
                                 0,
-                                ends_with_c};
+                                epilogue};
     memcpy(words, given, sizeof given);
   }
 };
@@ -96,6 +114,7 @@ inline void launch_reduce(const Gpu& gpu, CUfunction reduce, const Product& prod
   product.fill(unused, second.words);
   second.values[0] = second.values[2] = product.workspace;
   second.values[1] = second.values[3] = product.c;
+  second.values[6] = product.bias;
   launch_packed(gpu, reduce, programmatic(), 64, &second, sizeof second);
 }
 

@@ -451,7 +451,7 @@ GPU_CASE(rewrite_of_cublas) {
   Product many = o;
   many.m = 33;
   Product more = o;
-  more.ends_with_c = 0;
+  more.epilogue = 0;
   const Graph graph(gpu.capture([&] {
     for (int layer = 0; layer < 3; ++layer) {
       launch_product(gpu, nvjet, reduce, o);
@@ -495,6 +495,73 @@ GPU_CASE(rewrite_of_cublas) {
   EXPECT_EQUAL(2, ran("gemm_part2048_m8_bf16"));
   EXPECT_EQUAL(8, ran("splitk_reduce2_bf16"));
   state({}, {.hit = 13, .no_solution = 3, .where = 2, .absorbed = 4});
+}
+
+// Products with a bias or an addend, in fp16 and in fp8. A sum with another bias than the product was given is replaced one for one; several
+// products in one launch, and another size, are cuBLAS's.
+GPU_CASE(products_of_cublas) {
+  const CUmodule module = gpu.load_module();
+  const CUdeviceptr b = device_memory(size_t{1} << 27);
+  const CUdeviceptr a = b + (size_t{1} << 26), c = a + (size_t{1} << 20);
+  const CUdeviceptr workspace = c + (size_t{1} << 20), bias = workspace + (size_t{1} << 20);
+  const CUfunction with_bias = gpu.function(module, kNvjetWithBias);
+  Product qkv = {a, b, c, 0, 4, 4608, 3584, 1};
+  qkv.bias = bias;
+  launch_whole(gpu, with_bias, qkv, 0);
+  EXPECT_EQUAL(1, ran("gemm_k3584_m8_bias_bf16"));
+  CUdeviceptr pointers[5];
+  memcpy(pointers, last_launch("gemm_k3584_m8_bias_bf16").params, sizeof pointers);
+  CHECK(pointers[0] == a && pointers[1] == b && pointers[2] == bias && pointers[3] == c);
+  Product several = qkv;
+  several.last_product = 1;
+  launch_whole(gpu, with_bias, several, 0);
+  Product unknown = qkv;
+  unknown.n = 4616;
+  launch_whole(gpu, with_bias, unknown, 0);
+  EXPECT_EQUAL(2, ran(kNvjetWithBias));
+
+  launch_whole(gpu, gpu.function(module, kNvjetInFp16), {a, b, c, 0, 4, 6144, 4096, 1}, 0);
+  EXPECT_EQUAL(1, ran("gemm_k4096_m8_fp16"));
+
+  // C is added to itself; another addend is not what PyTorch asks for.
+  const CUfunction adds = gpu.function(module, kNvjetWithAddend);
+  Product added = {a, b, c, 0, 4, 4096, 4096, 1};
+  added.addend = c;
+  launch_whole(gpu, adds, added, 0);
+  EXPECT_EQUAL(1, ran("gemm_k4096_m8_add_bf16"));
+  memcpy(pointers, last_launch("gemm_k4096_m8_add_bf16").params, sizeof pointers);
+  CHECK(pointers[2] == c && pointers[3] == c);
+  added.addend = bias;
+  launch_whole(gpu, adds, added, 0);
+  EXPECT_EQUAL(1, ran(kNvjetWithAddend));
+
+  Product scaled = {a, b, c, 0, 16, 8192, 4096, 1};
+  scaled.scale_a = bias;
+  scaled.scale_b = bias + 4;
+  launch_whole(gpu, gpu.function(module, kNvjetInFp8), scaled, 0);
+  EXPECT_EQUAL(1, ran("gemm_wide_pair_m16_fp8"));
+  memcpy(pointers, last_launch("gemm_wide_pair_m16_fp8").params, sizeof pointers);
+  CHECK(pointers[2] == scaled.scale_a && pointers[3] == scaled.scale_b && pointers[4] == c);
+
+  const CUfunction split = gpu.function(module, kSplitNvjetWithBias);
+  const CUfunction reduce = gpu.function(module, kReduceWithBias);
+  Product o = {a, b, c, workspace, 4, 4096, 4096, 2};
+  o.bias = bias;
+  o.epilogue = 4;
+  Product other = o;
+  other.bias = 0;
+  Graph(gpu.capture([&] { launch_product(gpu, split, reduce, o); })).run(gpu);
+  EXPECT_EQUAL(1, ran("gemm_k4096_m8_bias_bf16"));
+  Graph(gpu.capture([&] {
+    char bytes[1720];
+    uint32_t words[15];
+    other.fill(bytes, words);
+    launch_packed(gpu, split, cluster_of_four(), 128, bytes, sizeof bytes);
+    launch_reduce(gpu, reduce, o);
+  })).run(gpu);
+  EXPECT_EQUAL(1, ran("gemm_part2048_m8_bf16"));
+  EXPECT_EQUAL(1, ran("splitk_reduce2_bias_bf16"));
+  state({}, {.hit = 7, .no_solution = 1, .where = 2, .absorbed = 1});
 }
 
 // Each launch is to be checked: both kernels run, and beside them, in some launches, the solution that would run for both.

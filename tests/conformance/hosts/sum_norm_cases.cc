@@ -157,7 +157,7 @@ GPU_CASE(rewrite_of_vllm_sum_norm_needs_its_ties) {
     layer.norm(kAddNorm, 4, layer.residual, layer.o.c, layer.weight, layer.normed);
   });
   Product more = layer.down;
-  more.ends_with_c = 0;
+  more.epilogue = 0;
   run_captured(gpu, [&] {
     layer.reduce(more);
     layer.norm_of_down(more.c, 4);

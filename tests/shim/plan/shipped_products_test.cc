@@ -1,8 +1,11 @@
-// What kernels/gemm_wide demands of a launch, and nothing in it checks: the tables of config/shared/gemm_wide give it.
+// What kernels/gemm and kernels/gemm_wide demand of a launch, and nothing in them checks: the tables of config/shared give it.
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <regex>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -14,7 +17,33 @@ nlohmann::json read_json(const std::filesystem::path& path) {
   return nlohmann::json::parse(std::ifstream(path));
 }
 
-// As the kernel's source says: FIBSHIM_KERNEL(name, type, rows, tiles, KB of ring, stages of A, cluster).
+// A kernel's name without what all types have in common.
+std::string size_of(const std::string& kernel) {
+  return std::regex_replace(kernel, std::regex("(_bias|_add)?_(bf16|fp16|fp8)$"), "");
+}
+
+// The numbers of the kernel's line in its source: FIBSHIM_KERNELS(name, numbers).
+std::vector<int> numbers_in_source(const nlohmann::json& solution) {
+  static std::map<std::string, std::vector<int>> known;
+  const std::string name = size_of(solution["launch"]["kernel"]);
+  std::vector<int>& numbers = known[name];
+  const std::regex number("\\d+");
+  for (const nlohmann::json& source : solution["sources"]) {
+    if (!numbers.empty()) break;
+    std::istringstream text(source["content"].get<std::string>());
+    for (std::string line; numbers.empty() && std::getline(text, line);) {
+      const size_t at = line.find("(" + name + ", ");
+      if (line.rfind("FIBSHIM_KERNELS", 0) != 0 || at == std::string::npos) continue;
+      const auto begin = line.begin() + static_cast<long>(at + name.size() + 1);
+      for (std::sregex_iterator i(begin, line.end(), number), end; i != end; ++i) {
+        numbers.push_back(std::stoi(i->str()));
+      }
+    }
+  }
+  return numbers;
+}
+
+// FIBSHIM_KERNELS(name, rows, tiles, KB of ring, stages of A, cluster).
 struct WideShape {
   int rows = 0, tiles = 0, ring_kb = 0, stages_of_a = 0, cluster = 0;
 
@@ -25,44 +54,53 @@ struct WideShape {
   }
 };
 
-WideShape shape_in_source(const nlohmann::json& solution) {
-  const std::regex line("FIBSHIM_KERNEL\\(" + solution["launch"]["kernel"].get<std::string>() +
-                        ", \\w+, (\\d+), (\\d+), (\\d+), (\\d+), (\\d+)\\)");
-  for (const nlohmann::json& source : solution["sources"]) {
-    const auto text = source["content"].get<std::string>();
-    std::smatch found;
-    if (!std::regex_search(text, found, line)) continue;
-    const auto number = [&found](int i) { return std::stoi(found[i]); };
-    return {number(1), number(2), number(3), number(4), number(5)};
+// FIBSHIM_KERNELS(name, warps, columns, cluster, stages).
+struct FewShape {
+  int warps = 0, columns = 0, cluster = 0, stages = 0;
+
+  int shared_mem() const {
+    return warps * stages * 2048 + 2 * warps * 128 * 4 + (cluster > 1 ? 4 * 128 * 4 + 4 * 8 : 0);
   }
-  return {};
+};
+
+struct Product {
+  nlohmann::json solution;
+  int n = 0, k = 0;
+};
+
+// The solutions of a folder below solutions/fibshim, of the definitions of one below definitions.
+std::vector<Product> products(const std::string& solutions, const std::string& definitions) {
+  const auto build = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
+  const auto folder = build / "config/cublas";
+  std::vector<Product> found;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(folder / "solutions/fibshim" / solutions)) {
+    if (entry.path().extension() != ".json") continue;
+    nlohmann::json solution = read_json(entry.path());
+    const nlohmann::json axes =
+        read_json(folder / "definitions" / definitions /
+                  (solution["definition"].get<std::string>() + ".json"))["axes"];
+    found.push_back({std::move(solution), axes["N"]["value"], axes["K"]["value"]});
+  }
+  return found;
 }
 
 TEST(ShippedProducts, FitTheKernelsOfManyRows) {
-  const auto build = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
-  const auto folder = build / "config/cublas";
-  int count = 0;
-  for (const std::string kind : {"", "_split"}) {
-    const auto solutions = folder / "solutions/fibshim" / ("gemm_wide" + kind);
-    for (const auto& entry : std::filesystem::directory_iterator(solutions)) {
-      if (entry.path().extension() != ".json") continue;
-      SCOPED_TRACE(entry.path().filename().string());
-      const nlohmann::json solution = read_json(entry.path());
-      const nlohmann::json axes =
-          read_json(folder / "definitions" / ("gemm" + kind) /
-                    (solution["definition"].get<std::string>() + ".json"))["axes"];
-      const int n = axes["N"]["value"];
-      const int k = axes["K"]["value"];
+  size_t count = 0;
+  for (const std::string kind : {"", "_split", "_bias", "_add", "_fp8"}) {
+    for (const auto& [solution, n, k] : products("gemm_wide" + kind, "gemm" + kind)) {
+      SCOPED_TRACE(solution["name"].get<std::string>());
       const nlohmann::json& launch = solution["launch"];
       const int blocks = launch["grid"][0];
       const int parts = launch["grid"][1];
-      const WideShape shape = shape_in_source(solution);
-      ASSERT_NE(shape.rows, 0) << "the kernel is not in its sources";
+      const std::vector<int> numbers = numbers_in_source(solution);
+      ASSERT_EQ(numbers.size(), 5u) << "the kernel is not in its sources";
+      const WideShape shape{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
       EXPECT_EQ(launch["when"].back(), "M <= " + std::to_string(shape.rows));
       EXPECT_EQ(launch["cluster"], nlohmann::json({shape.cluster, 1, 1}));
       EXPECT_EQ(launch["shared_mem"], shape.shared_mem());
       EXPECT_EQ(n % 8, 0);
-      EXPECT_EQ(k % (256 * parts * shape.cluster), 0);
+      EXPECT_EQ(k % ((kind == "_fp8" ? 512 : 256) * parts * shape.cluster), 0);
       EXPECT_EQ(blocks % shape.cluster, 0);
       if (shape.cluster > 1) {
         const int clusters = blocks / shape.cluster;
@@ -71,7 +109,29 @@ TEST(ShippedProducts, FitTheKernelsOfManyRows) {
       ++count;
     }
   }
-  EXPECT_GT(count, 50);
+  EXPECT_GT(count, 150u);
+}
+
+TEST(ShippedProducts, FitTheKernelsOfFewRows) {
+  size_t count = 0;
+  for (const std::string kind : {"", "_split", "_bias", "_add"}) {
+    for (const auto& [solution, n, k] : products("gemm" + kind, "gemm" + kind)) {
+      SCOPED_TRACE(solution["name"].get<std::string>());
+      const nlohmann::json& launch = solution["launch"];
+      const int parts = launch["grid"][1];
+      const std::vector<int> numbers = numbers_in_source(solution);
+      ASSERT_EQ(numbers.size(), 4u) << "the kernel is not in its sources";
+      const FewShape shape{numbers[0], numbers[1], numbers[2], numbers[3]};
+      EXPECT_EQ(launch["block"][0], shape.warps * 32);
+      EXPECT_EQ(launch["cluster"], nlohmann::json({shape.cluster, 1, 1}));
+      EXPECT_EQ(launch["shared_mem"], shape.shared_mem());
+      EXPECT_EQ(launch["grid"][0].get<int>() % shape.cluster, 0);
+      EXPECT_EQ(n % 16, 0);
+      EXPECT_EQ(k, shape.warps * shape.columns * shape.cluster * parts);
+      ++count;
+    }
+  }
+  EXPECT_GT(count, 50u);
 }
 
 }  // namespace
