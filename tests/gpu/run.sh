@@ -155,6 +155,7 @@ fi
 # ---- cuBLAS, as PyTorch calls it
 
 run "cuBLAS's matrix products" "$python" "$here/cublas.py" "$build"
+run "cuBLAS's matrix products, by its C interface" "$python" "$here/cublas_versions.py" "$build"
 run "the sum of a product's parts and the norm behind it" "$python" "$here/sum_norm.py"
 
 # ---- FlashAttention 3, as vLLM calls it
