@@ -48,6 +48,7 @@ FAMILIES = {name: re.compile(words, re.IGNORECASE) for name, words in {
     "MoE routing": r"topk_?gating|group\w*_topk|moe_align|moe_sum|moe_?topk|expert",
     "sampling": r"sampl|top_?k|top_?p|penalt|softmax",
     "attention": r"paged_attention|merge_attn|merge_state|cascade|fmha|mla",
+    "matrix product": r"nvjet|splitKreduce",
 }.items()}
 # FlashInfer's norms are compiled with: of both versions the code is the same.
 CUTE = (("0.6.18", "4.8.1"), ("0.7.2", "4.8.1"), ("0.7.2", "4.8.1[cu13]"))
