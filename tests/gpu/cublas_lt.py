@@ -76,7 +76,7 @@ class Driver:
         self.call("cuGraphExecDestroy", exe)
 
     def kernels(self, graph):
-        """Of each kernel node: its name, and its parameters' bytes."""
+        """Of each kernel node: its name, and its parameters' offsets and bytes."""
         count = c_size_t()
         self.call("cuGraphGetNodes", graph, None, byref(count))
         nodes = (c_void_p * count.value)()
@@ -92,7 +92,7 @@ class Driver:
             offset, size = c_size_t(), c_size_t()
             while self.library.cuFuncGetParamInfo(c_void_p(own.func), c_size_t(len(values)), byref(offset), byref(size)) == 0:
                 at = own.params[len(values)] if own.params else own.extra[1] + offset.value  # a packed buffer: its address is second
-                values.append(ctypes.string_at(at, size.value))
+                values.append((offset.value, ctypes.string_at(at, size.value)))
             found.append((name.value.decode(), values))
         return found
 

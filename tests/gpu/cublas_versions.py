@@ -51,7 +51,8 @@ def child(args):
             try:
                 run = lt.product(m, n, k, w, x, y)
                 graph = driver.capture(run)
-                product["kernels"] = [(kernel, [value.hex() for value in values]) for kernel, values in driver.kernels(graph)]
+                product["kernels"] = [(kernel, [(offset, value.hex()) for offset, value in values])
+                                      for kernel, values in driver.kernels(graph)]
                 product["pointers"] = {"w": w.value, "x": x.value, "y": y.value, "workspace": lt.workspace.value}
                 for how, work in (("once", run), ("graph", lambda: driver.replay(driver.capture(run)))):
                     driver.clear(y, m * n * 2)
@@ -104,10 +105,10 @@ def places(products):
     for name, product in products.items():
         n, k, m = map(int, name.split("_"))
         kernels = product.get("kernels", [])
-        splits = next((int.from_bytes(bytes.fromhex(values[0])[40:44], "little") for kernel, values in kernels if "splitKreduce" in kernel), 1)
+        splits = next((int.from_bytes(bytes.fromhex(values[0][1])[40:44], "little") for kernel, values in kernels if "splitKreduce" in kernel), 1)
         ints = {"M": m, "N": n, "K": k, "M-1": m - 1, "N-1": n - 1, "K-1": k - 1, "M*N": m * n, "K/splits": k // max(splits, 1), "1.0": 0x3f800000}
         for kernel, values in kernels:
-            values = [bytes.fromhex(value) for value in values]
+            values = [bytes.fromhex(value) for _, value in values]
             kind = re.sub(r"\d+x\d+_\d+x\d+_\d+x\d+_[hv]", "*", kernel)[:60], tuple(map(len, values))
             holds = set()
             for arg, value in enumerate(values):
