@@ -28,6 +28,11 @@ def checked(library):
     return call
 
 
+def packed_buffer(extra):
+    """Of pairs of a key and a pointer, which end with 0 (CU_LAUNCH_PARAM_END)."""
+    return next(extra[key + 1] for key in range(0, 8, 2) if extra[key] == 1)  # CU_LAUNCH_PARAM_BUFFER_POINTER
+
+
 class Driver:
     def __init__(self):
         self.library = ctypes.CDLL("libcuda.so.1")
@@ -91,7 +96,7 @@ class Driver:
             self.call("cuFuncGetName", byref(name), c_void_p(own.func))
             offset, size = c_size_t(), c_size_t()
             while self.library.cuFuncGetParamInfo(c_void_p(own.func), c_size_t(len(values)), byref(offset), byref(size)) == 0:
-                at = own.params[len(values)] if own.params else own.extra[1] + offset.value  # a packed buffer: its address is second
+                at = own.params[len(values)] if own.params else packed_buffer(own.extra) + offset.value
                 values.append((offset.value, ctypes.string_at(at, size.value)))
             found.append((name.value.decode(), values))
         return found

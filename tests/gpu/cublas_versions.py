@@ -157,7 +157,8 @@ def compare(args, library, folder, wants):
             for what, count in after[how].items():
                 definition, outcome = what.split(" ")
                 replaced += count if outcome in ("hit", "absorbed") else 0
-                fallbacks[definition, outcome] += 0 if outcome in ("hit", "absorbed") else count
+                if outcome not in ("hit", "absorbed"):
+                    fallbacks[f"{definition} {outcome}"] += count
         kernels = " + ".join(re.sub(r"_ZN8cublasLt19(splitKreduce)_kernel.*", r"\1", kernel)[:70] for kernel, _ in before["kernels"])
         print(f"{'PASS' if is_own_right and is_right else 'FAIL'} {title}: {kernels}; largest error {limits[1]:.3e}, with the folder "
               f"{errors[0][1]:.3e}, in a graph {errors[1][1]:.3e} (mean {limits[0]:.3e}, {errors[0][0]:.3e}, {errors[1][0]:.3e}); "
