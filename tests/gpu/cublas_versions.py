@@ -69,7 +69,9 @@ def side(args, library, folder, name, prefix):
     with tempfile.TemporaryDirectory() as stats:
         shapes = " ".join(f"{n},{k}" for n, k in args.shapes)
         done = subprocess.run([*prefix, sys.executable, __file__, args.build, library, "--child", folder, "--side", name, "--shapes", shapes,
-                               "--rows", ",".join(map(str, args.rows))], env={**os.environ, "FIBSHIM_STATS_DIR": stats, "FIBSHIM_TEST_BUILD": str(args.build)})
+                               "--rows", ",".join(map(str, args.rows))], env={
+                                   **os.environ, "FIBSHIM_STATS_DIR": stats, "FIBSHIM_TEST_BUILD": str(args.build),
+                                   "CUBLASLT_LOG_LEVEL": "1"})
         if done.returncode != 0:
             raise RuntimeError(f"exit code {done.returncode}")
     return json.load(open(f"{folder}/{name}.json"))
