@@ -8,7 +8,8 @@
                                            fits (-v: their symbols)
 
   tests/engines/engines.py recorded ENGINE VERSION RECORDING...   writes what a run of the engine compiled, of a
-                                           recording (fibshim record), to tests/engines/data/ENGINE.recorded
+                                           recording (fibshim record), to tests/engines/data/ENGINE.recorded; of cuBLAS
+                                           also what tests/gpu/cublas_versions.py --dump has written
   tests/engines/engines.py cute            compiles FlashInfer's CuTe-DSL norms, for which no GPU is needed, and writes
                                            tests/engines/data/flashinfer.recorded and config/flashinfer/cute_*.table
   tests/engines/engines.py decode          compiles FlashInfer's decode attention as it does itself at run time, with the nvcc of NVCC (or
@@ -48,6 +49,7 @@ FAMILIES = {name: re.compile(words, re.IGNORECASE) for name, words in {
     "MoE routing": r"topk_?gating|group\w*_topk|moe_align|moe_sum|moe_?topk|expert",
     "sampling": r"sampl|top_?k|top_?p|penalt|softmax",
     "attention": r"paged_attention|merge_attn|merge_state|cascade|fmha|mla",
+    "matrix product": r"nvjet|splitKreduce",
 }.items()}
 # FlashInfer's norms are compiled with: of both versions the code is the same.
 CUTE = (("0.6.18", "4.8.1"), ("0.7.2", "4.8.1"), ("0.7.2", "4.8.1[cu13]"))
@@ -173,19 +175,31 @@ def read(engine):
         (HERE / f"data/{folder}.table").write_text(f"fibshim kernels 1: {folder}\n" + "\n".join(lines) + "\n")
 
 
+def kernels_of_recording(path):
+    """Symbol, "OFFSET:SIZE,..." and code of a recording's kernels; without codes of what tests/gpu/cublas_versions.py has dumped."""
+    records = list(map(json.loads, open(path)))
+    for product in records[0].get("products", {}).values():
+        for name, values in product.get("kernels", []):
+            yield name, ",".join(f"{offset}:{len(value) // 2}" for offset, value in values), None
+    for kernel in records:
+        if kernel.get("type") == "kernel":
+            yield (kernel["symbol"], ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"]) or "-",
+                   kernel["image"]["code"])
+
+
 def recorded(engine, version, recordings):
     """Kernels without a mangled name come from a just-in-time compiler: the code tells them apart. With cuBLAS's products
     goes the kernel that adds their parts up."""
-    lines = set()
+    table = HERE / f"data/{engine}.recorded"
+    head, *lines = table.read_text().splitlines() if table.exists() else [f"fibshim kernels 1: {engine}"]
+    lines = {line for line in lines if line.split()[0] != version}
     for path in recordings:
-        for kernel in filter(lambda record: record["type"] == "kernel", map(json.loads, open(path))):
-            code = kernel["image"]["code"]
-            name = kernel["symbol"]
-            is_compiled = code and not name.startswith("_Z") and (name.startswith(("triton_", "nvjet_")) or family_of(name))
-            if is_compiled or name.startswith("_ZN8cublasLt19splitKreduce_kernel"):
-                params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"]) or "-"
+        for name, params, code in kernels_of_recording(path):
+            is_product = name.startswith("nvjet_")
+            is_compiled = code and not name.startswith("_Z") and (name.startswith("triton_") or is_product or family_of(name))
+            if is_compiled or is_product or name.startswith("_ZN8cublasLt19splitKreduce_kernel"):
                 lines.add(f"{version} {params} {name}" + (f" {code}" if is_compiled else ""))
-    (HERE / f"data/{engine}.recorded").write_text(f"fibshim kernels 1: {engine}\n" + "\n".join(sorted(lines)) + "\n")
+    table.write_text("\n".join([head, *sorted(lines)]) + "\n")
 
 
 def sizes_of(table):

@@ -159,6 +159,7 @@ run "the same in fp16" "$python" "$here/cublas.py" "$build" --dtype float16 --ro
 run "the same with a bias" "$python" "$here/cublas.py" "$build" --bias --rows 1,32 --shapes "4608,3584 7168,5120 10240,8192"
 run "the same with an addend" "$python" "$here/cublas.py" "$build" --add --rows 1,32 --shapes "4096,4096 4096,14336"
 run "the same in fp8" "$python" "$here/cublas.py" "$build" --dtype float8_e4m3fn --rows 1,32 --shapes "8192,4096 28672,4096"
+run "cuBLAS's matrix products, by its C interface" "$python" "$here/cublas_versions.py" "$build"
 run "the sum of a product's parts and the norm behind it" "$python" "$here/sum_norm.py"
 
 # ---- FlashAttention 3, as vLLM calls it
