@@ -34,7 +34,7 @@ constexpr int kHeads = 8;           // query heads that share a KV head, at most
 constexpr int kMaxSequences = 256;  // what comes after them is not seen
 constexpr int kBlocks = 256;  // about as many as an H200 has room for
 constexpr uint32_t kFewestFirst = 512;    // tokens of a part that comes before others, at least: its block guesses wrong
-constexpr uint32_t kFewestShared = 1024;  // of one that two blocks share: they wait for one another
+constexpr uint32_t kFewestShared = 768;  // of one that two blocks share: they wait for one another
 
 struct Call {
   const __nv_bfloat16* q;  // [rows, kv_heads * group, kHeadDim]
@@ -96,15 +96,20 @@ class Schedule {
     // Of a block, if all have as much.
     const uint32_t mean = __reduce_add_sync(~0u, tokens) * static_cast<uint32_t>(kv_heads) /
                           static_cast<uint32_t>(min(blocks, kBlocks));
-    shared_ = 0;
     if constexpr (kCluster > 1) {
-      uint32_t longer = find_longer(max(mean / 4 * 5, kFewestShared));
-      if (__any_sync(~0u, longer != 0)) longer = find_longer(max(mean / 2, kFewestShared));
-      is_shared_ = longer;
-      shared_ = count_parts(longer);
+      const uint32_t longest = find_longer(max(mean / 4 * 5, kFewestShared));
+      const int works = all_ * kv_heads;
+      const int rounds = (works + kBlocks - 1) / kBlocks;
+      // Where all are alike and a round leaves few blocks idle, nothing is won.
+      if (__any_sync(~0u, longest != 0) || works * 6 < rounds * kBlocks * 5) {
+        is_shared_ = find_longer(max(mean / 2, kFewestShared));
+        is_first_ = longest;
+      }
     }
-    is_long_ = find_longer(max(mean / 2, kFewestFirst)) & ~is_shared_;
-    long_ = count_parts(is_long_);
+    is_long_ = find_longer(max(mean / 2, kFewestFirst));
+    shared_ = count_parts(is_shared_);
+    first_ = count_parts(is_first_);
+    long_ = count_parts(is_long_ & ~is_shared_);
   }
 
   __device__ int shared() const { return shared_; }
@@ -113,10 +118,11 @@ class Schedule {
 
   // Of those that are shared, or of the others.
   __device__ bool find(bool is_shared, int index, Work* work) const {
-    const bool is_long = !is_shared && index < long_;
-    if (!is_shared && !is_long) index -= long_;
-    const uint32_t rest = ~(is_shared_ | is_long_);
-    const uint32_t searched = is_shared ? is_shared_ : is_long ? is_long_ : rest;
+    const bool is_first = index < (is_shared ? first_ : long_);
+    if (!is_first) index -= is_shared ? first_ : long_;
+    uint32_t searched = is_shared ? is_first_ : is_long_;
+    if (!is_first) searched = ~searched;
+    searched &= is_shared ? is_shared_ : ~is_shared_;
 #pragma unroll
     for (int i = 0; i < kMaxSequences / 32; ++i) {
       const int count = (searched >> i & 1) != 0 ? parts_[i] : 0;
@@ -160,8 +166,8 @@ class Schedule {
   int lane_;
   uint32_t parts_[kMaxSequences / 32];  // of every 32nd sequence
   uint32_t tokens_[kMaxSequences / 32];
-  uint32_t is_shared_ = 0, is_long_ = 0;
-  int shared_, long_, all_;
+  uint32_t is_shared_ = 0, is_first_ = 0, is_long_ = 0;  // is_first_: of the shared ones
+  int shared_, first_, long_, all_;
 };
 
 // What warps have summed up; or, the last one's, the other block of the cluster.
