@@ -56,13 +56,9 @@ struct Survey::Contents {
   // The same of a graph whose nodes were listed already. False: no memory.
   bool list_as_in(const TakenOver& same, CUgraph graph) {
     CUgraph* const added = graphs.add();
-    if (added == nullptr) return false;
+    if (added == nullptr || !kernels.reserve(same.kernel_count())) return false;
     *added = graph;
-    for (size_t i = 0; i < same.kernel_count(); ++i) {
-      CUgraphNode* const kernel = kernels.add();
-      if (kernel == nullptr) return false;
-      *kernel = same.kernel(i);
-    }
+    for (size_t i = 0; i < same.kernel_count(); ++i) *kernels.add() = same.kernel(i);
     return true;
   }
 };
@@ -83,23 +79,39 @@ class Surveyor {
 
   bool run() {
     if (!waits_.allocate(contents_.kernels.count())) return false;
+    if (updated_ != nullptr) copy_facts();
     for (size_t i = 0; i < contents_.kernels.count(); ++i) {
       if (!look_at(contents_.kernels[i], i)) return false;
     }
     survey_.is_written = updated_ != nullptr;
-    // A replacement that waits by itself may begin early behind another (early_nodes.h).
-    for (const PlainEdge& edge : edges_) {
-      if (waits_[edge.from] && waits_[edge.to]) survey_.is_one_for_one = false;
-    }
+    if (has_waiting_) survey_.is_one_for_one &= !has_waiting_pair();
     return true;
   }
 
  private:
+  // What is asked once of a function, however many nodes have it.
+  struct Kernel {
+    const void* handle;
+    bool is_tracked;
+  };
+
+  // Null: no memory.
+  const Kernel* find_kernel(const NodeParams& params) {
+    const void* const handle = handle_of(params);
+    Kernel& kernel = kernels_[first_place(reinterpret_cast<uintptr_t>(handle)) / kNextPlace %
+                              (sizeof kernels_ / sizeof *kernels_)];
+    if (kernel.handle == handle) return &kernel;
+    kernel = {handle, is_tracked_kernel(handle)};
+    survey_.has_members |= has_members(handle);
+    return add_owner(params, &survey_.owners) ? &kernel : nullptr;
+  }
+
   bool look_at(CUgraphNode node, size_t index) {
     NodeParams params;
-    if (!read_kernel(node, &params)) return false;
-    if (!has_edges_ && is_tracked_kernel(handle_of(params))) read_edges();
-    if (updated_ != nullptr && !write(params, index)) return false;
+    const Kernel* const kernel = read_kernel(node, &params) ? find_kernel(params) : nullptr;
+    if (kernel == nullptr) return false;
+    if (kernel->is_tracked && !has_edges_) read_edges();
+    if (updated_ != nullptr && !write(params, index, kernel->is_tracked)) return false;
     PlannedNode planned;
     plan_copied_node(node, params, &survey_.nodes[index].facts, &planned);
     survey_.counters[index] = planned.plan.counter;
@@ -113,27 +125,51 @@ class Surveyor {
       fail_survey(planned, &survey_);
       return false;
     }
-    survey_.has_members |= has_members(handle_of(params));
     survey_.has_redirects |= planned.is_redirect();
     survey_.has_observed |= launch.outcome == Outcome::observed && launch.candidate != nullptr;
     if (planned.is_redirect()) {
       const Solution& solution = solution_of(planned.plan);
       waits_[index] = solution.waits_for_previous != 0;
+      has_waiting_ |= waits_[index];
       survey_.is_always_checked |= shadow_interval(*launch.decision->snapshot, solution) == 1;
       // Packed arguments could not be set back as they were.
       survey_.is_one_for_one &= planned.has_plain_shape() && params.extra == nullptr;
     }
-    return add_owner(params, &survey_.owners);
+    return true;
   }
 
-  // For the copy, whose attributes stay, as the exec's do (driver_facts.md, section 8). False: the graph is to be copied.
-  bool write(const NodeParams& params, size_t index) {
-    KernelNode& known = updated_->nodes[index];
-    NodeFacts& facts = survey_.nodes[index].facts;
-    if (is_tracked_kernel(handle_of(params))) (void)attributes_of(known.kept, &known.facts);
-    facts.attributes = known.facts.attributes;
-    facts.has_attributes = known.facts.has_attributes;
+  // Those of the copy, which has the same edges, and whose attributes stay, as the exec's do (driver_facts.md, section 8).
+  void copy_facts() {
+    has_edges_ = true;
+    for (size_t i = 0; i < contents_.kernels.count(); ++i) {
+      const NodeFacts& known = updated_->nodes[i].facts;
+      survey_.nodes[i].facts = known;
+      has_edges_ &= known.has_edges;
+    }
+  }
+
+  // False: the graph is to be copied.
+  bool write(const NodeParams& params, size_t index, bool is_tracked) {
+    if (is_tracked) (void)attributes_of(updated_->nodes[index].kept, &survey_.nodes[index].facts);
     return updated_->taken_over.write_kernel(index, params);
+  }
+
+  // A replacement that waits by itself may begin early behind another (early_nodes.h).
+  bool has_waiting_pair() const {
+    const auto is_pair = [this](size_t from, size_t to) {
+      return from != SIZE_MAX && to != SIZE_MAX && waits_[from] && waits_[to];
+    };
+    for (const PlainEdge& edge : edges_) {
+      if (is_pair(edge.from, edge.to)) return true;
+    }
+    if (updated_ == nullptr) return false;
+    const TakenOver& same = updated_->taken_over;
+    for (const TakenOver::Edge& edge : same.edges()) {
+      const bool is_one =
+          is_plain_edge(edge.data) && is_pair(same.kernel_at(edge.from), same.kernel_at(edge.to));
+      if (is_one) return true;
+    }
+    return false;
   }
 
   // Of all nodes at once: each by itself is several driver calls.
@@ -169,7 +205,7 @@ class Surveyor {
   // False: no memory.
   bool add_edge(size_t from, size_t to, const CUgraphEdgeData& data) {
     if (is_plain_edge(data)) {
-      if (from == SIZE_MAX || to == SIZE_MAX) return true;
+      if (updated_ != nullptr || from == SIZE_MAX || to == SIZE_MAX) return true;
       PlainEdge* const added = edges_.add();
       if (added != nullptr) *added = {from, to};
       return added != nullptr;
@@ -186,9 +222,11 @@ class Surveyor {
   const Survey::Contents& contents_;
   Exec* updated_;
   Survey& survey_;
-  Block<bool> waits_;  // its replacement, by itself
-  Growing<PlainEdge> edges_;
+  Block<bool> waits_;         // its replacement, by itself
+  Growing<PlainEdge> edges_;  // where no exec takes the graph over
+  Kernel kernels_[64] = {};
   bool has_edges_ = false;
+  bool has_waiting_ = false;
 };
 
 }  // namespace
@@ -221,10 +259,12 @@ bool Survey::run(const Contents& contents, Exec* updated) {
   // may_be_rewritten() takes no child graphs.
   is_one_for_one = contents.graphs.count() == 1;
   const size_t count = contents.kernels.count();
-  if (count == 0 || !nodes.allocate(count) || !counters.allocate(count) ||
-      !sort_nodes(contents.kernels.begin(), count, &host_nodes)) {
-    return false;
-  }
+  if (count == 0 || !nodes.allocate(count) || !counters.allocate(count)) return false;
+  // Of an exec that takes it over nobody looks for a node by its handle.
+  const bool is_listed = updated == nullptr
+                             ? sort_nodes(contents.kernels.begin(), count, &host_nodes)
+                             : list_in_order(contents.kernels.begin(), count, &host_nodes);
+  if (!is_listed) return false;
   const ReadSection section;
   return Surveyor(contents, updated, this).run();
 }

@@ -67,7 +67,7 @@ char* TakenOver::Set::add(Written* node, size_t count) {
   if (used + aligned > bytes.count()) {
     Block<char> larger;
     const size_t doubled = 2 * bytes.count();
-    if (!larger.allocate(doubled > used + aligned ? doubled : used + aligned)) return nullptr;
+    if (!larger.allocate_unset(doubled > used + aligned ? doubled : used + aligned)) return nullptr;
     if (used != 0) memcpy(larger.begin(), bytes.begin(), used);
     bytes.swap(larger);
   }
@@ -108,7 +108,7 @@ bool TakenOver::begin(CUgraph graph, CUgraph copy, const Block<KernelNode>& node
   if (!lists_same(graph) && (!learn(graph, copy, nodes) || !lists_same(graph))) return false;
   updating_ = graph;
   next().release();
-  if (!next().nodes.allocate(places_.count()) || !next().bytes.allocate(sets_[last_].used)) {
+  if (!next().nodes.allocate(places_.count()) || !next().bytes.allocate_unset(sets_[last_].used)) {
     return false;
   }
   for (size_t i = 0; i < places_.count(); ++i) {
@@ -222,8 +222,9 @@ bool TakenOver::lists_same(CUgraph graph) {
   Block<CUgraphNode> from;
   Block<CUgraphNode> to;
   Block<CUgraphEdgeData> data;
-  if (places_.count() == 0 || !nodes_.allocate(node_count) || !from.allocate(edge_count) ||
-      !to.allocate(edge_count) || !data.allocate(edge_count) ||
+  if (places_.count() == 0 || !nodes_.allocate_unset(node_count) ||
+      !from.allocate_unset(edge_count) || !to.allocate_unset(edge_count) ||
+      !data.allocate_unset(edge_count) ||
       get_nodes(graph, nodes_.begin(), &node_count) != CUDA_SUCCESS ||
       node_count != places_.count() ||
       get_edges(graph, from.begin(), to.begin(), data.begin(), &edge_count) != CUDA_SUCCESS ||
@@ -299,10 +300,15 @@ bool TakenOver::write_kernel(size_t kernel, const NodeParams& params) {
   char* const packed = bytes + sizeof params;
   const Param* const list = layout->params();
   for (uint32_t i = 0; i < layout->count; ++i) {
-    if (list[i].size == sizeof(void*)) {  // most are pointers
-      memcpy(packed + list[i].offset, params.kernelParams[i], sizeof(void*));
+    char* const to = packed + list[i].offset;
+    const void* const from = params.kernelParams[i];
+    // Most are pointers, then 32-bit numbers: no calls for these.
+    if (list[i].size == 8) {
+      memcpy(to, from, 8);
+    } else if (list[i].size == 4) {
+      memcpy(to, from, 4);
     } else {
-      memcpy(packed + list[i].offset, params.kernelParams[i], list[i].size);
+      memcpy(to, from, list[i].size);
     }
   }
   return true;

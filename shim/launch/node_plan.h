@@ -3,6 +3,7 @@
 
 #include "shim/counters/counters.h"
 #include "shim/plan/plan.h"
+#include "shim/registry/handles.h"
 
 namespace fibshim {
 
@@ -23,7 +24,12 @@ inline const void* handle_of(const NodeParams& params) {
 }
 
 // Whether any pattern knows the kernel, or it is recorded; otherwise plan_node() need not be asked.
-bool is_tracked_kernel(const void* handle);
+bool learn_tracked_kernel(const void* handle);
+inline bool is_tracked_kernel(const void* handle) {
+  const uintptr_t slot = find_handle(handle);
+  return slot == 0 || (slot & kUnmatched) != 0 ? learn_tracked_kernel(handle)
+                                               : (slot & kUntracked) == 0;
+}
 
 // The geometry of a node's launch as expressions see it. `cluster`: of its attribute; 0: none.
 void read_geometry(const NodeParams& params, const uint32_t (&cluster)[3],
