@@ -185,13 +185,10 @@ Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
 void HostGraph::prepare(const Instantiation& instantiation, Exec* updated) {
   const bool is_update = updated != nullptr;
   const bool has_copy = is_update && updated->originals != nullptr && !updated->is_fixed;
-  bool is_off = false;
-  {
-    const ReadSection section;
-    const Generation* const generation = current_generation();
-    generation_ = generation == nullptr ? 0 : generation->number;
-    is_off = generation != nullptr && generation->mode == Mode::off;
-  }
+  const ReadSection section;
+  const Generation* const generation = current_generation();
+  generation_ = generation == nullptr ? 0 : generation->number;
+  const bool is_off = generation != nullptr && generation->mode == Mode::off;
   is_known_ = survey_.take(graph_, has_copy ? updated : nullptr);
   if (!is_known_) return;
   is_in_place_ = survey_.has_uncopied;
@@ -239,7 +236,7 @@ void HostGraph::keep(Exec* exec) {
 void HostGraph::keep_update(Exec* exec) {
   if (!survey_.is_written) return keep(exec);
   exec->tried = generation_;
-  exec->taken_over.commit();
+  exec->taken_over.commit(&survey_.plans, survey_.plans_changes);
 }
 
 NewExec::NewExec(CUgraph graph, const Instantiation& instantiation)

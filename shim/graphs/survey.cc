@@ -1,10 +1,12 @@
 #include "shim/graphs/survey.h"
 
-#include "shim/base/read_section.h"
+#include <algorithm>
+
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/recording.h"
 #include "shim/launch/rewrite_plan.h"
 #include "shim/launch/shadow_rules.h"
+#include "shim/base/settings_in_force.h"
 #include "shim/registry/handles.h"
 
 namespace fibshim {
@@ -78,8 +80,12 @@ class Surveyor {
       : contents_(contents), updated_(updated), survey_(*survey) {}
 
   bool run() {
+    survey_.plans_changes = handle_changes();
     if (!waits_.allocate(contents_.kernels.count())) return false;
-    if (updated_ != nullptr) copy_facts();
+    if (updated_ != nullptr) {
+      copy_facts();
+      may_keep_plans_ = !is_recording() && updated_->taken_over.has_plans(survey_.plans_changes);
+    }
     for (size_t i = 0; i < contents_.kernels.count(); ++i) {
       if (!look_at(contents_.kernels[i], i)) return false;
     }
@@ -111,7 +117,9 @@ class Surveyor {
     const Kernel* const kernel = read_kernel(node, &params) ? find_kernel(params) : nullptr;
     if (kernel == nullptr) return false;
     if (kernel->is_tracked && !has_edges_) read_edges();
-    if (updated_ != nullptr && !write(params, index, kernel->is_tracked)) return false;
+    bool is_same = false;
+    if (updated_ != nullptr && !write(params, index, kernel->is_tracked, &is_same)) return false;
+    if (is_same && may_keep_plans_ && keep_plan_before(index)) return true;
     PlannedNode planned;
     plan_copied_node(node, params, &survey_.nodes[index].facts, &planned);
     survey_.counters[index] = planned.plan.counter;
@@ -128,13 +136,31 @@ class Surveyor {
     survey_.has_redirects |= planned.is_redirect();
     survey_.has_observed |= launch.outcome == Outcome::observed && launch.candidate != nullptr;
     if (planned.is_redirect()) {
-      const Solution& solution = solution_of(planned.plan);
-      waits_[index] = solution.waits_for_previous != 0;
-      has_waiting_ |= waits_[index];
-      survey_.is_always_checked |= shadow_interval(*launch.decision->snapshot, solution) == 1;
+      look_at_solution(*launch.decision, index);
       // Packed arguments could not be set back as they were.
       survey_.is_one_for_one &= planned.has_plain_shape() && params.extra == nullptr;
     }
+    if (planned.has_plain_shape()) survey_.plans[index] = keep_plan(planned.plan);
+    return true;
+  }
+
+  void look_at_solution(const Decision& decision, size_t index) {
+    const Solution& solution = solution_of(decision);
+    waits_[index] = solution.waits_for_previous != 0;
+    has_waiting_ |= waits_[index];
+    survey_.is_always_checked |= shadow_interval(*decision.snapshot, solution) == 1;
+  }
+
+  // The plan that the same values had in the graph before. False: it is to be planned.
+  bool keep_plan_before(size_t index) {
+    const KeptPlan& kept = updated_->taken_over.plan(index);
+    if (kept.decision == nullptr || is_quarantined(*kept.decision)) return false;
+    survey_.plans[index] = kept;
+    survey_.counters[index] = counter_of_kept(kept);
+    survey_.looked_at = std::max(survey_.looked_at, index + 1);
+    if (!kept.is_redirect()) return true;
+    survey_.has_redirects = true;
+    look_at_solution(*kept.decision, index);
     return true;
   }
 
@@ -149,9 +175,9 @@ class Surveyor {
   }
 
   // False: the graph is to be copied.
-  bool write(const NodeParams& params, size_t index, bool is_tracked) {
+  bool write(const NodeParams& params, size_t index, bool is_tracked, bool* is_same) {
     if (is_tracked) (void)attributes_of(updated_->nodes[index].kept, &survey_.nodes[index].facts);
-    return updated_->taken_over.write_kernel(index, params);
+    return updated_->taken_over.write_kernel(index, params, is_same);
   }
 
   // A replacement that waits by itself may begin early behind another (early_nodes.h).
@@ -227,6 +253,7 @@ class Surveyor {
   Kernel kernels_[64] = {};
   bool has_edges_ = false;
   bool has_waiting_ = false;
+  bool may_keep_plans_ = false;  // those of the graph that the exec has taken over before
 };
 
 }  // namespace
@@ -259,13 +286,14 @@ bool Survey::run(const Contents& contents, Exec* updated) {
   // may_be_rewritten() takes no child graphs.
   is_one_for_one = contents.graphs.count() == 1;
   const size_t count = contents.kernels.count();
-  if (count == 0 || !nodes.allocate(count) || !counters.allocate(count)) return false;
+  if (count == 0 || !nodes.allocate(count) || !counters.allocate(count) || !plans.allocate(count)) {
+    return false;
+  }
   // Of an exec that takes it over nobody looks for a node by its handle.
   const bool is_listed = updated == nullptr
                              ? sort_nodes(contents.kernels.begin(), count, &host_nodes)
                              : list_in_order(contents.kernels.begin(), count, &host_nodes);
   if (!is_listed) return false;
-  const ReadSection section;
   return Surveyor(contents, updated, this).run();
 }
 

@@ -97,6 +97,7 @@ void TakenOver::forget() {
   places_of_kernels_.clear();
   (void)edges_.allocate(0);
   for (Set& set : sets_) set.release();
+  (void)plans_.allocate(0);
   (void)nodes_.allocate(0);
   is_behind_ = false;
 }
@@ -281,7 +282,25 @@ const TakenOver::Layout* TakenOver::layout_of(const void* handle) {
   return *added = layout;
 }
 
-bool TakenOver::write_kernel(size_t kernel, const NodeParams& params) {
+namespace {
+
+// Also whether they are what `before` has; null: nothing is known of that. Most sizes are those of pointers, then of 32-bit
+// numbers: no calls for these.
+template <size_t kSize>
+bool copy_bytes(char* to, const void* from, const char* before) {
+  memcpy(to, from, kSize);
+  return before != nullptr && memcmp(to, before, kSize) == 0;
+}
+bool copy_bytes(char* to, const void* from, const char* before, size_t size) {
+  if (size == 8) return copy_bytes<8>(to, from, before);
+  if (size == 4) return copy_bytes<4>(to, from, before);
+  memcpy(to, from, size);
+  return before != nullptr && memcmp(to, before, size) == 0;
+}
+
+}  // namespace
+
+bool TakenOver::write_kernel(size_t kernel, const NodeParams& params, bool* is_same) {
   const size_t place = places_of_kernels_[kernel];
   const Set& last = sets_[last_];
   const Layout* const before = last.nodes.count() == 0 ? nullptr : last.nodes[place].layout;
@@ -296,25 +315,23 @@ bool TakenOver::write_kernel(size_t kernel, const NodeParams& params) {
   written.layout = layout;
   char* const bytes = next().add(&written, sizeof params + layout->bytes);
   if (bytes == nullptr) return false;
-  memcpy(bytes, &params, sizeof params);
-  char* const packed = bytes + sizeof params;
+  const char* const old = is_before ? last.bytes.begin() + last.nodes[place].at : nullptr;
+  NodeParams own = params;
+  own.kernelParams = nullptr;  // where the driver has them
+  bool is_all_same = copy_bytes<sizeof own>(bytes, &own, old);
   const Param* const list = layout->params();
   for (uint32_t i = 0; i < layout->count; ++i) {
-    char* const to = packed + list[i].offset;
-    const void* const from = params.kernelParams[i];
-    // Most are pointers, then 32-bit numbers: no calls for these.
-    if (list[i].size == 8) {
-      memcpy(to, from, 8);
-    } else if (list[i].size == 4) {
-      memcpy(to, from, 4);
-    } else {
-      memcpy(to, from, list[i].size);
-    }
+    const size_t at = sizeof own + list[i].offset;
+    is_all_same &= copy_bytes(bytes + at, params.kernelParams[i], is_all_same ? old + at : nullptr,
+                              list[i].size);
   }
+  *is_same = is_all_same;
   return true;
 }
 
-void TakenOver::commit() {
+void TakenOver::commit(Block<KeptPlan>* plans, uint64_t changes) {
+  plans_.swap(*plans);
+  plans_changes_ = changes;
   last_ = 1 - last_;
   next().release();
   lasting_layouts_ = layouts_.count();

@@ -43,12 +43,17 @@ class TakenOver {
   const Block<Edge>& edges() const { return edges_; }
   // SIZE_MAX: it is none.
   size_t kernel_at(size_t place) const { return places_[place].kernel; }
-  // False: how large its parameters are is not known.
-  bool write_kernel(size_t kernel, const NodeParams& params);
+  // False: how large its parameters are is not known. `is_same`: as it was taken over before.
+  bool write_kernel(size_t kernel, const NodeParams& params, bool* is_same);
   // What was written; with room for kMaxParams pointers, which go into it.
   NodeParams written_kernel(size_t kernel, void** pointers) const;
-  // After it: that is what the copy is to hold.
-  void commit();
+  // After it: that is what the copy is to hold. `plans`: of its kernels, by which `changes`; they are taken.
+  void commit(Block<KeptPlan>* plans, uint64_t changes);
+  // Whether what was taken over last was planned, and the plans hold still: within a read section that began before `changes`.
+  bool has_plans(uint64_t changes) const {
+    return plans_.count() != 0 && plans_changes_ == changes;
+  }
+  const KeptPlan& plan(size_t kernel) const { return plans_[kernel]; }
 
   bool is_behind() const { return is_behind_; }
   // It was not the copied graph that the exec has taken over last.
@@ -100,6 +105,8 @@ class TakenOver {
   // The one that was written last, and while an update lasts the next: the driver may refuse it.
   Set sets_[2];
   int last_ = 0;
+  Block<KeptPlan> plans_;  // of the last
+  uint64_t plans_changes_ = 0;
   Block<CUgraphNode> nodes_;  // of the graph that is taken over
   bool is_behind_ = false;
   bool has_other_types_ = false;  // nodes that are not written, which no update changes

@@ -62,6 +62,7 @@ const Row kRows[] = {
      {"updates_keep_a_copy_with_the_same_edges"},
      0,
      kAsksWhatRan},
+    {"GraphUpdatesFollowTheirValues", {"updates_follow_their_values"}, 0, kAsksWhatRan},
     {"GraphExecWithMemoryNodes", {"exec_with_memory_nodes"}, 0},
     {"GraphExecWithChildGraphsSet", {"exec_with_child_graphs_set"}, 0},
     {"ExecWithConditionalNodes", {"exec_with_conditional_nodes"}, 0},
