@@ -1,5 +1,6 @@
 #include "shim/graphs/taken_over.h"
 
+#include <algorithm>
 #include <atomic>
 #include <stdlib.h>
 #include <string.h>
@@ -60,20 +61,28 @@ bool set_params(Get get, Set set, CUgraphNode node, const char* bytes) {
 void remember_user_objects() { g_has_user_objects.store(true, std::memory_order_relaxed); }
 
 // Null: no memory, or too much of it.
-char* TakenOver::Set::add(Written* node, size_t count) {
+char* TakenOver::add(size_t place, size_t count) {
   constexpr size_t kAlignment = 8;
-  const size_t aligned = (count + kAlignment - 1) / kAlignment * kAlignment;
-  if (used + aligned > kMostBytesOfNode * nodes.count()) return nullptr;
-  if (used + aligned > bytes.count()) {
-    Block<char> larger;
-    const size_t doubled = 2 * bytes.count();
-    if (!larger.allocate_unset(doubled > used + aligned ? doubled : used + aligned)) return nullptr;
-    if (used != 0) memcpy(larger.begin(), bytes.begin(), used);
-    bytes.swap(larger);
+  Set& set = next();
+  const size_t begin = set.used;
+  const size_t end = begin + (count + kAlignment - 1) / kAlignment * kAlignment;
+  if (end > set.bytes.count() && !grow(&set, end)) {
+    unwritable_ = updating_;
+    return nullptr;
   }
-  node->at = used;
-  used += aligned;
-  return bytes.begin() + node->at;
+  set.nodes[place].at = begin;
+  set.used = end;
+  return set.bytes.begin() + begin;
+}
+
+bool TakenOver::grow(Set* set, size_t bytes) {
+  const size_t most = kMostBytesOfNode * set->nodes.count();
+  const size_t wanted = std::max(bytes, 2 * set->bytes.count());
+  Block<char> larger;
+  if (bytes > most || !larger.allocate_unset(std::min(wanted, most))) return false;
+  if (set->used != 0) memcpy(larger.begin(), set->bytes.begin(), set->used);
+  set->bytes.swap(larger);
+  return true;
 }
 
 void TakenOver::Set::release() {
@@ -104,10 +113,11 @@ void TakenOver::forget() {
 
 bool TakenOver::begin(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes) {
   if (g_has_user_objects.load(std::memory_order_relaxed)) return false;
-  if (has_other_types_) return false;
+  updating_ = graph;
+  unwritable_ = nullptr;
+  if (is_unwritable_) return false;
   release_layouts(lasting_layouts_);
   if (!lists_same(graph) && (!learn(graph, copy, nodes) || !lists_same(graph))) return false;
-  updating_ = graph;
   next().release();
   if (!next().nodes.allocate(places_.count()) || !next().bytes.allocate_unset(sets_[last_].used)) {
     return false;
@@ -161,7 +171,7 @@ bool TakenOver::learn_nodes(const Block<CUgraphNode>& listed, const Block<CUgrap
         }
         if (type != place.type) return false;
         break;
-      default: has_other_types_ = true; return false;
+      default: unwritable_ = updating_; return false;
     }
   }
   return places_of_kernels_.count() == nodes.count();
@@ -250,7 +260,7 @@ bool TakenOver::write_other(size_t place) {
   if (type == CU_GRAPH_NODE_TYPE_EMPTY) return true;
   const bool is_copy = type == CU_GRAPH_NODE_TYPE_MEMCPY;
   const size_t size = is_copy ? sizeof(CUDA_MEMCPY3D) : sizeof(CUDA_MEMSET_NODE_PARAMS);
-  char* const bytes = next().add(&next().nodes[place], size);
+  char* const bytes = add(place, size);
   if (bytes == nullptr) return false;
   return is_copy ? get_params<CUDA_MEMCPY3D>(FIBSHIM_REAL(cuGraphMemcpyNodeGetParams), node, bytes)
                  : get_params<CUDA_MEMSET_NODE_PARAMS>(FIBSHIM_REAL(cuGraphMemsetNodeGetParams),
@@ -311,9 +321,8 @@ bool TakenOver::write_kernel(size_t kernel, const NodeParams& params, bool* is_s
       (params.kernelParams == nullptr && layout->count != 0)) {
     return false;
   }
-  Written& written = next().nodes[place];
-  written.layout = layout;
-  char* const bytes = next().add(&written, sizeof params + layout->bytes);
+  next().nodes[place].layout = layout;
+  char* const bytes = add(place, sizeof params + layout->bytes);
   if (bytes == nullptr) return false;
   const char* const old = is_before ? last.bytes.begin() + last.nodes[place].at : nullptr;
   NodeParams own = params;

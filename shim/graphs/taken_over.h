@@ -32,6 +32,7 @@ class TakenOver {
   void remember_copied(CUgraph graph) {
     copied_ = graph;
     is_of_another_graph_ = false;
+    is_unwritable_ |= graph == unwritable_;
   }
   void forget();
 
@@ -77,7 +78,6 @@ class TakenOver {
     Block<char> bytes;
     size_t used = 0;
 
-    char* add(Written* node, size_t count);
     void release();
   };
 
@@ -89,6 +89,8 @@ class TakenOver {
   static bool read_edges(CUgraph graph, const Block<CUgraphNode>& nodes, Block<Edge>* out);
   bool lists_same(CUgraph graph);
   bool write_other(size_t place);
+  char* add(size_t place, size_t count);
+  static bool grow(Set* set, size_t bytes);
   const Layout* layout_of(const void* handle);
   static NodeParams read_written(const Set& set, size_t place, void** pointers);
   Set& next() { return sets_[1 - last_]; }
@@ -108,8 +110,11 @@ class TakenOver {
   Block<KeptPlan> plans_;  // of the last
   uint64_t plans_changes_ = 0;
   Block<CUgraphNode> nodes_;  // of the graph that is taken over
+  CUgraph unwritable_ =
+      nullptr;  // `updating_`, if it has nodes that are not written, or is too large
+  bool is_unwritable_ =
+      false;  // such a graph was copied, and those that the exec can take over are like it
   bool is_behind_ = false;
-  bool has_other_types_ = false;  // nodes that are not written, which no update changes
   bool is_of_another_graph_ = false;
 };
 

@@ -318,6 +318,52 @@ GPU_CASE(updates_follow_their_values) {
   gpu.finish(ran, {.hit = 2});
 }
 
+// A graph that must be copied, for its size, is tried once. One that the driver refuses, and that would have to be copied, says
+// nothing of those that come after it.
+GPU_CASE(updates_that_are_copied_are_tried_once) {
+  const CUfunction step = gpu.step();
+  const CUfunction large = gpu.function(gpu.load_module(), kNvjet);
+  char bytes[1720] = {};
+  void* pointers[] = {bytes};
+  auto of_large = one_block<NodeParams2>();
+  of_large.func = large;
+  of_large.kernelParams = pointers;
+  const auto reads_in = [&](const Executable& executable, const Graph& graph) {
+    const long before = calls("cuGraphKernelNodeGetParams*");
+    executable.update(graph);
+    return calls("cuGraphKernelNodeGetParams*") - before;
+  };
+  {
+    const Graph graph;
+    const CUgraphNode first = graph.add(step, Arguments(gpu.marks(), 1, 1));
+    add_kernel(graph.get(), of_large, {first});
+    const Executable executable(graph.get());
+    const long first_reads = reads_in(executable, graph);
+    const long clones_before = clones();
+    const long reads = reads_in(executable, graph);
+    EXPECT_EQUAL(clones_before + 1, clones());
+    CHECK(reads < first_reads);
+    EXPECT_EQUAL(reads, reads_in(executable, graph));
+  }
+  const auto make = [&](int value) {
+    auto graph = std::make_unique<Graph>();
+    graph->add(step, Arguments(gpu.marks(), 1, value));
+    return graph;
+  };
+  const Executable executable(make(1)->get());
+  const long before = clones();
+  const Graph refused;
+  const CUDA_HOST_NODE_PARAMS host = {[](void*) {}, nullptr};
+  CUgraphNode node = nullptr;
+  OK(cuda().cuGraphAddHostNode(&node, refused.get(), nullptr, 0, &host));
+  auto info = zeroed<CUgraphExecUpdateResultInfo>();
+  CHECK(cuda().cuGraphExecUpdate_v2(executable.get(), refused.get(), &info) != CUDA_SUCCESS);
+  executable.update(*make(2));
+  executable.run_for(gpu, 2);
+  EXPECT_EQUAL(before, clones());
+  gpu.finish({.curated1 = 1}, {.hit = 2, .untracked = 1});
+}
+
 // The exec keeps the clusters that it was made with (driver_facts.md, section 8), and so does what a move makes of it.
 GPU_CASE(swap_and_updated_clusters) {
   const CUfunction free = gpu.handles().free;
