@@ -294,18 +294,18 @@ const TakenOver::Layout* TakenOver::layout_of(const void* handle) {
 
 namespace {
 
-// Also whether they are what `before` has; null: nothing is known of that. Most sizes are those of pointers, then of 32-bit
-// numbers: no calls for these.
-template <size_t kSize>
-bool copy_bytes(char* to, const void* from, const char* before) {
-  memcpy(to, from, kSize);
-  return before != nullptr && memcmp(to, before, kSize) == 0;
+// Also whether they are what was there before. Most sizes are those of pointers, then of 32-bit numbers: no calls for these.
+template <class Word>
+bool copy_word(char* to, const void* from, const char* before) {
+  const auto word = read_as<Word>(static_cast<const char*>(from));
+  memcpy(to, &word, sizeof word);
+  return word == read_as<Word>(before);
 }
 bool copy_bytes(char* to, const void* from, const char* before, size_t size) {
-  if (size == 8) return copy_bytes<8>(to, from, before);
-  if (size == 4) return copy_bytes<4>(to, from, before);
+  if (size == sizeof(uint64_t)) return copy_word<uint64_t>(to, from, before);
+  if (size == sizeof(uint32_t)) return copy_word<uint32_t>(to, from, before);
   memcpy(to, from, size);
-  return before != nullptr && memcmp(to, before, size) == 0;
+  return memcmp(to, before, size) == 0;
 }
 
 }  // namespace
@@ -324,15 +324,16 @@ bool TakenOver::write_kernel(size_t kernel, const NodeParams& params, bool* is_s
   next().nodes[place].layout = layout;
   char* const bytes = add(place, sizeof params + layout->bytes);
   if (bytes == nullptr) return false;
-  const char* const old = is_before ? last.bytes.begin() + last.nodes[place].at : nullptr;
-  NodeParams own = params;
-  own.kernelParams = nullptr;  // where the driver has them
-  bool is_all_same = copy_bytes<sizeof own>(bytes, &own, old);
-  const Param* const list = layout->params();
-  for (uint32_t i = 0; i < layout->count; ++i) {
-    const size_t at = sizeof own + list[i].offset;
-    is_all_same &= copy_bytes(bytes + at, params.kernelParams[i], is_all_same ? old + at : nullptr,
-                              list[i].size);
+  // Where another kernel was it is compared with itself, and not the same.
+  const char* const old = is_before ? last.bytes.begin() + last.nodes[place].at : bytes;
+  memcpy(bytes, &params, sizeof params);
+  memset(bytes + offsetof(NodeParams, kernelParams), 0, sizeof(void*));  // the driver's own
+  bool is_all_same = is_before && memcmp(bytes, old, sizeof params) == 0;
+  const Param* const end = layout->params() + layout->count;
+  void* const* from = params.kernelParams;
+  for (const Param* param = layout->params(); param != end; ++param, ++from) {
+    const size_t at = sizeof params + param->offset;
+    is_all_same &= copy_bytes(bytes + at, *from, old + at, param->size);
   }
   *is_same = is_all_same;
   return true;

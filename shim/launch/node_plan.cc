@@ -43,7 +43,10 @@ void read_geometry(const NodeParams& params, const uint32_t (&cluster)[3],
   geometry[kBlockX] = params.blockDimX;
   geometry[kBlockY] = params.blockDimY;
   geometry[kBlockZ] = params.blockDimZ;
-  for (int i = 0; i < 3; ++i) geometry[kClusterX + i] = cluster[0] == 0 ? 1 : cluster[i];
+  const bool has_cluster = cluster[0] != 0;
+  geometry[kClusterX] = has_cluster ? cluster[0] : 1;
+  geometry[kClusterY] = has_cluster ? cluster[1] : 1;
+  geometry[kClusterZ] = has_cluster ? cluster[2] : 1;
   geometry[kSharedMem] = params.sharedMemBytes;
 }
 

@@ -63,6 +63,7 @@ const Row kRows[] = {
      0,
      kAsksWhatRan},
     {"GraphUpdatesFollowTheirValues", {"updates_follow_their_values"}, 0, kAsksWhatRan},
+    {"GraphUpdatesBeginEarly", {"updates_begin_early"}, 0, kAsksWhatRan},
     {"GraphUpdatesThatAreCopiedAreTriedOnce",
      {"updates_that_are_copied_are_tried_once"},
      0,

@@ -144,6 +144,20 @@ void time_calls(const Graph& graph, const NodeParams2& params) {
     auto value = zeroed<CUlaunchAttributeValue>();
     return cuda().cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value);
   });
+  const size_t count = graph.nodes().size();
+  std::vector<CUgraphNode> from(count), to(count);
+  std::vector<CUgraphEdgeData> data(count);
+  const auto of_graph = [&](const char* name, auto call) {
+    say(name, median_ns(kRepeats, 1, [&] { OK(call()); }) / static_cast<double>(count));
+  };
+  of_graph("call_get_nodes", [&] {
+    size_t room = count;
+    return cuda().cuGraphGetNodes(graph.get(), from.data(), &room);
+  });
+  of_graph("call_get_edges", [&] {
+    size_t room = count;
+    return cuda().cuGraphGetEdges_v2(graph.get(), from.data(), to.data(), data.data(), &room);
+  });
   std::vector<CUgraph> copies;
   say("call_clone", median_ns(kRepeats, 1, [&] {
                       copies.emplace_back();

@@ -318,6 +318,29 @@ GPU_CASE(updates_follow_their_values) {
   gpu.finish(ran, {.hit = 2});
 }
 
+// What an update brings begins early where it may, and then in an exec of the shim's own.
+GPU_CASE(updates_begin_early) {
+  const CUfunction step = gpu.step();
+  const auto make = [&](int before) {
+    return std::make_unique<Graph>(gpu.capture([&] {
+      OK(gpu.launch(step, before, 1));
+      OK(gpu.launch(step, 2, 2));
+    }));
+  };
+  const Executable executable(make(1)->get());
+  Ran ran;
+  for (const int before : {1, 1, 2, 1, 2, 2, 1}) {
+    const long added = calls("cuGraphAddDependencies_v2");
+    executable.update(*make(before));
+    executable.run_for(gpu, 2);
+    EXPECT_EQUAL(before == 2 ? 1 : 0, calls("cuGraphAddDependencies_v2") - added);
+    ++(before == 1 ? ran.curated1 : ran.curated2);
+    ++ran.curated2;
+    gpu.expect_ran(ran);
+  }
+  gpu.finish(ran, {.hit = 2});
+}
+
 // A graph that must be copied, for its size, is tried once. One that the driver refuses, and that would have to be copied, says
 // nothing of those that come after it.
 GPU_CASE(updates_that_are_copied_are_tried_once) {
