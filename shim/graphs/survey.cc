@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "shim/base/settings_in_force.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/recording.h"
 #include "shim/launch/rewrite_plan.h"
 #include "shim/launch/shadow_rules.h"
-#include "shim/base/settings_in_force.h"
 #include "shim/registry/handles.h"
 
 namespace fibshim {

@@ -50,7 +50,7 @@ class TakenOver {
   NodeParams written_kernel(size_t kernel, void** pointers) const;
   // After it: that is what the copy is to hold. `plans`: of its kernels, by which `changes`; they are taken.
   void commit(Block<KeptPlan>* plans, uint64_t changes);
-  // Whether what was taken over last was planned, and the plans hold still: within a read section that began before `changes`.
+  // Whether the plans of what was taken over last hold still. `changes`: handle_changes(), within the read section.
   bool has_plans(uint64_t changes) const {
     return plans_.count() != 0 && plans_changes_ == changes;
   }
@@ -110,10 +110,10 @@ class TakenOver {
   Block<KeptPlan> plans_;  // of the last
   uint64_t plans_changes_ = 0;
   Block<CUgraphNode> nodes_;  // of the graph that is taken over
-  CUgraph unwritable_ =
-      nullptr;  // `updating_`, if it has nodes that are not written, or is too large
-  bool is_unwritable_ =
-      false;  // such a graph was copied, and those that the exec can take over are like it
+  // `updating_`, if it has nodes that are not written, or is too large.
+  CUgraph unwritable_ = nullptr;
+  // Such a graph was copied, and those that the exec can take over are like it.
+  bool is_unwritable_ = false;
   bool is_behind_ = false;
   bool is_of_another_graph_ = false;
 };

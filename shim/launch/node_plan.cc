@@ -120,9 +120,11 @@ bool plan_like_fast_side(const NodeParams& original, const uint32_t (&cluster)[3
     decision = choose_fast(*decision->choices, params, PlainGeometry{original});
   }
   if (decision == nullptr || is_quarantined(*decision)) return false;
-  const bool is_redirect = decision->kind == DecisionKind::ready && way_now(*decision) != Way::slow;
+  // What has no fast form, and what stands for no decision, is slow.
+  const Way way = way_now(*decision);
+  const bool is_redirect = decision->kind == DecisionKind::ready && way != Way::slow;
   const bool has_whole_checks =
-      is_redirect ? decision->fast.way == FastWay::direct : way_now(*decision) == Way::original;
+      is_redirect ? decision->fast.way == FastWay::direct : way == Way::original;
   if (!is_redirect && !keeps_original(decision->kind)) return false;
   LaunchView view;
   if (!has_whole_checks) {
