@@ -7,6 +7,7 @@
 #include "shim/launch/recording.h"
 #include "shim/launch/rewrite_plan.h"
 #include "shim/launch/shadow_rules.h"
+#include "shim/registry/generation.h"
 #include "shim/registry/handles.h"
 
 namespace fibshim {
@@ -106,7 +107,7 @@ class Surveyor {
     const void* const handle = handle_of(params);
     Kernel& kernel = kernels_[first_place(reinterpret_cast<uintptr_t>(handle)) / kNextPlace %
                               (sizeof kernels_ / sizeof *kernels_)];
-    if (kernel.handle == handle) return &kernel;
+    if (kernel.handle == handle && handle != nullptr) return &kernel;
     kernel = {handle, is_tracked_kernel(handle)};
     survey_.has_members |= has_members(handle);
     return add_owner(params, &survey_.owners) ? &kernel : nullptr;
@@ -119,6 +120,10 @@ class Surveyor {
     if (kernel->is_tracked && !has_edges_) read_edges();
     bool is_same = false;
     if (updated_ != nullptr && !write(params, index, kernel->is_tracked, &is_same)) return false;
+    if (!kernel->is_tracked) {
+      survey_.counters[index] = has_generation() ? counter_of(0, Outcome::untracked) : kNoCounter;
+      return true;
+    }
     if (is_same && may_keep_plans_ && keep_plan_before(index)) return true;
     PlannedNode planned;
     plan_copied_node(node, params, &survey_.nodes[index].facts, &planned);
