@@ -38,14 +38,17 @@ int Pool::class_of(size_t bytes) {
   return index;
 }
 
-void* Pool::allocate(size_t bytes) {
+void* Pool::allocate(size_t bytes) { return take(bytes, true); }
+void* Pool::allocate_unset(size_t bytes) { return take(bytes, false); }
+
+void* Pool::take(size_t bytes, bool is_zeroed) {
   const int index = class_of(bytes);
   if (index >= kClassCount) return nullptr;
   const size_t block_bytes = kSmallestBlock << index;
   MutexGuard guard(mutex_);
   if (FreeBlock* block = free_[index]) {
     free_[index] = block->next;
-    memset(static_cast<void*>(block), 0, block_bytes);
+    if (is_zeroed) memset(static_cast<void*>(block), 0, bytes);
     return block;
   }
   if (block_bytes > kChunkBytes / 4) {

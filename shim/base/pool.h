@@ -3,7 +3,7 @@
 // Blocks come from mapped chunks and go back to a list of their own size class, never to the system
 // and never to another kind of object: a thread that still reads a block which the host has just
 // released (a launch that races with its module's unload) reads stale data, not unmapped memory.
-// Zeroed on allocation. Null when the system has no memory: every caller handles that.
+// Null when the system has no memory: every caller handles that.
 #pragma once
 
 #include <stddef.h>
@@ -17,7 +17,10 @@ class Pool {
  public:
   constexpr Pool() = default;
 
+  // Zeroed.
   void* allocate(size_t bytes);
+  // With anything in it.
+  void* allocate_unset(size_t bytes);
   // `bytes`: the size given to allocate.
   void release(void* block, size_t bytes);
 
@@ -31,6 +34,7 @@ class Pool {
     FreeBlock* next;
   };
   static int class_of(size_t bytes);
+  void* take(size_t bytes, bool is_zeroed);
 
   Mutex mutex_;
   FreeBlock* free_[kClassCount] = {};

@@ -35,13 +35,18 @@ int compare_nodes(const void* one, const void* other) {
 
 }  // namespace
 
+bool list_in_order(const CUgraphNode* nodes, size_t count, Block<HostNode>* out) {
+  if (!out->allocate_unset(count)) return false;
+  for (size_t i = 0; i < count; ++i) (*out)[i] = {nodes[i], static_cast<uint32_t>(i)};
+  return true;
+}
+
 // A driver often gives them out in the order of their addresses.
 bool sort_nodes(const CUgraphNode* nodes, size_t count, Block<HostNode>* out) {
-  if (!out->allocate(count)) return false;
+  if (!list_in_order(nodes, count, out)) return false;
   bool is_sorted = true;
-  for (size_t i = 0; i < count; ++i) {
-    (*out)[i] = {nodes[i], static_cast<uint32_t>(i)};
-    is_sorted = is_sorted && (i == 0 || compare_nodes(&(*out)[i - 1], &(*out)[i]) < 0);
+  for (size_t i = 1; is_sorted && i < count; ++i) {
+    is_sorted = compare_nodes(&(*out)[i - 1], &(*out)[i]) < 0;
   }
   if (!is_sorted) qsort(out->begin(), count, sizeof(HostNode), compare_nodes);
   return true;

@@ -14,7 +14,7 @@ using NodeParams = CUDA_KERNEL_NODE_PARAMS_v2;
 
 extern Pool g_graph_pool;
 
-// An array of the pool's, zeroed, which goes with its owner.
+// An array of the pool's, which goes with its owner.
 template <class Item>
 class Block {
   static constexpr size_t kItemBytes =
@@ -22,16 +22,19 @@ class Block {
 
  public:
   Block() = default;
-  ~Block() { g_graph_pool.release(items_, count_ * kItemBytes); }
+  ~Block() { release(); }
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  // False: no memory. What was there is gone.
+  // Zeroed. False: no memory. What was there is gone.
   bool allocate(size_t count) {
-    g_graph_pool.release(items_, count_ * kItemBytes);
-    items_ = count == 0 ? nullptr : static_cast<Item*>(g_graph_pool.allocate(count * kItemBytes));
-    count_ = items_ == nullptr ? 0 : count;
-    return count_ == count;
+    release();
+    return take(count == 0 ? nullptr : g_graph_pool.allocate(count * kItemBytes), count);
+  }
+  // The same with anything in it, for what is written at once.
+  bool allocate_unset(size_t count) {
+    release();
+    return take(count == 0 ? nullptr : g_graph_pool.allocate_unset(count * kItemBytes), count);
   }
   // Room for one more, with what is there.
   Item* append() {
@@ -57,6 +60,13 @@ class Block {
   Item* end() const { return items_ + count_; }
 
  private:
+  void release() { g_graph_pool.release(items_, count_ * kItemBytes); }
+  bool take(void* memory, size_t count) {
+    items_ = static_cast<Item*>(memory);
+    count_ = memory == nullptr ? 0 : count;
+    return count_ == count;
+  }
+
   Item* items_ = nullptr;
   size_t count_ = 0;
 };
@@ -66,13 +76,16 @@ template <class Item>
 class Growing {
  public:
   Item* add() {
-    if (count_ == items_.count()) {
-      Block<Item> larger;
-      if (!larger.allocate(count_ == 0 ? 16 : 2 * count_)) return nullptr;
-      for (size_t i = 0; i < count_; ++i) larger[i] = items_[i];
-      items_.swap(larger);
-    }
-    return &items_[count_++];
+    const bool has_room = count_ != items_.count() || reserve(count_ == 0 ? 16 : 2 * count_);
+    return has_room ? &items_[count_++] : nullptr;
+  }
+  // Room for so many, and no fewer than there are. False: no memory.
+  bool reserve(size_t count) {
+    Block<Item> larger;
+    if (!larger.allocate(count)) return false;
+    for (size_t i = 0; i < count_; ++i) larger[i] = items_[i];
+    items_.swap(larger);
+    return true;
   }
   void shorten(size_t count) { count_ = count; }
   void clear() {
@@ -94,7 +107,9 @@ struct HostNode {
   CUgraphNode node;
   uint32_t index;
 };
-// By their handles. False: no memory.
+// False: no memory.
+bool list_in_order(const CUgraphNode* nodes, size_t count, Block<HostNode>* out);
+// By their handles.
 bool sort_nodes(const CUgraphNode* nodes, size_t count, Block<HostNode>* out);
 // The place of a node; SIZE_MAX: it is none of these.
 size_t find_host_node(const Block<HostNode>& nodes, CUgraphNode node);

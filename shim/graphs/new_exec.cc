@@ -49,17 +49,37 @@ void take_survey(Survey* survey, Exec* exec) {
   exec->owners.swap(survey->owners);
 }
 
-// What the host's exec runs.
-Variant* make_in_host(const Exec& exec, const Survey& survey) {
-  Variant* const variant = make_host_variant(exec, survey.counters);
-  if (variant == nullptr || survey.solutions.count() == 0) return variant;
+void set_solutions(const Exec& exec, const Survey& survey, Variant* variant) {
+  if (survey.solutions.count() == 0) return;
   variant->generation = exec.tried;
   for (size_t i = 0; i < survey.solutions.count(); ++i) {
     variant->nodes[i].solution = survey.solutions[i];
   }
   const ReadSection section;
   find_sample_interval(variant);
+}
+
+// What the host's exec runs.
+Variant* make_in_host(const Exec& exec, const Survey& survey) {
+  Variant* const variant = make_host_variant(exec, survey.counters);
+  if (variant != nullptr) set_solutions(exec, survey, variant);
   return variant;
+}
+
+// The same of the variant that has run it until now, with no node disabled. False: another is to be made.
+bool update_in_host(const Exec& exec, const Survey& survey, Variant* running) {
+  if (!running->is_host() || running->nodes.count() != survey.counters.count()) return false;
+  for (size_t i = 0; i < survey.counters.count(); ++i) {
+    VariantNode& node = running->nodes[i];
+    node.solution = 0;
+    if (node.counter != survey.counters[i]) {
+      (void)count_node_as(running, i, survey.counters[i], false);
+    }
+  }
+  running->generation = running->rules = 0;
+  __atomic_store_n(&running->sample_interval, 0, __ATOMIC_RELAXED);
+  set_solutions(exec, survey, running);
+  return true;
 }
 
 // A copy of the host's graph, and where its nodes are in it. False: there can be none.
@@ -165,13 +185,10 @@ Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
 void HostGraph::prepare(const Instantiation& instantiation, Exec* updated) {
   const bool is_update = updated != nullptr;
   const bool has_copy = is_update && updated->originals != nullptr && !updated->is_fixed;
-  bool is_off = false;
-  {
-    const ReadSection section;
-    const Generation* const generation = current_generation();
-    generation_ = generation == nullptr ? 0 : generation->number;
-    is_off = generation != nullptr && generation->mode == Mode::off;
-  }
+  const ReadSection section;
+  const Generation* const generation = current_generation();
+  generation_ = generation == nullptr ? 0 : generation->number;
+  const bool is_off = generation != nullptr && generation->mode == Mode::off;
   is_known_ = survey_.take(graph_, has_copy ? updated : nullptr);
   if (!is_known_) return;
   is_in_place_ = survey_.has_uncopied;
@@ -219,7 +236,7 @@ void HostGraph::keep(Exec* exec) {
 void HostGraph::keep_update(Exec* exec) {
   if (!survey_.is_written) return keep(exec);
   exec->tried = generation_;
-  exec->taken_over.commit();
+  exec->taken_over.commit(&survey_.plans, survey_.plans_changes);
 }
 
 NewExec::NewExec(CUgraph graph, const Instantiation& instantiation)
@@ -338,10 +355,12 @@ CUresult ExecUpdate::finish(CUresult result) {
     }
   } else if (exec_->is_in_place || graph_.is_kept()) {
     graph_.keep_update(exec_);
+    if (update_in_host(*exec_, survey, before)) variant = before;
   } else {
     variant = make_own(graph_.get(), &survey, exec_, before);
   }
   if (variant != nullptr && variant == before) {
+    (void)keep_unreplaced(exec_, *before);
     follow_interval(exec_);
     return result;
   }

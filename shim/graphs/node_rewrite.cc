@@ -42,7 +42,9 @@ void plan_copied_node(CUgraphNode kept, const NodeParams& params, NodeFacts* fac
                       PlannedNode* out) {
   memset(&out->shape, 0, sizeof out->shape);
   NodeAttributes attributes = {};
-  if (is_tracked_kernel(handle_of(params))) attributes = attributes_of(kept, facts);
+  if (facts->has_attributes || is_tracked_kernel(handle_of(params))) {
+    attributes = attributes_of(kept, facts);
+  }
   if (plan_node(params, attributes.cluster, &out->plan) != LaunchAction::redirect) return;
   if (!facts->has_edges) facts->edges = edges_of(kept);
   facts->has_edges = true;

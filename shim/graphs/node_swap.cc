@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "shim/base/log.h"
-#include "shim/base/read_section.h"
 #include "shim/driver/driver.h"
 #include "shim/launch/eager_plan.h"
 
@@ -39,15 +38,29 @@ void plan_in_exec(CUgraphNode node, const NodeParams& params, NodeFacts* facts, 
   }
 }
 
+namespace {
+
+// Plans a node that the survey has planned already.
+void plan_surveyed(const HostNode& host, const NodeParams& params, Survey* survey,
+                   PlannedNode* out) {
+  NodeFacts* const facts = &survey->nodes[host.index].facts;
+  const KeptPlan& made = survey->plans[host.index];
+  if (made.decision != nullptr && plan_again(made, params, facts->attributes.cluster, &out->plan)) {
+    return;
+  }
+  plan_in_exec(host.node, params, facts, out);
+  survey->counters[host.index] = out->plan.counter;
+}
+
+}  // namespace
+
 void NodeSwap::replace(Survey* survey, const TakenOver* written) {
   written_ = written;
-  const ReadSection section;
   for (const HostNode& host : survey->host_nodes) {
     CounterIndex& counter = survey->counters[host.index];
     if (counter == kNoCounter || outcome_of_counter(counter) != Outcome::hit) continue;
-    NodeFacts* const facts = &survey->nodes[host.index].facts;
-    const uint32_t solution = written == nullptr ? replace_node(host.node, facts, &counter)
-                                                 : replace_written(host, facts, &counter);
+    const uint32_t solution =
+        written == nullptr ? replace_node(host, survey) : replace_written(host, survey);
     if (solution == 0) {
       if (counter != kNoCounter) counter = counter_of_unchanged(counter);
       continue;
@@ -58,17 +71,17 @@ void NodeSwap::replace(Survey* survey, const TakenOver* written) {
   }
 }
 
-uint32_t NodeSwap::replace_node(CUgraphNode node, NodeFacts* facts, CounterIndex* counter) {
+uint32_t NodeSwap::replace_node(const HostNode& host, Survey* survey) {
   NodeParams params;
   const Record* const record =
-      read_kernel(node, &params) ? find_tracked(handle_of(params)) : nullptr;
+      read_kernel(host.node, &params) ? find_tracked(handle_of(params)) : nullptr;
   if (record == nullptr || (params.kernelParams == nullptr && record->param_count != 0)) {
     return 0;
   }
   // What was read lies in the node, which is about to be set.
   const size_t pointer_bytes = record->param_count * sizeof(void*);
   const size_t block_bytes = sizeof(Kept) + pointer_bytes + record->params_bytes;
-  auto* const kept = static_cast<Kept*>(g_graph_pool.allocate(block_bytes));
+  auto* const kept = static_cast<Kept*>(g_graph_pool.allocate_unset(block_bytes));
   if (kept == nullptr) return 0;
   auto** const pointers = reinterpret_cast<void**>(kept + 1);
   char* const bytes = reinterpret_cast<char*>(pointers) + pointer_bytes;
@@ -78,14 +91,13 @@ uint32_t NodeSwap::replace_node(CUgraphNode node, NodeFacts* facts, CounterIndex
     pointers[i] = bytes + param.offset;
   }
   kept->block_bytes = block_bytes;
-  kept->node = node;
+  kept->node = host.node;
   kept->params = params;
   kept->params.kernelParams = record->param_count == 0 ? nullptr : pointers;
   kept->params.extra = nullptr;
   PlannedNode planned;
-  plan_in_exec(node, kept->params, facts, &planned);
-  *counter = planned.plan.counter;
-  if (planned.is_redirect() && set_params(node, planned.plan.params)) {
+  plan_surveyed(host, kept->params, survey, &planned);
+  if (planned.is_redirect() && set_params(host.node, planned.plan.params)) {
     kept->next = kept_;
     kept_ = kept;
     return solution_number(planned);
@@ -94,13 +106,11 @@ uint32_t NodeSwap::replace_node(CUgraphNode node, NodeFacts* facts, CounterIndex
   return 0;
 }
 
-uint32_t NodeSwap::replace_written(const HostNode& host, NodeFacts* facts, CounterIndex* counter) {
+uint32_t NodeSwap::replace_written(const HostNode& host, Survey* survey) {
   void* pointers[kMaxParams];
   const NodeParams params = written_->written_kernel(host.index, pointers);
-  if (find_tracked(handle_of(params)) == nullptr) return 0;
   PlannedNode planned;
-  plan_in_exec(host.node, params, facts, &planned);
-  *counter = planned.plan.counter;
+  plan_surveyed(host, params, survey, &planned);
   if (!planned.is_redirect() || !set_params(host.node, planned.plan.params)) return 0;
   HostNode* const added = replaced_.add();
   if (added == nullptr) {

@@ -16,15 +16,16 @@ class NodeSwap {
   NodeSwap& operator=(const NodeSwap&) = delete;
 
   // `survey`: of the graph; what is not replaced is changed in it. `written`: holds the nodes' parameters; null: they are read.
+  // Within the survey's read section.
   void replace(Survey* survey, const TakenOver* written);
   // False: there was nothing.
   bool put_back();
 
  private:
   struct Kept;
-  // Returns the solution (VariantNode); 0: the original stays.
-  uint32_t replace_node(CUgraphNode node, NodeFacts* facts, CounterIndex* counter);
-  uint32_t replace_written(const HostNode& host, NodeFacts* facts, CounterIndex* counter);
+  // Return the solution (VariantNode); 0: the original stays.
+  uint32_t replace_node(const HostNode& host, Survey* survey);
+  uint32_t replace_written(const HostNode& host, Survey* survey);
   Kept* kept_ = nullptr;
   Growing<HostNode> replaced_;  // whose parameters are written
   const TakenOver* written_ = nullptr;

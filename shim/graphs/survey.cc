@@ -1,10 +1,13 @@
 #include "shim/graphs/survey.h"
 
-#include "shim/base/read_section.h"
+#include <algorithm>
+
+#include "shim/base/settings_in_force.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/recording.h"
 #include "shim/launch/rewrite_plan.h"
 #include "shim/launch/shadow_rules.h"
+#include "shim/registry/generation.h"
 #include "shim/registry/handles.h"
 
 namespace fibshim {
@@ -56,13 +59,9 @@ struct Survey::Contents {
   // The same of a graph whose nodes were listed already. False: no memory.
   bool list_as_in(const TakenOver& same, CUgraph graph) {
     CUgraph* const added = graphs.add();
-    if (added == nullptr) return false;
+    if (added == nullptr || !kernels.reserve(same.kernel_count())) return false;
     *added = graph;
-    for (size_t i = 0; i < same.kernel_count(); ++i) {
-      CUgraphNode* const kernel = kernels.add();
-      if (kernel == nullptr) return false;
-      *kernel = same.kernel(i);
-    }
+    for (size_t i = 0; i < same.kernel_count(); ++i) *kernels.add() = same.kernel(i);
     return true;
   }
 };
@@ -82,25 +81,51 @@ class Surveyor {
       : contents_(contents), updated_(updated), survey_(*survey) {}
 
   bool run() {
+    survey_.plans_changes = handle_changes();
     const size_t count = contents_.kernels.count();
     if (!is_replaced_.allocate(count) || !waits_.allocate(count)) return false;
+    if (updated_ != nullptr) {
+      copy_facts();
+      may_keep_plans_ = !is_recording() && updated_->taken_over.has_plans(survey_.plans_changes);
+    }
     for (size_t i = 0; i < count; ++i) {
       if (!look_at(contents_.kernels[i], i)) return false;
     }
     survey_.is_written = updated_ != nullptr;
-    // A replacement that waits by itself may begin early behind another (early_nodes.h).
-    for (const PlainEdge& edge : edges_) {
-      if (is_replaced_[edge.from] && waits_[edge.to]) survey_.is_one_for_one = false;
-    }
+    if (has_waiting_) survey_.is_one_for_one &= !has_waiting_pair();
     return true;
   }
 
  private:
+  // What is asked once of a function, however many nodes have it.
+  struct Kernel {
+    const void* handle;
+    bool is_tracked;
+  };
+
+  // Null: no memory.
+  const Kernel* find_kernel(const NodeParams& params) {
+    const void* const handle = handle_of(params);
+    Kernel& kernel = kernels_[first_place(reinterpret_cast<uintptr_t>(handle)) / kNextPlace %
+                              (sizeof kernels_ / sizeof *kernels_)];
+    if (kernel.handle == handle && handle != nullptr) return &kernel;
+    kernel = {handle, is_tracked_kernel(handle)};
+    survey_.has_members |= has_members(handle);
+    return add_owner(params, &survey_.owners) ? &kernel : nullptr;
+  }
+
   bool look_at(CUgraphNode node, size_t index) {
     NodeParams params;
-    if (!read_kernel(node, &params)) return false;
-    if (!has_edges_ && is_tracked_kernel(handle_of(params))) read_edges();
-    if (updated_ != nullptr && !write(params, index)) return false;
+    const Kernel* const kernel = read_kernel(node, &params) ? find_kernel(params) : nullptr;
+    if (kernel == nullptr) return false;
+    if (kernel->is_tracked && !has_edges_) read_edges();
+    bool is_same = false;
+    if (updated_ != nullptr && !write(params, index, kernel->is_tracked, &is_same)) return false;
+    if (!kernel->is_tracked) {
+      survey_.counters[index] = has_generation() ? counter_of(0, Outcome::untracked) : kNoCounter;
+      return true;
+    }
+    if (is_same && may_keep_plans_ && keep_plan_before(index)) return true;
     PlannedNode planned;
     plan_copied_node(node, params, &survey_.nodes[index].facts, &planned);
     survey_.counters[index] = planned.plan.counter;
@@ -114,28 +139,70 @@ class Surveyor {
       fail_survey(planned, &survey_);
       return false;
     }
-    survey_.has_members |= has_members(handle_of(params));
     survey_.has_redirects |= planned.is_redirect();
     survey_.has_observed |= launch.outcome == Outcome::observed && launch.candidate != nullptr;
     if (planned.is_redirect()) {
-      const Solution& solution = solution_of(planned.plan);
-      is_replaced_[index] = true;
-      waits_[index] = solution.waits_for_previous != 0;
-      survey_.is_always_checked |= shadow_interval(*launch.decision->snapshot, solution) == 1;
+      look_at_solution(*launch.decision, index);
       // Packed arguments could not be set back as they were.
       survey_.is_one_for_one &= planned.has_plain_shape() && params.extra == nullptr;
     }
-    return add_owner(params, &survey_.owners);
+    if (planned.has_plain_shape()) survey_.plans[index] = keep_plan(planned.plan);
+    return true;
   }
 
-  // For the copy, whose attributes stay, as the exec's do (driver_facts.md, section 8). False: the graph is to be copied.
-  bool write(const NodeParams& params, size_t index) {
-    KernelNode& known = updated_->nodes[index];
-    NodeFacts& facts = survey_.nodes[index].facts;
-    if (is_tracked_kernel(handle_of(params))) (void)attributes_of(known.kept, &known.facts);
-    facts.attributes = known.facts.attributes;
-    facts.has_attributes = known.facts.has_attributes;
-    return updated_->taken_over.write_kernel(index, params);
+  void look_at_solution(const Decision& decision, size_t index) {
+    const Solution& solution = solution_of(decision);
+    is_replaced_[index] = true;
+    waits_[index] = solution.waits_for_previous != 0;
+    has_waiting_ |= waits_[index];
+    survey_.is_always_checked |= shadow_interval(*decision.snapshot, solution) == 1;
+  }
+
+  // The plan that the same values had in the graph before. False: it is to be planned.
+  bool keep_plan_before(size_t index) {
+    const KeptPlan& kept = updated_->taken_over.plan(index);
+    if (kept.decision == nullptr || is_quarantined(*kept.decision)) return false;
+    survey_.plans[index] = kept;
+    survey_.counters[index] = counter_of_kept(kept);
+    survey_.looked_at = std::max(survey_.looked_at, index + 1);
+    if (!kept.is_redirect()) return true;
+    survey_.has_redirects = true;
+    look_at_solution(*kept.decision, index);
+    return true;
+  }
+
+  // Those of the copy, which has the same edges, and whose attributes stay, as the exec's do (driver_facts.md, section 8).
+  void copy_facts() {
+    has_edges_ = true;
+    for (size_t i = 0; i < contents_.kernels.count(); ++i) {
+      const NodeFacts& known = updated_->nodes[i].facts;
+      survey_.nodes[i].facts = known;
+      has_edges_ &= known.has_edges;
+    }
+  }
+
+  // False: the graph is to be copied.
+  bool write(const NodeParams& params, size_t index, bool is_tracked, bool* is_same) {
+    if (is_tracked) (void)attributes_of(updated_->nodes[index].kept, &survey_.nodes[index].facts);
+    return updated_->taken_over.write_kernel(index, params, is_same);
+  }
+
+  // A replacement that waits by itself may begin early behind another (early_nodes.h).
+  bool has_waiting_pair() const {
+    const auto is_pair = [this](size_t from, size_t to) {
+      return from != SIZE_MAX && to != SIZE_MAX && is_replaced_[from] && waits_[to];
+    };
+    for (const PlainEdge& edge : edges_) {
+      if (is_pair(edge.from, edge.to)) return true;
+    }
+    if (updated_ == nullptr) return false;
+    const TakenOver& same = updated_->taken_over;
+    for (const TakenOver::Edge& edge : same.edges()) {
+      const bool is_one =
+          is_plain_edge(edge.data) && is_pair(same.kernel_at(edge.from), same.kernel_at(edge.to));
+      if (is_one) return true;
+    }
+    return false;
   }
 
   // Of all nodes at once: each by itself is several driver calls.
@@ -171,7 +238,7 @@ class Surveyor {
   // False: no memory.
   bool add_edge(size_t from, size_t to, const CUgraphEdgeData& data) {
     if (is_plain_edge(data)) {
-      if (from == SIZE_MAX || to == SIZE_MAX) return true;
+      if (updated_ != nullptr || from == SIZE_MAX || to == SIZE_MAX) return true;
       PlainEdge* const added = edges_.add();
       if (added != nullptr) *added = {from, to};
       return added != nullptr;
@@ -189,9 +256,12 @@ class Surveyor {
   Exec* updated_;
   Survey& survey_;
   Block<bool> is_replaced_;
-  Block<bool> waits_;  // its replacement, by itself
-  Growing<PlainEdge> edges_;
+  Block<bool> waits_;         // its replacement, by itself
+  Growing<PlainEdge> edges_;  // where no exec takes the graph over
+  Kernel kernels_[64] = {};
   bool has_edges_ = false;
+  bool has_waiting_ = false;
+  bool may_keep_plans_ = false;  // those of the graph that the exec has taken over before
 };
 
 }  // namespace
@@ -224,11 +294,14 @@ bool Survey::run(const Contents& contents, Exec* updated) {
   // may_be_rewritten() takes no child graphs.
   is_one_for_one = contents.graphs.count() == 1;
   const size_t count = contents.kernels.count();
-  if (count == 0 || !nodes.allocate(count) || !counters.allocate(count) ||
-      !sort_nodes(contents.kernels.begin(), count, &host_nodes)) {
+  if (count == 0 || !nodes.allocate(count) || !counters.allocate(count) || !plans.allocate(count)) {
     return false;
   }
-  const ReadSection section;
+  // Of an exec that takes it over nobody looks for a node by its handle.
+  const bool is_listed = updated == nullptr
+                             ? sort_nodes(contents.kernels.begin(), count, &host_nodes)
+                             : list_in_order(contents.kernels.begin(), count, &host_nodes);
+  if (!is_listed) return false;
   return Surveyor(contents, updated, this).run();
 }
 

@@ -10,6 +10,8 @@ struct Survey {
   Block<HostNode> host_nodes;
   Block<CounterIndex> counters;  // of each node, if it can be replaced
   Block<uint32_t> solutions;  // of those that are replaced in place (VariantNode); empty: none is
+  Block<KeptPlan> plans;  // of nodes that keep their original, or of which parameters alone change
+  uint64_t plans_changes = 0;  // handle_changes() before
   Block<uintptr_t> owners;
   bool has_redirects = false;
   bool has_members = false;        // kernels of rewrites
@@ -28,7 +30,7 @@ struct Survey {
   size_t looked_at = 0;  // so many nodes: they are recorded once, whatever makes it begin again
 
   // False: the driver does not tell, or there is no memory; the graph is none of ours. Counts failures. `updated`: the exec
-  // that takes the graph over, where its copy may do; else null.
+  // that takes the graph over, where its copy may do; else null. Within a read section.
   bool take(CUgraph graph, Exec* updated);
   // No kernel of it may be replaced: the device itself changes its nodes.
   bool has_updatable_nodes() const;

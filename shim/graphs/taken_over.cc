@@ -1,5 +1,6 @@
 #include "shim/graphs/taken_over.h"
 
+#include <algorithm>
 #include <atomic>
 #include <stdlib.h>
 #include <string.h>
@@ -60,20 +61,28 @@ bool set_params(Get get, Set set, CUgraphNode node, const char* bytes) {
 void remember_user_objects() { g_has_user_objects.store(true, std::memory_order_relaxed); }
 
 // Null: no memory, or too much of it.
-char* TakenOver::Set::add(Written* node, size_t count) {
+char* TakenOver::add(size_t place, size_t count) {
   constexpr size_t kAlignment = 8;
-  const size_t aligned = (count + kAlignment - 1) / kAlignment * kAlignment;
-  if (used + aligned > kMostBytesOfNode * nodes.count()) return nullptr;
-  if (used + aligned > bytes.count()) {
-    Block<char> larger;
-    const size_t doubled = 2 * bytes.count();
-    if (!larger.allocate(doubled > used + aligned ? doubled : used + aligned)) return nullptr;
-    if (used != 0) memcpy(larger.begin(), bytes.begin(), used);
-    bytes.swap(larger);
+  Set& set = next();
+  const size_t begin = set.used;
+  const size_t end = begin + (count + kAlignment - 1) / kAlignment * kAlignment;
+  if (end > set.bytes.count() && !grow(&set, end)) {
+    unwritable_ = updating_;
+    return nullptr;
   }
-  node->at = used;
-  used += aligned;
-  return bytes.begin() + node->at;
+  set.nodes[place].at = begin;
+  set.used = end;
+  return set.bytes.begin() + begin;
+}
+
+bool TakenOver::grow(Set* set, size_t bytes) {
+  const size_t most = kMostBytesOfNode * set->nodes.count();
+  const size_t wanted = std::max(bytes, 2 * set->bytes.count());
+  Block<char> larger;
+  if (bytes > most || !larger.allocate_unset(std::min(wanted, most))) return false;
+  if (set->used != 0) memcpy(larger.begin(), set->bytes.begin(), set->used);
+  set->bytes.swap(larger);
+  return true;
 }
 
 void TakenOver::Set::release() {
@@ -97,18 +106,20 @@ void TakenOver::forget() {
   places_of_kernels_.clear();
   (void)edges_.allocate(0);
   for (Set& set : sets_) set.release();
+  (void)plans_.allocate(0);
   (void)nodes_.allocate(0);
   is_behind_ = false;
 }
 
 bool TakenOver::begin(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes) {
   if (g_has_user_objects.load(std::memory_order_relaxed)) return false;
-  if (has_other_types_) return false;
+  updating_ = graph;
+  unwritable_ = nullptr;
+  if (is_unwritable_) return false;
   release_layouts(lasting_layouts_);
   if (!lists_same(graph) && (!learn(graph, copy, nodes) || !lists_same(graph))) return false;
-  updating_ = graph;
   next().release();
-  if (!next().nodes.allocate(places_.count()) || !next().bytes.allocate(sets_[last_].used)) {
+  if (!next().nodes.allocate(places_.count()) || !next().bytes.allocate_unset(sets_[last_].used)) {
     return false;
   }
   for (size_t i = 0; i < places_.count(); ++i) {
@@ -160,7 +171,7 @@ bool TakenOver::learn_nodes(const Block<CUgraphNode>& listed, const Block<CUgrap
         }
         if (type != place.type) return false;
         break;
-      default: has_other_types_ = true; return false;
+      default: unwritable_ = updating_; return false;
     }
   }
   return places_of_kernels_.count() == nodes.count();
@@ -222,8 +233,9 @@ bool TakenOver::lists_same(CUgraph graph) {
   Block<CUgraphNode> from;
   Block<CUgraphNode> to;
   Block<CUgraphEdgeData> data;
-  if (places_.count() == 0 || !nodes_.allocate(node_count) || !from.allocate(edge_count) ||
-      !to.allocate(edge_count) || !data.allocate(edge_count) ||
+  if (places_.count() == 0 || !nodes_.allocate_unset(node_count) ||
+      !from.allocate_unset(edge_count) || !to.allocate_unset(edge_count) ||
+      !data.allocate_unset(edge_count) ||
       get_nodes(graph, nodes_.begin(), &node_count) != CUDA_SUCCESS ||
       node_count != places_.count() ||
       get_edges(graph, from.begin(), to.begin(), data.begin(), &edge_count) != CUDA_SUCCESS ||
@@ -248,7 +260,7 @@ bool TakenOver::write_other(size_t place) {
   if (type == CU_GRAPH_NODE_TYPE_EMPTY) return true;
   const bool is_copy = type == CU_GRAPH_NODE_TYPE_MEMCPY;
   const size_t size = is_copy ? sizeof(CUDA_MEMCPY3D) : sizeof(CUDA_MEMSET_NODE_PARAMS);
-  char* const bytes = next().add(&next().nodes[place], size);
+  char* const bytes = add(place, size);
   if (bytes == nullptr) return false;
   return is_copy ? get_params<CUDA_MEMCPY3D>(FIBSHIM_REAL(cuGraphMemcpyNodeGetParams), node, bytes)
                  : get_params<CUDA_MEMSET_NODE_PARAMS>(FIBSHIM_REAL(cuGraphMemsetNodeGetParams),
@@ -280,7 +292,25 @@ const TakenOver::Layout* TakenOver::layout_of(const void* handle) {
   return *added = layout;
 }
 
-bool TakenOver::write_kernel(size_t kernel, const NodeParams& params) {
+namespace {
+
+// Also whether they are what was there before. Most sizes are those of pointers, then of 32-bit numbers: no calls for these.
+template <class Word>
+bool copy_word(char* to, const void* from, const char* before) {
+  const auto word = read_as<Word>(static_cast<const char*>(from));
+  memcpy(to, &word, sizeof word);
+  return word == read_as<Word>(before);
+}
+bool copy_bytes(char* to, const void* from, const char* before, size_t size) {
+  if (size == sizeof(uint64_t)) return copy_word<uint64_t>(to, from, before);
+  if (size == sizeof(uint32_t)) return copy_word<uint32_t>(to, from, before);
+  memcpy(to, from, size);
+  return memcmp(to, before, size) == 0;
+}
+
+}  // namespace
+
+bool TakenOver::write_kernel(size_t kernel, const NodeParams& params, bool* is_same) {
   const size_t place = places_of_kernels_[kernel];
   const Set& last = sets_[last_];
   const Layout* const before = last.nodes.count() == 0 ? nullptr : last.nodes[place].layout;
@@ -291,24 +321,27 @@ bool TakenOver::write_kernel(size_t kernel, const NodeParams& params) {
       (params.kernelParams == nullptr && layout->count != 0)) {
     return false;
   }
-  Written& written = next().nodes[place];
-  written.layout = layout;
-  char* const bytes = next().add(&written, sizeof params + layout->bytes);
+  next().nodes[place].layout = layout;
+  char* const bytes = add(place, sizeof params + layout->bytes);
   if (bytes == nullptr) return false;
+  // Where another kernel was it is compared with itself, and not the same.
+  const char* const old = is_before ? last.bytes.begin() + last.nodes[place].at : bytes;
   memcpy(bytes, &params, sizeof params);
-  char* const packed = bytes + sizeof params;
-  const Param* const list = layout->params();
-  for (uint32_t i = 0; i < layout->count; ++i) {
-    if (list[i].size == sizeof(void*)) {  // most are pointers
-      memcpy(packed + list[i].offset, params.kernelParams[i], sizeof(void*));
-    } else {
-      memcpy(packed + list[i].offset, params.kernelParams[i], list[i].size);
-    }
+  memset(bytes + offsetof(NodeParams, kernelParams), 0, sizeof(void*));  // the driver's own
+  bool is_all_same = is_before && memcmp(bytes, old, sizeof params) == 0;
+  const Param* const end = layout->params() + layout->count;
+  void* const* from = params.kernelParams;
+  for (const Param* param = layout->params(); param != end; ++param, ++from) {
+    const size_t at = sizeof params + param->offset;
+    is_all_same &= copy_bytes(bytes + at, *from, old + at, param->size);
   }
+  *is_same = is_all_same;
   return true;
 }
 
-void TakenOver::commit() {
+void TakenOver::commit(Block<KeptPlan>* plans, uint64_t changes) {
+  plans_.swap(*plans);
+  plans_changes_ = changes;
   last_ = 1 - last_;
   next().release();
   lasting_layouts_ = layouts_.count();

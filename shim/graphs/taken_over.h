@@ -32,6 +32,7 @@ class TakenOver {
   void remember_copied(CUgraph graph) {
     copied_ = graph;
     is_of_another_graph_ = false;
+    is_unwritable_ |= graph == unwritable_;
   }
   void forget();
 
@@ -43,12 +44,17 @@ class TakenOver {
   const Block<Edge>& edges() const { return edges_; }
   // SIZE_MAX: it is none.
   size_t kernel_at(size_t place) const { return places_[place].kernel; }
-  // False: how large its parameters are is not known.
-  bool write_kernel(size_t kernel, const NodeParams& params);
+  // False: how large its parameters are is not known. `is_same`: as it was taken over before.
+  bool write_kernel(size_t kernel, const NodeParams& params, bool* is_same);
   // What was written; with room for kMaxParams pointers, which go into it.
   NodeParams written_kernel(size_t kernel, void** pointers) const;
-  // After it: that is what the copy is to hold.
-  void commit();
+  // After it: that is what the copy is to hold. `plans`: of its kernels, by which `changes`; they are taken.
+  void commit(Block<KeptPlan>* plans, uint64_t changes);
+  // Whether the plans of what was taken over last hold still. `changes`: handle_changes(), within the read section.
+  bool has_plans(uint64_t changes) const {
+    return plans_.count() != 0 && plans_changes_ == changes;
+  }
+  const KeptPlan& plan(size_t kernel) const { return plans_[kernel]; }
 
   bool is_behind() const { return is_behind_; }
   // It was not the copied graph that the exec has taken over last.
@@ -72,7 +78,6 @@ class TakenOver {
     Block<char> bytes;
     size_t used = 0;
 
-    char* add(Written* node, size_t count);
     void release();
   };
 
@@ -84,6 +89,8 @@ class TakenOver {
   static bool read_edges(CUgraph graph, const Block<CUgraphNode>& nodes, Block<Edge>* out);
   bool lists_same(CUgraph graph);
   bool write_other(size_t place);
+  char* add(size_t place, size_t count);
+  static bool grow(Set* set, size_t bytes);
   const Layout* layout_of(const void* handle);
   static NodeParams read_written(const Set& set, size_t place, void** pointers);
   Set& next() { return sets_[1 - last_]; }
@@ -100,9 +107,14 @@ class TakenOver {
   // The one that was written last, and while an update lasts the next: the driver may refuse it.
   Set sets_[2];
   int last_ = 0;
+  Block<KeptPlan> plans_;  // of the last
+  uint64_t plans_changes_ = 0;
   Block<CUgraphNode> nodes_;  // of the graph that is taken over
+  // `updating_`, if it has nodes that are not written, or is too large.
+  CUgraph unwritable_ = nullptr;
+  // Such a graph was copied, and those that the exec can take over are like it.
+  bool is_unwritable_ = false;
   bool is_behind_ = false;
-  bool has_other_types_ = false;  // nodes that are not written, which no update changes
   bool is_of_another_graph_ = false;
 };
 

@@ -16,12 +16,20 @@ Run* find_run(const Variant& variant, CounterIndex counter) {
   return nullptr;
 }
 
+Run* find_unused_run(const Variant& variant) {
+  for (Run& run : variant.runs) {
+    if (run.number == 0) return &run;
+  }
+  return nullptr;
+}
+
 // Adds to what a launch counts, or takes away.
 bool change_run(Variant* variant, CounterIndex counter, int by) {
   if (counter == kNoCounter) return true;
   Run* run = find_run(*variant, counter);
   if (run == nullptr) {
-    run = variant->runs.append();
+    run = find_unused_run(*variant);
+    if (run == nullptr) run = variant->runs.append();
     if (run == nullptr) return false;
     *run = {counter, 0};
   }

@@ -4,6 +4,8 @@
 
 #include "shim/driver/context_scope.h"
 #include "shim/launch/eager_plan.h"
+#include "shim/plan/fast_plan.h"
+#include "shim/registry/decisions.h"
 
 namespace fibshim {
 namespace {
@@ -16,9 +18,22 @@ void put_kernel(const NodeParams& original, const Decision& decision, NodeParams
   params->ctx = original.ctx;
 }
 
+// Of the original, in the plain order.
+struct PlainGeometry {
+  const NodeParams& original;
+  uint32_t operator()(uint32_t i) const { return (&original.gridDimX)[i]; }
+};
+static_assert(offsetof(NodeParams, sharedMemBytes) - offsetof(NodeParams, gridDimX) ==
+              kPlainSharedMem * sizeof(uint32_t));
+
+bool keeps_original(DecisionKind kind) {
+  return kind == DecisionKind::no_solution || kind == DecisionKind::arch ||
+         kind == DecisionKind::refused;
+}
+
 }  // namespace
 
-bool is_tracked_kernel(const void* handle) { return find_tracked(handle) != nullptr; }
+bool learn_tracked_kernel(const void* handle) { return find_tracked(handle) != nullptr; }
 
 void read_geometry(const NodeParams& params, const uint32_t (&cluster)[3],
                    uint32_t (&geometry)[kGeometryCount]) {
@@ -28,17 +43,139 @@ void read_geometry(const NodeParams& params, const uint32_t (&cluster)[3],
   geometry[kBlockX] = params.blockDimX;
   geometry[kBlockY] = params.blockDimY;
   geometry[kBlockZ] = params.blockDimZ;
-  for (int i = 0; i < 3; ++i) geometry[kClusterX + i] = cluster[0] == 0 ? 1 : cluster[i];
+  const bool has_cluster = cluster[0] != 0;
+  geometry[kClusterX] = has_cluster ? cluster[0] : 1;
+  geometry[kClusterY] = has_cluster ? cluster[1] : 1;
+  geometry[kClusterZ] = has_cluster ? cluster[2] : 1;
   geometry[kSharedMem] = params.sharedMemBytes;
 }
 
+namespace {
+
+// In the place of `original`, what a decision whose checks hold makes of it. False: it has no value for this launch. `view`: of the
+// launch, where it takes expressions.
+bool make_redirect(const Decision& decision, const NodeParams& original, const LaunchView& view,
+                   NodePlan* plan) {
+  LaunchPlan& launch = plan->launch;
+  void** const given = original.kernelParams;
+  uint32_t geometry[kPlainGeometryCount];
+  launch.params = given;
+  if (decision.fast.way == FastWay::direct) {
+    static_assert(kMaxFastArguments <= kMaxParams);
+    auto& room = reinterpret_cast<void*(&)[kMaxFastArguments]>(launch.pointers);
+    if (!make_fast_geometry(decision.fast, given, PlainGeometry{original}, geometry)) return false;
+    launch.params = make_fast_arguments(decision.fast, given, room);
+  } else {
+    memcpy(geometry, decision.fast.geometry, sizeof geometry);
+    for (uint32_t left = decision.fast.has_dynamic; left != 0; left &= left - 1) {
+      const auto index = static_cast<uint32_t>(__builtin_ctz(left));
+      const uint32_t target = index == kSharedMem ? kPlainSharedMem : index;
+      if (!compute_dimension(decision, index, view, &geometry[target])) return false;
+    }
+    if (decision.binding->is_identity == 0) {
+      launch.params = launch.pointers;
+      if (!compute_arguments(decision, view, launch.pointers, launch.values)) return false;
+    }
+  }
+  memcpy(launch.geometry, geometry, kPlainSharedMem * sizeof *geometry);
+  for (uint32_t i = kClusterX; i <= kClusterZ; ++i) launch.geometry[i] = 1;
+  launch.geometry[kSharedMem] = geometry[kPlainSharedMem];
+  launch.action = LaunchAction::redirect;
+  launch.outcome = Outcome::hit;
+  launch.decision = &decision;
+  plan->counter = decision.counter;
+  fill_node(original, plan);
+  return true;
+}
+
+void make_view(const Candidate& candidate, const NodeParams& original, const uint32_t (&cluster)[3],
+               LaunchView* out) {
+  out->params = original.kernelParams;
+  out->captures = candidate.captures;
+  read_geometry(original, cluster, out->geometry);
+}
+
+// What the fast side of a launch would do with it: nearly every node of a graph is like that, and a graph has many. False:
+// plan_launch() must be asked.
+bool plan_like_fast_side(const NodeParams& original, const uint32_t (&cluster)[3], NodePlan* plan) {
+  LaunchPlan& launch = plan->launch;
+  const uintptr_t slot = find_handle(handle_of(original));
+  if ((slot & (kUntracked | kUnmatched)) == kUntracked) {
+    launch.action = LaunchAction::original;
+    launch.outcome = Outcome::untracked;
+    launch.record = nullptr;
+    launch.arguments = nullptr;
+    launch.candidate = nullptr;
+    launch.decision = nullptr;
+    plan->counter = counter_of(0, Outcome::untracked);
+    return true;
+  }
+  void** const params = original.kernelParams;
+  if ((slot & kSimple) == 0 || params == nullptr || original.extra != nullptr) return false;
+  const Candidate& candidate = simple_candidate_of(slot);
+  const Decision* decision =
+      find_decision_by_one(candidate, read_fast_key(candidate.fast_key, params));
+  if (decision != nullptr && way_now(*decision) == Way::chosen) {
+    if (!decision->choices->is_fast) return false;
+    decision = choose_fast(*decision->choices, params, PlainGeometry{original});
+  }
+  if (decision == nullptr || is_quarantined(*decision)) return false;
+  // What has no fast form, and what stands for no decision, is slow.
+  const Way way = way_now(*decision);
+  const bool is_redirect = decision->kind == DecisionKind::ready && way != Way::slow;
+  const bool has_whole_checks =
+      is_redirect ? decision->fast.way == FastWay::direct : way == Way::original;
+  if (!is_redirect && !keeps_original(decision->kind)) return false;
+  LaunchView view;
+  if (!has_whole_checks) {
+    make_view(candidate, original, cluster, &view);
+    if (!pattern_holds(candidate, view)) return false;
+    if (is_redirect && !solution_holds(*decision, view)) return false;
+  } else if (!fast_checks_hold(decision->fast.checks, params)) {
+    return false;
+  }
+  launch.record = candidate.record;
+  launch.arguments = params;
+  launch.candidate = &candidate;
+  plan->is_kept = true;
+  if (is_redirect) return make_redirect(*decision, original, view, plan);
+  launch.action = LaunchAction::original;
+  launch.outcome = outcome_of(decision->kind);
+  launch.decision = decision;
+  plan->counter = counter_of_plan(launch);
+  return true;
+}
+
+}  // namespace
+
 LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3], NodePlan* plan) {
+  plan->is_kept = false;
+  if (plan_like_fast_side(original, cluster, plan)) return plan->launch.action;
   LaunchRequest request;
   return plan_node(original, cluster, &request, plan);
 }
 
+CounterIndex counter_of_kept(const KeptPlan& kept) {
+  return kept.is_redirect() ? kept.decision->counter
+                            : counter_of(kept.decision->series, outcome_of(kept.decision->kind));
+}
+
+bool plan_again(const KeptPlan& kept, const NodeParams& original, const uint32_t (&cluster)[3],
+                NodePlan* plan) {
+  LaunchView view;
+  if (kept.decision->fast.way != FastWay::direct) {
+    make_view(*kept.candidate, original, cluster, &view);
+  }
+  plan->launch.record = kept.candidate->record;
+  plan->launch.arguments = original.kernelParams;
+  plan->launch.candidate = kept.candidate;
+  plan->is_kept = true;
+  return make_redirect(*kept.decision, original, view, plan);
+}
+
 LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3],
                        LaunchRequest* request, NodePlan* plan) {
+  plan->is_kept = false;
   memset(static_cast<void*>(request), 0, sizeof *request);
   request->handle = handle_of(original);
   request->view.params = original.kernelParams;
@@ -80,8 +217,7 @@ void refuse_node(NodePlan* plan, Outcome outcome) {
   plan->counter = counter_of(plan->launch.decision->series, outcome);
 }
 
-const Solution& solution_of(const NodePlan& plan) {
-  const Decision& decision = *plan.launch.decision;
+const Solution& solution_of(const Decision& decision) {
   const Snapshot& snapshot = *decision.snapshot;
   return snapshot.begin(snapshot.solutions)[decision.binding->solution];
 }

@@ -3,6 +3,7 @@
 
 #include "shim/counters/counters.h"
 #include "shim/plan/plan.h"
+#include "shim/registry/handles.h"
 
 namespace fibshim {
 
@@ -14,7 +15,25 @@ struct NodePlan {
   NodeParams
       params;  // the replacement's, of a redirect; valid while the plan and the original's parameters live
   CounterIndex counter;  // kNoCounter: the shim is off
+  bool is_kept;          // its KeptPlan says the same
 };
+
+// What has made a plan by values that are the node's alone. It holds for another node with the same values, within the read section or
+// while handle_changes() stays as it was before.
+struct KeptPlan {
+  const Candidate* candidate;
+  const Decision* decision;  // null: plan_node() is to be asked again
+
+  bool is_redirect() const { return decision->kind == DecisionKind::ready; }
+};
+// Of a plan that was not refused afterwards.
+inline KeptPlan keep_plan(const NodePlan& plan) {
+  const bool is_kept = plan.is_kept && (plan.launch.action == LaunchAction::redirect) ==
+                                           (plan.launch.decision->kind == DecisionKind::ready);
+  return is_kept ? KeptPlan{plan.launch.candidate, plan.launch.decision} : KeptPlan{};
+}
+// What such a node counts as.
+CounterIndex counter_of_kept(const KeptPlan& kept);
 
 // The kernel of a node, as handles are known.
 inline const void* handle_of(const NodeParams& params) {
@@ -23,7 +42,12 @@ inline const void* handle_of(const NodeParams& params) {
 }
 
 // Whether any pattern knows the kernel, or it is recorded; otherwise plan_node() need not be asked.
-bool is_tracked_kernel(const void* handle);
+bool learn_tracked_kernel(const void* handle);
+inline bool is_tracked_kernel(const void* handle) {
+  const uintptr_t slot = find_handle(handle);
+  return slot == 0 || (slot & kUnmatched) != 0 ? learn_tracked_kernel(handle)
+                                               : (slot & kUntracked) == 0;
+}
 
 // The geometry of a node's launch as expressions see it. `cluster`: of its attribute; 0: none.
 void read_geometry(const NodeParams& params, const uint32_t (&cluster)[3],
@@ -35,6 +59,10 @@ LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3],
 LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3],
                        LaunchRequest* request, NodePlan* plan);
 
+// A redirect again, for an original with the same values at other addresses. False: it has other values.
+bool plan_again(const KeptPlan& kept, const NodeParams& original, const uint32_t (&cluster)[3],
+                NodePlan* plan);
+
 // The parameters of a redirect, whose launch is planned, in the place of `original`.
 void fill_node(const NodeParams& original, NodePlan* plan);
 NodeParams params_of(const NodeParams& original, const LaunchPlan& launch);
@@ -43,6 +71,9 @@ NodeParams params_of(const NodeParams& original, const LaunchPlan& launch);
 void refuse_node(NodePlan* plan, Outcome outcome);
 
 // Of a redirect. Within the read section of the plan.
-const Solution& solution_of(const NodePlan& plan);
+const Solution& solution_of(const Decision& decision);
+inline const Solution& solution_of(const NodePlan& plan) {
+  return solution_of(*plan.launch.decision);
+}
 
 }  // namespace fibshim

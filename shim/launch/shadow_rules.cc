@@ -20,7 +20,7 @@ struct Rule {
 
 Mutex g_lock;
 Rule g_rules[kMaxRules];  // the last one first
-uint32_t g_rule_count;
+std::atomic<uint32_t> g_rule_count{0};
 std::atomic<uint32_t> g_number{0};
 std::atomic<bool> g_is_wanted{false};
 
@@ -33,7 +33,7 @@ uint32_t interval_of_decision(const Decision& decision) {
 
 uint32_t shadow_interval(const Snapshot& snapshot, const Solution& solution) {
   uint32_t interval = shadow_interval_of(solution.shadow_interval);
-  {
+  if (g_rule_count.load(std::memory_order_acquire) != 0) {
     MutexGuard guard(g_lock);
     const char* const definition = snapshot.text(solution.definition);
     for (uint32_t i = 0; i < g_rule_count; ++i) {

@@ -3,9 +3,10 @@
 //   (record, snapshot, launch)  ->  plan
 //
 // Everything that decides is here, once: eager launches on the slow side, kernel nodes of graphs, `verify`,
-// `bench`, `record` and `suggest` all ask plan_launch(); the fast side asks fast_plan.h, which carries out the
-// form that the loader has made of the same binding. Pure: no driver, no globals, no allocation, no counts.
-// What needs those (loading an image, caching a decision) is the caller's, passed in as `decide`.
+// `bench`, `record` and `suggest` all ask plan_launch(); the fast side, and kernel nodes first of all, ask
+// fast_plan.h, which carries out the form that the loader has made of the same binding. Pure: no driver, no
+// globals, no allocation, no counts. What needs those (loading an image, caching a decision) is the caller's,
+// passed in as `decide`.
 // In any doubt the plan is the original.
 #pragma once
 

@@ -217,17 +217,24 @@ void publish_table(HandleTable* table) {
   g_collected.tables = old;
 }
 
+// Something was retired since g_handle_changes was counted. Holding g_lock.
+static bool g_has_changed = false;
+
 void retire(HandleEntry* entry) {
+  g_has_changed = true;
   entry->next_of_owner = g_collected.entries;
   g_collected.entries = entry;
 }
 
 void retire(Generation* generation) {
+  g_has_changed = true;
   generation->next = g_collected.generations;
   g_collected.generations = generation;
 }
 
 void reuse_retired() {
+  if (g_has_changed) g_handle_changes.fetch_add(1, std::memory_order_release);
+  g_has_changed = false;
   for (int i = 0; i < 2; ++i) {
     if (!g_waiting.is_empty()) {
       if (!g_grace.has_ended()) return;
@@ -246,6 +253,7 @@ bool has_retired() { return !g_waiting.is_empty() || !g_collected.is_empty(); }
 
 constinit std::atomic<const HandleTable*> g_handle_table{&g_empty_table.table};
 constinit std::atomic<const HandleTable*> g_near_table{&g_empty_table.table};
+constinit std::atomic<uint64_t> g_handle_changes{0};
 
 void keep_off_fast_side() {
   MutexGuard guard(g_lock);
@@ -348,6 +356,7 @@ void take_kernels_off_fast_side() {
     if ((value & kSimple) == 0 || entry_of(value)->kind != HandleKind::kernel) continue;
     slot.value.store(reinterpret_cast<uintptr_t>(entry_of(value)), std::memory_order_release);
   }
+  g_handle_changes.fetch_add(1, std::memory_order_release);
 }
 
 void lock_handles_for_fork() {

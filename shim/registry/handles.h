@@ -86,6 +86,11 @@ extern std::atomic<const HandleTable*> g_handle_table __attribute__((visibility(
 // What the fast side looks into first: the same, or an empty one while launches are kept off that side.
 extern std::atomic<const HandleTable*> g_near_table __attribute__((visibility("hidden")));
 
+// Changes whenever something that was found of a handle has died, or another generation has come into force: while it is the same,
+// a candidate that was found is still its handle's, and so are its decisions. Read it before.
+extern std::atomic<uint64_t> g_handle_changes __attribute__((visibility("hidden")));
+inline uint64_t handle_changes() { return g_handle_changes.load(std::memory_order_acquire); }
+
 // Fibonacci hashing: handles are heap addresses, alike in their low and high bits. A constant shift: tables
 // have up to 2^32 slots of 2^4 bytes.
 inline constexpr uint64_t kHashFactor = 0x9e3779b97f4a7c15;

@@ -80,6 +80,7 @@ const Move kMoves[] = {
     {"OffAndOn", "swap_off_and_on"},
     {"OffAndGraphs", "swap_off_and_graphs", 0, false},
     {"AndUpdatedGraphs", "swap_and_updated_graphs", 0, false},
+    {"AndSameUpdates", "swap_and_same_updates", 0, false},
     {"AndSetAfterUpdates", "swap_and_set_after_updates", 0, false},
     {"AndRefusedUpdates", "swap_and_refused_updates", 0, false, "it makes driver calls fail"},
     {"AndRefusedFunctions", "swap_and_refused_functions", 0, false, "it makes driver calls fail"},

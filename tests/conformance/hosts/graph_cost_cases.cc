@@ -43,12 +43,13 @@ long used_device_bytes() {
 
 void say(const char* name, double value) { printf("%s %.1f\n", name, value); }
 
-// Every second kernel is replaced.
-std::unique_ptr<Graph> make_chain(const Gpu& gpu, CUfunction step, int count, int value) {
+// Every second kernel is replaced; one of so many has this value, the others 1.
+std::unique_ptr<Graph> make_chain(const Gpu& gpu, CUfunction step, int count, int value,
+                                  int period = 1) {
   auto graph = std::make_unique<Graph>();
   CUgraphNode last = nullptr;
   for (int i = 0; i < count; ++i) {
-    Arguments arguments(gpu.marks(), i % 2 == 0 ? 1 : kNoSolution, value);
+    Arguments arguments(gpu.marks(), i % 2 == 0 ? 1 : kNoSolution, i % period == 0 ? value : 1);
     last = graph->add(step, &arguments, last);
   }
   return graph;
@@ -58,6 +59,21 @@ CUgraphExec instantiate(const Graph& graph) {
   CUgraphExec made = nullptr;
   OK(cuda().cuGraphInstantiateWithFlags(&made, graph.get(), 0));
   return made;
+}
+
+// An exec takes over two graphs in turn: one kernel of so many has another value each time.
+void time_update(const Gpu& gpu, CUfunction step, int nodes, const char* name, int value,
+                 int period) {
+  const auto graph = make_chain(gpu, step, nodes, 1);
+  const auto other = make_chain(gpu, step, nodes, value, period);
+  const CUgraphExec exec = instantiate(*graph);
+  const Graph* updated = other.get();
+  say(name, median_ns(kRepeats, 1, [&] {
+              auto info = zeroed<CUgraphExecUpdateResultInfo>();
+              OK(cuda().cuGraphExecUpdate_v2(exec, updated->get(), &info));
+              updated = updated == other.get() ? graph.get() : other.get();
+            }) / nodes);
+  OK(cuda().cuGraphExecDestroy(exec));
 }
 
 // A chain in which so many edges in a row of `period` let the next kernel begin early.
@@ -128,6 +144,20 @@ void time_calls(const Graph& graph, const NodeParams2& params) {
     auto value = zeroed<CUlaunchAttributeValue>();
     return cuda().cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &value);
   });
+  const size_t count = graph.nodes().size();
+  std::vector<CUgraphNode> from(count), to(count);
+  std::vector<CUgraphEdgeData> data(count);
+  const auto of_graph = [&](const char* name, auto call) {
+    say(name, median_ns(kRepeats, 1, [&] { OK(call()); }) / static_cast<double>(count));
+  };
+  of_graph("call_get_nodes", [&] {
+    size_t room = count;
+    return cuda().cuGraphGetNodes(graph.get(), from.data(), &room);
+  });
+  of_graph("call_get_edges", [&] {
+    size_t room = count;
+    return cuda().cuGraphGetEdges_v2(graph.get(), from.data(), to.data(), data.data(), &room);
+  });
   std::vector<CUgraph> copies;
   say("call_clone", median_ns(kRepeats, 1, [&] {
                       copies.emplace_back();
@@ -157,7 +187,6 @@ GPU_CASE(graph_costs) {
   const int execs = atoi(arguments.at(1).c_str());
   const CUfunction step = gpu.step();
   const auto graph = make_chain(gpu, step, nodes, 1);
-  const auto other = make_chain(gpu, step, nodes, 2);
   const auto small = make_chain(gpu, step, 1, 3);
   for (int i = 0; i < 3; ++i) OK(cuda().cuGraphExecDestroy(instantiate(*graph)));
 
@@ -166,14 +195,9 @@ GPU_CASE(graph_costs) {
       median_ns(kRepeats, 1, [&] { made.push_back(instantiate(*graph)); }) / nodes);
   for (const CUgraphExec exec : made) OK(cuda().cuGraphExecDestroy(exec));
 
-  const CUgraphExec exec = instantiate(*graph);
-  const Graph* updated = other.get();
-  say("update_per_node", median_ns(kRepeats, 1, [&] {
-                           auto info = zeroed<CUgraphExecUpdateResultInfo>();
-                           OK(cuda().cuGraphExecUpdate_v2(exec, updated->get(), &info));
-                           updated = updated == other.get() ? graph.get() : other.get();
-                         }) / nodes);
-  OK(cuda().cuGraphExecDestroy(exec));
+  time_update(gpu, step, nodes, "update_per_node", 2, 1);
+  time_update(gpu, step, nodes, "update_of_few_per_node", 2, 16);
+  time_update(gpu, step, nodes, "update_of_none_per_node", 1, 1);
 
   const CUgraphExec set = instantiate(*graph);
   const CUgraphNode first = graph->nodes().at(0);
@@ -225,4 +249,10 @@ GPU_CASE(graph_costs) {
   OK(cuda().cuStreamSynchronize(gpu.stream()));
   say("growth_bytes_per_exec", static_cast<double>(trimmed_bytes() - early) / (execs - execs / 10));
   OK(cuda().cuGraphExecDestroy(launched));
+}
+
+// Updates alone: `conform update_costs NODES VALUE PERIOD`.
+GPU_CASE(update_costs) {
+  const auto at = [&](size_t i) { return atoi(arguments.at(i).c_str()); };
+  time_update(gpu, gpu.step(), at(0), "update_per_node", at(1), at(2));
 }

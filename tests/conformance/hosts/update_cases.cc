@@ -93,6 +93,39 @@ GPU_CASE(swap_and_updated_graphs) {
   gpu.finish(ran, {.hit = 1, .untracked = 1});
 }
 
+// The same graph before a move and after it: what was planned of it holds in one folder alone.
+GPU_CASE(swap_and_same_updates) {
+  const CUfunction step = gpu.step();
+  const Graph graph;
+  const CUgraphNode first = graph.add(step, Arguments(gpu.marks(), 1, 1));
+  graph.add(step, Arguments(gpu.marks(), kNoSolution, 2), first);
+  const Executable executable(graph.get());
+  Control control;
+  Ran ran;
+  const auto update_and_run = [&](long* replaced) {
+    const long before = cuda().is_simulated ? clones() : 0;
+    for (int i = 0; i < 2; ++i) {
+      executable.update(graph);
+      executable.run_for(gpu, 2);
+      ++*replaced;
+      ++ran.step;
+      gpu.expect_ran(ran);
+    }
+    if (cuda().is_simulated) EXPECT_EQUAL(before, clones());
+  };
+  update_and_run(&ran.curated1);
+  for (const char* const to : {"b", "a", "none", "b", static_cast<const char*>(nullptr), "a"}) {
+    if (to == nullptr) {
+      CHECK(control.move(AskTarget::off) == AnswerState::moved);
+    } else {
+      control.must_move(folder(arguments, to));
+    }
+    const bool is_served = to != nullptr && *to != 'n';
+    update_and_run(!is_served ? &ran.step : *to == 'a' ? &ran.curated1 : &ran.curated2);
+  }
+  gpu.finish(ran, {.hit = 1, .no_solution = 1});
+}
+
 // What the host sets after an update is what runs after a move, where the exec has taken over its own graph, and the copy follows.
 // Where it was another's, nobody knows which node that is: the graph stays with what it runs.
 GPU_CASE(swap_and_set_after_updates) {
@@ -251,6 +284,107 @@ GPU_CASE(updates_keep_a_copy_with_the_same_edges) {
   EXPECT_EQUAL(1, update(4, 1, false));
   EXPECT_EQUAL(before, clones());
   gpu.finish({.free = 9}, {.untracked = 3});
+}
+
+// One node stays as it is, the other has other values and then another kernel: what each was planned as holds for those alone.
+GPU_CASE(updates_follow_their_values) {
+  const auto own = gpu.handles();
+  const auto make = [&](CUfunction function, int shape, int value) {
+    auto graph = std::make_unique<Graph>();
+    const CUgraphNode first = graph->add(own.step, Arguments(gpu.marks(), 1, 1));
+    graph->add(function, Arguments(gpu.marks(), shape, value), first);
+    return graph;
+  };
+  const Executable executable(make(own.step, 1, 2)->get());
+  Ran ran;
+  const long before = clones();
+  const auto expect = [&](CUfunction function, int shape, int value, long* counter) {
+    for (int i = 0; i < 2; ++i) {
+      executable.update(*make(function, shape, value));
+      executable.run_for(gpu, value);
+      ++ran.curated1;
+      ++*counter;
+      gpu.expect_ran(ran);
+    }
+  };
+  expect(own.step, 1, 3, &ran.curated1);
+  expect(own.step, 1, kRefusedValue, &ran.step);
+  expect(own.step, kNoSolution, 4, &ran.step);
+  expect(own.step, 2, 4, &ran.curated2);
+  expect(own.free, 2, 4, &ran.free);
+  expect(own.step, 2, kRefusedValue, &ran.step);
+  expect(own.step, 1, kRefusedValue + 1, &ran.curated1);
+  EXPECT_EQUAL(before, clones());
+  gpu.finish(ran, {.hit = 2});
+}
+
+// What an update brings begins early where it may, and then in an exec of the shim's own.
+GPU_CASE(updates_begin_early) {
+  const CUfunction step = gpu.step();
+  const auto make = [&](int before) {
+    return std::make_unique<Graph>(gpu.capture([&] {
+      OK(gpu.launch(step, before, 1));
+      OK(gpu.launch(step, 2, 2));
+    }));
+  };
+  const Executable executable(make(1)->get());
+  Ran ran;
+  for (const int before : {1, 1, 2, 1, 2, 2, 1}) {
+    const long added = calls("cuGraphAddDependencies_v2");
+    executable.update(*make(before));
+    executable.run_for(gpu, 2);
+    EXPECT_EQUAL(before == 2 ? 1 : 0, calls("cuGraphAddDependencies_v2") - added);
+    ++(before == 1 ? ran.curated1 : ran.curated2);
+    ++ran.curated2;
+    gpu.expect_ran(ran);
+  }
+  gpu.finish(ran, {.hit = 2});
+}
+
+// A graph that must be copied, for its size, is tried once. One that the driver refuses, and that would have to be copied, says
+// nothing of those that come after it.
+GPU_CASE(updates_that_are_copied_are_tried_once) {
+  const CUfunction step = gpu.step();
+  const CUfunction large = gpu.function(gpu.load_module(), kNvjet);
+  char bytes[1720] = {};
+  void* pointers[] = {bytes};
+  auto of_large = one_block<NodeParams2>();
+  of_large.func = large;
+  of_large.kernelParams = pointers;
+  const auto reads_in = [&](const Executable& executable, const Graph& graph) {
+    const long before = calls("cuGraphKernelNodeGetParams*");
+    executable.update(graph);
+    return calls("cuGraphKernelNodeGetParams*") - before;
+  };
+  {
+    const Graph graph;
+    const CUgraphNode first = graph.add(step, Arguments(gpu.marks(), 1, 1));
+    add_kernel(graph.get(), of_large, {first});
+    const Executable executable(graph.get());
+    const long first_reads = reads_in(executable, graph);
+    const long clones_before = clones();
+    const long reads = reads_in(executable, graph);
+    EXPECT_EQUAL(clones_before + 1, clones());
+    CHECK(reads < first_reads);
+    EXPECT_EQUAL(reads, reads_in(executable, graph));
+  }
+  const auto make = [&](int value) {
+    auto graph = std::make_unique<Graph>();
+    graph->add(step, Arguments(gpu.marks(), 1, value));
+    return graph;
+  };
+  const Executable executable(make(1)->get());
+  const long before = clones();
+  const Graph refused;
+  const CUDA_HOST_NODE_PARAMS host = {[](void*) {}, nullptr};
+  CUgraphNode node = nullptr;
+  OK(cuda().cuGraphAddHostNode(&node, refused.get(), nullptr, 0, &host));
+  auto info = zeroed<CUgraphExecUpdateResultInfo>();
+  CHECK(cuda().cuGraphExecUpdate_v2(executable.get(), refused.get(), &info) != CUDA_SUCCESS);
+  executable.update(*make(2));
+  executable.run_for(gpu, 2);
+  EXPECT_EQUAL(before, clones());
+  gpu.finish({.curated1 = 1}, {.hit = 2, .untracked = 1});
 }
 
 // The exec keeps the clusters that it was made with (driver_facts.md, section 8), and so does what a move makes of it.
