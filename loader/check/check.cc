@@ -166,10 +166,9 @@ class FolderCheck {
     diagnostics_.add(Rule::limit, {listing.given, 0, 0}, what + " are accepted");
   }
 
-  // Adds up sizes before anything is read. False: the folder holds too much.
-  bool add_size(const std::string& relative) {
-    const auto stamp = at_->listing.root.stamp_below(relative.c_str());
-    if (stamp) total_bytes_ += stamp->size_bytes;
+  // False: the folder holds too much.
+  bool add_size(uint64_t bytes) {
+    total_bytes_ += bytes;
     if (total_bytes_ <= kMaxFolderBytes) return true;
     beyond_limit("files that are too large together; at most " + std::to_string(kMaxFolderBytes) +
                  " bytes");
@@ -184,22 +183,18 @@ class FolderCheck {
                    std::to_string(kMaxPatterns));
       return false;
     }
-    for (const auto* files : {&listing.definitions, &listing.solutions, &listing.patterns}) {
-      for (const std::string& relative : *files) {
-        if (!add_size(relative)) return false;
-      }
-    }
     return true;
   }
 
+  // Asked before any of them is read.
   bool are_images_within_limits() {
     std::set<std::pair<uint16_t, std::string_view>> seen;
     for (const SolutionSpec& solution : model_.solutions) {
       at_ = &folders_[solution.folder];
       for (const SolutionImage& image : solution.images) {
-        if (seen.emplace(solution.folder, image.relative).second && !add_size(image.relative)) {
-          return false;
-        }
+        if (!seen.emplace(solution.folder, image.relative).second) continue;
+        const auto stamp = at_->listing.root.stamp_below(image.relative.c_str());
+        if (stamp && !add_size(stamp->size_bytes)) return false;
       }
     }
     return true;
@@ -250,7 +245,7 @@ class FolderCheck {
   // kept must have been copied, but for the file's name.
   template <class Use>
   void read_json(const std::string& relative, const Use& use) {
-    if (diagnostics_.is_full()) return;
+    if (diagnostics_.is_full() || total_bytes_ > kMaxFolderBytes) return;
     model_.files.push_back(at_->listing.shown(relative));
     const std::string* const file = &model_.files.back();
     const auto content = at_->listing.root.read(relative, kMaxJsonBytes);
@@ -260,6 +255,7 @@ class FolderCheck {
     }
     at_->trust.look_at(relative, content->stamp);
     const std::string& bytes = content->bytes;
+    if (!add_size(bytes.size())) return;
     text_hash_ = XXH3_128bits(bytes.data(), bytes.size());
     if (!take_entry(relative, bytes)) return;
     digest_bytes(relative);
@@ -307,10 +303,13 @@ class FolderCheck {
 
   void add_definition(Definition definition) {
     definition.folder = at_->index;
-    const auto [known, is_new] =
-        definitions_.emplace(definition.name.name, model_.definitions.size());
-    if (is_new) return model_.definitions.push_back(std::move(definition));
-    const Definition& first = model_.definitions[known->second];
+    const auto known = model_.by_name.find(definition.name.name);
+    if (known == model_.by_name.end()) {
+      const Definition& kept = model_.definitions.emplace_back(std::move(definition));
+      model_.by_name.emplace(kept.name.name, &kept);
+      return;
+    }
+    const Definition& first = *known->second;
     if (first.folder == at_->index) {
       return report_duplicate(Rule::duplicate_definition, definition.name,
                               "definition " + in_quotes(definition.name.name), first.name.mark);
@@ -449,9 +448,9 @@ class FolderCheck {
   void report_unless_known(const DefinitionSetting& setting) {
     const bool is_known =
         setting.is_glob()
-            ? std::any_of(definitions_.begin(), definitions_.end(),
-                          [&](const auto& definition) { return setting.fits(definition.first); })
-            : definitions_.count(setting.definition.name) != 0;
+            ? std::ranges::any_of(model_.definitions,
+                                  [&](const auto& one) { return setting.fits(one.name.name); })
+            : model_.by_name.count(setting.definition.name) != 0;
     if (!is_known) report_unknown_definition(setting.definition);
   }
 
@@ -472,24 +471,19 @@ class FolderCheck {
     }
     for (const auto& [name, solutions] : by_definition) {
       if (solutions.size() > 1)
-        check_choices(definition_of(*solutions[0]), solutions, &diagnostics_);
+        check_choices(model_.definition_of(*solutions[0]), solutions, &diagnostics_);
     }
   }
 
-  const Definition* definition_of(const SolutionSpec& solution) const {
-    const auto at = definitions_.find(solution.definition.name);
-    return at == definitions_.end() ? nullptr : &model_.definitions[at->second];
-  }
-
   void check_solutions() {
-    if (!are_images_within_limits()) return;
+    if (total_bytes_ > kMaxFolderBytes || !are_images_within_limits()) return;
     for (OneFolder& folder : folders_) {
       folder.images.emplace(folder.listing, folder.manifest ? &*folder.manifest : nullptr);
     }
     for (SolutionSpec& solution : model_.solutions) {
       at_ = &folders_[solution.folder];
       ImageStore& store = *at_->images;
-      const Definition* const definition = definition_of(solution);
+      const Definition* const definition = model_.definition_of(solution);
       if (definition == nullptr) report_unknown_definition(solution.definition);
       if (!solution.is_complete) continue;
       if (definition != nullptr) {
@@ -556,7 +550,6 @@ class FolderCheck {
   OneFolder* at_ = nullptr;               // that is being read
   std::vector<FolderSettings> settings_;  // of each folder
   XXH3_state_t digest_;
-  std::unordered_map<std::string, size_t> definitions_;  // name -> index into the model's
   Shadows shadows_;
   std::unordered_map<std::string, std::pair<uint16_t, Mark>> solved_;  // by which folder, and where
   std::unordered_map<std::string, std::pair<uint16_t, Mark>> labels_;

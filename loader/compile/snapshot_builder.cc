@@ -265,10 +265,8 @@ void set_max_shared_mem(const FolderModel& model, std::vector<Solution>* solutio
 void set_kept_params(const FolderModel& model, std::vector<Solution>* solutions) {
   for (size_t i = 0; i < solutions->size(); ++i) {
     const SolutionSpec& spec = model.solutions[i];
-    const auto definition = std::ranges::find_if(model.definitions, [&](const Definition& one) {
-      return one.name.name == spec.definition.name;
-    });
-    if (definition == model.definitions.end()) continue;
+    const Definition* const definition = model.definition_of(spec);
+    if (definition == nullptr) continue;
     const auto is_kept = [&](const std::string& name) {
       const DefinitionArgument* const argument = definition->find_argument(name);
       return argument != nullptr && !argument->is_output &&

@@ -53,7 +53,8 @@ Result<FileContent> read_all(const FileDescriptor& file, const std::string& path
   };
   if (static_cast<uint64_t>(status.st_size) > max_bytes) return too_large();
 
-  // The size may change while reading: what counts is what is there to read.
+  // The size may change while reading: what counts is what is there to read. One byte more is asked for
+  // than there should be: what comes short of that has reached the end.
   FileContent content{{}, stamp_of(status, file.get())};
   std::string& bytes = content.bytes;
   bytes.resize(static_cast<size_t>(status.st_size) + 1);
@@ -66,6 +67,7 @@ Result<FileContent> read_all(const FileDescriptor& file, const std::string& path
     }
     if (got == 0) break;
     filled += static_cast<size_t>(got);
+    if (filled == static_cast<size_t>(status.st_size)) break;
     if (filled > max_bytes) return too_large();
     if (filled == bytes.size()) bytes.resize(bytes.size() * 2);
   }
