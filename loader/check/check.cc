@@ -383,6 +383,7 @@ class FolderCheck {
   }
 
   void read_solutions() {
+    model_.solutions.reserve(model_.solutions.size() + at_->listing.solutions.size());
     for (const std::string& relative : at_->listing.solutions) {
       read_json(relative, [&](JsonValue root) {
         if (options_.lint != nullptr) options_.lint->look_at(FolderLint::Kind::solution, root);

@@ -41,6 +41,7 @@ class Joiner {
                    std::to_string(kMaxBindings));
       return is_reached;
     }
+    model_->bindings.reserve(pairs.size());
     for (const auto& [pattern, solution] : pairs) {
       const SolutionSpec& spec = model_->solutions[solution];
       is_reached[solution] = true;

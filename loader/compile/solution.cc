@@ -95,6 +95,7 @@ class SolutionReader {
     read_images(require_member(launch, "images", what, diagnostics_));
 
     const Mark missing = launch.mark();
+    solution_.geometry.reserve(kGeometryCount);
     for (uint32_t i = 0; i < kGeometryCount; ++i) {
       solution_.geometry.push_back(
           {Expression::constant(kGeometry[i].default_value), {"", missing, {}}, true});
@@ -138,7 +139,7 @@ class SolutionReader {
   void read_early_arguments(JsonValue names) {
     if (!names || !expect_kind(names, JsonKind::array, "\"reads_before_wait\"", diagnostics_))
       return;
-    if (!solution_.waits_for_previous && !names.elements().empty()) {
+    if (!solution_.waits_for_previous && names.size() != 0) {
       return error(Rule::bad_value, names.mark(), "\"reads_before_wait\" needs \"pdl\": true");
     }
     for (const JsonValue element : names.elements()) {
@@ -195,7 +196,7 @@ class SolutionReader {
         !check_entry_count(images, "\"images\"", diagnostics_)) {
       return;
     }
-    if (images.elements().empty()) error(Rule::bad_value, images.mark(), "\"images\" is empty");
+    if (images.size() == 0) error(Rule::bad_value, images.mark(), "\"images\" is empty");
     for (const JsonValue element : images.elements()) read_image(element);
   }
 

@@ -95,6 +95,7 @@ uint32_t saturating_product(const Dim3& dim) {
 Result<void> apply_kernel_info(std::string_view section, CubinKernel* kernel) {
   Dim3 cluster;
   bool has_cluster = false;
+  kernel->params.reserve(8);
   const auto read = for_each_info_record(section, [&](const InfoRecord& record) -> Result<void> {
     const std::string_view data = record.data;
     switch (record.attribute) {

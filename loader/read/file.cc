@@ -401,7 +401,6 @@ Result<RootFolder> RootFolder::open(const std::string& path) {
 }
 
 Result<FileDescriptor> RootFolder::open_below(const std::string& relative, int flags) const {
-  const std::string path = path_ + "/" + relative;
   open_how how{};
   how.flags = static_cast<uint64_t>(flags) | O_CLOEXEC;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
@@ -423,10 +422,11 @@ Result<FileDescriptor> RootFolder::open_below(const std::string& relative, int f
       const std::string real = path_of(fd.get());
       const std::string root = path_of(fd_.get());
       if (!real.empty() && !root.empty() && is_within(real, root)) return fd;
-      return fail(ErrorCode::invalid_value, path + " lies outside the config folder");
+      return fail(ErrorCode::invalid_value, path_ + "/" + relative + " lies outside the config folder");
     }
   }
-  return cannot_read(path, error_words(errno), code_of(errno));
+  const int error = errno;
+  return cannot_read(path_ + "/" + relative, error_words(error), code_of(error));
 }
 
 Result<FileContent> RootFolder::read(const std::string& relative, size_t max_bytes) const {

@@ -55,6 +55,7 @@ class JsonValue {
     Mark key_mark;
     uint32_t index;
   };
+  size_t size() const;  // how many it has; of any other kind 0
   std::vector<JsonValue> elements() const;
   std::vector<Member> members() const;
   JsonValue value_of(const Member& member) const { return {document_, member.index}; }
