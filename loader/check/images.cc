@@ -8,6 +8,9 @@
 namespace fibshim {
 namespace {
 
+constexpr size_t kMaxAheadBytes = 16 << 20;  // of one image in memory ahead of its turn
+constexpr size_t kImagesPerThread = 8;
+
 void read_facts(std::string_view bytes, ImageKind kind, ImageFacts* facts) {
   switch (kind) {
     case ImageKind::cubin: {
@@ -380,12 +383,30 @@ const ImageFacts& ImageStore::facts(const std::string& relative, ImageKind kind)
   // The kind follows from the path's extension, so the path alone is the key.
   auto& entry = facts_[relative];
   if (entry != nullptr) return *entry;
-  entry = std::make_unique<ImageFacts>();
-  const auto content = listing_.root.read(relative, kMaxImageBytes);
+  if (!ahead_) {
+    ahead_.emplace(expected_.size(), kImagesPerThread, [this](size_t i) {
+      auto made = read(expected_[i].first, expected_[i].second, kMaxAheadBytes);
+      return made->read_error ? nullptr : std::move(made);
+    });
+  }
+  while (entry == nullptr && asked_ < expected_.size()) {
+    const size_t place = asked_++;
+    if (expected_[place].first != relative) continue;
+    entry = ahead_->take(place);
+    break;
+  }
+  if (entry == nullptr) entry = read(relative, kind, kMaxImageBytes);
+  return *entry;
+}
+
+std::unique_ptr<ImageFacts> ImageStore::read(const std::string& relative, ImageKind kind,
+                                             size_t max_bytes) const {
+  auto entry = std::make_unique<ImageFacts>();
+  const auto content = listing_.root.read(relative, max_bytes);
   if (!content) {
     entry->leaves_folder = content.error().code == ErrorCode::invalid_value;
     entry->read_error = content.error();
-    return *entry;
+    return entry;
   }
   const std::string& bytes = content->bytes;
   entry->stamp = content->stamp;
@@ -393,14 +414,14 @@ const ImageFacts& ImageStore::facts(const std::string& relative, ImageKind kind)
   entry->hash = sha256(bytes);
   if (manifest_ != nullptr) {
     entry->unsigned_reason = manifest_->difference(relative, bytes.size(), entry->hash);
-    if (!entry->unsigned_reason.empty()) return *entry;
+    if (!entry->unsigned_reason.empty()) return entry;
   }
   if (is_lfs_pointer(bytes)) {
     entry->read_error = Error{ErrorCode::invalid_image, kLfsPointer};
-    return *entry;
+    return entry;
   }
   read_facts(bytes, kind, entry.get());
-  return *entry;
+  return entry;
 }
 
 void check_images(SolutionSpec* solution, const Definition* definition, ImageStore* store,

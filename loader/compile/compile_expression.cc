@@ -515,7 +515,8 @@ CompiledValue compile_source(const Source& source) {
 
 ExpressionResult<CompiledValue> compile_value(const Expression& expression, const Scope& scope) {
   const Expression::Node& whole = expression.node(expression.root());
-  if (whole.kind == Expression::Kind::integer) return compile_source(Source::constant(whole.integer));
+  if (whole.kind == Expression::Kind::integer)
+    return compile_source(Source::constant(whole.integer));
   Compiler compiler;
   const auto root = compiler.resolve(expression, expression.root(), scope);
   if (!root) return tl::unexpected<ExpressionError>(root.error());

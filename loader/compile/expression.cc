@@ -59,6 +59,7 @@ class ExpressionParser {
                                   " bytes; at most " + std::to_string(kMaxExpressionLength) +
                                   " are accepted");
     }
+    expression_.nodes_.reserve(4);
     auto root = parse_or();
     if (!root) return tl::unexpected<ExpressionError>(root.error());
     skip_blanks();
@@ -166,6 +167,7 @@ class ExpressionParser {
   const OperatorInfo* peek_operator(int precedence) {
     skip_blanks();
     const std::string_view rest = text_.substr(at_);
+    if (rest.empty() || is_name_char(rest[0])) return nullptr;
     for (const char* not_ours : {"**", "//", "<<", ">>"}) {
       if (rest.substr(0, 2) == not_ours) return nullptr;
     }

@@ -40,8 +40,8 @@ struct BindingSpec {
 };
 
 struct FolderModel {
-  std::deque<FolderListing> folders;  // the first that has something wins
-  std::deque<std::string> files;      // the names that Marks point at
+  std::deque<FolderListing> folders;   // the first that has something wins
+  std::deque<std::string> files;       // the names that Marks point at
   std::deque<Definition> definitions;  // none moves: `by_name` points at them
   std::unordered_map<std::string_view, const Definition*> by_name;
   std::vector<SolutionSpec> solutions;

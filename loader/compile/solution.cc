@@ -94,12 +94,7 @@ class SolutionReader {
     }
     read_images(require_member(launch, "images", what, diagnostics_));
 
-    const Mark missing = launch.mark();
-    solution_.geometry.reserve(kGeometryCount);
-    for (uint32_t i = 0; i < kGeometryCount; ++i) {
-      solution_.geometry.push_back(
-          {Expression::constant(kGeometry[i].default_value), {"", missing, {}}, true});
-    }
+    solution_.geometry.resize(kGeometryCount);
     read_dim3(require_member(launch, "grid", what, diagnostics_), "grid", kGridX);
     read_dim3(require_member(launch, "block", what, diagnostics_), "block", kBlockX);
     read_dim3(launch.find("cluster"), "cluster", kClusterX);
@@ -107,6 +102,11 @@ class SolutionReader {
     if (auto shared_mem =
             read_expression(launch.find("shared_mem"), true, "\"shared_mem\"", diagnostics_)) {
       solution_.geometry[kSharedMem] = std::move(*shared_mem);
+    }
+    for (uint32_t i = 0; i < kGeometryCount; ++i) {
+      MarkedExpression& entry = solution_.geometry[i];
+      if (!entry.expression.is_empty()) continue;
+      entry = {Expression::constant(kGeometry[i].default_value), {"", launch.mark(), {}}, true};
     }
 
     read_arguments(require_member(launch, "arguments", what, diagnostics_));

@@ -83,6 +83,48 @@ tl::expected<std::string, SymbolError> regex_of_glob(std::string_view glob) {
   return regex + (has_star ? ".*" : "") + part;
 }
 
+// Whether a | may stand outside of all parentheses. True as well where that is harder to tell than it is worth.
+bool may_have_open_bar(std::string_view regex) {
+  int depth = 0;
+  for (size_t i = 0; i < regex.size(); ++i) {
+    const std::string_view rest = regex.substr(i + 1);
+    switch (regex[i]) {
+      case '\\':
+        if (rest.starts_with('Q')) return true;
+        ++i;
+        break;
+      case '[': {
+        const size_t close = rest.find(']', rest.starts_with('^') ? 2 : 1);
+        if (rest.find_first_of("[\\") < close || close == rest.npos) return true;
+        i += 1 + close;
+        break;
+      }
+      case '(':
+        if (rest.starts_with('*')) return true;
+        if (rest.starts_with('?') && !rest.starts_with("?:") && !rest.starts_with("?<"))
+          return true;
+        ++depth;
+        break;
+      case ')': --depth; break;
+      case '|':
+        if (depth == 0) return true;
+        break;
+      default: break;
+    }
+  }
+  return false;
+}
+
+// What begins all that a regular expression fits, as far as that is plain to see.
+std::string_view prefix_of_regex(std::string_view regex) {
+  if (regex.find('|') != regex.npos && may_have_open_bar(regex)) return {};
+  const size_t end = std::min(regex.find_first_of("\\^$.[]()?*+{}|"), regex.size());
+  // What stands for its repetition does not stand for itself.
+  const bool is_repeated =
+      end < regex.size() && std::string_view("?*{").find(regex[end]) != regex.npos;
+  return regex.substr(0, end - (is_repeated && end > 0 ? 1 : 0));
+}
+
 std::optional<int64_t> read_number(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -179,7 +221,9 @@ tl::expected<SymbolPattern, SymbolError> SymbolPattern::parse(std::string_view t
                                  "'; write glob:, re: or demangled: in front of a pattern");
   }
   std::string regex(body);
+  result.prefix_ = prefix_of_regex(body);
   if (result.kind_ != Kind::regex) {
+    result.prefix_ = body.substr(0, body.find_first_of("*?[\\"));
     auto translated = regex_of_glob(body);
     if (!translated)
       return symbol_error(skipped + translated.error().offset, translated.error().message);
@@ -272,6 +316,7 @@ uint32_t SymbolMatcher::match(std::string_view symbol, SymbolMatch* out,
         // An extern "C" kernel is its own demangled name.
         if (!demangled->empty()) subject = *demangled;
       }
+      if (!subject.starts_with(entry.pattern->prefix_)) continue;
       // A glob ends by itself.
       auto* const limits = kind != SymbolPattern::Kind::regex ? nullptr
                            : symbol.size() > kLongSymbol      ? long_symbol_limits_.get()

@@ -43,13 +43,14 @@ tl::unexpected<Error> cannot_read(const std::string& path, const std::string& wh
   return fail(code, "cannot read " + path + ": " + why);
 }
 
-Result<FileContent> read_all(const FileDescriptor& file, const std::string& path,
-                             size_t max_bytes) {
+// Errors are those of the file at hand: who calls this names it.
+Result<FileContent> read_all(const FileDescriptor& file, size_t max_bytes) {
+  const auto failed = [](const std::string& why) { return fail(ErrorCode::operating_system, why); };
   struct stat status {};
-  if (fstat(file.get(), &status) != 0) return cannot_read(path, strerror(errno));
-  if (!S_ISREG(status.st_mode)) return cannot_read(path, "not a regular file");
+  if (fstat(file.get(), &status) != 0) return failed(strerror(errno));
+  if (!S_ISREG(status.st_mode)) return failed("not a regular file");
   const auto too_large = [&] {
-    return cannot_read(path, "larger than " + std::to_string(max_bytes) + " bytes");
+    return failed("larger than " + std::to_string(max_bytes) + " bytes");
   };
   if (static_cast<uint64_t>(status.st_size) > max_bytes) return too_large();
 
@@ -63,7 +64,7 @@ Result<FileContent> read_all(const FileDescriptor& file, const std::string& path
     const ssize_t got = read(file.get(), bytes.data() + filled, bytes.size() - filled);
     if (got < 0) {
       if (errno == EINTR) continue;
-      return cannot_read(path, strerror(errno));
+      return failed(strerror(errno));
     }
     if (got == 0) break;
     filled += static_cast<size_t>(got);
@@ -374,8 +375,8 @@ FileDescriptor::~FileDescriptor() {
 Result<std::string> read_file(const std::string& path, size_t max_bytes) {
   const FileDescriptor file(open(path.c_str(), kReadFlags));
   if (!file) return cannot_read(path, error_words(errno), code_of(errno));
-  auto content = read_all(file, path, max_bytes);
-  if (!content) return tl::unexpected<Error>(std::move(content.error()));
+  auto content = read_all(file, max_bytes);
+  if (!content) return cannot_read(path, content.error().message);
   return std::move(content->bytes);
 }
 
@@ -422,7 +423,8 @@ Result<FileDescriptor> RootFolder::open_below(const std::string& relative, int f
       const std::string real = path_of(fd.get());
       const std::string root = path_of(fd_.get());
       if (!real.empty() && !root.empty() && is_within(real, root)) return fd;
-      return fail(ErrorCode::invalid_value, path_ + "/" + relative + " lies outside the config folder");
+      return fail(ErrorCode::invalid_value,
+                  path_ + "/" + relative + " lies outside the config folder");
     }
   }
   const int error = errno;
@@ -432,7 +434,9 @@ Result<FileDescriptor> RootFolder::open_below(const std::string& relative, int f
 Result<FileContent> RootFolder::read(const std::string& relative, size_t max_bytes) const {
   auto file = open_below(relative, kReadFlags);
   if (!file) return tl::unexpected<Error>(std::move(file.error()));
-  return read_all(*file, path_ + "/" + relative, max_bytes);
+  auto content = read_all(*file, max_bytes);
+  if (!content) return cannot_read(path_ + "/" + relative, content.error().message);
+  return content;
 }
 
 std::optional<FileStamp> RootFolder::stamp_below(const char* relative, Links links) const {
@@ -513,8 +517,8 @@ Result<std::string> read_trusted_file(const std::string& path, size_t max_bytes,
   }
   const FileDescriptor file = walk.open_last(kReadFlags);
   if (!file) return cannot_read(path, error_words(errno), code_of(errno));
-  auto content = read_all(file, path, max_bytes);
-  if (!content) return tl::unexpected<Error>(std::move(content.error()));
+  auto content = read_all(file, max_bytes);
+  if (!content) return cannot_read(path, content.error().message);
   const TrustRule rule = trust_rule(trust);
   FileStamp own{};
   own.uid = geteuid();

@@ -74,6 +74,7 @@ class JsonDocument {
                                            Diagnostics* diagnostics);
 
   JsonValue root() const { return {this, 0}; }
+  void set_file(const std::string* file) { file_ = file; }  // of marks from now on
 
  private:
   friend class JsonValue;

@@ -12,8 +12,7 @@ constexpr char kNameWrites[] = "name every buffer that the original writes";
 class MistakeFinder {
  public:
   MistakeFinder(const FolderModel& model, Diagnostics* diagnostics)
-      : model_(model), diagnostics_(diagnostics) {
-  }
+      : model_(model), diagnostics_(diagnostics) {}
 
   void run() {
     for (const Definition& definition : model_.definitions) report_file_name(definition);
