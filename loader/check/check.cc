@@ -342,9 +342,8 @@ class FolderCheck {
     has_faulty_patterns_ = diagnostics_.error_count() != errors_before_patterns;
     apply_definition_settings();
     // The order of trial.
-    std::stable_sort(patterns_.begin(), patterns_.end(), [](const auto& a, const auto& b) {
-      if (a.first->benefit != b.first->benefit) return a.first->benefit > b.first->benefit;
-      return a.first->label < b.first->label;
+    std::ranges::stable_sort(patterns_, {}, [](const auto& one) {
+      return std::pair<int64_t, std::string_view>(-int64_t{one.first->benefit}, one.first->label);
     });
     for (auto& [pattern, file] : patterns_) {
       for (const PatternValue& value : pattern->values) {

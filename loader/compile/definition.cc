@@ -109,15 +109,12 @@ std::optional<uint8_t> read_dtype(JsonValue value, const std::string& what,
 }
 
 const DefinitionAxis* Definition::find_axis(std::string_view wanted) const {
-  const auto at = std::find_if(axes.begin(), axes.end(),
-                               [&](const DefinitionAxis& axis) { return axis.name == wanted; });
+  const auto at = std::ranges::find(axes, wanted, &DefinitionAxis::name);
   return at == axes.end() ? nullptr : &*at;
 }
 
 const DefinitionArgument* Definition::find_argument(std::string_view wanted) const {
-  const auto at =
-      std::find_if(arguments.begin(), arguments.end(),
-                   [&](const DefinitionArgument& argument) { return argument.name == wanted; });
+  const auto at = std::ranges::find(arguments, wanted, &DefinitionArgument::name);
   return at == arguments.end() ? nullptr : &*at;
 }
 

@@ -146,9 +146,7 @@ class SolutionReader {
       auto name = read_name(element, "an entry of \"reads_before_wait\"", diagnostics_);
       if (!name) continue;
       const auto& passed = solution_.arguments;
-      const auto at = std::find_if(passed.begin(), passed.end(), [&](const MarkedName& argument) {
-        return argument.name == name->name;
-      });
+      const auto at = std::ranges::find(passed, name->name, &MarkedName::name);
       if (at == passed.end() || at - passed.begin() >= 32) {
         error(Rule::bad_value, element.mark(),
               in_quotes(name->name) + " is none of the first 32 \"arguments\"");

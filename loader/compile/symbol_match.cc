@@ -87,30 +87,16 @@ tl::expected<std::string, SymbolError> regex_of_glob(std::string_view glob) {
 bool may_have_open_bar(std::string_view regex) {
   int depth = 0;
   for (size_t i = 0; i < regex.size(); ++i) {
-    const std::string_view rest = regex.substr(i + 1);
-    switch (regex[i]) {
-      case '\\':
-        if (rest.starts_with('Q')) return true;
-        ++i;
-        break;
-      case '[': {
-        const size_t close = rest.find(']', rest.starts_with('^') ? 2 : 1);
-        if (rest.find_first_of("[\\") < close || close == rest.npos) return true;
-        i += 1 + close;
-        break;
-      }
-      case '(':
-        if (rest.starts_with('*')) return true;
-        if (rest.starts_with('?') && !rest.starts_with("?:") && !rest.starts_with("?<"))
-          return true;
-        ++depth;
-        break;
-      case ')': --depth; break;
-      case '|':
-        if (depth == 0) return true;
-        break;
-      default: break;
-    }
+    const std::string_view rest = regex.substr(i);
+    if (rest.starts_with("\\Q") || rest.starts_with("(*")) return true;
+    if (rest.starts_with("(?") && !rest.starts_with("(?:") && !rest.starts_with("(?<")) return true;
+    if (rest[0] == '|' && depth == 0) return true;
+    depth += (rest[0] == '(') - (rest[0] == ')');
+    if (rest[0] == '\\') ++i;
+    if (rest[0] != '[') continue;
+    const size_t close = rest.find(']', rest.starts_with("[^") ? 3 : 2);
+    if (close == rest.npos || rest.substr(1, close).find_first_of("[\\") < close) return true;
+    i += close;
   }
   return false;
 }
