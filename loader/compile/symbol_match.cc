@@ -104,11 +104,9 @@ bool may_have_open_bar(std::string_view regex) {
 // What begins all that a regular expression fits, as far as that is plain to see.
 std::string_view prefix_of_regex(std::string_view regex) {
   if (regex.find('|') != regex.npos && may_have_open_bar(regex)) return {};
-  const size_t end = std::min(regex.find_first_of("\\^$.[]()?*+{}|"), regex.size());
-  // What stands for its repetition does not stand for itself.
-  const bool is_repeated =
-      end < regex.size() && std::string_view("?*{").find(regex[end]) != regex.npos;
-  return regex.substr(0, end - (is_repeated && end > 0 ? 1 : 0));
+  const size_t end = regex.find_first_of("\\^$.[]()?*+{}|");
+  // What follows may repeat the last character, and leave it out: "abc?", "abc(?#really)*".
+  return end == regex.npos ? regex : regex.substr(0, end == 0 ? 0 : end - 1);
 }
 
 std::optional<int64_t> read_number(std::string_view text) {

@@ -212,6 +212,7 @@ TEST(SymbolMatch, RegexesMayLeaveOutWhatLooksLiteral) {
       {"a[\\](]|b", "b"},    {"a[[:alpha:](]|b", "b"},
       {"a\\(|b", "b"},       {"a\\Q(\\E|b", "b"},
       {"a(?#()|b", "b"},     {"a(?x)#(\n|b", "b"},
+      {"abc(?#x)*", "ab"},   {"abc\\E*", "ab"},
       {"a(?:b|c)", "ac"},    {"a(?<n>b|c)", "ac"},
   };
   for (const auto& row : rows) {
