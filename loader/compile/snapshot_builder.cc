@@ -44,7 +44,11 @@ class BlobBuilder {
  public:
   static constexpr size_t kAlignment = 8;
 
-  BlobBuilder() : bytes_(sizeof(Snapshot), '\0') {}
+  // `bytes`: a guess, which spares most folders the growing.
+  explicit BlobBuilder(size_t bytes) {
+    bytes_.reserve(bytes);
+    bytes_.resize(sizeof(Snapshot));
+  }
 
   template <class T>
   Array<T> array(const std::vector<T>& values) {
@@ -299,7 +303,7 @@ void set_kept_params(const FolderModel& model, std::vector<Solution>* solutions)
 }  // namespace
 
 Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
-  BlobBuilder blob;
+  BlobBuilder blob(1024 * (1 + model.solutions.size() + model.bindings.size()));
   auto head = zeroed<Snapshot>();
   memcpy(head.magic, "FIBSNAP", 8);
   head.version = kSnapshotVersion;
