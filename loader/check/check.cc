@@ -9,12 +9,9 @@
 #include <set>
 #include <unordered_set>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "loader/read/file.h"
 #include "loader/check/choices.h"
-#include "loader/check/images.h"
+#include "loader/check/file_reader.h"
 #include "loader/check/join.h"
 #include "loader/check/names.h"
 #include "loader/compile/model.h"
@@ -25,29 +22,15 @@
 namespace fibshim {
 namespace {
 
-// One folder of the list, while it is read.
-struct OneFolder {
-  OneFolder(const FolderListing& given, size_t place, Diagnostics* diagnostics)
-      : listing(given), index(static_cast<uint16_t>(place)), trust(given, diagnostics) {}
-
-  const FolderListing& listing;
-  const uint16_t index;
-  TrustCheck trust;
-  std::optional<SignedManifest> manifest;  // where a key is required
-  std::optional<ImageStore> images;
-  std::unordered_set<std::string> listed_images;  // those that the entries have
-  std::unordered_set<std::string> unused_images;  // of solutions that are not used
-  std::vector<ManifestEntry> entries;
-};
-
 class FolderCheck {
  public:
   FolderCheck(const CheckOptions& options, CheckReport* report)
-      : options_(options), report_(report) {}
+      : options_(options),
+        report_(report),
+        reader_(options.wants_entries, &model_.files, &diagnostics_) {}
 
   void run(const std::string& list) {
     if (!list_folders(list)) return;
-    XXH3_128bits_reset(&digest_);
     bool is_readable = true;
     for (OneFolder& folder : folders_) {
       at_ = &folder;
@@ -155,25 +138,9 @@ class FolderCheck {
     for (OneFolder& folder : folders_) folder.trust.finish();
   }
 
-  void digest_bytes(std::string_view bytes) {
-    const uint64_t size = bytes.size();
-    XXH3_128bits_update(&digest_, &size, sizeof size);
-    XXH3_128bits_update(&digest_, bytes.data(), bytes.size());
-  }
-
   void beyond_limit(const std::string& what) {
     const FolderListing& listing = at_ == nullptr ? model_.folders[0] : at_->listing;
     diagnostics_.add(Rule::limit, {listing.given, 0, 0}, what + " are accepted");
-  }
-
-  // Adds up sizes before anything is read. False: the folder holds too much.
-  bool add_size(const std::string& relative) {
-    const auto stamp = at_->listing.root.stamp_below(relative.c_str());
-    if (stamp) total_bytes_ += stamp->size_bytes;
-    if (total_bytes_ <= kMaxFolderBytes) return true;
-    beyond_limit("files that are too large together; at most " + std::to_string(kMaxFolderBytes) +
-                 " bytes");
-    return false;
   }
 
   bool is_within_limits() {
@@ -184,22 +151,19 @@ class FolderCheck {
                    std::to_string(kMaxPatterns));
       return false;
     }
-    for (const auto* files : {&listing.definitions, &listing.solutions, &listing.patterns}) {
-      for (const std::string& relative : *files) {
-        if (!add_size(relative)) return false;
-      }
-    }
     return true;
   }
 
+  // Asked before any of them is read.
   bool are_images_within_limits() {
     std::set<std::pair<uint16_t, std::string_view>> seen;
     for (const SolutionSpec& solution : model_.solutions) {
       at_ = &folders_[solution.folder];
       for (const SolutionImage& image : solution.images) {
-        if (seen.emplace(solution.folder, image.relative).second && !add_size(image.relative)) {
-          return false;
-        }
+        if (!seen.emplace(solution.folder, image.relative).second) continue;
+        if (solution.is_complete) at_->images->expect(image.relative, image.kind);
+        const auto stamp = at_->listing.root.stamp_below(image.relative.c_str());
+        if (stamp && !reader_.add_size(*at_, stamp->size_bytes)) return false;
       }
     }
     return true;
@@ -215,18 +179,6 @@ class FolderCheck {
     }
     at_->manifest = std::move(*manifest);
     return true;
-  }
-
-  // False when a key is required and has not signed these bytes.
-  bool take_entry(const std::string& relative, std::string_view bytes) {
-    if (!at_->manifest && !options_.wants_entries) return true;
-    const Sha256 hash = sha256(bytes);
-    at_->entries.push_back({relative, bytes.size(), hash});
-    if (!at_->manifest) return true;
-    const std::string why = at_->manifest->difference(relative, bytes.size(), hash);
-    if (why.empty()) return true;
-    diagnostics_.add(Rule::signature, {at_->listing.shown(relative), 0, 0}, why);
-    return false;
   }
 
   // Files that were signed and are no part of the folder any more.
@@ -246,38 +198,12 @@ class FolderCheck {
     }
   }
 
-  // Reads one JSON file and hands its root to `use`. The text lives only that long: whatever is
-  // kept must have been copied, but for the file's name.
-  template <class Use>
-  void read_json(const std::string& relative, const Use& use) {
-    if (diagnostics_.is_full()) return;
-    model_.files.push_back(at_->listing.shown(relative));
-    const std::string* const file = &model_.files.back();
-    const auto content = at_->listing.root.read(relative, kMaxJsonBytes);
-    if (!content) {
-      diagnostics_.add(Rule::file_read, {*file, 0, 0}, content.error().message);
-      return;
-    }
-    at_->trust.look_at(relative, content->stamp);
-    const std::string& bytes = content->bytes;
-    text_hash_ = XXH3_128bits(bytes.data(), bytes.size());
-    if (!take_entry(relative, bytes)) return;
-    digest_bytes(relative);
-    digest_bytes(bytes);
-    if (is_lfs_pointer(bytes)) {
-      diagnostics_.add(Rule::file_read, {*file, 0, 0}, kLfsPointer);
-      return;
-    }
-    const auto document = JsonDocument::parse(bytes, file, &diagnostics_);
-    if (document) use(document->root());
-  }
-
   // False: the folder is of a format that nothing here knows.
   bool read_folder_settings() {
     bool is_known = true;
     FolderSettings& own = settings_.emplace_back();
     if (!at_->listing.has_settings) return is_known;
-    read_json(kSettingsFile, [&](JsonValue root) {
+    reader_.read(at_, {kSettingsFile}, [&](JsonValue root, const std::string&) {
       is_known = is_known_format(root, &diagnostics_);
       if (is_known) own = read_settings(root, &diagnostics_);
     });
@@ -307,10 +233,13 @@ class FolderCheck {
 
   void add_definition(Definition definition) {
     definition.folder = at_->index;
-    const auto [known, is_new] =
-        definitions_.emplace(definition.name.name, model_.definitions.size());
-    if (is_new) return model_.definitions.push_back(std::move(definition));
-    const Definition& first = model_.definitions[known->second];
+    const auto known = model_.by_name.find(definition.name.name);
+    if (known == model_.by_name.end()) {
+      const Definition& kept = model_.definitions.emplace_back(std::move(definition));
+      model_.by_name.emplace(kept.name.name, &kept);
+      return;
+    }
+    const Definition& first = *known->second;
     if (first.folder == at_->index) {
       return report_duplicate(Rule::duplicate_definition, definition.name,
                               "definition " + in_quotes(definition.name.name), first.name.mark);
@@ -354,8 +283,9 @@ class FolderCheck {
     const auto& [folder, mark] = known->second;
     if (is_new) {
       // One that both say alike reads for both: its launches are not tried twice.
+      const XXH128_hash_t text = reader_.text_hash();
       const auto [first, is_first] =
-          texts_.emplace(std::pair(text_hash_.low64, text_hash_.high64), pattern.get());
+          texts_.emplace(std::pair(text.low64, text.high64), pattern.get());
       if (!is_first && share == 0 && first->second->reads_share &&
           first->second->label == pattern->label) {
         first->second->reads_rest = true;
@@ -372,29 +302,26 @@ class FolderCheck {
 
   void read_definitions() {
     size_t named = 0;
-    for (const std::string& relative : at_->listing.definitions) {
-      read_json(relative, [&](JsonValue root) {
-        auto definition = read_definition(root, &diagnostics_);
-        if (!definition) return;
-        ++named;
-        add_definition(std::move(*definition));
-      });
-    }
+    reader_.read(at_, at_->listing.definitions, [&](JsonValue root, const std::string&) {
+      auto definition = read_definition(root, &diagnostics_);
+      if (!definition) return;
+      ++named;
+      add_definition(std::move(*definition));
+    });
     has_unread_definitions_ = has_unread_definitions_ || named != at_->listing.definitions.size();
   }
 
   void read_solutions() {
-    for (const std::string& relative : at_->listing.solutions) {
-      read_json(relative, [&](JsonValue root) {
-        if (options_.lint != nullptr) options_.lint->look_at(FolderLint::Kind::solution, root);
-        const uint32_t errors_before = diagnostics_.error_count();
-        auto solution = read_solution(root, relative, &diagnostics_);
-        if (!solution) return;
-        if (options_.lint != nullptr) options_.lint->read_solution(root, *solution, &diagnostics_);
-        solution->is_complete = diagnostics_.error_count() == errors_before;
-        add_solution(std::move(*solution));
-      });
-    }
+    model_.solutions.reserve(model_.solutions.size() + at_->listing.solutions.size());
+    reader_.read(at_, at_->listing.solutions, [&](JsonValue root, const std::string& relative) {
+      if (options_.lint != nullptr) options_.lint->look_at(FolderLint::Kind::solution, root);
+      const uint32_t errors_before = diagnostics_.error_count();
+      auto solution = read_solution(root, relative, &diagnostics_);
+      if (!solution) return;
+      if (options_.lint != nullptr) options_.lint->read_solution(root, *solution, &diagnostics_);
+      solution->is_complete = diagnostics_.error_count() == errors_before;
+      add_solution(std::move(*solution));
+    });
   }
 
   void read_all() {
@@ -406,20 +333,17 @@ class FolderCheck {
     const uint32_t errors_before_patterns = diagnostics_.error_count();
     for (OneFolder& folder : folders_) {
       at_ = &folder;
-      for (const std::string& relative : folder.listing.patterns) {
-        read_json(relative, [&](JsonValue root) {
-          if (options_.lint != nullptr) options_.lint->look_at(FolderLint::Kind::pattern, root);
-          auto pattern = read_pattern(root, &diagnostics_);
-          if (pattern != nullptr) add_pattern(std::move(pattern), relative);
-        });
-      }
+      reader_.read(at_, folder.listing.patterns, [&](JsonValue root, const std::string& relative) {
+        if (options_.lint != nullptr) options_.lint->look_at(FolderLint::Kind::pattern, root);
+        auto pattern = read_pattern(root, &diagnostics_);
+        if (pattern != nullptr) add_pattern(std::move(pattern), relative);
+      });
     }
     has_faulty_patterns_ = diagnostics_.error_count() != errors_before_patterns;
     apply_definition_settings();
     // The order of trial.
-    std::stable_sort(patterns_.begin(), patterns_.end(), [](const auto& a, const auto& b) {
-      if (a.first->benefit != b.first->benefit) return a.first->benefit > b.first->benefit;
-      return a.first->label < b.first->label;
+    std::ranges::stable_sort(patterns_, {}, [](const auto& one) {
+      return std::pair<int64_t, std::string_view>(-int64_t{one.first->benefit}, one.first->label);
     });
     for (auto& [pattern, file] : patterns_) {
       for (const PatternValue& value : pattern->values) {
@@ -449,9 +373,9 @@ class FolderCheck {
   void report_unless_known(const DefinitionSetting& setting) {
     const bool is_known =
         setting.is_glob()
-            ? std::any_of(definitions_.begin(), definitions_.end(),
-                          [&](const auto& definition) { return setting.fits(definition.first); })
-            : definitions_.count(setting.definition.name) != 0;
+            ? std::ranges::any_of(model_.definitions,
+                                  [&](const auto& one) { return setting.fits(one.name.name); })
+            : model_.by_name.count(setting.definition.name) != 0;
     if (!is_known) report_unknown_definition(setting.definition);
   }
 
@@ -472,24 +396,19 @@ class FolderCheck {
     }
     for (const auto& [name, solutions] : by_definition) {
       if (solutions.size() > 1)
-        check_choices(definition_of(*solutions[0]), solutions, &diagnostics_);
+        check_choices(model_.definition_of(*solutions[0]), solutions, &diagnostics_);
     }
-  }
-
-  const Definition* definition_of(const SolutionSpec& solution) const {
-    const auto at = definitions_.find(solution.definition.name);
-    return at == definitions_.end() ? nullptr : &model_.definitions[at->second];
   }
 
   void check_solutions() {
-    if (!are_images_within_limits()) return;
     for (OneFolder& folder : folders_) {
       folder.images.emplace(folder.listing, folder.manifest ? &*folder.manifest : nullptr);
     }
+    if (!reader_.is_within_limit() || !are_images_within_limits()) return;
     for (SolutionSpec& solution : model_.solutions) {
       at_ = &folders_[solution.folder];
       ImageStore& store = *at_->images;
-      const Definition* const definition = definition_of(solution);
+      const Definition* const definition = model_.definition_of(solution);
       if (definition == nullptr) report_unknown_definition(solution.definition);
       if (!solution.is_complete) continue;
       if (definition != nullptr) {
@@ -498,8 +417,8 @@ class FolderCheck {
       check_images(&solution, definition, &store, &diagnostics_);
       for (const SolutionImage& image : solution.images) {
         const ImageFacts& facts = store.facts(image.relative, image.kind);
-        digest_bytes(image.relative);
-        XXH3_128bits_update(&digest_, facts.hash.data(), facts.hash.size());
+        reader_.add_to_digest(image.relative);
+        reader_.add_to_digest(facts.hash);
         if (facts.read_error || !at_->listed_images.insert(image.relative).second) continue;
         at_->trust.look_at(image.relative, facts.stamp);
         at_->entries.push_back({image.relative, facts.size_bytes, facts.hash});
@@ -543,7 +462,7 @@ class FolderCheck {
   }
 
   void finish_digest() {
-    const XXH128_hash_t digest = XXH3_128bits_digest(&digest_);
+    const XXH128_hash_t digest = reader_.digest();
     model_.digest[0] = digest.low64;
     model_.digest[1] = digest.high64;
   }
@@ -555,17 +474,14 @@ class FolderCheck {
   std::deque<OneFolder> folders_;
   OneFolder* at_ = nullptr;               // that is being read
   std::vector<FolderSettings> settings_;  // of each folder
-  XXH3_state_t digest_;
-  std::unordered_map<std::string, size_t> definitions_;  // name -> index into the model's
+  FileReader reader_;
   Shadows shadows_;
   std::unordered_map<std::string, std::pair<uint16_t, Mark>> solved_;  // by which folder, and where
   std::unordered_map<std::string, std::pair<uint16_t, Mark>> labels_;
   std::map<std::pair<uint64_t, uint64_t>, PatternSpec*> texts_;  // by hash, the first of each
-  XXH128_hash_t text_hash_ = {};                                 // of the file that was read last
   size_t shared_count_ = 0;                                      // folders that have a share
   std::vector<std::pair<std::unique_ptr<PatternSpec>, std::string>> patterns_;  // with their files
   SuppliedNames supplied_;
-  uint64_t total_bytes_ = 0;
   size_t pattern_count_ = 0;
   // What could not be read must not make sound files look wrong.
   bool has_unread_definitions_ = false;

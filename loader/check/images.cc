@@ -8,65 +8,51 @@
 namespace fibshim {
 namespace {
 
+constexpr size_t kMaxAheadBytes = 16 << 20;  // of one image in memory ahead of its turn
+constexpr size_t kImagesPerThread = 8;
+
 void read_facts(std::string_view bytes, ImageKind kind, ImageFacts* facts) {
+  // False: it is none, and that is the image's fault.
+  const auto add = [&](auto read, auto* out) {
+    if (read) {
+      out->push_back(std::move(*read));
+    } else {
+      facts->format_error = std::move(read.error());
+    }
+    return read.has_value();
+  };
+  const auto tell_sm = [&](const auto& image) {
+    facts->sm = image.sm;
+    facts->scope = image.scope;
+  };
   switch (kind) {
-    case ImageKind::cubin: {
-      auto cubin = read_cubin(bytes);
-      if (!cubin) {
-        facts->format_error = std::move(cubin.error());
-        return;
-      }
-      facts->sm = cubin->sm;
-      facts->scope = cubin->scope;
-      facts->cubins.push_back(std::move(*cubin));
+    case ImageKind::cubin:
+      if (add(read_cubin(bytes), &facts->cubins)) tell_sm(facts->cubins[0]);
+      return;
+    case ImageKind::ptx:
+      if (add(read_ptx(bytes), &facts->ptx)) tell_sm(facts->ptx[0]);
+      return;
+    case ImageKind::fatbin: break;
+  }
+  const auto fatbin = read_fatbin(bytes);
+  if (!fatbin) {
+    facts->format_error = fatbin.error();
+    return;
+  }
+  std::string memory;
+  for (const FatbinEntry& entry : fatbin->entries) {
+    if (entry.kind == FatbinEntryKind::other) {
+      facts->has_unreadable_entries = true;
+      continue;
+    }
+    const auto raw = unpack_payload(entry, &memory);
+    if (!raw) {
+      facts->format_error = raw.error();
       return;
     }
-    case ImageKind::fatbin: {
-      const auto fatbin = read_fatbin(bytes);
-      if (!fatbin) {
-        facts->format_error = fatbin.error();
-        return;
-      }
-      std::string memory;
-      for (const FatbinEntry& entry : fatbin->entries) {
-        if (entry.kind == FatbinEntryKind::other) {
-          facts->has_unreadable_entries = true;
-          continue;
-        }
-        const auto raw = unpack_payload(entry, &memory);
-        if (!raw) {
-          facts->format_error = raw.error();
-          return;
-        }
-        if (entry.kind == FatbinEntryKind::elf) {
-          auto cubin = read_cubin(*raw);
-          if (!cubin) {
-            facts->format_error = std::move(cubin.error());
-            return;
-          }
-          facts->cubins.push_back(std::move(*cubin));
-        } else {
-          auto ptx = read_ptx(*raw);
-          if (!ptx) {
-            facts->format_error = std::move(ptx.error());
-            return;
-          }
-          facts->ptx.push_back(std::move(*ptx));
-        }
-      }
-      return;
-    }
-    case ImageKind::ptx: {
-      auto ptx = read_ptx(bytes);
-      if (!ptx) {
-        facts->format_error = std::move(ptx.error());
-        return;
-      }
-      facts->sm = ptx->sm;
-      facts->scope = ptx->scope;
-      facts->ptx.push_back(std::move(*ptx));
-      return;
-    }
+    const bool is_read = entry.kind == FatbinEntryKind::elf ? add(read_cubin(*raw), &facts->cubins)
+                                                            : add(read_ptx(*raw), &facts->ptx);
+    if (!is_read) return;
   }
 }
 
@@ -380,12 +366,30 @@ const ImageFacts& ImageStore::facts(const std::string& relative, ImageKind kind)
   // The kind follows from the path's extension, so the path alone is the key.
   auto& entry = facts_[relative];
   if (entry != nullptr) return *entry;
-  entry = std::make_unique<ImageFacts>();
-  const auto content = listing_.root.read(relative, kMaxImageBytes);
+  if (!ahead_) {
+    ahead_.emplace(expected_.size(), kImagesPerThread, [this](size_t i) {
+      auto made = read(expected_[i].first, expected_[i].second, kMaxAheadBytes);
+      return made->read_error ? nullptr : std::move(made);
+    });
+  }
+  while (entry == nullptr && asked_ < expected_.size()) {
+    const size_t place = asked_++;
+    if (expected_[place].first != relative) continue;
+    entry = ahead_->take(place);
+    break;
+  }
+  if (entry == nullptr) entry = read(relative, kind, kMaxImageBytes);
+  return *entry;
+}
+
+std::unique_ptr<ImageFacts> ImageStore::read(const std::string& relative, ImageKind kind,
+                                             size_t max_bytes) const {
+  auto entry = std::make_unique<ImageFacts>();
+  const auto content = listing_.root.read(relative, max_bytes);
   if (!content) {
     entry->leaves_folder = content.error().code == ErrorCode::invalid_value;
     entry->read_error = content.error();
-    return *entry;
+    return entry;
   }
   const std::string& bytes = content->bytes;
   entry->stamp = content->stamp;
@@ -393,14 +397,14 @@ const ImageFacts& ImageStore::facts(const std::string& relative, ImageKind kind)
   entry->hash = sha256(bytes);
   if (manifest_ != nullptr) {
     entry->unsigned_reason = manifest_->difference(relative, bytes.size(), entry->hash);
-    if (!entry->unsigned_reason.empty()) return *entry;
+    if (!entry->unsigned_reason.empty()) return entry;
   }
   if (is_lfs_pointer(bytes)) {
     entry->read_error = Error{ErrorCode::invalid_image, kLfsPointer};
-    return *entry;
+    return entry;
   }
   read_facts(bytes, kind, entry.get());
-  return *entry;
+  return entry;
 }
 
 void check_images(SolutionSpec* solution, const Definition* definition, ImageStore* store,

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "loader/compile/definition.h"
+#include "loader/read/ahead.h"
 #include "loader/read/folder.h"
 #include "loader/read/manifest.h"
 #include "loader/compile/solution.h"
@@ -33,13 +34,24 @@ class ImageStore {
   ImageStore(const FolderListing& listing, const SignedManifest* manifest)
       : listing_(listing), manifest_(manifest) {}
 
+  // That facts() will be asked for this file, in this order. Said before the first is.
+  void expect(const std::string& relative, ImageKind kind) {
+    expected_.emplace_back(relative, kind);
+  }
+
   // Facts of the file at `relative` below the root, read as `kind`.
   const ImageFacts& facts(const std::string& relative, ImageKind kind);
 
  private:
+  std::unique_ptr<ImageFacts> read(const std::string& relative, ImageKind kind,
+                                   size_t max_bytes) const;
+
   const FolderListing& listing_;
   const SignedManifest* manifest_;
   std::unordered_map<std::string, std::unique_ptr<ImageFacts>> facts_;
+  std::vector<std::pair<std::string, ImageKind>> expected_;
+  size_t asked_ = 0;  // how many of these
+  std::optional<Ahead<ImageFacts>> ahead_;
 };
 
 // Fills in what the images say (SM, parameter table, faults) and orders them, best first.

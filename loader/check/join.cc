@@ -11,11 +11,7 @@ namespace {
 class Joiner {
  public:
   Joiner(FolderModel* model, const Shadows& shadows, Diagnostics* diagnostics)
-      : model_(model), shadows_(shadows), diagnostics_(diagnostics) {
-    for (const Definition& definition : model->definitions) {
-      definitions_.emplace(definition.name.name, &definition);
-    }
-  }
+      : model_(model), shadows_(shadows), diagnostics_(diagnostics) {}
 
   std::vector<bool> run() {
     // Solutions by definition name: a template's literal beginning selects a range.
@@ -45,6 +41,7 @@ class Joiner {
                    std::to_string(kMaxBindings));
       return is_reached;
     }
+    model_->bindings.reserve(pairs.size());
     for (const auto& [pattern, solution] : pairs) {
       const SolutionSpec& spec = model_->solutions[solution];
       is_reached[solution] = true;
@@ -90,7 +87,7 @@ class Joiner {
 
   // What the first folder's solutions and definitions are to a later one's patterns is told once for each pattern.
   BindingSpec bind_one(const PatternSpec& pattern, const SolutionSpec& solution) {
-    const Definition& definition = *definitions_.at(solution.definition.name);
+    const Definition& definition = *model_->definition_of(solution);
     const auto own = std::pair(pattern.folder, solution.definition.name);
     const auto other = shadows_.definitions.find(own);
     const bool is_other = definition.folder < pattern.folder && other != shadows_.definitions.end();
@@ -120,7 +117,6 @@ class Joiner {
   FolderModel* model_;
   const Shadows& shadows_;
   Diagnostics* diagnostics_;
-  std::unordered_map<std::string_view, const Definition*> definitions_;
   std::set<std::pair<const PatternSpec*, Rule>> told_;
 };
 

@@ -126,10 +126,7 @@ class Binder {
     }
   }
 
-  bool takes(std::string_view name) const {
-    return std::any_of(solution_.arguments.begin(), solution_.arguments.end(),
-                       [&](const MarkedName& argument) { return argument.name == name; });
-  }
+  bool takes(std::string_view name) const { return has_name(solution_.arguments, name); }
 
   // A buffer that several kernels of a rewrite write has several names.
   bool takes_buffer(const std::string& name) const {
@@ -348,11 +345,10 @@ class Binder {
       const auto names = expression.expression.names();
       return std::find(names.begin(), names.end(), name) != names.end();
     };
-    return takes(name) || std::any_of(solution_.geometry.begin(), solution_.geometry.end(), uses) ||
-           std::any_of(solution_.where.begin(), solution_.where.end(), [&](const auto& clause) {
+    return takes(name) || std::ranges::any_of(solution_.geometry, uses) ||
+           std::ranges::any_of(solution_.where, [&](const MarkedExpression& clause) {
              const auto pins = clause.expression.pins();
-             return std::any_of(pins.begin(), pins.end(),
-                                [&](const Expression::Pin& pin) { return pin.name == name; });
+             return std::ranges::find(pins, name, &Expression::Pin::name) != pins.end();
            });
   }
 

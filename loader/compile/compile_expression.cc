@@ -67,6 +67,8 @@ class Compiler {
   };
   using Index = ExpressionResult<uint16_t>;
 
+  Compiler() { values_.reserve(8); }
+
   // Goes down the left side before the first part counts, through every expression that is named
   // there: what is too deep to be of few enough parts must not get as far as the stack's end.
   Index resolve(const Expression& expression, uint16_t at, const Scope& scope) {
@@ -108,6 +110,7 @@ class Compiler {
                                   std::to_string(kMaxStackDepth),
                               "write the deeper part on the left");
     }
+    steps->reserve(steps->size() + values_.size());
     emit_value(index, steps);
     return {};
   }
@@ -494,7 +497,7 @@ class Compiler {
     return true;
   }
 
-  std::vector<Value> values_;
+  std::vector<Value> values_;  // the constructor makes room for most expressions
   std::vector<std::pair<const Expression*, std::string_view>> open_;
   uint32_t depth_ = 0;
 };
@@ -511,6 +514,9 @@ CompiledValue compile_source(const Source& source) {
 }
 
 ExpressionResult<CompiledValue> compile_value(const Expression& expression, const Scope& scope) {
+  const Expression::Node& whole = expression.node(expression.root());
+  if (whole.kind == Expression::Kind::integer)
+    return compile_source(Source::constant(whole.integer));
   Compiler compiler;
   const auto root = compiler.resolve(expression, expression.root(), scope);
   if (!root) return tl::unexpected<ExpressionError>(root.error());

@@ -97,11 +97,10 @@ void read_arguments(JsonValue arguments, const char* key, bool has_axes, Definit
 std::optional<uint8_t> read_dtype(JsonValue value, const std::string& what,
                                   Diagnostics* diagnostics) {
   if (!expect_kind(value, JsonKind::string, what, diagnostics)) return std::nullopt;
+  const auto known = std::ranges::find(kDtypes, value.string(), &DtypeInfo::name);
+  if (known != std::end(kDtypes)) return static_cast<uint8_t>(known - std::begin(kDtypes));
   std::vector<std::string_view> names;
-  for (const DtypeInfo& dtype : kDtypes) {
-    if (value.string() == dtype.name) return static_cast<uint8_t>(names.size());
-    names.push_back(dtype.name);
-  }
+  for (const DtypeInfo& dtype : kDtypes) names.emplace_back(dtype.name);
   diagnostics->add(
       Rule::unknown_dtype, value.mark(),
       what + " is " + in_quotes(value.string()) + "; accepted are " + list_words(names),
@@ -110,15 +109,12 @@ std::optional<uint8_t> read_dtype(JsonValue value, const std::string& what,
 }
 
 const DefinitionAxis* Definition::find_axis(std::string_view wanted) const {
-  const auto at = std::find_if(axes.begin(), axes.end(),
-                               [&](const DefinitionAxis& axis) { return axis.name == wanted; });
+  const auto at = std::ranges::find(axes, wanted, &DefinitionAxis::name);
   return at == axes.end() ? nullptr : &*at;
 }
 
 const DefinitionArgument* Definition::find_argument(std::string_view wanted) const {
-  const auto at =
-      std::find_if(arguments.begin(), arguments.end(),
-                   [&](const DefinitionArgument& argument) { return argument.name == wanted; });
+  const auto at = std::ranges::find(arguments, wanted, &DefinitionArgument::name);
   return at == arguments.end() ? nullptr : &*at;
 }
 

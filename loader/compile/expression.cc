@@ -59,6 +59,7 @@ class ExpressionParser {
                                   " bytes; at most " + std::to_string(kMaxExpressionLength) +
                                   " are accepted");
     }
+    expression_.nodes_.reserve(4);
     auto root = parse_or();
     if (!root) return tl::unexpected<ExpressionError>(root.error());
     skip_blanks();
@@ -163,18 +164,23 @@ class ExpressionParser {
     return left;
   }
 
+  // Asked at each place once for every precedence.
   const OperatorInfo* peek_operator(int precedence) {
     skip_blanks();
-    const std::string_view rest = text_.substr(at_);
+    if (peeked_at_ != at_) {
+      peeked_at_ = at_;
+      peeked_ = find_operator(text_.substr(at_));
+    }
+    return peeked_ != nullptr && peeked_->precedence == precedence ? peeked_ : nullptr;
+  }
+
+  static const OperatorInfo* find_operator(std::string_view rest) {
     for (const char* not_ours : {"**", "//", "<<", ">>"}) {
-      if (rest.substr(0, 2) == not_ours) return nullptr;
+      if (rest.starts_with(not_ours)) return nullptr;
     }
-    for (const OperatorInfo& info : kBinaryOperators) {
-      if (rest.substr(0, strlen(info.text)) == info.text) {
-        return info.precedence == precedence ? &info : nullptr;
-      }
-    }
-    return nullptr;
+    const auto at = std::ranges::find_if(
+        kBinaryOperators, [&](const OperatorInfo& info) { return rest.starts_with(info.text); });
+    return at == std::end(kBinaryOperators) ? nullptr : at;
   }
 
   Index parse_binary(int precedence) {
@@ -351,6 +357,8 @@ class ExpressionParser {
 
   std::string_view text_;
   size_t at_ = 0;
+  size_t peeked_at_ = SIZE_MAX;
+  const OperatorInfo* peeked_ = nullptr;  // at peeked_at_
   uint32_t depth_ = 0;
   Expression expression_;
 };

@@ -62,6 +62,7 @@ class Expression {
 
   const Node& node(uint16_t index) const { return nodes_[index]; }
   uint16_t root() const { return root_; }
+  bool is_empty() const { return nodes_.empty(); }  // one that nobody has made
 
   // Every name that it uses, once.
   std::vector<std::string> names() const;

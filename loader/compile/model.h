@@ -40,15 +40,22 @@ struct BindingSpec {
 };
 
 struct FolderModel {
-  std::deque<FolderListing> folders;  // the first that has something wins
-  std::deque<std::string> files;      // the names that Marks point at
-  std::vector<Definition> definitions;
+  std::deque<FolderListing> folders;   // the first that has something wins
+  std::deque<std::string> files;       // the names that Marks point at
+  std::deque<Definition> definitions;  // none moves: `by_name` points at them
+  std::unordered_map<std::string_view, const Definition*> by_name;
   std::vector<SolutionSpec> solutions;
   std::vector<std::unique_ptr<PatternSpec>> patterns;  // in order of trial
   std::vector<std::string> pattern_files;              // of each pattern, below the root
   std::vector<BindingSpec> bindings;
   FolderSettings settings;
   uint64_t digest[2] = {0, 0};
+
+  // What the solution solves; null where no definition has that name.
+  const Definition* definition_of(const SolutionSpec& solution) const {
+    const auto at = by_name.find(solution.definition.name);
+    return at == by_name.end() ? nullptr : at->second;
+  }
 
   // The file of pattern `index`, as shown to people.
   std::string shown_pattern(size_t index) const {

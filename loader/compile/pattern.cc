@@ -6,8 +6,7 @@
 namespace fibshim {
 
 const PatternValue* PatternSpec::find_value(std::string_view wanted) const {
-  const auto at = std::find_if(values.begin(), values.end(),
-                               [&](const PatternValue& value) { return value.name == wanted; });
+  const auto at = std::ranges::find(values, wanted, &PatternValue::name);
   return at == values.end() ? nullptr : &*at;
 }
 

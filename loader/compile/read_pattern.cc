@@ -333,10 +333,7 @@ class PatternReader {
     for (const JsonValue element : writes.elements()) {
       const auto name = read_name(element, "an entry of \"writes\"", diagnostics_);
       if (!name) continue;
-      const bool is_repeated =
-          std::any_of(pattern_->writes.begin(), pattern_->writes.end(),
-                      [&](const MarkedName& other) { return other.name == name->name; });
-      if (is_repeated) {
+      if (has_name(pattern_->writes, name->name)) {
         error(Rule::duplicate_name, name->mark, in_quotes(name->name) + " is twice in \"writes\"");
         continue;
       }

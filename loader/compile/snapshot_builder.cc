@@ -44,7 +44,11 @@ class BlobBuilder {
  public:
   static constexpr size_t kAlignment = 8;
 
-  BlobBuilder() : bytes_(sizeof(Snapshot), '\0') {}
+  // `bytes`: a guess, which spares most folders the growing.
+  explicit BlobBuilder(size_t bytes) {
+    bytes_.reserve(bytes);
+    bytes_.resize(sizeof(Snapshot));
+  }
 
   template <class T>
   Array<T> array(const std::vector<T>& values) {
@@ -54,7 +58,7 @@ class BlobBuilder {
 
   // A text's bytes are followed by a NUL. The empty text is stored like any other: 0 is "none".
   Offset text(std::string_view value) {
-    const auto known = texts_.find(std::string(value));
+    const auto known = texts_.find(value);
     if (known != texts_.end()) return known->second;
     // Texts need no alignment, but whatever follows is aligned by append().
     const Offset at = static_cast<Offset>(bytes_.size());
@@ -66,7 +70,8 @@ class BlobBuilder {
 
   Program program(const std::vector<Step>& steps) {
     if (steps.empty()) return {0, 0};
-    const std::string key(reinterpret_cast<const char*>(steps.data()), steps.size() * sizeof(Step));
+    const std::string_view key(reinterpret_cast<const char*>(steps.data()),
+                               steps.size() * sizeof(Step));
     const auto known = programs_.find(key);
     if (known != programs_.end()) return {known->second, static_cast<uint32_t>(steps.size())};
     const Program program = array(steps);
@@ -88,9 +93,15 @@ class BlobBuilder {
     return at;
   }
 
+  // Looks a text up without a copy of it.
+  struct TextHash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+  using Places = std::unordered_map<std::string, Offset, TextHash, std::equal_to<>>;
+
   std::string bytes_;
-  std::unordered_map<std::string, Offset> texts_;
-  std::unordered_map<std::string, Offset> programs_;
+  Places texts_;
+  Places programs_;
 };
 
 // Every struct is zeroed first: padding must not make equal folders differ.
@@ -265,10 +276,8 @@ void set_max_shared_mem(const FolderModel& model, std::vector<Solution>* solutio
 void set_kept_params(const FolderModel& model, std::vector<Solution>* solutions) {
   for (size_t i = 0; i < solutions->size(); ++i) {
     const SolutionSpec& spec = model.solutions[i];
-    const auto definition = std::ranges::find_if(model.definitions, [&](const Definition& one) {
-      return one.name.name == spec.definition.name;
-    });
-    if (definition == model.definitions.end()) continue;
+    const Definition* const definition = model.definition_of(spec);
+    if (definition == nullptr) continue;
     const auto is_kept = [&](const std::string& name) {
       const DefinitionArgument* const argument = definition->find_argument(name);
       return argument != nullptr && !argument->is_output &&
@@ -294,7 +303,7 @@ void set_kept_params(const FolderModel& model, std::vector<Solution>* solutions)
 }  // namespace
 
 Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
-  BlobBuilder blob;
+  BlobBuilder blob(1024 * (1 + model.solutions.size() + model.bindings.size()));
   auto head = zeroed<Snapshot>();
   memcpy(head.magic, "FIBSNAP", 8);
   head.version = kSnapshotVersion;
@@ -311,6 +320,7 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   }
 
   std::vector<Solution> solutions;
+  solutions.reserve(model.solutions.size());
   for (const SolutionSpec& spec : model.solutions) {
     solutions.push_back(make_solution(spec, &blob));
   }
@@ -319,6 +329,7 @@ Result<SnapshotPtr> build_snapshot(const FolderModel& model) {
   head.solutions = blob.array(solutions);
 
   std::vector<Binding> bindings;
+  bindings.reserve(model.bindings.size());
   std::vector<std::vector<uint32_t>> bindings_of(model.patterns.size());
   for (const BindingSpec& spec : model.bindings) {
     bindings_of[spec.pattern].push_back(static_cast<uint32_t>(bindings.size()));

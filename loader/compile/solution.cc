@@ -94,11 +94,7 @@ class SolutionReader {
     }
     read_images(require_member(launch, "images", what, diagnostics_));
 
-    const Mark missing = launch.mark();
-    for (uint32_t i = 0; i < kGeometryCount; ++i) {
-      solution_.geometry.push_back(
-          {Expression::constant(kGeometry[i].default_value), {"", missing, {}}, true});
-    }
+    solution_.geometry.resize(kGeometryCount);
     read_dim3(require_member(launch, "grid", what, diagnostics_), "grid", kGridX);
     read_dim3(require_member(launch, "block", what, diagnostics_), "block", kBlockX);
     read_dim3(launch.find("cluster"), "cluster", kClusterX);
@@ -106,6 +102,11 @@ class SolutionReader {
     if (auto shared_mem =
             read_expression(launch.find("shared_mem"), true, "\"shared_mem\"", diagnostics_)) {
       solution_.geometry[kSharedMem] = std::move(*shared_mem);
+    }
+    for (uint32_t i = 0; i < kGeometryCount; ++i) {
+      MarkedExpression& entry = solution_.geometry[i];
+      if (!entry.expression.is_empty()) continue;
+      entry = {Expression::constant(kGeometry[i].default_value), {"", launch.mark(), {}}, true};
     }
 
     read_arguments(require_member(launch, "arguments", what, diagnostics_));
@@ -138,16 +139,14 @@ class SolutionReader {
   void read_early_arguments(JsonValue names) {
     if (!names || !expect_kind(names, JsonKind::array, "\"reads_before_wait\"", diagnostics_))
       return;
-    if (!solution_.waits_for_previous && !names.elements().empty()) {
+    if (!solution_.waits_for_previous && names.size() != 0) {
       return error(Rule::bad_value, names.mark(), "\"reads_before_wait\" needs \"pdl\": true");
     }
     for (const JsonValue element : names.elements()) {
       auto name = read_name(element, "an entry of \"reads_before_wait\"", diagnostics_);
       if (!name) continue;
       const auto& passed = solution_.arguments;
-      const auto at = std::find_if(passed.begin(), passed.end(), [&](const MarkedName& argument) {
-        return argument.name == name->name;
-      });
+      const auto at = std::ranges::find(passed, name->name, &MarkedName::name);
       if (at == passed.end() || at - passed.begin() >= 32) {
         error(Rule::bad_value, element.mark(),
               in_quotes(name->name) + " is none of the first 32 \"arguments\"");
@@ -195,7 +194,7 @@ class SolutionReader {
         !check_entry_count(images, "\"images\"", diagnostics_)) {
       return;
     }
-    if (images.elements().empty()) error(Rule::bad_value, images.mark(), "\"images\" is empty");
+    if (images.size() == 0) error(Rule::bad_value, images.mark(), "\"images\" is empty");
     for (const JsonValue element : images.elements()) read_image(element);
   }
 

@@ -83,6 +83,32 @@ tl::expected<std::string, SymbolError> regex_of_glob(std::string_view glob) {
   return regex + (has_star ? ".*" : "") + part;
 }
 
+// Whether a | may stand outside of all parentheses. True as well where that is harder to tell than it is worth.
+bool may_have_open_bar(std::string_view regex) {
+  int depth = 0;
+  for (size_t i = 0; i < regex.size(); ++i) {
+    const std::string_view rest = regex.substr(i);
+    if (rest.starts_with("\\Q") || rest.starts_with("(*")) return true;
+    if (rest.starts_with("(?") && !rest.starts_with("(?:") && !rest.starts_with("(?<")) return true;
+    if (rest[0] == '|' && depth == 0) return true;
+    depth += (rest[0] == '(') - (rest[0] == ')');
+    if (rest[0] == '\\') ++i;
+    if (rest[0] != '[') continue;
+    const size_t close = rest.find(']', rest.starts_with("[^") ? 3 : 2);
+    if (close == rest.npos || rest.substr(1, close).find_first_of("[\\") < close) return true;
+    i += close;
+  }
+  return false;
+}
+
+// What begins all that a regular expression fits, as far as that is plain to see.
+std::string_view prefix_of_regex(std::string_view regex) {
+  if (regex.find('|') != regex.npos && may_have_open_bar(regex)) return {};
+  const size_t end = regex.find_first_of("\\^$.[]()?*+{}|");
+  // What follows may repeat the last character, and leave it out: "abc?", "abc(?#really)*".
+  return end == regex.npos ? regex : regex.substr(0, end == 0 ? 0 : end - 1);
+}
+
 std::optional<int64_t> read_number(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -179,7 +205,9 @@ tl::expected<SymbolPattern, SymbolError> SymbolPattern::parse(std::string_view t
                                  "'; write glob:, re: or demangled: in front of a pattern");
   }
   std::string regex(body);
+  result.prefix_ = prefix_of_regex(body);
   if (result.kind_ != Kind::regex) {
+    result.prefix_ = body.substr(0, body.find_first_of("*?[\\"));
     auto translated = regex_of_glob(body);
     if (!translated)
       return symbol_error(skipped + translated.error().offset, translated.error().message);
@@ -272,6 +300,7 @@ uint32_t SymbolMatcher::match(std::string_view symbol, SymbolMatch* out,
         // An extern "C" kernel is its own demangled name.
         if (!demangled->empty()) subject = *demangled;
       }
+      if (!subject.starts_with(entry.pattern->prefix_)) continue;
       // A glob ends by itself.
       auto* const limits = kind != SymbolPattern::Kind::regex ? nullptr
                            : symbol.size() > kLongSymbol      ? long_symbol_limits_.get()

@@ -2,7 +2,7 @@
 //
 // Runs once per handle that the driver hands out, so an engine with 10,000 kernels asks 10,000
 // times. Exact names, which are most, are in a hash map; globs and regular expressions are tried one
-// by one. A glob is matched as a regular expression, too. match() is thread-safe and never throws.
+// by one, those alone whose literal beginning the symbol has. A glob is matched as a regular expression, too. match() is thread-safe and never throws.
 #pragma once
 
 #include <memory>
@@ -54,6 +54,7 @@ class SymbolPattern {
   tl::expected<void, SymbolError> compile_regex(std::string_view regex, uint32_t options);
 
   std::string text_;
+  std::string prefix_;  // of whatever fits; of Kind::exact empty
   Kind kind_ = Kind::exact;
   std::unique_ptr<pcre2_real_code_8, RegexDeleter> regex_;  // of all but Kind::exact
   std::vector<std::string> groups_;

@@ -243,9 +243,7 @@ std::optional<ImageHash> hash_cubin(std::string_view image) {
     hashes.push_back(hash_of(digest));
   }
   if (!has_code) return std::nullopt;
-  std::sort(hashes.begin(), hashes.end(), [](const ImageHash& a, const ImageHash& b) {
-    return a.high != b.high ? a.high < b.high : a.low < b.low;
-  });
+  std::ranges::sort(hashes, {}, [](const ImageHash& one) { return std::pair(one.high, one.low); });
   digest.clear();
   append(&digest, sections.header().e_flags & kGpuFlags);
   append(&digest, sections.header().e_ident[EI_OSABI]);

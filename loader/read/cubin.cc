@@ -29,7 +29,6 @@ constexpr size_t kMaxNamesPerFile = 8;
 // Attributes of .nv.info records.
 enum InfoAttribute : uint8_t {
   kMaxThreads = 0x05,
-  kParamCbank = 0x0a,
   kRequiredThreads = 0x10,
   kFrameSize = 0x11,
   kMinStackSize = 0x12,
@@ -95,6 +94,7 @@ uint32_t saturating_product(const Dim3& dim) {
 Result<void> apply_kernel_info(std::string_view section, CubinKernel* kernel) {
   Dim3 cluster;
   bool has_cluster = false;
+  kernel->params.reserve(8);
   const auto read = for_each_info_record(section, [&](const InfoRecord& record) -> Result<void> {
     const std::string_view data = record.data;
     switch (record.attribute) {
@@ -130,8 +130,7 @@ Result<void> apply_kernel_info(std::string_view section, CubinKernel* kernel) {
   if (!read) return tl::unexpected(read.error());
   if (has_cluster) kernel->required_cluster = cluster;
 
-  std::sort(kernel->params.begin(), kernel->params.end(),
-            [](const KernelParam& a, const KernelParam& b) { return a.ordinal < b.ordinal; });
+  std::ranges::sort(kernel->params, {}, &KernelParam::ordinal);
   for (size_t i = 0; i < kernel->params.size(); ++i) {
     const KernelParam& param = kernel->params[i];
     if (param.ordinal != i) {
@@ -273,9 +272,7 @@ bool has_wait(std::string_view code) {
 }  // namespace
 
 const CubinKernel* CubinInfo::find_kernel(std::string_view name) const {
-  const auto at = std::lower_bound(
-      kernels.begin(), kernels.end(), name,
-      [](const CubinKernel& kernel, std::string_view n) { return kernel.name < n; });
+  const auto at = std::ranges::lower_bound(kernels, name, {}, &CubinKernel::name);
   return at != kernels.end() && at->name == name ? &*at : nullptr;
 }
 
@@ -390,8 +387,7 @@ Result<CubinInfo> read_cubin(std::string_view bytes) {
     }
   }
   info.is_arch_specific = info.scope == ArchScope::arch_specific;
-  std::sort(info.kernels.begin(), info.kernels.end(),
-            [](const CubinKernel& a, const CubinKernel& b) { return a.name < b.name; });
+  std::ranges::sort(info.kernels, {}, &CubinKernel::name);
   return info;
 }
 

@@ -1,6 +1,7 @@
 #include "loader/read/diagnostics.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "loader/read/limits.h"
 
@@ -194,10 +195,8 @@ std::string Diagnostics::suggestion(std::string_view word,
 }
 
 void Diagnostics::sort() {
-  std::stable_sort(all_.begin(), all_.end(), [](const Diagnostic& a, const Diagnostic& b) {
-    if (a.place.file != b.place.file) return a.place.file < b.place.file;
-    if (a.place.line != b.place.line) return a.place.line < b.place.line;
-    return a.place.column < b.place.column;
+  std::ranges::stable_sort(all_, {}, [](const Diagnostic& one) {
+    return std::tie(one.place.file, one.place.line, one.place.column);
   });
 }
 

@@ -22,7 +22,7 @@ bool expect_kind(JsonValue value, JsonKind kind, const std::string& what,
 
 static bool check_count(JsonValue value, size_t most, const std::string& what,
                         Diagnostics* diagnostics) {
-  const size_t count = value.members().size() + value.elements().size();
+  const size_t count = value.size();
   if (count <= most) return true;
   diagnostics->add(Rule::limit, value.mark(),
                    what + " has " + std::to_string(count) + " entries; at most " +

@@ -43,17 +43,19 @@ tl::unexpected<Error> cannot_read(const std::string& path, const std::string& wh
   return fail(code, "cannot read " + path + ": " + why);
 }
 
-Result<FileContent> read_all(const FileDescriptor& file, const std::string& path,
-                             size_t max_bytes) {
+// Errors are those of the file at hand: who calls this names it.
+Result<FileContent> read_all(const FileDescriptor& file, size_t max_bytes) {
+  const auto failed = [](const std::string& why) { return fail(ErrorCode::operating_system, why); };
   struct stat status {};
-  if (fstat(file.get(), &status) != 0) return cannot_read(path, strerror(errno));
-  if (!S_ISREG(status.st_mode)) return cannot_read(path, "not a regular file");
+  if (fstat(file.get(), &status) != 0) return failed(strerror(errno));
+  if (!S_ISREG(status.st_mode)) return failed("not a regular file");
   const auto too_large = [&] {
-    return cannot_read(path, "larger than " + std::to_string(max_bytes) + " bytes");
+    return failed("larger than " + std::to_string(max_bytes) + " bytes");
   };
   if (static_cast<uint64_t>(status.st_size) > max_bytes) return too_large();
 
-  // The size may change while reading: what counts is what is there to read.
+  // The size may change while reading: what counts is what is there to read. One byte more is asked for
+  // than there should be: what comes short of that has reached the end.
   FileContent content{{}, stamp_of(status, file.get())};
   std::string& bytes = content.bytes;
   bytes.resize(static_cast<size_t>(status.st_size) + 1);
@@ -62,10 +64,11 @@ Result<FileContent> read_all(const FileDescriptor& file, const std::string& path
     const ssize_t got = read(file.get(), bytes.data() + filled, bytes.size() - filled);
     if (got < 0) {
       if (errno == EINTR) continue;
-      return cannot_read(path, strerror(errno));
+      return failed(strerror(errno));
     }
     if (got == 0) break;
     filled += static_cast<size_t>(got);
+    if (filled == static_cast<size_t>(status.st_size)) break;
     if (filled > max_bytes) return too_large();
     if (filled == bytes.size()) bytes.resize(bytes.size() * 2);
   }
@@ -372,8 +375,8 @@ FileDescriptor::~FileDescriptor() {
 Result<std::string> read_file(const std::string& path, size_t max_bytes) {
   const FileDescriptor file(open(path.c_str(), kReadFlags));
   if (!file) return cannot_read(path, error_words(errno), code_of(errno));
-  auto content = read_all(file, path, max_bytes);
-  if (!content) return tl::unexpected<Error>(std::move(content.error()));
+  auto content = read_all(file, max_bytes);
+  if (!content) return cannot_read(path, content.error().message);
   return std::move(content->bytes);
 }
 
@@ -399,7 +402,6 @@ Result<RootFolder> RootFolder::open(const std::string& path) {
 }
 
 Result<FileDescriptor> RootFolder::open_below(const std::string& relative, int flags) const {
-  const std::string path = path_ + "/" + relative;
   open_how how{};
   how.flags = static_cast<uint64_t>(flags) | O_CLOEXEC;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
@@ -421,16 +423,20 @@ Result<FileDescriptor> RootFolder::open_below(const std::string& relative, int f
       const std::string real = path_of(fd.get());
       const std::string root = path_of(fd_.get());
       if (!real.empty() && !root.empty() && is_within(real, root)) return fd;
-      return fail(ErrorCode::invalid_value, path + " lies outside the config folder");
+      return fail(ErrorCode::invalid_value,
+                  path_ + "/" + relative + " lies outside the config folder");
     }
   }
-  return cannot_read(path, error_words(errno), code_of(errno));
+  const int error = errno;
+  return cannot_read(path_ + "/" + relative, error_words(error), code_of(error));
 }
 
 Result<FileContent> RootFolder::read(const std::string& relative, size_t max_bytes) const {
   auto file = open_below(relative, kReadFlags);
   if (!file) return tl::unexpected<Error>(std::move(file.error()));
-  return read_all(*file, path_ + "/" + relative, max_bytes);
+  auto content = read_all(*file, max_bytes);
+  if (!content) return cannot_read(path_ + "/" + relative, content.error().message);
+  return content;
 }
 
 std::optional<FileStamp> RootFolder::stamp_below(const char* relative, Links links) const {
@@ -511,8 +517,8 @@ Result<std::string> read_trusted_file(const std::string& path, size_t max_bytes,
   }
   const FileDescriptor file = walk.open_last(kReadFlags);
   if (!file) return cannot_read(path, error_words(errno), code_of(errno));
-  auto content = read_all(file, path, max_bytes);
-  if (!content) return tl::unexpected<Error>(std::move(content.error()));
+  auto content = read_all(file, max_bytes);
+  if (!content) return cannot_read(path, content.error().message);
   const TrustRule rule = trust_rule(trust);
   FileStamp own{};
   own.uid = geteuid();

@@ -23,10 +23,6 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-struct DirCloser {
-  void operator()(DIR* dir) const { closedir(dir); }
-};
-
 class FolderWalk {
  public:
   FolderWalk(FolderListing* listing, Diagnostics* diagnostics)
@@ -37,21 +33,20 @@ class FolderWalk {
 
   // Names in the root that look like one of ours, and are none: nothing below them would be read.
   void report_misspelt() {
-    auto opened = listing_->root.open_below(".", O_RDONLY | O_DIRECTORY);
-    const std::unique_ptr<DIR, DirCloser> dir(opened ? fdopendir(opened->get()) : nullptr);
-    if (dir == nullptr) return;
-    (void)opened->release();  // closedir() closes it
+    const auto opened = listing_->root.open_below(".", O_RDONLY | O_DIRECTORY);
+    if (!opened) return;
     const std::vector<std::string_view> ours = {"definitions", "solutions", "patterns",
                                                 kSettingsFile};
-    for (size_t count = 0; const dirent* const entry = readdir(dir.get());) {
-      if (++count > kMaxFolderFiles) return;
-      const std::string name = entry->d_name;
-      if (name[0] == '.' || std::ranges::find(ours, name) != ours.end()) continue;
+    size_t count = 0;
+    for_each_entry(opened->get(), [&](const std::string& name, unsigned char) {
+      if (++count > kMaxFolderFiles) return false;
+      if (std::ranges::find(ours, name) != ours.end()) return true;
       const std::string_view meant = nearest_word(lower(name), ours);
-      if (meant.empty() || is_there(std::string(meant).c_str())) continue;
+      if (meant.empty() || is_there(std::string(meant).c_str())) return true;
       error(name, "not read: it is called " + in_quotes(name),
             "did you mean " + in_quotes(meant) + "?");
-    }
+      return true;
+    });
   }
 
   // By the folder that is open, never by its path: that may lead elsewhere by now.
@@ -81,6 +76,19 @@ class FolderWalk {
                       std::move(hint));
   }
 
+  // Hands every name that is not hidden, and its DT_ type, to `use` until that returns false. Not readdir():
+  // that asks for what is known here, and allocates for every folder.
+  template <class Use>
+  void for_each_entry(int fd, const Use& use) {
+    for (ssize_t got; (got = getdents64(fd, buffer_, sizeof buffer_)) > 0;) {
+      for (ssize_t at = 0; at < got;) {
+        const auto* const entry = reinterpret_cast<const dirent64*>(buffer_ + at);
+        at += entry->d_reclen;
+        if (entry->d_name[0] != '.' && !use(entry->d_name, entry->d_type)) return;
+      }
+    }
+  }
+
   void walk(const std::string& relative) {
     auto opened = listing_->root.open_below(relative, O_RDONLY | O_DIRECTORY);
     if (!opened) {
@@ -98,12 +106,11 @@ class FolderWalk {
       return;
     }
     struct stat status {};
-    const std::unique_ptr<DIR, DirCloser> dir(fdopendir(opened->get()));
-    if (dir == nullptr || fstat(opened->get(), &status) != 0) {
+    const int fd = opened->get();
+    if (fstat(fd, &status) != 0) {
       error(relative, std::string("cannot read the folder: ") + strerror(errno));
       return;
     }
-    (void)opened->release();  // closedir() closes it
     const Identity self{status.st_dev, status.st_ino};
     if (std::find(open_.begin(), open_.end(), self) != open_.end()) {
       error(relative, "a link to a folder that it lies in");
@@ -114,25 +121,22 @@ class FolderWalk {
                           " are accepted");
       return;
     }
-    listing_->folders.push_back({relative, stamp_of(status, dirfd(dir.get()))});
+    listing_->folders.push_back({relative, stamp_of(status, fd)});
     std::vector<std::string> folders;
-    while (const dirent* const entry = readdir(dir.get())) {
-      const std::string name = entry->d_name;
-      if (name[0] == '.') continue;
+    for_each_entry(fd, [&](const std::string& name, unsigned char type) {
       if (++entries_ > kMaxFolderFiles) {
         if (entries_ == kMaxFolderFiles + 1) {
           error(relative, "too many files; at most " + std::to_string(kMaxFolderFiles) +
                               " entries are accepted");
         }
-        return;
+        return false;
       }
       std::string below = relative;
       below.append("/").append(name);
-      unsigned char type = entry->d_type;
       errno = 0;
       if (type == DT_UNKNOWN || type == DT_LNK) {
         struct stat target {};
-        if (fstatat(dirfd(dir.get()), name.c_str(), &target, 0) == 0) {
+        if (fstatat(fd, name.c_str(), &target, 0) == 0) {
           if (S_ISDIR(target.st_mode)) type = DT_DIR;
           if (S_ISREG(target.st_mode)) type = DT_REG;
         }
@@ -148,7 +152,9 @@ class FolderWalk {
       } else if (name.size() > kJson.size() && name.ends_with(kJson)) {
         found_.push_back(below);  // whatever it is: reading it says what is wrong
       }
-    }
+      return true;
+    });
+    if (is_too_large()) return;
     open_.push_back(self);
     for (const std::string& folder : folders) walk(folder);
     open_.pop_back();
@@ -165,6 +171,7 @@ class FolderWalk {
   std::vector<Identity>
       open_;  // the root and the folders that lead to this one: a link may come back
   size_t entries_ = 0;
+  alignas(dirent64) char buffer_[16384];  // of for_each_entry()
 };
 
 constexpr size_t kMostReported = 8;  // files that others can write

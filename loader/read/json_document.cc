@@ -426,9 +426,18 @@ MarkedText JsonValue::marked_string() const {
   return result;
 }
 
+size_t JsonValue::size() const {
+  if (kind() != JsonKind::array && kind() != JsonKind::object) return 0;
+  size_t count = 0;
+  const auto& nodes = document_->nodes_;
+  for (uint32_t i = index_ + 1; i < nodes[index_].end; i = nodes[i].end) count += !nodes[i].is_key;
+  return count;
+}
+
 std::vector<JsonValue> JsonValue::elements() const {
   std::vector<JsonValue> result;
   if (kind() != JsonKind::array) return result;
+  result.reserve(size());
   const auto& nodes = document_->nodes_;
   for (uint32_t i = index_ + 1; i < nodes[index_].end; i = nodes[i].end) {
     result.emplace_back(document_, i);
@@ -439,6 +448,7 @@ std::vector<JsonValue> JsonValue::elements() const {
 std::vector<JsonValue::Member> JsonValue::members() const {
   std::vector<Member> result;
   if (kind() != JsonKind::object) return result;
+  result.reserve(size());
   const auto& nodes = document_->nodes_;
   for (uint32_t key = index_ + 1; key < nodes[index_].end; key = nodes[key + 1].end) {
     result.push_back({document_->string_of(nodes[key]),

@@ -55,6 +55,7 @@ class JsonValue {
     Mark key_mark;
     uint32_t index;
   };
+  size_t size() const;  // how many it has; of any other kind 0
   std::vector<JsonValue> elements() const;
   std::vector<Member> members() const;
   JsonValue value_of(const Member& member) const { return {document_, member.index}; }
@@ -73,6 +74,7 @@ class JsonDocument {
                                            Diagnostics* diagnostics);
 
   JsonValue root() const { return {this, 0}; }
+  void set_file(const std::string* file) { file_ = file; }  // of marks from now on
 
  private:
   friend class JsonValue;

@@ -33,8 +33,7 @@ std::optional<ManifestEntry> parse_line(std::string_view line) {
 }  // namespace
 
 Result<std::string> manifest_text(std::vector<ManifestEntry> entries) {
-  std::sort(entries.begin(), entries.end(),
-            [](const ManifestEntry& a, const ManifestEntry& b) { return a.relative < b.relative; });
+  std::ranges::sort(entries, {}, &ManifestEntry::relative);
   std::string text(kFirstLine);
   for (const ManifestEntry& entry : entries) {
     if (has_control_characters(entry.relative)) {

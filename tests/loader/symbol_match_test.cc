@@ -207,6 +207,13 @@ TEST(SymbolMatch, RegexesMayLeaveOutWhatLooksLiteral) {
       {"a*+b", "b"},         {"a\\{2}b", "a{2}b"},
       {"a{x}b", "a{x}b"},    {"(?(DEFINE)(?<q>b))a(?&q)", "ab"},
       {"[\\]a]b", "]b"},     {"a(?!c)b", "ab"},
+      {"ab|cd", "cd"},       {"ab(?:x|y)|cd", "cd"},
+      {"a[(]|b", "b"},       {"a[^](]|b", "b"},
+      {"a[\\](]|b", "b"},    {"a[[:alpha:](]|b", "b"},
+      {"a\\(|b", "b"},       {"a\\Q(\\E|b", "b"},
+      {"a(?#()|b", "b"},     {"a(?x)#(\n|b", "b"},
+      {"abc(?#x)*", "ab"},   {"abc\\E*", "ab"},
+      {"a(?:b|c)", "ac"},    {"a(?<n>b|c)", "ac"},
   };
   for (const auto& row : rows) {
     EXPECT_TRUE(fits(std::string("re:") + row.regex, row.text)) << row.regex;

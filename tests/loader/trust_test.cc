@@ -340,12 +340,29 @@ TEST(Files, OfAnotherKindAreRefusedAndDoNotHang) {
 }
 
 TEST(Files, ThatAreHugeAndEmptyAreRefusedUnread) {
-  for (const char* path : {kPatternPath, kImagePath}) {
+  for (const auto& [path, why] :
+       {std::pair(kPatternPath, "larger than"), std::pair(kImagePath, "too large together")}) {
     const TestFolder folder;
     folder.write(path, "x");
     ASSERT_EQ(truncate(folder.path(path).c_str(), off_t{1} << 40), 0);
-    EXPECT_CONTAINS(findings_of(folder.path()), "too large together") << path;
+    EXPECT_CONTAINS(findings_of(folder.path()), why) << path;
   }
+}
+
+TEST(Files, OfJsonThatAreTooLargeTogetherAreNotReadOn) {
+  const TestFolder folder;
+  folder.write("patterns/0.json", "x");
+  ASSERT_EQ(truncate(folder.path("patterns/0.json").c_str(), kMaxJsonBytes), 0);
+  const uint64_t enough = kMaxFolderBytes / kMaxJsonBytes;
+  for (uint64_t i = 1; i < enough + 10; ++i) {
+    std::filesystem::create_hard_link(folder.path("patterns/0.json"),
+                                      folder.path("patterns/" + std::to_string(i) + ".json"));
+  }
+  const CheckReport report = check_folder(folder.path());
+  EXPECT_CONTAINS(
+      format_diagnostic(report.diagnostics[0]) + format_diagnostic(report.diagnostics.back()),
+      "too large together");
+  EXPECT_LE(report.error_count, enough + 1);
 }
 
 // An image is exchanged for another one all the time, in every way that a writer has: what is given

@@ -497,7 +497,7 @@ int check_batch_invariance(const Folder& folder, const std::vector<uint32_t>& ch
     std::ranges::sort(
         all, [&](uint32_t a, uint32_t b) { return is_tried_before(solutions[a], solutions[b]); });
     units.push_back(
-        make_unit(folder, *find_definition(folder.model, solutions[all[0]]), all, options));
+        make_unit(folder, *folder.model.definition_of(solutions[all[0]]), all, options));
   }
   const bool shows_progress = !options.is_quiet && isatty(STDERR_FILENO) != 0;
   const GpuLock lock(device.uuid, false, command);

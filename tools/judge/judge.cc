@@ -138,7 +138,7 @@ class Judge {
       const std::string& name = solutions[i].definition.name;
       if (!is_wanted(name)) continue;
       chosen_.push_back(i);
-      for (const DefinitionAxis& axis : find_definition(folder_.model, solutions[i])->axes) {
+      for (const DefinitionAxis& axis : folder_.model.definition_of(solutions[i])->axes) {
         if (!axis.is_const) axes.insert(axis.name);
       }
     }
@@ -347,7 +347,7 @@ class Judge {
 
   bool judge_solution(uint32_t index) {
     const SolutionSpec& solution = folder_.model.solutions[index];
-    const Definition& definition = *find_definition(folder_.model, solution);
+    const Definition& definition = *folder_.model.definition_of(solution);
     const VerifyBlock& verify = folder_.verify_blocks.of(solution);
     const Subject subject{&definition, &solution, &verify, find_op(definition, verify.op)};
     const auto recorded = workloads_.find(definition.name.name);

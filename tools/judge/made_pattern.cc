@@ -79,7 +79,7 @@ std::string make_text(const SolutionSpec& solution, const VerifyBlock& verify,
 std::string add_pattern(const VerifyBlocks& verify_blocks, FolderModel* model,
                         uint32_t solution_index) {
   const SolutionSpec& solution = model->solutions[solution_index];
-  const Definition* const definition = find_definition(*model, solution);
+  const Definition* const definition = model->definition_of(solution);
   if (definition == nullptr) return "it has no definition";
   model->files.emplace_back("(a pattern made by the judge)");
   Diagnostics diagnostics;

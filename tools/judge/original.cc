@@ -169,7 +169,7 @@ class RecordedOriginal {
                 std::string* why) const {
     const SolutionSpec& solution =
         request_.model.solutions[request_.model.bindings[binding_].solution];
-    const Definition& definition = *find_definition(request_.model, solution);
+    const Definition& definition = *request_.model.definition_of(solution);
     OriginalCase made{pattern_.label, launch, {}, is_certain};
     AxisValues axes;
     for (const PatternValue& value : pattern_.values) {

@@ -55,7 +55,7 @@ Result<std::unique_ptr<Trial>> Trial::make(Gpu* gpu, const Folder& folder, uint3
                                            const TrialOptions& options) {
   std::unique_ptr<Trial> trial(new Trial(gpu, folder, options));
   const SolutionSpec& solution = folder.model.solutions[solution_index];
-  const Definition* const definition = find_definition(folder.model, solution);
+  const Definition* const definition = folder.model.definition_of(solution);
   if (definition == nullptr) return fail(ErrorCode::not_found, "it has no definition");
   const VerifyBlock& verify = folder.verify_blocks.of(solution);
   trial->subject_ = {definition, &solution, &verify, find_op(*definition, verify.op)};

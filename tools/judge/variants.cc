@@ -36,11 +36,6 @@ std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution, 
   return variants;
 }
 
-const Definition* find_definition(const FolderModel& model, const SolutionSpec& solution) {
-  return tools::find_row(
-      model.definitions, [](const auto& one) { return one.name.name; }, solution.definition.name);
-}
-
 std::vector<std::string> names_of_launch(const SolutionSpec& solution) {
   std::vector<std::string> names;
   for (const MarkedName& argument : solution.arguments) {

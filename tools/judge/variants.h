@@ -21,9 +21,6 @@ struct Variant {
 std::vector<Variant> find_variants(const FolderModel& model, uint32_t solution,
                                    bool ignores_when = false);
 
-// The definition that the solution names, or null.
-const Definition* find_definition(const FolderModel& model, const SolutionSpec& solution);
-
 // The names that a solution's launch block uses.
 std::vector<std::string> names_of_launch(const SolutionSpec& solution);
 

@@ -51,9 +51,6 @@ class Adviser {
  public:
   Adviser(const FolderModel& model, const std::vector<uint32_t>& sms, Diagnostics* diagnostics)
       : model_(model), sms_(sms), diagnostics_(diagnostics) {
-    for (const Definition& definition : model.definitions) {
-      definitions_.emplace(definition.name.name, &definition);
-    }
     has_routes_.assign(model.patterns.size(), false);
     for (const BindingSpec& binding : model.bindings) has_routes_[binding.pattern] = true;
   }
@@ -197,7 +194,7 @@ class Adviser {
     for (const auto& [name, solutions] : solutions_by_definition()) {
       if (std::ranges::any_of(solutions, [](const auto* one) { return one->when.empty(); }))
         continue;
-      const ChoiceMap map = map_choices(*definitions_.at(std::string(name)), solutions);
+      const ChoiceMap map = map_choices(*model_.definition_of(*solutions[0]), solutions);
       if (const std::string where = unserved_text(map); !where.empty()) {
         add(Rule::unserved_range, solutions[0]->when[0].text.mark,
             "no solution of definition " + in_quotes(name) + " is for " + where +
@@ -311,7 +308,7 @@ class Adviser {
   void report_geometry(const BindingSpec& binding) {
     const PatternSpec& pattern = *model_.patterns[binding.pattern];
     const SolutionSpec& solution = model_.solutions[binding.solution];
-    const Definition& definition = *definitions_.at(solution.definition.name);
+    const Definition& definition = *model_.definition_of(solution);
     Ranges ranges(pattern);
     for (const MarkedExpression& clause : pattern.where) ranges.add(clause.expression);
     for (const MarkedExpression& clause : solution.where) ranges.add(clause.expression);
@@ -390,7 +387,6 @@ class Adviser {
   const FolderModel& model_;
   const std::vector<uint32_t>& sms_;
   Diagnostics* diagnostics_;
-  std::unordered_map<std::string, const Definition*> definitions_;
   std::vector<bool> has_routes_;                      // of each pattern
   std::set<std::pair<uint32_t, uint32_t>> reported_;  // solution and geometry index
 };

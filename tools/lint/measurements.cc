@@ -197,10 +197,8 @@ class Reporter {
   }
 
   void report_slower(const SolutionSpec& solution, const std::vector<Measurement>& all) {
-    const auto definition = std::ranges::find_if(model_.definitions, [&](const Definition& one) {
-      return one.name.name == solution.definition.name;
-    });
-    if (definition == model_.definitions.end()) return;
+    const Definition* const definition = model_.definition_of(solution);
+    if (definition == nullptr) return;
     for (const Measurement* const one : of_solution(solution, all)) {
       std::vector<std::string> slower;
       for (const MeasuredTime& time : one->times) {

@@ -12,11 +12,7 @@ constexpr char kNameWrites[] = "name every buffer that the original writes";
 class MistakeFinder {
  public:
   MistakeFinder(const FolderModel& model, Diagnostics* diagnostics)
-      : model_(model), diagnostics_(diagnostics) {
-    for (const Definition& definition : model.definitions) {
-      definitions_.emplace(definition.name.name, &definition);
-    }
-  }
+      : model_(model), diagnostics_(diagnostics) {}
 
   void run() {
     for (const Definition& definition : model_.definitions) report_file_name(definition);
@@ -33,7 +29,7 @@ class MistakeFinder {
       }
     }
     for (const SolutionSpec& solution : model_.solutions) {
-      const Definition& definition = *definitions_.at(solution.definition.name);
+      const Definition& definition = *model_.definition_of(solution);
       Ranges ranges(definition);
       const std::string whose = "solution " + in_quotes(solution.name.name);
       report_where(solution.where, &ranges, whose);
@@ -184,7 +180,7 @@ class MistakeFinder {
       return std::ranges::any_of(pattern.writes,
                                  [&](const MarkedName& written) { return written.name == name; });
     };
-    for (const DefinitionArgument& output : definitions_.at(solution.definition.name)->arguments) {
+    for (const DefinitionArgument& output : model_.definition_of(solution)->arguments) {
       if (!output.is_output || writes(output.name) || writes(output.written_into)) continue;
       if (!reported_.emplace(binding.pattern, output.name).second) continue;
       add(Rule::unwritten_output, pattern.writes_mark,
@@ -206,7 +202,6 @@ class MistakeFinder {
 
   const FolderModel& model_;
   Diagnostics* diagnostics_;
-  std::unordered_map<std::string, const Definition*> definitions_;
   std::set<std::pair<uint32_t, std::string>> reported_;  // pattern and output
 };
 

@@ -136,7 +136,7 @@ class Explainer {
       resolve_choice(record_, candidate, i, &resolution);
       const BindingSpec& binding = model_.bindings[resolution.route->binding + i];
       const SolutionSpec& solution = model_.solutions[binding.solution];
-      const BindingScope scope(pattern, definition_of(solution));
+      const BindingScope scope(pattern, *model_.definition_of(solution));
       const std::string clause = broken_clause(solution.when, scope, view);
       if (clause.empty() && (resolution.binding != nullptr || is_refused)) break;
       others += fmt::format("{}solution \"{}\": {}", others.empty() ? "" : "; ", solution.name.name,
@@ -147,19 +147,13 @@ class Explainer {
     const BindingSpec& binding = model_.bindings[static_cast<size_t>(
         resolution.binding - snapshot_.begin(snapshot_.bindings))];
     const SolutionSpec& solution = model_.solutions[binding.solution];
-    const BindingScope scope(pattern, definition_of(solution));
+    const BindingScope scope(pattern, *model_.definition_of(solution));
     if (std::string clause = broken_clause(solution.where, scope, view); !clause.empty()) {
       return clause;
     }
     return fmt::format("{} \"{}\" of definition \"{}\"",
                        plan.outcome == Outcome::hit ? "solution" : "its grid is empty: solution",
                        solution.name.name, resolution.definition);
-  }
-
-  const Definition& definition_of(const SolutionSpec& solution) const {
-    return *std::ranges::find_if(model_.definitions, [&](const Definition& one) {
-      return one.name.name == solution.definition.name;
-    });
   }
 
   // The first that does not hold, with its place and the values in it; empty when all do.

@@ -1,0 +1,105 @@
+#include "loader/check/file_reader.h"
+
+namespace fibshim {
+namespace {
+
+// What is read ahead may lie in memory many times over: a larger file is read when its turn comes.
+constexpr size_t kMaxAheadBytes = 64 << 10;
+constexpr size_t kFilesPerThread = 64;
+
+}  // namespace
+
+struct FileReader::JsonFile {
+  explicit JsonFile(FileContent read) : content(std::move(read)) {}
+
+  const FileContent content;
+  std::optional<JsonDocument> document;  // none yet, or there is something to be said of it
+};
+
+FileReader::FileReader(bool wants_entries, std::deque<std::string>* names, Diagnostics* diagnostics)
+    : wants_entries_(wants_entries), names_(names), diagnostics_(diagnostics) {
+  XXH3_128bits_reset(&digest_);
+}
+
+void FileReader::read(OneFolder* folder, const std::vector<std::string>& files, const Use& use) {
+  Ahead<JsonFile> ahead(files.size(), kFilesPerThread,
+                        [&](size_t i) { return read_ahead(*folder, files[i]); });
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (diagnostics_->is_full() || !is_within_limit()) return;
+    read_one(folder, files[i], ahead.take(i), use);
+  }
+}
+
+// Runs on any thread, and says nothing: null where reading fails.
+std::unique_ptr<FileReader::JsonFile> FileReader::read_ahead(const OneFolder& folder,
+                                                             const std::string& relative) const {
+  auto content = folder.listing.root.read(relative, kMaxAheadBytes);
+  if (!content) return nullptr;
+  auto file = std::make_unique<JsonFile>(std::move(*content));
+  if (folder.manifest) return file;  // what nobody has signed is not looked at
+  Diagnostics unsaid;
+  file->document = JsonDocument::parse(file->content.bytes, nullptr, &unsaid);
+  if (!unsaid.all().empty()) file->document.reset();
+  return file;
+}
+
+// `file`: null where it was not read ahead.
+void FileReader::read_one(OneFolder* folder, const std::string& relative,
+                          std::unique_ptr<JsonFile> file, const Use& use) {
+  const std::string* const name = &names_->emplace_back(folder->listing.shown(relative));
+  if (file == nullptr) {
+    auto content = folder->listing.root.read(relative, kMaxJsonBytes);
+    if (!content) {
+      diagnostics_->add(Rule::file_read, {*name, 0, 0}, content.error().message);
+      return;
+    }
+    file = std::make_unique<JsonFile>(std::move(*content));
+  }
+  folder->trust.look_at(relative, file->content.stamp);
+  const std::string& bytes = file->content.bytes;
+  if (!add_size(*folder, bytes.size())) return;
+  text_hash_ = XXH3_128bits(bytes.data(), bytes.size());
+  if (!take_entry(folder, relative, bytes)) return;
+  add_to_digest(relative);
+  add_to_digest(bytes);
+  if (is_lfs_pointer(bytes)) {
+    diagnostics_->add(Rule::file_read, {*name, 0, 0}, kLfsPointer);
+    return;
+  }
+  if (file->document) {
+    file->document->set_file(name);
+  } else {
+    file->document = JsonDocument::parse(bytes, name, diagnostics_);
+  }
+  if (file->document) use(file->document->root(), relative);
+}
+
+// False when a key is required and has not signed these bytes.
+bool FileReader::take_entry(OneFolder* folder, const std::string& relative,
+                            std::string_view bytes) {
+  if (!folder->manifest && !wants_entries_) return true;
+  const Sha256 hash = sha256(bytes);
+  folder->entries.push_back({relative, bytes.size(), hash});
+  if (!folder->manifest) return true;
+  const std::string why = folder->manifest->difference(relative, bytes.size(), hash);
+  if (why.empty()) return true;
+  diagnostics_->add(Rule::signature, {folder->listing.shown(relative), 0, 0}, why);
+  return false;
+}
+
+bool FileReader::add_size(const OneFolder& folder, uint64_t bytes) {
+  total_bytes_ += bytes;
+  if (is_within_limit()) return true;
+  diagnostics_->add(Rule::limit, {folder.listing.given, 0, 0},
+                    "files that are too large together; at most " +
+                        std::to_string(kMaxFolderBytes) + " bytes are accepted");
+  return false;
+}
+
+void FileReader::add_to_digest(std::string_view bytes) {
+  const uint64_t size = bytes.size();
+  XXH3_128bits_update(&digest_, &size, sizeof size);
+  XXH3_128bits_update(&digest_, bytes.data(), bytes.size());
+}
+
+}  // namespace fibshim
