@@ -58,14 +58,12 @@ bool is_apart_from_all(const Block<RewrittenNode>& nodes, const RewrittenNode& n
                        const RewrittenNode* before) {
   for (size_t steps = 0; steps < nodes.count(); ++steps) {
     if (!is_apart(node, *before)) return false;
-    // One that does not wait begins when all before it has ended.
-    if (before->solution->next_may_begin == 0 || before->solution->waits_for_previous == 0) {
-      return true;
-    }
+    // All before it has ended when the next begins.
+    if (before->solution->next_may_begin == 0) return true;
     const NodesBefore further = nodes_before(before->node);
     if (!further.is_known) return false;
     const RewrittenNode* const entry = find_rewritten(nodes, further.only, *before);
-    if (entry == nullptr) return further.is_plain;  // the same holds of this one
+    if (entry == nullptr) return further.is_plain;  // an original, which has ended by then
     before = entry;
   }
   return false;

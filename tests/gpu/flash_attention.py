@@ -52,7 +52,7 @@ def shapes():
 
 
 def timed():
-    """Name -> lengths."""
+    """Name -> (lengths, what the launch tells as the longest that there may be)."""
     spread = lambda count, low, high: [round(low * (high / low) ** (i / (count - 1))) for i in range(count)]
     out = {f"{count} x {length}": [length] * count
            for count, lengths in ((1, (96, 500, 4096, 32000)), (8, (96, 2048, 4096)), (16, (256,)), (32, (96, 256, 2048, 4096)), (48, (96, 2048)),
@@ -65,7 +65,10 @@ def timed():
     for count in (32, 64):
         out[f"1 x 2000, {count - 1} x 100"] = [2000] + [100] * (count - 1)
     out["1 x 32000, 31 x 100"] = [32000] + [100] * 31
-    return out
+    often_short = [f"{name}, of up to 32768" for name in ("1 x 96", "8 x 2048", "32 x 96", "32 x 256", "48 x 2048", "128 x 96", "256 x 96",
+                                                          "32 x 32..2048", "32 x 2048..32", "1 x 2000, 31 x 100")]
+    return ({name: (lengths, 2048 if max(lengths) <= 2048 else 32768) for name, lengths in out.items()}
+            | {name: (out[name.rsplit(",", 1)[0]], 32768) for name in often_short})
 
 
 class Batch:
@@ -226,11 +229,11 @@ def child(args):
         out["errors"][name] = {**once, "same_in_graph": torch.equal(first, batch.out)}
     out["errors"] |= replayed()
     out["others"] = others()
-    for name, lengths in timed().items() if args.times else ():
+    for name, (lengths, longest) in timed().items() if args.times else ():
         for heads, kv_heads, head_dim in ((32, 8, 128), (32, 8, 64))[:2 if name in ("1 x 500", "32 x 256", "32 x 2048") else 1]:
             moved = sum(lengths) * kv_heads * head_dim * 4
             layers = max(1, min(nodes_for(moved), CACHES // moved))
-            batch = Batch(lengths, heads, kv_heads, head_dim, 16, PARTS, layers=layers, is_poisoned=False, longest=32768)
+            batch = Batch(lengths, heads, kv_heads, head_dim, 16, PARTS, layers=layers, is_poisoned=False, longest=longest)
             batch.schedule()
             turn = iter(range(1 << 30))
             us = graph_us(lambda: batch.attend(next(turn) % layers), moved)

@@ -292,7 +292,9 @@ GPU_CASE(updates_follow_their_values) {
   const auto make = [&](CUfunction function, int shape, int value) {
     auto graph = std::make_unique<Graph>();
     const CUgraphNode first = graph->add(own.step, Arguments(gpu.marks(), 1, 1));
-    graph->add(function, Arguments(gpu.marks(), shape, value), first);
+    CUgraphNode between = nullptr;  // behind which nothing begins early
+    OK(cuda().cuGraphAddEmptyNode(&between, graph->get(), &first, 1));
+    graph->add(function, Arguments(gpu.marks(), shape, value), between);
     return graph;
   };
   const Executable executable(make(own.step, 1, 2)->get());
@@ -321,20 +323,20 @@ GPU_CASE(updates_follow_their_values) {
 // What an update brings begins early where it may, and then in an exec of the shim's own.
 GPU_CASE(updates_begin_early) {
   const CUfunction step = gpu.step();
-  const auto make = [&](int before) {
+  const auto make = [&](int after) {
     return std::make_unique<Graph>(gpu.capture([&] {
-      OK(gpu.launch(step, before, 1));
-      OK(gpu.launch(step, 2, 2));
+      OK(gpu.launch(step, 2, 1));
+      OK(gpu.launch(step, after, 2));
     }));
   };
   const Executable executable(make(1)->get());
   Ran ran;
-  for (const int before : {1, 1, 2, 1, 2, 2, 1}) {
+  for (const int after : {1, 1, 2, 1, 2, 2, 1}) {
     const long added = calls("cuGraphAddDependencies_v2");
-    executable.update(*make(before));
+    executable.update(*make(after));
     executable.run_for(gpu, 2);
-    EXPECT_EQUAL(before == 2 ? 1 : 0, calls("cuGraphAddDependencies_v2") - added);
-    ++(before == 1 ? ran.curated1 : ran.curated2);
+    EXPECT_EQUAL(after == 2 ? 1 : 0, calls("cuGraphAddDependencies_v2") - added);
+    ++(after == 1 ? ran.curated1 : ran.curated2);
     ++ran.curated2;
     gpu.expect_ran(ran);
   }
