@@ -114,11 +114,12 @@ std::map<std::string, std::string> with(std::map<std::string, std::string> envir
 
 TEST_F(Serving, WhatOneRankFindsWrongTheWholeJobLeavesAlone) {
   LiveProgram* const two = start("bad", kQuarantines);
+  LiveProgram* const updates = start("bad", with(kQuarantines, "TAKES_OVER", "1"));
   LiveProgram* const alone = start("bad", {{"FIBSHIM_ON_MISMATCH", "quarantine_job"}});
   LiveProgram* const other = start("bad", with(kQuarantines, "FIBSHIM_JOB", "train2"));
   EXPECT_EQ(count(two, "fallback_quarantined"), 0);
   LiveProgram* const one = start("bad", with(kQuarantines, "FIBSHIM_SHADOW", "1/10"));
-  for (LiveProgram* const rank : {one, two}) {
+  for (LiveProgram* const rank : {one, two, updates}) {
     EXPECT_TRUE(wait_until([&] { return count(rank, "fallback_quarantined") > 0; }));
     // Its graphs, too.
     EXPECT_TRUE(wait_until([&] { return count(rank, "fallback_quarantined", Of::graphs) > 0; }));
@@ -133,6 +134,12 @@ TEST_F(Serving, WhatOneRankFindsWrongTheWholeJobLeavesAlone) {
     }));
     EXPECT_EQ(count(rank, "hit"), hits);
   }
+  // What an exec takes over that it had before is planned anew.
+  const long replayed = count(updates, "hit", Of::graphs);
+  EXPECT_TRUE(wait_until([&, before = count(updates, "fallback_quarantined", Of::graphs)] {
+    return count(updates, "fallback_quarantined", Of::graphs) > before + 20;
+  }));
+  EXPECT_EQ(count(updates, "hit", Of::graphs), replayed);
   EXPECT_EQ(count(alone, "fallback_quarantined"), 0);
   EXPECT_EQ(count(other, "fallback_quarantined"), 0);
   for (LiveProgram* const rank : {two, three}) {

@@ -13,7 +13,8 @@
 // and on until the simulated driver has compared as often as CHECKS says; -1: until the solution is left alone. A time
 // limit ends it, too. Says how many of the results were unlike those of the same input before. After REPLAYS launches it
 // has the first command run, after so many more the next, and what it says is of what comes after the last one.
-// serve: a request each millisecond, every second one a replay of one graph for each number of rows, until stdin ends. It says
+// serve: a request each millisecond, every second one a replay of one graph for each number of rows, until stdin ends. TAKES_OVER: the
+// graph is captured again before each replay, and its exec takes it over. It says
 // "serving" after the first ones, and at the end how many requests there were and how many had a result that is wrong.
 #include <cuda.h>
 #include <dlfcn.h>
@@ -96,6 +97,7 @@ void digest(const std::vector<T>& values) {
   FUNCTION(cuStreamBeginCapture, cuStreamBeginCapture_v2)            \
   FUNCTION(cuStreamEndCapture, cuStreamEndCapture)                   \
   FUNCTION(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags) \
+  FUNCTION(cuGraphExecUpdate, cuGraphExecUpdate_v2)                  \
   FUNCTION(cuGraphLaunch, cuGraphLaunch)                             \
   FUNCTION(cuGraphExecDestroy, cuGraphExecDestroy)                   \
   FUNCTION(cuGraphDestroy, cuGraphDestroy)                           \
@@ -155,12 +157,18 @@ CUdeviceptr allocate(size_t bytes) {
 }
 
 template <class Work>
-CUgraphExec capture(const Work& work) {
+CUgraph capture_graph(const Work& work) {
   CUgraph graph = nullptr;
-  CUgraphExec exec = nullptr;
   MUST(cuStreamBeginCapture_(g_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
   work();
   MUST(cuStreamEndCapture_(g_stream, &graph));
+  return graph;
+}
+
+template <class Work>
+CUgraphExec capture(const Work& work) {
+  CUgraphExec exec = nullptr;
+  CUgraph const graph = capture_graph(work);
   MUST(cuGraphInstantiateWithFlags_(&exec, graph, 0));
   MUST(cuGraphDestroy_(graph));
   return exec;
@@ -303,6 +311,7 @@ int serve() {
   CUgraphExec served[kMostRows + 1] = {};
   long requests = 0;
   long wrong = 0;
+  const bool takes_over = getenv("TAKES_OVER") != nullptr;
   for (; !has_stdin_ended(); ++requests) {
     fill(&x);
     fill(&weight);
@@ -312,6 +321,12 @@ int serve() {
     if (requests % 2 != 0) {
       CUgraphExec& exec = served[norm.rows];
       if (exec == nullptr) exec = capture([&] { launch(norm, g_stream); });
+      if (takes_over) {
+        CUgraph const graph = capture_graph([&] { launch(norm, g_stream); });
+        CUgraphExecUpdateResultInfo info = {};
+        MUST(cuGraphExecUpdate_(exec, graph, &info));
+        MUST(cuGraphDestroy_(graph));
+      }
       MUST(cuGraphLaunch_(exec, g_stream));
     } else {
       launch(norm, g_stream);
