@@ -1,14 +1,16 @@
 """Matrix products through the C interface of a given libcublasLt, without PyTorch, which brings a cuBLAS of its own.
 
-As PyTorch asks for them: y[M,N] = x[M,K] * w[N,K]^T in bfloat16, sums in float32, the heuristics' first algorithm, and 32 MiB
-of workspace. Memory, streams and graphs are the driver's.
+As PyTorch asks for them: y[M,N] = x[M,K] * w[N,K]^T, with a bias, or added to y; sums in float32, the heuristics' first algorithm,
+and 32 MiB of workspace. Memory, streams and graphs are the driver's.
 """
 import ctypes
 from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 
 WORKSPACE = 32 << 20
-BFLOAT16, FLOAT32, COMPUTE_FLOAT32, TRANSPOSED = 14, 0, 68, 1
-TRANSA, MAX_WORKSPACE_BYTES = 3, 1  # of cublasLtMatmulDescAttributes_t and cublasLtMatmulPreferenceAttributes_t
+TYPES = {"bf16": 14, "fp16": 2}
+FLOAT32, COMPUTE_FLOAT32, TRANSPOSED, EPILOGUE_BIAS = 0, 68, 1, 4
+TRANSA, EPILOGUE, BIAS_POINTER = 3, 7, 8  # of cublasLtMatmulDescAttributes_t
+MAX_WORKSPACE_BYTES = 1  # of cublasLtMatmulPreferenceAttributes_t
 
 
 class HeuristicResult(ctypes.Structure):
@@ -54,8 +56,8 @@ class Driver:
         for pointer in pointers:
             self.call("cuMemFree_v2", pointer)
 
-    def clear(self, pointer, size):
-        self.call("cuMemsetD8_v2", pointer, 0xff, c_size_t(size))  # as bfloat16: no numbers
+    def write(self, pointer, data):
+        self.call("cuMemcpyHtoD_v2", pointer, data, c_size_t(len(data)))
         self.call("cuCtxSynchronize")
 
     def read(self, pointer, size):
@@ -110,14 +112,19 @@ class Lt:
         self.call("cublasLtCreate", byref(self.handle))
         self.workspace = driver.allocate(WORKSPACE)
 
-    def product(self, m, n, k, w, x, y):
+    def product(self, m, n, k, w, x, y, dtype="bf16", bias=None, adds=False):
         """A function that launches it. Column by column, as cuBLAS counts, w is K x N and transposed, x K x M, y N x M."""
         descriptor, preference = c_void_p(), c_void_p()
+        set_attribute = lambda name, value: self.call("cublasLtMatmulDescSetAttribute", descriptor, name, byref(value),
+                                                      c_size_t(ctypes.sizeof(value)))
         self.call("cublasLtMatmulDescCreate", byref(descriptor), COMPUTE_FLOAT32, FLOAT32)
-        self.call("cublasLtMatmulDescSetAttribute", descriptor, TRANSA, byref(c_int(TRANSPOSED)), c_size_t(4))
+        set_attribute(TRANSA, c_int(TRANSPOSED))
+        if bias is not None:
+            set_attribute(EPILOGUE, c_int(EPILOGUE_BIAS))
+            set_attribute(BIAS_POINTER, bias)
         layouts = [c_void_p() for _ in range(3)]
         for layout, rows, columns in zip(layouts, (k, k, n), (n, m, m)):
-            self.call("cublasLtMatrixLayoutCreate", byref(layout), BFLOAT16, c_uint64(rows), c_uint64(columns), c_int64(rows))
+            self.call("cublasLtMatrixLayoutCreate", byref(layout), TYPES[dtype], c_uint64(rows), c_uint64(columns), c_int64(rows))
         of_w, of_x, of_y = layouts
         self.call("cublasLtMatmulPreferenceCreate", byref(preference))
         self.call("cublasLtMatmulPreferenceSetAttribute", preference, MAX_WORKSPACE_BYTES, byref(c_size_t(WORKSPACE)), c_size_t(8))
@@ -125,5 +132,5 @@ class Lt:
         self.call("cublasLtMatmulAlgoGetHeuristic", self.handle, descriptor, of_w, of_x, of_y, of_y, preference, 1, byref(result), byref(found))
         if found.value == 0:
             raise RuntimeError("cuBLAS knows no algorithm")
-        return lambda: self.call("cublasLtMatmul", self.handle, descriptor, byref(c_float(1)), w, of_w, x, of_x, byref(c_float(0)), y, of_y, y,
-                                 of_y, byref(result), self.workspace, c_size_t(WORKSPACE), self.driver.stream)
+        return lambda: self.call("cublasLtMatmul", self.handle, descriptor, byref(c_float(1)), w, of_w, x, of_x, byref(c_float(adds)), y, of_y,
+                                 y, of_y, byref(result), self.workspace, c_size_t(WORKSPACE), self.driver.stream)

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """The matrix products of other versions of cuBLAS, without and with the folder for them (config/cublas).
 
-  tests/gpu/cublas_versions.py BUILD [LIBCUBLASLT...] [--rows M,M...] [--shapes "N,K N,K..."] [--dump FOLDER]
+  tests/gpu/cublas_versions.py BUILD [LIBCUBLASLT...] [--rows M,M...] [--shapes "N,K N,K..."] [--forms FORM,FORM...]
+                                                   [--dump FOLDER]
 
 Each side of each library is a process of its own, without PyTorch, and calls cublasLt by its C interface; this one makes the
 inputs, and compares the results with float64: of one call, and of one in a captured graph. A version whose kernels the folder does not
 know is told, with where their parameters hold what is known of a product. --dump keeps their parameters, as JSON. Without a
-library: those that came with PyTorch.
+library: those that came with PyTorch. Forms are plain, bias (added to each row) and add (to what stands there), and fp16, fp16-bias
+and fp16-add.
 """
 import argparse
 import collections
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
@@ -25,6 +28,11 @@ from counters import read_counts
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 SHAPES = ((4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336))
+NO_NUMBERS = b"\xff"
+
+
+def type_of(form):
+    return "fp16" if form.startswith("fp16") else "bf16"
 
 
 def child(args):
@@ -42,26 +50,30 @@ def child(args):
         counts = {f"{definition} {outcome}": count for (definition, outcome), count in (after - before).items()}
         return counts | ({"- untracked": after.untracked - before.untracked} if after.untracked > before.untracked else {})
 
-    for n, k in args.shapes:
-        w = driver.allocate(n * k * 2, (folder / f"w_{n}_{k}").read_bytes())
+    for form, (n, k) in itertools.product(args.forms, args.shapes):
+        read = lambda name: (folder / f"{name}_{type_of(form)}_{n}_{k}").read_bytes()
+        w, bias = driver.allocate(n * k * 2, read("w")), driver.allocate(n * 2, read("bias")) if form.endswith("bias") else None
         for m in args.rows:
-            name = f"{n}_{k}_{m}"
-            x, y = driver.allocate(m * k * 2, (folder / f"x_{n}_{k}").read_bytes()), driver.allocate(m * n * 2)
+            name = f"{form}_{n}_{k}_{m}"
+            x, y = driver.allocate(m * k * 2, read("x")), driver.allocate(m * n * 2)
+            before = read("addend")[:m * n * 2] if form.endswith("add") else NO_NUMBERS * (m * n * 2)
             product = out["products"][name] = {}
             try:
-                run = lt.product(m, n, k, w, x, y)
+                run = lt.product(m, n, k, w, x, y, type_of(form), bias, form.endswith("add"))
                 graph = driver.capture(run)
                 product["kernels"] = [(kernel, [(offset, value.hex()) for offset, value in values])
                                       for kernel, values in driver.kernels(graph)]
                 product["pointers"] = {"w": w.value, "x": x.value, "y": y.value, "workspace": lt.workspace.value}
+                if bias is not None:
+                    product["pointers"]["bias"] = bias.value
                 for how, work in (("once", run), ("graph", lambda: driver.replay(driver.capture(run)))):
-                    driver.clear(y, m * n * 2)
+                    driver.write(y, before)
                     product[how] = counted(work)
                     (folder / f"y_{name}_{how}_{args.side}").write_bytes(driver.read(y, m * n * 2))
             except RuntimeError as error:
                 product["problem"] = str(error)
             driver.free(x, y)
-        driver.free(w)
+        driver.free(w, *([] if bias is None else [bias]))
     json.dump(out, open(folder / f"{args.side}.json", "w"))
 
 
@@ -69,7 +81,7 @@ def side(args, library, folder, name, prefix):
     with tempfile.TemporaryDirectory() as stats:
         shapes = " ".join(f"{n},{k}" for n, k in args.shapes)
         done = subprocess.run([*prefix, sys.executable, __file__, args.build, library, "--child", folder, "--side", name, "--shapes", shapes,
-                               "--rows", ",".join(map(str, args.rows))], env={
+                               "--rows", ",".join(map(str, args.rows)), "--forms", ",".join(args.forms)], env={
                                    **os.environ, "FIBSHIM_STATS_DIR": stats, "FIBSHIM_TEST_BUILD": str(args.build),
                                    "CUBLASLT_LOG_LEVEL": "1"})
         if done.returncode != 0:
@@ -78,25 +90,37 @@ def side(args, library, folder, name, prefix):
 
 
 def make_inputs(args, folder):
-    """Writes them, and returns what float64 makes of them, by N and K, for the most rows."""
-    random, wants = numpy.random.default_rng(17), {}
-    for n, k in args.shapes:
-        halves = []
-        for name, rows, scale in (("w", n, 0.02), ("x", max(args.rows), 1)):
-            bits = (scale * random.standard_normal((rows, k), numpy.float32)).view(numpy.uint32)
-            half = ((bits + 0x7fff + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)  # to the nearest bfloat16, ties to even
-            half.tofile(folder / f"{name}_{n}_{k}")
-            halves.append(from_bfloat16(half))
-        wants[n, k] = halves[1] @ halves[0].T
+    """Writes them, and returns what float64 makes of them, by form, N and K, for the most rows."""
+    random, wants, m = numpy.random.default_rng(17), {}, max(args.rows)
+    for dtype, (n, k) in itertools.product(sorted(set(map(type_of, args.forms))), args.shapes):
+        values = {}
+        for name, rows, columns, scale in (("w", n, k, 0.02), ("x", m, k, 1), ("bias", 1, n, 1), ("addend", m, n, 1)):
+            bits = to_bits(scale * random.standard_normal((rows, columns), numpy.float32), dtype)
+            bits.tofile(folder / f"{name}_{dtype}_{n}_{k}")
+            values[name] = from_bits(bits, dtype)
+        product = values["x"] @ values["w"].T
+        for form in args.forms:
+            if type_of(form) == dtype:
+                more = values["bias"] if form.endswith("bias") else values["addend"] if form.endswith("add") else 0
+                wants[form, n, k] = product + more
     return wants
 
 
-def from_bfloat16(bits):
+def to_bits(values, dtype):
+    if dtype == "fp16":
+        return values.astype(numpy.float16).view(numpy.uint16)
+    bits = values.view(numpy.uint32)
+    return ((bits + 0x7fff + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)  # to the nearest bfloat16, ties to even
+
+
+def from_bits(bits, dtype):
+    if dtype == "fp16":
+        return bits.view(numpy.float16).astype(numpy.float64)
     return (bits.astype(numpy.uint32) << 16).view(numpy.float32).astype(numpy.float64)
 
 
-def errors_of(path, want):
-    error = numpy.abs(from_bfloat16(numpy.fromfile(path, numpy.uint16)).reshape(want.shape) - want)
+def errors_of(path, want, dtype):
+    error = numpy.abs(from_bits(numpy.fromfile(path, numpy.uint16), dtype).reshape(want.shape) - want)
     error[numpy.isnan(error)] = numpy.inf
     return error.mean(), error.max()
 
@@ -105,7 +129,7 @@ def places(products):
     """By kind of kernel and its parameters' sizes: at which byte of which parameter all of its products hold what is known of them."""
     found = collections.defaultdict(lambda: (set(), []))
     for name, product in products.items():
-        n, k, m = map(int, name.split("_"))
+        n, k, m = map(int, name.split("_")[1:])
         kernels = product.get("kernels", [])
         splits = next((int.from_bytes(bytes.fromhex(values[0][1])[40:44], "little") for kernel, values in kernels if "splitKreduce" in kernel), 1)
         ints = {"M": m, "N": n, "K": k, "M-1": m - 1, "N-1": n - 1, "K-1": k - 1, "M*N": m * n, "K/splits": k // max(splits, 1), "1.0": 0x3f800000}
@@ -144,15 +168,15 @@ def compare(args, library, folder, wants):
     replaced, fallbacks = 0, collections.Counter()
     for name, before in own["products"].items():
         after = ours["products"][name]
-        n, k, m = map(int, name.split("_"))
-        want = wants[n, k][:m]
-        title = f"cublas_versions.{version}.n{n}.k{k}.m{m}"
+        form, (n, k, m) = name.split("_")[0], map(int, name.split("_")[1:])
+        want = wants[form, n, k][:m]
+        title = f"cublas_versions.{version}.{form}.n{n}.k{k}.m{m}"
         problem = before.get("problem") or after.get("problem")
         if problem:
             print(f"FAIL {title}: {problem}; kernels {[kernel for kernel, _ in before.get('kernels', [])]}")
             continue
-        limits = [max(pair) for pair in zip(*(errors_of(folder / f"y_{name}_{how}_own", want) for how in ("once", "graph")))]
-        errors = [errors_of(folder / f"y_{name}_{how}_ours", want) for how in ("once", "graph")]
+        limits = [max(pair) for pair in zip(*(errors_of(folder / f"y_{name}_{how}_own", want, type_of(form)) for how in ("once", "graph")))]
+        errors = [errors_of(folder / f"y_{name}_{how}_ours", want, type_of(form)) for how in ("once", "graph")]
         is_own_right = limits[0] <= numpy.abs(want).mean() / 256
         is_right = all(mean <= 1.01 * limits[0] and largest <= 2 * limits[1] for mean, largest in errors)
         for how in ("once", "graph"):
@@ -178,6 +202,7 @@ def main():
     parser.add_argument("--rows", type=lambda text: [int(m) for m in text.split(",")], default=list(ROWS))
     parser.add_argument("--shapes", default=list(SHAPES), help="only these: N,K N,K...",
                         type=lambda text: [tuple(map(int, shape.split(","))) for shape in text.split()])
+    parser.add_argument("--forms", type=lambda text: text.split(","), default=["plain"])
     parser.add_argument("--dump", type=pathlib.Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--side", help=argparse.SUPPRESS)

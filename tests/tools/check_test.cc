@@ -335,6 +335,22 @@ TEST_F(Check, TakesTheDifferenceToTheNearestSymbolOut) {
       << result.out;
 }
 
+// Its name's other patterns know it by its parameters.
+TEST_F(Check, LeavesAKernelOfOtherParametersToThePatternThatFitsIt) {
+  auto newer = parse_json(read_text(folder_ / "patterns/engine-scale.json"));
+  newer["label"] = "engine-scale-newer";
+  newer["match"]["params"].push_back(8);
+  write_text(folder_ / "patterns/newer.json", newer.dump());
+  TemporaryFolder tables;
+  const std::string of_both =
+      "fibshim kernels 1: toy\n1.0 0:8,8:8,16:4,20:1,24:4 engine_scale\n"
+      "1.1 0:8,8:8,16:4,20:1,24:4,32:8 engine_scale\n";
+  write_text(tables / "toy.table", of_both);
+  EXPECT_EQ(run_fibshim({"check", folder_.path(), "--against", tables / "toy.table"}).exit_code, 0);
+  write_text(tables / "toy.table", of_both + "1.2 0:8 engine_scale\n");
+  EXPECT_EQ(run_fibshim({"check", folder_.path(), "--against", tables / "toy.table"}).exit_code, 1);
+}
+
 // A kernel that each GPU has an image of is one; a pattern of another version names the one of this.
 TEST_F(Check, CountsAKernelOnceAndNamesThePatternThatFitsIt) {
   auto newer = parse_json(read_text(folder_ / "patterns/engine-scale.json"));

@@ -289,6 +289,10 @@ Coverage cover_kernels(const Snapshot& snapshot, const KernelList& kernels) {
     if (!pattern.fits.empty()) {
       pattern.nearest.reset();
       pattern.why_not.clear();
+      // Of several patterns for one name, parameters tell which is meant.
+      std::erase_if(pattern.other_params, [&](const FoundKernel& found) {
+        return !pattern_that_fits(coverage, *found.kernel).empty();
+      });
     } else if (!pattern.other_params.empty()) {
       pattern.nearest = pattern.other_params.front();
       pattern.why_not = "its parameters have the sizes " + sizes_text(*pattern.nearest->kernel);

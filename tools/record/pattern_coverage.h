@@ -23,7 +23,8 @@ struct PatternCoverage {
   std::string label;
   std::string symbol;  // as the pattern asks for it
   std::vector<FoundKernel> fits;
-  std::vector<FoundKernel> other_params;  // the symbol fits, the parameters do not
+  // The symbol fits, the parameters do not; where it fits a kernel, without those that another pattern fits.
+  std::vector<FoundKernel> other_params;
   // Where it fits nothing: the kernel whose symbol comes nearest, if one is near, what is between, and a
   // pattern that fits that kernel, if there is one.
   std::optional<FoundKernel> nearest;
@@ -32,7 +33,7 @@ struct PatternCoverage {
 };
 
 struct Coverage {
-  // Whether every pattern fits a kernel, and none has the symbol of one with other parameters.
+  // Whether every pattern fits a kernel, and no kernel has other parameters than all patterns for its symbol.
   bool is_whole() const;
 
   std::vector<PatternCoverage> patterns;     // in the order of trial
