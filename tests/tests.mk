@@ -162,7 +162,10 @@ check-format: $(BUILD)/setup-format ## fail where a C++ source is not formatted
 	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(FORMATTED)
 
 # Rooms to lint: the tools take four fifths of the time.
-LINT   ?= shim loader tools
+# make has a LINT of its own.
+ifneq ($(filter default undefined,$(origin LINT)),)
+LINT := shim loader tools
+endif
 LINTED := $(filter $(LINT:%=%/%.cc),$(FORMATTED))
 lint: check-format $(BUILD)/setup-lint ## check the format; clang-tidy over the sources of shim, loader and tools: LINT=room
 	$(Q)printf '%s\0' $(LINTED) | xargs -0 -n 1 -P $$(nproc) sh -c \
