@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "loader/read/ahead.h"
+
 namespace fibshim {
 namespace {
 
@@ -22,6 +24,9 @@ std::string lower(std::string_view text) {
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   return result;
 }
+
+constexpr size_t kFoldersPerThread = 64;
+constexpr size_t kMaxAheadEntries = 256;
 
 class FolderWalk {
  public:
@@ -79,40 +84,80 @@ class FolderWalk {
   // Hands every name that is not hidden, and its DT_ type, to `use` until that returns false. Not readdir():
   // that asks for what is known here, and allocates for every folder.
   template <class Use>
-  void for_each_entry(int fd, const Use& use) {
-    for (ssize_t got; (got = getdents64(fd, buffer_, sizeof buffer_)) > 0;) {
+  static void for_each_entry(int fd, const Use& use) {
+    alignas(dirent64) char buffer[16384];
+    for (ssize_t got; (got = getdents64(fd, buffer, sizeof buffer)) > 0;) {
       for (ssize_t at = 0; at < got;) {
-        const auto* const entry = reinterpret_cast<const dirent64*>(buffer_ + at);
+        const auto* const entry = reinterpret_cast<const dirent64*>(buffer + at);
         at += entry->d_reclen;
         if (entry->d_name[0] != '.' && !use(entry->d_name, entry->d_type)) return;
       }
     }
   }
 
-  void walk(const std::string& relative) {
-    auto opened = listing_->root.open_below(relative, O_RDONLY | O_DIRECTORY);
+  struct Entry {
+    std::string name;
+    unsigned char type;  // links followed
+    bool is_loop;        // a link that leads nowhere but to itself
+  };
+  // What a folder holds, as any thread can read it.
+  struct Contents {
+    std::optional<Error> error;  // the rest is empty then
+    Identity self{};
+    FileStamp stamp{};
+    std::vector<Entry> entries;
+  };
+
+  std::unique_ptr<Contents> read(const std::string& relative, size_t most_entries) const {
+    auto contents = std::make_unique<Contents>();
+    const auto opened = listing_->root.open_below(relative, O_RDONLY | O_DIRECTORY);
+    struct stat status {};
     if (!opened) {
-      const bool is_outside = opened.error().code == ErrorCode::invalid_value;
-      if (is_outside) {
+      contents->error = opened.error();
+    } else if (fstat(opened->get(), &status) != 0) {
+      contents->error = Error{ErrorCode::operating_system,
+                              std::string("cannot read the folder: ") + strerror(errno)};
+    }
+    if (contents->error) return contents;
+    contents->self = {status.st_dev, status.st_ino};
+    contents->stamp = stamp_of(status, opened->get());
+    for_each_entry(opened->get(), [&](const char* name, unsigned char type) {
+      errno = 0;
+      struct stat target {};
+      if ((type == DT_UNKNOWN || type == DT_LNK) && fstatat(opened->get(), name, &target, 0) == 0) {
+        if (S_ISDIR(target.st_mode)) type = DT_DIR;
+        if (S_ISREG(target.st_mode)) type = DT_REG;
+      }
+      contents->entries.push_back({name, type, type == DT_LNK && errno == ELOOP});
+      return contents->entries.size() <= most_entries;
+    });
+    return contents;
+  }
+
+  // Null where there are many of them: one such folder alone is in memory.
+  std::unique_ptr<Contents> read_ahead(const std::string& relative) const {
+    auto contents = read(relative, kMaxAheadEntries);
+    return contents->entries.size() <= kMaxAheadEntries ? std::move(contents) : nullptr;
+  }
+
+  // `contents`: null where the folder was not read ahead.
+  void walk(const std::string& relative, std::unique_ptr<Contents> contents = nullptr) {
+    if (is_too_large()) return;
+    if (contents == nullptr) contents = read(relative, kMaxFolderFiles);
+    if (contents->error) {
+      const Error& why = *contents->error;
+      if (why.code == ErrorCode::invalid_value) {
         error(relative, "a link that leaves the config folder",
               "put the folder itself here, or point FIBSHIM_CONFIG at a link to the whole");
       } else if (const auto stamp = listing_->root.stamp_below(relative.c_str());
                  stamp && !S_ISDIR(stamp->mode)) {
         error(relative, "not a folder");
-      } else if (opened.error().code != ErrorCode::file_not_found || open_.size() > 1 ||
-                 is_link(relative)) {
-        error(relative, opened.error().message);
+      } else if (why.code != ErrorCode::file_not_found || open_.size() > 1 || is_link(relative)) {
+        error(relative, why.message);
       }
       return;
     }
-    struct stat status {};
-    const int fd = opened->get();
-    if (fstat(fd, &status) != 0) {
-      error(relative, std::string("cannot read the folder: ") + strerror(errno));
-      return;
-    }
-    const Identity self{status.st_dev, status.st_ino};
-    if (std::find(open_.begin(), open_.end(), self) != open_.end()) {
+    if (std::ranges::find(open_, contents->self) != open_.end()) {
       error(relative, "a link to a folder that it lies in");
       return;
     }
@@ -121,42 +166,39 @@ class FolderWalk {
                           " are accepted");
       return;
     }
-    listing_->folders.push_back({relative, stamp_of(status, fd)});
+    listing_->folders.push_back({relative, contents->stamp});
     std::vector<std::string> folders;
-    for_each_entry(fd, [&](const std::string& name, unsigned char type) {
+    for (const auto& [name, type, is_loop] : contents->entries) {
       if (++entries_ > kMaxFolderFiles) {
         if (entries_ == kMaxFolderFiles + 1) {
           error(relative, "too many files; at most " + std::to_string(kMaxFolderFiles) +
                               " entries are accepted");
         }
-        return false;
+        return;
       }
       std::string below = relative;
       below.append("/").append(name);
-      errno = 0;
-      if (type == DT_UNKNOWN || type == DT_LNK) {
-        struct stat target {};
-        if (fstatat(fd, name.c_str(), &target, 0) == 0) {
-          if (S_ISDIR(target.st_mode)) type = DT_DIR;
-          if (S_ISREG(target.st_mode)) type = DT_REG;
-        }
-      }
       if (type == DT_DIR) {
         folders.push_back(below);
       } else if (name.size() > 5 && name.substr(name.size() - 5) != kJson &&
                  lower(name).ends_with(kJson)) {
         error(below, "not read: its name ends in " + in_quotes(name.substr(name.size() - 5)),
               "let it end in \".json\"");
-      } else if (type == DT_LNK && errno == ELOOP) {
+      } else if (is_loop) {
         error(below, "a link that comes back to itself");
       } else if (name.size() > kJson.size() && name.ends_with(kJson)) {
         found_.push_back(below);  // whatever it is: reading it says what is wrong
       }
-      return true;
-    });
-    if (is_too_large()) return;
-    open_.push_back(self);
-    for (const std::string& folder : folders) walk(folder);
+    }
+    open_.push_back(contents->self);
+    contents.reset();
+    // One level's alone: folders inside one another must not have threads each.
+    Ahead<Contents> ahead(folders.size(), is_ahead_ ? SIZE_MAX : kFoldersPerThread,
+                          [&](size_t i) { return read_ahead(folders[i]); });
+    const bool was_ahead =
+        std::exchange(is_ahead_, is_ahead_ || folders.size() >= kFoldersPerThread);
+    for (size_t i = 0; i < folders.size(); ++i) walk(folders[i], ahead.take(i));
+    is_ahead_ = was_ahead;
     open_.pop_back();
   }
 
@@ -171,7 +213,7 @@ class FolderWalk {
   std::vector<Identity>
       open_;  // the root and the folders that lead to this one: a link may come back
   size_t entries_ = 0;
-  alignas(dirent64) char buffer_[16384];  // of for_each_entry()
+  bool is_ahead_ = false;  // of an outer folder those inside are read ahead
 };
 
 constexpr size_t kMostReported = 8;  // files that others can write
