@@ -66,12 +66,12 @@ __device__ inline float exp2_approximately(float x) {
 }
 
 // What there is to do: what the blocks of a cluster share, then one part of a sequence after the other for each block, the
-// longer ones first. Before anything is known, work number i is sequence i.
+// longer ones first. Before anything is known, work number i is taken for sequence i.
 template <int kCluster>
 class Schedule {
  public:
   __device__ Schedule(const int* split_counts, const int* lengths, int batch_size, int lane)
-      : lane_(lane) {
+      : batch_size_(batch_size), lane_(lane) {
 #pragma unroll
     for (int i = 0; i < kMaxSequences / 32; ++i) {
       const int sequence = i * 32 + lane;
@@ -93,6 +93,7 @@ class Schedule {
       parts += parts_[i];
     }
     all_ = static_cast<int>(__reduce_add_sync(~0u, parts));
+    if (!__any_sync(~0u, find_longer(kFewestFirst) != 0)) return;
     // Of a block, if all have as much.
     const uint32_t mean = __reduce_add_sync(~0u, tokens) * static_cast<uint32_t>(kv_heads) /
                           static_cast<uint32_t>(min(blocks, kBlocks));
@@ -118,6 +119,11 @@ class Schedule {
 
   // Of those that are shared, or of the others.
   __device__ bool find(bool is_shared, int index, Work* work) const {
+    // All are alike: number i is sequence i.
+    if (shared_ == 0 && all_ == batch_size_ && (long_ == 0 || long_ == all_)) {
+      *work = {index, 0, 1};
+      return index < batch_size_;
+    }
     const bool is_first = index < (is_shared ? first_ : long_);
     if (!is_first) index -= is_shared ? first_ : long_;
     uint32_t searched = is_shared ? is_first_ : is_long_;
@@ -163,11 +169,11 @@ class Schedule {
     return static_cast<int>(__reduce_add_sync(~0u, count));
   }
 
-  int lane_;
+  int batch_size_, lane_;
   uint32_t parts_[kMaxSequences / 32];  // of every 32nd sequence
   uint32_t tokens_[kMaxSequences / 32];
   uint32_t is_shared_ = 0, is_first_ = 0, is_long_ = 0;  // is_first_: of the shared ones
-  int shared_, first_, long_, all_;
+  int shared_ = 0, first_ = 0, long_ = 0, all_ = 0;
 };
 
 // What warps have summed up; or, the last one's, the other block of the cluster.
