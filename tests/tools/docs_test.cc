@@ -134,6 +134,22 @@ TEST(Docs, CitedDocumentsAndSectionsExist) {
   EXPECT_GE(citations, 15);
 }
 
+TEST(Docs, ReadmeCountsTheSolutionsOfEachFolder) {
+  const std::string readme = read_text(source_path("README.md"));
+  const std::regex row(R"(\n\| `([a-z_]+)` \| [^\n]* \| ([0-9]+) \|)");
+  int folders = 0;
+  for (std::sregex_iterator at(readme.begin(), readme.end(), row), end; at != end; ++at) {
+    const std::string solutions = build_path("config/" + (*at)[1].str() + "/solutions");
+    int count = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(solutions)) {
+      count += entry.path().extension() == ".json" ? 1 : 0;
+    }
+    EXPECT_EQ((*at)[2].str(), std::to_string(count)) << (*at)[1].str();
+    ++folders;
+  }
+  EXPECT_EQ(folders, 6);
+}
+
 TEST(Docs, ReadmeHasAtMost200Lines) {
   const std::string readme = read_text(source_path("README.md"));
   EXPECT_LE(std::count(readme.begin(), readme.end(), '\n'), 200);
