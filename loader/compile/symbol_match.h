@@ -2,7 +2,8 @@
 //
 // Runs once per handle that the driver hands out, so an engine with 10,000 kernels asks 10,000
 // times. Exact names, which are most, are in a hash map; globs and regular expressions are tried one
-// by one, those alone whose literal beginning the symbol has. A glob is matched as a regular expression, too. match() is thread-safe and never throws.
+// by one, but only those with whose literal beginning the symbol begins. A glob is matched as a regular
+// expression, too. match() is thread-safe and never throws.
 #pragma once
 
 #include <memory>

@@ -1,10 +1,10 @@
 // Lets replacements in a rewritten graph begin before the replacement before them has ended (programmatic dependent
 // launch).
 //
-// Each waits for the one before it before it ends, or begins when that has ended (no `pdl`), and lets the next begin after that,
-// so that the one directly before is the only kernel that may still run. One that takes "next_may_begin" lets the next begin before its wait
-// where the shim says so: then the one before it may still run, too, and so on. What a kernel reads before its wait
-// must not lie in memory that any of these may write.
+// Each either waits for the one before it and lets the next begin after that, or has no `pdl` and begins when all
+// before it has ended: so the one directly before is the only kernel that may still run. One that takes
+// "next_may_begin" lets the next begin before its wait where the shim says so: then the one before it may still run,
+// too, and so on. What a kernel reads before its wait must not lie in memory that any of these may write.
 #pragma once
 
 #include "shim/graphs/node_rewrite.h"

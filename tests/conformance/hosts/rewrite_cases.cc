@@ -497,8 +497,8 @@ GPU_CASE(rewrite_of_cublas) {
   state({}, {.hit = 13, .no_solution = 3, .where = 2, .absorbed = 4});
 }
 
-// Products with a bias or an addend, in fp16 and in fp8. A sum with another bias than the product was given is replaced one for one; several
-// products in one launch, and another size, are cuBLAS's.
+// Products with a bias or an addend, in fp16 and in fp8. A sum with another bias than the product was given is replaced one for
+// one; several products in one launch, another size, and what has no bias or scale where its name says so, are cuBLAS's.
 GPU_CASE(products_of_cublas) {
   const CUmodule module = gpu.load_module();
   const CUdeviceptr b = device_memory(size_t{1} << 27);
@@ -518,7 +518,10 @@ GPU_CASE(products_of_cublas) {
   Product unknown = qkv;
   unknown.n = 4616;
   launch_whole(gpu, with_bias, unknown, 0);
-  EXPECT_EQUAL(2, ran(kNvjetWithBias));
+  Product without = qkv;
+  without.bias = 0;
+  launch_whole(gpu, with_bias, without, 0);
+  EXPECT_EQUAL(3, ran(kNvjetWithBias));
 
   launch_whole(gpu, gpu.function(module, kNvjetInFp16), {a, b, c, 0, 4, 6144, 4096, 1}, 0);
   EXPECT_EQUAL(1, ran("gemm_k4096_m8_fp16"));
@@ -542,6 +545,10 @@ GPU_CASE(products_of_cublas) {
   EXPECT_EQUAL(1, ran("gemm_wide_pair_m16_fp8"));
   memcpy(pointers, last_launch("gemm_wide_pair_m16_fp8").params, sizeof pointers);
   CHECK(pointers[2] == scaled.scale_a && pointers[3] == scaled.scale_b && pointers[4] == c);
+  Product unscaled = scaled;
+  unscaled.scale_b = 0;
+  launch_whole(gpu, gpu.function(module, kNvjetInFp8), unscaled, 0);
+  EXPECT_EQUAL(1, ran(kNvjetInFp8));
 
   const CUfunction split = gpu.function(module, kSplitNvjetWithBias);
   const CUfunction reduce = gpu.function(module, kReduceWithBias);
@@ -561,7 +568,9 @@ GPU_CASE(products_of_cublas) {
   })).run(gpu);
   EXPECT_EQUAL(1, ran("gemm_part2048_m8_bf16"));
   EXPECT_EQUAL(1, ran("splitk_reduce2_bias_bf16"));
-  state({}, {.hit = 7, .no_solution = 1, .where = 2, .absorbed = 1});
+  launch_reduce(gpu, reduce, other);
+  EXPECT_EQUAL(1, ran(kReduceWithBias));
+  state({}, {.hit = 7, .no_solution = 1, .where = 5, .absorbed = 1});
 }
 
 // Each launch is to be checked: both kernels run, and beside them, in some launches, the solution that would run for both.
