@@ -11,8 +11,8 @@
 // The work is one (sequence, KV head, part of the tokens) to a block. What decides about it lies in device memory, where
 // a replayed graph finds new values: lengths, first rows of Q, and into how many parts each sequence is cut. Of a
 // sequence in one part the block writes output and lse; else partial_output and partial_lse, which decode_combine merges, or
-// FlashAttention's combine kernel. Long parts come first. What is much longer than others, the two blocks of a cluster
-// share, if there are clusters: else what the launch takes is what the longest takes.
+// FlashAttention's combine kernel. Where there are clusters, the two blocks of one share what is much longer than the rest, and
+// long parts come first: else what the launch takes is what the longest takes.
 //
 // gridDim.x is the number of KV heads; gridDim.y may be any multiple of the cluster's size, but is best the number of all parts,
 // or that of all blocks for which there is room at once, if that is enough for all sequences.
@@ -32,9 +32,13 @@ namespace {
 constexpr int kTile = 16;           // tokens, all in one page
 constexpr int kHeads = 8;           // query heads that share a KV head, at most
 constexpr int kMaxSequences = 256;  // what comes after them is not seen
-constexpr int kBlocks = 256;  // about as many as an H200 has room for
-constexpr uint32_t kFewestFirst = 512;    // tokens of a part that comes before others, at least: its block guesses wrong
-constexpr uint32_t kFewestShared = 768;  // of one that two blocks share: they wait for one another
+constexpr int kCluster = 2;         // blocks
+constexpr int kBlocks = 256;        // about as many as an H200 has room for
+
+// Of clusters: tokens of a part that comes before others, at least, as its block guesses wrong; and of one that two blocks share,
+// as they wait for one another.
+constexpr uint32_t kFewestFirst = 512;
+constexpr uint32_t kFewestShared = 768;
 
 struct Call {
   const __nv_bfloat16* q;  // [rows, kv_heads * group, kHeadDim]
@@ -65,12 +69,74 @@ __device__ inline float exp2_approximately(float x) {
   return y;
 }
 
-// What there is to do: what the blocks of a cluster share, then one part of a sequence after the other for each block, the
-// longer ones first. Before anything is known, work number i is taken for sequence i.
-template <int kCluster>
+// What there is to do, one part of a sequence after the other. Sequences in several parts come first: theirs are the
+// longest. Where every sequence is in one part, and before anything is known, work number i is sequence i.
 class Schedule {
  public:
-  __device__ Schedule(const int* split_counts, const int* lengths, int batch_size, int lane)
+  __device__ Schedule(const int* split_counts, int batch_size, int lane)
+      : batch_size_(batch_size), lane_(lane) {
+#pragma unroll
+    for (int i = 0; i < kMaxSequences / 32; ++i) {
+      const int sequence = i * 32 + lane;
+      parts_[i] = 0;
+      if (sequence < batch_size) {
+        parts_[i] = split_counts == nullptr ? 1 : max(split_counts[sequence], 1);
+      }
+    }
+  }
+
+  // Waits for the counts. Returns how much there is to do.
+  __device__ int count() {
+    int all = 0, of_several = 0;
+#pragma unroll
+    for (int parts : parts_) {
+      all += parts;
+      of_several += parts > 1 ? parts : 0;
+    }
+    parts_of_several_ = __reduce_add_sync(~0u, of_several);
+    return __reduce_add_sync(~0u, all);
+  }
+
+  __device__ bool find(int index, Work* work) const {
+    if (parts_of_several_ == 0) {
+      *work = {index, 0, 1};
+      return index < batch_size_;
+    }
+    const bool is_of_several = index < parts_of_several_;
+    if (!is_of_several) index -= parts_of_several_;
+#pragma unroll
+    for (int i = 0; i < kMaxSequences / 32; ++i) {
+      const int count = (parts_[i] > 1) == is_of_several ? parts_[i] : 0;
+      int end = count;  // up to this lane's
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int before = __shfl_up_sync(~0u, end, distance);
+        if (lane_ >= distance) end += before;
+      }
+      const uint32_t beyond = __ballot_sync(~0u, end > index);
+      if (beyond != 0) {
+        const int found = __ffs(beyond) - 1;
+        work->sequence = i * 32 + found;
+        work->parts = __shfl_sync(~0u, count, found);
+        work->part = index - (__shfl_sync(~0u, end, found) - work->parts);
+        return true;
+      }
+      index -= __shfl_sync(~0u, end, 31);
+    }
+    return false;
+  }
+
+ private:
+  int batch_size_, lane_;
+  int parts_[kMaxSequences / 32];  // of every 32nd sequence
+  int parts_of_several_ = 0;
+};
+
+// The same where the two blocks of a cluster share what is much longer than the rest, which comes first; then one part of a
+// sequence after the other for each block, the longer ones first. Before anything is known, number i is taken for sequence i.
+class PairSchedule {
+ public:
+  __device__ PairSchedule(const int* split_counts, const int* lengths, int batch_size, int lane)
       : batch_size_(batch_size), lane_(lane) {
 #pragma unroll
     for (int i = 0; i < kMaxSequences / 32; ++i) {
@@ -97,15 +163,13 @@ class Schedule {
     // Of a block, if all have as much.
     const uint32_t mean = __reduce_add_sync(~0u, tokens) * static_cast<uint32_t>(kv_heads) /
                           static_cast<uint32_t>(min(blocks, kBlocks));
-    if constexpr (kCluster > 1) {
-      const uint32_t longest = find_longer(max(mean / 4 * 5, kFewestShared));
-      const int works = all_ * kv_heads;
-      const int rounds = (works + kBlocks - 1) / kBlocks;
-      // Where all are alike and a round leaves few blocks idle, nothing is won.
-      if (__any_sync(~0u, longest != 0) || works * 6 < rounds * kBlocks * 5) {
-        is_shared_ = find_longer(max(mean / 2, kFewestShared));
-        is_first_ = longest;
-      }
+    const uint32_t longest = find_longer(max(mean / 4 * 5, kFewestShared));
+    const int works = all_ * kv_heads;
+    const int rounds = (works + kBlocks - 1) / kBlocks;
+    // Where all are alike and a round leaves few blocks idle, nothing is won.
+    if (__any_sync(~0u, longest != 0) || works * 6 < rounds * kBlocks * 5) {
+      is_shared_ = find_longer(max(mean / 2, kFewestShared));
+      is_first_ = longest;
     }
     is_long_ = find_longer(max(mean / 2, kFewestFirst));
     shared_ = count_parts(is_shared_);
@@ -176,7 +240,7 @@ class Schedule {
   int shared_ = 0, first_ = 0, long_ = 0, all_ = 0;
 };
 
-// What warps have summed up; or, the last one's, the other block of the cluster.
+// What warps have summed up; in a cluster, behind them, what the other block has.
 template <int kHeadDim, int kCount>
 struct Shared {
   float sums[kCount][kHeads][kHeadDim + 4];  // rows begin in other banks
@@ -426,10 +490,10 @@ __device__ void store_sums(const Sums<kHeadDim>& sums, int warp, int lane, int g
 
 // Adds up the first kAdded of what there is. `write` gets a head of the group, an element of its output, this and the three
 // behind it as they were summed up, the largest score and the weights' sum.
-template <int kAdded, int kHeadDim, int kCount, class Write>
-__device__ void merge(int group, float scale_log2, const Shared<kHeadDim, kCount>& shared,
+template <int kWarps, int kAdded, int kHeadDim, int kCount, class Write>
+__device__ void add_up(int group, float scale_log2, const Shared<kHeadDim, kCount>& shared,
                       const Write& write) {
-  for (int i = threadIdx.x; i < group * kHeadDim / 4; i += static_cast<int>(blockDim.x)) {
+  for (int i = threadIdx.x; i < group * kHeadDim / 4; i += kWarps * 32) {
     const int head = i / (kHeadDim / 4);
     const int element = i % (kHeadDim / 4) * 4;
     float largest = -INFINITY;
@@ -454,10 +518,18 @@ __device__ void merge(int group, float scale_log2, const Shared<kHeadDim, kCount
   }
 }
 
-__device__ inline float reciprocal(float weights) { return weights > 0 ? 1 / weights : 0; }
-
-__device__ inline float lse_of(float largest, float weights, float scale_log2) {
-  return weights > 0 ? largest * scale_log2 * 0.693147180559945f + logf(weights) : -INFINITY;
+// The same; `write` gets what to multiply them by, and lse.
+template <int kWarps, int kAdded, int kHeadDim, int kCount, class Write>
+__device__ void merge(int group, float scale_log2, const Shared<kHeadDim, kCount>& shared,
+                      const Write& write) {
+  add_up<kWarps, kAdded>(
+      group, scale_log2, shared,
+      [&](int head, int element, const float4& sum, float largest, float weights) {
+        const float one = weights > 0 ? 1 / weights : 0;
+        const float lse =
+            weights > 0 ? largest * scale_log2 * 0.693147180559945f + logf(weights) : -INFINITY;
+        write(head, element, sum, one, lse);
+      });
 }
 
 // Puts a block's sums where the first block of the cluster adds them up as those of one more warp.
@@ -474,7 +546,7 @@ __device__ void send_sums(int group, float scale_log2, const Shared<kHeadDim, kC
   const uint32_t sums = address_there(shared.sums[kCount - 1]);
   const uint32_t scores = address_there(shared.largest[kCount - 1]);
   const uint32_t all_weights = address_there(shared.weights[kCount - 1]);
-  merge<kCount - 1>(group, scale_log2, shared,
+  add_up<kCount - 1, kCount - 1>(group, scale_log2, shared,
                     [&](int head, int element, const float4& sum, float largest, float weights) {
                       asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
                                        sums + (head * (kHeadDim + 4) + element) * 4),
@@ -493,9 +565,7 @@ __device__ inline uint2 pack(const float4& sum, float one) {
 
 template <int kHeadDim>
 __device__ void write(const Call& call, const Work& work, int row, int64_t head, int element,
-                      const float4& sum, float largest, float weights) {
-  const float one = reciprocal(weights);
-  const float lse = lse_of(largest, weights, call.scale_log2);
+                      const float4& sum, float one, float lse) {
   if (work.parts <= 1) {
     *reinterpret_cast<uint2*>(call.output + row * call.output_stride + head * kHeadDim + element) =
         pack(sum, one);
@@ -524,9 +594,48 @@ struct Sequence {
   }
 };
 
-template <int kHeadDim, int kWarps, int kCluster>
+template <int kHeadDim, int kWarps>
 __device__ void decode(const Call& call) {
-  constexpr int kCount = kWarps + kCluster - 1;
+  __shared__ __align__(16) Shared<kHeadDim, kWarps> shared;
+  const int lane = threadIdx.x % 32;
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the compiler sees that lanes agree
+  const int kv_head = blockIdx.x;
+  wait_for_kernel_before();
+  int index = blockIdx.y, count;
+  do {
+    // One round trip to memory, on the guess that all is in order.
+    Schedule schedule(call.split_counts, call.batch_size, lane);
+    Sequence sequence(call, min(index, call.batch_size - 1), warp, kWarps, lane);
+    count = schedule.count();
+    Work work;
+    if (!schedule.find(index, &work)) return;
+    if (work.sequence != index) sequence = Sequence(call, work.sequence, warp, kWarps, lane);
+    if (sequence.query_length > 0 && sequence.end_row > sequence.row) {
+      const uint32_t tiles = (sequence.length + kTile - 1) / kTile;
+      const int first = static_cast<int>(tiles * work.part / work.parts) + warp;
+      const int end = static_cast<int>(tiles * (work.part + 1) / work.parts);
+      Sums<kHeadDim> sums;
+      if (first < end) {
+        if (!sequence.pages.is_enough(tiles) || work.part > 0) sequence.pages.load(first, kWarps);
+        attend<kHeadDim>(call, sequence.pages, sequence.row, kv_head, first, kWarps, end,
+                                 sequence.length, lane, &sums);
+      }
+      store_sums(sums, warp, lane, call.group, &shared);
+      __syncthreads();
+      merge<kWarps, kWarps>(call.group, call.scale_log2, shared,
+            [&](int head, int element, const float4& sum, float one, float lse) {
+              write<kHeadDim>(call, work, sequence.row, kv_head * call.group + head, element, sum,
+                              one, lse);
+            });
+      __syncthreads();  // the next work may overwrite
+    }
+    index += gridDim.y;
+  } while (index < count);
+}
+
+template <int kHeadDim, int kWarps>
+__device__ void decode_in_pairs(const Call& call) {
+  constexpr int kCount = kWarps + 1;
   __shared__ __align__(16) Shared<kHeadDim, kCount> shared;
   const int lane = threadIdx.x % 32;
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);  // the compiler sees that lanes agree
@@ -538,12 +647,12 @@ __device__ void decode(const Call& call) {
   do {
     const int item = before + place;
     // One round trip to memory, on the guess that all is in order.
-    Schedule<kCluster> schedule(call.split_counts, call.lengths, call.batch_size, lane);
+    PairSchedule schedule(call.split_counts, call.lengths, call.batch_size, lane);
     const int guess = item * kCluster + rank;
     Sequence sequence(call, min(guess, call.batch_size - 1), warp, kWarps, lane);
     schedule.count(call.kv_heads, static_cast<int>(gridDim.x * gridDim.y));
     items = schedule.items();
-    const bool is_shared = kCluster > 1 && item < schedule.shared();
+    const bool is_shared = item < schedule.shared();
     const int index = is_shared ? item : (item - schedule.shared()) * kCluster + rank;
     Work work;
     if (!schedule.find(is_shared, index, &work)) return;
@@ -564,23 +673,21 @@ __device__ void decode(const Call& call) {
       }
       store_sums(sums, warp, lane, call.group, &shared);
       __syncthreads();
-      const auto write_sums = [&](int head, int element, const float4& sum, float largest,
-                                  float weights) {
-        write<kHeadDim>(call, work, sequence.row, kv_head * call.group + head, element, sum,
-                        largest, weights);
+      const auto write_sums = [&](int head, int element, const float4& sum, float one, float lse) {
+        write<kHeadDim>(call, work, sequence.row, kv_head * call.group + head, element, sum, one,
+                        lse);
       };
-      if constexpr (kCluster > 1) {
-        if (is_shared) {
-          // Both have begun, and what was sent before is read.
-          arrive_at_cluster();
-          wait_for_cluster();
-          if (rank != 0) send_sums(call.group, call.scale_log2, shared);
-          arrive_at_cluster();
-          wait_for_cluster();
-          if (rank == 0) merge<kCount>(call.group, call.scale_log2, shared, write_sums);
-        }
+      if (is_shared) {
+        // Both have begun, and what was sent before is read.
+        arrive_at_cluster();
+        wait_for_cluster();
+        if (rank != 0) send_sums(call.group, call.scale_log2, shared);
+        arrive_at_cluster();
+        wait_for_cluster();
+        if (rank == 0) merge<kWarps, kCount>(call.group, call.scale_log2, shared, write_sums);
+      } else {
+        merge<kWarps, kWarps>(call.group, call.scale_log2, shared, write_sums);
       }
-      if (!is_shared) merge<kWarps>(call.group, call.scale_log2, shared, write_sums);
       __syncthreads();  // the next work may overwrite
     }
     before += clusters;
@@ -651,15 +758,12 @@ __device__ void decode_planned(const Call& call, const Plan& plan) {
   }
   store_sums(sums, warp, lane, call.group, &shared);
   __syncthreads();
-  merge<kWarps>(
+  merge<kWarps, kWarps>(
       call.group, call.scale_log2, shared,
-      [&](int head, int element, const float4& sum, float largest, float weights) {
+      [&](int head, int element, const float4& sum, float one, float lse) {
         const int64_t at = (part * call.kv_heads + kv_head) * call.group + head;
-        *reinterpret_cast<uint2*>(plan.output + at * kHeadDim + element) =
-            pack(sum, reciprocal(weights));
-        if (element == 0 && plan.lse != nullptr) {
-          plan.lse[at] = lse_of(largest, weights, call.scale_log2) * 1.44269504088896340736f;
-        }
+        *reinterpret_cast<uint2*>(plan.output + at * kHeadDim + element) = pack(sum, one);
+        if (element == 0 && plan.lse != nullptr) plan.lse[at] = lse * 1.44269504088896340736f;
       });
 }
 
@@ -668,7 +772,7 @@ __device__ void decode_planned(const Call& call, const Plan& plan) {
 
 // q, K and V aligned to 16 bytes, and so are their strides, which are in elements; output to 8, partial_output to 16.
 // The page size is 16 times a power of two.
-#define FIBSHIM_KERNEL(name, head_dim, warps, cluster, blocks)                                  \
+#define FIBSHIM_KERNEL(name, decode, head_dim, warps, blocks)                                   \
   extern "C" __global__ void __launch_bounds__(warps * 32, blocks)                              \
       name(const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat16* v,              \
            const int* page_table, const int* lengths, const int* first_rows,                    \
@@ -677,19 +781,19 @@ __device__ void decode_planned(const Call& call, const Plan& plan) {
            int64_t output_stride, int64_t page_stride, int64_t token_stride,                    \
            int64_t head_stride, int64_t table_stride, float scale_log2, int batch_size,         \
            int rows, int kv_heads, int group, int page_size, int max_pages) {                   \
-    fibshim::decode<head_dim, warps, cluster>(                                                  \
+    fibshim::decode<head_dim, warps>(                                                           \
         fibshim::Call(q, k, v, page_table, lengths, first_rows, query_lengths, split_counts,    \
                       output, lse, partial_output, partial_lse, q_stride, output_stride,        \
                       page_stride, token_stride, head_stride, table_stride, scale_log2,         \
                       batch_size, rows, kv_heads, group, page_size, max_pages));                \
   }
 
-FIBSHIM_KERNEL(paged_decode_d128_w6_bf16, 128, 6, 1, 2)
-FIBSHIM_KERNEL(paged_decode_d128_w4_bf16, 128, 4, 1, 3)
-FIBSHIM_KERNEL(paged_decode_d64_w6_bf16, 64, 6, 1, 3)
+FIBSHIM_KERNEL(paged_decode_d128_w6_bf16, decode, 128, 6, 2)
+FIBSHIM_KERNEL(paged_decode_d128_w4_bf16, decode, 128, 4, 3)
+FIBSHIM_KERNEL(paged_decode_d64_w6_bf16, decode, 64, 6, 3)
 // In clusters of two along y.
-FIBSHIM_KERNEL(paged_decode_d128_w6_pair_bf16, 128, 6, 2, 2)
-FIBSHIM_KERNEL(paged_decode_d64_w6_pair_bf16, 64, 6, 2, 3)
+FIBSHIM_KERNEL(paged_decode_d128_w6_pair_bf16, decode_in_pairs, 128, 6, 2)
+FIBSHIM_KERNEL(paged_decode_d64_w6_pair_bf16, decode_in_pairs, 64, 6, 3)
 
 // Of any page size. Aligned are q, K and V to 16 bytes, with their strides, and output to 8.
 #define FIBSHIM_PLANNED_KERNEL(head_dim, blocks)                                               \
