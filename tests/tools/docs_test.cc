@@ -135,6 +135,9 @@ TEST(Docs, CitedDocumentsAndSectionsExist) {
 }
 
 TEST(Docs, ReadmeCountsTheSolutionsOfEachFolder) {
+  if (!std::filesystem::exists(build_path("config/cublas"))) {
+    GTEST_SKIP() << "the folders are not built with sanitizers: make test runs it";
+  }
   const std::string readme = read_text(source_path("README.md"));
   const std::regex row(R"(\n\| `([a-z_]+)` \| [^\n]* \| ([0-9]+) \|)");
   int folders = 0;
