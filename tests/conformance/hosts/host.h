@@ -33,11 +33,12 @@ void check_equal(int64_t expected, int64_t got, const char* what, const char* fi
   ::conform::check_equal(static_cast<int64_t>(expected), static_cast<int64_t>(value), #value, \
                          __FILE__, __LINE__)
 
-// GCC's AddressSanitizer does not hold its locks over fork: in a child of a process with threads one may be
-// held for good, and what allocates or starts a thread there spins without end. A child of such a process
-// calls this first: under AddressSanitizer it ends, after the shim's fork handlers.
-inline void end_child_under_asan() {
-#ifdef __SANITIZE_ADDRESS__
+// GCC's AddressSanitizer and ThreadSanitizer do not hold all of their allocators' locks over fork: in a child
+// of a process with threads one may be held for good, and what allocates or starts a thread there spins
+// without end. A child of such a process calls this first: under these sanitizers it ends, after the shim's
+// fork handlers.
+inline void end_child_under_sanitizers() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   _exit(0);
 #endif
 }

@@ -145,7 +145,7 @@ GPU_CASE(fork_under_load) {
   });
   for (int i = 0; i < 40; ++i) {
     expect_exit(in_child([&] {
-                  end_child_under_asan();
+                  end_child_under_sanitizers();
                   // The slow paths that take locks: looking up, forgetting, counting anew.
                   CUfunction function = nullptr;
                   CHECK(cuda().cuModuleGetFunction(&function, own.module, kStep) != CUDA_SUCCESS);
@@ -176,7 +176,10 @@ CASE(fork_while_starting) {
                   });
                   while (!is_started) {
                   }
-                  const pid_t child = in_child([] { use_cuda(3); });
+                  const pid_t child = in_child([] {
+                    end_child_under_sanitizers();
+                    use_cuda(3);
+                  });
                   expect_exit(child, 0);
                   starter.join();
                 }),

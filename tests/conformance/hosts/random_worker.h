@@ -679,7 +679,7 @@ class Worker {
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-      end_child_under_asan();
+      end_child_under_sanitizers();
       if (has_faults()) _exit(0);  // what it may launch is not known
       Counts counts;
       for (int i = 0; i < 3 && !all.empty(); ++i) {

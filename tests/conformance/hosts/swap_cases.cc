@@ -822,7 +822,7 @@ GPU_CASE(swap_and_fork) {
   const pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
-    end_child_under_asan();
+    end_child_under_sanitizers();
     EXPECT_CODE(CUDA_ERROR_NOT_INITIALIZED, gpu.launch(step, 1));
     Control own;
     CHECK(own.block().status.folder == folder(arguments, "b"));
