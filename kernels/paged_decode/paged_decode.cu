@@ -69,6 +69,31 @@ __device__ inline float exp2_approximately(float x) {
   return y;
 }
 
+// Part number `index` of sequences of which this lane has every 32nd, `count_of(i)` parts of its i-th.
+template <class Count>
+__device__ bool find_part(int index, int lane, Work* work, const Count& count_of) {
+#pragma unroll
+  for (int i = 0; i < kMaxSequences / 32; ++i) {
+    const int count = count_of(i);
+    int end = count;  // up to this lane's
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int before = __shfl_up_sync(~0u, end, distance);
+      if (lane >= distance) end += before;
+    }
+    const uint32_t beyond = __ballot_sync(~0u, end > index);
+    if (beyond != 0) {
+      const int found = __ffs(beyond) - 1;
+      work->sequence = i * 32 + found;
+      work->parts = __shfl_sync(~0u, count, found);
+      work->part = index - (__shfl_sync(~0u, end, found) - work->parts);
+      return true;
+    }
+    index -= __shfl_sync(~0u, end, 31);
+  }
+  return false;
+}
+
 // What there is to do, one part of a sequence after the other. Sequences in several parts come first: theirs are the
 // longest. Where every sequence is in one part, and before anything is known, work number i is sequence i.
 class Schedule {
@@ -104,26 +129,9 @@ class Schedule {
     }
     const bool is_of_several = index < parts_of_several_;
     if (!is_of_several) index -= parts_of_several_;
-#pragma unroll
-    for (int i = 0; i < kMaxSequences / 32; ++i) {
-      const int count = (parts_[i] > 1) == is_of_several ? parts_[i] : 0;
-      int end = count;  // up to this lane's
-#pragma unroll
-      for (int distance = 1; distance < 32; distance *= 2) {
-        const int before = __shfl_up_sync(~0u, end, distance);
-        if (lane_ >= distance) end += before;
-      }
-      const uint32_t beyond = __ballot_sync(~0u, end > index);
-      if (beyond != 0) {
-        const int found = __ffs(beyond) - 1;
-        work->sequence = i * 32 + found;
-        work->parts = __shfl_sync(~0u, count, found);
-        work->part = index - (__shfl_sync(~0u, end, found) - work->parts);
-        return true;
-      }
-      index -= __shfl_sync(~0u, end, 31);
-    }
-    return false;
+    return find_part(index, lane_, work, [&](int i) {
+      return (parts_[i] > 1) == is_of_several ? parts_[i] : 0;
+    });
   }
 
  private:
@@ -193,26 +201,8 @@ class PairSchedule {
     uint32_t searched = is_shared ? is_first_ : is_long_;
     if (!is_first) searched = ~searched;
     searched &= is_shared ? is_shared_ : ~is_shared_;
-#pragma unroll
-    for (int i = 0; i < kMaxSequences / 32; ++i) {
-      const int count = (searched >> i & 1) != 0 ? parts_[i] : 0;
-      int end = count;  // up to this lane's
-#pragma unroll
-      for (int distance = 1; distance < 32; distance *= 2) {
-        const int before = __shfl_up_sync(~0u, end, distance);
-        if (lane_ >= distance) end += before;
-      }
-      const uint32_t beyond = __ballot_sync(~0u, end > index);
-      if (beyond != 0) {
-        const int found = __ffs(beyond) - 1;
-        work->sequence = i * 32 + found;
-        work->parts = __shfl_sync(~0u, count, found);
-        work->part = index - (__shfl_sync(~0u, end, found) - work->parts);
-        return true;
-      }
-      index -= __shfl_sync(~0u, end, 31);
-    }
-    return false;
+    return find_part(index, lane_, work,
+                     [&](int i) { return (searched >> i & 1) != 0 ? parts_[i] : 0; });
   }
 
  private:
