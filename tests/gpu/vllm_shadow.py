@@ -212,15 +212,23 @@ def percentile(values, share):
     return sorted(values)[min(int(share * len(values)), len(values) - 1)] if values else float("nan")
 
 
+def costs_of(base, one, batch):
+    """Of each turn, how much longer its round took than the one without checks."""
+    return [off / on - 1 for off, on in zip(base["batches"][batch]["tokens_per_s"], one["batches"][batch]["tokens_per_s"])]
+
+
 def print_rates(mode, told, rates):
     base = told["rates"].get("off")
     for rate in rates:
         one = told["rates"][rate]
         for batch, measured in one["batches"].items():
             speeds, steps = measured["tokens_per_s"], [1e3 * step for step in measured["steps"]]
-            speed = statistics.median(speeds)
-            cost = f", {100 * (statistics.median(base['batches'][batch]['tokens_per_s']) / speed - 1):.2f} % more time" if base and rate != "off" else ""
-            print(f"measured: {mode}, batch {batch}, {rate}: tokens/s {speed:.1f} ({min(speeds):.1f} to {max(speeds):.1f}){cost}; a step "
+            cost = ""
+            if base and rate != "off":
+                costs = [100 * cost for cost in costs_of(base, one, batch)]
+                cost = (f", {statistics.median(costs):.2f} % more time in the same turn (quartiles {percentile(costs, 0.25):.2f}, "
+                        f"{percentile(costs, 0.75):.2f})")
+            print(f"measured: {mode}, batch {batch}, {rate}: tokens/s {statistics.median(speeds):.1f} ({min(speeds):.1f} to {max(speeds):.1f}){cost}; a step "
                   f"p50 {percentile(steps, 0.5):.3f} ms, p99 {percentile(steps, 0.99):.3f}, mean {statistics.mean(steps or [0]):.3f}, largest "
                   f"{max(steps, default=0):.3f}, of {len(steps)}")
         print(f"measured: {mode}, {rate}: {counted(one['found'])}; GPU memory {max(one['memory']):.0f} MiB at most")
@@ -237,8 +245,7 @@ def judge_rates(mode, told, rates):
             f"vllm.{mode}.shadow: checks at {rate}, and no mismatch", counted(found))
         if base is None or int(rate[2:]) < 1000:
             continue
-        costs = {batch: statistics.median(base["batches"][batch]["tokens_per_s"]) / statistics.median(measured["tokens_per_s"]) - 1
-                 for batch, measured in one["batches"].items()}
+        costs = {batch: statistics.median(costs_of(base, one, batch)) for batch in one["batches"]}
         say(max(costs.values()) < 0.01, f"vllm.{mode}.shadow: {rate} costs less than 1 %",
             ", ".join(f"{100 * cost:.2f} % at batch {batch}" for batch, cost in costs.items()))
 
