@@ -2,72 +2,23 @@
 
 #include <algorithm>
 
+#include "loader/compile/clauses.h"
+
 namespace fibshim {
 namespace {
 
 constexpr size_t kMaxSuggestedNames =
     256;  // of more, looking for the one that was meant takes long
 
-bool is_comparison(Op op) { return op >= Op::eq && op <= Op::ge; }
-
 Op floating_comparison(Op op) {
   return static_cast<Op>(static_cast<int>(Op::feq) + static_cast<int>(op) -
                          static_cast<int>(Op::eq));
 }
 
-}  // namespace
-
-bool is_floating(ValueType type) {
-  return type == ValueType::float32 || type == ValueType::float64;
-}
-
-bool Source::is_floating() const {
-  return kind == Kind::floating || (kind == Kind::param && fibshim::is_floating(type));
-}
-
-namespace {
-
-Step make_step(Op op, int64_t imm = 0) {
-  Step step{};
-  step.op = op;
-  step.imm = imm;
-  return step;
-}
-
-Step load_step(const Source& source) {
-  Step step{};
-  step.index = source.index;
-  switch (source.kind) {
-    case Source::Kind::param:
-      step.op = Op::load_param;
-      step.type = source.type;
-      step.offset = source.offset;
-      break;
-    case Source::Kind::geometry: step.op = Op::load_geometry; break;
-    case Source::Kind::capture: step.op = Op::load_capture; break;
-    case Source::Kind::integer: return make_step(Op::push, source.integer);
-    case Source::Kind::floating:
-      return make_step(Op::push, program_detail::double_bits(source.floating));
-  }
-  return step;
-}
-
 // Joins expressions with their sources, folds constants, checks types, and emits steps.
 class Compiler {
  public:
-  // A part of the tree with its names resolved.
-  struct Value {
-    enum class Kind : uint8_t { source, operation, logical_and, logical_or } kind;
-    Op op;
-    bool is_floating;
-    bool is_boolean;  // 0 or 1
-    uint16_t left, right;
-    uint32_t depth;  // stack that it takes
-    Source source;
-  };
-  using Index = ExpressionResult<uint16_t>;
-
-  Compiler() { values_.reserve(8); }
+  using Index = ExpressionResult<Values::Index>;
 
   // Goes down the left side before the first part counts, through every expression that is named
   // there: what is too deep to be of few enough parts must not get as far as the stack's end.
@@ -99,7 +50,7 @@ class Compiler {
     return add_integer(0, node.offset);
   }
 
-  const Value& value(uint16_t index) const { return values_[index]; }
+  const Values& values() const { return values_; }
 
   // Emits the value; fails when it would need a deeper stack than the launch path has.
   ExpressionResult<void> emit(uint16_t index, std::vector<Step>* steps) const {
@@ -124,11 +75,10 @@ class Compiler {
       if (!left) return left;
       return emit_where(clause.right, steps, clauses);
     }
-    const int64_t* const constant = constant_of(index);
+    const int64_t* const constant = values_.constant_of(index);
     if (constant != nullptr && *constant != 0) return {};
-    const Clause described = describe(clause);
-    if (clauses != nullptr) clauses->push_back(described);
-    if (emit_fused(clause, described, steps)) return {};
+    if (clauses != nullptr) clauses->push_back(describe_clause(values_, clause));
+    if (fuse_clause(values_, clause, steps)) return {};
     auto emitted = emit(index, steps);
     if (!emitted) return emitted;
     steps->push_back(make_step(Op::require));
@@ -138,12 +88,12 @@ class Compiler {
   std::optional<SimpleValue> simple(uint16_t index) const {
     SimpleValue result;
     const Value* value = &values_[index];
-    if (const auto limited = with_constant(*value, Op::min)) {
+    if (const auto limited = values_.with_constant(*value, Op::min)) {
       result.most = limited->constant;
       value = &values_[limited->value];
     }
     if (value->kind == Value::Kind::operation && value->op == Op::ceil_div) {
-      const int64_t* const divisor = constant_of(value->right);
+      const int64_t* const divisor = values_.constant_of(value->right);
       if (divisor == nullptr) return std::nullopt;
       result.divisor = *divisor;
       value = &values_[value->left];
@@ -153,18 +103,10 @@ class Compiler {
     return result;
   }
 
-  const int64_t* constant_of(uint16_t index) const {
-    const Value& value = values_[index];
-    return value.kind == Value::Kind::source && value.source.kind == Source::Kind::integer
-               ? &value.source.integer
-               : nullptr;
-  }
-
  private:
   Index add(Value value, uint32_t offset) {
     if (values_.size() >= kMaxExpressionNodes) return too_many_parts(offset);
-    values_.push_back(value);
-    return static_cast<uint16_t>(values_.size() - 1);
+    return values_.add(value);
   }
 
   static tl::unexpected<ExpressionError> too_many_parts(uint32_t offset) {
@@ -240,7 +182,7 @@ class Compiler {
 
   Index add_unary(Op op, uint16_t operand, uint32_t offset) {
     if (values_[operand].is_floating) return floats_only_compare(op, offset);
-    if (const int64_t* constant = constant_of(operand)) {
+    if (const int64_t* constant = values_.constant_of(operand)) {
       if (op == Op::logical_not) return add_integer(*constant == 0, offset);
       if (*constant == INT64_MIN) return overflow(offset);
       return add_integer(-*constant, offset);
@@ -270,8 +212,8 @@ class Compiler {
     if (is_floating && !is_comparison(op)) return floats_only_compare(op, offset);
     if (is_floating) return add_floating_comparison(op, left, right, offset);
 
-    const int64_t* const a = constant_of(left);
-    const int64_t* const b = constant_of(right);
+    const int64_t* const a = values_.constant_of(left);
+    const int64_t* const b = values_.constant_of(right);
     const bool divides = op == Op::div || op == Op::mod || op == Op::ceil_div;
     if (divides && b != nullptr && *b == 0) {
       return expression_error(Rule::expression_value, offset, "this divides by zero");
@@ -329,7 +271,7 @@ class Compiler {
     auto left = resolve(expression, node.left, scope);
     if (!left) return left;
     if (values_[*left].is_floating) return floats_only_compare(Op::to_bool, node.offset);
-    if (const int64_t* constant = constant_of(*left)) {
+    if (const int64_t* constant = values_.constant_of(*left)) {
       // What a constant on the left rules out is not compiled: `n == 0 || x / n > 1`.
       if ((*constant != 0) != is_and) return add_integer(is_and ? 0 : 1, node.offset);
       auto right = resolve(expression, node.right, scope);
@@ -354,7 +296,8 @@ class Compiler {
   Index to_boolean(uint16_t operand, uint32_t offset) {
     if (values_[operand].is_floating) return floats_only_compare(Op::to_bool, offset);
     if (values_[operand].is_boolean) return operand;
-    if (const int64_t* constant = constant_of(operand)) return add_integer(*constant != 0, offset);
+    if (const int64_t* constant = values_.constant_of(operand))
+      return add_integer(*constant != 0, offset);
     return add_operation(Op::to_bool, operand, operand, values_[operand].depth, true, offset);
   }
 
@@ -363,6 +306,7 @@ class Compiler {
     switch (value.kind) {
       case Value::Kind::source: steps->push_back(load_step(value.source)); break;
       case Value::Kind::operation:
+        if (fuse_value(values_, index, steps)) break;
         emit_value(value.left, steps);
         // A unary operation has its operand on both sides.
         if (value.right != value.left || is_binary(value.op)) emit_value(value.right, steps);
@@ -386,118 +330,7 @@ class Compiler {
     return op != Op::neg && op != Op::logical_not && op != Op::to_bool && op != Op::to_float;
   }
 
-  const Source* param_of(uint16_t index) const {
-    const Value& value = values_[index];
-    return value.kind == Value::Kind::source && value.source.kind == Source::Kind::param
-               ? &value.source
-               : nullptr;
-  }
-
-  struct WithConstant {
-    uint16_t value;
-    int64_t constant;
-  };
-
-  // The two sides of `op`, one of them a known integer, where the order of the two does not matter.
-  std::optional<WithConstant> with_constant(const Value& value, Op op) const {
-    if (value.kind != Value::Kind::operation || value.op != op) return std::nullopt;
-    if (const int64_t* constant = constant_of(value.right)) {
-      return WithConstant{value.left, *constant};
-    }
-    if (const int64_t* constant = constant_of(value.left)) {
-      return WithConstant{value.right, *constant};
-    }
-    return std::nullopt;
-  }
-
-  // An integer of the launch, or that divided by a constant, compared with a constant.
-  Clause describe_range(const Value& clause) const {
-    if (clause.kind != Value::Kind::operation || clause.op < Op::eq || clause.op > Op::ge)
-      return {};
-    const bool is_mirrored = constant_of(clause.right) == nullptr;
-    const int64_t* const bound = constant_of(is_mirrored ? clause.left : clause.right);
-    const Value* value = &values_[is_mirrored ? clause.right : clause.left];
-    if (bound == nullptr) return {};
-    Clause range{.kind = Clause::Kind::range};
-    const bool is_less = clause.op == Op::lt || clause.op == Op::le;
-    const bool is_strict = clause.op == Op::lt || clause.op == Op::gt;
-    if (clause.op == Op::eq) {
-      range.low = range.high = *bound;
-    } else if (clause.op == Op::ne) {
-      return {};
-    } else if (is_less != is_mirrored) {
-      if (is_strict && *bound == INT64_MIN) return {};
-      range.high = *bound - is_strict;
-    } else {
-      if (is_strict && *bound == INT64_MAX) return {};
-      range.low = *bound + is_strict;
-    }
-    const int64_t* const divisor = constant_of(value->right);
-    if (value->kind == Value::Kind::operation && value->op == Op::div && divisor != nullptr &&
-        *divisor > 0) {
-      // Division rounds towards 0.
-      range.low = range.low > 0            ? saturated(range.low, *divisor, 0)
-                  : range.low == INT64_MIN ? INT64_MIN
-                                           : saturated(range.low - 1, *divisor, 1);
-      range.high = saturated(range.high, *divisor, range.high < 0 ? 0 : *divisor - 1);
-      value = &values_[value->left];
-    }
-    if (value->kind != Value::Kind::source) return {};
-    range.source = value->source;
-    return range;
-  }
-
-  // a * b + c, or the nearest 64-bit integer. b is positive, c smaller than b.
-  static int64_t saturated(int64_t a, int64_t b, int64_t c) {
-    int64_t exact = 0;
-    const bool overflows =
-        __builtin_mul_overflow(a, b, &exact) || __builtin_add_overflow(exact, c, &exact);
-    return !overflows ? exact : a < 0 ? INT64_MIN : INT64_MAX;
-  }
-
-  Clause describe(const Value& clause) const {
-    const auto equal = with_constant(clause, Op::eq);
-    const auto unequal = with_constant(clause, Op::ne);
-    if (unequal && unequal->constant == 0) {
-      const Source* const pointer = param_of(unequal->value);
-      if (pointer == nullptr || pointer->type != ValueType::address) return {};
-      return {Clause::Kind::not_null, pointer->index, pointer->offset, 0};
-    }
-    if (!equal || equal->constant != 0) return describe_range(clause);
-    const Value& remainder = values_[equal->value];
-    if (remainder.kind != Value::Kind::operation || remainder.op != Op::mod) {
-      return describe_range(clause);
-    }
-    const Source* const pointer = param_of(remainder.left);
-    const int64_t* const divisor = constant_of(remainder.right);
-    if (pointer == nullptr || pointer->type != ValueType::address || divisor == nullptr ||
-        *divisor <= 0 || (*divisor & (*divisor - 1)) != 0) {
-      return {};
-    }
-    return {Clause::Kind::aligned, pointer->index, pointer->offset, *divisor - 1};
-  }
-
-  // `pointer % 2^k == 0` and `integer == constant` are one step each.
-  bool emit_fused(const Value& clause, const Clause& described, std::vector<Step>* steps) const {
-    if (described.kind == Clause::Kind::aligned) {
-      Step step = make_step(Op::require_aligned, described.mask);
-      step.type = ValueType::address;
-      step.index = described.param;
-      step.offset = described.offset;
-      steps->push_back(step);
-      return true;
-    }
-    const auto equal = with_constant(clause, Op::eq);
-    const Source* const param = equal ? param_of(equal->value) : nullptr;
-    if (param == nullptr) return false;
-    Step step = load_step(*param);
-    step.op = Op::require_equal;
-    step.imm = equal->constant;
-    steps->push_back(step);
-    return true;
-  }
-
-  std::vector<Value> values_;  // the constructor makes room for most expressions
+  Values values_;
   std::vector<std::pair<const Expression*, std::string_view>> open_;
   uint32_t depth_ = 0;
 };
@@ -521,8 +354,9 @@ ExpressionResult<CompiledValue> compile_value(const Expression& expression, cons
   const auto root = compiler.resolve(expression, expression.root(), scope);
   if (!root) return tl::unexpected<ExpressionError>(root.error());
   CompiledValue result;
-  result.is_floating = compiler.value(*root).is_floating;
-  if (const int64_t* const constant = compiler.constant_of(*root)) result.constant = *constant;
+  result.is_floating = compiler.values()[*root].is_floating;
+  if (const int64_t* const constant = compiler.values().constant_of(*root))
+    result.constant = *constant;
   result.simple = compiler.simple(*root);
   auto emitted = compiler.emit(*root, &result.steps);
   if (!emitted) return tl::unexpected<ExpressionError>(emitted.error());
@@ -534,7 +368,7 @@ ExpressionResult<void> compile_where(const Expression& expression, const Scope& 
   Compiler compiler;
   const auto root = compiler.resolve(expression, expression.root(), scope);
   if (!root) return tl::unexpected<ExpressionError>(root.error());
-  if (compiler.value(*root).is_floating) {
+  if (compiler.values()[*root].is_floating) {
     return expression_error(Rule::expression_type, 0, "a where clause must be a comparison");
   }
   return compiler.emit_where(*root, steps, clauses);

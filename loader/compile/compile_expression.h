@@ -8,29 +8,9 @@
 // Whatever is returned as a Program runs in kMaxStackDepth values: the launch path relies on it.
 #pragma once
 
-#include <optional>
-
-#include "loader/compile/expression.h"
-#include "shim/abi/program.h"
+#include "loader/compile/clauses.h"
 
 namespace fibshim {
-
-// Where a name's value comes from at launch.
-struct Source {
-  enum class Kind : uint8_t { param, geometry, capture, integer, floating };
-  Kind kind = Kind::integer;
-  ValueType type = ValueType::int64;  // param
-  uint16_t index = 0;                 // param, geometry, capture
-  uint32_t offset = 0;                // param: bytes
-  int64_t integer = 0;
-  double floating = 0;
-
-  static Source constant(int64_t value) { return {.integer = value}; }
-  bool is_constant() const { return kind == Kind::integer || kind == Kind::floating; }
-  bool is_floating() const;
-};
-
-bool is_floating(ValueType type);
 
 // What names mean. find() returns nullopt for a name that is unknown.
 class Scope {
@@ -55,22 +35,6 @@ struct SimpleValue {
   bool is_source_alone() const { return !divisor && !most; }
 };
 
-// One clause of a `where`, told apart as far as the fast form does.
-struct Clause {
-  enum class Kind : uint8_t {
-    aligned,   // pointer % (mask + 1) == 0
-    not_null,  // pointer != 0
-    range,     // low <= source <= high, of an integer
-    other,
-  };
-  Kind kind = Kind::other;
-  uint16_t param = 0;
-  uint32_t offset = 0;
-  int64_t mask = 0;
-  Source source;
-  int64_t low = INT64_MIN, high = INT64_MAX;
-};
-
 struct CompiledValue {
   std::vector<Step> steps;
   std::optional<SimpleValue> simple;
@@ -84,7 +48,7 @@ ExpressionResult<CompiledValue> compile_value(const Expression& expression, cons
 // The value of a source alone.
 CompiledValue compile_source(const Source& source);
 
-// Appends a `where` clause: steps that end in require, require_aligned or require_equal. A clause
+// Appends a `where` clause: steps that end in one of the `require` operations. A clause
 // that is known to hold appends nothing. `clauses`: gets what was appended, one entry for each clause.
 ExpressionResult<void> compile_where(const Expression& expression, const Scope& scope,
                                      std::vector<Step>* steps,

@@ -34,6 +34,17 @@ struct Nesting {
 // As it is written: "==", "min".
 const char* operator_text(Op op);
 
+// The comparison that says the same of its operands the other way round; any other operation as it is.
+constexpr Op mirrored_comparison(Op op) {
+  switch (op) {
+    case Op::lt: return Op::gt;
+    case Op::le: return Op::ge;
+    case Op::gt: return Op::lt;
+    case Op::ge: return Op::le;
+    default: return op;
+  }
+}
+
 // A parsed expression. Immutable.
 class Expression {
  public:

@@ -189,11 +189,14 @@ FastForm make_fast_form(const BindingSpec& binding, const PatternSpec& pattern,
   FastForm form;
   memset(&form, 0, sizeof form);
   form.way = FastWay::slow;
-  if (binding.state != BindingState::ready || binding.has_cluster ||
-      binding.arguments.size() > kMaxFastArguments) {
+  if (binding.state != BindingState::ready || binding.arguments.size() > kMaxFastArguments) {
     return form;
   }
   form.may_begin_early = solution.waits_for_previous && solution.early_params == 0;
+  if (binding.has_cluster) {
+    form.way = FastWay::clustered;
+    return form;
+  }
   const bool has_whole_geometry = add_geometry(binding, &form);
   const bool has_whole_checks = add_fast_checks(pattern.where_clauses, &form.checks);
   const bool is_direct = add_fast_checks(binding.where_clauses, &form.checks) && has_whole_checks &&

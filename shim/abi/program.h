@@ -49,13 +49,20 @@ inline double bits_double(int64_t bits) {
 }
 
 // Reads a parameter. Integers are widened to int64, floats to the bits of a double.
-inline bool load_param(const LaunchView& launch, const Step& step, int64_t* out) {
-  const char* at = static_cast<const char*>(launch.params[step.index]) + step.offset;
-  switch (step.type) {
-    case ValueType::int32: *out = read_bytes<int32_t>(at); return true;
+inline bool read_param(const LaunchView& launch, uint32_t index, uint32_t offset, ValueType type,
+                       int64_t* out) {
+  const char* at = static_cast<const char*>(launch.params[index]) + offset;
+  // The commonest by branches: a jump through a table that is not in the cache costs more than the rest.
+  if (type == ValueType::int32) {
+    *out = read_bytes<int32_t>(at);
+    return true;
+  }
+  if (type == ValueType::int64 || type == ValueType::address) {
+    *out = read_bytes<int64_t>(at);
+    return type == ValueType::int64 || *out >= 0;
+  }
+  switch (type) {
     case ValueType::uint32: *out = read_bytes<uint32_t>(at); return true;
-    case ValueType::int64: *out = read_bytes<int64_t>(at); return true;
-    case ValueType::address:
     case ValueType::uint64: *out = read_bytes<int64_t>(at); return *out >= 0;
     case ValueType::int8: *out = read_bytes<int8_t>(at); return true;
     case ValueType::uint8: *out = read_bytes<uint8_t>(at); return true;
@@ -63,14 +70,48 @@ inline bool load_param(const LaunchView& launch, const Step& step, int64_t* out)
     case ValueType::uint16: *out = read_bytes<uint16_t>(at); return true;
     case ValueType::float32: *out = double_bits(read_bytes<float>(at)); return true;
     case ValueType::float64: *out = double_bits(read_bytes<double>(at)); return true;
+    default: break;
   }
   return false;
+}
+
+inline bool load_param(const LaunchView& launch, const Step& step, int64_t* out) {
+  return read_param(launch, step.index, step.offset, step.type, out);
+}
+
+inline Field field_of(const Step& step) { return read_bytes<Field>(&step.imm); }
+
+inline bool load_field(const LaunchView& launch, const Step& step, int64_t* out) {
+  const Field field = field_of(step);
+  if (!read_param(launch, field.index, field.offset, field.type, out)) return false;
+  *out = *out * field.factor + field.added;
+  return true;
 }
 
 // Quotients that int64 cannot hold.
 inline bool can_divide(int64_t a, int64_t b) { return b != 0 && !(b == -1 && a == INT64_MIN); }
 
 }  // namespace program_detail
+
+// Whether what a step reads of parameters is there. `contains(index, offset, bytes)`: whether a parameter has these bytes.
+template <class Contains>
+bool reads_what_is_there(const Step& step, const Contains& contains) {
+  if (step.op == Op::load_field || step.op == Op::require_field) {
+    const Field field = program_detail::field_of(step);
+    if (!contains(field.index, field.offset, size_of(field.type))) return false;
+  }
+  switch (step.op) {
+    case Op::load_param:
+    case Op::require_equal:
+    case Op::require_unequal:
+    case Op::require_least:
+    case Op::require_most:
+    case Op::require_float:
+    case Op::require_field: return contains(step.index, step.offset, size_of(step.type));
+    case Op::require_aligned: return contains(step.index, step.offset, 8);
+    default: return true;
+  }
+}
 
 // Runs `count` steps. True when every step could be computed and every `require` held. When
 // `result` is given, the value left on the stack goes there.
@@ -80,6 +121,7 @@ inline bool run_program(const Step* step, uint32_t count, const LaunchView& laun
   // The loader has proved the depth. An empty stack's top points at the lowest slot.
   int64_t stack[kMaxStackDepth + 1];
   int64_t* top = stack;
+  int64_t value;
   const Step* const end = step + count;
   for (; step < end; ++step) {
     switch (step->op) {
@@ -88,9 +130,26 @@ inline bool run_program(const Step* step, uint32_t count, const LaunchView& laun
         if ((read_bytes<int64_t>(at) & step->imm) != 0) return false;
         break;
       }
-      case Op::require_equal: {
-        int64_t value;
+      case Op::require_equal:
         if (!load_param(launch, *step, &value) || value != step->imm) return false;
+        break;
+      case Op::require_unequal:
+        if (!load_param(launch, *step, &value) || value == step->imm) return false;
+        break;
+      case Op::require_least:
+        if (!load_param(launch, *step, &value) || value < step->imm) return false;
+        break;
+      case Op::require_most:
+        if (!load_param(launch, *step, &value) || value > step->imm) return false;
+        break;
+      case Op::require_float:
+        if (!load_param(launch, *step, &value)) return false;
+        if (bits_double(value) != bits_double(step->imm)) return false;
+        break;
+      case Op::require_field: {
+        int64_t other;
+        if (!load_param(launch, *step, &value) || !load_field(launch, *step, &other)) return false;
+        if (value != other) return false;
         break;
       }
       case Op::require:
@@ -98,6 +157,9 @@ inline bool run_program(const Step* step, uint32_t count, const LaunchView& laun
         break;
       case Op::load_param:
         if (!load_param(launch, *step, ++top)) return false;
+        break;
+      case Op::load_field:
+        if (!load_field(launch, *step, ++top)) return false;
         break;
       case Op::load_geometry: *++top = launch.geometry[step->index]; break;
       case Op::load_capture: *++top = launch.captures[step->index]; break;

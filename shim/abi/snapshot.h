@@ -15,8 +15,8 @@
 
 namespace fibshim {
 
-inline constexpr uint32_t kSnapshotVersion = 8;
-inline constexpr uint32_t kLoaderApiVersion = 7;
+inline constexpr uint32_t kSnapshotVersion = 9;
+inline constexpr uint32_t kLoaderApiVersion = 8;
 
 // Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
 inline constexpr uint32_t kMaxParams = 128;     // parameters of one kernel, original or replacement
@@ -77,6 +77,7 @@ struct LaunchView {
 // A jump's target is `imm`: how many steps to skip.
 enum class Op : uint8_t {
   load_param,     // push parameter `index`, `offset` bytes in, read as `type`
+  load_field,     // push what the Field in imm says
   load_geometry,  // push geometry[index]
   load_capture,   // push captures[index]
   push,           // push imm (an int64, or the bits of a double)
@@ -111,8 +112,23 @@ enum class Op : uint8_t {
   // 8-byte parameter `index` at `offset`: (value & imm) must be 0. Of any bits: an address from 2^63 on,
   // which has no value in other expressions, can be aligned.
   require_aligned,
-  require_equal,  // parameter `index` at `offset` read as `type`: must equal imm
+  // Parameter `index` at `offset` read as `type`, an integer, must be imm, or not, at least or at most.
+  require_equal,
+  require_unequal,
+  require_least,
+  require_most,
+  require_float,  // read as `type`, a float: must equal the double whose bits imm are
+  require_field,  // an integer: must be what the Field in imm says
 };
+
+// Parameter `index` at `offset` read as `type`, an integer, times `factor`, plus `added`. Of 8 bytes these are 1 and 0.
+struct Field {
+  uint16_t offset;
+  uint8_t index;
+  ValueType type;
+  int16_t factor, added;
+};
+static_assert(sizeof(Field) == sizeof(int64_t));
 
 struct Step {
   Op op;
@@ -211,9 +227,10 @@ inline constexpr uint32_t kMaxFastDimensions = 2;
 inline constexpr uint32_t kMaxFastArguments = 32;
 
 enum class FastWay : uint8_t {
-  direct,    // checks, dimensions and arguments below are all there is
-  computed,  // run the programs; `geometry` and `has_dynamic` hold
-  slow,      // a cluster, or more arguments than the fast side has room for
+  direct,     // checks, dimensions and arguments below are all there is
+  computed,   // run the programs; `geometry` and `has_dynamic` hold
+  clustered,  // run the programs, and launch with a cluster
+  slow,       // more arguments than the fast side has room for
 };
 
 // A solution's `when`, as far as it is a range of one value: low <= value <= low + span, as 64 bits without

@@ -16,6 +16,8 @@
 #include "shim/plan/fast_plan.h"
 #include "shim/plan/plan.h"
 #include "shim/registry/decisions.h"
+#include "shim/registry/devices.h"
+#include "shim/registry/generation.h"
 #include "shim/registry/handles.h"
 
 namespace fibshim {
@@ -35,7 +37,11 @@ struct FramedLaunch {
   CUfunction function() const { return reinterpret_cast<CUfunction>(frame.function); }
   void** params() const { return frame.params; }
   CUstream stream() const { return frame.stream; }
-  bool is_plain() const { return !kFunctions.has_extra || frame.extra == nullptr; }
+  void** extra() const { return kFunctions.has_extra ? frame.extra : nullptr; }
+  bool is_plain() const { return extra() == nullptr; }
+  // False: they take a look on the slow side.
+  bool read_attributes(uint32_t (&)[3], bool*) const { return true; }
+  static constexpr uint32_t cluster(uint32_t) { return 1; }
   uint32_t geometry(uint32_t i) const {
     // The slot of each value in the frame, in the plain order.
     static constexpr uint8_t kSlots[kPlainGeometryCount] = {1, 2, 3, 4, 5, 8, 9};
@@ -57,21 +63,37 @@ struct ConfigLaunch {
   const CUlaunchConfig* config;
   CUfunction handle;
   void** given_params;
-  void** extra;
+  void** given_extra;
   static constexpr bool kHasAttributes = true;
   static constexpr const LaunchFunctions& functions() { return kFunctions; }
 
   CUfunction function() const { return handle; }
   void** params() const { return given_params; }
   CUstream stream() const { return config->hStream; }
+  void** extra() const { return given_extra; }
   // No attributes, or programmatic stream serialization alone, which is dropped for a replacement that does
   // not wait: the rest needs a look at the replacement.
   bool is_plain() const {
-    return config != nullptr && extra == nullptr &&
+    return config != nullptr && given_extra == nullptr &&
            (config->numAttrs == 0 ||
             (config->numAttrs == 1 && config->attrs != nullptr &&
              config->attrs->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION));
   }
+  bool read_attributes(uint32_t (&cluster)[3], bool* begins_early) const {
+    if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr)) return false;
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+      const CUlaunchAttribute& attribute = config->attrs[i];
+      const AttributeRule rule = rule_of(attribute.id);
+      if (rule == AttributeRule::keep) return false;
+      if (rule == AttributeRule::if_waits) *begins_early = true;
+      if (attribute.id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
+      cluster[0] = attribute.value.clusterDim.x;
+      cluster[1] = attribute.value.clusterDim.y;
+      cluster[2] = attribute.value.clusterDim.z;
+    }
+    return true;
+  }
+  static constexpr uint32_t cluster(uint32_t) { return 1; }
   uint32_t geometry(uint32_t i) const {
     // gridDimX to sharedMemBytes lie in the plain order.
     return (&config->gridDimX)[i];
@@ -82,12 +104,23 @@ struct ConfigLaunch {
 
   End original() const {
     return kFunctions.launch_ex->load(std::memory_order_relaxed)(config, handle, given_params,
-                                                                 extra);
+                                                                 given_extra);
   }
   End ended(CUresult result) const { return result; }
   End slowly() const {
-    return launch_config_slowly(config, handle, given_params, extra, kFunctions);
+    return launch_config_slowly(config, handle, given_params, given_extra, kFunctions);
   }
+};
+
+// A launch whose packed parameters and attributes have been looked at: none of those is for the replacement.
+template <class Launch>
+struct ReadLaunch : Launch {
+  void** read_params;
+  uint32_t read_cluster[3];
+  static constexpr bool kHasAttributes = false;
+
+  void** params() const { return read_params; }
+  uint32_t cluster(uint32_t i) const { return read_cluster[i]; }
 };
 
 template <class Launch>
@@ -105,24 +138,32 @@ __attribute__((noinline)) typename Launch::End end_failed(Launch launch, Counter
 }
 
 // The hit is counted before the launch, and taken back if it fails: a process that ends within it has
-// counted it.
-template <class Launch>
-inline typename Launch::End launch_replacement(Launch launch, const Decision& decision,
-                                               ReaderState* reader,
-                                               const uint32_t (&geometry)[kPlainGeometryCount],
-                                               void** arguments) {
+// counted it. `call(kernel)` makes it.
+template <class Launch, class Call>
+inline typename Launch::End launch_counted(Launch launch, const Decision& decision,
+                                           ReaderState* reader, const Call& call) {
   const CounterIndex hit = decision.counter;
   const OnError on_error = decision.on_error;
   const CUfunction kernel = decision.kernel;
   count_in(reader->counters, hit);
   leave_fast_section(reader);
-  const CUresult result = Launch::functions().launch->load(std::memory_order_relaxed)(
-      kernel, geometry[0], geometry[1], geometry[2], geometry[3], geometry[4], geometry[5],
-      geometry[6], launch.stream(), arguments, nullptr);
+  const CUresult result = call(kernel);
   if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
     return end_failed(launch, hit, on_error, result);
   }
   return launch.ended(result);
+}
+
+template <class Launch>
+inline typename Launch::End launch_replacement(Launch launch, const Decision& decision,
+                                               ReaderState* reader,
+                                               const uint32_t (&geometry)[kPlainGeometryCount],
+                                               void** arguments) {
+  return launch_counted(launch, decision, reader, [&](CUfunction kernel) {
+    return Launch::functions().launch->load(std::memory_order_relaxed)(
+        kernel, geometry[0], geometry[1], geometry[2], geometry[3], geometry[4], geometry[5],
+        geometry[6], launch.stream(), arguments, nullptr);
+  });
 }
 
 // As expressions see the launch.
@@ -132,7 +173,7 @@ inline LaunchView make_view(const Launch& launch, const Candidate& candidate) {
   view.params = launch.params();
   view.captures = candidate.captures;
   for (uint32_t i = 0; i < kPlainSharedMem; ++i) view.geometry[kGridX + i] = launch.geometry(i);
-  for (uint32_t i = 0; i < 3; ++i) view.geometry[kClusterX + i] = 1;
+  for (uint32_t i = 0; i < 3; ++i) view.geometry[kClusterX + i] = launch.cluster(i);
   view.geometry[kSharedMem] = launch.geometry(kPlainSharedMem);
   return view;
 }
@@ -168,6 +209,42 @@ __attribute__((noinline)) typename Launch::End launch_computed(Launch launch,
   return launch_replacement(launch, decision, reader, geometry, arguments);
 }
 
+// A decision whose replacement has a cluster.
+template <class Launch>
+__attribute__((noinline)) typename Launch::End launch_clustered(Launch launch,
+                                                                const Candidate& candidate,
+                                                                const Decision& decision,
+                                                                ReaderState* reader) {
+  const LaunchView view = make_view(launch, candidate);
+  uint32_t geometry[kGeometryCount];
+  void* pointers[kMaxFastArguments];
+  int64_t values[kMaxFastArguments];
+  const auto launch_ex = Launch::functions().launch_ex->load(std::memory_order_relaxed);
+  if (launch_ex == nullptr || !pattern_holds(candidate, view) || !solution_holds(decision, view) ||
+      !compute_geometry(decision, view, geometry) ||
+      (decision.binding->is_identity == 0 &&
+       !compute_arguments(decision, view, pointers, values))) {
+    return leave_for_slow_side(launch, reader);
+  }
+  void** const arguments = decision.binding->is_identity == 0 ? pointers : launch.params();
+  CUlaunchAttribute cluster = {};
+  cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  cluster.value.clusterDim = {geometry[kClusterX], geometry[kClusterY], geometry[kClusterZ]};
+  const CUlaunchConfig config = {geometry[kGridX],
+                                 geometry[kGridY],
+                                 geometry[kGridZ],
+                                 geometry[kBlockX],
+                                 geometry[kBlockY],
+                                 geometry[kBlockZ],
+                                 geometry[kSharedMem],
+                                 launch.stream(),
+                                 &cluster,
+                                 1};
+  return launch_counted(launch, decision, reader, [&](CUfunction kernel) {
+    return launch_ex(&config, kernel, arguments, nullptr);
+  });
+}
+
 // A decision without expressions, whose checks hold.
 template <class Launch>
 inline typename Launch::End launch_directly(Launch launch, const Decision& decision,
@@ -183,19 +260,22 @@ inline typename Launch::End launch_directly(Launch launch, const Decision& decis
   return launch_replacement(launch, decision, reader, geometry, arguments);
 }
 
-// A decision that the fast side carries out for some launches at most: those that are not to be checked. Apart, so that
-// the others do not pay for it.
+// A decision with a cluster, or that the fast side carries out for some launches at most: those that are not to be checked. Apart,
+// so that the others do not pay for it.
 template <class Launch>
 __attribute__((noinline)) typename Launch::End launch_unless_checked(Launch launch,
                                                                      const Candidate& candidate,
                                                                      const Decision& decision,
                                                                      ReaderState* reader) {
-  const bool goes_slowly = way_now(decision) != Way::sampled ||
-                           (Launch::kHasAttributes && decision.fast.may_begin_early != 0);
-  if (goes_slowly || !skip_sample(decision)) return leave_for_slow_side(launch, reader);
-  return decision.fast.way == FastWay::direct
-             ? launch_directly(launch, decision, reader)
-             : launch_computed(launch, candidate, decision, reader);
+  const Way way = way_now(decision);
+  const bool stays = Launch::kHasAttributes && decision.fast.may_begin_early != 0;
+  const bool is_fast =
+      !stays && (way == Way::sampled ? skip_sample(decision) : way == Way::clustered);
+  if (!is_fast) return leave_for_slow_side(launch, reader);
+  if (decision.fast.way == FastWay::direct) return launch_directly(launch, decision, reader);
+  return decision.fast.way == FastWay::computed
+             ? launch_computed(launch, candidate, decision, reader)
+             : launch_clustered(launch, candidate, decision, reader);
 }
 
 // A decision, as `way` says, which is its own.
@@ -205,32 +285,31 @@ inline typename Launch::End launch_decided(Launch launch, const Candidate& candi
   if (!fast_checks_hold(decision.fast.checks, launch.params())) {
     return leave_for_slow_side(launch, reader);
   }
+  // The attribute goes on to a replacement that waits.
+  const bool stays = Launch::kHasAttributes && decision.fast.may_begin_early != 0;
   switch (way) {
     case Way::direct:
-      // The attribute goes on to a replacement that waits.
-      if (Launch::kHasAttributes && decision.fast.may_begin_early != 0) break;
+      if (stays) break;
       return launch_directly(launch, decision, reader);
     case Way::original:
       count_in(reader->counters, decision.counter);
       leave_fast_section(reader);
       return launch.original();
     case Way::computed:
-      if (Launch::kHasAttributes && decision.fast.may_begin_early != 0) break;
+      if (stays) break;
       return launch_computed(launch, candidate, decision, reader);
-    case Way::slow:
-    case Way::sampled:
-    case Way::chosen: break;
+    default: break;
   }
   return launch_unless_checked(launch, candidate, decision, reader);
 }
 
-// No solution is for the launch. Whether or not the pattern's own where holds, it falls back, and is counted
-// alike.
+// No solution is for the launch, or none can serve it. Where a choice has none, whether or not the pattern's own where holds: it
+// falls back, and is counted alike.
 template <class Launch>
 __attribute__((noinline)) typename Launch::End launch_unserved(Launch launch,
-                                                               const Decision& choice,
+                                                               const Decision& decision,
                                                                ReaderState* reader) {
-  count_in(reader->counters, choice.counter);
+  count_in(reader->counters, decision.counter);
   leave_fast_section(reader);
   return launch.original();
 }
@@ -246,6 +325,47 @@ __attribute__((noinline)) typename Launch::End launch_computed_choice(Launch lau
   return launch_decided(launch, candidate, *decision, way_now(*decision), reader);
 }
 
+// A kernel that one pattern fits, whose key or attributes take expressions or a look, or whose parameters come packed.
+template <class Launch>
+__attribute__((noinline)) typename Launch::End launch_read(Launch launch, const Record& record,
+                                                           ReaderState* reader) {
+  const bool depends_on_device = record.kind == HandleKind::kernel && are_devices_told_apart();
+  if (record.candidate_count != 1 || record.param_count > kMaxFastArguments || depends_on_device ||
+      record.candidates[0].generation->mode != Mode::apply) {
+    return leave_for_slow_side(launch, reader);
+  }
+  const Candidate& candidate = record.candidates[0];
+  ReadLaunch<Launch> read = {launch, launch.params(), {1, 1, 1}};
+  bool begins_early = false;
+  void* unpacked[kMaxFastArguments];
+  if (launch.extra() != nullptr) {
+    if (read.read_params != nullptr || !unpack_extra(record, launch.extra(), unpacked)) {
+      return leave_for_slow_side(launch, reader);
+    }
+    read.read_params = unpacked;
+  }
+  if (read.read_params == nullptr || !launch.read_attributes(read.read_cluster, &begins_early)) {
+    return leave_for_slow_side(launch, reader);
+  }
+  const LaunchView view = make_view(read, candidate);
+  int64_t key[kMaxKey];
+  if (!compute_key(candidate, view, key)) return leave_for_slow_side(launch, reader);
+  const Decision* decision = find_decision(candidate, key, candidate.pattern->key.count);
+  if (decision == nullptr) return leave_for_slow_side(launch, reader);
+  if (way_now(*decision) == Way::chosen) {
+    const Decision& choice = *decision;
+    decision = choose(choice, view);
+    if (decision == nullptr) return launch_unserved(launch, choice, reader);
+  }
+  if (keeps_original(decision->kind) && pattern_holds(candidate, view)) {
+    return launch_unserved(launch, *decision, reader);
+  }
+  if (begins_early && decision->fast.may_begin_early != 0) {
+    return leave_for_slow_side(launch, reader);
+  }
+  return launch_decided(read, candidate, *decision, way_now(*decision), reader);
+}
+
 template <class Launch>
 typename Launch::End launch_tracked(Launch launch, uintptr_t slot, ReaderState* reader);
 
@@ -256,7 +376,8 @@ inline typename Launch::End launch_untracked(Launch launch, ReaderState* reader)
   return launch.original();
 }
 
-// A slot that is not a plain candidate's: the handle's may be further from its place, or nothing is known of it.
+// A slot that is not a plain candidate's, or a launch that is not plain: the handle's may be further from its place, or nothing
+// is known of it.
 template <class Launch>
 __attribute__((noinline)) typename Launch::End launch_unusual(Launch launch, uintptr_t slot,
                                                               ReaderState* reader) {
@@ -266,8 +387,13 @@ __attribute__((noinline)) typename Launch::End launch_unusual(Launch launch, uin
   }
   if (slot == 0) slot = find_handle(launch.function());
   if ((slot & kUntracked) != 0) return launch_untracked(launch, reader);
-  if ((slot & kSimple) != 0) return launch_tracked(launch, slot, reader);
-  return leave_for_slow_side(launch, reader);
+  if ((slot & kSimple) != 0) {
+    const bool is_plain = launch.params() != nullptr && launch.is_plain();
+    return is_plain ? launch_tracked(launch, slot, reader)
+                    : launch_read(launch, *simple_candidate_of(slot).record, reader);
+  }
+  if (slot == 0 || (slot & kUnmatched) != 0) return leave_for_slow_side(launch, reader);
+  return launch_read(launch, *entry_of(slot)->record, reader);
 }
 
 // A kernel that some pattern fits.
@@ -277,7 +403,7 @@ __attribute__((noinline)) typename Launch::End launch_tracked(Launch launch, uin
   if ((slot & kSimple) == 0) return launch_unusual(launch, slot, reader);
   if (launch.params() == nullptr || !launch.is_plain() ||
       g_slow_reasons.load(std::memory_order_relaxed) != 0) {
-    return leave_for_slow_side(launch, reader);
+    return launch_unusual(launch, 0, reader);
   }
   const Candidate& candidate = simple_candidate_of(slot);
   const int64_t key = read_fast_key(candidate.fast_key, launch.params());

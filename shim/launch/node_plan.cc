@@ -26,11 +26,6 @@ struct PlainGeometry {
 static_assert(offsetof(NodeParams, sharedMemBytes) - offsetof(NodeParams, gridDimX) ==
               kPlainSharedMem * sizeof(uint32_t));
 
-bool keeps_original(DecisionKind kind) {
-  return kind == DecisionKind::no_solution || kind == DecisionKind::arch ||
-         kind == DecisionKind::refused;
-}
-
 }  // namespace
 
 bool learn_tracked_kernel(const void* handle) { return find_tracked(handle) != nullptr; }
@@ -120,9 +115,11 @@ bool plan_like_fast_side(const NodeParams& original, const uint32_t (&cluster)[3
     decision = choose_fast(*decision->choices, params, PlainGeometry{original});
   }
   if (decision == nullptr || is_quarantined(*decision)) return false;
-  // What has no fast form, and what stands for no decision, is slow.
+  // What stands for no decision is slow.
   const Way way = way_now(*decision);
-  const bool is_redirect = decision->kind == DecisionKind::ready && way != Way::slow;
+  const bool has_form =
+      decision->fast.way == FastWay::direct || decision->fast.way == FastWay::computed;
+  const bool is_redirect = decision->kind == DecisionKind::ready && way != Way::slow && has_form;
   const bool has_whole_checks =
       is_redirect ? decision->fast.way == FastWay::direct : way == Way::original;
   if (!is_redirect && !keeps_original(decision->kind)) return false;

@@ -16,11 +16,11 @@ struct Params {
   bool contain_all_of(const Snapshot& snapshot, Program program) const {
     const Step* const steps = snapshot.begin(program);
     for (uint32_t i = 0; i < program.count; ++i) {
-      const Step& step = steps[i];
-      const bool reads = step.op == Op::load_param || step.op == Op::require_aligned ||
-                         step.op == Op::require_equal;
-      const uint32_t bytes = step.op == Op::require_aligned ? 8 : size_of(step.type);
-      if (reads && !contain(step.index, step.offset, bytes)) return false;
+      if (!reads_what_is_there(steps[i], [this](uint32_t index, uint32_t offset, uint32_t bytes) {
+            return contain(index, offset, bytes);
+          })) {
+        return false;
+      }
     }
     return true;
   }

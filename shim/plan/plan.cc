@@ -13,25 +13,13 @@ bool is_of_same_value(const FastRange& a, const FastRange& b) {
 }
 
 bool run(const Snapshot& snapshot, Program program, const LaunchView& view, int64_t* result) {
-  return run_program(snapshot.begin(program), program.count, view, result);
-}
-
-// A packed buffer (`extra`) as pointers to the single parameters. False: not one that can be read.
-bool unpack_extra(const Record& record, void** extra, void** out) {
-  char* buffer = nullptr;
-  const size_t* size = nullptr;
-  for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-    if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
-      buffer = static_cast<char*>(extra[1]);
-    } else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
-      size = static_cast<const size_t*>(extra[1]);
-    } else {
-      return false;
-    }
+  const Step* const steps = snapshot.begin(program);
+  if (program.count == 0) return true;
+  if (program.count == 1 && steps->op == Op::push && result != nullptr) {
+    *result = steps->imm;
+    return true;
   }
-  if (buffer == nullptr || size == nullptr || *size < record.params_bytes) return false;
-  for (uint32_t i = 0; i < record.param_count; ++i) out[i] = buffer + record.params[i].offset;
-  return true;
+  return run_program(steps, program.count, view, result);
 }
 
 // The pattern's template with this launch's values. False: too long.
@@ -170,9 +158,8 @@ void fill_decision(const Candidate& candidate, const Resolution& resolution, Dec
   }
   const Pattern& pattern = *candidate.pattern;
   out->fast.checks = pattern.fast_checks;
-  const bool keeps_original = kind == DecisionKind::no_solution || kind == DecisionKind::arch ||
-                              kind == DecisionKind::refused;
-  out->way = keeps_original && pattern.has_whole_checks != 0 ? Way::original : Way::slow;
+  const bool is_original = keeps_original(kind) && pattern.has_whole_checks != 0;
+  out->way = is_original ? Way::original : Way::slow;
 }
 
 void fill_choices(const Record& record, const Candidate& candidate, const Resolution& resolution,
@@ -212,6 +199,23 @@ const Decision* choose(const Decision& choice, const LaunchView& view) {
     if (run(*choice.snapshot, choices.list[i].when, view, nullptr)) return choices.list[i].decision;
   }
   return nullptr;
+}
+
+bool unpack_extra(const Record& record, void** extra, void** out) {
+  char* buffer = nullptr;
+  const size_t* size = nullptr;
+  for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+    if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+      buffer = static_cast<char*>(extra[1]);
+    } else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+      size = static_cast<const size_t*>(extra[1]);
+    } else {
+      return false;
+    }
+  }
+  if (buffer == nullptr || size == nullptr || *size < record.params_bytes) return false;
+  for (uint32_t i = 0; i < record.param_count; ++i) out[i] = buffer + record.params[i].offset;
+  return true;
 }
 
 bool find_arguments(const Record& record, LaunchRequest* request, LaunchPlan* plan) {

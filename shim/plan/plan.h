@@ -108,6 +108,9 @@ void make_decision(const Record& record, const Candidate& candidate, const int64
 // Which of them a launch has; null: no `when` is for it.
 const Decision* choose(const Decision& choice, const LaunchView& view);
 
+// A packed buffer (`extra`) as pointers to the single parameters, of which `out` has room for all. False: not one that can be read.
+bool unpack_extra(const Record& record, void** extra, void** out);
+
 // Finds the arguments in `request`, of whichever form. False: not in one that can be read; the driver
 // will refuse such a launch.
 bool find_arguments(const Record& record, LaunchRequest* request, LaunchPlan* plan);

@@ -281,12 +281,11 @@ bool compute(const LaunchToRecord& launch, uint32_t first_step, uint32_t count, 
   const Step* const steps = g_state.read.steps + first_step;
   for (uint32_t i = 0; i < count; ++i) {
     const Step& step = steps[i];
-    if (step.op == Op::load_param &&
-        (step.index >= launch.param_count || launch.arguments[step.index] == nullptr ||
-         step.offset > launch.params[step.index].size ||
-         size_of(step.type) > launch.params[step.index].size - step.offset)) {
-      return false;
-    }
+    const auto contains = [&](uint32_t index, uint32_t offset, uint32_t bytes) {
+      return index < launch.param_count && launch.arguments[index] != nullptr &&
+             offset <= launch.params[index].size && bytes <= launch.params[index].size - offset;
+    };
+    if (!reads_what_is_there(step, contains)) return false;
     if (step.op == Op::load_capture && launch.captures == nullptr) return false;
   }
   LaunchView view;

@@ -36,17 +36,24 @@ enum class DecisionKind : uint8_t {
   choice,      // each launch has one of `choices`, or none
 };
 
+// Whether the launch goes on as it is, and is counted.
+inline bool keeps_original(DecisionKind kind) {
+  return kind == DecisionKind::no_solution || kind == DecisionKind::arch ||
+         kind == DecisionKind::refused;
+}
+
 // The const axis values of one launch; the device is added where devices are told apart (devices.h).
 inline constexpr uint32_t kMaxKey = kMaxKeyParts + 1;
 
 // How the fast side carries a decision out.
 enum class Way : uint8_t {
-  original,  // counts, and lets the launch go on as it is, if the checks hold
-  direct,    // launches the replacement by its fast form, if the checks hold
-  computed,  // launches the replacement, with expressions
-  slow,      // on the slow side
-  sampled,   // as `fast` says, but for launches that are to be checked: those are on the slow side
-  chosen,    // as the decision does that the launch chooses
+  original,   // counts, and lets the launch go on as it is, if the checks hold
+  direct,     // launches the replacement by its fast form, if the checks hold
+  computed,   // launches the replacement, with expressions
+  clustered,  // the same, with a cluster
+  slow,       // on the slow side
+  sampled,    // as `fast` says, but for launches that are to be checked: those are on the slow side
+  chosen,     // as the decision does that the launch chooses
 };
 
 struct Choices;
@@ -112,6 +119,7 @@ inline Way plain_way(const FastForm& form) {
   switch (form.way) {
     case FastWay::direct: return Way::direct;
     case FastWay::computed: return Way::computed;
+    case FastWay::clustered: return Way::clustered;
     case FastWay::slow: break;
   }
   return Way::slow;

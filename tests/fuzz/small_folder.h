@@ -106,17 +106,14 @@ inline void run_programs(const Snapshot& snapshot) {
     }
     for (auto& param : bytes) params.push_back(param.data());
     while (params.size() < kMaxParams) params.push_back(const_cast<char*>(most.data()));
-    // As the shim does before it takes a pattern: see program_fits() in shim/registry/decisions.h.
+    // As the shim does before it takes a pattern (shim/plan/fit.cc).
     const auto fits = [&](Program program) {
       const Step* const steps = snapshot.begin(program);
       return std::all_of(steps, steps + program.count, [&](const Step& step) {
-        if (step.op != Op::load_param && step.op != Op::require_aligned &&
-            step.op != Op::require_equal) {
-          return true;
-        }
-        const uint32_t size = step.op == Op::require_aligned ? 8 : size_of(step.type);
-        return step.index < kMaxParams &&
-               step.offset + size <= (step.index < known ? bytes[step.index].size() : most.size());
+        return reads_what_is_there(step, [&](uint32_t index, uint32_t offset, uint32_t size) {
+          return index < kMaxParams &&
+                 offset + size <= (index < known ? bytes[index].size() : most.size());
+        });
       });
     };
     const int64_t captures[kMaxCaptures] = {1, 2, 3};

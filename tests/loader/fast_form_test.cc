@@ -156,6 +156,7 @@ std::string words_of(const FastDimension& dimension) {
 
 std::string words_of(const FastForm& form) {
   if (form.way == FastWay::slow) return "slow";
+  if (form.way == FastWay::clustered) return "clustered";
   std::string result = form.way == FastWay::direct ? "direct" : "computed";
   for (uint32_t i = 0; i < form.dimension_count; ++i) result += " " + words_of(form.dimensions[i]);
   return result;
@@ -322,9 +323,9 @@ TEST(FastForm, HasRoomForTwoDimensionsAndNoneForSharedMemory) {
   EXPECT_TRUE(std::equal(std::begin(geometry), std::end(geometry), constant.geometry));
 }
 
-TEST(FastForm, IsSlowWithAClusterOrTooManyArguments) {
-  EXPECT_EQ(words_of(Compiled({.cluster = "2"}).form()), "slow");
-  EXPECT_EQ(words_of(Compiled({.cluster = "cx"}).form()), "slow");
+TEST(FastForm, KnowsClustersAndTooManyArguments) {
+  EXPECT_EQ(words_of(Compiled({.cluster = "2"}).form()), "clustered");
+  EXPECT_EQ(words_of(Compiled({.cluster = "cx"}).form()), "clustered");
   std::string arguments = "p0";
   for (int i = 1; i < 32; ++i) arguments += "; p" + std::to_string(i % 10);
   EXPECT_EQ(words_of(Compiled({.arguments = arguments}).form()), "direct");

@@ -108,6 +108,8 @@ TEST(ShimBinary, FastSideRefersToNothingThatIsForbidden) {
       "fibshim::g_handle_table",
       "fibshim::g_near_table",
       "fibshim::g_slow_reasons",
+      "fibshim::are_devices_told_apart()",
+      "fibshim::find_decision(fibshim::Candidate const&, long const*, unsigned int)",
       // Where it goes.
       "fibshim::real::cuLaunchKernel",
       "fibshim::real::cuLaunchKernel_ptsz",
@@ -124,6 +126,12 @@ TEST(ShimBinary, FastSideRefersToNothingThatIsForbidden) {
       "fibshim::pattern_holds(fibshim::Candidate const&, fibshim::LaunchView const&)",
       "fibshim::solution_holds(fibshim::Decision const&, fibshim::LaunchView const&)",
       "fibshim::choose(fibshim::Decision const&, fibshim::LaunchView const&)",
+      "fibshim::unpack_extra(fibshim::Record const&, void**, void**)",
+      "fibshim::rule_of(CUlaunchAttributeID_enum)",
+      "fibshim::compute_key(fibshim::Candidate const&, fibshim::LaunchView const&, long*)",
+      "fibshim::compute_geometry(fibshim::Decision const&, fibshim::LaunchView const&, unsigned "
+      "int "
+      "(&) [10])",
       "fibshim::compute_dimension(fibshim::Decision const&, unsigned int, fibshim::LaunchView "
       "const&, unsigned int*)",
       "fibshim::compute_arguments(fibshim::Decision const&, fibshim::LaunchView const&, void**, "

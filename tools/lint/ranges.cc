@@ -35,16 +35,6 @@ std::optional<double> floating(const Expression& clause, uint16_t index) {
   return integer ? std::optional<double>(static_cast<double>(*integer)) : std::nullopt;
 }
 
-Op mirrored(Op op) {
-  switch (op) {
-    case Op::lt: return Op::gt;
-    case Op::le: return Op::ge;
-    case Op::gt: return Op::lt;
-    case Op::ge: return Op::le;
-    default: return op;
-  }
-}
-
 bool holds(int64_t a, Op op, int64_t b) {
   switch (op) {
     case Op::eq: return a == b;
@@ -117,7 +107,7 @@ std::string Ranges::add(const Expression& clause, uint16_t index, bool is_negate
   Op op = node.op;
   if (constant(clause, subject) && !constant(clause, object)) {
     std::swap(subject, object);
-    op = mirrored(op);
+    op = mirrored_comparison(op);
   }
   if (is_negated) op = inverse(op);
   const Expression::Node& left = clause.node(subject);
