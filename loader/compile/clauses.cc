@@ -1,5 +1,6 @@
 #include "loader/compile/clauses.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace fibshim {
@@ -209,6 +210,16 @@ bool fuse_clause(const Values& values, const Value& clause, std::vector<Step>* s
   const auto step = make_fused_step(values, clause);
   if (step) steps->push_back(*step);
   return step.has_value();
+}
+
+std::vector<Step> sort_clauses(const std::vector<Step>& steps) {
+  std::vector<Step> sorted, rest;
+  for (const Step& step : steps) {
+    (step.op > Op::require ? sorted : rest).push_back(step);
+  }
+  std::ranges::stable_sort(sorted, {}, &Step::op);
+  sorted.insert(sorted.end(), rest.begin(), rest.end());
+  return sorted;
 }
 
 }  // namespace fibshim

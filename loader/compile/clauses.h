@@ -143,4 +143,8 @@ bool fuse_value(const Values& values, Values::Index index, std::vector<Step>* st
 // or of a float with a constant, each of them a parameter's. False: it takes more than one.
 bool fuse_clause(const Values& values, const Value& clause, std::vector<Step>* steps);
 
+// The steps of clauses, those that are one step first and alike ones together: in which order clauses are looked at makes no
+// difference, and the launch path is quickest so.
+std::vector<Step> sort_clauses(const std::vector<Step>& steps);
+
 }  // namespace fibshim

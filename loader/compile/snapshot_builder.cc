@@ -176,7 +176,7 @@ Pattern make_pattern(const PatternSpec& spec, const std::string& file, BlobBuild
     name.push_back(entry);
   }
   pattern.name = blob->array(name);
-  pattern.where = blob->program(spec.where_steps);
+  pattern.where = blob->program(sort_clauses(spec.where_steps));
   pattern.fast_key = make_fast_key(spec);
   pattern.has_whole_checks = add_fast_checks(spec.where_clauses, &pattern.fast_checks);
   return pattern;
@@ -234,8 +234,8 @@ Binding make_binding(const BindingSpec& spec, const FolderModel& model, BlobBuil
     binding.geometry[i] = spec.geometry[i];
     binding.geometry[i].program = blob->program(spec.geometry[i].steps);
   }
-  binding.where = blob->program(spec.where);
-  binding.when = blob->program(spec.when);
+  binding.where = blob->program(sort_clauses(spec.where));
+  binding.when = blob->program(sort_clauses(spec.when));
   binding.range = make_fast_range(spec);
   binding.fast =
       make_fast_form(spec, *model.patterns[spec.pattern], model.solutions[spec.solution]);

@@ -91,6 +91,14 @@ inline bool load_field(const LaunchView& launch, const Step& step, int64_t* out)
 // Quotients that int64 cannot hold.
 inline bool can_divide(int64_t a, int64_t b) { return b != 0 && !(b == -1 && a == INT64_MIN); }
 
+// Steps to the next if it does the same: without a jump that depends on what it does.
+inline bool goes_on(const Step** step, const Step* end) {
+  const Step* const next = *step + 1;
+  if (next == end || next->op != (*step)->op) return false;
+  *step = next;
+  return true;
+}
+
 }  // namespace program_detail
 
 // Whether what a step reads of parameters is there. `contains(index, offset, bytes)`: whether a parameter has these bytes.
@@ -125,13 +133,16 @@ inline bool run_program(const Step* step, uint32_t count, const LaunchView& laun
   const Step* const end = step + count;
   for (; step < end; ++step) {
     switch (step->op) {
-      case Op::require_aligned: {
-        const char* at = static_cast<const char*>(launch.params[step->index]) + step->offset;
-        if ((read_bytes<int64_t>(at) & step->imm) != 0) return false;
+      case Op::require_aligned:
+        do {
+          const char* at = static_cast<const char*>(launch.params[step->index]) + step->offset;
+          if ((read_bytes<int64_t>(at) & step->imm) != 0) return false;
+        } while (goes_on(&step, end));
         break;
-      }
       case Op::require_equal:
-        if (!load_param(launch, *step, &value) || value != step->imm) return false;
+        do {
+          if (!load_param(launch, *step, &value) || value != step->imm) return false;
+        } while (goes_on(&step, end));
         break;
       case Op::require_unequal:
         if (!load_param(launch, *step, &value) || value == step->imm) return false;
@@ -148,8 +159,11 @@ inline bool run_program(const Step* step, uint32_t count, const LaunchView& laun
         break;
       case Op::require_field: {
         int64_t other;
-        if (!load_param(launch, *step, &value) || !load_field(launch, *step, &other)) return false;
-        if (value != other) return false;
+        do {
+          if (!load_param(launch, *step, &value) || !load_field(launch, *step, &other))
+            return false;
+          if (value != other) return false;
+        } while (goes_on(&step, end));
         break;
       }
       case Op::require:

@@ -107,7 +107,7 @@ enum class Op : uint8_t {
   jump_if_zero_else_pop,     // for &&: keeps the 0 and jumps, or drops the value
   jump_if_nonzero_else_pop,  // for ||: keeps the value and jumps, or drops it
   to_bool,                   // int64 -> 0 or 1
-  // Statements: these end a `where` clause. The launch falls back when one does not hold.
+  // Statements: these end a `where` clause. The launch falls back when one does not hold. Those behind `require` are whole clauses.
   require,  // pops; must not be 0
   // 8-byte parameter `index` at `offset`: (value & imm) must be 0. Of any bits: an address from 2^63 on,
   // which has no value in other expressions, can be aligned.

@@ -51,6 +51,7 @@ Cuda open_driver() {
   resolve(library, "cuGraphInstantiateWithFlags", &cuda.instantiate);
   resolve(library, "cuGraphLaunch", &cuda.launch_graph);
   resolve(library, "cuLaunchKernel", &cuda.launch);
+  resolve(library, "cuLaunchKernelEx", &cuda.launch_ex);
   // libc's own dlsym, as the shim finds it: nothing stands before that one.
   cuda.direct_launch =
       reinterpret_cast<PFN_cuLaunchKernel_v4000>(real_dlsym()(library, "cuLaunchKernel"));

@@ -30,6 +30,7 @@ struct Cuda {
   PFN_cuGraphInstantiateWithFlags_v11040 instantiate;
   PFN_cuGraphLaunch_v10000 launch_graph;
   PFN_cuLaunchKernel_v4000 launch;         // what dlsym gives: a preload's, where there is one
+  PFN_cuLaunchKernelEx_v11060 launch_ex;   // the same
   PFN_cuLaunchKernel_v4000 direct_launch;  // the driver's own, past any preload
 };
 

@@ -355,14 +355,78 @@ TEST(Where, TakesOneStepForAnAlignment) {
   EXPECT_EQ(steps[0].op, Op::require_aligned);
   EXPECT_EQ(steps[0].imm, 15);
   EXPECT_EQ(where_of("0 == p % 16").size(), 1u);
+  EXPECT_EQ(where_of("n % 16 == 0").size(), 1u);
   EXPECT_GT(where_of("p % 24 == 0").size(), 1u);
-  EXPECT_GT(where_of("n % 16 == 0").size(), 1u);  // not a pointer: may be negative
+  EXPECT_GT(where_of("i % 16 == 0").size(), 1u);  // of fewer bytes
 }
 
 TEST(Where, TakesOneStepForAnEquality) {
   const auto steps = where_of("i == k && 4096 == n");
   ASSERT_EQ(steps.size(), 2u);
   for (const Step& step : steps) EXPECT_EQ(step.op, Op::require_equal);
+}
+
+TEST(Where, TakesOneStepForAComparison) {
+  const std::pair<const char*, Op> cases[] = {
+      {"i != 3", Op::require_unequal},       {"i > 3", Op::require_least},
+      {"3 > i", Op::require_most},           {"i + 1 <= 4", Op::require_most},
+      {"4 - s >= i", Op::require},  // two of them are equal, or it takes more
+      {"n + 1 == 4", Op::require},  // may overflow
+      {"i * 2 == 4", Op::require},           {"i == s + 3", Op::require_field},
+      {"7 - s == i", Op::require_field},     {"n == s * 128", Op::require_field},
+      {"s * 2 - 1 == n", Op::require_field}, {"i * 2 == s * 2", Op::require},
+      {"i == s * 40000", Op::require},  // more than a field has room for
+      {"i + 40000 == s", Op::require},       {"f == 0.25", Op::require_float},
+      {"0.5 == d", Op::require_float},       {"f < 0.25", Op::require},
+  };
+  for (const auto& [text, op] : cases) {
+    const auto steps = where_of(text);
+    EXPECT_EQ(steps.back().op, op) << text;
+    EXPECT_EQ(steps.size() == 1, op != Op::require) << text;
+  }
+}
+
+// Comparisons of values at the ends of their types hold where the same comparison is 1.
+TEST(Where, AgreesWithTheValueOfTheComparison) {
+  const char* const sides[] = {
+      "i",     "n",          "s",          "uint32", "int8",          "p",
+      "i + 1", "uint32 - 1", "s * 32767",  "5 - i",  "-32768 - int8", "0",
+      "-1",    "32768",      "2147483648", "i - 3",  "(s + 1) * 2",   "n + 0"};
+  const char* const ops[] = {"==", "!=", "<", "<=", ">", ">="};
+  TestScope scope;
+  int held = 0, failed = 0;
+  for (const int64_t value :
+       {INT64_MIN, int64_t{INT32_MIN}, int64_t{-32769}, int64_t{-1}, int64_t{0}, int64_t{1},
+        int64_t{32768}, int64_t{INT32_MAX}, INT64_MAX}) {
+    scope.i = static_cast<int32_t>(value);
+    scope.n = value;
+    scope.s = static_cast<int16_t>(value);
+    scope.uint32 = static_cast<uint32_t>(value);
+    scope.int8 = static_cast<int8_t>(value);
+    scope.p = static_cast<uint64_t>(value);
+    for (const char* const a : sides) {
+      for (const char* const b : sides) {
+        for (const char* const op : ops) {
+          const std::string text = std::string(a) + " " + op + " " + b;
+          const bool is_held = holds(text, scope);
+          EXPECT_EQ(value_of(text, scope) == "1", is_held) << text << " for " << value;
+          ++(is_held ? held : failed);
+        }
+      }
+    }
+  }
+  EXPECT_GT(held, 1000);
+  EXPECT_GT(failed, 1000);
+}
+
+TEST(Where, HoldsAFloatAgainstAConstant) {
+  TestScope scope;
+  scope.d = -0.0;
+  EXPECT_TRUE(holds("d == 0.0", scope));
+  scope.d = std::nan("");
+  EXPECT_FALSE(holds("d == 0.0", scope));
+  EXPECT_TRUE(holds("f == 1e-6", scope));
+  EXPECT_FALSE(holds("f == 1e-5", scope));
 }
 
 TEST(Where, DropsWhatIsKnownToHold) {

@@ -30,6 +30,8 @@ constexpr Ceiling kCeilings[] = {
     {"bench_hit_remap", "hit", 212, 220},
     // Of two solutions the one that is tried last: 3 ns more than a hit at the most.
     {"bench_hit_chosen", "hit", 200, 200},
+    // A struct of which 20 fields are read, packed, with a cluster: as cuBLAS launches.
+    {"bench_packed", "hit", 1650, 1650},
 };
 
 TEST(LaunchPath, AddsNoMoreInstructionsThanItsCeiling) {

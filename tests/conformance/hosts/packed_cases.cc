@@ -1,0 +1,115 @@
+// Launches whose parameters are packed and come with attributes, made again and again: the first is decided on the slow side,
+// those behind it are the fast side's.
+#include "tests/conformance/hosts/cublas.h"
+
+namespace conform {
+namespace {
+
+constexpr int kTimes = 3;
+
+// A launch of one product, as cuBLAS makes it, and with whatever else stands here.
+struct PackedLaunch {
+  CUfunction function;
+  Product product;
+  std::vector<CUlaunchAttribute> attributes = {cluster_of_four()};
+  bool is_packed = true;
+
+  void make(const Gpu& gpu) const {
+    char bytes[1720];
+    uint32_t words[15];
+    product.fill(bytes, words);
+    size_t size = sizeof bytes;
+    void* params[] = {bytes};
+    void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, bytes, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+                     CU_LAUNCH_PARAM_END};
+    auto given = attributes;
+    CUlaunchConfig config = launch_config(gpu.stream());
+    config.gridDimX = 128;
+    config.attrs = given.data();
+    config.numAttrs = static_cast<unsigned>(given.size());
+    for (int i = 0; i < kTimes; ++i) {
+      OK(cuda().cuLaunchKernelEx(&config, function, is_packed ? nullptr : params,
+                                 is_packed ? extra : nullptr));
+    }
+  }
+};
+
+void expect_attributes(const char* kernel, const std::vector<CUlaunchAttributeID>& expected) {
+  const SimcudaLaunch last = last_launch(kernel);
+  EXPECT_EQUAL(expected.size(), last.attribute_count);
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQUAL(expected[i], last.attribute_ids[i]);
+}
+
+CUlaunchAttribute priority() {
+  CUlaunchAttribute attribute = attribute_of(CU_LAUNCH_ATTRIBUTE_PRIORITY);
+  attribute.value.priority = 0;
+  return attribute;
+}
+
+}  // namespace
+
+GPU_CASE(packed_launches_again) {
+  const CUmodule module = gpu.load_module();
+  const CUdeviceptr b = device_memory(size_t{1} << 27);
+  const CUdeviceptr a = b + (size_t{1} << 26), c = a + (size_t{1} << 20);
+  const CUfunction whole = gpu.function(module, kWholeNvjet);
+  const PackedLaunch qkv = {whole, {a, b, c, 0, 4, 6144, 4096, 1}};
+  constexpr char kOurs[] = "gemm_k4096_m8_bf16";
+  qkv.make(gpu);
+  EXPECT_EQUAL(kTimes, ran(kOurs));
+  expect_attributes(kOurs, {});
+  CUdeviceptr pointers[3];
+  int32_t rows;
+  const SimcudaLaunch last = last_launch(kOurs);
+  memcpy(pointers, last.params, sizeof pointers);
+  memcpy(&rows, last.params + sizeof pointers, sizeof rows);
+  CHECK(pointers[0] == a && pointers[1] == b && pointers[2] == c);
+  EXPECT_EQUAL(4, rows);
+
+  PackedLaunch plain = qkv;
+  plain.is_packed = false;
+  plain.make(gpu);
+  // What says how the launch goes along with others goes on to ours; that it may begin early does not: ours reads weights
+  // before it waits.
+  PackedLaunch early = qkv;
+  early.attributes = {cluster_of_four(), programmatic()};
+  early.make(gpu);
+  expect_attributes(kOurs, {});
+  PackedLaunch urgent = qkv;
+  urgent.attributes = {priority(), cluster_of_four()};
+  urgent.make(gpu);
+  expect_attributes(kOurs, {CU_LAUNCH_ATTRIBUTE_PRIORITY});
+  EXPECT_EQUAL(4 * kTimes, ran(kOurs));
+
+  // Ours waits before it reads anything.
+  const Product o = {a, b, c, c + (size_t{1} << 20), 4, 4096, 4096, 2};
+  const CUfunction reduce = gpu.function(module, kReduce);
+  for (int i = 0; i < kTimes; ++i) launch_reduce(gpu, reduce, o);
+  EXPECT_EQUAL(kTimes, ran("splitk_reduce2_bf16"));
+  expect_attributes("splitk_reduce2_bf16", {CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION});
+
+  // A replacement with a cluster of its own.
+  PackedLaunch scaled = {gpu.function(module, kNvjetInFp8), {a, b, c, 0, 16, 8192, 4096, 1}};
+  scaled.product.scale_a = c + (size_t{1} << 20);
+  scaled.product.scale_b = scaled.product.scale_a + 4;
+  scaled.make(gpu);
+  EXPECT_EQUAL(kTimes, ran("gemm_wide_pair_m16_fp8"));
+  expect_attributes("gemm_wide_pair_m16_fp8", {CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION});
+  EXPECT_EQUAL(2, last_launch("gemm_wide_pair_m16_fp8").cluster[0]);
+
+  // Of the same size, but several products; another size; more rows than any solution is for; operands that are not aligned.
+  PackedLaunch several = qkv, unknown = qkv, many = qkv, crooked = qkv;
+  several.product.last_product = 1;
+  unknown.product.n = 6152;
+  many.product.m = 64;
+  crooked.product.a = a + 8;
+  for (const PackedLaunch* const other : {&several, &unknown, &many, &crooked}) other->make(gpu);
+  // Of a size that no solution is for, and several products.
+  unknown.product.last_product = 1;
+  unknown.make(gpu);
+  EXPECT_EQUAL(5 * kTimes, ran(kWholeNvjet));
+  EXPECT_EQUAL(4, last_launch(kWholeNvjet).cluster[0]);
+  state({}, {.hit = 6 * kTimes, .no_solution = kTimes, .where = 4 * kTimes});
+}
+
+}  // namespace conform
