@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <filesystem>
 #include <fstream>
@@ -129,6 +130,23 @@ const std::vector<std::string>& many_kernel_names() {
     return std::vector<std::string>(found.begin(), found.end());
   }();
   return names;
+}
+
+// 4 rows, 6144 columns, K of 4096, where the pattern reads them (config/patterns/bench-packed.json).
+PackedLaunch::PackedLaunch(CUstream stream)
+    : config_{96, 1, 1, 128, 1, 1, 0, stream, &cluster_, 1} {
+  const auto put = [this](size_t at, auto value) { memcpy(bytes_ + at, &value, sizeof value); };
+  for (const size_t at : {176, 1704}) put(at, uint64_t{0x7f0000000000});
+  for (const size_t at : {240, 1712}) put(at, uint64_t{0x7f0010000000});
+  put(328, uint64_t{0x7f0020000000});
+  for (const size_t at : {208, 272}) put(at, 4095);
+  for (const size_t at : {212, 416}) put(at, 6143);
+  for (const size_t at : {276, 420}) put(at, 3);
+  put(320, 4096);
+  put(344, 1.0f);
+  put(352, int64_t{6144});
+  cluster_.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  cluster_.value.clusterDim = {4, 1, 1};
 }
 
 }  // namespace fibshim::bench

@@ -82,4 +82,23 @@ inline CUresult launch(PFN_cuLaunchKernel_v4000 function, CUfunction kernel, CUs
   return function(kernel, 64, 1, 1, 128, 1, 1, 0, stream, arguments.params(), nullptr);
 }
 
+// A product as cuBLAS launches it: one struct, packed, and clusters. bench_packed takes it; the bench folder knows the product.
+class PackedLaunch {
+ public:
+  explicit PackedLaunch(CUstream stream);
+  PackedLaunch(const PackedLaunch&) = delete;
+  PackedLaunch& operator=(const PackedLaunch&) = delete;
+
+  CUresult operator()(CUfunction kernel) { return launch_(&config_, kernel, nullptr, extra_); }
+
+ private:
+  PFN_cuLaunchKernelEx_v11060 launch_ = cuda().launch_ex;
+  char bytes_[1720] = {};
+  size_t size_ = sizeof bytes_;
+  void* extra_[5] = {CU_LAUNCH_PARAM_BUFFER_POINTER, bytes_, CU_LAUNCH_PARAM_BUFFER_SIZE, &size_,
+                     CU_LAUNCH_PARAM_END};
+  CUlaunchAttribute cluster_ = {};
+  CUlaunchConfig config_;
+};
+
 }  // namespace fibshim::bench

@@ -64,6 +64,14 @@ void launch_one_kernel(benchmark::State& state, const char* name) {
   }
 }
 
+void launch_packed(benchmark::State& state) {
+  PackedLaunch launch(start_thread());
+  const CUfunction kernel = shared_kernel("bench_packed");
+  for (auto _ : state) {
+    if (launch(kernel) != CUDA_SUCCESS) state.SkipWithError("launch");
+  }
+}
+
 // --- threads
 
 // Throughput over one stretch of time that all threads spend launching: where each had its number of
@@ -322,6 +330,10 @@ void register_all() {
         ->Iterations(kLaunchesPerSample)
         ->Repetitions(kSamples);
   }
+
+  benchmark::RegisterBenchmark("packed/bench_packed", launch_packed)
+      ->Iterations(kLaunchesPerSample)
+      ->Repetitions(kSamples);
 
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   for (const char* kernel : kernels) {

@@ -50,37 +50,11 @@ void measure_kernel(const char* name, CUstream stream, long count) {
   measure(name, count, [&](long times) { launch_often(kernel, stream, arguments, times); });
 }
 
-// A product of 4 rows, 6144 columns and K of 4096: what the pattern reads (config/patterns/bench-packed.json).
-void fill_product(char (&bytes)[1720]) {
-  const auto put = [&](size_t at, auto value) { memcpy(bytes + at, &value, sizeof value); };
-  memset(bytes, 0, sizeof bytes);
-  for (const size_t at : {176, 1704}) put(at, uint64_t{0x7f0000000000});
-  for (const size_t at : {240, 1712}) put(at, uint64_t{0x7f0010000000});
-  put(328, uint64_t{0x7f0020000000});
-  for (const size_t at : {208, 272}) put(at, 4095);
-  for (const size_t at : {212, 416}) put(at, 6143);
-  for (const size_t at : {276, 420}) put(at, 3);
-  put(320, 4096);
-  put(344, 1.0f);
-  put(352, int64_t{6144});
-}
-
 void measure_packed(const char* name, CUstream stream, long count) {
-  char bytes[1720];
-  fill_product(bytes);
-  size_t size = sizeof bytes;
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, bytes, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
-                   CU_LAUNCH_PARAM_END};
-  CUlaunchAttribute cluster = {};
-  cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  cluster.value.clusterDim = {4, 1, 1};
-  const CUlaunchConfig config = {96, 1, 1, 128, 1, 1, 0, stream, &cluster, 1};
   const CUfunction kernel = load_kernel("launches", name);
-  const auto function = cuda().launch_ex;
+  PackedLaunch launch(stream);
   measure(name, count, [&](long times) {
-    for (long i = 0; i < times; ++i) {
-      require(function(&config, kernel, nullptr, extra), "cuLaunchKernelEx");
-    }
+    for (long i = 0; i < times; ++i) require(launch(kernel), "cuLaunchKernelEx");
   });
 }
 

@@ -13,6 +13,9 @@ using Json = nlohmann::ordered_json;
 using Counts = std::map<std::string, double>;
 
 constexpr char kLaunches[] = "^launch/";
+// Another launch to the driver, too: it has a direct call of its own.
+constexpr LaunchKind kPacked = {"packed", "bench_packed", "hit, a packed struct, a cluster", 25,
+                                300};
 
 // To the driver, and to a preload that knows none of them, all kinds of launch are alike.
 double all_kinds_ns(const Results& results) {
@@ -61,7 +64,13 @@ void bench_launches(const Options& options) {
     if (!options.peer.empty()) run_benchmarks("launch_bench", {filter(kLaunches)}, peer, &peered);
   }
 
-  std::vector<std::string> kernels;
+  Results packed_directly, packed_shimmed;
+  for (int i = 0; i < options.rounds; ++i) {
+    run_benchmarks("launch_bench", {filter("^packed/")}, no_preload(), &packed_directly);
+    run_benchmarks("launch_bench", {filter("^packed/")}, with_shim, &packed_shimmed);
+  }
+
+  std::vector<std::string> kernels = {kPacked.kernel};
   for (const LaunchKind& kind : kLaunchKinds) kernels.emplace_back(kind.kernel);
   Counts direct_count;
   if (options.has_instructions) {
@@ -113,6 +122,13 @@ void bench_launches(const Options& options) {
   for (const Row& row : rows) {
     if (&row != &rows.front()) json[row.key + "_instructions"] = row.instructions;
   }
+  const double packed_direct_ns = all_kinds_ns(packed_directly);
+  const Row packed = {kPacked.key, kPacked.meaning, all_kinds_ns(packed_shimmed),
+                      count_of(shim_count, kPacked.kernel), &kPacked};
+  print(packed, packed_direct_ns);
+  json["packed_direct_ns"] = tenths(packed_direct_ns);
+  json["packed_ns"] = tenths(packed.ns);
+  json["packed_instructions"] = packed.instructions;
   say("\n");
   write_file("launch.json", json.dump(2) + "\n");
   write_file("launch.tsv", points);
