@@ -14,61 +14,6 @@ int64_t saturated(int64_t a, int64_t b, int64_t c) {
   return !overflows ? exact : a < 0 ? INT64_MIN : INT64_MAX;
 }
 
-// An integer of the launch, or that divided by a constant, compared with a constant.
-Clause describe_range(const Values& values, const Value& clause) {
-  if (clause.kind != Value::Kind::operation || clause.op < Op::eq || clause.op > Op::ge) return {};
-  const bool is_mirrored = values.constant_of(clause.right) == nullptr;
-  const int64_t* const bound = values.constant_of(is_mirrored ? clause.left : clause.right);
-  const Value* value = &values[is_mirrored ? clause.right : clause.left];
-  if (bound == nullptr) return {};
-  Clause range{.kind = Clause::Kind::range};
-  const bool is_less = clause.op == Op::lt || clause.op == Op::le;
-  const bool is_strict = clause.op == Op::lt || clause.op == Op::gt;
-  if (clause.op == Op::eq) {
-    range.low = range.high = *bound;
-  } else if (clause.op == Op::ne) {
-    return {};
-  } else if (is_less != is_mirrored) {
-    if (is_strict && *bound == INT64_MIN) return {};
-    range.high = *bound - is_strict;
-  } else {
-    if (is_strict && *bound == INT64_MAX) return {};
-    range.low = *bound + is_strict;
-  }
-  const int64_t* const divisor = values.constant_of(value->right);
-  if (value->kind == Value::Kind::operation && value->op == Op::div && divisor != nullptr &&
-      *divisor > 0) {
-    // Division rounds towards 0.
-    range.low = range.low > 0            ? saturated(range.low, *divisor, 0)
-                : range.low == INT64_MIN ? INT64_MIN
-                                         : saturated(range.low - 1, *divisor, 1);
-    range.high = saturated(range.high, *divisor, range.high < 0 ? 0 : *divisor - 1);
-    value = &values[value->left];
-  }
-  if (value->kind != Value::Kind::source) return {};
-  range.source = value->source;
-  return range;
-}
-
-// `param % 2^k == 0`, of an integer.
-struct Alignment {
-  const Source* of;
-  int64_t mask;
-};
-
-std::optional<Alignment> find_alignment(const Values& values, const Value& clause) {
-  const auto equal = values.with_constant(clause, Op::eq);
-  if (!equal || equal->constant != 0) return std::nullopt;
-  const Value& remainder = values[equal->value];
-  if (remainder.kind != Value::Kind::operation || remainder.op != Op::mod) return std::nullopt;
-  const Source* const param = values.param_of(remainder.left);
-  const int64_t* const divisor = values.constant_of(remainder.right);
-  if (param == nullptr || divisor == nullptr || *divisor <= 0 || (*divisor & (*divisor - 1)) != 0) {
-    return std::nullopt;
-  }
-  return Alignment{param, *divisor - 1};
-}
-
 // factor * source + added, of a parameter's integer. What a Field has room for, and 64 bits: one of 8 bytes as it is alone.
 struct Linear {
   const Source* source;
@@ -104,6 +49,68 @@ std::optional<Linear> linear_of(const Values& values, Values::Index index) {
     *linear = {linear->source, -linear->factor, *constant - linear->added};
   }
   return linear->fits() ? linear : std::nullopt;
+}
+
+// An integer of the launch, or a sum of it and a constant, or that divided by a constant, compared with a constant.
+Clause describe_range(const Values& values, const Value& clause) {
+  if (clause.kind != Value::Kind::operation || clause.op < Op::eq || clause.op > Op::ge) return {};
+  const bool is_mirrored = values.constant_of(clause.right) == nullptr;
+  const int64_t* const bound = values.constant_of(is_mirrored ? clause.left : clause.right);
+  const Value* value = &values[is_mirrored ? clause.right : clause.left];
+  if (bound == nullptr) return {};
+  Clause range{.kind = Clause::Kind::range};
+  const bool is_less = clause.op == Op::lt || clause.op == Op::le;
+  const bool is_strict = clause.op == Op::lt || clause.op == Op::gt;
+  if (clause.op == Op::eq) {
+    range.low = range.high = *bound;
+  } else if (clause.op == Op::ne) {
+    return {};
+  } else if (is_less != is_mirrored) {
+    if (is_strict && *bound == INT64_MIN) return {};
+    range.high = *bound - is_strict;
+  } else {
+    if (is_strict && *bound == INT64_MAX) return {};
+    range.low = *bound + is_strict;
+  }
+  const int64_t* const divisor = values.constant_of(value->right);
+  if (value->kind == Value::Kind::operation && value->op == Op::div && divisor != nullptr &&
+      *divisor > 0) {
+    // Division rounds towards 0.
+    range.low = range.low > 0            ? saturated(range.low, *divisor, 0)
+                : range.low == INT64_MIN ? INT64_MIN
+                                         : saturated(range.low - 1, *divisor, 1);
+    range.high = saturated(range.high, *divisor, range.high < 0 ? 0 : *divisor - 1);
+    value = &values[value->left];
+  }
+  if (value->kind == Value::Kind::source) {
+    range.source = value->source;
+    return range;
+  }
+  const auto linear = linear_of(values, static_cast<Values::Index>(value - &values[0]));
+  if (!linear || linear->factor != 1) return {};
+  range.source = *linear->source;
+  if (range.low != INT64_MIN) range.low = saturated(range.low, 1, -linear->added);
+  if (range.high != INT64_MAX) range.high = saturated(range.high, 1, -linear->added);
+  return range;
+}
+
+// `param % 2^k == 0`, of an integer.
+struct Alignment {
+  const Source* of;
+  int64_t mask;
+};
+
+std::optional<Alignment> find_alignment(const Values& values, const Value& clause) {
+  const auto equal = values.with_constant(clause, Op::eq);
+  if (!equal || equal->constant != 0) return std::nullopt;
+  const Value& remainder = values[equal->value];
+  if (remainder.kind != Value::Kind::operation || remainder.op != Op::mod) return std::nullopt;
+  const Source* const param = values.param_of(remainder.left);
+  const int64_t* const divisor = values.constant_of(remainder.right);
+  if (param == nullptr || divisor == nullptr || *divisor <= 0 || (*divisor & (*divisor - 1)) != 0) {
+    return std::nullopt;
+  }
+  return Alignment{param, *divisor - 1};
 }
 
 std::optional<Step> fuse_bound(const Values& values, Op op, Values::Index value, int64_t bound) {

@@ -171,14 +171,14 @@ FastRange make_fast_range(const BindingSpec& binding) {
   }
   const Source& source = binding.when_clauses[0].source;
   const bool is_geometry = source.kind == Source::Kind::geometry && source.index <= kBlockZ;
-  const bool is_param = source.kind == Source::Kind::param && source.offset == 0 &&
-                        source.index <= UINT8_MAX &&
+  const bool is_param = source.kind == Source::Kind::param && source.index <= UINT8_MAX &&
                         (source.type == ValueType::int32 || source.type == ValueType::uint32 ||
                          source.type == ValueType::int64);
   if (low > high || (!is_geometry && !is_param)) return range;
   range.source = is_param ? FastRange::Source::param : FastRange::Source::geometry;
   range.type = source.type;
   range.at = static_cast<uint8_t>(source.index);
+  range.offset = source.offset;
   range.low = low;
   range.span = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
   return range;

@@ -15,7 +15,7 @@
 
 namespace fibshim {
 
-inline constexpr uint32_t kSnapshotVersion = 9;
+inline constexpr uint32_t kSnapshotVersion = 10;
 inline constexpr uint32_t kLoaderApiVersion = 8;
 
 // Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
@@ -239,8 +239,9 @@ struct FastRange {
   enum class Source : uint8_t { always, geometry, param, computed };
   Source source;
   ValueType type;
-  uint8_t at;  // geometry: index in the plain order; param: its number, read from the first byte
-  uint8_t reserved[5];
+  uint8_t at;  // geometry: index in the plain order; param: its number
+  uint8_t reserved;
+  uint32_t offset;  // param: its byte from which on it is read
   int64_t low;
   uint64_t span;
 };
@@ -260,6 +261,31 @@ struct FastForm {
 };
 static_assert(sizeof(FastForm) == 108);
 
+// One thing that a `where` asks of a struct: of the bytes at `at` in one parameter.
+struct FieldCheck {
+  enum class Kind : uint8_t {
+    word,          // 4 bytes: are imm
+    same_word,     // an int32: is the int32 at `other`, plus imm
+    same_long,     // 8 bytes: are those at `other`, and not negative
+    long_of_word,  // an int64: is the int32 at `other`, plus imm
+    positive,      // an int64
+    aligned,       // 8 bytes: no bit of imm is set
+  };
+  uint16_t at, other;
+  int32_t imm;
+};
+inline constexpr uint32_t kFieldCheckKinds = 6;
+
+// The clauses of a `where` as such checks of parameter `param`, and a program for those that are none. Where all of it holds
+// the `where` does; where not, it is asked.
+struct FieldChecks {
+  Array<FieldCheck> checks;  // sorted by kind; none: ask the `where`
+  Program rest;
+  uint16_t param;
+  uint8_t ends[kFieldCheckKinds];  // of each kind, in `checks`
+};
+static_assert(sizeof(FieldCheck) == 8 && sizeof(FieldChecks) == 24);
+
 enum class PatternKind : uint8_t {
   launch,   // a kernel's launch reads as a call of a definition
   rewrite,  // launches of several kernels do; no symbol fits it
@@ -277,7 +303,8 @@ struct Pattern {
   Array<KeyPart> key;
   Array<NamePart> name;
   Program where;
-  Array<Route> routes;  // sorted by definition name (strcmp)
+  FieldChecks field_checks;  // of `where`
+  Array<Route> routes;       // sorted by definition name (strcmp)
   FastKey fast_key;
   FastChecks fast_checks;
   uint8_t has_whole_checks;  // `where` is these checks and nothing else
@@ -435,7 +462,8 @@ struct Binding {
   Offset reason;  // why it is refused or broken
   Array<ArgumentMap> arguments;
   GeometryMap geometry[kGeometryCount];
-  Program where;    // the solution's
+  Program where;             // the solution's
+  FieldChecks field_checks;  // of `where`
   Program when;     // which launches it is for; of one that is not ready, too. None: for all
   FastRange range;  // `when` as a range
   FastForm fast;

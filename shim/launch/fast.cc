@@ -41,7 +41,6 @@ struct FramedLaunch {
   bool is_plain() const { return extra() == nullptr; }
   // False: they take a look on the slow side.
   bool read_attributes(uint32_t (&)[3], bool*) const { return true; }
-  static constexpr uint32_t cluster(uint32_t) { return 1; }
   uint32_t geometry(uint32_t i) const {
     // The slot of each value in the frame, in the plain order.
     static constexpr uint8_t kSlots[kPlainGeometryCount] = {1, 2, 3, 4, 5, 8, 9};
@@ -93,7 +92,6 @@ struct ConfigLaunch {
     }
     return true;
   }
-  static constexpr uint32_t cluster(uint32_t) { return 1; }
   uint32_t geometry(uint32_t i) const {
     // gridDimX to sharedMemBytes lie in the plain order.
     return (&config->gridDimX)[i];
@@ -112,15 +110,29 @@ struct ConfigLaunch {
   }
 };
 
-// A launch whose packed parameters and attributes have been looked at: none of those is for the replacement.
+// What was read of a launch whose parameters are packed, or whose attributes had to be looked at.
 template <class Launch>
-struct ReadLaunch : Launch {
-  void** read_params;
-  uint32_t read_cluster[3];
-  static constexpr bool kHasAttributes = false;
+struct LaunchRead {
+  Launch launch;
+  LaunchView view;
+};
 
-  void** params() const { return read_params; }
-  uint32_t cluster(uint32_t i) const { return read_cluster[i]; }
+// Such a launch: none of its attributes is for the replacement.
+template <class Launch>
+struct ReadLaunch {
+  using End = typename Launch::End;
+
+  const LaunchRead<Launch>& read;
+  static constexpr bool kHasAttributes = false;
+  static constexpr const LaunchFunctions& functions() { return Launch::functions(); }
+
+  void** params() const { return const_cast<void**>(read.view.params); }
+  CUstream stream() const { return read.launch.stream(); }
+  uint32_t geometry(uint32_t i) const { return read.launch.geometry(i); }
+
+  End original() const { return read.launch.original(); }
+  End ended(CUresult result) const { return read.launch.ended(result); }
+  End slowly() const { return read.launch.slowly(); }
 };
 
 template <class Launch>
@@ -173,9 +185,13 @@ inline LaunchView make_view(const Launch& launch, const Candidate& candidate) {
   view.params = launch.params();
   view.captures = candidate.captures;
   for (uint32_t i = 0; i < kPlainSharedMem; ++i) view.geometry[kGridX + i] = launch.geometry(i);
-  for (uint32_t i = 0; i < 3; ++i) view.geometry[kClusterX + i] = launch.cluster(i);
+  for (uint32_t i = 0; i < 3; ++i) view.geometry[kClusterX + i] = 1;
   view.geometry[kSharedMem] = launch.geometry(kPlainSharedMem);
   return view;
+}
+template <class Launch>
+inline const LaunchView& make_view(const ReadLaunch<Launch>& launch, const Candidate&) {
+  return launch.read.view;
 }
 
 // A decision with expressions.
@@ -184,7 +200,7 @@ __attribute__((noinline)) typename Launch::End launch_computed(Launch launch,
                                                                const Candidate& candidate,
                                                                const Decision& decision,
                                                                ReaderState* reader) {
-  const LaunchView view = make_view(launch, candidate);
+  const LaunchView& view = make_view(launch, candidate);
   if (!pattern_holds(candidate, view) || !solution_holds(decision, view)) {
     return leave_for_slow_side(launch, reader);
   }
@@ -215,7 +231,7 @@ __attribute__((noinline)) typename Launch::End launch_clustered(Launch launch,
                                                                 const Candidate& candidate,
                                                                 const Decision& decision,
                                                                 ReaderState* reader) {
-  const LaunchView view = make_view(launch, candidate);
+  const LaunchView& view = make_view(launch, candidate);
   uint32_t geometry[kGeometryCount];
   void* pointers[kMaxFastArguments];
   int64_t values[kMaxFastArguments];
@@ -335,26 +351,29 @@ __attribute__((noinline)) typename Launch::End launch_read(Launch launch, const 
     return leave_for_slow_side(launch, reader);
   }
   const Candidate& candidate = record.candidates[0];
-  ReadLaunch<Launch> read = {launch, launch.params(), {1, 1, 1}};
+  uint32_t cluster[3] = {1, 1, 1};
   bool begins_early = false;
+  if (!launch.read_attributes(cluster, &begins_early)) return leave_for_slow_side(launch, reader);
+  LaunchRead<Launch> read = {launch, make_view(launch, candidate)};
+  LaunchView& view = read.view;
+  for (uint32_t i = 0; i < 3; ++i) view.geometry[kClusterX + i] = cluster[i];
   void* unpacked[kMaxFastArguments];
   if (launch.extra() != nullptr) {
-    if (read.read_params != nullptr || !unpack_extra(record, launch.extra(), unpacked)) {
+    if (view.params != nullptr || !unpack_extra(record, launch.extra(), unpacked)) {
       return leave_for_slow_side(launch, reader);
     }
-    read.read_params = unpacked;
+    view.params = unpacked;
   }
-  if (read.read_params == nullptr || !launch.read_attributes(read.read_cluster, &begins_early)) {
-    return leave_for_slow_side(launch, reader);
-  }
-  const LaunchView view = make_view(read, candidate);
+  if (view.params == nullptr) return leave_for_slow_side(launch, reader);
   int64_t key[kMaxKey];
   if (!compute_key(candidate, view, key)) return leave_for_slow_side(launch, reader);
-  const Decision* decision = find_decision(candidate, key, candidate.pattern->key.count);
+  const Decision* decision = find_decision_of_launch(candidate, key, candidate.pattern->key.count);
   if (decision == nullptr) return leave_for_slow_side(launch, reader);
   if (way_now(*decision) == Way::chosen) {
     const Decision& choice = *decision;
-    decision = choose(choice, view);
+    decision = choice.choices->is_fast ? choose_fast(*choice.choices, view.params,
+                                                     [&](uint32_t i) { return launch.geometry(i); })
+                                       : choose(choice, view);
     if (decision == nullptr) return launch_unserved(launch, choice, reader);
   }
   if (keeps_original(decision->kind) && pattern_holds(candidate, view)) {
@@ -363,7 +382,7 @@ __attribute__((noinline)) typename Launch::End launch_read(Launch launch, const 
   if (begins_early && decision->fast.may_begin_early != 0) {
     return leave_for_slow_side(launch, reader);
   }
-  return launch_decided(read, candidate, *decision, way_now(*decision), reader);
+  return launch_decided(ReadLaunch<Launch>{read}, candidate, *decision, way_now(*decision), reader);
 }
 
 template <class Launch>

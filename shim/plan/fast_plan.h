@@ -34,6 +34,35 @@ inline bool fast_checks_hold(const FastChecks& checks, void* const* params) {
   return true;
 }
 
+// Whether all checks of the list hold; `check` is its first. False also where the `where` itself may hold.
+inline bool field_checks_hold(const FieldChecks& list, const FieldCheck* check,
+                              void* const* params) {
+  using program_detail::read_bytes;
+  using Kind = FieldCheck::Kind;
+  const char* const bytes = static_cast<const char*>(params[list.param]);
+  const FieldCheck* const first = check;
+  const auto end_of = [&](Kind kind) { return first + list.ends[static_cast<size_t>(kind)]; };
+  const auto word = [&](uint16_t at) { return read_bytes<int32_t>(bytes + at); };
+  const auto long_word = [&](uint16_t at) { return read_bytes<int64_t>(bytes + at); };
+  int64_t difference = 0;
+  for (; check != end_of(Kind::word); ++check) difference |= word(check->at) ^ check->imm;
+  for (; check != end_of(Kind::same_word); ++check) {
+    difference |= word(check->at) ^ (int64_t{word(check->other)} + check->imm);
+  }
+  for (; check != end_of(Kind::same_long); ++check) {
+    const int64_t value = long_word(check->at);
+    difference |= (value ^ long_word(check->other)) | (value & INT64_MIN);
+  }
+  for (; check != end_of(Kind::long_of_word); ++check) {
+    difference |= long_word(check->at) ^ (int64_t{word(check->other)} + check->imm);
+  }
+  for (; check != end_of(Kind::positive); ++check) {
+    difference |= static_cast<int64_t>(long_word(check->at) <= 0);
+  }
+  for (; check != end_of(Kind::aligned); ++check) difference |= long_word(check->at) & check->imm;
+  return difference == 0;
+}
+
 // The value that choices look at. `geometry_of(i)`: the launch's own value, in the plain order.
 template <class GeometryOf>
 inline int64_t read_fast_value(const FastRange& value, void* const* params,
@@ -41,7 +70,7 @@ inline int64_t read_fast_value(const FastRange& value, void* const* params,
   using program_detail::read_bytes;
   if (value.source == FastRange::Source::geometry) return geometry_of(value.at);
   if (value.source == FastRange::Source::always) return 0;
-  const void* const at = params[value.at];
+  const char* const at = static_cast<const char*>(params[value.at]) + value.offset;
   if (value.type == ValueType::int32) return read_bytes<int32_t>(at);
   if (value.type == ValueType::uint32) return read_bytes<uint32_t>(at);
   return read_bytes<int64_t>(at);

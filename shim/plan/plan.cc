@@ -4,22 +4,35 @@
 #include <string.h>
 
 #include "shim/abi/program.h"
+#include "shim/plan/fast_plan.h"
 
 namespace fibshim {
 namespace {
 
 bool is_of_same_value(const FastRange& a, const FastRange& b) {
-  return a.source == b.source && a.type == b.type && a.at == b.at;
+  return a.source == b.source && a.type == b.type && a.at == b.at && a.offset == b.offset;
 }
 
 bool run(const Snapshot& snapshot, Program program, const LaunchView& view, int64_t* result) {
   const Step* const steps = snapshot.begin(program);
   if (program.count == 0) return true;
-  if (program.count == 1 && steps->op == Op::push && result != nullptr) {
-    *result = steps->imm;
-    return true;
+  if (program.count == 1 && result != nullptr) {
+    if (steps->op == Op::load_field) return program_detail::load_field(view, *steps, result);
+    if (steps->op == Op::push) {
+      *result = steps->imm;
+      return true;
+    }
   }
   return run_program(steps, program.count, view, result);
+}
+
+bool where_holds(const Snapshot& snapshot, Program where, const FieldChecks& fields,
+                 const LaunchView& view) {
+  const bool is_known_to_hold =
+      fields.checks.count != 0 &&
+      field_checks_hold(fields, snapshot.begin(fields.checks), view.params) &&
+      run(snapshot, fields.rest, view, nullptr);
+  return is_known_to_hold || run(snapshot, where, view, nullptr);
 }
 
 // The pattern's template with this launch's values. False: too long.
@@ -229,11 +242,13 @@ bool find_arguments(const Record& record, LaunchRequest* request, LaunchPlan* pl
 }
 
 bool pattern_holds(const Candidate& candidate, const LaunchView& view) {
-  return run(*candidate.snapshot, candidate.pattern->where, view, nullptr);
+  const Pattern& pattern = *candidate.pattern;
+  return where_holds(*candidate.snapshot, pattern.where, pattern.field_checks, view);
 }
 
 bool solution_holds(const Decision& decision, const LaunchView& view) {
-  return run(*decision.snapshot, decision.binding->where, view, nullptr);
+  const Binding& binding = *decision.binding;
+  return where_holds(*decision.snapshot, binding.where, binding.field_checks, view);
 }
 
 void keep_nearest(Stage stage, const Candidate& candidate, const Decision* decision,

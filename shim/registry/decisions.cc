@@ -103,7 +103,7 @@ const Decision* find_decision(const Candidate& candidate, const int64_t* key, ui
   if (table == nullptr) return nullptr;
   for (uint32_t at = hash_key(key, count);; ++at) {
     const Decision* const found = table->slots()[at & table->mask].load(std::memory_order_acquire);
-    if (found == nullptr || memcmp(found->key, key, count * sizeof key[0]) == 0) return found;
+    if (found == nullptr || has_key(*found, key, count)) return found;
   }
 }
 

@@ -54,6 +54,20 @@ inline const Decision* find_decision_by_one(const Candidate& candidate, int64_t 
 // The cached decision, or null. Wait-free.
 const Decision* find_decision(const Candidate& candidate, const int64_t* key, uint32_t count);
 
+inline bool has_key(const Decision& decision, const int64_t* key, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (decision.key[i] != key[i]) return false;
+  }
+  return true;
+}
+
+// The same for a launch: where the first decision may be it. Also g_undecided.
+inline const Decision* find_decision_of_launch(const Candidate& candidate, const int64_t* key,
+                                               uint32_t count) {
+  const Decision* const first = candidate.first.load(std::memory_order_acquire);
+  return has_key(*first, key, count) ? first : find_decision(candidate, key, count);
+}
+
 // Keeps a copy of a complete decision, and of those that it chooses among. Returns the copy, the copy of a thread that was faster, or
 // `decision` itself when there is no memory. Slow path.
 const Decision* publish_decision(Candidate* candidate, const Decision& decision);

@@ -146,7 +146,9 @@ class OneLaunch {
       const Choices& choices = *chosen->choices;
       const auto plain = [&](uint32_t i) { return request_.view.geometry[i]; };
       if (!choices.is_fast) return std::nullopt;
+      const Decision* const by_expressions = choose(*chosen, request_.view);
       chosen = choose_fast(choices, pointers_, plain);
+      EXPECT_EQ(chosen, by_expressions);
       if (chosen == nullptr)
         return Planned{LaunchAction::original, Outcome::fallback_where, {}, {}};
     }
@@ -374,6 +376,23 @@ const ChoiceRow kChoiceRows[] = {
     {"divided, from",
      {.when = R"("rows > 2")", .grid = "1", .rows = R"("expr": "grid_rows / 3")"},
      {{8, kOriginal}, {9, 512}}},
+    {"added",
+     {.when = R"("rows <= 4")",
+      .rows = R"("expr": "last_row + 1"}, "last_row": {"arg": 3, "type": "int32")"},
+     {{0, 512}, {3, 512}, {4, kOriginal}}},
+    {"added, from",
+     {.when = R"("rows > 4")",
+      .rows = R"("expr": "1 + last_row"}, "last_row": {"arg": 3, "type": "int32")"},
+     {{3, kOriginal}, {4, 512}}},
+    {"added and divided",
+     {.when = R"("rows <= 4")",
+      .rows = R"("expr": "(last_row + 1) / 2"}, "last_row": {"arg": 3, "type": "int32")"},
+     {{8, 512}, {9, kOriginal}}},
+    {"subtracted from",
+     {.when = R"("rows <= 4")",
+      .rows = R"("expr": "8 - rest"}, "rest": {"arg": 3, "type": "int32")"},
+     {{3, kOriginal}, {4, 512}},
+     false},
     {"computed", {.when = R"("rows % 2 == 0")"}, {{7, kOriginal}, {8, 512}}, false},
     {"computed and not",
      {.when = R"("rows % 2 == 0")", .other_when = R"("rows <= 4")"},
