@@ -15,17 +15,20 @@ for all rounds, so that what is timed is decoding alone.
 """
 import argparse
 import collections
+import importlib.util
 import itertools
 import json
 import os
 import pathlib
 import random
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "engines"))
+from known_kernels import is_known, normal
 
 MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
          "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 14336, "vocab_size": 32000,
@@ -204,7 +207,6 @@ def compare_recording(args, build, folders):
     for name in (phase, "prefill"):
         print(f"{name}: {base[name]['tokens_per_s']:.0f} and {again[name]['tokens_per_s']:.0f} tokens/s without, "
               f"{recorded[name]['tokens_per_s']:.0f} recorded")
-    normal = lambda name: re.sub(r"\s+", "", name.replace("(anonymous namespace)", "{anonymous}"))
     times = lambda one: sum(times["sum_us"] for times in (one["warm_up"], one["times"]) if times)
     ran = collections.Counter()
     for kernel in kernels:
@@ -227,6 +229,13 @@ def compare_recording(args, build, folders):
     print(f"{'FAIL' if problems else 'PASS'} vllm.default.record: shares of decoding as the profiler tells them" +
           (f": {problems[0]}" if problems else ""))
     return 1 if problems else 0
+
+
+def kernel_libraries():
+    """The installed vLLM's, as tests/engines/engines.table has them."""
+    found = importlib.util.find_spec("vllm")
+    return [path for place in (found.submodule_search_locations if found else ()) for glob in ("_*C*.so", "vllm_flash_attn/*.so")
+            for path in sorted(pathlib.Path(place).glob(glob))]
 
 
 def main():
@@ -256,10 +265,7 @@ def main():
         return compare_recording(args, build, folders)
     read = lambda pattern: [json.loads(path.read_text()) for folder in folders for path in folder.glob(pattern)]
     ours = {solution["launch"]["kernel"] for solution in read("solutions/**/*.json")}
-    matches = [pattern["match"] for pattern in read("patterns/**/*.json")]
-    symbols = [one["symbol"] for match in matches for one in (match if isinstance(match, list) else [match])]
-    without_names = lambda symbol: re.sub(r"\(\?<\w+>", "(?:", symbol)
-    known = re.compile("|".join(f"(?:{without_names(symbol[3:])})" for symbol in symbols if symbol.startswith("re:")))
+    known = is_known(build / "bin/fibshim", folders, kernel_libraries())
     mode = "eager" if args.eager else "default"
     with tempfile.TemporaryDirectory() as stats:
         result = turn(args, build, {"FIBSHIM_STATS_DIR": stats},
@@ -285,7 +291,7 @@ def main():
         rate = lambda side: f"{side[phase]['tokens_per_s']:.1f} ({min(side[phase]['all']):.1f} to {max(side[phase]['all']):.1f})"
         turns = statistics.quantiles([b / a for a, b in zip(off[phase]["all"], on[phase]["all"])], n=4, method="inclusive")
         apart = f", {rate(result['apart'])} without the shim" if args.apart else ""
-        print(f"{mode}, {phase}: {100 * share(before, known.fullmatch):.1f} % of GPU time known by name, {100 * replaced:.1f} % replaced; "
+        print(f"{mode}, {phase}: {100 * share(before, known):.1f} % of GPU time known by name, {100 * replaced:.1f} % replaced; "
               f"tokens/s {rate(off)} off, {rate(on)} on, x{on[phase]['tokens_per_s'] / off[phase]['tokens_per_s']:.3f} (of each turn, "
               f"quartiles x{turns[0]:.3f}, x{turns[1]:.3f}, x{turns[2]:.3f}){apart}; GPU "
               f"{sum(before.values()) / 1e3:.1f} ms off, {sum(after.values()) / 1e3:.1f} on")
