@@ -10,6 +10,22 @@ namespace {
 
 constexpr size_t kMaxAheadBytes = 16 << 20;  // of one image in memory ahead of its turn
 constexpr size_t kImagesPerThread = 8;
+constexpr size_t kMostBadEntriesTold = 4;  // of one fatbin
+
+Result<void> read_entry(const FatbinEntry& entry, std::string* memory, ImageFacts* facts) {
+  const auto raw = unpack_payload(entry, memory);
+  if (!raw) return tl::unexpected(raw.error());
+  if (entry.kind == FatbinEntryKind::elf) {
+    auto cubin = read_cubin(*raw);
+    if (!cubin) return tl::unexpected(std::move(cubin.error()));
+    facts->cubins.push_back(std::move(*cubin));
+  } else {
+    auto ptx = read_ptx(*raw);
+    if (!ptx) return tl::unexpected(std::move(ptx.error()));
+    facts->ptx.push_back(std::move(*ptx));
+  }
+  return {};
+}
 
 void read_facts(std::string_view bytes, ImageKind kind, ImageFacts* facts) {
   // False: it is none, and that is the image's fault.
@@ -39,21 +55,26 @@ void read_facts(std::string_view bytes, ImageKind kind, ImageFacts* facts) {
     facts->format_error = fatbin.error();
     return;
   }
+  // An entry that cannot be read serves no GPU, and takes none from the others.
   std::string memory;
-  for (const FatbinEntry& entry : fatbin->entries) {
+  for (size_t i = 0; i < fatbin->entries.size(); ++i) {
+    const FatbinEntry& entry = fatbin->entries[i];
     if (entry.kind == FatbinEntryKind::other) {
       facts->has_unreadable_entries = true;
       continue;
     }
-    const auto raw = unpack_payload(entry, &memory);
-    if (!raw) {
-      facts->format_error = raw.error();
-      return;
+    const auto read = read_entry(entry, &memory, facts);
+    if (read) continue;
+    const std::string problem = "entry " + std::to_string(i) + " (sm_" + std::to_string(entry.sm) +
+                                ") cannot be read: " + read.error().message;
+    if (++facts->bad_entry_count <= kMostBadEntriesTold) {
+      facts->bad_entries += (facts->bad_entries.empty() ? "" : "; ") + problem;
     }
-    const bool is_read = entry.kind == FatbinEntryKind::elf ? add(read_cubin(*raw), &facts->cubins)
-                                                            : add(read_ptx(*raw), &facts->ptx);
-    if (!is_read) return;
   }
+  if (facts->bad_entry_count == fatbin->entries.size()) {
+    facts->format_error = Error{ErrorCode::invalid_image, facts->bad_entries};
+  }
+  facts->has_unreadable_entries |= facts->bad_entry_count != 0;
 }
 
 // The NN of "sm_NN" in a file's name; 0 when there is none.
@@ -154,7 +175,17 @@ class ImageChecker {
              name + " is for " + arch_name(facts.sm, facts.scope) + ", not for sm_" +
                  std::to_string(sm_in_name(image->relative)) + " as its name says");
     }
+    if (facts.bad_entry_count != 0) report_bad_entries(*image, facts, name);
     check_kernel(*image, facts, name);
+  }
+
+  void report_bad_entries(const SolutionImage& image, const ImageFacts& facts,
+                          const std::string& name) {
+    std::string message = name + ": " + facts.bad_entries;
+    if (facts.bad_entry_count > kMostBadEntriesTold) {
+      message += "; and " + std::to_string(facts.bad_entry_count - kMostBadEntriesTold) + " more";
+    }
+    diagnostics_->add(Rule::unreadable_entry, image.path.mark, std::move(message));
   }
 
   void check_kernel(const SolutionImage& image, const ImageFacts& facts, const std::string& name) {

@@ -23,9 +23,12 @@ struct ImageFacts {
   std::optional<Error> format_error;  // not what the extension says
   uint16_t sm = 0;
   ArchScope scope = ArchScope::portable;
-  std::vector<CubinInfo> cubins;        // the cubin, or the fatbin's
-  std::vector<PtxInfo> ptx;             // alone or in a fatbin
-  bool has_unreadable_entries = false;  // neither cubins nor PTX: their kernels are not known
+  std::vector<CubinInfo> cubins;  // the cubin, or the fatbin's
+  std::vector<PtxInfo> ptx;       // alone or in a fatbin
+  bool has_unreadable_entries =
+      false;                   // damaged, or neither cubins nor PTX: their kernels are not known
+  size_t bad_entry_count = 0;  // those of the fatbin that are damaged
+  std::string bad_entries;     // number and reason of the first few of them
 };
 
 class ImageStore {

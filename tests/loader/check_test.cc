@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "loader/read/cubin.h"
 #include "tests/loader/checked_folder.h"
 #include "tests/loader/rewrite_folder.h"
 #include "tests/support/text.h"
@@ -572,6 +573,7 @@ TEST(Check, EveryRuleHasATest) {
       refused-expression dropped-scalar shadowed-pattern unrouted-pattern
       unsolved-definition no-image-for-gpu mode-off folder-format kernel-tensors
       unserved-range shadowed shadowed-definition shadowed-solution
+      unreadable-entry
       schema measured-slower unmeasured not-batch-invariant split-invariance)");
   std::set<std::string> tested(others.begin(), others.end());
   for (const Fault& fault : kFaults) tested.insert(fault.rule);
@@ -959,6 +961,62 @@ TEST(Check, ATruncatedCubinBreaksItsSolutionOnly) {
   EXPECT_EQ(solution.error_code, 200);
   EXPECT_CONTAINS(std::string(snapshot.text(solution.error_message)), "scale.sm_90.cubin");
   EXPECT_EQ(snapshot.begin(snapshot.bindings)->state, BindingState::broken);
+}
+
+// The sound solution with a fatbin alone, of a cubin and PTX, whose entries of these kinds are damaged.
+CheckReport check_with_damaged_entries(const std::string& image,
+                                       const std::set<FatbinEntryKind>& kinds) {
+  std::string bytes = test_image(image);
+  const auto fatbin = read_fatbin(bytes);
+  EXPECT_TRUE(fatbin);
+  std::vector<size_t> places;
+  for (const FatbinEntry& entry : fatbin->entries) {
+    if (kinds.contains(entry.kind)) {
+      places.push_back(static_cast<size_t>(entry.payload.data() - bytes.data()));
+    }
+  }
+  for (const size_t place : places) bytes.replace(place, 16, 16, '#');
+  const TestFolder folder;
+  folder.write("solutions/me/scale.fatbin", bytes);
+  std::string solution = kSolution;
+  const size_t begin = solution.find("      {\"path\"");
+  const size_t end = solution.find("    ],");
+  solution.replace(begin, end - begin,
+                   R"({"path": "scale.fatbin", "sha256": ")" + sha256_hex(sha256(bytes)) + "\"}\n");
+  folder.write_solution(solution);
+  return check(folder);
+}
+
+TEST(Check, ABadEntryOfAFatbinIsToldAndTheOthersServe) {
+  const auto solution_of = [](const CheckReport& report) {
+    return *report.snapshot->begin(report.snapshot->solutions);
+  };
+  for (const char* image : {"plain.fatbin", "compressed.fatbin"}) {
+    const CheckReport sound = check_with_damaged_entries(image, {});
+    ASSERT_NE(sound.snapshot, nullptr) << all_of(sound);
+    EXPECT_EQ(all_of(sound), "");
+    for (const FatbinEntryKind kind : {FatbinEntryKind::elf, FatbinEntryKind::ptx}) {
+      const CheckReport report = check_with_damaged_entries(image, {kind});
+      ASSERT_NE(report.snapshot, nullptr) << all_of(report);
+      EXPECT_EQ(report.error_count, 0u) << all_of(report);
+      EXPECT_EQ(report.warning_count, 1u);
+      const std::string said = lines_of(report, Rule::unreadable_entry);
+      EXPECT_CONTAINS(said, ": warning: image \"scale.fatbin\": entry ");
+      EXPECT_CONTAINS(said, " (sm_90) cannot be read: ");
+      const Snapshot& snapshot = *report.snapshot;
+      EXPECT_EQ(solution_of(report).error_code, 0);
+      EXPECT_EQ(solution_of(report).images.count, 1u);
+      // What the readable entry says still holds.
+      EXPECT_EQ(solution_of(report).param_sizes.count, kind == FatbinEntryKind::ptx ? 4u : 0u);
+      EXPECT_EQ(snapshot.begin(snapshot.bindings)->state, BindingState::ready);
+    }
+    const CheckReport none =
+        check_with_damaged_entries(image, {FatbinEntryKind::elf, FatbinEntryKind::ptx});
+    EXPECT_EQ(none.broken_solution_count, 1u) << all_of(none);
+    EXPECT_CONTAINS(lines_of(none, Rule::image_invalid), "entry 0 (sm_90) cannot be read: ");
+    EXPECT_CONTAINS(lines_of(none, Rule::image_invalid), "; entry 1 (sm_90) cannot be read: ");
+    EXPECT_EQ(lines_of(none, Rule::unreadable_entry), "");
+  }
 }
 
 TEST(Check, AnotherImageThanTheHashStatesIsBroken) {
