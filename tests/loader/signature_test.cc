@@ -181,6 +181,36 @@ TEST(SignedFolder, IsUsedWithItsKeyOnly) {
   EXPECT_CONTAINS(findings_of(folder.path(), "nonsense"), "neither a minisign public key");
 }
 
+// Of FIBSHIM_CONFIG=a:b each folder has a signature of its own.
+TEST(SignedFolder, AListIsUsedWhereEachOfItsFoldersIsSigned) {
+  const LoaderApi& api = *fibloader_api(kLoaderApiVersion);
+  const TestFolder a;
+  const TestFolder b;
+  b.change(kPatternPath, "engine-scale", "other-scale");
+  b.change(kPatternPath, "12engine_scale", "11other_scale");
+  const std::string list = a.path() + ":" + b.path();
+  const std::string key = ours().key();
+  const auto patterns_opened = [&] {
+    char message[1024];
+    const SnapshotPtr snapshot(
+        api.open(list.c_str(), {.required_key = key.c_str()}, message, sizeof message));
+    return snapshot == nullptr ? 0u : snapshot->patterns.count;
+  };
+  ours().sign_folder(a);
+  EXPECT_EQ(patterns_opened(), 0u);
+  Signer(2).sign_folder(b);
+  EXPECT_EQ(patterns_opened(), 0u);
+  ours().sign_folder(b);
+  EXPECT_EQ(patterns_opened(), 2u);
+  CheckOptions options;
+  options.required_key = key;
+  EXPECT_EQ(check_folder(list, options).error_count, 0u);
+  EXPECT_NE(check_folder(list, options).snapshot, nullptr);
+  b.change(kPatternPath, "x != 0", "x != 1");
+  EXPECT_EQ(patterns_opened(), 0u);
+  EXPECT_CONTAINS(findings_of(list, key), b.path(kPatternPath));
+}
+
 TEST(SignedFolder, IsListedCanonically) {
   const TestFolder folder;
   folder.write("fibshim.json", "{}");
