@@ -324,12 +324,14 @@ void look_up_functions(benchmark::State& state, bool is_again) {
 void register_all() {
   const char* const kernels[] = {"bench_untracked", "bench_fallback", "bench_hit",
                                  "bench_hit_remap"};
-  for (const char* kernel : kernels) {
+  const auto register_launch = [](const char* kernel) {
     benchmark::RegisterBenchmark((std::string("launch/") + kernel).c_str(), launch_one_kernel,
                                  kernel)
         ->Iterations(kLaunchesPerSample)
         ->Repetitions(kSamples);
-  }
+  };
+  for (const char* kernel : kernels) register_launch(kernel);
+  register_launch("bench_hit_chosen");
 
   benchmark::RegisterBenchmark("packed/bench_packed", launch_packed)
       ->Iterations(kLaunchesPerSample)
