@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """What the kernels of published engines are, and which of them the ready folders know.
 
+  tests/engines/engines.py all [ENGINE]    read, cute, decode and show, as far as this machine can: `make engines`
   tests/engines/engines.py read [ENGINE]   gets the wheels of engines.table by pip into build/wheels, reads their
                                            kernels, and writes tests/engines/data/ENGINE.table
   tests/engines/engines.py show [ENGINE]   from those tables: which versions each pattern of build/config/ENGINE
                                            fits a kernel of, and, for each family, the kernels that no pattern
-                                           fits (-v: their symbols)
+                                           fits (-v: their symbols). Exit code 1 where a pattern fits nothing in any
+                                           version, or kernels of its name only with other parameters
 
   tests/engines/engines.py recorded ENGINE VERSION RECORDING...   writes what a run of the engine compiled, of a
                                            recording (fibshim record), to tests/engines/data/ENGINE.recorded; of cuBLAS
@@ -13,8 +15,10 @@
   tests/engines/engines.py cute            compiles FlashInfer's CuTe-DSL norms, for which no GPU is needed, and writes
                                            tests/engines/data/flashinfer.recorded and config/flashinfer/cute_*.table
   tests/engines/engines.py decode          compiles FlashInfer's decode attention as it does itself at run time, with the nvcc of NVCC (or
-                                           several, with : between), and writes tests/engines/data/flash_attention.recorded and
-                                           config/flash_attention/planned.table; FLASHINFER_DECODE=FOLDER keeps the cubins there
+                                           several, with : between), and adds what it finds to
+                                           tests/engines/data/flash_attention.recorded and config/flash_attention/planned.table
+
+What was compiled is kept, in build/cute_norms and build/flashinfer_decode, where the tests on a GPU find it.
 
 A table has symbols and parameters of the families below, no code: tests/engines/engines_test.sh works on it.
 """
@@ -33,9 +37,12 @@ import sys
 import tempfile
 import zipfile
 
+from known_kernels import demangle
+
 HERE = pathlib.Path(__file__).parent
 BUILD = pathlib.Path(os.environ.get("BUILD", HERE.parent.parent / "build"))
 WHEELS = pathlib.Path(os.environ.get("WHEELS", BUILD / "wheels"))
+CUTE_NORMS, FLASHINFER_DECODE = BUILD / "cute_norms", BUILD / "flashinfer_decode"
 FIBSHIM = BUILD / "bin/fibshim"
 # By the function's name, without template arguments; the first that fits. What fits none is left out.
 FAMILIES = {name: re.compile(words, re.IGNORECASE) for name, words in {
@@ -61,7 +68,7 @@ CUTE_ROWS = {
     "strided": ("24", r"i64(?<hidden_size>\\d+)i64div81_.*", *(f'{{"arg":{arg},"offset":16,"type":"int64"}}' for arg in range(3))),
 }
 # Versions whose decode attention is compiled, and by head size how many threads a token has, which the name tells.
-DECODE = ("0.6.18", "0.7.2")
+DECODE = ("0.6.18", "0.7.2", "0.7.2.post1")
 DECODE_THREADS = {64: 8, 128: 16}
 # As flashinfer/jit/attention fills in its templates: bfloat16, and no window, softcap, rotary embedding or slopes.
 DECODE_VALUES = {
@@ -71,6 +78,8 @@ DECODE_VALUES = {
     "use_sliding_window": "false", "use_logits_soft_cap": "false", **dict.fromkeys(("dtype_q", "dtype_kv", "dtype_o"), "nv_bfloat16")}
 DECODE_FLAGS = ("-std=c++17", "-O3", "-use_fast_math", "-DNDEBUG", "--expt-relaxed-constexpr", "-gencode=arch=compute_90a,code=sm_90a",
                 *(f"-DFLASHINFER_ENABLE_{name}" for name in ("F16", "BF16", "FP8_E4M3", "FP8_E5M2", "FP8_E8M0", "FP4_E2M1")))
+# Other folders' kernels that a folder's patterns ask for, too: a norm of vLLM is one launch with cuBLAS's sum before it.
+ALSO = {"vllm": ("cublas",)}
 MOST_SYMBOL_BYTES = 500  # longer ones are CUTLASS's, and would be most of the table
 MOST_INSTANCES = 100  # of one template in one wheel; of more, a sample is kept
 SAMPLE = 10
@@ -112,11 +121,18 @@ def cubins(nodes):
         yield from cubins(inner + node.get("entries", []) + node.get("fatbins", []) + node.get("cubins", []))
 
 
+def hash_of(*parts):
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
+
+def version_of(nvcc):
+    return subprocess.run([nvcc, "--version"], check=True, capture_output=True).stdout
+
+
 def compile_flashinfer(wheel):
     """What its just-in-time compiler makes of its headers, beside the wheel. Names and parameters are wanted, no code: -O0."""
-    nvcc, source = os.environ.get("NVCC", "nvcc"), HERE / "flashinfer_kernels.cu"
-    compiler = subprocess.run([nvcc, "--version"], check=True, capture_output=True).stdout
-    cubin = wheel.with_suffix(f".{hashlib.sha256(source.read_bytes() + compiler).hexdigest()[:16]}.cubin")
+    nvcc, source = os.environ.get("NVCC", "nvcc").split(":")[0], HERE / "flashinfer_kernels.cu"
+    cubin = wheel.with_suffix(f".{hash_of(source.read_bytes(), version_of(nvcc))}.cubin")
     if cubin.exists():
         return cubin
     with tempfile.TemporaryDirectory(dir=WHEELS) as folder, zipfile.ZipFile(wheel) as archive:
@@ -208,6 +224,23 @@ def sizes_of(table):
     return [line.split()[0] for line in lines if line[:1].isdigit()]
 
 
+def compile_cute(version, dsl, environment, kinds):
+    """The folder with the cubins of these kinds and sizes."""
+    script, wheel = HERE / "cute_norms.py", wheel_of("flashinfer-python", version)
+    made = CUTE_NORMS / f"{version}-{dsl}-{hash_of(script.read_bytes(), json.dumps(kinds).encode())}"
+    if made.exists():
+        return made
+    CUTE_NORMS.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CUTE_NORMS) as folder, zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder, [name for name in archive.namelist() if re.match("flashinfer/(norm|cute_dsl)/", name)])
+        new = pathlib.Path(folder, "new")
+        new.mkdir()
+        for kind, sizes in kinds.items():
+            subprocess.run([environment / "bin/python", script, folder, new, kind, ",".join(sizes)], check=True)
+        new.rename(made)
+    return made
+
+
 def cute():
     """The code tells what no launch says, such as Gemma's weight bias: it stands in the tables of the patterns."""
     kinds = {kind: sizes_of(f"{kind.replace('fused_add_', '') if 'quant' in kind else kind}/sizes.table") for kind in
@@ -221,21 +254,14 @@ def cute():
             name, bracket, extra = dsl.partition("[")
             subprocess.run([environment / "bin/pip", "install", "-q", f"nvidia-cutlass-dsl{bracket}{extra}=={name}",
                             "apache-tvm-ffi"], check=True)
-        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel_of("flashinfer-python", version)) as archive:
-            archive.extractall(folder, [name for name in archive.namelist() if re.match("flashinfer/(norm|cute_dsl)/", name)])
-            made = pathlib.Path(os.environ.get("CUTE_NORMS", folder), f"{version}-{dsl}")
-            if not made.exists():
-                made.mkdir()
-                for kind, sizes in kinds.items():
-                    subprocess.run([environment / "bin/python", HERE / "cute_norms.py", folder, made, kind, ",".join(sizes)], check=True)
-            paths = sorted(made.glob("*.cubin"))
-            out = subprocess.run([FIBSHIM, "inspect", "--json", *paths], check=True, capture_output=True).stdout
-            for path, cubin in zip(paths, json.loads(out)["files"], strict=True):
-                kernel, = cubin["kernels"]
-                params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"])
-                kernels[params, kernel["name"], cubin["code"]].append(f"flashinfer-python-{version}")
-                kind, dtype, _, bias, how, _ = path.stem.split(".")
-                codes[kind, dtype, bias, how].add(cubin["code"])
+        paths = sorted(compile_cute(version, dsl, environment, kinds).glob("*.cubin"))
+        out = subprocess.run([FIBSHIM, "inspect", "--json", *paths], check=True, capture_output=True).stdout
+        for path, cubin in zip(paths, json.loads(out)["files"], strict=True):
+            kernel, = cubin["kernels"]
+            params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"])
+            kernels[params, kernel["name"], cubin["code"]].append(f"flashinfer-python-{version}")
+            kind, dtype, _, bias, how, _ = path.stem.split(".")
+            codes[kind, dtype, bias, how].add(cubin["code"])
     lines = [f"{','.join(dict.fromkeys(origin))} {' '.join(key)}" for key, origin in sorted(kernels.items())]
     (HERE / "data/flashinfer.recorded").write_text("fibshim kernels 1: flashinfer\n" + "\n".join(lines) + "\n")
     for kind in kinds:
@@ -263,68 +289,109 @@ def compile_decode(data, head_dim, nvcc, cubin):
                         f"{folder}/batch_decode_kernel.cu"], check=True)
 
 
-def decode():
-    """The type of queries, keys and values stands in no name and no argument: the code tells it."""
-    kernels, codes = collections.defaultdict(list), collections.defaultdict(set)
-    for version in DECODE:
-        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel_of("flashinfer-python", version)) as archive:
+def decode_cubins(version):
+    """Head size, threads and cubin, with each nvcc."""
+    wheel, made, missing = wheel_of("flashinfer-python", version), {}, {}
+    for nvcc in os.environ.get("NVCC", "nvcc").split(":"):
+        compiled_by = hash_of(version_of(nvcc), repr((DECODE_VALUES, DECODE_FLAGS)).encode())
+        for head_dim in DECODE_THREADS:
+            made[head_dim, compiled_by] = FLASHINFER_DECODE / f"{version}.{head_dim}.{compiled_by}.cubin"
+            if not made[head_dim, compiled_by].exists():
+                missing[head_dim, compiled_by] = nvcc
+    if missing:
+        FLASHINFER_DECODE.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=FLASHINFER_DECODE) as folder, zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder, [name for name in archive.namelist() if re.match("flashinfer/data/(include|csrc|cccl)/", name)])
-            made = pathlib.Path(os.environ.get("FLASHINFER_DECODE", folder))
-            made.mkdir(exist_ok=True)
-            for at, nvcc in enumerate(os.environ.get("NVCC", "nvcc").split(":")):
-                for head_dim, threads in DECODE_THREADS.items():
-                    path = made / f"{version}.{head_dim}.{at}.cubin"
-                    compile_decode(pathlib.Path(folder, "flashinfer/data"), head_dim, nvcc, path)
-                    out = subprocess.run([FIBSHIM, "inspect", "--json", path], check=True, capture_output=True).stdout
-                    cubin, = json.loads(out)["files"]
-                    codes[head_dim, threads].add(cubin["code"])
-                    for kernel in cubin["kernels"]:
-                        if "BatchDecodeWithPagedKVCacheKernel" in kernel["name"]:
-                            params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"])
-                            kernels[params, kernel["name"], cubin["code"]].append(f"flashinfer-python-{version}")
-    lines = [f"{','.join(dict.fromkeys(origin))} {' '.join(key)}" for key, origin in sorted(kernels.items())]
-    (HERE / "data/flash_attention.recorded").write_text("fibshim kernels 1: flash_attention\n" + "\n".join(lines) + "\n")
-    table = ["# Made by `tests/engines/engines.py decode`: the codes of FlashInfer " + " and ".join(DECODE) + " for sm_90a.", "head_dim threads codes"]
+            for key, nvcc in missing.items():
+                compile_decode(pathlib.Path(folder, "flashinfer/data"), key[0], nvcc, f"{folder}/new")
+                os.replace(f"{folder}/new", made[key])
+    return [(head_dim, DECODE_THREADS[head_dim], path) for (head_dim, _), path in made.items()]
+
+
+def decode():
+    """The type of queries, keys and values stands in no name and no argument: the code tells it. What the compilers of other machines
+    made of these versions stays in the tables."""
+    recorded_table, codes_table = HERE / "data/flash_attention.recorded", HERE.parent.parent / "config/flash_attention/planned.table"
+    kernels, codes, kept = collections.defaultdict(dict), collections.defaultdict(set), set()
+    origins = {f"flashinfer-python-{version}": None for version in DECODE}
+    for line in recorded_table.read_text().splitlines()[1:]:
+        versions, *key = line.split()
+        for version in versions.split(","):
+            if version in origins:
+                kernels[tuple(key)][version] = None
+                kept.add(key[-1])
+    for line in codes_table.read_text().splitlines()[2:]:
+        head_dim, threads, listed = line.split(maxsplit=2)
+        codes[int(head_dim), int(threads)].update(kept & set(json.loads(f"[{listed}]")))
+    for version in DECODE:
+        for head_dim, threads, path in decode_cubins(version):
+            out = subprocess.run([FIBSHIM, "inspect", "--json", path], check=True, capture_output=True).stdout
+            cubin, = json.loads(out)["files"]
+            codes[head_dim, threads].add(cubin["code"])
+            for kernel in cubin["kernels"]:
+                if "BatchDecodeWithPagedKVCacheKernel" in kernel["name"]:
+                    params = ",".join(f"{param['offset']}:{param['size']}" for param in kernel["params"])
+                    kernels[params, kernel["name"], cubin["code"]][f"flashinfer-python-{version}"] = None
+    lines = [f"{','.join(version for version in origins if version in of)} {' '.join(key)}" for key, of in sorted(kernels.items())]
+    recorded_table.write_text("fibshim kernels 1: flash_attention\n" + "\n".join(lines) + "\n")
+    table = [f"# Made by `tests/engines/engines.py decode`: the codes of FlashInfer {', '.join(DECODE)} for sm_90a.", "head_dim threads codes"]
     for (head_dim, threads), found in sorted(codes.items()):
         table.append(f"{head_dim} {threads} " + ", ".join(f'"{code}"' for code in sorted(found)))
-    (HERE.parent.parent / "config/flash_attention/planned.table").write_text("\n".join(table) + "\n")
-
-
-def demangle(symbols):
-    out = subprocess.run(["c++filt"], input="\n".join(symbols), capture_output=True, text=True, check=True).stdout
-    return out.splitlines()
+    codes_table.write_text("\n".join(table) + "\n")
 
 
 def show(engine, is_verbose):
+    """How many patterns fit nothing, or kernels of their name only with other parameters."""
+    problems = 0
     for folder in dict.fromkeys(row[0] for row in rows(engine)):
         versions = [f"{folder} {package}-{version}" for _, package, version, *_ in rows(folder)]
-        out = subprocess.run([FIBSHIM, "check", "--json", BUILD / "config" / folder, "--against",
-                              HERE / f"data/{folder}.table", *(word for path in HERE.glob(f"data/{folder}.recorded")
-                                                               for word in ("--against", path))], stdout=subprocess.PIPE, text=True).stdout
-        against = json.loads(out)["folders"][0]["against"]
+        tables = [path for name in (folder, *ALSO.get(folder, ())) for path in sorted(HERE.glob(f"data/{name}.*"))]
+        done = subprocess.run([FIBSHIM, "check", "--json", BUILD / "config" / folder,
+                               *(word for path in tables for word in ("--against", path))], stdout=subprocess.PIPE, text=True)
+        if not done.stdout:
+            sys.exit(done.returncode or 1)  # which has said why
+        against = json.loads(done.stdout)["folders"][0]["against"]
         # With what was compiled at run time, of a recording.
         versions += sorted({version for pattern in against["patterns"] for kernel in pattern["fits"] for version in kernel["in"]}
                            - set(versions))
         print(f"\n{folder}: kernels that each pattern fits, in " + ", ".join(v.split()[1] for v in versions))
         for pattern in against["patterns"]:
             counts = [sum(version in kernel["in"] for kernel in pattern["fits"]) for version in versions]
+            is_problem = not pattern["fits"] or pattern["other_params"]
+            problems += bool(is_problem)
             print(f"  {pattern['label']:48}" + "".join(f"{count or '-':>4}" for count in counts) +
-                  ("" if any(counts) else f"  dead: {pattern['why_not']}"))
+                  ("" if pattern["fits"] else f"  FAIL: fits nothing: {pattern['why_not']}"))
+            for kernel in pattern["other_params"]:
+                print(f"  FAIL: {pattern['label']}: not for its parameters, {kernel['params']}: {kernel['symbol']} in {', '.join(kernel['in'])}")
         unknown = collections.defaultdict(list)
-        symbols = [kernel["symbol"] for kernel in against["unknown_kernels"]]
-        for name in demangle(symbols):
-            unknown[family_of(name) or "other"].append(name)
+        for kernel in against["unknown_kernels"]:
+            if any(version.split()[0] == folder for version in kernel["in"]):
+                name = demangle(kernel["symbol"])
+                unknown[family_of(name) or "other"].append(name)
         print("  no pattern fits:")
         for family, names in sorted(unknown.items()):
             functions = collections.Counter(map(function_name, names))
             print(f"    {family}: " + ", ".join(f"{name} ({count})" for name, count in functions.most_common()))
             for name in names if is_verbose else []:
                 print(f"      {name}")
+    return problems
+
+
+def everything(engine, is_verbose):
+    read(engine)
+    for step, folder in ((cute, "flashinfer"), (decode, "flash_attention")):
+        if engine not in (None, folder):
+            continue
+        try:
+            step()
+        except (subprocess.CalledProcessError, OSError) as error:  # no such package for this Python, no such compiler
+            print(f"{step.__name__}: not on this machine, the table stays as it is: {error}", flush=True)
+    return show(engine, is_verbose)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["read", "show", "recorded", "cute", "decode"])
+    parser.add_argument("what", choices=["all", "read", "show", "recorded", "cute", "decode"])
     parser.add_argument("engine", nargs="?")
     parser.add_argument("version", nargs="?")
     parser.add_argument("recordings", nargs="*")
@@ -339,7 +406,10 @@ def main():
     elif args.what == "read":
         read(args.engine)
     else:
-        show(args.engine, args.is_verbose)
+        act = everything if args.what == "all" else show
+        problems = act(args.engine, args.is_verbose)
+        if problems:
+            sys.exit(f"{problems} patterns fit nothing, or other parameters")
 
 
 main()

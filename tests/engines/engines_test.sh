@@ -2,19 +2,34 @@
 # Every pattern of a ready folder fits a kernel of a published engine, with its parameters' sizes, as the tables
 # in data/ have them (engines.py writes them): of its wheels, and of what it compiles at run time.
 set -u -o pipefail
-build=${BUILD:-build}
+export BUILD=${BUILD:-build} PYTHONDONTWRITEBYTECODE=1
 here=$(dirname "$0")
 failed=0
 for folder in $(ls "$here/data" | sed 's/\..*//' | sort -u); do
-  against=()
-  for table in "$here/data/$folder".*; do against+=(--against "$table"); done
-  # A norm of vLLM is one launch with cuBLAS's sum before it.
-  if [ "$folder" = vllm ]; then against+=(--against "$here/data/cublas.table"); fi
-  if out=$("$build/bin/fibshim" check "$build/config/$folder" "${against[@]}"); then
+  if out=$("$here/engines.py" show "$folder") && [ -n "$out" ]; then
     echo "[       OK ] Engines.$folder"
   else
-    printf '%s\n[  FAILED  ] Engines.%s\n' "$(grep -A1 -e 'fits nothing' -e 'not for its' <<<"$out")" "$folder"
+    printf '%s\n[  FAILED  ] Engines.%s\n' "$(grep FAIL <<<"$out")" "$folder"
     failed=1
   fi
 done
+
+# `show` fails where a pattern fits nothing, and where what it fits by name has other parameters.
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+mkdir "$scratch/engines" "$scratch/engines/data"
+cp "$here"/*.py "$here/engines.table" "$scratch/engines/"
+cp "$here/data/sglang.table" "$scratch/engines/data/"
+expect() {  # $1: what must be printed; the exit code is 1
+  local out code=0
+  out=$("$scratch/engines/engines.py" show sglang 2>&1) || code=$?
+  if [ $code != 1 ] || [[ $out != *"$1"* ]]; then
+    printf 'exit code %s, without "%s"\n[  FAILED  ] Engines.ShowFails\n' $code "$1"
+    failed=1
+  fi
+}
+sed -i -E '2,$s/^([^ ]+) [^ ]+ /\1 0:8,8:3 /' "$scratch/engines/data/sglang.table"
+expect 'not for its parameters, [8, 3]: '
+sed -i '1,2!d' "$scratch/engines/data/sglang.table"
+expect 'FAIL: fits nothing: '
 exit $failed

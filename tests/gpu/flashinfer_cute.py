@@ -3,7 +3,7 @@
 
   tests/gpu/flashinfer_cute.py BUILD CUBINS
 
-CUBINS is a folder that `CUTE_NORMS=FOLDER tests/engines/engines.py cute` has filled for a version of FlashInfer. The kernels are
+CUBINS is a folder of build/cute_norms, which `tests/engines/engines.py cute` has filled for a version of FlashInfer. The kernels are
 launched by the driver as FlashInfer launches them. Each side is a process of its own and makes the same inputs. With the shim
 every launch must be known, and a hit where the folder has a solution for its size; no result may be further from float64 than
 without it.

@@ -3,7 +3,7 @@
 
   tests/gpu/flashinfer_decode.py BUILD CUBINS
 
-CUBINS is a folder that `FLASHINFER_DECODE=FOLDER tests/engines/engines.py decode` has filled: the kernels as FlashInfer compiles them.
+CUBINS is build/flashinfer_decode, which `tests/engines/engines.py decode` has filled: the kernels as FlashInfer compiles them.
 They are launched by the driver as FlashInfer launches them, with its plan: whole sequences, or parts that its own kernel
 merges, and parts that are none in graphs. Each side is a process of its own and makes the same inputs. Compared are the errors
 of output and lse from float64, and the times of replayed graphs that read more keys and values than L2 holds. What the folder

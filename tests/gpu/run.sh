@@ -174,7 +174,7 @@ fi
 if [ -d "$build/flashinfer_decode" ]; then
   run "FlashInfer's decode attention" "$python" "$here/flashinfer_decode.py" "$build" "$build/flashinfer_decode"
 else
-  echo "SKIP FlashInfer's decode attention: compile it first (FLASHINFER_DECODE=$build/flashinfer_decode tests/engines/engines.py decode)"
+  echo "SKIP FlashInfer's decode attention: compile it first (BUILD=$build tests/engines/engines.py decode)"
   skipped=$((skipped + 1))
 fi
 
