@@ -58,8 +58,8 @@ FAMILIES = {name: re.compile(words, re.IGNORECASE) for name, words in {
     "attention": r"paged_attention|merge_attn|merge_state|cascade|fmha|mla",
     "matrix product": r"nvjet|splitKreduce",
 }.items()}
-# FlashInfer's norms are compiled with: of both versions the code is the same.
-CUTE = (("0.6.18", "4.8.1"), ("0.7.2", "4.8.1"), ("0.7.2", "4.8.1[cu13]"))
+# FlashInfer's norms are compiled with: of all versions the code is the same.
+CUTE = (("0.6.18", "4.8.1"), *((version, dsl) for version in ("0.7.2", "0.7.2.post1") for dsl in ("4.8.1", "4.8.1[cu13]")))
 CUTE_TYPES = {"bfloat16": ("bf16", "-", "bf16"), "float16": ("fp16", "_fp16", "f16")}
 # By how rows lie, cells of config/flashinfer/cute_*.table: the bytes of a tensor's parameter, its shape in the symbol, and the
 # strides of the first three parameters, where they are tensors.
