@@ -1,5 +1,5 @@
-// Rewrites of vLLM's kernels (config/vllm): what it launches for a model in fp8, and for one that norms the heads of query
-// and key, captured.
+// vLLM's kernels (config/vllm): rewrites of what it launches for a model in fp8, and for one that norms the heads of query
+// and key, captured; and the less usual forms of its norms and activations.
 
 #include <tuple>
 
@@ -188,6 +188,18 @@ struct CompiledAttention : Attention {
 }  // namespace conform
 
 using namespace conform;
+
+// Beyond it vLLM's own is faster.
+GPU_CASE(fused_add_of_vllm_has_a_range) {
+  Layer layer = make_layer(gpu);
+  layer.rows = 512;
+  layer.fused_add();
+  EXPECT_EQUAL(1, ran("fused_add_rmsnorm_vllm_h4096_bf16"));
+  layer.rows = 513;
+  layer.fused_add();
+  EXPECT_EQUAL(1, ran(kFusedAdd));
+  state({}, {.hit = 1, .where = 1});
+}
 
 GPU_CASE(rewrite_of_vllm_fp8) {
   const Layer layer = make_layer(gpu);
