@@ -1,11 +1,12 @@
 // Residual addition and RMSNorm: z = x + residual, output = z / sqrt(mean(z^2) + eps) * w; z goes to
 // `residual_output`.
 //
-// Two kernels a size and type, which round where the kernels that they replace do:
+// Three kernels a size and type, which round where the kernels that they replace do:
 //   fused_add_rmsnorm_h4096_bf16       FlashInfer's and SGLang's: normalises the unrounded sum, and
 //                                      rounds once. Gemma's (1 + w).
 //   fused_add_rmsnorm_vllm_h4096_bf16  vLLM's: normalises the rounded sum. Before 0.25 it also rounds
 //                                      before the weight.
+//   fused_add_rmsnorm_no_weight_h4096_bf16  vLLM's without a weight
 // and two that also do what vLLM's next kernel does, which makes fp8 (e4m3) of the output:
 //   fused_add_rmsnorm_then_quant_h4096_bf16            with one scale for all
 //   fused_add_rmsnorm_then_quant_per_token_h4096_bf16  with a scale for each row, which it finds
@@ -16,7 +17,7 @@
 namespace fibshim {
 namespace {
 
-template <class T, class Plan, bool kRoundsSum, class Quantization>
+template <class T, class Plan, bool kRoundsSum, bool kHasWeight = true, class Quantization>
 __device__ void add_and_normalize(const T* hidden_states, const T* residual, const T* weight,
                                   T* output, T* residual_output, float eps, float weight_bias,
                                   bool rounds_before_weight, int batch_size, uint32_t input_stride,
@@ -33,9 +34,10 @@ __device__ void add_and_normalize(const T* hidden_states, const T* residual, con
     x = load_row_once<Plan>(hidden_states + offset, place.thread);
     r = load_row_once<Plan>(residual + residual_offset, place.thread);
   }
-  const RowPart<Plan> w = load_weight<Plan>(weight, place.thread);
+  RowPart<Plan> w;
+  if constexpr (kHasWeight) w = load_weight<Plan>(weight, place.thread);
   arrive_together(x, r, zero_of(batch_size));
-  arrive_together(x, w, zero_of(batch_size));
+  if constexpr (kHasWeight) arrive_together(x, w, zero_of(batch_size));
 
   // The sum is computed again after the reduction: x and r need half the registers that it would.
   const auto sum_of = [&](int i, int j) -> float2 {
@@ -57,6 +59,10 @@ __device__ void add_and_normalize(const T* hidden_states, const T* residual, con
       reciprocal_root(sum_over_row<Plan, float>(squares) * (1.0f / Plan::kElements), eps);
   if (!place.is_row) return;
   const RowPart<Plan> y = make_row<T, Plan>([&](int i, int j) -> float2 {
+    if constexpr (!kHasWeight) {
+      const float2 sum = unpack<T>(z, i, j);
+      return {sum.x * rstd, sum.y * rstd};
+    }
     const float2 scale = unpack<T>(w, i, j);
     if (kRoundsSum) {
       const float2 sum = unpack<T>(z, i, j);
@@ -92,6 +98,14 @@ using PlanFor = SumPlan<kHidden>;
     fibshim::add_and_normalize<T, fibshim::PlanFor<hidden>, true>(                               \
         hidden_states, residual, weight, output, residual_output, eps, 0.0f,                     \
         rounds_before_weight != 0, batch_size, input_stride, hidden, fibshim::NotQuantized());   \
+  }                                                                                              \
+  extern "C" __global__ void FIBSHIM_BOUNDS(hidden)                                              \
+      fused_add_rmsnorm_no_weight_h##hidden##_##dtype(const T* hidden_states, const T* residual, \
+                                                      T* output, T* residual_output, float eps,  \
+                                                      int batch_size, uint32_t input_stride) {   \
+    fibshim::add_and_normalize<T, fibshim::PlanFor<hidden>, true, false>(                        \
+        hidden_states, residual, nullptr, output, residual_output, eps, 0.0f, false, batch_size, \
+        input_stride, hidden, fibshim::NotQuantized());                                          \
   }                                                                                              \
   extern "C" __global__ void FIBSHIM_BOUNDS(hidden)                                              \
       fused_add_rmsnorm_then_quant_h##hidden##_##dtype(                                          \

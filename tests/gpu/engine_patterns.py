@@ -22,6 +22,7 @@ POINTER, INT32, INT64, FLOAT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, 
 CTYPES = {"p": POINTER, "i": INT32, "l": INT64, "f": FLOAT, "b": ctypes.c_bool}
 EPS = 1e-5
 ROWS, SIZE, HEADS = 37, 4096, 5
+ONE = torch.ones(())
 
 
 def random(*shape):
@@ -157,6 +158,26 @@ def vllm():
                [y, x, 128, x.stride(0), 0, HEADS, 0, w, EPS, ROWS * HEADS, 128])
         return differs(y.view(ROWS, HEADS, 128), norm(x[:, :HEADS * 128].reshape(ROWS, HEADS, 128), w), 0.02)
 
+    def without_weight(rank, sequences=1):
+        x, y = random(sequences * ROWS, (HEADS + 2) * 128), empty(sequences * ROWS * HEADS, 128)
+        heads = [128, x.stride(0), ROWS * x.stride(0), HEADS, ROWS] if rank == 4 else [128, x.stride(0), 0, HEADS, 0]
+        launch(prefix + f"Li8ELi{rank}ELb0EEEvPT_PKS3_lllllS6_lfii", "pplllllplfii", (len(y), 1, 1),
+               [y, x, *heads, None, 0, EPS, len(y), 128])
+        return differs(y.view(-1, HEADS, 128), norm(x[:, :HEADS * 128].reshape(-1, HEADS, 128), ONE))
+
+    def rows_without_weight():
+        x, y = random(ROWS, SIZE + 8), empty(ROWS, SIZE)
+        launch(prefix + "Li8ELi2ELb0EEEvPT_PKS3_lllllS6_lfii", "pplllllplfii", (ROWS, 1, 1),
+               [y, x, SIZE + 8, 0, 0, 0, 0, None, 0, EPS, ROWS, SIZE])
+        return differs(y, norm(x[:, :SIZE], ONE))
+
+    def fused_without_weight(more="", types="", values=()):
+        x, residual = random(ROWS, SIZE), random(ROWS, SIZE)
+        total = (x + residual).double()
+        launch("_ZN4vllm25fused_add_rms_norm_kernelIN3c108BFloat16ELi8ELb0EEENSt9enable_ifIXaagtT0_Li0Esr4vllm12_typeConvertIT_"
+               "EE6existsEvE4typeEPS4_lS7_PKS4_fii" + more, "plppfii" + types, (ROWS, 1, 1), [x, SIZE, residual, None, EPS, ROWS, SIZE, *values])
+        return differs(x, norm(total, ONE)) + differs(residual, total, 0)
+
     def fused(has_weight=""):
         x, residual, w = random(ROWS, SIZE), random(ROWS, SIZE), random(SIZE)
         total = (x + residual).double()
@@ -173,6 +194,13 @@ def vllm():
         "Li8ELi2ELb1EEEvPT_PKS3_lllllS6_lfii", "pplllllplfii",
         lambda y, x, w, stride: [y, x, stride, 0, 0, 0, 0, w, 0, EPS, ROWS, SIZE])
     yield "rms_norm over heads", "rmsnorm_h128", heads
+    yield "rms_norm, without a weight", f"rmsnorm_no_weight_h{SIZE}", rows_without_weight
+    yield "rms_norm over heads, without a weight", "rmsnorm_no_weight_h128", lambda: without_weight(3)
+    yield "rms_norm over heads of sequences, without a weight", "rmsnorm_no_weight_h128", lambda: without_weight(4, 3)
+    yield "fused_add_rms_norm, without a weight", f"fused_add_rmsnorm_no_weight_h{SIZE}", fused_without_weight
+    yield ("fused_add_rms_norm, without a weight, strided", f"fused_add_rmsnorm_no_weight_h{SIZE}",
+           lambda: fused_without_weight("l", "l", (SIZE,)))
+
     def rope():
         tokens, head = 19, 128
         both = random(tokens, (HEADS + 2) * head)

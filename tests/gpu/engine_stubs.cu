@@ -103,6 +103,10 @@ fused_add_rms_norm_kernel(scalar_t*, int64_t, scalar_t*, const scalar_t*, float,
 template <class scalar_t, int width, bool kHasWeight>
 __global__ std::enable_if_t<(width > 0) && _typeConvert<scalar_t>::exists>
 fused_add_rms_norm_kernel(scalar_t*, int64_t, scalar_t*, const scalar_t*, float, int, int) {}
+template <class scalar_t, int width, bool kHasWeight>
+__global__ std::enable_if_t<(width > 0) && _typeConvert<scalar_t>::exists>
+fused_add_rms_norm_kernel(scalar_t*, int64_t, scalar_t*, const scalar_t*, float, int, int,
+                          int64_t) {}
 template <class T, class Cache, bool kIsNeox>
 __global__ void rotary_embedding_kernel(const int64_t*, T*, T*, const Cache*, int, int64_t, int64_t,
                                         int64_t, int, int, int, int64_t, bool) {}
@@ -134,6 +138,18 @@ template __global__ void rms_norm_kernel<BFloat16, 8, 2, true>(BFloat16*, const 
                                                                int64_t, int64_t, int64_t, int64_t,
                                                                const BFloat16*, int64_t, float, int,
                                                                int);
+template __global__ void rms_norm_kernel<BFloat16, 8, 2, false>(BFloat16*, const BFloat16*, int64_t,
+                                                                int64_t, int64_t, int64_t, int64_t,
+                                                                const BFloat16*, int64_t, float,
+                                                                int, int);
+template __global__ void rms_norm_kernel<BFloat16, 8, 3, false>(BFloat16*, const BFloat16*, int64_t,
+                                                                int64_t, int64_t, int64_t, int64_t,
+                                                                const BFloat16*, int64_t, float,
+                                                                int, int);
+template __global__ void rms_norm_kernel<BFloat16, 8, 4, false>(BFloat16*, const BFloat16*, int64_t,
+                                                                int64_t, int64_t, int64_t, int64_t,
+                                                                const BFloat16*, int64_t, float,
+                                                                int, int);
 template __global__ void fused_add_rms_norm_kernel<BFloat16, 8>(BFloat16*, int64_t, BFloat16*,
                                                                 const BFloat16*, float, int, int);
 template __global__ void act_and_mul_kernel<BFloat16, silu_kernel<BFloat16>, true>(BFloat16*,
@@ -146,6 +162,12 @@ template __global__ void act_and_mul_kernel<BFloat16, __nv_bfloat162, silu_kerne
 template __global__ void fused_add_rms_norm_kernel<BFloat16, 8, true>(BFloat16*, int64_t, BFloat16*,
                                                                       const BFloat16*, float, int,
                                                                       int);
+template __global__ void fused_add_rms_norm_kernel<BFloat16, 8, false>(BFloat16*, int64_t,
+                                                                       BFloat16*, const BFloat16*,
+                                                                       float, int, int);
+template __global__ void fused_add_rms_norm_kernel<BFloat16, 8, false>(BFloat16*, int64_t,
+                                                                       BFloat16*, const BFloat16*,
+                                                                       float, int, int, int64_t);
 template __global__ void rotary_embedding_kernel<BFloat16, BFloat16, true>(
     const int64_t*, BFloat16*, BFloat16*, const BFloat16*, int, int64_t, int64_t, int64_t, int, int,
     int, int64_t, bool);

@@ -105,10 +105,10 @@ def reciprocal_root(squares64, eps):
 def rmsnorm(solution, dtype, size, rows, bias=0.0):
     draw = Draw(rows * 7 + size, dtype)
     x = draw.rows(rows, size)
-    w = draw.normal(size, scale=0.5, offset=1.0 - bias)
+    takes = solution.launch_block["arguments"]
+    w = draw.normal(size, scale=0.5, offset=1.0 - bias) if "weight" in takes else torch.ones(size, dtype=dtype, device="cuda")
     r = reciprocal_root(x.double().pow(2), EPS)
     exact = x.double() * r * (w.double() + bias)
-    takes = solution.launch_block["arguments"]
     if "rstd" in takes:
         y, rstd = poisoned(rows, size, dtype), poisoned(rows, 1, torch.float32)
         solution.launch({"hidden_states": x, "weight": w, "output": y, "rstd": rstd, "eps": EPS, "batch_size": rows,
@@ -134,7 +134,7 @@ def rmsnorm(solution, dtype, size, rows, bias=0.0):
         solution.launch({**plain, "hidden_states": tokens, "output": y, "num_heads": 7, "token_stride": 9 * size,
                          "head_stride": size, "output_token_stride": 7 * size, "output_head_stride": size})
         problems += wrong("heads", y, exact)
-    if bias == 0:
+    if bias == 0 and "weight" in takes:
         y = poisoned(rows, size, dtype)
         solution.launch({**plain, "output": y, "rounds_before_weight": 1})
         rounded = (x.float() * r.float()).to(dtype)
@@ -149,11 +149,12 @@ def gemma_rmsnorm(solution, dtype, size, rows):
 def fused_add_rmsnorm(solution, dtype, size, rows, bias=0.0):
     draw = Draw(rows * 11 + size, dtype)
     x, residual = draw.rows(rows, size), draw.rows(rows, size)
-    w = draw.normal(size, scale=0.5, offset=1.0 - bias)
+    takes = solution.launch_block["arguments"]
+    w = draw.normal(size, scale=0.5, offset=1.0 - bias) if "weight" in takes else torch.ones(size, dtype=dtype, device="cuda")
     sum64 = x.double() + residual.double()
-    like_vllm = "weight_bias" not in solution.launch_block["arguments"]
+    like_vllm = "weight_bias" not in takes
     problems = []
-    for in_place in (False, True):
+    for in_place, rounds in ((False, 0), (True, 1)) if like_vllm else ((False, 0), (True, 0)):
         stride = size + 16
         residual_stride = size if like_vllm else size + 8
         x_io, residual_io = spread(x, stride), spread(residual, residual_stride)
@@ -161,7 +162,7 @@ def fused_add_rmsnorm(solution, dtype, size, rows, bias=0.0):
         z = residual_io if in_place else spread(poisoned(rows, size, dtype), residual_stride)
         solution.launch({"hidden_states": x_io, "residual": residual_io, "weight": w, "output": y, "eps": EPS,
                          "residual_output": z, "weight_bias": bias, "batch_size": rows, "input_stride": stride,
-                         "residual_stride": residual_stride})
+                         "residual_stride": residual_stride, "rounds_before_weight": rounds})
         y, z, between = y[:, :size].contiguous(), z[:, :size].contiguous(), (y[:, size:], z[:, size:])
         where = "in place" if in_place else "apart"
         problems += wrong(f"residual_output {where}", z, sum64)
@@ -170,8 +171,9 @@ def fused_add_rmsnorm(solution, dtype, size, rows, bias=0.0):
         if like_vllm:
             rounded_sum = (x.float() + residual.float()).to(dtype)
             r = reciprocal_root(rounded_sum.double().pow(2), EPS).float()
-            normal = (rounded_sum.float() * r).to(dtype)
-            problems += wrong_rounded_twice(f"output {where}", y, (normal.float() * w.float()).to(dtype))
+            normal = rounded_sum.float() * r
+            normal = normal.to(dtype).float() if rounds else normal
+            problems += wrong_rounded_twice(f"output {where}", y, (normal * w.float()).to(dtype))
         else:
             # The sum is fp32: it rounds where both are large and of unlike scale.
             noise = 2.0**-23 * (x.double().abs() + residual.double().abs())
@@ -476,7 +478,8 @@ def moe_routing(solution, dtype, experts, rows):
 
 
 FAMILIES = {
-    "rmsnorm": rmsnorm, "gemma_rmsnorm": gemma_rmsnorm, "fused_add_rmsnorm": fused_add_rmsnorm,
+    "rmsnorm": rmsnorm, "rmsnorm_no_weight": rmsnorm, "gemma_rmsnorm": gemma_rmsnorm, "fused_add_rmsnorm": fused_add_rmsnorm,
+    "fused_add_rmsnorm_no_weight": fused_add_rmsnorm,
     "gemma_fused_add_rmsnorm": gemma_fused_add_rmsnorm, "rmsnorm_quant": rmsnorm_quant,
     "fused_add_rmsnorm_quant": fused_add_rmsnorm_quant, "layernorm": layernorm, "silu_and_mul": gated_activation,
     "gelu_and_mul": gated_activation, "gelu_tanh_and_mul": gated_activation, "softmax": softmax,

@@ -25,6 +25,13 @@ constexpr char kDynamicQuant[] =
     "e4m3fnEEEv"
     "PT0_PfPKT_PKfill";
 
+constexpr char kFusedAddNoWeight[] =
+    "_ZN4vllm25fused_add_rms_norm_kernelIN3c108BFloat16ELi8ELb0EEENSt9enable_ifIXaagtT0_"
+    "Li0Esr4vllm12_"
+    "typeConvertIT_EE6existsEvE4typeEPS4_lS7_PKS4_fiil";
+constexpr char kRmsNormNoWeight[] =
+    "_ZN4vllm15rms_norm_kernelIN3c108BFloat16ELi8ELi4ELb0EEEvPT_PKS3_lllllS6_lfii";
+
 constexpr char kRmsNorm[] =
     "_ZN4vllm15rms_norm_kernelIN3c108BFloat16ELi8ELi3ELb1EEEvPT_PKS3_lllllS6_lfii";
 constexpr char kRotary[] =
@@ -188,6 +195,45 @@ struct CompiledAttention : Attention {
 }  // namespace conform
 
 using namespace conform;
+
+// Heads of tokens of sequences are rows of one stride a token, unless the sequences lie apart.
+GPU_CASE(norms_of_vllm_without_a_weight) {
+  const Layer layer = make_layer(gpu);
+  constexpr int64_t kHead = 128, kHeads = 5, kTokens = 3, kRow = 7 * kHead;
+  const auto norm = [&](int64_t sequences, int64_t sequence_stride) {
+    launch_kernel(gpu, gpu.function(layer.module, kRmsNormNoWeight),
+                  static_cast<unsigned>(sequences * kTokens * kHeads), layer.active, layer.hidden,
+                  kHead, kRow, sequence_stride, kHeads, kTokens, CUdeviceptr{0}, int64_t{0}, 1e-5f,
+                  static_cast<int>(sequences * kTokens * kHeads), static_cast<int>(kHead));
+  };
+  norm(2, kTokens * kRow);
+  const SimcudaLaunch heads = last_launch("rmsnorm_no_weight_h128_bf16");
+  EXPECT_EQUAL(layer.hidden, param_at<CUdeviceptr>(heads, 0));
+  EXPECT_EQUAL(layer.active, param_at<CUdeviceptr>(heads, 8));
+  CHECK(param_at<float>(heads, 16) == 1e-5f);
+  const int32_t given[] = {2 * kTokens * kHeads, kHeads, kRow, kHead, kHeads * kHead, kHead};
+  CHECK(memcmp(heads.params + 20, given, sizeof given) == 0);
+  norm(1, 0);
+  norm(2, 4 * kTokens * kRow);
+  EXPECT_EQUAL(2, ran("rmsnorm_no_weight_h128_bf16"));
+  EXPECT_EQUAL(1, ran(kRmsNormNoWeight));
+
+  const auto fused_add = [&](CUdeviceptr weight, int64_t residual_stride) {
+    layer.launch(kFusedAddNoWeight, layer.hidden, int64_t{2 * kHidden}, layer.residual, weight,
+                 1e-5f, static_cast<int>(layer.rows), kHidden, residual_stride);
+  };
+  fused_add(0, kHidden);
+  const SimcudaLaunch sum = last_launch("fused_add_rmsnorm_no_weight_h4096_bf16");
+  const CUdeviceptr buffers[] = {layer.hidden, layer.residual, layer.hidden, layer.residual};
+  CHECK(memcmp(sum.params, buffers, sizeof buffers) == 0);
+  CHECK(param_at<float>(sum, 32) == 1e-5f);
+  EXPECT_EQUAL(3, param_at<int32_t>(sum, 36));
+  EXPECT_EQUAL(2 * kHidden, param_at<int32_t>(sum, 40));
+  fused_add(0, 2 * kHidden);
+  fused_add(layer.weight, kHidden);
+  EXPECT_EQUAL(2, ran(kFusedAddNoWeight));
+  state({}, {.hit = 3, .where = 3});
+}
 
 // Beyond it vLLM's own is faster.
 GPU_CASE(fused_add_of_vllm_has_a_range) {

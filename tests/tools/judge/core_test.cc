@@ -267,6 +267,17 @@ TEST(References, Activations) {
               3 * 1.954597694087775, 1e-12);
 }
 
+TEST(References, ANormMayHaveNoWeight) {
+  CaseData data;
+  data.tensors["hidden_states"] = tensor_of("float32", {1, 2}, {1, 7});
+  data.scalars["eps"] = 0;
+  const auto values =
+      evaluate_reference(find_op(definition_of("rmsnorm_no_weight_h2", {}, {}), ""), data,
+                         {{"output", &type("float32"), {1, 2}}}, definition_of("x", {}, {}));
+  EXPECT_DOUBLE_EQ(values[0][0], 0.2);
+  EXPECT_DOUBLE_EQ(values[0][1], 1.4);
+}
+
 TEST(References, SoftmaxOfLargeLogits) {
   CaseData data;
   data.tensors["logits"] = tensor_of("float32", {1, 2}, {1000, 1000});
@@ -323,6 +334,7 @@ TEST(References, AreFoundByNameThenOpType) {
   };
   EXPECT_EQ(op("fused_add_rmsnorm_quant_h4096", "rmsnorm"), "fused_add_rmsnorm_quant");
   EXPECT_EQ(op("silu_and_mul_then_quant_per_token_h64", ""), "silu_and_mul_then_quant");
+  EXPECT_EQ(op("fused_add_rmsnorm_no_weight_h64", "rmsnorm"), "fused_add_rmsnorm");
   EXPECT_EQ(op("rmsnorm_h4096_fp16", "x"), "rmsnorm");
   EXPECT_EQ(op("norm_of_ours", "softmax"), "softmax");
   EXPECT_EQ(op("rmsnormal_h1", "x"), "");
