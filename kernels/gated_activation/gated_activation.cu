@@ -3,7 +3,10 @@
 // A kernel for each function (silu, gelu, gelu_tanh) and type, for every width:
 //   silu_and_mul_bf16       FlashInfer's and SGLang's: fp32, rounded once
 //   silu_and_mul_vllm_bf16  vLLM's: act(x) is rounded before the multiplication
-//   silu_and_mul_then_quant_bf16   the same, and fp8 (e4m3) with one scale of what it has written
+//   mul_and_silu_vllm_bf16  vLLM's, of the second half: output = x * act(y)
+//   silu_and_mul_clamp_vllm_bf16   vLLM's with a limit: x at most limit, y within +-limit, output =
+//                                  x / (1 + exp(-alpha * x)) * (y + beta)
+//   silu_and_mul_then_quant_bf16   silu_and_mul_vllm_bf16, and fp8 (e4m3) with one scale of what it has written
 //   silu_and_mul_then_quant_per_token2_bf16  the same with a scale for each token, which it finds: one block for a token,
 //                                  two vectors for a thread
 //   silu_and_mul_link_bf16  torch.compile's: fp32, rounded once; for few tokens, between two kernels of ours
@@ -47,6 +50,35 @@ __device__ Vector gate(const Vector& x, const Vector& y) {
   return result;
 }
 
+// What vLLM's silu·mul with a limit takes.
+struct Clamp {
+  float gate_limit;
+  float up_limit;
+  float alpha;
+  float beta;
+};
+
+// As vLLM's: NaN becomes the limit, as fminf has it.
+template <class T>
+__device__ Vector gate_clamped(const Vector& x, const Vector& y, const Clamp& clamp) {
+  const auto activate = [&](float value) {
+    const float gate = fminf(value, clamp.gate_limit);
+    return __fdividef(gate, 1.0f + __expf(-gate * clamp.alpha));
+  };
+  const auto shift = [&](float value) {
+    return fmaxf(fminf(value, clamp.up_limit), -clamp.up_limit) + clamp.beta;
+  };
+  Vector result;
+#pragma unroll
+  for (int i = 0; i < kPairsPerVector; ++i) {
+    const float2 a = Pair<T>::unpack(x.pairs[i]);
+    const float2 b = Pair<T>::unpack(y.pairs[i]);
+    const float2 active = round_to<T>(float2{activate(a.x), activate(a.y)});
+    result.pairs[i] = Pair<T>::pack({active.x * shift(b.x), active.y * shift(b.y)});
+  }
+  return result;
+}
+
 // Where the halves of a token are read, and where its output goes, as vectors. `width` elements in x, a multiple of 8.
 struct Token {
   uint32_t vectors;
@@ -65,8 +97,9 @@ struct Token {
   }
 };
 
-// quantized: null where it is not wanted.
-template <class T, class Activation, bool kRoundsLikeVllm, bool kQuantizes = false>
+// quantized: null where it is not wanted. kActivatesFirst: the first half, not the second.
+template <class T, class Activation, bool kRoundsLikeVllm, bool kQuantizes = false,
+          bool kActivatesFirst = true>
 __device__ void activate_and_multiply(const T* input, T* output, uint32_t width,
                                       const float* scale = nullptr, uint8_t* quantized = nullptr) {
   const Token token(input, output, width);
@@ -76,10 +109,24 @@ __device__ void activate_and_multiply(const T* input, T* output, uint32_t width,
        i += gridDim.y * blockDim.x) {
     const Vector x = load_once(token.x + i);
     const Vector y = load_once(token.y + i);
-    const Vector result = gate<T, Activation, kRoundsLikeVllm>(x, y);
+    const Vector result = kActivatesFirst ? gate<T, Activation, kRoundsLikeVllm>(x, y)
+                                          : gate<T, Activation, kRoundsLikeVllm>(y, x);
     store_streaming(token.output + i, result);
     if (kQuantizes)
       token.quantized(quantized)[i] = quantize_like_vllm<T, false>(result, reciprocal);
+  }
+}
+
+template <class T>
+__device__ void activate_and_multiply_clamped(const T* input, T* output, uint32_t width,
+                                              const Clamp& clamp) {
+  const Token token(input, output, width);
+  wait_for_kernel_before();
+  for (uint32_t i = blockIdx.y * blockDim.x + threadIdx.x; i < token.vectors;
+       i += gridDim.y * blockDim.x) {
+    const Vector x = load_once(token.x + i);
+    const Vector y = load_once(token.y + i);
+    store_streaming(token.output + i, gate_clamped<T>(x, y, clamp));
   }
 }
 
@@ -146,6 +193,24 @@ extern "C" __global__ void __launch_bounds__(128)
 FIBSHIM_KERNELS(silu_and_mul, Silu)
 FIBSHIM_KERNELS(gelu_and_mul, Gelu)
 FIBSHIM_KERNELS(gelu_tanh_and_mul, GeluTanh)
+
+// vLLM rounds the first half after its limit, before 0.25 the second, too (`rounds_limit`). Elements within the limit
+// are of type T already: what is rounded is the limit.
+#define FIBSHIM_SILU_KERNELS(dtype, T)                                                          \
+  extern "C" __global__ void __launch_bounds__(fibshim::kMaxThreads, fibshim::kBlocksPerSm)     \
+      mul_and_silu_vllm_##dtype(const T* input, T* output, uint32_t width) {                    \
+    fibshim::activate_and_multiply<T, fibshim::Silu, true, false, false>(input, output, width); \
+  }                                                                                             \
+  extern "C" __global__ void __launch_bounds__(fibshim::kMaxThreads, fibshim::kBlocksPerSm)     \
+      silu_and_mul_clamp_vllm_##dtype(const T* input, T* output, uint32_t width, float limit,   \
+                                      float alpha, float beta, int rounds_limit) {              \
+    const float rounded = fibshim::round_to<T>(float2{limit, limit}).x;                         \
+    fibshim::activate_and_multiply_clamped<T>(                                                  \
+        input, output, width, {rounded, rounds_limit != 0 ? rounded : limit, alpha, beta});     \
+  }
+
+FIBSHIM_SILU_KERNELS(bf16, __nv_bfloat16)
+FIBSHIM_SILU_KERNELS(fp16, __half)
 
 #define FIBSHIM_QUANT_KERNELS(dtype, T)                                                       \
   extern "C" __global__ void __launch_bounds__(fibshim::kMaxThreads, fibshim::kBlocksPerSm)   \

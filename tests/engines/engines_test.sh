@@ -32,4 +32,18 @@ sed -i -E '2,$s/^([^ ]+) [^ ]+ /\1 0:8,8:3 /' "$scratch/engines/data/sglang.tabl
 expect 'not for its parameters, [8, 3]: '
 sed -i '1,2!d' "$scratch/engines/data/sglang.table"
 expect 'FAIL: fits nothing: '
+
+# Between 0.10 and 0.20, of which there is no table, vLLM's activations had three booleans: which half is activated, then two more.
+symbols=$scratch/symbols
+cat >"$symbols" <<'EOF'
+fibshim kernels 1: vllm
+vllm 0:8,8:8,16:4 _ZN4vllm18act_and_mul_kernelIN3c108BFloat16E14__nv_bfloat162XadL_ZNS_11silu_kernelIS2_EET_RKS5_EEXadL_ZNS_18packed_silu_kernelIS3_EES5_S7_EELb0ELb1ELb0EEEvPS5_PS6_i
+EOF
+fitting=$("$build/bin/fibshim" check "$build/config/vllm" --against "$symbols" | grep -o '[^ ]*: fits 1 kernel')
+if [ "$fitting" = 'vllm-mul-and-silu-bf16: fits 1 kernel' ]; then
+  echo "[       OK ] Engines.mul_and_silu"
+else
+  printf 'mul_and_silu is known as: %s\n[  FAILED  ] Engines.mul_and_silu\n' "$fitting"
+  failed=1
+fi
 exit $failed

@@ -95,14 +95,13 @@ def flashinfer_rope(position="i", name="rope_cos_sin_cache_d128"):
     yield "rope, in place", name, rope
 
 
-def activation(name, symbol, more_types="", more=()):
-    def silu():
+def activation(name, symbol, more_types="", more=(), definition="silu_and_mul", exact=lambda x, y: F.silu(x) * y):
+    def run():
         x, y = random(ROWS, 2 * 14336), empty(ROWS, 14336)
         launch(symbol, "ppi" + more_types, (ROWS, 1, 1), [y, x, 14336, *more])
-        gate, up = x.double().chunk(2, -1)
-        return differs(y, F.silu(gate) * up)
+        return differs(y, exact(*x.double().chunk(2, -1)))
 
-    yield name, "silu_and_mul_h28672", silu
+    yield name, f"{definition}_h28672", run
 
 
 def flashinfer():
@@ -224,6 +223,17 @@ def vllm():
                           "ZNS_18packed_silu_kernelIS3_EES5_S7_EELb1ELb1ELb0EEEvPS5_PS6_i")
     yield from activation("silu_and_mul, scaled", prefix_act + "14__nv_bfloat162XadL_ZNS_11silu_kernelIS2_EET_RKS5_fEEXadL_"
                           "ZNS_18packed_silu_kernelIS3_EES5_S7_fEELb1ELb1ELb0ELb0EEEvPS5_PS6_ifff", "fff", (0.0, 1.0, 0.0))
+    yield from activation("mul_and_silu, vectorized", prefix_act + "14__nv_bfloat162XadL_ZNS_11silu_kernelIS2_EET_RKS5_EEXadL_"
+                          "ZNS_18packed_silu_kernelIS3_EES5_S7_EELb0ELb1ELb0EEEvPS5_PS6_i",
+                          definition="mul_and_silu", exact=lambda x, y: x * F.silu(y))
+
+    def clamped(x, y):
+        x = x.clamp(max=0.75)
+        return x * torch.sigmoid(1.702 * x) * (y.clamp(-0.75, 0.75) + 1)
+
+    yield from activation("silu_and_mul, with a limit", prefix_act + "14__nv_bfloat162XadL_ZNS_11silu_kernelIS2_EET_RKS5_fEEXadL_"
+                          "ZNS_18packed_silu_kernelIS3_EES5_S7_fEELb1ELb1ELb1ELb0EEEvPS5_PS6_ifff", "fff", (0.75, 1.702, 1.0),
+                          definition="silu_and_mul_clamp", exact=clamped)
 
 
 def main(arguments):

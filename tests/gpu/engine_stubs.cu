@@ -158,6 +158,9 @@ template __global__ void act_and_mul_kernel<BFloat16, silu_kernel<BFloat16>, tru
 template __global__ void act_and_mul_kernel<BFloat16, __nv_bfloat162, silu_kernel<BFloat16>,
                                             packed_silu_kernel<__nv_bfloat162>, true, true, false>(
     BFloat16*, const BFloat16*, int);
+template __global__ void act_and_mul_kernel<BFloat16, __nv_bfloat162, silu_kernel<BFloat16>,
+                                            packed_silu_kernel<__nv_bfloat162>, false, true, false>(
+    BFloat16*, const BFloat16*, int);
 // Since 0.25.
 template __global__ void fused_add_rms_norm_kernel<BFloat16, 8, true>(BFloat16*, int64_t, BFloat16*,
                                                                       const BFloat16*, float, int,
@@ -173,6 +176,10 @@ template __global__ void rotary_embedding_kernel<BFloat16, BFloat16, true>(
     int, int64_t, bool);
 template __global__ void act_and_mul_kernel<BFloat16, __nv_bfloat162, silu_kernel<BFloat16>,
                                             packed_silu_kernel<__nv_bfloat162>, true, true, false,
+                                            false>(BFloat16*, const BFloat16*, int, float, float,
+                                                   float);
+template __global__ void act_and_mul_kernel<BFloat16, __nv_bfloat162, silu_kernel<BFloat16>,
+                                            packed_silu_kernel<__nv_bfloat162>, true, true, true,
                                             false>(BFloat16*, const BFloat16*, int, float, float,
                                                    float);
 }  // namespace vllm

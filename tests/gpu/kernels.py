@@ -271,6 +271,7 @@ def splitk_reduce_sum_rmsnorm(solution, dtype, size, rows):
 
 
 ACTIVATIONS = {
+    "mul_and_silu": lambda x: x * torch.sigmoid(x),
     "silu_and_mul": lambda x: x * torch.sigmoid(x),
     "silu_and_mul_once": lambda x: x * torch.sigmoid(x),
     "gelu_and_mul": F.gelu,
@@ -289,6 +290,8 @@ def gated_activation(solution, dtype, size, rows):
         solution.launch({"input": x, "output": y, "num_tokens": tokens, "hidden_size": size,
                          "hidden_div_2": size // 2})
         gate, up = x.double().chunk(2, -1)
+        if solution.kernel_name.startswith("mul_and_"):
+            gate, up = up, gate
         if solution.kernel_name.split("_")[-2] == "vllm":
             active = function(gate).to(dtype)
             expected = (active.float() * up.float()).to(dtype)
@@ -296,6 +299,25 @@ def gated_activation(solution, dtype, size, rows):
             problems += wrong_rounded_twice(f"{tokens} tokens", y, expected, 2.0**-21 * (gate * up).abs())
         else:
             problems += wrong(f"{tokens} tokens", y, function(gate) * up, 2.0**-21 * (gate * up).abs())
+    return problems
+
+
+def silu_and_mul_clamp(solution, dtype, size, rows):
+    draw = Draw(rows * 59 + size, dtype)
+    problems = []
+    for tokens in (rows, rows + 700) if size <= 16384 else (rows,):
+        x = draw.normal(tokens, size, scale=3.0)
+        x[0, :4] = torch.tensor([100.0, -100.0, 0.0, -30.0])
+        # 0.25's, 0.20's, and a limit that is no number of the type
+        for limit, alpha, beta, rounds in ((7.0, 1.702, 1.0, 0), (7.0, 1.0, 0.0, 1), (1.00097, 1.0, 0.0, 1), (1.00097, -0.5, -0.25, 0)):
+            y = poisoned(tokens, size // 2, dtype)
+            solution.launch({"input": x, "output": y, "num_tokens": tokens, "hidden_size": size, "hidden_div_2": size // 2,
+                             "limit": limit, "alpha": alpha, "beta": beta, "rounds_limit": rounds})
+            gate, up = x.float().chunk(2, -1)
+            gate, up = gate.clamp(max=limit).to(dtype).double(), up.clamp(-limit, limit)
+            up = (up.to(dtype).float() if rounds else up) + beta
+            active = (gate * torch.sigmoid(alpha * gate)).to(dtype)
+            problems += wrong_rounded_twice(f"{tokens} tokens, limit {limit}, alpha {alpha}", y, (active.float() * up).to(dtype))
     return problems
 
 
@@ -479,7 +501,7 @@ def moe_routing(solution, dtype, experts, rows):
 
 FAMILIES = {
     "rmsnorm": rmsnorm, "rmsnorm_no_weight": rmsnorm, "gemma_rmsnorm": gemma_rmsnorm, "fused_add_rmsnorm": fused_add_rmsnorm,
-    "fused_add_rmsnorm_no_weight": fused_add_rmsnorm,
+    "fused_add_rmsnorm_no_weight": fused_add_rmsnorm, "mul_and_silu": gated_activation, "silu_and_mul_clamp": silu_and_mul_clamp,
     "gemma_fused_add_rmsnorm": gemma_fused_add_rmsnorm, "rmsnorm_quant": rmsnorm_quant,
     "fused_add_rmsnorm_quant": fused_add_rmsnorm_quant, "layernorm": layernorm, "silu_and_mul": gated_activation,
     "gelu_and_mul": gated_activation, "gelu_tanh_and_mul": gated_activation, "softmax": softmax,

@@ -161,6 +161,11 @@ Result<void> fill_argument(const InputRequest& request, const DefinitionArgument
   } else if (is_one_of(name, {"scale"})) {
     const double scales[kInputProfiles] = {0.05, 0.5, 0.01};
     fill(tensor, [&] { return scales[request.run % kInputProfiles]; });
+  } else if (name == "limit") {
+    const double limits[kInputProfiles] = {0.75, 0.0005, 10};  // some activations are beyond it
+    fill(tensor, [&] { return limits[request.run % kInputProfiles]; });
+  } else if (name == "alpha") {
+    fill(tensor, [&] { return 1.702; });
   } else if (name == "cos_sin_cache") {
     fill_rotations(tensor);
   } else if (name == "probs" && tensor->shape.size() > 1) {

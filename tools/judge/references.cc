@@ -224,7 +224,7 @@ double gelu_tanh(double x) {
   return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
 }
 
-template <double (*activation)(double)>
+template <double (*activation)(double), bool activates_first = true>
 RowReference make_act_and_mul(Roles* roles, std::string_view op) {
   const Tensor* const x = roles->require(kX);
   const int y = roles->output(kOutput);
@@ -235,12 +235,32 @@ RowReference make_act_and_mul(Roles* roles, std::string_view op) {
     std::vector<double> values(static_cast<size_t>(2 * half));
     load(*x, row * 2 * half, 2 * half, values.data());
     for (int64_t i = 0; i < half; ++i) {
-      double activated = activation(values[static_cast<size_t>(i)]);
+      const size_t first = static_cast<size_t>(i), second = static_cast<size_t>(half + i);
+      double activated = activation(values[activates_first ? first : second]);
       // vLLM rounds it: what is quantised next is the engine's own output.
       if (then.quantized >= 0) activated = rounded_to(*x->type, activated);
-      out[y][i] = activated * values[static_cast<size_t>(half + i)];
+      out[y][i] = activated * values[activates_first ? second : first];
     }
     then.run(out[y], static_cast<size_t>(half), out);
+  };
+}
+
+// Both halves within a limit, the second plus beta.
+RowReference make_silu_and_mul_clamp(Roles* roles) {
+  const Tensor* const x = roles->require(kX);
+  const int y = roles->output(kOutput);
+  if (x == nullptr || y < 0) return nullptr;
+  const double limit = roles->scalar({"limit"}, INFINITY);
+  const double alpha = roles->scalar({"alpha"}, 1), beta = roles->scalar({"beta"}, 0);
+  const int64_t half = x->width() / 2;
+  return [=](int64_t row, double* const* out) {
+    std::vector<double> values(static_cast<size_t>(2 * half));
+    load(*x, row * 2 * half, 2 * half, values.data());
+    for (int64_t i = 0; i < half; ++i) {
+      const double gate = std::min(values[static_cast<size_t>(i)], limit);
+      const double up = std::clamp(values[static_cast<size_t>(half + i)], -limit, limit);
+      out[y][i] = gate / (1 + exp(-alpha * gate)) * (up + beta);
+    }
   };
 }
 
@@ -375,7 +395,9 @@ constexpr Op kOps[] = {
     {"fused_add_rmsnorm_quant_vllm", make_norm_op},
     {"fused_add_rmsnorm_then_quant", make_norm_op},
     {"silu_and_mul", make_act_and_mul<silu>},
+    {"silu_and_mul_clamp", make_op<make_silu_and_mul_clamp>},
     {"silu_and_mul_then_quant", make_act_and_mul<silu>},
+    {"mul_and_silu", make_act_and_mul<silu, false>},
     {"gelu_and_mul", make_act_and_mul<gelu>},
     {"gelu_tanh_and_mul", make_act_and_mul<gelu_tanh>},
     {"softmax", make_op<make_softmax>},

@@ -140,16 +140,22 @@ extern "C" __global__ void STATIC_QUANT(void*, const void*, const float*, int, i
 extern "C" __global__ void DYNAMIC_QUANT(void*, float*, const void*, const float*, int, int64_t,
                                          int64_t) {}
 
-// Norms without a weight.
+// Some without a weight, with a limit, and with the activation of the second half.
 #define RMS_NORM_NO_WEIGHT \
   _ZN4vllm15rms_norm_kernelIN3c108BFloat16ELi8ELi4ELb0EEEvPT_PKS3_lllllS6_lfii
 #define FUSED_ADD_RMS_NORM_NO_WEIGHT \
   _ZN4vllm25fused_add_rms_norm_kernelIN3c108BFloat16ELi8ELb0EEENSt9enable_ifIXaagtT0_Li0Esr4vllm12_typeConvertIT_EE6existsEvE4typeEPS4_lS7_PKS4_fiil
+#define SILU_AND_MUL_CLAMP \
+  _ZN4vllm18act_and_mul_kernelIN3c108BFloat16E14__nv_bfloat162XadL_ZNS_11silu_kernelIS2_EET_RKS5_fEEXadL_ZNS_18packed_silu_kernelIS3_EES5_S7_fEELb1ELb1ELb1ELb0EEEvPS5_PS6_ifff
+#define MUL_AND_SILU \
+  _ZN4vllm18act_and_mul_kernelIN3c108BFloat16E14__nv_bfloat162XadL_ZNS_11silu_kernelIS2_EET_RKS5_EEXadL_ZNS_18packed_silu_kernelIS3_EES5_S7_EELb0ELb1ELb0EEEvPS5_PS6_i
 extern "C" __global__ void RMS_NORM_NO_WEIGHT(void*, const void*, int64_t, int64_t, int64_t,
                                               int64_t, int64_t, const void*, int64_t, float, int,
                                               int) {}
 extern "C" __global__ void FUSED_ADD_RMS_NORM_NO_WEIGHT(void*, int64_t, void*, const void*, float,
                                                         int, int, int64_t) {}
+extern "C" __global__ void SILU_AND_MUL_CLAMP(void*, const void*, int, float, float, float) {}
+extern "C" __global__ void MUL_AND_SILU(void*, const void*, int) {}
 
 // And those of an attention layer with norms of the heads.
 #define RMS_NORM _ZN4vllm15rms_norm_kernelIN3c108BFloat16ELi8ELi3ELb1EEEvPT_PKS3_lllllS6_lfii

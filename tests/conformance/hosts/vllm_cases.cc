@@ -31,6 +31,14 @@ constexpr char kFusedAddNoWeight[] =
     "typeConvertIT_EE6existsEvE4typeEPS4_lS7_PKS4_fiil";
 constexpr char kRmsNormNoWeight[] =
     "_ZN4vllm15rms_norm_kernelIN3c108BFloat16ELi8ELi4ELb0EEEvPT_PKS3_lllllS6_lfii";
+constexpr char kSiluClamp[] =
+    "_ZN4vllm18act_and_mul_kernelIN3c108BFloat16E14__nv_bfloat162XadL_ZNS_11silu_kernelIS2_EET_"
+    "RKS5_"
+    "fEEXadL_ZNS_18packed_silu_kernelIS3_EES5_S7_fEELb1ELb1ELb1ELb0EEEvPS5_PS6_ifff";
+constexpr char kMulAndSilu[] =
+    "_ZN4vllm18act_and_mul_kernelIN3c108BFloat16E14__nv_bfloat162XadL_ZNS_11silu_kernelIS2_EET_"
+    "RKS5_"
+    "EEXadL_ZNS_18packed_silu_kernelIS3_EES5_S7_EELb0ELb1ELb0EEEvPS5_PS6_i";
 
 constexpr char kRmsNorm[] =
     "_ZN4vllm15rms_norm_kernelIN3c108BFloat16ELi8ELi3ELb1EEEvPT_PKS3_lllllS6_lfii";
@@ -233,6 +241,22 @@ GPU_CASE(norms_of_vllm_without_a_weight) {
   fused_add(layer.weight, kHidden);
   EXPECT_EQUAL(2, ran(kFusedAddNoWeight));
   state({}, {.hit = 3, .where = 3});
+}
+
+GPU_CASE(activations_of_vllm) {
+  const Layer layer = make_layer(gpu);
+  layer.launch(kMulAndSilu, layer.active, layer.gate_up, kWidth);
+  EXPECT_EQUAL(1, ran("mul_and_silu_vllm_bf16"));
+  layer.launch(kSiluClamp, layer.active, layer.gate_up, kWidth, 7.0f, 1.702f, 1.0f);
+  const SimcudaLaunch clamp = last_launch("silu_and_mul_clamp_vllm_bf16");
+  EXPECT_EQUAL(layer.gate_up, param_at<CUdeviceptr>(clamp, 0));
+  EXPECT_EQUAL(layer.active, param_at<CUdeviceptr>(clamp, 8));
+  EXPECT_EQUAL(kWidth, param_at<int32_t>(clamp, 16));
+  const float given[] = {7.0f, 1.702f, 1.0f};
+  CHECK(memcmp(clamp.params + 20, given, sizeof given) == 0);
+  EXPECT_EQUAL(0, param_at<int32_t>(clamp, 32));
+  EXPECT_EQUAL(0, ran("silu_and_mul_vllm_bf16"));
+  state({}, {.hit = 2});
 }
 
 // Beyond it vLLM's own is faster.

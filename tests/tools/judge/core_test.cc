@@ -265,6 +265,14 @@ TEST(References, Activations) {
               3 * 1.9544997361036416, 1e-12);
   EXPECT_NEAR(evaluate_reference("gelu_tanh_and_mul", data, outputs, definition)[0][0],
               3 * 1.954597694087775, 1e-12);
+  EXPECT_NEAR(evaluate_reference("mul_and_silu", data, outputs, definition)[0][0],
+              2 * 2.8577223804673, 1e-12);
+  data.scalars = {{"limit", 1}, {"alpha", 2}, {"beta", 0.5}};
+  EXPECT_NEAR(evaluate_reference("silu_and_mul_clamp", data, outputs, definition)[0][0],
+              1.5 * 0.8807970779778823, 1e-12);
+  data.tensors["input"] = tensor_of("float32", {1, 2}, {-2, -3});
+  EXPECT_NEAR(evaluate_reference("silu_and_mul_clamp", data, outputs, definition)[0][0],
+              -0.5 * -2 * 0.017986209962091559, 1e-12);
 }
 
 TEST(References, ANormMayHaveNoWeight) {
@@ -334,6 +342,8 @@ TEST(References, AreFoundByNameThenOpType) {
   };
   EXPECT_EQ(op("fused_add_rmsnorm_quant_h4096", "rmsnorm"), "fused_add_rmsnorm_quant");
   EXPECT_EQ(op("silu_and_mul_then_quant_per_token_h64", ""), "silu_and_mul_then_quant");
+  EXPECT_EQ(op("silu_and_mul_clamp_h64", ""), "silu_and_mul_clamp");
+  EXPECT_EQ(op("mul_and_silu_h64", ""), "mul_and_silu");
   EXPECT_EQ(op("fused_add_rmsnorm_no_weight_h64", "rmsnorm"), "fused_add_rmsnorm");
   EXPECT_EQ(op("rmsnorm_h4096_fp16", "x"), "rmsnorm");
   EXPECT_EQ(op("norm_of_ours", "softmax"), "softmax");
