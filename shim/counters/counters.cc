@@ -1,21 +1,18 @@
 #include "shim/counters/counters.h"
 
 #include <atomic>
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "shim/abi/snapshot.h"
-#include "shim/abi/control_format.h"
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
-#include "shim/base/process_file.h"
 #include "shim/base/read_section.h"
 #include "shim/base/settings_in_force.h"
 #include "shim/base/upcalls.h"
+#include "shim/counters/counters_file.h"
 
 namespace fibshim {
 
@@ -23,19 +20,7 @@ __thread uint64_t* t_counters __attribute__((tls_model("initial-exec")));
 
 namespace {
 
-constexpr uint64_t kPageBytes = 4096;
-constexpr uint64_t to_pages(uint64_t bytes) {
-  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-}
-constexpr uint64_t kControlAt = to_pages(sizeof(FileHeader));
-constexpr uint64_t kStepsAt = kControlAt + to_pages(sizeof(ControlBlock));
-constexpr uint64_t kShadowAt = kStepsAt + to_pages(sizeof(StepTimes) * kTimedGraphs);
-constexpr uint64_t kShadowBytes = to_pages(sizeof(ShadowEntry) * kShadowCapacity);
-constexpr uint64_t kSeriesAt = kShadowAt + kShadowBytes;
-constexpr uint64_t kShardsAt = kSeriesAt + sizeof(SeriesEntry) * kSeriesCapacity;
-constexpr uint64_t kShardBytes = uint64_t{8} * kCountersPerSeries * kSeriesCapacity;
 constexpr uint32_t kCountsBetweenClaims = 100'000;
-static_assert(kShardsAt % kPageBytes == 0 && kShardBytes % kPageBytes == 0);
 
 // Everything below is guarded by `lock`, but for what is atomic. What decides anything is private: the
 // file is written, and never read, but for the counts themselves and what is asked in the control block.
@@ -44,49 +29,14 @@ struct Counters {
   FileHeader head;  // what the file's header says
   SeriesEntry series[kSeriesCapacity];
   std::atomic<uint32_t> series_count;
-  std::atomic<bool> is_open;             // shards[0] is there
-  std::atomic<FileHeader*> file_header;  // null: there is no file
-  SeriesEntry* file_series;
+  std::atomic<bool> is_open;  // shards[0] is there
   bool warned_of_file;
-  bool warned_of_space;
-  uint64_t series_pages;  // pages of the series table that surely have space
-  uint64_t shard_pages;   // pages of every shard that surely have space
-  ProcessFile file;
   uint64_t* shards[kMaxShards];  // mapped shards; [0] is the shared one
   bool is_owned[kMaxShards];
 };
 constinit Counters g_counters = {};
 pthread_key_t g_thread_exit_key;
 std::atomic<bool> g_has_thread_exit_key;
-
-// What the process is; folders, devices and series stay as they are.
-void describe_process() {
-  FileHeader& head = g_counters.head;
-  head.version = kCountersVersion;
-  head.header_bytes = sizeof(FileHeader);
-  head.outcome_slots = kOutcomeSlots;
-  head.count_kinds = kCountKinds;
-  head.series_capacity = kSeriesCapacity;
-  head.series_entry_bytes = sizeof(SeriesEntry);
-  head.series_at = kSeriesAt;
-  head.control_at = kControlAt;
-  head.steps_at = kStepsAt;
-  head.shadow_at = kShadowAt;
-  head.shadow_capacity = kShadowCapacity;
-  head.shadow_entry_bytes = sizeof(ShadowEntry);
-  head.shards_at = kShardsAt;
-  head.shard_stride = kShardBytes;
-  head.shard_count = 1;
-  head.pid = static_cast<uint64_t>(getpid());
-  head.start_time = process_start_time();
-  head.created_unix_ns = unix_time_ns();
-  head.uid = geteuid();
-  head.mode = static_cast<uint32_t>(mode());
-  read_executable(head.executable, sizeof head.executable);
-  read_command_line(head.command, sizeof head.command);
-}
-
-FileHeader* file_header() { return g_counters.file_header.load(std::memory_order_relaxed); }
 
 constexpr char kOther[] = "(other)";
 
@@ -113,86 +63,6 @@ uint32_t find_or_add_config(const Snapshot& snapshot) {
     __atomic_store_n(&file->config_count, count + 1, __ATOMIC_RELEASE);
   }
   return count;
-}
-
-uint64_t pages_of_series(uint32_t count) {
-  return to_pages(count * sizeof(SeriesEntry)) / kPageBytes;
-}
-uint64_t pages_of_shard(uint32_t series_count) {
-  return to_pages(uint64_t{8} * kCountersPerSeries * series_count) / kPageBytes;
-}
-
-// Maps header, series table and shard 0 of a new file, with the series that there are. Null; or why not, and
-// nothing is left behind.
-const char* create_file() {
-  Counters& state = g_counters;
-  const uint32_t count = state.series_count.load(std::memory_order_relaxed);
-  if (!is_within_file_limit(kShardsAt + kShardBytes)) return "the file would exceed RLIMIT_FSIZE";
-  const char* reason = nullptr;
-  const int file = create_process_file(stats_dir(), state.head.start_time, kCountersSuffix, 0644,
-                                       &state.file, &reason);
-  if (file < 0) return reason;
-  state.series_pages = pages_of_series(count);
-  state.shard_pages = pages_of_shard(count);
-  bool is_fine = ftruncate(file, static_cast<off_t>(kShardsAt + kShardBytes)) == 0 &&
-                 reserve_file_range(file, 0, kShadowAt) &&
-                 reserve_file_range(file, kSeriesAt, state.series_pages * kPageBytes) &&
-                 reserve_file_range(file, kShardsAt, state.shard_pages * kPageBytes);
-  void* head = MAP_FAILED;
-  void* shard = MAP_FAILED;
-  if (is_fine) {
-    head = mmap(nullptr, kShardsAt, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    shard = mmap(nullptr, kShardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
-                 static_cast<off_t>(kShardsAt));
-    is_fine = head != MAP_FAILED && shard != MAP_FAILED;
-  }
-  const int failure = errno;
-  close(file);
-  if (!is_fine) {
-    if (head != MAP_FAILED) munmap(head, kShardsAt);
-    if (shard != MAP_FAILED) munmap(shard, kShardBytes);
-    (void)unlink(state.file.path);
-    return strerror(failure);
-  }
-  state.file_series = reinterpret_cast<SeriesEntry*>(static_cast<char*>(head) + kSeriesAt);
-  memcpy(state.file_series, state.series, count * sizeof(SeriesEntry));
-  auto* const header = static_cast<FileHeader*>(head);
-  *header = state.head;
-  header->series_count = count;
-  // The magic is written last, so that no reader accepts an unfinished header.
-  __atomic_thread_fence(__ATOMIC_RELEASE);
-  memcpy(header->magic, kCountersMagic, sizeof header->magic);
-  __atomic_store_n(&state.shards[0], static_cast<uint64_t*>(shard), __ATOMIC_RELEASE);
-  state.file_header.store(header, std::memory_order_release);
-  return nullptr;
-}
-
-void* map_private_shard() {
-  return mmap(nullptr, kShardBytes, PROT_READ | PROT_WRITE,
-              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-}
-
-void warn_of_space(const char* what) {
-  if (g_counters.warned_of_space) return;
-  g_counters.warned_of_space = true;
-  log_message(LogLevel::warn, "%s: no space for %s; counts go on, less finely",
-              g_counters.file.path, what);
-}
-
-// A new shard of the file, with space for all existing series. MAP_FAILED: no space.
-void* map_shard(uint32_t index) {
-  const int file = reopen_process_file(g_counters.file);
-  if (file < 0) return MAP_FAILED;
-  const uint64_t at = kShardsAt + index * kShardBytes;
-  void* shard = MAP_FAILED;
-  if (is_within_file_limit(at + kShardBytes) &&
-      ftruncate(file, static_cast<off_t>(at + kShardBytes)) == 0 &&
-      reserve_file_range(file, at, g_counters.shard_pages * kPageBytes)) {
-    shard = mmap(nullptr, kShardBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
-                 static_cast<off_t>(at));
-  }
-  close(file);
-  return shard;
 }
 
 // A shard that no live thread owns, newly mapped if need be. Null: the thread shares shard 0.
@@ -235,27 +105,6 @@ void release_shard(void* shard) {
   release_claim(shard);
 }
 
-// Space for one more series, in the table and in every shard. Holding the lock.
-bool reserve_series(uint32_t series) {
-  Counters& state = g_counters;
-  if (file_header() == nullptr) return true;
-  const uint64_t series_pages = pages_of_series(series + 1);
-  const uint64_t shard_pages = pages_of_shard(series + 1);
-  if (series_pages <= state.series_pages && shard_pages <= state.shard_pages) return true;
-  const int file = reopen_process_file(g_counters.file);
-  if (file < 0) return false;
-  bool is_fine = reserve_file_range(file, kSeriesAt, series_pages * kPageBytes);
-  for (uint32_t i = 0; is_fine && i < kMaxShards && state.shards[i] != nullptr; ++i) {
-    is_fine = reserve_file_range(file, kShardsAt + i * kShardBytes, shard_pages * kPageBytes);
-  }
-  close(file);
-  if (is_fine) {
-    state.series_pages = series_pages;
-    state.shard_pages = shard_pages;
-  }
-  return is_fine;
-}
-
 bool is_series(const SeriesEntry& entry, uint32_t config, const char* pattern,
                const char* definition, const char* solution, int32_t device) {
   return entry.config == config && entry.device == device &&
@@ -272,7 +121,8 @@ uint32_t find_or_add_series(uint32_t config, const char* pattern, const char* de
   for (uint32_t i = 1; i < index; ++i) {
     if (is_series(state.series[i], config, pattern, definition, solution, device)) return i;
   }
-  if (index + room_kept >= kSeriesCapacity || !reserve_series(index)) return UINT32_MAX;
+  if (index + room_kept >= kSeriesCapacity || !reserve_series(index, state.head.shard_count))
+    return UINT32_MAX;
   SeriesEntry& entry = state.series[index];
   entry.config = static_cast<uint16_t>(config);
   entry.device = static_cast<int16_t>(device);
@@ -280,10 +130,7 @@ uint32_t find_or_add_series(uint32_t config, const char* pattern, const char* de
   snprintf(entry.definition, sizeof entry.definition, "%s", definition);
   snprintf(entry.solution, sizeof entry.solution, "%s", solution);
   state.series_count.store(index + 1, std::memory_order_release);
-  if (FileHeader* const file = file_header()) {
-    state.file_series[index] = entry;
-    __atomic_store_n(&file->series_count, index + 1, __ATOMIC_RELEASE);
-  }
+  write_series(index, entry);
   return index;
 }
 
@@ -296,7 +143,7 @@ void start_over_in_child() {
   memset(state.shards, 0, sizeof state.shards);
   memset(state.is_owned, 0, sizeof state.is_owned);
   state.is_open.store(false, std::memory_order_relaxed);
-  state.file_header.store(nullptr, std::memory_order_relaxed);
+  forget_counters_file();
 }
 
 // Makes this process's counters if it has none. Holding the lock.
@@ -306,8 +153,10 @@ bool ensure_open() {
   const bool is_first = state.series_count.load(std::memory_order_relaxed) == 0;
   if (is_first && !is_active()) return false;
   if (is_first) state.series_count.store(1, std::memory_order_relaxed);
-  describe_process();
-  if (const char* reason = create_file()) {
+  describe_process(&state.head);
+  void* shard = nullptr;
+  if (const char* reason = create_counters_file(
+          state.head, state.series, state.series_count.load(std::memory_order_relaxed), &shard)) {
     if (!state.warned_of_file) {
       state.warned_of_file = true;
       log_message(LogLevel::warn,
@@ -315,10 +164,10 @@ bool ensure_open() {
                   "`fibshim stats` will not show them",
                   stats_dir(), reason);
     }
-    void* const shard = map_private_shard();
+    shard = map_private_shard();
     if (shard == MAP_FAILED) return false;
-    __atomic_store_n(&state.shards[0], static_cast<uint64_t*>(shard), __ATOMIC_RELEASE);
   }
+  __atomic_store_n(&state.shards[0], static_cast<uint64_t*>(shard), __ATOMIC_RELEASE);
   state.is_open.store(true, std::memory_order_release);
   return true;
 }
@@ -342,39 +191,9 @@ uint32_t add_config(const Snapshot& snapshot) {
   return ensure_open() ? find_or_add_config(snapshot) : 0;
 }
 
-void publish_mode(Mode mode) {
-  FileHeader* const file = g_counters.file_header.load(std::memory_order_acquire);
-  if (file != nullptr) __atomic_store_n(&file->mode, static_cast<uint32_t>(mode), __ATOMIC_RELAXED);
-}
-
-ControlBlock* own_control() {
-  FileHeader* const file = g_counters.file_header.load(std::memory_order_acquire);
-  return file == nullptr
-             ? nullptr
-             : reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(file) + kControlAt);
-}
-
-uint64_t control_offset() { return kControlAt; }
-
 ShadowEntry* reserve_shadow_entries(std::atomic<uint32_t>** count) {
   MutexGuard guard(g_counters.lock);
-  FileHeader* const header = file_header();
-  if (header == nullptr) return nullptr;
-  const int file = reopen_process_file(g_counters.file);
-  const bool is_fine = file >= 0 && reserve_file_range(file, kShadowAt, kShadowBytes);
-  if (file >= 0) close(file);
-  if (!is_fine) {
-    warn_of_space("what shadow checks find");
-    return nullptr;
-  }
-  *count = reinterpret_cast<std::atomic<uint32_t>*>(&header->shadow_count);
-  return reinterpret_cast<ShadowEntry*>(reinterpret_cast<char*>(header) + kShadowAt);
-}
-
-StepTimes* own_step_times() {
-  FileHeader* const file = g_counters.file_header.load(std::memory_order_acquire);
-  return file == nullptr ? nullptr
-                         : reinterpret_cast<StepTimes*>(reinterpret_cast<char*>(file) + kStepsAt);
+  return reserve_shadow_space(count);
 }
 
 namespace {

@@ -14,12 +14,10 @@
 
 #include "shim/abi/counters_format.h"
 #include "shim/abi/outcomes.h"
-#include "shim/abi/settings.h"
 #include "shim/base/own_word.h"
 
 namespace fibshim {
 
-struct ControlBlock;
 struct Snapshot;
 
 // Threads that have counters of their own at one time.
@@ -109,16 +107,6 @@ uint64_t hits_of(uint32_t series);
 // The first series of the same folder, definition and solution. 0 for series 0, and for one that stands for several
 // definitions, for lack of room.
 uint32_t first_series_like(uint32_t series);
-
-// The mode that is in force, for readers.
-void publish_mode(Mode mode);
-
-// The process's control block, and where it lies in any counters file of this version. Null: no file.
-ControlBlock* own_control();
-uint64_t control_offset();
-
-// kTimedGraphs of them. Null: no file.
-StepTimes* own_step_times();
 
 // Space in the file for what shadow checks find, and where it says how many entries there are. Null: no file, or no
 // space.

@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "shim/abi/control_format.h"
-#include "shim/counters/counters.h"
+#include "shim/counters/counters_file.h"
 
 namespace fibshim {
 namespace {

@@ -14,7 +14,7 @@
 #include "shim/abi/control_format.h"
 #include "shim/abi/counters_format.h"
 #include "shim/base/settings_in_force.h"
-#include "shim/counters/counters.h"
+#include "shim/counters/counters_file.h"
 
 namespace fibshim {
 

@@ -7,6 +7,7 @@
 #include "shim/base/read_section.h"
 #include "shim/base/settings_in_force.h"
 #include "shim/counters/counters.h"
+#include "shim/counters/counters_file.h"
 #include "shim/graphs/graph_swap.h"
 #include "shim/launch/learn.h"
 #include "shim/launch/served_solutions.h"

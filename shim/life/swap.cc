@@ -9,7 +9,7 @@
 
 #include "shim/base/log.h"
 #include "shim/base/settings_in_force.h"
-#include "shim/counters/counters.h"
+#include "shim/counters/counters_file.h"
 #include "shim/graphs/exec_table.h"
 #include "shim/graphs/shadow_exec.h"
 #include "shim/launch/served_solutions.h"
