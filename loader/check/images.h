@@ -8,6 +8,7 @@
 #include "loader/read/ahead.h"
 #include "loader/read/folder.h"
 #include "loader/read/manifest.h"
+#include "loader/read/ptx.h"
 #include "loader/compile/solution.h"
 
 namespace fibshim {

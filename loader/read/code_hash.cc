@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "loader/read/fatbin_payload.h"
+#include "loader/read/image_format.h"
 #include "loader/read/kernel_params.h"
 
 namespace fibshim {

@@ -8,6 +8,8 @@
 #include <memory>
 #include <unordered_map>
 
+#include "loader/read/image_reading.h"
+
 namespace fibshim {
 namespace {
 
@@ -39,17 +41,6 @@ enum InfoAttribute : uint8_t {
   kExplicitCluster = 0x3e,
   kKparamInfoV2 = 0x45,
 };
-
-template <class T>
-T read_at(std::string_view bytes, size_t offset) {
-  T value;
-  memcpy(&value, bytes.data() + offset, sizeof value);
-  return value;
-}
-
-tl::unexpected<Error> invalid(std::string message, size_t offset = 0) {
-  return fail(ErrorCode::invalid_image, std::move(message), offset);
-}
 
 // One record of a .nv.info section. Format 4 carries `value` bytes in `data`; the others carry the
 // 16-bit `value` itself.
@@ -255,10 +246,6 @@ Result<std::vector<Section>> read_sections(Elf* elf, std::string_view bytes) {
   return sections;
 }
 
-bool starts_with(std::string_view text, std::string_view prefix) {
-  return text.substr(0, prefix.size()) == prefix;
-}
-
 // Whether the code holds griddepcontrol.wait. An instruction has 16 bytes, its opcode in the low twelve
 // bits: so on sm_90, sm_100 and sm_120. .nv.info does not tell.
 bool has_wait(std::string_view code) {
@@ -366,17 +353,17 @@ Result<CubinInfo> read_cubin(std::string_view bytes) {
         return Result<void>();
       });
       if (!read) return tl::unexpected<Error>(read.error());
-    } else if (section.header.sh_type == kSectionInfo && starts_with(name, ".nv.info.")) {
+    } else if (section.header.sh_type == kSectionInfo && name.starts_with(".nv.info.")) {
       if (CubinKernel* const kernel = find(name.substr(9))) {
         auto applied = apply_kernel_info(section.bytes, kernel);
         if (!applied) return tl::unexpected<Error>(applied.error());
       }
-    } else if (starts_with(name, ".nv.shared.")) {
+    } else if (name.starts_with(".nv.shared.")) {
       if (CubinKernel* const kernel = find(name.substr(11))) {
         kernel->static_shared_bytes =
             static_cast<uint32_t>(std::min<uint64_t>(section.header.sh_size, UINT32_MAX));
       }
-    } else if (starts_with(name, ".text.")) {
+    } else if (name.starts_with(".text.")) {
       if (CubinKernel* const kernel = find(name.substr(6))) {
         kernel->code_bytes =
             static_cast<uint32_t>(std::min<uint64_t>(section.header.sh_size, UINT32_MAX));
@@ -389,189 +376,6 @@ Result<CubinInfo> read_cubin(std::string_view bytes) {
   info.is_arch_specific = info.scope == ArchScope::arch_specific;
   std::ranges::sort(info.kernels, {}, &CubinKernel::name);
   return info;
-}
-
-std::string arch_name(uint16_t sm, ArchScope scope) {
-  std::string name = "sm_" + std::to_string(sm);
-  if (scope == ArchScope::arch_specific) name += 'a';
-  if (scope == ArchScope::family_specific) name += 'f';
-  return name;
-}
-
-namespace {
-
-constexpr uint32_t kFatbinMagic = 0xba55ed50;
-constexpr size_t kFatbinHeaderBytes = 16;
-constexpr size_t kFatbinEntryBytes = 64;  // the smallest header of an entry
-constexpr uint64_t kFatbinIsLz4 = 0x2000;
-constexpr uint64_t kFatbinIsZstd = 0x8000;
-
-}  // namespace
-
-size_t fatbin_region_bytes(std::string_view bytes) {
-  if (bytes.size() < kFatbinHeaderBytes || read_at<uint32_t>(bytes, 0) != kFatbinMagic) return 0;
-  const auto header_bytes = read_at<uint16_t>(bytes, 6);
-  const auto region_bytes = read_at<uint64_t>(bytes, 8);
-  if (header_bytes < kFatbinHeaderBytes || header_bytes > bytes.size() ||
-      region_bytes > bytes.size() - header_bytes) {
-    return 0;
-  }
-  return header_bytes + static_cast<size_t>(region_bytes);
-}
-
-Result<FatbinInfo> read_fatbin(std::string_view bytes) {
-  FatbinInfo info;
-  size_t at = 0;
-  if (bytes.size() < kFatbinHeaderBytes || read_at<uint32_t>(bytes, 0) != kFatbinMagic) {
-    return invalid("not a fatbin: no magic number");
-  }
-  while (bytes.size() - at >= kFatbinHeaderBytes && read_at<uint32_t>(bytes, at) == kFatbinMagic) {
-    const auto header_bytes = read_at<uint16_t>(bytes, at + 6);
-    const auto region_bytes = read_at<uint64_t>(bytes, at + 8);
-    if (header_bytes < kFatbinHeaderBytes || header_bytes > bytes.size() - at) {
-      return invalid("the fatbin's header is damaged", at);
-    }
-    at += header_bytes;
-    if (region_bytes > bytes.size() - at) return invalid("cut short: the fatbin's region", at);
-    const size_t end = at + static_cast<size_t>(region_bytes);
-    while (at < end) {
-      if (end - at < kFatbinEntryBytes) return invalid("cut short: an entry of the fatbin", at);
-      const auto entry_header = read_at<uint32_t>(bytes, at + 4);
-      const auto padded_bytes = read_at<uint64_t>(bytes, at + 8);
-      if (entry_header < kFatbinEntryBytes || entry_header > end - at ||
-          padded_bytes > end - at - entry_header) {
-        return invalid("an entry of the fatbin reaches past its end", at);
-      }
-      FatbinEntry entry{};
-      entry.kind_number = read_at<uint16_t>(bytes, at);
-      entry.kind = entry.kind_number == 1   ? FatbinEntryKind::ptx
-                   : entry.kind_number == 2 ? FatbinEntryKind::elf
-                                            : FatbinEntryKind::other;
-      entry.sm = static_cast<uint16_t>(read_at<uint32_t>(bytes, at + 28));
-      const auto flags = read_at<uint64_t>(bytes, at + 40);
-      entry.compression = (flags & kFatbinIsZstd) != 0  ? FatbinCompression::zstd
-                          : (flags & kFatbinIsLz4) != 0 ? FatbinCompression::lz4
-                                                        : FatbinCompression::none;
-      const auto compressed_bytes = read_at<uint32_t>(bytes, at + 16);
-      entry.stored_bytes = entry.compression != FatbinCompression::none && compressed_bytes != 0
-                               ? compressed_bytes
-                               : padded_bytes;
-      if (entry.stored_bytes > padded_bytes) {
-        return invalid("an entry of the fatbin is larger than its place", at);
-      }
-      const auto raw_bytes = read_at<uint64_t>(bytes, at + 56);
-      entry.raw_bytes = raw_bytes != 0 ? raw_bytes : entry.stored_bytes;
-      entry.payload = bytes.substr(at + entry_header, static_cast<size_t>(entry.stored_bytes));
-      info.entries.push_back(entry);
-      at += entry_header + static_cast<size_t>(padded_bytes);
-    }
-  }
-  if (info.entries.empty()) return invalid("the fatbin is empty");
-  return info;
-}
-
-namespace {
-
-bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-
-bool is_word_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-         c == '$' || c == '%';
-}
-
-// Walks over PTX word by word. Words are runs of non-blank characters; comments are left out.
-class PtxWords {
- public:
-  explicit PtxWords(std::string_view text) : text_(text) {}
-
-  std::string_view next() {
-    while (at_ < text_.size()) {
-      if (is_blank(text_[at_])) {
-        ++at_;
-      } else if (text_.compare(at_, 2, "//") == 0) {
-        at_ = std::min(text_.find('\n', at_), text_.size());
-      } else if (text_.compare(at_, 2, "/*") == 0) {
-        const size_t end = text_.find("*/", at_ + 2);
-        at_ = end == std::string_view::npos ? text_.size() : end + 2;
-      } else {
-        break;
-      }
-    }
-    const size_t begin = at_;
-    while (at_ < text_.size() && !is_blank(text_[at_])) ++at_;
-    return text_.substr(begin, at_ - begin);
-  }
-
-  // The .param of the list that may follow an entry's name, whose last `back` bytes were read with it.
-  uint32_t count_params(size_t back) {
-    at_ -= back;
-    uint32_t count = 0;
-    bool is_in_list = false;
-    while (at_ < text_.size()) {
-      const char c = text_[at_];
-      if (!is_in_list && c != '(' && !is_blank(c)) break;
-      if (c == ')') break;
-      if (text_.compare(at_, 6, ".param") == 0) ++count;
-      is_in_list = is_in_list || c == '(';
-      ++at_;
-    }
-    return count;
-  }
-
- private:
-  std::string_view text_;
-  size_t at_ = 0;
-};
-
-}  // namespace
-
-Result<PtxInfo> read_ptx(std::string_view bytes) {
-  // ptxas writes a final NUL into fatbins; whatever follows one is no PTX.
-  bytes = bytes.substr(0, bytes.find('\0'));
-  PtxInfo info;
-  PtxWords words(bytes);
-  for (std::string_view word = words.next(); !word.empty(); word = words.next()) {
-    if (word == ".version" && info.version.empty()) {
-      info.version = words.next();
-    } else if (word == ".target" && info.sm == 0) {
-      std::string_view target = words.next();
-      target = target.substr(0, target.find(','));
-      if (!starts_with(target, "sm_")) {
-        return invalid("PTX for an unknown target " + std::string(target.substr(0, 64)));
-      }
-      target.remove_prefix(3);
-      uint32_t sm = 0;
-      while (!target.empty() && target[0] >= '0' && target[0] <= '9' && sm < 1000) {
-        sm = sm * 10 + static_cast<uint32_t>(target[0] - '0');
-        target.remove_prefix(1);
-      }
-      info.sm = static_cast<uint16_t>(sm);
-      if (target == "a") info.scope = ArchScope::arch_specific;
-      if (target == "f") info.scope = ArchScope::family_specific;
-      if (info.sm == 0 || target.size() > 1) return invalid("PTX for an unknown target");
-    } else if (word == ".entry") {
-      std::string_view name = words.next();
-      size_t length = 0;
-      while (length < name.size() && is_word_char(name[length])) ++length;
-      if (length == 0) return invalid("PTX with an .entry that has no name");
-      info.kernels.emplace_back(name.substr(0, length));
-      info.param_counts.push_back(words.count_params(name.size() - length));
-    }
-  }
-  if (info.version.empty() || info.sm == 0) {
-    return invalid("not PTX: no .version and .target");
-  }
-  return info;
-}
-
-ImageFormat detect_image_format(std::string_view bytes) {
-  if (bytes.size() >= 4) {
-    if (bytes.substr(0, 4) == std::string_view(ELFMAG, 4)) return ImageFormat::cubin;
-    if (read_at<uint32_t>(bytes, 0) == kFatbinMagic) return ImageFormat::fatbin;
-  }
-  PtxWords words(bytes.substr(0, 4096));
-  if (words.next() == ".version") return ImageFormat::ptx;
-  return ImageFormat::unknown;
 }
 
 }  // namespace fibshim

@@ -1,4 +1,4 @@
-// What a GPU image says of itself: cubins (ELF), fatbins, PTX.
+// What a cubin (ELF) says of itself.
 //
 // Pure functions over bytes. The bytes may be truncated or hostile: every read is bounded, and
 // what does not add up is an Error (invalid_image), never a crash. Formats as measured with the
@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "loader/read/architecture.h"
 #include "loader/read/result.h"
 
 namespace fibshim {
@@ -41,9 +42,6 @@ struct CubinKernel {
 
 enum class CubinAbi : uint8_t { before_13, since_13 };
 
-// sm_90; sm_90a runs on exactly that SM; sm_100f runs on its family.
-enum class ArchScope : uint8_t { portable, arch_specific, family_specific };
-
 struct CubinInfo {
   uint16_t sm = 0;  // 90 for sm_90
   ArchScope scope = ArchScope::portable;
@@ -55,48 +53,5 @@ struct CubinInfo {
 };
 
 Result<CubinInfo> read_cubin(std::string_view bytes);
-
-// "sm_90", "sm_90a", "sm_100f".
-std::string arch_name(uint16_t sm, ArchScope scope);
-
-enum class FatbinEntryKind : uint8_t { ptx, elf, other };
-enum class FatbinCompression : uint8_t { none, lz4, zstd };
-
-struct FatbinEntry {
-  FatbinEntryKind kind;
-  uint16_t kind_number;  // as the entry's header says: 1 PTX, 2 ELF
-  uint16_t sm;
-  FatbinCompression compression;
-  uint64_t stored_bytes;     // in the file, without padding
-  uint64_t raw_bytes;        // uncompressed
-  std::string_view payload;  // the stored bytes; points into the input
-};
-
-struct FatbinInfo {
-  std::vector<FatbinEntry> entries;  // in file order
-};
-
-// Reads a fatbin region (magic 0xba55ed50) or several, one after another.
-Result<FatbinInfo> read_fatbin(std::string_view bytes);
-
-// The bytes of the one region that the input begins with: what the driver takes as one image. 0 when
-// it begins with none, or is shorter than that.
-size_t fatbin_region_bytes(std::string_view bytes);
-
-struct PtxInfo {
-  std::string version;  // "9.0"
-  uint16_t sm = 0;
-  ArchScope scope = ArchScope::portable;
-  std::vector<std::string> kernels;    // names after .entry, in file order
-  std::vector<uint32_t> param_counts;  // of each kernel
-};
-
-// Reads the directives at the head of a PTX file, and the names of its entries.
-Result<PtxInfo> read_ptx(std::string_view bytes);
-
-enum class ImageFormat : uint8_t { unknown, cubin, fatbin, ptx };
-
-// By the first bytes. A fatbin is its region, without the wrapper struct.
-ImageFormat detect_image_format(std::string_view bytes);
 
 }  // namespace fibshim

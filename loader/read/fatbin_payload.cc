@@ -10,6 +10,7 @@
 #include <zstd.h>
 
 #include "loader/read/file.h"
+#include "loader/read/image_format.h"
 
 namespace fibshim {
 

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "loader/read/cubin.h"
+#include "loader/read/fatbin.h"
 
 namespace fibshim {
 

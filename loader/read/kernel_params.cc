@@ -1,6 +1,9 @@
 #include "loader/read/kernel_params.h"
 
+#include "loader/read/cubin.h"
 #include "loader/read/fatbin_payload.h"
+#include "loader/read/image_format.h"
+#include "loader/read/ptx.h"
 
 namespace fibshim {
 namespace {

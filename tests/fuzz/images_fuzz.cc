@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/read/cubin.h"
+#include "loader/read/image_format.h"
+#include "loader/read/ptx.h"
 #include "shim/registry/image_bytes.h"
 #include "tests/fuzz/fuzz.h"
 #include "loader/read/fatbin_payload.h"

@@ -6,6 +6,9 @@
 
 #include <random>
 
+#include "loader/read/fatbin.h"
+#include "loader/read/image_format.h"
+#include "loader/read/ptx.h"
 #include "tests/loader/test_folder.h"
 #include "tests/support/text.h"
 

@@ -1,7 +1,7 @@
 // How many parameters the kernels of an image take: the same from every form that a compiler gives it.
 #include "loader/read/kernel_params.h"
 
-#include "loader/read/cubin.h"
+#include "loader/read/fatbin.h"
 #include "shim/abi/snapshot.h"
 #include "tests/loader/test_folder.h"
 #include "tests/support/text.h"

@@ -22,6 +22,8 @@
 #include "loader/read/code_hash.h"
 #include "loader/read/demangle.h"
 #include "loader/read/fatbin_payload.h"
+#include "loader/read/image_format.h"
+#include "loader/read/ptx.h"
 #include "loader/read/sha256.h"
 
 namespace fibshim::tools {

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "loader/read/cubin.h"
+#include "loader/read/fatbin.h"
 
 namespace fibshim::tools {
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "loader/read/file.h"
+#include "loader/read/image_format.h"
 #include "tools/images/image_contents.h"
 
 namespace fibshim::tools {

@@ -1,0 +1,21 @@
+// The GPU architectures that an image may be for, as cubins, PTX and config folders name them.
+#pragma once
+
+#include <stdint.h>
+
+#include <string>
+
+namespace fibshim {
+
+// sm_90; sm_90a runs on exactly that SM; sm_100f runs on its family.
+enum class ArchScope : uint8_t { portable, arch_specific, family_specific };
+
+// "sm_90", "sm_90a", "sm_100f".
+inline std::string arch_name(uint16_t sm, ArchScope scope) {
+  std::string name = "sm_" + std::to_string(sm);
+  if (scope == ArchScope::arch_specific) name += 'a';
+  if (scope == ArchScope::family_specific) name += 'f';
+  return name;
+}
+
+}  // namespace fibshim
