@@ -75,6 +75,7 @@ TEST_F(Rollout, MovesAShareAtATime) {
   EXPECT_CONTAINS(result.out, "; 0 errors; 100.0 % of ");
   EXPECT_EQ(matches(result.out, "\n(.*) %: pid [0-9]*: moved").size(), 3U) << result.out;
   EXPECT_CONTAINS(result.out, "complete: 3 processes or jobs in " + (folder_ / "b"));
+  EXPECT_CONTAINS(result.out, "; no shadow checks\nno launch was checked meanwhile: ");
   EXPECT_EQ(folders(), (Folders{"b", "b", "b"}));
   // Nobody is left to move.
   EXPECT_CONTAINS(exits(1, rollout({folder_ / "b"})).err, "runs on another folder");
@@ -101,8 +102,8 @@ TEST_F(Rollout, SaysWhoWouldMove) {
 TEST_F(Rollout, TakesBackWhereStepsAreSlower) {
   start_engine({}, folder_ / "slow0");
   start_engine({}, folder_ / "slow1");
-  LiveProgram work(command({folder_ / "b", "--to=50%,100%", "--watch=2", "--slower=40", "--json"}),
-                   {});
+  LiveProgram work(
+      command({folder_ / "b", "--to=50%,100%", "--watch=0.1m", "--slower=40", "--json"}), {});
   ASSERT_TRUE(work.read_until(": moved\n")) << work.text();
   // That one is slow from now on.
   const std::string first = "pid " + std::to_string(engines_[0]->pid()) + ": moved";
@@ -116,6 +117,8 @@ TEST_F(Rollout, TakesBackWhereStepsAreSlower) {
   EXPECT_EQ(json["stages"].size(), 1U);
   EXPECT_GE(json["stages"][0]["step_median_us"],
             1.4 * json["before"]["step_median_us"].get<double>());
+  // At once: not when the time is up, after half as many steps as before.
+  EXPECT_LT(json["stages"][0]["steps"].get<long>() * 3, json["before"]["steps"].get<long>());
   EXPECT_EQ(folders(), (Folders{"a", "a"}));
 }
 
@@ -196,6 +199,14 @@ TEST_F(Rollout, RefusesWhatCannotBe) {
   for (const char* shares : {"50%,10%", "0", "101%", "half", ","}) {
     EXPECT_CONTAINS(exits(2, rollout({folder_ / "b", "--to", shares})).err,
                     "--to: takes rising shares");
+  }
+  for (const char* time : {"60x", "s", "-1s", "0.05", "25h", "1441m"}) {
+    EXPECT_CONTAINS(exits(2, rollout({folder_ / "b", "--watch", time})).err,
+                    "takes a time from 0.1 to 86400 seconds, such as 60, 60s, 5m or 1h, not '");
+  }
+  for (const char* time : {"60", "60s", "0.5s", "1440m", "24h"}) {
+    EXPECT_CONTAINS(exits(1, rollout({folder_ / "b", "--watch", time})).err,
+                    "runs on another folder");
   }
   exits(2, rollout({}));
 }

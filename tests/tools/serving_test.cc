@@ -175,6 +175,29 @@ TEST_F(Serving, ARolloutIsStoppedByAPlantedFaultAmongEightProcesses) {
   EXPECT_EQ(touched, 2U);
 }
 
+// What checks find of the folder that is left is what it is left for, and no reason to go back.
+TEST_F(Serving, ARolloutOfTheFixArrivesWhereTheOldFolderIsWrong) {
+  LiveProgram* const engine = start("bad", {{"FIBSHIM_SHADOW", "1/5"}});
+  const auto mismatches = [&] {
+    long sum = 0;
+    const nlohmann::json stats = stats_json();
+    for (const auto& one : stats["shadow"]) sum += one["mismatches"].get<long>();
+    return sum;
+  };
+  LiveProgram work(rollout(
+      {folder_ / "new", "--to=50%,100%", "--watch=2s", "--slower=900", "--force", "--json"}));
+  ASSERT_TRUE(work.read_until(": moved for 50 % of its launches\n")) << work.text();
+  // The half that the old folder still serves is still wrong.
+  const long found = mismatches();
+  EXPECT_GT(found, 0);
+  EXPECT_TRUE(wait_until([&] { return mismatches() > found; }));
+  EXPECT_EQ(work.wait(), 0) << work.text();
+  EXPECT_EQ(folder_of(engine), folder_ / "new");
+  EXPECT_EQ(work.text().find("no launch was checked"), std::string::npos) << work.text();
+  const nlohmann::json json = parse_json(work.text().substr(work.text().find("\n{") + 1));
+  for (const auto& stage : json["stages"]) EXPECT_GT(stage["shadow_checks"], 0);
+}
+
 // It comes while the second process of the stage has not moved yet, and never again.
 TEST_F(Serving, ARolloutSeesTheOnlyFaultOfASolutionThatIsLeftAlone) {
   for (int i = 0; i < 2; ++i) {

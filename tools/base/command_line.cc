@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <strings.h>
 
+#include <charconv>
 #include <limits>
 
 #include <CLI/CLI.hpp>
@@ -148,6 +149,29 @@ Option CommandLine::size(const char* names, uint64_t* value, const char* help) {
   };
   return Option(
       add_option(app_.get(), names, value, "BYTES", help)->transform(CLI::Validator(as_bytes, "")));
+}
+
+Option CommandLine::duration(const char* names, double* seconds, double least, double most,
+                             const char* help) {
+  const auto as_seconds = [least, most](std::string& text) {
+    double number = 0;
+    const char* const end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data(), end, number);
+    const std::string_view unit(parsed.ptr, static_cast<size_t>(end - parsed.ptr));
+    const double factor = unit.empty() || unit == "s" ? 1
+                          : unit == "m"               ? 60
+                          : unit == "h"               ? 3600
+                                                      : 0;
+    if (parsed.ec == std::errc() && number * factor >= least && number * factor <= most) {
+      text = fmt::format("{}", number * factor);
+      return std::string();
+    }
+    return fmt::format(
+        "takes a time from {:g} to {:g} seconds, such as 60, 60s, 5m or 1h, not '{}'", least, most,
+        text);
+  };
+  return Option(add_option(app_.get(), names, seconds, "TIME", help)
+                    ->transform(CLI::Validator(as_seconds, "")));
 }
 
 template <class T>

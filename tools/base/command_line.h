@@ -52,6 +52,8 @@ class CommandLine {
                 const char* help);
   // A number of bytes: 4096, 64kb, 1gb.
   Option size(const char* names, uint64_t* value, const char* help);
+  // Seconds from `least` to `most`: 60, 0.5s, 5m, 1h.
+  Option duration(const char* names, double* seconds, double least, double most, const char* help);
   // The value is one of these words, in any case. The help lists them.
   Option choice(const char* names, std::string* value, std::vector<std::string> words,
                 const char* help);

@@ -10,14 +10,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "loader/check/check.h"
-#include "shim/abi/folder_list.h"
 #include "shim/abi/outcomes.h"
 #include "tools/commands/commands.h"
 #include "tools/commands/move_options.h"
+#include "tools/commands/rollout_stages.h"
 #include "tools/counters/control.h"
+#include "tools/counters/folder_findings.h"
 #include "tools/counters/launch_groups.h"
-#include "tools/counters/shadow_counts.h"
 #include "tools/counters/step_times.h"
 #include "tools/base/folder_list.h"
 
@@ -48,7 +47,7 @@ struct Look {
   ProcessCounters process;
   LaunchNumbers all, hits;
   uint64_t errors = 0;
-  uint64_t mismatches = 0;  // that shadow checks have found
+  uint64_t checks = 0;  // shadow checks
   std::vector<StepTimes> steps;
 };
 using Looks = std::map<uint64_t, Look>;  // by pid
@@ -56,10 +55,11 @@ using Looks = std::map<uint64_t, Look>;  // by pid
 // What processes did between two looks.
 struct Watched {
   Steps steps;
-  uint64_t errors = 0, executions = 0, hits = 0;
+  uint64_t errors = 0, executions = 0, hits = 0, checks = 0;
 
   void add(const Watched& more) {
     errors += more.errors;
+    checks += more.checks;
     executions += more.executions;
     hits += more.hits;
     if (more.steps.count > steps.count) steps = more.steps;
@@ -69,69 +69,7 @@ struct Watched {
 Watched between(const Look& before, const Look& after) {
   return {steps_between(before.steps, after.steps), after.errors - before.errors,
           after.all.executions - before.all.executions,
-          after.hits.executions - before.hits.executions};
-}
-
-// What goes together: the ranks of a job, or one process.
-struct Unit {
-  std::string name;  // "job train", "pid 17"
-  std::vector<ProcessCounters> processes;
-};
-
-std::vector<Unit> units_of(const std::vector<ProcessCounters>& processes) {
-  std::vector<Unit> out;
-  for (const ProcessCounters& process : processes) {
-    const std::string& job = process.folder.job;
-    const std::string name = job.empty() ? fmt::format("pid {}", process.pid) : "job " + job;
-    const auto found = std::ranges::find(out, name, &Unit::name);
-    if (found != out.end()) {
-      found->processes.push_back(process);
-    } else {
-      out.push_back({name, {process}});
-    }
-  }
-  return out;
-}
-
-// What one stage moves.
-struct Stage {
-  size_t units;        // the first of them
-  uint32_t share = 0;  // of the only one's launches (shim/abi/folder_list.h); 0: all
-};
-
-Stage stage_of(double percent, size_t units, bool can_share) {
-  const double wanted = percent / 100 * static_cast<double>(units);
-  const auto share = static_cast<uint32_t>(lround(wanted * kWholeShare));
-  if (can_share && share < kWholeShare) return {1, std::max(share, 1u)};
-  return {static_cast<size_t>(ceil(wanted - 1e-9))};
-}
-
-// The list that has a process take the folder for a share of its launches, and the one that it is in for the others.
-std::string shared_list(const std::string& folder, uint32_t share, const ProcessCounters& process) {
-  std::string out;
-  for (const std::string& one : split_folders(folder)) {
-    out += one + share_text(share) + kFolderSeparator;
-  }
-  return out + (process.folder.state == FolderState::on ? process.folder.config.path : "");
-}
-
-std::string share_words(const Stage& stage) {
-  return stage.share == 0 ? "" : fmt::format(" for {:g} % of its launches", stage.share / 100.0);
-}
-
-// Why the launches of its processes cannot be shared between two folders; empty: they can.
-std::string why_not_shared(const Unit& unit, const std::string& folder) {
-  const std::string list = shared_list(folder, 1, unit.processes.front());
-  for (const ProcessCounters& process : unit.processes) {
-    if (shared_list(folder, 1, process) != list) return "its processes run on different folders";
-  }
-  if (list.size() >= kControlPathBytes) return "the paths are too long";
-  const CheckReport report = check_folder(list);
-  if (report.snapshot != nullptr) return "";
-  for (const Diagnostic& diagnostic : report.diagnostics) {
-    if (diagnostic.severity == Severity::error) return format_diagnostic(diagnostic);
-  }
-  return "the folders do not go together";
+          after.hits.executions - before.hits.executions, after.checks - before.checks};
 }
 
 std::string words_of(const Watched& watched, const Watched* before) {
@@ -147,10 +85,12 @@ std::string words_of(const Watched& watched, const Watched* before) {
   }
   out += fmt::format("; {}", counted(watched.errors, "error"));
   if (watched.executions == 0) return out + "; nothing was launched";
-  return out + fmt::format("; {:.1f} % of {} replaced",
-                           100.0 * static_cast<double>(watched.hits) /
-                               static_cast<double>(watched.executions),
-                           counted(watched.executions, "execution"));
+  return out +
+         fmt::format(
+             "; {:.1f} % of {} replaced; {}",
+             100.0 * static_cast<double>(watched.hits) / static_cast<double>(watched.executions),
+             counted(watched.executions, "execution"),
+             watched.checks == 0 ? "no shadow checks" : counted(watched.checks, "shadow check"));
 }
 
 nlohmann::ordered_json json_of(const Watched& watched) {
@@ -159,6 +99,7 @@ nlohmann::ordered_json json_of(const Watched& watched) {
   out["step_median_us"] = watched.steps.count > 0 ? nlohmann::ordered_json(watched.steps.median_us)
                                                   : nlohmann::ordered_json();
   out["errors"] = watched.errors;
+  out["shadow_checks"] = watched.checks;
   out["executions"] = watched.executions;
   out["hits"] = watched.hits;
   return out;
@@ -231,8 +172,8 @@ class Rollout {
         const auto hits = group.outcomes.find(static_cast<uint32_t>(Outcome::hit));
         if (hits != group.outcomes.end()) look.hits.add(hits->second);
       }
-      for (const auto& [key, numbers] : shadow_sums_of({look.process})) {
-        look.mismatches += numbers.mismatches;
+      for (const ShadowCount& count : look.process.shadow) {
+        look.checks = saturating_add(look.checks, count.numbers.checks);
       }
       look.steps = read_step_times(folder_.get(), known.file);
       out.emplace(known.pid, std::move(look));
@@ -244,16 +185,19 @@ class Rollout {
     const Looks now = look();
     for (const ProcessCounters& process : unit.processes) {
       const auto found = now.find(process.pid);
-      if (found != now.end()) swaps_[process.pid] = found->second.process.folder.swap_count;
+      if (found == now.end()) continue;
+      const FolderInForce& folder = found->second.process.folder;
+      moves_[process.pid] = {folder.swap_count, {folder.config.digest, share_}};
     }
   }
   bool is_moved_by_another(const ProcessCounters& process) const {
-    const auto swaps = swaps_.find(process.pid);
-    return swaps != swaps_.end() && swaps->second != process.folder.swap_count;
+    const auto move = moves_.find(process.pid);
+    return move != moves_.end() && move->second.swap_count != process.folder.swap_count;
   }
 
   // What a process that has moved does that it may not; empty: nothing. What it has launched since `before_move` counts:
-  // a solution that is left alone after its first fault has no other.
+  // a solution that is left alone after its first fault has no other. Of the folder that it was in before, nothing does: that is
+  // what it is to get away from.
   std::string fault_in(const Unit& unit, const Looks& before_move, const Looks& now) const {
     for (const ProcessCounters& process : unit.processes) {
       const auto before_moving = before_move.find(process.pid);
@@ -263,10 +207,14 @@ class Rollout {
       if (is_moved_by_another(found->second.process)) {
         return fmt::format("process {} was moved by somebody else", process.pid);
       }
-      if (found->second.mismatches > before_moving->second.mismatches) {
+      const auto move = moves_.find(process.pid);
+      if (move == moves_.end()) continue;
+      const FolderFindings earlier = findings_in(before_moving->second.process, move->second.to);
+      const FolderFindings findings = findings_in(found->second.process, move->second.to);
+      if (findings.mismatches > earlier.mismatches) {
         return fmt::format("process {}: shadow checks found a solution wrong", process.pid);
       }
-      const uint64_t errors = found->second.errors - before_moving->second.errors;
+      const uint64_t errors = findings.errors - earlier.errors;
       const auto before = watched_before_.find(process.pid);
       const uint64_t errors_before = before == watched_before_.end() ? 0 : before->second.errors;
       if (errors > errors_before) {
@@ -279,12 +227,14 @@ class Rollout {
     return "";
   }
 
-  // Until the time is up, or the first fault of one that has moved.
+  // Until the time is up, or the first fault of one that has moved. Slower steps are one at the end, or when two looks have
+  // found them: one may have met a pause.
   std::string watch(const Looks& before_move, Looks* begin, Looks* end) {
     *begin = *end = look();
-    const auto deadline =
-        ControlClock::now() + std::chrono::duration_cast<ControlClock::duration>(
-                                  std::chrono::duration<double>(options_.watch_seconds));
+    bool was_slow = false;
+    const auto begun = ControlClock::now();
+    const auto deadline = begun + std::chrono::duration_cast<ControlClock::duration>(
+                                      std::chrono::duration<double>(options_.watch_seconds));
     while (true) {
       const auto next = std::min(ControlClock::now() + kPollInterval, deadline);
       while (ControlClock::now() < next && g_is_interrupted == 0 && !is_output_gone_) {
@@ -294,11 +244,15 @@ class Rollout {
       if (g_is_interrupted != 0) return "interrupted";
       if (is_output_gone_) return "the output is gone";
       *end = look();
+      watched_seconds_ = std::chrono::duration<double>(ControlClock::now() - begun).count();
       for (size_t i = 0; i < moved_count_; ++i) {
         if (std::string fault = fault_in(units_[i], before_move, *end); !fault.empty())
           return fault;
       }
-      if (ControlClock::now() >= deadline) return "";
+      const bool is_over = ControlClock::now() >= deadline;
+      std::string slow = slowness(*begin, *end);
+      if (is_over || (was_slow && !slow.empty())) return slow;
+      was_slow = !slow.empty();
     }
   }
 
@@ -405,6 +359,10 @@ class Rollout {
     say(fmt::format("before: {:g} s, {}: {}", options_.watch_seconds,
                     counted(units_.size(), "process or job", "processes or jobs"),
                     words_of(before_, nullptr)));
+    if (before_.checks == 0) {
+      say("no launch was checked meanwhile: a solution with wrong results would not be noticed; "
+          "FIBSHIM_SHADOW or `fibshim shadow` has launches checked");
+    }
     for (const double share : options_.stages) {
       const Stage stage = stage_of(share, units_.size(), can_share_);
       // From a share it goes back first, so that `back` leads to where it came from later, too.
@@ -426,14 +384,14 @@ class Rollout {
              stage.share == 0 ? folder : shared_list(folder, stage.share, unit.processes.front())});
         if (!fault.empty()) return stop(unit.name + ": " + fault);
         ++moved_count_;
-        remember_moves(unit);
         share_ = stage.share;
+        remember_moves(unit);
         say(fmt::format("{:g} %: {}: moved{}", share, unit.name, share_words(stage)));
       }
       std::string fault = watch(before_move, &begin, &end);
-      if (fault.empty()) fault = slowness(begin, end);
       const Watched watched = sum(begin, end, moved_count_);
-      say(fmt::format("{:g} %: {:g} s: {}", share, options_.watch_seconds,
+      say(fmt::format("{:g} %: {:.3g} s: {}", share,
+                      fault.empty() ? options_.watch_seconds : watched_seconds_,
                       words_of(watched, &before_)));
       nlohmann::ordered_json json = {{"percent", share}, {"moved", moved_count_}};
       json["launches_percent"] = share_ == 0 ? 100 : share_ / 100.0;
@@ -453,7 +411,12 @@ class Rollout {
   const bool can_share_;
   size_t moved_count_ = 0;  // the first of them
   uint32_t share_ = 0;      // that the only one that has moved has of its launches; 0: all
-  std::map<uint64_t, uint64_t> swaps_;  // of each process that has moved, its moves until then
+  struct Moved {
+    uint64_t swap_count;  // the process's moves until then
+    FolderInQuestion to;
+  };
+  std::map<uint64_t, Moved> moves_;  // of each process that has moved
+  double watched_seconds_ = 0;       // the last time
   std::map<uint64_t, Watched> watched_before_;
   Watched before_;
   nlohmann::ordered_json stages_ = nlohmann::ordered_json::array();
@@ -572,8 +535,9 @@ int rollout_command(int argc, const char* const* argv) {
       "process or job is a share of its launches (10%,50%,100%)");
   line.flag("--whole", &options.wants_whole,
             "share no launches: the first stage moves one process or job as a whole");
-  line.number("--watch", &options.watch_seconds, 0.1, 86400.0, "SECONDS",
-              "how long to watch before the first stage and after each (60)");
+  line.duration(
+      "--watch", &options.watch_seconds, 0.1, 86400.0,
+      "how long to watch before the first stage and after each: seconds, or 60s, 5m, 1h (60)");
   line.number("--slower", &options.slower_percent, 0.0, 1000.0, "PERCENT",
               "how much longer the steps of graphs may take (5)");
   line.flag("--dry-run", &options.is_dry_run, "say who would move when, and ask nobody");

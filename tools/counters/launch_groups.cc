@@ -73,9 +73,17 @@ std::string main_reason(const LaunchGroup& group) {
 
 }  // namespace
 
+bool is_error(uint32_t outcome) {
+  return outcome == static_cast<uint32_t>(Outcome::error) ||
+         outcome == static_cast<uint32_t>(Outcome::error_fallback);
+}
+
 uint64_t errors_of(const LaunchGroup& group) {
-  return saturating_add(numbers_of(group, Outcome::error).launches,
-                        numbers_of(group, Outcome::error_fallback).launches);
+  uint64_t out = 0;
+  for (const auto& [outcome, numbers] : group.outcomes) {
+    if (is_error(outcome)) out = saturating_add(out, numbers.launches);
+  }
+  return out;
 }
 
 std::vector<std::string> group_by_names() {

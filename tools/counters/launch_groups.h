@@ -43,6 +43,7 @@ struct LaunchGroup {
 using LaunchGroups = std::vector<LaunchGroup>;
 
 // Launches whose solution failed, whoever went on with what.
+bool is_error(uint32_t outcome);
 uint64_t errors_of(const LaunchGroup& group);
 
 // By falling number of executions, then name.
