@@ -96,6 +96,10 @@ CHECKS ?= 10000000
 shadow-proof: all $(REAPER) $(BUILD)/tests/shim_tests ## launches with shadow checks, of which none may report anything: CHECKS=10000000
 	$(Q)SHADOW_CHECKS=$$((($(CHECKS) + 2) / 3)) BUILD=$(BUILD) tests/run.sh -t 7200 -f '*ManyChecks.*' $(BUILD)/tests/shim_tests
 	$(Q)grep -h ' checks$$' $(BUILD)/tests/logs/shim_tests.*ManyChecks*
+.PHONY: shadow-faults
+shadow-faults: all $(REAPER) $(BUILD)/tests/shim_tests ## within how many launches shadow checks find each planted fault, of ROUNDS=9 processes: the median, and the most
+	$(Q)SHADOW_ROUNDS=$(or $(ROUNDS),9) BUILD=$(BUILD) tests/run.sh -t 7200 -f '*PlantedFault.IsFound/*' $(BUILD)/tests/shim_tests
+	$(Q)echo '| fault | 1/1 | 1/100 | 1/1000 |' && echo '|---|---|---|---|' && grep -h '^| ' $(BUILD)/tests/logs/shim_tests.*PlantedFault.IsFound_*
 models: $(REAPER) $(BUILD)/setup-test ## check the models of the lock-free protocols with spin
 	$(Q)BUILD=$(BUILD) tests/run.sh -t 1200 tests/model/model_test.sh
 

@@ -130,6 +130,7 @@ Generation* start(const Libraries& libraries) {
   apply_folder_settings(*snapshot);
   if (mode() == Mode::off) return nullptr;
   if (recorder != nullptr) start_recording(*recorder, *snapshot);
+  seed_samples();
   if (libraries.shadow != nullptr) start_shadow(*libraries.shadow);
   Generation* const generation = make_generation(snapshot, mode(), 1);
   if (generation == nullptr) {

@@ -1,9 +1,11 @@
 #include "shim/registry/decisions.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "shim/base/mutex.h"
 #include "shim/base/pool.h"
+#include "shim/base/process_file.h"
 
 namespace fibshim {
 namespace {
@@ -15,6 +17,7 @@ Pool g_table_pool;
 Pool g_decision_pool;
 Pool g_choice_pool;
 Decision* g_newest;  // of all cached decisions, linked by `older`
+std::atomic<uint64_t> g_sample_state{0};
 
 // Holding g_lock.
 void link(Decision* decision) {
@@ -161,10 +164,14 @@ void quarantine_decisions(bool (*is_quarantined)(uint32_t series)) {
   }
 }
 
+void seed_samples() {
+  g_sample_state.store(unix_time_ns() ^ static_cast<uint64_t>(getpid()) << 40,
+                       std::memory_order_relaxed);
+}
+
 uint32_t draw_sample(uint32_t interval) {
-  static std::atomic<uint64_t> state{0};
   // splitmix64
-  uint64_t bits = state.fetch_add(0x9e3779b97f4a7c15u, std::memory_order_relaxed);
+  uint64_t bits = g_sample_state.fetch_add(0x9e3779b97f4a7c15u, std::memory_order_relaxed);
   bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
   bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
   return static_cast<uint32_t>((bits ^ bits >> 31) % (uint64_t{interval} * 2 - 1)) + 1;
@@ -198,6 +205,7 @@ void unlock_decisions_after_fork(bool is_child) {
   g_decision_pool.unlock_after_fork(is_child);
   g_table_pool.unlock_after_fork(is_child);
   g_lock.unlock_after_fork(is_child);
+  if (is_child) seed_samples();
 }
 
 }  // namespace fibshim

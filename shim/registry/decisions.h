@@ -89,6 +89,8 @@ void sample_decision(Decision* decision, uint32_t interval);
 void sample_decisions(uint32_t (*interval_of)(const Decision& decision));
 // How many launches until the next one that is checked: any number from 1 on, on the average `interval`.
 uint32_t draw_sample(uint32_t interval);
+// From now on the numbers are this process's own: ranks and restarts would else check the same launches, and each its first.
+void seed_samples();
 
 // For the atfork handlers.
 void lock_decisions_for_fork();
