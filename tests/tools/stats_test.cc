@@ -145,6 +145,14 @@ TEST_F(Stats, TellsRanksOfAJobApartThatRunDifferentKernels) {
   idle.control.status.version = 2;
   CountersFileBuilder::copy(idle.control.status.job, "JOB=7");
   write(idle);
+  // One that has every launch checked, and so counts them otherwise, decides no otherwise.
+  CountersFileBuilder checked(kNoSuchPid + 5, 1);
+  checked.add_config("/etc/fibshim/pytorch", 0xabc);
+  checked.control.status.version = 2;
+  CountersFileBuilder::copy(checked.control.status.job, "JOB=7");
+  checked.count(checked.add_series("p", "d", 0, -1, "fast"), Outcome::shadowed, 1);
+  checked.count(checked.add_series("p", "shared", 0, -1, "s"), Outcome::shadowed, 1);
+  write(checked);
   const ProgramResult alike = exits(0, stats({"--diff"}));
   EXPECT_CONTAINS(alike.out, "job JOB=7: they decide alike\n");
   EXPECT_EQ(alike.out.find("DEFINITION"), std::string::npos);
@@ -156,11 +164,11 @@ TEST_F(Stats, TellsRanksOfAJobApartThatRunDifferentKernels) {
   const ProgramResult result = exits(1, stats({"--diff"}));
   EXPECT_CONTAINS(result.out, "job JOB=7: they decide differently\n");
   EXPECT_CONTAINS(result.out,
-                  "d           fast      p        hit      000000000000  pid 4194399, pid 4194400  "
-                  "pid 4194401\n");
+                  "d           fast      p        hit      000000000000  pid 4194399, pid 4194400, "
+                  "pid 4194404  pid 4194401\n");
   EXPECT_CONTAINS(result.out,
-                  "d           slow      p        hit      000000000000  pid 4194401  "
-                  "             pid 4194399, pid 4194400\n");
+                  "d           slow      p        hit      000000000000  pid 4194401             "
+                  "               pid 4194399, pid 4194400, pid 4194404\n");
   const auto json = parse_json(exits(1, stats({"--diff", "--json"})).out);
   EXPECT_EQ(json["same"], false);
   EXPECT_EQ(json["groups"][0]["fingerprints"].size(), 2u);
@@ -170,6 +178,7 @@ TEST_F(Stats, TellsRanksOfAJobApartThatRunDifferentKernels) {
   EXPECT_EQ(processes[0]["decisions"], processes[1]["decisions"]);
   EXPECT_NE(processes[0]["decisions"], processes[2]["decisions"]);
   EXPECT_EQ(processes[3]["decisions"], "");
+  EXPECT_EQ(processes[4]["decisions"], processes[0]["decisions"]);
 
   // The other job's rank has that solution, too: all processes together are as they were.
   EXPECT_EQ(stats({"--diff", saved}).exit_code, 0);

@@ -57,13 +57,21 @@ std::string names_text(const std::vector<std::string>& names) {
       names.size() == shown ? text : fmt::format("{} and {} more", text, names.size() - shown));
 }
 
+// A launch that was drawn for a shadow check would else be a hit.
+std::string decided(const std::string& outcome) {
+  return outcome == outcome_name(static_cast<uint32_t>(Outcome::shadowed))
+             ? outcome_name(static_cast<uint32_t>(Outcome::hit))
+             : outcome;
+}
+
 }  // namespace
 
 Decisions decisions_of(const ProcessCounters& process) {
   Decisions out;
   for (const auto& [key, numbers] : counts_of(process)) {
     if (key.pattern.empty()) continue;
-    out.insert({key.definition, key.solution, key.pattern, outcome_name(key.outcome), key.digest});
+    out.insert({key.definition, key.solution, key.pattern, decided(outcome_name(key.outcome)),
+                key.digest});
   }
   return out;
 }
@@ -121,7 +129,8 @@ tl::expected<SideGroup, std::string> beside_earlier(const std::vector<ProcessCou
   }
   for (const Json& one : *counters) {
     Decision decision{text_at(one, "/definition"), text_at(one, "/solution"),
-                      text_at(one, "/pattern"), text_at(one, "/outcome"), text_at(one, "/digest")};
+                      text_at(one, "/pattern"), decided(text_at(one, "/outcome")),
+                      text_at(one, "/digest")};
     if (decision.pattern.empty() || !is_wanted(filter, decision.definition, decision.pattern)) {
       continue;
     }

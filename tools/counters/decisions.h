@@ -1,6 +1,6 @@
 // What processes decided: which pattern read a launch as a call of which definition, which solution served it or why
 // none did, in which version of the folder (its digest stands for the images). How often does not matter, nor on which
-// GPU. Ranks of one job ought to decide alike; so ought a run and an earlier one. For `stats --diff`.
+// GPU, nor which launches were checked: those are hits by decision. Ranks of one job ought to decide alike; so ought a run and an earlier one. For `stats --diff`.
 #pragma once
 
 #include <set>
