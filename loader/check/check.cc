@@ -188,8 +188,7 @@ class FolderCheck {
       std::unordered_set<std::string_view> found;
       for (const ManifestEntry& entry : folder.entries) found.insert(entry.relative);
       for (const auto& [relative, entry] : folder.manifest->entries()) {
-        // Earlier versions signed an index, which is not read any more.
-        if (relative == ".fibshim-index" || found.count(relative) != 0) continue;
+        if (found.count(relative) != 0) continue;
         // An earlier folder's solution is served in place of this one's.
         if (folder.unused_images.count(relative) != 0) continue;
         diagnostics_.add(Rule::signature, {folder.listing.shown(relative), 0, 0},

@@ -194,7 +194,8 @@ void apply_folder_settings(const Snapshot& snapshot) {
     const char* name = snapshot.text(folder_settings[i].name);
     for (uint32_t k = 0; k < kSettingCount; ++k) {
       if (g_settings.is_set[k] || strcmp(name, kSettings[k].name) != 0) continue;
-      // check refuses it in fibshim.json; an index may have been made by hand.
+      // The loader has refused it in fibshim.json already. A second guard: such a setting could say
+      // where the process writes or whom it trusts.
       if (!kSettings[k].is_allowed_in_folder) continue;
       set_value(kSettings[k], snapshot.text(folder_settings[i].value), "fibshim.json");
     }
