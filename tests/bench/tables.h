@@ -23,10 +23,10 @@ struct LaunchKind {
   double most_instructions;
 };
 inline constexpr LaunchKind kLaunchKinds[] = {
-    {"untracked", "bench_untracked", "kernel that no pattern knows", 3, 30},
+    {"untracked", "bench_untracked", "kernel that no pattern knows", 5, 40},
     {"fallback", "bench_fallback", "known kernel, decision is \"no\"", 10, 90},
-    {"hit", "bench_hit", "hit, arguments as they are", 15, 140},
-    {"hit_remap", "bench_hit_remap", "hit, 8 arguments reordered", 25, 260},
+    {"hit", "bench_hit", "hit, arguments as they are", 15, 160},
+    {"hit_remap", "bench_hit_remap", "hit, 8 arguments reordered", 20, 220},
 };
 
 // One launch of each kind: launch.json, launch.tsv.
