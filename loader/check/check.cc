@@ -206,7 +206,7 @@ class FolderCheck {
       is_known = is_known_format(root, &diagnostics_);
       if (is_known) own = read_settings(root, &diagnostics_);
     });
-    // What holds for the process is not the share's to say.
+    // A folder that serves a share of the launches cannot change settings of the process.
     if (at_->listing.share != 0 && shared_count_ < folders_.size()) own.of_process.clear();
     auto& known = model_.settings.of_process;
     for (auto& setting : own.of_process) {

@@ -46,8 +46,8 @@ class Ahead {
   Ahead(const Ahead&) = delete;
   Ahead& operator=(const Ahead&) = delete;
 
-  // What was made for a place, which no later call asks for again, nor for one before it. Null where that
-  // failed.
+  // Returns what was made for `place`; null: making it failed. Ask for places in increasing order, and for
+  // each once at most.
   std::unique_ptr<T> take(size_t place) {
     std::unique_lock lock(mutex_);
     first_ = place;

@@ -9,7 +9,7 @@
 namespace fibshim {
 namespace {
 
-// Of a conditional node. Another that gets the value of one that is gone takes its place here.
+// The bodies of a conditional node. A later node with the same handle replaces the entry.
 struct Bodies {
   uint64_t key;
   Bodies* next;

@@ -52,8 +52,8 @@ const RewrittenNode* find_rewritten(const Block<RewrittenNode>& nodes, CUgraphNo
   return nullptr;
 }
 
-// Whether what `node` reads before its wait is apart from all that may still run when it begins behind `before`, if
-// that, and each before it that can, lets the next begin before its own wait.
+// Returns true if no kernel that may still run when `node` starts early behind `before` can write what
+// `node` reads before its wait. Kernels further back may still run if each between starts the next early.
 bool is_apart_from_all(const Block<RewrittenNode>& nodes, const RewrittenNode& node,
                        const RewrittenNode* before) {
   for (size_t steps = 0; steps < nodes.count(); ++steps) {
@@ -69,8 +69,8 @@ bool is_apart_from_all(const Block<RewrittenNode>& nodes, const RewrittenNode& n
   return false;
 }
 
-// Tells the kernel of `before` that the next may begin before its wait. Where others follow it, too, it is not told:
-// they may be the host's.
+// Lets the kernel of `before` release its successor before its own wait. Does nothing if several nodes
+// follow it: some may be the host's.
 bool tell_next_may_begin(const RewrittenNode& before) {
   const auto set_params = FIBSHIM_REAL(cuGraphKernelNodeSetParams_v2);
   const Solution& solution = *before.solution;

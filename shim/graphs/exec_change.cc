@@ -157,7 +157,7 @@ void ExecChange::set_enabled(CUgraphNode node, bool is_enabled) {
   });
   bool is_done = true;
   for_each_variant([&](Variant* variant) {
-    // What a disabled node's early edges mean, nobody says.
+    // The driver does not document early edges of a disabled node.
     const NodeShape& shape = variant->nodes[index].shape;
     is_done =
         is_done && (variant->is_host() || (!shape.has_early_edge() && !undoes_rewrites(*variant) &&

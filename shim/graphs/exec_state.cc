@@ -53,7 +53,7 @@ bool can_run_originals(const Exec& exec) {
 
 }  // namespace
 
-// The watcher and a launch that takes over what is ready may come here at once: the last to look finds both done.
+// The watcher and a launch may call this at once. Whichever runs second sees the changes of both.
 void follow_interval(Exec* exec) {
   const uint32_t interval = sample_interval_of(*exec->running.load(std::memory_order_relaxed));
   if (interval != 0 && can_run_originals(*exec)) {

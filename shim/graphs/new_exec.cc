@@ -170,7 +170,7 @@ Variant* make_own(CUgraph graph, Survey* survey, Exec* exec, Variant* running) {
   }
   if (made == Made::rewritten && instantiate_variant(originals, variant)) return variant;
   if (made == Made::unchanged) {
-    // A folder came between that replaces nothing in it.
+    // Meanwhile a folder came into force that replaces nothing in this graph.
     variant->exec = exec->host;
     return variant;
   }

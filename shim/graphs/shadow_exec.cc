@@ -284,7 +284,7 @@ Variant* take_sample(Exec* exec) {
   if (interval == 0) return running;
   exec->sample_in.store(draw_sample(interval), std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // What the rules say meanwhile holds.
+  // If the rate was changed meanwhile, check the next launch, which draws by the new rate.
   if (sample_interval_of(*running) != interval) exec->sample_in.store(1, std::memory_order_relaxed);
   Variant* const shadow = exec->shadow.exchange(nullptr, std::memory_order_acq_rel);
   exec->lacks_shadow.store(true, std::memory_order_relaxed);

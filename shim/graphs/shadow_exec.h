@@ -4,10 +4,10 @@
 // there the host's own exec runs, and the launch is counted as not checked.
 //
 // A sample is made in the background shortly before its launch, beside other nodes each time, launched once, and ended.
-// Whatever the host changes in its exec ends the one that is there. The launching thread owns the sample that it has taken.
+// A change of the exec by the host ends its sample. The thread that launches a sample owns it.
 //
 // An exec that holds replacements itself gets one of the originals before its first launch that is to be checked
-// (Exec::unreplaced), and loses it at a launch after none is to be checked any more.
+// (Exec::unreplaced), and releases it at the first launch after sampling is switched off.
 #pragma once
 
 #include "shim/graphs/exec_table.h"
@@ -21,23 +21,24 @@ inline bool skip_sample(Exec* exec, uint32_t asks) {
          exec->sample_in.compare_exchange_strong(left, left - 1, std::memory_order_relaxed);
 }
 
-// What this launch of an exec that is sampled runs. The launching thread.
+// Returns what this launch of a sampled exec runs. The launching thread calls it.
 Variant* take_sample(Exec* exec);
 
-// What a launch runs that was to be checked and cannot be: the originals, or what runs anyway where these are not known.
+// Returns the variant for a launch that was chosen for a check and cannot be checked: the originals, or
+// the running variant if there is no exec of them.
 Variant* unchecked_variant(Exec* exec);
-// The latter. Counts the launch as one that is not checked.
+// Returns the running variant, and counts the launch as not checked.
 Variant* unchecked_running(Exec* exec);
 
-// It was launched.
+// Counts a sample that was launched.
 void count_sample(Exec* exec, Variant* sample);
 
-// Holding the lock of an exec that runs `variant`, or is about to: makes Exec::unreplaced where that is wanted and not there.
-// False: nothing was made.
+// Makes Exec::unreplaced if checks of `variant`, which runs or is about to, need it and it is missing.
+// The caller holds the exec's lock. False: nothing was made.
 bool keep_unreplaced(Exec* exec, const Variant& variant);
 
-// Its launches are checked as often as the rules say; what they need for that is made. Holding its lock, within a read section.
-// False: none is to be checked, or none can be.
+// Applies the rules in force to an exec: how often its launches are checked, and the exec that such
+// launches need. The caller holds the exec's lock, within a read section. False: no launch is checked.
 bool follow_shadow_rules(Exec* exec);
 
 // Whether an exec that was launched may be launched again.
@@ -47,7 +48,7 @@ inline bool is_kept(const Exec& exec, const Variant* variant) {
          variant == exec.unreplaced.load(std::memory_order_relaxed);
 }
 
-// For the watcher. After `fibshim shadow`: what is launched from now on is checked as often as it says.
+// The watcher calls both. Applies the rules of `fibshim shadow` to all execs.
 void follow_shadow_rules();
 // Makes samples for execs that are being launched. True: there may be more to do soon.
 bool prepare_shadows();

@@ -22,9 +22,9 @@ struct Survey {
   CUresult failure =
       CUDA_SUCCESS;  // what the host's call is to return: a solution that cannot load
 
-  // The exec that it was taken for needs no copy of the graph (taken_over.h).
+  // The updated exec needs no copy of the graph (taken_over.h).
   bool is_written = false;
-  // It needs one: the attributes that were read of the kept copy do not hold for that.
+  // Call when it needs one after all: the attributes that were read from the kept copy do not apply to it.
   void forget_written();
 
   size_t looked_at = 0;  // so many nodes: they are recorded once, whatever makes it begin again

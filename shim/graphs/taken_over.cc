@@ -47,7 +47,7 @@ bool get_params(Get get, CUgraphNode node, char* bytes) {
   return true;
 }
 
-// What a node has already is not set: not all that a copy was made with can be read and set again.
+// Skips values that the node already has: not every value that can be read can be set again.
 template <class Params, class Get, class Set>
 bool set_params(Get get, Set set, CUgraphNode node, const char* bytes) {
   char before[sizeof(Params)];
@@ -324,7 +324,8 @@ bool TakenOver::write_kernel(size_t kernel, const NodeParams& params, bool* is_s
   next().nodes[place].layout = layout;
   char* const bytes = add(place, sizeof params + layout->bytes);
   if (bytes == nullptr) return false;
-  // Where another kernel was it is compared with itself, and not the same.
+  // If another kernel was here there is nothing to compare with: the bytes are compared with themselves,
+  // and the result is "not the same".
   const char* const old = is_before ? last.bytes.begin() + last.nodes[place].at : bytes;
   memcpy(bytes, &params, sizeof params);
   memset(bytes + offsetof(NodeParams, kernelParams), 0, sizeof(void*));  // the driver's own

@@ -1,9 +1,10 @@
 // The parameters that an exec has taken over (cuGraphExecUpdate) since its graph was copied.
 //
-// A copy of the host's graph takes longer than the update. So the kept one stays as it is, what its nodes would hold is written
-// here, as bytes, and the copy is given that when it is needed. Only where both are the same but for parameters: nodes of the
-// same types, in the same order, with the same edges, and none but kernels, copies, fills and empty ones. Any other graph is
-// copied. Attributes of kernels stay in the copy as they were: an update takes none over. Callers hold the exec's lock.
+// Copying the host's graph takes longer than the update. So the kept copy stays as it is: an update writes
+// the values of its nodes here, as bytes, and they are set in the copy when it is needed. This needs graphs
+// that differ in parameters alone: nodes of the same types, in the same order, with the same edges, and only
+// kernels, copies, fills and empty nodes. Any other graph is copied. The copy keeps its kernels' attributes,
+// since an update takes none over. Callers hold the exec's lock.
 #pragma once
 
 #include "shim/abi/param.h"
@@ -11,7 +12,8 @@
 
 namespace fibshim {
 
-// A host lets graphs keep objects alive: from now on each update is copied, or the copy would keep those of an earlier graph.
+// Call when a host lets a graph keep objects alive. From then on each update is copied: a kept copy would
+// keep the objects of an earlier graph.
 void remember_user_objects();
 
 class TakenOver {
@@ -36,30 +38,31 @@ class TakenOver {
   }
   void forget();
 
-  // Before the host's call. `copy`: the kept one, whose kernels `nodes` are. False: `graph` is to be copied. Else its kernels are
-  // written next, all of them.
+  // Call before the host's call. `copy`: the kept copy, with the kernels `nodes`. False: copy `graph`
+  // instead. True: write all of its kernels next.
   bool begin(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes);
   size_t kernel_count() const { return places_of_kernels_.count(); }
   CUgraphNode kernel(size_t index) const { return nodes_[places_of_kernels_[index]]; }
   const Block<Edge>& edges() const { return edges_; }
   // SIZE_MAX: it is none.
   size_t kernel_at(size_t place) const { return places_[place].kernel; }
-  // False: how large its parameters are is not known. `is_same`: as it was taken over before.
+  // False: the sizes of its parameters are unknown. `is_same`: the values are those taken over before.
   bool write_kernel(size_t kernel, const NodeParams& params, bool* is_same);
-  // What was written; with room for kMaxParams pointers, which go into it.
+  // Returns what write_kernel() wrote. `pointers`: room for kMaxParams of them, which it fills in.
   NodeParams written_kernel(size_t kernel, void** pointers) const;
-  // After it: that is what the copy is to hold. `plans`: of its kernels, by which `changes`; they are taken.
+  // Call after the host's update succeeded: the written values become the copy's. Takes over `plans`, those
+  // of its kernels, which hold as long as handle_changes() is `changes`.
   void commit(Block<KeptPlan>* plans, uint64_t changes);
-  // Whether the plans of what was taken over last hold still. `changes`: handle_changes(), within the read section.
+  // True if the plans of the last update still hold. `changes`: handle_changes(), within the read section.
   bool has_plans(uint64_t changes) const {
     return plans_.count() != 0 && plans_changes_ == changes;
   }
   const KeptPlan& plan(size_t kernel) const { return plans_[kernel]; }
 
   bool is_behind() const { return is_behind_; }
-  // It was not the copied graph that the exec has taken over last.
+  // The last graph taken over was not the one that was copied.
   bool is_of_another_graph() const { return is_of_another_graph_; }
-  // Gives the copy what it is to hold. False: the driver refuses, and the copy is of no use.
+  // Sets the written values in the copy. False: the driver refuses, and the copy is of no use.
   bool bring_up_to_date();
 
  private:
@@ -102,17 +105,18 @@ class TakenOver {
   Growing<uint32_t> places_of_kernels_;
   Block<Edge> edges_;
   Growing<Layout*> layouts_;
-  // The others are of an update that was refused: nobody says when these functions die.
+  // The layouts behind these belong to a refused update: the shim cannot tell when their functions are
+  // unloaded.
   size_t lasting_layouts_ = 0;
-  // The one that was written last, and while an update lasts the next: the driver may refuse it.
+  // Two sets, since the driver may refuse an update: the last one, and while an update lasts the next.
   Set sets_[2];
   int last_ = 0;
   Block<KeptPlan> plans_;  // of the last
   uint64_t plans_changes_ = 0;
   Block<CUgraphNode> nodes_;  // of the graph that is taken over
-  // `updating_`, if it has nodes that are not written, or is too large.
+  // The last graph with nodes that are not written here, or with too many; null: none.
   CUgraph unwritable_ = nullptr;
-  // Such a graph was copied, and those that the exec can take over are like it.
+  // Such a graph was copied; every graph that the exec can take over is like it.
   bool is_unwritable_ = false;
   bool is_behind_ = false;
   bool is_of_another_graph_ = false;

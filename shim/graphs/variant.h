@@ -17,7 +17,7 @@ struct KernelNode {
 };
 
 struct VariantNode {
-  CUgraphNode node;  // in `graph`; null where there is none, and where another runs for it
+  CUgraphNode node;  // in `graph`; null if it was removed, or if another node runs in its place
   CounterIndex counter;
   NodeShape shape;
   uint32_t

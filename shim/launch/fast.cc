@@ -276,8 +276,8 @@ inline typename Launch::End launch_directly(Launch launch, const Decision& decis
   return launch_replacement(launch, decision, reader, geometry, arguments);
 }
 
-// A decision with a cluster, or that the fast side carries out for some launches at most: those that are not to be checked. Apart,
-// so that the others do not pay for it.
+// Carries out decisions with a cluster, and sampled ones for launches that are not checked. A separate
+// function, so that ordinary hits do not pay for it.
 template <class Launch>
 __attribute__((noinline)) typename Launch::End launch_unless_checked(Launch launch,
                                                                      const Candidate& candidate,
@@ -294,7 +294,7 @@ __attribute__((noinline)) typename Launch::End launch_unless_checked(Launch laun
              : launch_clustered(launch, candidate, decision, reader);
 }
 
-// A decision, as `way` says, which is its own.
+// Carries out a decision. `way`: its current way.
 template <class Launch>
 inline typename Launch::End launch_decided(Launch launch, const Candidate& candidate,
                                            const Decision& decision, Way way, ReaderState* reader) {

@@ -81,7 +81,7 @@ bool take_sample(const Decision& decision) {
   }
   uint32_t interval = interval_of_decision(decision);
   if (interval == 0) return false;
-  // What the rules say meanwhile holds.
+  // Draw again if the rate was changed meanwhile: the new rate must not be overwritten.
   for (uint32_t drawn_of = 0; interval != 0 && drawn_of != interval;) {
     __atomic_store_n(&const_cast<Decision&>(decision).sample_in, draw_sample(interval),
                      __ATOMIC_RELAXED);

@@ -11,7 +11,7 @@ class DecisionWord {
  public:
   constexpr DecisionWord() = default;
 
-  // Null, or why it cannot be had.
+  // Returns null, or why the word cannot be opened.
   const char* open(const char* file_name, uint64_t id) {
     id_ = id;
     return control_.open(file_name);
@@ -19,12 +19,12 @@ class DecisionWord {
 
   Verdict verdict() const {
     const uint64_t word = __atomic_load_n(&control_->decision, __ATOMIC_ACQUIRE);
-    // Another identity: whoever asked has been followed by another asker.
+    // Another identity: a newer request has replaced this one.
     if (word >> kDecisionBits != id_ << kDecisionBits >> kDecisionBits) return Verdict::abort;
     return static_cast<Verdict>(word & ((1u << kDecisionBits) - 1));
   }
 
-  // Decides for abort, unless it is decided. What it is then.
+  // Decides for abort unless a decision was made before. Returns the decision.
   Verdict abort() {
     uint64_t word = id_ << kDecisionBits | static_cast<uint64_t>(Verdict::undecided);
     const uint64_t aborted = id_ << kDecisionBits | static_cast<uint64_t>(Verdict::abort);

@@ -18,7 +18,7 @@ __thread bool t_is_starting __attribute__((tls_model("initial-exec")));
 std::atomic<uint32_t> g_starters{0};
 std::atomic<uint32_t> g_forkers{0};
 
-// Until `is_over` of what the word holds. False: it took too long.
+// Waits until is_over(word). False: it took too long.
 template <class IsOver>
 bool wait_until(std::atomic<uint32_t>* word, IsOver is_over) {
   constexpr int64_t kSliceNs = 100'000'000;

@@ -62,7 +62,7 @@ void copy_text(char (&out)[size], const char* text) {
 
 uint64_t monotonic_ms();
 
-// Shared: a word of a mapped file is known by its place there.
+// Not a private futex: other processes map the word's file, too.
 void wait_on(const uint32_t* word, uint32_t seen, uint64_t timeout_ms);
 void wake_all(const uint32_t* word);
 

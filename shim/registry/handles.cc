@@ -32,9 +32,9 @@ static_assert(offsetof(EmptyTable, slots) == sizeof(HandleTable));
 
 HandleTable* g_table;  // the published one, as its writer sees it; null while empty
 
-// What was unlinked, until its grace period is over: what came since that began, and what it is for. Entries
-// die in crowds: with any context all functions, with any module all of unknown owner; most of their handles live
-// on, and other threads may be launching them from the very entries.
+// Retired entries, tables and generations: g_waiting until the grace period is over, g_collected those
+// that were retired since it began. Entries die in crowds: with any context all functions, with any module all
+// of unknown owner. Most of their handles live on, and other threads may be launching them from these entries.
 struct Retired {
   HandleEntry* entries;  // by next_of_owner
   HandleTable* tables;

@@ -114,7 +114,7 @@ inline bool is_quarantined(const Decision& decision) {
   return __atomic_load_n(&decision.is_quarantined, __ATOMIC_RELAXED) != 0;
 }
 
-// How it is carried out when none of its launches are to be checked.
+// The way of a decision of which no launch is checked.
 inline Way plain_way(const FastForm& form) {
   switch (form.way) {
     case FastWay::direct: return Way::direct;
@@ -125,8 +125,8 @@ inline Way plain_way(const FastForm& form) {
   return Way::slow;
 }
 
-// Counts a launch towards the next that is checked. False: it is that one, or none is counted. What the rules say meanwhile
-// is not overwritten.
+// Counts a launch towards the next check. False: this launch is to be checked, or sampling is off.
+// Does not overwrite a count that was set meanwhile.
 inline bool skip_sample(const Decision& decision) {
   uint32_t* const sample_in = &const_cast<Decision&>(decision).sample_in;
   uint32_t left = __atomic_load_n(sample_in, __ATOMIC_RELAXED);

@@ -61,7 +61,8 @@ std::string fault_of(const char* command, const MoveOptions& options) {
     }
   }
   if (found.errors > 0) return "the config folder is not valid";
-  print_message(command, "nobody was asked; --force moves them to a folder with such mistakes");
+  print_message(command,
+                "no process was moved; use --force to move them to a folder with mistakes");
   return "the config folder has mistakes";
 }
 

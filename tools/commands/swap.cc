@@ -34,7 +34,7 @@ struct Options {
   double wait_seconds = kDefaultWaitSeconds;
 };
 
-// Where the process is to be; empty: in none.
+// The folder that the process is to use; empty: none.
 std::string destination_of(const ProcessCounters& process, const Options& options) {
   const FolderInForce& folder = process.folder;
   if (options.is_off) return "";
@@ -43,7 +43,7 @@ std::string destination_of(const ProcessCounters& process, const Options& option
                                                                  : folder.config.path;
 }
 
-// Why root does not repoint a link for this user, who has named it; empty: he could do it himself.
+// Why root does not repoint a link that `named_by` names; empty: that user could repoint it.
 std::string distrust_of(const struct stat& link, const struct stat& folder, uid_t named_by) {
   if (geteuid() != 0) return "";
   if (named_by != 0 && named_by != link.st_uid) {
@@ -117,7 +117,7 @@ class NewLink {
   std::string temporary_;  // empty: none is left
 };
 
-// What FIBSHIM_CONFIG is in processes, and leads elsewhere than they go.
+// A FIBSHIM_CONFIG value of processes that leads to another folder than their destination.
 struct StaleConfig {
   std::string path;
   std::string target;
@@ -125,7 +125,7 @@ struct StaleConfig {
   std::optional<NewLink> link;
 };
 
-// What processes that start later with this FIBSHIM_CONFIG will do, unless it leads to `target`.
+// What processes that start later with this FIBSHIM_CONFIG will do; nothing: they use `target`.
 std::optional<std::string> later_reading(const std::string& path, const std::string& target) {
   for (const std::string& folder : split_folders(path)) {
     if (access(path_of_folder(folder).c_str(), F_OK) == 0) continue;
@@ -141,7 +141,7 @@ bool is_link(const std::string& path) {
   return lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
 }
 
-// Each once, with its new link where that is wanted. The error: one cannot be repointed.
+// Each such value once, with its new link if --link asks for one. Error: a link cannot be repointed.
 tl::expected<std::vector<StaleConfig>, std::string> find_stale_configs(
     const std::vector<ProcessCounters>& processes, const Options& options) {
   std::set<std::tuple<std::string, std::string, uid_t>> configs;

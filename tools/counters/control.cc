@@ -60,7 +60,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
   signal(SIGBUS, SIG_DFL);  // it comes again
 }
 
-// Why nobody is asked through this file; empty: it is his who may be asked.
+// Why no request is sent through this counters file; empty: the process may be asked.
 std::string distrust_of(const struct stat& status) {
   if (!S_ISREG(status.st_mode)) return "its counters file is not a regular file";
   if (status.st_nlink != 1) return "its counters file has several names (hard links), or none";
@@ -383,7 +383,7 @@ std::vector<MoveResult> move_together(const AskingRight& right,
       word, &expected, decided(are_ready ? Verdict::commit : Verdict::abort), false,
       __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   for (Asked& one : all) one.wake();
-  // Where nobody goes there is little to wait for. Another one may have decided for that.
+  // After an abort nothing moves, so a short wait is enough. A process may have decided for abort first.
   const bool is_commit = is_ours && are_ready;
   wait_for_all(&all, true, ControlClock::now() + (is_commit ? kHoldMargin : kAbortWait));
   return results_of(all);

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// By so much two measurements of one kernel on one GPU differ: no more is called slower.
+// Measurement noise: smaller differences between two kernels on one GPU are not reported.
 constexpr double kNoise = 0.03;
 
 constexpr size_t kMostNames = 3;  // of solutions or sizes, in one message
