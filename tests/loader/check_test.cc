@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "loader/read/cubin.h"
+#include "loader/read/fatbin.h"
 #include "tests/loader/checked_folder.h"
 #include "tests/loader/rewrite_folder.h"
 #include "tests/support/text.h"
