@@ -12,7 +12,6 @@
 
 #include "loader/check/check.h"
 #include "loader/read/code_hash.h"
-#include "loader/read/file.h"
 #include "loader/read/kernel_params.h"
 #include "loader/read/sha256.h"
 #include "shim/abi/snapshot.h"

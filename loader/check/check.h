@@ -5,6 +5,7 @@
 #include "loader/compile/snapshot_builder.h"
 #include "loader/read/manifest.h"
 #include "loader/read/signature.h"
+#include "loader/read/trust.h"
 
 namespace fibshim {
 

@@ -2,15 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <limits.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
-#include <pwd.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -18,10 +14,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
-#include <map>
-#include <memory>
-#include <set>
 
 namespace fibshim {
 namespace {
@@ -91,8 +83,6 @@ std::string path_of(int fd) {
   path.resize(static_cast<size_t>(length));
   return path;
 }
-
-bool is_link(const FileStamp& stamp) { return S_ISLNK(stamp.mode); }
 
 // Follows a path as the kernel does, but one name at a time: what each name stood for when it was
 // stepped on is what the next one was looked up in.
@@ -213,140 +203,6 @@ class Walk {
   std::vector<WayStep> steps_;
 };
 
-// How the users look that this user namespace does not map.
-uint32_t unknown_uid() {
-  FILE* const map = fopen("/proc/self/uid_map", "re");
-  if (map == nullptr) return UINT32_MAX;
-  unsigned overflow = 65534;
-  if (FILE* const file = fopen("/proc/sys/kernel/overflowuid", "re")) {
-    if (fscanf(file, "%u", &overflow) != 1) overflow = 65534;
-    fclose(file);
-  }
-  bool is_mapped = false;
-  unsigned long long first = 0;
-  unsigned long long outside = 0;
-  unsigned long long count = 0;
-  while (fscanf(map, "%llu %llu %llu", &first, &outside, &count) == 3) {
-    is_mapped = is_mapped || (overflow >= first && overflow - first < count);
-  }
-  fclose(map);
-  return is_mapped ? UINT32_MAX : overflow;
-}
-
-// Groups that are the first group of one user, and have no other member. Read without the name service,
-// which would load libraries into the host; where there is another than these files, it may know members that
-// they do not, and no group is private.
-std::vector<PrivateGroup> private_groups() {
-  const auto services = read_file("/etc/nsswitch.conf", 1 << 16);
-  if (services ? names_other_services(*services) : access("/etc/nsswitch.conf", F_OK) == 0) {
-    return {};
-  }
-  using File = std::unique_ptr<FILE, int (*)(FILE*)>;
-  char buffer[16384];  // a longer line is an error, and ends the reading
-  struct Group {
-    std::set<uint32_t> users;
-    std::set<std::string> names;
-    bool is_listed = false;
-    bool has_others = false;
-  };
-  std::map<uint32_t, Group> groups;
-  const File users(fopen("/etc/passwd", "re"), fclose);
-  passwd user{};
-  passwd* got_user = nullptr;
-  while (users != nullptr &&
-         fgetpwent_r(users.get(), &user, buffer, sizeof buffer, &got_user) == 0) {
-    Group& group = groups[user.pw_gid];
-    group.users.insert(user.pw_uid);
-    group.names.insert(user.pw_name);
-  }
-  const File listed(fopen("/etc/group", "re"), fclose);
-  struct group entry {};
-  struct group* got = nullptr;
-  while (listed != nullptr && fgetgrent_r(listed.get(), &entry, buffer, sizeof buffer, &got) == 0) {
-    Group& group = groups[entry.gr_gid];
-    group.is_listed = true;
-    for (char** member = entry.gr_mem; *member != nullptr; ++member) {
-      group.has_others = group.has_others || group.names.count(*member) == 0;
-    }
-  }
-  // What was not read to its end may hold anybody.
-  if (users == nullptr || listed == nullptr || !feof(users.get()) || !feof(listed.get())) return {};
-  std::vector<PrivateGroup> found;
-  for (const auto& [gid, group] : groups) {
-    if (!group.is_listed || group.has_others || group.users.size() != 1) continue;
-    found.push_back({gid, *group.users.begin()});
-  }
-  return found;
-}
-
-// Whoever is of the file's group is its owner, or this process' user.
-bool is_private_group(const FileStamp& stamp, const TrustRule& rule) {
-  if (stamp.may_have_acl) return false;
-  return std::ranges::any_of(rule.private_groups, [&](const PrivateGroup& group) {
-    return group.gid == stamp.gid && group.uid != rule.unknown_uid &&
-           (group.uid == stamp.uid || group.uid == geteuid());
-  });
-}
-
-bool is_system(uint32_t uid, const TrustRule& rule) { return uid == 0 || uid == rule.system_uid; }
-
-// "owned by user 1000, who is neither root nor ...".
-std::string strange_owner(uint32_t uid, const char* neither, const TrustRule& rule) {
-  if (uid == rule.unknown_uid) {
-    return "owned by a user that this user namespace does not know (shown as " +
-           std::to_string(uid) + ")";
-  }
-  return "owned by user " + std::to_string(uid) + ", who is neither root" + neither;
-}
-
-// Empty when only those may write who are trusted.
-std::string strange_writers(const FileStamp& stamp, const TrustRule& rule) {
-  const auto mode = [&] {
-    static constexpr char kDigits[] = "01234567";
-    std::string digits = " (mode 0";
-    for (const int shift : {6, 3, 0}) digits += kDigits[stamp.mode >> shift & 7];
-    return digits + ")";
-  };
-  if ((stamp.mode & S_IWOTH) != 0) return "writable by everybody" + mode();
-  // Of a file with an ACL these bits are the most that anybody named there has.
-  if ((stamp.mode & S_IWGRP) != 0 && rule.trust == Trust::owner && !is_private_group(stamp, rule)) {
-    return "writable by its group" + mode();
-  }
-  return {};
-}
-
-// Nothing to be said: empty.
-Distrust distrust_of_step(const WayStep& step, uint32_t owner, bool is_last,
-                          const TrustRule& rule) {
-  const uint32_t uid = step.stamp.uid;
-  const bool is_unknown = uid == rule.unknown_uid;
-  const bool is_ours = is_system(uid, rule) || (uid == geteuid() && !is_unknown);
-  if (!is_ours && step.holder.mode != 0 && !strange_writers(step.holder, rule).empty()) {
-    return {step.path,
-            strange_owner(uid, " nor you, in a folder where others can put things", rule)};
-  }
-  if (is_last) return {};
-  if (!is_ours && (is_unknown || uid != owner)) {
-    return {step.path, strange_owner(uid, ", nor the owner of what it leads to, nor you", rule)};
-  }
-  // With the sticky bit others can add names, but not exchange those that are there.
-  if (is_link(step.stamp) || (step.stamp.mode & S_ISVTX) != 0) return {};
-  return {step.path, strange_writers(step.stamp, rule), true};
-}
-
-std::vector<Distrust> distrust_of_steps(const std::vector<WayStep>& steps, const TrustRule& rule) {
-  std::vector<Distrust> found;
-  if (rule.trust == Trust::all) return found;
-  for (const WayStep& step : steps) {
-    const bool is_last = &step == &steps.back();
-    Distrust distrust = distrust_of_step(step, steps.back().stamp.uid, is_last, rule);
-    const bool is_known = std::ranges::any_of(
-        found, [&](const Distrust& other) { return other.path == distrust.path; });
-    if (!distrust.why.empty() && !is_known) found.push_back(std::move(distrust));
-  }
-  return found;
-}
-
 }  // namespace
 
 FileStamp stamp_of(const struct stat& status, int fd) {
@@ -378,6 +234,18 @@ Result<std::string> read_file(const std::string& path, size_t max_bytes) {
   auto content = read_all(file, max_bytes);
   if (!content) return cannot_read(path, content.error().message);
   return std::move(content->bytes);
+}
+
+Result<FileOnWay> read_with_way(const std::string& path, size_t max_bytes) {
+  Walk walk;
+  if (const int error = walk.go(path)) {
+    return cannot_read(path, error_words(error), code_of(error));
+  }
+  const FileDescriptor file = walk.open_last(kReadFlags);
+  if (!file) return cannot_read(path, error_words(errno), code_of(errno));
+  auto content = read_all(file, max_bytes);
+  if (!content) return cannot_read(path, content.error().message);
+  return FileOnWay{std::move(*content), walk.take_steps()};
 }
 
 bool is_lfs_pointer(std::string_view bytes) {
@@ -444,95 +312,6 @@ std::optional<FileStamp> RootFolder::stamp_below(const char* relative, Links lin
   const int flags = links == Links::followed ? 0 : AT_SYMLINK_NOFOLLOW;
   if (fstatat(fd_.get(), relative, &status, flags) != 0) return std::nullopt;
   return stamp_of(status);
-}
-
-Trust trust_in_force() {
-  const SettingInfo& setting = kSettings[static_cast<size_t>(SettingId::trust)];
-  const char* const value = secure_getenv(setting.name);
-  for (size_t i = 0; value != nullptr && i < std::size(setting.choices); ++i) {
-    if (setting.choices[i] != nullptr && strcasecmp(value, setting.choices[i]) == 0) {
-      return static_cast<Trust>(i);
-    }
-  }
-  return Trust::owner;
-}
-
-bool names_other_services(std::string_view nsswitch) {
-  for (size_t at = 0; at < nsswitch.size();) {
-    const size_t end = std::min(nsswitch.find('\n', at), nsswitch.size());
-    std::string_view line = nsswitch.substr(at, end - at);
-    at = end + 1;
-    line = line.substr(0, line.find('#'));
-    const size_t colon = line.find(':');
-    if (colon == std::string_view::npos) continue;
-    constexpr std::string_view kBlanks = " \t\r";
-    std::string_view database = line.substr(0, colon);
-    database.remove_prefix(std::min(database.find_first_not_of(kBlanks), database.size()));
-    database = database.substr(0, database.find_first_of(kBlanks));
-    if (database != "passwd" && database != "group" && database != "initgroups") continue;
-    std::string_view rest = line.substr(colon + 1);
-    while (true) {
-      rest.remove_prefix(std::min(rest.find_first_not_of(kBlanks), rest.size()));
-      if (rest.empty()) break;
-      const bool is_action = rest[0] == '[';  // such as [SUCCESS=merge]
-      const size_t length =
-          std::min(is_action ? rest.find(']') : rest.find_first_of(" \t\r["), rest.size());
-      const std::string_view service = rest.substr(0, length);
-      if (!is_action && service != "files" && service != "systemd") return true;
-      rest.remove_prefix(std::min(length + (is_action ? 1 : 0), rest.size()));
-    }
-  }
-  return false;
-}
-
-TrustRule trust_rule(Trust trust) {
-  TrustRule rule;
-  rule.trust = trust;
-  if (rule.trust == Trust::all) return rule;
-  struct stat status {};
-  if (stat("/", &status) == 0) rule.system_uid = status.st_uid;
-  rule.unknown_uid = unknown_uid();
-  if (rule.trust == Trust::owner) rule.private_groups = private_groups();
-  return rule;
-}
-
-std::string distrust_of(const FileStamp& stamp, const FileStamp& root, const TrustRule& rule) {
-  if (rule.trust == Trust::all) return {};
-  const bool is_named = stamp.uid == root.uid || stamp.uid == geteuid();
-  if (!is_system(stamp.uid, rule) && (!is_named || stamp.uid == rule.unknown_uid)) {
-    return strange_owner(stamp.uid, ", nor the owner of the config folder, nor you", rule);
-  }
-  // Everybody may put files into a folder with the sticky bit, too.
-  return strange_writers(stamp, rule);
-}
-
-std::vector<Distrust> distrust_of_way(const RootFolder& root, const TrustRule& rule) {
-  return distrust_of_steps(root.way(), rule);
-}
-
-Result<std::string> read_trusted_file(const std::string& path, size_t max_bytes, Trust trust) {
-  Walk walk;
-  if (const int error = walk.go(path)) {
-    return cannot_read(path, error_words(error), code_of(error));
-  }
-  const FileDescriptor file = walk.open_last(kReadFlags);
-  if (!file) return cannot_read(path, error_words(errno), code_of(errno));
-  auto content = read_all(file, max_bytes);
-  if (!content) return cannot_read(path, content.error().message);
-  const TrustRule rule = trust_rule(trust);
-  FileStamp own{};
-  own.uid = geteuid();
-  std::string why = distrust_of(content->stamp, own, rule);
-  std::string place = path;
-  if (why.empty()) {
-    const auto distrusted = distrust_of_steps(walk.take_steps(), rule);
-    if (!distrusted.empty()) {
-      place = distrusted.front().path;
-      why = distrusted.front().why;
-    }
-  }
-  if (!why.empty()) return cannot_read(path, "not trusted: " + place + " is " + why);
-  return std::move(content->bytes);
 }
 
 }  // namespace fibshim

@@ -13,7 +13,6 @@
 
 #include "loader/read/limits.h"
 #include "loader/read/result.h"
-#include "shim/abi/settings.h"
 
 struct stat;
 
@@ -47,6 +46,15 @@ struct WayStep {
 // it cannot be read, is not a regular file or is larger than `max_bytes`; the message names the
 // path.
 Result<std::string> read_file(const std::string& path, size_t max_bytes);
+
+// A file, and the folders and links that led to it.
+struct FileOnWay {
+  FileContent content;
+  std::vector<WayStep> way;
+};
+
+// As read_file().
+Result<FileOnWay> read_with_way(const std::string& path, size_t max_bytes);
 
 // What stands in a file's place until git-lfs gets it.
 bool is_lfs_pointer(std::string_view bytes);
@@ -107,45 +115,5 @@ class RootFolder {
   uint64_t inode_ = 0;
   std::vector<WayStep> way_;
 };
-
-// What FIBSHIM_TRUST says now; owner where it is not understood. For programs of our own: the shim
-// gives its loader what held when the process began.
-Trust trust_in_force();
-
-// A group that has one user alone, as many systems give every user one: who is that group is him.
-struct PrivateGroup {
-  uint32_t gid, uid;
-};
-
-// Whether users or groups are known to more than /etc/passwd and /etc/group, by this /etc/nsswitch.conf: an LDAP
-// server, for example. systemd is no such service: it adds none to a group of these files.
-bool names_other_services(std::string_view nsswitch);
-
-// What that means in this process' user namespace.
-struct TrustRule {
-  Trust trust = Trust::owner;
-  uint32_t system_uid = 0;  // who owns "/" owns every library: trusted as root is
-  // How the users look that the user namespace does not know, all alike; UINT32_MAX: it knows all.
-  uint32_t unknown_uid = UINT32_MAX;
-  // Of /etc/passwd and /etc/group alone: a name service has no place inside a host.
-  std::vector<PrivateGroup> private_groups;
-};
-TrustRule trust_rule(Trust trust);
-
-// Why the file or folder is not trusted, such as "writable by its group (mode 0664)"; empty when it
-// is. `root`: the config folder itself, whose owner is trusted.
-std::string distrust_of(const FileStamp& stamp, const FileStamp& root, const TrustRule& rule);
-
-// Where on its way somebody else could put another folder, and why; empty when nobody can.
-struct Distrust {
-  std::string path;
-  std::string why;
-  bool is_mode = false;  // a right that chmod can take away
-};
-std::vector<Distrust> distrust_of_way(const RootFolder& root, const TrustRule& rule);
-
-// The bytes of a file that decides about trust itself: as read_file(), and it fails where another
-// user could write it or put another one in its place.
-Result<std::string> read_trusted_file(const std::string& path, size_t max_bytes, Trust trust);
 
 }  // namespace fibshim

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "loader/read/fields.h"
-#include "loader/read/file.h"
+#include "loader/read/trust.h"
 
 namespace fibshim {
 

@@ -14,6 +14,7 @@
 
 #include "loader/read/file.h"
 #include "loader/read/sha256.h"
+#include "shim/abi/settings.h"
 
 namespace fibshim {
 

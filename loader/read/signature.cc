@@ -9,7 +9,7 @@
 #include <sodium/crypto_sign_ed25519.h>
 #include <sodium/utils.h>
 
-#include "loader/read/file.h"
+#include "loader/read/trust.h"
 
 namespace fibshim {
 namespace {
