@@ -26,6 +26,7 @@ class TensorBinder {
     tensor.offset = value.source.offset;
     tensor.element = element_of(*value.dtype);
     tensor.is_written = is_written(value.name);
+    tensor.may_vary = is_in_any_order(value.name);
     tensor.has_extent = tensor.element != ElementKind::unknown &&
                         (value.layout ? add_layout(value, &tensor) : add_shape(value, &tensor));
     if (tensor.has_extent == 0) tensor.axis_steps.clear();
@@ -39,6 +40,11 @@ class TensorBinder {
            std::ranges::any_of(definition_.arguments, [&](const DefinitionArgument& argument) {
              return argument.is_output && (argument.name == name || argument.written_into == name);
            });
+  }
+
+  // The original leaves the order of its elements open.
+  bool is_in_any_order(const std::string& name) const {
+    return std::ranges::find(definition_.tags, "order:any:" + name) != definition_.tags.end();
   }
 
   bool add_axis(const Expression& count, const Expression& stride, TensorSpec* tensor) const {
@@ -85,8 +91,9 @@ class TensorBinder {
 
 namespace {
 
-// What is drawn at random may be another each time, and so may what stands in an order that the original leaves open.
-bool may_vary(const Definition& definition) {
+// What is drawn at random may be another each time, and so may what stands in an order that the original leaves open, where no
+// tag says which output that is.
+bool may_all_vary(const Definition& definition) {
   if (std::ranges::find(definition.tags, "order:any") != definition.tags.end()) return true;
   return definition.op_type.find("sampling") != std::string::npos &&
          std::ranges::any_of(definition.arguments, [](const DefinitionArgument& argument) {
@@ -100,7 +107,7 @@ bool may_vary(const Definition& definition) {
 
 void bind_tensors(const PatternSpec& pattern, const Definition& definition, const Scope& scope,
                   BindingSpec* binding) {
-  if (may_vary(definition)) return;
+  if (may_all_vary(definition)) return;
   const TensorBinder binder(pattern, definition, scope);
   for (const PatternValue& value : pattern.values) {
     if (!value.is_pointer || value.expression || !value.dtype) continue;

@@ -15,7 +15,7 @@
 
 namespace fibshim {
 
-inline constexpr uint32_t kSnapshotVersion = 10;
+inline constexpr uint32_t kSnapshotVersion = 11;
 inline constexpr uint32_t kLoaderApiVersion = 8;
 
 // Limits of one folder, checked by the loader; the launch path sizes its stack arrays by them.
@@ -438,7 +438,8 @@ struct TensorUse {
   ElementKind element;
   uint8_t is_written;  // by the original
   uint8_t has_extent;  // `axes` say how large it is
-  uint8_t reserved[3];
+  uint8_t may_vary;    // what is written there may be another each time: it is not compared
+  uint8_t reserved[2];
   Array<TensorAxis> axes;
 };
 

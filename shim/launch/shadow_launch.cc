@@ -256,7 +256,7 @@ ShadowMiss ShadowLaunch::find_blocks(const LaunchPlan& plan, const LaunchView& v
     }
     tensors_[tensor_count_++] = tensor;
   }
-  if (check_.block_count == 0) return ShadowMiss::extent;
+  if (check_.block_count == 0 || !has_compared()) return ShadowMiss::extent;
   // What is read of what is written belongs to it.
   for (uint32_t i = 0; i < tensor_count_; ++i) {
     const Tensor& tensor = tensors_[i];
@@ -272,6 +272,26 @@ ShadowMiss ShadowLaunch::find_blocks(const LaunchPlan& plan, const LaunchView& v
     }
   }
   return ShadowMiss::none;
+}
+
+// Not what may be another each time, by whatever name the pattern has it.
+bool ShadowLaunch::is_compared(const Tensor& tensor) const {
+  if (tensor.use->is_written == 0) return false;
+  for (uint32_t i = 0; i < tensor_count_; ++i) {
+    const Tensor& other = tensors_[i];
+    if (other.use->may_vary != 0 && tensor.address < other.address + other.bytes &&
+        other.address < tensor.address + tensor.bytes) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool ShadowLaunch::has_compared() const {
+  for (uint32_t i = 0; i < tensor_count_; ++i) {
+    if (tensors_[i].bytes != 0 && is_compared(tensors_[i])) return true;
+  }
+  return false;
 }
 
 // The plan of the same launch, with pointers to the copies in place of those to what they are copies of.
@@ -295,7 +315,7 @@ ShadowMiss ShadowLaunch::redirect_to_copies(const LaunchRequest& request, const 
         patched_bytes_ = at + bytes;
       }
       memcpy(static_cast<char*>(params_[use.param]) + use.offset, &copy, sizeof copy);
-      if (use.is_written == 0) continue;
+      if (!is_compared(tensor)) continue;
       if (check_.output_count == kMaxShadowOutputs) return ShadowMiss::extent;
       ShadowOutput& output = check_.outputs[check_.output_count++];
       output.found = copy;

@@ -49,6 +49,8 @@ class ShadowLaunch {
     uint64_t address, bytes;
     uint64_t count[kMaxShadowAxes], stride[kMaxShadowAxes];
   };
+  bool is_compared(const Tensor& tensor) const;
+  bool has_compared() const;
   uint32_t tensor_count_ = 0;
   Tensor tensors_[kMaxTensors];
   LaunchPlan plan_;

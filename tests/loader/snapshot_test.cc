@@ -611,6 +611,20 @@ TEST(Tensors, OfAnOrderThatIsLeftOpenAreNotCompared) {
   EXPECT_EQ(snapshot.at(snapshot->bindings, 0).tensors.count, 0u);
 }
 
+TEST(Tensors, OneOutputsOrderMayBeLeftOpen) {
+  const TestFolder folder;
+  folder.write(kDefinitionPath,
+               replaced(kDefinition, R"("op_type": "scale")",
+                        R"("op_type": "scale", "tags": ["fused", "order:any:y"])"));
+  const Opened snapshot(folder.path());
+  const Binding& binding = snapshot.at(snapshot->bindings, 0);
+  ASSERT_EQ(binding.tensors.count, 2u);
+  for (uint32_t i = 0; i < 2; ++i) {
+    const TensorUse& tensor = snapshot.at(binding.tensors, i);
+    EXPECT_EQ(tensor.may_vary != 0, snapshot.text(tensor.name) == "y");
+  }
+}
+
 TEST(Tensors, HaveTheTolerancesOfTheSolutionsVerify) {
   const TestFolder folder;
   {

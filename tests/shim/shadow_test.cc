@@ -353,6 +353,32 @@ TEST(Shadow, FoldersSayHowManyLaunchesAreChecked) {
   }
 }
 
+// An output whose order the original leaves open is not compared, by whatever name the pattern has it; the others are.
+TEST(Shadow, ComparesWhatIsBesideAnOpenOrder) {
+  const std::string config = copy_of_pytorch_config();
+  const auto tag = [&](const std::string& tags) {
+    edit_file(find_file(config, "rmsnorm_h128.json"), R"("dtype:bfloat16"])", tags);
+  };
+  const auto mismatches = [&](const std::string& fault) {
+    const Shadowed checked =
+        run_host({"60"}, with_fault(fault, {{"FIBSHIM_SHADOW", "1/1"}}), config);
+    EXPECT_EQ(checked.outcome("shadowed"), 60);
+    EXPECT_EQ(checked.sum("checks"), 60);
+    return checked.sum("mismatches");
+  };
+  EXPECT_GT(mismatches("rstd_squared"), 0);
+  const auto pattern = find_file(config, "torch-rms-norm-bf16.json");
+  edit_file(
+      pattern, R"("output": {)",
+      R"("rstd_again": {"arg": 6, "dtype": "float32", "layout": [["batch_size", 1]]}, "output": {)");
+  edit_file(pattern, R"("writes": ["output", "rstd"])",
+            R"("writes": ["output", "rstd", "rstd_again"])");
+  edit_file(pattern, R"("weight != 0")", R"("weight != 0", "rstd_again == rstd")");
+  tag(R"("dtype:bfloat16", "order:any:rstd"])");
+  EXPECT_EQ(mismatches("rstd_squared"), 0);
+  EXPECT_GT(mismatches("nan"), 0);
+}
+
 TEST(Shadow, WhatCannotBeCheckedIsCountedAndTheOriginalRuns) {
   const Shadowed plain = run_host({"60"}, with_fault("two_ulps", {{"FIBSHIM_MODE", "observe"}}));
   // Rows of 256 bytes: of more than half of the launches more than 64k cannot be, of all of them less.
