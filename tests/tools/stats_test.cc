@@ -326,8 +326,9 @@ TEST_F(Stats, ShowsWhatShadowChecksFound) {
   for (const uint64_t pid : {4194398, 4194399}) {
     CountersFileBuilder builder(pid, 1);
     builder.add_config("/a", 1);
-    ShadowEntry& entry =
-        builder.add_shadow(builder.add_series("p", "norm_h8", 0, -1, "mine"), "rows=3");
+    const size_t series = builder.add_series("p", "norm_h8", 0, -1, "mine");
+    builder.count(series, Outcome::shadowed, 12);
+    ShadowEntry& entry = builder.add_shadow(series, "rows=3");
     entry.checks = 10;
     entry.mismatches = 1;
     entry.not_checked[static_cast<size_t>(ShadowMiss::busy)] = 2;
@@ -361,12 +362,25 @@ TEST_F(Stats, ShowsWhatShadowChecksFound) {
        {"fibshim_shadow_checks_total" + labels + "} 20\n",
         "fibshim_shadow_mismatches_total" + labels + "} 2\n",
         "fibshim_shadow_not_checked_total" + labels + ",reason=\"busy\"} 4\n",
-        "fibshim_shadow_worst_of_tolerance" + labels + ",le=\"10\"} 18\n",
-        "fibshim_shadow_worst_of_tolerance" + labels + ",le=\"+Inf\"} 20\n"}) {
+        "fibshim_shadow_elements_total" + labels + "} 480\n",
+        "fibshim_shadow_wrong_elements_total" + labels + "} 10\n",
+        "fibshim_shadow_not_finite_total" + labels + ",kind=\"nan\"} 2\n",
+        "fibshim_shadow_not_finite_total" + labels + ",kind=\"inf\"} 0\n",
+        "fibshim_shadow_largest_difference" + labels + "} 0.5\n",
+        "fibshim_shadow_largest_mean_difference" + labels + "} 0.125\n",
+        "fibshim_shadow_worst_of_tolerance_bucket" + labels + ",le=\"10\"} 18\n",
+        "fibshim_shadow_worst_of_tolerance_bucket" + labels + ",le=\"+Inf\"} 20\n",
+        "fibshim_shadow_worst_of_tolerance_count" + labels + "} 20\n"}) {
     EXPECT_CONTAINS(prometheus, line) << line;
   }
-  EXPECT_CONTAINS(run_fibshim({"top", "--count", "1", "--dir", folder_.path()}).out,
+  const std::string top = run_fibshim({"top", "--count", "1", "--dir", folder_.path()}).out;
+  EXPECT_CONTAINS(top,
                   "; 20 shadow checks, 2 mismatches, most of norm_h8 at rows=3, 4 not checked\n");
+  EXPECT_CONTAINS(top, "UNTRACKED  CHECKS  MISMATCHES  MAIN REASON\n");
+  EXPECT_CONTAINS(top, "        0      20           2  shadowed\n");
+  const auto groups = parse_json(stats({"--by", "solution", "--json"}).out)["groups"];
+  EXPECT_EQ(groups[0]["shadow_checks"], 20);
+  EXPECT_EQ(groups[0]["shadow_mismatches"], 2);
 }
 
 // Counters are data from elsewhere.
@@ -427,9 +441,22 @@ TEST_F(Stats, PrintsPrometheusTextWithEscapedLabels) {
       "# HELP fibshim_shadow_not_checked_total Launches that were to be compared and were not, by "
       "reason.\n"
       "# TYPE fibshim_shadow_not_checked_total counter\n"
+      "# HELP fibshim_shadow_elements_total Elements that they compared.\n"
+      "# TYPE fibshim_shadow_elements_total counter\n"
+      "# HELP fibshim_shadow_wrong_elements_total Those that were further from the original's than "
+      "they may be.\n"
+      "# TYPE fibshim_shadow_wrong_elements_total counter\n"
+      "# HELP fibshim_shadow_not_finite_total NaNs and infinities that solutions wrote, by kind.\n"
+      "# TYPE fibshim_shadow_not_finite_total counter\n"
+      "# HELP fibshim_shadow_largest_difference The largest difference of a finite element from "
+      "the original's.\n"
+      "# TYPE fibshim_shadow_largest_difference gauge\n"
+      "# HELP fibshim_shadow_largest_mean_difference The largest mean difference of one "
+      "comparison.\n"
+      "# TYPE fibshim_shadow_largest_mean_difference gauge\n"
       "# HELP fibshim_shadow_worst_of_tolerance Comparisons by how far off the worst element was, "
-      "as a share of what it may be: at most le.\n"
-      "# TYPE fibshim_shadow_worst_of_tolerance gauge\n"
+      "as a share of what it may be. Without a sum.\n"
+      "# TYPE fibshim_shadow_worst_of_tolerance histogram\n"
       "# HELP fibshim_folder_processes Live processes, by what became of their folder.\n"
       "# TYPE fibshim_folder_processes gauge\n"
       "fibshim_folder_processes{state=\"on\"} 0\n"

@@ -193,7 +193,7 @@ std::vector<std::string> picture(const Readings& readings, const Options& option
   };
   LaunchGroups groups = readings.groups(options.by);
   // Few lines may fit: what fails comes first.
-  std::ranges::stable_partition(groups, [](const auto& group) { return errors_of(group) > 0; });
+  std::ranges::stable_partition(groups, &LaunchGroup::has_failed);
   std::vector<std::string> out = wrapped(summary(readings, options), size.columns);
   out.resize(std::min(out.size(), std::max(size.rows / 6, size_t{1})));
   if (groups.empty()) {
@@ -201,8 +201,8 @@ std::vector<std::string> picture(const Readings& readings, const Options& option
   } else {
     const auto table = fitted_table(group_rows(groups, options.by, true), size.columns);
     for (size_t i = 0; i < table.size(); ++i) {
-      const bool has_errors = i > 0 && errors_of(groups[i - 1]) > 0;
-      out.push_back(i == 0 ? in("1", table[i]) : has_errors ? in("31", table[i]) : table[i]);
+      const bool has_failed = i > 0 && groups[i - 1].has_failed();
+      out.push_back(i == 0 ? in("1", table[i]) : has_failed ? in("31", table[i]) : table[i]);
     }
   }
   std::string keys = "q quit; by";

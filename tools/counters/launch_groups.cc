@@ -97,6 +97,8 @@ GroupBy group_by_named(const std::string& name) {
   return row == nullptr ? GroupBy::definition : row->by;
 }
 
+bool LaunchGroup::has_failed() const { return errors_of(*this) > 0 || mismatches > 0; }
+
 LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, GroupBy by) {
   std::map<std::pair<std::string, std::string>, LaunchGroup> groups;
   for (const ProcessCounters& process : processes) {
@@ -104,6 +106,16 @@ LaunchGroups group_launches(const std::vector<ProcessCounters>& processes, Group
       LaunchGroup& group = groups[{group_name(process, count, by), detail_of(process, by)}];
       group.outcomes[count.outcome].add(count.numbers);
       group.numbers.add(count.numbers);
+    }
+    if (by == GroupBy::device || by == GroupBy::outcome) continue;
+    for (const ShadowCount& shadow : process.shadow) {
+      const Count count = {
+          shadow.config, -1, shadow.pattern, shadow.definition, shadow.solution, 0, {}};
+      const auto group = groups.find({group_name(process, count, by), detail_of(process, by)});
+      if (group == groups.end()) continue;
+      LaunchGroup& to = group->second;
+      to.checks = saturating_add(to.checks, shadow.numbers.checks);
+      to.mismatches = saturating_add(to.mismatches, shadow.numbers.mismatches);
     }
   }
   LaunchGroups out;
@@ -134,8 +146,12 @@ std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, Gro
                                                  bool has_rates) {
   std::vector<std::string> heading = {kGroupBys[static_cast<size_t>(by)].heading};
   if (has_rates) heading.emplace_back(">PER S");
-  heading.insert(heading.end(), {">LAUNCHES", ">ERRORS", ">RUNS", ">HIT %", ">HITS", ">FALLBACKS",
-                                 ">UNTRACKED", "MAIN REASON"});
+  heading.insert(heading.end(),
+                 {">LAUNCHES", ">ERRORS", ">RUNS", ">HIT %", ">HITS", ">FALLBACKS", ">UNTRACKED"});
+  const bool has_checks =
+      std::ranges::any_of(groups, [](const LaunchGroup& group) { return group.checks != 0; });
+  if (has_checks) heading.insert(heading.end(), {">CHECKS", ">MISMATCHES"});
+  heading.emplace_back("MAIN REASON");
   if (by == GroupBy::process) heading.emplace_back("COMMAND");
   std::vector<std::vector<std::string>> rows = {std::move(heading)};
   for (const LaunchGroup& group : groups) {
@@ -149,15 +165,18 @@ std::vector<std::vector<std::string>> group_rows(const LaunchGroups& groups, Gro
     const uint64_t served = saturating_add(hits, numbers_of(group, Outcome::absorbed).executions);
     std::vector<std::string> row = {group.name.empty() ? "-" : printable(group.name)};
     if (has_rates) row.push_back(rate_words(group.per_second));
-    row.insert(
-        row.end(),
-        {fmt::format("{}", group.numbers.launches), fmt::format("{}", errors_of(group)),
-         fmt::format("{}", executions),
-         fmt::format("{:.1f}", executions == 0 ? 0.0
-                                               : 100.0 * static_cast<double>(served) /
-                                                     static_cast<double>(executions)),
-         fmt::format("{}", hits), fmt::format("{}", fallbacks),
-         fmt::format("{}", numbers_of(group, Outcome::untracked).executions), main_reason(group)});
+    row.insert(row.end(),
+               {fmt::format("{}", group.numbers.launches), fmt::format("{}", errors_of(group)),
+                fmt::format("{}", executions),
+                fmt::format("{:.1f}", executions == 0 ? 0.0
+                                                      : 100.0 * static_cast<double>(served) /
+                                                            static_cast<double>(executions)),
+                fmt::format("{}", hits), fmt::format("{}", fallbacks),
+                fmt::format("{}", numbers_of(group, Outcome::untracked).executions)});
+    if (has_checks) {
+      row.insert(row.end(), {fmt::format("{}", group.checks), fmt::format("{}", group.mismatches)});
+    }
+    row.push_back(main_reason(group));
     if (by == GroupBy::process) row.push_back(printable(group.detail));
     rows.push_back(std::move(row));
   }
@@ -179,6 +198,10 @@ nlohmann::ordered_json groups_to_json(const LaunchGroups& groups) {
     for (const auto& [outcome, numbers] : group.outcomes) {
       item["outcomes"][outcome_name(outcome)] = numbers.launches;
       item["executed"][outcome_name(outcome)] = numbers.executions;
+    }
+    if (group.checks != 0) {
+      item["shadow_checks"] = group.checks;
+      item["shadow_mismatches"] = group.mismatches;
     }
     out.push_back(std::move(item));
   }

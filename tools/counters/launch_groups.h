@@ -38,6 +38,10 @@ struct LaunchGroup {
   std::map<uint32_t, LaunchNumbers> outcomes;
   LaunchNumbers numbers;
   double per_second = -1;  // of executions; -1: not known
+  // Shadow checks; of devices and outcomes they are not told.
+  uint64_t checks = 0, mismatches = 0;
+
+  bool has_failed() const;
 };
 
 using LaunchGroups = std::vector<LaunchGroup>;

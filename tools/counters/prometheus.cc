@@ -99,6 +99,13 @@ Series config_series(const std::vector<const ProcessCounters*>& processes, size_
   return out;
 }
 
+constexpr char kOtherShadow[] = "definition=\"(other)\",solution=\"\",shape=\"\"";
+std::string shadow_labels(const ShadowKey& key, const std::string& more) {
+  return fmt::format("definition=\"{}\",solution=\"{}\",shape=\"{}\"{}",
+                     label_value(key.definition), label_value(key.solution), label_value(key.shape),
+                     more);
+}
+
 // One of a shadow check's numbers, by definition, solution and shape.
 template <class NumberOf>
 Series shadow_series(const ShadowSums& sums, size_t max_series, const NumberOf& number_of) {
@@ -106,11 +113,25 @@ Series shadow_series(const ShadowSums& sums, size_t max_series, const NumberOf& 
   for (const auto& sum : sums) {
     const auto& key = sum.first;  // clang 14 takes no structured binding into a lambda
     number_of(sum.second, [&](const std::string& more, uint64_t number) {
-      out.add(fmt::format("definition=\"{}\",solution=\"{}\",shape=\"{}\"{}",
-                          label_value(key.definition), label_value(key.solution),
-                          label_value(key.shape), more),
-              "definition=\"(other)\",solution=\"\",shape=\"\"" + more, number);
+      out.add(shadow_labels(key, more), kOtherShadow + more, number);
     });
+  }
+  return out;
+}
+
+// The largest of such numbers, by the same.
+std::string largest_shadow(const char* metric, const ShadowSums& sums, size_t max_series,
+                           double ShadowNumbers::*number) {
+  std::map<std::string, double> largest;
+  for (const auto& [key, numbers] : sums) {
+    std::string labels = shadow_labels(key, "");
+    if (largest.size() >= max_series && !largest.contains(labels)) labels = kOtherShadow;
+    double& most = largest[labels];
+    most = std::max(most, numbers.*number);
+  }
+  std::string out;
+  for (const auto& [labels, most] : largest) {
+    out += fmt::format("{}{{{}}} {}\n", metric, labels, most);
   }
   return out;
 }
@@ -176,9 +197,35 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
           add(fmt::format(",reason=\"{}\"", kShadowMissNames[i]), numbers.not_checked[i]);
         }
       }).text("fibshim_shadow_not_checked_total");
-  out += head("fibshim_shadow_worst_of_tolerance", "gauge",
-              "Comparisons by how far off the worst element was, as a share of what it may be: at "
-              "most le.");
+  out += head("fibshim_shadow_elements_total", "counter", "Elements that they compared.");
+  out +=
+      shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
+        add("", numbers.elements);
+      }).text("fibshim_shadow_elements_total");
+  out += head("fibshim_shadow_wrong_elements_total", "counter",
+              "Those that were further from the original's than they may be.");
+  out +=
+      shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
+        add("", numbers.wrong_elements);
+      }).text("fibshim_shadow_wrong_elements_total");
+  out += head("fibshim_shadow_not_finite_total", "counter",
+              "NaNs and infinities that solutions wrote, by kind.");
+  out +=
+      shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
+        add(",kind=\"nan\"", numbers.nans);
+        add(",kind=\"inf\"", numbers.infinities);
+      }).text("fibshim_shadow_not_finite_total");
+  out += head("fibshim_shadow_largest_difference", "gauge",
+              "The largest difference of a finite element from the original's.");
+  out += largest_shadow("fibshim_shadow_largest_difference", checked, options.max_series,
+                        &ShadowNumbers::largest_difference);
+  out += head("fibshim_shadow_largest_mean_difference", "gauge",
+              "The largest mean difference of one comparison.");
+  out += largest_shadow("fibshim_shadow_largest_mean_difference", checked, options.max_series,
+                        &ShadowNumbers::largest_mean);
+  out += head("fibshim_shadow_worst_of_tolerance", "histogram",
+              "Comparisons by how far off the worst element was, as a share of what it may be. "
+              "Without a sum.");
   out +=
       shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
         uint64_t sum = 0;
@@ -188,7 +235,13 @@ std::string prometheus_text(const CountersFolder& folder, const PrometheusOption
                                       : fmt::format(",le=\"{}\"", kShadowBounds[i]),
               sum);
         }
-      }).text("fibshim_shadow_worst_of_tolerance");
+      }).text("fibshim_shadow_worst_of_tolerance_bucket");
+  out +=
+      shadow_series(checked, options.max_series, [](const ShadowNumbers& numbers, const auto& add) {
+        uint64_t sum = 0;
+        for (const uint64_t checks : numbers.buckets) sum = saturating_add(sum, checks);
+        add("", sum);
+      }).text("fibshim_shadow_worst_of_tolerance_count");
   const FolderTotals totals = folder_totals(folder.processes);
   out +=
       head("fibshim_folder_processes", "gauge", "Live processes, by what became of their folder.");
