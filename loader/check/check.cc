@@ -34,7 +34,7 @@ class FolderCheck {
     bool is_readable = true;
     for (OneFolder& folder : folders_) {
       at_ = &folder;
-      look_at_trust();
+      check_trust();
       is_readable = is_readable && is_within_limits() && read_signature() && read_folder_settings();
     }
     if (!is_readable) return finish_trust();
@@ -83,11 +83,11 @@ class FolderCheck {
       if (binding.state == BindingState::ready) ++report_->ready_binding_count;
       if (binding.state == BindingState::refused) ++report_->refused_binding_count;
     }
-    report_->diagnostics = diagnostics_.take();
+    report_->diagnostics = diagnostics_.release();
   }
 
   Diagnostics& diagnostics() { return diagnostics_; }
-  FolderModel take_model() { return std::move(model_); }
+  FolderModel release_model() { return std::move(model_); }
 
  private:
   // False: one of them is none.
@@ -105,7 +105,7 @@ class FolderCheck {
     }
     for (const std::string& folder : given) {
       size_t name_length = folder.size();
-      const uint32_t share = take_share(folder.c_str(), &name_length);
+      const uint32_t share = strip_share(folder.c_str(), &name_length);
       auto listing = list_folder(folder.substr(0, name_length), options_.trust, &diagnostics_);
       if (!listing) continue;
       listing->share = share;
@@ -126,11 +126,11 @@ class FolderCheck {
     return true;
   }
 
-  void look_at_trust() {
-    at_->trust.look_at_way();
-    at_->trust.look_at("", at_->listing.root.stamp());
+  void check_trust() {
+    at_->trust.check_way();
+    at_->trust.check("", at_->listing.root.stamp());
     for (const PathStamp& below : at_->listing.folders) {
-      at_->trust.look_at(below.relative, below.stamp);
+      at_->trust.check(below.relative, below.stamp);
     }
   }
 
@@ -313,7 +313,7 @@ class FolderCheck {
   void read_solutions() {
     model_.solutions.reserve(model_.solutions.size() + at_->listing.solutions.size());
     reader_.read(at_, at_->listing.solutions, [&](JsonValue root, const std::string& relative) {
-      if (options_.lint != nullptr) options_.lint->look_at(FolderLint::Kind::solution, root);
+      if (options_.lint != nullptr) options_.lint->check_json(FolderLint::Kind::solution, root);
       const uint32_t errors_before = diagnostics_.error_count();
       auto solution = read_solution(root, relative, &diagnostics_);
       if (!solution) return;
@@ -333,7 +333,7 @@ class FolderCheck {
     for (OneFolder& folder : folders_) {
       at_ = &folder;
       reader_.read(at_, folder.listing.patterns, [&](JsonValue root, const std::string& relative) {
-        if (options_.lint != nullptr) options_.lint->look_at(FolderLint::Kind::pattern, root);
+        if (options_.lint != nullptr) options_.lint->check_json(FolderLint::Kind::pattern, root);
         auto pattern = read_pattern(root, &diagnostics_);
         if (pattern != nullptr) add_pattern(std::move(pattern), relative);
       });
@@ -419,7 +419,7 @@ class FolderCheck {
         reader_.add_to_digest(image.relative);
         reader_.add_to_digest(facts.hash);
         if (facts.read_error || !at_->listed_images.insert(image.relative).second) continue;
-        at_->trust.look_at(image.relative, facts.stamp);
+        at_->trust.check(image.relative, facts.stamp);
         at_->entries.push_back({image.relative, facts.size_bytes, facts.hash});
       }
     }
@@ -501,7 +501,7 @@ CheckReport check_folder(const std::string& folders, const CheckOptions& options
       check->diagnostics().add(Rule::internal, {folders, 0, 0}, error.what());
     }
     check->fill_report();
-    if (options.model != nullptr) *options.model = check->take_model();
+    if (options.model != nullptr) *options.model = check->release_model();
   } catch (...) {
     // Not even the message fits into memory: the counts alone must say that nothing was loaded.
     report = CheckReport{};

@@ -30,8 +30,8 @@ class FolderLint {
  public:
   virtual ~FolderLint() = default;
   enum class Kind : uint8_t { pattern, solution };
-  // A file's JSON, which lives only that long, before it is read as what it is.
-  virtual void look_at(Kind /*kind*/, JsonValue /*root*/) {}
+  // Called before a file is read, with its JSON, which lives until this returns.
+  virtual void check_json(Kind /*kind*/, JsonValue /*root*/) {}
   // `root`: the solution's JSON, which lives only that long.
   virtual void read_solution(JsonValue root, const SolutionSpec& solution,
                              Diagnostics* diagnostics) = 0;

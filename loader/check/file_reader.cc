@@ -26,7 +26,7 @@ void FileReader::read(OneFolder* folder, const std::vector<std::string>& files, 
                         [&](size_t i) { return read_ahead(*folder, files[i]); });
   for (size_t i = 0; i < files.size(); ++i) {
     if (diagnostics_->is_full() || !is_within_limit()) return;
-    read_one(folder, files[i], ahead.take(i), use);
+    read_one(folder, files[i], ahead.fetch(i), use);
   }
 }
 
@@ -55,11 +55,11 @@ void FileReader::read_one(OneFolder* folder, const std::string& relative,
     }
     file = std::make_unique<JsonFile>(std::move(*content));
   }
-  folder->trust.look_at(relative, file->content.stamp);
+  folder->trust.check(relative, file->content.stamp);
   const std::string& bytes = file->content.bytes;
   if (!add_size(*folder, bytes.size())) return;
   text_hash_ = XXH3_128bits(bytes.data(), bytes.size());
-  if (!take_entry(folder, relative, bytes)) return;
+  if (!check_entry(folder, relative, bytes)) return;
   add_to_digest(relative);
   add_to_digest(bytes);
   if (is_lfs_pointer(bytes)) {
@@ -75,8 +75,8 @@ void FileReader::read_one(OneFolder* folder, const std::string& relative,
 }
 
 // False when a key is required and has not signed these bytes.
-bool FileReader::take_entry(OneFolder* folder, const std::string& relative,
-                            std::string_view bytes) {
+bool FileReader::check_entry(OneFolder* folder, const std::string& relative,
+                             std::string_view bytes) {
   if (!folder->manifest && !wants_entries_) return true;
   const Sha256 hash = sha256(bytes);
   folder->entries.push_back({relative, bytes.size(), hash});

@@ -51,7 +51,8 @@ class FileReader {
   std::unique_ptr<JsonFile> read_ahead(const OneFolder& folder, const std::string& relative) const;
   void read_one(OneFolder* folder, const std::string& relative, std::unique_ptr<JsonFile> file,
                 const Use& use);
-  bool take_entry(OneFolder* folder, const std::string& relative, std::string_view bytes);
+  // Records the file for the manifest, and compares it with the signed one. False: it differs.
+  bool check_entry(OneFolder* folder, const std::string& relative, std::string_view bytes);
 
   const bool wants_entries_;
   std::deque<std::string>* names_;

@@ -199,7 +199,7 @@ class ImageChecker {
       if (cubin.sm >= 90 && !kernel->has_wait && solution_->image_without_wait.empty()) {
         solution_->image_without_wait = image.path.text;
       }
-      take_params(*kernel, name);
+      match_params(*kernel, name);
     }
     for (const PtxInfo& ptx : facts.ptx) {
       const auto at = std::find(ptx.kernels.begin(), ptx.kernels.end(), wanted);
@@ -237,7 +237,8 @@ class ImageChecker {
                std::to_string(solution_->arguments.size()));
   }
 
-  void take_params(const CubinKernel& kernel, const std::string& name) {
+  // Keeps the parameters of the first image's kernel, and compares those of the others with them.
+  void match_params(const CubinKernel& kernel, const std::string& name) {
     if (!solution_->has_params) {
       solution_->has_params = true;
       solution_->params = kernel.params;
@@ -406,7 +407,7 @@ const ImageFacts& ImageStore::facts(const std::string& relative, ImageKind kind)
   while (entry == nullptr && asked_ < expected_.size()) {
     const size_t place = asked_++;
     if (expected_[place].first != relative) continue;
-    entry = ahead_->take(place);
+    entry = ahead_->fetch(place);
     break;
   }
   if (entry == nullptr) entry = read(relative, kind, kMaxImageBytes);

@@ -14,8 +14,8 @@ int64_t saturated(int64_t a, int64_t b, int64_t c) {
   return !overflows ? exact : a < 0 ? INT64_MIN : INT64_MAX;
 }
 
-// factor * source + added, of an integer parameter. An 8-byte source allows no factor and no addend: the sum
-// could exceed 64 bits.
+// factor * source + added, of an integer parameter. An 8-byte source allows no factor and no
+// addend: the sum could exceed 64 bits.
 struct Linear {
   const Source* source;
   int64_t factor, added;

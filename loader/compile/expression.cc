@@ -77,7 +77,7 @@ class ExpressionParser {
     }
   }
 
-  bool take(std::string_view token) {
+  bool accept(std::string_view token) {
     skip_blanks();
     if (text_.substr(at_, token.size()) != token) return false;
     at_ += token.size();
@@ -156,7 +156,7 @@ class ExpressionParser {
     while (left) {
       skip_blanks();
       const size_t offset = at_;
-      if (!take(is_or ? "||" : "&&")) break;
+      if (!accept(is_or ? "||" : "&&")) break;
       auto right = parse_operand();
       if (!right) return right;
       left = add_binary(kind, Op::to_bool, offset, *left, *right);
@@ -215,7 +215,7 @@ class ExpressionParser {
       return expression_error(Rule::expression_size, at_, "the expression is nested too deeply");
     }
     const size_t offset = at_;
-    if (take("-")) {
+    if (accept("-")) {
       skip_blanks();
       if (at_ < text_.size() && (is_digit(text_[at_]) || text_[at_] == '.')) {
         return parse_number(true);
@@ -224,7 +224,7 @@ class ExpressionParser {
       if (!operand) return operand;
       return add_binary(Expression::Kind::negate, Op::neg, offset, *operand, 0);
     }
-    if (text_.substr(at_, 2) != "!=" && take("!")) {
+    if (text_.substr(at_, 2) != "!=" && accept("!")) {
       auto operand = parse_unary();
       if (!operand) return operand;
       return add_binary(Expression::Kind::logical_not, Op::logical_not, offset, *operand, 0);
@@ -241,7 +241,7 @@ class ExpressionParser {
       ++at_;
       auto inner = parse_or();
       if (!inner) return inner;
-      if (!take(")")) {
+      if (!accept(")")) {
         if (at_ < text_.size()) return unexpected_character();
         return expression_error(Rule::expression_syntax, offset, "this '(' is not closed");
       }
@@ -252,7 +252,7 @@ class ExpressionParser {
 
     while (at_ < text_.size() && is_name_char(text_[at_])) ++at_;
     const std::string_view name = text_.substr(offset, at_ - offset);
-    if (take("(")) return parse_call(name, offset);
+    if (accept("(")) return parse_call(name, offset);
     for (const FunctionInfo& function : kFunctions) {
       if (name == function.name) {
         return expression_error(Rule::expression_syntax, offset,
@@ -271,10 +271,10 @@ class ExpressionParser {
       if (name != function.name) continue;
       auto left = parse_or();
       if (!left) return left;
-      if (!take(",")) return call_error(name);
+      if (!accept(",")) return call_error(name);
       auto right = parse_or();
       if (!right) return right;
-      if (!take(")")) return call_error(name);
+      if (!accept(")")) return call_error(name);
       return add_binary(Expression::Kind::binary, function.op, offset, *left, *right);
     }
     return expression_error(Rule::expression_syntax, offset,

@@ -46,9 +46,9 @@ class Ahead {
   Ahead(const Ahead&) = delete;
   Ahead& operator=(const Ahead&) = delete;
 
-  // Returns what was made for `place`; null: making it failed. Ask for places in increasing order, and for
-  // each once at most.
-  std::unique_ptr<T> take(size_t place) {
+  // Returns what was made for `place`; null: making it failed. Ask for places in increasing order,
+  // and for each once at most.
+  std::unique_ptr<T> fetch(size_t place) {
     std::unique_lock lock(mutex_);
     first_ = place;
     if (next_ < place + kMostAhead / 2) has_room_.notify_all();

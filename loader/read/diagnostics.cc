@@ -174,7 +174,7 @@ bool Diagnostics::has(Rule rule, Mark mark) const {
 
 bool Diagnostics::is_full() const { return all_.size() >= kMaxFindings; }
 
-std::vector<Diagnostic> Diagnostics::take() {
+std::vector<Diagnostic> Diagnostics::release() {
   if (dropped_count_ > 0) {
     all_.push_back({{all_.back().place.file, 0, 0},
                     error_count_ > 0 ? Severity::error : Severity::warning,

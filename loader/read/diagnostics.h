@@ -110,7 +110,8 @@ class Diagnostics {
 
   const std::vector<Diagnostic>& all() const { return all_; }
   bool has(Rule rule, Mark mark) const;
-  std::vector<Diagnostic> take();
+  // Moves all findings out.
+  std::vector<Diagnostic> release();
   bool is_full() const;  // more is counted, and need not be looked for
   uint32_t error_count() const { return error_count_; }
   uint32_t warning_count() const { return warning_count_; }

@@ -20,8 +20,8 @@ struct Search {
   dl_find_object* out;
 };
 
-// Is `address` in this object, and does it have unwind tables? Then fills in the answer.
-int look_at(dl_phdr_info* info, size_t, void* data) {
+// Fills in the answer if `address` lies in this object and the object has unwind tables.
+int examine_object(dl_phdr_info* info, size_t, void* data) {
   const auto* const search = static_cast<Search*>(data);
   uintptr_t begin = UINTPTR_MAX, end = 0;
   const ElfW(Phdr)* tables = nullptr;
@@ -48,7 +48,7 @@ int look_at(dl_phdr_info* info, size_t, void* data) {
 extern "C" __attribute__((visibility("hidden"))) int _dl_find_object(void* address,
                                                                      dl_find_object* out) noexcept {
   Search search{reinterpret_cast<uintptr_t>(address), out};
-  return dl_iterate_phdr(look_at, &search) == 1 ? 0 : -1;
+  return dl_iterate_phdr(examine_object, &search) == 1 ? 0 : -1;
 }
 
 #endif  // DLFO_STRUCT_HAS_EH_DBASE

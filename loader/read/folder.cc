@@ -197,7 +197,7 @@ class FolderWalk {
                           [&](size_t i) { return read_ahead(folders[i]); });
     const bool was_ahead =
         std::exchange(is_ahead_, is_ahead_ || folders.size() >= kFoldersPerThread);
-    for (size_t i = 0; i < folders.size(); ++i) walk(folders[i], ahead.take(i));
+    for (size_t i = 0; i < folders.size(); ++i) walk(folders[i], ahead.fetch(i));
     is_ahead_ = was_ahead;
     open_.pop_back();
   }
@@ -361,7 +361,7 @@ std::optional<FolderListing> list_folder(const std::string& folder, Trust trust,
   return listing;
 }
 
-void TrustCheck::look_at_way() {
+void TrustCheck::check_way() {
   for (Distrust& distrust : distrust_of_way(listing_.root, listing_.trust)) {
     distrust.why += "; " + listing_.given + " is reached through it";
     found_.push_back(std::move(distrust));
@@ -369,7 +369,7 @@ void TrustCheck::look_at_way() {
   way_count_ = found_.size();
 }
 
-void TrustCheck::look_at(const std::string& relative, const FileStamp& stamp) {
+void TrustCheck::check(const std::string& relative, const FileStamp& stamp) {
   const std::string why = distrust_of(stamp, listing_.root.stamp(), listing_.trust);
   if (why.empty()) return;
   ++count_;

@@ -39,8 +39,8 @@ class TrustCheck {
  public:
   TrustCheck(const FolderListing& listing, Diagnostics* diagnostics)
       : listing_(listing), diagnostics_(diagnostics) {}
-  void look_at_way();                                                 // to the root
-  void look_at(const std::string& relative, const FileStamp& stamp);  // "": the root
+  void check_way();                                                 // the folders above the root
+  void check(const std::string& relative, const FileStamp& stamp);  // "": the root itself
   void finish();
 
  private:

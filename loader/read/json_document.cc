@@ -122,7 +122,7 @@ class JsonReader {
     }
   }
 
-  bool take(char c) {
+  bool accept(char c) {
     skip_blanks();
     if (at_ == end_ || *at_ != c) return false;
     ++at_;
@@ -150,19 +150,19 @@ class JsonReader {
       case '{': return read_container(JsonKind::object, '}');
       case '[': return read_container(JsonKind::array, ']');
       case '"': return read_string(false);
-      case 'n': return add(JsonKind::null) && take_word("null");
+      case 'n': return add(JsonKind::null) && accept_word("null");
       case 't':
       case 'f': {
         const bool value = *at_ == 't';
         if (!add(JsonKind::boolean)) return false;
         last().boolean = value;
-        return take_word(value ? "true" : "false");
+        return accept_word(value ? "true" : "false");
       }
       default: return read_number();
     }
   }
 
-  bool take_word(std::string_view word) {
+  bool accept_word(std::string_view word) {
     if (!std::string_view(at_, static_cast<size_t>(end_ - at_)).starts_with(word)) return false;
     at_ += word.size();
     return true;
@@ -177,14 +177,14 @@ class JsonReader {
       return false;
     }
     ++at_;
-    if (!take(close)) {
+    if (!accept(close)) {
       do {
         skip_blanks();
         const bool has_key = kind == JsonKind::array ||
-                             (at_ < end_ && *at_ == '"' && read_string(true) && take(':'));
+                             (at_ < end_ && *at_ == '"' && read_string(true) && accept(':'));
         if (!has_key || !read_value()) return false;
-      } while (take(','));
-      if (!take(close)) return false;
+      } while (accept(','));
+      if (!accept(close)) return false;
     }
     --depth_;
     document_->nodes_[index].end = static_cast<uint32_t>(document_->nodes_.size());
@@ -233,7 +233,8 @@ class JsonReader {
     if (!read_code_unit(&code) || (code >= 0xdc00 && code <= 0xdfff)) return false;
     if (code >= 0xd800 && code <= 0xdbff) {
       uint32_t low = 0;
-      if (!take_word("\\u") || !read_code_unit(&low) || low < 0xdc00 || low > 0xdfff) return false;
+      if (!accept_word("\\u") || !read_code_unit(&low) || low < 0xdc00 || low > 0xdfff)
+        return false;
       code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     }
     append_utf8(code, out);
@@ -247,7 +248,7 @@ class JsonReader {
     return parsed.ec == std::errc() && parsed.ptr == at_;
   }
 
-  size_t take_digits() {
+  size_t skip_digits() {
     const char* const first = at_;
     while (at_ < end_ && *at_ >= '0' && *at_ <= '9') ++at_;
     return static_cast<size_t>(at_ - first);
@@ -258,19 +259,19 @@ class JsonReader {
     const char* const first = at_;
     if (*at_ == '-') ++at_;
     const bool begins_with_zero = at_ < end_ && *at_ == '0';
-    const size_t digits = take_digits();
+    const size_t digits = skip_digits();
     if (digits == 0 || (begins_with_zero && digits > 1)) return false;
     bool is_integer = true;
     if (at_ < end_ && *at_ == '.') {
       is_integer = false;
       ++at_;
-      if (take_digits() == 0) return false;
+      if (skip_digits() == 0) return false;
     }
     if (at_ < end_ && (*at_ == 'e' || *at_ == 'E')) {
       is_integer = false;
       ++at_;
       if (at_ < end_ && (*at_ == '+' || *at_ == '-')) ++at_;
-      if (take_digits() == 0) return false;
+      if (skip_digits() == 0) return false;
     }
     int64_t integer = 0;
     if (is_integer && std::from_chars(first, at_, integer).ec == std::errc()) {

@@ -43,8 +43,8 @@ bool is_signed(std::string_view message, std::string_view signature, const Publi
                                              message.size(), key.point.data()) == 0;
 }
 
-// Takes the first line off, without its end.
-std::string_view take_line(std::string_view* text) {
+// Removes the first line from `text` and returns it without its end.
+std::string_view pop_line(std::string_view* text) {
   const size_t end = std::min(text->find('\n'), text->size());
   std::string_view line = text->substr(0, end);
   text->remove_prefix(std::min(end + 1, text->size()));
@@ -84,8 +84,8 @@ std::string from_base64(std::string_view text, size_t size) {
 }
 
 Result<PublicKey> parse_public_key(std::string_view text) {
-  std::string_view line = take_line(&text);
-  if (begins_with(line, kUntrustedComment)) line = take_line(&text);
+  std::string_view line = pop_line(&text);
+  if (begins_with(line, kUntrustedComment)) line = pop_line(&text);
   PublicKey key;
   const std::string bytes = from_base64(line, kAlgorithm.size() + key.id.size() + key.point.size());
   if (bytes.empty() || !begins_with(bytes, kAlgorithm) || !text.empty()) {
@@ -123,10 +123,10 @@ std::array<uint8_t, 64> prehash(std::string_view message) {
 
 Result<void> verify_signature(std::string_view message, std::string_view signature,
                               const PublicKey& key) {
-  const std::string_view comment = take_line(&signature);
-  const std::string_view own_line = take_line(&signature);
-  std::string_view trusted = take_line(&signature);
-  const std::string_view global_line = take_line(&signature);
+  const std::string_view comment = pop_line(&signature);
+  const std::string_view own_line = pop_line(&signature);
+  std::string_view trusted = pop_line(&signature);
+  const std::string_view global_line = pop_line(&signature);
   Ed25519Signature part;
   KeyId id;
   const std::string own = from_base64(own_line, 2 + id.size() + part.size());

@@ -23,8 +23,8 @@ inline const char* next_folder(const char** list, size_t* length) {
 // Hundredths of a percent.
 inline constexpr uint32_t kWholeShare = 10000;
 
-// Takes the share off a folder's name. 0: none is given.
-inline uint32_t take_share(const char* folder, size_t* length) {
+// Strips the share from a folder's name (shortens *length) and returns it. 0: the name has none.
+inline uint32_t strip_share(const char* folder, size_t* length) {
   size_t at = *length;
   if (at == 0 || folder[at - 1] != '%') return 0;
   while (at != 0 && folder[at - 1] != '@' && folder[at - 1] != '/') --at;

@@ -50,7 +50,7 @@ class HashMap {
   }
 
   // Unlinks the node of a key and returns it; null: there is none.
-  Node* take(uint64_t key) {
+  Node* remove(uint64_t key) {
     Node** const at = find(key);
     if (at == nullptr || *at == nullptr) return nullptr;
     Node* const node = *at;

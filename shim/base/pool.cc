@@ -38,10 +38,10 @@ int Pool::class_of(size_t bytes) {
   return index;
 }
 
-void* Pool::allocate(size_t bytes) { return take(bytes, true); }
-void* Pool::allocate_unset(size_t bytes) { return take(bytes, false); }
+void* Pool::allocate(size_t bytes) { return allocate_block(bytes, true); }
+void* Pool::allocate_unset(size_t bytes) { return allocate_block(bytes, false); }
 
-void* Pool::take(size_t bytes, bool is_zeroed) {
+void* Pool::allocate_block(size_t bytes, bool is_zeroed) {
   const int index = class_of(bytes);
   if (index >= kClassCount) return nullptr;
   const size_t block_bytes = kSmallestBlock << index;

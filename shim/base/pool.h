@@ -34,7 +34,7 @@ class Pool {
     FreeBlock* next;
   };
   static int class_of(size_t bytes);
-  void* take(size_t bytes, bool is_zeroed);
+  void* allocate_block(size_t bytes, bool is_zeroed);
 
   Mutex mutex_;
   FreeBlock* free_[kClassCount] = {};

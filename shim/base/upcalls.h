@@ -9,12 +9,12 @@
 //                             (life/runtime.h)
 //   ensure_watcher            counters/, at a thread's first count, which in a forked child is the first that the shim
 //                             hears of it (life/swap.h)
-//   take_kernels_off_fast_side  registry/devices, when launches begin to be told apart by device
+//   move_kernels_to_slow_side  registry/devices, when launches begin to be told apart by device
 //                             (registry/handles.h)
 #define FIBSHIM_UPCALLS(UPCALL) \
   UPCALL(ensure_started, bool)  \
   UPCALL(ensure_watcher, void)  \
-  UPCALL(take_kernels_off_fast_side, void)
+  UPCALL(move_kernels_to_slow_side, void)
 
 namespace fibshim {
 

@@ -17,7 +17,7 @@ uint32_t asked_number() {
   return control == nullptr ? 0 : __atomic_load_n(&control->times_steps, __ATOMIC_RELAXED);
 }
 
-uint32_t take_place(uint32_t asked) {
+uint32_t reserve_place(uint32_t asked) {
   uint64_t places = g_places.load(std::memory_order_relaxed);
   while (true) {
     const uint64_t taken = static_cast<uint32_t>(places) == asked ? places >> 32 : 0;
@@ -43,7 +43,7 @@ void time_step(StepClock* clock) {
   const uint32_t asked = asked_number();
   const uint64_t now = now_ns();
   if (clock->asked != asked) {
-    *clock = {now, asked, take_place(asked)};
+    *clock = {now, asked, reserve_place(asked)};
     return;
   }
   StepTimes* const times = own_step_times();

@@ -99,8 +99,8 @@ void* find_symbol(const DynamicTables& tables, ElfW(Addr) base, const char* name
   }
 }
 
-// Where glibc keeps the three: libc from 2.34 on, libdl before. False: not in this object.
-bool take_from(ElfW(Addr) base, const DynamicTables& tables) {
+// glibc has the three functions in libc from 2.34 on, in libdl before. False: not in this object.
+bool find_functions_in(ElfW(Addr) base, const DynamicTables& tables) {
   if (tables.soname == nullptr ||
       (!is_same(tables.soname, "libc.so.6") && !is_same(tables.soname, "libdl.so.2"))) {
     return false;
@@ -117,7 +117,7 @@ bool take_from(ElfW(Addr) base, const DynamicTables& tables) {
 
 int visit_object(dl_phdr_info* object, size_t, void*) {
   DynamicTables tables;
-  return read_tables(*object, &tables) && take_from(object->dlpi_addr, tables) ? 1 : 0;
+  return read_tables(*object, &tables) && find_functions_in(object->dlpi_addr, tables) ? 1 : 0;
 }
 
 // libc was loaded with the program, so it stands near the front of the linker's list, in the part that
@@ -127,7 +127,8 @@ void find_dlsym() {
   if (&_r_debug != nullptr) {
     for (const link_map* at = _r_debug.r_map; at != nullptr; at = at->l_next) {
       DynamicTables tables;
-      if (read_tables(at->l_addr, at->l_ld, &tables) && take_from(at->l_addr, tables)) return;
+      if (read_tables(at->l_addr, at->l_ld, &tables) && find_functions_in(at->l_addr, tables))
+        return;
     }
   }
   dl_iterate_phdr(visit_object, nullptr);

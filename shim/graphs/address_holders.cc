@@ -13,7 +13,7 @@ class Search {
   Search(uint64_t begin, uint64_t end, Growing<AddressHolder>* out)
       : begin_(begin), end_(end), out_(out) {}
 
-  bool look_into_kernel(CUgraphNode node, uint32_t index) {
+  bool scan_kernel(CUgraphNode node, uint32_t index) {
     NodeParams params;
     if (!read_kernel(node, &params)) return false;
     const Layout* const layout = layout_of(handle_of(params));
@@ -24,13 +24,13 @@ class Search {
     for (uint32_t i = 0; i < layout->count; ++i) {
       const Param& param = layout->params[i];
       const void* const bytes = packed == nullptr ? params.kernelParams[i] : packed + param.offset;
-      if (!look_into(bytes, param.size, index, i)) return false;
+      if (!scan_bytes(bytes, param.size, index, i)) return false;
     }
     return true;
   }
 
   // All nodes of a graph, and of its child graphs, that are no kernels.
-  bool look_into_others(CUgraph graph) {
+  bool scan_others(CUgraph graph) {
     Block<CUgraphNode> nodes;
     if (!list_nodes(graph, &nodes)) return false;
     for (const CUgraphNode node : nodes) {
@@ -44,13 +44,13 @@ class Search {
         case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         case CU_GRAPH_NODE_TYPE_WAIT_EVENT: break;
         case CU_GRAPH_NODE_TYPE_GRAPH:
-          if (!find_child(node, &child) || !look_into_others(child)) return false;
+          if (!find_child(node, &child) || !scan_others(child)) return false;
           break;
         case CU_GRAPH_NODE_TYPE_MEMCPY:
-          if (!look_into_copy(node)) return false;
+          if (!scan_copy(node)) return false;
           break;
         case CU_GRAPH_NODE_TYPE_MEMSET:
-          if (!look_into_fill(node)) return false;
+          if (!scan_fill(node)) return false;
           break;
         default: return false;
       }
@@ -93,7 +93,7 @@ class Search {
   }
 
   // Addresses lie at multiples of four at least, whatever is packed.
-  bool look_into(const void* bytes, size_t size, uint32_t kernel, uint32_t param) {
+  bool scan_bytes(const void* bytes, size_t size, uint32_t kernel, uint32_t param) {
     for (uint32_t at = 0; at + sizeof(uint64_t) <= size; at += 4) {
       uint64_t word = 0;
       memcpy(&word, static_cast<const char*>(bytes) + at, sizeof word);
@@ -132,7 +132,7 @@ class Search {
     return add_range(begin, begin + last + x + copy.WidthInBytes);
   }
 
-  bool look_into_copy(CUgraphNode node) {
+  bool scan_copy(CUgraphNode node) {
     const auto get = FIBSHIM_REAL(cuGraphMemcpyNodeGetParams);
     CUDA_MEMCPY3D copy;
     memset(&copy, 0, sizeof copy);
@@ -143,7 +143,7 @@ class Search {
                     copy.dstXInBytes, copy.dstY, copy.dstZ, copy);
   }
 
-  bool look_into_fill(CUgraphNode node) {
+  bool scan_fill(CUgraphNode node) {
     const auto get = FIBSHIM_REAL(cuGraphMemsetNodeGetParams);
     CUDA_MEMSET_NODE_PARAMS fill;
     memset(&fill, 0, sizeof fill);
@@ -173,9 +173,9 @@ bool find_holders(const Originals& originals, uint64_t begin, uint64_t end,
                   Growing<AddressHolder>* out) {
   Search search(begin, end, out);
   for (size_t i = 0; i < originals.nodes.count(); ++i) {
-    if (!search.look_into_kernel(originals.nodes[i].kept, static_cast<uint32_t>(i))) return false;
+    if (!search.scan_kernel(originals.nodes[i].kept, static_cast<uint32_t>(i))) return false;
   }
-  return search.look_into_others(originals.graph);
+  return search.scan_others(originals.graph);
 }
 
 }  // namespace fibshim

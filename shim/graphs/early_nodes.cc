@@ -52,8 +52,9 @@ const RewrittenNode* find_rewritten(const Block<RewrittenNode>& nodes, CUgraphNo
   return nullptr;
 }
 
-// Returns true if no kernel that may still run when `node` starts early behind `before` can write what
-// `node` reads before its wait. Kernels further back may still run if each between starts the next early.
+// Returns true if no kernel that may still run when `node` starts early behind `before` can write
+// what `node` reads before its wait. Kernels further back may still run if each between starts the
+// next early.
 bool is_apart_from_all(const Block<RewrittenNode>& nodes, const RewrittenNode& node,
                        const RewrittenNode* before) {
   for (size_t steps = 0; steps < nodes.count(); ++steps) {
@@ -69,8 +70,8 @@ bool is_apart_from_all(const Block<RewrittenNode>& nodes, const RewrittenNode& n
   return false;
 }
 
-// Lets the kernel of `before` release its successor before its own wait. Does nothing if several nodes
-// follow it: some may be the host's.
+// Lets the kernel of `before` release its successor before its own wait. Does nothing if several
+// nodes follow it: some may be the host's.
 bool tell_next_may_begin(const RewrittenNode& before) {
   const auto set_params = FIBSHIM_REAL(cuGraphKernelNodeSetParams_v2);
   const Solution& solution = *before.solution;

@@ -66,9 +66,10 @@ void wait_for_last(const Exec& exec, Variant* variant, CUstream stream, bool is_
   }
 }
 
-// The variant to launch, where it may be another than at the launch before.
-__attribute__((noinline)) Variant* take_over(Exec* exec, CUstream stream,
-                                             bool is_per_thread_stream) {
+// Puts in force what is ready and returns the variant to launch, which may differ from the last
+// one.
+__attribute__((noinline)) Variant* prepare_launch(Exec* exec, CUstream stream,
+                                                  bool is_per_thread_stream) {
   if ((exec->asks.load(std::memory_order_acquire) & kHasReady) != 0) {
     exec->asks.fetch_and(~kHasReady, std::memory_order_acq_rel);
     if (Variant* const ready = exec->ready.exchange(nullptr, std::memory_order_acq_rel)) {
@@ -85,7 +86,7 @@ __attribute__((noinline)) Variant* take_over(Exec* exec, CUstream stream,
   }
   const bool is_sampled = (exec->asks.load(std::memory_order_relaxed) & kIsSampled) != 0;
   Variant* const variant =
-      is_sampled ? take_sample(exec) : exec->running.load(std::memory_order_relaxed);
+      is_sampled ? choose_variant(exec) : exec->running.load(std::memory_order_relaxed);
   wait_for_last(*exec, variant, stream, is_per_thread_stream);
   return variant;
 }
@@ -167,7 +168,7 @@ CUresult launch_exec(const LaunchGraph& launch, CUgraphExec handle, CUstream str
   Variant* variant = exec->running.load(std::memory_order_acquire);
   const uint32_t asks = exec->asks.load(std::memory_order_relaxed);
   if (exec->last.variant != variant || (asks != 0 && !skip_sample(exec, asks))) {
-    variant = take_over(exec, stream, is_per_thread_stream);
+    variant = prepare_launch(exec, stream, is_per_thread_stream);
     if (variant->is_sample) {
       return launch_sample(launch, exec, variant, stream, is_per_thread_stream);
     }

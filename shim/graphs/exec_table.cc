@@ -51,8 +51,8 @@ void unlink(Exec* exec) {
   (exec->older == nullptr ? g_oldest : exec->older->newer) = exec->newer;
 }
 
-// Holding the lock. Null: it is not there.
-Exec* take_from(Slot* slot) {
+// Empties the slot and returns its exec; null: it was empty. The caller holds the lock.
+Exec* remove_from(Slot* slot) {
   Exec* const exec = slot == nullptr ? nullptr : slot->exec.load(std::memory_order_relaxed);
   if (exec == nullptr) return nullptr;
   slot->exec.store(nullptr, std::memory_order_relaxed);
@@ -134,7 +134,7 @@ void add_exec(Exec* exec) {
     MutexGuard guard(g_lock);
     Slot* const slot = find_or_add_slot(reinterpret_cast<uintptr_t>(exec->host));
     if (slot != nullptr) {
-      before = take_from(slot);
+      before = remove_from(slot);
       exec->older = g_newest;
       (g_newest == nullptr ? g_oldest : g_newest->newer) = exec;
       g_newest = exec;
@@ -148,10 +148,10 @@ void add_exec(Exec* exec) {
   end_exec(exec, true);
 }
 
-Exec* take_exec(CUgraphExec handle) {
+Exec* remove_exec(CUgraphExec handle) {
   if (find_exec(handle) == nullptr) return nullptr;
   MutexGuard guard(g_lock);
-  return take_from(find_slot(reinterpret_cast<uintptr_t>(handle)));
+  return remove_from(find_slot(reinterpret_cast<uintptr_t>(handle)));
 }
 
 void end_exec(Exec* exec, bool has_driver) {

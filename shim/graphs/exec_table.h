@@ -92,7 +92,7 @@ Exec* make_exec_record(CUgraphExec handle);
 void add_exec(Exec* exec);
 
 // Takes it out: nobody finds it any more. Null: not known.
-Exec* take_exec(CUgraphExec handle);
+Exec* remove_exec(CUgraphExec handle);
 
 // Ends an exec that was taken out, once no pin is left, and what it holds. `has_driver`: its driver objects too.
 void end_exec(Exec* exec, bool has_driver);

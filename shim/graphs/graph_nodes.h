@@ -29,12 +29,12 @@ class Block {
   // Zeroed. False: no memory. What was there is gone.
   bool allocate(size_t count) {
     release();
-    return take(count == 0 ? nullptr : g_graph_pool.allocate(count * kItemBytes), count);
+    return adopt(count == 0 ? nullptr : g_graph_pool.allocate(count * kItemBytes), count);
   }
   // The same with anything in it, for what is written at once.
   bool allocate_unset(size_t count) {
     release();
-    return take(count == 0 ? nullptr : g_graph_pool.allocate_unset(count * kItemBytes), count);
+    return adopt(count == 0 ? nullptr : g_graph_pool.allocate_unset(count * kItemBytes), count);
   }
   // Room for one more, with what is there.
   Item* append() {
@@ -61,7 +61,7 @@ class Block {
 
  private:
   void release() { g_graph_pool.release(items_, count_ * kItemBytes); }
-  bool take(void* memory, size_t count) {
+  bool adopt(void* memory, size_t count) {
     items_ = static_cast<Item*>(memory);
     count_ = memory == nullptr ? 0 : count;
     return count_ == count;

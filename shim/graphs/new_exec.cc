@@ -44,7 +44,7 @@ bool is_concerned(const Survey& survey) {
   return survey.has_redirects || survey.has_members || survey.has_observed;
 }
 
-void take_survey(Survey* survey, Exec* exec) {
+void adopt_survey(Survey* survey, Exec* exec) {
   exec->nodes.swap(survey->nodes);
   exec->owners.swap(survey->owners);
 }
@@ -189,7 +189,7 @@ void HostGraph::prepare(const Instantiation& instantiation, Exec* updated) {
   const Generation* const generation = current_generation();
   generation_ = generation == nullptr ? 0 : generation->number;
   const bool is_off = generation != nullptr && generation->mode == Mode::off;
-  is_known_ = survey_.take(graph_, has_copy ? updated : nullptr);
+  is_known_ = survey_.examine(graph_, has_copy ? updated : nullptr);
   if (!is_known_) return;
   is_in_place_ = survey_.has_uncopied;
   if (!is_concerned(survey_)) {
@@ -219,7 +219,7 @@ void HostGraph::prepare(const Instantiation& instantiation, Exec* updated) {
   swap_.replace(&survey_, survey_.is_written ? &updated->taken_over : nullptr);
 }
 
-bool HostGraph::take_back() {
+bool HostGraph::undo_replacements() {
   if (!swap_.put_back()) return false;
   (void)survey_.solutions.allocate(0);
   is_in_place_ = false;
@@ -260,7 +260,7 @@ CUresult NewExec::finish(CUresult result, const CUgraphExec* handle) {
   if (get_current != nullptr) (void)get_current(&exec->context);
   exec->instantiation = instantiation_;
   Survey& survey = graph_.survey();
-  take_survey(&survey, exec);
+  adopt_survey(&survey, exec);
   exec->is_in_place = graph_.is_in_place();
   Variant* variant = nullptr;
   if (exec->is_in_place || graph_.is_kept()) {
@@ -328,7 +328,7 @@ CUresult ExecUpdate::finish(CUresult result) {
     survey.forget_written();
   }
   if (!survey.is_written) drop_originals(exec_);
-  take_survey(&survey, exec_);
+  adopt_survey(&survey, exec_);
   // The driver goes on by the nodes of the graph that it was made from. How it pairs them with these it does not say:
   // most likely in their order, which is enough to count by.
   if (exec_->host_nodes.count() != exec_->nodes.count()) (void)exec_->host_nodes.allocate(0);

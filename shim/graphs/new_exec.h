@@ -17,8 +17,9 @@ class HostGraph {
   // Finds out what would become of it, and replaces what can be in place. `updated`: the exec that takes it over; null: one
   // is made of it.
   void prepare(const Instantiation& instantiation, Exec* updated);
-  // It holds its own kernels again. Where it held replacements that is true, and is_in_place() no more.
-  bool take_back();
+  // Puts its own kernels back, after which is_in_place() is false. Returns true if it held
+  // replacements.
+  bool undo_replacements();
 
   CUgraph get() const { return graph_; }
   Survey& survey() { return survey_; }
@@ -52,8 +53,8 @@ class NewExec {
 
   // Not CUDA_SUCCESS: the host gets this, and its call is not made.
   CUresult failure() const { return graph_.survey().failure; }
-  // After the driver has refused. True: that may be because of replacements, and the call is to be made once more.
-  bool take_back() { return graph_.take_back(); }
+  // Call after the driver refused. True: replacements may be the reason; make the call once more.
+  bool undo_replacements() { return graph_.undo_replacements(); }
   // Returns `result`, which is the driver's. `handle` is read only after success, and may be null.
   CUresult finish(CUresult result, const CUgraphExec* handle);
 
@@ -71,7 +72,7 @@ class ExecUpdate {
   ExecUpdate& operator=(const ExecUpdate&) = delete;
 
   CUresult failure() const { return graph_.survey().failure; }
-  bool take_back() { return graph_.take_back(); }
+  bool undo_replacements() { return graph_.undo_replacements(); }
   CUresult finish(CUresult result);
 
  private:
@@ -79,7 +80,7 @@ class ExecUpdate {
   HostGraph graph_;
 };
 
-// After the host's own exec has ended. `exec`: what take_exec() gave before; null: not known.
+// After the host's own exec has ended. `exec`: what remove_exec() gave before; null: not known.
 CUresult finish_end(CUresult result, Exec* exec);
 
 }  // namespace fibshim

@@ -24,8 +24,8 @@ struct Instance {
   const char* conflict;  // why they cannot be one launch; null: nothing is known yet
 };
 
-// A kernel that holds an address inside a dead buffer, and the instances of which it is a kernel and
-// which declare that buffer dead.
+// A kernel that holds an address inside a dead buffer, and the instances of which it is a kernel
+// and which declare that buffer dead.
 struct Holder {
   AddressHolder holder;
   uint32_t first_owner;
@@ -236,8 +236,9 @@ class Absorption {
     return false;
   }
 
-  // The instance may drop a dead buffer although the holder has its address: the holder is one of the
-  // instance's kernels, or belongs to another rewrite that shares no kernel with it, or never reads it.
+  // The instance may drop a dead buffer although the holder has its address: the holder is one of
+  // the instance's kernels, or belongs to another rewrite that shares no kernel with it, or never
+  // reads it.
   bool may_hold(const Holder& holder, const Instance& instance) const {
     for (uint32_t i = 0; i < holder.owner_count; ++i) {
       const Instance& owner = instances_[owners_[holder.first_owner + i]];

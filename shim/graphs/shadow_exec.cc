@@ -277,7 +277,7 @@ bool follow_shadow_rules(Exec* exec) {
   return running->generation == generation->number && sample_interval_of(*running) != 0;
 }
 
-Variant* take_sample(Exec* exec) {
+Variant* choose_variant(Exec* exec) {
   Variant* const running = exec->running.load(std::memory_order_relaxed);
   if (skip_sample(exec, kIsSampled)) return running;
   const uint32_t interval = sample_interval_of(*running);

@@ -22,10 +22,10 @@ inline bool skip_sample(Exec* exec, uint32_t asks) {
 }
 
 // Returns what this launch of a sampled exec runs. The launching thread calls it.
-Variant* take_sample(Exec* exec);
+Variant* choose_variant(Exec* exec);
 
-// Returns the variant for a launch that was chosen for a check and cannot be checked: the originals, or
-// the running variant if there is no exec of them.
+// Returns the variant for a launch that was chosen for a check and cannot be checked: the
+// originals, or the running variant if there is no exec of them.
 Variant* unchecked_variant(Exec* exec);
 // Returns the running variant, and counts the launch as not checked.
 Variant* unchecked_running(Exec* exec);
@@ -33,12 +33,13 @@ Variant* unchecked_running(Exec* exec);
 // Counts a sample that was launched.
 void count_sample(Exec* exec, Variant* sample);
 
-// Makes Exec::unreplaced if checks of `variant`, which runs or is about to, need it and it is missing.
-// The caller holds the exec's lock. False: nothing was made.
+// Makes Exec::unreplaced if checks of `variant`, which runs or is about to, need it and it is
+// missing. The caller holds the exec's lock. False: nothing was made.
 bool keep_unreplaced(Exec* exec, const Variant& variant);
 
 // Applies the rules in force to an exec: how often its launches are checked, and the exec that such
-// launches need. The caller holds the exec's lock, within a read section. False: no launch is checked.
+// launches need. The caller holds the exec's lock, within a read section. False: no launch is
+// checked.
 bool follow_shadow_rules(Exec* exec);
 
 // Whether an exec that was launched may be launched again.

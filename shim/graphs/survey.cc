@@ -89,7 +89,7 @@ class Surveyor {
       may_keep_plans_ = !is_recording() && updated_->taken_over.has_plans(survey_.plans_changes);
     }
     for (size_t i = 0; i < count; ++i) {
-      if (!look_at(contents_.kernels[i], i)) return false;
+      if (!examine_node(contents_.kernels[i], i)) return false;
     }
     survey_.is_written = updated_ != nullptr;
     if (has_waiting_) survey_.is_one_for_one &= !has_waiting_pair();
@@ -114,7 +114,7 @@ class Surveyor {
     return add_owner(params, &survey_.owners) ? &kernel : nullptr;
   }
 
-  bool look_at(CUgraphNode node, size_t index) {
+  bool examine_node(CUgraphNode node, size_t index) {
     NodeParams params;
     const Kernel* const kernel = read_kernel(node, &params) ? find_kernel(params) : nullptr;
     if (kernel == nullptr) return false;
@@ -130,11 +130,11 @@ class Surveyor {
     plan_copied_node(node, params, &survey_.nodes[index].facts, &planned);
     survey_.counters[index] = planned.plan.counter;
     const LaunchPlan& launch = planned.plan.launch;
-    if (launch.record != nullptr && index >= survey_.looked_at) {
+    if (launch.record != nullptr && index >= survey_.examined_count) {
       record_failed_plan(launch);
       record_node(params, launch);
     }
-    if (index >= survey_.looked_at) survey_.looked_at = index + 1;
+    if (index >= survey_.examined_count) survey_.examined_count = index + 1;
     if (launch.action == LaunchAction::fail) {
       fail_survey(planned, &survey_);
       return false;
@@ -142,7 +142,7 @@ class Surveyor {
     survey_.has_redirects |= planned.is_redirect();
     survey_.has_observed |= launch.outcome == Outcome::observed && launch.candidate != nullptr;
     if (planned.is_redirect()) {
-      look_at_solution(*launch.decision, index);
+      record_solution(*launch.decision, index);
       // Packed arguments could not be set back as they were.
       survey_.is_one_for_one &= planned.has_plain_shape() && params.extra == nullptr;
     }
@@ -150,7 +150,7 @@ class Surveyor {
     return true;
   }
 
-  void look_at_solution(const Decision& decision, size_t index) {
+  void record_solution(const Decision& decision, size_t index) {
     const Solution& solution = solution_of(decision);
     is_replaced_[index] = true;
     waits_[index] = solution.waits_for_previous != 0;
@@ -164,10 +164,10 @@ class Surveyor {
     if (kept.decision == nullptr || is_quarantined(*kept.decision)) return false;
     survey_.plans[index] = kept;
     survey_.counters[index] = counter_of_kept(kept);
-    survey_.looked_at = std::max(survey_.looked_at, index + 1);
+    survey_.examined_count = std::max(survey_.examined_count, index + 1);
     if (!kept.is_redirect()) return true;
     survey_.has_redirects = true;
-    look_at_solution(*kept.decision, index);
+    record_solution(*kept.decision, index);
     return true;
   }
 
@@ -266,7 +266,7 @@ class Surveyor {
 
 }  // namespace
 
-bool Survey::take(CUgraph graph, Exec* updated) {
+bool Survey::examine(CUgraph graph, Exec* updated) {
   if (updated != nullptr && updated->taken_over.begin(graph, updated->originals, updated->nodes)) {
     Contents contents;
     if (contents.list_as_in(updated->taken_over, graph) && run(contents, updated)) return true;

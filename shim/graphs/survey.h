@@ -24,14 +24,16 @@ struct Survey {
 
   // The updated exec needs no copy of the graph (taken_over.h).
   bool is_written = false;
-  // Call when it needs one after all: the attributes that were read from the kept copy do not apply to it.
+  // Call when it needs one after all: the attributes that were read from the kept copy do not apply
+  // to it.
   void forget_written();
 
-  size_t looked_at = 0;  // so many nodes: they are recorded once, whatever makes it begin again
+  size_t examined_count = 0;  // nodes that were recorded: a second run does not record them again
 
-  // False: the driver does not tell, or there is no memory; the graph is none of ours. Counts failures. `updated`: the exec
-  // that takes the graph over, where its copy may do; else null. Within a read section.
-  bool take(CUgraph graph, Exec* updated);
+  // Examines every kernel node, and counts failures. False: the driver refuses to describe the
+  // graph, or memory is short; then the graph stays as it is. `updated`: the exec that takes the
+  // graph over, if its copy may be used; else null. Within a read section.
+  bool examine(CUgraph graph, Exec* updated);
   // No kernel of it may be replaced: the device itself changes its nodes.
   bool has_updatable_nodes() const;
 

@@ -324,8 +324,8 @@ bool TakenOver::write_kernel(size_t kernel, const NodeParams& params, bool* is_s
   next().nodes[place].layout = layout;
   char* const bytes = add(place, sizeof params + layout->bytes);
   if (bytes == nullptr) return false;
-  // If another kernel was here there is nothing to compare with: the bytes are compared with themselves,
-  // and the result is "not the same".
+  // If another kernel was here there is nothing to compare with: the bytes are compared with
+  // themselves, and the result is "not the same".
   const char* const old = is_before ? last.bytes.begin() + last.nodes[place].at : bytes;
   memcpy(bytes, &params, sizeof params);
   memset(bytes + offsetof(NodeParams, kernelParams), 0, sizeof(void*));  // the driver's own

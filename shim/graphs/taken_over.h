@@ -1,10 +1,11 @@
 // The parameters that an exec has taken over (cuGraphExecUpdate) since its graph was copied.
 //
-// Copying the host's graph takes longer than the update. So the kept copy stays as it is: an update writes
-// the values of its nodes here, as bytes, and they are set in the copy when it is needed. This needs graphs
-// that differ in parameters alone: nodes of the same types, in the same order, with the same edges, and only
-// kernels, copies, fills and empty nodes. Any other graph is copied. The copy keeps its kernels' attributes,
-// since an update takes none over. Callers hold the exec's lock.
+// Copying the host's graph takes longer than the update. So the kept copy stays as it is: an update
+// writes the values of its nodes here, as bytes, and they are set in the copy when it is needed.
+// This needs graphs that differ in parameters alone: nodes of the same types, in the same order,
+// with the same edges, and only kernels, copies, fills and empty nodes. Any other graph is copied.
+// The copy keeps its kernels' attributes, since an update takes none over. Callers hold the exec's
+// lock.
 #pragma once
 
 #include "shim/abi/param.h"
@@ -12,8 +13,8 @@
 
 namespace fibshim {
 
-// Call when a host lets a graph keep objects alive. From then on each update is copied: a kept copy would
-// keep the objects of an earlier graph.
+// Call when a host lets a graph keep objects alive. From then on each update is copied: a kept copy
+// would keep the objects of an earlier graph.
 void remember_user_objects();
 
 class TakenOver {
@@ -38,22 +39,24 @@ class TakenOver {
   }
   void forget();
 
-  // Call before the host's call. `copy`: the kept copy, with the kernels `nodes`. False: copy `graph`
-  // instead. True: write all of its kernels next.
+  // Call before the host's call. `copy`: the kept copy, with the kernels `nodes`. False: copy
+  // `graph` instead. True: write all of its kernels next.
   bool begin(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes);
   size_t kernel_count() const { return places_of_kernels_.count(); }
   CUgraphNode kernel(size_t index) const { return nodes_[places_of_kernels_[index]]; }
   const Block<Edge>& edges() const { return edges_; }
   // SIZE_MAX: it is none.
   size_t kernel_at(size_t place) const { return places_[place].kernel; }
-  // False: the sizes of its parameters are unknown. `is_same`: the values are those taken over before.
+  // False: the sizes of its parameters are unknown. `is_same`: the values are those taken over
+  // before.
   bool write_kernel(size_t kernel, const NodeParams& params, bool* is_same);
   // Returns what write_kernel() wrote. `pointers`: room for kMaxParams of them, which it fills in.
   NodeParams written_kernel(size_t kernel, void** pointers) const;
-  // Call after the host's update succeeded: the written values become the copy's. Takes over `plans`, those
-  // of its kernels, which hold as long as handle_changes() is `changes`.
+  // Call after the host's update succeeded: the written values become the copy's. Takes over
+  // `plans`, those of its kernels, which hold as long as handle_changes() is `changes`.
   void commit(Block<KeptPlan>* plans, uint64_t changes);
-  // True if the plans of the last update still hold. `changes`: handle_changes(), within the read section.
+  // True if the plans of the last update still hold. `changes`: handle_changes(), within the read
+  // section.
   bool has_plans(uint64_t changes) const {
     return plans_.count() != 0 && plans_changes_ == changes;
   }
@@ -105,10 +108,11 @@ class TakenOver {
   Growing<uint32_t> places_of_kernels_;
   Block<Edge> edges_;
   Growing<Layout*> layouts_;
-  // The layouts behind these belong to a refused update: the shim cannot tell when their functions are
-  // unloaded.
+  // The layouts behind these belong to a refused update: the shim cannot tell when their functions
+  // are unloaded.
   size_t lasting_layouts_ = 0;
-  // Two sets, since the driver may refuse an update: the last one, and while an update lasts the next.
+  // Two sets, since the driver may refuse an update: the last one, and while an update lasts the
+  // next.
   Set sets_[2];
   int last_ = 0;
   Block<KeptPlan> plans_;  // of the last

@@ -60,7 +60,7 @@ CUresult make_exec(CUgraphExec* executable, CUgraph graph, const Instantiation& 
   NewExec made(graph, how);
   if (made.failure() != CUDA_SUCCESS) return made.failure();
   CUresult result = call();
-  if (result != CUDA_SUCCESS && made.take_back()) result = call();
+  if (result != CUDA_SUCCESS && made.undo_replacements()) result = call();
   return made.finish(result, executable);
 }
 
@@ -75,7 +75,7 @@ CUresult update_exec(CUgraphExec executable, CUgraph graph, const Call& call) {
   ExecUpdate update(executable, graph);
   if (update.failure() != CUDA_SUCCESS) return update.failure();
   CUresult result = call();
-  if (result != CUDA_SUCCESS && update.take_back()) result = call();
+  if (result != CUDA_SUCCESS && update.undo_replacements()) result = call();
   return update.finish(result);
 }
 
@@ -195,7 +195,7 @@ CUresult hook_cuGraphInstantiateWithParams_ptsz(CUgraphExec* executable, CUgraph
 }
 
 CUresult hook_cuGraphExecDestroy(CUgraphExec executable) {
-  Exec* const ended = take_exec(executable);
+  Exec* const ended = remove_exec(executable);
   return finish_end(call_real(real::cuGraphExecDestroy, executable), ended);
 }
 

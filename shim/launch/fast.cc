@@ -276,8 +276,8 @@ inline typename Launch::End launch_directly(Launch launch, const Decision& decis
   return launch_replacement(launch, decision, reader, geometry, arguments);
 }
 
-// Carries out decisions with a cluster, and sampled ones for launches that are not checked. A separate
-// function, so that ordinary hits do not pay for it.
+// Carries out decisions with a cluster, and sampled ones for launches that are not checked. A
+// separate function, so that ordinary hits do not pay for it.
 template <class Launch>
 __attribute__((noinline)) typename Launch::End launch_unless_checked(Launch launch,
                                                                      const Candidate& candidate,

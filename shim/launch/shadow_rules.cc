@@ -75,7 +75,7 @@ void apply_shadow_rules() {
 
 uint32_t shadow_rules_number() { return g_number.load(); }
 
-bool take_sample(const Decision& decision) {
+bool is_sampled(const Decision& decision) {
   if (__atomic_load_n(&decision.sample_in, __ATOMIC_RELAXED) == 0 || skip_sample(decision)) {
     return false;
   }

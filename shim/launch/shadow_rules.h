@@ -24,7 +24,7 @@ uint32_t shadow_rules_number();
 uint32_t shadow_interval(const Snapshot& snapshot, const Solution& solution);
 
 // Whether this launch of a decision that redirects is to be checked.
-bool take_sample(const Decision& decision);
+bool is_sampled(const Decision& decision);
 
 // Whether the launches of some definition are, or were, to be checked.
 bool wants_shadow();

@@ -102,7 +102,7 @@ CUresult launch_slowly(SlowLaunch* launch, const CallOriginal& call_original) {
     refuse_redirect(&plan);
     return original();
   }
-  if (__builtin_expect(take_sample(*plan.decision), 0)) {
+  if (__builtin_expect(is_sampled(*plan.decision), 0)) {
     return launch_checked(*launch, &plan, original);
   }
   count(plan.decision->counter);

@@ -34,7 +34,7 @@ FolderIdentity identify_folder(const char* list) {
   size_t length = 0;
   while (const char* const folder = next_folder(&list, &length)) {
     char path[PATH_MAX];
-    const uint32_t share = take_share(folder, &length);
+    const uint32_t share = strip_share(folder, &length);
     if (length >= sizeof path) return {};
     memcpy(path, folder, length);
     path[length] = 0;

@@ -145,7 +145,7 @@ bool do_due_work(uint32_t* ask, bool* has_more) {
   }
   const bool has_checks = watch_shadow() | prepare_shadows();
   end_buried_variants();
-  while (Generation* ended = take_ended_generation(has_more)) end_generation(ended);
+  while (Generation* ended = remove_ended_generation(has_more)) end_generation(ended);
   *has_more = *has_more || has_checks;
   leave_busy();
   return true;

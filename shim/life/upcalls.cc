@@ -8,6 +8,6 @@ namespace fibshim {
 
 extern const Upcalls kUpcalls;
 __attribute__((section("fibshim_upcalls"), used))
-const Upcalls kUpcalls = {ensure_started, ensure_watcher, take_kernels_off_fast_side};
+const Upcalls kUpcalls = {ensure_started, ensure_watcher, move_kernels_to_slow_side};
 
 }  // namespace fibshim

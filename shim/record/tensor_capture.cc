@@ -349,8 +349,8 @@ bool find_tensors(const LaunchToRecord& launch, const TensorPlanEntry& entry, Ke
   return true;
 }
 
-// Holding the lock: a part of the pool. False: there is none now.
-bool take_room(uint64_t bytes, uint64_t* at) {
+// Reserves a part of the pool. The caller holds the lock. False: there is no room now.
+bool reserve_room(uint64_t bytes, uint64_t* at) {
   const bool is_empty = g_state.taken == g_state.given;
   if (is_empty) g_state.pool_begin = g_state.pool_end = 0;
   const uint64_t begin = g_state.pool_begin, end = g_state.pool_end;
@@ -367,8 +367,8 @@ bool take_room(uint64_t bytes, uint64_t* at) {
   return true;
 }
 
-// The slot of a launch that is kept, which is under way from here on. Null, and counted: it is not.
-KeptTensors* take_slot(const KeptTensors& wanted, uint64_t bytes) {
+// Reserves a slot for a launch whose tensors are kept. Null: there is none, which was counted.
+KeptTensors* reserve_slot(const KeptTensors& wanted, uint64_t bytes) {
   const TensorPlan& plan = *g_state.read.plan;
   MutexGuard guard(g_state.lock);
   if (g_state.kept_bytes + bytes > plan.limit_bytes || bytes > g_state.pool_bytes) {
@@ -377,7 +377,7 @@ KeptTensors* take_slot(const KeptTensors& wanted, uint64_t bytes) {
     return nullptr;
   }
   uint64_t at = 0;
-  if (g_state.taken - g_state.given == kSlots || !take_room(bytes, &at)) {
+  if (g_state.taken - g_state.given == kSlots || !reserve_room(bytes, &at)) {
     count_loss(TensorLoss::no_room);
     return nullptr;
   }
@@ -452,7 +452,7 @@ void begin_tensors(LaunchToRecord* launch) {
   for (uint32_t i = 0; i < wanted.tensor_count; ++i) {
     bytes += (wanted.tensors[i].bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
-  KeptTensors* const slot = take_slot(wanted, bytes);
+  KeptTensors* const slot = reserve_slot(wanted, bytes);
   if (slot == nullptr) return;
   pin_pool();
   copy_tensors(slot, launch->stream, false);

@@ -20,7 +20,7 @@ bool is_several(uint64_t devices) { return (devices & (devices - 1)) != 0; }
 
 void tell_devices_apart() {
   // Set before the walk over the handles: a handle that is added meanwhile sees it.
-  if (!g_are_told_apart.exchange(true)) upcalls().take_kernels_off_fast_side();
+  if (!g_are_told_apart.exchange(true)) upcalls().move_kernels_to_slow_side();
 }
 
 // False: the driver does not report them.

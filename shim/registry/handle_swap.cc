@@ -53,8 +53,8 @@ class Successors {
     return is_complete;
   }
 
-  // Holding g_lock. The successor of an entry; null: there is none. It is not this object's any more.
-  HandleEntry* take(const HandleEntry* old) {
+  // Removes and returns the successor of an entry; null: there is none. The caller holds g_lock.
+  HandleEntry* remove(const HandleEntry* old) {
     HandleSlot* const slot = find(old);
     if (slot == nullptr) return nullptr;
     return reinterpret_cast<HandleEntry*>(slot->value.exchange(0, std::memory_order_relaxed));
@@ -131,7 +131,7 @@ void move_entries(Successors* successors, const Generation& next, HandleTable* t
   g_owners.for_each([&](Owner* owner) {
     for (HandleEntry** at = &owner->first; *at != nullptr; at = &(*at)->next_of_owner) {
       HandleEntry* const old = *at;
-      HandleEntry* const made = old->record == nullptr ? nullptr : successors->take(old);
+      HandleEntry* const made = old->record == nullptr ? nullptr : successors->remove(old);
       uintptr_t value = reinterpret_cast<uintptr_t>(old);
       if (made != nullptr) {
         made->next_of_owner = old->next_of_owner;
@@ -179,7 +179,7 @@ bool put_in_force(Generation* next, MakeSuccessor make_successor,
   }
 }
 
-Generation* take_ended_generation(bool* has_more) {
+Generation* remove_ended_generation(bool* has_more) {
   MutexGuard guard(g_lock);
   reuse_retired();
   *has_more = has_retired();

@@ -22,8 +22,8 @@ void prepare_handles(const Generation& next, MakeSuccessor make_successor);
 bool put_in_force(Generation* next, MakeSuccessor make_successor,
                   void (*before_swap)(const Generation& next));
 
-// A generation that nobody reads any more, for end_generation(); or null. `*has_more`: something still
-// waits for its grace period.
-Generation* take_ended_generation(bool* has_more);
+// Removes a generation that no reader uses any more, for end_generation(); null: there is none.
+// `*has_more`: something still waits for its grace period.
+Generation* remove_ended_generation(bool* has_more);
 
 }  // namespace fibshim

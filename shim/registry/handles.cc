@@ -32,9 +32,10 @@ static_assert(offsetof(EmptyTable, slots) == sizeof(HandleTable));
 
 HandleTable* g_table;  // the published one, as its writer sees it; null while empty
 
-// Retired entries, tables and generations: g_waiting until the grace period is over, g_collected those
-// that were retired since it began. Entries die in crowds: with any context all functions, with any module all
-// of unknown owner. Most of their handles live on, and other threads may be launching them from these entries.
+// Retired entries, tables and generations: g_waiting until the grace period is over, g_collected
+// those that were retired since it began. Entries die in crowds: with any context all functions,
+// with any module all of unknown owner. Most of their handles live on, and other threads may be
+// launching them from these entries.
 struct Retired {
   HandleEntry* entries;  // by next_of_owner
   HandleTable* tables;
@@ -330,7 +331,7 @@ void forget_handle(const void* handle) {
 void forget_owner(uintptr_t owner) {
   MutexGuard guard(g_lock);
   for (const uintptr_t one : {owner, uintptr_t{0}}) {
-    Owner* const found = g_owners.take(key_of_owner(one));
+    Owner* const found = g_owners.remove(key_of_owner(one));
     if (found == nullptr) continue;
     kill_those(found, [](const HandleEntry&) { return true; });
     g_pool.release(found, sizeof(Owner));
@@ -347,7 +348,7 @@ void forget_functions() {
   reuse_retired();
 }
 
-void take_kernels_off_fast_side() {
+void move_kernels_to_slow_side() {
   MutexGuard guard(g_lock);
   const uint64_t capacity = g_table == nullptr ? 0 : g_table->capacity();
   for (uint64_t i = 0; i < capacity; ++i) {

@@ -165,8 +165,8 @@ void forget_functions();
 void keep_off_fast_side();
 void let_on_fast_side();
 
-// Launches of CUkernels take the slow side from now on: devices are told apart.
-void take_kernels_off_fast_side();
+// From now on launches of CUkernels take the slow side, which counts by device.
+void move_kernels_to_slow_side();
 
 // For the atfork handlers.
 void lock_handles_for_fork();

@@ -155,8 +155,8 @@ bool with_facts(uintptr_t owner, const Use& use) {
   return use(module->facts);
 }
 
-// Unlinks one of the library's modules. 0: there is none left.
-uintptr_t take_module_of(uintptr_t library) {
+// Removes one of the library's modules and returns it. 0: there is none left.
+uintptr_t remove_module_of(uintptr_t library) {
   MutexGuard guard(g_lock);
   Module* found = nullptr;
   g_modules.for_each([&](Module* module) {
@@ -165,7 +165,7 @@ uintptr_t take_module_of(uintptr_t library) {
   });
   if (found == nullptr) return 0;
   const uintptr_t key = found->key;
-  release(g_modules.take(key));
+  release(g_modules.remove(key));
   return key;
 }
 
@@ -203,9 +203,9 @@ void record_library_module(uintptr_t module, uintptr_t library) {
 void forget_module(uintptr_t owner) {
   if (!has_generation()) return;
   forget_owner(owner);
-  while (const uintptr_t module = take_module_of(owner)) forget_owner(module);
+  while (const uintptr_t module = remove_module_of(owner)) forget_owner(module);
   MutexGuard guard(g_lock);
-  release(g_modules.take(owner));
+  release(g_modules.remove(owner));
 }
 
 bool find_image(uintptr_t owner, ImageIdentity* out) {

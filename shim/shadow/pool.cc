@@ -61,7 +61,7 @@ bool is_there(const CompareAnswer& answer, uint32_t number) {
 
 }  // namespace
 
-ShadowMiss take_room(Pool* pool, ShadowCheck* check) {
+ShadowMiss reserve_room(Pool* pool, ShadowCheck* check) {
   if (!fits_at_all(*check, pool->bytes)) return ShadowMiss::size;
   if (pool->taken == kMaxSlots) return ShadowMiss::busy;
   if (pool->taken == 0) pool->head = pool->tail = 0;
@@ -84,7 +84,7 @@ ShadowMiss take_room(Pool* pool, ShadowCheck* check) {
   return ShadowMiss::none;
 }
 
-GraphSlot* take_graph_room(Pool* pool, ShadowCheck* check, ShadowMiss* miss) {
+GraphSlot* reserve_graph_room(Pool* pool, ShadowCheck* check, ShadowMiss* miss) {
   static uint32_t last_number;
   *miss = ShadowMiss::size;
   if (!fits_at_all(*check, pool->graph_bytes)) return nullptr;
@@ -120,7 +120,7 @@ void end_graph_slot(GraphSlot* slot, bool was_launched) {
   if (!was_launched) slot->number = 0;
 }
 
-const GraphSlot* take_finished_in_graph(Pool* pool) {
+const GraphSlot* pop_finished_in_graph(Pool* pool) {
   for (uint32_t i = 0; i < kMaxGraphSlots; ++i) {
     GraphSlot& slot = pool->graph_slots[i];
     const CompareAnswer& answer = pool->answers[kMaxSlots + i];
@@ -132,7 +132,7 @@ const GraphSlot* take_finished_in_graph(Pool* pool) {
   return nullptr;
 }
 
-const Slot* take_finished(Pool* pool) {
+const Slot* pop_finished(Pool* pool) {
   if (pool->taken == 0) return nullptr;
   const uint32_t index = pool->first;
   Slot& slot = pool->slots[index];

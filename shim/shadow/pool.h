@@ -54,18 +54,19 @@ struct Pool {
   GraphSlot graph_slots[kMaxGraphSlots];
 };
 
-// Room for the blocks: fills in their copies, and the slot. Not `none`: there is none, now or ever.
-ShadowMiss take_room(Pool* pool, ShadowCheck* check);
+// Reserves room for the blocks' copies and a slot, and fills both in. Other than `none`: why it
+// cannot.
+ShadowMiss reserve_room(Pool* pool, ShadowCheck* check);
 
-// The same for a check in a graph. Null: there is none, and why is in `miss`.
-GraphSlot* take_graph_room(Pool* pool, ShadowCheck* check, ShadowMiss* miss);
-// Gives it back, where nothing is to come any more.
+// Does the same for a check in a graph. Null: it cannot; `miss` says why.
+GraphSlot* reserve_graph_room(Pool* pool, ShadowCheck* check, ShadowMiss* miss);
+// Releases the slot; if the check was launched, once its answer has come.
 void end_graph_slot(GraphSlot* slot, bool was_launched);
 
-// The next check whose answer is there, and gives its room back. Null: none.
-const Slot* take_finished(Pool* pool);
-// The same of graphs.
-const GraphSlot* take_finished_in_graph(Pool* pool);
+// Returns the next check whose answer has come, and releases its room. Null: there is none.
+const Slot* pop_finished(Pool* pool);
+// Does the same for checks in graphs.
+const GraphSlot* pop_finished_in_graph(Pool* pool);
 inline ShadowTotals* totals_of_slot(const Pool& pool, uint32_t slot) {
   return reinterpret_cast<ShadowTotals*>(pool.totals) + uint64_t{slot} * kMaxShadowOutputs;
 }

@@ -208,11 +208,11 @@ bool hand_on_one(bool* has_more) {
     for (Pool& pool : g_pools) {
       if (!pool.is_ready || is_there) continue;
       *has_more = *has_more || is_any_under_way(pool);
-      if (const Slot* const slot = take_finished(&pool)) {
+      if (const Slot* const slot = pop_finished(&pool)) {
         result = slot->result;
         is_abandoned = slot->is_abandoned;
         is_there = true;
-      } else if (const GraphSlot* const of_graph = take_finished_in_graph(&pool)) {
+      } else if (const GraphSlot* const of_graph = pop_finished_in_graph(&pool)) {
         result = of_graph->result;
         is_there = true;
       }
@@ -259,7 +259,7 @@ ShadowMiss begin(ShadowCheck* check) {
     Pool* const pool = find_pool(context);
     if (pool == nullptr) want_pool(context);
     if (pool == nullptr || !pool->is_ready) return ShadowMiss::memory;
-    const ShadowMiss miss = take_room(pool, check);
+    const ShadowMiss miss = reserve_room(pool, check);
     if (miss != ShadowMiss::none) return miss;
   }
   for (uint32_t i = 0; i < check->block_count; ++i) {
@@ -344,7 +344,7 @@ ShadowMiss begin_in_graph(ShadowCheck* check, ShadowNodes* nodes) {
     Pool* const pool = find_pool(context);
     if (pool == nullptr || !pool->is_ready) return ShadowMiss::memory;
     ShadowMiss miss = ShadowMiss::none;
-    const GraphSlot* const slot = take_graph_room(pool, check, &miss);
+    const GraphSlot* const slot = reserve_graph_room(pool, check, &miss);
     if (slot == nullptr) return miss;
     nodes->number = slot->number;
   }

@@ -18,7 +18,7 @@ TEST(Ahead, GivesEachThingInItsPlaceMadeOnce) {
     ++made;
     return std::make_unique<size_t>(i);
   });
-  for (size_t i = 0; i < 5000; ++i) ASSERT_EQ(*numbers.take(i), i);
+  for (size_t i = 0; i < 5000; ++i) ASSERT_EQ(*numbers.fetch(i), i);
   EXPECT_EQ(made, 5000u);
 }
 
@@ -27,7 +27,7 @@ TEST(Ahead, GivesNothingWhereMakingFails) {
     if (i % 3 == 0) throw std::runtime_error("no memory");
     return i % 3 == 1 ? nullptr : std::make_unique<size_t>(i);
   });
-  for (size_t i = 0; i < 600; ++i) EXPECT_EQ(numbers.take(i) != nullptr, i % 3 == 2) << i;
+  for (size_t i = 0; i < 600; ++i) EXPECT_EQ(numbers.fetch(i) != nullptr, i % 3 == 2) << i;
 }
 
 TEST(Ahead, IsNeverFarAhead) {
@@ -42,14 +42,14 @@ TEST(Ahead, IsNeverFarAhead) {
   });
   for (size_t i = 0; i < 3000; ++i) {
     taken = i;
-    (void)numbers.take(i);
+    (void)numbers.fetch(i);
   }
   EXPECT_LT(furthest, 64u);
 }
 
 TEST(Ahead, PlacesMayBeLeftOut) {
   Numbers numbers(1000, 1, [](size_t i) { return std::make_unique<size_t>(i); });
-  for (const size_t i : {0, 7, 500, 999}) EXPECT_EQ(*numbers.take(i), i);
+  for (const size_t i : {0, 7, 500, 999}) EXPECT_EQ(*numbers.fetch(i), i);
 }
 
 TEST(Ahead, MayEndUntaken) {
@@ -70,7 +70,7 @@ std::set<pthread_t> makers(size_t per_thread, bool* gets_signals) {
       *gets_signals |= sigismember(&blocked, SIGUSR1) == 0;
     return std::make_unique<size_t>(i);
   });
-  for (size_t i = 0; i < 1000; ++i) (void)numbers.take(i);
+  for (size_t i = 0; i < 1000; ++i) (void)numbers.fetch(i);
   return seen;
 }
 

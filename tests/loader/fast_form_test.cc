@@ -119,7 +119,7 @@ class Compiled {
 
  private:
   std::string first_error() {
-    const auto all = diagnostics_.take();
+    const auto all = diagnostics_.release();
     return all.empty() ? "" : format_diagnostic(all[0]);
   }
 

@@ -217,7 +217,7 @@ TEST(SharedFolders, AShareIsReadOffAFoldersName) {
       {"new@99999999999%", 0, 16}};
   for (const auto& [text, share, length] : cases) {
     size_t rest = strlen(text);
-    EXPECT_EQ(take_share(text, &rest), share) << text;
+    EXPECT_EQ(strip_share(text, &rest), share) << text;
     EXPECT_EQ(rest, length) << text;
   }
   for (const auto& [share, text] : std::map<uint32_t, std::string>{

@@ -32,7 +32,7 @@ std::vector<std::string> split_folders(const std::string& list) {
 
 std::string path_of_folder(const std::string& folder) {
   size_t length = folder.size();
-  (void)take_share(folder.c_str(), &length);
+  (void)strip_share(folder.c_str(), &length);
   return folder.substr(0, length);
 }
 

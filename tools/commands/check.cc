@@ -181,7 +181,7 @@ bool fix_keys(const std::vector<Diagnostic>& findings) {
 void fix_folder(const std::string& folder, const CheckOptions& given) {
   FolderModel model;
   CheckReport report;
-  const auto look = [&] {
+  const auto check = [&] {
     CheckLint lint;
     CheckOptions options = given;
     options.lint = &lint;
@@ -192,9 +192,9 @@ void fix_folder(const std::string& folder, const CheckOptions& given) {
     return std::ranges::any_of(report.diagnostics,
                                [&](const auto& one) { return one.rule == rule; });
   };
-  look();
+  check();
   if (has(Rule::untrusted)) fix_modes(folder);
-  if (fix_keys(report.diagnostics)) look();
+  if (fix_keys(report.diagnostics)) check();
   if (has(Rule::image_sha256)) fix_sums(model);
 }
 

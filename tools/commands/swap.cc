@@ -141,7 +141,8 @@ bool is_link(const std::string& path) {
   return lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
 }
 
-// Each such value once, with its new link if --link asks for one. Error: a link cannot be repointed.
+// Each such value once, with its new link if --link asks for one. Error: a link cannot be
+// repointed.
 tl::expected<std::vector<StaleConfig>, std::string> find_stale_configs(
     const std::vector<ProcessCounters>& processes, const Options& options) {
   std::set<std::tuple<std::string, std::string, uid_t>> configs;

@@ -383,7 +383,8 @@ std::vector<MoveResult> move_together(const AskingRight& right,
       word, &expected, decided(are_ready ? Verdict::commit : Verdict::abort), false,
       __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   for (Asked& one : all) one.wake();
-  // After an abort nothing moves, so a short wait is enough. A process may have decided for abort first.
+  // After an abort nothing moves, so a short wait is enough. A process may have decided for abort
+  // first.
   const bool is_commit = is_ours && are_ready;
   wait_for_all(&all, true, ControlClock::now() + (is_commit ? kHoldMargin : kAbortWait));
   return results_of(all);

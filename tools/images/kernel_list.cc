@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kMaxLibraryBytes = size_t{4} << 30;
 constexpr std::string_view kTableHead = "fibshim kernels 1: ";
 
-// The text up to the separator, which is taken off with it.
-std::string_view take(std::string_view* text, char separator) {
+// Removes the text up to the separator, and the separator, and returns that text.
+std::string_view pop_until(std::string_view* text, char separator) {
   const std::string_view head = text->substr(0, text->find(separator));
   text->remove_prefix(std::min(text->size(), head.size() + 1));
   return head;
@@ -31,9 +31,9 @@ bool read_number(std::string_view text, uint32_t* value) {
 bool read_params(std::string_view text, KnownKernel* kernel) {
   if (text == "-") return true;
   while (!text.empty()) {
-    std::string_view param = take(&text, ',');
+    std::string_view param = pop_until(&text, ',');
     auto& [offset, size] = kernel->params.emplace_back();
-    const std::string_view first = take(&param, ':');
+    const std::string_view first = pop_until(&param, ':');
     if (!read_number(first, &offset) || !read_number(param, &size) || size == 0) return false;
   }
   return !kernel->params.empty();
@@ -47,16 +47,16 @@ bool is_code(std::string_view text) {
 
 Result<void> add_table(std::string_view text, KernelList* list) {
   text.remove_prefix(kTableHead.size());
-  const std::string engine(take(&text, '\n'));
+  const std::string engine(pop_until(&text, '\n'));
   for (uint32_t number = 2; !text.empty(); ++number) {
-    std::string_view line = take(&text, '\n');
-    std::string_view versions = take(&line, ' ');
+    std::string_view line = pop_until(&text, '\n');
+    std::string_view versions = pop_until(&line, ' ');
     KnownKernel kernel;
-    if (versions.empty() || !read_params(take(&line, ' '), &kernel) || line.empty()) {
+    if (versions.empty() || !read_params(pop_until(&line, ' '), &kernel) || line.empty()) {
       return fail(ErrorCode::invalid_value,
                   fmt::format("line {}: no versions, parameters and symbol", number));
     }
-    kernel.symbol = take(&line, ' ');
+    kernel.symbol = pop_until(&line, ' ');
     kernel.code = line;
     if (!line.empty() && !is_code(line)) {
       return fail(ErrorCode::invalid_value,
@@ -64,7 +64,7 @@ Result<void> add_table(std::string_view text, KernelList* list) {
     }
     std::set<std::string>& origins = list->kernels[std::move(kernel)];
     while (!versions.empty()) {
-      origins.insert(fmt::format("{} {}", engine, take(&versions, ',')));
+      origins.insert(fmt::format("{} {}", engine, pop_until(&versions, ',')));
     }
     list->origins.insert(origins.begin(), origins.end());
   }

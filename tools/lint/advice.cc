@@ -393,7 +393,7 @@ class Adviser {
 
 }  // namespace
 
-void CheckLint::look_at(Kind kind, JsonValue root) {
+void CheckLint::check_json(Kind kind, JsonValue root) {
   const auto found =
       find_schema_faults(kind == Kind::pattern ? SchemaName::pattern : SchemaName::solution, root);
   schema_faults_.insert(schema_faults_.end(), found.begin(), found.end());

@@ -17,7 +17,7 @@ void advise(const FolderModel& model, const std::vector<uint32_t>& sms, Diagnost
 class CheckLint : public VerifyBlocks {
  public:
   explicit CheckLint(std::vector<uint32_t> sms = {}) : sms_(std::move(sms)) {}
-  void look_at(Kind kind, JsonValue root) override;
+  void check_json(Kind kind, JsonValue root) override;
   void check_model(const FolderModel& model, Diagnostics* diagnostics) override {
     find_mistakes(model, diagnostics);
     advise(model, sms_, diagnostics);

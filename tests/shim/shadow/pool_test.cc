@@ -24,7 +24,7 @@ class ShadowPool : public testing::Test {
   ShadowMiss begin(const std::vector<ShadowBlock>& blocks) {
     ShadowCheck check = {};
     for (const ShadowBlock& block : blocks) check.blocks[check.block_count++] = block;
-    const ShadowMiss miss = take_room(pool_.get(), &check);
+    const ShadowMiss miss = reserve_room(pool_.get(), &check);
     if (miss != ShadowMiss::none) return miss;
     under_way_.push_back(check);
     expect_apart();
@@ -38,7 +38,7 @@ class ShadowPool : public testing::Test {
     answers_[slot].done = pool_->slots[slot].number;
   }
   bool reclaim() {
-    const Slot* const slot = take_finished(pool_.get());
+    const Slot* const slot = pop_finished(pool_.get());
     if (slot == nullptr) return false;
     EXPECT_EQ(slot, &pool_->slots[under_way_.front().slot]);
     under_way_.pop_front();
@@ -140,15 +140,15 @@ TEST_F(ShadowPool, RoomOfAGraphComesBackWithItsAnswer) {
   const auto take = [&] {
     ShadowCheck check = {};
     check.blocks[check.block_count++] = {0x5000, kBytes / 2, 0};
-    return take_graph_room(pool_.get(), &check, &miss);
+    return reserve_graph_room(pool_.get(), &check, &miss);
   };
   GraphSlot* const launched = take();
   ASSERT_NE(launched, nullptr);
   EXPECT_EQ(take(), nullptr);
   EXPECT_EQ(miss, ShadowMiss::busy);
   answers_[kMaxSlots + static_cast<size_t>(launched - pool_->graph_slots)].done = launched->number;
-  EXPECT_EQ(take_finished_in_graph(pool_.get()), launched);
-  EXPECT_EQ(take_finished_in_graph(pool_.get()), nullptr);
+  EXPECT_EQ(pop_finished_in_graph(pool_.get()), launched);
+  EXPECT_EQ(pop_finished_in_graph(pool_.get()), nullptr);
   GraphSlot* const never_launched = take();
   ASSERT_NE(never_launched, nullptr);
   end_graph_slot(never_launched, false);
