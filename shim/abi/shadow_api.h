@@ -26,7 +26,7 @@ inline constexpr uint32_t kMaxShadowBlocks = 8;   // pieces of memory that one l
 inline constexpr uint32_t kMaxShadowOutputs = 8;  // tensors in them that are compared
 inline constexpr uint32_t kMaxShadowAxes = 4;
 
-// What is copied: from `address`; begin() says where to.
+// A range to copy, from `address`; begin() fills in `copy`.
 struct ShadowBlock {
   uint64_t address;
   uint64_t bytes;
@@ -43,7 +43,7 @@ struct ShadowOutput {
   uint8_t reserved[7];
 };
 
-// What was found of one output.
+// The result of comparing one output.
 struct ShadowTotals {
   uint64_t elements, wrong, not_finite;  // not_finite: where they should be, or the reverse
   uint64_t nans, infinities;             // of those found
@@ -106,7 +106,8 @@ struct ShadowApi {
   ShadowMiss (*begin)(ShadowCheck* check);
   // Compares, and gives the room back behind that. Without outputs: only gives it back.
   void (*compare)(ShadowCheck* check);
-  // The same with nodes of a graph, in the current context; may make its memory. A check in a graph is of one launch.
+  // Does the same by nodes of a graph, in the current context, whose memory it may allocate. A
+  // check in a graph is for one launch.
   ShadowMiss (*begin_in_graph)(ShadowCheck* check, ShadowNodes* nodes);
   // Adds the comparison, behind `node`. Null: the driver refuses.
   CUgraphNode_st* (*compare_in_graph)(const ShadowCheck& check, const ShadowNodes& nodes,

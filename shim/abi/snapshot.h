@@ -169,7 +169,7 @@ struct ImageHashes {
   ImageHash code;  // of what it does alone (loader/read/code_hash.h); 0: it is no single cubin
 };
 
-// Where a definition name leads to for one pattern.
+// The bindings of one pattern for one definition name.
 struct Route {
   Offset definition;  // its name
   uint32_t binding;   // the first of them: index into Snapshot::bindings
@@ -391,7 +391,7 @@ struct Solution {
   uint8_t reserved[2];
   // Its definition's: one of how many launches is checked; 0: none; kShadowUnset: what holds for all of them.
   uint32_t shadow_interval;
-  // What it may be off by, if its "verify" says so; else less than 0.
+  // The tolerances of its "verify" block; without one, less than 0.
   double atol, rtol;
   double matched_ratio;  // of elements that must be within it
 
@@ -430,7 +430,7 @@ struct TensorAxis {
 inline constexpr uint32_t kMaxTensorAxes = 4;
 inline constexpr uint32_t kMaxTensors = 32;  // of one binding
 
-// What a pointer of the original's launch leads to.
+// A tensor that a pointer of the original's launch points to.
 struct TensorUse {
   Offset name;
   uint32_t offset;  // of the pointer within the parameter

@@ -11,7 +11,7 @@ inline bool has_current_context() {
   return get_current != nullptr && get_current(&context) == CUDA_SUCCESS && context != nullptr;
 }
 
-// Where the driver does not tell: yes.
+// True also if the driver cannot tell.
 inline bool is_primary_context_active(CUdevice device) {
   const auto get_state = FIBSHIM_REAL(cuDevicePrimaryCtxGetState);
   unsigned flags = 0;

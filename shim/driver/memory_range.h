@@ -1,4 +1,4 @@
-// What memory a pointer leads into. A slow path: one driver call.
+// Finds the allocation that a pointer points into. A slow path: one driver call.
 #pragma once
 
 #include "shim/driver/driver.h"
@@ -18,7 +18,7 @@ inline bool find_memory(CUdeviceptr pointer, CUdeviceptr* begin, size_t* size) {
          pointer - *begin < *size;
 }
 
-// Where that ends. 0: there is none, or the driver does not tell.
+// Returns the end of that allocation. 0: there is none, or the driver cannot tell.
 inline uint64_t find_end_of_memory(CUdeviceptr pointer) {
   CUdeviceptr begin;
   size_t size;

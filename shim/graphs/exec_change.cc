@@ -184,7 +184,7 @@ void ExecChange::set_child(CUgraphNode node, CUgraph child) {
     const size_t index = find_host_node(exec_->host_nodes, known);
     NodeParams params;
     if (index >= running->nodes.count() || !read_kernel(set, &params)) return false;
-    // What is set in it later is planned by what this one is, and stays an original.
+    // Later changes of the node are planned by its facts as they are now, and keep the original.
     NodeFacts& facts = exec_->nodes[index].facts = {};
     PlannedNode planned;
     (void)attributes_of(set, &facts);

@@ -18,15 +18,17 @@ class ExecChange {
   // Before a kernel node is set; within a read section that lasts until set_kernel(). Not CUDA_SUCCESS: the host gets
   // this, and its call is not made.
   CUresult plan_kernel(CUgraphNode node, const NodeParams& params);
-  // What the host's exec is to be given in its place, as it is one that holds replacements; null: the host's own.
+  // Returns the parameters to set in the host's exec instead of the host's, if that exec holds
+  // replacements; else null.
   const NodeParams* replacement_in_place() const;
-  // The driver does not take that.
+  // Call if the driver refuses them.
   void refuse_replacement() { refuse_node(&planned_.plan, Outcome::fallback_graph); }
 
-  // What is to be done after the driver has taken it.
+  // Call these after the driver accepted the change: they repeat it in our copies.
   void set_kernel(const NodeParams& params);
   void set_enabled(CUgraphNode node, bool is_enabled);
-  // Of other nodes: `set_kept(node)` sets the copy among the originals, `set_in(exec, node)` that of an exec.
+  // Repeats a change of another kind of node: `set_kept(node)` changes the copy among the
+  // originals, `set_in(exec, node)` that of an exec.
   template <class SetKept, class SetIn>
   void set_other(CUgraphNode node, const SetKept& set_kept, const SetIn& set_in) {
     CUgraphNode kept = nullptr;
@@ -55,7 +57,7 @@ class ExecChange {
   void leave(const char* reason);
 
  private:
-  // What runs, what is ready to, and what the host's exec would.
+  // Visits the variant that runs, the one that is ready, and the idle one of the host's exec.
   template <class Use>
   void for_each_variant(const Use& use) {
     for (Variant* const variant : {exec_->running.load(std::memory_order_relaxed),
@@ -81,11 +83,11 @@ class ExecChange {
     return !exec_->taken_over.is_of_another_graph() && current_originals(exec_).graph != nullptr &&
            find_in_clone(node, exec_->originals, kept);
   }
-  // What runs has changed, or what its launches that are checked run.
+  // Call after a change of the running variant, or of the exec that its checked launches run.
   void check_running();
   bool follow_kernel(Variant* variant, const NodeParams& params);
   CUresult remember_switch(CUgraphNode kept, bool is_enabled);
-  // Makes anew what runs, of the originals.
+  // Makes a new running variant from the originals.
   void rebuild();
 
   Exec* exec_;

@@ -20,7 +20,8 @@ CUcontext current_context() {
   return get_current != nullptr && get_current(&context) == CUDA_SUCCESS ? context : nullptr;
 }
 
-// Of the calling thread: others never had it, whereas pthread_self() may come again.
+// Returns a number of the calling thread that no other thread ever has; values of pthread_self()
+// are reused.
 uint32_t thread_number() {
   static std::atomic<uint32_t> last{0};
   static __thread uint32_t t_number __attribute__((tls_model("initial-exec")));
@@ -40,8 +41,9 @@ bool is_same_stream(const LastLaunch& one, const LastLaunch& other) {
          one.ended_streams == other.ended_streams;
 }
 
-// What goes into the stream from here on waits for the last launch. Where the upload fails this thread waits: for that launch's
-// stream if it is still there, since waiting for the context invalidates every capture in it.
+// Makes later work in the stream wait for the last launch, by an upload of its exec. If the upload
+// fails this thread waits: for that launch's stream if it still exists, since waiting for the
+// context invalidates every capture in it.
 void wait_for_launches(const LastLaunch& last, CUstream stream, bool is_per_thread_stream) {
   const auto upload =
       is_per_thread_stream ? FIBSHIM_REAL(cuGraphUpload_ptsz) : FIBSHIM_REAL(cuGraphUpload);
@@ -57,7 +59,7 @@ void wait_for_launches(const LastLaunch& last, CUstream stream, bool is_per_thre
   if (synchronize != nullptr) (void)synchronize();
 }
 
-// What goes into the stream from here on waits for the last launch, where that was of another exec.
+// Makes later work in the stream wait for the last launch, if that was of another exec.
 void wait_for_last(const Exec& exec, Variant* variant, CUstream stream, bool is_per_thread_stream) {
   const Variant* const last = exec.last.variant;
   if (last != nullptr && last->exec != variant->exec &&

@@ -13,7 +13,7 @@ using LaunchGraph = std::atomic<CUresult(CUDAAPI*)(CUgraphExec, CUstream)>;
 CUresult launch_exec(const LaunchGraph& launch, CUgraphExec handle, CUstream stream,
                      bool is_per_thread_stream);
 
-// The same of an upload, which runs nothing.
+// Uploads what a launch of `handle` would run. Runs nothing.
 CUresult upload_exec(const LaunchGraph& upload, CUgraphExec handle, CUstream stream,
                      bool is_per_thread_stream);
 

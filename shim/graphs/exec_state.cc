@@ -37,7 +37,8 @@ Variant* switch_running(Exec* exec, Variant* variant) {
     exec->idle = before;
     return nullptr;
   }
-  // What was launched is ended when a launch of the next one waits for it.
+  // The variant that was launched last is ended later, after a launch of the next one has waited
+  // for it.
   return before == exec->last.variant ? nullptr : before;
 }
 
@@ -88,7 +89,8 @@ void drop_unreplaced(Exec* exec) {
   Variant* const unreplaced = exec->unreplaced.exchange(nullptr, std::memory_order_acq_rel);
   if (unreplaced == nullptr) return;
   follow_interval(exec);
-  // What was launched is ended when a launch of the next one waits for it.
+  // The variant that was launched last is ended later, after a launch of the next one has waited
+  // for it.
   if (unreplaced != exec->last.variant) end_variant(unreplaced);
 }
 

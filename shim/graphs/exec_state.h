@@ -14,15 +14,15 @@ void drop_originals(Exec* exec);
 Variant* switch_running(Exec* exec, Variant* variant);
 // The same. What ran before is ended once no launch waits for it. Holding the lock.
 void run_variant(Exec* exec, Variant* variant);
-// What runs has changed: its launches are checked as often as it says.
+// Call after the running variant changed: its launches are checked at its interval from then on.
 void follow_interval(Exec* exec);
-// The watcher's variant, if there is one, is of no more use.
+// Ends the variant that the watcher has made ready, if there is one.
 void drop_ready_variant(Exec* exec);
-// Exec::idle is of no more use: the host's exec has taken over another graph.
+// Ends Exec::idle: the host's exec has taken over another graph.
 void drop_idle_variant(Exec* exec);
-// The same of what was to be launched for checks.
+// Ends the sample that waits for its launch.
 void drop_shadow(Exec* exec);
-// The same of Exec::unreplaced: until there is another, no launch is to be checked.
+// Ends Exec::unreplaced. No launch is checked until there is another.
 void drop_unreplaced(Exec* exec);
 
 // The host's own exec, from now on, and no swap reaches it: it keeps the replacements that it holds itself; otherwise what

@@ -17,7 +17,7 @@
 
 namespace fibshim {
 
-// Where an exec was last launched; the thread that launches it alone reads and writes this.
+// The last launch of an exec. Only the thread that launches the exec reads and writes this.
 struct LastLaunch {
   Variant* variant;  // null: it was not launched; may be a sample
   CUstream stream;
@@ -26,7 +26,7 @@ struct LastLaunch {
   uint64_t ended_streams;  // how many streams had ended by then
 };
 
-// What a launch must see to first: in Exec::asks.
+// Bits of Exec::asks: what a launch has to do first.
 inline constexpr uint32_t kHasReady = 1;
 inline constexpr uint32_t kIsSampled = 2;  // some launches are to be checked (shadow_exec.h)
 inline constexpr uint32_t kIsNoMore = 4;   // none is any more: Exec::unreplaced is to go
@@ -56,7 +56,7 @@ struct Exec {
   uint64_t tried;              // generation for which a variant was made, or failed to be
   uint32_t tried_quarantines;  // how many there were by then
 
-  // Of checks (shadow_exec.h); the watcher's.
+  // State of checks (shadow_exec.h). The watcher alone uses it.
   uint32_t seen_sample;   // sample_in at the last look
   uint32_t idle_looks;    // since it was launched last
   uint32_t next_checked;  // the node that is checked next

@@ -6,7 +6,7 @@
 
 namespace fibshim {
 
-// Of one graph, without its child graphs.
+// The nodes and edges of one graph, without its child graphs.
 struct GraphShape {
   Block<CUgraphNode> nodes;  // sorted
   Block<bool>

@@ -31,7 +31,7 @@ class Block {
     release();
     return adopt(count == 0 ? nullptr : g_graph_pool.allocate(count * kItemBytes), count);
   }
-  // The same with anything in it, for what is written at once.
+  // Does the same without clearing the memory, for callers that write all of it at once.
   bool allocate_unset(size_t count) {
     release();
     return adopt(count == 0 ? nullptr : g_graph_pool.allocate_unset(count * kItemBytes), count);
@@ -131,7 +131,7 @@ bool find_type(CUgraphNode node, CUgraphNodeType* type);
 bool find_child(CUgraphNode node, CUgraph* child);
 bool find_in_clone(CUgraphNode node, CUgraph clone, CUgraphNode* found);
 
-// Of a kernel node.
+// Launch attributes of a kernel node.
 struct NodeAttributes {
   uint32_t cluster[3];  // 0: none was given
   bool is_cooperative;
@@ -142,7 +142,7 @@ bool is_device_updatable_node(CUgraphNode node);
 bool set_cluster(CUgraphNode node, const uint32_t (&cluster)[3]);
 bool drop_cooperation(CUgraphNode node);
 
-// What is unlike a plain edge among a node's.
+// How a node's edges differ from plain ones.
 struct NodeEdges {
   bool is_known;
   bool begins_early;     // it may begin before a kernel before it has ended
@@ -160,10 +160,10 @@ bool list_after(CUgraphNode node, Block<CUgraphNode>* nodes);
 
 // The node waits for the whole of everything before it.
 bool make_edges_full(CUgraph graph, CUgraphNode node);
-// What comes after the node waits for the whole of it.
+// Makes the nodes after `node` wait until all of it has ended.
 bool make_later_edges_full(CUgraph graph, CUgraphNode node);
 
-// What a node waits for.
+// The nodes that a node waits for.
 struct NodesBefore {
   bool is_known;
   bool is_plain;     // all of it must have ended
@@ -172,7 +172,7 @@ struct NodesBefore {
 NodesBefore nodes_before(CUgraphNode node);
 // Whether one node alone waits for it.
 bool has_one_after(CUgraphNode node);
-// Of two kernels: `node` may begin once every block of `before` has let it, or has ended.
+// Lets kernel `node` begin once every block of kernel `before` has released it or ended.
 bool make_edge_early(CUgraph graph, CUgraphNode before, CUgraphNode node);
 
 // Calls `use(node, copy's graph, copy, is_certain)` for every kernel node of a graph and its child graphs, in the driver's

@@ -32,7 +32,7 @@ bool find_kept(const Block<KernelNode>& nodes, CUgraphNode kept, size_t* index) 
 
 enum class Rewriting : uint8_t { done, refused, failed };
 
-// What is tried of a copy, and given up where the driver refuses it.
+// What to try with a copy. What the driver refuses is given up at the next attempt.
 struct Attempt {
   Block<bool> is_refused;  // nodes that keep their original
   bool has_rewrites;
@@ -175,7 +175,7 @@ Made make_rewritten(const Originals& originals, Variant** out) {
     const Rewriting rewriting =
         rewrite_copy(originals, variant->graph, &attempt, variant, &is_changed);
     if (rewriting == Rewriting::done) {
-      // What was counted as if all nodes ran.
+      // The counters were set as if all nodes ran.
       for (size_t i = 0; i < originals.nodes.count(); ++i) {
         if (originals.nodes[i].is_disabled) switch_node(variant, i, true);
       }

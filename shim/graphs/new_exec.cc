@@ -59,14 +59,14 @@ void set_solutions(const Exec& exec, const Survey& survey, Variant* variant) {
   find_sample_interval(variant);
 }
 
-// What the host's exec runs.
+// Makes the variant that stands for the host's own exec.
 Variant* make_in_host(const Exec& exec, const Survey& survey) {
   Variant* const variant = make_host_variant(exec, survey.counters);
   if (variant != nullptr) set_solutions(exec, survey, variant);
   return variant;
 }
 
-// The same of the variant that has run it until now, with no node disabled. False: another is to be made.
+// Updates that variant if it runs already and no node is disabled. False: make another.
 bool update_in_host(const Exec& exec, const Survey& survey, Variant* running) {
   if (!running->is_host() || running->nodes.count() != survey.counters.count()) return false;
   for (size_t i = 0; i < survey.counters.count(); ++i) {
@@ -120,7 +120,7 @@ bool keep_copies(const Exec& exec, Survey* survey) {
   return true;
 }
 
-// What an exec keeps as it was instantiated is the same in both.
+// True if both agree in all that an exec keeps as it was instantiated.
 bool have_same_shapes(const Variant& one, const Variant& other) {
   if (one.nodes.count() != other.nodes.count()) return false;
   for (size_t i = 0; i < one.nodes.count(); ++i) {
@@ -193,8 +193,8 @@ void HostGraph::prepare(const Instantiation& instantiation, Exec* updated) {
   if (!is_known_) return;
   is_in_place_ = survey_.has_uncopied;
   if (!is_concerned(survey_)) {
-    // Where there must be another copy, it would double the time of an update, and the next one is planned by the folder in
-    // force then.
+    // An update that needs a new copy of the graph would take twice as long, so it is not made: the
+    // next update is planned by the folder that is in force then.
     is_kept_ = (is_off || !is_update || survey_.is_written) && !survey_.has_uncopied &&
                reason_to_leave(survey_, instantiation, is_update) == nullptr;
     return;
@@ -335,12 +335,12 @@ CUresult ExecUpdate::finish(CUresult result) {
   exec_->is_updated = true;
   exec_->is_fixed = false;  // its kernels are others now
   (void)exec_->disabled_others.allocate(0);
-  // What the driver makes of disabled nodes at an update is its own: it is asked.
+  // Ask the driver which nodes are disabled after the update.
   const auto get_enabled = FIBSHIM_REAL(cuGraphNodeGetEnabled);
   bool is_told = true;
   for (size_t i = 0; was_disabled && i < exec_->host_nodes.count(); ++i) {
     const HostNode& node = exec_->host_nodes[i];
-    // Of a graph that is gone it does not tell: then as before.
+    // The driver refuses to answer if the graph of these nodes is gone: then keep what was known.
     unsigned is_enabled = survey.nodes[node.index].is_disabled ? 0 : 1;
     is_told = is_told && get_enabled != nullptr &&
               get_enabled(exec_->host, node.node, &is_enabled) == CUDA_SUCCESS;
@@ -348,7 +348,7 @@ CUresult ExecUpdate::finish(CUresult result) {
   }
   Variant* variant = nullptr;
   if (was_disabled) {
-    // Of other nodes it is not asked: nothing else can be made of it.
+    // The driver cannot be asked about other nodes, so no rewritten copy is made.
     if (!exec_->is_in_place) {
       leave_as_it_is(&survey, is_told ? "it was updated with nodes disabled"
                                       : "the driver does not tell which of its nodes run");

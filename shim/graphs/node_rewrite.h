@@ -9,7 +9,8 @@
 
 namespace fibshim {
 
-// What a replacement changes of a node beside its parameters. An executable graph keeps it as it was instantiated.
+// The properties of a node, beside its parameters, that a replacement changes. An exec keeps them
+// as they were when it was instantiated.
 struct NodeShape {
   uint32_t cluster[3];  // 0: as the original's
   uint8_t drops_cooperation;
@@ -36,7 +37,8 @@ struct PlannedNode {
 
 bool read_kernel(CUgraphNode node, NodeParams* params);
 
-// What nobody changes of a node of a kept graph, read at first need: each is several driver calls.
+// Properties of a node of a kept graph that never change. Each is read when it is first needed,
+// since that takes several driver calls.
 struct NodeFacts {
   NodeAttributes attributes;
   NodeEdges edges;
@@ -49,11 +51,11 @@ const NodeAttributes& attributes_of(CUgraphNode node, NodeFacts* facts);
 void plan_copied_node(CUgraphNode kept, const NodeParams& params, NodeFacts* facts,
                       PlannedNode* out);
 
-// What a redirect that is planned changes of the node beside its parameters.
+// Fills in the shape that a planned redirect gives the node.
 void shape_replacement(const NodeAttributes& kept, PlannedNode* planned);
 
-// Makes `copy`, a node of `graph` that holds the original, what was planned. False: the driver refuses, and the copy
-// of the graph is of no more use.
+// Turns `copy`, a node of `graph` that holds the original, into what was planned. False: the driver
+// refuses, and the copy of the graph cannot be used any more.
 bool rewrite_node(CUgraph graph, CUgraphNode copy, const PlannedNode& planned);
 
 }  // namespace fibshim

@@ -78,7 +78,7 @@ uint32_t NodeSwap::replace_node(const HostNode& host, Survey* survey) {
   if (record == nullptr || (params.kernelParams == nullptr && record->param_count != 0)) {
     return 0;
   }
-  // What was read lies in the node, which is about to be set.
+  // The parameters that were read point into the node, which is about to be set: copy them.
   const size_t pointer_bytes = record->param_count * sizeof(void*);
   const size_t block_bytes = sizeof(Kept) + pointer_bytes + record->params_bytes;
   auto* const kept = static_cast<Kept*>(g_graph_pool.allocate_unset(block_bytes));

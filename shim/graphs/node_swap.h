@@ -31,7 +31,7 @@ class NodeSwap {
   const TakenOver* written_ = nullptr;
 };
 
-// The same for parameters that the host sets in an exec. Within a read section.
+// Plans a node for parameters that the host sets in an exec. Within a read section.
 void plan_in_exec(CUgraphNode node, const NodeParams& params, NodeFacts* facts, PlannedNode* out);
 
 }  // namespace fibshim

@@ -194,7 +194,7 @@ class Absorption {
     return true;
   }
 
-  // Of everything that is dead in some instance.
+  // Finds the holders of addresses in any buffer that some instance declares dead.
   bool collect_holders() {
     uint64_t begin = UINT64_MAX;
     uint64_t end = 0;

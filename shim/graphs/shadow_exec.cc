@@ -108,7 +108,8 @@ class Sample {
     return add_check_of(members, call.rewrite->member_count, call.first, call.request, plan);
   }
 
-  // Of kernels that are replaced as one: the solution runs before all of them, the comparison behind them.
+  // Adds a check of kernels that are replaced as one: the solution runs before all of them, the
+  // comparison after them.
   Added add_check_of(const uint32_t* indexes, uint32_t count, const NodeParams& params,
                      const LaunchRequest& request, const NodePlan& plan) {
     if (!is_in_context(params) || !is_sampled(plan)) return Added::nothing;
@@ -153,7 +154,7 @@ class Sample {
     return Added::check;
   }
 
-  // Of another one, copies may be out of the kernel's reach.
+  // A kernel of another context may not reach the copies.
   bool is_in_context(const NodeParams& params) const {
     CUcontext context = params.ctx;
     const uintptr_t known = find_handle(handle_of(params));
@@ -228,7 +229,7 @@ bool prepare(Exec* exec) {
   return true;
 }
 
-// Of each exec that is there.
+// Calls `use` for every exec, with its lock held.
 template <class Use>
 void for_each_exec(const Use& use) {
   PinnedExecs execs;

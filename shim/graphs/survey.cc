@@ -56,7 +56,7 @@ struct Survey::Contents {
     return true;
   }
 
-  // The same of a graph whose nodes were listed already. False: no memory.
+  // Lists a graph whose nodes `same` has listed already. False: no memory.
   bool list_as_in(const TakenOver& same, CUgraph graph) {
     CUgraph* const added = graphs.add();
     if (added == nullptr || !kernels.reserve(same.kernel_count())) return false;
@@ -97,7 +97,7 @@ class Surveyor {
   }
 
  private:
-  // What is asked once of a function, however many nodes have it.
+  // A function, with the answers that are the same for all of its nodes.
   struct Kernel {
     const void* handle;
     bool is_tracked;
@@ -171,7 +171,8 @@ class Surveyor {
     return true;
   }
 
-  // Those of the copy, which has the same edges, and whose attributes stay, as the exec's do (driver_facts.md, section 8).
+  // Uses the facts of the kept copy: it has the same edges, and an update leaves attributes as they
+  // are (driver_facts.md, section 8).
   void copy_facts() {
     has_edges_ = true;
     for (size_t i = 0; i < contents_.kernels.count(); ++i) {
@@ -205,7 +206,7 @@ class Surveyor {
     return false;
   }
 
-  // Of all nodes at once: each by itself is several driver calls.
+  // Reads the edges of the whole graph at once: a node by itself takes several driver calls.
   void read_edges() {
     has_edges_ = true;
     bool is_known = true;
@@ -297,7 +298,8 @@ bool Survey::run(const Contents& contents, Exec* updated) {
   if (count == 0 || !nodes.allocate(count) || !counters.allocate(count) || !plans.allocate(count)) {
     return false;
   }
-  // Of an exec that takes it over nobody looks for a node by its handle.
+  // The list is sorted for lookups by handle, which an exec that takes the graph over does not
+  // need.
   const bool is_listed = updated == nullptr
                              ? sort_nodes(contents.kernels.begin(), count, &host_nodes)
                              : list_in_order(contents.kernels.begin(), count, &host_nodes);

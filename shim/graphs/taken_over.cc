@@ -11,7 +11,7 @@
 
 namespace fibshim {
 
-// Of one function.
+// The parameter layout of one function.
 struct TakenOver::Layout {
   const void* handle;
   uint32_t count;
@@ -30,7 +30,7 @@ constexpr size_t kMostLayouts = 64;
 
 constinit std::atomic<bool> g_has_user_objects{false};
 
-// Of memory that was copied, which has no alignment of its own.
+// Reads a struct from copied bytes, which need not be aligned.
 template <class Params>
 Params read_as(const char* bytes) {
   Params params;
@@ -131,7 +131,7 @@ bool TakenOver::begin(CUgraph graph, CUgraph copy, const Block<KernelNode>& node
 bool TakenOver::learn(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes) {
   Block<CUgraphNode> listed;
   Block<CUgraphNode> kept;
-  // What was written is by the places that there were.
+  // Values that are not in the copy yet refer to the old places: set them first.
   if (is_behind_ && !bring_up_to_date()) return false;
   forget();
   if (list_nodes(graph, &listed) && list_nodes(copy, &kept) && listed.count() == kept.count() &&

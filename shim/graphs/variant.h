@@ -71,7 +71,7 @@ inline uint32_t sample_interval_of(const Variant& variant) {
   return __atomic_load_n(&variant.sample_interval, __ATOMIC_RELAXED);
 }
 
-// What a node counts as that would be a hit, but keeps its original.
+// The counter of a node that keeps its original: a planned hit counts as fallback_graph.
 inline CounterIndex counter_of_unchanged(CounterIndex counter) {
   const Outcome outcome = outcome_of_counter(counter);
   return outcome == Outcome::hit || outcome == Outcome::absorbed

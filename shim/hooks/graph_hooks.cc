@@ -116,7 +116,8 @@ CUresult set_child(CUgraphExec executable, CUgraphNode node, CUgraph child, cons
   return result;
 }
 
-// The same of nodes that only the host's exec follows.
+// Makes a change that is not repeated in our copies: from then on the host's own exec runs.
+// `reason`: for the log.
 template <class Call>
 CUresult set_alone(CUgraphExec executable, const char* reason, const Call& call) {
   ExecChange change(executable);

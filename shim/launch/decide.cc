@@ -39,7 +39,7 @@ bool may_pass(CUresult error) {
   }
 }
 
-// Of a handle whose launches need not be told apart by their devices.
+// Returns the device key of all launches of a handle, which need not be told apart by device.
 int64_t device_of_all_launches(const Record& record, const LaunchRequest& request) {
   if (record.kind == HandleKind::function) return device_key_of_launch(request);
   const int32_t only = only_device_in_use();

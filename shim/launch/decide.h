@@ -11,7 +11,7 @@ namespace fibshim {
 const Decision& decide(const Record& record, Candidate* candidate, int64_t* key, uint32_t count,
                        const LaunchRequest& request, DecisionRoom* scratch);
 
-// The same of a candidate that is not kept: nothing is cached.
+// Decides without caching the decision, for a candidate that is not kept.
 const Decision& decide_once(const Record& record, const Candidate& candidate, int64_t* key,
                             uint32_t count, const LaunchRequest& request, DecisionRoom* scratch);
 

@@ -13,7 +13,7 @@ namespace fibshim {
 inline constexpr CounterIndex kNoCounter = UINT32_MAX;
 CounterIndex plan_uncounted(LaunchRequest* request, LaunchPlan* plan);
 
-// Of a plan that is made.
+// Returns the counter of a finished plan.
 CounterIndex counter_of_plan(const LaunchPlan& plan);
 
 // The record of a handle that some pattern knows, or that is recorded; learnt if need be. Null: neither.

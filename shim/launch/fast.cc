@@ -110,7 +110,7 @@ struct ConfigLaunch {
   }
 };
 
-// What was read of a launch whose parameters are packed, or whose attributes had to be looked at.
+// A launch with packed parameters, or with attributes, after they were read.
 template <class Launch>
 struct LaunchRead {
   Launch launch;

@@ -328,7 +328,7 @@ uintptr_t learn_stranger(const void* handle) {
     return kernel_name != nullptr &&
            kernel_name(&name, static_cast<CUkernel>(const_cast<void*>(handle))) == CUDA_SUCCESS;
   };
-  // What it was before, if anything is known: to ask for the other is an error to the driver.
+  // Try the kind that the value had before: asking the driver for the wrong kind is an error.
   const HandleKind likely = entry.kind;
   const HandleKind other =
       likely == HandleKind::function ? HandleKind::kernel : HandleKind::function;

@@ -18,7 +18,7 @@ void put_kernel(const NodeParams& original, const Decision& decision, NodeParams
   params->ctx = original.ctx;
 }
 
-// Of the original, in the plain order.
+// Geometry of the original, in the plain order.
 struct PlainGeometry {
   const NodeParams& original;
   uint32_t operator()(uint32_t i) const { return (&original.gridDimX)[i]; }
@@ -90,8 +90,8 @@ void make_view(const Candidate& candidate, const NodeParams& original, const uin
   read_geometry(original, cluster, out->geometry);
 }
 
-// What the fast side of a launch would do with it: nearly every node of a graph is like that, and a graph has many. False:
-// plan_launch() must be asked.
+// Plans a node as the fast side of a launch would, which suits nearly every node of a graph. False:
+// call plan_launch().
 bool plan_like_fast_side(const NodeParams& original, const uint32_t (&cluster)[3], NodePlan* plan) {
   LaunchPlan& launch = plan->launch;
   const uintptr_t slot = find_handle(handle_of(original));
@@ -115,7 +115,7 @@ bool plan_like_fast_side(const NodeParams& original, const uint32_t (&cluster)[3
     decision = choose_fast(*decision->choices, params, PlainGeometry{original});
   }
   if (decision == nullptr || is_quarantined(*decision)) return false;
-  // What stands for no decision is slow.
+  // The entry that stands for "no decision" has Way::slow.
   const Way way = way_now(*decision);
   const bool has_form =
       decision->fast.way == FastWay::direct || decision->fast.way == FastWay::computed;

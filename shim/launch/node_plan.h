@@ -9,7 +9,7 @@ namespace fibshim {
 
 using NodeParams = CUDA_KERNEL_NODE_PARAMS_v2;
 
-// What a node must be made of in the original's place, and what it is counted as.
+// What to put in the place of a node's original, and the counter of the node.
 struct NodePlan {
   LaunchPlan launch;
   NodeParams
@@ -18,21 +18,21 @@ struct NodePlan {
   bool is_kept;          // its KeptPlan says the same
 };
 
-// What has made a plan by values that are the node's alone. It holds for another node with the same values, within the read section or
-// while handle_changes() stays as it was before.
+// The inputs of a plan that depends on the node's own values alone. It holds for any node with the
+// same values, within the read section or while handle_changes() keeps its value.
 struct KeptPlan {
   const Candidate* candidate;
   const Decision* decision;  // null: plan_node() is to be asked again
 
   bool is_redirect() const { return decision->kind == DecisionKind::ready; }
 };
-// Of a plan that was not refused afterwards.
+// Call only for plans that were not refused afterwards.
 inline KeptPlan keep_plan(const NodePlan& plan) {
   const bool is_kept = plan.is_kept && (plan.launch.action == LaunchAction::redirect) ==
                                            (plan.launch.decision->kind == DecisionKind::ready);
   return is_kept ? KeptPlan{plan.launch.candidate, plan.launch.decision} : KeptPlan{};
 }
-// What such a node counts as.
+// Returns the counter of such a node.
 CounterIndex counter_of_kept(const KeptPlan& kept);
 
 // The kernel of a node, as handles are known.
@@ -70,7 +70,7 @@ NodeParams params_of(const NodeParams& original, const LaunchPlan& launch);
 // A redirect turns out to be impossible.
 void refuse_node(NodePlan* plan, Outcome outcome);
 
-// Of a redirect. Within the read section of the plan.
+// Returns the solution of a redirect. Within the read section of the plan.
 const Solution& solution_of(const Decision& decision);
 inline const Solution& solution_of(const NodePlan& plan) {
   return solution_of(*plan.launch.decision);

@@ -49,7 +49,7 @@ bool find_end(const RewriteCall& call, const RewriteBuffer& buffer, uint64_t beg
   return true;
 }
 
-// Where the launch of the whole goes: where that of the first would.
+// Calls `use` in the context of the first kernel, where the rewrite is launched.
 template <class Use>
 auto in_context_of(const NodeParams& first, const Use& use) {
   if (first.ctx == nullptr) return use();

@@ -33,14 +33,15 @@ struct RewriteCall {
 
 // The record of a kernel that is a member of some rewrite of the generation; learnt if need be. Null: of none.
 const Record* find_member(const void* handle, const Generation& generation);
-// The same of the generation in force.
+// True if the generation in force has such a member.
 bool has_members(const void* handle);
 bool is_member(const Record& record, const Rewrite& rewrite, uint32_t member);
 
 // False: their arguments cannot be read, or the pattern's where does not hold.
 bool read_call(const Generation& generation, const Rewrite& rewrite, const MemberLaunch* members,
                RewriteCall* out);
-// What they read and write: as many as the rewrite has buffers, but for those of no size. False: one has no value.
+// Fills in the ranges that the kernels read and write, one for each of the rewrite's buffers that
+// is not empty. False: one cannot be computed.
 bool read_buffers(const RewriteCall& call, BufferRange* out, uint32_t* count);
 
 // Whether the pattern that a node was planned by holds for it, whatever became of the plan.

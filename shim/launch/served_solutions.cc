@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint32_t kBeingWritten = UINT32_MAX;
 
-// Of series of one solution, the first has the failures.
+// A series and its solution. Of several series of one solution, the first counts the failures.
 struct Served {
   std::atomic<uint32_t> first;  // series; 0: no solution is known
   std::atomic<uint32_t> failures;
@@ -30,7 +30,7 @@ constinit Served g_served[kSeriesCapacity] = {};
 std::atomic<uint32_t> g_end{0};  // past the last series that has a solution
 std::atomic<uint32_t> g_quarantine_count{0};
 std::atomic<bool> g_has_found{false};  // something is to be told
-// What the job has found wrong, from the first on.
+// Solutions that ranks of the job have found wrong, in the order of arrival.
 std::atomic<uint64_t> g_job_quarantines[kMaxJobQuarantines];
 
 // 0: not known.

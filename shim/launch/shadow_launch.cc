@@ -257,7 +257,8 @@ ShadowMiss ShadowLaunch::find_blocks(const LaunchPlan& plan, const LaunchView& v
     tensors_[tensor_count_++] = tensor;
   }
   if (check_.block_count == 0 || !has_compared()) return ShadowMiss::extent;
-  // What is read of what is written belongs to it.
+  // Extend the blocks to tensors that overlap a written one: the copies must hold all that is read
+  // of them.
   for (uint32_t i = 0; i < tensor_count_; ++i) {
     const Tensor& tensor = tensors_[i];
     for (uint32_t k = 0; k < check_.block_count; ++k) {

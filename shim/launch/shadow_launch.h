@@ -19,8 +19,8 @@ void prepare_shadow();
 
 class ShadowLaunch {
  public:
-  // Of a launch that `plan` would redirect. Takes room and copies. With `nodes` it is that of a node of a graph, which
-  // gets nodes that copy.
+  // Begins a check of a launch that `plan` would redirect: reserves room and copies. With `nodes`
+  // the launch is a node of a graph, to which nodes that copy are added.
   ShadowLaunch(const LaunchRequest& request, const LaunchPlan& plan, ShadowNodes* nodes = nullptr);
   ShadowLaunch(const ShadowLaunch&) = delete;
   ShadowLaunch& operator=(const ShadowLaunch&) = delete;
@@ -64,8 +64,8 @@ void count_unchecked_graph(uint32_t series);
 // A graph with checks is not launched any more; each goes by its ShadowNodes::number.
 void end_check_in_graph(uint32_t number, bool was_launched);
 
-// What the watcher does about checks: hands on what was found. `may_call_driver`: makes memory that launches have
-// asked for, too. True: more is to come.
+// The watcher calls this: reports finished checks. `may_call_driver`: also allocates memory that
+// launches have asked for. True: more is to come.
 bool work_on_shadow(bool may_call_driver);
 
 // Before a context ends, and after all of a device's may have ended.

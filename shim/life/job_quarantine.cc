@@ -81,7 +81,7 @@ void follow_job_quarantines() {
   if (own != joined) {
     joined = own;
     for_each_of_job([&](const MappedControl& other) {
-      // What ended may have been another run of that name.
+      // A process that ended may have belonged to an earlier job of that name.
       if (!lives(other)) return;
       for_each_quarantine(*other, [&](uint64_t identity) { add(own, identity); });
     });

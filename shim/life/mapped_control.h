@@ -62,7 +62,7 @@ class MappedControl {
 
   ControlBlock* operator->() const { return block_; }
   ControlBlock& operator*() const { return *block_; }
-  // Of the process.
+  // The process that owns the counters file.
   uint64_t pid() const { return pid_; }
   uint64_t start_time() const { return start_time_; }
 

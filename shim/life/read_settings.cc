@@ -29,7 +29,7 @@ void warn_of_value(const SettingInfo& setting, const char* value, const char* wh
               value, setting.value_words, setting.default_words);
 }
 
-// Of each folder of a list. False: too long.
+// Makes each folder of a list absolute. False: the result is too long.
 bool make_all_absolute(const char* list, char* out, size_t out_size) {
   size_t used = 0;
   size_t length = 0;
@@ -46,7 +46,7 @@ bool make_all_absolute(const char* list, char* out, size_t out_size) {
   return true;
 }
 
-// What is too long leaves the default.
+// Keeps the default if the path is too long.
 void set_path(const SettingInfo& setting, const char* value, char (&out)[PATH_MAX]) {
   char path[PATH_MAX];
   if (make_absolute(value, path, sizeof path)) {

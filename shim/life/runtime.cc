@@ -34,7 +34,8 @@ namespace {
 enum State : uint32_t { kNotStarted, kStarting, kRunning, kOff };
 std::atomic<uint32_t> g_state{kNotStarted};
 
-// What a start needs of other libraries. Null: not there, or not needed, and the message says why.
+// The libraries that a start needs. Null: missing, for which the message has the reason, or not
+// needed.
 struct Libraries {
   const LoaderApi* loader;
   const RecorderApi* recorder;

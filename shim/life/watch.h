@@ -40,7 +40,7 @@ struct Watch {
   uint64_t refused_count;
   char refusal[kControlTextBytes];  // why the last folder was refused; "": it was not
 
-  // Of one process; a forked child begins anew.
+  // State of this process; a forked child begins anew.
   ControlBlock* control;
   uint32_t seen_ask;
   uint64_t resolved_ms;  // when FIBSHIM_CONFIG was last resolved

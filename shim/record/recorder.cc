@@ -217,7 +217,8 @@ RecordedMemory memory_at(uint64_t address) {
   return type == 0 ? RecordedMemory::none : RecordedMemory::some;
 }
 
-// Of a new value that looks like an address, until one is memory: a stale pointer may come first.
+// Records what a new address-like value points to. Repeats this until one points to memory, since a
+// stale pointer may come first.
 void record_memory(RecordedParam* word, uint64_t value) {
   RecordedMemory memory;
   __atomic_load(&word->memory, &memory, __ATOMIC_RELAXED);

@@ -235,7 +235,7 @@ void start() {
   set_state(State::off, RecordedTiming::events, reason);
 }
 
-// What CUPTI launches while it starts comes back here.
+// CUPTI itself launches kernels while it starts, which call this again.
 __attribute__((noinline)) void start_once() {
   if (g_tracer.starter.load(std::memory_order_relaxed) == pthread_self()) return;
   MutexGuard guard(g_tracer.start_lock);

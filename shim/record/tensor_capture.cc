@@ -197,7 +197,7 @@ bool start_writer() {
   return is_started;
 }
 
-// What is ready when the process ends is written.
+// Writes the tensors that are ready when the process ends.
 __attribute__((destructor)) void finish_writing() {
   if (!g_state.is_on.load(std::memory_order_acquire)) return;
   for (uint32_t waited = 0; waited < kExitPatienceMs; ++waited) {
@@ -318,7 +318,7 @@ bool is_wanted(const TensorPlanEntry& entry, uint32_t index, uint64_t number,
   return false;
 }
 
-// Where a launch's tensors lie, and how large they are. False: not all of that can be said.
+// Finds addresses and sizes of a launch's tensors. False: one of them is unknown.
 bool find_tensors(const LaunchToRecord& launch, const TensorPlanEntry& entry, KeptTensors* out) {
   out->tensor_count = 0;
   for (uint32_t i = 0; i < entry.tensor_count; ++i) {

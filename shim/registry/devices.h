@@ -36,10 +36,11 @@ constexpr int64_t device_key(int32_t device, uint32_t device_class) {
 constexpr int32_t device_of_key(int64_t key) { return static_cast<int32_t>(key >> 32) - 1; }
 constexpr uint32_t class_of_key(int64_t key) { return static_cast<uint32_t>(key); }
 
-// Of the device that the driver numbers so. Where all GPUs are alike, an unknown one is of their class.
+// Returns the key of a device by its ordinal. If all GPUs are alike, an unknown one is of their
+// class.
 int64_t key_of_device(CUdevice device);
 
-// Of the current context (kNoDevice, kNoDeviceClass: there is none).
+// Returns the key of the current context's device (kNoDevice, kNoDeviceClass: there is no context).
 int64_t current_device_key();
 
 // The SM of the current context's GPU; 0: there is none.

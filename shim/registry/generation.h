@@ -18,7 +18,7 @@ namespace fibshim {
 // GPUs of one compute capability form a class (devices.h).
 inline constexpr uint32_t kMaxDeviceClasses = 8;
 
-// What of one solution is loaded (images.h).
+// The loaded kernels of one solution (images.h).
 struct LoadedSolution {
   std::atomic<CUkernel> kernels[kMaxDeviceClasses];  // null: not loaded
   std::atomic<uint32_t> reported;                    // bit per class: its failure was logged

@@ -83,7 +83,8 @@ inline HandleEntry* entry_of(uintptr_t value) {
 }
 
 extern std::atomic<const HandleTable*> g_handle_table __attribute__((visibility("hidden")));
-// What the fast side looks into first: the same, or an empty one while launches are kept off that side.
+// The table that the fast side reads: the same one, or an empty one while launches are kept off
+// that side.
 extern std::atomic<const HandleTable*> g_near_table __attribute__((visibility("hidden")));
 
 // Changes whenever something that was found of a handle has died, or another generation has come into force: while it is the same,

@@ -17,7 +17,7 @@ struct ImageExtent {
 // Calls into the kernel: not for the launch path. Any thread.
 ImageExtent measure_image(const void* image);
 
-// The same by the first bytes alone, of which there are `bytes`.
+// Returns the kind of an image by its first bytes, of which `bytes` are readable.
 RecordedImage kind_of_image(const void* image, uint64_t bytes);
 
 // What a fat binary's wrapper, as compilers embed it in a program, points to. Null: it is not one.

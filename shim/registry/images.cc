@@ -26,7 +26,7 @@ int choose_image(const Snapshot& snapshot, const Solution& solution, uint32_t sm
   return best;
 }
 
-// What kept a generation that is not in force yet from being loaded.
+// Why a generation that is not in force yet could not be loaded.
 Mutex g_fault_lock;  // guards the two below
 uint64_t g_faulty_generation;
 char g_fault[512];
@@ -81,8 +81,8 @@ CUresult check_parameters(const Snapshot& snapshot, const Binding& binding, CUke
   return CUDA_SUCCESS;
 }
 
-// What a solution's launches may ask for. Solutions that share a kernel share this, too: the most that
-// any of them asks for holds, whichever of two threads comes last.
+// Sets how much shared memory a solution's launches may use. Solutions that share a kernel share
+// this value, too: the largest holds, whichever of two threads sets it last.
 CUresult set_shared_memory(const Solution& solution, ImageKernel* loaded, const Devices& devices,
                            uint32_t device_class) {
   constexpr uint32_t kFreeSharedBytes = 48 * 1024;

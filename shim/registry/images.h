@@ -27,7 +27,7 @@ struct Replacement {
 Replacement load_replacement(const Generation& generation, const Binding& binding,
                              uint32_t device_class);
 
-// The same without calling the driver: `not_yet` when it was not loaded before.
+// Does the same without calling the driver: `not_yet` if it was not loaded before.
 Replacement find_replacement(const Generation& generation, const Binding& binding,
                              uint32_t device_class);
 

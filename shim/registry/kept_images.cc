@@ -25,7 +25,7 @@ void warn_once(const char* folder, const char* reason) {
   log_message(LogLevel::warn, "%s: an image is not kept: %s", folder, reason);
 }
 
-// Of all files in the folder.
+// Returns the sum of the sizes of all files in the folder.
 uint64_t bytes_in(int folder) {
   const int again = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const listing = again < 0 ? nullptr : fdopendir(again);

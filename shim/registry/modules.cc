@@ -28,7 +28,7 @@ struct KernelList {
   uint32_t count, capacity;
 };
 
-// What an image says of itself.
+// Identity and kernels of an image.
 struct ImageFacts {
   ImageIdentity identity;  // unknown: not known
   KernelList list;
@@ -53,7 +53,7 @@ CUcontext current_context() {
   return get_current != nullptr && get_current(&context) == CUDA_SUCCESS ? context : nullptr;
 }
 
-// What list_kernels() fills.
+// The result of list_kernels().
 struct Listing {
   KernelList list;
   bool has_kept_kernel;  // one whose image is to be kept
@@ -80,7 +80,7 @@ void release_list(const KernelList& list) {
   g_pool.release(list.kernels, list.capacity * sizeof(KernelParams));
 }
 
-// Of `bytes` readable bytes.
+// Reads the facts of an image of which `bytes` bytes are readable.
 void read_facts(const void* image, uint64_t bytes, RecordedImage kind, ImageFacts* out) {
   out->identity.kind = kind;
   loader().identify_image(image, bytes, &out->identity.hashes);

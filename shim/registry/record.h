@@ -59,7 +59,7 @@ enum class Way : uint8_t {
 struct Choices;
 
 struct alignas(64) Decision {
-  // What a direct launch reads: two cache lines.
+  // A direct launch reads this part: two cache lines.
   int64_t first_key;  // key[0], 0 where the key is empty
   union {
     CUfunction kernel;       // ready: as cuLaunchKernel takes it for this handle
@@ -73,7 +73,7 @@ struct alignas(64) Decision {
   FastForm fast;       // the binding's; of another kind than `ready` the pattern's checks alone
   uint32_t sample_in;  // the launch that is checked next: 1 for the next one; 0: none is
 
-  // What computed and slow launches read.
+  // Computed and slow launches read this part, too.
   const Snapshot* snapshot;
   const Binding* binding;  // null unless one solution was found
   union {
@@ -83,7 +83,7 @@ struct alignas(64) Decision {
   uint32_t series;
   uint32_t key_count;
   int64_t key[kMaxKey];
-  // Of all cached decisions; the writers'.
+  // The list of all cached decisions. Only writers use it.
   Decision* newer;
   Decision* older;
 };
@@ -141,8 +141,8 @@ inline bool skip_sample(const Decision& decision) {
 
 // One pattern that fits a handle's symbol and layout.
 struct Candidate {
-  // What the fast side reads of every launch: the first decision that was cached, most often the only one;
-  // the others; and where the key is.
+  // The fast side reads this at every launch: the decision that was cached first, most often the
+  // only one; the others; and where the key is.
   std::atomic<const Decision*> first;     // never null (decisions.h)
   std::atomic<DecisionTable*> decisions;  // null until the first
   FastKey fast_key;

@@ -5,7 +5,7 @@
 namespace fibshim {
 namespace {
 
-// Where a block of so many bytes can begin in the ring, whose free room begins at `at`.
+// Returns where a copy of the block can begin in the ring, whose free room begins at `at`.
 uint64_t place_of(const ShadowBlock& block, uint64_t memory, uint64_t at) {
   const uint64_t wanted = block.address % kShadowAlignment;
   const uint64_t found = (memory + at) % kShadowAlignment;

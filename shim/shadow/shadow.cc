@@ -106,7 +106,8 @@ bool fill_with_zeros(CUdeviceptr memory, uint64_t bytes) {
   return is_fine;
 }
 
-// What the driver gives for it, in the current context. False: not all, and nothing is kept.
+// Allocates the pool's memory in the current context. False: the driver refused a part, and nothing
+// is kept.
 bool make_memory(Pool* pool) {
   const uint64_t all_bytes = g_host->memory_bytes;
   pool->graph_bytes = all_bytes / kGraphShare;
@@ -274,7 +275,7 @@ ShadowMiss begin(ShadowCheck* check) {
   return ShadowMiss::none;
 }
 
-// What the result is of, and what the kernel is to do. Returns how many blocks it takes.
+// Fills in the result's identity and the kernel's job. Returns how many blocks the kernel takes.
 unsigned fill_job(const ShadowCheck& check, const Pool& pool, uint32_t number, ShadowResult* result,
                   CompareJob* job) {
   uint64_t elements = 1;
