@@ -17,9 +17,9 @@ class Pool {
  public:
   constexpr Pool() = default;
 
-  // Zeroed.
+  // Returns zeroed memory.
   void* allocate(size_t bytes);
-  // With anything in it.
+  // Returns memory that holds anything.
   void* allocate_unset(size_t bytes);
   // `bytes`: the size given to allocate.
   void release(void* block, size_t bytes);

@@ -29,7 +29,8 @@
 
 namespace fibshim {
 
-// One thread's, on a cache line of its own; another thread's after it has ended.
+// The state of one reading thread, on a cache line of its own. After the thread has ended another
+// one uses it.
 struct alignas(64) ReaderState {
   uint64_t fast;  // sequences: odd within a section
   uint64_t slow;

@@ -57,7 +57,7 @@ ShadowEntry* entry_at(uint32_t index) {
 
 void add(uint64_t* to, uint64_t number) { __atomic_fetch_add(to, number, __ATOMIC_RELAXED); }
 
-// Not negative: their bits are in their order.
+// Raises *to to `value`. Both are not negative, so their bits compare as they do.
 void raise(double* to, double value) {
   uint64_t bits;
   memcpy(&bits, &value, sizeof bits);

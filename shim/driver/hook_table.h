@@ -63,7 +63,7 @@ HOOK(cuLaunchCooperativeKernelMultiDevice, PFN_cuLaunchCooperativeKernelMultiDev
 HOOK(cuGraphAddNode, PFN_cuGraphAddNode_v12020)
 HOOK(cuGraphAddNode_v2, PFN_cuGraphAddNode_v12030)
 
-// What graphs keep alive, which nobody tells
+// Have graphs keep objects alive, which no query reports
 HOOK(cuGraphRetainUserObject, PFN_cuGraphRetainUserObject_v11030)
 
 // Executable graphs: what runs in their place is made, changed and ended with them

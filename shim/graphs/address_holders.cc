@@ -29,7 +29,7 @@ class Search {
     return true;
   }
 
-  // All nodes of a graph, and of its child graphs, that are no kernels.
+  // Scans all nodes of a graph, and of its child graphs, that are no kernels.
   bool scan_others(CUgraph graph) {
     Block<CUgraphNode> nodes;
     if (!list_nodes(graph, &nodes)) return false;
@@ -120,7 +120,7 @@ class Search {
     return size != nullptr && *size >= last.offset + last.size ? buffer : nullptr;
   }
 
-  // One side of a copy. At most: up to the end of its last row, from the beginning of its first.
+  // Adds one side of a copy: at most from the beginning of its first row to the end of its last.
   bool add_side(CUmemorytype type, CUdeviceptr device, const void* host, size_t pitch,
                 size_t height, size_t x, size_t y, size_t z, const CUDA_MEMCPY3D& copy) {
     if (type == CU_MEMORYTYPE_ARRAY) return true;

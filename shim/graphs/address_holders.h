@@ -14,7 +14,7 @@ struct AddressHolder {
   uint32_t offset;
 };
 
-// All holders of addresses from `begin` up to `end`. False: some node cannot be looked into.
+// Finds all holders of addresses from `begin` up to `end`. False: some node cannot be scanned.
 bool find_holders(const Originals& originals, uint64_t begin, uint64_t end,
                   Growing<AddressHolder>* out);
 

@@ -44,7 +44,7 @@ CUresult ExecChange::plan_kernel(CUgraphNode node, const NodeParams& params) {
     if (planned_.is_redirect() && wants_shadow() &&
         shadow_interval(*planned_.plan.launch.decision->snapshot, solution_of(planned_.plan)) ==
             1) {
-      // Each launch is to be checked, and nothing is known of the originals.
+      // Every launch is to be checked, which needs the originals, and there are none.
       refuse_replacement();
     }
   } else {
@@ -199,7 +199,7 @@ void ExecChange::set_child(CUgraphNode node, CUgraph child) {
   };
   if (find_child(node, &before) && for_each_copied_kernel(before, child, count_kernel, true))
     return;
-  // Which of its kernels run nobody knows: it counts nothing.
+  // The shim cannot tell which of its kernels run, so it counts none.
   for (VariantNode& one : running->nodes) one.counter = kNoCounter;
   (void)running->runs.allocate(0);
 }

@@ -53,7 +53,7 @@ class ExecChange {
   }
   // The child graph of a node: its kernels run as they are.
   void set_child(CUgraphNode node, CUgraph child);
-  // It is changed in a way that is not followed.
+  // Call after a change that is not repeated in our copies: the host's own exec runs from then on.
   void leave(const char* reason);
 
  private:

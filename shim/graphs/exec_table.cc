@@ -66,7 +66,7 @@ void release_exec(Exec* exec) {
   g_graph_pool.release(exec, sizeof *exec);
 }
 
-// Only its memory: what it has of the driver may be gone.
+// Releases the memory alone: the driver's objects may be gone.
 void forget_variant(Variant* variant) {
   if (variant == nullptr) return;
   variant->exec = nullptr;
@@ -169,7 +169,7 @@ void end_exec(Exec* exec, bool has_driver) {
   {
     MutexGuard guard(g_lock);
     is_last = exec->pins == 0;
-    if (!is_last) exec->newer = exec;  // whoever takes the last pin away releases it
+    if (!is_last) exec->newer = exec;  // releasing the last pin releases it
   }
   if (is_last) release_exec(exec);
 }

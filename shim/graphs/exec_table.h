@@ -85,13 +85,13 @@ struct Exec {
 // Null: not known. Takes no lock.
 Exec* find_exec(CUgraphExec handle);
 
-// With nothing in it but its handle. Null: no memory.
+// Makes a record with nothing in it but the handle. Null: no memory.
 Exec* make_exec_record(CUgraphExec handle);
 
 // Puts it in the table. What had its handle before has ended unseen: it is forgotten.
 void add_exec(Exec* exec);
 
-// Takes it out: nobody finds it any more. Null: not known.
+// Removes the exec from the table and returns it. Null: not known.
 Exec* remove_exec(CUgraphExec handle);
 
 // Ends an exec that was taken out, once no pin is left, and what it holds. `has_driver`: its driver objects too.

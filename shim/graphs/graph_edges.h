@@ -25,7 +25,8 @@ struct GraphShape {
 bool list_around(const CUgraphNode* nodes, uint32_t count, Block<CUgraphNode>* before,
                  Block<CUgraphNode>* after);
 
-// They wait for the whole of everything, and everything for the whole of them. False: the driver refuses.
+// Makes the nodes wait until all of each node before them has ended, and the nodes after them
+// likewise. False: the driver refuses.
 bool make_all_edges_full(CUgraph graph, const CUgraphNode* nodes, uint32_t count);
 
 // Destroys all nodes but the first, which gets their edges: all of them full. False: the driver refuses, and the

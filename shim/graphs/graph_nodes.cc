@@ -17,7 +17,7 @@ bool read_attribute(CUgraphNode node, CUlaunchAttributeID id, CUkernelNodeAttrVa
   return get != nullptr && get(node, id, value) == CUDA_SUCCESS;
 }
 
-// One side of a node's edges.
+// Lists the edges on one side of a node.
 using ListEdges = CUresult(CUDAAPI*)(CUgraphNode, CUgraphNode*, CUgraphEdgeData*, size_t*);
 bool list_edges(ListEdges list, CUgraphNode node, Block<CUgraphNode>* nodes,
                 Block<CUgraphEdgeData>* data) {

@@ -109,7 +109,7 @@ struct HostNode {
 };
 // False: no memory.
 bool list_in_order(const CUgraphNode* nodes, size_t count, Block<HostNode>* out);
-// By their handles.
+// Lists the nodes sorted by their handles. False: no memory.
 bool sort_nodes(const CUgraphNode* nodes, size_t count, Block<HostNode>* out);
 // The place of a node; SIZE_MAX: it is none of these.
 size_t find_host_node(const Block<HostNode>& nodes, CUgraphNode node);

@@ -140,7 +140,8 @@ class Absorption {
     return true;
   }
 
-  // Each kernel follows one of those before it directly. False: they are not there, or do not belong together.
+  // Finds the kernels from `member` on, each of which directly follows one of those found before.
+  // False: one is missing, or they do not belong together.
   bool place(const Rewrite& rewrite, uint32_t member, Instance* instance, int* trials) {
     if (member == rewrite.member_count) return fits(rewrite, instance);
     for (uint32_t before = 0; before < member; ++before) {

@@ -74,7 +74,7 @@ class Sample {
   }
 
  private:
-  // Not in child graphs; a rewrite at the first of its kernels.
+  // True for a replaced node outside child graphs; for a rewrite at the first of its kernels.
   bool may_be_checked(size_t index) const {
     const VariantNode& node = running_.nodes[index];
     return node.solution != 0 && (node.shape.runs_in == 0 || node.shape.runs_in == index + 1) &&

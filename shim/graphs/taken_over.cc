@@ -227,7 +227,7 @@ bool TakenOver::read_edges(CUgraph graph, const Block<CUgraphNode>& nodes, Block
 bool TakenOver::lists_same(CUgraph graph) {
   const auto get_nodes = FIBSHIM_REAL(cuGraphGetNodes);
   const auto get_edges = FIBSHIM_REAL(cuGraphGetEdges_v2);
-  // With room for one more than there should be.
+  // One more place than expected, so that a larger graph is noticed.
   size_t node_count = places_.count() + 1;
   size_t edge_count = edges_.count() + 1;
   Block<CUgraphNode> from;

@@ -50,14 +50,15 @@ struct Variant {
   bool is_host() const { return graph == nullptr; }
 };
 
-// With as many nodes. Null: no memory.
+// Makes a variant of so many nodes. Null: no memory.
 Variant* make_variant(size_t node_count);
-// Its exec, unless that is the host's, and its graph too.
+// Ends the variant with its graph, and with its exec unless that is the host's.
 void end_variant(Variant* variant);
-// Its graph, where that turns out to be the host's.
+// Ends the variant's graph alone, after which the variant stands for the host's exec.
 void end_variant_graph(Variant* variant);
 
-// The node counts as `counter` from now on; kNoCounter: as nothing. False: no memory, and it counts as nothing.
+// Makes the node count as `counter` from now on; kNoCounter: not at all. False: no memory, and it
+// is not counted.
 bool count_node_as(Variant* variant, size_t index, CounterIndex counter, bool is_disabled);
 void switch_node(Variant* variant, size_t index, bool is_disabled);
 
@@ -79,7 +80,7 @@ inline CounterIndex counter_of_unchanged(CounterIndex counter) {
              : counter;
 }
 
-// One launch, and one instantiation.
+// Count one launch, and one instantiation.
 inline void count_executions(const Variant& variant) {
   for (const Run& run : variant.runs) {
     if (run.number != 0) count_many(counter_of_kind(run.counter, CountKind::node_run), run.number);

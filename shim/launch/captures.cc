@@ -26,7 +26,8 @@ struct Capture {
 
 constexpr CUdevice kNone = -1;
 
-// As the driver last gave them out; null: not known. They keep their values when they come back.
+// The primary contexts as the driver last gave them out; null: not known. A context that is made
+// again has the same value.
 constexpr int kMostDevices = 64;
 constinit std::atomic<CUcontext> g_primary_contexts[kMostDevices] = {};
 
@@ -58,7 +59,7 @@ CUdevice primary_device_of(CUcontext context) {
   return primary == nullptr || primary == context ? device : kNone;
 }
 
-// One capture less.
+// Call when a capture has ended.
 void stop_slowing() {
   g_active_captures.fetch_sub(1, std::memory_order_relaxed);
   g_slow_reasons.fetch_sub(1, std::memory_order_relaxed);

@@ -117,7 +117,7 @@ struct LaunchRead {
   LaunchView view;
 };
 
-// Such a launch: none of its attributes is for the replacement.
+// A launch of that kind, none of whose attributes is passed to the replacement.
 template <class Launch>
 struct ReadLaunch {
   using End = typename Launch::End;
@@ -178,7 +178,7 @@ inline typename Launch::End launch_replacement(Launch launch, const Decision& de
   });
 }
 
-// As expressions see the launch.
+// Makes the view by which expressions read the launch.
 template <class Launch>
 inline LaunchView make_view(const Launch& launch, const Candidate& candidate) {
   LaunchView view;

@@ -127,7 +127,7 @@ class Matches {
 
   bool has_memory() const { return has_memory_; }
   uint32_t count() const { return count_; }
-  // Those of members come last, as their patterns do.
+  // Counts matches of rewrites' members, which come last, as their patterns do.
   uint32_t count_members() const {
     const Pattern* const patterns = generation_.snapshot->begin(generation_.snapshot->patterns);
     uint32_t members = 0;
@@ -189,7 +189,8 @@ HandleEntry* build_entry(const Generation& generation, NewHandle kernel, const R
   if (kernel.image_owner == 0) kernel.image_owner = kernel.owner;
   uint32_t known_count = kMaxParams + 1;
   if (before == nullptr) (void)find_param_count(kernel.image_owner, kernel.name, &known_count);
-  // Not for the count: the module may have been made unseen where one lay that went with its context.
+  // The count above does not use this owner: the module may be one that was loaded unseen, at the
+  // address of one that ended with its context.
   if (kernel.image_owner == 0) kernel.image_owner = ask_owner(kernel.handle, kernel.kind);
   Answer answer = Answer::known;
   if (before == nullptr) {

@@ -49,7 +49,7 @@ void set_reading(LaunchToRecord* launch, const LaunchPlan& plan) {
   launch->arguments = plan.arguments;
   launch->runs_original = plan.action == LaunchAction::original;
   if (plan.candidate == nullptr || plan.decision == nullptr || plan.arguments == nullptr) return;
-  // One whose own where does not hold came near, and is no call of the definition.
+  // A launch for which the pattern's own `where` does not hold is no call of the definition.
   LaunchView view;
   view.params = plan.arguments;
   view.captures = plan.candidate->captures;

@@ -6,14 +6,14 @@
 
 namespace fibshim {
 
-// One of the kernels.
+// The launch of one of a rewrite's kernels.
 struct MemberLaunch {
   const Record* record;
   NodeParams params;    // its node's; what it points to must live as long as the call
   uint32_t cluster[3];  // 0: none
 };
 
-// All of them. Not movable: it points into itself.
+// The launches of all kernels, read as one call. Not movable: it points into itself.
 struct RewriteCall {
   RewriteCall() = default;
   RewriteCall(const RewriteCall&) = delete;

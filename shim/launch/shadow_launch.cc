@@ -116,7 +116,7 @@ bool points_elsewhere(const ShadowTotals& totals, double matched_ratio) {
          totals.dot / totals.found_square * (totals.dot / totals.expected_square) < least * least;
 }
 
-// By the judge's rule.
+// Decides by the judge's rule.
 bool is_wrong(const ShadowTotals& totals, ElementKind element, double matched_ratio) {
   if (totals.elements == 0) return false;
   const double wrong = static_cast<double>(totals.wrong) / static_cast<double>(totals.elements);

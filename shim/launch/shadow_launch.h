@@ -28,11 +28,11 @@ class ShadowLaunch {
   // The solution's launch on the copies; null: there is no check.
   const LaunchPlan* plan() const { return miss_ == ShadowMiss::none ? &plan_ : nullptr; }
   ShadowMiss miss() const { return miss_; }
-  // It could not be made.
+  // Call if the launch on the copies failed.
   void give_up(CUresult result);
-  // Behind the original's launch.
+  // Call after the original's launch.
   void compare(bool has_original);
-  // Behind the original's node. Null: the driver refuses.
+  // Adds the comparison after the original's node. Null: the driver refuses.
   CUgraphNode compare_in_graph(CUgraphNode node) const;
 
  private:

@@ -8,11 +8,11 @@
 
 namespace fibshim {
 
-// One of `interval` launches of the definitions that the glob fits is checked from now on; 0: none. "*": of all,
-// whatever was said before. False: too many globs, or one that is too long.
+// From now on one of `interval` launches of the definitions that the glob fits is checked; 0: none.
+// "*" replaces all earlier rules. False: there are too many globs, or this one is too long.
 bool add_shadow_rule(const char* glob, uint32_t interval);
 
-// Begins to have launches of a decision checked, if they are to be. It is not published, and redirects.
+// Starts sampling a decision if the rules say so. The decision redirects, and is not published yet.
 void begin_sampling(const Snapshot& snapshot, const Solution& solution, Decision* decision);
 
 // After a decision was published, or the settings have changed: all decisions follow the rules in force. The number
@@ -20,10 +20,10 @@ void begin_sampling(const Snapshot& snapshot, const Solution& solution, Decision
 void apply_shadow_rules();
 uint32_t shadow_rules_number();
 
-// One of how many launches of a solution's definition is to be checked; 0: none.
+// Returns N if one of N launches of a solution's definition is to be checked; 0: none.
 uint32_t shadow_interval(const Snapshot& snapshot, const Solution& solution);
 
-// Whether this launch of a decision that redirects is to be checked.
+// Counts a launch of a decision that redirects. True: this one is to be checked.
 bool is_sampled(const Decision& decision);
 
 // Whether the launches of some definition are, or were, to be checked.

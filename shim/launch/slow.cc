@@ -208,7 +208,7 @@ bool end_failed_launch(uint32_t hit, CUresult result, bool falls_back) {
   const uint32_t series = series_of_counter(hit);
   count(counter_of(series, falls_back ? Outcome::error_fallback : Outcome::error));
   if (find_sticky_error(result) != nullptr) {
-    // Not this launch's: of a kernel that ran before.
+    // This launch did not cause the error: a kernel that ran before did.
     report_if_lost("a launch", result);
   } else {
     report_failed_launch(series, result, falls_back);

@@ -69,7 +69,7 @@ void wake_all(const uint32_t* word);
 // Publishes it to readers. Not holding the lock.
 void write_status();
 
-// Answers the request that was read last, and wakes whoever waits for that.
+// Answers the request that was read last, and wakes the process that waits for the answer.
 void write_answer(AnswerState state, const char* message);
 
 // Counts a refused folder, logs why, and publishes it.

@@ -23,7 +23,7 @@ uint64_t hash_of(const char* text, uint32_t length) {
   return hash;
 }
 
-// All of these hold the lock. Null: no room.
+// The caller of these holds the lock. Null: no room.
 RecordedName* find_or_add_name(const char* symbol) {
   const auto length = static_cast<uint32_t>(strnlen(symbol, kRecordedSymbolBytes - 1));
   const uint64_t hash = hash_of(symbol, length);

@@ -10,7 +10,7 @@ namespace fibshim {
 // from there on.
 void add_runs(const CuptiKernel* const* kernels, uint32_t count);
 
-// That CUPTI had no room for.
+// Counts runs that CUPTI had no room for.
 void add_dropped_runs(uint64_t count);
 
 }  // namespace fibshim

@@ -96,7 +96,7 @@ void read_buffer(const uint8_t* buffer, size_t valid_bytes) {
   add_kernels(kernels, count);
 }
 
-// One that is not ours belonged to a client whose callbacks ours have replaced: null.
+// Returns our buffer at `memory`. Null: it belongs to a client whose callbacks ours have replaced.
 Buffer* find_buffer(const uint8_t* memory) {
   MutexGuard guard(g_tracer.lock);
   for (Buffer& one : g_tracer.buffers) {
@@ -180,7 +180,7 @@ bool start_watch() {
 
 // ---- the beginning
 
-// Whether nobody has subscribed: profilers do before they begin.
+// True if CUPTI has no subscriber. A profiler subscribes before it begins.
 bool is_cupti_free(const CuptiFunctions& cupti) {
   void* subscriber = nullptr;
   const auto ignore = [](void*, int, uint32_t, const void*) {};

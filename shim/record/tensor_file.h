@@ -23,7 +23,8 @@ ReadPlan open_tensors(const RecorderHost& host, const char* folder);
 void count_kept();
 void count_loss(TensorLoss loss);
 
-// By one thread at a time: appends a block, whose pieces follow one another. False: it could not be written.
+// Appends a block, whose pieces follow one another. One thread at a time calls this. False: it
+// could not be written.
 struct Piece {
   const void* data;
   uint64_t bytes;

@@ -72,7 +72,7 @@ const Devices* ask_devices() {
     name[sizeof name - 1] = 0;
     describe_device(i, sm, name);
   }
-  // Before anybody can decide by these devices.
+  // Do this before any thread can decide by these devices.
   if (devices->class_count > 1) tell_devices_apart();
   const Devices* expected = nullptr;
   if (!g_devices.compare_exchange_strong(expected, devices, std::memory_order_acq_rel)) {

@@ -45,7 +45,7 @@ Generation* exchange_generation(Generation* next);
 // The generation takes ownership of the snapshot. Null: no memory; the caller keeps it.
 Generation* make_generation(const Snapshot* snapshot, Mode mode, uint64_t number);
 
-// Nobody reads it any more. Closes its snapshot.
+// Closes the snapshot of a generation that has no reader left.
 void end_generation(Generation* generation);
 
 // A snapshot with nothing in it, for a process without a folder.

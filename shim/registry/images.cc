@@ -178,7 +178,7 @@ LoadedImage* load_image(const Snapshot& snapshot, uint32_t solution_index, uint3
     failure->error = CUDA_ERROR_OUT_OF_MEMORY;
     snprintf(failure->message, sizeof failure->message, "no memory");
   }
-  // Another thread was faster, and its copy is used; or there is no memory to keep ours.
+  // Unload ours if another thread's copy came first, or if there is no memory to keep it.
   if (found == nullptr || found->library != library) (void)unload(library);
   return found;
 }

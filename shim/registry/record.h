@@ -139,7 +139,7 @@ inline bool skip_sample(const Decision& decision) {
   return false;
 }
 
-// One pattern that fits a handle's symbol and layout.
+// A pattern that fits a handle's symbol and layout.
 struct Candidate {
   // The fast side reads this at every launch: the decision that was cached first, most often the
   // only one; the others; and where the key is.

@@ -316,7 +316,7 @@ void compare(ShadowCheck* check) {
                               nullptr) == CUDA_SUCCESS) {
     return;
   }
-  // Nobody will say when its room is free.
+  // Its answer will never come, so the room can never be released: give the pool up.
   MutexGuard guard(g_lock);
   pool.is_ready = false;
 }
