@@ -39,7 +39,7 @@ cat >"$symbols" <<'EOF'
 fibshim kernels 1: vllm
 vllm 0:8,8:8,16:4 _ZN4vllm18act_and_mul_kernelIN3c108BFloat16E14__nv_bfloat162XadL_ZNS_11silu_kernelIS2_EET_RKS5_EEXadL_ZNS_18packed_silu_kernelIS3_EES5_S7_EELb0ELb1ELb0EEEvPS5_PS6_i
 EOF
-fitting=$("$build/bin/fibshim" check "$build/config/vllm" --against "$symbols" | grep -o '[^ ]*: fits 1 kernel')
+fitting=$("$BUILD/bin/fibshim" check "$BUILD/config/vllm" --against "$symbols" | grep -o '[^ ]*: fits 1 kernel')
 if [ "$fitting" = 'vllm-mul-and-silu-bf16: fits 1 kernel' ]; then
   echo "[       OK ] Engines.mul_and_silu"
 else

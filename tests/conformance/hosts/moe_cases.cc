@@ -200,7 +200,7 @@ GPU_CASE(rewrite_of_vllm_routing_reuses_memory) {
   state({}, {.hit = 3, .graph = 6, .absorbed = 6});
 }
 
-// Each launch is to be checked. vLLM's kernel for few experts has its own order, the others have any: those are not checked.
+// Each launch is to be checked. Where vLLM's kernels leave an order open, all else that they write is compared.
 GPU_CASE(check_rewrite_of_vllm_routing) {
   const Layer layer(gpu);
   Layer small = mixtral(gpu);
@@ -211,13 +211,12 @@ GPU_CASE(check_rewrite_of_vllm_routing) {
   }));
   const Executable executable(graph.get());
   int launches = 0;
-  for (; ran("fibshim_shadow_compare") < 6; ++launches) {
+  for (; ran(kRouting) < 6 || ran(kSmallRouting) < 6; ++launches) {
     executable.run(gpu);
     sched_yield();
   }
   EXPECT_EQUAL(launches, ran(kGatingOf128));
   EXPECT_EQUAL(launches, ran(kAlignSmall));
-  EXPECT_EQUAL(0, ran(kRouting));
-  EXPECT_EQUAL(ran("fibshim_shadow_compare"), ran(kSmallRouting));
+  EXPECT_EQUAL(ran(kRouting) + ran(kSmallRouting), ran("fibshim_shadow_compare"));
   state({}, {.hit = 2, .absorbed = 3});
 }
