@@ -65,8 +65,8 @@ void use_modules(const Gpu& gpu, int rounds) {
 // What threads were reading that are gone is used again: memory stays flat.
 CASE(cancelled_launches) {
   using namespace conform;
-  constexpr int kRounds = 4000;
-  constexpr long kMostBytes = 512 << 10;
+  constexpr int kRounds = 2000;
+  constexpr long kMostBytes = 256 << 10;
   const Gpu gpu;
   const CUfunction step = gpu.step();
   constexpr int kCancelled = 4;
