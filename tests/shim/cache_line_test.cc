@@ -63,11 +63,13 @@ void expect_nothing_shared(const std::string& kernels,
   snprintf(first, sizeof first, "%lx", bench::kMarksAddress + bench::begin_mark(0));
   snprintf(last, sizeof last, "%lx", bench::kMarksAddress + bench::end_mark(1));
   // Only what lies between the first mark and the last one comes here: a run makes millions of lines.
-  const ProcessResult result = run_shell(
-      "exec 8>&1; { valgrind --tool=lackey --trace-mem=yes --log-fd=9 " + build_dir() +
-          "/bench/launch_turns " + kernels + " 9>&1 >&8 || echo failed >&2; } | sed -n '/^ S 0*" +
-          first + ",/,/^ S 0*" + last + ",/p' | grep '^ [SLM]'",
-      environment);
+  const std::string command = "exec 8>&1; { valgrind --tool=lackey --trace-mem=yes --log-fd=9 " +
+                              build_dir() + "/bench/launch_turns " + kernels +
+                              " 9>&1 >&8 || echo failed >&2; } | sed -n '/^ S 0*" + first +
+                              ",/,/^ S 0*" + last + ",/p' | grep '^ [SLM]'";
+  constexpr int kTimeoutS = 280;  // it takes two minutes where four such programs share a processor
+  const ProcessResult result = run_process({"/bin/sh", "-c", command}, environment, kTimeoutS);
+  ASSERT_FALSE(result.timed_out);
   EXPECT_EQ(result.err, "");
   WrittenLines turns[2];
   read_trace(result.out, turns);
