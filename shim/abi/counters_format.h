@@ -13,7 +13,7 @@
 // A count is the sum over all shards. Each shard has one writing thread at a time, but for shard 0,
 // which threads without one of their own share by atomic adds. Holes in the file read as zero.
 // Series are published by storing `series_count` (release) after the entry is whole; they are never
-// changed or removed. Series 0 is the one of launches that no pattern knows: empty names.
+// removed, and nothing but their atomic part changes. Series 0 is the one of launches that no pattern knows: empty names.
 // The file's name is "<pid>-<start_time>.counters"; of the programs that a process goes on with by
 // exec "<pid>-<start_time>-<number>.counters".
 #pragma once
@@ -23,7 +23,7 @@
 namespace fibshim {
 
 inline constexpr char kCountersMagic[8] = {'F', 'I', 'B', 'C', 'N', 'T', 'R', 0};
-inline constexpr uint32_t kCountersVersion = 8;
+inline constexpr uint32_t kCountersVersion = 9;
 inline constexpr char kCountersSuffix[] = ".counters";
 inline constexpr uint32_t kOutcomeSlots = 16;      // counters of one kind, room for later outcomes
 inline constexpr uint32_t kSeriesCapacity = 4096;  // beyond: counted under "(other)" names
@@ -142,6 +142,10 @@ struct ShadowEntry {
 };
 static_assert(sizeof(ShadowEntry) == 264);
 
+// A Bloom filter of shapes, kShapeBits of these bits each: with up to twenty shapes one more is missed at most once in a hundred.
+inline constexpr uint32_t kShapeWords = 4;
+inline constexpr uint32_t kShapeBits = 4;
+
 struct SeriesEntry {
   uint16_t config;  // index into FileHeader::configs
   int16_t device;   // ordinal, or -1 where devices are not told apart
@@ -149,7 +153,12 @@ struct SeriesEntry {
   char pattern[120];     // its label, cut to fit
   char definition[128];  // the name that the launch resolved to, cut to fit
   char solution[128];    // that serves it, cut to fit; empty: none, or which depends on the launch
+  // Atomic. The image that the solution's kernel is of: the first eight bytes of its SHA-256, the first byte the highest;
+  // of several, for GPUs that are not told apart, the largest. 0: none.
+  uint64_t image;
+  // Atomic. The constant axes of its decisions, and all axes of the graph nodes that it serves.
+  uint64_t shapes[kShapeWords];
 };
-static_assert(sizeof(SeriesEntry) == 384);
+static_assert(sizeof(SeriesEntry) == 424);
 
 }  // namespace fibshim

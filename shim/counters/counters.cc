@@ -266,6 +266,37 @@ void names_of_series(uint32_t series, const char** pattern, const char** definit
   *definition = is_known ? g_counters.series[series].definition : "";
 }
 
+void add_image(uint32_t series, uint64_t image) {
+  MutexGuard guard(g_counters.lock);
+  if (series == 0 || series >= series_count() || g_counters.series[series].image >= image) return;
+  g_counters.series[series].image = image;
+  if (SeriesEntry* const entry = series_in_file(series)) {
+    __atomic_store_n(&entry->image, image, __ATOMIC_RELAXED);
+  }
+}
+
+void add_shape(uint32_t series, uint64_t hash) {
+  if (series == 0 || series >= series_count()) return;
+  uint64_t* const known = g_counters.series[series].shapes;
+  uint64_t bits[kShapeWords] = {};
+  for (uint32_t i = 0; i < kShapeBits; ++i) {
+    const uint64_t bit = hash >> (8 * i) & (64 * kShapeWords - 1);
+    bits[bit / 64] |= uint64_t{1} << (bit % 64);
+  }
+  bool is_known = true;
+  for (uint32_t i = 0; i < kShapeWords; ++i) {
+    is_known = is_known && (bits[i] & ~__atomic_load_n(&known[i], __ATOMIC_RELAXED)) == 0;
+  }
+  if (is_known) return;
+  MutexGuard guard(g_counters.lock);
+  SeriesEntry* const entry = series_in_file(series);
+  for (uint32_t i = 0; i < kShapeWords; ++i) {
+    const uint64_t all = known[i] | bits[i];
+    __atomic_store_n(&known[i], all, __ATOMIC_RELAXED);
+    if (entry != nullptr) __atomic_store_n(&entry->shapes[i], all, __ATOMIC_RELAXED);
+  }
+}
+
 uint32_t series_count() { return g_counters.series_count.load(std::memory_order_acquire); }
 
 const char* folder_of_series(uint32_t series) {

@@ -96,6 +96,11 @@ uint32_t series_of(uint32_t config, const char* pattern, const char* definition,
 // The names that a series was made with; cut to fit, like the file's. Series 0 has empty ones.
 void names_of_series(uint32_t series, const char** pattern, const char** definition);
 
+// What a series runs, for `stats --diff`: an image (SeriesEntry::image; 0: none), and the hash of a shape. Slow path only;
+// a shape that is known costs no lock.
+void add_image(uint32_t series, uint64_t image);
+void add_shape(uint32_t series, uint64_t hash);
+
 // How many there are, with series 0; and the folder that one is of, "" where there is none.
 uint32_t series_count();
 const char* folder_of_series(uint32_t series);

@@ -173,6 +173,10 @@ void write_series(uint32_t series, const SeriesEntry& entry) {
   }
 }
 
+SeriesEntry* series_in_file(uint32_t series) {
+  return file_header() == nullptr ? nullptr : g_file.series + series;
+}
+
 ShadowEntry* reserve_shadow_space(std::atomic<uint32_t>** count) {
   FileHeader* const header = file_header();
   if (header == nullptr) return nullptr;

@@ -39,6 +39,8 @@ void* map_private_shard();
 bool reserve_series(uint32_t series, uint32_t shard_count);
 // Adds it to the table.
 void write_series(uint32_t series, const SeriesEntry& entry);
+// One that is in it. Null: there is no file.
+SeriesEntry* series_in_file(uint32_t series);
 
 // Space for what shadow checks find, and where the file says how many entries there are. Null: no file, or no space.
 ShadowEntry* reserve_shadow_space(std::atomic<uint32_t>** count);

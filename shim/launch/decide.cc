@@ -10,6 +10,7 @@
 #include "shim/launch/served_solutions.h"
 #include "shim/launch/shadow_launch.h"
 #include "shim/launch/shadow_rules.h"
+#include "shim/launch/shapes.h"
 #include "shim/registry/decisions.h"
 #include "shim/registry/devices.h"
 #include "shim/registry/generation.h"
@@ -126,6 +127,8 @@ bool complete(const Record& record, const Candidate& candidate, const int64_t* k
                                 solution == nullptr ? "" : snapshot.text(solution->name),
                                 device_of_key(device));
   out->counter = counter_of(out->series, outcome_of(kind));
+  add_image(out->series, replacement.image);
+  record_shape(*out, own);
   if (solution != nullptr) {
     out->on_error = on_error_of(solution->on_error);
     record_solution(out->series, snapshot, *solution);

@@ -4,6 +4,7 @@
 
 #include "shim/driver/context_scope.h"
 #include "shim/launch/eager_plan.h"
+#include "shim/launch/shapes.h"
 #include "shim/plan/fast_plan.h"
 #include "shim/registry/decisions.h"
 
@@ -147,7 +148,14 @@ bool plan_like_fast_side(const NodeParams& original, const uint32_t (&cluster)[3
 
 LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3], NodePlan* plan) {
   plan->is_kept = false;
-  if (plan_like_fast_side(original, cluster, plan)) return plan->launch.action;
+  if (plan_like_fast_side(original, cluster, plan)) {
+    if (plan->launch.action == LaunchAction::redirect) {
+      LaunchView view;
+      make_view(*plan->launch.candidate, original, cluster, &view);
+      record_shape_of_node(plan->launch, view);
+    }
+    return plan->launch.action;
+  }
   LaunchRequest request;
   return plan_node(original, cluster, &request, plan);
 }
@@ -184,7 +192,10 @@ LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3],
   } else {
     plan->counter = plan_uncounted(request, &plan->launch);
   }
-  if (plan->launch.action == LaunchAction::redirect) fill_node(original, plan);
+  if (plan->launch.action == LaunchAction::redirect) {
+    fill_node(original, plan);
+    record_shape_of_node(plan->launch, request->view);
+  }
   return plan->launch.action;
 }
 

@@ -8,6 +8,7 @@
 #include "shim/launch/decide.h"
 #include "shim/launch/eager_plan.h"
 #include "shim/launch/learn.h"
+#include "shim/launch/shapes.h"
 #include "shim/registry/devices.h"
 #include "shim/registry/generation.h"
 #include "shim/registry/handles.h"
@@ -168,7 +169,10 @@ LaunchAction plan_rewrite(RewriteCall* call, NodePlan* plan) {
     plan_launch(call->record, call->candidate.generation->mode, &call->request, &plan->launch,
                 decide_now);
     plan->counter = counter_of_plan(plan->launch);
-    if (plan->launch.action == LaunchAction::redirect) fill_node(call->first, plan);
+    if (plan->launch.action == LaunchAction::redirect) {
+      fill_node(call->first, plan);
+      record_shape_of_node(plan->launch, call->request.view);
+    }
     return plan->launch.action;
   });
 }

@@ -21,6 +21,7 @@ inline constexpr uint32_t kMaxDeviceClasses = 8;
 // The loaded kernels of one solution (images.h).
 struct LoadedSolution {
   std::atomic<CUkernel> kernels[kMaxDeviceClasses];  // null: not loaded
+  std::atomic<uint64_t> images[kMaxDeviceClasses];   // that they are of; written before
   std::atomic<uint32_t> reported;                    // bit per class: its failure was logged
 };
 

@@ -218,6 +218,12 @@ ImageKernel* load_kernel(const Snapshot& snapshot, const Binding& binding, uint3
   return loaded;
 }
 
+uint64_t number_of(const LoadedImage& image) {
+  uint64_t number = 0;
+  for (uint32_t i = 0; i < sizeof number; ++i) number = number << 8 | image.sha256[i];
+  return number;
+}
+
 void record_use(LoadedImage* image, uint64_t generation) {
   uint64_t last = image->last_used_by.load(std::memory_order_relaxed);
   while (last < generation &&
@@ -232,7 +238,9 @@ Replacement find_replacement(const Generation& generation, const Binding& bindin
   const CUkernel kernel =
       generation.solutions[binding.solution].kernels[device_class].load(std::memory_order_acquire);
   if (kernel == nullptr) return {LoadState::not_yet, CUDA_SUCCESS, nullptr};
-  return {LoadState::ready, CUDA_SUCCESS, kernel};
+  return {
+      LoadState::ready, CUDA_SUCCESS, kernel,
+      generation.solutions[binding.solution].images[device_class].load(std::memory_order_relaxed)};
 }
 
 Replacement load_replacement(const Generation& generation, const Binding& binding,
@@ -282,10 +290,12 @@ Replacement load_replacement(const Generation& generation, const Binding& bindin
     tried |= uint64_t{1} << image;
   }
   record_use(loaded->image, generation.number);
+  const uint64_t image = number_of(*loaded->image);
+  row.images[device_class].store(image, std::memory_order_relaxed);
   row.kernels[device_class].store(loaded->kernel, std::memory_order_release);
   log_message(LogLevel::debug, "solution %s: ready for sm_%u", name,
               devices->class_sm[device_class]);
-  return {LoadState::ready, CUDA_SUCCESS, loaded->kernel};
+  return {LoadState::ready, CUDA_SUCCESS, loaded->kernel, image};
 }
 
 bool find_fault(const Generation& generation, char* message, size_t size) {

@@ -20,6 +20,7 @@ struct Replacement {
   LoadState state;
   CUresult error;
   CUkernel kernel;
+  uint64_t image = 0;  // that it is of (SeriesEntry::image)
 };
 
 // The solution's kernel for a class: loads it if need be. Calls the driver; slow path only.

@@ -288,6 +288,43 @@ TEST_F(Serving, RanksOfAJobShareTheSameLaunches) {
   EXPECT_EQ(diff.exit_code, 0) << diff.out << diff.err;
 }
 
+// The same kernels, from the image that was loaded, eager alone and in graphs, too: of a graph's nodes all axes are known.
+TEST_F(Serving, TheImageThatRanIsToldAndShapesBesides) {
+  const ProgramOptions environment =
+      under_shim(folder_ / "old", stats(),
+                 {{"SIMCUDA_KERNELS", build_path("tests/data/libshadow_faults.so")},
+                  {"FIBSHIM_JOB", "train"}});
+  const auto run = [&](const char* graph_every) {
+    exits(0, run_program({build_path("tests/hosts/shadow_host"), "60", graph_every}, environment));
+  };
+  const auto diff = [&] {
+    return exits(0, run_fibshim({"stats", "--diff", "--dir=" + stats()}, {})).out;
+  };
+  run("0");
+  run("0");
+  EXPECT_CONTAINS(diff(), "they decide alike\n");
+  EXPECT_EQ(diff().find("SAME SHAPES"), std::string::npos);
+  run("6");
+  EXPECT_CONTAINS(diff(), "they decide alike\n");
+  EXPECT_CONTAINS(diff(), "SAME SHAPES IN");
+  const nlohmann::json solution =
+      parse_json(read_text(folder_ / "old/solutions/fibshim/rmsnorm/fibshim_rmsnorm_h128.json"));
+  const nlohmann::json all = stats_json();
+  int hits = 0;
+  for (const auto& decision : all["decisions"]) {
+    if (decision["outcome"] != "hit") continue;
+    ++hits;
+    bool is_one = false;
+    for (const auto& image : solution["launch"]["images"]) {
+      const std::string sum = image["sha256"];
+      is_one = is_one || decision["image"] == sum.substr(0, 16);
+    }
+    EXPECT_TRUE(is_one) << decision.dump();
+    EXPECT_NE(decision["shapes"], std::string(64, '0'));
+  }
+  EXPECT_GT(hits, 0);
+}
+
 TEST_F(Serving, WholeProcessesMoveWhereThatIsAskedForOrLaunchesCannotBeShared) {
   LiveProgram* const engine = start("old", {});
   const std::string pid = "pid " + std::to_string(engine->pid());

@@ -164,11 +164,11 @@ TEST_F(Stats, TellsRanksOfAJobApartThatRunDifferentKernels) {
   const ProgramResult result = exits(1, stats({"--diff"}));
   EXPECT_CONTAINS(result.out, "job JOB=7: they decide differently\n");
   EXPECT_CONTAINS(result.out,
-                  "d           fast      p        hit      000000000000  pid 4194399, pid 4194400, "
-                  "pid 4194404  pid 4194401\n");
+                  "d           fast      p        hit      000000000000  -      pid 4194399, pid "
+                  "4194400, pid 4194404  pid 4194401\n");
   EXPECT_CONTAINS(result.out,
-                  "d           slow      p        hit      000000000000  pid 4194401             "
-                  "               pid 4194399, pid 4194400, pid 4194404\n");
+                  "d           slow      p        hit      000000000000  -      pid 4194401       "
+                  "                     pid 4194399, pid 4194400, pid 4194404\n");
   const auto json = parse_json(exits(1, stats({"--diff", "--json"})).out);
   EXPECT_EQ(json["same"], false);
   EXPECT_EQ(json["groups"][0]["fingerprints"].size(), 2u);
@@ -189,6 +189,45 @@ TEST_F(Stats, TellsRanksOfAJobApartThatRunDifferentKernels) {
   EXPECT_CONTAINS(exits(1, stats({"--diff", folder_ / "other.json"})).err, "not what");
   EXPECT_CONTAINS(exits(2, stats({saved})).err, "FILE is for --diff");
   EXPECT_CONTAINS(exits(2, stats({"--diff", "--rate", "1"})).err, "--diff takes");
+}
+
+// Ranks may differ in shapes, and not in images.
+TEST_F(Stats, TellsImagesApartAndAfterThemShapes) {
+  const auto rank = [&](uint64_t pid, uint64_t image, uint64_t shapes) {
+    CountersFileBuilder builder(pid, 1);
+    builder.control.status.version = 2;
+    CountersFileBuilder::copy(builder.control.status.job, "JOB=7");
+    const size_t series = builder.add_series("p", "d", 0, -1, "s");
+    builder.series[series].image = image;
+    builder.series[series].shapes[3] = shapes;
+    builder.count(series, Outcome::hit, 1);
+    write(builder);
+  };
+  rank(kNoSuchPid, 0xabcdef0123456789, 1);
+  const std::string saved = folder_ / "saved.json";
+  exits(0, stats({"--json", "--output", saved}));
+  rank(kNoSuchPid + 1, 0xabcdef0123456789, 3);
+  const std::string text = exits(0, stats({"--diff"})).out;
+  EXPECT_CONTAINS(text, "they decide alike\n");
+  EXPECT_CONTAINS(text,
+                  "they met the same decisions in other shapes\n"
+                  "DEFINITION  SOLUTION  PATTERN  OUTCOME  SAME SHAPES IN\n"
+                  "d           s         p        hit      pid 4194399 | pid 4194400\n");
+  const auto shapes = parse_json(exits(0, stats({"--diff", "--json"})).out);
+  EXPECT_EQ(shapes["same"], true);
+  EXPECT_EQ(shapes["same_shapes"], false);
+  EXPECT_EQ(shapes["groups"][0]["shapes"][0]["sides"].size(), 2u);
+  EXPECT_CONTAINS(exits(0, stats({"--diff", saved})).out, "SAME SHAPES IN");
+  EXPECT_EQ(exits(0, stats({"--diff", "--pid", "4194399", saved})).out.find("SAME"),
+            std::string::npos);
+
+  rank(kNoSuchPid + 1, 0x1111, 1);
+  const std::string images = exits(1, stats({"--diff"})).out;
+  EXPECT_CONTAINS(images, "they decide differently\n");
+  EXPECT_CONTAINS(images, "d           s         p        hit      -       abcdef012345  ");
+  EXPECT_CONTAINS(images, "d           s         p        hit      -       000000000000  ");
+  EXPECT_EQ(images.find("SHAPES"), std::string::npos);
+  exits(1, stats({"--diff", saved}));
 }
 
 TEST_F(Stats, PrintsJson) {
@@ -222,7 +261,7 @@ TEST_F(Stats, PrintsJson) {
            {"images", {{"count", 0}, {"bytes", 0}, {"kept_count", 0}, {"kept_bytes", 0}}}}},
          {"devices", {{{"ordinal", 0}, {"sm", 90}, {"name", "NVIDIA H200"}}}},
          {"file", "4194399-50.counters"},
-         {"decisions", "5e46f463fe788648"}}}},
+         {"decisions", "54ac2c91e29f299d"}}}},
       {"counters",
        {{{"config", "/etc/fibshim/pytorch"},
          {"digest", "00000000000000000000000000000abc"},
@@ -254,6 +293,21 @@ TEST_F(Stats, PrintsJson) {
          {"count", 12},
          {"executions", 12},
          {"body_nodes", 0}}}},
+      {"decisions",
+       {{{"definition", "rmsnorm_h4096"},
+         {"solution", ""},
+         {"pattern", "torch-rms-norm-bf16"},
+         {"outcome", "hit"},
+         {"digest", "00000000000000000000000000000abc"},
+         {"image", ""},
+         {"shapes", std::string(64, '0')}},
+        {{"definition", "rmsnorm_h4100"},
+         {"solution", ""},
+         {"pattern", "torch-rms-norm-bf16"},
+         {"outcome", "fallback_no_solution"},
+         {"digest", "00000000000000000000000000000abc"},
+         {"image", ""},
+         {"shapes", std::string(64, '0')}}}},
       {"totals",
        {{"hit", 100},
         {"fallback_no_solution", 7},
@@ -714,7 +768,7 @@ TEST_F(Stats, PrintsEachProcessOnItsOwn) {
   EXPECT_CONTAINS(table.out,
                   "pid 4194399 (ended, mode apply): engine --serve\n"
                   "  config /etc/fibshim/pytorch (000000000000)\n"
-                  "  decisions 5e46f463fe788648\n"
+                  "  decisions 54ac2c91e29f299d\n"
                   "  device 0: NVIDIA H200, sm_90\n");
   EXPECT_CONTAINS(table.out, "pid 4194400 ");
   EXPECT_CONTAINS(table.out, "238 launches: 200 hit");
@@ -913,9 +967,9 @@ const Hostile kHostile[] = {
     {"Foreign", nullptr, "not a counters file: it does not begin with 'FIBCNTR'",
      [](std::string* bytes) { bytes->assign(200000, 'x'); }},
     {"OtherVersion", [](FileHeader* h) { h->version = kCountersVersion + 1; },
-     "format version 9; this fibshim reads version 8"},
+     "format version 10; this fibshim reads version 9"},
     {"OtherHeaderSize", [](FileHeader* h) { h->header_bytes = 8; },
-     "damaged: its record sizes (8, 16, 4, 384) are not those of version 8"},
+     "damaged: its record sizes (8, 16, 4, 424) are not those of version 9"},
     {"OtherSlots", [](FileHeader* h) { h->outcome_slots = 1 << 30; }, "damaged: its record sizes"},
     {"NoCapacity", [](FileHeader* h) { h->series_capacity = 0; },
      "damaged: it claims room for 0 series"},

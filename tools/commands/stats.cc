@@ -293,6 +293,7 @@ nlohmann::ordered_json to_json(const Reading& reading, const Options& options) {
   }
   if (reading.elapsed) out["elapsed_s"] = reading.elapsed->count();
   out["counters"] = rows_to_json(rows, reading.elapsed ? &reading : nullptr);
+  out["decisions"] = decisions_to_json(folder.processes);
   if (!options.group_by.empty()) {
     out["grouped_by"] = options.group_by;
     out["groups"] = groups_to_json(groups_of(reading, options));
@@ -457,7 +458,8 @@ int stats_command(int argc, const char* const* argv) {
                    "[OPTIONS] [FILE]",
                    "0 fine, also without any counters; 1 a file or the folder cannot be read, or a "
                    "process of --pid has no counters; the others are printed; of --diff: they "
-                   "differ, or there is nothing to compare; 2 wrong usage.");
+                   "run different kernels (shapes do not matter), or there is nothing to compare; 2 "
+                   "wrong usage.");
   line.positional("FILE", &options.earlier, "with --diff: what stats --json wrote earlier");
   add_filter_options(&line, &options.filter);
   line.choice(

@@ -342,7 +342,7 @@ tl::expected<std::optional<ProcessCounters>, std::string> read_open_counters_fil
       const int32_t device = series[s].device >= 0 ? series[s].device : only_device(*header);
       out.counts.push_back({series[s].config, device, text_of(series[s].pattern),
                             text_of(series[s].definition), text_of(series[s].solution), outcome,
-                            numbers});
+                            numbers, series[s].image, std::to_array(series[s].shapes)});
     }
   }
   std::vector<ShadowEntry> entries(header->shadow_count);

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include <tl/expected.hpp>
 
 #include "shim/abi/control_format.h"
+#include "shim/abi/counters_format.h"
 #include "tools/base/file_descriptor.h"
 #include "tools/counters/shadow_numbers.h"
 
@@ -58,6 +60,9 @@ struct LaunchNumbers {
   bool operator==(const LaunchNumbers&) const = default;
 };
 
+// SeriesEntry::shapes
+using Shapes = std::array<uint64_t, kShapeWords>;
+
 struct Count {
   uint32_t config;  // index into ProcessCounters::configs; beyond its end: no config
   int32_t device;   // ordinal; -1: not told apart, and the process sees more than one
@@ -66,6 +71,8 @@ struct Count {
   std::string solution;   // that serves the definition; empty: none, or which depends on the launch
   uint32_t outcome;       // index into kOutcomes; one beyond it is from a newer shim
   LaunchNumbers numbers;  // not both 0
+  uint64_t image;         // SeriesEntry::image
+  Shapes shapes;
 };
 
 struct ProcessCounters {

@@ -1,6 +1,7 @@
 #include "tools/counters/decisions.h"
 
 #include <algorithm>
+#include <charconv>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -19,9 +20,19 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostNames = 4;  // in a line for people
 
+// Adds the shapes of a decision to those that are there.
+void add_decision(const Decision& decision, const Shapes& shapes, Decisions* out) {
+  Shapes& all = (*out)[decision];
+  for (uint32_t i = 0; i < kShapeWords; ++i) all[i] |= shapes[i];
+}
+
+void add_decisions(const Decisions& more, Decisions* out) {
+  for (const auto& [decision, shapes] : more) add_decision(decision, shapes, out);
+}
+
 Decisions all_of(const SideGroup& group) {
   Decisions all;
-  for (const Side& side : group.sides) all.insert(side.decisions.begin(), side.decisions.end());
+  for (const Side& side : group.sides) add_decisions(side.decisions, &all);
   return all;
 }
 
@@ -32,12 +43,50 @@ struct Difference {
 };
 std::vector<Difference> differences_in(const SideGroup& group, const Decisions& all) {
   std::vector<Difference> out;
-  for (const Decision& decision : all) {
+  for (const auto& [decision, shapes] : all) {
     Difference one{&decision, {}, {}};
     for (const Side& side : group.sides) {
       (side.decisions.count(decision) != 0 ? one.in : one.not_in).push_back(side.name);
     }
     if (!one.not_in.empty()) out.push_back(std::move(one));
+  }
+  return out;
+}
+
+// 16 hexadecimal digits for each word.
+std::string text_of(const Shapes& shapes) {
+  std::string text;
+  for (const uint64_t word : shapes) text += fmt::format("{:016x}", word);
+  return text;
+}
+Shapes shapes_of(const std::string& text) {
+  Shapes shapes{};
+  for (size_t i = 0; i < shapes.size() && text.size() == 16 * shapes.size(); ++i) {
+    (void)std::from_chars(&text[16 * i], &text[16 * i] + 16, shapes[i], 16);
+  }
+  return shapes;
+}
+
+Json to_json(const Decision& decision) {
+  return {{"definition", decision.definition}, {"solution", decision.solution},
+          {"pattern", decision.pattern},       {"outcome", decision.outcome},
+          {"digest", decision.digest},         {"image", decision.image}};
+}
+
+// What several sides decided alike, but met in other shapes: the sides, by these.
+struct ShapeDifference {
+  const Decision* decision;
+  std::map<Shapes, std::vector<std::string>> sides;
+};
+std::vector<ShapeDifference> shape_differences_in(const SideGroup& group, const Decisions& all) {
+  std::vector<ShapeDifference> out;
+  for (const auto& [decision, shapes] : all) {
+    ShapeDifference one{&decision, {}};
+    for (const Side& side : group.sides) {
+      const auto found = side.decisions.find(decision);
+      if (found != side.decisions.end()) one.sides[found->second].push_back(side.name);
+    }
+    if (one.sides.size() > 1) out.push_back(std::move(one));
   }
   return out;
 }
@@ -68,10 +117,24 @@ std::string decided(const std::string& outcome) {
 
 Decisions decisions_of(const ProcessCounters& process) {
   Decisions out;
-  for (const auto& [key, numbers] : counts_of(process)) {
-    if (key.pattern.empty()) continue;
-    out.insert({key.definition, key.solution, key.pattern, decided(outcome_name(key.outcome)),
-                key.digest});
+  for (const Count& count : process.counts) {
+    if (count.pattern.empty()) continue;
+    add_decision(
+        {count.definition, count.solution, count.pattern, decided(outcome_name(count.outcome)),
+         count.config < process.configs.size() ? process.configs[count.config].digest : "",
+         count.image == 0 ? "" : fmt::format("{:016x}", count.image)},
+        count.shapes, &out);
+  }
+  return out;
+}
+
+Json decisions_to_json(const std::vector<ProcessCounters>& processes) {
+  Decisions all;
+  for (const ProcessCounters& process : processes) add_decisions(decisions_of(process), &all);
+  Json out = Json::array();
+  for (const auto& [decision, shapes] : all) {
+    out.push_back(to_json(decision));
+    out.back()["shapes"] = text_of(shapes);
   }
   return out;
 }
@@ -79,9 +142,9 @@ Decisions decisions_of(const ProcessCounters& process) {
 std::string fingerprint(const Decisions& decisions) {
   if (decisions.empty()) return "";
   std::string text;
-  for (const Decision& one : decisions) {
+  for (const auto& [one, shapes] : decisions) {
     for (const std::string* part :
-         {&one.definition, &one.solution, &one.pattern, &one.outcome, &one.digest}) {
+         {&one.definition, &one.solution, &one.pattern, &one.outcome, &one.digest, &one.image}) {
       text += *part;
       text += '\0';
     }
@@ -90,8 +153,9 @@ std::string fingerprint(const Decisions& decisions) {
 }
 
 bool SideGroup::differs() const {
-  return std::ranges::any_of(
-      sides, [&](const Side& side) { return side.decisions != sides[0].decisions; });
+  return std::ranges::any_of(sides, [&](const Side& side) {
+    return fingerprint(side.decisions) != fingerprint(sides[0].decisions);
+  });
 }
 
 std::vector<SideGroup> ranks_of(const std::vector<ProcessCounters>& processes) {
@@ -116,28 +180,63 @@ tl::expected<SideGroup, std::string> beside_earlier(const std::vector<ProcessCou
                                                     const std::string& file) {
   SideGroup group{"", {{"now", {}}, {"earlier", {}}}};
   for (const ProcessCounters& process : processes) {
-    group.sides[0].decisions.merge(decisions_of(process));
+    add_decisions(decisions_of(process), &group.sides[0].decisions);
   }
   const auto text = read_file(file, kMaxImageBytes);
   if (!text) return tl::unexpected(text.error().message);
   const Json document = parse_json<Json>(*text);
-  const Json* const counters = document.is_object() && number_at(document, "/version") == 1
-                                   ? find_at(document, "/counters")
-                                   : nullptr;
-  if (counters == nullptr || !counters->is_array()) {
+  const Json* const listed = document.is_object() && number_at(document, "/version") == 1
+                                 ? find_at(document, "/decisions")
+                                 : nullptr;
+  if (listed == nullptr || !listed->is_array()) {
     return tl::unexpected(file + ": not what `fibshim stats --json` writes");
   }
-  for (const Json& one : *counters) {
+  for (const Json& one : *listed) {
     Decision decision{text_at(one, "/definition"), text_at(one, "/solution"),
-                      text_at(one, "/pattern"), decided(text_at(one, "/outcome")),
-                      text_at(one, "/digest")};
+                      text_at(one, "/pattern"),    text_at(one, "/outcome"),
+                      text_at(one, "/digest"),     text_at(one, "/image")};
     if (decision.pattern.empty() || !is_wanted(filter, decision.definition, decision.pattern)) {
       continue;
     }
-    group.sides[1].decisions.insert(std::move(decision));
+    add_decision(decision, shapes_of(text_at(one, "/shapes")), &group.sides[1].decisions);
   }
   return group;
 }
+
+namespace {
+
+std::string or_dash(const std::string& text) { return text.empty() ? "-" : printable(text); }
+
+std::string kernels_table(const SideGroup& group, const Decisions& all) {
+  std::vector<std::vector<std::string>> table = {
+      {"DEFINITION", "SOLUTION", "PATTERN", "OUTCOME", "CONFIG", "IMAGE", "IN", "NOT IN"}};
+  for (const Difference& one : differences_in(group, all)) {
+    const Decision& decision = *one.decision;
+    table.push_back({or_dash(decision.definition), or_dash(decision.solution),
+                     printable(decision.pattern), printable(decision.outcome),
+                     or_dash(decision.digest.substr(0, 12)), or_dash(decision.image.substr(0, 12)),
+                     names_text(one.in), names_text(one.not_in)});
+  }
+  return table.size() == 1 ? "" : format_table(table);
+}
+
+std::string shapes_table(const SideGroup& group, const Decisions& all) {
+  std::vector<std::vector<std::string>> table = {
+      {"DEFINITION", "SOLUTION", "PATTERN", "OUTCOME", "SAME SHAPES IN"}};
+  for (const ShapeDifference& one : shape_differences_in(group, all)) {
+    const Decision& decision = *one.decision;
+    std::string sides;
+    for (const auto& [shapes, names] : one.sides) {
+      sides += (sides.empty() ? "" : " | ") + names_text(names);
+    }
+    table.push_back({or_dash(decision.definition), or_dash(decision.solution),
+                     printable(decision.pattern), printable(decision.outcome), sides});
+  }
+  return table.size() == 1 ? ""
+                           : "they met the same decisions in other shapes\n" + format_table(table);
+}
+
+}  // namespace
 
 std::string differences_text(const std::vector<SideGroup>& groups) {
   std::string out;
@@ -149,46 +248,36 @@ std::string differences_text(const std::vector<SideGroup>& groups) {
     for (const auto& [print, names] : fingerprints) {
       out += fmt::format("  {}: {}\n", print.empty() ? "no decisions" : print, names_text(names));
     }
-    if (fingerprints.size() < 2) continue;
     const Decisions all = all_of(group);
-    std::vector<std::vector<std::string>> table = {
-        {"DEFINITION", "SOLUTION", "PATTERN", "OUTCOME", "CONFIG", "IN", "NOT IN"}};
-    for (const Difference& one : differences_in(group, all)) {
-      const Decision& decision = *one.decision;
-      const auto or_dash = [](const std::string& text) {
-        return text.empty() ? "-" : printable(text);
-      };
-      table.push_back({or_dash(decision.definition), or_dash(decision.solution),
-                       printable(decision.pattern), printable(decision.outcome),
-                       or_dash(decision.digest.substr(0, 12)), names_text(one.in),
-                       names_text(one.not_in)});
-    }
-    out += format_table(table);
+    out += kernels_table(group, all);
+    out += shapes_table(group, all);
   }
   return out;
 }
 
 Json differences_to_json(const std::vector<SideGroup>& groups) {
-  Json out = {{"version", 1}, {"same", true}, {"groups", Json::array()}};
+  Json out = {{"version", 1}, {"same", true}, {"same_shapes", true}, {"groups", Json::array()}};
   for (const SideGroup& group : groups) {
-    Json fingerprints = Json::array(), differences = Json::array();
+    Json fingerprints = Json::array(), differences = Json::array(), shapes = Json::array();
     for (const auto& [print, names] : fingerprints_of(group)) {
       fingerprints.push_back({{"fingerprint", print}, {"sides", names}});
     }
     const Decisions all = all_of(group);
     for (const Difference& one : differences_in(group, all)) {
-      differences.push_back({{"definition", one.decision->definition},
-                             {"solution", one.decision->solution},
-                             {"pattern", one.decision->pattern},
-                             {"outcome", one.decision->outcome},
-                             {"digest", one.decision->digest},
-                             {"in", one.in},
-                             {"not_in", one.not_in}});
+      Json& added = differences.emplace_back(to_json(*one.decision));
+      added["in"] = one.in;
+      added["not_in"] = one.not_in;
+    }
+    for (const ShapeDifference& one : shape_differences_in(group, all)) {
+      Json& added = shapes.emplace_back(to_json(*one.decision));
+      for (const auto& [of, names] : one.sides) added["sides"].push_back(names);
     }
     if (!differences.empty()) out["same"] = false;
+    if (!shapes.empty()) out["same_shapes"] = false;
     out["groups"].push_back({{"job", group.job},
                              {"fingerprints", std::move(fingerprints)},
-                             {"differences", std::move(differences)}});
+                             {"differences", std::move(differences)},
+                             {"shapes", std::move(shapes)}});
   }
   return out;
 }

@@ -1,9 +1,10 @@
-// What processes decided: which pattern read a launch as a call of which definition, which solution served it or why
-// none did, in which version of the folder (its digest stands for the images). How often does not matter, nor on which
-// GPU, nor which launches were checked: those are hits by decision. Ranks of one job ought to decide alike; so ought a run and an earlier one. For `stats --diff`.
+// What processes decided: which pattern read a launch as a call of which definition, which solution served it from which
+// image, or why none did, in which version of the folder. How often does not matter, nor on which GPU, nor which launches
+// were checked: those are hits by decision. Ranks of one job ought to decide alike; so ought a run and an earlier one.
+// In which shapes they met a decision is kept beside it: there ranks may differ. For `stats --diff`.
 #pragma once
 
-#include <set>
+#include <map>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -13,15 +14,19 @@ namespace fibshim::tools {
 
 struct Decision {
   std::string definition, solution, pattern, outcome, digest;
+  std::string image;  // 16 hexadecimal digits, the first of its SHA-256; empty: none was loaded
   auto operator<=>(const Decision&) const = default;
 };
-using Decisions = std::set<Decision>;
+using Decisions = std::map<Decision, Shapes>;
 
 // Launches that no pattern knows are no decisions.
 Decisions decisions_of(const ProcessCounters& process);
 
-// The same for the same decisions: 16 hexadecimal digits; "" for none.
+// The same for the same decisions, in whatever shapes: 16 hexadecimal digits; "" for none.
 std::string fingerprint(const Decisions& decisions);
+
+// As `stats --json` writes them.
+nlohmann::ordered_json decisions_to_json(const std::vector<ProcessCounters>& processes);
 
 // One of those that are compared.
 struct Side {
