@@ -35,7 +35,7 @@ struct Routing {
   int num_tokens;
   int block_size;
   int max_num_tokens_padded;
-  int renormalize;
+  int division;  // of the weights by their sum. 0: none; 1: each is divided; 2: by its reciprocal
 };
 
 // `Count` elements from `from` on, 16 bytes of them at most.
@@ -279,13 +279,15 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
         chosen[i][Row::kLanes == 1 ? k : 0] = expert;
       }
     }
-    const float divisor = out.renormalize == 0 ? 1.0f : sum > 0 ? sum : 1.0f;
+    const float divisor = out.division == 0 || !(sum > 0) ? 1.0f : sum;
+    const float reciprocal = 1.0f / divisor;
 #pragma unroll
     for (int k = 0; k < (Row::kLanes == 1 ? K : 1); ++k) {
       const int own = Row::kLanes == 1 ? k : Row::lane();
       if (own >= K) continue;
       const uint32_t expert = chosen[i][k];
-      out.weights[token * K + own] = weights[k] / divisor;
+      out.weights[token * K + own] =
+          out.division == 2 ? weights[k] * reciprocal : weights[k] / divisor;
       out.experts[token * K + own] = expert;
       const uint32_t place = place_of<E, K, kIsSmall>(token, own, out.num_tokens);
       atomicAdd(&count_of[expert], 1);
@@ -360,32 +362,31 @@ __device__ void route(const T* logits, const Routing& out, int next_may_begin) {
 }  // namespace fibshim
 
 // At most 64 tokens. token_expert_indices is written first: outputs of vLLM's later kernels may lie there.
-#define FIBSHIM_MOE_ROUTING(name, type, experts, k)                                                \
-  extern "C" __global__ void __launch_bounds__(fibshim::kThreadsFor<experts>)                      \
-      moe_routing_e##experts##_k##k##_##name(                                                      \
-          const type* router_logits, float* topk_weights, int* topk_ids,                           \
-          int* token_expert_indices, int* sorted_token_ids, int* expert_ids,                       \
-          int* num_tokens_post_pad, int* cumsum, int num_tokens, int block_size,                   \
-          int max_num_tokens_padded, int renormalize, int next_may_begin) {                        \
-    fibshim::route<type, experts, k, false>(                                                       \
-        router_logits,                                                                             \
-        {topk_weights, topk_ids, token_expert_indices, sorted_token_ids, expert_ids,               \
-         num_tokens_post_pad, cumsum, num_tokens, block_size, max_num_tokens_padded, renormalize}, \
-        next_may_begin);                                                                           \
+#define FIBSHIM_MOE_ROUTING(name, type, experts, k)                                             \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreadsFor<experts>)                   \
+      moe_routing_e##experts##_k##k##_##name(                                                   \
+          const type* router_logits, float* topk_weights, int* topk_ids,                        \
+          int* token_expert_indices, int* sorted_token_ids, int* expert_ids,                    \
+          int* num_tokens_post_pad, int* cumsum, int num_tokens, int block_size,                \
+          int max_num_tokens_padded, int division, int next_may_begin) {                        \
+    fibshim::route<type, experts, k, false>(                                                    \
+        router_logits,                                                                          \
+        {topk_weights, topk_ids, token_expert_indices, sorted_token_ids, expert_ids,            \
+         num_tokens_post_pad, cumsum, num_tokens, block_size, max_num_tokens_padded, division}, \
+        next_may_begin);                                                                        \
   }
-#define FIBSHIM_MOE_ROUTING_SMALL(name, type, experts, k)                                      \
-  extern "C" __global__ void __launch_bounds__(fibshim::kThreadsFor<experts>)                  \
-      moe_routing_small_e##experts##_k##k##_##name(                                            \
-          const type* router_logits, float* topk_weights, int* topk_ids,                       \
-          int* token_expert_indices, int* sorted_token_ids, int* expert_ids,                   \
-          int* num_tokens_post_pad, int num_tokens, int block_size, int max_num_tokens_padded, \
-          int renormalize, int next_may_begin) {                                               \
-    fibshim::route<type, experts, k, true>(                                                    \
-        router_logits,                                                                         \
-        {topk_weights, topk_ids, token_expert_indices, sorted_token_ids, expert_ids,           \
-         num_tokens_post_pad, nullptr, num_tokens, block_size, max_num_tokens_padded,          \
-         renormalize},                                                                         \
-        next_may_begin);                                                                       \
+#define FIBSHIM_MOE_ROUTING_SMALL(name, type, experts, k)                                        \
+  extern "C" __global__ void __launch_bounds__(fibshim::kThreadsFor<experts>)                    \
+      moe_routing_small_e##experts##_k##k##_##name(                                              \
+          const type* router_logits, float* topk_weights, int* topk_ids,                         \
+          int* token_expert_indices, int* sorted_token_ids, int* expert_ids,                     \
+          int* num_tokens_post_pad, int num_tokens, int block_size, int max_num_tokens_padded,   \
+          int division, int next_may_begin) {                                                    \
+    fibshim::route<type, experts, k, true>(                                                      \
+        router_logits,                                                                           \
+        {topk_weights, topk_ids, token_expert_indices, sorted_token_ids, expert_ids,             \
+         num_tokens_post_pad, nullptr, num_tokens, block_size, max_num_tokens_padded, division}, \
+        next_may_begin);                                                                         \
   }
 
 FIBSHIM_MOE_ROUTING(bf16, __nv_bfloat16, 128, 8)

@@ -7,7 +7,8 @@
   tests/engines/engines.py show [ENGINE]   from those tables: which versions each pattern of build/config/ENGINE
                                            fits a kernel of, and, for each family, the kernels that no pattern
                                            fits (-v: their symbols). Exit code 1 where a pattern fits nothing in any
-                                           version, or kernels of its name only with other parameters
+                                           version, or kernels of its name only with other parameters; or nothing in
+                                           the newest, and older.table does not have it
 
   tests/engines/engines.py recorded ENGINE VERSION RECORDING...   writes what a run of the engine compiled, of a
                                            recording (fibshim record), to tests/engines/data/ENGINE.recorded; of cuBLAS
@@ -340,9 +341,48 @@ def decode():
     codes_table.write_text("\n".join(table) + "\n")
 
 
+def newest_of(paths):
+    """By symbol, the versions of its tables that are the newest of their package there. What an engine compiles at run time has a
+    table of its own, with the versions that were recorded."""
+    newest = collections.defaultdict(set)
+    for path in paths:
+        folder, kernels, versions = path.name.split(".")[0], [], collections.defaultdict(set)
+        for line in path.read_text().splitlines()[1:]:
+            origins, _, symbol = line.split()[:3]
+            kernels.append((symbol, [tuple(origin.rsplit("-", 1)) for origin in origins.split(",")]))
+            for package, version in kernels[-1][1]:
+                versions[package].add(version)
+        number = lambda version: [int(part) for part in re.findall(r"\d+", version)]
+        last = {(package, max(of, key=number)) for package, of in versions.items()}
+        for symbol, origins in kernels:
+            newest[symbol] |= {f"{folder} {'-'.join(origin)}" for origin in origins if origin in last}
+    return newest
+
+
+def older():
+    """By folder, the patterns that are for older versions only."""
+    found = collections.defaultdict(list)
+    for line in (HERE / "older.table").read_text().splitlines():
+        if line and not line.startswith("#"):
+            folder, _, label = line.split()
+            found[folder].append(re.compile(label))
+    return found
+
+
+def why_wrong(pattern, newest, for_older):
+    """What is wrong with what a pattern fits; None: nothing."""
+    if not pattern["fits"]:
+        return f"fits nothing: {pattern['why_not']}"
+    fits_newest = any(newest[kernel["symbol"]] & set(kernel["in"]) for kernel in pattern["fits"])
+    is_for_older = any(label.fullmatch(pattern["label"]) for label in for_older)
+    if fits_newest and is_for_older:
+        return "fits the newest version: older.table has it as one for older versions only"
+    return None if fits_newest or is_for_older else "fits nothing in the newest version"
+
+
 def show(engine, is_verbose):
-    """How many patterns fit nothing, or kernels of their name only with other parameters."""
-    problems = 0
+    """How many patterns are wrong, or fit kernels of their name only with other parameters."""
+    problems, for_older = 0, older()
     for folder in dict.fromkeys(row[0] for row in rows(engine)):
         versions = [f"{folder} {package}-{version}" for _, package, version, *_ in rows(folder)]
         tables = [path for name in (folder, *ALSO.get(folder, ())) for path in sorted(HERE.glob(f"data/{name}.*"))]
@@ -350,17 +390,17 @@ def show(engine, is_verbose):
                                *(word for path in tables for word in ("--against", path))], stdout=subprocess.PIPE, text=True)
         if not done.stdout:
             sys.exit(done.returncode or 1)  # which has said why
-        against = json.loads(done.stdout)["folders"][0]["against"]
+        against, newest = json.loads(done.stdout)["folders"][0]["against"], newest_of(tables)
         # With what was compiled at run time, of a recording.
         versions += sorted({version for pattern in against["patterns"] for kernel in pattern["fits"] for version in kernel["in"]}
                            - set(versions))
         print(f"\n{folder}: kernels that each pattern fits, in " + ", ".join(v.split()[1] for v in versions))
         for pattern in against["patterns"]:
+            why = why_wrong(pattern, newest, for_older[folder])
             counts = [sum(version in kernel["in"] for kernel in pattern["fits"]) for version in versions]
-            is_problem = not pattern["fits"] or pattern["other_params"]
-            problems += bool(is_problem)
+            problems += bool(why or pattern["other_params"])
             print(f"  {pattern['label']:48}" + "".join(f"{count or '-':>4}" for count in counts) +
-                  ("" if pattern["fits"] else f"  FAIL: fits nothing: {pattern['why_not']}"))
+                  (f"  FAIL: {why}" if why else ""))
             for kernel in pattern["other_params"]:
                 print(f"  FAIL: {pattern['label']}: not for its parameters, {kernel['params']}: {kernel['symbol']} in {', '.join(kernel['in'])}")
         unknown = collections.defaultdict(list)
@@ -409,7 +449,7 @@ def main():
         act = everything if args.what == "all" else show
         problems = act(args.engine, args.is_verbose)
         if problems:
-            sys.exit(f"{problems} patterns fit nothing, or other parameters")
+            sys.exit(f"{problems} patterns fit nothing, or what they should not")
 
 
 main()

@@ -489,7 +489,7 @@ def moe_routing(solution, dtype, experts, rows):
     logits = draw.normal(tokens, experts, scale=2.0)
     expected = reference_of("vllm", solution.definition)(logits)
     outputs = {name: torch.full_like(value, -7) for name, value in expected.items()}
-    solution.launch({"router_logits": logits, **outputs, "num_tokens": tokens, "block_size": numbers["b"], "renormalize": numbers["n"],
+    solution.launch({"router_logits": logits, **outputs, "num_tokens": tokens, "block_size": numbers["b"], "division": numbers["n"],
                      "max_num_tokens_padded": len(outputs["sorted_token_ids"])})
     problems = [f"{name} is not what it should be" for name, value in expected.items()
                 if name != "topk_weights" and not torch.equal(outputs[name], value)]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""vLLM's routing of tokens to experts on the GPU: the kernels of a vLLM 0.25 wheel in captured graphs, alone, and as one under the shim.
+"""vLLM's routing of tokens to experts on the GPU: the kernels of a vLLM 0.25 or 0.33 wheel in captured graphs, alone, and as one under the shim.
 
   tests/gpu/moe_routing.py BUILD KERNELS [--out FILE] [--no-times]
 
@@ -43,6 +43,8 @@ GATING = [POINTER] * 3 + [INT32, POINTER, POINTER] + [INT32] * 3 + [BOOL, POINTE
 ALIGN = [POINTER] * 5 + [INT32] * 4 + [SIZE, POINTER, INT32, INT32, BOOL]
 SORT = [POINTER] * 4 + [SIZE] + [INT32] * 3 + [BOOL]
 ALIGN_SMALL = [POINTER] * 5 + [INT32] * 2 + [SIZE, INT32, INT32, BOOL]
+# Since 0.33: a factor and a mask of the routing, and where the choices stand; their values here.
+FACTOR_AND_MASK, SCATTER = ([ctypes.c_double, POINTER], [1.0, None]), ([POINTER], [None])
 
 
 def images_of(path):
@@ -75,13 +77,22 @@ class Wheel:
             if cuda.cuModuleLoadData(ctypes.byref(module), image) == 0:  # else nothing in it is for this GPU
                 self.modules.append(module)
 
-    def kernel(self, symbol, types):
+    def find(self, symbol):
+        function = ctypes.c_void_p()
+        is_there = any(cuda.cuModuleGetFunction(ctypes.byref(function), module, symbol.encode()) == 0 for module in self.modules)
+        return function if is_there else None
+
+    def launch(self, symbol, types, newer, grid, block, values, shared_mem=0):
+        """`newer`: how the symbol ends since 0.33, and the types and values of the arguments that it has then beside the others."""
         if symbol not in self.kernels:
-            function = ctypes.c_void_p()
-            if all(cuda.cuModuleGetFunction(ctypes.byref(function), module, symbol.encode()) != 0 for module in self.modules):
+            suffix, (more_types, more) = newer
+            older = self.find(symbol)
+            function = older or self.find(symbol + suffix)
+            if not function:
                 raise RuntimeError(f"no {symbol}")
-            self.kernels[symbol] = WheelKernel(function, types)
-        return self.kernels[symbol]
+            self.kernels[symbol] = (WheelKernel(function, types), []) if older else (WheelKernel(function, types + more_types), more)
+        kernel, more = self.kernels[symbol]
+        kernel.launch(grid, block, values + more, shared_mem)
 
 
 class Case:
@@ -125,25 +136,26 @@ class Case:
         warps = -(-self.tokens // (32 * held // self.experts))
         symbol = (f"_ZN4vllm3moe10topkGatingILi{held}ELi{self.experts}ELi4ELi16ELi32Ei{'13__nv_bfloat16' if is_bf16 else 'f'}"
                   "LNS0_11ScoringFuncE0EEEvPKT5_PKbPfiPT4_PiiiibPKf")
-        self.wheel.kernel(symbol, GATING).launch(
-            (-(-warps // 4), 1, 1), (32, 4, 1),
+        self.wheel.launch(
+            symbol, GATING, ("dS8_" if is_bf16 else "dS7_", FACTOR_AND_MASK), (-(-warps // 4), 1, 1), (32, 4, 1),
             [self.logits.data_ptr(), None, self.at("weights"), self.tokens, self.at("ids"), self.at("indices"), self.topk, 0,
              self.experts, self.renormalize, None])
         outputs = [self.at(name) for name in ("ids", "sorted", "expert_ids", "total")]
         if self.is_small():
             threads = max(self.experts, 32)
-            self.wheel.kernel("_ZN4vllm3moe46moe_align_block_size_small_batch_expert_kernelIiLi256EEEvPKT_PiS5_S5_S5_iimiib",
-                              ALIGN_SMALL).launch(
-                (1, 1, 1), (256 + threads, 1, 1),
+            self.wheel.launch(
+                "_ZN4vllm3moe46moe_align_block_size_small_batch_expert_kernelIiLi256EEEvPKT_PiS5_S5_S5_iimiib",
+                ALIGN_SMALL, ("S5_", SCATTER), (1, 1, 1), (256 + threads, 1, 1),
                 [*outputs, None, self.experts, self.block_size, self.choices, self.padded, self.topk, False],
                 4 * ((threads + 1) * self.experts + self.experts + 1))
             return
         experts = -(-self.experts // 32) * 32
-        self.wheel.kernel("_ZN4vllm3moe27moe_align_block_size_kernelIiEEvPKT_PiS5_S5_S5_iiiimS5_iib", ALIGN).launch(
-            (2, 1, 1), (1024, 1, 1),
+        self.wheel.launch(
+            "_ZN4vllm3moe27moe_align_block_size_kernelIiEEvPKT_PiS5_S5_S5_iiiimS5_iib", ALIGN, ("", ([], [])), (2, 1, 1), (1024, 1, 1),
             [*outputs, None, self.experts, experts, 32, self.block_size, self.choices, self.at("cumsum"), self.padded, self.topk, False],
             4 * experts)
-        self.wheel.kernel("_ZN4vllm3moe35count_and_sort_expert_tokens_kernelIiEEvPKT_PiS5_S5_miiib", SORT).launch(
+        self.wheel.launch(
+            "_ZN4vllm3moe35count_and_sort_expert_tokens_kernelIiEEvPKT_PiS5_S5_miiib", SORT, ("S5_", SCATTER),
             (1, -(-self.choices // 256), 1), (256, 1, 1),
             [self.at("ids"), self.at("sorted"), self.at("cumsum"), None, self.choices, self.experts, self.padded, self.topk, False])
 

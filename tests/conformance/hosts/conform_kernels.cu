@@ -140,6 +140,12 @@ extern "C" __global__ void STATIC_QUANT(void*, const void*, const float*, int, i
 extern "C" __global__ void DYNAMIC_QUANT(void*, float*, const void*, const float*, int, int64_t,
                                          int64_t) {}
 
+// Since 0.33 the norm has the stride of the residual.
+#define FUSED_ADD_RMS_NORM_STRIDED \
+  _ZN4vllm25fused_add_rms_norm_kernelIN3c108BFloat16ELi8ELb1EEENSt9enable_ifIXaagtT0_Li0Esr4vllm12_typeConvertIT_EE6existsEvE4typeEPS4_lS7_PKS4_fiil
+extern "C" __global__ void FUSED_ADD_RMS_NORM_STRIDED(void*, int64_t, void*, const void*, float,
+                                                      int, int, int64_t) {}
+
 // Some without a weight, with a limit, and with the activation of the second half.
 #define RMS_NORM_NO_WEIGHT \
   _ZN4vllm15rms_norm_kernelIN3c108BFloat16ELi8ELi4ELb0EEEvPT_PKS3_lllllS6_lfii
@@ -192,6 +198,26 @@ extern "C" __global__ void COUNT_AND_SORT(const int*, int*, int*, int*, size_t, 
                                           bool) {}
 extern "C" __global__ void ALIGN_SMALL_BATCH(const int*, int*, int*, int*, int*, int, int, size_t,
                                              int, int, bool) {}
+
+// As they are since vLLM 0.33: with a factor of the weights, a mask of padding, and where each choice stands.
+#define TOP_K_GATING_SCALED(experts, type) \
+  _ZN4vllm3moe10topkGatingILi8ELi##experts##ELi4ELi16ELi32Ei##type##LNS0_11ScoringFuncE0EEEvPKT5_PKbPfiPT4_PiiiibPKfdS8_
+#define COUNT_AND_SORT_SCATTER \
+  _ZN4vllm3moe35count_and_sort_expert_tokens_kernelIiEEvPKT_PiS5_S5_miiibS5_
+#define ALIGN_SMALL_BATCH_SCATTER \
+  _ZN4vllm3moe46moe_align_block_size_small_batch_expert_kernelIiLi256EEEvPKT_PiS5_S5_S5_iimiibS5_
+extern "C" __global__ void TOP_K_GATING_SCALED(128, 13__nv_bfloat16)(const void*, const bool*,
+                                                                     float*, int, int*, int*, int,
+                                                                     int, int, bool, const float*,
+                                                                     double, const bool*) {}
+extern "C" __global__ void TOP_K_GATING_SCALED(8, 13__nv_bfloat16)(const void*, const bool*, float*,
+                                                                   int, int*, int*, int, int, int,
+                                                                   bool, const float*, double,
+                                                                   const bool*) {}
+extern "C" __global__ void COUNT_AND_SORT_SCATTER(const int*, int*, int*, int*, size_t, int, int,
+                                                  int, bool, int*) {}
+extern "C" __global__ void ALIGN_SMALL_BATCH_SCATTER(const int*, int*, int*, int*, int*, int, int,
+                                                     size_t, int, int, bool, int*) {}
 
 // torch.compile's norms of a sum in vLLM's default mode: of two, of three in place, and of three which is kept.
 extern "C" __global__ void triton_red_fused_fused_add_rms_norm_0(const void*, const void*,

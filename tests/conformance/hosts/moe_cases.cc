@@ -21,6 +21,18 @@ constexpr char kAlign[] =
 constexpr char kSort[] = "_ZN4vllm3moe35count_and_sort_expert_tokens_kernelIiEEvPKT_PiS5_S5_miiib";
 constexpr char kAlignSmall[] =
     "_ZN4vllm3moe46moe_align_block_size_small_batch_expert_kernelIiLi256EEEvPKT_PiS5_S5_S5_iimiib";
+// Since vLLM 0.33.
+constexpr char kScaledGatingOf128[] =
+    "_ZN4vllm3moe10topkGatingILi8ELi128ELi4ELi16ELi32Ei13__nv_bfloat16LNS0_11ScoringFuncE0EEEvPKT5_"
+    "PKbPfiPT4_PiiiibPKfdS8_";
+constexpr char kScaledGatingOf8[] =
+    "_ZN4vllm3moe10topkGatingILi8ELi8ELi4ELi16ELi32Ei13__nv_bfloat16LNS0_11ScoringFuncE0EEEvPKT5_"
+    "PKbPfiPT4_PiiiibPKfdS8_";
+constexpr char kScatterSort[] =
+    "_ZN4vllm3moe35count_and_sort_expert_tokens_kernelIiEEvPKT_PiS5_S5_miiibS5_";
+constexpr char kScatterAlignSmall[] =
+    "_ZN4vllm3moe46moe_align_block_size_small_batch_expert_kernelIiLi256EEEvPKT_PiS5_S5_S5_"
+    "iimiibS5_";
 
 constexpr char kRouting[] = "moe_routing_e128_k8_bf16";
 constexpr char kSmallRouting[] = "moe_routing_small_e8_k2_bf16";
@@ -52,32 +64,47 @@ struct Layer {
   int choices() const { return tokens * topk; }
   int padded() const { return choices() + std::min(choices(), experts) * (block_size - 1); }
 
-  void choose() const {
-    launch_kernel(gpu, gpu.function(module, experts == 8 ? kGatingOf8 : kGatingOf128), {1, 32, 4},
-                  logits, CUdeviceptr{0}, weights, tokens, ids, indices, topk, 0, experts, true,
-                  bias);
+  // With `more` behind the arguments that the kernel had in vLLM 0.25.
+  template <class... More>
+  void choose_with(const char* name, More... more) const {
+    launch_kernel(gpu, gpu.function(module, name), {1, 32, 4}, logits, CUdeviceptr{0}, weights,
+                  tokens, ids, indices, topk, 0, experts, true, bias, more...);
   }
+  template <class... More>
+  void align_few_with(const char* name, CUdeviceptr from, size_t numel, More... more) const {
+    launch_kernel(gpu, gpu.function(module, name), {1, threads, 1}, from, sorted, expert_ids, total,
+                  has_map ? at(8) : CUdeviceptr{0}, experts, block_size, numel, padded(), topk,
+                  has_map, more...);
+  }
+  template <class... More>
+  void sort_with(const char* name, CUdeviceptr to, CUdeviceptr by, More... more) const {
+    launch_kernel(gpu, gpu.function(module, name), {1, 256, 1}, ids, to, by,
+                  has_map ? at(8) : CUdeviceptr{0}, static_cast<size_t>(choices()), experts,
+                  padded(), topk, has_map, more...);
+  }
+
+  void choose() const { choose_with(experts == 8 ? kGatingOf8 : kGatingOf128); }
   void align(CUdeviceptr from, int count) const {
     const auto numel = static_cast<size_t>(count);
-    const CUdeviceptr map = has_map ? at(8) : 0;
-    if (experts == 8) {
-      launch_kernel(gpu, gpu.function(module, kAlignSmall), {1, threads, 1}, from, sorted,
-                    expert_ids, total, map, experts, block_size, numel, padded(), topk, has_map);
-    } else {
-      launch_kernel(gpu, gpu.function(module, kAlign), {2, 1024, 1}, from, sorted, expert_ids,
-                    total, map, experts, experts, 32, block_size, numel, cumsum, padded(), topk,
-                    has_map);
-    }
-  }
-  void sort(CUdeviceptr to, CUdeviceptr by) const {
-    launch_kernel(gpu, gpu.function(module, kSort), {1, 256, 1}, ids, to, by,
-                  has_map ? at(8) : CUdeviceptr{0}, static_cast<size_t>(choices()), experts,
+    if (experts == 8) return align_few_with(kAlignSmall, from, numel);
+    launch_kernel(gpu, gpu.function(module, kAlign), {2, 1024, 1}, from, sorted, expert_ids, total,
+                  has_map ? at(8) : CUdeviceptr{0}, experts, experts, 32, block_size, numel, cumsum,
                   padded(), topk, has_map);
   }
+  void sort(CUdeviceptr to, CUdeviceptr by) const { sort_with(kSort, to, by); }
   void all() const {
     choose();
     align(ids, choices());
     if (experts != 8) sort(sorted, cumsum);
+  }
+  // As vLLM 0.33 does.
+  void all_scaled(double factor, CUdeviceptr is_padding, CUdeviceptr scatter) const {
+    choose_with(experts == 8 ? kScaledGatingOf8 : kScaledGatingOf128, factor, is_padding);
+    if (experts == 8) {
+      return align_few_with(kScatterAlignSmall, ids, static_cast<size_t>(choices()), scatter);
+    }
+    align(ids, choices());
+    sort_with(kScatterSort, sorted, cumsum, scatter);
   }
 
   const Gpu& gpu;
@@ -130,6 +157,32 @@ GPU_CASE(rewrite_of_vllm_routing) {
   EXPECT_EQUAL(0,
                ran(kGatingOf128) + ran(kGatingOf8) + ran(kAlign) + ran(kSort) + ran(kAlignSmall));
   state({}, {.hit = 4, .absorbed = 7});
+}
+
+// The weights are multiplied by the reciprocal of their sum. With a factor of them, tokens that are padding, or where each
+// choice stands, the kernels run as they are.
+GPU_CASE(rewrite_of_vllm_routing_scaled) {
+  const auto division_of = [](const char* name, int offset) {
+    return param_at<int32_t>(last_launch(name), offset);
+  };
+  const Layer layer(gpu);
+  const Layer small = mixtral(gpu);
+  run_captured(gpu, [&] { layer.all_scaled(1, 0, 0); });
+  EXPECT_EQUAL(2, division_of(kRouting, 76));
+  run_captured(gpu, [&] { small.all_scaled(1, 0, 0); });
+  EXPECT_EQUAL(2, division_of(kSmallRouting, 68));
+  EXPECT_EQUAL(0, ran(kScaledGatingOf128) + ran(kScaledGatingOf8) + ran(kAlign) +
+                      ran(kScatterSort) + ran(kScatterAlignSmall));
+  for (const Layer& each : {layer, small}) {
+    run_captured(gpu, [&] { each.all_scaled(2.5, 0, 0); });
+    run_captured(gpu, [&] { each.all_scaled(1, each.at(9), 0); });
+    run_captured(gpu, [&] { each.all_scaled(1, 0, each.at(9)); });
+  }
+  EXPECT_EQUAL(1, ran(kRouting));
+  EXPECT_EQUAL(1, ran(kSmallRouting));
+  EXPECT_EQUAL(3, ran(kScatterSort));
+  EXPECT_EQUAL(3, ran(kScatterAlignSmall));
+  state({}, {.hit = 2, .untracked = 15, .absorbed = 3});
 }
 
 // One of them is of other choices, or does something else, or they are too many: as they are.

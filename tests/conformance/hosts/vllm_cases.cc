@@ -12,6 +12,10 @@ constexpr char kFusedAdd[] =
     "_ZN4vllm25fused_add_rms_norm_kernelIN3c108BFloat16ELi8ELb1EEENSt9enable_ifIXaagtT0_"
     "Li0Esr4vllm12_"
     "typeConvertIT_EE6existsEvE4typeEPS4_lS7_PKS4_fii";
+constexpr char kFusedAddStrided[] =  // since 0.33
+    "_ZN4vllm25fused_add_rms_norm_kernelIN3c108BFloat16ELi8ELb1EEENSt9enable_ifIXaagtT0_"
+    "Li0Esr4vllm12_"
+    "typeConvertIT_EE6existsEvE4typeEPS4_lS7_PKS4_fiil";
 constexpr char kSilu[] =
     "_ZN4vllm18act_and_mul_kernelIN3c108BFloat16E14__nv_bfloat162XadL_ZNS_11silu_kernelIS2_EET_"
     "RKS5_"
@@ -75,6 +79,10 @@ struct Layer {
 
   void fused_add(int64_t stride = kHidden) const {
     launch(kFusedAdd, hidden, stride, residual, weight, 1e-5f, static_cast<int>(rows), kHidden);
+  }
+  void fused_add_strided(int64_t residual_stride) const {
+    launch(kFusedAddStrided, hidden, int64_t{kHidden}, residual, weight, 1e-5f,
+           static_cast<int>(rows), kHidden, residual_stride);
   }
   void silu(float alpha = 1) const { launch(kSilu, active, gate_up, kWidth, 0.0f, alpha, 0.0f); }
   void quantize(CUdeviceptr from, int width) const {
@@ -297,6 +305,28 @@ GPU_CASE(rewrite_of_vllm_fp8) {
   EXPECT_EQUAL(1, ran("silu_and_mul_then_quant_bf16"));
   EXPECT_EQUAL(0, ran(kStaticQuant) + ran(kDynamicQuant));
   state({}, {.hit = 4, .absorbed = 4});
+}
+
+// The rows of the residual lie apart: one for one, and the norm as it is.
+GPU_CASE(rewrite_of_vllm_fp8_strided) {
+  const Layer layer = make_layer(gpu);
+  run_captured(gpu, [&] {
+    layer.fused_add_strided(kHidden);
+    layer.quantize(layer.hidden, kHidden);
+    layer.fused_add_strided(kHidden);
+    layer.quantize_per_token(layer.hidden, kHidden);
+  });
+  EXPECT_EQUAL(1, ran("fused_add_rmsnorm_then_quant_h4096_bf16"));
+  EXPECT_EQUAL(1, ran("fused_add_rmsnorm_then_quant_per_token_h4096_bf16"));
+  EXPECT_EQUAL(0, ran(kFusedAddStrided) + ran(kStaticQuant) + ran(kDynamicQuant));
+  run_captured(gpu, [&] {
+    layer.fused_add_strided(2 * kHidden);
+    layer.quantize(layer.hidden, kHidden);
+    layer.fused_add_strided(2 * kHidden);
+    layer.quantize_per_token(layer.hidden, kHidden);
+  });
+  EXPECT_EQUAL(2, ran(kFusedAddStrided));
+  state({}, {.hit = 2, .where = 2, .untracked = 2, .absorbed = 2});
 }
 
 // The second kernel is not of the first one's output, or does more, or the rows lie apart: one for one.
