@@ -27,7 +27,6 @@ import argparse
 import collections
 import concurrent.futures
 import fnmatch
-import functools
 import hashlib
 import json
 import os
@@ -38,6 +37,7 @@ import sys
 import tempfile
 import zipfile
 
+from families import FAMILIES, family_of, function_name
 from known_kernels import demangle
 
 HERE = pathlib.Path(__file__).parent
@@ -45,20 +45,6 @@ BUILD = pathlib.Path(os.environ.get("BUILD", HERE.parent.parent / "build"))
 WHEELS = pathlib.Path(os.environ.get("WHEELS", BUILD / "wheels"))
 CUTE_NORMS, FLASHINFER_DECODE = BUILD / "cute_norms", BUILD / "flashinfer_decode"
 FIBSHIM = BUILD / "bin/fibshim"
-# By the function's name, without template arguments; the first that fits. What fits none is left out.
-FAMILIES = {name: re.compile(words, re.IGNORECASE) for name, words in {
-    "": r"gemm|marlin|moe_q|moe_vec",
-    "KV write": r"reshape_and_cache|concat_and_cache|store_kv|set_kv|kv_buffer|append_paged",
-    "RoPE": r"rotary|rope",
-    "quantised norm": r"norm\w*quant|quant\w*norm|norm.*_quant",
-    "norm": r"rms_?norm|layer_?norm",
-    "quantisation": r"scaled_fp8_quant|segmented_max",
-    "activation": r"act_and_mul|silu|gelu|activation_kernel|relu",
-    "MoE routing": r"topk_?gating|group\w*_topk|moe_align|moe_sum|moe_?topk|expert",
-    "sampling": r"sampl|top_?k|top_?p|penalt|softmax",
-    "attention": r"paged_attention|merge_attn|merge_state|cascade|fmha|mla",
-    "matrix product": r"nvjet|splitKreduce",
-}.items()}
 # FlashInfer's norms are compiled with: of all versions the code is the same.
 CUTE = (("0.6.18", "4.8.1"), *((version, dsl) for version in ("0.7.2", "0.7.2.post1") for dsl in ("4.8.1", "4.8.1[cu13]")))
 CUTE_TYPES = {"bfloat16": ("bf16", "-", "bf16"), "float16": ("fp16", "_fp16", "f16")}
@@ -90,17 +76,6 @@ def rows(engine):
     for line in (HERE / "engines.table").read_text().splitlines():
         if line and not line.startswith("#") and engine in (None, line.split()[0]):
             yield line.split()
-
-
-def function_name(demangled):
-    name = re.sub(r"^(void|std::enable_if.*?>::type) ", "", demangled.replace("(anonymous namespace)", ""))
-    return re.split(r"[<(]", name, maxsplit=1)[0]
-
-
-@functools.cache
-def family_of(demangled):
-    name = function_name(demangled)
-    return next((family for family, words in FAMILIES.items() if words.search(name)), None)
 
 
 def wheel_of(package, version):

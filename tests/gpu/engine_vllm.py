@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """vLLM as pip installs it, with random weights, without and with the folders for it.
 
-  tests/gpu/engine_vllm.py BUILD [--eager] [--layers N] [--experts N] [--rounds N] [--batches N,...] [--contexts N,...] [--apart | --record]
+  tests/gpu/engine_vllm.py BUILD [--eager | --both] [--layers N] [--experts N] [--rounds N] [--batches N,...] [--contexts N,...] [--apart | --record]
 
 One process, moved by `fibshim swap --off` and `--on` between rounds, so that its captured graphs run the engine's kernels
 and ours by turns. Printed are tokens per second, the share of the GPU time that the folders' kernels take, and how far log
-probabilities and decoded tokens lie from the engine's own. --apart: also a process without the shim. --record: the
+probabilities and decoded tokens lie from the engine's own; which families of kernels are not known, of which norms, activations, RoPE
+and KV writes must be; and at the end README's table, with --both of default mode and of eager. --apart: also a process without the shim. --record: the
 second process is recorded instead, and the shares of kernels in its decoding graphs stand beside those that the profiler tells of
 a first one and a third, without the shim. Weights are random:
 kernels, shapes and times are the engine's own, the text is not. --experts: a Mixtral of so many, of which a token takes two.
@@ -28,6 +29,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "engines"))
+import shares
 from known_kernels import is_known, normal
 
 MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
@@ -119,6 +121,8 @@ def decoding_phases(args, llm, prompts):
 
 
 def child(args):
+    import torch
+    import vllm
     from vllm import SamplingParams
     llm = make_engine(args.layers, args.eager, args.contexts, args.experts, gpu_memory_utilization=args.memory)
     draw = random.Random(7)
@@ -129,6 +133,7 @@ def child(args):
     salts = itertools.count()
     ways = ("--off", "--on") if is_shimmed else ("apart",)
     out = {way: {"moves": []} for way in ways}
+    out["about"] = {"engine": f"vLLM {vllm.__version__}", "gpu": torch.cuda.get_device_name()}
 
     def go(way):
         if is_shimmed:
@@ -238,10 +243,64 @@ def kernel_libraries():
             for path in sorted(pathlib.Path(place).glob(glob))]
 
 
+def run_mode(args, build, folders, ours, known):
+    """Prints what a mode does; which engine and GPU that was, and its rows of README's table."""
+    mode = "eager" if args.eager else "default"
+    with tempfile.TemporaryDirectory() as stats:
+        result = turn(args, build, {"FIBSHIM_STATS_DIR": stats},
+                      [build / "bin/fibshim", "run", "-c", ":".join(map(str, folders)), "--"])
+        text = subprocess.run([build / "bin/fibshim", "stats", "--json", "--dir", stats], check=True,
+                              stdout=subprocess.PIPE, text=True).stdout
+        if args.kernels:
+            for by in ("definition", "pattern"):
+                subprocess.run([build / "bin/fibshim", "stats", "--by", by, "--dir", stats], check=True)
+    if args.apart:
+        result.update(turn(args, build, {}, []))
+    totals = json.loads(text)["totals"]
+    off, on, rows = result["--off"], result["--on"], []
+    for way, side in (("off", off), ("on", on)):
+        last = side["moves"][-1]
+        count = sum(name in ours for name in side[phase_of(args.batches[0], *args.contexts[:1])]["kernels"])
+        print(f"{'PASS' if (count == 0) == (way == 'off') else 'FAIL'} vllm.{mode}.swap_{way}: {len(side['moves'])} moves, the last of "
+              f"{last['graphs_moved']} graphs, {last['graphs_kept']} kept; {count} kernels of the folders then decode")
+    for phase in [phase for phase in on if phase.startswith(("decode, ", "prefill"))]:
+        before, after = off[phase]["kernels"], on[phase]["kernels"]
+        seen, replaced = shares.share(before, known), shares.share(after, ours.__contains__)
+        rate = lambda side: f"{side[phase]['tokens_per_s']:.1f} ({min(side[phase]['all']):.1f} to {max(side[phase]['all']):.1f})"
+        turns = statistics.quantiles([b / a for a, b in zip(off[phase]["all"], on[phase]["all"])], n=4, method="inclusive")
+        apart = f", {rate(result['apart'])} without the shim" if args.apart else ""
+        print(f"{mode}, {phase}: {100 * seen:.1f} % of GPU time known by name, {100 * replaced:.1f} % replaced; "
+              f"tokens/s {rate(off)} off, {rate(on)} on, x{on[phase]['tokens_per_s'] / off[phase]['tokens_per_s']:.3f} (of each turn, "
+              f"quartiles x{turns[0]:.3f}, x{turns[1]:.3f}, x{turns[2]:.3f}){apart}; GPU "
+              f"{sum(before.values()) / 1e3:.1f} ms off, {sum(after.values()) / 1e3:.1f} on")
+        where = f"vllm.{mode}.{phase.replace(', batch ', '').replace(', context ', '_')}"
+        print(f"{'PASS' if replaced > 0 else 'FAIL'} {where}: kernels of the folder ran")
+        lines, problems = shares.of_unknown(before, known)
+        print(*lines, sep="\n")
+        print(f"{'FAIL' if problems else 'PASS'} {where}.known: every norm, activation, RoPE and KV write" + (f": not {problems[0]}" if problems else ""))
+        rows.append(shares.readme_row(mode, args.layers, phase, seen, replaced, off[phase]["tokens_per_s"], on[phase]["tokens_per_s"]))
+        if args.kernels:
+            for name in sorted({*before, *after}, key=lambda name: -max(before.get(name, 0), after.get(name, 0)))[:args.kernels]:
+                print(f"  {before.get(name, 0) / 1e3:9.3f} ms off {after.get(name, 0) / 1e3:9.3f} on  {name[:110]}")
+    distances = [abs(a - b) for x, y in zip(off["logprobs"], on["logprobs"]) for a, b in zip(x, y)]
+    of_decoded, leads = compare_tokens(off["decoded"], on["decoded"])
+    mean = statistics.mean(distances)
+    print(f"{mode}: {totals['hit']} hits, {totals['error']} errors; log probabilities of prompts differ by {mean:.4f} in the mean, "
+          f"{max(distances):.3f} at most, of {len(distances)}; of {len(of_decoded)} decoded tokens by "
+          f"{statistics.mean(of_decoded):.4f}, {max(of_decoded):.3f} at most; {len(leads)} of {len(on['decoded'])} sequences part, where the "
+          f"engine's token led by {max(leads, default=0):.4f} at most")
+    is_fine = (totals["hit"] > 0 and totals["error"] == 0 and mean < 0.1 and statistics.mean(of_decoded) < 0.1
+               and max(leads, default=0) <= 2 * max(of_decoded))
+    print(f"{'PASS' if is_fine else 'FAIL'} vllm.{mode}: hits, no errors, log probabilities near the engine's own, tokens part where two are close")
+    return result["about"], rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--eager", action="store_true")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--eager", action="store_true")
+    modes.add_argument("--both", action="store_true", help="default mode, then eager")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--experts", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=4, help="at least 2")
@@ -266,49 +325,11 @@ def main():
     read = lambda pattern: [json.loads(path.read_text()) for folder in folders for path in folder.glob(pattern)]
     ours = {solution["launch"]["kernel"] for solution in read("solutions/**/*.json")}
     known = is_known(build / "bin/fibshim", folders, kernel_libraries())
-    mode = "eager" if args.eager else "default"
-    with tempfile.TemporaryDirectory() as stats:
-        result = turn(args, build, {"FIBSHIM_STATS_DIR": stats},
-                      [build / "bin/fibshim", "run", "-c", ":".join(map(str, folders)), "--"])
-        text = subprocess.run([build / "bin/fibshim", "stats", "--json", "--dir", stats], check=True,
-                              stdout=subprocess.PIPE, text=True).stdout
-        if args.kernels:
-            for by in ("definition", "pattern"):
-                subprocess.run([build / "bin/fibshim", "stats", "--by", by, "--dir", stats], check=True)
-    if args.apart:
-        result.update(turn(args, build, {}, []))
-    totals = json.loads(text)["totals"]
-    off, on = result["--off"], result["--on"]
-    for way, side in (("off", off), ("on", on)):
-        last = side["moves"][-1]
-        count = sum(name in ours for name in side[phase_of(args.batches[0], *args.contexts[:1])]["kernels"])
-        print(f"{'PASS' if (count == 0) == (way == 'off') else 'FAIL'} vllm.{mode}.swap_{way}: {len(side['moves'])} moves, the last of "
-              f"{last['graphs_moved']} graphs, {last['graphs_kept']} kept; {count} kernels of the folders then decode")
-    for phase in [phase for phase in on if phase.startswith(("decode, ", "prefill"))]:
-        before, after = off[phase]["kernels"], on[phase]["kernels"]
-        share = lambda times, is_meant: sum(us for name, us in times.items() if is_meant(name)) / sum(times.values())
-        replaced = share(after, lambda name: name in ours)
-        rate = lambda side: f"{side[phase]['tokens_per_s']:.1f} ({min(side[phase]['all']):.1f} to {max(side[phase]['all']):.1f})"
-        turns = statistics.quantiles([b / a for a, b in zip(off[phase]["all"], on[phase]["all"])], n=4, method="inclusive")
-        apart = f", {rate(result['apart'])} without the shim" if args.apart else ""
-        print(f"{mode}, {phase}: {100 * share(before, known):.1f} % of GPU time known by name, {100 * replaced:.1f} % replaced; "
-              f"tokens/s {rate(off)} off, {rate(on)} on, x{on[phase]['tokens_per_s'] / off[phase]['tokens_per_s']:.3f} (of each turn, "
-              f"quartiles x{turns[0]:.3f}, x{turns[1]:.3f}, x{turns[2]:.3f}){apart}; GPU "
-              f"{sum(before.values()) / 1e3:.1f} ms off, {sum(after.values()) / 1e3:.1f} on")
-        print(f"{'PASS' if replaced > 0 else 'FAIL'} vllm.{mode}.{phase.replace(', batch ', '').replace(', context ', '_')}: kernels of the folder ran")
-        if args.kernels:
-            for name in sorted({*before, *after}, key=lambda name: -max(before.get(name, 0), after.get(name, 0)))[:args.kernels]:
-                print(f"  {before.get(name, 0) / 1e3:9.3f} ms off {after.get(name, 0) / 1e3:9.3f} on  {name[:110]}")
-    distances = [abs(a - b) for x, y in zip(off["logprobs"], on["logprobs"]) for a, b in zip(x, y)]
-    of_decoded, leads = compare_tokens(off["decoded"], on["decoded"])
-    mean = statistics.mean(distances)
-    print(f"{mode}: {totals['hit']} hits, {totals['error']} errors; log probabilities of prompts differ by {mean:.4f} in the mean, "
-          f"{max(distances):.3f} at most, of {len(distances)}; of {len(of_decoded)} decoded tokens by "
-          f"{statistics.mean(of_decoded):.4f}, {max(of_decoded):.3f} at most; {len(leads)} of {len(on['decoded'])} sequences part, where the "
-          f"engine's token led by {max(leads, default=0):.4f} at most")
-    is_fine = (totals["hit"] > 0 and totals["error"] == 0 and mean < 0.1 and statistics.mean(of_decoded) < 0.1
-               and max(leads, default=0) <= 2 * max(of_decoded))
-    print(f"{'PASS' if is_fine else 'FAIL'} vllm.{mode}: hits, no errors, log probabilities near the engine's own, tokens part where two are close")
+    rows = []
+    for args.eager in (False, True) if args.both else (args.eager,):
+        about, of_mode = run_mode(args, build, folders, ours, known)
+        rows += of_mode
+    print(shares.readme_head(**about), *rows, sep="\n")
     return 0
 
 
