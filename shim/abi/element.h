@@ -1,5 +1,6 @@
-// The elements of tensors whose values can be compared, and what one may be off by. By the rule of FlashInfer-Bench:
-// with abs = |x - y| and rel = abs / (|y| + 1e-8) an element is bad when abs > atol and rel > rtol.
+// The types of tensor elements that can be compared, and their tolerances. The rule is
+// FlashInfer-Bench's: with abs = |x - y| and rel = abs / (|y| + 1e-8) an element is bad if abs >
+// atol and rel > rtol.
 #pragma once
 
 #include <stdint.h>
@@ -28,9 +29,9 @@ struct ElementInfo {
   const char* dtype;
   uint8_t bytes;
   bool is_floating;
-  double tolerance;  // atol and rtol where nothing else is said; integers are exact
+  double tolerance;  // default of atol and rtol; integers are compared exactly
 };
-// By ElementKind.
+// Indexed by ElementKind.
 inline constexpr ElementInfo kElements[] = {
     {"", 0, false, 0},
     {"float64", 8, true, 1e-5},
@@ -50,6 +51,7 @@ inline constexpr ElementInfo kElements[] = {
 };
 
 inline constexpr double kRelativeFloor = 1e-8;
-inline constexpr double kLeastCosine = 0.999;  // of a floating-point output with what it should be
+inline constexpr double kLeastCosine =
+    0.999;  // between a floating-point output and the expected one
 
 }  // namespace fibshim

@@ -1,6 +1,7 @@
-// FIBSHIM_CONFIG names one config folder, or several with ':' between them, of which the first that has something
-// wins. A path that holds a ':' cannot be named; empty places are left out. "new@10%:old": new serves a tenth of the shapes,
-// old the others; what is before the others all have that share.
+// FIBSHIM_CONFIG names one config folder, or several with ':' between them. Of several, the first
+// that has a pattern or solution wins. A path that contains ':' cannot be named; empty entries are
+// skipped. With "new@10%:old", new serves a tenth of the shapes and old the rest. The folders with
+// a share come first, and all have the same share.
 #pragma once
 
 #include <stdint.h>
@@ -11,7 +12,7 @@ namespace fibshim {
 inline constexpr char kFolderSeparator = ':';
 inline constexpr uint32_t kMaxFolders = 16;
 
-// The next folder of `*list`, which moves on; its length in *length. Null: there are no more.
+// Returns the next folder of `*list`, its length in `*length`, and advances `*list`. Null: no more.
 inline const char* next_folder(const char** list, size_t* length) {
   while (**list == kFolderSeparator) ++*list;
   const char* const begin = *list;
@@ -23,14 +24,14 @@ inline const char* next_folder(const char** list, size_t* length) {
 // Hundredths of a percent.
 inline constexpr uint32_t kWholeShare = 10000;
 
-// Strips the share from a folder's name (shortens *length) and returns it. 0: the name has none.
+// Strips the share from a folder's name (shortens `*length`) and returns it, or 0 if there is none.
 inline uint32_t strip_share(const char* folder, size_t* length) {
   size_t at = *length;
   if (at == 0 || folder[at - 1] != '%') return 0;
   while (at != 0 && folder[at - 1] != '@' && folder[at - 1] != '/') --at;
   if (at < 2 || folder[at - 1] != '@') return 0;
   uint32_t share = 0;
-  uint32_t places = 0;  // read behind the point, which counts as one
+  uint32_t places = 0;  // characters read from the decimal point on
   for (size_t i = at; i + 1 < *length; ++i) {
     const bool is_point = folder[i] == '.' && places == 0;
     if (!is_point && (folder[i] < '0' || folder[i] > '9')) return 0;
@@ -44,7 +45,8 @@ inline uint32_t strip_share(const char* folder, size_t* length) {
   return share;
 }
 
-// st_dev, or st_ino, of several folders in one number: of a single one its own.
+// Mixes st_dev or st_ino of several folders into one number. Starting from 0, that of a single
+// folder stays its own.
 constexpr uint64_t mix_identity(uint64_t of_those_before, uint64_t next) {
   return of_those_before * 0x9e3779b97f4a7c15u + next;
 }

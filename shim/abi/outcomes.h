@@ -1,4 +1,4 @@
-// What can happen to a launch, as one table: the shim counts by it, `fibshim stats` prints by it.
+// The outcomes of a launch, as one table from which the shim counts and `fibshim stats` prints.
 // The numbers are part of the counters file's format: append, never renumber.
 #pragma once
 

@@ -1,4 +1,5 @@
-// Where a kernel parameter lies in a packed buffer: what the shim keeps of it, and tells the recorder.
+// Where a kernel parameter lies in a packed buffer, as the shim stores it and passes it to the
+// recorder.
 #pragma once
 
 #include <stdint.h>

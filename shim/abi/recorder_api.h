@@ -1,7 +1,7 @@
 // Between libfibshim.so and libfibrecord.so: a table of functions each way.
 //
-// The shim opens the recorder where FIBSHIM_RECORD is set, and tells it of every launch. Both libraries
-// come from one build: the version refuses a pair that does not.
+// The shim opens the recorder if FIBSHIM_RECORD is set, and reports every launch to it. Both
+// libraries come from one build; a pair of different versions is refused.
 #pragma once
 
 #include <atomic>
@@ -33,8 +33,8 @@ struct RecordingSettings {
 
 struct KernelOrigin {
   ImageHashes image;
-  RecordedImage image_kind;  // unknown: nobody knows the image
-  uint32_t sm;               // of the current GPU, 90 for compute capability 9.0; 0: not known
+  RecordedImage image_kind;
+  uint32_t sm;  // of the current GPU: 90 for compute capability 9.0; 0: unknown
 };
 
 // Functions of the shim that the recorder calls. Any thread may call these.
@@ -44,41 +44,42 @@ struct RecorderHost {
   void (*read_settings)(RecordingSettings* out);
   // `record`: LaunchToRecord::record. May read the image and call the driver.
   void (*find_origin)(const void* record, KernelOrigin* out);
-  // The driver's own function, never a hook. Null: the driver does not have it, or is not loaded.
+  // Returns the driver's own function, never a hook. Null: the driver lacks it or is not loaded.
   void* (*find_driver_function)(const char* name);
-  // libc's own dlopen and dlsym, past the shim's hooks.
+  // libc's own dlopen and dlsym, not the shim's hooks.
   void* (*open_library)(const char* path, int mode);
   void* (*find_symbol)(void* library, const char* name);
 };
 
-// One launch, or one kernel node that is added to a graph. Everything it points to stays valid until
+// One launch, or one kernel node that is added to a graph. What it points to stays valid until
 // end_launch returns.
 struct LaunchToRecord {
   // The kernel.
-  const char* symbol;  // null: the handle is not known
+  const char* symbol;  // null: the handle is unknown
   const Param* params;
   uint32_t param_count;
-  bool has_params;     // the driver tells the parameters
+  bool has_params;     // the driver reports the parameters
   const void* record;  // for find_origin
-  // The recorder's word for the kernel handle. Null when the handle is new; lives as long as `record`.
+  // The recorder's own word for the kernel handle; holds null for a new handle. Lives as long as
+  // `record`.
   std::atomic<RecordedKernel*>* known_kernel;
 
   // The launch.
   bool is_node;              // it becomes a node of a graph
-  bool has_captures;         // some stream of the process captures: nothing is timed
+  bool has_captures;         // some stream of the process is capturing: nothing is timed
   CUstream_st* stream;       // the driver's own special values for the default streams
-  const uint32_t* geometry;  // in the order of GeometryIndex; null: only the driver knows it
+  const uint32_t* geometry;  // by GeometryIndex; null: only the driver knows it
   Outcome outcome;           // set before end_launch
-  void* const* arguments;    // one pointer for each parameter; null: they cannot be read
+  void* const* arguments;    // one pointer per parameter; null: they cannot be read
 
-  // What some pattern reads it as; `pattern` is null where none does.
+  // The pattern that reads the launch, or null, and what it reads.
   const char* pattern;
   const char* definition;
   const int64_t* captures;  // the pattern's
-  uint32_t series;     // of the counters: one for each pattern, definition, solution and device
-  bool runs_original;  // not a solution in its place
+  uint32_t series;          // of the counters: one per pattern, definition, solution and device
+  bool runs_original;       // rather than a solution
 
-  // Left by begin_launch for end_launch.
+  // Set by begin_launch for end_launch.
   RecordedKernel* kernel;
   RecordedGeometry* known_geometry;
   EventPair* timing;
@@ -86,12 +87,12 @@ struct LaunchToRecord {
 };
 
 struct RecorderApi {
-  // Before anything else, once. `host` must stay valid.
+  // Called once, before all others. `host` must stay valid.
   void (*start)(const RecorderHost& host);
   void (*begin_launch)(LaunchToRecord* launch);
-  // May be called again for the same launch, when it failed and something else was launched instead.
+  // Called again for the same launch if it failed and another kernel was launched instead.
   void (*end_launch)(LaunchToRecord* launch, bool has_succeeded);
-  // Before a context ends.
+  // Called before a context ends.
   void (*drop_events)();
   // The atfork handlers.
   void (*lock_for_fork)();

@@ -9,18 +9,18 @@ namespace fibshim {
 
 enum class Mode : uint8_t { off, observe, apply };
 enum class OnError : uint8_t { fail, fallback };
-// What a recording takes kernels' times with.
+// How a recording times kernels.
 enum class RecordTimes : uint8_t { automatic, cupti, events };
 enum class LogLevel : uint8_t { error, warn, info, debug };
 
-// Who may be able to write a file that is trusted.
+// Who may be able to write a trusted file.
 enum class Trust : uint8_t {
-  owner,  // root, the folder's owner and this process' user
-  group,  // and the files' groups, and whom an ACL names
+  owner,  // root, the folder's owner and this process's user
+  group,  // also the files' groups, and those named in an ACL
   all,    // anybody
 };
 
-// What becomes of a solution whose result is not the original's.
+// What happens to a solution whose result differs from the original's.
 enum class MismatchAction : uint8_t { warn, quarantine, quarantine_job };
 
 enum class Deepbind : uint8_t { keep, clear };
@@ -50,11 +50,11 @@ enum class SettingId : uint8_t {
 struct SettingInfo {
   SettingId id;
   const char* name;           // with the FIBSHIM_ prefix
-  const char* choices[4];     // accepted values, in the order of the enum; none: free text
-  const char* value_words;    // how the accepted values read in help
-  const char* default_words;  // what holds when unset
+  const char* choices[4];     // accepted values, in the order of the enum; empty: free text
+  const char* value_words;    // the accepted values, described for help
+  const char* default_words;  // the default, described for help
   const char* meaning;
-  // May stand in fibshim.json. A folder is data: it may say what becomes of launches, never where
+  // May be set in fibshim.json. A folder is data: it may say what happens to launches, never where
   // the process writes files, what it loads or whom it trusts.
   bool is_allowed_in_folder;
 };
@@ -199,7 +199,7 @@ inline constexpr SettingInfo kSettings[] = {
      true},
 };
 
-// Settings of earlier versions: where one is still set, a warning says once what to use instead.
+// Settings of earlier versions. If one is still set, a warning says once what to use instead.
 struct RemovedSetting {
   const char* name;
   const char* instead;
@@ -209,13 +209,13 @@ inline constexpr RemovedSetting kRemovedSettings[] = {
      "use compute-sanitizer or CUDA_LAUNCH_BLOCKING=1 to find a faulty kernel"},
 };
 
-// Where FIBSHIM_JOB is not set, the first of these variables that is set names the job, as NAME=value.
+// Without FIBSHIM_JOB, the first of these variables that is set names the job, as NAME=value.
 inline constexpr const char* kJobVariables[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID",
                                                 "FLUX_JOB_ID", "TORCHELASTIC_RUN_ID"};
 
 inline constexpr uint32_t kMostQuarantine = 1'000'000'000;
 
-// Reads a whole number of decimal digits, up to `most`. False: the text is not one.
+// Parses a decimal number up to `most`. Returns false if the text is not one.
 constexpr bool parse_count(const char* text, uint32_t most, uint32_t* out) {
   uint64_t value = 0;
   const char* at = text;
@@ -226,7 +226,7 @@ constexpr bool parse_count(const char* text, uint32_t most, uint32_t* out) {
   *out = static_cast<uint32_t>(value);
   return true;
 }
-// Reads "off" (0) or "1/N".
+// Parses "off" (0) or "1/N" (N).
 constexpr bool parse_shadow(const char* text, uint32_t* interval) {
   constexpr uint32_t kMostInterval = 1'000'000'000;
   if (text[0] == 'o' && text[1] == 'f' && text[2] == 'f' && text[3] == 0) {
@@ -238,9 +238,9 @@ constexpr bool parse_shadow(const char* text, uint32_t* interval) {
 }
 inline constexpr uint64_t kDefaultShadowMemory = uint64_t{64} << 20;
 inline constexpr uint64_t kDefaultRecordLimit = uint64_t{64} << 20;
-inline constexpr uint64_t kSmallestBytes = uint64_t{64} << 10;  // of both
+inline constexpr uint64_t kSmallestBytes = uint64_t{64} << 10;  // lower limit of both
 
-// Reads "65536", "64k", "1M", "2G". False: not understood, or too small.
+// Parses "65536", "64k", "1M", "2G". Returns false if the text is malformed or the size too small.
 constexpr bool parse_bytes(const char* text, uint64_t* out) {
   constexpr uint64_t kMost = UINT64_MAX >> 1;
   uint64_t number = 0;
@@ -257,7 +257,7 @@ constexpr bool parse_bytes(const char* text, uint64_t* out) {
   return true;
 }
 
-// Whether a setting that has no choices takes the text.
+// True if `text` is a valid value of a setting without choices.
 constexpr bool takes_text(SettingId id, const char* text) {
   uint32_t count = 0;
   uint64_t bytes = 0;

@@ -1,10 +1,12 @@
 // Between libfibshim.so and libfibshadow.so: a table of functions each way.
 //
-// The shim opens the library where launches are to be checked. A check of a launch: begin() takes room and copies into
-// it what the launch writes; the shim launches the solution on the copies, and the original; compare() has a kernel
-// compare both. What it finds is read later, by work(), and handed to RecordResult. All of that goes into the launch's
-// own stream. In a graph the same are nodes beside that of the original, which every launch of it runs again: its check is
-// for one launch. Both libraries come from one build: the version refuses a pair that does not.
+// The shim opens the library if launches are to be checked. To check a launch, begin() reserves
+// memory and copies into it what the launch writes. The shim launches the solution on the copies,
+// then the original, and compare() launches a kernel that compares both. All of this goes into the
+// launch's own stream. work() reads the result later and passes it to record_result. In a graph the
+// same steps are nodes beside the original's, which each launch of the graph would run again, so
+// such a check serves one launch. Both libraries come from one build; a pair of different versions
+// is refused.
 #pragma once
 
 #include <stddef.h>
@@ -26,18 +28,18 @@ inline constexpr uint32_t kMaxShadowBlocks = 8;   // pieces of memory that one l
 inline constexpr uint32_t kMaxShadowOutputs = 8;  // tensors in them that are compared
 inline constexpr uint32_t kMaxShadowAxes = 4;
 
-// A range to copy, from `address`; begin() fills in `copy`.
+// A range to copy from `address`. begin() fills in `copy`.
 struct ShadowBlock {
   uint64_t address;
   uint64_t bytes;
-  uint64_t copy;  // as far behind a multiple of kShadowAlignment as `address` is
+  uint64_t copy;  // has the same offset from a multiple of kShadowAlignment as `address`
 };
 inline constexpr uint64_t kShadowAlignment = 256;
 
-// Handed to the kernel as it is. Strides are in elements.
+// Passed to the comparing kernel unchanged. Strides are in elements.
 struct ShadowOutput {
   uint64_t found, expected;
-  uint64_t count[kMaxShadowAxes], stride[kMaxShadowAxes];  // filled up with 1 and 0
+  uint64_t count[kMaxShadowAxes], stride[kMaxShadowAxes];  // padded with 1 and 0
   double atol, rtol;
   ElementKind element;
   uint8_t reserved[7];
@@ -45,24 +47,24 @@ struct ShadowOutput {
 
 // The result of comparing one output.
 struct ShadowTotals {
-  uint64_t elements, wrong, not_finite;  // not_finite: where they should be, or the reverse
-  uint64_t nans, infinities;             // of those found
+  uint64_t elements, wrong, not_finite;  // not_finite: differ, and not both are finite
+  uint64_t nans, infinities;             // among the found elements
   double largest_difference, sum_of_differences;
-  double worst;  // of all elements, how far off, as a share of what it may be
+  double worst;  // the largest deviation of an element, as a multiple of its tolerance
   double dot, found_square, expected_square;
 };
 
 struct ShadowCheck {
-  CUstream_st* stream;  // never 0: the default streams by their names
+  CUstream_st* stream;  // never 0: a default stream is CU_STREAM_LEGACY or CU_STREAM_PER_THREAD
   uint32_t block_count;
   uint32_t output_count;
   ShadowBlock blocks[kMaxShadowBlocks];
   ShadowOutput outputs[kMaxShadowOutputs];
-  // The caller's, handed to record_result.
+  // Set by the caller, passed on to record_result.
   uint32_t entry;
-  MismatchAction action;  // what a mismatch does
+  MismatchAction action;
   double matched_ratio;
-  // Left by begin() for compare().
+  // Set by begin() for compare().
   void* pool;
   uint32_t slot;
 };
@@ -70,10 +72,10 @@ struct ShadowCheck {
 // A check of a node of a graph.
 struct ShadowNodes {
   CUgraph_st* graph;
-  CUgraphNode_st* const* before;  // what the node waits for
+  CUgraphNode_st* const* before;  // the nodes that the node depends on
   size_t before_count;
-  // Left by begin_in_graph().
-  uint32_t number;  // for end_in_graph(); 0: it has taken no room
+  // Set by begin_in_graph().
+  uint32_t number;  // for end_in_graph(); 0: no room is reserved
   uint32_t copy_count;
   CUgraphNode_st* copies[kMaxShadowBlocks];
 };
@@ -91,33 +93,35 @@ struct ShadowResult {
 struct ShadowHost {
   uint64_t memory_bytes;  // of each context
   void (*log)(LogLevel level, const char* format, ...) __attribute__((format(printf, 2, 3)));
-  // The driver's own function, never a hook. Null: the driver does not have it.
+  // Returns the driver's own function, never a hook, or null if the driver does not have it.
   void* (*find_driver_function)(const char* name);
   void (*record_result)(const ShadowResult& result);
 };
 
 struct ShadowApi {
-  // Before anything else, once. `host` must stay valid.
+  // Called once, before all others. `host` must stay valid.
   void (*start)(const ShadowHost& host);
-  // Makes the current context's memory ready. May wait for the GPU; not while a stream captures.
+  // Allocates the current context's memory. May wait for the GPU. Not to be called while a stream
+  // captures.
   void (*prepare)();
-  // Takes room for the blocks, and copies. Not `none`: why there is no check. No memory is taken here: where the
-  // context has none yet, work() makes it.
+  // Reserves room for the blocks and copies them. Returns why there is no check, or `none`.
+  // Allocates no GPU memory: if the context has none yet, work() allocates it.
   ShadowMiss (*begin)(ShadowCheck* check);
-  // Compares, and gives the room back behind that. Without outputs: only gives it back.
+  // Compares, then frees the room in stream order. Without outputs it only frees the room.
   void (*compare)(ShadowCheck* check);
-  // Does the same by nodes of a graph, in the current context, whose memory it may allocate. A
-  // check in a graph is for one launch.
+  // Does the same with nodes of a graph, in the current context, whose memory it may allocate.
   ShadowMiss (*begin_in_graph)(ShadowCheck* check, ShadowNodes* nodes);
-  // Adds the comparison, behind `node`. Null: the driver refuses.
+  // Adds a comparison node that depends on `node`. Returns null if the driver refuses it.
   CUgraphNode_st* (*compare_in_graph)(const ShadowCheck& check, const ShadowNodes& nodes,
                                       CUgraphNode_st* node);
-  // The graph is not launched any more: gives the room back, of one that was launched once its answer is there.
+  // Called when the graph will not be launched again. Frees the room; if the graph was launched,
+  // only once its result is there.
   void (*end_in_graph)(uint32_t number, bool was_launched);
-  // Hands on what has been found. `may_call_driver`: makes memory that is wanted, too. True: more is to come.
+  // Passes on the results. With `may_call_driver` it also allocates memory that is wanted. Returns
+  // true if more results are to come.
   bool (*work)(bool may_call_driver);
-  // A context, or all of a device, is about to end or has ended: what was made there is not used any more.
-  // Device -1: on any.
+  // A context, or every context of a device (-1: of all devices), is about to end or has ended.
+  // What was made there is not used again.
   void (*drop_context)(CUctx_st* context);
   void (*drop_device)(int32_t device);
   // The atfork handlers.

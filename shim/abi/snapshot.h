@@ -36,7 +36,7 @@ struct Array {
   uint32_t count;
 };
 
-// How the bytes of a kernel parameter read. `address` is a 64-bit pointer.
+// How the bytes of a kernel parameter are read. `address` is a 64-bit pointer.
 enum class ValueType : uint8_t {
   int8,
   uint8,
@@ -66,18 +66,18 @@ enum GeometryIndex : uint16_t {
   kGeometryCount,
 };
 
-// What an expression sees of one launch. `params[i]` points at the bytes of parameter i.
+// The part of a launch that expressions can read. `params[i]` points at the bytes of parameter i.
 struct LaunchView {
   void* const* params;
   const int64_t* captures;            // values of the pattern's captures, from the record
   uint32_t geometry[kGeometryCount];  // threads and blocks; shared memory in bytes
 };
 
-// One instruction of a compiled expression: a stack machine over int64 and double.
-// A jump's target is `imm`: how many steps to skip.
+// One instruction of a compiled expression, which runs on a stack machine over int64 and double.
+// A jump skips `imm` steps.
 enum class Op : uint8_t {
   load_param,     // push parameter `index`, `offset` bytes in, read as `type`
-  load_field,     // push what the Field in imm says
+  load_field,     // push the value of the Field in imm
   load_geometry,  // push geometry[index]
   load_capture,   // push captures[index]
   push,           // push imm (an int64, or the bits of a double)
@@ -107,21 +107,23 @@ enum class Op : uint8_t {
   jump_if_zero_else_pop,     // for &&: keeps the 0 and jumps, or drops the value
   jump_if_nonzero_else_pop,  // for ||: keeps the value and jumps, or drops it
   to_bool,                   // int64 -> 0 or 1
-  // Statements: these end a `where` clause. The launch falls back when one does not hold. Those behind `require` are whole clauses.
+  // Statements, which end a `where` clause. If one does not hold, the launch falls back.
+  // Each of those after `require` is a whole clause.
   require,  // pops; must not be 0
-  // 8-byte parameter `index` at `offset`: (value & imm) must be 0. Of any bits: an address from 2^63 on,
-  // which has no value in other expressions, can be aligned.
+  // 8-byte parameter `index` at `offset`: (value & imm) must be 0. All 64 bits count, so an address
+  // from 2^63 on, which has no value in other expressions, can be aligned.
   require_aligned,
-  // Parameter `index` at `offset` read as `type`, an integer, must be imm, or not, at least or at most.
+  // Parameter `index` at `offset`, read as the integer `type`: compared with imm.
   require_equal,
   require_unequal,
   require_least,
   require_most,
-  require_float,  // read as `type`, a float: must equal the double whose bits imm are
-  require_field,  // an integer: must be what the Field in imm says
+  require_float,  // read as the floating-point `type`: must equal the double whose bits are imm
+  require_field,  // read as the integer `type`: must equal the Field in imm
 };
 
-// Parameter `index` at `offset` read as `type`, an integer, times `factor`, plus `added`. Of 8 bytes these are 1 and 0.
+// Parameter `index` at `offset`, read as the integer `type`, times `factor`, plus `added`. For an
+// 8-byte type these are 1 and 0.
 struct Field {
   uint16_t offset;
   uint8_t index;
@@ -147,8 +149,7 @@ struct KeyPart {
   Program program;
 };
 
-// A piece of a definition's name, in order: literal text, the key part `index`, or the capture
-// `index`.
+// A piece of a definition's name: literal text, key part `index`, or capture `index`.
 struct NamePart {
   enum class Kind : uint8_t { text, key, capture };
   Kind kind;
@@ -157,7 +158,7 @@ struct NamePart {
   Offset text;
 };
 
-// 128-bit XXH3 of the module image that a kernel came from, or of a part of it.
+// 128-bit XXH3 of the module image that a kernel comes from, or of a part of it.
 struct ImageHash {
   uint64_t low, high;
 
@@ -165,29 +166,29 @@ struct ImageHash {
 };
 
 struct ImageHashes {
-  ImageHash file;  // of all its bytes
-  ImageHash code;  // of what it does alone (loader/read/code_hash.h); 0: it is no single cubin
+  ImageHash file;  // of all bytes of the image
+  ImageHash code;  // of what the code does (loader/read/code_hash.h); 0 if not a single cubin
 };
 
 // The bindings of one pattern for one definition name.
 struct Route {
   Offset definition;  // its name
-  uint32_t binding;   // the first of them: index into Snapshot::bindings
-  uint32_t count;     // of its solutions, in the order of trial; at most kMaxChoices
+  uint32_t binding;   // index of the first binding in Snapshot::bindings
+  uint32_t count;     // of bindings, one per solution, in the order of trial; at most kMaxChoices
 };
 
-// --- the fast form: what the commonest launches need, without expressions ---
+// --- the fast form: decides the commonest launches without expressions ---
 //
-// The loader makes it from the same text as the programs; where the two can be told apart, the programs
-// are right and the fast form says `computed`, `slow` or "not whole". Only param and geometry indexes below
-// 256 appear.
+// The loader makes it from the same text as the programs. Where the two could differ, the programs
+// are right and the fast form is marked `computed`, `slow` or not whole. It holds only param and
+// geometry indexes below 256.
 
 // cuLaunchKernel's own order, without a cluster: grid x y z, block x y z, shared memory.
 inline constexpr uint32_t kPlainGeometryCount = 7;
 inline constexpr uint32_t kPlainSharedMem = 6;
 
-// Where a pattern's key is, when it is one parameter or nothing. int32: also of a uint32, whose larger
-// half is negative here.
+// How to read a pattern's key that is one parameter or nothing. A uint32 is read as int32, too: its
+// upper half is negative here.
 enum class KeyKind : uint8_t { none, int32, int64, computed };
 
 struct FastKey {
@@ -197,8 +198,9 @@ struct FastKey {
   uint32_t offset;
 };
 
-// `pointer % n == 0`, one n for all, and `pointer != 0`, of 8-byte parameters that are read from their first
-// byte. `aligned` comes in pairs: of an odd number the last is there twice.
+// Checks `pointer % n == 0`, with one n for all, and `pointer != 0`, of 8-byte parameters that are
+// read from their first byte. `aligned` is read in pairs: if the number is odd, the last is
+// repeated.
 struct FastChecks {
   uint8_t aligned[8];
   uint8_t aligned_count;
@@ -215,8 +217,8 @@ struct FastDimension {
   uint8_t at;      // geometry: index in the plain order, not shared memory; param: a 4-byte integer
   uint8_t target;  // index in the plain order
   uint8_t
-      shift;  // kNotComputed: the source as it is; else log2 of a divisor that is a power of two
-  uint32_t divisor;  // another divisor; 0: `shift` says it
+      shift;  // kNotComputed: the source unchanged; else log2 of a divisor that is a power of two
+  uint32_t divisor;  // a divisor that is no power of two; 0: use `shift`
   uint32_t most;     // INT32_MAX: no limit
 
   static constexpr uint8_t kNotComputed = 255;
@@ -228,20 +230,20 @@ inline constexpr uint32_t kMaxFastArguments = 32;
 
 enum class FastWay : uint8_t {
   direct,     // checks, dimensions and arguments below are all there is
-  computed,   // run the programs; `geometry` and `has_dynamic` hold
-  clustered,  // run the programs, and launch with a cluster
+  computed,   // run the programs; `geometry` and `has_dynamic` are valid
+  clustered,  // run the programs and launch with a cluster
   slow,       // more arguments than the fast side has room for
 };
 
-// A solution's `when`, as far as it is a range of one value: low <= value <= low + span, as 64 bits without
-// overflow. Of a parameter `type` is int32, uint32 or int64.
+// A solution's `when` if it is a range of one value: low <= value <= low + span, in 64 bits without
+// overflow. The `type` of a parameter is int32, uint32 or int64.
 struct FastRange {
   enum class Source : uint8_t { always, geometry, param, computed };
   Source source;
   ValueType type;
-  uint8_t at;  // geometry: index in the plain order; param: its number
+  uint8_t at;  // geometry: index in the plain order; param: its index
   uint8_t reserved;
-  uint32_t offset;  // param: its byte from which on it is read
+  uint32_t offset;  // param: the first byte to read
   int64_t low;
   uint64_t span;
 };
@@ -249,56 +251,57 @@ static_assert(sizeof(FastRange) == 24);
 
 struct FastForm {
   FastWay way;
-  uint8_t argument_count;  // in eights, filled up; 0: the arguments go through as they are
+  uint8_t argument_count;  // rounded up to a multiple of 8; 0: pass the arguments unchanged
   uint8_t dimension_count;
   uint8_t may_begin_early;  // Solution::may_begin_early()
   uint16_t has_dynamic;     // bit i: geometry value i, as GeometryIndex, is not constant
   uint16_t reserved;
-  FastChecks checks;  // the pattern's where and the solution's; whole if direct
+  FastChecks checks;  // of the pattern's and the solution's `where`; complete if direct
   FastDimension dimensions[kMaxFastDimensions];
-  uint32_t geometry[kPlainGeometryCount];  // plain order, where it is constant
-  uint8_t arguments[kMaxFastArguments];    // the original's parameter for each; filled up with 0
+  uint32_t geometry[kPlainGeometryCount];  // the constant values, in the plain order
+  uint8_t arguments[kMaxFastArguments];    // the original's parameter for each; padded with 0
 };
 static_assert(sizeof(FastForm) == 108);
 
-// One thing that a `where` asks of a struct: of the bytes at `at` in one parameter.
+// One condition of a `where` on a struct: on the bytes at `at` in one parameter.
 struct FieldCheck {
   enum class Kind : uint8_t {
-    word,          // 4 bytes: are imm
-    same_word,     // an int32: is the int32 at `other`, plus imm
-    same_long,     // 8 bytes: are those at `other`, and not negative
-    long_of_word,  // an int64: is the int32 at `other`, plus imm
-    positive,      // an int64
-    aligned,       // 8 bytes: no bit of imm is set
+    word,          // 4 bytes equal imm
+    same_word,     // an int32 equals the int32 at `other` plus imm
+    same_long,     // 8 bytes equal those at `other` and are not negative
+    long_of_word,  // an int64 equals the int32 at `other` plus imm
+    positive,      // an int64 is positive
+    aligned,       // no bit of imm is set in 8 bytes
   };
   uint16_t at, other;
   int32_t imm;
 };
 inline constexpr uint32_t kFieldCheckKinds = 6;
 
-// The clauses of a `where` as such checks of parameter `param`, and a program for those that are none. Where all of it holds
-// the `where` does; where not, it is asked.
+// The clauses of a `where` as checks of parameter `param`, and `rest`, a program for the other
+// clauses. If the checks and `rest` hold, the `where` holds. If not, the `where` itself must be
+// run.
 struct FieldChecks {
-  Array<FieldCheck> checks;  // sorted by kind; none: ask the `where`
+  Array<FieldCheck> checks;  // sorted by kind; if empty, run the `where`
   Program rest;
   uint16_t param;
-  uint8_t ends[kFieldCheckKinds];  // of each kind, in `checks`
+  uint8_t ends[kFieldCheckKinds];  // the end of each kind in `checks`
 };
 static_assert(sizeof(FieldCheck) == 8 && sizeof(FieldChecks) == 24);
 
 enum class PatternKind : uint8_t {
-  launch,   // a kernel's launch reads as a call of a definition
-  rewrite,  // launches of several kernels do; no symbol fits it
-  member,   // one of a rewrite's kernels: symbol, layout and image alone
+  launch,   // reads the launch of one kernel as a call of a definition
+  rewrite,  // reads the launches of several kernels as one call; fits no symbol
+  member,   // one kernel of a rewrite: only symbol, layout and image
 };
 
 struct Pattern {
-  Offset label;  // of a member "label[0]" and so on
+  Offset label;  // for a member, "label[0]" and so on
   Offset file;   // path below the folder's root
   int32_t benefit;
   uint32_t has_params;          // 1 when `param_sizes` was given
   Array<uint16_t> param_sizes;  // bytes, in order
-  Array<ImageHash> images;      // file or code is any of these; none: any image
+  Array<ImageHash> images;      // the file or code hash is one of these; empty: any image
   uint32_t capture_count;
   Array<KeyPart> key;
   Array<NamePart> name;
@@ -307,32 +310,33 @@ struct Pattern {
   Array<Route> routes;       // sorted by definition name (strcmp)
   FastKey fast_key;
   FastChecks fast_checks;
-  uint8_t has_whole_checks;  // `where` is these checks and nothing else
+  uint8_t has_whole_checks;  // `where` consists of fast_checks and nothing else
   PatternKind kind;
-  uint16_t rewrite;  // index into Snapshot::rewrites, of a rewrite and its members
+  uint16_t rewrite;  // rewrite and member: index into Snapshot::rewrites
 };
 
-// What the kernels of a rewrite read or write through one pointer.
+// Memory that a kernel of a rewrite reads or writes through one pointer.
 struct RewriteBuffer {
-  uint16_t param;  // of the rewrite
-  uint8_t member;
+  uint16_t param;  // of the rewrite's pattern
+  uint8_t member;  // the kernel
   uint8_t is_written;
-  uint8_t is_dead;           // nobody but the rewrite's kernels reads it
-  uint8_t group;             // those of one group are one buffer, as the pattern's `where` says
-  uint8_t reaches_end;       // it is all that lies behind the pointer in its allocation; no `bytes`
-  uint8_t is_written_first;  // by solutions: later kernels may write there, too
-  uint32_t offset;
-  Program bytes;  // how large it is
+  uint8_t is_dead;           // only the rewrite's kernels read it
+  uint8_t group;             // buffers of one group are the same, as the pattern's `where` says
+  uint8_t reaches_end;       // extends to the end of the allocation; `bytes` is unused
+  uint8_t is_written_first;  // solutions write it first: later kernels may write there, too
+  uint32_t offset;           // of the pointer within the parameter
+  Program bytes;             // size
 };
 
-// Several kernels of a graph that become one launch. Its pattern reads the launch of all of them: their parameters
-// one behind the other, those of each but the first followed by its geometry, kGeometryCount parameters of four bytes.
+// Several kernels of a graph that become one launch. The rewrite's pattern reads them as one launch
+// whose parameters are those of all kernels in turn. Those of each kernel but the first are
+// followed by its geometry as kGeometryCount parameters of four bytes.
 struct Rewrite {
   uint32_t pattern;  // index into Snapshot::patterns
   uint32_t
-      first_member;  // the same, of the first of `member_count`, in the order in which they run
+      first_member;  // index of the first of `member_count` patterns, in the order of execution
   uint8_t member_count;
-  uint8_t is_analysis;  // counted where it could be, and never made
+  uint8_t is_analysis;  // counted where it would apply, but never applied
   uint16_t reserved;
   uint16_t first_param[kMaxRewriteKernels];  // of each member, among the pattern's
   Array<RewriteBuffer> buffers;
@@ -348,8 +352,9 @@ struct Image {
   uint8_t sha256[32];
 };
 
-// How well an image suits a GPU: the exact SM, else the highest same-major lower-minor one, else a
-// fatbin, else PTX (fibshim-config(5), images). 0: not at all.
+// Ranks how well an image suits a GPU: the exact SM, else the highest lower minor of the same
+// major, else a fatbin, else PTX (fibshim-config(5), images). Returns 0 if the image cannot run on
+// it.
 constexpr uint32_t image_rank(const Image& image, uint32_t sm) {
   switch (image.kind) {
     case ImageKind::cubin:
@@ -362,49 +367,50 @@ constexpr uint32_t image_rank(const Image& image, uint32_t sm) {
   return 0;
 }
 
-// What fibshim.json says of a definition's errors; `unset`: what holds for all of them.
+// on_error of a definition in fibshim.json; `unset`: the setting for all definitions applies.
 enum class SolutionOnError : uint8_t { unset, fail, fallback };
 
-// The same of mismatches that shadow checks find.
+// The same for mismatches that shadow checks find.
 enum class OnMismatch : uint8_t { unset, warn, quarantine, quarantine_job };
 inline constexpr uint32_t kShadowUnset = UINT32_MAX;
 
-// A solution is `broken` when one of its files is: check reports it, and a launch that it would
-// serve returns `error_code` (or falls back, FIBSHIM_ON_ERROR=fallback).
+// A solution is broken if one of its files is: `fibshim check` reports it, and a launch that it
+// would serve returns `error_code` (or falls back with FIBSHIM_ON_ERROR=fallback).
 struct Solution {
   Offset name;
   Offset definition;
   Offset file;  // path below the folder's root
   Offset kernel;
   Array<Image> images;          // best first for equal SM: cubins, then fatbins, then PTX
-  Array<uint16_t> param_sizes;  // of `kernel`, bytes; empty when only a fatbin or PTX is given
-  uint32_t max_shared_mem;  // dynamic shared memory in bytes; UINT32_MAX when it is an expression
-  uint32_t early_params;    // "reads_before_wait": bit i: its parameter i is read before that wait
-  uint32_t kept_params;     // bit i: the kernel writes nothing that its parameter i leads to
-  uint8_t waits_for_previous;  // "pdl": the kernel executes griddepcontrol.wait itself
-  SolutionOnError on_error;    // its definition's
-  uint16_t folder;             // index into Snapshot::roots
-  int32_t error_code;          // 0, or the CUresult that a launch must return
+  Array<uint16_t> param_sizes;  // of `kernel`, bytes; empty if there is only a fatbin or PTX
+  uint32_t max_shared_mem;      // dynamic shared memory in bytes; UINT32_MAX if it is an expression
+  uint32_t early_params;        // "reads_before_wait": bit i: parameter i is read before that wait
+  uint32_t kept_params;         // bit i: the kernel writes nothing that parameter i points to
+  uint8_t waits_for_previous;   // "pdl": the kernel executes griddepcontrol.wait itself
+  SolutionOnError on_error;     // of its definition
+  uint16_t folder;              // index into Snapshot::roots
+  int32_t error_code;           // 0, or the CUresult that a launch must return
   Offset error_message;
-  uint8_t next_may_begin;  // 1 and the number of its parameter "next_may_begin"; 0: it has none
-  OnMismatch on_mismatch;  // its definition's
+  uint8_t next_may_begin;  // 1 + the index of its parameter "next_may_begin"; 0 if it has none
+  OnMismatch on_mismatch;  // of its definition
   uint8_t reserved[2];
-  // Its definition's: one of how many launches is checked; 0: none; kShadowUnset: what holds for all of them.
+  // Of its definition: one of this many launches is checked. 0: none; kShadowUnset: use the
+  // setting.
   uint32_t shadow_interval;
-  // The tolerances of its "verify" block; without one, less than 0.
+  // The tolerances of its "verify" block; negative without one.
   double atol, rtol;
-  double matched_ratio;  // of elements that must be within it
+  double matched_ratio;  // the share of elements that must be within them
 
-  // Whether it may begin before the kernel before it has ended, whatever that one is.
+  // True if it may begin before the preceding kernel has ended, whatever that kernel is.
   bool may_begin_early() const { return waits_for_previous != 0 && early_params == 0; }
 };
 
-// How one parameter of the replacement is made.
+// How one argument of the replacement is made.
 struct ArgumentMap {
   enum class Kind : uint8_t {
-    pass,      // the original's parameter `param`, `offset` bytes in, where it lies
-    integer,   // program's int64, stored in `size` bytes; must fit
-    floating,  // program's double, stored in `size` bytes (4 or 8)
+    pass,      // the original's parameter `param`, `offset` bytes in, without a copy
+    integer,   // the program's int64, stored in `size` bytes; must fit
+    floating,  // the program's double, stored in `size` bytes (4 or 8)
   };
   Kind kind;
   uint8_t size;
@@ -417,13 +423,13 @@ struct ArgumentMap {
 struct GeometryMap {
   enum class Kind : uint8_t { constant, copy, program };
   Kind kind;
-  uint8_t index;  // copy: which of the original's
+  uint8_t index;  // copy: the original's value, as GeometryIndex
   uint16_t reserved;
   uint32_t constant;
   Program program;
 };
 
-// One axis of a tensor: how long it is, and elements from one to the next.
+// One axis of a tensor: its length, and its stride in elements.
 struct TensorAxis {
   Program count, stride;
 };
@@ -437,13 +443,13 @@ struct TensorUse {
   uint16_t param;
   ElementKind element;
   uint8_t is_written;  // by the original
-  uint8_t has_extent;  // `axes` say how large it is
-  uint8_t may_vary;    // what is written there may be another each time: it is not compared
+  uint8_t has_extent;  // `axes` give its size
+  uint8_t may_vary;    // its content may differ from run to run: not compared
   uint8_t reserved[2];
   Array<TensorAxis> axes;
 };
 
-// An axis of the definition that each launch has a value of its own for.
+// An axis of the definition whose value each launch supplies.
 struct NamedAxis {
   Offset name;
   Program value;
@@ -451,24 +457,24 @@ struct NamedAxis {
 
 enum class BindingState : uint8_t { ready, refused, broken };
 
-// One pattern joined with one solution: everything a redirected launch needs.
+// One pattern joined with one solution: all that a redirected launch needs.
 struct Binding {
   uint32_t pattern;
   uint32_t solution;
   BindingState state;
-  // Parameters go through as they are: same count, same order, nothing computed.
+  // Arguments are passed unchanged: same count, same order, nothing computed.
   uint8_t is_identity;
   uint8_t has_cluster;  // the replacement's cluster is not 1 x 1 x 1
   uint8_t reserved;
-  Offset reason;  // why it is refused or broken
+  Offset reason;  // refused or broken: why
   Array<ArgumentMap> arguments;
   GeometryMap geometry[kGeometryCount];
   Program where;             // the solution's
   FieldChecks field_checks;  // of `where`
-  Program when;     // which launches it is for; of one that is not ready, too. None: for all
-  FastRange range;  // `when` as a range
+  Program when;              // the launches it serves; empty: all. Set in every state
+  FastRange range;           // `when` as a range
   FastForm fast;
-  // For shadow checks. No tensors: there is no telling right from wrong (samples).
+  // For shadow checks. Without tensors results cannot be compared (they are samples).
   Array<TensorUse> tensors;
   Array<NamedAxis> axes;
 };
@@ -480,17 +486,16 @@ struct Setting {
 };
 
 struct Snapshot {
-  char magic[8];        // "FIBSNAP"
-  uint32_t version;     // kSnapshotVersion
-  uint32_t size_bytes;  // of the whole block
-  uint64_t digest[2];   // XXH3-128 over every file that was read, and its path
-  Offset root;          // absolute path of the folder, links resolved; of several, ':' between them
-  uint64_t
-      root_device;  // what was opened: st_dev and st_ino of the folder that was read; of several,
-  uint64_t root_inode;  // mix_identity() (folder_list.h)
-  Array<Offset> roots;  // the single paths
+  char magic[8];         // "FIBSNAP"
+  uint32_t version;      // kSnapshotVersion
+  uint32_t size_bytes;   // of the whole block
+  uint64_t digest[2];    // XXH3-128 of every file that was read, and its path
+  Offset root;           // absolute path of the folder, links resolved; several have ':' in between
+  uint64_t root_device;  // st_dev and st_ino of the folder that was read; for several folders,
+  uint64_t root_inode;   // mix_identity() (folder_list.h)
+  Array<Offset> roots;   // the path of each folder
   Array<Pattern>
-      patterns;  // by falling benefit, then label: the order of trial; then the members of rewrites
+      patterns;  // in the order of trial: descending benefit, then label; rewrites' members last
   Array<Rewrite> rewrites;  // in the order of trial
   Array<Solution> solutions;
   Array<Binding> bindings;
@@ -503,12 +508,12 @@ struct Snapshot {
   const char* text(Offset at) const { return reinterpret_cast<const char*>(this) + at; }
 };
 
-// A pattern whose symbol fits, with what its named groups captured.
+// A pattern whose symbol fits, with the captures of its named groups.
 struct SymbolMatch {
   uint32_t pattern;
   struct Capture {
-    uint16_t begin, length;  // bytes of the symbol; 0, 0 when the group took no part
-    int64_t value;           // its decimal value; 0 when it is not a number
+    uint16_t begin, length;  // bytes of the symbol; 0, 0 if the group took no part
+    int64_t value;           // its decimal value; 0 if it is not a number
   } captures[kMaxCaptures];
 };
 
@@ -519,30 +524,30 @@ struct ImageBytes {
   void* owner;
 };
 
-// The conditions that a folder must fulfil. The caller passes them: the host may change the environment
-// at any time, and the values at the process's start remain in force.
+// The conditions that a folder must meet. The caller passes them, since the host may change the
+// environment at any time, while the values at the start of the process remain in force.
 enum class Trust : uint8_t;  // shim/abi/settings.h
 struct FolderRules {
-  const char* required_key = "";  // who must have signed it: FIBSHIM_REQUIRE_KEY; "": nobody
-  Trust trust{};                  // who may be able to write it, and its images: FIBSHIM_TRUST
+  const char* required_key = "";  // the key that must have signed it, FIBSHIM_REQUIRE_KEY; "": none
+  Trust trust{};                  // who may be able to write it and its images, FIBSHIM_TRUST
 };
 
-// The loader's functions for the shim. No function throws; messages are NUL-terminated and cut to fit.
+// The loader's functions for the shim. None throws. Messages are NUL-terminated and cut to fit.
 struct LoaderApi {
   uint32_t version;  // kLoaderApiVersion
 
-  // Reads and checks `folder` by these rules and no others. Returns nullptr when the folder is missing
-  // or invalid; `message` then holds "file:line:col: error: reason [rule]" of the first error and how
-  // many more there are. With a snapshot, `message` is empty, or
-  // names the solutions that are broken.
+  // Reads and checks `folder` by these rules and no others. Returns nullptr if the folder is
+  // missing or invalid; `message` then holds "file:line:col: error: reason [rule]" of the first
+  // error and the number of further ones. Otherwise `message` is empty or names the broken
+  // solutions.
   const Snapshot* (*open)(const char* folder, const FolderRules& rules, char* message,
                           size_t message_size);
 
   // Frees a snapshot. No launch may still be reading it.
   void (*close)(const Snapshot* snapshot);
 
-  // Writes the patterns whose symbol fits to `out`, in order of trial, and returns how many fit
-  // (which may exceed `capacity`). Thread-safe. Parameter layout and image hash are the caller's.
+  // Writes the patterns whose symbol fits to `out`, in the order of trial, and returns how many fit
+  // (which may exceed `capacity`). Thread-safe. The caller checks parameter layout and image hash.
   uint32_t (*match)(const Snapshot* snapshot, const char* symbol, SymbolMatch* out,
                     uint32_t capacity);
 
@@ -551,11 +556,12 @@ struct LoaderApi {
                     char* message, size_t message_size);
   void (*release_image)(ImageBytes* bytes);
 
-  // Who the image of `size` bytes is.
+  // Computes the hashes of the image of `size` bytes.
   void (*identify_image)(const void* data, size_t size, ImageHashes* out);
 
-  // Hands every kernel in the image, by name, and how many parameters it takes to `use`. Of a fat binary those
-  // of one architecture: the others have the same. Of what is no image, or too large to be read through, none.
+  // Calls `use` with the name and the number of parameters of every kernel in the image. A fat
+  // binary is read for one architecture, as the others hold the same kernels. Bytes that are no
+  // image, or an image that is too large to be read through, have none.
   void (*list_kernels)(const void* data, size_t size, void* context,
                        void (*use)(void* context, const char* name, uint32_t param_count));
 };

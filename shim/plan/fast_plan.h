@@ -1,6 +1,6 @@
-// The plan of the commonest launches, without expressions: carries out the form that the loader has made
-// (FastForm). Header-only, pure and inlined into the launch path: no call, no loop over what the launch does
-// not have. It decides as plan_launch() does; the tests hold the two against each other.
+// Plans the commonest launches without expressions, by the FastForm that the loader has made.
+// Header-only, pure and inlined into the launch path: no call, no loop over what the launch does
+// not have. It decides as plan_launch() does; the tests compare the two.
 #pragma once
 
 #include "shim/abi/program.h"
@@ -9,7 +9,7 @@
 
 namespace fibshim {
 
-// The key of a pattern whose key is one parameter, or nothing. Not for KeyKind::computed.
+// Reads the key of a pattern whose key is one parameter or nothing. Not for KeyKind::computed.
 inline int64_t read_fast_key(const FastKey& key, void* const* params) {
   using program_detail::read_bytes;
   if (key.kind == KeyKind::none) return 0;
@@ -18,8 +18,8 @@ inline int64_t read_fast_key(const FastKey& key, void* const* params) {
                                                          : read_bytes<int64_t>(at);
 }
 
-// The checks' pointers may have any bits: an address from 2^63 on can be aligned, but has no value to
-// compare with 0.
+// The pointers may have any bits: an address from 2^63 on can be aligned, but has no value that
+// could be compared with 0.
 inline bool fast_checks_hold(const FastChecks& checks, void* const* params) {
   using program_detail::read_bytes;
   uint64_t bits = 0;
@@ -34,7 +34,7 @@ inline bool fast_checks_hold(const FastChecks& checks, void* const* params) {
   return true;
 }
 
-// Whether all checks of the list hold; `check` is its first. False also where the `where` itself may hold.
+// True if all checks of the list hold; `check` is its first. If false, the `where` may still hold.
 inline bool field_checks_hold(const FieldChecks& list, const FieldCheck* check,
                               void* const* params) {
   using program_detail::read_bytes;
@@ -63,7 +63,8 @@ inline bool field_checks_hold(const FieldChecks& list, const FieldCheck* check,
   return difference == 0;
 }
 
-// The value that choices look at. `geometry_of(i)`: the launch's own value, in the plain order.
+// Reads the value that choices depend on. `geometry_of(i)`: the launch's own value, in the plain
+// order.
 template <class GeometryOf>
 inline int64_t read_fast_value(const FastRange& value, void* const* params,
                                const GeometryOf& geometry_of) {
@@ -76,7 +77,7 @@ inline int64_t read_fast_value(const FastRange& value, void* const* params,
   return read_bytes<int64_t>(at);
 }
 
-// Which decision a launch has. Null: none. For choices that are fast.
+// Returns the launch's decision, or null if it has none. Requires choices.is_fast.
 template <class GeometryOf>
 inline const Decision* choose_fast(const Choices& choices, void* const* params,
                                    const GeometryOf& geometry_of) {
@@ -88,7 +89,8 @@ inline const Decision* choose_fast(const Choices& choices, void* const* params,
   return nullptr;
 }
 
-// `geometry_of(i)`: the launch's own value, in the plain order. False: no dimension (0, or beyond INT32_MAX).
+// `geometry_of(i)`: the launch's own value, in the plain order. Returns false if the source is no
+// valid dimension (0, or beyond INT32_MAX).
 template <class GeometryOf>
 inline bool make_fast_dimension(const FastDimension& dimension, void* const* params,
                                 const GeometryOf& geometry_of, uint32_t* geometry) {
@@ -105,7 +107,7 @@ inline bool make_fast_dimension(const FastDimension& dimension, void* const* par
   return true;
 }
 
-// False: a dimension is invalid; the slow side counts the launch.
+// Returns false if a dimension is invalid; the slow side then counts the launch.
 template <class GeometryOf>
 inline bool make_fast_geometry(const FastForm& form, void* const* params,
                                const GeometryOf& geometry_of,
@@ -118,7 +120,7 @@ inline bool make_fast_geometry(const FastForm& form, void* const* params,
           make_fast_dimension(form.dimensions[1], params, geometry_of, geometry));
 }
 
-// The replacement's arguments: the original's own array, or `room`.
+// Returns the replacement's arguments: the original's own array, or `room`.
 inline void** make_fast_arguments(const FastForm& form, void** params,
                                   void* (&room)[kMaxFastArguments]) {
   if (form.argument_count == 0) return params;

@@ -1,13 +1,12 @@
-// The plan: what becomes of one launch.
+// The plan: what happens to one launch.
 //
 //   (record, snapshot, launch)  ->  plan
 //
-// Everything that decides is here, once: eager launches on the slow side, kernel nodes of graphs, `verify`,
-// `bench`, `record` and `suggest` all ask plan_launch(); the fast side, and kernel nodes first of all, ask
-// fast_plan.h, which carries out the form that the loader has made of the same binding. Pure: no driver, no
-// globals, no allocation, no counts. What needs those (loading an image, caching a decision) is the caller's,
-// passed in as `decide`.
-// In any doubt the plan is the original.
+// All rules are here, once: eager launches on the slow side, kernel nodes of graphs, `verify`,
+// `bench`, `record` and `suggest` all call plan_launch(). The fast side, and at first kernel nodes,
+// use fast_plan.h, which executes the fast form that the loader has made of the same binding. Pure:
+// no driver, no globals, no allocation, no counts. What needs those (loading an image, caching a
+// decision) is done by `decide`, which the caller passes. In any doubt the plan is the original.
 #pragma once
 
 #include "shim/abi/outcomes.h"
@@ -25,7 +24,7 @@ struct LaunchRequest {
   LaunchView view;
   void** extra;
   CUstream stream;
-  bool is_per_thread_stream;  // what stream 0 is
+  bool is_per_thread_stream;  // stream 0 is the per-thread default stream
   bool must_keep_kernel;      // something else refers to the original's node: count, never redirect
 };
 
@@ -35,40 +34,43 @@ enum class LaunchAction : uint8_t {
   fail,      // return `decision->error`
 };
 
-// What to do instead, and room for it. Lives on the caller's stack; not zeroed.
+// The plan of one launch, with room for the replacement's values. On the caller's stack; not
+// zeroed.
 struct LaunchPlan {
   LaunchAction action;
-  Outcome outcome;             // what the launch is counted as, once it was made
-  const Record* record;        // of the original; null: its handle is not known
+  Outcome outcome;             // what the launch is counted as once it was made
+  const Record* record;        // of the original; null: its handle is unknown
   void* const* arguments;      // the original's, one pointer each; null: they cannot be read
-  const Candidate* candidate;  // that decided, or came nearest; null: no pattern fits
+  const Candidate* candidate;  // the one that decided or came nearest; null: no pattern fits
   const Decision* decision;    // its decision; null: the definition's name could not be computed
   void** params;
   uint32_t geometry[kGeometryCount];
   void* pointers[kMaxParams];
   int64_t values[kMaxParams];
   void* unpacked[kMaxParams];
-  DecisionRoom uncached;  // for `decide`, where there is no memory to keep the decision
+  DecisionRoom uncached;  // for `decide`, if there is no memory to cache the decision
 };
 
-// The values of the launch that the definition's name holds. False: they cannot be computed.
+// Computes the launch's values that are part of the definition's name. False: one cannot be
+// computed.
 bool compute_key(const Candidate& candidate, const LaunchView& view, int64_t* key);
 
-// Which of them a launch has; null: no `when` is for it.
+// Returns the first decision of a choice whose `when` holds for the launch, or null.
 const Decision* choose(const Decision& choice, const LaunchView& view);
 
-// A packed buffer (`extra`) as pointers to the single parameters, of which `out` has room for all. False: not one that can be read.
+// Fills `out` with pointers to all parameters in a packed buffer (`extra`). False: it is malformed.
 bool unpack_extra(const Record& record, void** extra, void** out);
 
-// Finds the arguments in `request`, of whichever form. False: not in one that can be read; the driver
-// will refuse such a launch.
+// Finds the arguments in `request`, in either form. Returns false if they cannot be read; the
+// driver will refuse such a launch.
 bool find_arguments(const Record& record, LaunchRequest* request, LaunchPlan* plan);
 
-// A launch whose candidate has decided.
+// Plans a launch for the decision of one of its candidates.
 void plan_decided(const Candidate& candidate, const Decision& decision, Mode mode,
                   const LaunchRequest& request, LaunchPlan* plan);
 
-// The replacement's geometry, one value of it, and its arguments. False: one of them has no value.
+// Compute the replacement's geometry, one value of it, and its arguments. False: a value cannot be
+// computed or is out of range.
 bool compute_geometry(const Decision& decision, const LaunchView& view,
                       uint32_t (&geometry)[kGeometryCount]);
 bool compute_dimension(const Decision& decision, uint32_t index, const LaunchView& view,
@@ -76,20 +78,21 @@ bool compute_dimension(const Decision& decision, uint32_t index, const LaunchVie
 bool compute_arguments(const Decision& decision, const LaunchView& view, void** pointers,
                        int64_t* values);
 
-// What a launch with such a decision is counted as, when nothing else is in its way.
+// Returns what a launch with such a decision is counted as, if nothing else prevents it.
 Outcome outcome_of(DecisionKind kind);
 
-// Whether the pattern's own where clause holds, and the solution's.
+// True if the `where` of the pattern, or of the solution, holds.
 bool pattern_holds(const Candidate& candidate, const LaunchView& view);
 bool solution_holds(const Decision& decision, const LaunchView& view);
 
-// How far a candidate that did not decide has come. The plan reports the furthest; of equals, the first.
+// How far a candidate came that did not decide. The plan reports the furthest; of equals, the
+// first.
 enum class Stage : uint8_t { none, no_key, where, no_solution, when };
 void keep_nearest(Stage stage, const Candidate& candidate, const Decision* decision,
                   Stage* furthest, LaunchPlan* plan);
 
-// Tries the record's candidates in order. `decide(candidate, key)` gives the decision for a candidate's
-// key: cached or made now, never null.
+// Tries the record's candidates in order. `decide(candidate, key)` returns the decision for a
+// candidate's key, cached or made now.
 template <class Decide>
 void plan_launch(const Record& record, Mode mode, LaunchRequest* request, LaunchPlan* plan,
                  const Decide& decide) {
@@ -129,18 +132,20 @@ void plan_launch(const Record& record, Mode mode, LaunchRequest* request, Launch
 
 enum class AttributeRule : uint8_t {
   keep,
-  drop,      // it is about the original: its cluster, its cooperation
-  if_waits,  // only for a replacement that waits for the kernel before it
+  drop,      // describes the original alone: its cluster, its cooperative launch
+  if_waits,  // keep only for a replacement that waits for the kernel before it
 };
 AttributeRule rule_of(CUlaunchAttributeID id);
 
 inline constexpr unsigned kMaxAttributes = 32;
 
-// The host's attributes as far as they hold for the replacement, and its cluster. False: too many to copy.
+// Copies the host's attributes that apply to the replacement, and adds its cluster. False: too
+// many.
 bool plan_attributes(const CUlaunchAttribute* given, unsigned given_count, const LaunchPlan& plan,
                      CUlaunchAttribute (&out)[kMaxAttributes], unsigned* out_count);
 
-// The device itself updates the node: its parameters are written elsewhere, so it keeps its kernel.
+// True if kernels on the device update the node: its parameters are written elsewhere, so it keeps
+// its kernel.
 bool is_device_updatable(const CUlaunchAttribute* attributes, unsigned count);
 
 inline bool has_cluster(const LaunchPlan& plan) { return plan.decision->binding->has_cluster != 0; }

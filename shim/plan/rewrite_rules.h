@@ -1,47 +1,49 @@
 // Whether several kernels of a graph may become one launch.
 //
-// Pure: sees the graph as numbers and buffers as addresses. No driver, no globals, no allocation; what it needs room
-// for, the caller gives.
+// Pure: nodes are numbers and buffers are address ranges. No driver, no globals, no allocation; the
+// caller provides scratch memory.
 #pragma once
 
 #include <stdint.h>
 
 namespace fibshim {
 
-// A graph without circles, some of whose nodes have become one.
+// A directed acyclic graph, some of whose nodes have been merged.
 struct Dag {
   uint32_t count;  // of nodes
   const uint32_t*
-      first;  // [count + 1]; the nodes after node i are next[first[i]] up to next[first[i + 1]]
+      first;  // [count + 1]; node i has the successors next[first[i]] to next[first[i + 1] - 1]
   const uint32_t* next;
-  uint32_t* position;  // [count]; every edge leads to a higher one
-  uint32_t* sibling;   // [count]; the next of those that have become one with it, in a ring
+  uint32_t* position;  // [count]; a topological order: every edge leads to a higher position
+  uint32_t* sibling;   // [count]; a ring through the nodes that are merged with it
 };
 
-// Fills `position` and `sibling`. `room`: 2 * count. False: the edges run in a circle.
+// Fills `position` and `sibling`. `room`: 2 * count elements. False: the edges form a cycle.
 bool order_nodes(Dag* dag, uint32_t* room);
 
-// Whether these can become one node, which then comes after all that any of them came after, and before all that came
-// after any of them: every path from one to another runs among them. They are of no group yet. `seen`: count zeros,
-// which it leaves; `room`: count.
+// True if these nodes can be merged into one that keeps all their predecessors and successors:
+// every path from one of them to another runs only through them. None may be merged already.
+// `seen`: count zeros, zeroed again on return; `room`: count elements.
 bool may_become_one(const Dag& dag, const uint32_t* nodes, uint32_t node_count, uint8_t* seen,
                     uint32_t* room);
 void become_one(Dag* dag, const uint32_t* nodes, uint32_t node_count);
 
-// What a kernel of a rewrite reads or writes. The kernels run in the order of `member`.
+// A range that a kernel of a rewrite reads or writes. The kernels run in the order of `member`.
 struct BufferRange {
   uint64_t begin;
   uint64_t end;
   uint8_t member;
   bool is_written;
   bool is_dead;
-  uint8_t group;                  // equal: the same buffer, by the pattern's word
-  bool is_written_first = false;  // the one launch writes it before all that is not
+  uint8_t group;                  // equal: the same buffer, as the pattern states
+  bool is_written_first = false;  // the merged launch writes it before those that are not
 };
 
-// Why one launch cannot read and write them all, in whatever order; null: it can. A buffer that one kernel writes may
-// be another's, later in the order, to read or to write, where the pattern says that they are one, and to write where it
-// is written first; otherwise nothing that is written overlaps what another kernel has.
+// Returns why one launch cannot read and write all ranges in whatever order, or null if it can. A
+// range that a kernel writes may overlap one that a later kernel reads or writes if the pattern
+// states that both are one buffer. It may also overlap one that a later kernel writes if it is
+// dead, or if only it is written first. No other overlap of a written range with another kernel's
+// range is allowed.
 const char* find_conflict(const BufferRange* ranges, uint32_t count);
 
 }  // namespace fibshim

@@ -1,13 +1,13 @@
 // Decisions: for one handle and one set of const axis values, which kernel runs, or why none does.
 //
-// A candidate's decisions lie in an open-addressed table of pointers, and the first of them beside it: most
-// kernels are launched with one shape. Readers take no lock and write nothing: a slot goes from null to a
-// decision once and stays (release on the slot, acquire on its load). The table doubles at half load by
-// copying the pointers and publishing the copy; old tables stay in the pool until the handle dies, and all of
-// it ends a grace period after that. Without memory for another decision it is made anew at each launch.
-// Memory per shape: at most 32 bytes of table, and a Decision; a choice has its decisions in a block that lives as
-// long. tests/model/decisions.pml is a model of this
-// that is checked exhaustively.
+// A candidate's decisions are in an open-addressed table of pointers. The first one is also kept
+// beside the table, as most kernels are launched with one shape. Readers take no lock and write
+// nothing: a slot goes from null to a decision once and stays (release on the slot, acquire on its
+// load). The table doubles at half load by copying the pointers and publishing the copy. Old tables
+// stay until the handle dies, and everything is freed a grace period after that. If there is no
+// memory for a decision, each launch makes it anew. Memory per shape: at most 32 bytes of table,
+// and a Decision; a choice adds a block with the decisions it chooses among.
+// tests/model/decisions.pml models this and is checked exhaustively.
 #pragma once
 
 #include "shim/registry/record.h"
@@ -18,7 +18,7 @@ namespace fibshim {
 struct DecisionTable {
   using Slot = std::atomic<const Decision*>;
   uint32_t mask;  // capacity - 1
-  uint32_t used;  // slots taken; the writers'
+  uint32_t used;  // slots; for writers only
   DecisionTable* older;
 
   const Slot* slots() const { return reinterpret_cast<const Slot*>(this + 1); }
@@ -34,10 +34,11 @@ inline uint32_t hash_key(const int64_t* key, uint32_t count) {
   return static_cast<uint32_t>(hash);
 }
 
-// Stands for a candidate's first decision until there is one: sends the launch to the slow side.
+// A candidate's first decision until there is one. It sends the launch to the slow side.
 extern const Decision g_undecided;
 
-// The cached decision for a key of one part, or of none; null, or g_undecided: there is none. Hot: wait-free.
+// Returns the cached decision for a key of one part or none. Null or g_undecided: there is none.
+// Hot: wait-free.
 inline const Decision* find_decision_by_one(const Candidate& candidate, int64_t key) {
   const Decision* const first = candidate.first.load(std::memory_order_acquire);
   if (__builtin_expect(first->first_key == key, 1)) return first;
@@ -45,13 +46,13 @@ inline const Decision* find_decision_by_one(const Candidate& candidate, int64_t 
   if (__builtin_expect(table == nullptr, 0)) return nullptr;
   for (uint32_t at = hash_key(&key, 1);; ++at) {
     const Decision* const found = table->slots()[at & table->mask].load(std::memory_order_acquire);
-    // A kernel with many shapes misses the cache: both lines at once.
+    // With many shapes a decision misses the cache: load both of its lines at once.
     __builtin_prefetch(reinterpret_cast<const char*>(found) + 64);
     if (found == nullptr || found->first_key == key) return found;
   }
 }
 
-// The cached decision, or null. Wait-free.
+// Returns the cached decision, or null. Wait-free.
 const Decision* find_decision(const Candidate& candidate, const int64_t* key, uint32_t count);
 
 inline bool has_key(const Decision& decision, const int64_t* key, uint32_t count) {
@@ -61,35 +62,37 @@ inline bool has_key(const Decision& decision, const int64_t* key, uint32_t count
   return true;
 }
 
-// The same for a launch: where the first decision may be it. Also g_undecided.
+// The same, but tries the first decision before the table. May return g_undecided.
 inline const Decision* find_decision_of_launch(const Candidate& candidate, const int64_t* key,
                                                uint32_t count) {
   const Decision* const first = candidate.first.load(std::memory_order_acquire);
   return has_key(*first, key, count) ? first : find_decision(candidate, key, count);
 }
 
-// Keeps a copy of a complete decision, and of those that it chooses among. Returns the copy, the copy of a thread that was faster, or
-// `decision` itself when there is no memory. Slow path.
+// Caches a copy of a complete decision, and of those that it chooses among. Returns the copy, that
+// of a thread that was faster, or `decision` itself if there is no memory. Slow path.
 const Decision* publish_decision(Candidate* candidate, const Decision& decision);
 
-// A newly made candidate has no decision.
+// Initialises a new candidate, which has no decision.
 inline void begin_decisions(Candidate* candidate) {
   candidate->first.store(&g_undecided, std::memory_order_relaxed);
 }
 
-// Returns all of them to the pool. The candidate's handle has died, and nobody reads it any more.
+// Returns all decisions to the pool. Requires that the candidate's handle has died and has no
+// reader left.
 void release_decisions(Candidate* candidate);
 
-// Marks the decisions of quarantined series, and takes them off the fast side.
+// Marks the decisions of quarantined series, and moves them to the slow side.
 void quarantine_decisions(bool (*is_quarantined)(uint32_t series));
 
-// Has one of `interval` launches of a decision checked, from now on; 0: none.
+// Checks one of `interval` launches of a decision from now on; 0: none.
 void sample_decision(Decision* decision, uint32_t interval);
-// The same of all decisions that may redirect.
+// The same for all decisions that may redirect.
 void sample_decisions(uint32_t (*interval_of)(const Decision& decision));
-// How many launches until the next one that is checked: any number from 1 on, on the average `interval`.
+// Draws the number of launches until the next check: at least 1, on average `interval`.
 uint32_t draw_sample(uint32_t interval);
-// From now on the numbers are this process's own: ranks and restarts would else check the same launches, and each its first.
+// Seeds the draws with values of this process. Otherwise all ranks and restarts would check the
+// same launches, and each its first.
 void seed_samples();
 
 // For the atfork handlers.

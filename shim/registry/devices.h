@@ -1,11 +1,12 @@
-// The GPUs: their classes, which of them the process uses, and whether launches are told apart by them.
+// The GPUs: their classes, which of them the process uses, and whether launches are told apart by
+// device.
 //
-// A CUfunction lives in one context, so all its launches go to one device, which is asked once, when a
-// decision is made. A CUkernel is launched in any context: as long as contexts on one device alone were
-// made, all its launches go there. From the second device on, or at once where GPUs are unlike, launches of
-// CUkernels take the slow side, ask the driver, and have a decision and counts for each device.
-// FIBSHIM_DEVICES=together leaves them on the fast side where GPUs are alike; they are counted without a
-// device then. Any thread; slow paths.
+// A CUfunction belongs to one context, so all its launches go to one device, which is queried once,
+// when a decision is made. A CUkernel can be launched in any context: while contexts exist on one
+// device only, all its launches go there. From the second device on, or at once if the GPUs differ,
+// launches of CUkernels take the slow side, query the driver, and have decisions and counts per
+// device. With FIBSHIM_DEVICES=together they stay on the fast side if the GPUs are alike, and are
+// counted without a device. Any thread; slow paths.
 #pragma once
 
 #include "shim/registry/generation.h"
@@ -23,36 +24,37 @@ struct Devices {
   CUdevice device[kMaxDevices];
 };
 
-// All GPUs that the driver shows; null while it is not initialised.
+// Returns all GPUs that the driver reports, or null while it is not initialised.
 const Devices* known_devices();
 
 inline constexpr int32_t kNoDevice = -1;
 inline constexpr int32_t kSeveralDevices = -2;
 
-// A device and its class, as one value of a decision's key. kNoDevice: not told apart.
+// Packs a device and its class into one part of a decision's key. kNoDevice: devices are not told
+// apart.
 constexpr int64_t device_key(int32_t device, uint32_t device_class) {
   return static_cast<int64_t>(device + 1) << 32 | device_class;
 }
 constexpr int32_t device_of_key(int64_t key) { return static_cast<int32_t>(key >> 32) - 1; }
 constexpr uint32_t class_of_key(int64_t key) { return static_cast<uint32_t>(key); }
 
-// Returns the key of a device by its ordinal. If all GPUs are alike, an unknown one is of their
-// class.
+// Returns the key of a device. If all GPUs are alike, an unknown device is of their class.
 int64_t key_of_device(CUdevice device);
 
-// Returns the key of the current context's device (kNoDevice, kNoDeviceClass: there is no context).
+// Returns the key of the current context's device; without a context, that of an unknown device.
 int64_t current_device_key();
 
-// The SM of the current context's GPU; 0: there is none.
+// Returns the SM of the current context's GPU, or 0 without one.
 uint32_t current_sm();
 
-// The one device on which contexts were made, or one of the two constants above.
+// Returns the one device on which contexts were made, or one of the two constants above.
 int32_t only_device_in_use();
 
-// A context on a device was made. Called before anything can be launched there.
+// Called when a context on a device was made, before anything can be launched there.
 void record_device_use(CUdevice device);
 
-// The settings are known: uses that were recorded before may tell devices apart now.
+// Called once the settings are known: device uses recorded earlier may now require telling devices
+// apart.
 void apply_device_setting();
 
 bool are_devices_told_apart();

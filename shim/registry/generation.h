@@ -1,9 +1,9 @@
-// One config folder in force: its snapshot, and what this process has made of it. A process goes from
-// one generation to the next when it moves to another folder (life/).
+// One config folder in force: its snapshot, and the kernels that this process has loaded for it. A
+// process goes from one generation to the next when it moves to another folder (life/).
 //
-// A launch belongs to the generation of the record that it found: whatever it reads afterwards hangs
-// on that record, so it sees one generation, whole. Immutable but for the table of loaded kernels.
-// Read within a read section; retired when the next one is in force.
+// A launch belongs to the generation of the record that it found. It reads everything else through
+// that record, so it sees one complete generation. Immutable except for the table of loaded
+// kernels. Read within a read section; retired when the next one is in force.
 #pragma once
 
 #include <atomic>
@@ -30,30 +30,33 @@ struct Generation {
   uint64_t number;            // from 1 on
   uint32_t config;            // its index in the counters file
   Mode mode;                  // off: no pattern is known
-  LoadedSolution* solutions;  // one for each of the snapshot's
-  Generation* next;           // once it is retired
+  LoadedSolution* solutions;  // one for each solution of the snapshot
+  Generation* next;           // in a list, once it is retired
 
   bool knows_patterns() const { return mode != Mode::off && snapshot->patterns.count != 0; }
 };
 
-// The generation in force, once there is one. Within a read section: it stays until that is left.
+// Returns the generation in force, or null before the first. It stays valid within a read section.
 const Generation* current_generation();
 inline bool has_generation() { return current_generation() != nullptr; }
 
-// Puts `next` in force and returns the generation before. Only the start and put_in_force() call it.
+// Puts `next` in force and returns the previous generation. Called only at the start and by
+// put_in_force().
 Generation* exchange_generation(Generation* next);
 
-// The generation takes ownership of the snapshot. Null: no memory; the caller keeps it.
+// Makes a generation, which takes ownership of the snapshot. Null: no memory; the caller keeps
+// ownership.
 Generation* make_generation(const Snapshot* snapshot, Mode mode, uint64_t number);
 
 // Closes the snapshot of a generation that has no reader left.
 void end_generation(Generation* generation);
 
-// A snapshot with nothing in it, for a process without a folder.
+// An empty snapshot, for a process without a folder.
 const Snapshot* no_folder();
 inline bool is_no_folder(const Snapshot& snapshot) { return *snapshot.text(snapshot.root) == 0; }
 
-// The loader's functions; valid once set_loader() was called, which comes before the first generation.
+// The loader's functions. Valid after set_loader(), which is called before the first generation is
+// made.
 const LoaderApi& loader();
 void set_loader(const LoaderApi& api);
 

@@ -1,29 +1,31 @@
 // Moves the handle table from one generation to the next.
 //
-// The entries of the next generation are made beside the table while launches go on, outside the lock. Under
-// the lock, when none lacks, a new table is made of what lives then and published by one store. A handle whose
-// symbol is not kept comes into it with its old entry, marked kUnmatched, and is matched at its next launch.
-// For the watcher thread alone.
+// The entries of the next generation are made outside the lock, beside the table, while launches
+// continue. Once none is missing, a new table of all living handles is made under the lock and
+// published by one store. A handle whose symbol is not stored keeps its old entry, marked
+// kUnmatched, and is matched at its next launch. Only for the watcher thread.
 #pragma once
 
 #include "shim/registry/handles.h"
 
 namespace fibshim {
 
-// Makes the entry that `next` has for a handle, from the entry of an earlier generation, and loads what its
-// launches may need. Null: no memory.
+// Makes the entry of `next` for a handle, from the entry of an earlier generation, and loads the
+// kernels that its launches may need. Null: no memory.
 using MakeSuccessor = HandleEntry* (*)(const Generation& next, const HandleEntry& old);
 
-// Loads what `next` has for the living handles. The first half of a swap; may be repeated.
+// Loads the kernels that `next` has for the living handles. The first half of a swap; may be
+// repeated.
 void prepare_handles(const Generation& next, MakeSuccessor make_successor);
 
-// Puts `next` in force and retires the generation before: launches that begin from here on belong to it.
-// `before_swap` runs last before each attempt. False: no memory, and nothing has changed.
+// Puts `next` in force and retires the previous generation: later launches belong to `next`.
+// `before_swap` runs right before each attempt. Returns false without any change if there is no
+// memory.
 bool put_in_force(Generation* next, MakeSuccessor make_successor,
                   void (*before_swap)(const Generation& next));
 
-// Removes a generation that no reader uses any more, for end_generation(); null: there is none.
-// `*has_more`: something still waits for its grace period.
+// Returns a generation without readers, for end_generation(), or null. `*has_more`: something still
+// waits for its grace period.
 Generation* remove_ended_generation(bool* has_more);
 
 }  // namespace fibshim

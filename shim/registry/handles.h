@@ -1,4 +1,4 @@
-// The table of all kernel handles that the driver gave out.
+// The table of all kernel handles that the driver has returned.
 //
 // The table maps a CUfunction or CUkernel (their values never coincide while both live) to a
 // HandleEntry. Readers take no lock and write nothing. Its protocol:
@@ -6,21 +6,22 @@
 //   * A slot's key is written once per table and never changes: a slot found by its key stays that
 //     key's slot. Its value is replaced atomically; 0 means that the handle has died.
 //   * So a reader that finds a key reads the newest value stored for that very handle, whatever
-//     else is inserted or forgotten meanwhile. Release on the value, acquire on its load: what it points
-//     to is whole.
-//   * Dead keys are dropped when the table is rebuilt, at half full, into a larger one if it is
-//     full of living ones. The new table is published by one store. A reader of the old one sees
-//     what it could have seen a moment before.
-//   * Readers look within a read section (base/read_section.h); entries with their records and decisions,
-//     and old tables, are retired when they are unlinked, and used again after a grace period.
-//   * Writers (hand-out, unload, swap) hold one mutex, and hold no other while calling the driver.
+//     else is inserted or forgotten meanwhile. Release on the value and acquire on its load ensure
+//     that what it points to is complete.
+//   * When the table is half full it is rebuilt without its dead keys, larger if the living ones
+//     need it. The new table is published by one store. A reader of the old one sees what it could
+//     have seen a moment before.
+//   * Readers work within a read section (base/read_section.h). Entries with their records and
+//     decisions, and old tables, are retired when they are unlinked, and reused after a grace
+//     period.
+//   * Writers (hand-out, unload, swap) hold one mutex, and none while calling the driver.
 //   * A swap publishes a new table, whose entries belong to the new generation, by one store
 //     (handle_swap.h).
 //
-// tests/model/handles.pml is a model of this, with the grace periods, that is checked exhaustively.
+// tests/model/handles.pml models this, with the grace periods, and is checked exhaustively.
 //
-// Memory per handle: 32 to 64 bytes of table, and an entry of 64 bytes; a kernel that a pattern fits adds its
-// record, candidates and symbol.
+// Memory per handle: 32 to 64 bytes of table, and an entry of 64 bytes. A kernel that a pattern
+// fits adds its record, candidates and symbol.
 #pragma once
 
 #include "shim/registry/record.h"
@@ -29,12 +30,12 @@ namespace fibshim {
 
 struct HandleEntry {
   uintptr_t handle;
-  uintptr_t owner;  // the CUmodule or CUlibrary that it dies with; 0: not known
+  uintptr_t owner;  // the CUmodule or CUlibrary that it dies with; 0: unknown
   uint64_t name_hash;
   HandleEntry* next_of_owner;
   Record* record;         // null: no pattern fits, and nothing is recorded
-  uintptr_t image_owner;  // whose image the kernel came from; 0: not known
-  CUcontext context;      // a CUfunction's; null: not known
+  uintptr_t image_owner;  // the module or library whose image holds the kernel; 0: unknown
+  CUcontext context;      // of a CUfunction; null: unknown
   HandleKind kind;
 };
 static_assert(sizeof(HandleEntry) == 64);
@@ -46,16 +47,16 @@ struct HandleSlot {
 
 // Followed by its slots, a power of two of them.
 struct HandleTable {
-  uint64_t byte_mask;   // of a slot's place in bytes: (capacity - 1) * sizeof(HandleSlot)
-  union {               // the writer's
+  uint64_t byte_mask;   // mask of a slot's place in bytes: (capacity - 1) * sizeof(HandleSlot)
+  union {               // for the writer only
     uint64_t used;      // keys written
-    HandleTable* next;  // once it is old
+    HandleTable* next;  // once it is retired
   };
 
   uint64_t capacity() const { return byte_mask / sizeof(HandleSlot) + 1; }
   HandleSlot* slots() { return reinterpret_cast<HandleSlot*>(this + 1); }
 
-  // `place`: first_place(), and kNextPlace more for each slot that was another handle's.
+  // `place`: first_place(), plus kNextPlace for each slot that holds another handle.
   const HandleSlot& slot_at(uint64_t place) const {
     const char* const bytes = reinterpret_cast<const char*>(this + 1);
     return *reinterpret_cast<const HandleSlot*>(bytes + (place & byte_mask));
@@ -65,12 +66,12 @@ struct HandleTable {
   }
 };
 
-// Marks in a slot's value, beside an address.
-inline constexpr uintptr_t kUntracked = 1;  // the entry's: no pattern fits, and nothing is recorded
+// Mark bits in a slot's value, beside the address.
+inline constexpr uintptr_t kUntracked = 1;  // of an entry: no pattern fits, and nothing is recorded
 inline constexpr uintptr_t kSimple =
-    2;  // a candidate's: the only one, and the fast side can read its key
+    2;  // of a candidate: the only one, and the fast side can read its key
 inline constexpr uintptr_t kUnmatched =
-    4;  // the entry's: of an earlier generation, to be matched before it is used
+    4;  // of an entry of an earlier generation: must be matched before it is used
 
 inline const Candidate& simple_candidate_of(uintptr_t value) {
   return *reinterpret_cast<const Candidate*>(value - kSimple);
@@ -83,24 +84,26 @@ inline HandleEntry* entry_of(uintptr_t value) {
 }
 
 extern std::atomic<const HandleTable*> g_handle_table __attribute__((visibility("hidden")));
-// The table that the fast side reads: the same one, or an empty one while launches are kept off
-// that side.
+// The table that the fast side reads: the same one, or an empty one while launches are kept off the
+// fast side.
 extern std::atomic<const HandleTable*> g_near_table __attribute__((visibility("hidden")));
 
-// Changes whenever something that was found of a handle has died, or another generation has come into force: while it is the same,
-// a candidate that was found is still its handle's, and so are its decisions. Read it before.
+// Changes whenever an entry of a handle has died or another generation has come into force. While
+// it is unchanged, a candidate found for a handle, and its decisions, remain valid. Read it before
+// the lookup.
 extern std::atomic<uint64_t> g_handle_changes __attribute__((visibility("hidden")));
 inline uint64_t handle_changes() { return g_handle_changes.load(std::memory_order_acquire); }
 
-// Fibonacci hashing: handles are heap addresses, alike in their low and high bits. A constant shift: tables
-// have up to 2^32 slots of 2^4 bytes.
+// Fibonacci hashing, since handles are heap addresses with similar low and high bits. The shift is
+// constant: tables have up to 2^32 slots of 2^4 bytes.
 inline constexpr uint64_t kHashFactor = 0x9e3779b97f4a7c15;
 inline uint64_t first_place(uintptr_t handle) {
   return static_cast<uint64_t>(handle) * kHashFactor >> 28;
 }
 inline constexpr uint64_t kNextPlace = sizeof(HandleSlot);
 
-// The slot's value where the handle's first place holds it; 0: find_handle() tells.
+// Returns the slot's value if the handle's first place holds it; else 0, and find_handle() must be
+// used.
 inline uintptr_t find_near_handle(const void* handle) {
   const auto key = reinterpret_cast<uintptr_t>(handle);
   const HandleSlot& slot = g_near_table.load(std::memory_order_acquire)->slot_at(first_place(key));
@@ -109,8 +112,8 @@ inline uintptr_t find_near_handle(const void* handle) {
              : 0;
 }
 
-// The slot's value for a handle, or 0 when nothing is known of it. Hot: wait-free. Within a read
-// section, which also guards what it leads to.
+// Returns the slot's value for a handle, or 0 if nothing is known of it. Hot: wait-free. Requires a
+// read section, which also protects what the value points to.
 inline uintptr_t find_handle(const void* handle) {
   const auto key = reinterpret_cast<uintptr_t>(handle);
   const HandleTable* const table = g_handle_table.load(std::memory_order_acquire);
@@ -124,49 +127,50 @@ inline uintptr_t find_handle(const void* handle) {
 
 // Everything below is for the slow paths.
 
-// An entry that nobody sees yet. The counts say what room its record gets; without a
-// symbol it has no record. Zeroed but for the handle's own values and the symbol. Null: no memory.
+// Makes an entry that is not published yet. The counts give the room in its record; without a
+// symbol it has no record. Zeroed except for the handle's own values and the symbol. Null: no
+// memory.
 struct NewHandle {
   const void* handle;
   HandleKind kind;
   uintptr_t owner;
   uintptr_t image_owner;
   CUcontext context;
-  const char* name;    // hashed
-  const char* symbol;  // kept; null: it gets no record
+  const char* name;    // stored as a hash
+  const char* symbol;  // copied; null: no record
   uint32_t param_count;
   uint32_t candidate_count;
   uint32_t member_count;
 };
 HandleEntry* make_entry(const NewHandle& given);
 
-// Whether a handle that was given out again is the handle of this entry.
+// True if a handle that the driver has returned again is still the handle of this entry.
 bool is_same_handle(const HandleEntry& entry, HandleKind kind, uintptr_t owner, const char* name);
 
-// Gives up an entry that was never published, or that nobody reads any more.
+// Frees an entry that was never published or has no reader left.
 void release_entry(HandleEntry* entry);
 
-// Publishes an entry, unless another generation has come into force since it was begun. What was known of the
-// handle is retired. `*value`: the slot's new value.
+// Publishes an entry, unless another generation than `generation` is in force by now. An earlier
+// entry of the handle is retired. `*value`: the slot's new value.
 enum class Inserted : uint8_t { yes, no_memory, too_late };
 Inserted insert_entry(const Generation& generation, HandleEntry* entry, uintptr_t* value);
 
-// The handle now belongs to another kernel, of which nothing is known.
+// Removes the entry of a handle that now belongs to another, unknown kernel.
 void forget_handle(const void* handle);
 
-// Everything known of a module's or library's handles dies, and of handles whose owner is unknown.
+// Removes the entries of a module's or library's handles, and of handles whose owner is unknown.
 // Called before the driver unloads it.
 void forget_owner(uintptr_t owner);
 
-// Everything known of any CUfunction dies: their contexts may. They are looked up again if
+// Removes the entries of all CUfunctions, as their contexts may end. They are learnt again when
 // launched.
 void forget_functions();
 
-// Keeps all launches off the fast side, those of untracked kernels too, until as often let there again.
+// Keep all launches off the fast side, even those of untracked kernels, and undo that. Calls nest.
 void keep_off_fast_side();
 void let_on_fast_side();
 
-// From now on launches of CUkernels take the slow side, which counts by device.
+// Sends all launches of CUkernels to the slow side from now on, which counts by device.
 void move_kernels_to_slow_side();
 
 // For the atfork handlers.

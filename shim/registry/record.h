@@ -1,10 +1,9 @@
-// What the registry keeps of a kernel handle, and what was decided for its launches. Plain structs: the
+// The registry's record of a kernel handle, and the decisions for its launches. Plain structs: the
 // registry owns them, plan/ reads them.
 //
-// A launch reads them within a read section (base/read_section.h). A Record and a Candidate never change once
-// their handle's slot is published, but for what is atomic; a Decision never changes once it is published,
-// but for its way, which may become `slow` or `sampled`, `sample_in` and
-// `is_quarantined`.
+// A launch reads them within a read section (base/read_section.h). Once published, a Record and a
+// Candidate change only in their atomic members, and a Decision only in `way` (by sampling and
+// quarantine), `sample_in` and `is_quarantined`.
 #pragma once
 
 #include <atomic>
@@ -27,57 +26,59 @@ struct Record;
 enum class HandleKind : uint8_t { function, kernel };
 
 enum class DecisionKind : uint8_t {
-  ready,  // `kernel` runs, if the solution's where holds
+  ready,  // `kernel` runs if the solution's `where` holds
   no_solution,
   arch,
   refused,
   in_capture,  // never cached
   failed,      // `error`
-  choice,      // each launch has one of `choices`, or none
+  choice,      // each launch chooses one of `choices`, or none
 };
 
-// Whether the launch goes on as it is, and is counted.
+// True if the original is launched unchanged, and counted.
 inline bool keeps_original(DecisionKind kind) {
   return kind == DecisionKind::no_solution || kind == DecisionKind::arch ||
          kind == DecisionKind::refused;
 }
 
-// The const axis values of one launch; the device is added where devices are told apart (devices.h).
+// Key parts: the const axis values of a launch, and the device if devices are told apart
+// (devices.h).
 inline constexpr uint32_t kMaxKey = kMaxKeyParts + 1;
 
-// How the fast side carries a decision out.
+// How the fast side executes a decision.
 enum class Way : uint8_t {
-  original,   // counts, and lets the launch go on as it is, if the checks hold
+  original,   // counts and launches the original, if the checks hold
   direct,     // launches the replacement by its fast form, if the checks hold
   computed,   // launches the replacement, with expressions
   clustered,  // the same, with a cluster
-  slow,       // on the slow side
-  sampled,    // as `fast` says, but for launches that are to be checked: those are on the slow side
-  chosen,     // as the decision does that the launch chooses
+  slow,       // passes the launch to the slow side
+  sampled,    // follows `fast.way`, but passes launches that are to be checked to the slow side
+  chosen,     // follows the decision that the launch chooses
 };
 
 struct Choices;
 
 struct alignas(64) Decision {
   // A direct launch reads this part: two cache lines.
-  int64_t first_key;  // key[0], 0 where the key is empty
+  int64_t first_key;  // key[0], or 0 if the key is empty
   union {
     CUfunction kernel;       // ready: as cuLaunchKernel takes it for this handle
     const Choices* choices;  // choice
   };
-  uint32_t counter;  // of a hit, or of what `kind` means; choice: of a launch that no `when` is for
+  uint32_t
+      counter;  // for a hit, or for the outcome of `kind`; choice: for a launch without a choice
   Way way;
   DecisionKind kind;
   OnError on_error;  // what a failure does to the call
   uint8_t is_quarantined;
-  FastForm fast;       // the binding's; of another kind than `ready` the pattern's checks alone
-  uint32_t sample_in;  // the launch that is checked next: 1 for the next one; 0: none is
+  FastForm fast;       // ready: the binding's; otherwise it holds only the pattern's checks
+  uint32_t sample_in;  // launches until the next one that is checked: 1 is the next; 0: none is
 
   // Computed and slow launches read this part, too.
   const Snapshot* snapshot;
   const Binding* binding;  // null unless one solution was found
   union {
-    CUkernel node_kernel;  // ready: `kernel`, as nodes of graphs take it
+    CUkernel node_kernel;  // ready: `kernel` in the form for graph nodes
     CUresult error;        // failed
   };
   uint32_t series;
@@ -89,22 +90,22 @@ struct alignas(64) Decision {
 };
 static_assert(offsetof(Decision, fast) == 24 && sizeof(Decision) == 256);
 
-// The solutions of a definition, in the order of trial: a launch has the first whose `when` holds. Those that
-// cannot serve this pattern, or this GPU, come last.
+// The solutions of a definition, in the order of trial: a launch chooses the first whose `when`
+// holds. Those that cannot serve this pattern or this GPU come last.
 struct Choices {
   struct Choice {
-    int64_t low;  // of is_fast: the values that it is for, as in FastRange
+    int64_t low;  // is_fast: the range of values that it serves, as in FastRange
     uint64_t span;
     const Decision* decision;
     Program when;
   };
   uint32_t count;
-  bool is_fast;     // every `when` is a range of one value, or for all launches
-  FastRange value;  // which one
+  bool is_fast;     // every `when` is a range of the same value, or always holds
+  FastRange value;  // where that value is read
   Choice list[kMaxChoices];
 };
 
-// What changes after a decision is published.
+// Members that change after a decision is published.
 inline Way way_now(const Decision& decision) {
   Way way;
   __atomic_load(&decision.way, &way, __ATOMIC_RELAXED);
@@ -114,7 +115,7 @@ inline bool is_quarantined(const Decision& decision) {
   return __atomic_load_n(&decision.is_quarantined, __ATOMIC_RELAXED) != 0;
 }
 
-// The way of a decision of which no launch is checked.
+// The way of a decision whose launches are not checked.
 inline Way plain_way(const FastForm& form) {
   switch (form.way) {
     case FastWay::direct: return Way::direct;
@@ -141,8 +142,8 @@ inline bool skip_sample(const Decision& decision) {
 
 // A pattern that fits a handle's symbol and layout.
 struct Candidate {
-  // The fast side reads this at every launch: the decision that was cached first, most often the
-  // only one; the others; and where the key is.
+  // The fast side reads these at every launch: the decision that was cached first (usually the only
+  // one), the table of all, and where the key is.
   std::atomic<const Decision*> first;     // never null (decisions.h)
   std::atomic<DecisionTable*> decisions;  // null until the first
   FastKey fast_key;
@@ -155,22 +156,23 @@ struct Candidate {
   SymbolMatch match;
 };
 
-// A kernel that some pattern fits, or a member of a rewrite, or, while launches are recorded, any kernel.
+// A kernel that some pattern or a member of a rewrite fits, or, while launches are recorded, any
+// kernel.
 struct Record {
   HandleKind kind;
-  uint8_t candidate_count;  // 0: no pattern knows a launch of this kernel
+  uint8_t candidate_count;  // 0: no pattern fits this kernel
   uint8_t param_count;      // at most kMaxParams
   uint8_t member_count;     // of rewrites
-  bool has_params;          // the driver has told them
+  bool has_params;          // the driver has reported them
   uint32_t params_bytes;    // end of the last parameter in a packed buffer
   Candidate* candidates;    // in order of trial
   Param* params;
-  uint32_t* members;             // patterns of rewrites' members that fit, of `generation`
+  uint32_t* members;             // the member patterns that fit, as indices in `generation`
   const Generation* generation;  // null without members
   char* symbol;
   HandleEntry* entry;
-  CUcontext context;                      // a CUfunction's; null: not known
-  std::atomic<RecordedKernel*> recorded;  // the recorder's word (abi/recorder_api.h)
+  CUcontext context;                      // of a CUfunction; null: unknown
+  std::atomic<RecordedKernel*> recorded;  // owned by the recorder (abi/recorder_api.h)
 };
 
 }  // namespace fibshim
