@@ -1,5 +1,5 @@
-// Who else in a graph holds an address: the bytes of kernels' parameters, copies and fills. What a kernel does with an
-// address that it finds in memory cannot be known.
+// Finds where a graph holds an address: in the parameters of kernels, in copies and in fills.
+// Addresses that a kernel reads from memory cannot be known.
 #pragma once
 
 #include "shim/graphs/variant.h"
@@ -8,13 +8,13 @@ namespace fibshim {
 
 struct AddressHolder {
   uint64_t begin;
-  uint64_t end;     // of a parameter's word: one byte
+  uint64_t end;     // begin + 1 for a word of a parameter
   uint32_t kernel;  // its index among the originals' kernels; UINT32_MAX: no kernel
-  uint32_t param;   // of a kernel: where the word stands
+  uint32_t param;   // of the kernel, with `offset`: where the word is
   uint32_t offset;
 };
 
-// Finds all holders of addresses from `begin` up to `end`. False: some node cannot be scanned.
+// Finds all holders of addresses from `begin` to below `end`. False: some node cannot be scanned.
 bool find_holders(const Originals& originals, uint64_t begin, uint64_t end,
                   Growing<AddressHolder>* out);
 

@@ -1,14 +1,16 @@
-// The bodies of conditional nodes. They run as they are, as often as the device decides: their kernels are counted apart.
+// The bodies of conditional nodes. They run unchanged, as often as the device decides, so their
+// kernels are counted separately.
 #pragma once
 
 #include "shim/driver/cuda_names.h"
 
 namespace fibshim {
 
-// A node was added: of a conditional one the driver tells the bodies now, and never again.
+// Call after a node was added. The driver reports the bodies of a conditional node only then.
 void remember_bodies(CUgraphNode node, const CUgraphNodeParams& params);
 
-// A graph was instantiated: counts the kernel nodes in bodies of its conditional nodes, at any depth.
+// Counts the kernel nodes in the bodies of a graph's conditional nodes, at any depth. Call after
+// the graph was instantiated.
 void count_body_nodes(CUgraph graph);
 
 }  // namespace fibshim

@@ -1,4 +1,4 @@
-// Launches of executable graphs: what the host's handle stands for runs, and is counted.
+// Launches of executable graphs: runs the variant that stands for the host's handle, and counts it.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@ namespace fibshim {
 
 using LaunchGraph = std::atomic<CUresult(CUDAAPI*)(CUgraphExec, CUstream)>;
 
-// `launch`: the driver's function. Takes no lock, but where the exec changes what it runs.
+// `launch`: the driver's function. Takes no lock, except to change what the exec runs.
 CUresult launch_exec(const LaunchGraph& launch, CUgraphExec handle, CUstream stream,
                      bool is_per_thread_stream);
 

@@ -1,35 +1,36 @@
-// Changes what a host's exec runs. Holding the exec's lock, in a call of the host's about that exec.
+// Changes what a host's exec runs. Requires the exec's lock, within a host's call about that exec.
 #pragma once
 
 #include "shim/graphs/exec_table.h"
 
 namespace fibshim {
 
-// The originals, with what the exec has taken over since they were copied. Their graph is null where the driver refuses that: then
-// nothing can be made of them.
+// Returns the originals with the values that the exec has taken over since they were copied. Their
+// graph is null if the driver refuses these values; then no variant can be made.
 Originals current_originals(Exec* exec);
 void drop_originals(Exec* exec);
 
-// From the next launch on. Returns what ran before, if that is to be ended.
+// Runs `variant` from the next launch on. Returns the previous variant if it is to be ended.
 Variant* switch_running(Exec* exec, Variant* variant);
-// The same. What ran before is ended once no launch waits for it. Holding the lock.
+// The same, but ends the previous variant once no launch has to wait for it.
 void run_variant(Exec* exec, Variant* variant);
-// Call after the running variant changed: its launches are checked at its interval from then on.
+// Call after the running variant has changed: launches are checked at its interval from then on.
 void follow_interval(Exec* exec);
-// Ends the variant that the watcher has made ready, if there is one.
+// Ends the variant that the watcher has prepared, if any.
 void drop_ready_variant(Exec* exec);
 // Ends Exec::idle: the host's exec has taken over another graph.
 void drop_idle_variant(Exec* exec);
-// Ends the sample that waits for its launch.
+// Ends the sample that waits for its launch, if any.
 void drop_shadow(Exec* exec);
 // Ends Exec::unreplaced. No launch is checked until there is another.
 void drop_unreplaced(Exec* exec);
 
-// The host's own exec, from now on, and no swap reaches it: it keeps the replacements that it holds itself; otherwise what
-// would have been a hit counts as fallback_graph. `reason` goes to the log.
+// Runs the host's own exec from now on, and no swap reaches it. It keeps the replacements that it
+// holds itself; if it holds none, what would have been a hit counts as fallback_graph. `reason` is
+// logged.
 void run_host_exec(Exec* exec, const char* reason);
 
-// A variant that runs the host's exec and counts each node as `counters` says. Null: no memory.
+// Makes a variant that runs the host's exec and counts each node by `counters`. Null: no memory.
 Variant* make_host_variant(const Exec& exec, const Block<CounterIndex>& counters);
 
 }  // namespace fibshim

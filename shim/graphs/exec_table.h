@@ -1,11 +1,13 @@
 // The host's executable graphs, by their handles.
 //
-// A launch looks its exec up without a lock. A slot stays for its handle value, whoever has that later (the driver
-// gives values out again at once), so the slots' number is that of values, not of execs. The host may not launch, set
-// or end one exec at the same time, so an Exec that was found lives as long as the call; the watcher's thread, which
-// the host does not know of, pins those that it works on.
+// A launch looks up its exec without a lock. A slot belongs to a handle value for good, whichever
+// exec has that value later (the driver reuses values at once), so there are as many slots as
+// values, not as execs. The host may not launch, set or destroy one exec concurrently, so an Exec
+// that was found lives as long as the call. The watcher thread, which the host does not know of,
+// pins the execs that it works on.
 //
-// A slot is written once its Exec is whole. Writers hold one mutex, and call no driver meanwhile.
+// A slot is written once its Exec is complete. Writers hold one mutex, and call no driver function
+// meanwhile.
 #pragma once
 
 #include <atomic>
@@ -19,85 +21,86 @@ namespace fibshim {
 
 // The last launch of an exec. Only the thread that launches the exec reads and writes this.
 struct LastLaunch {
-  Variant* variant;  // null: it was not launched; may be a sample
+  Variant* variant;  // null: not launched yet; may be a sample
   CUstream stream;
   CUcontext context;       // of a default stream
   uint64_t thread;         // of a per-thread stream
-  uint64_t ended_streams;  // how many streams had ended by then
+  uint64_t ended_streams;  // ended_stream_count() at the launch
 };
 
-// Bits of Exec::asks: what a launch has to do first.
-inline constexpr uint32_t kHasReady = 1;
+// Bits of Exec::asks: what a launch must do first.
+inline constexpr uint32_t kHasReady = 1;   // run Exec::ready
 inline constexpr uint32_t kIsSampled = 2;  // some launches are to be checked (shadow_exec.h)
-inline constexpr uint32_t kIsNoMore = 4;   // none is any more: Exec::unreplaced is to go
+inline constexpr uint32_t kIsNoMore = 4;   // no launch is checked any more: end Exec::unreplaced
 
 struct Exec {
   CUgraphExec host;
   CUcontext context;  // current when it was made
   Instantiation instantiation;
 
-  // Guards what follows, between the host's calls, which come one at a time, and the watcher. Held across driver calls:
-  // nothing that they wait for takes it.
+  // Guards the members below between the host's calls, which come one at a time, and the watcher.
+  // Held across driver calls; nothing that these wait for takes it.
   Mutex lock;
   Block<KernelNode> nodes;
   Block<HostNode> host_nodes;  // the same, sorted by the host's node
   Block<CUgraphNode> disabled_others;
-  Block<uintptr_t> owners;  // modules and libraries that its kernels die with; 0: one is not known
+  Block<uintptr_t> owners;  // modules and libraries that its kernels die with; 0: one is unknown
   CUgraph originals;        // a copy of the host's graph; null: none is kept
-  TakenOver taken_over;     // since it was made; current_originals() gives it that
+  TakenOver taken_over;     // updates since the copy, which current_originals() applies
   bool is_in_place;         // the host's own exec holds replacements, or may
-  bool is_updated;          // it has taken over a graph whose nodes are not those that it goes by
-  // Nodes that are no kernels may be disabled in the host's, and which is not known.
+  bool is_updated;          // it has taken over another graph, whose nodes the driver does not use
+  // Some nodes other than kernels may be disabled in the host's exec, but it is unknown which.
   bool has_switched_others;
   bool
-      has_set_nodes;  // by the host, after it was instantiated: what was known of them may not hold
-  bool
-      is_fixed;  // its kernels may have died: nothing is made of it, unless the host itself changes it
-  uint64_t tried;              // generation for which a variant was made, or failed to be
-  uint32_t tried_quarantines;  // how many there were by then
+      has_set_nodes;  // the host has set nodes since the instantiation: no rewrites, no early nodes
+  bool is_fixed;   // its kernels may have died: no variant is made unless the host updates the exec
+  uint64_t tried;  // number of the generation for which a variant was made, or failed
+  uint32_t tried_quarantines;  // quarantine_count() at that time
 
-  // State of checks (shadow_exec.h). The watcher alone uses it.
-  uint32_t seen_sample;   // sample_in at the last look
-  uint32_t idle_looks;    // since it was launched last
+  // State of checks (shadow_exec.h). Only the watcher uses it.
+  uint32_t seen_sample;   // sample_in at the watcher's last visit
+  uint32_t idle_looks;    // visits since the last launch
   uint32_t next_checked;  // the node that is checked next
 
-  std::atomic<Variant*> running;  // what a launch runs; the host's calls alone write it
-  std::atomic<Variant*> ready;    // what the next launch is to run; null: that
-  Variant* idle;  // the host's exec, which holds replacements and does not run; else null
-  std::atomic<uint32_t> asks;  // set behind what it says is there
+  std::atomic<Variant*> running;  // what a launch runs; written only by the host's calls
+  std::atomic<Variant*> ready;    // what the next launch is to run; null: `running`
+  Variant* idle;  // the host's exec, if it holds replacements but does not run; else null
+  std::atomic<uint32_t> asks;  // set after what it announces is stored
   std::atomic<Variant*>
-      shadow;  // what the next launch that is checked is to run; null: the host's exec
-  // In place of the host's exec, which holds replacements: launches that are to be checked and have none run this.
+      shadow;  // the sample for the next launch that is checked; null: unchecked_variant()
+  // Replaces the host's exec, if that holds replacements, for launches that are to be checked but
+  // have no sample.
   std::atomic<Variant*> unreplaced;
-  std::atomic<uint32_t> sample_in;  // the launch that is checked next: 1 for the next one
-  std::atomic<bool> lacks_shadow;   // a launch had none
-  Variant plain;                    // the host's exec, launched in place of what runs
+  std::atomic<uint32_t> sample_in;  // launches until the next one that is checked: 1 is the next
+  std::atomic<bool> lacks_shadow;   // a launch was to be checked since the last sample was made
+  Variant plain;                    // the host's exec, for launches that are to run the originals
   LastLaunch last;
-  StepClock step_clock;  // the launching thread's, too
+  StepClock step_clock;  // used only by the launching thread, like `last`
 
-  // The table's.
+  // For the table.
   Exec* newer;
   Exec* older;
   uint32_t pins;
   bool is_ended;
 };
 
-// Null: not known. Takes no lock.
+// Returns null if the handle is unknown. Takes no lock.
 Exec* find_exec(CUgraphExec handle);
 
-// Makes a record with nothing in it but the handle. Null: no memory.
+// Makes a record that holds only the handle. Null: no memory.
 Exec* make_exec_record(CUgraphExec handle);
 
-// Puts it in the table. What had its handle before has ended unseen: it is forgotten.
+// Adds the exec to the table. An earlier exec with this handle has ended unnoticed, and is removed.
 void add_exec(Exec* exec);
 
-// Removes the exec from the table and returns it. Null: not known.
+// Removes the exec from the table and returns it, or null if unknown.
 Exec* remove_exec(CUgraphExec handle);
 
-// Ends an exec that was taken out, once no pin is left, and what it holds. `has_driver`: its driver objects too.
+// Frees a removed exec and its variants, once no pin is left; with `has_driver` also the driver's
+// objects.
 void end_exec(Exec* exec, bool has_driver);
 
-// Calls `use(exec)` for each, pinned and locked, the oldest first; those that come meanwhile may be missed.
+// All execs at this moment, pinned, the oldest first. The caller locks each one.
 class PinnedExecs {
  public:
   PinnedExecs();
@@ -107,28 +110,29 @@ class PinnedExecs {
 
   size_t count() const { return execs_.count(); }
   Exec* operator[](size_t index) const { return execs_[index]; }
-  // Whether its end has begun: nothing is made of it any more. Holding its lock.
+  // True if the exec has no originals, or is ending: no variant can be made. Requires its lock.
   static bool has_ended(const Exec& exec);
 
  private:
   Block<Exec*> execs_;
 };
 
-// Ends a variant that no launch begins any more, off the calling thread: the watcher does it.
+// Leaves a variant that will not be launched again to the watcher, which ends it.
 void bury_variant(Variant* variant);
-// For the watcher.
+// Called by the watcher.
 void end_buried_variants();
 
-// Before something ends that kernels live in: a module, a library, or a context and all that is in it.
+// Call before something ends that kernels belong to: a module, a library, or a context with all in
+// it.
 void fix_execs_of_owner(uintptr_t owner);
 void fix_execs_of_context(CUcontext context);
 void fix_all_execs();
 
-// Streams that have ended: another may have the value of one.
+// Count streams that have ended, since another stream may reuse the handle.
 void count_ended_stream();
 uint64_t ended_stream_count();
 
-// For the atfork handlers. A child has no execs: the driver does not work there.
+// For the atfork handlers. A child has no execs, as the driver does not work there.
 void lock_graphs_for_fork();
 void unlock_graphs_after_fork(bool is_child);
 

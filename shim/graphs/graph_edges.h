@@ -1,4 +1,5 @@
-// The edges of a graph at once, by its nodes' numbers; and what several nodes that become one have of them.
+// Reads all edges of a graph at once, as numbers of its nodes, and merges the edges of several
+// nodes.
 #pragma once
 
 #include "shim/graphs/graph_nodes.h"
@@ -8,29 +9,29 @@ namespace fibshim {
 
 // The nodes and edges of one graph, without its child graphs.
 struct GraphShape {
-  Block<CUgraphNode> nodes;  // sorted
-  Block<bool>
-      has_other_ports;  // somebody waits for something else of it than its end, or its word to begin early
+  Block<CUgraphNode> nodes;     // sorted
+  Block<bool> has_other_ports;  // has an edge that is neither plain nor early
   Dag dag;
 
-  // False: the driver does not tell, or there is no memory.
+  // Returns false if the driver does not report the graph, or there is no memory.
   bool read(CUgraph graph);
-  uint32_t number_of(CUgraphNode node) const;  // UINT32_MAX: it is none of them
+  uint32_t number_of(CUgraphNode node) const;  // UINT32_MAX: not in the graph
 
  private:
   Block<uint32_t> room_;
 };
 
-// The nodes beside these that any of them waits for, and those that wait for any of them, each once.
+// Lists the other nodes that any of these depends on, and those that depend on any of these, each
+// once.
 bool list_around(const CUgraphNode* nodes, uint32_t count, Block<CUgraphNode>* before,
                  Block<CUgraphNode>* after);
 
-// Makes the nodes wait until all of each node before them has ended, and the nodes after them
-// likewise. False: the driver refuses.
+// Makes all edges to and from these nodes plain: each node waits for the end of those before it.
+// False: the driver refuses.
 bool make_all_edges_full(CUgraph graph, const CUgraphNode* nodes, uint32_t count);
 
-// Destroys all nodes but the first, which gets their edges: all of them full. False: the driver refuses, and the
-// graph is of no more use.
+// Destroys all nodes but the first, which gets the edges of all, as plain ones. Returns false if
+// the driver refuses; the graph is unusable then.
 bool merge_nodes(CUgraph graph, const CUgraphNode* nodes, uint32_t count);
 
 }  // namespace fibshim

@@ -1,5 +1,5 @@
-// Graphs as the driver tells of them: nodes, child graphs, attributes and edges. Slow paths: each is a driver call or
-// more. Keeps nothing.
+// Graphs as the driver describes them: nodes, child graphs, attributes and edges. Slow paths: each
+// function makes one or more driver calls. Caches nothing.
 #pragma once
 
 #include <stddef.h>
@@ -14,7 +14,7 @@ using NodeParams = CUDA_KERNEL_NODE_PARAMS_v2;
 
 extern Pool g_graph_pool;
 
-// An array of the pool's, which goes with its owner.
+// An array from the pool, released by its owner's destructor.
 template <class Item>
 class Block {
   static constexpr size_t kItemBytes =
@@ -26,7 +26,7 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  // Zeroed. False: no memory. What was there is gone.
+  // Replaces the array by a zeroed one. False: no memory.
   bool allocate(size_t count) {
     release();
     return adopt(count == 0 ? nullptr : g_graph_pool.allocate(count * kItemBytes), count);
@@ -36,7 +36,7 @@ class Block {
     release();
     return adopt(count == 0 ? nullptr : g_graph_pool.allocate_unset(count * kItemBytes), count);
   }
-  // Room for one more, with what is there.
+  // Adds one item by copying the array. Null: no memory.
   Item* append() {
     auto* const items = static_cast<Item*>(g_graph_pool.allocate((count_ + 1) * kItemBytes));
     if (items == nullptr) return nullptr;
@@ -79,7 +79,7 @@ class Growing {
     const bool has_room = count_ != items_.count() || reserve(count_ == 0 ? 16 : 2 * count_);
     return has_room ? &items_[count_++] : nullptr;
   }
-  // Room for so many, and no fewer than there are. False: no memory.
+  // Makes room for `count` items, no fewer than there are. False: no memory.
   bool reserve(size_t count) {
     Block<Item> larger;
     if (!larger.allocate(count)) return false;
@@ -107,17 +107,18 @@ struct HostNode {
   CUgraphNode node;
   uint32_t index;
 };
-// False: no memory.
+// Lists the nodes in the given order. False: no memory.
 bool list_in_order(const CUgraphNode* nodes, size_t count, Block<HostNode>* out);
 // Lists the nodes sorted by their handles. False: no memory.
 bool sort_nodes(const CUgraphNode* nodes, size_t count, Block<HostNode>* out);
-// The place of a node; SIZE_MAX: it is none of these.
+// Returns the index of a node in a sorted list, or SIZE_MAX.
 size_t find_host_node(const Block<HostNode>& nodes, CUgraphNode node);
 
-// The nodes of a graph, in the driver's order. False: it does not tell.
+// Lists the nodes of a graph, in the driver's order. False: the driver does not report them.
 bool list_nodes(CUgraph graph, Block<CUgraphNode>* out);
 
-// The edges of a graph. False: the driver does not tell. One that knows no edge data, before 12.3, tells none.
+// The edges of a graph. read() returns false if the driver does not report them. A driver before
+// 12.3 knows no edge data, and no edges are read.
 struct GraphEdges {
   Block<CUgraphNode> from;
   Block<CUgraphNode> to;
@@ -126,14 +127,14 @@ struct GraphEdges {
   bool read(CUgraph graph);
 };
 
-// False: the driver does not tell.
+// These return false if the driver does not report it.
 bool find_type(CUgraphNode node, CUgraphNodeType* type);
 bool find_child(CUgraphNode node, CUgraph* child);
 bool find_in_clone(CUgraphNode node, CUgraph clone, CUgraphNode* found);
 
 // Launch attributes of a kernel node.
 struct NodeAttributes {
-  uint32_t cluster[3];  // 0: none was given
+  uint32_t cluster[3];  // 0: not set
   bool is_cooperative;
 };
 NodeAttributes attributes_of(CUgraphNode node);
@@ -145,39 +146,40 @@ bool drop_cooperation(CUgraphNode node);
 // How a node's edges differ from plain ones.
 struct NodeEdges {
   bool is_known;
-  bool begins_early;     // it may begin before a kernel before it has ended
-  bool has_other_ports;  // somebody waits for something else than that or the whole
+  bool begins_early;     // the node may begin before a preceding kernel has ended
+  bool has_other_ports;  // it has an edge that is neither plain nor early
 };
 NodeEdges edges_of(CUgraphNode node);
 
 bool is_plain_edge(const CUgraphEdgeData& data);
-// Over it a kernel begins before the other has ended.
+// True if the edge lets a kernel begin before the preceding kernel has ended.
 bool is_early_edge(const CUgraphEdgeData& data);
 
-// The nodes that the node waits for, and those that wait for it.
+// List the nodes that the node depends on, or those that depend on it.
 bool list_before(CUgraphNode node, Block<CUgraphNode>* nodes);
 bool list_after(CUgraphNode node, Block<CUgraphNode>* nodes);
 
-// The node waits for the whole of everything before it.
+// Makes the node wait for the end of all nodes before it.
 bool make_edges_full(CUgraph graph, CUgraphNode node);
-// Makes the nodes after `node` wait until all of it has ended.
+// Makes all nodes after `node` wait for its end.
 bool make_later_edges_full(CUgraph graph, CUgraphNode node);
 
-// The nodes that a node waits for.
+// The nodes that a node depends on.
 struct NodesBefore {
   bool is_known;
-  bool is_plain;     // all of it must have ended
-  CUgraphNode only;  // null: there is none, or there are several
+  bool is_plain;     // all of them must have ended
+  CUgraphNode only;  // null: there are none or several
 };
 NodesBefore nodes_before(CUgraphNode node);
-// Whether one node alone waits for it.
+// True if exactly one node depends on it.
 bool has_one_after(CUgraphNode node);
 // Lets kernel `node` begin once every block of kernel `before` has released it or ended.
 bool make_edge_early(CUgraph graph, CUgraphNode before, CUgraphNode node);
 
-// Calls `use(node, copy's graph, copy, is_certain)` for every kernel node of a graph and its child graphs, in the driver's
-// order, until that returns false. Not certain: within a child graph, where the driver names no copies; they stand in the
-// same order. False: the driver does not tell, or `use`.
+// Calls `use(node, copy's graph, copy, is_certain)` for every kernel node of a graph and its child
+// graphs, in the driver's order, until it returns false. A copy is not certain within a child
+// graph, where the driver names no copies: it is found by its place in the order. Returns false if
+// the driver does not report the graph, or `use` returned false.
 template <class Use>
 bool for_each_copied_kernel(CUgraph graph, CUgraph copy, const Use& use, bool is_child = false) {
   Block<CUgraphNode> nodes;

@@ -1,5 +1,6 @@
-// A swap reaches executable graphs: for each whose originals are kept, what the new folder makes of them is made ready
-// in the background, and its next launch runs that (exec_launch.h). For the watcher's thread alone.
+// Moves executable graphs to the new folder. For each exec whose originals are kept, a variant by
+// the new folder is made in the background, and the next launch runs it (exec_launch.h). Only for
+// the watcher thread.
 #pragma once
 
 #include <stdint.h>
@@ -7,12 +8,12 @@
 namespace fibshim {
 
 struct MovedGraphs {
-  uint32_t moved;  // their next launch belongs to the generation in force
-  uint32_t kept;   // could not be made ready: they run what they ran
+  uint32_t moved;  // the next launch belongs to the generation in force
+  uint32_t kept;   // no variant could be made: they run as before
 };
 
-// Makes ready what is of another generation than the one in force, and was not tried for it; and what runs a solution
-// that is to be left alone.
+// Makes variants for the generation in force for all execs of another generation, once each, and
+// for execs that run a quarantined solution.
 MovedGraphs prepare_graphs();
 
 }  // namespace fibshim

@@ -1,40 +1,41 @@
-// An executable graph is instantiated, or takes over another graph (cuGraphExecUpdate).
+// Instantiation of an executable graph, and its update from another graph (cuGraphExecUpdate).
 //
-// The host's own call is made with its own arguments. Where only parameters of nodes change, these are set in the graph
-// before it and set back after it. Else its exec is the host's graph as it is, and stays so; beside it an exec of a
-// rewritten copy is made, which runs in its place. Whatever fails on the way there leaves the host's.
+// The host's own call is made with its own arguments. If only parameters of nodes change, these are
+// set in the graph before the call and set back after it. Otherwise the host's exec is made from
+// its unchanged graph, and an exec of a rewritten copy is made, which runs in its place. If
+// anything fails on the way, the host's exec runs.
 #pragma once
 
 #include "shim/graphs/node_swap.h"
 
 namespace fibshim {
 
-// The host's graph, from before the host's call until the driver has answered.
+// The host's graph, from before the host's call until the driver has returned.
 class HostGraph {
  public:
   explicit HostGraph(CUgraph graph) : graph_(graph) {}
 
-  // Finds out what would become of it, and replaces what can be in place. `updated`: the exec that takes it over; null: one
-  // is made of it.
+  // Plans the graph and replaces what can be replaced in place. `updated`: the exec that takes it
+  // over; null: a new exec is made from it.
   void prepare(const Instantiation& instantiation, Exec* updated);
-  // Puts its own kernels back, after which is_in_place() is false. Returns true if it held
+  // Puts the graph's own kernels back; then is_in_place() is false. Returns true if it held
   // replacements.
   bool undo_replacements();
 
   CUgraph get() const { return graph_; }
   Survey& survey() { return survey_; }
   const Survey& survey() const { return survey_; }
-  bool is_known() const { return is_known_; }  // the survey is whole
-  // The exec that is made of it, or takes it over, holds replacements, or could.
+  bool is_known() const { return is_known_; }  // the survey is complete
+  // True if the exec that is made from it, or takes it over, holds replacements or could.
   bool is_in_place() const { return is_in_place_; }
-  // No solution is for it, but one of another folder may be.
+  // True if no solution serves it now, but one of another folder may.
   bool is_kept() const { return is_kept_; }
-  // Keeps copies of what an exec was made of, for swaps.
+  // Keeps a copy of the graph for swaps, in the exec that was made from it.
   void keep(Exec* exec);
-  // The same of an exec that takes it over, which may have a copy that will do.
+  // The same for an exec that takes it over, whose copy may be reused.
   void keep_update(Exec* exec);
 
-  // After the driver has answered.
+  // Call after the driver has returned.
   void put_back() { (void)swap_.put_back(); }
 
  private:
@@ -42,7 +43,7 @@ class HostGraph {
   bool is_known_ = false;
   bool is_in_place_ = false;
   bool is_kept_ = false;
-  uint64_t generation_ = 0;  // whose solutions it holds
+  uint64_t generation_ = 0;  // number of the generation by which it was planned
   Survey survey_;
   NodeSwap swap_;
 };
@@ -51,11 +52,12 @@ class NewExec {
  public:
   NewExec(CUgraph graph, const Instantiation& instantiation);
 
-  // Not CUDA_SUCCESS: the host gets this, and its call is not made.
+  // An error is returned to the host, and its call is not made.
   CUresult failure() const { return graph_.survey().failure; }
-  // Call after the driver refused. True: replacements may be the reason; make the call once more.
+  // Call after the driver refused. True: replacements may be the reason, so make the call once
+  // more.
   bool undo_replacements() { return graph_.undo_replacements(); }
-  // Returns `result`, which is the driver's. `handle` is read only after success, and may be null.
+  // Returns `result`, the driver's. `handle` may be null, and is read only after success.
   CUresult finish(CUresult result, const CUgraphExec* handle);
 
  private:
@@ -80,7 +82,8 @@ class ExecUpdate {
   HostGraph graph_;
 };
 
-// After the host's own exec has ended. `exec`: what remove_exec() gave before; null: not known.
+// Call after the host's own exec was destroyed. `exec`: what remove_exec() returned before; null:
+// unknown.
 CUresult finish_end(CUresult result, Exec* exec);
 
 }  // namespace fibshim

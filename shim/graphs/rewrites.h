@@ -1,7 +1,9 @@
-// Rewrite patterns: several kernel nodes of a copied graph become one, where what is known of the graph proves that
-// nobody can tell the difference (plan/rewrite_rules.h); anything doubtful stays as it is, and is counted.
+// Rewrite patterns: several kernel nodes of a copied graph become one if the graph proves that this
+// makes no visible difference (plan/rewrite_rules.h). In doubt the nodes are left unchanged, and
+// counted.
 //
-// Within a read section. Reads parameters of the originals, whose nodes stay, and changes the copy.
+// Requires a read section. Reads parameters of the originals, whose nodes are not changed, and
+// changes the copy.
 #pragma once
 
 #include "shim/graphs/early_nodes.h"
@@ -14,27 +16,30 @@ namespace fibshim {
 struct CopiedKernel {
   CUgraph graph;
   CUgraphNode node;
-  bool is_certain;       // it lies in the graph itself, not in a child graph
-  bool is_taken;         // a rewrite has it
-  CounterIndex refused;  // counts as this if nothing else knows it; kNoCounter: as ever
+  bool is_certain;       // it is in the graph itself, not in a child graph
+  bool is_taken;         // it belongs to a rewrite
+  CounterIndex refused;  // its counter if no pattern fits it by itself; kNoCounter: as planned
 };
 
 enum class Absorbed : uint8_t {
   none,
   some,
-  failed,  // the copy is half changed, and of no more use
+  failed,  // the copy is partly changed and unusable
 };
 
-// Whether some kernels of a graph without child graphs may become one. `nodes`: its own in the place of copies.
+// True if some kernels of a graph without child graphs may become one. `nodes`: the graph's own
+// kernel nodes, which also stand for their copies.
 bool may_be_rewritten(CUgraph graph, const Block<KernelNode>& nodes);
 
-// `rewritten`: gets what runs, by index. Counts, in `variant`, the nodes that it has rewritten.
+// Applies rewrites to the copy. `rewritten`: gets the nodes that run, by index. Counts the nodes
+// that it has rewritten in `variant`.
 Absorbed absorb_kernels(const Originals& originals, CUgraph copy,
                         const Block<CopiedKernel>& kernels, Variant* variant,
                         const Block<RewrittenNode>& rewritten);
 
-// The launch of an instance in `variant`, of the generation in force, which runs in the node of the kernel `first`.
-// `kernels`: gets all of them, in the rewrite's order. False: it is none, or it cannot be read.
+// Reads the launch of the rewrite in `variant`, of the generation in force, that runs in the node
+// of kernel `first`. `kernels`: gets its kernels, in the rewrite's order. False: there is none, or
+// it cannot be read.
 bool read_instance(const Originals& originals, const Variant& variant, size_t first,
                    uint32_t (&kernels)[kMaxRewriteKernels], RewriteCall* call);
 

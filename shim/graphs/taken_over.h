@@ -31,7 +31,7 @@ class TakenOver {
   TakenOver(const TakenOver&) = delete;
   TakenOver& operator=(const TakenOver&) = delete;
 
-  // The copy was just made of this graph.
+  // Call after the copy was made of this graph.
   void remember_copied(CUgraph graph) {
     copied_ = graph;
     is_of_another_graph_ = false;
@@ -39,21 +39,21 @@ class TakenOver {
   }
   void forget();
 
-  // Call before the host's call. `copy`: the kept copy, with the kernels `nodes`. False: copy
-  // `graph` instead. True: write all of its kernels next.
+  // Call before the host's call. `copy`: the kept copy, with the kernels `nodes`. If it returns
+  // false, copy `graph` instead; if true, write all of its kernels next.
   bool begin(CUgraph graph, CUgraph copy, const Block<KernelNode>& nodes);
   size_t kernel_count() const { return places_of_kernels_.count(); }
   CUgraphNode kernel(size_t index) const { return nodes_[places_of_kernels_[index]]; }
   const Block<Edge>& edges() const { return edges_; }
-  // SIZE_MAX: it is none.
+  // Returns SIZE_MAX if the node is no kernel.
   size_t kernel_at(size_t place) const { return places_[place].kernel; }
-  // False: the sizes of its parameters are unknown. `is_same`: the values are those taken over
-  // before.
+  // Returns false if the kernel's parameters cannot be written. `is_same`: the values are those of
+  // the last update.
   bool write_kernel(size_t kernel, const NodeParams& params, bool* is_same);
-  // Returns what write_kernel() wrote. `pointers`: room for kMaxParams of them, which it fills in.
+  // Returns what write_kernel() wrote. `pointers`: room for kMaxParams pointers, filled in.
   NodeParams written_kernel(size_t kernel, void** pointers) const;
-  // Call after the host's update succeeded: the written values become the copy's. Takes over
-  // `plans`, those of its kernels, which hold as long as handle_changes() is `changes`.
+  // Call after the host's update succeeded: the written values become those of the copy. Swaps in
+  // `plans`, those of its kernels, which are valid as long as handle_changes() is `changes`.
   void commit(Block<KeptPlan>* plans, uint64_t changes);
   // True if the plans of the last update still hold. `changes`: handle_changes(), within the read
   // section.
@@ -63,9 +63,10 @@ class TakenOver {
   const KeptPlan& plan(size_t kernel) const { return plans_[kernel]; }
 
   bool is_behind() const { return is_behind_; }
-  // The last graph taken over was not the one that was copied.
+  // True if the last graph taken over was not the one that was copied.
   bool is_of_another_graph() const { return is_of_another_graph_; }
-  // Sets the written values in the copy. False: the driver refuses, and the copy is of no use.
+  // Sets the written values in the copy. Returns false if the driver refuses; the copy is unusable
+  // then.
   bool bring_up_to_date();
 
  private:
@@ -73,11 +74,11 @@ class TakenOver {
   struct Place {
     CUgraphNode kept;
     CUgraphNodeType type;
-    size_t kernel;  // its index among them; SIZE_MAX: it is none
+    size_t kernel;  // its index among the kernels; SIZE_MAX: no kernel
   };
   struct Written {
     const Layout* layout;  // of a kernel
-    size_t at;  // its bytes: what the driver reads and sets, and of a kernel the packed parameters
+    size_t at;  // of its bytes: the driver's parameter struct, then a kernel's packed parameters
   };
   struct Set {
     Block<Written> nodes;
@@ -108,19 +109,19 @@ class TakenOver {
   Growing<uint32_t> places_of_kernels_;
   Block<Edge> edges_;
   Growing<Layout*> layouts_;
-  // The layouts behind these belong to a refused update: the shim cannot tell when their functions
-  // are unloaded.
+  // Layouts after this many belong to an update that was not committed. The shim would not notice
+  // when their functions are unloaded.
   size_t lasting_layouts_ = 0;
-  // Two sets, since the driver may refuse an update: the last one, and while an update lasts the
-  // next.
+  // Two sets, since the driver may refuse an update: that of the last update, and that of the one
+  // in progress.
   Set sets_[2];
   int last_ = 0;
-  Block<KeptPlan> plans_;  // of the last
+  Block<KeptPlan> plans_;  // of the last update
   uint64_t plans_changes_ = 0;
   Block<CUgraphNode> nodes_;  // of the graph that is taken over
-  // The last graph with nodes that are not written here, or with too many; null: none.
+  // The last graph with nodes that cannot be written here, or with too many bytes; null: none.
   CUgraph unwritable_ = nullptr;
-  // Such a graph was copied; every graph that the exec can take over is like it.
+  // Such a graph was copied. Every graph that the exec can take over is like it.
   bool is_unwritable_ = false;
   bool is_behind_ = false;
   bool is_of_another_graph_ = false;
