@@ -15,26 +15,29 @@ constinit std::atomic<int> g_active_captures{0};
 
 namespace {
 
-// `stream` is stored last, after the rest, and taken first: nobody may see one capture's stream with
-// the context of the one that had its place before.
+// `stream` is claimed first and stored last, after the other members: no reader may see one
+// capture's stream with the context of the capture that had its slot before.
 struct Capture {
-  std::atomic<uintptr_t> stream;  // or one of the two below
-  std::atomic<uintptr_t> thread;  // whose per-thread stream it is; 0: not one
+  std::atomic<uintptr_t> stream;  // or kFree or kClaimed
+  std::atomic<uintptr_t> thread;  // owner of the per-thread stream; 0: not a per-thread stream
   std::atomic<CUcontext> context;
-  std::atomic<CUdevice> device;  // whose primary context it may be; kNone: it is another
+  std::atomic<CUdevice>
+      device;  // whose primary context this may be; kNone: it is not a primary one
 };
 
 constexpr CUdevice kNone = -1;
 
-// The primary contexts as the driver last gave them out; null: not known. A context that is made
-// again has the same value.
+// The primary contexts as the driver last returned them; null: unknown. A context that is made
+// again has the same handle.
 constexpr int kMostDevices = 64;
 constinit std::atomic<CUcontext> g_primary_contexts[kMostDevices] = {};
 
 constexpr uintptr_t kFree = 0;
-constexpr uintptr_t kClaimed = 3;  // and not written yet; no stream's value, like 1 and 2
+constexpr uintptr_t kClaimed =
+    3;  // not written yet; no stream has this handle (1 and 2 are default streams)
 
-// More at once than these are counted and never end: their launches take the slow side, no more.
+// Captures beyond this number are counted but never end: launches then stay on the slow side,
+// nothing worse.
 constexpr int kMostCaptures = 256;
 constinit Capture g_captures[kMostCaptures] = {};
 
@@ -49,7 +52,7 @@ StreamKey key_of(CUstream stream, bool is_per_thread_stream) {
           stream == CU_STREAM_PER_THREAD ? static_cast<uintptr_t>(pthread_self()) : 0};
 }
 
-// The current device, unless the context is known not to be its primary one.
+// Returns the current device, or kNone if the context is known not to be its primary one.
 CUdevice primary_device_of(CUcontext context) {
   const auto get_device = FIBSHIM_REAL(cuCtxGetDevice);
   CUdevice device = kNone;
@@ -66,7 +69,7 @@ void stop_slowing() {
   let_on_fast_side();
 }
 
-// True when this call has ended it, not another thread's.
+// Returns true if this call has ended it, and not another thread.
 bool end_capture(Capture* capture, uintptr_t stream) {
   if (!capture->stream.compare_exchange_strong(stream, kFree)) return false;
   stop_slowing();
@@ -141,7 +144,7 @@ void record_primary_context(CUdevice device, CUcontext context) {
 
 void end_captures_of_primary_context(CUdevice device, bool is_reset) {
   if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) == 0, 1)) return;
-  // Others may hold a context that was released.
+  // Other users may still hold a context that was released.
   if (!is_reset && is_primary_context_active(device)) return;
   end_captures([&](const Capture& capture, uintptr_t) {
     return capture.device.load(std::memory_order_relaxed) == device;

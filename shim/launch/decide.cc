@@ -26,7 +26,8 @@ bool can_load_in_capture() {
   return get_version != nullptr && get_version(&version) == CUDA_SUCCESS && version >= 12030;
 }
 
-// Failures that may be temporary: the next launch tries again. Others last as long as their file.
+// True for failures that may be temporary, so that the next launch tries again. Others last as long
+// as their file.
 bool may_pass(CUresult error) {
   switch (error) {
     case CUDA_ERROR_OUT_OF_MEMORY:
@@ -40,7 +41,7 @@ bool may_pass(CUresult error) {
   }
 }
 
-// Returns the device key of all launches of a handle, which need not be told apart by device.
+// Returns the device key for all launches of a handle whose launches are not told apart by device.
 int64_t device_of_all_launches(const Record& record, const LaunchRequest& request) {
   if (record.kind == HandleKind::function) return device_key_of_launch(request);
   const int32_t only = only_device_in_use();
@@ -59,8 +60,8 @@ DecisionKind kind_of(LoadState state) {
   return DecisionKind::failed;
 }
 
-// A CUfunction's launches are made through the CUfunction of the same context: a CUkernel costs the driver
-// more. Null: stays the CUkernel.
+// Returns the replacement's CUfunction in the context of the original CUfunction, as launching a
+// CUkernel costs the driver more. Null: use the CUkernel.
 CUfunction function_for(const Record& record, CUkernel kernel) {
   const auto get_function = FIBSHIM_REAL(cuKernelGetFunction);
   CUfunction function = nullptr;
@@ -100,7 +101,7 @@ int64_t device_key_of_launch(const LaunchRequest& request) {
 
 namespace {
 
-// Completes a decision with what needs the driver. False: it holds for this launch alone.
+// Completes a decision with what needs the driver. False: it is valid only for this launch.
 bool complete(const Record& record, const Candidate& candidate, const int64_t* key, uint32_t count,
               const LaunchRequest& request, const Resolution& resolution, Decision* out) {
   const Snapshot& snapshot = *candidate.snapshot;
@@ -115,7 +116,7 @@ bool complete(const Record& record, const Candidate& candidate, const int64_t* k
     log_message(LogLevel::info, "%s: %s", resolution.definition, resolution.reason);
   }
   fill_decision(candidate, resolution, kind, key, count, out);
-  out->key[own] = device;  // for look-ups from when devices are told apart
+  out->key[own] = device;  // for look-ups after devices are told apart
   const Solution* const solution =
       resolution.binding == nullptr
           ? nullptr
@@ -150,7 +151,7 @@ bool complete(const Record& record, const Candidate& candidate, const int64_t* k
                                       : kind != DecisionKind::in_capture;
 }
 
-// False: it holds for this launch alone.
+// Returns false if the decision is valid only for this launch.
 bool make(const Record& record, const Candidate& candidate, int64_t* key, uint32_t count,
           const LaunchRequest& request, Resolution* resolution, DecisionRoom* out) {
   const uint32_t own = candidate.pattern->key.count;
@@ -177,7 +178,8 @@ const Decision& decide(const Record& record, Candidate* candidate, int64_t* key,
     return scratch->decision;
   }
   const Decision* const published = publish_decision(candidate, scratch->decision);
-  // A quarantine may have begun since it was looked at, and `fibshim shadow` been told something.
+  // A quarantine may have begun, or `fibshim shadow` changed the rules, since the decision was
+  // made.
   const bool is_choice = resolution.kind == DecisionKind::choice;
   bool is_quarantined = !is_choice && is_of_quarantined(scratch->decision);
   for (uint32_t i = 0; is_choice && i < resolution.route->count; ++i) {

@@ -17,8 +17,8 @@ namespace {
 
 constexpr CounterIndex kUntrackedCounter = counter_of(0, Outcome::untracked);
 
-// The handle's record, learnt if need be. Null: no pattern knows it, or the driver does not either; *counter is
-// what it then counts as.
+// Returns the handle's record; learns the handle if needed. Null: no pattern fits it, or the driver
+// does not know it; `*counter` then counts the launch.
 const Record* find_record(const void* handle, CounterIndex* counter) {
   uintptr_t slot = find_handle(handle);
   if (slot == 0 || (slot & kUnmatched) != 0) slot = learn_stranger(handle);

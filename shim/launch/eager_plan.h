@@ -1,7 +1,7 @@
-// The plan of a launch or a graph node, with the steps that the pure plan leaves to its caller: looks up or
-// learns the record, caches or makes decisions, and counts launches that are not redirected.
+// Plans a launch or a graph node, with the steps that the pure plan leaves to its caller: looks up
+// or learns the record, makes or caches decisions, and counts launches that are not redirected.
 //
-// Slow side; within the caller's read section, in which the plan must also be read.
+// Slow side. Requires a read section, which must last until the plan has been used.
 #pragma once
 
 #include "shim/counters/counters.h"
@@ -9,24 +9,27 @@
 
 namespace fibshim {
 
-// Fills the plan, and counts nothing. Returns the counter of what becomes of the launch; kNoCounter: the shim is off.
+// Fills the plan and counts nothing. Returns the counter of the planned launch; kNoCounter: the
+// shim is off.
 inline constexpr CounterIndex kNoCounter = UINT32_MAX;
 CounterIndex plan_uncounted(LaunchRequest* request, LaunchPlan* plan);
 
 // Returns the counter of a finished plan.
 CounterIndex counter_of_plan(const LaunchPlan& plan);
 
-// The record of a handle that some pattern knows, or that is recorded; learnt if need be. Null: neither.
+// Returns the record of a handle that some pattern fits, or that is recorded. Learns the handle if
+// needed. Null: neither.
 const Record* find_tracked(const void* handle);
 
-// A plan whose solution failed is counted against that solution.
+// Counts a failure of the solution if the plan failed because of it.
 void record_failed_plan(const LaunchPlan& plan);
 
-// Fills the plan. Of a plan to redirect nothing is counted yet: count plan->decision->counter right before the
-// launch, and call end_failed_launch() or refuse_redirect() when it does not happen.
+// Fills the plan. A redirect is not counted yet: count plan->decision->counter right before the
+// launch, and call end_failed_launch() or refuse_redirect() if it fails or is not made.
 void plan_eager(LaunchRequest* request, LaunchPlan* plan);
 
-// The redirect turns out to be impossible: counts the launch as refused, for the original.
+// Call if the redirect turns out to be impossible: plans the original, and counts the launch as
+// refused.
 void refuse_redirect(LaunchPlan* plan);
 
 }  // namespace fibshim

@@ -1,11 +1,11 @@
 // One launch, from the exported function to the driver.
 //
-//   hooks/launch_hooks.cc   the exported functions: a trampoline that saves the arguments, asks where to go,
-//                           restores them and jumps
-//   launch/fast.cc          what nearly every launch takes
+//   hooks/launch_hooks.cc   the exported functions: a trampoline that saves the arguments, asks for
+//                           the target, restores the arguments and jumps
+//   launch/fast.cc          the path of nearly every launch
 //   launch/slow.cc          everything else
 //
-// Any thread, any time, before cuInit too. In any doubt the original runs.
+// Any thread, any time, even before cuInit. In any doubt the original runs.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,10 @@
 
 namespace fibshim {
 
-// The arguments of a cuLaunchKernel, where the caller put them: the registers as the trampoline saved them,
-// then the stack. 32-bit arguments are the low halves of their slots; the rest of a slot is not theirs.
+// The arguments of a cuLaunchKernel call: the registers as the trampoline saved them, then the
+// stack. 32-bit arguments are the low halves of their slots; the high halves are undefined.
 struct LaunchFrame {
-  uint64_t function;  // at the end: the CUresult, when the trampoline is to return
+  uint64_t function;  // finally the CUresult, if the trampoline is to return
   uint64_t grid[3];
   uint64_t block_xy[2];
   uint64_t alignment;
@@ -26,10 +26,11 @@ struct LaunchFrame {
   uint64_t shared_mem;
   CUstream stream;
   void** params;
-  void** extra;  // not there in cuLaunchCooperativeKernel
+  void** extra;  // absent in cuLaunchCooperativeKernel
 };
 
-// Where the trampoline jumps with the host's own arguments: the driver's function, or return_result.
+// Where the trampoline jumps with the host's own arguments: the driver's function, or
+// fibshim_return_result.
 using Target = void*;
 
 enum class LaunchApi : uint8_t {
@@ -41,7 +42,7 @@ enum class LaunchApi : uint8_t {
   ex_ptsz,
 };
 
-// The driver's own function; null: not known.
+// Returns the driver's own function, or null if unknown.
 inline Target driver_function(LaunchApi api) {
   switch (api) {
     case LaunchApi::kernel: return reinterpret_cast<Target>(FIBSHIM_REAL(cuLaunchKernel));
@@ -58,14 +59,14 @@ inline Target driver_function(LaunchApi api) {
 
 // The functions that one exported launch function may need.
 struct LaunchFunctions {
-  LaunchApi api;  // what was called
+  LaunchApi api;  // the exported function
   const std::atomic<PFN_cuLaunchKernel_v4000>* launch;
   const std::atomic<PFN_cuLaunchKernelEx_v11060>* launch_ex;
-  bool is_per_thread_stream;  // what stream 0 is
+  bool is_per_thread_stream;  // stream 0 is the per-thread default stream
   bool has_extra;
 };
 
-// Defined by the trampolines' file: returns what end_launch() left in the frame.
+// Defined in return_result.cc: returns the result that end_launch() has put into the frame.
 extern "C" __attribute__((visibility("hidden"))) void fibshim_return_result();
 
 inline Target end_launch(LaunchFrame& frame, CUresult result) {
@@ -73,7 +74,7 @@ inline Target end_launch(LaunchFrame& frame, CUresult result) {
   return reinterpret_cast<Target>(&fibshim_return_result);
 }
 
-// Any launch, by the fast side where it can.
+// Any launch. Tries the fast side.
 extern "C" {
 __attribute__((visibility("hidden"))) Target fibshim_route_cuLaunchKernel(LaunchFrame* frame);
 __attribute__((visibility("hidden"))) Target fibshim_route_cuLaunchKernel_ptsz(LaunchFrame* frame);
@@ -87,16 +88,16 @@ CUresult launch_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction functi
 CUresult launch_cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction function,
                                       void** params, void** extra);
 
-// The slow side. Outside a read section.
+// The slow side. Call outside a read section of the fast side.
 Target route_slowly(LaunchFrame& frame, const LaunchFunctions& functions);
 CUresult launch_config_slowly(const CUlaunchConfig* config, CUfunction function, void** params,
                               void** extra, const LaunchFunctions& functions);
 
-// A redirected launch that was counted as `hit` has failed: counts it as that instead, and says so once.
-// True when the original must run. Slow side.
+// Call if a redirected launch that was counted as `hit` has failed. Counts it as an error instead,
+// and reports the first one of its series. Returns true if the original must run. Slow side.
 bool end_failed_launch(uint32_t hit, CUresult result, bool falls_back);
 
-// A launch whose geometry and arguments only the driver can read: it keeps its kernel, and is counted.
+// Counts a launch whose geometry and arguments only the driver can read; it keeps its kernel.
 void count_kept(const void* handle);
 
 }  // namespace fibshim

@@ -16,17 +16,17 @@
 namespace fibshim {
 namespace {
 
-constexpr uint32_t kFewMatches = 16;      // patterns of one symbol, without asking for memory
+constexpr uint32_t kFewMatches = 16;      // patterns of one symbol that need no allocation
 constexpr uint32_t kMaxCandidates = 255;  // Record::candidate_count
 
 Pool g_match_pool;
 
 enum class Answer { known, unknown, not_now };
 
-// The kernel's parameter table from the driver. Unknown: the driver cannot tell (before 12.4), or
-// the kernel has more than the launch path takes. Not now: it refused to tell, and may not the next
-// time. Where the image tells how many there are (`known_count`), the driver is not asked past the last one: tools
-// that watch its calls would report an error.
+// Reads the kernel's parameter table from the driver. Unknown: the driver cannot report it (before
+// 12.4), or the kernel has more parameters than the launch path supports. Not now: the driver
+// refused, but may not the next time. If the image gives their number (`known_count`), the driver
+// is not asked past the last one, as tools that watch its calls would report an error.
 Answer ask_params(const NewHandle& asked, uint32_t known_count, Param* params, uint32_t* count) {
   const void* const handle = asked.handle;
   const HandleKind kind = asked.kind;
@@ -60,7 +60,7 @@ Answer ask_params(const NewHandle& asked, uint32_t known_count, Param* params, u
   return Answer::unknown;
 }
 
-// The module or library of a handle that was not seen being handed out.
+// Asks for the module or library of a handle whose look-up was not seen.
 uintptr_t ask_owner(const void* handle, HandleKind kind) {
   const auto module_of = FIBSHIM_REAL(cuFuncGetModule);
   const auto library_of_kernel = FIBSHIM_REAL(cuKernelGetLibrary);
@@ -78,7 +78,7 @@ uintptr_t ask_owner(const void* handle, HandleKind kind) {
   return 0;
 }
 
-// For authors of patterns: the messages give the kernel's own values, as patterns spell them.
+// For authors of patterns: the messages give the kernel's own values as patterns write them.
 void explain_params(const char* symbol, const char* label, const Param* params, uint32_t count) {
   if (log_level() < LogLevel::info) return;
   char sizes[kMaxParams * 8 + 1] = "";
@@ -106,7 +106,7 @@ void explain_image(const char* symbol, const char* label, const ImageHashes* ima
               static_cast<unsigned long long>(image->code.low));
 }
 
-// The patterns whose symbol fits a kernel's, and then those that fit it whole.
+// The patterns whose symbol fits a kernel; after keep_fitting() those that fit it entirely.
 class Matches {
  public:
   Matches(const Generation& generation, const char* symbol) : generation_(generation) {
@@ -177,8 +177,9 @@ class Matches {
   bool has_memory_ = true;
 };
 
-// An entry, whole but for its place in the table. `before`: the record of an earlier generation, which knows
-// what the driver would be asked; or null. Null: no memory, or the driver does not tell now.
+// Makes a complete entry that is not in the table yet. `before`: the record of an earlier
+// generation, which holds what the driver would be asked for, or null. Returns null if there is no
+// memory, or the driver refuses for now.
 HandleEntry* build_entry(const Generation& generation, NewHandle kernel, const Record* before) {
   Matches matches(generation, kernel.name);
   if (!matches.has_memory()) return nullptr;
@@ -215,7 +216,7 @@ HandleEntry* build_entry(const Generation& generation, NewHandle kernel, const R
   matches.keep_fitting(kernel.name, params, kernel.param_count, kernel.image_owner);
   kernel.member_count = matches.count_members();
   kernel.candidate_count = matches.count() - kernel.member_count;
-  // Whether GPUs are of unlike kinds must be known before the first decision.
+  // It must be known before the first decision whether the GPUs are alike.
   if (matches.count() != 0) (void)known_devices();
   HandleEntry* const entry = make_entry(kernel);
   if (entry == nullptr) return nullptr;
@@ -252,7 +253,7 @@ void load_replacements_of(const Generation& generation, const Pattern& pattern) 
   }
 }
 
-// Every image that a launch of this handle may need, for every kind of GPU.
+// Loads every image that a launch of this handle may need, for every kind of GPU.
 void load_replacements(const HandleEntry& entry) {
   const Record* const record = entry.record;
   if (record == nullptr) return;
@@ -279,10 +280,10 @@ uintptr_t library_of(const void* kernel) {
 uintptr_t learn_handle(const void* handle, HandleKind kind, uintptr_t owner, const char* symbol,
                        uintptr_t image_owner, CUcontext context) {
   if (!upcalls().ensure_started() || handle == nullptr || symbol == nullptr) return 0;
-  // The caller may read what this gives it; and no generation that is looked at here ends.
+  // No generation that is read here ends within this section.
   const ReadSection section;
   const uintptr_t known = find_handle(handle);
-  // Hosts look the same function up repeatedly.
+  // Hosts look up the same function repeatedly.
   if (known != 0 && (known & kUnmatched) == 0 &&
       is_same_handle(*entry_of(known), kind, owner, symbol)) {
     return known;
@@ -318,7 +319,7 @@ uintptr_t learn_stranger(const void* handle) {
   const auto learn = [&](HandleKind kind, const char* name) {
     return learn_handle(handle, kind, entry.owner, name, entry.image_owner, entry.context);
   };
-  // The names are borrowed from the driver; learn_handle copies what it keeps.
+  // The names belong to the driver; learn_handle() copies what it needs.
   const char* name = nullptr;
   const auto ask = [&](HandleKind kind) {
     if (kind == HandleKind::function) {

@@ -1,7 +1,8 @@
-// Learns kernel handles: which patterns fit, and what their launches will need.
+// Learns kernel handles: finds the patterns that fit, and loads what their launches will need.
 //
-// A handle is learnt when the driver gives it out, so that a launch, in a capture too, needs no driver call but
-// itself; a stranger when it is launched. Slow paths: the driver and the loader are asked, images are loaded.
+// A handle is learnt when the driver returns it, so that a launch, even into a capture, needs no
+// other driver call. A stranger, a handle that was not seen then, is learnt when it is launched.
+// Slow paths: these call the driver and the loader, and load images.
 #pragma once
 
 #include "shim/registry/handles.h"
@@ -9,25 +10,25 @@
 
 namespace fibshim {
 
-// A handle that the driver has just given out; what was known of it is replaced. `owner` is the module or library
-// that it dies with, 0 when that is not known; `image_owner` the one whose image it came from, 0 for the owner;
-// `context` a CUfunction's, null when it is its module's. Returns the slot's new value; 0 when nothing could be
-// learnt.
+// Learns a handle that the driver has just returned, replacing what was known of it. `owner`: the
+// module or library that it dies with, or 0 if unknown. `image_owner`: the one whose image holds
+// the kernel, or 0 for the owner. `context`: of a CUfunction, or null for that of its module.
+// Returns the slot's new value, or 0 if nothing could be learnt.
 uintptr_t learn_handle(const void* handle, HandleKind kind, uintptr_t owner, const char* symbol,
                        uintptr_t image_owner = 0, CUcontext context = nullptr);
 
-// A handle that is launched and not known, or not matched: asks the driver for its name, both ways.
-// 0 when it has none.
+// Learns a launched handle that is unknown or not matched. Asks the driver for its name, as either
+// kind of handle. Returns the slot's value, or 0 if the driver has no name for it.
 uintptr_t learn_stranger(const void* handle);
 
-// The entry that the next generation has for a handle (registry/handle_swap.h).
+// Makes the next generation's entry for a handle (registry/handle_swap.h).
 HandleEntry* learn_successor(const Generation& next, const HandleEntry& old);
 
-// The library that a known CUkernel came from; 0 when that is not known.
+// Returns the library of a known CUkernel, or 0.
 uintptr_t library_of(const void* kernel);
 
-// Where a kernel's parameters lie in a packed buffer, whether or not any pattern knows it: at most kMaxParams. False:
-// the driver does not tell.
+// Finds the layout of a kernel's parameters in a packed buffer, at most kMaxParams, whether or not
+// any pattern fits the kernel. False: the driver does not report it.
 bool find_params(const void* handle, Param* params, uint32_t* count);
 
 // For the atfork handlers.

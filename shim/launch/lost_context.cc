@@ -15,12 +15,12 @@ namespace {
 
 struct LostContext {
   std::atomic<uintptr_t> context;  // 0: free
-  std::atomic<CUdevice> device;    // -1: not known
+  std::atomic<CUdevice> device;    // -1: unknown
 };
 LostContext g_lost[64];
 constexpr uintptr_t kUnknownContext = 1;
 
-// True for the first caller. With more contexts than there is room for, the rest are not reported.
+// True for the first caller. Contexts for which there is no room are not reported.
 bool is_first_report(CUcontext context, CUdevice device) {
   const uintptr_t key = context == nullptr ? kUnknownContext : reinterpret_cast<uintptr_t>(context);
   for (LostContext& one : g_lost) {
@@ -34,7 +34,7 @@ bool is_first_report(CUcontext context, CUdevice device) {
   return false;
 }
 
-// Text that is cut where it is full.
+// Text that is cut when it is full.
 struct Text {
   char bytes[1400];
   size_t used;
@@ -96,7 +96,7 @@ void report_if_lost(const char* call, CUresult result) {
   CUcontext context = nullptr;
   CUdevice device = -1;
   if (get_current != nullptr) (void)get_current(&context);
-  // A lost context may refuse to tell its device.
+  // A lost context may refuse to report its device.
   if (get_device == nullptr || get_device(&device) != CUDA_SUCCESS) device = -1;
   if (!is_first_report(context, device)) return;
   char where[32] = "";

@@ -11,7 +11,7 @@
 namespace fibshim {
 namespace {
 
-// A CUfunction where the decision has one: it is of the original's own context.
+// Uses the decision's CUfunction if it has one, which belongs to the original's own context.
 void put_kernel(const NodeParams& original, const Decision& decision, NodeParams* params) {
   const bool has_function = decision.kernel != reinterpret_cast<CUfunction>(decision.node_kernel);
   params->func = has_function ? decision.kernel : nullptr;
@@ -48,8 +48,8 @@ void read_geometry(const NodeParams& params, const uint32_t (&cluster)[3],
 
 namespace {
 
-// In the place of `original`, what a decision whose checks hold makes of it. False: it has no value for this launch. `view`: of the
-// launch, where it takes expressions.
+// Plans the redirect of `original` by a decision whose checks hold. Returns false if a value cannot
+// be computed for this launch. `view`: of the launch; read only by expressions.
 bool make_redirect(const Decision& decision, const NodeParams& original, const LaunchView& view,
                    NodePlan* plan) {
   LaunchPlan& launch = plan->launch;
@@ -116,7 +116,7 @@ bool plan_like_fast_side(const NodeParams& original, const uint32_t (&cluster)[3
     decision = choose_fast(*decision->choices, params, PlainGeometry{original});
   }
   if (decision == nullptr || is_quarantined(*decision)) return false;
-  // The entry that stands for "no decision" has Way::slow.
+  // g_undecided has Way::slow.
   const Way way = way_now(*decision);
   const bool has_form =
       decision->fast.way == FastWay::direct || decision->fast.way == FastWay::computed;

@@ -9,24 +9,24 @@ namespace fibshim {
 
 using NodeParams = CUDA_KERNEL_NODE_PARAMS_v2;
 
-// What to put in the place of a node's original, and the counter of the node.
+// The replacement of a node, and the node's counter.
 struct NodePlan {
   LaunchPlan launch;
   NodeParams
-      params;  // the replacement's, of a redirect; valid while the plan and the original's parameters live
+      params;  // redirect: the replacement's; valid as long as the plan and the original's are
   CounterIndex counter;  // kNoCounter: the shim is off
-  bool is_kept;          // its KeptPlan says the same
+  bool is_kept;          // a KeptPlan can stand for it
 };
 
 // The inputs of a plan that depends on the node's own values alone. It holds for any node with the
 // same values, within the read section or while handle_changes() keeps its value.
 struct KeptPlan {
   const Candidate* candidate;
-  const Decision* decision;  // null: plan_node() is to be asked again
+  const Decision* decision;  // null: call plan_node() again
 
   bool is_redirect() const { return decision->kind == DecisionKind::ready; }
 };
-// Call only for plans that were not refused afterwards.
+// Returns an empty KeptPlan if the plan was refused afterwards.
 inline KeptPlan keep_plan(const NodePlan& plan) {
   const bool is_kept = plan.is_kept && (plan.launch.action == LaunchAction::redirect) ==
                                            (plan.launch.decision->kind == DecisionKind::ready);
@@ -35,13 +35,13 @@ inline KeptPlan keep_plan(const NodePlan& plan) {
 // Returns the counter of such a node.
 CounterIndex counter_of_kept(const KeptPlan& kept);
 
-// The kernel of a node, as handles are known.
+// Returns the handle of a node's kernel, as in the handle table.
 inline const void* handle_of(const NodeParams& params) {
   return params.func != nullptr ? static_cast<const void*>(params.func)
                                 : static_cast<const void*>(params.kern);
 }
 
-// Whether any pattern knows the kernel, or it is recorded; otherwise plan_node() need not be asked.
+// True if any pattern fits the kernel, or it is recorded. Otherwise plan_node() need not be called.
 bool learn_tracked_kernel(const void* handle);
 inline bool is_tracked_kernel(const void* handle) {
   const uintptr_t slot = find_handle(handle);
@@ -49,28 +49,29 @@ inline bool is_tracked_kernel(const void* handle) {
                                                : (slot & kUntracked) == 0;
 }
 
-// The geometry of a node's launch as expressions see it. `cluster`: of its attribute; 0: none.
+// Reads the geometry of a node's launch for expressions. `cluster`: from its attribute; 0: none.
 void read_geometry(const NodeParams& params, const uint32_t (&cluster)[3],
                    uint32_t (&geometry)[kGeometryCount]);
 
-// Plans a node, and counts nothing. `cluster`: of the original; 0: none. Within a read section.
+// Plans a node, and counts nothing. `cluster`: of the original; 0: none. Requires a read section.
 LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3], NodePlan* plan);
-// The same, with the launch that the node is.
+// The same without the fast form; also fills `request` with the node's launch.
 LaunchAction plan_node(const NodeParams& original, const uint32_t (&cluster)[3],
                        LaunchRequest* request, NodePlan* plan);
 
-// A redirect again, for an original with the same values at other addresses. False: it has other values.
+// Plans a kept redirect again, for an original with the same values at other addresses. Returns
+// false if no redirect can be made.
 bool plan_again(const KeptPlan& kept, const NodeParams& original, const uint32_t (&cluster)[3],
                 NodePlan* plan);
 
-// The parameters of a redirect, whose launch is planned, in the place of `original`.
+// Make the node parameters of a planned redirect, which replace `original`.
 void fill_node(const NodeParams& original, NodePlan* plan);
 NodeParams params_of(const NodeParams& original, const LaunchPlan& launch);
 
-// A redirect turns out to be impossible.
+// Call if a redirect turns out to be impossible: plans the original, counted as `outcome`.
 void refuse_node(NodePlan* plan, Outcome outcome);
 
-// Returns the solution of a redirect. Within the read section of the plan.
+// Returns the solution of a redirect. Requires the plan's read section.
 const Solution& solution_of(const Decision& decision);
 inline const Solution& solution_of(const NodePlan& plan) {
   return solution_of(*plan.launch.decision);

@@ -19,7 +19,7 @@ namespace {
 // Written before g_is_recording.
 const RecorderApi* g_recorder;
 RecorderHost g_host;
-bool g_is_locked_for_fork;  // of the fork under way; another one waits for the handlers' first lock
+bool g_is_locked_for_fork;  // by the current fork; another waits for the handlers' first lock
 
 void read_recording_settings(RecordingSettings* out) {
   expand_path(record_folder(), out->folder, sizeof out->folder);

@@ -1,7 +1,7 @@
-// Tells libfibrecord.so of launches, while FIBSHIM_RECORD is set (recorder_api.h).
+// Reports launches to libfibrecord.so if FIBSHIM_RECORD is set (recorder_api.h).
 //
-// While the process records, every launch takes the slow side and comes through here. While it does
-// not, a launch on the slow side costs one branch.
+// While the process records, every launch takes the slow side and is reported here. Otherwise this
+// costs a launch on the slow side one branch.
 #pragma once
 
 #include "shim/abi/recorder_api.h"
@@ -10,11 +10,12 @@
 
 namespace fibshim {
 
-// From here on handles and launches are recorded. life/runtime.cc calls it before the first handle is
-// remembered.
+// Records handles and launches from now on. Called by life/runtime.cc before the first handle is
+// learnt.
 void start_recording(const RecorderApi& recorder, const Snapshot& snapshot);
 
-// One launch, from its plan to what the driver answered. Does nothing while nothing is recorded.
+// Records one launch, from its plan to the driver's result. Does nothing unless the process
+// records.
 class LaunchRecording {
  public:
   LaunchRecording(const LaunchRequest& request, const LaunchPlan& plan) {
@@ -45,7 +46,7 @@ void record_node(const CUDA_KERNEL_NODE_PARAMS_v2& original, const LaunchPlan& p
 // Records a launch whose geometry and arguments only the driver can read.
 void record_bare_launch(const Record& record);
 
-// Before a context ends.
+// Call before a context ends.
 void drop_recording_events();
 
 // The atfork handlers.

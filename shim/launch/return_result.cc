@@ -1,9 +1,9 @@
-// Where a trampoline jumps when the launch is over (launch.h).
+// The function to which a trampoline jumps when the launch is done (launch.h).
 #include "shim/launch/launch.h"
 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 
-// The result is where the first argument was.
+// The result is in the register of the first argument.
 asm(R"(
   .text
   .globl fibshim_return_result

@@ -1,4 +1,4 @@
-// The plan of a rewrite: the kernels of several nodes of a graph, read as one launch.
+// Plans a rewrite: the kernels of several nodes of a graph, read as one launch.
 #pragma once
 
 #include "shim/launch/node_plan.h"
@@ -9,11 +9,11 @@ namespace fibshim {
 // The launch of one of a rewrite's kernels.
 struct MemberLaunch {
   const Record* record;
-  NodeParams params;    // its node's; what it points to must live as long as the call
+  NodeParams params;    // its node's; what they point to must live as long as the RewriteCall
   uint32_t cluster[3];  // 0: none
 };
 
-// The launches of all kernels, read as one call. Not movable: it points into itself.
+// The launches of all kernels, read as one launch. Not movable: it points into itself.
 struct RewriteCall {
   RewriteCall() = default;
   RewriteCall(const RewriteCall&) = delete;
@@ -29,28 +29,30 @@ struct RewriteCall {
   uint32_t geometry[kMaxRewriteKernels][kGeometryCount];
 };
 
-// All within a read section.
+// All functions require a read section.
 
-// The record of a kernel that is a member of some rewrite of the generation; learnt if need be. Null: of none.
+// Returns the record of a kernel that is a member of some rewrite of the generation. Learns the
+// handle if needed. Null: of no rewrite.
 const Record* find_member(const void* handle, const Generation& generation);
-// True if the generation in force has such a member.
+// True if the kernel is such a member in the generation in force.
 bool has_members(const void* handle);
 bool is_member(const Record& record, const Rewrite& rewrite, uint32_t member);
 
-// False: their arguments cannot be read, or the pattern's where does not hold.
+// Returns false if the arguments cannot be read, or the pattern's `where` does not hold.
 bool read_call(const Generation& generation, const Rewrite& rewrite, const MemberLaunch* members,
                RewriteCall* out);
-// Fills in the ranges that the kernels read and write, one for each of the rewrite's buffers that
-// is not empty. False: one cannot be computed.
+// Fills in the ranges that the kernels read and write, one for each nonempty buffer of the rewrite.
+// False: one cannot be computed.
 bool read_buffers(const RewriteCall& call, BufferRange* out, uint32_t* count);
 
-// Whether the pattern that a node was planned by holds for it, whatever became of the plan.
+// True if the `where` of the pattern by which a node was planned holds for it, even if the plan was
+// refused.
 bool holds_for_node(const LaunchPlan& plan, const NodeParams& params, const uint32_t (&cluster)[3]);
 
-// Plans the one launch, and counts nothing. What it is counted as stands in the plan.
+// Plans the one launch, and counts nothing. The plan holds its counter.
 LaunchAction plan_rewrite(RewriteCall* call, NodePlan* plan);
 
-// The counter of a rewrite that needs no solution to be counted.
+// Returns the counter of a rewrite for an outcome without a solution.
 CounterIndex counter_of_rewrite(const RewriteCall& call, Outcome outcome);
 
 }  // namespace fibshim

@@ -19,21 +19,21 @@ constexpr uint32_t kBeingWritten = UINT32_MAX;
 
 // A series and its solution. Of several series of one solution, the first counts the failures.
 struct Served {
-  std::atomic<uint32_t> first;  // series; 0: no solution is known
+  std::atomic<uint32_t> first;  // the first series of the solution; 0: unknown
   std::atomic<uint32_t> failures;
   std::atomic<bool> is_quarantined;
   std::atomic<bool> is_to_be_told;
-  char solution[110];  // written before `first`, as is
+  char solution[110];  // written before `first`, like `identity`
   uint64_t identity;
 };
 constinit Served g_served[kSeriesCapacity] = {};
 std::atomic<uint32_t> g_end{0};  // past the last series that has a solution
 std::atomic<uint32_t> g_quarantine_count{0};
-std::atomic<bool> g_has_found{false};  // something is to be told
+std::atomic<bool> g_has_found{false};  // some Served::is_to_be_told is set
 // Solutions that ranks of the job have found wrong, in the order of arrival.
 std::atomic<uint64_t> g_job_quarantines[kMaxJobQuarantines];
 
-// 0: not known.
+// Returns 0 if unknown.
 uint32_t first_of(uint32_t series) {
   const uint32_t first = g_served[series].first.load(std::memory_order_acquire);
   return first == kBeingWritten ? 0 : first;
@@ -63,7 +63,7 @@ bool is_of_job(uint64_t identity) {
   return false;
 }
 
-// False: it was known, or there is no room.
+// Returns false if it was known already, or there is no room.
 bool add_of_job(uint64_t identity) {
   for (std::atomic<uint64_t>& place : g_job_quarantines) {
     uint64_t known = 0;
@@ -90,7 +90,7 @@ bool tells_of_the_solution(CUresult result) {
     case CUDA_ERROR_DEINITIALIZED:
     case CUDA_ERROR_INVALID_CONTEXT:
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-    case CUDA_ERROR_INVALID_HANDLE:  // the stream: the kernel is ours
+    case CUDA_ERROR_INVALID_HANDLE:  // the host's stream, as the kernel handle is ours
     case CUDA_ERROR_NOT_READY:
     case CUDA_ERROR_SYSTEM_NOT_READY: return false;
     default: break;
@@ -114,7 +114,7 @@ void record_solution(uint32_t series, const Snapshot& snapshot, const Solution& 
   uint32_t end = g_end.load(std::memory_order_relaxed);
   while (end <= series && !g_end.compare_exchange_weak(end, series + 1)) {
   }
-  // What is added to those meanwhile finds this series.
+  // quarantine_identity() finds this series for identities that are added from now on.
   if (is_of_job(served.identity)) obey_job(series);
 }
 

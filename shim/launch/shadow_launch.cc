@@ -36,7 +36,7 @@ uint64_t pointer_at(const TensorUse& use, const LaunchView& view) {
   return address;
 }
 
-// "batch_size=7, heads=8": the values of the definition's variable axes.
+// Writes the values of the definition's variable axes, as "batch_size=7, heads=8".
 void write_shape(const Decision& decision, const LaunchView& view, char* out, size_t out_size) {
   const Snapshot& snapshot = *decision.snapshot;
   const NamedAxis* const axes = snapshot.begin(decision.binding->axes);
@@ -51,7 +51,7 @@ void write_shape(const Decision& decision, const LaunchView& view, char* out, si
   }
 }
 
-// How large a tensor is. False: that has no value.
+// Computes the extent of a tensor. False: it cannot be computed.
 bool measure(const Snapshot& snapshot, const TensorUse& use, const LaunchView& view,
              uint64_t* count, uint64_t* stride, uint64_t* bytes) {
   const TensorAxis* const axes = snapshot.begin(use.axes);
@@ -87,7 +87,8 @@ bool is_within(const ShadowBlock& block, uint64_t address) {
   return address >= block.address && address - block.address < block.bytes;
 }
 
-// Adds what reaches from `address`, and joins it with what it overlaps. False: no room for one more.
+// Adds the range from `address`, merged with the blocks that it overlaps. False: no room for
+// another block.
 bool add_block(ShadowCheck* check, uint64_t address, uint64_t bytes) {
   ShadowBlock added = {address, bytes, 0};
   for (uint32_t i = 0; i < check->block_count;) {
@@ -206,7 +207,7 @@ ShadowLaunch::ShadowLaunch(const LaunchRequest& request, const LaunchPlan& plan,
   write_shape(decision, seen.view, shape, sizeof shape);
   check_.entry = find_shadow_entry(decision.series, shape);
   begin(seen, plan);
-  // In a graph it is tried again when there is room: nothing has been missed yet.
+  // A check in a graph is tried again when there is room, so it is not counted as missed yet.
   const bool is_tried_again = nodes_ != nullptr && miss_ == ShadowMiss::busy;
   if (miss_ != ShadowMiss::none && !is_tried_again) count_shadow_miss(check_.entry, miss_);
 }
@@ -275,7 +276,7 @@ ShadowMiss ShadowLaunch::find_blocks(const LaunchPlan& plan, const LaunchView& v
   return ShadowMiss::none;
 }
 
-// Not what may be another each time, by whatever name the pattern has it.
+// True if the original writes the tensor, and it overlaps no tensor whose content may vary.
 bool ShadowLaunch::is_compared(const Tensor& tensor) const {
   if (tensor.use->is_written == 0) return false;
   for (uint32_t i = 0; i < tensor_count_; ++i) {
@@ -295,7 +296,7 @@ bool ShadowLaunch::has_compared() const {
   return false;
 }
 
-// The plan of the same launch, with pointers to the copies in place of those to what they are copies of.
+// Plans the same launch with pointers to the copies in place of pointers to the copied memory.
 ShadowMiss ShadowLaunch::redirect_to_copies(const LaunchRequest& request, const LaunchPlan& plan) {
   const Record& record = *plan.record;
   const Solution& solution = solution_of(*plan.decision);

@@ -1,8 +1,10 @@
-// One launch that is checked (FIBSHIM_SHADOW): the solution runs on copies of what the launch writes, the original on
-// the host's own memory, and a kernel compares both (abi/shadow_api.h). The host sees what the original has written.
+// One launch that is checked (FIBSHIM_SHADOW): the solution runs on copies of what the launch
+// writes, the original on the host's own memory, and a kernel compares both (abi/shadow_api.h). The
+// host sees what the original has written.
 //
-// The solution runs first: nothing of what it reads has changed then, and what it reads of what it writes is copied.
-// Nothing here is in the way of the original: what cannot be checked is counted, by its reason.
+// The solution runs first, when nothing that it reads has changed yet; memory that it both reads
+// and writes is copied. A check never prevents the original: a launch that cannot be checked is
+// counted by its reason.
 #pragma once
 
 #include "shim/abi/shadow_api.h"
@@ -10,11 +12,11 @@
 
 namespace fibshim {
 
-// libfibshadow.so is there. Once.
+// Call once, after libfibshadow.so was opened.
 void start_shadow(const ShadowApi& api);
 bool has_shadow();
 
-// Memory for the checks of the current context, where `decision` is of launches to be checked. No stream may capture.
+// Allocates memory for the checks of the current context, unless a stream of the process captures.
 void prepare_shadow();
 
 class ShadowLaunch {
@@ -25,7 +27,7 @@ class ShadowLaunch {
   ShadowLaunch(const ShadowLaunch&) = delete;
   ShadowLaunch& operator=(const ShadowLaunch&) = delete;
 
-  // The solution's launch on the copies; null: there is no check.
+  // Returns the solution's launch on the copies, or null if there is no check.
   const LaunchPlan* plan() const { return miss_ == ShadowMiss::none ? &plan_ : nullptr; }
   ShadowMiss miss() const { return miss_; }
   // Call if the launch on the copies failed.
@@ -40,7 +42,7 @@ class ShadowLaunch {
   ShadowMiss find_blocks(const LaunchPlan& plan, const LaunchView& view);
   ShadowMiss redirect_to_copies(const LaunchRequest& request, const LaunchPlan& plan);
 
-  ShadowNodes* const nodes_;  // null: a launch
+  ShadowNodes* const nodes_;  // null: an eager launch
   ShadowMiss miss_ = ShadowMiss::none;
   bool has_room_ = false;
   ShadowCheck check_;
@@ -59,16 +61,17 @@ class ShadowLaunch {
   alignas(16) char patched_[2048];  // parameters with pointers to copies
 };
 
-// A launch of a graph that is to be checked had no checks with it. `series`: of a node that would have had one.
+// Counts a launch of a graph that was to be checked but had no checks. `series`: of a node that
+// would have had one.
 void count_unchecked_graph(uint32_t series);
-// A graph with checks is not launched any more; each goes by its ShadowNodes::number.
+// Call for each check in a graph that will not be launched again. `number`: ShadowNodes::number.
 void end_check_in_graph(uint32_t number, bool was_launched);
 
-// The watcher calls this: reports finished checks. `may_call_driver`: also allocates memory that
-// launches have asked for. True: more is to come.
+// Called by the watcher: reports finished checks. `may_call_driver`: also allocates memory that
+// launches have asked for. Returns true if more results are to come.
 bool work_on_shadow(bool may_call_driver);
 
-// Before a context ends, and after all of a device's may have ended.
+// Call before a context ends, or after all contexts of a device may have ended.
 void drop_shadow_of_context(CUcontext context);
 void drop_shadow_of_device(int32_t device);
 

@@ -19,7 +19,7 @@ struct Rule {
 };
 
 Mutex g_lock;
-Rule g_rules[kMaxRules];  // the last one first
+Rule g_rules[kMaxRules];  // newest first
 std::atomic<uint32_t> g_rule_count{0};
 std::atomic<uint32_t> g_number{0};
 std::atomic<bool> g_is_wanted{false};

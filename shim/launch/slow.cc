@@ -1,5 +1,5 @@
-// The slow side of a launch: everything that the fast side leaves. It may lock, log, allocate and call the
-// driver. Plans the launch (plan/plan.h), counts it and makes it.
+// The slow side: launches that the fast side does not handle. It may lock, log, allocate and call
+// the driver. Plans the launch (plan/plan.h), counts it and makes it.
 #include <string.h>
 
 #include "shim/base/log.h"
@@ -19,14 +19,14 @@
 namespace fibshim {
 namespace {
 
-// A launch on the slow side, of either form.
+// A launch on the slow side, with or without a CUlaunchConfig.
 struct SlowLaunch {
   LaunchRequest request;
-  const CUlaunchConfig* config;  // null: it came without one
+  const CUlaunchConfig* config;  // null: none
   const LaunchFunctions* functions;
 };
 
-// Makes the replacement's launch. `plan` is a redirect; the attributes fit.
+// Makes the replacement's launch. Requires a redirect and the attributes from plan_attributes().
 CUresult launch_planned(const SlowLaunch& launch, const LaunchPlan& plan,
                         CUlaunchAttribute* attributes, unsigned attribute_count) {
   const uint32_t* const geometry = plan.geometry;
@@ -54,7 +54,7 @@ CUresult launch_planned(const SlowLaunch& launch, const LaunchPlan& plan,
   return launch_ex(&config, kernel, plan.params, nullptr);
 }
 
-// The host's launch goes to the original; the solution runs beside it, on copies.
+// Launches the original for the host, and the solution on copies to check it.
 template <class Original>
 __attribute__((noinline)) CUresult launch_checked(const SlowLaunch& launch, LaunchPlan* plan,
                                                   const Original& original) {
@@ -79,7 +79,8 @@ __attribute__((noinline)) CUresult launch_checked(const SlowLaunch& launch, Laun
 // `call_original`: makes the host's own launch.
 template <class CallOriginal>
 CUresult launch_slowly(SlowLaunch* launch, const CallOriginal& call_original) {
-  // What is captured becomes a node as it is: graphs are rewritten when they are instantiated (graphs/).
+  // A captured launch becomes a node unchanged: graphs are rewritten when they are instantiated
+  // (graphs/).
   if (__builtin_expect(g_active_captures.load(std::memory_order_relaxed) != 0, 0) &&
       may_be_capturing(launch->request.stream, launch->request.is_per_thread_stream)) {
     return call_original();
