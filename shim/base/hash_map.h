@@ -1,8 +1,8 @@
-// The shim's hash map: nodes by a 64-bit key, chained in buckets that grow with them.
+// The shim's hash map: nodes by a 64-bit key, chained in buckets whose number grows with them.
 //
-// A Node has `uint64_t key` (or uintptr_t) and `Node* next`, and is the caller's to allocate and release; the
-// map owns its buckets alone. Not synchronised: every user has a mutex. What launches read without a lock is not
-// here: registry/handles.h and registry/decisions.h.
+// A Node has `uint64_t key` (or uintptr_t) and `Node* next`. The caller allocates and releases
+// nodes; the map owns only its buckets. Not synchronised: every user has a mutex. Tables that
+// launches read without a lock are in registry/handles.h and registry/decisions.h.
 #pragma once
 
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 namespace fibshim {
 
-// A key made of a text: FNV-1a.
+// Makes a key from a text: FNV-1a.
 inline uint64_t hash_of_text(const char* text) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (; *text != 0; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;
@@ -24,8 +24,8 @@ class HashMap {
  public:
   constexpr explicit HashMap(Pool* pool) : pool_(pool) {}
 
-  // The pointer that leads to the node of a key; it holds null where there is none, and is null itself where
-  // the map has no buckets yet.
+  // Returns the pointer to the node of a key. It holds null if there is no such node, and is itself
+  // null if the map has no buckets yet.
   Node** find(uint64_t key) const {
     if (buckets_ == nullptr) return nullptr;
     Node** at = bucket_of(key);
@@ -38,7 +38,7 @@ class HashMap {
     return at == nullptr ? nullptr : *at;
   }
 
-  // False: no memory for the first buckets. The key must not be there.
+  // Requires that the key is not in the map. False: no memory for the first buckets.
   bool insert(Node* node) {
     if (count_ >= capacity_) grow();
     if (buckets_ == nullptr) return false;
@@ -49,7 +49,7 @@ class HashMap {
     return true;
   }
 
-  // Unlinks the node of a key and returns it; null: there is none.
+  // Unlinks the node of a key and returns it, or null if there is none.
   Node* remove(uint64_t key) {
     Node** const at = find(key);
     if (at == nullptr || *at == nullptr) return nullptr;
@@ -59,7 +59,7 @@ class HashMap {
     return node;
   }
 
-  // `use(node)` returns false to end the walk. It may not change the map.
+  // Calls `use(node)` for each node until it returns false. `use` may not change the map.
   template <class Use>
   void for_each(const Use& use) const {
     for (size_t i = 0; i < capacity_; ++i) {
@@ -76,7 +76,7 @@ class HashMap {
     return &buckets_[(key * 0x9e3779b97f4a7c15u >> 32) & (capacity_ - 1)];
   }
 
-  // Without memory for more the chains get longer.
+  // If there is no memory for more buckets the chains get longer.
   void grow() {
     const size_t capacity = capacity_ == 0 ? 256 : capacity_ * 2;
     auto** const buckets = static_cast<Node**>(pool_->allocate(capacity * sizeof(Node*)));

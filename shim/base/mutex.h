@@ -15,7 +15,8 @@ class Mutex {
   Mutex& operator=(const Mutex&) = delete;
   void lock() { pthread_mutex_lock(&mutex_); }
   void unlock() { pthread_mutex_unlock(&mutex_); }
-  // For the thread that held it across a fork, on both sides: it owns the mutex in the child, too.
+  // Called in parent and child by the thread that held the mutex across a fork: it owns it in the
+  // child, too.
   void unlock_after_fork(bool) { unlock(); }
 
  private:

@@ -5,8 +5,9 @@
 
 namespace fibshim {
 
-// Adds to a word that only this thread writes: a plain add, but as one store that a reader sees
-// whole, after everything that this thread has read or written before; the compiler moves nothing over it.
+// Adds to a word that only this thread writes. A plain add, but stored at once, so that a reader
+// never sees half of it, and after everything that this thread has read or written before. The
+// compiler moves nothing across it.
 inline void add_in_order(uint64_t* word, int64_t by) {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
   // Compilers turn the plain form into three instructions.

@@ -1,9 +1,9 @@
 // Memory for what the launch path reads: records, decisions, tables.
 //
-// Blocks come from mapped chunks and go back to a list of their own size class, never to the system
-// and never to another kind of object: a thread that still reads a block which the host has just
-// released (a launch that races with its module's unload) reads stale data, not unmapped memory.
-// Null when the system has no memory: every caller handles that.
+// Blocks come from mapped chunks. A released block goes to a list of its size class, never to the
+// system and never to another pool: a thread that still reads it (a launch that races with its
+// module's unload) reads stale data, not unmapped memory. Returns null if the system has no memory;
+// every caller handles that.
 #pragma once
 
 #include <stddef.h>
@@ -19,7 +19,7 @@ class Pool {
 
   // Returns zeroed memory.
   void* allocate(size_t bytes);
-  // Returns memory that holds anything.
+  // Returns uninitialised memory.
   void* allocate_unset(size_t bytes);
   // `bytes`: the size given to allocate.
   void release(void* block, size_t bytes);

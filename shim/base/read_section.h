@@ -1,8 +1,9 @@
 // Read sections and grace periods: how memory that launches read is released.
 //
 // A launch reads tables, entries and decisions without a lock, between entering and leaving a
-// section. Whoever unlinks such an object reuses its memory only when every section that was open
-// at that time has been left: after a grace period. It never blocks for that; it asks again later.
+// section. A writer that unlinks such an object reuses its memory only after a grace period, when
+// every section that was open at that time has been left. It never blocks for that; it asks again
+// later.
 //
 //   reader                                  writer
 //   enter: sequence += 1 (odd)              unlink
@@ -10,16 +11,16 @@
 //          read                             note the threads whose sequence is odd
 //   leave: sequence += 1 (release)          ended when each of those has another sequence (acquire)
 //
-// A reader pays two additions to its own memory and no fence. Either the fence that membarrier makes
-// its CPU execute comes before its entry is visible: then its reads come after the unlinking, and it
-// cannot find the thing; or the writer sees the odd sequence and waits. Where the kernel has no
-// membarrier the writer waits ten seconds as well. tests/model has a model of this that is checked
+// A reader pays two additions to its own memory and no fence. Either the fence that membarrier
+// executes on its CPU comes before its entry is visible; then its reads come after the unlinking,
+// and it cannot find the object. Or the writer sees the odd sequence and waits. If the kernel has
+// no membarrier the writer also waits ten seconds. tests/model has a model of this that is checked
 // exhaustively.
 //
-// The sequences lie in private memory of this process: nobody else can open or close a section. A thread has
-// two: one for launches that end on the fast side, which call nothing within their section, and one for
-// the slow side, whose sections hold driver calls, in which a tool's callback may launch something
-// of its own.
+// The sequences are in private memory of this process, so no other process can open or close a
+// section. A thread has two. One is for launches on the fast side, which call nothing within their
+// section. The other is for the slow side, whose sections contain driver calls, in which a tool's
+// callback may launch something itself.
 #pragma once
 
 #include <atomic>
@@ -29,20 +30,20 @@
 
 namespace fibshim {
 
-// The state of one reading thread, on a cache line of its own. After the thread has ended another
-// one uses it.
+// The state of one reading thread, on its own cache line. After the thread has ended another thread
+// reuses it.
 struct alignas(64) ReaderState {
   uint64_t fast;  // sequences: odd within a section
   uint64_t slow;
   uint64_t* counters;  // the thread's own (counters/counters.h); null: none
-  ReaderState* next;   // of all; written before it is published
+  ReaderState* next;   // in the list of all states; written before this one is published
   std::atomic<bool> is_owned;
-  // The grace period's: the odd value that it waits to see changed, or 0.
+  // For the grace period: the odd sequence whose change it awaits, or 0.
   uint64_t awaited_fast;
   uint64_t awaited_slow;
 };
 
-// The calling thread's, or null: none yet, or there was no memory for one.
+// The calling thread's state; null: none yet, or no memory.
 // __thread, not thread_local: C++ would check for a constructor at every use.
 extern __thread ReaderState* t_reader
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -60,8 +61,8 @@ inline void enter_fast_section(ReaderState* reader) {
 }
 inline void leave_fast_section(ReaderState* reader) { add_in_order(&reader->fast, 1); }
 
-// The slow side's section, for the life of a scope; may be nested. Gives the thread its state; one that can get
-// none takes part in one count for all.
+// The slow side's section, for the life of a scope. May be nested. Gives the thread its state.
+// Threads that can get none share one count.
 class ReadSection {
  public:
   ReadSection();
@@ -71,17 +72,17 @@ class ReadSection {
 
  private:
   ReaderState* reader_;  // null: the shared count
-  uint32_t forks_;       // how many there were before this one's process
+  uint32_t forks_;       // number of forks up to this process, when the section began
   bool is_nested_;
 };
 
 // The process's grace period: one at a time, under its owner's lock.
 class GracePeriod {
  public:
-  // From here on everything that was unlinked before is waited for.
+  // Begins to wait for the readers of everything that was unlinked before.
   void begin();
   bool has_ended();
-  // In a forked child no other thread is left to wait for.
+  // Call in a forked child, which has no other thread to wait for.
   void end_in_child();
 
  private:
@@ -91,8 +92,8 @@ class GracePeriod {
   uint64_t begun_ms_ = 0;
 };
 
-// Gives the calling thread's reader its counters, or takes them away: null. A thread without a reader of its own
-// keeps to the slow side.
+// Sets the counters of the calling thread's reader; null: none. A thread without a reader of its
+// own stays on the slow side.
 void set_reader_counters(uint64_t* counters);
 
 // For the atfork handlers.

@@ -1,8 +1,8 @@
 // The settings of this process: environment, then the folder's fibshim.json, then defaults.
 //
-// Every dlsym and dlopen calls is_active() and clears_deepbind(): these must not allocate, log or lock.
-// read_settings() reads the rest once, when the process first uses CUDA; before that the defaults
-// hold.
+// is_active() and clears_deepbind() are called by dlsym and dlopen, and must not allocate, log or
+// lock. read_settings() reads the rest once, when the process first uses CUDA; until then the
+// defaults apply.
 #pragma once
 
 #include <atomic>
@@ -19,17 +19,18 @@ struct Snapshot;
 enum class SolutionOnError : uint8_t;
 enum class OnMismatch : uint8_t;
 
-// False when neither FIBSHIM_CONFIG nor FIBSHIM_RECORD names a folder, or FIBSHIM_MODE=off: then no
-// hook is handed out.
+// False if neither FIBSHIM_CONFIG nor FIBSHIM_RECORD is set, or with FIBSHIM_MODE=off. Then no hook
+// is handed out.
 bool is_active();
 
-// True when libraries are to be opened without RTLD_DEEPBIND. False where is_active() is.
+// True if libraries are to be opened without RTLD_DEEPBIND. False if is_active() is false.
 bool clears_deepbind();
 
-// Absolute path of FIBSHIM_CONFIG, as it was when the process started.
+// FIBSHIM_CONFIG with absolute paths, relative to the working directory at the start of the
+// process.
 const char* config_path();
 
-// What the functions below answer with. Written by life/read_settings.cc alone.
+// The values that the functions below return. Written only by life/read_settings.cc.
 struct SettingValues {
   char config_path[PATH_MAX];
   char stats_dir[PATH_MAX];
@@ -51,19 +52,19 @@ struct SettingValues {
 };
 extern SettingValues g_settings;
 
-// True when the environment has a value for it that is not empty.
+// True if the environment has a nonempty value for it.
 bool is_given(const char* name);
 
 extern std::atomic<Mode> g_mode;
 extern std::atomic<OnError> g_on_error;
 inline Mode mode() { return g_mode.load(std::memory_order_relaxed); }
 inline OnError on_error() { return g_on_error.load(std::memory_order_relaxed); }
-// What holds for one solution: the environment's, else what the folder says of its definition, else
+// Returns the value for one solution: the environment's, else the folder's for its definition, else
 // on_error().
 OnError on_error_of(SolutionOnError of_definition);
 bool counts_devices_apart();
 uint32_t quarantine_limit();  // 0: none
-// As on_error_of(): one of how many launches is checked, 0 for none; and what a mismatch does.
+// Like on_error_of(). N if one of N launches is checked, or 0; and what a mismatch does.
 uint32_t shadow_interval_of(uint32_t of_definition);
 MismatchAction on_mismatch_of(OnMismatch of_definition);
 uint64_t shadow_memory();  // bytes
@@ -71,33 +72,33 @@ LogLevel log_level();
 const char* stats_dir();
 const char* log_file();  // "" for stderr
 
-// FIBSHIM_JOB, else "NAME=value" of a scheduler's variable; "" when none is set.
+// FIBSHIM_JOB, else "NAME=value" of a scheduler's variable; "" if none is set.
 const char* job_label();
 
-// The conditions that every folder of this process must fulfil.
+// The conditions that every folder of this process must meet.
 FolderRules folder_rules();
 
-// Set by the environment alone: is_active() must know. Before read_settings() too.
+// Depends only on the environment, since is_active() needs it. Valid even before read_settings().
 bool wants_recording();
-const char* record_folder();  // as given, but absolute
+const char* record_folder();  // absolute, not expanded
 uint64_t record_limit();      // bytes
 const char* record_images();  // glob of kernels' names; "": none
 RecordTimes record_times();
 
-// True once libfibrecord.so is told of every launch. Set before the first handle is remembered, and never
-// changed.
+// True once every launch is reported to libfibrecord.so. Set before the first handle is learnt, and
+// never changed.
 extern std::atomic<bool> g_is_recording;
 inline bool is_recording() { return g_is_recording.load(std::memory_order_acquire); }
 
-// Remembers the working directory that relative paths are meant from. Called when the library is
+// Remembers the working directory, to which relative paths refer. Called when the library is
 // mapped, before the program can change it.
 void remember_working_directory();
 
-// `path` made absolute from that directory. False when it does not fit.
+// Makes `path` absolute, relative to that directory. False: it does not fit.
 bool make_absolute(const char* path, char* out, unsigned long out_size);
 
-// Writes what a path setting stands for: %h host, %p pid, %q{NAME} environment variable, %% a percent
-// sign. What does not fit is cut.
+// Expands a path setting: %h host, %p pid, %q{NAME} environment variable, %% a percent sign. Cut to
+// fit.
 void expand_path(const char* pattern, char* out, size_t out_size);
 
 }  // namespace fibshim

@@ -1,4 +1,4 @@
-// A context that is current while a scope lasts. Slow paths: each is a few driver calls.
+// Contexts that are current for the life of a scope. Slow paths: each makes a few driver calls.
 #pragma once
 
 #include "shim/driver/driver.h"
@@ -11,7 +11,7 @@ inline bool has_current_context() {
   return get_current != nullptr && get_current(&context) == CUDA_SUCCESS && context != nullptr;
 }
 
-// True also if the driver cannot tell.
+// Also true if the driver cannot report it.
 inline bool is_primary_context_active(CUdevice device) {
   const auto get_state = FIBSHIM_REAL(cuDevicePrimaryCtxGetState);
   unsigned flags = 0;
@@ -20,7 +20,7 @@ inline bool is_primary_context_active(CUdevice device) {
          is_active != 0;
 }
 
-// A given context.
+// Makes a given context current.
 class ContextScope {
  public:
   explicit ContextScope(CUcontext context) {
@@ -46,7 +46,7 @@ class ContextScope {
   bool is_pushed_ = false;
 };
 
-// A device's primary context, if it is active.
+// Makes a device's primary context current if it is active.
 class PrimaryContextScope {
  public:
   PrimaryContextScope() = default;

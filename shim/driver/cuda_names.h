@@ -1,8 +1,8 @@
-// cuda.h without its renaming macros: here a name means what libcuda exports under that very name.
+// cuda.h without its renaming macros: a name means what libcuda exports under that very name.
 //
-// cuda.h spells "cuGetProcAddress" and means cuGetProcAddress_v2. In a table that lists both this
-// would be one function under two rows, and a shim that hands out the wrong ABI. Every file of the
-// shim that names a driver function includes this instead of cuda.h.
+// cuda.h defines cuGetProcAddress as cuGetProcAddress_v2. In a table that lists both, two rows
+// would then name one function, and the shim would hand out the wrong ABI. Every file of the shim
+// that names a driver function includes this header instead of cuda.h.
 #pragma once
 
 #include <cuda.h>

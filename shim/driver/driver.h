@@ -1,8 +1,8 @@
 // The real driver: pointers to the functions that the shim hooks or calls itself.
 //
-// Resolved on demand, all at once, from the libcuda.so.1 that the process has loaded. Publication
-// is by atomic stores of values that every thread would find alike, so no thread ever waits here
-// and a failure is never remembered. Callable from any thread at any time, before cuInit too.
+// Resolved on demand, all at once, from the libcuda.so.1 that the process has loaded. Every thread
+// would find the same values, and publishes them by atomic stores, so no thread ever waits here. A
+// failure is never cached. Callable from any thread at any time, even before cuInit.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,8 @@
 
 namespace fibshim {
 
-// Driver functions that the shim calls but does not hook. Absent ones stay null: callers ask first.
+// Driver functions that the shim calls but does not hook. Absent ones stay null; callers check for
+// that.
 #define FIBSHIM_CALLED_FUNCTIONS(CALL)                                            \
   CALL(cuDriverGetVersion, PFN_cuDriverGetVersion_v2020)                          \
   CALL(cuGetErrorName, PFN_cuGetErrorName_v6000)                                  \
@@ -67,8 +68,8 @@ namespace fibshim {
   CALL(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)                                \
   CALL(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010)
 
-// The pointers, one variable each: Relaxed loads suffice:
-// they are code addresses, and libcuda is mapped before it is found.
+// The pointers, one variable each. Relaxed loads suffice: they are code addresses, and libcuda is
+// mapped before it is found.
 namespace real {
 #define HOOK(name, type) extern std::atomic<type> name __attribute__((visibility("hidden")));
 #include "shim/driver/hook_table.h"
@@ -80,18 +81,19 @@ FIBSHIM_CALLED_FUNCTIONS(CALL)
 
 #define FIBSHIM_REAL(name) (::fibshim::real::name.load(std::memory_order_relaxed))
 
-// std::atomic of a function pointer and of void* have one representation on this platform.
+// std::atomic of a function pointer and of void* have the same representation on this platform.
 template <class Function>
 std::atomic<void*>* as_slot(std::atomic<Function>* slot) {
   static_assert(sizeof(*slot) == sizeof(std::atomic<void*>));
   return reinterpret_cast<std::atomic<void*>*>(slot);
 }
 
-// Fills the pointers. False when the process has no libcuda.so.1 (then nothing was remembered).
+// Fills in the pointers. Returns false if the process has no libcuda.so.1; the next call tries
+// again.
 bool resolve_driver();
 
-// Calls the real function; the driver's absence, or the function's absence from it, is an error
-// code.
+// Calls the real function. Returns CUDA_ERROR_NOT_SUPPORTED without the driver, or if it lacks the
+// function.
 template <class Function, class... Arguments>
 inline CUresult call_driver(const std::atomic<Function>& slot, Arguments... arguments) {
   Function function = slot.load(std::memory_order_relaxed);
@@ -109,14 +111,15 @@ struct ErrorText {
   char text[64];
 };
 
-// The name of the function whose real pointer this is.
+// Returns the name of the function whose real pointer is in this slot.
 const char* name_of_function(const void* slot);
 
-// A driver function that is in neither list, for the recorder. Null: the driver does not have it.
+// Finds a driver function that need not be in either list, for the recorder and shadow checks.
+// Null: the driver does not have it.
 void* find_driver_function(const char* name);
 
-// While one lives, this thread may do what a stream capture under way in the process would forbid:
-// load modules, make and query events.
+// During its life this thread may do what a stream capture in progress would otherwise forbid: load
+// modules, make and query events.
 class RelaxedCapture {
  public:
   RelaxedCapture() : exchange_(FIBSHIM_REAL(cuThreadExchangeStreamCaptureMode)) {

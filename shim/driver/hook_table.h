@@ -1,4 +1,4 @@
-// Every driver function that the shim hooks: one row each, and nowhere else.
+// Every driver function that the shim hooks, as one row. The only list of them.
 //
 //   HOOK(exported name as libcuda spells it, its type in cudaTypedefs.h)
 //
@@ -7,7 +7,7 @@
 // row here and one function hook_<name> in shim/hooks. EXPORT rows are exported but not driver
 // functions.
 //
-// Included several times with HOOK and EXPORT defined differently: no include guard on purpose.
+// Included several times with different definitions of HOOK and EXPORT, so it has no include guard.
 
 #ifndef EXPORT
 #define EXPORT(name)
@@ -21,7 +21,7 @@ EXPORT(dlopen)
 HOOK(cuGetProcAddress, PFN_cuGetProcAddress_v11030)
 HOOK(cuGetProcAddress_v2, PFN_cuGetProcAddress_v12000)
 
-// Make contexts: the first on a second device
+// Create contexts, which shows that a second device is used
 HOOK(cuDevicePrimaryCtxRetain, PFN_cuDevicePrimaryCtxRetain_v7000)
 HOOK(cuCtxCreate, PFN_fibshim_cuCtxCreate_v2000)
 HOOK(cuCtxCreate_v2, PFN_cuCtxCreate_v3020)
@@ -29,7 +29,7 @@ HOOK(cuCtxCreate_v3, PFN_cuCtxCreate_v11040)
 HOOK(cuCtxCreate_v4, PFN_cuCtxCreate_v12050)
 HOOK(cuGreenCtxCreate, PFN_cuGreenCtxCreate_v12040)
 
-// Bring images in
+// Load images
 HOOK(cuModuleLoad, PFN_cuModuleLoad_v2000)
 HOOK(cuModuleLoadData, PFN_cuModuleLoadData_v2000)
 HOOK(cuModuleLoadDataEx, PFN_cuModuleLoadDataEx_v2010)
@@ -37,7 +37,7 @@ HOOK(cuModuleLoadFatBinary, PFN_cuModuleLoadFatBinary_v2000)
 HOOK(cuLibraryLoadData, PFN_cuLibraryLoadData_v12000)
 HOOK(cuLibraryLoadFromFile, PFN_cuLibraryLoadFromFile_v12000)
 
-// Hand handles out
+// Return handles
 HOOK(cuModuleGetFunction, PFN_cuModuleGetFunction_v2000)
 HOOK(cuModuleEnumerateFunctions, PFN_cuModuleEnumerateFunctions_v12040)
 HOOK(cuLibraryGetKernel, PFN_cuLibraryGetKernel_v12000)
@@ -53,20 +53,20 @@ HOOK(cuLaunchKernelEx_ptsz, PFN_cuLaunchKernelEx_v11060_ptsz)
 HOOK(cuLaunchCooperativeKernel, PFN_cuLaunchCooperativeKernel_v9000)
 HOOK(cuLaunchCooperativeKernel_ptsz, PFN_cuLaunchCooperativeKernel_v9000_ptsz)
 
-// Launch as programs did before CUDA 4, and on several devices at once: counted, never redirected
+// Launch in the way of CUDA before 4, and on several devices at once: counted, never redirected
 HOOK(cuLaunch, PFN_cuLaunch_v2000)
 HOOK(cuLaunchGrid, PFN_cuLaunchGrid_v2000)
 HOOK(cuLaunchGridAsync, PFN_cuLaunchGridAsync_v2000)
 HOOK(cuLaunchCooperativeKernelMultiDevice, PFN_cuLaunchCooperativeKernelMultiDevice_v9000)
 
-// Conditional nodes: their bodies, which the driver tells of here alone
+// Add nodes: the only place where the driver reports the bodies of conditional nodes
 HOOK(cuGraphAddNode, PFN_cuGraphAddNode_v12020)
 HOOK(cuGraphAddNode_v2, PFN_cuGraphAddNode_v12030)
 
-// Have graphs keep objects alive, which no query reports
+// Let graphs keep objects alive, which no query reports
 HOOK(cuGraphRetainUserObject, PFN_cuGraphRetainUserObject_v11030)
 
-// Executable graphs: what runs in their place is made, changed and ended with them
+// Create, launch, change and destroy executable graphs, and with them what runs in their place
 HOOK(cuGraphInstantiate, PFN_fibshim_cuGraphInstantiate)
 HOOK(cuGraphInstantiate_v2, PFN_fibshim_cuGraphInstantiate)
 HOOK(cuGraphInstantiateWithFlags, PFN_cuGraphInstantiateWithFlags_v11040)
@@ -95,7 +95,7 @@ HOOK(cuGraphExecExternalSemaphoresWaitNodeSetParams,
      PFN_cuGraphExecExternalSemaphoresWaitNodeSetParams_v11020)
 HOOK(cuGraphExecBatchMemOpNodeSetParams, PFN_cuGraphExecBatchMemOpNodeSetParams_v11070)
 
-// Stream captures, whose launches become nodes as they are; streams
+// Begin and end stream captures, whose launches become unchanged nodes; destroy streams
 HOOK(cuStreamBeginCapture, PFN_fibshim_cuStreamBeginCapture_v10000)
 HOOK(cuStreamBeginCapture_ptsz, PFN_fibshim_cuStreamBeginCapture_v10000)
 HOOK(cuStreamBeginCapture_v2, PFN_cuStreamBeginCapture_v10010)

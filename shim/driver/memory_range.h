@@ -5,8 +5,9 @@
 
 namespace fibshim {
 
-// The allocation; of memory that is mapped piece by piece (cuMemMap) the reserved addresses, as cuMemGetAddressRange
-// knows of one piece only. False: there is none, or the driver does not tell.
+// Finds the allocation. For memory that is mapped in pieces (cuMemMap) that is the reserved address
+// range; cuMemGetAddressRange would report only one piece. False: there is none, or the driver does
+// not report it.
 inline bool find_memory(CUdeviceptr pointer, CUdeviceptr* begin, size_t* size) {
   const auto get_attributes = FIBSHIM_REAL(cuPointerGetAttributes);
   CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
@@ -18,7 +19,7 @@ inline bool find_memory(CUdeviceptr pointer, CUdeviceptr* begin, size_t* size) {
          pointer - *begin < *size;
 }
 
-// Returns the end of that allocation. 0: there is none, or the driver cannot tell.
+// Returns the end of that allocation, or 0 if find_memory() fails.
 inline uint64_t find_end_of_memory(CUdeviceptr pointer) {
   CUdeviceptr begin;
   size_t size;

@@ -1,6 +1,6 @@
-// libc's own dlsym, dlvsym and dlopen, which the shim's exports of the same names hide from everyone.
+// libc's own dlsym, dlvsym and dlopen, which the shim's exports of the same names hide.
 //
-// Found by reading libc's dynamic symbol table, because every ordinary way of asking (a versioned
+// Found by reading libc's dynamic symbol table, since every ordinary look-up (a versioned
 // reference, dlvsym itself) would find the shim first. Callable before any constructor has run.
 #pragma once
 
@@ -16,8 +16,8 @@ DlsymFunction real_dlsym();
 DlvsymFunction real_dlvsym();
 DlopenFunction real_dlopen();
 
-// True when an object of that DT_SONAME is mapped. Leaves dlerror alone, which a failing dlopen with
-// RTLD_NOLOAD does not.
+// True if an object with that DT_SONAME is mapped. Does not change dlerror(), as a failing dlopen
+// with RTLD_NOLOAD would.
 bool is_mapped(const char* soname);
 
 }  // namespace fibshim

@@ -1,5 +1,5 @@
-// The errors that a context never recovers from: every later call in it returns the same one (cuda.h
-// says so of each).
+// Errors from which a context never recovers: every later call in it returns the same one (as
+// cuda.h documents for each).
 #pragma once
 
 #include "shim/driver/cuda_names.h"
@@ -24,7 +24,7 @@ inline constexpr StickyError kStickyErrors[] = {
     {CUDA_ERROR_INVALID_ADDRESS_SPACE, kKernelFault},
     {CUDA_ERROR_INVALID_PC, kKernelFault},
     {CUDA_ERROR_LAUNCH_FAILED, kKernelFault},
-    // CUDA_ERROR_TENSOR_MEMORY_LEAK, of toolkits from 13.0 on.
+    // CUDA_ERROR_TENSOR_MEMORY_LEAK, in toolkits from 13.0 on.
     {static_cast<CUresult>(721), kKernelFault},
     {CUDA_ERROR_ECC_UNCORRECTABLE, kHardwareFault},
     {CUDA_ERROR_NVLINK_UNCORRECTABLE, kHardwareFault},
@@ -32,7 +32,7 @@ inline constexpr StickyError kStickyErrors[] = {
     {CUDA_ERROR_EXTERNAL_DEVICE, kHardwareFault},
 };
 
-// Null: not one of them.
+// Returns null if the result is no sticky error.
 constexpr const StickyError* find_sticky_error(CUresult result) {
   for (const StickyError& error : kStickyErrors) {
     if (error.code == result) return &error;

@@ -1,9 +1,9 @@
-// The hooks: what the host calls in the driver's place. Their declarations, made from the hook table:
-// hook_<name> in C++, <name> to the linker.
+// The hooks, which the host calls in place of the driver. Declared from the hook table: hook_<name>
+// in C++, <name> to the linker.
 //
-// Thin: each does one thing beside the real call. Any thread, any time, before cuInit too. The real pointer is
-// resolved on demand; in a process without a driver a hook returns what a missing driver means.
-// Out-parameters are touched only after success and when they are not null.
+// Thin: each does one thing beside the real call. Any thread, any time, even before cuInit. The
+// real pointer is resolved on demand; in a process without a driver a hook returns an error.
+// Out-parameters are written only after success and if they are not null.
 //
 // The assembler name keeps them apart from cuda.h's own declarations, some of which are macros for
 // a later version of the same name. A definition whose type differs from the table's does not

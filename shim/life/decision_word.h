@@ -1,12 +1,12 @@
 // The word by which the ranks of a job decide whether all of them move to another folder
-// (abi/control_format.h). The watcher alone uses it.
+// (abi/control_format.h). Used only by the watcher.
 #pragma once
 
 #include "shim/life/mapped_control.h"
 
 namespace fibshim {
 
-// Lies in the counters file of one of the job's processes.
+// The word is in the counters file of one of the job's processes.
 class DecisionWord {
  public:
   constexpr DecisionWord() = default;

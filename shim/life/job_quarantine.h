@@ -1,14 +1,17 @@
-// A solution that one process of a job finds wrong is left alone by all of them (FIBSHIM_ON_MISMATCH=quarantine_job): through
-// the control blocks of their counters files, so only by those that share FIBSHIM_STATS_DIR. The watcher alone calls this.
+// Quarantines a solution that one process of a job finds wrong in all of its processes
+// (FIBSHIM_ON_MISMATCH=quarantine_job). They communicate through the control blocks of their
+// counters files, so only processes that share FIBSHIM_STATS_DIR take part. Called only by the
+// watcher.
 #pragma once
 
 namespace fibshim {
 
-// Tells the job what this process has found, and follows what others have. One that begins follows what the job has
-// found until then.
+// Tells the job's processes what this one has found, and quarantines what they have found. The
+// first call also copies what they have found before.
 void follow_job_quarantines();
 
-// A folder is about to be used: all its solutions are tried.
+// Clears what the job has found. Called before a folder is put in force: all its solutions are
+// tried.
 void forget_job_quarantines();
 
 }  // namespace fibshim

@@ -1,5 +1,6 @@
-// The libraries beside libfibshim.so, opened where they are needed and never closed: their code and their data stay in
-// use. Opening one takes the dynamic linker's lock: nobody may wait for who opens one.
+// The libraries beside libfibshim.so, opened when they are needed and never closed, as their code
+// and data stay in use. Opening one takes the dynamic linker's lock, so no thread may wait for a
+// thread that opens one.
 #pragma once
 
 #include "shim/abi/recorder_api.h"
@@ -10,7 +11,7 @@ namespace fibshim {
 
 using Message = char[1024];
 
-// Null: `message` says why.
+// Each returns null if it fails, and `message` says why.
 const LoaderApi* load_loader_library(Message& message);
 const RecorderApi* load_recorder_library(Message& message);
 const ShadowApi* load_shadow_library(Message& message);

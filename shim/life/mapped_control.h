@@ -1,5 +1,5 @@
-// The control block of another process of this user's, mapped from its counters file (abi/control_format.h). The watcher
-// alone uses it.
+// The control block of a process of this user, mapped from its counters file
+// (abi/control_format.h). Used only by the watcher.
 #pragma once
 
 #include <errno.h>
@@ -18,12 +18,12 @@
 
 namespace fibshim {
 
-// To be closed: lies among globals, too, which nothing destroys.
+// Must be closed explicitly, since it may be a global, which nothing destroys.
 class MappedControl {
  public:
   constexpr MappedControl() = default;
 
-  // Null, or why it cannot be had.
+  // Returns null, or why it cannot be opened.
   const char* open(const char* file_name) {
     close();
     char path[PATH_MAX];

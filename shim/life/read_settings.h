@@ -1,5 +1,5 @@
-// Reads the settings: the environment, then the folder's fibshim.json, and warns of values that are not
-// understood. What holds is in base/settings_in_force.h.
+// Reads the settings from the environment, then from the folder's fibshim.json, and warns of
+// invalid values. base/settings_in_force.h has the values in force.
 #pragma once
 
 #include "shim/abi/settings.h"
@@ -8,18 +8,19 @@ namespace fibshim {
 
 struct Snapshot;
 
-// Reads the environment, warning of values that are not understood. Not thread-safe: runtime.cc
-// calls it before it publishes anything.
+// Reads the environment, with warnings of invalid values. Not thread-safe: called by runtime.cc
+// before it publishes anything.
 void read_settings();
 
-// Takes the folder's settings where the environment says nothing. The same caller, afterwards.
+// Applies the folder's settings that the environment does not set. Called by runtime.cc afterwards.
 void apply_folder_settings(const Snapshot& snapshot);
 
-// The mode of a process that goes on with this folder.
+// Returns the mode of a process that moves to this folder.
 Mode mode_with(const Snapshot& snapshot);
 
-// Takes what of a next folder's settings can change while the process runs: the mode, what an error
-// does, what is logged. The log's file and the counters stay where they are. The watcher alone.
+// Applies those of a next folder's settings that can change while the process runs: the mode, the
+// effect of errors and mismatches, the log level, quarantine and shadow checks. The log file and
+// the counters file stay. Called only by the watcher.
 void apply_settings_of_next(const Snapshot& snapshot, Mode mode);
 
 }  // namespace fibshim

@@ -1,15 +1,15 @@
-// What `fibshim swap` asks of the process in its control block (abi/control_format.h). The watcher's thread alone calls
-// this.
+// Serves requests that `fibshim swap` and `fibshim shadow` make in the process's control block
+// (abi/control_format.h). Called only by the watcher.
 #pragma once
 
 #include <stdint.h>
 
 namespace fibshim {
 
-// Does what a word of the control block asks for, and answers.
+// Executes the request of this value of ControlBlock::ask, and answers it.
 void serve_request(uint32_t word);
 
-// Does what the job has decided on a move that is prepared, or gives it up when its time is over.
+// Executes the job's decision on a prepared move, or aborts the move when its time is over.
 void follow_decision();
 
 }  // namespace fibshim

@@ -1,6 +1,7 @@
-// What the watcher's thread knows: the folder that the process is in, the one that it is to be in, and what it says
-// of both in the control block of its counters file. begin_watching() (swap.h) fills it before there is a thread;
-// from then on only that thread writes it, holding the lock where a forked child would go on with it.
+// The watcher's state: the folder in force, the folder that is wanted, and the control block of the
+// counters file where both are published. begin_watching() (swap.h) fills it before the thread
+// exists. Afterwards only the watcher writes it, and holds the lock while it writes members that a
+// forked child inherits.
 #pragma once
 
 #include <limits.h>
@@ -17,42 +18,42 @@
 
 namespace fibshim {
 
-// A generation that is ready, and waits for its job's decision.
+// A prepared generation that waits for the job's decision.
 struct PreparedMove {
   bool exists;
   bool is_off;
   char wanted[PATH_MAX];
-  Generation* next;  // null where nothing is to be done
+  Generation* next;  // null: it is in force already
   uint64_t until_ms;
   DecisionWord decision;
 };
 
 struct Watch {
   Mutex lock;
-  char wanted[PATH_MAX];    // the folder to be in while the state is not off
-  char folder[PATH_MAX];    // in force, links resolved; off: the one before; "": none yet
-  char previous[PATH_MAX];  // in force before that; "": none
+  char wanted[PATH_MAX];    // the wanted folder, unless the state is off
+  char folder[PATH_MAX];    // in force, links resolved; off: the one before off; "": none yet
+  char previous[PATH_MAX];  // in force before `folder`; "": none
   uint64_t digest[2];
   bool is_off;
-  FolderIdentity seen;  // where FIBSHIM_CONFIG led when it was last resolved
+  FolderIdentity seen;  // of the folder to which FIBSHIM_CONFIG last led
   uint64_t number;      // of the newest generation
   uint64_t swap_count;
   uint64_t refused_count;
-  char refusal[kControlTextBytes];  // why the last folder was refused; "": it was not
+  char refusal[kControlTextBytes];  // why the last folder was refused; "": it was accepted
 
-  // State of this process; a forked child begins anew.
+  // State of this process, which a forked child does not inherit.
   ControlBlock* control;
   uint32_t seen_ask;
   uint64_t resolved_ms;  // when FIBSHIM_CONFIG was last resolved
-  uint32_t refusals;     // of what it leads to, one after another
-  uint64_t retry_at_ms;  // when to try that again; 0: not
+  uint32_t refusals;     // consecutive refusals of its folder
+  uint64_t retry_at_ms;  // when to try that folder again; 0: never
   ImageTotals totals;
   PreparedMove prepared;
-  MovedGraphs graphs;  // by the move that was asked for last
+  MovedGraphs graphs;  // since the last move that was requested
 };
 extern constinit Watch g_watch;
 
-// Cut to fit.
+// Copies a text, cut to fit.
 template <size_t size>
 void copy_text(char (&out)[size], const char* text) {
   const size_t length = strnlen(text, size - 1);
@@ -62,17 +63,17 @@ void copy_text(char (&out)[size], const char* text) {
 
 uint64_t monotonic_ms();
 
-// Not a private futex: other processes map the word's file, too.
+// Futex calls, not private, since other processes map the word's file, too.
 void wait_on(const uint32_t* word, uint32_t seen, uint64_t timeout_ms);
 void wake_all(const uint32_t* word);
 
-// Publishes it to readers. Not holding the lock.
+// Publishes the state in the control block. Takes the lock.
 void write_status();
 
-// Answers the request that was read last, and wakes the process that waits for the answer.
+// Answers the last request, and wakes the process that waits for the answer.
 void write_answer(AnswerState state, const char* message);
 
-// Counts a refused folder, logs why, and publishes it.
+// Counts a refused folder, logs the reason, and publishes the state.
 void record_refusal(const char* message);
 
 }  // namespace fibshim
